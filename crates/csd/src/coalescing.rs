@@ -3,8 +3,7 @@
 //! A vector is raised when so many completions wait for it as the guest set, or when the first of them has
 //! waited for so long. One with an error is told of at once, and so are those of the admin queue.
 
-use crate::controller::Controller;
-use crate::host::HostPort;
+use crate::queue::CompletionQueue;
 
 /// Unit of the time, in nanoseconds.
 const UNIT: u64 = 100_000;
@@ -31,13 +30,19 @@ fn wanted(feature: u32) -> Option<(u32, u64)> {
     (time > 0).then_some((threshold + 1, u64::from(time) * UNIT))
 }
 
-impl Controller {
-    /// A batch is through, where the guest has set coalescing: raises the vectors that are due.
-    pub(crate) fn settle_coalesced(&mut self, port: &mut dyn HostPort) {
-        let now = port.uptime();
-        let vectors = &mut self.coalescing.vectors;
-        vectors.resize(usize::from(self.config.queues) + 1, Waiting::default());
-        for (number, queue) in self.completions.iter_mut().enumerate() {
+impl Coalescing {
+    /// A batch is through: raises the vectors that are due. `features`: the feature's value for a vector, 0
+    /// where its completions do not wait.
+    pub fn settle(
+        &mut self,
+        completions: &mut [Option<CompletionQueue>],
+        now: u64,
+        features: impl Fn(u16) -> u32,
+        mut raise: impl FnMut(u16),
+    ) {
+        let vectors = &mut self.vectors;
+        vectors.resize(completions.len(), Waiting::default());
+        for (number, queue) in completions.iter_mut().enumerate() {
             let Some(queue) = queue else { continue };
             let (fresh, urgent) = (std::mem::take(&mut queue.fresh), std::mem::take(&mut queue.urgent));
             let Some(held) = queue.vector.and_then(|vector| vectors.get_mut(usize::from(vector))) else {
@@ -50,29 +55,24 @@ impl Controller {
             held.urgent |= fresh > 0 && (urgent || number == 0);
         }
         for (vector, held) in (0u16..).zip(vectors.iter_mut()) {
-            let (most, time) = match self.features.is_coalesced(vector) {
-                true => wanted(self.features.coalescing).unwrap_or((1, 0)),
-                false => (1, 0),
-            };
+            let (most, time) = wanted(features(vector)).unwrap_or((1, 0));
             let is_due = held.urgent || held.count >= most || now.saturating_sub(held.since) >= time;
             if held.count > 0 && is_due {
                 *held = Waiting::default();
-                self.interrupts += 1;
-                port.interrupt(vector);
+                raise(vector);
             }
         }
     }
 
     /// Completions wait for others, or will.
-    pub(crate) fn is_coalescing(&self) -> bool {
-        wanted(self.features.coalescing).is_some()
-            || self.coalescing.vectors.iter().any(|held| held.count > 0)
+    pub fn is_wanted(&self, feature: u32) -> bool {
+        wanted(feature).is_some() || self.vectors.iter().any(|held| held.count > 0)
     }
 
     /// When the next vector is due, by the port's clock.
-    pub(crate) fn coalescing_deadline(&self) -> Option<u64> {
-        let (_, time) = wanted(self.features.coalescing)?;
-        let waiting = self.coalescing.vectors.iter().filter(|held| held.count > 0);
+    pub fn deadline(&self, feature: u32) -> Option<u64> {
+        let (_, time) = wanted(feature)?;
+        let waiting = self.vectors.iter().filter(|held| held.count > 0);
         waiting.map(|held| held.since.saturating_add(time)).min()
     }
 }

@@ -173,7 +173,10 @@ impl Controller {
             && (self.near.waiting() > 0
                 || self.submissions.iter().skip(1).flatten().any(|queue| queue.has_entries()));
         let limit = held_back.then(|| self.limiter.due());
-        [self.timers.deadline(), self.coalescing_deadline(), limit].into_iter().flatten().min()
+        [self.timers.deadline(), self.coalescing.deadline(self.features.coalescing), limit]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// Its configuration.

@@ -7,6 +7,7 @@ use dcs_nvme::{Completion, Status};
 
 use crate::controller::Controller;
 use crate::host::HostPort;
+use crate::latency::Latencies;
 use crate::slots::Work;
 use crate::storage::{Action, Buffer, Data, Outcome, Request, Storage, Ticket};
 
@@ -68,7 +69,7 @@ impl Controller {
     /// A batch is through: one interrupt for each vector with new completions.
     pub fn settle(&mut self, port: &mut dyn HostPort) {
         self.settle_times(port);
-        if self.is_coalescing() {
+        if self.coalescing.is_wanted(self.features.coalescing) {
             return self.settle_coalesced(port);
         }
         let mut raised = 0u128;
@@ -82,6 +83,34 @@ impl Controller {
                 self.interrupts += 1;
                 port.interrupt(vector);
             }
+        }
+    }
+
+    /// The same, where the guest has set coalescing.
+    fn settle_coalesced(&mut self, port: &mut dyn HostPort) {
+        let (now, features, interrupts) = (port.uptime(), &self.features, &mut self.interrupts);
+        let feature = |vector| if features.is_coalesced(vector) { features.coalescing } else { 0 };
+        self.coalescing.settle(&mut self.completions, now, feature, |vector| {
+            *interrupts += 1;
+            port.interrupt(vector);
+        });
+    }
+
+    /// The histograms of its commands.
+    pub fn latencies(&self) -> &Latencies {
+        &self.clocked.latencies
+    }
+
+    /// It is now this time of its port's clock: for the commands that begin or end before the next call.
+    pub(crate) fn at(&mut self, now: u64) {
+        self.slots.now = now;
+    }
+
+    /// The storage has a batch, and guests have their completions.
+    pub(crate) fn settle_times(&mut self, port: &mut dyn HostPort) {
+        if !self.clocked.is_settled() {
+            let (now, slots) = (port.uptime(), &mut self.slots);
+            self.clocked.settle(now, |slot| slots.get(slot).times.hand(now));
         }
     }
 

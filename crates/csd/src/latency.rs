@@ -9,9 +9,6 @@
 //! The clock is read for a batch of commands, not for each: a stage ends when its batch is handed on, which is
 //! when the kernel, or the guest, learns of it. The time in the guest's queue before that cannot be seen.
 
-use crate::controller::Controller;
-use crate::host::HostPort;
-
 /// Bounded buckets of a histogram: up to 1 us, 2 us, 4 us and so on, the last up to 8.4 s.
 pub const BUCKETS: usize = 24;
 
@@ -118,6 +115,13 @@ impl Times {
         Times { fetched, ..Times::default() }
     }
 
+    /// The storage has it, or its next piece: its times before that.
+    pub fn hand(&mut self, now: u64) -> Times {
+        let before = *self;
+        self.handed = Some(now);
+        before
+    }
+
     /// The storage has answered all that it had of the command.
     pub fn answered(&mut self, now: u64) {
         self.storage += self.handed.map_or(0, |handed| now.saturating_sub(handed));
@@ -156,7 +160,20 @@ impl Clocked {
         self.ended.push(Ended { times, answered: now, is_near });
     }
 
-    fn settle(&mut self, now: u64) {
+    /// Nothing was handed on, and nothing has ended.
+    pub fn is_settled(&self) -> bool {
+        self.handed.is_empty() && self.ended.is_empty()
+    }
+
+    /// The storage has a batch, and guests have their completions. `hand` tells a slot's command of it
+    /// ([`Times::hand`]).
+    pub fn settle(&mut self, now: u64, mut hand: impl FnMut(u16) -> Times) {
+        for slot in self.handed.drain(..) {
+            let times = hand(slot);
+            if times.handed.is_none() {
+                self.latencies.record(Stage::Fetch, now.saturating_sub(times.fetched));
+            }
+        }
         for Ended { times, answered, is_near } in self.ended.drain(..) {
             let whole = now.saturating_sub(times.fetched);
             if times.handed.is_some() {
@@ -170,34 +187,6 @@ impl Clocked {
             self.latencies.record(Stage::Completion, now.saturating_sub(answered));
             self.latencies.record(Stage::Whole, whole);
         }
-    }
-}
-
-impl Controller {
-    /// The histograms of its commands.
-    pub fn latencies(&self) -> &Latencies {
-        &self.clocked.latencies
-    }
-
-    /// It is now this time of its port's clock: for the commands that begin or end before the next call.
-    pub(crate) fn at(&mut self, now: u64) {
-        self.slots.now = now;
-    }
-
-    /// The storage has a batch, and guests have their completions.
-    pub(crate) fn settle_times(&mut self, port: &mut dyn HostPort) {
-        if self.clocked.handed.is_empty() && self.clocked.ended.is_empty() {
-            return;
-        }
-        let now = port.uptime();
-        for index in self.clocked.handed.drain(..) {
-            let times = &mut self.slots.get(index).times;
-            if times.handed.is_none() {
-                self.clocked.latencies.record(Stage::Fetch, now.saturating_sub(times.fetched));
-            }
-            times.handed = Some(now);
-        }
-        self.clocked.settle(now);
     }
 }
 

@@ -4,7 +4,7 @@
 //! without undefined behaviour, just as a host may to memory that a card reads. The engine copies, then
 //! checks, then uses.
 
-use crate::engine::Meter;
+use crate::engine::meter::Meter;
 use crate::outcome::Outcome;
 use dcs_abi::entry::{CompletionEntry, SubmissionEntry};
 use dcs_abi::result::{ResultArea, ResultPacket};

@@ -3,8 +3,9 @@
 use crate::completion::Completion;
 use crate::drive::{Job, Near, Work};
 use crate::endpoint::{Extents, Range, Side, Sink, Source};
+use crate::engine::Spread;
+use crate::engine::meter::Meter;
 use crate::engine::shared::Shared;
-use crate::engine::{Meter, Spread};
 use crate::error::{Error, TransferError};
 use crate::op::Op;
 use crate::queue::{Awaited, Command, Finished, QueuePair, Refused};

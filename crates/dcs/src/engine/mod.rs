@@ -9,16 +9,14 @@
 //! | `shared` | the part of a core that its sessions share: who drives the backend, sleep, wake-up, control |
 
 mod builder;
-mod cores;
-mod meter;
+pub(crate) mod cores;
+pub(crate) mod meter;
 pub(crate) mod shared;
 mod spread;
 
 pub use crate::backend::{Backend, Driver};
 pub use builder::{Builder, SPIN};
 pub use cores::Cores;
-pub(crate) use cores::Place;
-pub(crate) use meter::Meter;
 pub use spread::Spread;
 
 use crate::backend::Control;

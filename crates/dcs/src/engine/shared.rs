@@ -3,7 +3,7 @@
 
 use crate::backend::{BackendLoop, Control, Driver, Info};
 use crate::drive::Near;
-use crate::engine::Meter;
+use crate::engine::meter::Meter;
 use crate::queue::{Awaited, QueuePair};
 use crate::statistics::Statistics;
 use dcs_abi::admin::{AdminEntry, Answer};

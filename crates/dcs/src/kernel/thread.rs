@@ -1,6 +1,6 @@
 //! The thread that drives an engine: its clock, signals, core and nice value.
 
-use crate::engine::Place;
+use crate::engine::cores::Place;
 use std::io;
 
 /// Nanoseconds of CLOCK_MONOTONIC.

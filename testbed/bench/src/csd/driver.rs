@@ -1,8 +1,8 @@
 //! One run by the guest's driver.
 
-use super::Options;
 use super::figures::Run;
 use super::job::{Contender, Job};
+use super::options::Options;
 use super::served::Served;
 use crate::harness::clocks::cpu_of;
 use dcs_nvme_client::load::{Check, Mix, Order, Runner, Stop, Workload};

@@ -1,6 +1,5 @@
 //! Medians and ratios, and how they are shown.
 
-use super::BASE;
 use super::job::{Contender, Job};
 use crate::failure::Failure;
 use crate::harness::contender::Named;
@@ -13,6 +12,9 @@ use crate::report::Report;
 use dcs_testkit::median;
 use serde::Serialize;
 use std::path::Path;
+
+/// Contenders whose ratios to it are told.
+const BASE: Contender = Contender::Fio;
 
 /// What one run gave.
 #[derive(Clone, Copy, Debug)]

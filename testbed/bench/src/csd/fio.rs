@@ -1,8 +1,8 @@
 //! One run by fio: io_uring on the same part of the same file.
 
-use super::Options;
 use super::figures::Run;
 use super::job::Job;
+use super::options::Options;
 use super::served::Served;
 use crate::s3::process::BECOME;
 use serde_json::Value;

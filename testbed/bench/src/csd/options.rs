@@ -1,0 +1,54 @@
+//! The command line of `dcs bench csd`.
+
+use super::job::Job;
+use crate::units;
+use clap::Args;
+use std::path::PathBuf;
+
+#[derive(Debug, Args)]
+#[command(after_help = HELP)]
+pub struct Options {
+    /// Jobs to measure; all where none is given
+    #[arg(value_name = "JOB", value_enum)]
+    pub jobs: Vec<Job>,
+    /// Contenders: those that suit the job where none are given
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pub contenders: Vec<String>,
+    /// Commands under way at once, of the jobs that have many
+    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = units::count::<1, 128>, default_value = "32")]
+    pub depth: Vec<usize>,
+    /// Bytes that each job reads or writes, again and again; the file has three times as many
+    #[arg(long, value_name = "SIZE", value_parser = units::size, default_value = "256MiB")]
+    pub size: u64,
+    /// Seconds that are measured in each run, after a warm-up
+    #[arg(long, value_name = "S", value_parser = units::seconds, default_value = "2")]
+    pub seconds: f64,
+    /// Runs of each contender, of which the median counts
+    #[arg(long, default_value = "3", value_parser = clap::value_parser!(u32).range(1..=99))]
+    pub runs: u32,
+    /// Plot the process's CPU time of a command by depth
+    #[arg(long, value_name = "FILE")]
+    pub svg: Option<PathBuf>,
+    /// Folder of the file: on the disk that is to be measured
+    #[arg(long, value_name = "FOLDER")]
+    pub dir: Option<PathBuf>,
+}
+
+const HELP: &str = "\
+Examples:
+  dcs bench csd                                     # all jobs: three minutes
+  dcs bench csd random --depth 1,8,32,128 --svg csd.svg --dir /mnt/nvme
+  dcs bench csd memory --seconds 5 --json | jq -r '[.contender, .per_s, .drive_cpu_us] | @tsv'
+  dcs bench csd idle                                # 16 drives whose guests do nothing
+
+Jobs: random (4 KiB reads), latency (the same, one at a time), read, write (128 KiB, sequential), memory (4 KiB reads of a
+drive that is memory, no disk), idle. Contenders: fio (io_uring, O_DIRECT, on the same part of the same file), drive (dcs csd run, by a guest's
+driver that sleeps until an interrupt), polled (the same driver looks for completions), bells (the same, without shadow doorbells: each
+doorbell is a message). The driver is a vfio-user client: what a guest's is, without a virtual machine.
+CPU time is that of the process that moves the data: dcs csd run, or fio (by its own account, which includes drawing places). The driver's
+is told apart. Ratios are to fio, within a repetition. All file data were written by the driver and are checked by their first word in
+each read. A release build on a quiet machine is needed; on a busy one ratios and CPU times hold better than throughputs.
+QEMU's storage daemon is no contender: its clients of vhost-user-blk are QEMU itself and libblkio.
+
+Exit codes: 0 measured; 1 a contender failed or delivered wrong bytes; 2 usage; 4 no space; 7 a contender that was named is not there;
+130 interrupted";
