@@ -253,6 +253,12 @@ extern "C" {
  */
 #define DCS_OP_AES256_XTS_DECRYPT 0x13u
 /**
+ * blowfish-ctr: Blowfish (Schneier, 1993) in counter mode (SP 800-38A section 6.5); encryption and
+ * decryption are the same. Same length. Parameter: counter[8] (the initial counter block,
+ * big-endian, counted up over all 64 bits), key[4 to 56]
+ */
+#define DCS_OP_BLOWFISH_CTR 0x14u
+/**
  * gzip: gzip compression (RFC 1952), level 0 to 9, 1 where none is given. Other length. Parameter:
  * none, or level u8
  */
@@ -300,6 +306,18 @@ extern "C" {
  * docs/operators.md has the syntax): sum(price)
  */
 #define DCS_OP_AGGREGATE 0x34u
+/**
+ * knn: the k rows nearest to a vector by squared Euclidean distance: index and distance of each.
+ * Other length. Parameter: element u8 (0: u8; 1: f32, little-endian), reserved[3], k u32 (1 to
+ * 65536), query[1 to 2048] (whole elements; a row of the data has as many)
+ */
+#define DCS_OP_KNN 0x35u
+/**
+ * bitmap: run-length compressed bitmaps (RoaringFormatSpec, 32 bits): decompresses one, or combines
+ * several. Other length. Parameter: none, or operation u8 (0: decompress one bitmap; 1: AND of all;
+ * 2: OR of all), result u8 (0: its bits; 1: their number)
+ */
+#define DCS_OP_BITMAP 0x36u
 /**
  * added to an operator's number: the engine's GPU does it (md5, sha256, crc32, crc32c, aes256-ctr)
  */
@@ -1034,6 +1052,46 @@ static inline bool dcs_status_do_not_retry(uint16_t status) {
 #define DCS_SLICE_PARAMETERS 16
 
 /**
+ * Most bytes of the parameters of DCS_OP_BLOWFISH_CTR.
+ */
+#define DCS_BLOWFISH_CTR_PARAMETERS 64
+
+/**
+ * Most bytes of the parameters of DCS_OP_KNN.
+ */
+#define DCS_KNN_PARAMETERS 2056
+
+/**
+ * Bytes of the parameters of DCS_OP_BITMAP.
+ */
+#define DCS_BITMAP_PARAMETERS 2
+
+/**
+ * DCS_OP_KNN: elements are bytes without a sign.
+ */
+#define DCS_KNN_U8 0
+
+/**
+ * DCS_OP_KNN: elements are floating-point numbers of single precision, little-endian.
+ */
+#define DCS_KNN_F32 1
+
+/**
+ * DCS_OP_BITMAP: decompresses the one bitmap that is there.
+ */
+#define DCS_BITMAP_ONE 0
+
+/**
+ * DCS_OP_BITMAP: the bits that are set in all bitmaps.
+ */
+#define DCS_BITMAP_AND 1
+
+/**
+ * DCS_OP_BITMAP: the bits that are set in any bitmap.
+ */
+#define DCS_BITMAP_OR 2
+
+/**
  * Most bytes of the parameters of DCS_OP_GREP.
  */
 #define DCS_GREP_PARAMETERS 1024
@@ -1612,6 +1670,48 @@ size_t dcs_parameter_slice(uint8_t *block,
 size_t dcs_parameter_grep(uint8_t *block,
                           const char *pattern,
                           uint8_t flags);
+
+/**
+ * Fills in the first of the DCS_BLOWFISH_CTR_PARAMETERS bytes at `block` from a key of `length` bytes (4 to 56) and
+ * the first counter block of 8 bytes, and returns how many they are; 0 where a pointer is NULL or the length is
+ * another. A counter block must never be used twice with a key.
+ *
+ * # Safety
+ *
+ * The pointers are NULL or valid for so many bytes, and do not overlap.
+ */
+size_t dcs_parameter_blowfish_ctr(uint8_t *block,
+                                  const uint8_t *key,
+                                  size_t length,
+                                  const uint8_t *counter);
+
+/**
+ * Fills in the first of the DCS_KNN_PARAMETERS bytes at `block` from the number of neighbours (1 to 65536), the type
+ * of elements (DCS_KNN_U8, DCS_KNN_F32) and the `length` bytes of the vector whose neighbours are wanted, and returns how
+ * many they are; 0 where a pointer is NULL or the parameters would be refused.
+ *
+ * # Safety
+ *
+ * The pointers are NULL or valid: `block` for DCS_KNN_PARAMETERS bytes, `query` for `length`; they do not overlap.
+ */
+size_t dcs_parameter_knn(uint8_t *block,
+                         uint32_t k,
+                         uint8_t element,
+                         const uint8_t *query,
+                         size_t length);
+
+/**
+ * Fills in the DCS_BITMAP_PARAMETERS bytes at `block` from an operation (DCS_BITMAP_*) and a flag: 1 where not the bits
+ * of the result are wanted but their number, else 0. Returns how many they are; 0 where the pointer is NULL or a value is
+ * none of these.
+ *
+ * # Safety
+ *
+ * The pointer is NULL or valid for so many bytes.
+ */
+size_t dcs_parameter_bitmap(uint8_t *block,
+                            uint8_t operation,
+                            uint8_t count);
 
 /**
  * Fills in the first of the DCS_AWS_CHUNKED_PARAMETERS bytes at `block`, and returns how many they are; 0

@@ -158,6 +158,10 @@ package dcs_pkg;
   // units. Parameter: key[64] (data key, then tweak key), unit_size u32 (bytes of a data unit: 16
   // to 65536, a power of two), reserved u32, first_unit u64
   localparam logic [7:0] OpAes256XtsDecrypt = 8'h13;
+  // blowfish-ctr: Blowfish (Schneier, 1993) in counter mode (SP 800-38A section 6.5); encryption
+  // and decryption are the same. Same length. Parameter: counter[8] (the initial counter block,
+  // big-endian, counted up over all 64 bits), key[4 to 56]
+  localparam logic [7:0] OpBlowfishCtr = 8'h14;
   // gzip: gzip compression (RFC 1952), level 0 to 9, 1 where none is given. Other length.
   // Parameter: none, or level u8
   localparam logic [7:0] OpGzip = 8'h20;
@@ -192,6 +196,14 @@ package dcs_pkg;
   // of binary rows of a fixed width. Other length. Parameter: expression[1 to 1024] (UTF-8;
   // docs/operators.md has the syntax): sum(price)
   localparam logic [7:0] OpAggregate = 8'h34;
+  // knn: the k rows nearest to a vector by squared Euclidean distance: index and distance of each.
+  // Other length. Parameter: element u8 (0: u8; 1: f32, little-endian), reserved[3], k u32 (1 to
+  // 65536), query[1 to 2048] (whole elements; a row of the data has as many)
+  localparam logic [7:0] OpKnn = 8'h35;
+  // bitmap: run-length compressed bitmaps (RoaringFormatSpec, 32 bits): decompresses one, or
+  // combines several. Other length. Parameter: none, or operation u8 (0: decompress one bitmap; 1:
+  // AND of all; 2: OR of all), result u8 (0: its bits; 1: their number)
+  localparam logic [7:0] OpBitmap = 8'h36;
   // added to an operator's number: the engine's GPU does it (md5, sha256, crc32, crc32c,
   // aes256-ctr)
   localparam logic [7:0] OpOnGpu = 8'h80;

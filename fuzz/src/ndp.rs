@@ -51,10 +51,12 @@ fn run(data: &[u8]) -> Option<()> {
         | Operator::Slice
         | Operator::Grep
         | Operator::Filter
-        | Operator::Aggregate => {
+        | Operator::Aggregate
+        | Operator::Knn
+        | Operator::Bitmap => {
             decoded(info.operator, parameter, data, &cut);
         }
-        Operator::Aes256Ctr => ctr(parameter, data, &cut),
+        Operator::Aes256Ctr | Operator::BlowfishCtr => ctr(info.operator, parameter, data, &cut),
         Operator::Aes256Xts => xts(Operator::Aes256Xts, Operator::Aes256XtsDecrypt, parameter, data, &cut),
         Operator::Aes256XtsDecrypt => {
             xts(Operator::Aes256XtsDecrypt, Operator::Aes256Xts, parameter, data, &cut);
@@ -114,8 +116,8 @@ fn compressed(compress: Operator, decompress: Operator, parameter: &[u8], data: 
     assert!(restored == data);
 }
 
-fn ctr(parameter: &[u8], data: &[u8], cut: &Cut) {
-    let mut context = common::context(Operator::Aes256Ctr, parameter);
+fn ctr(operator: Operator, parameter: &[u8], data: &[u8], cut: &Cut) {
+    let mut context = common::context(operator, parameter);
     let mut output = Vec::new();
     for (piece, last) in pieces(data, cut) {
         let mut piece = piece.to_vec();
@@ -123,8 +125,8 @@ fn ctr(parameter: &[u8], data: &[u8], cut: &Cut) {
         output.extend(piece);
     }
     assert_eq!(context.in_place(&mut [], true), Err(OperatorError::InternalError), "it has ended");
-    assert!(output == in_place(Operator::Aes256Ctr, parameter, data));
-    assert!(data == in_place(Operator::Aes256Ctr, parameter, &output));
+    assert!(output == in_place(operator, parameter, data));
+    assert!(data == in_place(operator, parameter, &output));
 }
 
 fn xts(operator: Operator, inverse: Operator, parameter: &[u8], data: &[u8], cut: &Cut) {

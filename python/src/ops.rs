@@ -1,5 +1,6 @@
 //! Operators, and the functions that make one.
 
+use dcs::op::{Bitmap, BitmapOperation, Element, Knn};
 use dcs::{AwsChunked, AwsSignature, Grep, Operator};
 use dcs_abi::CHAIN_MAX;
 use dcs_abi::operator::OPERATORS;
@@ -73,6 +74,7 @@ fn named(name: &str) -> PyResult<dcs::Op> {
         Operator::Gunzip => dcs::Op::Gunzip,
         Operator::Zstd => dcs::Op::Zstd { level: 3 },
         Operator::Unzstd => dcs::Op::Unzstd,
+        Operator::Bitmap => dcs::Op::Bitmap(Bitmap::default()),
         other => {
             let function = other.name().replace('-', "_");
             let line = format!("{name} needs parameters: use dcs.{function}(...) in place of its name");
@@ -210,6 +212,18 @@ pub fn aes256_ctr(key: &Bound<'_, PyAny>, iv: &Bound<'_, PyAny>) -> PyResult<Op>
     Op::new(dcs::Op::Aes256Ctr { key: exactly(key, "key")?, counter: exactly(iv, "iv")? })
 }
 
+/// Blowfish in counter mode; encryption and decryption are the same. New data take `aes256_ctr`.
+///
+/// `key`: 4 to 56 bytes. `iv`: the first counter block, 8 bytes, big-endian; never use one twice with a key.
+#[pyfunction]
+pub fn blowfish_ctr(key: &Bound<'_, PyAny>, iv: &Bound<'_, PyAny>) -> PyResult<Op> {
+    let key = bytes_of(key, "key")?;
+    if !(4..=56).contains(&key.len()) {
+        return Err(PyValueError::new_err(format!("key has 4 to 56 bytes, not {}", key.len())));
+    }
+    Op::new(dcs::Op::BlowfishCtr { key, counter: exactly(iv, "iv")? })
+}
+
 fn xts(key: &Bound<'_, PyAny>, unit_size: u32) -> PyResult<[u8; 64]> {
     let key: [u8; 64] = exactly(key, "key")?;
     if !(16..=65536).contains(&unit_size) || !unit_size.is_power_of_two() {
@@ -307,6 +321,35 @@ pub fn filter(expression: String) -> PyResult<Op> {
 pub fn aggregate(expression: String) -> PyResult<Op> {
     dcs::op::check_aggregate(&expression).map_err(|error| PyValueError::new_err(error.to_string()))?;
     Op::new(dcs::Op::Aggregate(expression))
+}
+
+/// The `k` rows nearest to a vector by squared Euclidean distance: lines of index and distance, the nearest first.
+///
+/// `query`: the vector as it lies in a row, in anything bytes-like: a numpy array, an array.array, bytes. `element`: "u8"
+/// or "f32" (little-endian). Rows have as many elements as the query.
+#[pyfunction]
+pub fn knn(k: u32, element: &str, query: &Bound<'_, PyAny>) -> PyResult<Op> {
+    let element = Element::from_name(element)
+        .ok_or_else(|| PyValueError::new_err(format!("element is u8 or f32, not {element:?}")))?;
+    let knn = Knn { element, k, query: bytes_of(query, "query")? };
+    knn.check().map_err(|error| PyValueError::new_err(error.to_string()))?;
+    Op::new(dcs::Op::Knn(knn))
+}
+
+/// Roaring bitmaps: the bits of the one that is there, or with `operation` "and" or "or" those that are set in all or in
+/// any of them.
+///
+/// `count`: not the bits of the result, but how many of them are set.
+#[pyfunction]
+#[pyo3(signature = (operation=None, *, count=false))]
+pub fn bitmap(operation: Option<&str>, count: bool) -> PyResult<Op> {
+    let operation = match operation {
+        None => BitmapOperation::One,
+        Some("and") => BitmapOperation::And,
+        Some("or") => BitmapOperation::Or,
+        Some(other) => return Err(PyValueError::new_err(format!("operation is and or or, not {other:?}"))),
+    };
+    Op::new(dcs::Op::Bitmap(Bitmap { operation, count }))
 }
 
 /// S3's aws-chunked framing, taken off. The data are good only once the transfer has succeeded.

@@ -1,5 +1,6 @@
 """Every operator against hashlib, zlib, cryptography and zstandard."""
 
+import array
 import csv
 import gzip
 import hashlib
@@ -11,6 +12,7 @@ import zlib
 import pytest
 import zstandard
 from conftest import data
+from cryptography.hazmat.decrepit.ciphers.algorithms import Blowfish
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 import dcs
@@ -167,6 +169,67 @@ def test_filter_and_aggregate_of_binary_rows():
     assert (caught.value.operator, caught.value.status) == ((0, "filter"), "TRUNCATED_DATA")
     with pytest.raises(ValueError, match="TYPE|u32@8"):
         dcs.filter("-w20:price>5")
+
+
+def test_blowfish():
+    content, key, iv = data(70_001, 9), bytes(range(16)), bytes([0xFF] * 7 + [0xFE])
+    blocks = -(-len(content) // 8)
+    first = int.from_bytes(iv, "big")
+    counters = b"".join(((first + at) % 2**64).to_bytes(8, "big") for at in range(blocks))
+    encryptor = Cipher(Blowfish(key), modes.ECB()).encryptor()
+    stream = encryptor.update(counters) + encryptor.finalize()
+    sealed = run(content, [dcs.blowfish_ctr(key, iv)]).memory
+    assert sealed == bytes(a ^ b for a, b in zip(content, stream))
+    assert run(sealed, [dcs.blowfish_ctr(key, iv)]).memory == content
+    with pytest.raises(ValueError, match="4 to 56"):
+        dcs.blowfish_ctr(b"abc", iv)
+
+
+@pytest.mark.parametrize("element", ["u8", "f32"])
+def test_knn(element):
+    kind, size = ("B", 16) if element == "u8" else ("f", 4)
+    values = array.array(kind, data(size * 5000, 11) if element == "u8" else [byte / 4 for byte in data(size * 5000, 11)])
+    query = values[100:100 + size]
+    rows = [values[at : at + size] for at in range(0, len(values), size)]
+    expected = sorted((sum((a - b) ** 2 for a, b in zip(row, query)), at) for at, row in enumerate(rows))[:7]
+    lines = run(values.tobytes(), [dcs.knn(7, element, query)]).memory.decode().split()
+    assert [(float(distance), int(at)) for at, distance in (line.split(",") for line in lines)] == expected
+    for wrong in (lambda: dcs.knn(0, element, query), lambda: dcs.knn(1, "u9", query), lambda: dcs.knn(1, element, b"")):
+        with pytest.raises(ValueError):
+            wrong()
+
+
+def roaring(values):
+    """The format's simplest form: containers of up to 4,096 values as arrays, the others as bits."""
+    pages = {}
+    for value in sorted(values):
+        pages.setdefault(value >> 16, []).append(value & 0xFFFF)
+    containers = []
+    for page in pages.values():
+        if len(page) <= 4096:
+            containers.append(struct.pack(f"<{len(page)}H", *page))
+        else:
+            containers.append(sum(1 << value for value in page).to_bytes(8192, "little"))
+    head = struct.pack("<II", 12346, len(pages)) + b"".join(struct.pack("<HH", key, len(page) - 1) for key, page in pages.items())
+    at = len(head) + 4 * len(pages)
+    offsets = b"".join(struct.pack("<I", at + sum(map(len, containers[:nth]))) for nth in range(len(pages)))
+    return head + offsets + b"".join(containers)
+
+
+def test_bitmap():
+    one, other = {*range(0, 200_000, 7), 1_000_000}, {*range(0, 200_000, 3), 1_000_000, 2_000_000}
+    bits = lambda values: sum(1 << value for value in values).to_bytes(max(values) // 8 + 1, "little")
+    both = roaring(one) + roaring(other)
+    into = 1 << 20
+    assert run(roaring(one), ["bitmap"], into).memory == bits(one)
+    assert run(both, [dcs.bitmap("and")], into).memory == bits(one & other)
+    assert run(both, [dcs.bitmap("or")], into).memory == bits(one | other)
+    assert run(both, [dcs.bitmap("or", count=True)]).memory == b"%d\n" % len(one | other)
+    with pytest.raises(dcs.Error) as caught:
+        run(both, [dcs.bitmap()], into)
+    assert (caught.value.operator, caught.value.status) == ((0, "bitmap"), "CORRUPT_DATA")
+    with pytest.raises(ValueError, match="and or or"):
+        dcs.bitmap("xor")
 
 
 def chunked(content, trailer=b""):

@@ -30,6 +30,8 @@ pub enum Operator {
     Aes256Xts = 0x12,
     /// AES-256 in XTS mode, decryption.
     Aes256XtsDecrypt = 0x13,
+    /// Blowfish in counter mode; its own inverse.
+    BlowfishCtr = 0x14,
     /// gzip (RFC 1952), compression.
     Gzip = 0x20,
     /// gzip, decompression; several members in a row are one stream.
@@ -48,6 +50,10 @@ pub enum Operator {
     Filter = 0x33,
     /// Count, sum, least, most and mean of a table's columns.
     Aggregate = 0x34,
+    /// The vectors nearest to one.
+    Knn = 0x35,
+    /// Bitmaps in Roaring's format: decompression, AND, OR.
+    Bitmap = 0x36,
 }
 
 /// Effect of an operator on the data that pass.
@@ -190,6 +196,15 @@ pub const OPERATORS: &[OperatorInfo] = &[
         "AES-256 in XTS mode, decryption (IEEE 1619, SP 800-38E)",
     ),
     transform(
+        Operator::BlowfishCtr,
+        "blowfish-ctr",
+        "BLOWFISH_CTR",
+        OperatorKind::InPlace { whole_units: false },
+        (12, 64),
+        "counter[8] (the initial counter block, big-endian, counted up over all 64 bits), key[4 to 56]",
+        "Blowfish (Schneier, 1993) in counter mode (SP 800-38A section 6.5); encryption and decryption are the same",
+    ),
+    transform(
         Operator::Gzip,
         "gzip",
         "GZIP",
@@ -269,6 +284,24 @@ pub const OPERATORS: &[OperatorInfo] = &[
         (1, 1024),
         "expression[1 to 1024] (UTF-8; docs/operators.md has the syntax): sum(price)",
         "count, sum, least, most and mean of columns of comma-separated values (RFC 4180) or of binary rows of a fixed width",
+    ),
+    transform(
+        Operator::Knn,
+        "knn",
+        "KNN",
+        OperatorKind::Resize,
+        (9, 2056),
+        "element u8 (0: u8; 1: f32, little-endian), reserved[3], k u32 (1 to 65536), query[1 to 2048] (whole elements; a row of the data has as many)",
+        "the k rows nearest to a vector by squared Euclidean distance: index and distance of each",
+    ),
+    transform(
+        Operator::Bitmap,
+        "bitmap",
+        "BITMAP",
+        OperatorKind::Resize,
+        (0, 2),
+        "none, or operation u8 (0: decompress one bitmap; 1: AND of all; 2: OR of all), result u8 (0: its bits; 1: their number)",
+        "run-length compressed bitmaps (RoaringFormatSpec, 32 bits): decompresses one, or combines several",
     ),
 ];
 

@@ -1,6 +1,6 @@
 //! Parameter blocks of operators, filled in.
 
-use dcs::op::{AwsChunked, AwsSignature, Grep};
+use dcs::op::{AwsChunked, AwsSignature, Element, Grep, Knn};
 use dcs_abi::operator::Operator;
 use std::ffi::{CStr, c_char};
 use zeroize::Zeroizing;
@@ -13,6 +13,25 @@ pub const DCS_AES256_XTS_PARAMETERS: usize = 80;
 pub const DCS_AWS_CHUNKED_PARAMETERS: usize = 224;
 /// Bytes of the parameters of DCS_OP_SLICE.
 pub const DCS_SLICE_PARAMETERS: usize = 16;
+/// Most bytes of the parameters of DCS_OP_BLOWFISH_CTR.
+pub const DCS_BLOWFISH_CTR_PARAMETERS: usize = 64;
+/// Most bytes of the parameters of DCS_OP_KNN.
+pub const DCS_KNN_PARAMETERS: usize = 2056;
+/// Bytes of the parameters of DCS_OP_BITMAP.
+pub const DCS_BITMAP_PARAMETERS: usize = 2;
+
+/// DCS_OP_KNN: elements are bytes without a sign.
+pub const DCS_KNN_U8: u8 = 0;
+/// DCS_OP_KNN: elements are floating-point numbers of single precision, little-endian.
+pub const DCS_KNN_F32: u8 = 1;
+
+/// DCS_OP_BITMAP: decompresses the one bitmap that is there.
+pub const DCS_BITMAP_ONE: u8 = 0;
+/// DCS_OP_BITMAP: the bits that are set in all bitmaps.
+pub const DCS_BITMAP_AND: u8 = 1;
+/// DCS_OP_BITMAP: the bits that are set in any bitmap.
+pub const DCS_BITMAP_OR: u8 = 2;
+
 /// Most bytes of the parameters of DCS_OP_GREP.
 pub const DCS_GREP_PARAMETERS: usize = 1024;
 
@@ -156,6 +175,83 @@ pub unsafe extern "C" fn dcs_parameter_grep(block: *mut u8, pattern: *const c_ch
     // SAFETY: not NULL, so valid for so many bytes; a vector of its own does not overlap.
     unsafe { block.copy_from_nonoverlapping(parameters.as_ptr(), parameters.len()) };
     parameters.len()
+}
+
+/// Fills in the first of the DCS_BLOWFISH_CTR_PARAMETERS bytes at `block` from a key of `length` bytes (4 to 56) and
+/// the first counter block of 8 bytes, and returns how many they are; 0 where a pointer is NULL or the length is
+/// another. A counter block must never be used twice with a key.
+///
+/// # Safety
+///
+/// The pointers are NULL or valid for so many bytes, and do not overlap.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dcs_parameter_blowfish_ctr(
+    block: *mut u8,
+    key: *const u8,
+    length: usize,
+    counter: *const u8,
+) -> usize {
+    if block.is_null() || key.is_null() || counter.is_null() || !(4..=56).contains(&length) {
+        return 0;
+    }
+    // SAFETY: not NULL, so valid for so many bytes by the caller's promise; bytes have no alignment.
+    let (key, counter) = unsafe { (std::slice::from_raw_parts(key, length), &*counter.cast::<[u8; 8]>()) };
+    let parameters = Zeroizing::new(dcs_ndp::parameter::blowfish_ctr(key, counter));
+    // SAFETY: not NULL, so valid for the most bytes there are; a vector of its own does not overlap.
+    unsafe { block.copy_from_nonoverlapping(parameters.as_ptr(), parameters.len()) };
+    parameters.len()
+}
+
+/// Fills in the first of the DCS_KNN_PARAMETERS bytes at `block` from the number of neighbours (1 to 65536), the type
+/// of elements (DCS_KNN_U8, DCS_KNN_F32) and the `length` bytes of the vector whose neighbours are wanted, and returns how
+/// many they are; 0 where a pointer is NULL or the parameters would be refused.
+///
+/// # Safety
+///
+/// The pointers are NULL or valid: `block` for DCS_KNN_PARAMETERS bytes, `query` for `length`; they do not overlap.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dcs_parameter_knn(
+    block: *mut u8,
+    k: u32,
+    element: u8,
+    query: *const u8,
+    length: usize,
+) -> usize {
+    let element = match element {
+        DCS_KNN_U8 => Element::U8,
+        DCS_KNN_F32 => Element::F32,
+        _ => return 0,
+    };
+    if block.is_null() || query.is_null() || length > DCS_KNN_PARAMETERS {
+        return 0;
+    }
+    // SAFETY: not NULL, so valid for so many bytes by the caller's promise.
+    let query = unsafe { std::slice::from_raw_parts(query, length) }.to_vec();
+    let knn = Knn { element, k, query };
+    if knn.check().is_err() {
+        return 0;
+    }
+    let parameters = knn.block();
+    // SAFETY: not NULL, so valid for the most bytes that are not refused; a vector of its own does not overlap.
+    unsafe { block.copy_from_nonoverlapping(parameters.as_ptr(), parameters.len()) };
+    parameters.len()
+}
+
+/// Fills in the DCS_BITMAP_PARAMETERS bytes at `block` from an operation (DCS_BITMAP_*) and a flag: 1 where not the bits
+/// of the result are wanted but their number, else 0. Returns how many they are; 0 where the pointer is NULL or a value is
+/// none of these.
+///
+/// # Safety
+///
+/// The pointer is NULL or valid for so many bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dcs_parameter_bitmap(block: *mut u8, operation: u8, count: u8) -> usize {
+    if block.is_null() || operation > DCS_BITMAP_OR || count > 1 {
+        return 0;
+    }
+    // SAFETY: not NULL, so valid by the caller's promise.
+    unsafe { block.cast::<[u8; DCS_BITMAP_PARAMETERS]>().write([operation, count]) };
+    DCS_BITMAP_PARAMETERS
 }
 
 /// Fills in the first of the DCS_AWS_CHUNKED_PARAMETERS bytes at `block`, and returns how many they are; 0

@@ -4,13 +4,16 @@ use crate::args::Choice;
 use crate::failure::Failure;
 use crate::keys::{Counters, Keys};
 use crate::units;
-use dcs::op::ExpressionError;
+use dcs::op::{Bitmap, BitmapOperation, Element, ExpressionError, Knn};
 use dcs::{AwsChunked, Grep, Mode, Op, Operator};
 use dcs_abi::CHAIN_MAX;
 use dcs_abi::operator::{OPERATORS, OperatorKind};
 
 /// Bytes of an XTS data unit where none is given.
 const XTS_UNIT: u32 = 4096;
+
+/// Bytes of Blowfish's key where none are given.
+const BLOWFISH_KEY: u64 = 32;
 
 /// Checksums that S3's trailers bring.
 const CHECKSUMS: [Operator; 5] =
@@ -63,12 +66,17 @@ impl Chain {
         let mut ciphers = 0;
         for (place, spec) in specs.iter().enumerate() {
             ciphers += usize::from(spec.takes_key());
-            let op = spec.op(ciphers, keys, &mut || {
-                let (value, random) = counters.next()?;
-                let operator = spec.operator.name();
-                chain.counters.push(Counter { place, operator, value: units::to_hex(&value), random });
-                Ok(value)
-            })?;
+            let op = match spec.operator {
+                Operator::Aes256Ctr => {
+                    let key = keys.key(ciphers, spec.operator.name())?;
+                    Op::Aes256Ctr { key, counter: chain.counter(place, spec, &mut counters)? }
+                }
+                Operator::BlowfishCtr => {
+                    let key = spec.blowfish_key(ciphers, keys)?;
+                    Op::BlowfishCtr { key, counter: chain.counter(place, spec, &mut counters)? }
+                }
+                _ => spec.op(ciphers, keys)?,
+            };
             let on_gpu = spec.operator.info().gpu.filter(|_| spec.on_gpu);
             chain.names.push(on_gpu.unwrap_or(spec.operator.name()));
             chain.ops.push(if on_gpu.is_some() { op.on_gpu() } else { op });
@@ -76,6 +84,19 @@ impl Chain {
         keys.all_used(ciphers)?;
         counters.all_used()?;
         Ok(chain)
+    }
+
+    /// The next counter, which is told.
+    fn counter<const N: usize>(
+        &mut self,
+        place: usize,
+        spec: &Spec,
+        counters: &mut Counters,
+    ) -> Result<[u8; N], Failure> {
+        let operator = spec.operator.name();
+        let (value, random) = counters.next(operator)?;
+        self.counters.push(Counter { place, operator, value: units::to_hex(&value), random });
+        Ok(value)
     }
 
     /// As many bytes come out as go in.
@@ -156,6 +177,8 @@ impl Spec {
         let words: Vec<_> = match (operator, rest) {
             // All of it: spaces, colons and equals signs are the expression's.
             (Operator::Grep | Operator::Filter | Operator::Aggregate, Some(rest)) => vec![rest.to_string()],
+            // A file's name may have both.
+            (Operator::Knn, Some(rest)) => rest.splitn(3, ':').map(str::to_string).collect(),
             (_, Some(rest)) => rest.trim_end().split([':', '=']).map(str::to_string).collect(),
             (_, None) => Vec::new(),
         };
@@ -179,22 +202,22 @@ impl Spec {
     fn most_words(&self) -> usize {
         match self.operator {
             Operator::Gzip | Operator::Zstd | Operator::Grep | Operator::Filter | Operator::Aggregate => 1,
+            Operator::BlowfishCtr => 1,
             Operator::Aes256Xts | Operator::Aes256XtsDecrypt | Operator::AwsChunked | Operator::Slice => 2,
+            Operator::Bitmap => 2,
+            Operator::Knn => 3,
             digest if digest.digest_size() > 0 => 1,
             _ => 0,
         }
     }
 
     fn takes_key(&self) -> bool {
-        matches!(self.operator, Operator::Aes256Ctr | Operator::Aes256Xts | Operator::Aes256XtsDecrypt)
+        use Operator::{Aes256Ctr, Aes256Xts, Aes256XtsDecrypt, BlowfishCtr};
+        matches!(self.operator, Aes256Ctr | Aes256Xts | Aes256XtsDecrypt | BlowfishCtr)
     }
 
-    fn op(
-        &self,
-        cipher: usize,
-        keys: &Keys,
-        counter: &mut dyn FnMut() -> Result<[u8; 16], Failure>,
-    ) -> Result<Op, Failure> {
+    /// All but ciphers in counter mode, whose counters are told.
+    fn op(&self, cipher: usize, keys: &Keys) -> Result<Op, Failure> {
         let name = self.operator.name();
         if self.operator.digest_size() > 0 && !self.words.is_empty() {
             return self.expecting();
@@ -211,12 +234,16 @@ impl Spec {
             Operator::Unzstd => Op::Unzstd,
             Operator::Gzip => Op::Gzip { level: self.level(0..=9, 1)? },
             Operator::Zstd => Op::Zstd { level: self.level(1..=19, 3)? },
-            Operator::Aes256Ctr => Op::Aes256Ctr { key: keys.key(cipher, name)?, counter: counter()? },
+            Operator::Aes256Ctr | Operator::BlowfishCtr => {
+                return Err(self.refused("it has no counter"));
+            }
             Operator::Aes256Xts | Operator::Aes256XtsDecrypt => self.xts(keys.xts_key(cipher, name)?)?,
             Operator::AwsChunked => self.aws_chunked()?,
             Operator::Grep => self.grep()?,
             Operator::Filter => Op::Filter(self.expression(dcs::op::check_filter)?),
             Operator::Aggregate => Op::Aggregate(self.expression(dcs::op::check_aggregate)?),
+            Operator::Knn => self.knn()?,
+            Operator::Bitmap => self.bitmap()?,
             Operator::Slice => match (self.number(0)?, self.number(1)?) {
                 (Some(skip), Some(take)) if skip.checked_add(take).is_some() => Op::Slice { skip, take },
                 _ => {
@@ -291,6 +318,56 @@ impl Spec {
         Ok(Op::Grep(grep))
     }
 
+    fn refused(&self, what: &str) -> Failure {
+        Failure::usage(format!("--through: {}: {what}", self.operator.name())).advise(usage_of(self.operator))
+    }
+
+    /// Of so many bytes as were written.
+    fn blowfish_key(&self, cipher: usize, keys: &Keys) -> Result<Vec<u8>, Failure> {
+        let size = self.number(0)?.unwrap_or(BLOWFISH_KEY);
+        if !(4..=56).contains(&size) {
+            return Err(self.refused(&format!("no key has {size} bytes")));
+        }
+        keys.key_of(cipher, self.operator.name(), size as usize)
+    }
+
+    /// `10:f32:0.5;-1;2`, `10:u8:@FILE`.
+    fn knn(&self) -> Result<Op, Failure> {
+        let [k, element, query] = &self.words[..] else {
+            return Err(self.refused("it needs a number, a type and a vector"));
+        };
+        let k = k.parse().map_err(|_| self.refused(&format!("{k:?} is no number of neighbours")))?;
+        let element = Element::from_name(element)
+            .ok_or_else(|| self.refused(&format!("there is no type {element:?}")))?;
+        let query = match query.strip_prefix('@') {
+            Some(path) => {
+                std::fs::read(path).map_err(|error| Failure::io(&format!("query {path}"), &error))?
+            }
+            None => {
+                let numbers = query.split(';').map(|number| element_of(element, number.trim()));
+                let numbers: Option<Vec<_>> = numbers.collect();
+                numbers.ok_or_else(|| self.refused(&format!("{query:?} is no vector of that type")))?.concat()
+            }
+        };
+        let knn = Knn { element, k, query };
+        knn.check().map_err(|error| self.refused(&error.to_string()))?;
+        Ok(Op::Knn(knn))
+    }
+
+    /// `bitmap`, `bitmap:and`, `bitmap:or:count`.
+    fn bitmap(&self) -> Result<Op, Failure> {
+        let mut bitmap = Bitmap::default();
+        for word in &self.words {
+            match word.as_str() {
+                "and" if bitmap.operation == BitmapOperation::One => bitmap.operation = BitmapOperation::And,
+                "or" if bitmap.operation == BitmapOperation::One => bitmap.operation = BitmapOperation::Or,
+                "count" if !bitmap.count => bitmap.count = true,
+                _ => return Err(self.refused(&format!("{word:?} is not one of its words, or a second one"))),
+            }
+        }
+        Ok(Op::Bitmap(bitmap))
+    }
+
     fn expression(&self, check: fn(&str) -> Result<(), ExpressionError>) -> Result<String, Failure> {
         let (name, text) = (self.operator.name(), self.words.first().map_or("", String::as_str));
         check(text).map_err(|error| {
@@ -315,6 +392,14 @@ impl Spec {
     }
 }
 
+/// The bytes of a vector's element.
+fn element_of(element: Element, number: &str) -> Option<Vec<u8>> {
+    match element {
+        Element::U8 => number.parse().ok().map(|number: u8| vec![number]),
+        Element::F32 => number.parse().ok().map(|number: f32| number.to_le_bytes().to_vec()),
+    }
+}
+
 /// The notation of an operator, with its parameters.
 pub fn usage_of(operator: Operator) -> String {
     let name = operator.name();
@@ -326,6 +411,16 @@ pub fn usage_of(operator: Operator) -> String {
              of the first (0); key of 64 bytes"
         ),
         Operator::Aes256Ctr => format!("{name}; key of 32 bytes, first counter block by --iv"),
+        Operator::BlowfishCtr => format!(
+            "{name}[:BYTES], of its key (4 to 56; {BLOWFISH_KEY}); first counter block, 16 digits, by --iv"
+        ),
+        Operator::Knn => format!(
+            "{name}:K:TYPE:QUERY, the K rows nearest to a vector; TYPE u8 or f32, QUERY its elements with ; between them, or \
+             @FILE, which has it as it lies in a row"
+        ),
+        Operator::Bitmap => format!(
+            "{name}[:and|:or][:count], of Roaring bitmaps: the bits of one, or those set in all of them or in any; or how many"
+        ),
         Operator::Slice => format!("{name}:SKIP:TAKE, bytes before the range and bytes of it"),
         Operator::Grep => format!(
             "{name}:[-OPTIONS:]PATTERN, a regular expression on bytes; options: i (letters in either case), v (lines \
@@ -379,6 +474,20 @@ mod tests {
             ("grep:-:-x", plain("-x")),
         ] {
             assert_eq!(grep(word).unwrap(), Op::Grep(expected), "{word}");
+        }
+        let (knn, bitmap) = (|word: &str| Spec::parse(word)?.knn(), |word: &str| Spec::parse(word)?.bitmap());
+        let query = vec![0, 0, 0, 63, 0, 0, 128, 191];
+        let knn_of = Op::Knn(Knn { element: Element::F32, k: 10, query });
+        assert_eq!(knn("knn:10:f32:0.5; -1").unwrap(), knn_of);
+        let both = Bitmap { operation: BitmapOperation::And, count: true };
+        assert_eq!(bitmap("bitmap:and:count").unwrap(), Op::Bitmap(both));
+        for wrong in
+            ["knn", "knn:0:u8:1", "knn:1:u9:1", "knn:1:u8:", "knn:1:u8:256", "knn:1:u8:-1", "knn:1:f32:inf"]
+        {
+            assert!(knn(wrong).is_err(), "{wrong}");
+        }
+        for wrong in ["bitmap:xor", "bitmap:and:or", "bitmap:count:count"] {
+            assert!(bitmap(wrong).is_err(), "{wrong}");
         }
         for wrong in ["grep", "grep:", "grep:-i", "grep:-x:a", "grep:(", "grep:-i:"] {
             assert!(grep(wrong).is_err(), "{wrong}");

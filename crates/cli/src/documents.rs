@@ -26,7 +26,7 @@ fn chain_of(moving: &Moving) -> Option<String> {
         Err(failure) => return Some(failure.line),
     };
     let of = |wanted: Operator| operators.iter().filter(|operator| **operator == wanted).count();
-    let counters = of(Operator::Aes256Ctr);
+    let counters = of(Operator::Aes256Ctr) + of(Operator::BlowfishCtr);
     (counters != moving.ciphers.iv.len())
         .then(|| format!("{counters} aes256-ctr and {} --iv", moving.ciphers.iv.len()))
 }

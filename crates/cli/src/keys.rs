@@ -34,6 +34,15 @@ impl Keys {
         keys::fit(&from, bytes, operator)
     }
 
+    /// The key of the n-th cipher, which has so many bytes.
+    pub fn key_of(&self, nth: usize, operator: &str, size: usize) -> Result<Vec<u8>, Failure> {
+        if let Some(path) = self.files.get(nth - 1) {
+            return keys::from_file_of(path, operator, size);
+        }
+        let (from, bytes) = from_environment(nth, operator)?;
+        keys::fit_to(&from, bytes, operator, size)
+    }
+
     /// A key for XTS: its halves differ.
     pub fn xts_key(&self, nth: usize, operator: &str) -> Result<[u8; 64], Failure> {
         let key: [u8; 64] = self.key(nth, operator)?;
@@ -74,19 +83,19 @@ impl Counters {
         Counters { given: options.iv.iter().cloned().collect() }
     }
 
-    /// The next one, and whether it was drawn at random.
-    pub fn next(&mut self) -> Result<([u8; 16], bool), Failure> {
+    /// The next one, of the bytes that the operator takes, and whether it was drawn at random.
+    pub fn next<const N: usize>(&mut self, operator: &str) -> Result<([u8; N], bool), Failure> {
         match self.given.pop_front().as_deref() {
             Some("random") => random(),
             Some(digits) => {
                 let value = units::from_hex(digits.as_bytes()).and_then(|bytes| bytes.try_into().ok());
-                let line = "--iv must be 32 hexadecimal digits, or random";
+                let line = format!("--iv must be {} hexadecimal digits, or random", N * 2);
                 value.map(|value| (value, false)).ok_or_else(|| Failure::usage(line))
             }
             // The cipher is its own inverse: a counter drawn by whoever decrypts would give noise, and no
             // error.
             None => {
-                let line = "aes256-ctr needs its first counter block: --iv";
+                let line = format!("{operator} needs its first counter block: --iv");
                 Err(Failure::usage(line).advise(
                     "to encrypt, --iv random, which prints it; to decrypt, --iv HEX, what was printed then",
                 ))
@@ -98,14 +107,14 @@ impl Counters {
     pub fn all_used(&self) -> Result<(), Failure> {
         match self.given.is_empty() {
             true => Ok(()),
-            false => Err(Failure::usage("more --iv than aes256-ctr operators in --through")
+            false => Err(Failure::usage("more --iv than ciphers in counter mode in --through")
                 .advise("aes256-xts has no --iv: its units are numbered, aes256-xts:UNIT:FIRST")),
         }
     }
 }
 
-fn random() -> Result<([u8; 16], bool), Failure> {
-    let mut value = [0; 16];
+fn random<const N: usize>() -> Result<([u8; N], bool), Failure> {
+    let mut value = [0; N];
     let failed = |error| Failure::new(crate::failure::Exit::Failed, format!("no random numbers: {error}"));
     getrandom::fill(&mut value).map_err(failed)?;
     Ok((value, true))

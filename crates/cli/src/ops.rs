@@ -7,6 +7,7 @@ use crate::interrupt;
 use crate::operate::Operators;
 use crate::report::Report;
 use crate::units::gib_per_s;
+use dcs::op::{Element, Knn};
 use dcs::{AwsChunked, Grep, Op, Operator};
 use dcs_abi::operator::{OPERATORS, OperatorInfo, OperatorKind};
 use indicatif::ProgressBar;
@@ -16,6 +17,8 @@ use std::time::{Duration, Instant};
 
 const BLOCK: usize = 64 * 1024;
 const SAMPLE: usize = 4 << 20;
+/// Bytes of the bits of one container of a Roaring bitmap.
+const PAGE: usize = 8192;
 /// Time for which each is measured.
 const MEASURE: Duration = Duration::from_millis(200);
 
@@ -80,6 +83,7 @@ fn measure(operator: Operator) -> io::Result<f64> {
         Operator::AwsChunked => framed(&text),
         Operator::Grep => in_lines(text),
         Operator::Filter | Operator::Aggregate => table(text),
+        Operator::Bitmap => bitmap(),
         _ => text,
     };
     let (mut bytes, mut time) = (0, Duration::ZERO);
@@ -120,6 +124,8 @@ fn sample_op(operator: Operator) -> Op {
         Operator::Aes256XtsDecrypt => Op::Aes256XtsDecrypt { key, unit_size: 4096, first_unit: 0 },
         Operator::Gzip => Op::Gzip { level: 1 },
         Operator::Zstd => Op::Zstd { level: 3 },
+        Operator::BlowfishCtr => Op::BlowfishCtr { key: vec![1; 32], counter: [0; 8] },
+        Operator::Knn => Op::Knn(Knn { element: Element::U8, k: 10, query: vec![100; 128] }),
         Operator::Slice => Op::Slice { skip: 0, take: SAMPLE as u64 },
         Operator::Filter => Op::Filter("-n:#2=x".to_string()),
         Operator::Aggregate => Op::Aggregate("-n:count(#2)".to_string()),
@@ -145,6 +151,20 @@ fn table(text: Vec<u8>) -> Vec<u8> {
     let mut table = in_lines(text);
     table.iter_mut().filter(|byte| **byte == b' ').for_each(|byte| *byte = b',');
     table
+}
+
+/// A Roaring bitmap of as many bits as the sample has, of which every ninth is set: all of its containers are plain bits.
+fn bitmap() -> Vec<u8> {
+    let pages = (SAMPLE / PAGE) as u32;
+    let page: Vec<u8> =
+        (0..PAGE).map(|at| [0x01, 0x02, 0x04, 0x08, 0x10, 0x20, 0x40, 0x80, 0x00][at % 9]).collect();
+    let set: u32 = page.iter().map(|byte| byte.count_ones()).sum();
+    let mut bitmap = [12346u32, pages].map(u32::to_le_bytes).concat();
+    bitmap.extend((0..pages).flat_map(|key| (key | (set - 1) << 16).to_le_bytes()));
+    let first = bitmap.len() as u32 + pages * 4;
+    bitmap.extend((0..pages).flat_map(|key| (first + key * PAGE as u32).to_le_bytes()));
+    (0..pages).for_each(|_| bitmap.extend_from_slice(&page));
+    bitmap
 }
 
 /// In chunks of a block, as aws-chunked has them.

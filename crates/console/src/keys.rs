@@ -14,13 +14,24 @@ pub fn from_file<const N: usize>(path: &Path, operator: &str) -> Result<[u8; N],
     fit(&shown(path).to_string(), read(path, N)?, operator)
 }
 
+/// The same of a key that has so many bytes.
+pub fn from_file_of(path: &Path, operator: &str, size: usize) -> Result<Vec<u8>, Failure> {
+    fit_to(&shown(path).to_string(), read(path, size)?, operator, size)
+}
+
 /// The key of `operator` that was found in `from`: as long as it must be.
 pub fn fit<const N: usize>(from: &str, bytes: Vec<u8>, operator: &str) -> Result<[u8; N], Failure> {
-    let length = bytes.len();
-    bytes.try_into().map_err(|_| {
-        let line = format!("the key in {from} has {length} bytes; {operator} takes {N}");
-        Failure::usage(line).advise(format!("make one: openssl rand -hex {N} > KEYFILE; chmod 600 KEYFILE"))
-    })
+    bytes.try_into().map_err(|bytes: Vec<u8>| misfit(from, bytes.len(), operator, N))
+}
+
+/// The same of a key that has so many bytes.
+pub fn fit_to(from: &str, bytes: Vec<u8>, operator: &str, size: usize) -> Result<Vec<u8>, Failure> {
+    if bytes.len() == size { Ok(bytes) } else { Err(misfit(from, bytes.len(), operator, size)) }
+}
+
+fn misfit(from: &str, length: usize, operator: &str, wanted: usize) -> Failure {
+    let line = format!("the key in {from} has {length} bytes; {operator} takes {wanted}");
+    Failure::usage(line).advise(format!("make one: openssl rand -hex {wanted} > KEYFILE; chmod 600 KEYFILE"))
 }
 
 /// Raw bytes, or hexadecimal digits with white space around them.

@@ -1,7 +1,9 @@
 //! Operators with their parameters, as an application names them.
 
 use dcs_abi::operator::{ON_GPU, Operator};
-pub use dcs_ndp::parameter::{AwsChunked, AwsSignature, Grep};
+pub use dcs_ndp::parameter::{
+    AwsChunked, AwsSignature, Bitmap, BitmapOperation, Element, Grep, Knn, KnnError,
+};
 pub use dcs_ndp::parameter::{check_aggregate, check_filter};
 pub use dcs_ndp::{ExpressionError, PatternError};
 
@@ -50,6 +52,14 @@ pub enum Op {
         /// Number of the first data unit.
         first_unit: u64,
     },
+    /// Blowfish in counter mode; encrypts and decrypts. Never use a counter block twice with a key; its blocks have 64
+    /// bits, so that a key is good for some GiB: for what is old, or has to be like others. New data take AES.
+    BlowfishCtr {
+        /// The key, 4 to 56 bytes.
+        key: Vec<u8>,
+        /// The first counter block.
+        counter: [u8; 8],
+    },
     /// gzip compression (RFC 1952), level 0 to 9.
     Gzip {
         /// Level.
@@ -84,6 +94,10 @@ pub enum Op {
     /// Count, sum, least, most and mean of columns of such rows: `sum(price)`, `-w16:sum(u32@8)` (as above;
     /// [`check_aggregate`]).
     Aggregate(String),
+    /// The rows nearest to a vector: index and distance of each ([`Knn::check`] says why parameters are refused).
+    Knn(Knn),
+    /// Roaring bitmaps: decompresses one, or combines all of the data by AND or OR.
+    Bitmap(Bitmap),
     /// A digest that is to have this value: where it has another the transfer fails with
     /// [`Status::DigestMismatch`](crate::Status), and the last of the data are not delivered.
     Expect {
@@ -119,6 +133,7 @@ impl Op {
             Op::Aes256Ctr { .. } => Operator::Aes256Ctr as u8,
             Op::Aes256Xts { .. } => Operator::Aes256Xts as u8,
             Op::Aes256XtsDecrypt { .. } => Operator::Aes256XtsDecrypt as u8,
+            Op::BlowfishCtr { .. } => Operator::BlowfishCtr as u8,
             Op::Gzip { .. } => Operator::Gzip as u8,
             Op::Gunzip => Operator::Gunzip as u8,
             Op::Zstd { .. } => Operator::Zstd as u8,
@@ -128,6 +143,8 @@ impl Op {
             Op::Grep(_) => Operator::Grep as u8,
             Op::Filter(_) => Operator::Filter as u8,
             Op::Aggregate(_) => Operator::Aggregate as u8,
+            Op::Knn(_) => Operator::Knn as u8,
+            Op::Bitmap(_) => Operator::Bitmap as u8,
             Op::Expect { digest, .. } => *digest as u8,
             Op::Gpu(op) => op.number() | ON_GPU,
             Op::Raw { number, .. } => *number,
@@ -165,11 +182,14 @@ impl Op {
             | Op::Aes256XtsDecrypt { key, unit_size, first_unit } => {
                 dcs_ndp::parameter::aes256_xts(key, *unit_size, *first_unit).to_vec()
             }
+            Op::BlowfishCtr { key, counter } => dcs_ndp::parameter::blowfish_ctr(key, counter),
             Op::Gzip { level } | Op::Zstd { level } => dcs_ndp::parameter::level(*level).to_vec(),
             Op::AwsChunked(parameter) => parameter.block(),
             Op::Slice { skip, take } => dcs_ndp::parameter::slice(*skip, *take).to_vec(),
             Op::Grep(grep) => grep.block(),
             Op::Filter(expression) | Op::Aggregate(expression) => expression.as_bytes().to_vec(),
+            Op::Knn(knn) => knn.block(),
+            Op::Bitmap(bitmap) => bitmap.block(),
             Op::Expect { value, .. } => value.clone(),
             Op::Gpu(op) => op.parameter(),
             Op::Raw { parameter, .. } => parameter.clone(),

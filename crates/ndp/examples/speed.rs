@@ -5,7 +5,8 @@
 
 use std::time::{Duration, Instant};
 
-use dcs_abi::operator::{OPERATORS, Operator, OperatorKind};
+use dcs_abi::operator::{OPERATORS, Operator, OperatorInfo, OperatorKind};
+use dcs_ndp::parameter::Element;
 use dcs_ndp::{Context, parameter};
 use openssl::cipher::{Cipher, CipherRef};
 use openssl::cipher_ctx::{CipherCtx, CipherCtxRef};
@@ -25,29 +26,24 @@ fn main() {
     let json = std::env::args().any(|argument| argument == "--json");
     let data = text();
     if !json {
-        println!("{:20} {:>8} {:>8} {:>6}", "operator", "GiB/s", "OpenSSL", "ratio");
+        println!("{:28} {:>8} {:>8} {:>6}", "operator", "GiB/s", "OpenSSL", "ratio");
     }
-    for info in OPERATORS {
-        let input = match info.operator {
-            Operator::Gunzip => ours(Operator::Gzip, &data).1,
-            Operator::Unzstd => ours(Operator::Zstd, &data).1,
-            _ => data.clone(),
-        };
+    for (name, operator, parameter, input) in OPERATORS.iter().flat_map(|info| cases(info, &data)) {
         let (mut best, mut best_theirs) = (Duration::MAX, None);
         for _ in 0..ROUNDS {
-            best = best.min(ours(info.operator, &input).0);
-            best_theirs = theirs(info.operator, &data).map(|time| time.min(best_theirs.unwrap_or(time)));
+            best = best.min(ours(operator, &parameter, &input).0);
+            best_theirs = theirs(operator, &data).map(|time| time.min(best_theirs.unwrap_or(time)));
         }
-        // Of a decompressor what it writes counts, else what it reads: both are `data`.
+        // Of what undoes compression or framing what it writes counts, else what it reads: both are `data`.
         let speed = |time: Duration| data.len() as f64 / time.as_secs_f64() / (1u64 << 30) as f64;
-        let (name, best, theirs) = (info.name, speed(best), best_theirs.map(speed));
+        let (best, theirs) = (speed(best), best_theirs.map(speed));
         match theirs {
             _ if json => {
                 let theirs = theirs.map_or("null".to_owned(), |theirs| format!("{theirs:.3}"));
                 println!(r#"{{"operator":"{name}","gib_per_s":{best:.3},"openssl_gib_per_s":{theirs}}}"#);
             }
-            Some(theirs) => println!("{name:20} {best:8.2} {theirs:8.2} {:6.2}", best / theirs),
-            None => println!("{name:20} {best:8.2}"),
+            Some(theirs) => println!("{name:28} {best:8.2} {theirs:8.2} {:6.2}", best / theirs),
+            None => println!("{name:28} {best:8.2}"),
         }
     }
 }
@@ -63,16 +59,120 @@ fn text() -> Vec<u8> {
     data
 }
 
-/// The time of one run, and what came out where the length changes.
-fn ours(operator: Operator, input: &[u8]) -> (Duration, Vec<u8>) {
-    let parameter = match operator {
-        Operator::Aes256Ctr => parameter::aes256_ctr(KEY.last_chunk().unwrap(), &[0; 16]).to_vec(),
-        Operator::Aes256Xts | Operator::Aes256XtsDecrypt => {
-            parameter::aes256_xts(&KEY, UNIT as u32, 0).to_vec()
-        }
-        _ => vec![],
+/// What is measured of an operator: a name, its parameter block, its input.
+type Case = (String, Operator, Vec<u8>, Vec<u8>);
+
+fn cases(info: &OperatorInfo, data: &[u8]) -> Vec<Case> {
+    let operator = info.operator;
+    let case = |form: &str, parameter: &[u8], input: &[u8]| {
+        let name = if form.is_empty() { info.name.to_string() } else { format!("{}:{form}", info.name) };
+        (name, operator, parameter.to_vec(), input.to_vec())
     };
-    let mut context = Context::new(operator, &parameter).unwrap();
+    let plain = |parameter: &[u8]| vec![case("", parameter, data)];
+    let texts = |expressions: &[&str], input: &[u8]| -> Vec<Case> {
+        expressions.iter().map(|text| case(text, text.as_bytes(), input)).collect()
+    };
+    match operator {
+        Operator::Aes256Ctr => plain(&parameter::aes256_ctr(KEY.last_chunk().unwrap(), &[0; 16])),
+        Operator::Aes256Xts | Operator::Aes256XtsDecrypt => {
+            plain(&parameter::aes256_xts(&KEY, UNIT as u32, 0))
+        }
+        Operator::BlowfishCtr => plain(&parameter::blowfish_ctr(&KEY[..16], &[0; 8])),
+        Operator::Gunzip => vec![case("", &[], &ours(Operator::Gzip, &[], data).1)],
+        Operator::Unzstd => vec![case("", &[], &ours(Operator::Zstd, &[], data).1)],
+        Operator::AwsChunked => vec![case("", &unsigned(data.len()), &framed(data))],
+        Operator::Slice => plain(&parameter::slice(0, data.len() as u64)),
+        Operator::Grep => {
+            let grep = parameter::Grep { pattern: "ERROR".to_string(), ..Default::default() };
+            vec![case("ERROR", &grep.block(), &in_lines(data))]
+        }
+        Operator::Filter => [
+            texts(&["-n:#2=x"], &table(data)),
+            texts(
+                &["-w4:u32@0<128", "-w16:u32@8<2147483648", "-w100:text4@50=\"none\""],
+                &random(data.len()),
+            ),
+        ]
+        .concat(),
+        Operator::Aggregate => [
+            texts(&["-n:count(#2)"], &table(data)),
+            texts(&["-w4:sum(u32@0)", "-w16:max(i64@8)", "-w8:sum(f64@0)"], &random(data.len())),
+        ]
+        .concat(),
+        Operator::Knn => {
+            let of = |element, form: &str, size: usize| {
+                let knn = parameter::Knn { element, k: 10, query: [128, 63, 128, 63].repeat(size / 4) };
+                case(form, &knn.block(), &halves(data.len()))
+            };
+            vec![of(Element::U8, "10:u8 of 128", 128), of(Element::F32, "10:f32 of 96", 384)]
+        }
+        Operator::Bitmap => {
+            let bits = |bits: usize| roaring(data.len() / 8192, bits);
+            vec![
+                case("of arrays", &[], &bits(655)),
+                case("of bits", &[], &bits(6554)),
+                case("or of 8, of bits", &[2, 0], &roaring(data.len() / 8192 / 8, 6554).repeat(8)),
+            ]
+        }
+        _ => plain(&[]),
+    }
+}
+
+fn unsigned(length: usize) -> Vec<u8> {
+    let decoded_length = length as u64;
+    parameter::AwsChunked { decoded_length, trailers: false, checksum: None, signature: None }.block()
+}
+
+/// In chunks of a block, as aws-chunked has them.
+fn framed(data: &[u8]) -> Vec<u8> {
+    let head = |chunk: &[u8]| format!("{:x}\r\n", chunk.len()).into_bytes();
+    let chunks = data.chunks(BLOCK).flat_map(|chunk| [&head(chunk), chunk, b"\r\n"].concat());
+    chunks.chain(*b"0\r\n\r\n").collect()
+}
+
+/// Of eight words each, as a log has them.
+fn in_lines(data: &[u8]) -> Vec<u8> {
+    let mut lines = data.to_vec();
+    lines.iter_mut().filter(|byte| **byte == b' ').step_by(8).for_each(|byte| *byte = b'\n');
+    lines
+}
+
+/// The same in columns.
+fn table(data: &[u8]) -> Vec<u8> {
+    let mut table = in_lines(data);
+    table.iter_mut().filter(|byte| **byte == b' ').for_each(|byte| *byte = b',');
+    table
+}
+
+/// Bytes at random; the length is rounded down to rows of any size that is measured.
+fn random(length: usize) -> Vec<u8> {
+    let mut random = dcs_testkit::Random(2);
+    let words = (0..length / 400 * 50).flat_map(|_| random.next().to_le_bytes());
+    words.collect()
+}
+
+/// Floating-point numbers around one, for what must be finite.
+fn halves(length: usize) -> Vec<u8> {
+    let mut random = dcs_testkit::Random(3);
+    let numbers = length / 1536 * 384;
+    (0..numbers)
+        .flat_map(|_| ((random.next() >> 40) as f32 / (1u64 << 24) as f32 + 0.5).to_le_bytes())
+        .collect()
+}
+
+/// A Roaring bitmap of so many containers, each with so many bits: as long as that, whatever it takes.
+fn roaring(containers: usize, bits: usize) -> Vec<u8> {
+    let mut random = dcs_testkit::Random(4);
+    let values: Vec<u32> =
+        (0..containers * bits).map(|_| (random.next() % ((containers as u64) << 16)) as u32).collect();
+    let mut bitmap = Vec::new();
+    roaring::RoaringBitmap::from_iter(values).serialize_into(&mut bitmap).unwrap();
+    bitmap
+}
+
+/// The time of one run, and what came out where the length changes.
+fn ours(operator: Operator, parameter: &[u8], input: &[u8]) -> (Duration, Vec<u8>) {
+    let mut context = Context::new(operator, parameter).unwrap();
     let (mut data, mut output, mut room) =
         (input.to_vec(), Vec::with_capacity(input.len() * 4), vec![0; BLOCK]);
     let start = Instant::now();

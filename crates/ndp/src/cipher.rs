@@ -1,7 +1,8 @@
 //! Ciphers: the data change in place, their length does not. Counter mode and XTS are ours, over the block
 //! cipher of the `aes` crate: the work of a mode is done in a closure that `aes` compiles for each of its
 //! backends, so that counters, tweaks and masks go through the same vector registers as the rounds. The `ctr`
-//! crate leaves them to general registers, and the `xts-mode` crate goes block by block.
+//! crate leaves them to general registers, and the `xts-mode` crate goes block by block. Blowfish has no such registers:
+//! `blowfish`.
 
 use aes::Aes256;
 use aes::cipher::consts::U16;
@@ -11,12 +12,14 @@ use aes::cipher::{
     BlockCipherEncClosure, BlockCipherEncrypt, BlockSizeUser, KeyInit,
 };
 
+use crate::blowfish::Blowfish;
 use crate::{OperatorError, parameter};
 
 /// A cipher that works in place, in the middle of its stream.
 pub(crate) enum Cipher {
     Ctr(Box<Ctr>),
     Xts(Box<Xts>),
+    Blowfish(Box<Blowfish>),
 }
 
 impl Cipher {
@@ -29,6 +32,10 @@ impl Cipher {
         Ok(Cipher::Xts(Box::new(Xts::new(parameter::parse_xts(parameter)?, direction))))
     }
 
+    pub(crate) fn blowfish(parameter: &[u8]) -> Result<Cipher, OperatorError> {
+        Ok(Cipher::Blowfish(Box::new(Blowfish::new(parameter)?)))
+    }
+
     pub(crate) fn apply(&mut self, data: &mut [u8], last: bool) -> Result<(), OperatorError> {
         match self {
             Cipher::Ctr(state) => {
@@ -36,6 +43,7 @@ impl Cipher {
                 Ok(())
             }
             Cipher::Xts(state) => state.apply(data, last),
+            Cipher::Blowfish(state) => state.apply(data),
         }
     }
 }

@@ -12,9 +12,9 @@
 //!              v
 //!     +---- Context ----+
 //!     |  Digest         |  absorb(data)  ->  value()           md5 sha1 sha256 sha512 crc32 crc32c crc64-nvme
-//!     |  Cipher         |  in_place(data, last)                aes256-ctr aes256-xts aes256-xts-decrypt
+//!     |  Cipher         |  in_place(data, last)                aes256-ctr aes256-xts aes256-xts-decrypt blowfish-ctr
 //!     |  Resize: Codec  |  resize(input, output, last)         gzip gunzip zstd unzstd aws-chunked slice grep
-//!     |                 |                                      filter aggregate
+//!     |                 |                                      filter aggregate knn bitmap
 //!     +-----------------+
 //! ```
 //!
@@ -27,6 +27,7 @@
 //! | `offload` | streams whose bytes another device processes |
 //! | `md5`, `sha256` | their compression functions, for one stream and for many |
 //! | `cipher` | counter mode; XTS with ciphertext stealing |
+//! | `blowfish` | Blowfish in counter mode |
 //! | `resize` | the loop that all compressors and decompressors share |
 //! | `gzip` | ISA-L, where the machine has it, and zlib-rs |
 //! | `zstd` | the reference library, one call a step |
@@ -36,6 +37,8 @@
 //! | `grep` | lines that match a regular expression |
 //! | `rows` | streams that are taken by rows of a fixed width |
 //! | `table` | rows of comma-separated values and binary ones: `filter`, `aggregate` |
+//! | `knn` | the rows nearest to a vector |
+//! | `bitmap` | bitmaps in Roaring's format |
 //! | `wide` | loops that are compiled for AVX2, too |
 //! | [`parameter`] | building and checking parameter blocks |
 //! | [`sequential`] | a chain over bytes in memory: the plain program |
@@ -84,6 +87,8 @@
 #![deny(unsafe_code)]
 
 mod aws_chunked;
+mod bitmap;
+mod blowfish;
 mod chain;
 mod cipher;
 mod digest;
@@ -91,6 +96,7 @@ mod error;
 mod grep;
 mod gzip;
 mod hash;
+mod knn;
 // Where a machine has no unit, there is nothing to run on one.
 #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
 mod lanes;
@@ -162,12 +168,15 @@ impl Context {
             Operator::Aes256Ctr => cipher(Cipher::ctr(parameter)?),
             Operator::Aes256Xts => cipher(Cipher::xts(parameter, Direction::Encrypt)?),
             Operator::Aes256XtsDecrypt => cipher(Cipher::xts(parameter, Direction::Decrypt)?),
+            Operator::BlowfishCtr => cipher(Cipher::blowfish(parameter)?),
             Operator::Gzip => Unit::Resize(Resize::new(gzip::Gzip::new(parameter)?)),
             Operator::Zstd => Unit::Resize(Resize::new(zstd::Zstd::new(parameter)?)),
             Operator::Slice => Unit::Resize(Resize::new(slice::Slice::new(parameter)?)),
             Operator::Grep => Unit::Resize(Resize::new(grep::Grep::new(parameter)?)),
             Operator::Filter => Unit::Resize(parameter::parse_filter(parameter)?),
             Operator::Aggregate => Unit::Resize(parameter::parse_aggregate(parameter)?),
+            Operator::Knn => Unit::Resize(knn::new(parameter)?),
+            Operator::Bitmap => Unit::Resize(Resize::new(bitmap::Bitmap::new(parameter)?)),
             Operator::AwsChunked => Unit::Resize(Resize::new(aws_chunked::AwsChunked::new(parameter)?)),
             Operator::Gunzip => {
                 parameter::parse_none(parameter)?;

@@ -4,6 +4,7 @@ use dcs_abi::operator::Operator;
 
 use crate::aws_chunked::trailer_of;
 use crate::grep::{self, PatternError};
+use crate::knn;
 use crate::resize::Resize;
 use crate::table::{self, ExpressionError};
 use crate::{DigestValue, OperatorError};
@@ -24,6 +25,11 @@ pub fn aes256_xts(key: &[u8; 64], unit_size: u32, first_unit: u64) -> [u8; 80] {
     block[64..68].copy_from_slice(&unit_size.to_le_bytes());
     block[72..].copy_from_slice(&first_unit.to_le_bytes());
     block
+}
+
+/// The parameters of `blowfish-ctr`: the initial counter block, then the key, which has 4 to 56 bytes.
+pub fn blowfish_ctr(key: &[u8], counter: &[u8; 8]) -> Vec<u8> {
+    [counter, key].concat()
 }
 
 /// The parameter of `gzip` and `zstd`.
@@ -159,6 +165,151 @@ pub(crate) fn parse_grep(block: &[u8]) -> Result<Grep, OperatorError> {
     })
 }
 
+/// Elements of the vectors of `knn`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Element {
+    /// Bytes without a sign.
+    U8 = 0,
+    /// Floating-point numbers of single precision, little-endian.
+    F32 = 1,
+}
+
+impl Element {
+    /// Bytes of one.
+    pub fn size(self) -> usize {
+        match self {
+            Element::U8 => 1,
+            Element::F32 => 4,
+        }
+    }
+
+    /// The element of that name: `u8`, `f32`.
+    pub fn from_name(name: &str) -> Option<Element> {
+        match name {
+            "u8" => Some(Element::U8),
+            "f32" => Some(Element::F32),
+            _ => None,
+        }
+    }
+}
+
+/// The parameters of `knn`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Knn {
+    /// Elements of the query and of the data's rows.
+    pub element: Element,
+    /// Rows that are wanted, 1 to 65,536.
+    pub k: u32,
+    /// The vector whose neighbours are wanted, as the data's rows are: 1 to 2,048 bytes of whole elements. Numbers,
+    /// none of them infinite.
+    pub query: Vec<u8>,
+}
+
+/// Most neighbours, and most bytes of a query.
+const KNN_MAX: u32 = 65_536;
+const QUERY_MAX: usize = 2048;
+
+impl Knn {
+    /// The parameter block.
+    pub fn block(&self) -> Vec<u8> {
+        let mut block = vec![self.element as u8, 0, 0, 0];
+        block.extend(self.k.to_le_bytes());
+        block.extend(&self.query);
+        block
+    }
+
+    /// Tries it: the operator refuses wrong parameters without the reason.
+    ///
+    /// # Errors
+    ///
+    /// The reason why they would be refused.
+    pub fn check(&self) -> Result<(), KnnError> {
+        if !(1..=KNN_MAX).contains(&self.k) {
+            return Err(KnnError::Count);
+        }
+        let whole = self.query.len().is_multiple_of(self.element.size());
+        if !whole || !(1..=QUERY_MAX).contains(&self.query.len()) {
+            return Err(KnnError::Length);
+        }
+        match self.element {
+            Element::F32 if !knn::floats(&self.query).all(f32::is_finite) => Err(KnnError::Number),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// A reason why the parameters of `knn` are refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum KnnError {
+    /// No neighbours, or too many.
+    #[error("k is 1 to {KNN_MAX}")]
+    Count,
+    /// An empty query, a long one, or a part of an element at its end.
+    #[error("a query has 1 to {QUERY_MAX} bytes, of whole elements")]
+    Length,
+    /// One of its elements is infinite or no number.
+    #[error("the elements of a query are finite numbers")]
+    Number,
+}
+
+pub(crate) fn parse_knn(block: &[u8]) -> Result<Knn, OperatorError> {
+    let bad = OperatorError::BadParameter;
+    let (&[element, ref reserved @ ..], rest) = block.split_first_chunk::<4>().ok_or(bad)?;
+    let (k, query) = rest.split_first_chunk().ok_or(bad)?;
+    let element = match element {
+        0 => Element::U8,
+        1 => Element::F32,
+        _ => return Err(bad),
+    };
+    let knn = Knn { element, k: u32::from_le_bytes(*k), query: query.to_vec() };
+    if reserved.iter().any(|byte| *byte != 0) || knn.check().is_err() { Err(bad) } else { Ok(knn) }
+}
+
+/// The parameters of `bitmap`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Bitmap {
+    /// What is done with the bitmaps of the data.
+    pub operation: BitmapOperation,
+    /// Not the bits of the result, but how many of them are set, in decimal digits and a line feed.
+    pub count: bool,
+}
+
+/// What `bitmap` does with the bitmaps of the data.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub enum BitmapOperation {
+    /// Decompresses the one that is there.
+    #[default]
+    One = 0,
+    /// The bits that are set in all of them.
+    And = 1,
+    /// The bits that are set in any of them.
+    Or = 2,
+}
+
+impl Bitmap {
+    /// The parameter block.
+    pub fn block(&self) -> Vec<u8> {
+        vec![self.operation as u8, u8::from(self.count)]
+    }
+}
+
+pub(crate) fn parse_bitmap(block: &[u8]) -> Result<Bitmap, OperatorError> {
+    let (operation, count) = match block {
+        [] => return Ok(Bitmap::default()),
+        [operation, count @ 0..=1] => (operation, *count == 1),
+        _ => return Err(OperatorError::BadParameter),
+    };
+    let operation = match operation {
+        0 => BitmapOperation::One,
+        1 => BitmapOperation::And,
+        2 => BitmapOperation::Or,
+        _ => return Err(OperatorError::BadParameter),
+    };
+    Ok(Bitmap { operation, count })
+}
+
 /// Tries the expression of `filter`, which is its parameter block: the operator refuses a wrong one as a bad
 /// parameter, without the reason.
 ///
@@ -249,6 +400,12 @@ pub(crate) fn parse_ctr(block: &[u8]) -> Result<(&[u8; 32], &[u8; 16]), Operator
     let block: &[u8; 48] = block.try_into().map_err(|_| OperatorError::BadParameter)?;
     let (key, counter) = block.split_first_chunk().ok_or(OperatorError::BadParameter)?;
     Ok((key, counter.try_into().map_err(|_| OperatorError::BadParameter)?))
+}
+
+/// Key and counter.
+pub(crate) fn parse_blowfish(block: &[u8]) -> Result<(&[u8], &[u8; 8]), OperatorError> {
+    let (counter, key) = block.split_first_chunk().ok_or(OperatorError::BadParameter)?;
+    if (4..=56).contains(&key.len()) { Ok((key, counter)) } else { Err(OperatorError::BadParameter) }
 }
 
 pub(crate) fn parse_xts(block: &[u8]) -> Result<Xts<'_>, OperatorError> {

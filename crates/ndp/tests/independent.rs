@@ -50,6 +50,35 @@ fn ctr_against_openssl() {
     }
 }
 
+/// Blowfish of OpenSSL's legacy provider, of counters: the mode is put together here.
+#[test]
+fn blowfish_against_openssl() {
+    let legacy = openssl::provider::Provider::try_load(None, "legacy", true);
+    let Ok(_legacy) = legacy else {
+        println!("skipped: OpenSSL has no legacy provider, which has Blowfish");
+        return;
+    };
+    let cipher = symm::Cipher::bf_ecb();
+    for length in LENGTHS {
+        let data = sample(length as u64 + 5, length);
+        let near_wrap = u64::MAX - 3;
+        let random = u64::from_be_bytes(sample(length as u64 + 6, 8).try_into().unwrap());
+        for (counter, key) in [(random, sample(7, 16)), (near_wrap, sample(length as u64, 16))] {
+            let blocks = length.div_ceil(8) as u64;
+            let counters: Vec<u8> =
+                (0..blocks).flat_map(|block| counter.wrapping_add(block).to_be_bytes()).collect();
+            let mut crypter = symm::Crypter::new(cipher, symm::Mode::Encrypt, &key, None).unwrap();
+            crypter.pad(false);
+            let mut stream = vec![0; counters.len() + 8];
+            let made = crypter.update(&counters, &mut stream).unwrap();
+            assert_eq!(made, counters.len());
+            let theirs: Vec<u8> = data.iter().zip(&stream).map(|(byte, key)| byte ^ key).collect();
+            let block = parameter::blowfish_ctr(&key, &counter.to_be_bytes());
+            assert!(in_place(Operator::BlowfishCtr, &block, &data) == theirs, "{length} bytes");
+        }
+    }
+}
+
 fn xts_by_openssl(key: &[u8; 64], unit_size: usize, first_unit: u64, data: &[u8]) -> Vec<u8> {
     let numbered = data.chunks(unit_size).zip(u128::from(first_unit)..);
     let encrypt = |(unit, number): (&[u8], u128)| {

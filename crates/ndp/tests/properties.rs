@@ -120,6 +120,22 @@ proptest! {
     }
 
     #[test]
+    fn blowfish_does_not_depend_on_the_pieces_and_restores(
+        data in samples(50_000), cut in cuts(), counter: [u8; 8], key in prop::collection::vec(any::<u8>(), 4..=56),
+    ) {
+        let parameter = parameter::blowfish_ctr(&key, &counter);
+        let mut context = context(Operator::BlowfishCtr, &parameter);
+        let mut cipher = Vec::new();
+        for (piece, last) in pieces(&data, &cut) {
+            let mut piece = piece.to_vec();
+            context.in_place(&mut piece, last).unwrap();
+            cipher.extend(piece);
+        }
+        prop_assert!(cipher == in_place(Operator::BlowfishCtr, &parameter, &data));
+        prop_assert!(data == in_place(Operator::BlowfishCtr, &parameter, &cipher));
+    }
+
+    #[test]
     fn xts_does_not_depend_on_the_pieces_and_restores(
         mut data in samples(50_000), cut in cuts(), power in 4..=12u32, first_unit: u64,
     ) {
@@ -274,6 +290,10 @@ fn only_resize_changes_the_length() {
         let parameter = match info.operator {
             Operator::Aes256Ctr => parameter::aes256_ctr(KEY.first_chunk().unwrap(), &[0; 16]).to_vec(),
             Operator::Aes256Xts | Operator::Aes256XtsDecrypt => parameter::aes256_xts(&KEY, 512, 0).to_vec(),
+            Operator::BlowfishCtr => parameter::blowfish_ctr(&KEY[..16], &[0; 8]),
+            Operator::Knn => {
+                parameter::Knn { element: parameter::Element::U8, k: 3, query: vec![9; 16] }.block()
+            }
             Operator::AwsChunked => common::unsigned_chunks(data.len()),
             Operator::Slice => parameter::slice(1, 4000).to_vec(),
             Operator::Grep => common::grep("not there").block(),
@@ -283,6 +303,9 @@ fn only_resize_changes_the_length() {
         };
         let input = match info.operator {
             Operator::Gunzip => resized(Operator::Gzip, &[], &data),
+            Operator::Bitmap => {
+                [&12347u16.to_le_bytes()[..], &[0, 0, 1, 0, 0, 99, 0, 1, 0, 7, 0, 99, 0]].concat()
+            }
             Operator::Unzstd => resized(Operator::Zstd, &[], &data),
             Operator::AwsChunked => [b"1000\r\n", &data[..], b"\r\n0\r\n\r\n"].concat(),
             Operator::Filter | Operator::Aggregate => b"a table, \nof 2 rows".to_vec(),

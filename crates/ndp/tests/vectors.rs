@@ -122,6 +122,29 @@ fn ctr_counter_wraps_over_128_bits() {
     assert_eq!(stream(low_full, 48)[16..], stream(carried, 32));
 }
 
+/// Eric Young's vectors for Blowfish (https://www.schneier.com/code/vectors.txt): key, clear bytes, cipher bytes. In
+/// counter mode the clear bytes are the counter, and the cipher bytes what zeros become.
+#[test]
+fn blowfish_of_eric_young() {
+    for (key, clear, cipher) in [
+        (&hex!("0000000000000000")[..], hex!("0000000000000000"), hex!("4ef997456198dd78")),
+        (&hex!("ffffffffffffffff"), hex!("ffffffffffffffff"), hex!("51866fd5b85ecb8a")),
+        (&hex!("3000000000000000"), hex!("1000000000000001"), hex!("7d856f9a613063f2")),
+        (&hex!("0123456789abcdef"), hex!("1111111111111111"), hex!("61f9c3802281b096")),
+        (&hex!("fedcba9876543210"), hex!("0123456789abcdef"), hex!("0aceab0fc6a29a28")),
+        (&hex!("f0e1d2c3"), hex!("fedcba9876543210"), hex!("be1e639408640f05")),
+        (&hex!("f0e1d2c3b4a5968778695a4b3c2d1e0f"), hex!("fedcba9876543210"), hex!("93142887ee3be15c")),
+    ] {
+        let parameter = parameter::blowfish_ctr(key, &clear);
+        assert_eq!(in_place(Operator::BlowfishCtr, &parameter, &[0; 8]), cipher);
+    }
+    // After the counter of all ones comes the counter of all zeros.
+    let stream = |counter, length| {
+        in_place(Operator::BlowfishCtr, &parameter::blowfish_ctr(&[7; 16], &counter), &vec![0; length])
+    };
+    assert_eq!(stream([0xff; 8], 8 + 800)[8..], stream([0; 8], 800));
+}
+
 const XTS_KEY: [u8; 64] = hex!(
     "2718281828459045235360287471352662497757247093699959574966967627"
     "3141592653589793238462643383279502884197169399375105820974944592"
@@ -198,6 +221,8 @@ fn parameters_are_checked() {
         refused(operator, &vec![0; operator.digest_size() - 1]);
         context(operator, &vec![0; operator.digest_size()]);
     }
+    refused(Operator::BlowfishCtr, &[0; 11]);
+    refused(Operator::BlowfishCtr, &[0; 65]);
     refused(Operator::Gzip, &parameter::level(10));
     refused(Operator::Zstd, &parameter::level(0));
     refused(Operator::Zstd, &parameter::level(20));
@@ -217,6 +242,7 @@ fn misuse_is_an_error() {
             Operator::Grep => common::grep("^[0-9]").block(),
             Operator::Filter => b"price>100".to_vec(),
             Operator::Aggregate => b"count".to_vec(),
+            Operator::Knn => parameter::Knn { element: parameter::Element::U8, k: 1, query: vec![1] }.block(),
             _ => parameter,
         };
         let mut context = context(info.operator, &parameter);

@@ -370,6 +370,16 @@ static void texts(void) {
     CHECK(dcs_parameter_grep(NULL, "a", 0) == 0 && dcs_parameter_grep(pattern, NULL, 0) == 0);
     CHECK(dcs_parameter_grep(pattern, "(", 0) == 0 && dcs_parameter_grep(pattern, "a", 8) == 0);
     CHECK(dcs_parameter_grep(pattern, "", 0) == 0);
+    uint8_t blowfish[DCS_BLOWFISH_CTR_PARAMETERS], knn[DCS_KNN_PARAMETERS], bitmap[DCS_BITMAP_PARAMETERS];
+    CHECK(dcs_parameter_blowfish_ctr(blowfish, pattern, 56, pattern) == sizeof blowfish);
+    CHECK(dcs_parameter_blowfish_ctr(blowfish, pattern, 57, pattern) == 0 && dcs_parameter_blowfish_ctr(blowfish, pattern, 3, pattern) == 0);
+    CHECK(dcs_parameter_blowfish_ctr(NULL, pattern, 16, pattern) == 0 && dcs_parameter_blowfish_ctr(blowfish, NULL, 16, pattern) == 0);
+    CHECK(dcs_parameter_knn(knn, 3, DCS_KNN_U8, pattern, 16) == 24 && knn[4] == 3 && knn[8] == pattern[0]);
+    CHECK(dcs_parameter_knn(knn, 0, DCS_KNN_U8, pattern, 16) == 0 && dcs_parameter_knn(knn, 1, 2, pattern, 16) == 0);
+    CHECK(dcs_parameter_knn(knn, 1, DCS_KNN_F32, pattern, 15) == 0 && dcs_parameter_knn(knn, 1, DCS_KNN_U8, pattern, 0) == 0);
+    CHECK(dcs_parameter_knn(knn, 1, DCS_KNN_U8, NULL, 16) == 0 && dcs_parameter_knn(NULL, 1, DCS_KNN_U8, pattern, 16) == 0);
+    CHECK(dcs_parameter_bitmap(bitmap, DCS_BITMAP_OR, 1) == 2 && bitmap[0] == 2 && bitmap[1] == 1);
+    CHECK(dcs_parameter_bitmap(bitmap, 3, 0) == 0 && dcs_parameter_bitmap(bitmap, 0, 2) == 0 && dcs_parameter_bitmap(NULL, 0, 0) == 0);
     CHECK(dcs_parameter_aws_chunked(NULL, &plain) == 0 && dcs_parameter_aws_chunked(block, NULL) == 0);
     char scope[130] = "";
     struct dcs_aws_chunked request = {.key = block, .seed = block, .timestamp = "20130524T000000Z", .scope = scope};

@@ -61,6 +61,12 @@ fn prepared() -> Place {
     place.write("rows.csv", b"id,city,price\n1,New York,99.50\n2,Porto,120\n");
     place.write("rows.tsv", b"1\tx\t0.25\n2\ty\t0.75\n");
     place.write("rows.bin", &[[0; 8], [101, 0, 0, 0, 0, 0, 128, 63]].concat());
+    place.write("vectors.bin", &[0; 64]);
+    place.write("query.bin", &[0; 16]);
+    // One container without runs: 1 and 3 are set.
+    let bitmap = [12346u16, 0, 1, 0, 0, 1, 16, 0, 1, 3].map(u16::to_le_bytes).concat();
+    place.write("rows.roaring", &bitmap);
+    place.write("both.roaring", &bitmap.repeat(2));
     place.write("disk.img", b"");
     std::fs::File::options()
         .write(true)
@@ -72,7 +78,7 @@ fn prepared() -> Place {
         std::fs::create_dir(place.path(folder)).unwrap();
     }
     place.write("src/file", &plain);
-    for (name, key) in [("key", KEY), ("key64", KEY_XTS)] {
+    for (name, key) in [("key", KEY), ("key16", &KEY[..32]), ("key64", KEY_XTS)] {
         let path = place.write(name, key.as_bytes());
         std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
     }

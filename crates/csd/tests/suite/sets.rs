@@ -374,7 +374,14 @@ fn every_operator_is_a_program() {
         Operator::Aes256Xts | Operator::Aes256XtsDecrypt => {
             parameter::aes256_xts(&std::array::from_fn(|i| i as u8), 512, 0).to_vec()
         }
+        Operator::BlowfishCtr => parameter::blowfish_ctr(&[7; 16], &[9; 8]),
         Operator::Slice => parameter::slice(1000, 5000).to_vec(),
+        Operator::Grep => parameter::Grep { pattern: "[0-4]".to_string(), ..Default::default() }.block(),
+        Operator::Filter => b"-w3:u8@1>105".to_vec(),
+        Operator::Aggregate => b"-w3:count;sum(u16be@1);mean(u8@0)".to_vec(),
+        Operator::Knn => {
+            parameter::Knn { element: parameter::Element::U8, k: 20, query: b"the".to_vec() }.block()
+        }
         _ => Vec::new(),
     };
     let mut tried = 0;
@@ -385,6 +392,10 @@ fn every_operator_is_a_program() {
             Operator::Aes256Xts | Operator::Aes256XtsDecrypt => source[..199_680].to_vec(),
             Operator::Gunzip => sequential::run(&[(Operator::Gzip, vec![])], &source).unwrap().output,
             Operator::Unzstd => sequential::run(&[(Operator::Zstd, vec![])], &source).unwrap().output,
+            // One container of two runs: RoaringFormatSpec.
+            Operator::Bitmap => {
+                [&12347u32.to_le_bytes()[..], &[1, 0, 0, 107, 0, 2, 0, 7, 0, 99, 0, 200, 0, 7, 0]].concat()
+            }
             _ => source.clone(),
         };
         let Ok(expected) = sequential::run(&chain, &input) else { continue };

@@ -18,6 +18,10 @@ pub fn parameter_of(operator: Operator) -> Vec<u8> {
             let (decoded_length, checksum) = (5000, Some(Operator::Crc32c));
             parameter::AwsChunked { decoded_length, trailers: true, checksum, signature: None }.block()
         }
+        Operator::BlowfishCtr => parameter::blowfish_ctr(&[7; 16], &[0xff; 8]),
+        Operator::Knn => {
+            parameter::Knn { element: parameter::Element::U8, k: 9, query: (0..10).collect() }.block()
+        }
         Operator::Slice => parameter::slice(100, 3000).to_vec(),
         Operator::Filter => b"-n:#2!=x".to_vec(),
         Operator::Aggregate => b"count".to_vec(),

@@ -13,6 +13,8 @@ use std::borrow::Cow;
 
 use crate::resize::Resize;
 
+pub(crate) use fixed::print_float;
+
 /// Bytes of the longest expression.
 pub(crate) const EXPRESSION_MAX: usize = 1024;
 

@@ -10,6 +10,7 @@ use crate::rows::WIDTH_MAX;
 
 pub(super) use aggregate::Aggregate;
 pub(super) use filter::Filter;
+pub(crate) use float::print as print_float;
 
 /// A column of numbers, or of texts that are filled up with zeros.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,9 +2,12 @@
 //! dcs-ndp [-- FOLDER]`. Every contender is a process of its own that reads the same file, which lies in the
 //! page cache, and writes to a pipe; ours reads it in blocks of 64 KiB through the operators. CPU seconds,
 //! user and system, so that threads count; medians of rounds that take turns. Contenders that the machine has
-//! not are left out. FOLDER is where the file is made: a tmpfs, or the current one.
+//! not are left out. FOLDER is where the file is made: a tmpfs, or the current one. Behind it words choose what is
+//! measured: `log`, `table`, `binary`.
 
-use dcs_abi::operator::Operator;
+mod binary;
+
+use dcs_abi::operator::{Operator, OperatorKind};
 use dcs_ndp::{Context, parameter};
 use std::fmt::Write as _;
 use std::fs::File;
@@ -34,8 +37,24 @@ struct Question {
     chain: &'static [(Operator, &'static str)],
     awk: &'static str,
     sql: &'static str,
-    /// The answer is a number.
-    is_number: bool,
+    answer: Answer,
+}
+
+/// What contenders have to agree on.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Answer {
+    /// How many lines there are,
+    Lines,
+    /// a number,
+    Number,
+    /// the same up to its tenth digit,
+    Near,
+    /// what stands before the first comma,
+    First,
+    /// all bytes,
+    Bytes,
+    /// or how many they are.
+    Length,
 }
 
 const QUESTIONS: [Question; 4] = [
@@ -44,28 +63,28 @@ const QUESTIONS: [Question; 4] = [
         chain: &[(Operator::Filter, "price>900")],
         awk: "NR == 1 || $3 > 900",
         sql: "copy (select * from 'FILE' where price > 900) to '/dev/stdout' (header)",
-        is_number: false,
+        answer: Answer::Lines,
     },
     Question {
         name: "filter:city=Lisbon",
         chain: &[(Operator::Filter, "city=Lisbon")],
         awk: "NR == 1 || $2 == \"Lisbon\"",
         sql: "copy (select * from 'FILE' where city = 'Lisbon') to '/dev/stdout' (header)",
-        is_number: false,
+        answer: Answer::Lines,
     },
     Question {
         name: "aggregate:max(price)",
         chain: &[(Operator::Aggregate, "max(price)")],
         awk: "NR > 1 && $3 > m { m = $3 } END { print m }",
         sql: "copy (select max(price) from 'FILE') to '/dev/stdout' (header false)",
-        is_number: true,
+        answer: Answer::Number,
     },
     Question {
         name: "filter:price>900,aggregate:count",
         chain: &[(Operator::Filter, "price>900"), (Operator::Aggregate, "count")],
         awk: "NR > 1 && $3 > 900 { n++ } END { print n }",
         sql: "copy (select count(*) from 'FILE' where price > 900) to '/dev/stdout' (header false)",
-        is_number: true,
+        answer: Answer::Number,
     },
 ];
 
@@ -77,23 +96,36 @@ fn main() {
         return run(file, chain);
     }
     let folder = arguments.get(1).map_or(".", String::as_str);
-    let path = Path::new(folder).join("query.csv");
+    let path = Path::new(folder).join("query.data");
     let file = path.to_str().unwrap();
-    std::fs::write(&path, log()).unwrap();
-    let contenders = ["dcs", "rg", "grep", "mawk", "gawk"];
-    title("GiB of a log per CPU second", &contenders);
-    for (name, options, pattern) in SEARCHES {
-        let of = |contender: &str| search(contender, options, pattern, file);
-        compare(&format!("{name}: {pattern}"), &contenders, &of, options.contains('c'));
+    let wanted = |what: &str| arguments.len() < 3 || arguments[2..].iter().any(|word| word == what);
+    if wanted("log") {
+        std::fs::write(&path, log()).unwrap();
+        let contenders = ["dcs", "rg", "grep", "mawk", "gawk"];
+        title("GiB of a log per CPU second", &contenders);
+        for (name, options, pattern) in SEARCHES {
+            let of = |contender: &str| search(contender, options, pattern, file);
+            let answer = if options.contains('c') { Answer::Number } else { Answer::Lines };
+            compare(&format!("{name}: {pattern}"), &contenders, &of, answer);
+        }
     }
-    std::fs::write(&path, table()).unwrap();
-    let contenders = ["dcs", "mawk", "gawk", "duckdb"];
-    title("GiB of a table per CPU second", &contenders);
-    for asked in &QUESTIONS {
-        let of = |contender: &str| question(contender, asked, file);
-        compare(asked.name, &contenders, &of, asked.is_number);
+    if wanted("table") {
+        // DuckDB wants to be told by a name what it is.
+        let path = path.with_extension("csv");
+        let file = path.to_str().unwrap();
+        std::fs::write(&path, table()).unwrap();
+        let contenders = ["dcs", "mawk", "gawk", "duckdb"];
+        title("GiB of a table per CPU second", &contenders);
+        for asked in &QUESTIONS {
+            let of = |contender: &str| question(contender, asked, file);
+            compare(asked.name, &contenders, &of, asked.answer);
+        }
+        std::fs::remove_file(&path).unwrap();
     }
-    std::fs::remove_file(path).unwrap();
+    if wanted("binary") {
+        binary::measure(&path);
+    }
+    let _ = std::fs::remove_file(path);
 }
 
 fn title(text: &str, contenders: &[&str]) {
@@ -103,8 +135,8 @@ fn title(text: &str, contenders: &[&str]) {
 
 /// One row of figures. A contender that the machine has not, or whose answer is another (mawk has no braces),
 /// has none.
-fn compare(name: &str, contenders: &[&str], of: &dyn Fn(&str) -> Command, is_number: bool) {
-    let ask = |contender: &&str| is_there(contender).then(|| answer(&mut of(contender), is_number));
+fn compare(name: &str, contenders: &[&str], of: &dyn Fn(&str) -> Command, form: Answer) {
+    let ask = |contender: &&str| is_there(contender).then(|| answer(&mut of(contender), form));
     let answers: Vec<_> = contenders.iter().map(ask).collect();
     let mut times = vec![Vec::new(); contenders.len()];
     for _ in 0..ROUNDS {
@@ -127,11 +159,12 @@ fn compare(name: &str, contenders: &[&str], of: &dyn Fn(&str) -> Command, is_num
 fn is_there(contender: &str) -> bool {
     let mut command = match contender {
         "dcs" => return true,
-        "duckdb" => Command::new("python3"),
+        "duckdb" | "numpy" | "pyroaring" => Command::new("python3"),
         other => Command::new(other),
     };
     match contender {
-        "duckdb" => command.args(["-c", "import duckdb"]),
+        "duckdb" | "numpy" | "pyroaring" => command.args(["-c", &format!("import {contender}")]),
+        "openssl" => command.arg("version"),
         _ => command.arg("--version"),
     };
     // mawk answers in its own way.
@@ -198,12 +231,21 @@ fn search(contender: &str, options: &str, pattern: &str, file: &str) -> Command 
     command
 }
 
-/// Lines, or the number that was asked for.
-fn answer(command: &mut Command, is_number: bool) -> String {
+/// What they have to agree on.
+fn answer(command: &mut Command, form: Answer) -> String {
     let output = command.output().unwrap().stdout;
-    match is_number {
-        true => String::from_utf8(output).unwrap().trim().to_string(),
-        false => output.iter().filter(|byte| **byte == b'\n').count().to_string(),
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_string();
+    match form {
+        Answer::Lines => output.iter().filter(|byte| **byte == b'\n').count().to_string(),
+        Answer::Number => text(&output),
+        Answer::Near => text(&output).parse().map_or(text(&output), |number: f64| format!("{number:.9e}")),
+        Answer::First => text(output.split(|byte| *byte == b',').next().unwrap_or_default()),
+        Answer::Bytes => {
+            let mut digest = Context::new(Operator::Crc64Nvme, &[]).unwrap();
+            digest.absorb(&output);
+            format!("{} bytes, {}", output.len(), digest.value().unwrap())
+        }
+        Answer::Length => format!("{} bytes", output.len()),
     }
 }
 
@@ -253,6 +295,12 @@ fn pass(operators: &mut [(Context, Vec<u8>)], data: &[u8], last: bool, output: &
     let Some(((context, room), after)) = operators.split_first_mut() else {
         return output.write_all(data).unwrap();
     };
+    if context.operator().kind() != OperatorKind::Resize {
+        let room = &mut room[..data.len()];
+        room.copy_from_slice(data);
+        context.in_place(room, last).unwrap();
+        return pass(after, room, last, output);
+    }
     let mut rest = data;
     loop {
         let progress = context.resize(rest, room, last).unwrap();
