@@ -1,7 +1,7 @@
 //! Binary data: rows of a fixed width and vectors beside numpy, bitmaps beside CRoaring (by pyroaring), Blowfish
 //! beside OpenSSL. Each file has about [`SIZE`](super::SIZE) bytes.
 
-use super::{Answer, SIZE, compare, ours, random, title};
+use super::{Answer, SIZE, compare, ours, python, random, title};
 use dcs_abi::operator::Operator;
 use dcs_ndp::parameter::{self, Element};
 use std::path::Path;
@@ -40,13 +40,13 @@ pub fn measure(path: &Path) {
         Question {
             name: "filter:-w16:u32@8>3865470566 (a tenth)",
             chain: vec![(Operator::Filter, text("-w16:u32@8>3865470566"))],
-            python: "a = rows()\na[a['amount'] > 3865470566].tofile(sys.stdout)",
+            python: "a = rows()\nsys.stdout.buffer.write(a[a['amount'] > 3865470566].data)",
             answer: Answer::Bytes,
         },
         Question {
             name: "filter:-w16:f32@12<=0.5 (a half)",
             chain: vec![(Operator::Filter, text("-w16:f32@12<=0.5"))],
-            python: "a = rows()\na[a['price'] <= 0.5].tofile(sys.stdout)",
+            python: "a = rows()\nsys.stdout.buffer.write(a[a['price'] <= 0.5].data)",
             answer: Answer::Bytes,
         },
         Question {
@@ -92,9 +92,8 @@ fn ask(asked: &Question, program: &str, before: &str, file: &str) {
     let of = |contender: &str| match contender {
         "dcs" => ours(file, &asked.chain),
         _ => {
-            let mut command = Command::new("python3");
-            // One thread: CPU seconds are counted, and more threads cost more of them.
-            command.env("OMP_NUM_THREADS", "1").args(["-c", &[before, asked.python].concat(), file]);
+            let mut command = python();
+            command.args(["-c", &[before, asked.python].concat(), file]);
             command
         }
     };
@@ -137,7 +136,7 @@ fn bitmaps(path: &Path) {
         size = stream.len() - start;
     }
     std::fs::write(path, &stream).unwrap();
-    let python =
+    let program =
         |what: &str| ROARING.replace("int.from_bytes(data[-4:], 'little')", &size.to_string()) + what;
     title("GiB of Roaring bitmaps per CPU second", &["dcs", "pyroaring"]);
     for (name, operation, what) in [
@@ -150,11 +149,12 @@ fn bitmaps(path: &Path) {
             python: "",
             answer: Answer::Number,
         };
-        ask(&asked, "pyroaring", &python(what), path.to_str().unwrap());
+        ask(&asked, "pyroaring", &program(what), path.to_str().unwrap());
     }
 }
 
-/// OpenSSL has no counter mode for it; OFB encrypts as many blocks.
+/// OpenSSL has no counter mode for it. OFB encrypts as many blocks, but one after the other: a processor cannot begin
+/// with the next one.
 fn blowfish(file: &str) {
     let key = [7; 16];
     title("GiB per CPU second", &["dcs", "openssl"]);
