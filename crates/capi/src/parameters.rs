@@ -197,6 +197,9 @@ pub unsafe extern "C" fn dcs_parameter_blowfish_ctr(
     // SAFETY: not NULL, so valid for so many bytes by the caller's promise; bytes have no alignment.
     let (key, counter) = unsafe { (std::slice::from_raw_parts(key, length), &*counter.cast::<[u8; 8]>()) };
     let parameters = Zeroizing::new(dcs_ndp::parameter::blowfish_ctr(key, counter));
+    if parameters.len() > DCS_BLOWFISH_CTR_PARAMETERS {
+        return 0;
+    }
     // SAFETY: not NULL, so valid for the most bytes there are; a vector of its own does not overlap.
     unsafe { block.copy_from_nonoverlapping(parameters.as_ptr(), parameters.len()) };
     parameters.len()
@@ -246,7 +249,8 @@ pub unsafe extern "C" fn dcs_parameter_knn(
 /// The pointer is NULL or valid for so many bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dcs_parameter_bitmap(block: *mut u8, operation: u8, count: u8) -> usize {
-    if block.is_null() || operation > DCS_BITMAP_OR || count > 1 {
+    let known = [DCS_BITMAP_ONE, DCS_BITMAP_AND, DCS_BITMAP_OR].contains(&operation);
+    if block.is_null() || !known || count > 1 {
         return 0;
     }
     // SAFETY: not NULL, so valid by the caller's promise.

@@ -8,12 +8,17 @@ use dcs::op::{Bitmap, BitmapOperation, Element, ExpressionError, Knn};
 use dcs::{AwsChunked, Grep, Mode, Op, Operator};
 use dcs_abi::CHAIN_MAX;
 use dcs_abi::operator::{OPERATORS, OperatorKind};
+use std::fs::File;
+use std::io::Read;
 
 /// Bytes of an XTS data unit where none is given.
 const XTS_UNIT: u32 = 4096;
 
 /// Bytes of Blowfish's key where none are given.
 const BLOWFISH_KEY: u64 = 32;
+
+/// Bytes of a query's file that are read: more than any query has.
+const QUERY_READ: u64 = 4096;
 
 /// Checksums that S3's trailers bring.
 const CHECKSUMS: [Operator; 5] =
@@ -340,9 +345,7 @@ impl Spec {
         let element = Element::from_name(element)
             .ok_or_else(|| self.refused(&format!("there is no type {element:?}")))?;
         let query = match query.strip_prefix('@') {
-            Some(path) => {
-                std::fs::read(path).map_err(|error| Failure::io(&format!("query {path}"), &error))?
-            }
+            Some(path) => query_of(path)?,
             None => {
                 let numbers = query.split(';').map(|number| element_of(element, number.trim()));
                 let numbers: Option<Vec<_>> = numbers.collect();
@@ -390,6 +393,14 @@ impl Spec {
         let parameter = AwsChunked { decoded_length: length, trailers, checksum, signature: None };
         Ok(Op::AwsChunked(Box::new(parameter)))
     }
+}
+
+/// The vector in a file; of one that is too long, as much as is refused.
+fn query_of(path: &str) -> Result<Vec<u8>, Failure> {
+    let mut query = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(QUERY_READ).read_to_end(&mut query));
+    read.map_err(|error| Failure::io(format!("query {path}"), &error))?;
+    Ok(query)
 }
 
 /// The bytes of a vector's element.

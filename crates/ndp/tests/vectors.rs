@@ -131,7 +131,7 @@ fn blowfish_of_eric_young() {
         (&hex!("ffffffffffffffff"), hex!("ffffffffffffffff"), hex!("51866fd5b85ecb8a")),
         (&hex!("3000000000000000"), hex!("1000000000000001"), hex!("7d856f9a613063f2")),
         (&hex!("0123456789abcdef"), hex!("1111111111111111"), hex!("61f9c3802281b096")),
-        (&hex!("fedcba9876543210"), hex!("0123456789abcdef"), hex!("0aceab0fc6a29a28")),
+        (&hex!("fedcba9876543210"), hex!("0123456789abcdef"), hex!("0aceab0fc6a0a28d")),
         (&hex!("f0e1d2c3"), hex!("fedcba9876543210"), hex!("be1e639408640f05")),
         (&hex!("f0e1d2c3b4a5968778695a4b3c2d1e0f"), hex!("fedcba9876543210"), hex!("93142887ee3be15c")),
     ] {
