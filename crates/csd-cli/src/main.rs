@@ -34,6 +34,7 @@ mod control;
 mod documents;
 mod layout;
 mod orders;
+mod pace;
 mod process;
 mod scrape;
 

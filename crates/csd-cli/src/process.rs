@@ -10,6 +10,7 @@
 //! loop takes it over, which does all of it or nothing.
 
 use crate::layout::{Layout, LayoutError, Share};
+use crate::pace::Pace;
 use dcs_console::failure::Failure;
 use dcs_console::interrupt::{self, Leftover};
 use dcs_csd::namespace::identifier;
@@ -35,9 +36,6 @@ use std::time::{Duration, Instant};
 const ENTRIES: u32 = 256;
 /// BAR0 has at least so much: controllers of that size are what drivers know.
 const REGISTERS: u64 = 16 << 10;
-
-/// The storage's answers are waited for so long before the guests are looked at.
-const NAP: Duration = Duration::from_micros(25);
 
 type Loop = Drives<GuestPort, FileStorage>;
 type Job = Box<dyn FnOnce(&mut Loop) + Send>;
@@ -377,60 +375,28 @@ impl Served {
 }
 
 /// The loop: orders, then drives, then sleep.
-///
-/// While the storage has commands, nothing is looked for: it tells of its answers, and a guest whose doorbells
-/// are in its own memory has most of its next commands ready only when it has seen answers. Such a guest is
-/// looked at after [`NAP`] all the same; it has to ring the real doorbells only when nothing has happened for
-/// a while.
 fn run(mut drives: Loop, orders: &Receiver<Job>, wake: &Wake, poll: Duration) {
-    let (mut worked, mut look, mut looked) = (Instant::now(), Look { now: poll, most: poll }, false);
+    let mut pace = Pace::new(poll);
     loop {
         if step(&mut drives, orders) {
-            let now = Instant::now();
-            if std::mem::take(&mut looked) {
-                look.learn(now.duration_since(worked));
-            }
-            worked = now;
+            pace.worked(Instant::now(), &drives);
             continue;
         }
-        let idle = worked.elapsed();
-        let is_waiting = drives.storage().is_busy();
-        looked |= !is_waiting;
-        if idle < look.now && !is_waiting {
+        if pace.looks(Instant::now(), drives.under_way()) {
             std::hint::spin_loop();
             continue;
         }
-        let nap = (is_waiting && idle < poll.max(NAP)).then_some(NAP);
+        let nap = pace.nap(Instant::now(), drives.under_way());
         // Whoever comes after this look wakes the thread.
         let asleep = wake.asleep();
         let found = step(&mut drives, orders) || (nap.is_none() && drives.arm());
-        if !found {
+        if found {
+            pace.worked(Instant::now(), &drives);
+        } else {
             let rest = nap.or_else(|| drives.rest());
             drives.storage_mut().sleep(rest);
         }
         drop(asleep);
-        if found {
-            worked = Instant::now();
-        }
-    }
-}
-
-/// How long the loop looks for a guest's next command before it sleeps: up to `most`, as long as that has paid
-/// lately.
-#[derive(Debug, PartialEq)]
-struct Look {
-    now: Duration,
-    most: Duration,
-}
-
-impl Look {
-    /// The next command came after so long.
-    fn learn(&mut self, idle: Duration) {
-        self.now = match idle <= self.most {
-            true => self.now.max(2 * idle).min(self.most),
-            false if self.now > Duration::from_micros(1) => self.now / 2,
-            false => Duration::ZERO,
-        };
     }
 }
 
@@ -659,23 +625,5 @@ fn occupied(socket: &Path, error: &io::Error) -> Refused {
         }
         io::ErrorKind::NotFound => refused.advise("make the folder, or choose another: --sockets DIR"),
         _ => refused.advise("choose a folder where you may make sockets: --sockets DIR"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn looking_goes_on_where_it_pays() {
-        let us = Duration::from_micros;
-        let mut look = Look { now: us(50), most: us(50) };
-        (0..10).for_each(|_| look.learn(us(500)));
-        assert_eq!(look.now, Duration::ZERO);
-        look.learn(us(4));
-        assert_eq!(look.now, us(8));
-        (0..3).for_each(|_| look.learn(us(49)));
-        look.learn(us(2));
-        assert_eq!(look.now, us(50));
     }
 }

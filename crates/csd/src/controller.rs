@@ -21,7 +21,7 @@ use crate::limits::{Limiter, Limits};
 use crate::logs::Logs;
 use crate::namespace::Namespace;
 use crate::near::NearStorage;
-use crate::queue::{CompletionQueue, Shadow, SubmissionQueue};
+use crate::queue::{CompletionQueue, Shadow, SubmissionQueue, in_second_half};
 use crate::registers::Registers;
 use crate::shares::Shares;
 use crate::slots::{Buffers, Slots, Work};
@@ -313,11 +313,15 @@ impl Controller {
                 && let Ok(tail) = shadow.load(port, 2 * queue)
                 && tail != held.tail
             {
-                busy = true;
+                let half = in_second_half(held.tail, held.size);
                 if !held.ring(tail) {
-                    self.events.doorbell(true);
                     // It is not looked at again before it is right.
-                    busy = false;
+                    self.events.doorbell(true);
+                    continue;
+                }
+                busy = true;
+                if half != in_second_half(tail, held.size) {
+                    let _ = shadow.quiet(port, 2 * queue, (tail, held.size));
                 }
             }
             if let Some(held) = &mut self.completions[queue]
@@ -336,10 +340,14 @@ impl Controller {
     pub fn arm(&mut self, port: &mut dyn HostPort) -> bool {
         let Some(shadow) = self.shadow.filter(|_| self.is_running()) else { return false };
         for queue in 1..self.submissions.len() {
-            if let Some(held) = &self.submissions[queue] {
+            if let Some(held) = &mut self.submissions[queue] {
+                held.armed = true;
                 let _ = shadow.arm(port, 2 * queue, held.tail);
             }
-            if let Some(held) = &self.completions[queue] {
+            if let Some(held) = &mut self.completions[queue]
+                && (!held.waiting.is_empty() || held.is_full())
+            {
+                held.armed = true;
                 let _ = shadow.arm(port, 2 * queue + 1, held.head);
             }
         }
@@ -347,6 +355,17 @@ impl Controller {
         // would tell anybody.
         std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
         self.look_at_shadows(port)
+    }
+
+    /// Somebody looks again: guests need not ring.
+    pub fn disarm(&mut self, port: &mut dyn HostPort) {
+        let Some(shadow) = self.shadow.filter(|_| self.is_running()) else { return };
+        for (queue, held) in self.submissions.iter_mut().enumerate().skip(1) {
+            if let Some(held) = held.as_mut().filter(|held| held.armed) {
+                held.armed = false;
+                let _ = shadow.quiet(port, 2 * queue, (held.tail, held.size));
+            }
+        }
     }
 
     fn drain(&mut self, port: &mut dyn HostPort) -> bool {

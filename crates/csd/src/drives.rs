@@ -12,6 +12,10 @@ use crate::storage::{Outcome, Storage};
 /// Commands that are begun in one call at most.
 const BATCH: usize = 64;
 
+/// Commands that are begun before the storage gets them: a disk works on the first of a batch while the rest
+/// are begun.
+const CHUNK: usize = 8;
+
 /// The findings of a call of [`Drives::poll`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Activity {
@@ -35,6 +39,11 @@ pub struct Drives<P, S> {
     window: usize,
     /// The drive whose operators are next.
     operates: usize,
+    /// Commands that were begun, and requests that the storage answered, since it was made.
+    begun: u64,
+    answered: u64,
+    /// Guests are to ring.
+    armed: bool,
 }
 
 struct Drive<P> {
@@ -56,7 +65,17 @@ impl<P: HostPort, S: Storage> Drives<P, S> {
     /// waits with its guest, where the shares decide who is next.
     pub fn new(storage: S, window: usize) -> Drives<P, S> {
         let (drives, outcomes) = (Vec::new(), Vec::with_capacity(window));
-        Drives { drives, shares: Shares::default(), storage, outcomes, window, operates: 0 }
+        Drives {
+            drives,
+            shares: Shares::default(),
+            storage,
+            outcomes,
+            window,
+            operates: 0,
+            begun: 0,
+            answered: 0,
+            armed: false,
+        }
     }
 
     /// The storage.
@@ -67,6 +86,21 @@ impl<P: HostPort, S: Storage> Drives<P, S> {
     /// The storage, to be changed.
     pub fn storage_mut(&mut self) -> &mut S {
         &mut self.storage
+    }
+
+    /// Commands that the storage has.
+    pub fn under_way(&self) -> usize {
+        self.drives.iter().flatten().map(|held| held.outstanding).sum()
+    }
+
+    /// Commands that were begun since this was made.
+    pub fn begun(&self) -> u64 {
+        self.begun
+    }
+
+    /// Requests that the storage answered since this was made.
+    pub fn answered(&self) -> u64 {
+        self.answered
     }
 
     /// Adds a drive. Whoever else has the controller calls `register_read`, `register_write` and `reset`.
@@ -123,29 +157,45 @@ impl<P: HostPort, S: Storage> Drives<P, S> {
     /// Takes what the storage has answered to the guests, and their next commands to the storage: a bounded
     /// number of them.
     pub fn poll(&mut self) -> Activity {
+        if std::mem::take(&mut self.armed) {
+            for held in self.drives.iter_mut().flatten().filter(|held| !held.removed) {
+                lock(&held.controller).disarm(&mut held.port);
+            }
+        }
         let mut busy = self.answer();
         for (index, held) in self.drives.iter_mut().enumerate() {
             if let Some(Drive { controller, port, removed: false, .. }) = held {
                 busy |= lock(controller).attend(index as u32, port, &mut self.storage);
             }
         }
+        if busy {
+            // Guests hear of their answers first: they wake up while their next commands are begun.
+            self.settle();
+        }
         let mut left = BATCH;
         loop {
-            match self.begin_next(left) {
+            match self.begin_next(left.min(CHUNK)) {
                 0 => break,
                 begun => left -= begun,
             }
             busy = true;
+            self.storage.commit();
         }
+        self.begun += (BATCH - left) as u64;
         self.storage.commit();
+        self.settle();
+        // Last, when the disk has its commands and guests their answers.
+        busy |= self.operate();
+        if busy { Activity::Busy } else { Activity::Idle }
+    }
+
+    /// Interrupts guests that have new completions.
+    fn settle(&mut self) {
         for held in self.drives.iter_mut().flatten().filter(|held| !held.removed) {
             let mut controller = lock(&held.controller);
             controller.settle(&mut held.port);
             held.outstanding = controller.outstanding();
         }
-        // Last, when the disk has its commands and guests their answers.
-        busy |= self.operate();
-        if busy { Activity::Busy } else { Activity::Idle }
     }
 
     /// Takes one near-storage command of one drive on by a piece: however many there are, everybody's plain
@@ -170,6 +220,7 @@ impl<P: HostPort, S: Storage> Drives<P, S> {
     /// written a shadow meanwhile: poll again.
     pub fn arm(&mut self) -> bool {
         let mut more = false;
+        self.armed = true;
         for held in self.drives.iter_mut().flatten().filter(|held| !held.removed) {
             more |= lock(&held.controller).arm(&mut held.port);
         }
@@ -179,6 +230,7 @@ impl<P: HostPort, S: Storage> Drives<P, S> {
     fn answer(&mut self) -> bool {
         self.storage.reap(&mut self.outcomes);
         let busy = !self.outcomes.is_empty();
+        self.answered += self.outcomes.len() as u64;
         let mut outcomes = std::mem::take(&mut self.outcomes);
         let mut now = None;
         for outcome in outcomes.drain(..) {
@@ -198,8 +250,7 @@ impl<P: HostPort, S: Storage> Drives<P, S> {
 
     /// Begins commands of the drive whose turn it is, as long as that is so; how many, up to `most`.
     fn begin_next(&mut self, most: usize) -> usize {
-        let under_way: usize = self.drives.iter().flatten().map(|held| held.outstanding).sum();
-        let most = most.min(self.window.saturating_sub(under_way));
+        let most = most.min(self.window.saturating_sub(self.under_way()));
         if most == 0 {
             return 0;
         }

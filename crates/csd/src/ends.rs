@@ -69,6 +69,7 @@ impl Controller {
     /// A batch is through: one interrupt for each vector with new completions.
     pub fn settle(&mut self, port: &mut dyn HostPort) {
         self.settle_times(port);
+        self.quiet_completions(port);
         if self.coalescing.is_wanted(self.features.coalescing) {
             return self.settle_coalesced(port);
         }
@@ -82,6 +83,17 @@ impl Controller {
                 raised |= 1 << vector;
                 self.interrupts += 1;
                 port.interrupt(vector);
+            }
+        }
+    }
+
+    /// Guests need not ring when they have taken the new completions.
+    fn quiet_completions(&mut self, port: &mut dyn HostPort) {
+        let Some(shadow) = self.shadow else { return };
+        for (number, queue) in self.completions.iter_mut().enumerate().skip(1) {
+            if let Some(queue) = queue.as_mut().filter(|queue| queue.armed && queue.fresh > 0) {
+                queue.armed = false;
+                let _ = shadow.quiet(port, 2 * number + 1, (queue.tail, queue.size));
             }
         }
     }

@@ -12,6 +12,8 @@ pub struct SubmissionQueue {
     pub size: u32,
     pub head: u32,
     pub tail: u32,
+    /// The guest rings the real doorbell for its next command, though it has a shadow.
+    pub armed: bool,
     /// Where the ends of its commands go.
     pub completion_queue: u16,
     /// Commands of it that are under way.
@@ -29,6 +31,7 @@ impl SubmissionQueue {
             size,
             head: 0,
             tail: 0,
+            armed: false,
             completion_queue,
             outstanding: 0,
             deleted_by: None,
@@ -77,6 +80,8 @@ pub struct CompletionQueue {
     pub fresh: u32,
     /// One of them tells of an error.
     pub urgent: bool,
+    /// The guest rings the real doorbell for its next head, though it has a shadow; or would soon.
+    pub armed: bool,
     /// Submission queues that use it.
     pub users: u16,
     /// Completions for which there was no room.
@@ -95,6 +100,7 @@ impl CompletionQueue {
             vector,
             fresh: 0,
             urgent: false,
+            armed: true,
             users: 0,
             waiting,
         }
@@ -138,10 +144,17 @@ impl CompletionQueue {
         port.write(self.base + u64::from(self.tail) * completion::SIZE as u64, &done.bytes())?;
         self.fresh += 1;
         self.urgent |= !done.status.is_success();
+        let half = in_second_half(self.tail, self.size);
         self.tail = (self.tail + 1) % self.size;
         self.phase ^= self.tail == 0;
+        self.armed |= half != in_second_half(self.tail, self.size);
         Ok(())
     }
+}
+
+/// Which half of a queue of this size an index lies in.
+pub fn in_second_half(index: u32, size: u32) -> bool {
+    index >= size / 2
 }
 
 /// Doorbells in the guest's memory, and how far it may go on before it has to write the real ones. For I/O
@@ -169,6 +182,17 @@ impl Shadow {
     /// Wants the real doorbell when the shadow passes `value`.
     pub fn arm(self, port: &mut dyn HostPort, number: usize, value: u32) -> Result<(), HostError> {
         port.write(self.events + Shadow::place(number), &value.to_le_bytes())
+    }
+
+    /// Wants no doorbell before the shadow, which is at `at`, has gone once round its queue: called in each half
+    /// anew, this keeps a guest from ringing.
+    pub fn quiet(
+        self,
+        port: &mut dyn HostPort,
+        number: usize,
+        (at, size): (u32, u32),
+    ) -> Result<(), HostError> {
+        self.arm(port, number, (at + size - 1) % size)
     }
 }
 
