@@ -79,13 +79,14 @@ class Engine:
 
     name = "dcs"
 
-    def __init__(self, most=1024):
-        """`most`: requests that a process serves at once."""
+    def __init__(self, most=1024, cores=1):
+        """`most`: requests that a process serves at once; `cores`: threads that its engine has, or "all"."""
         import dcs
 
         self._dcs = dcs
         # Each may be held up by its client and must not hold up others: a command and a block for each, and some to run with.
-        self._sizes = {"commands": max(most, 2), "depth": most, "blocks": most + _BLOCKS}
+        # So has each core, since what is placed by load may come together where lanes are shared.
+        self._sizes = {"commands": max(most, 2), "depth": most, "blocks": most + _BLOCKS, "cores": cores}
         self._engine, self._pid = None, None
         # By the file system's device.
         self._direct = {}
@@ -260,7 +261,7 @@ def make(conf):
     name = conf.get("engine", Engine.name)
     if name == Engine.name:
         # Swift's own option, of [DEFAULT].
-        return Engine(min(int(conf.get("max_clients", 1024)), _MOST))
+        return Engine(min(int(conf.get("max_clients", 1024)), _MOST), conf.get("dcs_cores", 1))
     if name == Loops.name:
         return Loops()
     raise ValueError(f"engine = {name}: expected one of {Engine.name}, {Loops.name}")

@@ -21,11 +21,12 @@ DATA_OF = random.Random(3).randbytes(1_500_000) + bytes(1_500_007)
 KEY = Key(bytes(range(32)))
 
 
-@pytest.fixture(params=["dcs", "hashlib"])
+@pytest.fixture(params=[("dcs", "1"), ("dcs", "2"), ("hashlib", "1")], ids=" ".join)
 def moves(request):
-    if request.param == "dcs":
+    engine, cores = request.param
+    if engine == "dcs":
         pytest.importorskip("dcs")
-    return carrier.make({"engine": request.param})
+    return carrier.make({"engine": engine, "dcs_cores": cores})
 
 
 @pytest.fixture
