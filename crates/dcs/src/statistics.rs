@@ -42,28 +42,6 @@ pub struct Statistics {
 }
 
 impl Statistics {
-    /// Those of two cores together.
-    pub(crate) fn plus(self, other: Statistics) -> Statistics {
-        Statistics {
-            transfers: self.transfers + other.transfers,
-            blocks: self.blocks + other.blocks,
-            blocks_free: self.blocks_free + other.blocks_free,
-            is_idle: self.is_idle && other.is_idle,
-            fetched: self.fetched + other.fetched,
-            completed: self.completed + other.completed,
-            failed: self.failed + other.failed,
-            operations: self.operations + other.operations,
-            passes: self.passes + other.passes,
-            lanes_filled: self.lanes_filled + other.lanes_filled,
-            gpu_batches: self.gpu_batches + other.gpu_batches,
-            gpu_blocks: self.gpu_blocks + other.gpu_blocks,
-            host_bytes: self.host_bytes + other.host_bytes,
-            peer_bytes: self.peer_bytes + other.peer_bytes,
-            peer_copied: self.peer_copied + other.peer_copied,
-            ignored: self.ignored + other.ignored,
-        }
-    }
-
     pub(crate) fn of(engine: &dcs_engine::Engine) -> Statistics {
         let counters = engine.counters();
         let transfers = engine.commands_in_flight();
@@ -84,6 +62,32 @@ impl Statistics {
             peer_bytes: 0,
             peer_copied: 0,
             ignored: counters.bad_doorbells + counters.stale_events,
+        }
+    }
+}
+
+/// Those of two cores, or of two engines, together.
+impl std::ops::Add for Statistics {
+    type Output = Statistics;
+
+    fn add(self, other: Statistics) -> Statistics {
+        Statistics {
+            transfers: self.transfers + other.transfers,
+            blocks: self.blocks + other.blocks,
+            blocks_free: self.blocks_free + other.blocks_free,
+            is_idle: self.is_idle && other.is_idle,
+            fetched: self.fetched + other.fetched,
+            completed: self.completed + other.completed,
+            failed: self.failed + other.failed,
+            operations: self.operations + other.operations,
+            passes: self.passes + other.passes,
+            lanes_filled: self.lanes_filled + other.lanes_filled,
+            gpu_batches: self.gpu_batches + other.gpu_batches,
+            gpu_blocks: self.gpu_blocks + other.gpu_blocks,
+            host_bytes: self.host_bytes + other.host_bytes,
+            peer_bytes: self.peer_bytes + other.peer_bytes,
+            peer_copied: self.peer_copied + other.peer_copied,
+            ignored: self.ignored + other.ignored,
         }
     }
 }

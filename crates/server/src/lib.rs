@@ -13,9 +13,13 @@
 //!                            +--> data files                          database --+
 //! ```
 //!
+//! Each core has an event loop and an engine of its own. A connection stays on one core, and all that it asks
+//! for is done there; the store, the limits and what is counted are those of all cores.
+//!
 //! | module | what it holds |
 //! |---|---|
 //! | [`server`] | listens; limits; stops |
+//! | `cores` | the event loop of each core |
 //! | `shared` | settings, and the state that connections share |
 //! | [`connection`] | request heads, bodies, answers: HTTP/1.1 |
 //! | `api` | the operations of S3 |
@@ -40,6 +44,7 @@
 pub mod access;
 mod api;
 pub mod connection;
+mod cores;
 pub mod encryption;
 pub mod metrics;
 mod operations;

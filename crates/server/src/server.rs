@@ -3,11 +3,11 @@
 use crate::access::Access;
 use crate::api::Api;
 use crate::connection::order::ORDER_MAX;
+use crate::cores::Core;
 use crate::encryption::Keys;
 use crate::shared::Shared;
 use crate::store::Store;
 use crate::transfers::DataPath;
-use crate::{connection, tls};
 use rustix::net::sockopt::set_tcp_user_timeout;
 use s3s::config::{S3Config, StaticConfigProvider};
 use s3s::service::S3ServiceBuilder;
@@ -34,61 +34,84 @@ fn limits() -> S3Config {
 /// A server that listens.
 pub struct Server {
     listener: TcpListener,
-    shared: Arc<Shared>,
+    /// At least one. The first has the event loop that accepts.
+    cores: Vec<Core>,
     places: Arc<Semaphore>,
 }
 
 impl Server {
-    /// Listens on an address. `stop` says when to stop.
+    /// Listens on an address, with a data path for each core. `stop` says when to stop.
     ///
     /// # Errors
     ///
-    /// The address can't be had.
+    /// The address can't be had, or what [`Server::on`] needs.
     pub async fn bind(
         address: SocketAddr,
         config: Config,
         store: Arc<Store>,
-        path: Arc<DataPath>,
+        paths: Vec<Arc<DataPath>>,
         keys: Keys,
         stop: watch::Receiver<bool>,
     ) -> io::Result<Server> {
         let listener = std::net::TcpListener::bind(address)?;
         listener.set_nonblocking(true)?;
-        Server::on(listener, config, store, path, keys, stop)
+        Server::on(listener, config, store, paths, keys, stop)
     }
 
-    /// Takes a socket that listens already, and does not block.
+    /// Takes a socket that listens already, and does not block, and a data path for each core. The calling
+    /// event loop is that of the first; each other gets a thread.
     ///
     /// # Errors
     ///
-    /// The runtime can't have it.
+    /// The runtime can't have it, there is no path, or no thread.
     pub fn on(
         listener: std::net::TcpListener,
         config: Config,
         store: Arc<Store>,
-        path: Arc<DataPath>,
+        paths: Vec<Arc<DataPath>>,
         keys: Keys,
         stop: watch::Receiver<bool>,
     ) -> io::Result<Server> {
+        if paths.is_empty() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "a server has a core at least"));
+        }
         let listener = TcpListener::from_std(listener)?;
         let access = Access::new(config.users.clone(), config.anonymous, store.clone());
-        let mut builder = S3ServiceBuilder::new(Api {
-            access: access.clone(),
-            store: store.clone(),
-            path: path.clone(),
-            keys,
-            verify: config.verify,
-        });
-        builder.set_auth(config.users.clone());
-        builder.set_access(access);
-        builder.set_config(Arc::new(StaticConfigProvider::new(Arc::new(limits()))));
-        let places = Arc::new(Semaphore::new(config.connections));
-        let service = builder.build();
-        let (asks, of_shared) = (Mutex::new(()), places.clone());
-        let newcomers = Arc::default();
-        let shared =
-            Arc::new(Shared { config, service, path, store, asks, newcomers, places: of_shared, stop });
-        Ok(Server { listener, shared, places })
+        let (places, asks) = (Arc::new(Semaphore::new(config.connections)), Arc::new(Mutex::new(())));
+        let paths: Arc<[_]> = paths.into();
+        let shared = |path: &Arc<DataPath>| {
+            let mut builder = S3ServiceBuilder::new(Api {
+                access: access.clone(),
+                store: store.clone(),
+                path: path.clone(),
+                keys: keys.clone(),
+                verify: config.verify,
+            });
+            builder.set_auth(config.users.clone());
+            builder.set_access(access.clone());
+            builder.set_config(Arc::new(StaticConfigProvider::new(Arc::new(limits()))));
+            Arc::new(Shared {
+                config: config.clone(),
+                service: builder.build(),
+                path: path.clone(),
+                paths: paths.clone(),
+                store: store.clone(),
+                asks: asks.clone(),
+                newcomers: Arc::default(),
+                places: places.clone(),
+                stop: stop.clone(),
+            })
+        };
+        let mut cores = vec![Core::here(shared(&paths[0]))];
+        for path in &paths[1..] {
+            cores.push(Core::beside(shared(path))?);
+        }
+        Ok(Server { listener, cores, places })
+    }
+
+    /// The state of the first core.
+    fn shared(&self) -> &Shared {
+        &self.cores[0].shared
     }
 
     /// Where it listens.
@@ -104,13 +127,13 @@ impl Server {
     pub async fn run(self, grace: Duration) {
         tokio::select! {
             () = self.accept() => {}
-            () = self.shared.stopped() => {}
+            () = self.shared().stopped() => {}
         }
-        let all = u32::try_from(self.shared.config.connections).unwrap_or(u32::MAX);
+        let all = u32::try_from(self.shared().config.connections).unwrap_or(u32::MAX);
         let _ = tokio::time::timeout(grace, self.places.acquire_many(all)).await;
     }
 
-    /// Accepts connections for ever.
+    /// Accepts connections for ever. Each goes to the core that serves fewest.
     async fn accept(&self) {
         loop {
             let (stream, peer) = match self.listener.accept().await {
@@ -126,16 +149,21 @@ impl Server {
             // Answers are whole when they are written.
             let _ = stream.set_nodelay(true);
             // The kernel drops unacknowledged data after a while.
-            let untaken = u32::try_from(self.shared.path.patience().most().as_millis() * 2);
+            let untaken = u32::try_from(self.shared().path.patience().most().as_millis() * 2);
             let _ = set_tcp_user_timeout(&stream, untaken.unwrap_or(u32::MAX));
-            let shared = self.shared.clone();
-            tokio::spawn(async move {
-                match shared.config.tls.clone() {
-                    Some(tls) => tls::serve(stream, peer, &tls, shared).await,
-                    None => drop(connection::serve(stream, peer, shared).await),
-                }
-                drop(place);
-            });
+            let core = self.cores.iter().min_by_key(|core| core.open()).expect("there is a first one");
+            if let Err(error) = core.serve(stream, peer, place) {
+                tracing::warn!(%error, "a connection could not be handed to its core");
+            }
+        }
+    }
+
+    /// Tells the connection that has been waiting longest for a request, on any core, to go.
+    fn send_one_away(&self) {
+        let newcomers = self.cores.iter().map(|core| &core.shared.newcomers);
+        let first = newcomers.filter_map(|newcomers| Some((newcomers.since()?, newcomers)));
+        if let Some((_, newcomers)) = first.min_by_key(|(since, _)| *since) {
+            newcomers.send_one_away();
         }
     }
 
@@ -150,9 +178,9 @@ impl Server {
         }
         let (begun, mut call) = (Instant::now(), None);
         loop {
-            self.shared.newcomers.send_one_away();
+            self.send_one_away();
             if begun.elapsed() >= CALL_AFTER {
-                call.get_or_insert_with(|| self.shared.path.call());
+                call.get_or_insert_with(|| self.shared().path.call());
             }
             if let Ok(place) = tokio::time::timeout(RETRY, self.places.clone().acquire_owned()).await {
                 return place.expect("it is never closed");

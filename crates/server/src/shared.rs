@@ -38,21 +38,24 @@ pub struct Config {
     pub status_for: StatusFor,
 }
 
-/// The state that all connections share.
+/// The state that the connections of a core share.
 pub struct Shared {
     pub(crate) config: Config,
     pub(crate) service: S3Service,
     pub(crate) path: Arc<DataPath>,
+    /// Those of all cores, the first of which asks for what is of all.
+    pub(crate) paths: Arc<[Arc<DataPath>]>,
     pub(crate) store: Arc<Store>,
-    /// Those who ask for the engine's health.
-    pub(crate) asks: Mutex<()>,
+    /// Those who ask for the engines' health, on any core.
+    pub(crate) asks: Arc<Mutex<()>>,
     pub(crate) newcomers: Arc<Newcomers>,
+    /// Places for connections, on all cores.
     pub(crate) places: Arc<Semaphore>,
     pub(crate) stop: watch::Receiver<bool>,
 }
 
 impl Shared {
-    /// Connections that are open.
+    /// Connections that are open, on all cores.
     pub(crate) fn connections(&self) -> usize {
         self.config.connections.saturating_sub(self.places.available_permits())
     }

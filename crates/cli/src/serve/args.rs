@@ -3,6 +3,7 @@
 use super::listen::{self, Listen};
 use crate::units;
 use clap::{Args, ValueEnum};
+use dcs::Cores;
 use dcs_server::access::Anonymous;
 use dcs_server::status::StatusFor;
 use dcs_server::store::Durability;
@@ -62,7 +63,7 @@ pub struct Serve {
     /// Read no more for that, in bytes a second
     #[arg(long, value_name = "SIZE", value_parser = units::size, default_value = "50M")]
     pub scrub_rate: u64,
-    /// Serve over TLS, with this chain of certificates in PEM. It costs the server's thread the encryption
+    /// Serve over TLS, with this chain of certificates in PEM. It costs the connection's core the encryption
     /// and two copies more
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     pub tls_cert: Option<PathBuf>,
@@ -84,9 +85,13 @@ pub struct Serve {
     /// disk anyway (durability full) and the file system can; the first GET then reads the disk
     #[arg(long, value_enum, default_value = "auto")]
     pub write_cache: WriteCache,
-    /// Run the engine's thread on this processor
-    #[arg(long, value_name = "N")]
-    pub core: Option<usize>,
+    /// Cores to serve on: a number, or all. Each has an engine and an event loop of its own; limits are of all
+    /// together
+    #[arg(long, value_name = "N", default_value = "1")]
+    pub cores: Cores,
+    /// Run the engine's thread on this processor; of several cores 0,1,2: one for each
+    #[arg(long, value_name = "N", value_delimiter = ',')]
+    pub core: Vec<usize>,
     /// Logs on standard error: for people, or an object a line. DCS_LOG=warn makes them fewer
     #[arg(long, value_enum, default_value = "text")]
     pub log: Log,
@@ -158,6 +163,8 @@ Examples:
   aws --endpoint-url http://127.0.0.1:9000 s3 mb s3://photos
   aws --endpoint-url http://127.0.0.1:9000 s3 cp holiday.jpg s3://photos/
       with AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the environment
+  dcs serve /srv/objects --cores all
+      on all cores of the machine
   dcs serve /srv/objects --listen :9000 --tls-cert cert.pem --tls-key key.pem --verify --log json
       for other machines too, over TLS; every object's digest checked when it is read; logs for a machine
 docs/serve.md tells more.";

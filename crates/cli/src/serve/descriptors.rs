@@ -6,21 +6,30 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 /// Files of the store, the engine, the runtime, logs; and the server's own transfers.
 const BASE: u64 = 512;
 
+/// Of each core beside the first: its ring, its events, its event loop.
+const OF_CORE: u64 = 16;
+
 /// Descriptors of a transfer: its file, and the engine's own of both its ends.
 const OF_TRANSFER: u64 = 3;
 
 /// Raises the limit of descriptors as far as it goes, and says for how many connections and transfers it is
 /// enough: for those that were asked for, or for fewer.
-pub fn room_for(connections: usize, transfers: u16, tls: bool) -> Result<(usize, u16), Failure> {
+pub fn room_for(
+    connections: usize,
+    transfers: u16,
+    tls: bool,
+    cores: usize,
+) -> Result<(usize, u16), Failure> {
     let of_connection = if tls { 3 } else { 1 };
+    let base = BASE + (cores as u64 - 1) * OF_CORE;
     // Nobody has two at a time.
     let transfers = transfers.min(u16::try_from(connections).unwrap_or(u16::MAX));
-    let needed = BASE + connections as u64 * of_connection + u64::from(transfers) * OF_TRANSFER;
+    let needed = base + connections as u64 * of_connection + u64::from(transfers) * OF_TRANSFER;
     let limit = raise(needed);
     if limit >= needed {
         return Ok((connections, transfers));
     }
-    let (fewer, fewer_transfers) = share(limit, of_connection, (connections, transfers));
+    let (fewer, fewer_transfers) = share(limit, base, of_connection, (connections, transfers));
     if fewer == 0 || fewer_transfers == 0 {
         let line = format!("only {limit} files may be open at once, which is too few to serve anybody");
         return Err(Failure::usage(line).advise(format!("raise the limit: ulimit -n {needed}")));
@@ -36,9 +45,9 @@ pub fn room_for(connections: usize, transfers: u16, tls: bool) -> Result<(usize,
 }
 
 /// Limits that fit, in the same proportion.
-fn share(limit: u64, of_connection: u64, (connections, transfers): (usize, u16)) -> (usize, u16) {
+fn share(limit: u64, base: u64, of_connection: u64, (connections, transfers): (usize, u16)) -> (usize, u16) {
     let all = connections as u64 * of_connection + u64::from(transfers) * OF_TRANSFER;
-    let left = limit.saturating_sub(BASE.min(limit / 2));
+    let left = limit.saturating_sub(base.min(limit / 2));
     let part = |wanted: u64| (u128::from(wanted) * u128::from(left) / u128::from(all.max(1))) as u64;
     (part(connections as u64) as usize, part(transfers.into()) as u16)
 }
@@ -59,9 +68,9 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_is_made_fewer_in_proportion() {
-        let (connections, transfers) = share(1024, 1, (2048, 512));
+        let (connections, transfers) = share(1024, BASE, 1, (2048, 512));
         assert!(connections as u64 + u64::from(transfers) * OF_TRANSFER <= 1024 - BASE);
         assert!((1..2048).contains(&connections) && (1..512).contains(&transfers));
-        assert_eq!(share(0, 1, (2048, 512)), (0, 0));
+        assert_eq!(share(0, BASE, 1, (2048, 512)), (0, 0));
     }
 }

@@ -47,9 +47,10 @@ pub fn run(serve: &Serve, report: &Report) -> Result<(), Failure> {
         }
         _ => None,
     };
-    let (connections, transfers) = descriptors::room_for(serve.connections, serve.transfers, tls.is_some())?;
+    let (connections, transfers) =
+        descriptors::room_for(serve.connections, serve.transfers, tls.is_some(), serve.cores.count())?;
     let given_users = serve.users.as_deref().map(read_users).transpose()?;
-    let path = data_path(serve, transfers, direct(serve)?)?;
+    let paths = data_paths(serve, transfers, direct(serve)?)?;
     let listener = serve.listen.bind()?;
     let options = Options { durability: serve.durability };
     let (store, recovery) = Store::open(&serve.folder, options)
@@ -78,7 +79,7 @@ pub fn run(serve: &Serve, report: &Report) -> Result<(), Failure> {
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::io("the runtime", &error))?;
-    runtime.block_on(serve_on(serve, report, listener, config, (store, path, keys)))
+    runtime.block_on(serve_on(serve, report, listener, config, (store, paths, keys)))
 }
 
 /// Large objects go past the page cache.
@@ -97,23 +98,39 @@ fn direct(serve: &Serve) -> Result<bool, Failure> {
     }
 }
 
-/// The engine, with room for all transfers at once.
-fn data_path(serve: &Serve, transfers: u16, direct: bool) -> Result<Arc<DataPath>, Failure> {
-    let mut builder = Engine::builder();
-    if let Some(core) = serve.core {
-        let allowed = sched_getaffinity(Pid::from_raw(0)).and_then(|allowed| allowed.is_set(core));
-        if !allowed.unwrap_or(false) {
-            return Err(Failure::usage(format!("--core {core}: this process has no such processor")).advise(
-                "they are numbered from 0; nproc --all counts them, taskset -p $$ tells which are allowed",
-            ));
-        }
-        builder = builder.core(core);
+/// The engine of each core, each with room for all transfers at once.
+fn data_paths(serve: &Serve, transfers: u16, direct: bool) -> Result<Vec<Arc<DataPath>>, Failure> {
+    let cores = serve.cores.count();
+    if !serve.core.is_empty() && serve.core.len() != cores {
+        let line = format!("--core names {} processors, and --cores asks for {cores}", serve.core.len());
+        return Err(Failure::usage(line).advise("name one for each: --cores 2 --core 0,1"));
     }
+    let builder = |at: usize| match serve.core.get(at) {
+        Some(core) => processor(*core).map(|core| Engine::builder().core(core)),
+        None => Ok(Engine::builder()),
+    };
     let Serve { min_rate, patience, .. } = *serve;
     let durable = serve.durability == Durability::Full;
     let settings = Settings { transfers, min_rate, patience, durable, direct };
-    let path = DataPath::start(builder, settings);
-    path.map(Arc::new).map_err(|error| Failure::new(Exit::Failed, format!("the engine: {error}")))
+    let started = |path: Result<DataPath, dcs::Error>| {
+        path.map(Arc::new).map_err(|error| Failure::new(Exit::Failed, format!("the engine: {error}")))
+    };
+    let first = started(DataPath::start(builder(0)?, settings))?;
+    let mut paths = vec![first.clone()];
+    for at in 1..cores {
+        paths.push(started(first.beside(builder(at)?))?);
+    }
+    Ok(paths)
+}
+
+/// A processor that this process may use.
+fn processor(core: usize) -> Result<usize, Failure> {
+    let allowed = sched_getaffinity(Pid::from_raw(0)).and_then(|allowed| allowed.is_set(core));
+    if allowed.unwrap_or(false) {
+        return Ok(core);
+    }
+    Err(Failure::usage(format!("--core {core}: this process has no such processor"))
+        .advise("they are numbered from 0; nproc --all counts them, taskset -p $$ tells which are allowed"))
 }
 
 async fn serve_on(
@@ -121,7 +138,7 @@ async fn serve_on(
     report: &Report,
     listener: TcpListener,
     config: Config,
-    (store, path, keys): (Arc<Store>, Arc<DataPath>, Keys),
+    (store, paths, keys): (Arc<Store>, Vec<Arc<DataPath>>, Keys),
 ) -> Result<(), Failure> {
     let signal = |kind| signal(kind).map_err(|error| Failure::io("signals", &error));
     let (stop, stopped) = watch::channel(false);
@@ -132,12 +149,12 @@ async fn serve_on(
         every,
         rate: serve.scrub_rate,
         store: store.clone(),
-        path: path.clone(),
+        path: paths[0].clone(),
         keys: keys.clone(),
     });
     // It ends with the runtime.
     tokio::spawn(reread::on_hangup(users_file(serve), config.users.clone())?);
-    let server = Server::on(listener, config, store, path, keys, stopped);
+    let server = Server::on(listener, config, store, paths, keys, stopped);
     let server = server.map_err(|error| Failure::io(serve.listen, &error))?;
     let address = server.address().map_err(|error| Failure::io(serve.listen, &error))?;
     let scheme = if serve.tls_cert.is_some() { "https" } else { "http" };

@@ -55,6 +55,7 @@ class Server:
         self.log = open(folder / "log", "wb")
         command = [os.environ["DCS"], "serve", folder / "objects", "--listen", "127.0.0.1:0"]
         command += ["--users", folder / "users", "--master-key", folder / "key", "--durability", "none"]
+        command += ["--cores", os.environ.get("DCS_TEST_CORES", "1")]
         self.process = subprocess.Popen([*command, *options], stdout=subprocess.PIPE, stderr=self.log, text=True)
         line = self.process.stdout.readline()
         found = re.search(r"(https?)://(\S+)", line)

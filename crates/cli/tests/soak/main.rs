@@ -20,6 +20,7 @@ use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
 use std::rc::Rc;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// An honest request never takes longer; a client gives up after a minute.
@@ -59,12 +60,13 @@ struct Server {
 }
 
 impl Server {
-    fn start(options: &[String]) -> Server {
+    fn start(options: &[String], cores: &str) -> Server {
         let folder = tempfile::tempdir().unwrap();
         let log = File::create(folder.path().join("log")).unwrap();
         let mut child = Command::new(env!("CARGO_BIN_EXE_dcs"))
             .current_dir(folder.path())
             .args(["serve", "store", "--listen", "127.0.0.1:0", "--anonymous", "all"])
+            .args(["--cores", cores])
             .args(options)
             .env("DCS_LOG", "warn")
             .stdin(Stdio::null())
@@ -107,10 +109,22 @@ impl Drop for Server {
 
 #[test]
 fn honest_clients_are_served_among_hostile_ones() {
-    let plan = Plan::new();
+    run(Plan::new(), "1");
+}
+
+#[test]
+fn and_so_they_are_on_two_cores() {
+    run(Plan::new(), "2");
+}
+
+/// One at a time: each is to have the machine for itself.
+static ONE: Mutex<()> = Mutex::new(());
+
+fn run(plan: Plan, cores: &str) {
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
     setrlimit(Resource::RLIMIT_NOFILE, hard, hard).unwrap();
-    let server = Server::start(&plan.options);
+    let server = Server::start(&plan.options, cores);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let report = Rc::new(RefCell::new(Report::default()));
     let local = tokio::task::LocalSet::new();

@@ -76,8 +76,12 @@ fn rclone() -> Option<PathBuf> {
         .find(|path| works(path))
 }
 
-/// Has pytest run a file of tests.
+/// Has pytest run a file of tests, on servers with one core and with two.
 fn pytest(file: &str) {
+    ["1", "2"].iter().for_each(|cores| pytest_on(file, cores));
+}
+
+fn pytest_on(file: &str, cores: &str) {
     let python = match python() {
         Ok(python) => python,
         Err(why) => {
@@ -89,6 +93,7 @@ fn pytest(file: &str) {
     command
         .args(["-m", "pytest", "-q", "-rs", "--tb=short", "-p", "no:cacheprovider"])
         .arg(sources().join(file));
+    command.env("DCS_TEST_CORES", cores);
     command.env("DCS", env!("CARGO_BIN_EXE_dcs")).env("PYTHONDONTWRITEBYTECODE", "1").stdin(Stdio::null());
     if let Some(path) = rclone().filter(|_| std::env::var_os("RCLONE").is_none()) {
         command.env("RCLONE", path);

@@ -41,8 +41,9 @@ struct Server {
 }
 
 impl Server {
-    fn start(place: &Place, durability: &str) -> Server {
-        let line = format!("serve store --listen 127.0.0.1:0 --anonymous all --durability {durability}");
+    fn start(place: &Place, durability: &str, cores: u64) -> Server {
+        let store = format!("store --cores {cores} --durability {durability}");
+        let line = format!("serve {store} --listen 127.0.0.1:0 --anonymous all");
         let mut child = place.dcs(&line).stderr(Stdio::null()).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let address = lines.find_map(|line| Some(line.ok()?.split_once("http://")?.1.to_string()));
@@ -202,7 +203,8 @@ fn what_was_answered_outlives_the_server() {
     let mut known: Vec<Known> = (0..CLIENTS).map(of_client).collect();
     let (serials, mut answered) = (AtomicU64::new(1), 0);
     for round in 0..=rounds {
-        let server = Server::start(&place, ["none", "metadata", "full"][round as usize % 3]);
+        // One core and two, with each durability.
+        let server = Server::start(&place, ["none", "metadata", "full"][round as usize % 3], 1 + round % 2);
         if round == 0 {
             Client::new(&server.address).unwrap().good("PUT", "/bucket", b"").unwrap();
         }
@@ -228,6 +230,6 @@ fn what_was_answered_outlives_the_server() {
         answered += answers.into_inner();
     }
     println!("killed {} times, after {answered} answers", rounds + 1);
-    let server = Server::start(&place, "full");
+    let server = Server::start(&place, "full", 2);
     check(&place, &server, &mut known, rounds + 1);
 }

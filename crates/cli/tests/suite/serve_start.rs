@@ -26,12 +26,19 @@ fn wrong_options_are_found_before_anything_is_made() {
         ("--listen 0 --users absent".into(), 2, &["absent"]),
         ("--listen 0 --users text".into(), 2, &["text", "line 1"]),
         ("--listen 0 --core 9999".into(), 2, &["no such processor"]),
+        ("--listen 0 --cores 2 --core 0".into(), 2, &["--core names 1", "--cores 2 --core 0,1"]),
     ] {
         place.run(&format!("serve new/store {options}")).fails(code, words);
         assert_eq!(place.names(), ["text"], "{options}");
     }
-    let wrong = place.run("serve new/store --listen here");
-    assert!(wrong.code() == 2 && wrong.stderr().contains("ADDR:PORT"), "{}", wrong.stderr());
+    for (option, words) in [
+        ("--listen here", "ADDR:PORT"),
+        ("--cores 0", "from 1 on, or all"),
+        ("--cores some", "from 1 on, or all"),
+    ] {
+        let wrong = place.run(&format!("serve new/store {option}"));
+        assert!(wrong.code() == 2 && wrong.stderr().contains(words), "{}", wrong.stderr());
+    }
 }
 
 /// Where a server says that it listens, and what it logs.

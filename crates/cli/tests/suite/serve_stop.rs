@@ -20,10 +20,13 @@ fn ask(client: &mut TcpStream, head: &str) -> String {
 
 #[test]
 fn a_second_signal_does_not_wait_for_answers_under_way() {
-    for signal in [Signal::SIGTERM, Signal::SIGINT] {
+    for (signal, cores) in
+        [(Signal::SIGTERM, 1), (Signal::SIGINT, 1), (Signal::SIGTERM, 2), (Signal::SIGINT, 2)]
+    {
         let place = Place::new();
         // After that it would end well.
-        let mut server = Logged::start(&place, "--anonymous all --patience 1h --grace 60s");
+        let options = format!("--anonymous all --patience 1h --grace 60s --cores {cores}");
+        let mut server = Logged::start(&place, &options);
         let mut client = TcpStream::connect(&server.address).unwrap();
         assert!(ask(&mut client, "PUT /bucket HTTP/1.1").starts_with("HTTP/1.1 200 "));
         let put = "PUT /bucket/key HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 10";
@@ -32,6 +35,6 @@ fn a_second_signal_does_not_wait_for_answers_under_way() {
         server.signal(signal);
         server.says("stopping: answers under way are finished first");
         server.signal(signal);
-        assert_eq!(server.child.wait().unwrap().code(), Some(130), "{signal}");
+        assert_eq!(server.child.wait().unwrap().code(), Some(130), "{signal}, {cores}");
     }
 }

@@ -206,9 +206,7 @@ impl Engine {
 
     /// Its counters, as of its last step; of all cores together.
     pub fn statistics(&self) -> Statistics {
-        let mut all = self.statistics_by_core().into_iter();
-        let first = all.next().unwrap_or_default();
-        all.fold(first, Statistics::plus)
+        self.statistics_by_core().into_iter().reduce(std::ops::Add::add).unwrap_or_default()
     }
 
     /// The counters of each core.

@@ -34,6 +34,11 @@ impl Newcomers {
         (Newcomer { all: self.clone(), number }, told)
     }
 
+    /// Since when the one has been waiting that has been longest.
+    pub(crate) fn since(&self) -> Option<Instant> {
+        self.line().waiting.first_key_value().map(|(_, (since, _))| *since)
+    }
+
     /// Tells the one that has been waiting longest to go, if it has had its time. True if there was one.
     pub(crate) fn send_one_away(&self) -> bool {
         let mut line = self.line();

@@ -123,18 +123,21 @@ async fn health(shared: &Shared) -> Result<(), String> {
     }
     // One asks at a time, others share its answer's time.
     let _asks = shared.asks.lock().await;
-    shared.path.answers().await.map_err(|error| format!("the engine does not answer: {error}"))
+    for path in shared.paths.iter() {
+        path.answers().await.map_err(|error| format!("the engine does not answer: {error}"))?;
+    }
+    Ok(())
 }
 
 /// The state at the moment.
 fn now(shared: &Shared) -> Now {
-    let (engine, transfers_max) = shared.path.statistics();
+    let engine = shared.paths.iter().map(|path| path.statistics()).reduce(std::ops::Add::add);
     Now {
         connections: shared.connections(),
         connections_max: shared.config.connections,
-        transfers_max,
+        transfers_max: shared.path.transfers_max(),
         longest_wait: shared.path.longest_wait().unwrap_or_default(),
-        engine,
+        engine: engine.unwrap_or_default(),
         usage: shared.store.usage().ok(),
         free: shared.store.free().ok().map(|(free, _)| free),
         quarantined: shared.store.quarantined(),

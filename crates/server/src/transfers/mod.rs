@@ -119,7 +119,7 @@ impl DataPathError {
     }
 }
 
-/// The engine, and how many transfers may be in flight.
+/// The engine of a core, and how many transfers may be in flight.
 ///
 /// ```text
 ///   clients   over a client's socket, which may hold the transfer up: watched
@@ -129,19 +129,25 @@ impl DataPathError {
 pub struct DataPath {
     clients: Lane,
     own: Lane,
-    transfers: usize,
+    settings: Settings,
     pub(crate) metrics: Arc<Metrics>,
     patience: Patience,
-    durable: bool,
-    direct: bool,
     engine: Engine,
 }
 
-/// A queue pair, and places for its transfers.
+/// A queue pair, and places for its transfers, which it shares with those of other cores.
 #[derive(Debug)]
 struct Lane {
     session: Session,
     places: Arc<Places>,
+}
+
+/// What the data paths of all cores have in common: limits are of all of them together.
+struct Common {
+    clients: Arc<Places>,
+    own: Arc<Places>,
+    metrics: Arc<Metrics>,
+    patience: Patience,
 }
 
 /// The settings of transfers.
@@ -293,20 +299,41 @@ impl DataPath {
     ///
     /// There can be no such engine.
     pub fn start(engine: dcs::engine::Builder, settings: Settings) -> Result<DataPath, Error> {
-        let Settings { transfers, min_rate, patience, durable, direct } = settings;
-        let (commands, blocks) = sizes(transfers);
-        let engine = engine.sessions(2).commands(commands).blocks(blocks).start()?;
         let metrics = Arc::<Metrics>::default();
-        // A transfer that was cancelled takes room in its session for a moment more.
-        let lane = |transfers: u16| -> Result<Lane, Error> {
-            let session = engine.session_with_depth((transfers * 2).min(dcs::session::DEPTH_MAX))?;
-            let places = Places::new(u32::from(transfers) * places::LEAST, metrics.clone());
-            Ok(Lane { session, places: Arc::new(places) })
+        let places =
+            |transfers: u16| Arc::new(Places::new(u32::from(transfers) * places::LEAST, metrics.clone()));
+        let (clients, own) = (places(settings.transfers), places(OWN));
+        let patience = Patience::new(settings.patience, settings.min_rate);
+        DataPath::open(engine, settings, Common { clients, own, metrics, patience })
+    }
+
+    /// Starts another engine, for another core. Each has room for all transfers; how many there may be, who
+    /// waits for whom, and what is counted is of both together.
+    ///
+    /// # Errors
+    ///
+    /// There can be no such engine.
+    pub fn beside(&self, engine: dcs::engine::Builder) -> Result<DataPath, Error> {
+        let common = Common {
+            clients: self.clients.places.clone(),
+            own: self.own.places.clone(),
+            metrics: self.metrics.clone(),
+            patience: self.patience.clone(),
         };
-        let (clients, own) = (lane(transfers)?, lane(OWN)?);
-        let patience = Patience::new(patience, min_rate);
-        let transfers = transfers.into();
-        Ok(DataPath { clients, own, transfers, metrics, patience, durable, direct, engine })
+        DataPath::open(engine, self.settings, common)
+    }
+
+    fn open(engine: dcs::engine::Builder, settings: Settings, common: Common) -> Result<DataPath, Error> {
+        let (commands, blocks) = sizes(settings.transfers);
+        let engine = engine.sessions(2).commands(commands).blocks(blocks).start()?;
+        // A transfer that was cancelled takes room in its session for a moment more.
+        let lane = |transfers: u16, places| -> Result<Lane, Error> {
+            let session = engine.session_with_depth((transfers * 2).min(dcs::session::DEPTH_MAX))?;
+            Ok(Lane { session, places })
+        };
+        let Common { clients, own, metrics, patience } = common;
+        let (clients, own) = (lane(settings.transfers, clients)?, lane(OWN, own)?);
+        Ok(DataPath { clients, own, settings, metrics, patience, engine })
     }
 
     /// True if the engine answers: it takes some bytes through an operator.
@@ -321,12 +348,17 @@ impl DataPath {
         Ok(())
     }
 
-    /// The engine's statistics, and how many transfers it may have.
-    pub fn statistics(&self) -> (Statistics, usize) {
-        (self.engine.statistics(), self.transfers)
+    /// The engine's statistics.
+    pub fn statistics(&self) -> Statistics {
+        self.engine.statistics()
     }
 
-    /// The longest wait of a transfer for a place.
+    /// Transfers of clients that there may be on all cores.
+    pub fn transfers_max(&self) -> usize {
+        self.settings.transfers.into()
+    }
+
+    /// The longest wait of a transfer for a place, on any core.
     pub fn longest_wait(&self) -> Option<Duration> {
         self.clients.places.wait().max(self.own.places.wait())
     }
@@ -356,7 +388,8 @@ impl DataPath {
         let _places = self.clients.places.take(places::needed(&intake.chain())).await;
         let mut watch = self.watch(socket, Way::In(length));
         let size = intake.framing.as_ref().map_or(length, |(_, size)| *size);
-        let goes_direct = self.direct && intake.compression == Compression::None && size >= DIRECT_MIN;
+        let goes_direct =
+            self.settings.direct && intake.compression == Compression::None && size >= DIRECT_MIN;
         watch.allocation = if goes_direct { Allocation::begin(file, size)? } else { None };
         let sink = Sink::file(file, 0);
         let sink = if watch.allocation.is_some() { sink.cache(Mode::Off) } else { sink };
@@ -472,7 +505,8 @@ impl DataPath {
         intake: &Intake,
         file: &File,
     ) -> Result<Received, DataPathError> {
-        let goes_direct = self.direct && intake.compression == Compression::None && length >= DIRECT_MIN;
+        let goes_direct =
+            self.settings.direct && intake.compression == Compression::None && length >= DIRECT_MIN;
         let allocation = if goes_direct { Allocation::begin(file, length)? } else { None };
         let sink = Sink::file(file, 0);
         let sink = match allocation {
@@ -498,7 +532,7 @@ impl DataPath {
         if let Some(length) = length {
             request = request.length(length);
         }
-        if self.durable { request.durable() } else { request }
+        if self.settings.durable { request.durable() } else { request }
     }
 
     /// Fetches a piece that is small.

@@ -48,6 +48,8 @@ fn metrics_tell_what_happened() {
     assert_eq!(value(&text, r#"dcs_request_duration_seconds_count{operation="GetObject"}"#), 3.0);
     let (received, sent) = (value(&text, "dcs_received_bytes_total"), value(&text, "dcs_sent_bytes_total"));
     assert_eq!(received, 3.0 * MIB as f64);
+    let blocks: u32 = rig.paths.iter().map(|path| path.statistics().blocks).sum();
+    assert_eq!(value(&text, "dcs_engine_blocks"), f64::from(blocks), "of all engines");
     // Heads and the refusal are sent too.
     assert!(sent > 2.0 * MIB as f64 && sent < 2.1 * MIB as f64, "{sent}");
     assert_eq!(value(&text, r#"dcs_transfer_duration_seconds_count{direction="put"}"#), 3.0);

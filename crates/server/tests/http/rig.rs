@@ -23,6 +23,8 @@ pub struct Rig {
     pub address: SocketAddr,
     pub folder: tempfile::TempDir,
     pub store: Arc<Store>,
+    /// Of each core.
+    pub paths: Vec<Arc<DataPath>>,
     stop: watch::Sender<bool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -61,6 +63,11 @@ impl Default for Setting {
     }
 }
 
+/// The cores of each server: the same tests run in a binary of two.
+fn cores() -> usize {
+    if module_path!().starts_with("http_on_two_cores") { 2 } else { 1 }
+}
+
 impl Rig {
     pub fn new() -> Rig {
         Rig::with(Setting::default())
@@ -91,15 +98,20 @@ impl Rig {
                 let direct = can_go_direct(&at);
                 let durable = setting.durability == Durability::Full;
                 let settings = Settings { transfers, min_rate, patience, durable, direct };
-                let path = Arc::new(DataPath::start(Engine::builder(), settings).unwrap());
+                let mut paths = vec![Arc::new(DataPath::start(Engine::builder(), settings).unwrap())];
+                for _ in 1..cores() {
+                    paths.push(Arc::new(paths[0].beside(Engine::builder()).unwrap()));
+                }
                 let any = "127.0.0.1:0".parse().unwrap();
-                let server = Server::bind(any, config, of_server, path, setting.keys, stopped).await.unwrap();
-                tell.send(server.address().unwrap()).unwrap();
+                let of_rig = paths.clone();
+                let server =
+                    Server::bind(any, config, of_server, paths, setting.keys, stopped).await.unwrap();
+                tell.send((server.address().unwrap(), of_rig)).unwrap();
                 server.run(Duration::from_secs(5)).await;
             });
         });
-        let address = told.recv().unwrap();
-        let rig = Rig { address, folder, store, stop, thread: Some(thread) };
+        let (address, paths) = told.recv().unwrap();
+        let rig = Rig { address, folder, store, paths, stop, thread: Some(thread) };
         // Who speaks TLS, or must sign, makes the bucket himself.
         if makes_bucket {
             assert_eq!(rig.client().ask("PUT", "/bucket", &[], b"").status, 200);
