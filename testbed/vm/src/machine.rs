@@ -19,6 +19,7 @@ pub struct Machine {
     limit: Duration,
     append: Vec<String>,
     arguments: Vec<String>,
+    firmware: bool,
     nics: u32,
     igbs: u32,
     ssds: u32,
@@ -106,7 +107,8 @@ impl Machine {
     pub fn new() -> Machine {
         let limit = Duration::from_secs(300);
         let (append, arguments) = Default::default();
-        Machine { memory: 384, processors: 1, limit, append, arguments, nics: 0, igbs: 0, ssds: 0 }
+        let (memory, processors, firmware) = (384, 1, false);
+        Machine { memory, processors, limit, append, arguments, firmware, nics: 0, igbs: 0, ssds: 0 }
     }
 
     /// Memory in MiB.
@@ -130,6 +132,12 @@ impl Machine {
     /// A word on the kernel's command line.
     pub fn append(mut self, word: impl Into<String>) -> Machine {
         self.append.push(word.into());
+        self
+    }
+
+    /// It boots by EDK2 from a disk, instead of with a kernel that QEMU gives it.
+    pub fn firmware(mut self) -> Machine {
+        self.firmware = true;
         self
     }
 
@@ -259,17 +267,25 @@ impl Machine {
         qemu.args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"])
             .args(["-machine", "q35,memory-backend=memory,kernel-irqchip=off", "-accel", "tcg,thread=multi"])
             .args(["-cpu", "qemu64", "-smp", &self.processors.to_string()])
-            .args(["-m", &format!("{}M", self.memory), "-object", &memory])
-            .arg("-kernel")
-            .arg(tools.kernel()?)
-            .arg("-initrd")
-            .arg(&image)
-            .args(["-append", &self.command_line()])
-            .args(&self.arguments);
+            .args(["-m", &format!("{}M", self.memory), "-object", &memory]);
+        if self.firmware {
+            let (code, first) = tools.firmware(&|_| ())?;
+            let variables = folder.join("variables");
+            fs::copy(&first, &variables).map_err(error::at(&first))?;
+            let flash = |unit, path: &Path, more| {
+                format!("if=pflash,format=raw,unit={unit},file={}{more}", escaped(path))
+            };
+            qemu.args(["-drive", &flash(0, &code, ",readonly=on"), "-drive", &flash(1, &variables, "")]);
+        } else {
+            qemu.arg("-kernel").arg(tools.kernel()?).arg("-initrd").arg(&image);
+            qemu.args(["-append", &self.command_line()]);
+        }
+        qemu.args(&self.arguments);
         Ok(qemu)
     }
 
-    fn command_line(&self) -> String {
+    /// The kernel's command line.
+    pub fn command_line(&self) -> String {
         // The time stamp counter of an emulated processor is not steady, whatever it says.
         let clock = "tsc=unstable clocksource=acpi_pm no_timer_check";
         let limit = self.limit.as_secs();

@@ -172,6 +172,32 @@ impl Tools {
         Fetch { cache: &self.cache, report, apt: None }.mkfs("mkfs.xfs", "xfsprogs")
     }
 
+    /// EDK2, firmware for a server that boots from a disk: its code, and its variables as they are at first.
+    /// Fetched where this machine has none: 8 MB.
+    ///
+    /// # Errors
+    ///
+    /// As [`Tools::find`].
+    pub fn firmware(&self, report: &dyn Fn(&str)) -> Result<(PathBuf, PathBuf), Error> {
+        let lock = File::create(self.cache.join("lock")).map_err(error::at(&self.cache))?;
+        lock.lock().map_err(error::at(&self.cache))?;
+        let both = |root: &Path| {
+            let folder = root.join("usr/share/OVMF");
+            (folder.join("OVMF_CODE_4M.fd"), folder.join("OVMF_VARS_4M.fd"))
+        };
+        let here = both(Path::new("/"));
+        if here.0.is_file() && here.1.is_file() {
+            return Ok(here);
+        }
+        let root = self.cache.join("ovmf");
+        if !root.exists() {
+            report("fetching EDK2 from Debian's packages (8 MB, once)");
+            let mut fetch = Fetch { cache: &self.cache, report, apt: None };
+            fetch.fill(&root, |apt, root| apt.alone(&["ovmf"], root))?;
+        }
+        Ok(both(&root))
+    }
+
     /// The kernel's image.
     ///
     /// # Errors

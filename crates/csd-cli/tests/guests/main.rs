@@ -4,6 +4,7 @@ mod beside;
 #[path = "../common/mod.rs"]
 mod common;
 mod crash;
+mod firmware;
 mod hard;
 mod passthrough;
 mod paths;
