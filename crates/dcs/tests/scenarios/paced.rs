@@ -128,6 +128,32 @@ fn files_that_join_leave_no_gap_and_reports_tell_of_them() {
 }
 
 #[test]
+fn a_transfer_of_nothing_ends_what_came_before_it() {
+    for_each_backend(|bench: &Bench| {
+        let (socket, peer) = sockets();
+        let sender = Sender::new(&socket, None, Settings::plain()).unwrap();
+        // The last packets fill no datagram.
+        let bytes = stream(303, 5);
+        let send = |bytes: Vec<u8>| {
+            bench.session.request(Source::memory(bytes), [], sender.sink(Pace::pcr())).rid(3)
+        };
+        let first = send(bytes.clone()).more().submit().unwrap();
+        let last = send(Vec::new()).submit().unwrap();
+        first.wait().unwrap();
+        assert_eq!(last.wait().unwrap().bytes_out, 0);
+        // What was sent is in the socket by now: it has room for it.
+        peer.set_nonblocking(true).unwrap();
+        let mut heard = Vec::new();
+        let mut buffer = [0; 2000];
+        while let Ok(length) = peer.recv(&mut buffer) {
+            heard.extend_from_slice(&buffer[..length]);
+        }
+        assert_eq!(heard.len(), bytes.len());
+        assert!(heard == bytes);
+    });
+}
+
+#[test]
 fn what_was_sent_is_received_in_its_order() {
     for_each_backend(|bench: &Bench| {
         for framing in [Framing::Plain, Framing::Rtp] {

@@ -2,6 +2,7 @@
 
 mod waits;
 mod with_calls;
+mod with_drives;
 mod with_gpu;
 mod with_paced;
 
@@ -15,10 +16,7 @@ use crate::gpu::{self, Gpu};
 use crate::paced::streams::Streams;
 use crate::ring::{Reply, Ring};
 use crate::route::Route;
-use crate::vfio_devices::{
-    Ask, DriveError, DriveEvent, DriveWork, Driven, Drives, Interface, Moved, Namespace, NicOptions,
-    SsdOptions,
-};
+use crate::vfio_devices::{DriveEvent, DriveWork, Drives};
 use crate::{copy, file, flow};
 use dcs_abi::admin::Answer;
 use dcs_abi::result::{PATH_IO_URING, PATH_ZERO_COPY};
@@ -216,56 +214,6 @@ impl Controller {
         })
     }
 
-    /// Drives these SSDs and this NIC from now on, and has its blocks in memory that they reach. To be called
-    /// before anything was started.
-    ///
-    /// # Errors
-    ///
-    /// [`DriveError`]; the controller has no device then.
-    pub fn attach(
-        &mut self,
-        setup: Setup,
-        wanted: &[SsdOptions],
-        nic: Option<&NicOptions>,
-    ) -> Result<Vec<Arc<Namespace>>, DriveError> {
-        let (drives, pool) = Drives::open((wanted, nic), setup.blocks, setup.block_size, self.wake.as_fd())?;
-        let namespaces = drives.namespaces().cloned().collect();
-        self.pool = pool;
-        self.drives = Some(drives);
-        Ok(namespaces)
-    }
-
-    /// Bytes that went between its blocks and the devices that it drives itself.
-    pub fn moved(&self) -> Moved {
-        self.drives.as_ref().map_or_else(Moved::default, Drives::moved)
-    }
-
-    /// Its blocks lie in an SSD's memory: what moves is to come from an SSD and to go to the NIC.
-    pub fn is_peer_to_peer(&self) -> bool {
-        self.drives.as_ref().is_some_and(Drives::is_peer_to_peer)
-    }
-
-    /// Its NIC, where it drives one.
-    pub fn interface(&self) -> Option<&Arc<Interface>> {
-        self.drives.as_ref().and_then(Drives::interface)
-    }
-
-    /// Makes a request to its NIC. `None`: the answer comes later as an [`Event::Answer`], under this ticket.
-    pub fn ask(&mut self, ticket: u16, ask: Ask) -> Option<Answer> {
-        match &mut self.drives {
-            Some(drives) => drives.ask(ticket, ask),
-            None => Some(Err(Status::UnsupportedEndpoint)),
-        }
-    }
-
-    /// Releases its devices, where none has anything to do: they are stopped, and reset. Bytes that
-    /// connections of the NIC have sent get a while to be acknowledged.
-    pub fn detach(&mut self) {
-        if self.pending.is_empty() {
-            self.drives = None;
-        }
-    }
-
     /// True if io_uring carries all calls that take time.
     pub fn has_ring(&self) -> bool {
         self.ring.is_some() && !self.ring_for_few
@@ -329,51 +277,6 @@ impl Controller {
             Attempt::Paced => {
                 self.pending.insert(operation.id, Pending::Paced { operation: *operation });
                 None
-            }
-        }
-    }
-
-    /// Hands an operation, and its block, to a device.
-    fn drive(&mut self, operation: &Operation, driven: &Driven, work: DriveWork) -> Option<Outcome> {
-        let block = match work {
-            DriveWork::Read { block, .. } | DriveWork::Write { block, .. } => Some(block),
-            DriveWork::Flush => None,
-        };
-        let Some(drives) = &mut self.drives else {
-            return Some(Outcome::Failed(Fault::new(Status::BadHandle)));
-        };
-        let buffer = block.and_then(|block| self.pool.take(block));
-        self.pending.insert(operation.id, Pending::Drive { block });
-        match drives.submit(driven, operation.id, work, buffer) {
-            Ok(()) => None,
-            Err((fault, buffer)) => {
-                self.pending.remove(&operation.id);
-                if let (Some(block), Some(buffer)) = (block, buffer) {
-                    self.pool.put(block, buffer);
-                }
-                Some(Outcome::Failed(fault))
-            }
-        }
-    }
-
-    /// Takes in what the devices have done.
-    fn hear_drives(&mut self) {
-        let Some(drives) = &mut self.drives else { return };
-        let block = |operation| match self.pending.get(&operation) {
-            Some(Pending::Drive { block }) => *block,
-            _ => None,
-        };
-        drives.poll(&mut self.pool, block, &mut self.drive_events);
-        for event in std::mem::take(&mut self.drive_events) {
-            match event {
-                DriveEvent::Device(event) => {
-                    self.events.push(Event::Device(event));
-                    match event {
-                        DeviceEvent::Done(operation, _) => _ = self.pending.remove(&operation),
-                        DeviceEvent::Released(block) => self.retry_block(block),
-                    }
-                }
-                DriveEvent::Answer(ticket, answer) => self.events.push(Event::Answer(ticket, answer)),
             }
         }
     }
@@ -457,6 +360,11 @@ impl Controller {
             OperationKind::Direct { source, destination, length, more } => {
                 copy::copy(route, source, destination, length, more)
             }
+            OperationKind::Flush
+                if matches!(route.side(EndpointRole::Destination).endpoint.object, Object::Paced(_)) =>
+            {
+                self.flush_paced(operation.id, route)
+            }
             OperationKind::Flush => match &route.side(EndpointRole::Destination).endpoint.object {
                 // There is nothing behind memory.
                 Object::File(file) if file.in_memory => Attempt::Done(Outcome::Flushed),
@@ -466,7 +374,6 @@ impl Controller {
                     close: file.tells_at_close,
                 }),
                 Object::Namespace(_) => route.side(EndpointRole::Destination).driven(DriveWork::Flush),
-                Object::Paced(_) => self.flush_paced(operation.id, route),
                 Object::Device(_) | Object::Flow(_) if route.acknowledged => {
                     route.look_whether_acknowledged()
                 }
@@ -572,12 +479,6 @@ impl Controller {
     fn finish_aborted(&mut self, id: OperationId) {
         self.pending.remove(&id);
         self.done(id, Outcome::Failed(Fault::new(Status::Cancelled)));
-    }
-
-    /// Sets whether a command waits for a block that somebody else has: see
-    /// [`Network::short_of_blocks`](dcs_drivers::network::Network::short_of_blocks).
-    pub fn short_of_blocks(&mut self, short: bool) {
-        self.drives.iter_mut().for_each(|drives| drives.short_of_blocks(short));
     }
 
     /// Hands started operations to the kernel, and reports those that are done by now.

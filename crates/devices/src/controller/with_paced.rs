@@ -64,10 +64,15 @@ impl Controller {
     }
 
     /// Waits until all that a stream has taken is sent; where more is to follow, only says so.
-    pub(super) fn flush_paced(&mut self, operation: OperationId, route: &Route) -> Attempt {
+    pub(super) fn flush_paced(&mut self, operation: OperationId, route: &mut Route) -> Attempt {
+        let begun = std::mem::replace(&mut route.begun, true);
         let endpoint = &route.side(EndpointRole::Destination).endpoint;
         let state = outgoing(endpoint).map(|outgoing| {
             let mut outgoing = locked(outgoing);
+            // A transfer of nothing ends what came before it.
+            if !begun {
+                outgoing.begin(&route.pace);
+            }
             let ended = outgoing.end(route.more);
             (ended, outgoing.is_empty(), outgoing.next())
         });

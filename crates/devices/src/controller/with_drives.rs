@@ -1,0 +1,120 @@
+//! The SSDs and the NIC that a controller drives itself.
+
+use super::{Controller, Event, Pending, Setup};
+use crate::vfio_devices::{
+    Ask, DriveError, DriveEvent, DriveWork, Driven, Drives, Interface, Moved, Namespace, NicOptions,
+    SsdOptions,
+};
+use dcs_abi::admin::Answer;
+use dcs_abi::status::Status;
+use dcs_engine::{DeviceEvent, Fault, Operation, Outcome};
+use rustix::fd::AsFd;
+use std::sync::Arc;
+
+impl Controller {
+    /// Drives these SSDs and this NIC from now on, and has its blocks in memory that they reach. To be called
+    /// before anything was started.
+    ///
+    /// # Errors
+    ///
+    /// [`DriveError`]; the controller has no device then.
+    pub fn attach(
+        &mut self,
+        setup: Setup,
+        wanted: &[SsdOptions],
+        nic: Option<&NicOptions>,
+    ) -> Result<Vec<Arc<Namespace>>, DriveError> {
+        let (drives, pool) = Drives::open((wanted, nic), setup.blocks, setup.block_size, self.wake.as_fd())?;
+        let namespaces = drives.namespaces().cloned().collect();
+        self.pool = pool;
+        self.drives = Some(drives);
+        Ok(namespaces)
+    }
+
+    /// Bytes that went between its blocks and the devices that it drives itself.
+    pub fn moved(&self) -> Moved {
+        self.drives.as_ref().map_or_else(Moved::default, Drives::moved)
+    }
+
+    /// Its blocks lie in an SSD's memory: what moves is to come from an SSD and to go to the NIC.
+    pub fn is_peer_to_peer(&self) -> bool {
+        self.drives.as_ref().is_some_and(Drives::is_peer_to_peer)
+    }
+
+    /// Its NIC, where it drives one.
+    pub fn interface(&self) -> Option<&Arc<Interface>> {
+        self.drives.as_ref().and_then(Drives::interface)
+    }
+
+    /// Makes a request to its NIC. `None`: the answer comes later as an [`Event::Answer`], under this ticket.
+    pub fn ask(&mut self, ticket: u16, ask: Ask) -> Option<Answer> {
+        match &mut self.drives {
+            Some(drives) => drives.ask(ticket, ask),
+            None => Some(Err(Status::UnsupportedEndpoint)),
+        }
+    }
+
+    /// Releases its devices, where none has anything to do: they are stopped, and reset. Bytes that
+    /// connections of the NIC have sent get a while to be acknowledged.
+    pub fn detach(&mut self) {
+        if self.pending.is_empty() {
+            self.drives = None;
+        }
+    }
+
+    /// Sets whether a command waits for a block that somebody else has: see
+    /// [`Network::short_of_blocks`](dcs_drivers::network::Network::short_of_blocks).
+    pub fn short_of_blocks(&mut self, short: bool) {
+        self.drives.iter_mut().for_each(|drives| drives.short_of_blocks(short));
+    }
+
+    /// Hands an operation, and its block, to a device.
+    pub(super) fn drive(
+        &mut self,
+        operation: &Operation,
+        driven: &Driven,
+        work: DriveWork,
+    ) -> Option<Outcome> {
+        let block = match work {
+            DriveWork::Read { block, .. } | DriveWork::Write { block, .. } => Some(block),
+            DriveWork::Flush => None,
+        };
+        let Some(drives) = &mut self.drives else {
+            return Some(Outcome::Failed(Fault::new(Status::BadHandle)));
+        };
+        let buffer = block.and_then(|block| self.pool.take(block));
+        self.pending.insert(operation.id, Pending::Drive { block });
+        match drives.submit(driven, operation.id, work, buffer) {
+            Ok(()) => None,
+            Err((fault, buffer)) => {
+                self.pending.remove(&operation.id);
+                if let (Some(block), Some(buffer)) = (block, buffer) {
+                    self.pool.put(block, buffer);
+                }
+                Some(Outcome::Failed(fault))
+            }
+        }
+    }
+
+    /// Takes in what the devices have done.
+    pub(super) fn hear_drives(&mut self) {
+        let Some(drives) = &mut self.drives else { return };
+        let block = |operation| match self.pending.get(&operation) {
+            Some(Pending::Drive { block }) => *block,
+            _ => None,
+        };
+        drives.poll(&mut self.pool, block, &mut self.drive_events);
+        for event in std::mem::take(&mut self.drive_events) {
+            match event {
+                DriveEvent::Device(event) => {
+                    self.events.push(Event::Device(event));
+                    match event {
+                        DeviceEvent::Done(operation, _) => _ = self.pending.remove(&operation),
+                        DeviceEvent::Released(block) => self.retry_block(block),
+                    }
+                }
+                DriveEvent::Answer(ticket, answer) => self.events.push(Event::Answer(ticket, answer)),
+            }
+        }
+    }
+}
