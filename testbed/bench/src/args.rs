@@ -115,6 +115,8 @@ pub enum BenchCommand {
     /// Jobs of the engine on this machine, beside loops, Python and sendfile(2); what dcs bench without a
     /// name does
     Host(Host),
+    /// An engine with several cores beside one with one: file -> md5 -> null
+    Cores(crate::host::cores::Options),
     /// S3 object servers side by side: dcs, versitygw, MinIO, rclone, nginx
     #[cfg(feature = "benchmarks")]
     S3(crate::s3::options::Options),

@@ -14,7 +14,7 @@
 //! | `harness` | what they have in common |
 //! | `command` | the `dcs` beside this program |
 //!
-//! The feature `benchmarks` has all but the demo, `dcs vm` and `dcs bench host`.
+//! The feature `benchmarks` has all but the demo, `dcs vm`, `dcs bench host` and `dcs bench cores`.
 #![deny(unsafe_code)]
 // The demo alone uses a part of the harness.
 #![cfg_attr(not(feature = "benchmarks"), allow(dead_code))]
@@ -63,6 +63,7 @@ fn run(command: &Command, report: &Report) -> Result<(), Failure> {
         Command::Bench(bench) => match &bench.command {
             None => host::run(&bench.host, report),
             Some(BenchCommand::Host(options)) => host::run(options, report),
+            Some(BenchCommand::Cores(options)) => host::cores::run(options, report),
             #[cfg(feature = "benchmarks")]
             Some(BenchCommand::S3(options)) => s3::run(options, report),
             #[cfg(feature = "benchmarks")]

@@ -9,12 +9,14 @@
 //! | `client` | the other end, which measures |
 //! | `verify` | the check of what was delivered |
 //! | `figures`, `table` | medians and ratios; how they are shown |
+//! | `cores` | `dcs bench cores`: engines with several cores |
 //! | `control`, `step`, `names` | instructions and system calls of one small transfer |
 
 pub mod client;
 pub mod contender;
 mod contenders;
 pub mod control;
+pub mod cores;
 mod data;
 pub mod figures;
 pub mod job;

@@ -9,6 +9,7 @@ fn every_command_shows_examples_of_itself() {
         "demo",
         "bench",
         "bench host",
+        "bench cores",
         "bench s3",
         "bench sim",
         "bench guest",
