@@ -10,6 +10,7 @@ use crate::failure::Failure;
 use crate::harness::contender::Named;
 use crate::harness::figures::{GIB, Ratio, median};
 use crate::harness::place::{self, Folder};
+use crate::harness::plot::{self, Point};
 use crate::harness::shown;
 use crate::harness::table::{Table, number};
 use crate::harness::turns::Board;
@@ -49,6 +50,9 @@ pub struct Options {
     /// Runs of each, of which the median counts
     #[arg(long, default_value = "5", value_parser = clap::value_parser!(u32).range(1..=99))]
     pub runs: u32,
+    /// Plot GiB/s by streams
+    #[arg(long, value_name = "FILE")]
+    pub svg: Option<PathBuf>,
     /// Folder for the data: up to some hundred MiB
     #[arg(long, value_name = "FOLDER")]
     pub dir: Option<PathBuf>,
@@ -59,6 +63,7 @@ Examples:
   dcs bench cores
   dcs bench cores --streams 16,32,64,128 --runs 9
   dcs bench cores --through sha256 --cores all --json > cores.json
+  dcs bench cores --streams 4,16,64 --svg cores.svg
 
 one: an engine with one core. gathered: with several, where streams that can share lanes are put together on one core until its lanes are
 full. spread: with several, each transfer on the core with the fewest. They run in turns, and ratios are of the runs of one turn.
@@ -134,6 +139,7 @@ pub fn run(options: &Options, report: &Report) -> Result<(), Failure> {
     let all = [Wide::One, Wide::Gathered, Wide::Spread];
     let runs = (all.len() * options.streams.len()) as u64 * u64::from(options.runs);
     let board = Board::new(runs, report);
+    let mut all_rows = Vec::new();
     for streams in &options.streams {
         let items = data.streams(&job, *streams).map_err(failed)?;
         let what = format!("{streams} streams");
@@ -148,6 +154,19 @@ pub fn run(options: &Options, report: &Report) -> Result<(), Failure> {
             })
             .collect();
         board.show(&rows, table);
+        all_rows.extend(rows);
+    }
+    drop(board);
+    if let Some(path) = &options.svg {
+        let panel = format!("file>{}>null, {}", options.through.join(","), units::human(options.size));
+        let point = |row: &Row| Point {
+            panel: panel.clone(),
+            series: row.contender,
+            x: row.streams,
+            y: row.gib_per_s,
+        };
+        let points: Vec<_> = all_rows.iter().map(point).collect();
+        plot::draw(&points, &Wide::names(), ("streams", "GiB/s"), path, report)?;
     }
     report.text(format_args!("Load average at the end: {}.", load()));
     report.object(&json!({ "event": "done", "ok": true }));

@@ -32,8 +32,8 @@ mod verify;
 
 use crate::args;
 use crate::failure::Failure;
+use crate::harness;
 use crate::harness::contender::Named;
-use crate::harness::cores;
 use crate::harness::load::{MODE, Setting};
 use crate::harness::place::{self, Folder};
 use crate::harness::plot::{self, Point};
@@ -85,7 +85,7 @@ pub fn run(options: &args::Host, report: &Report) -> Result<(), Failure> {
 
 fn introduce(options: &args::Host, setting: &Setting, report: &Report) {
     let (server, client) = (&setting.server_cores, &setting.client_cores);
-    let shared = cores::shared(server, client, "contenders and client");
+    let shared = harness::cores::shared(server, client, "contenders and client");
     let congestion = congestion().unwrap_or_else(|_| "?".into());
     report.text(format_args!(
         "Over TCP (127.0.0.1, {congestion}). Measured process on core {server:?}, client on {client:?}{shared}.\n\

@@ -125,3 +125,29 @@ fn what_cannot_be_measured_is_a_usage_error() {
         assert_eq!(place.run(line).code(), 2, "{line}");
     }
 }
+
+#[test]
+fn engines_with_several_cores_are_beside_one() {
+    let rows = measured("cores --streams 2,4 --size 64k --svg plot.svg");
+    let found: Vec<_> = rows
+        .iter()
+        .map(|row| (row["streams"].as_u64().unwrap(), row["contender"].as_str().unwrap()))
+        .collect();
+    let contenders = ["one", "gathered", "spread"];
+    let expected: Vec<_> =
+        [2, 4].into_iter().flat_map(|streams| contenders.map(|one| (streams, one))).collect();
+    assert_eq!(found, expected);
+    for row in &rows {
+        let one = row["contender"] == "one";
+        assert_eq!(row["cores"], if one { 1 } else { 2 });
+        positive(row, "gib_per_s");
+        positive(row, "cpu_s_per_gib");
+        // No pass has more lanes than there are streams.
+        let lanes = positive(row, "lanes_a_pass");
+        assert!(lanes >= 1.0 && lanes <= row["streams"].as_f64().unwrap(), "{row}");
+        for ratio in ["throughput_of_one", "cpu_of_one"] {
+            let value = positive(row, ratio);
+            assert!(!one || value == 1.0, "{row}");
+        }
+    }
+}
