@@ -136,6 +136,8 @@ fn bytes_of_the_specification() {
     assert_eq!(one(&of_runs(&[0, 3, 1, 1, 4])), corrupt, "another number of bits");
     assert_eq!(one(&of_runs(&[0, 3, 1, 65534, 3])), corrupt, "a run over the end");
     assert_eq!(one(&of_runs(&[0, 3, 2, 1, 1, 2, 1])), corrupt, "runs over each other");
+    assert_eq!(one(&of_runs(&[0, 3, 2, 1, 1, 3, 1])), corrupt, "two runs that are one");
+    assert_eq!(one(&of_runs(&[0, 3, 2, 1, 1, 4, 1])), Ok(vec![0b110110]));
     assert_eq!(one(&[]), Err(OperatorError::TruncatedData));
     for wrong in [&[3][..], &[3, 0], &[0, 2], &[0, 0, 0]] {
         assert!(dcs_ndp::Context::new(Operator::Bitmap, wrong).is_err());

@@ -241,17 +241,19 @@ fn read_array(part: &[u8], page: &mut Page) -> Result<usize, OperatorError> {
     Ok(values.len())
 }
 
-/// Rising runs, each of a first value and a length less one. Returns how many bits they have.
+/// Rising runs, each of a first value and a length less one, none where the one before it ends: those are one
+/// run. Returns how many bits they have.
 fn read_runs(part: &[u8], page: &mut Page) -> Result<usize, OperatorError> {
-    let (mut next, mut set) = (0, 0);
+    // The first value that the next run may have.
+    let (mut least, mut set) = (0, 0);
     for [s0, s1, l0, l1] in part.as_chunks().0 {
         let (from, more) = (u16::from_le_bytes([*s0, *s1]), u16::from_le_bytes([*l0, *l1]));
         let to = from.checked_add(more).ok_or(OperatorError::CorruptData)?;
-        if u32::from(from) < next {
+        if u32::from(from) < least {
             return Err(OperatorError::CorruptData);
         }
         page.set_run(from, to);
-        next = u32::from(to) + 1;
+        least = u32::from(to) + 2;
         set += usize::from(more) + 1;
     }
     Ok(set)
