@@ -2,6 +2,7 @@
 
 CARGO ?= cargo
 FUZZ_SECONDS ?= 60
+SOAK_MINUTES ?= 15
 
 # How it is built: release; dist, which is slower to build and faster (`make dist`); dev.
 PROFILE ?= release
@@ -20,7 +21,7 @@ FISHDIR ?= $(PREFIX)/share/fish/vendor_completions.d
 UNITDIR ?= $(PREFIX)/lib/systemd/system
 PLACES = BUILT DESTDIR PREFIX BINDIR LIBDIR INCLUDEDIR MANDIR BASHDIR ZSHDIR FISHDIR UNITDIR
 
-.PHONY: help build dist install uninstall deb demo workshop vm python test swift preload hdfs rtl gpu lint fuzz bench bench-all report generate clean
+.PHONY: help build dist install uninstall deb demo workshop vm python test swift preload hdfs rtl gpu lint fuzz soak bench bench-all report generate clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -110,6 +111,10 @@ lint: ## formatting, clippy, dependency licences and advisories, what would be p
 
 fuzz: ## each fuzz target for FUZZ_SECONDS seconds (needs a nightly toolchain and cargo-fuzz)
 	tools/fuzz $(FUZZ_SECONDS)
+
+soak: ## guests with three kernels write at random to virtual drives and read back, SOAK_MINUTES minutes (15) each: an hour and more
+	@tools/setup
+	DCS_SOAK=$(SOAK_MINUTES) $(CARGO) test -p dcs-csd-cli --locked --test guests -- --nocapture --test-threads 1 fio_ drives_it
 
 bench: workshop ## what the main jobs cost, beside what else could do them: a few minutes
 	target/release/dcs-bench bench

@@ -12,15 +12,39 @@ use std::process::Command;
 
 use crate::error::{self, Error};
 
-/// Debian's release that the guest is of, and where newer packages for it are.
-const RELEASE: &str = "trixie";
-const BACKPORTS: &str = "trixie-backports";
+/// Which of Debian's releases packages are taken from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Release {
+    /// The one that the guest is of.
+    Current,
+    /// The same, with what has been packaged for it since.
+    Newest,
+    /// The one before.
+    Before,
+}
+
+impl Release {
+    /// Its lists; of the last one comes what several have.
+    fn suites(self) -> &'static [&'static str] {
+        match self {
+            Release::Current => &["trixie"],
+            Release::Newest => &["trixie", "trixie-backports"],
+            Release::Before => &["bookworm"],
+        }
+    }
+
+    fn target(self) -> &'static str {
+        self.suites().last().unwrap_or(&"")
+    }
+}
+
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
 /// A package manager with a state of its own, in a folder that goes when it is dropped.
 #[derive(Debug)]
 pub struct Apt {
     folder: PathBuf,
+    release: Release,
 }
 
 impl Apt {
@@ -29,22 +53,22 @@ impl Apt {
     /// # Errors
     ///
     /// [`Error::Unavailable`] where this machine has no such package manager, no Debian among its sources, or no network.
-    pub fn new(folder: &Path) -> Result<Apt, Error> {
+    pub fn new(folder: &Path, release: Release) -> Result<Apt, Error> {
         for program in ["apt-get", "apt-cache", "dpkg-deb"] {
-            if !crate::tools::on_path(program) {
+            if !crate::fetch::on_path(program) {
                 return Err(unavailable(&format!("{program} is not on this machine")));
             }
         }
         let source = source(&listed(Path::new("/etc/apt")))
             .ok_or_else(|| unavailable("this machine's package sources name no Debian archive"))?;
         let _ = fs::remove_dir_all(folder);
-        let apt = Apt { folder: folder.to_owned() };
+        let apt = Apt { folder: folder.to_owned(), release };
         for part in ["state/lists/partial", "cache/archives/partial", "etc/apt.conf.d", "etc/preferences.d"] {
             fs::create_dir_all(folder.join(part)).map_err(error::at(folder))?;
         }
-        let lines = [RELEASE, BACKPORTS]
-            .map(|suite| format!("deb [signed-by={}] {} {suite} main\n", source.keyring, source.address));
-        apt.write("etc/sources.list", &lines.concat())?;
+        let line = |suite| format!("deb [signed-by={}] {} {suite} main\n", source.keyring, source.address);
+        let lines: String = release.suites().iter().map(line).collect();
+        apt.write("etc/sources.list", &lines)?;
         apt.write("status", "")?;
         apt.write("apt.conf", &apt.configuration())?;
         error::run(apt.command("apt-get").arg("update")).map_err(|failure| {
@@ -60,7 +84,8 @@ impl Apt {
     /// [`Error::Unavailable`] where they cannot be had.
     pub fn closure(&self, packages: &[&str], root: &Path) -> Result<(), Error> {
         let mut install = self.command("apt-get");
-        install.args(["-y", "--download-only", "--target-release", BACKPORTS, "install"]).args(packages);
+        install.args(["-y", "--download-only", "--target-release", self.release.target(), "install"]);
+        install.args(packages);
         error::run(&mut install).map_err(|failure| unavailable(&failure.to_string()))?;
         self.unpack(&self.folder.join("cache/archives"), root)
     }
@@ -70,7 +95,7 @@ impl Apt {
     /// # Errors
     ///
     /// As [`Apt::closure`].
-    pub fn alone(&self, packages: &[&str], root: &Path) -> Result<(), Error> {
+    pub fn alone(&self, packages: &[String], root: &Path) -> Result<(), Error> {
         let folder = self.folder.join("alone");
         fs::create_dir_all(&folder).map_err(error::at(&folder))?;
         let mut download = self.command("apt-get");
@@ -79,17 +104,29 @@ impl Apt {
         self.unpack(&folder, root)
     }
 
-    /// The package that a metapackage needs and whose name starts so.
+    /// The packages of the newest kernel that a metapackage stands for: its image, and its modules where they
+    /// have one of their own.
     ///
     /// # Errors
     ///
     /// [`Error::Unavailable`] where there is none.
-    pub fn newest(&self, package: &str, prefix: &str) -> Result<String, Error> {
-        let output = error::run(self.command("apt-cache").args(["depends", package]))?;
+    pub fn kernel(&self, package: &str) -> Result<Vec<String>, Error> {
+        const IMAGE: &str = "linux-image-";
+        let image = self.needs(package)?.into_iter().find(|name| name.starts_with(IMAGE));
+        let image = image.ok_or_else(|| unavailable(&format!("{package} needs no {IMAGE}*")))?;
+        let version = &image[IMAGE.len()..];
+        let mut packages = self.needs(&image)?;
+        packages.retain(|name| name.starts_with("linux-") && name.ends_with(version));
+        packages.push(image);
+        Ok(packages)
+    }
+
+    fn needs(&self, package: &str) -> Result<Vec<String>, Error> {
+        let of = format!("APT::Default-Release={}", self.release.target());
+        let output = error::run(self.command("apt-cache").args(["-o", &of, "depends", package]))?;
         let text = String::from_utf8_lossy(&output.stdout);
-        let mut names = text.lines().filter_map(|line| line.trim().strip_prefix("Depends: "));
-        let found = names.find(|name| name.starts_with(prefix)).map(str::to_owned);
-        found.ok_or_else(|| unavailable(&format!("{package} needs no {prefix}")))
+        let names = text.lines().filter_map(|line| line.trim().strip_prefix("Depends: "));
+        Ok(names.map(str::to_owned).collect())
     }
 
     fn unpack(&self, archives: &Path, root: &Path) -> Result<(), Error> {
@@ -147,9 +184,7 @@ impl Drop for Apt {
 }
 
 fn unavailable(why: &str) -> Error {
-    Error::Unavailable(format!(
-        "no QEMU with vfio-user-pci, and Debian's could not be fetched: {why}. Install QEMU 10.1 or later, or set DCS_QEMU to one"
-    ))
+    Error::Unavailable(format!("Debian's packages could not be fetched: {why}"))
 }
 
 /// A Debian archive and the keyring that its packages are checked with.

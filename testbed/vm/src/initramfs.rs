@@ -6,7 +6,7 @@ use std::process::Command;
 
 use crate::cpio::Archive;
 use crate::error::{self, Error};
-use crate::tools::Tools;
+use crate::tools::{Program, Tools};
 
 /// The script that the guest starts with: file systems, busybox's commands, kernel modules in their order; it
 /// ends itself when its time is over.
@@ -65,6 +65,29 @@ impl<'a> Initramfs<'a> {
             let path = Path::new(&library);
             self.copy(path, &library, 0o755)?;
         }
+        Ok(())
+    }
+
+    /// A program that may have been fetched: as `bin/NAME`, with its libraries and its loader beside it, out of
+    /// the way of this machine's.
+    ///
+    /// # Errors
+    ///
+    /// As [`Initramfs::program`].
+    pub fn fetched(&mut self, name: &str, program: &Program) -> Result<(), Error> {
+        let Some((loader, mut list)) = program.listing() else {
+            return self.program(&format!("bin/{name}"), program.path());
+        };
+        let text = error::run(list.arg(program.path()))?.stdout;
+        let home = format!("opt/{name}");
+        self.copy(program.path(), &format!("{home}/{name}"), 0o755)?;
+        self.copy(&loader, &format!("{home}/loader"), 0o755)?;
+        for library in listed(&text) {
+            let file = library.rsplit('/').next().unwrap_or_default();
+            self.copy(Path::new(&library), &format!("{home}/{file}"), 0o755)?;
+        }
+        let start = format!("/{home}/loader --library-path /{home} --argv0 {name} /{home}/{name}");
+        self.file(&format!("bin/{name}"), 0o755, format!("#!/bin/sh\nexec {start} \"$@\"\n").as_bytes());
         Ok(())
     }
 
@@ -136,13 +159,18 @@ fn libraries(program: &Path) -> Result<Vec<String>, Error> {
         return Ok(Vec::new());
     }
     let output = error::run(Command::new(loader).arg("--list").arg(program))?;
-    let text = String::from_utf8_lossy(&output.stdout);
     let mut found = vec![loader.to_owned()];
-    found.extend(text.lines().filter_map(|line| {
+    found.extend(listed(&output.stdout));
+    Ok(found)
+}
+
+/// The libraries that a loader lists.
+fn listed(text: &[u8]) -> Vec<String> {
+    let path = |line: &str| {
         let (_, path) = line.split_once(" => ")?;
         Some(path.split_once(" (").map_or(path, |(path, _)| path).trim().to_owned())
-    }));
-    Ok(found)
+    };
+    String::from_utf8_lossy(text).lines().filter_map(path).collect()
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`tools`] | what is needed, where it is, and how it is run |
+//! | `fetch` | what this machine has not, in a cache folder |
 //! | [`debian`] | packages of Debian without installing them |
 //! | [`cpio`] | the archive that a kernel unpacks as its first file system |
 //! | [`initramfs`] | what is in it |
@@ -36,6 +37,7 @@ pub mod cpio;
 pub mod debian;
 pub mod disk;
 pub mod error;
+mod fetch;
 pub mod guest;
 pub mod initramfs;
 pub mod machine;

@@ -2,13 +2,14 @@
 
 use std::env;
 use std::ffi::OsString;
-use std::fs::{self, File};
+use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::debian::Apt;
+use crate::debian::Release;
 use crate::error::{self, Error};
+use crate::fetch::{Fetch, cache};
 
 /// The kernel's flavour, which decides what drivers it has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -20,13 +21,21 @@ pub enum Flavour {
     /// With all drivers, e1000e and igb among them; NVMe (`nvme`) and ext4 (`crc32c_generic`, `ext4`) are
     /// modules. 100 MB to fetch.
     Full,
+    /// As the first, of Debian's release before: Linux 6.1.
+    Before,
+    /// As the first, the newest that Debian has for its release.
+    Newest,
 }
 
 impl Flavour {
-    fn package(self) -> &'static str {
+    /// The folder that it is kept in, its package, and which of Debian's releases that is of.
+    pub(crate) fn package(self) -> (&'static str, &'static str, Release) {
+        let cloud = "linux-image-cloud-amd64";
         match self {
-            Flavour::Cloud => "linux-image-cloud-amd64",
-            Flavour::Full => "linux-image-amd64",
+            Flavour::Cloud => (cloud, cloud, Release::Current),
+            Flavour::Full => ("linux-image-amd64", "linux-image-amd64", Release::Current),
+            Flavour::Before => ("linux-before", cloud, Release::Before),
+            Flavour::Newest => ("linux-newest", cloud, Release::Newest),
         }
     }
 }
@@ -34,31 +43,50 @@ impl Flavour {
 /// A program that is run as it is, or by the loader and with the libraries that came with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {
-    path: PathBuf,
-    root: Option<PathBuf>,
+    pub(crate) path: PathBuf,
+    pub(crate) root: Option<PathBuf>,
 }
 
 impl Program {
     /// Starts a command line with it.
     pub fn command(&self) -> Command {
         let Some(root) = &self.root else { return Command::new(&self.path) };
-        let mut libraries = OsString::new();
-        for folder in ["usr/lib/x86_64-linux-gnu", "lib/x86_64-linux-gnu"] {
-            libraries.push(root.join(folder));
-            libraries.push(":");
-        }
-        let mut command = Command::new(root.join("usr/lib64/ld-linux-x86-64.so.2"));
-        command.arg("--library-path").arg(libraries);
+        let mut command = loader(root);
         // Some packages still use the folder's old place.
         let name = self.path.file_name().unwrap_or(self.path.as_os_str());
         command.arg("--argv0").arg(name).arg(&self.path);
         command
     }
 
+    /// Its file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Where it came with a loader: that, and a command line that lists the libraries of the program named.
+    pub(crate) fn listing(&self) -> Option<(PathBuf, Command)> {
+        let root = self.root.as_ref()?;
+        let mut list = loader(root);
+        list.arg("--list");
+        Some((list.get_program().into(), list))
+    }
+
     /// Another program of the same package, in the same folder.
     fn beside(&self, name: &str) -> Program {
         Program { path: self.path.with_file_name(name), root: self.root.clone() }
     }
+}
+
+/// The loader that came with a program, which looks for libraries where they came.
+fn loader(root: &Path) -> Command {
+    let mut libraries = OsString::new();
+    for folder in ["usr/lib/x86_64-linux-gnu", "lib/x86_64-linux-gnu"] {
+        libraries.push(root.join(folder));
+        libraries.push(":");
+    }
+    let mut command = Command::new(root.join("usr/lib64/ld-linux-x86-64.so.2"));
+    command.arg("--library-path").arg(libraries);
+    command
 }
 
 /// QEMU, a kernel, busybox, and what makes file systems.
@@ -116,13 +144,9 @@ impl Tools {
                 env::consts::ARCH
             )));
         }
-        fs::create_dir_all(cache).map_err(error::at(cache))?;
-        // One process fetches, the others wait and find it there.
-        let lock = File::create(cache.join("lock")).map_err(error::at(cache))?;
-        lock.lock().map_err(error::at(cache))?;
-        let mut fetch = Fetch { cache, report, apt: None };
+        let mut fetch = Fetch::new(cache, report)?;
         let qemu = fetch.qemu()?;
-        let mkfs = fetch.mkfs("mkfs.ext4", "e2fsprogs")?;
+        let mkfs = fetch.program("mkfs.ext4", "e2fsprogs")?;
         let guest = fetch.guest(flavour)?;
         Ok(Tools { qemu, mkfs, guest, cache: cache.to_owned() })
     }
@@ -167,9 +191,16 @@ impl Tools {
     }
 
     fn xfs(&self, report: &dyn Fn(&str)) -> Result<Program, Error> {
-        let lock = File::create(self.cache.join("lock")).map_err(error::at(&self.cache))?;
-        lock.lock().map_err(error::at(&self.cache))?;
-        Fetch { cache: &self.cache, report, apt: None }.mkfs("mkfs.xfs", "xfsprogs")
+        self.program("mkfs.xfs", "xfsprogs", report)
+    }
+
+    /// A program of this machine, or, fetched with all that it needs, of this package of Debian's.
+    ///
+    /// # Errors
+    ///
+    /// As [`Tools::find`].
+    pub fn program(&self, name: &str, package: &str, report: &dyn Fn(&str)) -> Result<Program, Error> {
+        Fetch::new(&self.cache, report)?.program(name, package)
     }
 
     /// EDK2, firmware for a server that boots from a disk: its code, and its variables as they are at first.
@@ -179,8 +210,6 @@ impl Tools {
     ///
     /// As [`Tools::find`].
     pub fn firmware(&self, report: &dyn Fn(&str)) -> Result<(PathBuf, PathBuf), Error> {
-        let lock = File::create(self.cache.join("lock")).map_err(error::at(&self.cache))?;
-        lock.lock().map_err(error::at(&self.cache))?;
         let both = |root: &Path| {
             let folder = root.join("usr/share/OVMF");
             (folder.join("OVMF_CODE_4M.fd"), folder.join("OVMF_VARS_4M.fd"))
@@ -189,13 +218,7 @@ impl Tools {
         if here.0.is_file() && here.1.is_file() {
             return Ok(here);
         }
-        let root = self.cache.join("ovmf");
-        if !root.exists() {
-            report("fetching EDK2 from Debian's packages (8 MB, once)");
-            let mut fetch = Fetch { cache: &self.cache, report, apt: None };
-            fetch.fill(&root, |apt, root| apt.alone(&["ovmf"], root))?;
-        }
-        Ok(both(&root))
+        Ok(both(&Fetch::new(&self.cache, report)?.files("ovmf", "EDK2")?))
     }
 
     /// The kernel's image.
@@ -204,12 +227,14 @@ impl Tools {
     ///
     /// Where the cache is damaged.
     pub fn kernel(&self) -> Result<PathBuf, Error> {
-        entry(&self.guest.join("boot"), "vmlinuz-")
+        // With its modules since Linux 7.
+        let beside = self.release()?.join("vmlinuz");
+        if beside.exists() { Ok(beside) } else { entry(&self.guest.join("boot"), "vmlinuz-") }
     }
 
     /// A busybox without libraries, which runs outside too.
     pub fn busybox(&self) -> PathBuf {
-        self.guest.join("usr/bin/busybox")
+        either(&self.guest, "bin/busybox")
     }
 
     /// A kernel module and those that it needs, in the order in which they are to be loaded: names and
@@ -219,10 +244,15 @@ impl Tools {
     ///
     /// Where the kernel has no such module, or one cannot be unpacked.
     pub fn modules(&self, name: &str) -> Result<Vec<(String, Vec<u8>)>, Error> {
-        let release = entry(&self.guest.join("usr/lib/modules"), "")?;
+        let release = self.release()?;
         let mut found = Vec::new();
         self.module(&release, name, &mut found)?;
         Ok(found)
+    }
+
+    /// The folder of its modules.
+    fn release(&self) -> Result<PathBuf, Error> {
+        entry(&either(&self.guest, "lib/modules"), "")
     }
 
     fn module(&self, release: &Path, name: &str, found: &mut Vec<(String, Vec<u8>)>) -> Result<(), Error> {
@@ -258,98 +288,10 @@ fn needs(module: &[u8]) -> Vec<String> {
     list.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect()
 }
 
-struct Fetch<'a> {
-    cache: &'a Path,
-    report: &'a dyn Fn(&str),
-    apt: Option<Apt>,
-}
-
-impl Fetch<'_> {
-    fn qemu(&mut self) -> Result<Program, Error> {
-        let name = "qemu-system-x86_64";
-        if let Some(path) = env::var_os("DCS_QEMU") {
-            let program = Program { path: path.into(), root: None };
-            return match has_vfio_user(&program) {
-                true => Ok(program),
-                false => Err(Error::Unavailable("DCS_QEMU is set to a QEMU without vfio-user-pci".into())),
-            };
-        }
-        let here = Program { path: name.into(), root: None };
-        if on_path(name) && has_vfio_user(&here) {
-            return Ok(here);
-        }
-        let root = self.cache.join("qemu");
-        if !root.exists() {
-            (self.report)("fetching QEMU from Debian's packages (38 MB, once)");
-            self.fill(&root, |apt, root| apt.closure(&["qemu-system-x86"], root))?;
-        }
-        let program = Program { path: root.join("usr/bin").join(name), root: Some(root) };
-        match has_vfio_user(&program) {
-            true => Ok(program),
-            false => {
-                Err(Error::Unavailable("Debian's QEMU does not run here, or has no vfio-user-pci".into()))
-            }
-        }
-    }
-
-    /// A program that makes file systems, of this machine or of a package.
-    fn mkfs(&mut self, name: &str, package: &str) -> Result<Program, Error> {
-        let here = ["/usr/sbin", "/sbin", "/usr/local/sbin"].map(|folder| Path::new(folder).join(name));
-        if let Some(path) = here.into_iter().find(|path| path.exists()) {
-            return Ok(Program { path, root: None });
-        }
-        let root = self.cache.join(package);
-        if !root.exists() {
-            (self.report)(&format!("fetching {name} from Debian's packages (once)"));
-            self.fill(&root, |apt, root| apt.closure(&[package], root))?;
-        }
-        Ok(Program { path: root.join("usr/sbin").join(name), root: Some(root) })
-    }
-
-    fn guest(&mut self, flavour: Flavour) -> Result<PathBuf, Error> {
-        let package = flavour.package();
-        let root = self.cache.join(package);
-        if !root.exists() {
-            (self.report)("fetching a kernel and busybox from Debian's packages (once)");
-            self.fill(&root, |apt, root| {
-                let kernel = apt.newest(package, "linux-image")?;
-                apt.alone(&[&kernel, "busybox-static"], root)
-            })?;
-        }
-        Ok(root)
-    }
-
-    /// Fills a folder that is there only when it is complete.
-    fn fill(&mut self, root: &Path, fill: impl Fn(&Apt, &Path) -> Result<(), Error>) -> Result<(), Error> {
-        let apt = match self.apt.take() {
-            Some(apt) => apt,
-            None => Apt::new(&self.cache.join("apt"))?,
-        };
-        let apt = self.apt.insert(apt);
-        let partial = root.with_extension("partial");
-        let _ = fs::remove_dir_all(&partial);
-        fill(apt, &partial)?;
-        fs::rename(&partial, root).map_err(error::at(root))
-    }
-}
-
-fn has_vfio_user(qemu: &Program) -> bool {
-    let devices = qemu.command().args(["-device", "help"]).output();
-    devices.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).contains("\"vfio-user-pci\""))
-}
-
-/// True if there is a program of this name.
-pub(crate) fn on_path(program: &str) -> bool {
-    let path = env::var_os("PATH").unwrap_or_default();
-    env::split_paths(&path).any(|folder| folder.join(program).is_file())
-}
-
-/// Where fetched things are kept. [XDG Base Directory Specification]
-fn cache() -> Result<PathBuf, Error> {
-    let absolute = |name: &str| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let cache = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")));
-    let cache = cache.ok_or_else(|| Error::Unavailable("neither XDG_CACHE_HOME nor HOME is set".into()))?;
-    Ok(cache.join("dcs/vm"))
+/// Where packages put it: below `usr`, or, those of older releases, beside that.
+fn either(root: &Path, path: &str) -> PathBuf {
+    let newer = root.join("usr").join(path);
+    if newer.exists() { newer } else { root.join(path) }
 }
 
 /// The one entry of a folder whose name starts so.

@@ -8,7 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::process::Command;
 
 /// A program that this machine may have, for the guest.
-fn program(initramfs: &mut Initramfs<'_>, name: &str) -> bool {
+pub fn program(initramfs: &mut Initramfs<'_>, name: &str) -> bool {
     let found = ["/usr/bin", "/usr/sbin"].map(|folder| Path::new(folder).join(name));
     let Some(path) = found.into_iter().find(|path| path.is_file()) else {
         println!("skipped: there is no {name} here");
@@ -65,23 +65,14 @@ fn fio_reads_back_what_it_wrote() {
     );
     let serving = Serving::start(folder.path(), &["--drive", &plain]).unwrap();
     serving.does(&["add", &through]);
-    let jobs = [(1, "512"), (2, "4k")].map(|(space, least)| {
-        format!(
-            "fio --name={space} --filename=$(named {space}) --bsrange={least}-128k --size=16M --rw=randwrite --direct=1 \
-             --ioengine=libaio --iodepth=32 --verify=crc32c --verify_fatal=1 --randseed=7 --output=/tmp/{space} \
-             && echo '@verified {space}' || {{ cat /tmp/{space}; echo '@wrong {space}'; }}\n"
-        )
-    });
     let mut initramfs = Initramfs::new(&tools).unwrap();
     if !program(&mut initramfs, "fio") {
         return;
     }
-    let machine = Machine::new().memory(512).limit(LIMIT).card(&serving.socket("d1"));
-    let script = format!("{SHELL}export HOME=/tmp; cd /tmp\n{}", jobs.concat());
+    let machine = Machine::new().memory(512).limit(soak::limit()).card(&serving.socket("d1"));
+    let script = format!("{SHELL}{}", soak::verifying(&[(1, "512"), (2, "4k")]));
     let mut guest = machine.start(&tools, &initramfs.finish(&script), folder.path()).unwrap();
-    for space in ["1", "2"] {
-        assert_eq!(wait(&mut guest, "verified"), space);
-    }
+    soak::verified(&mut guest, 2);
     assert_eq!(figures(&serving, 0)["counted"]["errors"], 0);
 }
 

@@ -8,7 +8,9 @@ mod firmware;
 mod hard;
 mod passthrough;
 mod paths;
+mod peers;
 mod sets;
+mod soak;
 
 use common::{Serving, disk};
 use dcs_vm::tools::Flavour;
