@@ -26,6 +26,11 @@ pub enum Command {
     Recv(Recv),
     /// Copy a file or a pipe
     Copy(Copy),
+    /// Send videos (MPEG transport streams) in datagrams, each when it is due: UDP, RTP, multicast; a thousand
+    /// from one thread
+    Stream(crate::stream::args::Stream),
+    /// Record a video that comes in datagrams
+    Record(crate::stream::args::Record),
     /// List the operators, and measure them here
     Ops(Ops),
     /// Run the main job on generated data, check every byte, and compare with the ordinary loop
@@ -75,6 +80,8 @@ impl Arguments {
             Command::Send(send) => to("send", &send.to),
             Command::Recv(recv) => to("recv", &recv.file),
             Command::Copy(copy) => to("copy", &copy.to),
+            Command::Stream(_) => report("stream"),
+            Command::Record(record) => to("record", &record.file),
             Command::Ops(_) => report("ops"),
             Command::Demo(_) => report("demo"),
             Command::Bench(_) => report("bench"),

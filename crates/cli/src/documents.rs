@@ -2,7 +2,7 @@
 //! would break is found here. `tests/suite/documents.rs` runs those that can run anywhere. Those of
 //! `dcs-bench` and `dcs-csd` are tried beside their own parsers.
 
-use crate::args::{Arguments, Command, Moving};
+use crate::args::{Arguments, CipherOptions, Command};
 use crate::chain;
 use dcs::Operator;
 use dcs_documents::{Program, shown, wrong};
@@ -15,20 +15,21 @@ fn unfit(arguments: &Arguments) -> Option<String> {
         Command::Send(send) => &send.moving,
         Command::Recv(recv) => &recv.moving,
         Command::Copy(copy) => &copy.moving,
+        Command::Stream(stream) => return chain_of(&stream.through, &stream.ciphers),
+        Command::Record(record) => return chain_of(&record.through, &record.ciphers),
         _ => return None,
     };
-    chain_of(moving)
+    chain_of(&moving.through, &moving.ciphers)
 }
 
-fn chain_of(moving: &Moving) -> Option<String> {
-    let operators = match chain::operators(&moving.through) {
+fn chain_of(through: &[String], ciphers: &CipherOptions) -> Option<String> {
+    let operators = match chain::operators(through) {
         Ok(operators) => operators,
         Err(failure) => return Some(failure.line),
     };
     let of = |wanted: Operator| operators.iter().filter(|operator| **operator == wanted).count();
     let counters = of(Operator::Aes256Ctr) + of(Operator::BlowfishCtr);
-    (counters != moving.ciphers.iv.len())
-        .then(|| format!("{counters} aes256-ctr and {} --iv", moving.ciphers.iv.len()))
+    (counters != ciphers.iv.len()).then(|| format!("{counters} aes256-ctr and {} --iv", ciphers.iv.len()))
 }
 
 #[test]
@@ -50,6 +51,9 @@ fn a_wrong_command_is_found() {
         "dcs copy a b --through aes256-ctr",
         "dcs help sent",
         "dcs send a",
+        "dcs stream a.ts udp://h:1 --rate fast",
+        "dcs stream a.ts udp://h:1 --list b.toml",
+        "dcs record a.ts udp://:1",
     ]);
     let mentioned = shown("here", "It is `dcs send`, and `dcs sent` is not.");
     assert!(wrong(&mentioned[0], unfit).is_none() && wrong(&mentioned[1], unfit).is_some());

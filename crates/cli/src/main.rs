@@ -3,7 +3,7 @@
 //! | module | what it holds |
 //! |---|---|
 //! | `args` | the command line and its help |
-//! | `send`, `recv`, `copy`, `ops`, `run`, `serve`, `scrub`, `doctor` | one subcommand each |
+//! | `send`, `recv`, `copy`, `stream`, `record`, `ops`, `run`, `serve`, `scrub`, `doctor` | one subcommand each |
 //! | `serve_card` | `dcs card` |
 //! | `companion` | `dcs demo`, `dcs bench`, `dcs vm` and `dcs csd`, which are other programs' |
 //! | `chain`, `keys` | operators, keys and counters as people give them |
@@ -41,6 +41,7 @@ mod nvme;
 mod ops;
 mod outgoing;
 mod pages;
+mod record;
 mod recv;
 mod replace;
 mod run;
@@ -51,6 +52,7 @@ mod serve_card;
 mod sink;
 mod source;
 mod sparse;
+mod stream;
 mod transfer;
 mod watch;
 
@@ -87,6 +89,8 @@ fn run(command: &Command, report: &Report) -> Result<(), failure::Failure> {
         Command::Send(send) => send::run(send, report),
         Command::Recv(recv) => recv::run(recv, report),
         Command::Copy(copy) => copy::run(copy, report),
+        Command::Stream(options) => stream::run(options, report),
+        Command::Record(options) => record::run(options, report),
         Command::Ops(ops) => ops::run(ops, report),
         Command::Run(options) => run::run(options, report),
         Command::Serve(options) => serve::run(options, report),

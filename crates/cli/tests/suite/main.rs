@@ -28,6 +28,9 @@ mod serve_log;
 mod serve_start;
 mod serve_stop;
 mod setup;
+mod stream;
+mod stream_peers;
+mod stream_wrong;
 mod stuck;
 
 /// The command under test.

@@ -1,0 +1,136 @@
+//! Lists of channels, which change while they run.
+
+use super::args::Rate;
+use super::channel::Settings;
+use crate::failure::Failure;
+use crate::names::shown;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+/// A channel as the file has it.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Entry {
+    to: String,
+    files: Vec<PathBuf>,
+    #[serde(default)]
+    r#loop: bool,
+    rate: Option<String>,
+    ttl: Option<u8>,
+    interface: Option<String>,
+    #[serde(default)]
+    through: Vec<String>,
+    sdp: Option<PathBuf>,
+}
+
+impl Entry {
+    fn settings(self, name: String, folder: &Path, window: Duration) -> Result<Settings, String> {
+        let rate = self.rate.as_deref().map_or(Ok(Rate::Pcr), str::parse)?;
+        if self.files.is_empty() {
+            return Err("files is empty".to_string());
+        }
+        Ok(Settings {
+            name,
+            to: self.to.parse()?,
+            // As seen from the list, wherever that is.
+            files: self.files.iter().map(|file| folder.join(file)).collect(),
+            alone: false,
+            times: if self.r#loop { None } else { Some(1) },
+            rate,
+            window,
+            ttl: self.ttl.unwrap_or(1),
+            interface: self.interface.as_deref().map(str::parse).transpose()?,
+            through: self.through,
+            sdp: self.sdp.map(|sdp| folder.join(sdp).into()),
+        })
+    }
+}
+
+/// What a list asks for.
+#[derive(Debug, Default)]
+pub struct Wanted {
+    pub channels: Vec<Settings>,
+    /// Channels that cannot be: their names, and why.
+    pub wrong: Vec<(String, String)>,
+}
+
+/// Reads a list. A channel that is wrong leaves the others as they are.
+pub fn parse(text: &str, folder: &Path, window: Duration) -> Result<Wanted, String> {
+    let tables: BTreeMap<String, toml::Value> = toml::from_str(text).map_err(|error| error.to_string())?;
+    let mut wanted = Wanted::default();
+    for (name, table) in tables {
+        let entry = table.try_into::<Entry>().map_err(|error| error.message().to_string());
+        match entry.and_then(|entry| entry.settings(name.clone(), folder, window)) {
+            Ok(settings) => wanted.channels.push(settings),
+            Err(why) => wanted.wrong.push((name, why)),
+        }
+    }
+    Ok(wanted)
+}
+
+/// The file of a list, and when it was last read.
+pub struct List {
+    path: PathBuf,
+    window: Duration,
+    read: Option<(SystemTime, u64)>,
+}
+
+impl List {
+    pub fn new(path: &Path, window: Duration) -> List {
+        List { path: path.to_path_buf(), window, read: None }
+    }
+
+    /// Its channels, where it is new, or has changed since it was last read.
+    pub fn changed(&mut self) -> Result<Option<Wanted>, Failure> {
+        let name = shown(&self.path).to_string();
+        let failed = |error| Failure::io(&name, &error);
+        let metadata = std::fs::metadata(&self.path).map_err(failed)?;
+        let state = (metadata.modified().map_err(failed)?, metadata.len());
+        if self.read == Some(state) {
+            return Ok(None);
+        }
+        // Told once, if it is wrong.
+        self.read = Some(state);
+        let text = std::fs::read_to_string(&self.path).map_err(failed)?;
+        let folder = self.path.parent().unwrap_or(Path::new(""));
+        parse(&text, folder, self.window).map(Some).map_err(|why| {
+            Failure::usage(format!("{name}: {}", why.trim_end()))
+                .advise("dcs help stream shows what a list looks like")
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_is_read_and_what_is_wrong_is_named() {
+        let text = "[b]\nto='udp://h:1'\nfiles=['x.ts']\n[a]\nto='rtp://h:2'\nfiles=['/y','z']\nloop=true\nrate='8M'\n";
+        let window = Duration::from_millis(1);
+        let list = parse(text, Path::new("/folder"), window).unwrap().channels;
+        assert_eq!([&list[0].name, &list[1].name], ["a", "b"]);
+        assert_eq!(list[0].files, [Path::new("/y"), Path::new("/folder/z")]);
+        assert_eq!((list[0].rate, list[0].times, list[1].times), (Rate::Bits(8_000_000), None, Some(1)));
+        for (text, expected) in [
+            ("[a]\nto='udp://h'\nfiles=['x']", "[a]"),
+            ("[a]\nto='udp://h:1'\nfiles=[]", "empty"),
+            ("[a]\nto='udp://h:1'\nfiles=['x']\nrate='0'", "rate"),
+            ("[a]\nto='udp://h:1'\nfiles=['x']\nspeed=1", "speed"),
+            ("[a]\nfiles=['x']", "to"),
+            ("[a", "TOML"),
+        ] {
+            let good = "[good]\nto='udp://h:1'\nfiles=['x']\n";
+            let why = match parse(&format!("{good}{text}"), Path::new(""), window) {
+                Ok(wanted) => {
+                    assert_eq!(wanted.channels.len(), 1, "the other one is there");
+                    format!("[{}]: {}", wanted.wrong[0].0, wanted.wrong[0].1)
+                }
+                Err(why) => why,
+            };
+            assert!(why.contains(expected), "{text}: {why}");
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! `dcs stream`: files into datagrams, each sent when it is due; one engine's thread for all streams.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`args`] | the command line and its help, of `dcs record` too |
+//! | `ends` | addresses and sockets |
+//! | `list` | lists of channels |
+//! | `channel` | one channel: its files, one after the other |
+//! | `tell` | how streams fare, for people and programs |
+
+pub mod args;
+mod channel;
+pub mod ends;
+mod list;
+mod tell;
+
+use crate::failure::{Exit, Failure};
+use crate::interrupt;
+use crate::report::Report;
+use channel::{AT_ONCE, Channel, Settings};
+use dcs::media::Statistics;
+use dcs::session::DEPTH_MAX;
+use dcs::{Engine, Session};
+use list::{List, Wanted};
+use nix::poll::{PollFd, PollFlags, PollTimeout};
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+/// Interval at which the list is looked at, and metrics are written.
+const TICK: Duration = Duration::from_secs(1);
+/// Bytes of an engine's block: what a stream reads at once.
+const BLOCK: u32 = 64 * 1024;
+/// Channels of one command: their transfers are in one queue, beside those that are being ended.
+pub const MOST: usize = DEPTH_MAX as usize / (AT_ONCE + 1) - 1;
+/// Channels that there is room for, where a list has fewer.
+const ROOM: usize = 256;
+
+pub fn run(stream: &args::Stream, report: &Report) -> Result<(), Failure> {
+    interrupt::install();
+    let mut list = stream.list.as_deref().map(|path| List::new(path, stream.window));
+    let first = match &mut list {
+        Some(list) => list.changed()?.unwrap_or_default(),
+        None => Wanted { channels: vec![single(stream)?], wrong: Vec::new() },
+    };
+    let endless = list.is_some() || first.channels.iter().all(|settings| settings.times.is_none());
+    let mut streams = Streams::start(stream, first.channels.len().clamp(ROOM, MOST), report)?;
+    let opened = streams.replace(first);
+    if list.is_none() {
+        // The one stream that there is.
+        opened?;
+    }
+    let guard = interrupt::transferring();
+    streams.run(&mut list)?;
+    drop(guard);
+    streams.advance_all();
+    tell::all("done", &streams.channels, &streams.gone, report);
+    if interrupt::pressed() && !endless {
+        return Err(Failure::new(Exit::Interrupted, "interrupted; what was not due yet was not sent"));
+    }
+    match streams.exit() {
+        Some((exit, failed)) if list.is_none() => {
+            Err(Failure::new(exit, format!("{failed} of the files could not be sent")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The channel of a command line without a list.
+fn single(stream: &args::Stream) -> Result<Settings, Failure> {
+    let usage = |line: String| Failure::usage(line).advise("dcs stream FILE... udp://HOST:PORT");
+    let Some((to, files)) = stream.what.split_last().filter(|(_, files)| !files.is_empty()) else {
+        return Err(usage("name a file and where it goes".to_string()));
+    };
+    let to = to.to_str().ok_or("the address is no text".to_string()).and_then(str::parse).map_err(usage)?;
+    Ok(Settings {
+        name: files[0].to_string_lossy().into_owned(),
+        to,
+        files: files.iter().map(Into::into).collect(),
+        alone: true,
+        times: match stream.r#loop {
+            None => Some(1),
+            Some(0) => None,
+            times => times,
+        },
+        rate: stream.rate,
+        window: stream.window,
+        ttl: stream.ttl,
+        interface: stream.interface.clone(),
+        through: stream.through.clone(),
+        sdp: stream.sdp.clone(),
+    })
+}
+
+/// All channels, and the engine that sends them.
+struct Streams<'a> {
+    options: &'a args::Stream,
+    report: &'a Report,
+    // Dropped before the session that they are of.
+    channels: Vec<Channel>,
+    session: Session,
+    _engine: Engine,
+    most: usize,
+    rids: u32,
+    /// What became of channels that are gone.
+    gone: Statistics,
+}
+
+impl<'a> Streams<'a> {
+    fn start(options: &'a args::Stream, most: usize, report: &'a Report) -> Result<Streams<'a>, Failure> {
+        let refused = |error| Failure::refused("stream", error);
+        let engine = Engine::builder()
+            .io(options.io.into())
+            .block_size(BLOCK)
+            .blocks((most * 4) as u32)
+            .window(2)
+            .commands((most * (AT_ONCE + 1)) as u16)
+            .sessions(2)
+            .start()
+            .map_err(refused)?;
+        let session = engine.session_with_depth(DEPTH_MAX).map_err(refused)?;
+        // Made before the first transfer, so that no end is missed.
+        session.event_fd().map_err(refused)?;
+        let gone = Statistics::default();
+        Ok(Streams { options, report, channels: Vec::new(), session, _engine: engine, most, rids: 0, gone })
+    }
+
+    /// Has these channels and no others; those that are as they were go on, and so do those of which the list
+    /// makes no sense now.
+    fn replace(&mut self, wanted: Wanted) -> Result<(), Failure> {
+        let Wanted { channels: wanted, wrong } = wanted;
+        let stays = |channel: &Channel| {
+            let name = &channel.settings.name;
+            wanted.contains(&channel.settings) || wrong.iter().any(|(wrong, _)| wrong == name)
+        };
+        let (kept, ended): (Vec<_>, Vec<_>) = std::mem::take(&mut self.channels).into_iter().partition(stays);
+        self.channels = kept;
+        for (name, why) in &wrong {
+            let failure = Failure::usage(format!("[{name}]: {}", why.trim_end()));
+            self.report.failure(&failure.advise("dcs help stream shows what a list looks like"));
+        }
+        for channel in ended {
+            self.report.remark(format_args!("dcs: {} ends", channel.settings.name));
+            self.gone = tell::sum([channel.state(), self.gone_state()].into_iter());
+        }
+        let mut first = Ok(());
+        for settings in wanted {
+            if self.channels.iter().any(|channel| channel.settings == settings) {
+                continue;
+            }
+            let name = settings.name.clone();
+            match self.open(settings) {
+                Ok(channel) => self.channels.push(channel),
+                Err(failure) if self.options.list.is_none() => first = Err(failure),
+                Err(failure) => {
+                    self.report.failure(&Failure { line: format!("[{name}]: {}", failure.line), ..failure });
+                }
+            }
+        }
+        self.advance_all();
+        first
+    }
+
+    fn gone_state(&self) -> dcs::media::Sending {
+        dcs::media::Sending { counts: self.gone, ..Default::default() }
+    }
+
+    fn open(&mut self, settings: Settings) -> Result<Channel, Failure> {
+        if self.channels.len() >= self.most {
+            let line = format!("there is room for {} channels", self.most);
+            return Err(
+                Failure::usage(line).advise("start it anew with the longer list, or another one beside it")
+            );
+        }
+        self.rids = self.rids.checked_add(1).unwrap_or(1);
+        Channel::open(settings, self.rids, &self.options.ciphers, self.report)
+    }
+
+    fn advance_all(&mut self) {
+        for channel in &mut self.channels {
+            channel.reap(self.report);
+            channel.advance(&self.session, &self.options.ciphers, self.report);
+        }
+    }
+
+    /// Runs until all is sent, or a signal comes.
+    fn run(&mut self, list: &mut Option<List>) -> Result<(), Failure> {
+        let (mut ticked, mut told) = (Instant::now(), Instant::now());
+        loop {
+            self.advance_all();
+            let done = list.is_none() && self.channels.iter().all(Channel::is_done);
+            if done || ticked.elapsed() >= TICK {
+                ticked = Instant::now();
+                if let Some(path) = &self.options.metrics {
+                    tell::write_metrics(path, &self.channels)?;
+                }
+                match list.as_mut().map(List::changed) {
+                    Some(Ok(Some(wanted))) => self.replace(wanted)?,
+                    // The channels that there are go on.
+                    Some(Err(failure)) => self.report.failure(&failure),
+                    _ => {}
+                }
+            }
+            if done || interrupt::pressed() {
+                return Ok(());
+            }
+            if self.options.every.is_some_and(|every| told.elapsed() >= every) {
+                told = Instant::now();
+                tell::all("streaming", &self.channels, &self.gone, self.report);
+            }
+            self.wait(TICK.saturating_sub(ticked.elapsed()));
+        }
+    }
+
+    /// Waits until a transfer is done, a signal comes, or the time is up.
+    fn wait(&self, time: Duration) {
+        let Ok(event) = self.session.event_fd() else { return std::thread::sleep(time) };
+        let mut fds = vec![PollFd::new(event, PollFlags::POLLIN)];
+        fds.extend(interrupt::event().map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
+        let time = time.min(self.options.every.unwrap_or(TICK)) + Duration::from_millis(1);
+        let _ = nix::poll::poll(&mut fds, PollTimeout::try_from(time).unwrap_or(PollTimeout::MAX));
+        if fds[0].any() == Some(true) {
+            // Cleared before the transfers are looked at.
+            let _ = nix::unistd::read(event.as_fd(), &mut [0; 8]);
+        }
+    }
+
+    /// Why a file was not sent, and how many were not.
+    fn exit(&self) -> Option<(Exit, u64)> {
+        let failed = self.channels.iter().map(|channel| channel.failed).sum();
+        self.channels.iter().find_map(|channel| channel.worst_exit).map(|exit| (exit, failed))
+    }
+}
