@@ -19,7 +19,7 @@ use dcs_csd::{Activity, Chain, Config, ConfigError, Controller, DriveId, Drives,
 use dcs_csd_cli::order::Rates;
 use dcs_csd_cli::port::{Front, GuestPort};
 use dcs_csd_cli::spec::{Drive, Namespace};
-use dcs_csd_cli::state::{Lies, Space, State};
+use dcs_csd_cli::state::{Lies, Space, State, Worked};
 use dcs_vfio_user::pci::{Function, Identity, Interrupts, NoRegisters, Setup};
 use dcs_vfio_user::wake::Wake;
 use dcs_vfio_user::{Port, Running, Server};
@@ -369,6 +369,7 @@ impl Served {
             slots: u64::from(controller.config().commands),
             slots_used: controller.slots_used() as u64,
             latencies: controller.latencies().into(),
+            operators: controller.operators().map(|(one, work)| Worked::new(one.name(), work)).collect(),
             counted: controller.counters().into(),
         }
     }

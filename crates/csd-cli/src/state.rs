@@ -4,6 +4,7 @@
 use dcs_console::units::human;
 use dcs_csd::Counters;
 use dcs_csd::latency::{BUCKETS, Histogram, Stage};
+use dcs_csd::near;
 use prometheus::core::{AtomicU64, GenericCounterVec};
 use prometheus::{IntGaugeVec, Opts, Registry, TextEncoder, proto};
 use serde::{Deserialize, Serialize};
@@ -45,6 +46,9 @@ pub struct State {
     pub counted: Counted,
     /// Of commands of I/O queues, since the drive was added.
     pub latencies: Latencies,
+    /// The work of operators of near-storage commands, since the drive was added.
+    #[serde(default)]
+    pub operators: Vec<Worked>,
 }
 
 /// A namespace.
@@ -120,6 +124,24 @@ pub struct Times {
     pub counts: Vec<u64>,
     /// Of all commands.
     pub sum_ns: u64,
+}
+
+/// The work of one operator.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+pub struct Worked {
+    /// Its name.
+    pub operator: String,
+    /// How long.
+    pub time_ns: u64,
+    /// Bytes that went into it; that came out of it, where it changes the length.
+    pub bytes: u64,
+}
+
+impl Worked {
+    /// Of the operator of this name.
+    pub fn new(operator: &str, worked: near::Worked) -> Worked {
+        Worked { operator: operator.to_owned(), time_ns: worked.nanoseconds, bytes: worked.bytes }
+    }
 }
 
 impl From<&dcs_csd::Latencies> for Latencies {
@@ -214,14 +236,21 @@ impl State {
             Some(format!("{} {half:?}, {most:?}", times.stage))
         });
         let times: Vec<String> = times.collect();
-        match times.is_empty() {
-            true => self.counts(),
-            false => format!(
-                "{}\n  50 %, 99 % of the commands within: {}; {violations} near storage waited for others",
-                self.counts(),
+        let mut text = self.counts();
+        if !times.is_empty() {
+            text += &format!(
+                "\n  50 %, 99 % of the commands within: {}; {violations} near storage waited for others",
                 times.join("; ")
-            ),
+            );
         }
+        let work = |one: &Worked| {
+            format!("{} {} in {:.1?}", one.operator, human(one.bytes), Duration::from_nanos(one.time_ns))
+        };
+        if !self.operators.is_empty() {
+            let work: Vec<String> = self.operators.iter().map(work).collect();
+            text += &format!("\n  operators: {}", work.join("; "));
+        }
+        text
     }
 
     fn counts(&self) -> String {
@@ -320,19 +349,52 @@ pub fn metrics(drives: &[State]) -> prometheus::Result<String> {
     let mut families = registry.gather();
     // They have been counted elsewhere: the registry's own histograms count for themselves.
     families.push(latencies(drives));
+    families.extend(operators(drives));
     families.retain(|family| !family.get_metric().is_empty());
     families.sort_by(|one, other| one.name().cmp(other.name()));
     TextEncoder::new().encode_to_string(&families)
 }
 
+fn label(name: &str, value: &str) -> proto::LabelPair {
+    let mut pair = proto::LabelPair::default();
+    pair.set_name(name.to_owned());
+    pair.set_value(value.to_owned());
+    pair
+}
+
+/// Operators' times and bytes, by drive.
+fn operators(drives: &[State]) -> [proto::MetricFamily; 2] {
+    let family = |name: &str, help: &str, value: fn(&Worked) -> f64| {
+        let all = drives.iter().flat_map(|drive| drive.operators.iter().map(move |worked| (drive, worked)));
+        let all = all.map(|(drive, worked)| {
+            let labels = vec![label("drive", &drive.name), label("operator", &worked.operator)];
+            let mut metric = proto::Metric::from_label(labels);
+            let mut counter = proto::Counter::default();
+            counter.set_value(value(worked));
+            metric.set_counter(counter);
+            metric
+        });
+        let mut family = proto::MetricFamily::default();
+        family.set_name(format!("dcs_csd_operator_{name}_total"));
+        family.set_help(help.into());
+        family.set_field_type(proto::MetricType::COUNTER);
+        family.set_metric(all.collect());
+        family
+    };
+    [
+        family("seconds", "Time that an operator has worked on near-storage commands.", |worked| {
+            worked.time_ns as f64 / 1e9
+        }),
+        family(
+            "bytes",
+            "Bytes that went into an operator; that came out, where it changes the length.",
+            |worked| worked.bytes as f64,
+        ),
+    ]
+}
+
 /// Histograms, by drive and stage.
 fn latencies(drives: &[State]) -> proto::MetricFamily {
-    let label = |name: &str, value: &str| {
-        let mut pair = proto::LabelPair::default();
-        pair.set_name(name.to_owned());
-        pair.set_value(value.to_owned());
-        pair
-    };
     let all = drives.iter().flat_map(|drive| drive.latencies.stages.iter().map(move |times| (drive, times)));
     let all = all.map(|(drive, times)| {
         let labels = vec![label("drive", &drive.name), label("stage", &times.stage)];
@@ -386,6 +448,7 @@ mod tests {
                 stages: vec![Times { stage: "storage".into(), counts: vec![98, 1, 1], sum_ns: 3_000_000 }],
                 violations: 2,
             },
+            operators: vec![Worked { operator: "md5".into(), time_ns: 1_500_000_000, bytes: 1 << 30 }],
         };
         let text = metrics(std::slice::from_ref(&state)).unwrap();
         for line in [
@@ -396,6 +459,9 @@ mod tests {
             "dcs_csd_slots_used{drive=\"a\"} 4",
             "dcs_csd_limit_iops{drive=\"a\"} 500",
             "dcs_csd_qos_violations_total{drive=\"a\"} 2",
+            "# TYPE dcs_csd_operator_seconds_total counter",
+            "dcs_csd_operator_seconds_total{drive=\"a\",operator=\"md5\"} 1.5",
+            "dcs_csd_operator_bytes_total{drive=\"a\",operator=\"md5\"} 1073741824",
             "# TYPE dcs_csd_latency_seconds histogram",
             "dcs_csd_latency_seconds_bucket{drive=\"a\",stage=\"storage\",le=\"0.000001\"} 98",
             "dcs_csd_latency_seconds_bucket{drive=\"a\",stage=\"storage\",le=\"0.000002\"} 99",
@@ -407,6 +473,7 @@ mod tests {
             assert!(text.lines().any(|one| one == line), "{line} is not in\n{text}");
         }
         assert!(state.figures().contains("storage 1\u{b5}s, 2\u{b5}s; 2 near"), "{}", state.figures());
+        assert!(state.figures().contains("operators: md5 1.00 GiB in 1.5s"), "{}", state.figures());
         let lines = state.lines();
         assert_eq!(lines[0], "a: a guest at /run/dcs/a.sock");
         assert_eq!(lines[1], "  a/2: 1.00 GiB in blocks of 512, read-only on /srv/0 at 1048576");

@@ -2,12 +2,14 @@
 
 use std::collections::BTreeSet;
 
+use dcs_abi::operator::Operator;
 use dcs_nvme::register::Shutdown;
 use dcs_nvme::{Completion, Status};
 
 use crate::controller::Controller;
 use crate::host::HostPort;
 use crate::latency::Latencies;
+use crate::near::Worked;
 use crate::slots::Work;
 use crate::storage::{Action, Buffer, Data, Outcome, Request, Storage, Ticket};
 
@@ -111,6 +113,11 @@ impl Controller {
     /// The histograms of its commands.
     pub fn latencies(&self) -> &Latencies {
         &self.clocked.latencies
+    }
+
+    /// The work of each operator of near-storage commands, since the drive was made.
+    pub fn operators(&self) -> impl Iterator<Item = (Operator, Worked)> {
+        self.near.worked()
     }
 
     /// It is now this time of its port's clock: for the commands that begin or end before the next call.

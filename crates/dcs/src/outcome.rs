@@ -2,7 +2,7 @@
 //! transfer of the pipe ended.
 
 use dcs_abi::entry::CompletionEntry;
-use dcs_abi::result::{DigestSlot, PATH_NEAR_STORAGE, ResultArea};
+use dcs_abi::result::{DigestSlot, PATH_NEAR_STORAGE, ResultArea, STAGE_OPERATORS, StageTimes};
 use dcs_abi::status::{Stage, Status};
 use dcs_abi::{CHAIN_MAX, U48};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -46,6 +46,8 @@ pub(crate) struct Ended {
     /// Bytes that came out of it, where they were dropped.
     pub dropped: Option<u64>,
     pub digests: [DigestSlot; CHAIN_MAX],
+    /// How long operators worked, and on how many pieces; when, a drive does not tell.
+    pub operators: [StageTimes; CHAIN_MAX],
 }
 
 impl Outcome {
@@ -72,6 +74,7 @@ impl Outcome {
         let lost = Ended { fault: Some(Fault::new(Status::InternalError, 0)), ..Ended::default() };
         let ended = self.ended.get().unwrap_or(&lost);
         (area.bytes_in, area.digests) = (ended.taken, ended.digests);
+        area.stages[STAGE_OPERATORS..].copy_from_slice(&ended.operators);
         area.path |= PATH_NEAR_STORAGE;
         if let (true, Some(dropped)) = (ok, ended.dropped) {
             area.bytes_out = dropped;
@@ -125,8 +128,11 @@ mod tests {
         assert_eq!(joined(Status::PeerReset, &outcome).0.status(), Status::PeerReset);
         // All went well, and nobody wanted the bytes.
         let outcome = Outcome::default();
-        outcome.set(Ended { taken: 100, dropped: Some(90), ..Ended::default() });
+        let mut operators = [StageTimes::default(); CHAIN_MAX];
+        operators[1] = StageTimes { busy: 5000, operations: 2, ..StageTimes::default() };
+        outcome.set(Ended { taken: 100, dropped: Some(90), operators, ..Ended::default() });
         let (entry, area) = joined(Status::Success, &outcome);
+        assert_eq!(area.stages[STAGE_OPERATORS + 1], operators[1]);
         assert_eq!((entry.status(), area.bytes_out), (Status::Success, 90));
         assert_ne!(area.path & PATH_NEAR_STORAGE, 0);
         outcome.count(Status::Success);

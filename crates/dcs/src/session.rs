@@ -272,12 +272,16 @@ impl Request<'_> {
         let prefix = self.prefix.filter(|side| !is_empty(side));
         let (mut source, mut from) = describe(self.source.0)?;
         let (destination, to) = describe(self.sink.0)?;
-        let (prefix, before) = prefix.map(describe).transpose()?.unzip();
+        let (mut prefix, mut before) = prefix.map(describe).transpose()?.unzip();
         let (mut chain, mut length, mut work) = (&self.chain[..], self.length, None);
         if let Some(near) = engine.near().filter(|_| Near::takes(&source, chain)) {
             // The kernel backend gets what comes out of the chain, by a pipe.
             let ranges = from.1.as_slice();
-            let job = Job::new(near, (Arc::clone(&source), ranges), chain, length, prefix.is_some());
+            let first = prefix
+                .take()
+                .zip(before.take())
+                .map(|(memory, (_, extents)): (_, Described)| (memory, extents.as_slice().to_vec()));
+            let job = Job::new(near, (Arc::clone(&source), ranges), chain, length, first);
             let (begun, pipe) = Work::new(job, destination.is_null(), engine.near_failures())?;
             (source, from) = describe(Side::shared(Ok(pipe), Range::From(0)))?;
             (chain, length, work) = (&[], LENGTH_TO_END, Some(begun));

@@ -9,9 +9,6 @@ use std::io::{Seek, SeekFrom, Write};
 use std::net::TcpStream;
 use std::process::Command;
 
-/// A scenario that the engine refuses: its files' bytes come after others.
-const BYTES_BEFORE: &str = "a prefix comes first";
-
 /// The guest's disk has a namespace for files and an encrypted one.
 #[test]
 fn every_scenario_beside_the_disk() {
@@ -32,7 +29,7 @@ fn every_scenario_beside_the_disk() {
         mkfs.ext4 -q -F $PLAIN && mount -t ext4 $PLAIN /mnt || echo '@no ext4'\n\
         guest-side --ignored --exact beside::in_the_guest --nocapture --test-threads 1";
     let mut guest = boot(&tools, folder.path(), "guest", &[&serving.socket("d1")], script);
-    for (name, _) in dcs_scenarios::all().iter().filter(|(name, _)| *name != BYTES_BEFORE) {
+    for (name, _) in dcs_scenarios::all() {
         assert_eq!(wait(&mut guest, "done"), *name);
     }
     let read = |serving: &Serving| figures(serving, 0)["counted"]["bytes_read"].as_u64().unwrap();
@@ -42,7 +39,10 @@ fn every_scenario_beside_the_disk() {
     wait(&mut guest, "digested");
     let plainly = read(&serving) - before;
     assert!(plainly < 4 * MB, "{plainly} bytes of the file were read by the guest");
-    assert!(figures(&serving, 0)["counted"]["near"].as_u64().unwrap() > 100);
+    let figures = figures(&serving, 0);
+    assert!(figures["counted"]["near"].as_u64().unwrap() > 100);
+    let md5 = figures["operators"].as_array().unwrap().iter().find(|one| one["operator"] == "md5").unwrap();
+    assert!(md5["bytes"].as_u64().unwrap() > 48 * MB && md5["time_ns"].as_u64().unwrap() > 0, "{md5}");
     guest.send("go on").unwrap();
     guest.wait_for("@guest's end", LIMIT).unwrap();
 }
@@ -76,11 +76,12 @@ fn answered() {
 #[ignore = "the guest's side of another test"]
 fn in_the_guest() {
     let world = Beside(Engine::builder().backend(Backend::Drive).start().unwrap());
-    for (name, scenario) in dcs_scenarios::all().iter().filter(|(name, _)| *name != BYTES_BEFORE) {
+    for (name, scenario) in dcs_scenarios::all() {
         scenario(&world);
         println!("@done {name}");
     }
     pieces(&world.0);
+    first(&world.0);
     refusals(&world.0);
     encrypted(&world.0);
     large(&world.0);
@@ -147,12 +148,30 @@ fn refusals(engine: &Engine) {
     let done =
         session.transfer(Source::file(&reads, ..), [], Sink::memory(2_000_000)).unwrap().wait().unwrap();
     assert_eq!(done.bytes_out, 1_010_000);
-    // Bytes that come first.
+    // Too many bytes that come first.
     let file = File::open("/mnt/one").unwrap();
     let request =
-        session.request(Source::file(&file, ..), [Op::Md5], Sink::memory(1 << 20)).prefix(&b"before"[..]);
+        session.request(Source::file(&file, ..), [Op::Md5], Sink::memory(1 << 20)).prefix(vec![0; 40_000]);
     let error = request.submit().unwrap().wait().unwrap_err();
     assert!(error.status == Status::PathUnavailable && error.to_string().contains("come first"), "{error}");
+}
+
+/// Bytes that come first, a length, and how long the operators worked.
+fn first(engine: &Engine) {
+    let (file, session) = (File::open("/mnt/one").unwrap(), engine.session().unwrap());
+    let expected = [vec![9; 20_000], std::fs::read("/mnt/one").unwrap()].concat();
+    for length in [7, 20_000, 20_001, 300_000] {
+        let request = session.request(Source::file(&file, ..), [Op::Crc32c, Op::Md5], Sink::memory(1 << 20));
+        let done = request.prefix(vec![9; 20_000]).length(length).submit().unwrap().wait().unwrap();
+        assert!(done.memory.unwrap() == expected[..length as usize], "{length}");
+        let worked: Vec<_> = done.breakdown.stages.iter().filter(|stage| stage.operations > 0).collect();
+        for name in ["crc32c", "md5"] {
+            assert!(worked.iter().any(|stage| stage.name == name && !stage.busy.is_zero()), "{worked:?}");
+        }
+    }
+    let request = session.request(Source::file(&file, ..), [Op::Md5], Sink::memory(1 << 20));
+    let error = request.prefix(&b"before"[..]).length(10 << 20).submit().unwrap().wait().unwrap_err();
+    assert_eq!(error.status, Status::EndOfSource);
 }
 
 /// A block device; the drive deciphers what lies there before the chain sees it.

@@ -15,6 +15,10 @@ use crate::host::HostPort;
 use crate::slots::Slot;
 use crate::storage::VolumeId;
 
+/// Where the result page has operators' pieces and times.
+const PIECES_AT: usize = 24;
+const TIMES_AT: usize = 704;
+
 /// A near-storage command under way.
 pub struct Near {
     pub(super) origin: Origin,
@@ -75,6 +79,11 @@ pub(super) enum Source {
         left: u64,
     },
     Ranges(Ranges),
+    /// Bytes that came with the command.
+    Bytes {
+        bytes: Vec<u8>,
+        next: usize,
+    },
     /// Bytes that are zero.
     Zeros {
         left: u64,
@@ -92,24 +101,26 @@ impl Source {
             | Source::Memory { left, .. }
             | Source::Zeros { left } => *left,
             Source::Ranges(ranges) => ranges.left,
+            Source::Bytes { bytes, next } => (bytes.len() - next) as u64,
             Source::Several(sources) => sources.iter().map(Source::left).fold(0, u64::saturating_add),
         }
     }
 
     /// The next so many bytes have gone in.
-    fn advance(&mut self, bytes: u64) {
+    fn advance(&mut self, count: u64) {
         match self {
             Source::Guest { next, left }
             | Source::Blocks { next, left, .. }
             | Source::Memory { next, left } => {
-                (*next, *left) = (*next + bytes, left.saturating_sub(bytes));
+                (*next, *left) = (*next + count, left.saturating_sub(count));
             }
-            Source::Ranges(ranges) if bytes > 0 => ranges.advance(),
+            Source::Ranges(ranges) if count > 0 => ranges.advance(),
             Source::Ranges(_) => {}
-            Source::Zeros { left } => *left = left.saturating_sub(bytes),
+            Source::Bytes { bytes, next } => *next = bytes.len().min(*next + count as usize),
+            Source::Zeros { left } => *left = left.saturating_sub(count),
             Source::Several(sources) => {
                 if let Some(first) = sources.front_mut() {
-                    first.advance(bytes);
+                    first.advance(count);
                     if first.left() == 0 {
                         sources.pop_front();
                     }
@@ -271,8 +282,8 @@ impl Flow {
         self.ended && self.surplus.is_empty()
     }
 
-    /// The result page: status, the operator that failed, bytes in and out, then a digest slot for each
-    /// operator.
+    /// The result page: status, the operator that failed, bytes in and out, then for each operator the pieces
+    /// that it worked on, a digest slot, and the time that it took.
     pub(super) fn page(&self, request: u32, status: Status) -> Box<[u8; RESULT_SIZE]> {
         let mut page = Box::new([0; RESULT_SIZE]);
         let digests = self.pipeline.digests().enumerate();
@@ -288,6 +299,11 @@ impl Flow {
             count += 1;
         }
         page[7] = count;
+        for (place, worked) in self.pipeline.worked().enumerate() {
+            let pieces = u32::try_from(worked.pieces).unwrap_or(u32::MAX);
+            page[PIECES_AT + 4 * place..][..4].copy_from_slice(&pieces.to_le_bytes());
+            page[TIMES_AT + 8 * place..][..8].copy_from_slice(&worked.nanoseconds.to_le_bytes());
+        }
         page
     }
 }

@@ -22,15 +22,17 @@ mod ranges;
 mod run;
 mod stream;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 pub use entry::{FROM_GUEST, Fields, NO_DATA, Place, RESULT_SIZE, TO_GUEST};
 pub use installed::{CHAIN, RANGES, SETS};
 pub(crate) use installed::{GRANULARITY, program_count};
+pub use pipeline::Worked;
 pub use ranges::ENDED;
 pub use stream::STREAMS;
 
+use dcs_abi::operator::Operator;
 use installed::Programs;
 use program::Program;
 use stream::Stream;
@@ -56,6 +58,8 @@ pub(crate) struct NearStorage {
     standard: Programs,
     /// Commands that can go on without the storage.
     ready: VecDeque<u16>,
+    /// The work of each operator that there was, by number.
+    worked: BTreeMap<u8, (Operator, Worked)>,
 }
 
 impl NearStorage {
@@ -78,6 +82,19 @@ impl NearStorage {
     /// Commands that do not wait for the storage.
     pub fn waiting(&self) -> usize {
         self.ready.len()
+    }
+
+    /// An operator has worked.
+    fn work(&mut self, operator: Operator, work: Worked) {
+        let (_, all) = self.worked.entry(operator as u8).or_insert((operator, Worked::default()));
+        all.nanoseconds += work.nanoseconds;
+        all.bytes += work.bytes;
+        all.pieces += work.pieces;
+    }
+
+    /// The work of each operator that there was, all guests' commands since the drive was made.
+    pub fn worked(&self) -> impl Iterator<Item = (Operator, Worked)> {
+        self.worked.values().copied()
     }
 
     /// Takes one of them out.

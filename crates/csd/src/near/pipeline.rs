@@ -1,6 +1,6 @@
 //! A chain at work: a stream goes in piece by piece, and what comes out is pulled out of its end.
 
-use dcs_abi::operator::OperatorKind;
+use dcs_abi::operator::{Operator, OperatorKind};
 use dcs_abi::result::DigestSlot;
 use dcs_ndp::{Context, OperatorError};
 use dcs_nvme::Status;
@@ -34,6 +34,20 @@ pub struct Pipeline {
     pub failed: Option<u8>,
 }
 
+/// The work of an operator.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Worked {
+    /// Nanoseconds of its port's clock.
+    pub nanoseconds: u64,
+    /// Bytes that went into it; that came out of it, where it changes the length.
+    pub bytes: u64,
+    /// Pieces of data, each at most [`UNIT`] bytes.
+    pub pieces: u64,
+}
+
+/// Reads a clock, in nanoseconds.
+type Clock<'a> = &'a mut dyn FnMut() -> u64;
+
 /// Input that was not taken yet.
 #[derive(Default)]
 struct Input {
@@ -44,6 +58,9 @@ struct Input {
 
 struct Step {
     context: Context,
+    worked: Worked,
+    /// What of that has been told.
+    told: Worked,
     /// Bytes that went into it; that came out of it, where it changes the length.
     covered: u64,
     /// Bytes that it got and did not take yet, and whether more follows.
@@ -71,8 +88,8 @@ impl Input {
 impl Pipeline {
     pub fn new(contexts: Vec<Context>) -> Pipeline {
         let step = |context| {
-            let kept = Vec::new();
-            Step { context, covered: 0, kept, at: 0, last: false, ended: false }
+            let (kept, worked) = (Vec::new(), Worked::default());
+            Step { context, worked, told: worked, covered: 0, kept, at: 0, last: false, ended: false }
         };
         let steps = contexts.into_iter().map(step).collect();
         Pipeline { input: Input::default(), steps, failed: None }
@@ -85,13 +102,35 @@ impl Pipeline {
         (self.input.at, self.input.last) = (0, last);
     }
 
-    /// Pulls the next output into `out`, which has room for [`UNIT`] bytes.
+    /// Pulls the next output into `out`, which has room for [`UNIT`] bytes. `clock` says how long each operator
+    /// works.
     ///
     /// # Errors
     ///
     /// The status of the operator that fails.
-    pub fn pull(&mut self, out: &mut [u8]) -> Result<Pulled, Status> {
-        pull(&mut self.steps, &mut self.input, &mut self.failed, out)
+    pub fn pull(&mut self, out: &mut [u8], clock: Clock<'_>) -> Result<Pulled, Status> {
+        pull(&mut self.steps, &mut self.input, &mut self.failed, clock, out)
+    }
+
+    /// The operators' work so far, in order.
+    pub fn worked(&self) -> impl Iterator<Item = Worked> {
+        self.steps.iter().map(Step::work)
+    }
+
+    /// Tells each operator's work since the last call.
+    pub fn tell(&mut self, mut to: impl FnMut(Operator, Worked)) {
+        for step in &mut self.steps {
+            let (now, told) = (step.work(), step.told);
+            step.told = now;
+            to(
+                step.context.operator(),
+                Worked {
+                    nanoseconds: now.nanoseconds - told.nanoseconds,
+                    bytes: now.bytes - told.bytes,
+                    pieces: now.pieces - told.pieces,
+                },
+            );
+        }
     }
 
     /// The digests as they stand: a slot for each operator, in order.
@@ -113,6 +152,7 @@ fn pull(
     steps: &mut [Step],
     input: &mut Input,
     failed: &mut Option<u8>,
+    clock: Clock<'_>,
     out: &mut [u8],
 ) -> Result<Pulled, Status> {
     let Some((step, before)) = steps.split_last_mut() else { return Ok(input.pull(out)) };
@@ -120,16 +160,23 @@ fn pull(
         return Ok(Pulled::Last(0));
     }
     let at = before.len() as u8;
-    let mut below = |out: &mut [u8]| pull(before, input, failed, out);
-    let pulled = match step.context.operator().kind() {
-        OperatorKind::Digest { .. } => below(out).map(|pulled| step.digest(pulled, out)),
-        OperatorKind::InPlace { whole_units: false } => below(out).map(|pulled| step.change(pulled, out)),
-        OperatorKind::InPlace { whole_units: true } => {
-            step.fill(UNIT, &mut below).map(|hungry| step.units(hungry, out))
-        }
-        OperatorKind::Resize => step.fill(1, &mut below).map(|hungry| step.resize(hungry, out)),
+    let mut below = |out: &mut [u8]| pull(before, input, failed, clock, out);
+    let kind = step.context.operator().kind();
+    let from = match kind {
+        OperatorKind::Digest { .. } | OperatorKind::InPlace { whole_units: false } => Got::Below(below(out)?),
+        OperatorKind::InPlace { whole_units: true } => Got::Kept(step.fill(UNIT, &mut below)?),
+        OperatorKind::Resize => Got::Kept(step.fill(1, &mut below)?),
     };
-    let pulled = pulled?.map_err(|error| {
+    let began = clock();
+    let pulled = match (from, kind) {
+        (Got::Below(pulled), OperatorKind::Digest { .. }) => step.digest(pulled, out),
+        (Got::Below(pulled), _) => step.change(pulled, out),
+        (Got::Kept(hungry), OperatorKind::Resize) => step.resize(hungry, out),
+        (Got::Kept(hungry), _) => step.units(hungry, out),
+    };
+    step.worked.nanoseconds += clock().saturating_sub(began);
+    step.worked.pieces += u64::from(!matches!(pulled, Ok(Pulled::Hungry)));
+    let pulled = pulled.map_err(|error| {
         *failed = Some(at);
         status_of(error.status())
     })?;
@@ -137,7 +184,18 @@ fn pull(
     Ok(pulled)
 }
 
+/// What an operator works on: what it gets now, or what it has kept.
+enum Got {
+    Below(Pulled),
+    /// True: there is no more to be had yet.
+    Kept(bool),
+}
+
 impl Step {
+    fn work(&self) -> Worked {
+        Worked { bytes: self.covered, ..self.worked }
+    }
+
     fn digest(&mut self, pulled: Pulled, out: &mut [u8]) -> Result<Pulled, OperatorError> {
         if let Pulled::Bytes(length) | Pulled::Last(length) = pulled {
             self.covered += length as u64;
@@ -223,7 +281,7 @@ mod tests {
     fn run(pipeline: &mut Pipeline, input: &[u8], piece: usize) -> Result<Vec<u8>, Status> {
         let (mut output, mut out, mut given) = (Vec::new(), vec![0; UNIT], 0);
         loop {
-            match pipeline.pull(&mut out)? {
+            match pipeline.pull(&mut out, &mut || 0)? {
                 Pulled::Bytes(length) => output.extend_from_slice(&out[..length]),
                 Pulled::Last(length) => {
                     output.extend_from_slice(&out[..length]);
@@ -274,13 +332,41 @@ mod tests {
         }
     }
 
+    /// Each operator's time is its own, and is told once.
+    #[test]
+    fn each_operator_s_work_is_told() {
+        let mut pipeline =
+            pipeline(&[(Operator::Md5, vec![]), (Operator::Gzip, vec![]), (Operator::Crc32c, vec![])]);
+        let (mut out, mut time, mut told) = (vec![0; UNIT], 0, Vec::new());
+        pipeline.give(&[7; 200_000], true);
+        while !matches!(
+            pipeline.pull(&mut out, &mut || {
+                time += 5;
+                time
+            }),
+            Ok(Pulled::Last(_))
+        ) {}
+        let worked: Vec<Worked> = pipeline.worked().collect();
+        // Two looks at the clock for each piece.
+        assert!(worked.iter().all(|one| one.nanoseconds == 5 * one.pieces), "{worked:?}");
+        assert!(time == 2 * worked.iter().map(|one| one.nanoseconds).sum::<u64>());
+        assert!(worked[0].bytes == 200_000 && worked[0].pieces >= 4, "{worked:?}");
+        assert!(worked[1].bytes == worked[2].bytes && worked[1].bytes < 2000, "{worked:?}");
+        pipeline.tell(|operator, work| told.push((operator, work)));
+        assert_eq!(
+            told,
+            [Operator::Md5, Operator::Gzip, Operator::Crc32c].into_iter().zip(worked).collect::<Vec<_>>()
+        );
+        pipeline.tell(|_, work| assert_eq!(work, Worked::default()));
+    }
+
     #[test]
     fn what_unpacks_to_much_comes_out_bit_by_bit() {
         let bomb = sequential::run(&[(Operator::Zstd, vec![])], &vec![0; 64 << 20]).unwrap().output;
         let mut pipeline = pipeline(&[(Operator::Unzstd, vec![])]);
         let (mut out, mut total) = (vec![0; UNIT], 0);
         pipeline.give(&bomb, true);
-        while let Pulled::Bytes(length) = pipeline.pull(&mut out).unwrap() {
+        while let Pulled::Bytes(length) = pipeline.pull(&mut out, &mut || 0).unwrap() {
             assert!(length <= UNIT);
             total += length;
         }

@@ -55,21 +55,23 @@ impl Program {
     }
 
     /// Reads what opens a stream: the same, where there may be no operator, and behind them ranges, whose
-    /// number is in bytes 4 to 7 of the header. The operators at the beginning of the stream, and the ranges'
-    /// bytes.
+    /// number is in bytes 4 to 7 of the header, and bytes that come before the ranges', whose number is in
+    /// bytes 1 to 3. The operators at the beginning of the stream, the ranges, and the bytes that come first.
     ///
     /// # Errors
     ///
     /// As [`Program::read`].
-    pub fn read_stream(bytes: &[u8]) -> Result<(Vec<Context>, &[u8]), Status> {
+    pub fn read_stream(bytes: &[u8]) -> Result<(Vec<Context>, [&[u8]; 2]), Status> {
         let (header, rest) = bytes.split_at_checked(HEADER).ok_or(Status::INVALID_FIELD)?;
         let count = usize::from(header[0]);
-        if count > CHAIN_MAX || header[1..4] != [0; 3] {
+        if count > CHAIN_MAX {
             return Err(Status::INVALID_FIELD);
         }
         let (program, rest) = Program::operators(count, rest)?;
-        let ranges = rest.get(..Ranges::length(u32_at(header, 4))).ok_or(Status::INVALID_FIELD)?;
-        Ok((program.contexts()?, ranges))
+        let ranges = Ranges::length(u32_at(header, 4));
+        let (ranges, rest) = rest.split_at_checked(ranges).ok_or(Status::INVALID_FIELD)?;
+        let first = rest.get(..(u32_at(header, 0) >> 8) as usize).ok_or(Status::INVALID_FIELD)?;
+        Ok((program.contexts()?, [ranges, first]))
     }
 
     /// Reads so many operators; what lies behind them.

@@ -118,14 +118,21 @@ impl Controller {
 
     /// Opens a stream of ranges of a namespace; its number.
     fn open(&mut self, namespace: u32, bytes: &[u8]) -> Result<u16, Status> {
-        let (contexts, ranges) = Program::read_stream(bytes)?;
+        let (contexts, [ranges, first]) = Program::read_stream(bytes)?;
         let ranges = Ranges::read(namespace, ranges)?;
         let within = self.known(namespace)?.ok_or(Status::INVALID_FIELD)?;
         let most = within.blocks << within.shift;
         if ranges.all().any(|(first, length)| first + length > most) {
             return Err(Status::LBA_OUT_OF_RANGE);
         }
-        self.near.open(Pipeline::new(contexts), ranges).ok_or(Program::too_many())
+        let source = match first {
+            [] => Source::Ranges(ranges),
+            first => {
+                let first = Source::Bytes { bytes: first.to_vec(), next: 0 };
+                Source::Several([first, Source::Ranges(ranges)].into())
+            }
+        };
+        self.near.open(Pipeline::new(contexts), source).ok_or(Program::too_many())
     }
 
     fn result_page(&mut self, port: &mut dyn HostPort, command: &Command, fields: &Fields) -> Status {
@@ -267,6 +274,7 @@ impl Controller {
         let mut result = 0;
         if let Some(mut near) = near {
             result = near.made;
+            near.flow.pipeline.tell(|operator, work| self.near.work(operator, work));
             self.logs.near += u64::from(status.is_success());
             match &near.origin {
                 Origin::Request(request) => self.near.keep(*request, near.flow.page(*request, status)),
@@ -322,7 +330,7 @@ impl Controller {
             if near.flow.ended || (near.stream.is_some() && near.target.room() == 0) {
                 return Ok(if near.pending.is_empty() { Next::Done } else { Next::Again });
             }
-            let (length, last) = match near.flow.pipeline.pull(&mut out)? {
+            let (length, last) = match near.flow.pipeline.pull(&mut out, &mut || port.uptime())? {
                 Pulled::Bytes(length) => (length, false),
                 Pulled::Last(length) => (length, true),
                 Pulled::Hungry if near.is_sated() => return Ok(Next::Done),
@@ -361,6 +369,9 @@ impl Controller {
             Source::Guest { next: at, .. } => {
                 let loaded = self.slots.get(ticket.slot).load_at(port, *at, &mut bytes);
                 loaded.then_some(()).ok_or(Status::DATA_TRANSFER_ERROR)?;
+            }
+            Source::Bytes { bytes: all, next } => {
+                bytes.copy_from_slice(&all[*next..][..length as usize]);
             }
             Source::Memory { next: at, .. } => {
                 let range = self.near.range(*at, length).ok_or(Status::INTERNAL_ERROR)?;

@@ -10,7 +10,6 @@ use dcs_nvme::Status;
 use super::NearStorage;
 use super::flow::{Flow, Source};
 use super::pipeline::Pipeline;
-use super::ranges::Ranges;
 
 /// Streams that one controller keeps at most. Where another one is opened, the one that nobody has used for
 /// longest goes: its owner may have been killed.
@@ -26,8 +25,8 @@ pub(super) enum Stream {
 
 impl NearStorage {
     /// Keeps a stream; its number, from 1 on. None where all have commands at work.
-    pub(super) fn open(&mut self, pipeline: Pipeline, ranges: Ranges) -> Option<u16> {
-        let flow = Box::new(Flow::new(pipeline, Source::Ranges(ranges)));
+    pub(super) fn open(&mut self, pipeline: Pipeline, source: Source) -> Option<u16> {
+        let flow = Box::new(Flow::new(pipeline, source));
         let free = self.streams.iter().position(|stream| matches!(stream, Stream::Free));
         let place = match free {
             Some(place) => place,

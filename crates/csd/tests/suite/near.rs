@@ -406,6 +406,59 @@ fn a_stream_is_taken_by_several_commands() {
     assert!(back.output == vec![0; 1 << 20]);
 }
 
+/// Bytes that come first pass the chain before those of the ranges; the result page tells each operator's work.
+#[test]
+fn a_stream_begins_with_bytes_that_came_with_it() {
+    let mut machine = machine();
+    let content = text(1 << 20);
+    machine.drives.storage_mut().bytes_mut(VolumeId(0)).copy_from_slice(&content);
+    let chain = vec![(Operator::Md5, vec![]), (Operator::Gzip, vec![])];
+    for (first, ranges) in [
+        (&content[7..20_007], &[(100u64, 300_000u64), (512, 5)][..]),
+        (&content[..1], &[(0, 1)]),
+        (&content[9..50_000], &[]),
+    ] {
+        let mut bytes = parameters(&chain, ranges.len() as u32);
+        bytes[1..4].copy_from_slice(&(first.len() as u32).to_le_bytes()[..3]);
+        for (first, length) in ranges {
+            bytes.extend_from_slice(&first.to_le_bytes());
+            bytes.extend_from_slice(&length.to_le_bytes());
+        }
+        bytes.extend_from_slice(first);
+        bytes.resize(bytes.len().next_multiple_of(4), 0xee);
+        let handle = u64::from(send(&mut machine, 1, STREAM, &bytes).result);
+        let (mut taken, mut is_all) = (Vec::new(), false);
+        while !is_all {
+            let (status, bytes, ended) = take(&mut machine, handle, 512 << 10, 10_000);
+            assert_eq!(status, Status::SUCCESS);
+            taken.extend_from_slice(&bytes);
+            is_all = ended;
+        }
+        let mut expected = first.to_vec();
+        for (first, length) in ranges {
+            expected.extend_from_slice(&content[*first as usize..(*first + *length) as usize]);
+        }
+        assert!(sequential::run(&[(Operator::Gunzip, vec![])], &taken).unwrap().output == expected);
+        let words = [192, 0, 0, 0, 0, 0];
+        let near = Near { opcode: TO_GUEST, source: RESULTS, handle, words, ..Near::default() };
+        assert_eq!(run(&mut machine, near).status, Status::SUCCESS);
+        let page = machine.guest.bytes(DATA, 768);
+        let md5 = sequential::run(&chain[..1], &expected).unwrap().digests[0].unwrap();
+        assert_eq!((long(&page[8..]), &page[80..96]), (expected.len() as u64, md5.as_bytes()));
+        let pieces = |at: usize| u32::from_le_bytes(page[24 + 4 * at..][..4].try_into().unwrap());
+        assert!(pieces(0) > 0 && pieces(1) > 0 && pieces(2) == 0);
+    }
+    // More than there are.
+    let mut bytes = parameters(&chain, 0);
+    bytes[1] = 5;
+    bytes.extend_from_slice(&[1; 4]);
+    assert!(send(&mut machine, 1, STREAM, &bytes).status.is(Status::INVALID_FIELD));
+    let worked: Vec<_> = machine.controller().operators().collect();
+    let total = 20_000 + 300_005 + 2 + 49_991;
+    let [(Operator::Md5, md5), (Operator::Gzip, gzip)] = worked[..] else { panic!("{worked:?}") };
+    assert!(md5.bytes == total && gzip.bytes < total && md5.pieces > 4, "{worked:?}");
+}
+
 #[test]
 fn digests_alone_need_no_buffer() {
     let mut machine = machine();

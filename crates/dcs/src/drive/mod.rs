@@ -29,8 +29,8 @@
 //!
 //! * Chains whose data come from elsewhere than a drive's file, or go to one beside the disk: sinks are
 //!   written by the guest's kernel.
-//! * Bytes that come first ([`Request::prefix`](crate::Request::prefix)) with operators.
-//! * Times of operators in the breakdown: the drive does not tell them.
+//! * More than 32 KiB that come first ([`Request::prefix`](crate::Request::prefix)) with operators.
+//! * When operators worked ([`StageTime`](crate::StageTime)'s first and last): the drive tells how long.
 //! * More than [`AT_ONCE`](Near) transfers at the drive at once: others wait for one of them to end.
 //! * An order by request id between a transfer's reading and the ends of earlier ones: what comes out keeps
 //!   it.

@@ -11,7 +11,7 @@ use crate::outcome::{Ended, Fault, Outcome};
 use dcs_abi::descriptor::{Extent, OPEN_END};
 use dcs_abi::entry::LENGTH_TO_END;
 use dcs_abi::operator::Operator;
-use dcs_abi::result::DigestSlot;
+use dcs_abi::result::{DigestSlot, StageTimes};
 use dcs_abi::status::{STATUSES, Stage, Status};
 use dcs_abi::{CHAIN_MAX, Wire};
 use dcs_devices::Endpoint;
@@ -37,11 +37,15 @@ const ENDED: u64 = 1 << 63;
 const OPEN_MOST: usize = 64 << 10;
 /// Pieces of a file at most: their ranges fit beside the parameters of any chain.
 const PIECES: usize = 3_000;
+/// Bytes that come first at most: they fit beside parameters and ranges.
+const FIRST_MOST: usize = 32 << 10;
 /// Bytes of the file after which a command ends, so that it is heard of whoever waits for the file.
 const TURN: u32 = 16 << 20;
-/// Bytes of a result page, and where its digests begin.
+/// Bytes of a result page, and where operators' pieces, digests and times begin in it.
 const PAGE: usize = 768;
+const WORKED: usize = 24;
 const DIGESTS: usize = 64;
+const TIMES: usize = 704;
 
 /// Bytes that the pipe has room for, where the system allows so much.
 const PIPE: usize = 1 << 20;
@@ -54,7 +58,8 @@ pub(crate) struct Job {
     /// Bytes that are asked for; all where it is `LENGTH_TO_END`.
     length: u64,
     chain: Vec<(u8, Zeroizing<Vec<u8>>)>,
-    has_prefix: bool,
+    /// Memory whose bytes come first.
+    prefix: Option<(Arc<Endpoint>, Vec<Extent>)>,
 }
 
 /// A job, and the pipe by which what comes out goes to the kernel backend.
@@ -80,10 +85,10 @@ impl Job {
         (endpoint, ranges): (Arc<Endpoint>, &[Extent]),
         chain: &[Op],
         length: u64,
-        has_prefix: bool,
+        prefix: Option<(Arc<Endpoint>, Vec<Extent>)>,
     ) -> Job {
         let chain = chain.iter().map(|op| (op.number(), Zeroizing::new(op.parameter()))).collect();
-        Job { near: Arc::clone(near), endpoint, ranges: ranges.to_vec(), length, chain, has_prefix }
+        Job { near: Arc::clone(near), endpoint, ranges: ranges.to_vec(), length, chain, prefix }
     }
 }
 
@@ -131,7 +136,8 @@ impl Work {
 
 impl Job {
     fn run(&self, pipe: &OwnedFd, drops: bool, ended: &mut Ended) -> Result<(), Fault> {
-        let (ranges, short) = self.check()?;
+        let first = self.first()?;
+        let (ranges, short) = self.check(self.length - first.len() as u64)?;
         let _turn = self.near.turn();
         let Some(number) = self.endpoint.disk() else {
             return Err(Fault::new(Status::UnsupportedEndpoint, 0));
@@ -140,13 +146,13 @@ impl Job {
         let held = self.hold(&ranges)?;
         let places = held.iter().flat_map(Held::places);
         let places: Vec<_> = places.map(|place| Extent { offset: place.offset + start, ..place }).collect();
-        let stream = Stream::open(&device, &self.chain, &places)?;
+        let stream = Stream::open(&device, &self.chain, &places, &first)?;
         let moved = self.pass(&stream, pipe, drops, &held);
         // Also where it failed: the digests as they stand, and the operator that failed.
         let page = stream.page();
         if let Ok(page) = &page {
             ended.taken = page.taken;
-            ended.digests = page.digests;
+            (ended.digests, ended.operators) = (page.digests, page.operators);
             ended.dropped = drops.then_some(page.made);
         }
         match moved {
@@ -161,16 +167,36 @@ impl Job {
         }
     }
 
-    /// The ranges of the file that are read; true where it ends before what was asked for.
-    fn check(&self) -> Result<(Vec<Extent>, bool), Fault> {
+    /// The bytes that come first, as many as are asked for.
+    fn first(&self) -> Result<Vec<u8>, Fault> {
+        let Some((memory, ranges)) = &self.prefix else { return Ok(Vec::new()) };
+        let has = memory.size().ok().flatten().ok_or(Fault::new(Status::UnsupportedEndpoint, 0))?;
+        let mut bytes = Vec::new();
+        for range in ranges {
+            let end = range.offset.saturating_add(range.length);
+            let end = if end == OPEN_END { has.max(range.offset) } else { end };
+            if end > has {
+                return Err(Fault::new(Status::OutOfRange, 0));
+            }
+            let length = (end - range.offset).min(self.length - bytes.len() as u64);
+            if length > (FIRST_MOST - bytes.len()) as u64 {
+                let why = format!("more than {FIRST_MOST} bytes come first: use the kernel backend");
+                return Err(Fault::unavailable(libc::E2BIG, why));
+            }
+            let at = bytes.len();
+            bytes.resize(at + length as usize, 0);
+            let read = memory.read_memory(range.offset, &mut bytes[at..]);
+            if read != Some(length as usize) {
+                return Err(Fault::new(Status::UnsupportedEndpoint, 0));
+            }
+        }
+        Ok(bytes)
+    }
+
+    /// The ranges of the file that are read, so many bytes at most; true where it ends before these.
+    fn check(&self, length: u64) -> Result<(Vec<Extent>, bool), Fault> {
         if !self.endpoint.readable() {
             return Err(Fault::new(Status::AccessDenied, 0));
-        }
-        if self.has_prefix {
-            return Err(Fault::unavailable(
-                libc::EOPNOTSUPP,
-                "bytes that come first do not pass operators beside the disk",
-            ));
         }
         for (at, (number, parameter)) in self.chain.iter().enumerate() {
             // One that only the drive knows is the drive's to check.
@@ -185,7 +211,7 @@ impl Job {
             .size()
             .map_err(|error| Fault::new(Status::ReadError, error.raw_os_error().unwrap_or(0)))?;
         let size = size.unwrap_or(0);
-        let (mut ranges, mut left) = (Vec::with_capacity(self.ranges.len()), self.length);
+        let (mut ranges, mut left) = (Vec::with_capacity(self.ranges.len()), length);
         for range in &self.ranges {
             let end = range.offset.checked_add(range.length).ok_or(Fault::new(Status::OutOfRange, 0))?;
             let end = if end == OPEN_END { size.max(range.offset) } else { end };
@@ -299,6 +325,7 @@ struct Page {
     taken: u64,
     made: u64,
     digests: [DigestSlot; CHAIN_MAX],
+    operators: [StageTimes; CHAIN_MAX],
     fault: Option<Fault>,
 }
 
@@ -307,10 +334,11 @@ impl<'a> Stream<'a> {
         device: &'a Device,
         chain: &[(u8, Zeroizing<Vec<u8>>)],
         places: &[Extent],
+        first: &[u8],
     ) -> Result<Stream<'a>, Fault> {
         // Never moved: keys are in it.
         let mut bytes = Zeroizing::new(Vec::with_capacity(OPEN_MOST + 16));
-        bytes.extend_from_slice(&[chain.len() as u8, 0, 0, 0]);
+        bytes.extend_from_slice(&(chain.len() as u32 | (first.len() as u32) << 8).to_le_bytes());
         bytes.extend_from_slice(&(places.len() as u32).to_le_bytes());
         let too_long = || Fault::from(ExtentError::Pieces(PIECES));
         for (number, parameter) in chain {
@@ -325,13 +353,16 @@ impl<'a> Stream<'a> {
             let padded = bytes.len().next_multiple_of(8);
             bytes.resize(padded, 0);
         }
-        if bytes.len() + places.len() * 16 > OPEN_MOST {
+        if bytes.len() + places.len() * 16 + first.len() > OPEN_MOST {
             return Err(too_long());
         }
         for place in places {
             bytes.extend_from_slice(&place.offset.to_le_bytes());
             bytes.extend_from_slice(&place.length.to_le_bytes());
         }
+        bytes.extend_from_slice(first);
+        let padded = bytes.len().next_multiple_of(8);
+        bytes.resize(padded, 0);
         let length = bytes.len() as u32;
         let mut buffer = Buffer::new(bytes.len());
         buffer.bytes_mut().copy_from_slice(&bytes);
@@ -396,6 +427,12 @@ impl Page {
             operator: bytes[6],
             ..Fault::new(status.unwrap_or(Status::InternalError), 0)
         });
-        Page { taken: long(8), made: long(16), digests: std::array::from_fn(digest), fault }
+        let operator = |at: usize| StageTimes {
+            busy: long(TIMES + 8 * at),
+            operations: u32::get(&bytes[WORKED + 4 * at..][..4]).into(),
+            ..StageTimes::default()
+        };
+        let (digests, operators) = (std::array::from_fn(digest), std::array::from_fn(operator));
+        Page { taken: long(8), made: long(16), digests, operators, fault }
     }
 }
