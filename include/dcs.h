@@ -422,7 +422,7 @@ extern "C" {
 #define DCS_STATUS_DEVICE_RESET 0x070au
 /** the time given ran out */
 #define DCS_STATUS_TIMEOUT 0x070bu
-/** the path that was demanded is not to be had here */
+/** the requested path is not available here */
 #define DCS_STATUS_PATH_UNAVAILABLE 0x470du
 /** the framing around the data breaks its rules, or its lengths do not add up */
 #define DCS_STATUS_FRAMING_ERROR 0x470eu
@@ -546,7 +546,7 @@ extern "C" {
 /* ---- Structures ---- */
 
 /**
- * Submission queue entry: one D2D command. Shaped as an NVMe common command (NVMe Base 2.1, Common
+ * Submission queue entry: one command. Shaped as an NVMe common command (NVMe Base 2.1, Common
  * Command Format); FlexCSV (section 4.3.1) names op_chain and rid.
  */
 struct dcs_sqe {
@@ -712,7 +712,7 @@ DCS_STATIC_ASSERT(offsetof(struct dcs_endpoint, reserved_29) == 29, "dcs_endpoin
 struct dcs_parameter {
     /** DCS_PARAMETER_*: none, direct (in the descriptor). */
     uint32_t kind;
-    /** Bytes. */
+    /** In bytes. */
     uint32_t length;
     /** Offset in the descriptor. */
     uint64_t offset;
@@ -985,13 +985,13 @@ static inline bool dcs_status_do_not_retry(uint16_t status) {
 #define DCS_BACKEND_DRIVE 2
 
 /**
- * io_uring where it is to be had, else plain system calls. The environment variable DCS_IO (auto, uring,
+ * io_uring where it is available, else plain system calls. The environment variable DCS_IO (auto, uring,
  * plain) may override this.
  */
 #define DCS_IO_AUTO 0
 
 /**
- * io_uring; an error where it is not to be had.
+ * io_uring; an error where it is not available.
  */
 #define DCS_IO_URING 1
 
@@ -1487,7 +1487,7 @@ size_t dcs_digest_text(const struct dcs_digest *digest,
  *
  * Returns 0, or -1 and errno: EFAULT (`engine` is NULL), EINVAL (a size or value that makes no engine),
  * E2BIG (options of a newer version of this library), or why the system has not what it needs (ENOSYS,
- * EPERM: io_uring was demanded and is not to be had; EAGAIN, EMFILE: no thread or descriptor left; EACCES:
+ * EPERM: io_uring was demanded and is not available; EAGAIN, EMFILE: no thread or descriptor left; EACCES:
  * the nice value is not permitted; ENODEV: there is no card, no such GPU, no such NUMA node, or it cannot be
  * used).
  *

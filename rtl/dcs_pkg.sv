@@ -303,7 +303,7 @@ package dcs_pkg;
   localparam logic [14:0] StatusDeviceReset = 15'h070a;
   // the time given ran out
   localparam logic [14:0] StatusTimeout = 15'h070b;
-  // the path that was demanded is not to be had here
+  // the requested path is not available here
   localparam logic [14:0] StatusPathUnavailable = 15'h470d;
   // the framing around the data breaks its rules, or its lengths do not add up
   localparam logic [14:0] StatusFramingError = 15'h470e;
@@ -413,8 +413,8 @@ package dcs_pkg;
   // bit n: operator number n (below 64) is there
   localparam logic [15:0] RegEngineOperators = 16'h0f20;
 
-  // Submission queue entry: one D2D command. Shaped as an NVMe common command (NVMe Base 2.1,
-  // Common Command Format); FlexCSV (section 4.3.1) names op_chain and rid.
+  // Submission queue entry: one command. Shaped as an NVMe common command (NVMe Base 2.1, Common
+  // Command Format); FlexCSV (section 4.3.1) names op_chain and rid.
   typedef struct packed {
     // Reserved, zero.
     logic [1:0][7:0] reserved_62;
@@ -516,7 +516,7 @@ package dcs_pkg;
   typedef struct packed {
     // Offset in the descriptor.
     logic [63:0] offset;
-    // Bytes.
+    // In bytes.
     logic [31:0] length;
     // DCS_PARAMETER_*: none, direct (in the descriptor).
     logic [31:0] kind;

@@ -19,7 +19,7 @@ use std::time::Duration;
 /// All transfers of a process are best given to one engine, so that its multi-lane units are filled: see
 /// `default_engine`. Options, all of them with defaults:
 ///
-/// io: "auto" (io_uring where it is to be had), "uring" or "plain". The environment variable DCS_IO overrides "auto".
+/// io: "auto" (io_uring where it is available), "uring" or "plain". The environment variable DCS_IO overrides "auto".
 /// block_size: bytes of a block buffer, a multiple of 4096.
 /// blocks: block buffers; block_size times blocks is the engine's memory.
 /// window: blocks that one transfer may hold: how far reading runs ahead of writing.

@@ -1,4 +1,4 @@
-"""Clock by nextpnr on Lattice's ECP5: place and route for the papers' family is not to be had freely.
+"""Clock by nextpnr on Lattice's ECP5: place and route for the papers' family is not available freely.
 
 A module has more ports than a chip has pins: inputs come from a shift register, outputs go into one.
 """

@@ -62,7 +62,7 @@ wire_struct! {
     Parameter, ParameterPacket, PARAMETER, "dcs_parameter", 16 {
         /// DCS_PARAMETER_*: none, direct (in the descriptor).
         kind: u32 = 0,
-        /// Bytes.
+        /// In bytes.
         length: u32 = 4,
         /// Offset in the descriptor.
         offset: u64 = 8,

@@ -26,7 +26,7 @@ pub const OPCODES: &[Constant] = &[
 ];
 
 wire_struct! {
-    /// Submission queue entry: one D2D command. Shaped as an NVMe common command (NVMe Base 2.1, Common
+    /// Submission queue entry: one command. Shaped as an NVMe common command (NVMe Base 2.1, Common
     /// Command Format); FlexCSV (section 4.3.1) names op_chain and rid.
     SubmissionEntry, SubmissionPacket, SUBMISSION, "dcs_sqe", 64 {
         /// Opcode: DCS_OPCODE_*. [NVMe CDW0 bits 7:0]

@@ -55,7 +55,7 @@ pub enum Status {
     OutOfResources,
     /// The device was reset or removed while it worked on the command.
     DeviceReset,
-    /// The path that was demanded (direct I/O, zero copy, the kernel's own copy) is not to be had here.
+    /// The path that was demanded (direct I/O, zero copy, the kernel's own copy) is not available here.
     PathUnavailable,
     /// The framing around the data breaks its rules, or its lengths do not add up.
     FramingError,
@@ -131,7 +131,7 @@ pub const STATUSES: &[StatusInfo] = &[
     row(Status::OutOfResources, "OUT_OF_RESOURCES", 7, 0x09, true, "the engine was made too small for this command"),
     row(Status::DeviceReset, "DEVICE_RESET", 7, 0x0a, false, "the device was reset or removed meanwhile"),
     row(Status::Timeout, "TIMEOUT", 7, 0x0b, false, "the time given ran out"),
-    row(Status::PathUnavailable, "PATH_UNAVAILABLE", 7, 0x0d, true, "the path that was demanded is not to be had here"),
+    row(Status::PathUnavailable, "PATH_UNAVAILABLE", 7, 0x0d, true, "the requested path is not available here"),
     row(Status::FramingError, "FRAMING_ERROR", 7, 0x0e, true, "the framing around the data breaks its rules, or its lengths do not add up"),
     row(Status::SignatureMismatch, "SIGNATURE_MISMATCH", 7, 0x0f, true, "a signature in the data is not the one that the data and the key give"),
     row(Status::DigestMismatch, "DIGEST_MISMATCH", 7, 0x10, true, "a digest of the data is not the expected one"),

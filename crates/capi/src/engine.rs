@@ -29,10 +29,10 @@ pub const DCS_BACKEND_CARD: u8 = 1;
 /// beside its disk. A file that cannot be had so is refused.
 pub const DCS_BACKEND_DRIVE: u8 = 2;
 
-/// io_uring where it is to be had, else plain system calls. The environment variable DCS_IO (auto, uring,
+/// io_uring where it is available, else plain system calls. The environment variable DCS_IO (auto, uring,
 /// plain) may override this.
 pub const DCS_IO_AUTO: u8 = 0;
-/// io_uring; an error where it is not to be had.
+/// io_uring; an error where it is not available.
 pub const DCS_IO_URING: u8 = 1;
 /// Plain system calls; other threads make those that may wait.
 pub const DCS_IO_PLAIN: u8 = 2;
@@ -115,7 +115,7 @@ pub struct dcs_session {
 ///
 /// Returns 0, or -1 and errno: EFAULT (`engine` is NULL), EINVAL (a size or value that makes no engine),
 /// E2BIG (options of a newer version of this library), or why the system has not what it needs (ENOSYS,
-/// EPERM: io_uring was demanded and is not to be had; EAGAIN, EMFILE: no thread or descriptor left; EACCES:
+/// EPERM: io_uring was demanded and is not available; EAGAIN, EMFILE: no thread or descriptor left; EACCES:
 /// the nice value is not permitted; ENODEV: there is no card, no such GPU, no such NUMA node, or it cannot be
 /// used).
 ///

@@ -175,7 +175,7 @@ impl Card {
         Some(self.handles.add(thing).map(|handle| (handle, extra)).ok_or(Status::OutOfResources))
     }
 
-    /// Answers an admin command that asked for a connection: it is there, or is not to be had.
+    /// Answers an admin command that asked for a connection: it is there, or is not available.
     pub(crate) fn connection(
         &mut self,
         bus: &mut dyn Bus,

@@ -41,7 +41,7 @@
 //! | AQA, ASQ, ACQ | the two rings of the admin queue, nowhere in the card's own memory |
 //! | GRANT_MEMORY | the window, as it says, until it is released or the card is reset; never the card's own memory. Queues, descriptors, results and MEMORY endpoints lie in such windows, and are looked up again for each access |
 //! | ATTACH_SSD, ATTACH_NIC | the window of registers. Whoever names memory there, or another device, has the card write registers' values to it, and to nothing outside. The window of an attached device overlaps no other one's |
-//! | its CPU's writes to the card's own memory (BAR1) | nothing: what lies there is read as if a device had written it that lies. What devices do with commands that the guest has changed there is between it, the devices and their IOMMU |
+//! | its CPU's writes to the card's own memory (BAR2) | nothing: what lies there is read as if a device had written it that lies. What devices do with commands that the guest has changed there is between it, the devices and their IOMMU |
 //!
 //! A controller reset, or one of the function, takes all of it back: grants, queues, connections and handles
 //! are gone, devices are stopped (a NIC when it has told its peers), and their places are free for others

@@ -116,7 +116,7 @@ pub struct Send {
     /// Zero-copy send: on demands it, off also forbids the kernel's own copy
     #[arg(long, value_enum, default_value = "auto")]
     pub zero_copy: Choice,
-    /// Keep trying to connect for so long
+    /// Keep trying to connect for this long
     #[arg(long, value_name = "TIME", value_parser = units::duration, default_value = "30s")]
     pub connect_timeout: Duration,
     #[command(flatten)]
@@ -153,7 +153,7 @@ pub struct NicOptions {
     /// Its IPv4 address, with the length of the network's prefix: 10.0.2.15/24
     #[arg(long, value_name = "ADDRESS/PREFIX", requires = "nic")]
     pub address: Option<String>,
-    /// Its way to other networks
+    /// The default gateway
     #[arg(long, value_name = "ADDRESS", requires = "nic")]
     pub gateway: Option<std::net::Ipv4Addr>,
 }
@@ -191,7 +191,7 @@ pub struct Moving {
     /// Interface to the kernel: auto takes io_uring where it is available, else plain system calls
     #[arg(long, value_enum, default_value = "auto")]
     pub io: IoChoice,
-    /// Which GPU does the operators that gpu: stands before, as in gpu:md5
+    /// The GPU that runs operators prefixed with gpu:, as in gpu:md5
     #[arg(long, value_name = "N", default_value = "0")]
     pub gpu: u32,
     /// Have that GPU read files itself (GPUDirect Storage), where the first operator is on it: dcs doctor

@@ -12,12 +12,12 @@ use std::net::Ipv4Addr;
 pub fn wanted(options: &NicOptions) -> Result<Option<Nic>, Failure> {
     let Some(text) = &options.nic else { return Ok(None) };
     let function = dcs_vfio::address(text.strip_prefix("nic:").unwrap_or(text)).ok_or_else(|| {
-        Failure::usage(format!("--nic {text}: that is no address of a PCI function"))
+        Failure::usage(format!("--nic {text}: not the address of a PCI function"))
             .advise("one is 0000:02:00.0; dcs doctor lists the NICs of this machine")
     })?;
     let text = options.address.as_deref().unwrap_or_default();
     let (address, prefix) = address(text).ok_or_else(|| {
-        Failure::usage(format!("--address {text}: that is no IPv4 address with the length of a prefix"))
+        Failure::usage(format!("--address {text}: not an IPv4 address with a prefix length"))
             .advise("one is 10.0.2.15/24")
     })?;
     Ok(Some(Nic { function, address, prefix, gateway: options.gateway }))
@@ -35,7 +35,7 @@ pub fn say(engine: &Engine, report: &Report) {
     let mac: Vec<String> = interface.mac.iter().map(|byte| format!("{byte:02x}")).collect();
     let (mac, nic) = (mac.join(":"), &interface.options);
     report.remark(format_args!(
-        "dcs: {} (Intel {}, {mac}) has {}/{} and a TCP of this process",
+        "dcs: {} (Intel {}, {mac}) has {}/{} and its own TCP in this process",
         nic.function, interface.model, nic.address, nic.prefix
     ));
     report.object(&json!({
@@ -64,7 +64,7 @@ mod tests {
     #[test]
     fn what_is_none_is_said() {
         for (nic, address, what) in [
-            ("eth0", "10.0.2.15/24", "eth0: that is no address of a PCI function"),
+            ("eth0", "10.0.2.15/24", "eth0: not the address of a PCI function"),
             ("02:00.0", "10.0.2.15", "--address 10.0.2.15"),
             ("02:00.0", "10.0.2.15/33", "--address"),
             ("02:00.0", "fe80::1/64", "--address"),

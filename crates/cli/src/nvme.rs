@@ -178,7 +178,7 @@ fn parse(text: &str) -> Result<Name, Failure> {
         None => (device, None),
     };
     let function = dcs_vfio::address(function)
-        .ok_or_else(|| wrong(format!("{function:?} is no address of a PCI function")))?;
+        .ok_or_else(|| wrong(format!("{function:?} is not the address of a PCI function")))?;
     let number = |text: &str| match text.strip_prefix("0x") {
         Some(digits) => u64::from_str_radix(digits, 16).ok(),
         None => text.parse().ok(),

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 /// Most bytes of an order.
 pub const MOST: u64 = 64 << 10;
 
-/// A command of the management socket.
+/// An order: what the management socket is told.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(tag = "command", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Order {
@@ -20,23 +20,23 @@ pub enum Order {
     },
     /// A namespace, or a whole drive.
     Remove {
-        /// The drive's.
+        /// The drive's name.
         name: String,
         /// Without one: the drive.
         nsid: Option<u32>,
     },
     /// A namespace's size in bytes.
     Resize {
-        /// The drive's.
+        /// The drive's name.
         name: String,
         /// The namespace's number.
         nsid: u32,
-        /// Bytes.
+        /// In bytes.
         size: u64,
     },
     /// A drive's share and limits. What is not named stays as it is.
     Set {
-        /// The drive's.
+        /// The drive's name.
         name: String,
         /// Its share beside the others.
         #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -15,7 +15,7 @@ pub struct Front {
 }
 
 impl Front {
-    /// Of a controller that a loop drives, which `wake` wakes.
+    /// The front of a controller. A loop drives it; `wake` wakes the loop.
     pub fn new(controller: Arc<Mutex<Controller>>, wake: Wake) -> Front {
         Front { controller, wake }
     }

@@ -68,7 +68,7 @@ pub struct Namespace {
     /// Its number; without one, the first that is free.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nsid: Option<u32>,
-    /// Bytes.
+    /// In bytes.
     #[serde(deserialize_with = "bytes")]
     pub size: u64,
     /// Files or block devices; with several, it is striped over them.

@@ -56,7 +56,7 @@ pub struct State {
 pub struct Space {
     /// Its number.
     pub nsid: u32,
-    /// Bytes.
+    /// In bytes.
     pub size: u64,
     /// Bytes of a logical block.
     pub block: u64,
@@ -77,7 +77,7 @@ pub struct Lies {
     pub backing: PathBuf,
     /// First byte.
     pub offset: u64,
-    /// Bytes.
+    /// In bytes.
     pub length: u64,
 }
 

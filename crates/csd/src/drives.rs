@@ -42,7 +42,7 @@ pub struct Drives<P, S> {
     /// Commands that were begun, and requests that the storage answered, since it was made.
     begun: u64,
     answered: u64,
-    /// Guests are to ring.
+    /// Guests must ring the real doorbells.
     armed: bool,
 }
 

@@ -79,7 +79,7 @@ impl Piece {
         Piece { _hold: Some(hold), ..self }
     }
 
-    /// Bytes.
+    /// In bytes.
     pub fn length(&self) -> usize {
         self.length
     }

@@ -18,7 +18,7 @@ pub struct Timers {
     is_set: bool,
     /// Milliseconds; 0: the timer is off.
     keep_alive: u32,
-    /// When the guest was heard of last.
+    /// When the guest was last heard from.
     heard: u64,
 }
 

@@ -17,7 +17,7 @@ pub enum Error {
     #[error("the engine could not be started: {0}")]
     Start(#[source] std::io::Error),
     /// io_uring was demanded, and the kernel has none, or forbids it.
-    #[error("io_uring is not to be had here: {0} (Io::Auto and Io::Plain do without)")]
+    #[error("io_uring is not available here: {0} (Io::Auto and Io::Plain work without it)")]
     IoUring(#[source] std::io::Error),
     /// The settings of the card's functions make no sense.
     #[error(transparent)]

@@ -51,7 +51,7 @@
 //!
 //! # What it doesn't implement
 //!
-//! * The engine in SystemVerilog: it comes later behind the same API.
+//! * The engine in SystemVerilog: there are parts of it (`docs/rtl.md`), which no backend drives yet.
 //! * Multi-lane units for all operators: those without one run one stream at a time on the engine's core.
 //! * TLS, HTTP; datagram sockets but for [`media`]: endpoints are byte streams, files and memory, and on a card (not on a NIC
 //!   that the engine drives itself) UDP ([`net::Datagrams`]).

@@ -62,14 +62,14 @@ pub enum Op {
     },
     /// gzip compression (RFC 1952), level 0 to 9.
     Gzip {
-        /// Level.
+        /// 0 (stored) to 9 (smallest).
         level: u8,
     },
     /// gzip decompression.
     Gunzip,
     /// Zstandard compression (RFC 8878), level 1 to 19.
     Zstd {
-        /// Level.
+        /// 1 (fastest) to 19 (smallest).
         level: u8,
     },
     /// Zstandard decompression.
@@ -193,7 +193,10 @@ impl Op {
             Op::Expect { value, .. } => value.clone(),
             Op::Gpu(op) => op.parameter(),
             Op::Raw { parameter, .. } => parameter.clone(),
-            _ => Vec::new(),
+            Op::Md5 | Op::Sha1 | Op::Sha256 | Op::Sha512 | Op::Crc32 | Op::Crc32c | Op::Crc64Nvme => {
+                Vec::new()
+            }
+            Op::Gunzip | Op::Unzstd => Vec::new(),
         }
     }
 }

@@ -51,7 +51,7 @@ pub(crate) struct Ended {
 }
 
 impl Outcome {
-    /// Of a transfer whose failure is counted there.
+    /// No outcome yet. A failure is counted in `failures`.
     pub fn new(failures: Arc<AtomicU64>) -> Outcome {
         Outcome { ended: OnceLock::new(), failures }
     }

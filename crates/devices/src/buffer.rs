@@ -19,7 +19,7 @@ pub struct Buffer {
 /// Where a block's bytes are.
 #[derive(Debug)]
 enum Memory {
-    /// In memory of its own, from there on.
+    /// In memory of its own, from this offset on.
     Own(Vec<u8>, usize),
     /// In a piece, which is this block's alone, of memory that devices reach.
     Shared(Piece),
@@ -33,7 +33,7 @@ struct Piece {
     _memory: Arc<Mapping>,
 }
 
-// SAFETY: a piece belongs to one buffer, whoever has that. Nothing is tied to a thread.
+// SAFETY: a piece belongs to exactly one buffer. Nothing is tied to a thread.
 unsafe impl Send for Piece {}
 // SAFETY: as above; a shared reference gives shared access to the bytes only.
 unsafe impl Sync for Piece {}

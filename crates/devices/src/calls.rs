@@ -147,7 +147,7 @@ impl Calls {
         }
         let few = if number == LINGERING { MANY } else { FEW };
         if lane.threads < few && !self.hire(number, lane) && lane.threads == 0 {
-            // No thread is to be had: then the caller waits.
+            // No thread is available: then the caller waits.
             drop(state);
             self.0.work_off(number);
         }

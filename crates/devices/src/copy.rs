@@ -111,7 +111,7 @@ pub(crate) fn recall(copy_error: Option<Errno>, attempt: Attempt) -> Attempt {
 }
 
 /// Sends to a socket what was read into a block and is in the page cache still: sendfile(2) copies nothing.
-/// `None` where that is not to be had; the block has the bytes.
+/// `None` where that is not available; the block has the bytes.
 pub(crate) fn again(route: &mut Route, source: u64, length: u32) -> Option<Attempt> {
     if !route.sends_again {
         return None;

@@ -21,7 +21,7 @@ pub(crate) struct Edges {
 
 impl Edges {
     /// Watches a descriptor for an operation from now on. Whoever looks at the descriptor after this misses
-    /// nothing. False where that is not to be had.
+    /// nothing. False where that is not available.
     pub fn watch(&mut self, id: OperationId, fd: BorrowedFd<'_>, interest: Interest) -> bool {
         if self.watched.contains_key(&id) {
             return true;

@@ -115,7 +115,7 @@ pub enum BusError {
 pub struct Window {
     /// First address.
     pub address: u64,
-    /// Bytes.
+    /// In bytes.
     pub length: u64,
 }
 
@@ -153,7 +153,7 @@ impl Region {
         self.offset
     }
 
-    /// Bytes.
+    /// In bytes.
     pub fn length(&self) -> u64 {
         self.length
     }

@@ -40,7 +40,7 @@ pub enum Work {
 pub struct Span {
     /// First byte on the SSD.
     pub position: u64,
-    /// Bytes.
+    /// In bytes.
     pub length: u32,
     /// Offset in the card's own memory.
     pub memory: u64,

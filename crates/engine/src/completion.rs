@@ -39,8 +39,8 @@ impl Engine {
     }
 
     /// Aborts what is in flight and stops what is not. Writes that are done stay: they still count as
-    /// delivered if those before them come through. Of a destination that is full, writes that are in flight
-    /// had room: they go on.
+    /// delivered if those before them come through. Where the destination is full, writes
+    /// that are in flight had room: they go on.
     fn stop_rows(&mut self, index: u16, is_full: bool) {
         let mine: Vec<RowId> = self.board.of_command(index).collect();
         for id in mine {

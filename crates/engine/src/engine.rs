@@ -233,7 +233,7 @@ impl Engine {
         self.frontend.add(config)
     }
 
-    /// The engine's sizes.
+    /// The core's sizes.
     pub fn config(&self) -> &Config {
         &self.config
     }

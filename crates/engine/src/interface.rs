@@ -32,7 +32,7 @@ impl CommandId {
     }
 }
 
-/// A device operation: a scoreboard entry that was issued.
+/// A device operation: a scoreboard row that was issued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OperationId {
     pub(crate) index: u32,
@@ -190,7 +190,7 @@ pub enum Outcome {
     /// A read, write or direct copy moved so many bytes: from 1 up to what was asked for; a read that moved 0
     /// is at the end of its source.
     Moved {
-        /// Bytes.
+        /// In bytes.
         bytes: u64,
         /// `PATH_*` bits of the path that they took.
         path: u32,

@@ -1,4 +1,4 @@
-//! The engine core: it runs D2D commands, and it does no I/O.
+//! The engine core: it runs commands, and it does no I/O.
 //!
 //! An [`Engine`] is a state machine. Whoever owns it hands it [`Event`]s and the time ([`Engine::handle`])
 //! and does the [`Action`]s that it hands back ([`Engine::poll_action`]). It has no thread, no file

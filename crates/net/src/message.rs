@@ -28,7 +28,7 @@ impl Flow {
 pub struct Piece {
     /// Offset of the first byte.
     pub offset: u64,
-    /// Bytes.
+    /// In bytes.
     pub length: u32,
 }
 

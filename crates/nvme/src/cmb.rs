@@ -73,7 +73,7 @@ impl Size {
         4096 << (4 * granularity)
     }
 
-    /// Bytes.
+    /// In bytes.
     pub const fn bytes(self) -> u64 {
         self.units as u64 * self.unit()
     }

@@ -22,7 +22,7 @@ pub const WRITE: u8 = 0x05;
 pub struct Range {
     /// First byte (SB).
     pub first: u64,
-    /// Bytes.
+    /// In bytes.
     pub length: u32,
 }
 

@@ -129,7 +129,7 @@ impl MemoryRangeSets {
 pub struct MemoryRange {
     /// Its namespace of subsystem local memory.
     pub namespace: u32,
-    /// Bytes.
+    /// In bytes.
     pub length: u32,
     /// First byte.
     pub first: u64,

@@ -147,7 +147,7 @@ impl Keys {
     ///
     /// # Errors
     ///
-    /// The request does not have the customer's key, or the key is not to be had.
+    /// The request does not have the customer's key, or the key is not available.
     pub fn for_old(
         &self,
         place: ObjectName<'_>,

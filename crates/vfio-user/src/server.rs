@@ -107,7 +107,7 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// Where there is no thread to be had.
+    /// Where there is no thread available.
     pub fn start(mut self) -> io::Result<Running> {
         let shared = self.shared.clone();
         let thread = std::thread::Builder::new().name("dcs-vfio-user".into()).spawn(move || {

@@ -196,7 +196,7 @@ pub struct DmaMap {
     pub offset: u64,
     /// Bus address.
     pub address: u64,
-    /// Bytes.
+    /// In bytes.
     pub length: u64,
 }
 
@@ -207,7 +207,7 @@ pub struct DmaUnmap {
     pub all: bool,
     /// Bus address.
     pub address: u64,
-    /// Bytes.
+    /// In bytes.
     pub length: u64,
 }
 

@@ -166,7 +166,7 @@ impl Mapping {
         self.at(at)
     }
 
-    /// Bytes.
+    /// In bytes.
     pub fn length(&self) -> u64 {
         self.length as u64
     }

@@ -112,7 +112,7 @@ impl Units {
         }
     }
 
-    /// An empty pipe to wait in. Where there is none to be had the stream cannot go on, which is the
+    /// An empty pipe to wait in. Without one the stream cannot go on, which is the
     /// library's affair: the error is one that no program is told of a stream.
     pub fn staging(&self) -> Result<Staging, Errno> {
         if let Some(staging) = lock(&self.spare_staging).pop() {

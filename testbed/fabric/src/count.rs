@@ -63,7 +63,7 @@ pub struct Record {
     pub to: Option<FunctionId>,
     /// As the requester gave it.
     pub address: u64,
-    /// Bytes.
+    /// In bytes.
     pub length: u64,
     /// A write, or a read.
     pub write: bool,

@@ -69,7 +69,7 @@ pub struct Command {
     pub stream: u32,
     /// The data, in the GPU's memory.
     pub offset: u64,
-    /// Bytes.
+    /// In bytes.
     pub length: u64,
     /// The bus address that is written when it is done, and the value.
     pub fence: Option<(u64, u64)>,

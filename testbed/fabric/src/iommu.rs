@@ -62,7 +62,7 @@ impl Iommu {
 pub struct Refused {
     /// As the requester gave it.
     pub address: u64,
-    /// Bytes.
+    /// In bytes.
     pub length: u64,
     /// A write, or a read.
     pub write: bool,

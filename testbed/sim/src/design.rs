@@ -72,7 +72,7 @@ pub struct Job {
     pub connection: usize,
     /// The position on the SSD of the connection's set.
     pub position: u64,
-    /// Bytes.
+    /// In bytes.
     pub length: u64,
     /// The operator that they go through.
     pub operator: Option<Operator>,

@@ -30,7 +30,7 @@ pub struct Command {
     pub connection: u64,
     /// First byte on its SSD.
     pub position: u64,
-    /// Bytes.
+    /// In bytes.
     pub length: u64,
     /// The completion's address, and the completion.
     pub completion: (u64, u64),

@@ -389,7 +389,7 @@ impl Server {
             }
         }
         if matches!(nvme.state(), nvme::State::Failed(_)) {
-            // It is not to be had any more: nothing will say when it has stopped.
+            // It is not available any more: nothing will say when it has stopped.
             let lost = held.drain().map(|(id, error)| (id, Ended { result: Err(error), is_quiet: false }));
             finished.extend(lost);
         }

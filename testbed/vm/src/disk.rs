@@ -38,7 +38,7 @@ pub fn ext4_with(
 ///
 /// # Errors
 ///
-/// Where a file cannot be made, or mkfs.xfs is not to be had or fails.
+/// Where a file cannot be made, or mkfs.xfs is not available or fails.
 pub fn xfs(
     tools: &Tools,
     image: &Path,
@@ -74,7 +74,7 @@ pub fn check_ext4(tools: &Tools, image: &Path) -> Result<(), Error> {
 ///
 /// # Errors
 ///
-/// As [`check_ext4`], or where xfs_repair is not to be had.
+/// As [`check_ext4`], or where xfs_repair is not available.
 pub fn check_xfs(tools: &Tools, image: &Path, report: &dyn Fn(&str)) -> Result<(), Error> {
     error::run(tools.xfs_repair(report)?.arg("-nf").arg(image)).map(|_| ())
 }

@@ -106,7 +106,7 @@ impl Tools {
     ///
     /// # Errors
     ///
-    /// [`Error::Unavailable`] where that is not to be had, with the reason.
+    /// [`Error::Unavailable`] where that is not available, with the reason.
     pub fn find(flavour: Flavour, report: &dyn Fn(&str)) -> Result<Tools, Error> {
         Tools::find_in(&cache()?, flavour, report)
     }

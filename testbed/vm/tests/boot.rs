@@ -1,4 +1,4 @@
-//! Boots a guest and speaks with it. Skipped, with the reason, where no virtual server is to be had.
+//! Boots a guest and speaks with it. Skipped, with the reason, where no virtual server is available.
 
 use std::os::unix::fs::FileExt;
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! Files whose bytes on the disk are not those that are read, or which nobody may write, and that a card
 //! cannot have.
 //!
-//! Not to be had here: files of DAX, which no NVMe SSD offers, and compressed ones, which neither ext4 nor
+//! Not available here: files of DAX, which no NVMe SSD offers, and compressed ones, which neither ext4 nor
 //! XFS has.
 
 use std::fs::{File, OpenOptions};

@@ -12,7 +12,7 @@ use std::io::ErrorKind;
 pub fn address(text: &str) -> Result<String, Failure> {
     let text = text.strip_prefix("nvme:").or(text.strip_prefix("nic:")).unwrap_or(text);
     dcs_vfio::address(text).ok_or_else(|| {
-        Failure::usage(format!("{text:?} is no address of a PCI function")).advise("one is 0000:01:00.0")
+        Failure::usage(format!("{text:?} is not the address of a PCI function")).advise("one is 0000:01:00.0")
     })
 }
 

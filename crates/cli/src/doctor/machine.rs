@@ -148,7 +148,7 @@ fn vfio(root: &Root) -> Row {
     let row = |state, found: &str| Row::new("devices", "vfio-pci", state, found);
     let fix = "sudo modprobe vfio-pci";
     if !root.exists("sys/bus/pci/drivers") {
-        return row(State::Unreadable, "the list of PCI drivers is not to be seen here");
+        return row(State::Unreadable, "the list of PCI drivers is not visible here");
     }
     match (root.exists("sys/bus/pci/drivers/vfio-pci"), root.exists("dev/vfio/vfio")) {
         (true, true) => row(State::Ok, "loaded"),

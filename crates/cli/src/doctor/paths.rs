@@ -49,16 +49,16 @@ pub fn rows(root: &Root, probes: &Probes, functions: &[Function]) -> Vec<Row> {
         });
     }
     if ssds.is_empty() {
-        rows.push(row("nvme:ADDRESS", State::Note, "refused: no NVMe SSD is to be seen here".into()));
+        rows.push(row("nvme:ADDRESS", State::Note, "refused: no NVMe SSD found".into()));
     }
     rows.push(match card(root) {
         Some(address) => row("DCS_BACKEND=card", State::Ok, format!("card backend: {address}")),
-        None => row("DCS_BACKEND=card", State::Note, "refused: no dcs card is to be seen here".into())
+        None => row("DCS_BACKEND=card", State::Note, "refused: no dcs card found".into())
             .fix("dcs vm shell boots a server that has one"),
     });
     rows.push(match drives(root) {
         names if names.is_empty() => {
-            row("DCS_BACKEND=drive", State::Note, "refused: no virtual drive is to be seen here".into())
+            row("DCS_BACKEND=drive", State::Note, "refused: no virtual drive found".into())
                 .fix("dcs csd, on the host, gives a guest one")
         }
         names => row(

@@ -51,7 +51,7 @@ pub fn none(root: &Root) -> Row {
     let row = |state, found: &str| Row::new("devices", "SSDs and NICs", state, found);
     match root.names(DEVICES) {
         Seen::Is(all) => row(State::Note, &format!("none among {} PCI functions", all.len())),
-        Seen::Absent => row(State::Unreadable, "no PCI bus is to be seen here"),
+        Seen::Absent => row(State::Unreadable, "no PCI bus found"),
         Seen::Unreadable(why) => row(State::Unreadable, &why),
     }
 }

@@ -34,7 +34,7 @@ pub struct Probes {
     pub locks_freely: bool,
     /// GPUs, or why there are none.
     pub gpus: Result<Vec<gpu::Properties>, gpu::GpuError>,
-    /// GPUDirect Storage, where there is a GPU, or why it is not to be had.
+    /// GPUDirect Storage, where there is a GPU, or why it is not available.
     pub storage: Option<Result<gpu::Storage, gpu::StorageError>>,
 }
 

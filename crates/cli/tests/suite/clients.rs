@@ -86,7 +86,7 @@ fn pytest_on(file: &str, cores: &str) {
         Ok(python) => python,
         Err(why) => {
             assert!(std::env::var("DCS_CLIENTS").as_deref() != Ok("demand"), "{why}");
-            return println!("skipped: the clients are not to be had: {why}");
+            return println!("skipped: the clients are not available: {why}");
         }
     };
     let mut command = Command::new(python);

@@ -1,5 +1,5 @@
 //! SSDs that `dcs` drives itself, and `dcs doctor`: in a guest whose NVMe SSDs, QEMU's, are behind an IOMMU.
-//! Skipped, with the reason, where no virtual server is to be had.
+//! Skipped, with the reason, where no virtual server is available.
 
 use crate::guest::{LIMIT, Rig, digest, function, md5, path_has, raw, ssd};
 use crate::run::Place;
@@ -212,7 +212,7 @@ fn written(place: &Place) {
     assert_eq!(differs, None, "the first byte that differs");
 }
 
-/// Checks the messages for what is not to be had, with advice.
+/// Checks the messages for what is not available, with advice.
 fn errors(rig: &mut Rig) {
     rig.step("overlap").fails(
         2,

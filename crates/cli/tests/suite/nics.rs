@@ -1,5 +1,5 @@
 //! NICs that `dcs` drives itself: in a guest whose NICs, QEMU's of Intel's models, are behind an IOMMU beside
-//! its NVMe SSDs. Skipped, with the reason, where no virtual server is to be had.
+//! its NVMe SSDs. Skipped, with the reason, where no virtual server is available.
 
 use crate::guest::{LIMIT, Rig, digest, function, md5, path_has, raw, ssd};
 use crate::run::{Place, Receiver};
@@ -374,9 +374,7 @@ fn what_names_no_nic_is_said() {
     place
         .run(&format!("send a 10.0.2.2:9 --nic 0000:7f:1f.7 {at}"))
         .fails(7, &["no PCI function 0000:7f:1f.7"]);
-    place
-        .run(&format!("recv 9000 b --nic eth0 {at}"))
-        .fails(2, &["eth0: that is no address of a PCI function"]);
+    place.run(&format!("recv 9000 b --nic eth0 {at}")).fails(2, &["eth0: not the address of a PCI function"]);
     place
         .run("send a 10.0.2.2:9 --nic 01:00.0 --address 10.0.2.15")
         .fails(2, &["--address 10.0.2.15", "/24"]);

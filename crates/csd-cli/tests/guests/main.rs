@@ -1,4 +1,4 @@
-//! Drives in guests with stock kernels. Skipped, with the reason, where no virtual server is to be had.
+//! Drives in guests with stock kernels. Skipped, with the reason, where no virtual server is available.
 
 mod beside;
 #[path = "../common/mod.rs"]

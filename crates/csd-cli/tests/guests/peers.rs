@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Programs of Debian's that the guest has: names and packages. Nothing where one is not to be had.
+/// Programs of Debian's that the guest has: names and packages. Nothing where one is not available.
 fn programs(tools: &Tools, initramfs: &mut Initramfs<'_>, wanted: &[(&str, &str)]) -> Option<()> {
     let say = |text: &str| eprintln!("dcs-vm: {text}");
     for (name, package) in wanted {

@@ -215,7 +215,7 @@ impl Step {
         Ok(pulled)
     }
 
-    /// Gets more where fewer than `least` bytes are kept, once; true where there is nothing to be had yet.
+    /// Gets more where fewer than `least` bytes are kept, once; true where nothing is available yet.
     fn fill(
         &mut self,
         least: usize,

@@ -27,7 +27,7 @@ pub struct VolumeId(pub u32);
 /// The properties of a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VolumeInfo {
-    /// Bytes.
+    /// In bytes.
     pub length: u64,
     /// Offsets and lengths of requests are multiples of this, a power of two.
     pub alignment: u64,
@@ -87,7 +87,7 @@ pub struct Request {
     pub action: Action,
     /// First byte of the volume.
     pub offset: u64,
-    /// Bytes.
+    /// In bytes.
     pub length: u64,
     /// As many bytes, where the action has any.
     pub data: Data,

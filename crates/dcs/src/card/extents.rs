@@ -52,7 +52,9 @@ pub enum ExtentError {
     #[error("somebody else has the file open: a card writes to a file that nobody else has open")]
     Open,
     /// A lease is its owner's to take.
-    #[error("the file is another user's: its owner can have it held in place, or who has CAP_LEASE")]
+    #[error(
+        "the file is another user's: only its owner, or a process with CAP_LEASE, can have it held in place"
+    )]
     Owner,
     /// It could not be held in place.
     #[error("the file could not be held in place: {0}")]

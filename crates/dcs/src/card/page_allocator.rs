@@ -5,7 +5,7 @@
 pub(super) struct Pages {
     /// Offset of its first byte.
     pub offset: u64,
-    /// Bytes.
+    /// In bytes.
     pub length: u64,
 }
 

@@ -109,7 +109,7 @@ impl Work {
         Ok((Work { job, pipe: writer, drops, outcome }, Arc::new(source)))
     }
 
-    /// Begins, on a thread of its own. Where there is none to be had, the outcome says so.
+    /// Begins, on a thread of its own. Where there is none available, the outcome says so.
     pub fn start(self) {
         let outcome = Arc::clone(&self.outcome);
         let thread = std::thread::Builder::new().name("dcs-near".into()).stack_size(256 << 10);

@@ -124,7 +124,7 @@ impl Builder {
     }
 
     /// Choice of whether that GPU reads files itself, past the host's memory (GPUDirect Storage), where the
-    /// first operator of a chain is on it. Auto: where that is to be had. On: the engine does not start
+    /// first operator of a chain is on it. Auto: where that is available. On: the engine does not start
     /// without it. Off: never. [`Engine::gpu_storage`] says which; the path of each transfer says what was
     /// done.
     pub fn gpu_storage(mut self, mode: Mode) -> Self {
@@ -145,7 +145,7 @@ impl Builder {
         self
     }
 
-    /// io_uring, plain system calls, or whichever is to be had. The environment variable `DCS_IO` (`auto`,
+    /// io_uring, plain system calls, or whichever is available. The environment variable `DCS_IO` (`auto`,
     /// `uring`, `plain`) overrides [`Io::Auto`].
     pub fn io(mut self, io: Io) -> Self {
         self.io = io;

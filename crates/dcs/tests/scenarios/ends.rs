@@ -185,7 +185,7 @@ pub fn loop_device(size: u64) -> Result<File, String> {
     file
 }
 
-/// A source of that kind with these bytes; `block` is the device for block devices. `None`: not to be had.
+/// A source of that kind with these bytes; `block` is the device for block devices. `None`: not available.
 pub fn feed(kind: Kind, bytes: &[u8], block: Option<&File>) -> Option<Feed> {
     let still = |source| Some(Feed { source, feeder: None });
     match kind {

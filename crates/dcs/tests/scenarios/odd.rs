@@ -71,7 +71,7 @@ fn urgent_data_are_not_the_end() {
             {
                 let tail = data(2 * BLOCK + 7);
                 let Some((plain_peer, plain)) = with_urgent(from, inline, &tail) else {
-                    skip(&format!("urgent data of {from:?}"), "not to be had on this machine");
+                    skip(&format!("urgent data of {from:?}"), "not available on this machine");
                     continue;
                 };
                 let expected = receive_all(&plain);

@@ -77,7 +77,7 @@ fn from(kinds: &[Kind]) {
             let cases = cases.iter().step_by(step).flatten();
             let done: Option<Vec<()>> = cases.map(|case| pair(bench, from, to, case, &devices)).collect();
             if done.is_none() {
-                skip(&format!("{from:?} to {to:?}"), "not to be had on this machine");
+                skip(&format!("{from:?} to {to:?}"), "not available on this machine");
             }
         }
     });

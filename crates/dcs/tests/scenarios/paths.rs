@@ -354,7 +354,7 @@ fn the_kernels_own_copy_where_it_has_one() {
             ] {
                 let (Some(feed), Some(drain)) = (feed(from, &input, None), drain(to, input.len(), None))
                 else {
-                    skip(&format!("{from:?} to {to:?}"), "not to be had on this machine");
+                    skip(&format!("{from:?} to {to:?}"), "not available on this machine");
                     continue;
                 };
                 let (source, feeder) = feed.split();

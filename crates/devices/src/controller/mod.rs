@@ -33,10 +33,10 @@ use std::time::{Duration, Instant};
 /// The interface to the kernel for calls that take time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Io {
-    /// io_uring where it is to be had, plain system calls otherwise.
+    /// io_uring where it is available, plain system calls otherwise.
     #[default]
     Auto,
-    /// io_uring; an error where it is not to be had.
+    /// io_uring; an error where it is not available.
     Uring,
     /// Plain system calls; those that may wait are made by threads of their own.
     Plain,
@@ -182,7 +182,7 @@ impl Controller {
     ///
     /// # Errors
     ///
-    /// Where [`Io::Uring`] is demanded and not to be had, or an eventfd cannot be made.
+    /// Where [`Io::Uring`] is demanded and not available, or an eventfd cannot be made.
     pub fn new(setup: Setup) -> std::io::Result<Controller> {
         let ring = match setup.io {
             Io::Plain => None,

@@ -1,9 +1,9 @@
-//! Why there is no GPU to be had, or it is lost.
+//! Why there is no GPU, or it is lost.
 
 use super::driver::Code;
 use std::path::PathBuf;
 
-/// Why there is no GPU to be had, or it is lost.
+/// Why there is no GPU, or it is lost.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GpuError {
     /// The driver's library could not be loaded.

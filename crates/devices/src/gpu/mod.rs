@@ -97,7 +97,7 @@ pub struct GpuOptions {
     pub device: u32,
     /// CUDA's driver; none: the library that `DCS_CUDA_LIBRARY` names, or the system's `libcuda.so.1`.
     pub library: Option<PathBuf>,
-    /// Files are read to it directly, by GPUDirect Storage: where that is to be had, or with an error where
+    /// Files are read to it directly, by GPUDirect Storage: where that is available, or with an error where
     /// it is not (cuFile's compatibility mode is good enough then), or not at all.
     pub storage: Mode,
     /// GPUDirect Storage; none: the library that `DCS_CUFILE_LIBRARY` names, or the system's

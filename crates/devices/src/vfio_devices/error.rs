@@ -8,7 +8,7 @@ use std::net::Ipv4Addr;
 #[derive(Debug, thiserror::Error)]
 pub enum DriveError {
     /// The text is no address.
-    #[error("{0:?} is no address of a PCI function, as 0000:01:00.0 is one")]
+    #[error("{0:?} is not the address of a PCI function; one is 0000:01:00.0")]
     Address(String),
     /// Nothing is there.
     #[error("there is no PCI function {0}")]

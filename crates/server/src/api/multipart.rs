@@ -84,7 +84,7 @@ fn kind(algorithm: Algorithm, asked: Option<&ChecksumType>) -> S3Result<(Algorit
         Some(_) => false,
     };
     if full && hash || !full && algorithm == Algorithm::Crc64Nvme {
-        return Err(s3_error!(InvalidRequest, "that checksum is not to be had of that type"));
+        return Err(s3_error!(InvalidRequest, "this checksum does not support that type"));
     }
     Ok((algorithm, full))
 }

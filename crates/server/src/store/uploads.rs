@@ -25,7 +25,7 @@ pub struct UploadListing {
     pub max: usize,
 }
 
-/// Uploads that go on.
+/// Uploads in progress.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ListedUploads {
     /// Keys, ids and uploads: by key, and those of a key in the order in which they were begun.

@@ -96,7 +96,7 @@ impl Function {
     ///
     /// # Errors
     ///
-    /// Where the memory is not to be had.
+    /// Where the memory is not available.
     ///
     /// # Panics
     ///

@@ -41,7 +41,7 @@ const CONGESTION: (&str, &str) = ("DCS_CONGESTION", "cubic");
 /// default on many servers, paces what it sends by timers, and over loopback costs more than all the rest.
 fn choose_congestion(socket: &impl AsFd) {
     let name = std::env::var_os(CONGESTION.0).unwrap_or(CONGESTION.1.into());
-    // Where it is not to be had, the machine's default stays: [`congestion`] tells.
+    // Where it is not available, the machine's default stays: [`congestion`] tells.
     let _ = setsockopt(socket, TcpCongestion, &name);
 }
 

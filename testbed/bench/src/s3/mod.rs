@@ -99,7 +99,7 @@ fn involved(options: &Options, steps: &[Step], picked: &[Contender]) -> Vec<Cont
     picked.iter().copied().filter(has_part).collect()
 }
 
-/// The steps without those that are not to be had.
+/// The steps without those that are not available.
 fn with_those(mut steps: Vec<Step>, programs: &Programs) -> Result<Vec<Step>, Failure> {
     for step in &mut steps {
         step.contenders.retain(|contender| programs.has(*contender));

@@ -12,7 +12,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Programs that are to be had, with their versions; of the others, why not.
+/// Programs that are available, with their versions; of the others, why not.
 #[derive(Default)]
 pub struct Programs {
     found: HashMap<Contender, Program>,

@@ -1,5 +1,5 @@
 //! `dcs-bench` as a user has it: the built program, real files and sockets, other servers and a guest where
-//! they are to be had.
+//! they are available.
 
 mod demo;
 mod drives;

@@ -22,7 +22,7 @@ pub enum Next {
     Fetch {
         /// Bus address.
         address: u64,
-        /// Bytes.
+        /// In bytes.
         length: u64,
     },
     /// Nothing: this is where the data lie.

@@ -10,7 +10,7 @@ use crate::parameters::Parameters;
 use dcs_abi::operator::Operator;
 use dcs_engine::Nanos;
 
-/// Bytes.
+/// In bytes.
 pub const LENGTH: u64 = 4096;
 
 /// One design.

@@ -40,7 +40,7 @@ pub struct Request {
     pub at: Nanos,
     /// The direction.
     pub direction: Direction,
-    /// Bytes.
+    /// In bytes.
     pub length: u64,
     /// The operator that they go through.
     pub operator: Option<Operator>,

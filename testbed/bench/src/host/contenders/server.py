@@ -128,7 +128,7 @@ try:
     congestion = os.environ.get("DCS_CONGESTION", "cubic").encode()
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, congestion)
 except OSError:
-    pass  # not to be had: the machine's default
+    pass  # not available: the machine's default
 library = "Python %s, %s" % (sys.version.split()[0], "zlib " + zlib.ZLIB_RUNTIME_VERSION)
 if any(not word.startswith(("gzip", "crc32")) for word in chain):
     import ssl
