@@ -50,11 +50,12 @@ pub fn run(record: &Record, report: &Report) -> Result<(), Failure> {
     let why = await_end(record, &session, &transfer, &receiver, start);
     receiver.stop();
     let ended = ended(transfer.wait(), why.is_some());
-    drop(guard);
     let name = format!("{} -> {}", record.from, to.name);
     let completion = ended.map_err(|error| Failure::transfer(&name, error, false))?;
     to.commit(completion.bytes_out)?;
     tell(record, &chain.names, &completion, &receiver.state(), why, start.elapsed(), report);
+    // A second signal, as a whole group of processes gets them, does not keep it from being told.
+    drop(guard);
     Ok(())
 }
 

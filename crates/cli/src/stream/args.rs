@@ -1,7 +1,7 @@
 //! The command line of `dcs stream` and `dcs record`, and its help.
 
 use super::ends::{Address, Interface};
-use crate::args::{CipherOptions, IoChoice};
+use crate::args::{Choice, CipherOptions, IoChoice};
 use crate::units;
 use clap::Args;
 use std::ffi::OsString;
@@ -67,6 +67,9 @@ pub struct Stream {
     /// Datagrams that are due within this time go together
     #[arg(long, value_name = "TIME", value_parser = units::duration, default_value = "1ms")]
     pub window: Duration,
+    /// Send before all that the machine does otherwise (SCHED_RR): auto where that is allowed, as it is to root
+    #[arg(long, value_enum, default_value = "auto")]
+    pub realtime: Choice,
     /// Operators that the data pass, in order, as with dcs send: md5
     #[arg(long, value_name = "OPERATORS", conflicts_with = "list")]
     pub through: Vec<String>,

@@ -30,6 +30,8 @@ use std::time::{Duration, Instant};
 const TICK: Duration = Duration::from_secs(1);
 /// Bytes of an engine's block: what a stream reads at once.
 const BLOCK: u32 = 64 * 1024;
+/// Blocks of an engine for one stream.
+const BLOCKS: usize = 32;
 /// Channels of one command: their transfers are in one queue, beside those that are being ended.
 pub const MOST: usize = DEPTH_MAX as usize / (AT_ONCE + 1) - 1;
 /// Channels that there is room for, where a list has fewer.
@@ -43,7 +45,8 @@ pub fn run(stream: &args::Stream, report: &Report) -> Result<(), Failure> {
         None => Wanted { channels: vec![single(stream)?], wrong: Vec::new() },
     };
     let endless = list.is_some() || first.channels.iter().all(|settings| settings.times.is_none());
-    let mut streams = Streams::start(stream, first.channels.len().clamp(ROOM, MOST), report)?;
+    let room = if list.is_some() { first.channels.len().clamp(ROOM, MOST) } else { 2 };
+    let mut streams = Streams::start(stream, room, report)?;
     let opened = streams.replace(first);
     if list.is_none() {
         // The one stream that there is.
@@ -51,9 +54,10 @@ pub fn run(stream: &args::Stream, report: &Report) -> Result<(), Failure> {
     }
     let guard = interrupt::transferring();
     streams.run(&mut list)?;
-    drop(guard);
     streams.advance_all();
+    // A second signal, as a whole group of processes gets them, does not keep it from being told.
     tell::all("done", &streams.channels, &streams.gone, report);
+    drop(guard);
     if interrupt::pressed() && !endless {
         return Err(Failure::new(Exit::Interrupted, "interrupted; what was not due yet was not sent"));
     }
@@ -110,8 +114,9 @@ impl<'a> Streams<'a> {
         let refused = |error| Failure::refused("stream", error);
         let engine = Engine::builder()
             .io(options.io.into())
+            .realtime(options.realtime.into())
             .block_size(BLOCK)
-            .blocks((most * 4) as u32)
+            .blocks((most * 4).max(BLOCKS) as u32)
             .window(2)
             .commands((most * (AT_ONCE + 1)) as u16)
             .sessions(2)

@@ -32,6 +32,7 @@ pub struct Builder {
     place: Where,
     gather: bool,
     nice: Option<i8>,
+    realtime: Mode,
     card: Option<card::Options>,
     drives: Vec<SsdOptions>,
     peer_to_peer: bool,
@@ -55,6 +56,7 @@ impl Default for Builder {
             place: Where::default(),
             gather: true,
             nice: None,
+            realtime: Mode::Off,
             card: None,
             drives: Vec::new(),
             peer_to_peer: false,
@@ -232,12 +234,23 @@ impl Builder {
         self
     }
 
+    /// Choice of whether the engine's threads run before all ordinary ones of the machine (SCHED_RR, priority
+    /// 1), for media streams whose datagrams are to be sent when they are due. It needs CAP_SYS_NICE or a
+    /// limit (RLIMIT_RTPRIO) that allows it; [`Mode::Auto`] does without where it is not allowed, and then has
+    /// timers that are not put off (PR_SET_TIMERSLACK). Its blocks are pinned at the start, where io_uring wants
+    /// that, so that no stream waits for it later. Threads that make calls which wait stay ordinary.
+    /// [`Mode::Off`] without this.
+    pub fn realtime(mut self, mode: Mode) -> Self {
+        self.realtime = mode;
+        self
+    }
+
     /// Starts the engine.
     ///
     /// # Errors
     ///
     /// [`Error::Config`] for sizes that make no engine, [`Error::Start`] and [`Error::IoUring`] where the
-    /// system has not what it needs, or does not permit the nice value (EACCES); [`Error::Card`],
+    /// system has not what it needs, or does not permit the nice value (EACCES) or real time (EPERM); [`Error::Card`],
     /// [`Error::Drive`] and [`Error::Gpu`] for devices that cannot be had; [`Error::Processors`],
     /// [`Error::NumaNode`] and [`Error::OneCore`] for cores that cannot be so.
     pub fn start(mut self) -> Result<Engine, Error> {
@@ -288,7 +301,8 @@ impl Builder {
         let (backend, waker, info) = match self.backend {
             Backend::Kernel | Backend::Drive => {
                 let direct = DirectDevices { ssds: &self.drives, nic: self.nic.as_ref(), gpu: gpu.as_ref() };
-                let (backend, waker, info) = kernel(self.config.clone(), (self.io, self.driver), direct)?;
+                let (backend, waker, info) =
+                    kernel(self.config.clone(), (self.io, self.driver), self.realtime, direct)?;
                 (backend, waker, Info { near: near.cloned(), ..info })
             }
             Backend::Card => card(&self.card)?,
@@ -304,10 +318,14 @@ type Started = (Box<dyn BackendLoop>, Waker, Info);
 fn kernel(
     config: dcs_engine::Config,
     (io, driver): (Io, Driver),
+    realtime: Mode,
     direct: DirectDevices<'_>,
 ) -> Result<Started, Error> {
     let by_callers = driver == Driver::Caller;
-    let kernel = KernelLoop::new(config, (io_from_environment(io)?, by_callers), direct)?;
+    let mut kernel = KernelLoop::new(config, (io_from_environment(io)?, by_callers), direct)?;
+    if realtime != Mode::Off {
+        kernel.pin();
+    }
     let (waker, info) = (kernel.waker(), kernel.info());
     Ok((Box::new(kernel), waker, info))
 }
@@ -339,7 +357,9 @@ fn spawn(builder: &Arc<Builder>, place: Place, near: Option<Arc<Near>>) -> Resul
     let builder = Arc::clone(builder);
     let (send, receive) = std::sync::mpsc::channel();
     let run = move || {
-        let prepared = crate::kernel::thread::prepare(&place, builder.nice).map_err(Error::Start);
+        let prepared = crate::kernel::thread::prepare(&place, builder.nice)
+            .and_then(|()| crate::kernel::thread::in_time(builder.realtime))
+            .map_err(Error::Start);
         let shared = match prepared.and_then(|()| builder.shared(near.as_ref())) {
             Ok(shared) => Arc::new(shared),
             Err(error) => return drop(send.send(Err(error))),

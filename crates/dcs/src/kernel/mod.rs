@@ -107,6 +107,11 @@ pub(crate) struct KernelLoop {
 }
 
 impl KernelLoop {
+    /// Pins its blocks, so that no transfer waits for that later.
+    pub fn pin(&mut self) {
+        self.controller.register_once();
+    }
+
     /// Makes the loop, and starts the devices that it is to drive itself.
     pub fn new(
         mut config: Config,

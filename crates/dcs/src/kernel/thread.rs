@@ -1,5 +1,6 @@
-//! The thread that drives an engine: its clock, signals, core and nice value.
+//! The thread that drives an engine: its clock, signals, core, nice value and scheduling.
 
+use crate::Mode;
 use crate::engine::cores::Place;
 use std::io;
 
@@ -53,6 +54,26 @@ fn be_nice(level: i8) -> io::Result<()> {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
+}
+
+/// Has the calling thread run when its time has come: in real time where that is allowed. Its children, the
+/// kernel's io_uring workers among them, are ordinary.
+pub(crate) fn in_time(mode: Mode) -> io::Result<()> {
+    if mode == Mode::Off {
+        return Ok(());
+    }
+    let parameters = libc::sched_param { sched_priority: 1 };
+    let policy = libc::SCHED_RR | libc::SCHED_RESET_ON_FORK;
+    // SAFETY: the parameters are valid for the read; 0 means the calling thread.
+    if unsafe { libc::sched_setscheduler(0, policy, &parameters) } == 0 {
+        return Ok(());
+    }
+    if mode == Mode::On {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: no memory is involved; it changes this thread alone, and cannot fail with such an argument.
+    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1, 0, 0, 0) };
+    Ok(())
 }
 
 fn block_signals() {

@@ -242,6 +242,34 @@ fn drivers_that_end_leave_the_work_of_others() {
     }
 }
 
+/// The scheduling policy of the thread of that name (field 41 of proc_pid_stat(5)): 0 ordinary, 2 SCHED_RR.
+fn policy_of(name: &str) -> Option<u32> {
+    let threads = std::fs::read_dir("/proc/self/task").unwrap();
+    let stat = threads
+        .filter_map(|thread| std::fs::read_to_string(thread.ok()?.path().join("stat")).ok())
+        .find(|stat| stat.contains(&format!("({name})")))?;
+    stat.rsplit_once(") ")?.1.split(' ').nth(38)?.parse().ok()
+}
+
+#[test]
+fn the_engine_s_thread_runs_in_real_time_where_asked_and_allowed() {
+    alone("start::the_engine_s_thread_runs_in_real_time_where_asked_and_allowed", || {
+        drop(Engine::builder().realtime(dcs::Mode::Auto).start().unwrap());
+        {
+            let _engine = Engine::builder().start().unwrap();
+            assert_eq!(policy_of("dcs-engine"), Some(0));
+        }
+        match Engine::builder().realtime(dcs::Mode::On).start() {
+            Ok(_engine) => assert_eq!(policy_of("dcs-engine"), Some(2)),
+            Err(Error::Start(error)) => {
+                assert_eq!(error.raw_os_error(), Some(libc::EPERM));
+                println!("skipped: real time is not allowed here");
+            }
+            Err(error) => panic!("{error}"),
+        }
+    });
+}
+
 /// The nice value of the thread of that name (field 19 of proc_pid_stat(5)).
 fn nice_of(name: &str) -> Option<i32> {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap();
