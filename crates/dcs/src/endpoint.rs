@@ -84,6 +84,8 @@ pub(crate) struct Side {
     pub pace: Pace,
     /// The memory of a memory sink, to be handed back.
     pub memory: Option<Arc<Mutex<Vec<u8>>>>,
+    /// A drive writes it itself.
+    pub near: bool,
 }
 
 /// Which bytes of an endpoint.
@@ -136,6 +138,7 @@ impl Side {
             immutable: false,
             pace: Pace::default(),
             memory: None,
+            near: false,
         }
     }
 
@@ -342,6 +345,17 @@ impl Sink {
     #[doc(hidden)]
     pub fn endpoint(endpoint: Arc<Endpoint>, range: Range) -> Sink {
         Sink(Side::shared(Ok(endpoint), range))
+    }
+
+    /// The virtual drive that has the file writes it itself: nothing of what comes out of the chain crosses the
+    /// bus. For transfers of [`Backend::Drive`](crate::Backend::Drive) with operators, whose source is a file of
+    /// the same namespace ([`Error::NotNear`] else). The destination is a range that was written before, as
+    /// [`prepare`](crate::card::extents::prepare) leaves it, begins with a logical block, and is nobody else's
+    /// meanwhile, as for a card (`docs/server.md`); what comes out has to fit into it. A file that cannot be
+    /// had is refused with the reason.
+    pub fn near_storage(mut self) -> Sink {
+        self.0.near = true;
+        self
     }
 
     /// Page cache: [`Mode::On`] through it, [`Mode::Off`] past it (O_DIRECT). What is not a whole page goes

@@ -1,7 +1,7 @@
 //! Sessions, requests, transfers.
 
 use crate::completion::Completion;
-use crate::drive::{Job, Near, Work};
+use crate::drive::{Job, Landing, Near, Work};
 use crate::endpoint::{Extents, Range, Side, Sink, Source};
 use crate::engine::Spread;
 use crate::engine::meter::Meter;
@@ -270,6 +270,7 @@ impl Request<'_> {
         // A prefix of no bytes is no prefix.
         let is_empty = |side: &Side| matches!(&side.endpoint, Ok(endpoint) if endpoint.size().is_ok_and(|size| size == Some(0)));
         let prefix = self.prefix.filter(|side| !is_empty(side));
+        let lands = self.sink.0.near;
         let (mut source, mut from) = describe(self.source.0)?;
         let (destination, to) = describe(self.sink.0)?;
         let (mut prefix, mut before) = prefix.map(describe).transpose()?.unzip();
@@ -281,10 +282,17 @@ impl Request<'_> {
                 .take()
                 .zip(before.take())
                 .map(|(memory, (_, extents)): (_, Described)| (memory, extents.as_slice().to_vec()));
-            let job = Job::new(near, (Arc::clone(&source), ranges), chain, length, first);
+            let landing = lands.then(|| Landing {
+                endpoint: Arc::clone(&destination),
+                ranges: to.1.as_slice().to_vec(),
+                durable: self.flags & FLAG_DURABLE != 0,
+            });
+            let job = Job::new(near, (Arc::clone(&source), ranges), chain, length, first, landing);
             let (begun, pipe) = Work::new(job, destination.is_null(), engine.near_failures())?;
             (source, from) = describe(Side::shared(Ok(pipe), Range::From(0)))?;
             (chain, length, work) = (&[], LENGTH_TO_END, Some(begun));
+        } else if lands {
+            return Err(Error::NotNear);
         }
         let described = [
             Some((EndpointRole::Source, from)),

@@ -32,13 +32,16 @@ fn every_scenario_beside_the_disk() {
     for (name, _) in dcs_scenarios::all() {
         assert_eq!(wait(&mut guest, "done"), *name);
     }
-    let read = |serving: &Serving| figures(serving, 0)["counted"]["bytes_read"].as_u64().unwrap();
+    let read = |serving: &Serving| {
+        let counted = &figures(serving, 0)["counted"];
+        counted["bytes_read"].as_u64().unwrap() + counted["bytes_written"].as_u64().unwrap()
+    };
     wait(&mut guest, "large");
     let before = read(&serving);
     guest.send("go on").unwrap();
     wait(&mut guest, "digested");
     let plainly = read(&serving) - before;
-    assert!(plainly < 4 * MB, "{plainly} bytes of the file were read by the guest");
+    assert!(plainly < 4 * MB, "{plainly} bytes of the files crossed the bus");
     let figures = figures(&serving, 0);
     assert!(figures["counted"]["near"].as_u64().unwrap() > 100);
     let md5 = figures["operators"].as_array().unwrap().iter().find(|one| one["operator"] == "md5").unwrap();
@@ -82,6 +85,7 @@ fn in_the_guest() {
     }
     pieces(&world.0);
     first(&world.0);
+    landed(&world.0);
     refusals(&world.0);
     encrypted(&world.0);
     large(&world.0);
@@ -156,6 +160,89 @@ fn refusals(engine: &Engine) {
     assert!(error.status == Status::PathUnavailable && error.to_string().contains("come first"), "{error}");
 }
 
+/// A file of this content that nobody else has open.
+fn written(path: &str, bytes: &[u8]) -> File {
+    let mut file = File::options().read(true).write(true).create(true).truncate(true).open(path).unwrap();
+    file.write_all(bytes).unwrap();
+    file.sync_all().unwrap();
+    file
+}
+
+/// The drive writes what comes out: pieces, a beginning amid the file, a rest that fills no block, what lies
+/// behind it.
+fn landed(engine: &Engine) {
+    let (source, session) = (File::open("/mnt/one").unwrap(), engine.session().unwrap());
+    let bytes = std::fs::read("/mnt/one").unwrap();
+    let length = bytes.len() as u64;
+    for (from, at, size) in
+        [(0, 0, length), (0, 8192, 1 << 20), (4567, 512, 1 << 20), (length - 100, 4096, 4196)]
+    {
+        let file = written("/mnt/landed", &vec![0xee; size as usize]);
+        let sink = Sink::file(&file, at).near_storage();
+        let done = session.transfer(Source::file(&source, from..), [Op::Md5], sink).unwrap().wait().unwrap();
+        let count = (length - from) as usize;
+        assert_eq!(done.bytes_out, count as u64);
+        drop(file);
+        let found = std::fs::read("/mnt/landed").unwrap();
+        let (before, rest) = found.split_at(at as usize);
+        assert!(rest[..count] == bytes[from as usize..], "from {from} to {at}");
+        assert!(
+            before.iter().chain(&rest[count..]).all(|byte| *byte == 0xee),
+            "beside it, from {from} to {at}"
+        );
+        assert_eq!(found.len() as u64, size);
+    }
+    // Into several ranges.
+    let file = written("/mnt/landed", &[0xee; 1 << 20]);
+    let sink = Sink::extents(&file, &[(65_536, 8192), (4096, 512), (131_072, 900_000)]).near_storage();
+    let done = session.transfer(Source::file(&source, ..), [Op::Md5], sink).unwrap().wait().unwrap();
+    assert_eq!(done.bytes_out, length);
+    drop(file);
+    let found = std::fs::read("/mnt/landed").unwrap();
+    let pieces = [&found[65_536..][..8192], &found[4096..][..512], &found[131_072..][..bytes.len() - 8704]];
+    assert!(pieces.concat() == bytes && found[4608..65_536].iter().all(|byte| *byte == 0xee));
+    // Of another length, and back, to a file in pieces.
+    let packed = written("/mnt/packed", &vec![0; 1 << 20]);
+    let sink = Sink::file(&packed, 0).near_storage();
+    let chain = [Op::Crc32c, Op::Gzip { level: 1 }];
+    let done = session.transfer(Source::file(&source, ..), chain, sink).unwrap().wait().unwrap();
+    drop(packed);
+    let pieces = File::options().read(true).write(true).open("/mnt/two").unwrap();
+    let room = pieces.metadata().unwrap().len();
+    let packed = File::open("/mnt/packed").unwrap();
+    let back = |room: u64| {
+        let source = Source::file(&packed, ..done.bytes_out);
+        let chain = [Op::Gunzip, Op::Slice { skip: 7, take: room }];
+        session.transfer(source, chain, Sink::file(&pieces, 0).near_storage()).unwrap().wait()
+    };
+    let error = back(room + 1).unwrap_err();
+    assert_eq!(error.status, Status::CapacityExceeded, "{error}");
+    assert_eq!(back(room).unwrap().bytes_out, room);
+    drop(pieces);
+    assert!(std::fs::read("/mnt/two").unwrap() == bytes[7..7 + room as usize]);
+    // What cannot be.
+    let refused = |sink: Sink, words: &str| {
+        let error =
+            session.transfer(Source::file(&source, ..), [Op::Md5], sink.near_storage()).unwrap().wait();
+        let error = error.unwrap_err();
+        assert!(error.status == Status::PathUnavailable && error.to_string().contains(words), "{error}");
+    };
+    let file = written("/mnt/landed", &[0xee; 1 << 20]);
+    refused(Sink::file(&file, 100), "amid a logical block");
+    let other = File::open("/mnt/landed").unwrap();
+    refused(Sink::file(&file, 0), "somebody else has the file open");
+    drop(other);
+    refused(Sink::memory(1 << 20), "no file");
+    refused(Sink::file(&written("/tmp/landed", &[0; 1 << 20]), 0), "no virtual drive");
+    let room = File::create_new("/mnt/room").unwrap();
+    nix::fcntl::fallocate(&room, FallocateFlags::empty(), 0, 1 << 20).unwrap();
+    refused(Sink::file(&room, 0), "never written");
+    let none = session.transfer(Source::file(&source, ..), [], Sink::file(&file, 0).near_storage());
+    assert!(matches!(none, Err(dcs::Error::NotNear)));
+    drop(file);
+    assert!(std::fs::read("/mnt/landed").unwrap().iter().all(|byte| *byte == 0xee));
+}
+
 /// Bytes that come first, a length, and how long the operators worked.
 fn first(engine: &Engine) {
     let (file, session) = (File::open("/mnt/one").unwrap(), engine.session().unwrap());
@@ -201,11 +288,19 @@ fn large(engine: &Engine) {
     file.sync_all().unwrap();
     drop(file);
     let expected = md5("/mnt/large");
+    let copy = File::options().read(true).write(true).create_new(true).open("/mnt/copy").unwrap();
+    dcs::card::extents::prepare(&copy, 48 << 20).unwrap();
     std::fs::write("/proc/sys/vm/drop_caches", "3").unwrap();
     println!("@large");
     answered();
     let (value, done) = digest(engine, &File::open("/mnt/large").unwrap(), null()).unwrap();
-    assert_eq!((value, done.bytes_in, done.bytes_out), (expected, 48 << 20, 48 << 20));
+    assert_eq!((&value, done.bytes_in, done.bytes_out), (&expected, 48 << 20, 48 << 20));
+    let large = File::open("/mnt/large").unwrap();
+    let session = engine.session().unwrap();
+    let request =
+        session.request(Source::file(&large, ..), [Op::Md5], Sink::file(&copy, 0).near_storage()).durable();
+    assert_eq!(request.submit().unwrap().wait().unwrap().digests[0].to_string(), expected);
     println!("@digested");
     answered();
+    assert_eq!(md5("/mnt/copy"), expected);
 }

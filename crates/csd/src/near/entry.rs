@@ -95,7 +95,7 @@ impl Fields {
         use Place::{Blocks, Guest, Memory, Nowhere, Parameters, Results, Stream};
         let fields = match (entry[0], source, destination) {
             (NO_DATA, Blocks | Memory, Blocks | Memory) => fields(long(12), word(10).into()),
-            (NO_DATA, Stream, Memory) => fields(0, word(10).into()),
+            (NO_DATA, Stream, Blocks | Memory) => fields(0, word(10).into()),
             (NO_DATA, Blocks | Memory | Stream, Nowhere) => fields(long(12), 0),
             (NO_DATA, Parameters | Stream, Guest) => fields(0, 0),
             (FROM_GUEST, Guest, Blocks | Memory | Parameters | Stream) => fields(0, word(12).into()),

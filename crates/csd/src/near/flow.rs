@@ -158,6 +158,16 @@ impl Target {
     }
 }
 
+impl Target {
+    /// Bytes of a logical block; elsewhere a byte.
+    pub(super) fn block(&self) -> usize {
+        match self {
+            Target::Blocks { run, .. } => 1 << run.shift,
+            _ => 1,
+        }
+    }
+}
+
 impl std::fmt::Debug for Near {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Near({} bytes in, {} out)", self.flow.taken, self.flow.made)
@@ -197,6 +207,20 @@ impl Near {
     /// True where a stream's command has taken as much of the source as it may, and there is more.
     pub(super) fn is_sated(&self) -> bool {
         self.stream.is_some_and(|(_, limit)| limit == 0) && self.flow.source.left() > 0
+    }
+
+    /// Bytes of output that are to be written to logical blocks before a command ends: of a stream, whole blocks.
+    pub(super) fn unwritten(&self, block: u64) -> u64 {
+        let pending = self.pending.len() as u64;
+        if self.stream.is_some() { pending / block * block } else { pending }
+    }
+
+    /// A stream's command ends: output that fills no block stays for the next one.
+    pub(super) fn put_back(&mut self) {
+        self.made -= self.pending.len() as u64;
+        for byte in self.pending.drain(..).rev() {
+            self.flow.surplus.push_front(byte);
+        }
     }
 
     /// Delivers what an earlier command of the stream had no room for.

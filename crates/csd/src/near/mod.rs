@@ -29,7 +29,7 @@ pub use entry::{FROM_GUEST, Fields, NO_DATA, Place, RESULT_SIZE, TO_GUEST};
 pub use installed::{CHAIN, RANGES, SETS};
 pub(crate) use installed::{GRANULARITY, program_count};
 pub use pipeline::Worked;
-pub use ranges::ENDED;
+pub use ranges::{ENDED, REST};
 pub use stream::STREAMS;
 
 use dcs_abi::operator::Operator;

@@ -10,6 +10,8 @@ const RANGE: usize = 16;
 
 /// Of a result of a command on a stream: nothing comes out any more.
 pub const ENDED: u64 = 1 << 63;
+/// The same of a command to logical blocks: what still comes out is less than a block.
+pub const REST: u64 = 1 << 62;
 
 /// Ranges of a namespace, one after the other.
 #[derive(Debug)]

@@ -8,7 +8,7 @@ use super::entry::{Fields, NO_DATA, Place};
 use super::flow::{Near, Origin, Run, Source, Target};
 use super::pipeline::{Pipeline, Pulled, UNIT};
 use super::program::{LONGEST, Program};
-use super::ranges::{ENDED, Ranges};
+use super::ranges::{ENDED, REST, Ranges};
 use crate::controller::{COMMAND_COST, Controller};
 use crate::host::HostPort;
 use crate::namespace::Namespace;
@@ -152,7 +152,7 @@ impl Controller {
     /// Checks a transfer.
     fn near_transfer(&mut self, command: &Command, fields: &Fields) -> Result<Near, Status> {
         if fields.source == Place::Stream {
-            return self.near_stream(fields);
+            return self.near_stream(command.namespace, fields);
         }
         let contexts = match fields.handle {
             0 => Vec::new(),
@@ -176,10 +176,7 @@ impl Controller {
             _ => Source::Guest { next: 0, left: fields.length },
         };
         let target = match fields.destination {
-            Place::Blocks => {
-                let (run, next, room) = blocks(fields.target, fields.room, true)?;
-                Target::Blocks { run, next, room, durable: self.is_durable(false) }
-            }
+            Place::Blocks => self.near_written(command.namespace, fields)?,
             _ => self.near_target(fields)?,
         };
         if source.left() > SOURCE_MOST {
@@ -205,6 +202,12 @@ impl Controller {
         Ok((Run { volume, chain, shift }, offset, length))
     }
 
+    /// A destination that is logical blocks.
+    fn near_written(&self, namespace: u32, fields: &Fields) -> Result<Target, Status> {
+        let (run, next, room) = self.near_blocks(namespace, fields.target, fields.room, true)?;
+        Ok(Target::Blocks { run, next, room, durable: self.is_durable(false) })
+    }
+
     /// A destination that is not logical blocks.
     fn near_target(&self, fields: &Fields) -> Result<Target, Status> {
         match fields.destination {
@@ -218,8 +221,11 @@ impl Controller {
     }
 
     /// A command that takes what comes out of a stream.
-    fn near_stream(&mut self, fields: &Fields) -> Result<Near, Status> {
-        let target = self.near_target(fields)?;
+    fn near_stream(&mut self, namespace: u32, fields: &Fields) -> Result<Near, Status> {
+        let target = match fields.destination {
+            Place::Blocks => self.near_written(namespace, fields)?,
+            _ => self.near_target(fields)?,
+        };
         let flow = self.near.take_stream(fields.handle)?;
         let limit = if fields.length == 0 { u64::MAX } else { fields.length };
         let stream = Some((fields.handle, limit));
@@ -285,7 +291,12 @@ impl Controller {
             }
             if let Some((number, _)) = near.stream {
                 near.flow.status = status;
-                result |= if near.flow.is_over() { ENDED } else { 0 };
+                let to_blocks = matches!(near.target, Target::Blocks { .. });
+                result |= match near.flow.ended {
+                    true if near.flow.is_over() => ENDED,
+                    true if to_blocks && near.flow.surplus.len() < near.target.block() => REST,
+                    _ => 0,
+                };
                 self.near.give_stream(number, near.flow);
             }
         }
@@ -301,24 +312,8 @@ impl Controller {
         storage: &mut dyn Storage,
     ) -> Result<Next, Status> {
         let most = PIECE.min(1 << self.config.transfer_shift);
-        if let Target::Blocks { run, next, durable, .. } = &mut near.target
-            && (near.pending.len() as u64 >= most || (near.flow.ended && !near.pending.is_empty()))
-        {
-            let length = (near.pending.len() as u64).min(most).next_multiple_of(1 << run.shift);
-            let Some(mut buffer) = self.buffers.take(length as usize) else { return Ok(Next::NoBuffer) };
-            let used = near.pending.len().min(length as usize);
-            let bytes = buffer.bytes_mut();
-            bytes[..used].copy_from_slice(&near.pending[..used]);
-            bytes[used..].fill(0);
-            near.pending.drain(..used);
-            if !run.pass(true, *next, bytes) {
-                self.buffers.give(buffer);
-                return Err(Status::INTERNAL_ERROR);
-            }
-            let action = Action::Write { durable: *durable };
-            self.near_submit(ticket, storage, (run.volume, action, *next, length), buffer);
-            *next += length;
-            return Ok(Next::Waits);
+        if near.pending.len() as u64 >= most {
+            return self.near_write(ticket, near, storage);
         }
         if !near.flow.status.is_success() {
             return Err(near.flow.status);
@@ -328,12 +323,12 @@ impl Controller {
         let mut out = vec![0; UNIT];
         for _ in 0..PULLS {
             if near.flow.ended || (near.stream.is_some() && near.target.room() == 0) {
-                return Ok(if near.pending.is_empty() { Next::Done } else { Next::Again });
+                return self.near_write(ticket, near, storage);
             }
             let (length, last) = match near.flow.pipeline.pull(&mut out, &mut || port.uptime())? {
                 Pulled::Bytes(length) => (length, false),
                 Pulled::Last(length) => (length, true),
-                Pulled::Hungry if near.is_sated() => return Ok(Next::Done),
+                Pulled::Hungry if near.is_sated() => return self.near_write(ticket, near, storage),
                 Pulled::Hungry => return self.near_source(ticket, near, port, storage),
             };
             near.flow.ended = last;
@@ -341,6 +336,38 @@ impl Controller {
             near.deliver(slot, memory, port, &out[..length])?;
         }
         Ok(Next::Again)
+    }
+
+    /// Writes output to logical blocks, where that is its destination and there is some; else the command is
+    /// done.
+    fn near_write(
+        &mut self,
+        ticket: Ticket,
+        near: &mut Near,
+        storage: &mut dyn Storage,
+    ) -> Result<Next, Status> {
+        let unwritten = near.unwritten(near.target.block() as u64);
+        let Target::Blocks { run, next, durable, .. } = &mut near.target else { return Ok(Next::Done) };
+        if unwritten == 0 {
+            near.put_back();
+            return Ok(Next::Done);
+        }
+        let most = PIECE.min(1 << self.config.transfer_shift);
+        let length = unwritten.min(most).next_multiple_of(1 << run.shift);
+        let Some(mut buffer) = self.buffers.take(length as usize) else { return Ok(Next::NoBuffer) };
+        let used = near.pending.len().min(length as usize);
+        let bytes = buffer.bytes_mut();
+        bytes[..used].copy_from_slice(&near.pending[..used]);
+        bytes[used..].fill(0);
+        near.pending.drain(..used);
+        if !run.pass(true, *next, bytes) {
+            self.buffers.give(buffer);
+            return Err(Status::INTERNAL_ERROR);
+        }
+        let action = Action::Write { durable: *durable };
+        self.near_submit(ticket, storage, (run.volume, action, *next, length), buffer);
+        *next += length;
+        Ok(Next::Waits)
     }
 
     /// More of the source goes in.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use dcs_abi::operator::Operator;
-use dcs_csd::near::{ENDED, FROM_GUEST, NO_DATA, STREAMS, TO_GUEST};
+use dcs_csd::near::{ENDED, FROM_GUEST, NO_DATA, REST, STREAMS, TO_GUEST};
 use dcs_csd::storage::ModelStorage;
 use dcs_csd::{Chain, Config, Fault, Namespace, Storage, VolumeId};
 use dcs_ndp::{parameter, sequential};
@@ -457,6 +457,72 @@ fn a_stream_begins_with_bytes_that_came_with_it() {
     let total = 20_000 + 300_005 + 2 + 49_991;
     let [(Operator::Md5, md5), (Operator::Gzip, gzip)] = worked[..] else { panic!("{worked:?}") };
     assert!(md5.bytes == total && gzip.bytes < total && md5.pieces > 4, "{worked:?}");
+}
+
+/// What comes out of a stream goes to logical blocks of another namespace, which is encrypted: whole blocks, from
+/// several commands, however these are cut; what fills none is taken by the guest.
+#[test]
+fn a_stream_goes_to_blocks_and_its_rest_to_the_guest() {
+    let mut machine = machine();
+    let content = text(1 << 20);
+    machine.drives.storage_mut().bytes_mut(VolumeId(0)).copy_from_slice(&content);
+    let chain = vec![(Operator::Crc32c, vec![])];
+    for (length, room, limit) in
+        [(300_001u64, 7u32, 0u32), (300_001, 100, 5000), (4096, 1, 0), (4095, 3, 100), (409_600, 100, 0)]
+    {
+        let handle = u64::from(open(&mut machine, 1, &chain, &[(5, length)]).result);
+        let (mut block, mut out, mut commands) = (3u32, Vec::new(), 0);
+        let has_rest = loop {
+            let near = Near {
+                opcode: NO_DATA,
+                namespace: 2,
+                source: STREAM,
+                destination: BLOCKS,
+                handle,
+                words: [room, limit, 0, 0, block, 0],
+                ..Near::default()
+            };
+            let done = run(&mut machine, near);
+            assert_eq!(done.status, Status::SUCCESS);
+            assert!(done.result.is_multiple_of(4096) && done.result <= room * 4096, "{}", done.result);
+            (block, commands) = (block + done.result / 4096, commands + 1);
+            let high = u64::from(done.result_high) << 32;
+            if high & (ENDED | REST) != 0 {
+                break high & REST != 0;
+            }
+            assert!(limit > 0 || done.result == room * 4096);
+        };
+        assert!(commands >= length.div_ceil(u64::from(room) * 4096));
+        let blocks = (block - 3) * 8;
+        if blocks > 0 {
+            let words = [blocks * 128, block - 3, 3, 0, 0, 0];
+            let near =
+                Near { opcode: TO_GUEST, namespace: 2, source: BLOCKS, request: 3, words, ..Near::default() };
+            assert_eq!(run(&mut machine, near).status, Status::SUCCESS);
+            out = machine.guest.bytes(DATA, (block - 3) as usize * 4096);
+        }
+        assert_eq!(has_rest, length % 4096 > 0);
+        if has_rest {
+            let (status, rest, ended) = take(&mut machine, handle, 4096, 0);
+            assert!(status == Status::SUCCESS && ended);
+            out.extend(rest);
+        }
+        assert!(out == content[5..5 + length as usize], "{length} in {room} blocks, {limit}");
+    }
+    // Where there is no room at all, nothing is lost.
+    let handle = u64::from(open(&mut machine, 1, &[], &[(0, 100)]).result);
+    let to = |first, room| Near {
+        opcode: NO_DATA,
+        namespace: 2,
+        source: STREAM,
+        destination: BLOCKS,
+        handle,
+        words: [room, 0, 0, 0, first, 0],
+        ..Near::default()
+    };
+    assert!(run(&mut machine, to(u32::MAX, 1)).status.is(Status::LBA_OUT_OF_RANGE));
+    assert_eq!(u64::from(run(&mut machine, to(0, 1)).result_high) << 32, REST);
+    assert_eq!(take(&mut machine, handle, 4096, 0).1, content[..100]);
 }
 
 #[test]

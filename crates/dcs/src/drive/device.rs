@@ -2,7 +2,7 @@
 
 use crate::card::extents::ExtentError;
 use crate::outcome::Fault;
-use dcs_abi::status::{STATUSES, Status};
+use dcs_abi::status::{STATUSES, Stage, Status};
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -17,6 +17,15 @@ const TRANSFER_MOST: usize = 512 << 10;
 /// After so long the driver gives a command up. It has a bounded part of a file to read; but the drive may
 /// have many other guests.
 const PATIENCE_MS: u32 = 300_000;
+
+/// Opcodes of near-storage commands, and the places that they name (docs/csd.md).
+pub(super) const NO_DATA: u8 = 0xc0;
+pub(super) const FROM_GUEST: u8 = 0xc1;
+pub(super) const TO_GUEST: u8 = 0xc2;
+pub(super) const BLOCKS: u32 = 1;
+pub(super) const RESULTS: u32 = 4;
+pub(super) const STREAM: u32 = 5;
+pub(super) const NOWHERE: u32 = 6;
 
 /// A command as the driver takes it: `struct nvme_passthru_cmd64`.
 #[repr(C)]
@@ -60,6 +69,8 @@ pub(super) struct Device {
     namespace: u32,
     /// Bytes of a command's data at most.
     pub most: usize,
+    /// Bytes of a logical block.
+    pub block: usize,
 }
 
 /// A command's end, other than by success.
@@ -92,6 +103,9 @@ impl Device {
             start = text.trim().parse::<u64>().ok().and_then(|sectors| sectors.checked_mul(512)).unwrap_or(0);
             folder.pop();
         }
+        let block = std::fs::read_to_string(folder.join("queue/logical_block_size")).map_err(unknown)?;
+        let block = block.trim().parse().ok().filter(|block| (512..=65_536).contains(block));
+        let block = block.ok_or_else(elsewhere)?;
         let name = folder.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         let rest = name.strip_prefix("nvme").ok_or_else(elsewhere)?;
         let path = PathBuf::from(format!("/dev/ng{rest}"));
@@ -110,7 +124,7 @@ impl Device {
         if !is_device {
             return Err(elsewhere());
         }
-        let mut device = Device { file, namespace: 0, most: 4096 };
+        let mut device = Device { file, namespace: 0, most: 4096, block };
         // SAFETY: NVME_IOCTL_ID has no argument.
         let namespace = unsafe { libc::ioctl(device.file.as_raw_fd(), ID) };
         device.namespace = u32::try_from(namespace).map_err(|_| elsewhere())?;
@@ -137,7 +151,32 @@ impl Device {
         Ok(())
     }
 
-    /// Carries out a near-storage command; its 64-bit result.
+    /// True where both are the same namespace.
+    pub fn is(&self, other: &Device) -> bool {
+        let number = |device: &Device| device.file.metadata().map(|found| found.rdev()).ok();
+        number(self).is_some() && number(self) == number(other)
+    }
+
+    /// Reads or writes one logical block.
+    pub fn block_at(&self, number: u64, writes: bool, data: &mut Buffer) -> Result<(), Fault> {
+        let (low, high) = (number as u32, (number >> 32) as u32);
+        let buffer = (data.length / 4) as u32;
+        let words = match writes {
+            true => [buffer, data.length as u32, 1, 0, low, high],
+            false => [buffer, 1, low, high, 0, 0],
+        };
+        let (opcode, places) = if writes { (FROM_GUEST, BLOCKS << 4) } else { (TO_GUEST, BLOCKS) };
+        let done = self.run(Words { opcode, places, words }, Some(data.bytes_mut()));
+        done.map(|_| ()).map_err(Failed::fault)
+    }
+
+    /// Has the drive put on its disk what it has written. The file system has nothing dirty, and need not.
+    pub fn flush(&self) -> Result<(), Fault> {
+        let done = self.run(Words { opcode: 0, places: 0, words: [0; 6] }, None);
+        done.map(|_| ()).map_err(Failed::fault)
+    }
+
+    /// Carries out a command; its 64-bit result.
     pub fn run(&self, words: Words, data: Option<&mut [u8]>) -> Result<u64, Failed> {
         let command = Passthrough {
             opcode: words.opcode,
@@ -182,7 +221,12 @@ impl Failed {
                 let same = STATUSES.iter().find(|info| info.code() & 0x7ff == code & 0x7ff);
                 Fault::new(same.map_or(Status::Unknown(code), |info| info.status), 0)
             }
-            // Media errors.
+            // Media errors, and a disk that is full.
+            Failed::Status(code) if matches!(code & 0x7ff, 0x280 | 0x081) => {
+                let full = code & 0x7ff == 0x081;
+                let status = if full { Status::CapacityExceeded } else { Status::WriteError };
+                Fault { stage: Stage::Destination, ..Fault::new(status, libc::EIO) }
+            }
             Failed::Status(code) if code >> 8 & 7 == 2 => Fault::new(Status::ReadError, libc::EIO),
             // The namespace went, or was cut; or the drive has forgotten the stream.
             Failed::Status(code) => {

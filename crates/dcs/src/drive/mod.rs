@@ -13,6 +13,7 @@
 //! | module | what it holds |
 //! |---|---|
 //! | `device` | the drive on which a file lies, and commands by the kernel driver's passthrough |
+//! | `landing` | a file of the drive that it writes itself |
 //! | `work` | one transfer: where its file lies, the stream, what comes out |
 //!
 //! Of a file's bytes only those that come out of the chain reach the guest; where the sink is `/dev/null`,
@@ -21,14 +22,16 @@
 //! nothing to compute beside a disk. A file that cannot be had beside the disk is refused, and never read in
 //! the ordinary way instead: its path would tell, but its cost would surprise.
 //!
+//! Sinks are written by the guest's kernel, but for files of the same namespace of which that is asked
+//! ([`Sink::near_storage`](crate::Sink::near_storage)): the drive writes those, and nothing crosses the bus.
+//!
 //! Blocks stay where they are as for a card (`card::hold`): a read lease, so that nobody writes to the
 //! file meanwhile; what is dirty is written back first. A file with holes, or room that was never written, is
 //! refused.
 //!
 //! # What it doesn't implement
 //!
-//! * Chains whose data come from elsewhere than a drive's file, or go to one beside the disk: sinks are
-//!   written by the guest's kernel.
+//! * Chains whose data come from elsewhere than a drive's file and go to one beside the disk.
 //! * More than 32 KiB that come first ([`Request::prefix`](crate::Request::prefix)) with operators.
 //! * When operators worked ([`StageTime`](crate::StageTime)'s first and last): the drive tells how long.
 //! * More than [`AT_ONCE`](Near) transfers at the drive at once: others wait for one of them to end.
@@ -36,6 +39,7 @@
 //!   it.
 
 mod device;
+mod landing;
 mod work;
 
 use crate::card::extents::ExtentError;
@@ -43,6 +47,7 @@ use crate::card::hold::Holds;
 use crate::op::Op;
 use crate::outcome::Fault;
 use dcs_devices::Endpoint;
+pub(crate) use landing::Landing;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 pub(crate) use work::{Job, Work};
 

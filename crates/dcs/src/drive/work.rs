@@ -1,7 +1,10 @@
 //! One transfer at a drive: where its file lies, the stream, what comes out.
 
 use super::Near;
-use super::device::{Buffer, Device, Failed, Words};
+use super::device::{
+    BLOCKS, Buffer, Device, FROM_GUEST, Failed, NO_DATA, NOWHERE, RESULTS, STREAM, TO_GUEST, Words,
+};
+use super::landing::{Landing, State};
 use crate::card::extents::{ExtentError, Purpose};
 use crate::card::held::Held;
 use crate::card::hold::{self, Unheld};
@@ -23,20 +26,14 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use zeroize::Zeroizing;
 
-/// Opcodes of near-storage commands, and the places that they name (docs/csd.md).
-const NO_DATA: u8 = 0xc0;
-const FROM_GUEST: u8 = 0xc1;
-const TO_GUEST: u8 = 0xc2;
-const RESULTS: u32 = 4;
-const STREAM: u32 = 5;
-const NOWHERE: u32 = 6;
-/// Nothing comes out any more.
+/// Nothing comes out any more; what still does is less than a block.
 const ENDED: u64 = 1 << 63;
+const REST: u64 = 1 << 62;
 
 /// Bytes of parameters and ranges at most.
 const OPEN_MOST: usize = 64 << 10;
 /// Pieces of a file at most: their ranges fit beside the parameters of any chain.
-const PIECES: usize = 3_000;
+pub(super) const PIECES: usize = 3_000;
 /// Bytes that come first at most: they fit beside parameters and ranges.
 const FIRST_MOST: usize = 32 << 10;
 /// Bytes of the file after which a command ends, so that it is heard of whoever waits for the file.
@@ -60,6 +57,8 @@ pub(crate) struct Job {
     chain: Vec<(u8, Zeroizing<Vec<u8>>)>,
     /// Memory whose bytes come first.
     prefix: Option<(Arc<Endpoint>, Vec<Extent>)>,
+    /// Where the drive itself writes what comes out.
+    landing: Option<Landing>,
 }
 
 /// A job, and the pipe by which what comes out goes to the kernel backend.
@@ -86,9 +85,10 @@ impl Job {
         chain: &[Op],
         length: u64,
         prefix: Option<(Arc<Endpoint>, Vec<Extent>)>,
+        landing: Option<Landing>,
     ) -> Job {
         let chain = chain.iter().map(|op| (op.number(), Zeroizing::new(op.parameter()))).collect();
-        Job { near: Arc::clone(near), endpoint, ranges: ranges.to_vec(), length, chain, prefix }
+        Job { near: Arc::clone(near), endpoint, ranges: ranges.to_vec(), length, chain, prefix, landing }
     }
 }
 
@@ -146,14 +146,18 @@ impl Job {
         let held = self.hold(&ranges)?;
         let places = held.iter().flat_map(Held::places);
         let places: Vec<_> = places.map(|place| Extent { offset: place.offset + start, ..place }).collect();
+        let landed = self.landing.as_ref().map(|landing| landing.hold(&self.near, &device)).transpose()?;
         let stream = Stream::open(&device, &self.chain, &places, &first)?;
-        let moved = self.pass(&stream, pipe, drops, &held);
+        let moved = match &landed {
+            Some(landed) => landed.pass(&stream, pipe, &held),
+            None => self.pass(&stream, pipe, drops, &held),
+        };
         // Also where it failed: the digests as they stand, and the operator that failed.
         let page = stream.page();
         if let Ok(page) = &page {
             ended.taken = page.taken;
             (ended.digests, ended.operators) = (page.digests, page.operators);
-            ended.dropped = drops.then_some(page.made);
+            ended.dropped = (drops || landed.is_some()).then_some(page.made);
         }
         match moved {
             Err(Moved::Failed(fault)) => Err(page.ok().and_then(|page| page.fault).unwrap_or(fault)),
@@ -162,6 +166,7 @@ impl Job {
             Ok(()) => {
                 page?;
                 held.iter().try_for_each(Held::finish)?;
+                landed.as_ref().map_or(Ok(()), |landed| landed.finish(&device))?;
                 if short { Err(Fault::new(Status::EndOfSource, 0)) } else { Ok(()) }
             }
         }
@@ -264,7 +269,7 @@ impl Job {
 }
 
 /// Why bytes go no further.
-enum Moved {
+pub(super) enum Moved {
     Failed(Fault),
     /// Nobody reads the pipe any more.
     Unwanted,
@@ -277,7 +282,7 @@ impl From<Fault> for Moved {
 }
 
 /// Lets go of a file that somebody else has waited for, for as long as they may be kept waiting.
-fn look_after(held: &[Held]) -> Result<(), Moved> {
+pub(super) fn look_after(held: &[Held]) -> Result<(), Moved> {
     let since = held.iter().filter_map(Held::is_wanted).min();
     match since.is_some_and(|since| since.elapsed() >= hold::limits().0) {
         true => Err(Moved::Failed(ExtentError::Wanted.into())),
@@ -302,7 +307,7 @@ fn write(pipe: &OwnedFd, mut bytes: &[u8], meanwhile: impl Fn() -> Result<(), Mo
 }
 
 /// False where the pipe's other end is closed.
-fn has_reader(pipe: &OwnedFd) -> bool {
+pub(super) fn has_reader(pipe: &OwnedFd) -> bool {
     !poll(pipe, 0).contains(PollFlags::ERR)
 }
 
@@ -315,8 +320,8 @@ fn poll(pipe: &OwnedFd, limit: i64) -> PollFlags {
 }
 
 /// A stream of a drive, which closes it when it is dropped.
-struct Stream<'a> {
-    device: &'a Device,
+pub(super) struct Stream<'a> {
+    pub device: &'a Device,
     number: u32,
 }
 
@@ -381,7 +386,7 @@ impl<'a> Stream<'a> {
 
     /// The next bytes that come out, into the buffer, or nowhere: how many, and true where these are the
     /// last.
-    fn next(&self, buffer: Option<&mut Buffer>) -> Result<(usize, bool), Fault> {
+    pub fn next(&self, buffer: Option<&mut Buffer>) -> Result<(usize, bool), Fault> {
         let (opcode, destination, data) = match buffer {
             Some(buffer) => (TO_GUEST, 0, Some(buffer.bytes_mut())),
             None => (NO_DATA, NOWHERE, None),
@@ -392,6 +397,24 @@ impl<'a> Stream<'a> {
         let result = self.device.run(command, data).map_err(Failed::fault)?;
         let length = (result & !ENDED).min(room as u64) as usize;
         Ok((length, result & ENDED != 0))
+    }
+
+    /// Has the drive write what comes out, whole blocks of it, to so many from this one on: how many bytes.
+    pub fn land(&self, first: u64, room: u32) -> Result<(u64, State), Fault> {
+        let words = [room, TURN, 0, 0, first as u32, (first >> 32) as u32];
+        let command = Words { opcode: NO_DATA, places: self.places(STREAM, BLOCKS), words };
+        let result = self.device.run(command, None).map_err(Failed::fault)?;
+        let state = match (result & ENDED != 0, result & REST != 0) {
+            (true, _) => State::Ended,
+            (false, true) => State::Rest,
+            _ => State::More,
+        };
+        let made = result & !(ENDED | REST);
+        // Never more than it was given room for, whatever it says.
+        match made <= u64::from(room) * self.device.block as u64 {
+            true => Ok((made, state)),
+            false => Err(Fault::new(Status::InternalError, 0)),
+        }
     }
 
     fn page(&self) -> Result<Page, Fault> {

@@ -1,0 +1,172 @@
+//! Where the drive itself writes what comes out of a chain: a file that it has too.
+
+use super::device::{Buffer, Device};
+use super::work::{Moved, PIECES, Stream, look_after};
+use super::{Holds, Near};
+use crate::card::extents::{ExtentError, Purpose};
+use crate::card::held::Held;
+use crate::outcome::Fault;
+use dcs_abi::descriptor::{EndpointKind, Extent, OPEN_END};
+use dcs_abi::status::{Stage, Status};
+use dcs_devices::Endpoint;
+use std::sync::Arc;
+
+/// The file, and the ranges of it that may be written.
+#[derive(Clone, Debug)]
+pub(crate) struct Landing {
+    pub endpoint: Arc<Endpoint>,
+    pub ranges: Vec<Extent>,
+    /// It is to be on the disk when the transfer is done.
+    pub durable: bool,
+}
+
+/// The same, held, with its places on the drive: whole logical blocks, and bytes behind the last of them.
+#[derive(Debug)]
+pub(super) struct Landed {
+    held: Vec<Held>,
+    places: Vec<Extent>,
+    durable: bool,
+}
+
+fn fault(status: Status) -> Fault {
+    Fault { stage: Stage::Destination, ..Fault::new(status, 0) }
+}
+
+fn refused(reason: &str) -> Fault {
+    Fault { stage: Stage::Destination, ..Fault::unavailable(libc::EINVAL, reason) }
+}
+
+impl Landing {
+    /// Holds the file where it is on this drive.
+    pub(super) fn hold(&self, near: &Near, device: &Device) -> Result<Landed, Fault> {
+        let (Some(number), Some(file)) = (self.endpoint.disk(), self.endpoint.file()) else {
+            return Err(refused("the destination is no file: a drive writes to files that it has itself"));
+        };
+        if !self.endpoint.writable() {
+            return Err(fault(Status::AccessDenied));
+        }
+        let (its, start) = Device::of(number)?;
+        if !its.is(device) {
+            return Err(refused("source and destination are on two namespaces: a drive copies within one"));
+        }
+        let size = self.endpoint.size().ok().flatten().unwrap_or(0);
+        let mut holds = near.holds();
+        let mut held = Vec::new();
+        for range in &self.ranges {
+            let end = range.offset.checked_add(range.length).ok_or(fault(Status::OutOfRange))?;
+            let end = if end == OPEN_END { size.max(range.offset) } else { end };
+            if end > size {
+                return Err(fault(Status::CapacityExceeded));
+            }
+            let range = Extent { offset: range.offset, length: end - range.offset };
+            if range.length > 0 {
+                held.push(self.held(&mut holds, file, range)?);
+            }
+        }
+        let places = held.iter().flat_map(Held::places);
+        let places: Vec<_> = places.map(|place| Extent { offset: place.offset + start, ..place }).collect();
+        let block = device.block as u64;
+        let last = places.len().saturating_sub(1);
+        let whole = |(at, place): (usize, &Extent)| {
+            place.offset.is_multiple_of(block) && (at == last || place.length.is_multiple_of(block))
+        };
+        match places.iter().enumerate().all(whole) {
+            true => Ok(Landed { held, places, durable: self.durable }),
+            false => Err(refused("the destination begins, or goes on, amid a logical block")),
+        }
+    }
+
+    fn held(
+        &self,
+        holds: &mut Holds,
+        file: rustix::fd::BorrowedFd<'_>,
+        range: Extent,
+    ) -> Result<Held, Fault> {
+        let held = match self.endpoint.kind() == EndpointKind::Block {
+            true => holds.held_device(file, range, Stage::Destination, Purpose::Write),
+            false => holds.held_file(file, range, Stage::Destination, Purpose::Write, PIECES),
+        };
+        held.map_err(|unheld| {
+            let fault: Fault = match unheld {
+                crate::card::hold::Unheld::Refused(error) => error.into(),
+                crate::card::hold::Unheld::Busy => ExtentError::Open.into(),
+            };
+            Fault { stage: Stage::Destination, ..fault }
+        })
+    }
+}
+
+impl Landed {
+    /// Has the drive write all that comes out of the stream.
+    pub fn pass(
+        &self,
+        stream: &Stream<'_>,
+        pipe: &rustix::fd::OwnedFd,
+        source: &[Held],
+    ) -> Result<(), Moved> {
+        let block = stream.device.block as u64;
+        for place in &self.places {
+            let (mut at, end) = (place.offset, place.offset + place.length);
+            while end - at >= block {
+                let room = ((end - at) / block).min(u32::MAX.into()) as u32;
+                let (made, state) = stream.land(at / block, room)?;
+                at += made;
+                match state {
+                    State::Ended => return Ok(()),
+                    State::Rest => return self.rest(stream, at, end),
+                    State::More => {}
+                }
+                look_after(source)?;
+                look_after(&self.held)?;
+                if !super::work::has_reader(pipe) {
+                    return Err(Moved::Unwanted);
+                }
+            }
+            if at < end {
+                return self.rest(stream, at, end);
+            }
+        }
+        self.rest(stream, 0, 0)
+    }
+
+    /// The last bytes, which fill no block: the rest of their block keeps what it has.
+    fn rest(&self, stream: &Stream<'_>, at: u64, end: u64) -> Result<(), Moved> {
+        let block = stream.device.block;
+        let mut buffer = Buffer::new(block);
+        let mut rest = Vec::new();
+        loop {
+            let (length, is_last) = stream.next(Some(&mut buffer))?;
+            rest.extend_from_slice(&buffer.bytes()[..length]);
+            if rest.len() as u64 > end - at {
+                return Err(Moved::Failed(fault(Status::CapacityExceeded)));
+            }
+            if is_last {
+                break;
+            }
+        }
+        if !rest.is_empty() {
+            stream.device.block_at(at / block as u64, false, &mut buffer)?;
+            buffer.bytes_mut()[..rest.len()].copy_from_slice(&rest);
+            stream.device.block_at(at / block as u64, true, &mut buffer)?;
+        }
+        Ok(())
+    }
+
+    /// Lets go of the file: what the drive wrote is not in the page cache, and it is where it was.
+    pub fn finish(&self, device: &Device) -> Result<(), Fault> {
+        if self.durable {
+            device.flush().map_err(|fault| Fault { stage: Stage::Destination, ..fault })?;
+        }
+        let finished = self.held.iter().try_for_each(Held::finish);
+        finished.map_err(|error| Fault { stage: Stage::Destination, ..error.into() })
+    }
+}
+
+/// What still comes out of a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    More,
+    /// Less than a block.
+    Rest,
+    Ended,
+}
