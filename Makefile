@@ -26,9 +26,13 @@ PLACES = BUILT DESTDIR PREFIX BINDIR LIBDIR INCLUDEDIR MANDIR BASHDIR ZSHDIR FIS
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
 
+# WASM=yes: dcs runs users' own operators too, and is larger than it promises to be. Packages do.
+WASM ?= no
+FEATURES = --no-default-features $(if $(filter yes,$(WASM)),--features dcs-cli/wasm)
+
 build: ## the dcs command with dcs-csd, libdcs.so, libdcs.a and libdcs-preload.so, in target/release
 	@tools/setup
-	$(CARGO) build --profile $(PROFILE) --locked -p dcs-cli -p dcs-csd-cli -p dcs-capi -p dcs-preload
+	$(CARGO) build --profile $(PROFILE) --locked -p dcs-cli -p dcs-csd-cli -p dcs-capi -p dcs-preload $(FEATURES)
 	tools/names $(BUILT)
 
 dist: PROFILE = dist

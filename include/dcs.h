@@ -319,6 +319,12 @@ extern "C" {
  */
 #define DCS_OP_BITMAP 0x36u
 /**
+ * module: an operator of the user's own, in WebAssembly (docs/wasm.md); its value, if it tells one,
+ * has up to 64 bytes. Other length. Parameter: module[32] (the SHA-256 of a module that was
+ * loaded), parameter[0 to 1024] (what that module takes)
+ */
+#define DCS_OP_MODULE 0x3fu
+/**
  * added to an operator's number: the engine's GPU does it (md5, sha256, crc32, crc32c, aes256-ctr)
  */
 #define DCS_OP_ON_GPU 0x80u
@@ -432,6 +438,16 @@ extern "C" {
 #define DCS_STATUS_DIGEST_MISMATCH 0x4710u
 /** the destination overlaps the source: bytes that are still to be read would be overwritten */
 #define DCS_STATUS_OVERLAP 0x4711u
+/**
+ * the module stopped by a trap: it reached what is unreachable, left its memory or divided by zero
+ */
+#define DCS_STATUS_MODULE_TRAP 0x4712u
+/** the module ran for longer than it may for its data */
+#define DCS_STATUS_MODULE_FUEL 0x4713u
+/** the module asked for more memory than it may have */
+#define DCS_STATUS_MODULE_MEMORY 0x4714u
+/** the module gave an answer that breaks the rules of modules */
+#define DCS_STATUS_MODULE_ANSWER 0x4715u
 
 /* ---- Stages that can fail ---- */
 

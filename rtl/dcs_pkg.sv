@@ -204,6 +204,10 @@ package dcs_pkg;
   // combines several. Other length. Parameter: none, or operation u8 (0: decompress one bitmap; 1:
   // AND of all; 2: OR of all), result u8 (0: its bits; 1: their number)
   localparam logic [7:0] OpBitmap = 8'h36;
+  // module: an operator of the user's own, in WebAssembly (docs/wasm.md); its value, if it tells
+  // one, has up to 64 bytes. Other length. Parameter: module[32] (the SHA-256 of a module that was
+  // loaded), parameter[0 to 1024] (what that module takes)
+  localparam logic [7:0] OpModule = 8'h3f;
   // added to an operator's number: the engine's GPU does it (md5, sha256, crc32, crc32c,
   // aes256-ctr)
   localparam logic [7:0] OpOnGpu = 8'h80;
@@ -313,6 +317,15 @@ package dcs_pkg;
   localparam logic [14:0] StatusDigestMismatch = 15'h4710;
   // the destination overlaps the source: bytes that are still to be read would be overwritten
   localparam logic [14:0] StatusOverlap = 15'h4711;
+  // the module stopped by a trap: it reached what is unreachable, left its memory or divided by
+  // zero
+  localparam logic [14:0] StatusModuleTrap = 15'h4712;
+  // the module ran for longer than it may for its data
+  localparam logic [14:0] StatusModuleFuel = 15'h4713;
+  // the module asked for more memory than it may have
+  localparam logic [14:0] StatusModuleMemory = 15'h4714;
+  // the module gave an answer that breaks the rules of modules
+  localparam logic [14:0] StatusModuleAnswer = 15'h4715;
 
   // ---- Stages that can fail ----
 

@@ -23,6 +23,7 @@
 //! | `chunks` | a body in the chunked coding, and how it is cut | `crates/server/tests/corpus.rs` |
 //! | `users` | a list of users | `crates/server/tests/corpus.rs` |
 //! | `ssd` | what an SSD answers, completes and writes into its host's memory; what its owner wants | `crates/drivers/tests/corpus.rs` |
+//! | `wasm` | a module that is to be an operator, or what such a module says of its memory and its steps | `crates/wasm/tests/corpus.rs` |
 //! | `preload` | rules of the preload library and a path; a key; a file of counters | `integrations/preload-rules/tests/corpus.rs` |
 //!
 //! A module holds the targets of one crate and uses nothing but what that crate's tests have, so that these can include
@@ -44,6 +45,7 @@ mod preload;
 mod server;
 mod ssd;
 mod vfio_user;
+mod wasm;
 
 pub use abi::{descriptor, entry};
 pub use connection::connection;
@@ -59,3 +61,4 @@ pub use preload::preload;
 pub use server::{chunks, head, users};
 pub use ssd::ssd;
 pub use vfio_user::vfio_user;
+pub use wasm::wasm;

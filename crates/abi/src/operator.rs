@@ -54,6 +54,8 @@ pub enum Operator {
     Knn = 0x35,
     /// Bitmaps in Roaring's format: decompression, AND, OR.
     Bitmap = 0x36,
+    /// A module that users brought: see [`MODULE`].
+    Module = 0x3f,
 }
 
 /// Effect of an operator on the data that pass.
@@ -305,6 +307,21 @@ pub const OPERATORS: &[OperatorInfo] = &[
     ),
 ];
 
+/// Bytes of the name of a module: the SHA-256 of what was loaded.
+pub const MODULE_NAME: usize = 32;
+
+/// Users' own operators. It stands beside the table: which modules there are is not known beforehand, only some
+/// engines run them, and those that do say so in their units.
+pub const MODULE: OperatorInfo = transform(
+    Operator::Module,
+    "module",
+    "MODULE",
+    OperatorKind::Resize,
+    (MODULE_NAME, MODULE_NAME + 1024),
+    "module[32] (the SHA-256 of a module that was loaded), parameter[0 to 1024] (what that module takes)",
+    "an operator of the user's own, in WebAssembly (docs/wasm.md); its value, if it tells one, has up to 64 bytes",
+);
+
 /// The row of [`OPERATORS`] of each number; past its end where the number is no operator's.
 const ROWS: [u8; 256] = {
     let mut rows = [u8::MAX; 256];
@@ -319,10 +336,13 @@ const ROWS: [u8; 256] = {
 impl Operator {
     /// The operator of that number.
     pub fn from_number(number: u8) -> Option<Operator> {
+        if number == Operator::Module as u8 {
+            return Some(Operator::Module);
+        }
         OPERATORS.get(ROWS[number as usize] as usize).map(|info| info.operator)
     }
 
-    /// The operator of that name, as in [`OperatorInfo::name`].
+    /// The operator of that name, as in [`OperatorInfo::name`]. Modules have names of their own, and are none of these.
     pub fn from_name(name: &str) -> Option<Operator> {
         OPERATORS.iter().find(|info| info.name == name).map(|info| info.operator)
     }
@@ -352,7 +372,10 @@ impl Operator {
     /// Its row of the table.
     #[inline]
     pub fn info(self) -> &'static OperatorInfo {
-        &OPERATORS[ROWS[self as usize] as usize]
+        match self {
+            Operator::Module => &MODULE,
+            built_in => &OPERATORS[ROWS[built_in as usize] as usize],
+        }
     }
 
     /// The name that people type.
@@ -372,6 +395,7 @@ impl Operator {
         match self {
             // A trailing checksum: SHA-256 is the longest.
             Operator::AwsChunked => 32,
+            Operator::Module => 64,
             _ => self.digest_size(),
         }
     }
@@ -415,6 +439,10 @@ mod tests {
         assert_eq!(Operator::from_chain(Operator::Gzip as u8 | ON_GPU), None);
         assert_eq!(Operator::from_chain_name("sha1"), Some((Operator::Sha1, false)));
         assert_eq!(Operator::from_chain(ON_GPU), None);
+        assert_eq!(Operator::from_chain(Operator::Module as u8), Some((Operator::Module, false)));
+        assert_eq!(Operator::Module.info(), &MODULE);
+        assert_eq!(Operator::from_name("module"), None, "it is named by its module");
+        assert!(Operator::Module as u8 > OPERATORS[OPERATORS.len() - 1].operator as u8);
         assert_eq!(Operator::from_number(0), None);
         assert_eq!(Operator::from_number(0xff), None);
     }

@@ -65,6 +65,14 @@ pub enum Status {
     DigestMismatch,
     /// The destination lies where the source is still to be read.
     Overlap,
+    /// A user's module stopped by a trap: it reached what is unreachable, left its memory, divided by zero.
+    ModuleTrap,
+    /// A user's module ran for longer than it may for its data.
+    ModuleFuel,
+    /// A user's module asked for more memory than it may have.
+    ModuleMemory,
+    /// A user's module gave an answer that breaks the rules of modules.
+    ModuleAnswer,
     /// A status that this version does not know, as it was on the wire.
     Unknown(u16),
 }
@@ -136,6 +144,10 @@ pub const STATUSES: &[StatusInfo] = &[
     row(Status::SignatureMismatch, "SIGNATURE_MISMATCH", 7, 0x0f, true, "a signature in the data is not the one that the data and the key give"),
     row(Status::DigestMismatch, "DIGEST_MISMATCH", 7, 0x10, true, "a digest of the data is not the expected one"),
     row(Status::Overlap, "OVERLAP", 7, 0x11, true, "the destination overlaps the source: bytes that are still to be read would be overwritten"),
+    row(Status::ModuleTrap, "MODULE_TRAP", 7, 0x12, true, "the module stopped by a trap: it reached what is unreachable, left its memory or divided by zero"),
+    row(Status::ModuleFuel, "MODULE_FUEL", 7, 0x13, true, "the module ran for longer than it may for its data"),
+    row(Status::ModuleMemory, "MODULE_MEMORY", 7, 0x14, true, "the module asked for more memory than it may have"),
+    row(Status::ModuleAnswer, "MODULE_ANSWER", 7, 0x15, true, "the module gave an answer that breaks the rules of modules"),
 ];
 
 impl Status {

@@ -231,6 +231,12 @@ pub struct Ops {
     /// Only list them
     #[arg(long)]
     pub no_measure: bool,
+    /// Keep a WebAssembly module as an operator, by the name of its file: mine.wasm becomes mine
+    #[arg(long, value_name = "FILE", conflicts_with = "unload")]
+    pub load: Option<PathBuf>,
+    /// Forget such an operator
+    #[arg(long, value_name = "NAME")]
+    pub unload: Option<String>,
 }
 
 #[derive(Debug, Args)]
@@ -418,6 +424,13 @@ Examples:
   dcs ops
   dcs ops --no-measure
   dcs ops --json | jq -r 'select(.gib_per_s > 1) | .name'
+  dcs ops --load upper.wasm             # an operator of your own, in WebAssembly; docs/wasm.md says how to write one
+  dcs copy notes - --through upper
+  dcs ops --unload upper
+
+Modules are kept in DCS_OPERATORS, or dcs/operators in the folder of the user's data (XDG_DATA_HOME, ~/.local/share). A
+module that has not been kept is named by its file: --through ./upper.wasm. It has neither files nor network, and a
+limit of memory and of time for each byte; when it breaks one, its transfer fails.
 
 Rates are of one stream on one core, in blocks of 64 KiB, about 0.2 s each: of a decompressor what it
 writes, of all others what they read. dcs bench gpu measures what a GPU does.";

@@ -3,6 +3,7 @@
 use crate::args::Choice;
 use crate::failure::Failure;
 use crate::keys::{Counters, Keys};
+use crate::modules;
 use crate::units;
 use dcs::op::{Bitmap, BitmapOperation, Element, ExpressionError, Knn};
 use dcs::{AwsChunked, Grep, Mode, Op, Operator};
@@ -10,6 +11,7 @@ use dcs_abi::CHAIN_MAX;
 use dcs_abi::operator::{OPERATORS, OperatorKind};
 use std::fs::File;
 use std::io::Read;
+use std::path::PathBuf;
 
 /// Bytes of an XTS data unit where none is given.
 const XTS_UNIT: u32 = 4096;
@@ -30,6 +32,8 @@ struct Spec {
     operator: Operator,
     on_gpu: bool,
     words: Vec<String>,
+    /// Of a user's own operator: its name as it was written, and its file.
+    module: Option<(String, PathBuf)>,
 }
 
 /// A chain with its keys and counters.
@@ -83,7 +87,7 @@ impl Chain {
                 _ => spec.op(ciphers, keys)?,
             };
             let on_gpu = spec.operator.info().gpu.filter(|_| spec.on_gpu);
-            chain.names.push(on_gpu.unwrap_or(spec.operator.name()));
+            chain.names.push(on_gpu.unwrap_or_else(|| spec.name()));
             chain.ops.push(if on_gpu.is_some() { op.on_gpu() } else { op });
         }
         keys.all_used(ciphers)?;
@@ -106,20 +110,20 @@ impl Chain {
 
     /// As many bytes come out as go in.
     pub fn keeps_length(&self) -> bool {
-        let resizes = |name: &&str| {
-            let operator = Operator::from_chain_name(name);
-            operator.is_some_and(|(operator, _)| operator.kind() == OperatorKind::Resize)
+        let resizes = |op: &Op| {
+            let operator = Operator::from_chain(op.number());
+            operator.is_none_or(|(operator, _)| operator.kind() == OperatorKind::Resize)
         };
-        !self.names.iter().any(resizes)
+        !self.ops.iter().any(resizes)
     }
 
     /// The same bytes come out as go in: there are digests alone.
     pub fn keeps_data(&self) -> bool {
-        let changes = |name: &&str| {
-            let operator = Operator::from_chain_name(name);
+        let changes = |op: &Op| {
+            let operator = Operator::from_chain(op.number());
             operator.is_none_or(|(operator, _)| !matches!(operator.kind(), OperatorKind::Digest { .. }))
         };
-        !self.names.iter().any(changes)
+        !self.ops.iter().any(changes)
     }
 
     /// The GPU that its operators need, by its number, and the first of them; none where they need none.
@@ -166,10 +170,19 @@ impl Spec {
             Some(at) => (&own[..at], Some(&own[at + 1..])),
             None => (own.trim_end(), None),
         };
+        if !on_gpu
+            && Operator::from_name(name).is_none()
+            && let Some(path) = modules::find(name)
+        {
+            // All of it: what a parameter looks like is the module's own business.
+            let (words, module) =
+                (rest.map(str::to_string).into_iter().collect(), Some((name.to_string(), path)));
+            return Ok(Spec { operator: Operator::Module, on_gpu, words, module });
+        }
         let operator = Operator::from_name(name).ok_or_else(|| {
             let names: Vec<_> = OPERATORS.iter().map(|info| info.name).collect();
             let all = format!(
-                "one of: {} (see dcs ops); a comma inside a parameter is written \\,",
+                "one of: {} (see dcs ops), or a module (dcs ops --load); a comma inside a parameter is written \\,",
                 names.join(", ")
             );
             Failure::usage(format!("--through: there is no operator {name:?}")).advise(all)
@@ -187,12 +200,26 @@ impl Spec {
             (_, Some(rest)) => rest.trim_end().split([':', '=']).map(str::to_string).collect(),
             (_, None) => Vec::new(),
         };
-        let spec = Spec { operator, on_gpu, words };
+        let spec = Spec { operator, on_gpu, words, module: None };
         if spec.words.len() > spec.most_words() {
             let line = format!("--through: too many parameters for {name}");
             return Err(Failure::usage(line).advise(usage_of(operator)));
         }
         Ok(spec)
+    }
+
+    /// Its name: of a module as it was written, for as long as the command runs.
+    fn name(&self) -> &'static str {
+        match &self.module {
+            Some((name, _)) => Box::leak(name.clone().into_boxed_str()),
+            None => self.operator.name(),
+        }
+    }
+
+    fn module(&self) -> Result<Op, Failure> {
+        let (_, path) = self.module.as_ref().ok_or_else(|| self.refused("it is named by its own name"))?;
+        let parameter = self.words.concat().into_bytes();
+        Ok(Op::Module { name: modules::load(path, &parameter)?, parameter })
     }
 
     /// Its parameter at that place, where one was given.
@@ -249,6 +276,7 @@ impl Spec {
             Operator::Aggregate => Op::Aggregate(self.expression(dcs::op::check_aggregate)?),
             Operator::Knn => self.knn()?,
             Operator::Bitmap => self.bitmap()?,
+            Operator::Module => self.module()?,
             Operator::Slice => match (self.number(0)?, self.number(1)?) {
                 (Some(skip), Some(take)) if skip.checked_add(take).is_some() => Op::Slice { skip, take },
                 _ => {

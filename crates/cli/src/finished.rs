@@ -6,6 +6,7 @@ use crate::names::add_name;
 use crate::report::{Report, add_completion};
 use crate::transfer::Done;
 use crate::units;
+use dcs::Operator;
 use serde_json::json;
 use std::ffi::OsStr;
 
@@ -25,7 +26,9 @@ impl Finished<'_> {
     pub fn tell(&self, report: &Report) {
         let Done { completion, elapsed } = self.done;
         for digest in &completion.digests {
-            report.text(format_args!("{}  {digest}  {}", digest.operator.name(), self.file));
+            let module = Some(digest.place).filter(|_| digest.operator == Operator::Module);
+            let name = module.and_then(|place| self.chain.get(place)).copied();
+            report.text(format_args!("{}  {digest}  {}", name.unwrap_or(digest.operator.name()), self.file));
         }
         for counter in self.counters.iter().filter(|counter| counter.random) {
             report.text(format_args!("iv  {}  {}", counter.value, self.file));

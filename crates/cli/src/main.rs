@@ -36,6 +36,7 @@ mod expect;
 mod finished;
 mod identity;
 mod keys;
+mod modules;
 mod nic;
 mod nvme;
 mod ops;

@@ -4,6 +4,7 @@ use crate::args;
 use crate::chain::usage_of;
 use crate::failure::{Exit, Failure};
 use crate::interrupt;
+use crate::modules;
 use crate::operate::Operators;
 use crate::report::Report;
 use crate::units::gib_per_s;
@@ -24,6 +25,17 @@ const MEASURE: Duration = Duration::from_millis(200);
 
 pub fn run(ops: &args::Ops, report: &Report) -> Result<(), Failure> {
     interrupt::install();
+    if let Some(file) = &ops.load {
+        let name = modules::keep(file)?;
+        report.object(&json!({ "event": "loaded", "name": name }));
+        report.remark(format_args!("dcs: {name} is an operator now: --through {name}"));
+        return Ok(());
+    }
+    if let Some(name) = &ops.unload {
+        modules::forget(name)?;
+        report.object(&json!({ "event": "unloaded", "name": name }));
+        return Ok(());
+    }
     let bar = (report.shows_progress() && !ops.no_measure).then(|| ProgressBar::new(OPERATORS.len() as u64));
     report
         .text(format_args!("{:20} {:4} {:9} {:>6} {:>8}  what", "operator", "no", "kind", "digest", "GiB/s"));
@@ -40,6 +52,13 @@ pub fn run(ops: &args::Ops, report: &Report) -> Result<(), Failure> {
     }
     if let Some(bar) = bar {
         bar.finish_and_clear();
+    }
+    for module in modules::kept() {
+        let (name, path) = (&module.name, module.path.display());
+        report.text(format_args!("{name:20} 3fh  {:9} {:>6} {:>8}  module {path}", "resize", "", "-"));
+        report.object(&json!({
+            "name": name, "number": Operator::Module as u8, "kind": "resize", "module": path.to_string(),
+        }));
     }
     if !ops.no_measure && cfg!(debug_assertions) {
         report.remark("dcs: this is a debug build: its rates say nothing");

@@ -164,6 +164,9 @@ pub fn nearest_errno(status: Status, system: i32) -> i32 {
         Status::PeerReset => libc::ECONNRESET,
         Status::CorruptData | Status::TruncatedData | Status::FramingError => libc::EBADMSG,
         Status::SignatureMismatch | Status::DigestMismatch => libc::EBADMSG,
+        Status::ModuleTrap | Status::ModuleFuel | Status::ModuleMemory | Status::ModuleAnswer => {
+            libc::ENOEXEC
+        }
         Status::OutOfResources => libc::ENOBUFS,
         Status::DeviceReset => libc::ENODEV,
         Status::Timeout => libc::ETIMEDOUT,
@@ -219,6 +222,9 @@ pub fn advice(status: Status) -> &'static str {
             "choose ranges that do not overlap, or the same range for both; or go by way of another file"
         }
         Status::TruncatedData => "the input is cut: fetch all of it",
+        Status::ModuleTrap | Status::ModuleFuel | Status::ModuleMemory | Status::ModuleAnswer => {
+            "correct the module: docs/wasm.md has its rules and limits"
+        }
         Status::Timeout => "give more time, or find out why the named stage is slow",
         Status::Cancelled => "it was cancelled as asked",
         Status::QueueDeleted => "the engine stopped first: keep it until its transfers are done",

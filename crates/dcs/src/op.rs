@@ -98,6 +98,15 @@ pub enum Op {
     Knn(Knn),
     /// Roaring bitmaps: decompresses one, or combines all of the data by AND or OR.
     Bitmap(Bitmap),
+    /// A module that this process has loaded (`dcs-wasm`), by the SHA-256 of its bytes, with a parameter of at most
+    /// 1,024 bytes. Where no such module is loaded the transfer fails with
+    /// [`Status::UnknownOperator`](crate::Status).
+    Module {
+        /// Which module.
+        name: [u8; 32],
+        /// What it takes.
+        parameter: Vec<u8>,
+    },
     /// A digest that is to have this value: where it has another the transfer fails with
     /// [`Status::DigestMismatch`](crate::Status), and the last of the data are not delivered.
     Expect {
@@ -145,6 +154,7 @@ impl Op {
             Op::Aggregate(_) => Operator::Aggregate as u8,
             Op::Knn(_) => Operator::Knn as u8,
             Op::Bitmap(_) => Operator::Bitmap as u8,
+            Op::Module { .. } => Operator::Module as u8,
             Op::Expect { digest, .. } => *digest as u8,
             Op::Gpu(op) => op.number() | ON_GPU,
             Op::Raw { number, .. } => *number,
@@ -190,6 +200,7 @@ impl Op {
             Op::Filter(expression) | Op::Aggregate(expression) => expression.as_bytes().to_vec(),
             Op::Knn(knn) => knn.block(),
             Op::Bitmap(bitmap) => bitmap.block(),
+            Op::Module { name, parameter } => dcs_ndp::module::parameter(name, parameter),
             Op::Expect { value, .. } => value.clone(),
             Op::Gpu(op) => op.parameter(),
             Op::Raw { parameter, .. } => parameter.clone(),

@@ -30,6 +30,11 @@ impl DigestValue {
         DigestValue { size: value.len() as u8, bytes }
     }
 
+    /// The value of so many bytes; none where no digest is as long.
+    pub fn from_bytes(value: &[u8]) -> Option<DigestValue> {
+        (value.len() <= SIZE_MAX).then(|| DigestValue::new(value))
+    }
+
     /// The value.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..usize::from(self.size)]

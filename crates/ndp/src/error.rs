@@ -23,6 +23,21 @@ pub enum OperatorError {
     /// The digest is not the expected one.
     #[error("the digest is not the expected one")]
     Mismatch,
+    /// No module of this name was loaded.
+    #[error("no module of this name was loaded")]
+    NoModule,
+    /// A module stopped by a trap.
+    #[error("the module stopped by a trap")]
+    Trap,
+    /// A module ran for longer than it may for its data.
+    #[error("the module ran for longer than it may for its data")]
+    Fuel,
+    /// A module asked for more memory than it may have.
+    #[error("the module asked for more memory than it may have")]
+    Memory,
+    /// A module gave an answer that breaks the rules of modules.
+    #[error("the module gave an answer that breaks the rules of modules")]
+    Answer,
     /// The context was used for what it is not (resizing with a digest, data after the last), or its library
     /// could not get memory.
     #[error("the operator was misused or out of memory")]
@@ -39,6 +54,11 @@ impl OperatorError {
             OperatorError::Framing => Status::FramingError,
             OperatorError::Signature => Status::SignatureMismatch,
             OperatorError::Mismatch => Status::DigestMismatch,
+            OperatorError::NoModule => Status::UnknownOperator,
+            OperatorError::Trap => Status::ModuleTrap,
+            OperatorError::Fuel => Status::ModuleFuel,
+            OperatorError::Memory => Status::ModuleMemory,
+            OperatorError::Answer => Status::ModuleAnswer,
             OperatorError::InternalError => Status::InternalError,
         }
     }

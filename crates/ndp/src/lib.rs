@@ -39,6 +39,7 @@
 //! | `table` | rows of comma-separated values and binary ones: `filter`, `aggregate` |
 //! | `knn` | the rows nearest to a vector |
 //! | `bitmap` | bitmaps in Roaring's format |
+//! | [`module`] | users' own operators: what each has to be, and those that are loaded |
 //! | `wide` | loops that are compiled for AVX2, too |
 //! | [`parameter`] | building and checking parameter blocks |
 //! | [`sequential`] | a chain over bytes in memory: the plain program |
@@ -102,6 +103,7 @@ mod knn;
 mod lanes;
 mod lines;
 mod md5;
+pub mod module;
 mod offload;
 pub mod parameter;
 mod resize;
@@ -178,6 +180,7 @@ impl Context {
             Operator::Knn => Unit::Resize(knn::new(parameter)?),
             Operator::Bitmap => Unit::Resize(Resize::new(bitmap::Bitmap::new(parameter)?)),
             Operator::AwsChunked => Unit::Resize(Resize::new(aws_chunked::AwsChunked::new(parameter)?)),
+            Operator::Module => Unit::Resize(module::of_parameter(parameter)?),
             Operator::Gunzip => {
                 parameter::parse_none(parameter)?;
                 Unit::Resize(Resize::new(gzip::Gunzip::default()))
@@ -192,6 +195,16 @@ impl Context {
             }
         };
         Ok(Context { operator, unit, expected })
+    }
+
+    /// A user's own operator at the beginning of its stream. `parameter` is what the module itself takes.
+    ///
+    /// # Errors
+    ///
+    /// What the module says of it.
+    pub fn of_module(module: &dyn module::Module, parameter: &[u8]) -> Result<Context, OperatorError> {
+        let unit = Unit::Resize(Resize::of(module.start(parameter)?));
+        Ok(Context { operator: Operator::Module, unit, expected: None })
     }
 
     /// The operator at the beginning of its stream, whose bytes another device is to process: one of

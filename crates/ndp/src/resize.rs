@@ -14,14 +14,17 @@ pub struct Progress {
 }
 
 /// The progress of one call of a library.
-pub(crate) struct Step {
-    pub(crate) consumed: usize,
-    pub(crate) produced: usize,
-    pub(crate) end: End,
+pub struct Step {
+    /// Bytes of the input that are done with.
+    pub consumed: usize,
+    /// Bytes of the output that were filled.
+    pub produced: usize,
+    /// The state of the stream.
+    pub end: End,
 }
 
 /// The state in which a step left the stream.
-pub(crate) enum End {
+pub enum End {
     /// It may go on.
     Open,
     /// Everything was consumed and everything is out.
@@ -31,7 +34,7 @@ pub(crate) enum End {
 }
 
 /// A library, called step by step.
-pub(crate) trait Codec: Send {
+pub trait Codec: Send {
     /// Does something if it can. `output` is never empty.
     fn step(&mut self, input: &[u8], output: &mut [u8], last: bool) -> Step;
 
@@ -51,7 +54,11 @@ pub(crate) struct Resize {
 
 impl Resize {
     pub(crate) fn new(codec: impl Codec + 'static) -> Resize {
-        Resize { codec: Box::new(codec), finished: false, failed: None }
+        Resize::of(Box::new(codec))
+    }
+
+    pub(crate) fn of(codec: Box<dyn Codec>) -> Resize {
+        Resize { codec, finished: false, failed: None }
     }
 
     /// The value that it tells at its end, if it has one.

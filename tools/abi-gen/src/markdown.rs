@@ -5,7 +5,7 @@ use crate::example;
 use crate::model::{self, Group, Item};
 use dcs_abi::STRUCTURES;
 use dcs_abi::layout::{Kind, Layout};
-use dcs_abi::operator::OPERATORS;
+use dcs_abi::operator::{MODULE, OPERATORS};
 use dcs_abi::register::{Access, REGISTERS};
 use dcs_abi::status::STATUSES;
 use std::collections::BTreeMap;
@@ -89,7 +89,7 @@ fn constants(group: &Group) -> String {
 
 fn operators() -> String {
     let mut out = String::new();
-    let rows = OPERATORS.iter().map(|row| {
+    let rows = OPERATORS.iter().chain([&MODULE]).map(|row| {
         let bytes = match row.parameter {
             (fewest, most) if fewest == most => most.to_string(),
             (fewest, most) => format!("{fewest} to {most}"),

@@ -6,7 +6,7 @@ use dcs_abi::admin::{ADMIN_OPCODES, GRANTS};
 use dcs_abi::descriptor::{DESCRIPTOR_MAX, ENDPOINT_KINDS, MODES, PACINGS, PARAMETER_KINDS, WINDOW_MAX_US};
 use dcs_abi::entry::{FLAGS, LENGTH_TO_END, OPCODES};
 use dcs_abi::layout::{Constant, Kind, Layout};
-use dcs_abi::operator::{ON_GPU, OPERATORS, OperatorInfo, OperatorKind};
+use dcs_abi::operator::{MODULE, ON_GPU, OPERATORS, OperatorInfo, OperatorKind};
 use dcs_abi::register::{DOORBELL_BASE, ENGINE_BLOCK, REGISTERS};
 use dcs_abi::result::{DIGEST_MAX, PATHS, STAGE_DESTINATION, STAGE_OPERATORS, STAGE_SOURCE};
 use dcs_abi::status::{STAGES, STATUSES, Stage};
@@ -133,7 +133,10 @@ fn table(rows: &'static [Constant]) -> impl Iterator<Item = Item> {
 pub fn groups() -> Vec<Group> {
     use Radix::{Decimal, Hexadecimal};
     let on_gpu = item("ON_GPU", ON_GPU.into(), on_gpu_doc());
-    let operators = OPERATORS.iter().map(|row| item(row.constant, row.operator as u64, operator_doc(row)));
+    let operators = OPERATORS
+        .iter()
+        .chain([&MODULE])
+        .map(|row| item(row.constant, row.operator as u64, operator_doc(row)));
     let operators = operators.chain([on_gpu]);
     let statuses = STATUSES.iter().map(|row| item(row.name, row.code().into(), row.doc));
     let registers = REGISTERS.iter().map(|row| item(row.name, row.offset as u64, row.doc));

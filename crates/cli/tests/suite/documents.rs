@@ -67,6 +67,11 @@ fn prepared() -> Place {
     let bitmap = [12346u16, 0, 1, 0, 0, 1, 16, 0, 1, 3].map(u16::to_le_bytes).concat();
     place.write("rows.roaring", &bitmap);
     place.write("both.roaring", &bitmap.repeat(2));
+    let upper = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../sdk/examples/upper.wat");
+    place.write("upper.wasm", &wat::parse_file(upper).unwrap());
+    std::fs::create_dir(place.path("operators")).unwrap();
+    std::fs::copy(place.path("upper.wasm"), place.path("operators/upper.wasm")).unwrap();
+    place.write("notes", b"a note\n");
     place.write("disk.img", b"");
     std::fs::File::options()
         .write(true)
@@ -101,6 +106,7 @@ fn shell(place: &Place, line: &str) -> Command {
     let folder = Path::new(env!("CARGO_BIN_EXE_dcs")).parent().unwrap();
     let path = format!("{}:{}", folder.display(), std::env::var("PATH").unwrap_or_default());
     command.args(["-ec", line]).current_dir(place.path("")).env("PATH", path).env("iv", IV);
+    command.env("DCS_OPERATORS", place.path("operators"));
     command.env_remove("DCS_KEY").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }

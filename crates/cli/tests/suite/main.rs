@@ -15,6 +15,8 @@ mod guest;
 mod help;
 mod interrupt;
 mod keys;
+#[cfg(feature = "wasm")]
+mod modules;
 mod names;
 mod network;
 mod nics;

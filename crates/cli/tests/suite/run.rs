@@ -46,6 +46,7 @@ impl Place {
         let mut command = Command::new(crate::PROGRAM);
         command.current_dir(self.0.path()).args(line.split_whitespace());
         command.env_remove("DCS_KEY").env_remove("DCS_KEY_2").env_remove("DCS_IO");
+        command.env("DCS_OPERATORS", self.path("operators"));
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }

@@ -27,8 +27,9 @@ pub(super) fn exists(program: u16) -> Result<(), Status> {
         CHAIN => Ok(()),
         program if program > CHAIN => Err(Status::INVALID_PROGRAM_INDEX),
         program => match u8::try_from(program).ok().and_then(Operator::from_number) {
+            // Modules have no index of their own here.
+            Some(Operator::Module) | None => Err(Status::NO_PROGRAM),
             Some(_) => Ok(()),
-            None => Err(Status::NO_PROGRAM),
         },
     }
 }

@@ -119,6 +119,8 @@ impl KernelLoop {
         DirectDevices { ssds, nic, gpu }: DirectDevices<'_>,
     ) -> Result<KernelLoop, Error> {
         let passes = Pass::all();
+        // Whether there is a module of a name is found where one is named.
+        config.units.push((Operator::Module, 1));
         // A lane is a physical unit: as many streams as there are lanes may have a block with the unit at
         // once.
         for (operator, units) in &mut config.units {

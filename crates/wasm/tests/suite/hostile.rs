@@ -1,0 +1,144 @@
+//! Modules that loop, trap, grow or lie, and such as are none.
+
+use crate::texts::{self, load, run, says, stepping};
+use dcs_ndp::OperatorError;
+use dcs_wasm::{LONGEST, Limits, LoadError, Module};
+
+/// The error with which a stream through a module ends whose `dcs_step` has that body.
+fn fails(body: &str) -> OperatorError {
+    let module = load(&stepping(body)).unwrap_or_else(|error| panic!("{body}: {error}"));
+    let (error, output) = run(&module, &[], &[9; 10_000], &[100], 1000).unwrap_err();
+    assert!(output.is_empty(), "{body}");
+    error
+}
+
+#[test]
+fn a_module_that_loops_is_out_of_fuel() {
+    assert_eq!(fails("(loop $again (br $again)) (unreachable)"), OperatorError::Fuel);
+    let fills = "(loop $again (memory.fill (i32.const 1024) (i32.const 1) (i32.const 60000)) (br $again))";
+    assert_eq!(fails(&format!("{fills} (unreachable)")), OperatorError::Fuel);
+}
+
+#[test]
+fn a_module_that_traps_says_so() {
+    for body in [
+        "(unreachable)",
+        "(i32.div_u (i32.const 1) (i32.load (i32.const 512)))",
+        "(i32.load (i32.const 65533))",
+        "(i32.load (i32.const -1))",
+        "(memory.copy (i32.const 1024) (i32.const 65000) (i32.const 1000)) (i32.const 0)",
+        "(i32.trunc_f32_s (f32.div (f32.const 0) (f32.const 0)))",
+        "(call $step (local.get $n) (local.get $last))",
+    ] {
+        assert_eq!(fails(body), OperatorError::Trap, "{body}");
+    }
+}
+
+#[test]
+fn a_module_that_grows_is_stopped() {
+    let grow = "(drop (memory.grow (i32.const 1)))";
+    let forever = format!("(loop $again {grow} (br $again)) (unreachable)");
+    // What it may declare is not what it gets: 200 pages were declared, and 4 may be had.
+    let limits = Limits { memory: 4 << 16, ..Limits::default() };
+    let bytes = wat::parse_str(stepping(&forever)).unwrap();
+    let module = Module::load(&bytes, limits).unwrap();
+    assert_eq!(run(&module, &[], &[1], &[1], 1).unwrap_err().0, OperatorError::Memory);
+    let large = texts::passing().replace("\"memory\") 1 200", "\"memory\") 5 200");
+    let refused = Module::load(&wat::parse_str(large).unwrap(), limits).err();
+    assert_eq!(refused, Some(LoadError::Start(OperatorError::Memory)));
+    let tables = texts::passing().replace("(module", "(module (table 100000 funcref)");
+    assert_eq!(load(&tables).err(), Some(LoadError::Start(OperatorError::Memory)));
+}
+
+#[test]
+fn a_module_that_lies_is_found_out() {
+    let (all, none) = ("(local.get $n)", "(i32.const 0)");
+    for (consumed, produced, answer) in [
+        // More than it got; more than there is room for.
+        ("(i32.add (local.get $n) (i32.const 1))", none, none),
+        (all, "(i32.const 4097)", none),
+        ("(i32.const -1)", none, none),
+        (all, "(i32.const -1)", none),
+        // No progress; no end yet; not all of the input.
+        (none, none, none),
+        (all, none, "(i32.const 1)"),
+        (none, "(i32.const 0)", "(local.get $last)"),
+        // No answer.
+        (all, none, "(i32.const 4)"),
+        (all, none, "(i32.const -1)"),
+    ] {
+        let error = fails(&says(consumed, produced, answer));
+        assert_eq!(error, OperatorError::Answer, "{consumed} {produced} {answer}");
+    }
+    let value =
+        |size: &str| format!("(i32.store (i32.const 28) {size}) {}", says(all, none, "(local.get $last)"));
+    assert_eq!(fails(&value("(i32.const 65)")), OperatorError::Answer);
+    // The block is read again and again; where things lie is not.
+    let moves = "(i32.store (i32.const 4) (i32.const -1)) (i32.store (i32.const 12) (i32.const -1))";
+    let copy = "(memory.copy (i32.const 5120) (i32.const 1024) (local.get $n))";
+    let moving = stepping(&format!("{moves} {copy} {}", says(all, all, "(local.get $last)")));
+    let output = run(&load(&moving).unwrap(), &[], &[3; 9000], &[5000], 700).unwrap().0;
+    assert_eq!(output, vec![3; 9000]);
+}
+
+#[test]
+fn a_module_refuses_data_after_what_it_has_produced() {
+    for (answer, error) in [(2, OperatorError::CorruptData), (3, OperatorError::TruncatedData)] {
+        let body = says("(local.get $n)", "(i32.const 40)", &format!("(i32.const {answer})"));
+        let module = load(&stepping(&body)).unwrap();
+        let ended = run(&module, &[], &[1; 100], &[100], 7).unwrap_err();
+        assert_eq!(ended, (error, vec![0; 40]));
+    }
+}
+
+#[test]
+fn work_is_linear_in_the_data() {
+    // A tenth of a block's fuel for each byte that comes out, and bytes come out for ever.
+    let work = "(local $i i32) (loop $again (local.set $i (i32.add (local.get $i) (i32.const 1)))
+        (br_if $again (i32.lt_u (local.get $i) (i32.const 1000000))))";
+    let module =
+        load(&stepping(&format!("{work} {}", says("(i32.const 0)", "(i32.const 1)", "(i32.const 0)"))));
+    let (error, output) = run(&module.unwrap(), &[], &[1; 100], &[100], 7).unwrap_err();
+    assert_eq!(error, OperatorError::Fuel);
+    assert!(output.len() < 64, "{}", output.len());
+}
+
+#[test]
+fn a_parameter_that_is_refused_is_a_bad_one() {
+    let refuses = texts::passing()
+        .replace("(param i32) (result i32) (i32.const 0)", "(param i32) (result i32) (local.get 0)");
+    let module = load(&refuses).unwrap();
+    assert_eq!(run(&module, b"x", &[], &[1], 1).unwrap_err().0, OperatorError::BadParameter);
+    assert!(run(&module, b"", &[], &[1], 1).is_ok());
+    let loops = refuses.replace("(local.get 0)", "(loop $again (br $again)) (unreachable)");
+    let module = load(&loops).unwrap();
+    assert_eq!(run(&module, b"", &[], &[1], 1).unwrap_err().0, OperatorError::Fuel);
+}
+
+#[test]
+fn what_is_no_operator_is_not_loaded() {
+    let refused = |text: String| load(&text).err().unwrap_or_else(|| panic!("{text}")).to_string();
+    let good = texts::passing();
+    let with = |part: &str| good.replace("(module", &format!("(module {part}"));
+    let without = |name: &str| good.replace(&format!("{name:?}"), "\"other\"");
+    assert!(refused(with(r#"(import "env" "clock" (func))"#)).contains("env.clock"));
+    for name in ["memory", "dcs_operator", "dcs_start", "dcs_step"] {
+        assert!(refused(without(name)).contains(name), "{name}");
+    }
+    let other =
+        good.replace("(param i32) (result i32) (i32.const 0)", "(param i64) (result i32) (i32.const 0)");
+    assert!(refused(other).contains("dcs_start"));
+    assert!(refused(good.replace(r"\01\00\00\00\00", r"\02\00\00\00\00")).contains("version 2"));
+    assert!(
+        refused(good.replace("(result i32) (i32.const 0)", "(result i32) (i32.const 65500)"))
+            .contains("0xffdc")
+    );
+    assert!(refused(with("(func $start (loop $again (br $again))) (start $start)")).contains("longer"));
+    assert!(refused(with("(func (drop (v128.const i64x2 1 2)))")).contains("no WebAssembly"));
+    assert!(refused(with("(memory 1)")).contains("no WebAssembly"));
+    for bytes in [&b""[..], b"\0asm", b"\x7fELF", b"(module)"] {
+        assert!(matches!(Module::load(bytes, Limits::default()), Err(LoadError::Invalid(_))), "{bytes:?}");
+    }
+    let long = vec![0; LONGEST + 1];
+    assert_eq!(Module::load(&long, Limits::default()).err(), Some(LoadError::TooLong(LONGEST + 1)));
+}
