@@ -348,12 +348,13 @@ impl<'a> Descriptor<'a> {
         if packet.version() != ABI_VERSION || packet.header_length() as usize != DescriptorHeader::SIZE {
             return Err(DescriptorError::Version);
         }
-        let header = DescriptorHeader::parse(&packet)?;
-        if header.total_length as usize != bytes.len() || bytes.len() > DESCRIPTOR_MAX {
+        packet.check_reserved()?;
+        if packet.total_length() as usize != bytes.len() || bytes.len() > DESCRIPTOR_MAX {
             return Err(DescriptorError::Length);
         }
         // Most commands have none.
-        let prefix = if header.prefix == Endpoint::default() {
+        let prefix = packet.prefix();
+        let prefix = if prefix == Endpoint::default() {
             EndpointView {
                 kind: EndpointKind::None,
                 cache: Mode::Auto,
@@ -364,19 +365,21 @@ impl<'a> Descriptor<'a> {
                 extents: &[],
             }
         } else {
-            view(bytes, &header.prefix)?
+            view(bytes, &prefix)?
         };
-        let source = view(bytes, &header.source)?;
-        let destination = view(bytes, &header.destination)?;
-        let missing = header.source.kind == 0 || header.destination.kind == 0;
+        let source = view(bytes, &packet.source())?;
+        let destination = view(bytes, &packet.destination())?;
+        let missing = source.kind == EndpointKind::None || destination.kind == EndpointKind::None;
         let misplaced = prefix.immutable || destination.immutable || source.pace.pacing != Pacing::Free;
         if missing || misplaced || !matches!(prefix.kind, EndpointKind::None | EndpointKind::Memory) {
             return Err(DescriptorError::Endpoint);
         }
         let mut parameters = 0;
-        for (at, parameter) in header.parameters.iter().enumerate() {
-            if *parameter != Parameter::default() && !block(bytes, parameter)?.is_empty() {
-                parameters = at + 1;
+        if has_parameters(bytes) {
+            for (at, parameter) in packet.parameters().iter().enumerate() {
+                if *parameter != Parameter::default() && !block(bytes, parameter)?.is_empty() {
+                    parameters = at + 1;
+                }
             }
         }
         Ok(Descriptor { bytes, prefix, source, destination, parameters })
@@ -428,8 +431,14 @@ fn block<'a>(bytes: &'a [u8], parameter: &Parameter) -> Result<&'a [u8], Descrip
 
 /// Tells whether a descriptor, of which nothing is checked, has parameter blocks: there may be keys in them.
 pub fn has_parameters(bytes: &[u8]) -> bool {
-    let parameters = bytes.get(PARAMETERS_AT..DescriptorHeader::SIZE).unwrap_or_default();
-    parameters.iter().any(|byte| *byte != 0)
+    !is_zero(bytes.get(PARAMETERS_AT..DescriptorHeader::SIZE).unwrap_or_default())
+}
+
+/// True where all bytes are zero. Without a branch a byte: where one is not does not matter.
+fn is_zero(bytes: &[u8]) -> bool {
+    let (words, rest) = bytes.as_chunks::<8>();
+    let some = words.iter().fold(0, |some, word| some | u64::from_le_bytes(*word));
+    rest.iter().fold(some, |some, byte| some | u64::from(*byte)) == 0
 }
 
 /// The endpoint that a header's field describes.
@@ -588,6 +597,44 @@ impl<'a> Builder<'a> {
     }
 }
 
+/// A descriptor of the most common kind: an extent each at most, no prefix, no parameters. What [`Builder`] makes of the
+/// same, with less work.
+#[derive(Clone, Copy, Debug)]
+pub struct Plain {
+    /// Where bytes come from, and its extent, where it has positions.
+    pub source: (Endpoint, Option<Extent>),
+    /// Where they go.
+    pub destination: (Endpoint, Option<Extent>),
+}
+
+impl Plain {
+    /// Hands over its 64-bit words, each with its place, but those that are zero in all descriptors of the kind; tells how
+    /// many bytes it has.
+    #[inline]
+    pub fn words(&self, mut word: impl FnMut(usize, u64)) -> usize {
+        let mut used = DescriptorHeader::SIZE;
+        for (field, (endpoint, extent)) in [(SOURCE_AT, &self.source), (DESTINATION_AT, &self.destination)] {
+            let mut endpoint = *endpoint;
+            if let Some(extent) = extent {
+                (endpoint.extents_offset, endpoint.extents_count) = (used as u32, 1);
+                word(used / 8, extent.offset);
+                word(used / 8 + 1, extent.length);
+                used += Extent::SIZE;
+            }
+            let bytes = endpoint.to_bytes();
+            for (at, bytes) in bytes.as_chunks::<8>().0.iter().enumerate() {
+                word(field / 8 + at, u64::from_le_bytes(*bytes));
+            }
+        }
+        word(0, u64::from(ABI_VERSION) | (DescriptorHeader::SIZE as u64) << 16 | (used as u64) << 32);
+        used
+    }
+}
+
+/// The offsets of source and destination in the header.
+const SOURCE_AT: usize = DESCRIPTOR.fields[DESCRIPTOR.fields.len() - 3].offset;
+const DESTINATION_AT: usize = DESCRIPTOR.fields[DESCRIPTOR.fields.len() - 2].offset;
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -622,6 +669,30 @@ mod tests {
         assert_eq!(descriptor.destination().length(), LENGTH_TO_END);
         assert_eq!(descriptor.parameter(0), &[] as &[u8]);
         assert_eq!(descriptor.parameter(1), &[7; 48]);
+    }
+
+    #[test]
+    fn a_plain_one_is_what_is_built() {
+        let extent = Extent { offset: 0x1234_5678_9abc, length: 0xfed_cba9 };
+        for (from, to) in
+            [(None, None), (Some(extent), None), (None, Some(extent)), (Some(extent), Some(extent))]
+        {
+            let source =
+                Endpoint { cache: 2, immutable: 1, ..if from.is_some() { file(3) } else { socket(3) } };
+            let paced =
+                Endpoint { kind: EndpointKind::Paced as u8, pacing: 1, rate: 77, window_us: 5, ..socket(9) };
+            let destination = if to.is_some() { file(9) } else { paced };
+            let mut built = [0; 1024];
+            let mut builder = Builder::new(&mut built).unwrap();
+            builder.endpoint(EndpointRole::Source, source, from.as_slice()).unwrap();
+            builder.endpoint(EndpointRole::Destination, destination, to.as_slice()).unwrap();
+            let length = builder.finish();
+            let mut words = [0u64; 128];
+            let plain = Plain { source: (source, from), destination: (destination, to) };
+            assert_eq!(plain.words(|at, word| words[at] = word), length);
+            let bytes = words.iter().flat_map(|word| word.to_le_bytes());
+            assert!(bytes.take(length).eq(built[..length].iter().copied()));
+        }
     }
 
     #[test]

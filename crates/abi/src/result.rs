@@ -88,11 +88,45 @@ impl ResultArea {
         [0..stages, DIGESTS_AT..DIGESTS_AT + operators * DigestSlot::SIZE]
     }
 
+    /// Hands over the bytes that say anything of a command with so many operators ([`ResultArea::used`]), piece by
+    /// piece, each with its offset.
+    pub fn each_used(&self, operators: usize, mut piece: impl FnMut(usize, &[u8])) {
+        let operators = operators.min(CHAIN_MAX);
+        let mut head = [0; STAGES_AT];
+        self.status.put(&mut head[0..2]);
+        (head[2], head[3]) = (self.stage, self.stage_index);
+        self.errno.put(&mut head[4..8]);
+        self.path.put(&mut head[8..12]);
+        self.bytes_in.put(&mut head[16..24]);
+        self.bytes_out.put(&mut head[24..32]);
+        self.queued.put(&mut head[32..40]);
+        self.started.put(&mut head[40..48]);
+        self.finished.put(&mut head[48..56]);
+        piece(0, &head);
+        for (at, stage) in self.stages[..STAGE_OPERATORS + operators].iter().enumerate() {
+            piece(STAGES_AT + at * StageTimes::SIZE, &stage.to_bytes());
+        }
+        for (at, digest) in self.digests[..operators].iter().enumerate() {
+            piece(DIGESTS_AT + at * DigestSlot::SIZE, &digest.to_bytes());
+        }
+    }
+
     /// Operators up to the last one of which it says anything.
     pub fn operators(&self) -> usize {
         let says =
             |at: &usize| self.stages[STAGE_OPERATORS + at].operations > 0 || self.digests[*at].size > 0;
         (0..CHAIN_MAX).rev().find(says).map_or(0, |last| last + 1)
+    }
+}
+
+impl ResultPacket<[u8; ResultArea::SIZE]> {
+    /// All zero.
+    pub const ZERO: Self = ResultPacket([0; ResultArea::SIZE]);
+
+    /// The bytes, to be written.
+    #[inline]
+    pub fn bytes_mut(&mut self) -> &mut [u8; ResultArea::SIZE] {
+        &mut self.0
     }
 }
 
@@ -207,3 +241,24 @@ pub const PATHS: &[Constant] = &[
         doc: "a virtual drive ran the chain beside its disk",
     },
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pieces_are_the_bytes_that_are_used() {
+        let mut bytes = [0; ResultArea::SIZE];
+        bytes.iter_mut().enumerate().for_each(|(at, byte)| *byte = (at % 251) as u8 + 1);
+        let area = ResultArea::get(&bytes);
+        let whole = area.to_bytes();
+        for operators in 0..=CHAIN_MAX {
+            let (mut expected, mut found) = ([0; ResultArea::SIZE], [0; ResultArea::SIZE]);
+            ResultArea::used(operators)
+                .into_iter()
+                .for_each(|range| expected[range.clone()].copy_from_slice(&whole[range]));
+            area.each_used(operators, |at, piece| found[at..at + piece.len()].copy_from_slice(piece));
+            assert_eq!(found, expected, "{operators} operators");
+        }
+    }
+}

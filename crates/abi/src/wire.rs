@@ -155,10 +155,8 @@ const fn clear_kind(kind: &Kind, mask: &mut [u8], base: usize) {
 }
 
 /// Refuses a reserved byte that is not zero.
-pub(crate) fn check_reserved<const SIZE: usize>(
-    mask: &[u8; SIZE],
-    bytes: &[u8; SIZE],
-) -> Result<(), WireError> {
+pub(crate) fn check_reserved<const SIZE: usize>(mask: &[u8; SIZE], bytes: &[u8]) -> Result<(), WireError> {
+    let bytes = &bytes[..SIZE];
     // The common case without a branch a byte; where it is depends on nothing that matters then.
     if bytes.iter().zip(mask).fold(0, |set, (byte, mask)| set | byte & mask) == 0 {
         return Ok(());
@@ -230,11 +228,8 @@ macro_rules! wire_struct {
             ///
             /// [`WireError::Reserved`](crate::WireError::Reserved).
             pub fn parse<T: AsRef<[u8]>>(packet: &$packet<T>) -> Result<Self, $crate::WireError> {
-                const MASK: [u8; $size] = $crate::wire::reserved_mask(&$table);
-                let mut bytes = [0; $size];
-                bytes.copy_from_slice(&packet.0.as_ref()[..$size]);
-                $crate::wire::check_reserved(&MASK, &bytes)?;
-                Ok(<Self as $crate::Wire>::get(&bytes))
+                packet.check_reserved()?;
+                Ok(<Self as $crate::Wire>::get(packet.as_bytes()))
             }
 
             /// Writes the value; reserved bytes become zero.
@@ -277,8 +272,20 @@ macro_rules! wire_struct {
             }
 
             /// The bytes.
+            #[inline]
             pub fn as_bytes(&self) -> &[u8] {
                 &self.0.as_ref()[..$size]
+            }
+
+            /// Checks that the reserved bytes are zero.
+            ///
+            /// # Errors
+            ///
+            /// [`WireError::Reserved`](crate::WireError::Reserved).
+            #[inline]
+            pub fn check_reserved(&self) -> Result<(), $crate::WireError> {
+                const MASK: [u8; $size] = $crate::wire::reserved_mask(&$table);
+                $crate::wire::check_reserved(&MASK, self.as_bytes())
             }
 
             $($(#[doc = $fdoc])+ pub fn $field(&self) -> $ty {

@@ -115,6 +115,15 @@ pub(crate) enum Extents {
 }
 
 impl Extents {
+    /// The only one, or that there is none; `None` where there are many.
+    pub fn at_most_one(&self) -> Option<Option<Extent>> {
+        match self {
+            Extents::None => Some(None),
+            Extents::One(extent) => Some(Some(*extent)),
+            Extents::Many(_) => None,
+        }
+    }
+
     pub fn as_slice(&self) -> &[Extent] {
         match self {
             Extents::None => &[],

@@ -6,6 +6,7 @@
 
 use crate::engine::meter::Meter;
 use crate::outcome::Outcome;
+use dcs_abi::descriptor::{DescriptorHeader, Plain};
 use dcs_abi::entry::{CompletionEntry, SubmissionEntry};
 use dcs_abi::result::{ResultArea, ResultPacket};
 use dcs_abi::status::{Stage, Status};
@@ -116,6 +117,8 @@ struct Slot {
     near: Option<Arc<Outcome>>,
     /// Bytes of its descriptor that may hold keys, from its start.
     secret: usize,
+    /// The descriptor in its memory is [`Plain`], or none was ever there that was not.
+    is_plain: bool,
     /// Files of a transfer that is done. To close them may wait, so whoever takes its completion
     /// closes them, not the engine.
     files: Endpoints,
@@ -198,6 +201,8 @@ pub(crate) struct Command<'a> {
     pub secret: bool,
     /// A drive runs its chain.
     pub near: Option<Arc<Outcome>>,
+    /// Its descriptor, where that is of the most common kind, but for its handles; then nobody asks `describe`.
+    pub plain: Option<Plain>,
     pub describe: &'a Describe<'a>,
 }
 
@@ -255,7 +260,7 @@ impl QueuePair {
                 phase: true,
                 room: depth,
                 free: (0..identifiers).rev().collect(),
-                slots: (0..identifiers).map(|_| Slot::default()).collect(),
+                slots: (0..identifiers).map(|_| Slot { is_plain: true, ..Slot::default() }).collect(),
                 scratch: vec![0; DESCRIPTOR_ROOM].into(),
                 closed: false,
                 sleepers: 0,
@@ -280,7 +285,7 @@ impl QueuePair {
 impl QueuePair {
     /// Writes descriptor and entry, and rings the doorbell. Returns the command identifier.
     pub fn submit(&self, command: Command<'_>) -> Result<u16, Refused> {
-        let Command { mut entry, chain, endpoints, secret, near, describe } = command;
+        let Command { mut entry, chain, endpoints, secret, near, plain, describe } = command;
         let mut state = self.state();
         if state.closed {
             return Err(Refused::Closed);
@@ -288,7 +293,11 @@ impl QueuePair {
         let cid = *state.free.last().filter(|_| state.room > 0).ok_or(Refused::Full)?;
         let handles: [u32; ENDPOINTS_MAX] = std::array::from_fn(|at| handle(cid, at));
         let slot = cid as usize * SLOT_SIZE;
-        let length = self.write_descriptor(&mut state.scratch, slot, describe, &handles)?;
+        let is_plain = std::mem::replace(&mut state.slots[cid as usize].is_plain, plain.is_some());
+        let length = match plain {
+            Some(plain) => self.write_plain(slot, plain, &handles, is_plain),
+            None => self.write_descriptor(&mut state.scratch, slot, describe, &handles)?,
+        };
         entry.cid = cid;
         entry.descriptor_address = BASE + slot as u64;
         entry.descriptor_length = length as u32;
@@ -299,18 +308,20 @@ impl QueuePair {
             self.clear_memory(slot + RESULT_AT + range.start, range.len());
         }
         self.meter.begin(&chain);
-        state.slots[cid as usize] = Slot {
-            busy: true,
-            counted: true,
-            in_flight: true,
-            endpoints,
-            chain,
-            secret: if secret { length } else { 0 },
-            near,
-            ..Slot::default()
-        };
+        state.slots[cid as usize].begin(endpoints, chain, near);
+        state.slots[cid as usize].secret = if secret { length } else { 0 };
         self.push(&mut state, &entry);
         Ok(cid)
+    }
+
+    /// Writes a plain descriptor into its slot; `again`: what is there is one already. Returns its length.
+    fn write_plain(&self, slot: usize, mut plain: Plain, handles: &[u32], again: bool) -> usize {
+        if !again {
+            self.clear_memory(slot, DescriptorHeader::SIZE);
+        }
+        (plain.source.0.handle, plain.destination.0.handle) = (handles[0], handles[1]);
+        let memory = &self.memory[slot / 8..(slot + RESULT_AT) / 8];
+        plain.words(|at, word| memory[at].store(word, Ordering::Relaxed))
     }
 
     /// Writes a descriptor into its slot. Returns its length.
@@ -367,7 +378,7 @@ impl QueuePair {
         let mut state = self.state();
         let slot = &mut state.slots[cid as usize];
         let entry = slot.done.take()?;
-        let found = of(&self.finished(cid, slot, entry));
+        let found = self.with_finished(cid, slot, entry, of);
         let files = std::mem::take(&mut slot.files);
         slot.detached = true;
         state.release(cid);
@@ -377,24 +388,28 @@ impl QueuePair {
         Some(found)
     }
 
-    /// The completion of a transfer that is done. Copied once: nothing of it is read again from the queue's
-    /// memory.
-    // Inlined, so that it is not copied again on its way up.
-    #[inline(always)]
-    fn finished(&self, cid: u16, slot: &Slot, entry: CompletionEntry) -> Finished {
-        let mut bytes = [0; ResultArea::SIZE];
+    /// Applies `of` to the completion of a transfer that is done. Copied once: nothing of it is read again from the
+    /// queue's memory.
+    #[inline]
+    fn with_finished<R>(
+        &self,
+        cid: u16,
+        slot: &Slot,
+        entry: CompletionEntry,
+        of: impl FnOnce(&Finished) -> R,
+    ) -> R {
+        let (chain, reason) = (slot.chain, slot.reason.clone());
+        let mut finished = Finished { entry, chain, result: ResultPacket::ZERO, reason };
         let area = cid as usize * SLOT_SIZE + RESULT_AT;
         for range in ResultArea::used(chain_length(&slot.chain)) {
-            self.read_memory(area + range.start, &mut bytes[range]);
+            self.read_memory(area + range.start, &mut finished.result.bytes_mut()[range]);
         }
-        let (chain, reason) = (slot.chain, slot.reason.clone());
-        let mut finished = Finished { entry, chain, result: ResultPacket::from(bytes), reason };
         if let Some(near) = &slot.near {
             let mut area = ResultArea::get(finished.result.as_bytes());
             near.join(&mut finished.entry, &mut area, &mut finished.reason);
             finished.result = ResultPacket::from(area.to_bytes());
         }
-        finished
+        of(&finished)
     }
 
     /// Registers a task to be woken when a transfer is done; false where it is done already.
@@ -424,7 +439,7 @@ impl QueuePair {
     pub fn peek<R>(&self, cid: u16, of: impl FnOnce(&Finished) -> R) -> Option<R> {
         let mut state = self.state();
         let slot = &mut state.slots[cid as usize];
-        let found = slot.done.map(|entry| of(&self.finished(cid, slot, entry)));
+        let found = slot.done.map(|entry| self.with_finished(cid, slot, entry, of));
         let files = if found.is_some() { std::mem::take(&mut slot.files) } else { Endpoints::default() };
         drop(state);
         drop(files);
@@ -508,7 +523,7 @@ impl QueuePair {
     /// Copies memory out; `None` where the range is not all inside.
     pub fn read_bus(&self, address: u64, length: u32, into: &mut Vec<u8>) -> Option<()> {
         let range = self.range(address, u64::from(length))?;
-        into.clear();
+        // What was in it is overwritten.
         into.resize(length as usize, 0);
         self.read_memory(range.start, into);
         Some(())
@@ -529,10 +544,7 @@ impl QueuePair {
     /// Writes a result area, as far as the command used it; the session has cleared the rest.
     pub fn write_result(&self, address: u64, area: &ResultArea) {
         let Some(whole) = self.range(address, ResultArea::SIZE as u64) else { return };
-        let bytes = area.to_bytes();
-        for range in ResultArea::used(area.operators()) {
-            self.write_memory(whole.start + range.start, &bytes[range]);
-        }
+        area.each_used(area.operators(), |at, bytes| self.write_memory(whole.start + at, bytes));
     }
 
     fn clear_memory(&self, at: usize, length: usize) {
@@ -668,6 +680,18 @@ impl QueuePair {
         let sleepers = state.sleepers;
         drop(state);
         self.tell(sleepers, after)
+    }
+}
+
+impl Slot {
+    /// Becomes that of a transfer that is submitted. One that is free has no endpoints, completion or waker; what else
+    /// it has is told here.
+    fn begin(&mut self, endpoints: Endpoints, chain: OpChain, near: Option<Arc<Outcome>>) {
+        debug_assert!(!self.busy && !self.cancelling && !self.unfetched && self.done.is_none());
+        debug_assert!(self.endpoints.iter().chain(&self.files).all(Option::is_none));
+        (self.busy, self.counted, self.in_flight, self.detached) = (true, true, true, false);
+        (self.endpoints, self.chain, self.near) = (endpoints, chain, near);
+        (self.reason, self.waker) = (None, None);
     }
 }
 

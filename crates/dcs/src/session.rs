@@ -10,7 +10,7 @@ use crate::error::{Error, TransferError};
 use crate::op::Op;
 use crate::queue::{Awaited, Command, Finished, QueuePair, Refused};
 use dcs_abi::CHAIN_MAX;
-use dcs_abi::descriptor::{self, Builder, EndpointKind, EndpointRole, Mode};
+use dcs_abi::descriptor::{self, Builder, EndpointKind, EndpointRole, Mode, Plain};
 use dcs_abi::entry::{
     FLAG_ACKNOWLEDGED, FLAG_DURABLE, FLAG_MORE, LENGTH_TO_END, OPCODE_TRANSFER, SubmissionEntry,
 };
@@ -294,11 +294,6 @@ impl Request<'_> {
         } else if lands {
             return Err(Error::NotNear);
         }
-        let described = [
-            Some((EndpointRole::Source, from)),
-            Some((EndpointRole::Destination, to)),
-            before.map(|before| (EndpointRole::Prefix, before)),
-        ];
         let endpoints = [Some(source), Some(destination), prefix];
         let mut op_chain = [0; CHAIN_MAX];
         op_chain.iter_mut().zip(chain).for_each(|(number, op)| *number = op.number());
@@ -314,15 +309,23 @@ impl Request<'_> {
             flags: self.flags,
             ..Default::default()
         };
-        let write = |bytes: &mut [u8], handles: &[u32]| write_descriptor(bytes, handles, &described, chain);
         let secret = chain.iter().any(Op::has_parameter);
+        let plain = if secret || before.is_some() { None } else { plain(&from, &to) };
+        let write = |bytes: &mut [u8], handles: &[u32]| {
+            let described = [
+                Some((EndpointRole::Source, &from)),
+                Some((EndpointRole::Destination, &to)),
+                before.as_ref().map(|before| (EndpointRole::Prefix, before)),
+            ];
+            write_descriptor(bytes, handles, &described, chain)
+        };
         let near = work.as_ref().map(|work| Arc::clone(&work.outcome));
         if queue.is_full() {
             // Where callers drive, identifiers of dropped transfers come back only when somebody does.
             engine.drive_once();
         }
         let cid = queue
-            .submit(Command { entry, chain: named, endpoints, secret, near, describe: &write })
+            .submit(Command { entry, chain: named, endpoints, secret, near, plain, describe: &write })
             .map_err(|refused| match refused {
                 Refused::Full => Error::SessionFull,
                 Refused::Closed => Error::Stopped,
@@ -363,10 +366,16 @@ fn describe(side: Side) -> Result<(Arc<Endpoint>, Described), Error> {
     Ok((endpoint, (wire, extents)))
 }
 
+/// The descriptor of a transfer between these, without a prefix and parameters, but for its handles; `None` where
+/// one of them has many extents.
+fn plain((source, from): &Described, (destination, to): &Described) -> Option<Plain> {
+    Some(Plain { source: (*source, from.at_most_one()?), destination: (*destination, to.at_most_one()?) })
+}
+
 fn write_descriptor(
     bytes: &mut [u8],
     handles: &[u32],
-    endpoints: &[Option<(EndpointRole, Described)>],
+    endpoints: &[Option<(EndpointRole, &Described)>],
     chain: &[Op],
 ) -> Option<usize> {
     let mut builder = Builder::new(bytes).ok()?;

@@ -181,6 +181,11 @@ impl Calls {
         }
     }
 
+    /// True where no job waits for a thread, and none has news.
+    pub fn is_quiet(&self) -> bool {
+        self.0.queued.load(Ordering::SeqCst) == 0 && !self.0.has_done.load(Ordering::SeqCst)
+    }
+
     /// When to look again, where jobs wait for threads.
     pub fn timeout(&self) -> Option<Duration> {
         (self.0.queued.load(Ordering::SeqCst) > 0).then_some(PATIENCE)

@@ -70,6 +70,11 @@ impl Edges {
         self.epoll.as_ref().filter(|_| !self.watched.is_empty()).map(AsFd::as_fd)
     }
 
+    /// True where it has no descriptor.
+    pub fn is_closed(&self) -> bool {
+        self.epoll.is_none()
+    }
+
     /// Gives its descriptor back where nothing is watched any more. `stop_polling` has a
     /// ring stop waiting for it; false where that takes a while.
     pub fn close_if_spare(&mut self, stop_polling: impl FnOnce() -> bool) {

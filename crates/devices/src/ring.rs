@@ -367,6 +367,16 @@ impl Ring {
     pub fn is_busy(&self) -> bool {
         self.in_flight > 0
     }
+
+    /// True where the kernel has nothing of this ring's, not even a wait for the waker, and is to have nothing.
+    pub fn is_quiet(&self) -> bool {
+        let waits = self.wake_armed || self.edges_armed || self.edges_ending;
+        self.in_flight == 0
+            && !waits
+            && self.early.is_empty()
+            && self.lent.is_empty()
+            && self.writes.is_empty()
+    }
 }
 
 fn reply(

@@ -334,7 +334,10 @@ impl Engine {
         {
             return Some(action);
         }
-        self.actions.pop_front().or_else(|| if self.frontend.is_quiet() { None } else { self.next_command() })
+        if self.actions.is_empty() && !self.frontend.is_quiet() {
+            return self.next_command();
+        }
+        self.actions.pop_front()
     }
 
     /// The next thing to do for a new command.

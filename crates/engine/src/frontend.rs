@@ -120,6 +120,8 @@ pub(crate) struct Frontend {
     pub slots: Quota,
     /// Of entries that wait for one.
     pub deadlines: Deadlines,
+    /// Entries that wait for one, of all queues.
+    pub waiting: usize,
 }
 
 impl Frontend {
@@ -129,6 +131,7 @@ impl Frontend {
             round: VecDeque::new(),
             slots: Quota::new(u32::from(commands), queues),
             deadlines: Deadlines::default(),
+            waiting: 0,
         }
     }
 
@@ -309,7 +312,9 @@ impl Frontend {
 
     /// True where no entry waits for a slot.
     pub fn nobody_waits(&self) -> bool {
-        self.queues.iter().flatten().all(|queue| queue.waiting.is_empty())
+        let waiting = |queue: &Queue| queue.waiting.len();
+        debug_assert_eq!(self.waiting, self.queues.iter().flatten().map(waiting).sum::<usize>());
+        self.waiting == 0
     }
 
     /// Removes a queue that is to be deleted and has nothing in flight.

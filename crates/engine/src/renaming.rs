@@ -8,7 +8,7 @@ use crate::multi_lane::{MultiLaneUnit, Occasion};
 use crate::scoreboard::RowId;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
-use dcs_abi::operator::{Operator, OperatorKind};
+use dcs_abi::operator::{ON_GPU, Operator, OperatorKind};
 
 #[derive(Debug)]
 struct Pool {
@@ -24,8 +24,20 @@ struct Pool {
 #[derive(Debug)]
 pub(crate) struct Renaming {
     pools: Vec<Pool>,
+    /// The pool of each number of a chain; [`NO_POOL`] where there is none.
+    by_number: [u8; 256],
     /// Rows in lanes that wait for a pass.
     filled: usize,
+    /// Units that work, and rows that wait for one.
+    busy: usize,
+}
+
+const NO_POOL: u8 = u8::MAX;
+
+/// The number in a chain, as an index.
+#[inline]
+fn number(operator: Operator, on_gpu: bool) -> usize {
+    (operator as u8 | if on_gpu { ON_GPU } else { 0 }) as usize
 }
 
 impl Renaming {
@@ -43,20 +55,27 @@ impl Renaming {
         };
         let own = units.iter().map(|unit| (unit.0, unit.1, false));
         let all = own.chain(gpu.iter().map(|unit| (unit.0, unit.1, true)));
-        Renaming { pools: all.filter(|unit| unit.1 > 0).map(pool).collect(), filled: 0 }
+        let pools: Vec<Pool> = all.filter(|unit| unit.1 > 0).map(pool).collect();
+        let mut by_number = [NO_POOL; 256];
+        // Of two pools of one operator the first counts.
+        for (at, pool) in pools.iter().enumerate().rev() {
+            by_number[number(pool.operator, pool.on_gpu)] = at as u8;
+        }
+        Renaming { pools, by_number, filled: 0, busy: 0 }
     }
 
     /// The pool of an operator, if this engine has units of it.
     #[inline]
     pub fn pool(&self, operator: Operator, on_gpu: bool) -> Option<u8> {
-        let is_it = |pool: &Pool| pool.operator == operator && pool.on_gpu == on_gpu;
-        self.pools.iter().position(is_it).map(|at| at as u8)
+        let pool = self.by_number[number(operator, on_gpu)];
+        (pool != NO_POOL).then_some(pool)
     }
 
     /// Maps a row onto a free unit, or lets it wait its turn.
     #[inline]
     pub fn rename(&mut self, pool: u8, row: RowId) -> Option<u16> {
         let pool = &mut self.pools[pool as usize];
+        self.busy += 1;
         let unit = pool.free.pop();
         if unit.is_none() {
             pool.waiting.push_back(row);
@@ -68,6 +87,7 @@ impl Renaming {
     #[inline]
     pub fn release(&mut self, pool: u8, unit: u16) -> Option<RowId> {
         let pool = &mut self.pools[pool as usize];
+        self.busy -= 1;
         let next = pool.waiting.pop_front();
         if next.is_none() {
             pool.free.push(unit);
@@ -120,13 +140,17 @@ impl Renaming {
 
     /// Takes a row out of the line of its pool: its command failed.
     pub fn forget(&mut self, pool: u8, row: RowId) {
-        self.pools[pool as usize].waiting.retain(|other| *other != row);
+        let waiting = &mut self.pools[pool as usize].waiting;
+        let before = waiting.len();
+        waiting.retain(|other| *other != row);
+        self.busy -= before - waiting.len();
     }
 
     /// True where no unit works and nobody waits for one.
     pub fn all_free(&self) -> bool {
         let free = |pool: &Pool| pool.free.len() == pool.count as usize && pool.waiting.is_empty();
-        self.filled == 0 && self.pools.iter().all(free)
+        debug_assert_eq!(self.busy == 0, self.pools.iter().all(free));
+        self.filled == 0 && self.busy == 0
     }
 }
 

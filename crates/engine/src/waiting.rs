@@ -81,6 +81,7 @@ impl Engine {
             Some(state) if !deleting => state.waiting.push_back(waiting),
             _ => return self.refuse(queue, waiting, Status::QueueDeleted),
         }
+        self.frontend.waiting += 1;
         self.frontend.join_round(queue);
     }
 
@@ -90,6 +91,7 @@ impl Engine {
         let Some(waiting) = self.frontend.get_mut(queue).and_then(|state| state.waiting.pop_front()) else {
             return;
         };
+        self.frontend.waiting -= 1;
         self.frontend.deadlines.leave(queue, &waiting);
         self.begin(queue, &waiting.bytes, waiting.since);
         self.settle();
@@ -128,6 +130,7 @@ impl Engine {
             state.waiting.remove(at)
         });
         let found = waiting.is_some();
+        self.frontend.waiting -= usize::from(found);
         waiting.into_iter().for_each(|waiting| self.refuse(queue, waiting, Status::Cancelled));
         found
     }
@@ -139,6 +142,7 @@ impl Engine {
                 let at = state.waiting.binary_search_by_key(&serial, |waiting| waiting.serial).ok()?;
                 state.waiting.remove(at)
             });
+            self.frontend.waiting -= usize::from(waiting.is_some());
             waiting.into_iter().for_each(|waiting| self.refuse(queue, waiting, Status::Timeout));
         }
     }
@@ -146,7 +150,9 @@ impl Engine {
     /// All entries of a queue that have no slot go with it.
     pub(crate) fn delete_waiting(&mut self, queue: QueueId) {
         let Some(state) = self.frontend.get_mut(queue) else { return };
-        for waiting in core::mem::take(&mut state.waiting) {
+        let line = core::mem::take(&mut state.waiting);
+        self.frontend.waiting -= line.len();
+        for waiting in line {
             self.refuse(queue, waiting, Status::QueueDeleted);
         }
     }

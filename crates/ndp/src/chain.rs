@@ -10,7 +10,11 @@ use dcs_engine::{Fault, Outcome, TransferSpec};
 
 /// The operators of one command, with their stream states.
 #[derive(Debug, Default)]
-pub struct Chain(Vec<Loaded>);
+pub struct Chain {
+    operators: Vec<Loaded>,
+    /// So many are loaded; digests behind them are kept for the next command.
+    live: usize,
+}
 
 /// One operator of a chain.
 pub struct Loaded {
@@ -34,38 +38,60 @@ impl Chain {
     ///
     /// The operator that cannot be loaded, and the reason.
     pub fn load(&mut self, spec: &TransferSpec) -> Result<(), (u8, Fault)> {
-        self.0.clear();
+        self.live = 0;
         for (at, spec) in spec.chain.iter().enumerate() {
+            let plain = !spec.on_gpu && spec.parameter.is_empty();
+            if let Some(kept) = self.operators.get_mut(at).filter(|_| plain)
+                && kept.context.begin_again(spec.operator)
+            {
+                kept.covered = 0;
+                continue;
+            }
             let load = if spec.on_gpu { Context::offloaded } else { Context::new };
             let context = load(spec.operator, &spec.parameter).map_err(|error| (at as u8, fault(&error)))?;
-            self.0.push(Loaded { context, covered: 0 });
+            self.operators.truncate(at);
+            self.operators.push(Loaded { context, covered: 0 });
         }
+        self.live = spec.chain.len();
         Ok(())
     }
 
-    /// Lets go of the operators, and keeps the room that they took.
+    /// Lets go of the operators, and keeps the room that they took. Digests without a parameter are kept as they
+    /// are; everything else may hold keys.
     pub fn unload(&mut self) {
-        self.0.clear();
+        let plain = self.operators.iter().take_while(|loaded| loaded.context.is_plain_digest()).count();
+        self.operators.truncate(plain);
+        self.live = 0;
+    }
+
+    #[inline]
+    fn get(&self, at: u8) -> Option<&Loaded> {
+        self.operators[..self.live].get(at as usize)
+    }
+
+    #[inline]
+    fn get_mut(&mut self, at: u8) -> Option<&mut Loaded> {
+        self.operators[..self.live].get_mut(at as usize)
     }
 
     /// The operator at that place.
     pub fn operator(&self, at: u8) -> Option<Operator> {
-        self.0.get(at as usize).map(|loaded| loaded.context.operator())
+        self.get(at).map(|loaded| loaded.context.operator())
     }
 
     /// All operators, with their places.
     pub fn loaded_mut(&mut self) -> impl Iterator<Item = (u8, &mut Loaded)> {
-        self.0.iter_mut().enumerate().map(|(at, loaded)| (at as u8, loaded))
+        self.operators[..self.live].iter_mut().enumerate().map(|(at, loaded)| (at as u8, loaded))
     }
 
     /// Another device is to process the blocks of the operator at that place.
     pub fn is_offloaded(&self, at: u8) -> bool {
-        self.0.get(at as usize).is_some_and(|loaded| loaded.context.is_offloaded())
+        self.get(at).is_some_and(|loaded| loaded.context.is_offloaded())
     }
 
     /// True where [`Chain::hand_out`] looks at the block's bytes.
     pub fn looks(&self, at: u8, length: usize) -> bool {
-        self.0.get(at as usize).is_none_or(|loaded| loaded.context.looks(length))
+        self.get(at).is_none_or(|loaded| loaded.context.looks(length))
     }
 
     /// A block that another device processes: what it is to do with it; `None` where the outcome is known at
@@ -75,7 +101,7 @@ impl Chain {
     ///
     /// A fault where the operator cannot be handed out.
     pub fn hand_out(&mut self, at: u8, bytes: &[u8]) -> Result<Option<Task>, Fault> {
-        let loaded = self.0.get_mut(at as usize).ok_or(BROKEN)?;
+        let loaded = self.get_mut(at).ok_or(BROKEN)?;
         loaded.covered += bytes.len() as u64;
         loaded.context.hand_out(bytes).map_err(|error| fault(&error))
     }
@@ -86,14 +112,14 @@ impl Chain {
     ///
     /// A fault where that is no answer to the task it was given.
     pub fn take_in(&mut self, at: u8, answer: Option<Answer>) -> Result<(), Fault> {
-        let loaded = self.0.get_mut(at as usize).ok_or(BROKEN)?;
+        let loaded = self.get_mut(at).ok_or(BROKEN)?;
         loaded.context.take_in(answer).map_err(|error| fault(&error))
     }
 
     /// The outcome of a block that a pass or another device has processed.
     pub fn after_pass(&self, at: u8, length: u32, last: bool) -> Outcome {
         let done = Outcome::Processed { consumed: length, produced: 0, finished: false };
-        let loaded = self.0.get(at as usize).ok_or(BROKEN);
+        let loaded = self.get(at).ok_or(BROKEN);
         let is_digest =
             |loaded: &Loaded| matches!(loaded.context.operator().kind(), OperatorKind::Digest { .. });
         if !last || loaded.is_ok_and(|loaded| !is_digest(loaded)) {
@@ -105,20 +131,20 @@ impl Chain {
     /// Processes a block by the operator at that place: a digest reads it, a transform in place changes it.
     /// `last`: it is the stream's last one.
     pub fn process(&mut self, at: u8, bytes: &mut [u8], last: bool) -> Outcome {
-        let loaded = self.0.get_mut(at as usize).ok_or(BROKEN);
+        let loaded = self.get_mut(at).ok_or(BROKEN);
         loaded.and_then(|loaded| loaded.process(bytes, last)).unwrap_or_else(Outcome::Failed)
     }
 
     /// Processes a block into another one by the operator at that place, which changes the length of the
     /// data.
     pub fn resize(&mut self, at: u8, input: &[u8], output: &mut [u8], last: bool) -> Outcome {
-        let loaded = self.0.get_mut(at as usize).ok_or(BROKEN);
+        let loaded = self.get_mut(at).ok_or(BROKEN);
         loaded.and_then(|loaded| loaded.resize(input, output, last)).unwrap_or_else(Outcome::Failed)
     }
 
     /// The value of a digest as it stands, whatever is expected.
     pub fn snapshot(&self, at: u8) -> Outcome {
-        let value = self.0.get(at as usize).and_then(Loaded::value);
+        let value = self.get(at).and_then(Loaded::value);
         value.map_or(Outcome::Failed(BROKEN), Outcome::Digest)
     }
 }

@@ -85,6 +85,17 @@ impl Digest {
         })
     }
 
+    /// Forgets all that was absorbed.
+    pub(crate) fn begin_again(&mut self) {
+        match self {
+            Digest::Md5(state) => *state = Hash::new(),
+            Digest::Sha1(state) => state.reset(),
+            Digest::Sha256(state) => *state = Hash::new(),
+            Digest::Sha512(state) => state.reset(),
+            Digest::Crc { state, .. } => state.reset(),
+        }
+    }
+
     pub(crate) fn absorb(&mut self, data: &[u8]) {
         match self {
             Digest::Md5(state) => state.absorb(data),

@@ -220,6 +220,23 @@ impl Context {
         Ok(Context { operator, unit, expected })
     }
 
+    /// True for a digest of which no value is expected: it holds no parameter.
+    pub(crate) fn is_plain_digest(&self) -> bool {
+        matches!(self.unit, Unit::Digest(_)) && self.expected.is_none()
+    }
+
+    /// Becomes the beginning of another stream, where it is a digest by that operator and without a parameter; else
+    /// nothing changes, and it is false.
+    pub(crate) fn begin_again(&mut self, operator: Operator) -> bool {
+        match &mut self.unit {
+            Unit::Digest(digest) if self.operator == operator && self.expected.is_none() => {
+                digest.begin_again();
+                true
+            }
+            _ => false,
+        }
+    }
+
     /// The next bytes of a stream that another device processes: what it is to do with them. `None`: nothing,
     /// they are taken in. Until [`Context::take_in`] nothing else may be done with the stream.
     ///

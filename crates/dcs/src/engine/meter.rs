@@ -23,9 +23,20 @@ static UNITS: LazyLock<Vec<Unit>> = LazyLock::new(|| {
     units
 });
 
-/// The place in [`UNITS`] of the widest unit that a chain of these operators goes through.
-fn unit_of(chain: impl Iterator<Item = u8> + Clone) -> Option<usize> {
-    UNITS.iter().position(|(number, _)| chain.clone().any(|other| other == *number))
+/// The place in [`UNITS`] of each number of a chain; [`NO_UNIT`] where it has none.
+static PLACES: LazyLock<[u8; 256]> = LazyLock::new(|| {
+    let mut places = [NO_UNIT; 256];
+    UNITS.iter().enumerate().for_each(|(at, (number, _))| places[*number as usize] = at as u8);
+    places
+});
+
+const NO_UNIT: u8 = u8::MAX;
+
+/// The place in [`UNITS`] of the widest unit that a chain of these operators (then zeros) goes through.
+fn unit_of(chain: impl Iterator<Item = u8>) -> Option<usize> {
+    let places = &*PLACES;
+    let widest = chain.take_while(|number| *number != 0).map(|number| places[number as usize]).min()?;
+    (widest != NO_UNIT).then_some(widest as usize)
 }
 
 /// The load of one core. Both sides of its sessions count.

@@ -259,6 +259,8 @@ impl KernelLoop {
         true
     }
 
+    // Inlined as the engine's own is, and for its reason.
+    #[inline(always)]
     fn handle(&mut self, event: Event<'_>) {
         self.engine.handle(self.now, event);
     }
@@ -323,7 +325,18 @@ impl KernelLoop {
         any
     }
 
-    fn perform(&mut self, action: Action) {
+    /// Performs so many actions at most; false where there was none.
+    fn perform(&mut self, most: usize) -> bool {
+        for done in 0..most {
+            let Some(action) = self.engine.poll_action() else { return done > 0 };
+            self.perform_one(action);
+        }
+        true
+    }
+
+    // Inlined: an action is taken out of the engine's line into its parts.
+    #[inline(always)]
+    fn perform_one(&mut self, action: Action) {
         match action {
             Action::FetchEntry { queue, slot } => {
                 let bytes = self.pair(queue).map_or([0; 64], |pair| pair.read_submission(slot));
@@ -533,14 +546,11 @@ impl BackendLoop for KernelLoop {
         if self.closed {
             return false;
         }
-        self.now = clock();
         let mut any = self.open_queues();
         any |= self.take_doorbells();
-        for _ in 0..ACTIONS_A_ROUND {
-            let Some(action) = self.engine.poll_action() else { break };
-            self.perform(action);
-            any = true;
-        }
+        // After that, so that no command's time begins before it was submitted.
+        self.now = clock();
+        any |= self.perform(ACTIONS_A_ROUND);
         any |= self.take_device_events();
         if self.engine.next_timeout().is_some_and(|at| at <= self.now) {
             self.engine.handle_timeout(self.now);
@@ -549,10 +559,7 @@ impl BackendLoop for KernelLoop {
         if !any {
             // Blocks that wait in their lanes for more streams' blocks go without them.
             self.engine.handle_idle(self.now);
-            if let Some(action) = self.engine.poll_action() {
-                self.perform(action);
-                any = true;
-            }
+            any = self.perform(1);
         }
         if any {
             self.unpublished = true;

@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::queue::{Awaited, Command as QueueCommand};
-use dcs_abi::descriptor::{Builder, Endpoint, EndpointKind, EndpointRole, Extent};
+use dcs_abi::descriptor::{Builder, Endpoint, EndpointKind, EndpointRole, Extent, Plain};
 use dcs_abi::entry::{LENGTH_TO_END, OPCODE_TRANSFER, SubmissionEntry};
 use dcs_abi::operator::Operator;
 
@@ -64,6 +64,7 @@ fn submit(
             endpoints,
             secret: false,
             near: None,
+            plain: None,
             describe: &describe,
         })
         .unwrap();
@@ -93,6 +94,7 @@ fn stuck(pair: &QueuePair, stream: Arc<dcs_devices::Endpoint>, timeout_ms: u32) 
         endpoints,
         secret: false,
         near: None,
+        plain: None,
         describe: &describe,
     })
     .unwrap();
@@ -129,6 +131,45 @@ fn a_long_transfer_does_not_keep_others_from_being_fetched() {
     assert_eq!((take(&pair, first), take(&pair, second)), (Status::Success, Status::Success));
 }
 
+/// Whatever a transfer has left in its place, the next one there has the descriptor that it was given.
+#[test]
+fn a_plain_descriptor_follows_any_other() {
+    let (mut core, pair) = core();
+    let bytes = b"plain";
+    let extent = Extent { offset: 0, length: bytes.len() as u64 };
+    let side = (Endpoint { kind: EndpointKind::Memory as u8, ..Default::default() }, Some(extent));
+    for garbage in [false, true, true, false, true] {
+        let (left, _) = submit(&pair, bytes, [0; 8], |descriptor| {
+            descriptor.fill(if garbage { 0xff } else { descriptor[0] })
+        });
+        settle(&mut core);
+        assert_ne!(take(&pair, left), Status::Success);
+        for _ in 0..2 {
+            let memory = Arc::new(Mutex::new(vec![0; bytes.len()]));
+            let endpoints = [
+                Some(Arc::new(dcs_devices::Endpoint::shared(bytes[..].into()))),
+                Some(Arc::new(dcs_devices::Endpoint::sink(Arc::clone(&memory)))),
+                None,
+            ];
+            let entry =
+                SubmissionEntry { opcode: OPCODE_TRANSFER, length: LENGTH_TO_END, ..Default::default() };
+            let cid = pair.submit(QueueCommand {
+                chain: entry.op_chain,
+                entry,
+                endpoints,
+                secret: false,
+                near: None,
+                plain: Some(Plain { source: side, destination: side }),
+                describe: &|_, _| unreachable!("it is plain"),
+            });
+            assert_eq!(cid, Ok(left), "the same place");
+            settle(&mut core);
+            assert_eq!(take(&pair, left), Status::Success);
+            assert_eq!(*memory.lock().unwrap(), bytes);
+        }
+    }
+}
+
 /// The status of a transfer that is done.
 fn take(pair: &QueuePair, cid: u16) -> Status {
     pair.take(cid, |finished| finished.entry.status()).expect("it is done")
@@ -147,6 +188,7 @@ fn a_cancelled_transfer_takes_no_room() {
             endpoints,
             secret: false,
             near: None,
+            plain: None,
             describe: &|_, _| Some(8),
         })
     };

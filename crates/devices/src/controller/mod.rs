@@ -484,6 +484,9 @@ impl Controller {
 
     /// Hands started operations to the kernel, and reports those that are done by now.
     pub fn poll(&mut self, events: &mut Vec<Event>) {
+        if self.is_quiet() {
+            return;
+        }
         self.reap();
         if !self.has_ring() && !self.pending.is_empty() {
             self.poll_plain(Some(Duration::ZERO));
@@ -496,6 +499,14 @@ impl Controller {
         let ring = self.ring.as_mut();
         self.edges.close_if_spare(|| ring.is_none_or(Ring::stop_edges));
         events.append(&mut self.events);
+    }
+
+    /// True where nothing is under way that anybody could have news of.
+    fn is_quiet(&self) -> bool {
+        let nothing = self.pending.is_empty() && self.held.is_empty() && self.events.is_empty();
+        let nobody = self.drives.is_none() && self.gpu.is_none() && self.streams.is_empty();
+        let quiet_ring = self.ring.as_ref().is_none_or(Ring::is_quiet);
+        nothing && nobody && quiet_ring && self.calls.is_quiet() && self.edges.is_closed()
     }
 
     /// Sleeps until something is done, the waker is used, or the time is up.

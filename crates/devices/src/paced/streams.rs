@@ -28,6 +28,11 @@ pub(crate) struct Streams {
 }
 
 impl Streams {
+    /// True where none is known.
+    pub fn is_empty(&self) -> bool {
+        self.streams.is_empty() && self.turns.is_empty()
+    }
+
     /// A stream has something to send; an operation waits for it, or not.
     pub fn add(&mut self, endpoint: &Arc<Endpoint>, next: Option<Nanos>, waits: Option<OperationId>) {
         let key = Arc::as_ptr(endpoint) as usize;
