@@ -51,6 +51,9 @@ pub enum CsdCommand {
     /// Give a drive another share, or other limits, while its guest runs
     #[command(after_help = SET_HELP)]
     Set(Set),
+    /// Let the chains of all drives use an operator of your own, a WebAssembly module
+    #[command(after_help = LOAD_HELP)]
+    Load(Load),
     /// List drives and namespaces, and where they lie
     #[command(after_help = LIST_HELP)]
     List(To),
@@ -95,6 +98,14 @@ pub struct Add {
     /// NAME:size=SIZE,backing=FILE, and more (see `dcs csd run --help`)
     #[arg(value_parser = Drive::parse)]
     pub drive: Drive,
+    #[command(flatten)]
+    pub to: To,
+}
+
+#[derive(Debug, Args)]
+pub struct Load {
+    /// The module; chains name it by the SHA-256 of its bytes
+    pub module: PathBuf,
     #[command(flatten)]
     pub to: To,
 }
@@ -267,6 +278,14 @@ Examples:
   dcs csd set a iops=5000,bytes-per-s=200MiB
   dcs csd set a weight=4
   dcs csd set a iops=0";
+
+const LOAD_HELP: &str = "\
+Guests' near-storage commands name it by the SHA-256 of its bytes (sha256sum), and so does dcs in a guest, which has the same file:
+DCS_BACKEND=drive dcs copy /mnt/notes - --through ./upper.wasm. It is there until the process ends. docs/wasm.md says what
+a module is, and what it cannot do.
+
+Examples:
+  dcs csd load upper.wasm";
 
 const LIST_HELP: &str = "\
 Examples:

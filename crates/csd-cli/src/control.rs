@@ -3,6 +3,7 @@
 //! Only the user of the process may connect (mode 0600). Whatever comes is copied, checked, and then done, or
 //! refused with all as it was.
 
+use crate::modules;
 use crate::process::{Process, Refused};
 use dcs_csd_cli::order::{Answer, MOST, Order, Rates};
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -93,6 +94,7 @@ fn answer(line: &[u8], process: &Process) -> Answer {
         Order::Set { name, weight, iops, bytes_per_s } => {
             process.set(&name, Rates { weight, iops, bytes_per_s })
         }
+        Order::Load { module } => modules::load(&module),
         Order::List {} => Ok(()),
     };
     match done {

@@ -33,6 +33,7 @@ mod control;
 #[cfg(test)]
 mod documents;
 mod layout;
+mod modules;
 mod orders;
 mod pace;
 mod process;
@@ -76,6 +77,7 @@ fn run(command: &Command, report: &Report) -> Result<(), Failure> {
         CsdCommand::Remove(options) => orders::remove(options, report),
         CsdCommand::Resize(options) => orders::resize(options, report),
         CsdCommand::Set(options) => orders::set(options, report),
+        CsdCommand::Load(options) => orders::load(options, report),
         CsdCommand::List(to) => orders::list(to, report),
         CsdCommand::Stats(options) => orders::stats(options, report),
         CsdCommand::Demo(_) => Err(demo()),

@@ -5,6 +5,7 @@
 use crate::spec::Drive;
 use crate::state::State;
 use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
 
 /// Most bytes of an order.
 pub const MOST: u64 = 64 << 10;
@@ -47,6 +48,11 @@ pub enum Order {
         /// Bytes a second at most; 0: any.
         #[serde(default, rename = "bytes-per-s", skip_serializing_if = "Option::is_none")]
         bytes_per_s: Option<u64>,
+    },
+    /// An operator of a user's own, for all drives.
+    Load {
+        /// The WebAssembly module; a whole path.
+        module: PathBuf,
     },
     /// All that there is, and what it has done.
     List {},
@@ -120,6 +126,7 @@ mod tests {
             r#"{"command":"set","name":"a","iops":5,"colour":7}"#,
             r#"{"command":"set","name":"a","iops":-5}"#,
             r#"{"command":"set"}"#,
+            r#"{"command":"load"}"#,
             r#"{"command":"list","more":1}"#,
             "",
         ] {

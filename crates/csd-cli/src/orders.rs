@@ -1,6 +1,6 @@
 //! The commands that change or tell what runs.
 
-use crate::args::{Add, Remove, Resize, Set, Stats, To};
+use crate::args::{Add, Load, Remove, Resize, Set, Stats, To};
 use crate::control;
 use crate::process::Refused;
 use dcs_console::failure::{Exit, Failure};
@@ -39,6 +39,14 @@ pub fn set(options: &Set, report: &Report) -> Result<(), Failure> {
     let order = Order::Set { name: options.name.clone(), weight, iops, bytes_per_s };
     let drives = ask(&options.to, &order)?;
     tell(drives.iter().filter(|drive| drive.name == options.name), report);
+    Ok(())
+}
+
+pub fn load(options: &Load, report: &Report) -> Result<(), Failure> {
+    let module = options.module.canonicalize();
+    let module = module.map_err(|error| Failure::io(options.module.display(), &error))?;
+    ask(&options.to, &Order::Load { module })?;
+    report.object(&json!({ "event": "loaded" }));
     Ok(())
 }
 

@@ -48,11 +48,11 @@ pub struct Refused {
 }
 
 impl Refused {
-    fn new(error: impl ToString) -> Refused {
+    pub fn new(error: impl ToString) -> Refused {
         Refused { error: error.to_string(), advice: None }
     }
 
-    fn advise(self, advice: impl Into<String>) -> Refused {
+    pub fn advise(self, advice: impl Into<String>) -> Refused {
         Refused { advice: Some(advice.into()), ..self }
     }
 }

@@ -21,6 +21,11 @@ const FINISHED: i32 = 1;
 const CORRUPT: i32 = 2;
 const TRUNCATED: i32 = 3;
 
+/// Fuel that a step costs besides what the module uses, and bytes of its input that cost one unit more: who takes a
+/// block byte by byte has all of it copied again and again.
+const STEP: u64 = 50;
+const COPIED: u64 = 8;
+
 /// A module's instance: its memory and its functions.
 pub(crate) struct Instance {
     store: Store<StoreLimits>,
@@ -96,9 +101,10 @@ impl Stream {
         let place = memory.data_mut(&mut *store).get_mut(self.layout.input.clone());
         let place = place.ok_or(OperatorError::InternalError)?;
         let length = input.len().min(place.len());
+        let fuel = self.fuel.checked_sub(STEP + length as u64 / COPIED).ok_or(OperatorError::Fuel)?;
         place[..length].copy_from_slice(&input[..length]);
         let last = last && length == input.len();
-        store.set_fuel(self.fuel).map_err(|error| why(&error))?;
+        store.set_fuel(fuel).map_err(|error| why(&error))?;
         let answer = step.call(&mut *store, (length as i32, i32::from(last))).map_err(|error| why(&error))?;
         let left = store.get_fuel().map_err(|error| why(&error))?;
         let memory = memory.data(&*store);

@@ -376,3 +376,24 @@ fn without_a_process_the_commands_say_so() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("dcs csd run"), "{output:?}");
     assert!(!output.status.success());
 }
+
+#[test]
+fn modules_are_loaded_while_it_serves() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = disk(folder.path(), "disk", 16 * MB);
+    let serving = Serving::start(folder.path(), &["--drive", &drive("a", &path, "")]).unwrap();
+    let text = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../sdk/examples/upper.wat");
+    let module = folder.path().join("upper.wasm");
+    std::fs::write(&module, wat::parse_file(text).unwrap()).unwrap();
+    serving.does(&["load", module.to_str().unwrap()]);
+    serving.does(&["load", module.to_str().unwrap()]);
+    std::fs::write(&module, b"\0asm").unwrap();
+    serving.refuses(&["load", module.to_str().unwrap()], "no WebAssembly module");
+    serving.refuses(&["load", "/dev/null"], "no file");
+    let socket = UnixStream::connect(folder.path().join("csd.control")).unwrap();
+    (&socket).write_all(b"{\"command\":\"load\",\"module\":\"upper.wasm\"}\n").unwrap();
+    let mut answer = String::new();
+    BufReader::new(&socket).read_line(&mut answer).unwrap();
+    assert!(answer.contains("not a whole one"), "{answer}");
+    assert_eq!(list(&serving).len(), 1);
+}

@@ -695,3 +695,73 @@ fn commands_that_wait_for_others_are_counted() {
     assert_eq!(run(&mut machine, 2), 0, "7 ms for 5");
     assert_eq!(run(&mut machine, 3), 1, "8 ms for 5");
 }
+
+/// A module whose `dcs_step` has that body, which chains may name.
+fn module(body: &str) -> Vec<u8> {
+    let text = format!(
+        r#"(module (memory (export "memory") 3)
+        (data (i32.const 0) "\01\00\00\00\00\04\00\00\00\00\01\00\00\04\00\00\00\00\01\00")
+        (func (export "dcs_operator") (result i32) (i32.const 0))
+        (func (export "dcs_start") (param i32) (result i32) (i32.const 0))
+        (func (export "dcs_step") (param $n i32) (param $last i32) (result i32) (local $at i32) {body}))"#
+    );
+    let bytes = wat::parse_str(text).unwrap();
+    let module = dcs_wasm::Module::load(&bytes, dcs_wasm::Limits::of_drive()).unwrap();
+    let name = *module.name();
+    assert!(module.install());
+    dcs_ndp::module::parameter(&name, b"")
+}
+
+#[test]
+fn modules_are_operators_of_a_drive() {
+    let mut machine = machine();
+    let (data, length) = (text(391 * 512), 391 * 512u32);
+    machine.guest.store(DATA, &data);
+    let words = [length / 4, length, 391, 0, 0, 0];
+    let near = Near { opcode: FROM_GUEST, namespace: 1, destination: BLOCKS, words, ..Near::default() };
+    assert_eq!(run(&mut machine, near).status, Status::SUCCESS);
+    // Each byte with its bits turned round.
+    let turns = module(
+        "(i32.store (i32.const 20) (local.get $n)) (i32.store (i32.const 24) (local.get $n))
+        (block $done (loop $next (br_if $done (i32.eq (local.get $at) (local.get $n)))
+            (i32.store8 offset=1024 (local.get $at)
+                (i32.xor (i32.load8_u offset=1024 (local.get $at)) (i32.const 255)))
+            (local.set $at (i32.add (local.get $at) (i32.const 1))) (br $next)))
+        (local.get $last)",
+    );
+    let chain = [(Operator::Module, turns.clone()), (Operator::Crc32c, vec![]), (Operator::Module, turns)];
+    assert_eq!(through(&mut machine, &chain, data.len()), Ok(data.clone()));
+    let once = through(&mut machine, &chain[..1], data.len()).unwrap();
+    assert!(once == data.iter().map(|byte| !byte).collect::<Vec<_>>());
+
+    // One that loops fails its own stream; the drive goes on. One that nobody loaded is refused.
+    let loops = module("(loop $again (br $again)) (unreachable)");
+    let failed = through(&mut machine, &[(Operator::Module, loops)], data.len());
+    assert_eq!(failed, Err(Status(dcs_abi::status::Status::ModuleFuel.code())));
+    let nobody = dcs_ndp::module::parameter(&[7; 32], b"");
+    let failed = through(&mut machine, &[(Operator::Module, nobody)], data.len());
+    assert_eq!(failed, Err(Status(dcs_abi::status::Status::UnknownOperator.code())));
+    assert_eq!(through(&mut machine, &[], data.len()), Ok(data));
+}
+
+/// So many bytes of namespace 1 through a chain, as a stream.
+fn through(
+    machine: &mut Machine<ModelStorage>,
+    chain: &[(Operator, Vec<u8>)],
+    length: usize,
+) -> Result<Vec<u8>, Status> {
+    let opened = open(machine, 1, chain, &[(0, length as u64)]);
+    if !opened.status.is_success() {
+        return Err(opened.status);
+    }
+    let mut out = Vec::new();
+    loop {
+        let (status, bytes, ended) = take(machine, opened.result.into(), 50_000, 0);
+        out.extend_from_slice(&bytes);
+        match (status.is_success(), ended) {
+            (true, false) => {}
+            (true, true) => return Ok(out),
+            _ => return Err(status),
+        }
+    }
+}

@@ -104,6 +104,19 @@ fn work_is_linear_in_the_data() {
 }
 
 #[test]
+fn copies_are_work_too() {
+    // Takes a block byte by byte, and has all that is left of it copied each time.
+    let one = says("(i32.gt_u (local.get $n) (i32.const 0))", "(i32.const 0)", "(i32.const 0)");
+    let wide =
+        stepping(&one).replace(r"\00\10\00\00\00\14", r"\00\00\02\00\00\04").replace("1 200", "20 200");
+    let bytes = wat::parse_str(wide).unwrap();
+    let module = Module::load(&bytes, Limits::of_drive()).unwrap();
+    assert_eq!(module.buffers().0, 128 << 10);
+    let data = vec![0; 128 << 10];
+    assert_eq!(run(&module, &[], &data, &[data.len()], 9).unwrap_err().0, OperatorError::Fuel);
+}
+
+#[test]
 fn a_parameter_that_is_refused_is_a_bad_one() {
     let refuses = texts::passing()
         .replace("(param i32) (result i32) (i32.const 0)", "(param i32) (result i32) (local.get 0)");

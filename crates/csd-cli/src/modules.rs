@@ -1,0 +1,28 @@
+//! Users' own operators: the modules that chains of all drives may name.
+
+use crate::process::Refused;
+use dcs_wasm::{LONGEST, Limits, Module};
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+/// Loads a module: who names it by the SHA-256 of its bytes gets it.
+pub fn load(path: &Path) -> Result<(), Refused> {
+    let refused = |error: &dyn std::fmt::Display| Refused::new(format!("module {}: {error}", path.display()));
+    if !path.is_absolute() {
+        return Err(refused(&"its path is not a whole one"));
+    }
+    // No pipe, to which nobody might ever write.
+    if !path.metadata().map_err(|error| refused(&error))?.is_file() {
+        return Err(refused(&"it is no file"));
+    }
+    let mut bytes = Vec::new();
+    let file = File::open(path).map_err(|error| refused(&error))?;
+    file.take(LONGEST as u64 + 1).read_to_end(&mut bytes).map_err(|error| refused(&error))?;
+    let module = Module::load(&bytes, Limits::of_drive())
+        .map_err(|error| refused(&error).advise("docs/wasm.md says what an operator has to be"))?;
+    match module.install() {
+        true => Ok(()),
+        false => Err(refused(&"there are too many modules already")),
+    }
+}
