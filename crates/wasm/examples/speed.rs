@@ -76,7 +76,6 @@ fn passes() -> Vec<(&'static str, Pass)> {
             "aes256-ctr: operator",
             operator(Operator::Aes256Ctr, parameter::aes256_ctr(&[1; 32], &[0; 16]).to_vec()),
         ),
-        ("gzip, level 1: operator", operator(Operator::Gzip, vec![1])),
         ("grep for what is not there: operator", operator(Operator::Grep, [&[0; 8][..], b"ERROR"].concat())),
     ]
 }
