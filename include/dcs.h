@@ -1381,9 +1381,11 @@ struct dcs_side {
      */
     uint8_t immutable;
     /**
-     * Zero.
+     * 1 for a destination: the virtual drive that has the file writes it itself, with DCS_BACKEND_DRIVE and
+     * operators, from a file of the same namespace (PATH_UNAVAILABLE else). It was written before, begins with
+     * a logical block, and is nobody else's meanwhile; what comes out has to fit into it. A source's is 0.
      */
-    uint8_t reserved;
+    uint8_t near_storage;
     /**
      * Where in the file or block device. 0 for everything else. The file's own position is not used, nor
      * changed.

@@ -43,8 +43,10 @@ pub struct dcs_side {
     /// reader may get other bytes than the digests are of. With 0 the reader gets what was read, whatever
     /// becomes of the file. A destination's is 0.
     pub immutable: u8,
-    /// Zero.
-    pub reserved: u8,
+    /// 1 for a destination: the virtual drive that has the file writes it itself, with DCS_BACKEND_DRIVE and
+    /// operators, from a file of the same namespace (PATH_UNAVAILABLE else). It was written before, begins with
+    /// a logical block, and is nobody else's meanwhile; what comes out has to fit into it. A source's is 0.
+    pub near_storage: u8,
     /// Where in the file or block device. 0 for everything else. The file's own position is not used, nor
     /// changed.
     pub offset: u64,
@@ -97,6 +99,7 @@ pub(crate) struct End {
     pub cache: Mode,
     pub zero_copy: Mode,
     pub immutable: bool,
+    pub near_storage: bool,
 }
 
 /// A request, checked likewise.
@@ -117,7 +120,8 @@ impl End {
     pub fn fd(fd: c_int, offset: u64, stage: Stage) -> Result<End, Failure> {
         let endpoint = endpoint(fd).map_err(|error| refused(&error, stage))?;
         let endpoint = Arc::new(endpoint);
-        let end = End { endpoint, offset, cache: Mode::Auto, zero_copy: Mode::Auto, immutable: false };
+        let (cache, zero_copy) = (Mode::Auto, Mode::Auto);
+        let end = End { endpoint, offset, cache, zero_copy, immutable: false, near_storage: false };
         if offset != 0 && !end.has_positions() {
             return Err(Failure { errno: libc::ESPIPE, ..Failure::new(Status::InvalidField, stage) });
         }
@@ -131,19 +135,21 @@ impl End {
         let invalid = Failure::new(Status::InvalidField, stage);
         let mode = |number| Mode::from_number(number).ok_or(invalid);
         let (cache, zero_copy) = (mode(side.cache)?, mode(side.zero_copy)?);
-        let immutable = side.immutable == 1;
-        if side.reserved != 0 || side.immutable > 1 || immutable && stage != Stage::Source {
+        let (immutable, near_storage) = (side.immutable == 1, side.near_storage == 1);
+        let misplaced = immutable && stage != Stage::Source || near_storage && stage != Stage::Destination;
+        if side.near_storage > 1 || side.immutable > 1 || misplaced {
             return Err(invalid);
         }
         if side.memory.is_null() {
-            return Ok(End { cache, zero_copy, immutable, ..End::fd(side.fd, side.offset, stage)? });
+            let end = End::fd(side.fd, side.offset, stage)?;
+            return Ok(End { cache, zero_copy, immutable, near_storage, ..end });
         }
         if side.offset != 0 || isize::try_from(side.memory_length).is_err() {
             return Err(invalid);
         }
         // SAFETY: the caller's promise.
         let endpoint = unsafe { Endpoint::foreign(side.memory.cast(), side.memory_length) };
-        Ok(End { endpoint: Arc::new(endpoint), offset: 0, cache, zero_copy, immutable })
+        Ok(End { endpoint: Arc::new(endpoint), offset: 0, cache, zero_copy, immutable, near_storage })
     }
 
     /// A file or block device: it has offsets.
@@ -229,8 +235,9 @@ impl Command {
             let source = Source::endpoint(endpoint, range).cache(cache).zero_copy(zero_copy);
             if immutable { source.immutable() } else { source }
         })?;
-        let End { endpoint, offset, cache, zero_copy, .. } = self.destination;
+        let End { endpoint, offset, cache, zero_copy, near_storage, .. } = self.destination;
         let sink = Sink::endpoint(endpoint, Range::From(offset)).cache(cache).zero_copy(zero_copy);
+        let sink = if near_storage { sink.near_storage() } else { sink };
         let mut request =
             session.request(source, self.chain, sink).length(self.length).timeout(self.timeout).rid(self.rid);
         if let Some(prefix) = self.prefix {
@@ -289,6 +296,9 @@ fn failure(error: &Error) -> Failure {
         Error::Forked => Failure { errno: libc::EPERM, ..Failure::new(Status::QueueDeleted, Stage::Queue) },
         Error::NoGpu(_, at) => {
             Failure { errno: libc::ENODEV, at: *at, ..Failure::new(Status::UnknownOperator, Stage::Operator) }
+        }
+        Error::NotNear => {
+            Failure { errno: libc::EOPNOTSUPP, ..Failure::new(Status::PathUnavailable, Stage::Destination) }
         }
         Error::Range => Failure::new(Status::OutOfRange, Stage::Source),
         Error::Size(error) => Failure {

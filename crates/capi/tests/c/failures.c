@@ -226,7 +226,7 @@ static void requests(void) {
     good.destination.fd = out;
     good.length = 100;
     char memory[10];
-    for (int what = 0; what < 12; what++) {
+    for (int what = 0; what < 14; what++) {
         struct dcs_request bad = good;
         int error = EINVAL;
         unsigned status = DCS_STATUS_INVALID_FIELD, stage = DCS_STAGE_FRONTEND;
@@ -237,7 +237,7 @@ static void requests(void) {
         case 3: bad.prefix_length = 1, error = EFAULT; break;
         case 4: bad.source.cache = 3, stage = DCS_STAGE_SOURCE; break;
         case 5: bad.destination.zero_copy = 3, stage = DCS_STAGE_DESTINATION; break;
-        case 6: bad.source.reserved = 1, stage = DCS_STAGE_SOURCE; break;
+        case 6: bad.source.near_storage = 1, stage = DCS_STAGE_SOURCE; break;
         case 7: bad.source.memory = memory, bad.source.memory_length = SIZE_MAX, stage = DCS_STAGE_SOURCE; break;
         case 8: bad.destination.fd = pipes[1], bad.destination.offset = 4, error = ESPIPE;
                 stage = DCS_STAGE_DESTINATION; break;
@@ -246,6 +246,9 @@ static void requests(void) {
         case 10: bad.source.offset = UINT64_MAX, error = ERANGE, status = DCS_STATUS_OUT_OF_RANGE;
                 stage = DCS_STAGE_SOURCE; break;
         case 11: bad.destination.offset = UINT64_MAX, error = ERANGE, status = DCS_STATUS_OUT_OF_RANGE;
+                stage = DCS_STAGE_DESTINATION; break;
+        case 12: bad.destination.near_storage = 2, stage = DCS_STAGE_DESTINATION; break;
+        case 13: bad.destination.near_storage = 1, error = EOPNOTSUPP, status = DCS_STATUS_PATH_UNAVAILABLE;
                 stage = DCS_STAGE_DESTINATION; break;
         }
         struct dcs_transfer *transfer = NULL;

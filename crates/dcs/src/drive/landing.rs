@@ -113,7 +113,7 @@ impl Landed {
                 at += made;
                 match state {
                     State::Ended => return Ok(()),
-                    State::Rest => return self.rest(stream, at, end),
+                    State::Rest => return self.rest(stream, at, end, source),
                     State::More => {}
                 }
                 look_after(source)?;
@@ -123,14 +123,14 @@ impl Landed {
                 }
             }
             if at < end {
-                return self.rest(stream, at, end);
+                return self.rest(stream, at, end, source);
             }
         }
-        self.rest(stream, 0, 0)
+        self.rest(stream, 0, 0, source)
     }
 
     /// The last bytes, which fill no block: the rest of their block keeps what it has.
-    fn rest(&self, stream: &Stream<'_>, at: u64, end: u64) -> Result<(), Moved> {
+    fn rest(&self, stream: &Stream<'_>, at: u64, end: u64, source: &[Held]) -> Result<(), Moved> {
         let block = stream.device.block;
         let mut buffer = Buffer::new(block);
         let mut rest = Vec::new();
@@ -143,6 +143,8 @@ impl Landed {
             if is_last {
                 break;
             }
+            look_after(source)?;
+            look_after(&self.held)?;
         }
         if !rest.is_empty() {
             stream.device.block_at(at / block as u64, false, &mut buffer)?;
