@@ -179,8 +179,10 @@ echo @all
     let sockets = [serving.socket("d1"), serving.socket("d2")];
     let mut guest = boot(&tools, folder.path(), "guest", &[&sockets[0], &sockets[1]], script);
     wait(&mut guest, "all");
-    let near = |drive| figures(&serving, drive)["counted"]["near"].as_u64().unwrap();
-    assert!(near(0) > near(1) && near(1) > 20, "{} and {}", near(0), near(1));
+    // Linux looks at both at once: either may be the one that two programs have.
+    let mut near = [0, 1].map(|drive| figures(&serving, drive)["counted"]["near"].as_u64().unwrap());
+    near.sort_unstable();
+    assert!(near[1] > near[0] && near[0] > 20, "{near:?}");
 }
 
 #[test]
