@@ -54,7 +54,7 @@ pub fn run(record: &Record, report: &Report) -> Result<(), Failure> {
     let completion = ended.map_err(|error| Failure::transfer(&name, error, false))?;
     to.commit(completion.bytes_out)?;
     tell(record, &chain.names, &completion, &receiver.state(), why, start.elapsed(), report);
-    // A second signal, as a whole group of processes gets them, does not keep it from being told.
+    // A first signal that comes now does not keep it from being told.
     drop(guard);
     Ok(())
 }

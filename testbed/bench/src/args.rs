@@ -137,6 +137,10 @@ pub enum BenchCommand {
     /// Each operator on a GPU, beside its memory, its bus, and one core
     #[cfg(feature = "benchmarks")]
     Gpu(crate::gpu::Options),
+    /// Videos in datagrams, beside ffmpeg, multicat, TSDuck, GStreamer and VLC: CPU time, deviation from the due
+    /// time
+    #[cfg(feature = "benchmarks")]
+    Stream(crate::stream::Options),
 }
 
 #[derive(Debug, Args)]

@@ -10,6 +10,7 @@
 //! | `sim` | `dcs bench sim`: servers in virtual time |
 //! | `guest` | `dcs vm` and `dcs bench guest`: a server in QEMU; `dcs csd demo` |
 //! | `csd` | `dcs bench csd`: virtual drives |
+//! | `stream` | `dcs bench stream`: videos in datagrams |
 //! | `apps`, `gpu` | `dcs bench apps`, `dcs bench gpu` |
 //! | `harness` | what they have in common |
 //! | `command` | the `dcs` beside this program |
@@ -37,6 +38,8 @@ mod host;
 mod s3;
 #[cfg(feature = "benchmarks")]
 mod sim;
+#[cfg(feature = "benchmarks")]
+mod stream;
 
 use args::{Arguments, BenchCommand, Command, CsdCommand, VmCommand};
 use clap::{CommandFactory, Parser};
@@ -76,6 +79,8 @@ fn run(command: &Command, report: &Report) -> Result<(), Failure> {
             Some(BenchCommand::Csd(options)) => csd::run(options, report),
             #[cfg(feature = "benchmarks")]
             Some(BenchCommand::Gpu(options)) => gpu::run(options, report),
+            #[cfg(feature = "benchmarks")]
+            Some(BenchCommand::Stream(options)) => stream::run(options, report),
         },
         Command::Vm(vm) => match &vm.command {
             VmCommand::Demo(options) => guest::demo::run(options, report),

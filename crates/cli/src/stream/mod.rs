@@ -55,7 +55,7 @@ pub fn run(stream: &args::Stream, report: &Report) -> Result<(), Failure> {
     let guard = interrupt::transferring();
     streams.run(&mut list)?;
     streams.advance_all();
-    // A second signal, as a whole group of processes gets them, does not keep it from being told.
+    // A first signal that comes now does not keep it from being told.
     tell::all("done", &streams.channels, &streams.gone, report);
     drop(guard);
     if interrupt::pressed() && !endless {
@@ -115,6 +115,8 @@ impl<'a> Streams<'a> {
         let engine = Engine::builder()
             .io(options.io.into())
             .realtime(options.realtime.into())
+            // It is known when the next datagram is due: there is nothing to spin for.
+            .spin(Duration::ZERO)
             .block_size(BLOCK)
             .blocks((most * 4).max(BLOCKS) as u32)
             .window(2)

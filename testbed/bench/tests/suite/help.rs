@@ -15,6 +15,7 @@ fn every_command_shows_examples_of_itself() {
         "bench guest",
         "bench gpu",
         "bench csd",
+        "bench stream",
         "vm",
     ] {
         let help = place.run(&format!("{command} --help")).ok().stdout();

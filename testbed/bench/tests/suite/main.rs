@@ -8,6 +8,7 @@ mod help;
 mod host;
 mod s3;
 mod sim;
+mod stream;
 
 /// The program that is tested.
 const PROGRAM: &str = env!("CARGO_BIN_EXE_dcs-bench");
