@@ -22,8 +22,19 @@ fn unfit(arguments: &Arguments) -> Option<String> {
     chain_of(&moving.through, &moving.ciphers)
 }
 
+/// The SDK's examples are named as if `dcs ops --load` kept them: as modules by their files.
+fn with_examples(through: &str) -> String {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../sdk/examples");
+    let name = |word: &str| match std::fs::exists(format!("{folder}/{word}.wat")) {
+        Ok(true) if !word.is_empty() => format!("./{word}.wasm"),
+        _ => word.to_string(),
+    };
+    through.split(',').map(name).collect::<Vec<_>>().join(",")
+}
+
 fn chain_of(through: &[String], ciphers: &CipherOptions) -> Option<String> {
-    let operators = match chain::operators(through) {
+    let through: Vec<_> = through.iter().map(|words| with_examples(words)).collect();
+    let operators = match chain::operators(&through) {
         Ok(operators) => operators,
         Err(failure) => return Some(failure.line),
     };

@@ -283,8 +283,8 @@ mod tests {
     #[test]
     fn what_is_no_name_is_said() {
         for (text, what) in [
-            ("nvme:", "is no address"),
-            ("nvme:/dev/nvme0n1", "is no address"),
+            ("nvme:", "is not the address"),
+            ("nvme:/dev/nvme0n1", "is not the address"),
             ("nvme:01:00.0/0", "namespace"),
             ("nvme:01:00.0/x", "namespace"),
             ("nvme:01:00.0@", "logical block"),
