@@ -293,10 +293,10 @@ fn the_doctor_examines_this_machine() {
     let missing = rows.iter().filter(|row| row["state"] == "missing").count();
     assert_eq!(last["missing"].as_u64(), Some(missing as u64));
     place.run("doctor 0000:7f:1f.7").fails(7, &["0000:7f:1f.7"]);
-    place.run("doctor nonsense").fails(2, &["no address"]);
+    place.run("doctor nonsense").fails(2, &["not the address"]);
     place.run("doctor --bind 0000:7f:1f.7").fails(7, &["no PCI function"]);
     assert_eq!(place.run("doctor --bind 01:00.0 --release 01:00.0").code(), 2);
     place.run("send nvme:0000:7f:1f.7 -").fails(7, &["no PCI function 0000:7f:1f.7", "dcs doctor"]);
-    place.run("send nvme:somewhere -").fails(2, &["no address of a PCI function", "nvme:0000:01:00.0"]);
+    place.run("send nvme:somewhere -").fails(2, &["not the address of a PCI function", "nvme:0000:01:00.0"]);
     place.run("copy a nvme:0000:7f:1f.7/0@0").fails(2, &["namespace"]);
 }
