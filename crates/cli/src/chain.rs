@@ -355,7 +355,7 @@ impl Spec {
         Failure::usage(format!("--through: {}: {what}", self.operator.name())).advise(usage_of(self.operator))
     }
 
-    /// Of so many bytes as were written.
+    /// A key of the size that was written.
     fn blowfish_key(&self, cipher: usize, keys: &Keys) -> Result<Vec<u8>, Failure> {
         let size = self.number(0)?.unwrap_or(BLOWFISH_KEY);
         if !(4..=56).contains(&size) {

@@ -91,7 +91,7 @@ pub struct Slice {
 pub struct Share(u64);
 
 impl Share {
-    /// Of the namespace with this identifier.
+    /// The share of the namespace with this identifier.
     pub fn of(identifier: [u8; 16]) -> Share {
         Share(u64::from_le_bytes(std::array::from_fn(|at| identifier[at])))
     }

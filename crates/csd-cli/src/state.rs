@@ -44,7 +44,7 @@ pub struct State {
     pub slots_used: u64,
     /// What it has done.
     pub counted: Counted,
-    /// Of commands of I/O queues, since the drive was added.
+    /// Latencies of commands of I/O queues, since the drive was added.
     pub latencies: Latencies,
     /// The work of operators of near-storage commands, since the drive was added.
     #[serde(default)]
@@ -120,7 +120,7 @@ pub struct Latencies {
 pub struct Times {
     /// Its name.
     pub stage: String,
-    /// Of each bucket.
+    /// Commands in each bucket.
     pub counts: Vec<u64>,
     /// Of all commands.
     pub sum_ns: u64,

@@ -118,7 +118,7 @@ pub enum ConfigError {
     /// A number that is too small or too large.
     #[error("{name} must be {least} to {most}, not {value}")]
     Range {
-        /// Of what.
+        /// The setting's name.
         name: &'static str,
         /// The value that was given.
         value: u64,

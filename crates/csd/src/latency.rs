@@ -110,7 +110,7 @@ pub(crate) struct Times {
 }
 
 impl Times {
-    /// Of a command whose entry was copied at this time.
+    /// The times of a command whose entry was copied now.
     pub fn new(fetched: u64) -> Times {
         Times { fetched, ..Times::default() }
     }

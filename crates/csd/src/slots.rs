@@ -49,7 +49,7 @@ pub struct Slot {
     pub times: Times,
     /// The controller was reset meanwhile: nobody wants to know.
     pub stale: bool,
-    /// Of which namespace.
+    /// The namespace.
     pub namespace: u32,
     pub volume: VolumeId,
     pub action: Action,

@@ -89,7 +89,7 @@ impl Tag {
 /// The answer to a read. Reads are answered once each, in any order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadDone {
-    /// Of which read.
+    /// The read.
     pub tag: Tag,
     /// As many bytes as were asked for, or why not.
     pub data: Result<Vec<u8>, BusError>,

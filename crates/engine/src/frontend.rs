@@ -118,7 +118,7 @@ pub(crate) struct Frontend {
     round: VecDeque<u16>,
     /// Command slots.
     pub slots: Quota,
-    /// Of entries that wait for one.
+    /// Deadlines of the entries that wait for one.
     pub deadlines: Deadlines,
     /// Entries that wait for one, of all queues.
     pub waiting: usize,

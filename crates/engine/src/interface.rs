@@ -40,7 +40,7 @@ pub struct OperationId {
 }
 
 impl OperationId {
-    /// As one number, for a device that carries 64 bits of context.
+    /// Its number, for a device that carries 64 bits of context.
     pub fn to_bits(self) -> u64 {
         u64::from(self.generation) << 32 | u64::from(self.index)
     }
@@ -153,7 +153,7 @@ pub enum Event<'a> {
     /// no entry and no slot, so it works however full both are. Nothing happens where no such command is in
     /// flight.
     Abort {
-        /// Of which queue.
+        /// The queue.
         queue: QueueId,
         /// Its command identifier.
         cid: u16,
@@ -237,7 +237,7 @@ pub enum Action {
     },
     /// Copy a descriptor out of memory and hand it in with [`Event::Descriptor`]. The address is untrusted.
     FetchDescriptor {
-        /// For which command.
+        /// The command.
         command: CommandId,
         /// The queue whose memory the address is in.
         queue: QueueId,

@@ -82,7 +82,7 @@ impl<B: BlockCipherDecBackend<BlockSize = U16>> Direct for Decrypting<'_, B> {
 /// Counter mode (SP 800-38A section 6.5) with a big-endian counter of 128 bits.
 pub(crate) struct Ctr {
     cipher: Aes256,
-    /// Of the next block of the key stream.
+    /// The counter of the next block of the key stream.
     counter: u128,
     /// The last block of the key stream,
     stream: Zeroizing<[u8; BLOCK]>,

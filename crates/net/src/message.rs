@@ -12,7 +12,7 @@ pub type Nanos = u64;
 pub struct Flow(pub(crate) Key);
 
 impl Flow {
-    /// As a number, for tables of the owner's.
+    /// Its number, for tables of the owner's.
     pub fn number(self) -> u64 {
         u64::from(self.0.generation()) << 32 | u64::from(self.0.slot())
     }
@@ -150,7 +150,7 @@ pub struct ChecksumOffload {
 pub struct FrameId(pub(crate) Key);
 
 impl FrameId {
-    /// As a number, for a table of the owner's.
+    /// Its number, for a table of the owner's.
     pub fn number(self) -> u64 {
         u64::from(self.0.generation()) << 32 | u64::from(self.0.slot())
     }
@@ -206,7 +206,7 @@ pub enum Event {
     /// These bytes of a stream have been received: the owner copies them to their place in a block. They lie
     /// below what was granted. No byte of a stream is delivered twice, but they need not come in order.
     Deliver {
-        /// Of which stream.
+        /// The stream.
         flow: Flow,
         /// The first byte's offset in the stream.
         offset: u64,
@@ -215,7 +215,7 @@ pub enum Event {
     },
     /// All bytes before this one have been delivered.
     Received {
-        /// Of which stream.
+        /// The stream.
         flow: Flow,
         /// Their number.
         offset: u64,
@@ -229,14 +229,14 @@ pub enum Event {
     },
     /// All bytes before this one have been sent by the NIC, at least once: they have been taken over.
     Sent {
-        /// Of which stream.
+        /// The stream.
         flow: Flow,
         /// Their number.
         offset: u64,
     },
     /// All bytes before this one have been acknowledged by the peer: its TCP has them.
     Acknowledged {
-        /// Of which stream.
+        /// The stream.
         flow: Flow,
         /// Their number.
         offset: u64,

@@ -236,7 +236,7 @@ impl Blocks {
     /// 3.2.8]
     pub const DEALLOCATE: u32 = 1 << 25;
 
-    /// Of a command's double words.
+    /// Decodes a command's double words.
     pub fn from_words(words: &[u32; 6]) -> Blocks {
         Blocks {
             first: u64::from(words[1]) << 32 | u64::from(words[0]),
@@ -245,7 +245,7 @@ impl Blocks {
         }
     }
 
-    /// As a command's double words.
+    /// Encodes it as a command's double words.
     pub fn words(self) -> [u32; 6] {
         let flags = if self.durable { Blocks::FORCE_UNIT_ACCESS } else { 0 };
         let count = u32::from(one_less(self.count));
@@ -265,12 +265,12 @@ pub struct Datasets {
 impl Datasets {
     const DEALLOCATE: u32 = 1 << 2;
 
-    /// Of a command's double words.
+    /// Decodes a command's double words.
     pub fn from_words(words: &[u32; 6]) -> Datasets {
         Datasets { ranges: u16::from(words[0] as u8) + 1, deallocate: words[1] & Datasets::DEALLOCATE != 0 }
     }
 
-    /// As a command's double words.
+    /// Encodes it as a command's double words.
     pub fn words(self) -> [u32; 6] {
         let attributes = if self.deallocate { Datasets::DEALLOCATE } else { 0 };
         [u32::from(one_less(self.ranges.into()) as u8), attributes, 0, 0, 0, 0]
@@ -320,7 +320,7 @@ pub struct CreateCompletionQueue {
 }
 
 impl CreateCompletionQueue {
-    /// Of a command's double words.
+    /// Decodes a command's double words.
     pub fn from_words(words: &[u32; 6]) -> CreateCompletionQueue {
         let ((queue, size), (flags, vector)) = (halves(words[0]), halves(words[1]));
         CreateCompletionQueue {
@@ -332,7 +332,7 @@ impl CreateCompletionQueue {
         }
     }
 
-    /// As a command's double words.
+    /// Encodes it as a command's double words.
     pub fn words(self) -> [u32; 6] {
         let flags = u16::from(self.contiguous) | u16::from(self.interrupts) << 1;
         [word((self.queue, one_less(self.entries))), word((flags, self.vector)), 0, 0, 0, 0]
@@ -355,7 +355,7 @@ pub struct CreateSubmissionQueue {
 }
 
 impl CreateSubmissionQueue {
-    /// Of a command's double words.
+    /// Decodes a command's double words.
     pub fn from_words(words: &[u32; 6]) -> CreateSubmissionQueue {
         let ((queue, size), (flags, completion_queue)) = (halves(words[0]), halves(words[1]));
         CreateSubmissionQueue {
@@ -367,7 +367,7 @@ impl CreateSubmissionQueue {
         }
     }
 
-    /// As a command's double words.
+    /// Encodes it as a command's double words.
     pub fn words(self) -> [u32; 6] {
         let flags = u16::from(self.contiguous) | u16::from(self.priority & 3) << 1;
         [word((self.queue, one_less(self.entries))), word((flags, self.completion_queue)), 0, 0, 0, 0]
@@ -384,13 +384,13 @@ pub struct Abort {
 }
 
 impl Abort {
-    /// Of a command's double words.
+    /// Decodes a command's double words.
     pub fn from_words(words: &[u32; 6]) -> Abort {
         let (submission_queue, cid) = halves(words[0]);
         Abort { submission_queue, cid }
     }
 
-    /// As a command's double words.
+    /// Encodes it as a command's double words.
     pub fn words(self) -> [u32; 6] {
         [word((self.submission_queue, self.cid)), 0, 0, 0, 0, 0]
     }
@@ -412,7 +412,7 @@ pub struct GetLogPage {
 impl GetLogPage {
     const RETAIN: u32 = 1 << 15;
 
-    /// Of a command's double words.
+    /// Decodes a command's double words.
     pub fn from_words(words: &[u32; 6]) -> GetLogPage {
         let (first, second) = (words[0], words[1]);
         GetLogPage {
@@ -423,7 +423,7 @@ impl GetLogPage {
         }
     }
 
-    /// As a command's double words.
+    /// Encodes it as a command's double words.
     pub fn words(self) -> [u32; 6] {
         let (lower, upper) = halves((self.bytes / 4).saturating_sub(1) as u32);
         let retain = if self.retain_event { GetLogPage::RETAIN } else { 0 };
@@ -449,7 +449,7 @@ pub struct Feature {
 impl Feature {
     const SAVE: u32 = 1 << 31;
 
-    /// Of a command's double words.
+    /// Decodes a command's double words.
     pub fn from_words(words: &[u32; 6]) -> Feature {
         Feature {
             number: words[0] as u8,
@@ -459,7 +459,7 @@ impl Feature {
         }
     }
 
-    /// As a command's double words.
+    /// Encodes it as a command's double words.
     pub fn words(self) -> [u32; 6] {
         let save = if self.save { Feature::SAVE } else { 0 };
         [save | u32::from(self.select & 7) << 8 | u32::from(self.number), self.value, 0, 0, 0, 0]

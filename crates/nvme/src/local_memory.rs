@@ -27,12 +27,12 @@ pub struct Range {
 }
 
 impl Range {
-    /// Of a command's double words.
+    /// Decodes a command's double words.
     pub fn from_words(words: &[u32; 6]) -> Range {
         Range { first: u64::from(words[1]) << 32 | u64::from(words[0]), length: words[2] }
     }
 
-    /// As a command's double words.
+    /// Encodes it as a command's double words.
     pub fn words(self) -> [u32; 6] {
         [self.first as u32, (self.first >> 32) as u32, self.length, 0, 0, 0]
     }
@@ -52,7 +52,7 @@ pub struct Copy {
 }
 
 impl Copy {
-    /// Of an entry.
+    /// Decodes an entry.
     pub fn from_entry(entry: &[u8; command::SIZE]) -> Copy {
         let word = u32_at(entry, 48);
         Copy {

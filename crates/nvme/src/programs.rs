@@ -28,7 +28,7 @@ pub struct Execute {
 }
 
 impl Execute {
-    /// Of an entry.
+    /// Decodes an entry.
     pub fn from_entry(entry: &[u8; command::SIZE]) -> Execute {
         Execute {
             program: u16_at(entry, 8),
@@ -62,13 +62,13 @@ pub struct LoadProgram {
 }
 
 impl LoadProgram {
-    /// Of a command's double words.
+    /// Decodes a command's double words.
     pub fn from_words(words: &[u32; 6]) -> LoadProgram {
         let [low, high, kind, flags] = words[0].to_le_bytes();
         LoadProgram { program: u16::from_le_bytes([low, high]), kind, unload: flags & 1 != 0 }
     }
 
-    /// As a command's double words.
+    /// Encodes it as a command's double words.
     pub fn words(self) -> [u32; 6] {
         let word = u32::from(self.unload) << 24 | u32::from(self.kind) << 16 | u32::from(self.program);
         [word, 0, 0, 0, 0, 0]
@@ -85,12 +85,12 @@ pub struct ProgramActivation {
 }
 
 impl ProgramActivation {
-    /// Of a command's double words.
+    /// Decodes a command's double words.
     pub fn from_words(words: &[u32; 6]) -> ProgramActivation {
         ProgramActivation { program: words[0] as u16, select: (words[0] >> 16 & 0xf) as u8 }
     }
 
-    /// As a command's double words.
+    /// Encodes it as a command's double words.
     pub fn words(self) -> [u32; 6] {
         [u32::from(self.select & 0xf) << 16 | u32::from(self.program), 0, 0, 0, 0, 0]
     }
@@ -109,7 +109,7 @@ pub struct MemoryRangeSets {
 }
 
 impl MemoryRangeSets {
-    /// Of a command's double words.
+    /// Decodes a command's double words.
     pub fn from_words(words: &[u32; 6]) -> MemoryRangeSets {
         MemoryRangeSets {
             select: (words[0] & 0xf) as u8,
@@ -118,7 +118,7 @@ impl MemoryRangeSets {
         }
     }
 
-    /// As a command's double words.
+    /// Encodes it as a command's double words.
     pub fn words(self) -> [u32; 6] {
         [u32::from(self.set) << 16 | u32::from(self.select & 0xf), self.ranges.into(), 0, 0, 0, 0]
     }

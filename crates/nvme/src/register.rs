@@ -282,9 +282,9 @@ impl ControllerStatus {
 /// Sizes of the admin queues (AQA), in entries: 1 to 4,096, of which 1 is too few. [base 3.1.3.8]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AdminQueueSizes {
-    /// Of the submission queue. ASQS is one less.
+    /// Entries of the submission queue. ASQS is one less.
     pub submissions: u16,
-    /// Of the completion queue. ACQS is one less.
+    /// Entries of the completion queue. ACQS is one less.
     pub completions: u16,
 }
 

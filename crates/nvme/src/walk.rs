@@ -18,7 +18,7 @@ const LONGEST: u32 = 1 << 14;
 /// Data of a command in the host's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// Of the first byte.
+    /// The first byte's address.
     pub address: u64,
     /// Bytes, not zero.
     pub length: u64,

@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// As it is installed, and as cargo leaves it.
+/// The library's name: as it is installed, and as cargo leaves it.
 const NAMES: [&str; 2] = ["libdcs-preload.so", "libdcs_preload.so"];
 
 /// Folders beside that of the command, then the system's.

@@ -71,7 +71,7 @@ pub struct Fields {
 }
 
 impl Fields {
-    /// Of an entry.
+    /// Decodes an entry.
     ///
     /// # Errors
     ///

@@ -81,7 +81,7 @@ pub enum Data {
 pub struct Request {
     /// From whom.
     pub ticket: Ticket,
-    /// Of which volume.
+    /// The volume.
     pub volume: VolumeId,
     /// The action.
     pub action: Action,

@@ -23,9 +23,9 @@ pub struct ModelStorage {
 
 #[derive(Debug)]
 struct Volume {
-    /// As reads see it.
+    /// The data as reads see them.
     current: Vec<u8>,
-    /// As it is after power was lost.
+    /// The data as they are after a loss of power.
     safe: Vec<u8>,
     /// Pieces of `PIECE` bytes in which the two may differ.
     dirty: BTreeSet<usize>,

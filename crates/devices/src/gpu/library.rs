@@ -9,7 +9,7 @@ use std::ptr::NonNull;
 #[derive(Debug)]
 pub(super) struct Library {
     handle: NonNull<c_void>,
-    /// As it was asked for.
+    /// The path that was asked for.
     pub path: PathBuf,
 }
 

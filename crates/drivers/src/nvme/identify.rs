@@ -45,7 +45,7 @@ pub struct Controller {
 }
 
 impl Controller {
-    /// Of the identify data of a controller whose smallest memory page is `2^page_shift` bytes.
+    /// Decodes the identify data of a controller whose smallest memory page is `2^page_shift` bytes.
     pub fn parse(data: &[u8; identify::SIZE], page_shift: u8) -> Result<Controller, IdentifyError> {
         let found = identify::Controller::from_bytes(data);
         let (submission, completion) = (command::SIZE.trailing_zeros(), completion::SIZE.trailing_zeros());
@@ -94,7 +94,7 @@ pub struct Namespace {
 }
 
 impl Namespace {
-    /// Of the identify data of namespace `number`. `max_transfer` is what the host and the controller allow.
+    /// Decodes the identify data of namespace `number`. `max_transfer` is what the host and the controller allow.
     pub fn parse(
         data: &[u8; identify::SIZE],
         number: u32,

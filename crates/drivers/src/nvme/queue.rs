@@ -31,9 +31,9 @@ pub struct Address {
 /// A completion that was taken off the queue.
 #[derive(Debug)]
 pub enum Reaped<T> {
-    /// Of this command.
+    /// A completion of this command.
     Done(T, Completion),
-    /// Of no command of this queue that is outstanding.
+    /// A completion of no command that is outstanding in this queue.
     Unknown,
     /// Impossible: it says that the controller fetched entries that were never written.
     Impossible,

@@ -14,7 +14,7 @@ const PIECES: usize = 16;
 #[derive(Debug)]
 struct Extent {
     end: u64,
-    /// Of its first byte.
+    /// The sequence number of its first byte.
     offset: u64,
     block: Key,
     more: bool,
