@@ -284,6 +284,8 @@ impl Controller {
                 busy = true;
                 self.end(port, 0, cid, Status::SUCCESS, result.into());
             }
+        }
+        if self.is_running() || self.shutdown_wanted && !self.resetting {
             busy |= self.unpark(drive, port, storage);
         }
         if self.shutdown_wanted && !self.resetting && self.parked.is_empty() && self.slots.has_free() {
@@ -329,7 +331,8 @@ impl Controller {
                 && let Ok(head) = shadow.load(port, 2 * queue + 1)
                 && head != held.head
             {
-                held.ring(head);
+                // Completions that wait have room now.
+                busy |= held.ring(head);
             }
         }
         busy

@@ -362,6 +362,9 @@ impl Sink {
     /// [`prepare`](crate::card::extents::prepare) leaves it, begins with a logical block, and is nobody else's
     /// meanwhile, as for a card (`docs/server.md`); what comes out has to fit into it. A file that cannot be
     /// had is refused with the reason.
+    ///
+    /// A transfer that is cancelled or runs out of time has ended before its drive has: the drive may still end the
+    /// command that it is at, about a second's. Until then, don't shorten the file, and don't write to the range.
     pub fn near_storage(mut self) -> Sink {
         self.0.near = true;
         self

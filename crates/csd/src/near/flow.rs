@@ -15,6 +15,9 @@ use crate::host::HostPort;
 use crate::slots::Slot;
 use crate::storage::VolumeId;
 
+/// How long a stream's command lasts before it ends in favour of the next one, in nanoseconds.
+const TURN: u64 = 1_000_000_000;
+
 /// Where the result page has operators' pieces and times.
 const PIECES_AT: usize = 24;
 const TIMES_AT: usize = 704;
@@ -30,6 +33,8 @@ pub struct Near {
     pub(super) made: u64,
     /// Output on its way to logical blocks.
     pub(super) pending: Vec<u8>,
+    /// When its first step began, by the port's clock.
+    pub(super) began: Option<u64>,
 }
 
 /// The command that it is.
@@ -190,7 +195,7 @@ impl Near {
     /// All of one source.
     pub(super) fn new(origin: Origin, contexts: Vec<Context>, source: Source, target: Target) -> Near {
         let flow = Box::new(Flow::new(Pipeline::new(contexts), source));
-        Near { origin, flow, stream: None, target, made: 0, pending: Vec::new() }
+        Near { origin, flow, stream: None, target, made: 0, pending: Vec::new(), began: None }
     }
 
     /// The next bytes of the source go into the chain.
@@ -202,6 +207,12 @@ impl Near {
         if let Some((_, limit)) = &mut self.stream {
             *limit = limit.saturating_sub(length);
         }
+    }
+
+    /// True where a stream's command has lasted for long enough: its owner wants to look around. It has made a
+    /// step at least.
+    pub(super) fn is_long(&mut self, now: u64) -> bool {
+        self.stream.is_some() && now.saturating_sub(*self.began.get_or_insert(now)) > TURN
     }
 
     /// True where a stream's command has taken as much of the source as it may, and there is more.

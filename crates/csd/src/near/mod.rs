@@ -50,6 +50,9 @@ pub(crate) struct NearStorage {
     results: VecDeque<(u32, Box<[u8; RESULT_SIZE]>)>,
     /// By number, less one.
     streams: Vec<Stream>,
+    /// The numbers of streams, by place, and what the last one that was opened has above its place.
+    stream_numbers: Vec<u16>,
+    opened: u16,
     /// Uses of streams so far.
     uses: u64,
     /// Device memory.

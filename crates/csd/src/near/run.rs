@@ -230,7 +230,7 @@ impl Controller {
         let limit = if fields.length == 0 { u64::MAX } else { fields.length };
         let stream = Some((fields.handle, limit));
         let origin = Origin::Request(fields.request);
-        Ok(Near { origin, flow, stream, target, made: 0, pending: Vec::new() })
+        Ok(Near { origin, flow, stream, target, made: 0, pending: Vec::new(), began: None })
     }
 
     /// Takes one command on by one step, of those that do not wait for the storage. True where that did
@@ -320,6 +320,9 @@ impl Controller {
         }
         let (slot, memory) = (self.slots.get(ticket.slot), &mut self.near.memory);
         near.deliver_surplus(slot, memory, port)?;
+        if near.is_long(port.uptime()) {
+            return self.near_write(ticket, near, storage);
+        }
         let mut out = vec![0; UNIT];
         for _ in 0..PULLS {
             if near.flow.ended || (near.stream.is_some() && near.target.room() == 0) {

@@ -15,6 +15,10 @@ use super::pipeline::Pipeline;
 /// longest goes: its owner may have been killed.
 pub const STREAMS: usize = 64;
 
+/// A stream's number has its place, from 1 on, in these bits; those above tell its owner from that of the one
+/// before it.
+const PLACE: u16 = 0x7f;
+
 /// A stream between its commands.
 pub(super) enum Stream {
     Free,
@@ -44,11 +48,21 @@ impl NearStorage {
         };
         self.uses += 1;
         self.streams[place] = Stream::Idle(flow, self.uses);
-        Some(place as u16 + 1)
+        self.opened = self.opened.wrapping_add(PLACE + 1);
+        let number = self.opened | (place as u16 + 1);
+        self.stream_numbers.resize(self.streams.len().max(self.stream_numbers.len()), 0);
+        self.stream_numbers[place] = number;
+        Some(number)
+    }
+
+    /// None where the stream of this number was closed, or gone for another one.
+    fn place_of_stream(&self, number: u16) -> Option<usize> {
+        let place = usize::from(number & PLACE).checked_sub(1)?;
+        (self.stream_numbers.get(place) == Some(&number)).then_some(place)
     }
 
     fn stream(&mut self, number: u16) -> Result<&mut Stream, Status> {
-        let place = usize::from(number).checked_sub(1).ok_or(Status::INVALID_FIELD)?;
+        let place = self.place_of_stream(number).ok_or(Status::INVALID_FIELD)?;
         match self.streams.get_mut(place) {
             None | Some(Stream::Free) => Err(Status::INVALID_FIELD),
             Some(Stream::Busy) => Err(Status::SEQUENCE_ERROR),
@@ -75,7 +89,9 @@ impl NearStorage {
     /// The command has ended.
     pub(super) fn give_stream(&mut self, number: u16, flow: Box<Flow>) {
         self.uses += 1;
-        if let Some(stream @ Stream::Busy) = self.streams.get_mut(usize::from(number).wrapping_sub(1)) {
+        if let Some(place) = self.place_of_stream(number)
+            && let Some(stream @ Stream::Busy) = self.streams.get_mut(place)
+        {
             *stream = Stream::Idle(flow, self.uses);
         }
     }

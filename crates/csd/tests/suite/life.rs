@@ -6,7 +6,7 @@ use dcs_nvme::command::{Abort, Command, CreateSubmissionQueue, admin, nvm};
 use dcs_nvme::register::{self, Configuration, ShutdownRequest};
 use dcs_nvme::{AdminQueueSizes, Status};
 
-use crate::rig::{ADMIN_SUBMISSIONS, BASE, DATA, ENTRIES, LENGTH, Machine, SHADOW, SUBMISSIONS};
+use crate::rig::{ADMIN_SUBMISSIONS, BASE, COMPLETIONS, DATA, ENTRIES, LENGTH, Machine, SHADOW, SUBMISSIONS};
 use crate::rules::{BLOCKS, admin, blocks, io, machine, prp};
 
 #[test]
@@ -148,6 +148,29 @@ fn shadow_doorbells() {
     machine.write32(register::tail_doorbell(1, 4), 0);
     machine.work();
     assert_eq!(machine.peek(1), None);
+}
+
+/// The guest says by its shadow alone that it has read completions, just when the drive wants to sleep.
+#[test]
+fn a_head_that_is_seen_late_is_work() {
+    let mut machine = machine();
+    machine.guest.store(SHADOW, &[0; 8192]);
+    let (opcode, data) = (admin::DOORBELL_BUFFER_CONFIG, prp(SHADOW, SHADOW + 4096));
+    admin(&mut machine, Command { opcode, data, ..Command::default() }, Status::SUCCESS);
+    for at in 0..ENTRIES {
+        machine.guest.store(SUBMISSIONS + 0x1000 + u64::from(at) * 64, &blocks(nvm::READ, 0, 1).bytes());
+    }
+    // Seven completions fill the queue, three wait.
+    for tail in [7u32, 2] {
+        machine.guest.store(SHADOW + 8, &tail.to_le_bytes());
+        machine.work();
+    }
+    let last = COMPLETIONS + 0x1000 + 7 * 16 + 14;
+    assert_eq!(machine.guest.bytes(last, 1)[0] & 1, 0);
+    machine.guest.store(SHADOW + 12, &7u32.to_le_bytes());
+    assert!(machine.drives.arm(), "there is room: look again");
+    machine.work();
+    assert_eq!(machine.guest.bytes(last, 1)[0] & 1, 1);
 }
 
 /// One buffer, and a guest whose memory the kernel cannot reach: what comes second waits.

@@ -100,7 +100,8 @@ impl Device {
         let mut start = 0;
         if folder.join("partition").exists() {
             let text = std::fs::read_to_string(folder.join("start")).map_err(unknown)?;
-            start = text.trim().parse::<u64>().ok().and_then(|sectors| sectors.checked_mul(512)).unwrap_or(0);
+            let sectors = text.trim().parse::<u64>().ok();
+            start = sectors.and_then(|sectors| sectors.checked_mul(512)).ok_or_else(elsewhere)?;
             folder.pop();
         }
         let block = std::fs::read_to_string(folder.join("queue/logical_block_size")).map_err(unknown)?;

@@ -1,7 +1,7 @@
 //! Where the drive itself writes what comes out of a chain: a file that it has too.
 
 use super::device::{Buffer, Device};
-use super::work::{Moved, PIECES, Stream, look_after};
+use super::work::{Moved, PIECES, Stream, TURN, has_reader, look_after};
 use super::{Holds, Near};
 use crate::card::extents::{ExtentError, Purpose};
 use crate::card::held::Held;
@@ -9,6 +9,7 @@ use crate::outcome::Fault;
 use dcs_abi::descriptor::{EndpointKind, Extent, OPEN_END};
 use dcs_abi::status::{Stage, Status};
 use dcs_devices::Endpoint;
+use rustix::fd::OwnedFd;
 use std::sync::Arc;
 
 /// The file, and the ranges of it that may be written.
@@ -101,36 +102,50 @@ impl Landed {
     pub fn pass(
         &self,
         stream: &Stream<'_>,
-        pipe: &rustix::fd::OwnedFd,
+        pipe: &OwnedFd,
         source: &[Held],
     ) -> Result<(), Moved> {
         let block = stream.device.block as u64;
         for place in &self.places {
             let (mut at, end) = (place.offset, place.offset + place.length);
             while end - at >= block {
-                let room = ((end - at) / block).min(u32::MAX.into()) as u32;
-                let (made, state) = stream.land(at / block, room)?;
+                self.look(pipe, source)?;
+                // Bounded, so that whoever waits for the file is seen in time.
+                let room = (end - at).min(TURN.into()) / block;
+                let (made, state) = stream.land(at / block, room as u32)?;
                 at += made;
                 match state {
                     State::Ended => return Ok(()),
-                    State::Rest => return self.rest(stream, at, end, source),
+                    State::Rest if at < end => return self.rest(stream, (at, end), pipe, source),
+                    // It goes to the next place, where there is one.
+                    State::Rest => break,
                     State::More => {}
-                }
-                look_after(source)?;
-                look_after(&self.held)?;
-                if !super::work::has_reader(pipe) {
-                    return Err(Moved::Unwanted);
                 }
             }
             if at < end {
-                return self.rest(stream, at, end, source);
+                return self.rest(stream, (at, end), pipe, source);
             }
         }
-        self.rest(stream, 0, 0, source)
+        self.rest(stream, (0, 0), pipe, source)
+    }
+
+    /// Before the drive writes: the transfer has not ended, and nobody has waited for the files for too long.
+    fn look(&self, pipe: &OwnedFd, source: &[Held]) -> Result<(), Moved> {
+        if !has_reader(pipe) {
+            return Err(Moved::Unwanted);
+        }
+        look_after(source)?;
+        look_after(&self.held)
     }
 
     /// The last bytes, which fill no block: the rest of their block keeps what it has.
-    fn rest(&self, stream: &Stream<'_>, at: u64, end: u64, source: &[Held]) -> Result<(), Moved> {
+    fn rest(
+        &self,
+        stream: &Stream<'_>,
+        (at, end): (u64, u64),
+        pipe: &OwnedFd,
+        source: &[Held],
+    ) -> Result<(), Moved> {
         let block = stream.device.block;
         let mut buffer = Buffer::new(block);
         let mut rest = Vec::new();
@@ -140,11 +155,10 @@ impl Landed {
             if rest.len() as u64 > end - at {
                 return Err(Moved::Failed(fault(Status::CapacityExceeded)));
             }
+            self.look(pipe, source)?;
             if is_last {
                 break;
             }
-            look_after(source)?;
-            look_after(&self.held)?;
         }
         if !rest.is_empty() {
             stream.device.block_at(at / block as u64, false, &mut buffer)?;
@@ -152,6 +166,13 @@ impl Landed {
             stream.device.block_at(at / block as u64, true, &mut buffer)?;
         }
         Ok(())
+    }
+
+    /// The drive may have written a part: the page cache forgets what it had there.
+    pub fn forget(&self) {
+        for held in &self.held {
+            let _ = held.finish();
+        }
     }
 
     /// Lets go of the file: what the drive wrote is not in the page cache, and it is where it was.

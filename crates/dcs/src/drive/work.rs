@@ -36,8 +36,9 @@ const OPEN_MOST: usize = 64 << 10;
 pub(super) const PIECES: usize = 3_000;
 /// Bytes that come first at most: they fit beside parameters and ranges.
 const FIRST_MOST: usize = 32 << 10;
-/// Bytes of the file after which a command ends, so that it is heard of whoever waits for the file.
-const TURN: u32 = 16 << 20;
+/// Bytes, read of a file or written to one, after which a command ends, so that it is heard of whoever waits for
+/// the file. A drive that is slow ends it sooner.
+pub(super) const TURN: u32 = 16 << 20;
 /// Bytes of a result page, and where operators' pieces, digests and times begin in it.
 const PAGE: usize = 768;
 const WORKED: usize = 24;
@@ -159,13 +160,19 @@ impl Job {
             (ended.digests, ended.operators) = (page.digests, page.operators);
             ended.dropped = (drops || landed.is_some()).then_some(page.made);
         }
+        if let (Err(_), Some(landed)) = (&moved, &landed) {
+            landed.forget();
+        }
         match moved {
             Err(Moved::Failed(fault)) => Err(page.ok().and_then(|page| page.fault).unwrap_or(fault)),
             // The kernel backend has let go of it, and says why.
             Err(Moved::Unwanted) => Ok(()),
             Ok(()) => {
-                page?;
-                held.iter().try_for_each(Held::finish)?;
+                let whole = page.and_then(|_| Ok(held.iter().try_for_each(Held::finish)?));
+                if let (Err(_), Some(landed)) = (&whole, &landed) {
+                    landed.forget();
+                }
+                whole?;
                 landed.as_ref().map_or(Ok(()), |landed| landed.finish(&device))?;
                 if short { Err(Fault::new(Status::EndOfSource, 0)) } else { Ok(()) }
             }
