@@ -10,6 +10,7 @@
 //! | module | contents |
 //! |---|---|
 //! | `load` | a module's bytes: what it exports and may not import, its name; [`LoadError`] |
+//! | `bounds` | what costs time or memory that no fuel pays for, and is refused: large frames, many exports and items |
 //! | `block` | what a module says in its memory: copied, checked, then used |
 //! | `stream` | one stream through a module: fuel, memory, and what each failure is called |
 //!
@@ -22,6 +23,7 @@
 #![deny(unsafe_code)]
 
 mod block;
+mod bounds;
 mod load;
 mod stream;
 

@@ -9,6 +9,7 @@ use wasmi::{CompilationMode, Config, EnforcedLimits, Engine, ExternType, Linker,
 use wasmi::{StoreLimits, StoreLimitsBuilder};
 
 use crate::block::{BlockError, Layout};
+use crate::bounds;
 use crate::stream::{Instance, Stream, why};
 
 /// Bytes of a module at most.
@@ -55,6 +56,14 @@ pub enum LoadError {
     /// It is no WebAssembly, or uses what is not allowed.
     #[error("it is no WebAssembly module as it has to be: {0}")]
     Invalid(String),
+    /// It has too many of something: of what takes time or memory that no fuel pays for.
+    #[error("it has more than {most} {what}")]
+    TooMany {
+        /// Of what.
+        what: &'static str,
+        /// So many there may be.
+        most: u64,
+    },
     /// It imports something.
     #[error(
         "it imports {0}; a module gets nothing from outside (compile it without a standard library's system calls)"
@@ -91,6 +100,7 @@ impl Module {
         if bytes.len() > LONGEST {
             return Err(LoadError::TooLong(bytes.len()));
         }
+        bounds::check(bytes)?;
         let engine = Engine::new(&config());
         let module =
             wasmi::Module::new(&engine, bytes).map_err(|error| LoadError::Invalid(error.to_string()))?;

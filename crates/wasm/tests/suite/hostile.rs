@@ -155,3 +155,95 @@ fn what_is_no_operator_is_not_loaded() {
     let long = vec![0; LONGEST + 1];
     assert_eq!(Module::load(&long, Limits::default()).err(), Some(LoadError::TooLong(LONGEST + 1)));
 }
+
+/// Why a module is refused that has this besides what an operator has.
+fn refused(part: &str) -> String {
+    let text = texts::passing().replace("(module", &format!("(module {part}"));
+    load(&text).err().unwrap_or_else(|| panic!("{:.200}", part)).to_string()
+}
+
+fn taken(part: &str) {
+    let text = texts::passing().replace("(module", &format!("(module {part}"));
+    load(&text).unwrap_or_else(|error| panic!("{:.200}: {error}", part));
+}
+
+#[test]
+fn frames_that_are_dear_to_call_are_refused() {
+    // The interpreter clears a frame and copies constants into it for each call, and takes no fuel for that.
+    let locals = |count: usize| format!("(func (param i32 i64) (local {}))", "i64 ".repeat(count));
+    taken(&locals(256));
+    assert!(refused(&locals(257)).contains("256 local variables"));
+    assert!(refused(&locals(30_000)).contains("256 local variables"));
+    let operands = |count: usize| {
+        let (push, pop) = ("(memory.size) ".repeat(count), "(drop) ".repeat(count));
+        format!("(func (if (i32.eqz (memory.size)) (then {push} {pop})))")
+    };
+    taken(&operands(256));
+    assert!(refused(&operands(257)).contains("256 operands"));
+    let call = "(func $many (result i64 i64 i64 i64 i64 i64 i64 i64) (unreachable))";
+    let many = format!("{call} (func {} (unreachable))", "(call $many) ".repeat(1000));
+    assert!(refused(&many).contains("256 operands"));
+    // The interpreter panics at a block above so many operands.
+    let deep = format!("(func {} (block) (unreachable))", "(i32.const 1) ".repeat(70_000));
+    assert!(refused(&deep).contains("256 operands"));
+    let constants = |count: usize| {
+        let sets: Vec<_> =
+            (1..=count).map(|at| format!("(local.set 0 (i64.const {at}00000000000))")).collect();
+        format!("(func (local i64) {})", sets.concat())
+    };
+    taken(&constants(2048));
+    assert!(refused(&constants(2049)).contains("2048 constants"));
+    let sums = "(local.set 0 (i64.add (i64.const 1) (global.get $g))) ".repeat(1025);
+    let sums = format!("(global $g i64 (i64.const 5)) (func (local i64) {sums})");
+    assert!(refused(&sums).contains("2048 constants"));
+    let branches = "(br_if 0 (local.get 0)) ".repeat(2049);
+    assert!(refused(&format!("(func (local i32) {branches})")).contains("2048 constants"));
+    let wide = format!("(type (func (param {})))", "i32 ".repeat(33));
+    assert!(refused(&wide).contains("32 parameters"));
+}
+
+#[test]
+fn locals_are_added_without_a_limit_of_bits() {
+    // Two groups of 2^32 - 1 locals each; 257 in two groups; more groups than bytes.
+    let bytes = |code: &[u8]| {
+        let head = b"\0asm\x01\0\0\0\x01\x04\x01\x60\0\0\x03\x02\x01\0\x0a";
+        let body = [&[code.len() as u8], code].concat();
+        [&head[..], &[body.len() as u8 + 1, 1], &body].concat()
+    };
+    let why = |code: &[u8]| Module::load(&bytes(code), Limits::default()).err().unwrap();
+    let most = b"\xff\xff\xff\xff\x0f\x7f";
+    assert!(matches!(why(&[b"\x02", &most[..], most, b"\x0b"].concat()), LoadError::TooMany { .. }));
+    assert!(matches!(why(b"\x02\x81\x01\x7f\x80\x01\x7f\x0b"), LoadError::TooMany { .. }));
+    assert!(matches!(why(b"\xff\xff\xff\xff\x0f\x01\x7f\x0b"), LoadError::Invalid(_)));
+    // It is short of an export, and of nothing else.
+    assert!(matches!(why(b"\x02\x80\x01\x7f\x80\x01\x7f\x0b"), LoadError::Export(_)));
+    // What is cut is refused; the names at the end may be missing.
+    let whole = wat::parse_str(texts::passing().replace("$step ", "")).unwrap();
+    let loads = |length| Module::load(&whole[..length], Limits::default()).is_ok();
+    assert_eq!((0..whole.len()).filter(|length| loads(*length)).count(), 1);
+}
+
+#[test]
+fn instances_that_are_dear_to_have_are_refused() {
+    // A module has four exports to begin with.
+    let exports = |count: usize| {
+        let all: Vec<_> = (0..count).map(|at| format!("(export \"{at}\" (func $f))")).collect();
+        format!("(func $f) {}", all.concat())
+    };
+    let with = |count| {
+        let text = texts::passing();
+        let end = text.rfind(')').unwrap();
+        load(&format!("{} {})", &text[..end], exports(count)))
+    };
+    assert!(with(996).is_ok());
+    assert_eq!(with(997).err(), Some(LoadError::TooMany { what: "exports", most: 1000 }));
+    let items = |counts: &[usize]| {
+        let segments: Vec<_> =
+            counts.iter().map(|count| format!("(elem func {})", "$f ".repeat(*count))).collect();
+        format!("(func $f) {}", segments.concat())
+    };
+    taken(&items(&[65_000, 536]));
+    assert!(refused(&items(&[65_000, 537])).contains("65536 items"));
+    let expressions = format!("(func $f) (elem funcref {})", "(ref.null func) ".repeat(65_537));
+    assert!(refused(&expressions).contains("65536 items"));
+}

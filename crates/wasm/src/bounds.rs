@@ -1,0 +1,123 @@
+//! What fuel and the limits of memory do not see.
+//!
+//! The interpreter clears the frame of a function that is called, and copies the function's constants into it, without
+//! charging fuel for that: so a frame has to be small. An instance holds the module's exports and segments: so there
+//! must not be many. This is found out before the interpreter sees the module: it panics where operands are too deep.
+
+use wasmparser::{BinaryReaderError, FuncValidatorAllocations, FunctionBody, Operator};
+use wasmparser::{ElementItems, Parser, Payload, ValidPayload, Validator, WasmFeatures};
+
+use crate::load::LoadError;
+
+/// Local variables of a function at most, its parameters not counted; operands on its stack; constants in
+/// its code and conditional branches.
+const LOCALS: u64 = 256;
+const OPERANDS: u64 = 256;
+const CONSTANTS: u64 = 2048;
+/// Parameters, and results, of a type: as many as the interpreter takes.
+const VALUES: u64 = 32;
+/// Exports of a module at most; items of all its element segments.
+const EXPORTS: u64 = 1000;
+const ITEMS: u64 = 65_536;
+
+/// What the interpreter is told to take too.
+const FEATURES: WasmFeatures = WasmFeatures::MUTABLE_GLOBAL
+    .union(WasmFeatures::MULTI_VALUE)
+    .union(WasmFeatures::SATURATING_FLOAT_TO_INT)
+    .union(WasmFeatures::SIGN_EXTENSION)
+    .union(WasmFeatures::BULK_MEMORY)
+    .union(WasmFeatures::REFERENCE_TYPES)
+    .union(WasmFeatures::GC_TYPES)
+    .union(WasmFeatures::EXTENDED_CONST)
+    .union(WasmFeatures::FLOATS);
+
+impl From<BinaryReaderError> for LoadError {
+    fn from(error: BinaryReaderError) -> LoadError {
+        LoadError::Invalid(error.to_string())
+    }
+}
+
+/// Checks a whole module, in time that is linear in its bytes.
+pub(crate) fn check(bytes: &[u8]) -> Result<(), LoadError> {
+    let mut validator = Validator::new_with_features(FEATURES);
+    let mut allocations = FuncValidatorAllocations::default();
+    let mut items = 0;
+    for payload in Parser::new(0).parse_all(bytes) {
+        let payload = payload?;
+        match &payload {
+            Payload::TypeSection(types) => {
+                for function in types.clone().into_iter_err_on_gc_types() {
+                    let function = function?;
+                    let values = function.params().len().max(function.results().len());
+                    at_most("parameters or results of a function", values as u64, VALUES)?;
+                }
+            }
+            Payload::ExportSection(exports) => at_most("exports", exports.count().into(), EXPORTS)?,
+            Payload::ElementSection(segments) => {
+                for segment in segments.clone() {
+                    let count = match segment?.items {
+                        ElementItems::Functions(functions) => functions.count(),
+                        ElementItems::Expressions(_, expressions) => expressions.count(),
+                    };
+                    items += u64::from(count);
+                    at_most("items of element segments", items, ITEMS)?;
+                }
+            }
+            Payload::CodeSectionEntry(body) => locals(body)?,
+            _ => {}
+        }
+        if let ValidPayload::Func(function, body) = validator.payload(&payload)? {
+            let mut function = function.into_validator(allocations);
+            let mut reader = body.get_binary_reader();
+            function.read_locals(&mut reader)?;
+            let mut constants = 0;
+            while !reader.eof() {
+                let offset = reader.original_position();
+                let operator = reader.peek_operator(&function.visitor(offset))?;
+                reader.visit_operator(&mut function.visitor(offset))??;
+                at_most("operands of a function at once", function.operand_stack_height().into(), OPERANDS)?;
+                constants += u64::from(makes_constant(&operator));
+                at_most("constants and conditional branches of a function", constants, CONSTANTS)?;
+            }
+            reader.finish_expression(&function.visitor(reader.original_position()))?;
+            allocations = function.into_allocations();
+        }
+    }
+    Ok(())
+}
+
+/// A group of locals is a number and a type: the numbers are added before there is one local.
+fn locals(body: &FunctionBody<'_>) -> Result<(), LoadError> {
+    let mut locals = 0;
+    for group in body.get_locals_reader()? {
+        locals += u64::from(group?.0);
+        at_most("local variables of a function", locals, LOCALS)?;
+    }
+    Ok(())
+}
+
+/// The interpreter works out what follows from constants alone: so what reads one counts (a global's value may be one),
+/// and what makes ever new ones of a single one. How far a conditional branch goes is a constant too, where that is far.
+fn makes_constant(operator: &Operator<'_>) -> bool {
+    use Operator as O;
+    matches!(
+        operator,
+        O::I32Const { .. }
+            | O::I64Const { .. }
+            | O::F32Const { .. }
+            | O::F64Const { .. }
+            | O::GlobalGet { .. }
+            | O::BrIf { .. }
+            | O::If { .. }
+            | O::F32Sqrt
+            | O::F64Sqrt
+            | O::I32ReinterpretF32
+            | O::I64ReinterpretF64
+            | O::F32ReinterpretI32
+            | O::F64ReinterpretI64
+    )
+}
+
+fn at_most(what: &'static str, count: u64, most: u64) -> Result<(), LoadError> {
+    if count > most { Err(LoadError::TooMany { what, most }) } else { Ok(()) }
+}
