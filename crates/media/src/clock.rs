@@ -142,6 +142,11 @@ impl Clock {
         Some(self.span(position, end))
     }
 
+    /// Something tells how long bytes take: two references, or what these bytes join.
+    pub fn has_rate(&self) -> bool {
+        self.rate.is_some()
+    }
+
     /// The stream ends, or pauses, at this position: times for what has none yet.
     pub fn finish(&mut self, position: u64, now: Nanos) -> Option<Span> {
         match self.pacing {

@@ -226,20 +226,25 @@ impl Sender {
     ///
     /// # Errors
     ///
-    /// [`Error`] where they were too few to tell what they are.
+    /// [`Error`] where they were too few to tell what they are, or nothing told the pace of several datagrams.
     pub fn end(&mut self, more: bool, now: Nanos) -> Result<(), Error> {
         let paced = self.clock.pacing() == Pacing::Pcr;
         let cut = if paced { self.fill % ts::PACKET } else { 0 };
         self.fill -= cut;
         self.position -= cut as u64;
         self.statistics.skipped += cut as u64;
+        let untimed = (self.ring.tail + u64::from(self.fill > 0)).saturating_sub(self.ring.timed);
+        let clockless = paced && untimed > 1 && !self.clock.has_rate();
         let span = self.clock.finish(self.position, now);
         self.time(span);
         self.joined = more;
         if !more && self.fill > 0 {
             self.close(now);
         }
-        if paced && cut > 0 && self.packets == 0 { Err(Error::NotTransportStream) } else { Ok(()) }
+        if paced && cut > 0 && self.packets == 0 {
+            return Err(Error::NotTransportStream);
+        }
+        if clockless { Err(Error::NoClock) } else { Ok(()) }
     }
 
     /// All that was taken was sent.

@@ -210,6 +210,38 @@ fn what_is_no_transport_stream_is_said() {
 }
 
 #[test]
+fn a_short_stream_without_a_clock_is_said() {
+    let silent = |packets: u32| {
+        (0..packets).flat_map(|number| ts::make(9, number as u8, None, 0)).collect::<Vec<u8>>()
+    };
+    let once = |bytes: &[u8], more| {
+        let mut sender = Sender::new(Settings::default());
+        sender.begin(Pacing::Pcr);
+        sender.push(bytes, 0).unwrap();
+        let ended = sender.end(more, 0);
+        let mut out = Vec::new();
+        drain(&mut sender, &mut out);
+        assert!(sender.is_empty() && out.iter().flat_map(|(_, datagram)| datagram).eq(bytes));
+        ended
+    };
+    // Nobody needs a clock for one datagram.
+    assert_eq!(once(&silent(7), false), Ok(()));
+    for more in [false, true] {
+        assert_eq!(once(&silent(14), more), Err(Error::NoClock));
+    }
+    assert_eq!(once(&silent(8), false), Err(Error::NoClock));
+    assert_eq!(once(&stream(14, 20, 2700, 0), false), Err(Error::NoClock), "one reference tells no rate");
+    assert_eq!(once(&stream(14, 10, 2700, 0), false), Ok(()));
+    // It goes on at the rate of the one that it joins.
+    let mut sender = Sender::new(Settings::default());
+    for (bytes, more) in [(stream(70, 10, 2700, 0), true), (silent(70), false)] {
+        sender.begin(Pacing::Pcr);
+        sender.push(&bytes, 0).unwrap();
+        assert_eq!(sender.end(more, 0), Ok(()));
+    }
+}
+
+#[test]
 fn damage_is_left_out_and_counted() {
     let good = stream(100, 10, 2700, 0);
     let bytes = [&good[..PACKET * 30], &[0; 77], &good[PACKET * 30..], &[SYNC_TAIL; 3]].concat();

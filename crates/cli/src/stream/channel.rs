@@ -223,6 +223,13 @@ impl Channel {
             let Some(item) = self.items.pop_front() else { return };
             let Item { transfer, file, names, counters } = item;
             match (transfer.wait(), file) {
+                // It takes no time: it would begin again and again.
+                (Ok(completion), Some(file)) if completion.bytes_out == 0 => {
+                    let line =
+                        format!("{} -> {}: nothing of it is to be sent", shown(&file), self.settings.to);
+                    let failure = Failure::new(Exit::Corrupt, line).advise("check whether the file is empty");
+                    self.fail(&failure, report);
+                }
                 (Ok(completion), Some(file)) => {
                     self.failed_in_row = 0;
                     self.sent += 1;

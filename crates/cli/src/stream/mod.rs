@@ -192,13 +192,19 @@ impl<'a> Streams<'a> {
     /// Runs until all is sent, or a signal comes.
     fn run(&mut self, list: &mut Option<List>) -> Result<(), Failure> {
         let (mut ticked, mut told) = (Instant::now(), Instant::now());
+        let mut unwritten = false;
         loop {
             self.advance_all();
             let done = list.is_none() && self.channels.iter().all(Channel::is_done);
             if done || ticked.elapsed() >= TICK {
                 ticked = Instant::now();
                 if let Some(path) = &self.options.metrics {
-                    tell::write_metrics(path, &self.channels)?;
+                    // The channels go on without them. It is told once, until they can be written again.
+                    let failed = tell::write_metrics(path, &self.channels).err();
+                    if let Some(failure) = failed.as_ref().filter(|_| !unwritten) {
+                        self.report.failure(failure);
+                    }
+                    unwritten = failed.is_some();
                 }
                 match list.as_mut().map(List::changed) {
                     Some(Ok(Some(wanted))) => self.replace(wanted)?,

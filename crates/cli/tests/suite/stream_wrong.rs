@@ -73,6 +73,42 @@ fn a_file_that_cannot_be_sent_is_said_and_the_next_one_goes_on() {
 }
 
 #[test]
+fn an_empty_file_is_said_and_not_begun_again_and_again() {
+    let place = Place::new();
+    place.write("good.ts", &video(801, 0, 900));
+    place.write("empty.ts", b"");
+    let peer = Peer::new();
+    let line = |rest: &str| format!("stream {rest} udp://127.0.0.1:{} --json", peer.port);
+    let (done, last) = ended(place.dcs(&line("empty.ts --loop=1000")).spawn().unwrap());
+    assert_eq!(done.code(), 5, "{}", done.stderr());
+    assert!(done.stderr().contains("empty.ts"), "{}", done.stderr());
+    let told = &last["channels"][0];
+    assert_eq!(told["files_sent"], 0);
+    // One joins the other in flight.
+    assert!(told["files_failed"].as_u64().unwrap() <= 2, "{told}");
+    let sender = place.dcs(&line("empty.ts good.ts")).spawn().unwrap();
+    assert!(peer.datagrams(0, 801 * PACKET).concat() == place.read("good.ts"));
+    let (done, last) = ended(sender);
+    assert_eq!(done.code(), 5, "{}", done.stderr());
+    let told = &last["channels"][0];
+    assert_eq!((told["files_sent"].clone(), told["files_failed"].clone()), (1.into(), 1.into()));
+}
+
+#[test]
+fn metrics_that_cannot_be_written_are_said_once_and_the_stream_goes_on() {
+    let place = Place::new();
+    // A second and a half: they are to be written in its midst, and at its end.
+    let bytes = video(8000, 0, 900);
+    place.write("video.ts", &bytes);
+    let peer = Peer::new();
+    let line = format!("stream video.ts udp://127.0.0.1:{} --metrics nowhere/metrics.prom", peer.port);
+    let sender = place.dcs(&line).spawn().unwrap();
+    assert!(peer.datagrams(0, bytes.len()).concat() == bytes);
+    let done = Done(sender.wait_with_output().unwrap()).ok();
+    assert_eq!(done.stderr().matches("nowhere/metrics.prom").count(), 1, "{}", done.stderr());
+}
+
+#[test]
 fn a_clock_that_jumps_is_counted_and_every_packet_sent() {
     let place = Place::new();
     let bytes = [video(400, 0, 900), video(400, 6, 90_000_000_000), video(400, 12, 900)].concat();

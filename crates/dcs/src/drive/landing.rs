@@ -99,12 +99,7 @@ impl Landing {
 
 impl Landed {
     /// Has the drive write all that comes out of the stream.
-    pub fn pass(
-        &self,
-        stream: &Stream<'_>,
-        pipe: &OwnedFd,
-        source: &[Held],
-    ) -> Result<(), Moved> {
+    pub fn pass(&self, stream: &Stream<'_>, pipe: &OwnedFd, source: &[Held]) -> Result<(), Moved> {
         let block = stream.device.block as u64;
         for place in &self.places {
             let (mut at, end) = (place.offset, place.offset + place.length);

@@ -221,6 +221,21 @@ fn what_cannot_be_sent_is_said_and_others_go_on() {
 }
 
 #[test]
+fn a_short_stream_without_a_clock_is_said() {
+    for_each_backend(|bench: &Bench| {
+        let (socket, _peer) = sockets();
+        let sender = Sender::new(&socket, None, Settings::plain()).unwrap();
+        for (packets, errno) in [(20, libc::ENODATA), (7, 0)] {
+            let silent: Vec<u8> = (0..packets).flat_map(|number| ts::make(5, number, None, 1)).collect();
+            let transfer = bench.session.transfer(Source::memory(silent), [], sender.sink(Pace::pcr()));
+            let said = transfer.unwrap().wait().err().map(|error| (error.status, error.stage, error.errno));
+            let expected = (Status::CorruptData, Stage::Destination, errno);
+            assert_eq!(said, (errno != 0).then_some(expected), "{packets} packets");
+        }
+    });
+}
+
+#[test]
 fn a_stream_is_cancelled_and_the_next_one_goes_on() {
     for_each_backend(|bench: &Bench| {
         let (socket, peer) = sockets();

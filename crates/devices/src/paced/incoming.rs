@@ -15,6 +15,8 @@ use std::time::Duration;
 const DATAGRAMS_A_TURN: usize = 64;
 /// The longest datagram.
 const LONGEST: usize = 65_536;
+/// Bytes that the shortest datagram takes of what a socket has room for, or less.
+const SHORTEST: usize = 512;
 /// While something is missing the socket is looked at so often.
 const LOOK: Duration = Duration::from_millis(2);
 
@@ -25,12 +27,13 @@ pub(crate) struct Incoming {
     framing: Framing,
     socket: OwnedFd,
     scratch: Box<[u8]>,
-    stopped: bool,
+    /// Datagrams that may still be taken, once it was stopped.
+    last: Option<usize>,
 }
 
 impl Incoming {
     pub fn new(socket: OwnedFd, framing: Framing) -> Incoming {
-        Incoming { receiver: None, framing, socket, scratch: vec![0; LONGEST].into(), stopped: false }
+        Incoming { receiver: None, framing, socket, scratch: vec![0; LONGEST].into(), last: None }
     }
 
     pub fn state(&self) -> Receiving {
@@ -39,7 +42,10 @@ impl Incoming {
 
     /// The stream ends with what has come so far. Whoever waits for more is woken.
     pub fn stop(&mut self) {
-        self.stopped = true;
+        // Linux queues what comes after a shutdown too. No more is taken than there was room for: the end comes
+        // though datagrams come faster than they are taken.
+        let room = || rustix::net::sockopt::socket_recv_buffer_size(&self.socket).unwrap_or(0);
+        self.last = Some(self.last.unwrap_or_else(|| room() / SHORTEST + DATAGRAMS_A_TURN));
         // Of a socket that is not connected it says so, and wakes all the same.
         let _ = rustix::net::shutdown(&self.socket, Shutdown::Read);
     }
@@ -48,27 +54,63 @@ impl Incoming {
     pub fn read(&mut self, into: &mut [u8], pace: &Pace) -> Attempt {
         let (framing, patience) = (self.framing, u64::from(pace.window_us) * 1000);
         let receiver = self.receiver.get_or_insert_with(|| Receiver::new(framing, patience));
-        let mut left = DATAGRAMS_A_TURN;
+        let stopped = self.last.is_some();
+        let mut left = DATAGRAMS_A_TURN.min(self.last.unwrap_or(usize::MAX));
         let mut count = receiver.read(into);
         while count < into.len() && left > 0 {
             left -= 1;
+            self.last = self.last.map(|last| last - 1);
             let flags = RecvFlags::DONTWAIT;
             match rustix::io::retry_on_intr(|| rustix::net::recv(&self.socket, &mut *self.scratch, flags)) {
                 // Its end, or an empty datagram.
-                Ok((0, _)) if self.stopped => break,
+                Ok((0, _)) if stopped => break,
                 Ok((length, _)) => receiver.put(&self.scratch[..length], now()),
                 Err(Errno::AGAIN) => break,
                 Err(errno) => return Attempt::failed(fault::reading(errno)),
             }
             count += receiver.read(&mut into[count..]);
         }
-        receiver.advance(now(), self.stopped);
+        receiver.advance(now(), stopped);
         count += receiver.read(&mut into[count..]);
         match receiver.deadline() {
-            _ if count > 0 || self.stopped => Attempt::moved(count, PATH_SYSCALL),
+            _ if count > 0 || stopped => Attempt::moved(count, PATH_SYSCALL),
             Some(deadline) => Attempt::Later(Duration::from_nanos(deadline.saturating_sub(now())).min(LOOK)),
             None if left == 0 => Attempt::Later(Duration::ZERO),
             None => Attempt::NotReady(self.socket.as_raw_fd(), Interest::Readable),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dcs_engine::Outcome;
+    use std::net::UdpSocket;
+
+    #[test]
+    fn it_ends_after_a_stop_though_datagrams_go_on_coming() {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
+        peer.connect(socket.local_addr().unwrap()).unwrap();
+        let mut incoming = Incoming::new(socket.into(), Framing::Plain);
+        let send = |byte: u8| (0..100).for_each(|_| _ = peer.send(&[byte]).unwrap());
+        send(1);
+        incoming.stop();
+        let (mut into, mut came) = (vec![0; 4096], Vec::new());
+        // More than are taken in a turn.
+        for _ in 0..1000 {
+            send(2);
+            match incoming.read(&mut into, &Pace::default()) {
+                Attempt::Done(Outcome::Moved { bytes: 0, .. }) => {
+                    assert!(came.starts_with(&[1; 100]), "what had come is there: {}", came.len());
+                    return;
+                }
+                Attempt::Done(Outcome::Moved { bytes, .. }) => {
+                    came.extend_from_slice(&into[..bytes as usize])
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        panic!("no end after {} datagrams", came.len());
     }
 }

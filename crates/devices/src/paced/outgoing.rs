@@ -150,7 +150,7 @@ impl Outgoing {
         match errno {
             Errno::AGAIN | Errno::NOBUFS => return false,
             // A device without the means for it, or a path for shorter ones: one by one then.
-            _ if pieces < count => {
+            Errno::MSGSIZE | Errno::INVAL | Errno::IO | Errno::OPNOTSUPP if pieces < count => {
                 self.segments = false;
                 segment(&self.socket, 0);
             }
@@ -222,4 +222,36 @@ fn segment(socket: &impl AsFd, size: usize) -> bool {
         )
     };
     code == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::UdpSocket;
+
+    #[test]
+    fn only_what_a_way_cannot_do_ends_segments() {
+        let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
+        for (errno, stays, lost) in [
+            (Errno::NETUNREACH, true, 10),
+            (Errno::PERM, true, 10),
+            (Errno::NOBUFS, true, 0),
+            (Errno::MSGSIZE, false, 0),
+            (Errno::INVAL, false, 0),
+            (Errno::IO, false, 0),
+            (Errno::OPNOTSUPP, false, 0),
+        ] {
+            let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+            socket.connect(peer.local_addr().unwrap()).unwrap();
+            let mut outgoing = Outgoing::new(socket.into(), None, sender::Settings::default());
+            assert!(outgoing.state().segments, "Linux has had it since 4.18");
+            outgoing.begin(&Pace { pacing: Pacing::Free, ..Pace::default() });
+            outgoing.push(&[7; 10 * 1316]).unwrap();
+            // One call of the kernel for ten datagrams.
+            outgoing.refused(errno, (0, 1, 10), now());
+            let state = outgoing.state();
+            assert_eq!((state.segments, state.counts.lost), (stays, lost), "{errno}");
+            assert_eq!(state.errno, if lost > 0 { errno.raw_os_error() } else { 0 });
+        }
+    }
 }
