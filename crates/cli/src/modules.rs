@@ -25,7 +25,7 @@ fn folder() -> Option<PathBuf> {
     variable(FOLDER).or_else(|| Some(data()?.join("dcs/operators")))
 }
 
-/// Whether a module may have that name: letters, digits, `-` and `_`, and no operator's.
+/// True if a module may have that name: letters, digits, `-` and `_`, and no operator's.
 fn is_name(name: &str) -> bool {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
     let (first, length) = (name.as_bytes().first(), name.len());

@@ -8,7 +8,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// What says when datagrams are due, as people write it.
+/// The rate by which datagrams are due, as people write it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rate {
     Pcr,

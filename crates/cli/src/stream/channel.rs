@@ -21,7 +21,7 @@ use std::time::Duration;
 /// Transfers of a channel in flight: the one whose bytes go out, and the one that joins it.
 pub const AT_ONCE: usize = 2;
 
-/// What a channel is to do.
+/// A channel's orders: what it sends, where to, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     pub name: String,

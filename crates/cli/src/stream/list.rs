@@ -48,7 +48,7 @@ impl Entry {
     }
 }
 
-/// What a list asks for.
+/// The channels of a list.
 #[derive(Debug, Default)]
 pub struct Wanted {
     pub channels: Vec<Settings>,

@@ -105,7 +105,7 @@ struct Streams<'a> {
     _engine: Engine,
     most: usize,
     rids: u32,
-    /// What became of channels that are gone.
+    /// Counts of channels that are gone.
     gone: Statistics,
 }
 
