@@ -19,7 +19,7 @@ const NAP: Duration = Duration::from_micros(50);
 /// Commands under way that are few.
 const FEW: usize = 4;
 
-/// What the loop has seen so far.
+/// The loop's memory of what it waited for, and how long.
 #[derive(Debug)]
 pub struct Pace {
     poll: Duration,
@@ -94,7 +94,7 @@ impl Look {
         idle < self.now
     }
 
-    /// What somebody may have waited for came after so long.
+    /// Learns from how long it took until there was something to do: only if somebody waited for it.
     fn learn(&mut self, idle: Duration) {
         if std::mem::take(&mut self.waited) {
             self.now = match idle <= self.most {

@@ -1,7 +1,7 @@
 //! Memory that others change while we read it: a BAR, the memory of a guest, a buffer that a device writes
 //! to.
 //!
-//! Bytes are only ever copied in and out, through atomics: there is no reference to memory that changes
+//! Bytes are only ever copied in and out, by atomics or the processor's copy instruction: there is no reference to memory that changes
 //! behind it. A copy in goes upwards, a copy out **downwards**, in aligned words of 8 bytes where they fit.
 //! So who writes an entry whose last word says that it is new, and who reads one, each in one call, agree:
 //! the word is written last and read first. Of long copies only the last bytes go by words: the rest is left to
@@ -30,7 +30,8 @@ pub struct Mapping {
     writable: bool,
 }
 
-// SAFETY: the mapping belongs to this value until it is dropped, and is only accessed through atomics.
+// SAFETY: the mapping belongs to this value until it is dropped, and is only accessed
+// through atomics, and by an instruction that the compiler does not look into (`copy_long`).
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
@@ -202,7 +203,7 @@ impl Mapping {
             let at = self.at(start + end - width);
             let to = &mut bytes[end - width..end];
             // SAFETY: `check` says that the word is in the mapping, `width` that it is aligned (a mapping
-            // starts at a page), and all accesses of this process are atomic. The memory may be read-only:
+            // starts at a page), and all accesses of this process are atomic, or `copy_long`'s. The memory may be read-only:
             // loads are relaxed, for which that is allowed.
             unsafe {
                 match width {

@@ -80,7 +80,7 @@ impl Peer {
     }
 }
 
-/// What comes, though a signal comes before it.
+/// Receives, again where a signal interrupts it: how many bytes.
 fn received(mut receive: impl FnMut() -> std::io::Result<usize>) -> usize {
     loop {
         match receive() {
@@ -102,8 +102,8 @@ pub fn ended(child: Child) -> (Done, serde_json::Value) {
     (done, last)
 }
 
-/// What receivers of a transport stream watch: the counters of packets with payload, the clock, and the marks
-/// of a new one, of which it tells the number.
+/// Checks what receivers of a transport stream watch: the counters of packets with payload, and the clock. Returns
+/// the number of marks of a new clock.
 pub fn watch(bytes: &[u8]) -> usize {
     let (mut counter, mut clock, mut marks) = (None, None, 0);
     for packet in bytes.as_chunks::<PACKET>().0 {

@@ -59,7 +59,7 @@ struct Input {
 struct Step {
     context: Context,
     worked: Worked,
-    /// What of that has been told.
+    /// The part of that which has been told.
     told: Worked,
     /// Bytes that went into it; that came out of it, where it changes the length.
     covered: u64,
@@ -184,10 +184,10 @@ fn pull(
     Ok(pulled)
 }
 
-/// What an operator works on: what it gets now, or what it has kept.
+/// An operator's next input: what it gets now, or what it has kept.
 enum Got {
     Below(Pulled),
-    /// True: there is no more to be had yet.
+    /// True: no more is available yet.
     Kept(bool),
 }
 
