@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex};
 
 use dcs_csd::storage::ModelStorage;
 use dcs_csd::{
-    Activity, Chain, Config, Controller, Direction, Drives, Fault, HostError, HostPort, Namespace, Piece,
-    Storage, VolumeId,
+    Activity, Chain, Config, Controller, Direction, Drives, HostError, HostPort, Namespace, Piece, Storage,
+    VolumeError, VolumeId,
 };
 use dcs_vfio::Mapping;
 
@@ -246,9 +246,9 @@ impl Machine {
                 let _ = self.controller.lock().unwrap().resize(number, blocks % 129, storage);
             }
             7 => self.drives.storage_mut().fail_next(match input.byte() % 3 {
-                0 => Fault::Medium(5),
-                1 => Fault::Full,
-                _ => Fault::Refused,
+                0 => VolumeError::Medium(5),
+                1 => VolumeError::Full,
+                _ => VolumeError::Refused,
             }),
             8 => drop(self.drives.poll()),
             9 => self.work(),

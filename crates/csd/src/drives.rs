@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::controller::Controller;
 use crate::host::HostPort;
 use crate::shares::Shares;
-use crate::storage::{Outcome, Storage};
+use crate::storage::{Response, Storage};
 
 /// Commands that are begun in one call at most.
 const BATCH: usize = 64;
@@ -34,7 +34,7 @@ pub struct Drives<P, S> {
     drives: Vec<Option<Drive<P>>>,
     shares: Shares,
     storage: S,
-    outcomes: Vec<Outcome>,
+    responses: Vec<Response>,
     /// Commands that the storage may have at once.
     window: usize,
     /// The drive whose operators are next.
@@ -64,12 +64,12 @@ impl<P: HostPort, S: Storage> Drives<P, S> {
     /// No drives yet. The storage has commands up to `window` at once, all drives together; what is beyond
     /// waits with its guest, where the shares decide who is next.
     pub fn new(storage: S, window: usize) -> Drives<P, S> {
-        let (drives, outcomes) = (Vec::new(), Vec::with_capacity(window));
+        let (drives, responses) = (Vec::new(), Vec::with_capacity(window));
         Drives {
             drives,
             shares: Shares::default(),
             storage,
-            outcomes,
+            responses,
             window,
             operates: 0,
             begun: 0,
@@ -228,23 +228,23 @@ impl<P: HostPort, S: Storage> Drives<P, S> {
     }
 
     fn answer(&mut self) -> bool {
-        self.storage.reap(&mut self.outcomes);
-        let busy = !self.outcomes.is_empty();
-        self.answered += self.outcomes.len() as u64;
-        let mut outcomes = std::mem::take(&mut self.outcomes);
+        self.storage.reap(&mut self.responses);
+        let busy = !self.responses.is_empty();
+        self.answered += self.responses.len() as u64;
+        let mut responses = std::mem::take(&mut self.responses);
         let mut now = None;
-        for outcome in outcomes.drain(..) {
-            let index = outcome.ticket.drive as usize;
+        for response in responses.drain(..) {
+            let index = response.ticket.drive as usize;
             if let Some(Some(held)) = self.drives.get_mut(index) {
                 let mut controller = lock(&held.controller);
                 controller.at(*now.get_or_insert_with(|| held.port.uptime()));
-                controller.complete(&mut held.port, &mut self.storage, outcome);
+                controller.complete(&mut held.port, &mut self.storage, response);
                 held.outstanding = controller.outstanding();
                 drop(controller);
                 self.forget(index);
             }
         }
-        self.outcomes = outcomes;
+        self.responses = responses;
         busy
     }
 

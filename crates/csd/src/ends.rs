@@ -11,7 +11,7 @@ use crate::host::HostPort;
 use crate::latency::Latencies;
 use crate::near::Worked;
 use crate::slots::Work;
-use crate::storage::{Action, Buffer, Data, Outcome, Request, Storage, Ticket};
+use crate::storage::{Action, Buffer, Data, Request, Response, Storage, Ticket};
 
 impl Controller {
     /// A command ends.
@@ -134,12 +134,12 @@ impl Controller {
     }
 
     /// The storage has answered: the command goes on, or ends.
-    pub fn complete(&mut self, port: &mut dyn HostPort, storage: &mut dyn Storage, outcome: Outcome) {
-        let (index, now) = (outcome.ticket.slot, self.slots.now);
+    pub fn complete(&mut self, port: &mut dyn HostPort, storage: &mut dyn Storage, response: Response) {
+        let (index, now) = (response.ticket.slot, self.slots.now);
         let slot = self.slots.get(index);
         let action = slot.action;
         let mut buffer = None;
-        match outcome.data {
+        match response.data {
             Data::None => {}
             Data::Pieces(mut pieces) => {
                 pieces.clear();
@@ -147,10 +147,10 @@ impl Controller {
             }
             Data::Buffer(held) => buffer = Some(held),
         }
-        if let Err(fault) = outcome.result
+        if let Err(error) = response.result
             && slot.status.is_success()
         {
-            slot.status = crate::io::status_of(fault, action);
+            slot.status = crate::io::status_of(error, action);
         }
         slot.remaining = slot.remaining.saturating_sub(1);
         if slot.remaining == 0 {
@@ -160,12 +160,12 @@ impl Controller {
             && !slot.stale
             && let Some(held) = buffer
         {
-            buffer = self.more_zeros(outcome.ticket, storage, held);
+            buffer = self.more_zeros(response.ticket, storage, held);
         }
         let slot = self.slots.get(index);
         let (more, stale) = (slot.remaining > 0, slot.stale);
         if slot.work == Work::Near && !stale {
-            return self.near_answered(outcome.ticket, port, buffer);
+            return self.near_answered(response.ticket, port, buffer);
         }
         if !more && !stale {
             self.finish(port, index, buffer.as_mut());

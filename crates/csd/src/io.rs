@@ -10,18 +10,18 @@ use crate::host::{Direction, HostPort};
 use crate::namespace::Namespace;
 use crate::near;
 use crate::slots::Work;
-use crate::storage::{Action, Buffer, Data, Fault, Request, Storage, Ticket};
+use crate::storage::{Action, Buffer, Data, Request, Storage, Ticket, VolumeError};
 
 /// Pieces of the guest's memory that one request names at most; more of them are copied together.
 const PIECES: usize = 512;
 
 /// The status of a command whose request the storage did not do.
-pub(crate) fn status_of(fault: Fault, action: Action) -> Status {
-    match (fault, action) {
-        (Fault::Medium(_), Action::Read) => Status::UNRECOVERED_READ_ERROR,
-        (Fault::Medium(_), _) => Status::WRITE_FAULT,
-        (Fault::Full, _) => Status::CAPACITY_EXCEEDED,
-        (Fault::Refused, _) => Status::INTERNAL_ERROR,
+pub(crate) fn status_of(error: VolumeError, action: Action) -> Status {
+    match (error, action) {
+        (VolumeError::Medium(_), Action::Read) => Status::UNRECOVERED_READ_ERROR,
+        (VolumeError::Medium(_), _) => Status::WRITE_FAULT,
+        (VolumeError::Full, _) => Status::CAPACITY_EXCEEDED,
+        (VolumeError::Refused, _) => Status::INTERNAL_ERROR,
     }
 }
 

@@ -10,7 +10,7 @@
 //!     |  registers, queues, admin commands, logs,      |     no I/O, no clock, no thread: a state machine
 //!     |  events, features; commands to namespaces      |
 //!     +------------------------------------------------+
-//!              |  Request              ^  Outcome
+//!              |  Request              ^  Response
 //!              v                       |
 //!           Drives: whose command is next; tenants before queues (Shares)
 //!              |                       ^
@@ -95,4 +95,6 @@ pub use latency::Latencies;
 pub use limits::Limits;
 pub use namespace::Namespace;
 pub use shares::Shares;
-pub use storage::{Action, Buffer, Data, Fault, Outcome, Request, Storage, Ticket, VolumeId, VolumeInfo};
+pub use storage::{
+    Action, Buffer, Data, Request, Response, Storage, Ticket, VolumeError, VolumeId, VolumeInfo,
+};

@@ -12,7 +12,7 @@ use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
 
 use super::ring::{Answer, Opened, Operation, Part, Ring};
-use super::{Action, Buffer, Data, Fault, Outcome, Request, Storage, Ticket, VolumeId, VolumeInfo};
+use super::{Action, Buffer, Data, Request, Response, Storage, Ticket, VolumeError, VolumeId, VolumeInfo};
 
 /// Where an O_DIRECT file's memory and offsets have to be aligned to when nobody says.
 const USUAL_ALIGNMENT: u64 = 4096;
@@ -28,7 +28,7 @@ pub struct FileStorage {
     free: Vec<u32>,
     ring: Ring,
     answers: Vec<Answer>,
-    done: Vec<Outcome>,
+    done: Vec<Response>,
     zeros: Option<Buffer>,
 }
 
@@ -49,7 +49,7 @@ struct Held {
     ticket: Ticket,
     data: Data,
     parts: u32,
-    result: Result<(), Fault>,
+    result: Result<(), VolumeError>,
 }
 
 impl FileStorage {
@@ -194,14 +194,16 @@ impl FileStorage {
     }
 
     /// Makes the parts of a request: one for each slice that it touches.
-    fn cut(&mut self, mut request: Request) -> Result<(), (Request, Fault)> {
-        let Some(volume) = self.volumes.get(&request.volume.0) else { return Err((request, Fault::Refused)) };
+    fn cut(&mut self, mut request: Request) -> Result<(), (Request, VolumeError)> {
+        let Some(volume) = self.volumes.get(&request.volume.0) else {
+            return Err((request, VolumeError::Refused));
+        };
         let info = &volume.info;
         let end = request.offset.checked_add(request.length);
         let aligned = (request.offset | request.length).is_multiple_of(info.alignment);
         let writes = !matches!(request.action, Action::Read | Action::Flush);
         if !aligned || end.is_none_or(|end| end > info.length) || (writes && info.read_only) {
-            return Err((request, Fault::Refused));
+            return Err((request, VolumeError::Refused));
         }
         let held = self.free.pop().unwrap_or_else(|| {
             self.requests.push(Held { ticket: request.ticket, data: Data::None, parts: 0, result: Ok(()) });
@@ -262,7 +264,7 @@ impl FileStorage {
     fn end(&mut self, request: u32) {
         let held = &mut self.requests[request as usize];
         let data = std::mem::take(&mut held.data);
-        self.done.push(Outcome { ticket: held.ticket, data, result: held.result });
+        self.done.push(Response { ticket: held.ticket, data, result: held.result });
         self.free.push(request);
     }
 
@@ -278,9 +280,9 @@ impl FileStorage {
                 write_zeros(self.ring.part(answer.part), zeros);
                 true
             }
-            Progress::Failed(fault) => {
+            Progress::Failed(error) => {
                 let held = &mut self.requests[request as usize];
-                held.result = held.result.and(Err(fault));
+                held.result = held.result.and(Err(error));
                 false
             }
         };
@@ -307,7 +309,7 @@ enum Progress {
     Again,
     /// The file system cannot make zeros: they are written.
     WriteZeros,
-    Failed(Fault),
+    Failed(VolumeError),
 }
 
 fn progress(part: &mut Part, result: i32) -> Progress {
@@ -315,8 +317,8 @@ fn progress(part: &mut Part, result: i32) -> Progress {
     match part.operation {
         _ if is(&[Errno::INTR, Errno::AGAIN]) => Progress::Again,
         Operation::Allocate { .. } if is(&[Errno::OPNOTSUPP, Errno::INVAL]) => Progress::WriteZeros,
-        _ if is(&[Errno::NOSPC, Errno::DQUOT]) => Progress::Failed(Fault::Full),
-        _ if result < 0 => Progress::Failed(Fault::Medium(-result)),
+        _ if is(&[Errno::NOSPC, Errno::DQUOT]) => Progress::Failed(VolumeError::Full),
+        _ if result < 0 => Progress::Failed(VolumeError::Medium(-result)),
         Operation::Read | Operation::Write { .. } => {
             let done = u64::from(result.unsigned_abs());
             part.length = part.length.saturating_sub(done);
@@ -325,7 +327,7 @@ fn progress(part: &mut Part, result: i32) -> Progress {
             }
             if done == 0 {
                 // The file is shorter than it was.
-                return Progress::Failed(Fault::Medium(Errno::IO.raw_os_error()));
+                return Progress::Failed(VolumeError::Medium(Errno::IO.raw_os_error()));
             }
             part.offset += done;
             skip(&mut part.pieces, done as usize);
@@ -462,8 +464,8 @@ impl Storage for FileStorage {
     }
 
     fn submit(&mut self, request: Request) {
-        if let Err((request, fault)) = self.cut(request) {
-            self.done.push(Outcome { ticket: request.ticket, data: request.data, result: Err(fault) });
+        if let Err((request, error)) = self.cut(request) {
+            self.done.push(Response { ticket: request.ticket, data: request.data, result: Err(error) });
         }
     }
 
@@ -471,7 +473,7 @@ impl Storage for FileStorage {
         self.ring.submit();
     }
 
-    fn reap(&mut self, outcomes: &mut Vec<Outcome>) {
+    fn reap(&mut self, responses: &mut Vec<Response>) {
         let mut answers = std::mem::take(&mut self.answers);
         self.ring.reap(&mut answers);
         for answer in answers.drain(..) {
@@ -481,7 +483,7 @@ impl Storage for FileStorage {
         if self.ring.has_backlog() {
             self.ring.submit();
         }
-        outcomes.append(&mut self.done);
+        responses.append(&mut self.done);
     }
 }
 

@@ -95,7 +95,7 @@ pub struct Request {
 
 /// Why a request was not done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Fault {
+pub enum VolumeError {
     /// The medium failed.
     #[error("the medium failed (errno {0})")]
     Medium(i32),
@@ -110,13 +110,13 @@ pub enum Fault {
 
 /// The answer to a request.
 #[derive(Debug)]
-pub struct Outcome {
+pub struct Response {
     /// From whom it was.
     pub ticket: Ticket,
     /// The request's data.
     pub data: Data,
     /// Its result.
-    pub result: Result<(), Fault>,
+    pub result: Result<(), VolumeError>,
 }
 
 /// Volumes. Requests are answered once each, in any order.
@@ -131,5 +131,5 @@ pub trait Storage {
     fn commit(&mut self);
 
     /// Adds what has been answered.
-    fn reap(&mut self, outcomes: &mut Vec<Outcome>);
+    fn reap(&mut self, responses: &mut Vec<Response>);
 }

@@ -6,7 +6,7 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
 
-use super::{Action, Data, Fault, Outcome, Request, Storage, VolumeId, VolumeInfo};
+use super::{Action, Data, Request, Response, Storage, VolumeError, VolumeId, VolumeInfo};
 
 /// Bytes of which it is noted together that they are not safe.
 const PIECE: usize = 64 << 10;
@@ -18,7 +18,7 @@ pub struct ModelStorage {
     waiting: VecDeque<(u64, Request)>,
     now: u64,
     latency: u64,
-    faults: VecDeque<Fault>,
+    errors: VecDeque<VolumeError>,
 }
 
 #[derive(Debug)]
@@ -78,8 +78,8 @@ impl ModelStorage {
     }
 
     /// The next request that is done fails.
-    pub fn fail_next(&mut self, fault: Fault) {
-        self.faults.push_back(fault);
+    pub fn fail_next(&mut self, error: VolumeError) {
+        self.errors.push_back(error);
     }
 
     /// Power is lost: requests under way are dropped, undone, and what was not safe is gone.
@@ -103,16 +103,16 @@ impl ModelStorage {
         })
     }
 
-    fn perform(&mut self, request: &mut Request) -> Result<(), Fault> {
-        if let Some(fault) = self.faults.pop_front() {
-            return Err(fault);
+    fn perform(&mut self, request: &mut Request) -> Result<(), VolumeError> {
+        if let Some(error) = self.errors.pop_front() {
+            return Err(error);
         }
-        let volume = self.volumes.get_mut(request.volume.0 as usize).ok_or(Fault::Refused)?;
+        let volume = self.volumes.get_mut(request.volume.0 as usize).ok_or(VolumeError::Refused)?;
         let aligned = (request.offset | request.length).is_multiple_of(volume.alignment);
-        let start = usize::try_from(request.offset).map_err(|_| Fault::Refused)?;
-        let length = usize::try_from(request.length).map_err(|_| Fault::Refused)?;
-        let range = start..start.checked_add(length).ok_or(Fault::Refused)?;
-        let held = volume.current.get_mut(range.clone()).filter(|_| aligned).ok_or(Fault::Refused)?;
+        let start = usize::try_from(request.offset).map_err(|_| VolumeError::Refused)?;
+        let length = usize::try_from(request.length).map_err(|_| VolumeError::Refused)?;
+        let range = start..start.checked_add(length).ok_or(VolumeError::Refused)?;
+        let held = volume.current.get_mut(range.clone()).filter(|_| aligned).ok_or(VolumeError::Refused)?;
         let durable = match request.action {
             Action::Read => {
                 fill(&mut request.data, held);
@@ -192,10 +192,10 @@ impl Storage for ModelStorage {
 
     fn commit(&mut self) {}
 
-    fn reap(&mut self, outcomes: &mut Vec<Outcome>) {
+    fn reap(&mut self, responses: &mut Vec<Response>) {
         while let Some((_, mut request)) = self.waiting.pop_front_if(|(due, _)| *due <= self.now) {
             let result = self.perform(&mut request);
-            outcomes.push(Outcome { ticket: request.ticket, data: request.data, result });
+            responses.push(Response { ticket: request.ticket, data: request.data, result });
         }
     }
 }

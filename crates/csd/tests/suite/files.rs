@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dcs_csd::storage::FileStorage;
-use dcs_csd::{Action, Buffer, Config, Data, Fault, Outcome, Piece, Request, Storage, Ticket, VolumeId};
+use dcs_csd::{
+    Action, Buffer, Config, Data, Piece, Request, Response, Storage, Ticket, VolumeError, VolumeId,
+};
 use dcs_drivers::bus::Window;
 use dcs_drivers::nvme::{Request as HostRequest, SglUse};
 use dcs_vfio::Mapping;
@@ -38,22 +40,22 @@ fn run(
     offset: u64,
     length: u64,
     data: Data,
-) -> Outcome {
+) -> Response {
     let ticket = Ticket { drive: 3, slot: 5 };
     storage.submit(Request { ticket, volume, action, offset, length, data });
     storage.commit();
-    let mut outcomes = Vec::new();
-    while outcomes.is_empty() {
+    let mut responses = Vec::new();
+    while responses.is_empty() {
         storage.wait(Duration::from_secs(1));
-        storage.reap(&mut outcomes);
+        storage.reap(&mut responses);
     }
-    assert_eq!((outcomes.len(), outcomes[0].ticket), (1, ticket));
-    outcomes.pop().unwrap()
+    assert_eq!((responses.len(), responses[0].ticket), (1, ticket));
+    responses.pop().unwrap()
 }
 
-fn bytes_of(outcome: Outcome) -> Vec<u8> {
-    outcome.result.unwrap();
-    let Data::Buffer(buffer) = outcome.data else { panic!("no buffer") };
+fn bytes_of(response: Response) -> Vec<u8> {
+    response.result.unwrap();
+    let Data::Buffer(buffer) = response.data else { panic!("no buffer") };
     buffer.bytes().to_vec()
 }
 
@@ -75,17 +77,17 @@ fn a_slice_of_a_file() {
     let mut found = vec![0; 64 << 10];
     second.read_exact_at(&mut found, (1 << 20) + 8192).unwrap();
     assert!(found == expected);
-    let outcome = run(&mut storage, volume, Action::Read, 8192, 64 << 10, buffer(&[0; 64 << 10]));
-    assert!(bytes_of(outcome) == expected);
+    let response = run(&mut storage, volume, Action::Read, 8192, 64 << 10, buffer(&[0; 64 << 10]));
+    assert!(bytes_of(response) == expected);
     run(&mut storage, volume, Action::Flush, 0, 0, Data::None).result.unwrap();
     let beyond = run(&mut storage, volume, Action::Read, 2 << 20, 4096, buffer(&[0; 4096]));
-    assert_eq!(beyond.result, Err(Fault::Refused));
+    assert_eq!(beyond.result, Err(VolumeError::Refused));
     storage.resize(volume, 3 << 20).unwrap();
-    let outcome = run(&mut storage, volume, Action::Read, 2 << 20, 4096, buffer(&[1; 4096]));
-    assert_eq!(bytes_of(outcome), [0; 4096]);
+    let response = run(&mut storage, volume, Action::Read, 2 << 20, 4096, buffer(&[1; 4096]));
+    assert_eq!(bytes_of(response), [0; 4096]);
     storage.remove(volume);
     let gone = run(&mut storage, volume, Action::Read, 0, 4096, buffer(&[0; 4096]));
-    assert_eq!(gone.result, Err(Fault::Refused));
+    assert_eq!(gone.result, Err(VolumeError::Refused));
 }
 
 #[test]
@@ -127,15 +129,15 @@ fn stripes_over_three_files() {
         files[row % 3].read_exact_at(&mut found, 4096 + (row / 3 * stripe) as u64).unwrap();
         assert!(found == chunk, "row {row}");
     }
-    let outcome = run(&mut storage, volume, Action::Read, 4096, 100 << 10, buffer(&[0; 100 << 10]));
-    assert!(bytes_of(outcome) == expected[4096..4096 + (100 << 10)]);
+    let response = run(&mut storage, volume, Action::Read, 4096, 100 << 10, buffer(&[0; 100 << 10]));
+    assert!(bytes_of(response) == expected[4096..4096 + (100 << 10)]);
     run(&mut storage, volume, Action::Flush, 0, 0, Data::None).result.unwrap();
     let zero = Action::Zero { deallocate: false, durable: true };
     run(&mut storage, volume, zero, 4096, 40 << 10, Data::None).result.unwrap();
-    let outcome = run(&mut storage, volume, Action::Read, 0, length as u64, buffer(&vec![1; length]));
+    let response = run(&mut storage, volume, Action::Read, 0, length as u64, buffer(&vec![1; length]));
     let mut zeroed = expected.clone();
     zeroed[4096..44 << 10].fill(0);
-    assert!(bytes_of(outcome) == zeroed);
+    assert!(bytes_of(response) == zeroed);
 }
 
 #[test]
@@ -154,8 +156,8 @@ fn deallocated_room_is_given_back() {
     run(&mut storage, volume, Action::Deallocate, 0, 1 << 20, Data::None).result.unwrap();
     assert!(whole.metadata().unwrap().blocks() < before);
     assert_eq!(whole.metadata().unwrap().len(), 4 << 20);
-    let outcome = run(&mut storage, volume, Action::Read, 0, 4096, buffer(&[1; 4096]));
-    assert_eq!(bytes_of(outcome), [0; 4096]);
+    let response = run(&mut storage, volume, Action::Read, 0, 4096, buffer(&[1; 4096]));
+    assert_eq!(bytes_of(response), [0; 4096]);
 }
 
 #[test]
@@ -173,7 +175,7 @@ fn volumes_that_cannot_be_are_refused() {
     short.set_len(4096).unwrap();
     let volume = storage.add(vec![(short, 0)], 4096, 0, true).unwrap();
     let write = run(&mut storage, volume, Action::Write { durable: false }, 0, 4096, buffer(&[1; 4096]));
-    assert_eq!(write.result, Err(Fault::Refused));
+    assert_eq!(write.result, Err(VolumeError::Refused));
 }
 
 #[test]
@@ -183,8 +185,8 @@ fn a_file_that_got_shorter_is_a_medium_that_fails() {
     let mut storage = FileStorage::new(16).unwrap();
     let volume = storage.add(vec![(whole.try_clone().unwrap(), 0)], 64 << 10, 0, false).unwrap();
     whole.set_len(32 << 10).unwrap();
-    let outcome = run(&mut storage, volume, Action::Read, 16 << 10, 32 << 10, buffer(&[0; 32 << 10]));
-    assert!(matches!(outcome.result, Err(Fault::Medium(_))), "{:?}", outcome.result);
+    let response = run(&mut storage, volume, Action::Read, 16 << 10, 32 << 10, buffer(&[0; 32 << 10]));
+    assert!(matches!(response.result, Err(VolumeError::Medium(_))), "{:?}", response.result);
 }
 
 #[test]

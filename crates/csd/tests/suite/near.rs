@@ -5,7 +5,7 @@ use std::sync::Arc;
 use dcs_abi::operator::Operator;
 use dcs_csd::near::{ENDED, FROM_GUEST, NO_DATA, REST, STREAMS, TO_GUEST};
 use dcs_csd::storage::ModelStorage;
-use dcs_csd::{Chain, Config, Fault, Namespace, Storage, VolumeId};
+use dcs_csd::{Chain, Config, Namespace, Storage, VolumeError, VolumeId};
 use dcs_ndp::{parameter, sequential};
 use dcs_nvme::command::{Blocks, Command, nvm};
 use dcs_nvme::{Completion, DataPointer, Status};
@@ -331,7 +331,7 @@ fn what_cannot_be_is_refused() {
     assert_eq!(done.status.kind(), dcs_nvme::Status(dcs_abi::status::Status::DigestMismatch.code()).kind());
     assert_eq!(page(&mut machine, 5)[6], 1);
     // A medium that fails is one, here too.
-    machine.drives.storage_mut().fail_next(Fault::Medium(5));
+    machine.drives.storage_mut().fail_next(VolumeError::Medium(5));
     assert!(run(&mut machine, near).status.is(Status::UNRECOVERED_READ_ERROR));
     // A handle that was given back is none any more.
     let forget = Near { opcode: NO_DATA, source: PARAMETERS, handle, ..Near::default() };

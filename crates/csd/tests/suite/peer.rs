@@ -1,7 +1,7 @@
 //! The drivers' NVMe host, which knows nothing of this crate, brings a drive up and uses it.
 
 use dcs_csd::storage::ModelStorage;
-use dcs_csd::{Chain, Config, Fault, Storage};
+use dcs_csd::{Chain, Config, Storage, VolumeError};
 use dcs_drivers::bus::{Bus, ReadDone, Region, Tag, Window};
 use dcs_drivers::nvme::{Config as HostConfig, Nvme, NvmeError, Request, SglUse, State, Status};
 use std::collections::VecDeque;
@@ -196,13 +196,13 @@ fn what_the_medium_fails_is_a_media_error() {
     let mut pair = pair(SglUse::Never, true, false);
     let data = [Window { address: BASE + OWN, length: 4096 }];
     let requests = [
-        (Request::Read { lba: 0, data: &data }, Fault::Medium(5), Status::UNRECOVERED_READ_ERROR),
-        (Request::Write { lba: 0, data: &data, durable: false }, Fault::Medium(5), Status::WRITE_FAULT),
-        (Request::Write { lba: 0, data: &data, durable: true }, Fault::Full, Status::CAPACITY_EXCEEDED),
-        (Request::Flush, Fault::Medium(5), Status::WRITE_FAULT),
+        (Request::Read { lba: 0, data: &data }, VolumeError::Medium(5), Status::UNRECOVERED_READ_ERROR),
+        (Request::Write { lba: 0, data: &data, durable: false }, VolumeError::Medium(5), Status::WRITE_FAULT),
+        (Request::Write { lba: 0, data: &data, durable: true }, VolumeError::Full, Status::CAPACITY_EXCEEDED),
+        (Request::Flush, VolumeError::Medium(5), Status::WRITE_FAULT),
     ];
-    for (request, fault, expected) in requests {
-        pair.machine.drives.storage_mut().fail_next(fault);
+    for (request, error, expected) in requests {
+        pair.machine.drives.storage_mut().fail_next(error);
         match pair.run(tick, &request) {
             Err(NvmeError::Status(status)) => assert!(status.is(expected), "{status}"),
             other => panic!("{other:?} instead of {expected}"),

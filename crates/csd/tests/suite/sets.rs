@@ -5,7 +5,7 @@ use std::sync::Arc;
 use dcs_abi::operator::{OPERATORS, Operator, OperatorKind};
 use dcs_csd::near::CHAIN;
 use dcs_csd::storage::ModelStorage;
-use dcs_csd::{Chain, Config, Fault, Namespace, Storage, VolumeId};
+use dcs_csd::{Chain, Config, Namespace, Storage, VolumeError, VolumeId};
 use dcs_ndp::{parameter, sequential};
 use dcs_nvme::command::{Command, Feature, GetLogPage, admin, feature, log, nvm};
 use dcs_nvme::identify::{self, set};
@@ -360,7 +360,7 @@ fn copies_come_from_blocks_and_from_memory() {
     }
     let beyond = Copy { length: 512, target: u64::from(LENGTH) - 508, form: 2, sources: 1 };
     assert!(copy(&mut machine, beyond, &[blocks(1, 0, 1).bytes()]).is(Status::INVALID_FIELD));
-    machine.drives.storage_mut().fail_next(Fault::Medium(5));
+    machine.drives.storage_mut().fail_next(VolumeError::Medium(5));
     let status = copy(&mut machine, wanted(512), &[blocks(1, 0, 1).bytes()]);
     assert!(status.is(Status::UNRECOVERED_READ_ERROR));
 }
