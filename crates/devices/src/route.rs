@@ -118,8 +118,8 @@ impl Route {
         let kernel_copy = KernelCopy::choose(spec, &source, &destination);
         let flush = match &destination.endpoint.object {
             Object::File(file) => file.tells_at_close,
-            // It is done when the last datagram was sent.
-            Object::Paced(_) => !spec.more,
+            // It is done when its last datagram was sent, or its end says that nothing told its pace.
+            Object::Paced(_) => true,
             _ => false,
         };
         let is_source = matches!(source.endpoint.object, Object::Paced(_));

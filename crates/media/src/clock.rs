@@ -22,6 +22,11 @@ pub enum Pacing {
 /// Longest time between two clock references of one clock, in ticks. The specification wants 0.1 s; files of
 /// lazy multiplexers have more.
 const LONGEST: u64 = ts::CLOCK;
+/// When the PID whose references count has had none for so long, by the clock of another one, in ticks, that one's
+/// count.
+const SILENT: u64 = ts::CLOCK / 4;
+/// Other PIDs that are watched for that.
+const WATCHED: usize = 64;
 
 /// A run of bytes over which time goes evenly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,6 +73,8 @@ pub struct Clock {
     rate: Option<(u64, u64)>,
     /// The PID whose references count.
     pid: Option<u16>,
+    /// Others that have had references since its last one: the first one's value.
+    others: Vec<(u16, u64)>,
     /// References that jumped without a word.
     pub jumps: u64,
 }
@@ -85,6 +92,7 @@ impl Clock {
             elapsed: 0,
             rate: None,
             pid: None,
+            others: Vec::new(),
             jumps: 0,
         }
     }
@@ -98,6 +106,7 @@ impl Clock {
     pub fn begin(&mut self, pacing: Pacing, position: u64, joined: bool) {
         debug_assert!(position >= self.timed, "what came before has its times");
         (self.pacing, self.last, self.pid) = (pacing, None, None);
+        self.others.clear();
         if !joined {
             (self.runs, self.rate) = (false, None);
         }
@@ -109,7 +118,8 @@ impl Clock {
     /// Takes a clock reference at a position: the bytes before it have their times now, unless it is the
     /// first one.
     pub fn reference(&mut self, packet: &ts::Packet, position: u64, now: Nanos) -> Option<Span> {
-        let pcr = packet.pcr.filter(|_| *self.pid.get_or_insert(packet.pid) == packet.pid)?;
+        let pcr = packet.pcr?;
+        let changed = self.changes(packet.pid, pcr)?;
         let Some((before, value)) = self.last else {
             self.last = Some((position, pcr));
             // Another file, at the rate of the one before.
@@ -119,12 +129,12 @@ impl Clock {
         };
         let ticks = ts::ticks(value, pcr);
         let bytes = position - before;
-        if ticks == 0 || bytes == 0 {
+        if (ticks == 0 && !changed) || bytes == 0 {
             return None;
         }
         self.last = Some((position, pcr));
-        if packet.discontinuity || ticks > LONGEST {
-            self.jumps += u64::from(!packet.discontinuity);
+        if changed || packet.discontinuity || ticks > LONGEST {
+            self.jumps += u64::from(!changed && !packet.discontinuity);
             let span = self.at_rate(position, now);
             (self.base, self.elapsed) = (self.at, 0);
             return span;
@@ -140,6 +150,26 @@ impl Clock {
         self.elapsed += ticks;
         let end = self.base.saturating_add(scaled(self.elapsed, 1000, 27));
         Some(self.span(position, end))
+    }
+
+    /// Tells whether the references that count are from now on another PID's, this one's; none: they are not its.
+    fn changes(&mut self, pid: u16, pcr: u64) -> Option<bool> {
+        if *self.pid.get_or_insert(pid) == pid {
+            self.others.clear();
+            return Some(false);
+        }
+        match self.others.iter().find(|(other, _)| *other == pid) {
+            Some((_, since)) if ts::ticks(*since, pcr) >= SILENT => {
+                self.pid = Some(pid);
+                self.others.clear();
+                Some(true)
+            }
+            None if self.others.len() < WATCHED => {
+                self.others.push((pid, pcr));
+                None
+            }
+            _ => None,
+        }
     }
 
     /// Something tells how long bytes take: two references, or what these bytes join.
@@ -263,6 +293,28 @@ mod tests {
         assert_eq!((span.due(1000), span.due(1500), clock.jumps), (1_000_000, 1_500_000, 1));
         let span = clock.reference(&reference(4, true), 3000, 0).unwrap();
         assert_eq!((span.due(2000), clock.jumps), (2_000_000, 1));
+    }
+
+    #[test]
+    fn another_pid_gives_the_time_when_the_first_one_is_silent() {
+        let mut clock = Clock::new();
+        clock.begin(Pacing::Pcr, 0, false);
+        let of = |pid, ms: u64| ts::Packet { pid, ..reference(ms * 27_000, false) };
+        clock.reference(&of(5, 0), 0, 0);
+        clock.reference(&of(5, 100), 1000, 0);
+        // Of two programs, one counts as long as it goes on.
+        for step in 2..10 {
+            assert_eq!(clock.reference(&of(6, 7_000 + step * 100), step * 1000 - 500, 0), None);
+            assert!(clock.reference(&of(5, step * 100), step * 1000, 0).is_some());
+        }
+        // It ends: the other one's count, from where it is seen, at the rate before that.
+        for step in [10, 11] {
+            assert_eq!(clock.reference(&of(6, 7_000 + step * 100), step * 1000 - 500, 0), None);
+        }
+        let spans: Vec<Span> =
+            (12..15).filter_map(|step| clock.reference(&of(6, 7_000 + step * 100), step * 1000, 0)).collect();
+        assert_eq!(spans.iter().map(|span| span.until).collect::<Vec<_>>(), [13_000, 14_000]);
+        assert_eq!((spans[1].due(13_500), clock.jumps), (1_350_000_000, 0));
     }
 
     #[test]

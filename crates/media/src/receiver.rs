@@ -29,6 +29,8 @@ pub struct Statistics {
 pub struct Receiver {
     framing: Framing,
     window: Window<Box<[u8]>>,
+    /// Bytes in the window.
+    waiting: usize,
     /// Payloads in their order.
     ready: VecDeque<Box<[u8]>>,
     /// Bytes of the first one that were taken.
@@ -42,6 +44,9 @@ pub struct Receiver {
     foreign: u64,
 }
 
+/// Bytes that a receiver holds while it waits for what is missing. A window full of datagrams of a video has a third
+/// of it.
+const WAITING: usize = 16 << 20;
 /// So many datagrams in a row of another stream are the stream from then on.
 const CHANGE: u32 = 16;
 
@@ -51,6 +56,7 @@ impl Receiver {
         Receiver {
             framing,
             window: Window::new(patience),
+            waiting: 0,
             ready: VecDeque::new(),
             taken: 0,
             ssrc: None,
@@ -70,7 +76,10 @@ impl Receiver {
         }
         match Header::parse(datagram).filter(|(header, _)| header.payload_type == rtp::MP2T) {
             Some((header, payload)) if self.is_ours(header.ssrc) => {
-                self.window.put(header.sequence, payload.into(), now);
+                if self.window.put(header.sequence, payload.into(), now) {
+                    self.waiting += payload.len();
+                }
+                while self.waiting > WAITING && self.pass_on(now, true) {}
             }
             _ => self.foreign += 1,
         }
@@ -79,9 +88,14 @@ impl Receiver {
 
     /// Lets go of what was waited for long enough; `all`: of everything, since nothing follows.
     pub fn advance(&mut self, now: Nanos, all: bool) {
-        while let Some(payload) = self.window.take(now, all) {
-            self.ready.push_back(payload);
-        }
+        while self.pass_on(now, all) {}
+    }
+
+    fn pass_on(&mut self, now: Nanos, all: bool) -> bool {
+        let Some(payload) = self.window.take(now, all) else { return false };
+        self.waiting -= payload.len();
+        self.ready.push_back(payload);
+        true
     }
 
     /// Copies bytes out, in order; tells how many.
@@ -134,6 +148,7 @@ impl Receiver {
         }
         (self.ssrc, self.strangers.1) = (Some(ssrc), 0);
         self.window.renew(|payload| self.ready.push_back(payload));
+        self.waiting = 0;
         true
     }
 }
@@ -162,6 +177,21 @@ mod tests {
         assert_eq!((receiver.read(&mut bytes), &bytes[..7]), (7, &b"o three"[..]));
         let counted = receiver.statistics();
         assert_eq!((counted.datagrams, counted.bytes, counted.foreign, counted.reordered), (5, 13, 2, 1));
+    }
+
+    #[test]
+    fn long_datagrams_behind_a_missing_one_do_not_pile_up() {
+        let mut receiver = Receiver::new(Framing::Rtp, Nanos::MAX);
+        let payload = [7; 60_000];
+        let held = (WAITING / payload.len()) as u16;
+        for sequence in (0..=held + 10).filter(|sequence| *sequence != 1) {
+            receiver.put(&datagram(1, sequence, &payload), 0);
+        }
+        // The missing one was given up, and nothing else: it is all there to be read.
+        assert!(receiver.waiting <= WAITING);
+        assert_eq!((receiver.statistics().lost, receiver.ready.len()), (1, usize::from(held) + 10));
+        receiver.put(&datagram(1, 1, &payload), 0);
+        assert_eq!(receiver.statistics().surplus, 1);
     }
 
     #[test]

@@ -191,7 +191,7 @@ impl Sender {
     /// [`Error`]: the transfer is over then; what was taken before is sent.
     pub fn push(&mut self, mut bytes: &[u8], now: Nanos) -> Result<usize, Error> {
         let (given, paced) = (bytes.len(), self.clock.pacing() == Pacing::Pcr);
-        while !bytes.is_empty() && self.has_room()? {
+        while !bytes.is_empty() && self.has_room(now)? {
             if self.fill == 0 {
                 self.ring.slot(self.ring.tail).position = self.position;
             }
@@ -348,7 +348,7 @@ impl Sender {
     }
 
     /// Room in the datagram that is being filled.
-    fn has_room(&mut self) -> Result<bool, Error> {
+    fn has_room(&mut self, now: Nanos) -> Result<bool, Error> {
         if !self.ring.is_full() {
             return Ok(true);
         }
@@ -357,7 +357,7 @@ impl Sender {
         }
         // Nothing can be sent before the next clock reference is here.
         if self.ring.capacity() >= SLOTS_MAX {
-            let span = self.clock.finish(self.position, 0);
+            let span = self.clock.finish(self.position, now);
             self.time(span);
             return Err(Error::NoClock);
         }

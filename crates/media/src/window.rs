@@ -45,8 +45,8 @@ impl<T> Window<T> {
         }
     }
 
-    /// Takes a datagram in.
-    pub fn put(&mut self, sequence: u16, item: T, now: Nanos) {
+    /// Takes a datagram in; tells whether it is held.
+    pub fn put(&mut self, sequence: u16, item: T, now: Nanos) -> bool {
         let next = *self.next.get_or_insert(sequence);
         let ahead = sequence.wrapping_sub(next);
         if ahead >= 0x8000 {
@@ -56,19 +56,21 @@ impl<T> Window<T> {
             self.surplus += 1;
             let far = next.wrapping_sub(sequence) as usize > MOST;
             if !far || self.old < 3 {
-                return;
+                return false;
             }
             self.surplus -= 1;
-            return self.restart(sequence, item, now);
+            self.restart(sequence, item, now);
+            return true;
         }
         self.old = 0;
         let at = usize::from(ahead);
         if at >= MOST {
-            return self.restart(sequence, item, now);
+            self.restart(sequence, item, now);
+            return true;
         }
         if at < self.held.len() && self.held[at].is_some() {
             self.surplus += 1;
-            return;
+            return false;
         }
         self.reordered += u64::from(at < self.held.len());
         while self.held.len() <= at {
@@ -76,6 +78,7 @@ impl<T> Window<T> {
         }
         self.held[at] = Some((now, item));
         self.count += 1;
+        true
     }
 
     /// Another beginning: what was waited for is lost, what is held is behind it no more.

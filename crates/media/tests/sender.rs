@@ -210,6 +210,22 @@ fn what_is_no_transport_stream_is_said() {
 }
 
 #[test]
+fn what_has_no_clock_goes_out_at_once_and_puts_nothing_off() {
+    let silent: Vec<u8> = (0..70_000u32).flat_map(|number| ts::make(9, number as u8, None, 0)).collect();
+    let mut sender = Sender::new(Settings::default());
+    sender.begin(Pacing::Pcr);
+    let now = 40 * SLIP;
+    assert_eq!(sender.push(&silent, now), Err(Error::NoClock));
+    while let Some(batch) = sender.batch(now, now) {
+        let count = batch.count;
+        sender.sent(count, now);
+    }
+    let counts = sender.statistics();
+    assert!(counts.datagrams > 8000, "{counts:?}");
+    assert_eq!((counts.slips, counts.slipped, counts.worst), (0, 0, 0));
+}
+
+#[test]
 fn a_short_stream_without_a_clock_is_said() {
     let silent = |packets: u32| {
         (0..packets).flat_map(|number| ts::make(9, number as u8, None, 0)).collect::<Vec<u8>>()

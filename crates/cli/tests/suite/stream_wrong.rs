@@ -52,9 +52,12 @@ fn a_file_that_cannot_be_sent_is_said_and_the_next_one_goes_on() {
     let silent: Vec<u8> =
         (0..60_000u32).flat_map(|number| dcs_media::ts::make(5, number as u8, None, 1)).collect();
     place.write("silent.ts", &silent);
+    place.write("short.ts", &silent[..100 * PACKET]);
     for (wrong, code, words) in [
         ("noise.ts", 5, "it is no MPEG transport stream"),
         ("silent.ts", 5, "no clock (PCR)"),
+        ("short.ts", 5, "short.ts -> "),
+        ("short.ts", 5, "no clock (PCR)"),
         ("missing.ts", 7, "missing.ts"),
     ] {
         let peer = Peer::new();

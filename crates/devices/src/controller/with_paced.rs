@@ -66,6 +66,10 @@ impl Controller {
     /// Waits until all that a stream has taken is sent; where more is to follow, only says so.
     pub(super) fn flush_paced(&mut self, operation: OperationId, route: &mut Route) -> Attempt {
         let begun = std::mem::replace(&mut route.begun, true);
+        if !begun && route.more {
+            // Nothing came before what is to follow.
+            return Attempt::Done(Outcome::Flushed);
+        }
         let endpoint = &route.side(EndpointRole::Destination).endpoint;
         let state = outgoing(endpoint).map(|outgoing| {
             let mut outgoing = locked(outgoing);
