@@ -8,7 +8,7 @@ use crate::work::moved;
 use dcs_abi::result::ResultArea;
 use dcs_abi::status::Status;
 use dcs_drivers::bus::{Bus, ReadDone, Tag, Window};
-use dcs_engine::{CommandId, Event, Fault, OperationId, Outcome, QueueId};
+use dcs_engine::{CommandId, Event, Failure, OperationId, Outcome, QueueId};
 
 /// The purpose of a read of host memory that is not answered yet.
 #[derive(Debug)]
@@ -61,7 +61,7 @@ impl Card {
                 self.done(operation, moved(bytes.len() as u64, 0));
             }
             (Some(PendingRead::Memory { operation, .. }), Err(_)) => {
-                self.done(operation, Outcome::Failed(Fault::new(Status::ReadError)));
+                self.done(operation, Outcome::Failed(Failure::new(Status::ReadError)));
             }
         }
     }

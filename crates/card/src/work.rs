@@ -11,7 +11,7 @@ use dcs_drivers::bus::{Bus, Window};
 use dcs_drivers::network::{Read, WriteTo};
 use dcs_drivers::ssd::{Job, Span, Work};
 use dcs_engine::{
-    Binding, BlockId, CommandId, EndpointRole, EndpointSpec, Fault, Operation, OperationId, OperationKind,
+    Binding, BlockId, CommandId, EndpointRole, EndpointSpec, Failure, Operation, OperationId, OperationKind,
     Outcome, TransferSpec,
 };
 use dcs_ndp::Chain;
@@ -33,8 +33,8 @@ impl Card {
         &mut self,
         command: CommandId,
         spec: Arc<TransferSpec>,
-    ) -> Result<Binding, (Stage, u8, Fault)> {
-        let failed = |stage, status| (stage, 0, Fault::new(status));
+    ) -> Result<Binding, (Stage, u8, Failure)> {
+        let failed = |stage, status| (stage, 0, Failure::new(status));
         if let Some(prefix) = &spec.prefix {
             self.check(prefix, false).map_err(|status| failed(Stage::Source, status))?;
         }
@@ -51,7 +51,7 @@ impl Card {
             return Err(failed(Stage::Destination, Status::PathUnavailable));
         }
         let mut chain = Chain::default();
-        chain.load(&spec).map_err(|(at, fault)| (Stage::Operator, at, fault))?;
+        chain.load(&spec).map_err(|(at, failure)| (Stage::Operator, at, failure))?;
         let names = [spec.source.handle, spec.destination.handle].map(|handle| self.handles.name(handle));
         self.bound[command.slot()] = Some(Bound { spec, names, chain, read: 0 });
         Ok(Binding::default())
@@ -100,7 +100,7 @@ impl Card {
 
     pub(crate) fn issue(&mut self, bus: &mut dyn Bus, operation: &Operation) {
         let Some(bound) = self.bound[operation.command.slot()].as_ref() else {
-            return self.done(operation.id, Outcome::Failed(Fault::new(Status::InternalError)));
+            return self.done(operation.id, Outcome::Failed(Failure::new(Status::InternalError)));
         };
         let (spec, names) = (Arc::clone(&bound.spec), bound.names);
         let (name, handle) = match operation.kind {
@@ -110,7 +110,7 @@ impl Card {
         };
         // The number may be another target's by now.
         if name != self.handles.name(handle) {
-            return self.done(operation.id, Outcome::Failed(Fault::new(Status::BadHandle)));
+            return self.done(operation.id, Outcome::Failed(Failure::new(Status::BadHandle)));
         }
         match operation.kind {
             OperationKind::Read { role, offset, block, start, length } => {
@@ -120,7 +120,7 @@ impl Card {
                 match end {
                     Some(end) if role == EndpointRole::Source => self.read_source(bus, operation, end, span),
                     Some(end) => self.read(bus, operation.id, end, span),
-                    None => self.done(operation.id, Outcome::Failed(Fault::new(Status::InternalError))),
+                    None => self.done(operation.id, Outcome::Failed(Failure::new(Status::InternalError))),
                 }
             }
             OperationKind::Write { offset, block, start, length, more, .. } => {
@@ -147,7 +147,7 @@ impl Card {
                 _ => self.done(operation.id, Outcome::Flushed),
             },
             OperationKind::Direct { .. } => {
-                self.done(operation.id, Outcome::Failed(Fault::new(Status::PathUnavailable)));
+                self.done(operation.id, Outcome::Failed(Failure::new(Status::PathUnavailable)));
             }
             _ => self.process(bus, operation),
         }
@@ -165,7 +165,7 @@ impl Card {
     pub(crate) fn submit(&mut self, bus: &mut dyn Bus, at: usize, job: Job) {
         match self.ssds.get_mut(at) {
             Some(ssd) => ssd.submit(bus, self.now, job),
-            None => self.done(job.operation, Outcome::Failed(Fault::new(Status::DeviceReset))),
+            None => self.done(job.operation, Outcome::Failed(Failure::new(Status::DeviceReset))),
         }
     }
 
@@ -203,9 +203,9 @@ impl Card {
                 self.read_host(bus, window, PendingRead::Memory { operation, to: span.memory });
             }
             (EndpointKind::Flow, Some(HandleTarget::Gone)) => {
-                self.done(operation, Outcome::Failed(Fault::new(Status::PeerReset)));
+                self.done(operation, Outcome::Failed(Failure::new(Status::PeerReset)));
             }
-            _ => self.done(operation, Outcome::Failed(Fault::new(Status::BadHandle))),
+            _ => self.done(operation, Outcome::Failed(Failure::new(Status::BadHandle))),
         }
     }
 
@@ -228,9 +228,9 @@ impl Card {
                 self.done(operation, moved(span.length.into(), 0));
             }
             (EndpointKind::Flow, Some(HandleTarget::Gone)) => {
-                self.done(operation, Outcome::Failed(Fault::new(Status::PeerReset)));
+                self.done(operation, Outcome::Failed(Failure::new(Status::PeerReset)));
             }
-            _ => self.done(operation, Outcome::Failed(Fault::new(Status::BadHandle))),
+            _ => self.done(operation, Outcome::Failed(Failure::new(Status::BadHandle))),
         }
     }
 
@@ -302,7 +302,7 @@ impl Card {
                 let Some(bound) = &self.bound[slot] else { return };
                 (bound.chain.snapshot(operator), 0)
             }
-            _ => (Outcome::Failed(Fault::new(Status::InternalError)), 0),
+            _ => (Outcome::Failed(Failure::new(Status::InternalError)), 0),
         };
         match self.config.costs.processing(operator, bytes) {
             0 => self.done(operation.id, outcome),

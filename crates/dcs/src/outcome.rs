@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock};
 
 /// The reason for which a transfer failed.
 #[derive(Debug)]
-pub(crate) struct Fault {
+pub(crate) struct DriveFailure {
     pub status: Status,
     pub stage: Stage,
     pub operator: u8,
@@ -18,20 +18,20 @@ pub(crate) struct Fault {
     pub reason: Option<Box<str>>,
 }
 
-impl Fault {
-    pub fn new(status: Status, errno: i32) -> Fault {
-        Fault { status, stage: Stage::Source, operator: 0, errno, reason: None }
+impl DriveFailure {
+    pub fn new(status: Status, errno: i32) -> DriveFailure {
+        DriveFailure { status, stage: Stage::Source, operator: 0, errno, reason: None }
     }
 
     /// There is no path here, and why.
-    pub fn unavailable(errno: i32, reason: impl Into<Box<str>>) -> Fault {
-        Fault { reason: Some(reason.into()), ..Fault::new(Status::PathUnavailable, errno) }
+    pub fn unavailable(errno: i32, reason: impl Into<Box<str>>) -> DriveFailure {
+        DriveFailure { reason: Some(reason.into()), ..DriveFailure::new(Status::PathUnavailable, errno) }
     }
 }
 
 /// How a transfer ended at the drive. It is set before the pipe ends.
 #[derive(Debug, Default)]
-pub(crate) struct Outcome {
+pub(crate) struct DriveOutcome {
     ended: OnceLock<Ended>,
     /// Failures that the kernel backend knows nothing of, of all transfers of an engine.
     failures: Arc<AtomicU64>,
@@ -40,7 +40,7 @@ pub(crate) struct Outcome {
 /// Bytes and digests at the end, and what went wrong.
 #[derive(Debug, Default)]
 pub(crate) struct Ended {
-    pub fault: Option<Fault>,
+    pub failure: Option<DriveFailure>,
     /// Bytes of the file that went into the chain.
     pub taken: u64,
     /// Bytes that came out of it, where they were dropped.
@@ -50,10 +50,10 @@ pub(crate) struct Ended {
     pub operators: [StageTimes; CHAIN_MAX],
 }
 
-impl Outcome {
+impl DriveOutcome {
     /// No outcome yet. A failure is counted in `failures`.
-    pub fn new(failures: Arc<AtomicU64>) -> Outcome {
-        Outcome { ended: OnceLock::new(), failures }
+    pub fn new(failures: Arc<AtomicU64>) -> DriveOutcome {
+        DriveOutcome { ended: OnceLock::new(), failures }
     }
 
     pub(crate) fn set(&self, ended: Ended) {
@@ -62,7 +62,7 @@ impl Outcome {
 
     /// The pipe's transfer has ended, once: where it is a failure for the drive's part alone, that is counted.
     pub fn count(&self, status: Status) {
-        if status.is_success() && self.ended.get().is_none_or(|ended| ended.fault.is_some()) {
+        if status.is_success() && self.ended.get().is_none_or(|ended| ended.failure.is_some()) {
             self.failures.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -71,7 +71,7 @@ impl Outcome {
     /// where that ended well the drive's word does: a pipe just ends.
     pub fn join(&self, entry: &mut CompletionEntry, area: &mut ResultArea, reason: &mut Option<Box<str>>) {
         let ok = entry.status().is_success();
-        let lost = Ended { fault: Some(Fault::new(Status::InternalError, 0)), ..Ended::default() };
+        let lost = Ended { failure: Some(DriveFailure::new(Status::InternalError, 0)), ..Ended::default() };
         let ended = self.ended.get().unwrap_or(&lost);
         (area.bytes_in, area.digests) = (ended.taken, ended.digests);
         area.stages[STAGE_OPERATORS..].copy_from_slice(&ended.operators);
@@ -80,13 +80,13 @@ impl Outcome {
             area.bytes_out = dropped;
             entry.delivered = U48::saturating(dropped);
         }
-        if let (true, Some(fault)) = (ok, &ended.fault) {
-            let index = if fault.stage == Stage::Operator { fault.operator } else { 0 };
-            (area.status, area.stage, area.stage_index) = (fault.status.code(), fault.stage as u8, index);
-            area.errno = fault.errno as u32;
-            entry.set_status(fault.status, entry.phase());
-            (entry.stage, entry.stage_index) = (fault.stage as u8, index);
-            reason.clone_from(&fault.reason);
+        if let (true, Some(failure)) = (ok, &ended.failure) {
+            let index = if failure.stage == Stage::Operator { failure.operator } else { 0 };
+            (area.status, area.stage, area.stage_index) = (failure.status.code(), failure.stage as u8, index);
+            area.errno = failure.errno as u32;
+            entry.set_status(failure.status, entry.phase());
+            (entry.stage, entry.stage_index) = (failure.stage as u8, index);
+            reason.clone_from(&failure.reason);
         }
     }
 }
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     /// The end of a pipe's transfer of 7 bytes, joined with what a drive said.
-    fn joined(status: Status, outcome: &Outcome) -> (CompletionEntry, ResultArea) {
+    fn joined(status: Status, outcome: &DriveOutcome) -> (CompletionEntry, ResultArea) {
         let mut entry = CompletionEntry::default();
         entry.set_status(status, true);
         let mut area = ResultArea { bytes_in: 7, bytes_out: 7, status: status.code(), ..Default::default() };
@@ -107,12 +107,13 @@ mod tests {
     #[test]
     fn a_pipe_that_ends_is_not_the_end_of_a_file() {
         // The thread died: nobody knows whether that was all.
-        let (entry, _) = joined(Status::Success, &Outcome::default());
+        let (entry, _) = joined(Status::Success, &DriveOutcome::default());
         assert_eq!(entry.status(), Status::InternalError);
         // The drive failed: its word.
-        let outcome = Outcome::default();
-        let fault = Fault { stage: Stage::Operator, operator: 2, ..Fault::new(Status::CorruptData, 0) };
-        outcome.set(Ended { fault: Some(fault), taken: 100, ..Ended::default() });
+        let outcome = DriveOutcome::default();
+        let failure =
+            DriveFailure { stage: Stage::Operator, operator: 2, ..DriveFailure::new(Status::CorruptData, 0) };
+        outcome.set(Ended { failure: Some(failure), taken: 100, ..Ended::default() });
         let (entry, area) = joined(Status::Success, &outcome);
         assert_eq!((entry.status(), entry.stage_index, entry.phase()), (Status::CorruptData, 2, true));
         assert_eq!((area.bytes_in, area.bytes_out), (100, 7));
@@ -127,7 +128,7 @@ mod tests {
         // The sink failed: that is why the drive could not go on.
         assert_eq!(joined(Status::PeerReset, &outcome).0.status(), Status::PeerReset);
         // All went well, and nobody wanted the bytes.
-        let outcome = Outcome::default();
+        let outcome = DriveOutcome::default();
         let mut operators = [StageTimes::default(); CHAIN_MAX];
         operators[1] = StageTimes { busy: 5000, operations: 2, ..StageTimes::default() };
         outcome.set(Ended { taken: 100, dropped: Some(90), operators, ..Ended::default() });

@@ -5,7 +5,7 @@
 //! checks, then uses.
 
 use crate::engine::meter::Meter;
-use crate::outcome::Outcome;
+use crate::outcome::DriveOutcome;
 use dcs_abi::descriptor::{DescriptorHeader, Plain};
 use dcs_abi::entry::{CompletionEntry, SubmissionEntry};
 use dcs_abi::result::{ResultArea, ResultPacket};
@@ -114,7 +114,7 @@ struct Slot {
     endpoints: Endpoints,
     chain: OpChain,
     /// How it ends at a drive, where one runs its chain.
-    near: Option<Arc<Outcome>>,
+    near: Option<Arc<DriveOutcome>>,
     /// Bytes of its descriptor that may hold keys, from its start.
     secret: usize,
     /// The descriptor in its memory is [`Plain`], or none was ever there that was not.
@@ -200,7 +200,7 @@ pub(crate) struct Command<'a> {
     /// Parameters are among what `describe` writes: they may hold keys.
     pub secret: bool,
     /// A drive runs its chain.
-    pub near: Option<Arc<Outcome>>,
+    pub near: Option<Arc<DriveOutcome>>,
     /// Its descriptor, where that is of the most common kind, but for its handles; then nobody asks `describe`.
     pub plain: Option<Plain>,
     pub describe: &'a Describe<'a>,
@@ -686,7 +686,7 @@ impl QueuePair {
 impl Slot {
     /// Becomes that of a transfer that is submitted. One that is free has no endpoints, completion or waker; what else
     /// it has is told here.
-    fn begin(&mut self, endpoints: Endpoints, chain: OpChain, near: Option<Arc<Outcome>>) {
+    fn begin(&mut self, endpoints: Endpoints, chain: OpChain, near: Option<Arc<DriveOutcome>>) {
         debug_assert!(!self.busy && !self.cancelling && !self.unfetched && self.done.is_none());
         debug_assert!(self.endpoints.iter().chain(&self.files).all(Option::is_none));
         (self.busy, self.counted, self.in_flight, self.detached) = (true, true, true, false);

@@ -6,7 +6,7 @@
 
 use crate::attempt::Attempt;
 use crate::endpoint::Flow;
-use crate::fault;
+use crate::failure;
 use crate::traffic::Traffic;
 use dcs_engine::Outcome;
 use rustix::fd::AsRawFd;
@@ -57,7 +57,7 @@ fn has_layer(flow: &Flow) -> bool {
 pub(crate) fn look(flow: &Flow, awaited: &mut Option<Awaited>) -> Attempt {
     match ask(flow, awaited) {
         Ok(attempt) => attempt,
-        Err(error) => Attempt::failed(fault::writing(Errno::from_io_error(&error).unwrap_or(Errno::IO))),
+        Err(error) => Attempt::failed(failure::writing(Errno::from_io_error(&error).unwrap_or(Errno::IO))),
     }
 }
 
@@ -77,7 +77,7 @@ fn ask(flow: &Flow, awaited: &mut Option<Awaited>) -> io::Result<Attempt> {
     }
     if now.is_gone {
         let said = sockopt::socket_error(&flow.fd)?.err();
-        return Ok(Attempt::failed(fault::writing(said.unwrap_or(Errno::CONNRESET))));
+        return Ok(Attempt::failed(failure::writing(said.unwrap_or(Errno::CONNRESET))));
     }
     let pause = awaited.pause;
     awaited.pause = (pause * 2).min(LONGEST);

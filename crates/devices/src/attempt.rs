@@ -54,7 +54,7 @@ impl Attempt {
         Attempt::Done(Outcome::Moved { bytes: bytes as u64, path, held: false })
     }
 
-    pub fn failed(fault: dcs_engine::Fault) -> Attempt {
-        Attempt::Done(Outcome::Failed(fault))
+    pub fn failed(failure: dcs_engine::Failure) -> Attempt {
+        Attempt::Done(Outcome::Failed(failure))
     }
 }

@@ -12,10 +12,10 @@ use crate::buffer::Buffer;
 use crate::copy;
 use crate::endpoint::{Endpoint, LINGERING, Object};
 use crate::route::Route;
-use crate::{fault, file};
+use crate::{failure, file};
 use dcs_abi::result::{PATH_DESTINATION_CACHED, PATH_SYSCALL};
 use dcs_abi::status::Status;
-use dcs_engine::{BlockId, Fault, OperationId, Outcome};
+use dcs_engine::{BlockId, Failure, OperationId, Outcome};
 use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use std::collections::{HashMap, VecDeque};
@@ -285,7 +285,7 @@ impl Shared {
         while let Some(job) = self.next(number) {
             let Job { operation, mut work } = job;
             let attempt = catch_unwind(AssertUnwindSafe(|| perform(&mut work)))
-                .unwrap_or_else(|_| Attempt::failed(Fault::new(Status::InternalError)));
+                .unwrap_or_else(|_| Attempt::failed(Failure::new(Status::InternalError)));
             match operation {
                 Some(operation) => self.tell(Done { operation, attempt, work }),
                 // This is what closes an endpoint.
@@ -363,15 +363,15 @@ pub(crate) fn outcome(request: DiskRequest, result: Result<usize, Errno>, path: 
         (DiskRequest::Read { wanted, .. }, Ok(bytes)) => {
             Outcome::Moved { bytes: bytes.min(wanted as usize) as u64, path, held: false }
         }
-        (DiskRequest::Read { .. }, Err(errno)) => Outcome::Failed(fault::reading(errno)),
+        (DiskRequest::Read { .. }, Err(errno)) => Outcome::Failed(failure::reading(errno)),
         (DiskRequest::Sync { .. }, Ok(_)) => Outcome::Flushed,
-        (_, Ok(0)) => Outcome::Failed(fault::writing(Errno::IO)),
+        (_, Ok(0)) => Outcome::Failed(failure::writing(Errno::IO)),
         (_, Ok(bytes)) => Outcome::Moved { bytes: bytes as u64, path, held: false },
         // A socket without zero copy: a Unix socket.
         (DiskRequest::SendZeroCopy { .. }, Err(errno @ Errno::OPNOTSUPP)) => {
-            Outcome::Failed(fault::fault(Status::PathUnavailable, errno))
+            Outcome::Failed(failure::with_errno(Status::PathUnavailable, errno))
         }
-        (_, Err(errno)) => Outcome::Failed(fault::writing(errno)),
+        (_, Err(errno)) => Outcome::Failed(failure::writing(errno)),
     }
 }
 

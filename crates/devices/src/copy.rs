@@ -2,7 +2,7 @@
 
 use crate::attempt::{Attempt, Interest};
 use crate::endpoint::Object;
-use crate::fault;
+use crate::failure;
 use crate::route::{KernelCopy, Route, Staging};
 use dcs_abi::result::{
     PATH_DESTINATION_CACHED, PATH_KERNEL_COPY, PATH_SOURCE_CACHED, PATH_SYSCALL, PATH_ZERO_COPY,
@@ -36,7 +36,7 @@ impl End<'_> {
 }
 
 /// The reason for which a copy did not move anything.
-enum Failure {
+enum CopyError {
     /// A socket or pipe is not ready.
     NotReady(RawFd, Interest),
     /// Nothing moved, though both ends are ready: chance, or something that this way does not get past.
@@ -65,30 +65,30 @@ pub(crate) fn copy(route: &mut Route, source: u64, destination: u64, length: u64
         KernelCopy::CopyFileRange => {
             let (mut offset_in, mut offset_out) = (source, destination);
             rustix::fs::copy_file_range(from.fd, Some(&mut offset_in), to.fd, Some(&mut offset_out), length)
-                .map_err(|errno| failure(errno, &from, &to))
+                .map_err(|errno| refused_by(errno, &from, &to))
         }
         KernelCopy::Splice => splice_ready(&from, &to, length, more),
         KernelCopy::StagedSplice => staged(&mut staging, &from, &to, length, more),
     };
     let cached = from.cached(PATH_SOURCE_CACHED) | to.cached(PATH_DESTINATION_CACHED);
     route.staging = staging;
-    let was_futile = std::mem::replace(&mut route.futile, matches!(result, Err(Failure::Futile(_))));
+    let was_futile = std::mem::replace(&mut route.futile, matches!(result, Err(CopyError::Futile(_))));
     match result {
         Ok(bytes) => Attempt::moved(bytes, PATH_KERNEL_COPY | PATH_SYSCALL | cached),
-        Err(Failure::NotReady(fd, interest)) => Attempt::NotReady(fd, interest),
-        Err(Failure::Futile(fd)) if !was_futile => Attempt::NotReady(fd, Interest::Writable),
-        Err(Failure::Futile(_)) => unavailable(Errno::AGAIN),
-        Err(Failure::Unavailable(errno)) => unavailable(errno),
+        Err(CopyError::NotReady(fd, interest)) => Attempt::NotReady(fd, interest),
+        Err(CopyError::Futile(fd)) if !was_futile => Attempt::NotReady(fd, Interest::Writable),
+        Err(CopyError::Futile(_)) => unavailable(Errno::AGAIN),
+        Err(CopyError::Unavailable(errno)) => unavailable(errno),
         // A direct copy has but one stage; the read or the write that takes over names the right one.
-        Err(Failure::Unclear(errno)) => {
+        Err(CopyError::Unclear(errno)) => {
             route.copy_error = Some(errno);
             unavailable(errno)
         }
-        Err(Failure::Source(errno)) => {
+        Err(CopyError::Source(errno)) => {
             route.source_error = Some(errno);
             unavailable(errno)
         }
-        Err(Failure::Destination(errno)) => Attempt::failed(fault::writing(errno)),
+        Err(CopyError::Destination(errno)) => Attempt::failed(failure::writing(errno)),
     }
 }
 
@@ -103,8 +103,8 @@ pub(crate) fn source_waits(route: &Route) -> Option<Attempt> {
 /// A socket that has told a direct copy why it failed tells a write no more than EPIPE.
 pub(crate) fn recall(copy_error: Option<Errno>, attempt: Attempt) -> Attempt {
     match attempt {
-        Attempt::Done(Outcome::Failed(fault)) if fault.errno == Errno::PIPE.raw_os_error() as u32 => {
-            Attempt::failed(copy_error.map_or(fault, fault::writing))
+        Attempt::Done(Outcome::Failed(failure)) if failure.errno == Errno::PIPE.raw_os_error() as u32 => {
+            Attempt::failed(copy_error.map_or(failure, failure::writing))
         }
         other => other,
     }
@@ -120,8 +120,8 @@ pub(crate) fn again(route: &mut Route, source: u64, length: u32) -> Option<Attem
     let to = end(route, EndpointRole::Destination, 0)?;
     match sendfile(&from, &to, source, length as usize) {
         Ok(bytes @ 1..) => Some(Attempt::moved(bytes, PATH_ZERO_COPY | PATH_SYSCALL | PATH_SOURCE_CACHED)),
-        Err(Failure::NotReady(fd, interest)) => Some(Attempt::NotReady(fd, interest)),
-        Err(Failure::Unclear(errno)) => {
+        Err(CopyError::NotReady(fd, interest)) => Some(Attempt::NotReady(fd, interest)),
+        Err(CopyError::Unclear(errno)) => {
             route.copy_error = Some(errno);
             None
         }
@@ -138,11 +138,12 @@ fn end(route: &Route, role: EndpointRole, offset: u64) -> Option<End<'_>> {
     }
 }
 
-fn sendfile(from: &End<'_>, to: &End<'_>, mut offset: u64, length: usize) -> Result<usize, Failure> {
+fn sendfile(from: &End<'_>, to: &End<'_>, mut offset: u64, length: usize) -> Result<usize, CopyError> {
     if blocks(to) {
-        return Err(Failure::Unavailable(Errno::INVAL));
+        return Err(CopyError::Unavailable(Errno::INVAL));
     }
-    rustix::fs::sendfile(to.fd, from.fd, Some(&mut offset), length).map_err(|errno| failure(errno, from, to))
+    rustix::fs::sendfile(to.fd, from.fd, Some(&mut offset), length)
+        .map_err(|errno| refused_by(errno, from, to))
 }
 
 /// A socket's owner may have made it block meanwhile: then the kernel would wait for the peer.
@@ -159,33 +160,33 @@ fn splice(from: &End<'_>, to: &End<'_>, length: usize, more: bool) -> Result<usi
     })
 }
 
-fn splice_ready(from: &End<'_>, to: &End<'_>, length: usize, more: bool) -> Result<usize, Failure> {
+fn splice_ready(from: &End<'_>, to: &End<'_>, length: usize, more: bool) -> Result<usize, CopyError> {
     if blocks(to) {
-        return Err(Failure::Unavailable(Errno::INVAL));
+        return Err(CopyError::Unavailable(Errno::INVAL));
     }
     // A TCP socket that blocks waits for its first byte, whatever splice's flags say: so it is asked first.
     if from.is_socket {
         let ready = poll_now(from.fd, PollFlags::IN);
         if !ready.intersects(PollFlags::IN | PollFlags::HUP) {
             return Err(match ready.is_empty() {
-                true => Failure::NotReady(from.fd.as_raw_fd(), Interest::Readable),
+                true => CopyError::NotReady(from.fd.as_raw_fd(), Interest::Readable),
                 // It has an error, or its owner has something in its error queue: only a receive tells.
-                false => Failure::Unavailable(Errno::AGAIN),
+                false => CopyError::Unavailable(Errno::AGAIN),
             });
         }
     }
-    splice(from, to, length, more).map_err(|errno| failure(errno, from, to))
+    splice(from, to, length, more).map_err(|errno| refused_by(errno, from, to))
 }
 
-fn failure(errno: Errno, from: &End<'_>, to: &End<'_>) -> Failure {
+fn refused_by(errno: Errno, from: &End<'_>, to: &End<'_>) -> CopyError {
     match errno {
         Errno::AGAIN | Errno::INTR => not_ready(from, to),
-        Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS => Failure::Unavailable(errno),
-        Errno::PIPE => Failure::Destination(errno),
-        _ if from.is_socket => Failure::Source(errno),
+        Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS => CopyError::Unavailable(errno),
+        Errno::PIPE => CopyError::Destination(errno),
+        _ if from.is_socket => CopyError::Source(errno),
         // A disk that fails, or a connection.
-        _ if to.is_socket => Failure::Unclear(errno),
-        _ => Failure::Unavailable(errno),
+        _ if to.is_socket => CopyError::Unclear(errno),
+        _ => CopyError::Unavailable(errno),
     }
 }
 
@@ -196,19 +197,19 @@ fn staged(
     to: &End<'_>,
     length: usize,
     more: bool,
-) -> Result<usize, Failure> {
+) -> Result<usize, CopyError> {
     let staging = match staging {
         Some(staging) => staging,
-        None => staging.insert(Staging::new(to).map_err(Failure::Unavailable)?),
+        None => staging.insert(Staging::new(to).map_err(CopyError::Unavailable)?),
     };
     let mut piece = length;
     if blocks(to) {
         if staging.held == 0 {
-            return Err(Failure::Unavailable(Errno::INVAL));
+            return Err(CopyError::Unavailable(Errno::INVAL));
         }
         // What is in the pipe goes in pieces that a socket that is ready takes without waiting.
         if !poll_now(to.fd, PollFlags::OUT).intersects(PollFlags::OUT) {
-            return Err(Failure::NotReady(to.fd.as_raw_fd(), Interest::Writable));
+            return Err(CopyError::NotReady(to.fd.as_raw_fd(), Interest::Writable));
         }
         piece = PIECE;
     }
@@ -223,25 +224,25 @@ fn staged(
     let more = more || staging.held < length as u64;
     match splice(&pipe, to, (staging.held as usize).min(piece), more) {
         // The destination takes nothing, without an error.
-        Ok(0) => Err(Failure::Destination(Errno::IO)),
+        Ok(0) => Err(CopyError::Destination(Errno::IO)),
         Ok(bytes) => {
             staging.held -= bytes as u64;
             Ok(bytes)
         }
-        Err(Errno::AGAIN) => Err(Failure::NotReady(to.fd.as_raw_fd(), Interest::Writable)),
+        Err(Errno::AGAIN) => Err(CopyError::NotReady(to.fd.as_raw_fd(), Interest::Writable)),
         // Bytes are in the pipe: there is no other path for them any more.
-        Err(errno) => Err(Failure::Destination(errno)),
+        Err(errno) => Err(CopyError::Destination(errno)),
     }
 }
 
 /// Finds the end that a copy waits for: a stream source that has nothing, else a destination without room.
-fn not_ready(from: &End<'_>, to: &End<'_>) -> Failure {
+fn not_ready(from: &End<'_>, to: &End<'_>) -> CopyError {
     if from.offset.is_none() && poll_now(from.fd, PollFlags::IN).is_empty() {
-        return Failure::NotReady(from.fd.as_raw_fd(), Interest::Readable);
+        return CopyError::NotReady(from.fd.as_raw_fd(), Interest::Readable);
     }
     match poll_now(to.fd, PollFlags::OUT).is_empty() {
-        true => Failure::NotReady(to.fd.as_raw_fd(), Interest::Writable),
-        false => Failure::Futile(to.fd.as_raw_fd()),
+        true => CopyError::NotReady(to.fd.as_raw_fd(), Interest::Writable),
+        false => CopyError::Futile(to.fd.as_raw_fd()),
     }
 }
 
@@ -255,7 +256,7 @@ fn poll_now(fd: BorrowedFd<'_>, flags: PollFlags) -> PollFlags {
 }
 
 fn unavailable(errno: Errno) -> Attempt {
-    Attempt::failed(fault::fault(Status::PathUnavailable, errno))
+    Attempt::failed(failure::with_errno(Status::PathUnavailable, errno))
 }
 
 impl Staging {

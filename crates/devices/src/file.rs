@@ -8,7 +8,7 @@
 use crate::attempt::{Attempt, DiskRequest};
 use crate::buffer::ALIGNMENT;
 use crate::endpoint::File;
-use crate::fault;
+use crate::failure;
 use dcs_abi::result::{
     PATH_DESTINATION_CACHED, PATH_DESTINATION_DIRECT, PATH_SOURCE_CACHED, PATH_SOURCE_DIRECT, PATH_SYSCALL,
 };
@@ -54,7 +54,7 @@ pub(crate) fn read(
             file.nowait.store(false, Ordering::Relaxed);
             Attempt::Call(uncached)
         }
-        Err(errno) => Attempt::failed(fault::reading(errno)),
+        Err(errno) => Attempt::failed(failure::reading(errno)),
     }
 }
 
@@ -62,7 +62,7 @@ pub(crate) fn read(
 fn read_memory(file: &File, into: &mut [u8], offset: u64) -> Attempt {
     match rustix::io::retry_on_intr(|| rustix::io::pread(file.cached(), &mut *into, offset)) {
         Ok(bytes) => Attempt::moved(bytes, PATH_SOURCE_CACHED | PATH_SYSCALL),
-        Err(errno) => Attempt::failed(fault::reading(errno)),
+        Err(errno) => Attempt::failed(failure::reading(errno)),
     }
 }
 
@@ -95,8 +95,8 @@ pub(crate) fn write(file: &File, direct: bool, offset: u64, bytes: &[u8], start:
         });
     }
     match rustix::io::retry_on_intr(|| write_at(file, bytes, offset)) {
-        Ok(bytes) => fault::written(bytes, PATH_DESTINATION_CACHED | PATH_SYSCALL),
-        Err(errno) => Attempt::failed(fault::writing(errno)),
+        Ok(bytes) => failure::written(bytes, PATH_DESTINATION_CACHED | PATH_SYSCALL),
+        Err(errno) => Attempt::failed(failure::writing(errno)),
     }
 }
 

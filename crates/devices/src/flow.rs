@@ -2,11 +2,11 @@
 
 use crate::attempt::{Attempt, DiskRequest, Interest};
 use crate::endpoint::{Flow, PIPE_BUF, Stream};
-use crate::fault;
+use crate::failure;
 use dcs_abi::descriptor::Mode;
 use dcs_abi::result::PATH_SYSCALL;
 use dcs_abi::status::Status;
-use dcs_engine::Fault;
+use dcs_engine::Failure;
 use rustix::event::{PollFd, PollFlags};
 use rustix::fd::{AsFd, AsRawFd};
 use rustix::io::{Errno, ReadWriteFlags};
@@ -23,7 +23,7 @@ pub(crate) fn receive(flow: &Flow, into: &mut [u8]) -> Attempt {
     match rustix::io::retry_on_intr(|| rustix::net::recv(&flow.fd, &mut *into, RecvFlags::DONTWAIT)) {
         Ok((bytes, _)) => Attempt::moved(bytes, PATH_SYSCALL),
         Err(Errno::AGAIN) => Attempt::NotReady(flow.fd.as_raw_fd(), Interest::Readable),
-        Err(errno) => Attempt::failed(fault::reading(errno)),
+        Err(errno) => Attempt::failed(failure::reading(errno)),
     }
 }
 
@@ -37,7 +37,7 @@ pub(crate) fn send(
     ring: bool,
 ) -> Attempt {
     if zero_copy == Mode::On && !ring {
-        return Attempt::failed(Fault::new(Status::PathUnavailable));
+        return Attempt::failed(Failure::new(Status::PathUnavailable));
     }
     if ring && wants_zero_copy(flow, bytes.len(), zero_copy) {
         let length = bytes.len() as u32;
@@ -47,9 +47,9 @@ pub(crate) fn send(
     let mut flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
     flags.set(SendFlags::MORE, more);
     match rustix::io::retry_on_intr(|| rustix::net::send(&flow.fd, bytes, flags)) {
-        Ok(bytes) => fault::written(bytes, PATH_SYSCALL),
+        Ok(bytes) => failure::written(bytes, PATH_SYSCALL),
         Err(Errno::AGAIN) => Attempt::NotReady(flow.fd.as_raw_fd(), Interest::Writable),
-        Err(errno) => Attempt::failed(fault::writing(errno)),
+        Err(errno) => Attempt::failed(failure::writing(errno)),
     }
 }
 
@@ -74,7 +74,7 @@ pub(crate) fn read(stream: &Stream, into: &mut [u8]) -> Attempt {
             Err(Errno::AGAIN) => not_ready,
             // Without another pipe (no descriptor is left) nothing is read: a plain read might lose the rest
             // of a packet.
-            Err(errno) => Attempt::failed(fault::reading(errno)),
+            Err(errno) => Attempt::failed(failure::reading(errno)),
         };
     }
     if stream.nowait.load(Ordering::Relaxed) {
@@ -83,7 +83,7 @@ pub(crate) fn read(stream: &Stream, into: &mut [u8]) -> Attempt {
             Ok(bytes) => return Attempt::moved(bytes, PATH_SYSCALL),
             Err(Errno::AGAIN | Errno::INTR) => return not_ready,
             Err(errno) if lacks_nowait(errno) => stream.nowait.store(false, Ordering::Relaxed),
-            Err(errno) => return Attempt::failed(fault::reading(errno)),
+            Err(errno) => return Attempt::failed(failure::reading(errno)),
         }
     }
     // A stream that is ready gives what it has without waiting for more.
@@ -93,7 +93,7 @@ pub(crate) fn read(stream: &Stream, into: &mut [u8]) -> Attempt {
     match rustix::io::read(&stream.fd, &mut *into) {
         Ok(bytes) => Attempt::moved(bytes, PATH_SYSCALL),
         Err(Errno::AGAIN | Errno::INTR) => not_ready,
-        Err(errno) => Attempt::failed(fault::reading(errno)),
+        Err(errno) => Attempt::failed(failure::reading(errno)),
     }
 }
 
@@ -120,19 +120,19 @@ pub(crate) fn write(stream: &Stream, bytes: &[u8]) -> Attempt {
     let not_ready = Attempt::NotReady(stream.fd.as_raw_fd(), Interest::Writable);
     if stream.nowait.load(Ordering::Relaxed) {
         match rustix::io::pwritev2(&stream.fd, &[IoSlice::new(bytes)], u64::MAX, ReadWriteFlags::NOWAIT) {
-            Ok(bytes) => return fault::written(bytes, PATH_SYSCALL),
+            Ok(bytes) => return failure::written(bytes, PATH_SYSCALL),
             Err(Errno::AGAIN | Errno::INTR) => return not_ready,
             Err(errno) if lacks_nowait(errno) => stream.nowait.store(false, Ordering::Relaxed),
-            Err(errno) => return Attempt::failed(fault::writing(errno)),
+            Err(errno) => return Attempt::failed(failure::writing(errno)),
         }
     }
     if !is_ready(&stream.fd, PollFlags::OUT) {
         return not_ready;
     }
     match rustix::io::write(&stream.fd, &bytes[..bytes.len().min(stream.piece)]) {
-        Ok(bytes) => fault::written(bytes, PATH_SYSCALL),
+        Ok(bytes) => failure::written(bytes, PATH_SYSCALL),
         Err(Errno::AGAIN | Errno::INTR) => not_ready,
-        Err(errno) => Attempt::failed(fault::writing(errno)),
+        Err(errno) => Attempt::failed(failure::writing(errno)),
     }
 }
 

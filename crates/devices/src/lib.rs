@@ -53,7 +53,7 @@ mod attempt;
 mod calls;
 mod copy;
 mod edge;
-mod fault;
+mod failure;
 mod file;
 mod flow;
 mod paced;

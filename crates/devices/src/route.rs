@@ -3,18 +3,18 @@
 use crate::acknowledged::{self, Awaited};
 use crate::attempt::Attempt;
 use crate::endpoint::{Endpoint, Object};
-use crate::fault;
+use crate::failure;
 use crate::vfio_devices::{DriveWork, Driven};
 use dcs_abi::descriptor::{Extent, Mode, Pace};
 use dcs_abi::operator::OperatorKind;
 use dcs_abi::status::{Stage, Status};
-use dcs_engine::{Binding, EndpointRole, EndpointSpec, Fault, OperationKind, OperatorSpec, TransferSpec};
+use dcs_engine::{Binding, EndpointRole, EndpointSpec, Failure, OperationKind, OperatorSpec, TransferSpec};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use std::sync::Arc;
 
 /// Why a route cannot be: which stage, and why.
-pub type Refusal = (Stage, Fault);
+pub type Refusal = (Stage, Failure);
 
 /// One command's endpoints.
 #[derive(Debug)]
@@ -98,14 +98,14 @@ impl Route {
         find: impl Fn(u32) -> Option<Arc<Endpoint>>,
     ) -> Result<(Route, Binding), Refusal> {
         let side = |endpoint: &EndpointSpec, stage| -> Result<Side, Refusal> {
-            let found = find(endpoint.handle).ok_or((stage, Fault::new(Status::BadHandle)))?;
-            check(endpoint, &found, stage).map_err(|fault| (stage, fault))
+            let found = find(endpoint.handle).ok_or((stage, Failure::new(Status::BadHandle)))?;
+            check(endpoint, &found, stage).map_err(|failure| (stage, failure))
         };
         let prefix = spec.prefix.as_ref().map(|prefix| side(prefix, Stage::Source)).transpose()?;
         let source = side(&spec.source, Stage::Source)?;
         let destination = side(&spec.destination, Stage::Destination)?;
         if overwrites_itself(spec, &source, &destination) {
-            return Err((Stage::Destination, Fault::new(Status::Overlap)));
+            return Err((Stage::Destination, Failure::new(Status::Overlap)));
         }
         let is_told = match &destination.endpoint.object {
             Object::Device(_) => true,
@@ -113,7 +113,7 @@ impl Route {
             _ => false,
         };
         if spec.acknowledged && !is_told {
-            return Err((Stage::Destination, Fault::new(Status::PathUnavailable)));
+            return Err((Stage::Destination, Failure::new(Status::PathUnavailable)));
         }
         let kernel_copy = KernelCopy::choose(spec, &source, &destination);
         let flush = match &destination.endpoint.object {
@@ -246,18 +246,18 @@ impl Side {
         match &self.endpoint.object {
             Object::Namespace(namespace) => Attempt::Drive(Driven::Namespace(Arc::clone(namespace)), work),
             Object::Device(flow) => Attempt::Drive(Driven::Flow(flow.handle), work),
-            _ => Attempt::failed(Fault::new(Status::UnsupportedEndpoint)),
+            _ => Attempt::failed(Failure::new(Status::UnsupportedEndpoint)),
         }
     }
 }
 
-fn check(spec: &EndpointSpec, endpoint: &Arc<Endpoint>, stage: Stage) -> Result<Side, Fault> {
+fn check(spec: &EndpointSpec, endpoint: &Arc<Endpoint>, stage: Stage) -> Result<Side, Failure> {
     if spec.kind != endpoint.kind() {
-        return Err(Fault::new(Status::UnsupportedEndpoint));
+        return Err(Failure::new(Status::UnsupportedEndpoint));
     }
     let is_source = stage == Stage::Source;
     if !(if is_source { endpoint.readable() } else { endpoint.writable() }) {
-        return Err(Fault::new(Status::AccessDenied));
+        return Err(Failure::new(Status::AccessDenied));
     }
     let end = spec.extents.iter().map(|extent| extent.offset + extent.length).max().unwrap_or(0);
     let mut direct_io = false;
@@ -265,28 +265,28 @@ fn check(spec: &EndpointSpec, endpoint: &Arc<Endpoint>, stage: Stage) -> Result<
         && !is_source
         && !matches!(endpoint.object, Object::Flow(_) | Object::Device(_))
     {
-        return Err(Fault::new(Status::PathUnavailable));
+        return Err(Failure::new(Status::PathUnavailable));
     }
     match &endpoint.object {
         Object::File(file) => {
-            if !is_source && file.appends().map_err(fault::writing)? {
-                return Err(Fault::new(Status::UnsupportedEndpoint));
+            if !is_source && file.appends().map_err(failure::writing)? {
+                return Err(Failure::new(Status::UnsupportedEndpoint));
             }
             // No file has an offset that off_t cannot say.
             if end > i64::MAX as u64 {
-                return Err(Fault::new(Status::OutOfRange));
+                return Err(Failure::new(Status::OutOfRange));
             }
             // A regular file grows when it is written; everything else has a fixed end, where it tells one.
             if (is_source || file.is_block_device) && !file.surely_has(end) {
-                let size = file.size().map_err(fault::reading)?;
+                let size = file.size().map_err(failure::reading)?;
                 if end > size && !(is_source && file.hides_size(size)) {
-                    return Err(Fault::new(Status::OutOfRange));
+                    return Err(Failure::new(Status::OutOfRange));
                 }
             }
             direct_io = match spec.cache {
                 Mode::On => false,
                 Mode::Off => {
-                    file.direct().map_err(|errno| fault::fault(Status::PathUnavailable, errno))?;
+                    file.direct().map_err(|errno| failure::with_errno(Status::PathUnavailable, errno))?;
                     true
                 }
                 // As the caller's own descriptor does.
@@ -295,21 +295,21 @@ fn check(spec: &EndpointSpec, endpoint: &Arc<Endpoint>, stage: Stage) -> Result<
         }
         Object::Memory(memory) => {
             if end > memory.length_u64() {
-                return Err(Fault::new(Status::OutOfRange));
+                return Err(Failure::new(Status::OutOfRange));
             }
         }
         Object::Namespace(namespace) => {
             let size = u64::from(namespace.block_size);
             let whole = |extent: &Extent| (extent.offset | extent.length).is_multiple_of(size);
             if end > namespace.bytes() {
-                return Err(Fault::new(Status::OutOfRange));
+                return Err(Failure::new(Status::OutOfRange));
             }
             // What is read beside what was asked for goes nowhere; what is written beside it would be lost.
             if !is_source && !spec.extents.iter().all(whole) {
-                return Err(Fault::new(Status::InvalidField));
+                return Err(Failure::new(Status::InvalidField));
             }
             if spec.cache == Mode::On {
-                return Err(Fault::new(Status::PathUnavailable));
+                return Err(Failure::new(Status::PathUnavailable));
             }
         }
         // Whether it is one of a NIC of this engine's is known where that is.

@@ -8,7 +8,7 @@ mod stand_in;
 use dcs_abi::status::Status;
 use dcs_devices::gpu::{Answer, GpuError, GpuOptions, Job, Work};
 use dcs_devices::{Controller, Event, Io, Setup};
-use dcs_engine::{BlockId, Fault, OperationId};
+use dcs_engine::{BlockId, Failure, OperationId};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -65,7 +65,7 @@ fn fill(controller: &mut Controller, block: u32, seed: u32) -> Vec<u8> {
 }
 
 /// The answers of so many jobs, by their operations.
-fn answers(controller: &mut Controller, jobs: usize) -> Vec<(u64, Result<Answer, Fault>)> {
+fn answers(controller: &mut Controller, jobs: usize) -> Vec<(u64, Result<Answer, Failure>)> {
     let mut events = Vec::new();
     let mut answers = Vec::new();
     let end = Instant::now() + Duration::from_secs(30);
@@ -197,7 +197,7 @@ fn a_job_that_waits_can_be_aborted_and_its_block_comes_back() {
     controller.abort(operation(1));
     let done = answers(&mut controller, 2);
     assert!(done[0].1.is_ok());
-    assert_eq!(done[1].1, Err(Fault::new(Status::Cancelled)));
+    assert_eq!(done[1].1, Err(Failure::new(Status::Cancelled)));
     assert!(all_blocks_are_back(&controller));
 }
 
@@ -259,8 +259,8 @@ fn lossy_round(controller: &mut Controller, round: u32) -> usize {
         let job = Job { operation: operation(block.into()), block: BlockId(block), piece: 0..BLOCK, work };
         match controller.compute(job) {
             Ok(()) => asked += 1,
-            Err(fault) => {
-                assert_eq!(fault.status, Status::DeviceReset);
+            Err(failure) => {
+                assert_eq!(failure.status, Status::DeviceReset);
                 assert!(controller.gpu_trouble().is_some());
             }
         }
@@ -269,8 +269,8 @@ fn lossy_round(controller: &mut Controller, round: u32) -> usize {
         match answer {
             Ok(Answer::Changed) => assert_eq!(block % 2, 1),
             Ok(answer) => assert_eq!(answer, Answer::Crc32(crc(CRC32C, &before[block as usize]))),
-            Err(fault) => {
-                assert_eq!(fault.status, Status::DeviceReset);
+            Err(failure) => {
+                assert_eq!(failure.status, Status::DeviceReset);
                 failed += 1;
             }
         }
@@ -321,9 +321,9 @@ fn a_call_that_is_refused_fails_its_batch_alone() {
                 good += 1;
                 assert_ne!(after(&controller), before);
             }
-            Err(fault) => {
+            Err(failure) => {
                 bad += 1;
-                assert_eq!(fault.status, Status::DeviceReset);
+                assert_eq!(failure.status, Status::DeviceReset);
                 assert_eq!(after(&controller), before);
             }
         }
@@ -354,7 +354,7 @@ fn every_call_may_be_refused() {
         {
             match answers(&mut controller, 1)[0].1 {
                 Ok(answer) => assert_eq!(answer, Answer::Crc32(crc(CRC32C, &bytes))),
-                Err(fault) => assert_eq!(fault.status, Status::DeviceReset),
+                Err(failure) => assert_eq!(failure.status, Status::DeviceReset),
             }
         }
         assert!(all_blocks_are_back(&controller));

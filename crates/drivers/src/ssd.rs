@@ -9,7 +9,7 @@
 use crate::bus::{Bus, ReadDone, Region, Window};
 use crate::nvme::{self, Memory, Nvme, NvmeError, Request, State, SubmitError};
 use dcs_abi::status::Status;
-use dcs_engine::{BlockId, DeviceEvent, Fault, Nanos, OperationId, Outcome};
+use dcs_engine::{BlockId, DeviceEvent, Failure, Nanos, OperationId, Outcome};
 use std::collections::{HashMap, VecDeque};
 
 /// Bounce buffers of an SSD.
@@ -226,7 +226,7 @@ impl Ssd {
         if let (State::Ready, Some(namespace)) = (self.host.state(), self.host.namespace()) {
             self.size.get_or_insert(namespace.block_size);
         }
-        if self.host.state() == State::Failed(nvme::Failure::Gone) && !self.flights.is_empty() {
+        if self.host.state() == State::Failed(nvme::ResetCause::Gone) && !self.flights.is_empty() {
             // A function that was pulled out writes nowhere; one that the host has switched off is the
             // host's.
             self.host.on_reset();
@@ -257,7 +257,7 @@ impl Ssd {
     }
 
     fn fail(&mut self, operation: OperationId, status: Status) {
-        self.events.push_back(DeviceEvent::Done(operation, Outcome::Failed(Fault::new(status))));
+        self.events.push_back(DeviceEvent::Done(operation, Outcome::Failed(Failure::new(status))));
     }
 
     /// Fails a write whose logical block was read and that is not made.
@@ -484,12 +484,12 @@ impl Ssd {
                 self.moved(flight.bytes)
             }
             (Ok(()), Work::Write(_), _) => self.moved(flight.bytes),
-            (Ok(()), ..) => Outcome::Failed(Fault::new(Status::DeviceReset)),
+            (Ok(()), ..) => Outcome::Failed(Failure::new(Status::DeviceReset)),
             (Err(error), work, _) => {
-                let fault = fault(error, matches!(work, Work::Read(_)));
+                let failure = failure(error, matches!(work, Work::Read(_)));
                 match (finished.memory, work, flight.bounce) {
-                    (Memory::Held, Work::Read(_) | Work::Write(_), None) => Outcome::FailedHeld(fault),
-                    _ => Outcome::Failed(fault),
+                    (Memory::Held, Work::Read(_) | Work::Write(_), None) => Outcome::FailedHeld(failure),
+                    _ => Outcome::Failed(failure),
                 }
             }
         };
@@ -518,10 +518,10 @@ impl Ssd {
     }
 }
 
-/// The fault that the completion will report.
-fn fault(error: NvmeError, read: bool) -> Fault {
+/// The failure that the completion will report.
+fn failure(error: NvmeError, read: bool) -> Failure {
     let failed = if read { Status::ReadError } else { Status::WriteError };
-    Fault::new(match error {
+    Failure::new(match error {
         NvmeError::Status(status) if status.is(nvme::Status::LBA_OUT_OF_RANGE) => Status::OutOfRange,
         NvmeError::Status(status) if status.is(nvme::Status::CAPACITY_EXCEEDED) => Status::CapacityExceeded,
         NvmeError::Status(status) if status.is(nvme::Status::ACCESS_DENIED) => Status::AccessDenied,

@@ -3,7 +3,7 @@
 use crate::command::Phase;
 use crate::engine::Engine;
 use crate::frontend::Arrival;
-use crate::interface::{Action, Binding, CommandId, Fault, Nanos, QueueId};
+use crate::interface::{Action, Binding, CommandId, Failure, Nanos, QueueId};
 use crate::validate::Refusal;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
@@ -90,7 +90,7 @@ impl Engine {
             (Ok(entry), None) => opcode_refusal(entry),
         };
         if let Some(status) = refusal {
-            return self.fail(id, Stage::Frontend, 0, Fault::new(status));
+            return self.fail(id, Stage::Frontend, 0, Failure::new(status));
         }
         self.commands.register(id.index);
         if let Some(queue) = self.frontend.get_mut(queue) {
@@ -126,10 +126,10 @@ impl Engine {
                 Some(bytes) => Arc::get_mut(&mut command.spec)
                     .expect("nobody has it before it is bound")
                     .read(&command.entry, bytes, &self.units, self.config.block_size),
-                None => Err((Stage::Frontend, 0, Fault::new(Status::DataTransferError))),
+                None => Err((Stage::Frontend, 0, Failure::new(Status::DataTransferError))),
             };
-        if let Err((stage, index, fault)) = refused {
-            return self.fail(id, stage, index, fault);
+        if let Err((stage, index, failure)) = refused {
+            return self.fail(id, stage, index, failure);
         }
         command.prepare();
         command.phase = Phase::Order;
@@ -203,7 +203,7 @@ impl Engine {
                 command.flush = binding.flush || command.spec.durable || command.spec.acknowledged;
                 self.plan(id.index);
             }
-            Err((stage, index, fault)) => self.fail(id, stage, index, fault),
+            Err((stage, index, failure)) => self.fail(id, stage, index, failure),
         }
     }
 

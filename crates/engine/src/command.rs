@@ -1,6 +1,6 @@
 //! One command's state, from the fetch of its entry to its completion.
 
-use crate::interface::{CommandId, Fault, Nanos, QueueId};
+use crate::interface::{CommandId, Failure, Nanos, QueueId};
 use crate::position::Position;
 use crate::scoreboard::RowId;
 use crate::transfer::TransferSpec;
@@ -115,7 +115,7 @@ pub(crate) struct Command {
     pub deadline: Option<Nanos>,
     /// When a failed command stops waiting for its operations.
     pub grace: Option<Nanos>,
-    pub failure: Option<(Stage, u8, Fault)>,
+    pub failure: Option<(Stage, u8, Failure)>,
     pub result: Box<ResultArea>,
     /// It is found by its command identifier.
     registered: bool,

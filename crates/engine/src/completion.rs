@@ -3,7 +3,7 @@
 use crate::command::Phase;
 use crate::engine::Engine;
 use crate::frontend::Posting;
-use crate::interface::{Action, CommandId, Fault, OperationKind, Outcome, QueueId};
+use crate::interface::{Action, CommandId, Failure, OperationKind, Outcome, QueueId};
 use crate::scoreboard::{Device, RowId, State};
 use alloc::vec::Vec;
 use dcs_abi::U48;
@@ -15,12 +15,12 @@ use dcs_abi::status::{Stage, Status};
 impl Engine {
     /// Fails a command; the first failure counts. Nothing more is issued for it, what is in flight is
     /// aborted, and when all of that has come back the command completes.
-    pub(crate) fn fail(&mut self, id: CommandId, stage: Stage, at: u8, fault: Fault) {
+    pub(crate) fn fail(&mut self, id: CommandId, stage: Stage, at: u8, failure: Failure) {
         let Some(command) = self.commands.find(id).filter(|command| command.failure.is_none()) else {
             return;
         };
-        command.failure = Some(as_reported(stage, at, fault));
-        let is_full = stage == Stage::Destination && fault.status == Status::CapacityExceeded;
+        command.failure = Some(as_reported(stage, at, failure));
+        let is_full = stage == Stage::Destination && failure.status == Status::CapacityExceeded;
         if command.awaiting_owner {
             return;
         }
@@ -175,9 +175,9 @@ impl Engine {
     fn posting(&mut self, index: u16) -> Posting {
         let now = self.now;
         let command = self.commands.at(index);
-        let (stage, at, fault) = command.failure.unwrap_or((Stage::None, 0, Fault::new(Status::Success)));
+        let (stage, at, failure) = command.failure.unwrap_or((Stage::None, 0, Failure::new(Status::Success)));
         let result = &mut command.result;
-        (result.status, result.errno) = (fault.status.code(), fault.errno);
+        (result.status, result.errno) = (failure.status.code(), failure.errno);
         (result.stage, result.stage_index) = (stage as u8, at);
         result.finished = now;
         let mut entry = CompletionEntry {
@@ -187,7 +187,7 @@ impl Engine {
             cid: command.entry.cid,
             ..Default::default()
         };
-        entry.set_status(fault.status, false);
+        entry.set_status(failure.status, false);
         let address = command.entry.result_address;
         let result = (address != 0).then(|| {
             let fresh = self.areas.pop().unwrap_or_default();
@@ -265,7 +265,7 @@ impl Engine {
         let queue = command.queue;
         let number = self.frontend.get(queue).map(|known| known.number(queue));
         if number != Some(sq_id) || cid == entry.cid {
-            return self.fail(id, Stage::Frontend, 0, Fault::new(Status::InvalidField));
+            return self.fail(id, Stage::Frontend, 0, Failure::new(Status::InvalidField));
         }
         if self.abort(queue, cid) {
             self.commands.at(id.index).result.bytes_out = 1 << 16;
@@ -279,7 +279,7 @@ impl Engine {
             return self.abort_waiting(queue, cid);
         };
         let (stage, at) = self.stage_in_flight(target);
-        self.fail(target, stage, at, Fault::new(Status::Cancelled));
+        self.fail(target, stage, at, Failure::new(Status::Cancelled));
         true
     }
 
@@ -292,7 +292,7 @@ impl Engine {
             return self.finish(id);
         }
         let (stage, at) = self.stage_in_flight(id);
-        self.fail(id, stage, at, Fault::new(Status::Timeout));
+        self.fail(id, stage, at, Failure::new(Status::Timeout));
     }
 
     /// The stage that a command is waiting for: of its operations in flight, the one farthest down its chain.
@@ -312,18 +312,18 @@ impl Engine {
         let commands = self.commands.of_queue(id);
         for command in commands {
             let (stage, at) = self.stage_in_flight(command);
-            self.fail(command, stage, at, Fault::new(Status::QueueDeleted));
+            self.fail(command, stage, at, Failure::new(Status::QueueDeleted));
         }
         self.post_completions(id);
     }
 }
 
 /// A failure as it is told: one without a stage is the frontend's, and success is none.
-pub(crate) fn as_reported(stage: Stage, at: u8, fault: Fault) -> (Stage, u8, Fault) {
+pub(crate) fn as_reported(stage: Stage, at: u8, failure: Failure) -> (Stage, u8, Failure) {
     let stage = if stage == Stage::None { Stage::Frontend } else { stage };
     let at = if stage == Stage::Operator { at } else { 0 };
-    let status = if fault.status.code() == 0 { Status::InternalError } else { fault.status };
-    (stage, at, Fault { status, ..fault })
+    let status = if failure.status.code() == 0 { Status::InternalError } else { failure.status };
+    (stage, at, Failure { status, ..failure })
 }
 
 /// True where a digest's value is one that this operator can have.

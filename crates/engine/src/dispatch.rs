@@ -1,7 +1,7 @@
 //! Dispatch: a ready row goes to its device, or waits for a unit or a block.
 
 use crate::engine::Engine;
-use crate::interface::{Action, EndpointRole, Fault, Operation, OperationKind};
+use crate::interface::{Action, EndpointRole, Failure, Operation, OperationKind};
 use crate::position::Position;
 use crate::scoreboard::{Device, Row, RowId, State};
 use crate::transfer::TransferSpec;
@@ -135,7 +135,7 @@ impl Engine {
                 return;
             }
             let (id, (stage, at)) = (self.commands.id(row.command), row.device.stage());
-            return self.fail(id, stage, at, Fault::new(Status::CapacityExceeded));
+            return self.fail(id, stage, at, Failure::new(Status::CapacityExceeded));
         }
         let more = if row.last { spec.more } else { command.certainly_continues() };
         let length = run.min(u64::from(row.length - row.start)) as u32;

@@ -70,17 +70,17 @@ impl BlockId {
 
 /// Why something failed: a status, and the errno behind it where there is one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Fault {
+pub struct Failure {
     /// The completion's status.
     pub status: Status,
     /// errno of the system call, or 0.
     pub errno: u32,
 }
 
-impl Fault {
-    /// A fault without errno.
-    pub fn new(status: Status) -> Fault {
-        Fault { status, errno: 0 }
+impl Failure {
+    /// a failure without errno.
+    pub fn new(status: Status) -> Failure {
+        Failure { status, errno: 0 }
     }
 }
 
@@ -134,7 +134,7 @@ pub enum Event<'a> {
         /// Its command.
         command: CommandId,
         /// The paths found; or the stage that failed (with an operator's index), and why.
-        binding: Result<Binding, (dcs_abi::status::Stage, u8, Fault)>,
+        binding: Result<Binding, (dcs_abi::status::Stage, u8, Failure)>,
     },
     /// [`Action::Issue`] is done, or failed, or was aborted.
     Done {
@@ -219,10 +219,10 @@ pub enum Outcome {
     /// A flush is done.
     Flushed,
     /// It failed.
-    Failed(Fault),
+    Failed(Failure),
     /// A read or write failed, and the device may still be at its block (a controller that has to be reset
     /// first); [`Event::Released`] will follow once.
-    FailedHeld(Fault),
+    FailedHeld(Failure),
 }
 
 /// An action that the owner is to carry out.

@@ -82,7 +82,7 @@ mod waiting;
 pub use config::{Config, ConfigError, QueueConfig};
 pub use engine::{Counters, Engine};
 pub use interface::{
-    Action, Binding, BlockId, CommandId, DeviceEvent, EndpointRole, Event, Fault, Nanos, Operation,
+    Action, Binding, BlockId, CommandId, DeviceEvent, EndpointRole, Event, Failure, Nanos, Operation,
     OperationId, OperationKind, Outcome, QueueId,
 };
 pub use transfer::{EndpointSpec, OperatorSpec, TransferSpec};

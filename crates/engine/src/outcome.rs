@@ -3,7 +3,7 @@
 use crate::command::Phase;
 use crate::completion::is_digest_of;
 use crate::engine::Engine;
-use crate::interface::{Fault, OperationId, Outcome};
+use crate::interface::{Failure, OperationId, Outcome};
 use crate::scoreboard::{Device, RowId, State};
 use crate::transfer::OperatorSpec;
 use dcs_abi::entry::LENGTH_TO_END;
@@ -34,10 +34,10 @@ impl Engine {
         if command.failure.is_some() {
             return self.drained(id, outcome);
         }
-        if let Err(fault) = self.advance(id, output, outcome) {
+        if let Err(failure) = self.advance(id, output, outcome) {
             let (stage, at) = device.stage();
             let id = self.commands.id(index);
-            self.fail(id, stage, at, fault);
+            self.fail(id, stage, at, failure);
         }
     }
 
@@ -77,14 +77,14 @@ impl Engine {
 
     /// Takes a row a step on, by what its device did.
     #[inline]
-    fn advance(&mut self, id: RowId, output: Option<RowId>, outcome: &Outcome) -> Result<(), Fault> {
+    fn advance(&mut self, id: RowId, output: Option<RowId>, outcome: &Outcome) -> Result<(), Failure> {
         let row = self.board.get(id);
         let (index, asked) = (row.command, row.asked);
         match (row.device, outcome) {
-            (Device::Direct, Outcome::Failed(Fault { status: Status::PathUnavailable, .. })) => {
+            (Device::Direct, Outcome::Failed(Failure { status: Status::PathUnavailable, .. })) => {
                 self.abandon_direct(id);
             }
-            (_, Outcome::Failed(fault) | Outcome::FailedHeld(fault)) => return Err(*fault),
+            (_, Outcome::Failed(failure) | Outcome::FailedHeld(failure)) => return Err(*failure),
             (Device::Source, Outcome::Moved { bytes, held: false, .. }) if *bytes <= asked => {
                 self.read_moved(id, *bytes as u32);
             }
@@ -106,7 +106,7 @@ impl Engine {
                 let id = self.commands.id(index);
                 self.finish(id);
             }
-            _ => return Err(Fault::new(Status::InternalError)),
+            _ => return Err(Failure::new(Status::InternalError)),
         }
         Ok(())
     }
@@ -242,12 +242,12 @@ impl Engine {
     }
 
     #[inline]
-    fn digest_done(&mut self, id: RowId, at: u8, slot: &DigestSlot) -> Result<(), Fault> {
+    fn digest_done(&mut self, id: RowId, at: u8, slot: &DigestSlot) -> Result<(), Failure> {
         let row = self.board.get(id);
         let command = self.commands.at(row.command);
         let OperatorSpec { operator, kind, on_gpu, .. } = command.spec.chain[at as usize];
         if !is_digest_of(operator, slot) || !row.last {
-            return Err(Fault::new(Status::InternalError));
+            return Err(Failure::new(Status::InternalError));
         }
         command.result.digests[at as usize] = *slot;
         command.result.path |= if on_gpu { PATH_GPU } else { 0 };
@@ -261,7 +261,7 @@ impl Engine {
         at: u8,
         output: Option<RowId>,
         done: (u32, u32, bool),
-    ) -> Result<(), Fault> {
+    ) -> Result<(), Failure> {
         let row = self.board.get(id);
         let command = self.commands.at(row.command);
         let OperatorSpec { kind, on_gpu, .. } = command.spec.chain[at as usize];
@@ -273,7 +273,7 @@ impl Engine {
             OperatorKind::InPlace { .. } => all,
         };
         if !sound {
-            return Err(Fault::new(Status::InternalError));
+            return Err(Failure::new(Status::InternalError));
         }
         self.operator_done(id, kind);
         Ok(())
@@ -287,29 +287,29 @@ impl Engine {
         at: u8,
         output: Option<RowId>,
         (produced, value): (u32, &DigestSlot),
-    ) -> Result<(), Fault> {
+    ) -> Result<(), Failure> {
         let row = self.board.get(id);
         let (index, asked) = (row.command, row.asked);
         let OperatorSpec { operator, kind, .. } = self.commands.at(index).spec.chain[at as usize];
         let sound =
             value.operator == operator as u8 && (1..=operator.value_max()).contains(&(value.size as usize));
         if kind != OperatorKind::Resize || !sound {
-            return Err(Fault::new(Status::InternalError));
+            return Err(Failure::new(Status::InternalError));
         }
         self.resized(id, output, (asked as u32, produced, true))?;
         self.commands.at(index).result.digests[at as usize] = *value;
         Ok(())
     }
 
-    fn resized(&mut self, id: RowId, output: Option<RowId>, done: (u32, u32, bool)) -> Result<(), Fault> {
+    fn resized(&mut self, id: RowId, output: Option<RowId>, done: (u32, u32, bool)) -> Result<(), Failure> {
         let (consumed, produced, finished) = done;
-        let Some(output) = output else { return Err(Fault::new(Status::InternalError)) };
+        let Some(output) = output else { return Err(Failure::new(Status::InternalError)) };
         let room = self.config.block_size - self.board.get(output).length;
         let row = self.board.get_mut(id);
         let all = u64::from(consumed) == row.asked;
         let moved = consumed > 0 || produced > 0 || finished;
         if u64::from(consumed) > row.asked || produced > room || !moved || (finished && !(row.last && all)) {
-            return Err(Fault::new(Status::InternalError));
+            return Err(Failure::new(Status::InternalError));
         }
         row.start += consumed;
         let (index, segment) = (row.command, row.segment);
@@ -363,7 +363,7 @@ impl Engine {
         let id = self.commands.id(index);
         let command = self.commands.at(index);
         if command.source_short {
-            return self.fail(id, Stage::Source, 0, Fault::new(Status::EndOfSource));
+            return self.fail(id, Stage::Source, 0, Failure::new(Status::EndOfSource));
         }
         if !command.flush {
             return self.finish(id);

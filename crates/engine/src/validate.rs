@@ -1,7 +1,7 @@
 //! From a submission entry and a descriptor, both copied, to a transfer that is checked as far as the core
 //! can.
 
-use crate::interface::Fault;
+use crate::interface::Failure;
 use crate::renaming::Renaming;
 use crate::transfer::{EndpointSpec, OperatorSpec, TransferSpec};
 use alloc::vec::Vec;
@@ -26,10 +26,10 @@ impl OperatorSpec {
 }
 
 /// The stage that refused a command, its operator's index, and the reason.
-pub(crate) type Refusal = (Stage, u8, Fault);
+pub(crate) type Refusal = (Stage, u8, Failure);
 
 fn refuse<T>(status: Status) -> Result<T, Refusal> {
-    Err((Stage::Frontend, 0, Fault::new(status)))
+    Err((Stage::Frontend, 0, Failure::new(status)))
 }
 
 /// Extents for which memory is kept from command to command.
@@ -83,7 +83,7 @@ impl TransferSpec {
         self.length = entry.length;
         self.length = self.checked_length()?;
         match self.chain.iter().position(|operator| !operator.fits(block_size)) {
-            Some(at) => Err((Stage::Operator, at as u8, Fault::new(Status::OutOfResources))),
+            Some(at) => Err((Stage::Operator, at as u8, Failure::new(Status::OutOfResources))),
             None => Ok(()),
         }
     }
@@ -110,10 +110,10 @@ impl TransferSpec {
             return refuse(Status::InvalidField);
         }
         if length > available {
-            return Err((Stage::Source, 0, Fault::new(Status::OutOfRange)));
+            return Err((Stage::Source, 0, Failure::new(Status::OutOfRange)));
         }
         if length != LENGTH_TO_END && length > self.destination.length() && !self.resizes() {
-            return Err((Stage::Destination, 0, Fault::new(Status::OutOfRange)));
+            return Err((Stage::Destination, 0, Failure::new(Status::OutOfRange)));
         }
         Ok(length)
     }
@@ -131,7 +131,7 @@ fn read_chain(
     }
     chain.clear();
     for (at, number) in entry.op_chain[..length].iter().enumerate() {
-        let refuse = |status| (Stage::Operator, at as u8, Fault::new(status));
+        let refuse = |status| (Stage::Operator, at as u8, Failure::new(status));
         let (operator, on_gpu) = Operator::from_chain(*number).ok_or(refuse(Status::UnknownOperator))?;
         let pool = units.pool(operator, on_gpu).ok_or(refuse(Status::UnknownOperator))?;
         let parameter = descriptor.parameter(at);

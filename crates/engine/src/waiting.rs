@@ -4,7 +4,7 @@
 use crate::completion::as_reported;
 use crate::engine::Engine;
 use crate::frontend::Posting;
-use crate::interface::{Fault, Nanos, QueueId};
+use crate::interface::{Failure, Nanos, QueueId};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeSet, VecDeque};
 use dcs_abi::entry::{CompletionEntry, SubmissionEntry, SubmissionPacket};
@@ -101,15 +101,15 @@ impl Engine {
     #[cold]
     fn refuse(&mut self, queue: QueueId, waiting: Waiting, status: Status) {
         self.frontend.deadlines.leave(queue, &waiting);
-        let (stage, at, fault) = as_reported(Stage::Queue, 0, Fault::new(status));
+        let (stage, at, failure) = as_reported(Stage::Queue, 0, Failure::new(status));
         let cid = cid(&waiting.bytes);
         let mut entry = CompletionEntry { stage: stage as u8, stage_index: at, cid, ..Default::default() };
-        entry.set_status(fault.status, false);
+        entry.set_status(failure.status, false);
         let address = parse(&waiting.bytes).map_or(0, |entry| entry.result_address);
         let result = (address != 0).then(|| {
             let mut area: Box<ResultArea> = self.areas.pop().unwrap_or_default();
             *area = ResultArea {
-                status: fault.status.code(),
+                status: failure.status.code(),
                 stage: stage as u8,
                 queued: waiting.since,
                 finished: self.now,

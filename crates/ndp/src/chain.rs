@@ -6,7 +6,7 @@ use crate::{Answer, Context, OperatorError, Task};
 use dcs_abi::operator::{Operator, OperatorKind};
 use dcs_abi::result::DigestSlot;
 use dcs_abi::status::Status;
-use dcs_engine::{Fault, Outcome, TransferSpec};
+use dcs_engine::{Failure, Outcome, TransferSpec};
 
 /// The operators of one command, with their stream states.
 #[derive(Debug, Default)]
@@ -37,7 +37,7 @@ impl Chain {
     /// # Errors
     ///
     /// The operator that cannot be loaded, and the reason.
-    pub fn load(&mut self, spec: &TransferSpec) -> Result<(), (u8, Fault)> {
+    pub fn load(&mut self, spec: &TransferSpec) -> Result<(), (u8, Failure)> {
         self.live = 0;
         for (at, spec) in spec.chain.iter().enumerate() {
             let plain = !spec.on_gpu && spec.parameter.is_empty();
@@ -48,7 +48,8 @@ impl Chain {
                 continue;
             }
             let load = if spec.on_gpu { Context::offloaded } else { Context::new };
-            let context = load(spec.operator, &spec.parameter).map_err(|error| (at as u8, fault(&error)))?;
+            let context =
+                load(spec.operator, &spec.parameter).map_err(|error| (at as u8, failure(&error)))?;
             self.operators.truncate(at);
             self.operators.push(Loaded { context, covered: 0 });
         }
@@ -99,21 +100,21 @@ impl Chain {
     ///
     /// # Errors
     ///
-    /// A fault where the operator cannot be handed out.
-    pub fn hand_out(&mut self, at: u8, bytes: &[u8]) -> Result<Option<Task>, Fault> {
+    /// A failure where the operator cannot be handed out.
+    pub fn hand_out(&mut self, at: u8, bytes: &[u8]) -> Result<Option<Task>, Failure> {
         let loaded = self.get_mut(at).ok_or(BROKEN)?;
         loaded.covered += bytes.len() as u64;
-        loaded.context.hand_out(bytes).map_err(|error| fault(&error))
+        loaded.context.hand_out(bytes).map_err(|error| failure(&error))
     }
 
     /// Takes in the device's answer.
     ///
     /// # Errors
     ///
-    /// A fault where that is no answer to the task it was given.
-    pub fn take_in(&mut self, at: u8, answer: Option<Answer>) -> Result<(), Fault> {
+    /// A failure where that is no answer to the task it was given.
+    pub fn take_in(&mut self, at: u8, answer: Option<Answer>) -> Result<(), Failure> {
         let loaded = self.get_mut(at).ok_or(BROKEN)?;
-        loaded.context.take_in(answer).map_err(|error| fault(&error))
+        loaded.context.take_in(answer).map_err(|error| failure(&error))
     }
 
     /// The outcome of a block that a pass or another device has processed.
@@ -150,14 +151,14 @@ impl Chain {
 }
 
 /// The engine named an operator that is not there, or one that does something else.
-const BROKEN: Fault = Fault { status: Status::InternalError, errno: 0 };
+const BROKEN: Failure = Failure { status: Status::InternalError, errno: 0 };
 
 impl Loaded {
-    fn process(&mut self, bytes: &mut [u8], last: bool) -> Result<Outcome, Fault> {
+    fn process(&mut self, bytes: &mut [u8], last: bool) -> Result<Outcome, Failure> {
         let done = Outcome::Processed { consumed: bytes.len() as u32, produced: 0, finished: false };
         self.covered += bytes.len() as u64;
         if !matches!(self.context.operator().kind(), OperatorKind::Digest { .. }) {
-            self.context.in_place(bytes, last).map_err(|error| fault(&error))?;
+            self.context.in_place(bytes, last).map_err(|error| failure(&error))?;
             return Ok(done);
         }
         self.context.absorb(bytes);
@@ -165,13 +166,13 @@ impl Loaded {
     }
 
     /// The value of a digest at its end, if it is the one expected.
-    fn digest(&self) -> Result<Outcome, Fault> {
-        self.context.check().map_err(|error| fault(&error))?;
+    fn digest(&self) -> Result<Outcome, Failure> {
+        self.context.check().map_err(|error| failure(&error))?;
         self.value().map(Outcome::Digest).ok_or(BROKEN)
     }
 
-    fn resize(&mut self, input: &[u8], output: &mut [u8], last: bool) -> Result<Outcome, Fault> {
-        let progress = self.context.resize(input, output, last).map_err(|error| fault(&error))?;
+    fn resize(&mut self, input: &[u8], output: &mut [u8], last: bool) -> Result<Outcome, Failure> {
+        let progress = self.context.resize(input, output, last).map_err(|error| failure(&error))?;
         let (consumed, produced) = (progress.consumed as u32, progress.produced as u32);
         self.covered += progress.produced as u64;
         Ok(match self.value() {
@@ -194,6 +195,6 @@ impl Loaded {
     }
 }
 
-fn fault(error: &OperatorError) -> Fault {
-    Fault::new(error.status())
+fn failure(error: &OperatorError) -> Failure {
+    Failure::new(error.status())
 }

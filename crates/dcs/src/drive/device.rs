@@ -1,7 +1,7 @@
 //! The drive on which a file lies, and commands by the kernel driver's passthrough. [linux/nvme_ioctl.h]
 
 use crate::card::extents::ExtentError;
-use crate::outcome::Fault;
+use crate::outcome::DriveFailure;
 use dcs_abi::status::{STATUSES, Stage, Status};
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsRawFd;
@@ -84,17 +84,17 @@ pub(super) enum Failed {
 
 impl Device {
     /// The drive of which a block device is a namespace or a partition, and where that begins on it.
-    pub fn of(number: u64) -> Result<(Device, u64), Fault> {
+    pub fn of(number: u64) -> Result<(Device, u64), DriveFailure> {
         let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
         let elsewhere = || {
-            Fault::unavailable(
+            DriveFailure::unavailable(
                 libc::EXDEV,
                 format!(
                     "the file is on no virtual drive (device {major}:{minor}): nothing can be computed beside its disk"
                 ),
             )
         };
-        let unknown = |error: std::io::Error| Fault::from(ExtentError::Unknown(error));
+        let unknown = |error: std::io::Error| DriveFailure::from(ExtentError::Unknown(error));
         let mut folder =
             std::fs::canonicalize(format!("/sys/dev/block/{major}:{minor}")).map_err(|_| elsewhere())?;
         let mut start = 0;
@@ -111,7 +111,7 @@ impl Device {
         let rest = name.strip_prefix("nvme").ok_or_else(elsewhere)?;
         let path = PathBuf::from(format!("/dev/ng{rest}"));
         let file = OpenOptions::new().read(true).write(true).open(&path).map_err(|error| {
-            Fault::unavailable(
+            DriveFailure::unavailable(
                 error.raw_os_error().unwrap_or(0),
                 format!("{}: {error}: near-storage commands need root", path.display()),
             )
@@ -134,13 +134,13 @@ impl Device {
     }
 
     /// Makes sure that it is one of ours, and asks how much it takes at once.
-    fn identify(&mut self) -> Result<(), Fault> {
+    fn identify(&mut self) -> Result<(), DriveFailure> {
         let mut data = Buffer::new(4096);
         let command = Passthrough { opcode: 0x06, cdw10: [1, 0, 0, 0, 0, 0], ..Passthrough::default() };
         let answer = self.call(ADMIN64, command, Some(data.bytes_mut()));
         let data = data.bytes();
         if answer.is_err() || !data[24..].starts_with(MODEL) {
-            return Err(Fault::unavailable(
+            return Err(DriveFailure::unavailable(
                 libc::EXDEV,
                 "the file's disk is no virtual drive of dcs csd: nothing can be computed beside it",
             ));
@@ -159,7 +159,7 @@ impl Device {
     }
 
     /// Reads or writes one logical block.
-    pub fn block_at(&self, number: u64, writes: bool, data: &mut Buffer) -> Result<(), Fault> {
+    pub fn block_at(&self, number: u64, writes: bool, data: &mut Buffer) -> Result<(), DriveFailure> {
         let (low, high) = (number as u32, (number >> 32) as u32);
         let buffer = (data.length / 4) as u32;
         let words = match writes {
@@ -168,13 +168,13 @@ impl Device {
         };
         let (opcode, places) = if writes { (FROM_GUEST, BLOCKS << 4) } else { (TO_GUEST, BLOCKS) };
         let done = self.run(Words { opcode, places, words }, Some(data.bytes_mut()));
-        done.map(|_| ()).map_err(Failed::fault)
+        done.map(|_| ()).map_err(Failed::failure)
     }
 
     /// Has the drive put on its disk what it has written. The file system has nothing dirty, and need not.
-    pub fn flush(&self) -> Result<(), Fault> {
+    pub fn flush(&self) -> Result<(), DriveFailure> {
         let done = self.run(Words { opcode: 0, places: 0, words: [0; 6] }, None);
-        done.map(|_| ()).map_err(Failed::fault)
+        done.map(|_| ()).map_err(Failed::failure)
     }
 
     /// Carries out a command; its 64-bit result.
@@ -215,27 +215,30 @@ impl Device {
 
 impl Failed {
     /// What it means for a transfer.
-    pub fn fault(self) -> Fault {
+    pub fn failure(self) -> DriveFailure {
         match self {
             // The drive's own reasons are those of the command set.
             Failed::Status(code) if code >> 8 & 7 == 7 => {
                 let same = STATUSES.iter().find(|info| info.code() & 0x7ff == code & 0x7ff);
-                Fault::new(same.map_or(Status::Unknown(code), |info| info.status), 0)
+                DriveFailure::new(same.map_or(Status::Unknown(code), |info| info.status), 0)
             }
             // Media errors, and a disk that is full.
             Failed::Status(code) if matches!(code & 0x7ff, 0x280 | 0x081) => {
                 let full = code & 0x7ff == 0x081;
                 let status = if full { Status::CapacityExceeded } else { Status::WriteError };
-                Fault { stage: Stage::Destination, ..Fault::new(status, libc::EIO) }
+                DriveFailure { stage: Stage::Destination, ..DriveFailure::new(status, libc::EIO) }
             }
-            Failed::Status(code) if code >> 8 & 7 == 2 => Fault::new(Status::ReadError, libc::EIO),
+            Failed::Status(code) if code >> 8 & 7 == 2 => DriveFailure::new(Status::ReadError, libc::EIO),
             // The namespace went, or was cut; or the drive has forgotten the stream.
             Failed::Status(code) => {
                 let reason =
                     format!("the drive refuses a near-storage command (status {:03x}h)", code & 0x7ff);
-                Fault { reason: Some(reason.into()), ..Fault::new(Status::DeviceReset, libc::EIO) }
+                DriveFailure {
+                    reason: Some(reason.into()),
+                    ..DriveFailure::new(Status::DeviceReset, libc::EIO)
+                }
             }
-            Failed::Errno(errno) => Fault::new(Status::DeviceReset, errno),
+            Failed::Errno(errno) => DriveFailure::new(Status::DeviceReset, errno),
         }
     }
 }

@@ -5,7 +5,7 @@ use super::work::{Moved, PIECES, Stream, TURN, has_reader, look_after};
 use super::{Holds, Near};
 use crate::card::extents::{ExtentError, Purpose};
 use crate::card::held::Held;
-use crate::outcome::Fault;
+use crate::outcome::DriveFailure;
 use dcs_abi::descriptor::{EndpointKind, Extent, OPEN_END};
 use dcs_abi::status::{Stage, Status};
 use dcs_devices::Endpoint;
@@ -29,22 +29,22 @@ pub(super) struct Landed {
     durable: bool,
 }
 
-fn fault(status: Status) -> Fault {
-    Fault { stage: Stage::Destination, ..Fault::new(status, 0) }
+fn failure(status: Status) -> DriveFailure {
+    DriveFailure { stage: Stage::Destination, ..DriveFailure::new(status, 0) }
 }
 
-fn refused(reason: &str) -> Fault {
-    Fault { stage: Stage::Destination, ..Fault::unavailable(libc::EINVAL, reason) }
+fn refused(reason: &str) -> DriveFailure {
+    DriveFailure { stage: Stage::Destination, ..DriveFailure::unavailable(libc::EINVAL, reason) }
 }
 
 impl Landing {
     /// Holds the file where it is on this drive.
-    pub(super) fn hold(&self, near: &Near, device: &Device) -> Result<Landed, Fault> {
+    pub(super) fn hold(&self, near: &Near, device: &Device) -> Result<Landed, DriveFailure> {
         let (Some(number), Some(file)) = (self.endpoint.disk(), self.endpoint.file()) else {
             return Err(refused("the destination is no file: a drive writes to files that it has itself"));
         };
         if !self.endpoint.writable() {
-            return Err(fault(Status::AccessDenied));
+            return Err(failure(Status::AccessDenied));
         }
         let (its, start) = Device::of(number)?;
         if !its.is(device) {
@@ -54,10 +54,10 @@ impl Landing {
         let mut holds = near.holds();
         let mut held = Vec::new();
         for range in &self.ranges {
-            let end = range.offset.checked_add(range.length).ok_or(fault(Status::OutOfRange))?;
+            let end = range.offset.checked_add(range.length).ok_or(failure(Status::OutOfRange))?;
             let end = if end == OPEN_END { size.max(range.offset) } else { end };
             if end > size {
-                return Err(fault(Status::CapacityExceeded));
+                return Err(failure(Status::CapacityExceeded));
             }
             let range = Extent { offset: range.offset, length: end - range.offset };
             if range.length > 0 {
@@ -82,17 +82,17 @@ impl Landing {
         holds: &mut Holds,
         file: rustix::fd::BorrowedFd<'_>,
         range: Extent,
-    ) -> Result<Held, Fault> {
+    ) -> Result<Held, DriveFailure> {
         let held = match self.endpoint.kind() == EndpointKind::Block {
             true => holds.held_device(file, range, Stage::Destination, Purpose::Write),
             false => holds.held_file(file, range, Stage::Destination, Purpose::Write, PIECES),
         };
         held.map_err(|unheld| {
-            let fault: Fault = match unheld {
+            let failure: DriveFailure = match unheld {
                 crate::card::hold::Unheld::Refused(error) => error.into(),
                 crate::card::hold::Unheld::Busy => ExtentError::Open.into(),
             };
-            Fault { stage: Stage::Destination, ..fault }
+            DriveFailure { stage: Stage::Destination, ..failure }
         })
     }
 }
@@ -148,7 +148,7 @@ impl Landed {
             let (length, is_last) = stream.next(Some(&mut buffer))?;
             rest.extend_from_slice(&buffer.bytes()[..length]);
             if rest.len() as u64 > end - at {
-                return Err(Moved::Failed(fault(Status::CapacityExceeded)));
+                return Err(Moved::Failed(failure(Status::CapacityExceeded)));
             }
             self.look(pipe, source)?;
             if is_last {
@@ -171,12 +171,12 @@ impl Landed {
     }
 
     /// Lets go of the file: what the drive wrote is not in the page cache, and it is where it was.
-    pub fn finish(&self, device: &Device) -> Result<(), Fault> {
+    pub fn finish(&self, device: &Device) -> Result<(), DriveFailure> {
         if self.durable {
-            device.flush().map_err(|fault| Fault { stage: Stage::Destination, ..fault })?;
+            device.flush().map_err(|failure| DriveFailure { stage: Stage::Destination, ..failure })?;
         }
         let finished = self.held.iter().try_for_each(Held::finish);
-        finished.map_err(|error| Fault { stage: Stage::Destination, ..error.into() })
+        finished.map_err(|error| DriveFailure { stage: Stage::Destination, ..error.into() })
     }
 }
 

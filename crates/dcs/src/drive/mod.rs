@@ -45,7 +45,7 @@ mod work;
 use crate::card::extents::ExtentError;
 use crate::card::hold::Holds;
 use crate::op::Op;
-use crate::outcome::Fault;
+use crate::outcome::DriveFailure;
 use dcs_devices::Endpoint;
 pub(crate) use landing::Landing;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -62,9 +62,9 @@ pub(crate) struct Near {
     ended: Condvar,
 }
 
-impl From<ExtentError> for Fault {
-    fn from(error: ExtentError) -> Fault {
-        Fault::unavailable(error.errno(), error.to_string())
+impl From<ExtentError> for DriveFailure {
+    fn from(error: ExtentError) -> DriveFailure {
+        DriveFailure::unavailable(error.errno(), error.to_string())
     }
 }
 

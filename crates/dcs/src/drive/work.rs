@@ -10,7 +10,7 @@ use crate::card::held::Held;
 use crate::card::hold::{self, Unheld};
 use crate::error::Error;
 use crate::op::Op;
-use crate::outcome::{Ended, Fault, Outcome};
+use crate::outcome::{DriveFailure, DriveOutcome, Ended};
 use dcs_abi::descriptor::{Extent, OPEN_END};
 use dcs_abi::entry::LENGTH_TO_END;
 use dcs_abi::operator::Operator;
@@ -69,7 +69,7 @@ pub(crate) struct Work {
     pipe: OwnedFd,
     /// Nobody wants the bytes.
     drops: bool,
-    pub outcome: Arc<Outcome>,
+    pub outcome: Arc<DriveOutcome>,
 }
 
 /// Keys are not printed.
@@ -106,7 +106,7 @@ impl Work {
         // Less where the user has many pipes.
         let _ = rustix::pipe::fcntl_setpipe_size(&writer, PIPE);
         let source = Endpoint::from_fd(reader.as_fd())?;
-        let outcome = Arc::new(Outcome::new(Arc::clone(failures)));
+        let outcome = Arc::new(DriveOutcome::new(Arc::clone(failures)));
         Ok((Work { job, pipe: writer, drops, outcome }, Arc::new(source)))
     }
 
@@ -120,15 +120,15 @@ impl Work {
             self.run();
         });
         if let Err(error) = started {
-            let fault = Fault::new(Status::OutOfResources, error.raw_os_error().unwrap_or(0));
-            outcome.set(Ended { fault: Some(fault), ..Ended::default() });
+            let failure = DriveFailure::new(Status::OutOfResources, error.raw_os_error().unwrap_or(0));
+            outcome.set(Ended { failure: Some(failure), ..Ended::default() });
         }
     }
 
     fn run(self) {
         let Work { job, pipe, drops, outcome } = self;
         let mut ended = Ended::default();
-        ended.fault = job.run(&pipe, drops, &mut ended).err();
+        ended.failure = job.run(&pipe, drops, &mut ended).err();
         outcome.set(ended);
         // The pipe ends after the outcome is there.
         drop(pipe);
@@ -136,12 +136,12 @@ impl Work {
 }
 
 impl Job {
-    fn run(&self, pipe: &OwnedFd, drops: bool, ended: &mut Ended) -> Result<(), Fault> {
+    fn run(&self, pipe: &OwnedFd, drops: bool, ended: &mut Ended) -> Result<(), DriveFailure> {
         let first = self.first()?;
         let (ranges, short) = self.check(self.length - first.len() as u64)?;
         let _turn = self.near.turn();
         let Some(number) = self.endpoint.disk() else {
-            return Err(Fault::new(Status::UnsupportedEndpoint, 0));
+            return Err(DriveFailure::new(Status::UnsupportedEndpoint, 0));
         };
         let (device, start) = Device::of(number)?;
         let held = self.hold(&ranges)?;
@@ -164,7 +164,7 @@ impl Job {
             landed.forget();
         }
         match moved {
-            Err(Moved::Failed(fault)) => Err(page.ok().and_then(|page| page.fault).unwrap_or(fault)),
+            Err(Moved::Failed(failure)) => Err(page.ok().and_then(|page| page.failure).unwrap_or(failure)),
             // The kernel backend has let go of it, and says why.
             Err(Moved::Unwanted) => Ok(()),
             Ok(()) => {
@@ -174,61 +174,62 @@ impl Job {
                 }
                 whole?;
                 landed.as_ref().map_or(Ok(()), |landed| landed.finish(&device))?;
-                if short { Err(Fault::new(Status::EndOfSource, 0)) } else { Ok(()) }
+                if short { Err(DriveFailure::new(Status::EndOfSource, 0)) } else { Ok(()) }
             }
         }
     }
 
     /// The bytes that come first, as many as are asked for.
-    fn first(&self) -> Result<Vec<u8>, Fault> {
+    fn first(&self) -> Result<Vec<u8>, DriveFailure> {
         let Some((memory, ranges)) = &self.prefix else { return Ok(Vec::new()) };
-        let has = memory.size().ok().flatten().ok_or(Fault::new(Status::UnsupportedEndpoint, 0))?;
+        let has = memory.size().ok().flatten().ok_or(DriveFailure::new(Status::UnsupportedEndpoint, 0))?;
         let mut bytes = Vec::new();
         for range in ranges {
             let end = range.offset.saturating_add(range.length);
             let end = if end == OPEN_END { has.max(range.offset) } else { end };
             if end > has {
-                return Err(Fault::new(Status::OutOfRange, 0));
+                return Err(DriveFailure::new(Status::OutOfRange, 0));
             }
             let length = (end - range.offset).min(self.length - bytes.len() as u64);
             if length > (FIRST_MOST - bytes.len()) as u64 {
                 let why = format!("more than {FIRST_MOST} bytes come first: use the kernel backend");
-                return Err(Fault::unavailable(libc::E2BIG, why));
+                return Err(DriveFailure::unavailable(libc::E2BIG, why));
             }
             let at = bytes.len();
             bytes.resize(at + length as usize, 0);
             let read = memory.read_memory(range.offset, &mut bytes[at..]);
             if read != Some(length as usize) {
-                return Err(Fault::new(Status::UnsupportedEndpoint, 0));
+                return Err(DriveFailure::new(Status::UnsupportedEndpoint, 0));
             }
         }
         Ok(bytes)
     }
 
     /// The ranges of the file that are read, so many bytes at most; true where it ends before these.
-    fn check(&self, length: u64) -> Result<(Vec<Extent>, bool), Fault> {
+    fn check(&self, length: u64) -> Result<(Vec<Extent>, bool), DriveFailure> {
         if !self.endpoint.readable() {
-            return Err(Fault::new(Status::AccessDenied, 0));
+            return Err(DriveFailure::new(Status::AccessDenied, 0));
         }
         for (at, (number, parameter)) in self.chain.iter().enumerate() {
             // One that only the drive knows is the drive's to check.
             let Some(operator) = Operator::from_number(*number) else { continue };
             if let Err(error) = dcs_ndp::Context::new(operator, parameter) {
                 let (stage, operator) = (Stage::Operator, at as u8);
-                return Err(Fault { stage, operator, ..Fault::new(error.status(), 0) });
+                return Err(DriveFailure { stage, operator, ..DriveFailure::new(error.status(), 0) });
             }
         }
         let size = self
             .endpoint
             .size()
-            .map_err(|error| Fault::new(Status::ReadError, error.raw_os_error().unwrap_or(0)))?;
+            .map_err(|error| DriveFailure::new(Status::ReadError, error.raw_os_error().unwrap_or(0)))?;
         let size = size.unwrap_or(0);
         let (mut ranges, mut left) = (Vec::with_capacity(self.ranges.len()), length);
         for range in &self.ranges {
-            let end = range.offset.checked_add(range.length).ok_or(Fault::new(Status::OutOfRange, 0))?;
+            let end =
+                range.offset.checked_add(range.length).ok_or(DriveFailure::new(Status::OutOfRange, 0))?;
             let end = if end == OPEN_END { size.max(range.offset) } else { end };
             if end > size {
-                return Err(Fault::new(Status::OutOfRange, 0));
+                return Err(DriveFailure::new(Status::OutOfRange, 0));
             }
             let length = (end - range.offset).min(left);
             left -= length;
@@ -240,7 +241,7 @@ impl Job {
     }
 
     /// Holds the file where it is.
-    fn hold(&self, ranges: &[Extent]) -> Result<Vec<Held>, Fault> {
+    fn hold(&self, ranges: &[Extent]) -> Result<Vec<Held>, DriveFailure> {
         let Some(file) = self.endpoint.file() else { return Ok(Vec::new()) };
         let is_device = self.endpoint.kind() == dcs_abi::descriptor::EndpointKind::Block;
         let mut holds = self.near.holds();
@@ -277,14 +278,14 @@ impl Job {
 
 /// Why bytes go no further.
 pub(super) enum Moved {
-    Failed(Fault),
+    Failed(DriveFailure),
     /// Nobody reads the pipe any more.
     Unwanted,
 }
 
-impl From<Fault> for Moved {
-    fn from(fault: Fault) -> Moved {
-        Moved::Failed(fault)
+impl From<DriveFailure> for Moved {
+    fn from(failure: DriveFailure) -> Moved {
+        Moved::Failed(failure)
     }
 }
 
@@ -338,7 +339,7 @@ struct Page {
     made: u64,
     digests: [DigestSlot; CHAIN_MAX],
     operators: [StageTimes; CHAIN_MAX],
-    fault: Option<Fault>,
+    failure: Option<DriveFailure>,
 }
 
 impl<'a> Stream<'a> {
@@ -347,14 +348,15 @@ impl<'a> Stream<'a> {
         chain: &[(u8, Zeroizing<Vec<u8>>)],
         places: &[Extent],
         first: &[u8],
-    ) -> Result<Stream<'a>, Fault> {
+    ) -> Result<Stream<'a>, DriveFailure> {
         // Never moved: keys are in it.
         let mut bytes = Zeroizing::new(Vec::with_capacity(OPEN_MOST + 16));
         bytes.extend_from_slice(&(chain.len() as u32 | (first.len() as u32) << 8).to_le_bytes());
         bytes.extend_from_slice(&(places.len() as u32).to_le_bytes());
-        let too_long = || Fault::from(ExtentError::Pieces(PIECES));
+        let too_long = || DriveFailure::from(ExtentError::Pieces(PIECES));
         for (number, parameter) in chain {
-            let length = u16::try_from(parameter.len()).map_err(|_| Fault::new(Status::BadParameter, 0))?;
+            let length =
+                u16::try_from(parameter.len()).map_err(|_| DriveFailure::new(Status::BadParameter, 0))?;
             if bytes.len() + 16 + parameter.len() > OPEN_MOST {
                 return Err(too_long());
             }
@@ -383,7 +385,7 @@ impl<'a> Stream<'a> {
         let opened = device.run(command, Some(buffer.bytes_mut()));
         buffer.bytes_mut().fill(0);
         std::hint::black_box(&buffer);
-        let number = opened.map_err(Failed::fault)? as u32;
+        let number = opened.map_err(Failed::failure)? as u32;
         Ok(Stream { device, number })
     }
 
@@ -393,7 +395,7 @@ impl<'a> Stream<'a> {
 
     /// The next bytes that come out, into the buffer, or nowhere: how many, and true where these are the
     /// last.
-    pub fn next(&self, buffer: Option<&mut Buffer>) -> Result<(usize, bool), Fault> {
+    pub fn next(&self, buffer: Option<&mut Buffer>) -> Result<(usize, bool), DriveFailure> {
         let (opcode, destination, data) = match buffer {
             Some(buffer) => (TO_GUEST, 0, Some(buffer.bytes_mut())),
             None => (NO_DATA, NOWHERE, None),
@@ -401,16 +403,16 @@ impl<'a> Stream<'a> {
         let room = data.as_ref().map_or(0, |data| data.len());
         let words = [room as u32 / 4, TURN, 0, 0, 0, 0];
         let command = Words { opcode, places: self.places(STREAM, destination), words };
-        let result = self.device.run(command, data).map_err(Failed::fault)?;
+        let result = self.device.run(command, data).map_err(Failed::failure)?;
         let length = (result & !ENDED).min(room as u64) as usize;
         Ok((length, result & ENDED != 0))
     }
 
     /// Has the drive write what comes out, whole blocks of it, to so many from this one on: how many bytes.
-    pub fn land(&self, first: u64, room: u32) -> Result<(u64, State), Fault> {
+    pub fn land(&self, first: u64, room: u32) -> Result<(u64, State), DriveFailure> {
         let words = [room, TURN, 0, 0, first as u32, (first >> 32) as u32];
         let command = Words { opcode: NO_DATA, places: self.places(STREAM, BLOCKS), words };
-        let result = self.device.run(command, None).map_err(Failed::fault)?;
+        let result = self.device.run(command, None).map_err(Failed::failure)?;
         let state = match (result & ENDED != 0, result & REST != 0) {
             (true, _) => State::Ended,
             (false, true) => State::Rest,
@@ -420,15 +422,15 @@ impl<'a> Stream<'a> {
         // Never more than it was given room for, whatever it says.
         match made <= u64::from(room) * self.device.block as u64 {
             true => Ok((made, state)),
-            false => Err(Fault::new(Status::InternalError, 0)),
+            false => Err(DriveFailure::new(Status::InternalError, 0)),
         }
     }
 
-    fn page(&self) -> Result<Page, Fault> {
+    fn page(&self) -> Result<Page, DriveFailure> {
         let mut buffer = Buffer::new(PAGE);
         let words = [PAGE as u32 / 4, 0, 0, 0, 0, 0];
         let command = Words { opcode: TO_GUEST, places: self.places(RESULTS, 0), words };
-        self.device.run(command, Some(buffer.bytes_mut())).map_err(Failed::fault)?;
+        self.device.run(command, Some(buffer.bytes_mut())).map_err(Failed::failure)?;
         Ok(Page::read(buffer.bytes()))
     }
 }
@@ -452,10 +454,10 @@ impl Page {
         let code = u16::get(&bytes[4..6]) & 0x7ff;
         let status = STATUSES.iter().find(|info| info.code() & 0x7ff == code).map(|info| info.status);
         // An operator that failed is named; all else is said by the command that failed.
-        let fault = (bytes[6] < CHAIN_MAX as u8 && code >> 8 == 7).then(|| Fault {
+        let failure = (bytes[6] < CHAIN_MAX as u8 && code >> 8 == 7).then(|| DriveFailure {
             stage: Stage::Operator,
             operator: bytes[6],
-            ..Fault::new(status.unwrap_or(Status::InternalError), 0)
+            ..DriveFailure::new(status.unwrap_or(Status::InternalError), 0)
         });
         let operator = |at: usize| StageTimes {
             busy: long(TIMES + 8 * at),
@@ -463,6 +465,6 @@ impl Page {
             ..StageTimes::default()
         };
         let (digests, operators) = (std::array::from_fn(digest), std::array::from_fn(operator));
-        Page { taken: long(8), made: long(16), digests, operators, fault }
+        Page { taken: long(8), made: long(16), digests, operators, failure }
     }
 }

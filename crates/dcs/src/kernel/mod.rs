@@ -22,8 +22,8 @@ use dcs_devices::gpu::{self, Properties};
 use dcs_devices::vfio_devices::{self, Interface, NicOptions, SsdOptions};
 use dcs_devices::{BlockPool, Controller, Endpoint, Io, Route, Setup, controller};
 use dcs_engine::{
-    Action, Binding, CommandId, Config, Event, Fault, Nanos, Operation, OperationId, OperationKind, Outcome,
-    QueueConfig, QueueId, TransferSpec,
+    Action, Binding, CommandId, Config, Event, Failure, Nanos, Operation, OperationId, OperationKind,
+    Outcome, QueueConfig, QueueId, TransferSpec,
 };
 use dcs_ndp::Chain;
 use offload::Offloads;
@@ -372,7 +372,7 @@ impl KernelLoop {
             Action::Issue(operation) => self.issue(&operation),
             Action::StartPass { operator } => self.run_pass(operator),
             Action::Abort { operation } if self.passes.iter_mut().any(|pass| pass.abort(operation)) => {
-                let outcome = Outcome::Failed(Fault::new(Status::Cancelled));
+                let outcome = Outcome::Failed(Failure::new(Status::Cancelled));
                 self.handle(Event::Done { operation, outcome });
             }
             Action::Abort { operation } => self.controller.abort(operation),
@@ -420,20 +420,20 @@ impl KernelLoop {
         command: CommandId,
         queue: QueueId,
         spec: &TransferSpec,
-    ) -> Result<Binding, (Stage, u8, Fault)> {
-        let pair = self.pair(queue).ok_or((Stage::Frontend, 0, Fault::new(Status::QueueDeleted)))?;
+    ) -> Result<Binding, (Stage, u8, Failure)> {
+        let pair = self.pair(queue).ok_or((Stage::Frontend, 0, Failure::new(Status::QueueDeleted)))?;
         let (route, binding) =
-            Route::bind(spec, |handle| pair.find(handle)).map_err(|(stage, fault)| (stage, 0, fault))?;
+            Route::bind(spec, |handle| pair.find(handle)).map_err(|(stage, failure)| (stage, 0, failure))?;
         if self.controller.is_peer_to_peer()
             && let Some(stage) = route.strays(!spec.chain.is_empty())
         {
-            return Err((stage, 0, Fault::new(Status::PathUnavailable)));
+            return Err((stage, 0, Failure::new(Status::PathUnavailable)));
         }
         let secret = spec.chain.iter().any(|operator| !operator.parameter.is_empty());
         let mut chain = self.spare_chains.pop().unwrap_or_default();
-        if let Err((at, fault)) = chain.load(spec) {
+        if let Err((at, failure)) = chain.load(spec) {
             wipe::stack();
-            return Err((Stage::Operator, at, fault));
+            return Err((Stage::Operator, at, failure));
         }
         self.bound[command.slot()] = Some(Bound { command, route, chain, secret });
         Ok(binding)
@@ -441,14 +441,14 @@ impl KernelLoop {
 
     fn issue(&mut self, operation: &Operation) {
         let Some(bound) = self.bound[operation.command.slot()].as_mut() else {
-            let outcome = Outcome::Failed(Fault::new(Status::InternalError));
+            let outcome = Outcome::Failed(Failure::new(Status::InternalError));
             return self.handle(Event::Done { operation: operation.id, outcome });
         };
         if let Some(outcome) = self.offloads.take(operation, &mut bound.chain, &mut self.controller) {
             return self.outcome(operation.id, outcome);
         }
-        if let Err(fault) = self.controller.bring_back_for(&operation.kind) {
-            return self.outcome(operation.id, Some(Outcome::Failed(fault)));
+        if let Err(failure) = self.controller.bring_back_for(&operation.kind) {
+            return self.outcome(operation.id, Some(Outcome::Failed(failure)));
         }
         if self.passes.iter_mut().any(|pass| pass.take(operation, bound)) {
             return;
@@ -468,9 +468,9 @@ impl KernelLoop {
     }
 
     /// The GPU is done with an operation.
-    fn computed(&mut self, operation: OperationId, result: Result<gpu::Answer, Fault>) {
+    fn computed(&mut self, operation: OperationId, result: Result<gpu::Answer, Failure>) {
         let outcome = self.offloads.done(operation, result, &mut self.bound);
-        let outcome = outcome.unwrap_or(Outcome::Failed(Fault::new(Status::Cancelled)));
+        let outcome = outcome.unwrap_or(Outcome::Failed(Failure::new(Status::Cancelled)));
         self.handle(Event::Done { operation, outcome });
     }
 
@@ -627,7 +627,7 @@ fn process(chain: &mut Chain, kind: &OperationKind, pool: &mut BlockPool) -> Out
         OperationKind::Snapshot { operator } => Some(chain.snapshot(operator)),
         _ => None,
     };
-    done.unwrap_or(Outcome::Failed(Fault::new(Status::InternalError)))
+    done.unwrap_or(Outcome::Failed(Failure::new(Status::InternalError)))
 }
 
 /// The command identifier of a submission entry (NVMe's place for it).

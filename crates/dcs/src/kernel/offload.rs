@@ -4,7 +4,7 @@ use super::Bound;
 use dcs_abi::operator::{OPERATORS, Operator};
 use dcs_devices::Controller;
 use dcs_devices::gpu::{self, Job, Work};
-use dcs_engine::{BlockId, CommandId, Fault, Operation, OperationId, OperationKind, Outcome};
+use dcs_engine::{BlockId, CommandId, Failure, Operation, OperationId, OperationKind, Outcome};
 use dcs_ndp::{Answer, Chain, Task};
 use std::collections::HashMap;
 use std::ops::Range;
@@ -46,10 +46,10 @@ impl Offloads {
         let job = match job(operation.id, &out, block, chain, controller) {
             Ok(Some(job)) => job,
             Ok(None) => return Some(Some(chain.after_pass(operator, length, last))),
-            Err(fault) => return Some(Some(Outcome::Failed(fault))),
+            Err(failure) => return Some(Some(Outcome::Failed(failure))),
         };
-        if let Err(fault) = controller.compute(job) {
-            return Some(Some(failed(chain, operator, fault)));
+        if let Err(failure) = controller.compute(job) {
+            return Some(Some(failed(chain, operator, failure)));
         }
         self.0.insert(operation.id, out);
         Some(None)
@@ -59,7 +59,7 @@ impl Offloads {
     pub fn done(
         &mut self,
         operation: OperationId,
-        result: Result<gpu::Answer, Fault>,
+        result: Result<gpu::Answer, Failure>,
         bound: &mut [Option<Bound>],
     ) -> Option<Outcome> {
         let out = self.0.remove(&operation)?;
@@ -69,19 +69,19 @@ impl Offloads {
         let chain = &mut bound.chain;
         let taken = match result {
             Ok(answer) => chain.take_in(out.operator, Some(answer_of(answer))),
-            Err(fault) => return Some(failed(chain, out.operator, fault)),
+            Err(failure) => return Some(failed(chain, out.operator, failure)),
         };
         Some(match taken {
             Ok(()) => chain.after_pass(out.operator, out.length, out.last),
-            Err(fault) => Outcome::Failed(fault),
+            Err(failure) => Outcome::Failed(failure),
         })
     }
 }
 
-fn failed(chain: &mut Chain, operator: u8, fault: Fault) -> Outcome {
+fn failed(chain: &mut Chain, operator: u8, failure: Failure) -> Outcome {
     // That there is no value any more is what this says.
     let _ = chain.take_in(operator, None);
-    Outcome::Failed(fault)
+    Outcome::Failed(failure)
 }
 
 fn job(
@@ -90,7 +90,7 @@ fn job(
     block: BlockId,
     chain: &mut Chain,
     controller: &Controller,
-) -> Result<Option<Job>, Fault> {
+) -> Result<Option<Job>, Failure> {
     let length = out.length as usize;
     let bytes = &controller.bytes_for_gpu(block, chain.looks(out.operator, length))?[..length];
     let Some(task) = chain.hand_out(out.operator, bytes)? else { return Ok(None) };

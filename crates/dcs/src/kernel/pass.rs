@@ -4,7 +4,7 @@
 //! pass starts.
 
 use dcs_devices::BlockPool;
-use dcs_engine::{BlockId, CommandId, Fault, Operation, OperationId, OperationKind, Outcome};
+use dcs_engine::{BlockId, CommandId, Failure, Operation, OperationId, OperationKind, Outcome};
 use dcs_ndp::{Context, Lanes, Piece};
 
 use super::Bound;
@@ -103,7 +103,7 @@ impl Pass {
                 }
                 // A command or a block that is not there: the engine broke a rule, and no digest can be
                 // trusted.
-                _ => Outcome::Failed(Fault::new(Status::InternalError)),
+                _ => Outcome::Failed(Failure::new(Status::InternalError)),
             };
             done.push((waiting.operation, outcome));
         }

@@ -11,7 +11,7 @@ use crate::buffer::BlockPool;
 use crate::calls::{self, Calls};
 use crate::edge::Edges;
 use crate::endpoint::{Endpoint, Object};
-use crate::fault;
+use crate::failure;
 use crate::gpu::{self, Gpu};
 use crate::paced::streams::Streams;
 use crate::ring::{Reply, Ring};
@@ -21,7 +21,9 @@ use crate::{copy, file, flow};
 use dcs_abi::admin::Answer;
 use dcs_abi::result::{PATH_IO_URING, PATH_ZERO_COPY};
 use dcs_abi::status::Status;
-use dcs_engine::{BlockId, DeviceEvent, EndpointRole, Fault, Operation, OperationId, OperationKind, Outcome};
+use dcs_engine::{
+    BlockId, DeviceEvent, EndpointRole, Failure, Operation, OperationId, OperationKind, Outcome,
+};
 use rustix::event::EventfdFlags;
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use rustix::io::Errno;
@@ -67,7 +69,7 @@ pub enum Event {
     /// The answer to [`Controller::ask`], under this ticket.
     Answer(u16, Answer),
     /// The GPU is done with what [`Controller::compute`] gave it; the block is back in the pool.
-    Computed(OperationId, Result<gpu::Answer, Fault>),
+    Computed(OperationId, Result<gpu::Answer, Failure>),
 }
 
 /// An operation that was started and is not done.
@@ -109,7 +111,7 @@ enum Then {
     /// Its bytes went: the block is free.
     Released,
     /// It failed. The failure is reported only now, so that the block is free when its command has ended.
-    Failed(Fault),
+    Failed(Failure),
     /// Nothing went, and it is to be tried again.
     Again,
 }
@@ -241,8 +243,8 @@ impl Controller {
             OperationKind::Write { block, .. } => self.bring_back(block, false),
             _ => Ok(()),
         };
-        if let Err(fault) = brought {
-            return Some(Outcome::Failed(fault));
+        if let Err(failure) = brought {
+            return Some(Outcome::Failed(failure));
         }
         let attempt = self.attempt(operation, route);
         self.settle(operation, route, attempt)
@@ -296,7 +298,7 @@ impl Controller {
             Some(route) if !aborted => self.start(operation, route),
             _ => {
                 self.edges.forget(operation.id);
-                Some(Outcome::Failed(Fault::new(Status::Cancelled)))
+                Some(Outcome::Failed(Failure::new(Status::Cancelled)))
             }
         }
     }
@@ -308,7 +310,7 @@ impl Controller {
                 if role == EndpointRole::Source
                     && let Some(errno) = route.source_error.take()
                 {
-                    return Attempt::failed(fault::reading(errno));
+                    return Attempt::failed(failure::reading(errno));
                 }
                 let Some(buffer) = self.pool.get_mut(block) else { return self.without(block) };
                 let side = route.side(role);
@@ -344,11 +346,11 @@ impl Controller {
                     }
                     Object::Stream(stream) => flow::write(stream, bytes),
                     Object::Memory(memory) => match memory.write(offset, bytes) {
-                        0 => Attempt::failed(Fault::new(Status::CapacityExceeded)),
+                        0 => Attempt::failed(Failure::new(Status::CapacityExceeded)),
                         written => Attempt::moved(written, 0),
                     },
                     // It was written to above.
-                    Object::Paced(_) => Attempt::failed(Fault::new(Status::InternalError)),
+                    Object::Paced(_) => Attempt::failed(Failure::new(Status::InternalError)),
                     Object::Namespace(_) | Object::Device(_) => {
                         side.driven(DriveWork::Write { position: offset, block, start, length, more })
                     }
@@ -380,7 +382,7 @@ impl Controller {
                 _ => Attempt::Done(Outcome::Flushed),
             },
             OperationKind::Process { .. } | OperationKind::Resize { .. } | OperationKind::Snapshot { .. } => {
-                Attempt::failed(Fault::new(Status::InternalError))
+                Attempt::failed(Failure::new(Status::InternalError))
             }
         }
     }
@@ -388,7 +390,7 @@ impl Controller {
     /// The result for a block that is not here: it will be, or never.
     fn without(&self, block: BlockId) -> Attempt {
         match self.pool.is_lost(block) {
-            true => Attempt::failed(Fault::new(Status::DeviceReset)),
+            true => Attempt::failed(Failure::new(Status::DeviceReset)),
             false => Attempt::BlockIsLent(block),
         }
     }
@@ -461,7 +463,7 @@ impl Controller {
                 if let Some(gpu) = &mut self.gpu
                     && gpu.abort(id, &mut self.pool)
                 {
-                    self.events.push(Event::Computed(id, Err(Fault::new(Status::Cancelled))));
+                    self.events.push(Event::Computed(id, Err(Failure::new(Status::Cancelled))));
                 }
             }
         }
@@ -479,7 +481,7 @@ impl Controller {
 
     fn finish_aborted(&mut self, id: OperationId) {
         self.pending.remove(&id);
-        self.done(id, Outcome::Failed(Fault::new(Status::Cancelled)));
+        self.done(id, Outcome::Failed(Failure::new(Status::Cancelled)));
     }
 
     /// Hands started operations to the kernel, and reports those that are done by now.
@@ -584,8 +586,8 @@ impl Controller {
                     flow.note_zero_copy(copied);
                 }
                 match held.map(|held| held.then) {
-                    Some(Then::Failed(fault)) => {
-                        self.done(operation, Outcome::Failed(fault));
+                    Some(Then::Failed(failure)) => {
+                        self.done(operation, Outcome::Failed(failure));
                     }
                     Some(Then::Again) => self.send_again(operation),
                     Some(Then::Released) | None => {
@@ -642,8 +644,8 @@ impl Controller {
     fn disk_told(&mut self, id: OperationId, mut outcome: Outcome, held: Option<Arc<Endpoint>>) {
         if let Some(flow) = held {
             match &mut outcome {
-                Outcome::Failed(fault) => {
-                    self.held.insert(id, Held { flow, then: Then::Failed(*fault) });
+                Outcome::Failed(failure) => {
+                    self.held.insert(id, Held { flow, then: Then::Failed(*failure) });
                     return;
                 }
                 Outcome::Moved { held, .. } => *held = true,

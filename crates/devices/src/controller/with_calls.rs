@@ -7,7 +7,7 @@ use crate::calls::{Copied, Done, Work};
 use crate::endpoint::{Closing, Endpoint};
 use crate::route::Route;
 use dcs_abi::status::Status;
-use dcs_engine::{BlockId, EndpointRole, Fault, Operation, OperationId, OperationKind, Outcome};
+use dcs_engine::{BlockId, EndpointRole, Failure, Operation, OperationId, OperationKind, Outcome};
 use std::sync::Arc;
 
 /// The endpoint that an operation is about.
@@ -49,7 +49,7 @@ impl Controller {
     /// Has a thread make a copy within the kernel.
     pub(super) fn call_copy(&mut self, operation: &Operation, route: &mut Route) -> Option<Outcome> {
         let OperationKind::Direct { source, destination, length, more } = operation.kind else {
-            return Some(Outcome::Failed(Fault::new(Status::InternalError)));
+            return Some(Outcome::Failed(Failure::new(Status::InternalError)));
         };
         // The call may wait for the destination's file system, where it is a file.
         let sides = [EndpointRole::Destination, EndpointRole::Source].map(|role| &route.side(role).endpoint);
@@ -96,7 +96,7 @@ impl Controller {
                 Work::Disk { endpoint, block, .. } => {
                     self.take_back(block);
                     self.let_go(endpoint);
-                    let broken = Outcome::Failed(Fault::new(Status::InternalError));
+                    let broken = Outcome::Failed(Failure::new(Status::InternalError));
                     let outcome = if let Attempt::Done(outcome) = attempt { outcome } else { broken };
                     self.done(operation, outcome);
                 }
@@ -132,7 +132,7 @@ impl Controller {
             }
             _ => {
                 self.let_go_of(lent);
-                Some(Outcome::Failed(Fault::new(Status::Cancelled)))
+                Some(Outcome::Failed(Failure::new(Status::Cancelled)))
             }
         }
     }

@@ -7,7 +7,7 @@ use crate::vfio_devices::{
 };
 use dcs_abi::admin::Answer;
 use dcs_abi::status::Status;
-use dcs_engine::{DeviceEvent, Fault, Operation, Outcome};
+use dcs_engine::{DeviceEvent, Failure, Operation, Outcome};
 use rustix::fd::AsFd;
 use std::sync::Arc;
 
@@ -80,18 +80,18 @@ impl Controller {
             DriveWork::Flush => None,
         };
         let Some(drives) = &mut self.drives else {
-            return Some(Outcome::Failed(Fault::new(Status::BadHandle)));
+            return Some(Outcome::Failed(Failure::new(Status::BadHandle)));
         };
         let buffer = block.and_then(|block| self.pool.take(block));
         self.pending.insert(operation.id, Pending::Drive { block });
         match drives.submit(driven, operation.id, work, buffer) {
             Ok(()) => None,
-            Err((fault, buffer)) => {
+            Err((failure, buffer)) => {
                 self.pending.remove(&operation.id);
                 if let (Some(block), Some(buffer)) = (block, buffer) {
                     self.pool.put(block, buffer);
                 }
-                Some(Outcome::Failed(fault))
+                Some(Outcome::Failed(failure))
             }
         }
     }

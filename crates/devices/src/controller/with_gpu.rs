@@ -7,7 +7,7 @@ use crate::gpu::{self, Gpu};
 use crate::route::{Route, ToGpu};
 use dcs_abi::result::{PATH_GPU_STORAGE, PATH_SOURCE_DIRECT};
 use dcs_abi::status::Status;
-use dcs_engine::{BlockId, EndpointRole, Fault, Operation, OperationKind, Outcome};
+use dcs_engine::{BlockId, EndpointRole, Failure, Operation, OperationKind, Outcome};
 use std::sync::Arc;
 
 impl Controller {
@@ -33,8 +33,8 @@ impl Controller {
     /// # Errors
     ///
     /// Where the GPU is lost, or there is none; or the block is with somebody else, or the piece not in it.
-    pub fn compute(&mut self, job: gpu::Job) -> Result<(), Fault> {
-        let broken = Fault::new(Status::InternalError);
+    pub fn compute(&mut self, job: gpu::Job) -> Result<(), Failure> {
+        let broken = Failure::new(Status::InternalError);
         self.gpu.as_mut().ok_or(broken)?.submit(job, &mut self.pool)
     }
 
@@ -44,13 +44,13 @@ impl Controller {
     /// # Errors
     ///
     /// Where somebody else has the block, or its bytes are on the GPU alone and would be looked at.
-    pub fn bytes_for_gpu(&self, block: BlockId, looks: bool) -> Result<&[u8], Fault> {
+    pub fn bytes_for_gpu(&self, block: BlockId, looks: bool) -> Result<&[u8], Failure> {
         let kept = self.gpu.as_ref().and_then(|gpu| gpu.kept(block));
         let buffer = match kept {
             Some((buffer, here)) => (here || !looks).then_some(buffer),
             None => self.pool.get(block),
         };
-        buffer.map(Buffer::bytes).ok_or(Fault::new(Status::InternalError))
+        buffer.map(Buffer::bytes).ok_or(Failure::new(Status::InternalError))
     }
 
     /// Copies a block back to the host's memory for a unit that is not the GPU's.
@@ -59,7 +59,7 @@ impl Controller {
     /// # Errors
     ///
     /// Where the bytes are on the GPU alone, and nobody but the GPU was to have them.
-    pub fn bring_back_for(&mut self, kind: &OperationKind) -> Result<(), Fault> {
+    pub fn bring_back_for(&mut self, kind: &OperationKind) -> Result<(), Failure> {
         match *kind {
             OperationKind::Process { block, .. } => self.bring_back(block, false),
             OperationKind::Resize { block, output, output_start, .. } => {
@@ -71,7 +71,7 @@ impl Controller {
     }
 
     /// Copies a block back to the host's memory. `fresh`: its bytes matter to nobody.
-    pub(super) fn bring_back(&mut self, block: BlockId, fresh: bool) -> Result<(), Fault> {
+    pub(super) fn bring_back(&mut self, block: BlockId, fresh: bool) -> Result<(), Failure> {
         self.gpu.as_mut().map_or(Ok(()), |gpu| gpu.bring_back(block, fresh, &mut self.pool))
     }
 

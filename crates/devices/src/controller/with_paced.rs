@@ -8,7 +8,7 @@ use crate::route::Route;
 use dcs_abi::descriptor::Pace;
 use dcs_abi::result::PATH_SYSCALL;
 use dcs_abi::status::Status;
-use dcs_engine::{BlockId, EndpointRole, Fault, OperationId, Outcome};
+use dcs_engine::{BlockId, EndpointRole, Failure, OperationId, Outcome};
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex};
 pub(super) fn read(stream: &Paced, into: &mut [u8], pace: &Pace) -> Attempt {
     match stream {
         Paced::In(incoming) => locked(incoming).read(into, pace),
-        Paced::Out(_) => Attempt::failed(Fault::new(Status::AccessDenied)),
+        Paced::Out(_) => Attempt::failed(Failure::new(Status::AccessDenied)),
     }
 }
 
@@ -24,7 +24,7 @@ pub(super) fn read(stream: &Paced, into: &mut [u8], pace: &Pace) -> Attempt {
 fn outgoing(endpoint: &Endpoint) -> Result<&Mutex<Outgoing>, Attempt> {
     match &endpoint.object {
         Object::Paced(Paced::Out(outgoing)) => Ok(outgoing),
-        _ => Err(Attempt::failed(Fault::new(Status::InternalError))),
+        _ => Err(Attempt::failed(Failure::new(Status::InternalError))),
     }
 }
 
@@ -59,7 +59,7 @@ impl Controller {
         match taken {
             Ok(0) => Attempt::Paced,
             Ok(count) => Attempt::moved(count, PATH_SYSCALL),
-            Err(fault) => Attempt::failed(fault),
+            Err(failure) => Attempt::failed(failure),
         }
     }
 
@@ -82,7 +82,7 @@ impl Controller {
         });
         match state {
             Err(failed) => failed,
-            Ok((Err(fault), ..)) => Attempt::failed(fault),
+            Ok((Err(failure), ..)) => Attempt::failed(failure),
             Ok((Ok(()), is_empty, next)) => {
                 let waits = (!is_empty && !route.more).then_some(operation);
                 if next.is_some() || waits.is_some() {

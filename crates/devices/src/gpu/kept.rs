@@ -7,7 +7,7 @@ use super::readers::{Came, Read};
 use super::{Fetched, Gpu, GpuError, Job, Readers};
 use crate::buffer::{BlockPool, Buffer};
 use dcs_abi::status::Status;
-use dcs_engine::{BlockId, Fault, OperationId};
+use dcs_engine::{BlockId, Failure, OperationId};
 
 /// A block whose mirror has its bytes.
 #[derive(Debug)]
@@ -62,11 +62,11 @@ impl Gpu {
     /// # Errors
     ///
     /// Where its bytes are on the GPU alone: those who asked for that have no use of them on the host.
-    pub fn bring_back(&mut self, block: BlockId, fresh: bool, pool: &mut BlockPool) -> Result<(), Fault> {
+    pub fn bring_back(&mut self, block: BlockId, fresh: bool, pool: &mut BlockPool) -> Result<(), Failure> {
         let Some(kept) = self.kept.remove(&block) else { return Ok(()) };
         pool.put(block, kept.buffer);
-        let fault = self.losing.unwrap_or(Fault::new(Status::InternalError));
-        if kept.here || fresh { Ok(()) } else { Err(fault) }
+        let failure = self.losing.unwrap_or(Failure::new(Status::InternalError));
+        if kept.here || fresh { Ok(()) } else { Err(failure) }
     }
 
     /// Takes in what was read.

@@ -27,7 +27,7 @@
 //! A block that is with the GPU is out of the pool, so that nobody else can touch it. Each has its mirror:
 //! memory of the GPU that no other block uses, so that nothing is allocated while data flow.
 //!
-//! A call that the driver refuses fails its batch. A fault of the GPU itself (in a kernel, an uncorrectable
+//! A call that the driver refuses fails its batch. A failure of the GPU itself (in a kernel, an uncorrectable
 //! error in memory, a GPU that has fallen off the bus) makes the driver refuse all that follows: the context
 //! is destroyed then, after which the GPU is at no block any more, and only then are blocks given back and
 //! their operations failed. Reads that are under way are waited for before.
@@ -49,7 +49,7 @@ mod storage;
 use crate::buffer::{BlockPool, Buffer};
 use dcs_abi::descriptor::Mode;
 use dcs_abi::status::Status;
-use dcs_engine::{BlockId, Fault, Operation, OperationId};
+use dcs_engine::{BlockId, Failure, Operation, OperationId};
 use driver::{Context, DeviceMemory, Driver, HostMemory, Kernel, Launch, Moment, OUT_OF_MEMORY, Stream};
 use jobs::Kind;
 use kept::Kept;
@@ -124,7 +124,7 @@ pub struct Done {
     /// Its operation.
     pub operation: OperationId,
     /// The answer.
-    pub result: Result<Answer, Fault>,
+    pub result: Result<Answer, Failure>,
 }
 
 /// The GPUs of this machine, as the driver tells of them.
@@ -215,7 +215,7 @@ pub(crate) struct Gpu {
     wake: Arc<OwnedFd>,
     trouble: Option<GpuError>,
     /// It is lost, and reads that were under way may still be.
-    losing: Option<Fault>,
+    losing: Option<Failure>,
     /// Reads whose copies to the host may be under way for as long as the context is there.
     stuck: Vec<Read>,
     properties: Properties,
@@ -323,8 +323,8 @@ impl Gpu {
     ///
     /// Where the GPU is lost, the block is with somebody else, or the job cannot be. The block is in the pool
     /// then, if it was ours.
-    pub fn submit(&mut self, job: Job, pool: &mut BlockPool) -> Result<(), Fault> {
-        let broken = Fault::new(Status::InternalError);
+    pub fn submit(&mut self, job: Job, pool: &mut BlockPool) -> Result<(), Failure> {
+        let broken = Failure::new(Status::InternalError);
         let resident = self.kept.get(&job.block).and_then(|kept| kept.serves(&job));
         let buffer = match resident {
             Some(_) => self.kept.remove(&job.block).map(|kept| kept.buffer),
@@ -338,7 +338,7 @@ impl Gpu {
         let is_lost = self.losing.is_some() || self.context.is_gone();
         if is_lost || !fits || job.block.index() >= self.mirror_count() {
             pool.put(job.block, buffer);
-            return Err(if is_lost { Fault::new(Status::DeviceReset) } else { broken });
+            return Err(if is_lost { Failure::new(Status::DeviceReset) } else { broken });
         }
         self.waiting.push_back(Held { job, buffer, resident });
         Ok(())
@@ -369,8 +369,8 @@ impl Gpu {
         {
             self.lose(error);
         }
-        if let Some(fault) = self.losing {
-            self.bury(fault, pool, done, fetched);
+        if let Some(failure) = self.losing {
+            self.bury(failure, pool, done, fetched);
         }
     }
 
@@ -489,7 +489,7 @@ impl Gpu {
         for (held, bytes) in batch.jobs.into_iter().zip(bytes.chunks_exact_mut(size)) {
             let result = match &batch.refused {
                 None => Ok(kind.answer(bytes)),
-                Some(error) => Err(fault(error)),
+                Some(error) => Err(failure(error)),
             };
             bytes.fill(0);
             done.push(Done { operation: held.job.operation, result });
@@ -506,12 +506,18 @@ impl Gpu {
 
     /// The GPU is lost: it is given nothing any more. All that it had fails when it is at nothing any more.
     fn lose(&mut self, error: GpuError) {
-        self.losing = Some(fault(&error));
+        self.losing = Some(failure(&error));
         self.trouble = Some(error);
     }
 
     /// The GPU is lost. Once no read is under way, all that it had fails.
-    fn bury(&mut self, fault: Fault, pool: &mut BlockPool, done: &mut Vec<Done>, fetched: &mut Vec<Fetched>) {
+    fn bury(
+        &mut self,
+        failure: Failure,
+        pool: &mut BlockPool,
+        done: &mut Vec<Done>,
+        fetched: &mut Vec<Fetched>,
+    ) {
         if let Some(readers) = &self.readers {
             let unread = readers.take_back(|_| true);
             unread.into_iter().for_each(|read| give_back(read, pool, fetched));
@@ -531,7 +537,7 @@ impl Gpu {
             Ok(()) => {
                 for (operation, block, buffer) in operations {
                     pool.put(block, buffer);
-                    done.push(Done { operation, result: Err(fault) });
+                    done.push(Done { operation, result: Err(failure) });
                 }
                 reads.into_iter().for_each(|read| give_back(read, pool, fetched));
             }
@@ -540,7 +546,7 @@ impl Gpu {
                 self.trouble = Some(error);
                 for (operation, block, buffer) in operations {
                     pool.lose(block, buffer);
-                    done.push(Done { operation, result: Err(fault) });
+                    done.push(Done { operation, result: Err(failure) });
                 }
                 for read in reads {
                     pool.lose(read.block, read.buffer);
@@ -550,7 +556,7 @@ impl Gpu {
         }
         for held in self.waiting.drain(..) {
             pool.put(held.job.block, held.buffer);
-            done.push(Done { operation: held.job.operation, result: Err(fault) });
+            done.push(Done { operation: held.job.operation, result: Err(failure) });
         }
     }
 }
@@ -589,9 +595,9 @@ unsafe fn launch(
     unsafe { context.launch(launch, stream) }
 }
 
-/// The fault of a command that it hit.
-fn fault(error: &GpuError) -> Fault {
-    Fault::new(match error {
+/// The failure of a command that it hit.
+fn failure(error: &GpuError) -> Failure {
+    Failure::new(match error {
         GpuError::Call { code: OUT_OF_MEMORY, .. } => Status::OutOfResources,
         _ => Status::DeviceReset,
     })

@@ -1,7 +1,7 @@
 //! A stream that is received.
 
 use crate::attempt::{Attempt, Interest};
-use crate::fault;
+use crate::failure;
 use crate::paced::{Receiving, now};
 use dcs_abi::descriptor::Pace;
 use dcs_abi::result::PATH_SYSCALL;
@@ -66,7 +66,7 @@ impl Incoming {
                 Ok((0, _)) if stopped => break,
                 Ok((length, _)) => receiver.put(&self.scratch[..length], now()),
                 Err(Errno::AGAIN) => break,
-                Err(errno) => return Attempt::failed(fault::reading(errno)),
+                Err(errno) => return Attempt::failed(failure::reading(errno)),
             }
             count += receiver.read(&mut into[count..]);
         }

@@ -1,10 +1,10 @@
 //! A stream that is sent.
 
-use crate::fault;
+use crate::failure;
 use crate::paced::{Sending, now};
 use dcs_abi::descriptor::{Pace, Pacing};
 use dcs_abi::status::Status;
-use dcs_engine::Fault;
+use dcs_engine::Failure;
 use dcs_media::{Nanos, Sender, clock, rtcp, sender};
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::io::Errno;
@@ -81,12 +81,12 @@ impl Outgoing {
     }
 
     /// Takes bytes; tells how many there was room for.
-    pub fn push(&mut self, bytes: &[u8]) -> Result<usize, Fault> {
+    pub fn push(&mut self, bytes: &[u8]) -> Result<usize, Failure> {
         self.sender.push(bytes, now()).map_err(refused)
     }
 
     /// The transfer's bytes are all here. `more`: another one joins it.
-    pub fn end(&mut self, more: bool) -> Result<(), Fault> {
+    pub fn end(&mut self, more: bool) -> Result<(), Failure> {
         if !std::mem::take(&mut self.open) {
             return Ok(());
         }
@@ -200,12 +200,12 @@ fn send(socket: &OwnedFd, bytes: &[u8]) -> Result<(), Errno> {
     }
 }
 
-fn refused(error: sender::Error) -> Fault {
+fn refused(error: sender::Error) -> Failure {
     let errno = match error {
         sender::Error::NotTransportStream => Errno::BADMSG,
         sender::Error::NoClock => Errno::NODATA,
     };
-    fault::fault(Status::CorruptData, errno)
+    failure::with_errno(Status::CorruptData, errno)
 }
 
 /// Has the kernel cut what one call sends into datagrams of this size; 0: no more. Tells whether it will.

@@ -1,6 +1,6 @@
 //! Why an SSD or a NIC cannot be driven.
 
-use dcs_drivers::nvme::Failure;
+use dcs_drivers::nvme::ResetCause;
 use dcs_vfio::VfioError;
 use std::net::Ipv4Addr;
 
@@ -54,10 +54,10 @@ pub enum DriveError {
     LittleMemory(String, u64, u64),
     /// It did not come up.
     #[error("{0} does not come up: {1}")]
-    Start(String, Failure),
+    Start(String, ResetCause),
     /// It did not come up.
     #[error("{0} does not come up: {1}")]
-    StartNic(String, dcs_drivers::nic::Failure),
+    StartNic(String, dcs_drivers::nic::ResetCause),
     /// Nothing is at the other end.
     #[error("{0} has no link")]
     NoLink(String),

@@ -25,9 +25,9 @@ use dcs_abi::result::{PATH_PEER_TO_PEER, PATH_VFIO};
 use dcs_abi::status::Status;
 use dcs_drivers::bus::{Region, Window};
 use dcs_drivers::network::Network;
-use dcs_drivers::nvme::{self, Config, Failure, IdentifyError, State};
+use dcs_drivers::nvme::{self, Config, IdentifyError, ResetCause, State};
 use dcs_drivers::ssd::{Job, LOGICAL_BLOCK_MAX, Span, Ssd, Work};
-use dcs_engine::{BlockId, DeviceEvent, Fault, Nanos, OperationId, Outcome};
+use dcs_engine::{BlockId, DeviceEvent, Failure, Nanos, OperationId, Outcome};
 use dcs_net::Piece;
 use dcs_nvme::command::admin;
 use dcs_vfio::{Container, Function};
@@ -310,7 +310,7 @@ impl Drives {
         operation: OperationId,
         work: DriveWork,
         buffer: Option<Buffer>,
-    ) -> Result<(), (Fault, Option<Buffer>)> {
+    ) -> Result<(), (Failure, Option<Buffer>)> {
         match driven {
             Driven::Namespace(namespace) => self.submit_ssd(namespace, operation, work, buffer),
             Driven::Flow(handle) => self.submit_nic(*handle, operation, work, buffer),
@@ -323,10 +323,10 @@ impl Drives {
         operation: OperationId,
         work: DriveWork,
         buffer: Option<Buffer>,
-    ) -> Result<(), (Fault, Option<Buffer>)> {
+    ) -> Result<(), (Failure, Option<Buffer>)> {
         let now = self.now();
         let flow = self.link.as_mut().and_then(|link| link.flow(handle).map(|flow| (link, flow)));
-        let Some((link, flow)) = flow else { return Err((Fault::new(Status::BadHandle), buffer)) };
+        let Some((link, flow)) = flow else { return Err((Failure::new(Status::BadHandle), buffer)) };
         let (DriveWork::Read { block, start, length, .. } | DriveWork::Write { block, start, length, .. }) =
             work
         else {
@@ -352,11 +352,11 @@ impl Drives {
         operation: OperationId,
         work: DriveWork,
         buffer: Option<Buffer>,
-    ) -> Result<(), (Fault, Option<Buffer>)> {
+    ) -> Result<(), (Failure, Option<Buffer>)> {
         let now = self.now();
         let is_it = |drive: &&mut Drive| Arc::ptr_eq(&drive.namespace, namespace);
         let Some(drive) = self.drives.iter_mut().find(is_it) else {
-            return Err((Fault::new(Status::BadHandle), buffer));
+            return Err((Failure::new(Status::BadHandle), buffer));
         };
         let span = |position: u64, block: BlockId, start: u32, length: u32| Span {
             position,
@@ -561,10 +561,10 @@ fn take(container: &Container, address: &str) -> Result<Function, DriveError> {
 }
 
 /// True if a controller failed because there is no such namespace.
-fn missing(failure: Failure) -> bool {
+fn missing(failure: ResetCause) -> bool {
     match failure {
-        Failure::Identify(IdentifyError::Empty) => true,
-        Failure::Admin { opcode, status } => {
+        ResetCause::Identify(IdentifyError::Empty) => true,
+        ResetCause::Admin { opcode, status } => {
             opcode == admin::IDENTIFY && status.is(nvme::Status::INVALID_NAMESPACE)
         }
         _ => false,

@@ -7,7 +7,7 @@
 
 use crate::bus::Bus;
 use dcs_abi::status::Status;
-use dcs_engine::{CommandId, DeviceEvent, Fault, OperationId, Outcome};
+use dcs_engine::{CommandId, DeviceEvent, Failure, OperationId, Outcome};
 use std::collections::VecDeque;
 
 /// errno of a datagram that is longer than what the command wants (EMSGSIZE).
@@ -92,15 +92,15 @@ impl<C: Copy + PartialEq> Datagrams<C> {
             return false;
         };
         if let Some((read, _)) = self.reads.remove(at) {
-            events.push_back(failed(&read, Fault::new(Status::Cancelled)));
+            events.push_back(failed(&read, Failure::new(Status::Cancelled)));
         }
         true
     }
 
     /// Fails all reads: the host closes the endpoint, or the NIC is gone.
     pub fn close(&mut self, events: &mut VecDeque<DeviceEvent>) {
-        let fault = Fault::new(Status::PeerReset);
-        events.extend(self.reads.drain(..).map(|(read, _)| failed(&read, fault)));
+        let failure = Failure::new(Status::PeerReset);
+        events.extend(self.reads.drain(..).map(|(read, _)| failed(&read, failure)));
     }
 
     /// Copies datagrams to the reads whose turn it is.
@@ -148,16 +148,16 @@ impl<C: Copy + PartialEq> Datagrams<C> {
 
     /// Fails a command for which the next datagram is too long.
     fn refuse(&mut self, command: C, events: &mut VecDeque<DeviceEvent>) {
-        let fault = Fault { status: Status::ReadError, errno: TOO_LONG };
+        let failure = Failure { status: Status::ReadError, errno: TOO_LONG };
         let of_it = self.reads.iter().filter(|(read, _)| read.command == command);
-        events.extend(of_it.map(|(read, _)| failed(read, fault)));
+        events.extend(of_it.map(|(read, _)| failed(read, failure)));
         self.reads.retain(|(read, _)| read.command != command);
         self.forget(command);
     }
 }
 
-fn failed<C>(read: &Read<C>, fault: Fault) -> DeviceEvent {
-    DeviceEvent::Done(read.operation, Outcome::Failed(fault))
+fn failed<C>(read: &Read<C>, failure: Failure) -> DeviceEvent {
+    DeviceEvent::Done(read.operation, Outcome::Failed(failure))
 }
 
 #[cfg(test)]
@@ -202,8 +202,8 @@ mod tests {
                 DeviceEvent::Done(operation, Outcome::Moved { bytes, .. }) => {
                     (operation.to_bits(), Ok(bytes))
                 }
-                DeviceEvent::Done(operation, Outcome::Failed(fault)) => {
-                    (operation.to_bits(), Err(fault.status))
+                DeviceEvent::Done(operation, Outcome::Failed(failure)) => {
+                    (operation.to_bits(), Err(failure.status))
                 }
                 other => panic!("{other:?}"),
             };

@@ -9,7 +9,7 @@
 
 use crate::bus::Bus;
 use dcs_abi::status::Status;
-use dcs_engine::{BlockId, DeviceEvent, Fault, Nanos, OperationId, Outcome};
+use dcs_engine::{BlockId, DeviceEvent, Failure, Nanos, OperationId, Outcome};
 use dcs_net::{Piece, Reason};
 use std::collections::VecDeque;
 
@@ -169,7 +169,7 @@ impl Flow {
     pub fn abort_flush(&mut self, operation: OperationId, events: &mut VecDeque<DeviceEvent>) -> bool {
         let Some(at) = self.flushes.iter().position(|(other, _)| *other == operation) else { return false };
         self.flushes.remove(at);
-        events.push_back(DeviceEvent::Done(operation, Outcome::Failed(Fault::new(Status::Cancelled))));
+        events.push_back(DeviceEvent::Done(operation, Outcome::Failed(Failure::new(Status::Cancelled))));
         true
     }
 
@@ -222,7 +222,7 @@ impl Flow {
             // Its bytes are acknowledged, or the connection is gone: then closed() was called first.
             let outcome = match self.closed {
                 None => Outcome::Moved { bytes: write.length.into(), path: self.path, held: false },
-                Some(reason) => Outcome::Failed(self.fault(reason)),
+                Some(reason) => Outcome::Failed(self.failure(reason)),
             };
             events.push_back(DeviceEvent::Done(write.operation, outcome));
         }
@@ -244,7 +244,7 @@ impl Flow {
             bus.load(memory, &mut bytes);
             place.to = To::Aside(bytes);
         }
-        events.push_back(DeviceEvent::Done(operation, Outcome::Failed(Fault::new(Status::Cancelled))));
+        events.push_back(DeviceEvent::Done(operation, Outcome::Failed(Failure::new(Status::Cancelled))));
         true
     }
 
@@ -274,28 +274,28 @@ impl Flow {
             }
             waits
         });
-        let Some(fault) = self.closed.map(|reason| self.fault(reason)) else { return };
+        let Some(failure) = self.closed.map(|reason| self.failure(reason)) else { return };
         for (operation, _) in self.flushes.drain(..) {
-            answer(operation, Outcome::Failed(fault));
+            answer(operation, Outcome::Failed(failure));
         }
         for (_, write) in &mut self.writes {
             if !core::mem::replace(&mut write.answered, true) {
-                let outcome = Outcome::FailedHeld(fault);
+                let outcome = Outcome::FailedHeld(failure);
                 events.push_back(DeviceEvent::Done(write.operation, outcome));
             }
         }
     }
 
-    /// The fault that transfers of a connection that is gone end with.
-    fn fault(&self, reason: Reason) -> Fault {
+    /// The failure that transfers of a connection that is gone end with.
+    fn failure(&self, reason: Reason) -> Failure {
         // errno of connections that nobody answers any more (ETIMEDOUT), or to which there is no way
         // (EHOSTUNREACH).
         match reason {
-            _ if self.forsaken => Fault::new(Status::DeviceReset),
-            _ if self.starved => Fault { status: Status::PeerReset, errno: 110 },
-            Reason::TimedOut => Fault { status: Status::PeerReset, errno: 110 },
-            Reason::Unreachable => Fault { status: Status::PeerReset, errno: 113 },
-            _ => Fault::new(Status::PeerReset),
+            _ if self.forsaken => Failure::new(Status::DeviceReset),
+            _ if self.starved => Failure { status: Status::PeerReset, errno: 110 },
+            Reason::TimedOut => Failure { status: Status::PeerReset, errno: 110 },
+            Reason::Unreachable => Failure { status: Status::PeerReset, errno: 113 },
+            _ => Failure::new(Status::PeerReset),
         }
     }
 
@@ -314,7 +314,7 @@ impl Flow {
             None => None,
             Some(_) if here > 0 => Some(moved(here)),
             // The remainder is lost: that is no end of a stream.
-            Some(reason) => Some(Outcome::Failed(self.fault(reason))),
+            Some(reason) => Some(Outcome::Failed(self.failure(reason))),
         }
     }
 }
@@ -382,7 +382,7 @@ mod tests {
         // The connection goes before the last four bytes were delivered: they are lost, and the read fails.
         flow.closed(Reason::Finished);
         flow.settle(&mut events);
-        let lost = Outcome::Failed(Fault::new(Status::PeerReset));
+        let lost = Outcome::Failed(Failure::new(Status::PeerReset));
         assert_eq!(events.back(), Some(&DeviceEvent::Done(operation(2), lost)));
         let mut whole = Flow::new(PATH_VFIO);
         whole.read(&mut bus, operation(3), 0, 10);
@@ -440,7 +440,7 @@ mod tests {
         assert_eq!(events[1], DeviceEvent::Released(BlockId(3)));
         flow.closed(Reason::Reset);
         flow.settle(&mut events);
-        let failed = Outcome::FailedHeld(Fault::new(Status::PeerReset));
+        let failed = Outcome::FailedHeld(Failure::new(Status::PeerReset));
         assert_eq!(events[2], DeviceEvent::Done(operation(2), failed));
         assert!(
             flow.freed(8, &mut events) && events[3] == DeviceEvent::Released(BlockId(4)) && !flow.is_over()

@@ -19,7 +19,7 @@ use crate::nic::{self, Checksum, Nic, Offload, Received, Segmentation, Transport
 use connections::Listener;
 use core::net::Ipv4Addr;
 use dcs_abi::status::Status;
-use dcs_engine::{BlockId, DeviceEvent, Fault, Nanos, OperationId, Outcome};
+use dcs_engine::{BlockId, DeviceEvent, Failure, Nanos, OperationId, Outcome};
 use dcs_net::{self as net, Chunk, Event, FrameId, Owner, Piece, Reason, Stack, Verdict, checksum};
 use flow::Flow;
 use std::collections::{HashMap, VecDeque};
@@ -285,7 +285,7 @@ impl Network {
     }
 
     /// The failure for which the NIC was given up, if it was.
-    pub fn failure(&self) -> Option<nic::Failure> {
+    pub fn failure(&self) -> Option<nic::ResetCause> {
         match self.nic.state() {
             nic::State::Failed(failure) => Some(failure),
             _ => None,
@@ -360,7 +360,7 @@ impl Network {
                 // A function that was pulled out writes nowhere; one that the host has switched off is the
                 // host's.
                 match failure {
-                    nic::Failure::Gone => self.on_reset(bus),
+                    nic::ResetCause::Gone => self.on_reset(bus),
                     _ => self.drop_all(bus),
                 }
             }
@@ -655,7 +655,7 @@ impl Network {
     }
 
     fn fail(&mut self, operation: OperationId, status: Status) {
-        self.events.push_back(DeviceEvent::Done(operation, Outcome::Failed(Fault::new(status))));
+        self.events.push_back(DeviceEvent::Done(operation, Outcome::Failed(Failure::new(status))));
     }
 
     /// Stops an operation. What a read already had is kept for the next one. A write cannot be taken out of a

@@ -8,7 +8,7 @@ use super::datagrams::{Datagrams, Read};
 use crate::bus::Bus;
 use core::net::SocketAddrV4;
 use dcs_abi::status::Status;
-use dcs_engine::{CommandId, DeviceEvent, Fault, OperationId, Outcome};
+use dcs_engine::{CommandId, DeviceEvent, Failure, OperationId, Outcome};
 use dcs_net::{Chunk, Piece, SendError};
 use std::collections::{BTreeMap, HashMap};
 
@@ -38,7 +38,7 @@ struct Write {
     operation: OperationId,
     length: u32,
     /// Why not all of it will be sent.
-    fault: Option<Fault>,
+    failure: Option<Failure>,
 }
 
 impl Udp {
@@ -123,7 +123,7 @@ impl Network {
         let chunk = Chunk { piece, block: self.next_token, more: false };
         match stack.send_datagrams(ends.0, ends.1, chunk, datagrams.payload) {
             Ok(()) => {
-                let write = Write { ends, operation, length: piece.length, fault: None };
+                let write = Write { ends, operation, length: piece.length, failure: None };
                 self.udp.writes.insert(chunk.block, write);
             }
             Err(SendError::Full) => self.fail(operation, Status::OutOfResources),
@@ -147,8 +147,8 @@ impl Network {
     /// Notes that not all of a block will be sent: for a known reason, or because there is no route.
     pub(super) fn unsent(&mut self, token: u64) {
         if let Some(write) = self.udp.writes.get_mut(&token) {
-            let fault = Fault { status: Status::WriteError, errno: UNREACHABLE };
-            write.fault.get_or_insert(fault);
+            let failure = Failure { status: Status::WriteError, errno: UNREACHABLE };
+            write.failure.get_or_insert(failure);
         }
     }
 
@@ -156,7 +156,7 @@ impl Network {
     pub(super) fn datagrams_sent(&mut self, token: u64) {
         let Some(write) = self.udp.writes.remove(&token) else { return };
         let all = Outcome::Moved { bytes: write.length.into(), path: self.path, held: false };
-        self.events.push_back(DeviceEvent::Done(write.operation, write.fault.map_or(all, Outcome::Failed)));
+        self.events.push_back(DeviceEvent::Done(write.operation, write.failure.map_or(all, Outcome::Failed)));
     }
 
     /// Stops an operation; false where there is no such one. Frames that the NIC has are sent.
@@ -175,7 +175,7 @@ impl Network {
         if let (Some(stack), Some(write)) = (&mut self.stack, self.udp.writes.get_mut(&token))
             && stack.recall(write.ends.0, write.ends.1, token)
         {
-            write.fault = Some(Fault::new(status));
+            write.failure = Some(Failure::new(status));
         }
     }
 

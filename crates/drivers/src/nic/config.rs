@@ -129,7 +129,7 @@ pub enum ConfigError {
 
 /// Why a NIC was reset or given up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Failure {
+pub enum ResetCause {
     /// Its owner asked for it.
     #[error("asked for")]
     Asked,

@@ -1,6 +1,6 @@
 //! The NIC as its owner sees it: frames in, frames out.
 
-use super::config::{Config, ConfigError, Failure, Layout};
+use super::config::{Config, ConfigError, Layout, ResetCause};
 use super::frame::{Frame, MAX_SEGMENTED, Received, TransmitError};
 use super::model::{Chip, Model, ring};
 use super::receive::{self, Bad};
@@ -19,7 +19,7 @@ pub struct Sent {
     pub id: u64,
     /// The NIC has taken it, or why the NIC was reset. Nothing tells whether a frame has
     /// arrived anywhere.
-    pub result: Result<(), Failure>,
+    pub result: Result<(), ResetCause>,
     /// The owner of its memory now.
     pub memory: Memory,
 }
@@ -34,7 +34,7 @@ pub enum State {
     /// Set up. Frames go when there is a link.
     Ready,
     /// Given up. [`Nic::reset`] tries again.
-    Failed(Failure),
+    Failed(ResetCause),
 }
 
 /// Counters since the driver was made.
@@ -312,7 +312,7 @@ impl Nic {
                     self.received.push_back(frame);
                 }
                 Some(Err(Bad::Dropped)) => self.counters.dropped += 1,
-                Some(Err(Bad::Impossible)) => return self.fail(bus, now, Failure::Impossible),
+                Some(Err(Bad::Impossible)) => return self.fail(bus, now, ResetCause::Impossible),
             }
         }
     }

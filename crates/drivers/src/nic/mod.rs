@@ -56,7 +56,7 @@ mod tests;
 mod transmit;
 
 pub use crate::nvme::Memory;
-pub use config::{Config, ConfigError, Failure};
+pub use config::{Config, ConfigError, ResetCause};
 pub use frame::{
     Checksum, Frame, MAX_SEGMENTED, Offload, Piece, Received, Segmentation, TransmitError, Transport,
 };

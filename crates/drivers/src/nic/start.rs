@@ -1,6 +1,6 @@
 //! Resets a NIC, sets it up, watches its link, and recovers it when it hangs.
 
-use super::config::{Config, Failure, Layout};
+use super::config::{Config, Layout, ResetCause};
 use super::descriptor;
 use super::host::{Nic, Sent};
 use super::model::{Format, bit, register, ring};
@@ -27,7 +27,7 @@ pub(super) enum Stage {
     /// Waiting for the transmit ring to be on.
     TransmitOn,
     Ready,
-    Failed(Failure),
+    Failed(ResetCause),
 }
 
 impl Nic {
@@ -42,19 +42,19 @@ impl Nic {
 
     /// Stops the NIC: [`State::Off`](super::State::Off) once it has. Frames that are yet to be sent fail.
     pub fn stop(&mut self, bus: &mut dyn Bus, now: Nanos) {
-        if !matches!(self.stage, Stage::Off | Stage::Failed(Failure::Gone)) {
-            self.end_all(Failure::Asked);
+        if !matches!(self.stage, Stage::Off | Stage::Failed(ResetCause::Gone)) {
+            self.end_all(ResetCause::Asked);
             self.then = Some(Stage::Off);
             self.restart(bus, now);
         }
     }
 
-    /// Resets the NIC: frames that are yet to be sent fail with [`Failure::Asked`], then it is set up again.
+    /// Resets the NIC: frames that are yet to be sent fail with [`ResetCause::Asked`], then it is set up again.
     /// This is also the way back from [`State::Failed`](super::State::Failed).
     pub fn reset(&mut self, bus: &mut dyn Bus, now: Nanos) {
         self.attempts = 0;
         self.then = None;
-        self.end_all(Failure::Asked);
+        self.end_all(ResetCause::Asked);
         self.counters.resets += u64::from(self.stage != Stage::Off);
         self.restart(bus, now);
     }
@@ -63,9 +63,9 @@ impl Nic {
     /// lost its bus mastering. What is outstanding fails, all memory is free, and the state is
     /// [`State::Failed`](super::State::Failed).
     pub fn on_reset(&mut self) {
-        self.end_all(Failure::Gone);
+        self.end_all(ResetCause::Gone);
         self.free_all();
-        self.rest(Stage::Failed(Failure::Gone));
+        self.rest(Stage::Failed(ResetCause::Gone));
     }
 
     fn restart(&mut self, bus: &mut dyn Bus, now: Nanos) {
@@ -112,11 +112,11 @@ impl Nic {
     pub(super) fn register(&mut self, bus: &mut dyn Bus, now: Nanos, answer: Result<u64, BusError>) {
         let value = match answer {
             Ok(value) => value as u32,
-            Err(BusError::Unsupported) => return self.fail(bus, now, Failure::Gone),
-            Err(error) => return self.fail(bus, now, Failure::Register(error)),
+            Err(BusError::Unsupported) => return self.fail(bus, now, ResetCause::Gone),
+            Err(error) => return self.fail(bus, now, ResetCause::Register(error)),
         };
         if value == u32::MAX && self.stage != Stage::AddressLow {
-            return self.fail(bus, now, Failure::Gone);
+            return self.fail(bus, now, ResetCause::Gone);
         }
         match self.stage {
             Stage::Probing => self.quiesce(bus, now),
@@ -152,7 +152,7 @@ impl Nic {
         self.counters.link_changes += u64::from(link != self.link);
         self.link = link;
         if self.receive.has_gap(bus) {
-            return self.fail(bus, now, Failure::Gap);
+            return self.fail(bus, now, ResetCause::Gap);
         }
         // A NIC that could not fetch descriptors tries again when it hears of them.
         if let Some(tail) = self.receive.known_tail() {
@@ -167,7 +167,7 @@ impl Nic {
         }
         if self.hang_deadline().is_some_and(|deadline| deadline <= now) {
             self.counters.hung += 1;
-            return self.fail(bus, now, Failure::Hung);
+            return self.fail(bus, now, ResetCause::Hung);
         }
         if self.look.is_some_and(|at| at <= now) {
             if self.stage == Stage::Ready {
@@ -178,10 +178,10 @@ impl Nic {
         if self.until.is_some_and(|until| until <= now) {
             match self.stage {
                 Stage::Quiescing => self.reset_unit(bus, now),
-                Stage::Resetting => self.fail(bus, now, Failure::NeverReset),
-                Stage::AddressLow | Stage::AddressHigh => self.fail(bus, now, Failure::NoAddress),
-                Stage::ReceiveOn | Stage::TransmitOn => self.fail(bus, now, Failure::NeverReady),
-                _ => self.fail(bus, now, Failure::NoAnswer),
+                Stage::Resetting => self.fail(bus, now, ResetCause::NeverReset),
+                Stage::AddressLow | Stage::AddressHigh => self.fail(bus, now, ResetCause::NoAddress),
+                Stage::ReceiveOn | Stage::TransmitOn => self.fail(bus, now, ResetCause::NeverReady),
+                _ => self.fail(bus, now, ResetCause::NoAnswer),
             }
         }
     }
@@ -221,14 +221,14 @@ impl Nic {
         let (low, high) = (self.address_low.to_le_bytes(), high.to_le_bytes());
         let address = [low[0], low[1], low[2], low[3], high[0], high[1]];
         if address == [0; 6] || address[0] & 1 != 0 {
-            return self.fail(bus, now, Failure::NoAddress);
+            return self.fail(bus, now, ResetCause::NoAddress);
         }
         self.address = Some(address);
         let (window, region) = (bus.window(), &self.region);
         let base =
             window.address.checked_add(region.offset()).and_then(|at| at.checked_next_multiple_of(4096));
         let inside = window.contains(window.address, region.offset().saturating_add(region.length()));
-        let Some(base) = base.filter(|_| inside) else { return self.fail(bus, now, Failure::Region) };
+        let Some(base) = base.filter(|_| inside) else { return self.fail(bus, now, ResetCause::Region) };
         self.layout = Layout::new(&self.config, base - window.address);
         self.layout.receive.window = window.address;
         self.transmit.clear(bus, self.layout.transmit);
@@ -316,16 +316,16 @@ impl Nic {
 
     /// Recovers a NIC that can't go on. It is reset, if that may help and was not tried too often; else it is
     /// stopped as far as it can be, and given up.
-    pub(super) fn fail(&mut self, bus: &mut dyn Bus, now: Nanos, failure: Failure) {
+    pub(super) fn fail(&mut self, bus: &mut dyn Bus, now: Nanos, failure: ResetCause) {
         self.end_all(failure);
-        if failure == Failure::Gone {
+        if failure == ResetCause::Gone {
             return self.rest(Stage::Failed(failure));
         }
         if let Some(stage) = self.then.take() {
             let stage = if stage == Stage::Off { Stage::Failed(failure) } else { stage };
             return self.rest(stage);
         }
-        if self.attempts >= self.config.resets || matches!(failure, Failure::Region) {
+        if self.attempts >= self.config.resets || matches!(failure, ResetCause::Region) {
             self.then = Some(Stage::Failed(failure));
         } else {
             self.counters.resets += 1;
@@ -335,7 +335,7 @@ impl Nic {
     }
 
     /// Ends all frames that are yet to be sent. Their memory is held.
-    fn end_all(&mut self, failure: Failure) {
+    fn end_all(&mut self, failure: ResetCause) {
         for frame in self.transmit.pending.drain(..) {
             self.held.push(frame.id);
             self.sent.push_back(Sent { id: frame.id, result: Err(failure), memory: Memory::Held });

@@ -149,7 +149,7 @@ fn a_frame_that_is_not_sent_in_time_brings_a_reset_and_its_memory_is_held_until_
             rig.answer_well();
         }
     }
-    assert_eq!(rig.nic.sent(), Some(Sent { id: 5, result: Err(Failure::Hung), memory: Memory::Held }));
+    assert_eq!(rig.nic.sent(), Some(Sent { id: 5, result: Err(ResetCause::Hung), memory: Memory::Held }));
     while rig.nic.state() != State::Ready {
         let running = matches!(rig.nic.stage, Stage::Probing | Stage::Quiescing | Stage::Resetting);
         assert_eq!(rig.nic.freed.is_empty(), running);

@@ -52,7 +52,7 @@ pub enum NvmeError {
     /// The controller was reset, or given up, while the command was outstanding. What the command did is
     /// unknown.
     #[error("ended by the reset of the NVMe controller: {0}")]
-    Reset(Failure),
+    Reset(ResetCause),
 }
 
 impl NvmeError {
@@ -63,14 +63,14 @@ impl NvmeError {
             NvmeError::Status(status) => !status.do_not_retry(),
             NvmeError::TimedOut => true,
             NvmeError::Aborted => false,
-            NvmeError::Reset(failure) => failure != Failure::Gone,
+            NvmeError::Reset(failure) => failure != ResetCause::Gone,
         }
     }
 }
 
 /// Why a controller was reset or given up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Failure {
+pub enum ResetCause {
     /// Its owner asked for it.
     #[error("asked for")]
     Asked,
@@ -124,12 +124,14 @@ pub enum Failure {
     Region,
 }
 
-impl Failure {
+impl ResetCause {
     /// True if a reset may help.
     pub(super) fn may_pass(self) -> bool {
         match self {
-            Failure::Gone | Failure::Unsupported(_) | Failure::Identify(_) | Failure::Region => false,
-            Failure::Admin { status, .. } => !status.do_not_retry(),
+            ResetCause::Gone | ResetCause::Unsupported(_) | ResetCause::Identify(_) | ResetCause::Region => {
+                false
+            }
+            ResetCause::Admin { status, .. } => !status.do_not_retry(),
             _ => true,
         }
     }

@@ -2,7 +2,7 @@
 
 use super::config::{Config, ConfigError, Layout, SglUse};
 use super::data::{self, ListPlace, Unfit};
-use super::error::{Failure, NvmeError, SubmitError};
+use super::error::{NvmeError, ResetCause, SubmitError};
 use super::identify::{Controller, Namespace};
 use super::queue::{Queue, Reaped};
 use super::recover::Recovery;
@@ -67,7 +67,7 @@ pub enum State {
     /// Taking requests.
     Ready,
     /// Given up. [`Nvme::reset`] tries again.
-    Failed(Failure),
+    Failed(ResetCause),
 }
 
 /// Counters since the host was made.
@@ -345,11 +345,11 @@ impl Nvme {
                     None => break,
                     Some(Reaped::Done(io, completion)) => self.retire(&io, completion),
                     Some(Reaped::Unknown) => self.counters.unknown += 1,
-                    Some(Reaped::Impossible) => return self.fail(bus, now, Failure::Impossible),
+                    Some(Reaped::Impossible) => return self.fail(bus, now, ResetCause::Impossible),
                 }
             }
             if self.io[index].is_stuck() {
-                return self.fail(bus, now, Failure::Impossible);
+                return self.fail(bus, now, ResetCause::Impossible);
             }
         }
     }

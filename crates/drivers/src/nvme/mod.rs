@@ -69,7 +69,7 @@ mod start;
 mod tests;
 
 pub use config::{CmbBar, Config, ConfigError, PmrBar, SglUse};
-pub use error::{Failure, NvmeError, SubmitError};
+pub use error::{NvmeError, ResetCause, SubmitError};
 pub use host::{Counters, Finished, Memory, Nvme, Request, State};
 pub use identify::{IdentifyError, Namespace};
 

@@ -8,7 +8,7 @@
 //! At each start the region is switched on, and the controller is told at which addresses commands name it:
 //! without that (PMRMSC) it would take them for memory on the bus.
 
-use super::error::Failure;
+use super::error::ResetCause;
 use super::host::Nvme;
 use super::start::Stage;
 use crate::bus::Bus;
@@ -45,7 +45,7 @@ impl Nvme {
             return self.start_cmb(bus, now);
         }
         if !self.bringup.capabilities.pmr {
-            return self.fail(bus, now, Failure::Unsupported("a persistent memory region (CAP.PMRS)"));
+            return self.fail(bus, now, ResetCause::Unsupported("a persistent memory region (CAP.PMRS)"));
         }
         self.enter(Stage::Pmr(PmrStep::Capabilities), now, self.config.admin_timeout);
         self.look(bus, now);
@@ -59,7 +59,7 @@ impl Nvme {
                 let found = pmr::Capabilities::from_bits(value);
                 if found.valid_bar() != self.config.pmr.map(|pmr| pmr.bar) || !takes_data(found) {
                     let lacks = "a persistent memory region that commands may name, in this BAR (PMRCAP)";
-                    return self.fail(bus, now, Failure::Unsupported(lacks));
+                    return self.fail(bus, now, ResetCause::Unsupported(lacks));
                 }
                 self.write32(bus, register::PMRCTL, pmr::Control { enabled: true }.bits());
                 self.enter(Stage::Pmr(PmrStep::Ready), now, found.timeout_nanos());
@@ -69,7 +69,11 @@ impl Nvme {
                 self.bringup.look = Some(now.saturating_add(self.config.interval));
             }
             PmrStep::Ready if !works(status) => {
-                self.fail(bus, now, Failure::Unsupported("a persistent memory region that works (PMRSTS)"));
+                self.fail(
+                    bus,
+                    now,
+                    ResetCause::Unsupported("a persistent memory region that works (PMRSTS)"),
+                );
             }
             PmrStep::Ready => {
                 let base = self.config.pmr.map_or(0, |pmr| pmr.window.address);
@@ -82,7 +86,7 @@ impl Nvme {
             }
             PmrStep::Address if status.address_invalid => {
                 let lacks = "a persistent memory region at this address (PMRSTS.CBAI)";
-                self.fail(bus, now, Failure::Unsupported(lacks));
+                self.fail(bus, now, ResetCause::Unsupported(lacks));
             }
             PmrStep::Address => self.start_cmb(bus, now),
         }

@@ -4,7 +4,7 @@
 //! when the command is still outstanding after that, or the controller is not alive, it is reset. Every
 //! command that is outstanding then ends at once, and its memory is held until the controller has stopped.
 
-use super::error::{Failure, NvmeError};
+use super::error::{NvmeError, ResetCause};
 use super::host::{Finished, Memory, Nvme};
 use super::start::{Purpose, Stage};
 use crate::bus::Bus;
@@ -44,12 +44,12 @@ impl Recovery {
 }
 
 impl Nvme {
-    /// Resets the controller: what is outstanding fails with [`Failure::Asked`], then it is brought up again.
+    /// Resets the controller: what is outstanding fails with [`ResetCause::Asked`], then it is brought up again.
     /// This is also the way back from [`State::Failed`](super::State::Failed).
     pub fn reset(&mut self, bus: &mut dyn Bus, now: Nanos) {
         self.recovery.attempts = 0;
         self.bringup.then = None;
-        self.end_all(Failure::Asked);
+        self.end_all(ResetCause::Asked);
         self.counters.resets += u64::from(self.stage != Stage::Off);
         self.restart(bus, now);
     }
@@ -75,9 +75,9 @@ impl Nvme {
     /// lost its bus mastering. What is outstanding fails, all memory is free, and the state is
     /// [`State::Failed`](super::State::Failed).
     pub fn on_reset(&mut self) {
-        self.end_all(Failure::Gone);
+        self.end_all(ResetCause::Gone);
         self.free_all();
-        self.rest(Stage::Failed(Failure::Gone));
+        self.rest(Stage::Failed(ResetCause::Gone));
     }
 
     /// Does what is due.
@@ -86,7 +86,7 @@ impl Nvme {
             return;
         }
         if self.admin_deadline().is_some_and(|deadline| deadline <= now) {
-            return self.fail(bus, now, Failure::TimedOut);
+            return self.fail(bus, now, ResetCause::TimedOut);
         }
         if self.recovery.earliest.is_some_and(|deadline| deadline <= now) {
             self.expire(bus, now);
@@ -119,7 +119,7 @@ impl Nvme {
             }
         }
         if hopeless {
-            self.fail(bus, now, Failure::TimedOut);
+            self.fail(bus, now, ResetCause::TimedOut);
         } else if expired {
             self.look(bus, now);
         }
@@ -128,9 +128,9 @@ impl Nvme {
     /// Takes in CSTS, read because a command takes too long.
     pub(super) fn looked(&mut self, bus: &mut dyn Bus, now: Nanos, status: ControllerStatus) {
         if status.fatal {
-            self.fail(bus, now, Failure::Fatal);
+            self.fail(bus, now, ResetCause::Fatal);
         } else if !status.ready {
-            self.fail(bus, now, Failure::Stopped);
+            self.fail(bus, now, ResetCause::Stopped);
         } else {
             self.send_aborts(bus, now);
         }
@@ -164,9 +164,9 @@ impl Nvme {
 
     /// Recovers a controller that can't go on. It is reset, if that may help and was not tried too often;
     /// else it is stopped as far as it can be, and given up.
-    pub(super) fn fail(&mut self, bus: &mut dyn Bus, now: Nanos, failure: Failure) {
+    pub(super) fn fail(&mut self, bus: &mut dyn Bus, now: Nanos, failure: ResetCause) {
         self.end_all(failure);
-        if failure == Failure::Gone {
+        if failure == ResetCause::Gone {
             return self.rest(Stage::Failed(failure));
         }
         if let Some(stage) = self.bringup.then.take() {
@@ -192,7 +192,7 @@ impl Nvme {
     }
 
     /// Ends all outstanding commands. Their memory is held.
-    pub(super) fn end_all(&mut self, failure: Failure) {
+    pub(super) fn end_all(&mut self, failure: ResetCause) {
         for io in self.io.iter_mut().flat_map(|queue| queue.slots.take_all()) {
             let error = io.ending.unwrap_or(NvmeError::Reset(failure));
             self.recovery.held.push(io.id);

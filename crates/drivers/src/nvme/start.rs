@@ -2,7 +2,7 @@
 //! queues. [base 3.5.1] Every reset goes this way too.
 
 use super::config::{ADMIN_ENTRIES, Config, Layout};
-use super::error::Failure;
+use super::error::ResetCause;
 use super::host::Nvme;
 use super::identify::{Controller, Namespace, first_active};
 use super::pmr::PmrStep;
@@ -43,7 +43,7 @@ pub(super) enum Stage {
     Ready,
     /// Waiting for CSTS.SHST = shutdown complete.
     Shutdown,
-    Failed(Failure),
+    Failed(ResetCause),
 }
 
 impl Stage {
@@ -148,9 +148,9 @@ impl Nvme {
     /// [`State::Off`](super::State::Off). Commands that are outstanding fail as by a reset.
     pub fn stop(&mut self, bus: &mut dyn Bus, now: Nanos) {
         match self.stage {
-            Stage::Off | Stage::Failed(Failure::Gone) => {}
+            Stage::Off | Stage::Failed(ResetCause::Gone) => {}
             Stage::Ready => {
-                self.end_all(Failure::Asked);
+                self.end_all(ResetCause::Asked);
                 self.bringup.then = Some(Stage::Off);
                 let shutdown = ShutdownRequest::Normal;
                 self.configure(bus, Configuration { shutdown, ..self.enabled() });
@@ -164,8 +164,8 @@ impl Nvme {
     /// Disables the controller, if it is enabled: then the state is [`State::Off`](super::State::Off).
     /// Nothing is written to one that was reset meanwhile. Commands that are outstanding fail as by a reset.
     pub fn halt(&mut self, bus: &mut dyn Bus, now: Nanos) {
-        if !matches!(self.stage, Stage::Off | Stage::Failed(Failure::Gone)) {
-            self.end_all(Failure::Asked);
+        if !matches!(self.stage, Stage::Off | Stage::Failed(ResetCause::Gone)) {
+            self.end_all(ResetCause::Asked);
             self.restart(bus, now);
             self.bringup.then = Some(Stage::Off);
         }
@@ -217,13 +217,13 @@ impl Nvme {
     pub(super) fn register(&mut self, bus: &mut dyn Bus, now: Nanos, answer: Result<u64, BusError>) {
         let value = match answer {
             Ok(value) => value,
-            Err(BusError::Unsupported) => return self.fail(bus, now, Failure::Gone),
+            Err(BusError::Unsupported) => return self.fail(bus, now, ResetCause::Gone),
             // Polls again, for as long as the stage may take.
             Err(BusError::Aborted) if self.stage.is_patient() => {
                 self.bringup.look = Some(now.saturating_add(self.config.interval));
                 return;
             }
-            Err(error) => return self.fail(bus, now, Failure::Register(error)),
+            Err(error) => return self.fail(bus, now, ResetCause::Register(error)),
         };
         let status = ControllerStatus::from_bits(value as u32);
         // All ones are read where there is no controller any more.
@@ -232,7 +232,7 @@ impl Nvme {
             _ => value as u32 == u32::MAX,
         };
         if gone {
-            return self.fail(bus, now, Failure::Gone);
+            return self.fail(bus, now, ResetCause::Gone);
         }
         match self.stage {
             Stage::Capabilities => match self.capabilities(Capabilities::from_bits(value)) {
@@ -263,7 +263,7 @@ impl Nvme {
                 self.bringup.cmb = self.bringup.cmb.filter(|_| !status.address_invalid);
                 self.enable(bus, now);
             }
-            Stage::Enabling if status.fatal => self.fail(bus, now, Failure::Fatal),
+            Stage::Enabling if status.fatal => self.fail(bus, now, ResetCause::Fatal),
             Stage::Enabling if status.ready => self.setup(bus, now, Setup::Controller),
             Stage::Shutdown if status.shutdown == Shutdown::Complete => self.restart(bus, now),
             Stage::Settling | Stage::Disabling | Stage::Enabling | Stage::Shutdown => {
@@ -279,29 +279,29 @@ impl Nvme {
         match self.stage {
             Stage::Settling => self.disable(bus, now),
             Stage::Shutdown => self.restart(bus, now),
-            Stage::Disabling => self.fail(bus, now, Failure::NeverStopped),
-            Stage::Enabling => self.fail(bus, now, Failure::NeverReady),
-            Stage::Pmr(PmrStep::Ready) => self.fail(bus, now, Failure::MemoryNeverReady),
-            _ => self.fail(bus, now, Failure::NoAnswer),
+            Stage::Disabling => self.fail(bus, now, ResetCause::NeverStopped),
+            Stage::Enabling => self.fail(bus, now, ResetCause::NeverReady),
+            Stage::Pmr(PmrStep::Ready) => self.fail(bus, now, ResetCause::MemoryNeverReady),
+            _ => self.fail(bus, now, ResetCause::NoAnswer),
         }
     }
 
-    fn capabilities(&mut self, capabilities: Capabilities) -> Result<(), Failure> {
+    fn capabilities(&mut self, capabilities: Capabilities) -> Result<(), ResetCause> {
         if !capabilities.nvm_commands {
-            return Err(Failure::Unsupported("the NVM command set (CAP.CSS)"));
+            return Err(ResetCause::Unsupported("the NVM command set (CAP.CSS)"));
         }
         if capabilities.max_entries < 2 {
-            return Err(Failure::Unsupported("queues of two entries (CAP.MQES)"));
+            return Err(ResetCause::Unsupported("queues of two entries (CAP.MQES)"));
         }
         let (least, most) = (capabilities.page_shift_min, capabilities.page_shift_max);
         if least > most {
-            return Err(Failure::Unsupported("a memory page size (CAP.MPSMIN, CAP.MPSMAX)"));
+            return Err(ResetCause::Unsupported("a memory page size (CAP.MPSMIN, CAP.MPSMAX)"));
         }
         // Doorbells of as many queue pairs as lie in the BAR.
         let (length, stride) = (self.config.registers.length, capabilities.doorbell_stride());
         let pairs = length.saturating_sub(register::DOORBELLS) / (2 * stride);
         if pairs < 2 {
-            return Err(Failure::Unsupported("doorbells inside its BAR (CAP.DSTRD)"));
+            return Err(ResetCause::Unsupported("doorbells inside its BAR (CAP.DSTRD)"));
         }
         self.bringup.queues = u64::from(self.config.queues).min(pairs - 1) as u16;
         self.bringup.entries = u32::from(self.config.depth).min(capabilities.max_entries) as u16;
@@ -356,15 +356,15 @@ impl Nvme {
         self.read(bus, register::CMBLOC, 4);
     }
 
-    fn lay_out(&mut self, bus: &dyn Bus) -> Result<(), Failure> {
+    fn lay_out(&mut self, bus: &dyn Bus) -> Result<(), ResetCause> {
         let (window, page) = (bus.window(), 1 << self.page_shift);
-        let begin = window.address.checked_add(self.region.offset()).ok_or(Failure::Region)?;
-        let base = begin.checked_next_multiple_of(page).ok_or(Failure::Region)? - window.address;
+        let begin = window.address.checked_add(self.region.offset()).ok_or(ResetCause::Region)?;
+        let base = begin.checked_next_multiple_of(page).ok_or(ResetCause::Region)? - window.address;
         let bringup = &self.bringup;
         let layout = Layout::new(base, bringup.queues, bringup.entries, page, self.config.max_transfer);
         let end = self.region.offset() + self.region.length();
         if layout.end > end || end > window.length {
-            return Err(Failure::Region);
+            return Err(ResetCause::Region);
         }
         (self.window, self.layout) = (window, layout);
         Ok(())
@@ -503,14 +503,14 @@ impl Nvme {
             let Some(reaped) = self.admin.as_mut().and_then(|queue| queue.reap(bus)) else { return };
             match reaped {
                 Reaped::Unknown => self.counters.unknown += 1,
-                Reaped::Impossible => return self.fail(bus, now, Failure::Impossible),
+                Reaped::Impossible => return self.fail(bus, now, ResetCause::Impossible),
                 Reaped::Done(Admin { purpose: Purpose::Abort, .. }, _) => self.aborted(bus, now),
                 Reaped::Done(Admin { purpose: Purpose::Setup(opcode), .. }, completion) => {
                     let status = completion.status;
                     let next = if status.is_success() {
                         self.advance(bus, completion.result)
                     } else {
-                        Err(Failure::Admin { opcode, status })
+                        Err(ResetCause::Admin { opcode, status })
                     };
                     match next {
                         Ok(Some(step)) => self.setup(bus, now, step),
@@ -523,8 +523,8 @@ impl Nvme {
     }
 
     /// Takes in the result of a step of the set-up, and returns the next step.
-    fn advance(&mut self, bus: &mut dyn Bus, result: u32) -> Result<Option<Setup>, Failure> {
-        let Stage::Setup(step) = self.stage else { return Err(Failure::Impossible) };
+    fn advance(&mut self, bus: &mut dyn Bus, result: u32) -> Result<Option<Setup>, ResetCause> {
+        let Stage::Setup(step) = self.stage else { return Err(ResetCause::Impossible) };
         let mut data = [0; identify::SIZE];
         bus.load(self.layout.identify(), &mut data);
         Ok(Some(match step {

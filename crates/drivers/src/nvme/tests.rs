@@ -239,7 +239,7 @@ fn the_persistent_memory_region_is_switched_on_before_the_controller() {
 }
 
 /// It is stopped, and given up: why.
-fn given_up(mut rig: Rig) -> Failure {
+fn given_up(mut rig: Rig) -> ResetCause {
     rig.answer(register::CAP, CAP | 1 << 56);
     rig.answer(register::CC, 0);
     rig.answer(register::CSTS, 0);
@@ -248,7 +248,7 @@ fn given_up(mut rig: Rig) -> Failure {
 }
 
 fn lacks(rig: Rig) -> &'static str {
-    let Failure::Unsupported(lacks) = given_up(rig) else { panic!("another failure") };
+    let ResetCause::Unsupported(lacks) = given_up(rig) else { panic!("another failure") };
     lacks
 }
 
@@ -296,7 +296,7 @@ fn a_persistent_memory_region_that_never_becomes_ready_is_given_up() {
     // Whoever waits no more hears no answer.
     rig.bus.reads.retain(|read| read.0 == register::CAP);
     let waited = rig.now - since;
-    assert_eq!(given_up(rig), Failure::MemoryNeverReady);
+    assert_eq!(given_up(rig), ResetCause::MemoryNeverReady);
     assert_eq!(waited, 1_000_000_000, "PMRCAP.PMRTO");
 }
 
@@ -409,7 +409,7 @@ fn a_controller_that_fetched_what_was_not_there_is_reset() {
         rig.read(2, 0, &[page(1)]).unwrap();
         rig.complete(1, rig.cid(1, 0), head, 0, 0);
         let ends: Vec<_> = core::iter::from_fn(|| rig.nvme.finished()).map(|end| end.result).collect();
-        assert_eq!(ends, [Err(NvmeError::Reset(Failure::Impossible)); 2]);
+        assert_eq!(ends, [Err(NvmeError::Reset(ResetCause::Impossible)); 2]);
         assert_eq!(rig.nvme.state(), State::Starting);
     }
 }
@@ -453,7 +453,7 @@ fn a_controller_that_is_gone_keeps_its_memory_until_its_owner_knows_better() {
     rig.poll();
     rig.wait_for_deadline();
     rig.answer(register::CSTS, u64::MAX);
-    assert_eq!(rig.nvme.state(), State::Failed(Failure::Gone));
+    assert_eq!(rig.nvme.state(), State::Failed(ResetCause::Gone));
     assert_eq!((rig.nvme.deadline(), rig.nvme.freed()), (None, None));
     assert_eq!(rig.nvme.finished().unwrap().memory, Memory::Held);
     rig.nvme.on_reset();
@@ -482,7 +482,7 @@ fn a_controller_that_is_busy_with_its_reset_is_asked_again() {
             None => rig.wait_for_deadline(),
         }
     }
-    assert_eq!(rig.nvme.state(), State::Failed(Failure::NoAnswer));
+    assert_eq!(rig.nvme.state(), State::Failed(ResetCause::NoAnswer));
     // One that is ready has nothing to be patient with: it is reset.
     let mut rig = Rig::up(|_| {});
     rig.read(1, 0, &[page(1)]).unwrap();

@@ -2,7 +2,7 @@
 
 use dcs_abi::descriptor::EndpointKind;
 use dcs_abi::status::Status;
-use dcs_engine::Fault;
+use dcs_engine::Failure;
 
 /// A device's bytes and behaviour.
 #[derive(Clone, Debug)]
@@ -23,7 +23,7 @@ pub enum Device {
 }
 
 /// The result of a device.
-pub type Answer = Result<usize, Fault>;
+pub type Answer = Result<usize, Failure>;
 
 /// No space left on device.
 pub const ENOSPC: u32 = 28;
@@ -97,7 +97,7 @@ impl Device {
                 *at += count;
                 Ok(count)
             }
-            _ => Err(Fault::new(Status::ReadError)),
+            _ => Err(Failure::new(Status::ReadError)),
         }
     }
 
@@ -108,7 +108,7 @@ impl Device {
                 let offset = offset as usize;
                 let count = from.len().min(capacity.saturating_sub(offset));
                 if count == 0 {
-                    return Err(Fault { status: Status::CapacityExceeded, errno: ENOSPC });
+                    return Err(Failure { status: Status::CapacityExceeded, errno: ENOSPC });
                 }
                 bytes.resize(bytes.len().max(offset + count), 0);
                 bytes[offset..offset + count].copy_from_slice(&from[..count]);
@@ -125,7 +125,7 @@ impl Device {
                 bytes.extend_from_slice(&from[..count]);
                 Ok(count)
             }
-            _ => Err(Fault::new(Status::WriteError)),
+            _ => Err(Failure::new(Status::WriteError)),
         }
     }
 

@@ -3,7 +3,7 @@
 use dcs_abi::operator::Operator;
 use dcs_abi::result::DigestSlot;
 use dcs_abi::status::Status;
-use dcs_engine::{Fault as Failure, OperationKind, Outcome, QueueId};
+use dcs_engine::{Failure, OperationKind, Outcome, QueueId};
 use dcs_testkit::Random;
 
 /// Whose operations go wrong.

@@ -11,8 +11,8 @@ use dcs_abi::operator::OPERATORS;
 use dcs_abi::result::DigestSlot;
 use dcs_abi::status::{STATUSES, Stage};
 use dcs_engine::{
-    Action, Binding, BlockId, CommandId, Config, Engine, Event, Fault, Operation, OperationId, OperationKind,
-    Outcome, QueueConfig, QueueId, TransferSpec,
+    Action, Binding, BlockId, CommandId, Config, Engine, Event, Failure, Operation, OperationId,
+    OperationKind, Outcome, QueueConfig, QueueId, TransferSpec,
 };
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -245,7 +245,7 @@ impl<'a> World<'a> {
         let at = self.below(self.binds.len());
         let (command, spec) = self.binds.swap_remove(at);
         let binding = match self.byte() % 8 {
-            0 => Err((Stage::from_number(self.byte() % 6), self.byte() % 9, self.fault())),
+            0 => Err((Stage::from_number(self.byte() % 6), self.byte() % 9, self.failure())),
             bits => Ok(Binding { direct: bits & 1 == 1, flush: bits & 2 == 2 }),
         };
         if binding.is_ok() {
@@ -255,8 +255,8 @@ impl<'a> World<'a> {
         self.tell(Event::Bound { command, binding: Ok(Binding::default()) });
     }
 
-    fn fault(&mut self) -> Fault {
-        Fault::new(STATUSES[self.below(STATUSES.len())].status)
+    fn failure(&mut self) -> Failure {
+        Failure::new(STATUSES[self.below(STATUSES.len())].status)
     }
 
     fn done(&mut self) {
@@ -341,12 +341,12 @@ impl<'a> World<'a> {
                 Outcome::Digest(DigestSlot { operator: self.byte(), size: self.byte(), ..Default::default() })
             }
             3 => Outcome::Flushed,
-            4 => Outcome::FailedHeld(self.fault()),
+            4 => Outcome::FailedHeld(self.failure()),
             5 => Outcome::Concluded {
                 produced: self.word() % 9000,
                 value: DigestSlot { operator: self.byte(), size: self.byte(), ..Default::default() },
             },
-            _ => Outcome::Failed(self.fault()),
+            _ => Outcome::Failed(self.failure()),
         }
     }
 
@@ -416,8 +416,8 @@ impl<'a> World<'a> {
                 self.tell(Event::Bound { command, binding: Ok(Binding::default()) });
             }
             for operation in std::mem::take(&mut self.flights) {
-                let fault = self.fault();
-                self.answer(&operation, Outcome::Failed(fault));
+                let failure = self.failure();
+                self.answer(&operation, Outcome::Failed(failure));
             }
             let holds: Vec<_> = self.holds.keys().copied().collect();
             holds.into_iter().for_each(|block| self.release(block));

@@ -7,7 +7,7 @@ use dcs_abi::descriptor::EndpointKind;
 use dcs_abi::operator::Operator;
 use dcs_abi::status::{Stage, Status};
 use dcs_engine::{
-    Action, Binding, BlockId, CommandId, EndpointRole, EndpointSpec, Event, Fault, Operation, OperationId,
+    Action, Binding, BlockId, CommandId, EndpointRole, EndpointSpec, Event, Failure, Operation, OperationId,
     OperationKind, Outcome, QueueId, TransferSpec,
 };
 use dcs_ndp::Context;
@@ -144,17 +144,18 @@ impl Rig {
         command: CommandId,
         queue: QueueId,
         spec: Arc<TransferSpec>,
-    ) -> Result<Binding, (Stage, u8, Fault)> {
+    ) -> Result<Binding, (Stage, u8, Failure)> {
         let ends = [(Stage::Source, Some(&spec.source)), (Stage::Destination, Some(&spec.destination))];
         for (stage, end) in ends.into_iter().chain([(Stage::Source, spec.prefix.as_ref())]) {
             if let Some(end) = end {
-                self.check_end(stage, end).map_err(|status| (stage, 0, Fault::new(status)))?;
+                self.check_end(stage, end).map_err(|status| (stage, 0, Failure::new(status)))?;
             }
         }
         let mut contexts = Vec::new();
         for (at, operator) in spec.chain.iter().enumerate() {
             let context = Context::new(operator.operator, &operator.parameter);
-            contexts.push(context.map_err(|error| (Stage::Operator, at as u8, Fault::new(error.status())))?);
+            contexts
+                .push(context.map_err(|error| (Stage::Operator, at as u8, Failure::new(error.status())))?);
         }
         let direct = self.options.direct;
         let covered = vec![0; spec.chain.len()];
@@ -300,7 +301,7 @@ impl Rig {
 
     fn outcome(&mut self, flight: &Flight) -> Outcome {
         let kind = flight.operation.kind;
-        let failed = |status| Outcome::Failed(Fault::new(status));
+        let failed = |status| Outcome::Failed(Failure::new(status));
         match flight.kind {
             _ if flight.reset => failed(Status::DeviceReset),
             Some(Kind::BadStatus) => Outcome::Failed(fault::failure(Where::of(&kind))),

@@ -6,7 +6,7 @@ use super::serve::Flight;
 use super::{Due, Rig};
 use dcs_abi::result::{DigestSlot, PATH_KERNEL_COPY};
 use dcs_abi::status::Status;
-use dcs_engine::{BlockId, CommandId, EndpointRole, EndpointSpec, Fault, OperationKind, Outcome};
+use dcs_engine::{BlockId, CommandId, EndpointRole, EndpointSpec, Failure, OperationKind, Outcome};
 use dcs_ndp::{DigestValue, OperatorError};
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ impl Rig {
     pub(super) fn carry_out(&mut self, flight: &Flight) -> Outcome {
         let command = flight.operation.command;
         let Some(bound) = self.bound.get(&command) else {
-            return Outcome::Failed(Fault::new(Status::DeviceReset));
+            return Outcome::Failed(Failure::new(Status::DeviceReset));
         };
         let spec = Arc::clone(&bound.spec);
         match flight.operation.kind {
@@ -52,7 +52,7 @@ impl Rig {
             OperationKind::Direct { source, destination, length, more } => {
                 self.directs += 1;
                 if self.directs > self.options.direct_lasts {
-                    return Outcome::Failed(Fault::new(Status::PathUnavailable));
+                    return Outcome::Failed(Failure::new(Status::PathUnavailable));
                 }
                 let length = length.min(1 << 20) as usize;
                 let length = self.piece(&spec.source, length, flight.kind);
@@ -160,7 +160,7 @@ impl Rig {
             Some(value) => {
                 Outcome::Digest(slot(bound.spec.chain[at].operator as u8, &value, bound.covered[at]))
             }
-            None => Outcome::Failed(Fault::new(Status::InternalError)),
+            None => Outcome::Failed(Failure::new(Status::InternalError)),
         }
     }
 }
@@ -174,12 +174,12 @@ pub fn slot(operator: u8, value: &DigestValue, covered: u64) -> DigestSlot {
 }
 
 fn failed(error: OperatorError) -> Outcome {
-    Outcome::Failed(Fault::new(error.status()))
+    Outcome::Failed(Failure::new(error.status()))
 }
 
-fn moved(answer: Result<usize, Fault>, path: u32, held: bool) -> Outcome {
+fn moved(answer: Result<usize, Failure>, path: u32, held: bool) -> Outcome {
     match answer {
         Ok(bytes) => Outcome::Moved { bytes: bytes as u64, path, held },
-        Err(fault) => Outcome::Failed(fault),
+        Err(failure) => Outcome::Failed(failure),
     }
 }

@@ -9,7 +9,7 @@
 use crate::scenarios::{DATA, Random, Rig, World, raw};
 use crate::server::{MAC, OWN, Server, server};
 use dcs_drivers::bus::Window;
-use dcs_drivers::nic::{Failure, Memory, Model, State};
+use dcs_drivers::nic::{Memory, Model, ResetCause, State};
 use dcs_fabric::{Absent, Access, Fault, Iommu, Rule, When};
 use std::time::Duration;
 
@@ -264,10 +264,12 @@ fn a_nic_that_was_pulled_out_is_known_as_gone() {
             case.rig.world.fabric.absent(absent);
             case.rig.world.fabric.remove(nic);
             case.run();
-            assert_eq!(case.rig.nic.state(), State::Failed(Failure::Gone));
+            assert_eq!(case.rig.nic.state(), State::Failed(ResetCause::Gone));
             let ends = case.rig.sent.values();
             assert!(ends.clone().count() as u64 == COUNT);
-            assert!(ends.clone().all(|end| end.result == Err(Failure::Gone) && end.memory == Memory::Held));
+            assert!(
+                ends.clone().all(|end| end.result == Err(ResetCause::Gone) && end.memory == Memory::Held)
+            );
             assert!(case.rig.freed.is_empty(), "nobody knows yet that it is quiet");
         }
     }

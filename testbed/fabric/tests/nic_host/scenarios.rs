@@ -3,7 +3,8 @@
 use super::packets::{KINDS, Kind};
 use dcs_drivers::bus::{Bus, ReadDone, Region, Tag, Window};
 use dcs_drivers::nic::{
-    Checksum, Config, Failure, Frame, Memory, Nic, Offload, Received, Sent, State, TransmitError, Transport,
+    Checksum, Config, Frame, Memory, Nic, Offload, Received, ResetCause, Sent, State, TransmitError,
+    Transport,
 };
 pub use dcs_testkit::Random;
 use std::collections::BTreeMap;
@@ -546,7 +547,7 @@ pub fn resets_under_load(world: impl World) {
             rig.sent.values().filter(|end| end.memory == Memory::Held).map(|end| end.id).collect();
         rig.freed.sort_unstable();
         assert_eq!(rig.freed, held);
-        assert!(rig.sent.values().all(|end| matches!(end.result, Ok(()) | Err(Failure::Asked))));
+        assert!(rig.sent.values().all(|end| matches!(end.result, Ok(()) | Err(ResetCause::Asked))));
         let wire = rig.wire(0);
         assert!(wire.iter().zip(&frames).all(|(got, sent)| got == sent), "in order, and unchanged");
         let frame = raw(PEER, &mut random, 100);

@@ -9,7 +9,7 @@
 use crate::scenarios::{DATA, Random, Rig};
 use crate::server::{OWN, Server, server};
 use dcs_drivers::bus::Window;
-use dcs_drivers::nvme::{Failure, Memory, NvmeError, Request, State};
+use dcs_drivers::nvme::{Memory, NvmeError, Request, ResetCause, State};
 use dcs_fabric::{Access, Fault, Iommu, Rule, When};
 use std::time::Duration;
 
@@ -346,7 +346,7 @@ fn a_controller_that_was_pulled_out_is_known_as_gone() {
         case.rig.world.fabric.absent(absent);
         case.rig.world.fabric.remove(ssd);
         case.rig.run();
-        assert_eq!(case.rig.nvme.state(), State::Failed(Failure::Gone));
+        assert_eq!(case.rig.nvme.state(), State::Failed(ResetCause::Gone));
         assert!(
             case.rig
                 .ended

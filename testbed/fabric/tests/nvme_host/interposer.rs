@@ -4,7 +4,7 @@
 use crate::scenarios::{self, Random, Rig, World};
 use crate::server::{Server, server};
 use dcs_drivers::bus::{Bus, ReadDone, Region};
-use dcs_drivers::nvme::{Config, Failure, Memory, NvmeError, Request, State, Status};
+use dcs_drivers::nvme::{Config, Memory, NvmeError, Request, ResetCause, State, Status};
 use dcs_fabric::{FaultPlan, Interposer, nvme};
 
 /// Bytes of a command: more than two pages, so that there is a list.
@@ -217,12 +217,12 @@ fn a_hang_ends_with_a_reset() {
 fn an_ssd_that_was_pulled_out_is_gone() {
     let mut case = Case::new("ssd:read:1:remove");
     assert!((0..2 * EACH).all(|id| case.rig.ended[&id].result.is_err()));
-    assert_eq!(case.rig.nvme.state(), State::Failed(Failure::Gone));
+    assert_eq!(case.rig.nvme.state(), State::Failed(ResetCause::Gone));
     let found: Vec<u8> = (EACH..2 * EACH).flat_map(|id| case.found(id)).collect();
     assert!(found.iter().all(|byte| *byte == BEFORE));
     case.rig.with(|nvme, bus, now| nvme.reset(bus, now));
     case.rig.run();
-    assert_eq!(case.rig.nvme.state(), State::Failed(Failure::Gone));
+    assert_eq!(case.rig.nvme.state(), State::Failed(ResetCause::Gone));
 }
 
 #[test]
@@ -237,7 +237,7 @@ fn what_is_late_is_not_shown_after_a_reset() {
     }
     rig.with(|nvme, bus, now| nvme.reset(bus, now));
     rig.run();
-    assert_eq!(rig.ended[&1].result, Err(NvmeError::Reset(Failure::Asked)));
+    assert_eq!(rig.ended[&1].result, Err(NvmeError::Reset(ResetCause::Asked)));
     assert_eq!(rig.world.interposer.deadline(), None);
     assert_eq!((rig.read(0, 0, LENGTH), rig.nvme.counters().unknown), (Ok(()), 0));
 }

@@ -6,7 +6,7 @@ mod scenarios;
 mod server;
 
 use dcs_drivers::bus::{Bus, Tag, Window};
-use dcs_drivers::nvme::{CmbBar, Config, Failure, PmrBar, Request, SglUse, State};
+use dcs_drivers::nvme::{CmbBar, Config, PmrBar, Request, ResetCause, SglUse, State};
 use dcs_fabric::{HOST, nvme};
 use scenarios::{Rig, World};
 use server::{Server, server};
@@ -124,7 +124,7 @@ fn a_controller_without_the_memory_that_is_wanted_is_refused() {
         let mut rig = Rig::new(server, |config| config.pmr = Some(PmrBar { bar, window }));
         rig.with(|nvme, bus, now| nvme.start(bus, now));
         rig.run();
-        assert!(matches!(rig.nvme.state(), State::Failed(Failure::Unsupported(_))), "{pmr} {bar}");
+        assert!(matches!(rig.nvme.state(), State::Failed(ResetCause::Unsupported(_))), "{pmr} {bar}");
     }
 }
 

@@ -2,7 +2,7 @@
 
 use dcs_drivers::bus::{Bus, ReadDone, Region, Window};
 use dcs_drivers::nvme::{
-    Config, Failure, Finished, Memory, Namespace, Nvme, NvmeError, Request, State, SubmitError,
+    Config, Finished, Memory, Namespace, Nvme, NvmeError, Request, ResetCause, State, SubmitError,
 };
 pub use dcs_testkit::Random;
 use std::collections::BTreeMap;
@@ -310,7 +310,7 @@ pub fn a_reset_under_load(world: impl World) {
         for end in rig.ended.clone().into_values() {
             match end.result {
                 Ok(()) => assert!(rig.get(end.id * 4096, block) == bytes),
-                Err(error) => assert_eq!(error, NvmeError::Reset(Failure::Asked)),
+                Err(error) => assert_eq!(error, NvmeError::Reset(ResetCause::Asked)),
             }
             if end.memory == Memory::Held {
                 held.push(end.id);

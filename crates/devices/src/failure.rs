@@ -2,22 +2,22 @@
 
 use crate::attempt::Attempt;
 use dcs_abi::status::Status;
-use dcs_engine::Fault;
+use dcs_engine::Failure;
 use rustix::io::Errno;
 
-/// The fault of a system call that failed while it read from a source.
-pub(crate) fn reading(errno: Errno) -> Fault {
+/// The failure of a system call that failed while it read from a source.
+pub(crate) fn reading(errno: Errno) -> Failure {
     let status = match errno {
         Errno::CONNRESET | Errno::PIPE | Errno::NOTCONN | Errno::TIMEDOUT | Errno::CONNABORTED => {
             Status::PeerReset
         }
         other => common(other).unwrap_or(Status::ReadError),
     };
-    fault(status, errno)
+    with_errno(status, errno)
 }
 
-/// The fault of a system call that failed while it wrote to a destination.
-pub(crate) fn writing(errno: Errno) -> Fault {
+/// The failure of a system call that failed while it wrote to a destination.
+pub(crate) fn writing(errno: Errno) -> Failure {
     let status = match errno {
         Errno::CONNRESET | Errno::PIPE | Errno::NOTCONN | Errno::TIMEDOUT | Errno::CONNABORTED => {
             Status::PeerReset
@@ -25,7 +25,7 @@ pub(crate) fn writing(errno: Errno) -> Fault {
         Errno::NOSPC | Errno::DQUOT | Errno::FBIG => Status::CapacityExceeded,
         other => common(other).unwrap_or(Status::WriteError),
     };
-    fault(status, errno)
+    with_errno(status, errno)
 }
 
 /// The outcome of a call that has written: none of its bytes is a failure that does not say why.
@@ -46,7 +46,7 @@ fn common(errno: Errno) -> Option<Status> {
     }
 }
 
-/// A fault with its errno.
-pub(crate) fn fault(status: Status, errno: Errno) -> Fault {
-    Fault { status, errno: errno.raw_os_error() as u32 }
+/// A failure with its errno.
+pub(crate) fn with_errno(status: Status, errno: Errno) -> Failure {
+    Failure { status, errno: errno.raw_os_error() as u32 }
 }
