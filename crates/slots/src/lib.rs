@@ -1,0 +1,149 @@
+//! Operator slots: which operator is where, whose block is next, and when a slot is loaded with another operator
+//! (FlexCSV, ATC 2021, section 4.5).
+//!
+//! A *slot* holds one operator at a time and works on one block at a time. Loading another operator costs time:
+//! partial reconfiguration in an FPGA, an instance of a module in a process. [`Slots`] is the renaming table with
+//! its policies as a state machine: no I/O, no threads, no clock. Its owner says which [`Job`]s there are and what
+//! time it is, does the [`Action`]s that it is told, and says when each is done.
+//!
+//! The engine's own renaming (`crates/engine/src/renaming.rs`) is for *units*, each of which computes one operator
+//! for good, and serves first who came first. Slots are for what a unit cannot do: change its operator, and
+//! keep tenants to their shares.
+//!
+//! # Architecture
+//!
+//! ```text
+//!   request(job) ->  tenants     jobs that wait, by tenant and operator; what each tenant was charged
+//!                       |  head of each line, with its key
+//!   next() <-------  Slots       the servable head with the least key: Run, or Load and Run
+//!                       |
+//!   loaded, done ->  table       slots: the operator that each holds, and what it does
+//! ```
+//!
+//! | module | contents |
+//! |---|---|
+//! | [`config`] | [`Config`], [`Policy`], [`Order`], [`Tenant`], and why they cannot be |
+//! | `tenants` | lines of jobs, charges, keys |
+//! | `table` | the renaming table |
+//! | [`assignment`] | tenants onto slots where [`Policy::Static`] binds them: the worst and the best way |
+//!
+//! A job is one block at one operator of its chain. Blocks of one stream go in order because the owner asks for
+//! the next one when the one before is done; which slot does it is decided block by block, so that a stream's
+//! state is the stream's, never the slot's.
+//!
+//! # Policies
+//!
+//! | [`Policy`] | in the paper | a job runs |
+//! |---|---|---|
+//! | `Static` | static-worst, static-best, by the [`assignment`] | in its tenant's slot |
+//! | `Dynamic` | dynamic | in any free slot that holds its operator |
+//! | `Reconfiguration` | dynamic+pr | the same; where there is none, a free slot is loaded |
+//!
+//! Of several free slots that hold the operator the one of the lowest number is taken, so that the others are
+//! idle for long, and may be loaded.
+//!
+//! # Order, shares, priority
+//!
+//! Each waiting job has a *key*; the servable one with the least key is next. With [`Order::Arrival`] (the
+//! paper's) the key is when it came. With [`Order::Shares`] it is its tenant's *virtual time*: what the tenant was
+//! charged, divided by its weight. A tenant is charged, when its job is done, for the time that the slot was
+//! taken, loading included. One that begins to wait is not paid for the time before: its virtual time is raised
+//! to `V - lag`, where `V` is the largest key at which a job was started.
+//!
+//! Priority is a [head start](Tenant::head_start): so much is taken off the key (borrowed virtual time, Duda and
+//! Cheriton, SOSP 1999). It makes a tenant's blocks go first when it has had little; it doesn't change what the
+//! tenant gets in the long run, and so nobody starves.
+//!
+//! # Hysteresis
+//!
+//! A free slot is loaded with another operator only
+//!
+//! * where jobs wait for what it holds: if the least key of theirs is more than [`Config::lag`] above the key of
+//!   the job that it would be loaded for;
+//! * where none do: if it was idle for [`Config::linger`].
+//!
+//! So two tenants with different operators take turns of about `2 lag` in a slot rather than of a block, and what
+//! loading costs is at most the load's time in that. With `lag` = `linger` = 0 there is no hysteresis.
+//!
+//! # The bound
+//!
+//! With [`Order::Shares`] and [`Policy::Reconfiguration`] (or [`Policy::Dynamic`] where all jobs are of one
+//! operator) take two tenants *f* and *g* that both have a job waiting throughout an interval. `S` is the slot
+//! time that a tenant got in it, to the nanosecond; `w` its weight, `h` its head start; `N` the number of slots,
+//! `B` the longest time for which a slot was taken in one go (loading and a block), `Q` = `lag`. Then, with 2 ns
+//! for the rounding of virtual times,
+//!
+//! ```text
+//!   | S_f / w_f - S_g / w_g |  <=  2 Q + h_f + h_g + N B (1 / w_f + 1 / w_g) + 2
+//! ```
+//!
+//! Derivation. Write `key_i = v_i - h_i`, where `v_i` is the virtual time.
+//!
+//! 1. *Who is started is at most `Q` ahead of whoever waits.* Let a job of *k* be started in slot *s* while *f*
+//!    waits with a smaller key. *f* was looked at first and could not have *s*. If *k*'s job needs no loading,
+//!    *k* has the least key of those that wait for what *s* holds, so *s* was denied to *f* by the lag:
+//!    `key_k - key_f <= Q`. If *s* is loaded for *k*, then either nobody waits for what it holds and it was idle
+//!    for long enough, or the least key of those is more than `Q` above `key_k`, hence above `key_f`: *f* would
+//!    have had it.
+//! 2. *From below.* When *f* began to wait, `v_f >= V - Q`. After that `V` grows by starts of others, to at most
+//!    `key_f + Q` by 1, or by *f*'s own, to `key_f`. So `key_f >= V - Q - h_f`.
+//! 3. *From above.* At *f*'s last start `key_f <= V`. What it got since, and had not been charged for then, is that
+//!    of at most `N` slots, each at most once: `S_f / w_f`, counted from the same origin as `key_f`, is at most
+//!    `V + N B / w_f`. And it is never less than `key_f`, since charges come at the end.
+//! 4. So each of the two stays in a band around the same `V`, of width `Q + h + N B / w`; what they get
+//!    between two moments differs from what `V` grew by no more than that, each.
+//!
+//! **Nobody starves.** While a job of *f* waits and none of *f*'s is started, `V` grows to `key_f + Q` at most, and
+//! `key_f` by what *f* has in slots, `N B / w_f`. So another tenant *k* gets at most
+//! `w_k (2 Q + h_k + N B / w_f) + N B` meanwhile. Of *f*'s own jobs those of one operator could pass the others by
+//! again and again, as long as a slot holds that operator: a tenant that got more than `Q` (by its virtual time) since a line of its
+//! own began to wait is offered nothing but that line. With [`Order::Arrival`] no job is started that came more
+//! than `Q` and its head start after one that waits.
+//!
+//! **Work conserving**: no slot is free while a job is offered that it could do; that is, whose operator it holds,
+//! or that it may be loaded for.
+//!
+//! `tests/properties.rs` shows all of this for random loads.
+//!
+//! # What it doesn't implement
+//!
+//! * Preemption: a block is done to its end.
+//! * Reservation of all operators of a chain at once (the paper's): operators are mapped one by one, as in the
+//!   engine.
+//! * Prefetching: an operator is loaded when a job waits for it.
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+pub mod assignment;
+pub mod config;
+mod slots;
+mod table;
+mod tenants;
+
+pub use config::{Config, ConfigError, Order, Policy, Tenant};
+pub use slots::{Action, Refused, Slots};
+pub use table::{Doing, Slot};
+
+/// Nanoseconds, of a clock that the owner chooses.
+pub type Nanos = u64;
+
+/// An operator, by a number of the owner's: one of `dcs-abi`'s, or one behind those for a user's module.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct OperatorId(pub u32);
+
+/// A job's name, of the owner's choice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct JobId(pub u64);
+
+/// A block that waits for an operator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Job {
+    /// Its name.
+    pub id: JobId,
+    /// Whose it is.
+    pub tenant: u16,
+    /// The operator that it needs.
+    pub operator: OperatorId,
+}

@@ -1,0 +1,132 @@
+//! The renaming table: which operator is in which slot, and what the slot does.
+
+use crate::{Job, JobId, Nanos, OperatorId};
+use alloc::vec::Vec;
+
+/// One slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slot {
+    /// The operator that it holds, or is being loaded with.
+    pub operator: Option<OperatorId>,
+    /// What it does.
+    pub doing: Doing,
+    /// When it began to do that.
+    pub since: Nanos,
+    /// Blocks that it has done.
+    pub blocks: u64,
+    /// Loads that were begun.
+    pub loads: u64,
+    /// Time that it worked on blocks.
+    pub working: Nanos,
+    /// Time that it was loaded.
+    pub loading: Nanos,
+}
+
+/// What a slot does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Doing {
+    /// Nothing.
+    Idle,
+    /// It is loaded, for this job.
+    Loading(Job),
+    /// It works on the block of this job; when it was taken.
+    Working(Job, Nanos),
+}
+
+impl Slot {
+    fn new(operator: Option<OperatorId>) -> Slot {
+        Slot { operator, doing: Doing::Idle, since: 0, blocks: 0, loads: 0, working: 0, loading: 0 }
+    }
+
+    /// True where it does nothing.
+    pub fn is_free(&self) -> bool {
+        self.doing == Doing::Idle
+    }
+
+    /// True where it is free, and holds that operator.
+    pub(crate) fn can_run(&self, operator: OperatorId) -> bool {
+        self.is_free() && self.operator == Some(operator)
+    }
+}
+
+/// All slots.
+#[derive(Clone, Debug)]
+pub(crate) struct Table {
+    pub slots: Vec<Slot>,
+    pub free: usize,
+}
+
+impl Table {
+    pub fn new(held: &[Option<OperatorId>]) -> Table {
+        Table { slots: held.iter().map(|operator| Slot::new(*operator)).collect(), free: held.len() }
+    }
+
+    /// The first free slot that holds this operator.
+    #[inline]
+    pub fn find(&self, operator: OperatorId) -> Option<usize> {
+        self.slots.iter().position(|slot| slot.can_run(operator))
+    }
+
+    pub fn holds(&self, operator: OperatorId) -> bool {
+        self.slots.iter().any(|slot| slot.operator == Some(operator))
+    }
+
+    #[inline]
+    pub fn run(&mut self, at: usize, job: Job, now: Nanos) {
+        let slot = &mut self.slots[at];
+        debug_assert!(slot.can_run(job.operator));
+        slot.doing = Doing::Working(job, now);
+        slot.since = now;
+        self.free -= 1;
+    }
+
+    pub fn load(&mut self, at: usize, job: Job, now: Nanos) {
+        let slot = &mut self.slots[at];
+        debug_assert!(slot.is_free());
+        slot.operator = Some(job.operator);
+        slot.doing = Doing::Loading(job);
+        slot.since = now;
+        slot.loads += 1;
+        self.free -= 1;
+    }
+
+    /// The load is over. The job that it was for.
+    pub fn loaded(&mut self, at: usize, now: Nanos) -> Job {
+        let slot = &mut self.slots[at];
+        let Doing::Loading(job) = slot.doing else { panic!("slot {at} is not being loaded") };
+        slot.loading += now - slot.since;
+        slot.doing = Doing::Working(job, slot.since);
+        slot.since = now;
+        job
+    }
+
+    /// The load failed: the slot is empty. The job that it was for, and since when it had the slot.
+    pub fn load_failed(&mut self, at: usize, now: Nanos) -> (Job, Nanos) {
+        let slot = &mut self.slots[at];
+        let Doing::Loading(job) = slot.doing else { panic!("slot {at} is not being loaded") };
+        let taken = slot.since;
+        slot.loading += now - taken;
+        (slot.operator, slot.doing, slot.since) = (None, Doing::Idle, now);
+        self.free += 1;
+        (job, taken)
+    }
+
+    /// A block is done. Its job, and since when it had the slot, loading included.
+    #[inline]
+    pub fn done(&mut self, at: usize, now: Nanos) -> (Job, Nanos) {
+        let slot = &mut self.slots[at];
+        let Doing::Working(job, taken) = slot.doing else { panic!("slot {at} works on nothing") };
+        slot.working += now - slot.since;
+        slot.blocks += 1;
+        (slot.doing, slot.since) = (Doing::Idle, now);
+        self.free += 1;
+        (job, taken)
+    }
+
+    /// The slot in which a job is.
+    pub fn slot_of(&self, id: JobId) -> Option<usize> {
+        let is =
+            |slot: &Slot| matches!(slot.doing, Doing::Loading(job) | Doing::Working(job, _) if job.id == id);
+        self.slots.iter().position(is)
+    }
+}
