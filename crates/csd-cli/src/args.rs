@@ -227,6 +227,7 @@ A drive: NAME:KEY=VALUE,...
   path=N           its number among them, 1 to 1000 (1)
   queues=N         I/O queue pairs, 1 to 64 (8)
   memory=SIZE      device memory for near-storage commands, up to 1GiB (1MiB)
+  operator-memory=SIZE   memory that operators of its near-storage commands may take, 1MiB to 64GiB (512MiB)
   programs         the standard's command sets too: device memory as subsystem local memory (namespace 17), operators as
                    computational programs (namespace 18)
   weight=N         share beside the other drives, 1 to 1000 (1)

@@ -190,6 +190,7 @@ impl Process {
         let config = Config {
             queues: spec.queues,
             memory: spec.memory,
+            operator_memory: spec.operator_memory,
             programs: spec.programs,
             vendor,
             number: spec.path,
@@ -368,6 +369,8 @@ impl Served {
             under_way: controller.outstanding() as u64,
             slots: u64::from(controller.config().commands),
             slots_used: controller.slots_used() as u64,
+            operator_memory: controller.config().operator_memory,
+            operator_memory_used: controller.operator_memory(),
             latencies: controller.latencies().into(),
             operators: controller.operators().map(|(one, work)| Worked::new(one.name(), work)).collect(),
             counted: controller.counters().into(),

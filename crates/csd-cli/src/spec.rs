@@ -50,6 +50,9 @@ pub struct Drive {
     /// Bytes of device memory for near-storage commands.
     #[serde(default = "mebibyte", deserialize_with = "memory")]
     pub memory: u32,
+    /// Bytes of memory that operators of near-storage commands may take together.
+    #[serde(default = "operator_memory", deserialize_with = "bytes")]
+    pub operator_memory: u64,
     /// It shows its device memory and its operators by the standard's command sets too.
     #[serde(default)]
     pub programs: bool,
@@ -100,6 +103,11 @@ fn eight() -> u16 {
 
 fn mebibyte() -> u32 {
     1 << 20
+}
+
+/// What a drive has where nobody says.
+fn operator_memory() -> u64 {
+    dcs_csd::Config::new("").operator_memory
 }
 
 fn first() -> u16 {
@@ -200,6 +208,7 @@ impl Drive {
             iops: 0,
             bytes_per_s: 0,
             memory: mebibyte(),
+            operator_memory: operator_memory(),
             programs: false,
             msi: false,
             namespaces: Vec::new(),
@@ -242,12 +251,14 @@ impl Drive {
                     drive.memory =
                         units::size(value)?.try_into().map_err(|_| "device memory is at most 1GiB")?;
                 }
+                "operator-memory" => drive.operator_memory = units::size(value)?,
                 "programs" if value.is_empty() => drive.programs = true,
                 "msi" if value.is_empty() => drive.msi = true,
                 _ => {
                     return Err(format!(
                         "{option}: of a drive there is size=, backing=, offset=, stripe=, block=, nsid=, read-only, \
-                         through=, key-file=, subsystem=, path=, queues=, weight=, iops=, bytes-per-s=, memory=, programs, msi"
+                         through=, key-file=, subsystem=, path=, queues=, weight=, iops=, bytes-per-s=, memory=, \
+                         operator-memory=, programs, msi"
                     ));
                 }
             }

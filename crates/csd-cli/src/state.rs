@@ -42,6 +42,12 @@ pub struct State {
     pub slots: u64,
     /// Those that it has: the storage's, near-storage ones, those that wait for a buffer.
     pub slots_used: u64,
+    /// Bytes of memory that operators of near-storage commands may take.
+    #[serde(default)]
+    pub operator_memory: u64,
+    /// Those of them that are set aside for commands and streams.
+    #[serde(default)]
+    pub operator_memory_used: u64,
     /// What it has done.
     pub counted: Counted,
     /// Latencies of commands of I/O queues, since the drive was added.
@@ -259,8 +265,13 @@ impl State {
         let (read, written) = (human(bytes_read), human(bytes_written));
         format!(
             "{}: {reads} reads ({read}), {writes} writes ({written}), {flushes} flushes, {near} near storage, {errors} errors, {interrupts} interrupts, \
-             {} under way, {} of {} slots used",
-            self.name, self.under_way, self.slots_used, self.slots
+             {} under way, {} of {} slots used, {} of {} of operators' memory",
+            self.name,
+            self.under_way,
+            self.slots_used,
+            self.slots,
+            human(self.operator_memory_used),
+            human(self.operator_memory)
         )
     }
 }
@@ -306,6 +317,12 @@ pub fn metrics(drives: &[State]) -> prometheus::Result<String> {
     let slots = gauge("slots", "Commands that a drive may have under way.", &["drive"])?;
     let used =
         gauge("slots_used", "Commands that it has under way, those that wait for a buffer too.", &["drive"])?;
+    let memory = gauge("operator_memory_bytes", "Memory that a drive's operators may take.", &["drive"])?;
+    let memory_used = gauge(
+        "operator_memory_used_bytes",
+        "Memory that is set aside for operators of commands and streams.",
+        &["drive"],
+    )?;
     let iops = gauge("limit_iops", "Commands a second at most; 0: any.", &["drive"])?;
     let bytes = gauge("limit_bytes_per_second", "Bytes a second at most; 0: any.", &["drive"])?;
     let connected = gauge("connected", "1 where a client is connected to the drive's socket.", &["drive"])?;
@@ -334,6 +351,8 @@ pub fn metrics(drives: &[State]) -> prometheus::Result<String> {
         for (gauge, value) in [
             (&slots, drive.slots),
             (&used, drive.slots_used),
+            (&memory, drive.operator_memory),
+            (&memory_used, drive.operator_memory_used),
             (&iops, drive.iops),
             (&bytes, drive.bytes_per_s),
         ] {
@@ -442,6 +461,8 @@ mod tests {
             under_way: 3,
             slots: 256,
             slots_used: 4,
+            operator_memory: 512 << 20,
+            operator_memory_used: 3 << 20,
             counted: Counted { reads: 7, bytes_read: 7 << 12, ..Counted::default() },
             latencies: Latencies {
                 bounds_ns: vec![1000, 2000],
@@ -457,6 +478,7 @@ mod tests {
             "dcs_csd_connected{drive=\"a\"} 1",
             "dcs_csd_slots{drive=\"a\"} 256",
             "dcs_csd_slots_used{drive=\"a\"} 4",
+            "dcs_csd_operator_memory_used_bytes{drive=\"a\"} 3145728",
             "dcs_csd_limit_iops{drive=\"a\"} 500",
             "dcs_csd_qos_violations_total{drive=\"a\"} 2",
             "# TYPE dcs_csd_operator_seconds_total counter",

@@ -173,12 +173,11 @@ impl Controller {
             return 0;
         }
         let slots = &mut self.slots;
-        let place = self.parked.iter().position(|index| {
-            let slot = slots.get(*index);
-            (slot.queue, slot.cid) == (queue, wanted.cid)
-        });
-        // What the storage has is not taken back.
-        let Some(index) = place.and_then(|place| self.parked.remove(place)) else { return 1 };
+        let place = self.parked.iter().position(|index| slots.get(*index).is(queue, wanted.cid));
+        let parked = place.and_then(|place| self.parked.remove(place));
+        let wanting = || self.near.abort(|index| slots.get(index).is(queue, wanted.cid));
+        // What the storage or operators have is not taken back.
+        let Some(index) = parked.or_else(wanting) else { return 1 };
         self.slots.give(index);
         self.end(port, queue, wanted.cid, Status::ABORT_REQUESTED, 0);
         0

@@ -29,6 +29,8 @@ pub struct Config {
     pub buffers: u16,
     /// Bytes of device memory for near-storage commands, up to 1 GiB.
     pub memory: u32,
+    /// Bytes of memory that operators of near-storage commands and streams may take together, 1 MiB to 64 GiB.
+    pub operator_memory: u64,
     /// Its device memory is a namespace of subsystem local memory too, and its operators are the programs of a
     /// namespace of computational programs, for a guest that selects these command sets. It has device memory
     /// then.
@@ -56,6 +58,7 @@ impl Config {
             transfer_shift: 20,
             buffers: 16,
             memory: 1 << 20,
+            operator_memory: 512 << 20,
             programs: false,
             shadow_doorbells: true,
             namespaces: 16,
@@ -102,6 +105,7 @@ impl Config {
         range("buffers", self.buffers.into(), 1, 256)?;
         let least = if self.programs { 4096 } else { 0 };
         range("bytes of device memory", self.memory.into(), least, 1 << 30)?;
+        range("bytes of memory for operators", self.operator_memory, 1 << 20, 64 << 30)?;
         range("namespaces", self.namespaces.into(), 1, 1024)
     }
 }

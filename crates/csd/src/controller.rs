@@ -28,6 +28,9 @@ use crate::slots::{Buffers, Slots, Work};
 use crate::storage::Storage;
 use crate::timers::Timers;
 
+/// How long shadow doorbells are not looked at that could not be armed, in nanoseconds.
+const LOOK_AGAIN: u64 = 1_000_000;
+
 /// The cost of a command beside its bytes.
 pub(crate) const COMMAND_COST: u64 = 4096;
 
@@ -62,6 +65,8 @@ pub struct Controller {
     pub(crate) submissions: Vec<Option<SubmissionQueue>>,
     pub(crate) completions: Vec<Option<CompletionQueue>>,
     pub(crate) shadow: Option<Shadow>,
+    /// When the shadow doorbells are looked at again though nobody rings: the guest could not be told to.
+    look_again: Option<u64>,
     pub(crate) queue_shares: Shares,
     pub(crate) slots: Slots,
     pub(crate) buffers: Buffers,
@@ -105,6 +110,7 @@ impl Controller {
             submissions: (0..pairs).map(|_| None).collect(),
             completions: (0..pairs).map(|_| None).collect(),
             shadow: None,
+            look_again: None,
             queue_shares: Shares::default(),
             slots: Slots::new(config.commands),
             buffers: Buffers::new(config.buffers, 1 << config.transfer_shift),
@@ -115,7 +121,7 @@ impl Controller {
             features: Features::new(config.queues),
             timers: Timers::default(),
             logs: Logs::default(),
-            near: NearStorage::new(config.memory),
+            near: NearStorage::new(config.memory, config.operator_memory),
             clocked: Clocked::new(config.commands.into()),
             limiter: Limiter::default(),
             coalescing: Coalescing::default(),
@@ -173,10 +179,8 @@ impl Controller {
             && (self.near.waiting() > 0
                 || self.submissions.iter().skip(1).flatten().any(|queue| queue.has_entries()));
         let limit = held_back.then(|| self.limiter.due());
-        [self.timers.deadline(), self.coalescing.deadline(self.features.coalescing), limit]
-            .into_iter()
-            .flatten()
-            .min()
+        let coalescing = self.coalescing.deadline(self.features.coalescing);
+        [self.timers.deadline(), coalescing, limit, self.look_again].into_iter().flatten().min()
     }
 
     /// Its configuration.
@@ -208,18 +212,19 @@ impl Controller {
     pub(crate) fn begin_reset(&mut self) {
         self.submissions.iter_mut().for_each(|queue| *queue = None);
         self.completions.iter_mut().for_each(|queue| *queue = None);
-        (self.shadow, self.queue_shares, self.shutdown_wanted) = (None, Shares::default(), false);
+        (self.shadow, self.look_again) = (None, None);
+        (self.queue_shares, self.shutdown_wanted) = (Shares::default(), false);
         (self.events, self.features) = (Events::default(), Features::new(self.config.queues));
         (self.timers, self.coalescing) = (Timers::default(), Coalescing::default());
         self.changed.clear();
         while let Some(index) = self.parked.pop_front() {
             self.slots.give(index);
         }
-        while let Some(index) = self.near.take_ready() {
+        while let Some(index) = self.near.take_waiting() {
             self.slots.give(index);
         }
         self.near.reset();
-        self.slots.in_use().for_each(|slot| slot.stale = true);
+        self.slots.in_use().for_each(|slot| (slot.stale, slot.near) = (true, None));
         self.resetting = true;
         self.end_reset();
     }
@@ -296,10 +301,21 @@ impl Controller {
         busy
     }
 
-    /// Takes a near-storage command on by a bounded piece; true where there is one that could be. Whoever calls
-    /// it for several controllers does so for one of them at a time, with everybody's plain commands between.
-    pub fn operate(&mut self, drive: u32, port: &mut dyn HostPort, storage: &mut dyn Storage) -> bool {
-        self.is_running() && self.near_step(drive, port, storage)
+    /// True where [`Controller::operate`] has something to do.
+    pub fn operates(&mut self) -> bool {
+        self.is_near_ready()
+    }
+
+    /// Takes a near-storage command on by a bounded piece: how much time that cost, in nanoseconds; nothing where there
+    /// is none that could be. Whoever calls it for several controllers does so for one of them at a time, with
+    /// everybody's plain commands between.
+    pub fn operate(&mut self, drive: u32, port: &mut dyn HostPort, storage: &mut dyn Storage) -> Option<u64> {
+        self.near_step(drive, port, storage)
+    }
+
+    /// Bytes of memory that operators have, or may yet take. [`Config::operator_memory`] says how many there are.
+    pub fn operator_memory(&self) -> u64 {
+        self.near.operator_memory()
     }
 
     fn waiting_event(&mut self) -> Option<(u16, u32)> {
@@ -339,21 +355,24 @@ impl Controller {
     }
 
     /// Nothing is to do: from now on the guest is to write the real doorbells. True where it has written a
-    /// shadow meanwhile.
+    /// shadow meanwhile. Where it cannot be told, since its memory is elsewhere for a while,
+    /// [`Controller::deadline`] says when to look again.
     pub fn arm(&mut self, port: &mut dyn HostPort) -> bool {
         let Some(shadow) = self.shadow.filter(|_| self.is_running()) else { return false };
+        let mut told = true;
         for queue in 1..self.submissions.len() {
             if let Some(held) = &mut self.submissions[queue] {
                 held.armed = true;
-                let _ = shadow.arm(port, 2 * queue, held.tail);
+                told &= shadow.arm(port, 2 * queue, held.tail).is_ok();
             }
             if let Some(held) = &mut self.completions[queue]
                 && (!held.waiting.is_empty() || held.is_full())
             {
                 held.armed = true;
-                let _ = shadow.arm(port, 2 * queue + 1, held.head);
+                told &= shadow.arm(port, 2 * queue + 1, held.head).is_ok();
             }
         }
+        self.look_again = if told { None } else { Some(port.uptime() + LOOK_AGAIN) };
         // Or the guest reads the index before we wrote it, and we its doorbell before it wrote that: nobody
         // would tell anybody.
         std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);

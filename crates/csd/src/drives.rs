@@ -37,8 +37,8 @@ pub struct Drives<P, S> {
     responses: Vec<Response>,
     /// Commands that the storage may have at once.
     window: usize,
-    /// The drive whose operators are next.
-    operates: usize,
+    /// Who is next to have operators work, by the time that they have worked.
+    operators: Shares,
     /// Commands that were begun, and requests that the storage answered, since it was made.
     begun: u64,
     answered: u64,
@@ -71,7 +71,7 @@ impl<P: HostPort, S: Storage> Drives<P, S> {
             storage,
             responses,
             window,
-            operates: 0,
+            operators: Shares::default(),
             begun: 0,
             answered: 0,
             armed: false,
@@ -111,6 +111,7 @@ impl<P: HostPort, S: Storage> Drives<P, S> {
         }
         self.drives[place] = Some(Drive { controller, port, removed: false, outstanding: 0 });
         self.shares.set(place, weight);
+        self.operators.set(place, weight);
         DriveId(place as u32)
     }
 
@@ -118,6 +119,7 @@ impl<P: HostPort, S: Storage> Drives<P, S> {
     pub fn set_weight(&mut self, drive: DriveId, weight: u32) {
         if matches!(self.drives.get(drive.0 as usize), Some(Some(_))) {
             self.shares.set(drive.0 as usize, weight);
+            self.operators.set(drive.0 as usize, weight);
         }
     }
 
@@ -129,6 +131,7 @@ impl<P: HostPort, S: Storage> Drives<P, S> {
             held.removed = true;
             lock(&held.controller).reset();
             self.shares.remove(index);
+            self.operators.remove(index);
             self.forget(index);
         }
     }
@@ -199,21 +202,31 @@ impl<P: HostPort, S: Storage> Drives<P, S> {
     }
 
     /// Takes one near-storage command of one drive on by a piece: however many there are, everybody's plain
-    /// commands wait for no more than that. Drives take turns.
+    /// commands wait for no more than that. Drives have shares of the operators' time.
     fn operate(&mut self) -> bool {
-        let count = self.drives.len();
-        for index in (0..count).map(|step| (self.operates + step) % count) {
-            let Some(held) = self.drives[index].as_mut().filter(|held| !held.removed) else { continue };
+        // Those that could not.
+        let mut tried = Vec::new();
+        loop {
+            let drives = &self.drives;
+            let next = self.operators.next(|index| {
+                !tried.contains(&index)
+                    && drives[index]
+                        .as_ref()
+                        .is_some_and(|held| !held.removed && lock(&held.controller).operates())
+            });
+            let Some(index) = next else { return false };
+            let Some(Some(held)) = self.drives.get_mut(index) else { return false };
             let mut controller = lock(&held.controller);
-            if controller.operate(index as u32, &mut held.port, &mut self.storage) {
-                held.outstanding = controller.outstanding();
-                self.operates = index + 1;
+            let cost = controller.operate(index as u32, &mut held.port, &mut self.storage);
+            held.outstanding = controller.outstanding();
+            if let Some(cost) = cost {
+                self.operators.charge(index, cost);
                 self.storage.commit();
                 controller.settle_times(&mut held.port);
                 return true;
             }
+            tried.push(index);
         }
-        false
     }
 
     /// Nobody polls for a while: guests with shadow doorbells are to ring the real ones. True where one has

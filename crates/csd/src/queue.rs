@@ -184,15 +184,16 @@ impl Shadow {
         port.write(self.events + Shadow::place(number), &value.to_le_bytes())
     }
 
-    /// Wants no doorbell before the shadow, which is at `at`, has gone once round its queue: called in each half
-    /// anew, this keeps a guest from ringing.
+    /// Wants no doorbell before the shadow has gone on from `at` by three quarters of its queue: called in each half
+    /// anew, this keeps a guest from ringing. The quarter before `at` is left out, since the guest looks at the index
+    /// after it has written the shadow: it may be on its way to `at` from there.
     pub fn quiet(
         self,
         port: &mut dyn HostPort,
         number: usize,
         (at, size): (u32, u32),
     ) -> Result<(), HostError> {
-        self.arm(port, number, (at + size - 1) % size)
+        self.arm(port, number, (at + size * 3 / 4) % size)
     }
 }
 

@@ -91,6 +91,11 @@ impl Slot {
         }
     }
 
+    /// It is the command of this queue and identifier.
+    pub fn is(&self, queue: u16, cid: u16) -> bool {
+        (self.queue, self.cid) == (queue, cid)
+    }
+
     /// Turns the bytes that lie on the volume at the slot's offset into the guest's, or the other way round.
     pub fn pass(&self, encrypt: bool, bytes: &mut [u8]) -> bool {
         let first = self.offset >> self.shift;

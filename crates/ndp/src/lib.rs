@@ -39,6 +39,7 @@
 //! | `table` | rows of comma-separated values and binary ones: `filter`, `aggregate` |
 //! | `knn` | the rows nearest to a vector |
 //! | `bitmap` | bitmaps in Roaring's format |
+//! | `memory` | the memory of a context at most |
 //! | [`module`] | users' own operators: what each has to be, and those that are loaded |
 //! | `wide` | loops that are compiled for AVX2, too |
 //! | [`parameter`] | building and checking parameter blocks |
@@ -103,6 +104,7 @@ mod knn;
 mod lanes;
 mod lines;
 mod md5;
+mod memory;
 pub mod module;
 mod offload;
 pub mod parameter;
@@ -126,6 +128,7 @@ pub use digest::DigestValue;
 pub use error::OperatorError;
 pub use grep::PatternError;
 pub use lanes::{Lanes, Piece};
+pub use memory::memory;
 pub use offload::{Answer, OFFLOADED, Task};
 pub use resize::Progress;
 pub use table::ExpressionError;

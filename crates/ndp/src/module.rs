@@ -27,6 +27,9 @@ pub trait Module: Send + Sync {
     ///
     /// Where it does not take the parameter, or breaks a rule.
     fn start(&self, parameter: &[u8]) -> Result<Box<dyn Codec>, OperatorError>;
+
+    /// Bytes of memory that a stream takes at most.
+    fn memory(&self) -> u64;
 }
 
 /// The modules that chains of this process may name.
@@ -63,9 +66,21 @@ pub fn split(parameter: &[u8]) -> Result<(&Name, &[u8]), OperatorError> {
     block.ok_or(OperatorError::BadParameter)
 }
 
-/// The module that a parameter block names, at the beginning of its stream.
-pub(crate) fn of_parameter(parameter: &[u8]) -> Result<Resize, OperatorError> {
+/// The module that a parameter block names, and what it takes.
+fn named(parameter: &[u8]) -> Result<(Arc<dyn Module>, &[u8]), OperatorError> {
     let (name, own) = split(parameter)?;
     let module = LOADED.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned();
-    module.ok_or(OperatorError::NoModule)?.start(own).map(Resize::of)
+    Ok((module.ok_or(OperatorError::NoModule)?, own))
+}
+
+/// The module that a parameter block names, at the beginning of its stream.
+pub(crate) fn of_parameter(parameter: &[u8]) -> Result<Resize, OperatorError> {
+    let (module, own) = named(parameter)?;
+    module.start(own).map(Resize::of)
+}
+
+/// Bytes of memory that a stream of the module takes at most which a parameter block names; none where there is no
+/// such module.
+pub(crate) fn memory(parameter: &[u8]) -> u64 {
+    named(parameter).map_or(0, |(module, _)| module.memory())
 }

@@ -85,7 +85,7 @@ impl Function {
         if index > 5 || info.size == 0 || info.flags & MAPPABLE == 0 {
             return Err(VfioError::Missing(self.address.clone(), "BAR of this number that can be mapped"));
         }
-        Mapping::file(self.device.as_fd(), info.offset, info.size, true).map_err(what())
+        Mapping::bar(self.device.as_fd(), info.offset, info.size).map_err(what())
     }
 
     /// Reads its configuration space.

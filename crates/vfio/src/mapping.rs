@@ -4,8 +4,9 @@
 //! Bytes are only ever copied in and out, by atomics or the processor's copy instruction: there is no reference to memory that changes
 //! behind it. A copy in goes upwards, a copy out **downwards**, in aligned words of 8 bytes where they fit.
 //! So who writes an entry whose last word says that it is new, and who reads one, each in one call, agree:
-//! the word is written last and read first. Of long copies only the last bytes go by words: the rest is left to
-//! the processor's own copy, which is three times as fast and in no order.
+//! the word is written last and read first. Of long copies to and from memory only the last bytes go by words: the
+//! rest is left to the processor's own copy, which is three times as fast and in no order. A device's registers, and
+//! its memory behind a BAR, are copied by words alone.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -28,6 +29,8 @@ pub struct Mapping {
     base: NonNull<u8>,
     length: usize,
     writable: bool,
+    /// It is a BAR: a device sees each access.
+    is_device: bool,
 }
 
 // SAFETY: the mapping belongs to this value until it is dropped, and is only accessed
@@ -51,7 +54,18 @@ impl Mapping {
         let base =
             unsafe { mm::mmap(std::ptr::null_mut(), length, protection, MapFlags::SHARED, file, offset) }?;
         let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::AddrNotAvailable)?;
-        Ok(Mapping { base, length, writable })
+        Ok(Mapping { base, length, writable, is_device: false })
+    }
+
+    /// Maps a piece of a device's file that is a BAR.
+    ///
+    /// # Errors
+    ///
+    /// As [`Mapping::file`].
+    pub fn bar(device: BorrowedFd<'_>, offset: u64, length: u64) -> io::Result<Mapping> {
+        let mut mapping = Mapping::file(device, offset, length, true)?;
+        mapping.is_device = true;
+        Ok(mapping)
     }
 
     /// New memory of zeros, all of it there.
@@ -66,7 +80,7 @@ impl Mapping {
         // SAFETY: as above.
         let base = unsafe { mm::mmap_anonymous(std::ptr::null_mut(), length, protection, flags) }?;
         let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::AddrNotAvailable)?;
-        Ok(Mapping { base, length, writable: true })
+        Ok(Mapping { base, length, writable: true, is_device: false })
     }
 
     /// The same, in huge pages of 2 MiB where the kernel has so many free, which is told: an IOMMU has fewer
@@ -90,7 +104,7 @@ impl Mapping {
         // SAFETY: as above.
         let base = unsafe { mm::mmap_anonymous(std::ptr::null_mut(), length, protection, flags) }?;
         let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::AddrNotAvailable)?;
-        let mapping = Mapping { base, length, writable: true };
+        let mapping = Mapping { base, length, writable: true, is_device: false };
         // Pages that a control group withholds would be missed only at their first use, by a signal.
         // SAFETY: the mapping is this process's own and nobody uses it yet; what is in it stays.
         match unsafe { mm::madvise(base.as_ptr().cast(), length, mm::Advice::LinuxPopulateWrite) } {
@@ -180,7 +194,7 @@ impl Mapping {
     pub fn load(&self, offset: u64, bytes: &mut [u8]) {
         let start = self.check(offset, bytes.len());
         let mut end = bytes.len();
-        if end >= LONG && cfg!(target_arch = "x86_64") {
+        if self.is_long(end) {
             let (first, last) = bytes.split_at_mut(end - LAST);
             self.load(offset + first.len() as u64, last);
             // SAFETY: `check` says that it is in the mapping; `first` is ours alone.
@@ -233,7 +247,7 @@ impl Mapping {
         assert!(self.writable, "a store to read-only memory");
         let start = self.check(offset, bytes.len());
         let mut done = 0;
-        if bytes.len() >= LONG && cfg!(target_arch = "x86_64") {
+        if self.is_long(bytes.len()) {
             done = bytes.len() - LAST;
             // SAFETY: `check` says that it is in the mapping, which is writable.
             unsafe { copy_long(self.at(start), bytes.as_ptr(), done) };
@@ -265,6 +279,11 @@ impl Mapping {
             }
             done += width;
         }
+    }
+
+    /// True where a copy of so many bytes is left to the processor.
+    fn is_long(&self, length: usize) -> bool {
+        length >= LONG && !self.is_device && cfg!(target_arch = "x86_64")
     }
 
     fn check(&self, offset: u64, length: usize) -> usize {
@@ -337,6 +356,8 @@ fn before_register() {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsFd;
+
     use super::*;
 
     #[test]
@@ -371,6 +392,24 @@ mod tests {
                 assert_eq!(all.iter().filter(|byte| **byte != 0).count(), length, "nothing beside them");
             }
         }
+    }
+
+    /// The processor's own copy may access a device byte by byte, and in any order.
+    #[test]
+    fn a_bar_is_copied_by_words() {
+        let file = rustix::fs::memfd_create("bar", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        rustix::fs::ftruncate(&file, 8192).unwrap();
+        let (bar, memory) = (
+            Mapping::bar(file.as_fd(), 4096, 4096).unwrap(),
+            Mapping::file(file.as_fd(), 4096, 4096, true).unwrap(),
+        );
+        assert!(!bar.is_long(4096) && memory.is_long(4096) == cfg!(target_arch = "x86_64"));
+        let bytes: Vec<u8> = (0..4096).map(|at| (at * 7 + at / 256) as u8).collect();
+        let (mut by_words, mut same) = (vec![0; 4096], vec![0; 4096]);
+        bar.store(0, &bytes);
+        bar.load(0, &mut by_words);
+        memory.load(0, &mut same);
+        assert!(by_words == bytes && same == bytes);
     }
 
     #[test]

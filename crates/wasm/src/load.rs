@@ -18,6 +18,9 @@ pub const LONGEST: usize = 4 << 20;
 /// Elements of a module's tables at most; tables.
 const TABLE_ELEMENTS: usize = 16 << 10;
 const TABLES: usize = 4;
+/// Bytes of an instance at most besides its memory: tables, and what the interpreter keeps of functions, globals
+/// and segments, of which [`EnforcedLimits::strict`] allows some thousands.
+const INSTANCE: usize = 4 << 20;
 /// Bytes of the stack of a module's values, and calls inside each other.
 const STACK: usize = 1 << 20;
 const CALLS: usize = 512;
@@ -154,6 +157,10 @@ impl Module {
 impl module::Module for Module {
     fn start(&self, parameter: &[u8]) -> Result<Box<dyn Codec>, OperatorError> {
         Ok(Box::new(Stream::start(self, parameter)?))
+    }
+
+    fn memory(&self) -> u64 {
+        (self.limits.memory + INSTANCE) as u64
     }
 }
 

@@ -3,12 +3,13 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use dcs_ndp::Context;
 use dcs_nvme::Status;
 
+use super::budget::Taken;
 use super::entry::RESULT_SIZE;
 use super::installed::Execution;
-use super::pipeline::Pipeline;
+use super::pipeline::{Pipeline, UNIT};
+use super::program::Program;
 use super::ranges::Ranges;
 use crate::chain::Chain;
 use crate::host::HostPort;
@@ -18,6 +19,9 @@ use crate::storage::VolumeId;
 /// How long a stream's command lasts before it ends in favour of the next one, in nanoseconds.
 const TURN: u64 = 1_000_000_000;
 
+/// Bytes of memory that a flow takes besides its operators: pieces on their way in and out.
+const FLOW: u64 = 512 << 10;
+
 /// Where the result page has operators' pieces and times.
 const PIECES_AT: usize = 24;
 const TIMES_AT: usize = 704;
@@ -26,6 +30,8 @@ const TIMES_AT: usize = 704;
 pub struct Near {
     pub(super) origin: Origin,
     pub(super) flow: Box<Flow>,
+    /// Bytes of memory that the flow takes at most.
+    pub(super) need: u64,
     /// The stream that the flow is, and bytes of its source that this command may still take.
     pub(super) stream: Option<(u16, u64)>,
     pub(super) target: Target,
@@ -45,10 +51,16 @@ pub(super) enum Origin {
     Memory,
     /// The execution of a program.
     Program(Execution),
+    /// Parameters are loaded, once their operators have been tried.
+    Load(Arc<Program>),
+    /// A stream is opened, once its operators have been made.
+    Open,
 }
 
 /// A source on its way through a chain: of one command, or, a stream, of several.
 pub(super) struct Flow {
+    /// The memory that it takes, set aside; none where a command still waits for it.
+    pub(super) memory: Option<Taken>,
     pub(super) pipeline: Pipeline,
     pub(super) source: Source,
     /// Bytes that went in, and that came out.
@@ -193,9 +205,15 @@ impl Run {
 
 impl Near {
     /// All of one source.
-    pub(super) fn new(origin: Origin, contexts: Vec<Context>, source: Source, target: Target) -> Near {
-        let flow = Box::new(Flow::new(Pipeline::new(contexts), source));
-        Near { origin, flow, stream: None, target, made: 0, pending: Vec::new(), began: None }
+    pub(super) fn new(origin: Origin, program: Arc<Program>, source: Source, target: Target) -> Near {
+        let need = FLOW + program.memory() + (program.len() * UNIT) as u64;
+        let flow = Box::new(Flow::new(Pipeline::new(program), source));
+        Near { origin, flow, need, stream: None, target, made: 0, pending: Vec::new(), began: None }
+    }
+
+    /// It prepares operators, and nothing is to pass them yet.
+    pub(super) fn prepares(&self) -> bool {
+        matches!(self.origin, Origin::Load(_) | Origin::Open)
     }
 
     /// The next bytes of the source go into the chain.
@@ -303,7 +321,7 @@ impl Near {
 impl Flow {
     pub fn new(pipeline: Pipeline, source: Source) -> Flow {
         let (surplus, status) = (VecDeque::new(), Status::SUCCESS);
-        Flow { pipeline, source, taken: 0, made: 0, ended: false, surplus, status }
+        Flow { memory: None, pipeline, source, taken: 0, made: 0, ended: false, surplus, status }
     }
 
     /// The value of its only operator, a digest.

@@ -1,6 +1,7 @@
 //! Commands of subsystem local memory: the device memory as bytes.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use dcs_nvme::command::{self, Command, nvm};
 use dcs_nvme::local_memory::{self, Blocks, Bytes, Range};
@@ -63,7 +64,7 @@ impl Controller {
             }
             _ => (Source::Zeros { left: length }, Target::Memory { next: first, room: length }),
         };
-        Ok((Near::new(Origin::Memory, Vec::new(), source, target), length))
+        Ok((Near::new(Origin::Memory, Arc::default(), source, target), length))
     }
 
     fn memory_copy(&self, port: &mut dyn HostPort, command: &Command, copy: &Copy) -> Result<Near, Status> {
@@ -95,7 +96,7 @@ impl Controller {
             return Err(Status::INVALID_FIELD);
         }
         let target = Target::Memory { next: copy.target, room: copy.length };
-        Ok(Near::new(Origin::Memory, Vec::new(), Source::Several(sources), target))
+        Ok(Near::new(Origin::Memory, Arc::default(), Source::Several(sources), target))
     }
 
     fn source_of_blocks(&self, blocks: &Blocks) -> Result<(Source, u64), Status> {

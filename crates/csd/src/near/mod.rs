@@ -11,6 +11,7 @@
 //! between. Both move data between descriptors of their own process, and a guest's memory, a slice under a
 //! chain, and device memory are none; and the controller is a state machine without threads, as they are not.
 
+mod budget;
 pub(crate) mod entry;
 pub(crate) mod flow;
 mod installed;
@@ -19,6 +20,7 @@ mod pipeline;
 mod program;
 mod programs;
 mod ranges;
+mod ready;
 mod run;
 mod stream;
 
@@ -32,9 +34,11 @@ pub use pipeline::Worked;
 pub use ranges::{ENDED, REST};
 pub use stream::STREAMS;
 
+use budget::Budget;
 use dcs_abi::operator::Operator;
 use installed::Programs;
 use program::Program;
+use ready::Ready;
 use stream::Stream;
 
 /// Parameters that one controller keeps at most.
@@ -59,16 +63,21 @@ pub(crate) struct NearStorage {
     memory: Vec<u8>,
     /// The standard's programs and sets of memory ranges.
     standard: Programs,
+    /// The memory that operators may take.
+    budget: Budget,
+    /// Commands that wait for memory, in order.
+    wanting: VecDeque<u16>,
     /// Commands that can go on without the storage.
-    ready: VecDeque<u16>,
+    ready: Ready,
     /// The work of each operator that there was, by number.
     worked: BTreeMap<u8, (Operator, Worked)>,
 }
 
 impl NearStorage {
-    /// With so many bytes of device memory.
-    pub fn new(memory: u32) -> NearStorage {
-        NearStorage { memory: vec![0; memory as usize], ..NearStorage::default() }
+    /// With so many bytes of device memory, and of memory for operators.
+    pub fn new(memory: u32, operators: u64) -> NearStorage {
+        let (memory, budget) = (vec![0; memory as usize], Budget::new(operators));
+        NearStorage { memory, budget, ..NearStorage::default() }
     }
 
     /// The guest's secrets go with it. Commands under way keep theirs.
@@ -77,14 +86,25 @@ impl NearStorage {
         self.results.clear();
         self.streams.clear();
         self.standard = Programs::default();
-        self.ready.clear();
+        (self.ready, self.wanting) = (Ready::default(), VecDeque::new());
         // New memory: pages that nobody has touched.
         self.memory = vec![0; self.memory.len()];
     }
 
     /// Commands that do not wait for the storage.
     pub fn waiting(&self) -> usize {
-        self.ready.len()
+        self.ready.len() + self.wanting.len()
+    }
+
+    /// Takes out the command that waits for memory of which this is true.
+    pub fn abort(&mut self, mut is_wanted: impl FnMut(u16) -> bool) -> Option<u16> {
+        let place = self.wanting.iter().position(|index| is_wanted(*index))?;
+        self.wanting.remove(place)
+    }
+
+    /// Bytes of memory that operators have, or may yet take.
+    pub fn operator_memory(&self) -> u64 {
+        self.budget.taken()
     }
 
     /// An operator has worked.
@@ -101,11 +121,11 @@ impl NearStorage {
     }
 
     /// Takes one of them out.
-    pub fn take_ready(&mut self) -> Option<u16> {
-        self.ready.pop_front()
+    pub fn take_waiting(&mut self) -> Option<u16> {
+        self.wanting.pop_front().or_else(|| self.ready.pop())
     }
 
-    fn load(&mut self, program: Program) -> Option<u16> {
+    fn load(&mut self, program: Arc<Program>) -> Option<u16> {
         let place = self.programs.iter().position(Option::is_none).unwrap_or(self.programs.len());
         if place >= HANDLES {
             return None;
@@ -113,7 +133,7 @@ impl NearStorage {
         if place == self.programs.len() {
             self.programs.push(None);
         }
-        self.programs[place] = Some(Arc::new(program));
+        self.programs[place] = Some(program);
         Some(place as u16 + 1)
     }
 

@@ -1,11 +1,13 @@
 //! A chain at work: a stream goes in piece by piece, and what comes out is pulled out of its end.
 
+use std::sync::Arc;
+
 use dcs_abi::operator::{Operator, OperatorKind};
 use dcs_abi::result::DigestSlot;
 use dcs_ndp::{Context, OperatorError};
 use dcs_nvme::Status;
 
-use super::program::status_of;
+use super::program::{Program, status_of};
 
 /// Bytes that come out at once at most. The largest data unit too: an operator that needs whole ones gets so
 /// many, but at the end.
@@ -29,6 +31,8 @@ pub enum Pulled {
 /// operators make of it.
 pub struct Pipeline {
     input: Input,
+    /// The operators, as long as not all of the steps are made.
+    program: Option<Arc<Program>>,
     steps: Vec<Step>,
     /// The operator that failed.
     pub failed: Option<u8>,
@@ -86,13 +90,31 @@ impl Input {
 }
 
 impl Pipeline {
-    pub fn new(contexts: Vec<Context>) -> Pipeline {
-        let step = |context| {
-            let (kept, worked) = (Vec::new(), Worked::default());
-            Step { context, worked, told: worked, covered: 0, kept, at: 0, last: false, ended: false }
-        };
-        let steps = contexts.into_iter().map(step).collect();
-        Pipeline { input: Input::default(), steps, failed: None }
+    /// A chain that is to be prepared.
+    pub fn new(program: Arc<Program>) -> Pipeline {
+        let steps = Vec::with_capacity(program.len());
+        Pipeline { input: Input::default(), program: Some(program), steps, failed: None }
+    }
+
+    /// Makes the next operator's context, which may take as long as a piece of its work. True where all were made
+    /// before.
+    ///
+    /// # Errors
+    ///
+    /// The status where the operator does not take its parameter.
+    pub fn prepare(&mut self, clock: Clock<'_>) -> Result<bool, Status> {
+        let Some(program) = &self.program else { return Ok(true) };
+        let place = self.steps.len();
+        if place < program.len() {
+            let began = clock();
+            let context = program.context(place).inspect_err(|_| self.failed = Some(place as u8))?;
+            self.steps.push(Step::new(context, clock().saturating_sub(began)));
+        }
+        if self.steps.len() == program.len() {
+            // Keys are not kept for longer.
+            self.program = None;
+        }
+        Ok(false)
     }
 
     /// The next bytes of the stream, when it is hungry; with `last` nothing follows them.
@@ -192,6 +214,13 @@ enum Got {
 }
 
 impl Step {
+    /// Its context took so many nanoseconds to make.
+    fn new(context: Context, nanoseconds: u64) -> Step {
+        let (kept, told) = (Vec::new(), Worked::default());
+        let worked = Worked { nanoseconds, ..told };
+        Step { context, worked, told, covered: 0, kept, at: 0, last: false, ended: false }
+    }
+
     fn work(&self) -> Worked {
         Worked { bytes: self.covered, ..self.worked }
     }
@@ -273,9 +302,9 @@ mod tests {
     use dcs_ndp::{parameter, sequential};
 
     fn pipeline(chain: &[(Operator, Vec<u8>)]) -> Pipeline {
-        let context =
-            |(operator, parameter): &(Operator, Vec<u8>)| Context::new(*operator, parameter).unwrap();
-        Pipeline::new(chain.iter().map(context).collect())
+        let mut pipeline = Pipeline::new(Arc::new(Program::new(chain.to_vec())));
+        while !pipeline.prepare(&mut || 0).unwrap() {}
+        pipeline
     }
 
     fn run(pipeline: &mut Pipeline, input: &[u8], piece: usize) -> Result<Vec<u8>, Status> {

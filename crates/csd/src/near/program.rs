@@ -3,7 +3,7 @@
 use dcs_abi::operator::Operator;
 use dcs_abi::status::Status as Reason;
 use dcs_abi::{CHAIN_MAX, operator};
-use dcs_ndp::Context;
+use dcs_ndp::{Context, memory};
 use dcs_nvme::Status;
 use dcs_nvme::bytes::{u16_at, u32_at};
 
@@ -18,7 +18,8 @@ const OPERATOR: usize = 8;
 /// Bytes of parameters at most.
 pub const LONGEST: usize = 64 << 10;
 
-/// Operators, with their parameter blocks.
+/// Operators, with their parameter blocks. Those that cannot be are found out when their contexts are made.
+#[derive(Default)]
 pub struct Program(Vec<(Operator, Vec<u8>)>);
 
 impl Drop for Program {
@@ -37,31 +38,29 @@ pub fn status_of(reason: Reason) -> Status {
 }
 
 impl Program {
-    /// Reads parameters, and tries whether the operators take them.
+    /// Reads parameters.
     ///
     /// # Errors
     ///
     /// Invalid Field in Command for bytes that are no parameters; a status of the vendor's type (7h) for
-    /// operators that are not there, or do not take what they are given.
+    /// operators that are not there.
     pub fn read(bytes: &[u8]) -> Result<Program, Status> {
         let (header, rest) = bytes.split_at_checked(HEADER).ok_or(Status::INVALID_FIELD)?;
         let count = usize::from(header[0]);
         if !(1..=CHAIN_MAX).contains(&count) || header[1..] != [0; HEADER - 1] {
             return Err(Status::INVALID_FIELD);
         }
-        let (program, _) = Program::operators(count, rest)?;
-        program.contexts()?;
-        Ok(program)
+        Program::operators(count, rest).map(|(program, _)| program)
     }
 
     /// Reads what opens a stream: the same, where there may be no operator, and behind them ranges, whose
     /// number is in bytes 4 to 7 of the header, and bytes that come before the ranges', whose number is in
-    /// bytes 1 to 3. The operators at the beginning of the stream, the ranges, and the bytes that come first.
+    /// bytes 1 to 3. The operators, the ranges, and the bytes that come first.
     ///
     /// # Errors
     ///
     /// As [`Program::read`].
-    pub fn read_stream(bytes: &[u8]) -> Result<(Vec<Context>, [&[u8]; 2]), Status> {
+    pub fn read_stream(bytes: &[u8]) -> Result<(Program, [&[u8]; 2]), Status> {
         let (header, rest) = bytes.split_at_checked(HEADER).ok_or(Status::INVALID_FIELD)?;
         let count = usize::from(header[0]);
         if count > CHAIN_MAX {
@@ -71,7 +70,7 @@ impl Program {
         let ranges = Ranges::length(u32_at(header, 4));
         let (ranges, rest) = rest.split_at_checked(ranges).ok_or(Status::INVALID_FIELD)?;
         let first = rest.get(..(u32_at(header, 0) >> 8) as usize).ok_or(Status::INVALID_FIELD)?;
-        Ok((program.contexts()?, [ranges, first]))
+        Ok((program, [ranges, first]))
     }
 
     /// Reads so many operators; what lies behind them.
@@ -92,15 +91,14 @@ impl Program {
         Ok((program, rest))
     }
 
+    #[cfg(test)]
+    pub fn new(operators: Vec<(Operator, Vec<u8>)>) -> Program {
+        Program(operators)
+    }
+
     /// One operator.
-    ///
-    /// # Errors
-    ///
-    /// A status of the vendor's type (7h) where it does not take its parameter.
-    pub fn of(operator: Operator, parameter: &[u8]) -> Result<Program, Status> {
-        let program = Program(vec![(operator, parameter.to_vec())]);
-        program.contexts()?;
-        Ok(program)
+    pub fn of(operator: Operator, parameter: &[u8]) -> Program {
+        Program(vec![(operator, parameter.to_vec())])
     }
 
     /// The status where no handle is free.
@@ -108,9 +106,23 @@ impl Program {
         status_of(Reason::OutOfResources)
     }
 
-    /// The operators at the beginning of their stream.
-    pub fn contexts(&self) -> Result<Vec<Context>, Status> {
-        let load = |(operator, parameter): &(Operator, Vec<u8>)| Context::new(*operator, parameter);
-        self.0.iter().map(load).collect::<Result<_, _>>().map_err(|error| status_of(error.status()))
+    /// Operators.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Bytes of memory that the operators of a stream take at most.
+    pub fn memory(&self) -> u64 {
+        self.0.iter().map(|(operator, parameter)| memory(*operator, parameter)).sum()
+    }
+
+    /// The operator at this place, at the beginning of its stream.
+    ///
+    /// # Errors
+    ///
+    /// A status of the vendor's type (7h) where it does not take its parameter.
+    pub fn context(&self, place: usize) -> Result<Context, Status> {
+        let (operator, parameter) = self.0.get(place).ok_or(Status::INTERNAL_ERROR)?;
+        Context::new(*operator, parameter).map_err(|error| status_of(error.status()))
     }
 }

@@ -235,7 +235,7 @@ impl Controller {
         }
         let operator = u8::try_from(wanted.program).ok().and_then(Operator::from_number);
         let program = match operator {
-            Some(operator) => Program::of(operator, parameter)?,
+            Some(operator) => Program::of(operator, parameter),
             None => Program::read(parameter)?,
         };
         let room = u64::from(target.length);
@@ -249,6 +249,6 @@ impl Controller {
         };
         let source = Source::Memory { next, left };
         let origin = Origin::Program(Execution { _running: running, _set: set.clone(), digest, page });
-        Ok(Near::new(origin, program.contexts()?, source, target))
+        Ok(Near::new(origin, Arc::new(program), source, target))
     }
 }

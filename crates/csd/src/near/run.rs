@@ -1,12 +1,14 @@
 //! A near-storage command under way: a piece of its source at a time passes the chain, and what comes out
 //! goes to its destination.
 
+use std::sync::Arc;
+
 use dcs_nvme::command::{self, Command};
 use dcs_nvme::{DataPointer, Status};
 
 use super::entry::{Fields, NO_DATA, Place};
 use super::flow::{Near, Origin, Run, Source, Target};
-use super::pipeline::{Pipeline, Pulled, UNIT};
+use super::pipeline::{Pulled, UNIT};
 use super::program::{LONGEST, Program};
 use super::ranges::{ENDED, REST, Ranges};
 use crate::controller::{COMMAND_COST, Controller};
@@ -20,6 +22,13 @@ const PIECE: u64 = 128 << 10;
 
 /// Pulls from a chain before others have their turn: for so long a guest's operators hold them up.
 const PULLS: usize = 1;
+
+/// How long operators are made before others have their turn, in nanoseconds: one that takes longer, as a module may, is
+/// the last.
+const PREPARATION: u64 = 20_000;
+
+/// The cost of a step beside the time that it takes, in nanoseconds.
+const STEP_COST: u64 = 1000;
 
 /// Bytes of a source at most.
 const SOURCE_MOST: u64 = 1 << 40;
@@ -46,7 +55,6 @@ impl Controller {
                 self.near.close(fields.handle).map_err(Status::with_do_not_retry)?;
                 Some((Status::SUCCESS, 0))
             }
-            (_, Place::Parameters | Place::Stream) => Some(self.load(port, command, &fields)),
             (Place::Results, _) => Some((self.result_page(port, command, &fields), 0)),
             _ => None,
         };
@@ -56,6 +64,10 @@ impl Controller {
         }
         if fields.source == Place::Stream {
             self.near.idle(fields.handle).map_err(Status::with_do_not_retry)?;
+        }
+        if matches!(fields.destination, Place::Parameters | Place::Stream) {
+            let near = self.load(port, command, &fields);
+            return self.start(port, (queue, command.cid), None, |_| near);
         }
         let buffer = (entry[0] != NO_DATA).then_some((&command.data, fields.buffer));
         self.start(port, (queue, command.cid), buffer, |controller| {
@@ -80,45 +92,85 @@ impl Controller {
         self.slots.get(index).places = places;
         let near = found.and_then(|()| make(self).map_err(Status::with_do_not_retry));
         let near = match near {
-            Ok(near) => near,
-            Err(status) => {
+            Ok(near) if near.flow.memory.is_some() || self.near.budget.fits(near.need) => near,
+            refused => {
                 self.slots.give(index);
-                return Err(status);
+                return Err(refused.err().unwrap_or(Program::too_many()));
             }
         };
         let limit = near.stream.map_or(u64::MAX, |(_, limit)| limit);
-        let cost = COMMAND_COST + near.flow.source.left().min(limit).min(near.target.room().max(PIECE));
+        let moves = near.flow.source.left().min(limit).min(near.target.room().max(PIECE));
+        let cost = COMMAND_COST + if near.prepares() { 0 } else { moves };
+        let has_memory = near.flow.memory.is_some();
         self.slots.get(index).near = Some(Box::new(near));
-        self.near.ready.push_back(index);
+        match has_memory {
+            true => self.near.ready.push(queue, index),
+            false => self.near.wanting.push_back(index),
+        }
         Ok(cost)
     }
 
-    /// Loads parameters, or opens a stream: the status, and its number.
-    fn load(&mut self, port: &mut dyn HostPort, command: &Command, fields: &Fields) -> (Status, u64) {
+    /// Gives commands their memory in order, as far as it is there. One that would have to wait for streams, which
+    /// last for as long as the guest likes, goes on without, and ends.
+    fn admit(&mut self) {
+        while let Some(index) = self.near.wanting.front().copied() {
+            let now = self.slots.now;
+            let slot = self.slots.get(index);
+            if let Some(near) = &mut slot.near {
+                let is_stream = matches!(near.origin, Origin::Open);
+                loop {
+                    near.flow.memory = self.near.budget.take(near.need, is_stream);
+                    if near.flow.memory.is_some() {
+                        break;
+                    }
+                    if !is_stream && self.near.budget.will_fit(near.need) {
+                        return;
+                    }
+                    if !self.near.close_abandoned(now) {
+                        break;
+                    }
+                }
+            }
+            self.near.wanting.pop_front();
+            self.near.ready.push(slot.queue, index);
+        }
+    }
+
+    /// True where a near-storage command can be taken on.
+    pub(crate) fn is_near_ready(&mut self) -> bool {
+        if !self.is_running() || !self.limiter.is_free(self.slots.now) {
+            return false;
+        }
+        self.admit();
+        self.near.ready.len() > 0
+    }
+
+    /// Loads parameters, or opens a stream, when the operators have been made.
+    fn load(&mut self, port: &mut dyn HostPort, command: &Command, fields: &Fields) -> Result<Near, Status> {
         let length = fields.length.min(fields.buffer) as usize;
         if fields.length > fields.buffer || length > LONGEST {
-            return (Status::INVALID_FIELD.with_do_not_retry(), 0);
+            return Err(Status::INVALID_FIELD);
         }
         let mut bytes = vec![0; length];
         let status = self.copy_in(port, &command.data, &mut bytes);
         let loaded = match fields.destination {
             _ if !status.is_success() => Err(status),
             Place::Stream => self.open(command.namespace, &bytes),
-            _ => Program::read(&bytes).and_then(|program| self.near.load(program).ok_or(Program::too_many())),
+            _ => Program::read(&bytes).map(|program| {
+                let program = Arc::new(program);
+                (Origin::Load(program.clone()), program, Source::Zeros { left: 0 })
+            }),
         };
         // It may hold keys.
         bytes.fill(0);
         std::hint::black_box(&bytes);
-        match loaded {
-            Ok(handle) => (Status::SUCCESS, handle.into()),
-            Err(status) if status.is(Program::too_many()) => (status, 0),
-            Err(status) => (status.with_do_not_retry(), 0),
-        }
+        let (origin, program, source) = loaded?;
+        Ok(Near::new(origin, program, source, Target::Nowhere))
     }
 
-    /// Opens a stream of ranges of a namespace; its number.
-    fn open(&mut self, namespace: u32, bytes: &[u8]) -> Result<u16, Status> {
-        let (contexts, [ranges, first]) = Program::read_stream(bytes)?;
+    /// A stream of ranges of a namespace.
+    fn open(&self, namespace: u32, bytes: &[u8]) -> Result<(Origin, Arc<Program>, Source), Status> {
+        let (program, [ranges, first]) = Program::read_stream(bytes)?;
         let ranges = Ranges::read(namespace, ranges)?;
         let within = self.known(namespace)?.ok_or(Status::INVALID_FIELD)?;
         let most = within.blocks << within.shift;
@@ -132,7 +184,7 @@ impl Controller {
                 Source::Several([first, Source::Ranges(ranges)].into())
             }
         };
-        self.near.open(Pipeline::new(contexts), source).ok_or(Program::too_many())
+        Ok((Origin::Open, Arc::new(program), source))
     }
 
     fn result_page(&mut self, port: &mut dyn HostPort, command: &Command, fields: &Fields) -> Status {
@@ -154,9 +206,9 @@ impl Controller {
         if fields.source == Place::Stream {
             return self.near_stream(command.namespace, fields);
         }
-        let contexts = match fields.handle {
-            0 => Vec::new(),
-            handle => self.near.program(handle).ok_or(Status::INVALID_FIELD)?.contexts()?,
+        let program = match fields.handle {
+            0 => Arc::default(),
+            handle => self.near.program(handle).ok_or(Status::INVALID_FIELD)?.clone(),
         };
         let blocks = |first, count, writes| self.near_blocks(command.namespace, first, count, writes);
         let memory = |first, length| match self.near.range(first, length) {
@@ -182,7 +234,7 @@ impl Controller {
         if source.left() > SOURCE_MOST {
             return Err(Status::INVALID_FIELD);
         }
-        Ok(Near::new(Origin::Request(fields.request), contexts, source, target))
+        Ok(Near::new(Origin::Request(fields.request), program, source, target))
     }
 
     /// Logical blocks of a namespace, as they lie on its volume: first byte, and bytes.
@@ -230,78 +282,95 @@ impl Controller {
         let limit = if fields.length == 0 { u64::MAX } else { fields.length };
         let stream = Some((fields.handle, limit));
         let origin = Origin::Request(fields.request);
-        Ok(Near { origin, flow, stream, target, made: 0, pending: Vec::new(), began: None })
+        Ok(Near { origin, flow, need: 0, stream, target, made: 0, pending: Vec::new(), began: None })
     }
 
-    /// Takes one command on by one step, of those that do not wait for the storage. True where that did
-    /// something.
+    /// Takes one command on by one step, of those that do not wait for the storage: how many nanoseconds that
+    /// took. Nothing where it could not.
     pub(crate) fn near_step(
         &mut self,
         drive: u32,
         port: &mut dyn HostPort,
         storage: &mut dyn Storage,
-    ) -> bool {
-        if !self.limiter.is_free(self.slots.now) {
-            return false;
+    ) -> Option<u64> {
+        if !self.is_near_ready() {
+            return None;
         }
-        let Some(index) = self.near.ready.pop_front() else { return false };
+        let index = self.near.ready.pop()?;
         let began = port.uptime();
-        let Some(mut near) = self.slots.get(index).near.take() else { return false };
+        let slot = self.slots.get(index);
+        let (queue, mut near) = (slot.queue, slot.near.take()?);
         let ticket = Ticket { drive, slot: index };
-        let (done, busy) = match self.near_next(ticket, &mut near, port, storage) {
-            Ok(Next::Done) => (Some(Status::SUCCESS), true),
-            Ok(Next::Again) => {
-                self.near.ready.push_back(index);
-                (None, true)
-            }
-            Ok(Next::Waits) => (None, true),
-            Ok(Next::NoBuffer) => {
-                self.near.ready.push_front(index);
-                (None, false)
-            }
-            Err(status) => (Some(status), true),
-        };
+        let next = self.near_next(ticket, &mut near, port, storage);
         self.at(port.uptime());
-        let now = self.slots.now;
+        let took = self.slots.now.saturating_sub(began);
         let slot = self.slots.get(index);
         slot.near = Some(near);
-        slot.times.operators += now.saturating_sub(began);
-        if let Some(status) = done {
-            self.end_near(port, index, status);
+        slot.times.operators += took;
+        self.near.ready.charge(queue, STEP_COST + took);
+        match next {
+            Ok(Next::Waits) => {}
+            Ok(Next::Again) => self.near.ready.push(queue, index),
+            Ok(Next::NoBuffer) => {
+                self.near.ready.push_first(queue, index);
+                return None;
+            }
+            Ok(Next::Done) => self.end_near(port, index, Status::SUCCESS),
+            Err(status) => self.end_near(port, index, status),
         }
-        busy
+        Some(STEP_COST + took)
     }
 
     /// Ends the command in this slot, and gives that back.
     fn end_near(&mut self, port: &mut dyn HostPort, index: u16, status: Status) {
         let slot = self.slots.get(index);
         let (queue, cid, near, times) = (slot.queue, slot.cid, slot.near.take(), slot.times);
-        self.clocked.ends(times, self.slots.now, true);
-        let mut result = 0;
-        if let Some(mut near) = near {
-            result = near.made;
-            near.flow.pipeline.tell(|operator, work| self.near.work(operator, work));
-            self.logs.near += u64::from(status.is_success());
-            match &near.origin {
-                Origin::Request(request) => self.near.keep(*request, near.flow.page(*request, status)),
-                Origin::Memory => result = 0,
-                Origin::Program(execution) => {
-                    result = self.near.end_execution(execution, &near.flow, status).unwrap_or(result);
-                }
+        let (status, result) = match near {
+            Some(near) if near.prepares() => self.end_preparation(*near, status),
+            near => {
+                self.clocked.ends(times, self.slots.now, true);
+                (status, near.map_or(0, |near| self.end_transfer(*near, status)))
             }
-            if let Some((number, _)) = near.stream {
-                near.flow.status = status;
-                let to_blocks = matches!(near.target, Target::Blocks { .. });
-                result |= match near.flow.ended {
-                    true if near.flow.is_over() => ENDED,
-                    true if to_blocks && near.flow.surplus.len() < near.target.block() => REST,
-                    _ => 0,
-                };
-                self.near.give_stream(number, near.flow);
-            }
-        }
+        };
         self.slots.give(index);
         self.end(port, queue, cid, status, result);
+    }
+
+    /// Operators have been made, or not: the status, and the number of the parameters or the stream.
+    fn end_preparation(&mut self, near: Near, status: Status) -> (Status, u64) {
+        if !status.is_success() {
+            return (status, 0);
+        }
+        let number = match near.origin {
+            Origin::Load(program) => self.near.load(program),
+            _ => self.near.open(near.flow, self.slots.now),
+        };
+        number.map_or((Program::too_many(), 0), |number| (status, number.into()))
+    }
+
+    /// A transfer ends: its result.
+    fn end_transfer(&mut self, mut near: Near, status: Status) -> u64 {
+        let mut result = near.made;
+        near.flow.pipeline.tell(|operator, work| self.near.work(operator, work));
+        self.logs.near += u64::from(status.is_success());
+        match &near.origin {
+            Origin::Request(request) => self.near.keep(*request, near.flow.page(*request, status)),
+            Origin::Program(execution) => {
+                result = self.near.end_execution(execution, &near.flow, status).unwrap_or(result);
+            }
+            _ => result = 0,
+        }
+        if let Some((number, _)) = near.stream {
+            near.flow.status = status;
+            let to_blocks = matches!(near.target, Target::Blocks { .. });
+            result |= match near.flow.ended {
+                true if near.flow.is_over() => ENDED,
+                true if to_blocks && near.flow.surplus.len() < near.target.block() => REST,
+                _ => 0,
+            };
+            self.near.give_stream(number, near.flow, self.slots.now);
+        }
+        result
     }
 
     fn near_next(
@@ -311,6 +380,19 @@ impl Controller {
         port: &mut dyn HostPort,
         storage: &mut dyn Storage,
     ) -> Result<Next, Status> {
+        if near.flow.memory.is_none() {
+            // Streams have it.
+            return Err(Status::INTERRUPTED);
+        }
+        let began = port.uptime();
+        while !near.flow.pipeline.prepare(&mut || port.uptime()).map_err(Status::with_do_not_retry)? {
+            if port.uptime().saturating_sub(began) >= PREPARATION {
+                return Ok(Next::Again);
+            }
+        }
+        if near.prepares() {
+            return Ok(Next::Done);
+        }
         let most = PIECE.min(1 << self.config.transfer_shift);
         if near.pending.len() as u64 >= most {
             return self.near_write(ticket, near, storage);
@@ -442,7 +524,7 @@ impl Controller {
     pub(crate) fn near_answered(&mut self, ticket: Ticket, port: &mut dyn HostPort, buffer: Option<Buffer>) {
         let index = ticket.slot;
         let slot = self.slots.get(index);
-        let (mut status, action) = (slot.status, slot.action);
+        let (queue, mut status, action) = (slot.queue, slot.status, slot.action);
         let Some(mut near) = slot.near.take() else { return self.slots.give(index) };
         if let Some(mut buffer) = buffer {
             if action == Action::Read && status.is_success() {
@@ -452,7 +534,7 @@ impl Controller {
         }
         self.slots.get(index).near = Some(near);
         match status.is_success() {
-            true => self.near.ready.push_back(index),
+            true => self.near.ready.push(queue, index),
             false => self.end_near(port, index, status),
         }
     }

@@ -8,12 +8,14 @@
 use dcs_nvme::Status;
 
 use super::NearStorage;
-use super::flow::{Flow, Source};
-use super::pipeline::Pipeline;
+use super::flow::Flow;
 
 /// Streams that one controller keeps at most. Where another one is opened, the one that nobody has used for
 /// longest goes: its owner may have been killed.
 pub const STREAMS: usize = 64;
+
+/// A stream that nobody has used for so long, in nanoseconds, gives its memory to others that need it.
+const ABANDONED: u64 = 10_000_000_000;
 
 /// A stream's number has its place, from 1 on, in these bits; those above tell its owner from that of the one
 /// before it.
@@ -22,15 +24,17 @@ const PLACE: u16 = 0x7f;
 /// A stream between its commands.
 pub(super) enum Stream {
     Free,
-    /// No command is at work on it. The number grows with each use.
-    Idle(Box<Flow>, u64),
+    /// No command is at work on it.
+    Idle(Box<Flow>, Used),
     Busy,
 }
 
+/// When a stream was last used: by the port's clock, and after how many uses of others.
+pub(super) type Used = (u64, u64);
+
 impl NearStorage {
     /// Keeps a stream; its number, from 1 on. None where all have commands at work.
-    pub(super) fn open(&mut self, pipeline: Pipeline, source: Source) -> Option<u16> {
-        let flow = Box::new(Flow::new(pipeline, source));
+    pub(super) fn open(&mut self, flow: Box<Flow>, now: u64) -> Option<u16> {
         let free = self.streams.iter().position(|stream| matches!(stream, Stream::Free));
         let place = match free {
             Some(place) => place,
@@ -38,21 +42,33 @@ impl NearStorage {
                 self.streams.push(Stream::Free);
                 self.streams.len() - 1
             }
-            None => {
-                let used = |(place, stream): (usize, &Stream)| match stream {
-                    Stream::Idle(_, used) => Some((*used, place)),
-                    _ => None,
-                };
-                self.streams.iter().enumerate().filter_map(used).min()?.1
-            }
+            None => self.oldest()?.1,
         };
         self.uses += 1;
-        self.streams[place] = Stream::Idle(flow, self.uses);
+        self.streams[place] = Stream::Idle(flow, (now, self.uses));
         self.opened = self.opened.wrapping_add(PLACE + 1);
         let number = self.opened | (place as u16 + 1);
         self.stream_numbers.resize(self.streams.len().max(self.stream_numbers.len()), 0);
         self.stream_numbers[place] = number;
         Some(number)
+    }
+
+    /// The idle stream that nobody has used for longest: when it was used, and its place.
+    fn oldest(&self) -> Option<(Used, usize)> {
+        let idle = |(place, stream): (usize, &Stream)| match stream {
+            Stream::Idle(_, used) => Some((*used, place)),
+            _ => None,
+        };
+        self.streams.iter().enumerate().filter_map(idle).min()
+    }
+
+    /// Closes the stream that nobody has used for longest, where that is so long that its owner may have been killed.
+    pub(super) fn close_abandoned(&mut self, now: u64) -> bool {
+        let oldest = self.oldest().filter(|((since, _), _)| now.saturating_sub(*since) >= ABANDONED);
+        oldest.is_some_and(|(_, place)| {
+            self.streams[place] = Stream::Free;
+            true
+        })
     }
 
     /// None where the stream of this number was closed, or gone for another one.
@@ -87,12 +103,12 @@ impl NearStorage {
     }
 
     /// The command has ended.
-    pub(super) fn give_stream(&mut self, number: u16, flow: Box<Flow>) {
+    pub(super) fn give_stream(&mut self, number: u16, flow: Box<Flow>, now: u64) {
         self.uses += 1;
         if let Some(place) = self.place_of_stream(number)
             && let Some(stream @ Stream::Busy) = self.streams.get_mut(place)
         {
-            *stream = Stream::Idle(flow, self.uses);
+            *stream = Stream::Idle(flow, (now, self.uses));
         }
     }
 

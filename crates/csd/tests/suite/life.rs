@@ -173,6 +173,68 @@ fn a_head_that_is_seen_late_is_work() {
     assert_eq!(machine.guest.bytes(last, 1)[0] & 1, 1);
 }
 
+fn with_shadows() -> Machine<ModelStorage> {
+    let mut machine = machine();
+    machine.guest.store(SHADOW, &[0; 8192]);
+    let (opcode, data) = (admin::DOORBELL_BUFFER_CONFIG, prp(SHADOW, SHADOW + 4096));
+    admin(&mut machine, Command { opcode, data, ..Command::default() }, Status::SUCCESS);
+    machine.work();
+    machine
+}
+
+/// The guest's memory is elsewhere for a while, so that it cannot be told to ring: it is looked after all the same.
+#[test]
+fn a_guest_that_cannot_be_told_to_ring_is_looked_after() {
+    let mut machine = with_shadows();
+    let events = SHADOW + 4096;
+    assert_eq!(machine.drives.rest(), None);
+    machine.guest.store(SUBMISSIONS + 0x1000, &blocks(nvm::READ, 0, 1).bytes());
+    machine.guest.store(SUBMISSIONS + 0x1040, &blocks(nvm::READ, 1, 1).bytes());
+    machine.guest.store(SHADOW + 8, &1u32.to_le_bytes());
+    machine.guest.gone.store(events, std::sync::atomic::Ordering::Relaxed);
+    machine.work();
+    assert!(machine.peek(1).is_some());
+    assert!(!machine.drives.arm());
+    assert!(machine.drives.rest().is_some_and(|rest| rest.as_millis() <= 1), "nobody would ring");
+    // Without a doorbell; the index still says that none is wanted.
+    machine.guest.store(SHADOW + 8, &2u32.to_le_bytes());
+    machine.work();
+    assert!(machine.peek(1).is_some());
+    machine.guest.gone.store(0, std::sync::atomic::Ordering::Relaxed);
+    machine.work();
+    assert_eq!((machine.drives.rest(), machine.guest.load(events + 8)), (None, 2u32.to_le_bytes()));
+}
+
+/// While somebody looks, a guest never rings, also where the drive sees a doorbell before the guest looks at its index,
+/// as Linux does (`nvme_dbbuf_need_event`).
+#[test]
+fn nobody_rings_who_is_looked_after() {
+    let mut machine = with_shadows();
+    let event = |machine: &Machine<ModelStorage>, number: u64| {
+        u32::from_le_bytes(machine.guest.load(SHADOW + 4096 + 4 * number)) as u16
+    };
+    let rings = |event: u16, old: u32, new: u32| {
+        (new as u16).wrapping_sub(event).wrapping_sub(1) < (new as u16).wrapping_sub(old as u16)
+    };
+    // The first one is asked for: nobody looked.
+    let mut counts = [0; 2];
+    for round in 0..4 * ENTRIES {
+        let (old, new) = (round % ENTRIES, (round + 1) % ENTRIES);
+        let at = SUBMISSIONS + 0x1000 + u64::from(old) * 64;
+        let mut entry = blocks(nvm::READ, 0, 1).bytes();
+        entry[2..4].copy_from_slice(&(round as u16).to_le_bytes());
+        machine.guest.store(at, &entry);
+        machine.guest.store(SHADOW + 8, &new.to_le_bytes());
+        // It is begun, and answered.
+        (0..2).for_each(|_| _ = machine.drives.poll());
+        counts[0] += u32::from(rings(event(&machine, 2), old, new));
+        assert!(machine.peek(1).is_some_and(|done| done.status == Status::SUCCESS), "{round}");
+        machine.guest.store(SHADOW + 12, &new.to_le_bytes());
+        counts[1] += u32::from(rings(event(&machine, 3), old, new));
+    }
+    assert_eq!(counts, [0, 0]);
+}
+
 /// One buffer, and a guest whose memory the kernel cannot reach: what comes second waits.
 fn short_of_buffers() -> Machine<ModelStorage> {
     let mut storage = ModelStorage::new(0);

@@ -10,4 +10,5 @@ mod rates;
 mod rig;
 mod rules;
 mod sets;
+mod tenants;
 mod timers;

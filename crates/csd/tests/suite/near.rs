@@ -7,34 +7,33 @@ use dcs_csd::near::{ENDED, FROM_GUEST, NO_DATA, REST, STREAMS, TO_GUEST};
 use dcs_csd::storage::ModelStorage;
 use dcs_csd::{Chain, Config, Namespace, Storage, VolumeError, VolumeId};
 use dcs_ndp::{parameter, sequential};
-use dcs_nvme::command::{Blocks, Command, nvm};
-use dcs_nvme::{Completion, DataPointer, Status};
+use dcs_nvme::{Completion, Status};
 
 use crate::rig::{DATA, Machine};
 
 const GUEST: u32 = 0;
-const BLOCKS: u32 = 1;
+pub const BLOCKS: u32 = 1;
 const MEMORY: u32 = 2;
-const PARAMETERS: u32 = 3;
+pub const PARAMETERS: u32 = 3;
 const RESULTS: u32 = 4;
-const STREAM: u32 = 5;
-const NOWHERE: u32 = 6;
+pub const STREAM: u32 = 5;
+pub const NOWHERE: u32 = 6;
 
 /// The fields of a command, as in the table of `docs/csd.md`.
 #[derive(Clone, Copy, Default)]
-struct Near {
-    opcode: u8,
-    namespace: u32,
-    source: u32,
-    destination: u32,
-    handle: u64,
-    request: u32,
+pub struct Near {
+    pub opcode: u8,
+    pub namespace: u32,
+    pub source: u32,
+    pub destination: u32,
+    pub handle: u64,
+    pub request: u32,
     /// CDW10 to 15.
-    words: [u32; 6],
+    pub words: [u32; 6],
 }
 
 /// A machine with a plain namespace 1 and an encrypted one, 2, of 1 MiB each.
-fn machine() -> Machine<ModelStorage> {
+pub fn machine() -> Machine<ModelStorage> {
     let mut storage = ModelStorage::new(0);
     let volumes = [storage.add(1 << 20, 512), storage.add(1 << 20, 512)];
     let mut machine = Machine::new(Config { buffers: 2, ..Config::new("near") }, storage, true);
@@ -48,7 +47,7 @@ fn machine() -> Machine<ModelStorage> {
     machine
 }
 
-fn run(machine: &mut Machine<ModelStorage>, near: Near) -> Completion {
+pub fn run(machine: &mut Machine<ModelStorage>, near: Near) -> Completion {
     let cid = machine.submit_bytes(1, entry(near));
     machine.work();
     let done = machine.reap(1).expect("a completion");
@@ -56,7 +55,7 @@ fn run(machine: &mut Machine<ModelStorage>, near: Near) -> Completion {
     done
 }
 
-fn entry(near: Near) -> [u8; 64] {
+pub fn entry(near: Near) -> [u8; 64] {
     let mut entry = [0; 64];
     entry[0] = near.opcode;
     entry[4..8].copy_from_slice(&near.namespace.to_le_bytes());
@@ -74,7 +73,7 @@ fn entry(near: Near) -> [u8; 64] {
 }
 
 /// A chain as parameters, with so many ranges to follow.
-fn parameters(chain: &[(Operator, Vec<u8>)], ranges: u32) -> Vec<u8> {
+pub fn parameters(chain: &[(Operator, Vec<u8>)], ranges: u32) -> Vec<u8> {
     let mut bytes = vec![chain.len() as u8, 0, 0, 0];
     bytes.extend_from_slice(&ranges.to_le_bytes());
     for (operator, parameter) in chain {
@@ -87,19 +86,24 @@ fn parameters(chain: &[(Operator, Vec<u8>)], ranges: u32) -> Vec<u8> {
     bytes
 }
 
-fn send(machine: &mut Machine<ModelStorage>, namespace: u32, destination: u32, bytes: &[u8]) -> Completion {
+pub fn send(
+    machine: &mut Machine<ModelStorage>,
+    namespace: u32,
+    destination: u32,
+    bytes: &[u8],
+) -> Completion {
     machine.guest.store(DATA, bytes);
     let length = bytes.len() as u32;
     let words = [length / 4, length, 0, 0, 0, 0];
     run(machine, Near { opcode: FROM_GUEST, namespace, destination, words, ..Near::default() })
 }
 
-fn load(machine: &mut Machine<ModelStorage>, chain: &[(Operator, Vec<u8>)]) -> Completion {
+pub fn load(machine: &mut Machine<ModelStorage>, chain: &[(Operator, Vec<u8>)]) -> Completion {
     send(machine, 0, PARAMETERS, &parameters(chain, 0))
 }
 
 /// Opens a stream over these ranges, in bytes.
-fn open(
+pub fn open(
     machine: &mut Machine<ModelStorage>,
     namespace: u32,
     chain: &[(Operator, Vec<u8>)],
@@ -115,7 +119,12 @@ fn open(
 
 /// The next output of a stream: at most so much room, and bytes of the source. The status, what came out, and true
 /// where that was all.
-fn take(machine: &mut Machine<ModelStorage>, handle: u64, room: u32, limit: u32) -> (Status, Vec<u8>, bool) {
+pub fn take(
+    machine: &mut Machine<ModelStorage>,
+    handle: u64,
+    room: u32,
+    limit: u32,
+) -> (Status, Vec<u8>, bool) {
     let words = [room / 4, limit, 0, 0, 0, 0];
     let done = run(machine, Near { opcode: TO_GUEST, source: STREAM, handle, words, ..Near::default() });
     let length = done.result as usize;
@@ -639,59 +648,6 @@ fn streams_that_cannot_be_are_refused_and_abandoned_ones_make_room() {
     assert!(take(&mut machine, next, 64, 0).0.is(Status::INVALID_FIELD));
 }
 
-/// Between two looks at the plain commands of all guests, operators do a bounded piece of work, whoever's they
-/// are.
-#[test]
-fn plain_reads_go_on_beside_a_neighbours_operators() {
-    let mut near = machine();
-    let loaded = load(&mut near, &[(Operator::Sha256, vec![]), (Operator::Md5, vec![])]).result;
-    let mut plain = Machine::new(Config::new("plain"), ModelStorage::new(0), true);
-    // Both are the first one's drives' now; whoever works has them.
-    near.drives.add(plain.controller.clone(), plain.guest.clone(), 1);
-    std::mem::swap(&mut near.drives, &mut plain.drives);
-    plain.attach(1, VolumeId(0), 512);
-    plain.enable();
-    plain.create(1);
-    std::mem::swap(&mut near.drives, &mut plain.drives);
-    let digest = Near {
-        opcode: NO_DATA,
-        namespace: 1,
-        source: BLOCKS,
-        destination: NOWHERE,
-        handle: loaded.into(),
-        words: [0, 2048, 0, 0, 0, 0],
-        ..Near::default()
-    };
-    const COMMANDS: u64 = 5;
-    for _ in 0..COMMANDS {
-        near.submit_bytes(1, entry(digest));
-    }
-    let words = Blocks { first: 8, count: 8, durable: false }.words();
-    let read = Command {
-        opcode: nvm::READ,
-        namespace: 1,
-        data: DataPointer::Prp(DATA, 0),
-        words,
-        ..Command::default()
-    };
-    let (mut polls, mut reads, mut ended) = (0, 0, 0);
-    while ended < COMMANDS {
-        plain.submit(1, read);
-        // It is begun in the first, and answered in the second.
-        for _ in 0..2 {
-            near.drives.poll();
-            polls += 1;
-        }
-        assert_eq!(plain.reap(1).expect("the answer to a read").status, Status::SUCCESS);
-        reads += 1;
-        while let Some(done) = near.reap(1) {
-            assert_eq!(done.status, Status::SUCCESS);
-            ended += 1;
-        }
-    }
-    assert!(polls >= COMMANDS * 16, "more than 64 KiB of operators at once: {polls} pieces, {reads} reads");
-}
-
 /// A command is worked on by the storage and its operators; where it lies for more than half as long beside
 /// that, it is counted.
 #[test]
@@ -729,7 +685,7 @@ fn commands_that_wait_for_others_are_counted() {
 }
 
 /// A module whose `dcs_step` has that body, which chains may name.
-fn module(body: &str) -> Vec<u8> {
+pub fn module(body: &str) -> Vec<u8> {
     let text = format!(
         r#"(module (memory (export "memory") 3)
         (data (i32.const 0) "\01\00\00\00\00\04\00\00\00\00\01\00\00\04\00\00\00\00\01\00")

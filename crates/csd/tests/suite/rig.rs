@@ -36,6 +36,10 @@ pub struct Guest {
     pub interrupts: Arc<Mutex<Vec<u16>>>,
     /// Its port's clock, in nanoseconds.
     pub clock: Arc<AtomicU64>,
+    /// How much each look at the clock takes.
+    pub tick: Arc<AtomicU64>,
+    /// A page of its memory that is not there now; 0: all is.
+    pub gone: Arc<AtomicU64>,
     /// The kernel may reach the memory.
     pub direct: bool,
 }
@@ -46,13 +50,16 @@ impl Guest {
         let file = rustix::fs::memfd_create("guest", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
         rustix::fs::ftruncate(&file, LENGTH).unwrap();
         let memory = Arc::new(Mapping::file(file.as_fd(), 0, LENGTH, true).unwrap());
-        Guest { memory, interrupts: Arc::default(), clock: Arc::default(), direct }
+        let (interrupts, clock, tick, gone) = Default::default();
+        Guest { memory, interrupts, clock, tick, gone, direct }
     }
 
-    fn place(address: u64, length: u64) -> Result<u64, HostError> {
+    fn place(&self, address: u64, length: u64) -> Result<u64, HostError> {
         let offset = address.checked_sub(BASE).ok_or(HostError)?;
         let end = offset.checked_add(length).ok_or(HostError)?;
-        if end <= LENGTH { Ok(offset) } else { Err(HostError) }
+        let gone = self.gone.load(Ordering::Relaxed);
+        let is_there = gone == 0 || address + length <= gone || gone + 4096 <= address;
+        if end <= LENGTH && is_there { Ok(offset) } else { Err(HostError) }
     }
 
     pub fn load<const N: usize>(&self, address: u64) -> [u8; N] {
@@ -74,22 +81,22 @@ impl Guest {
 
 impl HostPort for Guest {
     fn read(&mut self, address: u64, bytes: &mut [u8]) -> Result<(), HostError> {
-        self.memory.load(Guest::place(address, bytes.len() as u64)?, bytes);
+        self.memory.load(self.place(address, bytes.len() as u64)?, bytes);
         Ok(())
     }
 
     fn write(&mut self, address: u64, bytes: &[u8]) -> Result<(), HostError> {
-        self.memory.store(Guest::place(address, bytes.len() as u64)?, bytes);
+        self.memory.store(self.place(address, bytes.len() as u64)?, bytes);
         Ok(())
     }
 
     fn direct(&mut self, address: u64, length: u64, _: Direction) -> Option<Piece> {
-        let offset = Guest::place(address, length).ok().filter(|_| self.direct)?;
+        let offset = self.place(address, length).ok().filter(|_| self.direct)?;
         Piece::new(self.memory.clone(), offset, length)
     }
 
     fn uptime(&mut self) -> u64 {
-        self.clock.load(Ordering::Relaxed)
+        self.clock.fetch_add(self.tick.load(Ordering::Relaxed), Ordering::Relaxed)
     }
 
     fn interrupt(&mut self, vector: u16) {

@@ -229,6 +229,11 @@ impl Failed {
                 DriveFailure { stage: Stage::Destination, ..DriveFailure::new(status, libc::EIO) }
             }
             Failed::Status(code) if code >> 8 & 7 == 2 => DriveFailure::new(Status::ReadError, libc::EIO),
+            // Command Interrupted.
+            Failed::Status(code) if code & 0x7ff == 0x021 => DriveFailure::unavailable(
+                libc::EAGAIN,
+                "other transfers have the memory that the drive has for operators: try again when they have ended",
+            ),
             // The namespace went, or was cut; or the drive has forgotten the stream.
             Failed::Status(code) => {
                 let reason =

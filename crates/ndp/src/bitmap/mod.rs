@@ -14,6 +14,9 @@ use std::collections::btree_map::Entry;
 /// Pages that a result of AND or OR may have: 32 MiB.
 const PAGES_MAX: usize = 4096;
 
+/// Bytes of memory at most: the pages of a result, and what is read and handed out.
+pub(crate) const MEMORY: u64 = (PAGES_MAX as u64 + 512) * PAGE_BYTES as u64;
+
 /// Pages of a result, by their keys: page n has the bits from n * 65,536 on.
 type Pages = BTreeMap<u16, Box<Page>>;
 

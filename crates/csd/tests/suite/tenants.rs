@@ -1,0 +1,242 @@
+//! Operators of several drives: what they share, and how much each of them has of it.
+
+use dcs_abi::operator::Operator;
+use dcs_csd::near::{FROM_GUEST, NO_DATA};
+use dcs_csd::storage::ModelStorage;
+use dcs_csd::{Config, VolumeId};
+use dcs_nvme::command::{Blocks, Command, nvm};
+use dcs_nvme::{DataPointer, Status};
+
+use crate::near::{
+    BLOCKS, NOWHERE, Near, PARAMETERS, STREAM, entry, load, machine, module, open, parameters, run, take,
+};
+use crate::rig::{DATA, Machine};
+
+/// Between two looks at the plain commands of all guests, operators do a bounded piece of work, whoever's they
+/// are.
+#[test]
+fn plain_reads_go_on_beside_a_neighbours_operators() {
+    let mut near = machine();
+    let loaded = load(&mut near, &[(Operator::Sha256, vec![]), (Operator::Md5, vec![])]).result;
+    let mut plain = beside(&mut near, 1);
+    let digest = Near {
+        opcode: NO_DATA,
+        namespace: 1,
+        source: BLOCKS,
+        destination: NOWHERE,
+        handle: loaded.into(),
+        words: [0, 2048, 0, 0, 0, 0],
+        ..Near::default()
+    };
+    const COMMANDS: u64 = 5;
+    for _ in 0..COMMANDS {
+        near.submit_bytes(1, entry(digest));
+    }
+    let words = Blocks { first: 8, count: 8, durable: false }.words();
+    let read = Command {
+        opcode: nvm::READ,
+        namespace: 1,
+        data: DataPointer::Prp(DATA, 0),
+        words,
+        ..Command::default()
+    };
+    let (mut polls, mut reads, mut ended) = (0, 0, 0);
+    while ended < COMMANDS {
+        plain.submit(1, read);
+        // It is begun in the first, and answered in the second.
+        for _ in 0..2 {
+            near.drives.poll();
+            polls += 1;
+        }
+        assert_eq!(plain.reap(1).expect("the answer to a read").status, Status::SUCCESS);
+        reads += 1;
+        while let Some(done) = near.reap(1) {
+            assert_eq!(done.status, Status::SUCCESS);
+            ended += 1;
+        }
+    }
+    assert!(polls >= COMMANDS * 16, "more than 64 KiB of operators at once: {polls} pieces, {reads} reads");
+}
+
+/// Another drive beside the first one's, with a namespace that is the first one's volume.
+fn beside(first: &mut Machine<ModelStorage>, weight: u32) -> Machine<ModelStorage> {
+    let mut other = Machine::new(Config::new("beside"), ModelStorage::new(0), true);
+    other.guest.clock = first.guest.clock.clone();
+    other.guest.tick = first.guest.tick.clone();
+    first.drives.add(other.controller.clone(), other.guest.clone(), weight);
+    // Both are the first one's drives' now; whoever works has them.
+    std::mem::swap(&mut first.drives, &mut other.drives);
+    other.attach(1, VolumeId(0), 512);
+    other.enable();
+    other.create(1);
+    std::mem::swap(&mut first.drives, &mut other.drives);
+    other
+}
+
+/// Operators are made one at a time: a neighbour's plain command waits for one of them at most.
+#[test]
+fn plain_reads_go_on_while_operators_are_made() {
+    let mut near = machine();
+    let mut plain = beside(&mut near, 1);
+    let slow = module("(i32.const 0)");
+    let chain = vec![(Operator::Module, slow); 8];
+    // The clock goes on by as much as a context may take at each look.
+    near.guest.tick.store(100_000, std::sync::atomic::Ordering::Relaxed);
+    let bytes = parameters(&chain, 0);
+    near.guest.store(DATA, &bytes);
+    let length = bytes.len() as u32;
+    let words = [length / 4, length, 0, 0, 0, 0];
+    let load = Near { opcode: FROM_GUEST, destination: PARAMETERS, words, ..Near::default() };
+    near.submit_bytes(1, entry(load));
+    let words = Blocks { first: 8, count: 8, durable: false }.words();
+    let data = DataPointer::Prp(DATA, 0);
+    let read = Command { opcode: nvm::READ, namespace: 1, data, words, ..Command::default() };
+    let mut reads = 0;
+    let done = loop {
+        plain.submit(1, read);
+        (0..2).for_each(|_| _ = near.drives.poll());
+        assert_eq!(plain.reap(1).expect("the answer to a read").status, Status::SUCCESS);
+        reads += 1;
+        if let Some(done) = near.reap(1) {
+            break done;
+        }
+    };
+    assert_eq!(done.status, Status::SUCCESS);
+    assert!(reads >= 4, "8 operators in {reads} times two turns");
+}
+
+/// The time of operators is shared by the drives' weights.
+#[test]
+fn drives_have_shares_of_the_operators_time() {
+    let mut first = machine();
+    let mut second = beside(&mut first, 3);
+    let digest = |machine: &mut Machine<ModelStorage>, operators: usize| {
+        let bytes = parameters(&vec![(Operator::Crc32c, vec![]); operators], 0);
+        machine.guest.store(DATA, &bytes);
+        let length = bytes.len() as u32;
+        let words = [length / 4, length, 0, 0, 0, 0];
+        entry(Near { opcode: FROM_GUEST, destination: PARAMETERS, words, ..Near::default() })
+    };
+    // The first one's chains are longer: a piece of its work takes more time.
+    let mut commands = Vec::new();
+    for (machine, operators) in [(0, 8), (1, 2)] {
+        let one = if machine == 0 { &mut first } else { &mut second };
+        let load = digest(one, operators);
+        one.submit_bytes(1, load);
+        first.work();
+        let one = if machine == 0 { &mut first } else { &mut second };
+        let handle = one.reap(1).expect("parameters").result.into();
+        let words = [0, 2048, 0, 0, 0, 0];
+        commands.push(entry(Near {
+            opcode: NO_DATA,
+            namespace: 1,
+            source: BLOCKS,
+            destination: NOWHERE,
+            handle,
+            words,
+            ..Near::default()
+        }));
+    }
+    first.guest.tick.store(10_000, std::sync::atomic::Ordering::Relaxed);
+    for _ in 0..6 {
+        first.submit_bytes(1, commands[0]);
+        second.submit_bytes(1, commands[1]);
+    }
+    for _ in 0..12_000 {
+        first.drives.poll();
+        while first.reap(1).is_some() {
+            first.submit_bytes(1, commands[0]);
+        }
+        while second.reap(1).is_some() {
+            second.submit_bytes(1, commands[1]);
+        }
+    }
+    let worked = |machine: &Machine<ModelStorage>| -> u64 {
+        machine.controller().latencies().of(dcs_csd::latency::Stage::Operators).sum()
+    };
+    let (one, three) = (worked(&first), worked(&second));
+    assert!(2 * one < three && three < 4 * one, "{one} ns for a weight of 1, {three} ns for one of 3");
+}
+
+const MIB: u64 = 1 << 20;
+
+/// A drive whose operators have so much memory.
+fn with_memory(operator_memory: u64) -> Machine<ModelStorage> {
+    let mut storage = ModelStorage::new(0);
+    let volume = storage.add(1 << 20, 512);
+    let mut machine = Machine::new(Config { operator_memory, ..Config::new("small") }, storage, true);
+    machine.attach(1, volume, 512);
+    machine.enable();
+    machine.create(1);
+    machine
+}
+
+#[test]
+fn operators_take_no_more_memory_than_there_is() {
+    let mut machine = with_memory(200 * MIB);
+    let largest = (Operator::Zstd, vec![19]);
+    let one = dcs_ndp::memory(largest.0, &largest.1);
+    assert!(90 * MIB < one && one < 98 * MIB);
+    // Three of them never fit; two do; of two commands with two each, one waits for the other.
+    let refused = load(&mut machine, &vec![largest.clone(); 3]).status;
+    assert_eq!(refused, Status(dcs_abi::status::Status::OutOfResources.code()));
+    let handle = load(&mut machine, &vec![largest.clone(); 2]).result.into();
+    assert_eq!(machine.controller().operator_memory(), 0);
+    let words = [0, 2048, 0, 0, 0, 0];
+    let digest = entry(Near {
+        opcode: NO_DATA,
+        namespace: 1,
+        source: BLOCKS,
+        destination: NOWHERE,
+        handle,
+        words,
+        ..Near::default()
+    });
+    let [first, _, third] = [(); 3].map(|()| machine.submit_bytes(1, digest));
+    let mut most = 0;
+    (0..3).for_each(|_| _ = machine.drives.poll());
+    // One that waits can be aborted.
+    let words = dcs_nvme::command::Abort { submission_queue: 1, cid: third }.words();
+    let abort = Command { opcode: dcs_nvme::command::admin::ABORT, words, ..Command::default() };
+    machine.submit(0, abort);
+    let mut ended = Vec::new();
+    while ended.len() < 3 {
+        machine.drives.poll();
+        most = most.max(machine.controller().operator_memory());
+        ended.extend(std::iter::from_fn(|| machine.reap(1)).map(|done| (done.cid, done.status)));
+    }
+    assert_eq!(ended[0], (third, Status::ABORT_REQUESTED));
+    assert!(ended[1] == (first, Status::SUCCESS) && ended[2].1 == Status::SUCCESS, "{ended:?}");
+    assert!((2 * one..200 * MIB).contains(&most), "{most}");
+    assert_eq!(machine.controller().operator_memory(), 0);
+}
+
+#[test]
+fn a_stream_s_memory_is_its_own_until_it_is_closed_or_abandoned() {
+    let mut machine = with_memory(200 * MIB);
+    let largest = vec![(Operator::Zstd, vec![19]); 2];
+    let stream = u64::from(open(&mut machine, 1, &largest, &[(0, 100)]).result);
+    // Nobody knows how long it lasts: what does not fit beside it does not wait.
+    let refused = open(&mut machine, 1, &largest, &[(0, 100)]).status;
+    assert_eq!(refused, Status::INTERRUPTED);
+    assert_eq!(load(&mut machine, &largest).status, Status::INTERRUPTED);
+    let small = u64::from(open(&mut machine, 1, &[(Operator::Md5, vec![])], &[(0, 100)]).result);
+    assert!(take(&mut machine, stream, 4096, 0).0.is_success());
+    // After ten seconds its owner may have been killed; but who needs no room takes none away.
+    let pass = |machine: &Machine<ModelStorage>| {
+        machine.guest.clock.fetch_add(10_000_000_000, std::sync::atomic::Ordering::Relaxed);
+    };
+    pass(&machine);
+    assert!(take(&mut machine, small, 64, 0).0.is_success());
+    let next = open(&mut machine, 1, &largest, &[(0, 100)]);
+    assert_eq!(next.status, Status::SUCCESS);
+    assert!(take(&mut machine, stream, 4096, 0).0.is(Status::INVALID_FIELD));
+    assert!(take(&mut machine, small, 64, 0).0.is_success());
+    let close = Near { opcode: NO_DATA, source: STREAM, handle: next.result.into(), ..Near::default() };
+    assert_eq!(run(&mut machine, close).status, Status::SUCCESS);
+    let left = machine.controller().operator_memory();
+    assert!(0 < left && left < MIB, "{left}");
+    machine.write32(dcs_nvme::register::CC, 0);
+    machine.work();
+    assert_eq!(machine.controller().operator_memory(), 0);
+}
