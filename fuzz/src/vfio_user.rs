@@ -7,12 +7,15 @@ use std::os::unix::net::UnixStream;
 
 use dcs_drivers::bus::{Bus, Tag};
 use dcs_vfio_user::pci::{Function, Identity, Interrupts, Registers, Setup};
+use dcs_vfio_user::switch::{Batch, HEAD as HEAD_OF_POSTED, LARGEST, Posted};
 use dcs_vfio_user::wake::Wake;
 use dcs_vfio_user::wire::{HEADER, Header, MAX_MESSAGE, Request};
 use dcs_vfio_user::{Server, VfioUserBus};
 
 /// A stream from a client: each message in it is parsed alone, and a server that gets the stream lives on and answers the next client.
+/// The same bytes as those of another function at the switch.
 pub fn vfio_user(data: &[u8]) {
+    switch(data);
     let mut left = data;
     while let Some((head, body)) = left.split_first_chunk::<HEADER>() {
         let Ok(header) = Header::parse(head) else { break };
@@ -23,6 +26,17 @@ pub fn vfio_user(data: &[u8]) {
         left = &left[HEADER + body.len()..];
     }
     CARD.with_borrow_mut(|card| card.get_or_insert_with(Card::new).serve(data));
+}
+
+/// Writes lie side by side, each within its bounds, and whatever is left is half a write or none.
+fn switch(mut data: &[u8]) {
+    let mut again = Batch::default();
+    while let Ok(Some(posted)) = Posted::parse(data) {
+        assert!((1..=LARGEST).contains(&posted.data.len()) && posted.size() <= data.len());
+        again.add(posted.address, posted.data);
+        data = &data[posted.size()..];
+    }
+    assert!(Posted::parse(data).is_err() || data.len() < HEAD_OF_POSTED + LARGEST);
 }
 
 fn parse(command: u16, body: &[u8]) {
@@ -67,6 +81,7 @@ impl Card {
             identity: Identity::NVME,
             registers: 0x2000,
             memory: 0x4000,
+            aperture: 0,
             interrupts: Interrupts::MsiX(3),
         };
         let function = Function::new(setup, Box::new(Bounded)).unwrap();

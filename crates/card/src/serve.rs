@@ -59,8 +59,13 @@ pub fn serve_by(
     let wake = Wake::new()?;
     let queues = config.engine.queues + 1;
     let registers = (DOORBELL_BASE as u64 + 8 * u64::from(queues)).next_power_of_two();
-    let setup =
-        Setup { identity: Identity::ACCELERATOR, registers, memory, interrupts: Interrupts::MsiX(queues) };
+    let setup = Setup {
+        identity: Identity::ACCELERATOR,
+        registers,
+        memory,
+        aperture: 0,
+        interrupts: Interrupts::MsiX(queues),
+    };
     let function = Function::new(setup, Box::new(NoRegisters))?;
     let (mut server, mut bus) = Server::bind(socket, function, wake.clone())?;
     let mut card = Card::new(config, &bus, Some(wake.clone()))?;

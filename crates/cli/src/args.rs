@@ -56,6 +56,8 @@ pub enum Command {
     Doctor(Doctor),
     /// Serve the card to a QEMU of your own
     Card(Card),
+    /// An SSD that sends videos to a NIC by itself, for a QEMU of your own, and their driver in the guest
+    D2d(crate::d2d::args::D2d),
     /// Write man pages and completions into a folder, for make install
     #[command(hide = true)]
     Pages { folder: PathBuf },
@@ -92,6 +94,7 @@ impl Arguments {
             Command::Scrub(_) => report("scrub"),
             Command::Doctor(_) => report("doctor"),
             Command::Card(_) => report("card"),
+            Command::D2d(_) => report("d2d"),
             Command::Pages { .. } => report("pages"),
         }
     }

@@ -5,6 +5,7 @@
 //! | `args` | the command line and its help |
 //! | `send`, `recv`, `copy`, `stream`, `record`, `ops`, `run`, `serve`, `scrub`, `doctor` | one subcommand each |
 //! | `serve_card` | `dcs card` |
+//! | `d2d` | `dcs d2d`: an SSD and a NIC for QEMU, and their driver |
 //! | `companion` | `dcs demo`, `dcs bench`, `dcs vm` and `dcs csd`, which are other programs' |
 //! | `chain`, `keys` | operators, keys and counters as people give them |
 //! | `source`, `sink`, `address` | files, pipes and sockets as people name them |
@@ -28,6 +29,7 @@ mod chain;
 mod closed;
 mod companion;
 mod copy;
+mod d2d;
 mod deadline;
 mod doctor;
 #[cfg(test)]
@@ -99,6 +101,7 @@ fn run(command: &Command, report: &Report) -> Result<(), failure::Failure> {
         Command::Doctor(options) => doctor::run(options, report),
         Command::Pages { folder } => pages::run(folder),
         Command::Card(options) => serve_card::run(options, report),
+        Command::D2d(options) => d2d::run(options, report),
         Command::Demo(_) => Err(companion::start("demo")),
         Command::Bench(_) => Err(companion::start("bench")),
         Command::Vm(_) => Err(companion::start("vm")),

@@ -209,7 +209,7 @@ impl Process {
             true => Interrupts::Msi(vectors.next_power_of_two().min(32)),
             false => Interrupts::MsiX(vectors),
         };
-        let setup = Setup { identity, registers, memory: 0, interrupts };
+        let setup = Setup { identity, registers, memory: 0, aperture: 0, interrupts };
         let function = Function::new(setup, Box::new(NoRegisters)).map_err(Refused::new)?;
         let socket = self.sockets.join(format!("{}.sock", spec.name));
         let bind = || Server::bind_port(&socket, function, self.wake.clone());

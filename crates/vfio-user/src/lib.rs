@@ -28,6 +28,7 @@
 //! | [`Server`] | answers a client |
 //! | [`VfioUserBus`] | the bus, as device controllers see it |
 //! | [`Port`] | the host's memory and interrupts, for a function that needs nothing else and never waits |
+//! | [`switch`] | posted writes from function to function, past the client |
 //! | [`wake`] | how the owner of the bus waits |
 //!
 //! # What a client is trusted with
@@ -55,6 +56,7 @@ pub mod pci;
 mod port;
 mod server;
 mod socket;
+pub mod switch;
 pub mod wake;
 pub mod wire;
 

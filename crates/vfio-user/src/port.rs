@@ -12,6 +12,7 @@ use dcs_vfio::Mapping;
 
 use crate::link::{Hold, Link};
 use crate::maps::{Maps, Way};
+use crate::pci::Region;
 
 /// The owner's way to the host of one function. Clones are the same one.
 #[derive(Clone)]
@@ -88,6 +89,23 @@ impl Port {
     /// Interrupts the host. Nothing happens where it has not set that vector up.
     pub fn interrupt(&self, vector: u16) {
         self.link.interrupt(vector.into());
+    }
+
+    /// True if the function may reach others now: it is a bus master.
+    pub fn is_master(&self) -> bool {
+        self.link.state.master.load(Ordering::Acquire)
+    }
+
+    /// The BAR (0 or 2) in which so many bytes at this address of the bus lie, and where in it. Nothing where
+    /// they are not all in one, or the function doesn't answer to its BARs.
+    pub fn bar(&self, address: u64, length: u64) -> Option<(Region, u64)> {
+        let state = &self.link.state;
+        let bars = [(Region::Bar0, &state.registers_address), (Region::Bar2, &state.memory_address)];
+        bars.into_iter().zip(state.sizes).find_map(|((region, base), size)| {
+            let base = Some(base.load(Ordering::Acquire)).filter(|base| *base != 0)?;
+            let offset = address.checked_sub(base)?;
+            (offset.checked_add(length)? <= size).then_some((region, offset))
+        })
     }
 
     /// True if a client is connected.

@@ -15,7 +15,7 @@ use dcs_drivers::bus::{Bus, BusError, Tag};
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::memory::Memory;
-use crate::pci::{Function, Identity, Interrupts, NoRegisters, Registers, Setup};
+use crate::pci::{Function, Identity, Interrupts, NoRegisters, Region, Registers, Setup};
 use crate::socket::{self, Message};
 use crate::wake::Wake;
 use crate::wire::{Access, Header, Payload, command, reply};
@@ -55,6 +55,7 @@ fn card() -> Card {
         identity: Identity::ACCELERATOR,
         registers: 4096,
         memory: 0x1_0000,
+        aperture: 0,
         interrupts: Interrupts::MsiX(4),
     };
     let function = Function::new(setup, Box::new(Plain([0; 4096]))).unwrap();
@@ -520,8 +521,13 @@ struct Drive {
 fn drive() -> Drive {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("drive");
-    let setup =
-        Setup { identity: Identity::NVME, registers: 0x4000, memory: 0, interrupts: Interrupts::Msi(4) };
+    let setup = Setup {
+        identity: Identity::NVME,
+        registers: 0x4000,
+        memory: 0,
+        aperture: 0,
+        interrupts: Interrupts::Msi(4),
+    };
     let function = Function::new(setup, Box::new(NoRegisters)).unwrap();
     let (server, port) = Server::bind_port(&path, function, Wake::new().unwrap()).unwrap();
     Drive { _running: server.start().unwrap(), port, path, _folder: folder }
@@ -587,6 +593,65 @@ fn memory_that_is_in_use_is_waited_for() {
         client.config(4, &[6, 0]);
         let _ = client.unmap(RAM, 0x1000);
     }
+}
+
+/// Stores: where, and what.
+type Stores = Arc<Mutex<Vec<(u64, Vec<u8>)>>>;
+
+/// Notes what is stored to the aperture.
+struct Aperture(Stores);
+
+impl Registers for Aperture {
+    fn read(&mut self, _offset: u64, bytes: &mut [u8]) {
+        bytes.fill(1);
+    }
+    fn write(&mut self, _offset: u64, _bytes: &[u8]) {}
+    fn write_aperture(&mut self, offset: u64, bytes: &[u8]) {
+        self.0.lock().unwrap().push((offset, bytes.to_vec()));
+    }
+    fn reset(&mut self) {}
+}
+
+#[test]
+fn a_function_is_found_by_the_addresses_of_its_bars_while_it_answers_to_them() {
+    const BAR0: u64 = 0xfe00_0000;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("function");
+    let setup = Setup {
+        identity: Identity::ACCELERATOR,
+        registers: 0x2000,
+        memory: 0,
+        aperture: 0x10_0000,
+        interrupts: Interrupts::MsiX(1),
+    };
+    let seen = Stores::default();
+    let function = Function::new(setup, Box::new(Aperture(seen.clone()))).unwrap();
+    let (server, port) = Server::bind_port(&path, function, Wake::new().unwrap()).unwrap();
+    let _running = server.start().unwrap();
+    let mut client = Client::connect(&path, Payload::At32);
+    client.config(0x10, &BAR0.to_le_bytes());
+    client.config(0x18, &BAR2.to_le_bytes());
+    assert_eq!(port.bar(BAR0, 8), None, "memory space is off");
+    client.config(4, &[2, 0]);
+    assert!(!port.is_master());
+    for (address, length, found) in [
+        (BAR0, 8, Some((Region::Bar0, 0))),
+        (BAR0 + 0x1ff8, 8, Some((Region::Bar0, 0x1ff8))),
+        (BAR0 + 0x1ff9, 8, None),
+        (BAR0 - 1, 8, None),
+        (BAR2 + 0xf_f000, 0x1000, Some((Region::Bar2, 0xf_f000))),
+        (BAR2 + 0xf_f001, 0x1000, None),
+        (u64::MAX, 8, None),
+        (BAR2, u64::MAX, None),
+    ] {
+        assert_eq!(port.bar(address, length), found, "{length:#x} bytes at {address:#x}");
+    }
+    client.write(2, 0x8_0000, &[1, 2, 3, 4]).unwrap();
+    assert_eq!(*seen.lock().unwrap(), [(0x8_0000, vec![1, 2, 3, 4])]);
+    assert_eq!(client.read(2, 0x8_0000, 4), Ok(vec![0; 4]), "it is no memory");
+    assert!(client.write(2, 0xf_fffe, &[0; 4]).is_err(), "beyond its end");
+    client.ask(command::RESET, &[], &[]).unwrap();
+    assert_eq!(port.bar(BAR2, 8), None);
 }
 
 #[test]

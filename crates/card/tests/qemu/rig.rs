@@ -109,6 +109,7 @@ impl Rig {
             identity: Identity::ACCELERATOR,
             registers: 8192,
             memory: MEMORY,
+            aperture: 0,
             interrupts: Interrupts::MsiX(4),
         };
         let function = Function::new(setup, Box::new(mailbox)).unwrap();

@@ -99,7 +99,7 @@ impl Address {
         move |error| Failure::io(self, &error)
     }
 
-    fn resolve(&self) -> Result<SocketAddr, Failure> {
+    pub fn resolve(&self) -> Result<SocketAddr, Failure> {
         let found = (self.host.as_str(), self.port).to_socket_addrs();
         let mut found = found.map_err(|error| {
             Failure::new(Exit::Peer, format!("{self}: {error}")).advise("check the name of the host")

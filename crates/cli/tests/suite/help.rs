@@ -20,7 +20,7 @@ fn every_command_shows_examples_of_itself() {
 #[test]
 fn help_is_had_by_either_way_and_typing_errors_get_a_hint() {
     let place = Place::new();
-    for command in ["send", "recv", "serve", "card"] {
+    for command in ["send", "recv", "serve", "card", "d2d"] {
         let help = place.run(&format!("help {command}")).ok().stdout();
         assert_eq!(help, place.run(&format!("{command} --help")).ok().stdout(), "{command}");
     }

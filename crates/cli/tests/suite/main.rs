@@ -5,6 +5,7 @@ mod card;
 mod clients;
 mod companion;
 mod copy;
+mod d2d;
 mod devices;
 mod documents;
 mod endings;

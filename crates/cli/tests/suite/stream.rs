@@ -38,20 +38,25 @@ pub struct Peer {
 impl Peer {
     pub fn new() -> Peer {
         loop {
-            let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-            let port = socket.local_addr().unwrap().port();
+            let (socket, port) = Peer::at(0).unwrap();
             let Ok(reports) = UdpSocket::bind(("127.0.0.1", port.saturating_add(1))) else { continue };
-            // Ends a test in which nothing comes.
-            let most = Some(Duration::from_secs(30));
-            socket.set_read_timeout(most).unwrap();
-            reports.set_read_timeout(most).unwrap();
-            // What comes while the machine does something else.
-            let room = 16 << 20;
-            if setsockopt(&socket, sockopt::RcvBufForce, &room).is_err() {
-                let _ = setsockopt(&socket, sockopt::RcvBuf, &room);
-            }
+            reports.set_read_timeout(socket.read_timeout().unwrap()).unwrap();
             return Peer { socket, reports, port };
         }
+    }
+
+    /// A socket at a port; 0: at some port.
+    pub fn at(port: u16) -> std::io::Result<(UdpSocket, u16)> {
+        let socket = UdpSocket::bind(("127.0.0.1", port))?;
+        let port = socket.local_addr()?.port();
+        // Ends a test in which nothing comes.
+        socket.set_read_timeout(Some(Duration::from_secs(30)))?;
+        // What comes while the machine does something else.
+        let room = 16 << 20;
+        if setsockopt(&socket, sockopt::RcvBufForce, &room).is_err() {
+            let _ = setsockopt(&socket, sockopt::RcvBuf, &room);
+        }
+        Ok((socket, port))
     }
 
     pub fn datagram(&self) -> Vec<u8> {

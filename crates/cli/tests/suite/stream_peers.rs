@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 const FRAMES: u64 = 75;
 
 /// ffmpeg, or why there is none.
-fn ffmpeg() -> Option<PathBuf> {
+pub fn ffmpeg() -> Option<PathBuf> {
     let works =
         |path: &Path| Command::new(path).arg("-version").output().is_ok_and(|done| done.status.success());
     let asked = std::env::var_os("FFMPEG").map(PathBuf::from);
@@ -27,7 +27,7 @@ fn ffmpeg() -> Option<PathBuf> {
     found
 }
 
-fn run(program: &Path, place: &Place, line: &str) -> Command {
+pub fn run(program: &Path, place: &Place, line: &str) -> Command {
     let mut command = Command::new(program);
     command.current_dir(place.path("")).args(["-nostdin", "-v", "error"]).args(line.split_whitespace());
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -35,16 +35,16 @@ fn run(program: &Path, place: &Place, line: &str) -> Command {
 }
 
 /// MPEG-2 video and MPEG audio at a constant rate, as broadcast.
-fn make(program: &Path, place: &Place) {
+pub fn make_video(program: &Path, place: &Place, frames: u64) {
     let line = format!(
-        "-f lavfi -i testsrc2=s=352x288:r=25 -f lavfi -i sine -frames:v {FRAMES} -shortest -c:v mpeg2video -b:v 1M \
+        "-f lavfi -i testsrc2=s=352x288:r=25 -f lavfi -i sine -frames:v {frames} -shortest -c:v mpeg2video -b:v 1M \
          -c:a mp2 -muxrate 1700000 -f mpegts video.ts"
     );
     Done(run(program, place, &line).output().unwrap()).ok();
 }
 
 /// Decodes it all; tells the number of frames.
-fn decode(mut command: Command) -> u64 {
+pub fn decode(mut command: Command) -> u64 {
     // A clock that begins anew is no fault; times are those of the frames' numbers.
     command.args("-map 0:v -vf setpts=N/25/TB -f null -progress - -".split(' '));
     let done = Done(command.output().unwrap()).ok();
@@ -58,7 +58,7 @@ fn decode(mut command: Command) -> u64 {
 fn ffmpeg_plays_what_is_sent_by_its_description() {
     let Some(ffmpeg) = ffmpeg() else { return };
     let place = Place::new();
-    make(&ffmpeg, &place);
+    make_video(&ffmpeg, &place, FRAMES);
     let whole = decode(run(&ffmpeg, &place, "-i video.ts"));
     assert_eq!(whole, FRAMES);
     // It listens at these ports; what describes them is written by a stream that goes nowhere.
@@ -90,7 +90,7 @@ fn ffmpeg_plays_what_is_sent_by_its_description() {
 fn what_is_sent_twice_and_recorded_has_every_frame_twice() {
     let Some(ffmpeg) = ffmpeg() else { return };
     let place = Place::new();
-    make(&ffmpeg, &place);
+    make_video(&ffmpeg, &place, FRAMES);
     let (recorder, port) = recording(&place, "rtp", "out.ts --idle 2s --json");
     place.run(&format!("stream video.ts rtp://127.0.0.1:{port} --loop=2")).ok();
     let (done, last) = ended(recorder);
@@ -103,7 +103,7 @@ fn what_is_sent_twice_and_recorded_has_every_frame_twice() {
 fn what_ffmpeg_sends_is_recorded_and_decoded() {
     let Some(ffmpeg) = ffmpeg() else { return };
     let place = Place::new();
-    make(&ffmpeg, &place);
+    make_video(&ffmpeg, &place, FRAMES);
     for (scheme, format) in [("udp", "mpegts"), ("rtp", "rtp_mpegts")] {
         let (recorder, port) = recording(&place, scheme, "out.ts --idle 2s --json");
         let query = if scheme == "udp" { "?pkt_size=1316" } else { "" };

@@ -160,7 +160,7 @@ impl Model {
         let namespace = Namespace::new(1, volume, &storage.volume(volume).unwrap(), 512).unwrap();
         controller.attach(namespace, &storage).unwrap();
         let (registers, interrupts) = (16 << 10, Interrupts::MsiX(controller.vectors()));
-        let setup = Setup { identity: Identity::NVME, registers, memory: 0, interrupts };
+        let setup = Setup { identity: Identity::NVME, registers, memory: 0, aperture: 0, interrupts };
         let function = Function::new(setup, Box::new(NoRegisters)).unwrap();
         let wake = Wake::new().unwrap();
         let (mut server, port) = Server::bind_port(socket, function, wake.clone()).unwrap();

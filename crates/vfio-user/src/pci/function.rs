@@ -19,6 +19,9 @@ pub trait Registers: Send {
     /// A store.
     fn write(&mut self, offset: u64, bytes: &[u8]);
 
+    /// A store to BAR2, of a function that has an [aperture](Setup::aperture) there.
+    fn write_aperture(&mut self, _offset: u64, _bytes: &[u8]) {}
+
     /// The function is reset, or its host is gone: what was begun ends without a trace. The function is no
     /// bus master any more when this is called.
     fn reset(&mut self);
@@ -48,6 +51,9 @@ pub struct Setup {
     /// Bytes of BAR2, the function's own memory: a power of two of at least 8,192, or 0 for a function
     /// without. The last page is not for the controllers.
     pub memory: u64,
+    /// Bytes of BAR2 where it is no memory but takes stores, which go to [`Registers::write_aperture`], and
+    /// gives zeros: a power of two of at least 4,096, or 0. A function has one or the other.
+    pub aperture: u64,
     /// Its interrupts.
     pub interrupts: Interrupts,
 }
@@ -57,7 +63,7 @@ pub struct Setup {
 pub enum Region {
     /// Registers.
     Bar0,
-    /// Own memory.
+    /// Own memory, or an aperture.
     Bar2,
     /// Interrupt vectors.
     Bar4,
@@ -70,8 +76,12 @@ pub enum Region {
 pub(crate) struct State {
     /// The function may reach others.
     pub master: AtomicBool,
+    /// Where BAR0 lies, 0: nowhere.
+    pub registers_address: AtomicU64,
     /// Where BAR2 lies, 0: nowhere.
     pub memory_address: AtomicU64,
+    /// Bytes of BAR0 and BAR2.
+    pub sizes: [u64; 2],
     /// Times that the function was reset or lost its host. Counted when the registers know of it.
     pub resets: AtomicU64,
     /// Whoever copies to or from others holds it; who takes it to write has seen the last of the copies that
@@ -103,15 +113,18 @@ impl Function {
     /// Where sizes or vectors are not as [`Setup`] wants them.
     pub fn new(setup: Setup, registers: Box<dyn Registers>) -> io::Result<Function> {
         assert!(setup.memory == 0 || setup.memory >= 8192, "own memory of {} bytes", setup.memory);
-        let config = Config::new(setup.identity, [setup.registers, setup.memory], setup.interrupts);
+        assert!(setup.memory == 0 || setup.aperture == 0, "BAR2 is own memory or an aperture");
+        let sizes = [setup.registers, setup.memory + setup.aperture];
+        let config = Config::new(setup.identity, sizes, setup.interrupts);
         let (memory, file) = match setup.memory {
             0 => (None, None),
             length => {
                 Memory::create("dcs-function", length).map(|(memory, file)| (Some(memory), Some(file)))?
             }
         };
-        let (master, memory_address, resets, copying) = Default::default();
-        let state = Arc::new(State { master, memory_address, resets, copying, memory });
+        let (master, registers_address, memory_address, resets, copying) = Default::default();
+        let state =
+            Arc::new(State { master, registers_address, memory_address, sizes, resets, copying, memory });
         let table = vec![0; setup.interrupts.table() as usize];
         Ok(Function { config, setup, registers, file, table, state })
     }
@@ -134,7 +147,7 @@ impl Function {
     pub fn size(&self, region: Region) -> u64 {
         match region {
             Region::Bar0 => self.setup.registers,
-            Region::Bar2 => self.setup.memory,
+            Region::Bar2 => self.setup.memory + self.setup.aperture,
             Region::Bar4 => self.table.len() as u64,
             Region::Config => config::SIZE as u64,
         }
@@ -150,7 +163,10 @@ impl Function {
         self.inside(region, offset, bytes.len())?;
         match region {
             Region::Bar0 => self.registers.read(offset, bytes),
-            Region::Bar2 => self.state.memory.as_ref()?.load(offset, bytes),
+            Region::Bar2 => match &self.state.memory {
+                Some(memory) => memory.load(offset, bytes),
+                None => bytes.fill(0),
+            },
             Region::Bar4 => {
                 bytes.copy_from_slice(&self.table[offset as usize..offset as usize + bytes.len()])
             }
@@ -164,7 +180,10 @@ impl Function {
         self.inside(region, offset, bytes.len())?;
         match region {
             Region::Bar0 => self.registers.write(offset, bytes),
-            Region::Bar2 => self.state.memory.as_ref()?.store(offset, bytes),
+            Region::Bar2 => match &self.state.memory {
+                Some(memory) => memory.store(offset, bytes),
+                None => self.registers.write_aperture(offset, bytes),
+            },
             Region::Bar4 => self.write_table(offset as usize, bytes),
             Region::Config => match self.config.write(offset, bytes) {
                 Effect::None => self.publish(),
@@ -207,6 +226,7 @@ impl Function {
     }
 
     fn publish(&self) {
+        self.state.registers_address.store(self.config.bar(0).unwrap_or(0), Ordering::Release);
         self.state.memory_address.store(self.config.bar(2).unwrap_or(0), Ordering::Release);
         let is_master = self.config.is_master();
         let was = self.state.master.swap(is_master, Ordering::AcqRel);
@@ -250,6 +270,7 @@ mod tests {
             identity: Identity::ACCELERATOR,
             registers: 0x2000,
             memory: 0x10000,
+            aperture: 0,
             interrupts: Interrupts::MsiX(3),
         };
         (Function::new(setup, Box::new(log)).unwrap(), seen)

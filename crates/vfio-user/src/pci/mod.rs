@@ -4,7 +4,7 @@
 //! | BAR | what |
 //! |---|---|
 //! | 0 | registers and doorbells: each access is trapped and handed to [`Registers`] |
-//! | 2 | the function's own memory, where it has any, prefetchable: mapped by the host, reached by the other devices, never trapped |
+//! | 2 | the function's own memory, where it has any, prefetchable: mapped by the host, reached by the other devices, never trapped. Or an aperture: no memory, each store is trapped |
 //! | 4 | MSI-X table and pending bits, where it has MSI-X |
 //!
 //! # What it doesn't implement

@@ -1,0 +1,260 @@
+//! A D2D function that is served to QEMU: the guest's registers and the switch's writes one way, what the state
+//! machine says is to be done the other.
+//!
+//! ```text
+//!   a guest's loads and stores -- socket -- a thread --+
+//!   writes of other functions -- switch -- a thread ---+--> the state machine, under its lock
+//!                                                      |        | actions
+//!   medium, wire <-------------------------------------+--- the loop, on the command's thread
+//! ```
+//!
+//! The loop never waits for a peer or a medium with the lock held: who writes to the function waits no longer than
+//! the state machine takes.
+
+use super::args::Served;
+use crate::failure::{Exit, Failure};
+use crate::interrupt::{self, Leftover};
+use crate::names::{add_name, shown};
+use crate::report::Report;
+use dcs_d2d::{Action, Origin};
+use dcs_vfio_user::pci::{Function, Identity, Interrupts, NoRegisters, Region, Registers, Setup};
+use dcs_vfio_user::switch::{Batch, Switch, Take};
+use dcs_vfio_user::wake::Wake;
+use dcs_vfio_user::{Port, Running, Server};
+use serde_json::json;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Actions that are taken at once.
+const BATCH: usize = 256;
+/// The loop does not sleep for less: slots of many streams that begin close to each other go together.
+const NAP: Duration = Duration::from_micros(200);
+/// Bytes of a write to another function.
+pub const PAYLOAD: u32 = 4096;
+
+/// What an SSD and a NIC have in common.
+pub trait Machine: Send + 'static {
+    fn read(&self, offset: u64, bytes: &mut [u8]);
+    fn write(&mut self, offset: u64, bytes: &[u8], now: u64);
+    fn data(&mut self, offset: u64, bytes: &[u8], now: u64);
+    fn reset(&mut self);
+    fn write_failed(&mut self, origin: Origin);
+    fn poll(&mut self, now: u64) -> Option<Action>;
+    fn next_deadline(&self) -> Option<u64>;
+}
+
+macro_rules! machine {
+    ($($function:ty),*) => {$(
+        impl Machine for $function {
+            fn read(&self, offset: u64, bytes: &mut [u8]) {
+                self.read(offset, bytes);
+            }
+            fn write(&mut self, offset: u64, bytes: &[u8], now: u64) {
+                self.write(offset, bytes, now);
+            }
+            fn data(&mut self, offset: u64, bytes: &[u8], now: u64) {
+                self.data(offset, bytes, now);
+            }
+            fn reset(&mut self) {
+                self.reset();
+            }
+            fn write_failed(&mut self, origin: Origin) {
+                self.write_failed(origin);
+            }
+            fn poll(&mut self, now: u64) -> Option<Action> {
+                self.poll(now)
+            }
+            fn next_deadline(&self) -> Option<u64> {
+                self.next_deadline()
+            }
+        }
+    )*};
+}
+machine!(dcs_d2d::Ssd, dcs_d2d::Nic);
+
+/// The state machine, and how the loop hears of what happens to it.
+pub struct Shared<M> {
+    machine: Mutex<M>,
+    touched: AtomicBool,
+    wake: Wake,
+    began: Instant,
+}
+
+impl<M: Machine> Shared<M> {
+    pub fn lock(&self) -> MutexGuard<'_, M> {
+        self.machine.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The function's time.
+    pub fn now(&self) -> u64 {
+        self.began.elapsed().as_nanos() as u64
+    }
+
+    /// Something happens to it, of which the loop hears.
+    pub fn touch(&self, with: impl FnOnce(&mut M, u64)) {
+        with(&mut self.lock(), self.now());
+        self.touched.store(true, Ordering::SeqCst);
+        self.wake.notify();
+    }
+}
+
+/// The registers, and the aperture, as the guest's processor sees them.
+struct Front<M>(Arc<Shared<M>>);
+
+impl<M: Machine> Registers for Front<M> {
+    fn read(&mut self, offset: u64, bytes: &mut [u8]) {
+        self.0.lock().read(offset, bytes);
+    }
+
+    fn write(&mut self, offset: u64, bytes: &[u8]) {
+        self.0.touch(|machine, now| machine.write(offset, bytes, now));
+    }
+
+    fn write_aperture(&mut self, offset: u64, bytes: &[u8]) {
+        self.0.touch(|machine, now| machine.data(offset, bytes, now));
+    }
+
+    fn reset(&mut self) {
+        self.0.touch(|machine, _| machine.reset());
+    }
+}
+
+/// A function that is served.
+pub struct Serving<M> {
+    pub shared: Arc<Shared<M>>,
+    port: Port,
+    switch: Arc<Switch>,
+    _running: Running,
+    _leftovers: Vec<Leftover>,
+}
+
+/// What a function is to the bus.
+pub struct Kind {
+    pub name: &'static str,
+    pub identity: Identity,
+    /// Bytes of BAR0 and of the aperture.
+    pub registers: u64,
+    pub aperture: u64,
+    /// It listens at the switch; else it joins.
+    pub listens: bool,
+}
+
+/// Serves a function, and says so.
+pub fn serve<M: Machine>(
+    machine: M,
+    kind: &Kind,
+    served: &Served,
+    report: &Report,
+) -> Result<Serving<M>, Failure> {
+    interrupt::install();
+    let failed = |error: std::io::Error| Failure::io(shown(&served.socket), &error);
+    let wake = Wake::new().map_err(failed)?;
+    let (touched, began) = (AtomicBool::new(false), Instant::now());
+    let shared = Arc::new(Shared { machine: Mutex::new(machine), touched, wake: wake.clone(), began });
+    let setup = Setup {
+        identity: kind.identity,
+        registers: kind.registers.next_power_of_two().max(4096),
+        memory: 0,
+        aperture: kind.aperture.next_power_of_two().max(4096),
+        interrupts: Interrupts::MsiX(1),
+    };
+    let function = Function::new(setup, Box::new(NoRegisters)).map_err(failed)?;
+    let bind = || Server::bind_port(&served.socket, function, wake);
+    let ((mut server, port), leftover) = interrupt::leftover_of(&served.socket, bind).map_err(failed)?;
+    server.function().set_registers(Box::new(Front(shared.clone())));
+    let mut leftovers = vec![leftover];
+    let take = take(shared.clone(), port.clone());
+    let switch = match kind.listens {
+        true => {
+            let listen = || Switch::listen(&served.switch, take);
+            let failed = |error| Failure::io(shown(&served.switch), &error);
+            let (switch, leftover) = interrupt::leftover_of(&served.switch, listen).map_err(failed)?;
+            leftovers.push(leftover);
+            switch
+        }
+        false => Switch::join(&served.switch, take).map_err(failed)?,
+    };
+    let running = server.start().map_err(failed)?;
+    let (name, socket) = (kind.name, shown(&served.socket));
+    let mut object =
+        json!({ "event": "listening", "command": "d2d", "function": name, "streams": served.streams });
+    add_name(&mut object, "socket", &served.socket);
+    report.object(&object);
+    report.remark(format_args!(
+        "dcs: a D2D {name} with {} streams at {socket}; QEMU attaches it by\n\
+         -device '{{\"driver\":\"vfio-user-pci\",\"socket\":{{\"type\":\"unix\",\"path\":\"{socket}\"}},\"rombar\":0}}'",
+        served.streams
+    ));
+    Ok(Serving { shared, port, switch, _running: running, _leftovers: leftovers })
+}
+
+/// Takes other functions' writes: what lies in a BAR, and nothing else.
+fn take<M: Machine>(shared: Arc<Shared<M>>, port: Port) -> Take {
+    Arc::new(move |address, bytes| match port.bar(address, bytes.len() as u64) {
+        Some((Region::Bar0, offset)) => shared.touch(|machine, now| machine.write(offset, bytes, now)),
+        Some((Region::Bar2, offset)) => shared.touch(|machine, now| machine.data(offset, bytes, now)),
+        _ => {}
+    })
+}
+
+impl<M: Machine> Serving<M> {
+    /// Runs the function until a signal ends the process. `carry`: reads and stores, of the medium. `wire`: sends
+    /// what is ready, and tells whether there was anything.
+    pub fn run(&self, mut carry: impl FnMut(Action), mut wire: impl FnMut() -> bool) -> ! {
+        let (mut batch, mut origins, mut actions) = (Batch::default(), Vec::new(), Vec::new());
+        loop {
+            {
+                let mut machine = self.shared.lock();
+                let now = self.shared.now();
+                actions.extend(std::iter::from_fn(|| machine.poll(now)).take(BATCH));
+            }
+            let mut worked = !actions.is_empty();
+            for action in actions.drain(..) {
+                match action {
+                    Action::Write { origin, address, data } => {
+                        batch.add(address, &data);
+                        origins.push(origin);
+                    }
+                    Action::Interrupt { .. } => self.port.interrupt(0),
+                    // There is no legacy function, nor anything that it would receive.
+                    Action::Legacy { .. } => {}
+                    action @ (Action::Read { .. } | Action::Store { .. }) => carry(action),
+                }
+            }
+            self.write(&mut batch, &mut origins);
+            worked |= wire();
+            if !worked {
+                self.sleep();
+            }
+        }
+    }
+
+    /// Writes to other functions, where this one may.
+    fn write(&self, batch: &mut Batch, origins: &mut Vec<Origin>) {
+        if batch.is_empty() {
+            return;
+        }
+        if !self.port.is_master() {
+            *batch = Batch::default();
+        } else if self.switch.write(batch).is_ok() {
+            return origins.clear();
+        }
+        let mut machine = self.shared.lock();
+        origins.drain(..).for_each(|origin| machine.write_failed(origin));
+    }
+
+    fn sleep(&self) {
+        let touched = || self.shared.touched.swap(false, Ordering::SeqCst);
+        let (deadline, now) = (self.shared.lock().next_deadline(), self.shared.now());
+        let limit = deadline.map(|at| Duration::from_nanos(at.saturating_sub(now)).max(NAP));
+        self.shared.wake.sleep(limit, touched);
+    }
+}
+
+/// Tells a failure of the medium or of the wire once: the streams' registers have each.
+pub fn tell_once(told: &OnceLock<()>, report: &Report, what: &str, error: &std::io::Error) {
+    if told.set(()).is_ok() {
+        report.failure(&Failure::new(Exit::Failed, format!("{what}: {error}; it goes on")));
+    }
+}

@@ -1,0 +1,38 @@
+//! `dcs d2d`: an SSD that sends videos to a NIC by itself, as PCI functions in processes of their own beside a
+//! guest of QEMU; and their driver, in the guest. docs/d2d.md has the protocol.
+//!
+//! ```text
+//!   guest: dcs d2d stream --- registers, once ---+---------------------------+
+//!          (sleeps)                              v                           v
+//!                                   QEMU, vfio-user              QEMU, vfio-user
+//!                                        |                           |
+//!   IMAGE --- reads ---> dcs d2d ssd: Function --- data ---> dcs d2d nic: Function --- frames ---> UDP
+//!                                             <--- grants ---
+//!                                              the switch: a socket
+//! ```
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`args`] | the command line and its help |
+//! | `function` | what both functions have in common: registers, the switch, the loop |
+//! | `ssd` | the SSD and its medium, a file |
+//! | `nic` | the NIC and its wire, a UDP socket |
+//! | `driver` | the driver: writes the registers, sleeps, tells how it went |
+
+pub mod args;
+mod driver;
+mod function;
+mod nic;
+mod ssd;
+
+use crate::failure::Failure;
+use crate::report::Report;
+use args::{Command, D2d};
+
+pub fn run(d2d: &D2d, report: &Report) -> Result<(), Failure> {
+    match &d2d.command {
+        Command::Ssd(options) => ssd::run(options, report),
+        Command::Nic(options) => nic::run(options, report),
+        Command::Stream(options) => driver::run(options, report),
+    }
+}

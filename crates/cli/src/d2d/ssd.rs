@@ -1,0 +1,113 @@
+//! `dcs d2d ssd`: the SSD, whose medium is a file that is read by threads of its own.
+
+use super::args;
+use super::function::{Kind, PAYLOAD, Shared, serve, tell_once};
+use crate::failure::Failure;
+use crate::names::shown;
+use crate::report::Report;
+use dcs_d2d::ssd::{Config, MediumError};
+use dcs_d2d::{Action, Ssd, Token};
+use dcs_vfio_user::pci::Identity;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+/// Threads that read.
+const READERS: usize = 4;
+/// The other mass storage controller, to which no stock driver binds. The vendor's number is the card's.
+const IDENTITY: Identity =
+    Identity { vendor: 0xdc51, device: 0x0003, class: [0x01, 0x80, 0x00], revision: 1 };
+
+/// A read of the medium.
+struct Wanted {
+    token: Token,
+    offset: u64,
+    length: usize,
+}
+
+pub fn run(options: &args::Ssd, report: &Report) -> Result<(), Failure> {
+    let failed = |error| Failure::io(shown(&options.image), &error);
+    let file = File::open(&options.image).map_err(failed)?;
+    let bytes = std::io::Seek::seek(&mut &file, io::SeekFrom::End(0)).map_err(failed)?;
+    if bytes == 0 {
+        return Err(Failure::usage(format!("{}: it is empty", shown(&options.image)))
+            .advise("name a file with a video, or a disk image"));
+    }
+    let block = Config::new(1, 1).block_shift;
+    let config = Config {
+        payload: PAYLOAD,
+        tasks: 16,
+        ..Config::new(options.served.streams as u16, bytes.div_ceil(1 << block))
+    };
+    let machine = Ssd::new(config).map_err(|error| Failure::usage(error.to_string()))?;
+    let kind = Kind {
+        name: "ssd",
+        identity: IDENTITY,
+        registers: config.registers(),
+        aperture: config.aperture(),
+        listens: false,
+    };
+    let serving = serve(machine, &kind, &options.served, report)?;
+    let (reads, wanted) = channel();
+    let medium =
+        Medium { file, wanted: Mutex::new(wanted), shared: &serving.shared, told: OnceLock::new(), report };
+    std::thread::scope(|scope| {
+        for _ in 0..READERS {
+            let reader = std::thread::Builder::new().name("dcs-d2d-read".into());
+            reader.spawn_scoped(scope, || medium.read_all()).map_err(failed)?;
+        }
+        let carry = |action| match action {
+            Action::Read { token, lba, blocks } => {
+                let (offset, length) = (lba << block, (blocks as usize) << block);
+                // The readers live as long as the process.
+                let _ = reads.send(Wanted { token, offset, length });
+            }
+            // The file is somebody's video.
+            Action::Store { token, .. } => {
+                serving.shared.touch(|machine, now| machine.store_done(token, Err(MediumError), now));
+            }
+            _ => {}
+        };
+        serving.run(carry, || false)
+    })
+}
+
+/// The file, and who waits for it.
+struct Medium<'a> {
+    file: File,
+    wanted: Mutex<Receiver<Wanted>>,
+    shared: &'a Shared<Ssd>,
+    told: OnceLock<()>,
+    report: &'a Report,
+}
+
+impl Medium<'_> {
+    /// Reads what is wanted, until nobody wants anything any more.
+    fn read_all(&self) {
+        while let Some(Wanted { token, offset, length }) = next(&self.wanted) {
+            let data = read(&self.file, offset, length)
+                .map_err(|error| tell_once(&self.told, self.report, "the SSD's file", &error));
+            self.shared.touch(|machine, now| machine.read_done(token, data.map_err(|()| MediumError), now));
+        }
+    }
+}
+
+fn next(wanted: &Mutex<Receiver<Wanted>>) -> Option<Wanted> {
+    wanted.lock().unwrap_or_else(PoisonError::into_inner).recv().ok()
+}
+
+/// Reads blocks. Behind the file's end there are zeros.
+fn read(file: &File, offset: u64, length: usize) -> io::Result<Vec<u8>> {
+    let (mut data, mut done) = (vec![0; length], 0);
+    while done < length {
+        match file.read_at(&mut data[done..], offset + done as u64) {
+            Ok(0) => break,
+            Ok(count) => done += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(data)
+}

@@ -1,0 +1,313 @@
+//! Posted writes from function to function, past the client: what a PCIe switch does with a write to an address
+//! below it.
+//!
+//! ```text
+//!   function --- write(address, bytes) --> Switch ===socket===> Switch: take(address, bytes) --> function
+//! ```
+//!
+//! Functions are in processes of their own, and a socket between two processes stands for the switch: one
+//! listens, the others join. A write goes to all processes that a function is joined with; each takes it by its
+//! address ([`Port::bar`](crate::Port::bar)), as BARs do, or drops it. Writes arrive in the order in which they
+//! were made, once, or the connection has ended.
+//!
+//! A message is the address (8 bytes), the number of bytes (4 bytes, 1 to 4,096), and the bytes; numbers are
+//! little-endian. Nothing is answered, as nothing is to a posted write.
+//!
+//! # What a peer is trusted with
+//!
+//! With the BARs of the function, as any device on a bus is. A message that cannot be ends the connection.
+//!
+//! # What it doesn't implement
+//!
+//! Reads; the client's IOMMU: such writes do not pass it, as below a switch that redirects nothing to its root
+//! (ACS). Who starts the processes decides which functions share a switch.
+
+use std::io::{self, Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Bytes of a message before those that are written.
+pub const HEAD: usize = 12;
+/// Most bytes of a write.
+pub const LARGEST: usize = 4096;
+/// Most functions that join one.
+const MOST: usize = 64;
+/// A peer that takes nothing for so long has gone.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Time after which it is tried again to join.
+const PAUSE: Duration = Duration::from_millis(50);
+/// Bytes that are read at once.
+const PIECE: usize = 256 << 10;
+
+/// A write that has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Posted<'a> {
+    /// Where to.
+    pub address: u64,
+    /// The bytes.
+    pub data: &'a [u8],
+}
+
+/// A message that cannot be: the number of its bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a write of {0} bytes: 1 to {LARGEST} may be written at once")]
+pub struct LengthError(pub u32);
+
+impl<'a> Posted<'a> {
+    /// The first write of these bytes. Nothing where it is not whole yet.
+    ///
+    /// # Errors
+    ///
+    /// [`LengthError`]: what follows has no meaning.
+    pub fn parse(bytes: &'a [u8]) -> Result<Option<Posted<'a>>, LengthError> {
+        let Some((head, rest)) = bytes.split_first_chunk::<HEAD>() else { return Ok(None) };
+        let [address @ .., a, b, c, d] = *head;
+        let length = u32::from_le_bytes([a, b, c, d]);
+        if !(1..=LARGEST as u32).contains(&length) {
+            return Err(LengthError(length));
+        }
+        let data = rest.get(..length as usize);
+        Ok(data.map(|data| Posted { address: u64::from_le_bytes(address), data }))
+    }
+
+    /// Bytes of its message.
+    pub fn size(&self) -> usize {
+        HEAD + self.data.len()
+    }
+}
+
+/// Writes that go together.
+#[derive(Debug, Default)]
+pub struct Batch(Vec<u8>);
+
+impl Batch {
+    /// Adds a write.
+    ///
+    /// # Panics
+    ///
+    /// Where it has no bytes, or more than [`LARGEST`].
+    pub fn add(&mut self, address: u64, data: &[u8]) {
+        assert!((1..=LARGEST).contains(&data.len()), "a write of {} bytes", data.len());
+        self.0.extend(address.to_le_bytes());
+        self.0.extend((data.len() as u32).to_le_bytes());
+        self.0.extend(data);
+    }
+
+    /// True where there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// No function took the writes: there is none, or the last one has gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no other function is at the switch")]
+pub struct Alone;
+
+/// Takes writes that come: the address, the bytes.
+pub type Take = Arc<dyn Fn(u64, &[u8]) + Send + Sync>;
+
+/// A function's way to the others.
+pub struct Switch {
+    peers: Mutex<Vec<Arc<UnixStream>>>,
+    take: Take,
+}
+
+impl Switch {
+    /// Listens for functions that join.
+    ///
+    /// # Errors
+    ///
+    /// As [`Server::bind`](crate::Server::bind).
+    pub fn listen(path: &Path, take: Take) -> io::Result<Arc<Switch>> {
+        if UnixStream::connect(path).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused) {
+            std::fs::remove_file(path)?;
+        }
+        let listener = UnixListener::bind(path)?;
+        let switch = Arc::new(Switch { peers: Mutex::default(), take });
+        let accepting = switch.clone();
+        thread(move || {
+            loop {
+                let Ok((stream, _)) = listener.accept() else {
+                    std::thread::sleep(PAUSE);
+                    continue;
+                };
+                // One too many is hung up on.
+                let Ok(peer) = accepting.add(stream) else { continue };
+                let switch = accepting.clone();
+                // Without a thread it is, too.
+                let _ = thread(move || switch.read(&peer));
+            }
+        })?;
+        Ok(switch)
+    }
+
+    /// Joins who listens there, as soon as somebody does, and again where that one has gone.
+    ///
+    /// # Errors
+    ///
+    /// Where there is no thread available.
+    pub fn join(path: &Path, take: Take) -> io::Result<Arc<Switch>> {
+        let switch = Arc::new(Switch { peers: Mutex::default(), take });
+        let (joining, path) = (switch.clone(), path.to_path_buf());
+        thread(move || {
+            loop {
+                match UnixStream::connect(&path).and_then(|stream| joining.add(stream)) {
+                    Ok(peer) => joining.read(&peer),
+                    Err(_) => std::thread::sleep(PAUSE),
+                }
+            }
+        })?;
+        Ok(switch)
+    }
+
+    /// Writes them, in their order. Waits where a peer is slow to take them: not to be called by who holds a
+    /// lock that `take` needs.
+    ///
+    /// # Errors
+    ///
+    /// [`Alone`]; whether some of them arrived is not known.
+    pub fn write(&self, batch: &mut Batch) -> Result<(), Alone> {
+        let peers = self.peers().clone();
+        let count = peers.len();
+        let gone: Vec<_> = peers.into_iter().filter(|peer| (&**peer).write_all(&batch.0).is_err()).collect();
+        batch.0.clear();
+        for peer in &gone {
+            self.forget(peer);
+        }
+        if gone.len() < count { Ok(()) } else { Err(Alone) }
+    }
+
+    fn peers(&self) -> MutexGuard<'_, Vec<Arc<UnixStream>>> {
+        self.peers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn forget(&self, peer: &Arc<UnixStream>) {
+        // Ends its reader, too.
+        let _ = peer.shutdown(std::net::Shutdown::Both);
+        self.peers().retain(|other| !Arc::ptr_eq(other, peer));
+    }
+
+    fn add(&self, stream: UnixStream) -> io::Result<Arc<UnixStream>> {
+        stream.set_write_timeout(Some(PATIENCE))?;
+        let (peer, mut peers) = (Arc::new(stream), self.peers());
+        if peers.len() >= MOST {
+            return Err(io::ErrorKind::QuotaExceeded.into());
+        }
+        peers.push(peer.clone());
+        Ok(peer)
+    }
+
+    /// Takes what a peer writes, until it has gone.
+    fn read(&self, peer: &Arc<UnixStream>) {
+        // However it ends, the connection does.
+        let _ = read(peer, &self.take);
+        self.forget(peer);
+    }
+}
+
+fn thread(work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    std::thread::Builder::new().name("dcs-switch".into()).spawn(work).map(drop)
+}
+
+impl std::fmt::Debug for Switch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Switch {{ {} peers }}", self.peers().len())
+    }
+}
+
+/// Hands on what comes, until the end, or a message that cannot be.
+fn read(mut stream: &UnixStream, take: &Take) -> io::Result<()> {
+    let (mut bytes, mut filled) = (vec![0; PIECE + HEAD + LARGEST], 0);
+    loop {
+        match stream.read(&mut bytes[filled..])? {
+            0 => return Ok(()),
+            count => filled += count,
+        }
+        let mut done = 0;
+        while let Some(posted) = Posted::parse(&bytes[done..filled]).map_err(io::Error::other)? {
+            take(posted.address, posted.data);
+            done += posted.size();
+        }
+        bytes.copy_within(done..filled, 0);
+        filled -= done;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::{Receiver, channel};
+
+    fn taking() -> (Take, Receiver<(u64, Vec<u8>)>) {
+        let (told, taken) = channel();
+        let told = Mutex::new(told);
+        (Arc::new(move |address, data: &[u8]| _ = told.lock().unwrap().send((address, data.to_vec()))), taken)
+    }
+
+    fn await_peer(switch: &Switch) {
+        while switch.peers().is_empty() {
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn writes_arrive_in_their_order_both_ways() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("switch");
+        let (take, heard) = taking();
+        let (back, answered) = taking();
+        let joined = Switch::join(&path, back).unwrap();
+        let mut batch = Batch::default();
+        batch.add(1, b"lost");
+        assert_eq!(joined.write(&mut batch), Err(Alone), "nobody listens");
+        let listening = Switch::listen(&path, take).unwrap();
+        await_peer(&joined);
+        batch.add(7, &[1; LARGEST]);
+        batch.add(u64::MAX, b"x");
+        joined.write(&mut batch).unwrap();
+        assert_eq!(heard.recv().unwrap(), (7, vec![1; LARGEST]));
+        assert_eq!(heard.recv().unwrap(), (u64::MAX, b"x".to_vec()));
+        batch.add(9, b"grant");
+        listening.write(&mut batch).unwrap();
+        assert_eq!(answered.recv().unwrap(), (9, b"grant".to_vec()));
+        let mut many = Batch::default();
+        (0..20_000u64).for_each(|number| many.add(number, &number.to_le_bytes()));
+        joined.write(&mut many).unwrap();
+        assert!(
+            (0..20_000u64).all(|number| heard.recv().unwrap() == (number, number.to_le_bytes().to_vec()))
+        );
+    }
+
+    #[test]
+    fn a_message_that_cannot_be_ends_the_connection_and_the_next_one_is_heard() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("switch");
+        let (take, heard) = taking();
+        let listening = Switch::listen(&path, take).unwrap();
+        for length in [0, LARGEST as u32 + 1, u32::MAX] {
+            let mut wrong = UnixStream::connect(&path).unwrap();
+            wrong.write_all(&[&[0; 8][..], &length.to_le_bytes()].concat()).unwrap();
+            assert_eq!(wrong.read(&mut [0]).unwrap(), 0, "hung up on");
+        }
+        let right = Switch::join(&path, Arc::new(|_, _| ())).unwrap();
+        await_peer(&right);
+        let mut batch = Batch::default();
+        batch.add(3, b"right");
+        right.write(&mut batch).unwrap();
+        assert_eq!(heard.recv().unwrap(), (3, b"right".to_vec()));
+        assert!(listening.peers().len() <= 1);
+    }
+
+    #[test]
+    fn half_a_message_is_waited_for() {
+        let mut batch = Batch::default();
+        batch.add(5, b"abc");
+        for end in 0..batch.0.len() {
+            assert_eq!(Posted::parse(&batch.0[..end]), Ok(None));
+        }
+        assert_eq!(Posted::parse(&batch.0), Ok(Some(Posted { address: 5, data: b"abc" })));
+    }
+}
