@@ -204,7 +204,7 @@ impl MemoryDrive {
         let namespace = Namespace::new(1, volume, &info, 4096).map_err(io::Error::other)?;
         controller.attach(namespace, &storage).map_err(io::Error::other)?;
         let (registers, interrupts) = (16 << 10, Interrupts::MsiX(controller.vectors()));
-        let setup = Setup { identity: Identity::NVME, registers, memory: 0, interrupts };
+        let setup = Setup { identity: Identity::NVME, registers, memory: 0, aperture: 0, interrupts };
         let function = Function::new(setup, Box::new(NoRegisters))?;
         let (mut server, port) = Server::bind_port(path, function, wake.clone())?;
         let controller = Arc::new(Mutex::new(controller));
