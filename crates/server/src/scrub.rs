@@ -2,7 +2,7 @@
 //! does.
 //!
 //! ```text
-//!   record ---> data file > [decrypt] > [decompress] > md5, as expected > nowhere
+//!   record ---> data > [decrypt] > [decompress] > md5, as expected > nowhere
 //!      ^                                                    |
 //!      +---- quarantined, or released, if it is still the same record
 //! ```
@@ -325,10 +325,10 @@ impl Pass {
             let (store, of) = (self.scrub.store.clone(), segment.clone());
             // It waits for the disk.
             let opened = tokio::task::spawn_blocking(move || store.open_on_disk(&of)).await;
-            let file = match opened.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic())) {
-                Ok(file) => Arc::new(file),
+            let data = match opened.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic())) {
+                Ok(opened) => Data::from(opened),
                 Err(StoreError::NotFound) => {
-                    return Ok(Verdict::Missing(format!("data file {:016x} is not there", segment.id)));
+                    return Ok(Verdict::Missing(format!("{segment} is not there")));
                 }
                 Err(StoreError::Damaged(why)) => return Ok(Verdict::WrongLength(why)),
                 Err(error) => return Ok(Verdict::Unreadable(error.to_string())),
@@ -342,13 +342,8 @@ impl Pass {
             };
             let mut chain = plain(object.at_rest.compression, key, segment.id, 0);
             chain.push(Op::Expect { digest: Operator::Md5, value: segment.md5.to_vec() });
-            let piece = Piece {
-                data: Data::Open(file),
-                segment: segment.id,
-                range: 0..segment.stored,
-                chain,
-                length: segment.size,
-            };
+            let piece =
+                Piece { data, segment: segment.id, range: 0..segment.stored, chain, length: segment.size };
             if let Some(verdict) = self.read(segment, &piece).await? {
                 return Ok(verdict);
             }
@@ -362,22 +357,19 @@ impl Pass {
             None => self.scrub.path.pass(piece, Sink::fd(&self.nowhere)).await,
             Some(pace) => self.read_slowly(pace, piece).await,
         };
-        let id = segment.id;
         match passed {
             Ok(passed) if passed == segment.size => Ok(None),
             Ok(passed) => {
-                let why = format!("data file {id:016x} gives {passed} bytes, not {}", segment.size);
+                let why = format!("{segment} gives {passed} bytes, not {}", segment.size);
                 Ok(Some(Verdict::Damaged(why)))
             }
-            Err(error) if error.is_damage() => {
-                Ok(Some(Verdict::Damaged(format!("data file {id:016x}: {error}"))))
-            }
+            Err(error) if error.is_damage() => Ok(Some(Verdict::Damaged(format!("{segment}: {error}")))),
             // It was shortened while it was read.
             Err(error) if error.status() == Some(Status::EndOfSource) => {
-                Ok(Some(Verdict::WrongLength(format!("data file {id:016x}: {error}"))))
+                Ok(Some(Verdict::WrongLength(format!("{segment}: {error}"))))
             }
             Err(error) if error.status() == Some(Status::ReadError) => {
-                Ok(Some(Verdict::Unreadable(format!("data file {id:016x}: {error}"))))
+                Ok(Some(Verdict::Unreadable(format!("{segment}: {error}"))))
             }
             Err(error) => Err(ScrubError::Engine(error)),
         }

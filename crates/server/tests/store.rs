@@ -1,6 +1,5 @@
 //! The store's operations, one by one, as a server uses them.
 
-use std::io::{Read, Write};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -8,15 +7,17 @@ use dcs_server::store::record::AtRest;
 use dcs_server::store::*;
 
 fn open(dir: &Path) -> Arc<Store> {
-    Store::open(dir, Options { durability: Durability::None }).expect("the store opens").0
+    Store::open(dir, Options { durability: Durability::None, ..Options::default() })
+        .expect("the store opens")
+        .0
 }
 
 fn wait<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
 }
 
-fn segment(draft: &Draft, data: &[u8]) -> Segment {
-    draft.file().write_all(data).unwrap();
+fn segment(draft: &mut Draft, data: &[u8]) -> Segment {
+    draft.fill(data.to_vec()).unwrap();
     Segment {
         id: draft.id(),
         size: data.len() as u64,
@@ -53,8 +54,8 @@ fn upload() -> Upload {
 }
 
 fn put_if(store: &Store, key: &str, data: &[u8], condition: Condition) -> Result<(), StoreError> {
-    let draft = store.draft()?;
-    let object = object(vec![segment(&draft, data)], &String::from_utf8_lossy(data));
+    let mut draft = store.draft()?;
+    let object = object(vec![segment(&mut draft, data)], &String::from_utf8_lossy(data));
     wait(store.put("b", key, object, vec![draft], condition))
 }
 
@@ -66,7 +67,7 @@ fn get(store: &Store, key: &str) -> Option<Vec<u8>> {
     let object = store.object("b", key).unwrap()?;
     let mut data = Vec::new();
     for segment in &object.segments {
-        store.open_segment(segment).unwrap().read_to_end(&mut data).unwrap();
+        data.extend(store.open_segment(segment).unwrap().read().unwrap());
     }
     Some(data)
 }
@@ -109,7 +110,7 @@ fn a_reader_keeps_what_it_opened() {
     let (_dir, store) = with_bucket();
     put(&store, "k", b"one");
     let record = store.object("b", "k").unwrap().unwrap();
-    let mut file = store.open_segment(&record.segments[0]).unwrap();
+    let file = store.open_segment(&record.segments[0]).unwrap();
     put(&store, "k", b"two");
     // The removal comes after the answer.
     let gone = (0..1000).any(|_| {
@@ -117,9 +118,7 @@ fn a_reader_keeps_what_it_opened() {
         matches!(store.open_segment(&record.segments[0]), Err(StoreError::NotFound))
     });
     assert!(gone);
-    let mut data = String::new();
-    file.read_to_string(&mut data).unwrap();
-    assert_eq!(data, "one");
+    assert_eq!(file.read().unwrap(), b"one");
 }
 
 #[test]
@@ -139,8 +138,8 @@ fn conditions_are_looked_at_in_the_transaction() {
 #[test]
 fn a_record_has_to_name_its_drafts() {
     let (_dir, store) = with_bucket();
-    let (one, two) = (store.draft().unwrap(), store.draft().unwrap());
-    let record = object(vec![segment(&one, b"1")], "1");
+    let (mut one, two) = (store.draft().unwrap(), store.draft().unwrap());
+    let record = object(vec![segment(&mut one, b"1")], "1");
     let result = wait(store.put("b", "k", record, vec![two], Condition::None));
     assert!(matches!(result, Err(StoreError::Invalid(_))));
     assert_eq!(store.object("b", "k").unwrap(), None);
@@ -172,8 +171,8 @@ fn an_upload_becomes_an_object() {
     let id = wait(store.create_upload("b", "k", upload())).unwrap();
     let mut segments = Vec::new();
     for (number, data) in [(1, "old"), (1, "one"), (2, "two"), (7, "seven")] {
-        let draft = store.draft().unwrap();
-        let part = Part { modified: 1, segment: segment(&draft, data.as_bytes()) };
+        let mut draft = store.draft().unwrap();
+        let part = Part { modified: 1, segment: segment(&mut draft, data.as_bytes()) };
         segments.push(part.segment.clone());
         wait(store.put_part("b", "k", &id, number, part, draft)).unwrap();
     }
@@ -196,8 +195,8 @@ fn deleting_a_bucket_aborts_its_uploads() {
     let (dir, store) = with_bucket();
     for key in ["k", "l"] {
         let id = wait(store.create_upload("b", key, upload())).unwrap();
-        let draft = store.draft().unwrap();
-        let part = Part { modified: 1, segment: segment(&draft, b"data") };
+        let mut draft = store.draft().unwrap();
+        let part = Part { modified: 1, segment: segment(&mut draft, b"data") };
         wait(store.put_part("b", key, &id, 1, part, draft)).unwrap();
     }
     wait(store.delete_bucket("b")).unwrap();

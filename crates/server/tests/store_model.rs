@@ -1,7 +1,6 @@
 //! The store against a model in memory: random operations, opened anew in between.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{Read, Write};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -85,7 +84,7 @@ fn wait<T>(future: impl Future<Output = T>) -> T {
 }
 
 fn open(dir: &Path) -> (Arc<Store>, Recovery) {
-    Store::open(dir, Options { durability: Durability::None }).expect("the store opens")
+    Store::open(dir, Options { durability: Durability::None, ..Options::default() }).expect("the store opens")
 }
 
 /// The answer to a change, as far as a model knows.
@@ -105,11 +104,14 @@ impl Rig {
         self.store.as_ref().unwrap()
     }
 
-    fn draft(&mut self) -> (Draft, Segment) {
+    /// Data in a file, or in the database.
+    fn draft(&mut self, inline: bool) -> (Draft, Segment) {
         self.serial += 1;
-        let draft = self.store().draft().unwrap();
         let data = self.serial.to_string().repeat(self.serial as usize % 7);
-        draft.file().write_all(data.as_bytes()).unwrap();
+        let room = data.len() as u64;
+        let draft = if inline { self.store().draft_of(room, 0) } else { self.store().draft() };
+        let mut draft = draft.unwrap();
+        draft.fill(data.clone().into_bytes()).unwrap();
         let (size, id) = (data.len() as u64, draft.id());
         self.contents.insert(id, data.into_bytes());
         let segment = Segment { id, size, stored: size, md5: self.md5(), checksum: None };
@@ -158,7 +160,8 @@ impl Rig {
     }
 
     fn put(&mut self, bucket: &'static str, key: String, segments: usize, condition: usize) {
-        let (drafts, segments): (Vec<_>, Vec<_>) = (0..segments).map(|_| self.draft()).unzip();
+        let (drafts, segments): (Vec<_>, Vec<_>) =
+            (0..segments).map(|_| self.draft(!self.serial.is_multiple_of(3))).unzip();
         let object = self.object(segments);
         let (condition, error) = self.condition(bucket, &key, condition);
         let result = wait(self.store().put(bucket, &key, object.clone(), drafts, condition));
@@ -226,7 +229,7 @@ impl Rig {
         if upload >= self.uploads.len() {
             return;
         }
-        let (draft, segment) = self.draft();
+        let (draft, segment) = self.draft(false);
         let part = Part { modified: self.serial, segment };
         let upload = &self.uploads[upload];
         wait(self.store().put_part(upload.bucket, &upload.key, &upload.id, number, part.clone(), draft))
@@ -363,7 +366,8 @@ impl Rig {
         self.store = None;
         let mut referred = BTreeSet::new();
         for object in self.buckets.values().flat_map(|objects| objects.values()) {
-            referred.extend(object.segments.iter().map(|segment| segment.id));
+            let in_files = object.segments.iter().filter(|segment| !segment.is_inline());
+            referred.extend(in_files.map(|segment| segment.id));
         }
         for part in self.uploads.iter().flat_map(|upload| upload.parts.values()) {
             referred.insert(part.segment.id);
@@ -373,6 +377,7 @@ impl Rig {
         assert_eq!(recovery, Recovery::default());
         self.store = Some(store);
         self.check();
+        assert!(wait(self.store().repair(true)).unwrap().is_nothing());
     }
 
     /// Everything that can be read is as the model says.
@@ -415,8 +420,7 @@ impl Rig {
     }
 
     fn check_segment(&self, segment: &Segment) {
-        let mut data = Vec::new();
-        self.store().open_segment(segment).unwrap().read_to_end(&mut data).unwrap();
+        let data = self.store().open_segment(segment).unwrap().read().unwrap();
         assert_eq!(data, self.contents[&segment.id]);
     }
 }

@@ -20,7 +20,7 @@ fn open(dir: &Path, durability: Durability) -> Arc<Store> {
     // them the lock.
     let until = Instant::now() + Duration::from_secs(20);
     loop {
-        match Store::open(dir, Options { durability }) {
+        match Store::open(dir, Options { durability, inline: 0 }) {
             Err(StoreError::InUse(_)) if Instant::now() < until => std::thread::yield_now(),
             opened => return opened.expect("the store opens").0,
         }
@@ -42,16 +42,16 @@ fn empty(etag: &str) -> Object {
     }
 }
 
-fn object(draft: &Draft, data: &[u8], etag: &str) -> Object {
-    draft.file().write_all(data).unwrap();
+fn object(draft: &mut Draft, data: &[u8], etag: &str) -> Object {
+    draft.fill(data.to_vec()).unwrap();
     let size = data.len() as u64;
     let segment = Segment { id: draft.id(), size, stored: size, md5: [0; 16], checksum: None };
     Object { size, segments: vec![segment], ..empty(etag) }
 }
 
 fn put(store: &Store, key: &str, data: &[u8], etag: &str) -> Result<(), StoreError> {
-    let draft = store.draft()?;
-    let object = object(&draft, data, etag);
+    let mut draft = store.draft_of(data.len() as u64, 0)?;
+    let object = object(&mut draft, data, etag);
     if store.durability() == Durability::Full {
         draft.sync()?;
     }
@@ -69,11 +69,12 @@ fn on_a_small_file_system() {
     let store = open(&dir, Durability::Full);
     wait(store.create_bucket("b", Bucket::default())).unwrap();
     put(&store, "k", b"old", "old").unwrap();
-    let (draft, small) = (store.draft().unwrap(), store.draft().unwrap());
+    let (draft, mut small) = (store.draft().unwrap(), store.draft().unwrap());
 
     fill(&filler);
     assert!(matches!(store.draft(), Err(StoreError::NoSpace)));
-    let full = draft.file().write_all(&[1; 1 << 20]).unwrap_err();
+    let Target::File(mut file) = draft.target() else { panic!("a draft in memory") };
+    let full = file.write_all(&[1; 1 << 20]).unwrap_err();
     assert_eq!(full.kind(), ErrorKind::StorageFull);
     drop(draft);
     fill(&filler);
@@ -88,7 +89,7 @@ fn on_a_small_file_system() {
         assert!(tagged < 1000);
     };
     assert!(matches!(error, StoreError::NoSpace), "{error}");
-    let mut huge = object(&small, b"", "huge");
+    let mut huge = object(&mut small, b"", "huge");
     huge.headers.metadata.push(("m".into(), "x".repeat(8 << 20)));
     let refused = wait(store.put("b", "k", huge, vec![small], Condition::None));
     assert!(matches!(refused, Err(StoreError::NoSpace)), "{refused:?}");
@@ -177,8 +178,8 @@ fn a_byte_of_a_record_that_changed_is_noticed() {
         assert_eq!(store.object("b", "good").unwrap().unwrap().etag, "good");
         put(&store, "good", b"new", "good").expect("the others go on");
         // A condition is not met by what nobody knows.
-        let draft = store.draft().unwrap();
-        let new = object(&draft, b"new", "new");
+        let mut draft = store.draft().unwrap();
+        let new = object(&mut draft, b"new", "new");
         let refused = wait(store.put("b", "bad", new, vec![draft], Condition::Matches(etag.into())));
         assert!(matches!(refused, Err(StoreError::ConditionFailed)));
         put(&store, "bad", b"newer", "newer").expect("it can be put again");
@@ -241,8 +242,8 @@ fn a_repair_removes_what_can_t_be_read_and_nothing_else() {
     let mut parts = Vec::new();
     for owner in ["uploader-who-is-nowhere-else", "fine"] {
         let id = wait(store.create_upload("b", "u", upload(owner))).unwrap();
-        let draft = store.draft().unwrap();
-        let segment = object(&draft, b"part", "").segments.remove(0);
+        let mut draft = store.draft().unwrap();
+        let segment = object(&mut draft, b"part", "").segments.remove(0);
         wait(store.put_part("b", "u", &id, 1, Part { modified: 1, segment }, draft)).unwrap();
         parts.push(id);
     }
@@ -257,8 +258,13 @@ fn a_repair_removes_what_can_t_be_read_and_nothing_else() {
     }
     fs::write(&path, bytes).unwrap();
     let store = open(dir.path(), Durability::None);
-    let expected =
-        Repaired { objects: vec!["b/bad".into()], buckets: vec!["b".into()], uploads: 2, files: 2 };
+    let expected = Repaired {
+        objects: vec!["b/bad".into()],
+        buckets: vec!["b".into()],
+        uploads: 2,
+        files: 2,
+        inline: 0,
+    };
     assert_eq!(wait(store.repair(true)).unwrap(), expected);
     assert!(store.object("b", "bad").is_err(), "that was only to tell");
     assert_eq!(wait(store.repair(false)).unwrap(), expected);
@@ -278,6 +284,40 @@ fn a_repair_removes_what_can_t_be_read_and_nothing_else() {
     assert_eq!(folders.map(|folder| files(folder.unwrap().path())).sum::<usize>(), 3);
 }
 
+/// A damaged record of an object in the database leaves its bytes there, for a repair to remove.
+#[test]
+fn a_repair_removes_bytes_that_no_record_refers_to() {
+    let dir = tempfile::tempdir().unwrap();
+    let etag = "3d1f-an-etag-that-is-nowhere-else";
+    let reopened =
+        || Store::open(dir.path(), Options { durability: Durability::None, inline: 1 << 20 }).unwrap().0;
+    let store = reopened();
+    wait(store.create_bucket("b", Bucket::default())).unwrap();
+    put(&store, "bad", &[1; 100_000], etag).unwrap();
+    put(&store, "good", &[2; 100_000], "good").unwrap();
+    assert!(wait(store.repair(true)).unwrap().is_nothing());
+    drop(store);
+    let path = dir.path().join("meta.redb");
+    let mut bytes = fs::read(&path).unwrap();
+    let places: Vec<_> = (0..bytes.len()).filter(|at| bytes[*at..].starts_with(etag.as_bytes())).collect();
+    places.into_iter().for_each(|place| bytes[place] ^= 0x10);
+    fs::write(&path, bytes).unwrap();
+    let store = reopened();
+    let expected = Repaired { objects: vec!["b/bad".into()], inline: 1, ..Repaired::default() };
+    assert_eq!(wait(store.repair(true)).unwrap(), expected);
+    assert_eq!(wait(store.repair(false)).unwrap(), expected);
+    assert!(wait(store.repair(false)).unwrap().is_nothing());
+    let good = store.object("b", "good").unwrap().unwrap();
+    assert_eq!(store.open_segment(&good.segments[0]).unwrap().read().unwrap(), [2; 100_000]);
+}
+
+fn opened(segment: Result<Opened, StoreError>) -> File {
+    match segment.unwrap() {
+        Opened::File(file) => file,
+        Opened::Bytes(_) => panic!("it has no file"),
+    }
+}
+
 #[test]
 fn a_scrub_s_file_is_not_in_memory() {
     let dir = tempfile::tempdir().unwrap();
@@ -290,18 +330,18 @@ fn a_scrub_s_file_is_not_in_memory() {
         let mut room = [std::io::IoSliceMut::new(&mut byte)];
         rustix::io::preadv2(file, &mut room, 0, rustix::io::ReadWriteFlags::NOWAIT)
     };
-    let file = store.open_segment(&segment).unwrap();
+    let file = opened(store.open_segment(&segment));
     assert_eq!(in_memory(&file), Ok(1), "it was just written");
     rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
     let memory_is_the_disk = in_memory(&file) == Ok(1);
-    let file = store.open_on_disk(&segment).unwrap();
+    let file = opened(store.open_on_disk(&segment));
     if memory_is_the_disk && in_memory(&file) == Ok(1) {
         println!("skipped: files here are in memory and nowhere else");
         return;
     }
     let file = {
         drop(file);
-        store.open_on_disk(&segment).unwrap()
+        opened(store.open_on_disk(&segment))
     };
     assert_eq!(in_memory(&file), Err(rustix::io::Errno::AGAIN));
 }

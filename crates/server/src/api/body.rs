@@ -1,12 +1,12 @@
-//! The body of a PutObject or an UploadPart: off the socket, checked, in a data file.
+//! The body of a PutObject or an UploadPart: off the socket, checked, in a draft.
 
 use super::Api;
 use super::common::{BASE64, algorithm};
 use crate::connection::digests::sha256_mismatch;
 use crate::connection::exchange::{Exchange, SocketBody};
 use crate::encryption::{self, Key};
-use crate::store::Draft;
 use crate::store::record::{Algorithm, AtRest, Checksum, Compression, Segment};
+use crate::store::{Draft, Target};
 use crate::transfers::{DataPathError, Intake, Received};
 use base64::Engine as _;
 use dcs::Status;
@@ -61,13 +61,33 @@ enum Payload {
 /// Largest object or part of one request. S3's own limit.
 pub const PUT_MAX: u64 = 5 << 30;
 
-/// Takes the body into a data file. `None` for its segment where it is empty.
+/// The thing that data are of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Of {
+    /// A whole object, which lies in the database where it is small.
+    Object,
+    /// A part of an upload, which always has a file.
+    Part,
+}
+
+impl Of {
+    /// A draft for data of that size, with room for so many bytes.
+    pub fn draft(self, api: &Api, size: u64, room: u64) -> S3Result<Draft> {
+        Ok(match self {
+            Of::Object => api.store.draft_of(size, room),
+            Of::Part => api.store.draft_for(room),
+        }?)
+    }
+}
+
+/// Takes the body into a draft.
 ///
 /// # Errors
 ///
 /// The data did not come, or they are not those that were announced. Nothing is kept.
 pub async fn take(
     api: &Api,
+    of: Of,
     request: Request<'_>,
     given: Given<'_>,
     at_rest: &AtRest,
@@ -103,7 +123,7 @@ pub async fn take(
     if length != Some(0) {
         begins(api, exchange).await?;
     }
-    let draft = api.store.draft_for(room(at_rest, size))?;
+    let mut draft = of.draft(api, size, room(at_rest, size))?;
     let checksum = given.checksum.as_ref().map(|(algorithm, _)| *algorithm).or(announced).or(given.wanted);
     let intake = Intake {
         framing,
@@ -112,8 +132,9 @@ pub async fn take(
         compression: at_rest.compression,
         cipher: key.map(|key| (**key, encryption::counter(draft.id()))),
     };
-    let received = receive(api, exchange, length, &intake, &draft).await?;
+    let mut received = receive(api, exchange, length, &intake, draft.target()).await?;
     check(&received, &payload, &given)?;
+    draft.fill(std::mem::take(&mut received.bytes))?;
     let value = received.checksum.clone().zip(checksum);
     let segment = Segment {
         id: draft.id(),
@@ -145,15 +166,15 @@ async fn receive(
     exchange: &Arc<Exchange>,
     length: Option<u64>,
     intake: &Intake,
-    draft: &Draft,
+    target: Target<'_>,
 ) -> S3Result<Received> {
-    let Some(length) = length else { return receive_chunked(api, exchange, intake, draft).await };
+    let Some(length) = length else { return receive_chunked(api, exchange, intake, target).await };
     if length == 0 {
         exchange.go_on().map_err(|error| s3_error!(error, IncompleteBody))?;
-        return api.path.take_nothing(intake, draft.file()).await.map_err(|error| failure(&error));
+        return api.path.take_nothing(intake, target).await.map_err(|error| failure(&error));
     }
     let incoming = exchange.take_body().map_err(|error| s3_error!(error, IncompleteBody))?;
-    let received = api.path.receive(&incoming.stream, length, intake, draft.file()).await;
+    let received = api.path.receive(&incoming.stream, length, intake, target).await;
     exchange.give_back(incoming, received.is_ok()).map_err(S3Error::internal_error)?;
     received.map_err(|error| failure(&error))
 }
@@ -164,7 +185,7 @@ async fn receive_chunked(
     api: &Api,
     exchange: &Arc<Exchange>,
     intake: &Intake,
-    draft: &Draft,
+    target: Target<'_>,
 ) -> S3Result<Received> {
     let (to, from) = UnixStream::pair().map_err(S3Error::internal_error)?;
     to.set_nonblocking(true).and(from.set_nonblocking(true)).map_err(S3Error::internal_error)?;
@@ -176,7 +197,7 @@ async fn receive_chunked(
         }
         std::io::Result::Ok(())
     };
-    let mut take = std::pin::pin!(api.path.receive_framed(&from, intake, draft.file()));
+    let mut take = std::pin::pin!(api.path.receive_framed(&from, intake, target));
     let received = tokio::select! {
         // It has failed: a transfer that succeeds has seen the end of the stream, which the pump makes.
         received = &mut take => received,

@@ -1,6 +1,7 @@
 //! CopyObject and UploadPartCopy: files to a file, by the engine.
 
 use super::Api;
+use super::body::Of;
 use super::common::{checksum_type, etag, hex, now, readable};
 use super::fields::{
     checksum_out, customer_key_of, encryption_of, encryption_out, headers_of, object_name_of,
@@ -79,10 +80,12 @@ impl From<'_> {
         }
     }
 
-    /// Copies to a data file. Returns the source's key, the draft, and its segment with digests unveiled.
+    /// Copies to a draft: of a part of an upload, or of a whole object. Returns the source's key, the draft, and its
+    /// segment with digests unveiled.
     async fn copy(
         &self,
         api: &Api,
+        of: Of,
         at_rest: &AtRest,
         key: Option<&Key>,
         checksum: Option<crate::store::record::Algorithm>,
@@ -106,15 +109,17 @@ impl From<'_> {
                     continue;
                 }
             };
-            let draft = api.store.draft_for(super::body::room(at_rest, range.end - range.start))?;
+            let size = range.end - range.start;
+            let room = super::body::room(at_rest, size);
+            let mut draft = of.draft(api, size, room)?;
             let intake = Intake {
                 checksum,
                 compression: at_rest.compression,
                 cipher: key.map(|key| (**key, encryption::counter(draft.id()))),
                 ..Intake::default()
             };
-            let copied = api.path.copy(pieces, &intake, draft.file()).await;
-            let copied = match copied {
+            let copied = api.path.copy(pieces, &intake, draft.target()).await;
+            let mut copied = match copied {
                 Ok(copied) => copied,
                 Err(error) if error.is_damage() => {
                     return Err(self.damaged(api, &object, &error.to_string()).await);
@@ -125,6 +130,7 @@ impl From<'_> {
             if one.is_some_and(|segment| veil.segment(segment).md5 != copied.md5) {
                 return Err(self.damaged(api, &object, "its digest is another").await);
             }
+            draft.fill(std::mem::take(&mut copied.bytes))?;
             let value = copied.checksum.zip(checksum);
             let segment = Segment {
                 id: draft.id(),
@@ -184,7 +190,7 @@ pub async fn object(
         input.checksum_algorithm.as_ref().map(|name| super::common::algorithm(name.as_str())).transpose()?;
     let before = from.object(api)?;
     let checksum = wanted.or(before.checksum.as_ref().map(|checksum| checksum.algorithm));
-    let (old, draft, segment) = from.copy(api, &at_rest, key.as_ref(), checksum).await?;
+    let (old, draft, segment) = from.copy(api, Of::Object, &at_rest, key.as_ref(), checksum).await?;
     let veil = Veil::of(&at_rest, key.as_ref())?;
     let (checksum, segment) = (segment.checksum.clone(), veil.segment(&segment));
     let object = Object {
@@ -224,7 +230,7 @@ pub async fn part(
     let key = api.keys.for_old(object_name_of!(input), &upload.at_rest, &customer_key_of!(input))?;
     let from = from_of!(input, input.copy_source_range.as_deref());
     let checksum = upload.checksum.map(|(algorithm, _)| algorithm);
-    let (_, draft, segment) = from.copy(api, &upload.at_rest, key.as_ref(), checksum).await?;
+    let (_, draft, segment) = from.copy(api, Of::Part, &upload.at_rest, key.as_ref(), checksum).await?;
     let part = Part { modified: now(), segment: Veil::of(&upload.at_rest, key.as_ref())?.segment(&segment) };
     let mut result = CopyPartResult {
         e_tag: Some(etag(&hex(&part.segment.md5))),

@@ -114,7 +114,7 @@ fn range_of(
     }
 }
 
-/// The pieces of files that are these bytes of an object. `verify`: those of whole segments fail where they
+/// The pieces of segments that are these bytes of an object. `verify`: those of whole segments fail where they
 /// are not what was put.
 ///
 /// # Errors
@@ -139,7 +139,7 @@ pub fn pieces(
         begin = end;
     }
     let data: Vec<Data> = match wanted.as_slice() {
-        [(segment, _)] => vec![Data::Open(Arc::new(api.store.open_segment(segment)?))],
+        [(segment, _)] => vec![api.store.open_segment(segment)?.into()],
         // There may be ten thousand: they are opened one after the other.
         many => {
             let segments: Vec<_> = many.iter().map(|(segment, _)| *segment).collect();
@@ -263,7 +263,10 @@ pub async fn get(api: &Api, request: S3Request<GetObjectInput>) -> S3Result<S3Re
 /// A file is lost, or has another length: nobody reads the object any more.
 pub async fn broken(api: &Api, place: ObjectName<'_>, object: &Object, error: StoreError) -> S3Result<()> {
     let reason = match &error {
-        StoreError::NotFound => "missing: a data file is not there".to_string(),
+        StoreError::NotFound => match object.segments.first() {
+            Some(segment) if segment.is_inline() => format!("missing: {segment} are not there"),
+            _ => "missing: a data file is not there".to_string(),
+        },
         StoreError::Damaged(why) => format!("wrong-length: {why}"),
         _ => return Err(error.into()),
     };

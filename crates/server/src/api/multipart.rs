@@ -1,7 +1,7 @@
 //! Multipart uploads: create, put parts, list, complete, abort.
 
 use super::Api;
-use super::body::{self, Given};
+use super::body::{self, Given, Of};
 use super::common::{self, checksum_type, etag, hex, now, timestamp};
 use super::fields::{
     checksum_of, checksum_out, customer_key_of, encryption_of, encryption_out, headers_of, object_name_of,
@@ -105,7 +105,8 @@ pub async fn part(api: &Api, request: S3Request<UploadPartInput>) -> S3Result<S3
         checksum: checksum_of!(input),
         wanted: upload.checksum.map(|(algorithm, _)| algorithm),
     };
-    let (draft, segment) = body::take(api, (&request).into(), given, &upload.at_rest, key.as_ref()).await?;
+    let (draft, segment) =
+        body::take(api, Of::Part, (&request).into(), given, &upload.at_rest, key.as_ref()).await?;
     let wanted = upload.checksum.map(|(algorithm, _)| algorithm);
     if wanted.is_some() && wanted != segment.checksum.as_ref().map(|checksum| checksum.algorithm) {
         return Err(s3_error!(InvalidRequest, "the part's checksum is of another kind than the upload's"));

@@ -15,7 +15,7 @@ pub use head::{Framing, HEAD_MAX, Head, HeadError, parse as parse_head};
 
 use crate::metrics::Answered;
 use crate::shared::Shared;
-use crate::transfers::{DataPathError, GivenUp, Piece, TICK};
+use crate::transfers::{Data, DataPathError, GivenUp, Piece, TICK, slice};
 use crate::{signed, status};
 use bytes::Bytes;
 use dcs::Traffic;
@@ -338,6 +338,11 @@ async fn send_payload(
     let mut head = response::head(parts, Some(length), close);
     let mut stream = stream;
     match pieces {
+        // They are here: there is nothing for the engine to do.
+        [Piece { data: Data::Bytes(bytes), chain, range, .. }] if chain.is_empty() => {
+            head.extend_from_slice(&slice(bytes, range.clone()));
+            return write(stream, shared, &head).await.map(Some);
+        }
         // Bytes before the first one of a command pass its operators too.
         [piece, ..] if piece.chain.is_empty() => {}
         [piece] if length <= SMALL => {
@@ -392,7 +397,7 @@ async fn keep_from_readers(shared: &Shared, payload: &Payload, piece: &Piece, er
     if !error.is_damage() {
         return;
     }
-    let reason = format!("damaged: data file {:016x}: {error}", piece.segment);
+    let reason = format!("damaged: {}: {error}", crate::store::place(piece.segment));
     crate::scrub::quarantine(&shared.store, &payload.bucket, &payload.key, piece.segment, reason).await;
 }
 

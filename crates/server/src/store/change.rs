@@ -6,6 +6,7 @@
 use redb::{ReadableTable, Table, WriteTransaction};
 
 use super::error::StoreError;
+use super::inline;
 use super::record::{Bucket, Object, Part, Segment, Upload};
 use super::tables::*;
 
@@ -51,6 +52,7 @@ pub(super) struct Changes<'t> {
     pub(super) blobs: Table<'t, u64, ()>,
     pub(super) garbage: Table<'t, u64, ()>,
     pub(super) completed: Table<'t, Bytes, Bytes>,
+    pub(super) inline: Table<'t, (u64, u16), Bytes>,
     bytes: i64,
     stored: i64,
     pub(super) discarded: Vec<u64>,
@@ -62,12 +64,19 @@ pub(super) struct Entry {
     record: Vec<u8>,
     size: u64,
     segments: Vec<Segment>,
+    /// Bytes of segments that lie in the database, by id.
+    inline: Vec<(u64, Vec<u8>)>,
 }
 
 impl Entry {
     pub(super) fn new(bucket: &str, key: &str, object: Object) -> Self {
+        Self::with(bucket, key, object, Vec::new())
+    }
+
+    /// One whose data come along.
+    pub(super) fn with(bucket: &str, key: &str, object: Object, inline: Vec<(u64, Vec<u8>)>) -> Self {
         let key = object_key(bucket, key);
-        Self { record: encode(&key, &object), key, size: object.size, segments: object.segments }
+        Self { record: encode(&key, &object), key, size: object.size, segments: object.segments, inline }
     }
 }
 
@@ -93,6 +102,7 @@ impl<'t> Changes<'t> {
             blobs: transaction.open_table(BLOBS)?,
             garbage: transaction.open_table(GARBAGE)?,
             completed: transaction.open_table(COMPLETED)?,
+            inline: transaction.open_table(INLINE)?,
             bytes: 0,
             stored: 0,
             discarded: Vec::new(),
@@ -127,7 +137,11 @@ impl<'t> Changes<'t> {
     }
 
     fn discard(&mut self, segments: &[Segment]) -> Result<(), StoreError> {
-        for Segment { id, .. } in segments {
+        for segment @ Segment { id, .. } in segments {
+            if segment.is_inline() {
+                inline::remove(&mut self.inline, segment)?;
+                continue;
+            }
             self.blobs.remove(id)?;
             self.garbage.insert(id, ())?;
             self.discarded.push(*id);
@@ -198,7 +212,7 @@ impl<'t> Changes<'t> {
         }
     }
 
-    /// Puts an object whose segments are new files.
+    /// Puts an object whose segments are new.
     pub(super) fn put(
         &mut self,
         bucket: &str,
@@ -208,8 +222,11 @@ impl<'t> Changes<'t> {
         self.need_bucket(bucket)?;
         let old = self.old(&entry.key)?;
         condition.check(old.as_ref())?;
-        for segment in &entry.segments {
+        for segment in entry.segments.iter().filter(|segment| !segment.is_inline()) {
             self.blobs.insert(segment.id, ())?;
+        }
+        for (id, bytes) in &entry.inline {
+            inline::insert(&mut self.inline, *id, bytes)?;
         }
         self.replace(entry, old)
     }

@@ -227,7 +227,7 @@ impl Worker {
         if self.durability == Durability::None {
             return Ok(());
         }
-        let drafts = batch.iter_mut().flat_map(|job| job.drafts().iter());
+        let drafts = batch.iter_mut().flat_map(|job| job.drafts().iter()).filter(|draft| draft.is_file());
         let synced = self.folder.sync_names(drafts.map(Draft::id));
         if matches!(synced, Err(StoreError::Unsynced { .. })) {
             // A later sync would succeed though these names are lost.

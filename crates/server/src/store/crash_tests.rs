@@ -5,7 +5,7 @@
 //! operation.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{Read, Write};
+use std::io::Write;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -28,15 +28,20 @@ pub(super) fn wait<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
 }
 
+/// About half of the objects lie in the database.
+const INLINE: u64 = 32 << 10;
+
 /// The data that the operation of that number writes: of 0 to 64 KiB.
 pub(super) fn content(serial: u64, part: u64) -> Vec<u8> {
     let length = serial.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 48;
     (0..length).map(|at| (serial * 31 + part * 7 + at) as u8).collect()
 }
 
-fn segment(draft: &Draft, data: &[u8], durability: Durability) -> Segment {
-    trace::writes(&draft.path(), 0, data);
-    draft.file().write_all(data).unwrap();
+fn segment(draft: &mut Draft, data: &[u8], durability: Durability) -> Segment {
+    if draft.is_file() {
+        trace::writes(&draft.path(), 0, data);
+    }
+    draft.fill(data.to_vec()).unwrap();
     if durability == Durability::Full {
         draft.sync().unwrap();
     }
@@ -65,8 +70,9 @@ fn object(serial: u64, segments: Vec<Segment>) -> Object {
 }
 
 pub(super) fn put(store: &Store, key: &str, serial: u64) -> Result<(), StoreError> {
-    let draft = store.draft()?;
-    let object = object(serial, vec![segment(&draft, &content(serial, 0), store.durability())]);
+    let data = content(serial, 0);
+    let mut draft = store.draft_of(data.len() as u64, 0)?;
+    let object = object(serial, vec![segment(&mut draft, &data, store.durability())]);
     wait(store.put("b", key, object, vec![draft], Condition::None))
 }
 
@@ -83,9 +89,9 @@ pub(super) fn put_in_parts(store: &Store, key: &str, serial: u64) -> Result<(), 
     let mut segments = Vec::new();
     // The last is not used.
     for number in [1, 2, 3] {
-        let draft = store.draft()?;
+        let mut draft = store.draft()?;
         let data = content(serial, number.into());
-        let part = Part { modified: serial, segment: segment(&draft, &data, store.durability()) };
+        let part = Part { modified: serial, segment: segment(&mut draft, &data, store.durability()) };
         segments.push(part.segment.clone());
         wait(store.put_part("b", key, &id, number, part, draft))?;
     }
@@ -161,10 +167,11 @@ pub(super) fn check(store: &Store, dir: &Path, states: &mut States) {
         let Some(object) = object else { continue };
         for (at, segment) in object.segments.iter().enumerate() {
             let part = if object.in_parts { at as u64 + 1 } else { 0 };
-            let mut data = Vec::new();
-            store.open_segment(segment).unwrap().read_to_end(&mut data).unwrap();
+            let data = store.open_segment(segment).unwrap().read().unwrap();
             assert!(data == content(object.modified, part), "{key}: other data than were put");
-            referred.insert(segment.id);
+            if !segment.is_inline() {
+                referred.insert(segment.id);
+            }
         }
     }
     let uploads = store.uploads("b", &UploadListing { max: usize::MAX, ..UploadListing::default() }).unwrap();
@@ -176,6 +183,7 @@ pub(super) fn check(store: &Store, dir: &Path, states: &mut States) {
         }
     }
     assert_eq!(files(dir), referred, "files and what refers to them");
+    assert_eq!(wait(store.repair(true)).unwrap().inline, 0, "rows that nothing refers to");
 }
 
 fn files(dir: &Path) -> BTreeSet<u64> {
@@ -189,7 +197,7 @@ pub(super) fn open(dir: &Path, durability: Durability) -> (Arc<Store>, Recovery)
     // them the lock.
     let until = std::time::Instant::now() + Duration::from_secs(20);
     loop {
-        match Store::open(dir, Options { durability }) {
+        match Store::open(dir, Options { durability, inline: INLINE }) {
             Err(StoreError::InUse(_)) if std::time::Instant::now() < until => std::thread::yield_now(),
             opened => return opened.unwrap(),
         }

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::error::StoreError;
 use super::held::Holds;
+use super::inline;
 use super::trace;
 
 /// Ids that are reserved at a time.
@@ -93,7 +94,10 @@ impl Folder {
     pub(super) fn draft(self: &Arc<Self>) -> Result<Option<(Draft, u64)>, StoreError> {
         while let Some((id, left)) = self.next_id() {
             match self.create(id) {
-                Ok(file) => return Ok(Some((Draft { id, file, folder: self.clone(), kept: false }, left))),
+                Ok(file) => {
+                    let content = Content::File(file);
+                    return Ok(Some((Draft { id, content, folder: self.clone(), kept: false }, left)));
+                }
                 // The database is an older one than the files.
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => self.landed(id),
                 Err(error) => {
@@ -103,6 +107,18 @@ impl Folder {
             }
         }
         Ok(None)
+    }
+
+    /// A draft in memory, with the next id; `None` where no reserved id is left. Says how many are left after.
+    pub(super) fn inline_draft(self: &Arc<Self>) -> Option<(Draft, u64)> {
+        let mut ids = self.ids();
+        if ids.next == ids.end {
+            return None;
+        }
+        let id = inline::id(ids.next);
+        ids.next += 1;
+        let content = Content::Inline(Vec::new());
+        Some((Draft { id, content, folder: self.clone(), kept: false }, ids.end - ids.next))
     }
 
     fn next_id(&self) -> Option<(u64, u64)> {
@@ -239,13 +255,29 @@ pub(super) fn sync_folder(path: &Path) -> Result<(), StoreError> {
     trace::syncs(path, || folder.sync_all()).map_err(failed)
 }
 
-/// A data file that no record refers to yet. It is removed when it is dropped, unless it was put.
+/// Data that no record refers to yet: a file, or bytes in memory that go into the database. The file is removed
+/// when this is dropped, unless it was put.
 #[derive(Debug)]
 pub struct Draft {
     id: u64,
-    file: File,
+    content: Content,
     folder: Arc<Folder>,
     kept: bool,
+}
+
+#[derive(Debug)]
+enum Content {
+    File(File),
+    Inline(Vec<u8>),
+}
+
+/// Where a draft's data are to be written.
+#[derive(Clone, Copy, Debug)]
+pub enum Target<'a> {
+    /// To this file, open for reading and writing, empty at first.
+    File(&'a File),
+    /// To memory, and from there to [`Draft::fill`].
+    Memory,
 }
 
 impl Draft {
@@ -260,12 +292,45 @@ impl Draft {
         self.folder.path(self.id)
     }
 
-    /// The file, open for reading and writing, empty at first.
-    pub fn file(&self) -> &File {
-        &self.file
+    /// Where its data are to be written.
+    pub fn target(&self) -> Target<'_> {
+        match &self.content {
+            Content::File(file) => Target::File(file),
+            Content::Inline(_) => Target::Memory,
+        }
     }
 
-    /// Makes the data durable (fdatasync). The store does not do it: who puts at
+    /// Gives it data: bytes that were in memory. To a file they are written, behind those that it has.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Io`], [`StoreError::NoSpace`]: of a file.
+    pub fn fill(&mut self, bytes: Vec<u8>) -> Result<(), StoreError> {
+        match &mut self.content {
+            Content::File(file) => {
+                file.write_all(&bytes).map_err(StoreError::io("write", &self.folder.path(self.id)))
+            }
+            Content::Inline(content) => {
+                *content = bytes;
+                Ok(())
+            }
+        }
+    }
+
+    /// Takes the bytes that go into the database.
+    pub(super) fn take_inline(&mut self) -> Option<(u64, Vec<u8>)> {
+        match &mut self.content {
+            Content::File(_) => None,
+            Content::Inline(bytes) => Some((self.id, std::mem::take(bytes))),
+        }
+    }
+
+    /// True if it has a file.
+    pub(super) fn is_file(&self) -> bool {
+        matches!(self.content, Content::File(_))
+    }
+
+    /// Makes a file's data durable (fdatasync). The store does not do it: who puts at
     /// [`Durability::Full`](super::Durability::Full) calls it first, or has the engine flush.
     ///
     /// # Errors
@@ -273,8 +338,9 @@ impl Draft {
     /// [`StoreError::Io`], [`StoreError::NoSpace`]: then the data may be lost, and the draft has to be
     /// dropped.
     pub fn sync(&self) -> Result<(), StoreError> {
+        let Content::File(file) = &self.content else { return Ok(()) };
         let path = self.folder.path(self.id);
-        trace::syncs(&path, || self.file.sync_data()).map_err(StoreError::io("sync", &path))
+        trace::syncs(&path, || file.sync_data()).map_err(StoreError::io("sync", &path))
     }
 
     /// A record refers to it now.
@@ -292,7 +358,7 @@ impl Draft {
 
 impl Drop for Draft {
     fn drop(&mut self) {
-        if self.kept {
+        if self.kept || !self.is_file() {
             return;
         }
         match self.folder.remove(self.id) {

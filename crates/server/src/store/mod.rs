@@ -1,10 +1,10 @@
-//! Buckets, objects and uploads: records in a database, data in files.
+//! Buckets, objects and uploads: records in a database, data in files, small ones in the database too.
 //!
 //! # Architecture
 //!
 //! ```text
 //!   DIR/lock                 locked while a server has the folder open
-//!   DIR/meta.redb            the database: every record
+//!   DIR/meta.redb            the database: every record, and the data of small objects
 //!   DIR/data/1f/0000000000007c3a    a data file: a whole object, or a part of one. Up to 1024 a folder
 //! ```
 //!
@@ -15,6 +15,7 @@
 //! | `database` | its file |
 //! | `durability` | when a change is acknowledged |
 //! | `folder` | data files, their ids, drafts |
+//! | `inline` | small objects' data in the database |
 //! | `held` | files that are read later |
 //! | `commit` | group commit |
 //! | `change` | what operations do inside a transaction |
@@ -27,7 +28,7 @@
 //! **Puts.** A [`Draft`] is a data file under its final name that no record refers to. It is filled, then
 //! [`Store::put`] commits a record that does. Whoever reads sees the old object or the new one. What was
 //! replaced becomes garbage in the same transaction, and its files are removed afterwards; who has one open
-//! reads on.
+//! reads on. A small object's draft is memory, and its bytes come into the database with the record.
 //!
 //! **What a crash loses**: nothing that was acknowledged, as far as [`Durability`] says. What was going on
 //! has happened or not, never by half, and leaves no file behind.
@@ -53,6 +54,7 @@ mod error;
 mod faults;
 mod folder;
 mod held;
+mod inline;
 mod list;
 pub mod memory;
 #[cfg(test)]
@@ -67,6 +69,7 @@ mod uploads;
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, Read};
 use std::ops::Bound;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
@@ -78,9 +81,10 @@ use redb::{ReadTransaction, ReadableDatabase, ReadableTable, ReadableTableMetada
 pub use change::Condition;
 pub use durability::Durability;
 pub use error::StoreError;
-pub use folder::Draft;
 pub(crate) use folder::RESERVE;
+pub use folder::{Draft, Target};
 pub use held::Held;
+pub use inline::place;
 pub use list::{Listed, Listing};
 pub use record::{Bucket, Object, Part, Segment, Upload};
 pub use recover::Recovery;
@@ -93,10 +97,50 @@ use folder::Folder;
 use tables::*;
 
 /// The settings of a store.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct Options {
     /// When a change is acknowledged.
     pub durability: Durability,
+    /// New objects up to this many bytes have their data in the database, and no file. At most [`INLINE_MAX`].
+    pub inline: u64,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { durability: Durability::default(), inline: INLINE_DEFAULT }
+    }
+}
+
+/// [`Options::inline`] where nobody says otherwise.
+pub const INLINE_DEFAULT: u64 = 64 << 10;
+
+/// The most that [`Options::inline`] may be: what lies in the database is read and written in one piece.
+pub const INLINE_MAX: u64 = 1 << 20;
+
+/// A segment's data, to be read.
+#[derive(Debug)]
+pub enum Opened {
+    /// Its file.
+    File(File),
+    /// Its bytes, which lay in the database.
+    Bytes(Vec<u8>),
+}
+
+impl Opened {
+    /// All of its bytes.
+    ///
+    /// # Errors
+    ///
+    /// The file can't be read.
+    pub fn read(self) -> io::Result<Vec<u8>> {
+        match self {
+            Opened::Bytes(bytes) => Ok(bytes),
+            Opened::File(mut file) => {
+                let mut bytes = Vec::new();
+                file.read_to_end(&mut bytes).map(|_| bytes)
+            }
+        }
+    }
 }
 
 /// The numbers of objects and bytes.
@@ -110,7 +154,7 @@ pub struct Usage {
     pub uploads: u64,
     /// Plain bytes of the objects.
     pub bytes: u64,
-    /// Bytes of the objects' files.
+    /// Bytes of the objects at rest.
     pub stored: u64,
 }
 
@@ -124,7 +168,7 @@ pub struct Store {
     committer: Committer,
     database: Shared,
     folder: Arc<Folder>,
-    durability: Durability,
+    options: Options,
     quarantined: AtomicU64,
     _lock: File,
 }
@@ -152,6 +196,7 @@ impl Store {
         if !path.try_exists().map_err(StoreError::io("look at", &path))? {
             database::create(dir)?;
         }
+        let options = Options { inline: options.inline.min(INLINE_MAX), ..options };
         let durability = options.durability;
         database::heed_mark(&path)?;
         let unsynced = Arc::default();
@@ -171,7 +216,7 @@ impl Store {
                 committer,
                 database,
                 folder,
-                durability,
+                options,
                 quarantined: AtomicU64::new(0),
                 _lock: lock,
             }),
@@ -181,7 +226,7 @@ impl Store {
 
     /// When changes are acknowledged.
     pub fn durability(&self) -> Durability {
-        self.durability
+        self.options.durability
     }
 
     fn read<T>(&self, read: impl FnOnce(&ReadTransaction) -> Result<T, StoreError>) -> Result<T, StoreError> {
@@ -273,15 +318,18 @@ impl Store {
         })
     }
 
-    /// Opens a segment's file for reading. It can be read to its end whatever happens to the object.
+    /// Opens a segment for reading. It can be read to its end whatever happens to the object.
     ///
     /// # Errors
     ///
     /// [`StoreError::NotFound`] when the object was replaced since its record was read: read it again, and
-    /// take it for damaged if it is the same record; [`StoreError::Damaged`] for a file of the wrong length;
+    /// take it for damaged if it is the same record; [`StoreError::Damaged`] for data of the wrong length;
     /// [`StoreError::Io`].
-    pub fn open_segment(&self, segment: &Segment) -> Result<File, StoreError> {
-        self.folder.open(segment)
+    pub fn open_segment(&self, segment: &Segment) -> Result<Opened, StoreError> {
+        if segment.is_inline() {
+            return self.read(|reading| inline::read(reading, segment)).map(Opened::Bytes);
+        }
+        self.folder.open(segment).map(Opened::File)
     }
 
     /// Holds segments of an object, so that their files can be opened one after the other, whatever happens
@@ -306,19 +354,23 @@ impl Store {
         segments.iter().map(|segment| self.folder.look(segment).map(|()| Held::new(&hold, segment))).collect()
     }
 
-    /// As [`Store::open_segment`], and what is read comes from the disk, not from what the kernel has of it
-    /// in memory.
+    /// As [`Store::open_segment`], and what is read of a file comes from the disk, not from what the kernel has
+    /// of it in memory. Bytes in the database are read as the database has them.
     ///
     /// # Errors
     ///
     /// As for [`Store::open_segment`].
-    pub fn open_on_disk(&self, segment: &Segment) -> Result<File, StoreError> {
-        let (file, path) = (self.open_segment(segment)?, self.folder.path(segment.id));
+    pub fn open_on_disk(&self, segment: &Segment) -> Result<Opened, StoreError> {
+        let file = match self.open_segment(segment)? {
+            Opened::File(file) => file,
+            bytes => return Ok(bytes),
+        };
+        let path = self.folder.path(segment.id);
         // Only what is on the disk can be forgotten.
         file.sync_data().map_err(StoreError::io("sync", &path))?;
         rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed)
             .map_err(|error| StoreError::io("forget what is in memory of", &path)(error.into()))?;
-        Ok(file)
+        Ok(Opened::File(file))
     }
 
     /// A new data file. Once in some thousand calls it waits for a commit.
@@ -338,8 +390,29 @@ impl Store {
     /// As for [`Store::draft`]: also where there is no room for so many.
     pub fn draft_for(&self, bytes: u64) -> Result<Draft, StoreError> {
         self.check_room(bytes)?;
+        self.with_ids(|| self.folder.draft())
+    }
+
+    /// A new draft for the data of an object of that size: in memory where it is small, else a file.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Store::draft_for`], with room for so many bytes.
+    pub fn draft_of(&self, size: u64, room: u64) -> Result<Draft, StoreError> {
+        if size > self.options.inline {
+            return self.draft_for(room);
+        }
+        self.check_room(room)?;
+        self.with_ids(|| Ok(self.folder.inline_draft()))
+    }
+
+    /// Takes a draft where there are ids, and asks for more in time.
+    fn with_ids(
+        &self,
+        take: impl Fn() -> Result<Option<(Draft, u64)>, StoreError>,
+    ) -> Result<Draft, StoreError> {
         loop {
-            match self.folder.draft()? {
+            match take()? {
                 // Nobody waits for these: they come with a later commit.
                 Some((draft, left)) if left == folder::RANGE / 4 => {
                     self.committer.more_ids()?;
@@ -392,13 +465,18 @@ impl Store {
         bucket: &str,
         key: &str,
         object: Object,
-        drafts: Vec<Draft>,
+        mut drafts: Vec<Draft>,
         condition: Condition,
     ) -> Result<(), StoreError> {
         if !object.segments.iter().map(|segment| segment.id).eq(drafts.iter().map(Draft::id)) {
             return Err(StoreError::Invalid("segments that are not the drafts"));
         }
-        let entry = Entry::new(bucket, key, object);
+        let inline: Vec<_> = drafts.iter_mut().filter_map(Draft::take_inline).collect();
+        let lengths = object.segments.iter().filter(|segment| segment.is_inline());
+        if !lengths.map(|segment| segment.stored).eq(inline.iter().map(|(_, bytes)| bytes.len() as u64)) {
+            return Err(StoreError::Invalid("a segment that is longer or shorter than its bytes"));
+        }
+        let entry = Entry::with(bucket, key, object, inline);
         let bucket = bucket.to_owned();
         self.committer.submit(drafts, move |changes| changes.put(&bucket, &entry, &condition)).await
     }

@@ -302,7 +302,7 @@ fn look(disk: &Disk, from: &Path, events: &[Event], choice: &mut Choice, what: &
     let place = dir.path().join("store/deep");
     let (mut states, bucket) = told(events);
     // Which recovers as at any other level, and does not wait for this machine's own disk.
-    let opened = Store::open(&place, Options { durability: Durability::None });
+    let opened = Store::open(&place, Options { durability: Durability::None, ..Options::default() });
     let store = opened.unwrap_or_else(|error| panic!("{what}: {error}")).0;
     let there = store.bucket("b").unwrap().is_some();
     assert!(there || !bucket, "{what}: the bucket is lost");
@@ -449,14 +449,15 @@ fn a_folder_that_can_t_be_synced_stops_the_store() {
     let recorder = Recorder::start(dir.path());
     let (store, _) = open(&dir.path().join("store"), Durability::Full);
     wait(store.create_bucket("b", Bucket::default())).unwrap();
+    // These are large enough to have files.
     put(&store, "a", 1).unwrap();
     recorder.fail_next_sync("data/0", |_, _| {});
-    assert!(matches!(put(&store, "a", 2), Err(StoreError::Unsynced { .. })));
-    assert!(matches!(put(&store, "a", 3), Err(StoreError::Stopped(_))));
+    assert!(matches!(put(&store, "a", 3), Err(StoreError::Unsynced { .. })));
+    assert!(matches!(put(&store, "a", 6), Err(StoreError::Stopped(_))));
     drop(store);
     let (store, _) = open(&dir.path().join("store"), Durability::Full);
     assert_eq!(store.object("b", "a").unwrap().unwrap().modified, 1);
-    put(&store, "a", 4).unwrap();
+    put(&store, "a", 8).unwrap();
 }
 
 #[test]

@@ -2,11 +2,16 @@
 //!
 //! Records are stored by `postcard`; a change of a field is a change of the format, and of [`FORMAT`].
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
+use super::inline;
+
 /// The format of the records and of the folder. A folder of a later one is refused; one of an earlier one is
-/// read, and is of this one from then on. 2 has more ways of [`Encryption`].
-pub const FORMAT: u32 = 2;
+/// read, and is of this one from then on. 2 has more ways of [`Encryption`], 3 has small objects' data in the
+/// database.
+pub const FORMAT: u32 = 3;
 
 /// Milliseconds since 1970-01-01 00:00 UTC.
 pub type Time = u64;
@@ -154,19 +159,33 @@ pub struct Checksum {
     pub parts: Option<u16>,
 }
 
-/// A data file, which holds a whole object or a part of one.
+/// The data of a whole object or of a part of one, in a file or in the database.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Segment {
-    /// The file.
+    /// Its id; the highest bit is set where it lies in the database.
     pub id: u64,
     /// Bytes of plain data.
     pub size: u64,
-    /// Bytes of the file.
+    /// Bytes at rest.
     pub stored: u64,
     /// MD5 of the plain data, perhaps veiled ([`Encryption::CustomerBound`]).
     pub md5: [u8; 16],
     /// The additional checksum of the plain data, where one was asked for; perhaps veiled.
     pub checksum: Option<Checksum>,
+}
+
+impl Segment {
+    /// True if it lies in the database, and has no file.
+    pub fn is_inline(&self) -> bool {
+        inline::is_inline(self.id)
+    }
+}
+
+/// Where the data are, for people.
+impl fmt::Display for Segment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&inline::place(self.id))
+    }
 }
 
 /// An object.

@@ -27,6 +27,8 @@ pub struct Repaired {
     pub uploads: usize,
     /// Data files that no record refers to.
     pub files: usize,
+    /// Small objects' data in the database that no record refers to.
+    pub inline: usize,
 }
 
 impl Repaired {
@@ -91,6 +93,7 @@ impl Changes<'_> {
             self.state.insert(STATE_STORED, stored)?;
         }
         repaired.files = self.remove_others(&referred, dry_run)?;
+        repaired.inline = self.remove_other_rows(&referred, dry_run)?;
         Ok(repaired)
     }
 
@@ -128,6 +131,22 @@ impl Changes<'_> {
             }
         }
         Ok(damaged)
+    }
+
+    /// Removes rows of data that nothing refers to. Says of how many segments.
+    fn remove_other_rows(&mut self, referred: &HashSet<u64>, dry_run: bool) -> Result<usize, StoreError> {
+        let mut others = Vec::new();
+        for entry in self.inline.iter()? {
+            let key = entry?.0.value();
+            others.extend(Some(key).filter(|(id, _)| !referred.contains(id)));
+        }
+        if !dry_run {
+            for key in &others {
+                self.inline.remove(key)?;
+            }
+        }
+        others.dedup_by_key(|(id, _)| *id);
+        Ok(others.len())
     }
 
     /// Has the files removed that nothing refers to. Says how many.

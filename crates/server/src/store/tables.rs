@@ -9,6 +9,7 @@
 //! | `blobs` | id of a data file that a record refers to | |
 //! | `garbage` | id of a data file that no record refers to any more and that is perhaps still there | |
 //! | `completed` | bucket, 0, key | id of the upload that made the object |
+//! | `inline` | (id of a segment without a file, number of the row) | some of its bytes |
 //! | `state` | name | number |
 //!
 //! A bucket's name has no zero byte, so that the bytes of a key order objects by bucket, then by key. Each
@@ -33,6 +34,9 @@ pub(super) const GARBAGE: TableDefinition<u64, ()> = TableDefinition::new("garba
 pub(super) const COMPLETED: Records<&[u8]> = TableDefinition::new("completed");
 pub(super) const STATE: TableDefinition<&str, u64> = TableDefinition::new("state");
 
+/// Bytes of small objects, by segment and row ([`inline`](super::inline)).
+pub(super) const INLINE: TableDefinition<(u64, u16), &[u8]> = TableDefinition::new("inline");
+
 /// `STATE`: the format of records and folder.
 pub(super) const STATE_FORMAT: &str = "format";
 /// `STATE`: no draft was in flight below this id when ids were last reserved.
@@ -41,7 +45,7 @@ pub(super) const STATE_FLOOR: &str = "floor";
 pub(super) const STATE_END: &str = "end";
 /// `STATE`: plain bytes of all objects.
 pub(super) const STATE_BYTES: &str = "bytes";
-/// `STATE`: bytes of all objects' data files.
+/// `STATE`: bytes of all objects at rest.
 pub(super) const STATE_STORED: &str = "stored";
 
 /// The key of an object.

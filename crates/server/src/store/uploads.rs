@@ -72,7 +72,7 @@ impl Store {
         })
     }
 
-    /// Puts a part; one of that number is replaced. Its segment is the draft, and complete.
+    /// Puts a part; one of that number is replaced. Its segment is the draft, a file that is complete.
     ///
     /// # Errors
     ///
@@ -87,8 +87,8 @@ impl Store {
         part: Part,
         draft: Draft,
     ) -> Result<(), StoreError> {
-        if part.segment.id != draft.id() {
-            return Err(StoreError::Invalid("a part that is not the draft"));
+        if part.segment.id != draft.id() || !draft.is_file() {
+            return Err(StoreError::Invalid("a part that is not the draft's file"));
         }
         let (bucket, key, id) = (bucket.to_owned(), key.to_owned(), id.to_owned());
         self.committer

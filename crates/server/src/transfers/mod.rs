@@ -1,8 +1,9 @@
 //! Transfers of the server: an object's data as commands of the engine.
 //!
 //! ```text
-//!   put   socket > [aws-chunked] > md5 > [sha256] > [checksum] > [compress] > [encrypt] > file, made durable
-//!   get   file > [decrypt] > [decompress] > [md5, as expected] > [slice] > socket, behind the answer's head
+//!   put   socket > [aws-chunked] > md5 > [sha256] > [checksum] > [compress] > [encrypt] > file, made durable,
+//!         or memory where it is small
+//!   get   file or memory > [decrypt] > [decompress] > [md5, as expected] > [slice] > socket, behind the answer's head
 //! ```
 
 mod allocation;
@@ -16,8 +17,9 @@ pub(crate) use places::Places;
 use crate::encryption::{self, Key};
 use crate::metrics::{Direction, Metrics};
 use crate::store::record::{Algorithm, Compression};
-use crate::store::{Held, StoreError};
+use crate::store::{Held, Opened, StoreError, Target};
 use allocation::Allocation;
+use bytes::Bytes;
 use dcs::{
     Completion, Engine, Error, Mode, Op, Request, Session, Sink, Source, Statistics, Status, Transfer,
     TransferError,
@@ -165,10 +167,10 @@ pub struct Settings {
     pub direct: bool,
 }
 
-/// A piece of an answer: of one file, through a chain.
+/// A piece of an answer: of one segment, through a chain.
 #[derive(Debug)]
 pub struct Piece {
-    /// The data file.
+    /// The segment's data.
     pub data: Data,
     /// Its segment's id.
     pub segment: u64,
@@ -180,22 +182,41 @@ pub struct Piece {
     pub length: u64,
 }
 
-/// A data file that is read.
+/// A segment's data that are read.
 #[derive(Clone, Debug)]
 pub enum Data {
-    /// One that is open.
+    /// Bytes from the database.
+    Bytes(Bytes),
+    /// A file that is open.
     Open(Arc<File>),
-    /// One that is opened when it is its turn, and is there until then.
+    /// A file that is opened when it is its turn, and is there until then.
     Held(Held),
 }
 
-impl Data {
-    fn file(&self) -> Result<Arc<File>, StoreError> {
-        match self {
-            Data::Open(file) => Ok(file.clone()),
-            Data::Held(held) => held.open().map(Arc::new),
+impl From<Opened> for Data {
+    fn from(opened: Opened) -> Data {
+        match opened {
+            Opened::File(file) => Data::Open(Arc::new(file)),
+            Opened::Bytes(bytes) => Data::Bytes(bytes.into()),
         }
     }
+}
+
+impl Data {
+    /// These of its bytes.
+    fn source(&self, range: Range<u64>) -> Result<Source, StoreError> {
+        Ok(match self {
+            Data::Bytes(bytes) => Source::memory(slice(bytes, range).to_vec()),
+            Data::Open(file) => Source::file(&**file, range),
+            Data::Held(held) => Source::file(&held.open()?, range),
+        })
+    }
+}
+
+/// These of a segment's bytes, as far as there are so many.
+pub(crate) fn slice(bytes: &Bytes, range: Range<u64>) -> Bytes {
+    let at = |end: u64| usize::try_from(end).unwrap_or(usize::MAX).min(bytes.len());
+    bytes.slice(at(range.start)..at(range.end).max(at(range.start)))
 }
 
 /// The result of receiving data.
@@ -203,8 +224,10 @@ impl Data {
 pub struct Received {
     /// Bytes of plain data.
     pub size: u64,
-    /// Bytes of the file.
+    /// Bytes at rest.
     pub stored: u64,
+    /// The bytes at rest, where they were to go to memory.
+    pub bytes: Vec<u8>,
     /// MD5 of the plain data.
     pub md5: [u8; 16],
     /// SHA-256 of the plain data, where it was asked for.
@@ -292,6 +315,12 @@ fn sizes(transfers: u16) -> (u16, u32) {
     (u16::try_from(commands).unwrap_or(u16::MAX), blocks)
 }
 
+/// The most bytes that can come of `size` bytes at rest: compression makes data that it finds nothing in longer by
+/// some bytes a block, and has a head and a foot.
+fn stored_max(size: u64, compression: Compression) -> u64 {
+    if compression == Compression::None { size } else { size + size / 16 + 1024 }
+}
+
 impl DataPath {
     /// Starts an engine that has room for all transfers at once.
     ///
@@ -373,29 +402,31 @@ impl DataPath {
         self.patience.clone()
     }
 
-    /// Takes a body of so many bytes from a socket to a file, which is durable then.
+    /// Takes a body of so many bytes from a socket to its target. A file is durable then.
     ///
     /// # Errors
     ///
-    /// [`DataPathError`]. The file has some of the data.
+    /// [`DataPathError`]. A file has some of the data.
     pub async fn receive(
         &self,
         socket: &TcpStream,
         length: u64,
         intake: &Intake,
-        file: &File,
+        target: Target<'_>,
     ) -> Result<Received, DataPathError> {
         let _places = self.clients.places.take(places::needed(&intake.chain())).await;
         let mut watch = self.watch(socket, Way::In(length));
         let size = intake.framing.as_ref().map_or(length, |(_, size)| *size);
-        let goes_direct =
-            self.settings.direct && intake.compression == Compression::None && size >= DIRECT_MIN;
-        watch.allocation = if goes_direct { Allocation::begin(file, size)? } else { None };
-        let sink = Sink::file(file, 0);
-        let sink = if watch.allocation.is_some() { sink.cache(Mode::Off) } else { sink };
+        let mut sink = intake.sink(target, size);
+        if let Target::File(file) = target
+            && self.goes_direct(intake, size)
+        {
+            watch.allocation = Allocation::begin(file, size)?;
+            sink = if watch.allocation.is_some() { sink.cache(Mode::Off) } else { sink };
+        }
         let request = self.intake(&self.clients, Source::socket(socket), Some(length), intake, sink);
-        let completion = self.run(Direction::Put, request, Some(watch)).await?;
-        intake.received(&completion)
+        let completion = self.run(Direction::Put, self.durable(request, target), Some(watch)).await?;
+        intake.received(completion)
     }
 
     /// Takes a body with a framing that tells its end, so that nobody needs to know how long it is with it:
@@ -403,18 +434,19 @@ impl DataPath {
     ///
     /// # Errors
     ///
-    /// [`DataPathError`]. The file has some of the data.
+    /// [`DataPathError`]. A file has some of the data.
     pub async fn receive_framed(
         &self,
         socket: &impl AsFd,
         intake: &Intake,
-        file: &File,
+        target: Target<'_>,
     ) -> Result<Received, DataPathError> {
         let _places = self.clients.places.take(places::needed(&intake.chain())).await;
-        let (source, sink) = (Source::socket(socket), Sink::file(file, 0));
+        let size = intake.framing.as_ref().map_or(0, |(_, size)| *size);
+        let (source, sink) = (Source::socket(socket), intake.sink(target, size));
         let request = self.intake(&self.clients, source, None, intake, sink);
-        let completion = self.run(Direction::Put, request, None).await?;
-        intake.received(&completion)
+        let completion = self.run(Direction::Put, self.durable(request, target), None).await?;
+        intake.received(completion)
     }
 
     /// The same account of a client that holds a place meanwhile.
@@ -431,37 +463,37 @@ impl DataPath {
     /// # Errors
     ///
     /// [`DataPathError`].
-    pub async fn take_nothing(&self, intake: &Intake, file: &File) -> Result<Received, DataPathError> {
+    pub async fn take_nothing(&self, intake: &Intake, target: Target<'_>) -> Result<Received, DataPathError> {
         let _places = self.own.places.take(places::needed(&intake.chain())).await;
-        self.take_in(Source::memory(Vec::new()), 0, intake, file).await
+        self.take_in(Source::memory(Vec::new()), 0, intake, target).await
     }
 
-    /// Copies pieces to a file, as one stream.
+    /// Copies pieces to their target, as one stream.
     ///
     /// # Errors
     ///
-    /// [`DataPathError`]. The file has some of the data.
+    /// [`DataPathError`]. A file has some of the data.
     pub async fn copy(
         &self,
         pieces: Vec<Piece>,
         intake: &Intake,
-        file: &File,
+        target: Target<'_>,
     ) -> Result<Received, DataPathError> {
         let length = pieces.iter().map(|piece| piece.length).sum();
         let taking = places::needed(&intake.chain());
         match pieces.as_slice() {
-            [] => self.take_nothing(intake, file).await,
+            [] => self.take_nothing(intake, target).await,
             [piece] if piece.chain.is_empty() => {
                 let _places = self.own.places.take(taking).await;
-                let source = Source::file(&*piece.data.file()?, piece.range.clone());
-                self.take_in(source, length, intake, file).await
+                let source = piece.data.source(piece.range.clone())?;
+                self.take_in(source, length, intake, target).await
             }
             pieces => {
                 // Both commands get their places at once: copies that each had one and waited for another
                 // would wait for ever.
                 let sending = pieces.iter().map(|piece| places::needed(&piece.chain)).max().unwrap_or(0);
                 let _places = self.own.places.take(taking + sending).await;
-                self.copy_through(pieces, length, intake, file).await
+                self.copy_through(pieces, length, intake, target).await
             }
         }
     }
@@ -473,7 +505,7 @@ impl DataPath {
         pieces: &[Piece],
         length: u64,
         intake: &Intake,
-        file: &File,
+        target: Target<'_>,
     ) -> Result<Received, DataPathError> {
         let (from, to) = UnixStream::pair()?;
         from.set_nonblocking(true)?;
@@ -490,33 +522,46 @@ impl DataPath {
             Ok::<(), DataPathError>(())
         };
         let take = async {
-            let taken = self.take_in(Source::socket(&to), length, intake, file).await;
+            let taken = self.take_in(Source::socket(&to), length, intake, target).await;
             taken.inspect_err(|_| _ = to.shutdown(Shutdown::Both))
         };
         let (sent, taken) = tokio::join!(send, take);
         sent.and(taken)
     }
 
-    /// Takes so many bytes of the server's own to a file.
+    /// Takes so many bytes of the server's own to their target.
     async fn take_in(
         &self,
         source: Source,
         length: u64,
         intake: &Intake,
-        file: &File,
+        target: Target<'_>,
     ) -> Result<Received, DataPathError> {
-        let goes_direct =
-            self.settings.direct && intake.compression == Compression::None && length >= DIRECT_MIN;
-        let allocation = if goes_direct { Allocation::begin(file, length)? } else { None };
-        let sink = Sink::file(file, 0);
-        let sink = match allocation {
+        let mut sink = intake.sink(target, length);
+        if let Target::File(file) = target
+            && self.goes_direct(intake, length)
+            && let Some(allocation) = Allocation::begin(file, length)?
+        {
             // All of it is on its way.
-            Some(allocation) => sink.cache(allocation.allocate_all()?),
-            None => sink,
-        };
+            sink = sink.cache(allocation.allocate_all()?);
+        }
         let request = self.intake(&self.own, source, Some(length), intake, sink);
-        let completion = self.run(Direction::Copy, request, None).await?;
-        intake.received(&completion)
+        let completion = self.run(Direction::Copy, self.durable(request, target), None).await?;
+        intake.received(completion)
+    }
+
+    /// True if a body of so many bytes goes past the page cache.
+    fn goes_direct(&self, intake: &Intake, size: u64) -> bool {
+        self.settings.direct && intake.compression == Compression::None && size >= DIRECT_MIN
+    }
+
+    /// What goes to a file is on the disk when it is answered for, where that is asked for. What goes to memory is
+    /// made durable with its record.
+    fn durable<'a>(&self, request: Request<'a>, target: Target<'_>) -> Request<'a> {
+        match target {
+            Target::File(_) if self.settings.durable => request.durable(),
+            _ => request,
+        }
     }
 
     /// The command that takes data in: so many, or all that come.
@@ -528,11 +573,11 @@ impl DataPath {
         intake: &Intake,
         sink: Sink,
     ) -> Request<'a> {
-        let mut request = lane.session.request(source, intake.chain(), sink);
-        if let Some(length) = length {
-            request = request.length(length);
+        let request = lane.session.request(source, intake.chain(), sink);
+        match length {
+            Some(length) => request.length(length),
+            None => request,
         }
-        if self.settings.durable { request.durable() } else { request }
     }
 
     /// Fetches a piece that is small.
@@ -542,7 +587,7 @@ impl DataPath {
     /// [`DataPathError`].
     pub async fn fetch(&self, piece: &Piece) -> Result<Vec<u8>, DataPathError> {
         let _places = self.own.places.take(places::needed(&piece.chain)).await;
-        let source = Source::file(&*piece.data.file()?, piece.range.clone());
+        let source = piece.data.source(piece.range.clone())?;
         let length =
             usize::try_from(piece.length).map_err(|_| io::Error::from(io::ErrorKind::FileTooLarge))?;
         let request = self.own.session.request(source, piece.chain.iter().cloned(), Sink::memory(length));
@@ -562,7 +607,7 @@ impl DataPath {
     /// [`DataPathError`].
     pub async fn pass(&self, piece: &Piece, sink: Sink) -> Result<u64, DataPathError> {
         let _places = self.own.places.take(places::needed(&piece.chain)).await;
-        let source = Source::file(&*piece.data.file()?, piece.range.clone());
+        let source = piece.data.source(piece.range.clone())?;
         let request = self.own.session.request(source, piece.chain.iter().cloned(), sink);
         let passed = self.run(Direction::Check, request, None).await?;
         Ok(passed.bytes_out)
@@ -595,9 +640,9 @@ impl DataPath {
         piece: &Piece,
         more: bool,
     ) -> Result<Request<'a>, DataPathError> {
-        let source = Source::file(&*piece.data.file()?, piece.range.clone());
-        // A segment is never written to again.
-        let source = source.immutable();
+        let source = piece.data.source(piece.range.clone())?;
+        // A data file is never written to again.
+        let source = if let Data::Bytes(_) = piece.data { source } else { source.immutable() };
         let request = lane.session.request(source, piece.chain.iter().cloned(), Sink::socket(socket));
         let request = if head.is_empty() { request } else { request.prefix(head) };
         Ok(if more { request.more() } else { request })
@@ -657,7 +702,18 @@ impl Intake {
         chain
     }
 
-    fn received(&self, completion: &Completion) -> Result<Received, DataPathError> {
+    /// Where its bytes go. `size`: those of the plain data.
+    fn sink(&self, target: Target<'_>, size: u64) -> Sink {
+        match target {
+            Target::File(file) => Sink::file(file, 0),
+            Target::Memory => {
+                let most = stored_max(size, self.compression);
+                Sink::memory(usize::try_from(most).unwrap_or(usize::MAX))
+            }
+        }
+    }
+
+    fn received(&self, completion: Completion) -> Result<Received, DataPathError> {
         let value = |op: &Op| {
             let found = completion.digests.iter().find(|digest| digest.operator as u8 == op.number());
             found.map(|digest| digest.bytes().to_vec())
@@ -675,6 +731,7 @@ impl Intake {
         };
         let size = self.framing.as_ref().map_or(completion.bytes_in, |(_, size)| *size);
         let trailer = self.framing.as_ref().and_then(|(op, _)| value(op));
-        Ok(Received { size, stored: completion.bytes_out, md5, sha256, checksum, trailer })
+        let (stored, bytes) = (completion.bytes_out, completion.memory.unwrap_or_default());
+        Ok(Received { size, stored, bytes, md5, sha256, checksum, trailer })
     }
 }

@@ -132,7 +132,7 @@ fn copies_wait_for_their_places_and_not_for_each_other() {
 
 #[test]
 fn an_object_of_many_parts_is_read_part_by_part_whatever_happens_to_it() {
-    let rig = Rig::new();
+    let rig = Rig::with_files();
     let mut client = rig.client();
     let parts: Vec<_> = (0..8).map(|seed| data(5 * MIB, seed)).collect();
     let all: Vec<&[u8]> = parts.iter().map(Vec::as_slice).collect();

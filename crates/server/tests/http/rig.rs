@@ -5,7 +5,7 @@ use dcs_server::access::Anonymous;
 use dcs_server::encryption::Keys;
 use dcs_server::server::{Config, Server};
 use dcs_server::status::StatusFor;
-use dcs_server::store::{Durability, Options, Store};
+use dcs_server::store::{Durability, INLINE_DEFAULT, Options, Store};
 use dcs_server::tls::Tls;
 use dcs_server::transfers::{DataPath, Settings, can_go_direct};
 use dcs_server::users::Users;
@@ -42,6 +42,8 @@ pub struct Setting {
     pub users: Users,
     pub anonymous: Anonymous,
     pub durability: Durability,
+    /// Objects up to this size lie in the database. 0 where a test looks at files.
+    pub inline: u64,
 }
 
 impl Default for Setting {
@@ -59,6 +61,7 @@ impl Default for Setting {
             users: Users::parse("tester secret-of-tester").unwrap(),
             anonymous: Anonymous::All,
             durability: Durability::None,
+            inline: INLINE_DEFAULT,
         }
     }
 }
@@ -73,10 +76,17 @@ impl Rig {
         Rig::with(Setting::default())
     }
 
+    /// One whose objects have files, however small they are.
+    pub fn with_files() -> Rig {
+        Rig::with(Setting { inline: 0, ..Setting::default() })
+    }
+
     pub fn with(setting: Setting) -> Rig {
         let makes_bucket = setting.tls.is_none() && setting.anonymous == Anonymous::All;
         let folder = tempfile::tempdir().unwrap();
-        let (store, _) = Store::open(folder.path(), Options { durability: setting.durability }).unwrap();
+        let (store, _) =
+            Store::open(folder.path(), Options { durability: setting.durability, inline: setting.inline })
+                .unwrap();
         let config = Config {
             users: setting.users,
             anonymous: setting.anonymous,

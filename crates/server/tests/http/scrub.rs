@@ -7,6 +7,7 @@ use dcs::Engine;
 use dcs_server::encryption::Keys;
 use dcs_server::scrub::{Action, Checked, Scrub, Tally, Verdict};
 use dcs_server::store::record::{Bucket, Compression};
+use dcs_server::store::{Options, Store};
 use dcs_server::transfers::{DataPath, Settings};
 use dcs_testkit::bytes as data;
 use std::io::Write;
@@ -167,7 +168,7 @@ fn without_the_key_nothing_is_said_to_be_damaged() {
 
 #[test]
 fn a_reader_who_finds_damage_is_the_last_one() {
-    let rig = Rig::with(Setting { verify: true, ..Default::default() });
+    let rig = Rig::with(Setting { verify: true, inline: 0, ..Default::default() });
     for (key, length) in [("small", 1000), ("large", 3 << 20)] {
         put(&mut rig.client(), key, &data(length, 3));
         flip(&rig, key);
@@ -184,9 +185,36 @@ fn a_reader_who_finds_damage_is_the_last_one() {
     }
 }
 
+/// A byte of a small object changes in the database's file.
+#[test]
+fn damage_in_the_database_is_found_too() {
+    let body = data(20_000, 7);
+    let mut rig = Rig::with(Setting { verify: true, ..Default::default() });
+    put(&mut rig.client(), "bad", &body);
+    put(&mut rig.client(), "good", &data(20_000, 8));
+    rig.stop();
+    let Rig { store, folder, .. } = &mut rig;
+    let path = folder.path().join("meta.redb");
+    // The store is closed when the last who has it lets go.
+    *store = {
+        let other = tempfile::tempdir().unwrap();
+        Store::open(other.path(), Options::default()).unwrap().0
+    };
+    let mut bytes = std::fs::read(&path).unwrap();
+    let pattern = &body[10_000..10_100];
+    let places: Vec<_> = (0..bytes.len()).filter(|at| bytes[*at..].starts_with(pattern)).collect();
+    assert!(!places.is_empty());
+    places.into_iter().for_each(|place| bytes[place] ^= 1);
+    std::fs::write(&path, bytes).unwrap();
+    *store = Store::open(folder.path(), Options::default()).unwrap().0;
+    let (_, found) = scrub(&rig, Keys::default(), None, false);
+    assert_eq!(verdicts(&found), [("bad", "damaged", Action::Quarantined)]);
+    assert!(found[0].verdict.reason().unwrap().contains("data in the database"), "{found:?}");
+}
+
 #[test]
 fn customers_readers_find_damage_too() {
-    let rig = Rig::with(Setting { verify: true, ..Default::default() });
+    let rig = Rig::with(Setting { verify: true, inline: 0, ..Default::default() });
     assert_eq!(customer(&mut rig.client(), "PUT", "/bucket/key", &data(9000, 1)).status, 200);
     flip(&rig, "key");
     assert_eq!(customer(&mut rig.client(), "GET", "/bucket/key", b"").status, 500);
@@ -234,7 +262,7 @@ fn it_keeps_to_its_rate() {
 
 #[test]
 fn a_lost_data_file_is_an_error_that_says_so() {
-    let rig = Rig::new();
+    let rig = Rig::with_files();
     let mut client = rig.client();
     let body = data(50_000, 3);
     for key in ["got", "copied", "short"] {

@@ -10,6 +10,7 @@ pub enum Contender {
     Dcs,
     DcsNone,
     DcsVerify,
+    DcsFiles,
     Versitygw,
     Minio,
     Rclone,
@@ -29,6 +30,11 @@ impl Named for Contender {
             "dcs serve that leaves writing back to the kernel, as versitygw and rclone do",
         ),
         (Contender::DcsVerify, "dcs-verify", "dcs serve that checks each object's digest while it sends it"),
+        (
+            Contender::DcsFiles,
+            "dcs-files",
+            "dcs serve with a file for each object, however small (--inline 0); only where it is named",
+        ),
         (Contender::Versitygw, "versitygw", "Versity S3 Gateway over a folder (posix), as it is"),
         (Contender::Minio, "minio", "MinIO over one folder, as it is"),
         (Contender::Rclone, "rclone", "rclone serve s3 over a folder, as it is"),
@@ -60,7 +66,7 @@ impl Contender {
     /// The state of the disk when a PUT is answered.
     pub fn durability(self) -> &'static str {
         match self {
-            Contender::Dcs | Contender::DcsVerify => "all synced (--durability full)",
+            Contender::Dcs | Contender::DcsVerify | Contender::DcsFiles => "all synced (--durability full)",
             Contender::DcsNone => "nothing synced (--durability none)",
             Contender::Versitygw => "nothing synced (it never calls fsync)",
             // CreateFile and writeAllInternal of cmd/xl-storage.go; O_DIRECT is off where there is one drive.
@@ -81,14 +87,18 @@ impl Contender {
 
     /// True if its requests are signed, and its ETags are MD5s.
     pub fn is_s3(self) -> bool {
-        self != Contender::Nginx && !self.is_named_only()
+        self == Contender::DcsFiles || (self != Contender::Nginx && !self.is_named_only())
     }
 
     /// Nothing to compare object servers with: for `dcs bench apps`, and whoever names it.
     fn is_named_only(self) -> bool {
         matches!(
             self,
-            Contender::NginxPreload | Contender::NginxMd5 | Contender::NginxMd5Threads | Contender::NginxPerl
+            Contender::DcsFiles
+                | Contender::NginxPreload
+                | Contender::NginxMd5
+                | Contender::NginxMd5Threads
+                | Contender::NginxPerl
         )
     }
 

@@ -141,15 +141,17 @@ fn configure(
     address: &str,
 ) -> io::Result<()> {
     match contender {
-        Contender::Dcs | Contender::DcsNone | Contender::DcsVerify => {
+        Contender::Dcs | Contender::DcsNone | Contender::DcsVerify | Contender::DcsFiles => {
             let users = folder.join("users");
             fs::write(&users, format!("{ACCESS_KEY} {SECRET_KEY}\n"))?;
             fs::set_permissions(&users, std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
             let level = if contender == Contender::DcsNone { "none" } else { "full" };
             command.arg("serve").arg(data).args(["--listen", address, "--durability", level]);
             command.arg("--users").arg(users);
-            if contender == Contender::DcsVerify {
-                command.arg("--verify");
+            match contender {
+                Contender::DcsVerify => _ = command.arg("--verify"),
+                Contender::DcsFiles => _ = command.args(["--inline", "0"]),
+                _ => {}
             }
         }
         Contender::Versitygw => {

@@ -89,7 +89,7 @@ impl Programs {
 
 fn find(contender: Contender, build: bool, report: &Report) -> Result<Program, String> {
     match contender {
-        Contender::Dcs | Contender::DcsNone | Contender::DcsVerify => dcs(),
+        Contender::Dcs | Contender::DcsNone | Contender::DcsVerify | Contender::DcsFiles => dcs(),
         Contender::Versitygw => VERSITYGW.find(build, report),
         Contender::Minio => MINIO.find(build, report),
         Contender::Rclone => RCLONE.find(build, report),
