@@ -1,38 +1,38 @@
-//! The target for what `dcs-csd` is told: orders of the management socket, `--drive`, a configuration file.
+//! The target for what `dcs-csd` is told: requests of the management socket, `--drive`, a configuration file.
 
-use dcs_csd_cli::order::Order;
+use dcs_csd_cli::request::Request;
 use dcs_csd_cli::spec::{Configuration, Drive};
 
-/// The first byte chooses: an order's line, a drive as an option, or a configuration. What is taken says the same when
+/// The first byte chooses: a request's line, a drive as an option, or a configuration. What is taken says the same when
 /// it is written down and read again.
 pub fn control(data: &[u8]) {
     let Some((kind, rest)) = data.split_first() else { return };
     let text = String::from_utf8_lossy(rest);
     match kind % 3 {
-        0 => order(rest),
+        0 => request(rest),
         1 => {
             if let Ok(drive) = Drive::parse(&text) {
                 drive.check_name().expect("the option was taken");
                 assert!(drive.namespaces.len() <= 1, "an option has one namespace at most");
-                again(&Order::Add { drive });
+                again(&Request::Add { drive });
             }
         }
         _ => {
             let Ok(read) = Configuration::parse(&text) else { return };
-            read.drives.into_iter().for_each(|drive| again(&Order::Add { drive }));
+            read.drives.into_iter().for_each(|drive| again(&Request::Add { drive }));
         }
     }
 }
 
-fn order(line: &[u8]) {
-    match Order::parse(line) {
-        Ok(order) => again(&order),
+fn request(line: &[u8]) {
+    match Request::parse(line) {
+        Ok(request) => again(&request),
         Err(error) => assert!(!error.is_empty()),
     }
 }
 
-fn again(order: &Order) {
-    let line = order.line().expect("what came as text is text");
+fn again(request: &Request) {
+    let line = request.line().expect("what came as text is text");
     assert_eq!(line.iter().position(|byte| *byte == b'\n'), Some(line.len() - 1), "it is one line");
-    assert_eq!(Order::parse(&line).as_ref(), Ok(order));
+    assert_eq!(Request::parse(&line).as_ref(), Ok(request));
 }

@@ -14,7 +14,7 @@
 //! | `card` | what a guest does with the card, and a peer with its NIC | `crates/card/tests/corpus.rs` |
 //! | `vfio_user` | what a client sends to the process that serves a function | `crates/vfio-user/tests/corpus.rs` |
 //! | `csd` | what a guest does with a virtual drive | `crates/csd/tests/corpus.rs` |
-//! | `control` | what `dcs-csd` is told: orders of its management socket, drives as options, a configuration | `crates/csd-cli/tests/corpus.rs` |
+//! | `control` | what `dcs-csd` is told: requests of its management socket, drives as options, a configuration | `crates/csd-cli/tests/corpus.rs` |
 //! | `d2d` | register accesses, data, frames and answers for an SSD and a NIC that stream to each other | `crates/d2d/tests/corpus.rs` |
 //! | `media` | bytes for the sender of a media stream, datagrams for a receiver, and what time it is | `crates/media/tests/corpus.rs` |
 //! | `net` | frames from a peer that sends anything, calls of the stack's owner | `crates/net/tests/corpus.rs` |

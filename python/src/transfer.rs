@@ -75,13 +75,13 @@ impl Wake for Bell {
     }
 }
 
-type Outcome = Result<dcs::Completion, TransferError>;
+type TransferResult = Result<dcs::Completion, TransferError>;
 
 enum State {
     /// With the memory that it was lent, which stays valid until the transfer is done.
     Running(dcs::Transfer, Vec<PyUntypedBuffer>),
     /// Until somebody asks what came of it.
-    Done(Option<Outcome>),
+    Done(Option<TransferResult>),
 }
 
 /// A transfer in flight, or done: `transfer` makes it. Letting go of it cancels it.

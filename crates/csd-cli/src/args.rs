@@ -4,7 +4,7 @@
 use clap::{Args, Parser, Subcommand};
 use dcs_console::report::{self, Report};
 use dcs_console::units;
-use dcs_csd_cli::order::Rates;
+use dcs_csd_cli::request::Rates;
 use dcs_csd_cli::spec::Drive;
 use std::path::PathBuf;
 

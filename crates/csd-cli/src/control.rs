@@ -1,11 +1,11 @@
-//! The management socket: a line of JSON for an order, one for its answer.
+//! The management socket: a line of JSON for a request, one for its answer.
 //!
 //! Only the user of the process may connect (mode 0600). Whatever comes is copied, checked, and then done, or
 //! refused with all as it was.
 
 use crate::modules;
 use crate::process::{Process, Refused};
-use dcs_csd_cli::order::{Answer, MOST, Order, Rates};
+use dcs_csd_cli::request::{Answer, REQUEST_MAX, Rates, Request};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -42,7 +42,7 @@ pub fn listen(folder: &Path, process: Arc<Process>) -> io::Result<()> {
                 continue;
             }
             let (process, counted) = (process.clone(), open.clone());
-            let spawned = std::thread::Builder::new().name("dcs-csd-order".into()).spawn(move || {
+            let spawned = std::thread::Builder::new().name("dcs-csd-request".into()).spawn(move || {
                 // A peer that breaks off is nobody's failure.
                 let _ = serve(stream, &process);
                 counted.fetch_sub(1, Ordering::AcqRel);
@@ -62,7 +62,7 @@ fn serve(stream: UnixStream, process: &Process) -> io::Result<()> {
     let mut line = Vec::new();
     loop {
         line.clear();
-        let count = (&mut reader).take(MOST).read_until(b'\n', &mut line)?;
+        let count = (&mut reader).take(REQUEST_MAX).read_until(b'\n', &mut line)?;
         if count == 0 {
             return Ok(());
         }
@@ -78,24 +78,24 @@ fn serve(stream: UnixStream, process: &Process) -> io::Result<()> {
 }
 
 fn too_long() -> Answer {
-    let error = format!("an order is one line of at most {MOST} bytes");
+    let error = format!("a request is one line of at most {REQUEST_MAX} bytes");
     Answer::Refused { error, advice: None }
 }
 
 fn answer(line: &[u8], process: &Process) -> Answer {
-    let order = match Order::parse(line) {
-        Ok(order) => order,
+    let request = match Request::parse(line) {
+        Ok(request) => request,
         Err(error) => return Answer::Refused { error, advice: None },
     };
-    let done = match order {
-        Order::Add { drive } => process.add(drive),
-        Order::Remove { name, nsid } => process.remove(&name, nsid),
-        Order::Resize { name, nsid, size } => process.resize(&name, nsid, size),
-        Order::Set { name, weight, iops, bytes_per_s } => {
+    let done = match request {
+        Request::Add { drive } => process.add(drive),
+        Request::Remove { name, nsid } => process.remove(&name, nsid),
+        Request::Resize { name, nsid, size } => process.resize(&name, nsid, size),
+        Request::Set { name, weight, iops, bytes_per_s } => {
             process.set(&name, Rates { weight, iops, bytes_per_s })
         }
-        Order::Load { module } => modules::load(&module),
-        Order::List {} => Ok(()),
+        Request::Load { module } => modules::load(&module),
+        Request::List {} => Ok(()),
     };
     match done {
         Ok(()) => Answer::Done { drives: process.state() },
@@ -103,12 +103,12 @@ fn answer(line: &[u8], process: &Process) -> Answer {
     }
 }
 
-/// Has an order done by the process whose sockets are in this folder.
-pub fn ask(folder: &Path, order: &Order) -> io::Result<Answer> {
+/// Has a request done by the process whose sockets are in this folder.
+pub fn ask(folder: &Path, request: &Request) -> io::Result<Answer> {
     let stream = UnixStream::connect(folder.join(NAME))?;
     // Adding a drive may wait for a disk.
     stream.set_read_timeout(Some(Duration::from_secs(60)))?;
-    (&stream).write_all(&order.line()?)?;
+    (&stream).write_all(&request.line()?)?;
     let mut line = String::new();
     BufReader::new(&stream).read_line(&mut line)?;
     serde_json::from_str(&line).map_err(io::Error::other)

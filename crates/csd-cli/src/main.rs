@@ -15,9 +15,9 @@
 //! | `process` | `dcs csd run`: the loop, drives, their sockets |
 //! | `control` | the management socket |
 //! | `scrape` | the same for Prometheus, by HTTP |
-//! | `orders` | `dcs csd add`, `remove`, `resize`, `set`, `list`, `stats` |
+//! | `manage` | `dcs csd add`, `remove`, `resize`, `set`, `list`, `stats` |
 //! | in the library: `spec` | drives as people write them |
-//! | `order`, `state` | what goes over the management socket: orders; what there is and what it has done |
+//! | `request`, `state` | what goes over the management socket: requests; what there is and what it has done |
 //! | `port` | a controller behind its function |
 //!
 //! # What it doesn't implement
@@ -33,8 +33,8 @@ mod control;
 #[cfg(test)]
 mod documents;
 mod layout;
+mod manage;
 mod modules;
-mod orders;
 mod pace;
 mod process;
 mod scrape;
@@ -73,13 +73,13 @@ fn run(command: &Command, report: &Report) -> Result<(), Failure> {
     };
     match &csd.command {
         CsdCommand::Run(options) => serve(options, report),
-        CsdCommand::Add(options) => orders::add(options, report),
-        CsdCommand::Remove(options) => orders::remove(options, report),
-        CsdCommand::Resize(options) => orders::resize(options, report),
-        CsdCommand::Set(options) => orders::set(options, report),
-        CsdCommand::Load(options) => orders::load(options, report),
-        CsdCommand::List(to) => orders::list(to, report),
-        CsdCommand::Stats(options) => orders::stats(options, report),
+        CsdCommand::Add(options) => manage::add(options, report),
+        CsdCommand::Remove(options) => manage::remove(options, report),
+        CsdCommand::Resize(options) => manage::resize(options, report),
+        CsdCommand::Set(options) => manage::set(options, report),
+        CsdCommand::Load(options) => manage::load(options, report),
+        CsdCommand::List(to) => manage::list(to, report),
+        CsdCommand::Stats(options) => manage::stats(options, report),
         CsdCommand::Demo(_) => Err(demo()),
     }
 }

@@ -3,10 +3,10 @@
 //! ```text
 //!   a guest's loads and stores -- socket -- a thread a function --> Controller (under its lock)
 //!                                                                        ^
-//!   orders -- management socket -- a thread an order --> jobs --> the loop: Drives, Storage
+//!   requests -- management socket -- a thread a request --> jobs --> the loop: Drives, Storage
 //! ```
 //!
-//! Orders come one at a time. An order is prepared first (files, sockets: what may wait, or fail), then the
+//! Requests come one at a time. A request is prepared first (files, sockets: what may wait, or fail), then the
 //! loop takes it over, which does all of it or nothing.
 
 use crate::layout::{Layout, LayoutError, Share};
@@ -16,8 +16,8 @@ use dcs_console::interrupt::{self, Leftover};
 use dcs_csd::namespace::identifier;
 use dcs_csd::storage::FileStorage;
 use dcs_csd::{Activity, Chain, Config, ConfigError, Controller, DriveId, Drives, Limits, Storage, VolumeId};
-use dcs_csd_cli::order::Rates;
 use dcs_csd_cli::port::{Front, GuestPort};
+use dcs_csd_cli::request::Rates;
 use dcs_csd_cli::spec::{Drive, Namespace};
 use dcs_csd_cli::state::{Lies, Space, State, Worked};
 use dcs_vfio_user::pci::{Function, Identity, Interrupts, NoRegisters, Setup};
@@ -40,7 +40,7 @@ const REGISTERS: u64 = 16 << 10;
 type Loop = Drives<GuestPort, FileStorage>;
 type Job = Box<dyn FnOnce(&mut Loop) + Send>;
 
-/// An order that cannot be done. All is as it was.
+/// A request that cannot be done. All is as it was.
 #[derive(Debug)]
 pub struct Refused {
     pub error: String,
@@ -121,7 +121,7 @@ impl Process {
     /// Starts the loop, without any drive yet. It looks for work for `poll` after the last before it sleeps.
     pub fn start(sockets: &Path, poll: Duration) -> io::Result<Arc<Process>> {
         let wake = Wake::new()?;
-        let (jobs, orders) = channel::<Job>();
+        let (jobs, requests) = channel::<Job>();
         let (told, storage) = channel();
         let woken = wake.clone();
         std::thread::Builder::new().name("dcs-csd".into()).spawn(move || {
@@ -132,7 +132,7 @@ impl Process {
             match begun {
                 Ok(drives) => {
                     let _ = told.send(Ok(()));
-                    run(drives, &orders, &woken, poll);
+                    run(drives, &requests, &woken, poll);
                 }
                 Err(error) => _ = told.send(Err(error)),
             }
@@ -378,11 +378,11 @@ impl Served {
     }
 }
 
-/// The loop: orders, then drives, then sleep.
-fn run(mut drives: Loop, orders: &Receiver<Job>, wake: &Wake, poll: Duration) {
+/// The loop: requests, then drives, then sleep.
+fn run(mut drives: Loop, requests: &Receiver<Job>, wake: &Wake, poll: Duration) {
     let mut pace = Pace::new(poll);
     loop {
-        if step(&mut drives, orders) {
+        if step(&mut drives, requests) {
             pace.worked(Instant::now(), &drives);
             continue;
         }
@@ -393,7 +393,7 @@ fn run(mut drives: Loop, orders: &Receiver<Job>, wake: &Wake, poll: Duration) {
         let nap = pace.nap(Instant::now(), drives.under_way());
         // Whoever comes after this look wakes the thread.
         let asleep = wake.asleep();
-        let found = step(&mut drives, orders) || (nap.is_none() && drives.arm());
+        let found = step(&mut drives, requests) || (nap.is_none() && drives.arm());
         if found {
             pace.worked(Instant::now(), &drives);
         } else {
@@ -404,9 +404,9 @@ fn run(mut drives: Loop, orders: &Receiver<Job>, wake: &Wake, poll: Duration) {
     }
 }
 
-fn step(drives: &mut Loop, orders: &Receiver<Job>) -> bool {
+fn step(drives: &mut Loop, requests: &Receiver<Job>) -> bool {
     let mut busy = false;
-    while let Ok(job) = orders.try_recv() {
+    while let Ok(job) = requests.try_recv() {
         job(drives);
         busy = true;
     }

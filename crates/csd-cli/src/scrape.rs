@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Most bytes of a request.
-const MOST: usize = 8 << 10;
+const HEAD_MAX: usize = 8 << 10;
 /// Time for a request to come, and for its answer to go, so that nobody holds up the next one for longer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -35,7 +35,7 @@ fn serve(mut stream: &TcpStream, metrics: impl FnOnce() -> prometheus::Result<St
     stream.set_write_timeout(Some(PATIENCE))?;
     let mut request = Vec::new();
     let mut piece = [0; 1024];
-    while !request.windows(4).any(|four| four == b"\r\n\r\n") && request.len() < MOST {
+    while !request.windows(4).any(|four| four == b"\r\n\r\n") && request.len() < HEAD_MAX {
         let left = end.saturating_duration_since(Instant::now());
         stream.set_read_timeout(Some(left.max(Duration::from_millis(1))))?;
         match stream.read(&mut piece)? {

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 /// Bytes of a stripe, where none are given.
 const STRIPE: u64 = 128 << 10;
 /// Most bytes of a configuration file.
-const MOST: u64 = 1 << 20;
+const CONFIG_MAX: u64 = 1 << 20;
 
 /// A configuration file.
 #[derive(Debug, Default, Deserialize, PartialEq)]
@@ -166,7 +166,7 @@ impl Configuration {
     pub fn read(path: &Path) -> Result<Configuration, Failure> {
         use std::io::Read;
         let mut text = String::new();
-        let read = std::fs::File::open(path).and_then(|file| file.take(MOST).read_to_string(&mut text));
+        let read = std::fs::File::open(path).and_then(|file| file.take(CONFIG_MAX).read_to_string(&mut text));
         read.map_err(|error| Failure::io(path.display(), &error))?;
         Configuration::parse(&text).map_err(|(line, column, message)| {
             Failure::usage(format!("{}:{line}:{column}: {message}", path.display())).advise(

@@ -2,7 +2,7 @@
 
 use dcs_nvme::command::{self, ALL_NAMESPACES, Blocks, Command, Datasets, Range, nvm};
 use dcs_nvme::identify::set;
-use dcs_nvme::walk::Place;
+use dcs_nvme::walk::HostRange;
 use dcs_nvme::{DataPointer, Status, Walk};
 
 use crate::controller::{COMMAND_COST, Controller};
@@ -180,7 +180,7 @@ impl Controller {
         port: &mut dyn HostPort,
         pointer: &DataPointer,
         length: u64,
-        places: &mut Vec<Place>,
+        places: &mut Vec<HostRange>,
     ) -> Result<(), Status> {
         let mut walk =
             Walk::new(pointer, length, self.registers.page()).map_err(Status::with_do_not_retry)?;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use dcs_nvme::Status;
-use dcs_nvme::walk::Place;
+use dcs_nvme::walk::HostRange;
 
 use crate::chain::Chain;
 use crate::host::{Direction, HostPort, Piece};
@@ -63,7 +63,7 @@ pub struct Slot {
     /// Bytes of a logical block, as a power of two.
     pub shift: u8,
     /// Where its data lie in the guest's memory.
-    pub places: Vec<Place>,
+    pub places: Vec<HostRange>,
     /// Room for the same as pieces, when the storage does not have them.
     pub pieces: Vec<Piece>,
 }
@@ -140,14 +140,14 @@ impl Slot {
     }
 
     /// The part of a command's data from byte `at` on, as places.
-    fn part(&self, at: u64, length: u64) -> impl Iterator<Item = Place> {
+    fn part(&self, at: u64, length: u64) -> impl Iterator<Item = HostRange> {
         let (mut skip, mut left) = (at, length);
         self.places.iter().filter_map(move |place| {
             let skipped = skip.min(place.length);
             skip -= skipped;
             let length = (place.length - skipped).min(left);
             left -= length;
-            (length > 0).then_some(Place { address: place.address + skipped, length })
+            (length > 0).then_some(HostRange { address: place.address + skipped, length })
         })
     }
 

@@ -50,7 +50,7 @@ impl Buffer {
         match &self.memory {
             Memory::Own(memory, start) => &memory[*start..start + self.size],
             // SAFETY: the piece has `size` bytes, which are this buffer's alone. A device writes to them only
-            // while the buffer is with `Drives`, which makes no reference of it.
+            // while the buffer is with `DirectDevices`, which makes no reference of it.
             Memory::Shared(piece) => unsafe { std::slice::from_raw_parts(piece.start.as_ptr(), self.size) },
         }
     }

@@ -30,7 +30,7 @@
 //! | [`Traffic`] | what has gone over a TCP connection, as the kernel counts it |
 //! | `acknowledged` | waiting until a peer has acknowledged what was sent |
 //! | `calls` | system calls that may wait, on threads of their own |
-//! | `ring` | io_uring, and all that is unsafe about it |
+//! | `uring` | io_uring, and all that is unsafe about it |
 //! | [`fork`] | whose engine it is, after a fork |
 //! | [`vfio_devices`] | SSDs and a NIC that the process drives itself, over VFIO |
 //! | [`gpu`] | a GPU that processes blocks, by CUDA's driver, and reads files, by cuFile |
@@ -57,8 +57,8 @@ mod failure;
 mod file;
 mod flow;
 mod paced;
-mod ring;
 mod traffic;
+mod uring;
 
 pub use buffer::{BlockPool, Buffer};
 pub use controller::{Controller, Event, Io, Setup};

@@ -1,7 +1,7 @@
 //! A stream taken line by line: whatever its pieces, an operator sees whole lines, and hands some of them out.
 
 use crate::OperatorError;
-use crate::resize::{Codec, End, Step};
+use crate::resize::{Codec, Step, StepEnd};
 use std::ops::Range;
 
 /// Bytes of the longest line, without its line feed: what is kept of one that comes in pieces.
@@ -67,19 +67,19 @@ impl<S: Selector> Lines<S> {
         }
         let consumed = end.unwrap_or(window.len());
         self.kept.extend_from_slice(&window[..consumed]);
-        let end = if end.is_some() { self.judge_kept() } else { End::Open };
+        let end = if end.is_some() { self.judge_kept() } else { StepEnd::Open };
         Step { consumed, produced: 0, end }
     }
 
     /// The line that is kept is there as a whole: it is handed out, or forgotten.
-    fn judge_kept(&mut self) -> End {
+    fn judge_kept(&mut self) -> StepEnd {
         self.open = false;
         match self.selector.next(&self.kept, 0) {
             Ok((wanted, _)) if wanted.is_empty() => self.kept.clear(),
             Ok(_) => self.handed_out = Some(0),
-            Err(error) => return End::Failed(error),
+            Err(error) => return StepEnd::Failed(error),
         }
-        End::Open
+        StepEnd::Open
     }
 
     fn hand_out_kept(&mut self, from: usize, output: &mut [u8]) -> Step {
@@ -91,7 +91,7 @@ impl<S: Selector> Lines<S> {
             self.kept.clear();
             self.handed_out = None;
         }
-        Step { consumed: 0, produced, end: End::Open }
+        Step { consumed: 0, produced, end: StepEnd::Open }
     }
 
     /// Finds how much of the input is whole lines; keeps the beginning of a line where it is less than one.
@@ -137,7 +137,7 @@ impl<S: Selector> Lines<S> {
             consumed += std::mem::take(&mut self.drop);
         }
         self.lines -= consumed;
-        Step { consumed, produced, end: End::Open }
+        Step { consumed, produced, end: StepEnd::Open }
     }
 
     /// The end of the stream.
@@ -152,7 +152,7 @@ impl<S: Selector> Lines<S> {
         let produced = rest.len().min(output.len());
         output[..produced].copy_from_slice(&rest[..produced]);
         rest.drain(..produced);
-        let end = if rest.is_empty() { End::Finished } else { End::Open };
+        let end = if rest.is_empty() { StepEnd::Finished } else { StepEnd::Open };
         Step { consumed: 0, produced, end }
     }
 }
@@ -164,11 +164,11 @@ impl<S: Selector> Codec for Lines<S> {
         }
         match (self.kept.is_empty(), input.is_empty()) {
             (false, false) => self.keep(input),
-            (_, true) if !last => Step { consumed: 0, produced: 0, end: End::Open },
+            (_, true) if !last => Step { consumed: 0, produced: 0, end: StepEnd::Open },
             // The last line has no line feed.
             (false, true) => match (self.judge_kept(), self.handed_out) {
-                (End::Open, Some(from)) => self.hand_out_kept(from, output),
-                (End::Open, None) => self.finish(output),
+                (StepEnd::Open, Some(from)) => self.hand_out_kept(from, output),
+                (StepEnd::Open, None) => self.finish(output),
                 (end, _) => Step { consumed: 0, produced: 0, end },
             },
             (true, true) => self.finish(output),
@@ -179,7 +179,7 @@ impl<S: Selector> Codec for Lines<S> {
 }
 
 fn failed(consumed: usize, produced: usize, error: OperatorError) -> Step {
-    Step { consumed, produced, end: End::Failed(error) }
+    Step { consumed, produced, end: StepEnd::Failed(error) }
 }
 
 /// The end of the line at `from`, behind its line feed; none where that is not there. `open`: it begins

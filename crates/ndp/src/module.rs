@@ -11,7 +11,7 @@ use dcs_abi::operator::MODULE_NAME;
 use crate::OperatorError;
 use crate::resize::Resize;
 
-pub use crate::resize::{Codec, End, Step};
+pub use crate::resize::{Codec, Step, StepEnd};
 
 /// The name of a module in chains: the SHA-256 of what it was made of.
 pub type Name = [u8; MODULE_NAME];

@@ -20,11 +20,11 @@ pub struct Step {
     /// Bytes of the output that were filled.
     pub produced: usize,
     /// The state of the stream.
-    pub end: End,
+    pub end: StepEnd,
 }
 
 /// The state in which a step left the stream.
-pub enum End {
+pub enum StepEnd {
     /// It may go on.
     Open,
     /// Everything was consumed and everything is out.
@@ -86,13 +86,13 @@ impl Resize {
             done.produced += step.produced;
             let stalled = step.consumed == 0 && step.produced == 0;
             match step.end {
-                End::Open if !stalled => continue,
-                End::Open if rest.is_empty() && !last => break,
+                StepEnd::Open if !stalled => continue,
+                StepEnd::Open if rest.is_empty() && !last => break,
                 // There was room, and all the input there will ever be.
-                End::Open if rest.is_empty() => self.failed = Some(OperatorError::TruncatedData),
-                End::Open => self.failed = Some(OperatorError::InternalError),
-                End::Failed(error) => self.failed = Some(error),
-                End::Finished => {
+                StepEnd::Open if rest.is_empty() => self.failed = Some(OperatorError::TruncatedData),
+                StepEnd::Open => self.failed = Some(OperatorError::InternalError),
+                StepEnd::Failed(error) => self.failed = Some(error),
+                StepEnd::Finished => {
                     self.finished = true;
                     done.finished = true;
                 }

@@ -2,7 +2,7 @@
 //! them out.
 
 use crate::OperatorError;
-use crate::resize::{Codec, End, Step};
+use crate::resize::{Codec, Step, StepEnd};
 
 /// Bytes of the widest row: what is kept of one that comes in pieces.
 pub(crate) const WIDTH_MAX: usize = 1 << 20;
@@ -79,12 +79,12 @@ impl<T: Taker> Rows<T> {
     /// The end of the stream.
     fn finish(&mut self, output: &mut [u8]) -> Step {
         if !self.kept.is_empty() {
-            return Step { consumed: 0, produced: 0, end: End::Failed(OperatorError::TruncatedData) };
+            return Step { consumed: 0, produced: 0, end: StepEnd::Failed(OperatorError::TruncatedData) };
         }
         let rest = self.end.get_or_insert_with(|| self.taker.finish());
         let produced = copy(rest, output);
         rest.drain(..produced);
-        let end = if rest.is_empty() { End::Finished } else { End::Open };
+        let end = if rest.is_empty() { StepEnd::Finished } else { StepEnd::Open };
         Step { consumed: 0, produced, end }
     }
 }
@@ -114,7 +114,7 @@ impl<T: Taker> Codec for Rows<T> {
 }
 
 fn open(consumed: usize, produced: usize) -> Step {
-    Step { consumed, produced, end: End::Open }
+    Step { consumed, produced, end: StepEnd::Open }
 }
 
 fn copy(from: &[u8], to: &mut [u8]) -> usize {

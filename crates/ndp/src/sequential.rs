@@ -7,7 +7,7 @@ use crate::{Context, DigestValue, OperatorError};
 
 /// The result of a chain over its input.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Outcome {
+pub struct Output {
     /// The data after the last operator.
     pub output: Vec<u8>,
     /// One entry per operator of the chain: its value, or `None` for a transform.
@@ -26,15 +26,15 @@ pub struct Outcome {
 /// let outcome = sequential::run(&chain, b"message digest").unwrap();
 /// assert_eq!(outcome.digests[0].unwrap().to_string(), "f96b697d7cb7938d525a2f31aaf161d0");
 /// ```
-pub fn run(chain: &[(Operator, Vec<u8>)], input: &[u8]) -> Result<Outcome, (usize, OperatorError)> {
-    let mut outcome = Outcome { output: input.to_vec(), digests: Vec::new() };
+pub fn run(chain: &[(Operator, Vec<u8>)], input: &[u8]) -> Result<Output, (usize, OperatorError)> {
+    let mut outcome = Output { output: input.to_vec(), digests: Vec::new() };
     for (index, (operator, parameter)) in chain.iter().enumerate() {
         apply(*operator, parameter, &mut outcome).map_err(|error| (index, error))?;
     }
     Ok(outcome)
 }
 
-fn apply(operator: Operator, parameter: &[u8], outcome: &mut Outcome) -> Result<(), OperatorError> {
+fn apply(operator: Operator, parameter: &[u8], outcome: &mut Output) -> Result<(), OperatorError> {
     let mut context = Context::new(operator, parameter)?;
     match operator.kind() {
         OperatorKind::Digest { .. } => {

@@ -1,6 +1,6 @@
 //! A range of the stream: what is before it is dropped, and what follows it.
 
-use crate::resize::{Codec, End, Step};
+use crate::resize::{Codec, Step, StepEnd};
 use crate::{OperatorError, parameter};
 
 /// The stream, as far as it has come.
@@ -30,7 +30,7 @@ impl Codec for Slice {
         let through = self.skip == 0 && self.take == 0;
         // Read to its end all the same: what is before it finds out there whether its data were sound.
         let consumed = if through { skipped + input.len() } else { skipped + produced };
-        let end = if through && last { End::Finished } else { End::Open };
+        let end = if through && last { StepEnd::Finished } else { StepEnd::Open };
         Step { consumed, produced, end }
     }
 }

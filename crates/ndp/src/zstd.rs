@@ -4,7 +4,7 @@ use std::mem;
 
 use zstd_safe::{CCtx, CParameter, DCtx, ErrorCode, InBuffer, OutBuffer};
 
-use crate::resize::{Codec, End, Step};
+use crate::resize::{Codec, Step, StepEnd};
 use crate::{OperatorError, parameter};
 
 /// Compression into one frame, with a content checksum, so that damage is found as it is in gzip.
@@ -27,13 +27,15 @@ impl Codec for Zstd {
         // Ending the frame waits until the input is used up: then the bytes that come out do not depend on
         // how the input was cut.
         let end = if !input.src.is_empty() {
-            self.0.compress_stream(&mut output, &mut input).map(|_| End::Open)
+            self.0.compress_stream(&mut output, &mut input).map(|_| StepEnd::Open)
         } else if last {
-            self.0.end_stream(&mut output).map(|left| if left == 0 { End::Finished } else { End::Open })
+            self.0
+                .end_stream(&mut output)
+                .map(|left| if left == 0 { StepEnd::Finished } else { StepEnd::Open })
         } else {
-            Ok(End::Open)
+            Ok(StepEnd::Open)
         };
-        let end = end.unwrap_or(End::Failed(OperatorError::InternalError));
+        let end = end.unwrap_or(StepEnd::Failed(OperatorError::InternalError));
         Step { consumed: input.pos(), produced: output.pos(), end }
     }
 }
@@ -84,18 +86,18 @@ impl Unzstd {
         let result = self.context.decompress_stream(&mut output, &mut input);
         let (consumed, produced) = (input.pos(), output.pos());
         let end = match result {
-            Err(code) => End::Failed(failure(code)),
+            Err(code) => StepEnd::Failed(failure(code)),
             // The frame is decoded and all of it is out.
             Ok(0) => {
                 (self.in_frame, self.any, self.unit, self.full) = (false, true, 1, false);
-                End::Open
+                StepEnd::Open
             }
             Ok(hint) => {
                 self.in_frame = true;
                 // A block is asked for together with the header of the next one.
                 self.unit = if hint > BLOCK_HEADER { hint - BLOCK_HEADER } else { hint };
                 self.full = produced == room;
-                End::Open
+                StepEnd::Open
             }
         };
         Step { consumed, produced, end }
@@ -111,7 +113,7 @@ impl Unzstd {
         let missing = size - self.held.len();
         if input.len() < missing {
             self.held.extend_from_slice(input);
-            return Step { consumed: input.len(), produced: 0, end: End::Open };
+            return Step { consumed: input.len(), produced: 0, end: StepEnd::Open };
         }
         if self.held.is_empty() {
             return self.call(&input[..size], output);
@@ -123,7 +125,7 @@ impl Unzstd {
         self.held = unit;
         // Of a frame's end the library leaves one byte until the output is out: one of those that were
         // missing.
-        debug_assert!(step.consumed >= held || matches!(step.end, End::Failed(_)));
+        debug_assert!(step.consumed >= held || matches!(step.end, StepEnd::Failed(_)));
         Step { consumed: step.consumed.saturating_sub(held), ..step }
     }
 }
@@ -133,18 +135,18 @@ impl Codec for Unzstd {
         if self.full {
             // What the library holds comes out in a call of its own: an error must not take it along.
             let step = self.call(&[], output);
-            if step.produced > 0 || !matches!(step.end, End::Open) {
+            if step.produced > 0 || !matches!(step.end, StepEnd::Open) {
                 return step;
             }
         }
         let step = match input {
-            [] => Step { consumed: 0, produced: 0, end: End::Open },
+            [] => Step { consumed: 0, produced: 0, end: StepEnd::Open },
             _ => self.unit(input, output),
         };
         let between_frames = self.any && !self.in_frame;
         match step.end {
-            End::Open if last && between_frames && step.consumed == input.len() => {
-                Step { end: End::Finished, ..step }
+            StepEnd::Open if last && between_frames && step.consumed == input.len() => {
+                Step { end: StepEnd::Finished, ..step }
             }
             _ => step,
         }

@@ -17,7 +17,7 @@ const LONGEST: u32 = 1 << 14;
 
 /// Data of a command in the host's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct HostRange {
     /// The first byte's address.
     pub address: u64,
     /// Bytes, not zero.
@@ -77,7 +77,10 @@ impl Walk {
     ///
     /// The status that the specification has for what is wrong with the list; Data Transfer Error where it
     /// cannot be read.
-    pub fn next(&mut self, read: &mut dyn FnMut(u64, &mut [u8]) -> bool) -> Result<Option<Place>, Status> {
+    pub fn next(
+        &mut self,
+        read: &mut dyn FnMut(u64, &mut [u8]) -> bool,
+    ) -> Result<Option<HostRange>, Status> {
         loop {
             match self.kind {
                 // Only a scatter gather list can be too short.
@@ -117,14 +120,14 @@ impl Walk {
         }
     }
 
-    fn found(&mut self, address: u64, room: u64) -> Result<Place, Status> {
+    fn found(&mut self, address: u64, room: u64) -> Result<HostRange, Status> {
         let length = room.min(self.left);
         self.left -= length;
-        Ok(Place { address, length })
+        Ok(HostRange { address, length })
     }
 
     /// The second entry: a page where one is enough, else a list.
-    fn second(&mut self, second: u64, page: u64) -> Result<Option<Place>, Status> {
+    fn second(&mut self, second: u64, page: u64) -> Result<Option<HostRange>, Status> {
         self.kind = Kind::End;
         if self.left == 0 {
             return Ok(None);
@@ -140,7 +143,7 @@ impl Walk {
         Ok(None)
     }
 
-    fn page(&mut self, address: u64, page: u64) -> Result<Place, Status> {
+    fn page(&mut self, address: u64, page: u64) -> Result<HostRange, Status> {
         if !address.is_multiple_of(page) {
             return Err(Status::INVALID_PRP_OFFSET);
         }
@@ -154,7 +157,7 @@ impl Walk {
         page: u64,
         entries: u64,
         read: &mut dyn FnMut(u64, &mut [u8]) -> bool,
-    ) -> Result<Option<Place>, Status> {
+    ) -> Result<Option<HostRange>, Status> {
         if self.left == 0 {
             self.kind = Kind::End;
             return Ok(None);
@@ -194,7 +197,7 @@ impl Walk {
         last: bool,
         budget: u32,
         read: &mut dyn FnMut(u64, &mut [u8]) -> bool,
-    ) -> Result<Option<Place>, Status> {
+    ) -> Result<Option<HostRange>, Status> {
         if descriptors == 0 {
             // A segment that is not the last one ends in a descriptor of the next one.
             if !last {
@@ -218,7 +221,7 @@ impl Walk {
         one: Descriptor,
         may_lead_on: bool,
         budget: u32,
-    ) -> Result<Option<Place>, Status> {
+    ) -> Result<Option<HostRange>, Status> {
         if one.subtype != 0 {
             return Err(Status::INVALID_SGL_TYPE);
         }

@@ -2,7 +2,7 @@
 
 use crate::connection::digests::Digests;
 use crate::connection::exchange::Exchange;
-use crate::connection::order::{ORDER_MAX, Order};
+use crate::connection::xml_body::{XML_MAX, XmlBody};
 use crate::operations;
 use crate::store::Store;
 use crate::users::{Right, Rights, Users};
@@ -112,11 +112,14 @@ impl S3Access for Access {
         }
         let Some(exchange) = exchange else { return Ok(()) };
         if let Some(xml) = operation.xml() {
-            if exchange.length() > Some(ORDER_MAX) {
-                return Err(s3_error!(MaxMessageLengthExceeded, "an order has {ORDER_MAX} bytes at most"));
+            if exchange.length() > Some(XML_MAX) {
+                return Err(s3_error!(
+                    MaxMessageLengthExceeded,
+                    "a request in XML has {XML_MAX} bytes at most"
+                ));
             }
             let digests = Digests::of(context.headers(), xml.checksums)?;
-            exchange.expect(Order::new(digests, xml.tags))?;
+            exchange.expect(XmlBody::new(digests, xml.tags))?;
         }
         exchange.authorise();
         Ok(())

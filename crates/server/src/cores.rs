@@ -30,16 +30,16 @@ struct EventLoop {
 struct Accepted {
     stream: std::net::TcpStream,
     peer: SocketAddr,
-    place: Place,
+    permit: Permit,
 }
 
-/// A connection's place among all, and in its core's count. It is given back when dropped.
-struct Place {
+/// A connection's permit among all, and its count in its core. It is given back when dropped.
+struct Permit {
     open: Arc<AtomicUsize>,
     _permit: OwnedSemaphorePermit,
 }
 
-impl Drop for Place {
+impl Drop for Permit {
     fn drop(&mut self) {
         self.open.fetch_sub(1, Relaxed);
     }
@@ -70,13 +70,13 @@ impl Core {
     /// Serves a connection, to its end.
     pub fn serve(&self, stream: TcpStream, peer: SocketAddr, permit: OwnedSemaphorePermit) -> io::Result<()> {
         self.open.fetch_add(1, Relaxed);
-        let place = Place { open: self.open.clone(), _permit: permit };
+        let permit = Permit { open: self.open.clone(), _permit: permit };
         let Some(beside) = &self.beside else {
-            spawn(stream, peer, place, self.shared.clone());
+            spawn(stream, peer, permit, self.shared.clone());
             return Ok(());
         };
         // Its own loop waits for it from now on.
-        let accepted = Accepted { stream: stream.into_std()?, peer, place };
+        let accepted = Accepted { stream: stream.into_std()?, peer, permit };
         let handed = beside.handed.as_ref().and_then(|handed| handed.send(accepted).ok());
         handed.ok_or_else(|| io::Error::other("the event loop has ended"))
     }
@@ -84,21 +84,21 @@ impl Core {
 
 /// Serves what is handed over, until nothing can be any more.
 async fn take(mut connections: UnboundedReceiver<Accepted>, shared: Arc<Shared>) {
-    while let Some(Accepted { stream, peer, place }) = connections.recv().await {
+    while let Some(Accepted { stream, peer, permit }) = connections.recv().await {
         match TcpStream::from_std(stream) {
-            Ok(stream) => spawn(stream, peer, place, shared.clone()),
+            Ok(stream) => spawn(stream, peer, permit, shared.clone()),
             Err(error) => tracing::warn!(%error, "a connection could not be taken in"),
         }
     }
 }
 
-fn spawn(stream: TcpStream, peer: SocketAddr, place: Place, shared: Arc<Shared>) {
+fn spawn(stream: TcpStream, peer: SocketAddr, permit: Permit, shared: Arc<Shared>) {
     tokio::spawn(async move {
         match shared.config.tls.clone() {
             Some(tls) => tls::serve(stream, peer, &tls, shared).await,
             None => drop(connection::serve(stream, peer, shared).await),
         }
-        drop(place);
+        drop(permit);
     });
 }
 

@@ -21,7 +21,7 @@ pub struct Operation {
     headers: &'static [&'static [&'static str]],
 }
 
-/// An order in XML.
+/// A request in XML.
 #[derive(Clone, Copy, Debug)]
 pub struct Xml {
     /// Headers may give checksums of it: those of a completed upload are the object's.
@@ -303,7 +303,7 @@ impl Operation {
         Ok(())
     }
 
-    /// The limits of the body, where it is an order in XML.
+    /// The limits of the body, where it is XML.
     pub fn xml(&self) -> Option<Xml> {
         /// The outermost element, and a few beside the list.
         const FRAME: usize = 32;

@@ -2,7 +2,7 @@
 
 use crate::access::Access;
 use crate::api::Api;
-use crate::connection::order::ORDER_MAX;
+use crate::connection::xml_body::XML_MAX;
 use crate::cores::Core;
 use crate::encryption::Keys;
 use crate::shared::Shared;
@@ -23,7 +23,7 @@ pub use crate::shared::Config;
 /// The limits of what s3s may keep in memory of a request. Forms are refused, though s3s reads them first.
 fn limits() -> S3Config {
     let mut limits = S3Config::default();
-    limits.xml_max_body_size = ORDER_MAX as usize;
+    limits.xml_max_body_size = XML_MAX as usize;
     limits.post_object_max_file_size = 64 << 10;
     limits.form_max_field_size = 16 << 10;
     limits.form_max_fields_size = 64 << 10;
@@ -36,7 +36,7 @@ pub struct Server {
     listener: TcpListener,
     /// At least one. The first has the event loop that accepts.
     cores: Vec<Core>,
-    places: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
 }
 
 impl Server {
@@ -77,7 +77,7 @@ impl Server {
         }
         let listener = TcpListener::from_std(listener)?;
         let access = Access::new(config.users.clone(), config.anonymous, store.clone());
-        let (places, asks) = (Arc::new(Semaphore::new(config.connections)), Arc::new(Mutex::new(())));
+        let (permits, asks) = (Arc::new(Semaphore::new(config.connections)), Arc::new(Mutex::new(())));
         let paths: Arc<[_]> = paths.into();
         let shared = |path: &Arc<DataPath>| {
             let mut builder = S3ServiceBuilder::new(Api {
@@ -98,7 +98,7 @@ impl Server {
                 store: store.clone(),
                 asks: asks.clone(),
                 newcomers: Arc::default(),
-                places: places.clone(),
+                permits: permits.clone(),
                 stop: stop.clone(),
             })
         };
@@ -106,7 +106,7 @@ impl Server {
         for path in &paths[1..] {
             cores.push(Core::beside(shared(path))?);
         }
-        Ok(Server { listener, cores, places })
+        Ok(Server { listener, cores, permits })
     }
 
     /// The state of the first core.
@@ -130,7 +130,7 @@ impl Server {
             () = self.shared().stopped() => {}
         }
         let all = u32::try_from(self.shared().config.connections).unwrap_or(u32::MAX);
-        let _ = tokio::time::timeout(grace, self.places.acquire_many(all)).await;
+        let _ = tokio::time::timeout(grace, self.permits.acquire_many(all)).await;
     }
 
     /// Accepts connections for ever. Each goes to the core that serves fewest.
@@ -145,14 +145,14 @@ impl Server {
                     continue;
                 }
             };
-            let place = self.place().await;
+            let permit = self.permit().await;
             // Answers are whole when they are written.
             let _ = stream.set_nodelay(true);
             // The kernel drops unacknowledged data after a while.
             let untaken = u32::try_from(self.shared().path.patience().most().as_millis() * 2);
             let _ = set_tcp_user_timeout(&stream, untaken.unwrap_or(u32::MAX));
             let core = self.cores.iter().min_by_key(|core| core.open()).expect("there is a first one");
-            if let Err(error) = core.serve(stream, peer, place) {
+            if let Err(error) = core.serve(stream, peer, permit) {
                 tracing::warn!(%error, "a connection could not be handed to its core");
             }
         }
@@ -167,14 +167,14 @@ impl Server {
         }
     }
 
-    /// Waits for a place for a connection. Where there is none, one that only waits for a request gives way;
+    /// Waits for a permit for a connection. Where there is none, one that only waits for a request gives way;
     /// where none of those is there either, clients that keep us waiting are waited for less long.
-    async fn place(&self) -> OwnedSemaphorePermit {
+    async fn permit(&self) -> OwnedSemaphorePermit {
         const RETRY: Duration = Duration::from_millis(50);
         /// By then a connection without a request, if there is one, has given way.
         const CALL_AFTER: Duration = Duration::from_secs(2);
-        if let Ok(place) = self.places.clone().try_acquire_owned() {
-            return place;
+        if let Ok(permit) = self.permits.clone().try_acquire_owned() {
+            return permit;
         }
         let (begun, mut call) = (Instant::now(), None);
         loop {
@@ -182,8 +182,8 @@ impl Server {
             if begun.elapsed() >= CALL_AFTER {
                 call.get_or_insert_with(|| self.shared().path.call());
             }
-            if let Ok(place) = tokio::time::timeout(RETRY, self.places.clone().acquire_owned()).await {
-                return place.expect("it is never closed");
+            if let Ok(permit) = tokio::time::timeout(RETRY, self.permits.clone().acquire_owned()).await {
+                return permit.expect("it is never closed");
             }
         }
     }

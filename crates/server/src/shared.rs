@@ -49,15 +49,15 @@ pub struct Shared {
     /// Those who ask for the engines' health, on any core.
     pub(crate) asks: Arc<Mutex<()>>,
     pub(crate) newcomers: Arc<Newcomers>,
-    /// Places for connections, on all cores.
-    pub(crate) places: Arc<Semaphore>,
+    /// Permits for connections, on all cores.
+    pub(crate) permits: Arc<Semaphore>,
     pub(crate) stop: watch::Receiver<bool>,
 }
 
 impl Shared {
     /// Connections that are open, on all cores.
     pub(crate) fn connections(&self) -> usize {
-        self.config.connections.saturating_sub(self.places.available_permits())
+        self.config.connections.saturating_sub(self.permits.available_permits())
     }
 
     /// True if nobody on the way can read what comes from there.

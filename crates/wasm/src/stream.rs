@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 
-use dcs_ndp::module::{Codec, End, Step};
+use dcs_ndp::module::{Codec, Step, StepEnd};
 use dcs_ndp::{DigestValue, OperatorError};
 use wasmi::errors::{ErrorKind, InstantiationError};
 use wasmi::{Error, Memory, Store, StoreLimits, TrapCode, TypedFunc};
@@ -142,15 +142,15 @@ impl Stream {
         let mut consumed = 0;
         if self.ready.is_empty() && self.end.is_none() {
             if input.is_empty() && !last {
-                return Ok(Step { consumed, produced: 0, end: End::Open });
+                return Ok(Step { consumed, produced: 0, end: StepEnd::Open });
             }
             consumed = self.block(input, last)?;
         }
         let produced = self.hand_out(output)?;
         let end = match self.end.filter(|_| self.ready.is_empty()) {
-            None => End::Open,
-            Some(Ended::Finished) => End::Finished,
-            Some(Ended::Failed(error)) => End::Failed(error),
+            None => StepEnd::Open,
+            Some(Ended::Finished) => StepEnd::Finished,
+            Some(Ended::Failed(error)) => StepEnd::Failed(error),
         };
         Ok(Step { consumed, produced, end })
     }
@@ -159,7 +159,7 @@ impl Stream {
 impl Codec for Stream {
     fn step(&mut self, input: &[u8], output: &mut [u8], last: bool) -> Step {
         let step = self.try_step(input, output, last);
-        step.unwrap_or_else(|error| Step { consumed: 0, produced: 0, end: End::Failed(error) })
+        step.unwrap_or_else(|error| Step { consumed: 0, produced: 0, end: StepEnd::Failed(error) })
     }
 
     fn value(&self) -> Option<DigestValue> {

@@ -145,11 +145,11 @@ impl Call {
         };
         let chain = &setup.rules[rule].chain;
         let end = match self.file_end(at) {
-            Ok(End::At(end)) => end,
+            Ok(FileEnd::At(end)) => end,
             // Not even by the kernel: the file may have grown since.
-            Ok(End::Reached) => return Verdict::Sent(0),
-            Ok(End::Unknown) if chain.only_looks() => return FALLBACK,
-            Ok(End::Unknown) => {
+            Ok(FileEnd::Reached) => return Verdict::Sent(0),
+            Ok(FileEnd::Unknown) if chain.only_looks() => return FALLBACK,
+            Ok(FileEnd::Unknown) => {
                 trouble(setup, "the file does not tell its size");
                 return failed();
             }
@@ -184,21 +184,21 @@ impl Call {
     }
 
     /// Where the file ends, for who begins at `at`.
-    fn file_end(&self, at: u64) -> Result<End, Errno> {
+    fn file_end(&self, at: u64) -> Result<FileEnd, Errno> {
         let size = || sys::stat(self.in_fd).map_or(0, |stat| u64::try_from(stat.st_size).unwrap_or(0));
         let before = size();
         if at < before {
-            return Ok(End::At(before));
+            return Ok(FileEnd::At(before));
         }
         match sys::has_byte(self.in_fd, at) {
             Ok(true) => {}
             // Open with O_DIRECT: such a file tells its size.
-            Ok(false) | Err(libc::EINVAL) => return Ok(End::Reached),
+            Ok(false) | Err(libc::EINVAL) => return Ok(FileEnd::Reached),
             Err(errno) => return Err(errno),
         }
         // It has grown, or its size says nothing (/proc).
         let now = size();
-        Ok(if at < now { End::At(now) } else { End::Unknown })
+        Ok(if at < now { FileEnd::At(now) } else { FileEnd::Unknown })
     }
 
     /// The first rule that applies.
@@ -318,7 +318,7 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 /// Where a file ends.
-enum End {
+enum FileEnd {
     /// Here, which lies ahead.
     At(u64),
     Reached,

@@ -1,6 +1,6 @@
 //! How long a call waits for an engine that does nothing.
 
-use crate::units::Place;
+use crate::units::Permit;
 use dcs::{Completion, Transfer, TransferError};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ impl Patience {
     }
 
     /// Nothing came of it for another [`LOOK_MS`]. True where the engine is to be given up.
-    pub fn is_over(&mut self, place: &Place) -> bool {
+    pub fn is_over(&mut self, place: &Permit) -> bool {
         let operations = place.operations();
         self.idle_looks = if operations == self.operations { self.idle_looks + 1 } else { 0 };
         self.operations = operations;
@@ -51,7 +51,7 @@ impl Patience {
     pub fn finish(
         &mut self,
         mut transfer: Transfer,
-        place: &Place,
+        place: &Permit,
     ) -> Option<Result<Completion, TransferError>> {
         if place.caller_drives() {
             return Some(transfer.wait());

@@ -4,7 +4,7 @@ use crate::patience::{LOOK_MS, Patience};
 use crate::record::Record;
 use crate::staging::Staging;
 use crate::sys::{self, Errno, Identity};
-use crate::units::{Pipes, Place, Units};
+use crate::units::{Permit, Pipes, Units};
 use dcs::{Completion, Op, Operator, Sink, Source, Transfer, TransferError};
 use dcs_preload_rules::{Chain, Step};
 use libc::c_int;
@@ -46,7 +46,7 @@ pub struct Stream {
     staged: Option<Staging>,
     transfer: Progress,
     patience: Patience,
-    place: Place,
+    place: Permit,
     /// Offsets in the file: of the first byte that the chain gets, and of its end.
     first: u64,
     end: u64,

@@ -44,7 +44,7 @@ pub struct Unit {
 }
 
 /// A stream's place in an engine. It is given back when dropped.
-pub struct Place(Arc<Unit>);
+pub struct Permit(Arc<Unit>);
 
 /// Two pipes with an engine between them.
 pub struct Pipes {
@@ -74,10 +74,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Units {
     /// A place in an engine that has one, or in a new one.
-    pub fn place(&self) -> Result<Place, String> {
+    pub fn place(&self) -> Result<Permit, String> {
         let mut units = lock(&self.units);
         if let Some(unit) = units.iter().find(|unit| unit.has_place()) {
-            return Ok(Place::new(unit));
+            return Ok(Permit::new(unit));
         }
         let mut failed = lock(&self.failed);
         if failed.is_some_and(|at| at.elapsed() < PAUSE) {
@@ -86,7 +86,7 @@ impl Units {
         match without_signals(start) {
             Ok(unit) => {
                 units.push(Arc::new(unit));
-                Ok(Place::new(&units[units.len() - 1]))
+                Ok(Permit::new(&units[units.len() - 1]))
             }
             Err(error) => {
                 *failed = Some(Instant::now());
@@ -193,10 +193,10 @@ impl Pipes {
     }
 }
 
-impl Place {
-    fn new(unit: &Arc<Unit>) -> Place {
+impl Permit {
+    fn new(unit: &Arc<Unit>) -> Permit {
         unit.streams.fetch_add(1, Ordering::Relaxed);
-        Place(Arc::clone(unit))
+        Permit(Arc::clone(unit))
     }
 
     /// The engine has no thread.
@@ -224,7 +224,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for Permit {
     fn drop(&mut self) {
         self.0.streams.fetch_sub(1, Ordering::Relaxed);
     }

@@ -57,9 +57,9 @@ pub enum Event {
 #[derive(Debug)]
 pub(crate) enum Happening {
     /// A write arrives.
-    Write { by: FunctionId, to: Place, bytes: Vec<u8> },
+    Write { by: FunctionId, to: Target, bytes: Vec<u8> },
     /// A read request arrives.
-    Request { to: Place, length: u64, part: Part },
+    Request { to: Target, length: u64, part: Part },
     /// The target sends an answer off.
     Reply { from: FunctionId, part: Part, data: Result<Vec<u8>, BusError> },
     /// An answer arrives at who asked.
@@ -82,7 +82,7 @@ pub(crate) enum Happening {
 
 /// The target of a transaction.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
+pub(crate) struct Target {
     pub(crate) function: FunctionId,
     pub(crate) bar: usize,
     pub(crate) offset: u64,

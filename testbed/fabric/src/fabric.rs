@@ -601,7 +601,7 @@ impl Fabric {
         }
     }
 
-    fn write_arrives(&mut self, by: FunctionId, to: crate::event::Place, bytes: Vec<u8>) {
+    fn write_arrives(&mut self, by: FunctionId, to: crate::event::Target, bytes: Vec<u8>) {
         let function = &mut self.functions[to.function.0];
         if function.removed {
             return;
@@ -616,7 +616,7 @@ impl Fabric {
         }
     }
 
-    fn request_arrives(&mut self, to: crate::event::Place, length: u64, part: Part) {
+    fn request_arrives(&mut self, to: crate::event::Target, length: u64, part: Part) {
         let function = &mut self.functions[to.function.0];
         if function.hung {
             let at = part.deadline.max(self.now);

@@ -4,7 +4,7 @@
 use dcs_drivers::bus::BusError;
 
 use crate::count::Record;
-use crate::event::{Happening, Part, Place};
+use crate::event::{Happening, Part, Target};
 use crate::fabric::{Asker, Fabric, FunctionId, HOST, Split};
 use crate::fault::{Fault, Operation};
 use crate::iommu::{PAGE, Refused};
@@ -22,7 +22,7 @@ struct Request {
 
 /// The target of a request.
 enum Route {
-    To(Place),
+    To(Target),
     /// The requester may not: it is told at once.
     Forbidden,
     /// Nobody is there.
@@ -174,14 +174,14 @@ impl Fabric {
         }
     }
 
-    fn find(&self, address: u64, length: u64) -> Option<Place> {
+    fn find(&self, address: u64, length: u64) -> Option<Target> {
         let functions = self.functions.iter().enumerate();
         let mut bars = functions.flat_map(|(function, state)| {
             state.bars.iter().enumerate().map(move |(bar, held)| (FunctionId(function), bar, held.window))
         });
         let (function, bar, window) = bars.find(|(.., window)| window.contains(address, length))?;
         let there = function == HOST || self.reachable(function);
-        there.then(|| Place { function, bar, offset: address - window.address })
+        there.then(|| Target { function, bar, offset: address - window.address })
     }
 
     /// When something that starts at `start` arrives: over the requester's link, the switch, and the target's

@@ -9,7 +9,7 @@ use dcs_d2d::register::{Error, Rate as Speed, State, Task, Times};
 use dcs_d2d::uoe::{Rtp, Template};
 use dcs_d2d::{nic, ssd};
 use dcs_drivers::bus::Window;
-use dcs_fabric::d2d::{self, End, Nic, NicConfig, Ssd, SsdConfig};
+use dcs_fabric::d2d::{self, D2dFunction, Nic, NicConfig, Ssd, SsdConfig};
 use dcs_fabric::nic::{Config as LegacyConfig, Family, Nic as Legacy};
 use dcs_fabric::nvme::{Config as NvmeConfig, Media, Namespace, Nvme};
 use dcs_fabric::{Event, Fabric, Fault, FunctionId, Rate, Rule, Timing, When, Wire, WireEnd};
@@ -22,8 +22,8 @@ const BLOCK: u64 = 4096;
 /// A machine with SSDs and NICs, whose wires end in the test's hands.
 struct Machine {
     fabric: Fabric,
-    ssds: Vec<End>,
-    nics: Vec<End>,
+    ssds: Vec<D2dFunction>,
+    nics: Vec<D2dFunction>,
     nvme: Vec<FunctionId>,
     media: Vec<Namespace>,
     wires: Vec<WireEnd>,
@@ -83,7 +83,7 @@ impl Machine {
         let mut ends = Vec::new();
         for (function, bar) in functions {
             fabric.set_bus_master(function, true);
-            ends.push(End::new(&mut fabric, function, bar).expect("a D2D function"));
+            ends.push(D2dFunction::new(&mut fabric, function, bar).expect("a D2D function"));
         }
         let nics = ends.split_off(plan.ssds);
         let mut machine = Machine {
@@ -101,16 +101,16 @@ impl Machine {
         machine
     }
 
-    fn write(&mut self, end: End, writes: Vec<Write>) {
+    fn write(&mut self, end: D2dFunction, writes: Vec<Write>) {
         end.write(&mut self.fabric, &writes);
     }
 
-    fn report(&mut self, end: End, stream: u16) -> Report {
+    fn report(&mut self, end: D2dFunction, stream: u16) -> Report {
         end.report(&mut self.fabric, stream)
     }
 
     /// Starts a receiver, and then its sender.
-    fn start(&mut self, from: End, to: End, stream: u16, send: Send) {
+    fn start(&mut self, from: D2dFunction, to: D2dFunction, stream: u16, send: Send) {
         d2d::start(&mut self.fabric, (from, stream), (to, stream), &send).expect("it runs");
     }
 

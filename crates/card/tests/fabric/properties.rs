@@ -100,7 +100,7 @@ fn gather(extents: &[(u64, u64)], mut load: impl FnMut(u64, &mut [u8])) -> Vec<u
 /// A transfer that was begun.
 struct Begun {
     cid: u16,
-    expected: sequential::Outcome,
+    expected: sequential::Output,
     to: End,
     stream: Option<usize>,
 }

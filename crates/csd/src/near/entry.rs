@@ -13,7 +13,7 @@ pub const TO_GUEST: u8 = 0xc2;
 
 /// Where data of a near-storage command are: the values of its double word 2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum DataLocation {
     /// 0: the guest's buffer.
     Guest,
     /// 1: logical blocks of the command's namespace.
@@ -30,16 +30,16 @@ pub enum Place {
     Nowhere,
 }
 
-impl Place {
-    fn from_bits(bits: u32) -> Option<Place> {
+impl DataLocation {
+    fn from_bits(bits: u32) -> Option<DataLocation> {
         Some(match bits {
-            0 => Place::Guest,
-            1 => Place::Blocks,
-            2 => Place::Memory,
-            3 => Place::Parameters,
-            4 => Place::Results,
-            5 => Place::Stream,
-            6 => Place::Nowhere,
+            0 => DataLocation::Guest,
+            1 => DataLocation::Blocks,
+            2 => DataLocation::Memory,
+            3 => DataLocation::Parameters,
+            4 => DataLocation::Results,
+            5 => DataLocation::Stream,
+            6 => DataLocation::Nowhere,
             _ => return None,
         })
     }
@@ -49,9 +49,9 @@ impl Place {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fields {
     /// Where the data come from: double word 2, bits 3:0.
-    pub source: Place,
+    pub source: DataLocation,
     /// Where they go: bits 7:4.
-    pub destination: Place,
+    pub destination: DataLocation,
     /// Parameters that were loaded, 0: no operators; or a stream's number. Bits 31:16.
     pub handle: u16,
     /// The guest's own number for it, by which its result page is found: double word 3.
@@ -79,7 +79,7 @@ impl Fields {
     pub fn from_entry(entry: &[u8; command::SIZE]) -> Result<Fields, Status> {
         let word = |at: usize| u32_at(entry, 4 * at);
         let long = |at: usize| u64::from(word(at + 1)) << 32 | u64::from(word(at));
-        let place = |shift: u32| Place::from_bits(word(2) >> shift & 0xf).ok_or(Status::INVALID_FIELD);
+        let place = |shift: u32| DataLocation::from_bits(word(2) >> shift & 0xf).ok_or(Status::INVALID_FIELD);
         let (source, destination, buffer) = (place(0)?, place(4)?, u64::from(word(10)) * 4);
         let fields = |first, room| Fields {
             source,
@@ -92,7 +92,7 @@ impl Fields {
             target: long(14),
             room,
         };
-        use Place::{Blocks, Guest, Memory, Nowhere, Parameters, Results, Stream};
+        use DataLocation::{Blocks, Guest, Memory, Nowhere, Parameters, Results, Stream};
         let fields = match (entry[0], source, destination) {
             (NO_DATA, Blocks | Memory, Blocks | Memory) => fields(long(12), word(10).into()),
             (NO_DATA, Stream, Blocks | Memory) => fields(0, word(10).into()),

@@ -27,7 +27,7 @@ mod stream;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-pub use entry::{FROM_GUEST, Fields, NO_DATA, Place, RESULT_SIZE, TO_GUEST};
+pub use entry::{DataLocation, FROM_GUEST, Fields, NO_DATA, RESULT_SIZE, TO_GUEST};
 pub use installed::{CHAIN, RANGES, SETS};
 pub(crate) use installed::{GRANULARITY, program_count};
 pub use pipeline::Worked;

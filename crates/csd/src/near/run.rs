@@ -6,7 +6,7 @@ use std::sync::Arc;
 use dcs_nvme::command::{self, Command};
 use dcs_nvme::{DataPointer, Status};
 
-use super::entry::{Fields, NO_DATA, Place};
+use super::entry::{DataLocation, Fields, NO_DATA};
 use super::flow::{Near, Origin, Run, Source, Target};
 use super::pipeline::{Pulled, UNIT};
 use super::program::{LONGEST, Program};
@@ -47,25 +47,25 @@ impl Controller {
             return Err(Status::INVALID_FIELD.with_do_not_retry());
         }
         let simple = match (fields.source, fields.destination) {
-            (Place::Parameters, _) => Some(match self.near.unload(fields.handle) {
+            (DataLocation::Parameters, _) => Some(match self.near.unload(fields.handle) {
                 true => (Status::SUCCESS, 0),
                 false => (Status::INVALID_FIELD.with_do_not_retry(), 0),
             }),
-            (Place::Stream, Place::Guest) if entry[0] == NO_DATA => {
+            (DataLocation::Stream, DataLocation::Guest) if entry[0] == NO_DATA => {
                 self.near.close(fields.handle).map_err(Status::with_do_not_retry)?;
                 Some((Status::SUCCESS, 0))
             }
-            (Place::Results, _) => Some((self.result_page(port, command, &fields), 0)),
+            (DataLocation::Results, _) => Some((self.result_page(port, command, &fields), 0)),
             _ => None,
         };
         if let Some((status, result)) = simple {
             self.end(port, queue, command.cid, status, result);
             return Ok(COMMAND_COST);
         }
-        if fields.source == Place::Stream {
+        if fields.source == DataLocation::Stream {
             self.near.idle(fields.handle).map_err(Status::with_do_not_retry)?;
         }
-        if matches!(fields.destination, Place::Parameters | Place::Stream) {
+        if matches!(fields.destination, DataLocation::Parameters | DataLocation::Stream) {
             let near = self.load(port, command, &fields);
             return self.start(port, (queue, command.cid), None, |_| near);
         }
@@ -155,7 +155,7 @@ impl Controller {
         let status = self.copy_in(port, &command.data, &mut bytes);
         let loaded = match fields.destination {
             _ if !status.is_success() => Err(status),
-            Place::Stream => self.open(command.namespace, &bytes),
+            DataLocation::Stream => self.open(command.namespace, &bytes),
             _ => Program::read(&bytes).map(|program| {
                 let program = Arc::new(program);
                 (Origin::Load(program.clone()), program, Source::Zeros { left: 0 })
@@ -203,7 +203,7 @@ impl Controller {
 
     /// Checks a transfer.
     fn near_transfer(&mut self, command: &Command, fields: &Fields) -> Result<Near, Status> {
-        if fields.source == Place::Stream {
+        if fields.source == DataLocation::Stream {
             return self.near_stream(command.namespace, fields);
         }
         let program = match fields.handle {
@@ -216,11 +216,11 @@ impl Controller {
             None => Err(Status::INVALID_FIELD),
         };
         let source = match fields.source {
-            Place::Blocks => {
+            DataLocation::Blocks => {
                 let (run, next, left) = blocks(fields.first, fields.length, false)?;
                 Source::Blocks { run, next, left }
             }
-            Place::Memory => {
+            DataLocation::Memory => {
                 memory(fields.first, fields.length)?;
                 Source::Memory { next: fields.first, left: fields.length }
             }
@@ -228,7 +228,7 @@ impl Controller {
             _ => Source::Guest { next: 0, left: fields.length },
         };
         let target = match fields.destination {
-            Place::Blocks => self.near_written(command.namespace, fields)?,
+            DataLocation::Blocks => self.near_written(command.namespace, fields)?,
             _ => self.near_target(fields)?,
         };
         if source.left() > SOURCE_MOST {
@@ -263,11 +263,11 @@ impl Controller {
     /// A destination that is not logical blocks.
     fn near_target(&self, fields: &Fields) -> Result<Target, Status> {
         match fields.destination {
-            Place::Memory => {
+            DataLocation::Memory => {
                 self.near.range(fields.target, fields.room).ok_or(Status::INVALID_FIELD)?;
                 Ok(Target::Memory { next: fields.target, room: fields.room })
             }
-            Place::Nowhere => Ok(Target::Nowhere),
+            DataLocation::Nowhere => Ok(Target::Nowhere),
             _ => Ok(Target::Guest { room: fields.room }),
         }
     }
@@ -275,7 +275,7 @@ impl Controller {
     /// A command that takes what comes out of a stream.
     fn near_stream(&mut self, namespace: u32, fields: &Fields) -> Result<Near, Status> {
         let target = match fields.destination {
-            Place::Blocks => self.near_written(namespace, fields)?,
+            DataLocation::Blocks => self.near_written(namespace, fields)?,
             _ => self.near_target(fields)?,
         };
         let flow = self.near.take_stream(fields.handle)?;

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
 
-use super::ring::{Answer, Opened, Operation, Part, Ring};
+use super::uring::{Answer, Opened, Operation, Part, Uring};
 use super::{Action, Buffer, Data, Request, Response, Storage, Ticket, VolumeError, VolumeId, VolumeInfo};
 
 /// Where an O_DIRECT file's memory and offsets have to be aligned to when nobody says.
@@ -26,7 +26,7 @@ pub struct FileStorage {
     next_volume: u32,
     requests: Vec<Held>,
     free: Vec<u32>,
-    ring: Ring,
+    ring: Uring,
     answers: Vec<Answer>,
     done: Vec<Response>,
     zeros: Option<Buffer>,
@@ -65,7 +65,7 @@ impl FileStorage {
             next_volume: 0,
             requests: Vec::new(),
             free: Vec::with_capacity(entries as usize),
-            ring: Ring::new(entries)?,
+            ring: Uring::new(entries)?,
             answers: Vec::with_capacity(entries as usize),
             done: Vec::with_capacity(entries as usize),
             zeros: None,

@@ -3,7 +3,7 @@
 mod buffer;
 mod file;
 mod model;
-mod ring;
+mod uring;
 
 pub use buffer::Buffer;
 pub use file::FileStorage;

@@ -6,7 +6,7 @@ use dcs_csd::storage::ModelStorage;
 use dcs_csd::{Config, Shares};
 use dcs_nvme::command::{Blocks, Command, nvm};
 use dcs_nvme::register;
-use dcs_nvme::walk::{Place, Walk};
+use dcs_nvme::walk::{HostRange, Walk};
 use dcs_nvme::{DataPointer, Status};
 use proptest::prelude::*;
 
@@ -168,7 +168,7 @@ proptest! {
         let (mut total, mut steps) = (0, 0);
         loop {
             match walk.next(&mut read) {
-                Ok(Some(Place { length, .. })) => {
+                Ok(Some(HostRange { length, .. })) => {
                     prop_assert!(length > 0);
                     (total, steps) = (total + length, steps + 1);
                 }

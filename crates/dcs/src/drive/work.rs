@@ -116,7 +116,7 @@ impl Work {
         let thread = std::thread::Builder::new().name("dcs-near".into()).stack_size(256 << 10);
         let started = thread.spawn(move || {
             // Signals are for the application's threads, and a broken pipe is an error of one transfer.
-            let _ = crate::kernel::thread::prepare(&crate::engine::cores::Place::default(), None);
+            let _ = crate::kernel::thread::prepare(&crate::engine::cores::Placement::default(), None);
             self.run();
         });
         if let Err(error) = started {

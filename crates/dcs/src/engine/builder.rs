@@ -1,6 +1,6 @@
 //! Settings of an engine, and its start.
 
-use super::cores::{Cores, Place, Where};
+use super::cores::{Cores, Placement, Where};
 use super::shared::Shared;
 use super::{Core, Engine};
 use crate::backend::{Backend, BackendLoop, Driver, Info};
@@ -353,7 +353,7 @@ fn io_from_environment(io: Io) -> Result<Io, Error> {
 }
 
 /// Starts a thread, which starts its own backend: its memory is where the thread runs.
-fn spawn(builder: &Arc<Builder>, place: Place, near: Option<Arc<Near>>) -> Result<Core, Error> {
+fn spawn(builder: &Arc<Builder>, place: Placement, near: Option<Arc<Near>>) -> Result<Core, Error> {
     let builder = Arc::clone(builder);
     let (send, receive) = std::sync::mpsc::channel();
     let run = move || {

@@ -46,7 +46,7 @@ impl Cores {
 
 /// Where one thread of an engine runs, and its memory is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct Placement {
     /// The processors that it may run on; none: all of the process's.
     pub cpus: Vec<usize>,
     /// The NUMA node of its memory.
@@ -63,7 +63,7 @@ pub(super) struct Where {
 
 impl Where {
     /// One place for each core.
-    pub fn places(&self) -> Result<Vec<Place>, Error> {
+    pub fn places(&self) -> Result<Vec<Placement>, Error> {
         let mut of_node = self.node.map(|node| cpus_of(Path::new(NODES), node)).transpose()?;
         if let Some(cpus) = &mut of_node {
             // A process that may not use all of the node's stays within what it may.
@@ -79,7 +79,7 @@ impl Where {
         if !self.cpus.is_empty() && self.cpus.len() != count {
             return Err(Error::Processors(self.cpus.len(), count));
         }
-        let place = |at: usize| Place {
+        let place = |at: usize| Placement {
             // Named ones are for a core each; within a node the scheduler chooses.
             cpus: self.cpus.get(at).map_or_else(|| named.to_vec(), |cpu| vec![*cpu]),
             node: self.node,
@@ -133,8 +133,8 @@ mod tests {
     #[test]
     fn named_processors_are_one_a_core() {
         let places = |cores, cpus: &[usize]| Where { cores, cpus: cpus.to_vec(), node: None }.places();
-        assert_eq!(places(None, &[]).unwrap(), [Place::default()]);
-        assert_eq!(places(number(3), &[]).unwrap(), vec![Place::default(); 3]);
+        assert_eq!(places(None, &[]).unwrap(), [Placement::default()]);
+        assert_eq!(places(number(3), &[]).unwrap(), vec![Placement::default(); 3]);
         for cores in [number(2), Some(Cores::All)] {
             let cpus: Vec<_> = places(cores, &[4, 1]).unwrap().into_iter().map(|place| place.cpus).collect();
             assert_eq!(cpus, [[4], [1]]);

@@ -349,7 +349,7 @@ impl Shared {
             backend
         });
         backend.begin_turn(self.driver == Driver::Caller);
-        Turn { backend, end: End(self) }
+        Turn { backend, end: EndOfTurn(self) }
     }
 }
 
@@ -357,10 +357,10 @@ impl Shared {
 struct Turn<'a> {
     // Fields are dropped in this order: the backend is free when the others are told.
     backend: MutexGuard<'a, Box<dyn BackendLoop>>,
-    end: End<'a>,
+    end: EndOfTurn<'a>,
 }
 
-struct End<'a>(&'a Shared);
+struct EndOfTurn<'a>(&'a Shared);
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
@@ -370,7 +370,7 @@ impl Drop for Turn<'_> {
     }
 }
 
-impl Drop for End<'_> {
+impl Drop for EndOfTurn<'_> {
     fn drop(&mut self) {
         let waiting = std::mem::take(&mut *self.0.waiting());
         waiting.iter().for_each(|queue| queue.nudge());

@@ -1,7 +1,7 @@
 //! The thread that drives an engine: its clock, signals, core, nice value and scheduling.
 
 use crate::Mode;
-use crate::engine::cores::Place;
+use crate::engine::cores::Placement;
 use std::io;
 
 /// Nanoseconds of CLOCK_MONOTONIC.
@@ -27,7 +27,7 @@ pub(crate) fn cache_size() -> u32 {
 
 /// Prepares the calling thread to be an engine's: signals are for the application's threads, and a broken
 /// pipe is an error of one transfer, not of the process.
-pub(crate) fn prepare(place: &Place, nice: Option<i8>) -> io::Result<()> {
+pub(crate) fn prepare(place: &Placement, nice: Option<i8>) -> io::Result<()> {
     block_signals();
     bind_to(&place.cpus);
     place.node.map_or(Ok(()), prefer_node)?;

@@ -11,7 +11,7 @@ pub fn ctr(seed: u8) -> Op {
 }
 
 /// Computes the right output of a chain, one operator after the other on the CPU.
-pub fn expected(chain: &[Op], input: &[u8]) -> sequential::Outcome {
+pub fn expected(chain: &[Op], input: &[u8]) -> sequential::Output {
     let plain: Vec<_> =
         chain.iter().map(|op| (Operator::from_number(op.number() & 0x7f).unwrap(), op.parameter())).collect();
     sequential::run(&plain, input).unwrap()

@@ -14,9 +14,9 @@ use crate::endpoint::{Endpoint, Object};
 use crate::failure;
 use crate::gpu::{self, Gpu};
 use crate::paced::streams::Streams;
-use crate::ring::{Reply, Ring};
 use crate::route::Route;
-use crate::vfio_devices::{DriveEvent, DriveWork, Drives};
+use crate::uring::{Reply, Uring};
+use crate::vfio_devices::{DirectDevices, DriveEvent, DriveWork};
 use crate::{copy, file, flow};
 use dcs_abi::admin::Answer;
 use dcs_abi::result::{PATH_IO_URING, PATH_ZERO_COPY};
@@ -120,7 +120,7 @@ enum Then {
 #[derive(Debug)]
 pub struct Controller {
     // Dropped before the pool: the kernel lets go of registered blocks first.
-    ring: Option<Ring>,
+    ring: Option<Uring>,
     // As above, since their pages are locked for it.
     gpu: Option<Gpu>,
     /// The blocks.
@@ -141,7 +141,7 @@ pub struct Controller {
     registered: bool,
     /// The ring carries zero-copy sends and nothing else.
     ring_for_few: bool,
-    drives: Option<Drives>,
+    drives: Option<DirectDevices>,
     drive_events: Vec<DriveEvent>,
     computed: Vec<gpu::Done>,
     fetched: Vec<gpu::Fetched>,
@@ -188,8 +188,8 @@ impl Controller {
     pub fn new(setup: Setup) -> std::io::Result<Controller> {
         let ring = match setup.io {
             Io::Plain => None,
-            Io::Auto => Ring::new(setup.by_callers).ok(),
-            Io::Uring => Some(Ring::new(setup.by_callers)?),
+            Io::Auto => Uring::new(setup.by_callers).ok(),
+            Io::Uring => Some(Uring::new(setup.by_callers)?),
         };
         let wake = Arc::new(rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         Ok(Controller {
@@ -222,7 +222,7 @@ impl Controller {
     }
 
     /// The ring, where it carries all that it can.
-    fn full_ring(&mut self) -> Option<&mut Ring> {
+    fn full_ring(&mut self) -> Option<&mut Uring> {
         self.ring.as_mut().filter(|_| !self.ring_for_few)
     }
 
@@ -499,7 +499,7 @@ impl Controller {
         self.hear_drives();
         self.hear_gpu();
         let ring = self.ring.as_mut();
-        self.edges.close_if_spare(|| ring.is_none_or(Ring::stop_edges));
+        self.edges.close_if_spare(|| ring.is_none_or(Uring::stop_edges));
         events.append(&mut self.events);
     }
 
@@ -507,7 +507,7 @@ impl Controller {
     fn is_quiet(&self) -> bool {
         let nothing = self.pending.is_empty() && self.held.is_empty() && self.events.is_empty();
         let nobody = self.drives.is_none() && self.gpu.is_none() && self.streams.is_empty();
-        let quiet_ring = self.ring.as_ref().is_none_or(Ring::is_quiet);
+        let quiet_ring = self.ring.as_ref().is_none_or(Uring::is_quiet);
         nothing && nobody && quiet_ring && self.calls.is_quiet() && self.edges.is_closed()
     }
 
@@ -517,10 +517,10 @@ impl Controller {
             return;
         }
         // An interrupt of a device wakes too.
-        if self.drives.as_mut().is_some_and(Drives::arm) {
+        if self.drives.as_mut().is_some_and(DirectDevices::arm) {
             return;
         }
-        let drives = self.drives.as_ref().and_then(Drives::timeout);
+        let drives = self.drives.as_ref().and_then(DirectDevices::timeout);
         let gpu = self.gpu.as_mut().and_then(Gpu::before_sleep);
         let later = self.until_due();
         let paced = self.streams.until_due();
@@ -533,13 +533,13 @@ impl Controller {
             }
         }
         self.calls.after_sleep();
-        self.drives.iter_mut().for_each(Drives::disarm);
+        self.drives.iter_mut().for_each(DirectDevices::disarm);
     }
 
     /// True where operations are under way whose end the kernel will tell.
     pub fn is_busy(&self) -> bool {
         let gpu = self.gpu.as_ref().is_some_and(Gpu::is_busy);
-        !self.pending.is_empty() || gpu || self.ring.as_ref().is_some_and(Ring::is_busy)
+        !self.pending.is_empty() || gpu || self.ring.as_ref().is_some_and(Uring::is_busy)
     }
 
     fn clear_wake(&self) {

@@ -2,7 +2,7 @@
 
 use super::{Controller, Event, Pending, Setup};
 use crate::vfio_devices::{
-    Ask, DriveError, DriveEvent, DriveWork, Driven, Drives, Interface, Moved, Namespace, NicOptions,
+    Ask, DirectDevices, DriveError, DriveEvent, DriveWork, Driven, Interface, Moved, Namespace, NicOptions,
     SsdOptions,
 };
 use dcs_abi::admin::Answer;
@@ -12,7 +12,7 @@ use rustix::fd::AsFd;
 use std::sync::Arc;
 
 impl Controller {
-    /// Drives these SSDs and this NIC from now on, and has its blocks in memory that they reach. To be called
+    /// DirectDevices these SSDs and this NIC from now on, and has its blocks in memory that they reach. To be called
     /// before anything was started.
     ///
     /// # Errors
@@ -24,7 +24,8 @@ impl Controller {
         wanted: &[SsdOptions],
         nic: Option<&NicOptions>,
     ) -> Result<Vec<Arc<Namespace>>, DriveError> {
-        let (drives, pool) = Drives::open((wanted, nic), setup.blocks, setup.block_size, self.wake.as_fd())?;
+        let (drives, pool) =
+            DirectDevices::open((wanted, nic), setup.blocks, setup.block_size, self.wake.as_fd())?;
         let namespaces = drives.namespaces().cloned().collect();
         self.pool = pool;
         self.drives = Some(drives);
@@ -33,17 +34,17 @@ impl Controller {
 
     /// Bytes that went between its blocks and the devices that it drives itself.
     pub fn moved(&self) -> Moved {
-        self.drives.as_ref().map_or_else(Moved::default, Drives::moved)
+        self.drives.as_ref().map_or_else(Moved::default, DirectDevices::moved)
     }
 
     /// Its blocks lie in an SSD's memory: what moves is to come from an SSD and to go to the NIC.
     pub fn is_peer_to_peer(&self) -> bool {
-        self.drives.as_ref().is_some_and(Drives::is_peer_to_peer)
+        self.drives.as_ref().is_some_and(DirectDevices::is_peer_to_peer)
     }
 
     /// Its NIC, where it drives one.
     pub fn interface(&self) -> Option<&Arc<Interface>> {
-        self.drives.as_ref().and_then(Drives::interface)
+        self.drives.as_ref().and_then(DirectDevices::interface)
     }
 
     /// Makes a request to its NIC. `None`: the answer comes later as an [`Event::Answer`], under this ticket.

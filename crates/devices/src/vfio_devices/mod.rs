@@ -102,7 +102,7 @@ struct Drive {
 
 /// All devices of an engine, and the blocks that are with them.
 #[derive(Debug)]
-pub(crate) struct Drives {
+pub(crate) struct DirectDevices {
     drives: Vec<Drive>,
     link: Option<Link>,
     /// Where the blocks begin in the memory.
@@ -138,7 +138,7 @@ pub(crate) enum DriveEvent {
     Answer(u16, Answer),
 }
 
-impl Drives {
+impl DirectDevices {
     /// Takes the devices and brings them up, with memory for `blocks` blocks, of which the pool is made.
     /// Their interrupts signal `wake`.
     pub fn open(
@@ -146,7 +146,7 @@ impl Drives {
         blocks: u32,
         block_size: u32,
         wake: BorrowedFd<'_>,
-    ) -> Result<(Drives, BlockPool), DriveError> {
+    ) -> Result<(DirectDevices, BlockPool), DriveError> {
         for (at, one) in wanted.iter().enumerate() {
             if wanted[..at].iter().any(|other| other.function == one.function) {
                 return Err(DriveError::Twice(one.function.clone()));
@@ -205,7 +205,8 @@ impl Drives {
         let (pool, first) = memory.blocks(blocks, block_size, &mut region);
         let (moved, lent, start) = (0, HashMap::new(), Instant::now());
         let holder = holder.is_some();
-        let mut drives = Drives { drives, link, blocks: first, block_size, holder, moved, lent, start };
+        let mut drives =
+            DirectDevices { drives, link, blocks: first, block_size, holder, moved, lent, start };
         drives.start(wanted)?;
         Ok((drives, pool))
     }
@@ -255,7 +256,7 @@ impl Drives {
     }
 
     /// Looks after the devices until that is so; false where it takes too long.
-    fn until(&mut self, limit: Duration, mut so: impl FnMut(&mut Drives) -> bool) -> bool {
+    fn until(&mut self, limit: Duration, mut so: impl FnMut(&mut DirectDevices) -> bool) -> bool {
         let end = Instant::now() + limit;
         loop {
             let now = self.now();
@@ -511,7 +512,7 @@ impl Drive {
     }
 }
 
-impl Drop for Drives {
+impl Drop for DirectDevices {
     /// Stops the devices, so that they write nowhere when their memory goes; the kernel's drivers find them
     /// disabled. Before that, what was sent and not acknowledged is seen off.
     fn drop(&mut self) {

@@ -19,7 +19,7 @@ const SHARE: usize = 8;
 
 /// A piece of the incoming stream, and where it goes.
 #[derive(Debug)]
-struct Place {
+struct IncomingPiece {
     start: u64,
     length: u32,
     to: To,
@@ -49,7 +49,7 @@ struct Write {
 pub struct Flow {
     /// `PATH_*` of the command set, reported for its bytes.
     path: u32,
-    places: VecDeque<Place>,
+    places: VecDeque<IncomingPiece>,
     /// All bytes before this one have arrived.
     arrived: u64,
     /// Bytes for which reads had or have places.
@@ -98,7 +98,7 @@ impl Flow {
         let Some(at) = aside else {
             let start = self.granted;
             self.granted += u64::from(length);
-            self.places.push_back(Place { start, length, to: To::Block(operation, memory) });
+            self.places.push_back(IncomingPiece { start, length, to: To::Block(operation, memory) });
             return length.into();
         };
         // Bytes kept aside come first. They may not all have arrived.
@@ -113,7 +113,7 @@ impl Flow {
         if place.length == 0 {
             self.places.remove(at);
         }
-        self.places.insert(at, Place { start, length: taken, to: To::Block(operation, memory) });
+        self.places.insert(at, IncomingPiece { start, length: taken, to: To::Block(operation, memory) });
         0
     }
 
@@ -237,7 +237,7 @@ impl Flow {
         operation: OperationId,
         events: &mut VecDeque<DeviceEvent>,
     ) -> bool {
-        let mine = |place: &&mut Place| matches!(place.to, To::Block(other, _) if other == operation);
+        let mine = |place: &&mut IncomingPiece| matches!(place.to, To::Block(other, _) if other == operation);
         let Some(place) = self.places.iter_mut().find(mine) else { return false };
         if let To::Block(_, memory) = place.to {
             let mut bytes = vec![0; place.length as usize];
@@ -300,7 +300,7 @@ impl Flow {
     }
 
     /// The outcome of a read, if it is over.
-    fn end_of(&self, place: &Place) -> Option<Outcome> {
+    fn end_of(&self, place: &IncomingPiece) -> Option<Outcome> {
         let moved = |bytes: u64| Outcome::Moved { bytes, path: self.path, held: false };
         let here = self.arrived.saturating_sub(place.start).min(place.length.into());
         if here == u64::from(place.length) {

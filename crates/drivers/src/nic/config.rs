@@ -2,7 +2,7 @@
 
 use super::descriptor::{self, LENGTH};
 use super::model::{Format, Model, register};
-use super::receive::Places;
+use super::receive::RingLayout;
 use crate::bus::{BusError, Window};
 use dcs_engine::Nanos;
 
@@ -172,7 +172,7 @@ const ALIGN: u64 = 4096;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Layout {
     pub transmit: u64,
-    pub receive: Places,
+    pub receive: RingLayout,
     /// The first byte that is not taken.
     pub end: u64,
 }
@@ -187,7 +187,7 @@ impl Layout {
         let headers = packets + u64::from(config.buffers) * u64::from(config.buffer);
         let header = if config.split { HEADER } else { 0 };
         let end = up(headers + u64::from(config.buffers) * u64::from(header));
-        let receive = Places { window: 0, ring, packets, packet: config.buffer, headers, header };
+        let receive = RingLayout { window: 0, ring, packets, packet: config.buffer, headers, header };
         Layout { transmit: base, receive, end }
     }
 }

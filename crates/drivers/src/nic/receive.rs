@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 /// Where the ring and the buffers are, and their sizes in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Places {
+pub struct RingLayout {
     /// Where the card's own memory is on the bus.
     pub window: u64,
     /// The ring, as an offset in own memory.
@@ -34,7 +34,7 @@ pub enum Bad {
 #[derive(Debug)]
 pub struct Ring {
     format: Format,
-    places: Places,
+    places: RingLayout,
     entries: u16,
     /// The buffer of each entry.
     posted: Vec<u16>,
@@ -57,7 +57,7 @@ impl Ring {
     pub fn new(format: Format, entries: u16, buffers: u16) -> Ring {
         Ring {
             format,
-            places: Places::default(),
+            places: RingLayout::default(),
             entries,
             posted: vec![0; usize::from(entries)],
             count: 0,
@@ -71,7 +71,7 @@ impl Ring {
     }
 
     /// Takes all buffers back that are not lent, for a NIC that does not write any more.
-    pub fn clear(&mut self, bus: &mut dyn Bus, places: Places) {
+    pub fn clear(&mut self, bus: &mut dyn Bus, places: RingLayout) {
         for entry in 0..u64::from(self.entries) {
             let length = descriptor::receive_length(self.format);
             bus.store(places.ring + entry * length, &[0; 2 * LENGTH as usize][..length as usize]);
@@ -101,7 +101,7 @@ impl Ring {
 
     /// Posts spare buffers, as many as the ring takes.
     pub fn refill(&mut self, bus: &mut dyn Bus) {
-        let Places { window, packets, packet, headers, header, .. } = self.places;
+        let RingLayout { window, packets, packet, headers, header, .. } = self.places;
         while self.count + 1 < self.entries {
             let Some(buffer) = self.spare.pop_front() else { return };
             let at = |base, size: u32| window + base + u64::from(buffer) * u64::from(size);

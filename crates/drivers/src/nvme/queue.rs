@@ -8,7 +8,7 @@ use dcs_nvme::completion::{self, Completion};
 
 /// Where a submission queue lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum QueueAddress {
     /// At this offset of the card's own memory.
     Own(u64),
     /// At this bus address, in the controller's memory buffer.
@@ -19,7 +19,7 @@ pub enum Place {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Address {
     /// The submission queue.
-    pub submissions: Place,
+    pub submissions: QueueAddress,
     /// The completion queue, as an offset in the card's own memory.
     pub completions: u64,
     /// Bus address of the submission queue's tail doorbell.
@@ -122,8 +122,8 @@ impl<T> Queue<T> {
         entry.cid = cid;
         let offset = u64::from(self.tail) * SUBMISSION;
         match self.address.submissions {
-            Place::Own(base) => bus.store(base + offset, &entry.bytes()),
-            Place::Peer(base) => bus.write(base + offset, &entry.bytes()),
+            QueueAddress::Own(base) => bus.store(base + offset, &entry.bytes()),
+            QueueAddress::Peer(base) => bus.write(base + offset, &entry.bytes()),
         }
         self.slots.insert(command);
         self.tail = self.after(self.tail);

@@ -6,7 +6,7 @@ use super::error::ResetCause;
 use super::host::Nvme;
 use super::identify::{Controller, Namespace, first_active};
 use super::pmr::PmrStep;
-use super::queue::{Address, Place, Queue, Reaped};
+use super::queue::{Address, Queue, QueueAddress, Reaped};
 use crate::bus::{Bus, BusError};
 use crate::registers::Registers;
 use dcs_engine::Nanos;
@@ -407,7 +407,7 @@ impl Nvme {
         let layout = self.layout;
         let (tail_doorbell, head_doorbell) = self.doorbells(0);
         let address = Address {
-            submissions: Place::Own(layout.admin_submissions()),
+            submissions: QueueAddress::Own(layout.admin_submissions()),
             completions: layout.admin_completions(),
             tail_doorbell,
             head_doorbell,
@@ -562,8 +562,8 @@ impl Nvme {
             let (tail_doorbell, head_doorbell) = self.doorbells(pair + 1);
             let address = Address {
                 submissions: match self.bringup.cmb {
-                    Some(_) => Place::Peer(self.submission_queue(pair)),
-                    None => Place::Own(self.layout.submissions(pair)),
+                    Some(_) => QueueAddress::Peer(self.submission_queue(pair)),
+                    None => QueueAddress::Own(self.layout.submissions(pair)),
                 },
                 completions: self.layout.completions(pair),
                 tail_doorbell,

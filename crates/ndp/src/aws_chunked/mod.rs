@@ -13,7 +13,7 @@ mod signature;
 mod trailer;
 
 use crate::parameter::parse_aws_chunked;
-use crate::resize::{Codec, End, Step};
+use crate::resize::{Codec, Step, StepEnd};
 use crate::{DigestValue, OperatorError};
 
 use line::{Line, trim};
@@ -41,7 +41,7 @@ enum State {
     /// Trailers, and the empty line behind them.
     Trailers,
     /// Nothing.
-    End,
+    StepEnd,
 }
 
 /// A stream in its framing.
@@ -87,7 +87,7 @@ impl AwsChunked {
             State::Header => HEADER_MAX,
             State::DataEnd => 2,
             State::Trailers => TRAILERS_MAX - self.trailer_bytes,
-            State::End => return if input.is_empty() { Ok((0, 0)) } else { Err(OperatorError::Framing) },
+            State::StepEnd => return if input.is_empty() { Ok((0, 0)) } else { Err(OperatorError::Framing) },
         };
         let (consumed, complete) = self.line.fill(input, most)?;
         if complete {
@@ -195,7 +195,7 @@ impl AwsChunked {
         }
         match &self.checksum {
             Some(checksum) if checksum.value().is_none() => Err(OperatorError::Framing),
-            _ => Ok(State::End),
+            _ => Ok(State::StepEnd),
         }
     }
 }
@@ -203,10 +203,10 @@ impl AwsChunked {
 impl Codec for AwsChunked {
     fn step(&mut self, input: &[u8], output: &mut [u8], last: bool) -> Step {
         match self.advance(input, output) {
-            Err(error) => Step { consumed: 0, produced: 0, end: End::Failed(error) },
+            Err(error) => Step { consumed: 0, produced: 0, end: StepEnd::Failed(error) },
             Ok((consumed, produced)) => {
-                let ended = matches!(self.state, State::End) && last && consumed == input.len();
-                Step { consumed, produced, end: if ended { End::Finished } else { End::Open } }
+                let ended = matches!(self.state, State::StepEnd) && last && consumed == input.len();
+                Step { consumed, produced, end: if ended { StepEnd::Finished } else { StepEnd::Open } }
             }
         }
     }

@@ -5,7 +5,7 @@ mod reader;
 
 use crate::OperatorError;
 use crate::parameter::{self, BitmapOperation};
-use crate::resize::{Codec, End, Step};
+use crate::resize::{Codec, Step, StepEnd};
 use page::{PAGE_BYTES, Page};
 use reader::{Event, Reader};
 use std::collections::BTreeMap;
@@ -134,21 +134,21 @@ impl Codec for Bitmap {
         let produced = self.output.hand_out(output);
         let step = |consumed, end| Step { consumed, produced, end };
         if produced > 0 {
-            return step(0, End::Open);
+            return step(0, StepEnd::Open);
         }
         if !input.is_empty() {
             return match self.read(input) {
-                Ok(consumed) => step(consumed, End::Open),
-                Err(error) => step(0, End::Failed(error)),
+                Ok(consumed) => step(consumed, StepEnd::Open),
+                Err(error) => step(0, StepEnd::Failed(error)),
             };
         }
         if !last {
-            return step(0, End::Open);
+            return step(0, StepEnd::Open);
         }
         match self.ended.then_some(false).map_or_else(|| self.finish(), Ok) {
-            Ok(true) => Step { consumed: 0, produced: self.output.hand_out(output), end: End::Open },
-            Ok(false) => step(0, End::Finished),
-            Err(error) => step(0, End::Failed(error)),
+            Ok(true) => Step { consumed: 0, produced: self.output.hand_out(output), end: StepEnd::Open },
+            Ok(false) => step(0, StepEnd::Finished),
+            Err(error) => step(0, StepEnd::Failed(error)),
         }
     }
 }

@@ -4,7 +4,7 @@ use flate2::{Decompress, FlushDecompress, Status};
 
 use super::WINDOW_BITS;
 use crate::OperatorError;
-use crate::resize::{Codec, End, Step};
+use crate::resize::{Codec, Step, StepEnd};
 
 /// The first byte of a member.
 const MAGIC: u8 = 0x1f;
@@ -26,7 +26,7 @@ impl Codec for Gunzip {
             Some(member) => {
                 let step = inflate(member, input, output);
                 match step.end {
-                    End::Finished => self.member_end(step, input.len(), last),
+                    StepEnd::Finished => self.member_end(step, input.len(), last),
                     _ => step,
                 }
             }
@@ -40,7 +40,7 @@ impl Gunzip {
     fn member_end(&mut self, step: Step, available: usize, last: bool) -> Step {
         self.member = None;
         self.any = true;
-        let end = if last && step.consumed == available { End::Finished } else { End::Open };
+        let end = if last && step.consumed == available { StepEnd::Finished } else { StepEnd::Open };
         Step { end, ..step }
     }
 
@@ -48,11 +48,11 @@ impl Gunzip {
     fn between(&mut self, input: &[u8], last: bool) -> Step {
         let step = |consumed, end| Step { consumed, produced: 0, end };
         match input.first() {
-            None if last && self.any => step(0, End::Finished),
-            None => step(0, End::Open),
+            None if last && self.any => step(0, StepEnd::Finished),
+            None => step(0, StepEnd::Open),
             Some(0) if self.any => {
                 self.padding = true;
-                step(input.iter().take_while(|byte| **byte == 0).count(), End::Open)
+                step(input.iter().take_while(|byte| **byte == 0).count(), StepEnd::Open)
             }
             Some(&MAGIC) if !self.padding => {
                 let mut member = Decompress::new_gzip(WINDOW_BITS);
@@ -61,7 +61,7 @@ impl Gunzip {
                 self.member = Some(member);
                 step
             }
-            Some(_) => step(0, End::Failed(OperatorError::CorruptData)),
+            Some(_) => step(0, StepEnd::Failed(OperatorError::CorruptData)),
         }
     }
 }
@@ -72,9 +72,9 @@ fn inflate(member: &mut Decompress, input: &[u8], output: &mut [u8]) -> Step {
     let (before_in, before_out) = (member.total_in(), member.total_out());
     let result = member.decompress(input, output, FlushDecompress::None);
     let end = match result {
-        Ok(Status::StreamEnd) => End::Finished,
-        Ok(_) => End::Open,
-        Err(_) => End::Failed(OperatorError::CorruptData),
+        Ok(Status::StreamEnd) => StepEnd::Finished,
+        Ok(_) => StepEnd::Open,
+        Err(_) => StepEnd::Failed(OperatorError::CorruptData),
     };
     let consumed = (member.total_in() - before_in) as usize;
     let produced = (member.total_out() - before_out) as usize;

@@ -8,7 +8,7 @@ use std::mem;
 
 use flate2::{Compress, Compression, FlushCompress, Status};
 
-use crate::resize::{Codec, End, Step};
+use crate::resize::{Codec, Step, StepEnd};
 use crate::{OperatorError, parameter};
 
 pub(crate) use gunzip::Gunzip;
@@ -191,13 +191,13 @@ impl Codec for Gzip {
     fn step(&mut self, input: &[u8], output: &mut [u8], last: bool) -> Step {
         loop {
             let (consumed, produced, end) = match self.advance(input, output, last) {
-                Err(error) => (0, 0, End::Failed(error)),
+                Err(error) => (0, 0, StepEnd::Failed(error)),
                 Ok(Some((consumed, produced))) if self.ended && self.room.is_empty() => {
-                    (consumed, produced, End::Finished)
+                    (consumed, produced, StepEnd::Finished)
                 }
                 Ok(Some((0, 0))) => continue,
-                Ok(Some((consumed, produced))) => (consumed, produced, End::Open),
-                Ok(None) => (0, 0, End::Open),
+                Ok(Some((consumed, produced))) => (consumed, produced, StepEnd::Open),
+                Ok(None) => (0, 0, StepEnd::Open),
             };
             return Step { consumed, produced, end };
         }

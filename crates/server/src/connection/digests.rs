@@ -40,7 +40,7 @@ impl Digests {
         let payload = text("x-amz-content-sha256").unwrap_or_default();
         let mut digests = Vec::new();
         if payload.starts_with("STREAMING-") {
-            return Err(s3_error!(NotImplemented, "an order comes as it is, not as {payload}"));
+            return Err(s3_error!(NotImplemented, "a request in XML comes as it is, not as {payload}"));
         }
         if let Some(expected) = unhex(payload).filter(|sha256| sha256.len() == 32) {
             digests.push((Running::Sha256(Sha256::new()), expected, sha256_mismatch()));

@@ -6,7 +6,7 @@
 
 use super::head::Framing;
 use super::newcomers::Newcomer;
-use super::order::Order;
+use super::xml_body::XmlBody;
 use crate::transfers::{Patience, Piece};
 use bytes::Bytes;
 use dcs::Traffic;
@@ -44,7 +44,7 @@ struct State {
     authorised: bool,
     begun: bool,
     /// Conditions on a body that is read here.
-    order: Option<Order>,
+    xml: Option<XmlBody>,
     /// The body is something else.
     damaged: Option<S3Error>,
     /// The client kept us waiting for the body for too long.
@@ -106,7 +106,7 @@ impl Exchange {
             newcomer: Some(newcomer),
             authorised: false,
             begun,
-            order: None,
+            xml: None,
             damaged: None,
             timed_out: false,
         })))
@@ -144,12 +144,12 @@ impl Exchange {
     /// # Errors
     ///
     /// It is empty, and should not be.
-    pub(crate) fn expect(&self, order: Order) -> S3Result<()> {
+    pub(crate) fn expect(&self, xml: XmlBody) -> S3Result<()> {
         let mut state = self.state();
         if state.left.is_ended() {
-            return order.check();
+            return xml.check();
         }
-        state.order = Some(order);
+        state.xml = Some(xml);
         Ok(())
     }
 
@@ -157,10 +157,10 @@ impl Exchange {
     fn look_at(&self, bytes: &[u8]) -> io::Result<()> {
         let mut state = self.state();
         let is_ended = state.left.is_ended();
-        let Some(order) = &mut state.order else { return Ok(()) };
-        let mut looked = order.update(bytes);
-        if is_ended && let Some(order) = state.order.take() {
-            looked = looked.and_then(|()| order.check());
+        let Some(xml) = &mut state.xml else { return Ok(()) };
+        let mut looked = xml.update(bytes);
+        if is_ended && let Some(xml) = state.xml.take() {
+            looked = looked.and_then(|()| xml.check());
         }
         looked.map_err(|error| {
             state.damaged = Some(error);
@@ -454,11 +454,11 @@ pub struct Chunks {
     line: Vec<u8>,
     /// Bytes of the chunk that are yet to come.
     data: u64,
-    place: Place,
+    state: ChunkState,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Place {
+enum ChunkState {
     #[default]
     Size,
     Data,
@@ -473,7 +473,7 @@ const LINE_MAX: usize = 4096;
 impl Chunks {
     /// True if all of it has come.
     pub fn ended(&self) -> bool {
-        self.place == Place::Ended
+        self.state == ChunkState::Ended
     }
 
     /// The data of some bytes, and how many of these bytes belong to the body.
@@ -484,13 +484,13 @@ impl Chunks {
     pub fn decode(&mut self, bytes: &[u8]) -> io::Result<(Vec<u8>, usize)> {
         let (mut input, mut output) = (bytes, Vec::new());
         while !input.is_empty() && !self.ended() {
-            if self.place == Place::Data {
+            if self.state == ChunkState::Data {
                 let taken = input.len().min(usize::try_from(self.data).unwrap_or(usize::MAX));
                 output.extend_from_slice(&input[..taken]);
                 input = &input[taken..];
                 self.data -= taken as u64;
                 if self.data == 0 {
-                    self.place = Place::AfterData;
+                    self.state = ChunkState::AfterData;
                 }
                 continue;
             }
@@ -510,19 +510,19 @@ impl Chunks {
 
     fn line_done(&mut self) -> io::Result<()> {
         let line = std::mem::take(&mut self.line);
-        self.place = match (self.place, line.as_slice()) {
-            (Place::Size, line) => match httparse::parse_chunk_size(line) {
-                Ok(httparse::Status::Complete((_, 0))) => Place::Trailer,
+        self.state = match (self.state, line.as_slice()) {
+            (ChunkState::Size, line) => match httparse::parse_chunk_size(line) {
+                Ok(httparse::Status::Complete((_, 0))) => ChunkState::Trailer,
                 Ok(httparse::Status::Complete((_, size))) => {
                     self.data = size;
-                    Place::Data
+                    ChunkState::Data
                 }
                 _ => return Err(invalid("a chunk's size")),
             },
-            (Place::AfterData, b"\r\n") => Place::Size,
-            (Place::AfterData, _) => return Err(invalid("a chunk does not end where it says")),
-            (Place::Trailer, b"\r\n") => Place::Ended,
-            (place, _) => place,
+            (ChunkState::AfterData, b"\r\n") => ChunkState::Size,
+            (ChunkState::AfterData, _) => return Err(invalid("a chunk does not end where it says")),
+            (ChunkState::Trailer, b"\r\n") => ChunkState::Ended,
+            (state, _) => state,
         };
         Ok(())
     }

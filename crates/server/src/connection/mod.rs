@@ -5,10 +5,10 @@ mod errors;
 pub(crate) mod exchange;
 mod head;
 pub(crate) mod newcomers;
-pub(crate) mod order;
 pub(crate) mod range;
 pub(crate) mod response;
 mod xml;
+pub(crate) mod xml_body;
 
 pub use exchange::{Chunks, Exchange, Incoming, Payload, SocketBody};
 pub use head::{Framing, HEAD_MAX, Head, HeadError, parse as parse_head};

@@ -8,11 +8,11 @@
 
 mod allocation;
 mod patience;
-mod places;
+mod permits;
 
 pub use patience::Patience;
 pub(crate) use patience::{Call, TICK};
-pub(crate) use places::Places;
+pub(crate) use permits::Permits;
 
 use crate::encryption::{self, Key};
 use crate::metrics::{Direction, Metrics};
@@ -137,17 +137,17 @@ pub struct DataPath {
     engine: Engine,
 }
 
-/// A queue pair, and places for its transfers, which it shares with those of other cores.
+/// A queue pair, and permits for its transfers, which it shares with those of other cores.
 #[derive(Debug)]
 struct Lane {
     session: Session,
-    places: Arc<Places>,
+    permits: Arc<Permits>,
 }
 
 /// What the data paths of all cores have in common: limits are of all of them together.
 struct Common {
-    clients: Arc<Places>,
-    own: Arc<Places>,
+    clients: Arc<Permits>,
+    own: Arc<Permits>,
     metrics: Arc<Metrics>,
     patience: Patience,
 }
@@ -159,7 +159,7 @@ pub struct Settings {
     pub transfers: u16,
     /// A client that is slower, in bytes a second, ...
     pub min_rate: u64,
-    /// ... is given up after so long; sooner while others wait for its place.
+    /// ... is given up after so long; sooner while others wait for its permit.
     pub patience: Duration,
     /// Data are on the disk before they are answered for.
     pub durable: bool,
@@ -311,7 +311,7 @@ fn sizes(transfers: u16) -> (u16, u32) {
     let (clients, own) = (u32::from(transfers), u32::from(OWN) + 1);
     let share = |clients: u32, own: u32| (clients + own).max(clients.max(own).div_ceil(3) * 4);
     let commands = share(clients, own);
-    let blocks = share(clients * places::LEAST + AHEAD, own * places::LEAST + AHEAD);
+    let blocks = share(clients * permits::LEAST + AHEAD, own * permits::LEAST + AHEAD);
     (u16::try_from(commands).unwrap_or(u16::MAX), blocks)
 }
 
@@ -329,9 +329,9 @@ impl DataPath {
     /// There can be no such engine.
     pub fn start(engine: dcs::engine::Builder, settings: Settings) -> Result<DataPath, Error> {
         let metrics = Arc::<Metrics>::default();
-        let places =
-            |transfers: u16| Arc::new(Places::new(u32::from(transfers) * places::LEAST, metrics.clone()));
-        let (clients, own) = (places(settings.transfers), places(OWN));
+        let permits =
+            |transfers: u16| Arc::new(Permits::new(u32::from(transfers) * permits::LEAST, metrics.clone()));
+        let (clients, own) = (permits(settings.transfers), permits(OWN));
         let patience = Patience::new(settings.patience, settings.min_rate);
         DataPath::open(engine, settings, Common { clients, own, metrics, patience })
     }
@@ -344,8 +344,8 @@ impl DataPath {
     /// There can be no such engine.
     pub fn beside(&self, engine: dcs::engine::Builder) -> Result<DataPath, Error> {
         let common = Common {
-            clients: self.clients.places.clone(),
-            own: self.own.places.clone(),
+            clients: self.clients.permits.clone(),
+            own: self.own.permits.clone(),
             metrics: self.metrics.clone(),
             patience: self.patience.clone(),
         };
@@ -356,9 +356,9 @@ impl DataPath {
         let (commands, blocks) = sizes(settings.transfers);
         let engine = engine.sessions(2).commands(commands).blocks(blocks).start()?;
         // A transfer that was cancelled takes room in its session for a moment more.
-        let lane = |transfers: u16, places| -> Result<Lane, Error> {
+        let lane = |transfers: u16, permits| -> Result<Lane, Error> {
             let session = engine.session_with_depth((transfers * 2).min(dcs::session::DEPTH_MAX))?;
-            Ok(Lane { session, places })
+            Ok(Lane { session, permits })
         };
         let Common { clients, own, metrics, patience } = common;
         let (clients, own) = (lane(settings.transfers, clients)?, lane(OWN, own)?);
@@ -387,9 +387,9 @@ impl DataPath {
         self.settings.transfers.into()
     }
 
-    /// The longest wait of a transfer for a place, on any core.
+    /// The longest wait of a transfer for a permit, on any core.
     pub fn longest_wait(&self) -> Option<Duration> {
-        self.clients.places.wait().max(self.own.places.wait())
+        self.clients.permits.wait().max(self.own.permits.wait())
     }
 
     /// A client waits for a connection until this is dropped. Meanwhile the others are waited for less long.
@@ -414,7 +414,7 @@ impl DataPath {
         intake: &Intake,
         target: Target<'_>,
     ) -> Result<Received, DataPathError> {
-        let _places = self.clients.places.take(places::needed(&intake.chain())).await;
+        let _permits = self.clients.permits.take(permits::needed(&intake.chain())).await;
         let mut watch = self.watch(socket, Way::In(length));
         let size = intake.framing.as_ref().map_or(length, |(_, size)| *size);
         let mut sink = intake.sink(target, size);
@@ -441,7 +441,7 @@ impl DataPath {
         intake: &Intake,
         target: Target<'_>,
     ) -> Result<Received, DataPathError> {
-        let _places = self.clients.places.take(places::needed(&intake.chain())).await;
+        let _permits = self.clients.permits.take(permits::needed(&intake.chain())).await;
         let size = intake.framing.as_ref().map_or(0, |(_, size)| *size);
         let (source, sink) = (Source::socket(socket), intake.sink(target, size));
         let request = self.intake(&self.clients, source, None, intake, sink);
@@ -449,9 +449,9 @@ impl DataPath {
         intake.received(completion)
     }
 
-    /// The same account of a client that holds a place meanwhile.
+    /// The same account of a client that holds a permit meanwhile.
     pub fn patience_with_a_place(&self) -> Patience {
-        self.patience().holding(&self.clients.places)
+        self.patience().holding(&self.clients.permits)
     }
 
     fn watch<'a>(&self, socket: &'a TcpStream, way: Way) -> Watch<'a> {
@@ -464,7 +464,7 @@ impl DataPath {
     ///
     /// [`DataPathError`].
     pub async fn take_nothing(&self, intake: &Intake, target: Target<'_>) -> Result<Received, DataPathError> {
-        let _places = self.own.places.take(places::needed(&intake.chain())).await;
+        let _permits = self.own.permits.take(permits::needed(&intake.chain())).await;
         self.take_in(Source::memory(Vec::new()), 0, intake, target).await
     }
 
@@ -480,19 +480,19 @@ impl DataPath {
         target: Target<'_>,
     ) -> Result<Received, DataPathError> {
         let length = pieces.iter().map(|piece| piece.length).sum();
-        let taking = places::needed(&intake.chain());
+        let taking = permits::needed(&intake.chain());
         match pieces.as_slice() {
             [] => self.take_nothing(intake, target).await,
             [piece] if piece.chain.is_empty() => {
-                let _places = self.own.places.take(taking).await;
+                let _permits = self.own.permits.take(taking).await;
                 let source = piece.data.source(piece.range.clone())?;
                 self.take_in(source, length, intake, target).await
             }
             pieces => {
-                // Both commands get their places at once: copies that each had one and waited for another
+                // Both commands get their permits at once: copies that each had one and waited for another
                 // would wait for ever.
-                let sending = pieces.iter().map(|piece| places::needed(&piece.chain)).max().unwrap_or(0);
-                let _places = self.own.places.take(taking + sending).await;
+                let sending = pieces.iter().map(|piece| permits::needed(&piece.chain)).max().unwrap_or(0);
+                let _permits = self.own.permits.take(taking + sending).await;
                 self.copy_through(pieces, length, intake, target).await
             }
         }
@@ -586,7 +586,7 @@ impl DataPath {
     ///
     /// [`DataPathError`].
     pub async fn fetch(&self, piece: &Piece) -> Result<Vec<u8>, DataPathError> {
-        let _places = self.own.places.take(places::needed(&piece.chain)).await;
+        let _permits = self.own.permits.take(permits::needed(&piece.chain)).await;
         let source = piece.data.source(piece.range.clone())?;
         let length =
             usize::try_from(piece.length).map_err(|_| io::Error::from(io::ErrorKind::FileTooLarge))?;
@@ -606,7 +606,7 @@ impl DataPath {
     ///
     /// [`DataPathError`].
     pub async fn pass(&self, piece: &Piece, sink: Sink) -> Result<u64, DataPathError> {
-        let _places = self.own.places.take(places::needed(&piece.chain)).await;
+        let _permits = self.own.permits.take(permits::needed(&piece.chain)).await;
         let source = piece.data.source(piece.range.clone())?;
         let request = self.own.session.request(source, piece.chain.iter().cloned(), sink);
         let passed = self.run(Direction::Check, request, None).await?;
@@ -626,7 +626,7 @@ impl DataPath {
         piece: &Piece,
         more: bool,
     ) -> Result<Completion, DataPathError> {
-        let _places = self.clients.places.take(places::needed(&piece.chain)).await;
+        let _permits = self.clients.permits.take(permits::needed(&piece.chain)).await;
         let request = self.forward(&self.clients, socket, head, piece, more)?;
         self.run(Direction::Get, request, Some(self.watch(socket, Way::Out))).await
     }

@@ -6,7 +6,7 @@
 
 use super::GivenUp;
 use super::allocation::Allocation;
-use super::places::Places;
+use super::permits::Permits;
 use dcs::Traffic;
 use std::net::TcpStream;
 use std::sync::Arc;
@@ -56,7 +56,7 @@ pub struct Patience {
     /// Who wants the client's connection.
     callers: Arc<Callers>,
     /// The scarce thing that the client holds while it keeps us waiting, and that others may want.
-    holds: Option<Arc<Places>>,
+    holds: Option<Arc<Permits>>,
 }
 
 impl Patience {
@@ -72,8 +72,8 @@ impl Patience {
         self
     }
 
-    pub(super) fn holding(mut self, places: &Arc<Places>) -> Patience {
-        self.holds = Some(places.clone());
+    pub(super) fn holding(mut self, permits: &Arc<Permits>) -> Patience {
+        self.holds = Some(permits.clone());
         self
     }
 
@@ -100,7 +100,8 @@ impl Patience {
 
     /// The account is empty; where others wait, it need not be.
     pub fn is_over(&self) -> bool {
-        let wanted = self.callers.are_there() || self.holds.as_ref().is_some_and(|places| places.is_wanted());
+        let wanted =
+            self.callers.are_there() || self.holds.as_ref().is_some_and(|permits| permits.is_wanted());
         let most = if wanted { self.most / WANTED } else { self.most };
         self.most - self.left >= most
     }
@@ -205,14 +206,14 @@ mod tests {
 
     #[test]
     fn while_others_wait_a_sixth_has_to_do() {
-        let places = Arc::new(Places::new(2, Arc::default()));
-        let mut patience = Patience::new(30 * SECOND, 4096).holding(&places);
+        let permits = Arc::new(Permits::new(2, Arc::default()));
+        let mut patience = Patience::new(30 * SECOND, 4096).holding(&permits);
         patience.waited(6 * SECOND);
         assert!(!patience.is_over());
         let context = &mut Context::from_waker(Waker::noop());
-        let mut held = pin!(places.take(2));
+        let mut held = pin!(permits.take(2));
         let Poll::Ready(_held) = held.as_mut().poll(context) else { panic!("it is free") };
-        let mut other = pin!(places.take(2));
+        let mut other = pin!(permits.take(2));
         assert!(other.as_mut().poll(context).is_pending());
         assert!(patience.is_over());
     }

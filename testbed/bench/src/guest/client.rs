@@ -1,7 +1,7 @@
 //! The client on the outer machine, behind QEMU's network: it has this machine's own TCP and checks every
 //! byte and digest.
 
-use super::task::{Outcome, Task, Transfer, object};
+use super::task::{Task, TaskResult, Transfer, object};
 use crate::harness::data::Direction;
 use crate::operate::Operators;
 use dcs::Op;
@@ -221,7 +221,7 @@ fn compare(stream: &mut TcpStream, objects: &[(usize, Vec<u8>)]) -> io::Result<C
 
 /// Compares what the client received, and what the server says, with what the objects and the chain give. Of
 /// each connection.
-pub fn check(task: &Task, clients: &[(Arc<Expected>, Received)], outcome: &Outcome) -> Verdict {
+pub fn check(task: &Task, clients: &[(Arc<Expected>, Received)], outcome: &TaskResult) -> Verdict {
     let mut verdict = Verdict::default();
     for (stream, (expected, received)) in clients.iter().enumerate() {
         let transfers = outcome.transfers.iter().filter(|transfer| transfer.stream == stream);

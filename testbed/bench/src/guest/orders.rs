@@ -1,6 +1,6 @@
 //! In the guest: what the devices are called there, and the one who takes orders.
 
-use super::task::{Outcome, Task};
+use super::task::{Task, TaskResult};
 use crate::failure::{Exit, Failure};
 use crate::harness::process::Helper;
 use dcs_vfio_user::pci::Identity;
@@ -124,11 +124,11 @@ fn obey(orders: SocketAddrV4) -> io::Result<()> {
     Ok(())
 }
 
-fn perform(task: &Task) -> io::Result<Outcome> {
+fn perform(task: &Task) -> io::Result<TaskResult> {
     const WORKER: &str = "guest-worker";
     let start = if task.traced { Helper::start_traced } else { Helper::start };
     let mut worker = start(WORKER, task)?;
-    let outcome: Result<Outcome, String> = worker.hear()?;
+    let outcome: Result<TaskResult, String> = worker.hear()?;
     let mut outcome = outcome.map_err(io::Error::other)?;
     outcome.system_calls = worker.system_calls().transpose().map_err(io::Error::other)?;
     Ok(outcome)

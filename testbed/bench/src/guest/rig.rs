@@ -2,7 +2,7 @@
 
 use super::client::{self, Client, Expected, Processor, Received, Verdict};
 use super::machine::{Contents, Parts, SEED, Wanted, failure, seed};
-use super::task::{Outcome, Stream, Task};
+use super::task::{Stream, Task, TaskResult};
 use crate::failure::{Exit, Failure};
 use crate::guest::nic::KernelNic;
 use crate::harness::contender::Named;
@@ -44,7 +44,7 @@ pub struct Rig<'a> {
 /// A task as it was done.
 pub struct Row {
     pub task: Task,
-    pub outcome: Outcome,
+    pub outcome: TaskResult,
     /// Bytes that were moved and compared.
     pub bytes: u64,
     pub digests: u64,
@@ -186,7 +186,7 @@ impl Rig<'_> {
     }
 
     /// Has the guest do a task. The inner error is the guest's.
-    fn perform(&mut self, task: &Task) -> Result<Result<Outcome, String>, Failure> {
+    fn perform(&mut self, task: &Task) -> Result<Result<TaskResult, String>, Failure> {
         let failed = |error: io::Error| Failure::io("orders for the guest", &error);
         let mut order = serde_json::to_vec(task).map_err(|error| failed(error.into()))?;
         order.push(b'\n');

@@ -1,7 +1,7 @@
 //! The server demo's results, drawn, and as JSON.
 
 use super::rig::Row;
-use super::task::{OBJECT, Outcome, Transfer, Who, is_device};
+use super::task::{OBJECT, TaskResult, Transfer, Who, is_device};
 use crate::guest::nic::KernelNic;
 use crate::harness::contender::Named;
 use crate::harness::shown;
@@ -146,7 +146,7 @@ fn blocks(row: &Row, report: &Report) {
 }
 
 /// The transfer of median latency.
-fn median(outcome: &Outcome) -> Option<&Transfer> {
+fn median(outcome: &TaskResult) -> Option<&Transfer> {
     let mut order: Vec<&Transfer> = outcome.transfers.iter().collect();
     order.sort_by_key(|transfer| transfer.latency_ns);
     order.get(order.len() / 2).copied()

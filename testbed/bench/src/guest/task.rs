@@ -254,7 +254,7 @@ impl Blocks {
 
 /// The outcome of a task.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Outcome {
+pub struct TaskResult {
     pub transfers: Vec<Transfer>,
     /// The counts from before the connection was made until the client had said that it has everything.
     pub counted: Counters,
@@ -270,7 +270,7 @@ pub struct Outcome {
     pub system_calls: Option<u64>,
 }
 
-impl Outcome {
+impl TaskResult {
     /// Time that the guest's processors were not idle.
     pub fn busy_ns(&self) -> u64 {
         self.counted.wall_ns.saturating_sub(self.counted.idle_ns)

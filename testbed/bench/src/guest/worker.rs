@@ -2,7 +2,7 @@
 
 use super::counters::{self, Snapshot};
 use super::designs::{self, Design, Submission};
-use super::task::{Blocks, Item, Outcome, Task, Transfer, Who};
+use super::task::{Blocks, Item, Task, TaskResult, Transfer, Who};
 use crate::failure::{Exit, Failure};
 use crate::harness::data::Direction;
 use crate::harness::process::Helper;
@@ -30,7 +30,7 @@ pub fn run() -> Result<(), Failure> {
     say(&outcome).map_err(|error| Failure::new(Exit::Failed, format!("server helper: {error}")))
 }
 
-fn obey() -> io::Result<Outcome> {
+fn obey() -> io::Result<TaskResult> {
     let mut line = String::new();
     io::stdin().read_line(&mut line)?;
     let task: Task = serde_json::from_str(&line)?;
@@ -53,7 +53,7 @@ fn obey() -> io::Result<Outcome> {
 }
 
 /// A thread for each group of connections. They begin when all are ready.
-fn side_by_side(task: &Task, groups: &[Vec<usize>]) -> io::Result<Outcome> {
+fn side_by_side(task: &Task, groups: &[Vec<usize>]) -> io::Result<TaskResult> {
     let (ready, begun) = (Barrier::new(groups.len() + 1), Barrier::new(groups.len() + 1));
     let work = |group: &[usize]| {
         let design = designs::of(task, task.streams[group[0]].set);
@@ -112,13 +112,13 @@ struct Moved {
 }
 
 /// Has it done, and counts what it takes.
-fn count(act: impl FnOnce() -> io::Result<Moved>) -> io::Result<Outcome> {
+fn count(act: impl FnOnce() -> io::Result<Moved>) -> io::Result<TaskResult> {
     syscalls::mark();
     let snapshot = Snapshot::take()?;
     let Moved { transfers, submissions, vfio_interrupts, blocks } = act()?;
     let counted = snapshot.until_now()?;
     syscalls::mark();
-    Ok(Outcome { transfers, counted, submissions, vfio_interrupts, blocks, ..Outcome::default() })
+    Ok(TaskResult { transfers, counted, submissions, vfio_interrupts, blocks, ..TaskResult::default() })
 }
 
 /// Makes connections, does a task over them, ends them.

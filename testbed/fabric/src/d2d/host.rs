@@ -8,7 +8,7 @@ use crate::fabric::{Fabric, FunctionId, HOST};
 
 /// A D2D function as the host's driver sees it.
 #[derive(Clone, Copy, Debug)]
-pub struct End {
+pub struct D2dFunction {
     /// The function.
     pub function: FunctionId,
     /// The bus address of its registers.
@@ -17,16 +17,16 @@ pub struct End {
     pub layout: Layout,
 }
 
-impl End {
+impl D2dFunction {
     /// The function whose BAR `bar` has the registers.
     ///
     /// # Errors
     ///
     /// [`LayoutError`]: there are none, or the function does not answer.
-    pub fn new(fabric: &mut Fabric, function: FunctionId, bar: usize) -> Result<End, LayoutError> {
+    pub fn new(fabric: &mut Fabric, function: FunctionId, bar: usize) -> Result<D2dFunction, LayoutError> {
         let registers = fabric.bar(function, bar).address;
         let values = read(fabric, registers, Layout::READS);
-        Ok(End { function, registers, layout: Layout::from_values(values)? })
+        Ok(D2dFunction { function, registers, layout: Layout::from_values(values)? })
     }
 
     /// Writes registers.
@@ -61,8 +61,8 @@ fn read<const N: usize>(fabric: &mut Fabric, registers: u64, offsets: [u64; N]) 
 /// The receiver's status: it did not start.
 pub fn start(
     fabric: &mut Fabric,
-    (from, sender): (End, u16),
-    (to, receiver): (End, u16),
+    (from, sender): (D2dFunction, u16),
+    (to, receiver): (D2dFunction, u16),
     send: &Send,
 ) -> Result<Place, Status> {
     let grants_to = from.registers + from.layout.register(sender, GRANT);

@@ -10,7 +10,7 @@ mod ssd;
 
 use std::time::Duration;
 
-pub use host::{End, start};
+pub use host::{D2dFunction, start};
 pub use nic::{Nic, NicConfig};
 pub use ssd::{Ssd, SsdConfig};
 

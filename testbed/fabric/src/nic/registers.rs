@@ -75,7 +75,7 @@ enum Interrupt {
 }
 
 /// The queue of a register.
-struct Place {
+struct QueueRegister {
     transmit: bool,
     queue: usize,
     field: usize,
@@ -180,7 +180,7 @@ impl Registers {
     }
 
     /// The queue register at an offset, in either layout: 0x100 bytes a queue, or the 82576's 0x40.
-    fn place(&self, offset: u64) -> Option<Place> {
+    fn place(&self, offset: u64) -> Option<QueueRegister> {
         let (start, distance, transmit) = match offset {
             0x2800..0x2c00 => (0x2800, 0x100, false),
             0x3800..0x3c00 => (0x3800, 0x100, true),
@@ -190,10 +190,10 @@ impl Registers {
         };
         let (queue, within) = ((offset - start) / distance, (offset - start) % distance);
         let there = (queue as usize) < self.transmit.len() && within < 0x40;
-        there.then_some(Place { transmit, queue: queue as usize, field: (within / 4) as usize })
+        there.then_some(QueueRegister { transmit, queue: queue as usize, field: (within / 4) as usize })
     }
 
-    fn queue(&mut self, place: &Place) -> &mut u32 {
+    fn queue(&mut self, place: &QueueRegister) -> &mut u32 {
         let queues = if place.transmit { &mut self.transmit } else { &mut self.receive };
         &mut queues[place.queue][place.field]
     }
@@ -495,7 +495,7 @@ impl Nic {
         }
     }
 
-    fn write_queue(&mut self, place: &Place, value: u32, cx: &mut Context<'_>) {
+    fn write_queue(&mut self, place: &QueueRegister, value: u32, cx: &mut Context<'_>) {
         *self.registers.queue(place) = value;
         if place.field == CONTROL && value & ENABLE == 0 && self.config.family == Family::Igb {
             self.stop(place.queue, place.transmit);

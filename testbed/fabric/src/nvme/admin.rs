@@ -8,7 +8,7 @@ use dcs_nvme::identify::{ACTIVE_NAMESPACES, CONTROLLER, NAMESPACE, NAMESPACE_DES
 use dcs_nvme::{DataPointer, Status};
 
 use super::queue::{CompletionQueue, SubmissionQueue};
-use super::task::{Outcome, Task};
+use super::task::{Action, Task};
 use super::{Nvme, Wait, identify, status};
 use crate::device::Context;
 
@@ -25,10 +25,10 @@ const KEPT: [(u8, u32); 8] = [
 ];
 
 impl Nvme {
-    pub(super) fn admin(&mut self, task: u64, command: &Command, cx: &mut Context<'_>) -> Outcome {
+    pub(super) fn admin(&mut self, task: u64, command: &Command, cx: &mut Context<'_>) -> Action {
         let done = |result: Result<u32, Status>| match result {
-            Ok(value) => Outcome::Done(Status::SUCCESS, value),
-            Err(status) => Outcome::Done(status, 0),
+            Ok(value) => Action::Done(Status::SUCCESS, value),
+            Err(status) => Action::Done(status, 0),
         };
         // Admin commands use PRP entries [NVMe 1.4, 4.2].
         let DataPointer::Prp(address, _) = command.data else { return status::INVALID_FIELD.into() };
@@ -41,9 +41,9 @@ impl Nvme {
             }
             admin::DELETE_COMPLETION_QUEUE => done(self.delete_cq(command.words[0] as u16)),
             admin::DELETE_SUBMISSION_QUEUE => done(self.delete_sq(command.words[0] as u16, cx)),
-            admin::IDENTIFY => self.identify(command).map_or_else(Into::into, Outcome::Send),
+            admin::IDENTIFY => self.identify(command).map_or_else(Into::into, Action::Send),
             admin::GET_LOG_PAGE => {
-                self.log(GetLogPage::from_words(&command.words)).map_or_else(Into::into, Outcome::Send)
+                self.log(GetLogPage::from_words(&command.words)).map_or_else(Into::into, Action::Send)
             }
             admin::ABORT => done(Ok(self.abort(task, Abort::from_words(&command.words), cx))),
             admin::SET_FEATURES => done(self.set_feature(Feature::from_words(&command.words))),
@@ -252,14 +252,14 @@ impl Nvme {
     }
 
     /// An asynchronous event request is kept until there is an event.
-    fn event_request(&mut self, task: u64, cid: u16, cx: &mut Context<'_>) -> Outcome {
+    fn event_request(&mut self, task: u64, cid: u16, cx: &mut Context<'_>) -> Action {
         if self.event_requests.len() == self.config.async_events {
             return status::EVENT_REQUEST_LIMIT_EXCEEDED.into();
         }
         self.tasks.remove(&task);
         self.event_requests.push_back(cid);
         self.tell_events(cx);
-        Outcome::Later
+        Action::Later
     }
 
     /// An event of type `kind`: no further ones of the type until its log page has been read [NVMe 1.4, 5.2].

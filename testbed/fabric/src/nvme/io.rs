@@ -3,7 +3,7 @@
 use dcs_nvme::command::{ALL_NAMESPACES, Blocks, Command, nvm};
 
 use super::namespace::Namespace;
-use super::task::{Direction, Outcome, Task};
+use super::task::{Action, Direction, Task};
 use super::{Nvme, status};
 
 impl Nvme {
@@ -13,11 +13,11 @@ impl Nvme {
     }
 
     /// The first look at a command: whether it can be done, and what has to move.
-    pub(super) fn io(&mut self, command: &Command) -> Outcome {
+    pub(super) fn io(&mut self, command: &Command) -> Action {
         let everywhere = command.opcode == nvm::FLUSH && command.namespace == ALL_NAMESPACES;
         let namespace = self.namespace(command.namespace);
         match command.opcode {
-            nvm::FLUSH if everywhere || namespace.is_some() => Outcome::Media(self.config.media.flush),
+            nvm::FLUSH if everywhere || namespace.is_some() => Action::Media(self.config.media.flush),
             nvm::FLUSH | nvm::READ | nvm::WRITE | nvm::WRITE_ZEROES => match namespace {
                 None => status::INVALID_NAMESPACE.into(),
                 Some(namespace) => self.blocks(command, namespace),
@@ -26,7 +26,7 @@ impl Nvme {
         }
     }
 
-    fn blocks(&self, command: &Command, namespace: &Namespace) -> Outcome {
+    fn blocks(&self, command: &Command, namespace: &Namespace) -> Action {
         let blocks = Blocks::from_words(&command.words);
         let length = u64::from(blocks.count) << namespace.shift();
         let moves = command.opcode != nvm::WRITE_ZEROES;
@@ -38,9 +38,9 @@ impl Nvme {
             return status::LBA_OUT_OF_RANGE.into();
         }
         match command.opcode {
-            nvm::READ => Outcome::Transfer(Direction::ToHost, length),
-            nvm::WRITE => Outcome::Transfer(Direction::FromHost, length),
-            _ => Outcome::Media(self.config.media.write),
+            nvm::READ => Action::Transfer(Direction::ToHost, length),
+            nvm::WRITE => Action::Transfer(Direction::FromHost, length),
+            _ => Action::Media(self.config.media.write),
         }
     }
 

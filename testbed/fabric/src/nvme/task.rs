@@ -36,7 +36,7 @@ pub(super) enum Direction {
 }
 
 /// The result of the first look at a command.
-pub(super) enum Outcome {
+pub(super) enum Action {
     /// It is done.
     Done(Status, u32),
     /// These bytes go to the host, then it is done.
@@ -49,9 +49,9 @@ pub(super) enum Outcome {
     Later,
 }
 
-impl From<Status> for Outcome {
-    fn from(status: Status) -> Outcome {
-        Outcome::Done(status, 0)
+impl From<Status> for Action {
+    fn from(status: Status) -> Action {
+        Action::Done(status, 0)
     }
 }
 
@@ -139,21 +139,21 @@ impl Nvme {
         let Some(held) = self.tasks.get(&task) else { return };
         let (queue, command) = (held.queue, held.command);
         let outcome = match held.fault {
-            Some(Fault::BadStatus(status)) => Outcome::Done(Status(status), 0),
+            Some(Fault::BadStatus(status)) => Action::Done(Status(status), 0),
             _ if command.fused != 0 => status::INVALID_FIELD.into(),
             _ if queue == 0 => self.admin(task, &command, cx),
             _ => self.io(&command),
         };
         match outcome {
-            Outcome::Done(status, result) => self.finish(task, status, result, cx),
-            Outcome::Send(bytes) => {
+            Action::Done(status, result) => self.finish(task, status, result, cx),
+            Action::Send(bytes) => {
                 let length = bytes.len() as u64;
                 self.tasks.get_mut(&task).expect("it is there").data = bytes;
                 self.walk(task, Direction::ToHost, length, cx);
             }
-            Outcome::Transfer(direction, length) => self.walk(task, direction, length, cx),
-            Outcome::Media(time) => self.media(task, time, 0, cx),
-            Outcome::Later => {}
+            Action::Transfer(direction, length) => self.walk(task, direction, length, cx),
+            Action::Media(time) => self.media(task, time, 0, cx),
+            Action::Later => {}
         }
     }
 

@@ -1,6 +1,6 @@
 //! The demo itself: one process with drives, two guests, the same jobs in both at once.
 
-use super::words::{Answer, Job, MARK, Order, PATTERN, Who, write};
+use super::words::{Answer, Job, MARK, PATTERN, Request, Who, write};
 use crate::args;
 use crate::command;
 use crate::failure::{Exit, Failure};
@@ -69,7 +69,7 @@ pub fn run(options: &args::CsdDemo, report: &Report) -> Result<(), Failure> {
     // Once for nothing: an emulated processor translates what it executes for the first time.
     let step = report.step("each job once, not counted".into());
     for (job, who) in JOBS.iter().flat_map(|(job, _)| job.by().map(|who| (*job, who))) {
-        measure(&mut guests, &drives, Order::Do { job, who, folder: 0 }, size)?;
+        measure(&mut guests, &drives, Request::Do { job, who, folder: 0 }, size)?;
     }
     drop(step);
     let header =
@@ -80,7 +80,7 @@ pub fn run(options: &args::CsdDemo, report: &Report) -> Result<(), Failure> {
         let mut base = None;
         for who in job.by() {
             let step = report.step(format!("{} of the {} file: {}", job.name(), KINDS[folder], who.name()));
-            let row = measure(&mut guests, &drives, Order::Do { job, who, folder }, size)?;
+            let row = measure(&mut guests, &drives, Request::Do { job, who, folder }, size)?;
             drop(step);
             row.check(&expected, (job, folder), who == Who::Drive)?;
             if who == Who::Guest {
@@ -96,8 +96,8 @@ pub fn run(options: &args::CsdDemo, report: &Report) -> Result<(), Failure> {
     report.text("");
     table.show(report);
     let step = report.step("gzip near storage, unpacked in the guests".into());
-    let order = Order::Do { job: Job::Gzip, who: Who::Drive, folder: 1 };
-    let row = measure(&mut guests, &drives, order, size)?;
+    let request = Request::Do { job: Job::Gzip, who: Who::Drive, folder: 1 };
+    let row = measure(&mut guests, &drives, request, size)?;
     drop(step);
     row.check(&expected, (Job::Gzip, 1), true)?;
     let share = row.answers[0].delivered as f64 / size as f64;
@@ -107,7 +107,7 @@ pub fn run(options: &args::CsdDemo, report: &Report) -> Result<(), Failure> {
     ));
     report.object(&json!({ "event": "check", "what": "gzip", "ok": true, "delivered_share": share }));
     for mut guest in guests {
-        guest.order(Order::End)?;
+        guest.request(Request::End)?;
         guest.guest.wait(LIMIT).map_err(failure)?;
     }
     let seconds = start.elapsed().as_secs_f64();
@@ -224,9 +224,9 @@ impl Booted {
         Ok(Booted { guest, processor: None, name, _interrupt })
     }
 
-    fn order(&mut self, order: Order) -> Result<(), Failure> {
+    fn request(&mut self, request: Request) -> Result<(), Failure> {
         let text =
-            serde_json::to_string(&order).map_err(|error| Failure::new(Exit::Failed, error.to_string()))?;
+            serde_json::to_string(&request).map_err(|error| Failure::new(Exit::Failed, error.to_string()))?;
         self.guest.send(&text).map_err(failure)
     }
 
@@ -260,15 +260,15 @@ struct Row {
     seconds: f64,
 }
 
-fn measure(guests: &mut [Booted], drives: &Drives, order: Order, size: u64) -> Result<Row, Failure> {
+fn measure(guests: &mut [Booted], drives: &Drives, request: Request, size: u64) -> Result<Row, Failure> {
     let failed = |error: io::Error| Failure::io("dcs csd", &error);
     let gib = (guests.len() as u64 * size) as f64 / (1u64 << 30) as f64;
     // What the job before had cached is not this one's to throw away.
-    guests.iter_mut().try_for_each(|guest| guest.order(Order::Forget))?;
+    guests.iter_mut().try_for_each(|guest| guest.request(Request::Forget))?;
     guests.iter_mut().try_for_each(|guest| guest.answer().map(drop))?;
     let (start, process) = (Instant::now(), cpu_of(drives.child.id()).map_err(failed)?);
     let before = guests.iter_mut().map(Booted::time).sum::<Result<u64, _>>()?;
-    guests.iter_mut().try_for_each(|guest| guest.order(order))?;
+    guests.iter_mut().try_for_each(|guest| guest.request(request))?;
     let answers = guests.iter_mut().map(Booted::answer).collect::<Result<Vec<_>, _>>()?;
     let after = guests.iter_mut().map(Booted::time).sum::<Result<u64, _>>()?;
     let process = cpu_of(drives.child.id()).map_err(failed)?.saturating_sub(process);

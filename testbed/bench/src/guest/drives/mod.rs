@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   this process                       QEMU, twice                          dcs csd run
-//!     orders, checks  <-- console -->    dcs-bench guest-drive
+//!     requests, checks <- console -->    dcs-bench guest-drive
 //!                                        mkfs.ext4, mount, files  <------->  a plain and an encrypted namespace each
 //! ```
 //!

@@ -1,7 +1,7 @@
 //! The guest's side: it makes two file systems, writes a file into each, reads it back, and does what it is
 //! told.
 
-use super::words::{Answer, FOLDERS, Job, MARK, Order, PATTERN, Who, write};
+use super::words::{Answer, FOLDERS, Job, MARK, PATTERN, Request, Who, write};
 use crate::failure::Failure;
 use dcs::op::Grep;
 use dcs::{Backend, Engine, Op, Sink, Source};
@@ -35,11 +35,13 @@ pub fn run(seed: u64, bytes: u64) -> Result<(), Failure> {
     };
     say(&Answer::default());
     for line in io::stdin().lock().lines() {
-        let line = line.map_err(|error| Failure::io("orders", &error))?;
+        let line = line.map_err(|error| Failure::io("requests", &error))?;
         let answer = match serde_json::from_str(&line) {
-            Ok(Order::End) => break,
-            Ok(Order::Forget) => std::fs::write("/proc/sys/vm/drop_caches", "3").map(|()| Answer::default()),
-            Ok(Order::Do { job, who, folder }) => carry_out(&engines, (job, who), &file(folder)),
+            Ok(Request::End) => break,
+            Ok(Request::Forget) => {
+                std::fs::write("/proc/sys/vm/drop_caches", "3").map(|()| Answer::default())
+            }
+            Ok(Request::Do { job, who, folder }) => carry_out(&engines, (job, who), &file(folder)),
             // The console repeats what it is told.
             Err(_) => continue,
         };

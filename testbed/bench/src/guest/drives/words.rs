@@ -63,9 +63,9 @@ impl Job {
     }
 }
 
-/// An order to a guest.
+/// A request to a guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Order {
+pub enum Request {
     /// The file in that folder, read from the disk.
     Do { job: Job, who: Who, folder: usize },
     /// What is cached of files goes: the next job reads from the disk.
@@ -110,11 +110,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn orders_come_back_as_they_were() {
-        for order in [Order::Do { job: Job::Grep, who: Who::Drive, folder: 1 }, Order::Forget, Order::End] {
-            let text = serde_json::to_string(&order).unwrap();
+    fn requests_come_back_as_they_were() {
+        for request in
+            [Request::Do { job: Job::Grep, who: Who::Drive, folder: 1 }, Request::Forget, Request::End]
+        {
+            let text = serde_json::to_string(&request).unwrap();
             assert!(!text.contains('\n'));
-            assert_eq!(serde_json::from_str::<Order>(&text).unwrap(), order);
+            assert_eq!(serde_json::from_str::<Request>(&text).unwrap(), request);
         }
     }
 

@@ -5,20 +5,20 @@ use crate::control;
 use crate::process::Refused;
 use dcs_console::failure::{Exit, Failure};
 use dcs_console::report::Report;
-use dcs_csd_cli::order::{Answer, Order, Rates};
+use dcs_csd_cli::request::{Answer, Rates, Request};
 use dcs_csd_cli::state::{self, State};
 use serde_json::json;
 use std::io::ErrorKind;
 
 pub fn add(options: &Add, report: &Report) -> Result<(), Failure> {
-    let drives = ask(&options.to, &Order::Add { drive: options.drive.clone() })?;
+    let drives = ask(&options.to, &Request::Add { drive: options.drive.clone() })?;
     tell(drives.iter().filter(|drive| drive.name == options.drive.name), report);
     Ok(())
 }
 
 pub fn remove(options: &Remove, report: &Report) -> Result<(), Failure> {
     let target = options.target.clone();
-    ask(&options.to, &Order::Remove { name: target.name, nsid: target.nsid })?;
+    ask(&options.to, &Request::Remove { name: target.name, nsid: target.nsid })?;
     report.object(&json!({ "event": "removed" }));
     Ok(())
 }
@@ -29,15 +29,15 @@ pub fn resize(options: &Resize, report: &Report) -> Result<(), Failure> {
         return Err(Failure::usage(format!("{name} is a drive; what has a size is a namespace"))
             .advise(format!("for example: dcs csd resize {name}/1 16G")));
     };
-    let drives = ask(&options.to, &Order::Resize { name: name.clone(), nsid, size: options.size })?;
+    let drives = ask(&options.to, &Request::Resize { name: name.clone(), nsid, size: options.size })?;
     tell(drives.iter().filter(|drive| drive.name == name), report);
     Ok(())
 }
 
 pub fn set(options: &Set, report: &Report) -> Result<(), Failure> {
     let Rates { weight, iops, bytes_per_s } = options.rates;
-    let order = Order::Set { name: options.name.clone(), weight, iops, bytes_per_s };
-    let drives = ask(&options.to, &order)?;
+    let request = Request::Set { name: options.name.clone(), weight, iops, bytes_per_s };
+    let drives = ask(&options.to, &request)?;
     tell(drives.iter().filter(|drive| drive.name == options.name), report);
     Ok(())
 }
@@ -45,18 +45,18 @@ pub fn set(options: &Set, report: &Report) -> Result<(), Failure> {
 pub fn load(options: &Load, report: &Report) -> Result<(), Failure> {
     let module = options.module.canonicalize();
     let module = module.map_err(|error| Failure::io(options.module.display(), &error))?;
-    ask(&options.to, &Order::Load { module })?;
+    ask(&options.to, &Request::Load { module })?;
     report.object(&json!({ "event": "loaded" }));
     Ok(())
 }
 
 pub fn list(to: &To, report: &Report) -> Result<(), Failure> {
-    tell(ask(to, &Order::List {})?.iter(), report);
+    tell(ask(to, &Request::List {})?.iter(), report);
     Ok(())
 }
 
 pub fn stats(options: &Stats, report: &Report) -> Result<(), Failure> {
-    let drives = ask(&options.to, &Order::List {})?;
+    let drives = ask(&options.to, &Request::List {})?;
     if options.prometheus {
         let text = state::metrics(&drives)
             .map_err(|error| Failure::new(Exit::Failed, format!("no metrics: {error}")))?;
@@ -77,9 +77,9 @@ fn tell<'a>(drives: impl Iterator<Item = &'a State>, report: &Report) {
     }
 }
 
-fn ask(to: &To, order: &Order) -> Result<Vec<State>, Failure> {
+fn ask(to: &To, request: &Request) -> Result<Vec<State>, Failure> {
     let name = to.sockets.join(control::NAME);
-    match control::ask(&to.sockets, order) {
+    match control::ask(&to.sockets, request) {
         Ok(Answer::Done { drives }) => Ok(drives),
         Ok(Answer::Refused { error, advice }) => Err(Refused { error, advice }.into_failure("")),
         Err(error) => {

@@ -1,19 +1,19 @@
-//! Orders of the management socket, and their answers: a line of JSON each.
+//! Requests of the management socket, and their answers: a line of JSON each.
 //!
-//! What comes is copied, then read here, then done: an order that is no order names why, and changes nothing.
+//! What comes is copied, then read here, then done: a request not a request names why, and changes nothing.
 
 use crate::spec::Drive;
 use crate::state::State;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
-/// Most bytes of an order.
-pub const MOST: u64 = 64 << 10;
+/// Longest request, in bytes.
+pub const REQUEST_MAX: u64 = 64 << 10;
 
-/// An order: what the management socket is told.
+/// A request: what the management socket is told.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(tag = "command", rename_all = "kebab-case", deny_unknown_fields)]
-pub enum Order {
+pub enum Request {
     /// A drive, or namespaces of one that is there.
     Add {
         /// It is made where its name is new.
@@ -58,7 +58,7 @@ pub enum Order {
     List {},
 }
 
-/// A drive's share and limits, where they are to be other ones: see [`Order::Set`].
+/// A drive's share and limits, where they are to be other ones: see [`Request::Set`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Rates {
     /// Its share beside the others.
@@ -87,17 +87,17 @@ pub enum Answer {
     },
 }
 
-impl Order {
+impl Request {
     /// Reads a line.
     ///
     /// # Errors
     ///
-    /// Why it is no order.
-    pub fn parse(line: &[u8]) -> Result<Order, String> {
-        if line.len() as u64 > MOST {
-            return Err(format!("an order is one line of at most {MOST} bytes"));
+    /// Why it is no request.
+    pub fn parse(line: &[u8]) -> Result<Request, String> {
+        if line.len() as u64 > REQUEST_MAX {
+            return Err(format!("a request is one line of at most {REQUEST_MAX} bytes"));
         }
-        serde_json::from_slice(line).map_err(|error| format!("that is no order: {error}"))
+        serde_json::from_slice(line).map_err(|error| format!("not a request: {error}"))
     }
 
     /// The line that says it.
@@ -118,10 +118,10 @@ mod tests {
 
     #[test]
     fn words_that_nobody_knows_are_refused() {
-        let set = Order::parse(br#"{"command":"set","name":"a","iops":5,"bytes-per-s":7}"#).unwrap();
-        let wanted = Order::Set { name: "a".into(), weight: None, iops: Some(5), bytes_per_s: Some(7) };
+        let set = Request::parse(br#"{"command":"set","name":"a","iops":5,"bytes-per-s":7}"#).unwrap();
+        let wanted = Request::Set { name: "a".into(), weight: None, iops: Some(5), bytes_per_s: Some(7) };
         assert_eq!(set, wanted);
-        assert_eq!(Order::parse(&set.line().unwrap()).unwrap(), set);
+        assert_eq!(Request::parse(&set.line().unwrap()).unwrap(), set);
         for line in [
             r#"{"command":"set","name":"a","iops":5,"colour":7}"#,
             r#"{"command":"set","name":"a","iops":-5}"#,
@@ -130,7 +130,7 @@ mod tests {
             r#"{"command":"list","more":1}"#,
             "",
         ] {
-            assert!(Order::parse(line.as_bytes()).unwrap_err().starts_with("that is no order"), "{line}");
+            assert!(Request::parse(line.as_bytes()).unwrap_err().starts_with("not a request"), "{line}");
         }
     }
 }

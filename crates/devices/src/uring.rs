@@ -81,7 +81,7 @@ impl Writes {
 /// has always had room for.
 const PINNED_MAX: usize = 64 << 20;
 
-pub(crate) struct Ring {
+pub(crate) struct Uring {
     // A forked child has neither its memory nor its requests, and must not unmap what is in their place.
     ring: ManuallyDrop<IoUring>,
     process: Process,
@@ -101,16 +101,16 @@ pub(crate) struct Ring {
     pub zero_copy: bool,
 }
 
-impl std::fmt::Debug for Ring {
+impl std::fmt::Debug for Uring {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Ring({} in flight)", self.in_flight)
+        write!(f, "Uring({} in flight)", self.in_flight)
     }
 }
 
-impl Ring {
+impl Uring {
     /// Sets a ring up. Fails where the kernel has none, or it is forbidden (sysctl, seccomp), or lacks an
     /// operation. `by_many`: it is used by one thread after the other.
-    pub fn new(by_many: bool) -> io::Result<Ring> {
+    pub fn new(by_many: bool) -> io::Result<Uring> {
         let plain = || IoUring::builder().dontfork().build(ENTRIES);
         let ring = if by_many {
             // A thread that has gone on to compute must be interrupted for others' completions.
@@ -136,7 +136,7 @@ impl Ring {
             return Err(io::Error::from(io::ErrorKind::Unsupported));
         }
         let zero_copy = probe.is_supported(opcode::SendZc::CODE);
-        Ok(Ring {
+        Ok(Uring {
             ring: ManuallyDrop::new(ring),
             process: Process::current(),
             lent: HashMap::new(),
@@ -405,7 +405,7 @@ fn reply(
     Some(Reply::Done { operation, result, buffer: request.block, held: false })
 }
 
-impl Drop for Ring {
+impl Drop for Uring {
     /// Cancels what is in flight and waits for the kernel's last word on it, a while; a buffer whose request
     /// does not come back is leaked.
     fn drop(&mut self) {
@@ -418,7 +418,7 @@ impl Drop for Ring {
     }
 }
 
-impl Ring {
+impl Uring {
     fn take_all_back(&mut self) {
         let requests: Vec<u64> = self.lent.keys().copied().collect();
         for bits in requests {

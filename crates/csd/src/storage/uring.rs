@@ -73,7 +73,7 @@ pub struct Answer {
 }
 
 /// A ring.
-pub struct Ring {
+pub struct Uring {
     ring: ManuallyDrop<IoUring>,
     parts: ManuallyDrop<Vec<Part>>,
     free: Vec<u32>,
@@ -89,9 +89,9 @@ pub struct Ring {
     most: usize,
 }
 
-impl Ring {
+impl Uring {
     /// A ring with room for so many parts at once, a power of two. It belongs to this thread.
-    pub fn new(entries: u32) -> io::Result<Ring> {
+    pub fn new(entries: u32) -> io::Result<Uring> {
         let plain = || IoUring::builder().dontfork().build(entries);
         let quiet = || {
             let mut quiet = IoUring::builder();
@@ -112,7 +112,7 @@ impl Ring {
         }
         let known = ring.submitter().register_files_sparse(FILES).is_ok();
         let numbers = if known { (0..FILES).rev().collect() } else { Vec::new() };
-        Ok(Ring {
+        Ok(Uring {
             ring: ManuallyDrop::new(ring),
             parts: ManuallyDrop::new(Vec::new()),
             numbers,
@@ -305,7 +305,7 @@ fn entry_on(part: &Part, fd: Fd) -> squeue::Entry {
     }
 }
 
-impl Drop for Ring {
+impl Drop for Uring {
     fn drop(&mut self) {
         if self.settle() {
             // SAFETY: the kernel has nothing of them any more, and nobody uses them after this.

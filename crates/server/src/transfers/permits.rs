@@ -1,7 +1,7 @@
-//! Places in the engine: who may have a transfer there, and who waits for one.
+//! Permits in the engine: who may have a transfer there, and who waits for one.
 //!
-//! A transfer takes as many places as it needs blocks, two at least, and takes all of them at once. The
-//! engine has a block for every place, so nobody waits inside the engine, where nobody would see it.
+//! A transfer takes as many permits as it needs blocks, two at least, and takes all of them at once. The
+//! engine has a block for every permit, so nobody waits inside the engine, where nobody would see it.
 
 use crate::metrics::Metrics;
 use dcs::Op;
@@ -10,10 +10,10 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-/// Places of the smallest transfer.
+/// Permits of the smallest transfer.
 pub(super) const LEAST: u32 = 2;
 
-/// Places of a transfer: the blocks that it always has. Each operator that changes the length of the data
+/// Permits of a transfer: the blocks that it always has. Each operator that changes the length of the data
 /// begins a segment of the chain, and an expected digest holds a block back.
 pub(super) fn needed(chain: &[Op]) -> u32 {
     let more = chain.iter().filter(|op| {
@@ -23,9 +23,9 @@ pub(super) fn needed(chain: &[Op]) -> u32 {
     (1 + more.count() as u32).max(LEAST)
 }
 
-/// Places, and those who wait for some.
+/// Permits, and those who wait for some.
 #[derive(Debug)]
-pub(crate) struct Places {
+pub(crate) struct Permits {
     free: Semaphore,
     all: u32,
     line: Mutex<Line>,
@@ -39,9 +39,9 @@ struct Line {
     since: BTreeMap<u64, Instant>,
 }
 
-impl Places {
-    pub(super) fn new(all: u32, metrics: Arc<Metrics>) -> Places {
-        Places { free: Semaphore::new(all as usize), all, line: Mutex::default(), metrics }
+impl Permits {
+    pub(super) fn new(all: u32, metrics: Arc<Metrics>) -> Permits {
+        Permits { free: Semaphore::new(all as usize), all, line: Mutex::default(), metrics }
     }
 
     fn line(&self) -> MutexGuard<'_, Line> {
@@ -71,26 +71,26 @@ impl Places {
 }
 
 struct Waiting<'a> {
-    places: &'a Places,
+    permits: &'a Permits,
     number: u64,
 }
 
 impl<'a> Waiting<'a> {
-    fn new(places: &'a Places) -> Waiting<'a> {
-        let mut line = places.line();
+    fn new(permits: &'a Permits) -> Waiting<'a> {
+        let mut line = permits.line();
         let number = line.next;
         line.next += 1;
         line.since.insert(number, Instant::now());
-        places.metrics.waiting.inc();
-        Waiting { places, number }
+        permits.metrics.waiting.inc();
+        Waiting { permits, number }
     }
 }
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        let since = self.places.line().since.remove(&self.number);
-        self.places.metrics.waiting.dec();
-        self.places.metrics.waited(since.map(|since| since.elapsed()).unwrap_or_default());
+        let since = self.permits.line().since.remove(&self.number);
+        self.permits.metrics.waiting.dec();
+        self.permits.metrics.waited(since.map(|since| since.elapsed()).unwrap_or_default());
     }
 }
 
@@ -104,20 +104,20 @@ mod tests {
     #[test]
     fn who_needs_many_gets_them_at_once_and_in_turn() {
         let metrics = Arc::new(Metrics::default());
-        let places = Places::new(4, metrics.clone());
+        let permits = Permits::new(4, metrics.clone());
         let context = &mut Context::from_waker(Waker::noop());
-        let Poll::Ready(first) = pin!(places.take(3)).poll(context) else { panic!("it is free") };
-        let mut copy = pin!(places.take(4));
+        let Poll::Ready(first) = pin!(permits.take(3)).poll(context) else { panic!("it is free") };
+        let mut copy = pin!(permits.take(4));
         assert!(copy.as_mut().poll(context).is_pending());
-        let mut small = pin!(places.take(1));
+        let mut small = pin!(permits.take(1));
         assert!(small.as_mut().poll(context).is_pending(), "it does not overtake");
-        assert!(places.is_wanted() && metrics.waiting.get() == 2);
+        assert!(permits.is_wanted() && metrics.waiting.get() == 2);
         drop(first);
         let Poll::Ready(all) = copy.as_mut().poll(context) else { panic!("it is its turn") };
         assert!(small.as_mut().poll(context).is_pending());
         drop(all);
         assert!(small.as_mut().poll(context).is_ready());
-        assert!(!places.is_wanted() && places.wait().is_none() && metrics.waiting.get() == 0);
+        assert!(!permits.is_wanted() && permits.wait().is_none() && metrics.waiting.get() == 0);
     }
 
     #[test]
