@@ -4,7 +4,7 @@
 use std::panic::catch_unwind;
 use std::path::{Path, PathBuf};
 
-/// Calls `body` with every seed of `target` and with so many mutations.
+/// Calls `body` with every seed of `target` and with this many mutations.
 pub fn replay(target: &str, mutations: u64, body: fn(&[u8])) {
     let seeds = seeds(target);
     assert!(seeds.len() >= 10, "the corpus of {target} is gone");

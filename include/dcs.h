@@ -1128,7 +1128,7 @@ static inline bool dcs_status_do_not_retry(uint16_t status) {
 #define DCS_GREP_COUNT 4
 
 /**
- * Prefixes of up to so many bytes are copied when the transfer is submitted.
+ * Prefixes of up to this many bytes are copied when the transfer is submitted.
  */
 #define DCS_PREFIX_COPIED 65536
 
@@ -1517,7 +1517,7 @@ int dcs_engine_start(const struct dcs_engine_options *options,
                      struct dcs_engine **engine);
 
 /**
- * Says in one line what a GPU is, counted from 1, or why it cannot be had: no driver, no GPU, not so many.
+ * Says in one line what a GPU is, counted from 1, or why it cannot be had: no driver, no GPU, not that many.
  *
  * Writes up to `size` bytes, the NUL at the end included, and returns the length of the whole line, as
  * snprintf(3) does.
@@ -1633,7 +1633,7 @@ size_t dcs_operators(const struct dcs_operator_info **table);
  *
  * # Safety
  *
- * The pointers are NULL or valid for so many bytes, and do not overlap.
+ * The pointers are NULL or valid for that many bytes, and do not overlap.
  */
 size_t dcs_parameter_aes256_ctr(uint8_t *block,
                                 const uint8_t *key,
@@ -1646,7 +1646,7 @@ size_t dcs_parameter_aes256_ctr(uint8_t *block,
  *
  * # Safety
  *
- * The pointers are NULL or valid for so many bytes, and do not overlap.
+ * The pointers are NULL or valid for that many bytes, and do not overlap.
  */
 size_t dcs_parameter_aes256_xts(uint8_t *block,
                                 const uint8_t *key,
@@ -1670,7 +1670,7 @@ size_t dcs_parameter_level(uint8_t *block,
  *
  * # Safety
  *
- * The pointer is NULL or valid for so many bytes.
+ * The pointer is NULL or valid for that many bytes.
  */
 size_t dcs_parameter_slice(uint8_t *block,
                            uint64_t skip,
@@ -1696,7 +1696,7 @@ size_t dcs_parameter_grep(uint8_t *block,
  *
  * # Safety
  *
- * The pointers are NULL or valid for so many bytes, and do not overlap.
+ * The pointers are NULL or valid for that many bytes, and do not overlap.
  */
 size_t dcs_parameter_blowfish_ctr(uint8_t *block,
                                   const uint8_t *key,
@@ -1725,7 +1725,7 @@ size_t dcs_parameter_knn(uint8_t *block,
  *
  * # Safety
  *
- * The pointer is NULL or valid for so many bytes.
+ * The pointer is NULL or valid for that many bytes.
  */
 size_t dcs_parameter_bitmap(uint8_t *block,
                             uint8_t operation,

@@ -54,7 +54,7 @@ package aes_pkg;
     return y;
   endfunction
 
-  // The byte so many rows further in the same column.
+  // The byte this many rows further in the same column.
   function automatic int unsigned next(int unsigned i, int unsigned rows);
     return i / 4 * 4 + (i + rows) % 4;
   endfunction

@@ -18,7 +18,7 @@ package crc_pkg;
     return code < 2 ? 32 : 64;
   endfunction
 
-  // The remainder after so many zero bits more.
+  // The remainder after this many zero bits more.
   function automatic logic [63:0] forward(logic [63:0] polynomial, logic [63:0] crc,
                                           int unsigned bits);
     logic [63:0] now;

@@ -10,7 +10,7 @@ module ndp_pad #(
   input  logic        clk_i,
   input  logic        rst_ni,
 
-  // The job ends its stream, which has so many bytes. Stable while a job is under way.
+  // The job ends its stream, which has that many bytes. Stable while a job is under way.
   input  logic        final_i,
   input  logic [60:0] length_i,
 

@@ -62,7 +62,7 @@ DCS_EXPORT(dcs_start) int32_t dcs_start(uint32_t length);
  * you are finished. With `last` it is called again, until it is finished. */
 DCS_EXPORT(dcs_step) int32_t dcs_step(uint32_t length, int32_t last);
 
-/* What dcs_step says: so many bytes consumed and produced. */
+/* What dcs_step says: this many bytes consumed and produced. */
 static inline int32_t dcs_say(size_t consumed, size_t produced, int32_t answer)
 {
     dcs_block.consumed = (uint32_t)consumed;

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// What stands for the name of an upload that is under way: the server makes these up.
 const UPLOAD: &[u8] = b"{upload}";
 
-/// A server is used for so many inputs: what one of them leaves is what the next one finds.
+/// A server is used for that many inputs: what one of them leaves is what the next one finds.
 const INPUTS: usize = 64;
 
 /// Panics of all threads; the runtime catches those of its tasks.

@@ -13,11 +13,11 @@ use dcs_ndp::{Context, Lanes, OperatorError, Piece, library};
 /// | bytes | what they say |
 /// |---|---|
 /// | 1 | which row of the table of operators |
-/// | 1 | room for output: so many bytes, and one more, squared |
+/// | 1 | room for output: this many bytes, and one more, squared |
 /// | 1 | low 2 bits: sizes of pieces, less one; top bit: an empty piece at the end |
 /// | 1 each | a size of a piece, as the room |
 /// | 1 | length of the parameter block |
-/// | so many | the parameter block |
+/// | this many | the parameter block |
 /// | the rest | the data |
 pub fn operators(data: &[u8]) {
     run(data);

@@ -163,7 +163,7 @@ impl Bench {
     /// | 2 | window |
     /// | 2 | bytes of payload, modulo 3,000 |
     /// | 1 | words of options |
-    /// | so many | them |
+    /// | this many | them |
     fn segment(&mut self, bytes: &mut Bytes<'_>) -> Option<()> {
         let which = usize::from(bytes.byte()?);
         let flags = bytes.byte()?;

@@ -9,7 +9,7 @@ use pyo3::types::{PyBool, PyInt};
 use rustix::fs::{FileType, fstat};
 use std::os::fd::{BorrowedFd, RawFd};
 
-/// A destination in memory: up to so many bytes, handed back in `Completion.memory`.
+/// A destination in memory: up to this many bytes, handed back in `Completion.memory`.
 #[pyclass(frozen, module = "dcs")]
 pub struct Memory {
     capacity: usize,

@@ -51,7 +51,7 @@ class Unit:
             yield int.from_bytes(piece, "little"), (1 << len(piece)) - 1, at == len(pieces) - 1
 
     async def run(self, job, words, chance=None, first_out=0):
-        """Does a job; gives its state afterwards, of so many words, what came out, and the cycles it took.
+        """Does a job; gives its state afterwards, of this many words, what came out, and the cycles it took.
 
         Words of the state before `first_out` do not come out.
 
@@ -129,7 +129,7 @@ def pieces(chance, data, block=64):
 async def check_digest(dut, initial, digest, encode, name, block=64):
     """Streams of all lengths, each cut into jobs; two at once on one unit, job by job, as renaming does it.
 
-    A job that does not end its stream is a multiple of `block` bytes; a cycle count is for so many, or for a word.
+    A job that does not end its stream is a multiple of `block` bytes; a cycle count is for that many, or for a word.
     """
     unit = Unit(dut)
     await unit.start()

@@ -12,7 +12,7 @@ const MOST: usize = 32 * 1024;
 
 /// The state of the filter.
 pub struct Longer {
-    /// Lines of so many bytes are dropped, their line feeds not counted.
+    /// Lines of this many bytes are dropped, their line feeds not counted.
     limit: usize,
     /// The beginning of a line that is not known to be longer.
     kept: Vec<u8>,

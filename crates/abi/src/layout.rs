@@ -7,7 +7,7 @@ pub enum Kind {
     Unsigned(usize),
     /// A nested structure.
     Struct(&'static Layout),
-    /// An array of so many elements.
+    /// An array of this many elements.
     Array(&'static Kind, usize),
 }
 

@@ -61,7 +61,7 @@ pub enum Operator {
 /// Effect of an operator on the data that pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OperatorKind {
-    /// Data pass unchanged; a value of so many bytes comes out at the end.
+    /// Data pass unchanged; a value of this many bytes comes out at the end.
     Digest {
         /// Bytes of the value, most significant first for CRCs.
         size: usize,

@@ -81,15 +81,15 @@ const STAGES_AT: usize = 64;
 const DIGESTS_AT: usize = 384;
 
 impl ResultArea {
-    /// The bytes that say anything of a command with so many operators; all others are zero.
+    /// The bytes that say anything of a command with this many operators; all others are zero.
     pub fn used(operators: usize) -> [Range<usize>; 2] {
         let operators = operators.min(CHAIN_MAX);
         let stages = STAGES_AT + (STAGE_OPERATORS + operators) * StageTimes::SIZE;
         [0..stages, DIGESTS_AT..DIGESTS_AT + operators * DigestSlot::SIZE]
     }
 
-    /// Hands over the bytes that say anything of a command with so many operators ([`ResultArea::used`]), piece by
-    /// piece, each with its offset.
+    /// Hands over the bytes that say anything of a command with this many operators ([`ResultArea::used`]),
+    /// piece by piece, each with its offset.
     pub fn each_used(&self, operators: usize, mut piece: impl FnMut(usize, &[u8])) {
         let operators = operators.min(CHAIN_MAX);
         let mut head = [0; STAGES_AT];

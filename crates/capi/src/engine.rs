@@ -234,7 +234,7 @@ fn errno(error: &Error) -> c_int {
     }
 }
 
-/// Says in one line what a GPU is, counted from 1, or why it cannot be had: no driver, no GPU, not so many.
+/// Says in one line what a GPU is, counted from 1, or why it cannot be had: no driver, no GPU, not that many.
 ///
 /// Writes up to `size` bytes, the NUL at the end included, and returns the length of the whole line, as
 /// snprintf(3) does.

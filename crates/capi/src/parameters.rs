@@ -71,7 +71,7 @@ pub struct dcs_aws_chunked {
 ///
 /// # Safety
 ///
-/// The pointers are NULL or valid for so many bytes, and do not overlap.
+/// The pointers are NULL or valid for that many bytes, and do not overlap.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dcs_parameter_aes256_ctr(
     block: *mut u8,
@@ -95,7 +95,7 @@ pub unsafe extern "C" fn dcs_parameter_aes256_ctr(
 ///
 /// # Safety
 ///
-/// The pointers are NULL or valid for so many bytes, and do not overlap.
+/// The pointers are NULL or valid for that many bytes, and do not overlap.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dcs_parameter_aes256_xts(
     block: *mut u8,
@@ -136,7 +136,7 @@ pub unsafe extern "C" fn dcs_parameter_level(block: *mut u8, level: u8) -> usize
 ///
 /// # Safety
 ///
-/// The pointer is NULL or valid for so many bytes.
+/// The pointer is NULL or valid for that many bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dcs_parameter_slice(block: *mut u8, skip: u64, take: u64) -> usize {
     if block.is_null() {
@@ -172,7 +172,7 @@ pub unsafe extern "C" fn dcs_parameter_grep(block: *mut u8, pattern: *const c_ch
     if parameters[0] != flags || grep.check().is_err() || parameters.len() > DCS_GREP_PARAMETERS {
         return 0;
     }
-    // SAFETY: not NULL, so valid for so many bytes; a vector of its own does not overlap.
+    // SAFETY: not NULL, so valid for that many bytes; a vector of its own does not overlap.
     unsafe { block.copy_from_nonoverlapping(parameters.as_ptr(), parameters.len()) };
     parameters.len()
 }
@@ -183,7 +183,7 @@ pub unsafe extern "C" fn dcs_parameter_grep(block: *mut u8, pattern: *const c_ch
 ///
 /// # Safety
 ///
-/// The pointers are NULL or valid for so many bytes, and do not overlap.
+/// The pointers are NULL or valid for that many bytes, and do not overlap.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dcs_parameter_blowfish_ctr(
     block: *mut u8,
@@ -194,7 +194,7 @@ pub unsafe extern "C" fn dcs_parameter_blowfish_ctr(
     if block.is_null() || key.is_null() || counter.is_null() || !(4..=56).contains(&length) {
         return 0;
     }
-    // SAFETY: not NULL, so valid for so many bytes by the caller's promise; bytes have no alignment.
+    // SAFETY: not NULL, so valid for this many bytes by the caller's promise; bytes have no alignment.
     let (key, counter) = unsafe { (std::slice::from_raw_parts(key, length), &*counter.cast::<[u8; 8]>()) };
     let parameters = Zeroizing::new(dcs_ndp::parameter::blowfish_ctr(key, counter));
     if parameters.len() > DCS_BLOWFISH_CTR_PARAMETERS {
@@ -228,7 +228,7 @@ pub unsafe extern "C" fn dcs_parameter_knn(
     if block.is_null() || query.is_null() || length > DCS_KNN_PARAMETERS {
         return 0;
     }
-    // SAFETY: not NULL, so valid for so many bytes by the caller's promise.
+    // SAFETY: not NULL, so valid for this many bytes by the caller's promise.
     let query = unsafe { std::slice::from_raw_parts(query, length) }.to_vec();
     let knn = Knn { element, k, query };
     if knn.check().is_err() {
@@ -246,7 +246,7 @@ pub unsafe extern "C" fn dcs_parameter_knn(
 ///
 /// # Safety
 ///
-/// The pointer is NULL or valid for so many bytes.
+/// The pointer is NULL or valid for that many bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dcs_parameter_bitmap(block: *mut u8, operation: u8, count: u8) -> usize {
     let known = [DCS_BITMAP_ONE, DCS_BITMAP_AND, DCS_BITMAP_OR].contains(&operation);

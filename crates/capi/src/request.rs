@@ -18,7 +18,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Prefixes of up to so many bytes are copied when the transfer is submitted.
+/// Prefixes of up to this many bytes are copied when the transfer is submitted.
 pub const DCS_PREFIX_COPIED: usize = 65536;
 
 /// One end of a transfer: a descriptor, or memory.

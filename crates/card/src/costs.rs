@@ -50,7 +50,7 @@ impl Costs {
         self.cycle * self.action
     }
 
-    /// The time that a unit of an operator takes for so many bytes.
+    /// The time that a unit of an operator takes for that many bytes.
     pub fn processing(&self, operator: Option<Operator>, bytes: u32) -> Nanos {
         if bytes == 0 {
             return 0;

@@ -62,7 +62,7 @@ pub struct Handles {
 }
 
 impl Handles {
-    /// Makes room for so many.
+    /// Makes room for that many.
     pub fn new(most: usize) -> Handles {
         Handles { targets: Vec::new(), given: Vec::new(), count: 0, most }
     }

@@ -86,7 +86,7 @@ pub struct Registers {
 }
 
 impl Registers {
-    /// Registers as they are after power on, with doorbells of so many queues, the admin queue included.
+    /// Registers as they are after power on, with doorbells of this many queues, the admin queue included.
     pub fn new(engine: EngineCapabilities, queues: u16) -> Registers {
         let (blocks_free, requests) = (engine.blocks, HostRequests::default());
         let (csts, aqa) = (ControllerStatus::default(), AdminQueueSizes::from_bits(0));

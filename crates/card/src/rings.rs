@@ -20,7 +20,7 @@ pub struct Ring {
 }
 
 impl Ring {
-    /// All of its memory, for entries of so many bytes.
+    /// All of its memory, for entries of this many bytes.
     pub fn window(self, entry: u64) -> Window {
         Window { address: self.base, length: u64::from(self.depth) * entry }
     }
@@ -32,7 +32,7 @@ impl Ring {
         end.is_some_and(|end| end <= own.address || self.base >= own.address.saturating_add(own.length))
     }
 
-    /// One entry of so many bytes.
+    /// One entry of this many bytes.
     pub fn entry(self, slot: u16, entry: u64) -> Window {
         Window { address: self.base + u64::from(slot) * entry, length: entry }
     }

@@ -34,7 +34,7 @@ impl Keys {
         keys::fit(&from, bytes, operator)
     }
 
-    /// The key of the n-th cipher, which has so many bytes.
+    /// The key of the n-th cipher, which has that many bytes.
     pub fn key_of(&self, nth: usize, operator: &str, size: usize) -> Result<Vec<u8>, Failure> {
         if let Some(path) = self.files.get(nth - 1) {
             return keys::from_file_of(path, operator, size);

@@ -16,7 +16,7 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::sync::Arc;
 
-/// Files of /sys seem to have so many bytes.
+/// Files of /sys seem to have that many bytes.
 const PAGE: u64 = 4096;
 /// Most bytes of a file that the kernel makes up.
 const TOLD_MAX: u64 = 64 << 20;

@@ -14,7 +14,7 @@ pub fn from_file<const N: usize>(path: &Path, operator: &str) -> Result<[u8; N],
     fit(&shown(path).to_string(), read(path, N)?, operator)
 }
 
-/// The same of a key that has so many bytes.
+/// The same of a key that has that many bytes.
 pub fn from_file_of(path: &Path, operator: &str, size: usize) -> Result<Vec<u8>, Failure> {
     fit_to(&shown(path).to_string(), read(path, size)?, operator, size)
 }
@@ -24,7 +24,7 @@ pub fn fit<const N: usize>(from: &str, bytes: Vec<u8>, operator: &str) -> Result
     bytes.try_into().map_err(|bytes: Vec<u8>| misfit(from, bytes.len(), operator, N))
 }
 
-/// The same of a key that has so many bytes.
+/// The same of a key that has that many bytes.
 pub fn fit_to(from: &str, bytes: Vec<u8>, operator: &str, size: usize) -> Result<Vec<u8>, Failure> {
     if bytes.len() == size { Ok(bytes) } else { Err(misfit(from, bytes.len(), operator, size)) }
 }

@@ -1,6 +1,6 @@
 //! Interrupt coalescing: an interrupt for several completions of I/O queues. [base 5.27.1.6, 5.27.1.7]
 //!
-//! A vector is raised when so many completions wait for it as the guest set, or when the first of them has
+//! A vector is raised when this many completions wait for it as the guest set, or when the first of them has
 //! waited for so long. One with an error is told of at once, and so are those of the admin queue.
 
 use crate::queue::CompletionQueue;

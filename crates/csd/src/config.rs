@@ -24,7 +24,7 @@ pub struct Config {
     pub commands: u16,
     /// Bytes of a command's data at most, as a power of two, 12 to 22.
     pub transfer_shift: u8,
-    /// Commands whose data go through a copy at most at once, 1 to 256: so many buffers of the largest
+    /// Commands whose data go through a copy at most at once, 1 to 256: this many buffers of the largest
     /// transfer there may be.
     pub buffers: u16,
     /// Bytes of device memory for near-storage commands, up to 1 GiB.

@@ -20,7 +20,7 @@ pub struct Histogram {
 }
 
 impl Histogram {
-    /// Counts a command that took so many nanoseconds.
+    /// Counts a command that took this many nanoseconds.
     pub fn record(&mut self, nanoseconds: u64) {
         let microseconds = nanoseconds.div_ceil(1000).max(1);
         let bucket = microseconds.next_power_of_two().trailing_zeros() as usize;
@@ -144,7 +144,7 @@ pub(crate) struct Clocked {
 }
 
 impl Clocked {
-    /// So many commands are under way at most.
+    /// This many commands are under way at most.
     pub fn new(commands: usize) -> Clocked {
         let (handed, ended) = (Vec::with_capacity(commands), Vec::with_capacity(commands));
         Clocked { handed, ended, latencies: Latencies::default() }

@@ -61,7 +61,7 @@ impl Limiter {
         self.take(0, self.limits.commands, now, 1);
     }
 
-    /// So many bytes are read or written.
+    /// This many bytes are read or written.
     pub fn bytes(&mut self, now: u64, bytes: u64) {
         self.take(1, self.limits.bytes, now, bytes);
     }

@@ -40,7 +40,7 @@ pub struct AdminQueues {
 }
 
 impl Registers {
-    /// With queues of so many entries at most, and more command sets than NVM.
+    /// With queues of this many entries at most, and more command sets than NVM.
     pub fn new(entries: u32, command_sets: bool) -> Registers {
         let cap = Capabilities {
             max_entries: entries,

@@ -213,7 +213,7 @@ impl Layout {
         self.write(stream, TX_ADDRESS, TxAddress { address, pause, ..TxAddress::default() }.bits())
     }
 
-    /// Ends a run after so many bytes, or where it is if that is later. [`END_HERE`]: where it is.
+    /// Ends a run after this many bytes, or where it is if that is later. [`END_HERE`]: where it is.
     pub fn end_at(&self, stream: u16, bytes: u64) -> Write {
         self.write(stream, BYTE_COUNT, bytes)
     }

@@ -63,7 +63,7 @@ pub(crate) enum Arrival {
 const IDLE: Plan = Plan { end: None, unit: 1, refresh: Times::REFRESH_US as Nanos * 1000, stall: None };
 
 impl Receiver {
-    /// A receiver whose queue has so many credits.
+    /// A receiver whose queue has that many credits.
     pub fn new(window: u32) -> Receiver {
         Receiver {
             state: State::Init,
@@ -190,7 +190,7 @@ impl Receiver {
         self.queue.take(count, room)
     }
 
-    /// So many bytes that were taken have left the function.
+    /// This many bytes that were taken have left the function.
     pub fn consume(&mut self, count: u64, now: Nanos) {
         if !self.state.is_running() {
             return;

@@ -36,7 +36,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// The usual choices, for a medium of so many blocks of 4 KiB: 128 KiB of credits, writes of 256 bytes,
+    /// The usual choices, for a medium of this many blocks of 4 KiB: 128 KiB of credits, writes of 256 bytes,
     /// reads of 32 KiB, 64 KiB ahead.
     pub fn new(streams: u16, blocks: u64) -> Config {
         Config {
@@ -150,7 +150,7 @@ impl Tasks {
         Some((task.lba + u64::from(self.within), task.blocks - self.within))
     }
 
-    /// So many blocks of them are dealt with.
+    /// This many blocks of them are dealt with.
     fn advance(&mut self, blocks: u32, left: u32) {
         self.begun += usize::from(self.within == 0);
         self.within = if blocks == left { 0 } else { self.within + blocks };

@@ -328,8 +328,8 @@ impl Sink {
         Sink(Side::shared(Ok(Arc::clone(&handle.0)), Range::From(offset)))
     }
 
-    /// Memory of so many bytes, handed back in [`Completion::memory`](crate::Completion::memory), as long as
-    /// what was written.
+    /// Memory of this many bytes, handed back in [`Completion::memory`](crate::Completion::memory), as long
+    /// as what was written.
     pub fn memory(capacity: usize) -> Sink {
         let memory = Arc::new(Mutex::new(vec![0; capacity]));
         let mut side = Side::new(Ok(Endpoint::sink(Arc::clone(&memory))), Range::From(0));

@@ -31,7 +31,7 @@ pub enum Error {
     /// The GPU that the engine is to have cannot be had.
     #[error(transparent)]
     Gpu(#[from] dcs_devices::gpu::GpuError),
-    /// So many processors were named, and the engine is to have so many cores.
+    /// This many processors were named, and the engine is to have that many cores.
     #[error("{0} processors were named for {1} cores: name one for each (Builder::cpus, Builder::cores)")]
     Processors(usize, usize),
     /// There is no such NUMA node, or it has no processors.

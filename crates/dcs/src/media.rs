@@ -50,7 +50,7 @@ impl Pace {
         Pace(WirePace { pacing: Pacing::Pcr, rate: 0, window_us: 0 }).window(WINDOW)
     }
 
-    /// So many bits a second, without the headers of datagrams. 0 is refused by the engine.
+    /// This many bits a second, without the headers of datagrams. 0 is refused by the engine.
     pub fn constant(rate: u64) -> Pace {
         Pace(WirePace { pacing: Pacing::Constant, rate, window_us: 0 }).window(WINDOW)
     }

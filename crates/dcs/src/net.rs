@@ -126,7 +126,7 @@ pub struct Connection {
 /// closes them.
 ///
 /// As a sink, each block of a transfer (64 KiB, unless the card was made otherwise) is cut into datagrams of
-/// so many bytes of payload, the last one of what is left, and the transfer is done when the NIC has sent
+/// this many bytes of payload, the last one of what is left, and the transfer is done when the NIC has sent
 /// them, as fast as it can. **Nothing is sent again, and nothing is slowed down by a peer or a network that
 /// cannot follow**: what is lost is lost, and the transfer succeeds all the same. It fails with `WRITE_ERROR`
 /// (errno EHOSTUNREACH) where nobody answers ARP.

@@ -48,7 +48,7 @@ fn chain_length(chain: &OpChain) -> usize {
     chain.iter().position(|number| *number == 0).unwrap_or(CHAIN_MAX)
 }
 
-/// Command identifiers of a queue with room for so many transfers.
+/// Command identifiers of a queue with room for that many transfers.
 fn identifiers(depth: u16) -> u16 {
     depth + depth.div_ceil(4)
 }

@@ -53,7 +53,7 @@ fn chains() -> Vec<Vec<Op>> {
     ]
 }
 
-/// Room for what a chain makes of so many bytes.
+/// Room for what a chain makes of this many bytes.
 fn room(length: usize) -> Sink {
     Sink::memory(length + length / 100 + 1000)
 }

@@ -38,7 +38,7 @@ pub(crate) fn is_told(flow: &Flow) -> bool {
 fn has_layer(flow: &Flow) -> bool {
     let mut name = [0u8; 16];
     let mut length = name.len() as libc::socklen_t;
-    // SAFETY: the kernel writes at most `length` bytes to `name`, which has so many, and how many to
+    // SAFETY: the kernel writes at most `length` bytes to `name`, which has that many, and how many to
     // `length`.
     let code = unsafe {
         libc::getsockopt(

@@ -477,8 +477,8 @@ impl File {
         Ok(size)
     }
 
-    /// True where it is known, without asking a file system that may let one wait, that it has so many bytes:
-    /// it had them when its transfer was submitted.
+    /// True where it is known, without asking a file system that may let one wait, that it has that many
+    /// bytes: it had them when its transfer was submitted.
     pub fn surely_has(&self, bytes: u64) -> bool {
         self.size_seen.as_ref().is_some_and(|seen| seen.load(Ordering::Relaxed) >= bytes)
     }

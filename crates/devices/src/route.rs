@@ -177,7 +177,7 @@ impl Route {
         }
     }
 
-    /// True if a copy within the kernel, of so many bytes from there, may wait for a disk.
+    /// True if a copy within the kernel, of this many bytes from there, may wait for a disk.
     pub(crate) fn copy_may_wait(&self, source: u64, length: u64) -> bool {
         match &self.source.endpoint.object {
             _ if matches!(&self.destination.endpoint.object, Object::File(file) if !file.in_memory) => true,

@@ -42,7 +42,7 @@ impl Traffic {
         let socket = socket.as_fd();
         let mut info = [0u8; 256];
         let mut length = info.len() as libc::socklen_t;
-        // SAFETY: the kernel writes at most `length` bytes to `info`, which has so many, and how many to
+        // SAFETY: the kernel writes at most `length` bytes to `info`, which has that many, and how many to
         // `length`.
         let answer = unsafe {
             libc::getsockopt(

@@ -69,7 +69,7 @@ struct Writes {
 }
 
 impl Writes {
-    /// So many are handed over at once: the fewest that the kernel merges.
+    /// This many are handed over at once: the fewest that the kernel merges.
     const TOGETHER: usize = 3;
 
     fn are_due(&self) -> bool {
@@ -96,7 +96,7 @@ pub(crate) struct Uring {
     edges_armed: bool,
     /// It is being cancelled.
     edges_ending: bool,
-    /// So many blocks are registered, the first ones: index is the block's number.
+    /// This many blocks are registered, the first ones: index is the block's number.
     fixed: usize,
     pub zero_copy: bool,
 }

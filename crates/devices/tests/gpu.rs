@@ -64,7 +64,7 @@ fn fill(controller: &mut Controller, block: u32, seed: u32) -> Vec<u8> {
     bytes.to_vec()
 }
 
-/// The answers of so many jobs, by their operations.
+/// The answers of this many jobs, by their operations.
 fn answers(controller: &mut Controller, jobs: usize) -> Vec<(u64, Result<Answer, Failure>)> {
     let mut events = Vec::new();
     let mut answers = Vec::new();

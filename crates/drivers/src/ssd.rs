@@ -71,7 +71,7 @@ pub struct Ssd {
     /// Writes whose logical block has been read and changed, and is to be written back.
     filled: VecDeque<Flight>,
     flights: HashMap<u64, Flight>,
-    /// Most flights: so many blocks are lost where the SSD hangs for good.
+    /// Most flights: this many blocks are lost where the SSD hangs for good.
     most: usize,
     path: u32,
     bounces: Vec<(Region, bool)>,

@@ -42,7 +42,7 @@ pub struct Counters {
     pub blocks_peak: u64,
 }
 
-/// One action in so many is the fetch of a new command, where there is any.
+/// One action in this many is the fetch of a new command, where there is any.
 const FETCH_EVERY: u32 = 16;
 
 /// The engine core: a state machine without I/O, threads or a clock.

@@ -227,7 +227,7 @@ impl Frontend {
         None
     }
 
-    /// Picks an entry to be fetched without a slot. So many of a queue as its ring has are kept at most, with
+    /// Picks an entry to be fetched without a slot. As many of a queue as its ring has are kept at most, with
     /// the completions of those that ended so.
     #[cold]
     fn pick_early(&mut self) -> Option<Pick> {

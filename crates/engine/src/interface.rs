@@ -187,8 +187,8 @@ impl From<DeviceEvent> for Event<'_> {
 /// The outcome of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// A read, write or direct copy moved so many bytes: from 1 up to what was asked for; a read that moved 0
-    /// is at the end of its source.
+    /// A read, write or direct copy moved this many bytes: from 1 up to what was asked for; a read that moved
+    /// 0 is at the end of its source.
     Moved {
         /// In bytes.
         bytes: u64,
@@ -319,7 +319,7 @@ pub enum OperationKind {
         block: BlockId,
         /// from this byte of it,
         start: u32,
-        /// so many bytes at most.
+        /// this many bytes at most.
         length: u32,
     },
     /// Write from a block to the destination.
@@ -330,7 +330,7 @@ pub enum OperationKind {
         block: BlockId,
         /// from this byte of it,
         start: u32,
-        /// so many bytes.
+        /// this many bytes.
         length: u32,
         /// The source has the same bytes at this position, and keeps them: they may be written from there.
         origin: Option<u64>,
@@ -345,7 +345,7 @@ pub enum OperationKind {
         source: u64,
         /// Position at the destination; 0 for a stream.
         destination: u64,
-        /// So many bytes at most.
+        /// This many bytes at most.
         length: u64,
         /// More bytes follow soon.
         more: bool,
@@ -358,7 +358,7 @@ pub enum OperationKind {
         operator: u8,
         /// The block,
         block: BlockId,
-        /// so many bytes of it from its first one.
+        /// this many bytes of it from its first one.
         length: u32,
         /// This is the stream's last block (its length may be 0). A digest answers with [`Outcome::Digest`].
         last: bool,
@@ -373,13 +373,13 @@ pub enum OperationKind {
         block: BlockId,
         /// from this byte,
         start: u32,
-        /// so many bytes.
+        /// this many bytes.
         length: u32,
         /// Output block,
         output: BlockId,
         /// from this byte,
         output_start: u32,
-        /// room for so many bytes.
+        /// room for that many bytes.
         output_length: u32,
         /// The input block is the stream's last one.
         last: bool,

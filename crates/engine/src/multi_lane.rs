@@ -15,7 +15,7 @@ use crate::interface::Nanos;
 use crate::scoreboard::RowId;
 use alloc::vec::Vec;
 
-/// The weight of a new measurement in the average time of a pass: one part of so many.
+/// The weight of a new measurement in the average time of a pass: one part of this many.
 const WEIGHT: u64 = 8;
 
 /// The longest wait of the first block for more, in times that a pass takes. A stream that comes too late

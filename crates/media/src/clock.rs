@@ -13,7 +13,7 @@ pub enum Pacing {
     /// As soon as they can be sent.
     #[default]
     Free,
-    /// A constant rate: so many bits a second of the stream, headers of datagrams not counted; not 0.
+    /// A constant rate: this many bits a second of the stream, headers of datagrams not counted; not 0.
     Constant(u64),
     /// The clock references of an MPEG transport stream.
     Pcr,
@@ -36,9 +36,9 @@ pub struct Span {
     /// and the first one after it.
     pub until: u64,
     start: Nanos,
-    /// So many nanoseconds
+    /// This many nanoseconds
     nanos: u64,
-    /// for so many bytes; not 0.
+    /// for that many bytes; not 0.
     bytes: u64,
 }
 

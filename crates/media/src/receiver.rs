@@ -47,7 +47,7 @@ pub struct Receiver {
 /// Bytes that a receiver holds while it waits for what is missing. A window full of datagrams of a video has a third
 /// of it.
 const WAITING: usize = 16 << 20;
-/// So many datagrams in a row of another stream are the stream from then on.
+/// This many datagrams in a row of another stream are the stream from then on.
 const CHANGE: u32 = 16;
 
 impl Receiver {

@@ -75,7 +75,7 @@ impl Ring {
         &mut self.bytes[from..from + self.header]
     }
 
-    /// The bytes of so many datagrams that lie side by side, all of them full but the last.
+    /// The bytes of this many datagrams that lie side by side, all of them full but the last.
     pub fn run(&self, first: u64, count: u64) -> &[u8] {
         let index = self.index(first);
         let last = self.slots[index + count as usize - 1].length;

@@ -25,7 +25,7 @@ pub struct Report {
     pub octets: u32,
 }
 
-/// NTP's time of so many nanoseconds since 1970.
+/// NTP's time of this many nanoseconds since 1970.
 pub fn ntp(unix: u64) -> u64 {
     let (seconds, nanos) = (unix / 1_000_000_000 + NTP_EPOCH, unix % 1_000_000_000);
     (seconds << 32) + (nanos << 32) / 1_000_000_000

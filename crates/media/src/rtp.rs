@@ -61,7 +61,7 @@ impl Header {
     }
 }
 
-/// Ticks of RTP's clock in so many nanoseconds.
+/// Ticks of RTP's clock in this many nanoseconds.
 pub fn ticks(nanos: u64) -> u32 {
     (u128::from(nanos) * u128::from(CLOCK) / 1_000_000_000) as u32
 }

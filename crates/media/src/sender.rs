@@ -10,7 +10,7 @@ use crate::{Framing, Nanos};
 
 /// Datagrams that a sender has room for at first,
 const SLOTS: usize = 64;
-/// and at most: between two clock references there may be so many.
+/// and at most: between two clock references there may be that many.
 const SLOTS_MAX: usize = 8192;
 /// Datagrams of one batch, and their bytes: what UDP takes in one call (UDP_SEGMENT).
 const BATCH: u64 = 64;
@@ -291,7 +291,7 @@ impl Sender {
         Some(Batch { bytes: self.ring.run(first, count), size, count })
     }
 
-    /// So many datagrams of the last batch were sent at `now`.
+    /// This many datagrams of the last batch were sent at `now`.
     pub fn sent(&mut self, count: u64, now: Nanos) {
         for _ in 0..count.min(self.ring.tail - self.ring.head) {
             let slot = *self.ring.slot(self.ring.head);
@@ -307,7 +307,7 @@ impl Sender {
         }
     }
 
-    /// So many datagrams of the last batch were not taken, and are not tried again.
+    /// This many datagrams of the last batch were not taken, and are not tried again.
     pub fn lost(&mut self, count: u64) {
         let count = count.min(self.ring.tail - self.ring.head);
         self.ring.head += count;

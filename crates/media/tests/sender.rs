@@ -7,7 +7,7 @@ use dcs_media::ts::{self, PACKET, PAYLOAD, Packet};
 use dcs_media::{Framing, Nanos, Receiver};
 use proptest::prelude::*;
 
-/// A stream of so many packets with a clock reference every few ones, each packet so many ticks long.
+/// A stream of this many packets with a clock reference every few ones, each packet this many ticks long.
 fn stream(packets: u64, every: u64, ticks: u64, first: u64) -> Vec<u8> {
     let mut counter = 0u8;
     let packet = |number: u64| {

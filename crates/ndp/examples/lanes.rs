@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 const PIECE: usize = 64 * 1024;
 const ROUNDS: usize = 60;
 
-/// The time of one round: each stream takes in so many pieces.
+/// The time of one round: each stream takes in this many pieces.
 fn time(operator: Operator, lanes: Lanes, data: &[Vec<u8>]) -> Duration {
     let mut contexts: Vec<Context> = data.iter().filter_map(|_| Context::new(operator, &[]).ok()).collect();
     let start = Instant::now();

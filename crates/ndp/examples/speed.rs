@@ -160,7 +160,7 @@ fn halves(length: usize) -> Vec<u8> {
         .collect()
 }
 
-/// A Roaring bitmap of so many containers, each with so many bits: as long as that, whatever it takes.
+/// A Roaring bitmap of this many containers, each with this many bits: as long as that, whatever it takes.
 fn roaring(containers: usize, bits: usize) -> Vec<u8> {
     let mut random = dcs_testkit::Random(4);
     let values: Vec<u32> =

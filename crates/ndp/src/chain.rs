@@ -12,7 +12,7 @@ use dcs_engine::{Failure, Outcome, TransferSpec};
 #[derive(Debug, Default)]
 pub struct Chain {
     operators: Vec<Loaded>,
-    /// So many are loaded; digests behind them are kept for the next command.
+    /// This many are loaded; digests behind them are kept for the next command.
     live: usize,
 }
 

@@ -86,7 +86,7 @@ pub(crate) struct Ctr {
     counter: u128,
     /// The last block of the key stream,
     stream: Zeroizing<[u8; BLOCK]>,
-    /// of which so many bytes at the end are not used yet.
+    /// of which this many bytes at the end are not used yet.
     left: usize,
 }
 
@@ -250,7 +250,7 @@ struct Tweaks {
     next_unit: u128,
     /// The tweaks of the next eight blocks,
     next: Zeroizing<[Tweak; 8]>,
-    /// where so many blocks of the unit are left.
+    /// where this many blocks of the unit are left.
     left: usize,
 }
 

@@ -30,7 +30,7 @@ impl DigestValue {
         DigestValue { size: value.len() as u8, bytes }
     }
 
-    /// The value of so many bytes; none where no digest is as long.
+    /// The value of this many bytes; none where no digest is as long.
     pub fn from_bytes(value: &[u8]) -> Option<DigestValue> {
         (value.len() <= SIZE_MAX).then(|| DigestValue::new(value))
     }

@@ -28,7 +28,7 @@ pub(crate) struct Hash<F: Function> {
     pub(crate) state: F::State,
     /// Bytes that do not yet fill a block, and room for the padding behind them;
     tail: [[u8; BLOCK]; 2],
-    /// so many of them.
+    /// this many of them.
     filled: usize,
     /// Bytes in all.
     length: u64,

@@ -254,8 +254,8 @@ impl Context {
         }
     }
 
-    /// True where [`Context::hand_out`] looks at the next bytes, if there are so many; else only their number
-    /// matters.
+    /// True where [`Context::hand_out`] looks at the next bytes, if there are that many; else only their
+    /// number matters.
     pub fn looks(&self, length: usize) -> bool {
         match &self.unit {
             Unit::Offload(offload) => offload.looks(length),

@@ -28,16 +28,16 @@ pub(crate) trait Selector: Send {
 /// as a whole is kept until it is.
 pub(crate) struct Lines<S> {
     selector: S,
-    /// The beginning of a line, or a line of which so many bytes were handed out.
+    /// The beginning of a line, or a line of which this many bytes were handed out.
     kept: Vec<u8>,
     handed_out: Option<usize>,
     /// It ends between quotation marks.
     open: bool,
     /// Bytes at the beginning of the input that are whole lines;
     lines: usize,
-    /// of them so many are to be handed out,
+    /// of them this many are to be handed out,
     pass: usize,
-    /// and so many behind those are to be dropped.
+    /// and this many behind those are to be dropped.
     drop: usize,
     /// Output behind the last line.
     end: Option<Vec<u8>>,
@@ -100,7 +100,7 @@ impl<S: Selector> Lines<S> {
             self.lines = input.len();
             return None;
         }
-        // No line in so many bytes is too long.
+        // No line in this many bytes is too long.
         let window = &input[..input.len().min(LINE_MAX + 1)];
         match last_line_end::<S>(window) {
             Some(end) => {

@@ -104,8 +104,8 @@ impl Offload {
         Ok(Offload { state, out: None, broken: false })
     }
 
-    /// True where [`Offload::hand_out`] looks at the next bytes, if there are so many; else only their number
-    /// matters.
+    /// True where [`Offload::hand_out`] looks at the next bytes, if there are that many; else only their
+    /// number matters.
     pub fn looks(&self, length: usize) -> bool {
         let ends = |begun: bool| begun || !length.is_multiple_of(BLOCK);
         match &self.state {
@@ -220,7 +220,7 @@ const fn powers(polynomial: u32) -> [u32; 64] {
 
 const POWERS: [[u32; 64]; 2] = [powers(CRC32), powers(CRC32C)];
 
-/// A remainder behind which so many bytes of zero come.
+/// A remainder behind which this many bytes of zero come.
 fn shift(mut register: u32, bytes: u64, polynomial: u32) -> u32 {
     let powers = &POWERS[usize::from(polynomial == CRC32C)];
     for (bit, power) in powers.iter().enumerate() {

@@ -23,7 +23,7 @@ pub(crate) struct Taken {
     pub(crate) consumed: usize,
     /// and of the output that were filled.
     pub(crate) produced: usize,
-    /// Behind them so many bytes of rows are to be handed out as they are. They count as taken.
+    /// Behind them this many bytes of rows are to be handed out as they are. They count as taken.
     pub(crate) pass: usize,
 }
 
@@ -32,7 +32,7 @@ pub(crate) struct Taken {
 pub(crate) struct Rows<T> {
     taker: T,
     width: usize,
-    /// The beginning of a row, or a row of which so many bytes were handed out.
+    /// The beginning of a row, or a row of which this many bytes were handed out.
     kept: Vec<u8>,
     handed_out: Option<usize>,
     /// Bytes at the beginning of the input that are to be handed out.

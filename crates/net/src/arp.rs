@@ -12,10 +12,10 @@ const FRESH: Nanos = 60 * SECOND;
 /// Between two requests.
 const INTERVAL: Nanos = SECOND;
 
-/// So many requests without an answer, and it is given up: enough for a link that loses one frame in ten.
+/// This many requests without an answer, and it is given up: enough for a link that loses one frame in ten.
 const TRIES: u32 = 5;
 
-/// So many frames without a connection wait for one neighbour.
+/// This many frames without a connection wait for one neighbour.
 const PENDING: usize = 8;
 
 /// Those who wait for a neighbour.

@@ -68,7 +68,7 @@ pub enum Verdict {
     Bad,
 }
 
-/// So many bytes at the start of a received frame are enough for all headers that the stack reads.
+/// This many bytes at the start of a received frame are enough for all headers that the stack reads.
 pub const HEAD: usize = 14 + 60 + 60;
 
 /// A frame that the NIC has put into a receive buffer.
@@ -173,7 +173,7 @@ pub struct Frame {
     pub payload: Vec<Piece>,
     /// The checksum that the NIC computes, where it does.
     pub checksum: Option<ChecksumOffload>,
-    /// TCP segmentation offload: the NIC makes frames of so many bytes of payload out of it. The pseudo
+    /// TCP segmentation offload: the NIC makes frames of this many bytes of payload out of it. The pseudo
     /// header's sum in the checksum field then counts no length, as Intel's controllers want it.
     pub segment: Option<u16>,
 }

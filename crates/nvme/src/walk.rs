@@ -43,11 +43,11 @@ enum Kind {
     Prp { first: u64, second: u64, page: u64 },
     /// The second one, which is not looked at yet.
     PrpSecond { second: u64, page: u64 },
-    /// A list: so many entries are left of the page that it lies in.
+    /// A list: this many entries are left of the page that it lies in.
     PrpList { page: u64, entries: u64 },
     /// The descriptor of the command itself.
     Sgl(Descriptor),
-    /// A segment: so many descriptors of it are left; whether it is the last one; how many more may be
+    /// A segment: this many descriptors of it are left; whether it is the last one; how many more may be
     /// followed.
     SglSegment { descriptors: u32, last: bool, budget: u32 },
     /// Nothing follows.

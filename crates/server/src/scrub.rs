@@ -413,7 +413,7 @@ impl Pace {
         Pace { rate: rate.max(1), next: Mutex::new(Instant::now()) }
     }
 
-    /// Waits until there is time for so many bytes more.
+    /// Waits until there is time for this many bytes more.
     async fn wait(&self, bytes: u64) {
         let until = {
             let mut next = self.next.lock().expect("no code that holds it panics");

@@ -63,7 +63,7 @@ impl Memory {
         &self.0
     }
 
-    /// True if so many bytes at this offset are in it.
+    /// True if this many bytes at this offset are in it.
     pub fn contains(&self, offset: u64, length: u64) -> bool {
         offset.checked_add(length).is_some_and(|end| end <= self.length())
     }

@@ -72,7 +72,7 @@ impl Port {
         })
     }
 
-    /// Where so many bytes are in this process, for who has the kernel read or `write` them. Nothing where
+    /// Where this many bytes are in this process, for who has the kernel read or `write` them. Nothing where
     /// they are not in one piece.
     pub fn direct(&self, address: u64, length: u64, write: bool) -> Option<Direct> {
         let _copying = self.copying().ok()?;

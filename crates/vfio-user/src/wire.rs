@@ -401,7 +401,7 @@ pub mod reply {
         body
     }
 
-    /// A PCI device that can be reset, with so many regions and interrupt kinds.
+    /// A PCI device that can be reset, with this many regions and interrupt kinds.
     pub fn info(regions: u32, irqs: u32) -> Vec<u8> {
         words(&[16, 1 | 2, regions, irqs])
     }

@@ -83,8 +83,8 @@ impl Mapping {
         Ok(Mapping { base, length, writable: true, is_device: false })
     }
 
-    /// The same, in huge pages of 2 MiB where the kernel has so many free, which is told: an IOMMU has fewer
-    /// of them to look up. The length is rounded up to whole huge pages either way.
+    /// The same, in huge pages of 2 MiB where the kernel has that many free, which is told: an IOMMU has
+    /// fewer of them to look up. The length is rounded up to whole huge pages either way.
     ///
     /// # Errors
     ///
@@ -314,8 +314,8 @@ impl Drop for Mapping {
 ///
 /// # Safety
 ///
-/// So many bytes may be read at `from` and written at `to`; nobody in this process has a reference to those of
-/// them that others change.
+/// This many bytes may be read at `from` and written at `to`; nobody in this process has a reference to those
+/// of them that others change.
 unsafe fn copy_long(to: *mut u8, from: *const u8, length: usize) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: the caller's; the direction flag is clear, as the ABI says.

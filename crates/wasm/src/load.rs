@@ -64,7 +64,7 @@ pub enum LoadError {
     TooMany {
         /// Of what.
         what: &'static str,
-        /// So many there may be.
+        /// This many there may be.
         most: u64,
     },
     /// It imports something.
@@ -182,7 +182,7 @@ fn allowed(limits: &Limits) -> StoreLimits {
     builder.table_elements(TABLE_ELEMENTS).tables(TABLES).trap_on_grow_failure(true).build()
 }
 
-/// It is a function of so many whole numbers that gives one.
+/// It is a function of this many whole numbers that gives one.
 fn takes(export: &ExternType, parameters: usize) -> bool {
     let ExternType::Func(function) = export else { return false };
     function.results() == [ValType::I32] && function.params() == vec![ValType::I32; parameters]

@@ -132,7 +132,7 @@ impl Guest<'_> {
         self.steps(steps);
     }
 
-    /// So many things happen, where there are as many in a while.
+    /// This many things happen, where there are as many in a while.
     fn steps(&mut self, count: u8) {
         let end = self.rig.now() + 10_000_000_000;
         for _ in 0..count {

@@ -30,7 +30,8 @@ pub const DATA: u64 = 0x4_0000;
 pub const CARD: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 pub const PEER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
 
-/// Whatever the guest does, the card comes to rest after so many polls at one moment, and so many steps without time going on.
+/// Whatever the guest does, the card comes to rest after this many polls at one moment, and this many steps
+/// without time going on.
 const POLLS: usize = 64;
 const STILL: usize = 20_000;
 

@@ -93,7 +93,7 @@ fn cpu(pid: u32) -> f64 {
     ran.sum()
 }
 
-/// So many requests on each of so many connections.
+/// This many requests on each of this many connections.
 fn requests(port: u16, size: usize, clients: usize, each: usize) {
     std::thread::scope(|scope| {
         for _ in 0..clients {
@@ -161,7 +161,7 @@ fn main() {
     let sizes = list(arguments.next(), &[4096, 65_536, 1 << 20, 16 << 20]);
     let clients = list(arguments.next(), &[1, 16]);
     let runs = list(arguments.next(), &[7])[0];
-    // The first so many of them.
+    // The first this many of them.
     let contenders = &CONTENDERS[..list(arguments.next(), &[CONTENDERS.len()])[0]];
     let folder = tempfile::tempdir().unwrap();
     for size in &sizes {

@@ -274,7 +274,7 @@ impl Stream {
         })
     }
 
-    /// Gives up to so many bytes of those that came out to the socket; waits as it does. Where that may be
+    /// Gives up to this many bytes of those that came out to the socket; waits as it does. Where that may be
     /// long, the engine's pipe is not held.
     fn deliver(&mut self, units: &Units, socket: c_int, want: usize) -> Result<Delivered, Errno> {
         if self.staged.is_none() && sys::is_nonblocking(socket) {

@@ -316,7 +316,7 @@ pub fn write(fd: c_int, line: &[u8]) -> bool {
     unsafe { libc::write(fd, line.as_ptr().cast(), line.len()) == line.len() as isize }
 }
 
-/// The descriptor under a high number, where the process may have so many.
+/// The descriptor under a high number, where the process may have that many.
 pub fn out_of_the_way(fd: OwnedFd) -> OwnedFd {
     // SAFETY: no memory is involved.
     let high = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_DUPFD_CLOEXEC, DESCRIPTOR_MIN) };

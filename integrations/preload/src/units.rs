@@ -29,7 +29,7 @@ const SPARE_STAGING_MAX: usize = 8;
 /// How long nothing is tried again after an engine could not be started.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// No engine has done so many operations.
+/// No engine has done this many operations.
 const NEVER: u64 = u64::MAX;
 
 /// An engine with one session.

@@ -207,7 +207,7 @@ pub struct Program<A> {
 }
 
 impl<A: Parser> Program<A> {
-    /// Tries those of the documents, at least so many whole lines.
+    /// Tries those of the documents, at least this many whole lines.
     ///
     /// # Panics
     ///
@@ -216,7 +216,7 @@ impl<A: Parser> Program<A> {
         self.check(of_documents(), least);
     }
 
-    /// Tries those of its help, at least so many whole lines.
+    /// Tries those of its help, at least this many whole lines.
     ///
     /// # Panics
     ///

@@ -30,13 +30,13 @@ pub enum Fault {
     WrongCid(u16),
     /// The completion names the submission queue of the command xor this.
     WrongQueue(u16),
-    /// The completion gives a submission queue head so many entries too far.
+    /// The completion gives a submission queue head this many entries too far.
     WrongHead(u16),
     /// The command is not carried out: the completion has this status (SCT and SC, phase bit not counted).
     BadStatus(u16),
     /// The command is carried out; the completion has this status all the same.
     FalseStatus(u16),
-    /// The last so many bytes are not moved; the completion is a success.
+    /// The last this many bytes are not moved; the completion is a success.
     ShortDma(u64),
     /// The data are moved to or from addresses so much higher; the completion is a success.
     MisdirectedDma(u64),
@@ -205,7 +205,7 @@ impl Rule {
         Rule { times: u64::MAX, ..Rule::once(when, fault) }
     }
 
-    /// Strikes so many such operations out of 1,000, drawn from a seed.
+    /// Strikes this many such operations out of 1,000, drawn from a seed.
     ///
     /// # Panics
     ///
@@ -219,7 +219,7 @@ impl Rule {
         Rule { skip: count, ..self }
     }
 
-    /// Strikes so many.
+    /// Strikes this many.
     pub fn times(self, count: u64) -> Rule {
         Rule { times: count, ..self }
     }

@@ -137,7 +137,7 @@ impl Interposer {
         Ok(Interposer { plans: plans.to_vec(), struck: vec![0; plans.len()], seed, ..Interposer::default() })
     }
 
-    /// The host drives the SSD with these registers, whose logical blocks have so many bytes, if that is
+    /// The host drives the SSD with these registers, whose logical blocks have that many bytes, if that is
     /// known. SSDs are numbered as they are first named.
     pub fn attach(&mut self, registers: Window, block_size: Option<u32>) {
         let known = self.ssds.iter_mut().find(|ssd| ssd.registers.address == registers.address);

@@ -66,7 +66,7 @@ const OPERATIONS: [(Device, &str, Operations); 6] = [
 enum Which {
     /// From the first to the last, counted from 1; without a last one all that follow.
     Span(u64, Option<u64>),
-    /// So many out of 1,000.
+    /// This many out of 1,000.
     Chance(u16),
 }
 

@@ -309,7 +309,7 @@ fn four_thousand_streams_of_two_ssds_leave_by_two_nics() {
     assert!(machine.interrupts.is_empty());
 }
 
-/// An IPv4 packet with UDP, in frames of at most so many bytes of IP payload.
+/// An IPv4 packet with UDP, in frames of at most this many bytes of IP payload.
 fn datagram(stream: u16, payload: &[u8], identification: u16, largest: usize) -> Vec<Vec<u8>> {
     let sum = |bytes: &[u8]| {
         let mut sum: u32 =

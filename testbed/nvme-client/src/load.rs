@@ -53,7 +53,7 @@ pub enum Check {
 /// When a workload ends.
 #[derive(Clone, Copy, Debug)]
 pub enum Stop {
-    /// After so many commands.
+    /// After this many commands.
     Commands(u64),
     /// After so long.
     After(Duration),

@@ -32,7 +32,7 @@ pub trait World {
     /// A new connection: the engine's end, and its peer.
     fn connect(&self) -> (Box<dyn Flow>, TcpStream);
 
-    /// Makes a file ready to be written by the engine: so many bytes.
+    /// Makes a file ready to be written by the engine: this many bytes.
     fn prepare(&self, file: &File, length: u64);
 
     /// Media streams in datagrams go out by sockets of the kernel.

@@ -104,7 +104,7 @@ pub struct Host {
 }
 
 impl Host {
-    /// Software with so many buffers of so many bytes in host memory, and where `on_gpu` as many in the
+    /// Software with this many buffers of this many bytes in host memory, and where `on_gpu` as many in the
     /// GPU's. It begins to look after its devices.
     pub fn new(handle: &Handle, stack: Stack, waiting: Waiting, buffers: (usize, u64), on_gpu: bool) -> Host {
         let parameters = handle.with(|server| server.build.parameters);
@@ -274,7 +274,7 @@ impl Host {
         self.handle.with(|_| ());
     }
 
-    /// Begins to read an SSD into a buffer, so many bytes.
+    /// Begins to read an SSD into a buffer, this many bytes.
     pub async fn read_disk(
         &self,
         thread: ThreadId,

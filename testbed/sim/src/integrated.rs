@@ -104,7 +104,7 @@ pub struct Integrated {
 }
 
 impl Integrated {
-    /// One with this SSD, at this address, that sends so many bits a second.
+    /// One with this SSD, at this address, that sends this many bits a second.
     pub fn new(namespace: Namespace, media: Media, rate: u64, config: dcs_net::Config) -> Integrated {
         let mut stack = Stack::new(config);
         stack.listen(PORT).expect("nobody has the port");

@@ -119,7 +119,7 @@ parameters! {
 }
 
 impl Parameters {
-    /// The processor's time for so many bytes of an operator.
+    /// The processor's time for this many bytes of an operator.
     pub fn on_cpu(&self, operator: Operator, bytes: u64) -> Nanos {
         let rate = match operator {
             Operator::Md5 => self.cpu_md5_ps,

@@ -89,7 +89,7 @@ impl Stack {
         Stack { link, interface, sockets: SocketSet::new(Vec::new()), deadline: Some(0) }
     }
 
-    /// The same, where its link takes so many frames at a time.
+    /// The same, where its link takes this many frames at a time.
     pub fn with_burst(mut self, frames: usize) -> Stack {
         self.link.burst = Some(frames);
         self

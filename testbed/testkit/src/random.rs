@@ -55,12 +55,12 @@ impl Random {
         self.below(count) == 0
     }
 
-    /// True so many times in a thousand.
+    /// True this many times in a thousand.
     pub fn chance(&mut self, permille: u32) -> bool {
         self.below(1000) < u64::from(permille)
     }
 
-    /// So many bytes.
+    /// This many bytes.
     pub fn bytes(&mut self, length: usize) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(length + 8);
         while bytes.len() < length {
@@ -85,7 +85,7 @@ impl Random {
     }
 }
 
-/// So many bytes of a seed.
+/// This many bytes of a seed.
 pub fn bytes(length: usize, seed: u64) -> Vec<u8> {
     Random(seed).bytes(length)
 }

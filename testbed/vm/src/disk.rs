@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::error::{self, Error};
 use crate::tools::Tools;
 
-/// Makes a sparse image of so many bytes with an ext4 file system that holds what a folder holds.
+/// Makes a sparse image of this many bytes with an ext4 file system that holds what a folder holds.
 ///
 /// # Errors
 ///
@@ -33,7 +33,7 @@ pub fn ext4_with(
     error::run(&mut mkfs).map(|_| ())
 }
 
-/// Makes a sparse image of so many bytes, at least 300 MiB, with an empty XFS file system, which shares
+/// Makes a sparse image of this many bytes, at least 300 MiB, with an empty XFS file system, which shares
 /// blocks between files; or, with an image for its realtime device, which is made too, does not.
 ///
 /// # Errors
@@ -79,7 +79,7 @@ pub fn check_xfs(tools: &Tools, image: &Path, report: &dyn Fn(&str)) -> Result<(
     error::run(tools.xfs_repair(report)?.arg("-nf").arg(image)).map(|_| ())
 }
 
-/// Makes a sparse image of so many zeros.
+/// Makes a sparse image of this many zeros.
 ///
 /// # Errors
 ///

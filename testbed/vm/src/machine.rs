@@ -159,7 +159,7 @@ impl Machine {
     }
 
     /// The same, where the second controller has memory of its own that other devices reach too (a persistent
-    /// memory region): so many MiB, a power of two, or none.
+    /// memory region): this many MiB, a power of two, or none.
     pub fn nvme_with_memory(mut self, image: &Path, mebibytes: u32) -> Machine {
         let n = self.ssds;
         self.ssds += 1;

@@ -71,7 +71,7 @@ pub fn split_source(doc: &str) -> (&str, &str) {
 pub enum Radix {
     /// Counts and enumerations.
     Decimal,
-    /// Opcodes, bits, offsets: so many digits at least.
+    /// Opcodes, bits, offsets: this many digits at least.
     Hexadecimal(usize),
 }
 

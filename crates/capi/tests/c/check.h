@@ -125,7 +125,7 @@ static inline size_t end_drain(struct drain *drain) {
 
 /* Lines for the test that runs this program: it has every one checked by an independent implementation. */
 
-/* This digest is that of so many bytes of the file from there on. */
+/* This digest is that of this many bytes of the file from there on. */
 static inline void say_digest(const struct dcs_digest *digest, const char *file, size_t from, size_t length) {
     char text[2 * DCS_DIGEST_MAX + 1];
     CHECK(digest->size > 0 && dcs_digest_text(digest, text, sizeof text) == 2u * digest->size);
@@ -140,7 +140,7 @@ static inline void say_digest(const struct dcs_digest *digest, const char *file,
     CHECK(!"a digest of an operator that there is");
 }
 
-/* So many bytes of one file from there on are in the other from there on. */
+/* This many bytes of one file from there on are in the other from there on. */
 static inline void say_same(const char *file, size_t from, size_t length, const char *copy, size_t at) {
     printf("same %s %zu %zu %s %zu\n", file, from, length, copy, at);
 }

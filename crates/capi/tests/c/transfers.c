@@ -140,7 +140,7 @@ static void cancel(int flags, size_t operators) {
     CHECK(dcs_transfer_cancel(transfer) == 0); /* too late, and no harm */
     FAILS(dcs_transfer_wait(transfer, NULL), ECANCELED);
     dcs_transfer_free(transfer);
-    /* Exactly so many bytes are at the peer. */
+    /* Exactly this many bytes are at the peer. */
     char name[32];
     snprintf(name, sizeof name, "cancelled-%d-%zu", flags != 0, operators);
     close(ends[0]);
@@ -272,7 +272,7 @@ static void memory(void) {
     close(out);
 }
 
-/* A session has room for so many, and a transfer takes its room until it is freed. */
+/* A session has room for that many, and a transfer takes its room until it is freed. */
 static void session_full(void) {
     struct dcs_session *kept = session;
     session = open_session(engine, 2);

@@ -37,7 +37,7 @@ fn got(rig: &mut Rig) -> usize {
     rig.net().ports[0].got.iter().map(|(_, bytes)| bytes.len()).sum()
 }
 
-/// The peer sends it, so many bytes in a datagram.
+/// The peer sends it, this many bytes in a datagram.
 fn say(rig: &mut Rig, bytes: &[u8], payload: usize) {
     let datagrams = bytes.chunks(payload).map(|chunk| ((CARD, HERE), chunk.to_vec()));
     rig.net().ports[0].to_send.extend(datagrams);
@@ -222,7 +222,7 @@ fn parameters_that_cannot_be_are_refused() {
     let endless = Transfer::new(End::flow(flow), End::memory(1, FREE, 1000));
     let ended = rig.run(&Transfer { length: LENGTH_TO_END, ..endless });
     assert_eq!((ended.status(), ended.entry.stage()), (Status::InvalidField, Stage::Source));
-    // Ports may be shared by peers; there are so many, and no more.
+    // Ports may be shared by peers; there are that many, and no more.
     let most = (1..1000u16).take_while(|at| open(&mut rig, words(HERE, THERE + at, 0)).is_ok()).count();
     assert_eq!(most, 255);
     assert_eq!(open(&mut rig, words(HERE + 1, THERE, 0)), Err(Status::OutOfResources));

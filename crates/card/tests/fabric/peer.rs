@@ -18,7 +18,7 @@ pub struct Stream {
     pub close: bool,
     /// The bytes that came.
     pub got: Vec<u8>,
-    /// Takes no more than so many bytes.
+    /// Takes no more than this many bytes.
     pub most: usize,
     /// The card has ended its stream.
     pub ended: bool,

@@ -58,7 +58,7 @@ impl Wire {
     }
 }
 
-/// Receives from a peer, up to so many bytes, until its connection ends, with a pause in the middle.
+/// Receives from a peer, up to this many bytes, until its connection ends, with a pause in the middle.
 pub fn take(peer: &TcpStream, length: u64, pause: Duration) -> Vec<u8> {
     let mut got = Vec::new();
     // A reset says less than what came before it.

@@ -102,7 +102,7 @@ pub struct Record {
     /// Stop when nothing has come for so long
     #[arg(long, value_name = "TIME", value_parser = units::duration)]
     pub idle: Option<Duration>,
-    /// Stop after so many bytes
+    /// Stop after this many bytes
     #[arg(long, value_name = "SIZE", value_parser = units::size)]
     pub length: Option<u64>,
     /// A missing datagram is waited for so long (RTP)

@@ -116,7 +116,7 @@ fn metrics(channels: &[Channel]) -> prometheus::Result<String> {
     ];
     let within = counter(
         "deviation_total",
-        "Datagrams whose deviation from their due time was at most so many microseconds.",
+        "Datagrams whose deviation from their due time was at most this many microseconds.",
         &["channel", "to", "microseconds"],
     )?;
     let worst: GenericGaugeVec<AtomicU64> = GenericGaugeVec::new(

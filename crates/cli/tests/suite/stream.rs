@@ -17,7 +17,7 @@ pub const TICKS: u64 = 5076;
 /// The PID of video, and of its clock.
 const PID: u16 = 0x100;
 
-/// A transport stream of so many packets, with a clock reference every 40; its clock begins there.
+/// A transport stream of this many packets, with a clock reference every 40; its clock begins there.
 pub fn video(packets: u64, counter: u8, clock: u64) -> Vec<u8> {
     let mut counter = counter;
     let packet = |number: u64| {
@@ -65,7 +65,7 @@ impl Peer {
         buffer[..length].to_vec()
     }
 
-    /// Datagrams until there are so many bytes behind headers of this length.
+    /// Datagrams until there are this many bytes behind headers of this length.
     pub fn datagrams(&self, header: usize, bytes: usize) -> Vec<Vec<u8>> {
         let (mut all, mut left) = (Vec::new(), bytes);
         while left > 0 {

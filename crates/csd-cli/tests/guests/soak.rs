@@ -32,7 +32,7 @@ pub fn verifying(spaces: &[(u32, &str)]) -> String {
     format!("export HOME=/tmp; cd /tmp; END=$(($(date +%s) + {})); JOBS=\n{jobs}wait $JOBS\n", 60 * minutes())
 }
 
-/// Waits until it is through with so many namespaces.
+/// Waits until it is through with this many namespaces.
 pub fn verified(guest: &mut Guest, spaces: usize) {
     for _ in 0..spaces {
         let said = guest.wait_for("@", limit()).unwrap();

@@ -123,7 +123,7 @@ impl Source {
         }
     }
 
-    /// The next so many bytes have gone in.
+    /// The next this many bytes have gone in.
     fn advance(&mut self, count: u64) {
         match self {
             Source::Guest { next, left }

@@ -74,7 +74,7 @@ pub(crate) struct NearStorage {
 }
 
 impl NearStorage {
-    /// With so many bytes of device memory, and of memory for operators.
+    /// With this many bytes of device memory, and of memory for operators.
     pub fn new(memory: u32, operators: u64) -> NearStorage {
         let (memory, budget) = (vec![0; memory as usize], Budget::new(operators));
         NearStorage { memory, budget, ..NearStorage::default() }

@@ -19,7 +19,7 @@ const SLOT: usize = 80;
 /// The result of a pull.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pulled {
-    /// So many bytes, which may be none: there is more to come.
+    /// This many bytes, which may be none: there is more to come.
     Bytes(usize),
     /// The last ones.
     Last(usize),

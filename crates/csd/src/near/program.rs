@@ -73,7 +73,7 @@ impl Program {
         Ok((program, [ranges, first]))
     }
 
-    /// Reads so many operators; what lies behind them.
+    /// Reads this many operators; what lies behind them.
     fn operators(count: usize, mut rest: &[u8]) -> Result<(Program, &[u8]), Status> {
         let mut program = Program(Vec::with_capacity(count));
         for _ in 0..count {

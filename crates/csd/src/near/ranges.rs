@@ -43,7 +43,7 @@ impl Ranges {
         Ok(Ranges { namespace, ranges, left: left.ok_or(Status::INVALID_FIELD)?, reading: (0, 0) })
     }
 
-    /// Bytes of so many ranges.
+    /// Bytes of this many ranges.
     pub fn length(count: u32) -> usize {
         count as usize * RANGE
     }

@@ -17,7 +17,7 @@ impl std::fmt::Debug for Buffer {
 }
 
 impl Buffer {
-    /// A buffer of zeros with room for so many bytes.
+    /// A buffer of zeros with room for that many bytes.
     pub fn new(room: usize) -> Buffer {
         let memory = vec![0; room + ALIGNMENT];
         let start = memory.as_ptr().align_offset(ALIGNMENT);

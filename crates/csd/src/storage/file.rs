@@ -53,7 +53,7 @@ struct Held {
 }
 
 impl FileStorage {
-    /// No volumes. So many parts of requests are with the kernel at once, a power of two.
+    /// No volumes. This many parts of requests are with the kernel at once, a power of two.
     ///
     /// # Errors
     ///
@@ -341,7 +341,7 @@ fn progress(part: &mut Part, result: i32) -> Progress {
     }
 }
 
-/// Takes so many bytes off the front.
+/// Takes this many bytes off the front.
 fn skip(pieces: &mut Vec<libc::iovec>, mut bytes: usize) {
     let whole = pieces.iter().take_while(|piece| {
         let fits = piece.iov_len <= bytes;

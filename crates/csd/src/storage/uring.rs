@@ -90,7 +90,7 @@ pub struct Uring {
 }
 
 impl Uring {
-    /// A ring with room for so many parts at once, a power of two. It belongs to this thread.
+    /// A ring with room for that many parts at once, a power of two. It belongs to this thread.
     pub fn new(entries: u32) -> io::Result<Uring> {
         let plain = || IoUring::builder().dontfork().build(entries);
         let quiet = || {

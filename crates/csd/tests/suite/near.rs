@@ -72,7 +72,7 @@ pub fn entry(near: Near) -> [u8; 64] {
     entry
 }
 
-/// A chain as parameters, with so many ranges to follow.
+/// A chain as parameters, with this many ranges to follow.
 pub fn parameters(chain: &[(Operator, Vec<u8>)], ranges: u32) -> Vec<u8> {
     let mut bytes = vec![chain.len() as u8, 0, 0, 0];
     bytes.extend_from_slice(&ranges.to_le_bytes());

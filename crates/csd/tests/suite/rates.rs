@@ -62,7 +62,7 @@ fn a_command_s_time_is_told_by_stage() {
     assert_eq!(stage(&machine, Stage::Whole).0, 1);
 }
 
-/// Reads of so many blocks, always more than a second's worth: how many ended within it.
+/// Reads of this many blocks, always more than a second's worth: how many ended within it.
 fn for_a_second(machine: &mut Machine<ModelStorage>, count: u32) -> usize {
     let (mut done, mut begun) = (0, 0);
     for _ in 0..1000 {

@@ -124,7 +124,7 @@ impl<S: Storage> Machine<S> {
         Machine::with_window(config, storage, direct, 64)
     }
 
-    /// The same, whose storage has so many commands at once at most.
+    /// The same, whose storage has that many commands at once at most.
     pub fn with_window(config: Config, storage: S, direct: bool, window: usize) -> Machine<S> {
         let controller = Arc::new(Mutex::new(Controller::new(config).unwrap()));
         let guest = Guest::new(direct);

@@ -374,7 +374,7 @@ pub fn template(stream: u16, payload: u16) -> Template {
     }
 }
 
-/// So many bytes a second in slots of so many microseconds.
+/// This many bytes a second in slots of this many microseconds.
 pub fn rate(bytes_per_second: u64, granularity_us: u32) -> Rate {
     Rate { bytes_per_second, granularity_us }
 }

@@ -24,12 +24,12 @@ impl PageAllocator {
         PageAllocator { free: vec![all], all: all.length }
     }
 
-    /// True if so many bytes would fit with all pages free.
+    /// True if this many bytes would fit with all pages free.
     pub fn could_hold(&self, length: u64) -> bool {
         length <= self.all
     }
 
-    /// Allocates so many bytes, rounded up to pages; nothing where no gap is large enough.
+    /// Allocates this many bytes, rounded up to pages; nothing where no gap is large enough.
     pub fn allocate(&mut self, length: u64) -> Option<Pages> {
         let length = length.max(1).checked_next_multiple_of(PAGE)?;
         let at = self.free.iter().position(|free| free.length >= length)?;

@@ -205,7 +205,7 @@ impl Job {
         Ok(bytes)
     }
 
-    /// The ranges of the file that are read, so many bytes at most; true where it ends before these.
+    /// The ranges of the file that are read, this many bytes at most; true where it ends before these.
     fn check(&self, length: u64) -> Result<(Vec<Extent>, bool), DriveFailure> {
         if !self.endpoint.readable() {
             return Err(DriveFailure::new(Status::AccessDenied, 0));
@@ -319,7 +319,7 @@ pub(super) fn has_reader(pipe: &OwnedFd) -> bool {
     !poll(pipe, 0).contains(PollFlags::ERR)
 }
 
-/// Waits until there is room in the pipe, or nobody reads it, or so many milliseconds.
+/// Waits until there is room in the pipe, or nobody reads it, or that many milliseconds.
 fn poll(pipe: &OwnedFd, limit: i64) -> PollFlags {
     let mut polled = [PollFd::new(pipe, PollFlags::OUT)];
     let limit = Timespec { tv_sec: limit / 1000, tv_nsec: limit % 1000 * 1_000_000 };
@@ -408,7 +408,7 @@ impl<'a> Stream<'a> {
         Ok((length, result & ENDED != 0))
     }
 
-    /// Has the drive write what comes out, whole blocks of it, to so many from this one on: how many bytes.
+    /// Has the drive write what comes out, whole blocks of it, to this many from this one on: how many bytes.
     pub fn land(&self, first: u64, room: u32) -> Result<(u64, State), DriveFailure> {
         let words = [room, TURN, 0, 0, first as u32, (first >> 32) as u32];
         let command = Words { opcode: NO_DATA, places: self.places(STREAM, BLOCKS), words };

@@ -160,7 +160,7 @@ impl Builder {
         self
     }
 
-    /// Block buffers; of several cores each has so many.
+    /// Block buffers; of several cores each has that many.
     pub fn blocks(mut self, blocks: u32) -> Self {
         self.config.blocks = blocks;
         self
@@ -190,7 +190,7 @@ impl Builder {
         self
     }
 
-    /// So many threads, for as many processors: see [`Engine`], *Cores*. One without this. Each has the
+    /// This many threads, for as many processors: see [`Engine`], *Cores*. One without this. Each has the
     /// blocks, commands and sessions that this builder says. An engine that its callers drive
     /// ([`Driver::Caller`]), and one that has devices of its own (a card, SSDs, a NIC, a GPU), has one.
     pub fn cores(mut self, cores: impl Into<Cores>) -> Self {

@@ -8,7 +8,7 @@ use std::path::Path;
 /// A number of cores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cores {
-    /// So many.
+    /// This many.
     Number(NonZeroUsize),
     /// One for each processor that the engine may run on: those of [`Builder::cpus`](super::Builder::cpus),
     /// or of [`Builder::numa_node`](super::Builder::numa_node), or all that the process may use.

@@ -325,7 +325,7 @@ impl KernelLoop {
         any
     }
 
-    /// Performs so many actions at most; false where there was none.
+    /// Performs this many actions at most; false where there was none.
     fn perform(&mut self, most: usize) -> bool {
         for done in 0..most {
             let Some(action) = self.engine.poll_action() else { return done > 0 };

@@ -110,7 +110,7 @@ fn good(core: &mut KernelLoop, pair: &QueuePair, change: impl Fn(&mut [u8])) -> 
     status
 }
 
-/// One of so many bytes through CRC-32C; tells its command identifier.
+/// One of this many bytes through CRC-32C; tells its command identifier.
 fn long(pair: &QueuePair, length: usize) -> u16 {
     submit(pair, &vec![7; length], [Operator::Crc32c as u8, 0, 0, 0, 0, 0, 0, 0], |_| ()).0
 }

@@ -201,7 +201,7 @@ fn where_nobody_can_tell_it_is_refused() {
 
 /// Has the kernel do TLS on a connection, without keys yet.
 fn with_tls(socket: &TcpStream) -> bool {
-    // SAFETY: setsockopt(2) reads so many bytes of a string.
+    // SAFETY: setsockopt(2) reads this many bytes of a string.
     let code = unsafe {
         libc::setsockopt(socket.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_ULP, c"tls".as_ptr().cast(), 3)
     };

@@ -170,7 +170,7 @@ pub fn contents(file: &File, length: usize) -> Vec<u8> {
     bytes
 }
 
-/// A loop device over a temporary file of so many bytes; it goes when it is closed. Needs root.
+/// A loop device over a temporary file of this many bytes; it goes when it is closed. Needs root.
 pub fn loop_device(size: u64) -> Result<File, String> {
     if !is_root() {
         return Err("not root".into());

@@ -14,7 +14,7 @@ use std::time::Duration;
 /// 50 Mb/s: 30.08 us a packet.
 const TICKS: u64 = 812;
 
-/// A transport stream of so many packets, with a clock reference every 40.
+/// A transport stream of this many packets, with a clock reference every 40.
 fn stream(packets: u64, counter: u8) -> Vec<u8> {
     let mut counter = counter;
     let packet = |number: u64| {
@@ -37,7 +37,7 @@ fn sockets() -> (UdpSocket, UdpSocket) {
     (socket, peer)
 }
 
-/// Datagrams until there are so many bytes of payload behind headers of this length.
+/// Datagrams until there are this many bytes of payload behind headers of this length.
 fn datagrams(peer: &UdpSocket, header: usize, bytes: usize) -> Vec<Vec<u8>> {
     let (mut all, mut left, mut buffer) = (Vec::new(), bytes, [0; 2000]);
     while left > 0 {

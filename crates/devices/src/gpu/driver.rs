@@ -293,7 +293,7 @@ impl HostMemory {
     ///
     /// No copy from or to it is under way, and its context is there.
     pub unsafe fn bytes(&mut self) -> &mut [u8] {
-        // SAFETY: the driver gave so many bytes, zeroed when they came; nobody else is at them.
+        // SAFETY: the driver gave this many bytes, zeroed when they came; nobody else is at them.
         unsafe { std::slice::from_raw_parts_mut(self.start, self.length) }
     }
 }
@@ -442,7 +442,7 @@ impl Context {
         // SAFETY: the place is valid for the write.
         let code = unsafe { (entry.host_allocate)(&mut start, length) };
         self.driver.check("cuMemAllocHost", code)?;
-        // SAFETY: the driver gave so many bytes.
+        // SAFETY: the driver gave this many bytes.
         unsafe { std::ptr::write_bytes(start.cast::<u8>(), 0, length) };
         Ok(HostMemory { start: start.cast(), length })
     }

@@ -170,7 +170,7 @@ impl Kind {
         }
     }
 
-    /// A launch's blocks along x and y, and threads of a block, for so many jobs of which the largest takes
+    /// A launch's blocks along x and y, and threads of a block, for that many jobs of which the largest takes
     /// `most` blocks.
     pub fn grid(self, jobs: u32, most: u32) -> ((u32, u32), u32) {
         match self {

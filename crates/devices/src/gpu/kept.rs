@@ -13,7 +13,7 @@ use dcs_engine::{BlockId, Failure, OperationId};
 #[derive(Debug)]
 pub(super) struct Kept {
     pub buffer: Buffer,
-    /// So many, from its first on.
+    /// This many, from its first on.
     pub length: usize,
     /// The host has them too.
     pub here: bool,

@@ -55,7 +55,7 @@ pub struct Bench {
 }
 
 impl Bench {
-    /// Takes a GPU, and memory for so many pieces of so many bytes, a multiple of 64, on both sides.
+    /// Takes a GPU, and memory for that many pieces of this many bytes, a multiple of 64, on both sides.
     ///
     /// # Errors
     ///
@@ -97,7 +97,7 @@ impl Bench {
         Ok(unsafe { self.data.bytes() })
     }
 
-    /// Measures the memories, with large copies, so many of each.
+    /// Measures the memories, with large copies, this many of each.
     ///
     /// # Errors
     ///

@@ -83,7 +83,7 @@ const LANES: usize = 4;
 const JOBS: usize = 240;
 // Beside the copies: the jobs in and out, the kernel, the end, and the call that wakes.
 const _: () = assert!(LANES * (JOBS + 5) < 1000);
-/// Jobs that are not divided among lanes: a launch costs about as much as the copies of so many.
+/// Jobs that are not divided among lanes: a launch costs about as much as the copies of this many.
 const TOGETHER: usize = 16;
 /// Room behind a block's mirror: kernels work in units of 16 bytes, at both ends.
 const SLACK: usize = 256;
@@ -158,7 +158,7 @@ pub fn find_storage(options: &GpuOptions) -> Result<Result<Storage, StorageError
     Ok(found.map(|(_, storage)| storage))
 }
 
-/// The end of a read to the GPU: so many bytes, or it is to be read another way.
+/// The end of a read to the GPU: this many bytes, or it is to be read another way.
 #[derive(Debug)]
 pub(crate) struct Fetched {
     pub operation: Operation,
@@ -170,7 +170,7 @@ pub(crate) struct Fetched {
 struct Held {
     job: Job,
     buffer: Buffer,
-    /// The block's first bytes are in the mirror already: so many, and whether the host has them too.
+    /// The block's first bytes are in the mirror already: this many, and whether the host has them too.
     resident: Option<(usize, bool)>,
 }
 
@@ -567,7 +567,7 @@ fn give_back(read: Read, pool: &mut BlockPool, fetched: &mut Vec<Fetched>) {
     fetched.push(Fetched { operation: read.operation, bytes: None });
 }
 
-/// Launches the kernel of a kind over so many jobs, of which the longest takes `most` blocks of threads.
+/// Launches the kernel of a kind over this many jobs, of which the longest takes `most` blocks of threads.
 ///
 /// # Safety
 ///

@@ -144,7 +144,7 @@ impl Outgoing {
         Some(true)
     }
 
-    /// The network refused the piece behind so many that were sent; `pieces` are `count` datagrams.
+    /// The network refused the piece behind this many that were sent; `pieces` are `count` datagrams.
     fn refused(&mut self, errno: Errno, (sent, pieces, count): (u64, u64, u64), now: Nanos) -> bool {
         self.sender.sent(sent, now);
         match errno {

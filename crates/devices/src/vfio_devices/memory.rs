@@ -89,7 +89,7 @@ impl Memory {
     }
 }
 
-/// An SSD's persistent memory region of so many bytes at least, and its BAR.
+/// An SSD's persistent memory region of this many bytes at least, and its BAR.
 fn region(ssd: &Function, bytes: u64) -> Result<(Arc<Mapping>, u8), DriveError> {
     let none = || DriveError::NoMemory(ssd.address().to_owned());
     let registers = ssd.bar(0)?;

@@ -13,7 +13,7 @@ use dcs_engine::{BlockId, DeviceEvent, Failure, Nanos, OperationId, Outcome};
 use dcs_net::{Piece, Reason};
 use std::collections::VecDeque;
 
-/// So many blocks of one connection may wait for the peer's acknowledgement while the commands that filled
+/// This many blocks of one connection may wait for the peer's acknowledgement while the commands that filled
 /// them go on. Further writes are done when earlier blocks come back.
 const SHARE: usize = 8;
 

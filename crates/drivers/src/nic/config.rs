@@ -34,7 +34,7 @@ pub struct Config {
     pub promiscuous: bool,
     /// Take all multicast frames.
     pub multicast: bool,
-    /// No descriptor names memory on both sides of a multiple of so many bytes, a power of two: where pages
+    /// No descriptor names memory on both sides of a multiple of this many bytes, a power of two: where pages
     /// that are neighbours on the bus lie apart in the machine. To hardware that is all the same; QEMU's
     /// models lose such a frame without a word. `u64::MAX`: no such multiple.
     pub page: u64,

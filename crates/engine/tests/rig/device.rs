@@ -15,8 +15,8 @@ pub enum Device {
     /// A socket to write to, which takes pieces. One that holds goes on reading a block after the write is
     /// done.
     Sink { bytes: Vec<u8>, piece: usize, holds: bool, more: Vec<bool> },
-    /// A media stream: a datagram at a time, each so many nanoseconds after the one before. `idle`: the time
-    /// between two of them for which it had nothing.
+    /// A media stream: a datagram at a time, each this many nanoseconds after the one before. `idle`: the
+    /// time between two of them for which it had nothing.
     Paced { bytes: Vec<u8>, datagram: usize, interval: u64, free: u64, idle: Vec<u64> },
     /// Takes operations and never answers them, unless they are aborted.
     Dead,
@@ -41,7 +41,7 @@ impl Device {
         Device::Sink { bytes: Vec::new(), piece, holds: false, more: Vec::new() }
     }
 
-    /// A datagram of so many bytes every so many nanoseconds.
+    /// A datagram of this many bytes every this many nanoseconds.
     pub fn paced(datagram: usize, interval: u64) -> Device {
         Device::Paced { bytes: Vec::new(), datagram, interval, free: 0, idle: Vec::new() }
     }

@@ -45,7 +45,7 @@ pub struct Options {
     pub direct: bool,
     /// Destinations have to be flushed, whatever the command says.
     pub flush: bool,
-    /// The direct path breaks down after so many operations.
+    /// The direct path breaks down after this many operations.
     pub direct_lasts: u32,
     /// Bytes move in pieces: files too answer with less than was asked for now and then.
     pub pieces: bool,

@@ -41,7 +41,7 @@ enum Blow {
     Delete,
 }
 
-/// Strikes a command after so many steps of its life, or, with a timeout, in a world so much slower; tells
+/// Strikes a command after this many steps of its life, or, with a timeout, in a world so much slower; tells
 /// whether it was alive, and the stage that its completion names.
 fn strike(blow: Blow, after: usize, seed: u64) -> (bool, Option<Stage>) {
     let (mut rig, queues) = rig(Options { seed, ..Options::default() });

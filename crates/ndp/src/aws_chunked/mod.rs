@@ -34,7 +34,7 @@ const TRAILER_SIGNATURE: &[u8] = b"x-amz-trailer-signature";
 enum State {
     /// The line before a chunk.
     Header,
-    /// So many bytes of the chunk.
+    /// This many bytes of the chunk.
     Data(u64),
     /// The end of line behind a chunk.
     DataEnd,
@@ -56,7 +56,7 @@ pub(crate) struct AwsChunked {
     claimed: [u8; 32],
     /// Trailers are to follow the last chunk,
     trailers: bool,
-    /// of so many bytes so far.
+    /// of this many bytes so far.
     trailer_bytes: usize,
     /// The trailers' own signature was there, and right.
     trailers_signed: bool,

@@ -43,7 +43,7 @@ struct Output {
     position: u64,
     zeros: u64,
     bytes: Vec<u8>,
-    /// So many of them are out.
+    /// This many of them are out.
     done: usize,
 }
 

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 const COOKIE: u16 = 12347;
 /// First four bytes of one without runs.
 const COOKIE_NO_RUNS: u32 = 12346;
-/// From so many containers on, one with runs has a table of their offsets; one without has it always.
+/// From this many containers on, one with runs has a table of their offsets; one without has it always.
 const OFFSETS_FROM: usize = 4;
 /// Most containers: one for each key.
 const CONTAINERS_MAX: usize = 1 << 16;
@@ -21,7 +21,7 @@ pub(super) struct Reader {
     state: State,
     /// Bytes of it so far.
     position: u64,
-    /// The part that is being read, of which so many bytes are there.
+    /// The part that is being read, of which this many bytes are there.
     kept: Vec<u8>,
     /// Flags of containers that are runs, where there are some.
     runs: Option<Vec<u8>>,
@@ -210,7 +210,7 @@ impl Reader {
         self.page(page, set)
     }
 
-    /// The page of the container at the front, with so many bits.
+    /// The page of the container at the front, with this many bits.
     fn page(&mut self, page: Box<Page>, set: usize) -> Result<Event, OperatorError> {
         let container = self.containers.pop_front().ok_or(OperatorError::InternalError)?;
         if set != container.count {

@@ -107,7 +107,7 @@ impl Pattern {
         }
     }
 
-    /// One more line was found by its literals, behind so many bytes: the literals are given up where they
+    /// One more line was found by its literals, behind this many bytes: the literals are given up where they
     /// are everywhere, and the automaton goes over nearly all lines anyway.
     fn judge(&mut self, searched: u64) {
         self.asked += 1;

@@ -95,7 +95,7 @@ pub(crate) struct Gzip {
     taken: usize,
     /// Bytes of the stage that came in pieces,
     staged: Vec<u8>,
-    /// of which the library has taken so many.
+    /// of which the library has taken this many.
     read: usize,
     /// Output for which there was no room when it came,
     room: Vec<u8>,

@@ -65,7 +65,7 @@ struct Format {
 #[derive(Clone, Copy, Debug)]
 enum Layout {
     Text(Format),
-    /// In binary, each of so many bytes.
+    /// In binary, each of this many bytes.
     Fixed(usize),
 }
 

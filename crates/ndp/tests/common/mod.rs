@@ -114,7 +114,7 @@ pub fn resized(operator: Operator, parameter: &[u8], input: &[u8]) -> Vec<u8> {
     output
 }
 
-/// The parameters of `aws-chunked` for so many bytes in chunks without signatures and trailers.
+/// The parameters of `aws-chunked` for this many bytes in chunks without signatures and trailers.
 pub fn unsigned_chunks(length: usize) -> Vec<u8> {
     let decoded_length = length as u64;
     AwsChunked { decoded_length, trailers: false, checksum: None, signature: None }.block()

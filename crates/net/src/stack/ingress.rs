@@ -14,7 +14,7 @@ use smoltcp::wire::{
 /// Bytes of an Ethernet header.
 const ETHERNET: usize = 14;
 
-/// So many ARP replies wait to be sent.
+/// This many ARP replies wait to be sent.
 const REPLIES: usize = 64;
 
 /// An IPv4 packet whose header is right.

@@ -283,7 +283,7 @@ impl Stack {
         }
     }
 
-    /// The owner has place for so many bytes more of a connection's stream.
+    /// The owner has place for this many bytes more of a connection's stream.
     pub fn grant(&mut self, flow: Flow, bytes: u64, now: Nanos) {
         if let Some(connection) = self.flows.get_mut(flow.0) {
             let fate = connection.tcb.grant(bytes, &mut self.shared);

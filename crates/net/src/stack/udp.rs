@@ -144,7 +144,7 @@ impl Stack {
         self.shared.statistics.pending_dropped += self.unsend(ends);
     }
 
-    /// Nothing of what waits is sent: so many chunks.
+    /// Nothing of what waits is sent: this many chunks.
     fn unsend(&mut self, ends: Tuple) -> u64 {
         let Some(sender) = self.senders.remove(&ends) else { return 0 };
         self.ready.retain(|turn| *turn != Turn::Sender(ends));

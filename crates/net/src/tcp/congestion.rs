@@ -49,7 +49,7 @@ impl Congestion {
         self.window
     }
 
-    /// So many bytes were acknowledged.
+    /// This many bytes were acknowledged.
     pub(crate) fn acknowledged(&mut self, bytes: u64) {
         if matches!(self.recovery, Some(Recovery::Fast { .. })) || !std::mem::take(&mut self.limited) {
             return;

@@ -9,9 +9,9 @@ use super::{Fate, State, Tcb};
 use crate::message::{Event, Nanos, Reason};
 use crate::shared::Shared;
 
-/// So many challenge acknowledgements a second (RFC 5961, 10).
+/// This many challenge acknowledgements a second (RFC 5961, 10).
 const CHALLENGES: u32 = 10;
-/// So many recoveries after one that was not needed, the patience that it brought is over (RFC 8985, 6.2).
+/// This many recoveries after one that was not needed, the patience that it brought is over (RFC 8985, 6.2).
 const PATIENT: u32 = 16;
 
 const SECOND: Nanos = 1_000_000_000;

@@ -326,7 +326,7 @@ impl Tcb {
         self.scoreboard.len()
     }
 
-    /// The owner has place for so many bytes more.
+    /// The owner has place for this many bytes more.
     pub(crate) fn grant(&mut self, bytes: u64, shared: &mut Shared) -> Fate {
         self.receiver.grant(bytes, shared);
         if self.is_open() && self.receiver.is_wider(self.mss, shared) && !self.receiver.ended() {

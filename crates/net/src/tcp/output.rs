@@ -12,7 +12,7 @@ use core::ops::Range;
 pub(crate) struct Outgoing {
     pub(crate) header: Header,
     pub(crate) payload: Gathered,
-    /// The NIC makes segments of so many bytes out of it.
+    /// The NIC makes segments of this many bytes out of it.
     pub(crate) segment: Option<u16>,
     /// It has new bytes, up to this position.
     pub(crate) new: Option<u64>,

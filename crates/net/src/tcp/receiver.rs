@@ -155,7 +155,7 @@ impl Receiver {
         !self.ranges.is_empty()
     }
 
-    /// The owner has place for so many bytes more.
+    /// The owner has place for this many bytes more.
     pub(crate) fn grant(&mut self, bytes: u64, shared: &mut Shared) {
         self.granted = self.granted.saturating_add(bytes).min(1 << 62);
         let flow = self.flow;

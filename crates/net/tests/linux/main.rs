@@ -182,7 +182,7 @@ fn check(card: &Card, connections: usize, received: u64) {
     card.assert_idle();
 }
 
-/// Linux connects so many times, `workers` at once.
+/// Linux connects this many times, `workers` at once.
 fn clients(count: usize, workers: usize, plan: Plan, back: u64) {
     let threads = (0..workers).map(|worker| {
         thread::spawn(move || {

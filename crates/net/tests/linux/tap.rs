@@ -54,7 +54,7 @@ pub fn icmp() -> UdpSocket {
     unsafe { OwnedFd::from_raw_fd(socket) }.into()
 }
 
-/// Waits until the device has a frame, or for so many nanoseconds.
+/// Waits until the device has a frame, or for that many nanoseconds.
 pub fn wait(tap: &File, nanoseconds: u64) {
     let time = libc::timespec {
         tv_sec: (nanoseconds / 1_000_000_000) as i64,

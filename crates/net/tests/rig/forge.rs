@@ -228,7 +228,7 @@ impl Forge {
         self.events.drain(..).filter(|event| !matches!(event, Event::Release { .. })).collect()
     }
 
-    /// All buffers are back but so many.
+    /// All buffers are back but this many.
     pub fn assert_held(&self, held: u64) {
         assert_eq!(self.buffers - self.released, held);
     }

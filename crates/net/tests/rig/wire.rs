@@ -3,7 +3,7 @@
 use super::Random;
 use std::collections::BTreeMap;
 
-/// Faults of a wire, each so many times in a thousand frames.
+/// Faults of a wire, each this many times in a thousand frames.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Faults {
     pub lose: u32,

@@ -40,7 +40,7 @@ fn established_with(options: &[u8]) -> (Forge, Flow, u32) {
     (forge, flow, ours)
 }
 
-/// Has the stack send so many bytes of block 7; those that it has sent, in segments of at most so many.
+/// Has the stack send this many bytes of block 7; those that it has sent, in segments of at most this many.
 fn send(forge: &mut Forge, flow: Flow, length: u32) -> Vec<u32> {
     let chunk = Chunk { piece: Piece { offset: 4096, length }, block: 7, more: false };
     forge.stack.send(flow, chunk).unwrap();

@@ -142,7 +142,7 @@ fn smoltcp_on_a_bad_link() {
     }
 }
 
-/// Any mix of faults, sizes, offloads and options. `SOAK=1000` in the environment tries so many.
+/// Any mix of faults, sizes, offloads and options. `SOAK=1000` in the environment tries this many.
 #[test]
 fn any_link_and_any_settings() {
     let count = std::env::var("SOAK").ok().and_then(|count| count.parse().ok()).unwrap_or(20);

@@ -51,7 +51,7 @@ impl HeadError {
 /// The number of bytes of the body (RFC 9112 section 6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Framing {
-    /// So many.
+    /// This many.
     Length(u64),
     /// It is in chunks.
     Chunked,

@@ -209,8 +209,8 @@ fn scatter(round: u64, limit: u64) -> u64 {
     (round.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33) % limit
 }
 
-/// Reads what a process says until it has acknowledged so many operations; one that was just started may have
-/// none.
+/// Reads what a process says until it has acknowledged this many operations; one that was just started may
+/// have none.
 fn listen(output: &mut impl Read, operations: u64) -> Vec<u8> {
     let (mut said, mut line, mut seen) = (Vec::new(), 0, 0);
     while seen < operations {

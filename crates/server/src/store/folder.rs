@@ -78,7 +78,7 @@ impl Folder {
         &self.holds
     }
 
-    /// True if the file system has room for more than deletions, and so many bytes.
+    /// True if the file system has room for more than deletions, and this many bytes.
     pub(super) fn has_room(&self, bytes: u64) -> Result<bool, StoreError> {
         Ok(self.free()? >= RESERVE.saturating_add(bytes))
     }

@@ -383,11 +383,11 @@ impl Store {
         self.draft_for(0)
     }
 
-    /// A new data file, for so many bytes.
+    /// A new data file, for that many bytes.
     ///
     /// # Errors
     ///
-    /// As for [`Store::draft`]: also where there is no room for so many.
+    /// As for [`Store::draft`]: also where there is no room for that many.
     pub fn draft_for(&self, bytes: u64) -> Result<Draft, StoreError> {
         self.check_room(bytes)?;
         self.with_ids(|| self.folder.draft())
@@ -424,7 +424,7 @@ impl Store {
         }
     }
 
-    /// Looks whether the file system has room for so many bytes.
+    /// Looks whether the file system has room for that many bytes.
     ///
     /// # Errors
     ///

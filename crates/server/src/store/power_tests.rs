@@ -313,7 +313,7 @@ fn look(disk: &Disk, from: &Path, events: &[Event], choice: &mut Choice, what: &
     }
 }
 
-/// Takes the power away at every event, or at so many of them, and tries some of the disks that may be left
+/// Takes the power away at every event, or at this many of them, and tries some of the disks that may be left
 /// each time.
 fn lose_power(dir: &Path, events: &[Event], most: usize) -> usize {
     let losses = std::env::var(LOSSES).map_or(6, |losses| losses.parse().unwrap());

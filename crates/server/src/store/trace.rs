@@ -61,7 +61,7 @@ mod recorded {
         Folder(PathBuf),
         Rename(PathBuf, PathBuf),
         Remove(PathBuf),
-        /// A sync that has succeeded; it began when there were so many events.
+        /// A sync that has succeeded; it began when there were that many events.
         Synced(PathBuf, usize),
         /// One that has failed: what it should have written counts as written for the kernel, and is lost.
         SyncFailed(PathBuf, usize),

@@ -47,7 +47,7 @@ impl Allocation<'_> {
         }
     }
 
-    /// Allocates ahead: so many bytes have come.
+    /// Allocates ahead: this many bytes have come.
     pub(super) fn grow(&mut self, came: u64) -> Result<(), GivenUp> {
         let wanted = came.saturating_mul(2).saturating_add(ahead(self.file)).min(self.size);
         // By half as much at least, not at every look.

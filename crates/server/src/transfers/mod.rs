@@ -257,7 +257,7 @@ pub struct Intake {
 const GZIP_LEVEL: u8 = 1;
 const ZSTD_LEVEL: u8 = 1;
 
-/// A body of so many bytes goes past the page cache, where that is asked for.
+/// A body of this many bytes goes past the page cache, where that is asked for.
 const DIRECT_MIN: u64 = 1 << 20;
 
 /// Bytes of a cipher block (FIPS 197).
@@ -305,7 +305,7 @@ const OWN: u16 = 64;
 /// Blocks of an engine beside those that transfers always have: what they read ahead.
 const AHEAD: u32 = 256;
 
-/// Sizes of an engine that has room for so many transfers of clients, and for the server's own. Half of what
+/// Sizes of an engine that has room for that many transfers of clients, and for the server's own. Half of what
 /// an engine has is split into guarantees, a quarter for each of two sessions.
 fn sizes(transfers: u16) -> (u16, u32) {
     let (clients, own) = (u32::from(transfers), u32::from(OWN) + 1);
@@ -402,7 +402,7 @@ impl DataPath {
         self.patience.clone()
     }
 
-    /// Takes a body of so many bytes from a socket to its target. A file is durable then.
+    /// Takes a body of this many bytes from a socket to its target. A file is durable then.
     ///
     /// # Errors
     ///
@@ -529,7 +529,7 @@ impl DataPath {
         sent.and(taken)
     }
 
-    /// Takes so many bytes of the server's own to their target.
+    /// Takes this many bytes of the server's own to their target.
     async fn take_in(
         &self,
         source: Source,
@@ -550,7 +550,7 @@ impl DataPath {
         intake.received(completion)
     }
 
-    /// True if a body of so many bytes goes past the page cache.
+    /// True if a body of this many bytes goes past the page cache.
     fn goes_direct(&self, intake: &Intake, size: u64) -> bool {
         self.settings.direct && intake.compression == Compression::None && size >= DIRECT_MIN
     }

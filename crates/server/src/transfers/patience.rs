@@ -87,7 +87,7 @@ impl Patience {
         self.most
     }
 
-    /// So many bytes moved.
+    /// This many bytes moved.
     pub fn moved(&mut self, bytes: u64) {
         let gained = Duration::from_secs_f64(bytes as f64 / self.rate as f64);
         self.left = self.left.saturating_add(gained).min(self.most);
@@ -110,7 +110,7 @@ impl Patience {
 /// Which way a transfer's bytes go over its socket.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Way {
-    /// From the client, so many in all.
+    /// From the client, this many in all.
     In(u64),
     /// To the client.
     Out,

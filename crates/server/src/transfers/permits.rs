@@ -48,7 +48,7 @@ impl Permits {
         self.line.lock().expect("no code that holds it panics")
     }
 
-    /// Takes so many at once, when it is their turn.
+    /// Takes this many at once, when it is their turn.
     pub(super) async fn take(&self, count: u32) -> SemaphorePermit<'_> {
         let count = count.min(self.all);
         if let Ok(taken) = self.free.try_acquire_many(count) {

@@ -268,7 +268,7 @@ impl Client {
         answer
     }
 
-    /// Reads so many bytes of a body behind its head.
+    /// Reads this many bytes of a body behind its head.
     pub fn body(&mut self, length: usize, body: &mut Vec<u8>) {
         while self.rest.len() < length && self.more() > 0 {}
         body.extend(self.rest.drain(..length.min(self.rest.len())));

@@ -43,9 +43,9 @@ impl Identity {
 /// The way by which a function interrupts its host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interrupts {
-    /// MSI-X with so many vectors, 1 to 2,048: the table and the pending bits are BAR4.
+    /// MSI-X with this many vectors, 1 to 2,048: the table and the pending bits are BAR4.
     MsiX(u16),
-    /// MSI with so many vectors, a power of two of at most 32. QEMU 11.1 takes such a function out of a
+    /// MSI with this many vectors, a power of two of at most 32. QEMU 11.1 takes such a function out of a
     /// running guest; one with MSI-X ends it (an assertion of QEMU's).
     Msi(u16),
 }
@@ -243,7 +243,7 @@ pub fn pending_offset(vectors: u16) -> u64 {
     16 * u64::from(vectors)
 }
 
-/// Bytes of a BAR with the table and the pending bits of so many MSI-X vectors.
+/// Bytes of a BAR with the table and the pending bits of this many MSI-X vectors.
 fn vectors_size(vectors: u16) -> u64 {
     let pending = u64::from(vectors).div_ceil(64) * 8;
     (pending_offset(vectors) + pending).next_power_of_two().max(4096)

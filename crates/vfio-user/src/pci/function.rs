@@ -12,7 +12,7 @@ use crate::memory::Memory;
 /// stores, wakes somebody and returns. It never waits for the bus, since the host's processor stands still
 /// meanwhile.
 pub trait Registers: Send {
-    /// A load of so many bytes (1 to 8 from a processor; a client of the protocol may ask for more) at this
+    /// A load of this many bytes (1 to 8 from a processor; a client of the protocol may ask for more) at this
     /// offset.
     fn read(&mut self, offset: u64, bytes: &mut [u8]);
 

@@ -183,7 +183,7 @@ fn frames_that_are_dear_to_call_are_refused() {
     let call = "(func $many (result i64 i64 i64 i64 i64 i64 i64 i64) (unreachable))";
     let many = format!("{call} (func {} (unreachable))", "(call $many) ".repeat(1000));
     assert!(refused(&many).contains("256 operands"));
-    // The interpreter panics at a block above so many operands.
+    // The interpreter panics at a block above this many operands.
     let deep = format!("(func {} (block) (unreachable))", "(i32.const 1) ".repeat(70_000));
     assert!(refused(&deep).contains("256 operands"));
     let constants = |count: usize| {

@@ -64,7 +64,7 @@ impl Place {
         lines.filter(|line| line["event"] == event).collect()
     }
 
-    /// The lines of ranges, once there are so many of which that is so.
+    /// The lines of ranges, once there are that many of which that is so.
     pub fn objects(&self, wanted: usize, which: impl Fn(&Value) -> bool) -> Vec<Value> {
         let begun = Instant::now();
         loop {

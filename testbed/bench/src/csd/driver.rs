@@ -30,7 +30,7 @@ fn open(socket: &Path, contender: Contender) -> io::Result<Drive> {
     Drive::open(socket, options).map_err(failed)
 }
 
-/// Writes all of a drive, in commands of so many bytes.
+/// Writes all of a drive, in commands of this many bytes.
 pub fn fill(socket: &Path, bytes: u64, size: u64) -> io::Result<()> {
     let mut drive = open(socket, Contender::Drive)?;
     let mut runner = Runner::new(&mut drive, 0, bytes, 64, size, SEED).map_err(failed)?;

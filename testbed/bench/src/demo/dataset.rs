@@ -92,7 +92,7 @@ fn sparse(out: &mut BufWriter<File>, size: u64, random: &mut Random) -> io::Resu
     out.get_ref().set_len(size)
 }
 
-/// Deals the files out to so many streams, the largest first, each to the stream that has least.
+/// Deals the files out to this many streams, the largest first, each to the stream that has least.
 pub fn deal(items: &[Original], streams: usize) -> Vec<Vec<Original>> {
     let mut order: Vec<&Original> = items.iter().collect();
     order.sort_by_key(|item| std::cmp::Reverse(item.size));
@@ -106,7 +106,7 @@ pub fn deal(items: &[Original], streams: usize) -> Vec<Vec<Original>> {
     dealt.into_iter().map(|(_, items)| items).collect()
 }
 
-/// Some of the files, of about so many bytes: every k-th.
+/// Some of the files, of about this many bytes: every k-th.
 pub fn sample(items: &[Original], bytes: u64) -> Vec<Original> {
     let all: u64 = items.iter().map(|item| item.size).sum();
     let step = usize::try_from(all.div_ceil(bytes.max(1))).unwrap_or(1).max(1);

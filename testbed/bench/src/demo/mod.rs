@@ -36,7 +36,7 @@ use verify::{Tools, Verdict};
 
 const STREAMS: [usize; 2] = [1, 8];
 const CONTENDERS: [Contender; 3] = [Contender::Loop, Contender::LoopLarge, Contender::Engine];
-/// The system calls are counted on about so many bytes: a traced process is slow.
+/// The system calls are counted on about this many bytes: a traced process is slow.
 const SAMPLE: u64 = 64 << 20;
 /// Everything that the steps share.
 struct Demo<'a> {

@@ -13,7 +13,7 @@ use crate::interrupt;
 use crate::report::Report;
 use serde_json::json;
 
-/// System calls are counted on so many objects.
+/// System calls are counted on this many objects.
 const SAMPLE: usize = 8;
 /// Objects at most: they lie in memory here while they are compared.
 const MOST_OBJECTS: usize = 1024;

@@ -71,7 +71,7 @@ struct Ssd {
     controller: String,
 }
 
-/// The SSDs in the order of their serial numbers; waits until the kernel has found so many. [Linux:
+/// The SSDs in the order of their serial numbers; waits until the kernel has found this many. [Linux:
 /// drivers/nvme/host/sysfs.c]
 fn ssds(count: usize) -> Option<Vec<Ssd>> {
     let end = Instant::now() + PROBING;

@@ -80,7 +80,7 @@ impl Row {
 }
 
 impl Rig<'_> {
-    /// Boots one with so many sets of an SSD and NICs.
+    /// Boots one with this many sets of an SSD and NICs.
     pub fn boot<'a>(
         contents: &Contents,
         sets: usize,

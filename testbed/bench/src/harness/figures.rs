@@ -51,7 +51,7 @@ impl Cost {
         Cost::of(marks, marks.bytes as f64)
     }
 
-    /// Of so many bytes: those of the job may be others than went over the wire.
+    /// Of this many bytes: those of the job may be others than went over the wire.
     pub fn of(marks: &Marks, bytes: f64) -> Cost {
         let gib = bytes / GIB;
         Cost {

@@ -71,7 +71,7 @@ pub fn panels<'a, T>(all: &'a [T], title: impl Fn(&'a T) -> &'a str) -> Vec<(&'a
     panels
 }
 
-/// Lines and columns of so many panels.
+/// Lines and columns of this many panels.
 pub fn grid(panels: usize) -> (usize, usize) {
     let columns = COLUMNS.min(panels.max(1));
     (panels.div_ceil(columns).max(1), columns)

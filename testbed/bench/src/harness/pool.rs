@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 /// Bytes of all objects together, at least: more than a core's caches hold.
 pub const WORKING_SET: u64 = 64 << 20;
-/// Objects begin within so many bytes of the pool, this far apart.
+/// Objects begin within this many bytes of the pool, this far apart.
 const SPREAD: u64 = 1 << 20;
 pub const STEP: u64 = 4099;
 

@@ -71,7 +71,7 @@ pub fn costs(medians: &Medians) -> Vec<String> {
     ]
 }
 
-/// A number with so many digits, or a dash where there is none.
+/// A number with this many digits, or a dash where there is none.
 pub fn number(value: Option<f64>, digits: usize) -> String {
     value.filter(|value| value.is_finite()).map_or("-".into(), |value| format!("{value:.digits$}"))
 }

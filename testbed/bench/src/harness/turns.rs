@@ -22,7 +22,7 @@ pub struct Board<'a> {
 }
 
 impl Board<'_> {
-    /// One for so many runs.
+    /// One for that many runs.
     pub fn new(runs: u64, report: &Report) -> Board<'_> {
         Board { report, bar: (report.shows_progress() && runs > 0).then(|| bar(runs)) }
     }

@@ -75,7 +75,7 @@ pub fn dial(address: &str) -> io::Result<TcpStream> {
     Ok(TcpStream::from(socket))
 }
 
-/// The connections of so many streams, in the order of their numbers.
+/// The connections of this many streams, in the order of their numbers.
 pub fn accept(listener: &TcpListener, streams: usize) -> io::Result<Vec<TcpStream>> {
     let mut accepted = Vec::new();
     for _ in 0..streams {

@@ -51,7 +51,7 @@ impl Data {
         self.folder.join(format!("copy-{number}"))
     }
 
-    /// The files dealt out to so many streams, with the digests that a job must give.
+    /// The files dealt out to this many streams, with the digests that a job must give.
     pub fn streams(&self, job: &Job, streams: usize) -> io::Result<Vec<Vec<Item>>> {
         let mut dealt = vec![Vec::new(); streams];
         for number in 0..self.files - self.files % streams {

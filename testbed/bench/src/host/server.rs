@@ -99,7 +99,7 @@ fn hear(lines: &mut impl Iterator<Item = io::Result<String>>, control: &Control)
 }
 
 impl Work<'_> {
-    /// True if a stream that has begun so many of its objects begins another one. A receiver goes on until
+    /// True if a stream that has begun this many of its objects begins another one. A receiver goes on until
     /// the other end does not.
     pub fn goes_on(&self, begun: usize, objects: usize) -> bool {
         match self.round.extent {

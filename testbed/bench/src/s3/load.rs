@@ -19,8 +19,8 @@ const SLOW_PAUSE: Duration = Duration::from_millis(1);
 const LOOK: Duration = Duration::from_millis(2);
 /// A server that moves nothing for so long has failed.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// The least of a run, for which it is prolonged: so many requests of each client, but no longer than so many
-/// times its seconds.
+/// The least of a run, for which it is prolonged: this many requests of each client, but no longer than this
+/// many times its seconds.
 const REQUESTS_EACH: u64 = 2;
 const LONGEST: f64 = 10.0;
 

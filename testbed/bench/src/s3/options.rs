@@ -26,7 +26,7 @@ pub struct Options {
     /// The whole grid: objects of 64k, 1M, 16M and 128M, with 1, 8 and 64 clients
     #[arg(long, conflicts_with = "memory")]
     pub all: bool,
-    /// Peak memory of each server while 1000 clients, or so many as --clients says, move objects slowly
+    /// Peak memory of each server while 1000 clients, or as many as --clients says, move objects slowly
     #[arg(long, conflicts_with_all = ["cold", "svg", "requests"])]
     pub memory: bool,
     /// Clients side by side, each on a connection that is kept
@@ -42,7 +42,7 @@ pub struct Options {
     /// less); longer until there were two requests a client, up to ten times as long
     #[arg(long, value_name = "S", value_parser = units::seconds, default_value = "2")]
     pub seconds: f64,
-    /// End each run after so many requests instead
+    /// End each run after this many requests instead
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     pub requests: Option<u64>,
     /// Runs of each contender, of which the median counts

@@ -18,7 +18,7 @@ pub struct Load {
     pub pace: Pace,
     pub warm_s: f64,
     pub measure_s: f64,
-    /// Ends after so many requests instead of a time.
+    /// Ends after this many requests instead of a time.
     pub limit: Option<u64>,
     pub server_pid: u32,
     pub cores: Vec<usize>,
@@ -29,7 +29,7 @@ pub struct Load {
 pub enum Pace {
     /// As fast as it can.
     Full,
-    /// So many seconds an object, in equal pieces.
+    /// This many seconds an object, in equal pieces.
     Slow { object_s: f64 },
 }
 

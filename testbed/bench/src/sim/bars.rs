@@ -144,7 +144,7 @@ fn panel(
     Ok(())
 }
 
-/// A label in lines of about so many characters.
+/// A label in lines of about this many characters.
 fn wrapped(label: &str, width: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in label.split_inclusive([' ', '-']) {

@@ -77,7 +77,7 @@ impl Programs {
         (!is_there).then(|| format!("{} is not installed", one.program()))
     }
 
-    /// Starts so many streams: the first ones to a port each, the rest to the last port.
+    /// Starts this many streams: the first ones to a port each, the rest to the last port.
     pub fn start(&self, one: Contender, streams: usize, ports: &[u16], video: &Video) -> io::Result<Senders> {
         let port = |number: usize| ports[number.min(ports.len() - 1)];
         let mut senders = Senders(Vec::new());

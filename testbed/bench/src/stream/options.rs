@@ -13,7 +13,7 @@ pub struct Options {
     /// Programs to compare; without this, those that are installed
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub contenders: Vec<String>,
-    /// Programs that send one video each are started at most so many times
+    /// Programs that send one video each are started at most this many times
     #[arg(long, value_name = "N", default_value = "120")]
     pub most: usize,
     /// Seconds that are measured in each run

@@ -30,7 +30,7 @@ fn it_checks_every_job_and_measures_every_contender() {
     assert!(std::fs::read_dir(place.path("new/folder")).unwrap().next().is_none(), "the data are removed");
 }
 
-/// The account of so many files fills the pipe on which the server tells it.
+/// The account of this many files fills the pipe on which the server tells it.
 #[test]
 fn files_by_the_hundred_are_each_checked() {
     let place = Place::new();

@@ -33,7 +33,7 @@ pub struct NicConfig {
 }
 
 impl NicConfig {
-    /// The usual choices, with so many streams and 10 Gb/s.
+    /// The usual choices, with this many streams and 10 Gb/s.
     pub fn new(streams: u16) -> NicConfig {
         let function = Config { legacy: usize::MAX, ..Config::new(streams) };
         NicConfig { function, rate: 10_000_000_000, vector: 0x100 }

@@ -38,7 +38,7 @@ pub struct SsdConfig {
 }
 
 impl SsdConfig {
-    /// The usual choices, with so many streams.
+    /// The usual choices, with this many streams.
     pub fn new(streams: u16) -> SsdConfig {
         SsdConfig { function: Config::new(streams, 0), media: Media::default(), seed: 1 }
     }
@@ -48,7 +48,7 @@ impl SsdConfig {
 struct Operating {
     token: Token,
     offset: u64,
-    /// What is read: so many bytes. What is stored: these.
+    /// What is read: this many bytes. What is stored: these.
     work: Result<u64, Vec<u8>>,
     fault: Option<Fault>,
 }

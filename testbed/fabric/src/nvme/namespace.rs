@@ -36,7 +36,7 @@ impl Namespace {
         self.blocks
     }
 
-    /// The size of a block: so many times two.
+    /// The size of a block: this many times two.
     pub fn shift(&self) -> u8 {
         self.shift
     }

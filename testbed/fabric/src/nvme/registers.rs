@@ -14,7 +14,7 @@ use crate::device::Context;
 /// 1.4.0.
 pub(super) const VERSION: u32 = 0x0001_0400;
 
-/// Pages up to so many times 4096 bytes, times two: CAP.MPSMAX.
+/// Pages up to this many times 4096 bytes, times two: CAP.MPSMAX.
 const LARGEST_PAGE: u8 = 4;
 
 /// The persistent memory region's.

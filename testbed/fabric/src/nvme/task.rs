@@ -41,7 +41,7 @@ pub(super) enum Action {
     Done(Status, u32),
     /// These bytes go to the host, then it is done.
     Send(Vec<u8>),
-    /// So many bytes go between host and medium.
+    /// This many bytes go between host and medium.
     Transfer(Direction, u64),
     /// The medium has to do something.
     Media(Duration),

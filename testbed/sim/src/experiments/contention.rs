@@ -15,7 +15,7 @@ pub const CONTENDERS: [u64; 3] = [0, 1, 2];
 /// Cores of DCS's host (table 2.3).
 const CORES: usize = 2;
 
-/// One design beside so many.
+/// One design beside this many.
 #[derive(Clone, Debug)]
 pub struct Row {
     /// Which.
@@ -62,7 +62,7 @@ pub fn memory(given: Parameters, count: u64) -> Vec<Row> {
     RECEIVERS.iter().flat_map(|design| CONTENDERS.map(|contenders| of(*design, contenders))).collect()
 }
 
-/// Bandwidth beside so many contenders, of that beside none.
+/// Bandwidth beside this many contenders, of that beside none.
 fn kept(rows: &[Row], design: Design, contenders: usize) -> f64 {
     let of = |contenders| {
         let row = rows.iter().find(|row| row.design == design && row.contenders == contenders);

@@ -9,7 +9,7 @@ use crate::parameters::Parameters;
 /// Sets.
 pub const SETS: [usize; 4] = [1, 2, 3, 4];
 
-/// One design with so many sets.
+/// One design with this many sets.
 #[derive(Clone, Debug)]
 pub struct Row {
     /// Which.

@@ -303,7 +303,7 @@ impl<F: Float> wide::Loop for TakeFloats<'_, F> {
     }
 }
 
-/// Adds numbers, of which so many others were before them.
+/// Adds numbers, of which that many others were before them.
 #[inline(always)]
 fn add<F: Float>(sum: &mut Sum, numbers: &[F], before: u64) {
     let value = |number: F| {

@@ -186,7 +186,7 @@ impl<N: Number> wide::Loop for Mark<'_, N> {
 }
 
 impl Taker for Filter {
-    /// So many rows as there is room for: no mark is made in vain. Where there is room for none, the first is
+    /// As many rows as there is room for: no mark is made in vain. Where there is room for none, the first is
     /// handed out in pieces.
     fn take(&mut self, rows: &[u8], output: &mut [u8]) -> Taken {
         let width = self.column.width;

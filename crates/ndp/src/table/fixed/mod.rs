@@ -35,7 +35,7 @@ enum Kind {
     I64,
     F32,
     F64,
-    /// Of so many bytes.
+    /// Of this many bytes.
     Text(usize),
 }
 

@@ -17,7 +17,7 @@ pub struct Card {
 }
 
 impl Card {
-    /// On the first so many sets of an SSD and a NIC.
+    /// On the first this many sets of an SSD and a NIC.
     pub fn new(in_flight: usize, sets: usize) -> io::Result<Card> {
         let mut options = Options::from_environment().map_err(io::Error::other)?;
         options.disks.truncate(sets);

@@ -20,7 +20,7 @@ struct Engines {
     drive: Engine,
 }
 
-/// Does all that, for a guest whose files have that seed and so many bytes.
+/// Does all that, for a guest whose files have that seed and this many bytes.
 pub fn run(seed: u64, bytes: u64) -> Result<(), Failure> {
     let say = |answer: &Answer| println!("{MARK}{}", serde_json::to_string(answer).unwrap_or_default());
     if let Err(error) = prepare(seed, bytes) {

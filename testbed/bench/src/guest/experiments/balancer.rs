@@ -15,7 +15,7 @@ use dcs_sim::experiments::balancer::LENGTH;
 /// Pieces of each side.
 const COUNT: usize = 8;
 const QUICK: usize = 2;
-/// System calls are counted on so many.
+/// System calls are counted on this many.
 const SAMPLE: usize = 2;
 /// At which pieces are begun, in MiB a second: what every design can do in QEMU.
 pub const MIB_PER_S: f64 = 8.0;

@@ -17,7 +17,7 @@ use dcs_sim::experiments::object::{MIX, Mix, OTHERS, requests};
 const COUNT: usize = 160;
 const SMALL: usize = 80;
 const QUICK: usize = 24;
-/// System calls are counted on so many.
+/// System calls are counted on this many.
 const SAMPLE: usize = 24;
 /// The load in MiB a second: well below what every design can do in QEMU.
 const MIB_PER_S: f64 = 8.0;

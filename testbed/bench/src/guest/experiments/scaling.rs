@@ -71,7 +71,7 @@ fn task(who: Who, sets: usize, size: &Size) -> Task {
     }
 }
 
-/// The rounds of a design with so many sets, as one row.
+/// The rounds of a design with this many sets, as one row.
 fn measurement(rounds: &[Row], who: Who, sets: usize) -> Option<Measurement> {
     let of = |count: usize| {
         let is_it = move |row: &&Row| row.task.who == who && row.task.sets() == count;

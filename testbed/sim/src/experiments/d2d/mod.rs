@@ -26,7 +26,7 @@ pub struct Rows {
 /// packet of 1,500 bytes.
 pub const FRAMES: [usize; 2] = [60, 1514];
 
-/// Measures everything, each video for so many milliseconds.
+/// Measures everything, each video for that many milliseconds.
 ///
 /// # Panics
 ///

@@ -152,7 +152,7 @@ pub fn throughput(gbps: u64) -> Throughput {
     Throughput { gbps, bits, time }
 }
 
-/// So many videos for so many milliseconds.
+/// This many videos for that many milliseconds.
 ///
 /// # Panics
 ///
