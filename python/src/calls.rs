@@ -28,13 +28,14 @@ fn not_negative(value: i64, what: &str) -> PyResult<u64> {
 }
 
 fn timeout(seconds: Option<f64>) -> PyResult<Option<Duration>> {
-    const MOST: f64 = u32::MAX as f64 / 1000.0;
+    const TIMEOUT_MAX: f64 = u32::MAX as f64 / 1000.0;
     let Some(seconds) = seconds else { return Ok(None) };
-    if seconds > 0.0 && seconds <= MOST {
+    if seconds > 0.0 && seconds <= TIMEOUT_MAX {
         return Ok(Some(Duration::from_secs_f64(seconds)));
     }
-    let line =
-        format!("timeout is a number of seconds over 0, at most {MOST} (None: no timeout), not {seconds}");
+    let line = format!(
+        "timeout is a number of seconds over 0, at most {TIMEOUT_MAX} (None: no timeout), not {seconds}"
+    );
     Err(PyValueError::new_err(line))
 }
 

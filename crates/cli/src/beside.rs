@@ -19,9 +19,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Bytes of a file's name that the name of its temporary file has at most.
-const TOLD: usize = 100;
+const SHOWN_NAME_MAX: usize = 100;
 /// Names that are tried.
-const TRIES: usize = 100;
+const NAMES_MAX: usize = 100;
 
 /// A file in a folder that is known by its descriptor.
 #[derive(Clone, Debug)]
@@ -174,7 +174,7 @@ pub fn folder(path: &Path) -> &Path {
 /// Makes the file. A signal that comes meanwhile removes it: its name is drawn at random, so it is nobody
 /// else's.
 fn create(at: &Entry, mode: u32) -> io::Result<(Entry, File, Leftover)> {
-    for _ in 0..TRIES {
+    for _ in 0..NAMES_MAX {
         let mut number = [0; 8];
         getrandom::fill(&mut number).map_err(io::Error::other)?;
         let mut name = OsString::from(".");
@@ -197,7 +197,7 @@ fn create(at: &Entry, mode: u32) -> io::Result<(Entry, File, Leftover)> {
 /// which some file systems insist on.
 fn beginning(name: &OsStr) -> &OsStr {
     match name.to_str() {
-        Some(text) => OsStr::new(&text[..text.floor_char_boundary(TOLD)]),
-        None => OsStr::from_bytes(&name.as_bytes()[..name.len().min(TOLD)]),
+        Some(text) => OsStr::new(&text[..text.floor_char_boundary(SHOWN_NAME_MAX)]),
+        None => OsStr::from_bytes(&name.as_bytes()[..name.len().min(SHOWN_NAME_MAX)]),
     }
 }

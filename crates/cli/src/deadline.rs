@@ -31,7 +31,7 @@ const GRACE: Duration = Duration::from_secs(2);
 const SIGNALS: [Signal; 3] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP];
 
 /// How often the second process looks whether the first one is stopped.
-const LOOK: Duration = Duration::from_millis(200);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 static STATE: Mutex<State> =
     Mutex::new(State { first: None, limit: None, end: None, step: None, left: None });
@@ -126,7 +126,7 @@ fn stop_with(first: Pid) {
         if stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with('T')) {
             let _ = kill(getpid(), Signal::SIGSTOP);
         }
-        std::thread::sleep(LOOK);
+        std::thread::sleep(POLL_INTERVAL);
     }
 }
 

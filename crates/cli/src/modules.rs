@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 const FOLDER: &str = "DCS_OPERATORS";
 const SUFFIX: &str = ".wasm";
 /// Bytes of a name at most.
-const NAME_MOST: usize = 64;
+const NAME_MAX: usize = 64;
 
 /// A module that is kept.
 pub struct Kept {
@@ -30,7 +30,7 @@ fn is_name(name: &str) -> bool {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
     let (first, length) = (name.as_bytes().first(), name.len());
     let begins = first.is_some_and(u8::is_ascii_alphanumeric);
-    begins && length <= NAME_MOST && name.bytes().all(allowed) && Operator::from_name(name).is_none()
+    begins && length <= NAME_MAX && name.bytes().all(allowed) && Operator::from_name(name).is_none()
 }
 
 /// The module of that name, or in that file, where the name is a file's: `./mine.wasm`.
@@ -113,10 +113,10 @@ fn read(path: &Path) -> Result<Vec<u8>, Failure> {
 mod engine {
     use crate::failure::{Exit, Failure};
     use dcs_ndp::module::Module as _;
-    use dcs_wasm::{LONGEST, Limits, Module};
+    use dcs_wasm::{Limits, MODULE_MAX, Module};
     use std::path::Path;
 
-    pub const READ: u64 = LONGEST as u64 + 1;
+    pub const READ: u64 = MODULE_MAX as u64 + 1;
 
     pub fn load(path: &Path, bytes: &[u8]) -> Result<Module, Failure> {
         Module::load(bytes, Limits::default()).map_err(|error| {

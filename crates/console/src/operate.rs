@@ -7,7 +7,7 @@ use dcs_ndp::Context;
 use std::io;
 
 /// Bytes of the buffer behind each operator that changes the length.
-const ROOM: usize = 64 * 1024;
+const OUTPUT_BUFFER: usize = 64 * 1024;
 
 /// Operators with their state, over one stream. Where a chain has `aes256-xts`, data must come in whole data
 /// units.
@@ -30,7 +30,7 @@ impl Operators {
         };
         let contexts = ops.iter().map(context).collect::<io::Result<Vec<_>>>()?;
         let room = |context: &Context| match context.operator().kind() {
-            OperatorKind::Resize => vec![0; ROOM],
+            OperatorKind::Resize => vec![0; OUTPUT_BUFFER],
             _ => Vec::new(),
         };
         Ok(Operators { rooms: contexts.iter().map(room).collect(), contexts })

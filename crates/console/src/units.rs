@@ -47,9 +47,9 @@ pub fn size(text: &str) -> Result<u64, String> {
 }
 
 /// A number of things within bounds.
-pub fn count<const LEAST: usize, const MOST: usize>(text: &str) -> Result<usize, String> {
-    let within = text.parse().ok().filter(|count| (LEAST..=MOST).contains(count));
-    within.ok_or_else(|| format!("a number from {LEAST} to {MOST}"))
+pub fn count<const MIN: usize, const MAX: usize>(text: &str) -> Result<usize, String> {
+    let within = text.parse().ok().filter(|count| (MIN..=MAX).contains(count));
+    within.ok_or_else(|| format!("a number from {MIN} to {MAX}"))
 }
 
 /// Seconds, which may be fractions: `0.5`.

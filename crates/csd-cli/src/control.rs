@@ -19,7 +19,7 @@ pub const NAME: &str = "csd.control";
 /// Most connections at once.
 const CONNECTIONS: usize = 16;
 /// Time for which a connection may say nothing, or take nothing.
-const PATIENCE: Duration = Duration::from_secs(10);
+const SILENCE_MAX: Duration = Duration::from_secs(10);
 
 /// Listens in the folder and answers on threads of its own, as long as the process lives.
 pub fn listen(folder: &Path, process: Arc<Process>) -> io::Result<()> {
@@ -56,8 +56,8 @@ pub fn listen(folder: &Path, process: Arc<Process>) -> io::Result<()> {
 }
 
 fn serve(stream: UnixStream, process: &Process) -> io::Result<()> {
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(SILENCE_MAX))?;
+    stream.set_write_timeout(Some(SILENCE_MAX))?;
     let mut reader = BufReader::new(&stream);
     let mut line = Vec::new();
     loop {

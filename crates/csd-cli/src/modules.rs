@@ -1,7 +1,7 @@
 //! Users' own operators: the modules that chains of all drives may name.
 
 use crate::process::Refused;
-use dcs_wasm::{LONGEST, Limits, Module};
+use dcs_wasm::{Limits, MODULE_MAX, Module};
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
@@ -18,7 +18,7 @@ pub fn load(path: &Path) -> Result<(), Refused> {
     }
     let mut bytes = Vec::new();
     let file = File::open(path).map_err(|error| refused(&error))?;
-    file.take(LONGEST as u64 + 1).read_to_end(&mut bytes).map_err(|error| refused(&error))?;
+    file.take(MODULE_MAX as u64 + 1).read_to_end(&mut bytes).map_err(|error| refused(&error))?;
     let module = Module::load(&bytes, Limits::of_drive())
         .map_err(|error| refused(&error).advise("docs/wasm.md says what an operator has to be"))?;
     match module.install() {

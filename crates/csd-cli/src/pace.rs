@@ -7,17 +7,17 @@
 //! - for the storage's answers, when they are few: nothing is gained from waiting for several at once;
 //!
 //! and both only as long as that has paid lately. Otherwise it sleeps until the storage answers. Guests whose
-//! doorbells are in their own memory are looked at after [`NAP`] all the same; they have to ring the real ones
+//! doorbells are in their own memory are looked at after [`STORAGE_WAIT`] all the same; they have to ring the real ones
 //! only when nothing has happened for longer.
 
 use dcs_csd::{Drives, HostPort, Storage};
 use std::time::{Duration, Instant};
 
 /// The storage's answers are waited for so long before the guests are looked at.
-const NAP: Duration = Duration::from_micros(50);
+const STORAGE_WAIT: Duration = Duration::from_micros(50);
 
 /// Commands under way that are few.
-const FEW: usize = 4;
+const FEW_COMMANDS: usize = 4;
 
 /// The loop's memory of what it waited for, and how long.
 #[derive(Debug)]
@@ -62,7 +62,7 @@ impl Pace {
         if 2 * under_way <= self.most {
             self.guests.look(idle)
         } else {
-            under_way <= FEW && self.storage.look(idle)
+            under_way <= FEW_COMMANDS && self.storage.look(idle)
         }
     }
 
@@ -70,7 +70,7 @@ impl Pace {
     pub fn nap(&mut self, now: Instant, under_way: usize) -> Option<Duration> {
         self.most = under_way;
         let idle = now.saturating_duration_since(self.since);
-        (under_way > 0 && idle < self.poll.max(NAP)).then_some(NAP)
+        (under_way > 0 && idle < self.poll.max(STORAGE_WAIT)).then_some(STORAGE_WAIT)
     }
 }
 
@@ -139,7 +139,7 @@ mod tests {
         assert!(!pace.looks(start, 32) && !pace.looks(start, 17));
         assert!(pace.looks(start, 16) && pace.looks(start + 49 * US, 0));
         assert!(!pace.looks(start + 50 * US, 16));
-        assert_eq!(pace.nap(start, 17), Some(NAP));
+        assert_eq!(pace.nap(start, 17), Some(STORAGE_WAIT));
         assert!(!pace.looks(start, 16), "it has slept");
         assert!(pace.looks(start, 0));
         pace.nap(start, 3);
@@ -150,7 +150,7 @@ mod tests {
     fn only_who_has_commands_under_way_naps() {
         let mut pace = Pace::new(50 * US);
         assert_eq!(pace.nap(pace.since, 0), None);
-        assert_eq!(pace.nap(pace.since, 1), Some(NAP));
-        assert_eq!(pace.nap(pace.since + NAP, 1), None);
+        assert_eq!(pace.nap(pace.since, 1), Some(STORAGE_WAIT));
+        assert_eq!(pace.nap(pace.since + STORAGE_WAIT, 1), None);
     }
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 /// Most bytes of a request.
 const HEAD_MAX: usize = 8 << 10;
 /// Time for a request to come, and for its answer to go, so that nobody holds up the next one for longer.
-const PATIENCE: Duration = Duration::from_secs(5);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Listens at this address and answers on a thread of its own, as long as the process lives; the address,
 /// with the port that was free where none was asked for.
@@ -31,8 +31,8 @@ pub fn listen(address: SocketAddr, process: Arc<Process>) -> io::Result<SocketAd
 }
 
 fn serve(mut stream: &TcpStream, metrics: impl FnOnce() -> prometheus::Result<String>) -> io::Result<()> {
-    let end = Instant::now() + PATIENCE;
-    stream.set_write_timeout(Some(PATIENCE))?;
+    let end = Instant::now() + REQUEST_TIMEOUT;
+    stream.set_write_timeout(Some(REQUEST_TIMEOUT))?;
     let mut request = Vec::new();
     let mut piece = [0; 1024];
     while !request.windows(4).any(|four| four == b"\r\n\r\n") && request.len() < HEAD_MAX {

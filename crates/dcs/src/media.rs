@@ -31,7 +31,7 @@ use std::time::Duration;
 
 pub use dcs_abi::descriptor::Pace as WirePace;
 pub use dcs_devices::{Receiving, Sending};
-pub use dcs_media::sender::{DEVIATIONS, LATE, SLIP, Statistics};
+pub use dcs_media::sender::{DEVIATIONS, LATE_AFTER, SLIP, Statistics};
 pub use dcs_media::{Framing, sdp};
 
 /// Time within which datagrams that are due go together, and for which a missing one is waited for, where

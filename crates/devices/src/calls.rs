@@ -25,15 +25,15 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 /// Threads that a lane has when it has work for them.
-const FEW: usize = 4;
+const THREADS_USUAL: usize = 4;
 /// Threads that it has at most.
-const MANY: usize = 64;
+const THREADS_MAX: usize = 64;
 /// Time for which all of a lane's threads are at their calls before it gets another.
-const PATIENCE: Duration = Duration::from_millis(10);
+const STUCK_AFTER: Duration = Duration::from_millis(10);
 /// Time for which an engine that ends waits for calls that are under way.
 const PATIENCE_AT_THE_END: Duration = Duration::from_secs(1);
 /// Time for which a thread without work stays.
-const STAY: Duration = Duration::from_secs(5);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Bytes of such a thread's stack.
 const STACK: usize = 128 * 1024;
 
@@ -145,7 +145,7 @@ impl Calls {
         if lane.jobs.len() <= lane.idle {
             return lane.signal.notify_one();
         }
-        let few = if number == LINGERING { MANY } else { FEW };
+        let few = if number == LINGERING { THREADS_MAX } else { THREADS_USUAL };
         if lane.threads < few && !self.hire(number, lane) && lane.threads == 0 {
             // No thread is available: then the caller waits.
             drop(state);
@@ -174,8 +174,8 @@ impl Calls {
         }
         let mut state = self.0.state();
         for (number, lane) in &mut state.lanes {
-            let stuck = !lane.jobs.is_empty() && lane.idle == 0 && lane.moved.elapsed() >= PATIENCE;
-            if stuck && lane.threads < MANY {
+            let stuck = !lane.jobs.is_empty() && lane.idle == 0 && lane.moved.elapsed() >= STUCK_AFTER;
+            if stuck && lane.threads < THREADS_MAX {
                 self.hire(*number, lane);
             }
         }
@@ -188,7 +188,7 @@ impl Calls {
 
     /// When to look again, where jobs wait for threads.
     pub fn timeout(&self) -> Option<Duration> {
-        (self.0.queued.load(Ordering::SeqCst) > 0).then_some(PATIENCE)
+        (self.0.queued.load(Ordering::SeqCst) > 0).then_some(STUCK_AFTER)
     }
 
     /// Withdraws a call that no thread has begun.
@@ -260,7 +260,7 @@ impl Shared {
     /// Waits for a job; false where the thread is to end.
     fn rest(&self, number: u64) -> bool {
         let mut state = self.state();
-        let end = Instant::now() + STAY;
+        let end = Instant::now() + IDLE_TIMEOUT;
         loop {
             let (closed, now) = (state.closed, Instant::now());
             let Some(lane) = state.lanes.get_mut(&number) else { return false };

@@ -70,10 +70,10 @@ struct Writes {
 
 impl Writes {
     /// This many are handed over at once: the fewest that the kernel merges.
-    const TOGETHER: usize = 3;
+    const BATCH_MIN: usize = 3;
 
     fn are_due(&self) -> bool {
-        self.gathered.len() >= Writes::TOGETHER || self.in_kernel == 0
+        self.gathered.len() >= Writes::BATCH_MIN || self.in_kernel == 0
     }
 }
 

@@ -21,7 +21,7 @@ pub enum Pacing {
 
 /// Longest time between two clock references of one clock, in ticks. The specification wants 0.1 s; files of
 /// lazy multiplexers have more.
-const LONGEST: u64 = ts::CLOCK;
+const PCR_INTERVAL_MAX: u64 = ts::CLOCK;
 /// When the PID whose references count has had none for so long, by the clock of another one, in ticks, that one's
 /// count.
 const SILENT: u64 = ts::CLOCK / 4;
@@ -133,7 +133,7 @@ impl Clock {
             return None;
         }
         self.last = Some((position, pcr));
-        if changed || packet.discontinuity || ticks > LONGEST {
+        if changed || packet.discontinuity || ticks > PCR_INTERVAL_MAX {
             self.jumps += u64::from(!changed && !packet.discontinuity);
             let span = self.at_rate(position, now);
             (self.base, self.elapsed) = (self.at, 0);

@@ -18,7 +18,7 @@ const BATCH_BYTES: usize = 65_000;
 /// Packets at a stream's start that have to be packets.
 const PROOF: u64 = 5;
 /// A datagram that is sent so much after its time, in nanoseconds, is late.
-pub const LATE: u64 = 5_000_000;
+pub const LATE_AFTER: u64 = 5_000_000;
 /// When the first one that is due is later than this, in nanoseconds, all that follow are put off instead of
 /// sent in a burst.
 pub const SLIP: u64 = 250_000_000;
@@ -72,7 +72,7 @@ pub struct Statistics {
     pub datagrams: u64,
     /// and bytes of their payloads.
     pub bytes: u64,
-    /// Datagrams sent more than [`LATE`] after their time.
+    /// Datagrams sent more than [`LATE_AFTER`] after their time.
     pub late: u64,
     /// The greatest deviation from the due time, in nanoseconds, early or late.
     pub worst: u64,
@@ -303,7 +303,7 @@ impl Sender {
             counted.bytes += slot.length as u64;
             counted.deviations[class] += 1;
             counted.worst = counted.worst.max(deviation);
-            counted.late += u64::from(now > slot.due && deviation > LATE);
+            counted.late += u64::from(now > slot.due && deviation > LATE_AFTER);
         }
     }
 

@@ -4,7 +4,7 @@ use crate::Nanos;
 use std::collections::VecDeque;
 
 /// Datagrams that a window holds at most.
-pub const MOST: usize = 4096;
+pub const WINDOW_MAX: usize = 4096;
 
 /// A window over sequence numbers of 16 bits.
 #[derive(Debug)]
@@ -54,7 +54,7 @@ impl<T> Window<T> {
             // what is late is no beginning.
             self.old += 1;
             self.surplus += 1;
-            let far = next.wrapping_sub(sequence) as usize > MOST;
+            let far = next.wrapping_sub(sequence) as usize > WINDOW_MAX;
             if !far || self.old < 3 {
                 return false;
             }
@@ -64,7 +64,7 @@ impl<T> Window<T> {
         }
         self.old = 0;
         let at = usize::from(ahead);
-        if at >= MOST {
+        if at >= WINDOW_MAX {
             self.restart(sequence, item, now);
             return true;
         }

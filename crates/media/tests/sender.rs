@@ -2,7 +2,7 @@
 
 use dcs_media::clock::Pacing;
 use dcs_media::rtp::{HEADER, Header};
-use dcs_media::sender::{Error, LATE, SLIP, Sender, Settings};
+use dcs_media::sender::{Error, LATE_AFTER, SLIP, Sender, Settings};
 use dcs_media::ts::{self, PACKET, PAYLOAD, Packet};
 use dcs_media::{Framing, Nanos, Receiver};
 use proptest::prelude::*;
@@ -280,10 +280,10 @@ fn bytes_that_come_too_late_are_counted_and_put_off() {
     let bytes = [0; PAYLOAD * 20];
     sender.push(&bytes[..PAYLOAD * 4], 0).unwrap();
     // 10 ms late: sent at once, all of them.
-    let batch = sender.batch(3_000_000 + 2 * LATE, 3_000_000 + 2 * LATE).unwrap();
+    let batch = sender.batch(3_000_000 + 2 * LATE_AFTER, 3_000_000 + 2 * LATE_AFTER).unwrap();
     assert_eq!(batch.count, 4);
-    sender.sent(4, 3_000_000 + 2 * LATE);
-    assert_eq!((sender.statistics().late, sender.statistics().worst), (4, 3_000_000 + 2 * LATE));
+    sender.sent(4, 3_000_000 + 2 * LATE_AFTER);
+    assert_eq!((sender.statistics().late, sender.statistics().worst), (4, 3_000_000 + 2 * LATE_AFTER));
     // A second late: not in a burst.
     let now = 1_000_000_000;
     sender.push(&bytes[..PAYLOAD * 4], now).unwrap();

@@ -17,7 +17,7 @@ pub use crate::resize::{Codec, Step, StepEnd};
 pub type Name = [u8; MODULE_NAME];
 
 /// Modules of a process at most.
-pub const MOST: usize = 256;
+pub const MODULES_MAX: usize = 256;
 
 /// An operator of a user's own.
 pub trait Module: Send + Sync {
@@ -35,10 +35,10 @@ pub trait Module: Send + Sync {
 /// The modules that chains of this process may name.
 static LOADED: RwLock<BTreeMap<Name, Arc<dyn Module>>> = RwLock::new(BTreeMap::new());
 
-/// Lets chains of this process name a module. False where there are [`MOST`] of them.
+/// Lets chains of this process name a module. False where there are [`MODULES_MAX`] of them.
 pub fn install(name: Name, module: Arc<dyn Module>) -> bool {
     let mut loaded = LOADED.write().unwrap_or_else(PoisonError::into_inner);
-    let fits = loaded.len() < MOST || loaded.contains_key(&name);
+    let fits = loaded.len() < MODULES_MAX || loaded.contains_key(&name);
     if fits {
         loaded.insert(name, module);
     }

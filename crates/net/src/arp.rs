@@ -7,13 +7,13 @@ use std::collections::{BTreeMap, VecDeque};
 const SECOND: Nanos = 1_000_000_000;
 
 /// An address is used for so long before it is asked for again.
-const FRESH: Nanos = 60 * SECOND;
+const REACHABLE_TIME: Nanos = 60 * SECOND;
 
 /// Between two requests.
 const INTERVAL: Nanos = SECOND;
 
 /// This many requests without an answer, and it is given up: enough for a link that loses one frame in ten.
-const TRIES: u32 = 5;
+const REQUESTS_MAX: u32 = 5;
 
 /// This many frames without a connection wait for one neighbour.
 const PENDING: usize = 8;
@@ -68,7 +68,8 @@ impl<T: PartialEq, P> Neighbours<T, P> {
         let entry = self.entries.get_mut(&address)?;
         entry.own |= own;
         entry.used = now;
-        let fresh = entry.mac.is_some() && !entry.doubted && now.saturating_sub(entry.learned) < FRESH;
+        let fresh =
+            entry.mac.is_some() && !entry.doubted && now.saturating_sub(entry.learned) < REACHABLE_TIME;
         if !fresh && entry.asked.is_none() {
             entry.asked = Some((now, 1));
             self.requests.push_back(address);
@@ -162,7 +163,7 @@ impl<T: PartialEq, P> Neighbours<T, P> {
         for (address, entry) in &mut self.entries {
             match &mut entry.asked {
                 Some((at, tries)) if at.saturating_add(INTERVAL) <= now => {
-                    if *tries == TRIES {
+                    if *tries == REQUESTS_MAX {
                         given_up.push(*address);
                     } else {
                         (*at, *tries) = (now, *tries + 1);
@@ -198,7 +199,7 @@ mod tests {
         assert_eq!(neighbours.find(a, false, 1), None);
         assert_eq!((neighbours.request(), neighbours.request()), (Some(a), None));
         assert!(neighbours.wait(a, Key::new(1, 1)) && neighbours.wait_packet(a, 7).is_ok());
-        for at in 1..u64::from(TRIES) {
+        for at in 1..u64::from(REQUESTS_MAX) {
             assert_eq!(neighbours.deadline(), Some(at * SECOND));
             assert!(neighbours.poll(at * SECOND).is_empty());
             assert_eq!(neighbours.request(), Some(a));
@@ -206,7 +207,7 @@ mod tests {
         assert_eq!(neighbours.find(b, false, 0), None);
         assert_eq!(neighbours.find(c, false, 0), None, "full");
         assert!(!neighbours.wait(c, Key::new(1, 1)));
-        let waiting = neighbours.poll(u64::from(TRIES) * SECOND);
+        let waiting = neighbours.poll(u64::from(REQUESTS_MAX) * SECOND);
         assert_eq!(waiting.len(), 1);
         assert_eq!((&waiting[0].turns[..], &waiting[0].packets[..]), (&[Key::new(1, 1)][..], &[7][..]));
         assert_eq!(neighbours.pending(), 0);
@@ -220,18 +221,18 @@ mod tests {
         assert_eq!(neighbours.find(a, false, 0), None, "nobody had asked");
         neighbours.request();
         neighbours.learn(a, [1; 6], false, 0);
-        assert_eq!(neighbours.find(a, false, FRESH - 1), Some([1; 6]));
+        assert_eq!(neighbours.find(a, false, REACHABLE_TIME - 1), Some([1; 6]));
         assert_eq!(neighbours.deadline(), None);
-        assert_eq!(neighbours.find(a, false, FRESH), Some([1; 6]));
+        assert_eq!(neighbours.find(a, false, REACHABLE_TIME), Some([1; 6]));
         assert_eq!(neighbours.request(), Some(a));
-        neighbours.learn(a, [7; 6], false, FRESH);
-        assert_eq!((neighbours.find(a, false, FRESH), neighbours.request()), (Some([7; 6]), None));
+        neighbours.learn(a, [7; 6], false, REACHABLE_TIME);
+        assert_eq!((neighbours.find(a, false, REACHABLE_TIME), neighbours.request()), (Some([7; 6]), None));
         neighbours.doubt(a);
-        assert_eq!(neighbours.find(a, false, FRESH), Some([7; 6]));
+        assert_eq!(neighbours.find(a, false, REACHABLE_TIME), Some([7; 6]));
         assert_eq!(neighbours.request(), Some(a));
-        neighbours.learn(b, [2; 6], true, FRESH);
-        neighbours.learn(c, [3; 6], true, FRESH);
-        assert_eq!(neighbours.find(b, false, FRESH), Some([2; 6]));
-        assert_eq!(neighbours.find(c, false, FRESH), Some([3; 6]), "the oldest gave way");
+        neighbours.learn(b, [2; 6], true, REACHABLE_TIME);
+        neighbours.learn(c, [3; 6], true, REACHABLE_TIME);
+        assert_eq!(neighbours.find(b, false, REACHABLE_TIME), Some([2; 6]));
+        assert_eq!(neighbours.find(c, false, REACHABLE_TIME), Some([3; 6]), "the oldest gave way");
     }
 }

@@ -13,7 +13,7 @@ const GROUP: usize = 128;
 /// Bytes of an entry of a PRP list.
 const ENTRY: u64 = 8;
 /// Descriptors of a scatter gather list that are followed at most: one can be made that never ends.
-const LONGEST: u32 = 1 << 14;
+const DESCRIPTORS_MAX: u32 = 1 << 14;
 
 /// Data of a command in the host's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,7 +107,7 @@ impl Walk {
                 }
                 Kind::Sgl(descriptor) => {
                     self.kind = Kind::End;
-                    if let Some(place) = self.descriptor(descriptor, true, LONGEST)? {
+                    if let Some(place) = self.descriptor(descriptor, true, DESCRIPTORS_MAX)? {
                         return Ok(Some(place));
                     }
                 }

@@ -32,9 +32,9 @@ use crate::wire::Payload;
 /// controllers.
 const PROBE: u64 = 4096;
 /// Longest read.
-const LONGEST_READ: u32 = 64 << 20;
+const READ_MAX: u32 = 64 << 20;
 /// Interval at which late reads are looked for.
-const LATE: Duration = Duration::from_millis(50);
+const LATE_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The owner's end of the bus. One thread has it, and is the only one that waits with it.
 pub struct VfioUserBus {
@@ -94,7 +94,7 @@ impl VfioUserBus {
         if let Some(done) = self.done.pop_front() {
             return Some(done);
         }
-        if self.looked.elapsed() > LATE {
+        if self.looked.elapsed() > LATE_INTERVAL {
             self.looked = Instant::now();
             self.link.expire(self.looked);
         }
@@ -245,7 +245,7 @@ impl Bus for VfioUserBus {
 
     fn read(&mut self, address: u64, length: u32, tag: Tag) {
         self.accesses += 1;
-        if !self.is_master() || length > LONGEST_READ || address.checked_add(length.into()).is_none() {
+        if !self.is_master() || length > READ_MAX || address.checked_add(length.into()).is_none() {
             self.done.push_back(ReadDone { tag, data: Err(BusError::Unsupported) });
             return;
         }

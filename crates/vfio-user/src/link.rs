@@ -25,7 +25,7 @@ const SEND_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time for which a client waits for the end of its memory's uses.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(3);
 /// Most reads by message at once.
-const MOST_READS: usize = 4096;
+const READS_MAX: usize = 4096;
 
 pub struct Link {
     pub state: Arc<State>,
@@ -333,7 +333,7 @@ fn meaning(errno: u32) -> BusError {
 
 impl Reads {
     fn expect(&mut self, part: Part) -> Option<u16> {
-        let id = self.free_id().filter(|_| self.parts.len() < MOST_READS)?;
+        let id = self.free_id().filter(|_| self.parts.len() < READS_MAX)?;
         self.parts.insert(id, part);
         Some(id)
     }

@@ -9,9 +9,9 @@ use crate::memory::Memory;
 use crate::wire::{DmaMap, DmaUnmap};
 
 /// Most pieces a client may have mapped at once: behind an IOMMU, each page of a guest's memory is one.
-const MOST: usize = 1 << 18;
+const PIECES_MAX: usize = 1 << 18;
 /// Most files that they may lie in.
-const MOST_FILES: usize = 256;
+const FILES_MAX: usize = 256;
 
 /// The pieces of the address space that the client spoke of.
 #[derive(Debug, Default)]
@@ -51,7 +51,7 @@ pub enum MapError {
     #[error("a piece of memory beyond the end of its file")]
     File,
     /// Too many pieces.
-    #[error("more than {MOST} pieces of memory")]
+    #[error("more than {PIECES_MAX} pieces of memory")]
     Many,
     /// Not a whole piece.
     #[error("a range that is empty, endless, or cuts a piece of memory")]
@@ -68,7 +68,7 @@ impl Maps {
         }
         let Ok(memory) = Memory::of(file, writable) else { return Ok(None) };
         self.files.retain(|_, memory| Arc::strong_count(memory.mapping()) > 1);
-        if self.files.len() >= MOST_FILES {
+        if self.files.len() >= FILES_MAX {
             return Ok(None);
         }
         self.files.insert(id, memory.clone());
@@ -86,7 +86,7 @@ impl Maps {
         if self.before(last).is_some_and(|(start, piece)| start + (piece.length - 1) >= map.address) {
             return Err(MapError::Range);
         }
-        if self.pieces.len() >= MOST {
+        if self.pieces.len() >= PIECES_MAX {
             return Err(MapError::Many);
         }
         let memory = memory.map(|memory| (memory, map.offset));

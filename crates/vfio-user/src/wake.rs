@@ -93,8 +93,8 @@ pub struct Idle {
 
 impl Idle {
     const SPIN: Duration = Duration::from_micros(50);
-    const SHORTEST: Duration = Duration::from_micros(20);
-    const LONGEST: Duration = Duration::from_millis(1);
+    const SLEEP_MIN: Duration = Duration::from_micros(20);
+    const SLEEP_MAX: Duration = Duration::from_millis(1);
 
     /// There was something to do.
     pub fn worked(&mut self) {
@@ -105,7 +105,7 @@ impl Idle {
     pub fn wait(&mut self, wake: &Wake, watch: Watch, until: Option<Instant>, ready: impl FnOnce() -> bool) {
         let now = Instant::now();
         let since = *self.since.get_or_insert_with(|| {
-            self.nap = Idle::SHORTEST;
+            self.nap = Idle::SLEEP_MIN;
             now
         });
         let left = until.map(|until| until.saturating_duration_since(now));
@@ -118,7 +118,7 @@ impl Idle {
             Watch::Memory => Some(left.map_or(self.nap, |left| left.min(self.nap))),
         };
         wake.sleep(limit, ready);
-        self.nap = (self.nap * 2).min(Idle::LONGEST);
+        self.nap = (self.nap * 2).min(Idle::SLEEP_MAX);
     }
 }
 

@@ -20,7 +20,7 @@ use rustix::mm::{self, MapFlags, ProtFlags};
 const HUGE: u64 = 2 << 20;
 
 /// Bytes from which on a copy is long, and those at its end that go by words all the same.
-const LONG: usize = 512;
+const LONG_COPY: usize = 512;
 const LAST: usize = 64;
 
 /// A shared mapping of a piece of a file, or of memory without one.
@@ -283,7 +283,7 @@ impl Mapping {
 
     /// True where a copy of so many bytes is left to the processor.
     fn is_long(&self, length: usize) -> bool {
-        length >= LONG && !self.is_device && cfg!(target_arch = "x86_64")
+        length >= LONG_COPY && !self.is_device && cfg!(target_arch = "x86_64")
     }
 
     fn check(&self, offset: u64, length: usize) -> usize {
@@ -380,7 +380,7 @@ mod tests {
     #[test]
     fn long_copies_are_right_too() {
         let memory = Mapping::anonymous(16 << 10).unwrap();
-        for length in [LONG - 1, LONG, LONG + 1, 4096, 5003] {
+        for length in [LONG_COPY - 1, LONG_COPY, LONG_COPY + 1, 4096, 5003] {
             for offset in [0u64, 1, 8, 4095] {
                 let bytes: Vec<u8> = (0..length).map(|n| (n * 7 + n / 256) as u8 | 1).collect();
                 memory.store(0, &[0; 16 << 10]);

@@ -20,7 +20,7 @@ pub const VERSION: u32 = 1;
 /// Bytes of the block.
 pub const SIZE: usize = 96;
 /// Bytes of the input and of the output at most.
-pub const BUFFER_MOST: u32 = 1 << 20;
+pub const BUFFER_MAX: u32 = 1 << 20;
 
 /// Where the block and the buffers lie. The memory only grows, so they stay inside.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,7 +43,7 @@ pub enum BlockError {
     #[error("it is of version {0} of the interface; this is version {VERSION}")]
     Version(u32),
     /// A buffer is too large, or has no bytes.
-    #[error("its {0} has {1} bytes; 1 to {BUFFER_MOST} are possible")]
+    #[error("its {0} has {1} bytes; 1 to {BUFFER_MAX} are possible")]
     Size(&'static str, u32),
     /// A buffer is not in the memory.
     #[error("its {0} lies outside its memory")]
@@ -63,7 +63,7 @@ impl Layout {
         }
         let buffer = |name, at| {
             let (first, size) = (word(at) as usize, word(at + 4));
-            if size == 0 || size > BUFFER_MOST {
+            if size == 0 || size > BUFFER_MAX {
                 return Err(BlockError::Size(name, size));
             }
             let range = first..first + size as usize;

@@ -27,4 +27,4 @@ mod bounds;
 mod load;
 mod stream;
 
-pub use load::{LONGEST, Limits, LoadError, Module};
+pub use load::{Limits, LoadError, MODULE_MAX, Module};

@@ -13,7 +13,7 @@ use crate::bounds;
 use crate::stream::{Instance, Stream, why};
 
 /// Bytes of a module at most.
-pub const LONGEST: usize = 4 << 20;
+pub const MODULE_MAX: usize = 4 << 20;
 
 /// Elements of a module's tables at most; tables.
 const TABLE_ELEMENTS: usize = 16 << 10;
@@ -54,7 +54,7 @@ impl Limits {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LoadError {
     /// It has too many bytes.
-    #[error("it has {0} bytes; a module has at most {LONGEST}")]
+    #[error("it has {0} bytes; a module has at most {MODULE_MAX}")]
     TooLong(usize),
     /// It is no WebAssembly, or uses what is not allowed.
     #[error("it is no WebAssembly module as it has to be: {0}")]
@@ -100,7 +100,7 @@ impl Module {
     ///
     /// Why it is none.
     pub fn load(bytes: &[u8], limits: Limits) -> Result<Module, LoadError> {
-        if bytes.len() > LONGEST {
+        if bytes.len() > MODULE_MAX {
             return Err(LoadError::TooLong(bytes.len()));
         }
         bounds::check(bytes)?;
@@ -138,7 +138,7 @@ impl Module {
     }
 
     /// Lets chains of this process name it. False where there are too many modules
-    /// ([`dcs_ndp::module::MOST`]).
+    /// ([`dcs_ndp::module::MODULES_MAX`]).
     pub fn install(self) -> bool {
         module::install(self.name, Arc::new(self))
     }

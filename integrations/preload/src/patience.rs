@@ -16,7 +16,7 @@ pub const LOOK_MS: libc::c_int = 20;
 const IDLE_LOOKS: u32 = 500;
 
 /// Looks at an engine that does everything but this stream: two minutes.
-const LOOKS: u32 = 6000;
+const LOOKS_MAX: u32 = 6000;
 
 /// Waiting for one thing.
 #[derive(Default)]
@@ -39,7 +39,7 @@ impl Patience {
         self.idle_looks = if operations == self.operations { self.idle_looks + 1 } else { 0 };
         self.operations = operations;
         self.looks += 1;
-        let is_over = self.idle_looks > IDLE_LOOKS || self.looks > LOOKS || place.is_stuck();
+        let is_over = self.idle_looks > IDLE_LOOKS || self.looks > LOOKS_MAX || place.is_stuck();
         if is_over {
             place.give_up();
         }

@@ -30,7 +30,7 @@ const SPARE_STAGING_MAX: usize = 8;
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// No engine has done this many operations.
-const NEVER: u64 = u64::MAX;
+const NO_OPERATIONS: u64 = u64::MAX;
 
 /// An engine with one session.
 pub struct Unit {
@@ -142,7 +142,7 @@ impl Unit {
     /// It was given up, and has done nothing since.
     fn is_stuck(&self) -> bool {
         let stuck_at = self.stuck_at.load(Ordering::Relaxed);
-        stuck_at != NEVER && stuck_at == self.operations()
+        stuck_at != NO_OPERATIONS && stuck_at == self.operations()
     }
 }
 
@@ -156,7 +156,7 @@ fn start_with(driver: Driver) -> Result<Unit, dcs::Error> {
     let engine = builder.driver(driver).start()?;
     let session = engine.session_with_depth(COMMANDS)?;
     let caller_drives = driver == Driver::Caller;
-    let (streams, stuck_at) = (AtomicUsize::new(0), AtomicU64::new(NEVER));
+    let (streams, stuck_at) = (AtomicUsize::new(0), AtomicU64::new(NO_OPERATIONS));
     Ok(Unit { session, engine, caller_drives, streams, stuck_at })
 }
 

@@ -9,7 +9,7 @@ use crate::error::{self, Error};
 use crate::machine::Network;
 
 /// Longest frame: a segmented one of 64 KiB, with its headers.
-const LONGEST: usize = 80 << 10;
+const FRAME_MAX: usize = 80 << 10;
 
 /// Where a NIC's cable is to end.
 #[derive(Debug)]
@@ -121,7 +121,7 @@ impl Wire {
     fn take(&mut self) -> Result<Option<Vec<u8>>, Error> {
         let Some((length, rest)) = self.partial.split_first_chunk::<4>() else { return Ok(None) };
         let length = u32::from_be_bytes(*length) as usize;
-        if length > LONGEST {
+        if length > FRAME_MAX {
             return Err(error::io("the cable")(io::ErrorKind::InvalidData.into()));
         }
         if rest.len() < length {

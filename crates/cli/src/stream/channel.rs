@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Transfers of a channel in flight: the one whose bytes go out, and the one that joins it.
-pub const AT_ONCE: usize = 2;
+pub const TRANSFERS_AT_ONCE: usize = 2;
 
 /// A channel's orders: what it sends, where to, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -162,7 +162,7 @@ impl Channel {
 
     /// Submits what comes next, as far as it may be in flight.
     pub fn advance(&mut self, session: &Session, ciphers: &CipherOptions, report: &Report) {
-        while self.items.len() < AT_ONCE && !self.ended {
+        while self.items.len() < TRANSFERS_AT_ONCE && !self.ended {
             let Some(file) = self.next() else {
                 // What was taken so far is sent to its end.
                 self.ended = true;

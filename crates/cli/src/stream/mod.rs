@@ -17,7 +17,7 @@ mod tell;
 use crate::failure::{Exit, Failure};
 use crate::interrupt;
 use crate::report::Report;
-use channel::{AT_ONCE, Channel, Settings};
+use channel::{Channel, Settings, TRANSFERS_AT_ONCE};
 use dcs::media::Statistics;
 use dcs::session::DEPTH_MAX;
 use dcs::{Engine, Session};
@@ -33,9 +33,9 @@ const BLOCK: u32 = 64 * 1024;
 /// Blocks of an engine for one stream.
 const BLOCKS: usize = 32;
 /// Channels of one command: their transfers are in one queue, beside those that are being ended.
-pub const MOST: usize = DEPTH_MAX as usize / (AT_ONCE + 1) - 1;
+pub const CHANNELS_MAX: usize = DEPTH_MAX as usize / (TRANSFERS_AT_ONCE + 1) - 1;
 /// Channels that there is room for, where a list has fewer.
-const ROOM: usize = 256;
+const CHANNELS_MIN: usize = 256;
 
 pub fn run(stream: &args::Stream, report: &Report) -> Result<(), Failure> {
     interrupt::install();
@@ -45,7 +45,7 @@ pub fn run(stream: &args::Stream, report: &Report) -> Result<(), Failure> {
         None => Wanted { channels: vec![single(stream)?], wrong: Vec::new() },
     };
     let endless = list.is_some() || first.channels.iter().all(|settings| settings.times.is_none());
-    let room = if list.is_some() { first.channels.len().clamp(ROOM, MOST) } else { 2 };
+    let room = if list.is_some() { first.channels.len().clamp(CHANNELS_MIN, CHANNELS_MAX) } else { 2 };
     let mut streams = Streams::start(stream, room, report)?;
     let opened = streams.replace(first);
     if list.is_none() {
@@ -120,7 +120,7 @@ impl<'a> Streams<'a> {
             .block_size(BLOCK)
             .blocks((most * 4).max(BLOCKS) as u32)
             .window(2)
-            .commands((most * (AT_ONCE + 1)) as u16)
+            .commands((most * (TRANSFERS_AT_ONCE + 1)) as u16)
             .sessions(2)
             .start()
             .map_err(refused)?;

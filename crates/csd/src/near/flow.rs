@@ -17,7 +17,7 @@ use crate::slots::Slot;
 use crate::storage::VolumeId;
 
 /// How long a stream's command lasts before it ends in favour of the next one, in nanoseconds.
-const TURN: u64 = 1_000_000_000;
+const TURN_MAX: u64 = 1_000_000_000;
 
 /// Bytes of memory that a flow takes besides its operators: pieces on their way in and out.
 const FLOW: u64 = 512 << 10;
@@ -230,7 +230,7 @@ impl Near {
     /// True where a stream's command has lasted for long enough: its owner wants to look around. It has made a
     /// step at least.
     pub(super) fn is_long(&mut self, now: u64) -> bool {
-        self.stream.is_some() && now.saturating_sub(*self.began.get_or_insert(now)) > TURN
+        self.stream.is_some() && now.saturating_sub(*self.began.get_or_insert(now)) > TURN_MAX
     }
 
     /// True where a stream's command has taken as much of the source as it may, and there is more.

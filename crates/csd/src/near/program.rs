@@ -16,7 +16,7 @@ const HEADER: usize = 8;
 const OPERATOR: usize = 8;
 
 /// Bytes of parameters at most.
-pub const LONGEST: usize = 64 << 10;
+pub const PARAMETERS_MAX: usize = 64 << 10;
 
 /// Operators, with their parameter blocks. Those that cannot be are found out when their contexts are made.
 #[derive(Default)]

@@ -20,7 +20,7 @@ use super::NearStorage;
 use super::entry::RESULT_SIZE;
 use super::flow::{Flow, Near, Origin, Source, Target};
 use super::installed::{CHAIN, Execution, GRANULARITY, RANGES, exists};
-use super::program::{LONGEST, Program};
+use super::program::{PARAMETERS_MAX, Program};
 use crate::controller::Controller;
 use crate::host::HostPort;
 
@@ -185,7 +185,7 @@ impl Controller {
             return Err(Status::TOO_MANY_MEMORY_RANGES);
         }
         let (head, length) = (wanted.ranges as usize * MemoryRange::SIZE, wanted.length as usize);
-        if length < head || length > head + LONGEST || (wanted.set != 0 && wanted.ranges != 0) {
+        if length < head || length > head + PARAMETERS_MAX || (wanted.set != 0 && wanted.ranges != 0) {
             return Err(Status::INVALID_FIELD);
         }
         let mut bytes = vec![0; length];

@@ -9,7 +9,7 @@ use dcs_nvme::{DataPointer, Status};
 use super::entry::{DataLocation, Fields, NO_DATA};
 use super::flow::{Near, Origin, Run, Source, Target};
 use super::pipeline::{Pulled, UNIT};
-use super::program::{LONGEST, Program};
+use super::program::{PARAMETERS_MAX, Program};
 use super::ranges::{ENDED, REST, Ranges};
 use crate::controller::{COMMAND_COST, Controller};
 use crate::host::HostPort;
@@ -31,7 +31,7 @@ const PREPARATION: u64 = 20_000;
 const STEP_COST: u64 = 1000;
 
 /// Bytes of a source at most.
-const SOURCE_MOST: u64 = 1 << 40;
+const SOURCE_MAX: u64 = 1 << 40;
 
 impl Controller {
     /// Begins a near-storage command; what it cost.
@@ -148,7 +148,7 @@ impl Controller {
     /// Loads parameters, or opens a stream, when the operators have been made.
     fn load(&mut self, port: &mut dyn HostPort, command: &Command, fields: &Fields) -> Result<Near, Status> {
         let length = fields.length.min(fields.buffer) as usize;
-        if fields.length > fields.buffer || length > LONGEST {
+        if fields.length > fields.buffer || length > PARAMETERS_MAX {
             return Err(Status::INVALID_FIELD);
         }
         let mut bytes = vec![0; length];
@@ -231,7 +231,7 @@ impl Controller {
             DataLocation::Blocks => self.near_written(command.namespace, fields)?,
             _ => self.near_target(fields)?,
         };
-        if source.left() > SOURCE_MOST {
+        if source.left() > SOURCE_MAX {
             return Err(Status::INVALID_FIELD);
         }
         Ok(Near::new(Origin::Request(fields.request), program, source, target))

@@ -116,7 +116,7 @@ pub struct Machine<S> {
 }
 
 /// Polls after which the driver gives up waiting.
-pub const TURNS: usize = 100_000;
+pub const POLLS_MAX: usize = 100_000;
 
 impl<S: Storage> Machine<S> {
     /// A drive that is not enabled, with its guest.
@@ -157,7 +157,7 @@ impl<S: Storage> Machine<S> {
 
     /// Lets the drive work until it has nothing to do.
     pub fn work(&mut self) {
-        for _ in 0..TURNS {
+        for _ in 0..POLLS_MAX {
             if self.drives.poll() == Activity::Idle && !self.drives.arm() {
                 return;
             }

@@ -119,7 +119,7 @@ const SHARED: u32 = 0x2000;
 /// Write back what is dirty first.
 const SYNC: u32 = 1;
 /// Extents that are asked for at once.
-const AT_ONCE: usize = 64;
+const EXTENTS_AT_ONCE: usize = 64;
 
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
@@ -147,7 +147,7 @@ struct Mapped {
 #[derive(Clone, Copy)]
 struct Map {
     header: Header,
-    extents: [Mapped; AT_ONCE],
+    extents: [Mapped; EXTENTS_AT_ONCE],
 }
 
 /// The use that is made of extents.
@@ -176,7 +176,7 @@ pub fn of(
     let mut found: Vec<Extent> = Vec::new();
     while at < end {
         let map = ask(file.as_fd(), at, end - at).map_err(ExtentError::Unknown)?;
-        let count = (map.header.mapped as usize).min(AT_ONCE);
+        let count = (map.header.mapped as usize).min(EXTENTS_AT_ONCE);
         for extent in &map.extents[..count] {
             if at >= end {
                 break;
@@ -220,8 +220,8 @@ fn check(flags: u32, at: u64, purpose: Purpose) -> Result<(), ExtentError> {
 
 fn ask(file: BorrowedFd<'_>, start: u64, length: u64) -> io::Result<Box<Map>> {
     const FIEMAP: rustix::ioctl::Opcode = rustix::ioctl::opcode::read_write::<Header>(b'f', 11);
-    let header = Header { start, length, flags: SYNC, count: AT_ONCE as u32, ..Default::default() };
-    let mut map = Box::new(Map { header, extents: [Mapped::default(); AT_ONCE] });
+    let header = Header { start, length, flags: SYNC, count: EXTENTS_AT_ONCE as u32, ..Default::default() };
+    let mut map = Box::new(Map { header, extents: [Mapped::default(); EXTENTS_AT_ONCE] });
     // SAFETY: FS_IOC_FIEMAP reads a header and writes it and as many extents after it as `count` says
     // (linux/fiemap.h), which is as many as there are.
     unsafe { rustix::ioctl::ioctl(file, rustix::ioctl::Updater::<FIEMAP, Map>::new(&mut map)) }?;

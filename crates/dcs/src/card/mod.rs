@@ -82,10 +82,10 @@ use translate::{LATER, Refusal, Translated, Translator};
 
 /// Silence of the card after which it is asked whether it is still there: one that has gone sends no
 /// interrupts.
-const WATCH: Duration = Duration::from_secs(1);
+const WATCH_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Interval at which the loop looks whether somebody waits for a file that the card has.
-const LOOK: Duration = Duration::from_millis(100);
+const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The refusal of commands whose card has gone.
 fn gone() -> Refusal {
@@ -531,11 +531,12 @@ impl BackendLoop for CardLoop {
         // like.
         let silent = self.heard.get_or_insert_with(Instant::now).elapsed();
         let holds = self.flights.iter().flatten().any(|flight| flight.translated.holds_any());
-        if holds && self.looked.elapsed() >= LOOK {
+        if holds && self.looked.elapsed() >= LOOK_INTERVAL {
             self.look_after_holds();
         }
-        if silent < WATCH {
-            let limit = if holds { LOOK.min(WATCH - silent) } else { WATCH - silent };
+        if silent < WATCH_INTERVAL {
+            let limit =
+                if holds { LOOK_INTERVAL.min(WATCH_INTERVAL - silent) } else { WATCH_INTERVAL - silent };
             return self.hardware.wait(&self.waker, Some(limit));
         }
         self.heard = None;

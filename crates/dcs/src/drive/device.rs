@@ -12,7 +12,7 @@ use std::path::PathBuf;
 const MODEL: &[u8] = b"dcs virtual drive";
 
 /// The driver's passthrough takes so much at once: 128 segments of a page.
-const TRANSFER_MOST: usize = 512 << 10;
+const TRANSFER_MAX: usize = 512 << 10;
 
 /// After so long the driver gives a command up. It has a bounded part of a file to read; but the drive may
 /// have many other guests.
@@ -147,8 +147,8 @@ impl Device {
         }
         // The largest transfer, in pages, as a power of two; 0: no limit. [base, figure 313]
         let shift = data[77];
-        let told = if (1..16).contains(&shift) { 4096usize << shift } else { TRANSFER_MOST };
-        self.most = told.min(TRANSFER_MOST);
+        let told = if (1..16).contains(&shift) { 4096usize << shift } else { TRANSFER_MAX };
+        self.most = told.min(TRANSFER_MAX);
         Ok(())
     }
 

@@ -1,7 +1,7 @@
 //! Where the drive itself writes what comes out of a chain: a file that it has too.
 
 use super::device::{Buffer, Device};
-use super::work::{Moved, PIECES, Stream, TURN, has_reader, look_after};
+use super::work::{Moved, PIECES, Stream, TURN_BYTES, has_reader, look_after};
 use super::{Holds, Near};
 use crate::card::extents::{ExtentError, Purpose};
 use crate::card::held::Held;
@@ -106,7 +106,7 @@ impl Landed {
             while end - at >= block {
                 self.look(pipe, source)?;
                 // Bounded, so that whoever waits for the file is seen in time.
-                let room = (end - at).min(TURN.into()) / block;
+                let room = (end - at).min(TURN_BYTES.into()) / block;
                 let (made, state) = stream.land(at / block, room as u32)?;
                 at += made;
                 match state {

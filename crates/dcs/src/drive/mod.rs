@@ -34,7 +34,7 @@
 //! * Chains whose data come from elsewhere than a drive's file and go to one beside the disk.
 //! * More than 32 KiB that come first ([`Request::prefix`](crate::Request::prefix)) with operators.
 //! * When operators worked ([`StageTime`](crate::StageTime)'s first and last): the drive tells how long.
-//! * More than [`AT_ONCE`](Near) transfers at the drive at once: others wait for one of them to end.
+//! * More than [`TRANSFERS_MAX`](Near) transfers at the drive at once: others wait for one of them to end.
 //! * An order by request id between a transfer's reading and the ends of earlier ones: what comes out keeps
 //!   it.
 
@@ -52,7 +52,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 pub(crate) use work::{Job, Work};
 
 /// Transfers that are at drives at once.
-const AT_ONCE: usize = 32;
+const TRANSFERS_MAX: usize = 32;
 
 /// Near storage, as an engine has it.
 #[derive(Debug, Default)]
@@ -80,7 +80,7 @@ impl Near {
     /// Waits for a place.
     fn turn(&self) -> Turn<'_> {
         let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
-        while *running >= AT_ONCE {
+        while *running >= TRANSFERS_MAX {
             running = self.ended.wait(running).unwrap_or_else(PoisonError::into_inner);
         }
         *running += 1;

@@ -31,14 +31,14 @@ const ENDED: u64 = 1 << 63;
 const REST: u64 = 1 << 62;
 
 /// Bytes of parameters and ranges at most.
-const OPEN_MOST: usize = 64 << 10;
+const OPEN_MAX: usize = 64 << 10;
 /// Pieces of a file at most: their ranges fit beside the parameters of any chain.
 pub(super) const PIECES: usize = 3_000;
 /// Bytes that come first at most: they fit beside parameters and ranges.
-const FIRST_MOST: usize = 32 << 10;
+const FIRST_MAX: usize = 32 << 10;
 /// Bytes, read of a file or written to one, after which a command ends, so that it is heard of whoever waits for
 /// the file. A drive that is slow ends it sooner.
-pub(super) const TURN: u32 = 16 << 20;
+pub(super) const TURN_BYTES: u32 = 16 << 20;
 /// Bytes of a result page, and where operators' pieces, digests and times begin in it.
 const PAGE: usize = 768;
 const WORKED: usize = 24;
@@ -191,8 +191,8 @@ impl Job {
                 return Err(DriveFailure::new(Status::OutOfRange, 0));
             }
             let length = (end - range.offset).min(self.length - bytes.len() as u64);
-            if length > (FIRST_MOST - bytes.len()) as u64 {
-                let why = format!("more than {FIRST_MOST} bytes come first: use the kernel backend");
+            if length > (FIRST_MAX - bytes.len()) as u64 {
+                let why = format!("more than {FIRST_MAX} bytes come first: use the kernel backend");
                 return Err(DriveFailure::unavailable(libc::E2BIG, why));
             }
             let at = bytes.len();
@@ -350,14 +350,14 @@ impl<'a> Stream<'a> {
         first: &[u8],
     ) -> Result<Stream<'a>, DriveFailure> {
         // Never moved: keys are in it.
-        let mut bytes = Zeroizing::new(Vec::with_capacity(OPEN_MOST + 16));
+        let mut bytes = Zeroizing::new(Vec::with_capacity(OPEN_MAX + 16));
         bytes.extend_from_slice(&(chain.len() as u32 | (first.len() as u32) << 8).to_le_bytes());
         bytes.extend_from_slice(&(places.len() as u32).to_le_bytes());
         let too_long = || DriveFailure::from(ExtentError::Pieces(PIECES));
         for (number, parameter) in chain {
             let length =
                 u16::try_from(parameter.len()).map_err(|_| DriveFailure::new(Status::BadParameter, 0))?;
-            if bytes.len() + 16 + parameter.len() > OPEN_MOST {
+            if bytes.len() + 16 + parameter.len() > OPEN_MAX {
                 return Err(too_long());
             }
             bytes.extend_from_slice(&[*number, 0]);
@@ -367,7 +367,7 @@ impl<'a> Stream<'a> {
             let padded = bytes.len().next_multiple_of(8);
             bytes.resize(padded, 0);
         }
-        if bytes.len() + places.len() * 16 + first.len() > OPEN_MOST {
+        if bytes.len() + places.len() * 16 + first.len() > OPEN_MAX {
             return Err(too_long());
         }
         for place in places {
@@ -401,7 +401,7 @@ impl<'a> Stream<'a> {
             None => (NO_DATA, NOWHERE, None),
         };
         let room = data.as_ref().map_or(0, |data| data.len());
-        let words = [room as u32 / 4, TURN, 0, 0, 0, 0];
+        let words = [room as u32 / 4, TURN_BYTES, 0, 0, 0, 0];
         let command = Words { opcode, places: self.places(STREAM, destination), words };
         let result = self.device.run(command, data).map_err(Failed::failure)?;
         let length = (result & !ENDED).min(room as u64) as usize;
@@ -410,7 +410,7 @@ impl<'a> Stream<'a> {
 
     /// Has the drive write what comes out, whole blocks of it, to this many from this one on: how many bytes.
     pub fn land(&self, first: u64, room: u32) -> Result<(u64, State), DriveFailure> {
-        let words = [room, TURN, 0, 0, first as u32, (first >> 32) as u32];
+        let words = [room, TURN_BYTES, 0, 0, first as u32, (first >> 32) as u32];
         let command = Words { opcode: NO_DATA, places: self.places(STREAM, BLOCKS), words };
         let result = self.device.run(command, None).map_err(Failed::failure)?;
         let state = match (result & ENDED != 0, result & REST != 0) {

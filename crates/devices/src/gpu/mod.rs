@@ -84,11 +84,11 @@ const JOBS: usize = 240;
 // Beside the copies: the jobs in and out, the kernel, the end, and the call that wakes.
 const _: () = assert!(LANES * (JOBS + 5) < 1000);
 /// Jobs that are not divided among lanes: a launch costs about as much as the copies of this many.
-const TOGETHER: usize = 16;
+const UNDIVIDED_MAX: usize = 16;
 /// Room behind a block's mirror: kernels work in units of 16 bytes, at both ends.
 const SLACK: usize = 256;
 /// Longest sleep while the GPU works: a GPU that is lost calls nobody.
-const WATCH: Duration = Duration::from_millis(20);
+const SLEEP_MAX: Duration = Duration::from_millis(20);
 
 /// Which GPU, and by which library.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -403,7 +403,7 @@ impl Gpu {
                 let _ = unsafe { self.context.signal(self.wake.as_fd(), lane.stream) };
             }
         }
-        self.is_busy().then_some(WATCH)
+        self.is_busy().then_some(SLEEP_MAX)
     }
 
     /// Gives a lane a batch. An error says that not even its end can be told.
@@ -411,7 +411,7 @@ impl Gpu {
         let Some(kind) = self.waiting.front().map(|held| held.job.work.kind()) else { return Ok(()) };
         let idle = self.lanes.iter().filter(|lane| lane.batch.is_none()).count().max(1);
         let same = self.waiting.iter().filter(|held| held.job.work.kind() == kind).count();
-        let wanted = same.div_ceil(idle).clamp(TOGETHER, kind.jobs_most());
+        let wanted = same.div_ceil(idle).clamp(UNDIVIDED_MAX, kind.jobs_most());
         let mut jobs = Vec::with_capacity(wanted.min(same));
         let mut rest = VecDeque::with_capacity(self.waiting.len());
         for held in self.waiting.drain(..) {

@@ -14,11 +14,11 @@ use std::time::Duration;
 /// Datagrams that are taken in one turn.
 const DATAGRAMS_A_TURN: usize = 64;
 /// The longest datagram.
-const LONGEST: usize = 65_536;
+const DATAGRAM_MAX: usize = 65_536;
 /// Bytes that the shortest datagram takes of what a socket has room for, or less.
-const SHORTEST: usize = 512;
+const DATAGRAM_MIN: usize = 512;
 /// While something is missing the socket is looked at so often.
-const LOOK: Duration = Duration::from_millis(2);
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 /// The socket, and what comes in by it.
 #[derive(Debug)]
@@ -33,7 +33,7 @@ pub(crate) struct Incoming {
 
 impl Incoming {
     pub fn new(socket: OwnedFd, framing: Framing) -> Incoming {
-        Incoming { receiver: None, framing, socket, scratch: vec![0; LONGEST].into(), last: None }
+        Incoming { receiver: None, framing, socket, scratch: vec![0; DATAGRAM_MAX].into(), last: None }
     }
 
     pub fn state(&self) -> Receiving {
@@ -45,7 +45,7 @@ impl Incoming {
         // Linux queues what comes after a shutdown too. No more is taken than there was room for: the end comes
         // though datagrams come faster than they are taken.
         let room = || rustix::net::sockopt::socket_recv_buffer_size(&self.socket).unwrap_or(0);
-        self.last = Some(self.last.unwrap_or_else(|| room() / SHORTEST + DATAGRAMS_A_TURN));
+        self.last = Some(self.last.unwrap_or_else(|| room() / DATAGRAM_MIN + DATAGRAMS_A_TURN));
         // Of a socket that is not connected it says so, and wakes all the same.
         let _ = rustix::net::shutdown(&self.socket, Shutdown::Read);
     }
@@ -74,7 +74,9 @@ impl Incoming {
         count += receiver.read(&mut into[count..]);
         match receiver.deadline() {
             _ if count > 0 || stopped => Attempt::moved(count, PATH_SYSCALL),
-            Some(deadline) => Attempt::Later(Duration::from_nanos(deadline.saturating_sub(now())).min(LOOK)),
+            Some(deadline) => {
+                Attempt::Later(Duration::from_nanos(deadline.saturating_sub(now())).min(POLL_INTERVAL))
+            }
             None if left == 0 => Attempt::Later(Duration::ZERO),
             None => Attempt::NotReady(self.socket.as_raw_fd(), Interest::Readable),
         }

@@ -43,7 +43,7 @@ use std::time::{Duration, Instant};
 /// PCI's class of NVMe controllers.
 const NVME: u32 = 0x01_0802;
 /// Commands that an SSD is given at once.
-const MOST: usize = 64;
+const COMMANDS_MAX: usize = 64;
 /// Time that an SSD may take to come up, and to stop. CAP.TO allows two minutes; nobody waits so long.
 const START: Duration = Duration::from_secs(30);
 const STOP: Duration = Duration::from_secs(5);
@@ -185,7 +185,7 @@ impl DirectDevices {
             let window = Window { address: bar, length: registers.length() };
             let pmr = memory.pmr().filter(|_| holder == Some(at));
             let config = Config { pmr, ..config(window, at) };
-            let ssd = Ssd::new(config, (MOST, path), block_size, &mut region);
+            let ssd = Ssd::new(config, (COMMANDS_MAX, path), block_size, &mut region);
             let ssd = ssd.ok_or_else(|| DriveError::Registers(name()))?;
             function.interrupts(&[wake])?;
             let bus = memory.bus(registers, bar);

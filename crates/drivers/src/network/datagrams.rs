@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 const TOO_LONG: u32 = 90;
 
 /// Datagrams that are held for one endpoint.
-pub const HELD: usize = 256;
+pub const DATAGRAMS_MAX: usize = 256;
 
 /// A read of a command's, which has the name `C`.
 #[derive(Clone, Copy, Debug)]
@@ -74,7 +74,7 @@ impl<C: Copy + PartialEq> Datagrams<C> {
     /// Takes in a datagram; `room`: one more may be held.
     pub fn arrived(&mut self, bytes: Vec<u8>, room: bool) {
         // A datagram that a read takes at once needs no room.
-        if (room && self.held.len() < HELD) || (self.held.is_empty() && !self.reads.is_empty()) {
+        if (room && self.held.len() < DATAGRAMS_MAX) || (self.held.is_empty() && !self.reads.is_empty()) {
             self.held.push_back(bytes);
         } else {
             self.dropped += 1;
@@ -283,10 +283,10 @@ mod tests {
     #[test]
     fn what_nobody_waits_for_is_held_up_to_a_bound() {
         let mut rig = Rig::new();
-        for at in 0..HELD + 5 {
+        for at in 0..DATAGRAMS_MAX + 5 {
             rig.datagrams.arrived(vec![at as u8], true);
         }
-        assert_eq!((rig.datagrams.held(), rig.datagrams.dropped), (HELD, 5));
+        assert_eq!((rig.datagrams.held(), rig.datagrams.dropped), (DATAGRAMS_MAX, 5));
         rig.datagrams.arrived(vec![1], false);
         assert_eq!(rig.datagrams.dropped, 6);
         rig.read('a', 1, 0, 256, 257);

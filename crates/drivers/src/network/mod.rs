@@ -32,7 +32,7 @@ const HEADER: u64 = 128;
 /// Largest payload of a frame that the NIC cuts into segments.
 const SEGMENTED: u32 = 60_000;
 /// Time for which a connection may keep blocks of which none comes back, while others wait for one.
-const PATIENCE: Nanos = 5_000_000_000;
+const HOLD_LIMIT: Nanos = 5_000_000_000;
 /// Connections to one port that may wait to be accepted; more are reset.
 const UNACCEPTED: usize = 128;
 /// Silence after which a connection is probed: one whose peer has gone ends.
@@ -331,7 +331,7 @@ impl Network {
     pub fn deadline(&self) -> Option<Nanos> {
         let stack = self.stack.as_ref().and_then(Stack::deadline);
         let stuck = self.flows.values().filter(|_| self.short).filter_map(Flow::stuck_since).min();
-        let patience = stuck.map(|since| since.saturating_add(PATIENCE));
+        let patience = stuck.map(|since| since.saturating_add(HOLD_LIMIT));
         [self.nic.deadline(), stack, patience].into_iter().flatten().min()
     }
 
@@ -492,7 +492,7 @@ impl Network {
         if !self.short {
             return;
         }
-        let latest = self.now.saturating_sub(PATIENCE);
+        let latest = self.now.saturating_sub(HOLD_LIMIT);
         for (name, flow) in &mut self.flows {
             if flow.stuck_since().is_some_and(|since| since <= latest) {
                 flow.starved = true;

@@ -19,7 +19,7 @@ const UNREACHABLE: u32 = 113;
 const ENDPOINTS: usize = 256;
 
 /// Datagrams that are held for all of them.
-const HELD: usize = 1024;
+const DATAGRAMS_MAX: usize = 1024;
 
 /// A local port, and the peer's address and port.
 pub type Ends = (u16, SocketAddrV4);
@@ -133,7 +133,7 @@ impl Network {
 
     /// Takes in a datagram that has come to an open port.
     pub(super) fn datagram(&mut self, bus: &mut dyn Bus, ends: Ends, piece: Piece) {
-        let room = self.udp.endpoints.values().map(Datagrams::held).sum::<usize>() < HELD;
+        let room = self.udp.endpoints.values().map(Datagrams::held).sum::<usize>() < DATAGRAMS_MAX;
         let Some(datagrams) = self.udp.endpoints.get_mut(&ends) else { return };
         let mut bytes = vec![0; piece.length as usize];
         bus.load(piece.offset, &mut bytes);

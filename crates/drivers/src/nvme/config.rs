@@ -88,7 +88,7 @@ impl Config {
     }
 
     pub(super) fn check(&self) -> Result<(), ConfigError> {
-        let depth = (2..=slots::MOST).contains(&self.depth);
+        let depth = (2..=slots::SLOTS_MAX).contains(&self.depth);
         let page = self.page.is_power_of_two() && (1 << 12..=1 << 27).contains(&self.page);
         let transfer = (512..=1 << 32).contains(&self.max_transfer);
         let pmr = self.pmr.is_none_or(|pmr| {

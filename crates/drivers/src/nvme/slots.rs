@@ -8,7 +8,7 @@
 use std::collections::VecDeque;
 
 /// Slots at most: four bits of the cid are left to count.
-pub const MOST: u16 = 1 << 12;
+pub const SLOTS_MAX: u16 = 1 << 12;
 
 #[derive(Debug)]
 struct Slot<T> {
@@ -33,9 +33,9 @@ fn first_cid(slot: u16, shift: u32) -> u16 {
 }
 
 impl<T> Slots<T> {
-    /// As many as `count`, but at least one and at most [`MOST`].
+    /// As many as `count`, but at least one and at most [`SLOTS_MAX`].
     pub fn new(count: u16) -> Slots<T> {
-        let count = count.clamp(1, MOST);
+        let count = count.clamp(1, SLOTS_MAX);
         let shift = count.next_power_of_two().trailing_zeros();
         Slots {
             slots: (0..count).map(|slot| Slot { cid: first_cid(slot, shift), command: None }).collect(),

@@ -23,7 +23,7 @@ const FAST: u8 = 1;
 const STAGE: usize = 128 * 1024;
 
 /// Room for output of one call of a library.
-const ROOM: usize = 64 * 1024;
+const OUTPUT_BUFFER: usize = 64 * 1024;
 
 /// The library that is always there.
 const ZLIB_RS: &str = "zlib-rs";
@@ -122,11 +122,11 @@ impl Gzip {
     fn call(&mut self, rest: &[u8], output: &mut [u8], last: bool) -> Result<(usize, usize), OperatorError> {
         // A whole stage is never the last: an empty one follows.
         self.finishing |= last && rest.len() < STAGE - self.taken;
-        let direct = output.len() >= ROOM;
+        let direct = output.len() >= OUTPUT_BUFFER;
         let room = if direct {
-            &mut output[..ROOM]
+            &mut output[..OUTPUT_BUFFER]
         } else {
-            self.room.resize(ROOM, 0);
+            self.room.resize(OUTPUT_BUFFER, 0);
             &mut self.room[..]
         };
         let call = self.library.call(rest, room, self.finishing)?;
@@ -268,7 +268,7 @@ mod tests {
     }
 
     fn sizes() -> impl Strategy<Value = usize> {
-        prop_oneof![1..300usize, ROOM - 2..ROOM + 2, STAGE - 2..STAGE + 2, 1..4 * STAGE]
+        prop_oneof![1..300usize, OUTPUT_BUFFER - 2..OUTPUT_BUFFER + 2, STAGE - 2..STAGE + 2, 1..4 * STAGE]
     }
 
     proptest! {

@@ -9,7 +9,7 @@ use crate::hash::{BLOCK, Job};
 use std::arch::x86_64::*;
 
 /// Streams that go side by side.
-const SIDE_BY_SIDE: usize = 2;
+const STREAMS_AT_ONCE: usize = 2;
 
 /// The constants of FIPS 180-4 section 4.2.2, as four rounds take them.
 #[rustfmt::skip]
@@ -33,7 +33,7 @@ const CONSTANTS: [[u32; 4]; 16] = [
 ];
 
 /// A register of each stream.
-type Registers = [__m128i; SIDE_BY_SIDE];
+type Registers = [__m128i; STREAMS_AT_ONCE];
 
 /// True where the processor has what [`pair`] needs.
 pub(crate) fn is_there() -> bool {
@@ -46,7 +46,7 @@ pub(crate) fn is_there() -> bool {
 ///
 /// With other than two streams, or one that has fewer blocks.
 pub(crate) fn pair(jobs: &mut [Job<'_, [u32; 8]>], blocks: usize) {
-    let jobs: &mut [Job<'_, [u32; 8]>; SIDE_BY_SIDE] = jobs.try_into().expect("two streams");
+    let jobs: &mut [Job<'_, [u32; 8]>; STREAMS_AT_ONCE] = jobs.try_into().expect("two streams");
     let data = jobs.each_ref().map(|job| &job.blocks[..blocks]);
     let mut states = jobs.each_ref().map(|job| *job.state);
     // SAFETY: `Lanes::detect` found what `is_there` asks for.
@@ -57,9 +57,14 @@ pub(crate) fn pair(jobs: &mut [Job<'_, [u32; 8]>], blocks: usize) {
 }
 
 #[target_feature(enable = "sha,ssse3,sse4.1")]
-fn compress(states: &mut [[u32; 8]; SIDE_BY_SIDE], data: [&[[u8; BLOCK]]; SIDE_BY_SIDE], blocks: usize) {
+fn compress(
+    states: &mut [[u32; 8]; STREAMS_AT_ONCE],
+    data: [&[[u8; BLOCK]]; STREAMS_AT_ONCE],
+    blocks: usize,
+) {
     // The instructions want the words of a state as ABEF and CDGH.
-    let (mut abef, mut cdgh) = ([_mm_setzero_si128(); SIDE_BY_SIDE], [_mm_setzero_si128(); SIDE_BY_SIDE]);
+    let (mut abef, mut cdgh) =
+        ([_mm_setzero_si128(); STREAMS_AT_ONCE], [_mm_setzero_si128(); STREAMS_AT_ONCE]);
     for (stream, state) in states.iter().enumerate() {
         let halves = state.as_chunks().0;
         let (low, high) = (load(&halves[0]), load(&halves[1]));
@@ -69,7 +74,7 @@ fn compress(states: &mut [[u32; 8]; SIDE_BY_SIDE], data: [&[[u8; BLOCK]]; SIDE_B
     }
     for block in 0..blocks {
         let (abef_before, cdgh_before) = (abef, cdgh);
-        let mut message = [[_mm_setzero_si128(); SIDE_BY_SIDE]; 4];
+        let mut message = [[_mm_setzero_si128(); STREAMS_AT_ONCE]; 4];
         for (quarter, words) in message.iter_mut().enumerate() {
             for (words, data) in words.iter_mut().zip(data) {
                 *words = load_big_endian(&data[block], quarter);
@@ -92,7 +97,7 @@ fn compress(states: &mut [[u32; 8]; SIDE_BY_SIDE], data: [&[[u8; BLOCK]]; SIDE_B
         for (at, words) in message.iter().enumerate() {
             rounds(&mut abef, &mut cdgh, words, 12 + at);
         }
-        for stream in 0..SIDE_BY_SIDE {
+        for stream in 0..STREAMS_AT_ONCE {
             abef[stream] = _mm_add_epi32(abef[stream], abef_before[stream]);
             cdgh[stream] = _mm_add_epi32(cdgh[stream], cdgh_before[stream]);
         }
@@ -113,10 +118,10 @@ fn compress(states: &mut [[u32; 8]; SIDE_BY_SIDE], data: [&[[u8; BLOCK]]; SIDE_B
 fn rounds(abef: &mut Registers, cdgh: &mut Registers, words: &Registers, at: usize) {
     let constants = load(&CONSTANTS[at]);
     let sums = words.map(|words| _mm_add_epi32(words, constants));
-    for stream in 0..SIDE_BY_SIDE {
+    for stream in 0..STREAMS_AT_ONCE {
         cdgh[stream] = _mm_sha256rnds2_epu32(cdgh[stream], abef[stream], sums[stream]);
     }
-    for stream in 0..SIDE_BY_SIDE {
+    for stream in 0..STREAMS_AT_ONCE {
         let upper = _mm_shuffle_epi32::<0x0e>(sums[stream]);
         abef[stream] = _mm_sha256rnds2_epu32(abef[stream], cdgh[stream], upper);
     }

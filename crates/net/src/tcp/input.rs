@@ -12,7 +12,7 @@ use crate::shared::Shared;
 /// This many challenge acknowledgements a second (RFC 5961, 10).
 const CHALLENGES: u32 = 10;
 /// This many recoveries after one that was not needed, the patience that it brought is over (RFC 8985, 6.2).
-const PATIENT: u32 = 16;
+const RECOVERIES_MAX: u32 = 16;
 
 const SECOND: Nanos = 1_000_000_000;
 
@@ -329,7 +329,7 @@ impl Tcb {
         if self.congestion.recovery.is_none() {
             shared.statistics.fast_recoveries += 1;
             self.patience.1 += 1;
-            if self.patience.1 > PATIENT {
+            if self.patience.1 > RECOVERIES_MAX {
                 self.patience = (1, 0);
             }
             self.congestion.lost(self.nxt - self.una, self.nxt);

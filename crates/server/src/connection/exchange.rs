@@ -382,7 +382,7 @@ pub struct SocketBody {
 }
 
 /// Interval at which a client that we wait for is looked at.
-const LOOK: Duration = Duration::from_millis(250);
+const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
 impl SocketBody {
     /// The body of this request, from a client with so much time.
@@ -393,8 +393,9 @@ impl SocketBody {
     /// Checks the client's silence. Ready where it has been too long.
     fn poll_patience(&mut self, context: &mut Context<'_>) -> Poll<()> {
         loop {
-            let (since, look) =
-                self.waits.get_or_insert_with(|| (Instant::now(), Box::pin(tokio::time::sleep(LOOK))));
+            let (since, look) = self
+                .waits
+                .get_or_insert_with(|| (Instant::now(), Box::pin(tokio::time::sleep(POLL_INTERVAL))));
             ready!(look.as_mut().poll(context));
             self.patience.waited(since.elapsed());
             self.waits = None;

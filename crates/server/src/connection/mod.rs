@@ -155,12 +155,12 @@ fn sent_away(shared: &Shared) -> io::Error {
 }
 
 /// Interval at which the server looks whether a client is still there whose request is being answered.
-const LOOK: Duration = Duration::from_secs(1);
+const PRESENCE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Waits until the client has closed its side and waits for its answer no more.
 async fn left(exchange: &Exchange) {
     loop {
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(PRESENCE_INTERVAL).await;
         if exchange.is_left() {
             return;
         }
@@ -384,7 +384,7 @@ async fn send_payload(
 async fn unless_left<T>(stream: &TcpStream, work: impl Future<Output = T>) -> Option<T> {
     let mut work = std::pin::pin!(work);
     loop {
-        match timeout(LOOK, &mut work).await {
+        match timeout(PRESENCE_INTERVAL, &mut work).await {
             Ok(done) => return Some(done),
             Err(_) if Traffic::of(stream).is_ok_and(|traffic| traffic.peer_closed) => return None,
             Err(_) => {}

@@ -311,7 +311,7 @@ fn sizes(transfers: u16) -> (u16, u32) {
     let (clients, own) = (u32::from(transfers), u32::from(OWN) + 1);
     let share = |clients: u32, own: u32| (clients + own).max(clients.max(own).div_ceil(3) * 4);
     let commands = share(clients, own);
-    let blocks = share(clients * permits::LEAST + AHEAD, own * permits::LEAST + AHEAD);
+    let blocks = share(clients * permits::TRANSFER_MIN + AHEAD, own * permits::TRANSFER_MIN + AHEAD);
     (u16::try_from(commands).unwrap_or(u16::MAX), blocks)
 }
 
@@ -329,8 +329,9 @@ impl DataPath {
     /// There can be no such engine.
     pub fn start(engine: dcs::engine::Builder, settings: Settings) -> Result<DataPath, Error> {
         let metrics = Arc::<Metrics>::default();
-        let permits =
-            |transfers: u16| Arc::new(Permits::new(u32::from(transfers) * permits::LEAST, metrics.clone()));
+        let permits = |transfers: u16| {
+            Arc::new(Permits::new(u32::from(transfers) * permits::TRANSFER_MIN, metrics.clone()))
+        };
         let (clients, own) = (permits(settings.transfers), permits(OWN));
         let patience = Patience::new(settings.patience, settings.min_rate);
         DataPath::open(engine, settings, Common { clients, own, metrics, patience })

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 /// Permits of the smallest transfer.
-pub(super) const LEAST: u32 = 2;
+pub(super) const TRANSFER_MIN: u32 = 2;
 
 /// Permits of a transfer: the blocks that it always has. Each operator that changes the length of the data
 /// begins a segment of the chain, and an expected digest holds a block back.
@@ -20,7 +20,7 @@ pub(super) fn needed(chain: &[Op]) -> u32 {
         let resizes = matches!(op, Op::Gzip { .. } | Op::Gunzip | Op::Zstd { .. } | Op::Unzstd);
         resizes || matches!(op, Op::AwsChunked(_) | Op::Slice { .. } | Op::Expect { .. })
     });
-    (1 + more.count() as u32).max(LEAST)
+    (1 + more.count() as u32).max(TRANSFER_MIN)
 }
 
 /// Permits, and those who wait for some.

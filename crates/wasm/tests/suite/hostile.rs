@@ -2,7 +2,7 @@
 
 use crate::texts::{self, load, run, says, stepping};
 use dcs_ndp::OperatorError;
-use dcs_wasm::{LONGEST, Limits, LoadError, Module};
+use dcs_wasm::{Limits, LoadError, MODULE_MAX, Module};
 
 /// The error with which a stream through a module ends whose `dcs_step` has that body.
 fn fails(body: &str) -> OperatorError {
@@ -152,8 +152,8 @@ fn what_is_no_operator_is_not_loaded() {
     for bytes in [&b""[..], b"\0asm", b"\x7fELF", b"(module)"] {
         assert!(matches!(Module::load(bytes, Limits::default()), Err(LoadError::Invalid(_))), "{bytes:?}");
     }
-    let long = vec![0; LONGEST + 1];
-    assert_eq!(Module::load(&long, Limits::default()).err(), Some(LoadError::TooLong(LONGEST + 1)));
+    let long = vec![0; MODULE_MAX + 1];
+    assert_eq!(Module::load(&long, Limits::default()).err(), Some(LoadError::TooLong(MODULE_MAX + 1)));
 }
 
 /// Why a module is refused that has this besides what an operator has.

@@ -16,7 +16,7 @@ use serde_json::json;
 /// System calls are counted on this many objects.
 const SAMPLE: usize = 8;
 /// Objects at most: they lie in memory here while they are compared.
-const MOST_OBJECTS: usize = 1024;
+const OBJECTS_MAX: usize = 1024;
 
 const JOBS: [(Direction, &[&str]); 4] = [
     (Direction::Send, &[]),
@@ -28,8 +28,8 @@ const JOBS: [(Direction, &[&str]); 4] = [
 pub fn run(options: &args::VmDemo, report: &Report) -> Result<(), Failure> {
     interrupt::install();
     let objects = usize::try_from(options.size.div_ceil(OBJECT)).unwrap_or(usize::MAX);
-    if !(1..=MOST_OBJECTS).contains(&objects) {
-        return Err(Failure::usage(format!("--size is 1MiB to {MOST_OBJECTS}MiB")));
+    if !(1..=OBJECTS_MAX).contains(&objects) {
+        return Err(Failure::usage(format!("--size is 1MiB to {OBJECTS_MAX}MiB")));
     }
     let contents = Contents { send: vec![OBJECT; objects], receive: vec![OBJECT; objects] };
     let mut rig = Rig::boot(&contents, 1, (options.nic, &options.faults), report)?;

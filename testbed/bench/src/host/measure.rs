@@ -19,7 +19,7 @@ use std::io;
 use std::process::{Child, Command, Stdio};
 
 /// Bytes of the objects that are checked in all repetitions but the first: no whole block.
-const SHORT: u64 = (256 << 10) + 13;
+const SHORT_OBJECT: u64 = (256 << 10) + 13;
 pub const SERVER: &str = "bench-server";
 pub const CLIENT: &str = "bench-client";
 pub const HOG: &str = "bench-hog";
@@ -90,7 +90,7 @@ impl Scenario<'_> {
             cores: self.setting.client_cores.clone(),
         };
         let mut client = Helper::start(CLIENT, &drive)?;
-        let length = if whole { self.data.pool.size } else { self.data.pool.size.min(SHORT) };
+        let length = if whole { self.data.pool.size } else { self.data.pool.size.min(SHORT_OBJECT) };
         self.check(contender, streams, length, &mut server, &mut client)?;
         if self.setting.cold && !receives {
             self.data.chill()?;

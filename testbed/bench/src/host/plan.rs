@@ -11,7 +11,7 @@ const SIZE: u64 = 4 << 20;
 const SIZE_MAX: u64 = 1 << 30;
 const STREAMS: [usize; 4] = [1, 4, 16, 64];
 /// Streams at which the default set tries everything.
-const USUAL: usize = 16;
+const STREAMS_USUAL: usize = 16;
 
 /// Scenarios in their order.
 pub struct Plan {
@@ -61,12 +61,12 @@ impl Plan {
         let pair = [Contender::Loop, Contender::Engine];
         let few = if picked.is_empty() { &pair[..] } else { picked };
         for streams in STREAMS {
-            let contenders = if streams == USUAL { picked } else { few };
+            let contenders = if streams == STREAMS_USUAL { picked } else { few };
             self.add(options, contenders, main, &[streams], SIZE)?;
         }
         for (name, _) in others {
             let is_plain = name.starts_with("file>") && *name != "file>socket";
-            self.add(options, if is_plain { few } else { picked }, name, &[USUAL], SIZE)?;
+            self.add(options, if is_plain { few } else { picked }, name, &[STREAMS_USUAL], SIZE)?;
         }
         self.add(options, few, main, &[1, 64], 4 << 10)
     }

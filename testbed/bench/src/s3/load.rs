@@ -16,13 +16,13 @@ use std::time::{Duration, Instant};
 /// At a slow pace there is time.
 const SLOW_PAUSE: Duration = Duration::from_millis(1);
 /// Between two looks of whoever measures.
-const LOOK: Duration = Duration::from_millis(2);
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
 /// A server that moves nothing for so long has failed.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// The least of a run, for which it is prolonged: this many requests of each client, but no longer than this
 /// many times its seconds.
 const REQUESTS_EACH: u64 = 2;
-const LONGEST: f64 = 10.0;
+const SECONDS_MAX: f64 = 10.0;
 
 /// One run, shared by its threads.
 struct Shared<'a> {
@@ -101,7 +101,7 @@ impl Shared<'_> {
         self.counting.store(true, Ordering::Relaxed);
         self.running.store(true, Ordering::Relaxed);
         while !self.is_over(first.at.elapsed().as_secs_f64(), self.done() - done) {
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_INTERVAL);
         }
         self.counting.store(false, Ordering::Relaxed);
         let done = self.done() - done;
@@ -113,7 +113,7 @@ impl Shared<'_> {
             Some(limit) => done >= limit,
             None => elapsed_s >= self.load.measure_s && done >= REQUESTS_EACH * self.load.clients as u64,
         };
-        let most = self.load.limit.is_none() && elapsed_s >= LONGEST * self.load.measure_s;
+        let most = self.load.limit.is_none() && elapsed_s >= SECONDS_MAX * self.load.measure_s;
         least || most || self.stop.load(Ordering::Relaxed)
     }
 

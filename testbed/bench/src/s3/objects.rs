@@ -11,7 +11,7 @@ use std::path::Path;
 /// Bytes of all objects that are got, at least, where they are to come from the disk.
 const COLD_SET: u64 = 512 << 20;
 /// And at most, as far as each client has one of its own.
-const MOST: u64 = 512 << 20;
+const SET_MAX: u64 = 512 << 20;
 /// Objects, at most: small ones are thousands.
 const COUNT_MAX: u64 = 4096;
 
@@ -55,7 +55,7 @@ pub fn key(number: usize) -> String {
 /// Objects that are got.
 pub fn count(size: u64, clients: usize, cold: bool) -> usize {
     let least = if cold { COLD_SET } else { WORKING_SET }.div_ceil(size);
-    let each = (clients as u64).min(MOST.div_ceil(size));
+    let each = (clients as u64).min(SET_MAX.div_ceil(size));
     least.max(each).min(COUNT_MAX) as usize
 }
 

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 pub const BECOME: &str = "bench-become";
 /// Longer than a server needs to begin.
 const PATIENCE: Duration = Duration::from_secs(60);
-const LOOK: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Bytes of a log that are shown.
 const TAIL: usize = 600;
 
@@ -103,7 +103,7 @@ impl Server {
                     Ok(_) => return Ok(()),
                     Err(error) => why = error.to_string(),
                 }
-                std::thread::sleep(LOOK);
+                std::thread::sleep(POLL_INTERVAL);
                 continue;
             };
             match Peer::new(&self.address).ask(&head, &[]) {
@@ -112,7 +112,7 @@ impl Server {
                 Ok(answer) => why = answer.refusal(),
                 Err(error) => why = error.to_string(),
             }
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_INTERVAL);
         }
         Err(io::Error::new(io::ErrorKind::TimedOut, format!("it has no bucket yet: {why}; {}", self.said())))
     }
@@ -278,7 +278,7 @@ mod tests {
         while Account::of(me).unwrap().since(&before) < Duration::from_millis(20)
             && begun.elapsed() < Duration::from_secs(20)
         {
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_INTERVAL);
         }
         let used = Account::of(me).unwrap().since(&before);
         let (family, peak) = (family(child.id()), peak_rss(child.id()).unwrap());

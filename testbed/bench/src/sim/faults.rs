@@ -13,7 +13,7 @@ use dcs_sim::parameters::Parameters;
 use serde_json::json;
 
 /// Longest transfer: what it is checked against lies in memory.
-const LONGEST: u64 = 64 << 20;
+const TRANSFER_MAX: u64 = 64 << 20;
 
 #[derive(Args, Clone, Debug, PartialEq, Eq)]
 #[command(after_help = help())]
@@ -48,7 +48,7 @@ Exit codes: 0 done, whatever failed; 1 a byte or a digest was wrong though no SS
 
 /// Runs it.
 pub fn run(options: &Options, report: &Report) -> Result<(), Failure> {
-    if !(1..=LONGEST).contains(&options.size) {
+    if !(1..=TRANSFER_MAX).contains(&options.size) {
         return Err(Failure::usage("--size is 1 to 64MiB").advise("for example 1MiB"));
     }
     let Faults { plans, seed } = &options.faults;

@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::time::{Duration, Instant};
 
 /// Bytes of a socket's queue: half a second of a video.
-const ROOM: usize = 4 << 20;
+const RECEIVE_BUFFER: usize = 4 << 20;
 
 /// When a datagram arrived, in nanoseconds, and its bytes.
 pub type Arrival = (u64, u32);
@@ -32,7 +32,7 @@ impl Listeners {
             socket.set_nonblocking(true)?;
             Ok(socket)
         };
-        let all: io::Result<Vec<UdpSocket>> = (0..heard).map(|_| socket(ROOM)).collect();
+        let all: io::Result<Vec<UdpSocket>> = (0..heard).map(|_| socket(RECEIVE_BUFFER)).collect();
         Ok(Listeners { heard: all?, rest: socket(1)? })
     }
 

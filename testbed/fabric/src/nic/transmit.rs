@@ -17,7 +17,7 @@ const BURST: u32 = 16;
 const BUFFER: u64 = 40 << 10;
 
 /// Bytes of a frame at most, before it is cut into segments.
-const LONGEST: u64 = 1 << 18;
+const FRAME_MAX: u64 = 1 << 18;
 
 impl Nic {
     pub(super) fn transmit_all(&mut self, cx: &mut Context<'_>) {
@@ -106,8 +106,8 @@ impl Nic {
         }
         let held = &mut self.transmit[queue];
         let total: u64 = held.frame.iter().map(|data| data.length).sum();
-        held.broken = total > LONGEST;
-        held.bytes = vec![0; total.min(LONGEST) as usize];
+        held.broken = total > FRAME_MAX;
+        held.bytes = vec![0; total.min(FRAME_MAX) as usize];
         held.arriving = 1;
         if !held.broken {
             let astray = match held.fault {

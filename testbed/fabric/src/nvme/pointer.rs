@@ -46,7 +46,7 @@ enum Kind {
 }
 
 /// The most descriptors of a list that are followed: a list can be made that never ends.
-const LONGEST: usize = 1 << 16;
+const DESCRIPTORS_MAX: usize = 1 << 16;
 
 impl Walk {
     /// Along both PRP entries of a command [NVMe 1.4, 4.3]. `length` in bytes, the page size of CC.MPS.
@@ -94,7 +94,7 @@ impl Walk {
         if length == 0 {
             return Ok(());
         }
-        if self.found.len() == LONGEST {
+        if self.found.len() == DESCRIPTORS_MAX {
             return Err(status::INVALID_SGL_COUNT);
         }
         self.left -= length;
@@ -173,7 +173,7 @@ impl Walk {
             }
             sgl::SEGMENT | sgl::LAST_SEGMENT => {
                 self.fetched += length as usize / SIZE;
-                if self.fetched > LONGEST {
+                if self.fetched > DESCRIPTORS_MAX {
                     return Err(status::INVALID_SGL_COUNT);
                 }
                 self.kind = Kind::Sgl { last: one.kind == sgl::LAST_SEGMENT, write, dword };

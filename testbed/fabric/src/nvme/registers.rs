@@ -15,7 +15,7 @@ use crate::device::Context;
 pub(super) const VERSION: u32 = 0x0001_0400;
 
 /// Pages up to this many times 4096 bytes, times two: CAP.MPSMAX.
-const LARGEST_PAGE: u8 = 4;
+const MPSMAX: u8 = 4;
 
 /// The persistent memory region's.
 #[derive(Debug)]
@@ -58,7 +58,7 @@ impl Registers {
             timeout: timeout as u8,
             stride: config.stride,
             nvm_commands: true,
-            page_shift_max: 12 + LARGEST_PAGE,
+            page_shift_max: 12 + MPSMAX,
             pmr: config.pmr > 0,
             cmb: config.cmb > 0,
             ..Capabilities::default()
@@ -145,7 +145,7 @@ impl Registers {
         let wanted = self.configuration();
         let sizes = [self.aqa.submissions, self.aqa.completions];
         wanted.command_set == 0
-            && wanted.page <= LARGEST_PAGE
+            && wanted.page <= MPSMAX
             && wanted.arbitration == 0
             && sizes.iter().all(|size| *size >= 2)
             && [self.asq, self.acq].iter().all(|base| base.is_multiple_of(wanted.page_bytes()))

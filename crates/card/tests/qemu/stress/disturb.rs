@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use rustix::fs::FallocateFlags;
 use rustix::mm::{MapFlags, MsyncFlags, ProtFlags};
 
-use super::pool::{Entry, MOST, PAGE, Pool, pages, sectors};
+use super::pool::{Entry, FILE_MAX, PAGE, Pool, pages, sectors};
 use super::tally::Tally;
 use crate::files::{XFS, create};
 use dcs_testkit::Random;
@@ -67,7 +67,7 @@ fn change(
             count(tally, "overwritten and synced", done);
         }
         4 => {
-            let end = size.min(MOST) / PAGE * PAGE;
+            let end = size.min(FILE_MAX) / PAGE * PAGE;
             count(tally, "extended", file.write_all_at(&sectors(whose, end, PAGE, 4), end));
         }
         5 => count(tally, "mapped and written", by_mapping(file, whose, at)),

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use dcs::card::extents;
 use dcs::{Op, Session, Sink, Source, TransferError};
 
-use self::pool::{Entry, FILES, MOST, PAGE, Pool, SECTOR, look, pages, sectors, versions};
+use self::pool::{Entry, FILE_MAX, FILES, PAGE, Pool, SECTOR, look, pages, sectors, versions};
 use self::tally::Tally;
 use crate::files::{EXT4, XFS, create, engine};
 use crate::wire::{self, Line, Wire};
@@ -31,7 +31,7 @@ const SHARING: [&str; 2] = ["shared", "merged"];
 const PAUSE: Duration = Duration::from_secs(3);
 
 /// Times that a file which others write to is read until each of its sectors is whole.
-const AGAIN: usize = 10;
+const READS_MAX: usize = 10;
 
 #[test]
 #[ignore = "runs in the guest of whatever_others_do_to_files_the_card_touches_no_other_file"]
@@ -47,7 +47,7 @@ fn the_stress_in_the_guest() {
         // Nobody touches these.
         let bystanders: Vec<u64> = (0..8).map(|at| 1 << 32 | at).collect();
         for number in &bystanders {
-            std::fs::write(pool.path(*number), sectors(*number, 0, MOST / 2, 7)).unwrap();
+            std::fs::write(pool.path(*number), sectors(*number, 0, FILE_MAX / 2, 7)).unwrap();
         }
         let mut chance = Random(0x5eed);
         (0..FILES / 2).for_each(|_| pool.new_file(&mut chance));
@@ -116,7 +116,7 @@ fn look_at_all(pool: &Pool, bystanders: &[u64]) {
     }
     for number in bystanders {
         let bytes = std::fs::read(pool.path(*number)).unwrap();
-        assert!(bytes == sectors(*number, 0, MOST / 2, 7), "a file that nobody touched");
+        assert!(bytes == sectors(*number, 0, FILE_MAX / 2, 7), "a file that nobody touched");
     }
 }
 
@@ -174,7 +174,7 @@ impl User<'_> {
         let from = copied.and_then(|entry| Some((File::open(self.pool.path(entry.number)).ok()?, entry)));
         let length = match &from {
             Some((file, _)) => file.metadata().map_or(0, |metadata| metadata.len()) / PAGE * PAGE,
-            None => pages(self.chance, MOST) + PAGE,
+            None => pages(self.chance, FILE_MAX) + PAGE,
         };
         let whose = from.as_ref().map(|(_, entry)| entry.whose);
         let Some((entry, file)) = self.destination(whose, length) else { return };
@@ -189,7 +189,7 @@ impl User<'_> {
 
     /// Receives a peer's bytes into a file.
     fn receive(&mut self, wire: &Wire, line: &mut Option<Line>) {
-        let length = pages(self.chance, MOST) + PAGE;
+        let length = pages(self.chance, FILE_MAX) + PAGE;
         let Some((entry, file)) = self.destination(None, length) else { return };
         let Line { card, peer } = line.take().unwrap_or_else(|| wire.connect());
         let bytes = sectors(entry.whose, 0, length, entry.number);
@@ -249,7 +249,7 @@ impl User<'_> {
         let mut bytes = vec![0; length as usize];
         let mut all = file.read_exact_at(&mut bytes, 0).is_ok();
         let untouched = entry.touched.load(Ordering::SeqCst) == 0;
-        for _ in 0..AGAIN {
+        for _ in 0..READS_MAX {
             // ext4 lets one read what another is writing, half of it in one version and half in the next.
             // What is wrong on the disk stays so.
             let Err(wrong) = look(&bytes, entry.whose, 0) else { break };

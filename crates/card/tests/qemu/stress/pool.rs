@@ -10,7 +10,7 @@ use dcs_testkit::Random;
 pub const SECTOR: usize = 512;
 pub const PAGE: u64 = 4096;
 /// Bytes of a file at most.
-pub const MOST: u64 = 1 << 20;
+pub const FILE_MAX: u64 = 1 << 20;
 /// Files that are there at once.
 pub const FILES: usize = 24;
 
@@ -120,7 +120,7 @@ impl Pool {
     /// A new file of the kernel's, in blocks that others have left.
     pub fn new_file(&self, chance: &mut Random) {
         let number = self.number();
-        let bytes = sectors(number, 0, pages(chance, MOST) + PAGE, 1);
+        let bytes = sectors(number, 0, pages(chance, FILE_MAX) + PAGE, 1);
         match std::fs::write(self.path(number), bytes) {
             Ok(()) => _ = self.add(number, number),
             Err(_) => self.remove(number),

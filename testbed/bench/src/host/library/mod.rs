@@ -18,7 +18,7 @@ use std::sync::OnceLock;
 use zlib::Zlib;
 
 /// Bytes of the buffer behind a compressor.
-const ROOM: usize = 64 << 10;
+const OUTPUT_BUFFER: usize = 64 << 10;
 
 /// The libraries that were found.
 pub struct Libraries {
@@ -72,7 +72,7 @@ impl Libraries {
 
     pub fn chain(&'static self, ops: &[Op]) -> io::Result<Chain> {
         let stages = ops.iter().map(|op| self.stage(op)).collect::<io::Result<Vec<_>>>()?;
-        Ok(Chain { stages, room: vec![0; ROOM] })
+        Ok(Chain { stages, room: vec![0; OUTPUT_BUFFER] })
     }
 
     fn stage(&'static self, op: &Op) -> io::Result<Stage> {
@@ -146,7 +146,7 @@ fn pass(
         Stage::Deflate(deflate) => {
             // Whoever is behind needs a room of its own, where it is one more compressor.
             let mut mine = std::mem::take(room);
-            mine.resize(ROOM, 0);
+            mine.resize(OUTPUT_BUFFER, 0);
             let mut at = 0;
             loop {
                 let step = deflate.step(&data[at..], &mut mine, last)?;
@@ -154,7 +154,7 @@ fn pass(
                 if step.produced > 0 || step.finished {
                     pass(stages, room, &mut mine[..step.produced], step.finished, out)?;
                 }
-                if step.finished || (!last && at == data.len() && step.produced < ROOM) {
+                if step.finished || (!last && at == data.len() && step.produced < OUTPUT_BUFFER) {
                     *room = mine;
                     return Ok(());
                 }

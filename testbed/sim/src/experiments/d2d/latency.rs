@@ -150,7 +150,7 @@ fn by_d2d(parameters: &Parameters, frame: usize) -> Nanos {
     });
     let bar = fabric.device::<d2d::Nic<Nic>>(nics[0]).registers();
     fabric.run(Duration::from_millis(1));
-    let ends = nics.map(|nic| d2d::End::new(&mut fabric, nic, bar).expect("a D2D function"));
+    let ends = nics.map(|nic| d2d::D2dFunction::new(&mut fabric, nic, bar).expect("a D2D function"));
     for end in ends {
         end.write(&mut fabric, &end.layout.template(0, &template(frame)));
     }

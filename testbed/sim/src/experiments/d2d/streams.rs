@@ -4,7 +4,7 @@ use dcs_d2d::driver::Send;
 use dcs_d2d::register::{Rate as Speed, Task};
 use dcs_d2d::uoe::Template;
 use dcs_engine::Nanos;
-use dcs_fabric::d2d::{self, End, NicConfig, Ssd, SsdConfig};
+use dcs_fabric::d2d::{self, D2dFunction, NicConfig, Ssd, SsdConfig};
 use dcs_fabric::nic::{Config, Family, Nic};
 use dcs_fabric::nvme::{Media, Namespace};
 use dcs_fabric::{Event, Fabric, FunctionId, Rate, Timing, Wire};
@@ -61,8 +61,8 @@ const WARM_UP: Nanos = 20;
 /// An SSD and a NIC, and the far end of the NIC's wire.
 struct Pair {
     fabric: Fabric,
-    ssd: End,
-    nic: End,
+    ssd: D2dFunction,
+    nic: D2dFunction,
     content: Vec<u8>,
     frames: Vec<(Nanos, Vec<u8>)>,
     interrupts: u64,
@@ -88,7 +88,7 @@ impl Pair {
         fabric.connect(Wire { rate, ..Wire::default() }, [Some(nic), None]);
         let mut end = |function: FunctionId, bar| {
             fabric.set_bus_master(function, true);
-            End::new(&mut fabric, function, bar).expect("a D2D function")
+            D2dFunction::new(&mut fabric, function, bar).expect("a D2D function")
         };
         let (ssd, nic) = (end(ssd, 0), end(nic, bar));
         let mut pair = Pair { fabric, ssd, nic, content, frames: Vec::new(), interrupts: 0 };
