@@ -27,6 +27,10 @@ pub enum Component {
     GpuControl,
     /// Operators on the processor.
     Processing,
+    /// A guest's kernel.
+    Guest,
+    /// The hypervisor: exits and entries, the device model in user space.
+    Hypervisor,
     /// Waiting without sleeping.
     Polling,
     /// The card's own control: fetching, scoreboard, completing.
@@ -48,7 +52,7 @@ pub enum Component {
 
 impl Component {
     /// All of them, those of the host's software first.
-    pub const ALL: [Component; 15] = [
+    pub const ALL: [Component; 17] = [
         Component::Application,
         Component::Kernel,
         Component::Crossing,
@@ -56,6 +60,8 @@ impl Component {
         Component::Control,
         Component::GpuControl,
         Component::Processing,
+        Component::Guest,
+        Component::Hypervisor,
         Component::Polling,
         Component::Card,
         Component::Ssd,
@@ -76,6 +82,8 @@ impl Component {
             Component::Control => "device control",
             Component::GpuControl => "GPU control",
             Component::Processing => "operators on the CPU",
+            Component::Guest => "guest's kernel",
+            Component::Hypervisor => "hypervisor",
             Component::Polling => "polling",
             Component::Card => "card control",
             Component::Ssd => "SSD",

@@ -1,7 +1,7 @@
 //! Programs of the host: futures that are polled whenever something has happened in the server. No waker, no
 //! real time.
 
-use crate::cpu::{Component, ThreadId};
+use crate::cpu::{Component, Cpu, ThreadId};
 use crate::server::Server;
 use dcs_engine::Nanos;
 use std::cell::RefCell;
@@ -11,22 +11,69 @@ use std::task::{Context, Poll, Waker};
 
 type Task = Pin<Box<dyn Future<Output = ()>>>;
 
-struct Inner {
-    server: RefCell<Server>,
+/// A machine in virtual time.
+pub trait World {
+    /// The next thing that happens; false where nothing will.
+    fn step(&mut self) -> bool;
+
+    /// Since the start.
+    fn now(&self) -> Nanos;
+
+    /// Has time stop at `at`, if not before.
+    fn remind(&mut self, at: Nanos);
+
+    /// Something happened that software may have waited for.
+    fn dirty(&mut self) -> &mut bool;
+
+    /// The processor.
+    fn cpu(&mut self) -> &mut Cpu;
+
+    /// Notes who was at what, where that is wanted.
+    fn note(&mut self, from: Nanos, what: Component);
+}
+
+impl World for Server {
+    fn step(&mut self) -> bool {
+        Server::step(self)
+    }
+
+    fn now(&self) -> Nanos {
+        Server::now(self)
+    }
+
+    fn remind(&mut self, at: Nanos) {
+        Server::remind(self, at);
+    }
+
+    fn dirty(&mut self) -> &mut bool {
+        &mut self.dirty
+    }
+
+    fn cpu(&mut self) -> &mut Cpu {
+        &mut self.cpu
+    }
+
+    fn note(&mut self, from: Nanos, what: Component) {
+        Server::note(self, from, what);
+    }
+}
+
+struct Inner<W> {
+    server: RefCell<W>,
     tasks: RefCell<Vec<Task>>,
 }
 
 /// A server and the programs that run on it.
-pub struct Executor(Handle);
+pub struct Executor<W: World = Server>(Handle<W>);
 
-impl Executor {
+impl<W: World> Executor<W> {
     /// A server without programs.
-    pub fn new(server: Server) -> Executor {
+    pub fn new(server: W) -> Executor<W> {
         Executor(Handle(Rc::new(Inner { server: RefCell::new(server), tasks: RefCell::default() })))
     }
 
     /// For programs.
-    pub fn handle(&self) -> Handle {
+    pub fn handle(&self) -> Handle<W> {
         self.0.clone()
     }
 
@@ -40,7 +87,7 @@ impl Executor {
         let inner = &*self.0.0;
         let mut context = Context::from_waker(Waker::noop());
         loop {
-            inner.server.borrow_mut().dirty = false;
+            *inner.server.borrow_mut().dirty() = false;
             if let Poll::Ready(result) = main.as_mut().poll(&mut context) {
                 return result;
             }
@@ -50,14 +97,14 @@ impl Executor {
             let spawned = inner.tasks.replace(tasks);
             inner.tasks.borrow_mut().extend(spawned);
             let mut server = inner.server.borrow_mut();
-            while !server.dirty {
+            while !*server.dirty() {
                 assert!(server.step(), "the programs wait for something that will never happen");
             }
         }
     }
 }
 
-impl Drop for Executor {
+impl<W: World> Drop for Executor<W> {
     /// Programs hold the server, and the server them.
     fn drop(&mut self) {
         self.0.0.tasks.take();
@@ -65,24 +112,29 @@ impl Drop for Executor {
 }
 
 /// A program's view of the server.
-#[derive(Clone)]
-pub struct Handle(Rc<Inner>);
+pub struct Handle<W: World = Server>(Rc<Inner<W>>);
 
-impl Handle {
+impl<W: World> Clone for Handle<W> {
+    fn clone(&self) -> Handle<W> {
+        Handle(Rc::clone(&self.0))
+    }
+}
+
+impl<W: World> Handle<W> {
     /// Does something to the server, at once.
-    pub fn with<T>(&self, act: impl FnOnce(&mut Server) -> T) -> T {
+    pub fn with<T>(&self, act: impl FnOnce(&mut W) -> T) -> T {
         let mut server = self.0.server.borrow_mut();
-        server.dirty = true;
+        *server.dirty() = true;
         act(&mut server)
     }
 
     /// Waits until `look` finds something. It costs nothing: who waits on a core says so.
-    pub async fn until<T>(&self, mut look: impl FnMut(&mut Server) -> Option<T>) -> T {
+    pub async fn until<T>(&self, mut look: impl FnMut(&mut W) -> Option<T>) -> T {
         std::future::poll_fn(|_| {
             let mut server = self.0.server.borrow_mut();
             match look(&mut server) {
                 Some(found) => {
-                    server.dirty = true;
+                    *server.dirty() = true;
                     Poll::Ready(found)
                 }
                 None => Poll::Pending,
@@ -120,20 +172,20 @@ impl Handle {
     /// Starts another program.
     pub fn spawn(&self, program: impl Future<Output = ()> + 'static) {
         self.0.tasks.borrow_mut().push(Box::pin(program));
-        self.0.server.borrow_mut().dirty = true;
+        *self.0.server.borrow_mut().dirty() = true;
     }
 
     /// A new thread of the host.
     pub fn thread(&self) -> ThreadId {
-        self.with(|server| server.cpu.thread())
+        self.with(|server| server.cpu().thread())
     }
 
     /// Works on a thread, for so much of a core's time.
     pub async fn work(&self, thread: ThreadId, what: Component, time: Nanos) {
         if time > 0 {
             let from = self.now();
-            let job = self.with(|server| server.cpu.work(thread, what, time));
-            self.until(|server| server.cpu.take(job).then_some(())).await;
+            let job = self.with(|server| server.cpu().work(thread, what, time));
+            self.until(|server| server.cpu().take(job).then_some(())).await;
             self.with(|server| server.note(from, what));
         }
     }
@@ -142,8 +194,8 @@ impl Handle {
     pub async fn interrupt(&self, core: usize, what: Component, time: Nanos) {
         if time > 0 {
             let from = self.now();
-            let job = self.with(|server| server.cpu.interrupt(core, what, time));
-            self.until(|server| server.cpu.take(job).then_some(())).await;
+            let job = self.with(|server| server.cpu().interrupt(core, what, time));
+            self.until(|server| server.cpu().take(job).then_some(())).await;
             self.with(|server| server.note(from, what));
         }
     }

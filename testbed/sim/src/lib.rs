@@ -25,6 +25,7 @@
 //! | [`executor`] | programs as futures |
 //! | [`host`], [`design`] | software, step by step; the designs |
 //! | [`kernels`] | operators on the GPU |
+//! | [`drives`] | guests with virtual drives: another machine, with a hypervisor and operator slots |
 //! | [`integrated`] | an SSD and a NIC in one function |
 //! | [`failed`] | failures of transfers, where faults are injected |
 //! | [`breakdown`] | a transfer's time by component |
@@ -45,6 +46,7 @@ pub mod breakdown;
 pub mod card;
 pub mod cpu;
 pub mod design;
+pub mod drives;
 pub mod executor;
 pub mod experiments;
 pub mod failed;

@@ -21,23 +21,32 @@ pub struct Row {
 }
 
 macro_rules! parameters {
-    ($($name:ident: $type:ty = $value:expr, $unit:literal, $source:literal;)*) => {
+    ($Parameters:ident; $($name:ident: $type:ty = $value:expr, $unit:literal, $source:literal;)*) => {
         /// The parameters. The [module](self) says of what kind they are.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub struct Parameters {
+        pub struct $Parameters {
             $(#[doc = $source] #[doc = ""] #[doc = $unit] pub $name: $type,)*
         }
 
-        impl Default for Parameters {
-            fn default() -> Parameters {
-                Parameters { $($name: $value,)* }
+        impl Default for $Parameters {
+            fn default() -> $Parameters {
+                $Parameters { $($name: $value,)* }
             }
         }
 
-        impl Parameters {
+        impl $Parameters {
+            /// Changes one; false where there is none of that name.
+            pub fn set(&mut self, name: &str, value: u64) -> bool {
+                match name {
+                    $(stringify!($name) => self.$name = value as $type,)*
+                    _ => return false,
+                }
+                true
+            }
+
             /// All of them, with their sources.
-            pub fn rows(&self) -> Vec<Row> {
-                vec![$(Row {
+            pub fn rows(&self) -> Vec<$crate::parameters::Row> {
+                vec![$($crate::parameters::Row {
                     name: stringify!($name), value: self.$name as u64, unit: $unit, source: $source,
                 },)*]
             }
@@ -45,7 +54,10 @@ macro_rules! parameters {
     };
 }
 
+pub(crate) use parameters;
+
 parameters! {
+    Parameters;
     cores: usize = 6, "cores",
         "Xeon E5-2630, the processor of DCS-ctrl's prototype (dissertation, table 3.5). The experiments of DCS (chapter 2) have two: Core 2 Duo (table 2.3).";
     sched_latency: Nanos = 5_000_000, "ns",

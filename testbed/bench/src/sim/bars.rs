@@ -47,6 +47,8 @@ fn colour(what: Component) -> RGBColor {
         Component::Control => RGBColor(153, 79, 0),
         Component::GpuControl => RGBColor(120, 40, 80),
         Component::Processing => RGBColor(255, 200, 170),
+        Component::Guest => RGBColor(184, 134, 11),
+        Component::Hypervisor => RGBColor(170, 20, 20),
         Component::Polling => RGBColor(200, 200, 200),
         Component::Card => RGBColor(0, 0, 0),
         Component::Ssd => RGBColor(0, 114, 178),

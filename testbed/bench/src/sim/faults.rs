@@ -47,14 +47,14 @@ Exit codes: 0 done, whatever failed; 1 a byte or a digest was wrong though no SS
 }
 
 /// Runs it.
-pub fn run(options: &Options, report: &Report) -> Result<(), Failure> {
+pub fn run(options: &Options, parameters: Parameters, report: &Report) -> Result<(), Failure> {
     if !(1..=TRANSFER_MAX).contains(&options.size) {
         return Err(Failure::usage("--size is 1 to 64MiB").advise("for example 1MiB"));
     }
     let Faults { plans, seed } = &options.faults;
     let step = report.step("transfers in every design".into());
     let transfers = (options.transfers as u64, options.size);
-    let rows = faults::measure(Parameters::default(), (plans, *seed), transfers);
+    let rows = faults::measure(parameters, (plans, *seed), transfers);
     let rows = rows.map_err(|error| {
         Failure::usage(error.to_string()).advise("there are one SSD and one NIC: ssd0 and nic0")
     })?;

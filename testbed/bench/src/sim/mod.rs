@@ -4,6 +4,7 @@
 //! papers', JSON and plots.
 
 pub mod bars;
+mod drives;
 mod faults;
 mod page;
 pub mod results;
@@ -13,6 +14,8 @@ use crate::failure::Failure;
 use crate::harness::plot;
 use crate::report::Report;
 use clap::{Args, Subcommand};
+use dcs_sim::drives::Timings;
+use dcs_sim::experiments::drives::{Setting, breakdown, native, qos, speedup, ssds, times};
 use dcs_sim::experiments::{balancer, contention, d2d, encrypted, latency, object, projection, scaling};
 use dcs_sim::parameters::Parameters;
 use page::Page;
@@ -38,6 +41,9 @@ pub struct Options {
     /// A few transfers only, for a quick look: figures differ a little
     #[arg(long, global = true)]
     pub quick: bool,
+    /// Another value for a parameter: `dcs bench sim parameters` has their names and units
+    #[arg(long = "set", value_name = "NAME=NUMBER", global = true)]
+    pub set: Vec<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Subcommand)]
@@ -58,6 +64,18 @@ pub enum Experiment {
     Projection,
     /// D2D streams: a packet from NIC to NIC beside descriptor DMA, a pair's throughput, how punctual 1,000 videos are
     D2d,
+    /// Virtual drives: a near-storage request of a guest by component, paravirtual devices to FlexCSV
+    CsdBreakdown,
+    /// Virtual drives: near-storage processing by eight operators in five designs
+    CsdSpeedup,
+    /// Virtual drives: SSD and operators beside the same without virtualization
+    CsdNative,
+    /// Virtual drives: guests that share one SSD, and those that have one each
+    CsdSsds,
+    /// Virtual drives: operators that guests share: latencies, QoS violations by how slots are given away, fairness
+    CsdQos,
+    /// Virtual drives: the way to an SSD, loading an operator, renaming
+    CsdSteps,
     /// All of them
     All,
     /// Every parameter, with its source
@@ -66,7 +84,7 @@ pub enum Experiment {
     Faults(faults::Options),
 }
 
-const EXPERIMENTS: [Experiment; 8] = [
+const EXPERIMENTS: [Experiment; 14] = [
     Experiment::Latency,
     Experiment::Contention,
     Experiment::Object,
@@ -75,6 +93,12 @@ const EXPERIMENTS: [Experiment; 8] = [
     Experiment::Scaling,
     Experiment::Projection,
     Experiment::D2d,
+    Experiment::CsdBreakdown,
+    Experiment::CsdSpeedup,
+    Experiment::CsdNative,
+    Experiment::CsdSsds,
+    Experiment::CsdQos,
+    Experiment::CsdSteps,
 ];
 
 const HELP: &str = "\
@@ -82,6 +106,8 @@ Examples:
   dcs bench sim latency                            # a table, and the papers' figures beside
   dcs bench sim contention --svg contention.svg
   dcs bench sim d2d                                # an SSD that feeds a NIC by itself
+  dcs bench sim csd-speedup                        # virtual drives of guests: paravirtual devices to FlexCSV
+  dcs bench sim csd-qos --set bitstream=67108864   # the same with another parameter: operators that take long to load
   dcs bench sim all --json | jq 'select(.event == \"figure\")'
   dcs bench sim all --html report.html             # everything on one page
   dcs bench sim parameters                         # what time everything takes, and who says so
@@ -102,16 +128,16 @@ docs/experiments.md says what is modelled and what not, and what differs from th
 Exit codes: 0 done; 1 a plot or page could not be written; 2 usage; 101 a byte or a digest was wrong, which is a defect";
 
 pub fn run(options: &Options, report: &Report) -> Result<(), Failure> {
-    let parameters = Parameters::default();
+    let (parameters, timings) = parameters(&options.set)?;
     let chosen = match &options.experiment {
         Experiment::Parameters => {
-            show::parameters(&parameters, report);
+            show::parameters(&parameters, &timings, report);
             return Ok(());
         }
         Experiment::Faults(_) if options.svg.is_some() || options.html.is_some() => {
             return Err(Failure::usage("faults draws no plot").advise("leave --svg and --html out"));
         }
-        Experiment::Faults(options) => return faults::run(options, report),
+        Experiment::Faults(options) => return faults::run(options, parameters, report),
         Experiment::All => EXPERIMENTS.to_vec(),
         one => vec![one.clone()],
     };
@@ -119,7 +145,7 @@ pub fn run(options: &Options, report: &Report) -> Result<(), Failure> {
     let mut all = Vec::new();
     for experiment in &chosen {
         let step = report.step(format!("{experiment:?}"));
-        let shown = measure(experiment, parameters, options.quick);
+        let shown = measure(experiment, (parameters, timings), options.quick);
         drop(step);
         show::experiment(&shown, report);
         if let Some(path) = &options.svg {
@@ -129,14 +155,34 @@ pub fn run(options: &Options, report: &Report) -> Result<(), Failure> {
         all.push(shown);
     }
     if let Some(path) = &options.html {
-        Page { shown: &all, parameters: &parameters, guest, quick: options.quick }.write(path, report)?;
+        Page { shown: &all, parameters: &parameters, timings: &timings, guest, quick: options.quick }
+            .write(path, report)?;
     }
     report.object(&json!({ "event": "done", "ok": true }));
     Ok(())
 }
 
-fn measure(experiment: &Experiment, parameters: Parameters, quick: bool) -> Results {
+/// The parameters, with those that are set.
+fn parameters(set: &[String]) -> Result<(Parameters, Timings), Failure> {
+    let (mut parameters, mut timings) = (Parameters::default(), Timings::default());
+    for one in set {
+        let found = one.split_once('=').and_then(|(name, value)| Some((name, value.parse().ok()?)));
+        let Some((name, value)) = found else {
+            return Err(
+                Failure::usage(format!("--set {one}: not NAME=NUMBER")).advise("for example --set exit=2000")
+            );
+        };
+        if !parameters.set(name, value) && !timings.set(name, value) {
+            return Err(Failure::usage(format!("--set {one}: no parameter has this name"))
+                .advise("dcs bench sim parameters has all of them"));
+        }
+    }
+    Ok((parameters, timings))
+}
+
+fn measure(experiment: &Experiment, (parameters, timings): (Parameters, Timings), quick: bool) -> Results {
     let count = |whole: u64, some: u64| if quick { some } else { whole };
+    let setting = |whole: u64, some: u64| Setting { parameters, timings, count: count(whole, some) };
     match experiment {
         Experiment::Latency => show::latency(&latency::run(parameters)),
         Experiment::Contention => {
@@ -152,6 +198,12 @@ fn measure(experiment: &Experiment, parameters: Parameters, quick: bool) -> Resu
         Experiment::Scaling => show::scaling(&scaling::measure(parameters, count(32, 4))),
         Experiment::Projection => show::projection(&projection::measure(parameters, count(32, 8))),
         Experiment::D2d => show::d2d(&d2d::measure(parameters, count(100, 20))),
+        Experiment::CsdBreakdown => drives::breakdown(&breakdown::measure(&setting(1, 1))),
+        Experiment::CsdSpeedup => drives::speedup(&speedup::measure(&setting(200, 20))),
+        Experiment::CsdNative => drives::native(&native::measure(&setting(400, 40))),
+        Experiment::CsdSsds => drives::ssds(&ssds::measure(&setting(200, 20))),
+        Experiment::CsdQos => drives::qos(&qos::measure(&setting(1000, 60))),
+        Experiment::CsdSteps => drives::times(&times::measure(&setting(1, 1)), &setting(1, 1)),
         Experiment::All | Experiment::Parameters | Experiment::Faults(_) => unreachable!("it is none"),
     }
 }

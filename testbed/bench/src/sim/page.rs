@@ -9,6 +9,7 @@ use super::show;
 use crate::failure::{Exit, Failure};
 use crate::guest::experiments::{measurement::Measurement, shown};
 use crate::report::Report;
+use dcs_sim::drives::Timings;
 use dcs_sim::experiments::figure::Figure;
 use dcs_sim::parameters::Parameters;
 use serde_json::Value;
@@ -43,6 +44,7 @@ integrated device is missing. docs/server.md says what is counted.";
 pub struct Page<'a> {
     pub shown: &'a [Results],
     pub parameters: &'a Parameters,
+    pub timings: &'a Timings,
     pub guest: Option<Guest>,
     pub quick: bool,
 }
@@ -174,7 +176,7 @@ impl Page<'_> {
 
     fn sources(&self, page: &mut String) {
         page.push_str("<h2 id=\"parameters\">Parameters, and where each is from</h2>");
-        let rows = self.parameters.rows();
+        let rows: Vec<_> = self.parameters.rows().into_iter().chain(self.timings.rows()).collect();
         let cells = rows.iter().map(|row| {
             let [name, unit, source] = [row.name, row.unit, row.source].map(escape);
             vec![name, source, row.value.to_string(), unit]

@@ -5,6 +5,7 @@ use super::results::Results;
 use crate::harness::table::Table;
 use crate::report::Report;
 use dcs_sim::cpu::Component;
+use dcs_sim::drives::Timings;
 use dcs_sim::experiments::figure::{Figure, Reach};
 use dcs_sim::experiments::load::{Direction, Measured};
 use dcs_sim::experiments::{balancer, contention, d2d, encrypted, latency, object, projection, scaling};
@@ -13,8 +14,8 @@ use dcs_sim::parameters::Parameters;
 use serde_json::{Value, json};
 
 /// `dcs bench sim parameters`.
-pub fn parameters(parameters: &Parameters, report: &Report) {
-    for row in parameters.rows() {
+pub fn parameters(parameters: &Parameters, timings: &Timings, report: &Report) {
+    for row in parameters.rows().into_iter().chain(timings.rows()) {
         report.text(format_args!("{:20} {:>13} {:9} {}", row.name, row.value, row.unit, row.source));
         report.object(&json!({
             "event": "parameter", "name": row.name, "value": row.value, "unit": row.unit, "source": row.source,

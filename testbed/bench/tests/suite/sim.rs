@@ -182,3 +182,48 @@ fn a_fault_that_cannot_be_had_is_refused_with_what_to_write() {
         assert!(done.stderr().contains(said), "{line}: {}", done.stderr());
     }
 }
+
+/// FlexCSV's figures: each has measurements, figures beside the paper's, and a plot.
+#[test]
+fn virtual_drives_have_tables_figures_and_plots() {
+    let place = Place::new();
+    for (name, drawn) in [
+        ("csd-breakdown", "figure 5"),
+        ("csd-speedup", "knn, read alone"),
+        ("csd-native", "SSD, 32 at once"),
+        ("csd-ssds", "GB/s (figure 17)"),
+        ("csd-qos", "[A, B] = [4, 8] (figure 18)"),
+        ("csd-steps", "loading, 10 ms (figure 14)"),
+    ] {
+        let lines = place.run(&format!("bench sim {name} --quick --json --svg {name}.svg")).ok().lines();
+        let of = |event: &str| lines.iter().filter(|line| line["event"] == event).collect::<Vec<_>>();
+        assert!(of("measurement").iter().all(|line| line["experiment"] == name), "{name}");
+        assert!(of("measurement").len() >= 7 && of("figure").len() >= 5, "{name}");
+        assert!(of("figure").iter().all(|line| line["ours"].as_f64().is_some_and(f64::is_finite)), "{name}");
+        assert!(String::from_utf8_lossy(&place.read(&format!("{name}.svg"))).contains(drawn), "{name}");
+    }
+}
+
+#[test]
+fn a_parameter_can_be_set_and_changes_what_is_measured() {
+    let place = Place::new();
+    let total = |line: &str| {
+        let lines = place.run(line).ok().lines();
+        let first = lines.iter().find(|line| line["event"] == "measurement").unwrap();
+        first["total_ns"].as_u64().unwrap()
+    };
+    let (usual, slow) = (
+        total("bench sim csd-breakdown --json"),
+        total("bench sim csd-breakdown --set exit=9000 --set wake=2400 --json"),
+    );
+    // A paravirtual request exits twice: for the SSD and for the FPGA.
+    assert_eq!(slow - usual, 2 * 8000);
+    for (line, said) in [
+        ("bench sim csd-qos --set nobody=3", "no parameter has this name"),
+        ("bench sim csd-qos --set exit", "not NAME=NUMBER"),
+    ] {
+        let done = place.run(line);
+        assert_eq!(done.code(), 2, "{line}");
+        assert!(done.stderr().contains(said), "{line}: {}", done.stderr());
+    }
+}

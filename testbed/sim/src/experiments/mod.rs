@@ -3,6 +3,7 @@
 pub mod balancer;
 pub mod contention;
 pub mod d2d;
+pub mod drives;
 pub mod encrypted;
 pub mod faults;
 pub mod figure;

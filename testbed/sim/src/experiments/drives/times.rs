@@ -1,0 +1,164 @@
+//! Times of single steps: the way to an SSD and back by software, bus and on-chip interconnect (figure 13); loading
+//! a slot from the host and from the card (figure 14); what renaming adds (table 1).
+
+use super::Setting;
+use super::qos;
+use crate::drives::design::{Design, Request, Server};
+use crate::drives::machine::{Build, Drives, Machine};
+use crate::drives::{Operator, Timings};
+use crate::executor::World;
+use crate::experiments::figure::{Figure, Reach};
+use dcs_drivers::bus::{Bus, Tag};
+use dcs_engine::Nanos;
+use dcs_fabric::{HOST, Rate};
+use dcs_slots::Policy;
+
+/// All that is measured, in nanoseconds.
+#[derive(Clone, Debug)]
+pub struct Times {
+    /// 4 KiB of the SSD: what is added to its own 10 us by the host's software, by the bus, by an interconnect on a chip.
+    pub software: Nanos,
+    /// The same, the card drives it over the bus.
+    pub bus: Nanos,
+    /// The same, on a chip.
+    pub chip: Nanos,
+    /// The SSD's own.
+    pub ssd: Nanos,
+    /// Loading a slot by the host's configuration writes.
+    pub by_host: Nanos,
+    /// The same from the card's memory.
+    pub by_card: Nanos,
+    /// A request without an SSD, of 4 KiB: with renaming less without.
+    pub renaming: Nanos,
+}
+
+fn build(setting: &Setting, drives: Drives) -> Build {
+    Build { ssd_bytes: 1 << 20, ..Build::new(setting.parameters, setting.timings, drives) }
+}
+
+/// One read of 4 KiB.
+fn read(setting: &Setting, design: Design, build: Build) -> Nanos {
+    let server = Server::new(design, build);
+    let (handle, place) = (server.handle(), server.place(0, 0, 4096));
+    let time = server.executor.run(async {
+        let from = handle.now();
+        if design == Design::Software {
+            place.host_reads(4096).await;
+        } else {
+            place.card_reads(4096).await;
+        }
+        handle.now() - from
+    });
+    time - setting.timings.drive_ssd_latency
+}
+
+/// Configuration writes of the host, one word after the other: each is answered before the next is sent, as
+/// PCIe's configuration writes are. A part of the bitstream is sent, the rest takes as long.
+fn loading_by_host(setting: &Setting) -> Nanos {
+    const WORDS: u64 = 4096;
+    let mut machine = Machine::new(build(setting, Drives::Card));
+    let address = machine.card_address(0);
+    let from = machine.now();
+    for _ in 0..WORDS {
+        // Not posted: it takes the bus as a read does.
+        let before = machine.host_reads();
+        machine.fabric.port(HOST).read(address, 4, Tag::new(0, 0));
+        while machine.host_reads() == before {
+            assert!(machine.step(), "the card answers");
+        }
+    }
+    let bytes = u128::from(machine.now() - from) * u128::from(setting.timings.bitstream);
+    (bytes / u128::from(4 * WORDS)) as Nanos
+}
+
+/// A slot is loaded, where the bitstream is in the card's memory: the first request beyond one that needs no load.
+fn loading_by_card(setting: &Setting) -> Nanos {
+    let first = |slot| {
+        let build = Build {
+            slots: vec![Some(slot)],
+            policy: Policy::Reconfiguration,
+            loading: qos::loading(&setting.timings),
+            ..build(setting, Drives::Card)
+        };
+        one(build)
+    };
+    first(Operator::Filter) - first(Operator::Encryption)
+}
+
+/// One request of 4 KiB of the card's memory.
+fn one(build: Build) -> Nanos {
+    let server = Server::new(Design::FlexCsv, build);
+    let (handle, place) = (server.handle(), server.place(0, 0, 4096));
+    server.executor.run(async {
+        let from = handle.now();
+        place.run(Request { from: None, operator: Some(Operator::Encryption), to: None, length: 4096 }).await;
+        handle.now() - from
+    })
+}
+
+/// Measures everything.
+pub fn measure(setting: &Setting) -> Times {
+    let chip = Build {
+        hop: Some(setting.timings.interconnect),
+        card_link: Rate::GEN3_X16,
+        ..build(setting, Drives::Card)
+    };
+    let renaming = |policy| one(Build { policy, ..build(setting, Drives::Card) });
+    Times {
+        software: read(setting, Design::Software, build(setting, Drives::Host)),
+        bus: read(setting, Design::FlexCsv, build(setting, Drives::Card)),
+        chip: read(setting, Design::FlexCsv, chip),
+        ssd: setting.timings.drive_ssd_latency,
+        by_host: loading_by_host(setting),
+        by_card: loading_by_card(setting),
+        renaming: renaming(Policy::Dynamic) - renaming(Policy::Static),
+    }
+}
+
+/// The figures of [`measure`].
+pub fn figures(times: &Times) -> Vec<Figure> {
+    let figure = |what, ours, paper, reach, why| Figure { what, ours, paper, reach, why };
+    let ratio = |one: Nanos, other: Nanos| one as f64 / other as f64;
+    vec![
+        figure(
+            "the way to an SSD and back: by software / the SSD's own time",
+            ratio(times.software, times.ssd),
+            None,
+            Some(Reach::AtLeast(1.0)),
+            "\"The major performance bottleneck is moved to the software stacks\": figure 13 has bars without numbers.",
+        ),
+        figure(
+            "the same, by the bus / by software",
+            ratio(times.bus, times.software),
+            None,
+            Some(Reach::AtMost(0.2)),
+            "Doorbell, entry, data and completion over PCIe, from card to SSD.",
+        ),
+        figure(
+            "the same, on a chip / by the bus",
+            ratio(times.chip, times.bus),
+            None,
+            Some(Reach::AtMost(1.0)),
+            "",
+        ),
+        figure(
+            "loading a slot from the card's memory, less than from the host by",
+            1.0 - ratio(times.by_card, times.by_host),
+            Some(0.997),
+            Some(Reach::AtLeast(0.997)),
+            "The host's path is a word for each round trip, which on this bus is faster than the 3 to 6 MB/s of XAPP1338; the FPGA's port takes 500 MB/s. The paper does not say how its host loads.",
+        ),
+        figure(
+            "renaming, submission and completion, ns",
+            times.renaming as f64,
+            Some(96.0),
+            None,
+            "Table 1, put into the engine: what is shown is that all of it is on the way of a request.",
+        ),
+    ]
+}
+
+/// The parameters of which the tables are made.
+pub fn table3(timings: &Timings) -> Vec<(Operator, u64)> {
+    Operator::ALL.map(|operator| (operator, timings.rate(operator))).into()
+}
