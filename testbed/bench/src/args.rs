@@ -222,6 +222,22 @@ pub enum VmCommand {
     Demo(VmDemo),
     /// A shell in the guest, on this terminal
     Shell(VmShell),
+    /// Have an SSD send videos to a NIC by itself while the guest sleeps; check every byte, and count what the guest
+    /// had to do with it
+    #[cfg(feature = "benchmarks")]
+    D2d(VmD2d),
+}
+
+#[cfg(feature = "benchmarks")]
+#[derive(Debug, Args)]
+#[command(after_help = VM_HELP)]
+pub struct VmD2d {
+    /// Videos at once, of 7.82 Mb/s each
+    #[arg(long, value_name = "COUNT", value_parser = units::count::<1, 128>, default_value = "120")]
+    pub streams: usize,
+    /// A transport stream of 12 s or more at this rate, instead of one that is made
+    #[arg(long, value_name = "FILE")]
+    pub video: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
@@ -274,6 +290,8 @@ Examples:
   dcs vm demo --json | jq -r 'select(.event == \"measurement\") | [.job, .by, .guest_cpu_s_per_gib] | @tsv'
   dcs bench guest all                             # the papers' experiments in the guest: dcs bench guest --help
   dcs vm shell                                 # the same server, and its shell; leave by exit, or Ctrl-A x
+  dcs vm d2d                                   # 120 videos from an SSD to a NIC while the guest sleeps; docs/d2d.md
+  dcs vm d2d --streams 20 --json
 
 It needs an x86-64 Linux, and no root. A QEMU of version 10.1 or later is used where there is one (DCS_QEMU names it);
 else QEMU, a kernel and busybox are fetched from Debian's packages into ~/.cache/dcs (70 MB, once).

@@ -15,7 +15,7 @@
 //! | `harness` | what they have in common |
 //! | `command` | the `dcs` beside this program |
 //!
-//! The feature `benchmarks` has all but the demo, `dcs vm`, `dcs bench host` and `dcs bench cores`.
+//! The feature `benchmarks` has all but the demo, `dcs vm demo`, `dcs vm shell`, `dcs bench host` and `dcs bench cores`.
 #![deny(unsafe_code)]
 // The demo alone uses a part of the harness.
 #![cfg_attr(not(feature = "benchmarks"), allow(dead_code))]
@@ -85,6 +85,8 @@ fn run(command: &Command, report: &Report) -> Result<(), Failure> {
         Command::Vm(vm) => match &vm.command {
             VmCommand::Demo(options) => guest::demo::run(options, report),
             VmCommand::Shell(options) => guest::shell::run(options, report),
+            #[cfg(feature = "benchmarks")]
+            VmCommand::D2d(options) => guest::d2d::run(options, report),
         },
         Command::Csd(csd) => match &csd.command {
             CsdCommand::Demo(options) => guest::drives::run(options, report),

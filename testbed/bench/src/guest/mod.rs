@@ -13,6 +13,7 @@
 //! | `card` | the card's process |
 //! | `rig` | a running server: does tasks, has them checked |
 //! | `demo`, `table` | `dcs vm demo` |
+//! | `d2d` | `dcs vm d2d` |
 //! | `experiments` | `dcs bench guest` |
 //! | `shell` | `dcs vm shell` |
 //! | `task` | what is said between here and the guest |
@@ -24,6 +25,8 @@
 pub mod card;
 mod client;
 mod counters;
+#[cfg(feature = "benchmarks")]
+pub mod d2d;
 pub mod demo;
 mod designs;
 pub mod drives;

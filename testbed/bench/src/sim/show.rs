@@ -359,9 +359,14 @@ pub fn d2d(rows: &d2d::Rows) -> Results {
             format!("99 % {most_of_them}, most {most}; {} datagrams; {host}", row.datagrams),
         ]
     };
+    let utilization = |row: &d2d::Utilization| {
+        let share = format!("{:.1} % of a core", row.share * 100.0);
+        vec![format!("{} videos, {}", row.streams, row.design.name()), "-".into(), share]
+    };
     let mut cells: Vec<_> = rows.latency.iter().map(latency).collect();
     cells.extend(rows.throughput.iter().map(throughput));
     cells.extend(rows.pace.iter().map(pace));
+    cells.extend(rows.utilization.iter().map(utilization));
     let mut objects: Vec<Value> = Vec::new();
     objects.extend(rows.latency.iter().map(|row| {
         json!({
@@ -379,6 +384,12 @@ pub fn d2d(rows: &d2d::Rows) -> Results {
             "event": "measurement", "experiment": "d2d", "streams": row.streams, "datagrams": row.datagrams,
             "late_ns_median": row.median, "late_ns_99": row.most_of_them, "late_ns_most": row.most,
             "interrupts": row.interrupts, "host_memory_bytes": row.host_bytes,
+        })
+    }));
+    objects.extend(rows.utilization.iter().map(|row| {
+        json!({
+            "event": "measurement", "experiment": "d2d", "design": row.design.name(), "streams": row.streams,
+            "cpu_of_a_core": row.share,
         })
     }));
     let bar = |row: &d2d::Latency| Bar {

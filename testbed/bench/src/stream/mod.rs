@@ -8,10 +8,10 @@
 //! | `video` | the file that is sent |
 //! | `listen` | the sockets, and the deviation of what arrives |
 
-mod contender;
+pub mod contender;
 mod listen;
 mod options;
-mod video;
+pub mod video;
 
 use crate::failure::Failure;
 use crate::harness::clocks::Account;

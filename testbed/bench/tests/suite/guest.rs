@@ -208,6 +208,28 @@ fn the_experiments_in_the_guest_have_every_byte_right() {
 }
 
 #[test]
+fn videos_go_from_an_ssd_to_a_nic_while_the_guest_sleeps() {
+    let place = Place::new();
+    let done = place.run("vm d2d --streams 4 --json");
+    if done.code() == UNAVAILABLE {
+        eprintln!("skipped: {}", done.stderr());
+        return;
+    }
+    let done = done.ok();
+    let lines = done.lines();
+    let outcome = lines.iter().find(|line| line["event"] == "d2d").expect("an outcome");
+    assert_eq!((outcome["streams"].clone(), outcome["whole"].clone()), (4.into(), 4.into()));
+    for nothing in ["device_interrupts", "driver_context_switches"] {
+        assert_eq!(outcome[nothing], 0, "{outcome}");
+    }
+    assert!(
+        number(outcome, "guest_cpu_idle_ms") > 0.0 && number(outcome, "nic_cpu_percent") > 0.0,
+        "{outcome}"
+    );
+    assert_eq!(place.run("vm d2d --streams 129").code(), 2);
+}
+
+#[test]
 fn a_server_that_cannot_be_had_is_said_with_the_reason() {
     let place = Place::new();
     let mut command = place.dcs("vm demo --size 1MiB");

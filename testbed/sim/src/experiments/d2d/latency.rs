@@ -52,12 +52,11 @@ pub struct Latency {
 ///
 /// If a byte is wrong.
 pub fn measure(parameters: Parameters, design: Design, frame: usize) -> Latency {
-    let (total, software) = match design {
-        Design::D2d => (by_d2d(&parameters, frame) + parameters.d2d_logic, Vec::new()),
+    let software = software(&parameters, design, frame);
+    let total = match design {
+        Design::D2d => by_d2d(&parameters, frame) + parameters.d2d_logic,
         Design::Application | Design::Routed => {
-            let software = software(&parameters, design, frame);
-            let time = software.iter().map(|(_, time)| time).sum();
-            (by_descriptors(&parameters, frame, time), software)
+            by_descriptors(&parameters, frame, software.iter().map(|(_, time)| time).sum())
         }
     };
     let logic = if design == Design::D2d { parameters.d2d_logic } else { 0 };
@@ -70,7 +69,10 @@ pub fn measure(parameters: Parameters, design: Design, frame: usize) -> Latency 
 }
 
 /// The steps of software between the one NIC's descriptor and the other's.
-fn software(parameters: &Parameters, design: Design, frame: usize) -> Vec<(Component, Nanos)> {
+pub(super) fn software(parameters: &Parameters, design: Design, frame: usize) -> Vec<(Component, Nanos)> {
+    if design == Design::D2d {
+        return Vec::new();
+    }
     let mut parts = vec![(Component::Kernel, parameters.kernel_receive + parameters.kernel_send)];
     if design == Design::Application {
         parts.push((Component::Crossing, parameters.wake + parameters.syscall));

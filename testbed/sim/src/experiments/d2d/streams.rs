@@ -47,6 +47,8 @@ pub struct Pace {
     pub interrupts: u64,
     /// Bytes that devices wrote to host memory or read from there.
     pub host_bytes: u64,
+    /// The time over which both were counted.
+    pub seconds: f64,
 }
 
 const BLOCKS: u64 = 512;
@@ -55,6 +57,9 @@ const HEADERS: usize = 42;
 /// Bytes a second of a video, in slots of a millisecond.
 const VIDEO: Speed = Speed { bytes_per_second: 977_500, granularity_us: 1000 };
 const SLOT: Nanos = 1_000_000;
+/// Packets of a video in a second, and bytes of the frame of one.
+pub const PACKETS_A_SECOND: f64 = VIDEO.bytes_per_second as f64 / 1316.0;
+pub const PACKET: usize = HEADERS + 1316;
 /// The first slots, in which all streams wait for their first reads, are left out.
 const WARM_UP: Nanos = 20;
 
@@ -186,5 +191,6 @@ pub fn pace(streams: u16, milliseconds: u64) -> Pace {
     let [median, most_of_them, most] =
         [late.len() / 2, late.len() * 99 / 100, late.len() - 1].map(|at| late[at]);
     let (datagrams, interrupts) = (late.len(), pair.interrupts);
-    Pace { streams, datagrams, median, most_of_them, most, interrupts, host_bytes: host.bytes() }
+    let seconds = pair.fabric.now().as_secs_f64();
+    Pace { streams, datagrams, median, most_of_them, most, interrupts, host_bytes: host.bytes(), seconds }
 }
