@@ -22,8 +22,7 @@ pub enum Pacing {
 /// Longest time between two clock references of one clock, in ticks. The specification wants 0.1 s; files of
 /// lazy multiplexers have more.
 const PCR_INTERVAL_MAX: u64 = ts::CLOCK;
-/// When the PID whose references count has had none for so long, by the clock of another one, in ticks, that one's
-/// count.
+/// Time without a reference of the PID that counts, in ticks of another PID's clock, after which the other one counts.
 const SILENT: u64 = ts::CLOCK / 4;
 /// Other PIDs that are watched for that.
 const WATCHED: usize = 64;

@@ -96,7 +96,7 @@ impl Port {
         self.link.state.master.load(Ordering::Acquire)
     }
 
-    /// The BAR (0 or 2) in which so many bytes at this address of the bus lie, and where in it. Nothing where
+    /// The BAR (0 or 2) in which this many bytes at this address of the bus lie, and where in it. Nothing where
     /// they are not all in one, or the function doesn't answer to its BARs.
     pub fn bar(&self, address: u64, length: u64) -> Option<(Region, u64)> {
         let state = &self.link.state;

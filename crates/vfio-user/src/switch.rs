@@ -34,7 +34,7 @@ pub const HEAD: usize = 12;
 pub const LARGEST: usize = 4096;
 /// Most functions that join one.
 const MOST: usize = 64;
-/// A peer that takes nothing for so long has gone.
+/// Limit of a write: a peer that takes nothing for this long has gone.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Time after which it is tried again to join.
 const PAUSE: Duration = Duration::from_millis(50);

@@ -82,7 +82,7 @@ pub struct Stream {
     /// Streams, of the same video
     #[arg(long, value_name = "COUNT", value_parser = units::count::<1, 4096>, default_value = "1")]
     pub streams: usize,
-    /// A stream fails when nothing has moved for so long
+    /// A stream fails when nothing has moved for this long
     #[arg(long, value_name = "TIME", value_parser = units::duration, default_value = "5s")]
     pub stall: Duration,
     /// Address that datagrams come from

@@ -55,7 +55,7 @@ fn receivers() -> (Vec<UdpSocket>, u16) {
     }
 }
 
-/// Receives a video of so many bytes, whatever they are.
+/// Receives a video of this many bytes, whatever they are.
 fn receive(socket: UdpSocket, length: usize) -> JoinHandle<Vec<u8>> {
     std::thread::spawn(move || {
         // The guest boots first.

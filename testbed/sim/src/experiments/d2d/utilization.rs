@@ -16,7 +16,7 @@ pub struct Utilization {
     pub share: f64,
 }
 
-/// That of so many videos as were measured, each packet handled by itself: without the merging of several
+/// The share of the videos that were measured, each packet handled by itself: without the merging of several
 /// (generic receive offload), of which UDP has none by default.
 pub fn of(parameters: &Parameters, design: Design, pace: &Pace) -> Utilization {
     let packet: u64 = software(parameters, design, PACKET).iter().map(|(_, time)| time).sum();
