@@ -79,6 +79,10 @@ pub struct Run {
     /// for as much CPU time
     #[arg(long, value_name = "TIME", value_parser = units::duration)]
     pub poll: Option<std::time::Duration>,
+    /// Threads that do operators' work, up to 64; 0: the thread that serves the drives does it [default: as many as there
+    /// are processors, less one]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(..=64))]
+    pub slots: Option<u16>,
     /// Where Prometheus gets metrics, by HTTP at /metrics: IP:PORT, such as 127.0.0.1:9464; port 0 for one that
     /// is free. Whoever may connect there sees all drives' names and counters
     #[arg(long, value_name = "ADDRESS")]
@@ -237,6 +241,7 @@ A drive: NAME:KEY=VALUE,...
 
 The same as a file:
   sockets = \"/run/dcs\"
+  slots = 2
   [[drive]]
   name = \"a\"
   [[drive.namespace]]

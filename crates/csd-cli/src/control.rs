@@ -98,7 +98,7 @@ fn answer(line: &[u8], process: &Process) -> Answer {
         Request::List {} => Ok(()),
     };
     match done {
-        Ok(()) => Answer::Done { drives: process.state() },
+        Ok(()) => Answer::Done { drives: process.state(), slots: process.slots() },
         Err(Refused { error, advice }) => Answer::Refused { error, advice },
     }
 }

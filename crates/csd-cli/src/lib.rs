@@ -6,3 +6,4 @@ pub mod port;
 pub mod request;
 pub mod spec;
 pub mod state;
+pub mod threads;

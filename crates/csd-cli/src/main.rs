@@ -54,6 +54,9 @@ use std::time::Duration;
 /// Time for which the loop looks for work before it sleeps, unless told otherwise.
 const POLL: Duration = Duration::from_micros(50);
 
+/// Slots at most.
+const SLOTS_MAX: u16 = 64;
+
 fn main() -> std::process::ExitCode {
     let arguments = Arguments::try_parse().unwrap_or_else(|error| refuse(error, &Arguments::command()));
     let report = arguments.report();
@@ -113,7 +116,11 @@ fn serve(options: &Run, report: &Report) -> Result<(), Failure> {
     };
     wanted.drives.extend(options.drive.iter().cloned());
     let sockets = options.sockets.clone().or(wanted.sockets).unwrap_or_else(|| PathBuf::from("/run/dcs"));
-    let process = Process::start(&sockets, options.poll.unwrap_or(POLL)).map_err(no_storage)?;
+    let slots = options.slots.or(wanted.slots).unwrap_or_else(slots);
+    if slots > SLOTS_MAX {
+        return Err(Failure::usage(format!("{slots} slots")).advise(format!("give 0 to {SLOTS_MAX}")));
+    }
+    let process = Process::start(&sockets, options.poll.unwrap_or(POLL), slots).map_err(no_storage)?;
     for drive in wanted.drives {
         let name = drive.name.clone();
         process.add(drive).map_err(|refused| refused.into_failure(&format!("drive {name}: ")))?;
@@ -143,6 +150,12 @@ fn serve(options: &Run, report: &Report) -> Result<(), Failure> {
     loop {
         std::thread::park();
     }
+}
+
+/// Slots where nobody says how many: the thread that serves the drives has a processor, too.
+fn slots() -> u16 {
+    let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    u16::try_from(processors - 1).unwrap_or(u16::MAX).min(SLOTS_MAX)
 }
 
 fn no_storage(error: std::io::Error) -> Failure {

@@ -6,7 +6,7 @@ use crate::process::Refused;
 use dcs_console::failure::{Exit, Failure};
 use dcs_console::report::Report;
 use dcs_csd_cli::request::{Answer, Rates, Request};
-use dcs_csd_cli::state::{self, State};
+use dcs_csd_cli::state::{self, Slot, State};
 use serde_json::json;
 use std::io::ErrorKind;
 
@@ -56,9 +56,9 @@ pub fn list(to: &To, report: &Report) -> Result<(), Failure> {
 }
 
 pub fn stats(options: &Stats, report: &Report) -> Result<(), Failure> {
-    let drives = ask(&options.to, &Request::List {})?;
+    let (drives, slots) = ask_all(&options.to, &Request::List {})?;
     if options.prometheus {
-        let text = state::metrics(&drives)
+        let text = state::metrics(&drives, &slots)
             .map_err(|error| Failure::new(Exit::Failed, format!("no metrics: {error}")))?;
         report.line(text.trim_end());
         return Ok(());
@@ -66,6 +66,10 @@ pub fn stats(options: &Stats, report: &Report) -> Result<(), Failure> {
     for drive in &drives {
         report.object(&json!(drive));
         report.text(drive.figures());
+    }
+    for slot in &slots {
+        report.object(&json!(slot));
+        report.text(slot.figures());
     }
     Ok(())
 }
@@ -78,9 +82,14 @@ fn tell<'a>(drives: impl Iterator<Item = &'a State>, report: &Report) {
 }
 
 fn ask(to: &To, request: &Request) -> Result<Vec<State>, Failure> {
+    ask_all(to, request).map(|(drives, _)| drives)
+}
+
+/// The drives, and the slots that do operators' work.
+fn ask_all(to: &To, request: &Request) -> Result<(Vec<State>, Vec<Slot>), Failure> {
     let name = to.sockets.join(control::NAME);
     match control::ask(&to.sockets, request) {
-        Ok(Answer::Done { drives }) => Ok(drives),
+        Ok(Answer::Done { drives, slots }) => Ok((drives, slots)),
         Ok(Answer::Refused { error, advice }) => Err(Refused { error, advice }.into_failure("")),
         Err(error) => {
             let failure = Failure::io(name.display(), &error);

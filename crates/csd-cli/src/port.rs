@@ -47,6 +47,11 @@ impl Registers for Front {
 /// All ports' clock begins with the first look at it.
 static BEGAN: LazyLock<Instant> = LazyLock::new(Instant::now);
 
+/// Nanoseconds since then.
+pub fn uptime() -> u64 {
+    BEGAN.elapsed().as_nanos() as u64
+}
+
 /// The guest.
 pub struct GuestPort {
     port: Port,
@@ -74,7 +79,7 @@ impl HostPort for GuestPort {
     }
 
     fn uptime(&mut self) -> u64 {
-        BEGAN.elapsed().as_nanos() as u64
+        uptime()
     }
 
     fn interrupt(&mut self, vector: u16) {

@@ -19,7 +19,8 @@ use dcs_csd::{Activity, Chain, Config, ConfigError, Controller, DriveId, Drives,
 use dcs_csd_cli::port::{Front, GuestPort};
 use dcs_csd_cli::request::Rates;
 use dcs_csd_cli::spec::{Drive, Namespace};
-use dcs_csd_cli::state::{Lies, Space, State, Worked};
+use dcs_csd_cli::state::{Lies, Slot, Space, State, Worked};
+use dcs_csd_cli::threads::Threads;
 use dcs_vfio_user::pci::{Function, Identity, Interrupts, NoRegisters, Setup};
 use dcs_vfio_user::wake::Wake;
 use dcs_vfio_user::{Port, Running, Server};
@@ -118,8 +119,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Process {
-    /// Starts the loop, without any drive yet. It looks for work for `poll` after the last before it sleeps.
-    pub fn start(sockets: &Path, poll: Duration) -> io::Result<Arc<Process>> {
+    /// Starts the loop, without any drive yet. It looks for work for `poll` after the last before it sleeps; operators'
+    /// work is done by this many slots, threads of their own, or by itself where there is none.
+    pub fn start(sockets: &Path, poll: Duration, slots: u16) -> io::Result<Arc<Process>> {
         let wake = Wake::new()?;
         let (jobs, requests) = channel::<Job>();
         let (told, storage) = channel();
@@ -127,7 +129,11 @@ impl Process {
         std::thread::Builder::new().name("dcs-csd".into()).spawn(move || {
             let begun = FileStorage::new(ENTRIES).and_then(|mut storage| {
                 storage.watch(woken.as_fd().try_clone_to_owned()?);
-                Ok(Drives::new(storage, ENTRIES as usize))
+                let mut drives = Drives::new(storage, ENTRIES as usize);
+                if slots > 0 {
+                    drives.set_workers(Box::new(Threads::start(slots, &woken)?));
+                }
+                Ok(drives)
             });
             match begun {
                 Ok(drives) => {
@@ -343,6 +349,11 @@ impl Process {
             lock(&controller).set_limits(limits);
         });
         Ok(())
+    }
+
+    /// The slots that do operators' work.
+    pub fn slots(&self) -> Vec<Slot> {
+        self.call(|drives| drives.slots().enumerate().map(Slot::new).collect())
     }
 
     /// All that there is, and what it has done.

@@ -3,7 +3,7 @@
 //! What comes is copied, then read here, then done: a request not a request names why, and changes nothing.
 
 use crate::spec::Drive;
-use crate::state::State;
+use crate::state::{Slot, State};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
@@ -77,6 +77,9 @@ pub enum Answer {
     Done {
         /// All drives.
         drives: Vec<State>,
+        /// The slots that do operators' work.
+        #[serde(default)]
+        slots: Vec<Slot>,
     },
     /// All is as it was.
     Refused {

@@ -21,7 +21,7 @@ pub fn listen(address: SocketAddr, process: Arc<Process>) -> io::Result<SocketAd
         for stream in listener.incoming() {
             match stream {
                 // A peer that breaks off is nobody's failure.
-                Ok(stream) => _ = serve(&stream, || state::metrics(&process.state())),
+                Ok(stream) => _ = serve(&stream, || state::metrics(&process.state(), &process.slots())),
                 // Out of descriptors, say: that passes, or does not.
                 Err(_) => std::thread::sleep(Duration::from_millis(10)),
             }

@@ -18,6 +18,9 @@ pub struct Configuration {
     /// The folder of the sockets.
     #[serde(default)]
     pub sockets: Option<PathBuf>,
+    /// Slots for operators' work, threads of their own; 0: the thread that serves the drives does it.
+    #[serde(default)]
+    pub slots: Option<u16>,
     /// Drives, in the order in which they get their places.
     #[serde(default, rename = "drive")]
     pub drives: Vec<Drive>,

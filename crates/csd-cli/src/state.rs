@@ -4,7 +4,7 @@
 use dcs_console::units::human;
 use dcs_csd::Counters;
 use dcs_csd::latency::{BUCKETS, Histogram, Stage};
-use dcs_csd::near;
+use dcs_csd::{SlotState, near};
 use prometheus::core::{AtomicU64, GenericCounterVec};
 use prometheus::{IntGaugeVec, Opts, Registry, TextEncoder, proto};
 use serde::{Deserialize, Serialize};
@@ -143,6 +143,45 @@ pub struct Worked {
     pub bytes: u64,
 }
 
+/// A slot: a thread that does operators' work.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+pub struct Slot {
+    /// Its number, from 0 on.
+    pub slot: usize,
+    /// The operators of the chain that it holds.
+    pub operators: Vec<String>,
+    /// It works.
+    pub busy: bool,
+    /// Batches of work that it has done.
+    pub batches: u64,
+    /// How often it was loaded with other operators.
+    pub loads: u64,
+    /// How long it has worked.
+    pub time_ns: u64,
+}
+
+impl Slot {
+    /// Of the slot of this number.
+    pub fn new((slot, state): (usize, SlotState)) -> Slot {
+        Slot {
+            slot,
+            operators: state.operators().map(str::to_owned).collect(),
+            busy: state.is_busy,
+            batches: state.batches,
+            loads: state.loads,
+            time_ns: state.nanoseconds,
+        }
+    }
+
+    /// Its line of figures.
+    pub fn figures(&self) -> String {
+        let Slot { slot, operators, batches, loads, .. } = self;
+        let holds = if operators.is_empty() { "nothing".to_owned() } else { operators.join(", ") };
+        let (busy, time) = (if self.busy { "busy" } else { "idle" }, Duration::from_nanos(self.time_ns));
+        format!("slot {slot}: holds {holds}, {busy}, {batches} batches in {time:.1?}, {loads} loads")
+    }
+}
+
 impl Worked {
     /// Of the operator of this name.
     pub fn new(operator: &str, worked: near::Worked) -> Worked {
@@ -265,7 +304,7 @@ impl State {
         let (read, written) = (human(bytes_read), human(bytes_written));
         format!(
             "{}: {reads} reads ({read}), {writes} writes ({written}), {flushes} flushes, {near} near storage, {errors} errors, {interrupts} interrupts, \
-             {} under way, {} of {} slots used, {} of {} of operators' memory",
+             {} under way, {} of {} command slots used, {} of {} of operators' memory",
             self.name,
             self.under_way,
             self.slots_used,
@@ -287,7 +326,7 @@ impl std::fmt::Display for Lies {
 /// # Errors
 ///
 /// Where the format has no room for it.
-pub fn metrics(drives: &[State]) -> prometheus::Result<String> {
+pub fn metrics(drives: &[State], slots_of_operators: &[Slot]) -> prometheus::Result<String> {
     let registry = Registry::new();
     let counter = |name: &str, help: &str| -> prometheus::Result<GenericCounterVec<AtomicU64>> {
         let made = GenericCounterVec::new(Opts::new(format!("dcs_csd_{name}"), help), &["drive"])?;
@@ -363,6 +402,21 @@ pub fn metrics(drives: &[State]) -> prometheus::Result<String> {
         for space in &drive.namespaces {
             let labels = [drive.name.clone(), space.nsid.to_string()];
             sizes.with_label_values(&labels).set(space.size.cast_signed());
+        }
+    }
+    let by_slot = |name: &str, help: &str| -> prometheus::Result<GenericCounterVec<AtomicU64>> {
+        let made =
+            GenericCounterVec::new(Opts::new(format!("dcs_csd_operator_slot_{name}"), help), &["slot"])?;
+        registry.register(Box::new(made.clone()))?;
+        Ok(made)
+    };
+    let batches = by_slot("batches_total", "Batches of operators' work that a slot has done.")?;
+    let loads = by_slot("loads_total", "How often a slot was loaded with other operators.")?;
+    let worked = by_slot("nanoseconds_total", "How long a slot has worked.")?;
+    for slot in slots_of_operators {
+        let number = slot.slot.to_string();
+        for (counter, value) in [(&batches, slot.batches), (&loads, slot.loads), (&worked, slot.time_ns)] {
+            counter.with_label_values(&[number.as_str()]).inc_by(value);
         }
     }
     let mut families = registry.gather();
@@ -471,13 +525,17 @@ mod tests {
             },
             operators: vec![Worked { operator: "md5".into(), time_ns: 1_500_000_000, bytes: 1 << 30 }],
         };
-        let text = metrics(std::slice::from_ref(&state)).unwrap();
+        let held = vec!["gzip".to_owned(), "md5".to_owned()];
+        let slot = Slot { slot: 1, operators: held, batches: 7, loads: 2, time_ns: 9, ..Slot::default() };
+        assert_eq!(slot.figures(), "slot 1: holds gzip, md5, idle, 7 batches in 9.0ns, 2 loads");
+        let text = metrics(std::slice::from_ref(&state), &[slot]).unwrap();
         for line in [
             "dcs_csd_reads_total{drive=\"a\"} 7",
             "dcs_csd_read_bytes_total{drive=\"a\"} 28672",
             "dcs_csd_connected{drive=\"a\"} 1",
             "dcs_csd_slots{drive=\"a\"} 256",
             "dcs_csd_slots_used{drive=\"a\"} 4",
+            "dcs_csd_operator_slot_loads_total{slot=\"1\"} 2",
             "dcs_csd_operator_memory_used_bytes{drive=\"a\"} 3145728",
             "dcs_csd_limit_iops{drive=\"a\"} 500",
             "dcs_csd_qos_violations_total{drive=\"a\"} 2",

@@ -20,7 +20,7 @@ use crate::latency::Clocked;
 use crate::limits::{Limiter, Limits};
 use crate::logs::Logs;
 use crate::namespace::Namespace;
-use crate::near::NearStorage;
+use crate::near::{Batch, NearStorage, Operated};
 use crate::queue::{CompletionQueue, Shadow, SubmissionQueue, in_second_half};
 use crate::registers::Registers;
 use crate::shares::Shares;
@@ -190,7 +190,7 @@ impl Controller {
 
     /// Commands that the storage has.
     pub fn outstanding(&self) -> usize {
-        self.slots.used() - self.parked.len() - self.near.waiting()
+        self.slots.used() - self.parked.len() - self.near.waiting() - self.near.away()
     }
 
     /// It takes commands.
@@ -224,7 +224,7 @@ impl Controller {
             self.slots.give(index);
         }
         self.near.reset();
-        self.slots.in_use().for_each(|slot| (slot.stale, slot.near) = (true, None));
+        self.slots.in_use().for_each(|slot| slot.stale = true);
         self.resetting = true;
         self.end_reset();
     }
@@ -306,11 +306,27 @@ impl Controller {
         self.is_near_ready()
     }
 
-    /// Takes a near-storage command on by a bounded piece: how much time that cost, in nanoseconds; nothing where there
-    /// is none that could be. Whoever calls it for several controllers does so for one of them at a time, with
-    /// everybody's plain commands between.
-    pub fn operate(&mut self, drive: u32, port: &mut dyn HostPort, storage: &mut dyn Storage) -> Option<u64> {
-        self.near_step(drive, port, storage)
+    /// Takes a near-storage command on by a bounded piece; nothing where there is none that could be. Whoever calls it
+    /// for several controllers does so for one of them at a time, with everybody's plain commands between. Where it
+    /// `hands_over`, operators' work is not done, but handed to the caller: [`Controller::take_back`] wants it done.
+    pub fn operate(
+        &mut self,
+        drive: u32,
+        port: &mut dyn HostPort,
+        storage: &mut dyn Storage,
+        hands_over: bool,
+    ) -> Option<Operated> {
+        self.near_step(drive, port, storage, hands_over)
+    }
+
+    /// Takes work back that was handed over and is done, also where the controller was reset meanwhile.
+    pub fn take_back(&mut self, port: &mut dyn HostPort, batch: Batch) {
+        self.near_back(port, batch);
+    }
+
+    /// Commands on which slots work.
+    pub fn away(&self) -> usize {
+        self.near.away()
     }
 
     /// Bytes of memory that operators have, or may yet take. [`Config::operator_memory`] says how many there are.

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use crate::controller::Controller;
 use crate::host::HostPort;
+use crate::near::Operated;
+use crate::pool::{Pool, SlotState, Workers};
 use crate::shares::Shares;
 use crate::storage::{Response, Storage};
 
@@ -15,6 +17,9 @@ const BATCH: usize = 64;
 /// Commands that are begun before the storage gets them: a disk works on the first of a batch while the rest
 /// are begun.
 const CHUNK: usize = 8;
+
+/// Steps of near-storage commands in one call, where slots do the work.
+const STEPS_MAX: usize = 4;
 
 /// The findings of a call of [`Drives::poll`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +44,8 @@ pub struct Drives<P, S> {
     window: usize,
     /// Who is next to have operators work, by the time that they have worked.
     operators: Shares,
+    /// Slots that do operators' work; without, the loop does it.
+    pool: Option<Pool>,
     /// Commands that were begun, and requests that the storage answered, since it was made.
     begun: u64,
     answered: u64,
@@ -51,8 +58,9 @@ struct Drive<P> {
     port: P,
     /// It goes when the storage has answered.
     removed: bool,
-    /// Commands that the storage has for it.
+    /// Commands that the storage has for it, and those that slots work on.
     outstanding: usize,
+    away: usize,
 }
 
 /// A controller is in order after every call, even one that panicked.
@@ -72,10 +80,22 @@ impl<P: HostPort, S: Storage> Drives<P, S> {
             responses,
             window,
             operators: Shares::default(),
+            pool: None,
             begun: 0,
             answered: 0,
             armed: false,
         }
+    }
+
+    /// Operators' work is done by these from now on. Before the first drive is added; nothing changes where there are no
+    /// slots.
+    pub fn set_workers(&mut self, workers: Box<dyn Workers>) {
+        self.pool = Pool::new(workers);
+    }
+
+    /// Slots that do operators' work, if there are any.
+    pub fn slots(&self) -> impl Iterator<Item = SlotState> {
+        self.pool.iter().flat_map(Pool::state)
     }
 
     /// The storage.
@@ -109,9 +129,12 @@ impl<P: HostPort, S: Storage> Drives<P, S> {
         if place == self.drives.len() {
             self.drives.push(None);
         }
-        self.drives[place] = Some(Drive { controller, port, removed: false, outstanding: 0 });
+        self.drives[place] = Some(Drive { controller, port, removed: false, outstanding: 0, away: 0 });
         self.shares.set(place, weight);
         self.operators.set(place, weight);
+        if let Some(pool) = &mut self.pool {
+            pool.set(place, weight);
+        }
         DriveId(place as u32)
     }
 
@@ -120,6 +143,9 @@ impl<P: HostPort, S: Storage> Drives<P, S> {
         if matches!(self.drives.get(drive.0 as usize), Some(Some(_))) {
             self.shares.set(drive.0 as usize, weight);
             self.operators.set(drive.0 as usize, weight);
+            if let Some(pool) = &mut self.pool {
+                pool.set(drive.0 as usize, weight);
+            }
         }
     }
 
@@ -142,7 +168,8 @@ impl<P: HostPort, S: Storage> Drives<P, S> {
     }
 
     fn forget(&mut self, index: usize) {
-        if matches!(&self.drives[index], Some(held) if held.removed && held.outstanding == 0) {
+        if matches!(&self.drives[index], Some(held) if held.removed && held.outstanding == 0 && held.away == 0)
+        {
             self.drives[index] = None;
         }
     }
@@ -165,7 +192,7 @@ impl<P: HostPort, S: Storage> Drives<P, S> {
                 lock(&held.controller).disarm(&mut held.port);
             }
         }
-        let mut busy = self.answer();
+        let mut busy = self.answer() | self.take_back();
         for (index, held) in self.drives.iter_mut().enumerate() {
             if let Some(Drive { controller, port, removed: false, .. }) = held {
                 busy |= lock(controller).attend(index as u32, port, &mut self.storage);
@@ -201,32 +228,67 @@ impl<P: HostPort, S: Storage> Drives<P, S> {
         }
     }
 
-    /// Takes one near-storage command of one drive on by a piece: however many there are, everybody's plain
-    /// commands wait for no more than that. Drives have shares of the operators' time.
+    /// Takes near-storage commands on. Where slots work, by several steps that only move data; else by one piece of one
+    /// command's work: however many there are, everybody's plain commands wait for no more than that.
     fn operate(&mut self) -> bool {
+        let steps = if self.pool.is_some() { STEPS_MAX } else { 1 };
+        let busy = (0..steps).take_while(|_| self.operate_once()).count() > 0;
+        if let Some(pool) = &mut self.pool
+            && let Some(held) = self.drives.iter_mut().flatten().next()
+        {
+            // All ports have one clock.
+            pool.dispatch(held.port.uptime());
+        }
+        busy
+    }
+
+    /// Takes one near-storage command of one drive on by a step. Drives have shares of the time.
+    fn operate_once(&mut self) -> bool {
         // Those that could not.
         let mut tried = Vec::new();
         loop {
             let drives = &self.drives;
             let next = self.operators.next(|index| {
-                !tried.contains(&index)
-                    && drives[index]
-                        .as_ref()
-                        .is_some_and(|held| !held.removed && lock(&held.controller).operates())
+                let held = drives[index].as_ref().filter(|held| !held.removed && !tried.contains(&index));
+                held.is_some_and(|held| lock(&held.controller).operates())
             });
             let Some(index) = next else { return false };
             let Some(Some(held)) = self.drives.get_mut(index) else { return false };
-            let mut controller = lock(&held.controller);
-            let cost = controller.operate(index as u32, &mut held.port, &mut self.storage);
-            held.outstanding = controller.outstanding();
-            if let Some(cost) = cost {
-                self.operators.charge(index, cost);
-                self.storage.commit();
-                controller.settle_times(&mut held.port);
-                return true;
+            let (mut controller, hands_over) = (lock(&held.controller), self.pool.is_some());
+            let operated = controller.operate(index as u32, &mut held.port, &mut self.storage, hands_over);
+            (held.outstanding, held.away) = (controller.outstanding(), controller.away());
+            let Some(Operated { cost, batch }) = operated else {
+                tried.push(index);
+                continue;
+            };
+            self.operators.charge(index, cost);
+            if let (Some(pool), Some(batch)) = (&mut self.pool, batch) {
+                pool.request(batch, held.port.uptime());
             }
-            tried.push(index);
+            self.storage.commit();
+            controller.settle_times(&mut held.port);
+            return true;
         }
+    }
+
+    /// Takes work back that slots have done.
+    fn take_back(&mut self) -> bool {
+        let mut busy = false;
+        while let Some(pool) = &mut self.pool
+            && let Some(held) = self.drives.iter_mut().flatten().next()
+            && let Some(batch) = pool.done(held.port.uptime())
+        {
+            busy = true;
+            let index = batch.ticket.drive as usize;
+            if let Some(Some(held)) = self.drives.get_mut(index) {
+                let mut controller = lock(&held.controller);
+                controller.take_back(&mut held.port, batch);
+                (held.outstanding, held.away) = (controller.outstanding(), controller.away());
+                drop(controller);
+                self.forget(index);
+            }
+        }
+        busy
     }
 
     /// Nobody polls for a while: guests with shadow doorbells are to ring the real ones. True where one has

@@ -34,6 +34,7 @@
 //! | [`namespace`] | [`Namespace`]: logical blocks on a volume, and their chain |
 //! | [`near`] | near-storage commands: a source, operators, a destination; those of the standard's command sets |
 //! | [`shares`] | [`Shares`]: who is next, by weight |
+//! | [`pool`] | slots that do operators' work beside the loop |
 //! | [`drives`] | [`Drives`]: the controllers of a process, in turn |
 //! | [`storage`] | [`Storage`]: volumes on files, block devices, or in memory |
 //!
@@ -55,7 +56,7 @@
 //! * Queues that are not contiguous, weighted arbitration (CC.AMS), I/O command sets other than NVM,
 //!   Subsystem Local Memory and Computational Programs. Of the last one: programs that are loaded, the log of
 //!   memory range sets.
-//! * Operators on threads of their own: a chain runs where the controller does, a bounded piece at a time.
+//! * Operators of one chain side by side: a chain is in one slot at a time.
 //! * Deallocation on block devices: it is taken, and nothing is done.
 //! * A controller memory buffer, and bit buckets in scatter gather lists.
 #![deny(unsafe_code)]
@@ -78,6 +79,7 @@ pub mod limits;
 mod logs;
 pub mod namespace;
 pub mod near;
+pub mod pool;
 mod queue;
 mod registers;
 mod sets;
@@ -94,6 +96,7 @@ pub use host::{Direction, HostError, HostPort, Piece};
 pub use latency::Latencies;
 pub use limits::Limits;
 pub use namespace::Namespace;
+pub use pool::{SlotState, Workers};
 pub use shares::Shares;
 pub use storage::{
     Action, Buffer, Data, Request, Response, Storage, Ticket, VolumeError, VolumeId, VolumeInfo,

@@ -5,7 +5,7 @@ use dcs_abi::entry::CompletionEntry;
 use dcs_abi::result::{DigestSlot, PATH_NEAR_STORAGE, ResultArea, STAGE_OPERATORS, StageTimes};
 use dcs_abi::status::{Stage, Status};
 use dcs_abi::{CHAIN_MAX, U48};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// The reason for which a transfer failed.
@@ -29,10 +29,17 @@ impl DriveFailure {
     }
 }
 
+/// The drive has written nothing yet; it has begun to; it will not, since the transfer ended before.
+const BEFORE: u8 = 0;
+const WRITING: u8 = 1;
+const NEVER: u8 = 2;
+
 /// How a transfer ended at the drive. It is set before the pipe ends.
 #[derive(Debug, Default)]
 pub(crate) struct DriveOutcome {
     ended: OnceLock<Ended>,
+    /// Whether the drive writes a file: [`BEFORE`], [`WRITING`] or [`NEVER`].
+    writing: AtomicU8,
     /// Failures that the kernel backend knows nothing of, of all transfers of an engine.
     failures: Arc<AtomicU64>,
 }
@@ -53,7 +60,19 @@ pub(crate) struct Ended {
 impl DriveOutcome {
     /// No outcome yet. A failure is counted in `failures`.
     pub fn new(failures: Arc<AtomicU64>) -> DriveOutcome {
-        DriveOutcome { ended: OnceLock::new(), failures }
+        DriveOutcome { ended: OnceLock::new(), writing: AtomicU8::new(BEFORE), failures }
+    }
+
+    /// The drive is to write a file from now on. False where the transfer has ended: then it must not.
+    pub fn begin_to_write(&self) -> bool {
+        self.writing.compare_exchange(BEFORE, WRITING, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+
+    /// The pipe's transfer has ended. False where the drive still writes a file: the transfer has not ended before it
+    /// says so.
+    pub fn has_let_go(&self) -> bool {
+        let before = self.writing.compare_exchange(BEFORE, NEVER, Ordering::AcqRel, Ordering::Acquire);
+        before != Err(WRITING) || self.ended.get().is_some()
     }
 
     pub(crate) fn set(&self, ended: Ended) {

@@ -122,6 +122,8 @@ struct Slot {
     /// Files of a transfer that is done. To close them may wait, so whoever takes its completion
     /// closes them, not the engine.
     files: Endpoints,
+    /// Its completion came, and a drive still writes a file for it: it has not ended yet.
+    held: Option<CompletionEntry>,
     /// Its completion came, and nobody has taken it. Its result area is the session's until then.
     done: Option<CompletionEntry>,
     /// The reason of its failure in words, where its backend gives one.
@@ -617,7 +619,7 @@ impl QueuePair {
 
     fn complete(&self, state: &mut State, entry: CompletionEntry, after: &mut AfterUnlock) {
         let Some(slot) = state.slots.get_mut(entry.cid as usize) else { return };
-        if !slot.in_flight {
+        if !slot.in_flight || slot.held.is_some() {
             // Its entry was fetched at last; its transfer ended long ago.
             slot.unfetched = false;
             return state.release(entry.cid);
@@ -665,6 +667,20 @@ impl QueuePair {
         self.tell(sleepers, after)
     }
 
+    /// Drives may have ended to write files: takes in that transfers have ended of which only that was missing.
+    pub fn landed(&self) -> Vec<Arc<Endpoint>> {
+        let mut state = self.state();
+        let mut after = AfterUnlock::default();
+        for cid in 0..state.slots.len() {
+            if let Some(entry) = state.slots[cid].held.take() {
+                state.finish(entry, &mut after);
+            }
+        }
+        let sleepers = state.sleepers;
+        drop(state);
+        self.tell(sleepers, after)
+    }
+
     /// Closes the queue: transfers that were never fetched fail, and none can be submitted any more.
     pub fn close(&self) -> Vec<Arc<Endpoint>> {
         let mut state = self.state();
@@ -673,7 +689,7 @@ impl QueuePair {
         for cid in 0..identifiers(self.depth) {
             let slot = &mut state.slots[cid as usize];
             (slot.cancelling, slot.unfetched) = (false, false);
-            if slot.in_flight {
+            if slot.in_flight && slot.held.is_none() {
                 self.abandon(&mut state, cid, Status::QueueDeleted, Stage::Frontend, &mut after);
             }
         }
@@ -707,10 +723,15 @@ impl State {
                 Closing::OnDisk | Closing::OnPeer => after.slow.push(Arc::new(endpoint)),
             }
         }
-        slot.in_flight = false;
         if let Some(near) = &slot.near {
+            // The pipe has no reader any more: the drive hears of that before its next command.
+            if !near.has_let_go() {
+                slot.held = Some(entry);
+                return;
+            }
             near.count(entry.status());
         }
+        slot.in_flight = false;
         slot.done = Some(entry);
         after.wakers.extend(slot.waker.take());
         if slot.detached {
@@ -731,5 +752,49 @@ impl State {
             slot.busy = false;
             self.free.push(cid);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::outcome::Ended;
+    use dcs_abi::entry::OPCODE_TRANSFER;
+
+    /// A transfer that a drive writes to a file ends when the drive has ended, however it ends; one of which the drive
+    /// has written nothing yet ends at once, and the drive writes nothing.
+    #[test]
+    fn a_cancelled_transfer_ends_when_its_drive_has_written() {
+        let pair = QueuePair::new(4, Arc::default());
+        let begin = || {
+            let near = Arc::new(DriveOutcome::default());
+            let entry = SubmissionEntry { opcode: OPCODE_TRANSFER, ..Default::default() };
+            let command = Command {
+                entry,
+                chain: OpChain::default(),
+                endpoints: Endpoints::default(),
+                secret: false,
+                near: Some(Arc::clone(&near)),
+                plain: None,
+                describe: &|_, _| Some(8),
+            };
+            (pair.submit(command).unwrap(), near)
+        };
+        let status = |cid| pair.take(cid, |finished| finished.entry.status());
+        let (late, writing) = begin();
+        assert!(writing.begin_to_write());
+        let (early, never) = begin();
+        for cid in [late, early] {
+            assert!(pair.cancel(cid));
+            drop(pair.cancelled(cid, false));
+        }
+        assert!(!pair.has(Awaited::Done(late)) && status(late).is_none(), "the drive still writes");
+        assert_eq!(status(early), Some(Status::Cancelled));
+        assert!(!never.begin_to_write());
+        drop(pair.landed());
+        assert!(!pair.has(Awaited::Done(late)));
+        writing.set(Ended::default());
+        drop(pair.landed());
+        assert_eq!(status(late), Some(Status::Cancelled));
     }
 }

@@ -333,7 +333,12 @@ impl Request<'_> {
             })?;
         engine.ring_doorbell();
         if let Some(work) = work {
-            work.start();
+            let (core, pair) = (Arc::clone(engine), Arc::clone(queue));
+            work.start(move || {
+                drop(pair.landed());
+                // Whoever drives the engine may wait for that.
+                core.ring_doorbell();
+            });
         }
         Ok(Transfer { engine: Arc::clone(engine), queue: Arc::clone(queue), cid, memory, taken: false })
     }

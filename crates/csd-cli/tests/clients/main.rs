@@ -3,6 +3,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod slots;
 
 use common::{Serving, disk};
 use dcs_nvme::command::{Blocks, Command, Feature, admin, feature, nvm};
@@ -25,10 +26,16 @@ fn verified(commands: u64, depth: u32) -> Workload {
 
 /// Drives `d0`, `d1` and so on, of 8 MiB each, on one file.
 fn serve(folder: &Path, drives: usize) -> Serving {
+    serve_with(folder, drives, &[])
+}
+
+/// The same, with more arguments.
+fn serve_with(folder: &Path, drives: usize, more: &[&str]) -> Serving {
     let path = disk(folder, "disk", drives as u64 * 8 * MB);
     let drives: Vec<String> =
         (0..drives).map(|number| format!("d{number}:size=8M,backing={}", path.display())).collect();
-    let arguments: Vec<&str> = drives.iter().flat_map(|drive| ["--drive", drive]).collect();
+    let named = drives.iter().flat_map(|drive| ["--drive", drive]);
+    let arguments: Vec<&str> = named.chain(more.iter().copied()).collect();
     Serving::start(folder, &arguments).unwrap()
 }
 

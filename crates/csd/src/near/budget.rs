@@ -35,7 +35,7 @@ impl Budget {
         self.held.all.load(Ordering::Relaxed)
     }
 
-    /// Takes so many bytes; nothing where they are not there.
+    /// Takes this many bytes; nothing where they are not there.
     pub fn take(&self, bytes: u64, by_stream: bool) -> Option<Taken> {
         if bytes > self.most.saturating_sub(self.taken()) {
             return None;
@@ -48,12 +48,12 @@ impl Budget {
         Some(Taken { bytes, by_stream, held })
     }
 
-    /// True where so many bytes are there once the commands under way have ended.
+    /// True where this many bytes are there once the commands under way have ended.
     pub fn will_fit(&self, bytes: u64) -> bool {
         bytes <= self.most.saturating_sub(self.held.streams.load(Ordering::Relaxed))
     }
 
-    /// True where so many bytes are ever there.
+    /// True where this many bytes are ever there.
     pub fn fits(&self, bytes: u64) -> bool {
         bytes <= self.most
     }

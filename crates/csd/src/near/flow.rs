@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use dcs_nvme::Status;
 
+use super::batch::Batch;
 use super::budget::Taken;
 use super::entry::RESULT_SIZE;
 use super::installed::Execution;
@@ -14,13 +15,16 @@ use super::ranges::Ranges;
 use crate::chain::Chain;
 use crate::host::HostPort;
 use crate::slots::Slot;
-use crate::storage::VolumeId;
+use crate::storage::{Ticket, VolumeId};
 
 /// How long a stream's command lasts before it ends in favour of the next one, in nanoseconds.
 const TURN_MAX: u64 = 1_000_000_000;
 
 /// Bytes of memory that a flow takes besides its operators: pieces on their way in and out.
-const FLOW: u64 = 512 << 10;
+const FLOW_BYTES: u64 = 512 << 10;
+
+/// Bytes that come out of one batch of a slot's work at most.
+const BATCH_MAX: usize = 256 << 10;
 
 /// Where the result page has operators' pieces and times.
 const PIECES_AT: usize = 24;
@@ -66,6 +70,8 @@ pub(super) struct Flow {
     /// Bytes that went in, and that came out.
     pub(super) taken: u64,
     pub(super) made: u64,
+    /// The chain wants more of the source.
+    pub(super) hungry: bool,
     /// The last has come out of the chain.
     pub(super) ended: bool,
     /// Output that no command had room for yet.
@@ -206,7 +212,7 @@ impl Run {
 impl Near {
     /// All of one source.
     pub(super) fn new(origin: Origin, program: Arc<Program>, source: Source, target: Target) -> Near {
-        let need = FLOW + program.memory() + (program.len() * UNIT) as u64;
+        let need = FLOW_BYTES + program.memory() + (program.len() * UNIT) as u64;
         let flow = Box::new(Flow::new(Pipeline::new(program), source));
         Near { origin, flow, need, stream: None, target, made: 0, pending: Vec::new(), began: None }
     }
@@ -216,11 +222,19 @@ impl Near {
         matches!(self.origin, Origin::Load(_) | Origin::Open)
     }
 
+    /// Takes its chain for a piece of work; for a slot, to which it is handed over, for as much as there is room for.
+    pub(super) fn batch(&mut self, ticket: Ticket, hands_over: bool) -> Batch {
+        let room = usize::try_from(self.target.room()).unwrap_or(usize::MAX);
+        let most = if hands_over { room.clamp(UNIT, BATCH_MAX) } else { UNIT };
+        Batch::new(ticket, std::mem::take(&mut self.flow.pipeline), self.prepares(), most)
+    }
+
     /// The next bytes of the source go into the chain.
     pub(super) fn give(&mut self, bytes: &[u8]) {
         let (flow, length) = (&mut self.flow, bytes.len() as u64);
         flow.source.advance(length);
         flow.taken += length;
+        flow.hungry = false;
         flow.pipeline.give(bytes, flow.source.left() == 0);
         if let Some((_, limit)) = &mut self.stream {
             *limit = limit.saturating_sub(length);
@@ -321,7 +335,17 @@ impl Near {
 impl Flow {
     pub fn new(pipeline: Pipeline, source: Source) -> Flow {
         let (surplus, status) = (VecDeque::new(), Status::SUCCESS);
-        Flow { memory: None, pipeline, source, taken: 0, made: 0, ended: false, surplus, status }
+        Flow {
+            memory: None,
+            pipeline,
+            source,
+            taken: 0,
+            made: 0,
+            hungry: true,
+            ended: false,
+            surplus,
+            status,
+        }
     }
 
     /// The value of its only operator, a digest.

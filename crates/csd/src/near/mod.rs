@@ -11,6 +11,7 @@
 //! between. Both move data between descriptors of their own process, and a guest's memory, a slice under a
 //! chain, and device memory are none; and the controller is a state machine without threads, as they are not.
 
+mod batch;
 mod budget;
 pub(crate) mod entry;
 pub(crate) mod flow;
@@ -27,11 +28,13 @@ mod stream;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+pub use batch::Batch;
 pub use entry::{DataLocation, FROM_GUEST, Fields, NO_DATA, RESULT_SIZE, TO_GUEST};
 pub use installed::{CHAIN, RANGES, SETS};
 pub(crate) use installed::{GRANULARITY, program_count};
 pub use pipeline::Worked;
 pub use ranges::{ENDED, REST};
+pub use run::Operated;
 pub use stream::STREAMS;
 
 use budget::Budget;
@@ -69,6 +72,8 @@ pub(crate) struct NearStorage {
     wanting: VecDeque<u16>,
     /// Commands that can go on without the storage.
     ready: Ready,
+    /// Commands that slots work on.
+    away: usize,
     /// The work of each operator that there was, by number.
     worked: BTreeMap<u8, (Operator, Worked)>,
 }
@@ -91,9 +96,14 @@ impl NearStorage {
         self.memory = vec![0; self.memory.len()];
     }
 
-    /// Commands that do not wait for the storage.
+    /// Commands that wait neither for the storage nor for a slot.
     pub fn waiting(&self) -> usize {
         self.ready.len() + self.wanting.len()
+    }
+
+    /// Commands that slots work on.
+    pub fn away(&self) -> usize {
+        self.away
     }
 
     /// Takes out the command that waits for memory of which this is true.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use dcs_abi::CHAIN_MAX;
 use dcs_abi::operator::{Operator, OperatorKind};
 use dcs_abi::result::DigestSlot;
 use dcs_ndp::{Context, OperatorError};
@@ -29,7 +30,10 @@ pub enum Pulled {
 
 /// A chain in the middle of its stream. What goes in and what comes out at once is bounded, whatever the
 /// operators make of it.
+#[derive(Default)]
 pub struct Pipeline {
+    /// The numbers of its operators, then zeros.
+    pub chain: [u8; CHAIN_MAX],
     input: Input,
     /// The operators, as long as not all of the steps are made.
     program: Option<Arc<Program>>,
@@ -50,7 +54,7 @@ pub struct Worked {
 }
 
 /// Reads a clock, in nanoseconds.
-type Clock<'a> = &'a mut dyn FnMut() -> u64;
+pub type Clock<'a> = &'a mut dyn FnMut() -> u64;
 
 /// Input that was not taken yet.
 #[derive(Default)]
@@ -92,8 +96,8 @@ impl Input {
 impl Pipeline {
     /// A chain that is to be prepared.
     pub fn new(program: Arc<Program>) -> Pipeline {
-        let steps = Vec::with_capacity(program.len());
-        Pipeline { input: Input::default(), program: Some(program), steps, failed: None }
+        let (chain, steps) = (program.numbers(), Vec::with_capacity(program.len()));
+        Pipeline { chain, input: Input::default(), program: Some(program), steps, failed: None }
     }
 
     /// Makes the next operator's context, which may take as long as a piece of its work. True where all were made
@@ -214,7 +218,7 @@ enum Got {
 }
 
 impl Step {
-    /// Its context took so many nanoseconds to make.
+    /// Its context took this many nanoseconds to make.
     fn new(context: Context, nanoseconds: u64) -> Step {
         let (kept, told) = (Vec::new(), Worked::default());
         let worked = Worked { nanoseconds, ..told };

@@ -111,6 +111,11 @@ impl Program {
         self.0.len()
     }
 
+    /// Their numbers, then zeros.
+    pub fn numbers(&self) -> [u8; CHAIN_MAX] {
+        std::array::from_fn(|at| self.0.get(at).map_or(0, |(operator, _)| *operator as u8))
+    }
+
     /// Bytes of memory that the operators of a stream take at most.
     pub fn memory(&self) -> u64 {
         self.0.iter().map(|(operator, parameter)| memory(*operator, parameter)).sum()

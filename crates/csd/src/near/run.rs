@@ -6,9 +6,9 @@ use std::sync::Arc;
 use dcs_nvme::command::{self, Command};
 use dcs_nvme::{DataPointer, Status};
 
+use super::batch::{Batch, End};
 use super::entry::{DataLocation, Fields, NO_DATA};
 use super::flow::{Near, Origin, Run, Source, Target};
-use super::pipeline::{Pulled, UNIT};
 use super::program::{PARAMETERS_MAX, Program};
 use super::ranges::{ENDED, REST, Ranges};
 use crate::controller::{COMMAND_COST, Controller};
@@ -19,13 +19,6 @@ use crate::storage::{Action, Buffer, Data, Request, Storage, Ticket, VolumeId};
 
 /// Bytes of a source that are taken at once.
 const PIECE: u64 = 128 << 10;
-
-/// Pulls from a chain before others have their turn: for so long a guest's operators hold them up.
-const PULLS: usize = 1;
-
-/// How long operators are made before others have their turn, in nanoseconds: one that takes longer, as a module may, is
-/// the last.
-const PREPARATION: u64 = 20_000;
 
 /// The cost of a step beside the time that it takes, in nanoseconds.
 const STEP_COST: u64 = 1000;
@@ -285,14 +278,14 @@ impl Controller {
         Ok(Near { origin, flow, need: 0, stream, target, made: 0, pending: Vec::new(), began: None })
     }
 
-    /// Takes one command on by one step, of those that do not wait for the storage: how many nanoseconds that
-    /// took. Nothing where it could not.
+    /// Takes one command on by one step, of those that do not wait for the storage. Nothing where it could not.
     pub(crate) fn near_step(
         &mut self,
         drive: u32,
         port: &mut dyn HostPort,
         storage: &mut dyn Storage,
-    ) -> Option<u64> {
+        hands_over: bool,
+    ) -> Option<Operated> {
         if !self.is_near_ready() {
             return None;
         }
@@ -302,13 +295,20 @@ impl Controller {
         let (queue, mut near) = (slot.queue, slot.near.take()?);
         let ticket = Ticket { drive, slot: index };
         let next = self.near_next(ticket, &mut near, port, storage);
+        let mut batch = matches!(next, Ok(Next::Work)).then(|| near.batch(ticket, hands_over));
         self.at(port.uptime());
-        let took = self.slots.now.saturating_sub(began);
+        let now = self.slots.now;
         let slot = self.slots.get(index);
         slot.near = Some(near);
-        slot.times.operators += took;
-        self.near.ready.charge(queue, STEP_COST + took);
+        slot.times.operators += now.saturating_sub(began);
         match next {
+            Ok(Next::Work) if hands_over => self.near.away += 1,
+            Ok(Next::Work) => {
+                if let Some(mut batch) = batch.take() {
+                    batch.run(&mut || port.uptime());
+                    self.near_worked(port, batch);
+                }
+            }
             Ok(Next::Waits) => {}
             Ok(Next::Again) => self.near.ready.push(queue, index),
             Ok(Next::NoBuffer) => {
@@ -318,7 +318,10 @@ impl Controller {
             Ok(Next::Done) => self.end_near(port, index, Status::SUCCESS),
             Err(status) => self.end_near(port, index, status),
         }
-        Some(STEP_COST + took)
+        self.at(port.uptime());
+        let cost = STEP_COST + self.slots.now.saturating_sub(began);
+        self.near.ready.charge(queue, cost);
+        Some(Operated { cost, batch })
     }
 
     /// Ends the command in this slot, and gives that back.
@@ -384,14 +387,8 @@ impl Controller {
             // Streams have it.
             return Err(Status::INTERRUPTED);
         }
-        let began = port.uptime();
-        while !near.flow.pipeline.prepare(&mut || port.uptime()).map_err(Status::with_do_not_retry)? {
-            if port.uptime().saturating_sub(began) >= PREPARATION {
-                return Ok(Next::Again);
-            }
-        }
         if near.prepares() {
-            return Ok(Next::Done);
+            return Ok(Next::Work);
         }
         let most = PIECE.min(1 << self.config.transfer_shift);
         if near.pending.len() as u64 >= most {
@@ -402,25 +399,46 @@ impl Controller {
         }
         let (slot, memory) = (self.slots.get(ticket.slot), &mut self.near.memory);
         near.deliver_surplus(slot, memory, port)?;
-        if near.is_long(port.uptime()) {
+        let is_full = near.stream.is_some() && near.target.room() == 0;
+        if near.is_long(port.uptime()) || near.flow.ended || is_full {
             return self.near_write(ticket, near, storage);
         }
-        let mut out = vec![0; UNIT];
-        for _ in 0..PULLS {
-            if near.flow.ended || (near.stream.is_some() && near.target.room() == 0) {
-                return self.near_write(ticket, near, storage);
-            }
-            let (length, last) = match near.flow.pipeline.pull(&mut out, &mut || port.uptime())? {
-                Pulled::Bytes(length) => (length, false),
-                Pulled::Last(length) => (length, true),
-                Pulled::Hungry if near.is_sated() => return self.near_write(ticket, near, storage),
-                Pulled::Hungry => return self.near_source(ticket, near, port, storage),
-            };
-            near.flow.ended = last;
-            let (slot, memory) = (self.slots.get(ticket.slot), &mut self.near.memory);
-            near.deliver(slot, memory, port, &out[..length])?;
+        match near.flow.hungry {
+            true if near.is_sated() => self.near_write(ticket, near, storage),
+            true => self.near_source(ticket, near, port, storage),
+            false => Ok(Next::Work),
         }
-        Ok(Next::Again)
+    }
+
+    /// A slot has done a batch that was handed over.
+    pub(crate) fn near_back(&mut self, port: &mut dyn HostPort, batch: Batch) {
+        self.near.away -= 1;
+        self.near_worked(port, batch);
+    }
+
+    /// A batch of a command's work is done: what came out goes to its destination.
+    fn near_worked(&mut self, port: &mut dyn HostPort, batch: Batch) {
+        self.at(port.uptime());
+        let index = batch.ticket.slot;
+        let slot = self.slots.get(index);
+        if slot.stale {
+            self.slots.give(index);
+            return self.end_reset();
+        }
+        let queue = slot.queue;
+        slot.times.operators += batch.took;
+        let Some(mut near) = slot.near.take() else { return };
+        near.flow.pipeline = batch.pipeline;
+        let delivered = near.deliver(slot, &mut self.near.memory, port, &batch.out);
+        let end = delivered.and(batch.end);
+        near.flow.hungry = end == Ok(End::Hungry);
+        near.flow.ended = end == Ok(End::Last);
+        slot.near = Some(near);
+        match end {
+            Ok(End::Prepared) => self.end_near(port, index, Status::SUCCESS),
+            Ok(_) => self.near.ready.push(queue, index),
+            Err(status) => self.end_near(port, index, status),
+        }
     }
 
     /// Writes output to logical blocks, where that is its destination and there is some; else the command is
@@ -564,8 +582,19 @@ impl Controller {
     }
 }
 
+/// What became of a step.
+#[derive(Debug)]
+pub struct Operated {
+    /// How much time it cost, in nanoseconds.
+    pub cost: u64,
+    /// Work for a slot.
+    pub batch: Option<Batch>,
+}
+
 /// The next step of a command.
 enum Next {
+    /// The chain's, by the loop or a slot.
+    Work,
     /// By another step.
     Again,
     /// When the storage has answered.

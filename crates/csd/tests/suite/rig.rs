@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use dcs_csd::{
     Activity, Config, Controller, Direction, DriveId, Drives, HostError, HostPort, Namespace, Piece, Storage,
-    VolumeId,
+    VolumeId, Workers,
 };
 use dcs_nvme::command::{self, Command, CreateCompletionQueue, CreateSubmissionQueue, admin};
 use dcs_nvme::register::{self, Configuration};
@@ -126,9 +126,19 @@ impl<S: Storage> Machine<S> {
 
     /// The same, whose storage has that many commands at once at most.
     pub fn with_window(config: Config, storage: S, direct: bool, window: usize) -> Machine<S> {
+        Machine::of(config, Drives::new(storage, window), direct)
+    }
+
+    /// The same, with slots for operators' work.
+    pub fn with_workers(config: Config, storage: S, workers: Box<dyn Workers>) -> Machine<S> {
+        let mut drives = Drives::new(storage, 64);
+        drives.set_workers(workers);
+        Machine::of(config, drives, true)
+    }
+
+    fn of(config: Config, mut drives: Drives<Guest, S>, direct: bool) -> Machine<S> {
         let controller = Arc::new(Mutex::new(Controller::new(config).unwrap()));
         let guest = Guest::new(direct);
-        let mut drives = Drives::new(storage, window);
         let drive = drives.add(controller.clone(), guest.clone(), 1);
         Machine { drives, drive, controller, guest, queues: [(0, 0, true); 4], cid: 0 }
     }

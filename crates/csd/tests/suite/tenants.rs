@@ -1,9 +1,9 @@
 //! Operators of several drives: what they share, and how much each of them has of it.
 
 use dcs_abi::operator::Operator;
-use dcs_csd::near::{FROM_GUEST, NO_DATA};
+use dcs_csd::near::{Batch, FROM_GUEST, NO_DATA};
 use dcs_csd::storage::ModelStorage;
-use dcs_csd::{Config, VolumeId};
+use dcs_csd::{Config, VolumeId, Workers};
 use dcs_nvme::command::{Blocks, Command, nvm};
 use dcs_nvme::{DataPointer, Status};
 
@@ -156,6 +156,129 @@ fn drives_have_shares_of_the_operators_time() {
     };
     let (one, three) = (worked(&first), worked(&second));
     assert!(2 * one < three && three < 4 * one, "{one} ns for a weight of 1, {three} ns for one of 3");
+}
+
+/// Slots that do their work when they are asked whether it is done, the last one first.
+struct Slots(Vec<Option<Batch>>);
+
+impl Workers for Slots {
+    fn count(&self) -> usize {
+        self.0.len()
+    }
+
+    fn run(&mut self, slot: u16, batch: Batch) {
+        assert!(self.0[usize::from(slot)].replace(batch).is_none(), "a slot works on one batch at a time");
+    }
+
+    fn done(&mut self) -> Option<(u16, Batch)> {
+        let slot = self.0.iter().rposition(Option::is_some)?;
+        let mut batch = self.0[slot].take()?;
+        batch.run(&mut || 0);
+        Some((slot as u16, batch))
+    }
+}
+
+fn slots(count: usize) -> Box<Slots> {
+    Box::new(Slots((0..count).map(|_| None).collect()))
+}
+
+/// A storage, whose drive has slots.
+fn with_slots(count: usize) -> Machine<ModelStorage> {
+    let mut storage = ModelStorage::new(0);
+    let volume = storage.add(1 << 20, 512);
+    let mut machine = Machine::with_workers(Config::new("slots"), storage, slots(count));
+    machine.attach(1, volume, 512);
+    machine.enable();
+    machine.create(1);
+    machine
+}
+
+/// Transfers of all kinds give in slots what they give without.
+#[test]
+fn slots_give_what_the_loop_gives() {
+    let content: Vec<u8> = (0..1u32 << 20).map(|at| (at / 100 * 7) as u8).collect();
+    for count in [1, 3] {
+        let mut machine = with_slots(count);
+        machine.drives.storage_mut().bytes_mut(VolumeId(0)).copy_from_slice(&content);
+        let chain = vec![(Operator::Gzip, vec![]), (Operator::Gunzip, vec![]), (Operator::Sha256, vec![])];
+        let handle = u64::from(load(&mut machine, &chain).result);
+        // Into device memory, and into the guest's, several at once.
+        let words = [256 << 10, 1024, 0, 0, 0, 0];
+        let read = Near { opcode: 0xc2, namespace: 1, source: BLOCKS, handle, words, ..Near::default() };
+        for _ in 0..4 {
+            machine.submit_bytes(1, entry(read));
+        }
+        machine.work();
+        for _ in 0..4 {
+            let done = machine.reap(1).expect("a completion");
+            assert_eq!((done.status, done.result), (Status::SUCCESS, 512 << 10));
+        }
+        assert!(machine.guest.bytes(DATA, 512 << 10) == content[..512 << 10]);
+        // What there is no room for, and what no operator takes.
+        let words = [1024, 1024, 0, 0, 0, 0];
+        assert_eq!(run(&mut machine, Near { words, ..read }).status, Status::CAPACITY_EXCEEDED);
+        let broken = vec![(Operator::Aes256Ctr, vec![1])];
+        assert_eq!(load(&mut machine, &broken).status.kind(), 7);
+        // A stream, in odd pieces.
+        let stream = open(&mut machine, 1, &chain[..2], &[(1000, 300_000), (5, 77)]).result.into();
+        let mut out = Vec::new();
+        loop {
+            let (status, bytes, ended) = take(&mut machine, stream, 50_000, 70_000);
+            assert_eq!(status, Status::SUCCESS);
+            out.extend_from_slice(&bytes);
+            if ended {
+                break;
+            }
+        }
+        assert!(out == [&content[1000..301_000], &content[5..82]].concat());
+        let states: Vec<_> = machine.drives.slots().collect();
+        assert_eq!(states.len(), count);
+        assert!(states.iter().all(|slot| !slot.is_busy));
+        let held = [Operator::Gzip as u8, Operator::Gunzip as u8, 0, 0, 0, 0, 0, 0];
+        assert!(
+            states.iter().any(|slot| slot.chain == held && slot.loads > 0 && slot.batches > 0),
+            "{states:?}"
+        );
+    }
+}
+
+/// A controller that is reset, or taken out, while a slot has its work waits for that.
+#[test]
+fn a_reset_waits_for_slots() {
+    let mut machine = with_slots(1);
+    let handle = u64::from(load(&mut machine, &[(Operator::Sha256, vec![])]).result);
+    let words = [0, 2048, 0, 0, 0, 0];
+    let digest = Near {
+        opcode: NO_DATA,
+        namespace: 1,
+        source: BLOCKS,
+        destination: NOWHERE,
+        handle,
+        words,
+        ..Near::default()
+    };
+    (0..2).for_each(|_| _ = machine.submit_bytes(1, entry(digest)));
+    while machine.controller().away() == 0 {
+        machine.drives.poll();
+    }
+    machine.write32(dcs_nvme::register::CC, 0);
+    assert_eq!(machine.read32(dcs_nvme::register::CSTS), 1, "slots have its work");
+    machine.work();
+    assert_eq!(machine.read32(dcs_nvme::register::CSTS), 0);
+    assert_eq!(machine.controller().away(), 0);
+    assert_eq!(machine.controller().operator_memory(), 0);
+    machine.enable();
+    machine.create(1);
+    let handle = u64::from(load(&mut machine, &[(Operator::Sha256, vec![])]).result);
+    machine.submit_bytes(1, entry(Near { handle, ..digest }));
+    while machine.controller().away() == 0 {
+        machine.drives.poll();
+    }
+    let drive = machine.drive;
+    machine.drives.remove(drive);
+    assert!(!machine.drives.is_removed(drive));
+    machine.work();
+    assert!(machine.drives.is_removed(drive));
 }
 
 const MIB: u64 = 1 << 20;

@@ -110,13 +110,15 @@ impl Work {
         Ok((Work { job, pipe: writer, drops, outcome }, Arc::new(source)))
     }
 
-    /// Begins, on a thread of its own. Where there is none available, the outcome says so.
-    pub fn start(self) {
+    /// Begins, on a thread of its own, which calls `landed` when the outcome is there. Where there is no thread
+    /// available, the outcome says so.
+    pub fn start(self, landed: impl FnOnce() + Send + 'static) {
         let outcome = Arc::clone(&self.outcome);
         let thread = std::thread::Builder::new().name("dcs-near".into()).stack_size(256 << 10);
         let started = thread.spawn(move || {
             // Signals are for the application's threads, and a broken pipe is an error of one transfer.
             let _ = crate::kernel::thread::prepare(&crate::engine::cores::Placement::default(), None);
+            let _told = Told { outcome: Arc::clone(&self.outcome), landed: Some(landed) };
             self.run();
         });
         if let Err(error) = started {
@@ -128,15 +130,38 @@ impl Work {
     fn run(self) {
         let Work { job, pipe, drops, outcome } = self;
         let mut ended = Ended::default();
-        ended.failure = job.run(&pipe, drops, &mut ended).err();
+        ended.failure = job.run(&pipe, drops, &outcome, &mut ended).err();
         outcome.set(ended);
         // The pipe ends after the outcome is there.
         drop(pipe);
     }
 }
 
+/// Tells that the outcome is there, also where the thread panics.
+struct Told<F: FnOnce()> {
+    outcome: Arc<DriveOutcome>,
+    landed: Option<F>,
+}
+
+impl<F: FnOnce()> Drop for Told<F> {
+    fn drop(&mut self) {
+        // Ignored where there is one.
+        let lost = Some(DriveFailure::new(Status::InternalError, 0));
+        self.outcome.set(Ended { failure: lost, ..Ended::default() });
+        if let Some(landed) = self.landed.take() {
+            landed();
+        }
+    }
+}
+
 impl Job {
-    fn run(&self, pipe: &OwnedFd, drops: bool, ended: &mut Ended) -> Result<(), DriveFailure> {
+    fn run(
+        &self,
+        pipe: &OwnedFd,
+        drops: bool,
+        outcome: &DriveOutcome,
+        ended: &mut Ended,
+    ) -> Result<(), DriveFailure> {
         let first = self.first()?;
         let (ranges, short) = self.check(self.length - first.len() as u64)?;
         let _turn = self.near.turn();
@@ -150,6 +175,7 @@ impl Job {
         let landed = self.landing.as_ref().map(|landing| landing.hold(&self.near, &device)).transpose()?;
         let stream = Stream::open(&device, &self.chain, &places, &first)?;
         let moved = match &landed {
+            Some(_) if !outcome.begin_to_write() => Err(Moved::Unwanted),
             Some(landed) => landed.pass(&stream, pipe, &held),
             None => self.pass(&stream, pipe, drops, &held),
         };
