@@ -135,7 +135,7 @@ impl Slots {
                 None => slot.is_free().then_some(0),
                 Some(operator) => match self.least_key(operator) {
                     None => (now >= slot.since + self.linger).then_some(1),
-                    Some(least) => (least.0 - key.0 > i128::from(self.lag)).then_some(2),
+                    Some(least) => (least.0 > key.0.saturating_add_unsigned(self.lag)).then_some(2),
                 },
             };
             Some((rank?, slot.since, at))

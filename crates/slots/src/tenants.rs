@@ -5,7 +5,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 /// A job's rank among those that wait: the least is next. Then by arrival.
-pub(crate) type Key = (i128, u64);
+pub(crate) type Key = (i64, u64);
 
 #[derive(Clone, Copy, Debug)]
 struct Waiting {
@@ -39,6 +39,9 @@ impl Member {
     /// The line that has waited longest, if the tenant got more than `patience` meanwhile.
     #[inline]
     fn passed_over(&self, patience: u64) -> Option<usize> {
+        if patience == u64::MAX || self.lines.len() < 2 {
+            return None;
+        }
         let waiting = self.lines.iter().enumerate().filter(|(_, line)| !line.jobs.is_empty());
         let (at, line) =
             waiting.min_by_key(|(_, line)| (line.since, line.jobs.front().map(|job| job.sequence)))?;
@@ -65,7 +68,7 @@ pub(crate) struct Tenants {
     pub waiting: usize,
     sequence: u64,
     /// The largest key at which a job was started.
-    started: i128,
+    started: i64,
 }
 
 impl Tenants {
@@ -105,7 +108,7 @@ impl Tenants {
         self.sequence += 1;
         self.waiting += 1;
         let waiting = Waiting { id: job.id, arrived: now, sequence: self.sequence };
-        let floor = (self.started - i128::from(self.lag)).max(0) as u64;
+        let floor = self.started.saturating_sub_unsigned(self.lag).max(0) as u64;
         let member = self.member(job.tenant);
         if member.waiting == 0 {
             // Nobody is paid for the time in which it wanted nothing, but for a bit: a stream asks for its next
@@ -142,7 +145,7 @@ impl Tenants {
                     Order::Arrival => first.arrived,
                     Order::Shares => member.time,
                 };
-                let key = (i128::from(rank) - i128::from(member.tenant.head_start), first.sequence);
+                let key = ((rank as i64).saturating_sub_unsigned(member.tenant.head_start), first.sequence);
                 let job = Job { id: first.id, tenant: tenant as u16, operator: line.operator };
                 Some(Head { key, job, line: at })
             })
@@ -168,8 +171,9 @@ impl Tenants {
         let weight = u64::from(member.tenant.weight);
         // A block that took no time at all still counts, so that everybody's turn comes.
         let cost = time.max(1) + member.rest;
-        member.time += cost / weight;
-        member.rest = cost % weight;
+        // Most tenants weigh as much as the others, and a division takes longer than all else here.
+        let (whole, rest) = if weight == 1 { (cost, 0) } else { (cost / weight, cost % weight) };
+        (member.time, member.rest) = (member.time + whole, rest);
         member.charged += time;
     }
 
