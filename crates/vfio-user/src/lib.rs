@@ -41,7 +41,7 @@
 //! # What it doesn't implement
 //!
 //! * Migration and dirty page tracking.
-//! * Regions as several mappable areas, ioeventfd and ioregionfd: BAR0 is trapped, BAR2 is mapped, nothing in
+//! * Regions as several mappable areas, ioeventfd and ioregionfd: BAR0 is trapped, BAR2 is all mapped or all trapped, nothing in
 //!   between.
 //! * INTx, masking of single vectors by the client (it masks them itself).
 //! * More than one client of a function at a time. A process serves as many functions as it likes, each with
