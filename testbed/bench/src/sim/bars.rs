@@ -14,7 +14,7 @@ const LEGEND: u32 = 60;
 
 /// Bars.
 pub struct Chart {
-    /// Of the vertical axes.
+    /// Of the vertical axes, which are the same; where it is empty each panel has one of its own, and says its unit.
     pub unit: &'static str,
     /// In the order in which they stand.
     pub bars: Vec<Bar>,
@@ -75,8 +75,10 @@ fn all(chart: &Chart, text: &mut String) -> Result<(), Failed> {
     root.fill(&WHITE)?;
     let (top, below) = root.split_vertically(LEGEND);
     legend(&top, chart, size.0)?;
-    let most = chart.bars.iter().map(height).fold(0.0, f64::max);
+    let most = |bars: &[&Bar]| bars.iter().map(|bar| height(bar)).fold(0.0, f64::max);
+    let of_all = most(&chart.bars.iter().collect::<Vec<_>>());
     for (area, (title, bars)) in below.split_evenly((lines, columns)).iter().zip(&panels) {
+        let most = if chart.unit.is_empty() { most(bars) } else { of_all };
         panel(area, title, bars, chart.unit, if most > 0.0 { most * 1.06 } else { 1.0 })?;
     }
     root.present()?;

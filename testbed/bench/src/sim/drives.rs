@@ -290,11 +290,23 @@ pub fn qos(rows: &qos::Rows) -> Results {
             "violations_by_guest": row.violations, "least_and_most_share": row.shares, "of_bound": row.of_bound,
         })
     });
-    let violation_bar = |row: &qos::Violations| Bar {
+    let violation_bars = rows.violations.iter().map(|row| Bar {
         panel: format!("violations, [A, B] = {} (figure 18)", groups(row)),
         label: row.strategy.name().into(),
         parts: vec![(Component::Ndp, row.ratio)],
-    };
+    });
+    let distribution_bars = rows.distributions.iter().flat_map(|row| {
+        qos::QUANTILES.iter().zip(row.quantiles).map(move |(part, latency)| Bar {
+            panel: format!("latency / alone, 1/{}T, {} (figure 7)", 1.0 / row.rate, row.strategy.name()),
+            label: format!("{:.0} % of requests", part * 100.0),
+            parts: vec![(Component::Ndp, latency)],
+        })
+    });
+    let rate_bars = rows.rates.iter().map(|row| Bar {
+        panel: format!("mean latency, ms, {} guests (figure 8)", row.guests),
+        label: format!("{} a second", row.rate),
+        parts: vec![(Component::Ndp, row.mean / 1e6)],
+    });
     Results {
         name: "csd-qos",
         title: "Four guests that share operators: requests that take more than 1.5 times the time alone (FlexCSV, figures 7, 8 and 18)",
@@ -302,10 +314,7 @@ pub fn qos(rows: &qos::Rows) -> Results {
         rows: violations.chain(distributions).chain(rates).chain(neighbours).collect(),
         objects: objects.chain(distribution_objects).chain(rate_objects).chain(neighbour_objects).collect(),
         figures: qos::figures(rows),
-        chart: Chart {
-            unit: "part of the requests",
-            bars: rows.violations.iter().map(violation_bar).collect(),
-        },
+        chart: Chart { unit: "", bars: violation_bars.chain(distribution_bars).chain(rate_bars).collect() },
     }
 }
 
@@ -328,11 +337,10 @@ pub fn times(times: &times::Times, setting: &Setting) -> Results {
     let objects = single.iter().map(|(what, time, _)| {
         json!({ "event": "measurement", "experiment": "csd-steps", "of": what, "ns": time })
     });
-    // Loading takes so much longer that it has a unit of its own.
     let bar = |(what, time, component): &(&str, u64, Component)| {
         let loads = what.starts_with("loading");
         let (panel, unit) =
-            if loads { ("loading, 10 ms (figure 14)", 1e7) } else { ("us (figure 13, table 1)", 1e3) };
+            if loads { ("loading, ms (figure 14)", 1e6) } else { ("us (figure 13, table 1)", 1e3) };
         Bar { panel: panel.into(), label: (*what).into(), parts: vec![(*component, *time as f64 / unit)] }
     };
     Results {

@@ -192,8 +192,8 @@ fn virtual_drives_have_tables_figures_and_plots() {
         ("csd-speedup", "knn, read alone"),
         ("csd-native", "SSD, 32 at once"),
         ("csd-ssds", "GB/s (figure 17)"),
-        ("csd-qos", "[A, B] = [4, 8] (figure 18)"),
-        ("csd-steps", "loading, 10 ms (figure 14)"),
+        ("csd-qos", "mean latency, ms, 4 guests (figure 8)"),
+        ("csd-steps", "loading, ms (figure 14)"),
     ] {
         let lines = place.run(&format!("bench sim {name} --quick --json --svg {name}.svg")).ok().lines();
         let of = |event: &str| lines.iter().filter(|line| line["event"] == event).collect::<Vec<_>>();
