@@ -6,6 +6,7 @@ mod common;
 mod crash;
 mod firmware;
 mod hard;
+mod many;
 mod passthrough;
 mod paths;
 mod peers;
