@@ -195,6 +195,16 @@ fn what_is_no_table_is_an_error() {
     }
 }
 
+/// A header of a million columns: a look-up that began anew at each column would not end here.
+#[test]
+fn the_longest_header_is_gone_through_once() {
+    let commas = ",".repeat((1 << 20) - 1);
+    let rows = format!("{commas}b\n{commas}1\n{commas}2\n");
+    assert_eq!(filtered("b=1", &rows).map(|rows| rows.len()), Ok(2 * ((1 << 20) + 1)));
+    assert_eq!(aggregated("sum(b)", &rows), Ok("3\n".to_string()));
+    assert_eq!(filtered("c=1", &rows), Err(OperatorError::CorruptData));
+}
+
 #[test]
 fn wrong_expressions_are_refused_with_a_reason() {
     use ExpressionError::{Column, Comparison, Function, Length, Options};

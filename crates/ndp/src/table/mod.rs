@@ -143,9 +143,8 @@ impl Column {
     /// Finds it in the header.
     fn find(&mut self, header: &Row<'_>) -> Result<(), OperatorError> {
         let Column::Named(name) = self else { return Ok(()) };
-        let place = (0..)
-            .map_while(|at| header.field(at).transpose())
-            .position(|field| field.is_ok_and(|field| field.trim_ascii() == name.as_bytes()));
+        let is_wanted = |field| unquoted(field).is_ok_and(|field| field.trim_ascii() == name.as_bytes());
+        let place = header.fields().position(is_wanted);
         *self = Column::At(place.ok_or(OperatorError::CorruptData)?);
         Ok(())
     }
@@ -179,7 +178,7 @@ impl<'a> Row<'a> {
     ///
     /// [`OperatorError::CorruptData`] where quotation marks stand inside it, or anything behind them.
     fn field(&self, at: usize) -> Result<Option<Cow<'a, [u8]>>, OperatorError> {
-        let field = if self.quoted { self.quoted_fields().nth(at) } else { self.plain_field(at) };
+        let field = if self.quoted { self.fields().nth(at) } else { self.plain_field(at) };
         field.map(unquoted).transpose()
     }
 
@@ -189,8 +188,8 @@ impl<'a> Row<'a> {
         Some(&self.text[start..ends.next().unwrap_or(self.text.len())])
     }
 
-    /// A delimiter between quotation marks divides nothing.
-    fn quoted_fields(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+    /// All fields, with their quotation marks: a delimiter between those divides nothing.
+    fn fields(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         let (mut open, delimiter) = (false, self.delimiter);
         self.text.split(move |byte| {
             open ^= *byte == b'"';

@@ -50,8 +50,11 @@ fn natural(digits: &[u8]) -> Option<u64> {
 
 /// Digits with an exponent: the point moves.
 fn shifted(text: &[u8], exponent: &[u8]) -> Option<i128> {
-    let exponent: i32 =
-        std::str::from_utf8(exponent).ok()?.parse().ok().filter(|by: &i32| by.abs() < 1000)?;
+    let exponent: i32 = std::str::from_utf8(exponent).ok()?.parse().ok()?;
+    // So many zeros go in: the least number has no absolute value of its own type.
+    if exponent.unsigned_abs() >= 1000 {
+        return None;
+    }
     let point = memchr::memchr(b'.', text).unwrap_or(text.len());
     let digits: Vec<u8> =
         text.iter().copied().enumerate().filter(|(at, _)| *at != point).map(|(_, byte)| byte).collect();
@@ -124,6 +127,11 @@ mod tests {
             "1 2",
             "0.0000000000000000000x",
             "1e9999999999",
+            "1e1000",
+            "1e-1000",
+            "1e2147483647",
+            "1e-2147483647",
+            "1e-2147483648",
         ] {
             assert_eq!(parse(wrong.as_bytes()), None, "{wrong}");
         }
