@@ -44,7 +44,8 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// For a virtual drive, whose operators share a thread with all guests' plain commands.
+    /// For a virtual drive, whose operators may share a thread with all guests' plain commands, and share slots with
+    /// other guests' operators.
     pub fn of_drive() -> Limits {
         Limits { fuel: 8_000_000, fuel_per_byte: 128, memory: 4 << 20 }
     }
