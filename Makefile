@@ -21,7 +21,7 @@ FISHDIR ?= $(PREFIX)/share/fish/vendor_completions.d
 UNITDIR ?= $(PREFIX)/lib/systemd/system
 PLACES = BUILT DESTDIR PREFIX BINDIR LIBDIR INCLUDEDIR MANDIR BASHDIR ZSHDIR FISHDIR UNITDIR
 
-.PHONY: help build dist install uninstall deb demo workshop vm python test swift preload hdfs rtl gpu lint fuzz soak bench bench-all report generate clean
+.PHONY: help build dist install uninstall deb demo workshop vm python test swift preload hdfs rtl gpu size lint fuzz soak bench bench-all report generate clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -79,6 +79,9 @@ test: ## every test
 	integrations/swift/run quick
 	tools/rtl quick
 	tools/install-test
+
+size: build ## dcs stays below 15 MB
+	tools/check-size
 
 swift: ## OpenStack Swift on the engine: Swift's own tests and ours on a cluster of its own, beside stock; a quarter of an hour
 	@tools/setup
