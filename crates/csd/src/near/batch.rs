@@ -25,6 +25,15 @@ pub struct Batch {
     pub(super) took: u64,
 }
 
+/// The outcome of a step of a command.
+#[derive(Debug)]
+pub struct Operated {
+    /// The time that it took, in nanoseconds.
+    pub cost: u64,
+    /// Work for a slot.
+    pub batch: Option<Batch>,
+}
+
 /// How a batch ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {

@@ -28,13 +28,12 @@ mod stream;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-pub use batch::Batch;
+pub use batch::{Batch, Operated};
 pub use entry::{DataLocation, FROM_GUEST, Fields, NO_DATA, RESULT_SIZE, TO_GUEST};
 pub use installed::{CHAIN, RANGES, SETS};
 pub(crate) use installed::{GRANULARITY, program_count};
 pub use pipeline::Worked;
 pub use ranges::{ENDED, REST};
-pub use run::Operated;
 pub use stream::STREAMS;
 
 use budget::Budget;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use dcs_nvme::command::{self, Command};
 use dcs_nvme::{DataPointer, Status};
 
-use super::batch::{Batch, End};
+use super::batch::{Batch, End, Operated};
 use super::entry::{DataLocation, Fields, NO_DATA};
 use super::flow::{Near, Origin, Run, Source, Target};
 use super::program::{PARAMETERS_MAX, Program};
@@ -580,15 +580,6 @@ impl Controller {
         }
         Status::SUCCESS
     }
-}
-
-/// What became of a step.
-#[derive(Debug)]
-pub struct Operated {
-    /// How much time it cost, in nanoseconds.
-    pub cost: u64,
-    /// Work for a slot.
-    pub batch: Option<Batch>,
 }
 
 /// The next step of a command.
