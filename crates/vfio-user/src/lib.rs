@@ -35,7 +35,8 @@
 //!
 //! Its guest's memory, which it may change or unmap at any time. A file that could become shorter than it is
 //! now is not mapped, but reached by messages. Whatever it sends, it gets an error or is hung up on; then the
-//! function is reset and the next client may come. It is not kept from wasting time: who connects may keep
+//! function is reset and the next client may come. Its eventfds are signalled without waiting, although it can
+//! make who writes to them wait ([`dcs_vfio::Signals`]). It is not kept from wasting time: who connects may keep
 //! the connection.
 //!
 //! # What it doesn't implement

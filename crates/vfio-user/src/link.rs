@@ -3,14 +3,14 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use dcs_drivers::bus::{BusError, ReadDone, Tag};
-use rustix::fs::OFlags;
+use dcs_vfio::Signals;
 
 use crate::maps::Maps;
 use crate::pci::State;
@@ -34,6 +34,7 @@ pub struct Link {
     connection: Mutex<Option<Arc<UnixStream>>>,
     max_transfer: AtomicUsize,
     vectors: Mutex<Vec<Option<OwnedFd>>>,
+    signals: &'static Signals,
     reads: Mutex<Reads>,
     uses: Mutex<Uses>,
 }
@@ -111,10 +112,20 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Link {
-    pub fn new(state: Arc<State>, vectors: u16, wake: Wake) -> Link {
-        let vectors = Mutex::new((0..vectors).map(|_| None).collect());
+    pub fn new(state: Arc<State>, vectors: u16, wake: Wake) -> io::Result<Link> {
+        let (vectors, signals) = (Mutex::new((0..vectors).map(|_| None).collect()), Signals::get()?);
         let (maps, connection, reads, uses) = Default::default();
-        Link { state, maps, wake, connection, max_transfer: MAX_TRANSFER.into(), vectors, reads, uses }
+        Ok(Link {
+            state,
+            maps,
+            wake,
+            connection,
+            max_transfer: MAX_TRANSFER.into(),
+            vectors,
+            signals,
+            reads,
+            uses,
+        })
     }
 
     /// A client is there.
@@ -281,13 +292,11 @@ impl Link {
         }
     }
 
-    /// Sets who is told of an interrupt. Nothing where the descriptor is no eventfd: another file's write may
-    /// wait.
+    /// Sets who is told of an interrupt. Nothing where the descriptor is no eventfd.
     pub fn set_vector(&self, vector: usize, event: Option<OwnedFd>) -> Option<()> {
-        let event = match event {
-            Some(event) => Some(eventfd(event)?),
-            None => None,
-        };
+        if event.as_ref().is_some_and(|event| !is_eventfd(event)) {
+            return None;
+        }
         *lock(&self.vectors).get_mut(vector)? = event;
         Some(())
     }
@@ -299,8 +308,8 @@ impl Link {
 
     pub fn interrupt(&self, vector: usize) {
         if let Some(Some(event)) = lock(&self.vectors).get(vector) {
-            // A counter that is full was signalled already.
-            let _ = rustix::io::write(event, &1u64.to_ne_bytes());
+            // The client shares the event, and may have filled it, or made its writers wait.
+            let _ = self.signals.signal(event.as_fd());
         }
     }
 }
@@ -309,12 +318,10 @@ fn deadline() -> Instant {
     Instant::now() + READ_TIMEOUT
 }
 
-fn eventfd(event: OwnedFd) -> Option<OwnedFd> {
-    use std::os::fd::AsRawFd;
-    let name = std::fs::read_link(format!("/proc/self/fd/{}", event.as_raw_fd())).ok()?;
-    let flags = rustix::fs::fcntl_getfl(&event).ok()?;
-    rustix::fs::fcntl_setfl(&event, flags | OFlags::NONBLOCK).ok()?;
-    name.to_str()?.contains("[eventfd]").then_some(event)
+fn is_eventfd(event: &OwnedFd) -> bool {
+    // A path begins with a slash.
+    let name = std::fs::read_link(format!("/proc/self/fd/{}", event.as_raw_fd()));
+    name.is_ok_and(|name| name.as_os_str() == "anon_inode:[eventfd]")
 }
 
 /// The bus error for a client's errno. EPERM does not say that nobody is there: QEMU answers with it for a

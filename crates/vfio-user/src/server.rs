@@ -64,7 +64,7 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// Those of bind(2); `AddrInUse` where somebody listens there.
+    /// Those of bind(2); `AddrInUse` where somebody listens there; those of [`Signals::get`](dcs_vfio::Signals::get).
     ///
     /// # Panics
     ///
@@ -89,11 +89,11 @@ impl Server {
     }
 
     fn listen(path: &Path, function: Function, wake: Wake) -> io::Result<Server> {
+        let link = Arc::new(Link::new(function.state().clone(), function.interrupts().vectors(), wake)?);
         if UnixStream::connect(path).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused) {
             std::fs::remove_file(path)?;
         }
         let listener = UnixListener::bind(path)?;
-        let link = Arc::new(Link::new(function.state().clone(), function.interrupts().vectors(), wake));
         let shared = Arc::new(Shared { link, stop: AtomicBool::new(false), listener: listener.try_clone()? });
         Ok(Server { listener, function, shared })
     }

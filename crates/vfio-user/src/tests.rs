@@ -358,7 +358,7 @@ fn who_sees_a_completion_sees_its_data() {
 fn interrupts_go_where_the_client_says() {
     let mut card = card();
     let mut client = Client::boot(&card, Payload::At32);
-    let event = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+    let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
     client.irqs(3, 1, Some(event.as_fd())).unwrap();
     card.bus.interrupt(2);
     card.bus.interrupt(3);
@@ -369,7 +369,7 @@ fn interrupts_go_where_the_client_says() {
     assert_eq!(u64::from_le_bytes(count), 2);
     client.irqs(3, 1, None).unwrap();
     card.bus.interrupt(3);
-    assert!(rustix::io::read(&event, &mut count).is_err(), "nothing, and it does not wait any more");
+    assert_eq!(rustix::io::read(&event, &mut count), Err(rustix::io::Errno::AGAIN), "nothing");
     for (start, count) in [(4, 1), (3, 2), (u32::MAX, 2), (0, u32::MAX), (0, 2)] {
         assert_eq!(client.irqs(start, count, Some(event.as_fd())), Err(22), "{start} {count}");
     }
@@ -652,6 +652,31 @@ fn a_function_is_found_by_the_addresses_of_its_bars_while_it_answers_to_them() {
     assert!(client.write(2, 0xf_fffe, &[0; 4]).is_err(), "beyond its end");
     client.ask(command::RESET, &[], &[]).unwrap();
     assert_eq!(port.bar(BAR2, 8), None);
+}
+
+/// The client shares the event's file: it can make writers wait for room, and fill the counter.
+#[test]
+fn a_client_that_fills_its_event_does_not_stop_who_interrupts_it() {
+    let drive = drive();
+    let mut client = Client::connect(&drive.path, Payload::At32);
+    let event = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+    client.irqs_of(1, 3, 1, Some(event.as_fd())).unwrap();
+    let flags = rustix::fs::fcntl_getfl(&event).unwrap();
+    rustix::fs::fcntl_setfl(&event, flags - rustix::fs::OFlags::NONBLOCK).unwrap();
+    rustix::io::write(&event, &(u64::MAX - 1).to_ne_bytes()).unwrap();
+    let (told, done) = std::sync::mpsc::channel();
+    let port = drive.port.clone();
+    std::thread::spawn(move || {
+        port.interrupt(3);
+        told.send(()).unwrap();
+    });
+    let done = done.recv_timeout(LIMIT);
+    // Lets go of one that waits.
+    rustix::io::read(&event, &mut [0; 8]).unwrap();
+    done.expect("it is not waited for");
+    // A file's name is no eventfd.
+    let named = File::create(drive.path.with_file_name("[eventfd]")).unwrap();
+    assert_eq!(client.irqs_of(1, 3, 1, Some(named.as_fd())), Err(22));
 }
 
 #[test]

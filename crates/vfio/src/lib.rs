@@ -13,6 +13,7 @@
 //!     bar         Mapping: loads and stores
 //!     config      its configuration space
 //!     interrupts  MSI-X vectors as eventfds
+//!   Signals     eventfds that others hold, signalled without waiting
 //! ```
 //!
 //! Functions in one container reach each other where their BARs are mapped, and nothing else but what is
@@ -35,6 +36,7 @@ mod function;
 pub mod in_use;
 mod ioctl;
 mod mapping;
+mod signal;
 pub mod sys;
 
 pub use bind::{address, bind, class, driver, functions, id, unbind};
@@ -43,3 +45,4 @@ pub use error::VfioError;
 pub use function::Function;
 pub use in_use::take;
 pub use mapping::Mapping;
+pub use signal::Signals;
