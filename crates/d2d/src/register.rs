@@ -532,7 +532,8 @@ pub struct Times {
     /// Microseconds without progress after which a run fails, bits 31:0. 0: a second for a sender, no limit
     /// for a receiver.
     pub stall_us: u32,
-    /// Microseconds after which a receiver repeats its grant, bits 63:32. 0: 100 ms.
+    /// Microseconds after which a receiver repeats its grant, bits 63:32. 0: 100 ms; less than 1 ms counts as
+    /// 1 ms.
     pub refresh_us: u32,
 }
 
@@ -541,6 +542,8 @@ impl Times {
     pub const STALL_US: u32 = 1_000_000;
     /// The refresh interval of a receiver that names none.
     pub const REFRESH_US: u32 = 100_000;
+    /// The shortest refresh interval: below it, a function would do little else than repeat grants.
+    pub const REFRESH_MIN_US: u32 = 1_000;
 
     /// Takes a register's value apart.
     pub const fn from_bits(bits: u64) -> Times {

@@ -307,8 +307,19 @@ impl Ssd {
                 return Some(action);
             }
             self.streams.rest(stream);
+            // Who was woken for the room that there is may not need it any more.
+            if self.outstanding.len() < self.config.outstanding {
+                self.wake_waiting();
+            }
         }
         None
+    }
+
+    /// Gives the stream that has waited longest for room a turn.
+    fn wake_waiting(&mut self) {
+        if let Some(waiting) = self.waiting.next() {
+            self.streams.circle.add(waiting);
+        }
     }
 
     fn step(&mut self, stream: u16, now: Nanos) -> Option<Action> {
@@ -400,9 +411,7 @@ impl Ssd {
     fn ended(&mut self, token: Token) -> Option<u16> {
         let stream = self.outstanding.remove(&token.0)?;
         self.tasks[usize::from(stream)].storing.take_if(|storing| *storing == token.0);
-        if let Some(waiting) = self.waiting.next() {
-            self.streams.circle.add(waiting);
-        }
+        self.wake_waiting();
         self.streams.circle.add(stream);
         Some(stream)
     }

@@ -157,7 +157,7 @@ impl Stream {
         receiver::Plan {
             end: (self.count != 0).then_some(self.count),
             unit,
-            refresh: Nanos::from(refresh) * 1000,
+            refresh: Nanos::from(refresh.max(Times::REFRESH_MIN_US)) * 1000,
             stall: (stall != 0).then_some(Nanos::from(stall) * 1000),
         }
     }

@@ -1,8 +1,8 @@
 //! Many streams: each gets its share, keeps its pace, and costs nothing while it waits.
 
-use crate::rig::{End, MS, Rig, SECOND, rate, template};
-use dcs_d2d::driver::Send;
-use dcs_d2d::register::{EVENT, Event, State, Task};
+use crate::rig::{End, MS, Rig, SECOND, US, rate, template};
+use dcs_d2d::driver::{Receive, Send};
+use dcs_d2d::register::{EVENT, Event, State, Task, Times};
 use dcs_d2d::{nic, ssd};
 
 #[test]
@@ -86,4 +86,33 @@ fn four_thousand_streams_of_which_one_is_busy_cost_what_one_does() {
         rig.polls - before
     };
     assert_eq!(polls(1), polls(4000));
+}
+
+/// A read that has ended makes room for one stream. The one that has waited longest may have been cleared.
+#[test]
+fn room_at_the_medium_goes_to_who_needs_it() {
+    let config = ssd::Config { outstanding: 1, ..ssd::Config::new(3, 64) };
+    let mut rig = Rig::new(config, nic::Config::new(3), 3);
+    for stream in 0..3 {
+        rig.prepare(stream, &template(stream, 1316), &[Task { lba: 0, blocks: 1 }]);
+        rig.start(stream, 4096, &Send::default());
+    }
+    rig.run(10 * US);
+    let clear = rig.layout(End::Ssd).clear(1);
+    rig.write(End::Ssd, clear);
+    // Less than the refresh interval: a grant would wake the stream, too.
+    rig.run(50 * MS);
+    assert_eq!(rig.status(End::Ssd, 0).state, State::Idle);
+    assert_eq!(rig.status(End::Ssd, 2).state, State::Idle);
+}
+
+#[test]
+fn grants_are_repeated_once_a_millisecond_at_most() {
+    let mut rig = Rig::new(ssd::Config::new(1, 64), nic::Config::new(1), 3);
+    rig.prepare(0, &template(0, 1316), &[Task { lba: 0, blocks: 1 }]);
+    let times = Times { refresh_us: 1, ..Times::default() };
+    let grants_to = rig.grants_to(End::Ssd, 0);
+    rig.receive(End::Nic, 0, &Receive { bytes: 4096, grants_to, times, ..Receive::default() });
+    rig.run(100 * MS);
+    assert!((90..=101).contains(&rig.grants), "{} grants in 100 ms", rig.grants);
 }
