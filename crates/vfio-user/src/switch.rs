@@ -15,7 +15,12 @@
 //!
 //! # What a peer is trusted with
 //!
-//! With the BARs of the function, as any device on a bus is. A message that cannot be ends the connection.
+//! With the BARs of the function, as any device on a bus is. A message that cannot be ends the connection. Who
+//! listens waits for no peer: what one is slow to take is kept for it, up to a limit, beyond which it is hung up
+//! on. Who joins waits for the one that listens.
+//!
+//! The number of peers is limited, and not how many of them are one process: who may connect (the folder's
+//! permissions say) may keep others out.
 //!
 //! # What it doesn't implement
 //!
@@ -28,6 +33,9 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use rustix::io::Errno;
+use rustix::net::{SendFlags, send};
+
 /// Bytes of a message before those that are written.
 pub const HEAD: usize = 12;
 /// Most bytes of a write.
@@ -38,6 +46,8 @@ const MOST: usize = 64;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Time after which it is tried again to join.
 const PAUSE: Duration = Duration::from_millis(50);
+/// Most bytes that are kept for a peer of who listens: a grant has 20.
+const KEPT: usize = 1 << 20;
 /// Bytes that are read at once.
 const PIECE: usize = 256 << 10;
 
@@ -109,10 +119,76 @@ pub struct Alone;
 /// Takes writes that come: the address, the bytes.
 pub type Take = Arc<dyn Fn(u64, &[u8]) + Send + Sync>;
 
+/// Another function.
+struct Peer {
+    stream: UnixStream,
+    /// What it was too slow to take, for a thread that writes it; nothing where there is no such thread.
+    late: Mutex<Option<Vec<u8>>>,
+}
+
+impl Peer {
+    /// Writes all, and waits for it.
+    fn write(&self, bytes: &[u8]) -> io::Result<()> {
+        (&self.stream).write_all(bytes)
+    }
+
+    /// Writes what goes without waiting. A thread writes what is left, while that is not too much.
+    fn offer(self: &Arc<Peer>, mut bytes: &[u8]) -> io::Result<()> {
+        let mut late = lock(&self.late);
+        if let Some(late) = &mut *late {
+            if late.len() + bytes.len() > KEPT {
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
+            late.extend(bytes);
+            return Ok(());
+        }
+        while !bytes.is_empty() {
+            match send(&self.stream, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+                Ok(count) => bytes = &bytes[count..],
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => {
+                    *late = Some(bytes.to_vec());
+                    let peer = self.clone();
+                    return thread(move || peer.write_late());
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes what is late, until nothing is.
+    fn write_late(&self) {
+        loop {
+            let bytes = {
+                let mut late = lock(&self.late);
+                match late.take().filter(|bytes| !bytes.is_empty()) {
+                    // Later writes go behind it.
+                    Some(bytes) => {
+                        *late = Some(Vec::new());
+                        bytes
+                    }
+                    None => return,
+                }
+            };
+            if self.write(&bytes).is_err() {
+                return self.hang_up();
+            }
+        }
+    }
+
+    /// Ends its reader, too, which forgets it.
+    fn hang_up(&self) {
+        let _ = self.stream.shutdown(std::net::Shutdown::Both);
+    }
+}
+
 /// A function's way to the others.
 pub struct Switch {
-    peers: Mutex<Vec<Arc<UnixStream>>>,
+    peers: Mutex<Vec<Arc<Peer>>>,
     take: Take,
+    /// Waits for who is slow: who joins does.
+    patient: bool,
 }
 
 impl Switch {
@@ -126,7 +202,7 @@ impl Switch {
             std::fs::remove_file(path)?;
         }
         let listener = UnixListener::bind(path)?;
-        let switch = Arc::new(Switch { peers: Mutex::default(), take });
+        let switch = Arc::new(Switch { peers: Mutex::default(), take, patient: false });
         let accepting = switch.clone();
         thread(move || {
             loop {
@@ -136,9 +212,11 @@ impl Switch {
                 };
                 // One too many is hung up on.
                 let Ok(peer) = accepting.add(stream) else { continue };
-                let switch = accepting.clone();
+                let (switch, reading) = (accepting.clone(), peer.clone());
                 // Without a thread it is, too.
-                let _ = thread(move || switch.read(&peer));
+                if thread(move || switch.read(&reading)).is_err() {
+                    accepting.forget(&peer);
+                }
             }
         })?;
         Ok(switch)
@@ -150,21 +228,21 @@ impl Switch {
     ///
     /// Where there is no thread available.
     pub fn join(path: &Path, take: Take) -> io::Result<Arc<Switch>> {
-        let switch = Arc::new(Switch { peers: Mutex::default(), take });
+        let switch = Arc::new(Switch { peers: Mutex::default(), take, patient: true });
         let (joining, path) = (switch.clone(), path.to_path_buf());
         thread(move || {
             loop {
-                match UnixStream::connect(&path).and_then(|stream| joining.add(stream)) {
-                    Ok(peer) => joining.read(&peer),
-                    Err(_) => std::thread::sleep(PAUSE),
+                if let Ok(peer) = UnixStream::connect(&path).and_then(|stream| joining.add(stream)) {
+                    joining.read(&peer);
                 }
+                std::thread::sleep(PAUSE);
             }
         })?;
         Ok(switch)
     }
 
-    /// Writes them, in their order. Waits where a peer is slow to take them: not to be called by who holds a
-    /// lock that `take` needs.
+    /// Writes them, in their order. Who joined waits where the other is slow to take them: not to be called by
+    /// who holds a lock that `take` needs.
     ///
     /// # Errors
     ///
@@ -172,7 +250,8 @@ impl Switch {
     pub fn write(&self, batch: &mut Batch) -> Result<(), Alone> {
         let peers = self.peers().clone();
         let count = peers.len();
-        let gone: Vec<_> = peers.into_iter().filter(|peer| (&**peer).write_all(&batch.0).is_err()).collect();
+        let write = |peer: &Arc<Peer>| if self.patient { peer.write(&batch.0) } else { peer.offer(&batch.0) };
+        let gone: Vec<_> = peers.into_iter().filter(|peer| write(peer).is_err()).collect();
         batch.0.clear();
         for peer in &gone {
             self.forget(peer);
@@ -180,19 +259,18 @@ impl Switch {
         if gone.len() < count { Ok(()) } else { Err(Alone) }
     }
 
-    fn peers(&self) -> MutexGuard<'_, Vec<Arc<UnixStream>>> {
-        self.peers.lock().unwrap_or_else(PoisonError::into_inner)
+    fn peers(&self) -> MutexGuard<'_, Vec<Arc<Peer>>> {
+        lock(&self.peers)
     }
 
-    fn forget(&self, peer: &Arc<UnixStream>) {
-        // Ends its reader, too.
-        let _ = peer.shutdown(std::net::Shutdown::Both);
+    fn forget(&self, peer: &Arc<Peer>) {
+        peer.hang_up();
         self.peers().retain(|other| !Arc::ptr_eq(other, peer));
     }
 
-    fn add(&self, stream: UnixStream) -> io::Result<Arc<UnixStream>> {
+    fn add(&self, stream: UnixStream) -> io::Result<Arc<Peer>> {
         stream.set_write_timeout(Some(PATIENCE))?;
-        let (peer, mut peers) = (Arc::new(stream), self.peers());
+        let (peer, mut peers) = (Arc::new(Peer { stream, late: Mutex::default() }), self.peers());
         if peers.len() >= MOST {
             return Err(io::ErrorKind::QuotaExceeded.into());
         }
@@ -201,11 +279,15 @@ impl Switch {
     }
 
     /// Takes what a peer writes, until it has gone.
-    fn read(&self, peer: &Arc<UnixStream>) {
+    fn read(&self, peer: &Arc<Peer>) {
         // However it ends, the connection does.
-        let _ = read(peer, &self.take);
+        let _ = read(&peer.stream, &self.take);
         self.forget(peer);
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn thread(work: impl FnOnce() + Send + 'static) -> io::Result<()> {
@@ -299,6 +381,81 @@ mod tests {
         right.write(&mut batch).unwrap();
         assert_eq!(heard.recv().unwrap(), (3, b"right".to_vec()));
         assert!(listening.peers().len() <= 1);
+    }
+
+    /// One that takes nothing is hung up on, in a moment, and the other gets all.
+    #[test]
+    fn a_peer_that_takes_nothing_does_not_hold_up_who_listens() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("switch");
+        let listening = Switch::listen(&path, Arc::new(|_, _| ())).unwrap();
+        let mut slow = UnixStream::connect(&path).unwrap();
+        let (take, heard) = taking();
+        let _quick = Switch::join(&path, take).unwrap();
+        while listening.peers().len() < 2 {
+            std::thread::yield_now();
+        }
+        let (told, done) = channel();
+        std::thread::spawn(move || {
+            let mut batch = Batch::default();
+            // More than twice what is kept.
+            for first in (0..640u64).step_by(16) {
+                (first..first + 16).for_each(|number| batch.add(number, &[7; LARGEST]));
+                listening.write(&mut batch).unwrap();
+                assert!(
+                    (first..first + 16).all(|number| heard.recv().unwrap() == (number, vec![7; LARGEST]))
+                );
+            }
+            told.send(listening.peers().len()).unwrap();
+        });
+        // Less than the time for which a write waits.
+        let peers = done.recv_timeout(PATIENCE - Duration::from_secs(1));
+        assert_eq!(peers, Ok(1), "the slow one was hung up on");
+        let mut bytes = Vec::new();
+        let _ = slow.read_to_end(&mut bytes);
+        assert!(!bytes.is_empty() && bytes.len() < 640 * LARGEST);
+    }
+
+    #[test]
+    fn what_a_peer_takes_late_comes_whole_and_in_its_order() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("switch");
+        let listening = Switch::listen(&path, Arc::new(|_, _| ())).unwrap();
+        let slow = UnixStream::connect(&path).unwrap();
+        await_peer(&listening);
+        let mut batch = Batch::default();
+        // More than a socket's buffer, and less than what is kept beside it.
+        for number in 0..200u64 {
+            batch.add(number, &[number as u8; LARGEST]);
+            listening.write(&mut batch).unwrap();
+        }
+        let (take, heard) = taking();
+        std::thread::spawn(move || read(&slow, &take));
+        assert!((0..200u64).all(|number| heard.recv().unwrap() == (number, vec![number as u8; LARGEST])));
+        // Then it is as any other.
+        batch.add(1000, b"again");
+        listening.write(&mut batch).unwrap();
+        assert_eq!(heard.recv().unwrap(), (1000, b"again".to_vec()));
+    }
+
+    #[test]
+    fn who_is_hung_up_on_joins_again_after_a_pause() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("switch");
+        let listener = UnixListener::bind(&path).unwrap();
+        let began = std::time::Instant::now();
+        let (take, heard) = taking();
+        let joined = Switch::join(&path, take).unwrap();
+        (0..4).for_each(|_| drop(listener.accept().unwrap()));
+        assert!(began.elapsed() >= 3 * PAUSE, "after {:?}", began.elapsed());
+        drop(listener);
+        let listening = Switch::listen(&path, Arc::new(|_, _| ())).unwrap();
+        await_peer(&listening);
+        await_peer(&joined);
+        let mut batch = Batch::default();
+        batch.add(9, b"grant");
+        listening.write(&mut batch).unwrap();
+        assert_eq!(heard.recv().unwrap(), (9, b"grant".to_vec()));
     }
 
     #[test]
