@@ -30,7 +30,7 @@ pub struct Scrub {
     /// Only tell: quarantine nothing, release nothing
     #[arg(long)]
     pub dry_run: bool,
-    /// First remove records that can't be read, and data files that no record refers to. Their objects are
+    /// First remove records that can't be read, and data that no record refers to. Their objects are
     /// lost already
     #[arg(long)]
     pub repair: bool,
@@ -156,7 +156,7 @@ fn shown(name: &str) -> std::str::EscapeDebug<'_> {
 
 /// Reports a repair.
 fn tell_repair(repaired: &Repaired, dry_run: bool, report: &Report) {
-    let Repaired { objects, buckets, uploads, files, inline } = repaired;
+    let Repaired { objects, buckets, uploads, files, extents } = repaired;
     for object in objects {
         report.text(format_args!("unreadable  {}", shown(object)));
     }
@@ -168,13 +168,13 @@ fn tell_repair(repaired: &Repaired, dry_run: bool, report: &Report) {
     }
     let done = if dry_run { "to be removed" } else { "removed" };
     report.remark(format_args!(
-        "{done}: records of {} objects, {} buckets' settings, {uploads} uploads or parts; {files} data files and {inline} small objects' data without a record",
+        "{done}: records of {} objects, {} buckets' settings, {uploads} uploads or parts; {files} data files and {extents} small objects' data without a record",
         objects.len(),
         buckets.len()
     ));
     report.object(&json!({
         "event": "repair", "dry_run": dry_run, "objects": objects, "buckets": buckets, "uploads": uploads, "files": files,
-        "inline": inline,
+        "extents": extents,
     }));
 }
 

@@ -1,5 +1,6 @@
 //! The store's operations, one by one, as a server uses them.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -133,6 +134,59 @@ fn conditions_are_looked_at_in_the_transaction() {
     assert_eq!(get(&store, "k").unwrap(), b"two");
     drop(store);
     assert_eq!(files(dir.path()), 1, "refused drafts are removed");
+}
+
+fn put_packed(store: &Store, key: &str, byte: u8) {
+    let data = vec![byte; 60_000];
+    let mut draft = store.draft_of(60_000, 60_000, 0).unwrap();
+    let object = object(vec![segment(&mut draft, &data)], key);
+    assert!(object.segments[0].is_packed());
+    wait(store.put("b", key, object, vec![draft], Condition::None)).unwrap();
+}
+
+/// The packs, by the room that they take.
+fn packs(dir: &Path) -> Vec<u64> {
+    let packs = std::fs::read_dir(dir.join("packs")).unwrap();
+    packs.map(|pack| pack.unwrap().metadata().unwrap().blocks() * 512).collect()
+}
+
+#[test]
+fn data_in_a_pack_stay_while_they_are_read_and_their_room_comes_back() {
+    let (dir, store) = with_bucket();
+    put_packed(&store, "read", 1);
+    put_packed(&store, "kept", 2);
+    let record = store.object("b", "read").unwrap().unwrap();
+    let reader = store.open_segment(&record.segments[0]).unwrap();
+    assert!(wait(store.delete("b", vec!["read".into()])).unwrap()[0]);
+    assert!(matches!(store.open_segment(&record.segments[0]), Err(StoreError::NotFound)));
+    // A sweep that heeded nobody would be over by then.
+    for _ in 0..20 {
+        put_packed(&store, "kept", 2);
+        assert!(reader.read().unwrap() == [1; 60_000]);
+    }
+    drop(reader);
+    let room = || packs(dir.path()).iter().sum::<u64>();
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(10);
+    while room() > 120_000 && std::time::Instant::now() < until {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    assert!(room() <= 120_000, "{} bytes for one object of 60,000", room());
+    let kept = store.object("b", "kept").unwrap().unwrap();
+    assert!(store.open_segment(&kept.segments[0]).unwrap().read().unwrap() == [2; 60_000]);
+    assert!(wait(store.delete("b", vec!["kept".into()])).unwrap()[0]);
+    drop(store);
+    drop(open(dir.path()));
+    assert_eq!(packs(dir.path()), [0; 0], "a pack without data goes");
+}
+
+#[test]
+fn small_objects_have_files_where_too_many_wait() {
+    let (_dir, store) = with_bucket();
+    let drafts: Vec<_> = (0..70).map(|_| store.draft_of(60_000, 1 << 20, 0).unwrap()).collect();
+    let packed = drafts.iter().filter(|draft| matches!(draft.target(), Target::Memory)).count();
+    assert_eq!(packed, 64, "64 MiB");
+    drop(drafts);
+    assert!(matches!(store.draft_of(60_000, 1 << 20, 0).unwrap().target(), Target::Memory));
 }
 
 #[test]

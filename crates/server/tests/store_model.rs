@@ -104,12 +104,12 @@ impl Rig {
         self.store.as_ref().unwrap()
     }
 
-    /// Data in a file, or in the database.
-    fn draft(&mut self, inline: bool) -> (Draft, Segment) {
+    /// Data in a file, or in a pack.
+    fn draft(&mut self, packed: bool) -> (Draft, Segment) {
         self.serial += 1;
         let data = self.serial.to_string().repeat(self.serial as usize % 7);
         let room = data.len() as u64;
-        let draft = if inline { self.store().draft_of(room, 0) } else { self.store().draft() };
+        let draft = if packed { self.store().draft_of(room, room, 0) } else { self.store().draft() };
         let mut draft = draft.unwrap();
         draft.fill(data.clone().into_bytes()).unwrap();
         let (size, id) = (data.len() as u64, draft.id());
@@ -366,7 +366,7 @@ impl Rig {
         self.store = None;
         let mut referred = BTreeSet::new();
         for object in self.buckets.values().flat_map(|objects| objects.values()) {
-            let in_files = object.segments.iter().filter(|segment| !segment.is_inline());
+            let in_files = object.segments.iter().filter(|segment| !segment.is_packed());
             referred.extend(in_files.map(|segment| segment.id));
         }
         for part in self.uploads.iter().flat_map(|upload| upload.parts.values()) {

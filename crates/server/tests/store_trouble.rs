@@ -20,7 +20,7 @@ fn open(dir: &Path, durability: Durability) -> Arc<Store> {
     // them the lock.
     let until = Instant::now() + Duration::from_secs(20);
     loop {
-        match Store::open(dir, Options { durability, inline: 0 }) {
+        match Store::open(dir, Options { durability, pack: 0 }) {
             Err(StoreError::InUse(_)) if Instant::now() < until => std::thread::yield_now(),
             opened => return opened.expect("the store opens").0,
         }
@@ -50,7 +50,7 @@ fn object(draft: &mut Draft, data: &[u8], etag: &str) -> Object {
 }
 
 fn put(store: &Store, key: &str, data: &[u8], etag: &str) -> Result<(), StoreError> {
-    let mut draft = store.draft_of(data.len() as u64, 0)?;
+    let mut draft = store.draft_of(data.len() as u64, data.len() as u64, 0)?;
     let object = object(&mut draft, data, etag);
     if store.durability() == Durability::Full {
         draft.sync()?;
@@ -263,7 +263,7 @@ fn a_repair_removes_what_can_t_be_read_and_nothing_else() {
         buckets: vec!["b".into()],
         uploads: 2,
         files: 2,
-        inline: 0,
+        extents: 0,
     };
     assert_eq!(wait(store.repair(true)).unwrap(), expected);
     assert!(store.object("b", "bad").is_err(), "that was only to tell");
@@ -284,13 +284,13 @@ fn a_repair_removes_what_can_t_be_read_and_nothing_else() {
     assert_eq!(folders.map(|folder| files(folder.unwrap().path())).sum::<usize>(), 3);
 }
 
-/// A damaged record of an object in the database leaves its bytes there, for a repair to remove.
+/// A damaged record of an object in a pack leaves its data there, for a repair to remove.
 #[test]
 fn a_repair_removes_bytes_that_no_record_refers_to() {
     let dir = tempfile::tempdir().unwrap();
     let etag = "3d1f-an-etag-that-is-nowhere-else";
     let reopened =
-        || Store::open(dir.path(), Options { durability: Durability::None, inline: 1 << 20 }).unwrap().0;
+        || Store::open(dir.path(), Options { durability: Durability::None, pack: 1 << 20 }).unwrap().0;
     let store = reopened();
     wait(store.create_bucket("b", Bucket::default())).unwrap();
     put(&store, "bad", &[1; 100_000], etag).unwrap();
@@ -303,7 +303,7 @@ fn a_repair_removes_bytes_that_no_record_refers_to() {
     places.into_iter().for_each(|place| bytes[place] ^= 0x10);
     fs::write(&path, bytes).unwrap();
     let store = reopened();
-    let expected = Repaired { objects: vec!["b/bad".into()], inline: 1, ..Repaired::default() };
+    let expected = Repaired { objects: vec!["b/bad".into()], extents: 1, ..Repaired::default() };
     assert_eq!(wait(store.repair(true)).unwrap(), expected);
     assert_eq!(wait(store.repair(false)).unwrap(), expected);
     assert!(wait(store.repair(false)).unwrap().is_nothing());
@@ -312,10 +312,7 @@ fn a_repair_removes_bytes_that_no_record_refers_to() {
 }
 
 fn opened(segment: Result<Opened, StoreError>) -> File {
-    match segment.unwrap() {
-        Opened::File(file) => file,
-        Opened::Bytes(_) => panic!("it has no file"),
-    }
+    segment.unwrap().file
 }
 
 #[test]

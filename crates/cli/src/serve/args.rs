@@ -32,10 +32,10 @@ pub struct Serve {
     /// of the last seconds, which digests find. none: the death of the process only
     #[arg(long, value_name = "LEVEL", default_value = "full")]
     pub durability: Durability,
-    /// Put objects up to this size into the database, without a file of their own: at most 1M, and 0 for none.
-    /// What is there already stays where it is
+    /// Have objects up to this size share files (packs): at most 1M, and 0 gives each a file of its own. What is
+    /// there already stays where it is
     #[arg(long, value_name = "SIZE", value_parser = units::size, default_value = "64K")]
-    pub inline: u64,
+    pub pack: u64,
     /// Compute the digest of every whole object that is read, and cut the answer short where it is wrong
     #[arg(long)]
     pub verify: bool,

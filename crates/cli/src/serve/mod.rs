@@ -15,7 +15,7 @@ use args::{Log, WriteCache};
 use dcs::Engine;
 use dcs_server::encryption::Keys;
 use dcs_server::server::{Config, Server};
-use dcs_server::store::{Durability, INLINE_MAX, Options, Recovery, Store};
+use dcs_server::store::{Durability, Options, PACK_MAX, Recovery, Store};
 use dcs_server::tls::Tls;
 use dcs_server::transfers::{DataPath, Settings, can_go_direct};
 use dcs_server::users::Users;
@@ -52,7 +52,7 @@ pub fn run(serve: &Serve, report: &Report) -> Result<(), Failure> {
     let given_users = serve.users.as_deref().map(read_users).transpose()?;
     let paths = data_paths(serve, transfers, direct(serve)?)?;
     let listener = serve.listen.bind()?;
-    let options = Options { durability: serve.durability, inline: inline(serve)? };
+    let options = Options { durability: serve.durability, pack: pack(serve)? };
     let (store, recovery) = Store::open(&serve.folder, options)
         .map_err(|error| Failure::new(Exit::Failed, format!("{}: {error}", named(&serve.folder))))?;
     let Recovery { crashed, unfinished, garbage } = recovery;
@@ -82,13 +82,13 @@ pub fn run(serve: &Serve, report: &Report) -> Result<(), Failure> {
     runtime.block_on(serve_on(serve, report, listener, config, (store, paths, keys)))
 }
 
-/// The size up to which objects lie in the database.
-fn inline(serve: &Serve) -> Result<u64, Failure> {
-    if serve.inline > INLINE_MAX {
-        let line = format!("--inline {}: the database takes objects up to {INLINE_MAX} bytes", serve.inline);
+/// The size up to which objects share files.
+fn pack(serve: &Serve) -> Result<u64, Failure> {
+    if serve.pack > PACK_MAX {
+        let line = format!("--pack {}: objects up to {PACK_MAX} bytes share files", serve.pack);
         return Err(Failure::usage(line).advise("say 1M or less; larger objects have a file each"));
     }
-    Ok(serve.inline)
+    Ok(serve.pack)
 }
 
 /// Large objects go past the page cache.

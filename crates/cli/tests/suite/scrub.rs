@@ -66,7 +66,7 @@ fn flip(place: &Place, size: usize) {
 #[test]
 fn damage_is_told_and_kept_from_readers() {
     let place = Place::new();
-    let server = Server::start(&place, "--inline 0");
+    let server = Server::start(&place, "--pack 0");
     assert_eq!(server.ask("PUT", "/bucket", b"").0, 200);
     for length in [1000, 2000, 3000] {
         assert_eq!(server.ask("PUT", &format!("/bucket/{length}"), &vec![7; length]).0, 200);
@@ -99,7 +99,7 @@ fn damage_is_told_and_kept_from_readers() {
 #[test]
 fn a_server_scrubs_itself() {
     let place = Place::new();
-    let server = Server::start(&place, "--inline 0");
+    let server = Server::start(&place, "--pack 0");
     assert_eq!(server.ask("PUT", "/bucket", b"").0, 200);
     assert_eq!(server.ask("PUT", "/bucket/key", &[7; 5000]).0, 200);
     server.stop();
@@ -116,7 +116,7 @@ fn a_server_scrubs_itself() {
     }
     server.stop();
     // The next one is not due yet.
-    let server = Server::start(&place, "--inline 0 --scrub-every 7d");
+    let server = Server::start(&place, "--pack 0 --scrub-every 7d");
     assert_eq!(server.ask("PUT", "/bucket/key", &[7; 5000]).0, 200);
     flip(&place, 5000);
     std::thread::sleep(Duration::from_millis(300));
@@ -153,7 +153,7 @@ fn handles_interrupts(process: u32) -> bool {
 #[test]
 fn a_damaged_record_is_told_of_and_repaired_and_keys_do_nothing_to_a_terminal() {
     let place = Place::new();
-    let server = Server::start(&place, "--inline 0");
+    let server = Server::start(&place, "--pack 0");
     assert_eq!(server.ask("PUT", "/bucket", b"").0, 200);
     for key in ["good", "evil%1b%5b2J", "broken"] {
         assert_eq!(server.ask("PUT", &format!("/bucket/{key}"), &[b'x'; 5000]).0, 200);

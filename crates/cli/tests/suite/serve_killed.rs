@@ -5,7 +5,7 @@
 //! wrote them.
 
 use crate::run::Place;
-use dcs_server::store::INLINE_DEFAULT;
+use dcs_server::store::PACK_DEFAULT;
 use dcs_testkit::Random;
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
@@ -110,10 +110,10 @@ impl Client {
         let serial = std::str::from_utf8(&body[..end]).unwrap().parse().unwrap();
         assert!(body == content(serial), "{key}: the data of {serial} are others");
         let etag = head.split_once("etag: \"").unwrap().1.split_once('"').unwrap().0;
-        // Small ones lie in the database, unless they came in parts.
+        // Small ones share files, unless they came in parts.
         let files = match etag.split_once('-') {
             Some((_, parts)) => parts.parse().unwrap(),
-            None => usize::from(body.len() as u64 > INLINE_DEFAULT),
+            None => usize::from(body.len() as u64 > PACK_DEFAULT),
         };
         Ok((Some(serial), files))
     }

@@ -7,7 +7,7 @@ use crate::connection::exchange::{Exchange, SocketBody};
 use crate::encryption::{self, Key};
 use crate::store::record::{Algorithm, AtRest, Checksum, Compression, Segment};
 use crate::store::{Draft, Target};
-use crate::transfers::{DataPathError, Intake, Received};
+use crate::transfers::{DataPathError, Intake, Received, stored_max};
 use base64::Engine as _;
 use dcs::Status;
 use http::{Extensions, HeaderMap};
@@ -64,17 +64,18 @@ pub const PUT_MAX: u64 = 5 << 30;
 /// The thing that data are of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Of {
-    /// A whole object, which lies in the database where it is small.
+    /// A whole object, which shares a file where it is small.
     Object,
     /// A part of an upload, which always has a file.
     Part,
 }
 
 impl Of {
-    /// A draft for data of that size, with room for so many bytes.
-    pub fn draft(self, api: &Api, size: u64, room: u64) -> S3Result<Draft> {
+    /// A draft for data of that size.
+    pub fn draft(self, api: &Api, at_rest: &AtRest, size: u64) -> S3Result<Draft> {
+        let room = room(at_rest, size);
         Ok(match self {
-            Of::Object => api.store.draft_of(size, room),
+            Of::Object => api.store.draft_of(size, stored_max(size, at_rest.compression), room),
             Of::Part => api.store.draft_for(room),
         }?)
     }
@@ -123,7 +124,7 @@ pub async fn take(
     if length != Some(0) {
         begins(api, exchange).await?;
     }
-    let mut draft = of.draft(api, size, room(at_rest, size))?;
+    let mut draft = of.draft(api, at_rest, size)?;
     let checksum = given.checksum.as_ref().map(|(algorithm, _)| *algorithm).or(announced).or(given.wanted);
     let intake = Intake {
         framing,

@@ -109,9 +109,7 @@ impl From<'_> {
                     continue;
                 }
             };
-            let size = range.end - range.start;
-            let room = super::body::room(at_rest, size);
-            let mut draft = of.draft(api, size, room)?;
+            let mut draft = of.draft(api, at_rest, range.end - range.start)?;
             let intake = Intake {
                 checksum,
                 compression: at_rest.compression,

@@ -264,7 +264,7 @@ pub async fn get(api: &Api, request: S3Request<GetObjectInput>) -> S3Result<S3Re
 pub async fn broken(api: &Api, place: ObjectName<'_>, object: &Object, error: StoreError) -> S3Result<()> {
     let reason = match &error {
         StoreError::NotFound => match object.segments.first() {
-            Some(segment) if segment.is_inline() => format!("missing: {segment} are not there"),
+            Some(segment) if segment.is_packed() => format!("missing: {segment} are not there"),
             _ => "missing: a data file is not there".to_string(),
         },
         StoreError::Damaged(why) => format!("wrong-length: {why}"),

@@ -15,7 +15,7 @@ pub use head::{Framing, HEAD_MAX, Head, HeadError, parse as parse_head};
 
 use crate::metrics::Answered;
 use crate::shared::Shared;
-use crate::transfers::{Data, DataPathError, GivenUp, Piece, TICK, slice};
+use crate::transfers::{Data, DataPathError, GivenUp, Piece, TICK};
 use crate::{signed, status};
 use bytes::Bytes;
 use dcs::Traffic;
@@ -338,9 +338,10 @@ async fn send_payload(
     let mut head = response::head(parts, Some(length), close);
     let mut stream = stream;
     match pieces {
-        // They are here: there is nothing for the engine to do.
-        [Piece { data: Data::Bytes(bytes), chain, range, .. }] if chain.is_empty() => {
-            head.extend_from_slice(&slice(bytes, range.clone()));
+        // What is in memory goes out at once: there is nothing for the engine to do.
+        [Piece { data: Data::Open(opened), chain, range, .. }]
+            if chain.is_empty() && length <= SMALL && opened.from_memory(range.clone(), &mut head) =>
+        {
             return write(stream, shared, &head).await.map(Some);
         }
         // Bytes before the first one of a command pass its operators too.

@@ -3,10 +3,12 @@
 //! Each first checks everything that can be wrong with it and then changes tables, so that one that fails
 //! leaves no trace and the others go on.
 
+use std::collections::BTreeSet;
+
 use redb::{ReadableTable, Table, WriteTransaction};
 
 use super::error::StoreError;
-use super::inline;
+use super::pack::{self, Extent};
 use super::record::{Bucket, Object, Part, Segment, Upload};
 use super::tables::*;
 
@@ -52,10 +54,11 @@ pub(super) struct Changes<'t> {
     pub(super) blobs: Table<'t, u64, ()>,
     pub(super) garbage: Table<'t, u64, ()>,
     pub(super) completed: Table<'t, Bytes, Bytes>,
-    pub(super) inline: Table<'t, (u64, u16), Bytes>,
     bytes: i64,
     stored: i64,
     pub(super) discarded: Vec<u64>,
+    /// Packs of which something was discarded.
+    emptied: BTreeSet<u64>,
 }
 
 /// An object's record as it is going to lie in the database.
@@ -64,19 +67,12 @@ pub(super) struct Entry {
     record: Vec<u8>,
     size: u64,
     segments: Vec<Segment>,
-    /// Bytes of segments that lie in the database, by id.
-    inline: Vec<(u64, Vec<u8>)>,
 }
 
 impl Entry {
     pub(super) fn new(bucket: &str, key: &str, object: Object) -> Self {
-        Self::with(bucket, key, object, Vec::new())
-    }
-
-    /// One whose data come along.
-    pub(super) fn with(bucket: &str, key: &str, object: Object, inline: Vec<(u64, Vec<u8>)>) -> Self {
         let key = object_key(bucket, key);
-        Self { record: encode(&key, &object), key, size: object.size, segments: object.segments, inline }
+        Self { record: encode(&key, &object), key, size: object.size, segments: object.segments }
     }
 }
 
@@ -102,10 +98,10 @@ impl<'t> Changes<'t> {
             blobs: transaction.open_table(BLOBS)?,
             garbage: transaction.open_table(GARBAGE)?,
             completed: transaction.open_table(COMPLETED)?,
-            inline: transaction.open_table(INLINE)?,
             bytes: 0,
             stored: 0,
             discarded: Vec::new(),
+            emptied: BTreeSet::new(),
         })
     }
 
@@ -137,14 +133,34 @@ impl<'t> Changes<'t> {
     }
 
     fn discard(&mut self, segments: &[Segment]) -> Result<(), StoreError> {
-        for segment @ Segment { id, .. } in segments {
-            if segment.is_inline() {
-                inline::remove(&mut self.inline, segment)?;
-                continue;
+        for Segment { id, .. } in segments {
+            self.discard_id(*id)?;
+        }
+        Ok(())
+    }
+
+    /// Has a file, or an extent of a pack, removed once the transaction is committed.
+    pub(super) fn discard_id(&mut self, id: u64) -> Result<(), StoreError> {
+        self.blobs.remove(id)?;
+        self.garbage.insert(id, ())?;
+        self.discarded.push(id);
+        self.emptied.extend(Extent::of(id).map(|extent| extent.pack));
+        Ok(())
+    }
+
+    /// Has packs removed that are not being filled, and of which nothing is left.
+    pub(super) fn discard_packs(
+        &mut self,
+        closed: &[u64],
+        is_open: impl Fn(u64) -> bool,
+    ) -> Result<(), StoreError> {
+        let mut packs = std::mem::take(&mut self.emptied);
+        packs.extend(closed);
+        for pack in packs.into_iter().filter(|pack| !is_open(*pack)) {
+            if self.blobs.range(pack::extents(pack))?.next().is_none() {
+                self.garbage.insert(pack::whole(pack), ())?;
+                self.discarded.push(pack::whole(pack));
             }
-            self.blobs.remove(id)?;
-            self.garbage.insert(id, ())?;
-            self.discarded.push(*id);
         }
         Ok(())
     }
@@ -205,7 +221,7 @@ impl<'t> Changes<'t> {
     fn old(&self, key: &[u8]) -> Result<Option<Old>, StoreError> {
         match self.object(key) {
             Err(StoreError::Damaged(why)) => {
-                tracing::warn!(why, "its data files stay until dcs scrub --repair");
+                tracing::warn!(why, "its data stay until dcs scrub --repair");
                 Ok(Some(Old::Damaged))
             }
             found => Ok(found?.map(|object| Old::Sound(Box::new(object)))),
@@ -222,11 +238,8 @@ impl<'t> Changes<'t> {
         self.need_bucket(bucket)?;
         let old = self.old(&entry.key)?;
         condition.check(old.as_ref())?;
-        for segment in entry.segments.iter().filter(|segment| !segment.is_inline()) {
+        for segment in &entry.segments {
             self.blobs.insert(segment.id, ())?;
-        }
-        for (id, bytes) in &entry.inline {
-            inline::insert(&mut self.inline, *id, bytes)?;
         }
         self.replace(entry, old)
     }

@@ -2,7 +2,7 @@
 //! answers each.
 //!
 //! ```text
-//!   submit --job--> [queue] --batch--> committer: sync folders, apply each, commit --answers-->
+//!   submit --job--> [queue] --batch--> committer: write packs, sync folders, apply each, commit --answers-->
 //!                                          |  ^
 //!                              discarded   v  |  removed
 //!                                        sweeper: unlink
@@ -16,7 +16,7 @@
 //! never write it. So the database is read from the disk again before it is opened anew. Where that can't be
 //! had, and where a folder's names could not be synced, the store stops: it takes no changes any more.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -31,6 +31,7 @@ use super::database;
 use super::durability::Durability;
 use super::error::StoreError;
 use super::folder::{Draft, Folder};
+use super::pack::Pack;
 use super::sweep::Sweeper;
 use super::tables::BLOBS;
 
@@ -47,6 +48,9 @@ pub(super) trait Job: Send {
 
     /// Its drafts.
     fn drafts(&mut self) -> &mut Vec<Draft>;
+
+    /// Has it fail alone.
+    fn fail(&mut self, error: StoreError);
 
     /// Answers whoever waits. Drafts that are still there are kept or dropped by the result.
     fn answer(self: Box<Self>, committed: Result<(), StoreError>);
@@ -78,6 +82,11 @@ where
         &mut self.drafts
     }
 
+    fn fail(&mut self, error: StoreError) {
+        self.change = None;
+        self.result = Err(error);
+    }
+
     fn answer(self: Box<Self>, committed: Result<(), StoreError>) {
         let result = committed.and(self.result);
         if result.is_ok() {
@@ -101,6 +110,9 @@ impl Job for MoreIds {
     fn drafts(&mut self) -> &mut Vec<Draft> {
         &mut self.1
     }
+
+    /// It writes nothing.
+    fn fail(&mut self, _: StoreError) {}
 
     fn answer(self: Box<Self>, committed: Result<(), StoreError>) {
         let _ = self.0.send(committed);
@@ -207,6 +219,7 @@ impl Worker {
             batch.into_iter().for_each(|job| job.answer(Err(why.clone())));
             return;
         }
+        self.write_packs(&mut batch);
         let result = self.sync_folders(&mut batch).and_then(|()| self.transact(&mut batch));
         if let Err(error) = &result {
             tracing::error!(%error, operations = batch.len(), "a commit failed");
@@ -222,13 +235,48 @@ impl Worker {
         self.sweeper.sweep(discarded);
     }
 
+    /// Writes small objects' data to their packs, and syncs each pack once. An operation whose data can't be written
+    /// fails alone; where a sync fails, all whose data it should have made durable do.
+    fn write_packs(&mut self, batch: &mut Batch) {
+        let mut packs: BTreeMap<u64, Arc<Pack>> = BTreeMap::new();
+        for job in batch.iter_mut() {
+            let written = job.drafts().iter_mut().try_for_each(|draft| {
+                packs.extend(draft.pack().map(|pack| (pack.id, pack.clone())));
+                draft.write()
+            });
+            written.unwrap_or_else(|error| job.fail(error));
+        }
+        if self.durability != Durability::Full {
+            return;
+        }
+        for pack in packs.into_values() {
+            let Err(error) = pack.sync() else { continue };
+            tracing::error!(%error, path = %pack.path.display(), "a sync failed");
+            // A later sync would succeed though these data are lost.
+            self.folder.leave_pack();
+            let error = StoreError::io("sync", &pack.path)(error);
+            let is_of = |draft: &Draft| draft.pack().is_some_and(|other| other.id == pack.id);
+            for job in batch.iter_mut() {
+                if job.drafts().iter().any(is_of) {
+                    job.fail(error.clone());
+                }
+            }
+        }
+    }
+
     /// Makes the drafts' names durable: a folder is synced once a batch.
     fn sync_folders(&mut self, batch: &mut Batch) -> Result<(), StoreError> {
         if self.durability == Durability::None {
             return Ok(());
         }
-        let drafts = batch.iter_mut().flat_map(|job| job.drafts().iter()).filter(|draft| draft.is_file());
-        let synced = self.folder.sync_names(drafts.map(Draft::id));
+        let (mut files, mut new_pack) = (Vec::new(), false);
+        for draft in batch.iter_mut().flat_map(|job| job.drafts().iter()) {
+            match draft.pack() {
+                Some(pack) => new_pack |= pack.named(),
+                None => files.push(draft.id()),
+            }
+        }
+        let synced = self.folder.sync_names(files.into_iter(), new_pack);
         if matches!(synced, Err(StoreError::Unsynced { .. })) {
             // A later sync would succeed though these names are lost.
             self.stop("the names of data files could not be synced");
@@ -249,11 +297,15 @@ impl Worker {
             self.reopen()?;
         }
         let removed = self.sweeper.take_removed();
+        let closed = self.folder.take_closed();
         let reservation = self.folder.reservation();
-        let result = self.write(batch, &removed, reservation);
+        let result = self.write(batch, &removed, &closed, reservation);
         match &result {
             Ok(_) => reservation.into_iter().for_each(|(_, end)| self.folder.reserved(end)),
-            Err(_) => self.sweeper.put_back(removed),
+            Err(_) => {
+                self.sweeper.put_back(removed);
+                closed.into_iter().for_each(|pack| self.folder.pack_closed(pack));
+            }
         }
         result
     }
@@ -262,6 +314,7 @@ impl Worker {
         &self,
         batch: &mut Batch,
         removed: &[u64],
+        closed: &[u64],
         reservation: Option<(u64, u64)>,
     ) -> Result<Vec<u64>, StoreError> {
         let database = self.database.read().expect("readers do not panic");
@@ -274,6 +327,7 @@ impl Worker {
         for job in batch {
             job.apply(&mut changes)?;
         }
+        changes.discard_packs(closed, |pack| self.folder.is_in_flight(pack))?;
         let discarded = changes.finish()?;
         super::faults::point("before the commit");
         transaction.commit()?;

@@ -5,7 +5,8 @@
 //! operation.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::Write;
+use std::io::{Read, Write};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -13,6 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::faults::DIE_AT;
+use super::pack::Extent;
 use super::record::AtRest;
 use super::*;
 
@@ -28,8 +30,8 @@ pub(super) fn wait<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
 }
 
-/// About half of the objects lie in the database.
-const INLINE: u64 = 32 << 10;
+/// About half of the objects lie in packs.
+const PACK: u64 = 32 << 10;
 
 /// The data that the operation of that number writes: of 0 to 64 KiB.
 pub(super) fn content(serial: u64, part: u64) -> Vec<u8> {
@@ -38,6 +40,7 @@ pub(super) fn content(serial: u64, part: u64) -> Vec<u8> {
 }
 
 fn segment(draft: &mut Draft, data: &[u8], durability: Durability) -> Segment {
+    // What goes to a pack is written by the commit.
     if draft.is_file() {
         trace::writes(&draft.path(), 0, data);
     }
@@ -71,7 +74,7 @@ fn object(serial: u64, segments: Vec<Segment>) -> Object {
 
 pub(super) fn put(store: &Store, key: &str, serial: u64) -> Result<(), StoreError> {
     let data = content(serial, 0);
-    let mut draft = store.draft_of(data.len() as u64, 0)?;
+    let mut draft = store.draft_of(data.len() as u64, data.len() as u64, 0)?;
     let object = object(serial, vec![segment(&mut draft, &data, store.durability())]);
     wait(store.put("b", key, object, vec![draft], Condition::None))
 }
@@ -158,7 +161,7 @@ pub(super) fn follow(states: &mut States, output: &str) {
 
 /// The store holds one of the states for each key, whole, and its folder no other file.
 pub(super) fn check(store: &Store, dir: &Path, states: &mut States) {
-    let mut referred = BTreeSet::new();
+    let (mut referred, mut packed) = (BTreeSet::new(), BTreeSet::new());
     for (key, possible) in states.iter_mut() {
         let object = store.object("b", key).unwrap();
         let serial = object.as_ref().map(|object| object.modified);
@@ -169,9 +172,8 @@ pub(super) fn check(store: &Store, dir: &Path, states: &mut States) {
             let part = if object.in_parts { at as u64 + 1 } else { 0 };
             let data = store.open_segment(segment).unwrap().read().unwrap();
             assert!(data == content(object.modified, part), "{key}: other data than were put");
-            if !segment.is_inline() {
-                referred.insert(segment.id);
-            }
+            let of = if segment.is_packed() { &mut packed } else { &mut referred };
+            of.insert(segment.id);
         }
     }
     let uploads = store.uploads("b", &UploadListing { max: usize::MAX, ..UploadListing::default() }).unwrap();
@@ -183,7 +185,9 @@ pub(super) fn check(store: &Store, dir: &Path, states: &mut States) {
         }
     }
     assert_eq!(files(dir), referred, "files and what refers to them");
-    assert_eq!(wait(store.repair(true)).unwrap().inline, 0, "rows that nothing refers to");
+    let extents: Vec<Extent> = packed.iter().filter_map(|id| Extent::of(*id)).collect();
+    assert_eq!(packs(dir, &extents), BTreeSet::from_iter(extents.iter().map(|extent| extent.pack)));
+    assert_eq!(wait(store.repair(true)).unwrap().extents, 0, "data that nothing refers to");
 }
 
 fn files(dir: &Path) -> BTreeSet<u64> {
@@ -192,12 +196,28 @@ fn files(dir: &Path) -> BTreeSet<u64> {
     files.map(|file| u64::from_str_radix(file.unwrap().file_name().to_str().unwrap(), 16).unwrap()).collect()
 }
 
+/// The packs that are there, and take no more room than these extents of them.
+fn packs(dir: &Path, extents: &[Extent]) -> BTreeSet<u64> {
+    let mut found = BTreeSet::new();
+    for entry in fs::read_dir(dir.join("packs")).unwrap() {
+        let entry = entry.unwrap();
+        let id = u64::from_str_radix(entry.file_name().to_str().unwrap(), 16).unwrap();
+        let of_pack = extents.iter().filter(|extent| extent.pack == id);
+        let room: u64 = of_pack.map(|extent| extent.bytes().end - extent.bytes().start).sum();
+        // The file system's own blocks come on top.
+        let taken = entry.metadata().unwrap().blocks() * 512;
+        assert!(taken <= room + (64 << 10), "pack {id:x} takes {taken} bytes for {room}");
+        found.insert(id);
+    }
+    found
+}
+
 pub(super) fn open(dir: &Path, durability: Durability) -> (Arc<Store>, Recovery) {
     // A process that another test has just forked has this one's files until it runs its program, and with
     // them the lock.
     let until = std::time::Instant::now() + Duration::from_secs(20);
     loop {
-        match Store::open(dir, Options { durability, inline: INLINE }) {
+        match Store::open(dir, Options { durability, pack: PACK }) {
             Err(StoreError::InUse(_)) if std::time::Instant::now() < until => std::thread::yield_now(),
             opened => return opened.unwrap(),
         }

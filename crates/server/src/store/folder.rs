@@ -5,11 +5,13 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::error::StoreError;
 use super::held::Holds;
-use super::inline;
+use super::pack::{self, BLOCK, Extent, PACK_BLOCKS, Pack};
+use super::record::Segment;
 use super::trace;
 
 /// Ids that are reserved at a time.
@@ -25,11 +27,18 @@ pub(crate) const RESERVE: u64 = 32 << 20;
 #[derive(Debug)]
 pub(super) struct Folder {
     data: PathBuf,
+    packs: PathBuf,
     handle: File,
     ids: Mutex<Ids>,
     /// Data folders whose own names are perhaps not durable yet.
     made: Mutex<BTreeSet<u64>>,
     holds: Holds,
+    /// The pack that is being filled, and its next block.
+    filling: Mutex<Option<(Arc<Pack>, u64)>>,
+    /// Packs that are not written to any more, since this was last taken.
+    closed: Mutex<Vec<u64>>,
+    /// Bytes of extents that wait in memory for their commit.
+    waiting: AtomicU64,
 }
 
 /// Which ids are handed out.
@@ -46,7 +55,17 @@ impl Folder {
     pub(super) fn new(root: &Path, next: u64, end: u64) -> Result<Self, StoreError> {
         let handle = File::open(root).map_err(StoreError::io("open", root))?;
         let ids = Mutex::new(Ids { next, end, in_flight: BTreeSet::new() });
-        Ok(Self { data: root.join("data"), handle, ids, made: Mutex::default(), holds: Holds::default() })
+        Ok(Self {
+            data: root.join("data"),
+            packs: root.join("packs"),
+            handle,
+            ids,
+            made: Mutex::default(),
+            holds: Holds::default(),
+            filling: Mutex::default(),
+            closed: Mutex::default(),
+            waiting: AtomicU64::new(0),
+        })
     }
 
     fn ids(&self) -> MutexGuard<'_, Ids> {
@@ -68,8 +87,11 @@ impl Folder {
         self.data.join(format!("{number:x}"))
     }
 
-    /// The path of a data file.
+    /// The path of a data file, or of an extent's pack.
     pub(super) fn path(&self, id: u64) -> PathBuf {
+        if let Some(extent) = Extent::of(id) {
+            return pack::path(&self.packs, extent.pack);
+        }
         self.subfolder(Self::number(id)).join(format!("{id:016x}"))
     }
 
@@ -109,16 +131,59 @@ impl Folder {
         Ok(None)
     }
 
-    /// A draft in memory, with the next id; `None` where no reserved id is left. Says how many are left after.
-    pub(super) fn inline_draft(self: &Arc<Self>) -> Option<(Draft, u64)> {
-        let mut ids = self.ids();
-        if ids.next == ids.end {
-            return None;
+    /// A draft in memory with a place in a pack for so many bytes; `None` where no reserved id is left. Says how many
+    /// are left after, where it took one.
+    pub(super) fn packed_draft(
+        self: &Arc<Self>,
+        bytes: u64,
+    ) -> Result<Option<(Draft, Option<u64>)>, StoreError> {
+        let blocks = bytes.div_ceil(BLOCK).max(1);
+        let mut filling = self.filling.lock().expect("no code that holds it panics");
+        let mut taken = None;
+        if filling.as_ref().is_none_or(|(_, next)| next + blocks > PACK_BLOCKS) {
+            let Some((id, left)) = self.next_id() else { return Ok(None) };
+            let made = Pack::make(&self.packs, id, Arc::downgrade(self));
+            let made = made.inspect_err(|_| self.landed(id));
+            let pack = made.map_err(StoreError::io("create", &pack::path(&self.packs, id)))?;
+            (*filling, taken) = (Some((Arc::new(pack), 0)), Some(left));
         }
-        let id = inline::id(ids.next);
-        ids.next += 1;
-        let content = Content::Inline(Vec::new());
-        Some((Draft { id, content, folder: self.clone(), kept: false }, ids.end - ids.next))
+        let Some((pack, next)) = filling.as_mut() else { return Ok(None) };
+        let (pack, extent) = (pack.clone(), Extent { pack: pack.id, first: *next, blocks });
+        *next += blocks;
+        let content = Content::Packed(Packed { pack, extent, bytes: Vec::new(), written: false });
+        self.waiting.fetch_add(blocks * BLOCK, Relaxed);
+        Ok(Some((Draft { id: extent.id(), content, folder: self.clone(), kept: false }, taken)))
+    }
+
+    /// Bytes of extents that wait in memory.
+    pub(super) fn waiting(&self) -> u64 {
+        self.waiting.load(Relaxed)
+    }
+
+    /// Has the next draft begin a new pack: what was written to this one may be lost.
+    pub(super) fn leave_pack(&self) {
+        *self.filling.lock().expect("no code that holds it panics") = None;
+    }
+
+    /// A pack is not written to any more.
+    pub(super) fn pack_closed(&self, id: u64) {
+        self.landed(id);
+        self.closed.lock().expect("no code that holds it panics").push(id);
+    }
+
+    /// The packs that are not written to any more, since this was last asked.
+    pub(super) fn take_closed(&self) -> Vec<u64> {
+        std::mem::take(&mut self.closed.lock().expect("no code that holds it panics"))
+    }
+
+    /// True if a draft or pack of that id is in flight.
+    pub(super) fn is_in_flight(&self, id: u64) -> bool {
+        self.ids().in_flight.contains(&id)
+    }
+
+    /// The folder of packs.
+    pub(super) fn packs(&self) -> &Path {
+        &self.packs
     }
 
     fn next_id(&self) -> Option<(u64, u64)> {
@@ -160,8 +225,15 @@ impl Folder {
         self.made.lock().expect("no code that holds it panics")
     }
 
-    /// Makes the names of these files durable.
-    pub(super) fn sync_names(&self, ids: impl Iterator<Item = u64>) -> Result<(), StoreError> {
+    /// Makes the names of these files durable, and those of packs where one is new.
+    pub(super) fn sync_names(
+        &self,
+        ids: impl Iterator<Item = u64>,
+        new_pack: bool,
+    ) -> Result<(), StoreError> {
+        if new_pack {
+            sync_folder(&self.packs)?;
+        }
         let numbers: BTreeSet<u64> = ids.map(Self::number).collect();
         for number in &numbers {
             sync_folder(&self.subfolder(*number))?;
@@ -173,9 +245,12 @@ impl Folder {
         sync_folder(&self.data).inspect_err(|_| self.made().extend(made))
     }
 
-    /// Removes a file, if it is there. Says whether it was.
+    /// Removes a file, an extent or a pack, if it is there. Says whether it was.
     pub(super) fn remove(&self, id: u64) -> Result<bool, StoreError> {
         let path = self.path(id);
+        if let Some(extent) = Extent::of(id) {
+            return pack::remove(&self.packs, extent).map_err(StoreError::io("remove data of", &path));
+        }
         trace::removes(&path);
         match fs::remove_file(&path) {
             Ok(()) => Ok(true),
@@ -255,8 +330,8 @@ pub(super) fn sync_folder(path: &Path) -> Result<(), StoreError> {
     trace::syncs(path, || folder.sync_all()).map_err(failed)
 }
 
-/// Data that no record refers to yet: a file, or bytes in memory that go into the database. The file is removed
-/// when this is dropped, unless it was put.
+/// Data that no record refers to yet: a file, or bytes in memory with a place in a pack. The file is removed when
+/// this is dropped, unless it was put.
 #[derive(Debug)]
 pub struct Draft {
     id: u64,
@@ -268,7 +343,17 @@ pub struct Draft {
 #[derive(Debug)]
 enum Content {
     File(File),
-    Inline(Vec<u8>),
+    Packed(Packed),
+}
+
+/// Bytes that wait for their commit.
+#[derive(Debug)]
+struct Packed {
+    pack: Arc<Pack>,
+    extent: Extent,
+    bytes: Vec<u8>,
+    /// They are in the pack, or some of them.
+    written: bool,
 }
 
 /// Where a draft's data are to be written.
@@ -296,7 +381,7 @@ impl Draft {
     pub fn target(&self) -> Target<'_> {
         match &self.content {
             Content::File(file) => Target::File(file),
-            Content::Inline(_) => Target::Memory,
+            Content::Packed(_) => Target::Memory,
         }
     }
 
@@ -310,18 +395,37 @@ impl Draft {
             Content::File(file) => {
                 file.write_all(&bytes).map_err(StoreError::io("write", &self.folder.path(self.id)))
             }
-            Content::Inline(content) => {
-                *content = bytes;
+            Content::Packed(packed) => {
+                packed.bytes = bytes;
                 Ok(())
             }
         }
     }
 
-    /// Takes the bytes that go into the database.
-    pub(super) fn take_inline(&mut self) -> Option<(u64, Vec<u8>)> {
-        match &mut self.content {
+    /// The pack that its data are to be written to.
+    pub(super) fn pack(&self) -> Option<&Arc<Pack>> {
+        match &self.content {
             Content::File(_) => None,
-            Content::Inline(bytes) => Some((self.id, std::mem::take(bytes))),
+            Content::Packed(packed) => Some(&packed.pack),
+        }
+    }
+
+    /// Writes data that wait in memory to their pack.
+    pub(super) fn write(&mut self) -> Result<(), StoreError> {
+        let Content::Packed(packed) = &mut self.content else { return Ok(()) };
+        packed.written = true;
+        let written = packed.pack.write(packed.extent, &packed.bytes);
+        written.map_err(StoreError::io("write", &packed.pack.path))
+    }
+
+    /// True if a segment has the length of its data, as far as these are known here.
+    pub(super) fn is_of(&self, segment: &Segment) -> bool {
+        match &self.content {
+            Content::File(_) => true,
+            Content::Packed(Packed { bytes, extent, .. }) => {
+                let room = extent.bytes();
+                segment.stored == bytes.len() as u64 && segment.stored <= room.end - room.start
+            }
         }
     }
 
@@ -358,7 +462,13 @@ impl Draft {
 
 impl Drop for Draft {
     fn drop(&mut self) {
-        if self.kept || !self.is_file() {
+        if let Content::Packed(packed) = &self.content {
+            self.folder.waiting.fetch_sub(packed.extent.blocks * BLOCK, Relaxed);
+            if !packed.written {
+                return;
+            }
+        }
+        if self.kept {
             return;
         }
         match self.folder.remove(self.id) {

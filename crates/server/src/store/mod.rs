@@ -1,11 +1,12 @@
-//! Buckets, objects and uploads: records in a database, data in files, small ones in the database too.
+//! Buckets, objects and uploads: records in a database, data in files, of which small ones share one.
 //!
 //! # Architecture
 //!
 //! ```text
 //!   DIR/lock                 locked while a server has the folder open
-//!   DIR/meta.redb            the database: every record, and the data of small objects
+//!   DIR/meta.redb            the database: every record
 //!   DIR/data/1f/0000000000007c3a    a data file: a whole object, or a part of one. Up to 1024 a folder
+//!   DIR/packs/0000000000007c3b      a pack: small objects, up to 64 MiB
 //! ```
 //!
 //! | module | what it holds |
@@ -15,7 +16,7 @@
 //! | `database` | its file |
 //! | `durability` | when a change is acknowledged |
 //! | `folder` | data files, their ids, drafts |
-//! | `inline` | small objects' data in the database |
+//! | `pack` | files that small objects share |
 //! | `held` | files that are read later |
 //! | `commit` | group commit |
 //! | `change` | what operations do inside a transaction |
@@ -28,7 +29,7 @@
 //! **Puts.** A [`Draft`] is a data file under its final name that no record refers to. It is filled, then
 //! [`Store::put`] commits a record that does. Whoever reads sees the old object or the new one. What was
 //! replaced becomes garbage in the same transaction, and its files are removed afterwards; who has one open
-//! reads on. A small object's draft is memory, and its bytes come into the database with the record.
+//! reads on. A small object's draft is memory, and its bytes are written with those of all that wait.
 //!
 //! **What a crash loses**: nothing that was acknowledged, as far as [`Durability`] says. What was going on
 //! has happened or not, never by half, and leaves no file behind.
@@ -54,9 +55,9 @@ mod error;
 mod faults;
 mod folder;
 mod held;
-mod inline;
 mod list;
 pub mod memory;
+mod pack;
 #[cfg(test)]
 mod power_tests;
 pub mod record;
@@ -69,9 +70,10 @@ mod uploads;
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{self, Read};
-use std::ops::Bound;
-use std::os::unix::fs::OpenOptionsExt;
+use std::io;
+use std::num::NonZeroU64;
+use std::ops::{Bound, Range};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, RwLock};
@@ -84,8 +86,8 @@ pub use error::StoreError;
 pub(crate) use folder::RESERVE;
 pub use folder::{Draft, Target};
 pub use held::Held;
-pub use inline::place;
 pub use list::{Listed, Listing};
+pub use pack::place;
 pub use record::{Bucket, Object, Part, Segment, Upload};
 pub use recover::Recovery;
 pub use repair::Repaired;
@@ -94,6 +96,7 @@ pub use uploads::{ListedUploads, UploadListing};
 use change::Entry;
 use commit::{Committer, Shared};
 use folder::Folder;
+use pack::Extent;
 use tables::*;
 
 /// The settings of a store.
@@ -101,45 +104,61 @@ use tables::*;
 pub struct Options {
     /// When a change is acknowledged.
     pub durability: Durability,
-    /// New objects up to this many bytes have their data in the database, and no file. At most [`INLINE_MAX`].
-    pub inline: u64,
+    /// New objects up to this many bytes share files. At most [`PACK_MAX`].
+    pub pack: u64,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { durability: Durability::default(), inline: INLINE_DEFAULT }
+        Self { durability: Durability::default(), pack: PACK_DEFAULT }
     }
 }
 
-/// [`Options::inline`] where nobody says otherwise.
-pub const INLINE_DEFAULT: u64 = 64 << 10;
+/// [`Options::pack`] where nobody says otherwise.
+pub const PACK_DEFAULT: u64 = 64 << 10;
 
-/// The most that [`Options::inline`] may be: what lies in the database is read and written in one piece.
-pub const INLINE_MAX: u64 = 1 << 20;
+/// The most that [`Options::pack`] may be: what goes into a pack is in memory until its commit.
+pub const PACK_MAX: u64 = 1 << 20;
+
+/// Bytes that may wait in memory for their commit. Where there are more, small objects have a file each.
+const WAITING_MAX: u64 = 64 << 20;
 
 /// A segment's data, to be read.
 #[derive(Debug)]
-pub enum Opened {
-    /// Its file.
-    File(File),
-    /// Its bytes, which lay in the database.
-    Bytes(Vec<u8>),
+pub struct Opened {
+    /// The file that they are in.
+    pub file: File,
+    /// Where in it.
+    pub range: Range<u64>,
+    /// They share the file with others: it is written to, and these bytes stay only as long as this is there.
+    pub is_packed: bool,
+    _hold: Option<held::Hold>,
 }
 
 impl Opened {
+    /// Appends these of its bytes, where all of them are in memory and share a file. Says whether.
+    pub fn from_memory(&self, range: Range<u64>, to: &mut Vec<u8>) -> bool {
+        let (begin, length) = (to.len(), (range.end - range.start) as usize);
+        if !self.is_packed {
+            return false;
+        }
+        to.resize(begin + length, 0);
+        let mut room = [io::IoSliceMut::new(&mut to[begin..])];
+        let at = self.range.start + range.start;
+        let read = rustix::io::preadv2(&self.file, &mut room, at, rustix::io::ReadWriteFlags::NOWAIT);
+        let has_all = read == Ok(length);
+        to.truncate(if has_all { begin + length } else { begin });
+        has_all
+    }
+
     /// All of its bytes.
     ///
     /// # Errors
     ///
     /// The file can't be read.
-    pub fn read(self) -> io::Result<Vec<u8>> {
-        match self {
-            Opened::Bytes(bytes) => Ok(bytes),
-            Opened::File(mut file) => {
-                let mut bytes = Vec::new();
-                file.read_to_end(&mut bytes).map(|_| bytes)
-            }
-        }
+    pub fn read(&self) -> io::Result<Vec<u8>> {
+        let mut bytes = vec![0; (self.range.end - self.range.start) as usize];
+        self.file.read_exact_at(&mut bytes, self.range.start).map(|()| bytes)
     }
 }
 
@@ -196,14 +215,18 @@ impl Store {
         if !path.try_exists().map_err(StoreError::io("look at", &path))? {
             database::create(dir)?;
         }
-        let options = Options { inline: options.inline.min(INLINE_MAX), ..options };
+        let options = Options { pack: options.pack.min(PACK_MAX), ..options };
         let durability = options.durability;
         database::heed_mark(&path)?;
         let unsynced = Arc::default();
         let (database, crashed) = database::open(&path, durability != Durability::None, &unsynced)?;
         database::take_format(&database)?;
+        folder::make_folder(&dir.join("packs"))?;
+        if durability != Durability::None {
+            folder::sync_folder(dir)?;
+        }
         // Records say more than objects' readers may know, and older programs let everybody read them.
-        for name in ["lock", "meta.redb", "data"] {
+        for name in ["lock", "meta.redb", "data", "packs"] {
             folder::close_to_others(&dir.join(name))?;
         }
         let end = database::state(&database, STATE_END)?;
@@ -326,10 +349,18 @@ impl Store {
     /// take it for damaged if it is the same record; [`StoreError::Damaged`] for data of the wrong length;
     /// [`StoreError::Io`].
     pub fn open_segment(&self, segment: &Segment) -> Result<Opened, StoreError> {
-        if segment.is_inline() {
-            return self.read(|reading| inline::read(reading, segment)).map(Opened::Bytes);
+        let Some(extent) = Extent::of(segment.id) else {
+            let file = self.folder.open(segment)?;
+            return Ok(Opened { file, range: 0..segment.stored, is_packed: false, _hold: None });
+        };
+        let hold = Some(held::Hold::new(&self.folder, vec![segment.id]));
+        // What is held and still referred to now cannot have been removed, and won't be.
+        if !self.read(|reading| Ok(reading.open_table(BLOBS)?.get(segment.id)?.is_some()))? {
+            return Err(StoreError::NotFound);
         }
-        self.folder.open(segment).map(Opened::File)
+        let file = self.folder.open(segment)?;
+        let range = extent.bytes().start..extent.bytes().start + segment.stored;
+        Ok(Opened { file, range, is_packed: true, _hold: hold })
     }
 
     /// Holds segments of an object, so that their files can be opened one after the other, whatever happens
@@ -354,23 +385,21 @@ impl Store {
         segments.iter().map(|segment| self.folder.look(segment).map(|()| Held::new(&hold, segment))).collect()
     }
 
-    /// As [`Store::open_segment`], and what is read of a file comes from the disk, not from what the kernel has
-    /// of it in memory. Bytes in the database are read as the database has them.
+    /// As [`Store::open_segment`], and what is read comes from the disk, not from what the kernel has of it
+    /// in memory.
+    /// Of a pack, pages may stay that are of one folio with a neighbour's.
     ///
     /// # Errors
     ///
     /// As for [`Store::open_segment`].
     pub fn open_on_disk(&self, segment: &Segment) -> Result<Opened, StoreError> {
-        let file = match self.open_segment(segment)? {
-            Opened::File(file) => file,
-            bytes => return Ok(bytes),
-        };
-        let path = self.folder.path(segment.id);
+        let (opened, path) = (self.open_segment(segment)?, self.folder.path(segment.id));
         // Only what is on the disk can be forgotten.
-        file.sync_data().map_err(StoreError::io("sync", &path))?;
-        rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed)
+        opened.file.sync_data().map_err(StoreError::io("sync", &path))?;
+        let length = NonZeroU64::new(segment.stored);
+        rustix::fs::fadvise(&opened.file, opened.range.start, length, rustix::fs::Advice::DontNeed)
             .map_err(|error| StoreError::io("forget what is in memory of", &path)(error.into()))?;
-        Ok(Opened::File(file))
+        Ok(opened)
     }
 
     /// A new data file. Once in some thousand calls it waits for a commit.
@@ -390,31 +419,34 @@ impl Store {
     /// As for [`Store::draft`]: also where there is no room for that many.
     pub fn draft_for(&self, bytes: u64) -> Result<Draft, StoreError> {
         self.check_room(bytes)?;
-        self.with_ids(|| self.folder.draft())
+        self.with_ids(|| Ok(self.folder.draft()?.map(|(draft, left)| (draft, Some(left)))))
     }
 
-    /// A new draft for the data of an object of that size: in memory where it is small, else a file.
+    /// A new draft for the data of an object of that size, at most `stored` bytes at rest: in memory where it is
+    /// small, else a file with room for so many.
     ///
     /// # Errors
     ///
-    /// As for [`Store::draft_for`], with room for so many bytes.
-    pub fn draft_of(&self, size: u64, room: u64) -> Result<Draft, StoreError> {
-        if size > self.options.inline {
+    /// As for [`Store::draft_for`].
+    pub fn draft_of(&self, size: u64, stored: u64, room: u64) -> Result<Draft, StoreError> {
+        // Those that wait have room as well.
+        let waiting = self.folder.waiting().saturating_add(stored);
+        if size > self.options.pack || waiting > WAITING_MAX {
             return self.draft_for(room);
         }
-        self.check_room(room)?;
-        self.with_ids(|| Ok(self.folder.inline_draft()))
+        self.check_room(waiting)?;
+        self.with_ids(|| self.folder.packed_draft(stored))
     }
 
     /// Takes a draft where there are ids, and asks for more in time.
     fn with_ids(
         &self,
-        take: impl Fn() -> Result<Option<(Draft, u64)>, StoreError>,
+        take: impl Fn() -> Result<Option<(Draft, Option<u64>)>, StoreError>,
     ) -> Result<Draft, StoreError> {
         loop {
             match take()? {
                 // Nobody waits for these: they come with a later commit.
-                Some((draft, left)) if left == folder::RANGE / 4 => {
+                Some((draft, Some(left))) if left == folder::RANGE / 4 => {
                     self.committer.more_ids()?;
                     return Ok(draft);
                 }
@@ -465,18 +497,16 @@ impl Store {
         bucket: &str,
         key: &str,
         object: Object,
-        mut drafts: Vec<Draft>,
+        drafts: Vec<Draft>,
         condition: Condition,
     ) -> Result<(), StoreError> {
         if !object.segments.iter().map(|segment| segment.id).eq(drafts.iter().map(Draft::id)) {
             return Err(StoreError::Invalid("segments that are not the drafts"));
         }
-        let inline: Vec<_> = drafts.iter_mut().filter_map(Draft::take_inline).collect();
-        let lengths = object.segments.iter().filter(|segment| segment.is_inline());
-        if !lengths.map(|segment| segment.stored).eq(inline.iter().map(|(_, bytes)| bytes.len() as u64)) {
-            return Err(StoreError::Invalid("a segment that is longer or shorter than its bytes"));
+        if !drafts.iter().zip(&object.segments).all(|(draft, segment)| draft.is_of(segment)) {
+            return Err(StoreError::Invalid("a segment that is longer or shorter than its data"));
         }
-        let entry = Entry::with(bucket, key, object, inline);
+        let entry = Entry::new(bucket, key, object);
         let bucket = bucket.to_owned();
         self.committer.submit(drafts, move |changes| changes.put(&bucket, &entry, &condition)).await
     }
@@ -559,7 +589,7 @@ impl Store {
         })
     }
 
-    /// Removes records that can't be read, and data files that no record refers to; counts anew. `dry_run`
+    /// Removes records that can't be read, and data that no record refers to; counts anew. `dry_run`
     /// only tells.
     ///
     /// # Errors

@@ -6,11 +6,11 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::inline;
+use super::pack;
 
 /// The format of the records and of the folder. A folder of a later one is refused; one of an earlier one is
-/// read, and is of this one from then on. 2 has more ways of [`Encryption`], 3 has small objects' data in the
-/// database.
+/// read, and is of this one from then on. 2 has more ways of [`Encryption`], 3 has packs, which small
+/// objects share.
 pub const FORMAT: u32 = 3;
 
 /// Milliseconds since 1970-01-01 00:00 UTC.
@@ -159,10 +159,10 @@ pub struct Checksum {
     pub parts: Option<u16>,
 }
 
-/// The data of a whole object or of a part of one, in a file or in the database.
+/// The data of a whole object or of a part of one, in a file or in a pack.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Segment {
-    /// Its id; the highest bit is set where it lies in the database.
+    /// The file's id; or that of an extent, which says where in which pack it is.
     pub id: u64,
     /// Bytes of plain data.
     pub size: u64,
@@ -175,16 +175,16 @@ pub struct Segment {
 }
 
 impl Segment {
-    /// True if it lies in the database, and has no file.
-    pub fn is_inline(&self) -> bool {
-        inline::is_inline(self.id)
+    /// True if it lies in a pack, and has no file of its own.
+    pub fn is_packed(&self) -> bool {
+        pack::is_packed(self.id)
     }
 }
 
 /// Where the data are, for people.
 impl fmt::Display for Segment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&inline::place(self.id))
+        f.write_str(&pack::place(self.id))
     }
 }
 

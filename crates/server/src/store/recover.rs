@@ -6,14 +6,16 @@
 
 use std::fs;
 use std::io::ErrorKind;
+use std::ops::Range;
 
-use redb::{Database, ReadableDatabase, ReadableTable};
+use redb::{Database, ReadOnlyTable, ReadableDatabase, ReadableTable};
 
 use super::change::Changes;
 use super::database;
 use super::durability::Durability;
 use super::error::StoreError;
 use super::folder::{Folder, RANGE, sync_folder};
+use super::pack;
 use super::sweep::sweep;
 use super::tables::*;
 
@@ -49,12 +51,14 @@ pub(super) fn mend(
         }
     }
     unfinished.sort_unstable();
+    trim_packs(folder, &blobs, floor..end)?;
     drop(blobs);
     reading.close()?;
     let recovery = Recovery { crashed, unfinished: unfinished.len(), garbage: garbage.len() };
     // Names that the last process made and did not live to make durable.
     if durability != Durability::None {
         sync_folder(folder.data())?;
+        sync_folder(folder.packs())?;
     }
     sweep(folder, &mut garbage, durability)?;
     let mut left = unfinished.clone();
@@ -70,6 +74,23 @@ pub(super) fn mend(
     changes.finish()?;
     transaction.commit()?;
     Ok(recovery)
+}
+
+/// Gives back what is in packs that were being filled and that no record refers to.
+fn trim_packs(folder: &Folder, blobs: &ReadOnlyTable<u64, ()>, ids: Range<u64>) -> Result<(), StoreError> {
+    let at = |error| StoreError::io("look through", folder.packs())(error);
+    for pack in pack::packs_between(folder.packs(), ids).map_err(at)? {
+        let mut referred = Vec::new();
+        for entry in blobs.range(pack::extents(pack))? {
+            referred.push(entry?.0.value());
+        }
+        if referred.is_empty() {
+            folder.remove(pack::whole(pack))?;
+        } else {
+            pack::trim(folder.packs(), pack, referred.into_iter()).map_err(at)?;
+        }
+    }
+    Ok(())
 }
 
 /// The ids of files in `floor..end`.

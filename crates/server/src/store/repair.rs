@@ -10,6 +10,7 @@ use serde::de::DeserializeOwned;
 
 use super::change::Changes;
 use super::error::StoreError;
+use super::pack;
 use super::record::{Bucket, Object, Part, Upload};
 use super::tables::*;
 
@@ -27,8 +28,8 @@ pub struct Repaired {
     pub uploads: usize,
     /// Data files that no record refers to.
     pub files: usize,
-    /// Small objects' data in the database that no record refers to.
-    pub inline: usize,
+    /// Small objects' data in packs that no record refers to.
+    pub extents: usize,
 }
 
 impl Repaired {
@@ -92,8 +93,7 @@ impl Changes<'_> {
             self.state.insert(STATE_BYTES, bytes)?;
             self.state.insert(STATE_STORED, stored)?;
         }
-        repaired.files = self.remove_others(&referred, dry_run)?;
-        repaired.inline = self.remove_other_rows(&referred, dry_run)?;
+        (repaired.files, repaired.extents) = self.remove_others(&referred, dry_run)?;
         Ok(repaired)
     }
 
@@ -133,24 +133,12 @@ impl Changes<'_> {
         Ok(damaged)
     }
 
-    /// Removes rows of data that nothing refers to. Says of how many segments.
-    fn remove_other_rows(&mut self, referred: &HashSet<u64>, dry_run: bool) -> Result<usize, StoreError> {
-        let mut others = Vec::new();
-        for entry in self.inline.iter()? {
-            let key = entry?.0.value();
-            others.extend(Some(key).filter(|(id, _)| !referred.contains(id)));
-        }
-        if !dry_run {
-            for key in &others {
-                self.inline.remove(key)?;
-            }
-        }
-        others.dedup_by_key(|(id, _)| *id);
-        Ok(others.len())
-    }
-
-    /// Has the files removed that nothing refers to. Says how many.
-    fn remove_others(&mut self, referred: &HashSet<u64>, dry_run: bool) -> Result<usize, StoreError> {
+    /// Has files and extents removed that nothing refers to. Says how many of each.
+    fn remove_others(
+        &mut self,
+        referred: &HashSet<u64>,
+        dry_run: bool,
+    ) -> Result<(usize, usize), StoreError> {
         let mut others = Vec::new();
         for entry in self.blobs.iter()? {
             let id = entry?.0.value();
@@ -158,11 +146,10 @@ impl Changes<'_> {
         }
         if !dry_run {
             for id in &others {
-                self.blobs.remove(id)?;
-                self.garbage.insert(id, ())?;
+                self.discard_id(*id)?;
             }
-            self.discarded.extend(&others);
         }
-        Ok(others.len())
+        let extents = others.iter().filter(|id| pack::is_packed(**id)).count();
+        Ok((others.len() - extents, extents))
     }
 }

@@ -10,6 +10,7 @@ use std::thread::{self, JoinHandle};
 use super::durability::Durability;
 use super::error::StoreError;
 use super::folder::{Folder, sync_folder};
+use super::pack::{is_packed, is_whole};
 use super::trace;
 
 /// A thread that removes files.
@@ -89,7 +90,7 @@ fn run(queue: &Receiver<Vec<u64>>, folder: &Folder, durability: Durability, remo
     }
 }
 
-/// Removes files and the folders that they leave empty. Keeps in `ids` those that are gone.
+/// Removes files, data in packs and packs, and the folders that they leave empty. Keeps in `ids` those that are gone.
 pub(super) fn sweep(folder: &Folder, ids: &mut Vec<u64>, durability: Durability) -> Result<(), StoreError> {
     ids.retain(|id| match folder.remove(*id) {
         Ok(_) => true,
@@ -98,7 +99,11 @@ pub(super) fn sweep(folder: &Folder, ids: &mut Vec<u64>, durability: Durability)
             false
         }
     });
-    let numbers: BTreeSet<u64> = ids.iter().map(|id| Folder::number(*id)).collect();
+    if ids.iter().any(|id| is_whole(*id)) && durability != Durability::None {
+        sync_folder(folder.packs())?;
+    }
+    let files = ids.iter().filter(|id| !is_packed(**id));
+    let numbers: BTreeSet<u64> = files.map(|id| Folder::number(*id)).collect();
     let mut some_gone = false;
     for path in numbers.into_iter().map(|number| folder.subfolder(number)) {
         if trace::removes_folder(&path, || fs::remove_dir(&path)).is_ok() {

@@ -6,10 +6,9 @@
 //! | `objects` | bucket, 0, key | [`Object`](super::record::Object) |
 //! | `uploads` | (bucket, 0, key; id) | [`Upload`](super::record::Upload) |
 //! | `parts` | (id of the upload, number) | [`Part`](super::record::Part) |
-//! | `blobs` | id of a data file that a record refers to | |
-//! | `garbage` | id of a data file that no record refers to any more and that is perhaps still there | |
+//! | `blobs` | id of a data file, or of an extent of a pack, that a record refers to | |
+//! | `garbage` | id of one that no record refers to any more and that is perhaps still there; of a pack without any | |
 //! | `completed` | bucket, 0, key | id of the upload that made the object |
-//! | `inline` | (id of a segment without a file, number of the row) | some of its bytes |
 //! | `state` | name | number |
 //!
 //! A bucket's name has no zero byte, so that the bytes of a key order objects by bucket, then by key. Each
@@ -33,9 +32,6 @@ pub(super) const BLOBS: TableDefinition<u64, ()> = TableDefinition::new("blobs")
 pub(super) const GARBAGE: TableDefinition<u64, ()> = TableDefinition::new("garbage");
 pub(super) const COMPLETED: Records<&[u8]> = TableDefinition::new("completed");
 pub(super) const STATE: TableDefinition<&str, u64> = TableDefinition::new("state");
-
-/// Bytes of small objects, by segment and row ([`inline`](super::inline)).
-pub(super) const INLINE: TableDefinition<(u64, u16), &[u8]> = TableDefinition::new("inline");
 
 /// `STATE`: the format of records and folder.
 pub(super) const STATE_FORMAT: &str = "format";

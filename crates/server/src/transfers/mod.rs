@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!   put   socket > [aws-chunked] > md5 > [sha256] > [checksum] > [compress] > [encrypt] > file, made durable,
-//!         or memory where it is small
-//!   get   file or memory > [decrypt] > [decompress] > [md5, as expected] > [slice] > socket, behind the answer's head
+//!         or memory where it is small, and from there to a pack
+//!   get   file > [decrypt] > [decompress] > [md5, as expected] > [slice] > socket, behind the answer's head
 //! ```
 
 mod allocation;
@@ -19,14 +19,12 @@ use crate::metrics::{Direction, Metrics};
 use crate::store::record::{Algorithm, Compression};
 use crate::store::{Held, Opened, StoreError, Target};
 use allocation::Allocation;
-use bytes::Bytes;
 use dcs::{
     Completion, Engine, Error, Mode, Op, Request, Session, Sink, Source, Statistics, Status, Transfer,
     TransferError,
 };
 use patience::{Watch, Way};
 use rustix::fs::OFlags;
-use std::fs::File;
 use std::io;
 use std::net::{Shutdown, TcpStream};
 use std::ops::Range;
@@ -185,20 +183,15 @@ pub struct Piece {
 /// A segment's data that are read.
 #[derive(Clone, Debug)]
 pub enum Data {
-    /// Bytes from the database.
-    Bytes(Bytes),
-    /// A file that is open.
-    Open(Arc<File>),
+    /// Those of a file that is open.
+    Open(Arc<Opened>),
     /// A file that is opened when it is its turn, and is there until then.
     Held(Held),
 }
 
 impl From<Opened> for Data {
     fn from(opened: Opened) -> Data {
-        match opened {
-            Opened::File(file) => Data::Open(Arc::new(file)),
-            Opened::Bytes(bytes) => Data::Bytes(bytes.into()),
-        }
+        Data::Open(Arc::new(opened))
     }
 }
 
@@ -206,17 +199,13 @@ impl Data {
     /// These of its bytes.
     fn source(&self, range: Range<u64>) -> Result<Source, StoreError> {
         Ok(match self {
-            Data::Bytes(bytes) => Source::memory(slice(bytes, range).to_vec()),
-            Data::Open(file) => Source::file(&**file, range),
+            Data::Open(opened) => {
+                let begin = opened.range.start;
+                Source::file(&opened.file, begin + range.start..begin + range.end)
+            }
             Data::Held(held) => Source::file(&held.open()?, range),
         })
     }
-}
-
-/// These of a segment's bytes, as far as there are so many.
-pub(crate) fn slice(bytes: &Bytes, range: Range<u64>) -> Bytes {
-    let at = |end: u64| usize::try_from(end).unwrap_or(usize::MAX).min(bytes.len());
-    bytes.slice(at(range.start)..at(range.end).max(at(range.start)))
 }
 
 /// The result of receiving data.
@@ -315,10 +304,10 @@ fn sizes(transfers: u16) -> (u16, u32) {
     (u16::try_from(commands).unwrap_or(u16::MAX), blocks)
 }
 
-/// The most bytes that can come of `size` bytes at rest: compression makes data that it finds nothing in longer by
-/// some bytes a block, and has a head and a foot.
-fn stored_max(size: u64, compression: Compression) -> u64 {
-    if compression == Compression::None { size } else { size + size / 16 + 1024 }
+/// The most bytes at rest that can come of `size` bytes: compression makes data that it finds nothing in longer, by
+/// 9 bits a byte where zlib's quick level has but its fixed codes (RFC 1951 section 3.2.6), and has a head and a foot.
+pub(crate) fn stored_max(size: u64, compression: Compression) -> u64 {
+    if compression == Compression::None { size } else { size + size / 8 + 1024 }
 }
 
 impl DataPath {
@@ -642,8 +631,10 @@ impl DataPath {
         more: bool,
     ) -> Result<Request<'a>, DataPathError> {
         let source = piece.data.source(piece.range.clone())?;
-        // A data file is never written to again.
-        let source = if let Data::Bytes(_) = piece.data { source } else { source.immutable() };
+        // A data file is never written to again; blocks of a pack may become a hole when the transfer has ended, while
+        // the socket still has their pages.
+        let is_packed = matches!(&piece.data, Data::Open(opened) if opened.is_packed);
+        let source = if is_packed { source } else { source.immutable() };
         let request = lane.session.request(source, piece.chain.iter().cloned(), Sink::socket(socket));
         let request = if head.is_empty() { request } else { request.prefix(head) };
         Ok(if more { request.more() } else { request })

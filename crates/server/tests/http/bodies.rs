@@ -4,7 +4,7 @@ use crate::rig::{Rig, Setting};
 use crate::signer::{ask_with, signer};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use dcs_server::store::{Durability, INLINE_DEFAULT, memory};
+use dcs_server::store::{Durability, PACK_DEFAULT, memory};
 use dcs_testkit::bytes as data;
 use md5::{Digest, Md5};
 use std::io::Write;
@@ -247,13 +247,13 @@ fn not_on_disk(path: &std::path::Path) -> u64 {
 
 #[test]
 fn what_is_answered_for_is_on_the_disk() {
-    for inline in [0, INLINE_DEFAULT] {
-        is_on_the_disk(inline);
+    for pack in [0, PACK_DEFAULT] {
+        is_on_the_disk(pack);
     }
 }
 
-fn is_on_the_disk(inline: u64) {
-    let rig = Rig::with(Setting { durability: Durability::Full, inline, ..Default::default() });
+fn is_on_the_disk(pack: u64) {
+    let rig = Rig::with(Setting { durability: Durability::Full, pack, ..Default::default() });
     let probe = rig.folder.path().join("lost+found");
     std::fs::write(&probe, [1; 100_000]).unwrap();
     std::fs::File::open(&probe).unwrap().sync_all().unwrap();
@@ -269,7 +269,7 @@ fn is_on_the_disk(inline: u64) {
         assert_eq!(not_on_disk(&database), 0, "records, of {length} bytes");
         let object = rig.store.object("bucket", &key[8..]).unwrap().unwrap();
         let id = object.segments[0].id;
-        if object.segments[0].is_inline() {
+        if object.segments[0].is_packed() {
             continue;
         }
         let path = rig.folder.path().join(format!("data/{:x}/{id:016x}", id >> 10));

@@ -266,7 +266,7 @@ fn the_server_does_what_the_model_does() {
         let mut sizes: Vec<u64> = Vec::new();
         for key in world.model.keys() {
             let object = world.rig.store.object("bucket", &decoded(key)).unwrap().unwrap();
-            let in_files = object.segments.iter().filter(|segment| !segment.is_inline());
+            let in_files = object.segments.iter().filter(|segment| !segment.is_packed());
             sizes.extend(in_files.map(|segment| segment.stored));
         }
         sizes.sort_unstable();

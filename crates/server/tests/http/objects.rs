@@ -2,7 +2,7 @@
 
 use crate::rig::Rig;
 use crate::signer::signer;
-use dcs_server::store::INLINE_DEFAULT;
+use dcs_server::store::PACK_DEFAULT;
 use dcs_testkit::{bytes as data, hex};
 use md5::{Digest, Md5};
 
@@ -29,8 +29,8 @@ fn an_object_comes_back_with_what_was_said_of_it() {
             (head.status, head.headers["content-length"].as_str()),
             (200, length.to_string().as_str())
         );
-        // Small ones lie in the database.
-        rig.has_files(if length as u64 > INLINE_DEFAULT { &files } else { &[] });
+        // Small ones lie in packs.
+        rig.has_files(if length as u64 > PACK_DEFAULT { &files } else { &[] });
     }
     assert_eq!(client.ask("DELETE", "/bucket/some/key", &[], b"").status, 204);
     assert_eq!(client.ask("DELETE", "/bucket/some/key", &[], b"").status, 204);
@@ -262,7 +262,7 @@ fn buckets_are_made_once_and_end_empty() {
 #[test]
 fn a_damaged_object_is_never_read_whole() {
     for length in [1000, 5_000_000] {
-        let rig = Rig::with(crate::rig::Setting { verify: true, inline: 0, ..Default::default() });
+        let rig = Rig::with(crate::rig::Setting { verify: true, pack: 0, ..Default::default() });
         let mut client = rig.client();
         let body = data(length, 9);
         for key in ["key", "copied"] {

@@ -5,7 +5,7 @@ use dcs_server::access::Anonymous;
 use dcs_server::encryption::Keys;
 use dcs_server::server::{Config, Server};
 use dcs_server::status::StatusFor;
-use dcs_server::store::{Durability, INLINE_DEFAULT, Options, Store};
+use dcs_server::store::{Durability, Options, PACK_DEFAULT, Store};
 use dcs_server::tls::Tls;
 use dcs_server::transfers::{DataPath, Settings, can_go_direct};
 use dcs_server::users::Users;
@@ -42,8 +42,8 @@ pub struct Setting {
     pub users: Users,
     pub anonymous: Anonymous,
     pub durability: Durability,
-    /// Objects up to this size lie in the database. 0 where a test looks at files.
-    pub inline: u64,
+    /// Objects up to this size share packs. 0 where a test looks at files.
+    pub pack: u64,
 }
 
 impl Default for Setting {
@@ -61,7 +61,7 @@ impl Default for Setting {
             users: Users::parse("tester secret-of-tester").unwrap(),
             anonymous: Anonymous::All,
             durability: Durability::None,
-            inline: INLINE_DEFAULT,
+            pack: PACK_DEFAULT,
         }
     }
 }
@@ -78,14 +78,14 @@ impl Rig {
 
     /// One whose objects have files, however small they are.
     pub fn with_files() -> Rig {
-        Rig::with(Setting { inline: 0, ..Setting::default() })
+        Rig::with(Setting { pack: 0, ..Setting::default() })
     }
 
     pub fn with(setting: Setting) -> Rig {
         let makes_bucket = setting.tls.is_none() && setting.anonymous == Anonymous::All;
         let folder = tempfile::tempdir().unwrap();
         let (store, _) =
-            Store::open(folder.path(), Options { durability: setting.durability, inline: setting.inline })
+            Store::open(folder.path(), Options { durability: setting.durability, pack: setting.pack })
                 .unwrap();
         let config = Config {
             users: setting.users,

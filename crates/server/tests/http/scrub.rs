@@ -7,7 +7,6 @@ use dcs::Engine;
 use dcs_server::encryption::Keys;
 use dcs_server::scrub::{Action, Checked, Scrub, Tally, Verdict};
 use dcs_server::store::record::{Bucket, Compression};
-use dcs_server::store::{Options, Store};
 use dcs_server::transfers::{DataPath, Settings};
 use dcs_testkit::bytes as data;
 use std::io::Write;
@@ -168,7 +167,7 @@ fn without_the_key_nothing_is_said_to_be_damaged() {
 
 #[test]
 fn a_reader_who_finds_damage_is_the_last_one() {
-    let rig = Rig::with(Setting { verify: true, inline: 0, ..Default::default() });
+    let rig = Rig::with(Setting { verify: true, pack: 0, ..Default::default() });
     for (key, length) in [("small", 1000), ("large", 3 << 20)] {
         put(&mut rig.client(), key, &data(length, 3));
         flip(&rig, key);
@@ -185,36 +184,38 @@ fn a_reader_who_finds_damage_is_the_last_one() {
     }
 }
 
-/// A byte of a small object changes in the database's file.
+/// A byte of a small object changes in its pack: the one object is damaged, and no other.
 #[test]
-fn damage_in_the_database_is_found_too() {
+fn damage_in_a_pack_is_found_too() {
+    let rig = Rig::with(Setting { verify: true, ..Default::default() });
     let body = data(20_000, 7);
-    let mut rig = Rig::with(Setting { verify: true, ..Default::default() });
-    put(&mut rig.client(), "bad", &body);
+    for key in ["bad", "worse"] {
+        put(&mut rig.client(), key, &body);
+    }
     put(&mut rig.client(), "good", &data(20_000, 8));
-    rig.stop();
-    let Rig { store, folder, .. } = &mut rig;
-    let path = folder.path().join("meta.redb");
-    // The store is closed when the last who has it lets go.
-    *store = {
-        let other = tempfile::tempdir().unwrap();
-        Store::open(other.path(), Options::default()).unwrap().0
-    };
-    let mut bytes = std::fs::read(&path).unwrap();
-    let pattern = &body[10_000..10_100];
-    let places: Vec<_> = (0..bytes.len()).filter(|at| bytes[*at..].starts_with(pattern)).collect();
-    assert!(!places.is_empty());
-    places.into_iter().for_each(|place| bytes[place] ^= 1);
-    std::fs::write(&path, bytes).unwrap();
-    *store = Store::open(folder.path(), Options::default()).unwrap().0;
+    let packs = std::fs::read_dir(rig.folder.path().join("packs")).unwrap();
+    for path in packs.map(|pack| pack.unwrap().path()) {
+        let mut bytes = std::fs::read(&path).unwrap();
+        let places: Vec<_> =
+            (0..bytes.len()).filter(|at| bytes[*at..].starts_with(&body[10_000..10_100])).collect();
+        assert_eq!(places.len(), 2);
+        places.into_iter().for_each(|place| bytes[place] ^= 1);
+        std::fs::write(&path, bytes).unwrap();
+    }
+    let got = rig.client().ask("GET", "/bucket/worse", &[], b"");
+    assert_eq!(got.status, 500, "{}", got.text());
     let (_, found) = scrub(&rig, Keys::default(), None, false);
-    assert_eq!(verdicts(&found), [("bad", "damaged", Action::Quarantined)]);
-    assert!(found[0].verdict.reason().unwrap().contains("data in the database"), "{found:?}");
+    let expected = [("bad", "damaged", Action::Quarantined), ("worse", "damaged", Action::Kept)];
+    assert_eq!(verdicts(&found), expected);
+    assert!(found[0].verdict.reason().unwrap().contains("data in pack"), "{found:?}");
+    let second = rig.client().ask("GET", "/bucket/bad", &[], b"");
+    assert!(second.status == 500 && second.text().contains("kept from readers"), "{}", second.text());
+    assert!(rig.client().ask("GET", "/bucket/good", &[], b"").body == data(20_000, 8));
 }
 
 #[test]
 fn customers_readers_find_damage_too() {
-    let rig = Rig::with(Setting { verify: true, inline: 0, ..Default::default() });
+    let rig = Rig::with(Setting { verify: true, pack: 0, ..Default::default() });
     assert_eq!(customer(&mut rig.client(), "PUT", "/bucket/key", &data(9000, 1)).status, 200);
     flip(&rig, "key");
     assert_eq!(customer(&mut rig.client(), "GET", "/bucket/key", b"").status, 500);

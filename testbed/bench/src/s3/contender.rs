@@ -33,7 +33,7 @@ impl Named for Contender {
         (
             Contender::DcsFiles,
             "dcs-files",
-            "dcs serve with a file for each object, however small (--inline 0); only where it is named",
+            "dcs serve with a file for each object, however small (--pack 0); only where it is named",
         ),
         (Contender::Versitygw, "versitygw", "Versity S3 Gateway over a folder (posix), as it is"),
         (Contender::Minio, "minio", "MinIO over one folder, as it is"),

@@ -150,7 +150,7 @@ fn configure(
             command.arg("--users").arg(users);
             match contender {
                 Contender::DcsVerify => _ = command.arg("--verify"),
-                Contender::DcsFiles => _ = command.args(["--inline", "0"]),
+                Contender::DcsFiles => _ = command.args(["--pack", "0"]),
                 _ => {}
             }
         }

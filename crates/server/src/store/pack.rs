@@ -1,0 +1,225 @@
+//! Packs: files that small objects' data share, so that none is made, synced and removed for each.
+//!
+//! A pack is cut into blocks of 4 KiB. An *extent* is some blocks of one; its place is in its id, whose highest bit
+//! is set, so that a segment's id says where its data are. Room is taken when a draft is begun, so that the id (and
+//! with it the cipher's counter) is known before the data are; they wait in memory for their commit, which writes
+//! all that wait and syncs once. A pack takes 64 MiB and is never written to behind that, nor twice in one place.
+//!
+//! ```text
+//!   id   1 | pack: 40 bits | first block: 14 | blocks: 9          blocks 0: the pack itself
+//! ```
+//!
+//! Extents that nothing refers to any more are garbage as files are, and *removing* one gives its blocks back to the
+//! file system (fallocate(2), FALLOC_FL_PUNCH_HOLE). A pack without extents is removed. What a crash left in packs
+//! that were being filled is found at the next start: it lies between the extents that records refer to.
+//!
+//! Whoever reads an extent holds it ([`held`](super::held)): a hole would give him zeros, where a file that is
+//! removed gives its bytes to whoever has it open. For the same reason pages of packs are not lent to sockets.
+//!
+//! # What it doesn't implement
+//!
+//! Moving data together: where a file system has no holes (NFS, FAT), room comes back when all of a pack is garbage.
+//! A hole that a power loss undoes comes back then, too.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, ErrorKind};
+use std::ops::Range;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Weak;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use rustix::fs::FallocateFlags;
+use rustix::io::Errno;
+
+use super::folder::Folder;
+use super::trace;
+
+/// Bytes of a block.
+pub(super) const BLOCK: u64 = 4096;
+
+/// Blocks of a pack.
+pub(super) const PACK_BLOCKS: u64 = 1 << 14;
+
+const FLAG: u64 = 1 << 63;
+const BLOCKS_BITS: u32 = 9;
+const FIRST_BITS: u32 = 14;
+
+/// Blocks of a pack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Extent {
+    /// The pack's id.
+    pub(super) pack: u64,
+    /// The first block.
+    pub(super) first: u64,
+    /// Their number; 0 stands for the whole pack.
+    pub(super) blocks: u64,
+}
+
+impl Extent {
+    /// The extent of that id; `None` where it is a file's.
+    pub(super) fn of(id: u64) -> Option<Extent> {
+        let field = |shift: u32, bits: u32| id >> shift & ((1 << bits) - 1);
+        (id & FLAG != 0).then(|| Extent {
+            pack: (id & !FLAG) >> (BLOCKS_BITS + FIRST_BITS),
+            first: field(BLOCKS_BITS, FIRST_BITS),
+            blocks: field(0, BLOCKS_BITS),
+        })
+    }
+
+    pub(super) fn id(self) -> u64 {
+        FLAG | self.pack << (BLOCKS_BITS + FIRST_BITS) | self.first << BLOCKS_BITS | self.blocks
+    }
+
+    /// Its bytes in the pack.
+    pub(super) fn bytes(self) -> Range<u64> {
+        self.first * BLOCK..(self.first + self.blocks) * BLOCK
+    }
+}
+
+/// The id of a whole pack.
+pub(super) fn whole(pack: u64) -> u64 {
+    Extent { pack, first: 0, blocks: 0 }.id()
+}
+
+/// The ids of all extents of a pack.
+pub(super) fn extents(pack: u64) -> Range<u64> {
+    whole(pack) + 1..whole(pack + 1)
+}
+
+/// True if that is the id of a whole pack.
+pub(super) fn is_whole(id: u64) -> bool {
+    Extent::of(id).is_some_and(|extent| extent.blocks == 0)
+}
+
+/// True if the segment of that id lies in a pack.
+pub(super) fn is_packed(id: u64) -> bool {
+    id & FLAG != 0
+}
+
+/// Where a segment's data are, for people.
+pub fn place(id: u64) -> String {
+    match Extent::of(id) {
+        None => format!("data file {id:016x}"),
+        Some(Extent { pack, first, .. }) => format!("data in pack {pack:016x} from byte {}", first * BLOCK),
+    }
+}
+
+/// The path of a pack.
+pub(super) fn path(packs: &Path, pack: u64) -> PathBuf {
+    packs.join(format!("{pack:016x}"))
+}
+
+/// A pack that is being filled, or has been, while drafts in it are in flight.
+#[derive(Debug)]
+pub(super) struct Pack {
+    pub(super) id: u64,
+    pub(super) path: PathBuf,
+    file: File,
+    folder: Weak<Folder>,
+    /// Its name is perhaps not durable yet.
+    pub(super) is_new: AtomicBool,
+}
+
+impl Pack {
+    pub(super) fn make(packs: &Path, id: u64, folder: Weak<Folder>) -> io::Result<Pack> {
+        let path = path(packs, id);
+        let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path)?;
+        trace::made_file(&path);
+        Ok(Pack { id, path, file, folder, is_new: AtomicBool::new(true) })
+    }
+
+    /// Writes an extent's data.
+    pub(super) fn write(&self, extent: Extent, data: &[u8]) -> io::Result<()> {
+        trace::writes(&self.path, extent.bytes().start, data);
+        self.file.write_all_at(data, extent.bytes().start)
+    }
+
+    pub(super) fn sync(&self) -> io::Result<()> {
+        trace::syncs(&self.path, || self.file.sync_data())
+    }
+
+    /// Says that its name is durable. True if it was not known before.
+    pub(super) fn named(&self) -> bool {
+        self.is_new.swap(false, Relaxed)
+    }
+}
+
+impl Drop for Pack {
+    fn drop(&mut self) {
+        if let Some(folder) = self.folder.upgrade() {
+            folder.pack_closed(self.id);
+        }
+    }
+}
+
+/// Gives back what lies between the extents of a pack that are referred to, and behind them: drafts that a crash left.
+/// `referred` are their ids, in order.
+pub(super) fn trim(packs: &Path, pack: u64, referred: impl Iterator<Item = u64>) -> io::Result<()> {
+    let file = match OpenOptions::new().write(true).open(path(packs, pack)) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        file => file?,
+    };
+    let mut end = 0;
+    for extent in referred.filter_map(Extent::of) {
+        if extent.bytes().start > end {
+            punch(&file, end..extent.bytes().start)?;
+        }
+        end = extent.bytes().end;
+    }
+    if file.metadata()?.len() > end { punch(&file, end..PACK_BLOCKS * BLOCK) } else { Ok(()) }
+}
+
+/// The ids of packs that there are, in this range.
+pub(super) fn packs_between(packs: &Path, ids: Range<u64>) -> io::Result<Vec<u64>> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(packs)? {
+        let name = entry?.file_name();
+        let id = name.to_str().and_then(|name| u64::from_str_radix(name, 16).ok());
+        found.extend(id.filter(|id| ids.contains(id) && path(packs, *id).ends_with(&name)));
+    }
+    Ok(found)
+}
+
+/// Gives the blocks of an extent back, or removes a whole pack. Says whether there was anything.
+pub(super) fn remove(packs: &Path, extent: Extent) -> io::Result<bool> {
+    let path = path(packs, extent.pack);
+    if extent.blocks == 0 {
+        trace::removes(&path);
+        return match std::fs::remove_file(&path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+            removed => removed.map(|()| true),
+        };
+    }
+    match File::options().write(true).open(&path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+        file => punch(&file?, extent.bytes()).map(|()| true),
+    }
+}
+
+/// Makes a hole. A file system without them keeps the bytes.
+pub(super) fn punch(file: &File, bytes: Range<u64>) -> io::Result<()> {
+    let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    match rustix::fs::fallocate(file, flags, bytes.start, bytes.end - bytes.start) {
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
+        punched => Ok(punched?),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_says_where_its_extent_is() {
+        let last = Extent { pack: (1 << 40) - 2, first: PACK_BLOCKS - 1, blocks: 511 };
+        for extent in
+            [Extent { pack: 1, first: 0, blocks: 1 }, Extent { pack: 7, first: 3, blocks: 16 }, last]
+        {
+            assert_eq!(Extent::of(extent.id()), Some(extent));
+            assert!(extents(extent.pack).contains(&extent.id()));
+            assert!(!extents(extent.pack - 1).contains(&extent.id()));
+        }
+        assert_eq!(Extent::of((1 << 40) - 1), None);
+    }
+}
