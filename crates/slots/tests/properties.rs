@@ -18,7 +18,7 @@ struct Load {
     loading: Nanos,
     longest: Nanos,
     tenants: Vec<Tenant>,
-    /// Of each tenant: always so many jobs that wait (0: jobs now and then), and of how many operators.
+    /// Of each tenant: always this many jobs that wait (0: jobs now and then), and of how many operators.
     always: Vec<(usize, u32)>,
     seed: u64,
 }

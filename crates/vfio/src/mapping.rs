@@ -281,7 +281,7 @@ impl Mapping {
         }
     }
 
-    /// True where a copy of so many bytes is left to the processor.
+    /// True where a copy of this many bytes is left to the processor.
     fn is_long(&self, length: usize) -> bool {
         length >= LONG_COPY && !self.is_device && cfg!(target_arch = "x86_64")
     }

@@ -732,7 +732,7 @@ fn modules_are_operators_of_a_drive() {
     assert_eq!(through(&mut machine, &[], data.len()), Ok(data));
 }
 
-/// So many bytes of namespace 1 through a chain, as a stream.
+/// This many bytes of namespace 1 through a chain, as a stream.
 fn through(
     machine: &mut Machine<ModelStorage>,
     chain: &[(Operator, Vec<u8>)],

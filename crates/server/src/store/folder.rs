@@ -131,7 +131,7 @@ impl Folder {
         Ok(None)
     }
 
-    /// A draft in memory with a place in a pack for so many bytes; `None` where no reserved id is left. Says how many
+    /// A draft in memory with a place in a pack for this many bytes; `None` where no reserved id is left. Says how many
     /// are left after, where it took one.
     pub(super) fn packed_draft(
         self: &Arc<Self>,

@@ -423,7 +423,7 @@ impl Store {
     }
 
     /// A new draft for the data of an object of that size, at most `stored` bytes at rest: in memory where it is
-    /// small, else a file with room for so many.
+    /// small, else a file with room for this many.
     ///
     /// # Errors
     ///

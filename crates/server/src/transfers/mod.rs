@@ -554,7 +554,7 @@ impl DataPath {
         }
     }
 
-    /// The command that takes data in: so many, or all that come.
+    /// The command that takes data in: this many, or all that come.
     fn intake<'a>(
         &self,
         lane: &'a Lane,

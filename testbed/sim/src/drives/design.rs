@@ -98,7 +98,7 @@ impl Server {
         self.executor.handle()
     }
 
-    /// A place for a request of a guest's, of up to so many bytes, on an SSD.
+    /// A place for a request of a guest's, of up to this many bytes, on an SSD.
     pub fn place(&self, guest: u16, ssd: usize, length: u64) -> Place {
         let handle = self.executor.handle();
         let steps = handle.with(|machine| {

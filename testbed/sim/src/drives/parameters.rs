@@ -123,7 +123,7 @@ impl Timings {
         }
     }
 
-    /// The time that a slot takes for so many bytes.
+    /// The time that a slot takes for this many bytes.
     pub fn working(&self, operator: Operator, bytes: u64) -> Nanos {
         self.slot_latency + (bytes as u128 * 1_000_000_000 / u128::from(self.rate(operator))) as Nanos
     }

@@ -21,7 +21,7 @@ use std::rc::Rc;
 pub const LENGTH: u64 = 1 << 20;
 /// Guests.
 pub const GUESTS: usize = 4;
-/// A violation: longer than so many times the latency without others.
+/// A violation: longer than this many times the latency without others.
 const LATE: f64 = 1.5;
 
 /// How slots are given away (figure 18), and ours.
@@ -65,11 +65,11 @@ impl Strategy {
 /// The load of one guest.
 #[derive(Clone, Copy, Debug)]
 pub enum Load {
-    /// It waits for an answer, then for so many times the execution time on average, then asks again.
+    /// It waits for an answer, then for this many times the execution time on average, then asks again.
     Closed(f64),
-    /// It asks so many times a second, answered or not.
+    /// It asks this many times a second, answered or not.
     Open(f64),
-    /// It always has so many requests.
+    /// It always has this many requests.
     Always(usize),
 }
 
@@ -154,7 +154,7 @@ pub fn run(setting: &Setting, strategy: Strategy, loads: &[Load]) -> Ran {
     let server = Server::new(Design::FlexCsv, build(setting, strategy, loads));
     let handle = server.handle();
     let execution = setting.timings.working(Operator::Encryption, LENGTH);
-    // All guests ask for as long: the busiest has so many requests.
+    // All guests ask for as long: the busiest has this many requests.
     let least = loads.iter().map(|load| match load {
         Load::Closed(wait) => execution as f64 * (1.0 + wait),
         Load::Open(rate) => 1e9 / rate,
@@ -300,7 +300,7 @@ pub fn violations(setting: &Setting) -> Vec<Violations> {
     GROUPS.iter().flat_map(|groups| Strategy::PAPER.map(|strategy| of(*groups, strategy))).collect()
 }
 
-/// A part of figure 8: one operator, so many guests with so many requests a second each.
+/// A part of figure 8: one operator, this many guests with so many requests a second each.
 #[derive(Clone, Debug)]
 pub struct Rate {
     /// Guests.
