@@ -96,6 +96,14 @@ impl Port {
         self.link.state.master.load(Ordering::Acquire)
     }
 
+    /// For writes past the client ([`switch`](crate::switch)): nothing where the function is no bus master. Who
+    /// ends bus mastering is answered when this is dropped, or after 3 s.
+    pub fn mastering(&self) -> Option<Arc<Hold>> {
+        // In this order: whoever ends it in between waits for the hold.
+        let hold = self.link.hold();
+        self.is_master().then_some(hold)
+    }
+
     /// The BAR (0 or 2) in which this many bytes at this address of the bus lie, and where in it. Nothing where
     /// they are not all in one, or the function doesn't answer to its BARs.
     pub fn bar(&self, address: u64, length: u64) -> Option<(Region, u64)> {

@@ -595,6 +595,24 @@ fn memory_that_is_in_use_is_waited_for() {
     }
 }
 
+#[test]
+fn who_ends_bus_mastering_waits_for_what_is_being_written() {
+    let drive = drive();
+    let mut client = Client::connect(&drive.path, Payload::At32);
+    assert!(drive.port.mastering().is_none());
+    client.config(4, &[6, 0]);
+    let writing = drive.port.mastering().expect("it is a bus master");
+    std::thread::scope(|scope| {
+        let answered = scope.spawn(|| client.config(4, &[2, 0]));
+        while drive.port.is_master() {
+            std::thread::yield_now();
+        }
+        assert!(drive.port.mastering().is_none());
+        assert!(!answered.is_finished(), "a write is under way");
+        drop(writing);
+    });
+}
+
 /// Stores: where, and what.
 type Stores = Arc<Mutex<Vec<(u64, Vec<u8>)>>>;
 

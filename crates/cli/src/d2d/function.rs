@@ -9,7 +9,7 @@
 //! ```
 //!
 //! The loop never waits for a peer or a medium with the lock held: who writes to the function waits no longer than
-//! the state machine takes.
+//! the state machine takes. A listener's loop waits for no peer at all.
 
 use super::args::Served;
 use crate::failure::{Exit, Failure};
@@ -235,10 +235,9 @@ impl<M: Machine> Serving<M> {
         if batch.is_empty() {
             return;
         }
-        if !self.port.is_master() {
-            *batch = Batch::default();
-        } else if self.switch.write(batch).is_ok() {
-            return origins.clear();
+        match self.port.mastering() {
+            Some(_until_written) if self.switch.write(batch).is_ok() => return origins.clear(),
+            _ => *batch = Batch::default(),
         }
         let mut machine = self.shared.lock();
         origins.drain(..).for_each(|origin| machine.write_failed(origin));

@@ -51,8 +51,14 @@ pub fn run(options: &args::Ssd, report: &Report) -> Result<(), Failure> {
     };
     let serving = serve(machine, &kind, &options.served, report)?;
     let (reads, wanted) = channel();
-    let medium =
-        Medium { file, wanted: Mutex::new(wanted), shared: &serving.shared, told: OnceLock::new(), report };
+    let medium = Medium {
+        file,
+        bytes,
+        wanted: Mutex::new(wanted),
+        shared: &serving.shared,
+        told: OnceLock::new(),
+        report,
+    };
     std::thread::scope(|scope| {
         for _ in 0..READERS {
             let reader = std::thread::Builder::new().name("dcs-d2d-read".into());
@@ -77,6 +83,8 @@ pub fn run(options: &args::Ssd, report: &Report) -> Result<(), Failure> {
 /// The file, and who waits for it.
 struct Medium<'a> {
     file: File,
+    /// Its length when it was opened.
+    bytes: u64,
     wanted: Mutex<Receiver<Wanted>>,
     shared: &'a Shared<Ssd>,
     told: OnceLock<()>,
@@ -87,7 +95,7 @@ impl Medium<'_> {
     /// Reads what is wanted, until nobody wants anything any more.
     fn read_all(&self) {
         while let Some(Wanted { token, offset, length }) = next(&self.wanted) {
-            let data = read(&self.file, offset, length)
+            let data = read(&self.file, self.bytes, offset, length)
                 .map_err(|error| tell_once(&self.told, self.report, "the SSD's file", &error));
             self.shared.touch(|machine, now| machine.read_done(token, data.map_err(|()| MediumError), now));
         }
@@ -98,16 +106,29 @@ fn next(wanted: &Mutex<Receiver<Wanted>>) -> Option<Wanted> {
     wanted.lock().unwrap_or_else(PoisonError::into_inner).recv().ok()
 }
 
-/// Reads blocks. Behind the file's end there are zeros.
-fn read(file: &File, offset: u64, length: usize) -> io::Result<Vec<u8>> {
-    let (mut data, mut done) = (vec![0; length], 0);
-    while done < length {
-        match file.read_at(&mut data[done..], offset + done as u64) {
-            Ok(0) => break,
-            Ok(count) => done += count,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
+/// Reads blocks of a file that had so many `bytes`. Behind them there are zeros; a file that has fewer by now is an
+/// error.
+fn read(file: &File, bytes: u64, offset: u64, length: usize) -> io::Result<Vec<u8>> {
+    let mut data = vec![0; length];
+    let there = bytes.saturating_sub(offset).min(length as u64) as usize;
+    file.read_exact_at(&mut data[..there], offset)?;
     Ok(data)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_was_cut_is_an_error_and_its_last_block_is_filled_up() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("video");
+        std::fs::write(&path, [7; 5000]).unwrap();
+        let file = File::options().read(true).write(true).open(&path).unwrap();
+        let last = [vec![7; 904], vec![0; 3192]].concat();
+        assert_eq!(read(&file, 5000, 4096, 4096).unwrap(), last);
+        file.set_len(4999).unwrap();
+        assert_eq!(read(&file, 5000, 0, 4096).unwrap(), [7; 4096]);
+        assert_eq!(read(&file, 5000, 4096, 4096).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+    }
 }
