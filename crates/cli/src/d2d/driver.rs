@@ -8,7 +8,9 @@ use crate::report::Report;
 use crate::stream::args::Rate as Wanted;
 use dcs::media::Framing;
 use dcs_d2d::driver::{Layout, Receive, Report as Told, Send, Write};
-use dcs_d2d::register::{APERTURE_BASE, EVENT, Error, Event, GRANT, Kind, Rate, State, Task, Times};
+use dcs_d2d::register::{
+    APERTURE_BASE, EVENT, Error, Event, GRANT, IDENTITY, Identity, Kind, Rate, State, Task, Times,
+};
 use dcs_d2d::uoe::{Rtp, Template};
 use dcs_vfio::{Container, Function, Mapping, VfioError};
 use nix::poll::{PollFd, PollFlags, PollTimeout};
@@ -16,7 +18,11 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use serde_json::json;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::AsFd;
+use std::time::Duration;
 
+/// Stall limits after which a sleeper looks whether the functions are still there. One whose process has gone says
+/// nothing by itself.
+const LOOK: u32 = 4;
 /// Bytes of a packet's payload: seven packets of an MPEG transport stream.
 const PAYLOAD: u16 = 1316;
 
@@ -56,6 +62,17 @@ impl Device {
 
     fn read<const N: usize>(&self, offsets: [u64; N]) -> [u64; N] {
         offsets.map(|offset| self.registers.read64(offset))
+    }
+
+    /// An error where nobody answers any more: all bits are 1 then, as on any bus.
+    fn check(&self) -> Result<(), Failure> {
+        match Identity::from_bits(self.registers.read64(IDENTITY)).known() {
+            Some(kind) if kind == self.layout.kind => Ok(()),
+            _ => {
+                Err(Failure::new(Exit::Failed, format!("{}: the function has gone", self.function.address()))
+                    .advise("see what its process says: dcs d2d ssd, dcs d2d nic"))
+            }
+        }
     }
 
     fn told(&self, stream: u16) -> Told {
@@ -105,9 +122,11 @@ pub fn run(options: &args::Stream, report: &Report) -> Result<(), Failure> {
         &json!({ "event": "streaming", "command": "d2d", "streams": streams, "to": options.to.to_string() }),
     );
     report.remark(format_args!("dcs: {streams} streams go; the processor is not needed until one has ended"));
-    let woken = driver.sleep(&event);
+    let woken = driver.sleep(&event).inspect_err(|_| {
+        report.remark(format_args!("dcs: a function has gone; the kernel may take a minute to let go of it"));
+    });
     drop(guard);
-    match woken {
+    match woken? {
         Some(woken) => driver.tell(woken, report),
         // The functions are reset when they are let go of.
         None => Err(Failure::new(Exit::Interrupted, "interrupted; the streams have ended where they were")),
@@ -197,35 +216,49 @@ impl Driver<'_> {
         let task = Task { lba: options.block, blocks: options.length.div_ceil(1 << shift) as u32 };
         let tasks =
             |stream| ssd.layout.tasks(stream, &[task]).ok_or_else(|| Failure::usage("no room for a task"));
-        let stall_us = u32::try_from(options.stall.as_micros()).unwrap_or(u32::MAX).max(1);
-        let times = Times { stall_us, refresh_us: 0 };
+        let times = |stall: Duration| {
+            let stall_us = u32::try_from(stall.as_micros()).unwrap_or(u32::MAX).max(1);
+            Times { stall_us, refresh_us: 0 }
+        };
+        // A receiver's time goes on while its sender waits for a slot, or for its first whole byte.
+        let patience = options.stall.saturating_add(options.slot).saturating_add(Duration::from_secs(2));
         for stream in 0..options.streams as u16 {
             let grants_to = grants + ssd.layout.register(stream, GRANT);
             nic.write(&nic.layout.template(stream, &self.template(stream)));
-            let receive = Receive { bytes: options.length, grants_to, ..Receive::default() };
+            let receive =
+                Receive { bytes: options.length, grants_to, times: times(patience), ..Receive::default() };
             nic.write(&nic.layout.receive(stream, &receive));
             let place = nic.layout.place(nic.read(nic.layout.place_reads(stream)));
             let place = place.map_err(|status| self.failure(stream, "the NIC", status.error))?;
             ssd.write(&tasks(stream)?);
-            let send = Send { bytes: options.length, rate: *rate, credits: 0, times, interrupt: true };
+            let send = Send {
+                bytes: options.length,
+                rate: *rate,
+                credits: 0,
+                times: times(options.stall),
+                interrupt: true,
+            };
             ssd.write(&ssd.layout.send(stream, &place, &send));
         }
         Ok(())
     }
 
     /// Sleeps until all have ended; tells how often it was woken. None: by a signal.
-    fn sleep(&self, event: &EventFd) -> Option<u64> {
+    fn sleep(&self, event: &EventFd) -> Result<Option<u64>, Failure> {
+        let limit = self.options.stall.max(Duration::from_secs(1)).saturating_mul(LOOK);
+        let limit = PollTimeout::try_from(limit).unwrap_or(PollTimeout::MAX);
         let (mut left, mut woken) = (self.options.streams, 0);
         while left > 0 {
             let mut fds = vec![PollFd::new(event.as_fd(), PollFlags::POLLIN)];
             fds.extend(interrupt::event().map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
             // An interrupted wait is an early end of it.
-            let _ = nix::poll::poll(&mut fds, PollTimeout::NONE);
+            let _ = nix::poll::poll(&mut fds, limit);
             if interrupt::pressed() {
-                return None;
+                return Ok(None);
             }
-            woken += 1;
-            let _ = event.read();
+            woken += u64::from(event.read().is_ok());
+            self.ssd.check()?;
+            self.nic.check()?;
             while let Some(stream) = Event::from_bits(self.ssd.registers.read64(EVENT)).stream {
                 self.ssd.registers.write64(EVENT, stream.into());
                 left -= 1;
@@ -234,7 +267,7 @@ impl Driver<'_> {
                 }
             }
         }
-        Some(woken)
+        Ok(Some(woken))
     }
 
     fn failure(&self, stream: u16, who: &str, error: Option<Error>) -> Failure {

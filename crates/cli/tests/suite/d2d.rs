@@ -86,9 +86,20 @@ sleep COUNTED
 echo "@over"
 [ -d /proc/$DRIVER ] || cat /tmp/said
 echo "@counted $BEFORE $(interrupts) $(switches $DRIVER)"
+# Stopped, it keeps its interrupt: the first end is counted, as all would have been.
+kill -STOP $DRIVER
+for i in $(seq 600); do [ "$(interrupts)" -gt 0 ] && break; sleep 0.1; done
+echo "@ended $(interrupts)"
+kill -CONT $DRIVER
 wait $DRIVER; CODE=$?
 step stream sh -c "cat /tmp/said; exit $CODE"
 step again dcs d2d stream $SSD $NIC rtp://10.0.2.2:PORT --length 13160 --rate free --json
+dcs d2d stream $SSD $NIC udp://10.0.2.2:PORT --length LENGTH --rate 0.1M --stall 1s >/tmp/said 2>&1 & DRIVER=$!
+until grep -q "streams go" /tmp/said || ! [ -d /proc/$DRIVER ]; do sleep 0.1; done
+echo "@lost"
+# The kernel takes a minute to let go of a function that does not answer: that is not waited for.
+until grep -q "has gone" /tmp/said || ! [ -d /proc/$DRIVER ]; do sleep 0.1; done
+step lost grep "a function has gone" /tmp/said
 "#;
 
 /// CPU time of QEMU's thread that is the guest's processor, in seconds.
@@ -111,7 +122,7 @@ fn a_guest_sleeps_while_its_ssd_sends_120_videos_to_its_nic() {
     }
     let bytes = place.read("video.ts");
     let _nic = Function::start(&place, "nic nic.sock --switch switch.sock --udp 127.0.0.1");
-    let _ssd = Function::start(&place, "ssd ssd.sock video.ts --switch switch.sock");
+    let ssd = Function::start(&place, "ssd ssd.sock video.ts --switch switch.sock");
     let (sockets, port) = receivers();
     let first = sockets[0].try_clone().unwrap();
     let received: Vec<_> = sockets.into_iter().map(|socket| receive(socket, bytes.len())).collect();
@@ -145,6 +156,9 @@ fn a_guest_sleeps_while_its_ssd_sends_120_videos_to_its_nic() {
     assert_eq!(counted[1], counted[3], "the driver sleeps");
     assert!(busy < 2.0 * idle + 0.1 * COUNTED as f64, "the processor has nothing to do with it");
 
+    let ended = rig.guest.wait_for("@ended", LIMIT).unwrap();
+    assert_ne!(ended.trim(), "0", "interrupts of the functions are counted");
+
     let done = rig.step("stream").done();
     assert_eq!((done["streams"].clone(), done["failed"].clone()), (STREAMS.into(), 0.into()));
     assert_eq!(done["bytes"], bytes.len() as u64 * u64::from(STREAMS));
@@ -159,6 +173,9 @@ fn a_guest_sleeps_while_its_ssd_sends_120_videos_to_its_nic() {
     }
     rtp(&first, &bytes);
     assert_eq!(rig.step("again").done()["packets"], 10);
+    rig.guest.wait_for("@lost", LIMIT).unwrap();
+    drop(ssd);
+    rig.step("lost").ok();
 }
 
 /// Ten packets of RTP, with its header.
