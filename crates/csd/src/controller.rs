@@ -267,8 +267,9 @@ impl Controller {
         let Some(Some(submissions)) = self.submissions.get(queue) else { return false };
         let completions = self.completions.get(usize::from(submissions.completion_queue));
         let room = completions.and_then(Option::as_ref).is_some_and(|held| held.waiting.is_empty());
-        let free = queue == 0 || (self.parked.is_empty() && self.limiter.is_free(self.slots.now));
-        let free = free && self.slots.has_free();
+        // Admin commands do without a slot, or say that there is none: one may be to end what the slots have.
+        let free = queue == 0
+            || (self.slots.has_free() && self.parked.is_empty() && self.limiter.is_free(self.slots.now));
         submissions.has_entries() && room && free
     }
 
@@ -339,12 +340,14 @@ impl Controller {
         if room { self.events.take() } else { None }
     }
 
+    /// Takes the doorbells that the guest has written to its shadows; true where there are new ones. Where they cannot
+    /// be reached, [`Controller::deadline`] says when to look again.
     fn look_at_shadows(&mut self, port: &mut dyn HostPort) -> bool {
         let Some(shadow) = self.shadow else { return false };
-        let mut busy = false;
+        let (mut busy, mut all) = (false, true);
         for queue in 1..self.submissions.len() {
             if let Some(held) = &mut self.submissions[queue]
-                && let Ok(tail) = shadow.load(port, 2 * queue)
+                && let Some(tail) = shadow.load(port, 2 * queue).inspect_err(|_| all = false).ok()
                 && tail != held.tail
             {
                 let half = in_second_half(held.tail, held.size);
@@ -360,12 +363,15 @@ impl Controller {
             }
             if let Some(held) = &mut self.completions[queue]
                 && (!held.waiting.is_empty() || held.is_full())
-                && let Ok(head) = shadow.load(port, 2 * queue + 1)
+                && let Some(head) = shadow.load(port, 2 * queue + 1).inspect_err(|_| all = false).ok()
                 && head != held.head
             {
                 // Completions that wait have room now.
                 busy |= held.ring(head);
             }
+        }
+        if !all {
+            self.look_again = Some(port.uptime() + LOOK_AGAIN);
         }
         busy
     }
@@ -462,8 +468,8 @@ impl Controller {
     fn fetch(&mut self, port: &mut dyn HostPort, queue: usize) -> Option<[u8; command::SIZE]> {
         let held = self.submissions[queue].as_mut()?;
         let mut entry = [0; command::SIZE];
-        let address = held.base.wrapping_add(u64::from(held.head) * command::SIZE as u64);
-        if port.read(address, &mut entry).is_err() {
+        let address = held.base.checked_add(u64::from(held.head) * command::SIZE as u64);
+        if address.is_none_or(|address| port.read(address, &mut entry).is_err()) {
             self.fail();
             return None;
         }

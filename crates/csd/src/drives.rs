@@ -21,6 +21,10 @@ const CHUNK: usize = 8;
 /// Steps of near-storage commands in one call, where slots do the work.
 const STEPS_MAX: usize = 4;
 
+/// Batches of one drive that slots have, or that wait for one, for each slot: one more is ready when one is done. The
+/// rest waits with its drive, so that a guest with many chains makes nobody's scheduling long, nor its own reset.
+const AWAY_MAX: usize = 2;
+
 /// The findings of a call of [`Drives::poll`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Activity {
@@ -246,10 +250,12 @@ impl<P: HostPort, S: Storage> Drives<P, S> {
     fn operate_once(&mut self) -> bool {
         // Those that could not.
         let mut tried = Vec::new();
+        let most = self.pool.as_ref().map_or(usize::MAX, |pool| pool.count() * AWAY_MAX);
         loop {
             let drives = &self.drives;
             let next = self.operators.next(|index| {
                 let held = drives[index].as_ref().filter(|held| !held.removed && !tried.contains(&index));
+                let held = held.filter(|held| held.away < most);
                 held.is_some_and(|held| lock(&held.controller).operates())
             });
             let Some(index) = next else { return false };

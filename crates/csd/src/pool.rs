@@ -72,6 +72,11 @@ impl Pool {
         Some(Pool { slots, workers, waiting, next: 0, chains })
     }
 
+    /// Slots that there are.
+    pub fn count(&self) -> usize {
+        self.chains.len()
+    }
+
     /// Adds a drive, or changes its weight.
     pub fn set(&mut self, drive: usize, weight: u32) {
         let weight = weight.clamp(1, 1000);

@@ -141,7 +141,8 @@ impl CompletionQueue {
 
     fn write(&mut self, port: &mut dyn HostPort, mut done: Completion) -> Result<(), HostError> {
         done.phase = self.phase;
-        port.write(self.base + u64::from(self.tail) * completion::SIZE as u64, &done.bytes())?;
+        let place = self.base.checked_add(u64::from(self.tail) * completion::SIZE as u64);
+        port.write(place.ok_or(HostError)?, &done.bytes())?;
         self.fresh += 1;
         self.urgent |= !done.status.is_success();
         let half = in_second_half(self.tail, self.size);
@@ -168,20 +169,20 @@ pub struct Shadow {
 }
 
 impl Shadow {
-    /// Where the doorbell with this number is: the tail of queue n is 2n, the head 2n + 1.
-    fn place(number: usize) -> u64 {
-        4 * number as u64
+    /// Where the doorbell with this number is on a page: the tail of queue n is 2n, the head 2n + 1.
+    fn place(page: u64, number: usize) -> Result<u64, HostError> {
+        page.checked_add(4 * number as u64).ok_or(HostError)
     }
 
     pub fn load(self, port: &mut dyn HostPort, number: usize) -> Result<u32, HostError> {
         let mut word = [0; 4];
-        port.read(self.doorbells + Shadow::place(number), &mut word)?;
+        port.read(Shadow::place(self.doorbells, number)?, &mut word)?;
         Ok(u32::from_le_bytes(word))
     }
 
     /// Wants the real doorbell when the shadow passes `value`.
     pub fn arm(self, port: &mut dyn HostPort, number: usize, value: u32) -> Result<(), HostError> {
-        port.write(self.events + Shadow::place(number), &value.to_le_bytes())
+        port.write(Shadow::place(self.events, number)?, &value.to_le_bytes())
     }
 
     /// Wants no doorbell before the shadow has gone on from `at` by three quarters of its queue: called in each half
@@ -200,6 +201,7 @@ impl Shadow {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::host::{Direction, Piece};
 
     #[test]
     fn a_tail_lies_within_its_queue() {
@@ -217,6 +219,42 @@ mod tests {
         }
         queue.finish(64);
         assert!(queue.begin(64) && !queue.begin(63));
+    }
+
+    /// All memory that there is, but for the end of the address space.
+    struct Everywhere;
+
+    impl HostPort for Everywhere {
+        fn read(&mut self, _: u64, bytes: &mut [u8]) -> Result<(), HostError> {
+            bytes.fill(0);
+            Ok(())
+        }
+        fn write(&mut self, _: u64, _: &[u8]) -> Result<(), HostError> {
+            Ok(())
+        }
+        fn direct(&mut self, _: u64, _: u64, _: Direction) -> Option<Piece> {
+            None
+        }
+        fn uptime(&mut self) -> u64 {
+            0
+        }
+        fn interrupt(&mut self, _: u16) {}
+    }
+
+    #[test]
+    fn what_lies_behind_the_end_of_the_address_space_cannot_be_reached() {
+        let page = u64::MAX - 0xfff;
+        let mut queue = CompletionQueue::new((page, 1024), None, 0);
+        let mut written = 0;
+        while queue.post(&mut Everywhere, Completion::default()).is_ok() {
+            written += 1;
+        }
+        assert_eq!(written, 256);
+        let shadow = Shadow { doorbells: page, events: page };
+        assert!(shadow.load(&mut Everywhere, 1023).is_ok() && shadow.load(&mut Everywhere, 1024).is_err());
+        assert!(
+            shadow.arm(&mut Everywhere, 1023, 0).is_ok() && shadow.arm(&mut Everywhere, 1024, 0).is_err()
+        );
     }
 
     #[test]

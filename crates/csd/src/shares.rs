@@ -65,7 +65,7 @@ impl Shares {
                         if member.credit > 0 {
                             return Some(index);
                         }
-                        let needed = -member.credit / quantum;
+                        let needed = member.credit.saturating_neg() / quantum;
                         rounds = Some(rounds.map_or(needed, |rounds| rounds.min(needed)));
                     }
                 }
@@ -77,7 +77,9 @@ impl Shares {
                 if let Some(member) = member
                     && is_ready(index)
                 {
-                    member.credit += rounds * (member.weight * QUANTUM) as i64;
+                    // One that has become ready meanwhile has no debt that such rounds would pay off.
+                    let credit = rounds.saturating_mul((member.weight * QUANTUM) as i64);
+                    member.credit = member.credit.saturating_add(credit).min(0);
                 }
             }
         }
@@ -97,5 +99,43 @@ impl Shares {
                 self.turn = (index + 1) % count;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Guests ring doorbells while their turns are counted.
+    #[test]
+    fn who_becomes_ready_while_another_pays_off_gets_no_more_than_its_share() {
+        let (mut shares, mut got) = (Shares::default(), [0u64; 2]);
+        (0..2).for_each(|index| shares.set(index, 1));
+        assert_eq!(shares.next(|index| index == 0), Some(0));
+        shares.charge(0, 1 << 40);
+        // The other one is asked after a second time only when the rounds of the first one's debt are counted.
+        let mut asked = 0;
+        let next = shares.next(|index| {
+            asked += index;
+            index == 0 || asked > 1
+        });
+        assert!(asked > 1 && next.is_some());
+        for _ in 0..100 {
+            let index = shares.next(|_| true).unwrap();
+            shares.charge(index, QUANTUM);
+            got[index] += 1;
+        }
+        assert!(got[0].abs_diff(got[1]) <= 2, "{got:?}");
+    }
+
+    #[test]
+    fn the_largest_debt_is_paid_off() {
+        let mut shares = Shares::default();
+        [1, 1000].iter().enumerate().for_each(|(index, weight)| shares.set(index, *weight));
+        for index in [0, 1] {
+            assert_eq!(shares.next(|ready| ready == index), Some(index));
+            shares.charge(index, u64::MAX);
+        }
+        assert!(shares.next(|_| true).is_some());
     }
 }

@@ -71,8 +71,12 @@ impl Batch {
         self.took = clock().saturating_sub(began);
     }
 
-    /// The work cannot be done: its command fails.
+    /// The work cannot be done: its command fails. Nothing is left of the chain, whose operators may have panicked, nor
+    /// of what came out of it.
     pub fn fail(&mut self) {
+        let failed = std::mem::take(&mut self.pipeline);
+        self.pipeline.chain = failed.chain;
+        self.out.clear();
         self.end = Err(Status::INTERNAL_ERROR);
     }
 

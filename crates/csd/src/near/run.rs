@@ -23,6 +23,9 @@ const PIECE: u64 = 128 << 10;
 /// The cost of a step beside the time that it takes, in nanoseconds.
 const STEP_COST: u64 = 1000;
 
+/// Bytes of a source that a stream's command is charged for at most: it ends after a while, whatever is left.
+const TURN_BYTES: u64 = 1 << 30;
+
 /// Bytes of a source at most.
 const SOURCE_MAX: u64 = 1 << 40;
 
@@ -91,9 +94,11 @@ impl Controller {
                 return Err(refused.err().unwrap_or(Program::too_many()));
             }
         };
-        let limit = near.stream.map_or(u64::MAX, |(_, limit)| limit);
+        let limit = near.stream.map_or(u64::MAX, |(_, limit)| limit.min(TURN_BYTES));
         let moves = near.flow.source.left().min(limit).min(near.target.room().max(PIECE));
-        let cost = COMMAND_COST + if near.prepares() { 0 } else { moves };
+        // Neither operators that are made nor a stream that has failed move anything.
+        let moves_none = near.prepares() || !near.flow.status.is_success();
+        let cost = COMMAND_COST + if moves_none { 0 } else { moves };
         let has_memory = near.flow.memory.is_some();
         self.slots.get(index).near = Some(Box::new(near));
         match has_memory {
@@ -103,8 +108,9 @@ impl Controller {
         Ok(cost)
     }
 
-    /// Gives commands their memory in order, as far as it is there. One that would have to wait for streams, which
-    /// last for as long as the guest likes, goes on without, and ends.
+    /// Gives commands, and streams that are opened, their memory in order, as far as it is there. Commands under way
+    /// are waited for, which end by themselves. One that would have to wait for streams, which last for as long as the
+    /// guest likes, goes on without, and ends.
     fn admit(&mut self) {
         while let Some(index) = self.near.wanting.front().copied() {
             let now = self.slots.now;
@@ -116,7 +122,7 @@ impl Controller {
                     if near.flow.memory.is_some() {
                         break;
                     }
-                    if !is_stream && self.near.budget.will_fit(near.need) {
+                    if self.near.budget.will_fit(near.need) {
                         return;
                     }
                     if !self.near.close_abandoned(now) {
@@ -413,6 +419,10 @@ impl Controller {
     /// A slot has done a batch that was handed over.
     pub(crate) fn near_back(&mut self, port: &mut dyn HostPort, batch: Batch) {
         self.near.away -= 1;
+        let slot = self.slots.get(batch.ticket.slot);
+        if !slot.stale {
+            self.near.ready.charge(slot.queue, batch.took);
+        }
         self.near_worked(port, batch);
     }
 

@@ -205,6 +205,19 @@ fn a_guest_that_cannot_be_told_to_ring_is_looked_after() {
     assert_eq!((machine.drives.rest(), machine.guest.load(events + 8)), (None, 2u32.to_le_bytes()));
 }
 
+/// The doorbells cannot be reached just when the guest has been told to ring: it may have written one before that.
+#[test]
+fn a_doorbell_that_cannot_be_read_is_looked_at_again() {
+    let mut machine = with_shadows();
+    assert_eq!(machine.drives.rest(), None);
+    machine.guest.gone.store(SHADOW, std::sync::atomic::Ordering::Relaxed);
+    machine.work();
+    assert!(machine.drives.rest().is_some_and(|rest| rest.as_millis() <= 1), "nobody would look");
+    machine.guest.gone.store(0, std::sync::atomic::Ordering::Relaxed);
+    machine.work();
+    assert_eq!(machine.drives.rest(), None);
+}
+
 /// While somebody looks, a guest never rings, also where the drive sees a doorbell before the guest looks at its index,
 /// as Linux does (`nvme_dbbuf_need_event`).
 #[test]
@@ -264,6 +277,31 @@ fn commands_that_wait_for_a_buffer() {
     machine.work();
     let done: Vec<_> = std::iter::from_fn(|| machine.reap(1)).collect();
     assert!(done.len() == 2 && done.iter().all(|done| done.status == Status::SUCCESS));
+}
+
+/// All slots are used: Abort and Keep Alive are taken all the same.
+#[test]
+fn admin_commands_need_no_slot() {
+    let mut storage = ModelStorage::new(0);
+    let volume = storage.add(1 << 20, 512);
+    let mut machine = Machine::new(Config { commands: 2, ..Config::new("busy") }, storage, true);
+    machine.attach(1, volume, 512);
+    machine.enable();
+    machine.create(1);
+    let cids = [0, 1, 2].map(|block| machine.submit(1, blocks(nvm::READ, block, 1)));
+    (0..2).for_each(|_| machine.step());
+    assert_eq!(machine.controller().slots_used(), 2);
+    assert!(!machine.controller().is_ready());
+    let words = Abort { submission_queue: 1, cid: cids[0] }.words();
+    let abort = machine.submit(0, Command { opcode: admin::ABORT, words, ..Command::default() });
+    machine.step();
+    // The storage has that command.
+    assert!(machine.reap(0).is_some_and(|done| (done.cid, done.result & 1) == (abort, 1)));
+    let alive = machine.submit(0, Command { opcode: admin::KEEP_ALIVE, ..Command::default() });
+    machine.step();
+    assert!(machine.reap(0).is_some_and(|done| (done.cid, done.status) == (alive, Status::SUCCESS)));
+    machine.work();
+    assert!(cids.iter().all(|_| machine.reap(1).is_some_and(|done| done.status.is_success())));
 }
 
 #[test]

@@ -15,7 +15,7 @@ const GUEST: u32 = 0;
 pub const BLOCKS: u32 = 1;
 const MEMORY: u32 = 2;
 pub const PARAMETERS: u32 = 3;
-const RESULTS: u32 = 4;
+pub const RESULTS: u32 = 4;
 pub const STREAM: u32 = 5;
 pub const NOWHERE: u32 = 6;
 
@@ -573,6 +573,30 @@ fn digests_alone_need_no_buffer() {
 }
 
 /// A command that lasts ends, so that its owner can look around: with what it has done.
+/// A stream's command takes its share of the storage for what it may move before its turn is over, not for all that is
+/// left of the stream; and nothing for a stream that has failed.
+#[test]
+fn a_stream_s_command_costs_what_it_may_move() {
+    let mut machine = machine();
+    let cost = |machine: &mut Machine<ModelStorage>, stream| {
+        let (opcode, source, destination) = (NO_DATA, STREAM, NOWHERE);
+        let handle = u64::from(stream);
+        machine.submit_bytes(1, entry(Near { opcode, source, destination, handle, ..Near::default() }));
+        let controller = machine.controller.clone();
+        let mut controller = controller.lock().unwrap();
+        controller.step(0, &mut machine.guest, machine.drives.storage_mut()).unwrap()
+    };
+    let broken = open(&mut machine, 1, &[(Operator::Gunzip, vec![])], &[(0, 1 << 20)]).result;
+    assert_eq!(cost(&mut machine, broken), 4096 + (1 << 20));
+    machine.work();
+    assert!(machine.reap(1).is_some_and(|done| !done.status.is_success()));
+    assert_eq!(cost(&mut machine, broken), 4096);
+    machine.work();
+    assert!(machine.reap(1).is_some_and(|done| !done.status.is_success()));
+    let long = open(&mut machine, 1, &[(Operator::Crc32c, vec![])], &[(0, 1 << 20); 4000]).result;
+    assert_eq!(cost(&mut machine, long), 4096 + (1 << 30));
+}
+
 #[test]
 fn a_slow_stream_s_commands_end_all_the_same() {
     let mut machine = machine();

@@ -1,6 +1,7 @@
 //! Whatever a guest writes: no panic, nothing outside of its memory, and the drive goes on. And the bound of
 //! the shares.
 
+use dcs_csd::near::{FROM_GUEST, NO_DATA, TO_GUEST};
 use dcs_csd::shares::QUANTUM;
 use dcs_csd::storage::ModelStorage;
 use dcs_csd::{Config, Shares};
@@ -43,6 +44,9 @@ fn command() -> impl Strategy<Value = Command> {
         Just(nvm::COMPARE),
         Just(nvm::WRITE_ZEROES),
         Just(nvm::DATASET_MANAGEMENT),
+        Just(NO_DATA),
+        Just(FROM_GUEST),
+        Just(TO_GUEST),
         0u8..16,
         Just(0x7c),
     ];

@@ -1,14 +1,18 @@
 //! Operators of several drives: what they share, and how much each of them has of it.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use dcs_abi::operator::Operator;
-use dcs_csd::near::{Batch, FROM_GUEST, NO_DATA};
+use dcs_csd::near::{Batch, FROM_GUEST, NO_DATA, TO_GUEST};
 use dcs_csd::storage::ModelStorage;
 use dcs_csd::{Config, VolumeId, Workers};
 use dcs_nvme::command::{Blocks, Command, nvm};
 use dcs_nvme::{DataPointer, Status};
 
 use crate::near::{
-    BLOCKS, NOWHERE, Near, PARAMETERS, STREAM, entry, load, machine, module, open, parameters, run, take,
+    BLOCKS, NOWHERE, Near, PARAMETERS, RESULTS, STREAM, entry, load, machine, module, open, parameters, run,
+    take,
 };
 use crate::rig::{DATA, Machine};
 
@@ -158,8 +162,9 @@ fn drives_have_shares_of_the_operators_time() {
     assert!(2 * one < three && three < 4 * one, "{one} ns for a weight of 1, {three} ns for one of 3");
 }
 
-/// Slots that do their work when they are asked whether it is done, the last one first.
-struct Slots(Vec<Option<Batch>>);
+/// Slots that do their work when they are asked whether it is done, the last one first. They fail while they are told
+/// to, as one does whose operator panics.
+struct Slots(Vec<Option<Batch>>, Arc<AtomicBool>);
 
 impl Workers for Slots {
     fn count(&self) -> usize {
@@ -174,19 +179,26 @@ impl Workers for Slots {
         let slot = self.0.iter().rposition(Option::is_some)?;
         let mut batch = self.0[slot].take()?;
         batch.run(&mut || 0);
+        if self.1.load(Ordering::Relaxed) {
+            batch.fail();
+        }
         Some((slot as u16, batch))
     }
 }
 
 fn slots(count: usize) -> Box<Slots> {
-    Box::new(Slots((0..count).map(|_| None).collect()))
+    Box::new(Slots((0..count).map(|_| None).collect(), Arc::default()))
 }
 
 /// A storage, whose drive has slots.
 fn with_slots(count: usize) -> Machine<ModelStorage> {
+    with_workers(slots(count))
+}
+
+fn with_workers(workers: Box<Slots>) -> Machine<ModelStorage> {
     let mut storage = ModelStorage::new(0);
     let volume = storage.add(1 << 20, 512);
-    let mut machine = Machine::with_workers(Config::new("slots"), storage, slots(count));
+    let mut machine = Machine::with_workers(Config::new("slots"), storage, workers);
     machine.attach(1, volume, 512);
     machine.enable();
     machine.create(1);
@@ -281,6 +293,52 @@ fn a_reset_waits_for_slots() {
     assert!(machine.drives.is_removed(drive));
 }
 
+/// Nothing is used any more of a chain that failed in a slot, not even its digests.
+#[test]
+fn a_chain_that_fails_in_a_slot_is_gone() {
+    let workers = slots(1);
+    let fails = workers.1.clone();
+    let mut machine = with_workers(workers);
+    let chain = [(Operator::Sha256, vec![])];
+    let stream = open(&mut machine, 1, &chain, &[(0, 1 << 20)]).result.into();
+    assert!(take(&mut machine, stream, 4096, 0).0.is_success());
+    fails.store(true, Ordering::Relaxed);
+    assert_eq!(take(&mut machine, stream, 1 << 20, 0).0, Status::INTERNAL_ERROR);
+    fails.store(false, Ordering::Relaxed);
+    assert_eq!(take(&mut machine, stream, 4096, 0).0, Status::INTERNAL_ERROR);
+    let words = [192, 0, 0, 0, 0, 0];
+    let page = Near { opcode: TO_GUEST, source: RESULTS, handle: stream, words, ..Near::default() };
+    assert!(run(&mut machine, page).status.is_success());
+    let page: [u8; 8] = machine.guest.load(DATA);
+    assert_eq!((u16::from_le_bytes([page[4], page[5]]), page[7]), (Status::INTERNAL_ERROR.0, 0));
+    let other = open(&mut machine, 1, &chain, &[(0, 100)]).result.into();
+    assert!(take(&mut machine, other, 4096, 0).0.is_success());
+}
+
+/// A drive with many commands hands over a few at a time; the rest waits with it, and all end.
+#[test]
+fn a_drive_hands_over_no_more_than_slots_soon_take() {
+    let mut machine = with_slots(1);
+    machine.create(2);
+    let chains = [Operator::Sha256, Operator::Md5, Operator::Crc32c, Operator::Sha1];
+    let handles = chains.map(|operator| u64::from(load(&mut machine, &[(operator, vec![])]).result));
+    let words = [0, 64, 0, 0, 0, 0];
+    for (number, handle) in handles.into_iter().cycle().take(14).enumerate() {
+        let (opcode, namespace, source, destination) = (NO_DATA, 1, BLOCKS, NOWHERE);
+        let digest = Near { opcode, namespace, source, destination, handle, words, ..Near::default() };
+        machine.submit_bytes(1 + number as u16 % 2, entry(digest));
+    }
+    let (mut most, mut ended) = (0, 0);
+    while ended < 14 {
+        assert_eq!(machine.drives.poll(), dcs_csd::Activity::Busy, "{ended} ended");
+        most = most.max(machine.controller().away());
+        for queue in [1, 2] {
+            ended += std::iter::from_fn(|| machine.reap(queue)).count();
+        }
+    }
+    assert_eq!(most, 2);
+}
+
 const MIB: u64 = 1 << 20;
 
 /// A drive whose operators have so much memory.
@@ -332,6 +390,27 @@ fn operators_take_no_more_memory_than_there_is() {
     assert!(ended[1] == (first, Status::SUCCESS) && ended[2].1 == Status::SUCCESS, "{ended:?}");
     assert!((2 * one..200 * MIB).contains(&most), "{most}");
     assert_eq!(machine.controller().operator_memory(), 0);
+}
+
+/// A stream that is opened waits for commands under way, as commands do.
+#[test]
+fn a_stream_waits_for_the_memory_of_commands() {
+    let mut machine = with_memory(200 * MIB);
+    let largest = vec![(Operator::Zstd, vec![19]); 2];
+    let handle = load(&mut machine, &largest).result.into();
+    let words = [0, 2048, 0, 0, 0, 0];
+    let (opcode, namespace, source, destination) = (NO_DATA, 1, BLOCKS, NOWHERE);
+    let digest = Near { opcode, namespace, source, destination, handle, words, ..Near::default() };
+    let mut bytes = parameters(&largest, 1);
+    bytes.extend_from_slice(&[0u64, 100].map(u64::to_le_bytes).concat());
+    machine.guest.store(DATA, &bytes);
+    let words = [bytes.len() as u32 / 4, bytes.len() as u32, 0, 0, 0, 0];
+    let (opcode, destination) = (FROM_GUEST, STREAM);
+    let open = Near { opcode, namespace, destination, words, ..Near::default() };
+    let cids = [digest, open].map(|near| machine.submit_bytes(1, entry(near)));
+    machine.work();
+    let ends = [(); 2].map(|()| machine.reap(1).map(|done| (done.cid, done.status)));
+    assert_eq!(ends, cids.map(|cid| Some((cid, Status::SUCCESS))));
 }
 
 #[test]
