@@ -251,6 +251,19 @@ fn hostile_expressions_take_linear_time() {
     }
 }
 
+/// The time of a byte grows with the places of an automaton: there are as many as the longest plain pattern has.
+#[test]
+fn automata_of_many_places_are_refused() {
+    for longest in ["aB".repeat(508), "a*".repeat(508), "ab|".repeat(338) + "cd", "a[bc]".repeat(203)] {
+        assert_eq!(Grep { ignore_case: true, ..grep(&longest) }.check(), Ok(()), "{longest}");
+    }
+    assert_eq!(grep("a[ab]{1000}c").check(), Ok(()));
+    for large in ["a[ab]{3900}c", "a[ab]{1300}c", "([ab]{40}){40}"] {
+        let refused = grep(large).check().unwrap_err();
+        assert!(refused.to_string().contains("1200 places"), "{refused}");
+    }
+}
+
 /// Literals that nearly every line has: the automaton takes over in the middle, and no line is lost.
 #[test]
 fn literals_that_are_everywhere_are_given_up() {

@@ -16,9 +16,12 @@ use std::ops::Range;
 /// Bytes of the longest pattern.
 pub(super) const PATTERN_MAX: usize = 1016;
 
-/// Bytes of an automaton at most, before its states are made: the time that a byte takes at worst grows with
-/// it.
+/// Bytes of an automaton at most, before its states are made.
 const AUTOMATON_MAX: usize = 128 << 10;
+
+/// Its places at most. On hostile data each byte makes a new state of nearly all of them: the time that a byte takes at
+/// worst grows with their number. A pattern that repeats nothing has about one for each of its bytes.
+const PLACES_MAX: usize = 1200;
 
 /// Bytes of the states that are kept. When they are full they are made anew.
 const STATES_MAX: usize = 1 << 20;
@@ -51,7 +54,10 @@ pub enum PatternError {
     #[error("a pattern has 1 to {PATTERN_MAX} bytes")]
     Length,
     /// Its repetitions make an automaton that is too large.
-    #[error("its automaton is larger than {} KiB: repeat less", AUTOMATON_MAX >> 10)]
+    #[error(
+        "its automaton has more than {PLACES_MAX} places, or {} KiB: write smaller numbers in {{}}",
+        AUTOMATON_MAX >> 10
+    )]
     TooLarge,
 }
 
@@ -258,11 +264,10 @@ fn automaton(hir: &Hir) -> Result<(dfa::DFA, dfa::Cache), PatternError> {
         .which_captures(thompson::WhichCaptures::None)
         .nfa_size_limit(Some(AUTOMATON_MAX));
     let nfa = thompson::Compiler::new().configure(config).build_from_hir(hir);
+    let nfa = nfa.ok().filter(|nfa| nfa.states().len() <= PLACES_MAX).ok_or(PatternError::TooLarge)?;
     let config = dfa::Config::new().cache_capacity(STATES_MAX).skip_cache_capacity_check(true);
-    let dfa = dfa::Builder::new()
-        .configure(config)
-        .build_from_nfa(nfa.map_err(|_| PatternError::TooLarge)?)
-        .map_err(|_| PatternError::TooLarge)?;
+    let dfa = dfa::Builder::new().configure(config).build_from_nfa(nfa);
+    let dfa = dfa.map_err(|_| PatternError::TooLarge)?;
     let cache = dfa.create_cache();
     Ok((dfa, cache))
 }
