@@ -253,7 +253,7 @@ impl Worker {
             let Err(error) = pack.sync() else { continue };
             tracing::error!(%error, path = %pack.path.display(), "a sync failed");
             // A later sync would succeed though these data are lost.
-            self.folder.leave_pack();
+            self.folder.leave_pack(pack.id);
             let error = StoreError::io("sync", &pack.path)(error);
             let is_of = |draft: &Draft| draft.pack().is_some_and(|other| other.id == pack.id);
             for job in batch.iter_mut() {
@@ -269,14 +269,17 @@ impl Worker {
         if self.durability == Durability::None {
             return Ok(());
         }
-        let (mut files, mut new_pack) = (Vec::new(), false);
+        let (mut files, mut new_packs) = (Vec::new(), Vec::new());
         for draft in batch.iter_mut().flat_map(|job| job.drafts().iter()) {
             match draft.pack() {
-                Some(pack) => new_pack |= pack.named(),
+                Some(pack) => new_packs.extend(pack.is_new().then(|| pack.clone())),
                 None => files.push(draft.id()),
             }
         }
-        let synced = self.folder.sync_names(files.into_iter(), new_pack);
+        let synced = self.folder.sync_names(files.into_iter(), !new_packs.is_empty());
+        if synced.is_ok() {
+            new_packs.iter().for_each(|pack| pack.named());
+        }
         if matches!(synced, Err(StoreError::Unsynced { .. })) {
             // A later sync would succeed though these names are lost.
             self.stop("the names of data files could not be synced");
@@ -297,8 +300,10 @@ impl Worker {
             self.reopen()?;
         }
         let removed = self.sweeper.take_removed();
-        let closed = self.folder.take_closed();
+        self.folder.leave_old_pack();
+        // In this order: a pack that closes in between is still in flight for the one, or known to the other.
         let reservation = self.folder.reservation();
+        let closed = self.folder.take_closed();
         let result = self.write(batch, &removed, &closed, reservation);
         match &result {
             Ok(_) => reservation.into_iter().for_each(|(_, end)| self.folder.reserved(end)),

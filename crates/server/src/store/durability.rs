@@ -11,8 +11,8 @@ pub enum Durability {
     #[default]
     Full,
     /// When names and records are on the disk, while the kernel still writes the data. After a power loss the
-    /// data of the last seconds may be missing or wrong: a file is too short, or its digest is another; it is
-    /// found when it is read.
+    /// data of the last seconds may be missing or wrong: a file is too short, which is found when it is read,
+    /// or its digest is another, which `--verify` and a scrub find.
     Metadata,
     /// At once. After a power loss the last changes may be missing, and the database may not open at all,
     /// since the kernel writes its pages in any order. For what can be had again elsewhere.

@@ -35,8 +35,6 @@ pub(super) struct Folder {
     holds: Holds,
     /// The pack that is being filled, and its next block.
     filling: Mutex<Option<(Arc<Pack>, u64)>>,
-    /// Packs that are not written to any more, since this was last taken.
-    closed: Mutex<Vec<u64>>,
     /// Bytes of extents that wait in memory for their commit.
     waiting: AtomicU64,
 }
@@ -48,13 +46,15 @@ struct Ids {
     end: u64,
     /// Those of drafts, and of files of which it is not known whether a record refers to them.
     in_flight: BTreeSet<u64>,
+    /// Packs that are not written to any more, since this was last taken.
+    closed: Vec<u64>,
 }
 
 impl Folder {
     /// Opens the folder `root`, of which ids below `next` have been used.
     pub(super) fn new(root: &Path, next: u64, end: u64) -> Result<Self, StoreError> {
         let handle = File::open(root).map_err(StoreError::io("open", root))?;
-        let ids = Mutex::new(Ids { next, end, in_flight: BTreeSet::new() });
+        let ids = Mutex::new(Ids { next, end, ..Ids::default() });
         Ok(Self {
             data: root.join("data"),
             packs: root.join("packs"),
@@ -63,7 +63,6 @@ impl Folder {
             made: Mutex::default(),
             holds: Holds::default(),
             filling: Mutex::default(),
-            closed: Mutex::default(),
             waiting: AtomicU64::new(0),
         })
     }
@@ -141,10 +140,7 @@ impl Folder {
         let mut filling = self.filling.lock().expect("no code that holds it panics");
         let mut taken = None;
         if filling.as_ref().is_none_or(|(_, next)| next + blocks > PACK_BLOCKS) {
-            let Some((id, left)) = self.next_id() else { return Ok(None) };
-            let made = Pack::make(&self.packs, id, Arc::downgrade(self));
-            let made = made.inspect_err(|_| self.landed(id));
-            let pack = made.map_err(StoreError::io("create", &pack::path(&self.packs, id)))?;
+            let Some((pack, left)) = self.make_pack()? else { return Ok(None) };
             (*filling, taken) = (Some((Arc::new(pack), 0)), Some(left));
         }
         let Some((pack, next)) = filling.as_mut() else { return Ok(None) };
@@ -155,25 +151,49 @@ impl Folder {
         Ok(Some((Draft { id: extent.id(), content, folder: self.clone(), kept: false }, taken)))
     }
 
+    fn make_pack(self: &Arc<Self>) -> Result<Option<(Pack, u64)>, StoreError> {
+        while let Some((id, left)) = self.next_id() {
+            match Pack::make(&self.packs, id, Arc::downgrade(self)) {
+                Ok(pack) => return Ok(Some((pack, left))),
+                // The database is an older one than the packs.
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => self.landed(id),
+                Err(error) => {
+                    self.landed(id);
+                    return Err(StoreError::io("create", &pack::path(&self.packs, id))(error));
+                }
+            }
+        }
+        Ok(None)
+    }
+
     /// Bytes of extents that wait in memory.
     pub(super) fn waiting(&self) -> u64 {
         self.waiting.load(Relaxed)
     }
 
-    /// Has the next draft begin a new pack: what was written to this one may be lost.
-    pub(super) fn leave_pack(&self) {
-        *self.filling.lock().expect("no code that holds it panics") = None;
+    /// Has the next draft begin a new pack, where this one is filled: what was written to it may be lost.
+    pub(super) fn leave_pack(&self, id: u64) {
+        let mut filling = self.filling.lock().expect("no code that holds it panics");
+        filling.take_if(|(pack, _)| pack.id == id);
+    }
+
+    /// The same with a pack that is filled slowly: a start looks at all ids from its own on.
+    pub(super) fn leave_old_pack(&self) {
+        let next = self.ids().next;
+        let mut filling = self.filling.lock().expect("no code that holds it panics");
+        filling.take_if(|(pack, _)| pack.id + 2 * RANGE < next);
     }
 
     /// A pack is not written to any more.
     pub(super) fn pack_closed(&self, id: u64) {
-        self.landed(id);
-        self.closed.lock().expect("no code that holds it panics").push(id);
+        let mut ids = self.ids();
+        ids.in_flight.remove(&id);
+        ids.closed.push(id);
     }
 
     /// The packs that are not written to any more, since this was last asked.
     pub(super) fn take_closed(&self) -> Vec<u64> {
-        std::mem::take(&mut self.closed.lock().expect("no code that holds it panics"))
+        std::mem::take(&mut self.ids().closed)
     }
 
     /// True if a draft or pack of that id is in flight.
@@ -457,6 +477,15 @@ impl Draft {
     /// look at.
     pub(super) fn leave(mut self) {
         self.kept = true;
+        self.keep_in_flight();
+    }
+
+    /// Has the next start look at it. A file's id is in flight until somebody says otherwise, an extent's pack as
+    /// long as somebody has it.
+    fn keep_in_flight(&self) {
+        if let Content::Packed(packed) = &self.content {
+            std::mem::forget(packed.pack.clone());
+        }
     }
 }
 
@@ -473,7 +502,10 @@ impl Drop for Draft {
         }
         match self.folder.remove(self.id) {
             Ok(_) => self.folder.landed(self.id),
-            Err(error) => tracing::warn!(%error, "a draft stays until the next start"),
+            Err(error) => {
+                self.keep_in_flight();
+                tracing::warn!(%error, "a draft stays until the next start");
+            }
         }
     }
 }

@@ -376,6 +376,9 @@ impl Store {
         object: &Object,
         segments: &[&Segment],
     ) -> Result<Vec<Held>, StoreError> {
+        if segments.iter().any(|segment| segment.is_packed()) {
+            return Err(StoreError::Invalid("several segments that share a file"));
+        }
         let ids = segments.iter().map(|segment| segment.id).collect();
         let hold = Arc::new(held::Hold::new(&self.folder, ids));
         // What is held and still referred to now cannot have been removed, and won't be.
@@ -396,8 +399,10 @@ impl Store {
         let (opened, path) = (self.open_segment(segment)?, self.folder.path(segment.id));
         // Only what is on the disk can be forgotten.
         opened.file.sync_data().map_err(StoreError::io("sync", &path))?;
-        let length = NonZeroU64::new(segment.stored);
-        rustix::fs::fadvise(&opened.file, opened.range.start, length, rustix::fs::Advice::DontNeed)
+        // All of its blocks: of a page that others share the kernel forgets nothing.
+        let range = Extent::of(segment.id).map_or(0..segment.stored, Extent::bytes);
+        let length = NonZeroU64::new(range.end - range.start);
+        rustix::fs::fadvise(&opened.file, range.start, length, rustix::fs::Advice::DontNeed)
             .map_err(|error| StoreError::io("forget what is in memory of", &path)(error.into()))?;
         Ok(opened)
     }
@@ -431,7 +436,7 @@ impl Store {
     pub fn draft_of(&self, size: u64, stored: u64, room: u64) -> Result<Draft, StoreError> {
         // Those that wait have room as well.
         let waiting = self.folder.waiting().saturating_add(stored);
-        if size > self.options.pack || waiting > WAITING_MAX {
+        if self.options.pack == 0 || size > self.options.pack || waiting > WAITING_MAX {
             return self.draft_for(room);
         }
         self.check_room(waiting)?;

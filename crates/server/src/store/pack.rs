@@ -117,8 +117,7 @@ pub(super) struct Pack {
     pub(super) path: PathBuf,
     file: File,
     folder: Weak<Folder>,
-    /// Its name is perhaps not durable yet.
-    pub(super) is_new: AtomicBool,
+    is_new: AtomicBool,
 }
 
 impl Pack {
@@ -139,9 +138,14 @@ impl Pack {
         trace::syncs(&self.path, || self.file.sync_data())
     }
 
-    /// Says that its name is durable. True if it was not known before.
-    pub(super) fn named(&self) -> bool {
-        self.is_new.swap(false, Relaxed)
+    /// True if its name is perhaps not durable yet.
+    pub(super) fn is_new(&self) -> bool {
+        self.is_new.load(Relaxed)
+    }
+
+    /// Its name is durable.
+    pub(super) fn named(&self) {
+        self.is_new.store(false, Relaxed);
     }
 }
 
@@ -200,7 +204,10 @@ pub(super) fn remove(packs: &Path, extent: Extent) -> io::Result<bool> {
 /// Makes a hole. A file system without them keeps the bytes.
 pub(super) fn punch(file: &File, bytes: Range<u64>) -> io::Result<()> {
     let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-    match rustix::fs::fallocate(file, flags, bytes.start, bytes.end - bytes.start) {
+    let punched = rustix::io::retry_on_intr(|| {
+        rustix::fs::fallocate(file, flags, bytes.start, bytes.end - bytes.start)
+    });
+    match punched {
         Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
         punched => Ok(punched?),
     }

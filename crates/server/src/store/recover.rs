@@ -51,7 +51,7 @@ pub(super) fn mend(
         }
     }
     unfinished.sort_unstable();
-    trim_packs(folder, &blobs, floor..end)?;
+    let untrimmed = trim_packs(folder, &blobs, floor..end)?;
     drop(blobs);
     reading.close()?;
     let recovery = Recovery { crashed, unfinished: unfinished.len(), garbage: garbage.len() };
@@ -65,6 +65,8 @@ pub(super) fn mend(
     sweep(folder, &mut unfinished, durability)?;
     // A file that can't be removed stays in the range that is looked at, now and at the next starts.
     left.retain(|id| unfinished.binary_search(id).is_err());
+    left.extend(untrimmed);
+    left.sort_unstable();
     folder.left(&left);
     let floor = left.first().copied().unwrap_or(end);
     let transaction = database.begin_write()?;
@@ -76,21 +78,29 @@ pub(super) fn mend(
     Ok(recovery)
 }
 
-/// Gives back what is in packs that were being filled and that no record refers to.
-fn trim_packs(folder: &Folder, blobs: &ReadOnlyTable<u64, ()>, ids: Range<u64>) -> Result<(), StoreError> {
+/// Gives back what is in packs that were being filled and that no record refers to. Returns those where it could not.
+fn trim_packs(
+    folder: &Folder,
+    blobs: &ReadOnlyTable<u64, ()>,
+    ids: Range<u64>,
+) -> Result<Vec<u64>, StoreError> {
     let at = |error| StoreError::io("look through", folder.packs())(error);
+    let mut left = Vec::new();
     for pack in pack::packs_between(folder.packs(), ids).map_err(at)? {
         let mut referred = Vec::new();
         for entry in blobs.range(pack::extents(pack))? {
             referred.push(entry?.0.value());
         }
-        if referred.is_empty() {
-            folder.remove(pack::whole(pack))?;
-        } else {
-            pack::trim(folder.packs(), pack, referred.into_iter()).map_err(at)?;
+        let trimmed = match referred.is_empty() {
+            true => folder.remove(pack::whole(pack)).map(drop),
+            false => pack::trim(folder.packs(), pack, referred.into_iter()).map_err(at),
+        };
+        if let Err(error) = trimmed {
+            tracing::warn!(%error, "a pack keeps what a crash left in it until the next start");
+            left.push(pack);
         }
     }
-    Ok(())
+    Ok(left)
 }
 
 /// The ids of files in `floor..end`.
