@@ -20,6 +20,16 @@ pub(crate) trait Selector: Send {
     /// Before the first line that is wanted only: those are handed out first.
     fn next(&mut self, text: &[u8], from: usize) -> Result<(Range<usize>, usize), OperatorError>;
 
+    /// Looks at the next part of a line that comes in several, before [`Selector::next`] has it as a whole: no call
+    /// works for longer than its input is long.
+    ///
+    /// # Errors
+    ///
+    /// As [`Selector::next`].
+    fn look(&mut self, _part: &[u8]) -> Result<(), OperatorError> {
+        Ok(())
+    }
+
     /// The bytes that come out at the end of the stream.
     fn finish(&mut self) -> Result<Vec<u8>, OperatorError>;
 }
@@ -67,6 +77,9 @@ impl<S: Selector> Lines<S> {
         }
         let consumed = end.unwrap_or(window.len());
         self.kept.extend_from_slice(&window[..consumed]);
+        if let Err(error) = self.selector.look(&window[..consumed]) {
+            return failed(consumed, 0, error);
+        }
         let end = if end.is_some() { self.judge_kept() } else { StepEnd::Open };
         Step { consumed, produced: 0, end }
     }

@@ -251,6 +251,27 @@ fn hostile_expressions_take_linear_time() {
     }
 }
 
+/// A line is looked at part by part, as it comes; the automaton's states are made anew in between.
+#[test]
+fn a_line_in_parts_is_found_as_in_one() {
+    let mixed: Vec<u8> =
+        (0..40_000u32).map(|at| b"ab"[(at.wrapping_mul(2_654_435_761) >> 31) as usize]).collect();
+    let text = [&mixed[..], b"c\n\nword end\n", &mixed[..], b"\nend"].concat();
+    for pattern in
+        ["a[ab]{600}c", "^$", r"\bend$", r"end\z", r"^[ab]+$", r"x|\Aw\w+ e", "b$", "nothing|[0-9]+$"]
+    {
+        for invert in [false, true] {
+            let block = Grep { invert, ..grep(pattern) };
+            let one = lines(&block, &text);
+            for piece in [1, 7, 1000] {
+                let cut = Cut { pieces: vec![piece], room: 4096, empty_end: false };
+                let (output, result) = resize(Operator::Grep, &block.block(), &text, &cut);
+                assert!(result.is_ok() && output == one, "{pattern} in pieces of {piece}");
+            }
+        }
+    }
+}
+
 /// The time of a byte grows with the places of an automaton: there are as many as the longest plain pattern has.
 #[test]
 fn automata_of_many_places_are_refused() {

@@ -47,6 +47,10 @@ impl Selector for Grep {
         Ok((end..end, end))
     }
 
+    fn look(&mut self, part: &[u8]) -> Result<(), OperatorError> {
+        self.pattern.look(part).map_err(|()| OperatorError::InternalError)
+    }
+
     fn finish(&mut self) -> Result<Vec<u8>, OperatorError> {
         Ok(self.count.map_or(Vec::new(), |count| format!("{count}\n").into_bytes()))
     }

@@ -1,7 +1,7 @@
 //! A regular expression, compiled to find lines: literals by vector instructions, the rest by an automaton
 //! whose states are made as they are met.
 
-use regex_automata::hybrid::dfa;
+use regex_automata::hybrid::{LazyStateID, dfa};
 use regex_automata::nfa::thompson;
 use regex_automata::util::prefilter::Prefilter;
 use regex_automata::{Input, MatchKind, Span};
@@ -66,9 +66,18 @@ pub(super) struct Pattern {
     literals: Option<Prefilter>,
     /// Which says whether a line matches; none where the literals say it.
     automaton: Option<Box<(dfa::DFA, dfa::Cache)>>,
+    /// Of a line that comes in parts.
+    seen: Option<Seen>,
     /// Lines that it was asked about, and bytes among which they were.
     asked: u64,
     searched: u64,
+}
+
+/// The automaton behind the parts of a line that have come.
+enum Seen {
+    At(LazyStateID),
+    /// Whatever follows.
+    Match,
 }
 
 impl Pattern {
@@ -87,12 +96,15 @@ impl Pattern {
         let found = literals(&hir);
         let (literals, exact) = found.map_or((None, false), |(literals, exact)| (Some(literals), exact));
         let automaton = if exact { None } else { Some(Box::new(automaton(&hir)?)) };
-        Ok(Pattern { literals, automaton, asked: 0, searched: 0 })
+        Ok(Pattern { literals, automaton, seen: None, asked: 0, searched: 0 })
     }
 
     /// The next line that matches, from the beginning of a line on, with its line feed. `text` ends where a
     /// line does. None where none is left; an error where the automaton gives up, which it is told not to.
     pub(super) fn next(&mut self, text: &[u8], from: usize) -> Result<Option<Range<usize>>, ()> {
+        if let Some(seen) = self.seen.take() {
+            return Ok(self.ends(&seen, text)?.then_some(0..text.len()));
+        }
         let mut at = from;
         loop {
             let Some(literals) = &self.literals else { return self.scan(text, at) };
@@ -110,6 +122,40 @@ impl Pattern {
             if matches {
                 return Ok(Some(line));
             }
+        }
+    }
+
+    /// Takes the next part of a line that comes in several. `next` is called with all of them then, and searches no more.
+    pub(super) fn look(&mut self, part: &[u8]) -> Result<(), ()> {
+        let Some(automaton) = &mut self.automaton else { return Ok(()) };
+        let (dfa, cache) = &mut **automaton;
+        let mut state = match self.seen {
+            Some(Seen::Match) => return Ok(()),
+            Some(Seen::At(state)) => state,
+            None => dfa.start_state_forward(cache, &Input::new(b"")).map_err(|_| ())?,
+        };
+        for byte in part {
+            state = dfa.next_state(cache, state, *byte).map_err(|_| ())?;
+            if state.is_match() {
+                self.seen = Some(Seen::Match);
+                return Ok(());
+            }
+        }
+        self.seen = Some(Seen::At(state));
+        Ok(())
+    }
+
+    /// True where a line that came in parts matches, now that it is there as a whole.
+    fn ends(&mut self, seen: &Seen, line: &[u8]) -> Result<bool, ()> {
+        match (seen, &mut self.automaton) {
+            (Seen::Match, _) => Ok(true),
+            // A match before the line feed was seen with it, and one behind it is in no line.
+            (Seen::At(_), _) if line.ends_with(b"\n") => Ok(false),
+            (Seen::At(state), Some(automaton)) => {
+                let (dfa, cache) = &mut **automaton;
+                Ok(dfa.next_eoi_state(cache, *state).map_err(|_| ())?.is_match())
+            }
+            (Seen::At(_), None) => Err(()),
         }
     }
 
