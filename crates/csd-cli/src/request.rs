@@ -1,6 +1,6 @@
 //! Requests of the management socket, and their answers: a line of JSON each.
 //!
-//! What comes is copied, then read here, then done: a request not a request names why, and changes nothing.
+//! A line is copied, then read here, then carried out: what is not a request is answered with the reason, and changes nothing.
 
 use crate::spec::Drive;
 use crate::state::{Slot, State};

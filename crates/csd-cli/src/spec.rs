@@ -108,7 +108,7 @@ fn mebibyte() -> u32 {
     1 << 20
 }
 
-/// What a drive has where nobody says.
+/// The default limit of operator memory.
 fn operator_memory() -> u64 {
     dcs_csd::Config::new("").operator_memory
 }

@@ -46,7 +46,7 @@ pub struct Drives<P, S> {
     responses: Vec<Response>,
     /// Commands that the storage may have at once.
     window: usize,
-    /// Who is next to have operators work, by the time that they have worked.
+    /// Shares of the time of operators: whose turn it is.
     operators: Shares,
     /// Slots that do operators' work; without, the loop does it.
     pool: Option<Pool>,

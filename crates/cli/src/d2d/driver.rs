@@ -80,7 +80,7 @@ impl Device {
     }
 }
 
-/// What cannot be had by VFIO, and what to do.
+/// The failure for a function that cannot be had by VFIO, with what to do.
 fn refused(address: &str, error: &VfioError) -> Failure {
     let exit = match error {
         VfioError::Io { source, .. } if source.kind() == std::io::ErrorKind::PermissionDenied => {

@@ -33,7 +33,7 @@ const NAP: Duration = Duration::from_micros(200);
 /// Bytes of a write to another function.
 pub const PAYLOAD: u32 = 4096;
 
-/// What an SSD and a NIC have in common.
+/// The registers and streams of an SSD or a NIC, behind their function.
 pub trait Machine: Send + 'static {
     fn read(&self, offset: u64, bytes: &mut [u8]);
     fn write(&mut self, offset: u64, bytes: &[u8], now: u64);
@@ -129,7 +129,7 @@ pub struct Serving<M> {
     _leftovers: Vec<Leftover>,
 }
 
-/// What a function is to the bus.
+/// The identity and sizes of a function on the bus.
 pub struct Kind {
     pub name: &'static str,
     pub identity: Identity,

@@ -32,7 +32,7 @@ pub struct Serve {
     /// of the last seconds, which digests find. none: the death of the process only
     #[arg(long, value_name = "LEVEL", default_value = "full")]
     pub durability: Durability,
-    /// Have objects up to this size share files (packs): at most 1M, and 0 gives each a file of its own. What is
+    /// Have objects up to this size share files (packs): at most 128K, and 0 gives each a file of its own. What is
     /// there already stays where it is
     #[arg(long, value_name = "SIZE", value_parser = units::size, default_value = "64K")]
     pub pack: u64,

@@ -86,7 +86,7 @@ pub fn run(serve: &Serve, report: &Report) -> Result<(), Failure> {
 fn pack(serve: &Serve) -> Result<u64, Failure> {
     if serve.pack > PACK_MAX {
         let line = format!("--pack {}: objects up to {PACK_MAX} bytes share files", serve.pack);
-        return Err(Failure::usage(line).advise("say 1M or less; larger objects have a file each"));
+        return Err(Failure::usage(line).advise("say 128K or less; larger objects have a file each"));
     }
     Ok(serve.pack)
 }

@@ -344,8 +344,9 @@ async fn send_payload(
         {
             return write(stream, shared, &head).await.map(Some);
         }
-        // Bytes before the first one of a command pass its operators too.
-        [piece, ..] if piece.chain.is_empty() => {}
+        // Bytes before the first one of a command pass its operators too. What shares a file may become a hole as soon
+        // as this request is given up, so that the socket gets a copy.
+        [piece, ..] if piece.chain.is_empty() && !piece.data.is_packed() => {}
         [piece] if length <= SMALL => {
             let body = match unless_left(&stream, shared.path.fetch(piece)).await {
                 None => return Ok(None),

@@ -117,8 +117,8 @@ impl Default for Options {
 /// [`Options::pack`] where nobody says otherwise.
 pub const PACK_DEFAULT: u64 = 64 << 10;
 
-/// The most that [`Options::pack`] may be: what goes into a pack is in memory until its commit.
-pub const PACK_MAX: u64 = 1 << 20;
+/// The most that [`Options::pack`] may be: what goes into a pack is in memory until its commit, and when it is sent.
+pub const PACK_MAX: u64 = 128 << 10;
 
 /// Bytes that may wait in memory for their commit. Where there are more, small objects have a file each.
 const WAITING_MAX: u64 = 64 << 20;

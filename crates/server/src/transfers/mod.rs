@@ -196,6 +196,11 @@ impl From<Opened> for Data {
 }
 
 impl Data {
+    /// True if they share a file with others.
+    pub fn is_packed(&self) -> bool {
+        matches!(self, Data::Open(opened) if opened.is_packed)
+    }
+
     /// These of its bytes.
     fn source(&self, range: Range<u64>) -> Result<Source, StoreError> {
         Ok(match self {
@@ -633,8 +638,7 @@ impl DataPath {
         let source = piece.data.source(piece.range.clone())?;
         // A data file is never written to again; blocks of a pack may become a hole when the transfer has ended, while
         // the socket still has their pages.
-        let is_packed = matches!(&piece.data, Data::Open(opened) if opened.is_packed);
-        let source = if is_packed { source } else { source.immutable() };
+        let source = if piece.data.is_packed() { source } else { source.immutable() };
         let request = lane.session.request(source, piece.chain.iter().cloned(), Sink::socket(socket));
         let request = if head.is_empty() { request } else { request.prefix(head) };
         Ok(if more { request.more() } else { request })
