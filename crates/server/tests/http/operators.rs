@@ -35,7 +35,13 @@ fn value(text: &str, series: &str) -> f64 {
 fn metrics_tell_what_happened() {
     let rig = Rig::new();
     traffic(&rig);
-    let text = metrics(&rig);
+    // A request is counted when its answer has been sent: a client on another core may be quicker.
+    let last = r#"dcs_requests_total{method="GET",operation="GetObject",status="404"} "#;
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(10);
+    let mut text = metrics(&rig);
+    while !text.contains(last) && std::time::Instant::now() < until {
+        text = metrics(&rig);
+    }
     let requests = |operation: &str, method: &str, status: u16| {
         let labels = format!(r#"operation="{operation}",method="{method}",status="{status}""#);
         let mut labels: Vec<_> = labels.split(',').collect();
