@@ -33,7 +33,7 @@ pub struct Pool {
     chains: Vec<[u8; 8]>,
 }
 
-/// What a slot holds, and has done.
+/// The operators that a slot holds, and the work that it has done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlotState {
     /// Numbers of the operators that it holds, then zeros.

@@ -38,7 +38,7 @@ const NEVER: u8 = 2;
 #[derive(Debug, Default)]
 pub(crate) struct DriveOutcome {
     ended: OnceLock<Ended>,
-    /// Whether the drive writes a file: [`BEFORE`], [`WRITING`] or [`NEVER`].
+    /// The state of a drive that writes a file: [`BEFORE`], [`WRITING`] or [`NEVER`].
     writing: AtomicU8,
     /// Failures that the kernel backend knows nothing of, of all transfers of an engine.
     failures: Arc<AtomicU64>,

@@ -1,4 +1,4 @@
-//! What slots are to be, and why they cannot.
+//! Configuration of slots, and the errors of one that cannot be.
 
 use crate::{Nanos, OperatorId};
 use alloc::vec::Vec;

@@ -4,7 +4,7 @@ use crate::table::{Slot, Table};
 use crate::tenants::{Head, Key, Tenants};
 use crate::{Config, ConfigError, Job, JobId, Nanos, OperatorId, Order, Policy, Tenant};
 
-/// What the owner has to do next.
+/// The next thing for the owner to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Loads the slot with the job's operator, then says [`Slots::loaded`] or [`Slots::load_failed`].

@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 pub struct Slot {
     /// The operator that it holds, or is being loaded with.
     pub operator: Option<OperatorId>,
-    /// What it does.
+    /// The work that it is doing.
     pub doing: Doing,
     /// When it began to do that.
     pub since: Nanos,

@@ -550,8 +550,8 @@ impl DataPath {
         self.settings.direct && intake.compression == Compression::None && size >= DIRECT_MIN
     }
 
-    /// What goes to a file is on the disk when it is answered for, where that is asked for. What goes to memory is
-    /// made durable with its record.
+    /// Asks for a file to be on the disk when it is answered for, where settings say so. Data in memory are made
+    /// durable with their record.
     fn durable<'a>(&self, request: Request<'a>, target: Target<'_>) -> Request<'a> {
         match target {
             Target::File(_) if self.settings.durable => request.durable(),
