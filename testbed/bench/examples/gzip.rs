@@ -1,10 +1,10 @@
-//! Speed and size of gzip, beside zlib at level 1, the one of this machine's Python: `cargo run --release
-//! --example gzip -p dcs-bench [FOLDER]`. CPU time of one thread, medians of rounds that take turns.
+//! Speed and size of gzip, compared with zlib at level 1 as in this machine's Python: `cargo run --release
+//! --example gzip -p dcs-bench [DIR]`. CPU time of one thread, medians of rounds in turns.
 //!
 //! The data are the demo's, the sources of this project, this program, and the files of the folder; each file
 //! is a stream of its own.
 
-// What the demo generates, from where it is generated.
+// The demo's data generator, from its own module.
 #[allow(dead_code)]
 #[path = "../src/demo/dataset.rs"]
 mod dataset;
@@ -12,7 +12,7 @@ mod dataset;
 #[path = "../src/harness/random.rs"]
 mod random;
 
-/// Where the generator looks for its random numbers.
+/// The path at which the generator finds its random numbers.
 mod harness {
     pub(crate) use crate::random;
 }
@@ -41,12 +41,12 @@ use dcs_abi::operator::Operator;
 use dcs_ndp::{Context, library};
 use rustix::time::{ClockId, clock_gettime};
 
-/// As the engine has them.
+/// Block size of the engine.
 const BLOCK: usize = 256 * 1024;
 const DEMO: u64 = 64 << 20;
 const ROUNDS: usize = 5;
 
-/// zlib at level 1 over the files named on the standard input. Prints CPU seconds and bytes that came out.
+/// Compresses the files named on the standard input with zlib at level 1. Prints CPU seconds and bytes of output.
 const ZLIB: &str = r"
 import sys, time, zlib
 data = [memoryview(open(name, 'rb').read()) for name in sys.stdin.read().splitlines()]
@@ -114,7 +114,7 @@ fn main() {
     }
 }
 
-/// CPU seconds and bytes that came out.
+/// Returns CPU seconds and bytes of output.
 fn ours(files: &[Vec<u8>]) -> (f64, usize) {
     let (mut room, mut size) = (vec![0; BLOCK], 0);
     let start = cpu();
@@ -153,7 +153,7 @@ fn theirs(files: &[PathBuf]) -> (f64, usize) {
     (time.parse().unwrap(), size.parse().unwrap())
 }
 
-/// Every file under a folder.
+/// Returns every file under a folder.
 fn files(folder: &Path) -> Vec<PathBuf> {
     let mut all = vec![];
     for entry in fs::read_dir(folder).unwrap().flatten() {

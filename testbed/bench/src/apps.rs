@@ -1,4 +1,4 @@
-//! `dcs bench apps`: applications as they are, and on the engine.
+//! `dcs bench apps`: unmodified applications, compared with the same applications on the engine.
 //!
 //! nginx is measured by `dcs bench s3`'s clients; OpenStack Swift by `integrations/swift/run bench`, which
 //! sets up stock Swift and clusters of its own. This module finds that script, runs it, and shows its rows as
@@ -21,30 +21,30 @@ use std::process::{Child, Command, Stdio};
 #[derive(Debug, Args)]
 #[command(after_help = HELP)]
 pub struct Options {
-    /// Applications to measure; all where none is given
+    /// Applications to measure; all by default
     #[arg(value_name = "APPLICATION", value_enum)]
     pub applications: Vec<Application>,
-    /// Bytes of each object: 64k, 1M, 16M and 64M where none are given
+    /// Bytes of each object; by default 64k, 1M, 16M and 64M
     #[arg(long, value_name = "SIZE", value_delimiter = ',', value_parser = units::size)]
     pub size: Vec<u64>,
-    /// Clients side by side: 1, 8 and 32 where none are given
+    /// Concurrent clients; by default 1, 8 and 32
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = units::count::<1, 1000>)]
     pub clients: Vec<usize>,
-    /// Swift's servers that are asked: the object server alone, or through the proxy
+    /// Swift servers to send requests to: the object server directly, or through the proxy
     #[arg(long, value_name = "SERVERS", value_delimiter = ',', value_enum, default_value = "object,proxy")]
     pub servers: Vec<Server>,
-    /// Seconds of each run at least
+    /// Minimum seconds of each run
     #[arg(long, value_name = "S", value_parser = units::seconds, default_value = "2")]
     pub seconds: f64,
-    /// Runs of each contender, of which the median counts
+    /// Runs of each contender; the results are medians
     #[arg(long, default_value = "3", value_parser = clap::value_parser!(u32).range(1..=99))]
     pub runs: u32,
     /// Plot CPU seconds per GiB by clients: two files, NAME-swift.svg and NAME-nginx.svg
     #[arg(long, value_name = "NAME.svg")]
     pub svg: Option<PathBuf>,
-    /// integrations/swift of a source tree; else it is looked for in the current folder and beside the
-    /// command
-    #[arg(long, value_name = "FOLDER")]
+    /// Path of integrations/swift in a source tree; by default searched for upwards from the current directory and
+    /// from the command
+    #[arg(long, value_name = "DIR")]
     pub swift: Option<PathBuf>,
 }
 
@@ -71,13 +71,13 @@ Examples:
   dcs bench apps nginx --size 1M --clients 8,32 --svg apps.svg
   dcs bench apps --json > apps.json
 
-Contenders of Swift: stock; hashlib (the plug-in's hooks with ordinary hashing and larger reads, so that a gain from those is not
-credited to the engine); dcs (the plug-in on the engine). CPU seconds are those of a server's whole process, the engine's threads in
-them; and the engine's alone. As root it runs, as nginx does, in a network namespace where TCP's congestion control is cubic for all.
-Contenders of nginx: nginx; nginx-preload (dcs run without a rule); nginx-md5 (dcs run, digests to a log); nginx-md5-threads (the
+Contenders for Swift: stock; hashlib (the plug-in's hooks with ordinary hashing and larger reads, so that a gain from those is not
+credited to the engine); dcs (the plug-in on the engine). CPU seconds are those of a server's whole process, including the engine's
+threads, and those of the engine alone. As root, Swift and nginx run in a network namespace where all use cubic congestion control.
+Contenders for nginx: nginx; nginx-preload (dcs run without a rule); nginx-md5 (dcs run, digests to a log); nginx-md5-threads (the
 same with nginx's aio threads: many answers at once); nginx-perl (a Perl handler that reads, hashes and sends: apt-get install
 nginx-light libnginx-mod-http-perl).
-Swift's part runs from a source tree (docs/swift.md) and sets up what it needs; it is left out, and said, where that is not possible.
+Swift's part runs from a source tree (docs/swift.md) and sets up what it needs; where that is not possible it is left out, with a message.
 Every byte of some objects of each run is checked. A release build on a quiet machine is needed.
 
 Exit codes: 0 measured; 1 a contender failed or delivered wrong bytes; 2 usage; 7 a named application is not available; 130 interrupted";
@@ -86,10 +86,10 @@ const CONTENDERS: [&str; 3] = ["stock", "hashlib", "dcs"];
 const SIZES: [u64; 4] = [64 << 10, 1 << 20, 16 << 20, 64 << 20];
 const CLIENTS: [usize; 3] = [1, 8, 32];
 const SCRIPT: &str = "run";
-/// It says by this status that something is missing here.
+/// Exit status with which the script reports that something it needs is missing.
 const MISSING: i32 = 9;
 
-/// A row of Swift's benchmark, as far as it is plotted. All of it is passed on.
+/// A row of Swift's benchmark: the fields that are plotted. Rows are passed on whole.
 #[derive(Debug, Deserialize)]
 struct Row {
     contender: String,
@@ -120,7 +120,7 @@ pub fn run(options: &Options, report: &Report) -> Result<(), Failure> {
     Ok(())
 }
 
-/// `dcs bench s3` with nginx's contenders.
+/// Runs `dcs bench s3` with nginx's contenders.
 fn nginx(options: &Options) -> ServeOptions {
     #[derive(Parser)]
     struct Line {
@@ -142,7 +142,7 @@ fn given<T: Copy>(asked: &[T], usual: &[T]) -> Vec<T> {
     if asked.is_empty() { usual.to_vec() } else { asked.to_vec() }
 }
 
-/// Swift's benchmark is a script of the source tree.
+/// Returns the path of Swift's benchmark script, which is part of the source tree.
 fn script(named: Option<&Path>) -> Result<PathBuf, Failure> {
     let from =
         |folder: &Path| folder.ancestors().map(|root| root.join("integrations/swift")).collect::<Vec<_>>();
@@ -156,8 +156,11 @@ fn script(named: Option<&Path>) -> Result<PathBuf, Failure> {
     };
     let found = folders.iter().map(|folder| folder.join(SCRIPT)).find(|script| script.is_file());
     found.ok_or_else(|| {
-        Failure::new(Exit::NotFound, "there is no integrations/swift here, nor above the command")
-            .advise("run it in a source tree of dcs, or name the folder by --swift")
+        Failure::new(
+            Exit::NotFound,
+            "integrations/swift was not found in this directory, its parents, or next to the command",
+        )
+        .advise("run it in a source tree of dcs, or pass its path with --swift")
     })
 }
 
@@ -174,7 +177,7 @@ fn swift(options: &Options, script: &Path, report: &Report) -> Result<(), Failur
     let servers = options.servers.iter().filter_map(|server| server.to_possible_value());
     command.args(["--servers", &comma(servers.map(|value| value.get_name().to_string()).collect())]);
     command.args(["--seconds", &options.seconds.to_string(), "--runs", &options.runs.to_string()]);
-    // What it says while it works goes to standard error.
+    // Progress goes to standard error.
     command.stdin(Stdio::null()).stdout(Stdio::piped());
     interrupt::install();
     let mut child = command.spawn().map_err(failed)?;
@@ -185,7 +188,7 @@ fn swift(options: &Options, script: &Path, report: &Report) -> Result<(), Failur
     let status = status.map_err(failed)?;
     if !status.success() && status.code() != Some(MISSING) {
         return Err(Failure::new(Exit::Failed, format!("{}: {status}", script.display()))
-            .advise("what it said is above"));
+            .advise("see its output above"));
     }
     show(&rows?, options, report)
 }
@@ -195,7 +198,7 @@ fn read(child: &mut Child) -> Result<Vec<Value>, Failure> {
     let mut rows = Vec::new();
     for line in BufReader::new(output).lines() {
         let line = line.map_err(|error| Failure::io("Swift's benchmark", &error))?;
-        // Installers of what it needs may speak too.
+        // Installers that the script runs may print other lines.
         if let Ok(row @ Value::Object(_)) = serde_json::from_str(&line) {
             rows.push(row);
         }
@@ -205,11 +208,11 @@ fn read(child: &mut Child) -> Result<Vec<Value>, Failure> {
 
 fn show(rows: &[Value], options: &Options, report: &Report) -> Result<(), Failure> {
     if rows.is_empty() {
-        let line = "Swift: skipped, as it says above";
+        let line = "Swift: skipped; see its output above";
         report.text(line);
         report.object(&json!({ "event": "skipped", "application": "swift" }));
         return match options.applications.contains(&Application::Swift) {
-            true => Err(Failure::new(Exit::NotFound, line).advise("docs/swift.md tells what is needed")),
+            true => Err(Failure::new(Exit::NotFound, line).advise("docs/swift.md lists what is needed")),
             false => Ok(()),
         };
     }
@@ -258,7 +261,7 @@ fn show(rows: &[Value], options: &Options, report: &Report) -> Result<(), Failur
     plot::draw(&points, &CONTENDERS, ("clients", "CPU s per GiB"), &plot::named(svg, "swift"), report)
 }
 
-/// The object server's cost where it is asked, all that is measured where the proxy is.
+/// Returns a point of the plot: CPU time of the object server, or of both servers where requests go through the proxy.
 fn point(row: &Row) -> Point<'_> {
     let through = row.server == "proxy";
     let y = row.object_cpu_s_per_gib + if through { row.proxy_cpu_s_per_gib } else { 0.0 };

@@ -10,8 +10,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use dcs_fabric::FAULT_HELP;
 use std::path::PathBuf;
 
-/// Measure what dcs does, and check every byte of it. `dcs` starts this program for its commands demo, bench
-/// and vm.
+/// Measure what dcs does, and check every byte of it. `dcs` starts this program for its commands demo, bench and vm.
 #[derive(Debug, Parser)]
 #[command(name = "dcs", bin_name = "dcs", version)]
 pub struct Arguments {
@@ -25,12 +24,11 @@ pub struct Arguments {
 pub enum Command {
     /// Run the main job on generated data, check every byte, and compare with the ordinary loop
     Demo(Demo),
-    /// Measure what jobs cost, beside what else could do them
+    /// Measure what jobs cost, compared with other ways to do them
     Bench(Box<Bench>),
-    /// Boot a whole server in QEMU: the engine as a PCIe card that drives an SSD and a NIC, and a stock Linux
-    /// guest
+    /// Boot a whole server in QEMU: the engine as a PCIe card that drives an SSD and a NIC, with a stock Linux guest
     Vm(Vm),
-    /// A part of `dcs csd`, whose program starts this one for it
+    /// Internal part of `dcs csd`, whose program starts this one
     #[command(hide = true)]
     Csd(Csd),
     /// Write man pages into a folder, for make install
@@ -71,7 +69,7 @@ pub enum Command {
 }
 
 impl Arguments {
-    /// Where and how the command tells its results.
+    /// Returns how the command reports its results, and to where.
     pub fn report(&self) -> Report {
         let name = match &self.command {
             Command::Demo(_) => "demo",
@@ -87,16 +85,16 @@ impl Arguments {
 #[derive(Debug, Args)]
 #[command(after_help = DEMO_HELP)]
 pub struct Demo {
-    /// Bytes of the data set
+    /// Size of the data set, in bytes
     #[arg(long, value_name = "SIZE", value_parser = units::size, default_value = "256MiB")]
     pub size: u64,
-    /// Folder for the data; it needs about 2.5 times the size
-    #[arg(long, value_name = "FOLDER")]
+    /// Folder for the data; needs about 2.5 times --size of free space
+    #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
-    /// Measured runs of each contender, of which the median counts
+    /// Measured runs of each contender; the results are medians
     #[arg(long, default_value = "3", value_parser = clap::value_parser!(u32).range(1..=99))]
     pub runs: u32,
-    /// Succeed even where python3 or openssl is missing, so that not all could be checked
+    /// Succeed even if python3 or openssl is missing and some checks could not be made
     #[arg(long)]
     pub unverified: bool,
 }
@@ -112,32 +110,31 @@ pub struct Bench {
 
 #[derive(Debug, Subcommand)]
 pub enum BenchCommand {
-    /// Jobs of the engine on this machine, beside loops, Python and sendfile(2); what dcs bench without a
-    /// name does
+    /// Jobs of the engine on this machine, compared with loops, Python and sendfile(2); the default of dcs bench
     Host(Host),
-    /// An engine with several cores beside one with one: file -> md5 -> null
+    /// An engine with several cores compared with one that has one: file -> md5 -> null
     Cores(crate::host::cores::Options),
-    /// S3 object servers side by side: dcs, versitygw, MinIO, rclone, nginx
+    /// S3 object servers compared: dcs, versitygw, MinIO, rclone, nginx
     #[cfg(feature = "benchmarks")]
     S3(crate::s3::options::Options),
     /// The papers' experiments on whole servers, in virtual time: host-centric, software-optimised,
     /// peer-to-peer, card
     #[cfg(feature = "benchmarks")]
     Sim(crate::sim::Options),
-    /// The papers' experiments in a guest in QEMU: beside spinning processes, an object server, the HDFS
+    /// The papers' experiments in a guest in QEMU: contention with spinning processes, an object server, the HDFS
     /// balancer
     #[cfg(feature = "benchmarks")]
     Guest(crate::guest::experiments::Options),
-    /// Applications as they are, and on the engine: OpenStack Swift, nginx
+    /// Unmodified applications compared with the same on the engine: OpenStack Swift, nginx
     #[cfg(feature = "benchmarks")]
     Apps(crate::apps::Options),
-    /// Virtual drives beside io_uring on the same file: throughput, latency, CPU time of a command
+    /// Virtual drives compared with io_uring on the same file: throughput, latency, CPU time per command
     #[cfg(feature = "benchmarks")]
     Csd(crate::csd::Options),
-    /// Each operator on a GPU, beside its memory, its bus, and one core
+    /// Each operator on a GPU, compared with its memory, its bus, and one core
     #[cfg(feature = "benchmarks")]
     Gpu(crate::gpu::Options),
-    /// Videos in datagrams, beside ffmpeg, multicat, TSDuck, GStreamer and VLC: CPU time, deviation from the due
+    /// Videos in datagrams, compared with ffmpeg, multicat, TSDuck, GStreamer and VLC: CPU time, deviation from the due
     /// time
     #[cfg(feature = "benchmarks")]
     Stream(crate::stream::Options),
@@ -146,46 +143,45 @@ pub enum BenchCommand {
 #[derive(Debug, Args)]
 #[command(after_help = HOST_HELP)]
 pub struct Host {
-    /// Jobs to measure: 'file>md5>socket', 'socket>md5>file', any chain between the two, or control; without
-    /// one, a set that takes a few minutes
+    /// Jobs to measure: 'file>md5>socket', 'socket>md5>file', any other chain between the two, or control; by default
+    /// a set that takes a few minutes
     #[arg(value_name = "JOB")]
     pub jobs: Vec<String>,
-    /// List jobs and contenders, and measure nothing
+    /// List jobs and contenders without measuring
     #[arg(long)]
     pub list: bool,
-    /// Streams side by side, each on a connection of its own: 1,4,16,64 where none are given
+    /// Concurrent streams, each on its own connection; by default 1,4,16,64
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = units::count::<1, 1024>)]
     pub streams: Vec<usize>,
-    /// Bytes of each object: 4 MiB where none are given; up to 256k they are small, and many
+    /// Bytes of each object; by default 4 MiB. Sizes up to 256k use many small objects
     #[arg(long, value_name = "SIZE", value_delimiter = ',', value_parser = units::size)]
     pub size: Vec<u64>,
-    /// Contenders: those that suit the job where none are given
+    /// Contenders; by default all that suit the job
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub contenders: Vec<String>,
-    /// Busy processes beside the measured one, on its cores
+    /// Busy processes that run on the measured process's cores
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = units::count::<0, 256>)]
     pub hogs: Vec<usize>,
-    /// Seconds that are measured in each run, after a warm-up of one second (of twice as long, where that is
-    /// less)
+    /// Measured seconds of each run, after a warm-up of one second, or of twice --seconds if that is less
     #[arg(long, value_name = "S", value_parser = units::seconds, default_value = "1")]
     pub seconds: f64,
-    /// Runs of each contender, of which the median counts
+    /// Runs of each contender; the results are medians
     #[arg(long, default_value = "3", value_parser = clap::value_parser!(u32).range(1..=99))]
     pub runs: u32,
-    /// Open the file for each object, or all files before
+    /// Open the file for each object, or all files beforehand
     #[arg(long, value_enum, default_value = "each")]
     pub open: OpenChoice,
-    /// Files are not in the page cache: O_DIRECT, or dropped from it after each object
+    /// Keep files out of the page cache: with O_DIRECT, or by dropping them from it after each object
     #[arg(long)]
     pub cold: bool,
-    /// Cores of the measured process, a number or all; the client has the others
+    /// Cores of the measured process, a number or all; the client uses the others
     #[arg(long, value_name = "N", default_value = "1")]
     pub server_cores: ServerCores,
-    /// Plot CPU seconds per GiB by streams
+    /// Plot CPU seconds per GiB against streams
     #[arg(long, value_name = "FILE")]
     pub svg: Option<PathBuf>,
-    /// Folder for the data: up to some hundred MiB
-    #[arg(long, value_name = "FOLDER")]
+    /// Folder for the data: up to a few hundred MiB
+    #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
 }
 
@@ -200,7 +196,7 @@ pub enum CsdCommand {
     Demo(CsdDemo),
 }
 
-/// Its help is that of `dcs csd demo`, in the program behind `dcs csd`.
+/// Arguments of `dcs csd demo`. Its help is in the program behind `dcs csd`.
 #[derive(Debug, Args)]
 pub struct CsdDemo {
     /// Bytes of each file
@@ -217,13 +213,12 @@ pub struct Vm {
 
 #[derive(Debug, Subcommand)]
 pub enum VmCommand {
-    /// Run the main jobs by each design: the guest's kernel, software in user space, the card; check every
-    /// byte, and compare
+    /// Run the main jobs with each design: the guest's kernel, software in user space, the card; check every byte, and
+    /// compare
     Demo(VmDemo),
-    /// A shell in the guest, on this terminal
+    /// Open a shell in the guest on this terminal
     Shell(VmShell),
-    /// Have an SSD send videos to a NIC by itself while the guest sleeps; check every byte, and count what the guest
-    /// had to do with it
+    /// Have an SSD send videos to a NIC by itself while the guest sleeps; check every byte, and count the guest's work
     #[cfg(feature = "benchmarks")]
     D2d(VmD2d),
 }
@@ -232,10 +227,10 @@ pub enum VmCommand {
 #[derive(Debug, Args)]
 #[command(after_help = VM_HELP)]
 pub struct VmD2d {
-    /// Videos at once, of 7.82 Mb/s each
+    /// Concurrent videos, of 7.82 Mb/s each
     #[arg(long, value_name = "COUNT", value_parser = units::count::<1, 128>, default_value = "120")]
     pub streams: usize,
-    /// A transport stream of 12 s or more at this rate, instead of one that is made
+    /// Transport stream of this rate, at least 12 s long, to send instead of a generated one
     #[arg(long, value_name = "FILE")]
     pub video: Option<PathBuf>,
 }
@@ -243,11 +238,10 @@ pub struct VmD2d {
 #[derive(Debug, Args)]
 #[command(after_help = vm_faults())]
 pub struct VmDemo {
-    /// Bytes of each job, in objects of 1 MiB
+    /// Bytes moved by each job, in objects of 1 MiB
     #[arg(long, value_name = "SIZE", value_parser = units::size, default_value = "32MiB")]
     pub size: u64,
-    /// The NIC that the guest's kernel has; all but virtio need the kernel with all drivers, 100 MB to fetch
-    /// once
+    /// NIC of the guest's kernel; all but virtio need the kernel with all drivers, a download of 100 MB, once
     #[arg(long, value_enum, default_value = "virtio")]
     pub nic: KernelNic,
     #[command(flatten)]
@@ -257,7 +251,7 @@ pub struct VmDemo {
 #[derive(Debug, Args)]
 #[command(after_help = vm_faults())]
 pub struct VmShell {
-    /// The NIC that the guest's kernel has
+    /// NIC of the guest's kernel
     #[arg(long, value_enum, default_value = "virtio")]
     pub nic: KernelNic,
     #[command(flatten)]
@@ -278,8 +272,8 @@ Examples:
 
 Sends a generated data set over TCP through md5, through md5,aes256-ctr and through gzip, and receives
 one with md5. Python's hashlib and gzip and the openssl command check every byte and every digest
-(where they are missing the demo fails, unless --unverified). Then the engine and the ordinary loop
-run side by side. Fair comparison needs a release build.
+(if they are missing the demo fails, unless --unverified is given). Then the engine is compared with the
+ordinary loop. A fair comparison needs a release build.
 
 Exit codes: 0 all checks passed; 1 a check failed or could not be made; 4 no space; 130 interrupted";
 
@@ -293,12 +287,12 @@ Examples:
   dcs vm d2d                                   # 120 videos from an SSD to a NIC while the guest sleeps; docs/d2d.md
   dcs vm d2d --streams 20 --json
 
-It needs an x86-64 Linux, and no root. A QEMU of version 10.1 or later is used where there is one (DCS_QEMU names it);
-else QEMU, a kernel and busybox are fetched from Debian's packages into ~/.cache/dcs (70 MB, once).
+Needs x86-64 Linux, and no root. Uses QEMU 10.1 or later if it is installed (DCS_QEMU names it); otherwise
+QEMU, a kernel and busybox are fetched from Debian's packages into ~/.cache/dcs (70 MB, once).
 The card is a process of its own (dcs card); docs/server.md has a picture of who writes to whom.
 DCS_VM_CONSOLE=1 shows the guest's console during the demo.
 
-Exit codes: 0 all checks passed; 1 a check or the guest failed; 2 usage; 9 no virtual server can be had here; 130 interrupted";
+Exit codes: 0 all checks passed; 1 a check or the guest failed; 2 usage; 9 no virtual server is available here; 130 interrupted";
 
 fn vm_faults() -> String {
     format!(
@@ -308,8 +302,8 @@ fn vm_faults() -> String {
   dcs vm demo --size 4MiB --fault ssd:read:3:late=20ms        # the card alone moves data, and its SSD fails
   dcs vm shell --fault ssd:write:2:status=0x280 --fault ssd:flush:1:hang
 
-With --fault the card's SSD fails: the controller that the card drives, not the kernel's. A transfer that fails is told, and the demo goes
-on; at the end it says how often each fault struck. A nic, hang=hard, and short=N of anything but reads cannot be had in QEMU.
+With --fault the card's SSD fails: the controller that the card drives, not the kernel's. A transfer that fails is reported, and the demo
+goes on; at the end it says how often each fault struck. QEMU cannot simulate nic faults, hang=hard, or short=N of anything but reads.
 
 {FAULT_HELP}"
     )
@@ -332,11 +326,11 @@ Examples:
   dcs bench guest object                           # and in a guest: dcs bench guest --help
 
 Each contender is a process of its own, on one core unless --server-cores says otherwise; in each repetition all run
-once, in another order. CPU time is that of all its threads and of kernel threads (of which other programs may have
-some); the client's is told apart. Ratios are to the contender loop, within a repetition. Every run is checked: a
-contender that delivers a wrong byte or digest is an error, not a result. A release build on a quiet machine is needed.
-TCP runs with cubic, whatever the machine's default: BBR's timers cost more on loopback than all the rest. The variable
-DCS_CONGESTION names another congestion control.
-control counts instructions one by one, by ptrace: the same every time, whatever else runs.
+once, in another order. CPU time is that of all its threads and of kernel threads (which may include work of other
+programs); the client's is reported separately. Ratios are to the contender loop, within a repetition. Every run is checked:
+a contender that delivers a wrong byte or digest is an error, not a result. Use a release build on a quiet machine.
+TCP uses cubic, whatever the machine's default: BBR's timers cost more on loopback than all the rest. The variable
+DCS_CONGESTION selects another congestion control.
+control counts instructions one by one, by ptrace: the count is the same every time, whatever else runs.
 
 Exit codes: 0 measured; 1 a contender failed or delivered wrong bytes; 2 usage; 130 interrupted";

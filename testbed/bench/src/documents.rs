@@ -1,4 +1,4 @@
-//! Every `dcs demo`, `dcs bench` and `dcs vm` that README, docs and help show is one that this program takes.
+//! Checks that this program takes every `dcs demo`, `dcs bench` and `dcs vm` command in README, docs and help.
 
 use crate::args::{Arguments, BenchCommand, Command};
 use crate::host::job::Job;
@@ -6,7 +6,7 @@ use dcs_documents::Program;
 
 const PROGRAM: Program<Arguments> = Program { name: "dcs-bench", unfit };
 
-/// Checks the part that clap does not look at: jobs.
+/// Checks the jobs, which clap does not parse.
 fn unfit(arguments: &Arguments) -> Option<String> {
     let Command::Bench(bench) = &arguments.command else { return None };
     let host = match &bench.command {

@@ -18,26 +18,26 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, Args)]
 #[command(after_help = HELP)]
 pub struct Options {
-    /// Operators: all that GPUs do where none are given
+    /// Operators to measure; by default all that GPUs do
     #[arg(value_name = "OPERATOR")]
     pub operators: Vec<String>,
-    /// Which GPU, from 0 on
+    /// Number of the GPU, from 0
     #[arg(long, value_name = "N", default_value = "0")]
     pub gpu: u32,
-    /// Streams side by side, a piece of each in a pass
+    /// Concurrent streams; a pass processes one piece of each
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = units::count::<1, 65535>, default_value = "1,32,256,1024,4096")]
     pub streams: Vec<usize>,
-    /// Bytes of a piece: a block of the engine's
+    /// Bytes of a piece; in the engine, of a block
     #[arg(long, value_name = "SIZE", value_parser = units::size, default_value = "128KiB")]
     pub size: u64,
-    /// Passes
+    /// Passes to measure
     #[arg(long, value_name = "N", default_value = "10", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub runs: u32,
-    /// Also read this file past the page cache, to the GPU directly (GPUDirect Storage) and by the host: the
-    /// larger the better
+    /// Also read this file past the page cache, directly to the GPU (GPUDirect Storage) and by way of the host; larger
+    /// files give better figures
     #[arg(long, value_name = "FILE")]
     pub file: Option<PathBuf>,
-    /// Plot GiB/s by streams
+    /// Plot GiB/s against streams
     #[arg(long, value_name = "FILE")]
     pub svg: Option<PathBuf>,
 }
@@ -56,8 +56,8 @@ many streams. engine: a whole engine, from memory through the operator to /dev/n
 from there; GiB/s, and seconds of the CPU for each GiB. What comes out is compared with what the CPU makes of it.
 The first pass of each is checked against the CPU, and every digest of an engine: a wrong byte or digest is an error, not a result.
 Digests of one stream are one serial chain: a GPU is fast where there are thousands of streams.
-Pieces of all streams are in locked memory and on the GPU: --streams times --size on both sides.
-With the stand-in that tests have in the driver's place it runs, says so in every line, and draws nothing.
+The pieces of all streams are in locked memory and on the GPU: --streams times --size on both sides.
+With the tests' stand-in for the driver it runs, marks every line, and draws no plot.
 
 Exit codes: 0 measured; 1 no GPU, or it computed something wrong; 2 usage; 130 interrupted";
 
@@ -67,7 +67,7 @@ pub fn run(options: &Options, report: &Report) -> Result<(), Failure> {
     interrupt::install();
     let operators = operators(&options.operators)?;
     let size = usize::try_from(options.size).ok().filter(|size| *size > 0 && size.is_multiple_of(64));
-    let size = size.ok_or_else(|| Failure::usage("--size is a multiple of 64 bytes"))?;
+    let size = size.ok_or_else(|| Failure::usage("--size must be a multiple of 64 bytes"))?;
     let gpu_options = GpuOptions { device: options.gpu, ..GpuOptions::default() };
     let mut all: Vec<(usize, Measured)> = Vec::new();
     for (at, &streams) in options.streams.iter().enumerate() {
@@ -78,7 +78,7 @@ pub fn run(options: &Options, report: &Report) -> Result<(), Failure> {
         let (gpu, floor, measured) = gpu::measure(&plan, &operators).map_err(failed)?;
         if gpu.stand_in && options.svg.is_some() {
             return Err(Failure::usage(
-                "--svg: this is a stand-in for tests, no GPU: its figures are not for publishing",
+                "--svg: this is a stand-in for tests, not a GPU: its figures are not for publishing",
             )
             .advise("unset DCS_CUDA_LIBRARY on a machine with a GPU"));
         }
@@ -92,7 +92,7 @@ pub fn run(options: &Options, report: &Report) -> Result<(), Failure> {
         file(path, &gpu_options, options, &operators, report)?;
     }
     if cfg!(debug_assertions) {
-        report.remark("dcs: this is a debug build: what it says of the CPU says nothing");
+        report.remark("dcs: this is a debug build: its CPU figures mean nothing");
     }
     if let Some(path) = &options.svg {
         let points: Vec<Point<'_>> =
@@ -119,9 +119,9 @@ fn operators(names: &[String]) -> Result<Vec<Operator>, Failure> {
 
 fn failed(error: MeasureError) -> Failure {
     let advice = match &error {
-        MeasureError::Gpu(_) => "dcs doctor tells of the GPUs of this machine",
+        MeasureError::Gpu(_) => "dcs doctor reports on this machine's GPUs",
         MeasureError::Wrong(_) => "please report it, with the output of dcs doctor",
-        MeasureError::Engine(_) => "take fewer --streams, or look at dcs doctor",
+        MeasureError::Engine(_) => "use fewer --streams, or see dcs doctor",
         MeasureError::Plan => "see dcs bench gpu --help",
     };
     Failure::new(Exit::Failed, format!("bench gpu: {error}")).advise(advice)
@@ -197,7 +197,7 @@ fn table(plan: &Plan, gpu: &Properties, floor: &Floor, measured: &[Measured], re
     table.show(report);
 }
 
-/// A file that is read to the GPU both ways.
+/// Measures a file that is read to the GPU both ways.
 fn file(
     path: &Path,
     gpu_options: &GpuOptions,

@@ -1,7 +1,7 @@
-//! `dcs-bench`: the demo, the benchmarks and the virtual server. `dcs demo`, `dcs bench` and `dcs vm` start
-//! it, and `dcs csd demo`.
+//! `dcs-bench`: the demo, the benchmarks and the virtual server. `dcs demo`, `dcs bench`, `dcs vm` and `dcs csd demo`
+//! start it.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
 //! | `args` | the command line and its help |
 //! | `demo` | `dcs demo` |
@@ -12,12 +12,13 @@
 //! | `csd` | `dcs bench csd`: virtual drives |
 //! | `stream` | `dcs bench stream`: videos in datagrams |
 //! | `apps`, `gpu` | `dcs bench apps`, `dcs bench gpu` |
-//! | `harness` | what they have in common |
-//! | `command` | the `dcs` beside this program |
+//! | `harness` | parts that all have in common |
+//! | `command` | finds the `dcs` next to this program |
 //!
-//! The feature `benchmarks` has all but the demo, `dcs vm demo`, `dcs vm shell`, `dcs bench host` and `dcs bench cores`.
+//! The feature `benchmarks` adds all but the demo, `dcs vm demo`, `dcs vm shell`, `dcs bench host` and `dcs bench
+//! cores`.
 #![deny(unsafe_code)]
-// The demo alone uses a part of the harness.
+// The demo alone uses only a part of the harness.
 #![cfg_attr(not(feature = "benchmarks"), allow(dead_code))]
 
 #[cfg(feature = "benchmarks")]

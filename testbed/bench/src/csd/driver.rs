@@ -1,4 +1,4 @@
-//! One run by the guest's driver.
+//! A run by the guest's driver.
 
 use super::figures::Run;
 use super::job::{Contender, Job};
@@ -40,7 +40,7 @@ pub fn fill(socket: &Path, bytes: u64, size: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// CPU time of this thread.
+/// Returns this thread's CPU time.
 fn own() -> io::Result<Duration> {
     Ok(clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID)?.into())
 }

@@ -1,4 +1,4 @@
-//! Medians and ratios, and how they are shown.
+//! Medians and ratios, and their tables and plots.
 
 use super::job::{Contender, Job};
 use crate::failure::Failure;
@@ -13,14 +13,14 @@ use dcs_testkit::median;
 use serde::Serialize;
 use std::path::Path;
 
-/// Contenders whose ratios to it are told.
+/// The contender to which ratios are given.
 const BASE: Contender = Contender::Fio;
 
-/// What one run gave.
+/// Results of one run.
 #[derive(Clone, Copy, Debug)]
 pub struct Run {
     pub per_s: f64,
-    /// CPU time of a command: of the process that moves the data.
+    /// CPU time per command of the process that moves the data.
     pub drive_cpu_us: f64,
     pub client_cpu_us: Option<f64>,
     pub latency_us: Option<f64>,
@@ -47,7 +47,7 @@ pub struct Row {
     pub runs: usize,
 }
 
-/// A row for each contender.
+/// Returns a row for each contender.
 pub fn rows(job: Job, depth: usize, all: &[Runs<Contender, Run>]) -> Vec<Row> {
     let base = all.iter().find(|runs| runs.contender == BASE).map(|runs| &runs.runs[..]);
     all.iter().map(|runs| row(job, depth, runs.contender, &runs.runs, base)).collect()
@@ -118,7 +118,7 @@ pub fn show(rows: &[Row], report: &Report) {
     table.show(report);
 }
 
-/// CPU time of a command by depth.
+/// Plots CPU time per command against depth.
 pub fn plot(rows: &[Row], path: &Path, report: &Report) -> Result<(), Failure> {
     let point = |row: &'_ Row| -> (String, &'static str, usize, f64) {
         (format!("{}, {} bytes", row.job, row.bytes), row.contender, row.depth, row.drive_cpu_us)

@@ -1,4 +1,4 @@
-//! One run by fio: io_uring on the same part of the same file.
+//! A run by fio: io_uring on the same part of the same file.
 
 use super::figures::Run;
 use super::job::Job;
@@ -9,7 +9,7 @@ use serde_json::Value;
 use std::io;
 use std::process::{Command, Stdio};
 
-/// True if there is a fio.
+/// Returns true if fio is installed.
 pub fn is_there() -> bool {
     let version = Command::new("fio").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
     version.is_ok_and(|status| status.success())
@@ -39,12 +39,12 @@ pub fn run(job: Job, depth: usize, options: &Options, served: &Served<'_>) -> io
     if !output.status.success() {
         return Err(said());
     }
-    // It may say something before.
+    // fio may print messages before the JSON.
     let json = text.find('{').map(|at| &text[at..]).unwrap_or_default();
     parse(&serde_json::from_str(json)?, which).ok_or_else(said)
 }
 
-/// The figures in fio's answer.
+/// Returns the figures in fio's output.
 fn parse(answer: &Value, which: &str) -> Option<Run> {
     let job = answer.pointer("/jobs/0")?;
     let done = job.get(which)?;

@@ -1,4 +1,4 @@
-//! What a process costs whose guests do nothing.
+//! Cost of a process whose guests do nothing.
 
 use super::served::Process;
 use crate::failure::Failure;
@@ -12,7 +12,7 @@ use std::io;
 use std::time::{Duration, Instant};
 
 const DRIVES: u64 = 16;
-/// Bytes of a drive, and of the device memory that `dcs csd run` gives it unless told otherwise.
+/// Bytes of a drive, and of the device memory that `dcs csd run` gives it by default.
 const SIZE: u64 = 16 << 20;
 const DEVICE_MEMORY: u64 = 1 << 20;
 const TIME: Duration = Duration::from_secs(10);
@@ -31,7 +31,7 @@ fn measure(folder: &Folder, cores: &[usize], report: &Report) -> io::Result<()> 
     let open =
         |number| Drive::open(&process.socket(&format!("i{number}")), options).map_err(io::Error::other);
     let connected = (0..DRIVES).map(open).collect::<io::Result<Vec<Drive>>>()?;
-    // What connecting cost is over.
+    // Waits until the work of connecting is over.
     std::thread::sleep(Duration::from_secs(1));
     let (before, begun) = (cpu_of(process.pid())?, Instant::now());
     std::thread::sleep(TIME);
@@ -48,7 +48,7 @@ fn measure(folder: &Folder, cores: &[usize], report: &Report) -> io::Result<()> 
     Ok(())
 }
 
-/// Bytes of memory that a process has and no other: neither its guests' nor that of its program's file.
+/// Returns the bytes of memory that belong to a process alone: neither its guests' nor its program file's.
 fn own_memory(pid: u32) -> io::Result<u64> {
     let text = fs::read_to_string(format!("/proc/{pid}/status"))?;
     let line = text.lines().find_map(|line| line.strip_prefix("RssAnon:"));

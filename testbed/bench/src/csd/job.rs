@@ -1,12 +1,12 @@
-//! What is measured.
+//! Jobs and contenders.
 
 use crate::harness::contender::Named;
 use clap::ValueEnum;
 
-/// A job.
+/// A job to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Job {
-    /// Random reads of 4 KiB, many at once
+    /// Random reads of 4 KiB, many in flight
     Random,
     /// Random reads of 4 KiB, one at a time
     Latency,
@@ -14,13 +14,13 @@ pub enum Job {
     Read,
     /// Sequential writes of 128 KiB
     Write,
-    /// Random reads of 4 KiB of a drive that is memory
+    /// Random reads of 4 KiB from a drive in memory
     Memory,
     /// 16 drives whose guests do nothing
     Idle,
 }
 
-/// Who does it.
+/// A program that does the jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Contender {
     Fio,
@@ -45,7 +45,7 @@ impl Job {
         self.to_possible_value().map_or(String::new(), |value| value.get_name().to_string())
     }
 
-    /// Bytes of a command.
+    /// Returns the bytes of a command.
     pub fn bytes(self) -> u64 {
         match self {
             Job::Random | Job::Latency | Job::Memory | Job::Idle => 4096,
@@ -53,7 +53,7 @@ impl Job {
         }
     }
 
-    /// Its part of the file: which third.
+    /// Returns the third of the file that the job uses, `None` if it uses no file.
     pub fn region(self) -> Option<u64> {
         match self {
             Job::Random | Job::Latency => Some(0),
@@ -74,7 +74,7 @@ impl Job {
         }
     }
 
-    /// Its depths, of those that were asked for.
+    /// Returns the job's depths, of those requested.
     pub fn depths(self, asked: &[usize]) -> Vec<usize> {
         match self {
             Job::Random | Job::Memory => asked.to_vec(),

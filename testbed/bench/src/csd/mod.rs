@@ -1,14 +1,14 @@
-//! `dcs bench csd`: what virtual drives cost, beside io_uring on the same file.
+//! `dcs bench csd`: cost of virtual drives, compared with io_uring on the same file.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
 //! | `options` | the command line |
-//! | `job` | what is measured: jobs and contenders |
-//! | `served` | the process of the drives, and a drive of memory in this one |
-//! | `driver` | one run by the guest's driver |
-//! | `fio` | one run by fio |
-//! | `idle` | what a process costs whose guests do nothing |
-//! | `figures` | medians and ratios; how they are shown |
+//! | `job` | jobs and contenders |
+//! | `served` | the process of the drives, and a drive in memory in this process |
+//! | `driver` | a run by the guest's driver |
+//! | `fio` | a run by fio |
+//! | `idle` | cost of a process whose guests do nothing |
+//! | `figures` | medians and ratios, and their tables and plots |
 
 mod driver;
 mod figures;
@@ -38,11 +38,11 @@ pub fn run(options: &Options, report: &Report) -> Result<(), Failure> {
     let jobs: Vec<Job> = Job::ALL.into_iter().filter(wanted).collect();
     let picked = Contender::picked(&options.contenders)?;
     if !options.size.is_multiple_of(1 << 20) || options.size < 16 << 20 {
-        return Err(Failure::usage("--size is a multiple of 1MiB, and at least 16MiB"));
+        return Err(Failure::usage("--size must be a multiple of 1MiB, and at least 16MiB"));
     }
     let has_fio = fio::is_there();
     if picked.contains(&Contender::Fio) && !has_fio {
-        return Err(Failure::new(Exit::NotFound, "there is no fio").advise("apt-get install fio"));
+        return Err(Failure::new(Exit::NotFound, "fio was not found").advise("apt-get install fio"));
     }
     let (server, client) = cores::deal(ServerCores::Some(1))?;
     cores::stay_on(&client).map_err(|error| Failure::io("affinity", &error))?;
@@ -94,7 +94,7 @@ pub fn run(options: &Options, report: &Report) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Jobs with their depths and contenders.
+/// Returns the jobs with their depths and contenders.
 fn plan(
     jobs: &[Job],
     picked: &[Contender],

@@ -8,29 +8,29 @@ use std::path::PathBuf;
 #[derive(Debug, Args)]
 #[command(after_help = HELP)]
 pub struct Options {
-    /// Jobs to measure; all where none is given
+    /// Jobs to measure; all by default
     #[arg(value_name = "JOB", value_enum)]
     pub jobs: Vec<Job>,
-    /// Contenders: those that suit the job where none are given
+    /// Contenders; by default all that suit the job
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub contenders: Vec<String>,
-    /// Commands under way at once, of the jobs that have many
+    /// Queue depth, of the jobs that have several commands in flight
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = units::count::<1, 128>, default_value = "32")]
     pub depth: Vec<usize>,
-    /// Bytes that each job reads or writes, again and again; the file has three times as many
+    /// Bytes that each job reads or writes, again and again; the file is three times as large
     #[arg(long, value_name = "SIZE", value_parser = units::size, default_value = "256MiB")]
     pub size: u64,
-    /// Seconds that are measured in each run, after a warm-up
+    /// Measured seconds of each run, after a warm-up
     #[arg(long, value_name = "S", value_parser = units::seconds, default_value = "2")]
     pub seconds: f64,
-    /// Runs of each contender, of which the median counts
+    /// Runs of each contender; the results are medians
     #[arg(long, default_value = "3", value_parser = clap::value_parser!(u32).range(1..=99))]
     pub runs: u32,
-    /// Plot the process's CPU time of a command by depth
+    /// Plot the process's CPU time per command against depth
     #[arg(long, value_name = "FILE")]
     pub svg: Option<PathBuf>,
-    /// Folder of the file: on the disk that is to be measured
-    #[arg(long, value_name = "FOLDER")]
+    /// Folder of the file, on the disk to measure
+    #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
 }
 
@@ -42,13 +42,13 @@ Examples:
   dcs bench csd idle                                # 16 drives whose guests do nothing
 
 Jobs: random (4 KiB reads), latency (the same, one at a time), read, write (128 KiB, sequential), memory (4 KiB reads of a
-drive that is memory, no disk), idle. Contenders: fio (io_uring, O_DIRECT, on the same part of the same file), drive (dcs csd run, by a guest's
-driver that sleeps until an interrupt), polled (the same driver looks for completions), bells (the same, without shadow doorbells: each
-doorbell is a message). The driver is a vfio-user client: what a guest's is, without a virtual machine.
-CPU time is that of the process that moves the data: dcs csd run, or fio (by its own account, which includes drawing places). The driver's
-is told apart. Ratios are to fio, within a repetition. All file data were written by the driver and are checked by their first word in
-each read. A release build on a quiet machine is needed; on a busy one ratios and CPU times hold better than throughputs.
-QEMU's storage daemon is no contender: its clients of vhost-user-blk are QEMU itself and libblkio.
+drive in memory, no disk), idle. Contenders: fio (io_uring, O_DIRECT, on the same part of the same file), drive (dcs csd run, with a
+guest's driver that sleeps until an interrupt), polled (the same driver polls for completions), bells (the same, without shadow doorbells:
+each doorbell is a message). The driver is a vfio-user client: the same as a guest's, without a virtual machine.
+CPU time is that of the process that moves the data: dcs csd run, or fio (as fio reports it, including choosing offsets). The driver's
+is reported separately. Ratios are to fio, within a repetition. The driver wrote all file data, and checks the first word of
+each read. Use a release build on a quiet machine; on a busy one ratios and CPU times hold better than throughputs.
+QEMU's storage daemon is not a contender: its clients of vhost-user-blk are QEMU itself and libblkio.
 
 Exit codes: 0 measured; 1 a contender failed or delivered wrong bytes; 2 usage; 4 no space; 7 a contender that was named is not there;
 130 interrupted";

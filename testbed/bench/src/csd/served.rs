@@ -1,4 +1,4 @@
-//! The process of the drives, and a drive of memory in this one.
+//! The process of the drives, and a drive in memory in this process.
 
 use super::driver;
 use crate::failure::{Exit, Failure};
@@ -23,14 +23,14 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Longer than a process needs to begin.
+/// Limit for a process to start.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Bytes of the drive that is memory.
+/// Bytes of the drive in memory.
 const MEMORY: u64 = 64 << 20;
-/// How long the drive of memory looks for work before it sleeps: as `dcs csd run` does.
+/// Time that the drive in memory polls for work before it sleeps: the same as `dcs csd run`.
 const POLL: Duration = Duration::from_micros(50);
 
-/// What serves drives now.
+/// Drives that are being served.
 pub struct Served<'a> {
     folder: &'a Folder,
     file: Option<&'a Path>,
@@ -57,7 +57,7 @@ impl<'a> Served<'a> {
         self.cores
     }
 
-    /// The process that serves a third of the file, and its drive's socket.
+    /// Returns the process that serves a third of the file, and its drive's socket.
     pub fn region(&mut self, region: u64) -> io::Result<(u32, PathBuf)> {
         let process = match self.process.take() {
             Some(process) => process,
@@ -78,7 +78,7 @@ impl<'a> Served<'a> {
         Ok(found)
     }
 
-    /// The socket of a drive that is memory, which this process serves; and its bytes.
+    /// Returns the socket of a drive in memory that this process serves, and its bytes.
     pub fn memory(&mut self) -> io::Result<(PathBuf, u64)> {
         let memory = match self.memory.take() {
             Some(memory) => memory,
@@ -90,7 +90,7 @@ impl<'a> Served<'a> {
     }
 }
 
-/// `dcs csd run`. It is no longer there when this is dropped.
+/// A `dcs csd run` process. Dropping it ends the process.
 pub struct Process {
     child: Child,
     folder: PathBuf,
@@ -98,7 +98,7 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts it with these drives on these cores, and waits until their sockets are there.
+    /// Starts the process with these drives on these cores, and waits until their sockets exist.
     pub fn start(
         folder: &Path,
         drives: impl IntoIterator<Item = String>,
@@ -107,7 +107,7 @@ impl Process {
         let own = std::env::current_exe()?;
         let program = own.with_file_name("dcs-csd");
         if !program.is_file() {
-            let line = format!("there is no {}: cargo build --release -p dcs-csd-cli", program.display());
+            let line = format!("{} was not found: cargo build --release -p dcs-csd-cli", program.display());
             return Err(io::Error::new(io::ErrorKind::NotFound, line));
         }
         let cores: Vec<String> = cores.iter().map(ToString::to_string).collect();
@@ -122,7 +122,7 @@ impl Process {
             command.arg("--drive").arg(drive);
         }
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(&log)?);
-        // A group of its own: Ctrl-C is for the parent, which ends it itself.
+        // A process group of its own: Ctrl-C goes to the parent, which ends the process itself.
         let child = command.process_group(0).spawn()?;
         let _ends = interrupt::child(child.id());
         let mut process = Process { child, folder: folder.to_path_buf(), _ends };
@@ -152,7 +152,7 @@ impl Drop for Process {
     }
 }
 
-/// The file, of which each third was written by the driver through a drive: what it reads is known.
+/// Makes the file. The driver writes each third through a drive, so that its contents are known.
 pub fn fill(folder: &Folder, size: u64, cores: &[usize], board: &Board<'_>) -> Result<PathBuf, Failure> {
     let failed = |error: io::Error| match error.kind() {
         io::ErrorKind::NotFound => Failure::new(Exit::NotFound, error.to_string()),
@@ -169,7 +169,7 @@ pub fn fill(folder: &Folder, size: u64, cores: &[usize], board: &Board<'_>) -> R
     Ok(path)
 }
 
-/// A drive of memory: the same controller and the same sockets, without a disk behind.
+/// A drive in memory: the same controller and the same sockets, without a disk.
 struct MemoryDrive {
     socket: PathBuf,
     stop: Arc<AtomicBool>,
@@ -214,7 +214,7 @@ impl MemoryDrive {
         Ok((drives, server.start()?))
     }
 
-    /// The loop of `dcs csd run`, for storage that never makes anybody wait.
+    /// Runs the loop of `dcs csd run` over storage that never blocks.
     fn drive(mut drives: Drives<GuestPort, ModelStorage>, stop: &AtomicBool, wake: &Wake) {
         let mut worked = Instant::now();
         while !stop.load(Ordering::Acquire) {
@@ -234,7 +234,7 @@ impl Drop for MemoryDrive {
         self.stop.store(true, Ordering::Release);
         self.wake.notify();
         if let Some(thread) = self.thread.take() {
-            // A panic on that thread was reported by it.
+            // A panic on that thread was already reported.
             let _ = thread.join();
         }
         let _ = std::fs::remove_file(&self.socket);

@@ -1,4 +1,4 @@
-//! The generated data set: what a server's disk holds, in small. The same seed gives the same bytes.
+//! The generated data set: a small copy of what a server's disk holds. The same seed gives the same bytes.
 //!
 //! Logs and JSON that compress, media that do not, images with holes and zeros, many small files, and the
 //! edges: an empty file, a single byte, one less and one more than a block.
@@ -8,27 +8,27 @@ use std::fs::File;
 use std::io::{self, BufWriter, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-/// Large files of each kind: shares of the size in 64ths, together with the small ones 64.
+/// Large files: name, share of the size in 64ths, number of files. With the small files the shares add up to 64.
 const LOGS: (&str, u64, u64) = ("log", 5, 4);
 const MEDIA: (&str, u64, u64) = ("media", 6, 4);
 const IMAGES: (&str, u64, u64) = ("image", 2, 5);
 const SMALL_SHARE: u64 = 64 - 5 * 4 - 6 * 4 - 2 * 5;
-/// Most small files: each takes a descriptor for a moment.
+/// Most small files: each briefly takes a file descriptor.
 const SMALL_MAX: u64 = 256;
 const EDGES: [u64; 4] = [0, 1, 262_143, 262_145];
 
-/// One file of the data set.
+/// A file of the data set.
 #[derive(Clone, Debug)]
 pub struct Original {
     pub path: PathBuf,
     pub size: u64,
-    /// Where a receiver puts it.
+    /// Path where a receiver puts it.
     pub copy: PathBuf,
-    /// First counter block, of its own for each file: one key, many files.
+    /// First counter block, different for each file, since all use one key.
     pub counter: [u8; 16],
 }
 
-/// Generates about `size` bytes of files in `folder`; their copies are to go to `copies`.
+/// Generates about `size` bytes of files in `folder`. Their copies are to go to `copies`.
 pub fn generate(folder: &Path, copies: &Path, size: u64) -> io::Result<Vec<Original>> {
     let mut random = Random(20_150_612);
     let mut items = Vec::new();
@@ -43,7 +43,7 @@ pub fn generate(folder: &Path, copies: &Path, size: u64) -> io::Result<Vec<Origi
     let kinds: [((&str, u64, u64), Fill); 3] = [(LOGS, random::text), (MEDIA, noise), (IMAGES, sparse)];
     for ((kind, count, share), fill) in kinds {
         for at in 0..count {
-            // Not all the same, and not whole blocks.
+            // Sizes differ, and are not whole blocks.
             let size = size / 64 * share / 16 * (14 + at % 5) + random.below(1000);
             add(format!("{kind}-{at}"), size, fill, &mut random)?;
         }
@@ -51,7 +51,7 @@ pub fn generate(folder: &Path, copies: &Path, size: u64) -> io::Result<Vec<Origi
     let small = size / 64 * SMALL_SHARE;
     let count = (small / 32_768).clamp(8, SMALL_MAX);
     for at in 0..count {
-        // Most are far below the mean, some far above it.
+        // Most are far smaller than the mean, some far larger.
         let mean = small / count;
         let size = if at % 8 == 0 { 5 * mean } else { mean / 2 } + random.below(500);
         add(format!("small-{at}"), size, if at % 2 == 0 { random::text } else { noise }, &mut random)?;
@@ -64,7 +64,7 @@ pub fn generate(folder: &Path, copies: &Path, size: u64) -> io::Result<Vec<Origi
 
 type Fill = fn(&mut BufWriter<File>, u64, &mut Random) -> io::Result<()>;
 
-/// Bytes that do not compress.
+/// Writes bytes that do not compress.
 fn noise(out: &mut BufWriter<File>, size: u64, random: &mut Random) -> io::Result<()> {
     let mut left = size as usize;
     while left > 0 {
@@ -76,7 +76,7 @@ fn noise(out: &mut BufWriter<File>, size: u64, random: &mut Random) -> io::Resul
     out.flush()
 }
 
-/// Runs of data, of zeros and of nothing at all (holes), as in the image of a disk.
+/// Writes runs of data, zeros and holes, as in a disk image.
 fn sparse(out: &mut BufWriter<File>, size: u64, random: &mut Random) -> io::Result<()> {
     let mut left = size;
     while left > 0 {
@@ -92,7 +92,7 @@ fn sparse(out: &mut BufWriter<File>, size: u64, random: &mut Random) -> io::Resu
     out.get_ref().set_len(size)
 }
 
-/// Deals the files out to this many streams, the largest first, each to the stream that has least.
+/// Distributes the files to this many streams, the largest first, each to the stream with the fewest bytes.
 pub fn deal(items: &[Original], streams: usize) -> Vec<Vec<Original>> {
     let mut order: Vec<&Original> = items.iter().collect();
     order.sort_by_key(|item| std::cmp::Reverse(item.size));
@@ -106,7 +106,7 @@ pub fn deal(items: &[Original], streams: usize) -> Vec<Vec<Original>> {
     dealt.into_iter().map(|(_, items)| items).collect()
 }
 
-/// Some of the files, of about this many bytes: every k-th.
+/// Returns some of the files, about this many bytes in all: every k-th.
 pub fn sample(items: &[Original], bytes: u64) -> Vec<Original> {
     let all: u64 = items.iter().map(|item| item.size).sum();
     let step = usize::try_from(all.div_ceil(bytes.max(1))).unwrap_or(1).max(1);

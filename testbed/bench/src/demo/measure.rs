@@ -1,4 +1,4 @@
-//! Runs a job on the benchmark's server and client, over every file once.
+//! Runs a job over every file once, on the benchmark's server and client.
 
 use super::dataset::Original;
 use crate::harness::cores;
@@ -19,7 +19,7 @@ const RECEIVER: &str = include_str!("receiver.py");
 /// Every file is moved whole.
 const ROUND: Round = Round { length: u64::MAX, extent: Extent::All };
 
-/// A job for a contender.
+/// A job for one contender.
 #[derive(Clone, Debug)]
 pub struct Task {
     pub job: Job,
@@ -28,13 +28,13 @@ pub struct Task {
     pub streams: Vec<Vec<Original>>,
 }
 
-/// Its outcome.
+/// Outcome of a run.
 pub struct Run {
-    /// By stream and file, in order.
+    /// Results by stream and file, in order.
     pub files: Vec<Vec<Told>>,
-    /// None where Python was the other end.
+    /// `None` if Python was the other end.
     pub marks: Option<Marks>,
-    /// Where they were counted.
+    /// System calls, if they were counted.
     pub system_calls: Option<nix::Result<u64>>,
 }
 
@@ -43,22 +43,22 @@ impl Task {
         self.streams.iter().flatten().map(|file| file.size).sum()
     }
 
-    /// A run's cost of what goes in: a compressor lets less out.
+    /// Returns the cost of a run per input byte: a compressor's output is smaller.
     pub fn cost(&self, run: &Run) -> Option<Cost> {
         run.marks.map(|marks| Cost::of(&marks, self.bytes() as f64))
     }
 
-    /// Runs it. What is sent is forgotten.
+    /// Runs the job. The receiver discards the data.
     pub fn run(&self) -> io::Result<Run> {
         self.run_against_client(self.start(false)?, None)
     }
 
-    /// The same, with the system calls counted: it takes longer.
+    /// Runs the job with its system calls counted, which takes longer.
     pub fn run_traced(&self) -> io::Result<Run> {
         self.run_against_client(self.start(true)?, None)
     }
 
-    /// Runs it. What is sent is stored in a file for each stream, by Python where there is one.
+    /// Runs the job. The receiver stores each stream in a file; it is Python's where one is given.
     pub fn run_stored(&self, folder: &Path, python: bool) -> io::Result<Run> {
         match python && self.job.direction == Direction::Send {
             true => self.run_against_python(self.start(false)?, folder),
@@ -110,7 +110,7 @@ impl Task {
         self.end(&mut server, over_the_wire, marks)
     }
 
-    /// Against a receiver that shares no code with this program.
+    /// Runs the job with a receiver that shares no code with this program.
     fn run_against_python(&self, mut server: Helper, folder: &Path) -> io::Result<Run> {
         let mut command = Command::new("python3");
         command.args(["-c", RECEIVER]).arg(server.hear::<Listening>()?.address);
@@ -120,7 +120,7 @@ impl Task {
         self.end(&mut server, over_the_wire, None)
     }
 
-    /// Both ends must tell of the same bytes, and of every file.
+    /// Ends a run. Both ends must report the same bytes, and every file.
     fn end(&self, server: &mut Helper, over_the_wire: u64, marks: Option<Marks>) -> io::Result<Run> {
         let account: Account = server.hear()?;
         agree(self.job.direction, &account, over_the_wire)?;

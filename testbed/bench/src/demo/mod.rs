@@ -1,6 +1,6 @@
 //! `dcs demo`: the main job on real input, checked byte for byte, and compared with the ordinary loop.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
 //! | `dataset` | the generated files |
 //! | `measure` | a run: [`crate::host`]'s server and client, over every file once |
@@ -36,19 +36,19 @@ use verify::{Tools, Verdict};
 
 const STREAMS: [usize; 2] = [1, 8];
 const CONTENDERS: [Contender; 3] = [Contender::Loop, Contender::LoopLarge, Contender::Engine];
-/// The system calls are counted on about this many bytes: a traced process is slow.
+/// Bytes, approximately, on which system calls are counted: a traced process is slow.
 const SAMPLE: u64 = 64 << 20;
-/// Everything that the steps share.
+/// State that the steps share.
 struct Demo<'a> {
     options: &'a args::Demo,
     report: &'a Report,
     items: Vec<Original>,
     tools: Tools,
-    /// A job, and what every correct run of it tells of each file.
+    /// Jobs, and the result that every correct run of them reports for each file.
     verified: Vec<(Job, Vec<(Original, Told)>)>,
-    /// Mistakes that were found.
+    /// Errors found.
     problems: Vec<String>,
-    /// Checks that could not be made, for want of a tool.
+    /// Checks that were not possible because a tool is missing.
     unchecked: Vec<String>,
 }
 
@@ -58,7 +58,7 @@ pub fn run(options: &args::Demo, report: &Report) -> Result<(), Failure> {
     let failed = |what: &'static str| move |error| Failure::io(what, &error);
     let parent = options.dir.clone().unwrap_or_else(std::env::temp_dir);
     std::fs::create_dir_all(&parent).map_err(|error| Failure::io(parent.display(), &error))?;
-    // The data, their received copies, and room to breathe.
+    // Room for the data, their received copies, and some spare.
     place::has_free(&parent, options.size / 2 * 5 + (1 << 20), "--size")?;
     let folder = Folder::new(Some(&parent), "dcs-demo.")?;
     let (data, copies, stored) = (folder.make("data")?, folder.make("copies")?, folder.make("stored")?);
@@ -67,8 +67,8 @@ pub fn run(options: &args::Demo, report: &Report) -> Result<(), Failure> {
     let mut demo = Demo { options, report, items, tools: Tools::find(), verified, problems, unchecked };
     demo.introduce();
     for job in jobs()? {
-        // Two runs of a compressor need not write the same bytes, so each contender's are opened; else
-        // digests tell.
+        // Runs of a compressor may differ in the bytes that they write, so each contender's output is decompressed; for other
+        // jobs the digests suffice.
         let contenders = if job.keeps_length() { &CONTENDERS[2..] } else { &CONTENDERS };
         for contender in contenders {
             demo.check(&job, *contender, &stored).map_err(failed("checking"))?;
@@ -99,11 +99,11 @@ impl Demo<'_> {
             std::thread::available_parallelism().map_or(1, |cores| cores.get()),
         ));
         if cfg!(debug_assertions) {
-            self.report.text("This is a DEBUG build: the comparison says nothing. Use make demo.");
+            self.report.text("This is a DEBUG build: its figures mean nothing. Use make demo.");
         }
     }
 
-    /// Does a job once, on 8 streams, and has every byte and digest checked.
+    /// Runs a job once, on 8 streams, and has every byte and digest checked.
     fn check(&mut self, job: &Job, contender: Contender, stored: &Path) -> io::Result<()> {
         let task = Task { job: job.clone(), contender, streams: dataset::deal(&self.items, 8) };
         let step = self.report.step(format!("{}: check", job.name()));
@@ -119,7 +119,7 @@ impl Demo<'_> {
         Ok(())
     }
 
-    /// Remembers what was right, where every run is to come to the same.
+    /// Keeps the results, if every run has to give the same.
     fn keep(&mut self, task: &Task, files: Vec<Vec<Told>>) {
         if task.job.keeps_length() {
             let files = task.streams.iter().flatten().cloned().zip(files.into_iter().flatten());
@@ -131,7 +131,7 @@ impl Demo<'_> {
         let job = format!("{}, {}", task.job.name(), task.contender.name());
         let by = judge_of(&task.job);
         if let Some(tool) = missing {
-            self.report.text(format_args!("NOT CHECKED  {job}: there is no {tool} here"));
+            self.report.text(format_args!("NOT CHECKED  {job}: {tool} was not found"));
             self.report.object(&json!({ "event": "check", "job": job, "ok": null, "missing": tool }));
             self.unchecked.push(format!("{job} could not be checked without {tool}"));
         }
@@ -152,8 +152,7 @@ impl Demo<'_> {
         self.problems.extend(verdict.errors.into_iter().map(|error| format!("{job}: {error}")));
     }
 
-    /// Runs the contenders in turns, so that all of them see the same machine; then counts their system
-    /// calls.
+    /// Runs the contenders in turns, so that all of them see the same state of the machine; then counts their system calls.
     fn compare(&mut self, job: &Job, streams: usize) -> Result<(), Failure> {
         let task = |contender, items: &[Original]| Task {
             job: job.clone(),
@@ -193,8 +192,7 @@ impl Demo<'_> {
         Ok(())
     }
 
-    /// Every measured run must tell of the digests and lengths that were checked. Of what was compressed
-    /// neither says anything.
+    /// Compares a measured run with the digests and lengths that were checked. Compressed data have neither to compare.
     fn differences(&self, task: &Task, run: &Run) -> Vec<String> {
         let Some((_, verified)) = self.verified.iter().find(|(job, _)| *job == task.job) else {
             return Vec::new();
@@ -222,9 +220,9 @@ impl Demo<'_> {
     fn conclude(self, start: Instant) -> Result<(), Failure> {
         self.report.text(format_args!(
             "\nAll contenders have the same operators (dcs-ndp), so libraries are not compared. But MD5 of several streams\n\
-             goes through the engine's lanes together, which a thread for each stream cannot do.\n\
-             loop: read + operators + send with 64 KiB, a thread for each stream, so on all cores; loop-1m: with 1 MiB.\n\
-             engine: one thread, so one core, for all streams. Medians of {} runs in turns; CPU time of all threads of\n\
+             goes through the engine's lanes together, which separate threads cannot do.\n\
+             loop: read + operators + send with 64 KiB buffers, a thread per stream, on all cores; loop-1m: with 1 MiB.\n\
+             engine: one thread, on one core, for all streams. Medians of {} runs in turns; CPU time of all threads of\n\
              the process and of kernel threads, set-up left out. System calls: counted by ptrace in a pass of their own on about {},\n\
              where timing differs.",
             self.options.runs,
@@ -243,19 +241,19 @@ impl Demo<'_> {
         let shown = all.iter().take(5).map(String::as_str).collect::<Vec<_>>().join("; ");
         let failure = Failure::new(Exit::Failed, format!("{} problems: {shown}", all.len()));
         Err(match self.problems.len() {
-            0 => failure.advise("install python3 and openssl, or accept it with --unverified"),
+            0 => failure.advise("install python3 and openssl, or skip these checks with --unverified"),
             _ => failure.advise("this is a defect: please report it"),
         })
     }
 }
 
-/// System calls per GiB, in a traced pass; `None` where this machine does not allow that.
+/// Counts system calls per GiB in a traced pass; `None` if this machine does not permit tracing.
 fn count(task: &Task) -> io::Result<Option<f64>> {
     let calls = task.run_traced()?.system_calls.and_then(Result::ok);
     Ok(calls.map(|calls| calls as f64 * GIB / task.bytes().max(1) as f64))
 }
 
-/// The programs that check such a chain.
+/// Returns the programs that check such a chain.
 fn judge_of(job: &Job) -> &'static str {
     match &job.chain[..] {
         [one] if one == "md5" => "Python's hashlib",
@@ -268,7 +266,7 @@ fn judge_of(job: &Job) -> &'static str {
 mod tests {
     use super::*;
 
-    /// A run of a job that tells this of its one file.
+    /// Returns the number of differences found in a run of a job that reports this of its one file.
     fn problems(job: &str, told: [(u64, &str); 2]) -> usize {
         let item = Original { path: "a".into(), size: 1000, copy: "b".into(), counter: [0; 16] };
         let outcome = |(bytes_out, digest): (u64, &str)| {

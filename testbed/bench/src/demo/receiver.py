@@ -1,11 +1,11 @@
-# The independent receiver: stores what each connection carries. Arguments: where the sender listens, connections, folder.
+# An independent receiver: stores the bytes of each connection. Arguments: the sender's address, connections, folder.
 import json, os, socket, sys, threading
 
 host, port = sys.argv[1].rsplit(":", 1)
 connections, folder = int(sys.argv[2]), sys.argv[3]
 sizes = []
 
-# Standard input ends when the demo does: nobody will send then.
+# Standard input ends with the demo: no more data come then.
 threading.Thread(target=lambda: (sys.stdin.read(), os._exit(1)), daemon=True).start()
 
 

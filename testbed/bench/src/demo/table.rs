@@ -1,4 +1,4 @@
-//! The demo's results, drawn.
+//! Tables of the demo's results.
 
 use super::measure::Task;
 use crate::harness::contender::Named;
@@ -12,7 +12,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use std::path::Path;
 
-/// The figures of one contender at one job.
+/// Figures of one contender in one job.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
     event: &'static str,
@@ -22,7 +22,7 @@ pub struct Row {
     size: u64,
     #[serde(flatten)]
     cost: Medians,
-    /// Of a smaller pass; `None` where they could not be counted.
+    /// System calls in a smaller pass; `None` if they were not counted.
     syscalls_per_gib: Option<f64>,
 }
 
@@ -40,7 +40,7 @@ impl Row {
     }
 }
 
-/// The contenders of one job side by side.
+/// Reports the contenders of one job side by side.
 pub fn figures(rows: &[Row], report: &Report) {
     let Some(first) = rows.first() else { return };
     report.text(format_args!("\n{}, {}", first.job, plural(first.streams, "stream")));
@@ -58,7 +58,7 @@ pub fn figures(rows: &[Row], report: &Report) {
     table.show(report);
 }
 
-/// The engine's latency breakdown of one file: when each stage was at work, and how much of that time.
+/// Reports the latency breakdown of one file: when each stage was busy, and for how much of that time.
 pub fn breakdown(task: &Task, path: &Path, file: &Told, report: &Report) {
     let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let number = |key: &str| file.breakdown[key].as_u64().unwrap_or(0);
@@ -76,5 +76,5 @@ pub fn breakdown(task: &Task, path: &Path, file: &Told, report: &Report) {
     let stages: Value = file.breakdown["stages"].clone();
     let stages: Vec<Stage> = serde_json::from_value(stages).unwrap_or_default();
     shown::stages(&stages, number("run_ns"), report);
-    report.text("  a bar reaches from a stage's first to its last operation; its shade is the share of that time it was busy");
+    report.text("  a bar runs from a stage's first operation to its last; its shade is the share of that time in which it was busy");
 }

@@ -1,5 +1,5 @@
-# The independent implementation: hashlib, gzip and the openssl command. Reads what the engine says it did, does it
-# again from the original files, and compares every byte and every digest.
+# An independent implementation: hashlib, gzip and the openssl command. Reads the engine's results, repeats the work from the
+# original files, and compares every byte and every digest.
 import gzip, hashlib, json, subprocess, sys
 
 
@@ -19,7 +19,7 @@ def check(file):
         if operator == "aes256-ctr":
             data = aes256_ctr(data, file["key"], file["counter"])
         elif operator == "gzip":
-            # Another compressor writes other bytes: what counts is that it opens, to the same data.
+            # Compressors differ in the bytes they write, so the decompressed data are compared.
             found = gzip.decompress(found)
         else:
             digests.append([operator, hashlib.new(operator, data).hexdigest()])

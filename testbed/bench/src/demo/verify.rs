@@ -1,4 +1,4 @@
-//! Checks what was sent and received against implementations that share nothing with this program.
+//! Checks what was sent and received with implementations that share no code with this program.
 
 use super::measure::{Run, Task};
 use crate::harness::data::{Direction, KEY};
@@ -11,14 +11,14 @@ use std::process::{Command, Stdio};
 
 const SCRIPT: &str = include_str!("verify.py");
 
-/// The programs that check.
+/// Programs that check.
 #[derive(Clone, Copy, Debug)]
 pub struct Tools {
     pub python: bool,
     pub openssl: bool,
 }
 
-/// The result of a check.
+/// Result of a check.
 #[derive(Debug, Deserialize)]
 pub struct Verdict {
     pub files: u64,
@@ -38,7 +38,7 @@ impl Tools {
         Tools { python: works("python3", "--version"), openssl: works("openssl", "version") }
     }
 
-    /// The programs that this job lacks.
+    /// Returns the missing program that this job needs, if any.
     pub fn missing(self, task: &Task) -> Option<&'static str> {
         let needs_openssl = task.job.chain.iter().any(|name| name == "aes256-ctr");
         match self {
@@ -49,7 +49,7 @@ impl Tools {
     }
 }
 
-/// Checks one run. `stored`: where the receiver put each connection's bytes, if files were sent.
+/// Checks one run. `stored` is the folder to which the receiver wrote each connection's bytes, if files were sent.
 pub fn verify(task: &Task, run: &Run, stored: &Path) -> io::Result<Verdict> {
     let manifest = serde_json::to_vec(&manifest(task, run, stored))?;
     let mut python =

@@ -1,5 +1,5 @@
-//! The hidden subcommand that serves the card to QEMU, as `dcs card` does, until its parent ends; where it is
-//! told to, with SSDs that fail.
+//! The hidden subcommand that serves the card to QEMU, as `dcs card` does, until its parent ends; it can inject faults into the
+//! card's SSDs.
 
 use crate::failure::{Exit, Failure};
 use crate::harness::faults::{Faults, Strikes};
@@ -20,17 +20,16 @@ use std::time::{Duration, Instant};
 /// The card's own memory.
 const MEMORY: u64 = 16 << 20;
 
-/// Its message once it listens.
+/// The message that the process prints once it listens.
 #[derive(Deserialize, Serialize)]
 pub struct Listening {}
 
-/// A question to it, on a line of its own: how often has each fault struck? It answers with a list of
-/// [`Strikes`].
+/// A request for the number of times each fault struck, on a line of its own. The answer is a list of [`Strikes`].
 #[derive(Deserialize, Serialize)]
 pub struct Asked {}
 
 pub fn run(socket: &Path, faults: &Faults) -> Result<(), Failure> {
-    // No card is left over where its server was killed.
+    // The card ends if its server is killed.
     let _ = nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL);
     let failed = |error: String| Failure::new(Exit::Failed, format!("the card's process: {error}"));
     let mut key = [0; 16];
@@ -57,7 +56,7 @@ pub fn run(socket: &Path, faults: &Faults) -> Result<(), Failure> {
     }
 }
 
-/// The SSDs' faults.
+/// Returns an interposer with the SSDs' faults.
 pub fn interposer(faults: &Faults) -> Result<Interposer, Failure> {
     Interposer::new(&faults.plans, faults.seed)
         .map_err(|error| Failure::usage(error.to_string()).advise("dcs vm demo --help says what can fail"))
@@ -67,7 +66,7 @@ fn lock(interposer: &Mutex<Interposer>) -> MutexGuard<'_, Interposer> {
     interposer.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// As the library runs a card, with the interposer between it and its SSDs.
+/// Runs the card as the library does, with the interposer between it and its SSDs.
 fn work(card: &mut Card, bus: &mut VfioUserBus, stop: &AtomicBool, interposer: &Mutex<Interposer>) {
     let (start, mut idle, mut done) = (Instant::now(), Idle::default(), 0);
     let now = || start.elapsed().as_nanos() as u64;
@@ -88,7 +87,7 @@ fn work(card: &mut Card, bus: &mut VfioUserBus, stop: &AtomicBool, interposer: &
         if again {
             continue;
         }
-        // Whatever the card does, it does over the bus.
+        // All that the card does shows as accesses to the bus.
         if bus.accesses() != done {
             done = bus.accesses();
             idle.worked();

@@ -1,5 +1,4 @@
-//! The client on the outer machine, behind QEMU's network: it has this machine's own TCP and checks every
-//! byte and digest.
+//! The client on the outer machine, behind QEMU's network: it uses this machine's TCP and checks every byte and digest.
 
 use super::task::{Task, TaskResult, Transfer, object};
 use crate::harness::data::Direction;
@@ -13,44 +12,43 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-/// Bytes that are compared at once.
+/// Bytes to compare at once.
 const PIECE: usize = 256 << 10;
 
-/// A client that waits for its connection, or has it.
+/// A client that waits for its connection or has it.
 pub struct Client {
     pub port: u16,
     received: Receiver<io::Result<Received>>,
 }
 
-/// The client's view of a stream.
+/// A stream as the client saw it.
 pub struct Received {
     pub bytes: u64,
-    /// Transfers of which a byte was wrong, the first few.
+    /// Numbers of the first few transfers with wrong bytes.
     pub wrong: Vec<usize>,
-    /// CPU time of the guest's processor when the connection was there, and at the end of the server's
-    /// stream.
+    /// CPU time of the guest's processor when the connection was made, and at the end of the server's stream.
     pub processor_ns: [u64; 2],
-    /// The bytes that had come, at times of this machine: at the first byte, at each piece, at the last.
-    /// Where none was to come, at the connection and at the end.
+    /// Bytes received by then, with this machine's time: at the first byte, at each piece, at the last. If nothing is to be
+    /// received, at the connection and at the end.
     pub progress: Vec<(Instant, u64)>,
 }
 
 impl Received {
-    /// From the first to the last byte.
+    /// Returns the times of the first and the last byte.
     pub fn time(&self) -> Option<[Instant; 2]> {
         Some([self.progress.first()?.0, self.progress.last()?.0])
     }
 
-    /// The bytes that had come by then.
+    /// Returns the bytes received by a moment.
     pub fn until(&self, moment: Instant) -> u64 {
         let after = self.progress.partition_point(|(time, _)| *time <= moment);
         after.checked_sub(1).map_or(0, |last| self.progress[last].1)
     }
 }
 
-/// The thread of QEMU that runs the guest's only processor. Its CPU time is that of the guest's instructions,
-/// and of what QEMU does at once where they touch a device: it is off while the guest is idle, waits for
-/// QEMU's lock, or for a core of this machine.
+/// The thread of QEMU that runs the guest's only processor. Its CPU time is that of the guest's instructions, and of QEMU's work
+/// on device accesses that it does at once. It stops while the guest is idle, waits for QEMU's lock, or waits for a core of this
+/// machine.
 #[derive(Clone)]
 pub struct Processor {
     pub thread: u32,
@@ -58,7 +56,7 @@ pub struct Processor {
 }
 
 impl Processor {
-    /// Of this QEMU.
+    /// Finds the thread in this QEMU.
     pub fn find(qemu: u32) -> io::Result<Processor> {
         for task in fs::read_dir(format!("/proc/{qemu}/task"))? {
             let task = task?;
@@ -72,7 +70,7 @@ impl Processor {
         Err(io::Error::other("QEMU has no thread for the guest's processor"))
     }
 
-    /// Nanoseconds so far. [Linux: Documentation/scheduler/sched-stats.rst]
+    /// Returns its CPU time in nanoseconds. [Linux: Documentation/scheduler/sched-stats.rst]
     pub fn time(&self) -> io::Result<u64> {
         let text = fs::read_to_string(&self.schedstat)?;
         let first = text.split_whitespace().next().and_then(|word| word.parse().ok());
@@ -80,20 +78,20 @@ impl Processor {
     }
 }
 
-/// The right results of a task, by object.
+/// Expected results of a task, by object.
 pub struct Expected {
-    /// The bytes that the client sends for objects that are received, and when.
+    /// Bytes that the client sends for objects to be received, and when.
     sent: Vec<(u64, Vec<u8>)>,
-    /// The bytes that it gets of those that are sent.
+    /// Bytes that the client receives of objects to be sent.
     received: Vec<(usize, Vec<u8>)>,
-    /// Name and value of each digest, of each object.
+    /// Name and value of each digest, by object.
     digests: Vec<Vec<(String, String)>>,
-    /// MD5 of those that are received, by object.
+    /// MD5 of the objects that are received, by object.
     stored: Vec<Option<String>>,
 }
 
 impl Expected {
-    /// Over one connection. `seed`: of what the client sends; `disk`: of what the SSD had from the beginning.
+    /// Computes the results over one connection. `seed` is that of the client's data, `disk` that of the SSD's initial contents.
     pub fn new(task: &Task, seed: u64, disk: u64) -> io::Result<Expected> {
         let (mut sent, mut received) = (Vec::new(), Vec::new());
         let (mut digests, mut stored) = (Vec::new(), Vec::new());
@@ -118,7 +116,7 @@ impl Expected {
     }
 }
 
-/// The result of the comparison, of all connections.
+/// Result of the comparison, over all connections.
 #[derive(Default)]
 pub struct Verdict {
     pub bytes: u64,
@@ -127,26 +125,26 @@ pub struct Verdict {
 }
 
 impl Client {
-    /// For the server's next connection.
+    /// Starts a client for the server's next connection.
     pub fn start(expected: &Arc<Expected>, processor: &Processor) -> io::Result<Client> {
         let listener = TcpListener::bind(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0))?;
         let port = listener.local_addr()?.port();
         let (sender, received) = channel();
         let (expected, processor) = (Arc::clone(expected), processor.clone());
         std::thread::spawn(move || {
-            // Nobody listens any more where the server has failed.
+            // The receiver is gone if the server has failed.
             let _ = sender.send(serve(&listener, &expected, &processor));
         });
         Ok(Client { port, received })
     }
 
-    /// Its view, once the server's stream has ended.
+    /// Returns the client's view, once the server's stream has ended.
     pub fn end(self, limit: Duration) -> io::Result<Received> {
         self.received.recv_timeout(limit).map_err(|_| io::ErrorKind::TimedOut)?
     }
 }
 
-/// Sends, receives and compares until the end, and says that all is there.
+/// Sends, receives and compares until the end, then confirms that everything has arrived.
 fn serve(listener: &TcpListener, expected: &Arc<Expected>, processor: &Processor) -> io::Result<Received> {
     let (mut stream, _) = listener.accept()?;
     let (start, before) = (Instant::now(), processor.time()?);
@@ -176,14 +174,14 @@ fn send(mut stream: TcpStream, objects: &[(u64, Vec<u8>)], start: Instant) -> io
     Ok(())
 }
 
-/// The outcome of a stream.
+/// Outcome of a stream.
 struct Compared {
     bytes: u64,
     wrong: Vec<usize>,
     progress: Vec<(Instant, u64)>,
 }
 
-/// Reads to the end what should be these objects, again and again.
+/// Reads to the end, and compares with these objects, repeated.
 fn compare(stream: &mut TcpStream, objects: &[(usize, Vec<u8>)]) -> io::Result<Compared> {
     let (mut bytes, mut wrong, mut buffer) = (0, Vec::new(), vec![0; PIECE]);
     let mut progress = Vec::new();
@@ -191,7 +189,7 @@ fn compare(stream: &mut TcpStream, objects: &[(usize, Vec<u8>)]) -> io::Result<C
     let mut left: (usize, &[u8]) = (0, &[]);
     loop {
         let count = match stream.read(&mut buffer) {
-            // A server that fails resets its connection: what is missing is found by the count.
+            // A server that fails resets its connection: the count shows what is missing.
             Err(error) if error.kind() == io::ErrorKind::ConnectionReset => 0,
             read => read?,
         };
@@ -206,7 +204,7 @@ fn compare(stream: &mut TcpStream, objects: &[(usize, Vec<u8>)]) -> io::Result<C
                 left = next.next().map_or((0, &[][..]), |(number, object)| (*number, object));
             }
             if left.1.is_empty() {
-                // Nothing was to come.
+                // Nothing was expected.
                 wrong.push(0);
                 break;
             }
@@ -219,8 +217,8 @@ fn compare(stream: &mut TcpStream, objects: &[(usize, Vec<u8>)]) -> io::Result<C
     }
 }
 
-/// Compares what the client received, and what the server says, with what the objects and the chain give. Of
-/// each connection.
+/// Compares what the client received and what the server reports, on each connection, with the expected results of the objects
+/// and the chain.
 pub fn check(task: &Task, clients: &[(Arc<Expected>, Received)], outcome: &TaskResult) -> Verdict {
     let mut verdict = Verdict::default();
     for (stream, (expected, received)) in clients.iter().enumerate() {
@@ -268,7 +266,7 @@ fn check_stream(
     }
 }
 
-/// An object's name and value of each digest, and its bytes behind the chain.
+/// An object's bytes behind the chain, and the name and value of each digest.
 type Through = (Vec<u8>, Vec<(String, String)>);
 
 fn through(ops: &[Op], mut bytes: Vec<u8>) -> io::Result<Through> {

@@ -1,4 +1,4 @@
-//! Counters of the guest's kernel: idle time, interrupts; and the process's own time.
+//! Counters of the guest's kernel (idle time, interrupts), and the CPU time of the process.
 
 use super::task::Counters;
 use crate::harness::wire::cpu_time;
@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::time::Instant;
 
-/// Counters at a moment.
+/// Counters at one moment.
 pub struct Snapshot {
     at: Instant,
     idle_ns: u64,
@@ -22,7 +22,7 @@ impl Snapshot {
         Ok(Snapshot { at: Instant::now(), idle_ns, process_ns, interrupts })
     }
 
-    /// The counts since then.
+    /// Returns the counts since this snapshot.
     pub fn until_now(&self) -> io::Result<Counters> {
         let now = Snapshot::take()?;
         let before = |name: &String| self.interrupts.get(name).copied().unwrap_or(0);
@@ -37,7 +37,7 @@ impl Snapshot {
     }
 }
 
-/// Interrupts of functions that a process has.
+/// Returns the count of interrupts from functions that processes own.
 pub fn vfio_interrupts() -> io::Result<u64> {
     let all = interrupts(&std::fs::read_to_string("/proc/interrupts")?);
     Ok(all.iter().filter(|(name, _)| name.contains("vfio")).map(|(_, count)| count).sum())
@@ -47,8 +47,8 @@ fn processors() -> u64 {
     std::thread::available_parallelism().map_or(1, |count| count.get() as u64)
 }
 
-/// Idle time of all processors: the kernel's counter behind the idle and iowait columns of /proc/stat, which
-/// shows it in hundredths of a second; /proc/timer_list has the nanoseconds.
+/// Returns the idle time of all processors: the kernel's counter behind the idle and iowait columns of /proc/stat. /proc/stat has
+/// it in hundredths of a second, /proc/timer_list in nanoseconds.
 fn idle() -> io::Result<u64> {
     match std::fs::read_to_string("/proc/timer_list") {
         Ok(text) if text.contains(".idle_sleeptime") => Ok(idle_of_timer_list(&text)),
@@ -65,14 +65,14 @@ fn idle_of_timer_list(text: &str) -> u64 {
     text.lines().filter_map(value).sum()
 }
 
-/// The fourth and the fifth column, in hundredths. [proc_stat(5)]
+/// Parses columns four and five, in hundredths of a second. [proc_stat(5)]
 fn idle_of_stat(text: &str) -> Option<u64> {
     let columns = text.lines().next()?.strip_prefix("cpu ")?;
     let numbers: Vec<u64> = columns.split_whitespace().filter_map(|word| word.parse().ok()).collect();
     Some((numbers.get(3)? + numbers.get(4)?) * 10_000_000)
 }
 
-/// By name: `24 PCI-MSIX-0000:00:03.0 0-edge nvme0q0`, or `LOC`. Sums over processors.
+/// Sums interrupts over processors, by name: `24 PCI-MSIX-0000:00:03.0 0-edge nvme0q0`, or `LOC`.
 fn interrupts(text: &str) -> BTreeMap<String, u64> {
     let mut lines = text.lines();
     let processors = lines.next().map_or(0, |header| header.split_whitespace().count());

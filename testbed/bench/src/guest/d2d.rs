@@ -1,5 +1,5 @@
-//! `dcs vm d2d`: an SSD sends videos to a NIC by itself, which sends them as UDP; a stock guest has written some
-//! registers, and sleeps.
+//! `dcs vm d2d`: an SSD sends videos to a NIC by itself, and the NIC sends them as UDP; a stock guest writes some registers, then
+//! sleeps.
 //!
 //! ```text
 //!   this process                  QEMU: a guest               dcs d2d ssd, dcs d2d nic
@@ -31,11 +31,11 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Time after which the guest, or a datagram, does not come any more.
+/// Time limit for the guest, or for a datagram.
 const LIMIT: Duration = Duration::from_secs(300);
-/// Bytes of a socket's queue: four seconds of a video.
+/// Bytes of a socket's receive queue: four seconds of a video.
 const ROOM: usize = 4 << 20;
-/// Seconds over which is counted, in the midst of a run.
+/// Seconds in the middle of a run over which counters are read.
 const COUNTED: u64 = 8;
 
 const SCRIPT: &str = r#"
@@ -56,14 +56,14 @@ wait $DRIVER; CODE=$?
 echo "@done $CODE"
 "#;
 
-/// What it came to.
+/// Outcome of a run.
 #[derive(Debug, Serialize)]
 struct Outcome {
     event: &'static str,
     streams: u16,
     bits_a_second: u64,
     bytes_a_stream: u64,
-    /// Streams of which every byte came.
+    /// Streams that arrived complete.
     whole: usize,
     counted_seconds: u64,
     device_interrupts: u64,
@@ -72,18 +72,18 @@ struct Outcome {
     guest_cpu_idle_ms: f64,
     ssd_cpu_percent: f64,
     nic_cpu_percent: f64,
-    /// Of ffmpeg, on what came by the first stream. None: there is no ffmpeg, or no picture in it.
+    /// Result of ffmpeg on the data of the first stream; `None` if there is no ffmpeg, or the video has no picture.
     decoded: Option<bool>,
 }
 
-/// A function's process.
+/// A process that serves a function.
 struct Function {
     child: Child,
     _ends: interrupt::Child,
 }
 
 impl Function {
-    /// Starts it; it listens when this returns.
+    /// Starts the process. It listens when this returns.
     fn start(dcs: &Path, folder: &Path, words: &[&str]) -> Result<Function, Failure> {
         let failed = |error| Failure::io("dcs d2d", &error);
         let mut command = Command::new(dcs);
@@ -96,7 +96,7 @@ impl Function {
         let function = Function { child, _ends: ends };
         match line.contains("listening") {
             true => Ok(function),
-            false => Err(Failure::new(Exit::Failed, "dcs d2d does not listen; what it said is above")),
+            false => Err(Failure::new(Exit::Failed, "dcs d2d does not listen; see its output above")),
         }
     }
 }
@@ -148,7 +148,7 @@ pub fn run(options: &args::VmD2d, report: &Report) -> Result<(), Failure> {
     outcome.streams = streams;
     outcome.bytes_a_stream = bytes.len() as u64;
     outcome.whole = ends.iter().filter(|end| end.is_ok()).count();
-    // What came is the file, byte for byte: its pictures are those of every stream.
+    // The data equal the file byte for byte, so its pictures are those of every stream.
     outcome.decoded = programs.ffmpeg.as_deref().map(|ffmpeg| decodes(ffmpeg, &video.path)).transpose()?;
     tell(&outcome, &ends, report)
 }
@@ -157,7 +157,7 @@ fn panicked<T>(_: T) -> Result<(), String> {
     Err("its listener panicked".into())
 }
 
-/// Sockets at every second port from one on, and that port.
+/// Opens sockets at every second port, and returns them with the first port.
 fn sockets(streams: u16) -> io::Result<(Vec<UdpSocket>, u16)> {
     loop {
         let first = UdpSocket::bind("127.0.0.1:0")?;
@@ -175,7 +175,7 @@ fn sockets(streams: u16) -> io::Result<(Vec<UdpSocket>, u16)> {
     }
 }
 
-/// Compares what comes with the video, on a thread of its own; tells where they differ.
+/// Compares what arrives with the video, on a thread of its own, and reports where they differ.
 fn hear(socket: UdpSocket, video: Arc<[u8]>) -> io::Result<JoinHandle<Result<(), String>>> {
     std::thread::Builder::new().stack_size(64 << 10).spawn(move || {
         let (mut left, mut datagram) = (&video[..], [0; 2048]);
@@ -196,12 +196,12 @@ fn boot(tools: &Tools, folder: &Folder, dcs: &Path, script: &str) -> Result<Gues
     initramfs.program("bin/dcs", dcs)?;
     let socket = |name: &str| -> PathBuf { folder.path().join(name) };
     let machine = Machine::new().memory(512).limit(2 * LIMIT).iommu();
-    // The processor's thread is found by its name.
+    // The name identifies the processor's thread.
     let machine = machine.arguments(["-name", "dcs,debug-threads=on"]);
     machine.card(&socket("ssd")).card(&socket("nic")).start(tools, &initramfs.finish(script), folder.path())
 }
 
-/// Counts while the guest does nothing, and while the streams run.
+/// Counts while the guest is idle, and while the streams run.
 fn count(guest: &mut Guest, functions: [&Function; 2]) -> Result<Outcome, Failure> {
     let cpu = |error| Failure::io("processor time", &error);
     guest.wait_for("@up", LIMIT).map_err(failure)?;
@@ -242,7 +242,7 @@ fn count(guest: &mut Guest, functions: [&Function; 2]) -> Result<Outcome, Failur
     })
 }
 
-/// ffmpeg decodes every frame, and misses nothing.
+/// Returns true if ffmpeg decodes every frame and finds nothing missing.
 fn decodes(ffmpeg: &Path, video: &Path) -> Result<bool, Failure> {
     let mut command = Command::new(ffmpeg);
     command.args(["-nostdin", "-v", "error", "-i"]).arg(video).args(["-map", "0:v", "-f", "null", "-"]);
@@ -258,8 +258,8 @@ fn tell(outcome: &Outcome, ends: &[Result<(), String>], report: &Report) -> Resu
     {
         report.text(format_args!("stream {stream}: {why}"));
     }
-    report.text(format_args!("{whole} of {streams} videos came, every byte as in the file"));
-    report.text(format_args!("over {seconds} s, while all of them ran:"));
+    report.text(format_args!("{whole} of {streams} videos arrived, every byte as in the file"));
+    report.text(format_args!("over {seconds} s, with all streams running:"));
     report.text(format_args!("  interrupts of the SSD and the NIC        {}", outcome.device_interrupts));
     report
         .text(format_args!("  context switches of the driver           {}", outcome.driver_context_switches));
@@ -274,13 +274,13 @@ fn tell(outcome: &Outcome, ends: &[Result<(), String>], report: &Report) -> Resu
     match outcome.decoded {
         Some(true) => report.text("ffmpeg decodes every frame"),
         Some(false) => report.text("ffmpeg misses something"),
-        None => report.text("not decoded: there is no ffmpeg"),
+        None => report.text("not decoded: ffmpeg was not found"),
     }
     let sleeps = outcome.device_interrupts == 0 && outcome.driver_context_switches == 0;
     match *whole == usize::from(*streams) && sleeps && outcome.decoded != Some(false) {
         true => Ok(()),
-        false => Err(Failure::new(Exit::Failed, "not all came, or somebody was woken").advise(
-            "where datagrams are lost, this machine was too busy to hear them: fewer streams, --streams 20",
+        false => Err(Failure::new(Exit::Failed, "data were lost, or the guest was woken").advise(
+            "if datagrams were lost, this machine was too busy to receive them: use fewer streams, --streams 20",
         )),
     }
 }

@@ -1,4 +1,4 @@
-//! `dcs vm demo`: the same jobs by each design, checked byte for byte.
+//! `dcs vm demo`: the same jobs with each design, checked byte for byte.
 
 use super::machine::Contents;
 use super::rig::{self, Rig};
@@ -13,9 +13,9 @@ use crate::interrupt;
 use crate::report::Report;
 use serde_json::json;
 
-/// System calls are counted on this many objects.
+/// Objects over which system calls are counted.
 const SAMPLE: usize = 8;
-/// Objects at most: they lie in memory here while they are compared.
+/// Most objects: they are kept in memory here while they are compared.
 const OBJECTS_MAX: usize = 1024;
 
 const JOBS: [(Direction, &[&str]); 4] = [
@@ -29,7 +29,7 @@ pub fn run(options: &args::VmDemo, report: &Report) -> Result<(), Failure> {
     interrupt::install();
     let objects = usize::try_from(options.size.div_ceil(OBJECT)).unwrap_or(usize::MAX);
     if !(1..=OBJECTS_MAX).contains(&objects) {
-        return Err(Failure::usage(format!("--size is 1MiB to {OBJECTS_MAX}MiB")));
+        return Err(Failure::usage(format!("--size must be 1MiB to {OBJECTS_MAX}MiB")));
     }
     let contents = Contents { send: vec![OBJECT; objects], receive: vec![OBJECT; objects] };
     let mut rig = Rig::boot(&contents, 1, (options.nic, &options.faults), report)?;
@@ -49,7 +49,7 @@ pub fn run(options: &args::VmDemo, report: &Report) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The card alone: its SSD is the one that fails. What fails is told, and the next job is done.
+/// Runs the jobs on the card alone, whose SSD has the faults. A failure is reported, and the next job runs.
 fn with_faults(mut rig: Rig<'_>, objects: usize, faults: &Faults, report: &Report) -> Result<(), Failure> {
     for (direction, chain) in JOBS {
         let task = Task::objects(Who::Card, direction, chain, objects);

@@ -1,4 +1,4 @@
-//! The virtual server: its devices, its guest and the card beside it.
+//! The virtual server: its devices, its guest and the card's process.
 
 use super::card::{self, Asked, Listening};
 use super::orders;
@@ -17,15 +17,14 @@ use std::process::Command;
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// Of the guest.
+/// Memory of the guest.
 const MEMORY_MIB: u32 = 512;
-/// Of the SSD's second controller: what software that drives it has for blocks.
+/// Memory of the SSD's second controller, which software that drives it uses for blocks.
 const SSD_MEMORY_MIB: u32 = 32;
-/// The seed of the objects that the SSD has from the beginning.
+/// Seed of the objects that are on the SSD from the start.
 pub const SEED: u64 = 1;
 
-/// The script that comes before whatever the guest is to do. The first set's file system is at /mnt, the
-/// second one's at /mnt1.
+/// The script that runs before anything else in the guest. It mounts the first set's file system at /mnt, the second's at /mnt1.
 const PREPARE: &str = r#"
 environment=$(dcs-bench guest-environment SETS) || echo "guest: no card"
 eval "$environment"
@@ -38,7 +37,7 @@ done
 nic() { for net in /sys/class/net/*; do [ "$(cat $net/address)" = "$1" ] && echo ${net##*/}; done; }
 "#;
 
-/// Everything that a guest needs, before it is switched on.
+/// Everything that a guest needs before it boots.
 pub struct Parts {
     pub tools: Tools,
     pub machine: Machine,
@@ -49,24 +48,24 @@ pub struct Parts {
     _leftover: Leftover,
 }
 
-/// The demands on it.
+/// Requirements for a server.
 pub struct Wanted<'a> {
-    /// Of each SSD.
+    /// Contents of each SSD.
     pub contents: &'a Contents,
-    /// Sets of an SSD, a NIC for the card, and one for the kernel.
+    /// Number of sets of an SSD, a NIC for the card, and a NIC for the kernel.
     pub sets: usize,
     pub nic: KernelNic,
-    /// The `dcs` to be used there, for people.
+    /// The `dcs` to install in the guest for people.
     pub dcs: Option<&'a Path>,
     /// The script that the guest runs when it is up.
     pub script: &'a str,
-    /// It switches itself off after so long.
+    /// Time after which the guest powers off by itself.
     pub limit: Duration,
     /// Faults of the card's SSDs.
     pub faults: &'a Faults,
 }
 
-/// Objects on the SSD to be sent, and to be received into: bytes of each.
+/// Objects on the SSD to send, and to receive into: bytes of each.
 #[derive(Clone, Debug, Default)]
 pub struct Contents {
     pub send: Vec<u64>,
@@ -93,14 +92,14 @@ impl Parts {
             .memory(MEMORY_MIB)
             .limit(wanted.limit)
             .iommu()
-            // What the kernel keeps goes past the IOMMU: the host-centric path has no work with it.
+            // The kernel's own devices bypass the IOMMU, so that the host-centric path has no work with it.
             .append("iommu=pt")
-            // The processor's thread is found by its name.
+            // The name identifies the processor's thread.
             .arguments(["-name", "dcs,debug-threads=on"]);
         for image in &images {
             machine = machine.nvme_with_memory(image, SSD_MEMORY_MIB);
         }
-        // The kernel's NICs first: it is known by that which are the card's.
+        // The kernel's NICs come first: the order tells which are the card's.
         for nic in [wanted.nic.into(), Nic::Igb] {
             for set in 0..wanted.sets {
                 machine = machine.nic(nic, &Network::Subnet(orders::network(set)));
@@ -114,12 +113,12 @@ impl Parts {
         &self.initramfs
     }
 
-    /// The card's process.
+    /// Returns the ID of the card's process.
     pub fn card(&self) -> u32 {
         self.card.pid()
     }
 
-    /// The strikes of each fault.
+    /// Returns how often each fault struck.
     pub fn struck(&mut self) -> Result<Vec<Struck>, Failure> {
         let failed = |error| Failure::io("the card's process", &error);
         self.card.tell(&Asked {}).map_err(failed)?;
@@ -128,7 +127,7 @@ impl Parts {
     }
 }
 
-/// The card in a process of its own, which listens when this returns.
+/// Starts the card in a process of its own. It listens when this returns.
 fn start_card(socket: &Path, faults: &Faults) -> Result<Helper, Failure> {
     let failed = |error| Failure::io("the card's process", &error);
     let program = std::env::current_exe().map_err(failed)?;
@@ -143,19 +142,19 @@ fn start_card(socket: &Path, faults: &Faults) -> Result<Helper, Failure> {
     Ok(card)
 }
 
-/// The seed of what a set's SSD has.
+/// Returns the seed of a set's SSD.
 pub fn seed(set: usize) -> u64 {
     SEED + ((set as u64) << 32)
 }
 
-/// An ext4 file system with the objects.
+/// Makes an ext4 file system with the objects.
 fn image(tools: &Tools, folder: &Path, objects: &Contents, set: usize) -> Result<PathBuf, Failure> {
     let (contents, image) = (folder.join("contents"), folder.join(format!("ssd{set}")));
     let write = || {
         for (name, lengths) in [("send", &objects.send), ("receive", &objects.receive)] {
             std::fs::create_dir_all(contents.join(name))?;
             for (number, length) in lengths.iter().enumerate() {
-                // Places on the disk that were written once: an object store has them before it receives.
+                // Allocates blocks that were written before, as an object store has before it receives.
                 let bytes = match name {
                     "send" => object(seed(set), number, *length),
                     _ => vec![0xff; *length as usize],
@@ -168,7 +167,7 @@ fn image(tools: &Tools, folder: &Path, objects: &Contents, set: usize) -> Result
     write().map_err(|error| Failure::io("contents of the SSD", &error))?;
     let bytes: u64 = objects.send.iter().chain(&objects.receive).sum();
     disk::ext4(tools, &image, bytes.next_multiple_of(1 << 20) + (64 << 20), &contents).map_err(failure)?;
-    // The SSD has them now.
+    // The SSD's image has the contents now.
     let _ = std::fs::remove_dir_all(&contents);
     Ok(image)
 }
@@ -193,11 +192,11 @@ fn initramfs(tools: &Tools, flavour: Flavour, wanted: &Wanted<'_>) -> Result<Vec
     Ok(initramfs.finish(&script))
 }
 
-/// The failure of a virtual server that cannot be had, or has failed.
+/// Returns the failure of a virtual server that is not available, or has failed.
 pub fn failure(error: dcs_vm::Error) -> Failure {
     match error.is_unavailable() {
         true => Failure::new(Exit::Unavailable, format!("no virtual server here: {error}"))
-            .advise("all else of dcs works without one; docs/server.md says what it needs"),
+            .advise("everything else in dcs works without one; see docs/server.md for what it needs"),
         false => Failure::new(Exit::Failed, format!("the virtual server: {error}")),
     }
 }

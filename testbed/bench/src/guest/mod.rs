@@ -7,19 +7,19 @@
 //!     orders: JSON lines  <---------->   guest-worker: one for each task      NIC queues, its TCP
 //! ```
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
 //! | `machine`, `nic` | the virtual server's parts |
 //! | `card` | the card's process |
-//! | `rig` | a running server: does tasks, has them checked |
+//! | `rig` | a running server: runs tasks, and has them checked |
 //! | `demo`, `table` | `dcs vm demo` |
 //! | `d2d` | `dcs vm d2d` |
 //! | `experiments` | `dcs bench guest` |
 //! | `shell` | `dcs vm shell` |
-//! | `task` | what is said between here and the guest |
+//! | `task` | messages between here and the guest |
 //! | `client` | the other end of the network, which checks |
 //! | `orders`, `worker`, `counters` | hidden subcommands, in the guest |
-//! | `designs` | there: a module for each design |
+//! | `designs` | in the guest, a module for each design |
 //! | `drives` | `dcs csd demo`: guests with virtual drives |
 
 pub mod card;

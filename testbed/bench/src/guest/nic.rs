@@ -1,4 +1,4 @@
-//! The NIC that the guest's kernel has.
+//! NIC of the guest's kernel.
 
 use clap::ValueEnum;
 use dcs_vm::Nic;
@@ -12,7 +12,7 @@ pub enum KernelNic {
 }
 
 impl KernelNic {
-    /// The kernel that has its driver.
+    /// Returns the kernel that has its driver.
     pub fn flavour(self) -> Flavour {
         match self {
             KernelNic::Virtio => Flavour::Cloud,
@@ -20,7 +20,7 @@ impl KernelNic {
         }
     }
 
-    /// The kernel's module.
+    /// Returns the kernel's module.
     pub fn module(self) -> &'static str {
         match self {
             KernelNic::Virtio => "virtio_net",

@@ -1,4 +1,4 @@
-//! In the guest: what the devices are called there, and the one who takes orders.
+//! In the guest: names of the devices, and the process that takes tasks.
 
 use super::task::{Task, TaskResult};
 use crate::failure::{Exit, Failure};
@@ -10,19 +10,18 @@ use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// The card's own address, and the guest kernel's, on networks that are QEMU's; and QEMU itself, behind which
-/// is this machine.
+/// Addresses of the card and the guest's kernel on QEMU's networks, and of QEMU itself, behind which is this machine.
 const CARD: u8 = 15;
 const KERNEL: u8 = 16;
 const GATEWAY: u8 = 2;
-/// Intel 82576, the NIC that is the card's.
+/// Intel 82576, the card's NIC.
 const IGB: (u16, u16) = (0x8086, 0x10c9);
-/// The programming interface that is NVMe's.
+/// The programming interface of NVMe.
 const NVME: u32 = 0x01_0802;
-/// The time that the kernel may take to find all controllers.
+/// Time limit for the kernel to find all controllers.
 const PROBING: Duration = Duration::from_secs(60);
 
-/// The network of a set of an SSD and a NIC: a router of QEMU's for each.
+/// Returns the network of a set of an SSD and a NIC: each has a router of QEMU's.
 pub fn network(set: usize) -> u8 {
     2 + set as u8
 }
@@ -31,18 +30,18 @@ fn address(set: usize, host: u8) -> Ipv4Addr {
     Ipv4Addr::new(10, 0, network(set), host)
 }
 
-/// Where this machine is, as seen from there.
+/// Returns the address of this machine as seen from the guest.
 pub fn gateway(set: usize) -> Ipv4Addr {
     address(set, GATEWAY)
 }
 
-/// The address of the guest's kernel.
+/// Returns the address of the guest's kernel.
 pub fn kernel(set: usize) -> Ipv4Addr {
     address(set, KERNEL)
 }
 
-/// The hidden subcommand: lines for a shell, by which the library finds the card and its devices, `sets` SSDs
-/// and NICs. DISKS are the SSDs as the kernel has them.
+/// The hidden subcommand: prints shell lines with which the library finds the card and its devices, `sets` SSDs and NICs. DISKS
+/// are the SSDs as the kernel sees them.
 pub fn environment(sets: usize) -> Result<(), Failure> {
     let missing = |what: &str| Failure::new(Exit::NotFound, format!("the guest has too few: {what}"));
     let Identity { vendor, device, .. } = Identity::ACCELERATOR;
@@ -65,14 +64,13 @@ pub fn environment(sets: usize) -> Result<(), Failure> {
     Ok(())
 }
 
-/// An SSD: its disk as the kernel has it, and the controller that is the card's, its last one.
+/// An SSD: its disk as the kernel sees it, and its last controller, which is the card's.
 struct Ssd {
     disk: String,
     controller: String,
 }
 
-/// The SSDs in the order of their serial numbers; waits until the kernel has found this many. [Linux:
-/// drivers/nvme/host/sysfs.c]
+/// Returns the SSDs in the order of their serial numbers, once the kernel has found this many. [Linux: drivers/nvme/host/sysfs.c]
 fn ssds(count: usize) -> Option<Vec<Ssd>> {
     let end = Instant::now() + PROBING;
     loop {
@@ -91,7 +89,7 @@ fn ssd(serial: &str) -> Option<Ssd> {
         .flatten()
         .filter(|disk| is_it(disk.path().join("device/serial")))
         .map(|disk| disk.file_name().to_string_lossy().into_owned())
-        // A path of a disk, with its controller's number (nvme0c1n1), has no device file.
+        // A path of a disk, named with its controller's number (nvme0c1n1), has no device file.
         .filter(|name| Path::new("/dev").join(name).exists())
         .collect();
     disks.sort();
@@ -103,12 +101,12 @@ fn ssd(serial: &str) -> Option<Ssd> {
     };
     let mut controllers: Vec<String> =
         dcs_vfio::functions(None, None, Some(NVME)).into_iter().filter(has_it).collect();
-    // The kernel keeps the other one.
+    // The kernel keeps the other controller.
     let controller = controllers.pop().filter(|_| !controllers.is_empty())?;
     Some(Ssd { disk: disks.into_iter().next()?, controller })
 }
 
-/// The hidden subcommand: takes tasks from `orders` until that ends. Each has a process of its own.
+/// The hidden subcommand: takes tasks from `orders` until that ends, and runs each in a process of its own.
 pub fn run(orders: SocketAddrV4) -> Result<(), Failure> {
     obey(orders).map_err(|error| Failure::new(Exit::Failed, format!("the guest's side: {error}")))
 }

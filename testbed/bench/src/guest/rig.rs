@@ -1,4 +1,4 @@
-//! A running server: takes tasks, and has everything checked that comes of them.
+//! A running server: runs tasks, and has all results checked.
 
 use super::client::{self, Client, Expected, Processor, Received, Verdict};
 use super::machine::{Contents, Parts, SEED, Wanted, failure, seed};
@@ -17,16 +17,18 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-/// The time that the guest may take to be up, and one task.
+/// Time limit for the guest to boot.
 const BOOT: Duration = Duration::from_secs(120);
+/// Time limit for one task.
 const TASK: Duration = Duration::from_secs(600);
-/// The time that a client may take to see the end of its stream; of one that a failed task leaves.
+/// Time limit for a client to see the end of its stream.
 const ENDING: Duration = Duration::from_secs(60);
+/// The same limit after a failed task.
 const FAILED: Duration = Duration::from_secs(10);
-/// The guest switches itself off.
+/// Time after which the guest powers off by itself.
 const LIMIT: Duration = Duration::from_secs(3600);
 
-/// The guest, and the connection over which it takes orders.
+/// The guest, and the connection over which it takes tasks.
 pub struct Rig<'a> {
     _child: interrupt::Child,
     guest: Guest,
@@ -36,12 +38,12 @@ pub struct Rig<'a> {
     pub parts: Parts,
     report: &'a Report,
     start: Instant,
-    /// Every task has data of its own.
+    /// Seed of the next task's data.
     seed: u64,
     problems: Vec<String>,
 }
 
-/// A task as it was done.
+/// A finished task.
 pub struct Row {
     pub task: Task,
     pub outcome: TaskResult,
@@ -50,11 +52,11 @@ pub struct Row {
     pub digests: u64,
     /// CPU time of the guest's processor, as this machine counts it.
     pub processor_ns: u64,
-    /// Time of this machine, from the first to the last byte that the client got.
+    /// Time on this machine, from the first to the last byte that the client received.
     pub wall_ns: u64,
-    /// Bytes of each set, while all connections were at it.
+    /// Bytes of each set, while all connections were active.
     pub by_set: Vec<u64>,
-    /// System calls of a byte, from a pass of their own.
+    /// System calls per byte, from a separate pass.
     pub system_calls: Option<f64>,
 }
 
@@ -63,24 +65,24 @@ impl Row {
         self.bytes as f64 / (1u64 << 30) as f64
     }
 
-    /// CPU seconds of the guest's processor for each GiB.
+    /// Returns CPU seconds of the guest's processor per GiB.
     pub fn cpu(&self) -> f64 {
         self.processor_ns as f64 / 1e9 / self.gib()
     }
 
-    /// The time of the guest's processor of all time.
+    /// Returns the share of time in which the guest's processor ran.
     pub fn cpu_share(&self) -> f64 {
         self.processor_ns as f64 / self.wall_ns as f64
     }
 
-    /// MiB a second, by this machine's clock.
+    /// Returns MiB per second, by this machine's clock.
     pub fn mib_per_s(&self) -> f64 {
         self.bytes as f64 / (1u64 << 20) as f64 / (self.wall_ns as f64 / 1e9)
     }
 }
 
 impl Rig<'_> {
-    /// Boots one with this many sets of an SSD and NICs.
+    /// Boots a server with this many sets of an SSD and NICs.
     pub fn boot<'a>(
         contents: &Contents,
         sets: usize,
@@ -96,7 +98,7 @@ impl Rig<'_> {
             &Wanted { contents, sets, nic, dcs: None, script: &script, limit: LIMIT, faults },
             report,
         )?;
-        let step = report.step("the guest boots".into());
+        let step = report.step("booting the guest".into());
         let guest = parts.machine.start(&parts.tools, parts.initramfs(), parts.folder.path());
         let mut guest = guest.map_err(failure)?;
         let child = interrupt::child(guest.id());
@@ -116,23 +118,23 @@ impl Rig<'_> {
         Ok(Rig { _child: child, guest, orders, answers, processor, parts, report, start, seed, problems })
     }
 
-    /// QEMU's process.
+    /// Returns the ID of QEMU's process.
     pub fn qemu(&self) -> u32 {
         self.guest.id()
     }
 
-    /// Since it was begun to boot.
+    /// Returns the time since the boot began.
     pub fn elapsed(&self) -> Duration {
         self.start.elapsed()
     }
 
-    /// Does a task, and checks it.
+    /// Runs a task, and checks it.
     pub fn run(&mut self, task: Task) -> Result<Row, Failure> {
         let what = format!("{} by the {}", task.job(), task.who.name());
         self.attempt(task)?.map_err(|error| Failure::new(Exit::Failed, format!("{what}: {error}")))
     }
 
-    /// The same. Where the guest says that it failed, its reason: what the client got until then was checked.
+    /// Runs a task, and checks it. The inner error is the guest's reason; data that the client received until then were checked.
     pub fn attempt(&mut self, task: Task) -> Result<Result<Row, String>, Failure> {
         let failed = |error| Failure::io("the client", &error);
         self.seed += 1;
@@ -171,8 +173,7 @@ impl Rig<'_> {
         Ok(Ok(Row { task, outcome, bytes, digests, processor_ns, wall_ns, by_set, system_calls: None }))
     }
 
-    /// Does a task, and the first `sample` transfers of it once more with the system calls counted: a traced
-    /// process is slow.
+    /// Runs a task, then its first `sample` transfers once more with system calls counted: a traced process is slow.
     pub fn run_and_trace(&mut self, task: Task, sample: usize) -> Result<Row, Failure> {
         let mut sampled = Task { traced: true, ..task.clone() };
         sampled.items.truncate(sample);
@@ -185,7 +186,7 @@ impl Rig<'_> {
         Ok(Row { system_calls: Some(calls as f64 / counted.bytes as f64), ..row })
     }
 
-    /// Has the guest do a task. The inner error is the guest's.
+    /// Has the guest run a task. The inner error is the guest's.
     fn perform(&mut self, task: &Task) -> Result<Result<TaskResult, String>, Failure> {
         let failed = |error: io::Error| Failure::io("orders for the guest", &error);
         let mut order = serde_json::to_vec(task).map_err(|error| failed(error.into()))?;
@@ -204,7 +205,7 @@ impl Rig<'_> {
         }
     }
 
-    /// Keeps the console's words for an error; a server that is off is one.
+    /// Keeps the console's output for an error. Fails if the server is off.
     fn listen(&mut self) -> Result<(), Failure> {
         while self.guest.line(Duration::ZERO).map_err(failure)?.is_some() {}
         Ok(())
@@ -232,13 +233,13 @@ impl Rig<'_> {
         self.problems.extend(verdict.errors.into_iter().map(|error| format!("{job} by the {who}: {error}")));
     }
 
-    /// The mistakes in all tasks.
+    /// Returns the errors in all tasks.
     pub fn problems(self) -> Vec<String> {
         self.problems
     }
 }
 
-/// CPU time of the guest's processor, from the first connection to the end of the last stream.
+/// Returns CPU time of the guest's processor, from the first connection to the end of the last stream.
 fn processor(received: &[Received]) -> u64 {
     let first = received.iter().map(|one| one.processor_ns[0]).min();
     let last = received.iter().map(|one| one.processor_ns[1]).max();
@@ -251,7 +252,7 @@ fn wall(received: &[Received]) -> u64 {
     first.zip(last).map_or(0, |(first, last)| last.duration_since(first).as_nanos() as u64)
 }
 
-/// Bytes of each set from when the last stream had begun until the first was over.
+/// Returns the bytes of each set from the start of the last stream to the end of the first.
 fn by_set(task: &Task, received: &[Received]) -> Vec<u64> {
     let times = || received.iter().filter_map(Received::time);
     let window = times().map(|time| time[0]).max().zip(times().map(|time| time[1]).min());
@@ -264,7 +265,7 @@ fn by_set(task: &Task, received: &[Received]) -> Vec<u64> {
     sets
 }
 
-/// Ends with what was wrong, if anything was.
+/// Ends with the errors, if there were any.
 pub fn conclude(problems: &[String], seconds: f64, report: &Report) -> Result<(), Failure> {
     let ok = problems.is_empty();
     report.object(&json!({ "event": "done", "ok": ok, "problems": problems, "seconds": seconds }));

@@ -49,7 +49,7 @@ pub fn run(options: &args::VmShell, report: &Report) -> Result<(), Failure> {
         true => Ok(()),
         false => {
             let log = std::fs::read_to_string(parts.folder.path().join("qemu.log")).unwrap_or_default();
-            let last = log.lines().last().unwrap_or("it did not say why");
+            let last = log.lines().last().unwrap_or("it gave no reason");
             Err(Failure::new(Exit::Failed, format!("QEMU ended: {status}: {last}")))
         }
     }

@@ -1,4 +1,4 @@
-//! The server demo's results, drawn, and as JSON.
+//! Tables and JSON of the server demo's results.
 
 use super::rig::Row;
 use super::task::{OBJECT, TaskResult, Transfer, Who, is_device};
@@ -25,19 +25,22 @@ pub fn introduce(objects: usize, ready: Duration, nic: KernelNic, report: &Repor
     ));
 }
 
-/// The figures of a row.
+/// Figures of a row.
 pub struct Figures {
     /// CPU seconds per GiB of the guest's processor, as this machine counts them.
     pub cpu: f64,
-    /// The same as the guest counts them: whatever was not idle; of the process alone.
+    /// The same as the guest counts them: time not idle.
     busy: f64,
+    /// CPU seconds per GiB of the process alone.
     pub process: f64,
-    /// Per GiB: those of devices, and all.
+    /// Device interrupts per GiB.
     pub interrupts: f64,
+    /// All interrupts per GiB.
     all_interrupts: f64,
     pub system_calls: Option<f64>,
-    /// Per transfer, of the card.
+    /// Submissions per transfer, of the card.
     submissions: f64,
+    /// Interrupts per transfer, of the card.
     card_interrupts: f64,
 }
 
@@ -58,8 +61,8 @@ impl Figures {
     }
 }
 
-/// CPU time of a row against that of the host-centric design in the same job, and of the leaner of the
-/// software-optimised ones.
+/// Returns the CPU time of a row relative to the host-centric design's in the same job, and to that of the better
+/// software-optimised one.
 pub fn ratios(row: &Row, rows: &[Row]) -> [Option<f64>; 2] {
     let least = |is_it: fn(Who) -> bool| {
         let them = rows.iter().filter(|other| is_it(other.task.who));
@@ -68,7 +71,7 @@ pub fn ratios(row: &Row, rows: &[Row]) -> [Option<f64>; 2] {
     [least(|who| who == Who::Host), least(Who::is_software)]
 }
 
-/// A row as JSON.
+/// Returns a row as JSON.
 pub fn object(row: &Row, rows: &[Row]) -> Value {
     let figures = Figures::new(row);
     let [to_host, to_software] = ratios(row, rows);
@@ -91,7 +94,7 @@ pub fn object(row: &Row, rows: &[Row]) -> Value {
     object
 }
 
-/// One job by all.
+/// Reports one job with all designs.
 pub fn job(rows: &[Row], report: &Report) {
     let Some(first) = rows.first() else { return };
     report.text(format_args!("\n{}, of each GiB", first.task.job()));
@@ -133,7 +136,7 @@ pub fn job(rows: &[Row], report: &Report) {
     });
 }
 
-/// Where the data lay between SSD and NIC, or socket.
+/// Reports where the data were between SSD and NIC, or socket.
 fn blocks(row: &Row, report: &Report) {
     let Some(blocks) = row.outcome.blocks else { return };
     report.text(format_args!(
@@ -145,7 +148,7 @@ fn blocks(row: &Row, report: &Report) {
     ));
 }
 
-/// The transfer of median latency.
+/// Returns the transfer of median latency.
 fn median(outcome: &TaskResult) -> Option<&Transfer> {
     let mut order: Vec<&Transfer> = outcome.transfers.iter().collect();
     order.sort_by_key(|transfer| transfer.latency_ns);

@@ -1,4 +1,4 @@
-//! The orders to the guest, and its answers: JSON lines over a connection of the guest's kernel.
+//! Requests to the guest, and its answers: JSON lines over a connection of the guest's kernel.
 
 use crate::harness::contender::Named;
 use crate::harness::data::{Direction, KEY};
@@ -10,27 +10,26 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddrV4;
 
-/// Bytes of an object of the demo: what one transfer moves.
+/// Bytes of an object of the demo: one transfer moves one object.
 pub const OBJECT: u64 = 1 << 20;
-/// The designs that are compared: one of them does the job.
+/// A design that does the job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Who {
     /// Host-centric: a loop of system calls, on the controller and the NIC that the guest's kernel has.
     Host,
-    /// Software-optimised: the process drives the card's controller of the SSD itself, over VFIO; data in
-    /// host memory, operators on the processor; the kernel's TCP and its NIC.
+    /// Software-optimised: the process drives the card's controller of the SSD itself, over VFIO; data in host memory, operators
+    /// on the processor; the kernel's TCP and its NIC.
     SoftwareTcp,
-    /// The same, and the process drives the card's NIC too, with a TCP of its own.
+    /// As `SoftwareTcp`, and the process drives the card's NIC too, with a TCP of its own.
     SoftwareNic,
-    /// Software-controlled peer-to-peer: the same, and data lie in the SSD's own memory, from where the NIC
-    /// takes them.
+    /// Software-controlled peer-to-peer: as `SoftwareNic`, but data are in the SSD's own memory, where the NIC reads them.
     SoftwareP2p,
     /// The card, on its own controller of the SSD and its own NIC.
     Card,
 }
 
 impl Named for Who {
-    /// Each with the design, and exactly what is in it.
+    /// All designs, each with its name and its exact contents.
     const ALL: &'static [(Who, &'static str, &'static str)] = &[
         (Who::Host, "host", "host-centric: the kernel's NVMe driver, ext4, TCP and NIC driver"),
         (
@@ -49,21 +48,21 @@ impl Named for Who {
 }
 
 impl Who {
-    /// The designs that can do such jobs. Peer-to-peer is SSD to NIC alone: no device on the bus is a
-    /// processing unit, and what comes in lies between headers.
+    /// Returns the designs that can do such jobs. Peer-to-peer is from SSD to NIC alone: no device on the bus is a processing
+    /// unit, and received data are between headers.
     pub fn all(receives: bool, chain: &[&str]) -> impl Iterator<Item = Who> {
         let peer = !receives && chain.is_empty();
         Who::ALL.iter().map(|(who, ..)| *who).filter(move |who| peer || *who != Who::SoftwareP2p)
     }
 
-    /// Software-optimised: what the card is compared with.
+    /// Returns true for the software-optimised designs, which the card is compared with.
     pub fn is_software(self) -> bool {
         matches!(self, Who::SoftwareTcp | Who::SoftwareNic)
     }
 }
 
 impl Stream {
-    /// One of that set; where its client listens is known later.
+    /// Returns a connection of that set; its client's address is filled in later.
     pub fn new(set: usize) -> Stream {
         Stream { client: SocketAddrV4::new(std::net::Ipv4Addr::UNSPECIFIED, 0), set }
     }
@@ -73,46 +72,44 @@ impl Stream {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Item {
     pub direction: Direction,
-    /// The file's name in the direction's folder.
+    /// Name of the file in the direction's folder.
     pub file: usize,
     /// Bytes: whole pages.
     pub length: u64,
-    /// When it is asked for, from the start on.
+    /// Time of its request, from the start.
     pub at_ns: u64,
 }
 
-/// A connection, over which all of a task's objects go.
+/// A connection that carries all of a task's objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stream {
-    /// Where the client listens.
+    /// Address of the client.
     pub client: SocketAddrV4,
-    /// Of which SSD and NIC.
+    /// Number of its set of an SSD and a NIC.
     pub set: usize,
 }
 
-/// Some objects, over one connection; or over several side by side, from as many sets of an SSD and a NIC.
+/// Some objects, over one connection or concurrently over several, from as many sets of an SSD and a NIC.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Task {
     pub who: Who,
     /// Names of the operators.
     pub chain: Vec<String>,
-    /// In the order in which they are asked for, over each connection.
+    /// Objects in the order of their requests, over each connection.
     pub items: Vec<Item>,
     pub streams: Vec<Stream>,
-    /// They are moved again and again until this time is over, and not before the times that they have: for
-    /// bandwidth.
+    /// Time during which the objects are moved again and again, regardless of their own times: for bandwidth.
     pub lasting_ns: Option<u64>,
-    /// Transfers of a connection that are asked for before the first of them is done. The kernel's loop has
-    /// one.
+    /// Transfers of a connection that are submitted before the first of them is done. The kernel's loop has one.
     pub in_flight: usize,
-    /// Processes beside, which do nothing but spin.
+    /// Concurrent processes that only spin.
     pub spinners: usize,
-    /// System calls are counted: the times mean nothing.
+    /// Counts system calls; the times mean nothing then.
     pub traced: bool,
 }
 
 impl Task {
-    /// Objects one after the other, each at once when the one before is done.
+    /// Returns a task with objects one after the other, each submitted when the one before is done.
     pub fn objects(who: Who, direction: Direction, chain: &[&str], count: usize) -> Task {
         let item = |file| Item { direction, file, length: OBJECT, at_ns: 0 };
         Task::items(who, chain, (0..count).map(item).collect())
@@ -142,8 +139,8 @@ impl Task {
         }
     }
 
-    /// Which connections have a thread in common: the kernel's calls block; the software drives one NIC in an
-    /// engine; the card has them all.
+    /// Returns the connections that share a thread: the kernel's calls block; the software drives one NIC in an engine; the card
+    /// has them all.
     pub fn groups(&self) -> Vec<Vec<usize>> {
         let mut groups: Vec<(usize, Vec<usize>)> = Vec::new();
         for (number, stream) in self.streams.iter().enumerate() {
@@ -160,17 +157,17 @@ impl Task {
         groups.into_iter().map(|(_, group)| group).collect()
     }
 
-    /// Sets of an SSD and a NIC.
+    /// Returns the number of sets of an SSD and a NIC.
     pub fn sets(&self) -> usize {
         self.streams.iter().map(|stream| stream.set + 1).max().unwrap_or(0)
     }
 
-    /// The object of a transfer.
+    /// Returns the object of a transfer.
     pub fn item(&self, transfer: usize) -> Item {
         self.items[transfer % self.items.len()]
     }
 
-    /// The chain for one transfer: each has counter blocks of its own.
+    /// Returns the chain for one transfer: each has its own counter blocks.
     pub fn ops(&self, transfer: usize) -> io::Result<Vec<Op>> {
         let op = |name: &String| {
             Ok(match Operator::from_name(name).ok_or(io::ErrorKind::Unsupported)? {
@@ -186,7 +183,7 @@ impl Task {
     }
 }
 
-/// The bytes of an object: the same seed and number give the same.
+/// Returns the bytes of an object: the same seed and number give the same bytes.
 pub fn object(seed: u64, number: usize, length: u64) -> Vec<u8> {
     let mut random = Random(seed.wrapping_mul(0x1_0001) ^ (number as u64) << 20);
     let mut bytes = Vec::with_capacity(length as usize);
@@ -196,35 +193,35 @@ pub fn object(seed: u64, number: usize, length: u64) -> Vec<u8> {
     bytes
 }
 
-/// The outcome of one object.
+/// Outcome of one object.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Transfer {
-    /// Which connection it was of.
+    /// Number of its connection.
     pub stream: usize,
     pub digests: Vec<(String, String)>,
     pub bytes_in: u64,
     pub bytes_out: u64,
     pub path: Vec<String>,
-    /// From the submission to the completion, as the application saw it.
+    /// Time from submission to completion, as the application saw it.
     pub latency_ns: u64,
-    /// In the order of the data's way.
+    /// Stages in the order of the data path.
     pub stages: Vec<Stage>,
 }
 
-/// Counts of the guest's kernel.
+/// Counters of the guest's kernel.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Counters {
     pub wall_ns: u64,
-    /// In which the guest's processors had nothing to do.
+    /// Time in which the guest's processors were idle.
     pub idle_ns: u64,
     /// User and system time of the process.
     pub process_ns: u64,
-    /// Interrupts by name: a number with its device, or what the architecture calls it.
+    /// Interrupts by name: a number with its device, or the architecture's name for it.
     pub interrupts: BTreeMap<String, u64>,
 }
 
-/// Bytes that SSD and NIC moved into blocks and out of them, by where the blocks lie; and those that the
-/// processor copied into the SSD's memory or out of it. What it copies in host memory is not counted.
+/// Bytes that SSD and NIC moved into and out of blocks, by the memory that holds the blocks, and bytes that the processor copied
+/// into or out of the SSD's memory. Copies within host memory are not counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Blocks {
     pub host_bytes: u64,
@@ -233,7 +230,7 @@ pub struct Blocks {
 }
 
 impl Blocks {
-    /// All of both.
+    /// Returns the sum of both.
     pub fn and(self, other: Blocks) -> Blocks {
         Blocks {
             host_bytes: self.host_bytes + other.host_bytes,
@@ -242,7 +239,7 @@ impl Blocks {
         }
     }
 
-    /// The counts since then.
+    /// Returns the counts since then.
     pub fn since(self, before: Blocks) -> Blocks {
         Blocks {
             host_bytes: self.host_bytes - before.host_bytes,
@@ -252,38 +249,37 @@ impl Blocks {
     }
 }
 
-/// The outcome of a task.
+/// Outcome of a task.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct TaskResult {
     pub transfers: Vec<Transfer>,
-    /// The counts from before the connection was made until the client had said that it has everything.
+    /// Counters from before the connection was made until the client confirmed that it has everything.
     pub counted: Counters,
-    /// Commands that the library gave the card for the transfers, and interrupts of functions over VFIO
-    /// meanwhile.
+    /// Commands that the library gave the card for the transfers.
     pub submissions: u64,
+    /// Interrupts of functions over VFIO in that time.
     pub vfio_interrupts: u64,
-    /// Where the software designs had the data meanwhile.
+    /// Places of the software designs' data in that time.
     pub blocks: Option<Blocks>,
-    /// MD5 of each received object, in their order, as the kernel reads it from the disk afterwards.
+    /// MD5 of each received object, in order, as the kernel reads it from the disk afterwards.
     pub stored: Vec<String>,
-    /// Where they were counted.
+    /// System calls, if they were counted.
     pub system_calls: Option<u64>,
 }
 
 impl TaskResult {
-    /// Time that the guest's processors were not idle.
+    /// Returns the time in which the guest's processors were not idle.
     pub fn busy_ns(&self) -> u64 {
         self.counted.wall_ns.saturating_sub(self.counted.idle_ns)
     }
 
-    /// Interrupts whose name has this in it.
+    /// Sums the interrupts whose name is wanted.
     pub fn interrupts(&self, wanted: impl Fn(&str) -> bool) -> u64 {
         self.counted.interrupts.iter().filter(|(name, _)| wanted(name)).map(|(_, count)| count).sum()
     }
 }
 
-/// The name that an interrupt has where a device raised it, and not the processors among themselves or their
-/// timers.
+/// Returns true for the name of a device's interrupt, false for those between processors and for timers.
 pub fn is_device(name: &str) -> bool {
     name.starts_with(|first: char| first.is_ascii_digit())
 }

@@ -18,13 +18,14 @@ use std::process::Command;
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
-/// The time that spinners may take to be at it, and from when on they are.
+/// Time limit for spinners to start.
 const SPINNING: Duration = Duration::from_secs(60);
+/// CPU time after which a spinner counts as started.
 const SPUN: Duration = Duration::from_millis(20);
 
 /// The hidden subcommand.
 pub fn run() -> Result<(), Failure> {
-    // No orphan outlives who gave the order.
+    // Ends with the process that started it.
     let _ = nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL);
     let outcome = obey().map_err(|error| error.to_string());
     say(&outcome).map_err(|error| Failure::new(Exit::Failed, format!("server helper: {error}")))
@@ -38,7 +39,7 @@ fn obey() -> io::Result<TaskResult> {
         [all] => {
             let mut design = designs::of(&task, 0)?;
             let _spinners = spinners(task.spinners)?;
-            // An SSD that was driven in user space is stopped then.
+            // An SSD driven in user space is stopped when the design is dropped.
             count(|| connected(&task, &mut *design, all))?
         }
         groups => {
@@ -52,7 +53,7 @@ fn obey() -> io::Result<TaskResult> {
     Ok(outcome)
 }
 
-/// A thread for each group of connections. They begin when all are ready.
+/// Runs a thread for each group of connections. They begin when all are ready.
 fn side_by_side(task: &Task, groups: &[Vec<usize>]) -> io::Result<TaskResult> {
     let (ready, begun) = (Barrier::new(groups.len() + 1), Barrier::new(groups.len() + 1));
     let work = |group: &[usize]| {
@@ -79,7 +80,7 @@ fn side_by_side(task: &Task, groups: &[Vec<usize>]) -> io::Result<TaskResult> {
     })
 }
 
-/// Processes that spin, and do so when this returns.
+/// Starts processes that spin. They are spinning when this returns.
 fn spinners(count: usize) -> io::Result<Vec<Helper>> {
     let start = |_| Helper::spawn(Command::new(std::env::current_exe()?).args(["bench-hog", "0"]));
     let spinners = (0..count).map(start).collect::<io::Result<Vec<_>>>()?;
@@ -87,7 +88,7 @@ fn spinners(count: usize) -> io::Result<Vec<Helper>> {
     for spinner in &spinners {
         while cpu_time(spinner.pid())? < SPUN {
             if Instant::now() > end {
-                return Err(io::Error::other("the spinners do not spin"));
+                return Err(io::Error::other("the spinners did not start to spin"));
             }
             std::thread::sleep(Duration::from_millis(10));
         }
@@ -95,7 +96,7 @@ fn spinners(count: usize) -> io::Result<Vec<Helper>> {
     Ok(spinners)
 }
 
-/// CPU time of a process' first thread. [Linux: Documentation/scheduler/sched-stats.rst]
+/// Returns the CPU time of a process's first thread. [Linux: Documentation/scheduler/sched-stats.rst]
 fn cpu_time(process: u32) -> io::Result<Duration> {
     let text = std::fs::read_to_string(format!("/proc/{process}/schedstat"))?;
     let first = text.split_whitespace().next().and_then(|word| word.parse().ok());
@@ -111,7 +112,7 @@ struct Moved {
     blocks: Option<Blocks>,
 }
 
-/// Has it done, and counts what it takes.
+/// Runs the transfers, and counts their cost.
 fn count(act: impl FnOnce() -> io::Result<Moved>) -> io::Result<TaskResult> {
     syscalls::mark();
     let snapshot = Snapshot::take()?;
@@ -137,8 +138,7 @@ fn connected(task: &Task, design: &mut dyn Design, streams: &[usize]) -> io::Res
     Ok(Moved { transfers, submissions, vfio_interrupts, blocks })
 }
 
-/// All objects over each of several connections: the next one of a connection is asked for when one of its
-/// own is done.
+/// Moves all objects over each of several connections. A connection's next object is submitted when one of its own is done.
 fn interleaved(task: &Task, design: &mut dyn Design, connections: usize) -> io::Result<Vec<Transfer>> {
     let mut lanes: Vec<(usize, VecDeque<Submission>)> =
         (0..connections).map(|_| Default::default()).collect();
@@ -170,7 +170,7 @@ fn transfers(task: &Task, design: &mut dyn Design) -> io::Result<Vec<Transfer>> 
             Some(time) if start.elapsed() >= Duration::from_nanos(time) => break,
             None if number == task.items.len() => break,
             Some(_) => {}
-            // Nothing sleeps where all is asked for at once.
+            // No sleep if everything is due at once.
             None if item.at_ns == 0 => {}
             None => std::thread::sleep(Duration::from_nanos(item.at_ns).saturating_sub(start.elapsed())),
         }
@@ -180,7 +180,7 @@ fn transfers(task: &Task, design: &mut dyn Design) -> io::Result<Vec<Transfer>> 
             done.push(first.finish()?);
         }
         flying.push_back(design.submit(0, item, task.ops(number)?)?);
-        // Without others in flight it is waited for before the next is due.
+        // Without other transfers in flight, waits for this one before the next is due.
         if task.in_flight == 1
             && let Some(only) = flying.pop_front()
         {
@@ -193,10 +193,10 @@ fn transfers(task: &Task, design: &mut dyn Design) -> io::Result<Vec<Transfer>> 
     Ok(done)
 }
 
-/// MD5 of what the kernel reads from the disk.
+/// Returns the MD5 of a file as the kernel reads it from the disk.
 fn stored(item: Item) -> io::Result<String> {
     let mut file = File::open(designs::path(0, item))?;
-    // Not from what the page cache may still have.
+    // Not from the page cache.
     nix::fcntl::posix_fadvise(file.as_fd(), 0, 0, nix::fcntl::PosixFadviseAdvice::POSIX_FADV_DONTNEED)?;
     let (mut operators, mut buffer) = (Operators::new(&[Op::Md5])?, vec![0; 256 << 10]);
     loop {

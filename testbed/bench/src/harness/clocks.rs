@@ -11,14 +11,13 @@ use std::time::Duration;
 /// `PF_KTHREAD` of `linux/sched.h`.
 const IS_KERNEL_THREAD: u64 = 0x0020_0000;
 
-/// CPU time of all threads of a process, living and ended, io_uring's workers included: they are threads of
-/// it.
+/// Returns the CPU time of all threads of a process, living and ended, including io_uring's workers, which are its threads.
 pub fn cpu_of(pid: u32) -> io::Result<Duration> {
     let clock: ClockId = clock_getcpuclockid(Pid::from_raw(pid as i32))?;
     Ok(clock_gettime(clock)?.into())
 }
 
-/// All processes, each with its parent.
+/// Returns all processes, each with its parent.
 fn parents() -> Vec<(u32, u32)> {
     let mut found = Vec::new();
     for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
@@ -32,21 +31,21 @@ fn parents() -> Vec<(u32, u32)> {
     found
 }
 
-/// CPU time of a process, and of its children where they count, by process.
+/// CPU time by process: of a process, and of its children if they count.
 #[derive(Debug, Default)]
 pub struct Account(BTreeMap<u32, Duration>);
 
 impl Account {
-    /// That of a process without children.
+    /// Takes the account of a process without its children.
     pub fn alone(pid: u32) -> io::Result<Account> {
         Ok(Account(BTreeMap::from([(pid, cpu_of(pid)?)])))
     }
 
-    /// That of a process and all that descend from it.
+    /// Takes the account of a process and all its descendants.
     pub fn of(root: u32) -> io::Result<Account> {
         let mut account = Account::alone(root)?;
         for pid in family(root) {
-            // One that has just ended is missed for what it did since the last mark.
+            // A process that has just ended loses its time since the last mark.
             if let Ok(time) = cpu_of(pid) {
                 account.0.insert(pid, time);
             }
@@ -54,7 +53,7 @@ impl Account {
         Ok(account)
     }
 
-    /// The time since then.
+    /// Returns the time since then.
     pub fn since(&self, earlier: &Account) -> Duration {
         let used = |(pid, time): (&u32, &Duration)| {
             time.saturating_sub(earlier.0.get(pid).copied().unwrap_or_default())
@@ -63,7 +62,7 @@ impl Account {
     }
 }
 
-/// A process and all that descend from it.
+/// Returns a process and all its descendants.
 pub fn family(root: u32) -> BTreeSet<u32> {
     let parents = parents();
     let mut family = BTreeSet::from([root]);
@@ -78,8 +77,7 @@ pub fn family(root: u32) -> BTreeSet<u32> {
     }
 }
 
-/// The threads that are the kernel's and no process's: they do what was put off. Other programs' work is
-/// among theirs.
+/// The kernel's threads, which do deferred work. Some of that work is other programs'.
 pub struct KernelThreads {
     stats: Vec<PathBuf>,
     ticks_per_s: f64,
@@ -98,7 +96,7 @@ impl KernelThreads {
         KernelThreads { stats, ticks_per_s: ticks as f64 }
     }
 
-    /// So far, in steps of a clock tick.
+    /// Returns the CPU time so far, in steps of a clock tick.
     pub fn cpu_s(&self) -> f64 {
         let ticks =
             |stat: &PathBuf| fs::read_to_string(stat).ok().and_then(|text| ticks_of(&text)).unwrap_or(0);
@@ -106,7 +104,7 @@ impl KernelThreads {
     }
 }
 
-/// The fields of `/proc/PID/stat` after the name, which may hold blanks and parentheses: from the third on.
+/// Returns the fields of `/proc/PID/stat` from the third on. The name before them may contain spaces and parentheses.
 fn fields(stat: &str) -> Vec<&str> {
     stat.rsplit_once(')').map_or(Vec::new(), |(_, rest)| rest.split_whitespace().collect())
 }
@@ -116,7 +114,7 @@ fn is_kernel_thread(stat: &str) -> bool {
     flags.is_some_and(|flags| flags & IS_KERNEL_THREAD != 0)
 }
 
-/// Fields 14 and 15: in user mode, and in the kernel.
+/// Sums fields 14 and 15: user mode and kernel.
 fn ticks_of(stat: &str) -> Option<u64> {
     let fields = fields(stat);
     let number = |at: usize| fields.get(at - 3)?.parse::<u64>().ok();

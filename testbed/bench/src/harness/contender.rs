@@ -1,10 +1,10 @@
-//! Contenders: a name for each, and picking by name.
+//! Contenders: their names, and picking them by name.
 
 use crate::failure::Failure;
 
-/// A kind of contenders: ways to do a job, object servers, designs of a server.
+/// A kind of contender: ways to do a job, object servers, designs of a server.
 pub trait Named: Copy + Eq + 'static {
-    /// All of them in the order of tables and plots, each with its name and what it is.
+    /// All contenders in the order of tables and plots, each with its name and a description.
     const ALL: &'static [(Self, &'static str, &'static str)];
 
     fn name(self) -> &'static str {
@@ -27,7 +27,7 @@ pub trait Named: Copy + Eq + 'static {
         })
     }
 
-    /// Those of these names, each once.
+    /// Returns the contenders with these names, each once.
     fn picked(names: &[String]) -> Result<Vec<Self>, Failure> {
         let mut picked = Vec::new();
         for name in names {

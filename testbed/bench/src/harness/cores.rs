@@ -1,4 +1,4 @@
-//! Cores of the processes, and the number of files that a process may open.
+//! Cores of the processes, and the limit of open files.
 
 use crate::failure::Failure;
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -6,7 +6,7 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::Pid;
 use std::io;
 
-/// Cores of the measured process, as people ask for them.
+/// Cores of the measured process, as people specify them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServerCores {
     Some(usize),
@@ -20,18 +20,18 @@ impl std::str::FromStr for ServerCores {
         match (text, text.parse()) {
             ("all", _) => Ok(ServerCores::All),
             (_, Ok(count)) if count > 0 => Ok(ServerCores::Some(count)),
-            _ => Err("a number of cores, or all".into()),
+            _ => Err("expected a number of cores, or all".into()),
         }
     }
 }
 
-/// Cores of the server, and of the client: all others, or where there are none the same.
+/// Returns the cores of the server, and those of the client: all others, or the same if there are none.
 pub fn deal(wanted: ServerCores) -> Result<(Vec<usize>, Vec<usize>), Failure> {
     let all = allowed().map_err(|error| Failure::io("affinity", &error))?;
     match wanted {
         ServerCores::Some(count) if count > all.len() => {
             Err(Failure::usage(format!("--server-cores {count}: there are {}", all.len()))
-                .advise("say fewer, or all"))
+                .advise("use fewer, or all"))
         }
         ServerCores::Some(count) if count < all.len() => {
             let (client, server) = all.split_at(all.len() - count);
@@ -41,13 +41,13 @@ pub fn deal(wanted: ServerCores) -> Result<(Vec<usize>, Vec<usize>), Failure> {
     }
 }
 
-/// Those that this process may run on.
+/// Returns the cores that this process may run on.
 pub fn allowed() -> io::Result<Vec<usize>> {
     let set = sched_getaffinity(Pid::from_raw(0))?;
     Ok((0..CpuSet::count()).filter(|core| set.is_set(*core).unwrap_or(false)).collect())
 }
 
-/// The remark where server and client have the same cores.
+/// Returns the remark for a server and a client on the same cores.
 pub fn shared(server: &[usize], client: &[usize], who: &str) -> String {
     if server == client {
         format!(", which are the same: {who} take time from each other")
@@ -63,7 +63,7 @@ pub fn stay_on(cores: &[usize]) -> io::Result<()> {
     Ok(sched_setaffinity(Pid::from_raw(0), &set)?)
 }
 
-/// As many open files as are allowed.
+/// Raises the limit of open files as far as permitted.
 pub fn limit_files() -> io::Result<()> {
     let (_, most) = getrlimit(Resource::RLIMIT_NOFILE)?;
     Ok(setrlimit(Resource::RLIMIT_NOFILE, most, most)?)

@@ -1,4 +1,4 @@
-//! Faults that are asked for on the command line, and what became of them.
+//! Faults requested on the command line, and their strikes.
 
 use crate::report::Report;
 use clap::Args;
@@ -6,19 +6,18 @@ use dcs_fabric::{FaultPlan, Struck};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-/// The faults of a run.
+/// Faults of a run.
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Faults {
-    /// Let something go wrong at a device: DEVICE:OPERATION:WHICH:EFFECT, such as ssd:read:3:late=20ms.
-    /// Several are given one by one
+    /// Inject a fault into a device: DEVICE:OPERATION:WHICH:EFFECT, such as ssd:read:3:late=20ms. May be given several times
     #[arg(long = "fault", value_name = "FAULT")]
     pub plans: Vec<FaultPlan>,
-    /// Seed of the operations that a share (2%) strikes
+    /// Seed for choosing operations when WHICH is a share (2%)
     #[arg(long = "fault-seed", value_name = "N", default_value = "1")]
     pub seed: u64,
 }
 
-/// The strikes of a fault, as one process tells another.
+/// Strikes of a fault, as one process reports them to another.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Strikes {
     fault: String,
@@ -33,13 +32,13 @@ impl From<Struck> for Strikes {
 }
 
 impl Strikes {
-    /// As it was before it was told.
+    /// Returns the original report.
     pub fn struck(&self) -> Option<Struck> {
         Some(Struck { plan: self.fault.parse().ok()?, met: self.met, struck: self.struck })
     }
 }
 
-/// Tells how often each fault struck, and which never did. `by`: the design, where there are several.
+/// Reports how often each fault struck, and which never did. `by`: the design, if there are several.
 pub fn tell(by: Option<&str>, all: &[Struck], report: &Report) {
     for one in all {
         let never = one.never();

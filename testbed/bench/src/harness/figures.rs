@@ -1,4 +1,4 @@
-//! Marks of a run, medians, and ratios of runs of the same repetition.
+//! Marks of a run, medians, and ratios within a repetition.
 
 pub use dcs_testkit::median;
 use serde::{Deserialize, Serialize};
@@ -25,7 +25,7 @@ pub struct Ratio {
 }
 
 impl Ratio {
-    /// Of the ratios of all pairs.
+    /// Summarises the ratios of all pairs.
     pub fn of(pairs: Vec<f64>) -> Ratio {
         Ratio {
             median: median(pairs.iter().copied()),
@@ -35,23 +35,23 @@ impl Ratio {
     }
 }
 
-/// What one run cost.
+/// Cost of one run.
 #[derive(Clone, Copy, Debug)]
 pub struct Cost {
     pub gib_per_s: f64,
-    /// Of the measured process and of kernel threads.
+    /// CPU time per GiB of the measured process and of kernel threads.
     pub cpu_s_per_gib: f64,
     pub kernel_cpu_s_per_gib: f64,
     pub client_cpu_s_per_gib: f64,
 }
 
 impl Cost {
-    /// Of the bytes that went over the wire.
+    /// Computes the cost per byte over the wire.
     pub fn new(marks: &Marks) -> Cost {
         Cost::of(marks, marks.bytes as f64)
     }
 
-    /// Of this many bytes: those of the job may be others than went over the wire.
+    /// Computes the cost per byte of the job, which may differ from the bytes over the wire.
     pub fn of(marks: &Marks, bytes: f64) -> Cost {
         let gib = bytes / GIB;
         Cost {
@@ -71,13 +71,12 @@ pub fn cpu(cost: &Cost) -> f64 {
     cost.cpu_s_per_gib
 }
 
-/// The ratio of the runs of one contender to those of another, each to that of the same repetition.
+/// Returns the ratios of one contender's runs to another's, each within its repetition.
 pub fn ratio(mine: &[Cost], other: &[Cost], value: fn(&Cost) -> f64) -> Ratio {
     Ratio::of(mine.iter().zip(other).map(|(one, other)| value(one) / value(other)).collect())
 }
 
-/// The part of a row that is the same in every benchmark: medians of a contender's runs, and ratios to
-/// another's.
+/// The part of a row that all benchmarks share: medians of a contender's runs, and ratios to another contender's.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Medians {
     pub gib_per_s: f64,
@@ -90,7 +89,7 @@ pub struct Medians {
 }
 
 impl Medians {
-    /// `base`: the runs of the contender that the others are compared with, where it took part.
+    /// Computes the medians. `base`: the runs of the contender for comparison, if it took part.
     pub fn new(runs: &[Cost], base: Option<&[Cost]>) -> Medians {
         let middle = |value: fn(&Cost) -> f64| median(runs.iter().map(value));
         Medians {
@@ -105,8 +104,7 @@ impl Medians {
     }
 }
 
-/// The median, over runs, of a percentile of each run's latencies, which are sorted; NaN where no run has
-/// any.
+/// Returns the median, over runs, of a percentile of each run's sorted latencies; NaN if no run has any.
 pub fn percentile<'a>(runs: impl Iterator<Item = &'a [f32]>, share: f64) -> f64 {
     let of = |latencies: &[f32]| {
         let last = latencies.len().checked_sub(1)?;
@@ -124,7 +122,7 @@ mod tests {
         let cost = |cpu_s: f64| {
             Cost::new(&Marks { wall_s: cpu_s, bytes: 1 << 30, server_cpu_s: cpu_s, ..Marks::default() })
         };
-        // The machine became twice as slow for the second repetition: both felt it.
+        // The machine became half as fast in the second repetition, for both.
         let (mine, base) = ([1.0, 2.0, 1.5].map(cost), [4.0, 8.0, 3.0].map(cost));
         let medians = Medians::new(&mine, Some(&base));
         assert_eq!(medians.cpu_ratio, Some(Ratio { median: 0.25, least: 0.25, most: 0.5 }));

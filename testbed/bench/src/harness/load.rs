@@ -1,9 +1,7 @@
-//! The other end of a measurement: how long it lasts, on which cores each side is, and the marks between
-//! which counters are read.
+//! The other end of a measurement: its duration, the cores of each side, and the marks at which counters are read.
 //!
-//! Clients stand for other machines: nothing that they do is to cost the measured process a wake-up. So they
-//! never sleep on a socket. A thread for each of their cores goes round over its connections until it finds
-//! nothing to do, and then pauses.
+//! Clients stand for other machines: nothing that they do may cost the measured process a wake-up. So they never sleep on a
+//! socket. A thread on each of their cores polls its connections until there is nothing to do, and then pauses.
 
 use super::clocks::{Account, KernelThreads};
 use super::cores::{self, ServerCores};
@@ -14,17 +12,17 @@ use serde_json::{Value, json};
 use std::io;
 use std::time::{Duration, Instant};
 
-/// The clients' way of waiting, for those who read the results.
+/// Description of how clients wait, for the results.
 pub const MODE: &str = "never sleeps on a socket; pauses 50 us when there is nothing to do";
 pub const PAUSE: Duration = Duration::from_micros(50);
-/// Seconds before the first mark. Many threads on many young connections take several times the CPU until
-/// windows have grown; in less than half a second they do not get there.
+/// Seconds before the first mark. Many threads on many young connections take several times the CPU until windows have grown,
+/// which takes more than half a second.
 const WARM_UP_S: f64 = 1.0;
 
-/// The conditions that are the same for all contenders of a benchmark.
+/// Conditions that are the same for all contenders of a benchmark.
 #[derive(Clone, Debug)]
 pub struct Setting {
-    /// Data are not in the page cache.
+    /// Keeps data out of the page cache.
     pub cold: bool,
     pub warm_s: f64,
     pub measure_s: f64,
@@ -39,7 +37,7 @@ impl Setting {
         Ok(Setting { cold, warm_s, measure_s: seconds, server_cores, client_cores })
     }
 
-    /// The clients' way of working, for those who read the results.
+    /// Describes how the clients work, for the results.
     pub fn client(&self) -> Value {
         json!({ "cores": self.client_cores, "mode": MODE })
     }
@@ -56,8 +54,7 @@ pub struct Mark<'a> {
 }
 
 impl Mark<'_> {
-    /// Reads the counters: those of kernel threads that were found before, of the server, of this process,
-    /// and of `bytes`.
+    /// Reads the counters: of kernel threads found before, of the server, of this process, and of `bytes`.
     pub fn set(
         kernel: &KernelThreads,
         server: impl FnOnce() -> io::Result<Account>,
@@ -67,7 +64,7 @@ impl Mark<'_> {
         Ok(Mark { kernel, kernel_cpu_s, server, client, at: Instant::now(), bytes: bytes() })
     }
 
-    /// The counts from this mark to another.
+    /// Returns the counts from this mark to another.
     pub fn until(&self, later: &Mark<'_>) -> Marks {
         Marks {
             wall_s: later.at.duration_since(self.at).as_secs_f64(),
@@ -78,7 +75,7 @@ impl Mark<'_> {
         }
     }
 
-    /// The counts from this mark until now.
+    /// Returns the counts from this mark until now.
     pub fn until_now(
         &self,
         server: impl FnOnce() -> io::Result<Account>,

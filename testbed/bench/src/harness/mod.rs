@@ -1,12 +1,12 @@
-//! The parts that the demo and all benchmarks have in common.
+//! Parts shared by the demo and all benchmarks.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
-//! | `contender` | what is compared: names, and picking by name |
-//! | `cores` | who runs on which cores |
-//! | `load` | how long is measured, on which cores, from which mark to which |
+//! | `contender` | names of contenders, and picking by name |
+//! | `cores` | processes and their cores |
+//! | `load` | duration, cores and marks of a measurement |
 //! | `turns` | contenders that run in turns, and progress |
-//! | `figures` | marks of a run, what it cost, medians, ratios of paired runs |
+//! | `figures` | marks of a run, its cost, medians, ratios of paired runs |
 //! | `table` | tables for people |
 //! | `shown` | words and bars, rows as JSON |
 //! | `plot` | plots, as SVG |

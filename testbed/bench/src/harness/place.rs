@@ -1,4 +1,4 @@
-//! The folder of the data, and room in it.
+//! The folder of the data, and the room in it.
 
 use crate::failure::{Exit, Failure};
 use crate::interrupt::{self, Leftover};
@@ -6,14 +6,14 @@ use crate::units::human;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
-/// A folder that is removed when it is dropped, also where a signal ends the process.
+/// A folder that is removed when this is dropped, or when a signal ends the process.
 pub struct Folder {
     _leftover: Leftover,
     folder: TempDir,
 }
 
 impl Folder {
-    /// One in `parent`, where that is given.
+    /// Makes a folder, in `parent` if given.
     pub fn new(parent: Option<&Path>, prefix: &str) -> Result<Folder, Failure> {
         let failed = |error| Failure::io("data folder", &error);
         let parent =
@@ -26,7 +26,7 @@ impl Folder {
         self.folder.path()
     }
 
-    /// A new folder in it.
+    /// Makes a folder in it.
     pub fn make(&self, name: &str) -> Result<PathBuf, Failure> {
         let path = self.path().join(name);
         std::fs::create_dir(&path).map_err(|error| Failure::io("data folder", &error))?;
@@ -34,7 +34,7 @@ impl Folder {
     }
 }
 
-/// Fails where a file system has fewer bytes free. `by`: the options that ask for less.
+/// Fails if a file system has fewer bytes free. `by`: the options that reduce the need.
 pub fn has_free(folder: &Path, needed: u64, by: &str) -> Result<(), Failure> {
     let what = folder.display();
     let room = nix::sys::statvfs::statvfs(folder).map_err(|errno| Failure::io(&what, &errno.into()))?;
@@ -43,5 +43,5 @@ pub fn has_free(folder: &Path, needed: u64, by: &str) -> Result<(), Failure> {
         return Ok(());
     }
     let line = format!("{what} has {} free; {} are needed", human(free), human(needed));
-    Err(Failure::new(Exit::NoSpace, line).advise(format!("choose another folder by --dir, or less by {by}")))
+    Err(Failure::new(Exit::NoSpace, line).advise(format!("choose another folder with --dir, or reduce {by}")))
 }

@@ -1,4 +1,4 @@
-//! The plot: CPU seconds per GiB, or GiB/s, by number of streams or clients, a panel for each job, as SVG.
+//! A plot of CPU seconds per GiB, or GiB/s, against streams or clients, with a panel for each job, as SVG.
 
 use crate::failure::{Exit, Failure};
 use crate::report::Report;
@@ -9,10 +9,9 @@ use std::path::{Path, PathBuf};
 /// Pixels of a panel.
 const PANEL: (u32, u32) = (620, 380);
 const COLUMNS: usize = 2;
-/// Width of the legend, as a share of the curves'.
+/// Width of the legend, as a share of the curves' width.
 const LEGEND: f64 = 0.42;
-/// Colours that the colour-blind can tell apart (Okabe and Ito, and two more), in the order of the
-/// contenders.
+/// Colours that colour-blind people can distinguish (Okabe and Ito, and two more), in the order of the contenders.
 const COLOURS: [RGBColor; 10] = [
     RGBColor(213, 94, 0),
     RGBColor(230, 159, 0),
@@ -28,18 +27,18 @@ const COLOURS: [RGBColor; 10] = [
 
 pub type Failed = Box<dyn std::error::Error>;
 
-/// A figure in it.
+/// A point of the plot.
 pub struct Point<'a> {
     pub panel: String,
     pub series: &'a str,
     /// Streams or clients.
     pub x: usize,
-    /// The measure.
+    /// Value on the vertical axis.
     pub y: f64,
 }
 
-/// `series`: those that there may be, each of a colour of its own. `axes`: what the horizontal one counts,
-/// and the vertical one measures.
+/// Draws the plot. `series`: all possible series, each with its own colour. `axes`: labels of the horizontal and the vertical
+/// axis.
 pub fn draw(
     points: &[Point<'_>],
     series: &[&str],
@@ -50,7 +49,7 @@ pub fn draw(
     written(all(points, series, axes, path), path, report)
 }
 
-/// Tells where the plot is, or why it is not there.
+/// Reports the path of the plot, or why there is none.
 pub fn written(drawn: Result<(), Failed>, path: &Path, report: &Report) -> Result<(), Failure> {
     drawn.map_err(|error| {
         Failure::new(Exit::Failed, format!("{}: {error}", path.display())).advise("check the folder of --svg")
@@ -59,7 +58,7 @@ pub fn written(drawn: Result<(), Failed>, path: &Path, report: &Report) -> Resul
     Ok(())
 }
 
-/// The panels in the order in which they come, each with what it shows.
+/// Groups points into panels, in the order in which they occur.
 pub fn panels<'a, T>(all: &'a [T], title: impl Fn(&'a T) -> &'a str) -> Vec<(&'a str, Vec<&'a T>)> {
     let mut panels: Vec<(&str, Vec<&T>)> = Vec::new();
     for one in all {
@@ -71,13 +70,13 @@ pub fn panels<'a, T>(all: &'a [T], title: impl Fn(&'a T) -> &'a str) -> Vec<(&'a
     panels
 }
 
-/// Lines and columns of this many panels.
+/// Returns rows and columns for this many panels.
 pub fn grid(panels: usize) -> (usize, usize) {
     let columns = COLUMNS.min(panels.max(1));
     (panels.div_ceil(columns).max(1), columns)
 }
 
-/// The file of one of several plots, of which all together have this name.
+/// Returns the path of one of several plots with a common name.
 pub fn named(path: &Path, which: &str) -> PathBuf {
     let stem = path.file_stem().unwrap_or_default().to_string_lossy();
     path.with_file_name(format!("{stem}-{which}.svg"))
@@ -109,7 +108,7 @@ fn panel(
     let place = |count: usize| counts.iter().position(|known| *known == count).unwrap_or(0) as f64;
     let most = all.iter().map(|point| point.y).fold(0.0, f64::max);
     let top = if most > 0.0 { most * 1.08 } else { 1.0 };
-    // Room for the legend, beside the curves.
+    // Room for the legend, to the right of the curves.
     let right = (counts.len() as f64 - 0.6) + LEGEND * (counts.len() as f64 - 0.2);
     let mut chart = ChartBuilder::on(area)
         .caption(title, ("sans-serif", 17))

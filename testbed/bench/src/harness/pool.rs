@@ -1,5 +1,5 @@
-//! Objects as slices of one pool of text, each from a place of its own, so that no two streams carry the same
-//! bytes and whoever checks needs the pool only.
+//! Objects as slices of one pool of text, at different offsets, so that no two streams carry the same bytes and a checker needs
+//! only the pool.
 
 use super::random::{Random, text};
 use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
@@ -7,16 +7,17 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Bytes of all objects together, at least: more than a core's caches hold.
+/// Least bytes of all objects together: more than a core's caches hold.
 pub const WORKING_SET: u64 = 64 << 20;
-/// Objects begin within this many bytes of the pool, this far apart.
+/// Objects begin within this many bytes of the pool.
 const SPREAD: u64 = 1 << 20;
+/// Distance between the beginnings of objects, in bytes.
 pub const STEP: u64 = 4099;
 
 pub struct Pool {
     /// Bytes of each object.
     pub size: u64,
-    /// The pool as a file, for whoever sends from it.
+    /// Path of the pool as a file, for senders.
     pub path: PathBuf,
     bytes: Vec<u8>,
 }
@@ -30,18 +31,18 @@ impl Pool {
         Ok(Pool { size, path, bytes })
     }
 
-    /// Where an object begins.
+    /// Returns the offset of an object in the pool.
     pub fn offset(number: usize) -> u64 {
         number as u64 * STEP % SPREAD
     }
 
-    /// The bytes of the object that begins there.
+    /// Returns the bytes of the object at that offset.
     pub fn object(&self, offset: u64) -> &[u8] {
         &self.bytes[offset as usize..][..self.size as usize]
     }
 }
 
-/// The first difference between what was delivered and what should have been.
+/// Describes the first difference between delivered and expected bytes.
 pub fn difference(delivered: &[u8], expected: &[u8]) -> Option<String> {
     if delivered.len() != expected.len() {
         return Some(format!("{} bytes, not {}", delivered.len(), expected.len()));
@@ -50,7 +51,7 @@ pub fn difference(delivered: &[u8], expected: &[u8]) -> Option<String> {
     at.map(|at| format!("byte {at} of {} is wrong", expected.len()))
 }
 
-/// Has the page cache forget a file.
+/// Drops a file from the page cache.
 pub fn chill(file: &Path) -> io::Result<()> {
     Ok(posix_fadvise(File::open(file)?, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED)?)
 }

@@ -1,4 +1,4 @@
-//! Helper processes: started, told what to do, listened to, and not left behind.
+//! Helper processes: starting them, talking to them, ending them.
 
 use super::syscalls;
 use serde::Serialize;
@@ -17,14 +17,14 @@ pub struct Helper {
 }
 
 impl Helper {
-    /// This same program, with a hidden subcommand, and what it is to do.
+    /// Starts this program with a hidden subcommand and a request.
     pub fn start(subcommand: &str, order: &impl Serialize) -> io::Result<Helper> {
         let mut helper = Helper::spawn(Command::new(std::env::current_exe()?).arg(subcommand))?;
         helper.tell(order)?;
         Ok(helper)
     }
 
-    /// The same, with its system calls counted.
+    /// Starts it with its system calls counted.
     pub fn start_traced(subcommand: &str, order: &impl Serialize) -> io::Result<Helper> {
         let mut helper = Helper::spawn(Command::new(std::env::current_exe()?).arg(subcommand))?;
         let (attached, is_attached) = mpsc::channel();
@@ -34,15 +34,15 @@ impl Helper {
                 let _ = attached.send(());
             })
         }));
-        // An error means that it could not attach, and then says so at the end.
+        // An error means that the tracer could not attach, which it reports at the end.
         let _ = is_attached.recv();
         helper.tell(order)?;
         Ok(helper)
     }
 
-    /// Any program.
+    /// Starts any program.
     pub fn spawn(command: &mut Command) -> io::Result<Helper> {
-        // A group of its own: Ctrl-C is for the parent, which ends its helpers itself.
+        // A process group of its own: Ctrl-C goes to the parent, which ends its helpers itself.
         command.process_group(0);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let output = child.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?;
@@ -67,7 +67,7 @@ impl Helper {
         }
     }
 
-    /// Its system calls. It ends where its standard input does.
+    /// Returns its system calls. The helper ends when its standard input does.
     pub fn system_calls(&mut self) -> Option<nix::Result<u64>> {
         drop(self.child.stdin.take());
         self.tracer.take()?.join().ok()
@@ -78,10 +78,10 @@ impl Drop for Helper {
     fn drop(&mut self) {
         drop(self.child.stdin.take());
         match self.tracer.take() {
-            // Whoever traces it has waited for its end, or kills it with itself.
+            // The tracer has waited for the helper's end, or kills it by ending.
             Some(tracer) => drop(tracer.join()),
             None => {
-                // One that has ended is only waited for.
+                // A helper that has ended only needs waiting for.
                 let _ = self.child.kill();
                 let _ = self.child.wait();
             }

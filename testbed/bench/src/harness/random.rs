@@ -1,9 +1,9 @@
-//! Text made of random numbers. The same seed gives the same.
+//! Text made of random numbers. The same seed gives the same text.
 
 pub use dcs_testkit::Random;
 use std::io::{self, Write};
 
-/// Lines of a web server's log in JSON.
+/// Writes lines of a web server's log in JSON.
 pub fn text(out: &mut impl Write, size: u64, random: &mut Random) -> io::Result<()> {
     const PATHS: [&str; 6] =
         ["/", "/index.html", "/api/v1/objects", "/login", "/static/app.js", "/search?q="];

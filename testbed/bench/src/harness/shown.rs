@@ -1,4 +1,4 @@
-//! Words and bars of tables, and rows as JSON.
+//! Words and bars for tables, and rows as JSON.
 
 use super::figures::Ratio;
 use crate::report::Report;
@@ -16,7 +16,7 @@ pub fn ratio(ratio: Option<Ratio>) -> String {
     ratio.map_or("-".into(), |ratio| format!("{:.2} ({:.2}..{:.2})", ratio.median, ratio.least, ratio.most))
 }
 
-/// A row for programs: a ratio is its median, and beside it `_spread`, the least and the most.
+/// Returns a row as JSON. A ratio becomes its median, with `_spread` next to it: the least and the most.
 pub fn object(row: &impl Serialize) -> Value {
     let mut value = serde_json::to_value(row).unwrap_or_default();
     let Some(fields) = value.as_object_mut() else { return value };
@@ -30,18 +30,18 @@ pub fn object(row: &impl Serialize) -> Value {
     value
 }
 
-/// When a stage of a transfer was at work, from the transfer's start.
+/// Activity of a stage of a transfer, from the transfer's start.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Stage {
     pub name: String,
     pub first_ns: u64,
     pub last_ns: u64,
-    /// Sum over its operations; those that overlap count each.
+    /// Sum over its operations, including overlaps.
     pub busy_ns: u64,
     pub operations: u64,
 }
 
-/// The stages of a transfer that took so long, a line for each.
+/// Reports the stages of a transfer of this duration, a line for each.
 pub fn stages(stages: &[Stage], whole_ns: u64, report: &Report) {
     for stage in stages {
         report.text(format_args!(
@@ -54,8 +54,8 @@ pub fn stages(stages: &[Stage], whole_ns: u64, report: &Report) {
     }
 }
 
-/// A stage of a transfer, as a bar from its first to its last operation; its shade is the share of that time
-/// in which it was busy.
+/// Draws a stage of a transfer as a bar from its first to its last operation, with a shade for the share of that time in which it
+/// was busy.
 fn bar(first: u64, last: u64, busy: u64, whole: u64) -> String {
     let column = |time: u64| (time.min(whole) as usize * WIDTH) / whole.max(1) as usize;
     let shade = match busy as f64 / last.saturating_sub(first).max(1) as f64 {

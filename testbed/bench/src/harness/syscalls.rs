@@ -1,34 +1,33 @@
-//! Counts the system calls of a helper process between its two marks, all threads, by ptrace.
+//! Counts the system calls of a helper process between its two marks, for all threads, by ptrace.
 //!
-//! A traced process is slow, and its peer then is not: it may find sockets ready, or not ready, more often.
-//! So this is a pass of its own, and its time is not used for anything.
+//! A traced process is slow and its peer is not: it may find sockets ready, or not ready, more often. So this is a separate pass,
+//! and its time is not used.
 
 use nix::sys::ptrace::{self, Options};
 use nix::sys::signal::Signal;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Pid, getpgid};
 
-/// No process has this number (the kernel's limit is 2^22): asking for its group does nothing, and can be
-/// seen.
+/// No process has this number (the kernel's limit is 2^22): the call that asks for its group does nothing, and a tracer sees it.
 const MARK: i32 = 0x2dc5_ca11;
 
-/// Where the counting begins, and where it ends.
+/// Marks where counting begins, and where it ends.
 pub fn mark() {
-    // It fails, always.
+    // It always fails.
     let _ = getpgid(Some(Pid::from_raw(MARK)));
 }
 
-/// True if a process is about to make that call.
+/// Returns true if a process is about to make that call.
 pub fn is_mark(pid: Pid) -> bool {
     entry(pid).is_some_and(|(number, first)| are_mark(number, first))
 }
 
-/// True if these are number and first argument of that call.
+/// Returns true if these are the number and the first argument of that call.
 pub fn are_mark(number: u64, first: u64) -> bool {
     number == nix::libc::SYS_getpgid as u64 && first == MARK as u64
 }
 
-/// Follows a child process until it ends, and counts. The calling thread must do nothing else meanwhile.
+/// Counts a child's calls until it ends. The calling thread must do nothing else meanwhile.
 pub fn count(child: u32, attached: impl FnOnce()) -> nix::Result<u64> {
     let leader = Pid::from_raw(child as i32);
     let options = Options::PTRACE_O_TRACESYSGOOD | Options::PTRACE_O_TRACECLONE | Options::PTRACE_O_EXITKILL;
@@ -37,7 +36,7 @@ pub fn count(child: u32, attached: impl FnOnce()) -> nix::Result<u64> {
     attached();
     let mut counting = Counting::default();
     loop {
-        // __WNOTHREAD: the children of other threads are theirs to wait for.
+        // __WNOTHREAD: other threads wait for their own children.
         match waitpid(None, Some(WaitPidFlag::__WALL | WaitPidFlag::__WNOTHREAD))? {
             WaitStatus::Exited(pid, _) | WaitStatus::Signaled(pid, ..) if pid == leader => {
                 return counting.total.ok_or(nix::Error::ENODATA);
@@ -53,7 +52,7 @@ pub fn count(child: u32, attached: impl FnOnce()) -> nix::Result<u64> {
     }
 }
 
-/// ESRCH: it was killed meanwhile, and its end is told next.
+/// ESRCH: the child was killed meanwhile, and its end is reported next.
 fn go_on(pid: Pid, signal: Option<Signal>) {
     let _ = ptrace::syscall(pid, signal);
 }
@@ -79,8 +78,7 @@ impl Counting {
     }
 }
 
-/// Number and first argument of the system call that a process is about to make; `None` where it comes back
-/// from one.
+/// Returns the number and the first argument of the system call that a process is about to make; `None` if it returns from one.
 #[allow(unsafe_code)]
 fn entry(pid: Pid) -> Option<(u64, u64)> {
     let info = ptrace::syscall_info(pid).ok()?;

@@ -1,4 +1,4 @@
-//! Tables for people: each column as wide as what is in it, numbers on the right, words on the left.
+//! Tables for people: columns as wide as their contents, numbers right-aligned, words left-aligned.
 
 use super::figures::Medians;
 use super::shown;
@@ -16,12 +16,12 @@ impl Table {
         Table { rows: vec![header.into_iter().map(Into::into).collect()], words: vec![0], indent: 2 }
     }
 
-    /// The columns that hold words besides the first one.
+    /// Sets the columns that hold words in addition to the first one.
     pub fn words(self, columns: &[usize]) -> Table {
         Table { words: [&self.words, columns].concat(), ..self }
     }
 
-    /// Blanks before each line.
+    /// Sets the spaces before each line.
     pub fn indent(self, indent: usize) -> Table {
         Table { indent, ..self }
     }
@@ -53,13 +53,13 @@ impl Table {
     }
 }
 
-/// The header over [`costs`]. `base`: the contender that ratios are to.
+/// Returns the header for [`costs`]. `base`: the contender that ratios are to.
 pub fn costs_header(base: Option<&str>) -> Vec<String> {
     let ratio = base.map_or("-".into(), |base| format!("x {base} (least..most)"));
     ["GiB/s", &ratio, "CPU s/GiB", &ratio, "kernel", "client"].map(String::from).to_vec()
 }
 
-/// The cells of what a contender's runs cost.
+/// Returns the cells for the cost of a contender's runs.
 pub fn costs(medians: &Medians) -> Vec<String> {
     vec![
         format!("{:.3}", medians.gib_per_s),
@@ -71,7 +71,7 @@ pub fn costs(medians: &Medians) -> Vec<String> {
     ]
 }
 
-/// A number with this many digits, or a dash where there is none.
+/// Formats a number with this many decimals, a dash if there is none.
 pub fn number(value: Option<f64>, digits: usize) -> String {
     value.filter(|value| value.is_finite()).map_or("-".into(), |value| format!("{value:.digits$}"))
 }

@@ -1,4 +1,4 @@
-//! Contenders that run in turns, so that all of them see the same machine, and how far they are.
+//! Contenders that run in turns, so that all see the same state of the machine; and progress.
 
 use super::contender::Named;
 use super::shown::object;
@@ -15,14 +15,14 @@ pub struct Runs<C, R> {
     pub runs: Vec<R>,
 }
 
-/// Where progress and rows are shown.
+/// Reports progress and rows.
 pub struct Board<'a> {
     report: &'a Report,
     bar: Option<ProgressBar>,
 }
 
 impl Board<'_> {
-    /// One for that many runs.
+    /// Returns a board for that many runs.
     pub fn new(runs: u64, report: &Report) -> Board<'_> {
         Board { report, bar: (report.shows_progress() && runs > 0).then(|| bar(runs)) }
     }
@@ -33,8 +33,8 @@ impl Board<'_> {
         }
     }
 
-    /// In each repetition every contender runs once; another one begins each time. `run` is told whether it
-    /// is the first repetition.
+    /// Runs every contender once in each repetition, beginning with another one each time. `run` is told whether it is the first
+    /// repetition.
     pub fn turns<C: Named, R>(
         &self,
         what: &str,
@@ -59,7 +59,7 @@ impl Board<'_> {
         Ok(all)
     }
 
-    /// Rows for people, as `table` has them, and for programs.
+    /// Reports rows: for people as `table` shows them, and for programs.
     pub fn show<R: Serialize>(&self, rows: &[R], table: impl FnOnce(&[R], &Report)) {
         let show = || {
             table(rows, self.report);
@@ -80,7 +80,7 @@ impl Drop for Board<'_> {
     }
 }
 
-/// A contender that could not do it, or did it wrong.
+/// Returns the failure of a contender that could not do a job, or did it wrong.
 pub fn failure(what: &str, contender: impl Named, error: &io::Error) -> Failure {
     Failure::new(Exit::Failed, format!("{what}, {}: {error}", contender.name()))
 }

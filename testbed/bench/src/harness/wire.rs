@@ -1,4 +1,4 @@
-//! Connections of helper processes, what they say over their standard output, and their clock.
+//! Connections of helper processes, their messages over standard output, and their clock.
 
 use nix::sys::socket::sockopt::TcpCongestion;
 use nix::sys::socket::{
@@ -12,19 +12,19 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::str::FromStr;
 use std::time::Duration;
 
-/// Tells the parent process something.
+/// Sends a message to the parent process.
 pub fn say(what: &impl Serialize) -> io::Result<()> {
     let mut line = serde_json::to_vec(what)?;
     line.push(b'\n');
     io::stdout().write_all(&line)
 }
 
-/// CPU time of all threads of this process, those of the kernel's io_uring workers included.
+/// Returns the CPU time of all threads of this process, including the kernel's io_uring workers.
 pub fn cpu_time() -> io::Result<Duration> {
     Ok(clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID)?.into())
 }
 
-/// Connections that say first which stream they carry: the order of arrival says nothing.
+/// Makes connections that first send the number of their stream, since the order of arrival says nothing.
 pub fn connect(address: &str, streams: usize) -> io::Result<Vec<TcpStream>> {
     let one = |number: usize| {
         let mut socket = dial(address)?;
@@ -34,14 +34,14 @@ pub fn connect(address: &str, streams: usize) -> io::Result<Vec<TcpStream>> {
     (0..streams).map(one).collect()
 }
 
-/// The environment variable that names the congestion control, and which it is without.
+/// The environment variable that selects the congestion control, and the default.
 const CONGESTION: (&str, &str) = ("DCS_CONGESTION", "cubic");
 
-/// The congestion control of all connections: Linux's usual one, whatever this machine's default is. BBR, a
-/// default on many servers, paces what it sends by timers, and over loopback costs more than all the rest.
+/// Sets the congestion control of a connection: Linux's usual one, whatever this machine's default is. BBR, a default on many
+/// servers, paces by timers, and over loopback costs more than all the rest.
 fn choose_congestion(socket: &impl AsFd) {
     let name = std::env::var_os(CONGESTION.0).unwrap_or(CONGESTION.1.into());
-    // Where it is not available, the machine's default stays: [`congestion`] tells.
+    // If it is not available, the machine's default stays; [`congestion`] reports it.
     let _ = setsockopt(socket, TcpCongestion, &name);
 }
 
@@ -52,13 +52,13 @@ pub fn listen() -> io::Result<TcpListener> {
     Ok(listener)
 }
 
-/// The congestion control that connections have.
+/// Returns the congestion control that connections use.
 pub fn congestion() -> io::Result<String> {
     let name = getsockopt(&listen()?, TcpCongestion)?;
     Ok(name.to_string_lossy().trim_end_matches('\0').to_owned())
 }
 
-/// The congestion control of connections for which nobody chose one: that of the route, else the machine's.
+/// Returns the default congestion control: that of the route, else the machine's.
 pub fn default_congestion() -> io::Result<String> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let _ours = TcpStream::connect(listener.local_addr()?)?;
@@ -66,7 +66,7 @@ pub fn default_congestion() -> io::Result<String> {
     Ok(name.to_string_lossy().trim_end_matches('\0').to_owned())
 }
 
-/// A connection whose congestion control was chosen before it was made: a chosen pace stays.
+/// Makes a connection. Its congestion control is chosen first, since pacing stays once it is enabled.
 pub fn dial(address: &str) -> io::Result<TcpStream> {
     let to = SockaddrIn::from_str(address).map_err(|_| io::ErrorKind::InvalidInput)?;
     let socket = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
@@ -75,7 +75,7 @@ pub fn dial(address: &str) -> io::Result<TcpStream> {
     Ok(TcpStream::from(socket))
 }
 
-/// The connections of this many streams, in the order of their numbers.
+/// Accepts the connections of this many streams, in the order of their numbers.
 pub fn accept(listener: &TcpListener, streams: usize) -> io::Result<Vec<TcpStream>> {
     let mut accepted = Vec::new();
     for _ in 0..streams {

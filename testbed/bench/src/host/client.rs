@@ -1,7 +1,6 @@
-//! The hidden subcommand at the other end of the connections, the same for every contender, and the one that
-//! measures.
+//! The hidden subcommand at the other end of the connections. It is the same for every contender, and takes the measurements.
 //!
-//! What it receives and need not keep, it lets the kernel forget (MSG_TRUNC).
+//! Received data that need not be kept are discarded in the kernel (MSG_TRUNC).
 
 use super::protocol::{ClientRound, Drive, Extent, Piece};
 use crate::failure::{Exit, Failure};
@@ -19,11 +18,11 @@ use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// The time for which nothing may move before that is the result.
+/// Time without progress after which a round has failed.
 const PATIENCE: Duration = Duration::from_secs(20);
 const BUFFER: usize = 1 << 20;
 
-/// One round, shared by its threads.
+/// A round, shared by its threads.
 struct Shared<'a> {
     drive: &'a Drive,
     round: &'a ClientRound,
@@ -32,17 +31,17 @@ struct Shared<'a> {
     stop: AtomicBool,
 }
 
-/// One connection of it.
+/// A connection of the round.
 struct Stream<'a> {
     socket: TcpStream,
     store: Option<File>,
-    /// The objects that it sends.
+    /// Objects that it sends.
     pieces: &'a [Piece],
-    /// The one that it sends now, where that is a file.
+    /// The file that it sends now, if the object is one.
     file: Option<File>,
     sent: u64,
     objects: usize,
-    /// It has said that nothing follows.
+    /// True once it has shut down sending.
     shut: bool,
     ended: bool,
 }
@@ -53,7 +52,7 @@ pub fn run() -> Result<(), Failure> {
 }
 
 fn obey() -> io::Result<()> {
-    // A pause is to be as long as it says.
+    // Pauses are to be as short as requested.
     nix::sys::prctl::set_timerslack(1)?;
     let mut lines = io::stdin().lock().lines();
     let Some(order) = lines.next() else { return Ok(()) };
@@ -68,7 +67,7 @@ fn obey() -> io::Result<()> {
     Ok(())
 }
 
-/// One round: the bytes that went over the wire.
+/// Runs a round, and returns the bytes that went over the wire.
 fn go(drive: &Drive, round: &ClientRound, pool: &[u8]) -> io::Result<u64> {
     let mut shares: Vec<Vec<Stream<'_>>> = drive.cores.iter().map(|_| Vec::new()).collect();
     let kernel = KernelThreads::find();
@@ -109,8 +108,8 @@ fn go(drive: &Drive, round: &ClientRound, pool: &[u8]) -> io::Result<u64> {
 }
 
 impl Shared<'_> {
-    /// Warms up, takes the first mark, and the second: later than asked for, where nothing has moved by then,
-    /// or the server has not been run: what moved then came out of the sockets' buffers.
+    /// Warms up and takes the two marks. The second is late if nothing has moved by then, or if the server has not run: bytes
+    /// moved until then came out of socket buffers.
     fn measure(&self, kernel: &KernelThreads) -> io::Result<()> {
         std::thread::sleep(Duration::from_secs_f64(self.round.warm_s));
         say(&())?;
@@ -148,7 +147,7 @@ impl Shared<'_> {
 
     fn drain(&self, stream: &mut Stream<'_>, buffer: &mut [u8]) -> io::Result<u64> {
         let received = match &mut stream.store {
-            // TCP takes the bytes off the queue and copies none.
+            // TCP removes the bytes from the queue without copying.
             None => recv(stream.socket.as_raw_fd(), buffer, MsgFlags::MSG_TRUNC).map_err(io::Error::from),
             Some(store) => stream.socket.read(buffer).and_then(|length| {
                 store.write_all(&buffer[..length])?;
@@ -161,7 +160,7 @@ impl Shared<'_> {
     }
 
     fn feed(&self, stream: &mut Stream<'_>) -> io::Result<u64> {
-        // It ends with a whole object.
+        // A stream ends with a whole object.
         let is_last = match self.round.extent {
             Extent::First => stream.objects == 1,
             Extent::All => stream.objects == stream.pieces.len(),
@@ -172,7 +171,7 @@ impl Shared<'_> {
                 stream.socket.shutdown(Shutdown::Write)?;
                 stream.shut = true;
             }
-            // The server closes when it has read it all; only a round of all objects lasts until then.
+            // The server closes when it has read everything; only a round of all objects lasts until then.
             let lasts = self.round.extent == Extent::All;
             stream.ended = !lasts || unless_blocked(stream.socket.read(&mut [0]))? == Some(0);
             return Ok(0);

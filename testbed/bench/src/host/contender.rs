@@ -1,4 +1,4 @@
-//! The contenders: their names, and what each can do.
+//! Contenders: their names, and the jobs that each can do.
 
 use super::job::Job;
 use crate::harness::contender::Named;
@@ -25,21 +25,17 @@ impl Named for Contender {
         (Contender::LoopDirect, "loop-direct", "the same with O_DIRECT and aligned 1 MiB buffers"),
         (Contender::Engine, "engine", "one dcs engine for all streams"),
         (Contender::EngineDirect, "engine-direct", "the same past the page cache (O_DIRECT)"),
-        (
-            Contender::EngineNice,
-            "engine-nice",
-            "the engine with its thread at nice -20, where that is permitted",
-        ),
+        (Contender::EngineNice, "engine-nice", "the engine with its thread at nice -20, if permitted"),
         (Contender::Python, "python", "hashlib or zlib and a socket, a thread for each stream"),
         (Contender::Sendfile, "sendfile", "sendfile(2) without any operator: the floor, not the job"),
     ];
 }
 
-/// The operators of CPython's standard library.
+/// Operators of CPython's standard library.
 const PYTHON: [&str; 6] = ["md5", "sha1", "sha256", "sha512", "crc32", "gzip"];
 
 impl Contender {
-    /// True if it can do this job at all.
+    /// Returns true if the contender can do this job at all.
     pub fn can(self, job: &Job) -> bool {
         let name = |word: &String| word.split(':').next().unwrap_or_default().to_string();
         match self {
@@ -48,13 +44,13 @@ impl Contender {
                     && job.chain.iter().rev().skip(1).all(|word| name(word) != "gzip")
             }
             Contender::Sendfile => job.direction == Direction::Send,
-            // What comes out must be whole blocks, but for the last.
+            // The output must be whole blocks, except for the last.
             Contender::LoopDirect => job.direction == Direction::Send || job.keeps_length(),
             _ => true,
         }
     }
 
-    /// Bytes of a loop's buffer.
+    /// Returns the bytes of a loop's buffer.
     pub fn buffer(self) -> usize {
         match self {
             Contender::LoopLarge | Contender::LoopDirect => 1 << 20,
@@ -62,17 +58,17 @@ impl Contender {
         }
     }
 
-    /// True if it is a dcs engine.
+    /// Returns true for a dcs engine.
     pub fn is_engine(self) -> bool {
         matches!(self, Contender::Engine | Contender::EngineDirect | Contender::EngineNice)
     }
 
-    /// True if it does the job: the floor leaves the operators out.
+    /// Returns true if the contender runs the chain: the floor leaves the operators out.
     pub fn does_the_chain(self) -> bool {
         self != Contender::Sendfile
     }
 
-    /// True if it goes past the page cache when data are to be cold; the others drop it.
+    /// Returns true if cold data bypass the page cache; other contenders drop them from it.
     pub fn is_direct(self, cold: bool) -> bool {
         match self {
             Contender::EngineDirect | Contender::LoopDirect => true,
@@ -81,7 +77,7 @@ impl Contender {
         }
     }
 
-    /// Those that are run where none are picked.
+    /// Returns the contenders that run by default.
     pub fn usual(job: &Job, cold: bool, small: bool) -> Vec<Contender> {
         let direct = cold || job.direction == Direction::Receive;
         let is_usual = |contender: &Contender| match contender {

@@ -1,8 +1,8 @@
-//! `dcs bench control`: what one transfer of 64 bytes costs in instructions and system calls, on the engine
-//! that its caller drives and in the plain loop: file > crc32c > socket.
+//! `dcs bench control`: cost of one transfer of 64 bytes in instructions and system calls, on the engine driven by its caller and
+//! in the plain loop: file > crc32c > socket.
 //!
-//! Instructions are those of the process, the kernel's left out. They are counted one by one, so the figure
-//! is the same every time, whatever else the machine does.
+//! Instructions are those of the process, without the kernel's. They are counted one by one, so the figure is the same every
+//! time, whatever else runs.
 
 use super::names;
 use super::step::{self, Steps};
@@ -22,23 +22,23 @@ use std::process::{Command, Stdio};
 
 /// Bytes of the file: one block.
 const SIZE: usize = 64;
-/// Transfers before the counting: by then every lazy thing is done.
+/// Transfers before counting begins: by then all lazy initialisation is done.
 const WARM_UP: usize = 64;
-/// Transfers that are counted; a debug build takes ten times as many instructions for each.
+/// Transfers that are counted; in a debug build each takes ten times as many instructions.
 const COUNTED: usize = if cfg!(debug_assertions) { 2 } else { 16 };
 const CONTENDERS: [&str; 3] = ["loop", "engine-fd", "engine"];
 
 pub fn run(report: &Report) -> Result<(), Failure> {
     report.text(format_args!(
         "file>crc32c>socket, {SIZE} bytes, descriptors open: of one transfer, mean of {COUNTED} after {WARM_UP}.\n\
-         Instructions of the process, counted one by one; those of the kernel are not among them.\n\
+         Instructions of the process, counted one by one, without those of the kernel.\n\
          loop: pread, crc32c, send. engine: driven by its caller, with handles; engine-fd: with descriptors."
     ));
     for contender in CONTENDERS {
         let step = report.step(format!("{contender}: counting"));
         let steps = count(contender).map_err(|error| {
             Failure::new(Exit::Failed, format!("counting instructions: {error}"))
-                .advise("it needs x86-64, and a process that may ptrace its own child")
+                .advise("counting needs x86-64, and permission to ptrace a child process")
         })?;
         drop(step);
         print(contender, &steps, report);
@@ -46,8 +46,8 @@ pub fn run(report: &Report) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The process that counts and the one that is counted share a core: a hand-over between cores would cost ten
-/// times as much, at each step.
+/// Counts the instructions. The counting process and the counted one share a core: a switch between cores at each step would take
+/// ten times as long.
 fn count(contender: &str) -> io::Result<Steps> {
     let counting = || {
         let here = Pid::from_raw(0);
@@ -69,7 +69,7 @@ fn count_child(contender: &str) -> io::Result<Steps> {
     let status = child.wait();
     let steps = steps?;
     match status {
-        // Whoever traced it has waited for it.
+        // The tracer has already waited for it.
         Ok(status) if !status.success() => {
             Err(io::Error::other(format!("the counted process failed: {status}")))
         }
@@ -102,10 +102,10 @@ fn print(contender: &str, steps: &Steps, report: &Report) {
     }));
 }
 
-/// The hidden subcommand: the counted process.
+/// The hidden subcommand: runs as the counted process.
 pub fn child(contender: &str, transfers: usize) -> Result<(), Failure> {
     let _ = nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL);
-    // Until whoever counts is there: it closes the pipe then.
+    // Waits for the tracer, which then closes the pipe.
     let done = io::stdin().read(&mut [0]).and_then(|_| match contender {
         "engine" => engine(transfers),
         "engine-fd" => engine_with_descriptors(transfers),
@@ -114,7 +114,7 @@ pub fn child(contender: &str, transfers: usize) -> Result<(), Failure> {
     done.map_err(|error| Failure::io("counted process", &error))
 }
 
-/// Runs it so often before the first mark, and so often between the marks.
+/// Runs the action this often before the first mark, and this often between the marks.
 fn marked(
     transfers: usize,
     mut one: impl FnMut(&File, &UnixStream) -> io::Result<[u8; 4]>,
@@ -123,7 +123,7 @@ fn marked(
     let bytes: Vec<u8> = (0..SIZE as u8).collect();
     file.write_all(&bytes)?;
     let (near, mut far) = UnixStream::pair()?;
-    // As a server has them.
+    // Non-blocking, as a server's sockets are.
     near.set_nonblocking(true)?;
     let mut arrived = [0; SIZE];
     let mut value = [0; 4];
@@ -148,7 +148,7 @@ fn marked(
     Ok(())
 }
 
-/// With handles, as a server has them for what it uses again.
+/// Uses handles, as a server does for things that it uses again.
 fn engine(transfers: usize) -> io::Result<()> {
     let engine = Engine::builder().driver(Driver::Caller).start().map_err(io::Error::other)?;
     let session = engine.session().map_err(io::Error::other)?;
@@ -163,7 +163,7 @@ fn engine(transfers: usize) -> io::Result<()> {
     })
 }
 
-/// With the descriptors themselves, which are examined for each transfer.
+/// Uses plain descriptors, which the engine examines for each transfer.
 fn engine_with_descriptors(transfers: usize) -> io::Result<()> {
     let engine = Engine::builder().driver(Driver::Caller).start().map_err(io::Error::other)?;
     let session = engine.session().map_err(io::Error::other)?;
@@ -177,7 +177,7 @@ fn one(session: &Session, source: Source, sink: Sink) -> io::Result<[u8; 4]> {
     value.ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
-/// pread, operator, send.
+/// Runs pread, the operator and send.
 fn plain_loop(transfers: usize) -> io::Result<()> {
     let mut buffer = vec![0; 64 << 10];
     marked(transfers, |file, mut socket| {

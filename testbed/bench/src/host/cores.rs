@@ -1,7 +1,7 @@
-//! `dcs bench cores`: streams from files through an operator to /dev/null, on an engine with one core and on
-//! one with several, with streams gathered in lanes and without.
+//! `dcs bench cores`: streams from files through an operator to /dev/null, on an engine with one core and on engines with
+//! several, with and without gathering streams in lanes.
 //!
-//! There is no client: all that is measured is the engine and the thread that submits.
+//! There is no client: only the engine and the submitting thread are measured.
 
 use super::data::{Data, total};
 use super::job::Job;
@@ -32,29 +32,29 @@ use std::time::{Duration, Instant};
 #[derive(Debug, Args)]
 #[command(after_help = HELP)]
 pub struct Options {
-    /// Cores of the wide engine, a number or all
+    /// Cores of the wide engines, a number or all
     #[arg(long, value_name = "N", default_value = "2")]
     pub cores: Cores,
-    /// The operators
+    /// Operators of the chain
     #[arg(long, value_name = "OPERATORS", value_delimiter = ',', default_value = "md5")]
     pub through: Vec<String>,
-    /// Streams side by side
+    /// Concurrent streams
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = units::count::<1, 1024>, default_value = "16,64")]
     pub streams: Vec<usize>,
     /// Bytes of each object
     #[arg(long, value_name = "SIZE", value_parser = units::size, default_value = "4M")]
     pub size: u64,
-    /// Seconds that are measured in each run, after a warm-up of half a second
+    /// Measured seconds of each run, after a warm-up of half a second
     #[arg(long, value_name = "S", value_parser = units::seconds, default_value = "1")]
     pub seconds: f64,
-    /// Runs of each, of which the median counts
+    /// Runs of each engine; the results are medians
     #[arg(long, default_value = "5", value_parser = clap::value_parser!(u32).range(1..=99))]
     pub runs: u32,
-    /// Plot GiB/s by streams
+    /// Plot GiB/s against streams
     #[arg(long, value_name = "FILE")]
     pub svg: Option<PathBuf>,
-    /// Folder for the data: up to some hundred MiB
-    #[arg(long, value_name = "FOLDER")]
+    /// Folder for the data: up to a few hundred MiB
+    #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
 }
 
@@ -65,16 +65,16 @@ Examples:
   dcs bench cores --through sha256 --cores all --json > cores.json
   dcs bench cores --streams 4,16,64 --svg cores.svg
 
-one: an engine with one core. gathered: with several, where streams that can share lanes are put together on one core until its lanes are
-full. spread: with several, each transfer on the core with the fewest. They run in turns, and ratios are of the runs of one turn.
+one: an engine with one core. gathered: several cores, with streams that can share lanes put on one core until its lanes are
+full. spread: several cores, each transfer on the core with the fewest. They run in turns, and ratios are of the runs of one turn.
 CPU time is that of the process: engine, submitting thread, io_uring's workers. Every digest is checked; a wrong one is an error.
-Other work on the machine takes processors that the wide engines wanted: the load average is said at the beginning and at the end.
+Other work on the machine takes processors from the wide engines: the load average is shown at the beginning and at the end.
 
 Exit codes: 0 measured; 1 a transfer failed or had a wrong digest; 2 usage; 4 no space; 130 interrupted";
 
 const WARM_UP: Duration = Duration::from_millis(500);
 
-/// An engine.
+/// An engine to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wide {
     One,
@@ -90,7 +90,7 @@ impl Named for Wide {
     ];
 }
 
-/// One run.
+/// Results of one run.
 #[derive(Clone, Copy, Debug)]
 struct Run {
     gib_per_s: f64,
@@ -98,7 +98,7 @@ struct Run {
     lanes_a_pass: Option<f64>,
 }
 
-/// The medians of a contender, and its ratios to one core.
+/// Medians of a contender, and its ratios to one core.
 #[derive(Debug, Serialize)]
 struct Row {
     event: &'static str,
@@ -133,7 +133,7 @@ pub fn run(options: &Options, report: &Report) -> Result<(), Failure> {
         load(),
     ));
     if cfg!(debug_assertions) {
-        report.text("This is a DEBUG build: the comparison says nothing. Use make bench.");
+        report.text("This is a DEBUG build: its figures mean nothing. Use make bench.");
     }
     let data = Data::new(folder.path(), options.size, most).map_err(failed)?;
     let all = [Wide::One, Wide::Gathered, Wide::Spread];
@@ -173,7 +173,7 @@ pub fn run(options: &Options, report: &Report) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The load averages of the machine.
+/// Returns the load averages of the machine.
 fn load() -> String {
     let line = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     line.split(' ').take(3).collect::<Vec<_>>().join(", ")
@@ -228,7 +228,7 @@ fn table(rows: &[Row], report: &Report) {
 struct Object {
     file: Handle,
     length: u64,
-    /// Its first digest, where it is known.
+    /// Its first digest, if known.
     expected: Option<Vec<u8>>,
 }
 
@@ -236,7 +236,7 @@ struct Object {
 struct Stream {
     objects: Vec<Object>,
     next: usize,
-    /// Its transfer: one at a time, so that there are as many as streams.
+    /// Its only transfer in flight: there are as many transfers as streams.
     running: Option<(usize, Transfer)>,
 }
 
@@ -266,7 +266,7 @@ fn measure(wide: Wide, options: &Options, ops: &[Op], items: &[Vec<Item>]) -> io
     })
 }
 
-/// Lanes that were filled in a pass on average.
+/// Returns the lanes filled in a pass on average.
 fn lanes(before: &Statistics, after: &Statistics) -> Option<f64> {
     let (passes, filled) = (after.passes - before.passes, after.lanes_filled - before.lanes_filled);
     (passes > 0).then(|| filled as f64 / passes as f64)
@@ -286,12 +286,12 @@ struct Work<'a> {
     spread: &'a Spread,
     sink: Handle,
     ops: &'a [Op],
-    /// Of the transfers that are done.
+    /// Bytes of the finished transfers.
     bytes: u64,
 }
 
 impl Work<'_> {
-    /// Keeps all streams busy until then.
+    /// Keeps all streams busy until `end`.
     fn until(&mut self, streams: &mut [Stream], end: Instant) -> io::Result<()> {
         let events: io::Result<Vec<_>> =
             self.spread.sessions().iter().map(|one| one.event_fd().map_err(io::Error::other)).collect();

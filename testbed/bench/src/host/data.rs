@@ -12,15 +12,15 @@ use std::io::{self, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// Small objects are thousands.
+/// Number of files with small objects.
 const SMALL_FILES: usize = 4096;
-/// Objects up to here are small: what they cost each counts, not what a GiB of them costs.
+/// Largest size of a small object, whose figures are per object and not per GiB.
 pub const SMALL: u64 = 256 << 10;
-/// The contents of copies before a run.
+/// Contents of copies before a run.
 const BLANK: u8 = 0xee;
 const ALIGNMENT: usize = 4096;
 
-/// The files of one size, for any number of streams up to that which they were made for.
+/// Files of one size, for up to as many streams as they were made for.
 pub struct Data {
     pub folder: PathBuf,
     pub pool: Pool,
@@ -34,7 +34,7 @@ impl Data {
         for number in 0..data.files {
             let mut file = File::create(data.original(number))?;
             file.write_all(data.pool.object(Pool::offset(number)))?;
-            // Written now, so that writing it back disturbs no run.
+            // Written now, so that write-back does not disturb a run.
             if !is_small(size) {
                 file.sync_data()?;
             }
@@ -51,7 +51,7 @@ impl Data {
         self.folder.join(format!("copy-{number}"))
     }
 
-    /// The files dealt out to this many streams, with the digests that a job must give.
+    /// Distributes the files to this many streams, with the digests that a job must give.
     pub fn streams(&self, job: &Job, streams: usize) -> io::Result<Vec<Vec<Item>>> {
         let mut dealt = vec![Vec::new(); streams];
         for number in 0..self.files - self.files % streams {
@@ -71,7 +71,7 @@ impl Data {
         Ok(dealt)
     }
 
-    /// None where a digest covers what a compressor made: that is the compressor's own affair.
+    /// Returns the expected digests, none if a digest covers compressed data, which differ between compressors.
     fn expected(&self, job: &Job, offset: u64) -> io::Result<Vec<String>> {
         if !job.keeps_length() && job.chain.iter().rev().take_while(|word| !is_resize(word)).count() > 0 {
             return Ok(Vec::new());
@@ -84,7 +84,7 @@ impl Data {
         Ok(chain.digests()?.iter().map(|digest| to_hex(digest)).collect())
     }
 
-    /// Copies without anything of an earlier run, in their full length and on disk.
+    /// Overwrites the copies so that they hold nothing of an earlier run, in full length and on disk.
     pub fn blank_copies(&self) -> io::Result<()> {
         let whole = (self.pool.size as usize).next_multiple_of(ALIGNMENT);
         let memory = vec![BLANK; whole + ALIGNMENT];
@@ -94,7 +94,7 @@ impl Data {
             options.write(true).create(true).truncate(false);
             let direct = if is_small(self.pool.size) { 0 } else { libc::O_DIRECT };
             let path = self.copy(number);
-            // Not every file system has O_DIRECT.
+            // Some file systems have no O_DIRECT.
             let file = options.clone().custom_flags(direct).open(&path).or_else(|_| options.open(&path))?;
             file.write_all_at(blank, 0)?;
             file.set_len(self.pool.size)?;
@@ -102,7 +102,7 @@ impl Data {
         Ok(())
     }
 
-    /// Has the page cache forget the originals.
+    /// Drops the originals from the page cache.
     pub fn chill(&self) -> io::Result<()> {
         for number in 0..self.files {
             pool::chill(&self.original(number))?;
@@ -116,7 +116,7 @@ fn files(size: u64, streams: usize) -> usize {
     least.max(streams)
 }
 
-/// Bytes of all files.
+/// Returns the bytes of all files.
 pub fn total(size: u64, streams: usize) -> u64 {
     size.saturating_mul(files(size, streams) as u64).min(u64::MAX / 4)
 }

@@ -8,7 +8,7 @@ use crate::harness::figures::{Cost, GIB, Medians, Ratio, cpu, median, percentile
 use crate::harness::turns;
 use serde::Serialize;
 
-/// The figures of one contender in one scenario: medians of its runs.
+/// Figures of one contender in one scenario: medians of its runs.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
     pub event: &'static str,
@@ -20,13 +20,13 @@ pub struct Row {
     pub cold: bool,
     #[serde(flatten)]
     pub cost: Medians,
-    /// The loop that takes least CPU time, and the ratios to it.
+    /// The loop that takes the least CPU time, and the ratios to it.
     pub best_loop: Option<&'static str>,
     pub cpu_ratio_to_best_loop: Option<Ratio>,
     pub throughput_ratio_to_best_loop: Option<Ratio>,
-    /// Of the throughput without hogs.
+    /// Throughput relative to that without hogs.
     pub share_of_uncontended: Option<Ratio>,
-    /// Bytes out for each byte in.
+    /// Output bytes per input byte.
     pub output_ratio: f64,
     #[serde(flatten)]
     pub objects: Option<Objects>,
@@ -48,7 +48,7 @@ pub struct Objects {
 /// All runs of one contender in one scenario.
 pub type Runs = turns::Runs<Contender, Run>;
 
-/// The cost of each run. What goes into a compressor is the job, not what comes out.
+/// Returns the cost of each run. For a compressor it is per input byte.
 fn costs(direction: Direction, runs: &Runs) -> Vec<Cost> {
     let cost = |run: &Run| {
         let ratio = if direction == Direction::Send { run.output_ratio } else { 1.0 };
@@ -57,7 +57,7 @@ fn costs(direction: Direction, runs: &Runs) -> Vec<Cost> {
     runs.runs.iter().map(cost).collect()
 }
 
-/// The rows of a scenario. `uncontended`: the runs of the same one without hogs.
+/// Returns the rows of a scenario. `uncontended`: the runs of the same scenario without hogs.
 pub fn rows(scenario: &Scenario<'_>, all: &[Runs], uncontended: Option<&[Runs]>) -> Vec<Row> {
     let direction = scenario.job.direction;
     let of = |runs: &[Runs], contender: Contender| {

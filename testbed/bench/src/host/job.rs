@@ -1,4 +1,4 @@
-//! Jobs as people write them: `file>md5,aes256-ctr>socket`.
+//! Parses jobs as people write them: `file>md5,aes256-ctr>socket`.
 
 use crate::failure::Failure;
 use crate::harness::data::{Direction, KEY};
@@ -21,11 +21,11 @@ pub const JOBS: &[(&str, &str)] = &[
 
 const COUNTER: [u8; 16] = *b"first counter .\0";
 
-/// The chain of each object.
+/// A direction, and the chain for each object.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Job {
     pub direction: Direction,
-    /// Operators with their parameters, as they were written.
+    /// Operators with their parameters, as written.
     pub chain: Vec<String>,
 }
 
@@ -39,8 +39,9 @@ impl Job {
             [from, to] => (from, "", to),
             [from, chain, to] => (from, chain, to),
             [_] if cfg!(not(feature = "benchmarks")) => {
-                let advice = "make workshop builds the one that has all";
-                let line = format!("there is no job {text:?}, and this dcs-bench was built for the demo");
+                let advice = "build the one that has all with make workshop";
+                let line =
+                    format!("there is no job {text:?} in this dcs-bench, which was built for the demo");
                 return Err(Failure::usage(line).advise(advice));
             }
             _ => return Err(wrong(format!("there is no job {text:?}"))),
@@ -62,7 +63,7 @@ impl Job {
         job.ops().map(|_| job)
     }
 
-    /// The operators with fixed keys, so that every run does the same.
+    /// Returns the operators with fixed keys, so that every run does the same.
     pub fn ops(&self) -> Result<Vec<Op>, Failure> {
         self.chain.iter().map(|word| op(word)).collect()
     }
@@ -76,7 +77,7 @@ impl Job {
         }
     }
 
-    /// The names of its digests.
+    /// Returns the names of its digests.
     pub fn digests(&self) -> Vec<&'static str> {
         let operators = self.chain.iter().filter_map(|word| operator(word));
         operators
@@ -85,7 +86,7 @@ impl Job {
             .collect()
     }
 
-    /// As many bytes come out as go in.
+    /// Returns true if the output has as many bytes as the input.
     pub fn keeps_length(&self) -> bool {
         !self.chain.iter().any(|word| is_resize(word))
     }
@@ -105,7 +106,7 @@ fn op(word: &str) -> Result<Op, Failure> {
         None => Ok(default),
         Some(Ok(level)) if *level <= most => Ok(*level),
         Some(_) => {
-            Err(Failure::usage(format!("{word:?} has no such level")).advise(format!("it goes up to {most}")))
+            Err(Failure::usage(format!("{word:?}: no such level")).advise(format!("the highest is {most}")))
         }
     };
     let operator = operator(word).ok_or_else(|| {

@@ -1,5 +1,4 @@
-//! One run of one contender: server, client and hogs in processes of their own, a round to check, a round to
-//! measure.
+//! One run of one contender: server, client and hogs in separate processes, a round to check, a round to measure.
 
 use super::contender::Contender;
 use super::contenders::PYTHON;
@@ -18,13 +17,13 @@ use crate::harness::process::Helper;
 use std::io;
 use std::process::{Child, Command, Stdio};
 
-/// Bytes of the objects that are checked in all repetitions but the first: no whole block.
+/// Bytes of the objects that are checked in all repetitions but the first: not a whole number of blocks.
 const SHORT_OBJECT: u64 = (256 << 10) + 13;
 pub const SERVER: &str = "bench-server";
 pub const CLIENT: &str = "bench-client";
 pub const HOG: &str = "bench-hog";
 
-/// The set-up that is the same for all contenders and repetitions.
+/// Set-up that is the same for all contenders and repetitions.
 pub struct Scenario<'a> {
     pub job: Job,
     pub data: &'a Data,
@@ -34,19 +33,19 @@ pub struct Scenario<'a> {
     pub setting: Setting,
 }
 
-/// The results of one run.
+/// Results of one run.
 #[derive(Clone, Debug)]
 pub struct Run {
     pub marks: Marks,
-    /// Bytes out for each byte in.
+    /// Output bytes per input byte.
     pub output_ratio: f64,
     pub size: u64,
-    /// In microseconds, sorted.
+    /// Latencies in microseconds, sorted.
     pub latency_us: Vec<f32>,
     pub library: String,
 }
 
-/// A process that computes nothing, for as long as this lives.
+/// A process that only spins, until this is dropped.
 struct Hog(Child);
 
 impl Drop for Hog {
@@ -71,7 +70,7 @@ impl Scenario<'_> {
         is_small(self.data.pool.size)
     }
 
-    /// Runs a contender once. `whole`: whole objects are checked, not just their beginnings.
+    /// Runs a contender once. `whole`: checks whole objects, not only their beginnings.
     pub fn run(&self, contender: Contender, streams: &[Vec<Item>], whole: bool) -> io::Result<Run> {
         let receives = self.job.direction == Direction::Receive;
         if receives {
@@ -97,7 +96,7 @@ impl Scenario<'_> {
         }
         let (marks, account) = self.measure(&mut server, &mut client)?;
         if receives && self.job.keeps_length() {
-            // What the last objects of the measured round left behind.
+            // Checks the last objects of the measured round.
             let checked = streams.iter().zip(&account.streams);
             for (items, stream) in checked.filter(|(_, stream)| stream.objects > 0) {
                 let item = &items[(stream.objects as usize - 1) % items.len()];
@@ -132,7 +131,7 @@ impl Scenario<'_> {
         Ok(helper)
     }
 
-    /// One object for each stream, on connections of their own: every byte and digest must be right.
+    /// Moves one object for each stream, on separate connections, and checks every byte and digest.
     fn check(
         &self,
         contender: Contender,
@@ -203,7 +202,7 @@ impl Scenario<'_> {
         let over_the_wire: u64 = client.hear()?;
         agree(self.job.direction, &account, over_the_wire)?;
         if marks.bytes == 0 {
-            let text = format!("nothing was moved in {:.1} s: give it more --seconds", marks.wall_s);
+            let text = format!("no data moved in {:.1} s: use a longer --seconds", marks.wall_s);
             return Err(io::Error::other(text));
         }
         Ok((marks, account))
@@ -229,7 +228,7 @@ pub fn agree(direction: Direction, account: &Account, over_the_wire: u64) -> io:
     let told: u64 = account.streams.iter().map(side).sum();
     let wrong: u64 = account.streams.iter().map(|stream| stream.wrong).sum();
     if told != over_the_wire {
-        let text = format!("{told} bytes were told of, {over_the_wire} went over the wire");
+        let text = format!("{told} bytes were reported, but {over_the_wire} went over the wire");
         return Err(io::Error::other(text));
     }
     if wrong > 0 {

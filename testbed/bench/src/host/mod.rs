@@ -1,14 +1,14 @@
-//! `dcs bench host`: what jobs cost, on the engine and on what a user would otherwise run.
+//! `dcs bench host`: cost of jobs, on the engine and on its alternatives.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
-//! | `job`, `contender`, `plan` | what is measured |
+//! | `job`, `contender`, `plan` | the measurements to make |
 //! | `data` | the files |
-//! | `measure`, `protocol` | one run: processes, and what they tell each other |
+//! | `measure`, `protocol` | one run: processes, and their messages |
 //! | `server`, `contenders`, `library` | the measured process |
 //! | `client` | the other end, which measures |
 //! | `verify` | the check of what was delivered |
-//! | `figures`, `table` | medians and ratios; how they are shown |
+//! | `figures`, `table` | medians and ratios, and their tables |
 //! | `cores` | `dcs bench cores`: engines with several cores |
 //! | `control`, `step`, `names` | instructions and system calls of one small transfer |
 
@@ -52,7 +52,7 @@ use serde_json::json;
 use std::collections::HashMap;
 use std::path::Path;
 
-/// The job that counts instructions instead of moving many bytes.
+/// Name of the job that counts instructions instead of moving many bytes.
 const CONTROL: &str = "control";
 pub fn run(options: &args::Host, report: &Report) -> Result<(), Failure> {
     interrupt::install();
@@ -104,11 +104,11 @@ fn introduce(options: &args::Host, setting: &Setting, report: &Report) {
         );
     }
     if cfg!(debug_assertions) {
-        report.text("This is a DEBUG build: the comparison says nothing. Use make bench.");
+        report.text("This is a DEBUG build: its figures mean nothing. Use make bench.");
     }
 }
 
-/// Where a row is in the plot.
+/// Returns a row's point in the plot.
 fn point(row: &Row) -> Point<'_> {
     let hogs = if row.hogs > 0 { format!(", beside {}", plural(row.hogs, "hog")) } else { String::new() };
     let cold = if row.cold { ", cold" } else { "" };
@@ -116,19 +116,19 @@ fn point(row: &Row) -> Point<'_> {
     Point { panel, series: row.contender, x: row.streams, y: row.cost.cpu_s_per_gib }
 }
 
-/// The files, their copies, and what is stored to be checked.
+/// Checks the room for the files, their copies, and the data stored for checking.
 fn has_room(folder: &Path, size: u64, streams: usize) -> Result<(), Failure> {
     place::has_free(folder, 3 * data::total(size, streams), "--size and --streams")
 }
 
-/// The state that all steps share.
+/// State that all steps share.
 struct Bench<'a> {
     options: &'a args::Host,
     board: Board<'a>,
     setting: Setting,
 }
 
-/// The set-up that is the same with and without hogs.
+/// Set-up that is the same with and without hogs.
 type Key = (String, usize, u64);
 
 impl Bench<'_> {
@@ -175,6 +175,8 @@ impl Bench<'_> {
         let streams = scenario.data.streams(&step.job, step.streams).map_err(failed)?;
         let run = |contender, first| scenario.run(contender, &streams, first);
         let runs = self.board.turns(&what, &step.contenders, self.options.runs, run);
-        runs.map_err(|failure| failure.advise("leave it out with --contenders, or report it as a defect"))
+        runs.map_err(|failure| {
+            failure.advise("leave this contender out with --contenders, or report a defect")
+        })
     }
 }

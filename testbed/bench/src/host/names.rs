@@ -6,7 +6,7 @@ macro_rules! names {
     ($($number:ident $name:literal),* $(,)?) => { &[$((libc::$number, $name)),*] };
 }
 
-/// Those that a transfer may come to; of others the number is told.
+/// System calls that a transfer may make; others are reported by number.
 const NAMES: &[(i64, &str)] = names![
     SYS_accept4 "accept4", SYS_brk "brk", SYS_clock_gettime "clock_gettime", SYS_close "close",
     SYS_copy_file_range "copy_file_range", SYS_dup "dup", SYS_dup3 "dup3", SYS_epoll_ctl "epoll_ctl",
@@ -24,7 +24,7 @@ const NAMES: &[(i64, &str)] = names![
     SYS_splice "splice", SYS_statx "statx", SYS_write "write", SYS_writev "writev",
 ];
 
-/// The name of a system call.
+/// Returns the name of a system call.
 pub fn of(number: u64) -> String {
     let known = NAMES.iter().find(|(known, _)| *known as u64 == number);
     known.map_or_else(|| format!("system call {number}"), |(_, name)| (*name).to_string())

@@ -6,19 +6,19 @@ use crate::args;
 use crate::failure::Failure;
 use crate::harness::contender::Named;
 
-/// Bytes of an object where none are given.
+/// Default bytes of an object.
 const SIZE: u64 = 4 << 20;
 const SIZE_MAX: u64 = 1 << 30;
 const STREAMS: [usize; 4] = [1, 4, 16, 64];
-/// Streams at which the default set tries everything.
+/// Number of streams at which the default set measures everything.
 const STREAMS_USUAL: usize = 16;
 
-/// Scenarios in their order.
+/// Scenarios in order.
 pub struct Plan {
     pub steps: Vec<Step>,
 }
 
-/// One scenario.
+/// A scenario.
 #[derive(Debug)]
 pub struct Step {
     pub job: Job,
@@ -47,15 +47,15 @@ impl Plan {
             }
         }
         match plan.steps.iter().map(|step| step.size).find(|size| !(1..=SIZE_MAX).contains(size)) {
-            Some(0) => Err(Failure::usage("--size 0: there is nothing to move").advise("say 4k, 64k or 4M")),
+            Some(0) => Err(Failure::usage("--size 0: nothing to move").advise("use 4k, 64k or 4M")),
             Some(_) => {
-                Err(Failure::usage("--size: the data are kept in memory as well").advise("say 1G or less"))
+                Err(Failure::usage("--size: the data are kept in memory as well").advise("use 1G or less"))
             }
             None => Ok(plan),
         }
     }
 
-    /// The plan for a few minutes: the main job at all numbers of streams, the others at one.
+    /// Adds the plan for a few minutes: the main job at all numbers of streams, the others at one.
     fn add_default_set(&mut self, options: &args::Host, picked: &[Contender]) -> Result<(), Failure> {
         let (main, others) = (JOBS[0].0, &JOBS[1..]);
         let pair = [Contender::Loop, Contender::Engine];
@@ -106,7 +106,7 @@ impl Plan {
         Ok(())
     }
 
-    /// In the order of the steps, each once.
+    /// Returns the sizes in the order of the steps, each once.
     pub fn sizes(&self) -> Vec<u64> {
         let mut sizes = Vec::new();
         for step in &self.steps {

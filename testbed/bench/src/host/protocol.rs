@@ -1,8 +1,8 @@
 //! Messages between the benchmark's processes: JSON lines over standard input and output.
 //!
-//! | from | to | what |
+//! | from | to | message |
 //! |---|---|---|
-//! | parent | server | [`Serve`], then a [`Round`] at a time, and during it [`Word`]s |
+//! | parent | server | [`Serve`], then a [`Round`] at a time, and during each round [`Word`]s |
 //! | server | parent | [`Listening`], then for each round an [`Account`] |
 //! | parent | client | [`Drive`], then a [`ClientRound`] at a time |
 //! | client | parent | for each round until it is stopped `null` at its first mark, then [`Marks`](crate::harness::figures::Marks); for one of all objects the marks; at the end of each round the bytes |
@@ -12,81 +12,80 @@ use super::job::Job;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
-/// One file of the data set.
+/// A file of the data set.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Item {
-    /// The original, or where a receiver puts it.
+    /// Path of the original, or where a receiver writes.
     pub path: PathBuf,
-    /// Where its bytes begin in the pool.
+    /// Offset in the pool of its first byte.
     pub offset: u64,
     pub length: u64,
-    /// The first counter block, where it has one of its own: one key, many files.
+    /// First counter block, if it has its own: one key, many files.
     pub counter: Option<[u8; 16]>,
-    /// Digests of the whole object, in the order of the chain, in hexadecimal digits; empty where they are
-    /// not known before.
+    /// Digests of the whole object, in the order of the chain, in hexadecimal digits; empty if not known beforehand.
     pub expected: Vec<String>,
 }
 
-/// The order to a server.
+/// Request to a server.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Serve {
     pub contender: Contender,
     pub job: Job,
-    /// The files of each stream; each stream has one connection, and takes its files in turn.
+    /// Files of each stream, used in turn on its one connection.
     pub streams: Vec<Vec<Item>>,
-    /// Descriptors are opened before, not for each object.
+    /// Opens descriptors beforehand, not for each object.
     pub open_once: bool,
-    /// The page cache is to be of no use.
+    /// Makes the page cache useless.
     pub cold: bool,
-    /// Objects are small: latency counts, and one is in flight in each stream.
+    /// Objects are small: latency counts, and each stream has one in flight.
     pub small: bool,
-    /// The loops have the engine's own operators, so that libraries are not compared.
+    /// The loops use the engine's own operators, so that libraries are not compared.
     pub same_operators: bool,
     pub cores: Vec<usize>,
 }
 
-/// One set of connections.
+/// A round over one set of connections.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Round {
-    /// Bytes of each object, where it has as many.
+    /// Most bytes of each object.
     pub length: u64,
     pub extent: Extent,
 }
 
-/// The objects that each stream moves in a round.
+/// Objects that each stream moves in a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Extent {
-    /// The first one.
+    /// The first object.
     First,
-    /// Each once. The account tells of each.
+    /// Each object once. The account lists each.
     All,
-    /// In turn, until told to stop.
+    /// The objects in turn, until told to stop.
     UntilStopped,
 }
 
-/// Orders to a server during a round.
+/// Requests to a server during a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Word {
-    /// Latencies count from now on.
+    /// Record latencies from now on.
     Begin,
-    /// Latencies count no more.
+    /// Stop recording latencies.
     End,
-    /// No further objects.
+    /// Begin no further objects.
     Stop,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Listening {
     pub address: String,
-    /// Whose operators it has: `OpenSSL 3.0.19`.
+    /// Library of its operators, such as `OpenSSL 3.0.19`.
     pub library: String,
 }
 
-/// The results of a server's round.
+/// Results of a server's round.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Account {
     pub streams: Vec<StreamAccount>,
-    /// Of the objects that were done between `Begin` and `End`, in microseconds.
+    /// Latencies of the objects finished between `Begin` and `End`, in microseconds.
     pub latency_us: Vec<f32>,
 }
 
@@ -95,16 +94,16 @@ pub struct StreamAccount {
     pub objects: u64,
     pub bytes_in: u64,
     pub bytes_out: u64,
-    /// Of the last object.
+    /// Digests of the last object.
     pub digests: Vec<String>,
-    /// Whole objects whose digests were not as expected.
+    /// Whole objects with wrong digests.
     pub wrong: u64,
-    /// Each object, in a round of all.
+    /// Results of each object, in a round of all.
     #[serde(default)]
     pub each: Vec<Told>,
 }
 
-/// The outcome of one object.
+/// Outcome of one object.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Told {
     pub bytes_in: u64,
@@ -115,14 +114,14 @@ pub struct Told {
     pub path: Vec<String>,
 }
 
-/// The order to a client.
+/// Request to a client.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Drive {
     pub address: String,
     pub job: Job,
-    /// The bytes of each stream's objects, in turn.
+    /// Bytes of each stream's objects, in turn.
     pub streams: Vec<Vec<Piece>>,
-    /// The file that is the pool, where there is one.
+    /// File that is the pool, if there is one.
     pub pool: Option<PathBuf>,
     pub server_pid: u32,
     pub cores: Vec<usize>,
@@ -131,7 +130,7 @@ pub struct Drive {
 /// An object as the client sends it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Piece {
-    /// The whole of this file, or a part of the pool.
+    /// A whole file; else the object is a part of the pool.
     pub file: Option<PathBuf>,
     pub offset: u64,
     pub length: u64,
@@ -142,7 +141,7 @@ pub struct Piece {
 pub struct ClientRound {
     pub length: u64,
     pub extent: Extent,
-    /// Where to put what is received, a file for each stream; it is forgotten where that is not said.
+    /// Folder for received data, a file for each stream; without it they are discarded.
     pub store: Option<PathBuf>,
     pub warm_s: f64,
     pub measure_s: f64,

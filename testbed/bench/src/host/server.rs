@@ -1,4 +1,4 @@
-//! The hidden subcommand that is measured: one contender, round after round, until its standard input ends.
+//! The hidden subcommand that is measured: runs one contender, round after round, until its standard input ends.
 
 use super::contenders::Prepared;
 use super::protocol::{Account, Extent, Listening, Round, Serve, StreamAccount, Told, Word};
@@ -15,17 +15,17 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-/// Orders to a running round.
+/// Requests to a running round.
 #[derive(Default)]
 pub struct Control {
     stop: AtomicBool,
     counting: AtomicBool,
-    /// Of the time that counts no latency is known yet: the next one is taken, however late it is.
+    /// True until a latency is recorded: the next one counts however late it is.
     owed: AtomicBool,
     latency_us: Mutex<Vec<f32>>,
 }
 
-/// One round, as its contender sees it.
+/// A round, as its contender sees it.
 pub struct Work<'a> {
     pub serve: &'a Serve,
     pub round: Round,
@@ -40,7 +40,7 @@ pub struct Latencies<'a> {
 }
 
 pub fn run() -> Result<(), Failure> {
-    // No orphan outlives a benchmark that was killed.
+    // Ends with a benchmark that is killed.
     let _ = nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL);
     obey().map_err(|error| Failure::new(Exit::Failed, format!("bench server: {error}")))
 }
@@ -57,12 +57,12 @@ fn obey() -> io::Result<()> {
     while let Some(line) = lines.next() {
         let round: Round = serde_json::from_str(&line?)?;
         let sockets = accept(&listener, serve.streams.len())?;
-        // As every server sets it that has more than one thing to say on a connection.
+        // Set as servers do that send more than one message on a connection.
         sockets.iter().try_for_each(|socket| socket.set_nodelay(true))?;
         let control = Control::default();
         let work = Work { serve: &serve, round, sockets: &sockets, control: &control };
         let streams = std::thread::scope(|scope| {
-            // Between the marks whoever traces it counts.
+            // A tracer counts between the marks.
             let running = scope.spawn(|| {
                 syscalls::mark();
                 let streams = prepared.run(&work);
@@ -74,7 +74,7 @@ fn obey() -> io::Result<()> {
             }
             running.join().map_err(|_| io::Error::other("panic"))?
         })?;
-        // The other end may wait for this, and whoever hears the account for the other end.
+        // The other end may wait for this, and the reader of the account for the other end.
         drop(sockets);
         let latency_us = control.latency_us.into_inner().unwrap_or_else(|error| error.into_inner());
         say(&Account { streams, latency_us })?;
@@ -82,7 +82,7 @@ fn obey() -> io::Result<()> {
     Ok(())
 }
 
-/// Until the word is to stop.
+/// Reads requests until the one to stop.
 fn hear(lines: &mut impl Iterator<Item = io::Result<String>>, control: &Control) -> io::Result<()> {
     for line in lines {
         match serde_json::from_str(&line?)? {
@@ -99,8 +99,8 @@ fn hear(lines: &mut impl Iterator<Item = io::Result<String>>, control: &Control)
 }
 
 impl Work<'_> {
-    /// True if a stream that has begun this many of its objects begins another one. A receiver goes on until
-    /// the other end does not.
+    /// Returns true if a stream that has begun this many objects begins another one. A receiver continues as long as the other
+    /// end.
     pub fn goes_on(&self, begun: usize, objects: usize) -> bool {
         match self.round.extent {
             Extent::First => begun == 0,
@@ -119,7 +119,7 @@ impl Control {
 }
 
 impl Latencies<'_> {
-    /// An object that was begun then is done now.
+    /// Records that an object begun at `begun` is done now.
     pub fn done(&mut self, begun: Instant) {
         let is_owed = self.control.owed.swap(false, Ordering::Relaxed);
         if is_owed || self.control.counting.load(Ordering::Relaxed) {
@@ -136,7 +136,7 @@ impl Drop for Latencies<'_> {
 }
 
 impl StreamAccount {
-    /// One more object. Its digests are compared with what they must be, where it was a whole one.
+    /// Adds an object. If it was a whole one, compares its digests with the expected ones.
     pub fn add(&mut self, bytes_in: u64, bytes_out: u64, digests: &[Vec<u8>], expected: Option<&[Vec<u8>]>) {
         self.objects += 1;
         self.bytes_in += bytes_in;
@@ -147,7 +147,7 @@ impl StreamAccount {
         }
     }
 
-    /// Tells of the object that was added last.
+    /// Records the results of the object added last.
     pub fn tell(&mut self, bytes_in: u64, bytes_out: u64, breakdown: Value, path: Vec<String>) {
         self.each.push(Told { bytes_in, bytes_out, digests: self.digests.clone(), breakdown, path });
     }

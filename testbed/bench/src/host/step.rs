@@ -1,8 +1,6 @@
-//! Counts the instructions and system calls of a child process between its two marks, one step at a time, by
-//! ptrace.
+//! Counts instructions and system calls of a child process between its two marks by single-stepping with ptrace.
 //!
-//! One thread only: an engine that its caller drives has no other. A string instruction with a repeat prefix
-//! counts once.
+//! Handles one thread only: an engine driven by its caller has no other. A string instruction with a repeat prefix counts once.
 
 use crate::harness::syscalls;
 use nix::sys::ptrace::{self, Options};
@@ -11,21 +9,21 @@ use nix::unistd::Pid;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
-/// Counts of a step.
+/// Counts from the stepping.
 #[derive(Debug, Default)]
 pub struct Steps {
     pub instructions: u64,
-    /// By the file that the code is of: the program, libc, the vDSO.
+    /// Instructions by the file that contains the code: the program, libc, the vDSO.
     pub objects: BTreeMap<String, u64>,
     /// System calls by number.
     pub calls: BTreeMap<u64, u64>,
 }
 
-/// `syscall` in machine code.
+/// The `syscall` instruction in machine code.
 #[cfg(target_arch = "x86_64")]
 const SYSCALL: i64 = 0x050f;
 
-/// Follows a child process to its end. `attached`: it may run now.
+/// Follows a child process to its end. `attached` is called when the child may run.
 pub fn count(child: u32, attached: impl FnOnce()) -> nix::Result<Steps> {
     let pid = Pid::from_raw(child as i32);
     ptrace::seize(pid, Options::PTRACE_O_TRACESYSGOOD | Options::PTRACE_O_EXITKILL)?;
@@ -37,7 +35,7 @@ pub fn count(child: u32, attached: impl FnOnce()) -> nix::Result<Steps> {
     Ok(steps)
 }
 
-/// At full speed, from system call to system call.
+/// Runs at full speed, from system call to system call, to a mark.
 fn reach_mark(pid: Pid) -> nix::Result<()> {
     loop {
         match waitpid(pid, None)? {
@@ -55,7 +53,7 @@ fn step_to_mark(pid: Pid) -> nix::Result<Steps> {
     use nix::sys::signal::Signal;
 
     let objects = objects(pid);
-    // What an address holds: whether it is a system call, and the object that it is in.
+    // For each address: whether it is a system call, and the object it is in.
     let mut known: HashMap<u64, (bool, usize)> = HashMap::new();
     let mut by_object = vec![0; objects.len() + 1];
     let mut steps = Steps::default();
@@ -72,7 +70,7 @@ fn step_to_mark(pid: Pid) -> nix::Result<Steps> {
         }
         let registers = ptrace::getregs(pid)?;
         let address = registers.rip;
-        // The next turn of a repeated instruction, which was counted.
+        // Another iteration of a repeated instruction, already counted.
         if address == before {
             continue;
         }
@@ -106,7 +104,7 @@ fn step_to_mark(_pid: Pid) -> nix::Result<Steps> {
     Err(nix::Error::ENOSYS)
 }
 
-/// The files that code of the process is in, by address.
+/// Returns the files that the code of the process is from, by address.
 #[cfg(target_arch = "x86_64")]
 fn objects(pid: Pid) -> Vec<(Range<u64>, String)> {
     let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The tables that a benchmark shows to people.
+//! Tables for people.
 
 use super::contender::Contender;
 use super::figures::Row;
@@ -11,7 +11,7 @@ use crate::report::Report;
 use crate::units::human;
 use serde_json::json;
 
-/// `--list`.
+/// Reports the list for `--list`.
 pub fn list(report: &Report) {
     report.text(
         "Jobs (any other chain can be written the same way; dcs ops --no-measure lists the operators):",
@@ -30,7 +30,7 @@ pub fn list(report: &Report) {
     }
 }
 
-/// One scenario: its contenders side by side.
+/// Reports one scenario: its contenders side by side.
 pub fn scenario(rows: &[Row], report: &Report) {
     let Some(first) = rows.first() else { return };
     report.text(format_args!(
@@ -39,7 +39,7 @@ pub fn scenario(rows: &[Row], report: &Report) {
         plural(first.streams, "stream"),
         human(first.size),
         if first.cold { ", cold" } else { "" },
-        if first.open == "once" { ", opened before" } else { "" },
+        if first.open == "once" { ", opened beforehand" } else { "" },
         if first.hogs > 0 { format!(", beside {}", plural(first.hogs, "hog")) } else { String::new() },
     ));
     let objects = ["objects/CPU s", "us CPU each", "p50 us", "p99 us"];
@@ -56,7 +56,7 @@ pub fn scenario(rows: &[Row], report: &Report) {
         if let Some(objects) = row.objects {
             cells.push(number(Some(objects.objects_per_cpu_s), 0));
             cells.push(number(Some(objects.cpu_us_per_object), 2));
-            // Python may be too busy to hear that latencies count.
+            // Python may be too busy to handle `Begin`, and then has no latencies.
             cells.push(number(Some(objects.latency_us_p50), 0));
             cells.push(number(Some(objects.latency_us_p99), 0));
         }
@@ -69,10 +69,10 @@ pub fn scenario(rows: &[Row], report: &Report) {
     table.show(report);
 }
 
-/// All scenarios: the engine beside the loop.
+/// Reports all scenarios: the engine compared with the loop.
 pub fn summary(rows: &[Row], report: &Report) {
     report.text(
-        "\nThe engine beside the loop (medians of paired runs; less CPU and more throughput are better):",
+        "\nThe engine compared with the loop (medians of paired runs; less CPU and more throughput are better):",
     );
     let header =
         ["job", "streams", "objects of", "hogs", "contender", "CPU s/GiB", "x its loop", "GiB/s x loop"];

@@ -1,5 +1,5 @@
-//! Checks what a contender delivered, by undoing its chain from the end: whatever came out must lead back to
-//! what went in, and each digest must be that of the data at its place.
+//! Checks what a contender delivered by undoing its chain from the end: the output must lead back to the input, and each digest
+//! must match the data at its place.
 
 use super::job::Job;
 use super::library::libraries;
@@ -10,7 +10,7 @@ use dcs::{Op, Operator};
 use dcs_abi::operator::OperatorKind;
 use std::io;
 
-/// The mistake in an object, if there is one.
+/// Returns the error in an object, `None` if it is right.
 pub fn object(
     job: &Job,
     original: &[u8],
@@ -37,7 +37,7 @@ pub fn object(
     Ok(difference(&data, original))
 }
 
-/// By OpenSSL, where it is there.
+/// Computes a digest, with OpenSSL if it was loaded.
 fn digest(op: &Op, data: &[u8]) -> io::Result<String> {
     let mut chain = libraries().chain(std::slice::from_ref(op))?;
     chain.begin()?;
@@ -51,7 +51,7 @@ fn undo(op: &Op, data: &mut [u8]) -> io::Result<Vec<u8>> {
         Op::Aes256XtsDecrypt { key, unit_size, first_unit } => Op::Aes256Xts { key, unit_size, first_unit },
         Op::Gzip { .. } => Op::Gunzip,
         Op::Zstd { .. } => Op::Unzstd,
-        // The counter mode is its own inverse.
+        // Counter mode is its own inverse.
         other => other,
     };
     let mut output = Vec::new();

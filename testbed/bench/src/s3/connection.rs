@@ -1,4 +1,4 @@
-//! One client's connection: a request, its answer, the next one. It never waits.
+//! A client's connection: one request after the other. It never blocks.
 
 use super::http::{self, Head};
 use super::protocol::{Load, Pace, Request};
@@ -12,14 +12,13 @@ use std::net::TcpStream;
 use std::os::fd::AsRawFd;
 use std::time::Instant;
 
-/// Bytes at a time, at full speed, and at a slow pace.
+/// Bytes per step, at full speed and at a slow pace.
 const PIECE: u64 = 1 << 20;
 const SLOW_PIECE: u64 = 64 << 10;
-/// The first piece of an answer, in which its head is.
+/// Bytes of an answer's first piece, which contains its head.
 const FIRST: usize = 16 << 10;
 
-/// Where the bytes that are put come from, and where those that are got go: the kernel forgets them
-/// (MSG_TRUNC).
+/// Source of the bytes to put. Bytes that are got are discarded in the kernel (MSG_TRUNC).
 pub struct Buffers {
     pub pool: File,
     pub sink: Vec<u8>,
@@ -34,7 +33,7 @@ impl Buffers {
 pub struct Connection<'a> {
     load: &'a Load,
     socket: TcpStream,
-    /// The request that comes next.
+    /// Number of the next request.
     next: usize,
     state: State<'a>,
 }
@@ -53,14 +52,14 @@ struct UnderWay<'a> {
     begun: Instant,
 }
 
-/// The outcome of a step.
+/// Outcome of a step.
 #[derive(Debug, Default)]
 pub struct Step {
-    /// Bytes of objects.
+    /// Bytes of objects moved.
     pub moved: u64,
-    /// Something happened.
+    /// True if anything happened.
     pub busy: bool,
-    /// The request ended that was begun then.
+    /// Start time of the request that ended, if one did.
     pub done: Option<Instant>,
 }
 
@@ -68,7 +67,7 @@ impl<'a> Connection<'a> {
     pub fn new(load: &'a Load, number: usize) -> io::Result<Connection<'a>> {
         let socket = dial(&load.address)?;
         if load.pace != Pace::Full {
-            // What it has not asked for yet must not wait in the kernel, but in the server.
+            // Data that the client has not read must wait in the server, not in the kernel.
             setsockopt(&socket, sockopt::RcvBuf, &(SLOW_PIECE as usize))?;
         }
         socket.set_nodelay(true)?;
@@ -87,7 +86,7 @@ impl<'a> Connection<'a> {
         self.state = State::Head { under_way: UnderWay { request, begun: Instant::now() }, sent: 0 };
     }
 
-    /// Does what can be done at once.
+    /// Does what is possible without blocking.
     pub fn step(&mut self, buffers: &mut Buffers) -> io::Result<Step> {
         let socket = self.socket.as_raw_fd();
         let mut step = Step::default();
@@ -144,7 +143,7 @@ impl<'a> Connection<'a> {
                 let body = (bytes.len() - head.size) as u64;
                 let length = check(under_way.request, self.load.size, &head, &bytes[head.size..])?;
                 if body > length {
-                    return Err(wrong(format!("{body} bytes came of {length}")));
+                    return Err(wrong(format!("{body} bytes of {length} arrived")));
                 }
                 step.moved = if under_way.request.put.is_none() { body } else { 0 };
                 let under_way = *under_way;
@@ -186,7 +185,7 @@ impl<'a> Connection<'a> {
     }
 }
 
-/// Bytes that may move now, of an object of which some have.
+/// Returns the bytes of an object that may have moved by now.
 fn due(load: &Load, begun: Instant, moved: u64) -> u64 {
     let left = load.size - moved;
     match load.pace {
@@ -202,18 +201,18 @@ fn due(load: &Load, begun: Instant, moved: u64) -> u64 {
     }
 }
 
-/// The length of what follows the head, where all is as it must be.
+/// Checks the head, and returns the length of the body.
 fn check(request: &Request, size: u64, head: &Head, body: &[u8]) -> io::Result<u64> {
     if head.status != 200 {
         let said = String::from_utf8_lossy(&body[..body.len().min(300)]).into_owned();
         return Err(wrong(format!("status {}: {said}", head.status)));
     }
-    let Some(length) = head.length else { return Err(wrong("an answer without a length".into())) };
+    let Some(length) = head.length else { return Err(wrong("the answer has no Content-Length".into())) };
     if request.put.is_none() && length != size {
         return Err(wrong(format!("an object has {size} bytes, and the answer {length}")));
     }
     if head.closes {
-        return Err(wrong("it does not keep the connection".into()));
+        return Err(wrong("the server does not keep the connection open".into()));
     }
     match (&request.etag, &head.etag) {
         (Some(expected), Some(etag)) if expected == etag => Ok(length),
@@ -222,7 +221,7 @@ fn check(request: &Request, size: u64, head: &Head, body: &[u8]) -> io::Result<u
     }
 }
 
-/// A server that closes while it is sent to may have said why.
+/// Replaces the error by the server's answer, if it sent one before it closed.
 fn explained(socket: &TcpStream, error: io::Error) -> io::Error {
     let mut bytes = vec![0; FIRST];
     let length = recv(socket.as_raw_fd(), &mut bytes, MsgFlags::empty()).unwrap_or(0);

@@ -1,10 +1,10 @@
-//! The contenders: their names, what each can do, and what each has on the disk when it answers a PUT.
+//! Contenders: their names, the jobs that each can do, and what each has on the disk when it answers a PUT.
 
 use super::options::{Job, Options};
 use crate::failure::Failure;
 use crate::harness::contender::Named;
 
-/// An object server, or one way to run it.
+/// An object server, or one configuration of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Contender {
     Dcs,
@@ -23,7 +23,7 @@ pub enum Contender {
 
 impl Named for Contender {
     const ALL: &'static [(Contender, &'static str, &'static str)] = &[
-        (Contender::Dcs, "dcs", "dcs serve as it is"),
+        (Contender::Dcs, "dcs", "dcs serve with its defaults"),
         (
             Contender::DcsNone,
             "dcs-none",
@@ -33,37 +33,37 @@ impl Named for Contender {
         (
             Contender::DcsFiles,
             "dcs-files",
-            "dcs serve with a file for each object, however small (--pack 0); only where it is named",
+            "dcs serve with a file for each object, however small (--pack 0); only if named",
         ),
-        (Contender::Versitygw, "versitygw", "Versity S3 Gateway over a folder (posix), as it is"),
-        (Contender::Minio, "minio", "MinIO over one folder, as it is"),
-        (Contender::Rclone, "rclone", "rclone serve s3 over a folder, as it is"),
+        (Contender::Versitygw, "versitygw", "Versity S3 Gateway over a folder (posix), with its defaults"),
+        (Contender::Minio, "minio", "MinIO over one folder, with its defaults"),
+        (Contender::Rclone, "rclone", "rclone serve s3 over a folder, with its defaults"),
         (Contender::Nginx, "nginx", "nginx with sendfile: GET of files, unsigned, no S3: the floor"),
         (
             Contender::NginxPreload,
             "nginx-preload",
-            "the same nginx by dcs run, without a rule; only where it is named",
+            "the same nginx by dcs run, without a rule; only if named",
         ),
         (
             Contender::NginxMd5,
             "nginx-md5",
-            "the same nginx by dcs run, which logs the MD5 of all that is sent; only where it is named",
+            "the same nginx by dcs run, which logs the MD5 of all that is sent; only if named",
         ),
         (
             Contender::NginxMd5Threads,
             "nginx-md5-threads",
-            "the same with nginx's thread pool (aio threads), so that many answers are sent at once; only where it is named",
+            "the same with nginx's thread pool (aio threads), so that many answers are sent at once; only if named",
         ),
         (
             Contender::NginxPerl,
             "nginx-perl",
-            "nginx with a Perl handler that reads, hashes and logs a file, and sends it; only where it is named",
+            "nginx with a Perl handler that reads, hashes and logs a file, and sends it; only if named",
         ),
     ];
 }
 
 impl Contender {
-    /// The state of the disk when a PUT is answered.
+    /// Returns the state of the disk when a PUT is answered.
     pub fn durability(self) -> &'static str {
         match self {
             Contender::Dcs | Contender::DcsVerify | Contender::DcsFiles => "all synced (--durability full)",
@@ -76,7 +76,7 @@ impl Contender {
         }
     }
 
-    /// True if it can do this job, and if that differs from what another contender does.
+    /// Returns true if the contender can do this job, and does it differently from other contenders.
     pub fn can(self, job: Job) -> bool {
         match self {
             Contender::DcsVerify => job == Job::Get,
@@ -85,12 +85,12 @@ impl Contender {
         }
     }
 
-    /// True if its requests are signed, and its ETags are MD5s.
+    /// Returns true if its requests are signed and its ETags are MD5s.
     pub fn is_s3(self) -> bool {
         self == Contender::DcsFiles || (self != Contender::Nginx && !self.is_named_only())
     }
 
-    /// Nothing to compare object servers with: for `dcs bench apps`, and whoever names it.
+    /// Returns true if it runs only when named: `dcs bench apps` uses these, and they are not object servers to compare.
     fn is_named_only(self) -> bool {
         matches!(
             self,
@@ -102,7 +102,7 @@ impl Contender {
         )
     }
 
-    /// Those that were picked, or all.
+    /// Returns the contenders that were picked, or all.
     pub fn wanted(options: &Options) -> Result<Vec<Contender>, Failure> {
         match options.contenders.is_empty() {
             true => {

@@ -8,10 +8,10 @@ use crate::harness::figures::{Cost, GIB, Medians, percentile};
 use crate::harness::turns;
 use serde::Serialize;
 
-/// The contender that the others are compared with: the first that is there.
+/// Contenders for ratios: the first that is available.
 const BASES: [Contender; 2] = [Contender::Versitygw, Contender::Nginx];
 
-/// The figures of one contender in one scenario: medians of its runs.
+/// Figures of one contender in one scenario: medians of its runs.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
     pub event: &'static str,
@@ -21,18 +21,18 @@ pub struct Row {
     pub clients: usize,
     pub size: u64,
     pub cold: bool,
-    /// The state of the disk when a PUT is answered.
+    /// State of the disk when a PUT is answered.
     pub durability: &'static str,
     pub signing: &'static str,
-    /// CPU time is that of the server, its children, and kernel threads.
+    /// CPU time of the server, its children, and kernel threads.
     #[serde(flatten)]
     pub cost: Medians,
-    /// Of the bytes that were moved: a part of a request counts as that part.
+    /// Rate by bytes moved: part of a request counts as that part.
     pub requests_per_s: f64,
     pub requests_per_cpu_s: f64,
     pub p50_ms: Option<f64>,
     pub p99_ms: Option<f64>,
-    /// The contender that the ratios are to.
+    /// Contender that the ratios are to.
     pub base: Option<&'static str>,
     pub server_cores: Vec<usize>,
     pub client: serde_json::Value,

@@ -1,34 +1,34 @@
-//! HTTP/1.1 as a client needs it: heads of answers, and a connection that asks and waits.
+//! HTTP/1.1 for a client: parsing heads of answers, and a blocking connection.
 
 use crate::harness::wire::dial;
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-/// More than the heads of S3 servers have.
+/// Most headers of an answer; S3 servers send fewer.
 const HEADERS: usize = 64;
-/// Bytes of a head, at most.
+/// Most bytes of a head.
 pub const HEAD_MAX: usize = 16 << 10;
-/// Longer than any answer takes.
+/// Time limit for an answer.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// Bytes of an answer, at most, where it has no length.
+/// Most bytes of an answer without a length.
 const UNMEASURED: u64 = 64 << 10;
 
-/// The head of an answer.
+/// Head of an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Head {
     pub status: u16,
     /// Bytes of the head itself.
     pub size: usize,
-    /// Bytes of what follows, where it says so.
+    /// Bytes of the body, if given.
     pub length: Option<u64>,
-    /// Without its quotes.
+    /// ETag without quotes.
     pub etag: Option<String>,
-    /// The connection ends with this answer.
+    /// True if the connection ends with this answer.
     pub closes: bool,
 }
 
-/// `None`: it is not whole yet.
+/// Parses a head; `None` if it is incomplete.
 pub fn parse(bytes: &[u8]) -> io::Result<Option<Head>> {
     let mut headers = [httparse::EMPTY_HEADER; HEADERS];
     let mut answer = httparse::Response::new(&mut headers);
@@ -43,7 +43,7 @@ pub fn parse(bytes: &[u8]) -> io::Result<Option<Head>> {
         let value = String::from_utf8_lossy(header.value);
         match header.name.to_ascii_lowercase().as_str() {
             "content-length" => {
-                let length = value.trim().parse().map_err(|_| malformed("Content-Length is no number"))?;
+                let length = value.trim().parse().map_err(|_| malformed("Content-Length is not a number"))?;
                 head.length = Some(length);
             }
             "etag" => head.etag = Some(value.trim_start_matches("W/").trim_matches('"').to_string()),
@@ -69,7 +69,7 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// Its explanation where it is no success: servers explain themselves in XML.
+    /// Returns the explanation of an error answer: S3 servers explain errors in XML.
     pub fn refusal(&self) -> String {
         let said = String::from_utf8_lossy(&self.body);
         let said: String = said.chars().filter(|one| !one.is_control()).take(300).collect();
@@ -77,7 +77,7 @@ impl Answer {
     }
 }
 
-/// A connection that asks and waits for the answer.
+/// A connection that sends a request and blocks for the answer.
 pub struct Peer {
     address: String,
     socket: Option<TcpStream>,
@@ -114,7 +114,7 @@ fn read(socket: &mut TcpStream) -> io::Result<Answer> {
         }
         bytes.extend_from_slice(&buffer[..length]);
         match parse(&bytes)? {
-            // What goes before the answer proper.
+            // An interim answer precedes the final one.
             Some(head) if head.status < 200 => drop(bytes.drain(..head.size)),
             Some(head) => break head,
             None => {}
@@ -126,7 +126,7 @@ fn read(socket: &mut TcpStream) -> io::Result<Answer> {
     match head.length {
         Some(length) if length != body.len() as u64 => Err(io::Error::new(
             io::ErrorKind::UnexpectedEof,
-            format!("{} bytes came of {length}", body.len()),
+            format!("{} bytes of {length} arrived", body.len()),
         )),
         _ => Ok(Answer { head, body }),
     }

@@ -1,4 +1,4 @@
-//! The hidden subcommand that plays the clients, and measures.
+//! The hidden subcommand that runs the clients, and measures.
 
 use super::connection::{Buffers, Connection};
 use super::protocol::{Load, Measured, Pace};
@@ -13,28 +13,28 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// At a slow pace there is time.
+/// Pause of a client at a slow pace.
 const SLOW_PAUSE: Duration = Duration::from_millis(1);
-/// Between two looks of whoever measures.
+/// Interval at which the measuring thread polls.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
-/// A server that moves nothing for so long has failed.
+/// Time without progress after which a server has failed.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// The least of a run, for which it is prolonged: this many requests of each client, but no longer than this
-/// many times its seconds.
+/// Fewest requests of each client in a run, which is prolonged to reach them.
 const REQUESTS_EACH: u64 = 2;
+/// Longest duration of a prolonged run, in multiples of its seconds.
 const SECONDS_MAX: f64 = 10.0;
 
-/// One run, shared by its threads.
+/// A run, shared by its threads.
 struct Shared<'a> {
     load: &'a Load,
-    /// Requests may begin.
+    /// True when requests may begin.
     running: AtomicBool,
-    /// No more requests begin.
+    /// True when no more requests may begin.
     stop: AtomicBool,
-    /// Between the marks.
+    /// True between the marks.
     counting: AtomicBool,
     bytes: AtomicU64,
-    /// Since the first mark.
+    /// Requests begun since the first mark.
     begun: AtomicU64,
     done: AtomicU64,
     latency_ms: Mutex<Vec<f32>>,
@@ -45,9 +45,9 @@ pub fn run() -> Result<(), Failure> {
     obey().map_err(|error| Failure::new(Exit::Failed, format!("bench load: {error}")))
 }
 
-/// An error that a server made is an answer.
+/// Obeys the parent. An error of the server is reported as a result.
 fn obey() -> io::Result<()> {
-    // A pause is to be as long as it says.
+    // Pauses are to be as short as requested.
     nix::sys::prctl::set_timerslack(1)?;
     limit_files()?;
     for line in io::stdin().lock().lines() {
@@ -133,7 +133,7 @@ impl Shared<'_> {
 
     fn serve(&self, mut connections: Vec<Connection<'_>>) -> io::Result<()> {
         let result = self.go_round(&mut connections);
-        // The others need not go on, nor whoever measures.
+        // The other clients need not continue, nor the measuring thread.
         if result.is_err() {
             self.stop.store(true, Ordering::Relaxed);
         }
@@ -174,7 +174,10 @@ impl Shared<'_> {
                 last = Instant::now();
             } else {
                 if last.elapsed() > PATIENCE {
-                    return Err(io::Error::new(io::ErrorKind::TimedOut, "the server does nothing any more"));
+                    return Err(io::Error::new(
+                        io::ErrorKind::TimedOut,
+                        "the server has stopped making progress",
+                    ));
                 }
                 std::thread::sleep(if self.load.pace == Pace::Full { PAUSE } else { SLOW_PAUSE });
             }

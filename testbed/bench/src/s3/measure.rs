@@ -1,4 +1,4 @@
-//! One run of one contender: its server, the objects in it, the load, the check of what it holds.
+//! One run of one contender: its server, its objects, the load, the check of its contents.
 
 use super::contender::Contender;
 use super::http::Peer;
@@ -18,10 +18,10 @@ use std::path::{Path, PathBuf};
 
 /// The hidden subcommand of the clients.
 pub const LOAD: &str = "bench-load";
-/// Objects of which all bytes are looked at, in the first run and in each other.
+/// Objects of which all bytes are checked, in the first run and in each later one.
 const CHECKED: [usize; 2] = [4, 1];
 
-/// The set-up that is the same for all contenders and repetitions.
+/// Set-up that is the same for all contenders and repetitions.
 pub struct Scenario<'a> {
     pub job: Job,
     pub objects: &'a Objects,
@@ -29,7 +29,7 @@ pub struct Scenario<'a> {
     pub setting: Setting,
     pub requests: Option<u64>,
     pub programs: &'a Programs,
-    /// Where each contender has a folder.
+    /// Folder with a subfolder for each contender.
     pub folder: PathBuf,
 }
 
@@ -43,7 +43,7 @@ impl Scenario<'_> {
         }
     }
 
-    /// The folder, with its objects, stays for the next repetition.
+    /// Measures GET. The folder keeps its objects for the next repetition.
     fn get(&self, contender: Contender, checked: usize) -> io::Result<Measured> {
         let folder = self.folder.join(contender.name());
         let is_filled = folder.exists();
@@ -62,7 +62,7 @@ impl Scenario<'_> {
         self.load(&server, requests, Pace::Full)
     }
 
-    /// Each client overwrites an object of its own, in a folder of this run.
+    /// Measures PUT. Each client overwrites its own object, in a folder for this run.
     fn put(&self, contender: Contender, checked: usize) -> io::Result<Measured> {
         let folder = tempfile::Builder::new().prefix("put.").tempdir_in(&self.folder)?;
         let server = Server::start(contender, self.programs, folder.path(), &self.setting.server_cores)?;
@@ -71,12 +71,12 @@ impl Scenario<'_> {
         let measured = self.load(&server, requests, Pace::Full)?;
         let count = self.objects.count();
         let done = (0..self.clients.min(checked)).map(|client| (client, client % count));
-        // Those that came to put anything at all, where requests are few.
+        // With few requests, only those objects that were put at all.
         let done = done.take(self.requests.map_or(usize::MAX, |requests| requests as usize));
         self.check(contender, &server, done)?;
         drop(server);
         folder.close()?;
-        // What it has left to be written back is no business of the next one's.
+        // Writes back this server's data, so that it does not disturb the next one.
         nix::unistd::sync();
         Ok(measured)
     }
@@ -95,7 +95,7 @@ impl Scenario<'_> {
         }
     }
 
-    /// Puts all objects into it.
+    /// Puts all objects into the server.
     pub fn fill(&self, contender: Contender, server: &Server, folder: &Path) -> io::Result<()> {
         let writer = Writer::new(&server.address, contender)?;
         let mut peer = Peer::new(&server.address);
@@ -114,7 +114,7 @@ impl Scenario<'_> {
         Ok(())
     }
 
-    /// Keys, with the objects that they must be.
+    /// Compares keys with their objects.
     fn check(
         &self,
         contender: Contender,
@@ -146,7 +146,7 @@ impl Scenario<'_> {
             size: self.objects.pool.size,
             pool: self.objects.pool.path.clone(),
             pace,
-            // What is warm already is not cold any more.
+            // Warm data would no longer be cold.
             warm_s: if self.setting.cold { 0.0 } else { self.setting.warm_s },
             measure_s: self.setting.measure_s,
             server_pid: server.pid(),

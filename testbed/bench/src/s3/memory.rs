@@ -1,4 +1,4 @@
-//! `--memory`: the most memory that a server has resident while many clients move objects slowly.
+//! `--memory`: peak resident memory of a server while many clients move objects slowly.
 
 use super::contender::Contender;
 use super::measure::Scenario;
@@ -11,10 +11,10 @@ use std::io;
 
 /// Bytes of an object.
 pub const SIZE: u64 = 1 << 20;
-/// Seconds that a client takes for one.
+/// Seconds that a client takes for an object.
 const OBJECT_S: f64 = 4.0;
 
-/// The memory of one server.
+/// Memory of one server.
 #[derive(Clone, Debug, Serialize)]
 pub struct Peak {
     pub event: &'static str,
@@ -23,13 +23,13 @@ pub struct Peak {
     pub clients: usize,
     pub size: u64,
     pub object_s: f64,
-    /// Of the process and its children; the page cache is not in it.
+    /// Peak RSS of the process and its children, without the page cache.
     pub peak_rss_mib: f64,
     pub requests: u64,
     pub gib_per_s: f64,
 }
 
-/// Those that can do both, and differ in it.
+/// Returns true for contenders that can do both jobs, and differ in memory.
 pub fn can(contender: Contender) -> bool {
     contender.is_s3() && !matches!(contender, Contender::DcsNone | Contender::DcsVerify)
 }

@@ -1,14 +1,14 @@
-//! `dcs bench s3`: S3 object servers side by side.
+//! `dcs bench s3`: compares S3 object servers.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
-//! | `options`, `contender`, `plan` | what is measured |
-//! | `programs` | where the servers come from |
-//! | `network`, `process` | where they run, and what they cost |
-//! | `objects`, `request`, `http` | what goes over the wire |
+//! | `options`, `contender`, `plan` | the measurements to make |
+//! | `programs` | finding and building the servers |
+//! | `network`, `process` | running them, and measuring their cost |
+//! | `objects`, `request`, `http` | data on the wire |
 //! | `load`, `connection`, `protocol` | the clients, in a process of their own |
 //! | `measure`, `memory` | one run |
-//! | `figures`, `table` | medians and ratios; how they are shown |
+//! | `figures`, `table` | medians and ratios, and their tables |
 
 mod connection;
 pub mod contender;
@@ -49,9 +49,9 @@ use programs::Programs;
 use serde_json::json;
 use std::path::Path;
 
-const ADVICE: &str = "leave it out with --contenders, or report it as a defect";
+const ADVICE: &str = "leave this contender out with --contenders, or report a defect";
 
-/// The state that all steps share.
+/// State that all steps share.
 struct Bench<'a> {
     options: &'a Options,
     report: &'a Report,
@@ -67,7 +67,7 @@ pub fn run(options: &Options, report: &Report) -> Result<(), Failure> {
         table::list(&Programs::find(&picked, false, report), report);
         return Ok(());
     }
-    // What makes no sense is said before anything is built.
+    // Usage errors come before anything is built.
     let steps = plan::steps(options, &picked)?;
     let setting = Setting::new(options.server_cores, options.seconds, options.cold)?;
     let programs = Programs::find(&involved(options, &steps, &picked), true, report);
@@ -90,7 +90,7 @@ pub fn run(options: &Options, report: &Report) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Contenders that have anything to do.
+/// Returns the contenders that have anything to do.
 fn involved(options: &Options, steps: &[Step], picked: &[Contender]) -> Vec<Contender> {
     let has_part = |contender: &Contender| match options.memory {
         true => memory::can(*contender),
@@ -99,7 +99,7 @@ fn involved(options: &Options, steps: &[Step], picked: &[Contender]) -> Vec<Cont
     picked.iter().copied().filter(has_part).collect()
 }
 
-/// The steps without those that are not available.
+/// Removes contenders that are not available from the steps.
 fn with_those(mut steps: Vec<Step>, programs: &Programs) -> Result<Vec<Step>, Failure> {
     for step in &mut steps {
         step.contenders.retain(|contender| programs.has(*contender));
@@ -107,7 +107,7 @@ fn with_those(mut steps: Vec<Step>, programs: &Programs) -> Result<Vec<Step>, Fa
     steps.retain(|step| !step.contenders.is_empty());
     if steps.is_empty() {
         return Err(Failure::new(Exit::NotFound, "no contender is available here")
-            .advise("dcs bench s3 --list tells what is missing"));
+            .advise("see what is missing with dcs bench s3 --list"));
     }
     Ok(steps)
 }
@@ -130,7 +130,7 @@ fn introduce(options: &Options, setting: &Setting, congestion: &str, programs: &
         report.text(format_args!("Medians of {} runs in turns, {until} each.", options.runs));
     }
     if cfg!(debug_assertions) {
-        report.text("This is a DEBUG build: the comparison says nothing about dcs. Use a release build.");
+        report.text("This is a DEBUG build: its figures mean nothing for dcs. Use a release build.");
     }
 }
 
@@ -208,7 +208,7 @@ impl Bench<'_> {
     }
 }
 
-/// For what is got, of all contenders; or for what is put, and being put, of one.
+/// Checks the room for the objects: for GET those of all contenders, for PUT those stored and being stored by one.
 fn has_room(folder: &Path, step: &Step, objects: usize) -> Result<(), Failure> {
     let needed = match step.job {
         Job::Get => step.size * objects as u64 * step.contenders.len() as u64,

@@ -1,9 +1,8 @@
-//! A network namespace for servers and clients, where congestion control is the same for all of them.
+//! A network namespace for servers and clients, where all use the same congestion control.
 //!
-//! A server's connections have the machine's congestion control, and BBR, a default on many, costs more on
-//! loopback than all the rest. Where this process may (as root), it moves to a namespace of its own, which
-//! has only a loopback, with cubic on its route. Nobody else's settings change, and nobody else reaches the
-//! servers.
+//! A server's connections use the machine's congestion control, and BBR, a default on many, costs more on loopback than all the
+//! rest. If permitted (as root), this process moves to a namespace of its own, which has only a loopback, with cubic on its
+//! route. No other process's settings change, and no other process reaches the servers.
 
 use crate::harness::wire;
 use nix::sched::{CloneFlags, setns, unshare};
@@ -11,11 +10,11 @@ use std::fs::File;
 use std::io;
 use std::process::{Command, Stdio};
 
-/// Moves the calling thread, and what it starts from now on. What the congestion control then is.
+/// Moves the calling thread, and all that it starts from now on. Returns the resulting congestion control.
 pub fn enter() -> String {
     if let Err(error) = try_enter() {
         let machine = wire::default_congestion().unwrap_or_else(|_| "?".into());
-        return format!("{machine}, the machine's: no network namespace of its own ({error})");
+        return format!("{machine}, the machine's default: no separate network namespace ({error})");
     }
     wire::default_congestion().map_or("?".into(), |name| format!("{name}, in a network namespace"))
 }

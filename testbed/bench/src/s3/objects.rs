@@ -1,4 +1,4 @@
-//! The objects: those of a [`Pool`], with keys and MD5s.
+//! Objects of a [`Pool`], with keys and MD5s.
 
 use crate::harness::pool::{self, Pool, WORKING_SET};
 use crate::operate::Operators;
@@ -8,11 +8,11 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-/// Bytes of all objects that are got, at least, where they are to come from the disk.
+/// Least bytes of all objects to get, if they are to come from the disk.
 const COLD_SET: u64 = 512 << 20;
-/// And at most, as far as each client has one of its own.
+/// Most bytes of all objects, as long as each client has one of its own.
 const SET_MAX: u64 = 512 << 20;
-/// Objects, at most: small ones are thousands.
+/// Most objects: of small ones there are thousands.
 const COUNT_MAX: u64 = 4096;
 
 pub struct Objects {
@@ -39,7 +39,7 @@ impl Objects {
         &self.etags[number]
     }
 
-    /// The mistake in an answer that should be this object, if there is one. `etag`: that of an S3 server.
+    /// Describes the error in an answer that should be this object, if there is one. `etag`: an S3 server's.
     pub fn fault(&self, number: usize, body: &[u8], etag: Option<&str>) -> Option<String> {
         let known = self.etag(number);
         let wrong = || etag.filter(|etag| *etag != known);
@@ -52,7 +52,7 @@ pub fn key(number: usize) -> String {
     format!("object-{number}")
 }
 
-/// Objects that are got.
+/// Returns the number of objects to get.
 pub fn count(size: u64, clients: usize, cold: bool) -> usize {
     let least = if cold { COLD_SET } else { WORKING_SET }.div_ceil(size);
     let each = (clients as u64).min(SET_MAX.div_ceil(size));
@@ -65,7 +65,7 @@ fn md5(bytes: &[u8]) -> io::Result<String> {
     Ok(operators.values().iter().map(|value| to_hex(value)).collect())
 }
 
-/// Has the page cache forget all files of a folder.
+/// Drops all files of a folder from the page cache.
 pub fn chill(folder: &Path) -> io::Result<()> {
     nix::unistd::sync();
     let mut folders = vec![folder.to_path_buf()];

@@ -4,13 +4,14 @@ use super::contender::Contender;
 use super::options::{CLIENTS, Job, Options, SIZE_MAX, SIZES};
 use crate::failure::Failure;
 
-/// Where neither sizes nor clients are given.
+/// Default sizes and clients.
 const USUAL: [(u64, usize); 2] = [(16 << 20, 8), (64 << 10, 64)];
-/// Where only the other is.
+/// Default sizes if only clients are given.
 const USUAL_SIZES: [u64; 2] = [64 << 10, 16 << 20];
+/// Default clients if only sizes are given.
 const USUAL_CLIENTS: [usize; 1] = [8];
 
-/// One scenario.
+/// A scenario.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
     pub job: Job,
@@ -19,7 +20,7 @@ pub struct Step {
     pub contenders: Vec<Contender>,
 }
 
-/// The scenarios in their order, those of a size one after the other.
+/// Returns the scenarios in order, those of one size next to each other.
 pub fn steps(options: &Options, contenders: &[Contender]) -> Result<Vec<Step>, Failure> {
     let mut steps = Vec::new();
     for (size, clients) in scenarios(options)? {
@@ -32,8 +33,8 @@ pub fn steps(options: &Options, contenders: &[Contender]) -> Result<Vec<Step>, F
         }
     }
     match steps.is_empty() {
-        true => Err(Failure::usage("none of these contenders does that")
-            .advise("dcs bench s3 --list tells what each does")),
+        true => Err(Failure::usage("none of these contenders does this job")
+            .advise("see what each does with dcs bench s3 --list")),
         false => Ok(steps),
     }
 }
@@ -56,7 +57,7 @@ fn scenarios(options: &Options) -> Result<Vec<(u64, usize)>, Failure> {
     let sizes = if options.size.is_empty() { sizes } else { &options.size };
     let clients = if options.clients.is_empty() { clients } else { &options.clients };
     if let Some(size) = sizes.iter().find(|size| !(1..=SIZE_MAX).contains(*size)) {
-        let advice = "say 64k, 1M or 16M, and no more than 1G: the objects are kept in memory as well";
+        let advice = "use 64k, 1M or 16M, and at most 1G: the objects are also kept in memory";
         return Err(Failure::usage(format!("--size {size}")).advise(advice));
     }
     Ok(sizes.iter().flat_map(|size| clients.iter().map(|clients| (*size, *clients))).collect())

@@ -1,4 +1,4 @@
-//! A server under test: a process with its cores and a folder, and no longer there when this is dropped.
+//! A server under test: a process with its cores and a folder. Dropping it ends the process.
 
 use super::contender::Contender;
 use super::http::Peer;
@@ -19,10 +19,10 @@ use std::time::{Duration, Instant};
 
 /// The hidden subcommand that becomes a server.
 pub const BECOME: &str = "bench-become";
-/// Longer than a server needs to begin.
+/// Time limit for a server to start.
 const PATIENCE: Duration = Duration::from_secs(60);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// Bytes of a log that are shown.
+/// Bytes of a log to show.
 const TAIL: usize = 600;
 
 /// A running server.
@@ -31,12 +31,11 @@ pub struct Server {
     ends: Option<interrupt::Child>,
     log: PathBuf,
     pub address: String,
-    /// It refuses a request with a wrong signature.
+    /// True if it refuses a request with a wrong signature.
     pub checks_signatures: bool,
 }
 
-/// The hidden subcommand: goes to its cores, and becomes the program. It ends with the process that started
-/// it.
+/// The hidden subcommand: moves to its cores, and becomes the program. It ends with the process that started it.
 pub fn become_program(cores: &str, command: &[OsString]) -> Result<(), Failure> {
     let failed = |error: io::Error| Failure::io("bench server", &error);
     let cores: Option<Vec<usize>> = cores.split(',').map(|core| core.parse().ok()).collect();
@@ -50,7 +49,7 @@ pub fn become_program(cores: &str, command: &[OsString]) -> Result<(), Failure> 
 }
 
 impl Server {
-    /// Starts it over a folder of its own, and waits until it answers and has a bucket.
+    /// Starts the server over a folder of its own, and waits until it answers and has a bucket.
     pub fn start(
         contender: Contender,
         programs: &Programs,
@@ -67,7 +66,7 @@ impl Server {
         configure(&mut command, contender, folder, &data, &address)?;
         let output = File::create(&log)?;
         command.current_dir(folder).stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
-        // A group of its own: Ctrl-C is for the parent, which ends its servers itself.
+        // A process group of its own: Ctrl-C goes to the parent, which ends its servers itself.
         let child = command.process_group(0).spawn()?;
         let ends = Some(interrupt::child(child.id()));
         let mut server = Server { child, ends, log, address, checks_signatures: false };
@@ -81,7 +80,7 @@ impl Server {
         self.child.id()
     }
 
-    /// Its last words, for whoever looks for the cause of a failure.
+    /// Returns the end of its log, for the cause of a failure.
     pub fn said(&self) -> String {
         let text = fs::read(&self.log).unwrap_or_default();
         let tail = &text[text.len().saturating_sub(TAIL)..];
@@ -97,7 +96,7 @@ impl Server {
                 return Err(io::Error::other(format!("it ended at once, with {status}: {}", self.said())));
             }
             let Some(head) = writer.create_bucket() else {
-                // Without buckets, a folder, and any answer is good.
+                // Without buckets a folder is enough, and any answer will do.
                 fs::create_dir_all(data.join(BUCKET))?;
                 match Peer::new(&self.address).ask(&writer.get("nothing"), &[]) {
                     Ok(_) => return Ok(()),
@@ -107,21 +106,24 @@ impl Server {
                 continue;
             };
             match Peer::new(&self.address).ask(&head, &[]) {
-                // It had one already.
+                // The bucket existed already.
                 Ok(answer) if answer.head.status == 409 || answer.head.status / 100 == 2 => return Ok(()),
                 Ok(answer) => why = answer.refusal(),
                 Err(error) => why = error.to_string(),
             }
             std::thread::sleep(POLL_INTERVAL);
         }
-        Err(io::Error::new(io::ErrorKind::TimedOut, format!("it has no bucket yet: {why}; {}", self.said())))
+        Err(io::Error::new(
+            io::ErrorKind::TimedOut,
+            format!("the server has no bucket yet: {why}; {}", self.said()),
+        ))
     }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
         drop(self.ends.take());
-        // All of its group: it may have children.
+        // All of its group, since it may have children.
         let group = nix::unistd::Pid::from_raw(self.child.id() as i32);
         let _ = nix::sys::signal::killpg(group, nix::sys::signal::Signal::SIGKILL);
         let _ = self.child.wait();
@@ -132,7 +134,7 @@ fn free_port() -> io::Result<u16> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }
 
-/// Tells each where to serve which folder, and to whom. All else is as its makers ship it.
+/// Configures each server's address, folder and credentials. All other settings are its defaults.
 fn configure(
     command: &mut Command,
     contender: Contender,
@@ -165,7 +167,7 @@ fn configure(
             command.args(["server", "--quiet", "--address", address]).arg(data);
         }
         Contender::Rclone => {
-            // No configuration but this.
+            // No other configuration.
             command.args(["--config", "/dev/null", "serve", "s3", "--addr", address]);
             command.arg("--auth-key").arg(format!("{ACCESS_KEY},{SECRET_KEY}")).arg(data);
         }
@@ -205,8 +207,7 @@ fn configure_nginx(
     Ok(())
 }
 
-/// The work of a script that logs the MD5 of what is sent: it reads the file first, since nginx shows it no
-/// body.
+/// A handler that logs the MD5 of what is sent. It reads the file first, since nginx does not show it the body.
 const PERL_HANDLER: &str = r#"package Digests;
 use nginx;
 use Digest::MD5;
@@ -251,7 +252,7 @@ fn nginx(contender: Contender, folder: &Path, data: &Path, address: &str) -> Str
     )
 }
 
-/// The most memory that a process and its children had resident: the sum of their peaks.
+/// Returns the sum of the peak resident memory of a process and its children.
 pub fn peak_rss(root: u32) -> io::Result<u64> {
     let mut sum = 0;
     for pid in family(root) {

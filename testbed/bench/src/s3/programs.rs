@@ -1,5 +1,4 @@
-//! Where the contenders' programs are, and how those that are not there yet are built: of pinned versions, by
-//! Go, into the user's cache folder.
+//! Finds the contenders' programs, and builds those that are missing, of pinned versions, with Go, into the user's cache folder.
 
 use super::contender::Contender;
 use crate::failure::{Exit, Failure};
@@ -12,7 +11,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Programs that are available, with their versions; of the others, why not.
+/// Programs that are available, with their versions; for the others, the reason.
 #[derive(Default)]
 pub struct Programs {
     found: HashMap<Contender, Program>,
@@ -26,7 +25,7 @@ pub struct Program {
     pub version: String,
 }
 
-/// A Go module that makes one.
+/// A Go module that builds one.
 struct Module {
     name: &'static str,
     package: &'static str,
@@ -35,7 +34,7 @@ struct Module {
 
 const VERSITYGW: Module =
     Module { name: "versitygw", package: "github.com/versity/versitygw/cmd/versitygw", version: "v1.8.0" };
-/// It has no versions that Go knows: the newest commit that the module proxy has, of 12 February 2026.
+/// Go knows no versions of it: the newest commit that the module proxy has, of 12 February 2026.
 const MINIO: Module = Module {
     name: "minio",
     package: "github.com/minio/minio",
@@ -43,14 +42,14 @@ const MINIO: Module = Module {
 };
 const RCLONE: Module = Module { name: "rclone", package: "github.com/rclone/rclone", version: "v1.76.0" };
 
-/// Debian has it where not every user looks.
+/// Debian's path is not in every user's PATH.
 const NGINX: [&str; 2] = ["nginx", "/usr/sbin/nginx"];
-/// Where Debian has nginx's Perl.
+/// Debian's path of nginx's Perl module.
 pub const PERL_MODULE: &str = "/usr/lib/nginx/modules/ngx_http_perl_module.so";
 const TAIL: usize = 400;
 
 impl Programs {
-    /// Finds those of some contenders, and builds what is not there yet where `build` says so.
+    /// Finds the programs of some contenders; builds those that are missing if `build` is set.
     pub fn find(contenders: &[Contender], build: bool, report: &Report) -> Programs {
         let mut programs = Programs::default();
         for contender in contenders {
@@ -75,7 +74,7 @@ impl Programs {
         self.found.get(&contender).map_or("?", |program| &program.version)
     }
 
-    /// A contender that was named has to be there.
+    /// Fails if a contender that was named is not available.
     pub fn demand(&self) -> Result<(), Failure> {
         match self.missing.first() {
             Some((contender, why)) => {
@@ -110,11 +109,11 @@ fn find(contender: Contender, build: bool, report: &Report) -> Result<Program, S
 
 fn dcs() -> Result<Program, String> {
     let path = crate::command::find().map_err(|failure| failure.line)?;
-    succeeds(&path, &["serve", "--help"]).ok_or("this dcs has no command serve")?;
+    succeeds(&path, &["serve", "--help"]).ok_or("this dcs has no serve command")?;
     Ok(Program { path, version: env!("CARGO_PKG_VERSION").into() })
 }
 
-/// Runs it, and tells whether it succeeds.
+/// Runs a program; `Some` if it succeeds.
 fn succeeds(program: &Path, arguments: &[&str]) -> Option<()> {
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
@@ -132,7 +131,7 @@ pub fn nginx() -> Result<Program, String> {
     Err("it is not installed (apt-get install nginx-light)".into())
 }
 
-/// The folder of all that is built.
+/// Returns the folder of all that is built.
 pub fn cache() -> Option<PathBuf> {
     let from = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let parent = from("XDG_CACHE_HOME").or_else(|| from("HOME").map(|home| home.join(".cache")));
@@ -141,14 +140,14 @@ pub fn cache() -> Option<PathBuf> {
 
 impl Module {
     fn find(&self, build: bool, report: &Report) -> Result<Program, String> {
-        let cache = cache().ok_or("there is no folder to build it in: HOME is not set")?;
+        let cache = cache().ok_or("no folder to build in: HOME is not set")?;
         let path = cache.join(format!("{}-{}", self.name, self.version)).join(self.name);
         let program = Program { path, version: self.version.into() };
         if program.path.is_file() {
             return Ok(program);
         }
         if !build {
-            return Err("it is not built yet; the first run does it".into());
+            return Err("not built yet; the first run builds it".into());
         }
         if Command::new("go").arg("version").stdin(Stdio::null()).stdout(Stdio::null()).status().is_err() {
             return Err("Go is needed to build it, and is not installed".into());
@@ -162,11 +161,11 @@ impl Module {
         Ok(program)
     }
 
-    /// The program appears only when it is whole.
+    /// Builds a program, which appears in its place only when complete.
     fn build(&self, cache: &Path, to: &Path) -> Result<(), String> {
         let failed = |error: io::Error| format!("it cannot be built in {}: {error}", cache.display());
         fs::create_dir_all(cache).map_err(failed)?;
-        // One build at a time, of all that run.
+        // One build at a time, over all processes.
         let lock = File::create(cache.join("lock")).map_err(failed)?;
         lock.lock().map_err(failed)?;
         if to.is_file() {

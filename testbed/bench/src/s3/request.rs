@@ -6,12 +6,12 @@ use rusty_s3::{Bucket, Credentials, S3Action, UrlStyle};
 use std::io;
 use std::time::Duration;
 
-/// They protect a server of some minutes, which is reached from this machine alone.
+/// Credentials of a server that runs for minutes and is reachable from this machine only.
 pub const ACCESS_KEY: &str = "dcs-bench-access";
 pub const SECRET_KEY: &str = "dcs-bench-no-secret-at-all";
 pub const REGION: &str = "us-east-1";
 pub const BUCKET: &str = "bench";
-/// Longer than a benchmark takes, and allowed.
+/// Validity of a presigned URL: longer than a benchmark takes, and permitted.
 const VALID: Duration = Duration::from_secs(24 * 3600);
 
 /// Writes heads of requests to one server.
@@ -29,14 +29,14 @@ impl Writer {
         Ok(Writer { address: address.to_string(), bucket, credentials })
     }
 
-    /// One that does not know the secret key.
+    /// Returns a writer that does not know the secret key.
     pub fn forger(address: &str) -> io::Result<Writer> {
         let mut writer = Writer::new(address, Contender::Dcs)?;
         writer.credentials = Some(Credentials::new(ACCESS_KEY, "another key"));
         Ok(writer)
     }
 
-    /// `None` for a server that has no buckets.
+    /// Returns the request that creates the bucket; `None` for a server without buckets.
     pub fn create_bucket(&self) -> Option<String> {
         let credentials = self.credentials.as_ref()?;
         Some(self.head("PUT", CreateBucket::new(&self.bucket, credentials).sign(VALID), Some(0)))

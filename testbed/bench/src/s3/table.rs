@@ -1,4 +1,4 @@
-//! The tables that `dcs bench s3` shows to people.
+//! Tables of `dcs bench s3` for people.
 
 use super::contender::Contender;
 use super::figures::Row;
@@ -12,7 +12,7 @@ use crate::report::Report;
 use crate::units::human;
 use serde_json::json;
 
-/// `--list`.
+/// Reports the list for `--list`.
 pub fn list(programs: &Programs, report: &Report) {
     for (contender, name, what) in Contender::ALL {
         let missing = programs.missing.iter().find(|(missing, _)| missing == contender);
@@ -28,7 +28,7 @@ pub fn list(programs: &Programs, report: &Report) {
     }
 }
 
-/// Those that take no part.
+/// Reports the contenders that take no part.
 pub fn missing(programs: &Programs, report: &Report) {
     for (contender, why) in &programs.missing {
         report.text(format_args!("Without {}: {why}.", contender.name()));
@@ -36,7 +36,7 @@ pub fn missing(programs: &Programs, report: &Report) {
     }
 }
 
-/// One scenario: its contenders side by side.
+/// Reports one scenario: its contenders side by side.
 pub fn scenario(rows: &[Row], report: &Report) {
     let Some(first) = rows.first() else { return };
     report.text(format_args!(
@@ -68,7 +68,7 @@ pub fn scenario(rows: &[Row], report: &Report) {
     table.show(report);
 }
 
-/// `--memory`.
+/// Reports the results of `--memory`.
 pub fn memory(peaks: &[Peak], report: &Report) {
     let Some(first) = peaks.first() else { return };
     report.text(format_args!(
@@ -89,7 +89,7 @@ pub fn memory(peaks: &[Peak], report: &Report) {
     table.show(report);
 }
 
-/// The introduction, before anything is measured.
+/// Reports the introduction, before the measurements.
 pub fn versions(programs: &Programs, report: &Report) {
     let mut told: Vec<String> = Vec::new();
     for (contender, name, _) in Contender::ALL.iter().filter(|(contender, ..)| programs.has(*contender)) {

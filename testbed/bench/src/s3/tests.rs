@@ -1,4 +1,4 @@
-//! The load generator against a small server of which all is known, and the shape of what is shown.
+//! Tests of the load generator against a small server with known contents, and of the shape of results.
 
 use super::contender::Contender;
 use super::figures::{Runs, rows};
@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 const SIZE: u64 = 300_007;
 
-/// The mistake of the small server.
+/// An error of the small server.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Fault {
     None,
@@ -32,13 +32,13 @@ enum Fault {
     Closes,
 }
 
-/// A small server, and what was put into it.
+/// A small server, and the data put into it.
 struct Small {
     address: String,
     put: &'static Mutex<Vec<Vec<u8>>>,
 }
 
-/// It serves until the test ends: its threads wait for connections or requests.
+/// Serves until the test ends: its threads wait for connections or requests.
 fn serve(objects: &'static Objects, fault: Fault) -> Small {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -53,7 +53,7 @@ fn serve(objects: &'static Objects, fault: Fault) -> Small {
     Small { address, put }
 }
 
-/// One request. `None`: the connection is over.
+/// Answers one request. `None`: the connection has ended.
 fn answer(mut socket: &TcpStream, objects: &Objects, put: &Mutex<Vec<Vec<u8>>>, fault: Fault) -> Option<()> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {

@@ -1,4 +1,4 @@
-//! Stacked bars, a panel for each job, as SVG: the papers' form.
+//! Stacked bars, a panel for each job, as SVG, in the papers' form.
 
 use crate::failure::Failure;
 use crate::harness::plot::{self, Failed};
@@ -9,24 +9,24 @@ use plotters::prelude::*;
 use std::path::Path;
 
 const PANEL: (u32, u32) = (640, 400);
-/// The legend's height.
+/// Height of the legend.
 const LEGEND: u32 = 60;
 
-/// Bars.
+/// A chart of bars.
 pub struct Chart {
-    /// Of the vertical axes, which are the same; where it is empty each panel has one of its own, and says its unit.
+    /// Unit of the vertical axes, which are the same; if empty, each panel has its own axis, and its title names the unit.
     pub unit: &'static str,
-    /// In the order in which they stand.
+    /// Bars, in order.
     pub bars: Vec<Bar>,
 }
 
 /// A bar.
 pub struct Bar {
-    /// Where it stands.
+    /// Its panel.
     pub panel: String,
-    /// The text under it.
+    /// Its label, below the bar.
     pub label: String,
-    /// Its parts, from below.
+    /// Its parts, from the bottom.
     pub parts: Vec<(Component, f64)>,
 }
 
@@ -36,7 +36,7 @@ pub fn draw(chart: &Chart, path: &Path, report: &Report) -> Result<(), Failure> 
     plot::written(drawn, path, report)
 }
 
-/// Software in warm colours, devices in cold ones; told apart by the colour-blind too (Okabe and Ito), with
+/// Returns warm colours for software, cold ones for devices, also distinguishable for colour-blind people (Okabe and Ito), and
 /// greys.
 fn colour(what: Component) -> RGBColor {
     match what {
@@ -60,7 +60,7 @@ fn colour(what: Component) -> RGBColor {
     }
 }
 
-/// The chart.
+/// Returns the chart as SVG.
 pub fn svg(chart: &Chart) -> Result<String, Failed> {
     let mut text = String::new();
     all(chart, &mut text)?;
@@ -124,7 +124,7 @@ fn panel(
         .disable_x_mesh()
         .light_line_style(TRANSPARENT)
         .x_labels(0)
-        // 0.3, and not what is next to it in binary.
+        // Prints 0.3, not its binary approximation.
         .y_label_formatter(&|value| format!("{}", (value * 1e6).round() / 1e6))
         .y_desc(unit)
         .axis_desc_style(("sans-serif", 14))
@@ -148,7 +148,7 @@ fn panel(
     Ok(())
 }
 
-/// A label in lines of about this many characters.
+/// Splits a label into lines of about this many characters.
 fn wrapped(label: &str, width: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in label.split_inclusive([' ', '-']) {

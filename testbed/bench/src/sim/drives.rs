@@ -19,7 +19,7 @@ fn with(writes: bool) -> &'static str {
     if writes { "read and write" } else { "read alone" }
 }
 
-/// Figures 1 and 5.
+/// Returns figures 1 and 5.
 pub fn breakdown(rows: &[breakdown::Row]) -> Results {
     let cells = |row: &breakdown::Row| {
         let of = |what: &[Component]| {
@@ -80,7 +80,7 @@ pub fn breakdown(rows: &[breakdown::Row]) -> Results {
     }
 }
 
-/// Figure 16.
+/// Returns figure 16.
 pub fn speedup(rows: &[speedup::Row]) -> Results {
     let over = |row: &speedup::Row| {
         let pair = (row.design, dcs_sim::drives::Design::Software);
@@ -117,7 +117,7 @@ pub fn speedup(rows: &[speedup::Row]) -> Results {
     }
 }
 
-/// Figure 15.
+/// Returns figure 15.
 pub fn native(rows: &[native::Row]) -> Results {
     let what = |row: &native::Row| row.operator.map_or("SSD", Operator::name);
     let cells = |row: &native::Row| {
@@ -151,7 +151,7 @@ pub fn native(rows: &[native::Row]) -> Results {
     }
 }
 
-/// Figures 6 and 17.
+/// Returns figures 6 and 17.
 pub fn ssds(rows: &ssds::Rows) -> Results {
     let alone = rows.contended[0].latency;
     let coupled = |row: &ssds::Contended| if row.decoupled { "one each" } else { "one" };
@@ -226,7 +226,7 @@ pub fn ssds(rows: &ssds::Rows) -> Results {
     }
 }
 
-/// Figures 7, 8 and 18, and fairness.
+/// Returns figures 7, 8 and 18, and fairness.
 pub fn qos(rows: &qos::Rows) -> Results {
     let groups = |row: &qos::Violations| format!("[{}, {}]", row.groups[0], row.groups[1]);
     let part = |value: f64| format!("{value:.3}");
@@ -318,7 +318,7 @@ pub fn qos(rows: &qos::Rows) -> Results {
     }
 }
 
-/// Figures 13 and 14, tables 1 and 3.
+/// Returns figures 13 and 14, and tables 1 and 3.
 pub fn times(times: &times::Times, setting: &Setting) -> Results {
     let single = [
         ("the way to an SSD and back, by the host's software", times.software, Component::Kernel),

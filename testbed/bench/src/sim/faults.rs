@@ -12,7 +12,7 @@ use dcs_sim::experiments::load::{Direction, Fate};
 use dcs_sim::parameters::Parameters;
 use serde_json::json;
 
-/// Longest transfer: what it is checked against lies in memory.
+/// Longest transfer: its expected data are kept in memory.
 const TRANSFER_MAX: u64 = 64 << 20;
 
 #[derive(Args, Clone, Debug, PartialEq, Eq)]
@@ -20,10 +20,10 @@ const TRANSFER_MAX: u64 = 64 << 20;
 pub struct Options {
     #[command(flatten)]
     pub faults: Faults,
-    /// Transfers of each design, in turn SSD -> MD5 -> NIC and NIC -> CRC32 -> SSD
+    /// Transfers of each design, alternating SSD -> MD5 -> NIC and NIC -> CRC32 -> SSD
     #[arg(long, value_name = "N", value_parser = units::count::<1, 10_000>, default_value = "16")]
     pub transfers: usize,
-    /// Bytes of each: 64 MiB at most
+    /// Bytes of each transfer: at most 64 MiB
     #[arg(long, value_name = "SIZE", value_parser = units::size, default_value = "1MiB")]
     pub size: u64,
 }
@@ -39,17 +39,17 @@ Examples:
   dcs bench sim faults --fault ssd:any:4%:status=0x281 --json | jq 'select(.event == \"failed\")'
 
 {FAULT_HELP}
-Operations are counted from when the server is up. Every byte that a transfer has delivered is checked, of one that failed too, and
-every digest; files that nobody writes to are read again at the end. A transfer that failed begins on a new connection.
+Operations are counted from the time the server is up. Every byte that a transfer has delivered is checked, even if it failed, and
+every digest; files that are not written are read again at the end. After a failed transfer, the next uses a new connection.
 
 Exit codes: 0 done, whatever failed; 1 a byte or a digest was wrong though no SSD lied, which is a defect; 2 usage"
     )
 }
 
-/// Runs it.
+/// Runs the transfers.
 pub fn run(options: &Options, parameters: Parameters, report: &Report) -> Result<(), Failure> {
     if !(1..=TRANSFER_MAX).contains(&options.size) {
-        return Err(Failure::usage("--size is 1 to 64MiB").advise("for example 1MiB"));
+        return Err(Failure::usage("--size must be 1 to 64MiB").advise("for example 1MiB"));
     }
     let Faults { plans, seed } = &options.faults;
     let step = report.step("transfers in every design".into());

@@ -1,7 +1,7 @@
 //! `dcs bench sim`: the papers' experiments on whole servers, in virtual time.
 //!
-//! The servers are those of [`dcs_sim`]: this module chooses the size, shows tables, figures beside the
-//! papers', JSON and plots.
+//! The servers are those of [`dcs_sim`]: this module chooses the size, and shows tables, figures compared with the papers', JSON
+//! and plots.
 
 pub mod bars;
 mod drives;
@@ -28,20 +28,19 @@ use std::path::PathBuf;
 pub struct Options {
     #[command(subcommand)]
     pub experiment: Experiment,
-    /// Draw it in the papers' form; `all` draws NAME-EXPERIMENT.svg
+    /// Draw plots in the papers' form; `all` writes NAME-EXPERIMENT.svg
     #[arg(long, value_name = "NAME.svg", global = true)]
     pub svg: Option<PathBuf>,
-    /// Write one page with tables, plots, the papers' figures beside, every parameter with its source, and
-    /// the data
+    /// Write one page with tables, plots, the papers' figures for comparison, every parameter with its source, and the data
     #[arg(long, value_name = "FILE.html", global = true)]
     pub html: Option<PathBuf>,
-    /// For the page: what `dcs vm demo --json` and `dcs bench guest all --json` printed, the designs in QEMU
+    /// Output of `dcs vm demo --json` and `dcs bench guest all --json`, the designs in QEMU, to include in the page
     #[arg(long, value_name = "FILE", global = true, requires = "html")]
     pub guest: Option<PathBuf>,
-    /// A few transfers only, for a quick look: figures differ a little
+    /// Run only a few transfers, for a quick look: figures differ a little
     #[arg(long, global = true)]
     pub quick: bool,
-    /// Another value for a parameter: `dcs bench sim parameters` has their names and units
+    /// Change a parameter; `dcs bench sim parameters` lists names and units
     #[arg(long = "set", value_name = "NAME=NUMBER", global = true)]
     pub set: Vec<String>,
 }
@@ -50,9 +49,9 @@ pub struct Options {
 pub enum Experiment {
     /// 4 KiB from the SSD to the far end of the wire, without and with MD5, by component
     Latency,
-    /// Bandwidth and CPU beside 0 to 24 processes that spin, and beside others that take memory bandwidth
+    /// Bandwidth and CPU with 0 to 24 spinning processes, and with processes that take memory bandwidth
     Contention,
-    /// An object server: GET and PUT of many sizes with MD5, Poisson arrivals, CPU at equal throughput
+    /// Object server: GET and PUT of many sizes with MD5, Poisson arrivals, CPU at equal throughput
     Object,
     /// The HDFS balancer: sender, and receiver with CRC32, CPU at equal throughput
     Balancer,
@@ -62,25 +61,25 @@ pub enum Experiment {
     Scaling,
     /// Faster devices: an SSD of 10 us, 40 and 100 Gb/s, ideal ones
     Projection,
-    /// D2D streams: a packet from NIC to NIC beside descriptor DMA, a pair's throughput, how punctual 1,000 videos are
+    /// D2D streams: a packet from NIC to NIC compared with descriptor DMA, a pair's throughput, punctuality of 1,000 videos
     D2d,
     /// Virtual drives: a near-storage request of a guest by component, paravirtual devices to FlexCSV
     CsdBreakdown,
     /// Virtual drives: near-storage processing by eight operators in five designs
     CsdSpeedup,
-    /// Virtual drives: SSD and operators beside the same without virtualization
+    /// Virtual drives: SSD and operators compared with the same without virtualization
     CsdNative,
-    /// Virtual drives: guests that share one SSD, and those that have one each
+    /// Virtual drives: guests that share one SSD, and guests with one each
     CsdSsds,
-    /// Virtual drives: operators that guests share: latencies, QoS violations by how slots are given away, fairness
+    /// Virtual drives: operators shared by guests: latencies, QoS violations by slot policy, fairness
     CsdQos,
-    /// Virtual drives: the way to an SSD, loading an operator, renaming
+    /// Virtual drives: path to an SSD, loading an operator, renaming
     CsdSteps,
-    /// All of them
+    /// All experiments
     All,
-    /// Every parameter, with its source
+    /// List every parameter, with its source
     Parameters,
-    /// Transfers while devices fail, as --fault says: what each design makes of it
+    /// Transfers of each design while devices fail as --fault says
     Faults(faults::Options),
 }
 
@@ -103,14 +102,14 @@ const EXPERIMENTS: [Experiment; 14] = [
 
 const HELP: &str = "\
 Examples:
-  dcs bench sim latency                            # a table, and the papers' figures beside
+  dcs bench sim latency                            # a table, with the papers' figures
   dcs bench sim contention --svg contention.svg
   dcs bench sim d2d                                # an SSD that feeds a NIC by itself
   dcs bench sim csd-speedup                        # virtual drives of guests: paravirtual devices to FlexCSV
   dcs bench sim csd-qos --set bitstream=67108864   # the same with another parameter: operators that take long to load
   dcs bench sim all --json | jq 'select(.event == \"figure\")'
   dcs bench sim all --html report.html             # everything on one page
-  dcs bench sim parameters                         # what time everything takes, and who says so
+  dcs bench sim parameters                         # the time of every step, and its source
   dcs bench sim faults --fault ssd:read:3:late=20ms   # devices that fail: dcs bench sim faults --help
 
 The servers are models in virtual time: a PCIe fabric with NVMe, NIC and GPU models, a TCP peer at the far end, a processor
@@ -123,7 +122,7 @@ its source, and none was chosen for what comes out. The same build gives the sam
   software-controlled P2P  the same, data from device to device where a GPU is between
   card                     one command to the dcs card
 
-docs/experiments.md says what is modelled and what not, and what differs from the papers and why.
+docs/experiments.md says what is modelled and what is not, and what differs from the papers and why.
 
 Exit codes: 0 done; 1 a plot or page could not be written; 2 usage; 101 a byte or a digest was wrong, which is a defect";
 
@@ -162,7 +161,7 @@ pub fn run(options: &Options, report: &Report) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The parameters, with those that are set.
+/// Returns the parameters, with those changed that are set.
 fn parameters(set: &[String]) -> Result<(Parameters, Timings), Failure> {
     let (mut parameters, mut timings) = (Parameters::default(), Timings::default());
     for one in set {
@@ -174,7 +173,7 @@ fn parameters(set: &[String]) -> Result<(Parameters, Timings), Failure> {
         };
         if !parameters.set(name, value) && !timings.set(name, value) {
             return Err(Failure::usage(format!("--set {one}: no parameter has this name"))
-                .advise("dcs bench sim parameters has all of them"));
+                .advise("dcs bench sim parameters lists all of them"));
         }
     }
     Ok((parameters, timings))

@@ -1,6 +1,6 @@
-//! The report: one page with every experiment, its figures beside the papers', and the data of it all.
+//! The report: one page with every experiment, its figures compared with the papers', and all data.
 //!
-//! The page needs nothing else: plots are in it, and the measurements as JSON lines. It runs no script.
+//! The page is self-contained: it includes the plots, and the measurements as JSON lines. It runs no script.
 
 use super::Options;
 use super::bars;
@@ -40,7 +40,7 @@ the kernel's TCP (software-tcp) or a NIC and a TCP of its own (software-nic, and
 time, and counts, are what is compared. Of the papers' designs, software-controlled P2P is here without processing, as QEMU has no GPU, and the \
 integrated device is missing. docs/server.md says what is counted.";
 
-/// The page, and what it is made of: everything that was measured, and what a guest printed, if anything.
+/// A page, and its contents: all measurements, and those of a guest if given.
 pub struct Page<'a> {
     pub shown: &'a [Results],
     pub parameters: &'a Parameters,
@@ -49,7 +49,7 @@ pub struct Page<'a> {
     pub quick: bool,
 }
 
-/// The measurements of a guest.
+/// Measurements of a guest.
 pub struct Guest {
     /// Rows of `dcs vm demo --json`.
     demo: Vec<Value>,
@@ -57,14 +57,14 @@ pub struct Guest {
     shown: Vec<Results>,
 }
 
-/// A guest's measurements, from a file that `dcs vm demo --json` or `dcs bench guest --json` wrote, or both
-/// one after the other.
+/// Reads a guest's measurements from a file with the output of `dcs vm demo --json`, of `dcs bench guest --json`, or of both one
+/// after the other.
 pub fn guest(options: &Options) -> Result<Option<Guest>, Failure> {
     let Some(path) = &options.guest else { return Ok(None) };
     let text = std::fs::read_to_string(path).map_err(|error| Failure::io(path.display(), &error))?;
     let bad = |why: String| {
         Failure::usage(format!("{}: {why}", path.display()))
-            .advise("it has to be what dcs vm demo --json or dcs bench guest all --json printed")
+            .advise("expected the output of dcs vm demo --json or dcs bench guest all --json")
     };
     let lines = text.lines().filter(|line| !line.trim().is_empty());
     let all: Vec<Value> =
@@ -83,7 +83,7 @@ pub fn guest(options: &Options) -> Result<Option<Guest>, Failure> {
     Ok(Some(Guest { demo, shown: shown::all(&rows) }))
 }
 
-/// The columns of a guest's measurement.
+/// Columns of a guest's measurement.
 const GUEST: [(&str, &str); 7] = [
     ("job", "job"),
     ("by", "by"),
@@ -138,17 +138,17 @@ impl Page<'_> {
         page.push_str("<a href=\"#parameters\">parameters</a><a href=\"#data-lines\">data</a></nav>");
     }
 
-    /// Experiments in the guest.
+    /// Returns the experiments in the guest.
     fn in_guest(&self) -> impl Iterator<Item = &Results> {
         self.guest.iter().flat_map(|guest| &guest.shown)
     }
 
-    /// Those in virtual time, and those.
+    /// Returns the experiments in virtual time, then those in the guest.
     fn all(&self) -> impl Iterator<Item = &Results> {
         self.shown.iter().chain(self.in_guest())
     }
 
-    /// All that was to be reached, in one table.
+    /// Writes a table of all targets.
     fn reached(&self, page: &mut String) {
         page.push_str("<h2 id=\"reached\">What was to be reached</h2>");
         let all = self.all().flat_map(|shown| shown.figures.iter().map(move |figure| (shown.name, figure)));
@@ -184,7 +184,7 @@ impl Page<'_> {
         table(page, &["parameter", "source", "value", "unit"], 2, cells);
     }
 
-    /// Everything as JSON lines, for whoever wants to plot it anew.
+    /// Writes all data as JSON lines, for plotting them again.
     fn data(&self, page: &mut String) {
         page.push_str("<h2 id=\"data-lines\">Data</h2><details><summary>Measurements and figures, a JSON object a line</summary><pre id=\"lines\">");
         let figures = |shown: &Results| {
@@ -240,7 +240,7 @@ fn figure_cells(figure: &Figure) -> Vec<String> {
     ]
 }
 
-/// A table of cells that are HTML already; the first `texts` columns are text.
+/// Writes a table of HTML cells; the first `texts` columns are text.
 fn table(page: &mut String, header: &[&str], texts: usize, rows: impl Iterator<Item = Vec<String>>) {
     let class = |at: usize| if at < texts { " class=\"text\"" } else { "" };
     page.push_str("<div class=\"scroll\"><table><thead><tr>");
@@ -258,7 +258,7 @@ fn table(page: &mut String, header: &[&str], texts: usize, rows: impl Iterator<I
     page.push_str("</tbody></table></div>");
 }
 
-/// A measured value: numbers with as many digits as mean something.
+/// Formats a measured value: numbers with their significant digits.
 fn cell(value: &Value) -> String {
     match value {
         Value::String(text) => escape(text),
@@ -276,6 +276,6 @@ fn escape(text: &str) -> String {
 }
 
 fn push(page: &mut String, text: std::fmt::Arguments<'_>) {
-    // A String takes everything.
+    // Writing to a String never fails.
     let _ = page.write_fmt(text);
 }

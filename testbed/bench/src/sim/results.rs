@@ -1,9 +1,9 @@
-//! The results of an experiment.
+//! Results of an experiment.
 
 use super::bars::Chart;
 use dcs_sim::experiments::figure::Figure;
 
-/// What an experiment shows: its table, objects of JSON, figures beside the papers', a plot.
+/// Results to show: a table, JSON objects, figures compared with the papers', a plot.
 pub struct Results {
     pub name: &'static str,
     pub title: &'static str,

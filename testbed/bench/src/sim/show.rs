@@ -13,7 +13,7 @@ use dcs_sim::host::Waiting;
 use dcs_sim::parameters::Parameters;
 use serde_json::{Value, json};
 
-/// `dcs bench sim parameters`.
+/// Reports `dcs bench sim parameters`.
 pub fn parameters(parameters: &Parameters, timings: &Timings, report: &Report) {
     for row in parameters.rows().into_iter().chain(timings.rows()) {
         report.text(format_args!("{:20} {:>13} {:9} {}", row.name, row.value, row.unit, row.source));
@@ -23,7 +23,7 @@ pub fn parameters(parameters: &Parameters, timings: &Timings, report: &Report) {
     }
 }
 
-/// A table, then the figures beside the papers'.
+/// Reports a table, then the figures compared with the papers'.
 pub fn experiment(shown: &Results, report: &Report) {
     report.text(format_args!("\n{}\n", shown.title));
     let mut table = Table::new(shown.header.iter().copied()).indent(0);
@@ -39,7 +39,7 @@ pub fn experiment(shown: &Results, report: &Report) {
     }
 }
 
-/// A figure of an experiment as JSON.
+/// Returns a figure of an experiment as JSON.
 pub fn figure_object(experiment: &str, figure: &Figure) -> Value {
     json!({
         "event": "figure", "experiment": experiment, "figure": figure.what, "ours": figure.ours,
@@ -48,7 +48,7 @@ pub fn figure_object(experiment: &str, figure: &Figure) -> Value {
     })
 }
 
-/// As it is written.
+/// Formats a target.
 pub fn reach(reach: Reach) -> String {
     match reach {
         Reach::AtMost(most) => format!("<= {most}"),
@@ -72,7 +72,7 @@ fn us(nanos: u64) -> String {
     format!("{:.1}", nanos as f64 / 1e3)
 }
 
-/// Time by component, as fields.
+/// Returns time by component, as fields.
 fn parts(parts: &[(Component, u64)]) -> Value {
     parts
         .iter()
@@ -81,7 +81,7 @@ fn parts(parts: &[(Component, u64)]) -> Value {
         .into()
 }
 
-/// CPU time by component, in cores.
+/// Returns CPU time by component, in cores.
 fn cores(measured: &Measured) -> Vec<(Component, f64)> {
     let of = |(what, time): &(Component, u64)| (*what, *time as f64 / measured.time as f64);
     measured.busy.iter().filter(|(what, _)| *what != Component::Spinner).map(of).collect()
@@ -107,7 +107,7 @@ fn load_object(experiment: &str, design: &str, more: Value, measured: &Measured)
     object
 }
 
-/// See [`latency`].
+/// Returns the results of [`latency`].
 pub fn latency(rows: &[latency::Row]) -> Results {
     let waits = |waiting| if waiting == Waiting::Poll { ", polling" } else { "" };
     let name = |row: &latency::Row| format!("{}{}", row.design.name(), waits(row.waiting));
@@ -148,7 +148,7 @@ pub fn latency(rows: &[latency::Row]) -> Results {
     }
 }
 
-/// See [`contention`].
+/// Returns the results of [`contention`].
 pub fn contention(cpu: &[contention::Row], memory: &[contention::Row]) -> Results {
     let all =
         || cpu.iter().map(|row| ("spinners", row)).chain(memory.iter().map(|row| ("memory contenders", row)));
@@ -181,7 +181,7 @@ fn cpu_bar(panel: String, label: &str, measured: &Measured) -> Bar {
     Bar { panel, label: label.into(), parts: cores(measured) }
 }
 
-/// See [`object`].
+/// Returns the results of [`object`].
 pub fn object(rows: &[object::Row]) -> Results {
     Results {
         name: "object",
@@ -210,7 +210,7 @@ pub fn object(rows: &[object::Row]) -> Results {
     }
 }
 
-/// See [`balancer`].
+/// Returns the results of [`balancer`].
 pub fn balancer(rows: &[balancer::Row]) -> Results {
     let side = |direction| if direction == Direction::Send { "sender" } else { "receiver" };
     let cells = |row: &balancer::Row| {
@@ -231,7 +231,7 @@ pub fn balancer(rows: &[balancer::Row]) -> Results {
     }
 }
 
-/// See [`encrypted`].
+/// Returns the results of [`encrypted`].
 pub fn encrypted(rows: &[encrypted::Row]) -> Results {
     let cells = |row: &encrypted::Row| {
         let time = format!("{:.1}", row.measured.time as f64 / 1e6);
@@ -257,7 +257,7 @@ pub fn encrypted(rows: &[encrypted::Row]) -> Results {
     }
 }
 
-/// See [`scaling`].
+/// Returns the results of [`scaling`].
 pub fn scaling(rows: &[scaling::Row]) -> Results {
     let cells = |row: &scaling::Row| {
         [vec![row.design.name().into(), row.sets.to_string()], load_cells(&row.measured)].concat()
@@ -281,7 +281,7 @@ pub fn scaling(rows: &[scaling::Row]) -> Results {
     }
 }
 
-/// See [`projection`].
+/// Returns the results of [`projection`].
 pub fn projection(rows: &[projection::Row]) -> Results {
     let cells = |row: &projection::Row| {
         let latency = &row.latency;
@@ -333,7 +333,7 @@ pub fn projection(rows: &[projection::Row]) -> Results {
     }
 }
 
-/// See [`d2d`].
+/// Returns the results of [`d2d`].
 pub fn d2d(rows: &d2d::Rows) -> Results {
     let latency = |row: &d2d::Latency| {
         let cells = row.parts.iter().map(|(what, time)| format!("{} {}", what.name(), us(*time)));

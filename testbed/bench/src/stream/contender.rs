@@ -1,4 +1,4 @@
-//! The programs that send videos, and how each is started.
+//! The programs that send videos, and their command lines.
 
 use super::RATE;
 use super::video::Video;
@@ -24,7 +24,7 @@ pub enum Contender {
 
 impl Named for Contender {
     const ALL: &'static [(Contender, &'static str, &'static str)] = &[
-        (Contender::Dcs, "dcs", "dcs stream --list, in real time where that is allowed"),
+        (Contender::Dcs, "dcs", "dcs stream --list, with real-time priority if permitted"),
         (Contender::DcsOrdinary, "dcs-ordinary", "dcs stream --list --realtime off"),
         (Contender::Ffmpeg, "ffmpeg", "ffmpeg -re -c copy"),
         (Contender::FfmpegBitrate, "ffmpeg-bitrate", "the same with bitrate and burst_bits"),
@@ -36,7 +36,7 @@ impl Named for Contender {
 }
 
 impl Contender {
-    /// One process for all videos.
+    /// Returns true if one process sends all videos.
     pub fn is_ours(self) -> bool {
         matches!(self, Contender::Dcs | Contender::DcsOrdinary)
     }
@@ -53,13 +53,13 @@ impl Contender {
     }
 }
 
-/// Where the programs are.
+/// Paths of the programs.
 pub struct Programs {
     dcs: PathBuf,
     pub ffmpeg: Option<PathBuf>,
 }
 
-/// Processes that send; they end with this.
+/// Sending processes. Dropping this ends them.
 pub struct Senders(Vec<Child>);
 
 impl Programs {
@@ -67,7 +67,7 @@ impl Programs {
         Ok(Programs { dcs: command::find()?, ffmpeg: ffmpeg() })
     }
 
-    /// Why it cannot be measured.
+    /// Returns the reason why a program cannot be measured, if there is one.
     pub fn missing(&self, one: Contender) -> Option<String> {
         let is_there = match one.program() {
             "dcs" => true,
@@ -77,7 +77,7 @@ impl Programs {
         (!is_there).then(|| format!("{} is not installed", one.program()))
     }
 
-    /// Starts this many streams: the first ones to a port each, the rest to the last port.
+    /// Starts this many streams: the first to a port each, the rest to the last port.
     pub fn start(&self, one: Contender, streams: usize, ports: &[u16], video: &Video) -> io::Result<Senders> {
         let port = |number: usize| ports[number.min(ports.len() - 1)];
         let mut senders = Senders(Vec::new());
@@ -91,7 +91,7 @@ impl Programs {
             return Ok(senders);
         }
         if one == Contender::Multicat {
-            // Its index of the file.
+            // The program's index of the file.
             let done = Command::new("ingests").args(["-p", "256"]).arg(&video.path).output()?;
             if !done.status.success() {
                 return Err(io::Error::other(String::from_utf8_lossy(&done.stderr).into_owned()));
@@ -103,7 +103,7 @@ impl Programs {
         Ok(senders)
     }
 
-    /// The command for one video.
+    /// Returns the command for one video.
     fn one(&self, one: Contender, port: u16, video: &Path) -> Command {
         let file = video.display();
         let ffmpeg = |rest: &str| {
@@ -141,7 +141,7 @@ impl Senders {
         self.0.iter()
     }
 
-    /// Ends them; tells what the first one said.
+    /// Ends the processes, and returns the messages of the first one.
     pub fn end(mut self) -> String {
         self.kill();
         let mut said = String::new();
@@ -167,7 +167,7 @@ fn spawn(mut command: Command) -> io::Result<Child> {
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn()
 }
 
-/// The list of `dcs stream`.
+/// Returns the list for `dcs stream`.
 fn channels(streams: usize, port: impl Fn(usize) -> u16, video: &Path) -> String {
     let mut list = String::new();
     for number in 0..streams {
@@ -182,7 +182,7 @@ fn in_path(name: &str) -> bool {
     std::env::split_paths(&path).any(|folder| folder.join(name).is_file())
 }
 
-/// The ffmpeg that the environment names, that of the path, or that of the Python package imageio-ffmpeg.
+/// Returns the path of ffmpeg: from the environment, the path, or the Python package imageio-ffmpeg.
 fn ffmpeg() -> Option<PathBuf> {
     if let Some(path) = std::env::var_os("FFMPEG") {
         return Some(path.into());

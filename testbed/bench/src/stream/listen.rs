@@ -1,4 +1,4 @@
-//! The sockets that videos go to, and how far from its due time each datagram arrives.
+//! Sockets that receive the videos, and each datagram's deviation from its due time.
 
 use nix::cmsg_space;
 use nix::poll::{PollFd, PollFlags, PollTimeout};
@@ -12,12 +12,12 @@ use std::time::{Duration, Instant};
 /// Bytes of a socket's queue: half a second of a video.
 const RECEIVE_BUFFER: usize = 4 << 20;
 
-/// When a datagram arrived, in nanoseconds, and its bytes.
+/// A datagram's time of arrival in nanoseconds, and its bytes.
 pub type Arrival = (u64, u32);
 
 pub struct Listeners {
     heard: Vec<UdpSocket>,
-    /// Takes what is not heard, and drops it as soon as its queue is full.
+    /// Receives the streams that are not listened to, and drops datagrams once its queue is full.
     rest: UdpSocket,
 }
 
@@ -36,7 +36,7 @@ impl Listeners {
         Ok(Listeners { heard: all?, rest: socket(1)? })
     }
 
-    /// The ports of those that are heard, then that of all others.
+    /// Returns the ports of the streams that are listened to, then that of all others.
     pub fn ports(&self) -> Vec<u16> {
         let all = self.heard.iter().chain([&self.rest]);
         all.filter_map(|socket| socket.local_addr().ok()).map(|address| address.port()).collect()
@@ -46,7 +46,7 @@ impl Listeners {
         self.heard.iter().map(|_| Vec::new()).collect()
     }
 
-    /// Listens until then.
+    /// Listens until `end`.
     pub fn until(&self, end: Instant, mut heard: Option<&mut Vec<Vec<Arrival>>>) -> io::Result<()> {
         loop {
             let left = end.saturating_duration_since(Instant::now());
@@ -86,7 +86,7 @@ fn receive(socket: &UdpSocket) -> io::Result<Option<Arrival>> {
     Ok(Some((nanos, message.bytes as u32)))
 }
 
-/// Distances from the constant rate that fits best, in milliseconds, of all streams, sorted.
+/// Returns the distances from the constant rate that fits best, in milliseconds, over all streams, sorted.
 pub fn deviations(heard: &[Vec<Arrival>], rate: u64) -> Vec<f32> {
     let mut all: Vec<f32> = heard.iter().flat_map(|stream| of_stream(stream, rate)).collect();
     all.sort_by(f32::total_cmp);
@@ -117,7 +117,7 @@ mod tests {
 
     #[test]
     fn deviations_are_those_from_the_rate() {
-        // A datagram each millisecond; the third 0.5 ms late, the fourth 2 ms early.
+        // A datagram every millisecond; the third 0.5 ms late, the fourth 2 ms early.
         let arrivals = [0, 1_000_000, 2_500_000, 1_000_000, 4_000_000].map(|at| (7_000_000_000 + at, 1000));
         let found = deviations(&[arrivals.to_vec(), Vec::new()], 8_000_000);
         assert_eq!(found, [0.0, 0.0, 0.0, 0.5, 2.0]);

@@ -1,12 +1,11 @@
-//! `dcs bench stream`: what programs cost that send videos in datagrams, and how far from its due time each
-//! datagram arrives.
+//! `dcs bench stream`: cost of programs that send videos in datagrams, and each datagram's deviation from its due time.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
 //! | `options` | the command line |
 //! | `contender` | the programs, and how they are started |
 //! | `video` | the file that is sent |
-//! | `listen` | the sockets, and the deviation of what arrives |
+//! | `listen` | the sockets, and the deviation of datagrams |
 
 pub mod contender;
 mod listen;
@@ -32,23 +31,23 @@ use std::io;
 use std::time::{Duration, Instant};
 use video::Video;
 
-/// Bits a second of the video, as in the D2D paper.
+/// Bits per second of the video, as in the D2D paper.
 pub const RATE: u64 = 7_820_000;
-/// Streams that are listened to; the others go to a socket that nobody reads.
+/// Streams that are listened to; the others go to a socket that is not read.
 const HEARD: usize = 8;
 
-/// One run.
+/// Results of one run.
 #[derive(Debug)]
 struct Run {
-    /// Share of a core, in percent, of one stream.
+    /// CPU time of a stream, in percent of a core.
     cpu: f64,
-    /// What came, in percent of what is due.
+    /// Bytes received, in percent of those due.
     kept: f64,
-    /// Deviations of all datagrams that were heard, in milliseconds, sorted.
+    /// Deviations of all datagrams received, in milliseconds, sorted.
     deviations: Vec<f32>,
 }
 
-/// The medians of a contender.
+/// Medians of a contender.
 #[derive(Debug, Serialize)]
 struct Row {
     event: &'static str,
@@ -92,7 +91,7 @@ pub fn run(options: &Options, report: &Report) -> Result<(), Failure> {
         load(),
     ));
     if cfg!(debug_assertions) {
-        report.text("This is a DEBUG build: its CPU time says nothing. Use make bench.");
+        report.text("This is a DEBUG build: its CPU time means nothing. Use make bench.");
     }
     let runs = (options.streams.len() * there.len()) as u64 * u64::from(options.runs);
     let board = Board::new(runs, report);
@@ -122,7 +121,7 @@ pub fn run(options: &Options, report: &Report) -> Result<(), Failure> {
     Ok(())
 }
 
-/// One run: CPU time of the program and its children, and what is heard of eight streams meanwhile.
+/// Makes one run: measures CPU time of the program and its children, and listens to eight streams meanwhile.
 fn measure(
     one: Contender,
     streams: usize,
@@ -202,10 +201,10 @@ fn table(rows: &[Row], report: &Report) {
     table.show(report);
 }
 
-/// What a panel shows of a row.
+/// The value of a row that a panel shows.
 type Measure = fn(&Row) -> f64;
 
-/// A panel for the CPU time, and one for the deviation that 99 % do not exceed.
+/// Draws a panel for the CPU time, and one for the deviation that 99 % do not exceed.
 fn draw(rows: &[Row], path: &std::path::Path, report: &Report) -> Result<(), Failure> {
     let panels: [(&str, Measure); 2] = [
         ("CPU of a core a stream, %", |row| row.cpu_percent_a_stream),
@@ -229,7 +228,7 @@ fn processor() -> String {
     format!("{}, {cores} cores", model.map_or("unknown", |(_, name)| name))
 }
 
-/// The load averages of the machine.
+/// Returns the load averages of the machine.
 fn load() -> String {
     let line = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     line.split(' ').take(3).collect::<Vec<_>>().join(", ")

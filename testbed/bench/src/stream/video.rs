@@ -9,14 +9,14 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Its length; programs begin it again.
+/// Length in seconds; programs repeat it.
 const SECONDS: u64 = 20;
 /// Packets from one clock reference to the next: 24 ms.
 const CLOCKED: u64 = 125;
 
 pub struct Video {
     pub path: PathBuf,
-    /// What it shows.
+    /// Description of the contents.
     pub what: &'static str,
 }
 
@@ -52,7 +52,7 @@ fn encode(ffmpeg: &Path, path: &Path) -> Result<(), Failure> {
     Err(Failure::new(Exit::Failed, format!("{}: {said}", ffmpeg.display())))
 }
 
-/// Packets of one PID, and its clock.
+/// Writes packets of one PID, with its clock.
 fn packets(path: &Path) -> std::io::Result<()> {
     let mut file = BufWriter::new(std::fs::File::create(path)?);
     let bits = (ts::PACKET * 8) as u64;

@@ -30,12 +30,12 @@ fn it_checks_every_job_and_measures_every_contender() {
     assert!(std::fs::read_dir(place.path("new/folder")).unwrap().next().is_none(), "the data are removed");
 }
 
-/// The account of this many files fills the pipe on which the server tells it.
+/// Checks that a server's account of hundreds of files, which fills its pipe, is read.
 #[test]
 fn files_by_the_hundred_are_each_checked() {
     let place = Place::new();
     let demo = place.dcs("demo --size 54MiB --runs 1 --json --dir .");
-    // It would hang, and fails instead.
+    // A hang becomes a failure.
     let mut limited = Command::new("timeout");
     limited.arg("600").arg(demo.get_program()).args(demo.get_args()).current_dir(place.path(""));
     let lines = Done(limited.output().unwrap()).ok().lines();

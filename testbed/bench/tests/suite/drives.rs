@@ -2,7 +2,7 @@
 
 use crate::run::Place;
 
-/// Exit codes where there can be no virtual server, and where a program is missing.
+/// Exit codes for a virtual server that is not available, and for a missing program.
 const UNAVAILABLE: i32 = 9;
 const MISSING: i32 = 7;
 

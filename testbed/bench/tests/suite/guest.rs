@@ -11,10 +11,10 @@ const JOBS: [&str; 4] =
 const DESIGNS: [&str; 4] = ["host", "software-tcp", "software-nic", "card"];
 /// The design that moves data from device to device, without a processing unit between them.
 const PEER: &str = "software-p2p";
-/// Exit code where there can be no virtual server.
+/// Exit code for a virtual server that is not available.
 const UNAVAILABLE: i32 = 9;
 
-/// Those that do a job: where there are no operators, and nothing is received, peer-to-peer too.
+/// Returns the designs that do a job: without operators or receiving, also peer-to-peer.
 fn designs(peer: bool) -> Vec<&'static str> {
     let mut designs = DESIGNS.to_vec();
     if peer {
@@ -39,7 +39,7 @@ fn the_server_s_demo_checks_every_byte_and_each_design_has_its_figures() {
     let lines = done.lines();
     let of = |event: &str| lines.iter().filter(|line| line["event"] == event).collect::<Vec<_>>();
     let checks = of("check");
-    // Each job by each design, measured and traced.
+    // Each job with each design, measured and traced.
     let count = JOBS.len() * DESIGNS.len() + 1;
     assert_eq!(checks.len(), count * 2);
     for check in checks {
@@ -59,24 +59,23 @@ fn the_server_s_demo_checks_every_byte_and_each_design_has_its_figures() {
         for (row, by) in rows_of.iter().zip(designs(peer.is_some())) {
             assert!(row["job"] == job && row["by"] == by && row["bytes_verified"] == 4 << 20, "{row}");
             assert!(number(row, "guest_cpu_s_per_gib") > 0.0 && number(row, "process_cpu_s_per_gib") > 0.0);
-            // What is not idle is the process, the kernel, and whatever waits.
+            // Time not idle is that of the process, the kernel, and waiting processes.
             assert!(number(row, "guest_not_idle_s_per_gib") > 0.0);
             assert!((1024.0..10_000_000.0).contains(&number(row, "system_calls_per_gib")), "{row}");
         }
-        // What the papers are about, whatever the machine: the host is told once a transfer, and not at all
-        // of packets.
+        // The papers' point, on any machine: the host is told once per transfer, and never of packets.
         assert_eq!(number(card, "submissions_per_transfer"), 1.0);
         assert!(number(card, "card_interrupts_per_transfer") <= 1.0, "{card}");
         let of_devices = "device_interrupts_per_gib";
         for other in [Some(host), Some(tcp), Some(nic), peer].into_iter().flatten() {
             assert!(number(card, of_devices) < number(other, of_devices) / 2.0, "{other} {card}");
         }
-        // The process drives the SSD, or that and the NIC.
+        // The process drives the SSD, or the SSD and the NIC.
         let of_vfio = |row: &Value| {
             row["interrupts"].as_object().unwrap().keys().filter(|name| name.contains("vfio")).count()
         };
         assert_eq!((of_vfio(tcp), of_vfio(nic)), (1, 2), "{tcp} {nic}");
-        // Peer-to-peer: no byte of the data through host memory, and none past the processor.
+        // Peer-to-peer: none of the data pass through host memory or the processor.
         let blocks = |row: &Value, name: &str| row["blocks"][name].as_u64().unwrap();
         for (row, ssd) in [(Some(nic), 0), (peer, 2 * (4 << 20))] {
             let Some(row) = row else { continue };
@@ -85,7 +84,7 @@ fn the_server_s_demo_checks_every_byte_and_each_design_has_its_figures() {
             assert_eq!(blocks(row, "copied_bytes"), 0, "{row}");
         }
         assert!(host["blocks"].is_null() && card["blocks"].is_null());
-        // A debug build, four objects, a busy machine: the figure proper is the release build's.
+        // A loose bound, since this is a debug build with four objects on a busy machine; the release build has the real figure.
         let ratio = number(card, "guest_cpu_ratio");
         assert!(ratio > 0.0 && (ratio < 1.0 || !job.contains("aes")), "{card}");
         let ratio = number(card, "guest_cpu_ratio_to_software");
@@ -105,7 +104,7 @@ fn the_server_s_demo_checks_every_byte_and_each_design_has_its_figures() {
     assert_eq!(lines.last().unwrap()["ok"], true);
 }
 
-/// The shortest of them: the figures proper are the release build's.
+/// The shortest of the experiments. The real figures are the release build's.
 #[test]
 fn an_experiment_in_the_guest_has_every_byte_right() {
     let place = Place::new();
@@ -129,7 +128,7 @@ fn an_experiment_in_the_guest_has_every_byte_right() {
     assert!(DESIGNS.iter().all(|by| svg.contains(by)));
 }
 
-/// One set of an SSD and a NIC, then two, on one card.
+/// Sends from one set of an SSD and a NIC, then from two, on one card.
 #[test]
 fn two_sets_on_a_card_have_every_byte_right() {
     const STREAM: u64 = 8 << 20;
@@ -156,7 +155,7 @@ fn two_sets_on_a_card_have_every_byte_right() {
         let (least, most) = (number(sets, "least"), number(sets, "most"));
         assert!(0.0 < least && least <= 1.0 && 1.0 <= most && most <= count as f64, "{row}");
     }
-    // A busy machine, few transfers: by how much is the release build's to say.
+    // A loose bound, for a busy machine and few transfers; the release build has the real figure.
     let [.., card] = &rows[..] else { panic!("no rows") };
     assert!(number(&card["sets"], "of_one_set") < 1.3 && number(&card["sets"], "least") > 0.6, "{card}");
     assert!(of("figure").iter().any(|line| line["to_reach"] == "<= 1.05"));
@@ -164,7 +163,7 @@ fn two_sets_on_a_card_have_every_byte_right() {
     assert!(DESIGNS.iter().all(|by| svg.contains(by)));
 }
 
-/// All of them, quickly.
+/// All experiments, with --quick.
 #[test]
 #[ignore = "five minutes in a debug build, four guests: cargo test -p dcs-bench --test suite -- --ignored the_experiments"]
 fn the_experiments_in_the_guest_have_every_byte_right() {
@@ -183,7 +182,7 @@ fn the_experiments_in_the_guest_have_every_byte_right() {
     };
     for (experiment, jobs) in [("guest-object", 1), ("guest-balancer", 2)] {
         let rows = of(experiment);
-        // Peer-to-peer is a sender of what it does not process.
+        // Peer-to-peer only sends, without operators.
         let peer = usize::from(experiment == "guest-balancer");
         assert_eq!(rows.len(), jobs * DESIGNS.len() + peer, "{experiment}");
         for row in rows {
@@ -197,7 +196,7 @@ fn the_experiments_in_the_guest_have_every_byte_right() {
         let row = rows.iter().find(|row| row["by"] == by && row["spinners"] == 24);
         number(row.unwrap(), "kept")
     };
-    // A busy machine: by how much is the release build's to say.
+    // A loose bound, for a busy machine; the release build has the real figure.
     assert!(kept("host") < 0.6 && kept("card") > 2.0 * kept("host"), "{} {}", kept("host"), kept("card"));
     for experiment in ["guest-contention", "guest-object", "guest-balancer", "guest-scaling"] {
         let svg = String::from_utf8(place.read(&format!("bars-{experiment}.svg"))).unwrap();
@@ -233,7 +232,7 @@ fn videos_go_from_an_ssd_to_a_nic_while_the_guest_sleeps() {
 fn a_server_that_cannot_be_had_is_said_with_the_reason() {
     let place = Place::new();
     let mut command = place.dcs("vm demo --size 1MiB");
-    // A QEMU that has no vfio-user-pci.
+    // A QEMU without vfio-user-pci.
     let done = crate::run::Done(command.env("DCS_QEMU", "/bin/false").output().unwrap());
     done.fails(UNAVAILABLE, &["no virtual server here", "DCS_QEMU", "vfio-user-pci"]);
 }
@@ -262,7 +261,7 @@ fn a_demo_that_is_interrupted_leaves_nothing_behind() {
         eprintln!("skipped: {first}");
         return;
     }
-    // The guest is up, and at work.
+    // The guest is up and working.
     assert!(Command::new("kill").arg(demo.id().to_string()).status().unwrap().success());
     assert_eq!(demo.wait().unwrap().code(), Some(130));
     assert!(place.names().is_empty(), "{:?}", place.names());
@@ -279,7 +278,7 @@ fn a_demo_that_is_interrupted_leaves_nothing_behind() {
     }
 }
 
-/// The SSD that fails is QEMU's, and the interposer is between it and the card.
+/// The failing SSD is QEMU's; the interposer is between it and the card.
 #[test]
 fn a_fault_strikes_the_card_s_ssd_and_its_transfers_alone() {
     let place = Place::new();
@@ -291,7 +290,7 @@ fn a_fault_strikes_the_card_s_ssd_and_its_transfers_alone() {
     }
     let lines = done.ok().lines();
     let of = |event: &str| lines.iter().filter(|line| line["event"] == event).collect::<Vec<_>>();
-    // What is late or comes twice fails nothing; what is written fails, and says where.
+    // A late or repeated operation fails nothing; a failed write fails its transfer, which reports the stage.
     let rows = of("measurement");
     assert!(rows.iter().map(|row| row["job"].as_str().unwrap()).eq(JOBS[..3].iter().copied()), "{rows:?}");
     assert!(of("check").iter().all(|check| check["ok"] == true && check["bytes"] == 2 << 20));

@@ -27,7 +27,7 @@ fn every_command_shows_examples_of_itself() {
     let help = place.run("--help").ok().stdout();
     assert!(
         ["demo-", "bench-", "guest-"].iter().all(|hidden| !help.contains(hidden)),
-        "what is not for people is not shown to them"
+        "hidden subcommands are not shown"
     );
 }
 

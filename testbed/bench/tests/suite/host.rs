@@ -22,7 +22,7 @@ fn instructions_of_a_small_transfer_are_counted() {
     assert_eq!(lines[0]["system_calls_by_name"]["pread64"], 1.0);
 }
 
-/// Rows of a benchmark, and its last line.
+/// Returns the rows of a benchmark, after checking its last line.
 fn measured(line: &str) -> Vec<Value> {
     let place = Place::new();
     let mut lines = place.run(&format!("bench {line} --seconds 0.1 --runs 1 --json --dir .")).ok().lines();
@@ -53,7 +53,7 @@ fn both_directions_are_measured_and_checked() {
             let (rate, cpu) = (positive(row, "gib_per_s"), positive(row, "cpu_s_per_gib"));
             positive(row, "client_cpu_s_per_gib");
             assert!(row["kernel_cpu_s_per_gib"].as_f64().unwrap() <= cpu);
-            // No more than all cores can give, with some room for the clocks; kernel threads may be on any.
+            // Bounded by what all cores can give, with some tolerance for the clocks; kernel threads may be on any core.
             let cores = std::thread::available_parallelism().unwrap().get() as f64;
             assert!(rate * cpu < 2.0 * cores + 1.0, "{row}");
             assert!(row["library"].as_str().is_some_and(|library| !library.is_empty()));
@@ -142,7 +142,7 @@ fn engines_with_several_cores_are_beside_one() {
         assert_eq!(row["cores"], if one { 1 } else { 2 });
         positive(row, "gib_per_s");
         positive(row, "cpu_s_per_gib");
-        // No pass has more lanes than there are streams.
+        // A pass has at most as many lanes as there are streams.
         let lanes = positive(row, "lanes_a_pass");
         assert!(lanes >= 1.0 && lanes <= row["streams"].as_f64().unwrap(), "{row}");
         for ratio in ["throughput_of_one", "cpu_of_one"] {

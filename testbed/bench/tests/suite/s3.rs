@@ -1,4 +1,4 @@
-//! `dcs bench s3`, in small, with the servers that are here.
+//! `dcs bench s3` on a small scale, with the servers that are available.
 
 use crate::run::{Done, Place};
 use nix::sys::signal::{Signal, kill};
@@ -6,7 +6,7 @@ use nix::unistd::Pid;
 use serde_json::Value;
 use std::time::{Duration, Instant};
 
-/// Those of these servers that are here: nothing is built in a test.
+/// Returns those of these servers that are available: tests build nothing.
 fn here(place: &Place, names: &[&str]) -> Vec<String> {
     let lines = place.run("bench s3 --list --json").ok().lines();
     let is_here = |name: &&&str| {
@@ -152,7 +152,7 @@ fn an_interrupted_run_leaves_no_server_and_no_data() {
     }
 }
 
-/// Processes that work in the place's folder.
+/// Returns the processes whose working directory is in the place's folder.
 fn servers_in(place: &Place) -> Vec<String> {
     let root = std::fs::canonicalize(place.path(".")).unwrap();
     let is_there = |entry: &std::fs::DirEntry| {

@@ -1,4 +1,4 @@
-//! `dcs bench sim`: the papers' experiments in virtual time, the fast one of them; and the report.
+//! `dcs bench sim`: the fast ones of the papers' experiments in virtual time, and the report.
 
 use crate::run::Place;
 
@@ -23,7 +23,7 @@ fn latency_is_told_by_component_beside_the_papers() {
     for name in ["SSD -&gt; MD5 -&gt; NIC", "kernel stacks", "card control"] {
         assert!(svg.contains(name), "{name}");
     }
-    // Virtual time: again, and everything is the same.
+    // Virtual time: a second run gives the same results.
     let again = place.run("bench sim latency --json").ok().lines();
     assert!(lines.iter().all(|line| again.contains(line)));
 }
@@ -37,7 +37,7 @@ fn every_parameter_has_a_source() {
     );
 }
 
-/// Fields of what `dcs vm demo --json` prints, and a name that would be markup.
+/// Fields of the output of `dcs vm demo --json`, and a name that would be markup.
 const GUEST: &str = r#"{"event":"step","name":"boot"}
 {"event":"measurement","job":"SSD -> md5 -> NIC","by":"<host>","guest_cpu_s_per_gib":21.6,"guest_cpu_ratio":null,"device_interrupts_per_gib":48896.0,"system_calls_per_gib":19968.0}
 {"event":"measurement","experiment":"guest-contention","job":"SSD -> NIC","by":"card","design":"the card","spinners":0,"guest_cpu_s_per_gib":1.5,"guest_cpu_ratio":null,"guest_cpu_ratio_to_software":null,"process_cpu_s_per_gib":0.9,"device_interrupts_per_gib":315.0,"system_calls_per_gib":null,"transfers":12,"bytes_verified":50331648,"digests_verified":0,"asked_mib_per_s":null,"mib_per_s_in_qemu":28.9,"kept":1.0,"rounds":[1.0]}
@@ -79,7 +79,7 @@ fn the_report_is_one_page_that_a_browser_shows() {
             "{dom}"
         );
         assert!(dom.contains("Arrakis (OSDI 2014), table 1"), "parameters have their sources");
-        // The data are what was printed.
+        // The data are the lines that were printed.
         let data = dom.split("<pre id=\"lines\">").nth(1).unwrap().split("</pre>").next().unwrap();
         let data =
             data.replace("&quot;", "\"").replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&");
@@ -90,7 +90,7 @@ fn the_report_is_one_page_that_a_browser_shows() {
     }
 }
 
-/// The page as a browser has it, if there is one.
+/// Returns the page as a browser parses it, if there is a browser.
 fn in_a_browser(page: &std::path::Path) -> Option<String> {
     let browsers = ["chromium", "chromium-browser", "google-chrome"];
     let there = |name: &&str| std::process::Command::new(name).arg("--version").output().is_ok();
@@ -149,7 +149,7 @@ fn a_fault_strikes_and_what_fails_is_told() {
         faults.into_iter().partition(|line| line["fault"] == "ssd:read:3:status=0x281");
     assert!(read.len() == 4 && read.iter().all(|line| line["struck"] == 1 && line["never"].is_null()));
     assert!(flush.len() == 4 && flush.iter().all(|line| line["struck"] == 0 && line["never"].is_string()));
-    // The same for people.
+    // The same in the output for people.
     let text = place.run(command).ok().stdout();
     assert!(text.contains("ssd:flush:1:drop never struck: no device had such an operation"), "{text}");
     assert!(text.contains("card: ssd:read:3:status=0x281 struck once"), "{text}");
@@ -183,7 +183,7 @@ fn a_fault_that_cannot_be_had_is_refused_with_what_to_write() {
     }
 }
 
-/// FlexCSV's figures: each has measurements, figures beside the paper's, and a plot.
+/// Checks that each of FlexCSV's figures has measurements, figures compared with the paper's, and a plot.
 #[test]
 fn virtual_drives_have_tables_figures_and_plots() {
     let place = Place::new();

@@ -11,7 +11,7 @@ fn videos_are_measured_and_what_is_missing_is_said() {
     let place = Place::new();
     let line = "bench stream --streams 1,9 --contenders dcs,dcs-ordinary,multicat --runs 1 --seconds 2 --warm-up 1 \
                 --dir . --svg plot.svg --json";
-    // No program is there but dcs: the video is made of packets.
+    // Only dcs is available, so the video is made of packets.
     let done = Done(place.dcs(line).env("PATH", "").env_remove("FFMPEG").output().unwrap()).ok();
     let mut lines = done.lines();
     assert_eq!(lines.pop().unwrap()["ok"], true);
@@ -30,7 +30,7 @@ fn videos_are_measured_and_what_is_missing_is_said() {
         assert!(number("cpu_percent_a_stream") > 0.0);
         assert!(number("deviation_ms_median") <= number("deviation_ms_99"));
         assert!(number("deviation_ms_99") <= number("deviation_ms_most"));
-        // 743 a second, of eight streams at most.
+        // 743 datagrams a second, of at most eight streams.
         let expected = 1486.0 * number("streams").min(8.0);
         assert!((number("datagrams_heard") / expected - 1.0).abs() < 0.1, "{row}");
     }

@@ -1,4 +1,4 @@
-//! The card: one command each.
+//! The card: one command per transfer.
 
 use super::{Design, Submission, at, open, request_id};
 use crate::guest::task::{Item, Stream};
@@ -17,12 +17,12 @@ pub struct Card {
 }
 
 impl Card {
-    /// On the first this many sets of an SSD and a NIC.
+    /// Opens the card on the first `sets` sets of an SSD and a NIC.
     pub fn new(in_flight: usize, sets: usize) -> io::Result<Card> {
         let mut options = Options::from_environment().map_err(io::Error::other)?;
         options.disks.truncate(sets);
         options.nics.truncate(sets);
-        // Who waits drives: no thread is woken to wake another.
+        // The waiting thread drives the engine: no thread has to wake another.
         let builder = Engine::builder().backend(Backend::Card).driver(Driver::Caller).card(options);
         let engine = builder.start().map_err(io::Error::other)?;
         let session = engine.session().map_err(io::Error::other)?;
@@ -32,7 +32,7 @@ impl Card {
 
 impl Design for Card {
     fn connect(&mut self, stream: Stream) -> io::Result<()> {
-        // By the NIC on whose network the client is.
+        // Connects by the NIC on the client's network.
         let connection = self.engine.connect(stream.client).map_err(io::Error::other)?;
         self.connections.push((connection, stream));
         Ok(())
@@ -52,7 +52,7 @@ impl Design for Card {
             }
         };
         let transfer = request.length(item.length).rid(rid).submit().map_err(io::Error::other)?;
-        // The library drops what the kernel has cached.
+        // The library drops the kernel's cached pages.
         Ok(Submission::Flying { transfer, start, written: None })
     }
 

@@ -1,5 +1,5 @@
-//! The host-centric design: the ordinary loop, as sparing as it can be. One read past the page cache, the
-//! operators in place, one send.
+//! The host-centric design: the ordinary loop, made as cheap as possible. One read past the page cache, the operators in place,
+//! one send.
 
 use super::{Design, Submission, at, path};
 use crate::guest::task::{Item, Stream, Transfer};
@@ -14,9 +14,9 @@ use std::net::{Shutdown, TcpStream};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::time::Instant;
 
-/// Of a buffer for O_DIRECT.
+/// Alignment of a buffer for O_DIRECT.
 const ALIGNMENT: usize = 4096;
-/// Bytes of the buffer: of one read.
+/// Bytes of the buffer, and of one read.
 const BUFFER: usize = 1 << 20;
 
 pub struct Loop {
@@ -88,7 +88,7 @@ impl Design for Loop {
     }
 }
 
-/// The clock of the ordinary loop.
+/// The ordinary loop's clock for its stages.
 struct Stages {
     start: Instant,
     stages: Vec<Stage>,

@@ -1,4 +1,4 @@
-//! The designs in the guest, a module for each, so that they differ in control and data paths alone.
+//! The designs in the guest, one module each. They differ only in their control and data paths.
 
 mod card;
 mod kernel;
@@ -16,47 +16,46 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Instant;
 
-/// Where the file system is mounted; those of further sets at names with their numbers behind.
+/// Mount point of the first file system; those of further sets have their numbers appended.
 const MOUNT: &str = "/mnt";
 
-/// Moves objects over connections, which are numbered as they are made.
+/// A design that moves objects over connections, which are numbered in the order of creation.
 pub trait Design {
     /// Makes a connection.
     fn connect(&mut self, stream: Stream) -> io::Result<()>;
 
-    /// Submits a transfer over a connection. A design that blocks has done it then.
+    /// Submits a transfer over a connection. A design that blocks finishes it before it returns.
     fn submit(&mut self, connection: usize, item: Item, ops: Vec<Op>) -> io::Result<Submission>;
 
     /// Waits until one of the submitted transfers is done.
     fn wait_any(&self) {}
 
-    /// Ends its side of a stream, and hears from the client that it has everything.
+    /// Ends its side of a stream, and waits for the client's word that everything arrived.
     fn end(&mut self, connection: usize) -> io::Result<()>;
 
-    /// The bytes that went through its blocks so far, where that is known.
+    /// Returns the bytes that its blocks have carried so far, if known.
     fn blocks(&self) -> Option<Blocks> {
         None
     }
 
-    /// Commands that were given to a device so far.
+    /// Returns the number of commands given to a device so far.
     fn submissions(&self) -> u64 {
         0
     }
 }
 
-/// A transfer that was submitted.
+/// A submitted transfer.
 pub enum Submission {
     Done(Transfer),
     Flying {
         transfer: dcs::Transfer,
         start: Instant,
-        /// The file that was written past the kernel's cache.
+        /// File that was written past the kernel's cache.
         written: Option<File>,
     },
 }
 
-/// The design that does this for one of the task's groups, ready to connect. `set`: that of a group that has
-/// one.
+/// Returns the design for one of the task's groups, ready to connect. `set` is the group's set, if it has one.
 pub fn of(task: &Task, set: usize) -> io::Result<Box<dyn Design>> {
     Ok(match task.who {
         Who::Host => Box::new(kernel::Loop::new()),
@@ -68,7 +67,7 @@ pub fn of(task: &Task, set: usize) -> io::Result<Box<dyn Design>> {
 }
 
 impl Submission {
-    /// True if it need not be waited for.
+    /// Returns true if waiting is unnecessary.
     pub fn is_done(&self) -> bool {
         match self {
             Submission::Done(_) => true,
@@ -76,7 +75,7 @@ impl Submission {
         }
     }
 
-    /// Waits for it.
+    /// Waits for the transfer.
     pub fn finish(self) -> io::Result<Transfer> {
         let (transfer, start, written) = match self {
             Submission::Done(transfer) => return Ok(transfer),
@@ -91,25 +90,25 @@ impl Submission {
     }
 }
 
-/// The file of an object of a set.
+/// Returns the path of an object in a set.
 pub fn path(set: usize, item: Item) -> PathBuf {
     let folder = if item.direction == Direction::Send { "send" } else { "receive" };
     let number = if set == 0 { String::new() } else { set.to_string() };
     PathBuf::from(format!("{MOUNT}{number}/{folder}/{}", item.file))
 }
 
-/// For who goes past the kernel: access mode is what counts.
+/// Opens a file for a design that bypasses the kernel, which needs only the access mode.
 fn open(set: usize, item: Item) -> io::Result<File> {
     let receives = item.direction == Direction::Receive;
     File::options().read(true).write(receives).open(path(set, item))
 }
 
-/// The connection of that number.
+/// Returns the connection with that number.
 fn at<T>(connections: &[T], number: usize) -> io::Result<&T> {
     connections.get(number).ok_or_else(|| io::ErrorKind::NotConnected.into())
 }
 
-/// Ends our side of a connection that is not the kernel's; the client says that it has everything.
+/// Ends our side of a connection that the kernel does not own; the client confirms that everything arrived.
 fn hear_the_end(session: &Session, connection: &Connection) -> io::Result<()> {
     connection.shutdown().map_err(io::Error::other)?;
     let said = session.transfer(Source::connection(connection), [], Sink::memory(1));
@@ -120,7 +119,7 @@ fn hear_the_end(session: &Session, connection: &Connection) -> io::Result<()> {
     }
 }
 
-/// Transfers of one connection, of which several are in flight, go in their order.
+/// Returns the ID that keeps transfers of one connection in order while several are in flight.
 fn request_id(in_flight: usize, connection: usize) -> u32 {
     if in_flight > 1 { connection as u32 + 1 } else { 0 }
 }

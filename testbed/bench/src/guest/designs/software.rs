@@ -1,9 +1,9 @@
-//! The software-optimised design: this process drives the SSD itself, over VFIO, and the NIC too where that
-//! is asked for. They are the controller and the NIC that the card has else.
+//! The software-optimised design: this process drives the SSD itself, over VFIO, and optionally the NIC: the same controller and
+//! NIC as the card's.
 //!
-//! Data come into memory of the process (huge pages where they are free), operators run on the processor over
-//! them, and a TCP takes them from there: the kernel's, or the process' own. The engine runs in the thread
-//! that waits, and sleeps until an interrupt where it has nothing to do.
+//! Data go to memory of the process (huge pages if some are free), operators run on the processor, and a TCP sends from there:
+//! the kernel's, or the process's own. The engine runs in the waiting thread, and sleeps until an interrupt when it has nothing
+//! to do.
 
 use super::{Design, Submission, at, open, request_id};
 use crate::guest::task::{Blocks, Item, Stream};
@@ -17,11 +17,10 @@ use std::io::{self, Read};
 use std::net::{Shutdown, TcpStream};
 use std::time::Instant;
 
-/// Bytes of a block, and of one read: with more than the engine is used to it is told less often what is
-/// done, and is the leaner.
+/// Bytes of a block, and of one read. Larger than the engine's default, so that there are fewer completions and less CPU time.
 const BLOCK: u32 = 256 << 10;
 const BLOCKS: u32 = 128;
-/// Pieces that a file may be in.
+/// Most pieces of a file.
 const PIECES: usize = 16;
 
 pub struct Driver {
@@ -30,29 +29,29 @@ pub struct Driver {
     namespace: Namespace,
     session: Session,
     in_flight: usize,
-    // The last to go: it stops the devices.
+    // Dropped last: it stops the devices.
     engine: Engine,
 }
 
-/// Which way the data go, from the SSD on.
+/// Path of the data from the SSD on.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Way {
-    /// Host memory, and the kernel's TCP and NIC.
+    /// Host memory, then the kernel's TCP and NIC.
     KernelTcp,
-    /// Host memory, and from there the NIC takes them.
+    /// Host memory, then the NIC reads it there.
     Nic,
-    /// The SSD's own memory, and from there the NIC takes them.
+    /// The SSD's own memory, then the NIC reads it there.
     PeerToPeer,
 }
 
-/// Whose TCP it is.
+/// The TCP in use.
 enum Wire {
     Kernel(TcpStream, Handle),
     Own(Connection),
 }
 
 impl Driver {
-    /// On the SSD, and the NIC, of that set.
+    /// Drives the SSD, and the NIC, of that set.
     pub fn new(way: Way, in_flight: usize, set: usize) -> io::Result<Driver> {
         let options = Options::from_environment().map_err(io::Error::other)?;
         let disk =
@@ -77,7 +76,7 @@ impl Driver {
         Ok(Driver { wires: Vec::new(), way, namespace, session, in_flight, engine })
     }
 
-    /// Where a file lies: the whole disk is one file system, so that its blocks are the namespace's.
+    /// Returns the places of a file. The whole disk is one file system, so its blocks are the namespace's.
     fn places(file: &File, item: Item) -> io::Result<Vec<(u64, u64)>> {
         let purpose = if item.direction == Direction::Send { Purpose::Read } else { Purpose::Write };
         let found = extents::of(file, 0, item.length, purpose, PIECES).map_err(io::Error::other)?;

@@ -1,4 +1,4 @@
-//! The demo itself: one process with drives, two guests, the same jobs in both at once.
+//! The demo itself: one process with drives and two guests, which do the same jobs at once.
 
 use super::words::{Answer, Job, MARK, PATTERN, Request, Who, write};
 use crate::args;
@@ -22,31 +22,31 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// The time that a guest may take to be up and to have its files, and for a job.
+/// Time limit for a guest to boot and write its files, and for a job.
 const LIMIT: Duration = Duration::from_secs(600);
-/// Guests, by the names of their drives.
+/// Guests, named after their drives.
 const NAMES: [&str; 2] = ["one", "two"];
-/// Of a guest.
+/// Memory of a guest.
 const MEMORY_MIB: u32 = 384;
-/// Room of a file system beside its file.
+/// Room in a file system besides its file.
 const ROOM: u64 = 48 << 20;
-/// What is measured, and on which of the files.
+/// Jobs to measure, each with the file it uses.
 const JOBS: [(Job, usize); 3] = [(Job::Md5, 0), (Job::Grep, 0), (Job::Grep, 1)];
-/// Files' names in tables, by folder.
+/// Names of the files in tables, by folder.
 const KINDS: [&str; 2] = ["plain", "encrypted"];
 
 pub fn run(options: &args::CsdDemo, report: &Report) -> Result<(), Failure> {
     interrupt::install();
     let size = options.size;
     if !size.is_multiple_of(1 << 20) || !(1 << 20..=1 << 30).contains(&size) {
-        return Err(Failure::usage("--size is 1MiB to 1GiB, whole MiB"));
+        return Err(Failure::usage("--size must be 1MiB to 1GiB, in whole MiB"));
     }
     let start = Instant::now();
     let tools = Tools::find(Flavour::Cloud, &|step| report.remark(format_args!("dcs: {step}")));
     let tools = tools.map_err(failure)?;
     let folder = Folder::new(None, "dcs-drives")?;
     let drives = Drives::start(folder.path(), size)?;
-    let step = report.step("two guests boot, make file systems, write and read back".into());
+    let step = report.step("booting two guests, which make file systems, write and read back".into());
     let mut guests = Vec::new();
     for (number, name) in NAMES.iter().enumerate() {
         guests.push(Booted::start(&tools, &drives, folder.path(), (number, name), size)?);
@@ -66,8 +66,8 @@ pub fn run(options: &args::CsdDemo, report: &Report) -> Result<(), Failure> {
     sealed(&folder, size)?;
     report.object(&json!({ "event": "check", "what": "encrypted on the disk", "ok": true }));
     let expected = expected(size)?;
-    // Once for nothing: an emulated processor translates what it executes for the first time.
-    let step = report.step("each job once, not counted".into());
+    // A first pass that is not counted: the emulator translates code when it first runs.
+    let step = report.step("running each job once, not counted".into());
     for (job, who) in JOBS.iter().flat_map(|(job, _)| job.by().map(|who| (*job, who))) {
         measure(&mut guests, &drives, Request::Do { job, who, folder: 0 }, size)?;
     }
@@ -95,7 +95,7 @@ pub fn run(options: &args::CsdDemo, report: &Report) -> Result<(), Failure> {
     }
     report.text("");
     table.show(report);
-    let step = report.step("gzip near storage, unpacked in the guests".into());
+    let step = report.step("compressing with gzip near storage, decompressing in the guests".into());
     let request = Request::Do { job: Job::Gzip, who: Who::Drive, folder: 1 };
     let row = measure(&mut guests, &drives, request, size)?;
     drop(step);
@@ -112,14 +112,14 @@ pub fn run(options: &args::CsdDemo, report: &Report) -> Result<(), Failure> {
     }
     let seconds = start.elapsed().as_secs_f64();
     report.text(format_args!(
-        "all bytes and digests are right; near storage a guest's processor does {:.3} of the work at most; {seconds:.0} s in all\n(processors are emulated: ratios mean something, seconds do not)",
+        "all bytes and digests are right; near storage a guest's processor does {:.3} of the work at most; {seconds:.0} s in all\n(processors are emulated: ratios are meaningful, seconds are not)",
         worst
     ));
     report.object(&json!({ "event": "done", "command": "csd demo", "ok": true, "guest_cpu_ratio": worst, "seconds": seconds }));
     Ok(())
 }
 
-/// `dcs csd run`, with a drive for each guest.
+/// The `dcs csd run` process, with a drive for each guest.
 struct Drives {
     child: Child,
     sockets: PathBuf,
@@ -181,7 +181,7 @@ impl Drives {
     }
 }
 
-/// A guest that is up.
+/// A guest that has booted.
 struct Booted {
     guest: Guest,
     processor: Option<Processor>,
@@ -200,13 +200,13 @@ impl Booted {
         let mut initramfs = Initramfs::new(tools).map_err(failure)?;
         let program = std::env::current_exe().map_err(|error| Failure::io("this program", &error))?;
         initramfs.program("bin/dcs-bench", &program).map_err(failure)?;
-        // A fetched one needs its own libraries, and whoever starts it to say where they are.
+        // A fetched mkfs.ext4 needs its own libraries, and their path.
         let mkfs = tools.mkfs_ext4();
         let mkfs = Path::new(mkfs.get_program());
         if !mkfs.ends_with("mkfs.ext4") {
             return Err(Failure::new(
                 Exit::Unavailable,
-                "there is no mkfs.ext4 on this machine for the guests",
+                "mkfs.ext4, which the guests need, was not found on this machine",
             )
             .advise("install e2fsprogs"));
         }
@@ -241,7 +241,7 @@ impl Booted {
         }
     }
 
-    /// CPU time of its processor, as this machine counts it.
+    /// Returns the CPU time of its processor, as this machine counts it.
     fn time(&mut self) -> Result<u64, Failure> {
         let failed = |error: io::Error| Failure::io("a guest's processor", &error);
         if self.processor.is_none() {
@@ -254,7 +254,7 @@ impl Booted {
 /// A job that both guests did at once.
 struct Row {
     answers: Vec<Answer>,
-    /// CPU seconds for each GiB: of the guests' processors, and of the drives' process.
+    /// CPU seconds per GiB of the guests' processors, and of the drives' process.
     guest_cpu: f64,
     drive_cpu: f64,
     seconds: f64,
@@ -263,7 +263,7 @@ struct Row {
 fn measure(guests: &mut [Booted], drives: &Drives, request: Request, size: u64) -> Result<Row, Failure> {
     let failed = |error: io::Error| Failure::io("dcs csd", &error);
     let gib = (guests.len() as u64 * size) as f64 / (1u64 << 30) as f64;
-    // What the job before had cached is not this one's to throw away.
+    // The page cache of an earlier job must not affect this one.
     guests.iter_mut().try_for_each(|guest| guest.request(Request::Forget))?;
     guests.iter_mut().try_for_each(|guest| guest.answer().map(drop))?;
     let (start, process) = (Instant::now(), cpu_of(drives.child.id()).map_err(failed)?);
@@ -281,7 +281,7 @@ fn measure(guests: &mut [Booted], drives: &Drives, request: Request, size: u64) 
 }
 
 impl Row {
-    /// Every guest's digest is that of its file, and it was computed where it should be.
+    /// Checks that every guest's digest is that of its file, and was computed in the right place.
     fn check(
         &self,
         expected: &[[Expected; 2]],
@@ -332,18 +332,18 @@ impl Row {
     }
 }
 
-/// The seed of a guest's files.
+/// Returns the seed of a guest's files.
 fn seed(number: usize) -> u64 {
     1000 + 10 * number as u64
 }
 
-/// The MD5s of a file, and of its lines that have the pattern.
+/// MD5s of a file, and of its lines that match the pattern.
 struct Expected {
     file: String,
     lines: String,
 }
 
-/// What a shell's command tells of a guest's file.
+/// Runs a shell command over a guest's file, and returns the digest that it prints.
 fn told(command: &str, seed: u64, size: u64) -> io::Result<String> {
     let mut shell = Command::new("sh");
     let mut child = shell.args(["-c", command]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
@@ -354,7 +354,7 @@ fn told(command: &str, seed: u64, size: u64) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).chars().take(32).collect())
 }
 
-/// Those of all guests' files, by other programs.
+/// Computes the MD5s of all guests' files with other programs.
 fn expected(size: u64) -> Result<Vec<[Expected; 2]>, Failure> {
     let of = |seed| -> io::Result<Expected> {
         let file = told("md5sum", seed, size)?;
@@ -365,7 +365,7 @@ fn expected(size: u64) -> Result<Vec<[Expected; 2]>, Failure> {
     all.map_err(|error| Failure::io("md5sum and grep", &error))
 }
 
-/// What is on the disk: a guest's file is to be seen there only where its namespace is plain.
+/// Checks the disk: a guest's file may be readable there only if its namespace is plain.
 fn sealed(folder: &Folder, size: u64) -> Result<(), Failure> {
     let failed = |error: io::Error| Failure::io("the drives' disk", &error);
     let disk = File::open(folder.path().join("disk")).map_err(failed)?;
@@ -373,7 +373,7 @@ fn sealed(folder: &Folder, size: u64) -> Result<(), Failure> {
         for (kind, what) in KINDS.iter().enumerate() {
             let mut file = Vec::new();
             write(&mut file, seed(number) + kind as u64, 1 << 20).map_err(failed)?;
-            // A block of the file, which each of its MiB has.
+            // A block that is in each MiB of the file.
             let slice = (2 * number + kind) as u64 * (size + ROOM);
             let found = has(&disk, (slice, size + ROOM), &file[600 << 10..604 << 10]).map_err(failed)?;
             if found != (kind == 0) {
@@ -386,7 +386,7 @@ fn sealed(folder: &Folder, size: u64) -> Result<(), Failure> {
     Ok(())
 }
 
-/// True where a range of a disk has such a block of 4 KiB.
+/// Returns true if a range of a disk contains this block of 4 KiB.
 fn has(disk: &File, (first, length): (u64, u64), block: &[u8]) -> io::Result<bool> {
     let mut bytes = vec![0; 1 << 20];
     for at in (first..first + length).step_by(bytes.len()) {

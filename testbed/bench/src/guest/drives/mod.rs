@@ -6,11 +6,11 @@
 //!                                        mkfs.ext4, mount, files  <------->  a plain and an encrypted namespace each
 //! ```
 //!
-//! | module | what it holds |
-//! |---|---|
+//! | module | contents |
 //! | `demo` | the process, the guests, the jobs and their figures |
-//! | `side` | a hidden subcommand, in the guest: makes the files, does the jobs |
-//! | `words` | what is said between them |
+//! | `demo` | the process, the guests, the jobs and their figures |
+//! | `side` | the hidden subcommand in the guest: makes the files, does the jobs |
+//! | `words` | messages between them |
 
 mod demo;
 mod side;

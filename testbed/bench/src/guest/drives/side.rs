@@ -1,5 +1,4 @@
-//! The guest's side: it makes two file systems, writes a file into each, reads it back, and does what it is
-//! told.
+//! The guest's side: makes two file systems, writes a file into each, reads it back, and then serves requests.
 
 use super::words::{Answer, FOLDERS, Job, MARK, PATTERN, Request, Who, write};
 use crate::failure::Failure;
@@ -11,16 +10,16 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// The time in which the kernel has to find its drive.
+/// Time limit for the kernel to find its drive.
 const FOUND: Duration = Duration::from_secs(120);
 
-/// Engines, by who computes.
+/// Engines, by the place where they compute.
 struct Engines {
     kernel: Engine,
     drive: Engine,
 }
 
-/// Does all that, for a guest whose files have that seed and this many bytes.
+/// Prepares files with that seed and size, then serves requests.
 pub fn run(seed: u64, bytes: u64) -> Result<(), Failure> {
     let say = |answer: &Answer| println!("{MARK}{}", serde_json::to_string(answer).unwrap_or_default());
     if let Err(error) = prepare(seed, bytes) {
@@ -42,7 +41,7 @@ pub fn run(seed: u64, bytes: u64) -> Result<(), Failure> {
                 std::fs::write("/proc/sys/vm/drop_caches", "3").map(|()| Answer::default())
             }
             Ok(Request::Do { job, who, folder }) => carry_out(&engines, (job, who), &file(folder)),
-            // The console repeats what it is told.
+            // The console echoes its input.
             Err(_) => continue,
         };
         say(&answer.unwrap_or_else(|error| Answer { error: Some(error.to_string()), ..Answer::default() }));
@@ -54,7 +53,7 @@ fn file(folder: usize) -> PathBuf {
     Path::new(FOLDERS[folder % FOLDERS.len()]).join("data")
 }
 
-/// File systems and files: written, flushed, forgotten, and read back.
+/// Makes the file systems and files: written, flushed, dropped from the cache, and read back.
 fn prepare(seed: u64, bytes: u64) -> io::Result<()> {
     for (number, folder) in FOLDERS.iter().enumerate() {
         let disk = disk(number as u32 + 1)?;
@@ -72,8 +71,8 @@ fn prepare(seed: u64, bytes: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// The device of a namespace, which is known by its number: kernels look for several at once, and name them as
-/// they are found.
+/// Returns the device of a namespace with that number: the kernel probes several at once, and names them in the order of
+/// discovery.
 fn disk(number: u32) -> io::Result<String> {
     let start = Instant::now();
     loop {
@@ -92,7 +91,7 @@ fn disk(number: u32) -> io::Result<String> {
     }
 }
 
-/// Compares every byte.
+/// Compares every byte of a file.
 fn read_back(path: &Path, seed: u64, bytes: u64) -> io::Result<()> {
     struct Same(File, u64);
     impl io::Write for Same {
@@ -101,7 +100,7 @@ fn read_back(path: &Path, seed: u64, bytes: u64) -> io::Result<()> {
             self.0.read_exact(&mut found)?;
             if found != wanted {
                 return Err(io::Error::other(format!(
-                    "what was written is not read, in the MiB at {}",
+                    "data read differ from data written, in the MiB at {}",
                     self.1
                 )));
             }
@@ -125,13 +124,13 @@ fn call(program: &str, arguments: &[&str]) -> io::Result<()> {
 fn carry_out(engines: &Engines, (job, who): (Job, Who), path: &Path) -> io::Result<Answer> {
     match (job, who) {
         (Job::Md5, Who::Program) => program("md5sum", path),
-        (_, Who::Program) => Err(io::Error::other("nobody compares with that")),
+        (_, Who::Program) => Err(io::Error::other("this job has no such contender")),
         (_, Who::Guest) => transfer(&engines.kernel, job, path),
         (_, Who::Drive) => transfer(&engines.drive, job, path),
     }
 }
 
-/// The MD5 that a shell's command tells, of a file at its standard input.
+/// Runs a shell command with a file as its standard input, and returns the MD5 that it prints.
 fn program(command: &str, path: &Path) -> io::Result<Answer> {
     let output = Command::new("sh").args(["-c", command]).stdin(File::open(path)?).output()?;
     if !output.status.success() {

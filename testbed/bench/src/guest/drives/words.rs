@@ -1,44 +1,44 @@
-//! The words between the demo and its guests: JSON, a line each; a guest's have [`MARK`] before them.
+//! Messages between the demo and its guests: JSON lines; a guest's begin with [`MARK`].
 
 use dcs_testkit::Random;
 use serde::{Deserialize, Serialize};
 use std::io::{self, Write};
 
-/// What tells a guest's words from what else comes from its console.
+/// Prefix that tells a guest's messages from other console output.
 pub const MARK: &str = "@demo ";
 
-/// A guest's file systems: the first on a plain namespace, the second on one that is encrypted on the disk.
+/// The guest's file systems: the first on a plain namespace, the second on one that is encrypted on the disk.
 pub const FOLDERS: [&str; 2] = ["/mnt/plain", "/mnt/encrypted"];
 
 /// The word that `grep` looks for.
 pub const PATTERN: &str = "ERROR";
 
-/// Who computes.
+/// The place where a job is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Who {
     /// busybox, in the guest.
     Program,
     /// dcs on the guest's kernel.
     Guest,
-    /// The drive, beside its disk.
+    /// The drive, next to its disk.
     Drive,
 }
 
-/// What is computed of a file.
+/// A job on a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Job {
-    /// Its MD5.
+    /// MD5 of the file.
     Md5,
-    /// The lines that have [`PATTERN`].
+    /// Lines that contain [`PATTERN`].
     Grep,
-    /// It is compressed by the drive, and unpacked in the guest.
+    /// Compression by the drive, decompression in the guest.
     Gzip,
 }
 
 impl Who {
     pub const ALL: [Who; 3] = [Who::Program, Who::Guest, Who::Drive];
 
-    /// Its name in tables.
+    /// Returns its name in tables.
     pub fn name(self) -> &'static str {
         match self {
             Who::Program => "busybox in the guest",
@@ -49,7 +49,7 @@ impl Who {
 }
 
 impl Job {
-    /// Those who do it to be compared: busybox's grep takes twenty times as long as the others.
+    /// Returns the contenders for this job. busybox's grep is left out: it takes twenty times as long as the others.
     pub fn by(self) -> impl Iterator<Item = Who> {
         Who::ALL.into_iter().filter(move |who| *who != Who::Program || self == Job::Md5)
     }
@@ -66,31 +66,31 @@ impl Job {
 /// A request to a guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Request {
-    /// The file in that folder, read from the disk.
+    /// Do a job on the file in that folder, read from the disk.
     Do { job: Job, who: Who, folder: usize },
-    /// What is cached of files goes: the next job reads from the disk.
+    /// Drop all cached files, so that the next job reads from the disk.
     Forget,
-    /// Switch off.
+    /// Power off.
     End,
 }
 
 /// A guest's answer.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Answer {
-    /// Of the file, or of what came out: lower-case hexadecimal digits.
+    /// MD5 of the file, or of the output: lower-case hexadecimal digits.
     pub md5: String,
     /// Bytes that crossed to the guest.
     pub delivered: u64,
-    /// The drive did it.
+    /// True if the drive did it.
     pub beside: bool,
-    /// What went wrong.
+    /// Error, if the job failed.
     pub error: Option<String>,
 }
 
 /// Bytes of a line.
 const LINE: usize = 64;
 
-/// A guest's file: whole MiB of lines, no two MiB alike. One line in 4,096 has the pattern.
+/// Writes a guest's file: whole MiB of lines, no two MiB alike. One line in 4,096 contains the pattern.
 pub fn write(out: &mut impl Write, seed: u64, bytes: u64) -> io::Result<()> {
     let mut block = Random(seed).bytes(1 << 20);
     block.iter_mut().for_each(|byte| *byte = b'a' + (*byte & 15));

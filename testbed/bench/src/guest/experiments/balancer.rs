@@ -15,9 +15,9 @@ use dcs_sim::experiments::balancer::LENGTH;
 /// Pieces of each side.
 const COUNT: usize = 8;
 const QUICK: usize = 2;
-/// System calls are counted on this many.
+/// Pieces over which system calls are counted.
 const SAMPLE: usize = 2;
-/// At which pieces are begun, in MiB a second: what every design can do in QEMU.
+/// Load in MiB per second, which every design can sustain in QEMU.
 pub const MIB_PER_S: f64 = 8.0;
 
 pub fn measure(options: &Options, report: &Report) -> Result<Measured, Failure> {

@@ -1,7 +1,7 @@
-//! Bandwidth beside processes of the guest that spin, of that beside none.
+//! Bandwidth with spinning processes in the guest, relative to that with none.
 //!
-//! The guest's processor has a core of the outer machine to itself; whatever else there is (QEMU's devices,
-//! the card, the client) has the others. A process of the lowest priority keeps the guest's core busy where
+//! The guest's processor has a core of the outer machine to itself; everything else (QEMU's devices,
+//! the card, the client) uses the others. A process of the lowest priority keeps the guest's core busy where
 //! the guest leaves it idle, so that it is as fast with spinners as without. What differs then is what the
 //! guest's scheduler leaves to the design's process.
 
@@ -19,21 +19,21 @@ use crate::harness::figures::median;
 use crate::report::Report;
 use std::time::Duration;
 
-/// Processes that spin: the papers' most, and on the way there.
+/// Numbers of spinning processes, up to the papers' most.
 const SPINNERS: [usize; 5] = [0, 1, 4, 12, 24];
-/// The cells that are measured again, and how often in all.
+/// Numbers of spinners that are measured repeatedly.
 const ENDS: [usize; 2] = [0, 24];
 const ROUNDS: usize = 3;
 const OBJECTS: usize = 8;
 
-/// The extent of it.
+/// Extent of the experiment.
 struct Size {
     rounds: usize,
-    /// The time for which each is measured at least.
+    /// Least time for which each is measured.
     lasting: Duration,
     /// Bytes of an object.
     length: u64,
-    /// Transfers that are asked for before the first is done. Who blocks has one.
+    /// Transfers submitted before the first is done. A design that blocks has one.
     in_flight: usize,
 }
 
@@ -77,7 +77,7 @@ fn task(who: Who, spinners: usize, size: &Size) -> Task {
     }
 }
 
-/// A row, or another round of one.
+/// Adds a row, or another round to a row.
 fn add(rows: &mut Vec<Measurement>, row: Measurement, kept: f64) {
     let is_it = |known: &&mut Measurement| known.by == row.by && known.spinners == row.spinners;
     let Some(known) = rows.iter_mut().find(is_it) else {

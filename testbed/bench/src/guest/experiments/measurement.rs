@@ -11,49 +11,50 @@ pub struct Measurement {
     pub event: String,
     pub experiment: String,
     pub job: String,
-    /// The design's name.
+    /// Name of the design.
     pub by: String,
-    /// Its exact contents.
+    /// Exact contents of the design.
     pub design: String,
-    /// Processes beside that spin.
+    /// Concurrent processes that spin.
     pub spinners: usize,
-    /// CPU seconds of the guest's processor. Of all processes: not where others spin.
+    /// CPU seconds of the guest's processor over all processes; `None` with spinners.
     pub guest_cpu_s_per_gib: Option<f64>,
-    /// Of those of the host-centric design, and of the leaner of the software-optimised ones.
+    /// Guest CPU time relative to the host-centric design.
     pub guest_cpu_ratio: Option<f64>,
+    /// Guest CPU time relative to the better software-optimised design.
     pub guest_cpu_ratio_to_software: Option<f64>,
     pub process_cpu_s_per_gib: f64,
     pub device_interrupts_per_gib: f64,
     pub system_calls_per_gib: Option<f64>,
-    /// Where the software designs had the data.
+    /// Places of the software designs' data.
     pub blocks: Option<Blocks>,
     pub transfers: usize,
     pub bytes_verified: u64,
     pub digests_verified: u64,
-    /// The load, where arrivals are given.
+    /// Load, if arrivals are given.
     pub asked_mib_per_s: Option<f64>,
-    /// By this machine's clock: QEMU's, not a server's.
+    /// Bandwidth by this machine's clock: QEMU's, not a server's.
     pub mib_per_s_in_qemu: f64,
-    /// Bandwidth, of that beside no spinner: the median of the rounds.
+    /// Bandwidth relative to that without spinners: the median of the rounds.
     pub kept: Option<f64>,
-    /// The same, of each round; of sets, guest CPU seconds per GiB against those of one set.
+    /// `kept` of each round; for sets, guest CPU seconds per GiB relative to one set.
     pub rounds: Vec<f64>,
     /// Sets of an SSD and a NIC.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sets: Option<Sets>,
 }
 
-/// The figures of several sets side by side.
+/// Figures of several concurrent sets.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Sets {
     pub count: usize,
-    /// Guest CPU seconds per GiB, of those of one set: the median of the rounds.
+    /// Guest CPU seconds per GiB relative to one set: the median of the rounds.
     pub of_one_set: f64,
-    /// The time of the guest's processor of all time.
+    /// Share of time in which the guest's processor ran.
     pub guest_cpu_share: f64,
-    /// The part of an equal share of the set that had least, while all were at it; of the one that had most.
-    /// The worst of the rounds.
+    /// Part of an equal share of the set that had least, while all were active: the worst of the rounds.
     pub least: f64,
+    /// Part of an equal share of the set that had most, while all were active: the worst of the rounds.
     pub most: f64,
 }
 
@@ -86,7 +87,7 @@ impl Measurement {
     }
 }
 
-/// Rows of one job by each design, with their ratios.
+/// Returns the rows of one job by each design, with their ratios.
 pub fn rows(experiment: &str, job: &str, asked: f64, rows: &[Row]) -> Vec<Measurement> {
     let one = |row: &Row| {
         let [to_host, to_software] = ratios(row, rows);
@@ -101,5 +102,5 @@ pub fn rows(experiment: &str, job: &str, asked: f64, rows: &[Row]) -> Vec<Measur
     rows.iter().map(one).collect()
 }
 
-/// Rows of an experiment, and what was wrong.
+/// Rows of an experiment, and the errors found.
 pub type Measured = (Vec<Measurement>, Vec<String>);

@@ -1,14 +1,14 @@
 //! `dcs bench guest`: the papers' experiments that a guest in QEMU can show, each design on the same devices.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
-//! | `contention` | bandwidth beside processes of the guest that spin |
+//! | `contention` | bandwidth with spinning processes in the guest |
 //! | `scaling` | 1 to 4 sets of an SSD and a NIC on one card |
 //! | `object`, `balancer` | the patterns of `dcs bench sim`, at equal throughput |
-//! | `measurement` | a row, as it is written and read |
+//! | `measurement` | a row: writing and reading it |
 //! | `shown` | tables, figures and bars of rows: here, and on the report's page |
 //! | `options` | the command line |
-//! | `pin` | which thread has which core of the outer machine |
+//! | `pin` | threads and cores of the outer machine |
 
 mod balancer;
 mod contention;

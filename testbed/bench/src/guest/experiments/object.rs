@@ -17,9 +17,9 @@ use dcs_sim::experiments::object::{MIX, Mix, OTHERS, requests};
 const COUNT: usize = 160;
 const SMALL: usize = 80;
 const QUICK: usize = 24;
-/// System calls are counted on this many.
+/// Requests over which system calls are counted.
 const SAMPLE: usize = 24;
-/// The load in MiB a second: well below what every design can do in QEMU.
+/// Load in MiB per second, well below what any design can sustain in QEMU.
 const MIB_PER_S: f64 = 8.0;
 const SMALL_MIB_PER_S: f64 = 0.5;
 
@@ -44,7 +44,7 @@ pub fn measure(options: &Options, report: &Report) -> Result<Measured, Failure> 
     Ok((all, rig.problems()))
 }
 
-/// The requests, each with a file of its own.
+/// Returns the requests, each with a file of its own.
 fn items(mix: Mix, count: usize, mib_per_s: f64, contents: &mut Contents) -> Vec<Item> {
     let slower = mix.rate as f64 * 1e6 / 8.0 / (mib_per_s * (1u64 << 20) as f64);
     let item = |request: &load::Request| {

@@ -9,55 +9,54 @@ use std::path::PathBuf;
 pub struct Options {
     #[command(subcommand)]
     pub experiment: Experiment,
-    /// Draw bars; `all` draws NAME-EXPERIMENT.svg
+    /// Draw bar charts; `all` writes NAME-EXPERIMENT.svg
     #[arg(long, value_name = "NAME.svg", global = true)]
     pub svg: Option<PathBuf>,
-    /// Little of each, for a quick look
+    /// Measure little of each, for a quick look
     #[arg(long, global = true)]
     pub quick: bool,
-    /// The NIC that the guest's kernel has
+    /// NIC of the guest's kernel
     #[arg(long, value_enum, default_value = "virtio", global = true)]
     pub nic: KernelNic,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Subcommand)]
 pub enum Experiment {
-    /// Bandwidth beside 0 to 24 processes of the guest that spin, of that beside none
+    /// Bandwidth with 0 to 24 spinning processes in the guest, relative to that with none
     Contention,
-    /// An object server: GET and PUT of 4 KiB to 4 MiB with MD5, Poisson arrivals; guest CPU at equal
-    /// throughput
+    /// Object server: GET and PUT of 4 KiB to 4 MiB with MD5, Poisson arrivals; guest CPU at equal throughput
     Object,
     /// The HDFS balancer: sender, and receiver with CRC32; guest CPU at equal throughput
     Balancer,
-    /// 1 to 4 sets of an SSD and a NIC, two streams each; guest CPU a GiB, and who had how much
+    /// 1 to 4 sets of an SSD and a NIC, two streams each; guest CPU per GiB, and the share of each set
     Scaling,
-    /// All of them
+    /// All experiments
     All,
 }
 
 const HELP: &str = "\
 Examples:
-  dcs bench guest object                           # a table, and the papers' figures beside
+  dcs bench guest object                           # a table, with the papers' figures
   dcs bench guest contention --svg contention.svg
   dcs bench guest scaling                          # up to four SSDs and four NICs on one card
   dcs bench guest all --json >guest.json              # for the report: dcs bench sim all --html report.html --guest guest.json
   dcs bench guest balancer --quick --json | jq 'select(.event == \"figure\")'
 
-Each boots a server of its own, as dcs vm demo does: the designs run on the same devices, one after the other, and a client outside
-compares every byte and digest.
+Each experiment boots its own server, as dcs vm demo does: the designs run on the same devices, one after the other, and a client
+outside compares every byte and digest.
 
   host          host-centric: the kernel's NVMe driver, ext4, TCP and NIC driver
   software-tcp  software-optimised: the process drives the SSD itself over VFIO; data in host memory, operators on the processor; the
                 kernel's TCP and NIC driver
   software-nic  the same, and the process drives the NIC too, with a TCP of its own
-  software-p2p  software-controlled P2P: as software-nic, and data lie in the SSD's own memory, from where the NIC takes them; SSD -> NIC
-                without operators, so that it is in contention and the balancer's sender alone
+  software-p2p  software-controlled P2P: as software-nic, but data stay in the SSD's own memory, and the NIC reads them there; SSD -> NIC
+                without operators, so only in contention and as the balancer's sender
   card          one command to the dcs card
 
-Ratios to the software-optimised design are to the leaner of the two (software-tcp, software-nic).
+Ratios to the software-optimised design are to the better of the two (software-tcp, software-nic).
 
-QEMU emulates each instruction: its seconds mean nothing. Guest CPU seconds per GiB are compared with each other, bandwidth beside
-spinners with that beside none, several sets with one. What is in no server of QEMU's (a GPU, an integrated device) is in dcs bench sim, in virtual time.
+QEMU emulates each instruction, so its seconds mean nothing. Guest CPU seconds per GiB are compared with each other, bandwidth with
+spinners with that without, several sets with one. What QEMU's servers lack (a GPU, an integrated device) is in dcs bench sim, in virtual time.
 docs/experiments.md says how it is measured and what it does not show.
 
 Exit codes: 0 done; 1 a check or the guest failed; 2 usage; 9 no virtual server can be had here; 130 interrupted";

@@ -1,4 +1,4 @@
-//! Which thread has which core of the outer machine.
+//! Assigns threads to cores of the outer machine.
 
 use crate::failure::Failure;
 use crate::guest::rig::Rig;
@@ -8,9 +8,9 @@ use nix::unistd::Pid;
 use std::io;
 use std::process::Command;
 
-/// The guest's processor is on a core of its own, all else on the others, while this lives.
+/// Keeps the guest's processor on a core of its own, and everything else on the others, until dropped.
 pub struct Pinned {
-    /// This process's, as it was.
+    /// This process's cores before.
     before: Option<CpuSet>,
     _filler: Option<Helper>,
 }
@@ -20,10 +20,10 @@ impl Pinned {
         pin(rig).map_err(|error| Failure::io("cores for the guest", &error))
     }
 
-    /// Why the figures do not mean what they should.
+    /// Returns the reason why the figures are unreliable, if there is one.
     pub fn missing(&self) -> Option<&'static str> {
         self.before.is_none().then_some(
-            "one core only: the guest's spinners take it from the card and from QEMU's devices too, so that the figures are of this machine, and not of the designs",
+            "one core only: the guest's spinners also take it from the card and QEMU's devices, so the figures describe this machine, not the designs",
         )
     }
 }
@@ -51,13 +51,13 @@ fn pin(rig: &Rig<'_>) -> io::Result<Pinned> {
     let mut alone = CpuSet::new();
     alone.set(*own)?;
     sched_setaffinity(Pid::from_raw(rig.processor.thread as i32), &alone)?;
-    // By nice(1), which every Linux has.
+    // Uses nice(1), which every Linux has.
     let mut filler = Command::new("nice");
     filler.args(["-n", "19"]).arg(std::env::current_exe()?).args(["bench-hog", &own.to_string()]);
     Ok(Pinned { before: Some(before), _filler: Some(Helper::spawn(&mut filler)?) })
 }
 
-/// All threads of a process. One that has just ended is nobody's concern.
+/// Acts on all threads of a process. A thread that has just ended is ignored.
 fn each(process: u32, act: impl Fn(Pid) -> nix::Result<()>) -> io::Result<()> {
     for task in std::fs::read_dir(format!("/proc/{process}/task"))? {
         let name = task?.file_name();

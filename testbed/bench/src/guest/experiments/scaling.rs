@@ -1,7 +1,7 @@
-//! One to four sets of an SSD and a NIC on one card: guest CPU per GiB, and what each set had of the whole.
+//! One to four sets of an SSD and a NIC on one card: guest CPU per GiB, and each set's share of the whole.
 //!
-//! Each set has as much to send as the one alone. How fast they are together is how fast this machine
-//! emulates them: all devices, the card and the client share its cores, so that the bandwidth means nothing.
+//! Each set sends as much as one alone. Their total bandwidth means nothing: it is the speed at which this machine emulates them,
+//! since all devices, the card and the client share its cores.
 
 use super::measurement::{Measured, Measurement, Sets};
 use super::options::Options;
@@ -16,19 +16,20 @@ use crate::harness::faults::Faults;
 use crate::harness::figures::median;
 use crate::report::Report;
 
-/// Without peer-to-peer, which has an engine and a thread for each set as `software-nic` has.
+/// Designs, without peer-to-peer, which has an engine and a thread for each set as `software-nic` has.
 const DESIGNS: [Who; 4] = [Who::Host, Who::SoftwareTcp, Who::SoftwareNic, Who::Card];
-/// Connections of a set, as in virtual time.
+/// Connections of a set, the same number as in virtual time.
 const STREAMS: usize = 2;
 
-/// The extent of it.
+/// Extent of the experiment.
 struct Size {
     rounds: usize,
     sets: &'static [usize],
-    /// Files of each SSD, and how often each is sent over each connection.
+    /// Files of each SSD.
     files: usize,
+    /// Number of times that each file is sent over each connection.
     times: usize,
-    /// Bytes of one: of a command.
+    /// Bytes of a file, and of a command.
     length: u64,
 }
 
@@ -65,13 +66,13 @@ fn task(who: Who, sets: usize, size: &Size) -> Task {
     let items = (0..size.files * size.times).map(item).collect();
     Task {
         streams: (0..STREAMS * sets).map(|stream| Stream::new(stream % sets)).collect(),
-        // The card and the software have their next one before the last is done.
+        // The card and the software have their next transfer before the last is done.
         in_flight: if who == Who::Host { 1 } else { 2 },
         ..Task::items(who, &[], items)
     }
 }
 
-/// The rounds of a design with this many sets, as one row.
+/// Returns the rounds of a design with this many sets, as one row.
 fn measurement(rounds: &[Row], who: Who, sets: usize) -> Option<Measurement> {
     let of = |count: usize| {
         let is_it = move |row: &&Row| row.task.who == who && row.task.sets() == count;
@@ -101,7 +102,7 @@ fn measurement(rounds: &[Row], who: Who, sets: usize) -> Option<Measurement> {
     })
 }
 
-/// The part of an equal share that each had.
+/// Returns each set's part of an equal share.
 fn shares(by_set: &[u64]) -> Vec<f64> {
     let equal = by_set.iter().sum::<u64>() as f64 / by_set.len() as f64;
     by_set.iter().map(|bytes| *bytes as f64 / equal).collect()

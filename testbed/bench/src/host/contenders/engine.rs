@@ -1,6 +1,5 @@
-//! The engine as an application uses it: one session; a thread of its own for many streams, driven by its
-//! caller where objects are small and go one at a time, or all on one core: a hand-over between threads would
-//! cost as much as one.
+//! The engine as an application uses it, with one session. For many streams it has a thread of its own. For small objects one at
+//! a time, or with all on one core, its caller drives it: a hand-over between threads would cost as much as an object.
 
 use super::loops::finish;
 use super::{Object, Prepared as Common};
@@ -17,16 +16,16 @@ use std::collections::VecDeque;
 use std::io;
 use std::time::Instant;
 
-/// Transfers of large objects that each stream has in flight: while one runs the next is there already.
+/// Transfers of large objects that each stream has in flight: the next is ready while one runs.
 const AHEAD: usize = 2;
 
 pub struct Prepared {
     session: Session,
-    /// Its caller drives it.
+    /// True if its caller drives it.
     driven: bool,
     ahead: usize,
     cache: Mode,
-    // Last: it goes after its session.
+    // Last field: dropped after its session.
     _engine: Engine,
 }
 
@@ -99,8 +98,8 @@ impl Prepared {
 }
 
 impl<'a> Stream<'a> {
-    /// Takes what is done (and waits for it where that drives the engine), and submits as much as may be in
-    /// flight; false at the end.
+    /// Takes completed transfers (waiting for them drives the engine if its caller drives it) and submits as many as may be in
+    /// flight. Returns false at the end.
     fn advance(
         &mut self,
         engine: &Prepared,
@@ -144,13 +143,13 @@ impl<'a> Stream<'a> {
             }
             (None, false) => (Source::handle(&self.socket, ..), Sink::file(&*object.opened(work.serve)?, 0)),
         };
-        // Beside sendfile(2) the engine may lend pages too: these files are not written to. Nor are they
-        // before a chain, but the jobs with one are those of a program that does not know that.
+        // For a fair comparison with sendfile(2) the engine may lend pages too: these files are not written to. They are not
+        // written before a chain either, but jobs with a chain stand for programs that cannot know that.
         let source = if ops.is_empty() && sends { source.immutable() } else { source };
         let (source, sink) =
             if sends { (source.cache(engine.cache), sink) } else { (source, sink.cache(engine.cache)) };
         let request = engine.session.request(source, ops.iter().cloned(), sink);
-        // Of several on one socket each awaits the one before.
+        // With several transfers on one socket, each waits for the one before.
         let rid = if engine.ahead > 1 { self.number } else { 0 };
         request.length(length).rid(rid).submit().map_err(io::Error::other)
     }

@@ -1,5 +1,4 @@
-//! The loops that everybody writes, as a good engineer writes them: a thread for each stream, its buffer and
-//! its contexts kept from object to object, blocking calls.
+//! The ordinary loops, written with care: a thread for each stream, blocking calls, buffers and contexts reused for all objects.
 
 use super::{Object, Prepared};
 use crate::harness::data::Direction;
@@ -18,7 +17,7 @@ use std::time::Instant;
 /// The largest alignment that O_DIRECT needs.
 const ALIGNMENT: usize = 4096;
 
-/// Memory on an aligned address.
+/// Memory at an aligned address.
 struct Buffer {
     memory: Vec<u8>,
     at: usize,
@@ -37,7 +36,7 @@ impl Buffer {
     }
 }
 
-/// The state of a thread.
+/// State of a thread.
 struct Loop<'a> {
     work: &'a Work<'a>,
     socket: &'a TcpStream,
@@ -98,12 +97,12 @@ fn stream(
     Ok(account)
 }
 
-/// Says that nothing follows, and waits until the other end has read everything: it closes then.
+/// Ends sending, and waits until the other end has read everything and closes.
 pub fn finish(mut socket: &TcpStream, sent: bool) -> io::Result<()> {
     if sent {
         socket.shutdown(Shutdown::Write)?;
         if socket.read(&mut [0])? > 0 {
-            return Err(io::Error::other("the client was not to say anything"));
+            return Err(io::Error::other("the client sent data where none was expected"));
         }
     }
     Ok(())
@@ -117,7 +116,7 @@ impl Loop<'_> {
         loop {
             let left = usize::try_from(length - at).unwrap_or(usize::MAX);
             let buffer = self.buffer.bytes();
-            // O_DIRECT reads whole blocks; what is beyond the end is not there.
+            // O_DIRECT reads whole blocks; bytes beyond the end of the file are absent.
             let room = buffer.len().min(if self.direct { left.next_multiple_of(ALIGNMENT) } else { left });
             let read = file.read_at(&mut buffer[..room], at)?.min(left);
             if read == 0 && left > 0 {
@@ -137,7 +136,7 @@ impl Loop<'_> {
         Ok((at, sent))
     }
 
-    /// Nothing where the other end has no more objects.
+    /// Receives an object; `None` if the other end has no more.
     fn receive(&mut self, object: &Object) -> io::Result<Option<Moved>> {
         let file = object.opened(self.work.serve)?;
         let (length, mut at, mut written) = (object.length(self.work), 0, 0);
@@ -152,7 +151,7 @@ impl Loop<'_> {
                 return if at == 0 { Ok(None) } else { Err(io::ErrorKind::UnexpectedEof.into()) };
             }
             if self.direct {
-                // Whole blocks are written, and few large ones are better than many.
+                // Writes whole blocks: few large writes are better than many small ones.
                 socket.read_exact(&mut buffer[read..room])?;
                 read = room;
             }
@@ -195,7 +194,7 @@ impl Loop<'_> {
         Ok((length, length))
     }
 
-    /// Where data are to be cold and it went through the page cache.
+    /// Drops the file from the page cache, if data are to be cold and went through it.
     fn drop_cache(&self, file: &File) -> io::Result<()> {
         if self.work.serve.cold && !self.direct {
             posix_fadvise(file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED)?;

@@ -1,10 +1,10 @@
-//! The work of each contender in a round.
+//! A contender's work in a round.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
 //! | `engine` | the engine |
 //! | `loops` | the ordinary loops, and sendfile(2) |
-//! | `server.py` | the one in Python, a program of its own |
+//! | `server.py` | the contender in Python, a program of its own |
 
 mod engine;
 mod loops;
@@ -20,14 +20,14 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 
-/// The program in Python.
+/// Source of the program in Python.
 pub const PYTHON: &str = include_str!("server.py");
 
-/// The state that a contender has ready before the first round.
+/// State that a contender prepares before the first round.
 pub struct Prepared {
-    /// The operators with their keys.
+    /// Operators with their keys.
     ops: Vec<Op>,
-    /// Where the loops have theirs from.
+    /// Libraries that the loops take their operators from.
     libraries: &'static Libraries,
     files: Vec<Vec<Object>>,
     engine: Option<engine::Prepared>,
@@ -36,17 +36,17 @@ pub struct Prepared {
 /// A file of a stream.
 pub struct Object {
     item: Item,
-    /// The operators, where they are not those of all others.
+    /// Operators, if they differ from those of other objects.
     ops: Option<Vec<Op>>,
-    /// Where descriptors are opened before.
+    /// Descriptor, if opened beforehand.
     open: Option<File>,
-    /// The same as the engine has it.
+    /// The engine's handle for it.
     handle: Option<Handle>,
-    /// Digests as bytes; `None` where they are not known before.
+    /// Digests as bytes; `None` if not known beforehand.
     expected: Option<Vec<Vec<u8>>>,
 }
 
-/// A descriptor, for one object or for all.
+/// A descriptor, opened for one object or for all.
 pub enum Opened<'a> {
     Before(&'a File),
     Now(File),
@@ -88,7 +88,7 @@ impl Prepared {
         Ok(Prepared { ops, libraries, files, engine })
     }
 
-    /// Whose operators it has.
+    /// Names the library of its operators.
     pub fn library(&self, serve: &Serve) -> io::Result<String> {
         Ok(match serve.contender {
             _ if self.ops.is_empty() => "none".into(),
@@ -114,12 +114,12 @@ impl Object {
         }
     }
 
-    /// The bytes that are moved of it.
+    /// Returns the bytes of the object to move.
     pub fn length(&self, work: &Work<'_>) -> u64 {
         self.item.length.min(work.round.length)
     }
 
-    /// The digests that an object of this length must have.
+    /// Returns the digests that an object of this length must have.
     pub fn expected(&self, work: &Work<'_>) -> Option<&[Vec<u8>]> {
         self.expected.as_deref().filter(|_| work.round.extent == Extent::UntilStopped)
     }

@@ -1,9 +1,9 @@
-# The contender in Python: a thread for each stream, hashlib or zlib, a socket. It is told and tells what the contenders
-# in Rust do (protocol.rs).
+# The contender in Python: a thread for each stream, hashlib or zlib, a socket. It speaks the same protocol as the contenders
+# in Rust (protocol.rs).
 import ctypes, hashlib, itertools, json, os, resource, socket, sys, threading, time, zlib
 
 BUFFER = 1 << 18
-# PR_SET_PDEATHSIG, SIGKILL: no orphan outlives a benchmark that was killed.
+# PR_SET_PDEATHSIG, SIGKILL: ends with a benchmark that is killed.
 ctypes.CDLL(None).prctl(1, 9)
 serve = json.loads(sys.stdin.readline())
 os.sched_setaffinity(0, serve["cores"])

@@ -1,7 +1,7 @@
-//! The operators of the ordinary loops: OpenSSL's and zlib's, loaded when the program runs; where they are
-//! missing, or have no such operator (the CRCs), those of dcs itself.
+//! Operators of the ordinary loops: OpenSSL's and zlib's, loaded at run time. Where these are missing, or lack an operator (the
+//! CRCs), the loops use those of dcs.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
 //! | `openssl` | digests and AES through EVP |
 //! | `zlib` | gzip |
@@ -20,25 +20,25 @@ use zlib::Zlib;
 /// Bytes of the buffer behind a compressor.
 const OUTPUT_BUFFER: usize = 64 << 10;
 
-/// The libraries that were found.
+/// Libraries that were found.
 pub struct Libraries {
     openssl: Option<OpenSsl>,
     zlib: Option<Zlib>,
 }
 
-/// They are loaded once.
+/// Returns the libraries, which are loaded once.
 pub fn libraries() -> &'static Libraries {
     static LIBRARIES: OnceLock<Libraries> = OnceLock::new();
     LIBRARIES.get_or_init(|| Libraries { openssl: OpenSsl::load(), zlib: Zlib::load() })
 }
 
-/// None: the loops have the operators of dcs.
+/// Returns no libraries: the loops use dcs's own operators.
 pub fn own() -> &'static Libraries {
     static OWN: Libraries = Libraries { openssl: None, zlib: None };
     &OWN
 }
 
-/// A chain for one object after the other, on one thread. Contexts are kept from object to object.
+/// A chain that processes objects one after the other, on one thread. Contexts are reused.
 pub struct Chain {
     stages: Vec<Stage>,
     room: Vec<u8>,
@@ -48,12 +48,12 @@ enum Stage {
     Digest(openssl::Digest),
     Cipher([u8; 32], [u8; 16], openssl::Cipher),
     Deflate(zlib::Deflate),
-    /// Made anew for each object.
+    /// An operator of dcs, created anew for each object.
     Own(Op, Operators),
 }
 
 impl Libraries {
-    /// Whose operators a chain has.
+    /// Names the libraries that a chain's operators are from.
     pub fn names(&self, ops: &[Op]) -> String {
         let mut names: Vec<String> = Vec::new();
         for op in ops {
@@ -89,7 +89,7 @@ impl Libraries {
 }
 
 impl Chain {
-    /// A new object.
+    /// Begins a new object.
     pub fn begin(&mut self) -> io::Result<()> {
         for stage in &mut self.stages {
             match stage {
@@ -102,7 +102,7 @@ impl Chain {
         Ok(())
     }
 
-    /// Takes the next bytes through, `last` where nothing follows, and hands out what comes of them.
+    /// Passes the next bytes through the chain, and hands out the result. `last` is true if nothing follows.
     pub fn pass(
         &mut self,
         data: &mut [u8],
@@ -112,7 +112,7 @@ impl Chain {
         pass(&mut self.stages, &mut self.room, data, last, out)
     }
 
-    /// The digests of the object, in the order of the chain.
+    /// Returns the digests of the object, in the order of the chain.
     pub fn digests(&mut self) -> io::Result<Vec<Vec<u8>>> {
         let mut digests = Vec::new();
         for stage in &mut self.stages {
@@ -144,7 +144,7 @@ fn pass(
         Stage::Digest(digest) => digest.update(data)?,
         Stage::Cipher(_, _, cipher) => cipher.apply(data)?,
         Stage::Deflate(deflate) => {
-            // Whoever is behind needs a room of its own, where it is one more compressor.
+            // The rest of the chain needs a buffer of its own, if it has another compressor.
             let mut mine = std::mem::take(room);
             mine.resize(OUTPUT_BUFFER, 0);
             let mut at = 0;
@@ -177,7 +177,7 @@ fn pass(
 mod tests {
     use super::*;
 
-    /// Against the operators of dcs, whatever the cuts.
+    /// Compares the libraries with the operators of dcs, for all ways to split the data.
     #[test]
     fn the_libraries_do_what_dcs_does() {
         let digest = |operator: Operator| Op::Raw { number: operator as u8, parameter: Vec::new() };

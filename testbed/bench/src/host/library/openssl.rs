@@ -1,5 +1,5 @@
-//! OpenSSL's libcrypto through EVP, loaded at run time, as a C program uses it: one context a thread, kept
-//! from object to object.
+//! OpenSSL's libcrypto through EVP, loaded at run time and used as C programs use it: one context a thread, reused for all
+//! objects.
 #![allow(unsafe_code)]
 
 use dcs::Operator;
@@ -9,15 +9,14 @@ use std::io;
 use std::ptr::null_mut;
 
 const NAMES: [&str; 3] = ["libcrypto.so.3", "libcrypto.so.1.1", "libcrypto.so"];
-/// `OPENSSL_VERSION`, of `OpenSSL_version`.
+/// `OPENSSL_VERSION`, the argument of `OpenSSL_version`.
 const VERSION: c_int = 0;
 /// `EVP_MAX_MD_SIZE`.
 const DIGEST_MAX: usize = 64;
 
 type Object = *mut c_void;
 
-/// The functions, as `openssl/evp.h` declares them. The library is never unloaded, so they are valid for
-/// ever.
+/// Functions, as `openssl/evp.h` declares them. The library is never unloaded, so they stay valid.
 #[derive(Clone, Copy)]
 struct Functions {
     version: unsafe extern "C" fn(c_int) -> *const c_char,
@@ -30,7 +29,7 @@ struct Functions {
     cipher_free: unsafe extern "C" fn(Object),
     cipher_init: unsafe extern "C" fn(Object, *const c_void, Object, *const c_uchar, *const c_uchar) -> c_int,
     cipher_update: unsafe extern "C" fn(Object, *mut c_uchar, *mut c_int, *const c_uchar, c_int) -> c_int,
-    /// `EVP_MD` and `EVP_CIPHER` objects are constants of the library.
+    /// `EVP_MD` and `EVP_CIPHER` objects, which are constants of the library.
     md5: usize,
     sha1: usize,
     sha256: usize,
@@ -55,7 +54,7 @@ pub struct Cipher {
     begun: bool,
 }
 
-/// True if it has such an operator.
+/// Returns true if the library has such an operator.
 pub fn has(operator: Operator) -> bool {
     use Operator::{Aes256Ctr, Md5, Sha1, Sha256, Sha512};
     matches!(operator, Md5 | Sha1 | Sha256 | Sha512 | Aes256Ctr)
@@ -70,7 +69,7 @@ impl OpenSsl {
         Functions::find(library).map(OpenSsl)
     }
 
-    /// `OpenSSL 3.0.19`.
+    /// Returns the version, such as `OpenSSL 3.0.19`.
     pub fn version(&self) -> String {
         // SAFETY: it returns a constant string of the library.
         let text = unsafe { CStr::from_ptr((self.0.version)(VERSION)) };
@@ -118,7 +117,7 @@ impl Functions {
             // SAFETY: as above.
             Some(unsafe { get() } as usize).filter(|address| *address != 0)
         };
-        // From 3.0 on, an object that is fetched once saves each new object a search by name.
+        // From 3.0 on, fetching an object once saves a search by name for each new object.
         let fetched = |name: &[u8], what: &CStr, old: &[u8]| -> Option<usize> {
             type Fetch = unsafe extern "C" fn(Object, *const c_char, *const c_char) -> *const c_void;
             // SAFETY: the type is that of EVP_MD_fetch and EVP_CIPHER_fetch.
@@ -149,14 +148,14 @@ impl Functions {
     }
 }
 
-/// Functions of OpenSSL return 1 when all is well.
+/// Checks a result: OpenSSL's functions return 1 on success.
 fn check(result: c_int) -> io::Result<()> {
     if result == 1 { Ok(()) } else { Err(io::Error::other("OpenSSL refused")) }
 }
 
 impl Digest {
     pub fn begin(&mut self) -> io::Result<()> {
-        // With no algorithm it takes that of before, and only starts again.
+        // Without an algorithm the context keeps the one it has, and starts again.
         let algorithm = if self.begun { 0 } else { self.algorithm };
         self.begun = true;
         // SAFETY: the context is ours, the algorithm a constant of the library or none, and there is no
@@ -195,7 +194,7 @@ impl Cipher {
         })
     }
 
-    /// In place.
+    /// Encrypts or decrypts in place.
     pub fn apply(&mut self, data: &mut [u8]) -> io::Result<()> {
         let length = c_int::try_from(data.len()).map_err(io::Error::other)?;
         let (mut written, bytes) = (0, data.as_mut_ptr());

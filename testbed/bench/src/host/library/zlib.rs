@@ -1,4 +1,4 @@
-//! zlib's deflate, loaded at run time, as a C program uses it: one state a thread, reset for each object.
+//! zlib's deflate, loaded at run time and used as C programs use it: one state a thread, reset for each object.
 #![allow(unsafe_code)]
 
 use libloading::Library;
@@ -8,16 +8,16 @@ use std::ptr::{null, null_mut};
 
 const NAMES: [&str; 2] = ["libz.so.1", "libz.so"];
 const DEFLATED: c_int = 8;
-/// The largest window, in gzip's format.
+/// Largest window, in gzip's format.
 const WINDOW_GZIP: c_int = 15 + 16;
-/// `deflateInit`'s own.
+/// The default of `deflateInit`.
 const MEMORY_LEVEL: c_int = 8;
 const DEFAULT_STRATEGY: c_int = 0;
 const NO_FLUSH: c_int = 0;
 const FINISH: c_int = 4;
 const OK: c_int = 0;
 const STREAM_END: c_int = 1;
-/// No progress was possible: no error.
+/// `Z_BUF_ERROR`: no progress was possible, which is not a failure.
 const BUFFER_ERROR: c_int = -5;
 
 /// `z_stream` of `zlib.h`.
@@ -42,7 +42,7 @@ struct Stream {
 type Init =
     unsafe extern "C" fn(*mut Stream, c_int, c_int, c_int, c_int, c_int, *const c_char, c_int) -> c_int;
 
-/// The library is never unloaded, so they are valid for ever.
+/// Functions of the library, which is never unloaded, so they stay valid.
 #[derive(Clone, Copy)]
 struct Functions {
     version: unsafe extern "C" fn() -> *const c_char,
@@ -54,13 +54,13 @@ struct Functions {
 
 pub struct Zlib(Functions);
 
-/// A compressor. zlib keeps a pointer to its stream, so that has a place of its own.
+/// A compressor. zlib keeps a pointer to its stream, so the stream is boxed.
 pub struct Deflate {
     functions: Functions,
     stream: Box<Stream>,
 }
 
-/// The outcome of one call.
+/// Outcome of one call.
 pub struct Step {
     pub consumed: usize,
     pub produced: usize,
@@ -87,7 +87,7 @@ impl Zlib {
         }))
     }
 
-    /// `zlib 1.2.13`.
+    /// Returns the version, such as `zlib 1.2.13`.
     pub fn version(&self) -> String {
         // SAFETY: it returns a constant string of the library.
         format!("zlib {}", unsafe { CStr::from_ptr((self.0.version)()) }.to_string_lossy())
@@ -143,7 +143,7 @@ impl Deflate {
         }
     }
 
-    /// Consumes from the input and fills the output, as far as either goes.
+    /// Consumes input and fills the output until one of them is used up.
     pub fn step(&mut self, input: &[u8], output: &mut [u8], last: bool) -> io::Result<Step> {
         let length = |bytes: usize| c_uint::try_from(bytes).map_err(io::Error::other);
         let stream = &mut *self.stream;

@@ -1,4 +1,4 @@
-//! Tables, figures and bars of what was measured in a guest.
+//! Tables, figures and bars of measurements in a guest.
 
 mod sets;
 
@@ -10,7 +10,7 @@ use crate::sim::results::Results;
 use dcs_sim::cpu::Component;
 use dcs_sim::experiments::figure::{Figure, Reach};
 
-/// Names of the experiments: those in virtual time have the same without `guest-`.
+/// Names of the experiments; the same in virtual time lack `guest-`.
 pub const CONTENTION: &str = "guest-contention";
 pub const OBJECT: &str = "guest-object";
 pub const BALANCER: &str = "guest-balancer";
@@ -19,7 +19,7 @@ pub const SCALING: &str = "guest-scaling";
 pub const SENDER: &str = "sender: SSD -> NIC";
 pub const RECEIVER: &str = "receiver: NIC -> crc32 -> SSD";
 
-/// Every experiment of which there are rows.
+/// Returns the results of every experiment that has rows.
 pub fn all(rows: &[Measurement]) -> Vec<Results> {
     let of = |name: &str| rows.iter().filter(|row| row.experiment == name).collect::<Vec<_>>();
     let experiments = [
@@ -140,13 +140,13 @@ fn bar(row: &&Measurement) -> Bar {
     Bar { panel: row.job.clone(), label: row.by.clone(), parts: vec![(Component::Kernel, cpu)] }
 }
 
-/// True if a row is of such a design.
+/// Returns true if a row is of such a design.
 fn is(row: &Measurement, is_it: fn(Who) -> bool) -> bool {
     Who::ALL.iter().any(|(who, name, _)| is_it(*who) && *name == row.by)
 }
 
-/// Guest CPU of the card in these jobs together, of that of another design: of the software-optimised ones
-/// the one that is leaner in each job.
+/// Returns the card's guest CPU time over all these jobs, relative to another design's. For the software-optimised ones it is
+/// relative to the better one in each job.
 fn ratio(rows: &[&Measurement], jobs: &[&str], to: fn(Who) -> bool) -> f64 {
     let cpu = |job: &&str, is_it| {
         let them = rows.iter().filter(|row| row.job == **job && is(row, is_it));
@@ -156,7 +156,7 @@ fn ratio(rows: &[&Measurement], jobs: &[&str], to: fn(Who) -> bool) -> f64 {
     card / jobs.iter().map(|job| cpu(job, to)).sum::<f64>()
 }
 
-/// Names of the jobs, in their order.
+/// Returns the names of the jobs in order.
 fn jobs<'a>(rows: &[&'a Measurement]) -> Vec<&'a str> {
     let mut jobs: Vec<&str> = Vec::new();
     for row in rows {
@@ -205,7 +205,7 @@ fn object(rows: &[&Measurement]) -> Results {
         rows: rows.iter().map(cells).collect(),
         objects: lines(rows),
         figures,
-        // Small objects have another scale.
+        // Small objects have a different scale.
         chart: Chart {
             unit: "guest CPU s/GiB",
             bars: rows.iter().filter(|row| mix.contains(&row.job.as_str())).map(bar).collect(),

@@ -27,7 +27,7 @@ fn cells(row: &&Measurement) -> Vec<String> {
     ]
 }
 
-/// See [`super::super::scaling`].
+/// Returns the results of [`super::super::scaling`].
 pub fn scaling(rows: &[&Measurement]) -> Results {
     let counted = |row: &Measurement| row.sets.as_ref().map_or(0, |sets| sets.count);
     let most = rows.iter().map(|row| counted(row)).max().unwrap_or(0);
