@@ -1,4 +1,4 @@
-//! Decides on requests: their senders' rights, and that the server understands all of each request.
+//! //! Authorises requests: checks their senders' rights, and that the server understands all of each request.
 
 use crate::connection::digests::Digests;
 use crate::connection::exchange::Exchange;
@@ -25,7 +25,7 @@ pub enum Anonymous {
     All,
 }
 
-/// Decides on requests.
+/// Authorises requests.
 #[derive(Clone, Debug)]
 pub struct Access {
     users: Users,
@@ -38,12 +38,12 @@ const ANONYMOUS_READS: [&str; 6] =
     ["GetObject", "HeadObject", "ListObjects", "ListObjectsV2", "HeadBucket", "GetBucketLocation"];
 
 impl Access {
-    /// Of these users.
+    /// Makes the check for these users.
     pub fn new(users: Users, anonymous: Anonymous, store: Arc<Store>) -> Access {
         Access { users, anonymous, store }
     }
 
-    /// The rights of somebody with these credentials.
+    /// Returns the rights of a client with these credentials.
     pub fn rights(&self, credentials: Option<&Credentials>) -> Rights {
         match (credentials, self.anonymous) {
             (Some(credentials), _) => self.users.rights(&credentials.access_key),
@@ -66,21 +66,21 @@ impl Access {
         Err(s3_error!(AccessDenied, "Access Denied: {who} may not {what} the bucket {bucket}"))
     }
 
-    /// A client that names the owner whom it expects must be right.
+    /// Checks that the bucket belongs to the owner that the client expects.
     fn owner(&self, headers: &HeaderMap, header: &str, bucket: &str) -> S3Result<()> {
         let Some(expected) = headers.get(header) else { return Ok(()) };
         match self.store.bucket(bucket)? {
             Some(found) if found.owner.as_bytes() != expected.as_bytes() => Err(s3_error!(
                 AccessDenied,
-                "Access Denied: the bucket {bucket} has another owner than {header} says"
+                "Access Denied: the bucket {bucket} does not belong to the owner in {header}"
             )),
             _ => Ok(()),
         }
     }
 
-    /// A copy reads its source.
+    /// Checks that the user may read the source of a copy.
     fn source<T>(&self, request: &S3Request<T>, source: &CopySource) -> S3Result<()> {
-        // Other sources are refused by the operation.
+        // The operation refuses other sources.
         let CopySource::Bucket { bucket, .. } = source else { return Ok(()) };
         self.need(request.credentials.as_ref(), Right::Read, bucket)?;
         self.owner(&request.headers, "x-amz-source-expected-bucket-owner", bucket)
@@ -115,7 +115,7 @@ impl S3Access for Access {
             if exchange.length() > Some(XML_MAX) {
                 return Err(s3_error!(
                     MaxMessageLengthExceeded,
-                    "a request in XML has {XML_MAX} bytes at most"
+                    "a request in XML has at most {XML_MAX} bytes"
                 ));
             }
             let digests = Digests::of(context.headers(), xml.checksums)?;

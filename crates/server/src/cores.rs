@@ -1,5 +1,4 @@
-//! Event loops: a thread for each core beside the first, to which connections are handed when they have been
-//! accepted.
+//! Event loops: a thread for each core after the first. Accepted connections are handed to them.
 
 use crate::shared::Shared;
 use crate::{connection, tls};
@@ -12,15 +11,15 @@ use tokio::net::TcpStream;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-/// A core: the connections that it serves, and its event loop.
+/// A core: its connections and its event loop.
 pub(crate) struct Core {
     pub shared: Arc<Shared>,
     open: Arc<AtomicUsize>,
-    /// That of another thread; the first core has the one that accepts.
+    /// Event loop of another thread; `None` for the first core, which uses the loop that accepts.
     beside: Option<EventLoop>,
 }
 
-/// An event loop on a thread of its own. When it is dropped, connections that are left are cut.
+/// Event loop on its own thread. Dropping it cuts the connections that are left.
 struct EventLoop {
     handed: Option<UnboundedSender<Accepted>>,
     thread: Option<JoinHandle<()>>,
@@ -33,7 +32,7 @@ struct Accepted {
     permit: Permit,
 }
 
-/// A connection's permit among all, and its count in its core. It is given back when dropped.
+/// A connection's permit, and its count in its core. Both are given back when it is dropped.
 struct Permit {
     open: Arc<AtomicUsize>,
     _permit: OwnedSemaphorePermit,
@@ -46,12 +45,12 @@ impl Drop for Permit {
 }
 
 impl Core {
-    /// The core of the calling thread's event loop.
+    /// Makes a core of the calling thread's event loop.
     pub fn here(shared: Arc<Shared>) -> Core {
         Core { shared, open: Arc::default(), beside: None }
     }
 
-    /// A core with a thread of its own.
+    /// Makes a core with its own thread.
     pub fn beside(shared: Arc<Shared>) -> io::Result<Core> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let (handed, connections) = unbounded_channel();
@@ -62,12 +61,12 @@ impl Core {
         Ok(Core { shared, open: Arc::default(), beside })
     }
 
-    /// Connections that it serves.
+    /// Returns the number of open connections.
     pub fn open(&self) -> usize {
         self.open.load(Relaxed)
     }
 
-    /// Serves a connection, to its end.
+    /// Serves a connection to its end.
     pub fn serve(&self, stream: TcpStream, peer: SocketAddr, permit: OwnedSemaphorePermit) -> io::Result<()> {
         self.open.fetch_add(1, Relaxed);
         let permit = Permit { open: self.open.clone(), _permit: permit };
@@ -75,19 +74,19 @@ impl Core {
             spawn(stream, peer, permit, self.shared.clone());
             return Ok(());
         };
-        // Its own loop waits for it from now on.
+        // The core's own loop polls the socket from now on.
         let accepted = Accepted { stream: stream.into_std()?, peer, permit };
         let handed = beside.handed.as_ref().and_then(|handed| handed.send(accepted).ok());
         handed.ok_or_else(|| io::Error::other("the event loop has ended"))
     }
 }
 
-/// Serves what is handed over, until nothing can be any more.
+/// Serves connections as they are handed over, until no more can come.
 async fn take(mut connections: UnboundedReceiver<Accepted>, shared: Arc<Shared>) {
     while let Some(Accepted { stream, peer, permit }) = connections.recv().await {
         match TcpStream::from_std(stream) {
             Ok(stream) => spawn(stream, peer, permit, shared.clone()),
-            Err(error) => tracing::warn!(%error, "a connection could not be taken in"),
+            Err(error) => tracing::warn!(%error, "a connection could not be taken over"),
         }
     }
 }

@@ -1,11 +1,11 @@
-//! Encryption at rest: whose key encrypts an object's data, and where their counter begins.
+//! Encryption at rest: chooses the key of an object's data, and where their counter begins.
 //!
-//! Each object has a key of its own: random and wrapped by the server's master key (SSE-S3), or made from the
-//! customer's key and a random salt (SSE-C). Both are good for the object's bucket and key only. Each segment
-//! counts from a place of its own, so no counter block is ever used twice with a key.
+//! Each object has its own key: random and wrapped by the server's master key (SSE-S3), or derived from the customer's
+//! key and a random salt (SSE-C). Both are bound to the object's bucket and key. Each segment counts from its own
+//! start, so no counter block is ever used twice with a key.
 //!
-//! Digests of data that only a customer can read are veiled in records and ETags: who does not have the key
-//! can't tell by them whether the data are what he guesses.
+//! Digests of data that only a customer can read are veiled in records and ETags, so that nobody without the key can
+//! use them to confirm a guess about the data.
 
 use crate::store::record::{AtRest, BucketDefaults, Checksum, Encryption, Segment};
 use aes_gcm::Aes256Gcm;
@@ -19,7 +19,7 @@ use sha2::Sha256;
 use std::path::Path;
 use zeroize::Zeroizing;
 
-/// A key of AES-256. It is wiped when it is dropped.
+/// A key of AES-256, wiped when it is dropped.
 pub type Key = Zeroizing<[u8; 32]>;
 
 /// The server's master key, if it has one.
@@ -33,24 +33,24 @@ impl std::fmt::Debug for Keys {
     }
 }
 
-/// Why there is no master key.
+/// Reason why there is no master key.
 #[derive(Debug, thiserror::Error)]
 pub enum MasterKeyError {
     /// The file can't be read.
     #[error("{path}: {error}")]
     Io {
-        /// The file.
+        /// Path of the file.
         path: String,
-        /// Why.
+        /// Error of the system.
         error: std::io::Error,
     },
     /// Users other than its owner and group may read it.
     #[error(transparent)]
     Open(#[from] crate::secrets::Open),
-    /// It doesn't hold a key.
-    #[error("{path}: a master key is 32 random bytes in hexadecimal: make one by `openssl rand -hex 32`")]
+    /// The file doesn't hold a key.
+    #[error("{path}: a master key is 32 random bytes in hexadecimal: make one with `openssl rand -hex 32`")]
     NoKey {
-        /// The file.
+        /// Path of the file.
         path: String,
     },
 }
@@ -68,9 +68,9 @@ pub struct EncryptionHeaders<'a> {
     pub customer_key_md5: Option<&'a str>,
 }
 
-/// The purpose that is bound to a wrapped key: it is good for nothing else.
+/// Purpose that is bound to a wrapped key, so that it is good for nothing else.
 const WRAPS: &[u8] = b"dcs object key";
-/// Nonce of AES-GCM (SP 800-38D).
+/// Bytes of an AES-GCM nonce (SP 800-38D).
 const NONCE: usize = 12;
 
 impl Keys {
@@ -78,7 +78,7 @@ impl Keys {
     ///
     /// # Errors
     ///
-    /// [`MasterKeyError`].
+    /// [`MasterKeyError`] if the file can't be read, is open to others, or holds no key.
     pub fn read(path: &Path) -> Result<Keys, MasterKeyError> {
         crate::secrets::check(path)?;
         let name = path.display().to_string();
@@ -99,7 +99,7 @@ impl Keys {
         Ok(Keys(Some(key)))
     }
 
-    /// True if the server can encrypt with keys of its own.
+    /// Returns true if the server has a master key.
     pub fn has_master(&self) -> bool {
         self.0.is_some()
     }
@@ -108,7 +108,7 @@ impl Keys {
     ///
     /// # Errors
     ///
-    /// The request makes no sense, or asks for a key that there is not.
+    /// Fails if the request's headers contradict each other, or need a master key that the server does not have.
     pub fn for_new(
         &self,
         place: ObjectName<'_>,
@@ -129,7 +129,7 @@ impl Keys {
             Some(other) => {
                 return Err(s3_error!(
                     NotImplemented,
-                    "server-side encryption {other}: this server has AES256"
+                    "server-side encryption {other}: this server only has AES256"
                 ));
             }
         }
@@ -143,11 +143,11 @@ impl Keys {
         Ok((AtRest { compression, encryption: Encryption::ManagedBound { wrapped_key } }, Some(key)))
     }
 
-    /// The key of an object that is there.
+    /// Returns the key of a stored object.
     ///
     /// # Errors
     ///
-    /// The request does not have the customer's key, or the key is not available.
+    /// Fails if the request lacks the customer's key or gives a wrong one, or the master key is not available.
     pub fn for_old(
         &self,
         place: ObjectName<'_>,
@@ -174,7 +174,12 @@ impl Keys {
     }
 
     fn unwrap(&self, wrapped_key: &[u8], purpose: &[u8]) -> S3Result<Key> {
-        let broken = || s3_error!(InternalError, "the object's key can't be unwrapped: another master key?");
+        let broken = || {
+            s3_error!(
+                InternalError,
+                "the object's key can't be unwrapped: was it made with another master key?"
+            )
+        };
         let (nonce, wrapped) = wrapped_key.split_first_chunk::<NONCE>().ok_or_else(broken)?;
         let payload = Payload { msg: wrapped, aad: purpose };
         let key = self.cipher()?.decrypt(&(*nonce).into(), payload);
@@ -190,22 +195,25 @@ impl Keys {
 }
 
 impl EncryptionHeaders<'_> {
-    /// The customer's key, checked.
+    /// Returns the customer's key, checked.
     fn customer(&self) -> S3Result<Option<Key>> {
         let (algorithm, key, md5) = match (self.customer_algorithm, self.customer_key, self.customer_key_md5)
         {
             (None, None, None) => return Ok(None),
             (Some(algorithm), Some(key), md5) => (algorithm, key, md5),
-            _ => return Err(s3_error!(InvalidArgument, "a customer's key comes with its algorithm")),
+            _ => return Err(s3_error!(InvalidArgument, "a customer's key needs its algorithm header")),
         };
         if algorithm != "AES256" {
-            return Err(s3_error!(InvalidEncryptionAlgorithmError, "a customer's key is of AES256"));
+            return Err(s3_error!(
+                InvalidEncryptionAlgorithmError,
+                "the algorithm of a customer's key must be AES256"
+            ));
         }
         let bytes = Zeroizing::new(BASE64.decode(key).unwrap_or_default());
         let key: [u8; 32] = (bytes.as_slice().try_into())
-            .map_err(|_| s3_error!(InvalidArgument, "a customer's key has 256 bits, in base64"))?;
+            .map_err(|_| s3_error!(InvalidArgument, "a customer's key must be 256 bits in base64"))?;
         if md5.is_some_and(|md5| md5 != BASE64.encode(Md5::digest(key))) {
-            return Err(s3_error!(InvalidArgument, "the MD5 of the customer's key is another"));
+            return Err(s3_error!(InvalidArgument, "the MD5 of the customer's key does not match"));
         }
         Ok(Some(Key::new(key)))
     }
@@ -214,31 +222,31 @@ impl EncryptionHeaders<'_> {
 /// The name of an object.
 #[derive(Clone, Copy, Debug)]
 pub struct ObjectName<'a> {
-    /// Its bucket.
+    /// Bucket of the object.
     pub bucket: &'a str,
-    /// Its key.
+    /// Key of the object.
     pub key: &'a str,
 }
 
 impl ObjectName<'_> {
-    /// Bytes that bind a key to the name. A bucket's name has no zero byte.
+    /// Returns the bytes that bind a key to the name. A bucket's name has no zero byte.
     fn bytes(&self) -> Vec<u8> {
         [&[0], self.bucket.as_bytes(), &[0], self.key.as_bytes()].concat()
     }
 }
 
-/// The object's key from the customer's, if that is the right one.
+/// Derives the object's key from the customer's, and checks that it is the right one.
 fn recognised(customer: Option<Key>, salt: &[u8; 32], place: &[u8], check: &[u8; 32]) -> S3Result<Key> {
     let needs = || s3_error!(InvalidRequest, "the object is encrypted with a customer's key: send it");
     let (key, found) = derive(&customer.ok_or_else(needs)?, salt, place);
-    // Both are values of HMAC: a comparison that takes varying time tells nothing of the key.
+    // Both are values of HMAC, so a comparison that takes varying time tells nothing of the key.
     if found != *check {
-        return Err(s3_error!(AccessDenied, "that is not the key of this object"));
+        return Err(s3_error!(AccessDenied, "the customer's key is not the key of this object"));
     }
     Ok(key)
 }
 
-/// An object's key and its check value, from the customer's key and the object's name.
+/// Derives an object's key and its check value from the customer's key and the object's name.
 fn derive(customer: &Key, salt: &[u8; 32], place: &[u8]) -> (Key, [u8; 32]) {
     let of = |word: &[u8]| mac(customer, &[salt, word, place]);
     (Key::new(of(b"dcs object key")), of(b"dcs key check"))
@@ -250,16 +258,16 @@ fn mac(key: &Key, words: &[&[u8]]) -> [u8; 32] {
     mac.finalize().into_bytes().into()
 }
 
-/// Veils digests of an object's data, or takes the veil off: HMAC-SHA256 under the object's key lies over
-/// them. Nothing is done where the records of the object have no veil.
+/// Veils digests of an object's data, or removes the veil, by XOR with HMAC-SHA256 under the object's key. Does nothing
+/// if the object's records have no veil.
 pub struct Veil<'a>(Option<&'a Key>);
 
 impl<'a> Veil<'a> {
-    /// The veil of an object, with its key.
+    /// Returns the veil of an object with its key.
     ///
     /// # Errors
     ///
-    /// There is a veil, and no key.
+    /// Fails if there is a veil but no key.
     pub fn of(at_rest: &AtRest, key: Option<&'a Key>) -> S3Result<Veil<'a>> {
         match (&at_rest.encryption, key) {
             (Encryption::CustomerBound { .. }, Some(key)) => Ok(Veil(Some(key))),
@@ -271,7 +279,7 @@ impl<'a> Veil<'a> {
         }
     }
 
-    /// A segment's digests, veiled or unveiled.
+    /// Veils or unveils a segment's digests.
     pub fn segment(&self, segment: &Segment) -> Segment {
         let mut other = segment.clone();
         self.over(&mut other.md5, b"md5", segment.id);
@@ -281,7 +289,7 @@ impl<'a> Veil<'a> {
         other
     }
 
-    /// The checksum of a whole object, veiled or unveiled.
+    /// Veils or unveils the checksum of a whole object.
     pub fn object(&self, checksum: Option<&Checksum>) -> Option<Checksum> {
         let mut checksum = checksum?.clone();
         self.over(&mut checksum.value, b"object", 0);
@@ -295,7 +303,7 @@ impl<'a> Veil<'a> {
     }
 }
 
-/// The first counter block of a segment: its number above, and 64 bits to count in.
+/// Returns the first counter block of a segment: its number in the upper 64 bits, zero in the lower 64 that count.
 pub fn counter(segment: u64) -> [u8; 16] {
     (u128::from(segment) << 64).to_be_bytes()
 }
@@ -332,8 +340,8 @@ mod tests {
 
     #[test]
     fn keys_of_records_of_the_first_format_come_back() {
-        // Made by the program that wrote format 1, with the master key of 32 bytes 1: AES-256-GCM, nonce of
-        // 12 bytes 2, of 32 bytes 3.
+        // Made by the program that wrote format 1, with a master key of 32 bytes 1: AES-256-GCM, nonce of 12 bytes 2,
+        // payload of 32 bytes 3.
         let cipher = keys(1).cipher().unwrap();
         let payload = Payload { msg: &[3; 32], aad: b"dcs object key" };
         let wrapped_key = [vec![2; 12], cipher.encrypt(&[2; 12].into(), payload).unwrap()].concat();

@@ -13,8 +13,8 @@
 //!                            +--> data files                          database --+
 //! ```
 //!
-//! Each core has an event loop and an engine of its own. A connection stays on one core, and all that it asks
-//! for is done there; the store, the limits and what is counted are those of all cores.
+//! Each core has its own event loop and engine. A connection stays on one core, and its requests are handled there; the
+//! store, limits and metrics are shared by all cores.
 //!
 //! | module | what it holds |
 //! |---|---|

@@ -1,8 +1,8 @@
-//! The operations that the server has: what right each needs, and which parameters and headers each
+//! Table of the operations that the server has: the right that each needs, and the parameters and headers that it
 //! understands.
 //!
-//! Whatever is not in this table is refused. A parameter or header that S3 adds later, or that nothing here
-//! does, must not be taken for nothing: the request would do something else than it says.
+//! Anything not in this table is refused. A parameter or header that S3 adds later, or that the server does not
+//! implement, must not be ignored: the request would do something else than it says.
 
 use crate::signed;
 use crate::users::Right;
@@ -15,35 +15,35 @@ pub struct Operation {
     name: &'static str,
     /// The right that a request needs on its bucket.
     pub needs: Right,
-    /// Parameters of the query.
+    /// Parameters that the query may have.
     query: &'static [&'static str],
-    /// Groups of headers, beside those of every request.
+    /// Groups of headers, in addition to those of every request.
     headers: &'static [&'static [&'static str]],
 }
 
 /// A request in XML.
 #[derive(Clone, Copy, Debug)]
 pub struct Xml {
-    /// Headers may give checksums of it: those of a completed upload are the object's.
+    /// True if headers may give checksums of the body. Those of a completed upload are the object's.
     pub checksums: bool,
-    /// Most tags that it can have, those that end elements too.
+    /// Most tags that it can have, counting end tags.
     pub tags: usize,
 }
 
-/// Headers of every request, whatever it does.
+/// Headers that any request may have.
 const ALWAYS: &[&str] = &[
     "x-amz-content-sha256",
     "x-amz-date",
     "x-amz-decoded-content-length",
     // Compared with the bucket's owner.
     "x-amz-expected-bucket-owner",
-    // Nobody else pays here.
+    // No requester pays here.
     "x-amz-request-payer",
     "x-amz-te",
     "x-amz-trailer",
     "x-amz-user-agent",
 ];
-/// Checksums of small bodies, which are XML.
+/// Checksums of small bodies in XML.
 const OF_XML: &[&str] = &[
     "x-amz-sdk-checksum-algorithm",
     "x-amz-checksum-algorithm",
@@ -59,7 +59,7 @@ const CUSTOMER_KEY: &[&str] = &[
     "x-amz-server-side-encryption-customer-key",
     "x-amz-server-side-encryption-customer-key-md5",
 ];
-/// The properties of a new object.
+/// Properties of a new object.
 const NEW_OBJECT: &[&str] = &[
     "x-amz-acl",
     "x-amz-grant-full-control",
@@ -75,7 +75,7 @@ const NEW_OBJECT: &[&str] = &[
     "x-amz-website-redirect-location",
     META,
 ];
-/// User metadata: any name that begins so.
+/// Prefix of user metadata's names.
 const META: &str = "x-amz-meta-";
 const COPY_SOURCE: &[&str] = &[
     "x-amz-copy-source",
@@ -90,9 +90,9 @@ const COPY_SOURCE: &[&str] = &[
 ];
 /// Conditions of a write.
 const CONDITIONS: &[&str] = &["if-match", "if-none-match"];
-/// Of answers about objects: which states of them are wanted. There are none here.
+/// Requested states of objects in answers. The server has none.
 const OPTIONAL: &[&str] = &["x-amz-optional-object-attributes"];
-/// Locks that are to be overridden. There are none here.
+/// Override of locks. The server has none.
 const BYPASS: &[&str] = &["x-amz-bypass-governance-retention"];
 
 const READ_QUERY: &[&str] = &[
@@ -191,7 +191,7 @@ const OPERATIONS: &[Operation] = &[
     of("GetPublicAccessBlock", Right::Read, &["publicAccessBlock"], &[]),
     of("HeadBucket", Right::Read, &[], &[]),
     of("HeadObject", Right::Read, READ_QUERY, &[CUSTOMER_KEY, &["x-amz-checksum-mode"]]),
-    // Everybody sees the buckets that they may read.
+    // All users see the buckets that they may read.
     of("ListBuckets", Right::None, &["bucket-region", "continuation-token", "max-buckets", "prefix"], &[]),
     of(
         "ListMultipartUploads",
@@ -225,7 +225,7 @@ const OPERATIONS: &[Operation] = &[
         Right::Read,
         &[
             "list-type",
-            // Of MinIO's clients, who do without the answer.
+            // Sent by MinIO's clients, which do without the answer.
             "metadata",
             "continuation-token",
             "delimiter",
@@ -251,30 +251,30 @@ const OPERATIONS: &[Operation] = &[
     ),
 ];
 
-/// The operation of that name.
+/// Finds an operation by name.
 ///
 /// # Errors
 ///
-/// The server does not have it.
+/// Fails if the server does not have it.
 pub fn find(name: &str) -> S3Result<&'static Operation> {
     let found = OPERATIONS.iter().find(|operation| operation.name == name);
     found.ok_or_else(|| s3_error!(NotImplemented, "{name} is not implemented"))
 }
 
 impl Operation {
-    /// Refuses parameters and headers that the operation does not understand. Those that do not change its
-    /// meaning pass: headers that are not S3's, and conditions and ranges of a GET that has none, which may
-    /// answer with everything (RFC 9110 sections 13 and 14.2).
+    /// Refuses parameters and headers that the operation does not understand. Those that do not change its meaning
+    /// pass: headers that are not S3's, and conditions and ranges of a GET that does not support them, which may answer
+    /// with everything (RFC 9110 sections 13 and 14.2).
     ///
     /// # Errors
     ///
-    /// The first of them, by name.
+    /// Names the first that is refused.
     pub fn understands(&self, method: &Method, uri: &Uri, headers: &HeaderMap) -> S3Result<()> {
         let safe = matches!(*method, Method::GET | Method::HEAD);
         let query: Vec<_> = form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes()).collect();
         let is_signed = query.iter().any(|(name, _)| name == "X-Amz-Signature");
         for (at, (name, _)) in query.iter().enumerate() {
-            // In a presigned URL these are of the signature, or have become headers.
+            // In a presigned URL, these belong to the signature or have become headers.
             if name == "x-id" || (is_signed && signed::is_of_header(name)) {
                 continue;
             }
@@ -282,7 +282,7 @@ impl Operation {
                 return Err(self.unknown("parameter", name));
             }
             if query[..at].iter().any(|(other, _)| other == name) {
-                return Err(s3_error!(InvalidArgument, "the parameter {name} is there twice"));
+                return Err(s3_error!(InvalidArgument, "the parameter {name} is given twice"));
             }
         }
         for name in headers.keys() {
@@ -296,16 +296,16 @@ impl Operation {
             {
                 // Several lines are one list, and few of these headers are lists.
                 if name != "x-amz-object-attributes" {
-                    return Err(s3_error!(InvalidArgument, "the header {name} is there twice"));
+                    return Err(s3_error!(InvalidArgument, "the header {name} is given twice"));
                 }
             }
         }
         Ok(())
     }
 
-    /// The limits of the body, where it is XML.
+    /// Returns the limits of the body, if it is XML.
     pub fn xml(&self) -> Option<Xml> {
-        /// The outermost element, and a few beside the list.
+        /// Tags of the outermost element, and a few outside the list.
         const FRAME: usize = 32;
         match self.name {
             // 10000 parts: number, ETag, and five checksums.
@@ -333,7 +333,7 @@ impl Operation {
     }
 }
 
-/// Headers of HTTP's own that make a write another one.
+/// Returns true for HTTP's own headers that change what a write does.
 fn changes_a_write(name: &str) -> bool {
     name.starts_with("if-") || name == "content-range" || name == "range"
 }

@@ -1,5 +1,4 @@
-//! Reads objects as their readers would, and finds those whose data are not what was put, before a reader
-//! does.
+//! Reads objects as a reader would, to find those whose data are not what was put before a reader does.
 //!
 //! ```text
 //!   record ---> data > [decrypt] > [decompress] > md5, as expected > nowhere
@@ -7,8 +6,8 @@
 //!      +---- quarantined, or released, if it is still the same record
 //! ```
 //!
-//! The digest is of the plain data, and there is none of the file's own bytes: of an object whose key is not
-//! at hand (SSE-C, or SSE-S3 without the master key) only the file's length can be checked.
+//! The digest is of the plain data; the file's own bytes have none. If an object's key is not available (SSE-C, or
+//! SSE-S3 without the master key), only the file's length can be checked.
 
 use crate::encryption::{EncryptionHeaders, Keys, ObjectName};
 use crate::store::record::{Object, Segment};
@@ -23,13 +22,13 @@ use std::time::{Duration, Instant};
 use tokio::io::AsyncReadExt;
 use tokio::task::JoinSet;
 
-/// The reason for which objects could not be gone through.
+/// Reason why the scrub could not finish.
 #[derive(Debug, thiserror::Error)]
 pub enum ScrubError {
-    /// The records can't be read, or changed.
+    /// The records can't be read or changed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// There is no place for the data to go.
+    /// The sink for the data could not be made.
     #[error("/dev/null: {0}")]
     Nowhere(io::Error),
     /// The engine does not take commands any more.
@@ -37,25 +36,25 @@ pub enum ScrubError {
     Engine(DataPathError),
 }
 
-/// The state in which an object was found.
+/// State of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Its data are those that were put.
+    /// The data are those that were put.
     Sound,
-    /// Its files have the right lengths. More can't be known, for this reason.
+    /// The files have the right lengths. Nothing more can be known, for this reason.
     Unchecked(String),
-    /// Its data are others, as this shows.
+    /// The data differ from what was put, as this shows.
     Damaged(String),
-    /// A file of it is not there.
+    /// A data file is missing.
     Missing(String),
-    /// A file of it has another length.
+    /// A data file has another length.
     WrongLength(String),
-    /// The disk does not give its data. That may pass, so it is not quarantined.
+    /// The disk does not return the data. That may pass, so the object is not quarantined.
     Unreadable(String),
 }
 
 impl Verdict {
-    /// Its name.
+    /// Returns its name in reports.
     pub fn name(&self) -> &'static str {
         match self {
             Verdict::Sound => "sound",
@@ -67,7 +66,7 @@ impl Verdict {
         }
     }
 
-    /// Its details.
+    /// Returns its details.
     pub fn reason(&self) -> Option<&str> {
         match self {
             Verdict::Sound => None,
@@ -79,32 +78,32 @@ impl Verdict {
         }
     }
 
-    /// True if the object can't be had as it was put.
+    /// Returns true if the object can't be read as it was put.
     pub fn is_bad(&self) -> bool {
         !matches!(self, Verdict::Sound | Verdict::Unchecked(_))
     }
 
-    /// True if that is final.
+    /// Returns true if that will not pass.
     fn is_lasting(&self) -> bool {
         self.is_bad() && !matches!(self, Verdict::Unreadable(_))
     }
 }
 
-/// The action that was taken on an object.
+/// Action taken on an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Nothing.
     None,
-    /// Readers get an error at once from now on.
+    /// Quarantined: readers get an error at once from now on.
     Quarantined,
-    /// It had been quarantined, and stays so.
+    /// Left in quarantine.
     Kept,
-    /// It had been quarantined, and is sound: it can be read again.
+    /// Released from quarantine: it is sound and can be read again.
     Released,
 }
 
 impl Action {
-    /// Its name.
+    /// Returns its name in reports.
     pub fn name(self) -> &'static str {
         match self {
             Action::None => "none",
@@ -115,28 +114,28 @@ impl Action {
     }
 }
 
-/// An object that was looked at.
+/// An object that was checked.
 #[derive(Clone, Debug)]
 pub struct Checked {
-    /// Its bucket.
+    /// Bucket of the object.
     pub bucket: String,
-    /// Its key.
+    /// Key of the object.
     pub key: String,
-    /// Bytes of its plain data.
+    /// Bytes of the plain data.
     pub size: u64,
-    /// Its state.
+    /// State of the object.
     pub verdict: Verdict,
-    /// The action that was taken.
+    /// Action taken on it.
     pub action: Action,
 }
 
 impl Checked {
-    /// True if somebody has to know.
+    /// Returns true if it must be reported.
     pub fn is_finding(&self) -> bool {
         self.verdict.is_bad() || self.action != Action::None
     }
 
-    /// True if it can't be had as it was put.
+    /// Returns true if the object can't be read as it was put.
     pub fn is_bad(&self) -> bool {
         self.verdict.is_bad() || self.action == Action::Kept
     }
@@ -145,22 +144,22 @@ impl Checked {
 /// Numbers of objects by state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// All.
+    /// All objects.
     pub objects: u64,
     /// Bytes of their plain data.
     pub bytes: u64,
-    /// [`Verdict::Unchecked`].
+    /// Objects that are [`Verdict::Unchecked`].
     pub unchecked: u64,
-    /// Those that can't be had as they were put.
+    /// Objects that can't be read as they were put.
     pub bad: u64,
-    /// [`Action::Quarantined`].
+    /// Objects that were [`Action::Quarantined`].
     pub quarantined: u64,
-    /// [`Action::Released`].
+    /// Objects that were [`Action::Released`].
     pub released: u64,
 }
 
 impl Tally {
-    /// Counts one more.
+    /// Counts an object.
     pub fn add(&mut self, checked: &Checked) {
         self.objects += 1;
         self.bytes += checked.size;
@@ -171,24 +170,23 @@ impl Tally {
     }
 }
 
-/// Goes through the objects of a store.
+/// Checks the objects of a store.
 pub struct Scrub {
-    /// Whose objects.
+    /// Store of the objects.
     pub store: Arc<Store>,
-    /// Who reads them.
+    /// Data path that reads them.
     pub path: Arc<DataPath>,
-    /// Keys of those that are encrypted.
+    /// Keys of encrypted objects.
     pub keys: Keys,
-    /// Objects at a time.
+    /// Objects checked at the same time.
     pub in_flight: usize,
-    /// Bytes a second at most, where it has to leave others room.
+    /// Most bytes a second, if others need room.
     pub rate: Option<u64>,
-    /// Changes nothing.
+    /// True if nothing is to be changed.
     pub dry_run: bool,
 }
 
-/// Quarantines an object with wrong data, so that readers get an error, if this segment is one of
-/// its own still.
+/// Quarantines an object with wrong data, so that readers get an error, if this segment is still one of its own.
 pub(crate) async fn quarantine(store: &Store, bucket: &str, key: &str, segment: u64, reason: String) {
     match store.quarantine(bucket, key, segment, reason.clone()).await {
         Ok(true) => tracing::error!(bucket, key, reason, "an object is quarantined"),
@@ -205,7 +203,7 @@ impl Scrub {
     ///
     /// # Errors
     ///
-    /// [`ScrubError`]: not all was looked at.
+    /// [`ScrubError`] if not all objects were checked.
     pub async fn run(self, mut tell: impl FnMut(&Checked)) -> Result<Tally, ScrubError> {
         let pass = Arc::new(Pass {
             nowhere: File::options().write(true).open("/dev/null").map_err(ScrubError::Nowhere)?,
@@ -240,11 +238,12 @@ impl Scrub {
 }
 
 fn joined(done: Result<Result<Checked, ScrubError>, tokio::task::JoinError>) -> Result<Checked, ScrubError> {
-    // Nobody aborts them while they are waited for.
+    // Nobody aborts the tasks while they are awaited.
     done.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
 }
 
-/// Nothing is known of it but its name, so that nothing can be done either: readers get an error as it is.
+/// Returns the result for an object of which only the name can be read. Nothing can be done: readers get an error
+/// anyway.
 fn unreadable(bucket: String, key: String, why: &StoreError) -> Checked {
     Checked { bucket, key, size: 0, verdict: Verdict::Damaged(why.to_string()), action: Action::None }
 }
@@ -272,7 +271,7 @@ impl Pass {
             if !verdict.is_bad() {
                 break verdict;
             }
-            // An object that is replaced meanwhile is gone for a good reason.
+            // An object that was replaced meanwhile is gone for a good reason.
             match store.object(&bucket, &key) {
                 Ok(Some(now)) if now.segments == object.segments => break verdict,
                 Ok(Some(now)) => object = now,
@@ -309,7 +308,7 @@ impl Pass {
                     }
                 };
                 match store.change_object(bucket, key, release).await {
-                    // It was deleted: nothing is left to be released.
+                    // The object was deleted, so nothing is left to release.
                     Err(StoreError::NoSuchKey | StoreError::NoSuchBucket) => Ok(Action::None),
                     done => Ok(done.map(|()| Action::Released)?),
                 }
@@ -323,7 +322,7 @@ impl Pass {
         let mut unchecked = None;
         for segment in &object.segments {
             let (store, of) = (self.scrub.store.clone(), segment.clone());
-            // It waits for the disk.
+            // Opening waits for the disk.
             let opened = tokio::task::spawn_blocking(move || store.open_on_disk(&of)).await;
             let data = match opened.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic())) {
                 Ok(opened) => Data::from(opened),
@@ -336,7 +335,7 @@ impl Pass {
             let key = match &key {
                 Ok(key) => key.as_ref(),
                 Err(why) => {
-                    unchecked = Some(why.message().unwrap_or("its key is not at hand").to_string());
+                    unchecked = Some(why.message().unwrap_or("its key is not available").to_string());
                     continue;
                 }
             };
@@ -351,7 +350,7 @@ impl Pass {
         Ok(unchecked.map_or(Verdict::Sound, Verdict::Unchecked))
     }
 
-    /// Reads a segment. Returns its damage, if it has any.
+    /// Reads a segment. Returns its damage, if there is any.
     async fn read(&self, segment: &Segment, piece: &Piece) -> Result<Option<Verdict>, ScrubError> {
         let passed = match &self.pace {
             None => self.scrub.path.pass(piece, Sink::fd(&self.nowhere)).await,
@@ -364,7 +363,7 @@ impl Pass {
                 Ok(Some(Verdict::Damaged(why)))
             }
             Err(error) if error.is_damage() => Ok(Some(Verdict::Damaged(format!("{segment}: {error}")))),
-            // It was shortened while it was read.
+            // The file was shortened while it was read.
             Err(error) if error.status() == Some(Status::EndOfSource) => {
                 Ok(Some(Verdict::WrongLength(format!("{segment}: {error}"))))
             }
@@ -375,8 +374,7 @@ impl Pass {
         }
     }
 
-    /// Reads at the pace at which the data are taken: the engine never has more than a
-    /// socket holds.
+    /// Reads at the pace at which the data are taken, so that the engine never has more than a socket holds.
     async fn read_slowly(&self, pace: &Pace, piece: &Piece) -> Result<u64, DataPathError> {
         let (from, to) = UnixStream::pair()?;
         from.set_nonblocking(true)?;
@@ -384,7 +382,7 @@ impl Pass {
         let mut to = tokio::net::UnixStream::from_std(to)?;
         let send = async {
             let passed = self.scrub.path.pass(piece, Sink::socket(&from)).await;
-            // The reader's end of data, which it is waiting for.
+            // Ends the data, which the reader is waiting for.
             from.shutdown(std::net::Shutdown::Both)?;
             passed
         };
@@ -402,7 +400,7 @@ impl Pass {
     }
 }
 
-/// A rate in bytes a second, shared by all readers.
+/// Rate in bytes a second, shared by all readers.
 struct Pace {
     rate: u64,
     next: Mutex<Instant>,
@@ -413,7 +411,7 @@ impl Pace {
         Pace { rate: rate.max(1), next: Mutex::new(Instant::now()) }
     }
 
-    /// Waits until there is time for this many bytes more.
+    /// Waits until this many more bytes may be read.
     async fn wait(&self, bytes: u64) {
         let until = {
             let mut next = self.next.lock().expect("no code that holds it panics");

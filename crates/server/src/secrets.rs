@@ -5,18 +5,18 @@ use std::path::Path;
 
 /// A file with secrets that others may read or change.
 #[derive(Debug, thiserror::Error)]
-#[error("{path}: others may {may} it, and it holds a secret: chmod 600 {path}")]
+#[error("{path}: it holds a secret, and others may {may} it: chmod 600 {path}")]
 pub struct Open {
     path: String,
     may: &'static str,
 }
 
-/// Refuses a file that others than its owner and group may read, or others than its owner may change. Pipes
-/// and devices hold nothing, and what is not there is found out by who reads it.
+/// Refuses a file that anybody but its owner and group may read, or anybody but its owner may change. Pipes and devices
+/// hold nothing, so they pass; so does a missing file, which its reader reports.
 ///
 /// # Errors
 ///
-/// [`Open`].
+/// [`Open`] for such a file.
 pub fn check(path: &Path) -> Result<(), Open> {
     let Ok(file) = path.metadata() else { return Ok(()) };
     let may = match file.mode() {

@@ -20,7 +20,7 @@ use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, watch};
 
 pub use crate::shared::Config;
 
-/// The limits of what s3s may keep in memory of a request. Forms are refused, though s3s reads them first.
+/// Returns the limits of what s3s may keep in memory of a request. Forms are refused, but s3s reads them first.
 fn limits() -> S3Config {
     let mut limits = S3Config::default();
     limits.xml_max_body_size = XML_MAX as usize;
@@ -31,20 +31,20 @@ fn limits() -> S3Config {
     limits
 }
 
-/// A server that listens.
+/// A listening server.
 pub struct Server {
     listener: TcpListener,
-    /// At least one. The first has the event loop that accepts.
+    /// One core at least. The first has the event loop that accepts.
     cores: Vec<Core>,
     permits: Arc<Semaphore>,
 }
 
 impl Server {
-    /// Listens on an address, with a data path for each core. `stop` says when to stop.
+    /// Listens on an address, with a data path for each core. `stop` tells the server to stop.
     ///
     /// # Errors
     ///
-    /// The address can't be had, or what [`Server::on`] needs.
+    /// Fails if the address is not available, or as [`Server::on`] does.
     pub async fn bind(
         address: SocketAddr,
         config: Config,
@@ -58,12 +58,12 @@ impl Server {
         Server::on(listener, config, store, paths, keys, stop)
     }
 
-    /// Takes a socket that listens already, and does not block, and a data path for each core. The calling
-    /// event loop is that of the first; each other gets a thread.
+    /// Serves on a socket that listens already and does not block, with a data path for each core. The calling event
+    /// loop is the first core's; each other core gets a thread.
     ///
     /// # Errors
     ///
-    /// The runtime can't have it, there is no path, or no thread.
+    /// Fails if the runtime refuses the socket, there is no path, or a thread can't be started.
     pub fn on(
         listener: std::net::TcpListener,
         config: Config,
@@ -73,7 +73,7 @@ impl Server {
         stop: watch::Receiver<bool>,
     ) -> io::Result<Server> {
         if paths.is_empty() {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "a server has a core at least"));
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "a server needs at least one core"));
         }
         let listener = TcpListener::from_std(listener)?;
         let access = Access::new(config.users.clone(), config.anonymous, store.clone());
@@ -109,21 +109,21 @@ impl Server {
         Ok(Server { listener, cores, permits })
     }
 
-    /// The state of the first core.
+    /// Returns the state of the first core.
     fn shared(&self) -> &Shared {
         &self.cores[0].shared
     }
 
-    /// Where it listens.
+    /// Returns the address that the server listens on.
     ///
     /// # Errors
     ///
-    /// The socket's.
+    /// Returns the socket's error.
     pub fn address(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
     }
 
-    /// Serves until it is to stop, and then until the answers under way are sent, at most for `grace`.
+    /// Serves until told to stop, then at most `grace` longer until the answers under way are sent.
     pub async fn run(self, grace: Duration) {
         tokio::select! {
             () = self.accept() => {}
@@ -133,22 +133,22 @@ impl Server {
         let _ = tokio::time::timeout(grace, self.permits.acquire_many(all)).await;
     }
 
-    /// Accepts connections for ever. Each goes to the core that serves fewest.
+    /// Accepts connections, without end. Each goes to the core that serves fewest.
     async fn accept(&self) {
         loop {
             let (stream, peer) = match self.listener.accept().await {
                 Ok(accepted) => accepted,
                 Err(error) => {
-                    // Out of descriptors, or the peer is gone already: the others go on.
+                    // Out of descriptors, or the peer is gone already; other connections are not affected.
                     tracing::warn!(%error, "a connection could not be accepted");
                     tokio::time::sleep(Duration::from_millis(10)).await;
                     continue;
                 }
             };
             let permit = self.permit().await;
-            // Answers are whole when they are written.
+            // Answers are complete when they are written.
             let _ = stream.set_nodelay(true);
-            // The kernel drops unacknowledged data after a while.
+            // The kernel drops the connection if data stay unacknowledged for this long.
             let untaken = u32::try_from(self.shared().path.patience().most().as_millis() * 2);
             let _ = set_tcp_user_timeout(&stream, untaken.unwrap_or(u32::MAX));
             let core = self.cores.iter().min_by_key(|core| core.open()).expect("there is a first one");
@@ -158,7 +158,7 @@ impl Server {
         }
     }
 
-    /// Tells the connection that has been waiting longest for a request, on any core, to go.
+    /// Tells the connection that has waited longest for a request, on any core, to go.
     fn send_one_away(&self) {
         let newcomers = self.cores.iter().map(|core| &core.shared.newcomers);
         let first = newcomers.filter_map(|newcomers| Some((newcomers.since()?, newcomers)));
@@ -167,11 +167,11 @@ impl Server {
         }
     }
 
-    /// Waits for a permit for a connection. Where there is none, one that only waits for a request gives way;
-    /// where none of those is there either, clients that keep us waiting are waited for less long.
+    /// Waits for a permit for a connection. If there is none, a connection that only waits for a request gives way; if
+    /// there is none of those either, the server waits less long for slow clients.
     async fn permit(&self) -> OwnedSemaphorePermit {
         const RETRY: Duration = Duration::from_millis(50);
-        /// By then a connection without a request, if there is one, has given way.
+        /// Time after which an idle connection, if there is one, has given way.
         const CALL_AFTER: Duration = Duration::from_secs(2);
         if let Ok(permit) = self.permits.clone().try_acquire_owned() {
             return permit;

@@ -1,4 +1,4 @@
-//! The settings of a server, and the state that its connections share.
+//! Settings of a server, and the state that its connections share.
 
 use crate::access::Anonymous;
 use crate::connection::newcomers::Newcomers;
@@ -13,67 +13,67 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Mutex, Semaphore, watch};
 
-/// The settings of a server.
+/// Settings of a server.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The users, and the rights of others.
+    /// Users and their rights.
     pub users: Users,
-    /// The rights of clients without credentials.
+    /// Rights of clients without credentials.
     pub anonymous: Anonymous,
-    /// Connections at a time. Where there is one more, one that only waits for a request gives way; others
-    /// wait in the kernel's queue.
+    /// Most connections. For one more, a connection that only waits for a request gives way; others wait in the
+    /// kernel's queue.
     pub connections: usize,
-    /// Ends a connection on which no request comes for so long.
+    /// Longest wait for a request before the connection ends.
     pub idle: Duration,
-    /// Ends a connection on which a request's head takes longer, or whose client takes nothing of a small
-    /// answer for so long.
+    /// Longest time for a request's head, and for a client that takes nothing of a small answer, before the connection
+    /// ends.
     pub head_timeout: Duration,
-    /// Computes the digest of whole objects that are read, and cuts the answer short where it is wrong.
+    /// True to check the digest of whole objects that are read, and to cut the answer short if it is wrong.
     pub verify: bool,
-    /// TLS in front of every connection.
+    /// TLS for every connection, if wanted.
     pub tls: Option<Tls>,
-    /// Takes keys of customers over plain connections from other machines, too.
+    /// True to take customers' keys over plain connections from other machines too.
     pub keys_in_the_open: bool,
-    /// Who may see figures and the status page.
+    /// Clients that may see metrics and the status page.
     pub status_for: StatusFor,
 }
 
-/// The state that the connections of a core share.
+/// State that the connections of a core share.
 pub struct Shared {
     pub(crate) config: Config,
     pub(crate) service: S3Service,
     pub(crate) path: Arc<DataPath>,
-    /// Those of all cores, the first of which asks for what is of all.
+    /// Data paths of all cores. The first core uses them for questions about the whole server.
     pub(crate) paths: Arc<[Arc<DataPath>]>,
     pub(crate) store: Arc<Store>,
-    /// Those who ask for the engines' health, on any core.
+    /// Lock that lets one health check at a time ask the engines, on any core.
     pub(crate) asks: Arc<Mutex<()>>,
     pub(crate) newcomers: Arc<Newcomers>,
-    /// Permits for connections, on all cores.
+    /// Permits for connections, of all cores.
     pub(crate) permits: Arc<Semaphore>,
     pub(crate) stop: watch::Receiver<bool>,
 }
 
 impl Shared {
-    /// Connections that are open, on all cores.
+    /// Returns the open connections of all cores.
     pub(crate) fn connections(&self) -> usize {
         self.config.connections.saturating_sub(self.permits.available_permits())
     }
 
-    /// True if nobody on the way can read what comes from there.
+    /// Returns true if nobody on the way can read what this peer sends.
     pub(crate) fn is_secure(&self, peer: SocketAddr) -> bool {
         self.config.tls.is_some() || self.config.keys_in_the_open || is_this_machine(peer)
     }
 
-    /// The server is to stop: connections end after the answer that they are at.
+    /// Returns true once the server is to stop: connections end after their current answer.
     pub(crate) fn stopping(&self) -> bool {
         *self.stop.borrow()
     }
 
-    /// Waits until it is to stop.
+    /// Waits until the server is to stop.
     pub(crate) async fn stopped(&self) {
         let mut stop = self.stop.clone();
-        // If nobody can tell it to stop any more, it stops too.
+        // If nothing can tell it to stop any more, it stops too.
         let _ = stop.wait_for(|stop| *stop).await;
     }
 }

@@ -1,21 +1,20 @@
-//! Checks that a request's signature is complete before it is verified: AWS Signature Version 4, over
-//! everything that changes what the request means.
+//! Checks, before s3s verifies it, that a request's signature covers everything that changes what the request means
+//! (AWS Signature Version 4).
 //!
-//! s3s verifies that a signature is that of what it covers; what it has to cover is checked here. A presigned
-//! URL is handed to others: a header that they add must not turn their upload into a copy of somebody else's
-//! object.
+//! s3s verifies that a signature matches what it covers; this module checks that it covers enough. A presigned URL is
+//! handed to others: a header that they add must not turn their upload into a copy of somebody else's object.
 
 use crate::connection::range::tidy as tidy_range;
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue};
 use http::{HeaderMap, Method, Request};
 use s3s::{S3Result, s3_error};
 
-/// Longest life of a presigned URL in seconds: a week, as S3 has it.
+/// Longest life of a presigned URL, in seconds: a week, as in S3.
 const EXPIRES_MAX: u64 = 7 * 24 * 3600;
 
 const ALGORITHM: &str = "AWS4-HMAC-SHA256";
 
-/// The parameters of a presigned URL's query that are of its signature.
+/// Query parameters of a presigned URL that belong to its signature.
 const QUERY: [&str; 6] = [
     "X-Amz-Algorithm",
     "X-Amz-Credential",
@@ -25,19 +24,19 @@ const QUERY: [&str; 6] = [
     "X-Amz-SignedHeaders",
 ];
 
-/// A signature of version 2: in the query, or in the header.
+/// Parameters of a version 2 signature in the query; a header may have one too.
 const VERSION_2_QUERY: [&str; 2] = ["AWSAccessKeyId", "Signature"];
 
-/// Checks a request before its signature is verified. Parameters of a presigned URL that stand for headers
-/// become headers. `secure`: nobody on the way can read it.
+/// Checks a request before its signature is verified. Parameters of a presigned URL that stand for headers become
+/// headers. `secure`: nobody on the way can read the request.
 ///
 /// # Errors
 ///
-/// Its signature is none that is taken here, or does not cover what it has to; or it carries a key in the
-/// open.
+/// Fails if the signature is of an unsupported kind or does not cover what it must, or the request carries a key over
+/// an insecure connection.
 pub fn check(request: &mut Request<()>, secure: bool) -> S3Result<()> {
     if is_form(request) {
-        return Err(s3_error!(NotImplemented, "objects are not posted in forms"));
+        return Err(s3_error!(NotImplemented, "form uploads (POST) are not supported"));
     }
     let query: Vec<(String, String)> =
         form_urlencoded::parse(request.uri().query().unwrap_or_default().as_bytes()).into_owned().collect();
@@ -51,7 +50,7 @@ pub fn check(request: &mut Request<()>, secure: bool) -> S3Result<()> {
         (true, true) => {
             return Err(s3_error!(
                 InvalidArgument,
-                "a request is signed in its header or in its query, not both"
+                "a request must be signed in its header or in its query, not both"
             ));
         }
         (true, false) => Some(signed_in_header(headers)?),
@@ -64,7 +63,7 @@ pub fn check(request: &mut Request<()>, secure: bool) -> S3Result<()> {
     if is_presigned {
         hoist(&query, request.headers_mut())?;
     }
-    // What a signature covers has to stay as it is.
+    // A header that the signature covers must not change.
     let is_fixed = signed.is_some_and(|signed| signed.iter().any(|name| name == "range"));
     if matches!(*request.method(), Method::GET | Method::HEAD) && !is_fixed {
         tidy_range(request.headers_mut());
@@ -78,7 +77,7 @@ pub fn check(request: &mut Request<()>, secure: bool) -> S3Result<()> {
     Ok(())
 }
 
-/// A form of a browser's. s3s would read all of it before it asks who sends it.
+/// Returns true for a browser's form. s3s would read all of it before it checks who sends it.
 fn is_form(request: &Request<()>) -> bool {
     let form = "multipart/form-data";
     let value =
@@ -98,14 +97,11 @@ fn other_version() -> s3s::S3Error {
     )
 }
 
-/// The names in `Authorization: AWS4-HMAC-SHA256 Credential=.., SignedHeaders=.., Signature=..`: these fields
-/// in this order, which is all that s3s takes.
+/// Returns the names in `Authorization: AWS4-HMAC-SHA256 Credential=.., SignedHeaders=.., Signature=..`, with these
+/// fields in this order, the only one that s3s takes.
 fn signed_in_header(headers: &HeaderMap) -> S3Result<Vec<String>> {
     let malformed = || {
-        s3_error!(
-            AuthorizationHeaderMalformed,
-            "the Authorization header is not as Signature Version 4 has it"
-        )
+        s3_error!(AuthorizationHeaderMalformed, "the Authorization header is not that of Signature Version 4")
     };
     let mut lines = headers.get_all(AUTHORIZATION).iter();
     let (Some(line), None) = (lines.next(), lines.next()) else { return Err(malformed()) };
@@ -115,7 +111,7 @@ fn signed_in_header(headers: &HeaderMap) -> S3Result<Vec<String>> {
         return Err(other_version());
     }
     let names = ["Credential=", "SignedHeaders=", "Signature="];
-    // A name with a blank behind it is another name to s3s, and is looked up in vain.
+    // To s3s, a name with a trailing blank is another name, and is not found.
     let fields: Vec<&str> = fields.split(',').map(str::trim_ascii_start).collect();
     let [credential, signed, _] = fields[..] else { return Err(malformed()) };
     if !names.iter().zip(&fields).all(|(name, field)| field.starts_with(name)) {
@@ -131,7 +127,7 @@ fn signed_in_query(query: &[(String, String)]) -> S3Result<Vec<String>> {
         let mut found = query.iter().filter(|(other, _)| other == name).map(|(_, value)| value.as_str());
         match (found.next(), found.next()) {
             (Some(value), None) => Ok(value),
-            _ => Err(wrong(format!("a presigned URL has {name} once"))),
+            _ => Err(wrong(format!("a presigned URL must have {name} once"))),
         }
     };
     for name in QUERY {
@@ -143,27 +139,27 @@ fn signed_in_query(query: &[(String, String)]) -> S3Result<Vec<String>> {
     let expires =
         once("X-Amz-Expires")?.parse::<u64>().ok().filter(|seconds| (1..=EXPIRES_MAX).contains(seconds));
     if expires.is_none() {
-        return Err(wrong(format!("X-Amz-Expires is 1 to {EXPIRES_MAX} seconds: a week at most")));
+        return Err(wrong(format!("X-Amz-Expires must be 1 to {EXPIRES_MAX} seconds, a week at most")));
     }
     for_this_service(once("X-Amz-Credential")?)?;
     Ok(once("X-Amz-SignedHeaders")?.split(';').map(String::from).collect())
 }
 
-/// A signature for another service of the same keys is none for this one.
+/// Refuses a signature that the same keys made for another service.
 fn for_this_service(credential: &str) -> S3Result<()> {
     match credential.rsplit('/').nth(1) {
         Some("s3") => Ok(()),
-        _ => Err(s3_error!(AuthorizationHeaderMalformed, "the credential's scope is not of the service s3")),
+        _ => Err(s3_error!(AuthorizationHeaderMalformed, "the credential's scope is not the service s3")),
     }
 }
 
-/// The signed headers must be all that change the meaning. Names of headers are in lower case here, as s3s
-/// looks them up.
+/// Checks that the signed headers are all that change the meaning. Header names are in lower case here, as s3s looks
+/// them up.
 fn covers(signed: &[String], headers: &HeaderMap) -> S3Result<()> {
     let matters = |name: &HeaderName| *name == http::header::HOST || name.as_str().starts_with("x-amz-");
     let mut missing = Vec::new();
     for (name, value) in headers.iter().filter(|(name, _)| matters(name)) {
-        // s3s leaves out of the signature what is no text.
+        // s3s leaves values that are not text out of the signature.
         if std::str::from_utf8(value.as_bytes()).is_err() {
             return Err(s3_error!(InvalidRequest, "the header {name} is not UTF-8"));
         }
@@ -181,13 +177,13 @@ fn covers(signed: &[String], headers: &HeaderMap) -> S3Result<()> {
     ))
 }
 
-/// True if a parameter of a presigned URL is of its signature, or stands for a header.
+/// Returns true if a parameter of a presigned URL belongs to its signature, or stands for a header.
 pub fn is_of_header(name: &str) -> bool {
     name.get(..6).is_some_and(|begin| begin.eq_ignore_ascii_case("x-amz-"))
 }
 
-/// SDKs put headers of a presigned request into its query, where the signature covers them: they mean what
-/// the headers mean.
+/// Turns query parameters into headers: SDKs put headers of a presigned request into its query, where the signature
+/// covers them.
 fn hoist(query: &[(String, String)], headers: &mut HeaderMap) -> S3Result<()> {
     let stands = |name: &str| is_of_header(name) && !QUERY.contains(&name);
     for (name, value) in query.iter().filter(|(name, _)| stands(name)) {
@@ -195,7 +191,7 @@ fn hoist(query: &[(String, String)], headers: &mut HeaderMap) -> S3Result<()> {
         let header = HeaderName::try_from(name.as_str()).map_err(|_| wrong())?;
         let value = HeaderValue::from_str(value).map_err(|_| wrong())?;
         if headers.insert(header, value).is_some() {
-            return Err(s3_error!(InvalidArgument, "{name} is in the query twice, or in a header too"));
+            return Err(s3_error!(InvalidArgument, "{name} is in the query twice, or also in a header"));
         }
     }
     Ok(())

@@ -1,14 +1,13 @@
 //! TLS in front of a connection.
 //!
-//! The engine moves bytes between a plain socket and a file. So TLS is a task of its own, which copies
-//! between the client's stream and a pair of sockets inside this machine, whose other end is served like any
-//! connection:
+//! The engine moves bytes between a plain socket and a file. So TLS is a task of its own, which copies between the
+//! client's stream and a pair of sockets in this machine. The pair's other end is served like any connection:
 //!
 //! ```text
 //!   client ==TLS==> this task --loopback--> connection, engine
 //! ```
 //!
-//! It is the slower way: each byte is encrypted on the server's thread, and copied twice more.
+//! This path is slower: each byte is encrypted on the server's thread, and copied twice more.
 
 use crate::connection;
 use crate::shared::Shared;
@@ -28,31 +27,31 @@ use tokio_rustls::rustls::pki_types::pem::{self, PemObject};
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::{self, ServerConfig};
 
-/// Bytes that wait between TLS and the connection each way: what the engine has sent is then nearly what the
+/// Bytes buffered between TLS and the connection, each way. Small, so that what the engine has sent is nearly what the
 /// client has.
 const BUFFER: usize = 256 << 10;
 
-/// Most bytes of a record (RFC 8446 section 5.1).
+/// Most bytes in a TLS record (RFC 8446 section 5.1).
 const RECORD: usize = 16 << 10;
 
-/// Why there is no TLS.
+/// Reason why TLS could not be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// A file can't be read, or has no certificate or key in PEM (RFC 7468).
+    /// A file can't be read, or holds no certificate or key in PEM (RFC 7468).
     #[error("{path}: {error}")]
     Pem {
-        /// The file.
+        /// Path of the file.
         path: String,
-        /// The part that it lacks.
+        /// Error of the system or the PEM parser.
         error: pem::Error,
     },
-    /// Others than its owner and group may read the key.
+    /// Users other than its owner and group may read the key.
     #[error(transparent)]
     Open(#[from] crate::secrets::Open),
     /// The certificate file has no certificate.
     #[error("{0}: no certificate in PEM")]
     Empty(String),
-    /// Certificate and key don't fit, or can't be used.
+    /// Certificate and key don't match, or can't be used.
     #[error("the certificate and its key: {0}")]
     Unfit(#[from] rustls::Error),
 }
@@ -68,11 +67,11 @@ impl std::fmt::Debug for Tls {
 }
 
 impl Tls {
-    /// Reads a chain of certificates, the server's own first, and its key, both in PEM. TLS 1.2 and 1.3.
+    /// Reads a certificate chain, the server's own first, and its key, both in PEM. Allows TLS 1.2 and 1.3.
     ///
     /// # Errors
     ///
-    /// [`TlsError`].
+    /// [`TlsError`] if they can't be read or used.
     pub fn read(certificate: &Path, key: &Path) -> Result<Tls, TlsError> {
         let named = |path: &Path| path.display().to_string();
         let failed = |path: &Path| {
@@ -118,17 +117,17 @@ pub(crate) async fn serve(stream: TcpStream, peer: SocketAddr, tls: &Tls, shared
     let moved = AtomicU64::new(0);
     let inward = async {
         let _ = tokio::io::copy(&mut from_client, &mut to_server).await;
-        // The server sees the end; what it answers yet goes on its way.
+        // The server sees the end; the rest of its answer still goes to the client.
         let _ = to_server.shutdown().await;
         std::future::pending::<()>().await;
     };
     let outward = pass(from_server, to_client, &moved);
-    // Its end of the pair is closed when it is done, so that what was answered last goes out and then an end;
-    // a client that keeps its side open is not waited for.
+    // The connection closes its end of the pair when it is done, so that the last bytes go out, followed by an end. A
+    // client that keeps its side open is not waited for.
     let answered = async {
         tokio::pin!(served, outward);
         tokio::select! {
-            // Where the connection broke or gave way, nobody waits for the client to take the rest.
+            // If the connection broke or gave way, the rest is not sent.
             ended = &mut served => {
                 if ended.is_ok() && !while_it_moves(outward, &moved, patience).await {
                     tracing::debug!(%peer, "the client does not take the end of its answer");
@@ -143,7 +142,7 @@ pub(crate) async fn serve(stream: TcpStream, peer: SocketAddr, tls: &Tls, shared
     }
 }
 
-/// Passes bytes on, and counts those that have been taken; then an end.
+/// Copies bytes and counts those that were taken, then the end.
 async fn pass(
     mut from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,
@@ -161,7 +160,7 @@ async fn pass(
     }
 }
 
-/// Lets the last bytes go out to a client that takes them. Says whether they did.
+/// Sends the last bytes while the client takes them. Returns true if all were sent.
 async fn while_it_moves<T>(work: impl Future<Output = T>, moved: &AtomicU64, mut patience: Patience) -> bool {
     let mut work = std::pin::pin!(work);
     let mut before = moved.load(Ordering::Relaxed);
@@ -176,14 +175,14 @@ async fn while_it_moves<T>(work: impl Future<Output = T>, moved: &AtomicU64, mut
     true
 }
 
-/// Two connected sockets. TCP, since that is what connections are.
+/// Makes two connected sockets. They are TCP because the server's connections are.
 async fn pair() -> io::Result<(TcpStream, TcpStream)> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
     let outside = TcpStream::connect(listener.local_addr()?).await?;
     let ours = outside.local_addr()?;
     loop {
         let (inside, from) = listener.accept().await?;
-        // Another process of this machine may have been quicker.
+        // Another process of this machine may have connected first.
         if from != ours {
             continue;
         }

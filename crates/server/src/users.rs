@@ -1,6 +1,6 @@
-//! The users: their secret keys, and which buckets each may read, write or administer.
+//! Users: their secret keys, and the buckets that each may read, write or administer.
 //!
-//! The list is text, a user a line:
+//! The list is text, with a user on each line:
 //!
 //! ```text
 //! # access key, secret key, rights
@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::sync::{Arc, RwLock};
 
-/// The users. Clones share one list, which [`Users::replace`] changes for all of them.
+/// Users. Clones share one list, which [`Users::replace`] changes for all of them.
 #[derive(Clone)]
 pub struct Users(Arc<RwLock<List>>);
 
@@ -27,45 +27,45 @@ struct User {
     rights: Rights,
 }
 
-/// Why a list of users is not taken.
+/// Reason why a list of users is refused.
 #[derive(Debug, thiserror::Error)]
 pub enum UsersError {
     /// The file can't be read.
     #[error(transparent)]
     Io(#[from] std::io::Error),
-    /// Others than its owner and group may read the file.
+    /// Users other than its owner and group may read the file.
     #[error(transparent)]
     Open(#[from] crate::secrets::Open),
     /// A line is not a user.
     #[error(
-        "line {line}: a user is an access key of 3 to 128 characters, a secret key of 8 or more, and rights, with blanks between them"
+        "line {line}: expected an access key of 3 to 128 characters, a secret key of 8 or more, and rights, with blanks between them"
     )]
     Line {
-        /// Which line, from 1.
+        /// Number of the line, from 1.
         line: usize,
     },
-    /// A user is there twice.
-    #[error("line {line}: the access key {access_key} was there before")]
+    /// An access key is in the list twice.
+    #[error("line {line}: the access key {access_key} is on an earlier line too")]
     Twice {
-        /// Which line, from 1.
+        /// Number of the line, from 1.
         line: usize,
-        /// Which key.
+        /// The repeated key.
         access_key: String,
     },
     /// A word is not a right.
     #[error("line {line}: {why}")]
     Right {
-        /// Which line, from 1.
+        /// Number of the line, from 1.
         line: usize,
-        /// The word that is wrong, and why.
+        /// The word that is wrong, and the reason.
         why: String,
     },
-    /// Nobody is in the list.
-    #[error("there is no user in it: write a line with an access key and a secret key")]
+    /// The list is empty.
+    #[error("it has no user: write a line with an access key and a secret key")]
     Nobody,
 }
 
-/// The rights that somebody may have on a bucket. Each includes those before it.
+/// A right on a bucket. Each includes those before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Right {
     /// Nothing.
@@ -73,33 +73,33 @@ pub enum Right {
     None,
     /// Read and list its objects.
     Read,
-    /// Put and delete its objects, too.
+    /// Put and delete its objects too.
     Write,
-    /// Make it, delete it, and change its settings, too.
+    /// Make it, delete it, and change its settings too.
     Administer,
 }
 
-/// Somebody's rights.
+/// Rights of a user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Rights {
     /// The same with every bucket.
     Everywhere(Right),
-    /// The right of the most specific pattern that a bucket's name matches: its name, else the longest
-    /// beginning. Otherwise none.
+    /// The right of the most specific pattern that a bucket's name matches: its name, else its longest prefix.
+    /// Otherwise none.
     Patterns(BTreeMap<Pattern, Right>),
 }
 
-/// Buckets by their names.
+/// Pattern of buckets' names.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Pattern {
-    /// Those whose names begin so.
+    /// All names with this prefix.
     Beginning(String),
-    /// The one of this name.
+    /// This name.
     Name(String),
 }
 
 impl Rights {
-    /// The right on that bucket.
+    /// Returns the right on a bucket.
     pub fn on(&self, bucket: &str) -> Right {
         match self {
             Rights::Everywhere(right) => *right,
@@ -113,8 +113,7 @@ impl Rights {
         }
     }
 
-    /// The rights of a line: no word at all means an administrator, as in lists of the time before there were
-    /// rights.
+    /// Parses the rights on a line. No word at all means an administrator, as in old lists, which had no rights.
     fn parse<'a>(words: impl Iterator<Item = &'a str>) -> Result<Rights, String> {
         let words: Vec<&str> = words.collect();
         if matches!(words[..], [] | ["admin"]) {
@@ -126,10 +125,12 @@ impl Rights {
                 Some(("read", names)) => (Right::Read, names),
                 Some(("write", names)) => (Right::Write, names),
                 Some(("none", names)) => (Right::None, names),
-                _ if word == "admin" => return Err("an administrator needs no other right".into()),
+                _ if word == "admin" => {
+                    return Err("admin includes every other right: leave the others out".into());
+                }
                 _ => {
                     return Err(format!(
-                        "{word:?} is no right: admin, read:BUCKETS, write:BUCKETS or none:BUCKETS"
+                        "{word:?} is not a right; expected admin, read:BUCKETS, write:BUCKETS or none:BUCKETS"
                     ));
                 }
             };
@@ -152,7 +153,7 @@ impl Pattern {
         let usual = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b".-".contains(&byte);
         if !name.bytes().all(usual) || (name.is_empty() && !is_beginning) {
             return Err(format!(
-                "{text:?} is no bucket: write a name, a name's beginning and *, or *; commas and no blanks between"
+                "{text:?} is not a bucket; expected a name, a prefix followed by *, or *, separated by commas without blanks"
             ));
         }
         Ok(if is_beginning { Pattern::Beginning(name.into()) } else { Pattern::Name(name.into()) })
@@ -165,7 +166,7 @@ impl Pattern {
         }
     }
 
-    /// Its specificity: of those that match a name, one has the greatest.
+    /// Returns its specificity. Of the patterns that match a name, one has the greatest.
     fn weight(&self) -> usize {
         match self {
             Pattern::Name(_) => usize::MAX,
@@ -186,18 +187,18 @@ impl Users {
     ///
     /// # Errors
     ///
-    /// [`UsersError`].
+    /// [`UsersError`] if it can't be read or parsed.
     pub fn read(path: &Path) -> Result<Users, UsersError> {
         crate::secrets::check(path)?;
         Users::parse(&std::fs::read_to_string(path)?)
     }
 
-    /// Users from such a text: a line for each user, with access key, secret key and rights; a word that
-    /// begins with `#` begins a remark.
+    /// Parses a list of users: a line for each, with access key, secret key and rights. A word that begins with `#`
+    /// begins a comment.
     ///
     /// # Errors
     ///
-    /// [`UsersError`].
+    /// [`UsersError`] for the first error.
     pub fn parse(text: &str) -> Result<Users, UsersError> {
         let mut users = List::new();
         for (at, line) in text.lines().enumerate() {
@@ -226,25 +227,25 @@ impl Users {
         self.0.read().expect("nobody panics with it")
     }
 
-    /// Has these users be those of `other` from now on.
+    /// Replaces the list by that of `other`.
     pub fn replace(&self, other: &Users) {
         let list = other.list().clone();
         *self.0.write().expect("nobody panics with it") = list;
     }
 
-    /// The access keys.
+    /// Returns the access keys.
     pub fn access_keys(&self) -> Vec<String> {
         self.list().keys().cloned().collect()
     }
 
-    /// The rights of the user of that access key: none, if there is no such user (any more).
+    /// Returns the rights of the user with this access key; none if there is no such user (any more).
     pub fn rights(&self, access_key: &str) -> Rights {
         let nothing = Rights::Everywhere(Right::None);
         self.list().get(access_key).map_or(nothing, |user| user.rights.clone())
     }
 }
 
-/// Keys may have a `#` in them.
+/// Removes a line's comment. Keys may contain a `#`.
 fn without_remark(line: &str) -> &str {
     let begins = |at: &usize| line[..*at].chars().next_back().is_none_or(char::is_whitespace);
     let remark = line.match_indices('#').map(|(at, _)| at).find(begins);
@@ -312,15 +313,15 @@ mod tests {
     #[test]
     fn what_is_no_right_is_refused_and_named() {
         let cases = [
-            ("reads:photos", "\"reads:photos\" is no right"),
-            ("photos", "\"photos\" is no right"),
-            ("read:", "\"\" is no bucket"),
-            ("read:a,,b", "\"\" is no bucket"),
-            ("read:Photos", "\"Photos\" is no bucket"),
-            ("read:a*b", "\"a*b\" is no bucket"),
+            ("reads:photos", "\"reads:photos\" is not a right"),
+            ("photos", "\"photos\" is not a right"),
+            ("read:", "\"\" is not a bucket"),
+            ("read:a,,b", "\"\" is not a bucket"),
+            ("read:Photos", "\"Photos\" is not a bucket"),
+            ("read:a*b", "\"a*b\" is not a bucket"),
             ("read:a write:a", "a has two rights"),
-            ("admin read:a", "no other right"),
-            ("read:a admin", "no other right"),
+            ("admin read:a", "every other right"),
+            ("read:a admin", "every other right"),
         ];
         for (words, expected) in cases {
             let error = Users::parse(&format!("# x\nbob secret-of-bob {words}")).unwrap_err().to_string();

@@ -80,7 +80,7 @@ fn with_bucket() -> (tempfile::TempDir, Arc<Store>) {
     (dir, store)
 }
 
-/// The data files that are there. A store that is being closed finishes its removals.
+/// Returns the data files. A store that is being closed finishes its removals.
 fn files(dir: &Path) -> usize {
     std::fs::read_dir(dir.join("data"))
         .unwrap()
@@ -144,7 +144,7 @@ fn put_packed(store: &Store, key: &str, byte: u8) {
     wait(store.put("b", key, object, vec![draft], Condition::None)).unwrap();
 }
 
-/// The packs, by the room that they take.
+/// Returns the packs by the room that they take.
 fn packs(dir: &Path) -> Vec<u64> {
     let packs = std::fs::read_dir(dir.join("packs")).unwrap();
     packs.map(|pack| pack.unwrap().metadata().unwrap().blocks() * 512).collect()
@@ -159,7 +159,7 @@ fn data_in_a_pack_stay_while_they_are_read_and_their_room_comes_back() {
     let reader = store.open_segment(&record.segments[0]).unwrap();
     assert!(wait(store.delete("b", vec!["read".into()])).unwrap()[0]);
     assert!(matches!(store.open_segment(&record.segments[0]), Err(StoreError::NotFound)));
-    // A sweep that heeded nobody would be over by then.
+    // A sweep that ignored holds would be over by then.
     for _ in 0..20 {
         put_packed(&store, "kept", 2);
         assert!(reader.read().unwrap() == [1; 60_000]);
@@ -318,7 +318,7 @@ fn ids_go_on_beyond_what_was_reserved_at_first() {
 #[test]
 fn a_draft_that_was_in_flight_for_long_is_found_after_a_crash() {
     let (dir, store) = with_bucket();
-    // As if the process ended: nobody removes it.
+    // As if the process had ended, so that nothing removes it.
     std::mem::forget(store.draft().unwrap());
     for _ in 0..10_000 {
         store.draft().unwrap();
@@ -358,7 +358,7 @@ fn a_common_prefix_is_skipped_not_walked() {
     assert!(grouped * 20 < whole, "{grouped:?} for two entries, {whole:?} for 4001");
 }
 
-/// Changes the number in the database that says of which format it is; says which it was.
+/// Changes the format's number in the database. Returns the old one.
 fn format(dir: &Path, new: u64) -> u64 {
     let state = redb::TableDefinition::<&str, u64>::new("state");
     let database = redb::Database::open(dir.join("meta.redb")).unwrap();

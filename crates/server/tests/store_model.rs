@@ -1,4 +1,4 @@
-//! The store against a model in memory: random operations, opened anew in between.
+//! The store against a model in memory: random operations, with the store reopened in between.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -87,7 +87,7 @@ fn open(dir: &Path) -> (Arc<Store>, Recovery) {
     Store::open(dir, Options { durability: Durability::None, ..Options::default() }).expect("the store opens")
 }
 
-/// The answer to a change, as far as a model knows.
+/// Answer to a change, as far as a model knows it.
 fn class<T: PartialEq>(result: &Result<T, StoreError>) -> Result<&T, String> {
     result.as_ref().map_err(|error| error.to_string())
 }
@@ -104,7 +104,7 @@ impl Rig {
         self.store.as_ref().unwrap()
     }
 
-    /// Data in a file, or in a pack.
+    /// Makes data in a file or in a pack.
     fn draft(&mut self, packed: bool) -> (Draft, Segment) {
         self.serial += 1;
         let data = self.serial.to_string().repeat(self.serial as usize % 7);
@@ -138,7 +138,7 @@ impl Rig {
         }
     }
 
-    /// A condition for an object, and the error that is to come of it.
+    /// Makes a condition for an object, and the error that is expected for it.
     fn condition(&self, bucket: &str, key: &str, which: usize) -> (Condition, Option<StoreError>) {
         let old = self.buckets.get(bucket).and_then(|objects| objects.get(key));
         match (which, old) {
@@ -321,7 +321,7 @@ impl Rig {
             found.sort();
             let page: Vec<_> = page.into_iter().map(|(key, _, is_prefix)| (key, is_prefix)).collect();
             assert_eq!(found, page, "{listing:?}");
-            // A page has no segments.
+            // Pages have no segments.
             let light = |object: &Object| Object { segments: Vec::new(), ..object.clone() };
             assert!(listed.objects.iter().all(|(key, object)| light(&objects[key]) == *object));
             let more = !expected.is_empty() && listing.max > 0;
@@ -380,7 +380,7 @@ impl Rig {
         assert!(wait(self.store().repair(true)).unwrap().is_nothing());
     }
 
-    /// Everything that can be read is as the model says.
+    /// Checks that everything readable is as in the model.
     fn check(&self) {
         let mut bytes = 0;
         let mut all = Vec::new();
@@ -425,8 +425,8 @@ impl Rig {
     }
 }
 
-/// The listing by its definition: take what comes behind, group it. Entries are key, id, whether it is a
-/// common prefix.
+/// Returns the listing by its definition: takes what follows, groups it. Entries are key, id, and true for a common
+/// prefix.
 fn entries(
     keys: &[(&str, &str)],
     listing: &Listing,

@@ -58,10 +58,10 @@ fn put(store: &Store, key: &str, data: &[u8], etag: &str) -> Result<(), StoreErr
     wait(store.put("b", key, object, vec![draft], Condition::None))
 }
 
-/// Set in the process that has a small file system of its own: where it is.
+/// Set in the process that has a small file system of its own: its path.
 const SMALL: &str = "DCS_STORE_SMALL";
 
-/// Not a test of its own: what [`a_full_disk_changes_nothing`] has done on a small file system.
+/// Not a test of its own: runs [`a_full_disk_changes_nothing`] on a small file system.
 #[test]
 fn on_a_small_file_system() {
     let Some(dir) = std::env::var_os(SMALL) else { return };
@@ -78,7 +78,7 @@ fn on_a_small_file_system() {
     assert_eq!(full.kind(), ErrorKind::StorageFull);
     drop(draft);
     fill(&filler);
-    // Records that need room until none is left: the database's own file has some.
+    // Puts records until there is no room: the database's own file has some left.
     let mut tagged = 0;
     let error = loop {
         let tag = |bucket: &mut Bucket| bucket.tags.push(("t".into(), "x".repeat(1 << 20)));
@@ -163,12 +163,12 @@ fn a_byte_of_a_record_that_changed_is_noticed() {
         open(dir.path(), Durability::None)
     };
     let damaged = |result: Result<(), StoreError>| matches!(result, Err(StoreError::Damaged(_)));
-    // In the text, and behind it.
+    // In the text, and after it.
     for at in [0, 7, etag.len() + 1] {
         let store = change(etag, at);
         assert!(damaged(store.object("b", "bad").map(drop)));
         assert!(damaged(wait(store.change_object("b", "bad", |_| {}))));
-        // The others are listed and gone through as ever, and its key is among them.
+        // The others are listed and scrubbed as before, and its key is among them.
         let listed = store.list("b", &Listing { max: 9, ..Listing::default() }).unwrap().objects;
         let listed: Vec<_> =
             listed.iter().map(|(key, object)| (key.as_str(), object.etag.as_str())).collect();
@@ -177,7 +177,7 @@ fn a_byte_of_a_record_that_changed_is_noticed() {
         assert!(damaged(all[0].2.clone().map(drop)) && all[1].2.as_ref().unwrap().etag == "good");
         assert_eq!(store.object("b", "good").unwrap().unwrap().etag, "good");
         put(&store, "good", b"new", "good").expect("the others go on");
-        // A condition is not met by what nobody knows.
+        // An object with an unreadable record meets no condition.
         let mut draft = store.draft().unwrap();
         let new = object(&mut draft, b"new", "new");
         let refused = wait(store.put("b", "bad", new, vec![draft], Condition::Matches(etag.into())));
@@ -208,7 +208,7 @@ fn keys_out_of_order_send_nobody_round_for_ever() {
     let mut bytes = fs::read(&path).unwrap();
     let places: Vec<_> = (0..bytes.len()).filter(|at| bytes[*at..].starts_with(middle.as_bytes())).collect();
     assert!(!places.is_empty());
-    // Now it is behind c, and lies before it.
+    // Its key is after c now, but its record is stored before it.
     places.into_iter().for_each(|place| bytes[place] ^= 0x10);
     fs::write(&path, bytes).unwrap();
     let store = open(dir.path(), Durability::None);
@@ -386,7 +386,7 @@ fn a_start_after_a_crash() {
                 scope.spawn(move || (0..objects / 64).for_each(|number| put(format!("{thread}/{number}"))));
             }
         });
-        // What a killed process would leave.
+        // A killed process would leave this.
         let copy = tempfile::tempdir_in(&root).unwrap();
         fs::create_dir(copy.path().join("data")).unwrap();
         fs::copy(dir.path().join("meta.redb"), copy.path().join("meta.redb")).unwrap();

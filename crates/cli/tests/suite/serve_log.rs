@@ -128,7 +128,10 @@ fn users_are_read_again_at_a_hangup() {
     users("alice secret-of-alice reads:photos");
     server.signal(Signal::SIGHUP);
     let refused = server.says("users were not read again: they stay who they were");
-    assert!(refused["error"].as_str().unwrap().contains("line 1: \"reads:photos\" is no right"), "{refused}");
+    assert!(
+        refused["error"].as_str().unwrap().contains("line 1: \"reads:photos\" is not a right"),
+        "{refused}"
+    );
     users("alice secret-of-alice read:photos\nbob secret-of-bob\n");
     server.signal(Signal::SIGHUP);
     assert_eq!(server.says("users were read again")["users"], 2);

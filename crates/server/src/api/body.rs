@@ -1,4 +1,4 @@
-//! The body of a PutObject or an UploadPart: off the socket, checked, in a draft.
+//! Takes the body of a PutObject or an UploadPart off the socket, checks it, and writes it to a draft.
 
 use super::Api;
 use super::common::{BASE64, algorithm};
@@ -18,7 +18,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use tokio::io::AsyncWriteExt;
 
-/// Headers about a request's body, besides those that s3s reads.
+/// Headers about a request's body, in addition to those that s3s reads.
 pub struct Request<'a> {
     headers: &'a HeaderMap,
     extensions: &'a Extensions,
@@ -42,7 +42,7 @@ pub struct Given<'a> {
     pub content_md5: Option<&'a str>,
     /// The additional checksum from a header.
     pub checksum: Option<(Algorithm, Vec<u8>)>,
-    /// The algorithm of a checksum that is to be computed though none is given.
+    /// Algorithm of a checksum to compute even if the request gives none.
     pub wanted: Option<Algorithm>,
 }
 
@@ -61,17 +61,17 @@ enum Payload {
 /// Largest object or part of one request. S3's own limit.
 pub const PUT_MAX: u64 = 5 << 30;
 
-/// The thing that data are of.
+/// Kind of thing that a body becomes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Of {
-    /// A whole object, which shares a file where it is small.
+    /// A whole object, which shares a file if it is small.
     Object,
-    /// A part of an upload, which always has a file.
+    /// A part of an upload, which always has a file of its own.
     Part,
 }
 
 impl Of {
-    /// A draft for data of that size.
+    /// Makes a draft for data of this size.
     pub fn draft(self, api: &Api, at_rest: &AtRest, size: u64) -> S3Result<Draft> {
         let room = room(at_rest, size);
         Ok(match self {
@@ -85,7 +85,7 @@ impl Of {
 ///
 /// # Errors
 ///
-/// The data did not come, or they are not those that were announced. Nothing is kept.
+/// Fails if the data did not come, or differ from what was announced. Nothing is kept then.
 pub async fn take(
     api: &Api,
     of: Of,
@@ -95,7 +95,7 @@ pub async fn take(
     key: Option<&Key>,
 ) -> S3Result<(Draft, Segment)> {
     let exchange = request.extensions.get::<Arc<Exchange>>();
-    let exchange = exchange.ok_or_else(|| s3_error!(InternalError, "a request without a connection"))?;
+    let exchange = exchange.ok_or_else(|| s3_error!(InternalError, "the request has no connection"))?;
     let length = exchange.length();
     let payload = payload(request.headers)?;
     let announced = announced(request.headers)?;
@@ -103,7 +103,7 @@ pub async fn take(
     if announced.is_some() && (!has_trailer || given.checksum.is_some()) {
         return Err(s3_error!(
             InvalidRequest,
-            "x-amz-trailer announces a checksum, which comes in a trailer or in a header, not both"
+            "x-amz-trailer announces a checksum, and a header gives one: send one, not both"
         ));
     }
     let framing = match payload {
@@ -147,18 +147,18 @@ pub async fn take(
     Ok((draft, segment))
 }
 
-/// Bytes of the disk that have to be free for a body. Small ones are covered by the store's reserve; the size
-/// of compressed ones is unknown.
+/// Returns the bytes that must be free on the disk for a body. The store's reserve covers small bodies; the size of
+/// compressed ones is not known yet.
 pub fn room(at_rest: &AtRest, size: u64) -> u64 {
     const SMALL: u64 = 1 << 20;
     if at_rest.compression == Compression::None && size >= SMALL { size } else { 0 }
 }
 
-/// Waits for the body's first byte: a client that only announces one takes no place in the engine.
+/// Waits for the body's first byte, so that a client that only announces a body takes no place in the engine.
 async fn begins(api: &Api, exchange: &Exchange) -> S3Result<()> {
     match tokio::time::timeout(api.path.patience().most(), exchange.body_begins()).await {
         Ok(begun) => begun.map_err(|error| s3_error!(error, IncompleteBody)),
-        Err(_) => Err(s3_error!(RequestTimeout, "no byte of the body came")),
+        Err(_) => Err(s3_error!(RequestTimeout, "no byte of the body came in time")),
     }
 }
 
@@ -180,8 +180,8 @@ async fn receive(
     received.map_err(|error| failure(&error))
 }
 
-/// Takes a body in HTTP's own chunks, as SDKs send it over TLS: aws-chunked within them. They are taken off
-/// here, and their data pass a pair of sockets.
+/// Takes a body in HTTP's chunked coding, as SDKs send it over TLS, with aws-chunked inside. The HTTP chunks are
+/// decoded here, and their data reach the engine through a pair of sockets.
 async fn receive_chunked(
     api: &Api,
     exchange: &Arc<Exchange>,
@@ -200,7 +200,7 @@ async fn receive_chunked(
     };
     let mut take = std::pin::pin!(api.path.receive_framed(&from, intake, target));
     let received = tokio::select! {
-        // It has failed: a transfer that succeeds has seen the end of the stream, which the pump makes.
+        // The transfer has failed: one that succeeds sees the end of the stream, which only the pump makes.
         received = &mut take => received,
         pumped = pump => {
             let received = take.await;
@@ -214,7 +214,7 @@ async fn receive_chunked(
     received.map_err(|error| failure(&error))
 }
 
-/// The error that a client gets for a transfer that failed.
+/// Converts a transfer's failure to the error that the client gets.
 pub fn failure(error: &DataPathError) -> S3Error {
     tracing::debug!(%error, "a body was not taken");
     if error.is_full() {
@@ -223,7 +223,9 @@ pub fn failure(error: &DataPathError) -> S3Error {
     match error.status() {
         Some(Status::EndOfSource | Status::PeerReset | Status::TruncatedData) => s3_error!(IncompleteBody),
         Some(Status::Timeout) => s3_error!(RequestTimeout),
-        Some(Status::SignatureMismatch) => s3_error!(SignatureDoesNotMatch, "a chunk's signature is another"),
+        Some(Status::SignatureMismatch) => {
+            s3_error!(SignatureDoesNotMatch, "a chunk's signature does not match")
+        }
         Some(Status::FramingError) => {
             s3_error!(InvalidRequest, "the body is not aws-chunked as announced: {error}")
         }
@@ -251,19 +253,19 @@ fn payload(headers: &HeaderMap) -> S3Result<Payload> {
     }
 }
 
-/// The checksum that comes in the trailer.
+/// Returns the algorithm of the checksum that comes in the trailer.
 fn announced(headers: &HeaderMap) -> S3Result<Option<Algorithm>> {
     let Some(value) = headers.get("x-amz-trailer") else { return Ok(None) };
     algorithm(value.to_str().unwrap_or_default()).map(Some)
 }
 
-/// Compares the digests of the body with those that were announced.
+/// Compares the body's digests with the announced ones.
 fn check(received: &Received, payload: &Payload, given: &Given<'_>) -> S3Result<()> {
     if let Some(text) = given.content_md5 {
         let expected = BASE64.decode(text).ok().filter(|md5| md5.len() == 16);
         let expected = expected.ok_or_else(|| s3_error!(InvalidDigest))?;
         if expected != received.md5 {
-            return Err(s3_error!(BadDigest, "the data's MD5 is not that of Content-MD5"));
+            return Err(s3_error!(BadDigest, "the data's MD5 differs from Content-MD5"));
         }
     }
     if let Payload::Whole(expected) = payload
@@ -273,7 +275,7 @@ fn check(received: &Received, payload: &Payload, given: &Given<'_>) -> S3Result<
     }
     let expected = given.checksum.as_ref().map(|(_, value)| value).or(received.trailer.as_ref());
     if expected.is_some() && expected != received.checksum.as_ref() {
-        return Err(s3_error!(BadDigest, "the data's checksum is not the one that was given"));
+        return Err(s3_error!(BadDigest, "the data's checksum differs from the given one"));
     }
     Ok(())
 }

@@ -23,23 +23,23 @@ pub async fn create(
         || input.grant_write_acp.is_some();
     super::unsupported::only_owners(input.acl.as_ref().map(BucketCannedACL::as_str), granted)?;
     if input.object_lock_enabled_for_bucket == Some(true) {
-        return Err(s3_error!(NotImplemented, "objects have no locks"));
+        return Err(s3_error!(NotImplemented, "object locks are not supported"));
     }
     let ownership = input.object_ownership.as_ref().map(ObjectOwnership::as_str);
     if ownership.is_some_and(|ownership| ownership != ObjectOwnership::BUCKET_OWNER_ENFORCED) {
-        return Err(s3_error!(NotImplemented, "objects are their bucket's owner's: BucketOwnerEnforced"));
+        return Err(s3_error!(NotImplemented, "object ownership is always BucketOwnerEnforced"));
     }
     let configuration = input.create_bucket_configuration.as_ref();
     if configuration
         .is_some_and(|configuration| configuration.bucket.is_some() || configuration.location.is_some())
     {
-        return Err(s3_error!(NotImplemented, "there are no directory buckets"));
+        return Err(s3_error!(NotImplemented, "directory buckets are not supported"));
     }
     let region = configuration.and_then(|configuration| configuration.location_constraint.as_ref());
     if region.is_some_and(|region| !["", REGION].contains(&region.as_str())) {
         return Err(s3_error!(
             InvalidLocationConstraint,
-            "buckets are in {REGION}: leave LocationConstraint out, or ask for this region"
+            "buckets are in {REGION}: leave LocationConstraint out, or name this region"
         ));
     }
     let name = request.input.bucket;
@@ -64,16 +64,16 @@ pub async fn delete(
     Ok(S3Response::new(DeleteBucketOutput::default()))
 }
 
-/// Checks that there is such a bucket.
+/// Checks that a bucket exists.
 pub async fn head(api: &Api, request: S3Request<HeadBucketInput>) -> S3Result<S3Response<HeadBucketOutput>> {
     exists(api, &request.input.bucket)?;
     Ok(S3Response::new(HeadBucketOutput { bucket_region: Some(REGION.to_string()), ..Default::default() }))
 }
 
-/// The region that buckets are said to be in. Signatures may name any other.
+/// Region that buckets are said to be in. Signatures may name any other.
 const REGION: &str = "us-east-1";
 
-/// S3 says nothing for us-east-1.
+/// Returns a bucket's region. S3 sends none for us-east-1.
 pub async fn location(
     api: &Api,
     request: S3Request<GetBucketLocationInput>,
@@ -82,10 +82,10 @@ pub async fn location(
     Ok(S3Response::new(GetBucketLocationOutput::default()))
 }
 
-/// Most buckets of a page. S3's own limit.
+/// Most buckets on a page. S3's own limit.
 const PAGE_MAX: i32 = 10_000;
 
-/// The buckets that the user may read, by pages where the client wants some.
+/// Lists the buckets that the user may read, in pages if the client asks for them.
 pub async fn list(
     api: &Api,
     request: S3Request<ListBucketsInput>,
@@ -94,7 +94,7 @@ pub async fn list(
     let rights = api.access.rights(request.credentials.as_ref());
     let max = input.max_buckets.unwrap_or(PAGE_MAX);
     if !(1..=PAGE_MAX).contains(&max) {
-        return Err(s3_error!(InvalidArgument, "max-buckets is 1 to {PAGE_MAX}"));
+        return Err(s3_error!(InvalidArgument, "max-buckets must be 1 to {PAGE_MAX}"));
     }
     let after = input.continuation_token.as_deref().map(super::list::after_token).transpose()?;
     let prefix = input.prefix.as_deref().unwrap_or_default();
@@ -123,7 +123,7 @@ pub async fn list(
     }))
 }
 
-/// The bucket, which must be there.
+/// Returns a bucket, or NoSuchBucket.
 pub fn exists(api: &Api, name: &str) -> S3Result<Bucket> {
     api.store.bucket(name)?.ok_or_else(|| s3_error!(NoSuchBucket))
 }

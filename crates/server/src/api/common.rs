@@ -8,17 +8,17 @@ use s3s::dto::{ETag, ETagCondition, Timestamp, TimestampFormat};
 use s3s::{S3Error, S3ErrorCode, S3Result, s3_error};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Now.
+/// Returns the current time.
 pub fn now() -> Time {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }
 
-/// A time in S3's type.
+/// Converts a time to S3's type.
 pub fn timestamp(time: Time) -> Timestamp {
     (UNIX_EPOCH + Duration::from_millis(time)).into()
 }
 
-/// Seconds since 1970, as HTTP's dates have them.
+/// Converts S3's time to seconds since 1970, the resolution of HTTP's dates.
 pub fn seconds(timestamp: &Timestamp) -> u64 {
     let mut text = Vec::new();
     let formatted = timestamp.format(TimestampFormat::EpochSeconds, &mut text);
@@ -26,17 +26,17 @@ pub fn seconds(timestamp: &Timestamp) -> u64 {
     formatted.ok().and_then(|()| text.split('.').next()?.parse().ok()).unwrap_or(0)
 }
 
-/// An ETag in S3's type.
+/// Converts an ETag to S3's type.
 pub fn etag(value: &str) -> ETag {
     ETag::Strong(value.to_string())
 }
 
-/// Hexadecimal, in lower case.
+/// Formats bytes as lower-case hexadecimal.
 pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Bytes from hexadecimal.
+/// Parses hexadecimal.
 pub fn unhex(text: &str) -> Option<Vec<u8>> {
     let (pairs, rest) = text.as_bytes().as_chunks::<2>();
     let digit = |byte: u8| (byte as char).to_digit(16);
@@ -44,44 +44,44 @@ pub fn unhex(text: &str) -> Option<Vec<u8>> {
     rest.is_empty().then(|| bytes.collect()).flatten()
 }
 
-/// Content-Encoding without `aws-chunked`, which is about the transfer only.
+/// Returns Content-Encoding without `aws-chunked`, which describes only the transfer.
 pub fn without_aws_chunked(value: Option<&str>) -> Option<String> {
     let words = value?.split(',').map(str::trim).filter(|word| !word.eq_ignore_ascii_case("aws-chunked"));
     let words: Vec<&str> = words.filter(|word| !word.is_empty()).collect();
     (!words.is_empty()).then(|| words.join(","))
 }
 
-/// A date as HTTP has it (RFC 9110 section 5.6.7).
+/// Formats a date as HTTP writes it (RFC 9110 section 5.6.7).
 pub fn http_date(timestamp: &Timestamp) -> String {
     let mut text = Vec::new();
     let _ = timestamp.format(TimestampFormat::HttpDate, &mut text);
     String::from_utf8(text).unwrap_or_default()
 }
 
-/// S3's limit of user metadata, names and values together.
+/// Most bytes of user metadata, names and values together. S3's own limit.
 const METADATA_MAX: usize = 2048;
 
-/// User metadata, checked.
+/// Checks a request's user metadata.
 ///
 /// # Errors
 ///
-/// There are too many of them.
+/// Fails if there are more than [`METADATA_MAX`] bytes.
 pub fn metadata_in(metadata: Option<s3s::dto::Metadata>) -> S3Result<Vec<(String, String)>> {
     let mut list: Vec<(String, String)> = metadata.into_iter().flatten().collect();
     if list.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>() > METADATA_MAX {
-        return Err(s3_error!(MetadataTooLarge, "user metadata have at most {METADATA_MAX} bytes"));
+        return Err(s3_error!(MetadataTooLarge, "user metadata may have at most {METADATA_MAX} bytes"));
     }
     list.sort();
     Ok(list)
 }
 
-/// User metadata in S3's type.
+/// Converts user metadata to S3's type.
 pub fn metadata_out(headers: &Headers) -> Option<s3s::dto::Metadata> {
     let metadata: s3s::dto::Metadata = headers.metadata.iter().cloned().collect();
     (!metadata.is_empty()).then_some(metadata)
 }
 
-/// True if an object of this ETag meets a condition.
+/// Returns true if an object with this ETag meets a condition.
 pub fn matches(condition: &ETagCondition, found: &str) -> bool {
     match condition {
         ETagCondition::Any => true,
@@ -89,7 +89,7 @@ pub fn matches(condition: &ETagCondition, found: &str) -> bool {
     }
 }
 
-/// A checksum's bytes in base64, with the number of parts where it is of theirs.
+/// Formats a checksum in base64. A checksum of parts' checksums is followed by their number.
 pub fn checksum_text(checksum: &Checksum) -> String {
     let value = BASE64.encode(&checksum.value);
     match checksum.parts {
@@ -98,31 +98,31 @@ pub fn checksum_text(checksum: &Checksum) -> String {
     }
 }
 
-/// COMPOSITE or FULL_OBJECT.
+/// Returns COMPOSITE or FULL_OBJECT.
 pub fn checksum_type(checksum: &Checksum) -> s3s::dto::ChecksumType {
     let name = if checksum.parts.is_some() { "COMPOSITE" } else { "FULL_OBJECT" };
     name.to_string().into()
 }
 
-/// The additional checksum that a request gives or announces: which, and its bytes where they are in a
-/// header.
+/// Returns the additional checksum that a request gives or announces: its algorithm, and its bytes if a header has
+/// them.
 ///
 /// # Errors
 ///
-/// There are two, or one is malformed.
+/// Fails if there are two, or one is malformed.
 pub fn checksum_in(given: [(Algorithm, Option<&str>); 5]) -> S3Result<Option<(Algorithm, Vec<u8>)>> {
     let mut given = given.into_iter().filter_map(|(algorithm, value)| Some((algorithm, value?)));
     let Some((algorithm, value)) = given.next() else { return Ok(None) };
     if given.next().is_some() {
-        return Err(s3_error!(InvalidRequest, "a request has one additional checksum at most"));
+        return Err(s3_error!(InvalidRequest, "a request may have at most one additional checksum"));
     }
     let bytes = BASE64.decode(value).ok().filter(|bytes| bytes.len() == checksum_size(algorithm));
     let bytes =
-        bytes.ok_or_else(|| s3_error!(InvalidRequest, "an additional checksum is not one: {value}"))?;
+        bytes.ok_or_else(|| s3_error!(InvalidRequest, "the additional checksum is malformed: {value}"))?;
     Ok(Some((algorithm, bytes)))
 }
 
-/// Bytes of a checksum.
+/// Returns a checksum's size in bytes.
 pub fn checksum_size(algorithm: Algorithm) -> usize {
     match algorithm {
         Algorithm::Crc32 | Algorithm::Crc32c => 4,
@@ -132,11 +132,11 @@ pub fn checksum_size(algorithm: Algorithm) -> usize {
     }
 }
 
-/// An algorithm by the name that S3 has for it, or by the name of its header.
+/// Finds an algorithm by S3's name for it, or by the name of its header.
 ///
 /// # Errors
 ///
-/// It is another one.
+/// Fails for an unknown name.
 pub fn algorithm(name: &str) -> S3Result<Algorithm> {
     let name = name.to_ascii_uppercase();
     match name.strip_prefix("X-AMZ-CHECKSUM-").unwrap_or(&name) {
@@ -145,11 +145,11 @@ pub fn algorithm(name: &str) -> S3Result<Algorithm> {
         "CRC64NVME" => Ok(Algorithm::Crc64Nvme),
         "SHA1" => Ok(Algorithm::Sha1),
         "SHA256" => Ok(Algorithm::Sha256),
-        other => Err(s3_error!(InvalidRequest, "there is no checksum algorithm {other}")),
+        other => Err(s3_error!(InvalidRequest, "unknown checksum algorithm {other}")),
     }
 }
 
-/// The error for a full disk (RFC 4918 section 11.5).
+/// Returns the error for a full disk (RFC 4918 section 11.5).
 pub fn full() -> S3Error {
     let code = S3ErrorCode::Custom("StorageFull".into());
     let mut error = S3Error::with_message(code, "the server's disk is full");
@@ -157,7 +157,7 @@ pub fn full() -> S3Error {
     error
 }
 
-/// The name that S3 has for an algorithm.
+/// Returns S3's name of an algorithm.
 pub fn algorithm_name(algorithm: Algorithm) -> s3s::dto::ChecksumAlgorithm {
     let name = match algorithm {
         Algorithm::Crc32 => "CRC32",
@@ -169,7 +169,7 @@ pub fn algorithm_name(algorithm: Algorithm) -> s3s::dto::ChecksumAlgorithm {
     s3s::dto::ChecksumAlgorithm::from_static(name)
 }
 
-/// The error that clients get for the store's.
+/// Converts the store's errors to those that clients get.
 impl From<StoreError> for S3Error {
     fn from(error: StoreError) -> S3Error {
         match &error {
@@ -181,7 +181,7 @@ impl From<StoreError> for S3Error {
             StoreError::ConditionFailed => s3_error!(PreconditionFailed),
             StoreError::NoSpace => full(),
             StoreError::InvalidPart(number) => {
-                s3_error!(InvalidPart, "part {number} is not there, or was replaced")
+                s3_error!(InvalidPart, "part {number} does not exist, or was replaced")
             }
             StoreError::Stopped(_) | StoreError::Closed => s3_error!(ServiceUnavailable, "{error}"),
             _ => {
@@ -192,11 +192,11 @@ impl From<StoreError> for S3Error {
     }
 }
 
-/// Checks that an object can be read.
+/// Checks that an object exists and can be read.
 ///
 /// # Errors
 ///
-/// There is none, or it was found damaged.
+/// Fails if it does not exist, or was found damaged.
 pub fn readable(object: Option<Object>) -> S3Result<Object> {
     let object = object.ok_or_else(|| s3_error!(NoSuchKey))?;
     match &object.quarantined {

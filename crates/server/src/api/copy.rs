@@ -1,4 +1,4 @@
-//! CopyObject and UploadPartCopy: files to a file, by the engine.
+//! CopyObject and UploadPartCopy: the engine copies from files to a file.
 
 use super::Api;
 use super::body::Of;
@@ -16,7 +16,7 @@ use crate::transfers::Intake;
 use s3s::dto::*;
 use s3s::{S3Request, S3Response, S3Result, s3_error};
 
-/// The source of a copy, and its conditions.
+/// Source of a copy, and its conditions.
 struct From<'a> {
     source: &'a CopySource,
     headers: EncryptionHeaders<'a>,
@@ -24,7 +24,7 @@ struct From<'a> {
     range: Option<&'a str>,
 }
 
-/// The same fields of both inputs.
+/// Makes a [`From`] of either input, which have the same fields.
 macro_rules! from_of {
     ($input:expr, $range:expr) => {
         From {
@@ -50,8 +50,8 @@ impl From<'_> {
     fn place(&self) -> S3Result<(&str, &str)> {
         match self.source {
             CopySource::Bucket { bucket, key, version_id: None } => Ok((bucket, key)),
-            CopySource::Bucket { .. } => Err(s3_error!(NotImplemented, "there are no versions")),
-            _ => Err(s3_error!(NotImplemented, "a copy's source is /bucket/key")),
+            CopySource::Bucket { .. } => Err(s3_error!(NotImplemented, "versions are not supported")),
+            _ => Err(s3_error!(NotImplemented, "a copy's source must be /bucket/key")),
         }
     }
 
@@ -62,15 +62,16 @@ impl From<'_> {
             super::buckets::exists(api, bucket)?;
         }
         let object = readable(object)?;
-        // A condition that is a 304 for a read is a 412 for a copy.
+        // A failed condition that gives a 304 for a read gives a 412 for a copy.
         self.conditions.check(&object).map_err(|_| s3_error!(PreconditionFailed))?;
         Ok(object)
     }
 
     fn range(&self, object: &Object) -> S3Result<std::ops::Range<u64>> {
         let Some(text) = self.range else { return Ok(0..object.size) };
-        let wrong =
-            || s3_error!(InvalidArgument, "x-amz-copy-source-range is bytes=FIRST-LAST within the object");
+        let wrong = || {
+            s3_error!(InvalidArgument, "x-amz-copy-source-range must be bytes=FIRST-LAST within the object")
+        };
         let range = s3s::dto::Range::parse(text).map_err(|_| wrong())?;
         match range {
             s3s::dto::Range::Int { last: Some(last), .. } if last < object.size => {
@@ -80,7 +81,7 @@ impl From<'_> {
         }
     }
 
-    /// Copies to a draft: of a part of an upload, or of a whole object. Returns the source's key, the draft, and its
+    /// Copies to a draft, of a part of an upload or of a whole object. Returns the source's key, the draft, and its
     /// segment with digests unveiled.
     async fn copy(
         &self,
@@ -95,7 +96,10 @@ impl From<'_> {
             let object = self.object(api)?;
             let range = self.range(&object)?;
             if range.end - range.start > super::body::PUT_MAX {
-                return Err(s3_error!(EntityTooLarge, "a copy of so much goes in parts"));
+                return Err(s3_error!(
+                    EntityTooLarge,
+                    "the object is too large for one copy: use UploadPartCopy"
+                ));
             }
             let (bucket, name) = self.place()?;
             let old = api.keys.for_old(ObjectName { bucket, key: name }, &object.at_rest, &self.headers)?;
@@ -126,7 +130,7 @@ impl From<'_> {
             };
             let veil = Veil::of(&object.at_rest, old.as_ref())?;
             if one.is_some_and(|segment| veil.segment(segment).md5 != copied.md5) {
-                return Err(self.damaged(api, &object, "its digest is another").await);
+                return Err(self.damaged(api, &object, "its digest differs").await);
             }
             draft.fill(std::mem::take(&mut copied.bytes))?;
             let value = copied.checksum.zip(checksum);
@@ -151,16 +155,16 @@ impl From<'_> {
     }
 }
 
-/// Reads a directive: the request's own values replace the source's, or they don't.
+/// Reads a directive. Returns true if the request's values replace the source's.
 fn replaces(directive: Option<&str>) -> S3Result<bool> {
     match directive {
         None | Some("COPY") => Ok(false),
         Some("REPLACE") => Ok(true),
-        Some(other) => Err(s3_error!(InvalidArgument, "a directive is COPY or REPLACE, not {other}")),
+        Some(other) => Err(s3_error!(InvalidArgument, "a directive must be COPY or REPLACE, not {other}")),
     }
 }
 
-/// Copies an object. It has one part then, and the MD5 of its data for an ETag.
+/// Copies an object. The copy has one part, and the MD5 of its data as its ETag.
 pub async fn object(
     api: &Api,
     request: S3Request<CopyObjectInput>,
@@ -217,7 +221,7 @@ pub async fn object(
     Ok(S3Response::new(output))
 }
 
-/// Copies an object, or some of its bytes, to a part of an upload.
+/// Copies an object, or a range of it, to a part of an upload.
 pub async fn part(
     api: &Api,
     request: S3Request<UploadPartCopyInput>,

@@ -6,13 +6,13 @@ use crate::store::Condition;
 use s3s::dto::*;
 use s3s::{S3Error, S3Request, S3Response, S3Result, s3_error};
 
-/// Most keys of one request. S3's own limit.
+/// Most keys in one request. S3's own limit.
 const KEYS_MAX: usize = 1000;
 
-/// Longest key in bytes. S3's own limit.
+/// Longest key, in bytes. S3's own limit.
 const KEY_MAX: usize = 1024;
 
-/// Deletes an object. A missing one is no error, unless a condition demands it.
+/// Deletes an object. A missing one is not an error, unless a condition demands it.
 pub async fn one(
     api: &Api,
     request: S3Request<DeleteObjectInput>,
@@ -26,14 +26,14 @@ pub async fn one(
     Ok(S3Response::new(DeleteObjectOutput::default()))
 }
 
-/// The result for one object of a deletion of many.
+/// Returns the condition of one object in a DeleteObjects request.
 fn condition_of(object: &ObjectIdentifier) -> S3Result<Condition> {
     if object.key.len() > KEY_MAX {
         return Err(s3_error!(KeyTooLongError, "Your key is too long."));
     }
     super::get::only_version(object.version_id.as_deref())?;
     if object.last_modified_time.is_some() || object.size.is_some() {
-        return Err(s3_error!(NotImplemented, "the condition of a deletion is an ETag"));
+        return Err(s3_error!(NotImplemented, "a deletion's only condition is an ETag"));
     }
     Ok(object.e_tag.as_ref().map_or(Condition::None, |etag| match etag.value() {
         "*" => Condition::Present,
@@ -49,10 +49,7 @@ pub async fn many(
     let input = request.input;
     let objects = input.delete.objects;
     if !(1..=KEYS_MAX).contains(&objects.len()) || objects.iter().any(|object| object.key.is_empty()) {
-        return Err(s3_error!(
-            MalformedXML,
-            "a request deletes 1 to {KEYS_MAX} objects, each of which has a name"
-        ));
+        return Err(s3_error!(MalformedXML, "a request deletes 1 to {KEYS_MAX} objects, each with a key"));
     }
     let (mut keys, mut errors) = (Vec::new(), Vec::new());
     for object in objects {

@@ -1,5 +1,4 @@
-//! Fields that many inputs and outputs of S3 have alike, but in types of their own: macros read and write
-//! them.
+//! Macros for fields that many of S3's inputs and outputs share, each in a type of its own.
 
 /// Writes the encryption into an output.
 macro_rules! encryption_out {
@@ -15,7 +14,7 @@ macro_rules! encryption_out {
 }
 pub(crate) use encryption_out;
 
-/// The name of an input's object.
+/// Returns the name of an input's object.
 macro_rules! object_name_of {
     ($input:expr) => {
         crate::encryption::ObjectName { bucket: &$input.bucket, key: &$input.key }
@@ -36,7 +35,7 @@ macro_rules! encryption_of {
 }
 pub(crate) use encryption_of;
 
-/// Reads an input's headers about a customer's key, for an object that is there.
+/// Reads an input's headers about a customer's key, for an existing object.
 macro_rules! customer_key_of {
     ($input:expr) => {
         crate::encryption::EncryptionHeaders {
@@ -63,7 +62,7 @@ macro_rules! checksum_of {
 }
 pub(crate) use checksum_of;
 
-/// Reads an input's headers that are kept with an object.
+/// Reads an input's headers that are stored with an object.
 macro_rules! headers_of {
     ($input:expr) => {
         crate::store::record::Headers {
@@ -79,7 +78,7 @@ macro_rules! headers_of {
 }
 pub(crate) use headers_of;
 
-/// Fills an output's fields of additional checksums.
+/// Fills an output's additional checksum fields.
 macro_rules! checksum_out {
     ($output:expr, $checksum:expr) => {
         if let Some(checksum) = $checksum {

@@ -1,6 +1,6 @@
-//! The operator that takes off S3's aws-chunked framing of a body, made of the request's headers.
+//! Makes the operator that removes S3's aws-chunked framing from a body, using the request's headers.
 //!
-//! s3s has verified the signature of the headers. It is the seed of the chunks' signatures, which the engine
+//! s3s has verified the headers' signature. That signature is the seed of the chunks' signatures, which the engine
 //! verifies.
 
 use crate::store::record::Algorithm;
@@ -11,11 +11,11 @@ use s3s::auth::Credentials;
 use s3s::{S3Result, s3_error};
 use sha2::Sha256;
 
-/// The operator, and the bytes that come out of it.
+/// Returns the operator, and the number of bytes that come out of it.
 ///
 /// # Errors
 ///
-/// The headers lack something that it needs.
+/// Fails if the headers lack something that the operator needs.
 pub fn operator(
     headers: &HeaderMap,
     credentials: Option<&Credentials>,
@@ -27,7 +27,8 @@ pub fn operator(
     let size = text("x-amz-decoded-content-length").and_then(|text| text.parse().ok());
     let size: u64 = size.ok_or_else(|| s3_error!(MissingContentLength, "x-amz-decoded-content-length"))?;
     let signature = if signed {
-        let credentials = credentials.ok_or_else(|| s3_error!(AccessDenied, "signed chunks of nobody"))?;
+        let credentials = credentials
+            .ok_or_else(|| s3_error!(AccessDenied, "signed chunks in a request without a signature"))?;
         let needs = || s3_error!(InvalidRequest, "signed chunks need the headers' signature");
         let authorization = text("authorization").ok_or_else(needs)?;
         let date = text("x-amz-date").ok_or_else(needs)?;
@@ -50,7 +51,7 @@ fn operator_of(algorithm: Algorithm) -> dcs::Operator {
     }
 }
 
-/// From `AWS4-HMAC-SHA256 Credential=KEY/DATE/REGION/s3/aws4_request, SignedHeaders=.., Signature=..`.
+/// Parses `AWS4-HMAC-SHA256 Credential=KEY/DATE/REGION/s3/aws4_request, SignedHeaders=.., Signature=..`.
 fn signature(authorization: &str, date: &str, secret: &str) -> Option<AwsSignature> {
     let fields = authorization.strip_prefix("AWS4-HMAC-SHA256")?;
     let field =
@@ -71,7 +72,7 @@ fn signature(authorization: &str, date: &str, secret: &str) -> Option<AwsSignatu
     })
 }
 
-/// The signing key of a day, a region and a service (AWS Signature Version 4, "Calculate the signature").
+/// Computes the signing key of a day, a region and a service (AWS Signature Version 4, "Calculate the signature").
 fn signing_key(secret: &str, day: &str, region: &str, service: &str) -> [u8; 32] {
     let first = format!("AWS4{secret}").into_bytes();
     [day, region, service, "aws4_request"]

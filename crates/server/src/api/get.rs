@@ -33,11 +33,11 @@ pub struct Conditions<'a> {
 }
 
 impl Conditions<'_> {
-    /// In the order of RFC 9110 section 13.2.2.
+    /// Checks the conditions in the order of RFC 9110 section 13.2.2.
     ///
     /// # Errors
     ///
-    /// One isn't met: 412, or 304 for a conditional read.
+    /// Fails if one is not met: 412, or 304 for a conditional read.
     pub fn check(&self, object: &Object) -> S3Result<()> {
         let modified = object.modified / 1000;
         match (self.if_match, self.if_unmodified_since) {
@@ -66,8 +66,8 @@ fn not_modified(object: &Object) -> S3Error {
     error
 }
 
-/// If-Range: a range is wanted of the object that the client has the rest of, and everything of any other
-/// (RFC 9110 section 13.1.5).
+/// Evaluates If-Range. True if the client has the rest of this object, so that the range is enough; otherwise it gets
+/// everything (RFC 9110 section 13.1.5).
 fn still(object: &Object, headers: &HeaderMap) -> bool {
     let Some(wanted) = headers.get(http::header::IF_RANGE) else { return true };
     let etag = etag(&object.etag).to_http_header();
@@ -75,17 +75,17 @@ fn still(object: &Object, headers: &HeaderMap) -> bool {
     etag.is_ok_and(|etag| etag == *wanted) || modified.as_bytes() == wanted.as_bytes()
 }
 
-/// The range of an object's bytes that a request asks for, and whether that is a part of them.
+/// Returns the range of an object's bytes that a request asks for, and true if that is only a part of them.
 fn range_of(
     object: &Object,
     range: Option<s3s::dto::Range>,
     part: Option<i32>,
 ) -> S3Result<(Range<u64>, bool)> {
     match (range, part) {
-        (Some(_), Some(_)) => Err(s3_error!(InvalidRequest, "a range or a part, not both")),
+        (Some(_), Some(_)) => Err(s3_error!(InvalidRequest, "give a range or a part number, not both")),
         (None, None) => Ok((0..object.size, false)),
         (Some(range), None) => match range.check(object.size) {
-            // The last bytes of an empty object are no range (RFC 9110 section 14.4).
+            // The last bytes of an empty object are not a range (RFC 9110 section 14.4).
             Ok(range) => Ok((range, object.size > 0)),
             Err(_) => {
                 let mut error = s3_error!(InvalidRange);
@@ -114,12 +114,12 @@ fn range_of(
     }
 }
 
-/// The pieces of segments that are these bytes of an object. `verify`: those of whole segments fail where they
-/// are not what was put.
+/// Returns the pieces of segments that make up a range of an object. With `verify`, pieces that are whole segments fail
+/// if the data are not what was put.
 ///
 /// # Errors
 ///
-/// A data file is gone or damaged.
+/// Fails if a data file is gone or damaged.
 pub fn pieces(
     api: &Api,
     place: (&str, &str),
@@ -140,7 +140,7 @@ pub fn pieces(
     }
     let data: Vec<Data> = match wanted.as_slice() {
         [(segment, _)] => vec![api.store.open_segment(segment)?.into()],
-        // There may be ten thousand: they are opened one after the other.
+        // There may be ten thousand, so they are opened one after the other.
         many => {
             let segments: Vec<_> = many.iter().map(|(segment, _)| *segment).collect();
             api.store.hold(place, object, &segments)?.into_iter().map(Data::Held).collect()
@@ -161,7 +161,7 @@ fn piece(
     let length = wanted.end - wanted.start;
     let whole = length == segment.size;
     let compressed = object.at_rest.compression != Compression::None;
-    // Compressed data are read from their beginning; others from the cipher block on that is asked for.
+    // Compressed data are read from the beginning; others from the cipher block that holds the first byte.
     let from = if compressed { 0 } else { wanted.start - wanted.start % 16 };
     let to = if compressed { segment.stored } else { wanted.end };
     let from = if key.is_some() || compressed { from } else { wanted.start };
@@ -189,7 +189,7 @@ macro_rules! conditions_of {
     };
 }
 
-/// Sets the fields that both outputs have.
+/// Sets the fields that both outputs share.
 macro_rules! object_out {
     ($output:expr, $object:expr) => {
         $output.accept_ranges = Some("bytes".to_string());
@@ -211,7 +211,7 @@ macro_rules! object_out {
     };
 }
 
-/// Gets an object: its data are the engine's to send.
+/// Gets an object. The engine sends its data.
 pub async fn get(api: &Api, request: S3Request<GetObjectInput>) -> S3Result<S3Response<GetObjectOutput>> {
     let input = &request.input;
     only_version(input.version_id.as_deref())?;
@@ -231,7 +231,7 @@ pub async fn get(api: &Api, request: S3Request<GetObjectInput>) -> S3Result<S3Re
             }
         };
         let exchange = request.extensions.get::<Arc<Exchange>>();
-        let exchange = exchange.ok_or_else(|| s3_error!(InternalError, "a request without a connection"))?;
+        let exchange = exchange.ok_or_else(|| s3_error!(InternalError, "the request has no connection"))?;
         exchange.answer_with(&input.bucket, &input.key, pieces);
         let mut output = GetObjectOutput {
             content_length: i64::try_from(range.end - range.start).ok(),
@@ -256,16 +256,16 @@ pub async fn get(api: &Api, request: S3Request<GetObjectInput>) -> S3Result<S3Re
     Err(s3_error!(SlowDown, "the object is replaced too often to be read"))
 }
 
-/// Looks at an object whose data files could not be opened: that is no error where it was replaced meanwhile.
+/// Checks an object whose data files could not be opened. That is not an error if the object was replaced meanwhile.
 ///
 /// # Errors
 ///
-/// A file is lost, or has another length: nobody reads the object any more.
+/// Fails if a file is lost or has another length; the object is quarantined then.
 pub async fn broken(api: &Api, place: ObjectName<'_>, object: &Object, error: StoreError) -> S3Result<()> {
     let reason = match &error {
         StoreError::NotFound => match object.segments.first() {
             Some(segment) if segment.is_packed() => format!("missing: {segment} are not there"),
-            _ => "missing: a data file is not there".to_string(),
+            _ => "missing: a data file does not exist".to_string(),
         },
         StoreError::Damaged(why) => format!("wrong-length: {why}"),
         _ => return Err(error.into()),
@@ -284,7 +284,7 @@ fn content_range(range: &Range<u64>, size: u64) -> String {
     format!("bytes {}-{}/{size}", range.start, range.end.max(range.start + 1) - 1)
 }
 
-/// The checksum of the answer's data, where there is one: of the object, or of one of its parts.
+/// Returns the checksum of the answer's data, if there is one: of the object, or of one of its parts.
 fn checksum_of(
     object: &Object,
     key: Option<&Key>,
@@ -295,7 +295,7 @@ fn checksum_of(
     let at = part.and_then(|part| usize::try_from(part - 1).ok());
     match at {
         Some(at) if object.in_parts => Ok(veil.segment(&object.segments[at]).checksum),
-        // It is its one part.
+        // The object has one part, which is this.
         Some(_) => Ok(veil.object(object.checksum.as_ref())),
         None if partial => Ok(None),
         None => Ok(veil.object(object.checksum.as_ref())),
@@ -347,7 +347,7 @@ pub async fn head(api: &Api, request: S3Request<HeadObjectInput>) -> S3Result<S3
     Ok(response)
 }
 
-/// Headers that a client asks for by parameters, instead of those of the object. Of a GET, s3s does the same.
+/// Sets headers that the client overrides by parameters. For a GET, s3s does this.
 fn overridden(input: &HeadObjectInput, output: &mut HeadObjectOutput) {
     let instead = |asked: &Option<String>, own: &mut Option<String>| {
         if asked.is_some() {
@@ -368,15 +368,15 @@ fn overridden(input: &HeadObjectInput, output: &mut HeadObjectOutput) {
 ///
 /// # Errors
 ///
-/// Another one is asked for.
+/// Fails for any other version.
 pub fn only_version(asked: Option<&str>) -> S3Result<()> {
     match asked {
         None | Some("null") => Ok(()),
-        Some(_) => Err(s3_error!(NotImplemented, "there are no versions")),
+        Some(_) => Err(s3_error!(NotImplemented, "versions are not supported")),
     }
 }
 
-/// Returns the attributes of an object that are asked for.
+/// Returns the requested attributes of an object.
 pub async fn attributes(
     api: &Api,
     request: S3Request<GetObjectAttributesInput>,
@@ -384,14 +384,13 @@ pub async fn attributes(
     let input = &request.input;
     only_version(input.version_id.as_deref())?;
     let object = find(api, &input.bucket, &input.key)?;
-    // Attributes of data under a customer's key are for the customer only. The server's own key is not needed
-    // for them.
+    // Attributes of data under a customer's key are for that customer only. They don't need the server's own key.
     let key = match object.at_rest.encryption.customer_key_md5() {
         Some(_) => api.keys.for_old(object_name_of!(input), &object.at_rest, &customer_key_of!(input))?,
         None => None,
     };
     let veil = Veil::of(&object.at_rest, key.as_ref())?;
-    // s3s takes a header's line for a name; it may have several.
+    // s3s takes a header's line for one name, but a line may have several.
     let lines = input.object_attributes.iter();
     let asked: Vec<&str> = lines.flat_map(|line| line.as_str().split(',')).map(str::trim).collect();
     let wants = |name: &str| asked.contains(&name);

@@ -8,17 +8,17 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use s3s::dto::*;
 use s3s::{S3Request, S3Response, S3Result, s3_error};
 
-/// Most entries of a page. S3's own limit.
+/// Most entries on a page. S3's own limit.
 const PAGE_MAX: i32 = 1000;
 
-/// The number of entries, checked.
+/// Checks the requested number of entries.
 fn page(asked: Option<i32>) -> S3Result<usize> {
     let asked = asked.unwrap_or(PAGE_MAX);
     let valid = usize::try_from(asked.min(PAGE_MAX));
-    valid.map_err(|_| s3_error!(InvalidArgument, "the most entries can't be less than none"))
+    valid.map_err(|_| s3_error!(InvalidArgument, "the number of entries must not be negative"))
 }
 
-/// The encoding of names that the client wants: XML cannot have all bytes.
+/// Encoding of names that the client wants, since XML does not allow all bytes.
 struct Encoding(bool);
 
 impl Encoding {
@@ -26,13 +26,13 @@ impl Encoding {
         match encoding.map(EncodingType::as_str) {
             None => Ok(Encoding(false)),
             Some("url") => Ok(Encoding(true)),
-            Some(_) => Err(s3_error!(InvalidArgument, "the encoding of names can be url only")),
+            Some(_) => Err(s3_error!(InvalidArgument, "the only encoding-type is url")),
         }
     }
 
     fn name(&self, name: &str) -> String {
         if self.0 {
-            // As S3: slashes stay as they are.
+            // S3 leaves slashes as they are.
             name.split('/').map(|part| urlencoding::encode(part)).collect::<Vec<_>>().join("/")
         } else {
             name.to_string()
@@ -127,7 +127,7 @@ pub async fn v2(
     }))
 }
 
-/// Lists versions: each object has one, which S3 calls `null` where there are no others.
+/// Lists versions. Each object has one, which S3 calls `null`.
 pub async fn versions(
     api: &Api,
     request: S3Request<ListObjectVersionsInput>,
@@ -167,7 +167,7 @@ pub async fn versions(
     }))
 }
 
-/// Lists uploads that are going on.
+/// Lists uploads in progress.
 pub async fn uploads(
     api: &Api,
     request: S3Request<ListMultipartUploadsInput>,
@@ -211,20 +211,20 @@ pub async fn uploads(
     }))
 }
 
-/// The marker with which a client goes on behind that name.
+/// Makes the token with which a client continues a listing after this name.
 pub fn token(name: &str) -> String {
     URL_SAFE_NO_PAD.encode(name)
 }
 
-/// Decodes a token: the name up to which the page before went.
+/// Decodes a token to the last name of the previous page.
 ///
 /// # Errors
 ///
-/// The token is not of this server.
+/// Fails if this server did not make the token.
 pub fn after_token(token: &str) -> S3Result<String> {
     let bytes = URL_SAFE_NO_PAD.decode(token).ok();
     let name = bytes.and_then(|bytes| String::from_utf8(bytes).ok());
-    name.ok_or_else(|| s3_error!(InvalidArgument, "the continuation token is none of this server's"))
+    name.ok_or_else(|| s3_error!(InvalidArgument, "the continuation token is not one of this server's"))
 }
 
 #[cfg(test)]

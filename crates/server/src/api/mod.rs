@@ -1,4 +1,4 @@
-//! The operations of S3, on the store and the engine.
+//! S3's operations, implemented on the store and the engine.
 
 pub(crate) mod body;
 mod buckets;
@@ -22,7 +22,7 @@ use crate::store::Store;
 use crate::transfers::DataPath;
 use std::sync::Arc;
 
-/// The state that the operations work on.
+/// State that the operations work on.
 pub struct Api {
     pub(crate) access: Access,
     pub(crate) store: Arc<Store>,

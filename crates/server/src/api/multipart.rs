@@ -15,26 +15,26 @@ use md5::{Digest, Md5};
 use s3s::dto::*;
 use s3s::{S3Request, S3Response, S3Result, s3_error};
 
-/// Most parts of an upload, and the least of one that isn't the last. S3's own limits.
+/// Most parts of an upload. S3's own limit, like the least size of a part that is not the last.
 const PARTS_MAX: i32 = 10_000;
 const PART_MIN: u64 = 5 << 20;
 
-/// A part's number, checked.
+/// Checks a part's number.
 ///
 /// # Errors
 ///
-/// It is none.
+/// Fails if it is out of range.
 pub fn number(number: i32) -> S3Result<u16> {
     let valid =
         (1..=PARTS_MAX).contains(&number).then_some(number).and_then(|number| u16::try_from(number).ok());
-    valid.ok_or_else(|| s3_error!(InvalidArgument, "a part's number is 1 to {PARTS_MAX}"))
+    valid.ok_or_else(|| s3_error!(InvalidArgument, "a part's number must be 1 to {PARTS_MAX}"))
 }
 
 /// Finds an upload.
 ///
 /// # Errors
 ///
-/// There is none.
+/// Fails with NoSuchUpload.
 pub fn upload(api: &Api, bucket: &str, key: &str, id: &str) -> S3Result<Upload> {
     api.store.upload(bucket, key, id)?.ok_or_else(|| s3_error!(NoSuchUpload))
 }
@@ -75,7 +75,7 @@ fn owner(credentials: Option<&s3s::auth::Credentials>) -> String {
     credentials.map(|credentials| credentials.access_key.clone()).unwrap_or_default()
 }
 
-/// True if the object's checksum covers its own bytes: CRCs may, CRC-64 must, hashes can't.
+/// Returns true if the object's checksum covers the object's own bytes: CRCs may, CRC-64 must, hashes can't.
 fn kind(algorithm: Algorithm, asked: Option<&ChecksumType>) -> S3Result<(Algorithm, bool)> {
     let hash = matches!(algorithm, Algorithm::Sha1 | Algorithm::Sha256);
     let full = match asked.map(ChecksumType::as_str) {
@@ -84,7 +84,7 @@ fn kind(algorithm: Algorithm, asked: Option<&ChecksumType>) -> S3Result<(Algorit
         Some(_) => false,
     };
     if full && hash || !full && algorithm == Algorithm::Crc64Nvme {
-        return Err(s3_error!(InvalidRequest, "this checksum does not support that type"));
+        return Err(s3_error!(InvalidRequest, "this checksum algorithm does not support that type"));
     }
     Ok((algorithm, full))
 }
@@ -109,7 +109,7 @@ pub async fn part(api: &Api, request: S3Request<UploadPartInput>) -> S3Result<S3
         body::take(api, Of::Part, (&request).into(), given, &upload.at_rest, key.as_ref()).await?;
     let wanted = upload.checksum.map(|(algorithm, _)| algorithm);
     if wanted.is_some() && wanted != segment.checksum.as_ref().map(|checksum| checksum.algorithm) {
-        return Err(s3_error!(InvalidRequest, "the part's checksum is of another kind than the upload's"));
+        return Err(s3_error!(InvalidRequest, "the part's checksum has another algorithm than the upload's"));
     }
     let part = Part { modified: now(), segment: Veil::of(&upload.at_rest, key.as_ref())?.segment(&segment) };
     let mut output = UploadPartOutput { e_tag: Some(etag(&hex(&part.segment.md5))), ..Default::default() };
@@ -168,7 +168,7 @@ pub async fn parts(api: &Api, request: S3Request<ListPartsInput>) -> S3Result<S3
     }))
 }
 
-/// Makes an object of the parts.
+/// Completes an upload: makes an object of its parts.
 pub async fn complete(
     api: &Api,
     request: S3Request<CompleteMultipartUploadInput>,
@@ -198,7 +198,11 @@ pub async fn complete(
         quarantined: None,
     };
     if input.mpu_object_size.is_some_and(|size| u64::try_from(size) != Ok(object.size)) {
-        return Err(s3_error!(InvalidRequest, "the object has {} bytes", object.size));
+        return Err(s3_error!(
+            InvalidRequest,
+            "the object has {} bytes, not as many as the request says",
+            object.size
+        ));
     }
     let mut output = CompleteMultipartUploadOutput {
         bucket: Some(input.bucket.clone()),
@@ -215,14 +219,14 @@ pub async fn complete(
     let numbers = parts.iter().map(|(number, _)| *number).collect();
     let store = &api.store;
     match store.complete(&input.bucket, &input.key, &input.upload_id, numbers, object, condition).await {
-        // The same request came twice at a time.
+        // Another request for the same upload came first.
         Err(StoreError::NoSuchUpload) => again(api, input, named).map(S3Response::new),
         done => done.map(|()| S3Response::new(output)).map_err(Into::into),
     }
 }
 
-/// Compares the object's checksum with the one that a request gives, which says of how many parts it is where
-/// it is of theirs.
+/// Compares the object's checksum with the one that a request gives. A checksum of parts' checksums also says how many
+/// parts there are.
 fn check_given(input: &CompleteMultipartUploadInput, made: Option<&Checksum>) -> S3Result<()> {
     let count = made.and_then(|made| made.parts).map(|parts| format!("-{parts}")).unwrap_or_default();
     let without = |given: &Option<String>| {
@@ -239,17 +243,17 @@ fn check_given(input: &CompleteMultipartUploadInput, made: Option<&Checksum>) ->
     let same =
         |(algorithm, value)| made.is_some_and(|made| made.algorithm == algorithm && made.value == value);
     if given.is_some_and(|given| !same(given)) {
-        return Err(s3_error!(BadDigest, "the object's checksum is not the one that was given"));
+        return Err(s3_error!(BadDigest, "the object's checksum differs from the given one"));
     }
     let asked = input.checksum_type.as_ref().map(ChecksumType::as_str);
     if asked.is_some_and(|asked| made.is_none_or(|made| checksum_type(made).as_str() != asked)) {
-        return Err(s3_error!(InvalidRequest, "the upload's checksum is of another type"));
+        return Err(s3_error!(InvalidRequest, "the upload's checksum has another type"));
     }
     Ok(())
 }
 
-/// Answers a repeated completion, from a client that did not get the first answer: the object is still the
-/// one that the upload made, of the parts that the client names.
+/// Answers a repeated completion, from a client that did not get the first answer. Succeeds if the object is still the
+/// one that the upload made of the named parts.
 fn again(
     api: &Api,
     input: &CompleteMultipartUploadInput,
@@ -276,7 +280,7 @@ fn again(
     })
 }
 
-/// The parts of an upload that is to be completed, and the key that their digests are veiled with.
+/// Parts of an upload that is being completed, and the key that veils their digests.
 struct Parts {
     at_rest: AtRest,
     key: Option<Key>,
@@ -286,7 +290,7 @@ struct Parts {
 impl Parts {
     fn of(api: &Api, input: &CompleteMultipartUploadInput, upload: &Upload) -> S3Result<Parts> {
         let parts = api.store.parts(&input.bucket, &input.key, &input.upload_id, 0, PARTS_MAX as usize)?;
-        // The key is not needed for what has no checksums.
+        // Parts without checksums need no key.
         let key = match customer_key_of!(input) {
             headers if headers.customer_key.is_some() => {
                 api.keys.for_old(object_name_of!(input), &upload.at_rest, &headers)?
@@ -309,10 +313,10 @@ impl Parts {
         checksum.map_or(Ok(None), |checksum| Ok(self.veil()?.object(Some(checksum))))
     }
 
-    /// The parts that a request names, which must be those that are there.
+    /// Returns the parts that a request names, after checking that they are the ones that were put.
     fn chosen(&self, named: &[CompletedPart]) -> S3Result<Vec<(u16, Part)>> {
         if named.is_empty() {
-            return Err(s3_error!(MalformedXML, "an upload is completed with one part at least"));
+            return Err(s3_error!(MalformedXML, "an upload is completed with at least one part"));
         }
         let number_of = |part: &CompletedPart| part.part_number.unwrap_or(0);
         if named.windows(2).any(|two| number_of(&two[0]) >= number_of(&two[1])) {
@@ -323,7 +327,7 @@ impl Parts {
             let number = number(number_of(part))?;
             let found = self.one(number, part)?;
             if found.segment.size < PART_MIN && at + 1 < named.len() {
-                return Err(s3_error!(EntityTooSmall, "part {number} has less than {PART_MIN} bytes"));
+                return Err(s3_error!(EntityTooSmall, "part {number} has fewer than {PART_MIN} bytes"));
             }
             chosen.push((number, found.clone()));
         }
@@ -331,7 +335,7 @@ impl Parts {
     }
 
     fn one(&self, number: u16, named: &CompletedPart) -> S3Result<&Part> {
-        let invalid = || s3_error!(InvalidPart, "part {number} is not there, or is another one");
+        let invalid = || s3_error!(InvalidPart, "part {number} does not exist, or has another ETag");
         let found = self.parts.binary_search_by_key(&number, |(number, _)| *number);
         let (_, found) = &self.parts[found.map_err(|_| invalid())?];
         let tag = named.e_tag.as_ref().map(ETag::value).unwrap_or_default();
@@ -348,14 +352,14 @@ impl Parts {
     }
 }
 
-/// MD5 of the parts' MD5s, and how many they are.
+/// Computes the ETag: the MD5 of the parts' MD5s, and the number of parts.
 fn etag_of(segments: &[Segment]) -> String {
     let mut md5 = Md5::new();
     segments.iter().for_each(|segment| md5.update(segment.md5));
     format!("{}-{}", hex(&md5.finalize()), segments.len())
 }
 
-/// The object's additional checksum from its parts'.
+/// Computes the object's additional checksum from its parts'.
 fn combined((algorithm, full): (Algorithm, bool), segments: &[Segment]) -> S3Result<Checksum> {
     let values: Option<Vec<&[u8]>> =
         segments.iter().map(|segment| Some(segment.checksum.as_ref()?.value.as_slice())).collect();
@@ -368,7 +372,7 @@ fn combined((algorithm, full): (Algorithm, bool), segments: &[Segment]) -> S3Res
         Algorithm::Crc32 => crc_fast::CrcAlgorithm::Crc32IsoHdlc,
         Algorithm::Crc32c => crc_fast::CrcAlgorithm::Crc32Iscsi,
         Algorithm::Crc64Nvme => crc_fast::CrcAlgorithm::Crc64Nvme,
-        _ => return Err(s3_error!(InvalidRequest, "that checksum does not cover a whole object")),
+        _ => return Err(s3_error!(InvalidRequest, "this checksum algorithm cannot cover a whole object")),
     };
     let number = |value: &[u8]| value.iter().fold(0, |number, byte| number << 8 | u64::from(*byte));
     let mut parts = segments.iter().zip(values);
@@ -380,7 +384,7 @@ fn combined((algorithm, full): (Algorithm, bool), segments: &[Segment]) -> S3Res
     Ok(Checksum { algorithm, value: sum.to_be_bytes()[8 - size..].to_vec(), parts: None })
 }
 
-/// A checksum of a few bytes: of the parts' checksums.
+/// Computes a checksum of a few bytes: the parts' checksums.
 fn digest(algorithm: Algorithm, bytes: &[u8]) -> Vec<u8> {
     let crc = |known| crc_fast::checksum(known, bytes).to_be_bytes();
     match algorithm {

@@ -13,17 +13,17 @@ use http::header::{HeaderName, IF_MATCH, IF_NONE_MATCH};
 use s3s::dto::{ETagCondition, PutObjectInput, PutObjectOutput};
 use s3s::{S3Request, S3Response, S3Result, s3_error};
 
-/// If-Match and If-None-Match of a request that writes.
+/// Reads If-Match and If-None-Match of a write.
 ///
 /// # Errors
 ///
-/// They are no conditions, or both are there.
+/// Fails if one is malformed, or both are there.
 pub fn condition(headers: &HeaderMap) -> S3Result<Condition> {
     let of = |name: HeaderName| {
         let Some(value) = headers.get(&name) else { return Ok(None) };
         let several = headers.get_all(&name).iter().nth(1).is_some() || value.as_bytes().contains(&b',');
         let parsed = ETagCondition::parse_http_header(value.as_bytes()).ok().filter(|_| !several);
-        parsed.map(Some).ok_or_else(|| s3_error!(InvalidArgument, "{name} is * or one ETag"))
+        parsed.map(Some).ok_or_else(|| s3_error!(InvalidArgument, "{name} must be * or one ETag"))
     };
     match (of(IF_MATCH)?, of(IF_NONE_MATCH)?) {
         (None, None) => Ok(Condition::None),
@@ -31,7 +31,7 @@ pub fn condition(headers: &HeaderMap) -> S3Result<Condition> {
         (None, Some(ETagCondition::ETag(etag))) => Ok(Condition::Differs(etag.value().to_string())),
         (Some(ETagCondition::Any), None) => Ok(Condition::Present),
         (Some(ETagCondition::ETag(etag)), None) => Ok(Condition::Matches(etag.value().to_string())),
-        _ => Err(s3_error!(NotImplemented, "a write has one condition: If-Match or If-None-Match")),
+        _ => Err(s3_error!(NotImplemented, "a write may have one condition: If-Match or If-None-Match")),
     }
 }
 

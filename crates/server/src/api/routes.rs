@@ -1,4 +1,4 @@
-//! Which function does which operation of S3.
+//! Routes each of S3's operations to its function.
 
 use super::{Api, buckets, copy, delete, get, list, multipart, put, settings, tags, unsupported};
 use s3s::dto::*;
@@ -333,6 +333,6 @@ impl S3 for Api {
     }
 
     async fn post_object(&self, _: S3Request<PostObjectInput>) -> S3Result<S3Response<PostObjectOutput>> {
-        Err(s3_error!(NotImplemented, "objects are not posted in forms"))
+        Err(s3_error!(NotImplemented, "form uploads (POST) are not supported"))
     }
 }

@@ -1,11 +1,10 @@
-//! Settings of buckets: encryption by default, versions (there are none), access lists (one owner has
-//! everything).
+//! Bucket settings: default encryption, versioning (there is none), access lists (the owner has everything).
 
 use super::Api;
 use s3s::dto::*;
 use s3s::{S3Request, S3Response, S3Result, s3_error};
 
-/// The bucket's setting for encryption of new objects.
+/// Returns the bucket's default encryption of new objects.
 pub async fn encryption(
     api: &Api,
     request: S3Request<GetBucketEncryptionInput>,
@@ -28,7 +27,7 @@ pub async fn encryption(
     }))
 }
 
-/// Switches encryption of new objects on.
+/// Turns default encryption on.
 pub async fn put_encryption(
     api: &Api,
     request: S3Request<PutBucketEncryptionInput>,
@@ -41,7 +40,7 @@ pub async fn put_encryption(
     };
     let algorithm = default.map(|default| default.sse_algorithm.as_str());
     if algorithm != Some(ServerSideEncryption::AES256) {
-        return Err(s3_error!(NotImplemented, "a bucket's encryption is one rule, with AES256"));
+        return Err(s3_error!(NotImplemented, "a bucket's encryption must be one rule with AES256"));
     }
     if !api.keys.has_master() {
         return Err(s3_error!(InvalidRequest, "the server has no master key: start it with --master-key"));
@@ -50,7 +49,7 @@ pub async fn put_encryption(
     Ok(S3Response::new(PutBucketEncryptionOutput::default()))
 }
 
-/// Switches encryption of new objects off.
+/// Turns default encryption off.
 pub async fn delete_encryption(
     api: &Api,
     request: S3Request<DeleteBucketEncryptionInput>,
@@ -59,7 +58,7 @@ pub async fn delete_encryption(
     Ok(S3Response::new(DeleteBucketEncryptionOutput::default()))
 }
 
-/// Answers that versions were never switched on.
+/// Answers that versioning was never turned on.
 pub async fn versioning(
     api: &Api,
     request: S3Request<GetBucketVersioningInput>,

@@ -10,7 +10,7 @@ const TAGS_MAX: usize = 10;
 const KEY_MAX: usize = 128;
 const VALUE_MAX: usize = 256;
 
-/// Tags as XML has them.
+/// Converts tags from S3's type.
 fn from_set(tags: TagSet) -> Vec<(String, String)> {
     tags.into_iter().map(|tag| (tag.key.unwrap_or_default(), tag.value.unwrap_or_default())).collect()
 }
@@ -68,20 +68,20 @@ pub async fn of_bucket(
 /// Most tags of a bucket.
 const BUCKET_TAGS_MAX: usize = 50;
 
-/// The tag of a bucket that says how its new objects are compressed at rest: S3 has no request for it.
+/// Tag of a bucket that sets the compression of its new objects. S3 has no request for it.
 const COMPRESSION: &str = "dcs:compression";
 
-/// The compression that a bucket's tags ask for.
+/// Returns the compression that a bucket's tags set.
 fn compression(tags: &[(String, String)]) -> S3Result<Compression> {
     match tags.iter().find(|(key, _)| key == COMPRESSION).map(|(_, value)| value.as_str()) {
         None | Some("none") => Ok(Compression::None),
         Some("gzip") => Ok(Compression::Gzip),
         Some("zstd") => Ok(Compression::Zstd),
-        Some(_) => Err(s3_error!(InvalidTag, "{COMPRESSION} is gzip, zstd or none")),
+        Some(_) => Err(s3_error!(InvalidTag, "{COMPRESSION} must be gzip, zstd or none")),
     }
 }
 
-/// Gives a bucket other tags; one of them says how new objects are compressed ([`COMPRESSION`]).
+/// Replaces a bucket's tags; [`COMPRESSION`] sets how new objects are compressed.
 pub async fn put_on_bucket(
     api: &Api,
     request: S3Request<PutBucketTaggingInput>,
@@ -110,11 +110,11 @@ pub async fn delete_of_bucket(
     Ok(S3Response::new(DeleteBucketTaggingOutput::default()))
 }
 
-/// Tags as the header x-amz-tagging has them: a URL's query.
+/// Parses tags from the header x-amz-tagging, which is written like a URL's query.
 ///
 /// # Errors
 ///
-/// They are malformed, or too many.
+/// Fails if they are malformed or too many.
 pub fn from_header(text: Option<&str>) -> S3Result<Vec<(String, String)>> {
     let tags = form_urlencoded::parse(text.unwrap_or_default().as_bytes());
     checked(tags.map(|(key, value)| (key.into_owned(), value.into_owned())).collect())
@@ -124,21 +124,21 @@ pub fn from_header(text: Option<&str>) -> S3Result<Vec<(String, String)>> {
 ///
 /// # Errors
 ///
-/// There are too many, one is too long, or there are two of a name.
+/// Fails if there are too many, one is too long, or two have the same key.
 pub fn checked(tags: Vec<(String, String)>) -> S3Result<Vec<(String, String)>> {
     checked_to(tags, TAGS_MAX)
 }
 
 fn checked_to(tags: Vec<(String, String)>, max: usize) -> S3Result<Vec<(String, String)>> {
     if tags.len() > max {
-        return Err(s3_error!(InvalidTag, "there are {max} tags at most"));
+        return Err(s3_error!(InvalidTag, "at most {max} tags are allowed"));
     }
     for (at, (key, value)) in tags.iter().enumerate() {
         let length = key.chars().count();
         if !(1..=KEY_MAX).contains(&length) || value.chars().count() > VALUE_MAX {
             return Err(s3_error!(
                 InvalidTag,
-                "a tag has a key of 1 to {KEY_MAX} characters and a value of {VALUE_MAX} at most"
+                "a tag's key must have 1 to {KEY_MAX} characters, and its value at most {VALUE_MAX}"
             ));
         }
         if tags[..at].iter().any(|(earlier, _)| earlier == key) {

@@ -1,25 +1,25 @@
-//! Features that no bucket has here: clients ask for them, and know what these answers mean. And settings
-//! that are refused rather than taken and forgotten.
+//! Answers for features that no bucket has here: clients ask for them and understand these answers. Also refuses
+//! settings that would otherwise be taken and ignored.
 
 use super::Api;
 use http::StatusCode;
 use s3s::dto::{BucketCannedACL, ObjectCannedACL};
 use s3s::{S3Error, S3ErrorCode, S3Response, S3Result, s3_error};
 
-/// The answer of a bucket that has no such setting: the error of this code.
+/// Answers with the error of this code, for a setting that the bucket does not have.
 pub fn none<T>(api: &Api, bucket: &str, code: &'static str) -> S3Result<S3Response<T>> {
     super::buckets::exists(api, bucket)?;
     let code = S3ErrorCode::from_bytes(code.as_bytes()).unwrap_or(S3ErrorCode::Custom(code.into()));
-    let mut error = S3Error::with_message(code, "the bucket has none");
+    let mut error = S3Error::with_message(code, "the bucket does not have this setting");
     error.set_status_code(StatusCode::NOT_FOUND);
     Err(error)
 }
 
-/// Checks the access list of a request that writes: nobody but the owner may get anything.
+/// Checks the access list of a write: nobody but the owner may be granted anything.
 ///
 /// # Errors
 ///
-/// Others were to have something.
+/// Fails if it grants something to others.
 pub fn only_owners(acl: Option<&str>, granted: bool) -> S3Result<()> {
     let owners = [
         ObjectCannedACL::PRIVATE,
@@ -30,13 +30,13 @@ pub fn only_owners(acl: Option<&str>, granted: bool) -> S3Result<()> {
     if granted || acl.is_some_and(|acl| !owners.contains(&acl)) {
         return Err(s3_error!(
             AccessControlListNotSupported,
-            "there are no access lists: owners have everything"
+            "access lists are not supported: only the owner has access"
         ));
     }
     Ok(())
 }
 
-/// Refuses what an input asks for and nothing here does: access lists, locks, keys of a key service's.
+/// Refuses what an input asks for and the server does not have: access lists, locks, keys of a key service.
 macro_rules! refuse_unsupported {
     ($input:expr) => {
         crate::api::unsupported::only_owners(
@@ -51,7 +51,10 @@ macro_rules! refuse_unsupported {
             || $input.object_lock_retain_until_date.is_some()
             || $input.website_redirect_location.is_some()
         {
-            return Err(s3s::s3_error!(NotImplemented, "objects have no locks, and lead nowhere else"));
+            return Err(s3s::s3_error!(
+                NotImplemented,
+                "object locks and website redirects are not supported"
+            ));
         }
         if $input.storage_class.as_ref().is_some_and(|class| class.as_str() != "STANDARD") {
             return Err(s3s::s3_error!(InvalidStorageClass, "the only storage class is STANDARD"));

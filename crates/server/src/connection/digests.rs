@@ -1,4 +1,4 @@
-//! Digests that a request gives of a small body, which s3s does not check.
+//! Checks the digests that a request gives of a small body, which s3s does not check.
 
 use crate::api::common::{BASE64, checksum_in, unhex};
 use crate::store::record::Algorithm;
@@ -10,14 +10,14 @@ use s3s::{S3Error, S3ErrorCode, S3Result, s3_error};
 use sha1::Sha1;
 use sha2::Sha256;
 
-/// Digests that a body must have, and its digests so far.
+/// Digests that a body must have, and its running digests.
 pub(crate) struct Digests(Vec<(Running, Vec<u8>, S3Error)>);
 
 enum Running {
     Md5(Md5),
     Sha1(Sha1),
     Sha256(Sha256),
-    /// Bytes of the body so far.
+    /// Fields: the CRC, and the bytes of the body so far.
     Crc(crc_fast::Digest, usize),
 }
 
@@ -28,19 +28,18 @@ impl std::fmt::Debug for Digests {
 }
 
 impl Digests {
-    /// Those that the headers give of the body. `checksums`: the additional ones are the body's, and not an
-    /// object's.
+    /// Reads the digests from the headers. `checksums`: the additional checksums are the body's, not an object's.
     ///
     /// # Errors
     ///
-    /// They are no digests, or the body comes in S3's framing, where nobody would compare the checksum in its
-    /// trailer.
+    /// Fails if a digest is malformed, or the body comes in S3's framing, where nobody would compare the checksum in
+    /// its trailer.
     pub(crate) fn of(headers: &HeaderMap, checksums: bool) -> S3Result<Digests> {
         let text = |name: &str| headers.get(name).map(|value: &HeaderValue| value.to_str().unwrap_or("?"));
         let payload = text("x-amz-content-sha256").unwrap_or_default();
         let mut digests = Vec::new();
         if payload.starts_with("STREAMING-") {
-            return Err(s3_error!(NotImplemented, "a request in XML comes as it is, not as {payload}"));
+            return Err(s3_error!(NotImplemented, "a body in XML must not be framed as {payload}"));
         }
         if let Some(expected) = unhex(payload).filter(|sha256| sha256.len() == 32) {
             digests.push((Running::Sha256(Sha256::new()), expected, sha256_mismatch()));
@@ -48,7 +47,7 @@ impl Digests {
         if let Some(text) = text("content-md5") {
             let expected = BASE64.decode(text).ok().filter(|md5| md5.len() == 16);
             let expected = expected.ok_or_else(|| s3_error!(InvalidDigest))?;
-            let error = s3_error!(BadDigest, "the body's MD5 is not that of Content-MD5");
+            let error = s3_error!(BadDigest, "the body's MD5 differs from Content-MD5");
             digests.push((Running::Md5(Md5::new()), expected, error));
         }
         let of = |algorithm, name| (algorithm, text(name));
@@ -60,13 +59,13 @@ impl Digests {
             of(Algorithm::Sha256, "x-amz-checksum-sha256"),
         ]);
         if checksums && let Some((algorithm, expected)) = given? {
-            let error = s3_error!(BadDigest, "the body's checksum is not the one that was given");
+            let error = s3_error!(BadDigest, "the body's checksum differs from the given one");
             digests.push((running(algorithm), expected, error));
         }
         Ok(Digests(digests))
     }
 
-    /// Takes in what follows of the body.
+    /// Adds the body's next bytes.
     pub(crate) fn update(&mut self, bytes: &[u8]) {
         for (running, ..) in &mut self.0 {
             match running {
@@ -78,11 +77,11 @@ impl Digests {
         }
     }
 
-    /// Compares those of all that was taken in.
+    /// Compares the digests of all bytes with the given ones.
     ///
     /// # Errors
     ///
-    /// One differs from the one that was given.
+    /// Fails if one differs.
     pub(crate) fn check(self) -> S3Result<()> {
         for (running, expected, error) in self.0 {
             let found = match running {
@@ -99,10 +98,10 @@ impl Digests {
     }
 }
 
-/// The error for a body that is not the one that was signed.
+/// Returns the error for a body that is not the one that was signed.
 pub(crate) fn sha256_mismatch() -> S3Error {
     let code = S3ErrorCode::Custom("XAmzContentSHA256Mismatch".into());
-    let mut error = S3Error::with_message(code, "the data's SHA-256 is not that of x-amz-content-sha256");
+    let mut error = S3Error::with_message(code, "the data's SHA-256 differs from x-amz-content-sha256");
     error.set_status_code(StatusCode::BAD_REQUEST);
     error
 }

@@ -1,5 +1,4 @@
-//! Completes error answers: the standard's text where s3s leaves it out, the resource, and the
-//! request's id.
+//! Completes error answers: adds S3's text where s3s leaves it out, the resource, and the request's id.
 
 use bytes::Bytes;
 use http::Response;
@@ -11,19 +10,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// The header with a request's id, in every answer.
 pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-amz-request-id");
 
-/// A new request's id: 16 digits, which is in its answer and in the log.
+/// Makes a request's id: 16 digits, in its answer and in the log.
 pub fn request_id() -> String {
-    /// Ids of one process do not follow those of the last.
+    /// Starts at a random number, so that a process does not repeat the ids of the one before.
     static NEXT: LazyLock<AtomicU64> = LazyLock::new(|| {
         let mut seed = [0; 8];
-        // Without randomness ids begin at 0 again.
+        // Without randomness, ids begin at 0 again.
         let _ = getrandom::fill(&mut seed);
         AtomicU64::new(u64::from_le_bytes(seed))
     });
     format!("{:016X}", NEXT.fetch_add(1, Ordering::Relaxed).wrapping_mul(0x9e37_79b9_7f4a_7c15))
 }
 
-/// Completes an answer, whatever it is. Returns the code of an error.
+/// Completes an answer of any kind. Returns the code if it is an error.
 pub fn complete(response: &mut Response<Body>, resource: &str, id: &str) -> Option<String> {
     if let Ok(value) = HeaderValue::from_str(id) {
         response.headers_mut().insert(REQUEST_ID, value);
@@ -33,13 +32,14 @@ pub fn complete(response: &mut Response<Body>, resource: &str, id: &str) -> Opti
     }
     let body = response.body().bytes()?;
     let (body, code) = completed(std::str::from_utf8(&body).ok()?, resource, id)?;
-    // The connection says how long it is.
+    // The connection sets the length.
     response.headers_mut().remove(CONTENT_LENGTH);
     *response.body_mut() = Body::from(Bytes::from(body));
     Some(code)
 }
 
-/// An error of s3s's XML, with a message, the resource and the id; and its code. `None`: it is none.
+/// Returns s3s's XML error with a message, the resource and the id, and its code. `None` if the body is not such an
+/// error.
 fn completed(body: &str, resource: &str, id: &str) -> Option<(String, String)> {
     let rest = body.split_once("<Code>")?.1;
     let code = rest.split_once("</Code>")?.0.to_string();
@@ -58,7 +58,7 @@ fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
-/// The text that S3 has for a code (Amazon S3 API Reference, "Error responses").
+/// Returns S3's text for a code (Amazon S3 API Reference, "Error responses").
 fn text(code: &str) -> &'static str {
     match code {
         "AccessDenied" => "Access Denied",

@@ -1,8 +1,7 @@
-//! One request and its answer: the owner of the socket meanwhile, and the part of the body that is still in
-//! it.
+//! One request and its answer. Owns the socket meanwhile, with the part of the body that is still in it.
 //!
-//! The connection's task, the body that s3s may read, and an operation that has the engine take the body
-//! share it.
+//! Three parties share it: the connection's task, the body that s3s may read, and an operation that has the engine take
+//! the body.
 
 use super::head::Framing;
 use super::newcomers::Newcomer;
@@ -29,52 +28,52 @@ pub struct Exchange(Mutex<State>);
 
 #[derive(Debug)]
 struct State {
-    /// `None` while the engine has it.
+    /// Socket; `None` while the engine has it.
     stream: Option<TcpStream>,
     left: BodyLeft,
-    /// `100 Continue` is to be sent before the body is read.
+    /// True if `100 Continue` must be sent before the body is read.
     owes_continue: bool,
     payload: Payload,
-    /// Bytes of the body that were read here, not by the engine.
+    /// Bytes of the body that were read here rather than by the engine.
     read: u64,
     operation: String,
     user: Option<String>,
-    /// The connection may be sent away: the request is not authorised yet, or its body has not begun.
+    /// Set while the connection may be sent away: the request is not authorised yet, or its body has not begun.
     newcomer: Option<Newcomer>,
     authorised: bool,
     begun: bool,
     /// Conditions on a body that is read here.
     xml: Option<XmlBody>,
-    /// The body is something else.
+    /// Error of a body that differs from what was announced.
     damaged: Option<S3Error>,
-    /// The client kept us waiting for the body for too long.
+    /// True if the client kept the server waiting for the body for too long.
     timed_out: bool,
 }
 
 /// An answer's body: pieces of an object's files, which the engine sends.
 #[derive(Debug, Default)]
 pub struct Payload {
-    /// Whose object.
+    /// Bucket of the object.
     pub bucket: String,
-    /// Which one.
+    /// Key of the object.
     pub key: String,
-    /// Its pieces; none for an answer that has them not.
+    /// Pieces to send; empty for any other answer.
     pub pieces: Vec<Piece>,
 }
 
-/// The part of the body that is in the socket, or yet to come.
+/// Part of the body that is in the socket or yet to come.
 #[derive(Debug)]
 enum BodyLeft {
     Bytes(u64),
     Chunked(Chunks),
-    /// Unknown: a transfer ended early.
+    /// An unknown part: a transfer ended early.
     Unknown,
 }
 
 /// A body that an operation has taken for the engine.
 #[derive(Debug)]
 pub struct Incoming {
-    /// The socket, which nobody else reads meanwhile.
+    /// Socket, which nobody else reads meanwhile.
     pub stream: std::net::TcpStream,
     /// Bytes of the body.
     pub length: u64,
@@ -83,7 +82,7 @@ pub struct Incoming {
 const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
 impl Exchange {
-    /// Of a request that came over this connection.
+    /// Makes the exchange of a request that came over this connection.
     pub(crate) fn new(
         stream: TcpStream,
         framing: Framing,
@@ -116,25 +115,25 @@ impl Exchange {
         self.0.lock().expect("nobody panics with it")
     }
 
-    /// Says which operation of S3 it is, and who signed it.
+    /// Sets the request's S3 operation, and the user who signed it.
     pub fn name(&self, operation: String, user: Option<String>) {
         let mut state = self.state();
         (state.operation, state.user) = (operation, user);
     }
 
-    /// Says that its sender may do what it asks for.
+    /// Marks the request as authorised.
     pub fn authorise(&self) {
         let mut state = self.state();
         state.authorised = true;
         state.settle();
     }
 
-    /// True if the connection may be sent away.
+    /// Returns true if the connection may be sent away.
     pub(crate) fn is_newcomer(&self) -> bool {
         self.state().newcomer.is_some()
     }
 
-    /// Notes that the answer was given: the connection may not be sent away any more.
+    /// Marks the connection as answered, so that it is not sent away any more.
     pub(crate) fn leave_newcomers(&self) {
         self.state().newcomer = None;
     }
@@ -143,7 +142,7 @@ impl Exchange {
     ///
     /// # Errors
     ///
-    /// It is empty, and should not be.
+    /// Fails if the body is empty and must not be.
     pub(crate) fn expect(&self, xml: XmlBody) -> S3Result<()> {
         let mut state = self.state();
         if state.left.is_ended() {
@@ -153,7 +152,7 @@ impl Exchange {
         Ok(())
     }
 
-    /// Takes in some of the body. An error is kept for the answer: s3s would change it.
+    /// Checks bytes of the body. An error is kept for the answer, because s3s would change it.
     fn look_at(&self, bytes: &[u8]) -> io::Result<()> {
         let mut state = self.state();
         let is_ended = state.left.is_ended();
@@ -168,33 +167,33 @@ impl Exchange {
         })
     }
 
-    /// The error for a body that is not the one that was announced.
+    /// Returns the error for a body that differs from what was announced.
     pub fn damage(&self) -> Option<S3Error> {
         self.state().damaged.take()
     }
 
-    /// The access key of who signed it.
+    /// Returns the access key that signed the request.
     pub fn user(&self) -> Option<String> {
         self.state().user.clone()
     }
 
-    /// True if the client kept us waiting for the body for too long.
+    /// Returns true if the client kept the server waiting for the body for too long.
     pub fn timed_out(&self) -> bool {
         self.state().timed_out
     }
 
-    /// True if the client has closed its side, where nobody but us has the socket.
+    /// Returns true if the client has closed its side. Known only while the engine does not have the socket.
     pub fn is_left(&self) -> bool {
         let state = self.state();
         let traffic = state.stream.as_ref().map(Traffic::of);
         matches!(traffic, Some(Ok(traffic)) if traffic.peer_closed && traffic.unread == 0)
     }
 
-    /// Waits for the body's first byte, after having told a client that waits to send it.
+    /// Waits for the body's first byte, after sending `100 Continue` to a client that waits for it.
     ///
     /// # Errors
     ///
-    /// The connection broke, or somebody else reads the body.
+    /// Fails if the connection broke, or something else reads the body.
     pub async fn body_begins(&self) -> io::Result<()> {
         self.go_on()?;
         let seen = poll_fn(|context| {
@@ -213,17 +212,17 @@ impl Exchange {
         Ok(())
     }
 
-    /// The operation of S3; empty while it is none.
+    /// Returns the S3 operation; empty until it is known.
     pub fn operation(&self) -> String {
         self.state().operation.clone()
     }
 
-    /// Bytes of the body that were read here, not by the engine.
+    /// Returns the bytes of the body that were read here rather than by the engine.
     pub fn read(&self) -> u64 {
         self.state().read
     }
 
-    /// Bytes of the body where the request says so: `None` for one in chunks.
+    /// Returns the body's length if the request gives it, `None` for a chunked one.
     pub fn length(&self) -> Option<u64> {
         match self.state().left {
             BodyLeft::Bytes(length) => Some(length),
@@ -231,41 +230,41 @@ impl Exchange {
         }
     }
 
-    /// Tells a client that waits before it sends its body to go on. botocore asks before an empty file, too:
-    /// it is told as for any other, so that it never has to read the answer where it expects this one.
+    /// Sends `100 Continue` to a client that waits for it. botocore waits even before an empty file, and gets the same
+    /// answer, so that it never finds the final answer where it expects this one.
     ///
     /// # Errors
     ///
-    /// The connection broke.
+    /// Fails if the connection broke.
     pub fn go_on(&self) -> io::Result<()> {
         let mut state = self.state();
         let State { stream: Some(stream), owes_continue, .. } = &mut *state else { return Ok(()) };
-        // Its few bytes always fit: nothing else was sent since the answer before was taken.
+        // The few bytes always fit: nothing was sent since the client took the previous answer.
         if std::mem::take(owes_continue) && stream.try_write(CONTINUE)? != CONTINUE.len() {
             return Err(io::ErrorKind::WriteZero.into());
         }
         Ok(())
     }
 
-    /// Takes the body for the engine, after having told a client that waits to send it.
+    /// Takes the body for the engine, after sending `100 Continue` to a client that waits for it.
     ///
     /// # Errors
     ///
-    /// The connection broke, or somebody else reads the body.
+    /// Fails if the connection broke, or something else reads the body.
     pub fn take_body(&self) -> io::Result<Incoming> {
         self.go_on()?;
         let mut state = self.state();
-        let BodyLeft::Bytes(length) = state.left else { return Err(io::Error::other("a body in chunks")) };
+        let BodyLeft::Bytes(length) = state.left else { return Err(io::Error::other("the body is chunked")) };
         let stream = state.stream.take().ok_or_else(|| io::Error::other("the body was taken already"))?;
         state.left = BodyLeft::Unknown;
         Ok(Incoming { stream: stream.into_std()?, length })
     }
 
-    /// Gives the socket back. `whole`: all of the body was read, so that another request can follow.
+    /// Returns the socket. `whole`: all of the body was read, so that another request can follow.
     ///
     /// # Errors
     ///
-    /// The runtime can't wait for it any more.
+    /// Fails if the runtime can't poll the socket any more.
     pub fn give_back(&self, incoming: Incoming, whole: bool) -> io::Result<()> {
         let mut state = self.state();
         state.stream = Some(TcpStream::from_std(incoming.stream)?);
@@ -275,18 +274,18 @@ impl Exchange {
         Ok(())
     }
 
-    /// The answer's body is these pieces of an object's files, which the engine sends.
+    /// Sets the answer's body to these pieces of an object's files, which the engine sends.
     pub fn answer_with(&self, bucket: &str, key: &str, pieces: Vec<Piece>) {
         self.state().payload = Payload { bucket: bucket.to_string(), key: key.to_string(), pieces };
     }
 
-    /// After the answer is known: the socket, the answer's payload, and how much of the body is yet to come,
-    /// if that is known.
+    /// Ends the exchange, once the answer is known. Returns the socket, the answer's payload, and how much of the body
+    /// is yet to come if that is known.
     pub fn finish(&self) -> (Option<TcpStream>, Payload, Option<u64>) {
         let mut state = self.state();
         let left = match state.left {
-            // What a client still holds back it may send or not: nobody can tell its body from its next
-            // request.
+            // A client that still waits for `100 Continue` may send the body or not, so its body can't be told from its
+            // next request.
             BodyLeft::Bytes(left) if !state.owes_continue => Some(left),
             BodyLeft::Chunked(ref chunks) if chunks.ended() => Some(0),
             _ => None,
@@ -308,7 +307,9 @@ impl Exchange {
                 BodyLeft::Bytes(length) => usize::try_from(*length).unwrap_or(usize::MAX),
                 BodyLeft::Chunked(chunks) if chunks.ended() => return Poll::Ready(None),
                 BodyLeft::Chunked(_) => usize::MAX,
-                BodyLeft::Unknown => return Poll::Ready(Some(Err(io::Error::other("the body was cut")))),
+                BodyLeft::Unknown => {
+                    return Poll::Ready(Some(Err(io::Error::other("the body was cut short"))));
+                }
             };
             ready!(stream.poll_read_ready(context))?;
             let room = &mut room[..wanted.min(16 << 10)];
@@ -331,7 +332,7 @@ impl Exchange {
 }
 
 impl State {
-    /// Who is authorised, and sends what was announced, stays.
+    /// Keeps the connection from being sent away once the request is authorised and its body has begun.
     fn settle(&mut self) {
         if self.begun && self.authorised {
             self.newcomer = None;
@@ -348,8 +349,8 @@ impl BodyLeft {
         }
     }
 
-    /// Takes what there is of the body off the socket, and nothing behind it: the data in it, which may be
-    /// none, and how many bytes of the socket these were.
+    /// Reads what is there of the body, and nothing after it. Returns the data, which may be empty, and the bytes taken
+    /// off the socket.
     fn read(&mut self, stream: &TcpStream, room: &mut [u8]) -> io::Result<(Vec<u8>, usize)> {
         let (seen, _) = recv(stream, &mut *room, RecvFlags::PEEK)?;
         if seen == 0 {
@@ -371,26 +372,26 @@ impl BodyLeft {
     }
 }
 
-/// The body as s3s reads it, for what is no object's data, and as it is taken out of HTTP's chunks. A client
-/// that keeps us waiting for too long is given up.
+/// Body as s3s reads it, when it is not an object's data or must be taken out of HTTP's chunks. A client that keeps the
+/// server waiting for too long is given up.
 #[derive(Debug)]
 pub struct SocketBody {
     exchange: Arc<Exchange>,
     patience: Patience,
-    /// The time since which we wait for the client, and the time of the next look.
+    /// Time at which waiting for the client began, and timer of the next check.
     waits: Option<(Instant, Pin<Box<Sleep>>)>,
 }
 
-/// Interval at which a client that we wait for is looked at.
+/// Interval at which a client that the server waits for is checked.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
 impl SocketBody {
-    /// The body of this request, from a client with so much time.
+    /// Makes the body of a request, with the time that its client has.
     pub fn new(exchange: Arc<Exchange>, patience: Patience) -> SocketBody {
         SocketBody { exchange, patience, waits: None }
     }
 
-    /// Checks the client's silence. Ready where it has been too long.
+    /// Checks how long the client has been silent. Ready when that is too long.
     fn poll_patience(&mut self, context: &mut Context<'_>) -> Poll<()> {
         loop {
             let (since, look) = self
@@ -441,17 +442,16 @@ impl http_body::Body for SocketBody {
         self.exchange.length() == Some(0)
     }
 
-    /// s3s refuses signed requests of whose body it is not known how long it is, those without a body among
-    /// them.
+    /// Returns the length if it is known. s3s refuses signed requests without one, even if they have no body.
     fn size_hint(&self) -> http_body::SizeHint {
         self.exchange.length().map_or_else(http_body::SizeHint::default, http_body::SizeHint::with_exact)
     }
 }
 
-/// The chunked transfer coding (RFC 9112 section 7.1). Trailers are passed over.
+/// Decoder of the chunked transfer coding (RFC 9112 section 7.1). Trailers are skipped.
 #[derive(Debug, Default)]
 pub struct Chunks {
-    /// The line that is being read: a size, the end of a chunk, a trailer.
+    /// Line that is being read: a chunk's size, a chunk's end, or a trailer.
     line: Vec<u8>,
     /// Bytes of the chunk that are yet to come.
     data: u64,
@@ -468,20 +468,20 @@ enum ChunkState {
     Ended,
 }
 
-/// Longest line of the coding.
+/// Longest line of the coding, in bytes.
 const LINE_MAX: usize = 4096;
 
 impl Chunks {
-    /// True if all of it has come.
+    /// Returns true if the whole body has come.
     pub fn ended(&self) -> bool {
         self.state == ChunkState::Ended
     }
 
-    /// The data of some bytes, and how many of these bytes belong to the body.
+    /// Decodes bytes. Returns their data, and how many of the bytes belong to the body.
     ///
     /// # Errors
     ///
-    /// They are not of the coding.
+    /// Fails if the coding is malformed.
     pub fn decode(&mut self, bytes: &[u8]) -> io::Result<(Vec<u8>, usize)> {
         let (mut input, mut output) = (bytes, Vec::new());
         while !input.is_empty() && !self.ended() {
@@ -521,7 +521,7 @@ impl Chunks {
                 _ => return Err(invalid("a chunk's size")),
             },
             (ChunkState::AfterData, b"\r\n") => ChunkState::Size,
-            (ChunkState::AfterData, _) => return Err(invalid("a chunk does not end where it says")),
+            (ChunkState::AfterData, _) => return Err(invalid("a chunk does not end where its size says")),
             (ChunkState::Trailer, b"\r\n") => ChunkState::Ended,
             (state, _) => state,
         };

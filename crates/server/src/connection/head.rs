@@ -1,7 +1,6 @@
 //! Request heads: read off a socket without a byte of the body, and parsed.
 //!
-//! The body stays in the socket, for the engine to take. A head is peeked at, and only what belongs to it is
-//! read.
+//! The body stays in the socket for the engine. A head is peeked at first, and only its own bytes are read.
 
 use http::header::{CONTENT_LENGTH, EXPECT, HOST, TRANSFER_ENCODING};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri, Version};
@@ -10,34 +9,34 @@ use std::io;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
-/// Longest head in bytes. S3's own limit is 8 KiB of headers; presigned requests add to it.
+/// Longest head, in bytes. S3's own limit is 8 KiB of headers; presigned requests add to it.
 pub const HEAD_MAX: usize = 32 << 10;
 
 /// Most header fields.
 const FIELDS_MAX: usize = 128;
 
-/// The reason for which there is no request.
+/// Reason why there is no request.
 #[derive(Debug, thiserror::Error)]
 pub enum HeadError {
     /// The connection broke.
     #[error("the connection broke: {0}")]
     Io(#[from] io::Error),
-    /// The peer closed it in the middle of a head.
+    /// The peer closed the connection in the middle of a head.
     #[error("the connection was closed within a request's head")]
     Cut,
     /// The head has more bytes than [`HEAD_MAX`], or more than 128 fields.
     #[error("the request's head is longer than {HEAD_MAX} bytes, or has more than {FIELDS_MAX} fields")]
     TooLong,
-    /// It isn't HTTP/1.1 (RFC 9112).
+    /// The head is not HTTP/1.1 (RFC 9112).
     #[error("not a request: {0}")]
     Malformed(&'static str),
-    /// HTTP of a version, or with a coding, that is not known here.
+    /// The HTTP version or a coding is not supported.
     #[error("not implemented: {0}")]
     Unsupported(&'static str),
 }
 
 impl HeadError {
-    /// The answer to the client, where it can be given any.
+    /// Returns the status of the answer to the client, if it can get one.
     pub fn status(&self) -> Option<StatusCode> {
         match self {
             HeadError::Io(_) | HeadError::Cut => None,
@@ -48,17 +47,17 @@ impl HeadError {
     }
 }
 
-/// The number of bytes of the body (RFC 9112 section 6).
+/// Length of the body (RFC 9112 section 6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Framing {
-    /// This many.
+    /// Known length, in bytes.
     Length(u64),
-    /// It is in chunks.
+    /// Chunked coding.
     Chunked,
 }
 
 impl Framing {
-    /// Bytes of the body, where the head says so.
+    /// Returns the body's length, if the head gives it.
     pub fn length(self) -> Option<u64> {
         match self {
             Framing::Length(length) => Some(length),
@@ -72,7 +71,7 @@ impl Framing {
 pub struct Head {
     /// Method, target and headers.
     pub request: Request<()>,
-    /// The framing of its body.
+    /// Framing of the body.
     pub framing: Framing,
     /// The client waits for `100 Continue` before it sends the body.
     pub expects_continue: bool,
@@ -80,11 +79,11 @@ pub struct Head {
     pub close: bool,
 }
 
-/// Reads a head; `None` where the peer has closed the connection before one.
+/// Reads a head. Returns `None` if the peer closed the connection before one began.
 ///
 /// # Errors
 ///
-/// [`HeadError`]: there is no request, and nothing more can be read from this connection.
+/// [`HeadError`]. Nothing more can be read from this connection then.
 pub async fn read(stream: &TcpStream) -> Result<Option<Head>, HeadError> {
     let mut head = Vec::new();
     loop {
@@ -108,9 +107,9 @@ enum Taken {
     End,
 }
 
-/// Takes the part of a head that has come, and nothing after it.
+/// Reads the part of a head that has come, and nothing after it.
 fn take(stream: &TcpStream, head: &mut Vec<u8>) -> io::Result<Taken> {
-    // A peek sees one piece: the rest comes in the next round.
+    // A peek returns one piece; the rest comes in the next round.
     let mut scratch = [0; 8 << 10];
     let room = scratch.len().min(HEAD_MAX - head.len());
     let (seen, _) = recv(stream, &mut scratch[..room], RecvFlags::PEEK)?;
@@ -129,7 +128,7 @@ fn take(stream: &TcpStream, head: &mut Vec<u8>) -> io::Result<Taken> {
     Ok(if end.is_some() { Taken::All } else { Taken::Some })
 }
 
-/// Where the body begins, if the empty line has come. `before`: so much was looked through already.
+/// Returns the start of the body if the empty line has come. `before`: bytes already searched.
 fn end_of_head(head: &[u8], before: usize) -> Option<usize> {
     let from = before.saturating_sub(3);
     head[from..].windows(4).position(|four| four == b"\r\n\r\n").map(|at| from + at + 4)
@@ -139,15 +138,15 @@ fn end_of_head(head: &[u8], before: usize) -> Option<usize> {
 ///
 /// # Errors
 ///
-/// [`HeadError`]: it is malformed.
+/// [`HeadError`] if it is malformed.
 pub fn parse(head: &[u8]) -> Result<Head, HeadError> {
     let mut fields = [httparse::EMPTY_HEADER; FIELDS_MAX];
     let mut parsed = httparse::Request::new(&mut fields);
     match parsed.parse(head) {
         Ok(httparse::Status::Complete(length)) if length == head.len() => {}
-        Ok(_) => return Err(HeadError::Malformed("its head ends early")),
+        Ok(_) => return Err(HeadError::Malformed("the head ends early")),
         Err(httparse::Error::TooManyHeaders) => return Err(HeadError::TooLong),
-        Err(_) => return Err(HeadError::Malformed("its head is not that of an HTTP/1 request")),
+        Err(_) => return Err(HeadError::Malformed("the head is not that of an HTTP/1 request")),
     }
     let malformed = HeadError::Malformed;
     let method = parsed.method.unwrap_or_default();
@@ -165,7 +164,7 @@ pub fn parse(head: &[u8]) -> Result<Head, HeadError> {
         Some(_) => return Err(HeadError::Unsupported("an expectation that is not 100-continue")),
     };
     if version == Version::HTTP_11 && headers.get_all(HOST).iter().count() != 1 {
-        return Err(malformed("it must have one Host field"));
+        return Err(malformed("one Host field is required"));
     }
     *request.method_mut() = method;
     *request.uri_mut() = uri;
@@ -185,13 +184,13 @@ fn fields_of(fields: &[httparse::Header<'_>]) -> Result<HeaderMap, HeadError> {
     Ok(headers)
 }
 
-/// Reads the framing of the body. Headers that two readers could take for different lengths are refused: that
-/// is how requests are smuggled (RFC 9112 section 11.2).
+/// Reads the framing of the body. Refuses headers that two readers could take for different lengths, since that allows
+/// request smuggling (RFC 9112 section 11.2).
 fn framing(headers: &HeaderMap, version: Version) -> Result<Framing, HeadError> {
     let mut lengths = headers.get_all(CONTENT_LENGTH).iter();
     let length = lengths.next();
     if lengths.next().is_some() {
-        return Err(HeadError::Malformed("it has two Content-Length fields"));
+        return Err(HeadError::Malformed("two Content-Length fields"));
     }
     if let Some(coding) = headers.get(TRANSFER_ENCODING) {
         return match (length, version) {

@@ -1,4 +1,5 @@
-//! A client's connection: request after request, heads to s3s, bodies between socket and file to the engine.
+//! A client's connection: reads requests one after another, gives heads to s3s, and has the engine move bodies between
+//! socket and file.
 
 pub(crate) mod digests;
 mod errors;
@@ -37,7 +38,7 @@ use tracing::Instrument;
 ///
 /// # Errors
 ///
-/// It broke, or gave way to a new one: bytes that the peer has not taken yet are lost.
+/// Fails if the connection broke or gave way to a new one. Bytes that the peer has not taken yet are lost.
 pub async fn serve(mut stream: TcpStream, peer: SocketAddr, shared: Arc<Shared>) -> io::Result<()> {
     loop {
         match one(stream, peer, &shared).await {
@@ -51,11 +52,11 @@ pub async fn serve(mut stream: TcpStream, peer: SocketAddr, shared: Arc<Shared>)
     }
 }
 
-/// One request and its answer: the connection again, if another one may follow.
+/// Handles one request. Returns the connection if another request may follow.
 async fn one(stream: TcpStream, peer: SocketAddr, shared: &Arc<Shared>) -> io::Result<Option<TcpStream>> {
     let (waiting, away) = shared.newcomers.enter();
     let head = tokio::select! {
-        // A request that is there already is answered: nobody gives way in the middle of asking.
+        // A request that is already there is answered: no connection gives way while its client is sending.
         biased;
         head = next_head(&stream, peer, shared) => head,
         () = away.notified() => return Err(sent_away(shared)),
@@ -106,7 +107,7 @@ async fn one(stream: TcpStream, peer: SocketAddr, shared: &Arc<Shared>) -> io::R
         pieces => pieces.iter().map(|piece| piece.length).sum(),
     };
     let answered = begun.elapsed();
-    // A client that is not authorised may be sent away while it does not take the answer.
+    // A client that is not authorised may be sent away if it does not take the answer.
     let sent = tokio::select! {
         biased;
         sent = send(stream, shared, parts, body, (&method, close), &payload) => sent,
@@ -133,7 +134,7 @@ async fn one(stream: TcpStream, peer: SocketAddr, shared: &Arc<Shared>) -> io::R
         "request"
     );
     let Some(stream) = sent? else { return Ok(None) };
-    // It has had its answer.
+    // The client has had its answer.
     let (_newcomer, away) = shared.newcomers.enter();
     let ended = async {
         if close {
@@ -148,16 +149,16 @@ async fn one(stream: TcpStream, peer: SocketAddr, shared: &Arc<Shared>) -> io::R
     }
 }
 
-/// The error of a connection that gives way to a new one.
+/// Returns the error of a connection that gives way to a new one.
 fn sent_away(shared: &Shared) -> io::Error {
     shared.path.metrics.sent_away.inc();
-    io::Error::new(io::ErrorKind::ConnectionAborted, "it gives way to a new one")
+    io::Error::new(io::ErrorKind::ConnectionAborted, "the connection gives way to a new one")
 }
 
-/// Interval at which the server looks whether a client is still there whose request is being answered.
+/// Interval of checks whether the client is still there while its request is answered.
 const PRESENCE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Waits until the client has closed its side and waits for its answer no more.
+/// Waits until the client has closed its side, and so does not want its answer.
 async fn left(exchange: &Exchange) {
     loop {
         tokio::time::sleep(PRESENCE_INTERVAL).await;
@@ -167,14 +168,14 @@ async fn left(exchange: &Exchange) {
     }
 }
 
-/// The answer to a request.
+/// Answers a request.
 async fn answer(head: Head, peer: SocketAddr, exchange: &Arc<Exchange>, shared: &Shared) -> Response<Body> {
     if let Some(answer) = status::answer(&head.request, peer, shared).await {
         return answer;
     }
-    // s3s would read all of a form before it asks who sends it.
+    // s3s would read all of a form before it checks who sends it.
     if is_form(&head) {
-        return error(s3s::s3_error!(NotImplemented, "objects are not posted in forms"));
+        return error(s3s::s3_error!(NotImplemented, "form uploads (POST) are not supported"));
     }
     let answer = call(head, peer, exchange.clone(), shared).await;
     if exchange.timed_out() {
@@ -193,12 +194,12 @@ fn is_form(head: &Head) -> bool {
         && kind.is_some_and(|kind| kind.eq_ignore_ascii_case("multipart/form-data"))
 }
 
-/// An error as S3 has it.
+/// Converts an error to S3's answer.
 fn error(error: S3Error) -> Response<Body> {
     error.to_http_response().unwrap_or_else(|error| broken(&error))
 }
 
-/// Bytes of an unwanted body that are read so that the connection can go on; with more it ends.
+/// Most bytes of an unwanted body that are read to keep the connection. With more the connection ends.
 const SKIPPED_MAX: u64 = 256 << 10;
 
 /// Reads the rest of an unwanted body.
@@ -209,11 +210,11 @@ async fn skip(stream: TcpStream, shared: &Shared, left: u64) -> io::Result<Optio
     Ok(skipped.is_ok_and(|skipped| skipped.is_ok_and(|read| read == left)).then(|| body.into_inner()))
 }
 
-/// Waits for a request: long for its first byte, not long for the rest.
+/// Waits for a request: long for its first byte, less long for the rest.
 async fn next_head(stream: &TcpStream, peer: SocketAddr, shared: &Shared) -> Result<Option<Head>, HeadError> {
     let mut look = [0];
     tokio::select! {
-        // That it was readable is remembered from the request before: only a look tells.
+        // The runtime still remembers that the socket was readable for the previous request, so only a peek tells.
         came = timeout(shared.config.idle, stream.peek(&mut look)) => match came {
             Ok(seen) => drop(seen?),
             Err(_) => return Ok(None),
@@ -227,10 +228,10 @@ async fn next_head(stream: &TcpStream, peer: SocketAddr, shared: &Shared) -> Res
     }
 }
 
-/// Time without a request after which the server looks whether the client has taken its last answer.
+/// Time without a request after which the server checks whether the client has taken its last answer.
 const UNTAKEN: Duration = Duration::from_secs(10);
 
-/// Waits for a client that does not take the answer that it was given.
+/// Logs a client that does not take its answer.
 async fn untaken(stream: &TcpStream, peer: SocketAddr) {
     tokio::time::sleep(UNTAKEN).await;
     if let Ok(traffic) = Traffic::of(stream) {
@@ -244,7 +245,7 @@ async fn untaken(stream: &TcpStream, peer: SocketAddr) {
     std::future::pending().await
 }
 
-/// Has s3s answer.
+/// Has s3s answer a request.
 async fn call(mut head: Head, peer: SocketAddr, exchange: Arc<Exchange>, shared: &Shared) -> Response<Body> {
     if let Err(error) = signed::check(&mut head.request, shared.is_secure(peer)) {
         return self::error(error);
@@ -264,7 +265,7 @@ async fn call(mut head: Head, peer: SocketAddr, exchange: Arc<Exchange>, shared:
     }
 }
 
-/// The answer where there is none.
+/// Returns the answer when s3s itself fails.
 fn broken(error: &dyn std::fmt::Debug) -> Response<Body> {
     tracing::error!(?error, "a request failed");
     let mut response = Response::new(Body::empty());
@@ -272,7 +273,7 @@ fn broken(error: &dyn std::fmt::Debug) -> Response<Body> {
     response
 }
 
-/// Sends an answer: the connection again, if it is whole.
+/// Sends an answer. Returns the connection if it can be used again.
 async fn send(
     stream: TcpStream,
     shared: &Arc<Shared>,
@@ -297,7 +298,7 @@ async fn send(
     write(stream, shared, &bytes).await.map(Some)
 }
 
-/// Writes to a client. It has the time of a head for it, and gains more with each byte that it takes.
+/// Writes to a client. The client has as long as for a head, and gains time with each byte that it takes.
 async fn write(mut stream: TcpStream, shared: &Shared, mut bytes: &[u8]) -> io::Result<TcpStream> {
     let mut patience = shared.path.patience().of(shared.config.head_timeout);
     while !bytes.is_empty() {
@@ -321,11 +322,10 @@ async fn write(mut stream: TcpStream, shared: &Shared, mut bytes: &[u8]) -> io::
     Ok(stream)
 }
 
-/// Bytes of a processed answer that go through memory: they are known to be right before the head is
-/// sent.
+/// Most bytes of a processed answer that go through memory, so that they are known to be right before the head is sent.
 const SMALL: u64 = 128 << 10;
 
-/// Has the engine send an answer's pieces, the head before the first one.
+/// Has the engine send an answer's pieces, with the head before the first.
 async fn send_payload(
     stream: TcpStream,
     shared: &Arc<Shared>,
@@ -338,14 +338,14 @@ async fn send_payload(
     let mut head = response::head(parts, Some(length), close);
     let mut stream = stream;
     match pieces {
-        // What is in memory goes out at once: there is nothing for the engine to do.
+        // Bytes in memory are sent at once: the engine has nothing to do.
         [Piece { data: Data::Open(opened), chain, range, .. }]
             if chain.is_empty() && length <= SMALL && opened.from_memory(range.clone(), &mut head) =>
         {
             return write(stream, shared, &head).await.map(Some);
         }
-        // Bytes before the first one of a command pass its operators too. What shares a file may become a hole as soon
-        // as this request is given up, so that the socket gets a copy.
+        // A command's leading bytes pass its operators too. Data in a shared file may become a hole as soon as this
+        // request is given up, so the socket gets a copy.
         [piece, ..] if piece.chain.is_empty() && !piece.data.is_packed() => {}
         [piece] if length <= SMALL => {
             let body = match unless_left(&stream, shared.path.fetch(piece)).await {
@@ -374,7 +374,7 @@ async fn send_payload(
             return if !begun && error.sent_nothing() && !gone {
                 failed(TcpStream::from_std(socket)?, shared, (payload, parts), &error).await
             } else {
-                // Nobody waits for the client to take what it has got of it.
+                // Closes at once, without waiting for the client to take what it has got.
                 Err(io::Error::other("the answer was cut short"))
             };
         }
@@ -382,7 +382,7 @@ async fn send_payload(
     TcpStream::from_std(socket).map(Some)
 }
 
-/// Runs a task for a client until it has closed its side.
+/// Runs a task for a client, until the client has closed its side.
 async fn unless_left<T>(stream: &TcpStream, work: impl Future<Output = T>) -> Option<T> {
     let mut work = std::pin::pin!(work);
     loop {
@@ -394,7 +394,7 @@ async fn unless_left<T>(stream: &TcpStream, work: impl Future<Output = T>) -> Op
     }
 }
 
-/// Where the data were found to be wrong, readers after this one get an error before they get data.
+/// Quarantines an object whose data were found to be wrong, so that later readers get an error before any data.
 async fn keep_from_readers(shared: &Shared, payload: &Payload, piece: &Piece, error: &DataPathError) {
     if !error.is_damage() {
         return;
@@ -418,7 +418,7 @@ async fn begin(stream: TcpStream, shared: &Shared, head: &[u8]) -> io::Result<Tc
     }
 }
 
-/// Answers a client that has not had anything yet.
+/// Answers a client that has not been sent anything yet.
 async fn failed(
     stream: TcpStream,
     shared: &Shared,
@@ -451,8 +451,8 @@ async fn refuse(stream: TcpStream, shared: &Arc<Shared>, status: StatusCode, why
     linger(write(stream, shared, &bytes).await?).await
 }
 
-/// Ends a connection so that the peer gets the answer though it still sends: closing a socket with unread
-/// data would reset the connection, and with it what is on the way (RFC 9112 section 9.6).
+/// Ends a connection so that a peer that still sends gets the answer: closing a socket with unread data would reset the
+/// connection and drop the answer on its way (RFC 9112 section 9.6).
 async fn linger(mut stream: TcpStream) -> io::Result<()> {
     stream.shutdown().await?;
     let mut sink = [0; 4096];

@@ -1,15 +1,15 @@
-//! Connections that wait for a request, or whose request is not authorised yet or announces a body that does
-//! not come: where there are too many connections, those go first that have been at it longest.
+//! Connections that may be sent away: they wait for a request, or their request is not authorised yet or announces a
+//! body that does not come. If there are too many connections, the one that has waited longest goes first.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
-/// Time for which no connection is sent away: a request that has just come is on its way through.
+/// Time for which no connection is sent away, because a request that has just come needs it to get through.
 const SETTLING: Duration = Duration::from_secs(1);
 
-/// All of them, in the order in which they began.
+/// All newcomers, in the order in which they began.
 #[derive(Debug, Default)]
 pub(crate) struct Newcomers(Mutex<Line>);
 
@@ -24,7 +24,7 @@ impl Newcomers {
         self.0.lock().expect("no code that holds it panics")
     }
 
-    /// Registers a connection that begins to wait. It is told when it has to go.
+    /// Registers a connection that begins to wait. The returned [`Notify`] tells it when to go.
     pub(crate) fn enter(self: &Arc<Newcomers>) -> (Newcomer, Arc<Notify>) {
         let told = Arc::new(Notify::new());
         let mut line = self.line();
@@ -34,25 +34,25 @@ impl Newcomers {
         (Newcomer { all: self.clone(), number }, told)
     }
 
-    /// Since when the one has been waiting that has been longest.
+    /// Returns the time since which the oldest newcomer has been waiting.
     pub(crate) fn since(&self) -> Option<Instant> {
         self.line().waiting.first_key_value().map(|(_, (since, _))| *since)
     }
 
-    /// Tells the one that has been waiting longest to go, if it has had its time. True if there was one.
+    /// Tells the oldest newcomer to go, if it has had its time. Returns true if there was one.
     pub(crate) fn send_one_away(&self) -> bool {
         let mut line = self.line();
         let Some(first) = line.waiting.first_entry().filter(|first| first.get().0.elapsed() >= SETTLING)
         else {
             return false;
         };
-        // It is told even where it does not listen yet.
+        // The notice is kept if the connection does not listen yet.
         first.remove().1.notify_one();
         true
     }
 }
 
-/// A connection that may be sent away while this is there.
+/// Registration of a connection that may be sent away. Dropping it ends that.
 #[derive(Debug)]
 pub(crate) struct Newcomer {
     all: Arc<Newcomers>,

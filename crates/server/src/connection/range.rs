@@ -1,9 +1,9 @@
-//! The Range header: one range of bytes, or else everything.
+//! The Range header: one range of bytes, otherwise everything.
 
 use http::header::{HeaderMap, HeaderValue, RANGE};
 
-/// Has a request ask for one range as s3s takes it, or for none: what is no range of bytes, or several, is as
-/// if it was not there (RFC 9110 sections 14.1.2 and 14.2).
+/// Rewrites the header to one range in the form that s3s takes. Removes it if it is not a range of bytes, or is several
+/// (RFC 9110 sections 14.1.2 and 14.2).
 pub fn tidy(headers: &mut HeaderMap) {
     let mut values = headers.get_all(RANGE).iter();
     let (Some(value), None) = (values.next(), values.next()) else {
@@ -17,7 +17,7 @@ pub fn tidy(headers: &mut HeaderMap) {
     }
 }
 
-/// The range, where there is one. Ends that no object reaches are all the same.
+/// Returns the one range, if there is one. Ends past any object are all the same.
 fn one(text: &str) -> Option<String> {
     let (unit, set) = text.split_once('=')?;
     // Elements of a list may be empty (RFC 9110 section 5.6.1).
@@ -34,7 +34,7 @@ fn one(text: &str) -> Option<String> {
     }
 }
 
-/// A number of digits alone, or the greatest that s3s takes.
+/// Parses a number of digits only. Returns the greatest that s3s takes for a larger one.
 fn number(digits: &str) -> Option<i64> {
     let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
     is_number.then(|| digits.parse().unwrap_or(i64::MAX))

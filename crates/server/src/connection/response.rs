@@ -5,19 +5,18 @@ use http::header::{CONNECTION, CONTENT_LENGTH, DATE, SERVER, TRANSFER_ENCODING};
 use http::response::Parts;
 use std::time::SystemTime;
 
-/// The status of an answer to which s3s gives another one, in its extensions: HEAD of a part.
+/// Status that replaces the one that s3s gives an answer, in the answer's extensions: for HEAD of a part.
 #[derive(Clone, Copy, Debug)]
 pub struct Status(pub StatusCode);
 
-/// An answer's head: status line and fields, and the empty line. Its body has `length` bytes; `None` where
-/// the fields say how many a body would have, or where there is none by the status (RFC 9110 sections 6.4.1
-/// and 8.6).
+/// Returns an answer's head: status line, fields, and the empty line. Its body has `length` bytes; `None` if the fields
+/// say how long a body would be, or the status allows none (RFC 9110 sections 6.4.1 and 8.6).
 pub fn head(parts: &Parts, length: Option<u64>, close: bool) -> Vec<u8> {
     let mut head = Vec::with_capacity(512);
     let reason = parts.status.canonical_reason().unwrap_or("");
     head.extend_from_slice(format!("HTTP/1.1 {} {reason}\r\n", parts.status.as_str()).as_bytes());
     for (name, value) in &parts.headers {
-        // These are the connection's.
+        // The connection sets these.
         let ours = [CONNECTION, TRANSFER_ENCODING, DATE, SERVER];
         if ours.contains(name) || (*name == CONTENT_LENGTH && length.is_some()) {
             continue;

@@ -1,26 +1,24 @@
-//! Names in answers. XML 1.0 has no control characters, and names of objects may have any: references stand
-//! for them, as in S3's own answers. Most parsers refuse these; clients that want to read such names ask for
-//! `encoding-type=url`.
+//! Names in answers. XML 1.0 has no control characters, but objects' names may have any, so references stand for them,
+//! as in S3's own answers. Most parsers refuse these; clients that want to read such names use `encoding-type=url`.
 
 use http::Response;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use s3s::Body;
 
-/// Has references stand for the characters of an answer that no text of XML has, or that a parser changes
-/// (XML 1.0 sections 2.2, 2.11).
+/// Replaces characters that XML text cannot have, or that a parser changes, by references (XML 1.0 sections 2.2, 2.11).
 pub fn refer(response: &mut Response<Body>) {
     if response.headers().get(CONTENT_TYPE).is_none_or(|kind| kind != "application/xml") {
         return;
     }
     let referred = response.body().bytes().and_then(|body| referred(std::str::from_utf8(&body).ok()?));
     if let Some(body) = referred {
-        // The connection says how long it is.
+        // The connection sets the length.
         response.headers_mut().remove(CONTENT_LENGTH);
         *response.body_mut() = Body::from(bytes::Bytes::from(body));
     }
 }
 
-/// `None`: there is no such character.
+/// Returns the text with references, `None` if it needs none.
 fn referred(text: &str) -> Option<String> {
     let is_none = |c: char| (c < ' ' && c != '\t' && c != '\n') || matches!(c, '\u{fffe}' | '\u{ffff}');
     let mut rest = text;

@@ -1,14 +1,13 @@
-//! The body of a request in XML, looked at while it comes: what is wrong with it is found before anything is
-//! made of it.
+//! Checks the body of a request in XML while it comes, so that errors are found before anything is made of it.
 
 use super::digests::Digests;
 use s3s::{S3Result, s3_error};
 
-/// Longest body in bytes that is no object's data: it completes an upload of 10000 parts, or deletes 1000
-/// objects of the longest names.
+/// Longest body that is not an object's data, in bytes: it completes an upload of 10000 parts, or deletes 1000 objects
+/// with the longest names.
 pub(crate) const XML_MAX: u64 = 8 << 20;
 
-/// Digests that a body in XML must have, and its digests so far.
+/// Checks of a body in XML: digests that it must have, and a limit of tags.
 #[derive(Debug)]
 pub(crate) struct XmlBody {
     digests: Digests,
@@ -17,17 +16,17 @@ pub(crate) struct XmlBody {
 }
 
 impl XmlBody {
-    /// Makes the check of a body with these digests, and with this many tags at most.
+    /// Makes the check of a body with these digests and at most this many tags.
     pub(crate) fn new(digests: Digests, tags: usize) -> XmlBody {
         XmlBody { digests, tags_left: tags }
     }
 
-    /// Takes in what follows of the body.
+    /// Checks the body's next bytes.
     ///
     /// # Errors
     ///
-    /// It has more tags than a request of its kind can have: the list that s3s makes of it would take many
-    /// times its size.
+    /// Fails if the body has more tags than a request of its kind can have: s3s would make a list of many times its
+    /// size.
     pub(crate) fn update(&mut self, bytes: &[u8]) -> S3Result<()> {
         let tags = bytes.iter().filter(|byte| **byte == b'<').count();
         let left = self.tags_left.checked_sub(tags);
@@ -37,11 +36,11 @@ impl XmlBody {
         Ok(())
     }
 
-    /// Compares the digests of all that was taken in.
+    /// Compares the digests of the whole body.
     ///
     /// # Errors
     ///
-    /// One differs from the one that was given.
+    /// Fails if one differs from the given one.
     pub(crate) fn check(self) -> S3Result<()> {
         self.digests.check()
     }

@@ -1,7 +1,7 @@
 //! The server's counters, for Prometheus and for the status page.
 //!
-//! Events are counted when they happen ([`Metrics::answered`], [`Metrics::moved`]); the state is asked for
-//! when somebody looks ([`Metrics::look`]).
+//! Events are counted when they happen ([`Metrics::answered`], [`Metrics::moved`]). The state is read when somebody
+//! asks for it ([`Metrics::look`]).
 
 mod process;
 
@@ -17,7 +17,7 @@ use prometheus::{
 use serde_json::{Map, Value, json};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// The media type of [`Metrics::text`].
+/// Media type of [`Metrics::text`].
 pub const TEXT: &str = prometheus::TEXT_FORMAT;
 
 /// The direction of a transfer.
@@ -29,7 +29,7 @@ pub enum Direction {
     Get,
     /// From file to file.
     Copy,
-    /// Nowhere: they are read to be checked.
+    /// To nowhere: the data are read to be checked.
     Check,
 }
 
@@ -44,37 +44,37 @@ impl Direction {
     }
 }
 
-/// An answer that was sent, or was not.
+/// An answer, sent or not.
 #[derive(Clone, Copy, Debug)]
 pub struct Answered<'a> {
-    /// The request's method.
+    /// Method of the request.
     pub method: &'a http::Method,
-    /// The operation of S3; empty where it came to none.
+    /// S3 operation; empty if it was not found out.
     pub operation: &'a str,
-    /// The answer's status.
+    /// Status of the answer.
     pub status: u16,
-    /// From the request's head to the answer's last byte.
+    /// Time from the request's head to the answer's last byte.
     pub took: Duration,
 }
 
-/// The state at the moment.
+/// State of the server at one moment.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Now {
-    /// Connections that are open.
+    /// Open connections.
     pub connections: usize,
-    /// Connections that may be open.
+    /// Most open connections.
     pub connections_max: usize,
-    /// Transfers that the engine may have.
+    /// Most transfers in the engine.
     pub transfers_max: usize,
-    /// The longest wait of a transfer for its place.
+    /// Longest wait of a transfer for its place.
     pub longest_wait: Duration,
-    /// The engine's statistics.
+    /// Statistics of the engine.
     pub engine: Statistics,
-    /// The store's, where it can tell.
+    /// Statistics of the store, if it answers.
     pub usage: Option<Usage>,
-    /// Bytes that are free in the store's file system.
+    /// Free bytes in the store's file system.
     pub free: Option<u64>,
-    /// Objects that were found damaged since the start.
+    /// Objects found damaged since the start.
     pub quarantined: u64,
 }
 
@@ -97,7 +97,7 @@ pub struct Metrics {
     sampled: Sampled,
 }
 
-/// The sources of the state, asked when somebody looks.
+/// Gauges of the state, set when somebody asks for it.
 #[derive(Debug)]
 struct Sampled {
     connections: IntGauge,
@@ -122,14 +122,14 @@ struct Sampled {
     resident: IntGauge,
 }
 
-/// Registers a new counter. Names are this module's: two of a name would be a defect of it.
+/// Registers a new counter. Names are this module's own: a duplicate would be a bug here.
 fn add<C: Collector + Clone + 'static>(registry: &Registry, made: prometheus::Result<C>) -> C {
     let made = made.expect("names are those of Prometheus");
     registry.register(Box::new(made.clone())).expect("each name is there once");
     made
 }
 
-/// From 10 us to 80 s, each bound twice the one before.
+/// Returns bounds from 10 us to 80 s, each twice the one before.
 fn buckets() -> Vec<f64> {
     prometheus::exponential_buckets(1e-5, 2.0, 24).expect("they grow")
 }
@@ -214,7 +214,7 @@ impl Sampled {
                 r,
                 Gauge::new(
                     "dcs_transfers_longest_wait_seconds",
-                    "How long the transfer has waited for a place that waits longest; 0 where none waits.",
+                    "Longest time that a waiting transfer has waited for a place; 0 if none waits.",
                 ),
             ),
             blocks: gauge("dcs_engine_blocks", "Blocks of the engine: rows of its scoreboard with data."),
@@ -225,7 +225,7 @@ impl Sampled {
             ),
             ignored: counter(
                 "dcs_engine_ignored_total",
-                "Doorbells and answers that made no sense to the engine.",
+                "Invalid doorbells and answers that the engine got.",
             ),
             passes: counter("dcs_engine_passes_total", "Passes of the multi-lane units."),
             gathered: counter("dcs_engine_gathered_blocks_total", "Blocks in those passes: lanes filled."),
@@ -248,7 +248,7 @@ impl Sampled {
     }
 }
 
-/// A method as a label: what a client makes up must not make new series.
+/// Returns a method's label. Unknown methods share one, so that clients can't make new series.
 fn method(method: &http::Method) -> &'static str {
     match method.as_str() {
         "GET" => "GET",
@@ -274,12 +274,12 @@ impl Metrics {
         self.duration.with_label_values(&[operation]).observe(took.as_secs_f64());
     }
 
-    /// Counts bytes of a request's body that did not go by the engine.
+    /// Counts bytes of a request's body that bypassed the engine.
     pub fn received(&self, bytes: u64) {
         self.received.inc_by(bytes);
     }
 
-    /// Counts bytes of an answer that did not go by the engine.
+    /// Counts bytes of an answer that bypassed the engine.
     pub fn sent(&self, bytes: u64) {
         self.sent.inc_by(bytes);
     }
@@ -318,7 +318,7 @@ impl Metrics {
         }
     }
 
-    /// Takes in the state at the moment.
+    /// Sets the gauges to the state at the moment.
     fn look(&self, now: &Now) {
         let s = &self.sampled;
         s.connections.set(gauge(now.connections as u64));
@@ -352,13 +352,13 @@ impl Metrics {
         s.resident.set(gauge(process::resident_bytes()));
     }
 
-    /// All of it in Prometheus's text format, version 0.0.4.
+    /// Returns all metrics in Prometheus's text format, version 0.0.4.
     pub fn text(&self, now: &Now) -> String {
         self.look(now);
         TextEncoder::new().encode_to_string(&self.registry.gather()).unwrap_or_default()
     }
 
-    /// All of it as JSON: an array of `{labels, value}` for each name, of `{labels, sum, count}` for a
+    /// Returns all metrics as JSON: for each name an array of `{labels, value}`, or of `{labels, sum, count}` for a
     /// histogram.
     pub fn json(&self, now: &Now) -> Value {
         self.look(now);

@@ -1,14 +1,14 @@
-//! The process's use of processor time and memory.
+//! The process's processor time and memory.
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Seconds that all threads of the process have run.
+/// Returns the seconds of processor time of all threads.
 pub fn cpu_seconds() -> f64 {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
-/// Bytes of memory that the process has; 0 where the kernel does not tell.
+/// Returns the bytes of memory that the process has; 0 if the kernel does not tell.
 pub fn resident_bytes() -> u64 {
     let text = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let pages = text.split_whitespace().nth(1).and_then(|pages| pages.parse::<u64>().ok());

@@ -1,5 +1,4 @@
-//! Pages for operators, beside S3: `/_dcs/health`, `/_dcs/metrics`, `/_dcs/status.json`, and a page at
-//! `/_dcs/`.
+//! Pages for operators, next to S3: `/_dcs/health`, `/_dcs/metrics`, `/_dcs/status.json`, and a page at `/_dcs/`.
 //!
 //! No bucket's name begins with `_`, so none of these hides an object. `/metrics`, where Prometheus looks
 //! first, is the same as `/_dcs/metrics` for a request that is not signed while no bucket has that name.
@@ -17,16 +16,16 @@ use std::time::Duration;
 
 const PAGE: &str = include_str!("page.html");
 
-/// The page needs nothing from elsewhere, and nobody may show it inside another.
+/// Policy of the page: it loads nothing from elsewhere, and no other page may frame it.
 const PAGE_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; \
                            img-src data:; frame-ancestors 'none'";
 
 const TEXT_PLAIN: &str = "text/plain; charset=utf-8";
 
-/// Who may see figures and the status page. Health may be asked for by everybody.
+/// Clients that may see metrics and the status page. Everybody may ask for health.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StatusFor {
-    /// Who comes from this machine, and not by a proxy that says it asks for another.
+    /// Clients on this machine, unless a proxy says that it asks for another.
     #[default]
     Loopback,
     /// Everybody.
@@ -42,7 +41,7 @@ impl StatusFor {
     }
 }
 
-/// Answers a request that is not one of S3; `None` for one that is.
+/// Answers a request that is not one of S3; `None` for one of S3.
 pub(crate) async fn answer(
     request: &Request<()>,
     peer: SocketAddr,
@@ -68,7 +67,8 @@ pub(crate) async fn answer(
     if !shared.config.status_for.may(peer, request) {
         return Some(plain(
             StatusCode::FORBIDDEN,
-            "for this machine only, unless the server was started with --status-for all\n".into(),
+            "only for clients on this machine: start the server with --status-for all to show it to others\n"
+                .into(),
         ));
     }
     Some(match what {
@@ -88,21 +88,24 @@ pub(crate) async fn answer(
             let figures = shared.path.metrics.json(&now(shared)).to_string();
             response(StatusCode::OK, "application/json", figures.into())
         }
-        _ => plain(StatusCode::NOT_FOUND, "there are health, metrics, status.json and a page\n".into()),
+        _ => plain(
+            StatusCode::NOT_FOUND,
+            "not found: the pages are health, metrics, status.json and /_dcs/\n".into(),
+        ),
     })
 }
 
-/// True if a request for `/metrics` is Prometheus's, and not one for a bucket.
+/// Returns true if a request for `/metrics` is Prometheus's, and not one for a bucket.
 fn asks_for_metrics(request: &Request<()>, shared: &Shared) -> bool {
     let unsigned = !request.headers().contains_key(AUTHORIZATION) && request.uri().query().is_none();
     unsigned && *request.method() == Method::GET && matches!(shared.store.bucket("metrics"), Ok(None))
 }
 
-/// A server where a transfer waits so long for its place is not well.
+/// Longest wait of a transfer for its place in a healthy server.
 const WAIT_MAX: Duration = Duration::from_secs(10);
 
-/// Checks that store and engine answer, nobody waits for them too long, and new objects have room; otherwise
-/// the reason.
+/// Checks that store and engine answer, that no transfer waits too long, and that new objects have room. Otherwise
+/// returns the reason.
 async fn health(shared: &Shared) -> Result<(), String> {
     if shared.stopping() {
         return Err("stopping".into());
@@ -121,7 +124,7 @@ async fn health(shared: &Shared) -> Result<(), String> {
     if let Some(wait) = shared.path.longest_wait().filter(|wait| *wait >= WAIT_MAX) {
         return Err(format!("a transfer has been waiting for its place for {} s", wait.as_secs()));
     }
-    // One asks at a time, others share its answer's time.
+    // One check asks at a time; others wait for it.
     let _asks = shared.asks.lock().await;
     for path in shared.paths.iter() {
         path.answers().await.map_err(|error| format!("the engine does not answer: {error}"))?;
@@ -129,7 +132,7 @@ async fn health(shared: &Shared) -> Result<(), String> {
     Ok(())
 }
 
-/// The state at the moment.
+/// Returns the state at the moment.
 fn now(shared: &Shared) -> Now {
     let engine = shared.paths.iter().map(|path| path.statistics()).reduce(std::ops::Add::add);
     Now {

@@ -1,7 +1,7 @@
-//! Changes that operations make to the database, inside a transaction that many of them share.
+//! Changes that operations make to the database, in a transaction that many of them share.
 //!
-//! Each first checks everything that can be wrong with it and then changes tables, so that one that fails
-//! leaves no trace and the others go on.
+//! Each change checks everything that can fail before it changes tables, so that a failed one leaves no trace and the
+//! others go on.
 
 use std::collections::BTreeSet;
 
@@ -12,19 +12,19 @@ use super::pack::{self, Extent};
 use super::record::{Bucket, Object, Part, Segment, Upload};
 use super::tables::*;
 
-/// A condition on the object that is replaced; it is checked in the transaction.
+/// A condition on the object that is replaced, checked in the transaction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Condition {
-    /// Nothing.
+    /// No condition.
     #[default]
     None,
-    /// There is none (`If-None-Match: *`).
+    /// No object may exist (`If-None-Match: *`).
     Absent,
-    /// There is one (`If-Match: *`).
+    /// An object must exist (`If-Match: *`).
     Present,
-    /// Its ETag is this one, without quotes (`If-Match`).
+    /// An object must exist with this ETag, without quotes (`If-Match`).
     Matches(String),
-    /// There is none, or its ETag is another (`If-None-Match`).
+    /// No object may exist with this ETag (`If-None-Match`).
     Differs(String),
 }
 
@@ -44,7 +44,7 @@ impl Condition {
 
 type Bytes = &'static [u8];
 
-/// The tables of a transaction, and its counters.
+/// Tables of a transaction, and its counters.
 pub(super) struct Changes<'t> {
     pub(super) state: Table<'t, &'static str, u64>,
     pub(super) buckets: Table<'t, Bytes, Bytes>,
@@ -57,11 +57,11 @@ pub(super) struct Changes<'t> {
     bytes: i64,
     stored: i64,
     pub(super) discarded: Vec<u64>,
-    /// Packs of which something was discarded.
+    /// Packs of which extents were discarded.
     emptied: BTreeSet<u64>,
 }
 
-/// An object's record as it is going to lie in the database.
+/// An object's record, encoded for the database.
 pub(super) struct Entry {
     key: Vec<u8>,
     record: Vec<u8>,
@@ -76,10 +76,10 @@ impl Entry {
     }
 }
 
-/// An object that was there.
+/// An object that is replaced or deleted.
 pub(super) enum Old {
     Sound(Box<Object>),
-    /// Its record is damaged.
+    /// An object whose record is damaged.
     Damaged,
 }
 
@@ -105,8 +105,7 @@ impl<'t> Changes<'t> {
         })
     }
 
-    /// Writes the counters. Returns the ids whose files are to be removed once the transaction is
-    /// committed.
+    /// Writes the counters. Returns the ids whose files are to be removed after the commit.
     pub(super) fn finish(mut self) -> Result<Vec<u64>, StoreError> {
         for (name, change) in [(STATE_BYTES, self.bytes), (STATE_STORED, self.stored)] {
             if change != 0 {
@@ -124,7 +123,7 @@ impl<'t> Changes<'t> {
         Ok(())
     }
 
-    /// The files of these ids are gone.
+    /// Notes that the files of these ids are gone.
     pub(super) fn removed(&mut self, ids: &[u64]) -> Result<(), StoreError> {
         for id in ids {
             self.garbage.remove(id)?;
@@ -139,7 +138,7 @@ impl<'t> Changes<'t> {
         Ok(())
     }
 
-    /// Has a file, or an extent of a pack, removed once the transaction is committed.
+    /// Has a file, or an extent of a pack, removed after the commit.
     pub(super) fn discard_id(&mut self, id: u64) -> Result<(), StoreError> {
         self.blobs.remove(id)?;
         self.garbage.insert(id, ())?;
@@ -148,7 +147,7 @@ impl<'t> Changes<'t> {
         Ok(())
     }
 
-    /// Has packs removed that are not being filled, and of which nothing is left.
+    /// Has packs removed that are not being filled and have no extents left.
     pub(super) fn discard_packs(
         &mut self,
         closed: &[u64],
@@ -216,19 +215,19 @@ impl<'t> Changes<'t> {
         self.objects.get(key)?.map(|record| decode(key, record.value())).transpose()
     }
 
-    /// The object that is replaced or deleted. A damaged record does not keep its key from being used: which
-    /// files it had is found out by a repair.
+    /// Returns the object that is replaced or deleted. A damaged record does not block its key: a repair finds out
+    /// which files it had.
     fn old(&self, key: &[u8]) -> Result<Option<Old>, StoreError> {
         match self.object(key) {
             Err(StoreError::Damaged(why)) => {
-                tracing::warn!(why, "its data stay until dcs scrub --repair");
+                tracing::warn!(why, "its data stay until dcs scrub --repair removes them");
                 Ok(Some(Old::Damaged))
             }
             found => Ok(found?.map(|object| Old::Sound(Box::new(object)))),
         }
     }
 
-    /// Puts an object whose segments are new.
+    /// Puts an object with new segments.
     pub(super) fn put(
         &mut self,
         bucket: &str,
@@ -260,7 +259,7 @@ impl<'t> Changes<'t> {
         self.discard(&object.segments)
     }
 
-    /// Changes an object's record. Its data stay.
+    /// Changes an object's record, but not its data.
     pub(super) fn change_object<T>(
         &mut self,
         bucket: &str,
@@ -277,7 +276,7 @@ impl<'t> Changes<'t> {
         Ok(result)
     }
 
-    /// Deletes those whose conditions hold. Says of each whether it was there.
+    /// Deletes the objects whose conditions hold. Returns for each whether it existed.
     pub(super) fn delete(
         &mut self,
         bucket: &str,
@@ -332,7 +331,7 @@ impl<'t> Changes<'t> {
         self.uploads.get((object, id))?.map(drop).ok_or(StoreError::NoSuchUpload)
     }
 
-    /// The parts of an upload; `None` for one whose record is damaged.
+    /// Returns the parts of an upload; `None` for each whose record is damaged.
     fn parts_of(&self, id: &[u8]) -> Result<Vec<(u16, Option<Part>)>, StoreError> {
         let mut parts = Vec::new();
         for entry in self.parts.range((id, 0)..=(id, u16::MAX))? {
@@ -361,7 +360,7 @@ impl<'t> Changes<'t> {
         old.map_or(Ok(()), |old| self.discard(&[old.segment]))
     }
 
-    /// Makes an object of parts. The others become garbage.
+    /// Makes an object of parts. The upload's other parts become garbage.
     pub(super) fn complete(
         &mut self,
         bucket: &str,

@@ -1,5 +1,4 @@
-//! Group commit: one thread applies all operations that wait in one transaction, makes it durable once, and
-//! answers each.
+//! Group commit: one thread applies all waiting operations in one transaction, makes it durable once, and answers each.
 //!
 //! ```text
 //!   submit --job--> [queue] --batch--> committer: write packs, sync folders, apply each, commit --answers-->
@@ -8,13 +7,13 @@
 //!                                        sweeper: unlink
 //! ```
 //!
-//! A job that fails fails alone. When folders or database fail, all jobs of the batch do; the database is
-//! then opened anew, which is the only way to go on after a failed write, and says which of the two states it
-//! is in. So a draft is removed only when it is known that no record refers to it.
+//! A job that fails does not affect others. If a folder or the database fails, all jobs of the batch do. The database
+//! is then opened again, which is the only way to go on after a failed write, and tells which of the two states it is
+//! in. So a draft is removed only when it is known that no record refers to it.
 //!
-//! After a failed sync the kernel takes what was not written for written: it shows it to readers, and will
-//! never write it. So the database is read from the disk again before it is opened anew. Where that can't be
-//! had, and where a folder's names could not be synced, the store stops: it takes no changes any more.
+//! After a failed sync the kernel takes unwritten data for written: it shows them to readers, but will never write
+//! them. So the database is read from the disk before it is opened again. If that fails, or a folder's names could not
+//! be synced, the store stops: it takes no more changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -35,28 +34,28 @@ use super::pack::Pack;
 use super::sweep::Sweeper;
 use super::tables::BLOBS;
 
-/// Most operations of a transaction.
+/// Most operations in a transaction.
 const BATCH: usize = 1024;
 
-/// The database, which is `None` after it failed and could not be opened again.
+/// Database; `None` after it failed and could not be opened again.
 pub(super) type Shared = Arc<RwLock<Option<Database>>>;
 
-/// An operation that waits.
+/// A waiting operation.
 pub(super) trait Job: Send {
-    /// Applies it, and keeps its own result. An error is one of the transaction.
+    /// Applies the operation, and keeps its result. An error concerns the whole transaction.
     fn apply(&mut self, changes: &mut Changes<'_>) -> Result<(), StoreError>;
 
-    /// Its drafts.
+    /// Returns its drafts.
     fn drafts(&mut self) -> &mut Vec<Draft>;
 
-    /// Has it fail alone.
+    /// Fails only this operation.
     fn fail(&mut self, error: StoreError);
 
-    /// Answers whoever waits. Drafts that are still there are kept or dropped by the result.
+    /// Answers the caller. Drafts that are still there are kept or dropped, depending on the result.
     fn answer(self: Box<Self>, committed: Result<(), StoreError>);
 }
 
-/// An operation whose result is awaited.
+/// An operation whose caller waits for the result.
 struct Operation<T, F> {
     change: Option<F>,
     drafts: Vec<Draft>,
@@ -94,12 +93,12 @@ where
         } else {
             drop(self.drafts);
         }
-        // An error: nobody waits for the result.
+        // The send fails if the caller does not wait any more.
         let _ = self.reply.send(result);
     }
 }
 
-/// A request for more ids, which every transaction grants.
+/// Request for more ids, which every transaction grants.
 struct MoreIds(mpsc::Sender<Result<(), StoreError>>, Vec<Draft>);
 
 impl Job for MoreIds {
@@ -111,7 +110,7 @@ impl Job for MoreIds {
         &mut self.1
     }
 
-    /// It writes nothing.
+    /// Does nothing, because this job writes nothing.
     fn fail(&mut self, _: StoreError) {}
 
     fn answer(self: Box<Self>, committed: Result<(), StoreError>) {
@@ -119,8 +118,8 @@ impl Job for MoreIds {
     }
 }
 
-/// The committer's end that operations are handed to. When it is dropped, what waits is done, and the thread
-/// ends.
+/// Handle to the committer's thread, which takes operations. When it is dropped, waiting operations are done, and the
+/// thread ends.
 pub(super) struct Committer {
     jobs: Option<Sender<Box<dyn Job>>>,
     thread: Option<JoinHandle<()>>,
@@ -144,7 +143,7 @@ impl Committer {
         Ok(Self { jobs: Some(jobs), thread: Some(thread) })
     }
 
-    /// The thread runs; it ends early only by a panic, which is a defect.
+    /// Returns true while the thread runs. It ends early only by a panic, which is a bug.
     pub(super) fn is_there(&self) -> bool {
         self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
     }
@@ -153,7 +152,7 @@ impl Committer {
         self.jobs.as_ref().ok_or(StoreError::Closed)?.send(job).map_err(|_| StoreError::Closed)
     }
 
-    /// Has `change` applied and committed. `drafts` are the files that it makes records refer to.
+    /// Has `change` applied and committed. `drafts` are the files that records refer to after it.
     pub(super) async fn submit<T: Send + 'static>(
         &self,
         drafts: Vec<Draft>,
@@ -165,7 +164,7 @@ impl Committer {
         answer.await.unwrap_or(Err(StoreError::Closed))
     }
 
-    /// Asks for more ids. They are there when the answer is.
+    /// Requests more ids. They are there when the answer is.
     pub(super) fn more_ids(&self) -> Result<Receiver<Result<(), StoreError>>, StoreError> {
         let (reply, answer) = mpsc::channel();
         self.send(Box::new(MoreIds(reply, Vec::new())))?;
@@ -191,10 +190,10 @@ struct Worker {
     path: PathBuf,
     folder: Arc<Folder>,
     durability: Durability,
-    /// A sync of the database has failed since it was last read from the disk.
+    /// True if a sync of the database has failed since it was last read from the disk.
     unsynced: Arc<AtomicBool>,
     sweeper: Sweeper,
-    /// The error for which nothing is changed any more.
+    /// Error for which the store takes no more changes.
     stopped: Option<StoreError>,
 }
 
@@ -235,8 +234,8 @@ impl Worker {
         self.sweeper.sweep(discarded);
     }
 
-    /// Writes small objects' data to their packs, and syncs each pack once. An operation whose data can't be written
-    /// fails alone; where a sync fails, all whose data it should have made durable do.
+    /// Writes small objects' data to their packs, and syncs each pack once. A failed write fails one operation; a
+    /// failed sync fails all operations whose data it should have made durable.
     fn write_packs(&mut self, batch: &mut Batch) {
         let mut packs: BTreeMap<u64, Arc<Pack>> = BTreeMap::new();
         for job in batch.iter_mut() {
@@ -264,7 +263,7 @@ impl Worker {
         }
     }
 
-    /// Makes the drafts' names durable: a folder is synced once a batch.
+    /// Makes the drafts' names durable: each folder is synced once a batch.
     fn sync_folders(&mut self, batch: &mut Batch) -> Result<(), StoreError> {
         if self.durability == Durability::None {
             return Ok(());
@@ -301,7 +300,7 @@ impl Worker {
         }
         let removed = self.sweeper.take_removed();
         self.folder.leave_old_pack();
-        // In this order: a pack that closes in between is still in flight for the one, or known to the other.
+        // The order matters: a pack that closes in between is still in flight for the first, or known to the second.
         let reservation = self.folder.reservation();
         let closed = self.folder.take_closed();
         let result = self.write(batch, &removed, &closed, reservation);
@@ -358,7 +357,7 @@ impl Worker {
         Ok(())
     }
 
-    /// After a failure: finds out which drafts are referred to, and takes those and the doubtful ones from
+    /// Recovers after a failure: finds out which drafts records refer to, and takes those and the doubtful ones from
     /// their jobs.
     fn recover(&mut self, batch: &mut Batch) {
         let drafts: Vec<_> = batch.iter_mut().flat_map(|job| std::mem::take(job.drafts())).collect();

@@ -1,5 +1,5 @@
-//! A process that uses the store is killed, at random instants and at chosen ones, and what it acknowledged
-//! is there afterwards.
+//! Crash tests: a process that uses the store is killed, at random instants and at chosen ones. Afterwards the store
+//! has what it acknowledged.
 //!
 //! The process is this test binary itself, with [`CHILD`] set. It prints a line before and after each
 //! operation.
@@ -20,7 +20,7 @@ use super::*;
 
 /// Set in the child: `folder durability first-serial`.
 const CHILD: &str = "DCS_STORE_CHILD";
-/// The number of rounds, where not 30.
+/// Number of rounds, 30 by default.
 const ROUNDS: &str = "DCS_STORE_CRASHES";
 
 const THREADS: u64 = 4;
@@ -30,17 +30,17 @@ pub(super) fn wait<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
 }
 
-/// About half of the objects lie in packs.
+/// Largest object in a pack, so that about half of the objects are in packs.
 const PACK: u64 = 32 << 10;
 
-/// The data that the operation of that number writes: of 0 to 64 KiB.
+/// Returns the data that the operation of that number writes: 0 to 64 KiB.
 pub(super) fn content(serial: u64, part: u64) -> Vec<u8> {
     let length = serial.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 48;
     (0..length).map(|at| (serial * 31 + part * 7 + at) as u8).collect()
 }
 
 fn segment(draft: &mut Draft, data: &[u8], durability: Durability) -> Segment {
-    // What goes to a pack is written by the commit.
+    // The commit writes data that go to a pack.
     if draft.is_file() {
         trace::writes(&draft.path(), 0, data);
     }
@@ -90,7 +90,7 @@ pub(super) fn put_in_parts(store: &Store, key: &str, serial: u64) -> Result<(), 
     };
     let id = wait(store.create_upload("b", key, upload))?;
     let mut segments = Vec::new();
-    // The last is not used.
+    // The last one is not used.
     for number in [1, 2, 3] {
         let mut draft = store.draft()?;
         let data = content(serial, number.into());
@@ -102,7 +102,7 @@ pub(super) fn put_in_parts(store: &Store, key: &str, serial: u64) -> Result<(), 
     wait(store.complete("b", key, &id, vec![1, 2], object(serial, segments), Condition::None))
 }
 
-/// Not a test of its own: what the killed process does. Ends by itself after a while.
+/// Not a test of its own: runs in the process that is killed. Ends by itself after a while.
 #[test]
 fn child() {
     let Ok(orders) = std::env::var(CHILD) else { return };
@@ -142,10 +142,10 @@ fn command(dir: &Path, durability: Durability, serial: u64) -> Command {
     command
 }
 
-/// The serial numbers that may be under each key: of what was put last, or none.
+/// Serial numbers that may be under each key: of the last put, or none.
 pub(super) type States = BTreeMap<String, BTreeSet<Option<u64>>>;
 
-/// Adds what a process said to what was known before.
+/// Adds a process's output to what was known before.
 pub(super) fn follow(states: &mut States, output: &str) {
     for line in output.lines() {
         let words: Vec<_> = line.split(' ').collect();
@@ -159,7 +159,7 @@ pub(super) fn follow(states: &mut States, output: &str) {
     }
 }
 
-/// The store holds one of the states for each key, whole, and its folder no other file.
+/// Checks that the store holds one of the states for each key, whole, and its folder no other file.
 pub(super) fn check(store: &Store, dir: &Path, states: &mut States) {
     let (mut referred, mut packed) = (BTreeSet::new(), BTreeSet::new());
     for (key, possible) in states.iter_mut() {
@@ -196,7 +196,7 @@ fn files(dir: &Path) -> BTreeSet<u64> {
     files.map(|file| u64::from_str_radix(file.unwrap().file_name().to_str().unwrap(), 16).unwrap()).collect()
 }
 
-/// The packs that are there, and take no more room than these extents of them.
+/// Returns the packs, and checks that they take no more room than these extents of them.
 fn packs(dir: &Path, extents: &[Extent]) -> BTreeSet<u64> {
     let mut found = BTreeSet::new();
     for entry in fs::read_dir(dir.join("packs")).unwrap() {
@@ -213,8 +213,8 @@ fn packs(dir: &Path, extents: &[Extent]) -> BTreeSet<u64> {
 }
 
 pub(super) fn open(dir: &Path, durability: Durability) -> (Arc<Store>, Recovery) {
-    // A process that another test has just forked has this one's files until it runs its program, and with
-    // them the lock.
+    // A process that another test has just forked inherits this one's files, and with them the lock, until it runs its
+    // program.
     let until = std::time::Instant::now() + Duration::from_secs(20);
     loop {
         match Store::open(dir, Options { durability, pack: PACK }) {
@@ -224,13 +224,13 @@ pub(super) fn open(dir: &Path, durability: Durability) -> (Arc<Store>, Recovery)
     }
 }
 
-/// A number of its own for each round, below `limit`.
+/// Returns a number for each round, below `limit`.
 fn scatter(round: u64, limit: u64) -> u64 {
     (round.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33) % limit
 }
 
-/// Reads what a process says until it has acknowledged this many operations; one that was just started may
-/// have none.
+/// Reads a process's output until it has acknowledged this many operations. A process that was just started may have
+/// none.
 fn listen(output: &mut impl Read, operations: u64) -> Vec<u8> {
     let (mut said, mut line, mut seen) = (Vec::new(), 0, 0);
     while seen < operations {
@@ -256,7 +256,7 @@ fn what_was_acknowledged_survives_a_kill() {
         let durability = [Durability::Full, Durability::Metadata, Durability::None][round as usize % 3];
         let mut child = command(dir.path(), durability, round << 32).spawn().unwrap();
         let mut output = child.stdout.take().unwrap();
-        // Every fourth is killed while it starts, or soon afterwards.
+        // Every fourth process is killed while it starts, or soon afterwards.
         let operations = if round % 4 == 3 { 0 } else { 1 + scatter(round, 24) };
         let mut said = listen(&mut output, operations);
         std::thread::sleep(Duration::from_micros(scatter(round + 1, 16_000)));
@@ -274,7 +274,7 @@ fn what_was_acknowledged_survives_a_kill() {
     assert!(crashes >= rounds / 2 && acknowledged > rounds as usize);
 }
 
-/// Replaces an object in a process that kills itself at `place`, and opens the store anew.
+/// Replaces an object in a process that kills itself at `place`, and opens the store again.
 fn die_at(place: &str) -> (tempfile::TempDir, Arc<Store>, Recovery) {
     let dir = tempfile::tempdir().unwrap();
     let (store, _) = open(dir.path(), Durability::Full);

@@ -1,4 +1,4 @@
-//! The database's file: how it is made and opened, and what may be lost.
+//! The database's file: made, opened, and read again from the disk after a failed sync.
 
 use std::cmp::Ordering;
 use std::fs::{self, File, OpenOptions};
@@ -17,18 +17,17 @@ use super::record::FORMAT;
 use super::tables::*;
 use super::trace;
 
-/// Pages of the database that are kept in memory.
+/// Bytes of the database that are kept in memory.
 const CACHE: usize = 256 << 20;
 
-/// The database in a file that nobody else has open: the folder is locked.
+/// Database file. The folder's lock keeps other processes from opening it.
 #[derive(Debug)]
 struct Backend {
     file: FileBackend,
     path: PathBuf,
-    /// Set where a sync fails: what the kernel has of the file in memory is perhaps not on the disk, and
-    /// never will be.
+    /// Set when a sync fails: what the kernel has of the file in memory may not be on the disk, and never will be.
     unsynced: Arc<AtomicBool>,
-    /// Commits wait for the disk. Without, all that was written survives the process, but not the machine.
+    /// True if commits wait for the disk. If false, what was written survives the process, but not the machine.
     syncs: bool,
 }
 
@@ -60,8 +59,7 @@ impl StorageBackend for Backend {
     }
 }
 
-/// Opens the database at `path`, and says whether it had not been closed. `unsynced` is set when a sync
-/// fails.
+/// Opens the database at `path`. Also returns true if it had not been closed. `unsynced` is set when a sync fails.
 pub(super) fn open(
     path: &Path,
     syncs: bool,
@@ -86,11 +84,10 @@ pub(super) fn open(
     Ok((database, repaired.load(Relaxed)))
 }
 
-/// Its presence says that a sync of the database has failed, and that its file has not been read from the
-/// disk since.
+/// Name of the mark that a sync of the database has failed, and that its file has not been read from the disk since.
 const MARK: &str = "unsynced";
 
-/// Has the next start read the database from the disk, too.
+/// Has the next start read the database from the disk too.
 pub(super) fn mark_unsynced(database: &Path) {
     let mark = database.with_file_name(MARK);
     if let Err(error) = fs::write(&mark, "a sync of the database failed\n") {
@@ -98,11 +95,11 @@ pub(super) fn mark_unsynced(database: &Path) {
     }
 }
 
-/// Reads the database from the disk, where its last server has marked it ([`mark_unsynced`]).
+/// Reads the database from the disk if its last server marked it ([`mark_unsynced`]).
 ///
 /// # Errors
 ///
-/// As for [`forget_memory`].
+/// Those of [`forget_memory`].
 pub(super) fn heed_mark(database: &Path) -> Result<(), StoreError> {
     let mark = database.with_file_name(MARK);
     if !mark.exists() {
@@ -112,32 +109,31 @@ pub(super) fn heed_mark(database: &Path) -> Result<(), StoreError> {
     fs::remove_file(&mark).map_err(StoreError::io("remove", &mark))
 }
 
-/// Has the kernel forget what it has of the database in memory, so that it is read from the disk: after a
-/// failed sync the two may differ for ever, and a later sync succeeds without having written what the failed
-/// one had not.
+/// Has the kernel drop the database from memory, so that it is read from the disk. After a failed sync the two may
+/// differ for good: a later sync succeeds without writing what the failed one did not.
 ///
 /// # Errors
 ///
-/// Something of it is still in memory.
+/// Fails if some of it is still in memory.
 pub(super) fn forget_memory(path: &Path) -> Result<(), StoreError> {
     let file = File::open(path).map_err(StoreError::io("open", path))?;
-    // Data that were written after the failed sync must not be forgotten.
+    // Data that were written after the failed sync must reach the disk first.
     trace::syncs(path, || file.sync_data()).map_err(StoreError::io("sync", path))?;
-    // What the tests' disk has is put in place before anything is looked at.
+    // Tests put the content of their simulated disk in place before anything is read.
     super::memory::forget(&file).map_err(StoreError::io("forget what is in memory of", path))?;
     trace::forgot(path);
     match super::memory::forget(&file).map_err(StoreError::io("forget what is in memory of", path))? {
         0 => {}
         _ => {
             return Err(StoreError::Stopped(
-                "what the disk has of the database can't be told from what memory has",
+                "the database can't be read from the disk: the kernel keeps some of it in memory",
             ));
         }
     }
     Ok(())
 }
 
-/// Makes a new store in `root`: the database appears under its name when it is whole.
+/// Makes a new store in `root`. The database appears under its name when it is complete.
 pub(super) fn create(root: &Path) -> Result<(), StoreError> {
     let (draft, path, data) = (root.join("meta.redb.new"), root.join("meta.redb"), root.join("data"));
     make_folder(&data)?;
@@ -173,14 +169,14 @@ pub(super) fn create(root: &Path) -> Result<(), StoreError> {
     sync_above(root)
 }
 
-/// A number of the state.
+/// Returns a number of the state.
 pub(super) fn state(database: &Database, name: &str) -> Result<u64, StoreError> {
     let value = database.begin_read()?.open_table(STATE)?.get(name)?.map(|value| value.value());
     value.ok_or_else(|| StoreError::Damaged(format!("the database: it has no state {name:?}")))
 }
 
-/// Refuses a database of a later format. One of an earlier format is of this one from now on: an earlier
-/// program must not read what this one writes.
+/// Refuses a database of a later format. Marks one of an earlier format as this one, because an earlier program must
+/// not read what this one writes.
 pub(super) fn take_format(database: &Database) -> Result<(), StoreError> {
     let found = state(database, STATE_FORMAT)?;
     match found.cmp(&u64::from(FORMAT)) {

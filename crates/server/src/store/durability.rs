@@ -1,21 +1,22 @@
-//! When a change is acknowledged.
+//! Levels of durability: how much of a change is on the disk when it is acknowledged.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// When a change is acknowledged. Nothing acknowledged is lost when the process dies, at any level.
+/// Level of durability: how much of a change is on the disk when it is acknowledged. Nothing acknowledged is lost when
+/// the process dies, at any level.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Durability {
-    /// When data, names and records are on the disk. A power loss loses nothing, if the disk keeps what it
-    /// says it has.
+    /// Acknowledged when data, names and records are on the disk. A power loss loses nothing if the disk keeps what it
+    /// reports as written.
     #[default]
     Full,
-    /// When names and records are on the disk, while the kernel still writes the data. After a power loss the
-    /// data of the last seconds may be missing or wrong: a file is too short, which is found when it is read,
-    /// or its digest is another, which `--verify` and a scrub find.
+    /// Acknowledged when names and records are on the disk, while the kernel still writes the data. After a power loss,
+    /// data of the last seconds may be missing or wrong: a file is too short, which is found when it is read, or its
+    /// digest differs, which `--verify` and a scrub find.
     Metadata,
-    /// At once. After a power loss the last changes may be missing, and the database may not open at all,
-    /// since the kernel writes its pages in any order. For what can be had again elsewhere.
+    /// Acknowledged at once. After a power loss the last changes may be missing, and the database may not open at all,
+    /// since the kernel writes its pages in any order. For data that have another copy.
     None,
 }
 
@@ -37,7 +38,7 @@ impl FromStr for Durability {
             "full" => Ok(Self::Full),
             "metadata" => Ok(Self::Metadata),
             "none" => Ok(Self::None),
-            other => Err(format!("durability is full, metadata or none, not {other:?}")),
+            other => Err(format!("durability must be full, metadata or none, not {other:?}")),
         }
     }
 }

@@ -6,38 +6,38 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
-/// Why an operation on the storage failed. Where it is not said otherwise, nothing was changed.
+/// Reason why an operation on the storage failed. Nothing was changed, unless a variant says otherwise.
 #[derive(Clone, Debug, Error)]
 pub enum StoreError {
-    /// There is no bucket of that name.
+    /// The bucket does not exist.
     #[error("no such bucket")]
     NoSuchBucket,
-    /// There is a bucket of that name already.
+    /// A bucket of that name exists already.
     #[error("the bucket exists")]
     BucketExists,
     /// The bucket has objects.
     #[error("the bucket is not empty")]
     BucketNotEmpty,
-    /// There is no object of that key.
+    /// The object does not exist.
     #[error("no such key")]
     NoSuchKey,
-    /// There is no upload of that id for that key.
+    /// The key has no upload with that id.
     #[error("no such upload")]
     NoSuchUpload,
-    /// The object is not what the condition says.
+    /// The object does not meet the condition.
     #[error("the condition does not hold")]
     ConditionFailed,
-    /// A part that an upload was to be completed with is not there, or was replaced meanwhile.
-    #[error("part {0} is not there or was replaced")]
+    /// A part to complete an upload with does not exist, or was replaced meanwhile.
+    #[error("part {0} does not exist, or was replaced")]
     InvalidPart(u16),
-    /// The segment has no file: its object was replaced or deleted since the record was read, which is to be
-    /// read again. Where the record is still the same then, the file is lost.
+    /// The segment's file does not exist: its object was replaced or deleted since the record was read. Read the record
+    /// again; if it is unchanged, the file is lost.
     #[error("the segment's file is gone")]
     NotFound,
-    /// A record or a data file is not what was written.
+    /// A record or a data file differs from what was written.
     #[error("damaged: {0}")]
     Damaged(String),
-    /// The request makes no sense; which is a defect of whoever called.
+    /// The request makes no sense, which is a bug of the caller.
     #[error("invalid: {0}")]
     Invalid(&'static str),
     /// The file system is full, or so nearly that the room left is kept for deletions.
@@ -46,39 +46,38 @@ pub enum StoreError {
     /// Another process has the folder open.
     #[error("{0} is in use by another server")]
     InUse(PathBuf),
-    /// The folder has something in it, and it is not a store.
+    /// The folder is not empty, and not a store.
     #[error("{0} is not empty and not a store")]
     Foreign(PathBuf),
-    /// The folder is of another format.
-    #[error("the store is of format {found}, this program knows format {known}")]
+    /// The folder has another format.
+    #[error("the store has format {found}, this program reads format {known}")]
     Format {
-        /// The folder's version.
+        /// Version of the folder's format.
         found: u64,
-        /// The version that this program can read.
+        /// Version that this program can read.
         known: u32,
     },
-    /// The operating system refused something. A change may have happened or not where it was the answer to
-    /// one.
+    /// The operating system refused something. A change that fails this way may have happened or not.
     #[error("{what}: {error}")]
     Io {
-        /// The call that failed.
+        /// Call that failed.
         what: String,
-        /// The operating system's error.
+        /// Error of the operating system.
         error: Arc<io::Error>,
     },
-    /// The database failed. A change may have happened or not, but not by half.
+    /// The database failed. A change may have happened or not, but never by half.
     #[error("database: {0}")]
     Database(Arc<redb::Error>),
-    /// A folder's names could not be synced. They may be lost, and a later sync would not tell.
+    /// A folder's names could not be synced. They may be lost, and a later sync would not report it.
     #[error("sync {path}: {error}")]
     Unsynced {
-        /// Which folder.
+        /// Path of the folder.
         path: PathBuf,
-        /// The operating system's error.
+        /// Error of the operating system.
         error: Arc<io::Error>,
     },
-    /// The store has stopped: it can't know any more what is on the disk.
-    #[error("the store has stopped: {0}. Look after the disk, then start the server again")]
+    /// The store has stopped, because it no longer knows what is on the disk.
+    #[error("the store has stopped: {0}. Check the disk, then start the server again")]
     Stopped(&'static str),
     /// The store is being closed.
     #[error("the store is closed")]
@@ -86,13 +85,13 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    /// A failed system call on `path`, e.g. `io("open", path)`.
+    /// Makes the error of a failed system call on `path`, e.g. `io("open", path)`.
     pub(super) fn io(what: &str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         let what = format!("{what} {}", path.display());
         move |error| if is_full(&error) { Self::NoSpace } else { Self::Io { what, error: Arc::new(error) } }
     }
 
-    /// True if it concerns more than the one operation that met it: the transaction can't go on.
+    /// Returns true if the error concerns more than one operation, so that the transaction can't go on.
     pub(super) fn is_fatal(&self) -> bool {
         matches!(
             self,

@@ -1,6 +1,6 @@
-//! Failures that tests ask for. In other builds there are none.
+//! Failures that tests inject. Other builds have none.
 
-/// A place where a test's process kills itself if it was told to.
+/// Kills a test's process at this place if the test asked for it.
 #[cfg(not(test))]
 pub(super) fn point(_place: &str) {}
 
@@ -9,7 +9,7 @@ pub(super) use injected::*;
 
 #[cfg(test)]
 mod injected {
-    /// The environment variable with the place at which the process dies.
+    /// Environment variable with the place at which the process dies.
     pub(in super::super) const DIE_AT: &str = "DCS_STORE_DIE_AT";
 
     pub(in super::super) fn point(place: &str) {

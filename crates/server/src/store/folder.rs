@@ -1,4 +1,4 @@
-//! The folder: its data files, their ids, and drafts.
+//! The store's folder: its data files, their ids, and drafts.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
@@ -14,13 +14,13 @@ use super::pack::{self, BLOCK, Extent, PACK_BLOCKS, Pack};
 use super::record::Segment;
 use super::trace;
 
-/// Ids that are reserved at a time.
+/// Ids reserved at a time.
 pub(super) const RANGE: u64 = 4096;
 
-/// Bits of an id that are not in its folder's name: up to 1024 files a folder.
+/// Bits of an id that are not in its folder's name: a folder has up to 1024 files.
 const FOLDER_BITS: u32 = 10;
 
-/// Below this much room no draft is begun: a database that copies on write needs some even to delete.
+/// Bytes that must be free to begin a draft: a database that copies on write needs some even to delete.
 pub(crate) const RESERVE: u64 = 32 << 20;
 
 /// The folder of a store.
@@ -30,28 +30,28 @@ pub(super) struct Folder {
     packs: PathBuf,
     handle: File,
     ids: Mutex<Ids>,
-    /// Data folders whose own names are perhaps not durable yet.
+    /// Data folders whose own names may not be durable yet.
     made: Mutex<BTreeSet<u64>>,
     holds: Holds,
-    /// The pack that is being filled, and its next block.
+    /// Pack that is being filled, and its next block.
     filling: Mutex<Option<(Arc<Pack>, u64)>>,
     /// Bytes of extents that wait in memory for their commit.
     waiting: AtomicU64,
 }
 
-/// Which ids are handed out.
+/// Ids: handed out, in flight, and done.
 #[derive(Debug, Default)]
 struct Ids {
     next: u64,
     end: u64,
-    /// Those of drafts, and of files of which it is not known whether a record refers to them.
+    /// Ids of drafts, and of files that a record may or may not refer to.
     in_flight: BTreeSet<u64>,
-    /// Packs that are not written to any more, since this was last taken.
+    /// Packs that were closed since this was last taken.
     closed: Vec<u64>,
 }
 
 impl Folder {
-    /// Opens the folder `root`, of which ids below `next` have been used.
+    /// Opens the folder `root`, in which ids below `next` have been used.
     pub(super) fn new(root: &Path, next: u64, end: u64) -> Result<Self, StoreError> {
         let handle = File::open(root).map_err(StoreError::io("open", root))?;
         let ids = Mutex::new(Ids { next, end, ..Ids::default() });
@@ -71,22 +71,22 @@ impl Folder {
         self.ids.lock().expect("no code that holds it panics")
     }
 
-    /// The number of the folder that a file is in.
+    /// Returns the number of the folder that a file is in.
     pub(super) fn number(id: u64) -> u64 {
         id >> FOLDER_BITS
     }
 
-    /// The folder of data folders.
+    /// Returns the path of the folder of data folders.
     pub(super) fn data(&self) -> &Path {
         &self.data
     }
 
-    /// The path of a data folder.
+    /// Returns the path of a data folder.
     pub(super) fn subfolder(&self, number: u64) -> PathBuf {
         self.data.join(format!("{number:x}"))
     }
 
-    /// The path of a data file, or of an extent's pack.
+    /// Returns the path of a data file, or of an extent's pack.
     pub(super) fn path(&self, id: u64) -> PathBuf {
         if let Some(extent) = Extent::of(id) {
             return pack::path(&self.packs, extent.pack);
@@ -94,24 +94,24 @@ impl Folder {
         self.subfolder(Self::number(id)).join(format!("{id:016x}"))
     }
 
-    /// The files that are held.
+    /// Returns the held files.
     pub(super) fn holds(&self) -> &Holds {
         &self.holds
     }
 
-    /// True if the file system has room for more than deletions, and this many bytes.
+    /// Returns true if the file system has room for this many bytes, in addition to the reserve for deletions.
     pub(super) fn has_room(&self, bytes: u64) -> Result<bool, StoreError> {
         Ok(self.free()? >= RESERVE.saturating_add(bytes))
     }
 
-    /// Bytes that the file system has left.
+    /// Returns the free bytes of the file system.
     pub(super) fn free(&self) -> Result<u64, StoreError> {
         let stat = rustix::fs::fstatvfs(&self.handle)
             .map_err(|error| StoreError::io("statvfs", &self.data)(error.into()))?;
         Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
     }
 
-    /// Makes a new file for the next id; `None` where no reserved id is left. Says how many are left after
+    /// Makes a new file for the next id; `None` if no reserved id is left. Also returns how many are left.
     pub(super) fn draft(self: &Arc<Self>) -> Result<Option<(Draft, u64)>, StoreError> {
         while let Some((id, left)) = self.next_id() {
             match self.create(id) {
@@ -119,7 +119,7 @@ impl Folder {
                     let content = Content::File(file);
                     return Ok(Some((Draft { id, content, folder: self.clone(), kept: false }, left)));
                 }
-                // The database is an older one than the files.
+                // The database is older than the files.
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => self.landed(id),
                 Err(error) => {
                     self.landed(id);
@@ -130,8 +130,8 @@ impl Folder {
         Ok(None)
     }
 
-    /// A draft in memory with a place in a pack for this many bytes; `None` where no reserved id is left. Says how many
-    /// are left after, where it took one.
+    /// Makes a draft in memory, with a place in a pack for this many bytes; `None` if no reserved id is left. Also
+    /// returns how many are left, if it took one.
     pub(super) fn packed_draft(
         self: &Arc<Self>,
         bytes: u64,
@@ -155,7 +155,7 @@ impl Folder {
         while let Some((id, left)) = self.next_id() {
             match Pack::make(&self.packs, id, Arc::downgrade(self)) {
                 Ok(pack) => return Ok(Some((pack, left))),
-                // The database is an older one than the packs.
+                // The database is older than the packs.
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => self.landed(id),
                 Err(error) => {
                     self.landed(id);
@@ -166,42 +166,42 @@ impl Folder {
         Ok(None)
     }
 
-    /// Bytes of extents that wait in memory.
+    /// Returns the bytes of extents that wait in memory.
     pub(super) fn waiting(&self) -> u64 {
         self.waiting.load(Relaxed)
     }
 
-    /// Has the next draft begin a new pack, where this one is filled: what was written to it may be lost.
+    /// Has the next draft begin a new pack if this one is being filled, because what was written to it may be lost.
     pub(super) fn leave_pack(&self, id: u64) {
         let mut filling = self.filling.lock().expect("no code that holds it panics");
         filling.take_if(|(pack, _)| pack.id == id);
     }
 
-    /// The same with a pack that is filled slowly: a start looks at all ids from its own on.
+    /// Leaves a pack that is filled slowly, because a start checks all ids from the pack's own on.
     pub(super) fn leave_old_pack(&self) {
         let next = self.ids().next;
         let mut filling = self.filling.lock().expect("no code that holds it panics");
         filling.take_if(|(pack, _)| pack.id + 2 * RANGE < next);
     }
 
-    /// A pack is not written to any more.
+    /// Notes that a pack is not written to any more.
     pub(super) fn pack_closed(&self, id: u64) {
         let mut ids = self.ids();
         ids.in_flight.remove(&id);
         ids.closed.push(id);
     }
 
-    /// The packs that are not written to any more, since this was last asked.
+    /// Returns the packs that were closed since the last call.
     pub(super) fn take_closed(&self) -> Vec<u64> {
         std::mem::take(&mut self.ids().closed)
     }
 
-    /// True if a draft or pack of that id is in flight.
+    /// Returns true if a draft or pack of that id is in flight.
     pub(super) fn is_in_flight(&self, id: u64) -> bool {
         self.ids().in_flight.contains(&id)
     }
 
-    /// The folder of packs.
+    /// Returns the path of the folder of packs.
     pub(super) fn packs(&self) -> &Path {
         &self.packs
     }
@@ -217,7 +217,7 @@ impl Folder {
         Some((id, ids.end - ids.next))
     }
 
-    /// Empty folders are removed at any time, so that one may vanish between its making and the file's.
+    /// Creates a data file. Empty folders are removed at any time, so its folder may vanish before the file is there.
     fn create(&self, id: u64) -> io::Result<File> {
         let path = self.path(id);
         let mut tries = 0;
@@ -230,7 +230,8 @@ impl Folder {
         }
     }
 
-    /// The lock is held meanwhile, so that nobody's draft in it is committed before it is known to be new.
+    /// Makes a data folder. The lock is held meanwhile, so that no draft in it is committed before the folder is known
+    /// to be new.
     fn make_subfolder(&self, number: u64) -> io::Result<()> {
         let mut made = self.made();
         let path = self.subfolder(number);
@@ -245,7 +246,7 @@ impl Folder {
         self.made.lock().expect("no code that holds it panics")
     }
 
-    /// Makes the names of these files durable, and those of packs where one is new.
+    /// Makes the names of these files durable, and the names of packs if one is new.
     pub(super) fn sync_names(
         &self,
         ids: impl Iterator<Item = u64>,
@@ -265,7 +266,7 @@ impl Folder {
         sync_folder(&self.data).inspect_err(|_| self.made().extend(made))
     }
 
-    /// Removes a file, an extent or a pack, if it is there. Says whether it was.
+    /// Removes a file, an extent or a pack. Returns true if it was there.
     pub(super) fn remove(&self, id: u64) -> Result<bool, StoreError> {
         let path = self.path(id);
         if let Some(extent) = Extent::of(id) {
@@ -279,20 +280,20 @@ impl Folder {
         }
     }
 
-    /// The reservation to be written into the database so that more ids can be handed out: the lowest id in
-    /// flight and the new end; `None` where half of a range is left.
+    /// Returns the reservation to write into the database before more ids are handed out: the lowest id in flight and
+    /// the new end. `None` while half of a range is left.
     pub(super) fn reservation(&self) -> Option<(u64, u64)> {
         let ids = self.ids();
         let floor = ids.in_flight.first().copied().unwrap_or(ids.next);
         (ids.end - ids.next < RANGE / 2).then_some((floor, ids.end + RANGE))
     }
 
-    /// Says that the reservation is in the database.
+    /// Notes that the reservation is in the database.
     pub(super) fn reserved(&self, end: u64) {
         self.ids().end = end;
     }
 
-    /// Files that no record refers to, and that can't be removed: they stay in what the next start looks at.
+    /// Notes files that no record refers to and that can't be removed, so that the next start checks them.
     pub(super) fn left(&self, ids: &[u64]) {
         self.ids().in_flight.extend(ids);
     }
@@ -302,7 +303,7 @@ impl Folder {
     }
 }
 
-/// Makes a folder for its owner alone, and those above it, where they are not there.
+/// Makes a folder for its owner alone, and any missing folders above it.
 pub(super) fn make_folder(path: &Path) -> Result<(), StoreError> {
     let make = || trace::makes_folder(path, || fs::DirBuilder::new().mode(0o700).create(path));
     let made = match (make(), path.parent()) {
@@ -318,7 +319,7 @@ pub(super) fn make_folder(path: &Path) -> Result<(), StoreError> {
     }
 }
 
-/// Takes all rights on a file or folder from others.
+/// Removes all rights of others on a file or folder.
 pub(super) fn close_to_others(path: &Path) -> Result<(), StoreError> {
     let mode = fs::metadata(path).map_err(StoreError::io("look at", path))?.permissions().mode();
     if mode & 0o077 == 0 {
@@ -328,13 +329,12 @@ pub(super) fn close_to_others(path: &Path) -> Result<(), StoreError> {
     fs::set_permissions(path, permissions).map_err(StoreError::io("change the mode of", path))
 }
 
-/// Makes the names of a folder and of those above it durable: this process may have made them, or one that
-/// did not live to.
+/// Makes the names of a folder and of those above it durable: this process may have made them, or one that was killed.
 pub(super) fn sync_above(path: &Path) -> Result<(), StoreError> {
     let path = fs::canonicalize(path).map_err(StoreError::io("look at", path))?;
     for above in path.ancestors().skip(1) {
         match sync_folder(above) {
-            // Nothing was made in a folder that is not this user's to read, nor in one that is on no disk.
+            // Nothing was made in a folder that this user can't read, nor in one that is on no disk.
             Err(StoreError::Io { error, .. } | StoreError::Unsynced { error, .. })
                 if matches!(error.kind(), ErrorKind::PermissionDenied | ErrorKind::InvalidInput) => {}
             done => done?,
@@ -350,8 +350,8 @@ pub(super) fn sync_folder(path: &Path) -> Result<(), StoreError> {
     trace::syncs(path, || folder.sync_all()).map_err(failed)
 }
 
-/// Data that no record refers to yet: a file, or bytes in memory with a place in a pack. The file is removed when
-/// this is dropped, unless it was put.
+/// Data that no record refers to yet: a file, or bytes in memory with a place in a pack. Dropping it removes the file,
+/// unless it was put.
 #[derive(Debug)]
 pub struct Draft {
     id: u64,
@@ -372,32 +372,32 @@ struct Packed {
     pack: Arc<Pack>,
     extent: Extent,
     bytes: Vec<u8>,
-    /// They are in the pack, or some of them.
+    /// True if some of the bytes may be in the pack.
     written: bool,
 }
 
-/// Where a draft's data are to be written.
+/// Destination of a draft's data.
 #[derive(Clone, Copy, Debug)]
 pub enum Target<'a> {
-    /// To this file, open for reading and writing, empty at first.
+    /// File, open for reading and writing, empty at first.
     File(&'a File),
-    /// To memory, and from there to [`Draft::fill`].
+    /// Memory, and from there [`Draft::fill`].
     Memory,
 }
 
 impl Draft {
-    /// The id, for the record's segment.
+    /// Returns the id, for the record's segment.
     pub fn id(&self) -> u64 {
         self.id
     }
 
-    /// Where it is.
+    /// Returns the path of its file or pack.
     #[cfg(test)]
     pub(super) fn path(&self) -> PathBuf {
         self.folder.path(self.id)
     }
 
-    /// Where its data are to be written.
+    /// Returns the destination of its data.
     pub fn target(&self) -> Target<'_> {
         match &self.content {
             Content::File(file) => Target::File(file),
@@ -405,11 +405,11 @@ impl Draft {
         }
     }
 
-    /// Gives it data: bytes that were in memory. To a file they are written, behind those that it has.
+    /// Adds data from memory: appends them to the file, or keeps them for the pack.
     ///
     /// # Errors
     ///
-    /// [`StoreError::Io`], [`StoreError::NoSpace`]: of a file.
+    /// [`StoreError::Io`] or [`StoreError::NoSpace`], if it has a file.
     pub fn fill(&mut self, bytes: Vec<u8>) -> Result<(), StoreError> {
         match &mut self.content {
             Content::File(file) => {
@@ -422,7 +422,7 @@ impl Draft {
         }
     }
 
-    /// The pack that its data are to be written to.
+    /// Returns the pack for its data, if they wait for one.
     pub(super) fn pack(&self) -> Option<&Arc<Pack>> {
         match &self.content {
             Content::File(_) => None,
@@ -430,7 +430,7 @@ impl Draft {
         }
     }
 
-    /// Writes data that wait in memory to their pack.
+    /// Writes the waiting data to their pack.
     pub(super) fn write(&mut self) -> Result<(), StoreError> {
         let Content::Packed(packed) = &mut self.content else { return Ok(()) };
         packed.written = true;
@@ -438,7 +438,7 @@ impl Draft {
         written.map_err(StoreError::io("write", &packed.pack.path))
     }
 
-    /// True if a segment has the length of its data, as far as these are known here.
+    /// Returns true if a segment's length is that of the draft's data, as far as it is known here.
     pub(super) fn is_of(&self, segment: &Segment) -> bool {
         match &self.content {
             Content::File(_) => true,
@@ -449,39 +449,37 @@ impl Draft {
         }
     }
 
-    /// True if it has a file.
+    /// Returns true if it has a file.
     pub(super) fn is_file(&self) -> bool {
         matches!(self.content, Content::File(_))
     }
 
-    /// Makes a file's data durable (fdatasync). The store does not do it: who puts at
-    /// [`Durability::Full`](super::Durability::Full) calls it first, or has the engine flush.
+    /// Makes a file's data durable (fdatasync). The store does not do it: to put at
+    /// [`Durability::Full`](super::Durability::Full), call this first or have the engine flush.
     ///
     /// # Errors
     ///
-    /// [`StoreError::Io`], [`StoreError::NoSpace`]: then the data may be lost, and the draft has to be
-    /// dropped.
+    /// [`StoreError::Io`] or [`StoreError::NoSpace`]. The data may be lost then, and the draft must be dropped.
     pub fn sync(&self) -> Result<(), StoreError> {
         let Content::File(file) = &self.content else { return Ok(()) };
         let path = self.folder.path(self.id);
         trace::syncs(&path, || file.sync_data()).map_err(StoreError::io("sync", &path))
     }
 
-    /// A record refers to it now.
+    /// Keeps the file, since a record refers to it now.
     pub(super) fn keep(mut self) {
         self.kept = true;
         self.folder.landed(self.id);
     }
 
-    /// Nobody knows whether a record refers to it: the file stays, and stays in flight, for the next start to
-    /// look at.
+    /// Keeps the file, and keeps it in flight for the next start to check, since a record may or may not refer to it.
     pub(super) fn leave(mut self) {
         self.kept = true;
         self.keep_in_flight();
     }
 
-    /// Has the next start look at it. A file's id is in flight until somebody says otherwise, an extent's pack as
-    /// long as somebody has it.
+    /// Has the next start check it. A file's id stays in flight until it is released; an extent's pack as long as the
+    /// pack is in use.
     fn keep_in_flight(&self) {
         if let Content::Packed(packed) = &self.content {
             std::mem::forget(packed.pack.clone());

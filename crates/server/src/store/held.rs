@@ -1,8 +1,7 @@
-//! Files, and extents of packs, that are read later: they stay though their object is replaced, until nobody holds
-//! them any more.
+//! Holds on files, and on extents of packs, that are read later: they stay, even if their object is replaced, until
+//! nothing holds them.
 //!
-//! An object in parts may have ten thousand files. Who reads it holds all of them and opens one after the
-//! other.
+//! An object in parts may have ten thousand files. Its reader holds all of them, and opens one after the other.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -15,21 +14,21 @@ use super::folder::Folder;
 use super::pack::Extent;
 use super::record::Segment;
 
-/// Holders of each file: their number, and who removes it.
+/// Holders of each file, and the sweeper that removes files after the last.
 #[derive(Debug, Default)]
 pub(super) struct Holds(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
     held: HashMap<u64, Count>,
-    /// The sweeper's queue; none when it has stopped.
+    /// Queue of the sweeper; `None` after it has stopped.
     sweeper: Option<Sender<Vec<u64>>>,
 }
 
 #[derive(Debug, Default)]
 struct Count {
     holders: usize,
-    /// No record refers to it any more: it is to be removed.
+    /// True if no record refers to the file any more, so that it must be removed.
     unwanted: bool,
 }
 
@@ -38,18 +37,18 @@ impl Holds {
         self.0.lock().expect("no code that holds it panics")
     }
 
-    /// Says who removes files that were held when they should have been removed; nobody from now on.
+    /// Sets the sweeper that removes files after their last holder.
     pub(super) fn swept_by(&self, sweeper: Option<Sender<Vec<u64>>>) {
         self.state().sweeper = sweeper;
     }
 
-    /// True if a file has to stay; it is removed when nobody holds it any more.
+    /// Returns true if a file must stay; it is removed after its last holder.
     pub(super) fn keeps(&self, id: u64) -> bool {
         self.state().held.get_mut(&id).map(|count| count.unwanted = true).is_some()
     }
 }
 
-/// Files that stay while this is there.
+/// A hold on files, which stay until it is dropped.
 #[derive(Debug)]
 pub(super) struct Hold {
     folder: Arc<Folder>,
@@ -79,13 +78,13 @@ impl Drop for Hold {
             }
         }
         if let Some(sweeper) = state.sweeper.as_ref().filter(|_| !free.is_empty()) {
-            // A thread that is gone leaves the files to the next start.
+            // If the thread has ended, the next start removes the files.
             let _ = sweeper.send(free);
         }
     }
 }
 
-/// A segment whose file is there until it is dropped, open or not.
+/// A segment whose file stays until this is dropped, open or not.
 #[derive(Clone, Debug)]
 pub struct Held {
     hold: Arc<Hold>,
@@ -93,23 +92,23 @@ pub struct Held {
 }
 
 impl Held {
-    /// Of a hold that has this segment.
+    /// Makes one of a hold that has this segment.
     pub(super) fn new(hold: &Arc<Hold>, segment: &Segment) -> Held {
         Held { hold: hold.clone(), segment: segment.clone() }
     }
 
-    /// Opens its file for reading.
+    /// Opens the segment's file for reading.
     ///
     /// # Errors
     ///
-    /// As for [`Store::open_segment`](super::Store::open_segment); but a file that is not there is lost.
+    /// Those of [`Store::open_segment`](super::Store::open_segment); but a missing file is lost.
     pub fn open(&self) -> Result<File, StoreError> {
         self.hold.folder.open(&self.segment)
     }
 }
 
 impl Folder {
-    /// Opens a segment's file for reading, and looks at its length.
+    /// Opens a segment's file for reading, and checks its length.
     pub(super) fn open(&self, segment: &Segment) -> Result<File, StoreError> {
         let path = self.path(segment.id);
         let file = match File::open(&path) {
@@ -120,7 +119,7 @@ impl Folder {
         self.check(segment, length).map(|()| file)
     }
 
-    /// Looks at a segment's file without opening it.
+    /// Checks a segment's file without opening it.
     pub(super) fn look(&self, segment: &Segment) -> Result<(), StoreError> {
         let path = self.path(segment.id);
         match std::fs::metadata(&path) {
@@ -135,7 +134,7 @@ impl Folder {
             None => (length == stored, stored),
             Some(extent) => {
                 let end = extent.bytes().start + stored;
-                // Others follow, or will. Nothing was written for nothing.
+                // Other extents follow, or will. An empty extent writes nothing.
                 (length >= end || stored == 0, end)
             }
         };

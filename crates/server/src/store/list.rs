@@ -1,4 +1,4 @@
-//! Listings: ranges of keys in the order of their UTF-8 bytes, with common prefixes taken together.
+//! Listings: ranges of keys in the order of their UTF-8 bytes, with common prefixes grouped.
 
 use std::ops::Bound;
 
@@ -12,10 +12,10 @@ use super::tables::{OBJECTS, after_bucket, decode, need_bucket, object_key, spli
 pub struct Listing {
     /// Prefix of the keys.
     pub prefix: String,
-    /// Keys that have it behind the prefix are listed once, up to and with it, as a common prefix. An empty
+    /// Delimiter: keys that contain it after the prefix are listed once, as a common prefix that ends with it. An empty
     /// one counts as none.
     pub delimiter: Option<String>,
-    /// Only what comes behind it. Where it is a common prefix of this listing, its keys are skipped.
+    /// Name after which the listing begins. If it is a common prefix of this listing, its keys are skipped.
     pub after: Option<String>,
     /// Most objects and common prefixes.
     pub max: usize,
@@ -24,18 +24,18 @@ pub struct Listing {
 /// A listing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Listed {
-    /// Keys and objects, in order. Without their segments: a page of objects in ten thousand parts each would
-    /// fill the memory.
+    /// Keys and objects, in order. Segments are left out: a page of objects in ten thousand parts each would fill the
+    /// memory.
     pub objects: Vec<(String, Object)>,
-    /// Common prefixes, in order. They count as keys where both are ordered.
+    /// Common prefixes, in order, as if they were keys.
     pub prefixes: Vec<String>,
-    /// Where to go on (`after`); there is more.
+    /// `after` of the next page, if there is more.
     pub next: Option<String>,
 }
 
 impl Store {
-    /// Lists objects. Keys with a common prefix are skipped, not walked. One whose record can't be read is
-    /// listed as [`Object::unreadable`].
+    /// Lists objects. Keys with a common prefix are skipped, not walked. A key whose record can't be read is listed as
+    /// [`Object::unreadable`].
     ///
     /// # Errors
     ///
@@ -54,7 +54,7 @@ impl Store {
                 let range = (bound.as_ref().map(|key| &**key), Bound::Excluded(&*end));
                 for entry in table.range::<&[u8]>(range)? {
                     let (bytes, record) = entry?;
-                    // What is no name is gone through by a repair.
+                    // A repair handles malformed names.
                     let Ok((_, key)) = split_key(bytes.value()) else { continue };
                     if !key.starts_with(&listing.prefix) {
                         return Ok(());
@@ -82,21 +82,21 @@ impl Store {
     }
 }
 
-/// The grouping of keys into common prefixes.
+/// Grouping of keys into common prefixes.
 pub(super) struct Grouping<'a> {
     pub(super) prefix: &'a str,
     pub(super) delimiter: Option<&'a str>,
 }
 
 impl Grouping<'_> {
-    /// The common prefix that a key, which has the listing's prefix, is listed under.
+    /// Returns the common prefix under which a key with the listing's prefix is listed.
     pub(super) fn common<'k>(&self, key: &'k str) -> Option<&'k str> {
         let delimiter = self.delimiter.filter(|delimiter| !delimiter.is_empty())?;
         let at = key.strip_prefix(self.prefix)?.find(delimiter)?;
         Some(&key[..self.prefix.len() + at + delimiter.len()])
     }
 
-    /// Where a listing begins; `None` where nothing can come behind `after`.
+    /// Returns the start of a listing; `None` if nothing can follow `after`.
     pub(super) fn start(&self, after: Option<&str>) -> Option<Bound<String>> {
         match after {
             Some(after) if self.common(after) == Some(after) => behind(after),
@@ -106,8 +106,8 @@ impl Grouping<'_> {
     }
 }
 
-/// The first text behind all that begin with `prefix`; `None` where there is none. The order of characters is
-/// that of their UTF-8.
+/// Returns the first text after all that begin with `prefix`; `None` if there is none. Characters are ordered like
+/// their UTF-8.
 pub(super) fn behind(prefix: &str) -> Option<Bound<String>> {
     let mut text = prefix.to_owned();
     while let Some(last) = text.pop() {

@@ -1,4 +1,4 @@
-//! The parts of a file that the kernel has in memory, and which of them are not on the disk.
+//! Page cache of a file: which of its parts the kernel has in memory, and which of those are not on the disk.
 
 use std::fs::File;
 use std::io::{self, IoSliceMut};
@@ -6,23 +6,23 @@ use std::io::{self, IoSliceMut};
 use rustix::fs::{Advice, SeekFrom, fadvise, seek};
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 
-/// Bytes of a page of the kernel's.
+/// Bytes of one of the kernel's pages.
 const PAGE: u64 = 4096;
 
-/// Has the kernel forget what it has of a file in memory, and counts the pages that it does not: those that
-/// are not on the disk, and all of a file that is on none.
+/// Has the kernel drop a file from the page cache. Returns the pages that it keeps: those that are not on the disk, and
+/// all pages of a file that is on no disk.
 ///
 /// # Errors
 ///
-/// The file system can't do that.
+/// Fails if the file system can't do that.
 pub fn forget(file: &File) -> io::Result<u64> {
-    // To look at a page reads it in, but not those behind it then.
+    // Reading a page then reads only that page in, not those after it.
     fadvise(file, 0, None, Advice::Random)?;
     fadvise(file, 0, None, Advice::DontNeed)?;
     let length = file.metadata()?.len();
     let (mut at, mut stay) = (0, 0);
     while at < length {
-        // Holes are nowhere, and read at once.
+        // Holes have no pages, and reading them takes no time.
         let data = match seek(file, SeekFrom::Data(at)) {
             Err(Errno::NXIO) => break,
             data => data?,
@@ -31,7 +31,7 @@ pub fn forget(file: &File) -> io::Result<u64> {
         for page in (data / PAGE * PAGE..end.min(length)).step_by(PAGE as usize) {
             let mut byte = [0];
             match preadv2(file, &mut [IoSliceMut::new(&mut byte)], page, ReadWriteFlags::NOWAIT) {
-                // It would have to wait for the disk.
+                // The page is not in memory: it would have to be read from the disk.
                 Err(Errno::AGAIN) => {}
                 read => stay += u64::from(read? == 1),
             }

@@ -1,4 +1,4 @@
-//! Buckets, objects and uploads: records in a database, data in files, of which small ones share one.
+//! Buckets, objects and uploads: records in a database, data in files. Small objects share files.
 //!
 //! # Architecture
 //!
@@ -27,23 +27,22 @@
 //! | `sweep`, `recover` | removal of files: of what was replaced, of what a crash left |
 //!
 //! **Puts.** A [`Draft`] is a data file under its final name that no record refers to. It is filled, then
-//! [`Store::put`] commits a record that does. Whoever reads sees the old object or the new one. What was
-//! replaced becomes garbage in the same transaction, and its files are removed afterwards; who has one open
-//! reads on. A small object's draft is memory, and its bytes are written with those of all that wait.
+//! [`Store::put`] commits a record that does. A reader sees the old object or the new one. What was replaced becomes
+//! garbage in the same transaction, and its files are removed afterwards; a reader that has one open reads on. A small
+//! object's draft is in memory, and its bytes are written together with all that wait.
 //!
-//! **What a crash loses**: nothing that was acknowledged, as far as [`Durability`] says. What was going on
-//! has happened or not, never by half, and leaves no file behind.
+//! **What a crash loses**: nothing that was acknowledged, as far as [`Durability`] says. An operation in progress has
+//! happened or not, never by half, and leaves no file behind.
 //!
-//! **A start after a crash** looks at the files of what was in flight, not at all files. The database is read
-//! through once, which takes some tenths of a second for a million objects that are in the page cache; to
-//! spare that, every commit would have to wait for the disk twice.
+//! **A start after a crash** checks the files of operations that were in flight, not all files. The database is read
+//! through once, which takes some tenths of a second for a million objects in the page cache; to avoid that, every
+//! commit would have to wait for the disk twice.
 //!
-//! **A sync that fails** loses what it should have written, though memory still shows it. Nothing is built
-//! upon that: the database is read from the disk again, or the store stops.
+//! **A failed sync** loses what it should have written, though memory still shows it. The store does not build on that:
+//! it reads the database from the disk again, or stops.
 //!
-//! **What is checked.** Every record has a checksum and is checked when it is read. Data files are checked
-//! for their length here, and for their digests by whoever reads them. The database's own pages are checked
-//! after a crash only.
+//! **Checks.** Every record has a checksum, which is checked when it is read. Data files are checked for their length
+//! here, and for their digests by their readers. The database's own pages are checked only after a crash.
 
 mod change;
 mod commit;
@@ -99,12 +98,12 @@ use folder::Folder;
 use pack::Extent;
 use tables::*;
 
-/// The settings of a store.
+/// Settings of a store.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// When a change is acknowledged.
+    /// Durability of a change when it is acknowledged.
     pub durability: Durability,
-    /// New objects up to this many bytes share files. At most [`PACK_MAX`].
+    /// Largest object that shares a file with others, in bytes. At most [`PACK_MAX`].
     pub pack: u64,
 }
 
@@ -114,29 +113,29 @@ impl Default for Options {
     }
 }
 
-/// [`Options::pack`] where nobody says otherwise.
+/// Default of [`Options::pack`].
 pub const PACK_DEFAULT: u64 = 64 << 10;
 
-/// The most that [`Options::pack`] may be: what goes into a pack is in memory until its commit, and when it is sent.
+/// Largest [`Options::pack`]: the data of packs are in memory until their commit, and when they are sent.
 pub const PACK_MAX: u64 = 128 << 10;
 
-/// Bytes that may wait in memory for their commit. Where there are more, small objects have a file each.
+/// Most bytes that wait in memory for their commit. Beyond that, small objects have a file each.
 const WAITING_MAX: u64 = 64 << 20;
 
-/// A segment's data, to be read.
+/// A segment's data, opened for reading.
 #[derive(Debug)]
 pub struct Opened {
-    /// The file that they are in.
+    /// File that they are in.
     pub file: File,
-    /// Where in it.
+    /// Range of the file, in bytes.
     pub range: Range<u64>,
-    /// They share the file with others: it is written to, and these bytes stay only as long as this is there.
+    /// True if others share the file: it is still written to, and these bytes stay only until this is dropped.
     pub is_packed: bool,
     _hold: Option<held::Hold>,
 }
 
 impl Opened {
-    /// Appends these of its bytes, where all of them are in memory and share a file. Says whether.
+    /// Appends a range of the bytes to `to` if all of them are in memory and share a file. Returns true if it did.
     pub fn from_memory(&self, range: Range<u64>, to: &mut Vec<u8>) -> bool {
         let (begin, length) = (to.len(), (range.end - range.start) as usize);
         if !self.is_packed {
@@ -151,25 +150,25 @@ impl Opened {
         has_all
     }
 
-    /// All of its bytes.
+    /// Reads all of the bytes.
     ///
     /// # Errors
     ///
-    /// The file can't be read.
+    /// Fails if the file can't be read.
     pub fn read(&self) -> io::Result<Vec<u8>> {
         let mut bytes = vec![0; (self.range.end - self.range.start) as usize];
         self.file.read_exact_at(&mut bytes, self.range.start).map(|()| bytes)
     }
 }
 
-/// The numbers of objects and bytes.
+/// Numbers of objects and bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Buckets.
     pub buckets: u64,
     /// Objects in them.
     pub objects: u64,
-    /// Uploads that are going on.
+    /// Uploads in progress.
     pub uploads: u64,
     /// Plain bytes of the objects.
     pub bytes: u64,
@@ -177,13 +176,13 @@ pub struct Usage {
     pub stored: u64,
 }
 
-/// Bucket, key, and the object or why its record can't be read.
+/// Bucket, key, and the object or the reason why its record can't be read.
 pub type Recorded = (String, String, Result<Object, StoreError>);
 
-/// The storage of a server. Reads see what was committed when they began, and wait for nobody; changes wait
-/// for their commit, which they share. When it is dropped, what waits is committed.
+/// Storage of a server. Reads see what was committed when they began, and never wait; changes wait for their commit,
+/// which they share. Dropping it commits what waits.
 pub struct Store {
-    // Stopped first: what it does needs the others.
+    // Stopped first, because it uses the others.
     committer: Committer,
     database: Shared,
     folder: Arc<Folder>,
@@ -199,12 +198,12 @@ impl fmt::Debug for Store {
 }
 
 impl Store {
-    /// Opens the store in `dir`, or makes one where there is nothing or an empty folder.
+    /// Opens the store in `dir`, or makes one if `dir` does not exist or is empty.
     ///
     /// # Errors
     ///
-    /// [`StoreError::InUse`], [`StoreError::Foreign`], [`StoreError::Format`]; [`StoreError::Database`] for a
-    /// database that is no database or is damaged; [`StoreError::Io`].
+    /// [`StoreError::InUse`], [`StoreError::Foreign`], [`StoreError::Format`]; [`StoreError::Database`] if the database
+    /// is malformed or damaged; [`StoreError::Io`].
     pub fn open(dir: &Path, options: Options) -> Result<(Arc<Self>, Recovery), StoreError> {
         folder::make_folder(dir)?;
         let path = dir.join("meta.redb");
@@ -225,7 +224,7 @@ impl Store {
         if durability != Durability::None {
             folder::sync_folder(dir)?;
         }
-        // Records say more than objects' readers may know, and older programs let everybody read them.
+        // Records hold more than objects' readers may know, and older programs let everybody read them.
         for name in ["lock", "meta.redb", "data", "packs"] {
             folder::close_to_others(&dir.join(name))?;
         }
@@ -247,7 +246,7 @@ impl Store {
         ))
     }
 
-    /// When changes are acknowledged.
+    /// Returns the durability of changes when they are acknowledged.
     pub fn durability(&self) -> Durability {
         self.options.durability
     }
@@ -257,11 +256,11 @@ impl Store {
         read(&database.as_ref().ok_or(StoreError::Closed)?.begin_read()?)
     }
 
-    /// A bucket.
+    /// Returns a bucket's record.
     ///
     /// # Errors
     ///
-    /// [`StoreError::Damaged`], [`StoreError::Database`], as with all that reads records.
+    /// [`StoreError::Damaged`], [`StoreError::Database`], as for every read of records.
     pub fn bucket(&self, name: &str) -> Result<Option<Bucket>, StoreError> {
         let key = name.as_bytes();
         self.read(|reading| {
@@ -270,17 +269,17 @@ impl Store {
         })
     }
 
-    /// All buckets with their names, in order.
+    /// Returns all buckets with their names, in order.
     ///
     /// # Errors
     ///
-    /// As for [`Store::bucket`].
+    /// Those of [`Store::bucket`].
     pub fn buckets(&self) -> Result<Vec<(String, Bucket)>, StoreError> {
         self.read(|reading| {
             let mut buckets = Vec::new();
             for entry in reading.open_table(BUCKETS)?.iter()? {
                 let (key, record) = entry?;
-                // One that can't be read any more is there all the same.
+                // A bucket whose record can't be read still exists.
                 let bucket = decode(key.value(), record.value()).unwrap_or_default();
                 buckets.push((String::from_utf8_lossy(key.value()).into_owned(), bucket));
             }
@@ -292,9 +291,9 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// [`StoreError::BucketExists`]; [`StoreError::Invalid`] for a name with a zero byte in it; and those of
-    /// every change: [`StoreError::NoSpace`], [`StoreError::Io`], [`StoreError::Database`],
-    /// [`StoreError::Damaged`], [`StoreError::Closed`].
+    /// [`StoreError::BucketExists`]; [`StoreError::Invalid`] for a name with a zero byte; and those of every change:
+    /// [`StoreError::NoSpace`], [`StoreError::Io`], [`StoreError::Database`], [`StoreError::Damaged`],
+    /// [`StoreError::Closed`].
     pub async fn create_bucket(&self, name: &str, bucket: Bucket) -> Result<(), StoreError> {
         if name.contains('\0') {
             return Err(StoreError::Invalid("a zero byte in a bucket's name"));
@@ -328,11 +327,11 @@ impl Store {
         self.committer.submit(Vec::new(), move |changes| changes.change_bucket(&name, change)).await
     }
 
-    /// An object's record.
+    /// Returns an object's record.
     ///
     /// # Errors
     ///
-    /// As for [`Store::bucket`]. A bucket that is not there has no objects.
+    /// Those of [`Store::bucket`]. A missing bucket has no objects.
     pub fn object(&self, bucket: &str, key: &str) -> Result<Option<Object>, StoreError> {
         let key = object_key(bucket, key);
         self.read(|reading| {
@@ -345,16 +344,15 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// [`StoreError::NotFound`] when the object was replaced since its record was read: read it again, and
-    /// take it for damaged if it is the same record; [`StoreError::Damaged`] for data of the wrong length;
-    /// [`StoreError::Io`].
+    /// [`StoreError::NotFound`] if the object was replaced since its record was read: read it again, and take it for
+    /// damaged if the record is unchanged; [`StoreError::Damaged`] for data of the wrong length; [`StoreError::Io`].
     pub fn open_segment(&self, segment: &Segment) -> Result<Opened, StoreError> {
         let Some(extent) = Extent::of(segment.id) else {
             let file = self.folder.open(segment)?;
             return Ok(Opened { file, range: 0..segment.stored, is_packed: false, _hold: None });
         };
         let hold = Some(held::Hold::new(&self.folder, vec![segment.id]));
-        // What is held and still referred to now cannot have been removed, and won't be.
+        // Once held, a segment that is still referred to cannot have been removed, and will not be.
         if !self.read(|reading| Ok(reading.open_table(BLOBS)?.get(segment.id)?.is_some()))? {
             return Err(StoreError::NotFound);
         }
@@ -368,8 +366,8 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// As for [`Store::open_segment`], for any of them: the object was replaced since its record was read, or
-    /// a file is damaged.
+    /// Those of [`Store::open_segment`], for any of them: the object was replaced since its record was read, or a file
+    /// is damaged.
     pub fn hold(
         &self,
         (bucket, key): (&str, &str),
@@ -381,25 +379,24 @@ impl Store {
         }
         let ids = segments.iter().map(|segment| segment.id).collect();
         let hold = Arc::new(held::Hold::new(&self.folder, ids));
-        // What is held and still referred to now cannot have been removed, and won't be.
+        // Once held, a segment that is still referred to cannot have been removed, and will not be.
         if self.object(bucket, key)?.is_none_or(|now| now.segments != object.segments) {
             return Err(StoreError::NotFound);
         }
         segments.iter().map(|segment| self.folder.look(segment).map(|()| Held::new(&hold, segment))).collect()
     }
 
-    /// As [`Store::open_segment`], and what is read comes from the disk, not from what the kernel has of it
-    /// in memory.
-    /// Of a pack, pages may stay that are of one folio with a neighbour's.
+    /// Opens a segment so that it is read from the disk rather than from the page cache. Pages of a pack that are in
+    /// one folio with a neighbour's may stay cached.
     ///
     /// # Errors
     ///
-    /// As for [`Store::open_segment`].
+    /// Those of [`Store::open_segment`].
     pub fn open_on_disk(&self, segment: &Segment) -> Result<Opened, StoreError> {
         let (opened, path) = (self.open_segment(segment)?, self.folder.path(segment.id));
-        // Only what is on the disk can be forgotten.
+        // Only pages that are on the disk can be dropped.
         opened.file.sync_data().map_err(StoreError::io("sync", &path))?;
-        // All of its blocks: of a page that others share the kernel forgets nothing.
+        // All of its blocks, since the kernel does not drop a page in part.
         let range = Extent::of(segment.id).map_or(0..segment.stored, Extent::bytes);
         let length = NonZeroU64::new(range.end - range.start);
         rustix::fs::fadvise(&opened.file, range.start, length, rustix::fs::Advice::DontNeed)
@@ -407,34 +404,33 @@ impl Store {
         Ok(opened)
     }
 
-    /// A new data file. Once in some thousand calls it waits for a commit.
+    /// Makes a new data file. Once in some thousand calls it waits for a commit.
     ///
     /// # Errors
     ///
-    /// [`StoreError::NoSpace`] when the file system is nearly full, [`StoreError::Io`],
-    /// [`StoreError::Closed`].
+    /// [`StoreError::NoSpace`] if the file system is nearly full, [`StoreError::Io`], [`StoreError::Closed`].
     pub fn draft(&self) -> Result<Draft, StoreError> {
         self.draft_for(0)
     }
 
-    /// A new data file, for that many bytes.
+    /// Makes a new data file for this many bytes.
     ///
     /// # Errors
     ///
-    /// As for [`Store::draft`]: also where there is no room for that many.
+    /// Those of [`Store::draft`], and [`StoreError::NoSpace`] if there is no room for this many.
     pub fn draft_for(&self, bytes: u64) -> Result<Draft, StoreError> {
         self.check_room(bytes)?;
         self.with_ids(|| Ok(self.folder.draft()?.map(|(draft, left)| (draft, Some(left)))))
     }
 
-    /// A new draft for the data of an object of that size, at most `stored` bytes at rest: in memory where it is
-    /// small, else a file with room for this many.
+    /// Makes a draft for an object of `size` bytes, at most `stored` at rest: in memory if it is small, else a file,
+    /// for which `room` bytes must be free.
     ///
     /// # Errors
     ///
-    /// As for [`Store::draft_for`].
+    /// Those of [`Store::draft_for`].
     pub fn draft_of(&self, size: u64, stored: u64, room: u64) -> Result<Draft, StoreError> {
-        // Those that wait have room as well.
+        // The drafts that wait need room as well.
         let waiting = self.folder.waiting().saturating_add(stored);
         if self.options.pack == 0 || size > self.options.pack || waiting > WAITING_MAX {
             return self.draft_for(room);
@@ -443,14 +439,14 @@ impl Store {
         self.with_ids(|| self.folder.packed_draft(stored))
     }
 
-    /// Takes a draft where there are ids, and asks for more in time.
+    /// Takes a draft if there are ids, and requests more in time.
     fn with_ids(
         &self,
         take: impl Fn() -> Result<Option<(Draft, Option<u64>)>, StoreError>,
     ) -> Result<Draft, StoreError> {
         loop {
             match take()? {
-                // Nobody waits for these: they come with a later commit.
+                // Nothing waits for these: they come with a later commit.
                 Some((draft, Some(left))) if left == folder::RANGE / 4 => {
                     self.committer.more_ids()?;
                     return Ok(draft);
@@ -461,16 +457,16 @@ impl Store {
         }
     }
 
-    /// Looks whether the file system has room for that many bytes.
+    /// Checks that the file system has room for this many bytes.
     ///
     /// # Errors
     ///
-    /// [`StoreError::NoSpace`] where it has not, [`StoreError::Io`].
+    /// [`StoreError::NoSpace`] if it has not, [`StoreError::Io`].
     pub fn check_room(&self, bytes: u64) -> Result<(), StoreError> {
         if self.folder.has_room(bytes)? { Ok(()) } else { Err(StoreError::NoSpace) }
     }
 
-    /// Bytes that the file system has left, and whether they are enough for new objects.
+    /// Returns the free bytes of the file system, and true if they are enough for new objects.
     ///
     /// # Errors
     ///
@@ -479,24 +475,23 @@ impl Store {
         Ok((self.folder.free()?, self.folder.has_room(0)?))
     }
 
-    /// True if changes can be made: the thread that commits them is there, and so is the database.
+    /// Returns true if changes can be made: the thread that commits them runs, and the database is open.
     pub fn takes_changes(&self) -> bool {
         self.committer.is_there() && self.database.read().is_ok_and(|database| database.is_some())
     }
 
-    /// Objects that [`Store::quarantine`] has marked since the store was opened.
+    /// Returns the number of objects that [`Store::quarantine`] has marked since the store was opened.
     pub fn quarantined(&self) -> u64 {
         self.quarantined.load(Ordering::Relaxed)
     }
 
-    /// Puts an object; one of that key is replaced. Its segments are the drafts, in their order, and
-    /// complete.
+    /// Puts an object, and replaces any object of that key. Its segments are the drafts, complete and in their order.
     ///
     /// # Errors
     ///
-    /// [`StoreError::NoSuchBucket`]; [`StoreError::ConditionFailed`], or [`StoreError::NoSuchKey`] where
-    /// there is no object to match; [`StoreError::Invalid`]; and those of every change
-    /// ([`Store::create_bucket`]). The drafts are removed then.
+    /// [`StoreError::NoSuchBucket`]; [`StoreError::ConditionFailed`], or [`StoreError::NoSuchKey`] if there is no
+    /// object to match; [`StoreError::Invalid`]; and those of every change ([`Store::create_bucket`]). The drafts are
+    /// removed then.
     pub async fn put(
         &self,
         bucket: &str,
@@ -506,10 +501,10 @@ impl Store {
         condition: Condition,
     ) -> Result<(), StoreError> {
         if !object.segments.iter().map(|segment| segment.id).eq(drafts.iter().map(Draft::id)) {
-            return Err(StoreError::Invalid("segments that are not the drafts"));
+            return Err(StoreError::Invalid("the segments are not the drafts"));
         }
         if !drafts.iter().zip(&object.segments).all(|(draft, segment)| draft.is_of(segment)) {
-            return Err(StoreError::Invalid("a segment that is longer or shorter than its data"));
+            return Err(StoreError::Invalid("a segment is longer or shorter than its data"));
         }
         let entry = Entry::new(bucket, key, object);
         let bucket = bucket.to_owned();
@@ -533,7 +528,7 @@ impl Store {
         self.committer.submit(Vec::new(), move |changes| changes.change_object(&bucket, &key, change)).await
     }
 
-    /// Deletes objects. Says of each whether it was there.
+    /// Deletes objects. Returns for each whether it existed.
     ///
     /// # Errors
     ///
@@ -543,13 +538,12 @@ impl Store {
         self.delete_if(bucket, keys).await?.into_iter().collect()
     }
 
-    /// Deletes objects whose conditions hold. Says of each whether it was there, or that its condition does
-    /// not hold ([`StoreError::ConditionFailed`], or [`StoreError::NoSuchKey`] where there is no object to
-    /// match).
+    /// Deletes objects whose conditions hold. Returns for each whether it existed, or that its condition does not hold
+    /// ([`StoreError::ConditionFailed`], or [`StoreError::NoSuchKey`] if there is no object to match).
     ///
     /// # Errors
     ///
-    /// As for [`Store::delete`].
+    /// Those of [`Store::delete`].
     pub async fn delete_if(
         &self,
         bucket: &str,
@@ -559,8 +553,8 @@ impl Store {
         self.committer.submit(Vec::new(), move |changes| changes.delete(&bucket, &keys)).await
     }
 
-    /// Marks an object whose data in that segment were found to be wrong. Says whether: an object that has
-    /// not that segment (any more) is left alone.
+    /// Marks an object whose data in that segment were found to be wrong. Returns true if it did: an object that does
+    /// not have that segment (any more) is left alone.
     ///
     /// # Errors
     ///
@@ -581,11 +575,11 @@ impl Store {
         Ok(marked)
     }
 
-    /// True if the object of that key was made by this upload.
+    /// Returns true if this upload made the object of that key.
     ///
     /// # Errors
     ///
-    /// As for [`Store::bucket`].
+    /// Those of [`Store::bucket`].
     pub fn is_of_upload(&self, bucket: &str, key: &str, id: &str) -> Result<bool, StoreError> {
         let key = object_key(bucket, key);
         self.read(|reading| {
@@ -594,8 +588,7 @@ impl Store {
         })
     }
 
-    /// Removes records that can't be read, and data that no record refers to; counts anew. `dry_run`
-    /// only tells.
+    /// Removes records that can't be read, and data that no record refers to, and counts anew. `dry_run` only reports.
     ///
     /// # Errors
     ///
@@ -604,12 +597,12 @@ impl Store {
         self.committer.submit(Vec::new(), move |changes| changes.repair(dry_run)).await
     }
 
-    /// Up to `max` objects of all buckets, in order, behind that bucket and key: an error for each whose
-    /// record can't be read.
+    /// Returns up to `max` objects of all buckets, in order, after that bucket and key: an error for each whose record
+    /// can't be read.
     ///
     /// # Errors
     ///
-    /// As for [`Store::bucket`].
+    /// Those of [`Store::bucket`].
     pub fn objects_after(
         &self,
         after: Option<(String, String)>,
@@ -625,13 +618,13 @@ impl Store {
                     break;
                 }
                 let (key, record) = entry?;
-                // Whoever goes on from the last key of a page would go round for ever.
+                // A caller that continues from the last key of a page would loop without end.
                 if last.as_deref().is_some_and(|last| last >= key.value()) {
                     return Err(StoreError::Damaged("the database: its keys are out of order".into()));
                 }
                 last = Some(key.value().to_vec());
                 let object = decode(key.value(), record.value());
-                // What is no name is gone through by a repair.
+                // A repair handles malformed names.
                 let Ok((bucket, key)) = split_key(key.value()) else { continue };
                 objects.push((bucket.to_owned(), key.to_owned(), object));
             }
@@ -639,11 +632,11 @@ impl Store {
         })
     }
 
-    /// Counts what is stored. It takes no longer when there is more.
+    /// Returns the numbers of objects and bytes, in constant time.
     ///
     /// # Errors
     ///
-    /// As for [`Store::bucket`].
+    /// Those of [`Store::bucket`].
     pub fn usage(&self) -> Result<Usage, StoreError> {
         self.read(|reading| {
             let state = reading.open_table(STATE)?;
@@ -659,14 +652,14 @@ impl Store {
     }
 }
 
-/// Refuses a folder without a database that has anything but what an interrupted [`Store::open`] leaves.
+/// Refuses a folder without a database that holds anything but what an interrupted [`Store::open`] leaves.
 fn check_is_empty(dir: &Path) -> Result<(), StoreError> {
     for entry in fs::read_dir(dir).map_err(StoreError::io("read", dir))? {
         let name = entry.map_err(StoreError::io("read", dir))?.file_name();
         let data = dir.join("data");
         let is_ours = match name.to_str() {
             Some("lock" | "meta.redb.new" | "lost+found") => true,
-            // Data files without a database: better a question than a new database beside them.
+            // Data files without a database are refused rather than given a new database.
             Some("data") => fs::read_dir(&data).map_err(StoreError::io("read", &data))?.next().is_none(),
             _ => false,
         };

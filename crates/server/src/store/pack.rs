@@ -1,25 +1,25 @@
-//! Packs: files that small objects' data share, so that none is made, synced and removed for each.
+//! Packs: files that small objects' data share, so that no file is made, synced and removed for each.
 //!
-//! A pack is cut into blocks of 4 KiB. An *extent* is some blocks of one; its place is in its id, whose highest bit
-//! is set, so that a segment's id says where its data are. Room is taken when a draft is begun, so that the id (and
-//! with it the cipher's counter) is known before the data are; they wait in memory for their commit, which writes
-//! all that wait and syncs once. A pack takes 64 MiB and is never written to behind that, nor twice in one place.
+//! A pack is cut into blocks of 4 KiB. An *extent* is a run of blocks in one pack. Its place is in its id, whose
+//! highest bit is set, so that a segment's id says where its data are. Room is taken when a draft is begun, so that the
+//! id (and with it the cipher's counter) is known before the data are. The data wait in memory for their commit, which
+//! writes all that wait and syncs once. A pack has 64 MiB; nothing is written past its end, nor twice in one place.
 //!
 //! ```text
 //!   id   1 | pack: 40 bits | first block: 14 | blocks: 9          blocks 0: the pack itself
 //! ```
 //!
-//! Extents that nothing refers to any more are garbage as files are, and *removing* one gives its blocks back to the
-//! file system (fallocate(2), FALLOC_FL_PUNCH_HOLE). A pack without extents is removed. What a crash left in packs
-//! that were being filled is found at the next start: it lies between the extents that records refer to.
+//! Extents that nothing refers to any more are garbage, like files, and *removing* one returns its blocks to the file
+//! system (fallocate(2), FALLOC_FL_PUNCH_HOLE). A pack without extents is removed. What a crash left in packs that were
+//! being filled is found at the next start: it is between the extents that records refer to.
 //!
-//! Whoever reads an extent holds it ([`held`](super::held)): a hole would give him zeros, where a file that is
-//! removed gives its bytes to whoever has it open. For the same reason pages of packs are not lent to sockets.
+//! A reader of an extent holds it ([`held`](super::held)): it would read zeros from a hole, while a removed file stays
+//! readable to whatever has it open. For the same reason, sockets get copies of packs' pages.
 //!
 //! # What it doesn't implement
 //!
-//! Moving data together: where a file system has no holes (NFS, FAT), room comes back when all of a pack is garbage.
-//! A hole that a power loss undoes comes back then, too.
+//! Compaction. On a file system without holes (NFS, FAT), room is freed only when all of a pack is garbage. The same
+//! holds for a hole that a power loss undoes.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind};
@@ -35,29 +35,29 @@ use rustix::io::Errno;
 use super::folder::Folder;
 use super::trace;
 
-/// Bytes of a block.
+/// Bytes in a block.
 pub(super) const BLOCK: u64 = 4096;
 
-/// Blocks of a pack.
+/// Blocks in a pack.
 pub(super) const PACK_BLOCKS: u64 = 1 << 14;
 
 const FLAG: u64 = 1 << 63;
 const BLOCKS_BITS: u32 = 9;
 const FIRST_BITS: u32 = 14;
 
-/// Blocks of a pack.
+/// A run of blocks in a pack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Extent {
-    /// The pack's id.
+    /// Id of the pack.
     pub(super) pack: u64,
-    /// The first block.
+    /// First block.
     pub(super) first: u64,
-    /// Their number; 0 stands for the whole pack.
+    /// Number of blocks; 0 stands for the whole pack.
     pub(super) blocks: u64,
 }
 
 impl Extent {
-    /// The extent of that id; `None` where it is a file's.
+    /// Returns the extent of an id; `None` for a file's id.
     pub(super) fn of(id: u64) -> Option<Extent> {
         let field = |shift: u32, bits: u32| id >> shift & ((1 << bits) - 1);
         (id & FLAG != 0).then(|| Extent {
@@ -71,33 +71,33 @@ impl Extent {
         FLAG | self.pack << (BLOCKS_BITS + FIRST_BITS) | self.first << BLOCKS_BITS | self.blocks
     }
 
-    /// Its bytes in the pack.
+    /// Returns its range of bytes in the pack.
     pub(super) fn bytes(self) -> Range<u64> {
         self.first * BLOCK..(self.first + self.blocks) * BLOCK
     }
 }
 
-/// The id of a whole pack.
+/// Returns the id of a whole pack.
 pub(super) fn whole(pack: u64) -> u64 {
     Extent { pack, first: 0, blocks: 0 }.id()
 }
 
-/// The ids of all extents of a pack.
+/// Returns the ids of all extents of a pack.
 pub(super) fn extents(pack: u64) -> Range<u64> {
     whole(pack) + 1..whole(pack + 1)
 }
 
-/// True if that is the id of a whole pack.
+/// Returns true for the id of a whole pack.
 pub(super) fn is_whole(id: u64) -> bool {
     Extent::of(id).is_some_and(|extent| extent.blocks == 0)
 }
 
-/// True if the segment of that id lies in a pack.
+/// Returns true if the segment of that id is in a pack.
 pub(super) fn is_packed(id: u64) -> bool {
     id & FLAG != 0
 }
 
-/// Where a segment's data are, for people.
+/// Describes the place of a segment's data, for people.
 pub fn place(id: u64) -> String {
     match Extent::of(id) {
         None => format!("data file {id:016x}"),
@@ -105,12 +105,12 @@ pub fn place(id: u64) -> String {
     }
 }
 
-/// The path of a pack.
+/// Returns the path of a pack.
 pub(super) fn path(packs: &Path, pack: u64) -> PathBuf {
     packs.join(format!("{pack:016x}"))
 }
 
-/// A pack that is being filled, or has been, while drafts in it are in flight.
+/// A pack that is being filled, or was, while drafts in it are in flight.
 #[derive(Debug)]
 pub(super) struct Pack {
     pub(super) id: u64,
@@ -138,12 +138,12 @@ impl Pack {
         trace::syncs(&self.path, || self.file.sync_data())
     }
 
-    /// True if its name is perhaps not durable yet.
+    /// Returns true if its name may not be durable yet.
     pub(super) fn is_new(&self) -> bool {
         self.is_new.load(Relaxed)
     }
 
-    /// Its name is durable.
+    /// Notes that its name is durable.
     pub(super) fn named(&self) {
         self.is_new.store(false, Relaxed);
     }
@@ -157,8 +157,8 @@ impl Drop for Pack {
     }
 }
 
-/// Gives back what lies between the extents of a pack that are referred to, and behind them: drafts that a crash left.
-/// `referred` are their ids, in order.
+/// Frees what a crash left of drafts in a pack: everything that is in no referred extent. `referred` are the ids of
+/// those, in order.
 pub(super) fn trim(packs: &Path, pack: u64, referred: impl Iterator<Item = u64>) -> io::Result<()> {
     let file = match OpenOptions::new().write(true).open(path(packs, pack)) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
@@ -174,7 +174,7 @@ pub(super) fn trim(packs: &Path, pack: u64, referred: impl Iterator<Item = u64>)
     if file.metadata()?.len() > end { punch(&file, end..PACK_BLOCKS * BLOCK) } else { Ok(()) }
 }
 
-/// The ids of packs that there are, in this range.
+/// Returns the ids of existing packs in a range.
 pub(super) fn packs_between(packs: &Path, ids: Range<u64>) -> io::Result<Vec<u64>> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(packs)? {
@@ -185,7 +185,7 @@ pub(super) fn packs_between(packs: &Path, ids: Range<u64>) -> io::Result<Vec<u64
     Ok(found)
 }
 
-/// Gives the blocks of an extent back, or removes a whole pack. Says whether there was anything.
+/// Frees the blocks of an extent, or removes a whole pack. Returns true if there was anything.
 pub(super) fn remove(packs: &Path, extent: Extent) -> io::Result<bool> {
     let path = path(packs, extent.pack);
     if extent.blocks == 0 {
@@ -201,7 +201,7 @@ pub(super) fn remove(packs: &Path, extent: Extent) -> io::Result<bool> {
     }
 }
 
-/// Makes a hole. A file system without them keeps the bytes.
+/// Punches a hole. A file system without holes keeps the bytes.
 pub(super) fn punch(file: &File, bytes: Range<u64>) -> io::Result<()> {
     let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     let punched = rustix::io::retry_on_intr(|| {

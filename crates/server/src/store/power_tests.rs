@@ -1,11 +1,10 @@
-//! The power is taken away from the store: what it wrote and synced is recorded, and every state of the disk
-//! that a loss of power may leave is made of it, opened, and looked at. What was acknowledged at
-//! [`Durability::Full`] is there, whole.
+//! Power-loss tests: the store's writes and syncs are recorded, and every state of the disk that a power loss may leave
+//! is made from them, opened and checked. What was acknowledged at [`Durability::Full`] is there, whole.
 //!
-//! A disk keeps what was synced. Of what was not, each sector of a file holds any of the contents that were
-//! written to it since the last sync, a file any of its lengths, and a folder any of the names that were made
-//! or removed in it: each on its own. All of these states are tried where they are few, and many drawn by a
-//! seeded generator where they are not, beside those where nothing and where everything of it is there.
+//! A disk keeps what was synced. Of what was not, each sector of a file has any of the contents written to it since the
+//! last sync, a file any of its lengths, and a folder any of the names made or removed in it, each independently. All
+//! of these states are tried if they are few. Otherwise many are drawn by a seeded generator, in addition to those
+//! where nothing and where everything is there.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -15,12 +14,12 @@ use super::trace::{Event, Recorder};
 use super::*;
 use dcs_testkit::Random;
 
-/// The number of states of the disk for each place where the power goes, where not 6.
+/// Number of disk states for each place where the power goes, 6 by default.
 const LOSSES: &str = "DCS_STORE_LOSSES";
 /// The unit that a disk writes as a whole.
 const SECTOR: u64 = 512;
 
-/// Which of the possible contents a disk has where it has a choice of so many: the first is what was synced.
+/// Choice among the possible contents of a disk, the first of which is what was synced.
 enum Choice {
     /// Everything that was synced, and nothing after it.
     Oldest,
@@ -28,7 +27,7 @@ enum Choice {
     Newest,
     /// Any.
     Any(Random),
-    /// The state of this number, of all.
+    /// The state of this number, among all.
     Numbered(u128),
 }
 
@@ -47,12 +46,12 @@ impl Choice {
     }
 }
 
-/// A file of the disk, before its choices are made.
+/// A file of the disk, before its contents are chosen.
 #[derive(Clone, Debug, Default)]
 struct File {
-    /// The part that is surely there.
+    /// Bytes that are certainly there.
     bytes: Vec<u8>,
-    /// Changes since, perhaps partly on the disk: number of the event, and the change.
+    /// Later changes that may be on the disk in part: number of the event, and the change.
     since: Vec<(usize, Change)>,
 }
 
@@ -74,22 +73,22 @@ impl File {
         }
     }
 
-    /// Everything before the beginning of the sync is there for good.
+    /// Keeps everything from before the beginning of the sync for good.
     fn synced(&mut self, begun: usize) {
         let (now, later): (Vec<_>, Vec<_>) = self.since.drain(..).partition(|(at, _)| *at < begun);
         now.iter().for_each(|(_, change)| File::apply(&mut self.bytes, change));
         self.since = later;
     }
 
-    /// Everything before is lost, unless it is written again.
+    /// Loses everything from before, unless it is written again.
     fn lost(&mut self, begun: usize) {
         self.since.retain(|(at, _)| *at >= begun);
     }
 
-    /// The file as the disk has it.
+    /// Chooses the file's content on the disk.
     fn choose(&self, choice: &mut Choice) -> Vec<u8> {
         let mut bytes = self.bytes.clone();
-        // One of its lengths.
+        // Any of its lengths.
         let mut lengths = vec![bytes.len()];
         let mut length = bytes.len();
         let mut sectors: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
@@ -109,7 +108,7 @@ impl File {
             }
         }
         let length = lengths[choice.of(lengths.len())];
-        // Each sector up to one of its writes.
+        // Each sector has any of its writes.
         for (sector, writes) in sectors {
             let kept = choice.of(writes.len() + 1);
             for number in &writes[..kept] {
@@ -128,7 +127,7 @@ impl File {
 /// A name's changes since its folder was synced.
 #[derive(Clone, Debug, Default)]
 struct Name {
-    /// The certain content: a file by its number, a folder, or nothing.
+    /// Content that is certain: a file by its number, a folder, or nothing.
     is: Option<Node>,
     since: Vec<(usize, Option<Node>)>,
 }
@@ -145,7 +144,7 @@ impl Name {
     }
 }
 
-/// The disk, with everything that may or may not be on it.
+/// A disk, with everything that may or may not be on it.
 #[derive(Clone, Debug, Default)]
 struct Disk {
     files: Vec<File>,
@@ -153,7 +152,7 @@ struct Disk {
 }
 
 impl Disk {
-    /// The disk after these events.
+    /// Makes the disk after these events.
     fn after(events: &[Event]) -> Disk {
         let mut disk = Disk::default();
         events.iter().enumerate().for_each(|(at, event)| disk.happens(at, event));
@@ -218,13 +217,13 @@ impl Disk {
         }
     }
 
-    /// Makes one of the disks that may be left, `from` being where the names are and `to` where it is to be.
+    /// Makes one of the possible disks: its names are those in `from`, its folder is `to`.
     fn make(&self, from: &Path, to: &Path, choice: &mut Choice) {
         for (path, name) in &self.names {
             let kept = choice.of(name.since.len() + 1);
             let node = if kept == 0 { name.is } else { name.since[kept - 1].1 };
             let place = to.join(path.strip_prefix(from).unwrap());
-            // What is in a folder that is lost is lost.
+            // Everything in a lost folder is lost.
             if !place.parent().is_some_and(Path::is_dir) {
                 continue;
             }
@@ -236,7 +235,7 @@ impl Disk {
         }
     }
 
-    /// The number of possible disks, as far as names and files tell it without looking into each other.
+    /// Returns the number of possible disks, as far as names and files tell it separately.
     fn states(&self) -> u128 {
         let names = self.names.values().map(|name| name.since.len() as u128 + 1);
         let files = self.files.iter().map(|file| {
@@ -254,7 +253,7 @@ impl Disk {
     }
 }
 
-/// Runs operations on a store, by some threads at a time. Returns its events, and where they were.
+/// Runs operations on a store by some threads at the same time. Returns its events.
 fn events_of(dir: &Path, threads: u64, operations: u64) -> Vec<Event> {
     let recorder = Recorder::start(dir);
     let (store, _) = open(&dir.join("store/deep"), Durability::Full);
@@ -283,7 +282,7 @@ fn events_of(dir: &Path, threads: u64, operations: u64) -> Vec<Event> {
     std::mem::take(&mut *recorder.events())
 }
 
-/// The answers that clients had by then: what may be under each key, and whether the bucket has to be there.
+/// Returns what clients had been told by then: the possible states of each key, and true if the bucket must exist.
 fn told(events: &[Event]) -> (States, bool) {
     let mut states = States::new();
     let mut bucket = false;
@@ -295,26 +294,25 @@ fn told(events: &[Event]) -> (States, bool) {
     (states, bucket)
 }
 
-/// Opens what the disk has, and looks.
+/// Opens a possible disk, and checks it.
 fn look(disk: &Disk, from: &Path, events: &[Event], choice: &mut Choice, what: &str) {
     let dir = tempfile::tempdir().unwrap();
     disk.make(from, dir.path(), choice);
     let place = dir.path().join("store/deep");
     let (mut states, bucket) = told(events);
-    // Which recovers as at any other level, and does not wait for this machine's own disk.
+    // Recovery is the same at every level, and this one does not wait for this machine's own disk.
     let opened = Store::open(&place, Options { durability: Durability::None, ..Options::default() });
     let store = opened.unwrap_or_else(|error| panic!("{what}: {error}")).0;
     let there = store.bucket("b").unwrap().is_some();
     assert!(there || !bucket, "{what}: the bucket is lost");
     if there {
         check(&store, &place, &mut states);
-        // It goes on.
+        // The store goes on.
         put(&store, "after", 99).unwrap();
     }
 }
 
-/// Takes the power away at every event, or at this many of them, and tries some of the disks that may be left
-/// each time.
+/// Takes the power away at every event, or at this many of them, and tries some of the possible disks each time.
 fn lose_power(dir: &Path, events: &[Event], most: usize) -> usize {
     let losses = std::env::var(LOSSES).map_or(6, |losses| losses.parse().unwrap());
     let mut tried = 0;
@@ -354,9 +352,9 @@ fn a_power_loss_takes_nothing_that_was_acknowledged() {
     assert!(one > 50 && more > 150);
 }
 
-/// The events without those that `without` names: a store that leaves them out.
+/// Returns the events without those that `without` selects, as of a store that leaves them out.
 fn without(events: &[Event], without: impl Fn(&Event) -> bool) -> Vec<Event> {
-    // Those that are left keep their numbers, which syncs refer to.
+    // The remaining ones keep their numbers, which syncs refer to.
     let blank = |event: &Event| if without(event) { Event::Note(String::new()) } else { event.clone() };
     events.iter().map(blank).collect()
 }
@@ -411,7 +409,7 @@ fn what_a_failed_sync_loses_is_not_built_upon() {
         done
     };
     attempt("a", 1).unwrap();
-    // From the failure on memory and disk differ: whoever has the kernel forget memory sees the disk.
+    // After the failure, memory and disk differ, and a read after the kernel has dropped memory sees the disk.
     let root = dir.path().to_owned();
     recorder.fail_next_sync("meta.redb", move |recorder, file| {
         let disk = Disk::after(&recorder.events());
@@ -428,7 +426,7 @@ fn what_a_failed_sync_loses_is_not_built_upon() {
     });
     let failed = attempt("b", 2);
     assert!(recorder.has_failed() && failed.is_err(), "{failed:?}");
-    // It goes on from what the disk has, or not at all: where memory can't be forgotten.
+    // It goes on from what the disk has, or not at all if memory can't be dropped.
     let mut goes_on = 0;
     for serial in 3..9 {
         match attempt("c", serial) {
@@ -466,7 +464,7 @@ fn what_can_t_be_removed_is_tried_again_at_each_start() {
     let (store, _) = open(dir.path(), Durability::Full);
     wait(store.create_bucket("b", Bucket::default())).unwrap();
     drop(store);
-    // What a crash leaves of a put that was going on; and it can't be removed, since it is a folder.
+    // A crash leaves this of a put in progress; it can't be removed, because it is a folder.
     let (store, _) = open(dir.path(), Durability::Full);
     let draft = store.draft().unwrap();
     let path = draft.path();
@@ -478,7 +476,7 @@ fn what_can_t_be_removed_is_tried_again_at_each_start() {
     for _ in 0..3 {
         let (store, recovery) = open(dir.path(), Durability::Full);
         assert_eq!(recovery.unfinished, 1);
-        // So many that ids are reserved again.
+        // Enough drafts that ids are reserved again.
         (0..5000).for_each(|_| drop(store.draft().unwrap()));
         put(&store, "k", 1).unwrap();
     }

@@ -1,8 +1,7 @@
 //! Recovery at a start after a crash.
 //!
-//! A draft that was in flight has a file and no record. Its id lies between the lowest one in flight when ids
-//! were last reserved and the end of what was reserved; so the work is bounded by what was going on, not by
-//! what is stored.
+//! A draft that was in flight has a file and no record. Its id is between the lowest one in flight when ids were last
+//! reserved and the end of that reservation. So the work is bounded by what was in progress, not by what is stored.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -19,14 +18,14 @@ use super::pack;
 use super::sweep::sweep;
 use super::tables::*;
 
-/// The findings when a store was opened.
+/// Findings of a start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Recovery {
-    /// The store had not been closed: the process that had it was killed, or the machine stopped.
+    /// True if the store had not been closed: its process was killed, or the machine stopped.
     pub crashed: bool,
-    /// Files of uploads that had not been finished, which were removed.
+    /// Removed files of unfinished uploads.
     pub unfinished: usize,
-    /// Files of replaced or deleted objects that had still to be removed.
+    /// Removed files of objects that were replaced or deleted before.
     pub garbage: usize,
 }
 
@@ -55,7 +54,7 @@ pub(super) fn mend(
     drop(blobs);
     reading.close()?;
     let recovery = Recovery { crashed, unfinished: unfinished.len(), garbage: garbage.len() };
-    // Names that the last process made and did not live to make durable.
+    // Names that the last process made but was killed before making durable.
     if durability != Durability::None {
         sync_folder(folder.data())?;
         sync_folder(folder.packs())?;
@@ -63,7 +62,7 @@ pub(super) fn mend(
     sweep(folder, &mut garbage, durability)?;
     let mut left = unfinished.clone();
     sweep(folder, &mut unfinished, durability)?;
-    // A file that can't be removed stays in the range that is looked at, now and at the next starts.
+    // A file that can't be removed stays in the range that this start and the next ones check.
     left.retain(|id| unfinished.binary_search(id).is_err());
     left.extend(untrimmed);
     left.sort_unstable();
@@ -78,7 +77,7 @@ pub(super) fn mend(
     Ok(recovery)
 }
 
-/// Gives back what is in packs that were being filled and that no record refers to. Returns those where it could not.
+/// Frees what is in packs that were being filled and that no record refers to. Returns the packs where that failed.
 fn trim_packs(
     folder: &Folder,
     blobs: &ReadOnlyTable<u64, ()>,
@@ -103,7 +102,7 @@ fn trim_packs(
     Ok(left)
 }
 
-/// The ids of files in `floor..end`.
+/// Returns the ids of files in `floor..end`.
 fn files_between(folder: &Folder, floor: u64, end: u64) -> Result<Vec<u64>, StoreError> {
     let mut ids = Vec::new();
     for number in Folder::number(floor)..=Folder::number(end) {

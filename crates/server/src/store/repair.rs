@@ -1,7 +1,6 @@
-//! Removes what can't be read any more: records that are damaged, and the data files that nothing refers to
-//! then.
+//! Removes damaged records, and the data files that nothing refers to then.
 //!
-//! One transaction goes over everything. It is asked for by an operator, with no server running.
+//! One transaction goes over everything. An operator starts it, with no server running.
 
 use std::collections::HashSet;
 
@@ -14,37 +13,37 @@ use super::pack;
 use super::record::{Bucket, Object, Part, Upload};
 use super::tables::*;
 
-/// The key of an upload: its object's, and its id.
+/// Key of an upload: its object's key, and its id.
 type UploadKey = (Vec<u8>, Vec<u8>);
 
-/// The things that a repair has removed, or would remove.
+/// Records and files that a repair removed, or would remove.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Repaired {
-    /// Objects whose records could not be read: bucket and key, as far as they can.
+    /// Objects whose records could not be read: bucket and key, as far as they are readable.
     pub objects: Vec<String>,
-    /// Buckets whose records could not be read. They are there, without their tags and settings.
+    /// Buckets whose records could not be read. They stay, without their tags and settings.
     pub buckets: Vec<String>,
-    /// Uploads, or parts of them, whose records could not be read: they have to be sent again.
+    /// Uploads, or parts of them, whose records could not be read: they must be sent again.
     pub uploads: usize,
     /// Data files that no record refers to.
     pub files: usize,
-    /// Small objects' data in packs that no record refers to.
+    /// Extents of packs that no record refers to.
     pub extents: usize,
 }
 
 impl Repaired {
-    /// True if all was well.
+    /// Returns true if all was well.
     pub fn is_nothing(&self) -> bool {
         *self == Repaired::default()
     }
 }
 
-/// A key for people.
+/// Formats a key for people.
 fn shown(key: &[u8]) -> String {
     String::from_utf8_lossy(key).replace('\0', "/")
 }
 
-/// Keys whose records can't be read, and the records of the others.
+/// Returns the keys whose records can't be read, and the records of the others.
 fn sort<T: DeserializeOwned>(table: &Table<'_, &[u8], &[u8]>) -> Result<(Vec<Vec<u8>>, Vec<T>), StoreError> {
     let (mut damaged, mut sound) = (Vec::new(), Vec::new());
     for entry in table.iter()? {
@@ -58,7 +57,7 @@ fn sort<T: DeserializeOwned>(table: &Table<'_, &[u8], &[u8]>) -> Result<(Vec<Vec
 }
 
 impl Changes<'_> {
-    /// Removes what can't be read, and counts anew.
+    /// Removes damaged records, and counts anew.
     pub(super) fn repair(&mut self, dry_run: bool) -> Result<Repaired, StoreError> {
         let mut repaired = Repaired::default();
         let (buckets, _) = sort::<Bucket>(&self.buckets)?;
@@ -97,7 +96,7 @@ impl Changes<'_> {
         Ok(repaired)
     }
 
-    /// Uploads whose record can't be read, as object and identifier.
+    /// Returns the uploads whose record can't be read, as object and id.
     fn damaged_uploads(&self) -> Result<Vec<UploadKey>, StoreError> {
         let mut damaged = Vec::new();
         for entry in self.uploads.iter()? {
@@ -110,8 +109,7 @@ impl Changes<'_> {
         Ok(damaged)
     }
 
-    /// Parts that can't be read, or whose upload can't. Adds the files of the others to those that are
-    /// referred to.
+    /// Returns the parts that can't be read, or whose upload can't. Adds the files of the others to `referred`.
     fn damaged_parts(&self, referred: &mut HashSet<u64>) -> Result<Vec<(Vec<u8>, u16)>, StoreError> {
         let mut ids = HashSet::new();
         for entry in self.uploads.iter()? {
@@ -133,7 +131,7 @@ impl Changes<'_> {
         Ok(damaged)
     }
 
-    /// Has files and extents removed that nothing refers to. Says how many of each.
+    /// Has files and extents removed that nothing refers to. Returns the number of each.
     fn remove_others(
         &mut self,
         referred: &HashSet<u64>,

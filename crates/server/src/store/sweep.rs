@@ -1,5 +1,5 @@
-//! Removes the files of replaced and deleted segments, beside the commits: a large file's removal takes a
-//! while.
+//! Removes the files of replaced and deleted segments, on a thread next to the commits, because removing a large file
+//! takes a while.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -46,17 +46,17 @@ impl Sweeper {
         if let Some(queue) = &self.ids
             && !ids.is_empty()
         {
-            // A thread that is gone leaves the files to the next start.
+            // If the thread has ended, the next start removes the files.
             let _ = queue.send(ids);
         }
     }
 
-    /// The ids whose files are gone.
+    /// Returns the ids whose files were removed since the last call.
     pub(super) fn take_removed(&self) -> Vec<u64> {
         std::mem::take(&mut self.removed())
     }
 
-    /// They are to be asked for again.
+    /// Puts ids back for the next [`take_removed`](Self::take_removed).
     pub(super) fn put_back(&self, mut ids: Vec<u64>) {
         self.removed().append(&mut ids);
     }
@@ -80,7 +80,7 @@ fn lock(removed: &Mutex<Vec<u64>>) -> MutexGuard<'_, Vec<u64>> {
 fn run(queue: &Receiver<Vec<u64>>, folder: &Folder, durability: Durability, removed: &Mutex<Vec<u64>>) {
     while let Ok(mut ids) = queue.recv() {
         queue.try_iter().for_each(|mut more| ids.append(&mut more));
-        // Those that somebody reads come again later.
+        // Files that are being read come again later.
         ids.retain(|id| !folder.holds().keeps(*id));
         super::faults::point("before the removal");
         match sweep(folder, &mut ids, durability) {
@@ -90,7 +90,7 @@ fn run(queue: &Receiver<Vec<u64>>, folder: &Folder, durability: Durability, remo
     }
 }
 
-/// Removes files, data in packs and packs, and the folders that they leave empty. Keeps in `ids` those that are gone.
+/// Removes files, extents and packs, and the folders that they leave empty. Keeps in `ids` those that are gone.
 pub(super) fn sweep(folder: &Folder, ids: &mut Vec<u64>, durability: Durability) -> Result<(), StoreError> {
     ids.retain(|id| match folder.remove(*id) {
         Ok(_) => true,

@@ -1,9 +1,8 @@
-//! Reports each change of the store's folder to tests that take the power away ([`super::power_tests`]). In
-//! other builds nothing is reported.
+//! Reports each change of the store's folder to the power-loss tests ([`super::power_tests`]). Other builds report
+//! nothing.
 //!
-//! A change is told before it is made, or a file's name after it is there, so that the order in which tests
-//! see them allows at least the losses that the true order allows. A sync covers what was told before it
-//! began.
+//! A change is reported before it is made, and a file's name after it exists, so that the reported order allows at
+//! least the losses that the true order allows. A sync covers what was reported before it began.
 
 #[cfg(not(test))]
 pub(super) use nothing::*;
@@ -19,7 +18,7 @@ mod nothing {
     pub(in super::super) fn resizes(_file: &Path, _length: u64) {}
     pub(in super::super) fn made_file(_path: &Path) {}
 
-    /// A folder is made or removed, by `change`.
+    /// Makes or removes a folder by calling `change`.
     pub(in super::super) fn makes_folder(
         _path: &Path,
         change: impl FnOnce() -> io::Result<()>,
@@ -36,12 +35,12 @@ mod nothing {
     pub(in super::super) fn renamed(_from: &Path, _to: &Path) {}
     pub(in super::super) fn removes(_path: &Path) {}
 
-    /// A sync of a file or folder, by `sync`.
+    /// Syncs a file or folder by calling `sync`.
     pub(in super::super) fn syncs(_path: &Path, sync: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
         sync()
     }
 
-    /// The kernel was told to forget what it has of a file in memory.
+    /// Reports that the kernel was told to drop a file from memory.
     pub(in super::super) fn forgot(_file: &Path) {}
 }
 
@@ -61,23 +60,23 @@ mod recorded {
         Folder(PathBuf),
         Rename(PathBuf, PathBuf),
         Remove(PathBuf),
-        /// A sync that has succeeded; it began when there were that many events.
+        /// A sync that succeeded, with the number of events when it began.
         Synced(PathBuf, usize),
-        /// One that has failed: what it should have written counts as written for the kernel, and is lost.
+        /// A sync that failed: the kernel takes what it should have written for written, and it is lost.
         SyncFailed(PathBuf, usize),
-        /// Something that the test itself wants to find in its place.
+        /// A mark that the test itself sets.
         Note(String),
     }
 
     type OnForgot = Box<dyn Fn(&Recorder, &Path) + Send>;
 
-    /// The events of a folder.
+    /// Recorder of a folder's events.
     pub(in super::super) struct Recorder {
         root: PathBuf,
         events: Mutex<Vec<Event>>,
-        /// The next sync of a file of that name fails.
+        /// Name of the file whose next sync fails.
         failing: Mutex<Option<&'static str>>,
-        /// Files that the kernel forgot, for the test to put the disk's state in place.
+        /// Callback for files that the kernel dropped, so that the test can put the disk's state in place.
         on_forgot: Mutex<Option<OnForgot>>,
         failed: AtomicBool,
     }
@@ -96,7 +95,7 @@ mod recorded {
     }
 
     impl Recorder {
-        /// Records what happens in that folder from now on, for the life of the process.
+        /// Records events of that folder from now on, until the process ends.
         pub(in super::super) fn start(root: &Path) -> Arc<Recorder> {
             let recorder = Arc::new(Recorder {
                 root: root.to_owned(),
@@ -117,7 +116,7 @@ mod recorded {
             self.events().push(Event::Note(text));
         }
 
-        /// Has the next sync of a file of that name fail. Whatever is forgotten afterwards is handed to
+        /// Has the next sync of a file of that name fail. Files that are dropped from memory afterwards are handed to
         /// `on_forgot`.
         pub(in super::super) fn fail_next_sync(
             &self,
@@ -155,8 +154,7 @@ mod recorded {
         tell(path, || Event::File(path.into()));
     }
 
-    /// Whoever makes a folder and whoever removes it do so one after the other, so that their events are in
-    /// the true order.
+    /// Makes or removes a folder under a lock, so that the events are in the true order.
     fn in_order(path: &Path, event: Event, change: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
         let Some(recorder) = of(path) else { return change() };
         let mut events = recorder.events();

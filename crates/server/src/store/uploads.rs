@@ -11,15 +11,15 @@ use super::tables::{
 };
 use super::{Draft, Store};
 
-/// Which uploads are to be listed.
+/// Request for a listing of uploads.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UploadListing {
     /// Prefix of the keys.
     pub prefix: String,
-    /// As for objects.
+    /// Delimiter, as in [`Listing`](super::Listing).
     pub delimiter: Option<String>,
-    /// Only what comes behind this key, or, where an id is given, behind this upload of it. As for objects, a
-    /// common prefix is skipped.
+    /// Key after which the listing begins or, with an id, the upload of that key after which it begins. As for objects,
+    /// a common prefix is skipped.
     pub after: Option<(String, Option<String>)>,
     /// Most uploads and common prefixes.
     pub max: usize,
@@ -28,15 +28,15 @@ pub struct UploadListing {
 /// Uploads in progress.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ListedUploads {
-    /// Keys, ids and uploads: by key, and those of a key in the order in which they were begun.
+    /// Keys, ids and uploads, ordered by key, then by the time at which they were begun.
     pub uploads: Vec<(String, String, Upload)>,
     /// Common prefixes, in order.
     pub prefixes: Vec<String>,
-    /// Where to go on (`after`); there is more.
+    /// `after` of the next page, if there is more.
     pub next: Option<(String, Option<String>)>,
 }
 
-/// The time makes ids of one key come in order, the rest can't be guessed.
+/// Makes an id. Its time orders the ids of one key, its rest can't be guessed.
 fn new_id(upload: &Upload) -> Result<String, StoreError> {
     let mut secret = [0; 16];
     rustix::rand::getrandom(&mut secret, rustix::rand::GetRandomFlags::empty())
@@ -59,11 +59,11 @@ impl Store {
         Ok(id)
     }
 
-    /// An upload that goes on.
+    /// Returns an upload in progress.
     ///
     /// # Errors
     ///
-    /// As for [`Store::bucket`].
+    /// Those of [`Store::bucket`].
     pub fn upload(&self, bucket: &str, key: &str, id: &str) -> Result<Option<Upload>, StoreError> {
         let (key, id) = (object_key(bucket, key), id.as_bytes());
         self.read(|reading| {
@@ -72,7 +72,7 @@ impl Store {
         })
     }
 
-    /// Puts a part; one of that number is replaced. Its segment is the draft, a file that is complete.
+    /// Puts a part, and replaces any of that number. Its segment is the draft, which is a complete file.
     ///
     /// # Errors
     ///
@@ -88,7 +88,7 @@ impl Store {
         draft: Draft,
     ) -> Result<(), StoreError> {
         if part.segment.id != draft.id() || !draft.is_file() {
-            return Err(StoreError::Invalid("a part that is not the draft's file"));
+            return Err(StoreError::Invalid("the part is not the draft's file"));
         }
         let (bucket, key, id) = (bucket.to_owned(), key.to_owned(), id.to_owned());
         self.committer
@@ -96,11 +96,11 @@ impl Store {
             .await
     }
 
-    /// Up to `max` parts with numbers above `after`, in order.
+    /// Returns up to `max` parts with numbers above `after`, in order.
     ///
     /// # Errors
     ///
-    /// [`StoreError::NoSuchUpload`], and as for [`Store::bucket`].
+    /// [`StoreError::NoSuchUpload`], and those of [`Store::bucket`].
     pub fn parts(
         &self,
         bucket: &str,
@@ -128,15 +128,14 @@ impl Store {
         })
     }
 
-    /// Makes an object of parts, whose numbers rise and whose segments are the object's. The other parts are
+    /// Makes an object of parts, whose numbers rise and whose segments are the object's. The upload's other parts are
     /// removed.
     ///
     /// # Errors
     ///
-    /// [`StoreError::NoSuchBucket`], [`StoreError::NoSuchUpload`]; [`StoreError::InvalidPart`] where a part
-    /// is not there or was replaced meanwhile; [`StoreError::ConditionFailed`], or [`StoreError::NoSuchKey`]
-    /// where there is no object to match; [`StoreError::Invalid`]; and those of every change
-    /// ([`Store::create_bucket`]). The upload goes on then.
+    /// [`StoreError::NoSuchBucket`], [`StoreError::NoSuchUpload`]; [`StoreError::InvalidPart`] if a part does not exist
+    /// or was replaced meanwhile; [`StoreError::ConditionFailed`], or [`StoreError::NoSuchKey`] if there is no object
+    /// to match; [`StoreError::Invalid`]; and those of every change ([`Store::create_bucket`]). The upload stays then.
     pub async fn complete(
         &self,
         bucket: &str,
@@ -147,7 +146,7 @@ impl Store {
         condition: Condition,
     ) -> Result<(), StoreError> {
         if parts.len() != object.segments.len() || !parts.is_sorted_by(|one, next| one < next) {
-            return Err(StoreError::Invalid("parts that are not the segments, or out of order"));
+            return Err(StoreError::Invalid("the parts are not the segments, or out of order"));
         }
         let entry = Entry::new(bucket, key, object);
         let (bucket, id) = (bucket.to_owned(), id.to_owned());
@@ -156,7 +155,7 @@ impl Store {
             .await
     }
 
-    /// Ends an upload. Its parts are removed.
+    /// Ends an upload, and removes its parts.
     ///
     /// # Errors
     ///
@@ -166,11 +165,11 @@ impl Store {
         self.committer.submit(Vec::new(), move |changes| changes.abort_upload(&bucket, &key, &id)).await
     }
 
-    /// Lists uploads that go on.
+    /// Lists uploads in progress.
     ///
     /// # Errors
     ///
-    /// [`StoreError::NoSuchBucket`], and as for [`Store::bucket`].
+    /// [`StoreError::NoSuchBucket`], and those of [`Store::bucket`].
     pub fn uploads(&self, bucket: &str, listing: &UploadListing) -> Result<ListedUploads, StoreError> {
         let mut listed = ListedUploads::default();
         let grouping = Grouping { prefix: &listing.prefix, delimiter: listing.delimiter.as_deref() };
@@ -185,7 +184,7 @@ impl Store {
                 for entry in table.range((bound, Bound::Excluded((&*end, no_id))))? {
                     let (name, record) = entry?;
                     let (object, id) = name.value();
-                    // What can't be read is gone through by a repair.
+                    // A repair handles malformed names.
                     let Ok((_, key)) = split_key(object) else { continue };
                     if !key.starts_with(&listing.prefix) {
                         return Ok(());
@@ -212,10 +211,10 @@ impl Store {
     }
 }
 
-/// Where a range of uploads begins: key of the object, id.
+/// Start of a range of uploads: key of the object, id.
 type Start = Option<Bound<(Vec<u8>, String)>>;
 
-/// Behind every id of a key.
+/// Text that follows every id of a key.
 const LAST_ID: &str = "g";
 
 fn at(bucket: &str, from: Option<Bound<String>>) -> Start {

@@ -1,7 +1,7 @@
-//! Allocation on the disk for a body that goes past the page cache.
+//! Allocates disk space for a body that bypasses the page cache.
 //!
-//! A file that grows is written one piece at a time, so it has its size before. What is allocated runs ahead
-//! of what has come, and no more: a client may announce any length and send nothing.
+//! Writes to a file that grows are done one at a time, so the file gets its size first. Allocation runs a bounded
+//! length ahead of what has come, because a client may announce any length and send nothing.
 
 use super::{DataPathError, GivenUp};
 use crate::store::RESERVE;
@@ -11,14 +11,14 @@ use rustix::io::Errno;
 use std::fs::File;
 use std::io;
 
-/// Bytes that are allocated ahead of what has come.
+/// Most bytes that are allocated ahead of what has come.
 const AHEAD_MAX: u64 = 64 << 20;
 const AHEAD_MIN: u64 = 1 << 20;
 
-/// The same, as a part of what is free.
+/// Part of the free space that may be allocated ahead, as a divisor.
 const AHEAD_PART: u64 = 64;
 
-/// A file that is allocated as it fills.
+/// A file that is allocated while it fills.
 #[derive(Debug)]
 pub(super) struct Allocation<'a> {
     file: &'a File,
@@ -27,11 +27,11 @@ pub(super) struct Allocation<'a> {
 }
 
 impl Allocation<'_> {
-    /// Gives a file its size, and allocates its first bytes; `None` where the file system can't.
+    /// Gives a file its size, and allocates its first bytes; `None` if the file system can't.
     ///
     /// # Errors
     ///
-    /// There is no room.
+    /// Fails if there is no room.
     pub(super) fn begin(file: &File, size: u64) -> Result<Option<Allocation<'_>>, DataPathError> {
         if ftruncate(file, size).is_err() {
             return Ok(None);
@@ -47,10 +47,10 @@ impl Allocation<'_> {
         }
     }
 
-    /// Allocates ahead: this many bytes have come.
+    /// Allocates ahead, after this many bytes have come.
     pub(super) fn grow(&mut self, came: u64) -> Result<(), GivenUp> {
         let wanted = came.saturating_mul(2).saturating_add(ahead(self.file)).min(self.size);
-        // By half as much at least, not at every look.
+        // Grows by half at least, not at every check.
         if wanted <= self.allocated || (wanted < self.size && wanted < self.allocated + self.allocated / 2) {
             return Ok(());
         }
@@ -59,16 +59,17 @@ impl Allocation<'_> {
         }
         match self.allocate(wanted) {
             Err(Errno::NOSPC | Errno::DQUOT) => Err(GivenUp::Full),
-            // Holes are filled by whoever writes to them.
+            // Writing fills the holes if the file system can't allocate.
             _ => Ok(()),
         }
     }
 
-    /// Allocates all of it, since it is on its way for certain. Returns the mode in which it is written then.
+    /// Allocates all of the file, because all of its data are certain to come. Returns the mode in which it is written
+    /// then.
     ///
     /// # Errors
     ///
-    /// There is no room.
+    /// Fails if there is no room.
     pub(super) fn allocate_all(mut self) -> Result<Mode, DataPathError> {
         match self.allocate(self.size) {
             Err(Errno::NOSPC | Errno::DQUOT) => Err(io::Error::from(io::ErrorKind::StorageFull).into()),

@@ -1,4 +1,4 @@
-//! Transfers of the server: an object's data as commands of the engine.
+//! Transfers of the server: moves objects' data by commands of the engine.
 //!
 //! ```text
 //!   put   socket > [aws-chunked] > md5 > [sha256] > [checksum] > [compress] > [encrypt] > file, made durable,
@@ -34,7 +34,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Why data did not move.
+/// Reason why data were not moved.
 #[derive(Debug, thiserror::Error)]
 pub enum DataPathError {
     /// The engine did not take the command.
@@ -46,26 +46,26 @@ pub enum DataPathError {
     /// The server gave the transfer up.
     #[error("{why}: {transfer}")]
     GivenUp {
-        /// Why.
+        /// Reason for that.
         why: GivenUp,
-        /// The work that had been done.
+        /// Error of the transfer, with the work that it had done.
         transfer: TransferError,
     },
     /// A data file can't be opened.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// Something else of the system.
+    /// Another system call failed.
     #[error(transparent)]
     Io(#[from] io::Error),
 }
 
-/// Why the server gives a transfer up.
+/// Reason why the server gives a transfer up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GivenUp {
-    /// Its client moved too little for too long.
+    /// The client moved too little for too long.
     #[error("the client moved too little for too long")]
     Slow,
-    /// Its client is gone.
+    /// The client is gone.
     #[error("the client is gone")]
     Gone,
     /// The disk has no room for what is coming.
@@ -74,7 +74,7 @@ pub enum GivenUp {
 }
 
 impl DataPathError {
-    /// The status of a transfer that failed.
+    /// Returns the status of a failed transfer.
     pub fn status(&self) -> Option<Status> {
         match self {
             DataPathError::Transfer(error) => Some(error.status),
@@ -84,7 +84,7 @@ impl DataPathError {
         }
     }
 
-    /// The work that a failed transfer had done.
+    /// Returns the work that a failed transfer had done.
     pub fn completion(&self) -> Option<&Completion> {
         match self {
             DataPathError::Transfer(transfer) | DataPathError::GivenUp { transfer, .. } => {
@@ -94,7 +94,7 @@ impl DataPathError {
         }
     }
 
-    /// True if the file system, or the user's part of it, is full.
+    /// Returns true if the file system, or the user's quota on it, is full.
     pub fn is_full(&self) -> bool {
         let full = |errno: i32| {
             [rustix::io::Errno::NOSPC, rustix::io::Errno::DQUOT].iter().any(|no| no.raw_os_error() == errno)
@@ -107,19 +107,19 @@ impl DataPathError {
         }
     }
 
-    /// True if the bytes that were read are not those that were written. For commands whose source is a data
-    /// file.
+    /// Returns true if the bytes that were read differ from those that were written. For commands whose source is a
+    /// data file.
     pub fn is_damage(&self) -> bool {
         matches!(self.status(), Some(Status::DigestMismatch | Status::CorruptData | Status::TruncatedData))
     }
 
-    /// True if the destination has got nothing.
+    /// Returns true if the destination has got nothing.
     pub fn sent_nothing(&self) -> bool {
         self.completion().is_none_or(|completion| completion.bytes_out == 0)
     }
 }
 
-/// The engine of a core, and how many transfers may be in flight.
+/// Engine of a core, with the permits for its transfers.
 ///
 /// ```text
 ///   clients   over a client's socket, which may hold the transfer up: watched
@@ -142,7 +142,7 @@ struct Lane {
     permits: Arc<Permits>,
 }
 
-/// What the data paths of all cores have in common: limits are of all of them together.
+/// State that the data paths of all cores share. Limits apply to all of them together.
 struct Common {
     clients: Arc<Permits>,
     own: Arc<Permits>,
@@ -150,42 +150,42 @@ struct Common {
     patience: Patience,
 }
 
-/// The settings of transfers.
+/// Settings of transfers.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// Most transfers of clients at a time.
+    /// Most transfers of clients at the same time.
     pub transfers: u16,
-    /// A client that is slower, in bytes a second, ...
+    /// Slowest acceptable rate of a client, in bytes a second.
     pub min_rate: u64,
-    /// ... is given up after so long; sooner while others wait for its permit.
+    /// Time after which a slower client is given up; shorter while others wait for its permit.
     pub patience: Duration,
-    /// Data are on the disk before they are answered for.
+    /// True to have data on the disk before they are acknowledged.
     pub durable: bool,
-    /// Large bodies go past the page cache: they have to be on the disk anyway.
+    /// True to write large bodies past the page cache, since they must reach the disk anyway.
     pub direct: bool,
 }
 
-/// A piece of an answer: of one segment, through a chain.
+/// A piece of an answer: a range of one segment, through a chain.
 #[derive(Debug)]
 pub struct Piece {
     /// The segment's data.
     pub data: Data,
-    /// Its segment's id.
+    /// Id of the segment.
     pub segment: u64,
-    /// Which of its bytes.
+    /// Range of its bytes.
     pub range: Range<u64>,
-    /// The operators that they pass.
+    /// Operators that the bytes pass.
     pub chain: Vec<Op>,
-    /// Bytes that come out.
+    /// Bytes that come out of the chain.
     pub length: u64,
 }
 
-/// A segment's data that are read.
+/// A segment's data to read.
 #[derive(Clone, Debug)]
 pub enum Data {
-    /// Those of a file that is open.
+    /// Data that are open.
     Open(Arc<Opened>),
-    /// A file that is opened when it is its turn, and is there until then.
+    /// A file that is held, and opened when it is needed.
     Held(Held),
 }
 
@@ -196,12 +196,12 @@ impl From<Opened> for Data {
 }
 
 impl Data {
-    /// True if they share a file with others.
+    /// Returns true if they share a file with others.
     pub fn is_packed(&self) -> bool {
         matches!(self, Data::Open(opened) if opened.is_packed)
     }
 
-    /// These of its bytes.
+    /// Makes the source for a range of the bytes.
     fn source(&self, range: Range<u64>) -> Result<Source, StoreError> {
         Ok(match self {
             Data::Open(opened) => {
@@ -213,51 +213,51 @@ impl Data {
     }
 }
 
-/// The result of receiving data.
+/// Result of receiving data.
 #[derive(Debug)]
 pub struct Received {
     /// Bytes of plain data.
     pub size: u64,
     /// Bytes at rest.
     pub stored: u64,
-    /// The bytes at rest, where they were to go to memory.
+    /// Bytes at rest, if their target is memory.
     pub bytes: Vec<u8>,
     /// MD5 of the plain data.
     pub md5: [u8; 16],
-    /// SHA-256 of the plain data, where it was asked for.
+    /// SHA-256 of the plain data, if requested.
     pub sha256: Option<[u8; 32]>,
-    /// The additional checksum, where one was asked for.
+    /// Additional checksum, if requested.
     pub checksum: Option<Vec<u8>>,
-    /// The checksum that the trailer announced.
+    /// Checksum that came in the trailer.
     pub trailer: Option<Vec<u8>>,
 }
 
-/// The treatment of data that come in.
+/// Treatment of incoming data.
 #[derive(Debug, Default)]
 pub struct Intake {
-    /// Takes S3's framing off; then the number of plain bytes.
+    /// Operator that removes S3's framing, and the number of plain bytes, if the body is framed.
     pub framing: Option<(Op, u64)>,
-    /// Computes SHA-256, since the request was signed over it.
+    /// True to compute SHA-256, because the request was signed over it.
     pub sha256: bool,
-    /// Computes this additional checksum.
+    /// Additional checksum to compute.
     pub checksum: Option<Algorithm>,
-    /// Compresses.
+    /// Compression at rest.
     pub compression: Compression,
-    /// Encrypts: key and first counter block.
+    /// Key and first counter block, if the data are to be encrypted.
     pub cipher: Option<([u8; 32], [u8; 16])>,
 }
 
-/// Levels that cost little and gain most.
+/// Compression levels that cost little and save most.
 const GZIP_LEVEL: u8 = 1;
 const ZSTD_LEVEL: u8 = 1;
 
-/// A body of this many bytes goes past the page cache, where that is asked for.
+/// Least bytes of a body that bypasses the page cache, if the settings allow that.
 const DIRECT_MIN: u64 = 1 << 20;
 
 /// Bytes of a cipher block (FIPS 197).
 const CIPHER_BLOCK: u64 = 16;
 
-/// The operator of an additional checksum.
+/// Returns the operator of an additional checksum.
 pub fn checksum_op(algorithm: Algorithm) -> Op {
     match algorithm {
         Algorithm::Crc32 => Op::Crc32,
@@ -268,15 +268,16 @@ pub fn checksum_op(algorithm: Algorithm) -> Op {
     }
 }
 
-/// Encrypts or decrypts from this byte of the stream on, which must be the first of a cipher block.
+/// Returns the operator that encrypts or decrypts from this byte of the stream on. The byte must be the first of a
+/// cipher block.
 pub fn cipher_op(key: [u8; 32], counter: [u8; 16], from: u64) -> Op {
     debug_assert_eq!(from % CIPHER_BLOCK, 0);
     let counter = u128::from_be_bytes(counter).wrapping_add(u128::from(from / CIPHER_BLOCK));
     Op::Aes256Ctr { key, counter: counter.to_be_bytes() }
 }
 
-/// The operators that make plain data of a segment's bytes. `from`: the first of them, the beginning of a
-/// cipher block.
+/// Returns the operators that turn a segment's bytes into plain data. `from`: the first byte, at the start of a cipher
+/// block.
 pub fn plain(compression: Compression, key: Option<&Key>, segment: u64, from: u64) -> Vec<Op> {
     let decrypt = key.map(|key| cipher_op(**key, encryption::counter(segment), from));
     let decompress = match compression {
@@ -287,20 +288,20 @@ pub fn plain(compression: Compression, key: Option<&Key>, segment: u64, from: u6
     decrypt.into_iter().chain(decompress).collect()
 }
 
-/// True if files of this folder can be written past the page cache.
+/// Returns true if files in this folder can be written past the page cache.
 pub fn can_go_direct(folder: &Path) -> bool {
     let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::DIRECT | OFlags::CLOEXEC;
     rustix::fs::open(folder, flags, rustix::fs::Mode::from_raw_mode(0o600)).is_ok()
 }
 
-/// Transfers at a time of the server's own.
+/// Most transfers of the server's own at the same time.
 const OWN: u16 = 64;
 
-/// Blocks of an engine beside those that transfers always have: what they read ahead.
+/// Blocks of an engine for reading ahead, in addition to those that transfers always have.
 const AHEAD: u32 = 256;
 
-/// Sizes of an engine that has room for that many transfers of clients, and for the server's own. Half of what
-/// an engine has is split into guarantees, a quarter for each of two sessions.
+/// Returns the sizes of an engine with room for that many transfers of clients, and for the server's own. Half of an
+/// engine's blocks are guarantees, a quarter for each of two sessions.
 fn sizes(transfers: u16) -> (u16, u32) {
     let (clients, own) = (u32::from(transfers), u32::from(OWN) + 1);
     let share = |clients: u32, own: u32| (clients + own).max(clients.max(own).div_ceil(3) * 4);
@@ -309,18 +310,18 @@ fn sizes(transfers: u16) -> (u16, u32) {
     (u16::try_from(commands).unwrap_or(u16::MAX), blocks)
 }
 
-/// The most bytes at rest that can come of `size` bytes: compression makes data that it finds nothing in longer, by
-/// 9 bits a byte where zlib's quick level has but its fixed codes (RFC 1951 section 3.2.6), and has a head and a foot.
+/// Returns the most bytes at rest for `size` plain bytes. Compression makes incompressible data longer, to 9 bits a
+/// byte with the fixed codes of zlib's quick level (RFC 1951 section 3.2.6), and adds a head and a foot.
 pub(crate) fn stored_max(size: u64, compression: Compression) -> u64 {
     if compression == Compression::None { size } else { size + size / 8 + 1024 }
 }
 
 impl DataPath {
-    /// Starts an engine that has room for all transfers at once.
+    /// Starts an engine with room for all transfers at once.
     ///
     /// # Errors
     ///
-    /// There can be no such engine.
+    /// Fails if the engine can't be started.
     pub fn start(engine: dcs::engine::Builder, settings: Settings) -> Result<DataPath, Error> {
         let metrics = Arc::<Metrics>::default();
         let permits = |transfers: u16| {
@@ -331,12 +332,12 @@ impl DataPath {
         DataPath::open(engine, settings, Common { clients, own, metrics, patience })
     }
 
-    /// Starts another engine, for another core. Each has room for all transfers; how many there may be, who
-    /// waits for whom, and what is counted is of both together.
+    /// Starts another engine for another core. Each has room for all transfers; limits, queues and counters apply to
+    /// both together.
     ///
     /// # Errors
     ///
-    /// There can be no such engine.
+    /// Fails if the engine can't be started.
     pub fn beside(&self, engine: dcs::engine::Builder) -> Result<DataPath, Error> {
         let common = Common {
             clients: self.clients.permits.clone(),
@@ -350,7 +351,7 @@ impl DataPath {
     fn open(engine: dcs::engine::Builder, settings: Settings, common: Common) -> Result<DataPath, Error> {
         let (commands, blocks) = sizes(settings.transfers);
         let engine = engine.sessions(2).commands(commands).blocks(blocks).start()?;
-        // A transfer that was cancelled takes room in its session for a moment more.
+        // A cancelled transfer takes room in its session for a moment more.
         let lane = |transfers: u16, permits| -> Result<Lane, Error> {
             let session = engine.session_with_depth((transfers * 2).min(dcs::session::DEPTH_MAX))?;
             Ok(Lane { session, permits })
@@ -360,11 +361,11 @@ impl DataPath {
         Ok(DataPath { clients, own, settings, metrics, patience, engine })
     }
 
-    /// True if the engine answers: it takes some bytes through an operator.
+    /// Checks that the engine answers, by passing some bytes through an operator.
     ///
     /// # Errors
     ///
-    /// [`DataPathError`]; it may be that one asks already.
+    /// [`DataPathError`]; also if another check is in progress.
     pub async fn answers(&self) -> Result<(), DataPathError> {
         let (source, sink) = (Source::memory(b"does it answer?".to_vec()), Sink::memory(15));
         let request = self.own.session.request(source, [Op::Crc32c], sink).timeout(Duration::from_secs(5));
@@ -372,36 +373,37 @@ impl DataPath {
         Ok(())
     }
 
-    /// The engine's statistics.
+    /// Returns the engine's statistics.
     pub fn statistics(&self) -> Statistics {
         self.engine.statistics()
     }
 
-    /// Transfers of clients that there may be on all cores.
+    /// Returns the most transfers of clients, on all cores.
     pub fn transfers_max(&self) -> usize {
         self.settings.transfers.into()
     }
 
-    /// The longest wait of a transfer for a permit, on any core.
+    /// Returns the longest wait of a transfer for a permit, on any core.
     pub fn longest_wait(&self) -> Option<Duration> {
         self.clients.permits.wait().max(self.own.permits.wait())
     }
 
-    /// A client waits for a connection until this is dropped. Meanwhile the others are waited for less long.
+    /// Registers a client that waits for a connection, until this is dropped. Meanwhile the server waits less long for
+    /// the others.
     pub(crate) fn call(&self) -> Call {
         self.patience.call()
     }
 
-    /// A client's account of time, which is full.
+    /// Returns a new client's account of time, which is full.
     pub fn patience(&self) -> Patience {
         self.patience.clone()
     }
 
-    /// Takes a body of this many bytes from a socket to its target. A file is durable then.
+    /// Takes a body of this many bytes from a socket to its target. A file is durable afterwards.
     ///
     /// # Errors
     ///
-    /// [`DataPathError`]. A file has some of the data.
+    /// [`DataPathError`]. A file may hold some of the data then.
     pub async fn receive(
         &self,
         socket: &TcpStream,
@@ -424,12 +426,12 @@ impl DataPath {
         intake.received(completion)
     }
 
-    /// Takes a body with a framing that tells its end, so that nobody needs to know how long it is with it:
-    /// all that comes. Who feeds the socket has to have an end of patience with the client.
+    /// Takes a body whose framing marks its end, so that its length need not be known: all bytes that come. Whatever
+    /// feeds the socket must limit its patience with the client.
     ///
     /// # Errors
     ///
-    /// [`DataPathError`]. A file has some of the data.
+    /// [`DataPathError`]. A file may hold some of the data then.
     pub async fn receive_framed(
         &self,
         socket: &impl AsFd,
@@ -444,7 +446,7 @@ impl DataPath {
         intake.received(completion)
     }
 
-    /// The same account of a client that holds a permit meanwhile.
+    /// Returns an account of a client that holds a permit meanwhile.
     pub fn patience_with_a_place(&self) -> Patience {
         self.patience().holding(&self.clients.permits)
     }
@@ -453,7 +455,7 @@ impl DataPath {
         Watch::new(socket, way, self.patience_with_a_place())
     }
 
-    /// Takes an empty body: what is left of it is its digests, and what compression makes of nothing.
+    /// Takes an empty body, of which only the digests and what compression makes of nothing remain.
     ///
     /// # Errors
     ///
@@ -467,7 +469,7 @@ impl DataPath {
     ///
     /// # Errors
     ///
-    /// [`DataPathError`]. A file has some of the data.
+    /// [`DataPathError`]. A file may hold some of the data then.
     pub async fn copy(
         &self,
         pieces: Vec<Piece>,
@@ -484,8 +486,8 @@ impl DataPath {
                 self.take_in(source, length, intake, target).await
             }
             pieces => {
-                // Both commands get their permits at once: copies that each had one and waited for another
-                // would wait for ever.
+                // Both commands get their permits at once: copies that each held one and waited for another would never
+                // end.
                 let sending = pieces.iter().map(|piece| permits::needed(&piece.chain)).max().unwrap_or(0);
                 let _permits = self.own.permits.take(taking + sending).await;
                 self.copy_through(pieces, length, intake, target).await
@@ -493,8 +495,8 @@ impl DataPath {
         }
     }
 
-    /// Copies by two commands with a pair of sockets between them: digests go over all of it, so all of it
-    /// has to come from one source.
+    /// Copies by two commands with a pair of sockets between them. Digests cover the whole stream, so it must come from
+    /// one source.
     async fn copy_through(
         &self,
         pieces: &[Piece],
@@ -511,7 +513,7 @@ impl DataPath {
                     Ok(request) => self.run(Direction::Copy, request, None).await,
                     Err(error) => Err(error),
                 };
-                // The other side is told of a failure: it would wait for the rest.
+                // The other side is told of a failure; it would wait for the rest otherwise.
                 sent.inspect_err(|_| _ = from.shutdown(Shutdown::Both))?;
             }
             Ok::<(), DataPathError>(())
@@ -537,7 +539,7 @@ impl DataPath {
             && self.goes_direct(intake, length)
             && let Some(allocation) = Allocation::begin(file, length)?
         {
-            // All of it is on its way.
+            // All of the bytes are certain to come.
             sink = sink.cache(allocation.allocate_all()?);
         }
         let request = self.intake(&self.own, source, Some(length), intake, sink);
@@ -545,12 +547,12 @@ impl DataPath {
         intake.received(completion)
     }
 
-    /// True if a body of this many bytes goes past the page cache.
+    /// Returns true if a body of this many bytes bypasses the page cache.
     fn goes_direct(&self, intake: &Intake, size: u64) -> bool {
         self.settings.direct && intake.compression == Compression::None && size >= DIRECT_MIN
     }
 
-    /// Asks for a file to be on the disk when it is answered for, where settings say so. Data in memory are made
+    /// Requests that a file is on the disk when the command completes, if the settings say so. Data in memory become
     /// durable with their record.
     fn durable<'a>(&self, request: Request<'a>, target: Target<'_>) -> Request<'a> {
         match target {
@@ -559,7 +561,7 @@ impl DataPath {
         }
     }
 
-    /// The command that takes data in: this many, or all that come.
+    /// Makes the command that takes data in: this many bytes, or all that come.
     fn intake<'a>(
         &self,
         lane: &'a Lane,
@@ -575,7 +577,7 @@ impl DataPath {
         }
     }
 
-    /// Fetches a piece that is small.
+    /// Reads a small piece.
     ///
     /// # Errors
     ///
@@ -586,7 +588,7 @@ impl DataPath {
         let length =
             usize::try_from(piece.length).map_err(|_| io::Error::from(io::ErrorKind::FileTooLarge))?;
         let request = self.own.session.request(source, piece.chain.iter().cloned(), Sink::memory(length));
-        // The connection counts what it sends of it.
+        // The connection counts the bytes when it sends them.
         let fetched = request.submit()?.await?;
         let bytes = fetched.memory.unwrap_or_default();
         if bytes.len() != length {
@@ -595,7 +597,7 @@ impl DataPath {
         Ok(bytes)
     }
 
-    /// Has a piece pass its operators to anywhere, in whatever time it takes: how many bytes came out.
+    /// Passes a piece through its operators to a sink, without a deadline. Returns the bytes that came out.
     ///
     /// # Errors
     ///
@@ -608,8 +610,7 @@ impl DataPath {
         Ok(passed.bytes_out)
     }
 
-    /// Sends a piece to a client, behind these bytes, which pass its operators too. `more`: others follow at
-    /// once.
+    /// Sends a piece to a client after these bytes, which pass its operators too. `more`: other pieces follow at once.
     ///
     /// # Errors
     ///
@@ -626,7 +627,7 @@ impl DataPath {
         self.run(Direction::Get, request, Some(self.watch(socket, Way::Out))).await
     }
 
-    /// The command that sends a piece.
+    /// Makes the command that sends a piece.
     fn forward<'a>(
         &self,
         lane: &'a Lane,
@@ -636,7 +637,7 @@ impl DataPath {
         more: bool,
     ) -> Result<Request<'a>, DataPathError> {
         let source = piece.data.source(piece.range.clone())?;
-        // A data file is never written to again; blocks of a pack may become a hole when the transfer has ended, while
+        // A data file is never written to again. Blocks of a pack may become a hole when the transfer has ended, while
         // the socket still has their pages.
         let source = if piece.data.is_packed() { source } else { source.immutable() };
         let request = lane.session.request(source, piece.chain.iter().cloned(), Sink::socket(socket));
@@ -661,7 +662,7 @@ impl DataPath {
     }
 }
 
-/// Waits for a transfer, unless its client is to be given up.
+/// Waits for a transfer, unless its client must be given up.
 async fn watched(mut transfer: Transfer, mut watch: Watch<'_>) -> Result<Completion, DataPathError> {
     let mut given_up = None;
     loop {
@@ -698,7 +699,7 @@ impl Intake {
         chain
     }
 
-    /// Where its bytes go. `size`: those of the plain data.
+    /// Makes the sink for the data. `size`: bytes of the plain data.
     fn sink(&self, target: Target<'_>, size: u64) -> Sink {
         match target {
             Target::File(file) => Sink::file(file, 0),
@@ -714,7 +715,7 @@ impl Intake {
             let found = completion.digests.iter().find(|digest| digest.operator as u8 == op.number());
             found.map(|digest| digest.bytes().to_vec())
         };
-        let missing = || DataPathError::Io(io::Error::other("the engine has left out a digest"));
+        let missing = || DataPathError::Io(io::Error::other("the engine returned no digest"));
         let md5 = value(&Op::Md5).and_then(|md5| md5.try_into().ok()).ok_or_else(missing)?;
         let sha256 = if self.sha256 {
             Some(value(&Op::Sha256).and_then(|value| value.try_into().ok()).ok_or_else(missing)?)

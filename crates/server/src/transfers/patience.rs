@@ -1,8 +1,8 @@
-//! Deadlines on the progress of transfers: a client may keep one waiting for no longer.
+//! Deadlines on the progress of transfers: limits how long a client may keep one waiting.
 //!
-//! A client has an account of time. It begins full; the time in which the server waits for the client is
-//! taken from it, and every byte that moves gives time back, at the least rate. So a client may pause, and it
-//! may be slow, but not both for long; and the server's own disk costs the client nothing.
+//! A client has an account of time. It begins full; the time that the server waits for the client is taken from it, and
+//! every byte that moves adds time, at the least rate. So a client may pause, and it may be slow, but not both for
+//! long. The server's own disk costs the client nothing.
 
 use super::GivenUp;
 use super::allocation::Allocation;
@@ -13,16 +13,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// Interval at which a transfer's client is looked at.
+/// Interval at which a transfer's client is checked.
 pub(crate) const TICK: Duration = Duration::from_millis(250);
 
-/// While others wait for a place, or for a connection, patience is shorter by this factor.
+/// Factor by which patience is shorter while others wait for a place or a connection.
 const WANTED: u32 = 6;
 
-/// An answer that is still computed is given up where its client has closed its side for so long.
+/// Time after which an answer that is still being computed is given up, once its client has closed its side.
 const CLOSED_MAX: Duration = Duration::from_secs(1);
 
-/// Clients that wait for a connection: every client that we wait for holds one.
+/// Number of clients that wait for a connection: every client that the server waits for holds one.
 #[derive(Debug, Default)]
 struct Callers(AtomicUsize);
 
@@ -37,7 +37,7 @@ impl Callers {
     }
 }
 
-/// A client that waits for a connection.
+/// Registration of a client that waits for a connection.
 #[derive(Debug)]
 pub(crate) struct Call(Arc<Callers>);
 
@@ -53,19 +53,19 @@ pub struct Patience {
     left: Duration,
     most: Duration,
     rate: u64,
-    /// Who wants the client's connection.
+    /// Clients that want this one's connection.
     callers: Arc<Callers>,
-    /// The scarce thing that the client holds while it keeps us waiting, and that others may want.
+    /// Permits that the client holds while the server waits, and that others may want.
     holds: Option<Arc<Permits>>,
 }
 
 impl Patience {
-    /// A full account of `most`; `rate`, in bytes a second, keeps it full.
+    /// Makes a full account of `most`; `rate`, in bytes a second, keeps it full.
     pub fn new(most: Duration, rate: u64) -> Patience {
         Patience { left: most, most, rate: rate.max(1), callers: Arc::default(), holds: None }
     }
 
-    /// The same, with an account of `most`.
+    /// Returns the account with a limit of `most`, full.
     #[must_use]
     pub fn of(mut self, most: Duration) -> Patience {
         (self.left, self.most) = (most, most);
@@ -77,28 +77,28 @@ impl Patience {
         self
     }
 
-    /// Somebody wants a client's connection, until the call is dropped.
+    /// Registers a client that waits for a connection, until the call is dropped.
     pub(crate) fn call(&self) -> Call {
         self.callers.wait()
     }
 
-    /// Time for which a client may do nothing.
+    /// Returns the longest time for which a client may do nothing.
     pub fn most(&self) -> Duration {
         self.most
     }
 
-    /// This many bytes moved.
+    /// Adds time for bytes that moved.
     pub fn moved(&mut self, bytes: u64) {
         let gained = Duration::from_secs_f64(bytes as f64 / self.rate as f64);
         self.left = self.left.saturating_add(gained).min(self.most);
     }
 
-    /// The client kept us waiting for so long; what moved meanwhile was counted before.
+    /// Takes the time that the server waited. Count what moved meanwhile first.
     pub fn waited(&mut self, time: Duration) {
         self.left = self.left.saturating_sub(time);
     }
 
-    /// The account is empty; where others wait, it need not be.
+    /// Returns true if the account is empty; earlier if others wait.
     pub fn is_over(&self) -> bool {
         let wanted =
             self.callers.are_there() || self.holds.as_ref().is_some_and(|permits| permits.is_wanted());
@@ -107,10 +107,10 @@ impl Patience {
     }
 }
 
-/// Which way a transfer's bytes go over its socket.
+/// Direction of a transfer over its socket.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Way {
-    /// From the client, this many in all.
+    /// From the client, with the number of bytes in all.
     In(u64),
     /// To the client.
     Out,
@@ -121,7 +121,7 @@ pub(super) struct Watch<'a> {
     socket: &'a TcpStream,
     way: Way,
     patience: Patience,
-    /// The file that is allocated as the body comes in.
+    /// File that is allocated as the body comes in.
     pub(super) allocation: Option<Allocation<'a>>,
     begun: Traffic,
     before: Traffic,
@@ -131,8 +131,7 @@ pub(super) struct Watch<'a> {
 
 impl<'a> Watch<'a> {
     pub(super) fn new(socket: &'a TcpStream, way: Way, patience: Patience) -> Watch<'a> {
-        // What is unread belongs to the same moment as what was received, where nothing came between two
-        // looks.
+        // If nothing came between two checks, the unread bytes belong to the same moment as the received ones.
         let look = || Traffic::of(socket).unwrap_or_default();
         let (mut begun, mut again) = (look(), look());
         while begun.received != again.received {
@@ -142,9 +141,9 @@ impl<'a> Watch<'a> {
         Watch { socket, way, patience, allocation, begun, before: begun, looked, closed }
     }
 
-    /// Looks at what the client does; an error where it is to be given up.
+    /// Checks what the client does. Returns an error if it must be given up.
     pub(super) fn look(&mut self) -> Result<(), GivenUp> {
-        // A socket that can't tell is broken: the transfer finds out itself.
+        // A socket without these figures is broken: the transfer finds that out itself.
         let Ok(now) = Traffic::of(self.socket) else { return Ok(()) };
         let time = self.looked.elapsed();
         let before = std::mem::replace(&mut self.before, now);

@@ -1,7 +1,7 @@
-//! Permits in the engine: who may have a transfer there, and who waits for one.
+//! Permits in the engine, and the queue for them.
 //!
-//! A transfer takes as many permits as it needs blocks, two at least, and takes all of them at once. The
-//! engine has a block for every permit, so nobody waits inside the engine, where nobody would see it.
+//! A transfer takes as many permits as it needs blocks, at least two, and takes all of them at once. The engine has a
+//! block for every permit, so nothing waits inside the engine, where the wait would not be seen.
 
 use crate::metrics::Metrics;
 use dcs::Op;
@@ -13,7 +13,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 /// Permits of the smallest transfer.
 pub(super) const TRANSFER_MIN: u32 = 2;
 
-/// Permits of a transfer: the blocks that it always has. Each operator that changes the length of the data
+/// Returns the permits of a transfer: the blocks that it always has. Each operator that changes the length of the data
 /// begins a segment of the chain, and an expected digest holds a block back.
 pub(super) fn needed(chain: &[Op]) -> u32 {
     let more = chain.iter().filter(|op| {
@@ -23,7 +23,7 @@ pub(super) fn needed(chain: &[Op]) -> u32 {
     (1 + more.count() as u32).max(TRANSFER_MIN)
 }
 
-/// Permits, and those who wait for some.
+/// Permits, and the transfers that wait for some.
 #[derive(Debug)]
 pub(crate) struct Permits {
     free: Semaphore,
@@ -32,7 +32,7 @@ pub(crate) struct Permits {
     metrics: Arc<Metrics>,
 }
 
-/// Those who wait: since when, in the order in which they came.
+/// Waiting transfers: the start of each wait, in order.
 #[derive(Debug, Default)]
 struct Line {
     next: u64,
@@ -48,23 +48,23 @@ impl Permits {
         self.line.lock().expect("no code that holds it panics")
     }
 
-    /// Takes this many at once, when it is their turn.
+    /// Takes this many at once, in turn.
     pub(super) async fn take(&self, count: u32) -> SemaphorePermit<'_> {
         let count = count.min(self.all);
         if let Ok(taken) = self.free.try_acquire_many(count) {
             return taken;
         }
-        // A guard, since who waits may be dropped.
+        // A guard, because the waiting future may be dropped.
         let _waiting = Waiting::new(self);
         self.free.acquire_many(count).await.expect("it is never closed")
     }
 
-    /// The wait of the first in line.
+    /// Returns the wait of the first in line.
     pub(super) fn wait(&self) -> Option<Duration> {
         self.line().since.first_key_value().map(|(_, since)| since.elapsed())
     }
 
-    /// True if somebody waits.
+    /// Returns true if a transfer waits.
     pub(super) fn is_wanted(&self) -> bool {
         !self.line().since.is_empty()
     }

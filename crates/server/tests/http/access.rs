@@ -1,4 +1,4 @@
-//! Who may do what: signatures, rights, and what is refused rather than ignored.
+//! Access: signatures, rights, and what is refused rather than ignored.
 
 use crate::rig::{Answer, Client, Rig, Setting};
 use crate::signer::{ask_with, signer};
@@ -6,7 +6,7 @@ use dcs_server::access::Anonymous;
 use dcs_server::users::Users;
 use dcs_testkit::bytes as data;
 
-/// A server with an administrator, a writer, a reader, and somebody with nothing.
+/// A server with an administrator, a writer, a reader, and a user without rights.
 fn with_users() -> Rig {
     let users = "\
         admin secret-of-admin admin\n\
@@ -37,7 +37,7 @@ fn a_signature_covers_what_changes_the_meaning() {
     let mut client = rig.client();
     let admin = signer("admin");
     let source = ("x-amz-copy-source", "/private/key");
-    // Who was given a URL to upload to does not read another's object with it.
+    // A client with a URL for an upload can't use it to read another object.
     let url = admin.presign("PUT", "/inbox/upload", 600);
     refused(&client.ask("PUT", &url, &[source], b""), 403, "AccessDenied", "not signed: x-amz-copy-source");
     assert_eq!(client.ask("PUT", &url, &[], b"mine").status, 200);
@@ -45,7 +45,7 @@ fn a_signature_covers_what_changes_the_meaning() {
     let id = begun.split("<UploadId>").nth(1).unwrap().split('<').next().unwrap();
     let url = admin.presign("PUT", &format!("/inbox/parts?partNumber=1&uploadId={id}"), 600);
     refused(&client.ask("PUT", &url, &[source], b""), 403, "AccessDenied", "not signed: x-amz-copy-source");
-    // Nor does who replays a signed head.
+    // A replayed signed head does not work either.
     for left_out in ["host", "x-amz-copy-source", "x-amz-content-sha256"] {
         let fields = admin.sign_but("PUT", "/inbox/copy", &[source], b"", &[left_out]);
         let answer = ask_with(&mut client, "PUT", "/inbox/copy", &fields, b"");
@@ -71,7 +71,12 @@ fn presigned_urls_end_within_a_week() {
     let head = admin.ask(&mut client, "HEAD", "/inbox/made", &[], b"");
     assert_eq!(head.headers["x-amz-meta-colour"], "blue");
     let url = admin.presign("PUT", "/inbox/made?x-amz-acl=public-read", 600);
-    refused(&client.ask("PUT", &url, &[], b"x"), 400, "AccessControlListNotSupported", "no access lists");
+    refused(
+        &client.ask("PUT", &url, &[], b"x"),
+        400,
+        "AccessControlListNotSupported",
+        "access lists are not supported",
+    );
 }
 
 #[test]
@@ -207,8 +212,8 @@ fn nothing_is_ignored_in_silence() {
     unknown(&mut client, "PUT", "/bucket/key", &offset, "x-amz-write-offset-bytes");
     unknown(&mut client, "PUT", "/bucket/key", &[("Content-Range", "bytes 3-5/10")], "content-range");
     unknown(&mut client, "PUT", "/bucket/key?append", &[], "append");
-    unknown(&mut client, "GET", "/bucket/key?versionId=deadbeef", &[], "no versions");
-    unknown(&mut client, "DELETE", "/bucket/key?versionId=deadbeef", &[], "no versions");
+    unknown(&mut client, "GET", "/bucket/key?versionId=deadbeef", &[], "versions are not supported");
+    unknown(&mut client, "DELETE", "/bucket/key?versionId=deadbeef", &[], "versions are not supported");
     unknown(&mut client, "DELETE", "/bucket?something-new", &[], "something-new of DeleteBucket");
     unknown(&mut client, "PUT", "/other?something-new", &[], "something-new of CreateBucket");
     unknown(&mut client, "GET", "/bucket?something-new", &[], "something-new of ListObjects");

@@ -160,7 +160,7 @@ fn nothing_but_the_key_tells_what_a_customer_encrypted() {
     for digest in [md5, hex(md5).as_bytes(), sha] {
         assert!(!database.windows(digest.len()).any(|bytes| bytes == digest));
     }
-    // The same of an object in parts: the key makes the checksum of the whole.
+    // An object in parts: the key makes the checksum of the whole.
     let begun = with_key(
         &mut client,
         "POST",
@@ -200,7 +200,7 @@ fn a_record_is_good_for_its_own_key_only() {
     assert_eq!(client.ask("PUT", "/bucket/one", &managed, b"first").status, 200);
     assert_eq!(client.ask("PUT", "/bucket/two", &managed, b"other").status, 200);
     assert_eq!(with_key(&mut client, "PUT", "/bucket/three", &[], b"third").status, 200);
-    // Who can write to the disk and has no key puts one object's record under another's name.
+    // An attacker who can write to the disk but has no key puts one object's record under another's name.
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     for (from, to) in [("one", "two"), ("three", "one")] {
         let at_rest = rig.store.object("bucket", from).unwrap().unwrap().at_rest;
@@ -220,7 +220,7 @@ fn only_the_owner_gets_at_the_folder() {
     let mode = |name: &str| std::fs::metadata(folder.join(name)).unwrap().permissions().mode() & 0o7777;
     assert_eq!(["", "data", "lock", "meta.redb"].map(mode), [0o700, 0o700, 0o600, 0o600]);
     drop(store);
-    // A folder of the time when everybody could read it.
+    // A folder from an older version, which everybody could read.
     for (name, open) in [("meta.redb", 0o644), ("lock", 0o644), ("data", 0o755), ("", 0o755)] {
         std::fs::set_permissions(folder.join(name), std::fs::Permissions::from_mode(open)).unwrap();
     }

@@ -53,7 +53,7 @@ fn an_order_that_is_not_what_was_announced_is_not_carried_out() {
         let answer = rig.client().ask("POST", "/bucket?delete", &[(name, value)], order);
         assert!(answer.status == 400 && answer.text().contains(code), "{name}: {}", answer.text());
     }
-    // Nobody waits for the body of this one.
+    // The server does not wait for the body of this one.
     let mut long = rig.client();
     long.send_head("POST", "/bucket?delete", &[], 9 << 20);
     let answer = long.answer("POST");
@@ -77,7 +77,7 @@ fn an_order_that_is_not_what_was_announced_is_not_carried_out() {
     assert_eq!(client.ask("PUT", "/bucket?tagging", &fields, tagging).status, 200);
 }
 
-/// Nobody would compare the checksum in its trailer.
+/// Nothing would compare the checksum in its trailer.
 #[test]
 fn an_order_in_s3_s_framing_is_refused() {
     let rig = Rig::new();
@@ -104,7 +104,7 @@ fn a_deletion_of_too_many_is_refused_before_all_of_it_has_come() {
     client.stream.write_all(order.as_bytes()).unwrap();
     let answer = client.answer("POST");
     assert!(answer.status == 400 && answer.text().contains("MalformedXML"), "{}", answer.text());
-    // As many as there may be, with all that S3 has of each.
+    // As many as allowed, each with everything that S3 permits.
     let mut client = rig.client();
     for (number, status) in [(1000, 200), (1001, 400)] {
         let object = "<Object><Key>a</Key><VersionId>null</VersionId><ETag>b</ETag></Object>";
@@ -151,7 +151,7 @@ fn a_checksum_is_announced_once() {
     ];
     let put = rig.client().ask("PUT", "/bucket/key", &fields, framed);
     assert!(put.status == 400 && put.text().contains("not both"), "{}", put.text());
-    // There is no trailer behind this one.
+    // No trailer follows this one.
     let put = rig.client().ask("PUT", "/bucket/key", &fields[2..3], b"hello");
     assert!(put.status == 400 && put.text().contains("x-amz-trailer"), "{}", put.text());
     assert_eq!(rig.client().ask("GET", "/bucket/key", &[], b"").status, 404);
@@ -179,7 +179,7 @@ fn a_client_that_waits_is_told_to_go_on() {
     assert_eq!(client.answer("PUT").status, 100);
     client.stream.write_all(b"hello").unwrap();
     assert_eq!(client.answer("PUT").status, 200);
-    // What is refused is refused before the body comes.
+    // The request is refused before the body comes.
     client.send_head("PUT", "/nothing/key", &[("Expect", "100-continue")], 5);
     let refused = client.answer("PUT");
     assert_eq!((refused.status, refused.headers["connection"].as_str()), (404, "close"));

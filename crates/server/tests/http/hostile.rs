@@ -1,4 +1,4 @@
-//! Clients that stall, drip, flood, leave: the others are served, and the server says how it is.
+//! Clients that stall, drip, flood or leave: the others are served, and the server reports its health.
 
 use crate::rig::{Client, Rig, Setting};
 use dcs_testkit::bytes as data;
@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 
 const MIB: usize = 1 << 20;
 
-/// Patience is long, so that only who waits for a place shortens it, to two seconds.
+/// A long patience, so that only waiting for a place shortens it, to two seconds.
 fn few_places() -> Rig {
     Rig::with(Setting { transfers: 4, patience: Duration::from_secs(12), ..Setting::default() })
 }
 
-/// Honest requests are answered rightly while all places are held.
+/// Honest requests get the right answers while all places are held.
 fn honest_are_served(rig: &Rig) {
     for round in 0..3 {
         let body = data(50_000, round);
@@ -29,7 +29,7 @@ fn figure(rig: &Rig, name: &str) -> f64 {
     line.unwrap_or_else(|| panic!("no {name} in {text}")).parse().unwrap()
 }
 
-/// Waits until a figure is so.
+/// Waits until a metric has a value.
 fn until(rig: &Rig, name: &str, so: impl Fn(f64) -> bool) {
     let end = Instant::now() + Duration::from_secs(30);
     while !so(figure(rig, name)) {
@@ -148,7 +148,7 @@ fn an_object_of_many_parts_is_read_part_by_part_whatever_happens_to_it() {
     };
     // The file, and the engine's own descriptor of it.
     assert!(open() <= 4, "{} files are open", open());
-    // The files stay until they have been read, though nobody else can have them any more.
+    // The files stay until they have been read, though no new reader can open them.
     assert_eq!(client.ask("PUT", "/bucket/parts", &[], b"new").status, 200);
     let mut body = Vec::new();
     reader.body(40 * MIB, &mut body);
@@ -165,7 +165,7 @@ fn a_form_is_refused_before_it_is_read_and_an_order_has_to_come_in_time() {
     form.send_head("POST", "/bucket", &fields, 60_000);
     assert_eq!(form.answer("POST").status, 501);
     assert!(form.ended(), "what is left of it is waited for no longer than for a head");
-    // The rig gives it two seconds.
+    // The rig sets this to two seconds.
     let mut order = rig.client();
     order.send_head("POST", "/bucket?delete", &[("Content-MD5", "1B2M2Y8AsgTpgAmY7PhCfg==")], 1000);
     order.stream.write_all(b"<Delete>").unwrap();
@@ -189,7 +189,7 @@ fn who_has_had_an_answer_gives_way_with_what_is_left_of_its_body() {
 #[test]
 fn who_has_no_request_gives_way_to_who_has_one() {
     let rig = Rig::with(Setting { connections: 4, ..Setting::default() });
-    // One is at work, three wait: one for a first request, one for a second, one for the rest of a head.
+    // One is served, three wait: one for a first request, one for a second, one for the rest of a head.
     let mut working = rig.client();
     working.send_head("PUT", "/bucket/key", &[], 10);
     working.stream.write_all(b"12345").unwrap();

@@ -1,4 +1,4 @@
-//! Limits: who is slow, silent, or one too many.
+//! Limits: clients that are slow, silent, or one too many.
 
 use crate::rig::{Client, Rig, Setting};
 use crate::signer::signer;
@@ -47,8 +47,7 @@ fn who_may_nothing_and_takes_no_answer_keeps_nobody_out() {
     assert_eq!(made.status, 200, "{}", made.text());
 }
 
-/// Asks for it again and again, until the server takes no more requests: it waits for its answers to be
-/// taken.
+/// Requests it again and again until the server takes no more requests, because it waits for its answers to be taken.
 fn flood(client: &Client, target: &str) {
     let requests = format!("GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n").repeat(100);
     client.stream.set_write_timeout(Some(Duration::from_secs(2))).unwrap();
@@ -93,7 +92,7 @@ fn who_says_nothing_is_let_go() {
 
 #[test]
 fn a_head_has_to_come_whole() {
-    // The rig gives it two seconds.
+    // The rig sets this to two seconds.
     let rig = Rig::new();
     let begun = Instant::now();
     let mut slow = rig.client();
@@ -115,7 +114,7 @@ fn who_moves_data_too_slowly_is_given_up() {
     reader.send_head("GET", "/bucket/big", &[], 0);
     let mut writer = rig.client();
     writer.send_head("PUT", "/bucket/slow", &[], MIB);
-    // A byte now and then is no progress.
+    // A byte now and then is not progress.
     let mut stream = writer.stream.try_clone().unwrap();
     let drip = std::thread::spawn(move || {
         for _ in 0..400 {
@@ -132,7 +131,7 @@ fn who_moves_data_too_slowly_is_given_up() {
     assert!(answer.is_empty() || !answer.starts_with("HTTP/1.1 200"), "{answer}");
     assert!(begun.elapsed() >= Duration::from_secs(5), "{answer}");
     drip.join().unwrap();
-    // What the kernel holds is all that a reader gets that did not read.
+    // A reader that did not read gets only what the kernel holds.
     let mut got = Vec::new();
     let _ = reader.stream.read_to_end(&mut got);
     assert!(got.len() < body.len(), "{}", got.len());

@@ -16,7 +16,7 @@ struct World {
     rig: Rig,
     client: Client,
     random: Random,
-    /// By keys as they are in a target.
+    /// Objects by key, as it is written in a target.
     model: Model,
     /// Counts of each step's effects.
     done: BTreeMap<&'static str, usize>,
@@ -26,7 +26,7 @@ fn target(key: &str) -> String {
     format!("/bucket/{key}")
 }
 
-/// A key as it is, of one as it is in a target.
+/// Decodes a key from a target.
 fn decoded(key: &str) -> String {
     let mut bytes = Vec::new();
     let mut rest = key;
@@ -45,7 +45,7 @@ fn between<'a>(text: &'a str, tag: &str) -> Vec<&'a str> {
 }
 
 impl World {
-    /// Data of one of several lengths.
+    /// Makes data of one of several lengths.
     fn body(&mut self) -> Vec<u8> {
         let length = *self.random.pick(&[0, 1, 15, 16, 4096, 70_000, 300_000]);
         data(length, self.random.below(1 << 30))
@@ -186,7 +186,7 @@ impl World {
         self.did("multipart");
     }
 
-    /// All pages of a listing.
+    /// Returns all pages of a listing.
     fn list(&mut self) {
         let prefix = *self.random.pick(&PREFIXES);
         let delimiter = ["", "/"][self.random.index(2)];
@@ -230,7 +230,7 @@ impl World {
     }
 }
 
-/// The listing that must come: keys with sizes and ETags, common prefixes.
+/// Returns the expected listing: keys with sizes and ETags, common prefixes.
 fn expected(model: &Model, prefix: &str, delimiter: &str) -> (Vec<(String, usize, String)>, Vec<String>) {
     let (mut keys, mut prefixes) = (Vec::new(), BTreeSet::new());
     for (key, (body, etag)) in model {

@@ -29,7 +29,7 @@ fn an_object_comes_back_with_what_was_said_of_it() {
             (head.status, head.headers["content-length"].as_str()),
             (200, length.to_string().as_str())
         );
-        // Small ones lie in packs.
+        // Small ones are in packs.
         rig.has_files(if length as u64 > PACK_DEFAULT { &files } else { &[] });
     }
     assert_eq!(client.ask("DELETE", "/bucket/some/key", &[], b"").status, 204);
@@ -64,7 +64,7 @@ fn ranges_are_those_of_rfc_9110() {
         let got = client.ask("GET", "/bucket/key", &[("Range", range)], b"");
         assert_eq!((got.status, got.headers["content-range"].as_str()), (416, "bytes */100000"), "{range}");
     }
-    // What is no range of bytes, or not one, is as if it was not there: section 14.2.
+    // Malformed or several ranges are ignored (RFC 9110 section 14.2).
     for range in ["items=0-1", "bytes=5-2", "bytes=0-1,5-6", "bytes", "bytes=-", "bytes=a-b", "\u{fc}"] {
         let got = client.ask("GET", "/bucket/key", &[("Range", range)], b"");
         assert!(got.status == 200 && got.body == body, "{range}: {}", got.status);
@@ -72,7 +72,7 @@ fn ranges_are_those_of_rfc_9110() {
     }
     let got = client.ask("GET", "/bucket/key", &[("Range", "Bytes= , 7-8")], b"");
     assert!(got.status == 206 && got.body == body[7..9]);
-    // Nothing has no last bytes that could be told.
+    // Empty data have no last bytes.
     client.ask("PUT", "/bucket/empty", &[], b"");
     let got = client.ask("GET", "/bucket/empty", &[("Range", "bytes=-5")], b"");
     assert!(got.status == 200 && got.body.is_empty() && !got.headers.contains_key("content-range"));
@@ -104,7 +104,7 @@ fn names_that_xml_has_no_characters_for_are_told_by_references() {
     }
     let listed = client.ask("GET", "/bucket?encoding-type=url", &[], b"").text();
     assert!(listed.contains("<Key>a%01b</Key>") && listed.contains("<Key>a%0Db</Key>"), "{listed}");
-    // So do other answers tell them.
+    // Other answers show them too.
     let order = "<Delete><Object><Key>a&#xD;b</Key></Object></Delete>";
     let deleted = client.ask("POST", "/bucket?delete", &[], order.as_bytes()).text();
     assert!(deleted.contains("<Deleted><Key>a&#xD;b</Key>"), "{deleted}");

@@ -1,4 +1,4 @@
-//! Pages for operators: health, figures, the page in a browser.
+//! Pages for operators: health, metrics, the page in a browser.
 
 use crate::rig::{Answer, Rig};
 use dcs_testkit::bytes as data;
@@ -6,7 +6,7 @@ use std::process::Command;
 
 const MIB: usize = 1 << 20;
 
-/// Some traffic: 3 MiB in, 2 MiB out, one object that is not there.
+/// Makes some traffic: 3 MiB in, 2 MiB out, one object that does not exist.
 fn traffic(rig: &Rig) {
     let mut client = rig.client();
     let body = data(MIB, 3);
@@ -25,7 +25,7 @@ fn metrics(rig: &Rig) -> String {
     answer.text()
 }
 
-/// The value of a series.
+/// Returns the value of a series.
 fn value(text: &str, series: &str) -> f64 {
     let line = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
     line.unwrap_or_else(|| panic!("no {series} in {text}")).parse().unwrap()
@@ -137,7 +137,7 @@ fn health_is_told_and_nothing_but_reading_is_allowed() {
         assert_eq!(client.ask("GET", path, &proxied, b"").status, status, "{path}");
     }
     assert_eq!(client.ask("GET", "/_dcs/health", &proxied, b"").status, 200);
-    // A request whose head came before the stop is told of it.
+    // A request whose head came before the stop still gets its answer.
     client.send_head("PUT", "/bucket/last", &[("Expect", "100-continue")], 5);
     assert_eq!(client.head().status, 100);
     let mut stream = client.stream.try_clone().unwrap();

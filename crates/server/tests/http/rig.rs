@@ -1,4 +1,4 @@
-//! A server on a folder of its own, and a client that speaks HTTP/1.1 byte by byte.
+//! A server on a temporary folder, and a client that speaks HTTP/1.1 byte by byte.
 
 use dcs::Engine;
 use dcs_server::access::Anonymous;
@@ -23,7 +23,7 @@ pub struct Rig {
     pub address: SocketAddr,
     pub folder: tempfile::TempDir,
     pub store: Arc<Store>,
-    /// Of each core.
+    /// Data path of each core.
     pub paths: Vec<Arc<DataPath>>,
     stop: watch::Sender<bool>,
     thread: Option<JoinHandle<()>>,
@@ -42,7 +42,7 @@ pub struct Setting {
     pub users: Users,
     pub anonymous: Anonymous,
     pub durability: Durability,
-    /// Objects up to this size share packs. 0 where a test looks at files.
+    /// Largest object that shares a pack, in bytes. 0 if a test looks at files.
     pub pack: u64,
 }
 
@@ -66,7 +66,7 @@ impl Default for Setting {
     }
 }
 
-/// The cores of each server: the same tests run in a binary of two.
+/// Number of cores of each server: the same tests run in a binary with two.
 fn cores() -> usize {
     if module_path!().starts_with("http_on_two_cores") { 2 } else { 1 }
 }
@@ -76,7 +76,7 @@ impl Rig {
         Rig::with(Setting::default())
     }
 
-    /// One whose objects have files, however small they are.
+    /// Starts a server whose objects have files, however small they are.
     pub fn with_files() -> Rig {
         Rig::with(Setting { pack: 0, ..Setting::default() })
     }
@@ -122,7 +122,7 @@ impl Rig {
         });
         let (address, paths) = told.recv().unwrap();
         let rig = Rig { address, folder, store, paths, stop, thread: Some(thread) };
-        // Who speaks TLS, or must sign, makes the bucket himself.
+        // Over TLS, or if requests must be signed, the test makes the bucket.
         if makes_bucket {
             assert_eq!(rig.client().ask("PUT", "/bucket", &[], b"").status, 200);
         }
@@ -133,14 +133,14 @@ impl Rig {
         Client::new(self.address)
     }
 
-    /// Data files, by their sizes. One that the server takes away while we look is not there.
+    /// Returns the sizes of the data files. A file that the server removes meanwhile is left out.
     pub fn files(&self) -> Vec<u64> {
         let mut found: Vec<u64> = self.walk().iter().map(std::fs::Metadata::len).collect();
         found.sort_unstable();
         found
     }
 
-    /// Bytes of the disk that they take.
+    /// Returns the bytes of the disk that they take.
     pub fn allocated(&self) -> u64 {
         self.walk().iter().map(|data| data.blocks() * 512).sum()
     }
@@ -162,8 +162,7 @@ impl Rig {
         found
     }
 
-    /// Data files of these sizes are there, and no others: those that nobody needs any more go a little
-    /// later.
+    /// Waits until the data files have these sizes: unneeded files are removed a little later.
     pub fn has_files(&self, sizes: &[u64]) {
         let until = std::time::Instant::now() + Duration::from_secs(10);
         while self.files() != sizes && std::time::Instant::now() < until {
@@ -189,7 +188,7 @@ impl Drop for Rig {
 
 pub struct Client {
     pub stream: TcpStream,
-    /// The bytes behind an answer.
+    /// Returns the bytes after an answer.
     rest: Vec<u8>,
 }
 
@@ -214,7 +213,7 @@ impl Client {
     pub fn new(address: SocketAddr) -> Client {
         let stream = TcpStream::connect(address).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
-        // A body behind its head does not wait for the head's acknowledgement.
+        // A body does not wait for the acknowledgement of its head.
         stream.set_nodelay(true).unwrap();
         Client { stream, rest: Vec::new() }
     }
@@ -236,7 +235,7 @@ impl Client {
         self.stream.write_all((head + "\r\n").as_bytes()).unwrap();
     }
 
-    /// Reads a head: status, headers.
+    /// Reads a head. Returns status and headers.
     pub fn head(&mut self) -> Answer {
         let end = loop {
             if let Some(at) = self.rest.windows(4).position(|four| four == b"\r\n\r\n") {
@@ -268,13 +267,13 @@ impl Client {
         answer
     }
 
-    /// Reads this many bytes of a body behind its head.
+    /// Reads this many bytes of a body.
     pub fn body(&mut self, length: usize, body: &mut Vec<u8>) {
         while self.rest.len() < length && self.more() > 0 {}
         body.extend(self.rest.drain(..length.min(self.rest.len())));
     }
 
-    /// True if the peer has ended the connection.
+    /// Returns true if the peer has ended the connection.
     pub fn ended(&mut self) -> bool {
         self.rest.is_empty() && self.more() == 0
     }
@@ -283,7 +282,7 @@ impl Client {
         let mut room = vec![0; 64 << 10];
         let read = loop {
             match self.stream.read(&mut room) {
-                // A ring that this thread has used and closed may interrupt it.
+                // A ring that this thread has used and closed may interrupt the call.
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
                 read => break read.unwrap_or(0),
             }

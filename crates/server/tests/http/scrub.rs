@@ -1,4 +1,4 @@
-//! Objects whose files have changed: found by going through them, or by a reader, and kept from readers then.
+//! Objects whose files have changed: a scrub or a reader finds them, and they are kept from readers then.
 
 use crate::rig::{Client, Rig, Setting};
 use base64::Engine as _;
@@ -24,7 +24,7 @@ fn wait<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
 }
 
-/// Goes through all objects: those that are not sound, or with which something was done, by their keys.
+/// Scrubs all objects. Returns those that are not sound or were acted on, by key.
 fn scrub(rig: &Rig, keys: Keys, rate: Option<u64>, dry_run: bool) -> (Tally, Vec<Checked>) {
     let patience = std::time::Duration::from_secs(30);
     let settings = Settings { transfers: 64, min_rate: 1, patience, durable: false, direct: false };
@@ -127,7 +127,7 @@ fn what_has_changed_is_found_and_kept_from_readers() {
     let (tally, found) = scrub(&rig, keys("5a"), None, true);
     assert_eq!(verdicts(&found), bad(Action::None));
     assert_eq!((tally.bad, tally.quarantined), (8, 0));
-    // Nothing was changed: a reader who does not verify gets what is there.
+    // Nothing was changed: a reader that does not verify gets what is there.
     assert_eq!(client.ask("GET", "/bucket/flipped", &[], b"").status, 200);
     let (tally, found) = scrub(&rig, keys("5a"), None, false);
     assert_eq!(verdicts(&found), bad(Action::Quarantined));
@@ -141,7 +141,7 @@ fn what_has_changed_is_found_and_kept_from_readers() {
     }
     assert!(client.ask("GET", "/bucket/good", &[], b"").body == body);
 
-    // It stays so until the data are back, or others are put.
+    // It stays quarantined until the data are back, or others are put.
     std::fs::write(file(&rig, "flipped"), whole).unwrap();
     put(&mut client, "gone", b"new");
     let (tally, found) = scrub(&rig, keys("5a"), None, false);
@@ -175,7 +175,7 @@ fn a_reader_who_finds_damage_is_the_last_one() {
         let mut client = rig.client();
         client.send_head("GET", &target, &[], 0);
         let first = client.answer("GET");
-        // A small one is known to be wrong before its head is sent; a large one is cut.
+        // A small one is found to be wrong before its head is sent; a large one is cut short.
         assert!(first.status == 500 || first.body.len() < length, "{key} {}", first.status);
         let second = rig.client().ask("GET", &target, &[], b"");
         assert!(second.status == 500 && second.text().contains("kept from readers"), "{}", second.text());
@@ -238,7 +238,7 @@ fn an_object_that_is_replaced_meanwhile_is_left_alone() {
         });
         let until = Instant::now() + Duration::from_secs(1);
         let mut objects = 0;
-        // More than once through all of them, however busy the machine is.
+        // The scrub passes more than once through all of them, however busy the machine is.
         while Instant::now() < until || objects <= 8 {
             let (tally, found) = scrub(&rig, Keys::default(), None, false);
             assert!(found.is_empty(), "{found:?}");
@@ -257,7 +257,7 @@ fn it_keeps_to_its_rate() {
     let begun = Instant::now();
     let (tally, found) = scrub(&rig, Keys::default(), Some(4_000_000), false);
     assert_eq!((tally.bytes, verdicts(&found)), (4_000_000, vec![("bad", "damaged", Action::Quarantined)]));
-    // The end of damaged data never comes out; what is behind the last pause takes none.
+    // The end of damaged data is never sent; what follows the last pause takes no time.
     assert!(begun.elapsed() >= Duration::from_millis(700), "{:?}", begun.elapsed());
 }
 
@@ -276,7 +276,7 @@ fn a_lost_data_file_is_an_error_that_says_so() {
     for _ in 0..2 {
         let got = client.ask("GET", "/bucket/got", &[], b"");
         assert!(
-            got.status == 500 && got.text().contains("missing: a data file is not there"),
+            got.status == 500 && got.text().contains("missing: a data file does not exist"),
             "{}",
             got.text()
         );

@@ -1,4 +1,4 @@
-//! A client that signs its requests, so or not quite so as AWS Signature Version 4 has it.
+//! A client that signs its requests by AWS Signature Version 4, or deliberately not quite so.
 
 use crate::rig::{Answer, Client};
 use dcs_testkit::hex;
@@ -11,7 +11,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 pub struct Signer {
     pub access: String,
     pub secret: String,
-    /// `s3`, where a test does not want another.
+    /// Service, `s3` unless a test wants another.
     pub service: &'static str,
 }
 
@@ -25,7 +25,7 @@ fn mac(key: &[u8], text: &str) -> Vec<u8> {
     mac.finalize().into_bytes().to_vec()
 }
 
-/// Now, as signatures have it: `20260102T030405Z`.
+/// Returns the current time as signatures write it: `20260102T030405Z`.
 fn date() -> String {
     let seconds = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
     let text = httpdate::fmt_http_date(UNIX_EPOCH + std::time::Duration::from_secs(seconds));
@@ -50,7 +50,7 @@ impl Signer {
         hex(&mac(&key, &text))
     }
 
-    /// The fields of a request that is signed in its header, which covers all of them.
+    /// Returns the fields of a request that is signed in its header, which covers all of them.
     pub fn sign(
         &self,
         method: &str,
@@ -61,7 +61,7 @@ impl Signer {
         self.sign_but(method, target, fields, body, &[])
     }
 
-    /// As [`Signer::sign`], but the signature does not cover these.
+    /// Signs like [`Signer::sign`], but the signature does not cover these.
     pub fn sign_but(
         &self,
         method: &str,
@@ -73,7 +73,7 @@ impl Signer {
         self.sign_payload(method, target, fields, &hex(&Sha256::digest(body)), left_out)
     }
 
-    /// As [`Signer::sign_but`], with any word for the body.
+    /// Signs like [`Signer::sign_but`], with any word for the body.
     pub fn sign_payload(
         &self,
         method: &str,
@@ -106,7 +106,7 @@ impl Signer {
         own.chain([("authorization".to_string(), authorization)]).collect()
     }
 
-    /// A presigned target: its signature covers the host, and the query with `more` in it.
+    /// Makes a presigned target: its signature covers the host, and the query with `more` in it.
     pub fn presign(&self, method: &str, target: &str, expires: u64) -> String {
         let date = date();
         let (path, query) = target.split_once('?').unwrap_or((target, ""));
@@ -119,7 +119,7 @@ impl Signer {
         format!("{path}?{query}&X-Amz-Signature={}", self.signature(&date, &canonical))
     }
 
-    /// Asks, signed.
+    /// Sends a signed request.
     pub fn ask(
         &self,
         client: &mut Client,
@@ -132,7 +132,7 @@ impl Signer {
     }
 }
 
-/// Parameters in order, each with its `=`.
+/// Returns the parameters in order, each with its `=`.
 fn canonical_query(query: &str) -> String {
     let mut parameters: Vec<String> = query
         .split('&')
@@ -143,7 +143,7 @@ fn canonical_query(query: &str) -> String {
     parameters.join("&")
 }
 
-/// Asks with fields as a signer makes them.
+/// Sends a request with the fields that a signer made.
 pub fn ask_with(
     client: &mut Client,
     method: &str,

@@ -40,7 +40,7 @@ fn connect(rig: &Rig, certificate: &Made) -> StreamOwned<ClientConnection, TcpSt
     StreamOwned::new(ClientConnection::new(Arc::new(config), name).unwrap(), stream)
 }
 
-/// Reads an answer: its head, its body.
+/// Reads an answer. Returns its head and its body.
 fn answer(stream: &mut impl Read) -> (String, Vec<u8>) {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
@@ -62,7 +62,7 @@ fn an_object_goes_in_and_comes_out() {
     let rig = Rig::with(Setting { tls: Some(tls), ..Setting::default() });
     let mut stream = connect(&rig, &certificate);
     assert!(answer_to(&mut stream, "PUT /bucket", b"").0.starts_with("HTTP/1.1 200"));
-    // Larger than what waits between TLS and the connection.
+    // Larger than the buffer between TLS and the connection.
     let body = data(5 << 20, 8);
     for _ in 0..2 {
         let (head, _) = answer_to(&mut stream, "PUT /bucket/key", &body);
@@ -74,7 +74,7 @@ fn an_object_goes_in_and_comes_out() {
         rig.store.object("bucket", "key").unwrap().is_some_and(|object| object.size == body.len() as u64)
     );
     assert_eq!(stream.conn.alpn_protocol(), None);
-    // A connection that is to end has its answer whole, and a proper end.
+    // A connection that ends sends its whole answer, and a proper end.
     let request = "GET /bucket/key HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
     stream.write_all(request.as_bytes()).unwrap();
     let (_, got) = answer(&mut stream);
@@ -104,7 +104,7 @@ fn who_does_not_speak_tls_is_let_go() {
     let mut got = Vec::new();
     let _ = plain.stream.read_to_end(&mut got);
     assert!(!got.starts_with(b"HTTP"), "{got:?}");
-    // The rig gives heads two seconds, and so a handshake.
+    // The rig gives heads two seconds, and so handshakes too.
     let begun = Instant::now();
     assert!(rig.client().ended());
     assert!(begun.elapsed() < Duration::from_secs(15));
@@ -123,7 +123,7 @@ fn who_may_nothing_and_takes_no_answer_over_tls_keeps_nobody_out() {
     stranger.sock.set_write_timeout(Some(Duration::from_secs(2))).unwrap();
     let refused = b"GET /bucket/key HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(100);
     let mut sent = 0;
-    // Until the server takes no more of them: it waits for its answers to be taken.
+    // Until the server takes no more of them, because it waits for its answers to be taken.
     while let Ok(some) = stranger.write(&refused) {
         sent += some;
     }
@@ -133,7 +133,7 @@ fn who_may_nothing_and_takes_no_answer_over_tls_keeps_nobody_out() {
     assert!(head.starts_with("HTTP/1.1 403"), "{head}");
 }
 
-/// Bytes that the kernel keeps for a peer that takes nothing.
+/// Bytes that the kernel buffers for a peer that takes nothing.
 fn kept_by_the_kernel() -> usize {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -152,7 +152,7 @@ fn kept_by_the_kernel() -> usize {
     kept
 }
 
-/// A last answer that neither goes out nor keeps the engine: what is left of it waits between server and TLS.
+/// A last answer that neither goes out nor holds the engine: the rest of it waits between server and TLS.
 #[test]
 fn who_does_not_take_a_last_answer_over_tls_keeps_nobody_out() {
     let folder = tempfile::tempdir().unwrap();

@@ -38,7 +38,7 @@ fn parts_make_an_object() {
         assert_eq!(put.status, 200, "{}", put.text());
         parts.push((at as u16 + 1, put.etag().to_string()));
     }
-    // One that is put again and one that is not named leave nothing.
+    // A part that is put again, and one that is not named, leave nothing.
     let again = client.ask("PUT", &format!("/bucket/key?partNumber=3&uploadId={id}"), &[], &body[2 * PART..]);
     assert_eq!(again.status, 200);
     client.ask("PUT", &format!("/bucket/key?partNumber=9&uploadId={id}"), &[], b"not named");
@@ -63,7 +63,7 @@ fn parts_make_an_object() {
     let copied = client.ask("PUT", "/bucket/copy", &[("x-amz-copy-source", "/bucket/key")], b"");
     assert_eq!(copied.status, 200, "{}", copied.text());
     assert!(client.ask("GET", "/bucket/copy", &[], b"").body == body);
-    // A copy of many files ends where one is damaged, and what it had written goes.
+    // A copy of many files ends at a damaged one, and removes what it had written.
     let object = rig.store.object("bucket", "key").unwrap().unwrap();
     let id = object.segments[1].id;
     let path = rig.folder.path().join(format!("data/{:x}/{id:016x}", id >> 10));
@@ -151,7 +151,7 @@ fn a_completion_that_is_asked_for_again_is_answered_again() {
     let other = if id.ends_with('0') { '1' } else { '0' };
     let wrong_id = format!("{}{other}", &id[..id.len() - 1]);
     assert_eq!(complete(&mut client, &wrong_id, &etag).0, 404, "of another upload");
-    // The same data by another upload, and then by a put: the first one made neither.
+    // Other objects with the same data, by another upload and then by a put: the first upload made neither.
     let (second, _) = begin(&mut client);
     assert_eq!(complete(&mut client, &second, &etag).0, 200);
     assert_eq!(complete(&mut client, &id, &etag).0, 404);
@@ -187,7 +187,7 @@ fn a_checksum_of_parts_says_of_how_many() {
             let fields = [(header.as_str(), sum), ("x-amz-checksum-type", kind)];
             client.ask("POST", &target, &fields, order.as_bytes())
         };
-        // A value of the right size that is another one.
+        // A wrong value of the right size.
         let size = match algorithm {
             "SHA256" => 32,
             "CRC32" => 4,
@@ -196,7 +196,7 @@ fn a_checksum_of_parts_says_of_how_many() {
         let wrong = BASE64.encode(vec![0; size]) + count;
         let refused = complete(&wrong, kind);
         assert!(refused.status == 400 && refused.text().contains("BadDigest"), "{}", refused.text());
-        // What it is is known from an upload of the same that says nothing.
+        // An upload of the same data without a checksum tells the right value.
         let expected = expected_of(&rig, &order, algorithm, kind);
         assert!(expected.ends_with(count) && expected.contains('-') != count.is_empty(), "{expected}");
         let other = if kind == "COMPOSITE" { "FULL_OBJECT" } else { "COMPOSITE" };
@@ -219,7 +219,7 @@ fn a_checksum_of_parts_says_of_how_many() {
     }
 }
 
-/// The checksum of an object of two parts, as the server says it.
+/// Returns the checksum of an object of two parts, as the server reports it.
 fn expected_of(rig: &Rig, order: &str, algorithm: &str, kind: &str) -> String {
     let mut client = rig.client();
     let begin = [("x-amz-checksum-algorithm", algorithm), ("x-amz-checksum-type", kind)];

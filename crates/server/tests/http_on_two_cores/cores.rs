@@ -1,14 +1,14 @@
-//! What is of several cores alone: connections are on all of them, and limits, figures and order are those of
-//! all together.
+//! Behaviour of several cores: connections are spread over all of them, and limits, metrics and order apply to all
+//! together.
 
 use crate::rig::{Client, Rig, Setting};
 use dcs_testkit::bytes as data;
 use std::time::Duration;
 
-/// Clients that wait for their requests, on one core and the other in turns.
+/// Makes clients that wait for their requests, on one core and the other in turn.
 fn clients(rig: &Rig, count: usize) -> Vec<Client> {
     let mut clients: Vec<Client> = (0..count).map(|_| rig.client()).collect();
-    // Once answered, a connection is on its core.
+    // A connection is on its core once it has had an answer.
     for client in &mut clients {
         assert_eq!(client.ask("HEAD", "/bucket", &[], b"").status, 200);
     }
@@ -42,7 +42,7 @@ fn connections_are_on_all_cores_and_figures_of_all() {
         let body = data(300_000 + at, at as u64);
         assert_eq!(client.ask("PUT", &format!("/bucket/{at}"), &[], &body).status, 200);
     }
-    // What one core has put the other one has.
+    // The other core reads what one core has put.
     for (at, client) in clients.iter_mut().rev().enumerate() {
         let answer = client.ask("GET", &format!("/bucket/{at}"), &[], b"");
         assert!(answer.status == 200 && answer.body == data(300_000 + at, at as u64), "{at}");
@@ -94,7 +94,7 @@ fn the_connection_that_has_waited_longest_gives_way_on_whichever_core_it_is() {
     let rig = Rig::with(Setting { connections: 3, ..Setting::default() });
     let mut old = clients(&rig, 3);
     std::thread::sleep(Duration::from_millis(1100));
-    // The second is the oldest of all that wait: the others have asked since.
+    // The second is the oldest of all that wait: the others have sent a request since.
     for client in [2, 0] {
         assert_eq!(old[client].ask("HEAD", "/bucket", &[], b"").status, 200);
     }

@@ -1,4 +1,4 @@
-//! The same as `../http`, of servers with two cores (`rig::cores`), and what is of several cores alone.
+//! The tests of `../http` on servers with two cores (`rig::cores`), and tests of several cores.
 
 #[path = "../http/access.rs"]
 mod access;
