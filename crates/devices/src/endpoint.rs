@@ -391,14 +391,14 @@ impl Endpoint {
     }
 }
 
-/// A duplicate of a descriptor that is a socket of datagrams.
+/// Duplicates a descriptor that is a datagram socket.
 fn datagrams(fd: BorrowedFd<'_>) -> Result<OwnedFd, EndpointError> {
     let kind = rustix::net::sockopt::socket_type(fd).map_err(|errno| match errno {
-        Errno::NOTSOCK => EndpointError::Unsupported("what is no socket of datagrams"),
+        Errno::NOTSOCK => EndpointError::Unsupported("a descriptor that is not a datagram socket"),
         errno => errno.into(),
     })?;
     if kind != SocketType::DGRAM {
-        return Err(EndpointError::Unsupported("a socket that is not of datagrams"));
+        return Err(EndpointError::Unsupported("a socket that is not a datagram socket"));
     }
     Ok(rustix::io::fcntl_dupfd_cloexec(fd, 3)?)
 }

@@ -1,6 +1,6 @@
-//! The GPU's controller, on a stand-in of CUDA's driver, and on a real GPU where there is one.
+//! Tests the GPU's controller, on a stand-in for CUDA's driver, and on a real GPU if there is one.
 //!
-//! The reference is what `dcs-ndp` computes, and definitions.
+//! The reference is `dcs-ndp`'s results, and definitions.
 
 #[path = "cuda/stand_in.rs"]
 mod stand_in;
@@ -30,12 +30,12 @@ fn controller(device: u32) -> Option<Controller> {
     Some(controller)
 }
 
-/// A controller with larger blocks: their jobs take more than one block of the GPU's threads.
+/// Settings with larger blocks: their jobs take more than one block of the GPU's threads.
 fn large() -> Setup {
     Setup { blocks: 8, block_size: 1 << 20, io: Io::Plain, by_callers: false }
 }
 
-/// Remainders of pieces around whole multiples of what one block of threads takes, all in one batch.
+/// Checks remainders of pieces around whole multiples of what one block of threads takes, all in one batch.
 fn check_large_pieces(mut controller: Controller) {
     let unit = 128 << 10;
     let lengths = [unit - 1, unit, unit + 1, 3 * unit - 1, 5 * unit + 1, 8 * unit, 1, 8 * unit - 17];
@@ -64,7 +64,7 @@ fn fill(controller: &mut Controller, block: u32, seed: u32) -> Vec<u8> {
     bytes.to_vec()
 }
 
-/// The answers of this many jobs, by their operations.
+/// Returns the answers of this many jobs, by their operations.
 fn answers(controller: &mut Controller, jobs: usize) -> Vec<(u64, Result<Answer, Failure>)> {
     let mut events = Vec::new();
     let mut answers = Vec::new();
@@ -152,8 +152,7 @@ fn many_streams_go_together_and_each_has_its_own_state() {
             assert_eq!(controller.pool.get(BlockId(*block as u32)).unwrap().bytes(), bytes);
         }
     }
-    // No two streams have the same state, and MD5 of what begins as it should is tested with digests, in
-    // crates/dcs.
+    // No two streams have the same state. MD5 of a stream from its beginning is tested with digests, in crates/dcs.
     sums.sort_unstable();
     sums.dedup_by_key(|sum| sum.1);
     assert_eq!(sums.len(), 3 * (BLOCKS as usize - BLOCKS as usize / 3));
@@ -193,7 +192,7 @@ fn a_job_that_waits_can_be_aborted_and_its_block_comes_back() {
     };
     controller.compute(job(0)).unwrap();
     controller.compute(job(1)).unwrap();
-    // No lane has it: nobody has polled.
+    // No lane has it: nothing has polled.
     controller.abort(operation(1));
     let done = answers(&mut controller, 2);
     assert!(done[0].1.is_ok());
@@ -242,12 +241,12 @@ fn a_gpu_that_does_not_let_go_keeps_what_it_has() {
     let there = |block: &BlockId| controller.pool.get(*block).is_some();
     assert!(!lost.iter().any(there), "they are nobody's any more");
     assert_eq!((0..BLOCKS).map(BlockId).filter(there).count(), BLOCKS as usize - lost.len());
-    // The GPU goes on with them after that.
+    // The GPU continues with them after that.
     drop(controller);
     std::thread::sleep(Duration::from_millis(20));
 }
 
-/// Six jobs, of which some change their blocks; how many failed.
+/// Runs six jobs, some of which change their blocks; returns how many failed.
 fn lossy_round(controller: &mut Controller, round: u32) -> usize {
     let (mut before, mut asked, mut failed) = (Vec::new(), 0, 0);
     for block in 0..6 {
@@ -279,7 +278,7 @@ fn lossy_round(controller: &mut Controller, round: u32) -> usize {
     let unchanged =
         |block: u32| controller.pool.get(BlockId(block)).unwrap().bytes() == before[block as usize];
     assert!((0..6).step_by(2).all(unchanged), "a digest changes nothing");
-    // They are the engine's again: the GPU writes to them no more.
+    // They are the engine's again: the GPU no longer writes to them.
     for block in 0..6 {
         controller.pool.get_mut(BlockId(block)).unwrap().bytes_mut().fill(0x5a);
     }
@@ -289,7 +288,7 @@ fn lossy_round(controller: &mut Controller, round: u32) -> usize {
     failed
 }
 
-/// Those that are lost while the controller is made fail with an error, which is fine too.
+/// Makes a controller that loses jobs. Jobs lost while it is made fail with an error, which is fine too.
 fn lossy(device: u32) -> Option<Controller> {
     let library = stand_in::library()?.to_path_buf();
     let mut controller = Controller::new(setup()).unwrap();

@@ -1,4 +1,4 @@
-//! The GPU of a controller: blocks that it processes, files that are read to it.
+//! The GPU of a controller: blocks that it processes, files read to it.
 
 use super::{Controller, Event, Pending, Setup};
 use crate::buffer::Buffer;
@@ -11,11 +11,11 @@ use dcs_engine::{BlockId, EndpointRole, Failure, Operation, OperationKind, Outco
 use std::sync::Arc;
 
 impl Controller {
-    /// Attaches a GPU. To be called before anything was started, and after SSDs were attached.
+    /// Attaches a GPU. Call it before anything is started, and after SSDs are attached.
     ///
     /// # Errors
     ///
-    /// [`gpu::GpuError`]; the controller has no GPU then.
+    /// [`gpu::GpuError`]; the controller then has no GPU.
     pub fn attach_gpu(
         &mut self,
         setup: Setup,
@@ -32,18 +32,18 @@ impl Controller {
     ///
     /// # Errors
     ///
-    /// Where the GPU is lost, or there is none; or the block is with somebody else, or the piece not in it.
+    /// If the GPU is lost, or there is none; or if the block is in use elsewhere, or the piece is not in it.
     pub fn compute(&mut self, job: gpu::Job) -> Result<(), Failure> {
         let broken = Failure::new(Status::InternalError);
         self.gpu.as_mut().ok_or(broken)?.submit(job, &mut self.pool)
     }
 
-    /// The bytes of a block that the GPU is to process. Where they are on the GPU alone, the bytes here are
-    /// stale, and `looks` says that they would be looked at.
+    /// Returns the bytes of a block that the GPU is to process. If they are on the GPU alone, the bytes here are stale; set `looks` if the
+    /// caller would read them.
     ///
     /// # Errors
     ///
-    /// Where somebody else has the block, or its bytes are on the GPU alone and would be looked at.
+    /// If the block is in use elsewhere, or its bytes are on the GPU alone and `looks` is set.
     pub fn bytes_for_gpu(&self, block: BlockId, looks: bool) -> Result<&[u8], Failure> {
         let kept = self.gpu.as_ref().and_then(|gpu| gpu.kept(block));
         let buffer = match kept {
@@ -58,7 +58,7 @@ impl Controller {
     ///
     /// # Errors
     ///
-    /// Where the bytes are on the GPU alone, and nobody but the GPU was to have them.
+    /// If the bytes are on the GPU alone, and were meant for the GPU alone.
     pub fn bring_back_for(&mut self, kind: &OperationKind) -> Result<(), Failure> {
         match *kind {
             OperationKind::Process { block, .. } => self.bring_back(block, false),
@@ -70,27 +70,27 @@ impl Controller {
         }
     }
 
-    /// Copies a block back to the host's memory. `fresh`: its bytes matter to nobody.
+    /// Copies a block back to the host's memory. `fresh`: its bytes are not needed.
     pub(super) fn bring_back(&mut self, block: BlockId, fresh: bool) -> Result<(), Failure> {
         self.gpu.as_mut().map_or(Ok(()), |gpu| gpu.bring_back(block, fresh, &mut self.pool))
     }
 
-    /// The means by which files are read to the GPU directly, or why there is none; none: there is no GPU.
+    /// Returns how files are read to the GPU directly, or why they are not; `None` if there is no GPU.
     pub fn gpu_storage(&self) -> Option<&Result<gpu::Storage, gpu::StorageError>> {
         self.gpu.as_ref().map(Gpu::storage)
     }
 
-    /// The GPU's last failure.
+    /// Returns the GPU's last failure.
     pub fn gpu_trouble(&self) -> Option<&gpu::GpuError> {
         self.gpu.as_ref()?.trouble()
     }
 
-    /// Batches that the GPU was given, and blocks in them.
+    /// Returns how many batches the GPU was given, and how many blocks in them.
     pub fn gpu_counts(&self) -> (u64, u64) {
         self.gpu.as_ref().map_or((0, 0), Gpu::counts)
     }
 
-    /// Takes in what the GPU has done.
+    /// Processes what the GPU has done.
     pub(super) fn hear_gpu(&mut self) {
         let Some(gpu) = &mut self.gpu else { return };
         gpu.poll(&mut self.pool, &mut self.computed, &mut self.fetched);
@@ -101,7 +101,7 @@ impl Controller {
         }
     }
 
-    /// Takes in the end of a read to the GPU.
+    /// Processes the end of a read to the GPU.
     fn hear_fetched(&mut self, fetched: &gpu::Fetched) {
         let id = fetched.operation.id;
         let Some(Pending::ToGpu { aborted }) = self.pending.remove(&id) else { return };
@@ -118,8 +118,7 @@ impl Controller {
         }
     }
 
-    /// Has a file read to the GPU, past the host's memory; false where it has to be read in the ordinary
-    /// way.
+    /// Starts reading a file to the GPU, past the host's memory; returns false if it must be read in the ordinary way.
     pub(super) fn read_to_gpu(&mut self, operation: &Operation, route: &Route) -> bool {
         let OperationKind::Read { role: EndpointRole::Source, offset, block, start: 0, length } =
             operation.kind
@@ -135,18 +134,18 @@ impl Controller {
         if !whole || !file.may_go_to_gpu() {
             return false;
         }
-        // Cached bytes get there sooner from the page cache. With O_DIRECT the cache is not asked.
+        // Cached bytes get there sooner from the page cache. With O_DIRECT the cache is not consulted.
         if !side.direct_io && file.is_cached(offset, length.into()) != Some(false) {
             return false;
         }
         // Blocks that are with the GPU cannot be registered.
         self.register_once();
         let Some(gpu) = &mut self.gpu else { return false };
-        // What was in the block is overwritten.
+        // The read overwrites the block's content.
         let _ = gpu.bring_back(block, true, &mut self.pool);
         let Some(buffer) = self.pool.take(block) else { return false };
         let length = length as usize;
-        // A block that the GPU will change, all of it, is on the host after that.
+        // If the GPU will change the whole block, the host gets it after that.
         let copies_back = !(then == ToGpu::Changes && length == buffer.bytes().len());
         let endpoint = Arc::clone(&side.endpoint);
         gpu.read(gpu::Read { operation: *operation, block, buffer, length, offset, endpoint, copies_back });

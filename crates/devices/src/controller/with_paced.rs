@@ -93,7 +93,7 @@ impl Controller {
         }
     }
 
-    /// Sends what is due; operations that waited for that go on.
+    /// Sends what is due, and resumes operations that waited for that.
     pub(super) fn send_due(&mut self) {
         let mut ready = std::mem::take(&mut self.unpaced);
         self.streams.send_due(&mut ready);

@@ -1,12 +1,10 @@
-//! CUDA's driver, `libcuda.so.1`: loaded when a GPU is first asked for. Nothing of CUDA is needed to build.
+//! CUDA's driver, `libcuda.so.1`: loaded when a GPU is first requested. Building needs nothing of CUDA.
 //!
-//! It declares the part of `cuda.h` that is used: entry points with the numbers of their binary interface,
-//! each of which is in every driver since 2018 (410), and is kept in later ones for the programs of that
-//! time.
+//! It declares the part of `cuda.h` that is used: entry points with their binary interface's version numbers. Every driver since 2018 (410)
+//! has them, and later ones keep them for existing programs.
 //!
-//! [`Context`] is the safe side of it: it owns all that was made in it, checks every copy against what it
-//! made, and is current on a thread only while a call lasts, so that a program that uses CUDA too does not
-//! notice.
+//! [`Context`] is the safe interface: it owns everything that was made in it, checks every copy against that, and is current on a thread
+//! only for the duration of a call, so that a program that uses CUDA too is not disturbed.
 #![allow(unsafe_code)]
 
 use super::GpuError;
@@ -17,9 +15,9 @@ use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
-/// The library's name, with the number of its binary interface.
+/// Library name, with the number of its binary interface.
 const NAME: &str = "libcuda.so.1";
-/// The environment variable that names another one.
+/// Environment variable that names another library.
 pub(super) const SWITCH: &str = "DCS_CUDA_LIBRARY";
 
 /// `CUresult`.
@@ -33,12 +31,11 @@ const NO_DEVICE: Code = Code(100);
 const INVALID_DEVICE: Code = Code(101);
 const NOT_READY: Code = Code(600);
 
-/// `CU_STREAM_NON_BLOCKING`: it does not wait for the stream that all programs of the process share.
+/// `CU_STREAM_NON_BLOCKING`: does not wait for the stream that all programs of the process share.
 const NON_BLOCKING: c_uint = 1;
 /// `CU_EVENT_DISABLE_TIMING`.
 const DISABLE_TIMING: c_uint = 2;
-/// Flags for how a thread waits: `CU_CTX_SCHED_SPIN`, which is soonest back, and
-/// `CU_CTX_SCHED_BLOCKING_SYNC`, which sleeps.
+/// Flags for how a thread waits: `CU_CTX_SCHED_SPIN`, which returns soonest, and `CU_CTX_SCHED_BLOCKING_SYNC`, which sleeps.
 pub(super) const SPIN: c_uint = 1;
 pub(super) const BLOCKING_SYNC: c_uint = 4;
 /// `CU_DEVICE_ATTRIBUTE_*`.
@@ -47,7 +44,7 @@ const CACHE: c_int = 38;
 const CAPABILITY_MAJOR: c_int = 75;
 const CAPABILITY_MINOR: c_int = 76;
 
-/// The least driver and GPU that the kernels need: their PTX is of CUDA 11.8, and for GPUs from Volta on.
+/// Oldest driver and GPU that run the kernels: their PTX is for CUDA 11.8, and for GPUs from Volta on.
 const DRIVER_LEAST: c_int = 11080;
 const CAPABILITY_LEAST: (u32, u32) = (7, 0);
 
@@ -92,53 +89,53 @@ entry_points! {
     launch_host = c"cuLaunchHostFunc" (Handle, HostFunction, *mut c_void) -> Code;
 }
 
-/// The driver. It is never unloaded: it has threads of its own.
+/// The driver. It is never unloaded, since it has threads of its own.
 #[derive(Debug)]
 pub(super) struct Driver {
     entry: EntryPoints,
-    /// The library, as it was asked for.
+    /// Library, as it was requested.
     pub library: PathBuf,
-    /// Of CUDA: 12080 is 12.8.
+    /// CUDA version: 12080 is 12.8.
     pub version: c_int,
-    /// It says of itself that it is none.
+    /// Set if the library identifies itself as the stand-in.
     pub stand_in: bool,
 }
 
 /// The properties of a GPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Properties {
-    /// Its number.
+    /// Number of the GPU.
     pub device: u32,
-    /// Its name.
+    /// Name of the GPU.
     pub name: String,
-    /// Bytes of its memory.
+    /// Memory size in bytes.
     pub memory: u64,
-    /// Bytes of its second-level cache.
+    /// Size of the second-level cache in bytes.
     pub cache: u64,
-    /// Multiprocessors.
+    /// Number of multiprocessors.
     pub multiprocessors: u32,
-    /// Compute capability, as 9.0.
+    /// Compute capability, such as 9.0.
     pub capability: (u32, u32),
-    /// Version of CUDA that the driver has, as 12.8.
+    /// CUDA version of the driver, such as 12.8.
     pub driver: (u32, u32),
-    /// The driver's library.
+    /// Path of the driver's library.
     pub library: PathBuf,
-    /// It is no GPU: the library is the stand-in that tests have.
+    /// Set if this is not a GPU: the library is the stand-in for tests.
     pub stand_in: bool,
 }
 
 impl Driver {
-    /// Loads the driver: that library, the one that the environment names, or the system's.
+    /// Loads the driver: `library`, the one that the environment variable names, or the system's.
     pub fn load(library: Option<&Path>) -> Result<Arc<Driver>, GpuError> {
         let library = Library::open(library, SWITCH, NAME)
             .map_err(|(library, why)| GpuError::NoDriver { library, why })?;
-        // SAFETY: the library is CUDA's driver by its name, or whoever names another one says so.
+        // SAFETY: the library is CUDA's driver by its name, or by the word of whoever named another one.
         let entry = unsafe { EntryPoints::load(&library) };
         let entry =
             entry.map_err(|symbol| GpuError::OldDriver { library: library.path.clone(), missing: symbol })?;
         let (stand_in, library) = (library.is_stand_in(), library.path);
         let mut driver = Driver { entry, library, version: 0, stand_in };
-        // SAFETY: flags of 0, as is demanded.
+        // SAFETY: flags of 0, as required.
         match unsafe { (driver.entry.init)(0) } {
             SUCCESS => {}
             NO_DEVICE => return Err(GpuError::NoDevice),
@@ -150,7 +147,7 @@ impl Driver {
         Ok(Arc::new(driver))
     }
 
-    /// GPUs that it has.
+    /// Returns the number of GPUs.
     pub fn count(&self) -> Result<u32, GpuError> {
         let mut count = 0;
         // SAFETY: the place is valid for the write.
@@ -175,7 +172,7 @@ impl Driver {
     pub fn properties(&self, number: u32) -> Result<Properties, GpuError> {
         let device = self.device(number)?;
         let mut name = [0u8; 256];
-        // SAFETY: as many bytes as are said may be written.
+        // SAFETY: that many bytes may be written.
         let code =
             unsafe { (self.entry.device_name)(name.as_mut_ptr().cast(), name.len() as c_int - 1, device) };
         self.check("cuDeviceGetName", code)?;
@@ -210,8 +207,7 @@ impl Driver {
     fn failed(&self, call: &'static str, code: Code) -> GpuError {
         let text = |function: unsafe extern "C" fn(Code, *mut *const c_char) -> Code| {
             let mut text = std::ptr::null();
-            // SAFETY: the place is valid for the write; what is written is a constant of the library's, or
-            // NULL.
+            // SAFETY: the place is valid for the write; the value written is a constant of the library's, or NULL.
             unsafe {
                 let known = function(code, &mut text) == SUCCESS && !text.is_null();
                 known.then(|| CStr::from_ptr(text).to_string_lossy().into_owned())
@@ -223,11 +219,11 @@ impl Driver {
     }
 }
 
-/// A stream of a context: what is given to it is done in order.
+/// A stream of a context: does its work in order.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stream(Handle);
 
-/// A moment of a stream.
+/// A point in a stream.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Moment(Handle);
 
@@ -235,7 +231,7 @@ pub(super) struct Moment(Handle);
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Kernel(Handle);
 
-/// Memory of the GPU, of the context that made it and until that is destroyed.
+/// Memory of the GPU. It belongs to the context that made it, until that is destroyed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DeviceMemory {
     address: DevicePointer,
@@ -243,18 +239,18 @@ pub(super) struct DeviceMemory {
 }
 
 impl DeviceMemory {
-    /// A part of it.
+    /// Returns a part of it.
     ///
     /// # Panics
     ///
-    /// Where it reaches beyond.
+    /// If the part reaches beyond the end.
     pub fn part(&self, from: usize, length: usize) -> DeviceMemory {
         let end = from.checked_add(length).filter(|end| *end <= self.length);
         assert!(end.is_some(), "{length} bytes from {from} on of {}", self.length);
         DeviceMemory { address: self.address + from as u64, length }
     }
 
-    /// Where it begins, for a job.
+    /// Returns its start address, for a job.
     pub fn address(&self) -> u64 {
         self.address
     }
@@ -264,41 +260,41 @@ impl DeviceMemory {
     }
 }
 
-/// Page-locked memory of the host, of the context that made it and until that is destroyed. What it holds is
-/// read and written in whole structures; whether the GPU is at it just now is for the owner to know.
+/// Page-locked memory of the host. It belongs to the context that made it, until that is destroyed. It is read and written in whole
+/// structures; its owner must know whether the GPU is using it.
 #[derive(Debug)]
 pub(super) struct HostMemory {
     start: *mut u8,
     length: usize,
 }
 
-// SAFETY: memory that belongs to whoever has the value; nothing of it is tied to a thread.
+// SAFETY: the memory belongs to the owner of the value; nothing of it is tied to a thread.
 unsafe impl Send for HostMemory {}
 
 impl HostMemory {
-    /// Where its bytes are from that one on, for a copy.
+    /// Returns a pointer to its bytes from `from` on, for a copy.
     ///
     /// # Panics
     ///
-    /// Where there is none.
+    /// If `from` is beyond the end.
     pub fn piece(&self, from: usize) -> *const u8 {
         assert!(from < self.length);
-        // SAFETY: inside of it.
+        // SAFETY: inside the memory.
         unsafe { self.start.add(from) }
     }
 
-    /// Its bytes.
+    /// Returns its bytes.
     ///
     /// # Safety
     ///
-    /// No copy from or to it is under way, and its context is there.
+    /// No copy from or to it may be in progress, and its context must not be destroyed.
     pub unsafe fn bytes(&mut self) -> &mut [u8] {
-        // SAFETY: the driver gave this many bytes, zeroed when they came; nobody else is at them.
+        // SAFETY: the driver returned this many bytes, zeroed on allocation; nothing else uses them.
         unsafe { std::slice::from_raw_parts_mut(self.start, self.length) }
     }
 }
 
-// SAFETY: handles are numbers to everyone but the driver, which may be called from any thread.
+// SAFETY: handles are numbers except to the driver, which may be called from any thread.
 unsafe impl Send for Stream {}
 // SAFETY: as above.
 unsafe impl Send for Moment {}
@@ -308,30 +304,29 @@ unsafe impl Send for Kernel {}
 /// Grid and parameters of a launch.
 pub(super) struct Launch<'a> {
     pub kernel: Kernel,
-    /// Blocks along x and y.
+    /// Number of blocks along x and y.
     pub blocks: (u32, u32),
     /// Threads of a block.
     pub threads: u32,
     pub parameters: &'a mut [*mut c_void],
 }
 
-/// A context of a GPU: its memory, streams and kernels, apart from those of other users of the process.
+/// A context of a GPU: its memory, streams and kernels, separate from those of other users in the process.
 #[derive(Debug)]
 pub(super) struct Context {
     driver: Arc<Driver>,
     handle: Handle,
-    /// It was destroyed, or that was tried. A call reads it as long as it lasts, so that it is destroyed
-    /// after that.
+    /// Set once it was destroyed, or destruction was tried. A call holds the read lock while it lasts, so that destruction comes after it.
     gone: RwLock<bool>,
 }
 
 // SAFETY: the driver's functions may be called from any thread; the context is current only while a call
 // lasts.
 unsafe impl Send for Context {}
-// SAFETY: as above, and from several at once: each has a stack of contexts of its own.
+// SAFETY: as above, and from several threads at once: each has its own stack of contexts.
 unsafe impl Sync for Context {}
 
-/// The context is current on this thread as long as this stands, and is not destroyed.
+/// A guard that keeps the context current on this thread, and keeps it from being destroyed.
 pub(super) struct Current<'a> {
     context: &'a Context,
     _there: RwLockReadGuard<'a, bool>,
@@ -341,13 +336,13 @@ pub(super) struct Current<'a> {
 impl Drop for Current<'_> {
     fn drop(&mut self) {
         let mut before = std::ptr::null_mut();
-        // SAFETY: the place is valid for the write; what was pushed on this thread is popped from it.
+        // SAFETY: the place is valid for the write; the context that this thread pushed is popped.
         let _ = unsafe { (self.context.driver.entry.context_pop)(&mut before) };
     }
 }
 
 impl Context {
-    /// One in which threads wait as `waiting` says, on a GPU for which the driver can compile the kernels.
+    /// Makes a context in which threads wait as `waiting` says, on a GPU for which the driver can compile the kernels.
     pub fn new(driver: &Arc<Driver>, properties: &Properties, waiting: c_uint) -> Result<Context, GpuError> {
         let device = driver.device(properties.device)?;
         if driver.version < DRIVER_LEAST {
@@ -384,18 +379,17 @@ impl Context {
         Ok((Current { context: self, _there: there, _thread: PhantomData }, &self.driver.entry))
     }
 
-    /// Makes it current for another library than the driver. Nothing of this is called meanwhile: it would be
-    /// made current twice.
+    /// Makes it current for a library other than the driver. Call nothing of this type meanwhile: that would make it current twice.
     pub fn current(&self) -> Result<Current<'_>, GpuError> {
         self.enter().map(|(current, _)| current)
     }
 
-    /// It is one of the stand-in that tests have.
+    /// Returns true if the driver is the stand-in for tests.
     pub fn is_stand_in(&self) -> bool {
         self.driver.stand_in
     }
 
-    /// The kernels of that name of a module in PTX.
+    /// Returns the named kernels of a module in PTX.
     pub fn kernels<const N: usize>(&self, ptx: &CStr, names: [&CStr; N]) -> Result<[Kernel; N], GpuError> {
         let (_current, entry) = self.enter()?;
         let mut module = std::ptr::null_mut();
@@ -419,7 +413,7 @@ impl Context {
         self.driver.check("cuStreamCreate", code).map(|()| stream)
     }
 
-    /// A moment, whose time can be told or, cheaper, not.
+    /// Makes a moment; only a timed one can report its time, an untimed one is cheaper.
     pub fn moment(&self, timed: bool) -> Result<Moment, GpuError> {
         let (_current, entry) = self.enter()?;
         let mut moment = Moment(std::ptr::null_mut());
@@ -442,16 +436,16 @@ impl Context {
         // SAFETY: the place is valid for the write.
         let code = unsafe { (entry.host_allocate)(&mut start, length) };
         self.driver.check("cuMemAllocHost", code)?;
-        // SAFETY: the driver gave this many bytes.
+        // SAFETY: the driver returned this many bytes.
         unsafe { std::ptr::write_bytes(start.cast::<u8>(), 0, length) };
         Ok(HostMemory { start: start.cast(), length })
     }
 
-    /// Locks pages that are somebody else's, so that the GPU copies from and to them by itself.
+    /// Locks pages that belong to the caller, so that the GPU copies from and to them by itself.
     ///
     /// # Safety
     ///
-    /// They stay where they are until [`Context::forget`] or [`Context::destroy`].
+    /// The pages must stay where they are until [`Context::forget`] or [`Context::destroy`].
     pub unsafe fn register(&self, start: *const u8, length: usize) -> Result<(), GpuError> {
         let (_current, entry) = self.enter()?;
         // SAFETY: the caller's promise.
@@ -467,12 +461,11 @@ impl Context {
         self.driver.check("cuMemHostUnregister", code)
     }
 
-    /// Copies from the host, later.
+    /// Queues a copy from the host.
     ///
     /// # Safety
     ///
-    /// `from` has as many bytes, in pages that are locked, which nobody writes to before the stream is past
-    /// the copy.
+    /// `from` must have as many bytes, in locked pages, and nothing may write to them before the stream is past the copy.
     pub unsafe fn copy_in(&self, to: DeviceMemory, from: *const u8, stream: Stream) -> Result<(), GpuError> {
         let (_current, entry) = self.enter()?;
         // SAFETY: the caller's promise; the memory of the GPU is that long.
@@ -480,12 +473,11 @@ impl Context {
         self.driver.check("cuMemcpyHtoDAsync", code)
     }
 
-    /// Copies to the host, later.
+    /// Queues a copy to the host.
     ///
     /// # Safety
     ///
-    /// `to` has as many bytes, in pages that are locked, which nobody is at before the stream is past the
-    /// copy.
+    /// `to` must have as many bytes, in locked pages, and nothing may use them before the stream is past the copy.
     pub unsafe fn copy_out(&self, to: *mut u8, from: DeviceMemory, stream: Stream) -> Result<(), GpuError> {
         let (_current, entry) = self.enter()?;
         // SAFETY: as above.
@@ -493,22 +485,22 @@ impl Context {
         self.driver.check("cuMemcpyDtoHAsync", code)
     }
 
-    /// Copies structures to the GPU from memory that is locked, later.
+    /// Queues a copy of structures from locked memory to the GPU.
     ///
     /// # Safety
     ///
-    /// Nobody writes to `from` before the stream is past the copy.
+    /// Nothing may write to `from` before the stream is past the copy.
     pub unsafe fn send(&self, to: DeviceMemory, from: &HostMemory, stream: Stream) -> Result<(), GpuError> {
         assert!(to.length <= from.length);
         // SAFETY: long enough, and locked; the rest is the caller's promise.
         unsafe { self.copy_in(to, from.start, stream) }
     }
 
-    /// Copies structures back, later.
+    /// Queues a copy of structures back to locked memory.
     ///
     /// # Safety
     ///
-    /// Nobody is at `to` before the stream is past the copy.
+    /// Nothing may use `to` before the stream is past the copy.
     pub unsafe fn receive(
         &self,
         to: &HostMemory,
@@ -520,7 +512,7 @@ impl Context {
         unsafe { self.copy_out(to.start, from, stream) }
     }
 
-    /// Copies as much as both have from one place on the GPU to another, later.
+    /// Queues a copy from one place on the GPU to another, of as many bytes as both have.
     pub fn copy_within(&self, to: DeviceMemory, from: DeviceMemory, stream: Stream) -> Result<(), GpuError> {
         let (_current, entry) = self.enter()?;
         let length = to.length.min(from.length);
@@ -529,7 +521,7 @@ impl Context {
         self.driver.check("cuMemcpyDtoDAsync", code)
     }
 
-    /// Fills memory of the GPU with zeros, later.
+    /// Queues filling memory of the GPU with zeros.
     pub fn wipe(&self, memory: DeviceMemory, stream: Stream) -> Result<(), GpuError> {
         let (_current, entry) = self.enter()?;
         // SAFETY: the memory is that long.
@@ -537,11 +529,11 @@ impl Context {
         self.driver.check("cuMemsetD8Async", code)
     }
 
-    /// Runs a kernel, later.
+    /// Queues a launch of a kernel.
     ///
     /// # Safety
     ///
-    /// The parameters are those of the kernel, and what they point to is memory of the GPU as it expects.
+    /// The parameters must be those of the kernel, and must point to memory of the GPU as it expects.
     pub unsafe fn launch(&self, launch: Launch<'_>, stream: Stream) -> Result<(), GpuError> {
         let (_current, entry) = self.enter()?;
         let (x, y) = launch.blocks;
@@ -566,7 +558,7 @@ impl Context {
         self.driver.check("cuLaunchKernel", code)
     }
 
-    /// Notes when the stream is past all that it was given.
+    /// Records the point at which the stream has done everything queued so far.
     pub fn record(&self, moment: Moment, stream: Stream) -> Result<(), GpuError> {
         let (_current, entry) = self.enter()?;
         // SAFETY: both are of this context.
@@ -584,7 +576,7 @@ impl Context {
         }
     }
 
-    /// Nanoseconds between two timed moments that have come.
+    /// Returns the nanoseconds between two timed moments that have passed.
     pub fn between(&self, first: Moment, last: Moment) -> Result<f64, GpuError> {
         let (_current, entry) = self.enter()?;
         let mut milliseconds = 0f32;
@@ -593,7 +585,7 @@ impl Context {
         self.driver.check("cuEventElapsedTime", code).map(|()| f64::from(milliseconds) * 1e6)
     }
 
-    /// Waits until the stream is past all that it was given.
+    /// Waits until the stream has done everything queued so far.
     pub fn synchronize(&self, stream: Stream) -> Result<(), GpuError> {
         let (_current, entry) = self.enter()?;
         // SAFETY: it is of this context.
@@ -601,11 +593,11 @@ impl Context {
         self.driver.check("cuStreamSynchronize", code)
     }
 
-    /// Has an eventfd signalled when the stream is past all that it was given.
+    /// Signals an eventfd when the stream has done everything queued so far.
     ///
     /// # Safety
     ///
-    /// The descriptor stays open until then, or until the context is destroyed.
+    /// The descriptor must stay open until then, or until the context is destroyed.
     pub unsafe fn signal(&self, event: BorrowedFd<'_>, stream: Stream) -> Result<(), GpuError> {
         let (_current, entry) = self.enter()?;
         let number = std::ptr::without_provenance_mut(event.as_raw_fd() as usize);
@@ -615,16 +607,14 @@ impl Context {
         self.driver.check("cuLaunchHostFunc", code)
     }
 
-    /// Ends all that goes on in it, after calls of other threads: once this has returned without an error,
-    /// the GPU is at nobody's memory any more. After an error nobody knows: what it was given is to stay
-    /// where it is, for good.
+    /// Ends everything that it does, after calls of other threads. Once this has returned without an error, the GPU uses no memory of the
+    /// caller's any more. After an error that is unknown: memory given to the GPU must stay where it is, for good.
     pub fn destroy(&self) -> Result<(), GpuError> {
         let mut gone = self.gone.write().unwrap_or_else(PoisonError::into_inner);
         if std::mem::replace(&mut *gone, true) {
             return Ok(());
         }
-        // SAFETY: it was made and not destroyed. Whatever was made in it is used by nobody: every call asks
-        // whether it is gone.
+        // SAFETY: it was made and not destroyed. Nothing uses what was made in it: every call checks `gone`.
         let code = unsafe { (self.driver.entry.context_destroy)(self.handle) };
         self.driver.check("cuCtxDestroy", code)
     }
@@ -636,12 +626,12 @@ impl Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
-        // Whoever gave it memory of his has destroyed it before.
+        // Any owner that gave it memory has destroyed it before.
         let _ = self.destroy();
     }
 }
 
-/// Called on a thread of the driver's; it may not call the driver.
+/// Signals the eventfd. Called on a thread of the driver's; it may not call the driver.
 unsafe extern "C" fn raise(event: *mut c_void) {
     let one = 1u64.to_ne_bytes();
     // SAFETY: eight readable bytes; the descriptor is an eventfd, by the promise of `signal`. A full counter

@@ -1,9 +1,9 @@
-//! Why there is no GPU, or it is lost.
+//! Errors of a GPU that is missing or lost.
 
 use super::driver::Code;
 use std::path::PathBuf;
 
-/// Why there is no GPU, or it is lost.
+/// The reason why there is no GPU, or why it is lost.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GpuError {
     /// The driver's library could not be loaded.
@@ -36,7 +36,7 @@ pub enum GpuError {
     /// The driver has no GPU.
     #[error("no GPU: the driver finds none in this machine")]
     NoDevice,
-    /// The driver has GPUs, but not that many.
+    /// The driver has GPUs, but none with this number.
     #[error("there is no GPU {0}: they are counted from 0")]
     NoSuchDevice(u32),
     /// A call of the driver failed.
@@ -57,10 +57,10 @@ pub enum GpuError {
         "the GPU's memory has no room for a copy of each of the engine's blocks, {0} bytes in all: take fewer blocks"
     )]
     Memory(u64),
-    /// Files cannot be read to it directly, which was demanded.
+    /// Files cannot be read to the GPU directly, which was demanded.
     #[error("GPUDirect Storage: {0}")]
     Storage(super::StorageError),
     /// Blocks are in use already.
-    #[error("a GPU is attached before anything is started")]
+    #[error("a GPU can only be attached before anything is started")]
     Busy,
 }

@@ -1,30 +1,29 @@
-//! The arguments of kernels: the structures of `kernels.cu`, and how much of a GPU a launch takes.
+//! The arguments of kernels: the structures of `kernels.cu`, and the size of launches.
 
-/// The work of a GPU on a piece of a stream. Whoever has the stream keeps its state; it goes along, and the
-/// new one comes back.
+/// Work for a GPU on a piece of a stream. The stream's owner keeps its state: it is sent with the job, and the new state is returned.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Work {
     /// MD5's compression function over whole blocks of 64 bytes.
     Md5([u32; 4]),
     /// SHA-256's.
     Sha256([u32; 8]),
-    /// The remainder of a reflected CRC of 32 bits, from zero on and as it is at the end.
+    /// Remainder of a reflected CRC of 32 bits, starting from zero and without a final XOR.
     Crc32 {
         /// The polynomial, the coefficient of x^0 highest.
         polynomial: u32,
     },
     /// AES-256 in counter mode, in place.
     Aes256Ctr {
-        /// The expanded key.
+        /// Expanded key.
         keys: Box<[u32; 60]>,
-        /// The counter block of the unit of 16 bytes that the piece begins in.
+        /// Counter block of the 16-byte unit that the piece begins in.
         counter: u128,
-        /// Bytes of that unit that came before: below 16.
+        /// Bytes of that unit before the piece: below 16.
         skip: u8,
     },
 }
 
-/// Keys are not printed.
+/// Prints no keys.
 impl std::fmt::Debug for Work {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.kind().name().to_str().unwrap_or_default())
@@ -35,7 +34,7 @@ impl Drop for Work {
     fn drop(&mut self) {
         if let Work::Aes256Ctr { keys, .. } = self {
             keys.fill(0);
-            // Keeps the compiler from leaving the fill out.
+            // Keeps the compiler from omitting the fill.
             std::hint::black_box(keys);
         }
     }
@@ -54,7 +53,7 @@ pub enum Answer {
     Changed,
 }
 
-/// Which kernel, and with which constants: what goes into a launch together.
+/// A kernel and its constants: jobs of one kind share a launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Md5,
@@ -66,7 +65,7 @@ pub(super) enum Kind {
 /// The kernels, in the order of [`Kind::kernel`].
 pub(super) const NAMES: [&std::ffi::CStr; 4] = [c"dcs_md5", c"dcs_sha256", c"dcs_crc32", c"dcs_aes256_ctr"];
 
-/// Bytes of the longest job.
+/// Size of the longest job, in bytes.
 pub(super) const JOB_MAX: usize = 288;
 
 /// `CRC_CHUNK`, `CRC_THREADS`, `AES_THREADS`, and threads of a block of the others.
@@ -74,7 +73,7 @@ const CRC_CHUNK: u64 = 1024;
 const CRC_THREADS: u32 = 128;
 const AES_THREADS: u32 = 256;
 const HASH_THREADS: u32 = 32;
-/// Units of a thread: filling the table costs as much as a few.
+/// Units per thread: filling the table costs as much as a few units.
 const AES_UNITS: u64 = 8;
 
 /// Powers of x in `CrcConstants`.
@@ -90,7 +89,7 @@ impl Work {
         }
     }
 
-    /// Bytes that are left free before a piece of that length, so that the kernel finds it aligned.
+    /// Returns the bytes to leave free before a piece of that length, so that the kernel finds it aligned.
     pub(super) fn lead(&self, length: usize) -> usize {
         match self {
             Work::Md5(_) | Work::Sha256(_) => 0,
@@ -99,8 +98,7 @@ impl Work {
         }
     }
 
-    /// Writes the job for a piece of that length before which the GPU has [`Work::lead`] bytes from `place`
-    /// on.
+    /// Writes the job for a piece of that length. On the GPU it is preceded by [`Work::lead`] bytes, which start at `place`.
     pub(super) fn write(&self, place: u64, length: usize, job: &mut [u8]) {
         job.fill(0);
         let mut at = 0;
@@ -130,12 +128,12 @@ impl Work {
         }
     }
 
-    /// Units of 16 bytes that a piece lies in.
+    /// Returns the number of 16-byte units that a piece spans.
     fn units(&self, length: usize) -> u64 {
         (self.lead(length) + length).div_ceil(16) as u64
     }
 
-    /// Blocks of a launch along x for a piece of that length.
+    /// Returns the launch's blocks along x for a piece of that length.
     pub(super) fn blocks(&self, length: usize) -> u32 {
         let blocks = match self {
             Work::Md5(_) | Work::Sha256(_) => 1,
@@ -147,7 +145,7 @@ impl Work {
 }
 
 impl Kind {
-    /// Its place in [`NAMES`].
+    /// Returns its index in [`NAMES`].
     pub fn kernel(self) -> usize {
         match self {
             Kind::Md5 => 0,
@@ -161,7 +159,7 @@ impl Kind {
         NAMES[self.kernel()]
     }
 
-    /// Bytes of a job.
+    /// Returns the size of a job in bytes.
     pub fn job(self) -> usize {
         match self {
             Kind::Md5 | Kind::Sha256 => 48,
@@ -170,8 +168,7 @@ impl Kind {
         }
     }
 
-    /// A launch's blocks along x and y, and threads of a block, for that many jobs of which the largest takes
-    /// `most` blocks.
+    /// Returns a launch's blocks along x and y, and threads of a block, for that many jobs, the largest of which takes `most` blocks.
     pub fn grid(self, jobs: u32, most: u32) -> ((u32, u32), u32) {
         match self {
             Kind::Md5 | Kind::Sha256 => ((jobs.div_ceil(HASH_THREADS), 1), HASH_THREADS),
@@ -180,17 +177,17 @@ impl Kind {
         }
     }
 
-    /// Jobs of a batch at most: a block that changes is copied twice.
+    /// Returns the most jobs of a batch: a block that changes is copied twice.
     pub fn jobs_most(self) -> usize {
         if self.answers() { super::JOBS } else { super::JOBS / 2 }
     }
 
-    /// Where in a job the answer is, if there is one.
+    /// Returns true if a job contains an answer.
     pub fn answers(self) -> bool {
         self != Kind::Aes256Ctr
     }
 
-    /// Reads the result out of a job that is done.
+    /// Reads the answer out of a finished job.
     pub fn answer(self, job: &[u8]) -> Answer {
         let word = |at: usize| {
             let word = job.get(16 + 4 * at..20 + 4 * at).and_then(|bytes| bytes.try_into().ok());
@@ -205,11 +202,11 @@ impl Kind {
     }
 }
 
-/// `CrcConstants` of a polynomial.
+/// Returns `CrcConstants` of a polynomial.
 pub(super) fn crc_constants(polynomial: u32) -> [u32; 1 + POWERS] {
     let mut constants = [0; 1 + POWERS];
     constants[0] = polynomial;
-    // x, squared until it is x^(8 * CRC_CHUNK), and on.
+    // x, squared until it is x^(8 * CRC_CHUNK), and further.
     let mut power = 1 << 30;
     for _ in 0..(8 * CRC_CHUNK).trailing_zeros() {
         power = multiply(power, power, polynomial);
@@ -221,7 +218,7 @@ pub(super) fn crc_constants(polynomial: u32) -> [u32; 1 + POWERS] {
     constants
 }
 
-/// a * b modulo the polynomial; the coefficient of x^0 is the highest bit.
+/// Returns a * b modulo the polynomial; the coefficient of x^0 is the highest bit.
 fn multiply(a: u32, mut b: u32, polynomial: u32) -> u32 {
     let mut product = 0;
     for bit in (0..32).rev() {

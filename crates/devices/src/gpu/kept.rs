@@ -1,7 +1,7 @@
-//! Blocks whose bytes files were read to: they are on the GPU, and on the host only where it needs them.
+//! Blocks that files were read into on the GPU: their bytes are on the GPU, and on the host only if it needs them.
 //!
-//! Such a block is out of the pool, so that nobody takes what the host has for its bytes by mistake. The
-//! GPU's operators take it from here; whoever else comes to it has it brought back first.
+//! Such a block is out of the pool, so that nothing takes the host's copy for its bytes by mistake. The GPU's operators take it from here;
+//! any other user has it brought back first.
 
 use super::readers::{Came, Read};
 use super::{Fetched, Gpu, GpuError, Job, Readers};
@@ -9,59 +9,58 @@ use crate::buffer::{BlockPool, Buffer};
 use dcs_abi::status::Status;
 use dcs_engine::{BlockId, Failure, OperationId};
 
-/// A block whose mirror has its bytes.
+/// A block whose bytes are in its mirror.
 #[derive(Debug)]
 pub(super) struct Kept {
     pub buffer: Buffer,
-    /// This many, from its first on.
+    /// Number of bytes, from the first on.
     pub length: usize,
-    /// The host has them too.
+    /// Set if the host has them too.
     pub here: bool,
 }
 
 impl Kept {
-    /// Bytes in the mirror, and whether the host has them too; none unless the GPU finds the job's bytes
-    /// where it looks: at the beginning.
+    /// Returns the number of bytes in the mirror, and whether the host has them too; `None` unless the job's bytes start at the mirror's
+    /// beginning.
     pub fn serves(&self, job: &Job) -> Option<(usize, bool)> {
         let piece = &job.piece;
         let first = piece.start == 0 && job.work.lead(piece.len()) == 0;
-        // What changes is all of it, or the rest would be left on the GPU.
+        // A job that changes bytes must cover all of them, or the rest would be left on the GPU.
         let enough = piece.end == self.length || job.work.kind().answers() && piece.end < self.length;
         (first && enough).then_some((self.length, self.here))
     }
 }
 
 impl Gpu {
-    /// True if it reads files directly.
+    /// Returns true if it reads files directly.
     pub fn reads_files(&self) -> bool {
         self.readers.is_some() && self.losing.is_none()
     }
 
-    /// Has a file read to a block's mirror; the answer comes as [`Fetched`].
+    /// Starts reading a file to a block's mirror; the answer comes as [`Fetched`].
     pub fn read(&mut self, read: Read) {
         if let Some(readers) = &self.readers {
             readers.read(read);
         }
     }
 
-    /// Takes out a read that was not begun; false where there is none such.
+    /// Removes a read that has not begun; returns false if there is none.
     pub fn abort_read(&mut self, operation: OperationId, pool: &mut BlockPool) -> bool {
         let Some(readers) = &self.readers else { return false };
         let read = readers.take_back(|read| read.operation.id == operation).pop();
         read.map(|read| pool.put(read.block, read.buffer)).is_some()
     }
 
-    /// A block that is kept here, as the host has it: its bytes may be on the GPU alone (false).
+    /// Returns the host's copy of a kept block, and false if the bytes are on the GPU alone.
     pub fn kept(&self, block: BlockId) -> Option<(&Buffer, bool)> {
         self.kept.get(&block).map(|kept| (&kept.buffer, kept.here))
     }
 
-    /// Puts a block that is kept here back into the pool, for whoever is not the GPU. `fresh`: what is in it
-    /// matters to nobody.
+    /// Puts a kept block back into the pool, for users other than the GPU. `fresh`: its content is not needed.
     ///
     /// # Errors
     ///
-    /// Where its bytes are on the GPU alone: those who asked for that have no use of them on the host.
+    /// If its bytes are on the GPU alone: they were requested there only, and are of no use on the host.
     pub fn bring_back(&mut self, block: BlockId, fresh: bool, pool: &mut BlockPool) -> Result<(), Failure> {
         let Some(kept) = self.kept.remove(&block) else { return Ok(()) };
         pool.put(block, kept.buffer);
@@ -69,7 +68,7 @@ impl Gpu {
         if kept.here || fresh { Ok(()) } else { Err(failure) }
     }
 
-    /// Takes in what was read.
+    /// Processes what was read.
     pub(super) fn hear_readers(&mut self, pool: &mut BlockPool, fetched: &mut Vec<Fetched>) {
         for (read, came) in self.readers.as_ref().map(Readers::done).unwrap_or_default() {
             match came {

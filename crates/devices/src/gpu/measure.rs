@@ -1,44 +1,43 @@
-//! Times of a GPU without an engine: kernels on data that are on the GPU already, by the GPU's own clock, and
-//! with the copies to it and from it, one after the other and overlapped.
+//! Times of a GPU without an engine: kernels on data that are already on the GPU, by the GPU's own clock, and with the copies to and from
+//! it, in sequence and overlapped.
 
 use super::driver::{Context, DeviceMemory, Driver, HostMemory, Kernel, SPIN, Stream};
 use super::jobs::{self, Kind};
 use super::{Answer, GpuError, GpuOptions, KERNELS, LANES, Properties, SLACK, Work, launch};
 use std::time::{Duration, Instant};
 
-/// Times of a pass over all pieces.
+/// Times of one pass over all pieces.
 #[derive(Clone, Copy, Debug)]
 pub struct Times {
-    /// The kernel alone, on data that are there, by the GPU's clock.
+    /// Kernel alone, on data on the GPU, by the GPU's clock.
     pub resident: Duration,
-    /// Copies in, kernel, copies out: each after the one before.
+    /// Copies in, kernel, copies out, in sequence.
     pub apart: Duration,
-    /// The same in [`LANES`] streams and as many launches, or four times as many, whichever is faster, so
-    /// that copies and kernels overlap.
+    /// Copies and kernels overlapped in [`LANES`] streams, with as many launches or four times as many, whichever is faster.
     pub overlapped: Duration,
-    /// The last pass came to the same as the first one.
+    /// Set if the last pass had the same result as the first one.
     pub agree: bool,
 }
 
-/// Rates that nothing on the GPU can exceed, in bytes per second.
+/// Limits that nothing on the GPU can exceed, in bytes per second.
 #[derive(Clone, Copy, Debug)]
 pub struct Floor {
-    /// The GPU's memory, read and written, as a copy within it shows.
+    /// Rate of the GPU's memory, read and written, as measured by a copy within it.
     pub memory: f64,
-    /// From locked memory of the host.
+    /// Rate of copies from locked memory of the host.
     pub copy_in: f64,
-    /// To it.
+    /// Rate of copies to locked memory of the host.
     pub copy_out: f64,
 }
 
-/// Bytes of the copies that show what memories allow: many times what caches hold.
+/// Bytes of the copies that measure memory rates: many times the size of caches.
 const FLOOR: usize = 1 << 30;
-/// The same on a stand-in, which is no GPU and shows nothing.
+/// Bytes of the copies on a stand-in, which is not a GPU and measures nothing.
 const FLOOR_STAND_IN: usize = 1 << 20;
-/// Time for which a GPU is kept busy before it is measured: its clocks go up only then.
+/// Time for which a GPU is kept busy before a measurement, so that its clocks have gone up.
 const WARM_UP: Duration = Duration::from_millis(300);
 
-/// A GPU with pieces of data, to be measured.
+/// A GPU with pieces of data to measure it with.
 #[derive(Debug)]
 pub struct Bench {
     context: Context,
@@ -55,11 +54,11 @@ pub struct Bench {
 }
 
 impl Bench {
-    /// Takes a GPU, and memory for that many pieces of this many bytes, a multiple of 64, on both sides.
+    /// Opens a GPU, and allocates memory on both sides for that many pieces of `size` bytes, a multiple of 64.
     ///
     /// # Errors
     ///
-    /// [`GpuError`] where it cannot be had, or has not the memory.
+    /// [`GpuError`] if the GPU is not available or lacks the memory.
     pub fn open(wanted: &GpuOptions, pieces: usize, size: usize) -> Result<Bench, GpuError> {
         let driver = Driver::load(wanted.library.as_deref())?;
         let properties = driver.properties(wanted.device)?;
@@ -80,24 +79,24 @@ impl Bench {
         })
     }
 
-    /// The GPU.
+    /// Returns the GPU's properties.
     pub fn properties(&self) -> &Properties {
         &self.properties
     }
 
-    /// All pieces, one behind the other.
+    /// Returns all pieces, contiguous.
     ///
     /// # Errors
     ///
-    /// [`GpuError`] where nobody can tell whether the GPU is through with them.
+    /// [`GpuError`] if it is unknown whether the GPU still uses them.
     pub fn data(&mut self) -> Result<&mut [u8], GpuError> {
-        // What failed half-way may have left copies under way.
+        // A failure half-way may have left copies in progress.
         self.streams.iter().try_for_each(|stream| self.context.synchronize(*stream))?;
-        // SAFETY: all streams are through.
+        // SAFETY: all streams are idle.
         Ok(unsafe { self.data.bytes() })
     }
 
-    /// Measures the memories, with large copies, this many of each.
+    /// Measures the memory rates with large copies, `repetitions` of each.
     ///
     /// # Errors
     ///
@@ -110,7 +109,7 @@ impl Bench {
         let stream = self.streams[0];
         self.warm_up(|bench| bench.context.copy_within(other, one, stream))?;
         let inside = self.timed(repetitions, |bench| bench.context.copy_within(other, one, stream))?;
-        // SAFETY: locked memory that nobody else knows of.
+        // SAFETY: locked memory that nothing else knows of.
         let into =
             self.timed(repetitions, |bench| unsafe { bench.context.copy_in(one, here.piece(0), stream) })?;
         let out = self.timed(repetitions, |bench| {
@@ -131,8 +130,8 @@ impl Bench {
         Ok(())
     }
 
-    /// Measures work of one kind, a job for each piece; tells the answers of its first pass. Data that change
-    /// in place have changed once when `first` is called, right after that pass.
+    /// Measures work of one kind, a job for each piece; returns the answers of its first pass. `first` is called right after that pass,
+    /// when data that change in place have changed once.
     ///
     /// # Errors
     ///
@@ -140,7 +139,7 @@ impl Bench {
     ///
     /// # Panics
     ///
-    /// Where there is not one job for each piece, or they are of several kinds.
+    /// If there is not one job for each piece, or if they are of several kinds.
     pub fn measure(
         &mut self,
         work: &[Work],
@@ -176,7 +175,7 @@ impl Bench {
             overlapped = overlapped.min(least);
         }
         if passes % 2 == 0 {
-            // A cipher undoes itself: after an odd number of passes data are as after the first.
+            // A cipher undoes itself: after an odd number of passes the data are as after the first.
             self.write(work);
             self.pass_overlapped(work, kind, 4 * LANES)?;
         }
@@ -189,16 +188,16 @@ impl Bench {
         Ok(Times { resident, apart, overlapped, agree })
     }
 
-    /// The results of a pass: the data, and the answers.
+    /// Returns the results of a pass: the data and the answers.
     fn outcome(&mut self, work: &[Work], kind: Kind) -> (Vec<u8>, Vec<Answer>) {
-        // SAFETY: all streams are through.
+        // SAFETY: all streams are idle.
         let jobs = unsafe { self.host.bytes() }.chunks_exact(kind.job());
         let answers = jobs.take(work.len()).map(|job| kind.answer(job)).collect();
         // SAFETY: as above.
         (unsafe { self.data.bytes() }.to_vec(), answers)
     }
 
-    /// The shortest of several equal things on the first stream, by the GPU's clock.
+    /// Returns the shortest of several equal runs on the first stream, by the GPU's clock.
     fn timed(
         &self,
         repetitions: u32,
@@ -219,11 +218,11 @@ impl Bench {
         Ok(Duration::from_secs_f64(least.max(1.0) / 1e9))
     }
 
-    /// Writes the jobs. All streams are through.
+    /// Writes the jobs. All streams must be idle.
     fn write(&mut self, work: &[Work]) {
         let (size, stride) = (self.size, self.stride);
         let mirror = self.mirror;
-        // SAFETY: all streams are through.
+        // SAFETY: all streams are idle.
         let bytes = unsafe { self.host.bytes() };
         for (at, (work, job)) in work.iter().zip(bytes.chunks_exact_mut(work[0].kind().job())).enumerate() {
             work.write(mirror.part(at * stride, stride).address(), size, job);
@@ -237,8 +236,7 @@ impl Bench {
 
     fn copies_in(&self, from: usize, to: usize, stream: usize) -> Result<(), GpuError> {
         for at in from..to {
-            // SAFETY: locked memory, of which this is one piece; nobody writes to it before the stream is
-            // through.
+            // SAFETY: locked memory, of which this is one piece; nothing writes to it before the stream is idle.
             unsafe {
                 self.context.copy_in(self.place(at), self.data.piece(at * self.size), self.streams[stream])
             }?;
@@ -249,20 +247,20 @@ impl Bench {
     fn copies_out(&self, from: usize, to: usize, stream: usize) -> Result<(), GpuError> {
         for at in from..to {
             let piece = self.data.piece(at * self.size).cast_mut();
-            // SAFETY: as above, and nobody reads it.
+            // SAFETY: as above, and nothing reads it.
             unsafe { self.context.copy_out(piece, self.place(at), self.streams[stream]) }?;
         }
         Ok(())
     }
 
-    /// The jobs of those pieces.
+    /// Returns the jobs of those pieces.
     fn jobs(&self, from: usize, to: usize, kind: Kind) -> DeviceMemory {
         self.device.part(from * kind.job(), (to - from) * kind.job())
     }
 
     fn jobs_in(&self, from: usize, to: usize, kind: Kind, stream: usize) -> Result<(), GpuError> {
         let piece = self.host.piece(from * kind.job());
-        // SAFETY: locked memory, which nobody writes to before the stream is through.
+        // SAFETY: locked memory, which nothing writes to before the stream is idle.
         unsafe { self.context.copy_in(self.jobs(from, to, kind), piece, self.streams[stream]) }
     }
 
@@ -271,7 +269,7 @@ impl Bench {
             return self.copies_out(from, to, stream);
         }
         let piece = self.host.piece(from * kind.job()).cast_mut();
-        // SAFETY: locked memory, which nobody is at before the stream is through.
+        // SAFETY: locked memory, which nothing uses before the stream is idle.
         unsafe { self.context.copy_out(piece, self.jobs(from, to, kind), self.streams[stream]) }
     }
 
@@ -306,15 +304,14 @@ impl Bench {
     }
 }
 
-/// The shortest of several: what is longer was disturbed.
+/// Returns the shortest of several runs: longer ones were disturbed.
 fn best(repetitions: u32, mut one: impl FnMut() -> Result<Duration, GpuError>) -> Result<Duration, GpuError> {
     (0..repetitions).map(|_| one()).try_fold(Duration::MAX, |least, time| time.map(|time| least.min(time)))
 }
 
 impl Drop for Bench {
     fn drop(&mut self) {
-        // Copies may be under way where a call has failed in between; they end with the context, and so does
-        // the memory on both sides.
+        // A failed call may have left copies in progress; they end with the context, as does the memory on both sides.
         let _ = self.context.destroy();
     }
 }

@@ -1,41 +1,40 @@
-//! A GPU as a processing unit: NVIDIA's, by CUDA's driver, which is loaded when it is first asked for.
+//! A GPU as a processing unit: NVIDIA's, by CUDA's driver, which is loaded on first use.
 //!
 //! ```text
 //!   Job --> waiting --> batch: one launch over many streams' pieces, on a free lane
 //!                         |
-//!                         |  lane = a stream of CUDA's, which does in order, beside the others':
+//!                         |  lane = a CUDA stream, which works in order, in parallel with the other lanes:
 //!                         |     copies in    block --> its mirror on the GPU       (the blocks' pages are locked)
 //!                         |     the jobs     states, keys
 //!                         |     the kernel
 //!                         |     copies out   mirror --> block, where data change; the jobs, where states do
-//!                         |     a moment     that the controller asks for
+//!                         |     a moment     that the controller polls
 //!                         v
-//!   Done  <-- polled while the engine is busy; an eventfd, from a host function at the lane's end, where it sleeps
+//!   Done  <-- polled while the engine is busy; while it sleeps, an eventfd signalled by a host function at the lane's end
 //! ```
 //!
-//! A job waits only while all lanes are busy; those that wait by then go together. Nothing here waits: each
-//! call gives the driver something to do or asks whether it is done.
+//! A job waits only while all lanes are busy; jobs that wait then go together. Nothing here blocks: each call gives the driver something to
+//! do or asks whether it is done.
 //!
-//! Where the source is a file, the GPU may read it itself (cuFile): to the beginning of a block's mirror, on
-//! threads whose calls wait. Jobs on such a block are given no copy. It is kept out of the pool until
-//! somebody else than the GPU comes to it, since its bytes may be on the GPU alone.
+//! If the source is a file, the GPU may read it itself (cuFile): to the beginning of a block's mirror, on threads whose calls wait. Jobs on
+//! such a block need no copy in. It is kept out of the pool until something other than the GPU uses it, since its bytes may be on the GPU
+//! alone.
 //!
 //! ```text
 //!   Read --> readers: file --> mirror, and from there to the block where the host needs the bytes --> Fetched; else it is read by the host
 //! ```
 //!
-//! A block that is with the GPU is out of the pool, so that nobody else can touch it. Each has its mirror:
-//! memory of the GPU that no other block uses, so that nothing is allocated while data flow.
+//! A block that is with the GPU is out of the pool, so that nothing else can touch it. Each has its mirror: memory of the GPU that no other
+//! block uses, so that nothing is allocated while data flow.
 //!
-//! A call that the driver refuses fails its batch. A failure of the GPU itself (in a kernel, an uncorrectable
-//! error in memory, a GPU that has fallen off the bus) makes the driver refuse all that follows: the context
-//! is destroyed then, after which the GPU is at no block any more, and only then are blocks given back and
-//! their operations failed. Reads that are under way are waited for before.
+//! A call that the driver refuses fails its batch. A failure of the GPU itself (in a kernel, an uncorrectable memory error, a GPU that has
+//! fallen off the bus) makes the driver refuse everything that follows. The context is destroyed then, after which the GPU uses no block
+//! any more; only then are blocks returned and their operations failed. Reads in progress are waited for first.
 //!
 //! # What it doesn't implement
 //!
-//! * More than one GPU of an engine. A GPU that is lost stays so until the engine is started anew.
-//! * Blocks that stay on the GPU from one operator to the next, where files were not read to it directly.
+//! * More than one GPU per engine. A lost GPU stays lost until the engine is restarted.
+//! * Blocks that stay on the GPU from one operator to the next, unless files were read to it directly.
 
 mod driver;
 mod error;
@@ -78,41 +77,40 @@ const KERNELS: &CStr = match CStr::from_bytes_with_nul(concat!(include_str!("ker
 
 /// Batches that are with the GPU at once: one copies in while another computes and a third copies out.
 const LANES: usize = 4;
-/// Copies of blocks in a batch at most, and so its jobs: a driver holds about a thousand things that a GPU is
-/// to do, and makes who brings more wait.
+/// Most copies of blocks in a batch, and so its most jobs: a driver queues about a thousand items for a GPU, and makes a caller with more
+/// wait.
 const JOBS: usize = 240;
-// Beside the copies: the jobs in and out, the kernel, the end, and the call that wakes.
+// In addition to the copies: the jobs in and out, the kernel, the end, and the call that wakes.
 const _: () = assert!(LANES * (JOBS + 5) < 1000);
-/// Jobs that are not divided among lanes: a launch costs about as much as the copies of this many.
+/// Most jobs that are not divided among lanes: a launch costs about as much as the copies of this many.
 const UNDIVIDED_MAX: usize = 16;
-/// Room behind a block's mirror: kernels work in units of 16 bytes, at both ends.
+/// Room behind a block's mirror, in bytes: kernels work in units of 16 bytes, at both ends.
 const SLACK: usize = 256;
-/// Longest sleep while the GPU works: a GPU that is lost calls nobody.
+/// Longest sleep while the GPU works: a lost GPU sends no signal.
 const SLEEP_MAX: Duration = Duration::from_millis(20);
 
-/// Which GPU, and by which library.
+/// The choice of a GPU and of its libraries.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GpuOptions {
-    /// Its number, from 0 on.
+    /// Number of the GPU, from 0 on.
     pub device: u32,
-    /// CUDA's driver; none: the library that `DCS_CUDA_LIBRARY` names, or the system's `libcuda.so.1`.
+    /// CUDA's driver; `None`: the library that `DCS_CUDA_LIBRARY` names, or the system's `libcuda.so.1`.
     pub library: Option<PathBuf>,
-    /// Files are read to it directly, by GPUDirect Storage: where that is available, or with an error where
-    /// it is not (cuFile's compatibility mode is good enough then), or not at all.
+    /// Direct reads of files by GPUDirect Storage: if available, or demanded (an error if not available; cuFile's
+    /// compatibility mode will do), or off.
     pub storage: Mode,
-    /// GPUDirect Storage; none: the library that `DCS_CUFILE_LIBRARY` names, or the system's
-    /// `libcufile.so.0`.
+    /// GPUDirect Storage's library; `None`: the library that `DCS_CUFILE_LIBRARY` names, or the system's `libcufile.so.0`.
     pub storage_library: Option<PathBuf>,
 }
 
-/// A piece of a block, and what the GPU is to do to it.
+/// A piece of a block, and the GPU's work on it.
 #[derive(Debug)]
 pub struct Job {
-    /// Its operation.
+    /// Operation that the job belongs to.
     pub operation: OperationId,
     /// The block.
     pub block: BlockId,
-    /// Which bytes of it: not none.
+    /// Range of the block's bytes; not empty.
     pub piece: Range<usize>,
     /// The work.
     pub work: Work,
@@ -121,36 +119,36 @@ pub struct Job {
 /// The end of a job. Its block is back in the pool.
 #[derive(Debug)]
 pub struct Done {
-    /// Its operation.
+    /// Operation that the job belongs to.
     pub operation: OperationId,
     /// The answer.
     pub result: Result<Answer, Failure>,
 }
 
-/// The GPUs of this machine, as the driver tells of them.
+/// Returns this machine's GPUs, as the driver reports them.
 ///
 /// # Errors
 ///
-/// [`GpuError`] where there is no driver or no GPU.
+/// [`GpuError`] if there is no driver or no GPU.
 pub fn find(options: &GpuOptions) -> Result<Vec<Properties>, GpuError> {
     let driver = Driver::load(options.library.as_deref())?;
     (0..driver.count()?).map(|number| driver.properties(number)).collect()
 }
 
-/// One of them.
+/// Returns the GPU of `options`.
 ///
 /// # Errors
 ///
-/// As [`find`]; and where there is no GPU of that number.
+/// As [`find`]; and if there is no GPU of that number.
 pub fn describe(options: &GpuOptions) -> Result<Properties, GpuError> {
     Driver::load(options.library.as_deref())?.properties(options.device)
 }
 
-/// Finds out by which means files would be read to it directly.
+/// Finds out by which means files would be read to a GPU directly.
 ///
 /// # Errors
 ///
-/// As [`describe`]; and where there is no such thing, inside.
+/// As [`describe`]; the inner error if files would not be.
 pub fn find_storage(options: &GpuOptions) -> Result<Result<Storage, StorageError>, GpuError> {
     let driver = Driver::load(options.library.as_deref())?;
     let context = Context::new(&driver, &driver.properties(options.device)?, driver::BLOCKING_SYNC)?;
@@ -158,7 +156,7 @@ pub fn find_storage(options: &GpuOptions) -> Result<Result<Storage, StorageError
     Ok(found.map(|(_, storage)| storage))
 }
 
-/// The end of a read to the GPU: this many bytes, or it is to be read another way.
+/// The end of a read to the GPU: the number of bytes, or a request to read another way.
 #[derive(Debug)]
 pub(crate) struct Fetched {
     pub operation: Operation,
@@ -170,18 +168,18 @@ pub(crate) struct Fetched {
 struct Held {
     job: Job,
     buffer: Buffer,
-    /// The block's first bytes are in the mirror already: this many, and whether the host has them too.
+    /// Number of the block's first bytes that are in the mirror already, if any, and whether the host has them too.
     resident: Option<(usize, bool)>,
 }
 
-/// The work of a lane.
+/// A lane's work.
 #[derive(Debug)]
 struct Batch {
     kind: Kind,
     jobs: Vec<Held>,
-    /// A call was refused: the jobs fail when the GPU is through with those before it.
+    /// Error of a refused call: the jobs fail when the GPU is done with those before it.
     refused: Option<GpuError>,
-    /// A host function will wake the engine at its end.
+    /// Set if a host function will wake the engine at its end.
     signalled: bool,
 }
 
@@ -189,9 +187,9 @@ struct Batch {
 struct Lane {
     stream: Stream,
     end: Moment,
-    /// Jobs on their way in and out,
+    /// Jobs on the host, on their way in and out.
     host: HostMemory,
-    /// and on the GPU.
+    /// Jobs on the GPU.
     device: DeviceMemory,
     batch: Option<Batch>,
 }
@@ -204,19 +202,19 @@ pub(crate) struct Gpu {
     context: Arc<Context>,
     kernels: [Kernel; jobs::NAMES.len()],
     lanes: Vec<Lane>,
-    /// The copy of block `n` begins at `n * stride`.
+    /// Copies of the blocks: that of block `n` begins at `n * stride`.
     mirror: DeviceMemory,
     stride: usize,
     waiting: VecDeque<Held>,
-    /// Blocks with bytes that are in their mirrors too, or there alone.
+    /// Blocks whose bytes are in their mirrors too, or there alone.
     kept: HashMap<BlockId, Kept>,
-    /// Pages that are locked, by their addresses.
+    /// Locked pages, by their addresses.
     registered: Vec<usize>,
     wake: Arc<OwnedFd>,
     trouble: Option<GpuError>,
-    /// It is lost, and reads that were under way may still be.
+    /// Set when it is lost and reads may still be in progress.
     losing: Option<Failure>,
-    /// Reads whose copies to the host may be under way for as long as the context is there.
+    /// Reads whose copies to the host may go on as long as the context exists.
     stuck: Vec<Read>,
     properties: Properties,
     batches: u64,
@@ -224,7 +222,7 @@ pub(crate) struct Gpu {
 }
 
 impl Gpu {
-    /// Takes a GPU, and locks the pool's blocks for it. At the end of what it does it signals `wake`.
+    /// Opens a GPU, and locks the pool's blocks for it. It signals `wake` when work is done.
     pub fn open(
         options: &GpuOptions,
         pool: &BlockPool,
@@ -246,7 +244,7 @@ impl Gpu {
         };
         let lanes = (0..LANES).map(|_| lane()).collect::<Result<_, GpuError>>()?;
         let regions = pool.regions().ok_or(GpuError::Busy)?;
-        // Files are read to whole pages.
+        // Files are read in whole pages.
         let stride = (block_size as usize + SLACK).next_multiple_of(PAGE);
         let mirror = context.device_memory(stride * regions.len()).map_err(|error| match error {
             GpuError::Call { code: OUT_OF_MEMORY, .. } => GpuError::Memory((stride * regions.len()) as u64),
@@ -273,8 +271,7 @@ impl Gpu {
             properties,
         };
         for (start, length) in regions {
-            // SAFETY: the pool's memory stays where it is as long as the pool, which its owner keeps longer
-            // than this.
+            // SAFETY: the pool's memory stays where it is as long as the pool, which its owner keeps longer than this.
             unsafe { gpu.context.register(start, length) }?;
             gpu.registered.push(start.expose_provenance());
         }
@@ -298,7 +295,7 @@ impl Gpu {
         Ok(storage)
     }
 
-    /// The means by which files are read to it directly, or why there is none.
+    /// Returns how files are read to it directly, or why they are not.
     pub fn storage(&self) -> &Result<Storage, StorageError> {
         &self.storage
     }
@@ -307,22 +304,21 @@ impl Gpu {
         &self.properties
     }
 
-    /// Batches that it was given, and blocks in them.
+    /// Returns how many batches it was given, and how many blocks in them.
     pub fn counts(&self) -> (u64, u64) {
         (self.batches, self.blocks)
     }
 
-    /// Why it was lost, or refused something last.
+    /// Returns why it was lost, or what it refused last.
     pub fn trouble(&self) -> Option<&GpuError> {
         self.trouble.as_ref()
     }
 
-    /// Takes a job, and its block out of the pool.
+    /// Takes a job, and takes its block out of the pool.
     ///
     /// # Errors
     ///
-    /// Where the GPU is lost, the block is with somebody else, or the job cannot be. The block is in the pool
-    /// then, if it was ours.
+    /// If the GPU is lost, the block is in use elsewhere, or the job is invalid. The block is then in the pool, if it was ours.
     pub fn submit(&mut self, job: Job, pool: &mut BlockPool) -> Result<(), Failure> {
         let broken = Failure::new(Status::InternalError);
         let resident = self.kept.get(&job.block).and_then(|kept| kept.serves(&job));
@@ -348,20 +344,20 @@ impl Gpu {
         self.registered.len()
     }
 
-    /// Takes out a job that no lane has yet; false where there is none such.
+    /// Removes a job that no lane has yet; returns false if there is none.
     pub fn abort(&mut self, operation: OperationId, pool: &mut BlockPool) -> bool {
         let at = self.waiting.iter().position(|held| held.job.operation == operation);
         let held = at.and_then(|at| self.waiting.remove(at));
         held.map(|held| pool.put(held.job.block, held.buffer)).is_some()
     }
 
-    /// True where it has something to do.
+    /// Returns true if it has something to do.
     pub fn is_busy(&self) -> bool {
         let reads = self.readers.as_ref().is_some_and(Readers::is_busy);
         reads || !self.waiting.is_empty() || self.lanes.iter().any(|lane| lane.batch.is_some())
     }
 
-    /// Tells what is done by now, and gives free lanes what waits.
+    /// Reports what is done, and gives free lanes the waiting jobs.
     pub fn poll(&mut self, pool: &mut BlockPool, done: &mut Vec<Done>, fetched: &mut Vec<Fetched>) {
         self.hear_readers(pool, fetched);
         if self.losing.is_none()
@@ -374,7 +370,7 @@ impl Gpu {
         }
     }
 
-    /// An error says that the GPU is lost.
+    /// Polls the lanes. An error means that the GPU is lost.
     fn poll_lanes(&mut self, pool: &mut BlockPool, done: &mut Vec<Done>) -> Result<(), GpuError> {
         for at in 0..self.lanes.len() {
             if self.lanes[at].batch.is_none() {
@@ -392,21 +388,21 @@ impl Gpu {
         Ok(())
     }
 
-    /// Before the engine sleeps: it is woken when a lane is through. For how long it may sleep at most.
+    /// Arranges a wake-up for when a lane is done, before the engine sleeps. Returns how long it may sleep at most.
     pub fn before_sleep(&mut self) -> Option<Duration> {
         for lane in &mut self.lanes {
             if let Some(batch) = &mut lane.batch
                 && !std::mem::replace(&mut batch.signalled, true)
             {
-                // SAFETY: the descriptor stays open as long as this, which destroys the context first. What
-                // goes wrong shows when the batch is asked for.
+                // SAFETY: the descriptor stays open as long as this, which destroys the context first. An error shows when the batch is
+                // polled.
                 let _ = unsafe { self.context.signal(self.wake.as_fd(), lane.stream) };
             }
         }
         self.is_busy().then_some(SLEEP_MAX)
     }
 
-    /// Gives a lane a batch. An error says that not even its end can be told.
+    /// Gives a lane a batch. An error means that not even its end can be observed.
     fn start(&mut self, at: usize) -> Result<(), GpuError> {
         let Some(kind) = self.waiting.front().map(|held| held.job.work.kind()) else { return Ok(()) };
         let idle = self.lanes.iter().filter(|lane| lane.batch.is_none()).count().max(1);
@@ -439,13 +435,12 @@ impl Gpu {
         let (context, mirror, stride) = (&self.context, self.mirror, self.stride);
         let lane = &mut self.lanes[at];
         let (kind, size, stream) = (batch.kind, batch.kind.job(), lane.stream);
-        // Where the GPU's units of a piece begin, and where the piece does: for one that is there already,
-        // both at the mirror's beginning.
+        // Start of the GPU's units of a piece, and of the piece: for one that is there already, both are the mirror's beginning.
         let place = |held: &Held| {
             let (start, length) = (held.job.block.index() * stride, held.job.piece.len());
             (mirror.part(start, stride), mirror.part(start + held.job.work.lead(length), length))
         };
-        // SAFETY: the lane has no batch: no copy from or to it is under way.
+        // SAFETY: the lane has no batch: no copy from or to it is in progress.
         let bytes = unsafe { lane.host.bytes() };
         let mut most = 0;
         for (held, bytes) in batch.jobs.iter().zip(bytes.chunks_exact_mut(size)) {
@@ -455,18 +450,18 @@ impl Gpu {
         }
         for held in batch.jobs.iter().filter(|held| held.resident.is_none()) {
             let from = held.buffer.bytes()[held.job.piece.clone()].as_ptr();
-            // SAFETY: the piece lies in a block, whose pages are locked. The block is the batch's until the
-            // lane's end has come, or the context is destroyed.
+            // SAFETY: the piece is in a block, whose pages are locked. The block is the batch's until the lane's end has come, or the
+            // context is destroyed.
             unsafe { context.copy_in(place(held).1, from, stream) }?;
         }
         let jobs = lane.device.part(0, size * batch.jobs.len());
-        // SAFETY: nobody writes to the lane's jobs before its end has come.
+        // SAFETY: nothing writes to the lane's jobs before its end has come.
         unsafe { context.send(jobs, &lane.host, stream) }?;
         let count = batch.jobs.len();
         // SAFETY: the jobs name pieces of the mirror with room for whole units around them.
         unsafe { launch(context, &self.kernels, kind, (jobs, count, most), stream) }?;
         if kind.answers() {
-            // SAFETY: nobody reads the lane's jobs before its end has come.
+            // SAFETY: nothing reads the lane's jobs before its end has come.
             return unsafe { context.receive(&lane.host, jobs, stream) };
         }
         for held in &mut batch.jobs {
@@ -475,11 +470,11 @@ impl Gpu {
             // SAFETY: as for the copy in.
             unsafe { context.copy_out(to, from, stream) }?;
         }
-        // There are keys in them.
+        // The jobs contain keys.
         context.wipe(jobs, stream)
     }
 
-    /// The end of a lane's batch has come.
+    /// Completes a lane's batch.
     fn finish(&mut self, at: usize, pool: &mut BlockPool, done: &mut Vec<Done>) {
         let lane = &mut self.lanes[at];
         let Some(batch) = lane.batch.take() else { return };
@@ -495,7 +490,7 @@ impl Gpu {
             done.push(Done { operation: held.job.operation, result });
             match held.resident {
                 Some((length, here)) if result.is_ok() => {
-                    // What has changed was copied out.
+                    // Changed bytes were copied out.
                     let kept = Kept { buffer: held.buffer, length, here: here || !kind.answers() };
                     self.kept.insert(held.job.block, kept);
                 }
@@ -504,13 +499,13 @@ impl Gpu {
         }
     }
 
-    /// The GPU is lost: it is given nothing any more. All that it had fails when it is at nothing any more.
+    /// Marks the GPU as lost: it gets no more work. Everything that it had fails once it uses nothing any more.
     fn lose(&mut self, error: GpuError) {
         self.losing = Some(failure(&error));
         self.trouble = Some(error);
     }
 
-    /// The GPU is lost. Once no read is under way, all that it had fails.
+    /// Fails everything that a lost GPU had, once no read is in progress.
     fn bury(
         &mut self,
         failure: Failure,
@@ -542,7 +537,7 @@ impl Gpu {
                 reads.into_iter().for_each(|read| give_back(read, pool, fetched));
             }
             Err(error) => {
-                // Nobody knows what it still writes to: those blocks are nobody's from now on.
+                // It is unknown what the GPU still writes to: those blocks are never used again.
                 self.trouble = Some(error);
                 for (operation, block, buffer) in operations {
                     pool.lose(block, buffer);
@@ -561,17 +556,17 @@ impl Gpu {
     }
 }
 
-/// Gives a read back that is to be done another way.
+/// Returns a read that must be done another way.
 fn give_back(read: Read, pool: &mut BlockPool, fetched: &mut Vec<Fetched>) {
     pool.put(read.block, read.buffer);
     fetched.push(Fetched { operation: read.operation, bytes: None });
 }
 
-/// Launches the kernel of a kind over this many jobs, of which the longest takes `most` blocks of threads.
+/// Launches the kernel of a kind over this many jobs, the longest of which takes `most` blocks of threads.
 ///
 /// # Safety
 ///
-/// The jobs lie there when the stream comes to it, and name pieces with room for whole units around them.
+/// The jobs must be there when the stream comes to them, and must name pieces with room for whole units around them.
 unsafe fn launch(
     context: &Context,
     kernels: &[Kernel],
@@ -595,7 +590,7 @@ unsafe fn launch(
     unsafe { context.launch(launch, stream) }
 }
 
-/// The failure of a command that it hit.
+/// Returns the failure of a command that it affects.
 fn failure(error: &GpuError) -> Failure {
     Failure::new(match error {
         GpuError::Call { code: OUT_OF_MEMORY, .. } => Status::OutOfResources,
@@ -610,15 +605,14 @@ impl Drop for Gpu {
         if self.context.is_gone() {
             return;
         }
-        // Pages that the GPU may still be at are unlocked by the context's end. What else goes wrong here
-        // matters to nobody any more.
+        // Ending the context unlocks pages that the GPU may still use. Other errors here no longer matter.
         if self.lanes.iter().all(|lane| self.context.synchronize(lane.stream).is_ok()) {
             for start in &self.registered {
                 let _ = self.context.forget(std::ptr::with_exposed_provenance(*start));
             }
         }
         if self.context.destroy().is_err() {
-            // Nobody knows what it still writes to: that stays where it is.
+            // It is unknown what the GPU still writes to: that memory stays where it is.
             let batches = self.lanes.iter_mut().filter_map(|lane| lane.batch.take());
             batches.flat_map(|batch| batch.jobs).for_each(|held| std::mem::forget(held.buffer));
             self.stuck.drain(..).for_each(|read| std::mem::forget(read.buffer));

@@ -1,7 +1,6 @@
-//! Threads that read files to the GPU: cuFile's reads wait.
+//! Threads that read files to the GPU, since cuFile's reads block.
 //!
-//! A read has its block, and so the block's mirror, to itself, and keeps its file open. The context is
-//! destroyed after all reads.
+//! A read has its block, and so the block's mirror, to itself, and keeps its file open. The context is destroyed after all reads.
 
 use super::GpuError;
 use super::driver::{Context, DeviceMemory, Stream};
@@ -15,7 +14,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-/// Reads that are under way at once.
+/// Reads that run at once.
 const READERS: usize = 8;
 
 /// A read of whole pages to the beginning of a block's mirror.
@@ -25,10 +24,10 @@ pub(crate) struct Read {
     pub block: BlockId,
     pub buffer: Buffer,
     pub length: usize,
-    /// Where in the file.
+    /// Offset in the file, in bytes.
     pub offset: u64,
     pub endpoint: Arc<Endpoint>,
-    /// The host needs the bytes too.
+    /// Set if the host needs the bytes too.
     pub copies_back: bool,
 }
 
@@ -37,9 +36,9 @@ pub(crate) struct Read {
 pub(super) enum Came {
     /// The bytes are there.
     There,
-    /// It is to be read another way.
+    /// The file must be read another way.
     Not(StorageError),
-    /// The GPU is lost, and may still be at the block.
+    /// The GPU is lost, and may still use the block.
     Lost(GpuError),
 }
 
@@ -62,7 +61,7 @@ struct Shared {
     wake: Arc<OwnedFd>,
 }
 
-/// All of them, and what they read to.
+/// All reader threads, and the memory that they read to.
 #[derive(Debug)]
 pub(super) struct Readers {
     shared: Arc<Shared>,
@@ -70,7 +69,7 @@ pub(super) struct Readers {
 }
 
 impl Readers {
-    /// Starts them; block `n` is read to `n * stride` on. They signal `wake` at the end of each read.
+    /// Starts them. Block `n` is read to `n * stride`. They signal `wake` at the end of each read.
     pub fn start(
         library: Arc<CuFile>,
         context: &Arc<Context>,
@@ -95,7 +94,7 @@ impl Readers {
             let started = thread.spawn(move || shared.run(stream));
             match started {
                 Ok(thread) => readers.threads.push(thread),
-                // Fewer do.
+                // Fewer threads will do.
                 Err(_) if !readers.threads.is_empty() => break,
                 Err(error) => {
                     readers.shared.library.forget(mirror, context);
@@ -112,18 +111,18 @@ impl Readers {
         self.shared.more.notify_one();
     }
 
-    /// True if any read is not answered.
+    /// Returns true if any read is not answered.
     pub fn is_busy(&self) -> bool {
         let work = self.shared.lock();
         work.running > 0 || !work.waiting.is_empty() || !work.done.is_empty()
     }
 
-    /// Takes the results of those that are done.
+    /// Takes the results of finished reads.
     pub fn done(&self) -> Vec<(Read, Came)> {
         std::mem::take(&mut self.shared.lock().done)
     }
 
-    /// Waits for those under way; gives back what was not asked for yet.
+    /// Waits for reads in progress; returns those that have not begun.
     pub fn stop(&mut self) -> Vec<Read> {
         self.shared.lock().stopping = true;
         self.shared.more.notify_all();
@@ -136,7 +135,7 @@ impl Readers {
         self.done().into_iter().map(|(read, _)| read).collect()
     }
 
-    /// Takes out those that nobody has begun: all, or that operation's.
+    /// Removes reads that have not begun and for which `which` is true.
     pub fn take_back(&self, which: impl Fn(&Read) -> bool) -> Vec<Read> {
         let mut work = self.shared.lock();
         let (out, rest) = std::mem::take(&mut work.waiting).into_iter().partition(|read| which(read));
@@ -182,8 +181,7 @@ impl Shared {
         if read.copies_back {
             let from = self.mirror.part(read.block.index() * self.stride, read.length);
             let to = read.buffer.bytes_mut()[..read.length].as_mut_ptr();
-            // SAFETY: the block's pages are locked, and it is this read's alone until the copy is done, or
-            // the context is destroyed.
+            // SAFETY: the block's pages are locked, and they belong to this read alone until the copy is done, or the context is destroyed.
             let copied = unsafe { self.context.copy_out(to, from, stream) };
             if let Err(error) = copied.and_then(|()| self.context.synchronize(stream)) {
                 return Came::Lost(error);
@@ -200,17 +198,17 @@ impl Shared {
         });
         let registered = registered.as_ref().map_err(Clone::clone)?;
         let at = read.block.index() * self.stride;
-        // SAFETY: the block is this read's alone, and its mirror with it.
+        // SAFETY: the block belongs to this read alone, and its mirror with it.
         let done = unsafe { registered.read(read.offset, self.mirror, at..at + read.length, &self.context) };
         if done.as_ref().is_err_and(|error| !matches!(error, StorageError::Short(..))) {
-            // What fails once is not asked again for each block.
+            // A file that fails once is not tried again for each block.
             file.gpu_failed.store(true, Ordering::Relaxed);
         }
         done
     }
 }
 
-/// Signals are for the application's threads.
+/// Blocks signals, which are for the application's threads.
 fn block_signals() {
     // SAFETY: the set is initialised by sigfillset before it is used; pthread_sigmask changes only this
     // thread.

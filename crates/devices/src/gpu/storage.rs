@@ -1,7 +1,7 @@
-//! GPUDirect Storage: files that are read to the GPU past the host's memory, by NVIDIA's `libcufile.so.0`.
+//! GPUDirect Storage: reads files to the GPU past the host's memory, with NVIDIA's `libcufile.so.0`.
 //!
-//! It declares the part of `cufile.h` that is used. The library's driver is opened for the process and never
-//! closed: others in the process may use it too.
+//! It declares the part of `cufile.h` that is used. The library's driver is opened for the process and never closed, since others in the
+//! process may use it too.
 
 use super::GpuError;
 use super::driver::{Context, DeviceMemory};
@@ -12,15 +12,15 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The library's name, with the number of its binary interface.
+/// Library name, with the number of its binary interface.
 const NAME: &str = "libcufile.so.0";
-/// The environment variable that names another one.
+/// Environment variable that names another library.
 const SWITCH: &str = "DCS_CUFILE_LIBRARY";
 
-/// Offsets and lengths of what is read this way are multiples of it.
+/// Alignment of offsets and lengths that are read this way.
 pub(crate) const PAGE: usize = 4096;
 
-/// `CUfileError_t`: an error of cuFile's, and one of CUDA's where that is one.
+/// `CUfileError_t`: an error of cuFile's, and CUDA's error code if it came from there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 struct Code {
@@ -33,7 +33,7 @@ const ALREADY_OPEN: c_int = 5026;
 /// `CU_FILE_CUDA_DRIVER_ERROR`.
 const CUDA_ERROR: c_int = 5011;
 
-/// `CU_FILE_*`: what is met where it cannot be used.
+/// `CU_FILE_*`: errors that are met where cuFile cannot be used.
 const ERRORS: [(c_int, &str); 17] = [
     (5001, "the kernel module nvidia-fs is not loaded (CU_FILE_DRIVER_NOT_INITIALIZED)"),
     (5004, "nvidia-fs is of another version (CU_FILE_DRIVER_VERSION_MISMATCH)"),
@@ -97,10 +97,10 @@ entry_points! {
     read = c"cuFileRead" (*mut c_void, *mut c_void, usize, i64, i64) -> isize;
 }
 
-/// Why files are not read to the GPU directly.
+/// The reason why files are not read to the GPU directly.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StorageError {
-    /// Nobody wants it.
+    /// Direct reads are switched off.
     #[error("it is switched off")]
     Off,
     /// The library could not be loaded.
@@ -129,21 +129,21 @@ pub enum StorageError {
         /// Its meaning.
         text: String,
     },
-    /// It would read into the host's memory and copy from there.
+    /// The library would read into the host's memory and copy from there.
     #[error(
         "cuFile is in compatibility mode, in which it reads through the host's memory itself: the kernel module nvidia-fs is not loaded"
     )]
     Compatibility,
-    /// The library would hang.
+    /// The library would hang without /proc/modules.
     #[error("there is no /proc/modules here, without which cuFile does not work")]
     NoModules,
-    /// It is not the library of this GPU's driver.
-    #[error("of cuFile and CUDA's driver one is a stand-in for tests, and the other is none")]
+    /// The library does not match this GPU's driver.
+    #[error("one of cuFile and CUDA's driver is a stand-in for tests, and the other is not")]
     Mixed,
     /// The file cannot be opened with O_DIRECT.
-    #[error("the file has no O_DIRECT: {0}")]
+    #[error("the file cannot be opened with O_DIRECT: {0}")]
     Direct(String),
-    /// No threads to read with.
+    /// No reader thread could be started.
     #[error("no thread can be started: {0}")]
     Threads(String),
     /// A read came short: the file has become shorter.
@@ -163,24 +163,24 @@ impl From<GpuError> for StorageError {
 /// The means by which files are read to the GPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Storage {
-    /// The library.
+    /// Path of the library.
     pub library: PathBuf,
-    /// Version of the kernel module nvidia-fs; none: it is not loaded.
+    /// Version of the kernel module nvidia-fs; `None` if it is not loaded.
     pub nvidia_fs: Option<(u32, u32)>,
-    /// It says that the kernel's own peer-to-peer transfers serve it.
+    /// Set if the library reports that the kernel's own peer-to-peer transfers serve it.
     pub peer_to_peer: bool,
-    /// The library is the stand-in that tests have.
+    /// Set if the library is the stand-in for tests.
     pub stand_in: bool,
 }
 
 impl Storage {
-    /// It does not read through the host's memory.
+    /// Returns true if it does not read through the host's memory.
     pub fn is_direct(&self) -> bool {
         self.nvidia_fs.is_some() || self.peer_to_peer
     }
 }
 
-/// The library, whose driver is open.
+/// The library, with its driver open.
 #[derive(Debug)]
 pub(super) struct CuFile {
     entry: EntryPoints,
@@ -194,11 +194,11 @@ impl CuFile {
         if library.is_stand_in() != context.is_stand_in() {
             return Err(StorageError::Mixed);
         }
-        // Where the list of modules is not there (gVisor), version 1.14.1 looks for its end for ever.
+        // Without the list of modules (gVisor), version 1.14.1 searches for its end forever.
         if !library.is_stand_in() && !Path::new("/proc/modules").exists() {
             return Err(StorageError::NoModules);
         }
-        // SAFETY: the library is cuFile by its name, or whoever names another one says so.
+        // SAFETY: the library is cuFile by its name, or by the word of whoever named another one.
         let entry = unsafe { EntryPoints::load(&library) }
             .map_err(|missing| StorageError::Old { library: library.path.clone(), missing })?;
         let _current = context.current()?;
@@ -222,7 +222,7 @@ impl CuFile {
         Ok((Arc::new(CuFile { entry }), storage))
     }
 
-    /// Has files read to that memory from now on.
+    /// Registers memory that files will be read to.
     pub fn register(&self, memory: DeviceMemory, context: &Context) -> Result<(), StorageError> {
         let _current = context.current()?;
         let start = std::ptr::with_exposed_provenance(memory.address() as usize);
@@ -230,16 +230,16 @@ impl CuFile {
         check("cuFileBufRegister", unsafe { (self.entry.buffer_register)(start, memory.length(), 0) })
     }
 
-    /// Undoes that. Nobody reads any more.
+    /// Undoes [`CuFile::register`]. No read may be in progress.
     pub fn forget(&self, memory: DeviceMemory, context: &Context) {
         if let Ok(_current) = context.current() {
             let start = std::ptr::with_exposed_provenance(memory.address() as usize);
-            // SAFETY: it was registered. What goes wrong matters to nobody any more.
+            // SAFETY: it was registered. An error no longer matters.
             let _ = unsafe { (self.entry.buffer_deregister)(start) };
         }
     }
 
-    /// Takes a file that is open with O_DIRECT. Its descriptor stays open as long as what is returned.
+    /// Registers a file that is open with O_DIRECT. Its descriptor must stay open as long as the returned value.
     pub fn take(
         self: &Arc<Self>,
         file: BorrowedFd<'_>,
@@ -263,17 +263,17 @@ pub(crate) struct RegisteredFile {
     handle: *mut c_void,
 }
 
-// SAFETY: the library may be called from any thread; the handle is a number to everybody else.
+// SAFETY: the library may be called from any thread; the handle is a number to everything else.
 unsafe impl Send for RegisteredFile {}
-// SAFETY: as above, and by several at once.
+// SAFETY: as above, and by several threads at once.
 unsafe impl Sync for RegisteredFile {}
 
 impl RegisteredFile {
-    /// Reads whole pages from there on to a part of memory that is registered, and waits.
+    /// Reads whole pages, starting at `offset`, to a part of registered memory, and waits.
     ///
     /// # Safety
     ///
-    /// Nobody is at that part of the memory before this returns.
+    /// Nothing may use that part of the memory before this returns.
     pub(super) unsafe fn read(
         &self,
         offset: u64,
@@ -307,7 +307,7 @@ impl RegisteredFile {
 
 impl Drop for RegisteredFile {
     fn drop(&mut self) {
-        // SAFETY: it is registered, and nobody reads: each reader holds the file.
+        // SAFETY: it is registered, and no read is in progress: each reader holds the file.
         unsafe { (self.library.entry.handle_deregister)(self.handle) };
     }
 }

@@ -33,9 +33,9 @@ pub struct NicOptions {
     pub function: String,
     /// Its IPv4 address.
     pub address: Ipv4Addr,
-    /// Length of the network's prefix.
+    /// Prefix length of the network.
     pub prefix: u8,
-    /// The way to other networks.
+    /// Gateway to other networks.
     pub gateway: Option<Ipv4Addr>,
 }
 
