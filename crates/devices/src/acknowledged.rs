@@ -1,8 +1,8 @@
-//! Waiting until a peer has acknowledged what a socket was given. The kernel tells nobody when that is: it is
-//! asked, at growing intervals.
+//! Waits until a peer has acknowledged what a socket was given. The kernel sends no notification of this, so it is polled at growing
+//! intervals.
 //!
-//! To be acknowledged is not to be read: the bytes lie in the peer's kernel, and over loopback in pages that
-//! the sender's file has too (docs/architecture.md, *Lent pages*).
+//! Acknowledged does not mean read: the bytes are in the peer's kernel, and over loopback in pages that the sender's file shares
+//! (docs/architecture.md, *Lent pages*).
 
 use crate::attempt::Attempt;
 use crate::endpoint::Flow;
@@ -15,31 +15,30 @@ use rustix::net::{ipproto, sockopt};
 use std::io;
 use std::time::Duration;
 
-/// Pauses between two looks.
+/// Pause between two polls.
 const FIRST: Duration = Duration::from_micros(100);
 const LONGEST: Duration = Duration::from_millis(20);
 
 /// The condition that a flush waits for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Awaited {
-    /// Bytes of the connection that have been acknowledged then, as the kernel counts them.
+    /// Count of acknowledged bytes to wait for, as the kernel counts them over the connection.
     upto: u64,
     pause: Duration,
 }
 
-/// True if the kernel can say what the peer has acknowledged: of a TCP connection with nothing between its
-/// stream and the application's (TLS in the kernel, several paths).
+/// Returns true if the kernel can say what the peer has acknowledged: on a TCP connection with nothing between its stream and the
+/// application's (TLS in the kernel, several paths).
 pub(crate) fn is_told(flow: &Flow) -> bool {
     let is_tcp = sockopt::socket_protocol(&flow.fd).is_ok_and(|protocol| protocol == Some(ipproto::TCP));
     is_tcp && !has_layer(flow) && Traffic::of(&flow.fd).is_ok()
 }
 
-/// True if something lies between the application and TCP (TCP_ULP).
+/// Returns true if a layer sits between the application and TCP (TCP_ULP).
 fn has_layer(flow: &Flow) -> bool {
     let mut name = [0u8; 16];
     let mut length = name.len() as libc::socklen_t;
-    // SAFETY: the kernel writes at most `length` bytes to `name`, which has that many, and how many to
-    // `length`.
+    // SAFETY: the kernel writes at most `length` bytes to `name`, which has that many, and stores the count in `length`.
     let code = unsafe {
         libc::getsockopt(
             flow.fd.as_raw_fd(),
@@ -52,8 +51,8 @@ fn has_layer(flow: &Flow) -> bool {
     code == 0 && length > 0
 }
 
-/// Looks whether the peer has acknowledged all that was in the socket at the first look. What others have
-/// sent since is not waited for.
+/// Checks whether the peer has acknowledged everything that was in the socket at the first check. Does not wait for what others have sent
+/// since.
 pub(crate) fn look(flow: &Flow, awaited: &mut Option<Awaited>) -> Attempt {
     match ask(flow, awaited) {
         Ok(attempt) => attempt,
@@ -66,8 +65,8 @@ fn ask(flow: &Flow, awaited: &mut Option<Awaited>) -> io::Result<Attempt> {
     let awaited = match awaited {
         Some(awaited) => awaited,
         None => {
-            // What comes in between is counted twice, so that this is never too little. If it is too much,
-            // all is acknowledged first.
+            // Bytes acknowledged between the two reads are counted twice, so this is never too low. If it is too high, everything is
+            // acknowledged before it is reached.
             let upto = Traffic::of(&flow.fd)?.acknowledged + now.unacknowledged;
             awaited.insert(Awaited { upto, pause: FIRST })
         }

@@ -8,23 +8,23 @@ use std::time::Duration;
 /// The result of trying an operation without waiting.
 #[derive(Debug)]
 pub(crate) enum Attempt {
-    /// It is done, or failed.
+    /// Done, or failed.
     Done(Outcome),
     /// A socket or pipe is not ready: try again when it is.
     NotReady(RawFd, Interest),
-    /// The kernel still has the block, from a zero-copy send that came short: try again when it is back.
+    /// The kernel still has the block, from a zero-copy send that came short: try again when it is returned.
     BlockIsLent(BlockId),
-    /// A device that we drive ourselves does it.
+    /// A device that the engine drives directly does it.
     Drive(Driven, DriveWork),
-    /// It would wait for a disk: let the ring do it, or, without one, a plain system call.
+    /// Would wait for a disk: the ring does it, or a plain system call if there is no ring.
     Disk(DiskRequest),
-    /// It may wait, and a plain system call on another thread does it best.
+    /// May wait: best done by a plain system call on another thread.
     Call(DiskRequest),
     /// A copy within the kernel that may wait for a disk.
     Copy,
-    /// Nobody will tell when it can go on: try again after so long.
+    /// Nothing signals when it can continue: try again after this long.
     Later(Duration),
-    /// A paced stream has no room, or has not sent all: it is tried again when it has.
+    /// A paced stream has no room, or has not sent everything: try again when it has.
     Paced,
 }
 
@@ -35,7 +35,7 @@ pub(crate) enum Interest {
     Writable,
 }
 
-/// A request that the kernel carries out while the engine goes on.
+/// A request that the kernel carries out asynchronously.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum DiskRequest {
     /// Read `length` bytes at `offset`, of which `wanted` count.
@@ -44,8 +44,7 @@ pub(crate) enum DiskRequest {
     Write { fd: RawFd, offset: u64, start: u32, length: u32, path: u32 },
     /// Send with zero copy. `demanded`: a plain send will not do.
     SendZeroCopy { fd: RawFd, start: u32, length: u32, more: bool, demanded: bool },
-    /// fdatasync, where the data are to be durable; and what a close says, where the file system tells things
-    /// only then.
+    /// fdatasync, if the data must be durable; and a close, if the file system reports errors only then.
     Sync { fd: RawFd, data: bool, close: bool },
 }
 

@@ -1,12 +1,11 @@
-//! Block buffers: page-aligned memory that is owned by exactly one of pool, operation, kernel and SSD at any
-//! time.
+//! Block buffers: page-aligned memory, owned at any time by exactly one of pool, operation, kernel and SSD.
 
 use dcs_engine::BlockId;
 use dcs_vfio::Mapping;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// Alignment of every block: O_DIRECT needs at most this.
+/// Alignment of every block. O_DIRECT needs at most this.
 pub const ALIGNMENT: usize = 4096;
 
 /// One block. Moving it does not move its bytes.
@@ -16,20 +15,20 @@ pub struct Buffer {
     size: usize,
 }
 
-/// Where a block's bytes are.
+/// Location of a block's bytes.
 #[derive(Debug)]
 enum Memory {
-    /// In memory of its own, from this offset on.
+    /// Memory owned by this block, starting at this offset.
     Own(Vec<u8>, usize),
-    /// In a piece, which is this block's alone, of memory that devices reach.
+    /// Piece of memory that devices reach, used by this block alone.
     Shared(Piece),
 }
 
-/// See [`Memory::Shared`].
+/// A piece of shared memory; see [`Memory::Shared`].
 #[derive(Debug)]
 struct Piece {
     start: NonNull<u8>,
-    /// Kept as long as a piece of it is.
+    /// Keeps the mapping alive as long as a piece of it is.
     _memory: Arc<Mapping>,
 }
 
@@ -45,17 +44,17 @@ impl Buffer {
         Buffer { memory: Memory::Own(memory, start), size }
     }
 
-    /// Its bytes.
+    /// Returns the block's bytes.
     pub fn bytes(&self) -> &[u8] {
         match &self.memory {
             Memory::Own(memory, start) => &memory[*start..start + self.size],
-            // SAFETY: the piece has `size` bytes, which are this buffer's alone. A device writes to them only
-            // while the buffer is with `DirectDevices`, which makes no reference of it.
+            // SAFETY: the piece has `size` bytes, which belong to this buffer alone. A device writes to them only while the buffer is with
+            // `DirectDevices`, which takes no reference to it.
             Memory::Shared(piece) => unsafe { std::slice::from_raw_parts(piece.start.as_ptr(), self.size) },
         }
     }
 
-    /// Its bytes, to be changed.
+    /// Returns the block's bytes, mutable.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         match &mut self.memory {
             Memory::Own(memory, start) => &mut memory[*start..*start + self.size],
@@ -67,19 +66,19 @@ impl Buffer {
     }
 }
 
-/// All blocks of an engine. A block that is with the kernel is not here: its buffer was taken out, so nothing
-/// can touch it before the kernel is done.
+/// All blocks of an engine. A block that is with the kernel is not here: its buffer was taken out, so nothing can touch it before the
+/// kernel is done.
 #[derive(Debug)]
 pub struct BlockPool {
     buffers: Vec<Option<Buffer>>,
-    /// The memory that the blocks are pieces of, if they are, and where they begin in it.
+    /// Memory that the blocks are pieces of, if any, and the offset of the first block in it.
     shared: Option<(Arc<Mapping>, u64, u32)>,
-    /// Blocks that a device may write to for good.
+    /// Blocks that a device may keep writing to; never reused.
     lost: Vec<BlockId>,
 }
 
 impl BlockPool {
-    /// Makes `count` blocks of `size` bytes. Their memory is touched when it is first used.
+    /// Makes `count` blocks of `size` bytes. Their memory is not touched before its first use.
     pub fn new(count: u32, size: u32) -> BlockPool {
         BlockPool {
             buffers: (0..count).map(|_| Some(Buffer::new(size as usize))).collect(),
@@ -88,12 +87,12 @@ impl BlockPool {
         }
     }
 
-    /// Makes `count` blocks of `size` bytes that lie one behind the other in memory that devices reach, from
-    /// `first` on. Nobody else uses that part of it.
+    /// Makes `count` contiguous blocks of `size` bytes in memory that devices reach, starting at `first`. Nothing else uses that part of
+    /// it.
     ///
     /// # Panics
     ///
-    /// Where they don't fit.
+    /// If they don't fit.
     pub(crate) fn shared(count: u32, size: u32, memory: &Arc<Mapping>, first: u64) -> BlockPool {
         let buffer = |at: u32| {
             let start = memory.pointer(first + u64::from(at) * u64::from(size), size as usize);
@@ -104,17 +103,17 @@ impl BlockPool {
         BlockPool { buffers: (0..count).map(buffer).collect(), shared, lost: Vec::new() }
     }
 
-    /// The buffer of a block, unless the kernel has it.
+    /// Returns a block's buffer, unless the kernel has it.
     pub fn get(&self, block: BlockId) -> Option<&Buffer> {
         self.buffers.get(block.index())?.as_ref()
     }
 
-    /// The buffer of a block, to be changed, unless the kernel has it.
+    /// Returns a block's buffer, mutable, unless the kernel has it.
     pub fn get_mut(&mut self, block: BlockId) -> Option<&mut Buffer> {
         self.buffers.get_mut(block.index())?.as_mut()
     }
 
-    /// The buffers of two different blocks.
+    /// Returns the buffers of two different blocks.
     pub fn pair_mut(&mut self, one: BlockId, other: BlockId) -> Option<(&mut Buffer, &mut Buffer)> {
         let [one, other] = self.buffers.get_disjoint_mut([one.index(), other.index()]).ok()?;
         Some((one.as_mut()?, other.as_mut()?))
@@ -132,19 +131,19 @@ impl BlockPool {
         }
     }
 
-    /// Takes a block out of use: a device may write to it for good. Its memory stays where it is.
+    /// Takes a block out of use because a device may keep writing to it. Its memory stays where it is.
     pub(crate) fn lose(&mut self, block: BlockId, buffer: Buffer) {
         std::mem::forget(buffer);
         self.lost.push(block);
     }
 
-    /// True if it was taken out of use.
+    /// Returns true if the block was taken out of use.
     pub(crate) fn is_lost(&self, block: BlockId) -> bool {
         self.lost.contains(&block)
     }
 
-    /// Start and length of every block's memory, for registration with the kernel; `None` where somebody has
-    /// a block with memory of its own.
+    /// Returns start and length of every block's memory, for registration with the kernel; `None` if a block with memory of its own is
+    /// taken out.
     pub(crate) fn regions(&self) -> Option<Vec<(*const u8, usize)>> {
         if let Some((memory, first, size)) = &self.shared {
             let start = |at: usize| memory.pointer(first + at as u64 * u64::from(*size), *size as usize);

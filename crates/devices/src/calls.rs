@@ -1,11 +1,10 @@
 //! System calls that may wait, on threads of their own.
 //!
-//! A write to a file system that is frozen or slow, a copy of a file that is not cached, the close of a
-//! socket that lingers: each may take for ever, and nothing stops it. So the engine's thread makes none of
-//! them.
+//! A write to a file system that is frozen or slow, a copy of a file that is not cached, the close of a socket that lingers: each may take
+//! forever, and nothing stops it. So the engine's thread makes none of them.
 //!
-//! Each file system has a *lane*: a few threads, made when they are wanted, and more where all of them are
-//! stuck, up to a bound. A file system that hangs holds up its own calls and nobody else's.
+//! Each file system has a *lane*: a few threads, started on demand, and more if all of them are stuck, up to a bound. A file system that
+//! hangs holds up its own calls and no others.
 
 use crate::attempt::{Attempt, DiskRequest};
 use crate::buffer::Buffer;
@@ -24,38 +23,38 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-/// Threads that a lane has when it has work for them.
+/// Threads of a lane that has work for them.
 const THREADS_USUAL: usize = 4;
-/// Threads that it has at most.
+/// Most threads of a lane.
 const THREADS_MAX: usize = 64;
-/// Time for which all of a lane's threads are at their calls before it gets another.
+/// Time for which all of a lane's threads must be busy before it gets another.
 const STUCK_AFTER: Duration = Duration::from_millis(10);
-/// Time for which an engine that ends waits for calls that are under way.
+/// Time for which an engine that ends waits for calls in progress.
 const PATIENCE_AT_THE_END: Duration = Duration::from_secs(1);
-/// Time for which a thread without work stays.
+/// Time for which an idle thread stays.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Bytes of such a thread's stack.
+/// Stack size of such a thread, in bytes.
 const STACK: usize = 128 * 1024;
 
-/// A call that may wait, with all that it needs: nothing of it is closed or used otherwise before it is back.
+/// A call that may wait, with everything that it needs: nothing of it is closed or otherwise used before the call returns.
 #[derive(Debug)]
 pub(crate) enum Work {
     /// A read, write or flush of a file.
     Disk { request: DiskRequest, endpoint: Arc<Endpoint>, block: Option<(BlockId, Buffer)> },
     /// A copy within the kernel, from and to these positions.
     Copy { route: Box<Route>, source: u64, destination: u64, length: u64, more: bool },
-    /// To let go of an endpoint: to drop it is what closes it.
+    /// Release of an endpoint: dropping it closes it.
     Close { _endpoint: Endpoint },
 }
 
-/// A call, and the operation that it is of.
+/// A call, and the operation that it belongs to.
 #[derive(Debug)]
 struct Job {
     operation: Option<OperationId>,
     work: Work,
 }
 
-/// A call that is back.
+/// A call that has returned.
 #[derive(Debug)]
 pub(crate) struct Done {
     pub operation: OperationId,
@@ -63,7 +62,7 @@ pub(crate) struct Done {
     pub work: Work,
 }
 
-/// A copy that is back, with what it used of its route.
+/// A copy that has returned, with the parts of the route that it used.
 #[derive(Debug)]
 pub(crate) struct Copied {
     pub attempt: Attempt,
@@ -82,7 +81,7 @@ struct Shared {
     /// Threads that have not ended.
     threads: Arc<AtomicUsize>,
     has_done: AtomicBool,
-    /// The controller sleeps, or is about to: it wants to be woken.
+    /// Set while the controller sleeps, or is about to, and needs to be woken.
     asleep: AtomicBool,
     wake: Arc<OwnedFd>,
 }
@@ -98,15 +97,15 @@ struct State {
 struct Lane {
     jobs: VecDeque<Job>,
     threads: usize,
-    /// Threads that wait for a job.
+    /// Threads that are waiting for a job.
     idle: usize,
-    /// When a job was last taken up.
+    /// Time at which a job was last taken up.
     moved: Instant,
     signal: Arc<Condvar>,
 }
 
 impl Calls {
-    /// `wake`: the eventfd on which the controller sleeps.
+    /// Makes the lanes. `wake`: the eventfd on which the controller sleeps.
     pub fn new(wake: Arc<OwnedFd>) -> Calls {
         Calls(Arc::new(Shared {
             state: Mutex::default(),
@@ -118,7 +117,7 @@ impl Calls {
         }))
     }
 
-    /// Has a call made; [`Calls::take`] reports its end.
+    /// Queues a call; [`Calls::take`] reports its end.
     pub fn make(&self, lane: u64, operation: OperationId, work: Work) {
         self.push(lane, Job { operation: Some(operation), work });
     }
@@ -147,7 +146,7 @@ impl Calls {
         }
         let few = if number == LINGERING { THREADS_MAX } else { THREADS_USUAL };
         if lane.threads < few && !self.hire(number, lane) && lane.threads == 0 {
-            // No thread is available: then the caller waits.
+            // No thread is available, so the caller waits.
             drop(state);
             self.0.work_off(number);
         }
@@ -167,7 +166,7 @@ impl Calls {
         hired
     }
 
-    /// More threads for lanes all of whose threads are stuck.
+    /// Adds threads to lanes whose threads are all stuck.
     pub fn relieve(&self) {
         if self.0.queued.load(Ordering::SeqCst) == 0 {
             return;
@@ -181,12 +180,12 @@ impl Calls {
         }
     }
 
-    /// True where no job waits for a thread, and none has news.
+    /// Returns true if no job waits for a thread and no thread has anything to report.
     pub fn is_quiet(&self) -> bool {
         self.0.queued.load(Ordering::SeqCst) == 0 && !self.0.has_done.load(Ordering::SeqCst)
     }
 
-    /// When to look again, where jobs wait for threads.
+    /// Returns the time until the next check, if jobs wait for threads.
     pub fn timeout(&self) -> Option<Duration> {
         (self.0.queued.load(Ordering::SeqCst) > 0).then_some(STUCK_AFTER)
     }
@@ -203,28 +202,28 @@ impl Calls {
         None
     }
 
-    /// Takes the calls that are back.
+    /// Takes the calls that have returned.
     pub fn take(&self, done: &mut Vec<Done>) {
         if self.0.has_done.swap(false, Ordering::SeqCst) {
             done.append(&mut self.0.state().done);
         }
     }
 
-    /// Says that the controller is about to sleep; false where it must not, since calls are back.
+    /// Notes that the controller is about to sleep; returns false if it must not, since calls have returned.
     pub fn before_sleep(&self) -> bool {
         self.0.asleep.store(true, Ordering::SeqCst);
         !self.0.has_done.load(Ordering::SeqCst)
     }
 
-    /// Says that the controller is awake.
+    /// Notes that the controller is awake.
     pub fn after_sleep(&self) {
         self.0.asleep.store(false, Ordering::SeqCst);
     }
 }
 
 impl Drop for Calls {
-    /// Waits a while for the threads, which end when they have nothing left to do. Those that are stuck keep
-    /// all that their calls use.
+    /// Waits a while for the threads, which end when they have nothing left to do. Those that are stuck keep everything that their calls
+    /// use.
     fn drop(&mut self) {
         let mut state = self.0.state();
         state.closed = true;
@@ -251,13 +250,13 @@ impl Shared {
                 break;
             }
         }
-        // Counted out last: it has no descriptor of the engine's any more.
+        // Counted out last: the thread then holds no descriptor of the engine's any more.
         let threads = Arc::clone(&self.threads);
         drop(self);
         threads.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// Waits for a job; false where the thread is to end.
+    /// Waits for a job; returns false if the thread should end.
     fn rest(&self, number: u64) -> bool {
         let mut state = self.state();
         let end = Instant::now() + IDLE_TIMEOUT;
@@ -288,7 +287,7 @@ impl Shared {
                 .unwrap_or_else(|_| Attempt::failed(Failure::new(Status::InternalError)));
             match operation {
                 Some(operation) => self.tell(Done { operation, attempt, work }),
-                // This is what closes an endpoint.
+                // Dropping it closes the endpoint.
                 None => drop(work),
             }
         }
@@ -313,7 +312,7 @@ impl Shared {
     }
 }
 
-/// Makes a call, and waits as long as it takes.
+/// Makes a call, however long it takes.
 fn perform(work: &mut Work) -> Attempt {
     match work {
         Work::Disk { request, block, endpoint } => {
@@ -346,7 +345,7 @@ fn disk(request: DiskRequest, buffer: Option<&mut Buffer>, endpoint: &Endpoint) 
     outcome(request, result, path | PATH_SYSCALL)
 }
 
-/// Makes data durable, then closes a duplicate for the errors that a close reports.
+/// Makes data durable, then closes a duplicate to learn of the errors that only a close reports.
 fn sync(fd: std::os::fd::RawFd, (data, close): (bool, bool), endpoint: &Endpoint) -> Result<(), Errno> {
     if data {
         rustix::fs::fdatasync(borrow(fd))?;
@@ -357,7 +356,7 @@ fn sync(fd: std::os::fd::RawFd, (data, close): (bool, bool), endpoint: &Endpoint
     }
 }
 
-/// The result of a disk request.
+/// Returns the outcome of a disk request.
 pub(crate) fn outcome(request: DiskRequest, result: Result<usize, Errno>, path: u32) -> Outcome {
     match (request, result) {
         (DiskRequest::Read { wanted, .. }, Ok(bytes)) => {
@@ -367,7 +366,7 @@ pub(crate) fn outcome(request: DiskRequest, result: Result<usize, Errno>, path: 
         (DiskRequest::Sync { .. }, Ok(_)) => Outcome::Flushed,
         (_, Ok(0)) => Outcome::Failed(failure::writing(Errno::IO)),
         (_, Ok(bytes)) => Outcome::Moved { bytes: bytes as u64, path, held: false },
-        // A socket without zero copy: a Unix socket.
+        // Only a socket without zero copy does this: a Unix socket.
         (DiskRequest::SendZeroCopy { .. }, Err(errno @ Errno::OPNOTSUPP)) => {
             Outcome::Failed(failure::with_errno(Status::PathUnavailable, errno))
         }
@@ -375,14 +374,13 @@ pub(crate) fn outcome(request: DiskRequest, result: Result<usize, Errno>, path: 
     }
 }
 
-/// A descriptor of a request's endpoint.
+/// Borrows a descriptor of a request's endpoint.
 fn borrow<'a>(fd: std::os::fd::RawFd) -> BorrowedFd<'a> {
-    // SAFETY: the descriptor belongs to the endpoint that the request's `Work::Disk` holds until the call is
-    // back.
+    // SAFETY: the descriptor belongs to the endpoint that the request's `Work::Disk` holds until the call returns.
     unsafe { BorrowedFd::borrow_raw(fd) }
 }
 
-/// Signals are for the application's threads; SIGPIPE and SIGXFSZ of these calls are errors of one transfer.
+/// Blocks signals, which are for the application's threads. SIGPIPE and SIGXFSZ of these calls become errors of one transfer.
 fn block_signals() {
     // SAFETY: the set is initialised by sigfillset before it is used; pthread_sigmask changes only this
     // thread.

@@ -15,16 +15,16 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, SpliceFlags};
 
-/// Bytes that a staging pipe is asked to hold; the kernel may give less.
+/// Size requested for a staging pipe, in bytes; the kernel may grant less.
 const STAGING_SIZE: usize = 1 << 20;
 
-/// Bytes for which a socket that is ready for writing has room.
+/// Room that a socket has when it is ready for writing, in bytes.
 const PIECE: usize = 2048;
 
 /// One end of a copy.
 struct End<'a> {
     fd: BorrowedFd<'a>,
-    /// Position, for files.
+    /// Position; files only.
     offset: Option<u64>,
     is_socket: bool,
 }
@@ -35,15 +35,15 @@ impl End<'_> {
     }
 }
 
-/// The reason for which a copy did not move anything.
+/// The reason why a copy moved nothing.
 enum CopyError {
     /// A socket or pipe is not ready.
     NotReady(RawFd, Interest),
-    /// Nothing moved, though both ends are ready: chance, or something that this way does not get past.
+    /// Nothing moved, though both ends are ready: by chance, or because of something that this path cannot get past.
     Futile(RawFd),
-    /// This way does not work. The way by blocks works, or shows which end is to blame.
+    /// This path does not work. The path through blocks works, or shows which end is to blame.
     Unavailable(Errno),
-    /// As above. If it was the destination, it reports the error only this once.
+    /// The same, but if the destination caused it, the destination reports the error only this once.
     Unclear(Errno),
     /// The source socket failed, and reports the error only this once.
     Source(Errno),
@@ -51,8 +51,8 @@ enum CopyError {
     Destination(Errno),
 }
 
-/// Copies up to `length` bytes without waiting for a socket or pipe. That none moved does not say that the
-/// source has ended: a read will tell.
+/// Copies up to `length` bytes without waiting for a socket or pipe. If nothing moved, the source may or may not have ended: a read will
+/// tell.
 pub(crate) fn copy(route: &mut Route, source: u64, destination: u64, length: u64, more: bool) -> Attempt {
     let Some(kind) = route.kernel_copy else { return unavailable(Errno::INVAL) };
     let mut staging = route.staging.take();
@@ -79,7 +79,7 @@ pub(crate) fn copy(route: &mut Route, source: u64, destination: u64, length: u64
         Err(CopyError::Futile(fd)) if !was_futile => Attempt::NotReady(fd, Interest::Writable),
         Err(CopyError::Futile(_)) => unavailable(Errno::AGAIN),
         Err(CopyError::Unavailable(errno)) => unavailable(errno),
-        // A direct copy has but one stage; the read or the write that takes over names the right one.
+        // A direct copy has only one stage; the read or the write that takes over names the right one.
         Err(CopyError::Unclear(errno)) => {
             route.copy_error = Some(errno);
             unavailable(errno)
@@ -92,7 +92,7 @@ pub(crate) fn copy(route: &mut Route, source: u64, destination: u64, length: u64
     }
 }
 
-/// The wait of a direct copy, where that is for its source: no thread need find it out.
+/// Returns the wait of a direct copy if it is for the copy's source, so that no thread is needed to find out.
 pub(crate) fn source_waits(route: &Route) -> Option<Attempt> {
     let from = end(route, EndpointRole::Source, 0)?;
     let held = route.staging.as_ref().map_or(0, |staging| staging.held);
@@ -100,7 +100,7 @@ pub(crate) fn source_waits(route: &Route) -> Option<Attempt> {
     waits.then(|| Attempt::NotReady(from.fd.as_raw_fd(), Interest::Readable))
 }
 
-/// A socket that has told a direct copy why it failed tells a write no more than EPIPE.
+/// Restores the reason why a socket failed: once it has told a direct copy, it tells a write only EPIPE.
 pub(crate) fn recall(copy_error: Option<Errno>, attempt: Attempt) -> Attempt {
     match attempt {
         Attempt::Done(Outcome::Failed(failure)) if failure.errno == Errno::PIPE.raw_os_error() as u32 => {
@@ -110,8 +110,8 @@ pub(crate) fn recall(copy_error: Option<Errno>, attempt: Attempt) -> Attempt {
     }
 }
 
-/// Sends to a socket what was read into a block and is in the page cache still: sendfile(2) copies nothing.
-/// `None` where that is not available; the block has the bytes.
+/// Sends to a socket what was read into a block and is still in the page cache: sendfile(2) copies nothing. Returns `None` if that is not
+/// available; the block has the bytes.
 pub(crate) fn again(route: &mut Route, source: u64, length: u32) -> Option<Attempt> {
     if !route.sends_again {
         return None;
@@ -146,7 +146,7 @@ fn sendfile(from: &End<'_>, to: &End<'_>, mut offset: u64, length: usize) -> Res
         .map_err(|errno| refused_by(errno, from, to))
 }
 
-/// A socket's owner may have made it block meanwhile: then the kernel would wait for the peer.
+/// Returns true if a socket blocks: its owner may have changed that since. The kernel would then wait for the peer.
 fn blocks(to: &End<'_>) -> bool {
     to.is_socket && !rustix::fs::fcntl_getfl(to.fd).is_ok_and(|flags| flags.contains(OFlags::NONBLOCK))
 }
@@ -164,13 +164,13 @@ fn splice_ready(from: &End<'_>, to: &End<'_>, length: usize, more: bool) -> Resu
     if blocks(to) {
         return Err(CopyError::Unavailable(Errno::INVAL));
     }
-    // A TCP socket that blocks waits for its first byte, whatever splice's flags say: so it is asked first.
+    // A TCP socket that blocks waits for its first byte, whatever splice's flags say, so check it first.
     if from.is_socket {
         let ready = poll_now(from.fd, PollFlags::IN);
         if !ready.intersects(PollFlags::IN | PollFlags::HUP) {
             return Err(match ready.is_empty() {
                 true => CopyError::NotReady(from.fd.as_raw_fd(), Interest::Readable),
-                // It has an error, or its owner has something in its error queue: only a receive tells.
+                // It has an error, or its owner has something in its error queue: only a receive can tell.
                 false => CopyError::Unavailable(Errno::AGAIN),
             });
         }
@@ -184,13 +184,13 @@ fn refused_by(errno: Errno, from: &End<'_>, to: &End<'_>) -> CopyError {
         Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS => CopyError::Unavailable(errno),
         Errno::PIPE => CopyError::Destination(errno),
         _ if from.is_socket => CopyError::Source(errno),
-        // A disk that fails, or a connection.
+        // A disk failed, or a connection.
         _ if to.is_socket => CopyError::Unclear(errno),
         _ => CopyError::Unavailable(errno),
     }
 }
 
-/// Source to pipe, pipe to destination. Bytes that stay in the pipe are the first ones of the next call.
+/// Copies from source to pipe and from pipe to destination. Bytes that stay in the pipe are the first ones of the next call.
 fn staged(
     staging: &mut Option<Staging>,
     from: &End<'_>,
@@ -207,7 +207,7 @@ fn staged(
         if staging.held == 0 {
             return Err(CopyError::Unavailable(Errno::INVAL));
         }
-        // What is in the pipe goes in pieces that a socket that is ready takes without waiting.
+        // Moves the pipe's bytes in pieces that a ready socket takes without waiting.
         if !poll_now(to.fd, PollFlags::OUT).intersects(PollFlags::OUT) {
             return Err(CopyError::NotReady(to.fd.as_raw_fd(), Interest::Writable));
         }
@@ -223,14 +223,14 @@ fn staged(
     let pipe = End { fd: staging.reader.as_fd(), offset: None, is_socket: false };
     let more = more || staging.held < length as u64;
     match splice(&pipe, to, (staging.held as usize).min(piece), more) {
-        // The destination takes nothing, without an error.
+        // The destination accepts nothing, without an error.
         Ok(0) => Err(CopyError::Destination(Errno::IO)),
         Ok(bytes) => {
             staging.held -= bytes as u64;
             Ok(bytes)
         }
         Err(Errno::AGAIN) => Err(CopyError::NotReady(to.fd.as_raw_fd(), Interest::Writable)),
-        // Bytes are in the pipe: there is no other path for them any more.
+        // Bytes are in the pipe, and no other path can reach them any more.
         Err(errno) => Err(CopyError::Destination(errno)),
     }
 }
@@ -246,7 +246,7 @@ fn not_ready(from: &End<'_>, to: &End<'_>) -> CopyError {
     }
 }
 
-/// The ready state of a descriptor now, of these flags, and whether it is in error.
+/// Returns which of these flags a descriptor has ready now, and whether it is in error.
 fn poll_now(fd: BorrowedFd<'_>, flags: PollFlags) -> PollFlags {
     let mut fds = [PollFd::from_borrowed_fd(fd, flags)];
     match poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) {
@@ -260,7 +260,7 @@ fn unavailable(errno: Errno) -> Attempt {
 }
 
 impl Staging {
-    /// A pipe, from which the destination can take (not every file system has splice).
+    /// Makes a pipe from which the destination can take (not every file system has splice).
     fn new(to: &End<'_>) -> Result<Staging, Errno> {
         let (reader, writer) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
         let pipe = End { fd: reader.as_fd(), offset: None, is_socket: false };
@@ -268,7 +268,7 @@ impl Staging {
             Err(Errno::AGAIN) => {}
             other => return Err(other.err().unwrap_or(Errno::INVAL)),
         }
-        // Refused past the user's limit (/proc/sys/fs/pipe-user-pages-soft): then it is as large as it is.
+        // Refused past the user's limit (/proc/sys/fs/pipe-user-pages-soft): the pipe keeps its size.
         let _ = rustix::pipe::fcntl_setpipe_size(&writer, STAGING_SIZE);
         Ok(Staging { reader, writer, held: 0 })
     }

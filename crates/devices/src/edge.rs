@@ -1,8 +1,8 @@
-//! Edges: descriptors that are told of when something happens to them, not for as long as it lasts.
+//! Edge-triggered waits: a descriptor is reported when something happens to it, not for as long as it lasts.
 //!
-//! A socket whose error queue holds something (its owner's own MSG_ZEROCOPY, say) is in error for every poll,
-//! and not ready for all that: who waits for bytes by poll alone never sleeps. The queue is its owner's, so
-//! the engine does not read it. It waits for the next event instead, which is what epoll's EPOLLET is for.
+//! A socket whose error queue holds something (its owner's own MSG_ZEROCOPY, say) is in error for every poll without being ready: a program
+//! that waits for bytes by poll alone never sleeps. The queue is the owner's, so the engine does not read it. It waits for the next event
+//! instead, with epoll's EPOLLET.
 
 use crate::attempt::Interest;
 use dcs_engine::OperationId;
@@ -13,20 +13,20 @@ use std::collections::HashMap;
 /// Operations that wait for an event of their descriptor.
 #[derive(Debug, Default)]
 pub(crate) struct Edges {
-    /// Made when it is first needed.
+    /// Epoll instance, made on first use.
     epoll: Option<OwnedFd>,
-    /// Each has a duplicate of its own: a descriptor can be watched once.
+    /// Duplicate descriptors, one for each operation: a descriptor can be watched only once.
     watched: HashMap<OperationId, OwnedFd>,
 }
 
 impl Edges {
-    /// Watches a descriptor for an operation from now on. Whoever looks at the descriptor after this misses
-    /// nothing. False where that is not available.
+    /// Watches a descriptor for an operation from now on. A caller that examines the descriptor after this misses nothing. Returns false if
+    /// that is not available.
     pub fn watch(&mut self, id: OperationId, fd: BorrowedFd<'_>, interest: Interest) -> bool {
         if self.watched.contains_key(&id) {
             return true;
         }
-        // A pipe in error has nobody at its other end, which is what a write will say.
+        // A pipe in error has nothing at its other end, and a write will say so.
         if rustix::net::sockopt::socket_type(fd).is_err() {
             return false;
         }
@@ -47,48 +47,48 @@ impl Edges {
         added
     }
 
-    /// True where an operation's descriptor is watched.
+    /// Returns true if an operation's descriptor is watched.
     pub fn has(&self, id: OperationId) -> bool {
         !self.watched.is_empty() && self.watched.contains_key(&id)
     }
 
-    /// An operation waits no more; tells whether it was watched.
+    /// Stops watching for an operation; returns whether it was watched.
     pub fn forget(&mut self, id: OperationId) -> bool {
         if self.watched.is_empty() {
             return false;
         }
         let Some(fd) = self.watched.remove(&id) else { return false };
         if let Some(epoll) = &self.epoll {
-            // The open file lives on in its owner's descriptor, and would be watched on.
+            // The open file lives on in its owner's descriptor, and would still be watched.
             let _ = epoll::delete(epoll, &fd);
         }
         true
     }
 
-    /// The descriptor that becomes readable when something has happened; none where nothing is watched.
+    /// Returns the descriptor that becomes readable when something has happened, `None` if nothing is watched.
     pub fn event(&self) -> Option<BorrowedFd<'_>> {
         self.epoll.as_ref().filter(|_| !self.watched.is_empty()).map(AsFd::as_fd)
     }
 
-    /// True where it has no descriptor.
+    /// Returns true if it has no descriptor.
     pub fn is_closed(&self) -> bool {
         self.epoll.is_none()
     }
 
-    /// Gives its descriptor back where nothing is watched any more. `stop_polling` has a
-    /// ring stop waiting for it; false where that takes a while.
+    /// Closes its descriptor if nothing is watched any more. `stop_polling` has a ring stop waiting for it, and returns false if that takes
+    /// a while.
     pub fn close_if_spare(&mut self, stop_polling: impl FnOnce() -> bool) {
         if self.epoll.is_some() && self.watched.is_empty() && stop_polling() {
             self.epoll = None;
         }
     }
 
-    /// As [`Edges::event`], by number.
+    /// Returns the same as [`Edges::event`], as a number.
     pub fn raw(&self) -> Option<RawFd> {
         self.event().map(|fd| fd.as_raw_fd())
     }
 
-    /// Operations whose descriptors something has happened to.
+    /// Takes the operations whose descriptors have had an event.
     pub fn take(&mut self) -> Vec<OperationId> {
         let Some(epoll) = &self.epoll else { return Vec::new() };
         let mut events: Vec<Event> = Vec::with_capacity(self.watched.len().max(1));

@@ -1,8 +1,7 @@
 //! The target of a session's handle: a file, a block device, a socket, a pipe, memory, a namespace of an SSD.
 //!
-//! An endpoint owns a duplicate of its descriptor. Closing the original, or reusing its number, cannot
-//! redirect a transfer; whoever holds a descriptor open for reading or writing may use it so, nobody else
-//! (the papers' model).
+//! An endpoint owns a duplicate of its descriptor. Closing the original, or reusing its number, cannot redirect a transfer. A program that
+//! has a descriptor open for reading or writing may use it that way, and no other program may (the papers' model).
 
 use crate::buffer::ALIGNMENT;
 use crate::gpu::{RegisteredFile, StorageError};
@@ -19,13 +18,13 @@ use std::sync::{Arc, Mutex, OnceLock};
 /// The lane of sockets whose close waits for their peers.
 pub(crate) const LINGERING: u64 = u64::MAX;
 
-/// Why a descriptor cannot be an endpoint.
+/// The reason why a descriptor cannot be an endpoint.
 #[derive(Debug, thiserror::Error)]
 pub enum EndpointError {
-    /// It is not open.
+    /// The descriptor is not open.
     #[error("the file descriptor is not open")]
     NotOpen,
-    /// It is of a kind that cannot be read or written as a stream of bytes.
+    /// The descriptor is of a kind that cannot be read or written as a stream of bytes.
     #[error("{0} cannot be the source or destination of a transfer")]
     Unsupported(&'static str),
     /// A system call failed.
@@ -39,14 +38,14 @@ impl From<Errno> for EndpointError {
     }
 }
 
-/// The wait that closing the last descriptor of something may bring.
+/// The wait that closing the last descriptor may cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Closing {
-    /// No time.
+    /// No wait.
     AtOnce,
-    /// It may wait for a file system or a device.
+    /// Wait for a file system or a device.
     OnDisk,
-    /// It waits for the peer (SO_LINGER).
+    /// Wait for the peer (SO_LINGER).
     OnPeer,
 }
 
@@ -69,44 +68,41 @@ pub(crate) enum Object {
     Paced(Paced),
 }
 
-/// A connection of a card, or of a NIC that the engine drives: its backend knows it by number.
+/// A connection of a card, or of a NIC that the engine drives. Its backend knows it by number.
 #[derive(Debug)]
 pub(crate) struct DeviceFlow {
     pub handle: u32,
-    /// The connection is there as long as this is.
+    /// Keeps the connection open.
     _connection: Arc<dyn std::any::Any + Send + Sync>,
 }
 
 /// A regular file or a block device.
 #[derive(Debug)]
 pub(crate) struct File {
-    // Given up before the descriptor that it is of is closed.
-    /// The file as GPUDirect Storage knows it, or why it was refused.
+    // Released before the descriptor that it refers to is closed.
+    /// The file as registered with GPUDirect Storage, or why it was refused.
     pub to_gpu: OnceLock<Result<RegisteredFile, StorageError>>,
-    /// A read to the GPU failed.
+    /// Set after a read to the GPU failed.
     pub gpu_failed: AtomicBool,
     pub fd: OwnedFd,
-    /// The same file opened without O_DIRECT, where the descriptor has it.
+    /// The same file opened without O_DIRECT, if the descriptor has it.
     cached: Option<OwnedFd>,
     pub is_block_device: bool,
-    /// Equal for the same file however it was opened: device and inode, or the device itself.
+    /// Identity of the file, equal however it was opened: device and inode, or the device itself.
     pub identity: (u64, u64),
-    /// The file system answers RWF_NOWAIT.
+    /// Set if the file system supports RWF_NOWAIT.
     pub nowait: AtomicBool,
-    /// The kernel answers RWF_NOAPPEND.
+    /// Set if the kernel supports RWF_NOAPPEND.
     pub noappend: AtomicBool,
-    /// The file is memory (tmpfs): no call waits for a disk.
+    /// Set if the file is in memory (tmpfs): no call waits for a disk.
     pub in_memory: bool,
-    /// Its file system may say only when the file is closed that what was written is lost: a server's, or a
-    /// program's (NFS, SMB, FUSE).
+    /// Set if the file system may report lost writes only when the file is closed: one of a server or a program (NFS, SMB, FUSE).
     pub tells_at_close: bool,
-    /// The device that its file system is on, or that it is.
+    /// Number of the device that the file system is on, or of the block device itself.
     device: u64,
-    /// Its size when somebody last asked, where to ask may wait (a file system without a disk of this
-    /// machine).
+    /// Size at the last query, if a query may wait (a file system without a disk of this machine).
     size_seen: Option<AtomicU64>,
-    /// The same file opened with O_DIRECT, made when it is first wanted; its alignment for offsets and
-    /// lengths.
+    /// The same file opened with O_DIRECT on first use, and its alignment for offsets and lengths.
     direct: OnceLock<Result<(OwnedFd, u64), Errno>>,
 }
 
@@ -114,13 +110,13 @@ pub(crate) struct File {
 #[derive(Debug)]
 pub(crate) struct Flow {
     pub fd: OwnedFd,
-    /// O_NONBLOCK, so that sendfile(2) does not wait.
+    /// Set if the socket has O_NONBLOCK, so that sendfile(2) does not wait.
     pub nonblocking: bool,
-    /// See [`Flow::is_remote`].
+    /// Cached answer of [`Flow::is_remote`].
     remote: OnceLock<bool>,
-    /// The kernel reported that it had to copy what was sent with zero copy.
+    /// Set when the kernel reports that it had to copy what was sent with zero copy.
     pub zero_copy_copies: AtomicBool,
-    /// The kernel reported a send without a copy.
+    /// Set when the kernel reports a send without a copy.
     pub zero_copy_works: AtomicBool,
 }
 
@@ -130,14 +126,13 @@ pub(crate) struct Stream {
     pub fd: OwnedFd,
     pub is_pipe: bool,
     pub nowait: AtomicBool,
-    /// A pipe of our own, where reads come short; always empty (reader, writer).
+    /// The engine's own pipe for short reads (reader, writer); always empty.
     pub aside: Mutex<Option<(OwnedFd, OwnedFd)>>,
     /// Bytes that it takes without waiting when it is ready for writing.
     pub piece: usize,
 }
 
-/// Bytes that a pipe that is ready for writing takes without waiting (POSIX PIPE_BUF on Linux); also the
-/// longest packet.
+/// Bytes that a pipe takes without waiting when it is ready for writing (POSIX PIPE_BUF on Linux); also the longest packet.
 pub(crate) const PIPE_BUF: usize = 4096;
 
 /// Memory of this process.
@@ -148,7 +143,7 @@ pub(crate) enum Memory {
     Foreign(ForeignMemory),
 }
 
-/// Memory that a caller vouches for: see [`Endpoint::foreign`].
+/// Memory that a caller vouches for; see [`Endpoint::foreign`].
 #[derive(Debug)]
 pub(crate) struct ForeignMemory {
     address: *mut u8,
@@ -165,7 +160,7 @@ impl Endpoint {
     ///
     /// # Errors
     ///
-    /// [`EndpointError`]; nothing is kept open then.
+    /// [`EndpointError`]; nothing stays open then.
     pub fn from_fd(fd: BorrowedFd<'_>) -> Result<Endpoint, EndpointError> {
         let flags = rustix::fs::fcntl_getfl(fd)?;
         if flags.contains(OFlags::PATH) {
@@ -189,48 +184,47 @@ impl Endpoint {
         Ok(Endpoint { object, readable: access != OFlags::WRONLY, writable: access != OFlags::RDONLY })
     }
 
-    /// Memory to read from.
+    /// Makes an endpoint of memory to read from.
     pub fn shared(bytes: Arc<[u8]>) -> Endpoint {
         Endpoint { object: Object::Memory(Memory::Shared(bytes)), readable: true, writable: false }
     }
 
-    /// Memory to write to; its length is its capacity.
+    /// Makes an endpoint of memory to write to; its length is its capacity.
     pub fn sink(bytes: Arc<Mutex<Vec<u8>>>) -> Endpoint {
         Endpoint { object: Object::Memory(Memory::Sink(bytes)), readable: false, writable: true }
     }
 
-    /// Memory of a caller in another language.
+    /// Makes an endpoint of memory of a caller in another language.
     ///
     /// # Safety
     ///
-    /// Until the endpoint is dropped, `length` bytes at `address` must be valid for reads and, where the
-    /// endpoint is used as a destination, for writes, from any thread, and nobody else may change them
-    /// meanwhile.
+    /// Until the endpoint is dropped, `length` bytes at `address` must be valid for reads and, if the endpoint is used as a destination,
+    /// for writes, from any thread, and nothing else may change them.
     pub unsafe fn foreign(address: *mut u8, length: usize) -> Endpoint {
         let memory = Memory::Foreign(ForeignMemory { address, length });
         Endpoint { object: Object::Memory(memory), readable: true, writable: true }
     }
 
-    /// A connection of a card or a NIC, by the card's number for it, or [`Ask`](crate::vfio_devices::Ask)'s.
+    /// Makes an endpoint of a connection of a card or a NIC, by the card's number for it or [`Ask`](crate::vfio_devices::Ask)'s.
     /// `connection` keeps it open.
     pub fn device_flow(handle: u32, connection: Arc<dyn std::any::Any + Send + Sync>) -> Endpoint {
         let object = Object::Device(DeviceFlow { handle, _connection: connection });
         Endpoint { object, readable: true, writable: true }
     }
 
-    /// A namespace of an SSD that an engine drives ([`Controller::attach`](crate::Controller::attach)): that
-    /// engine's alone.
+    /// Makes an endpoint of a namespace of an SSD that an engine drives ([`Controller::attach`](crate::Controller::attach)). Only that
+    /// engine can use it.
     pub fn namespace(namespace: &Arc<Namespace>) -> Endpoint {
         let object = Object::Namespace(Arc::clone(namespace));
         Endpoint { object, readable: true, writable: true }
     }
 
-    /// A media stream that goes out by this socket, which is of datagrams and connected. `reports`: where
-    /// reports about it go (RTCP), and the sender's canonical name.
+    /// Makes an endpoint of a media stream sent by this connected datagram socket. `reports`: where reports about it go (RTCP), and the
+    /// sender's canonical name.
     ///
     /// # Errors
     ///
-    /// [`EndpointError`]; nothing is kept open then.
+    /// [`EndpointError`]; nothing stays open then.
     pub fn outgoing(
         socket: BorrowedFd<'_>,
         reports: Option<(BorrowedFd<'_>, String)>,
@@ -242,17 +236,17 @@ impl Endpoint {
         Ok(Endpoint { object: Object::Paced(Paced::Out(outgoing)), readable: false, writable: true })
     }
 
-    /// A media stream that comes in by this socket, which is of datagrams.
+    /// Makes an endpoint of a media stream received by this datagram socket.
     ///
     /// # Errors
     ///
-    /// [`EndpointError`]; nothing is kept open then.
+    /// [`EndpointError`]; nothing stays open then.
     pub fn incoming(socket: BorrowedFd<'_>, framing: dcs_media::Framing) -> Result<Endpoint, EndpointError> {
         let incoming = Box::new(Mutex::new(Incoming::new(datagrams(socket)?, framing)));
         Ok(Endpoint { object: Object::Paced(Paced::In(incoming)), readable: true, writable: false })
     }
 
-    /// How a stream that is sent fares, if this is one.
+    /// Returns the state of an outgoing stream, if this is one.
     pub fn sending(&self) -> Option<Sending> {
         match &self.object {
             Object::Paced(Paced::Out(outgoing)) => Some(locked(outgoing).state()),
@@ -260,7 +254,7 @@ impl Endpoint {
         }
     }
 
-    /// How a stream that is received fares, if this is one.
+    /// Returns the state of an incoming stream, if this is one.
     pub fn receiving(&self) -> Option<Receiving> {
         match &self.object {
             Object::Paced(Paced::In(incoming)) => Some(locked(incoming).state()),
@@ -268,14 +262,14 @@ impl Endpoint {
         }
     }
 
-    /// Ends a stream that is received: its transfer succeeds with what has come.
+    /// Ends an incoming stream: its transfer succeeds with what has arrived.
     pub fn stop_receiving(&self) {
         if let Object::Paced(Paced::In(incoming)) = &self.object {
             locked(incoming).stop();
         }
     }
 
-    /// The card's number for its connection, if this is one.
+    /// Returns the card's number for its connection, if this is one.
     pub fn device_handle(&self) -> Option<u32> {
         match &self.object {
             Object::Device(flow) => Some(flow.handle),
@@ -283,7 +277,7 @@ impl Endpoint {
         }
     }
 
-    /// The descriptor of a file or block device, if this is one.
+    /// Returns the descriptor of a file or block device, if this is one.
     pub fn file(&self) -> Option<BorrowedFd<'_>> {
         match &self.object {
             Object::File(file) => Some(file.fd.as_fd()),
@@ -291,7 +285,7 @@ impl Endpoint {
         }
     }
 
-    /// True for /dev/null: nobody wants the bytes.
+    /// Returns true for /dev/null: the bytes are discarded.
     pub fn is_null(&self) -> bool {
         let Object::Stream(stream) = &self.object else { return false };
         let null = rustix::fs::makedev(1, 3);
@@ -301,7 +295,7 @@ impl Endpoint {
         rustix::fs::fstat(&stream.fd).is_ok_and(same)
     }
 
-    /// The number of the block device that a file lies on, or that this is.
+    /// Returns the number of the block device that a file is on, or that this is.
     pub fn disk(&self) -> Option<u64> {
         match &self.object {
             Object::File(file) => Some(file.identity.0),
@@ -309,7 +303,7 @@ impl Endpoint {
         }
     }
 
-    /// Copies bytes of memory out; tells how many there were, or that this is no memory.
+    /// Copies bytes out of memory; returns how many there were, `None` if this is not memory.
     pub fn read_memory(&self, offset: u64, into: &mut [u8]) -> Option<usize> {
         match &self.object {
             Object::Memory(memory) => Some(memory.read(offset, into)),
@@ -317,7 +311,7 @@ impl Endpoint {
         }
     }
 
-    /// Copies bytes of memory in; tells how many there was room for, or that this is no memory.
+    /// Copies bytes into memory; returns how many there was room for, `None` if this is not memory.
     pub fn write_memory(&self, offset: u64, from: &[u8]) -> Option<usize> {
         match &self.object {
             Object::Memory(memory) => Some(memory.write(offset, from)),
@@ -325,7 +319,7 @@ impl Endpoint {
         }
     }
 
-    /// The kind of endpoint by which a command may name it.
+    /// Returns the kind of endpoint by which a command may name it.
     pub fn kind(&self) -> EndpointKind {
         match &self.object {
             Object::File(file) if file.is_block_device => EndpointKind::Block,
@@ -338,7 +332,7 @@ impl Endpoint {
         }
     }
 
-    /// The wait that letting go of it may bring.
+    /// Returns the wait that releasing it may cause.
     pub fn closing(&self) -> Closing {
         match &self.object {
             Object::File(file) if !file.in_memory => Closing::OnDisk,
@@ -348,7 +342,7 @@ impl Endpoint {
         }
     }
 
-    /// The lane of its calls that may wait: those of one file system, or device, go together.
+    /// Returns the lane of its calls that may wait. Calls of one file system or device share a lane.
     pub(crate) fn lane(&self) -> u64 {
         match &self.object {
             Object::File(file) => file.device,
@@ -357,8 +351,7 @@ impl Endpoint {
         }
     }
 
-    /// Opens what a transfer past the page cache will need: to open may wait, and whoever submits the
-    /// transfer can.
+    /// Opens what a transfer past the page cache will need. Opening may wait, and the thread that submits the transfer is allowed to.
     pub fn prepare_direct(&self) {
         if let Object::File(file) = &self.object {
             // A failure is reported when the transfer is bound.
@@ -366,17 +359,17 @@ impl Endpoint {
         }
     }
 
-    /// It may be read from.
+    /// Returns true if it may be read.
     pub fn readable(&self) -> bool {
         self.readable
     }
 
-    /// It may be written to.
+    /// Returns true if it may be written.
     pub fn writable(&self) -> bool {
         self.writable
     }
 
-    /// Bytes that it has now; `None` for streams.
+    /// Returns its current size in bytes; `None` for streams.
     ///
     /// # Errors
     ///
@@ -434,13 +427,12 @@ impl File {
         })
     }
 
-    /// Closes duplicates of the descriptors that may have been written to. That reports the same errors as
-    /// the last close.
+    /// Closes duplicates of the descriptors that may have been written to. This reports the same errors as the last close.
     pub fn close_aside(&self) -> Result<(), Errno> {
         let direct = self.direct.get().and_then(|direct| direct.as_ref().ok()).map(|(fd, _)| fd);
         for fd in [Some(&self.fd), self.cached.as_ref(), direct].into_iter().flatten() {
             let duplicate = rustix::io::fcntl_dupfd_cloexec(fd, 3)?;
-            // SAFETY: the number is owned, and given up here: nobody closes it again, whatever the call says.
+            // SAFETY: the number is owned, and released here: nothing closes it again, whatever the call returns.
             if unsafe { libc::close(duplicate.into_raw_fd()) } != 0 {
                 return Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO));
             }
@@ -448,23 +440,22 @@ impl File {
         Ok(())
     }
 
-    /// The file through the page cache, for offsets and lengths of any alignment.
+    /// Returns the file through the page cache, for offsets and lengths of any alignment.
     pub fn cached(&self) -> BorrowedFd<'_> {
         self.cached.as_ref().unwrap_or(&self.fd).as_fd()
     }
 
-    /// The descriptor was opened with O_DIRECT.
+    /// Returns true if the descriptor was opened with O_DIRECT.
     pub fn is_direct(&self) -> bool {
         self.cached.is_some()
     }
 
-    /// It has O_APPEND now: positional writes would go to the end instead.
+    /// Returns true if it has O_APPEND now: positional writes would go to the end instead.
     pub fn appends(&self) -> Result<bool, Errno> {
         Ok(rustix::fs::fcntl_getfl(&self.fd)?.contains(OFlags::APPEND))
     }
 
-    /// It says that it is empty, which it may be, or it does not know its size, as the files of /proc: only a
-    /// read tells.
+    /// Returns true if the file reports that it is empty, but may not know its size, as the files of /proc: only a read tells.
     pub fn hides_size(&self, size: u64) -> bool {
         size == 0 && !self.is_block_device
     }
@@ -477,8 +468,8 @@ impl File {
         Ok(size)
     }
 
-    /// True where it is known, without asking a file system that may let one wait, that it has that many
-    /// bytes: it had them when its transfer was submitted.
+    /// Returns true if it is known to have that many bytes, without asking a file system that may wait: it had them when its transfer was
+    /// submitted.
     pub fn surely_has(&self, bytes: u64) -> bool {
         self.size_seen.as_ref().is_some_and(|seen| seen.load(Ordering::Relaxed) >= bytes)
     }
@@ -493,19 +484,18 @@ impl File {
         unsafe { rustix::ioctl::ioctl(&self.fd, rustix::ioctl::Getter::<BLKGETSIZE64, u64>::new()) }
     }
 
-    /// True if it is worth trying to read it to a GPU.
+    /// Returns true if it is worth trying to read it to a GPU.
     pub fn may_go_to_gpu(&self) -> bool {
         let refused = matches!(self.to_gpu.get(), Some(Err(_)));
         !refused && !self.gpu_failed.load(Ordering::Relaxed) && self.direct().is_ok()
     }
 
-    /// True if the page cache has any of those bytes; none where the kernel (before 6.5) does not tell, or
-    /// not us.
+    /// Returns true if the page cache has any of those bytes; `None` if the kernel (before 6.5) does not tell, or not this process.
     pub fn is_cached(&self, offset: u64, length: u64) -> Option<bool> {
         self.cached_pages(offset, length).map(|pages| pages > 0)
     }
 
-    /// True where the page cache has all of those bytes.
+    /// Returns true if the page cache has all of those bytes.
     pub fn is_all_cached(&self, offset: u64, length: u64) -> bool {
         let page = rustix::param::page_size() as u64;
         let pages = offset.saturating_add(length).div_ceil(page) - offset / page;
@@ -517,14 +507,14 @@ impl File {
         // cachestat(2): the number is the same on all architectures but alpha.
         const CACHESTAT: libc::c_long = 451;
         let (range, mut counted) = ([offset, length], [0u64; 5]);
-        // SAFETY: struct cachestat_range is an offset and a length, struct cachestat five numbers, of which
-        // the first counts the pages that are cached.
+        // SAFETY: struct cachestat_range is an offset and a length; struct cachestat is five numbers, the first of which counts cached
+        // pages.
         let code =
             unsafe { libc::syscall(CACHESTAT, self.fd.as_raw_fd(), range.as_ptr(), counted.as_mut_ptr(), 0) };
         (code == 0).then_some(counted[0])
     }
 
-    /// The file opened with O_DIRECT, and the alignment that offsets and lengths need.
+    /// Returns the file opened with O_DIRECT, and the alignment that offsets and lengths need.
     pub fn direct(&self) -> Result<(BorrowedFd<'_>, u64), Errno> {
         match self.direct.get_or_init(|| self.open_direct()) {
             Ok((fd, alignment)) => Ok((fd.as_fd(), *alignment)),
@@ -543,22 +533,22 @@ impl File {
             Ok(stat) if stat.stx_dio_offset_align > 0 => u64::from(stat.stx_dio_offset_align),
             _ => ALIGNMENT as u64,
         };
-        // Blocks are aligned to ALIGNMENT in memory: a device that wants more cannot be served.
+        // Blocks are aligned to ALIGNMENT in memory, so a device that needs more is not supported.
         if alignment > ALIGNMENT as u64 { Err(Errno::INVAL) } else { Ok((fd, alignment)) }
     }
 }
 
-/// True for file systems that are memory.
+/// Returns true for file systems in memory.
 fn is_in_memory(fd: &OwnedFd, device: u64) -> bool {
     // linux/magic.h: TMPFS_MAGIC, RAMFS_MAGIC, HUGETLBFS_MAGIC.
     const IN_MEMORY: [i64; 3] = [0x0102_1994, 0x8584_58f6, 0x9584_58f6];
-    // What is on a disk has the disk's number.
+    // A file system on a disk has the disk's number.
     let without_disk = rustix::fs::major(device) == 0;
     without_disk && rustix::fs::fstatfs(fd).is_ok_and(|stat| IN_MEMORY.contains(&stat.f_type))
 }
 
-/// True where a close may say what no write has said. A file system on a disk of this machine has written to
-/// the page cache, and a close adds nothing; FUSE may be on a disk too.
+/// Returns true if a close may report what no write has reported. A file system on a disk of this machine has written to the page cache,
+/// and a close adds nothing; FUSE may be on a disk too.
 fn tells_at_close(fd: &OwnedFd, device: u64) -> bool {
     // linux/magic.h: FUSE_SUPER_MAGIC, BTRFS_SUPER_MAGIC.
     const FUSE: i64 = 0x6573_5546;
@@ -567,8 +557,7 @@ fn tells_at_close(fd: &OwnedFd, device: u64) -> bool {
     kind == FUSE || rustix::fs::major(device) == 0 && kind != BTRFS
 }
 
-/// Opens a file again, for the same access: flags set on the caller's own open file would change it for the
-/// caller too.
+/// Opens a file again, for the same access: setting flags on the caller's open file would change it for the caller too.
 fn reopen(fd: &OwnedFd, flags: OFlags) -> Result<OwnedFd, Errno> {
     use rustix::fd::AsRawFd;
     let access = rustix::fs::fcntl_getfl(fd)? & OFlags::RWMODE;
@@ -581,9 +570,9 @@ impl Stream {
         Stream { fd, is_pipe, nowait: AtomicBool::new(true), aside: Mutex::default(), piece }
     }
 
-    /// A terminal that is ready for writing may have room for one byte, and waits until all others had
-    /// theirs. So it is opened again, not to wait. The master of a pseudo-terminal would become another one,
-    /// and who runs as another user may not: these get a byte at a time.
+    /// Opens a terminal again, without blocking: one that is ready for writing may have room for one byte, and wait until all others have
+    /// been read. Opening the master of a pseudo-terminal again would make another one, and a process that runs as another user may not
+    /// open it: these get a byte at a time.
     fn terminal(fd: OwnedFd, flags: OFlags) -> Stream {
         let is_master = rustix::pty::ptsname(&fd, Vec::new()).is_ok();
         let again = if is_master { None } else { reopen(&fd, OFlags::NONBLOCK | OFlags::NOCTTY).ok() };
@@ -609,14 +598,14 @@ impl Flow {
         })
     }
 
-    /// The peer may be reached through a NIC: not loopback, not a Unix socket.
+    /// Returns true if the peer may be reached through a NIC: not loopback, not a Unix socket.
     pub fn is_remote(&self) -> bool {
         let ask =
             || rustix::net::getpeername(&self.fd).is_ok_and(|peer| peer.is_some_and(|peer| is_remote(&peer)));
         *self.remote.get_or_init(ask)
     }
 
-    /// Closing it would wait for what it has sent.
+    /// Returns true if closing it would wait for what it has sent.
     fn lingers(&self) -> bool {
         rustix::net::sockopt::socket_linger(&self.fd)
             .is_ok_and(|linger| linger.is_some_and(|time| !time.is_zero()))
@@ -649,7 +638,7 @@ impl Memory {
         }
     }
 
-    /// Copies bytes out; tells how many there were.
+    /// Copies bytes out; returns how many there were.
     pub fn read(&self, offset: u64, into: &mut [u8]) -> usize {
         let range = |length: usize| {
             let from = usize::try_from(offset).unwrap_or(usize::MAX).min(length);
@@ -663,8 +652,7 @@ impl Memory {
             }
             Memory::Foreign(memory) => {
                 let range = range(memory.length);
-                // SAFETY: the range lies inside the memory, which is valid for reads by `Endpoint::foreign`'s
-                // promise.
+                // SAFETY: the range is inside the memory, which is valid for reads by `Endpoint::foreign`'s promise.
                 let bytes =
                     unsafe { std::slice::from_raw_parts(memory.address.add(range.start), range.len()) };
                 copy(bytes, into)
@@ -672,7 +660,7 @@ impl Memory {
         }
     }
 
-    /// Copies bytes in; tells how many there was room for.
+    /// Copies bytes in; returns how many there was room for.
     pub fn write(&self, offset: u64, from: &[u8]) -> usize {
         let range = |length: usize| {
             let start = usize::try_from(offset).unwrap_or(usize::MAX).min(length);
@@ -687,8 +675,7 @@ impl Memory {
             }
             Memory::Foreign(memory) => {
                 let range = range(memory.length);
-                // SAFETY: the range lies inside the memory, which is valid for writes by
-                // `Endpoint::foreign`'s promise.
+                // SAFETY: the range is inside the memory, which is valid for writes by `Endpoint::foreign`'s promise.
                 let bytes =
                     unsafe { std::slice::from_raw_parts_mut(memory.address.add(range.start), range.len()) };
                 copy(from, bytes)

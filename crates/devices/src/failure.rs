@@ -1,11 +1,11 @@
-//! From errno to status.
+//! Maps errno to status.
 
 use crate::attempt::Attempt;
 use dcs_abi::status::Status;
 use dcs_engine::Failure;
 use rustix::io::Errno;
 
-/// The failure of a system call that failed while it read from a source.
+/// Returns the failure of a system call that was reading from a source.
 pub(crate) fn reading(errno: Errno) -> Failure {
     let status = match errno {
         Errno::CONNRESET | Errno::PIPE | Errno::NOTCONN | Errno::TIMEDOUT | Errno::CONNABORTED => {
@@ -16,7 +16,7 @@ pub(crate) fn reading(errno: Errno) -> Failure {
     with_errno(status, errno)
 }
 
-/// The failure of a system call that failed while it wrote to a destination.
+/// Returns the failure of a system call that was writing to a destination.
 pub(crate) fn writing(errno: Errno) -> Failure {
     let status = match errno {
         Errno::CONNRESET | Errno::PIPE | Errno::NOTCONN | Errno::TIMEDOUT | Errno::CONNABORTED => {
@@ -28,7 +28,7 @@ pub(crate) fn writing(errno: Errno) -> Failure {
     with_errno(status, errno)
 }
 
-/// The outcome of a call that has written: none of its bytes is a failure that does not say why.
+/// Returns the outcome of a write. Zero bytes is a failure without an errno.
 pub(crate) fn written(bytes: usize, path: u32) -> Attempt {
     match bytes {
         0 => Attempt::failed(writing(Errno::IO)),
@@ -46,7 +46,7 @@ fn common(errno: Errno) -> Option<Status> {
     }
 }
 
-/// A failure with its errno.
+/// Returns a failure with its errno.
 pub(crate) fn with_errno(status: Status, errno: Errno) -> Failure {
     Failure { status, errno: errno.raw_os_error() as u32 }
 }

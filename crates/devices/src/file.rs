@@ -1,9 +1,8 @@
 //! Regular files and block devices: the page cache by plain calls that do not wait, the disk by the ring.
 //!
-//! A cached read is cheapest as a plain `preadv2` with RWF_NOWAIT (it copies, and that is all); what is not
-//! cached, and all O_DIRECT, goes to the ring, so that the engine does not wait for a disk. A buffered write
-//! only copies, most of the time; but where too much is dirty, or the file system is frozen, it waits, and
-//! cannot be asked not to. So a thread makes it.
+//! A cached read is cheapest as a plain `preadv2` with RWF_NOWAIT: it only copies. Reads that are not cached, and all O_DIRECT, go to the
+//! ring, so that the engine does not wait for a disk. A buffered write usually only copies; but if too much is dirty, or the file system is
+//! frozen, it waits, and no flag prevents that. So a thread makes it.
 
 use crate::attempt::{Attempt, DiskRequest};
 use crate::buffer::ALIGNMENT;
@@ -46,7 +45,7 @@ pub(crate) fn read(
         return Attempt::Call(uncached);
     }
     match rustix::io::preadv2(file.cached(), &mut [IoSliceMut::new(into)], offset, ReadWriteFlags::NOWAIT) {
-        // Not always the end (BUGS in preadv2(2)): a read that may wait tells.
+        // Not always the end of the file (BUGS in preadv2(2)): a read that may wait tells.
         Ok(0) => Attempt::Disk(uncached),
         Ok(bytes) => Attempt::moved(bytes, cached | PATH_SYSCALL),
         Err(Errno::AGAIN | Errno::INTR) => Attempt::Disk(uncached),
@@ -58,7 +57,7 @@ pub(crate) fn read(
     }
 }
 
-/// Reads a file of a file system that is memory: there is no disk to wait for.
+/// Reads a file of a file system in memory: there is no disk to wait for.
 fn read_memory(file: &File, into: &mut [u8], offset: u64) -> Attempt {
     match rustix::io::retry_on_intr(|| rustix::io::pread(file.cached(), &mut *into, offset)) {
         Ok(bytes) => Attempt::moved(bytes, PATH_SOURCE_CACHED | PATH_SYSCALL),
@@ -66,8 +65,7 @@ fn read_memory(file: &File, into: &mut [u8], offset: u64) -> Attempt {
     }
 }
 
-/// An O_DIRECT read, where offset and memory are aligned. It may read past what was asked for, up to
-/// alignment.
+/// Returns an O_DIRECT read, if offset and memory are aligned. It may read past the requested range, up to alignment.
 fn direct_read(file: &File, offset: u64, block: usize, start: u32, length: u32) -> Option<DiskRequest> {
     let (fd, alignment) = file.direct().ok()?;
     let padded = u64::from(length).next_multiple_of(alignment);
@@ -100,8 +98,7 @@ pub(crate) fn write(file: &File, direct: bool, offset: u64, bytes: &[u8], start:
     }
 }
 
-/// pwrite(2), to its offset though the descriptor's owner may have set O_APPEND since it was looked at (Linux
-/// 6.9).
+/// Calls pwrite(2), which writes at the offset even if the descriptor's owner has set O_APPEND since the check (Linux 6.9).
 pub(crate) fn write_at(file: &File, bytes: &[u8], offset: u64) -> Result<usize, Errno> {
     // RWF_NOAPPEND, linux/fs.h.
     const NOAPPEND: ReadWriteFlags = ReadWriteFlags::from_bits_retain(0x20);
@@ -114,8 +111,8 @@ pub(crate) fn write_at(file: &File, bytes: &[u8], offset: u64) -> Result<usize, 
     rustix::io::pwrite(file.cached(), bytes, offset)
 }
 
-/// An O_DIRECT write of whole pages; the engine comes again with the rest, which goes through the page cache.
-/// Whole pages, though devices take less: a page that is written both ways at once would lose one of the two.
+/// Returns an O_DIRECT write of whole pages; the engine comes back with the rest, which goes through the page cache. Always whole pages,
+/// even if the device takes less: a page that is written both ways at once would lose one of the two writes.
 fn direct_write(file: &File, offset: u64, start: u32, length: usize) -> Option<DiskRequest> {
     let (fd, _) = file.direct().ok()?;
     let page = ALIGNMENT as u64;

@@ -15,10 +15,10 @@ use rustix::pipe::{PipeFlags, SpliceFlags};
 use std::io::{IoSlice, IoSliceMut};
 use std::sync::atomic::Ordering;
 
-/// Sends shorter than this are cheaper copied than pinned.
+/// Length below which copying a send is cheaper than pinning it, in bytes.
 const ZERO_COPY_MIN: usize = 32 * 1024;
 
-/// Receives what there is.
+/// Receives what is available.
 pub(crate) fn receive(flow: &Flow, into: &mut [u8]) -> Attempt {
     match rustix::io::retry_on_intr(|| rustix::net::recv(&flow.fd, &mut *into, RecvFlags::DONTWAIT)) {
         Ok((bytes, _)) => Attempt::moved(bytes, PATH_SYSCALL),
@@ -53,8 +53,8 @@ pub(crate) fn send(
     }
 }
 
-/// AUTO: only through a NIC (loopback copies all the same, later), for sends that are worth it, until the
-/// kernel reports that it copied.
+/// Returns true if a send should use zero copy. AUTO: only through a NIC (loopback copies anyway, later), for sends that are worth it,
+/// until the kernel reports that it copied.
 fn wants_zero_copy(flow: &Flow, length: usize, zero_copy: Mode) -> bool {
     match zero_copy {
         Mode::On => true,
@@ -65,15 +65,14 @@ fn wants_zero_copy(flow: &Flow, length: usize, zero_copy: Mode) -> bool {
     }
 }
 
-/// Reads what there is.
+/// Reads what is available.
 pub(crate) fn read(stream: &Stream, into: &mut [u8]) -> Attempt {
     let not_ready = Attempt::NotReady(stream.fd.as_raw_fd(), Interest::Readable);
     if stream.is_pipe && into.len() < PIPE_BUF {
         return match read_aside(stream, into) {
             Ok(bytes) => Attempt::moved(bytes, PATH_SYSCALL),
             Err(Errno::AGAIN) => not_ready,
-            // Without another pipe (no descriptor is left) nothing is read: a plain read might lose the rest
-            // of a packet.
+            // Without the pipe (no descriptor is left) nothing is read: a plain read might lose the rest of a packet.
             Err(errno) => Attempt::failed(failure::reading(errno)),
         };
     }
@@ -86,7 +85,7 @@ pub(crate) fn read(stream: &Stream, into: &mut [u8]) -> Attempt {
             Err(errno) => return Attempt::failed(failure::reading(errno)),
         }
     }
-    // A stream that is ready gives what it has without waiting for more.
+    // A stream that is ready returns what it has without waiting for more.
     if !is_ready(&stream.fd, PollFlags::IN) {
         return not_ready;
     }
@@ -97,8 +96,8 @@ pub(crate) fn read(stream: &Stream, into: &mut [u8]) -> Attempt {
     }
 }
 
-/// Reads into room for less than a packet. What a read has no room for is lost of a packet (pipe2(2),
-/// O_DIRECT), and nothing tells whether a pipe has any; splice(2) leaves it where it is.
+/// Reads into room for less than a packet. A read loses the part of a packet that it has no room for (pipe2(2), O_DIRECT), and a pipe does
+/// not tell whether it holds packets; splice(2) leaves the rest in place.
 fn read_aside(stream: &Stream, into: &mut [u8]) -> Result<usize, Errno> {
     let mut aside = stream.aside.lock().unwrap_or_else(|error| error.into_inner());
     let (reader, writer) = match &mut *aside {

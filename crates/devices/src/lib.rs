@@ -3,8 +3,8 @@
 //!
 //! # Architecture
 //!
-//! The engine says *read this block from there*; a [`Controller`] does it: at once, where that needs no
-//! waiting, or over io_uring, or when a socket is ready. It answers each operation once.
+//! The engine says *read this block from there*; a [`Controller`] does it: at once, if that needs no waiting, or over io_uring, or when a
+//! socket is ready. It answers each operation once.
 //!
 //! ```text
 //!   Operation --> Controller::start --+--> file    preadv2(RWF_NOWAIT)              \
@@ -27,18 +27,18 @@
 //! | [`controller`] | starts, aborts, reaps, waits |
 //! | `paced` | media streams in datagrams: each is sent when it is due |
 //! | `file`, `flow`, `copy` | one attempt at an operation, without waiting |
-//! | [`Traffic`] | what has gone over a TCP connection, as the kernel counts it |
+//! | [`Traffic`] | bytes moved over a TCP connection, as the kernel counts them |
 //! | `acknowledged` | waiting until a peer has acknowledged what was sent |
 //! | `calls` | system calls that may wait, on threads of their own |
-//! | `uring` | io_uring, and all that is unsafe about it |
-//! | [`fork`] | whose engine it is, after a fork |
-//! | [`vfio_devices`] | SSDs and a NIC that the process drives itself, over VFIO |
+//! | `uring` | io_uring, and all unsafe code for it |
+//! | [`fork`] | which process an engine belongs to, after a fork |
+//! | [`vfio_devices`] | SSDs and a NIC that the process drives directly, over VFIO |
 //! | [`gpu`] | a GPU that processes blocks, by CUDA's driver, and reads files, by cuFile |
 //!
 //! # What it doesn't implement
 //!
-//! * Datagram sockets but for media streams, and writing to files that are open for appending: a position would mean nothing.
-//! * Retries of failed disks. Short reads and writes are carried on by the engine.
+//! * Datagram sockets except for media streams, and writing to files that are open for appending: a position would mean nothing.
+//! * Retries of failed disk requests. The engine continues short reads and writes.
 
 pub mod buffer;
 pub mod controller;

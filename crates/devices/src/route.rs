@@ -13,7 +13,7 @@ use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use std::sync::Arc;
 
-/// Why a route cannot be: which stage, and why.
+/// The reason why a route is refused: the stage, and the failure.
 pub type Refusal = (Stage, Failure);
 
 /// One command's endpoints.
@@ -23,33 +23,32 @@ pub struct Route {
     source: Side,
     destination: Side,
     pub(crate) kernel_copy: Option<KernelCopy>,
-    /// Bytes that were read may be sent from the source itself.
+    /// Set if bytes that were read may be sent from the source itself.
     pub(crate) sends_again: bool,
     pub(crate) staging: Option<Staging>,
-    /// The source may be read to the GPU.
+    /// Set if the source may be read to the GPU.
     pub(crate) to_gpu: Option<ToGpu>,
-    /// The error of the source socket in a direct copy: the next read reports it.
+    /// Error of the source socket in a direct copy: the next read reports it.
     pub(crate) source_error: Option<Errno>,
-    /// A flush waits for the peer's acknowledgements.
+    /// Set if a flush waits for the peer's acknowledgements.
     pub(crate) acknowledged: bool,
-    /// For which of them it waits, where the kernel has the connection.
+    /// Acknowledgements that it waits for, if the kernel has the connection.
     awaited: Option<Awaited>,
-    /// A flush makes the destination durable.
+    /// Set if a flush makes the destination durable.
     pub(crate) durable: bool,
-    /// The error of a direct copy that was the source's or the destination's: a write that fails after it
-    /// reports it.
+    /// Error of a direct copy that belongs to the source or the destination: a write that fails after it reports it.
     pub(crate) copy_error: Option<Errno>,
-    /// A direct copy moved nothing though both ends were ready: once may be chance.
+    /// Set if a direct copy moved nothing though both ends were ready: once may be chance.
     pub(crate) futile: bool,
-    /// Its pace, where the source or the destination has one.
+    /// Pace, if the source or the destination has one.
     pub(crate) pace: Pace,
-    /// The stream that is its destination knows of it.
+    /// Set once the destination's stream knows of the transfer.
     pub(crate) begun: bool,
-    /// Another transfer follows at the destination without a pause.
+    /// Set if another transfer follows at the destination without a pause.
     pub(crate) more: bool,
 }
 
-/// One endpoint with what the command asked of it.
+/// One endpoint with the options that the command set for it.
 #[derive(Clone, Debug)]
 pub(crate) struct Side {
     pub endpoint: Arc<Endpoint>,
@@ -70,16 +69,16 @@ pub(crate) enum KernelCopy {
     StagedSplice,
 }
 
-/// The GPU's first use of a source's bytes, by which they may be read to it.
+/// The GPU's first use of a source's bytes, which permits reading them to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ToGpu {
-    /// It looks at them, and the host needs them too.
+    /// The GPU only reads them, and the host needs them too.
     Looks,
-    /// It changes them before anybody else is at them.
+    /// The GPU changes them before anything else reads them.
     Changes,
 }
 
-/// The pipe of a staged splice, and how many bytes are in it.
+/// The pipe of a staged splice, and the number of bytes in it.
 #[derive(Debug)]
 pub(crate) struct Staging {
     pub reader: OwnedFd,
@@ -118,7 +117,7 @@ impl Route {
         let kernel_copy = KernelCopy::choose(spec, &source, &destination);
         let flush = match &destination.endpoint.object {
             Object::File(file) => file.tells_at_close,
-            // It is done when its last datagram was sent, or its end says that nothing told its pace.
+            // Done when its last datagram was sent, or when its end finds that nothing told its pace.
             Object::Paced(_) => true,
             _ => false,
         };
@@ -147,9 +146,8 @@ impl Route {
         Ok((route, binding))
     }
 
-    /// True if a system call for this operation may raise a signal on the thread that makes it: SIGPIPE of a
-    /// pipe or of a copy within the kernel (sendfile too), SIGXFSZ of a file. Else sockets are sent to with
-    /// MSG_NOSIGNAL.
+    /// Returns true if a system call for this operation may raise a signal on the thread that makes it: SIGPIPE of a pipe or of a copy
+    /// within the kernel (including sendfile), SIGXFSZ of a file. Other sends to sockets use MSG_NOSIGNAL.
     pub fn may_signal(&self, kind: &OperationKind) -> bool {
         match kind {
             OperationKind::Read { .. } => false,
@@ -161,9 +159,8 @@ impl Route {
         }
     }
 
-    /// Which stage of the command is not for an engine whose blocks lie in an SSD's memory: the processor
-    /// would have to process or copy what is there. To hear what a peer says it may. `processed`: there are
-    /// operators.
+    /// Returns the stage of the command that an engine whose blocks are in an SSD's memory cannot do: the processor would have to process
+    /// or copy what is there. Receiving from a peer is allowed. `processed`: there are operators.
     pub fn strays(&self, processed: bool) -> Option<Stage> {
         if processed {
             return Some(Stage::Operator);
@@ -177,7 +174,7 @@ impl Route {
         }
     }
 
-    /// True if a copy within the kernel, of this many bytes from there, may wait for a disk.
+    /// Returns true if a copy of this many bytes within the kernel may wait for a disk.
     pub(crate) fn copy_may_wait(&self, source: u64, length: u64) -> bool {
         match &self.source.endpoint.object {
             _ if matches!(&self.destination.endpoint.object, Object::File(file) if !file.in_memory) => true,
@@ -186,8 +183,7 @@ impl Route {
         }
     }
 
-    /// A route for a copy within the kernel by another thread. What it changes comes back by
-    /// [`Route::take_back`].
+    /// Lends a route to another thread for a copy within the kernel. [`Route::take_back`] returns what the copy changes.
     pub(crate) fn lend(&mut self) -> Route {
         Route {
             prefix: None,
@@ -209,7 +205,7 @@ impl Route {
         }
     }
 
-    /// Takes back what was lent.
+    /// Takes back a lent route.
     pub(crate) fn take_back(&mut self, lent: &mut Route) {
         self.staging = lent.staging.take();
         self.source_error = lent.source_error;
@@ -225,7 +221,7 @@ impl Route {
         }
     }
 
-    /// Its endpoints, to be released.
+    /// Returns its endpoints, to be released.
     pub fn into_endpoints(self) -> impl Iterator<Item = Arc<Endpoint>> {
         let Route { prefix, source, destination, .. } = self;
         prefix.into_iter().chain([source, destination]).map(|side| side.endpoint)
@@ -241,7 +237,7 @@ impl Route {
 }
 
 impl Side {
-    /// The work of a device that the engine drives itself.
+    /// Returns the work for a device that the engine drives directly.
     pub fn driven(&self, work: DriveWork) -> Attempt {
         match &self.endpoint.object {
             Object::Namespace(namespace) => Attempt::Drive(Driven::Namespace(Arc::clone(namespace)), work),
@@ -272,11 +268,11 @@ fn check(spec: &EndpointSpec, endpoint: &Arc<Endpoint>, stage: Stage) -> Result<
             if !is_source && file.appends().map_err(failure::writing)? {
                 return Err(Failure::new(Status::UnsupportedEndpoint));
             }
-            // No file has an offset that off_t cannot say.
+            // Offsets of files must fit off_t.
             if end > i64::MAX as u64 {
                 return Err(Failure::new(Status::OutOfRange));
             }
-            // A regular file grows when it is written; everything else has a fixed end, where it tells one.
+            // A regular file grows as it is written; everything else has a fixed end, if it reports one.
             if (is_source || file.is_block_device) && !file.surely_has(end) {
                 let size = file.size().map_err(failure::reading)?;
                 if end > size && !(is_source && file.hides_size(size)) {
@@ -289,7 +285,7 @@ fn check(spec: &EndpointSpec, endpoint: &Arc<Endpoint>, stage: Stage) -> Result<
                     file.direct().map_err(|errno| failure::with_errno(Status::PathUnavailable, errno))?;
                     true
                 }
-                // As the caller's own descriptor does.
+                // Follows the caller's own descriptor.
                 Mode::Auto => file.is_direct() && file.direct().is_ok(),
             };
         }
@@ -304,7 +300,7 @@ fn check(spec: &EndpointSpec, endpoint: &Arc<Endpoint>, stage: Stage) -> Result<
             if end > namespace.bytes() {
                 return Err(Failure::new(Status::OutOfRange));
             }
-            // What is read beside what was asked for goes nowhere; what is written beside it would be lost.
+            // Bytes read in excess of the request are discarded; bytes written in excess would be lost.
             if !is_source && !spec.extents.iter().all(whole) {
                 return Err(Failure::new(Status::InvalidField));
             }
@@ -312,13 +308,13 @@ fn check(spec: &EndpointSpec, endpoint: &Arc<Endpoint>, stage: Stage) -> Result<
                 return Err(Failure::new(Status::PathUnavailable));
             }
         }
-        // Whether it is one of a NIC of this engine's is known where that is.
+        // Its own NIC's engine checks whether it knows the connection.
         Object::Flow(_) | Object::Stream(_) | Object::Device(_) | Object::Paced(_) => {}
     }
     Ok(Side { endpoint: Arc::clone(endpoint), direct_io, zero_copy: spec.zero_copy })
 }
 
-/// True where sendfile(2) may repeat what a block holds: from the page cache, to a socket that does not make
+/// Returns true if sendfile(2) may repeat what a block holds: from the page cache, to a socket that does not make it wait.
 /// it wait.
 fn sends_again(spec: &TransferSpec, source: &Side, destination: &Side) -> bool {
     let allowed = spec.source.zero_copy != Mode::Off && spec.destination.zero_copy == Mode::Auto;
@@ -327,8 +323,8 @@ fn sends_again(spec: &TransferSpec, source: &Side, destination: &Side) -> bool {
     spec.source.immutable && allowed && from_cache && to.nonblocking
 }
 
-/// True where bytes would be written to a place of the same file that is still to be read. To write each byte
-/// where it was read (encryption in place, say) is sound.
+/// Returns true if bytes would be written to a part of the same file that is still to be read. Writing each byte where it was read
+/// (encryption in place, say) is sound.
 fn overwrites_itself(spec: &TransferSpec, source: &Side, destination: &Side) -> bool {
     let same = match (&source.endpoint.object, &destination.endpoint.object) {
         (Object::File(from), Object::File(to)) => from.identity == to.identity,
@@ -343,7 +339,7 @@ fn overwrites_itself(spec: &TransferSpec, source: &Side, destination: &Side) -> 
     let in_place = spec.prefix.is_none()
         && !spec.resizes()
         && (read == written || read.len() == 1 && written.len() == 1 && starts(read) == starts(written));
-    // As far as the bytes go, where that is known: a file that is written has no end.
+    // The end of the bytes, if that is known: a file that is written has no end.
     let mut left = if spec.resizes() { u64::MAX } else { spec.length };
     let mut overlaps = false;
     for extent in written {
@@ -356,7 +352,8 @@ fn overwrites_itself(spec: &TransferSpec, source: &Side, destination: &Side) -> 
 }
 
 impl ToGpu {
-    /// Whoever wants the page cache, or forbids transfers past the host, gets neither.
+    /// Chooses whether the source is read to the GPU. A command that demands the page cache, or forbids transfers past the host, gets
+    /// neither.
     fn choose(spec: &TransferSpec) -> Option<ToGpu> {
         let forbidden = spec.source.cache == Mode::On || spec.source.zero_copy == Mode::Off;
         if forbidden || !spec.chain.first()?.on_gpu {
@@ -377,11 +374,10 @@ impl KernelCopy {
             return None;
         }
         match (&source.endpoint.object, &destination.endpoint.object) {
-            // In a socket that blocks the kernel would wait for the peer (SPLICE_F_NONBLOCK is not for
-            // sockets), and the engine with it: such a socket is sent to by blocks.
+            // A socket that blocks would have the kernel wait for the peer (SPLICE_F_NONBLOCK has no effect on sockets), and the engine
+            // with it: such a socket is sent to by blocks.
             (_, Object::Flow(to)) if !to.nonblocking => None,
-            // These lend out pages of the page cache: what is written to the file before the reader has read
-            // them is what the reader gets.
+            // These lend out pages of the page cache: a write to the file before the reader has read them changes what the reader gets.
             (Object::File(_), Object::Flow(_) | Object::Stream(_)) if !spec.source.immutable => None,
             (Object::File(_), Object::File(to)) if !to.is_block_device => Some(KernelCopy::CopyFileRange),
             (Object::File(_), Object::Flow(_)) => Some(KernelCopy::SendFile),

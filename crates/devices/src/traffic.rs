@@ -1,27 +1,27 @@
-//! The kernel's counts of a TCP connection: they tell whose turn it is, and how fast the peer is.
+//! The kernel's counts of a TCP connection: they show whose turn it is, and how fast the peer is.
 
 use rustix::io::ioctl_fionread;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
-/// Bytes that a TCP socket has moved since its connection was made, and bytes that wait in it.
+/// Bytes that a TCP socket has moved since its connection was made, and bytes that are waiting in it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
-    /// Bytes that the peer has sent, and that have come in order.
+    /// Bytes that the peer has sent and that have arrived in order.
     pub received: u64,
     /// Bytes that the peer has acknowledged.
     pub acknowledged: u64,
-    /// Bytes that have come and nobody has read.
+    /// Bytes that have arrived and were not read.
     pub unread: u64,
-    /// Bytes that were written and the peer has not acknowledged.
+    /// Bytes that were written and that the peer has not acknowledged.
     pub unacknowledged: u64,
-    /// The peer has closed its side, or reset the connection.
+    /// Set if the peer has closed its side, or reset the connection.
     pub peer_closed: bool,
-    /// There is no connection any more: both sides have ended it, it was reset, or given up.
+    /// Set if there is no connection any more: both sides have ended it, or it was reset or given up.
     pub is_gone: bool,
 }
 
-/// Where `struct tcp_info` (linux/tcp.h) has its fields; it only ever grows at its end.
+/// Offsets of fields in `struct tcp_info` (linux/tcp.h), which only ever grows at its end.
 const STATE: usize = 0;
 const BYTES_ACKED: usize = 120;
 const BYTES_RECEIVED: usize = 128;
@@ -33,17 +33,16 @@ const PEER_CLOSED: [u8; 5] = [6, 7, 8, 9, 11];
 const CLOSED: u8 = 7;
 
 impl Traffic {
-    /// Asks the kernel.
+    /// Queries the kernel.
     ///
     /// # Errors
     ///
-    /// It is no TCP socket; or the kernel is older than 4.2, and does not count (`Unsupported`).
+    /// If it is not a TCP socket, or the kernel is older than 4.2 and does not count (`Unsupported`).
     pub fn of(socket: &impl AsFd) -> io::Result<Traffic> {
         let socket = socket.as_fd();
         let mut info = [0u8; 256];
         let mut length = info.len() as libc::socklen_t;
-        // SAFETY: the kernel writes at most `length` bytes to `info`, which has that many, and how many to
-        // `length`.
+        // SAFETY: the kernel writes at most `length` bytes to `info`, which has that many, and stores the count in `length`.
         let answer = unsafe {
             libc::getsockopt(
                 socket.as_raw_fd(),
@@ -83,7 +82,7 @@ mod tests {
     use std::net::{TcpListener, TcpStream};
     use std::os::unix::net::UnixStream;
 
-    /// The kernel's counts, once they satisfy `so`: acknowledgements take their time.
+    /// Waits until the kernel's counts satisfy `so`, since acknowledgements take time, and returns them.
     fn until(socket: &TcpStream, so: impl Fn(&Traffic) -> bool) -> Traffic {
         loop {
             let traffic = Traffic::of(socket).unwrap();
@@ -119,7 +118,7 @@ mod tests {
         let (_there, _) = listener.accept().unwrap();
         here.set_nonblocking(true).unwrap();
         while here.write(&[1; 64 << 10]).is_ok() {}
-        // Buffers grow for a while; in the end nothing moves.
+        // Buffers grow for a while; eventually nothing moves.
         let mut before = Traffic::of(&here).unwrap();
         let stuck = loop {
             std::thread::sleep(std::time::Duration::from_millis(100));

@@ -1,8 +1,8 @@
-//! io_uring: requests that the kernel carries out while the engine goes on.
+//! io_uring: requests that the kernel carries out asynchronously.
 //!
-//! This module is where buffers are lent to the kernel. The rule that makes it sound: a request owns its
-//! buffer (it was taken out of the pool) from its submission until the kernel's last word on it, and if the
-//! ring must go before that, the buffers stay (they are leaked, never freed under the kernel).
+//! This module lends buffers to the kernel. The rule that makes this sound: a request owns its buffer (taken out of the pool) from its
+//! submission until its last completion. If the ring must go before that, the buffers are leaked, never freed while the kernel may use
+//! them.
 
 use crate::attempt::{DiskRequest, Interest};
 use crate::buffer::{BlockPool, Buffer};
@@ -16,15 +16,15 @@ use std::io;
 use std::mem::ManuallyDrop;
 use std::time::Duration;
 
-/// user_data of the wake-up's poll; no operation has it (generations start at 1 and an index is below 2^24).
+/// user_data of the wake-up's poll; no operation has this value (generations start at 1 and an index is below 2^24).
 const WAKE: u64 = u64::MAX;
-/// user_data of requests whose completion says nothing (cancels).
+/// user_data of requests whose completion is ignored (cancels).
 const IGNORE: u64 = u64::MAX - 1;
 /// user_data of the poll for edges.
 const EDGES: u64 = u64::MAX - 2;
 
 const ENTRIES: u32 = 256;
-/// Most threads that the kernel makes for requests which wait for files.
+/// Most threads that the kernel makes for requests that wait for files.
 const WORKERS: u32 = 1024;
 
 /// IORING_SEND_ZC_REPORT_USAGE: the notification tells whether the kernel had to copy.
@@ -40,28 +40,26 @@ const POLLHUP: u32 = 0x10;
 /// The result of a completed request.
 #[derive(Debug)]
 pub(crate) enum Reply {
-    /// A poll: the descriptor is ready (or the poll was cancelled); or it is only in error, which it may
-    /// stay.
+    /// A poll: the descriptor is ready (or the poll was cancelled); or it is only in error, perhaps permanently.
     Ready { operation: OperationId, only_error: bool },
     /// Something has happened to a descriptor of [`Edges`](crate::edge::Edges).
     Edges,
     /// A disk request: its result, and its block's buffer. For a zero-copy send the buffer comes later.
     Done { operation: OperationId, result: i32, buffer: Option<(BlockId, Buffer)>, held: bool },
-    /// The kernel has let go of a zero-copy send's buffer; whether it had copied.
+    /// The kernel has released a zero-copy send's buffer; `copied` if it had to copy.
     Released { operation: OperationId, block: BlockId, buffer: Buffer, copied: bool },
 }
 
 struct Lent {
     block: Option<(BlockId, Buffer)>,
-    /// The file that it writes to.
+    /// File that it writes to.
     writes: Option<RawFd>,
-    /// The send is done, its notification is awaited.
+    /// Set when the send is done and its notification is awaited.
     awaits_release: bool,
 }
 
-/// The writes to one file that are not done. While some are with the kernel the next ones are gathered and
-/// handed over together: the kernel merges those that are adjacent, and each request that reaches a disk
-/// costs time of the processor (in a virtual machine, an exit).
+/// The writes to one file that are not done. While the kernel has some, further ones are collected and submitted together: the kernel
+/// merges adjacent ones, and each request that reaches a disk costs processor time (in a virtual machine, an exit).
 #[derive(Default)]
 struct Writes {
     in_kernel: usize,
@@ -69,7 +67,7 @@ struct Writes {
 }
 
 impl Writes {
-    /// This many are handed over at once: the fewest that the kernel merges.
+    /// Writes that are submitted at once: the fewest that the kernel merges.
     const BATCH_MIN: usize = 3;
 
     fn are_due(&self) -> bool {
@@ -77,26 +75,25 @@ impl Writes {
     }
 }
 
-/// Bytes of blocks that are registered, and so pinned, at most: of 128 KiB each as many as io_uring's index
-/// has always had room for.
+/// Most bytes of blocks that are registered, and so pinned: with blocks of 128 KiB, as many as io_uring's index has always had room for.
 const PINNED_MAX: usize = 64 << 20;
 
 pub(crate) struct Uring {
-    // A forked child has neither its memory nor its requests, and must not unmap what is in their place.
+    // A forked child has neither the ring's memory nor its requests, and must not unmap what is in their place.
     ring: ManuallyDrop<IoUring>,
     process: Process,
     lent: HashMap<u64, Lent>,
     /// Writes, by file.
     writes: HashMap<RawFd, Writes>,
-    /// Completions that had to be taken in while requests were handed over.
+    /// Completions that had to be taken while requests were submitted.
     early: Vec<(u64, i32, u32)>,
     /// Requests in the kernel that will be answered.
     in_flight: usize,
     wake_armed: bool,
     edges_armed: bool,
-    /// It is being cancelled.
+    /// Set while the poll for edges is being cancelled.
     edges_ending: bool,
-    /// This many blocks are registered, the first ones: index is the block's number.
+    /// Number of registered blocks, the first ones: the index is the block's number.
     fixed: usize,
     pub zero_copy: bool,
 }
@@ -108,19 +105,18 @@ impl std::fmt::Debug for Uring {
 }
 
 impl Uring {
-    /// Sets a ring up. Fails where the kernel has none, or it is forbidden (sysctl, seccomp), or lacks an
-    /// operation. `by_many`: it is used by one thread after the other.
+    /// Sets a ring up. Fails if the kernel has none, or forbids it (sysctl, seccomp), or lacks an operation. `by_many`: several threads use
+    /// it in turn.
     pub fn new(by_many: bool) -> io::Result<Uring> {
         let plain = || IoUring::builder().dontfork().build(ENTRIES);
         let ring = if by_many {
-            // A thread that has gone on to compute must be interrupted for others' completions.
+            // A thread that has gone on to compute must be interrupted for other threads' completions.
             plain()?
         } else {
             // Kernels before 5.19 do not know the flag.
             IoUring::builder().dontfork().setup_coop_taskrun().build(ENTRIES).or_else(|_| plain())?
         };
-        // Requests that are stuck in one file system must not keep others waiting for a worker; refused
-        // before 5.15.
+        // Requests that are stuck in one file system must not keep others waiting for a worker. Refused before 5.15.
         let _ = ring.submitter().register_iowq_max_workers(&mut [WORKERS, 0]);
         let mut probe = Probe::new();
         ring.submitter().register_probe(&mut probe)?;
@@ -151,9 +147,8 @@ impl Uring {
         })
     }
 
-    /// Registers blocks, so that the kernel need not look their pages up for each request. It pins them, so
-    /// it is the first ones only, which are used first; where RLIMIT_MEMLOCK forbids that, requests go
-    /// without. Returns whether it worked.
+    /// Registers blocks, so that the kernel need not look up their pages for each request. Registering pins them, so only the first ones
+    /// are registered, which are used first. If RLIMIT_MEMLOCK forbids it, requests go without. Returns true on success.
     pub fn register(&mut self, pool: &BlockPool) -> bool {
         let Some(regions) = pool.regions() else { return false };
         let vector = |(start, length): &(*const u8, usize)| libc::iovec {
@@ -174,7 +169,7 @@ impl Uring {
         registered
     }
 
-    /// Starts a disk request. `buffer` is what it reads into or writes from.
+    /// Starts a disk request that reads into `buffer` or writes from it.
     pub fn start(&mut self, id: OperationId, request: DiskRequest, buffer: Option<(BlockId, Buffer)>) {
         let mut block = buffer;
         let (pointer, index) = match &mut block {
@@ -224,7 +219,7 @@ impl Uring {
         }
     }
 
-    /// Hands over what was gathered for a file.
+    /// Submits the writes collected for a file.
     fn hand_over(&mut self, fd: RawFd) {
         let Some(writes) = self.writes.get_mut(&fd) else { return };
         let gathered = std::mem::take(&mut writes.gathered);
@@ -237,7 +232,7 @@ impl Uring {
         }
     }
 
-    /// One write to a file is done.
+    /// Handles the end of a write to a file.
     fn written(&mut self, fd: RawFd) {
         let Some(writes) = self.writes.get_mut(&fd) else { return };
         writes.in_kernel -= 1;
@@ -246,7 +241,7 @@ impl Uring {
         }
     }
 
-    /// Asks to be told when a descriptor is ready.
+    /// Requests a reply when a descriptor is ready.
     pub fn poll(&mut self, id: OperationId, fd: RawFd, interest: Interest) {
         let flags = match interest {
             Interest::Readable => POLLIN,
@@ -256,15 +251,14 @@ impl Uring {
         self.in_flight += 1;
     }
 
-    /// Asks to be told when something has happened to a descriptor of [`Edges`](crate::edge::Edges), whose
-    /// event this is.
+    /// Requests a reply when `event`, that of [`Edges`](crate::edge::Edges), reports something.
     pub fn poll_edges(&mut self, event: RawFd) {
         if !std::mem::replace(&mut self.edges_armed, true) {
             self.push(opcode::PollAdd::new(Fd(event), POLLIN).build().user_data(EDGES));
         }
     }
 
-    /// Stops asking for edges; false where that takes until the reply.
+    /// Stops polling for edges; returns false if that takes until the reply.
     pub fn stop_edges(&mut self) -> bool {
         if self.edges_armed && !std::mem::replace(&mut self.edges_ending, true) {
             self.push(opcode::AsyncCancel::new(EDGES).build().user_data(IGNORE));
@@ -290,8 +284,8 @@ impl Uring {
             if unsafe { self.ring.submission().push(&entry) }.is_ok() {
                 return;
             }
-            // The queue is full: the kernel takes its entries at once. It may not before completions are
-            // taken in (EBUSY), or before it has memory again (EAGAIN).
+            // The queue is full, so submit at once. The kernel may refuse before completions are taken (EBUSY), or before it has memory
+            // again (EAGAIN).
             if self.ring.submit().is_err() {
                 self.drain();
                 std::thread::yield_now();
@@ -299,15 +293,15 @@ impl Uring {
         }
     }
 
-    /// Hands requests to the kernel without waiting.
+    /// Submits requests to the kernel without waiting.
     pub fn submit(&mut self) {
         if !self.ring.submission().is_empty() {
-            // What fails here (EAGAIN, EBUSY, EINTR) is tried again with the next call.
+            // A failure (EAGAIN, EBUSY, EINTR) is retried with the next call.
             let _ = self.ring.submit();
         }
     }
 
-    /// Hands requests over and waits until something is done, `wake` is written to, or the time is up.
+    /// Submits requests and waits until something is done, `wake` is written to, or the timeout expires.
     pub fn wait(&mut self, wake: RawFd, timeout: Option<Duration>) {
         if !self.wake_armed {
             self.push(opcode::PollAdd::new(Fd(wake), POLLIN).build().user_data(WAKE));
@@ -321,11 +315,11 @@ impl Uring {
         if !self.early.is_empty() {
             return self.submit();
         }
-        // ETIME and EINTR say that nothing came: the caller looks for itself.
+        // ETIME and EINTR mean that nothing completed: the caller checks for itself.
         let _ = self.ring.submitter().submit_with_args(1, &arguments);
     }
 
-    /// Takes in what the kernel has completed; tells whether the waker was used.
+    /// Takes completions from the kernel; returns whether the waker was used.
     pub fn reap(&mut self, replies: &mut Vec<Reply>) -> bool {
         let mut woken = false;
         self.drain();
@@ -346,7 +340,7 @@ impl Uring {
                 }
             }
         }
-        // What was handed over meanwhile may have completed something.
+        // Requests that were submitted in between may have completed something.
         if self.early.is_empty() {
             self.early = early;
         }
@@ -358,17 +352,17 @@ impl Uring {
         self.early.extend(self.ring.completion().map(entry));
     }
 
-    /// The descriptor that becomes readable when a request is completed.
+    /// Returns the descriptor that becomes readable when a request completes.
     pub fn fd(&self) -> RawFd {
         self.ring.as_raw_fd()
     }
 
-    /// True if any request awaits its completion.
+    /// Returns true if any request awaits its completion.
     pub fn is_busy(&self) -> bool {
         self.in_flight > 0
     }
 
-    /// True where the kernel has nothing of this ring's, not even a wait for the waker, and is to have nothing.
+    /// Returns true if the kernel has nothing of this ring's, not even a wait for the waker, and nothing is queued.
     pub fn is_quiet(&self) -> bool {
         let waits = self.wake_armed || self.edges_armed || self.edges_ending;
         self.in_flight == 0
@@ -406,14 +400,13 @@ fn reply(
 }
 
 impl Drop for Uring {
-    /// Cancels what is in flight and waits for the kernel's last word on it, a while; a buffer whose request
-    /// does not come back is leaked.
+    /// Cancels requests in flight and waits a while for their last completions. The buffer of a request that does not complete is leaked.
     fn drop(&mut self) {
         if !self.process.is_current() {
             return self.lent.drain().for_each(|(_, request)| std::mem::forget(request));
         }
         self.take_all_back();
-        // SAFETY: nobody uses it any more.
+        // SAFETY: nothing uses it any more.
         unsafe { ManuallyDrop::drop(&mut self.ring) };
     }
 }

@@ -1,30 +1,28 @@
-//! The bus, as a device controller sees it: the one way by which it reaches anything outside itself.
+//! The bus as a device controller sees it: its only way to reach anything outside itself.
 //!
-//! A controller (an NVMe host, a NIC's driver) runs inside a card, or in a process that drives devices over
-//! VFIO. Its owner has memory, which the other devices of the bus can reach too (a BAR): queues, descriptor
-//! rings and blocks lie there. Everything else it does is what a PCIe function can do: a memory write, a
-//! memory read, an interrupt to its host. No controller knows which bus it is on: the in-memory fabric of the
-//! tests, QEMU's over vfio-user, or a real one over VFIO.
+//! A controller (an NVMe host, a NIC's driver) runs inside a card, or in a process that drives devices over VFIO. Its owner has memory that
+//! the other devices of the bus can reach too (a BAR): queues, descriptor rings and blocks are there. Everything else that a controller
+//! does is what a PCIe function can do: a memory write, a memory read, an interrupt to its host. No controller knows which bus it is on:
+//! the in-memory fabric of the tests, QEMU's over vfio-user, or a real one over VFIO.
 //!
 //! **Order** [PCIe 5.0, 2.4]: writes arrive in the order in which they were made, and a read pushes the
 //! writes before it ahead of itself. So a doorbell written after a queue entry was stored never overtakes it.
 //!
-//! **Trust**: whatever [`Bus::load`] and a [`ReadDone`] bring may have been written by a device that lies, or
-//! that still writes. A controller copies first (both calls do), then checks, then uses.
+//! **Trust**: the bytes from [`Bus::load`] and a [`ReadDone`] may come from a device that lies, or that is still writing. A controller
+//! copies first (both calls do), then checks, then uses.
 
 use core::fmt;
 
 /// The bus as one function on it sees it.
 pub trait Bus {
-    /// Where the card's own memory lies, as other devices address it: what goes into a PRP or a descriptor
-    /// ring.
+    /// Returns the card's own memory as other devices address it, for PRPs and descriptor rings.
     fn window(&self) -> Window;
 
     /// Copies from the card's own memory.
     ///
     /// # Panics
     ///
-    /// Outside of it: offsets are the controller's own, never a device's.
+    /// If the range is outside of it: offsets are the controller's own, never a device's.
     fn load(&self, offset: u64, bytes: &mut [u8]);
 
     /// Copies into the card's own memory.
@@ -50,37 +48,34 @@ pub trait Bus {
         }
     }
 
-    /// A memory write to a bus address: a doorbell, a register, host memory. Posted: nothing tells whether it
-    /// arrived, and a controller that needs to know reads back or waits for the effect. 4 and 8 byte writes
-    /// that are aligned are not torn.
+    /// Makes a memory write to a bus address: a doorbell, a register, host memory. It is posted: nothing tells whether it arrived, and a
+    /// controller that needs to know reads back or waits for the effect. Aligned writes of 4 and 8 bytes are not torn.
     fn write(&mut self, address: u64, bytes: &[u8]);
 
-    /// A memory read from a bus address. The answer comes later, to the owner of the bus, who hands it to the
-    /// controller that the tag names.
+    /// Makes a memory read from a bus address. The answer comes later, to the owner of the bus, which hands it to the controller that the
+    /// tag names.
     fn read(&mut self, address: u64, length: u32, tag: Tag);
 
-    /// An interrupt to the card's host: MSI-X vector `vector`. Ignored where the host has not set that vector
-    /// up.
+    /// Interrupts the card's host with MSI-X vector `vector`. Ignored if the host has not set up that vector.
     fn interrupt(&mut self, vector: u16);
 }
 
-/// The name of a read. The upper half names a controller (whoever owns the bus gives it out), the lower half
-/// is the controller's.
+/// The name of a read. The upper half names a controller (the owner of the bus assigns it), the lower half is the controller's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Tag(pub u64);
 
 impl Tag {
-    /// The tag `number` of controller `controller`.
+    /// Makes the tag `number` of controller `controller`.
     pub fn new(controller: u32, number: u32) -> Tag {
         Tag(u64::from(controller) << 32 | u64::from(number))
     }
 
-    /// Whose it is.
+    /// Returns the controller that made the read.
     pub fn controller(self) -> u32 {
         (self.0 >> 32) as u32
     }
 
-    /// Which of that controller's.
+    /// Returns the controller's own number for the read.
     pub fn number(self) -> u32 {
         self.0 as u32
     }
@@ -91,15 +86,15 @@ impl Tag {
 pub struct ReadDone {
     /// The read.
     pub tag: Tag,
-    /// As many bytes as were asked for, or why not.
+    /// The requested bytes, or why there are none.
     pub data: Result<Vec<u8>, BusError>,
 }
 
-/// Why a read brought nothing.
+/// The reason why a read failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BusError {
-    /// Nobody answers at this address, or the requester may not go there (no bus mastering, an IOMMU without
-    /// a mapping). [PCIe 5.0, 2.3.1: Unsupported Request]
+    /// Nothing answers at this address, or the requester may not access it (no bus mastering, an IOMMU without a mapping). [PCIe 5.0,
+    /// 2.3.1: Unsupported Request]
     #[error("no device answers at this bus address, or it may not be reached")]
     Unsupported,
     /// The device at this address refused. [PCIe 5.0, 2.3.1: Completer Abort]
@@ -115,7 +110,7 @@ pub enum BusError {
 pub struct Window {
     /// First address.
     pub address: u64,
-    /// In bytes.
+    /// Length in bytes.
     pub length: u64,
 }
 
@@ -126,7 +121,7 @@ impl fmt::Debug for Window {
 }
 
 impl Window {
-    /// True if `length` bytes from `address` lie in it.
+    /// Returns true if `length` bytes from `address` are inside it.
     pub fn contains(&self, address: u64, length: u64) -> bool {
         address
             .checked_sub(self.address)
@@ -135,7 +130,7 @@ impl Window {
     }
 }
 
-/// A piece of the card's own memory. Regions are taken off a larger one, and never overlap then.
+/// A piece of the card's own memory. Regions are taken from a larger one, and never overlap then.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Region {
     offset: u64,
@@ -143,23 +138,22 @@ pub struct Region {
 }
 
 impl Region {
-    /// All of the card's own memory.
+    /// Returns all of the card's own memory.
     pub fn whole(window: Window) -> Region {
         Region { offset: 0, length: window.length }
     }
 
-    /// Its first byte's offset in the card's own memory.
+    /// Returns the offset of its first byte in the card's own memory.
     pub fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// In bytes.
+    /// Returns its length in bytes.
     pub fn length(&self) -> u64 {
         self.length
     }
 
-    /// Takes the first `length` bytes that are aligned to `align` (a power of two) off this region; nothing
-    /// where they are not left.
+    /// Takes the first `length` bytes that are aligned to `align` (a power of two) from this region; returns `None` if too few are left.
     pub fn take(&mut self, length: u64, align: u64) -> Option<Region> {
         let offset = self.offset.checked_next_multiple_of(align)?;
         let used = (offset - self.offset).checked_add(length).filter(|used| *used <= self.length)?;

@@ -1,11 +1,9 @@
-//! Drivers over a bus: NVMe SSDs, and Intel NICs with TCP and UDP behind. A card runs them, and so does the
-//! kernel backend over VFIO.
+//! Drivers over a bus: NVMe SSDs, and Intel NICs with TCP and UDP on top. A card runs them, and so does the kernel backend over VFIO.
 //!
 //! # Architecture
 //!
-//! A driver is a state machine without threads, clocks and unsafe code. A [`bus::Bus`] is all that it
-//! reaches: it makes no system call. Whoever owns the bus hands it the time and the answers to its reads, and
-//! takes what came of its operations.
+//! A driver is a state machine without threads, clocks and unsafe code. A [`bus::Bus`] is all that it reaches: it makes no system call. The
+//! owner of the bus gives it the time and the answers to its reads, and takes the results of its operations.
 //!
 //! ```text
 //!   engine's operations --> Ssd ------> Nvme: an NVMe host --\
@@ -17,16 +15,16 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`bus`] | what a driver can do on the bus; the card's own memory |
+//! | [`bus`] | a driver's access to the bus; the card's own memory |
 //! | [`nvme`] | an NVMe host |
 //! | [`ssd`] | an NVMe host as source and destination of an engine's operations |
 //! | [`nic`] | Intel NICs: 82574, 82576 |
-//! | [`network`] | a NIC with TCP and UDP behind it: connections and datagrams as source and destination of an engine's operations |
+//! | [`network`] | a NIC with TCP and UDP on top: connections and datagrams as source and destination of an engine's operations |
 //! | `registers` | reads of a controller's registers, one at a time |
 //!
 //! # What it doesn't implement
 //!
-//! Other devices. What these drivers leave out of NVMe and of the NICs stands in [`nvme`] and [`nic`].
+//! Other devices. [`nvme`] and [`nic`] list what these drivers leave out of NVMe and of the NICs.
 
 #![forbid(unsafe_code)]
 

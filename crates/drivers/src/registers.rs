@@ -12,18 +12,18 @@ pub(crate) struct Registers {
 }
 
 impl Registers {
-    /// Those in `window`, of the controller that tags call `controller`.
+    /// Makes the registers in `window`, of the controller that tags call `controller`.
     pub fn new(window: Window, controller: u32) -> Registers {
         Registers { window, controller, sequence: 0, pending: None }
     }
 
-    /// The registers are in `window` from now on. An answer that is still due is nobody's.
+    /// Moves the registers to `window`. An answer that is still due is ignored.
     pub fn relocate(&mut self, window: Window) {
         self.window = window;
         self.pending = None;
     }
 
-    /// Asks for a register. An answer that is still due is not waited for any more.
+    /// Reads a register. An answer that is still due is no longer awaited.
     pub fn read(&mut self, bus: &mut dyn Bus, register: u64, length: u32) {
         self.sequence = self.sequence.wrapping_add(1);
         let tag = Tag::new(self.controller, self.sequence);
@@ -31,7 +31,7 @@ impl Registers {
         bus.read(self.window.address + register, length, tag);
     }
 
-    /// The answer, if it is the one that is waited for.
+    /// Returns the value, if this is the awaited answer.
     pub fn answer(&mut self, done: &ReadDone) -> Option<Result<u64, BusError>> {
         let (_, length) = self.pending.filter(|(tag, _)| *tag == done.tag)?;
         self.pending = None;
@@ -44,12 +44,12 @@ impl Registers {
         })
     }
 
-    /// True if an answer is due.
+    /// Returns true if an answer is due.
     pub fn is_reading(&self) -> bool {
         self.pending.is_some()
     }
 
-    /// Waits for no answer any more.
+    /// Stops waiting for an answer.
     pub fn forget(&mut self) {
         self.pending = None;
     }

@@ -1,10 +1,9 @@
 //! An SSD as the engine's source and destination: block operations become commands of an NVMe host
 //! ([`Nvme`]).
 //!
-//! The engine counts in bytes, an SSD in logical blocks. A read that does not begin and end with one goes
-//! through a bounce buffer. A write has to begin with one. Where it ends inside one, that block is read into
-//! a bounce buffer, changed there and written back: whatever lies behind the end keeps its bytes. What is
-//! longer than the controller's limit is cut: the engine asks for the remainder next.
+//! The engine counts in bytes, an SSD in logical blocks. A read that does not begin and end with one goes through a bounce buffer. A write
+//! must begin with one. If it ends inside one, that block is read into a bounce buffer, changed there and written back: the bytes behind
+//! the end are preserved. A request beyond the controller's limit is cut: the engine submits the rest next.
 
 use crate::bus::{Bus, ReadDone, Region, Window};
 use crate::nvme::{self, Memory, Nvme, NvmeError, Request, State, SubmitError};
@@ -12,15 +11,15 @@ use dcs_abi::status::Status;
 use dcs_engine::{BlockId, DeviceEvent, Failure, Nanos, OperationId, Outcome};
 use std::collections::{HashMap, VecDeque};
 
-/// Bounce buffers of an SSD.
+/// Number of bounce buffers of an SSD.
 const BOUNCES: usize = 4;
 
-/// A read, write or flush of the engine's.
+/// A read, write or flush of the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Job {
-    /// The operation that it is of.
+    /// Operation that it belongs to.
     pub operation: OperationId,
-    /// Its work.
+    /// Work to do.
     pub work: Work,
 }
 
@@ -31,7 +30,7 @@ pub enum Work {
     Read(Span),
     /// Write from a block.
     Write(Span),
-    /// Make durable what was written.
+    /// Make earlier writes durable.
     Flush,
 }
 
@@ -40,26 +39,25 @@ pub enum Work {
 pub struct Span {
     /// First byte on the SSD.
     pub position: u64,
-    /// In bytes.
+    /// Length in bytes.
     pub length: u32,
     /// Offset in the card's own memory.
     pub memory: u64,
-    /// The block that this is in.
+    /// Block that contains the memory.
     pub block: BlockId,
 }
 
-/// A command under way.
+/// A command in progress.
 #[derive(Clone, Copy, Debug)]
 struct Flight {
     job: Job,
     /// Bytes that it moves for the engine.
     bytes: u32,
-    /// The bounce buffer, where the bytes do not go straight to their place or come from it, and the first
-    /// byte's offset in it.
+    /// Bounce buffer, if the bytes do not go directly to or from their place, and the first byte's offset in it.
     bounce: Option<(usize, u64)>,
-    /// A write inside a logical block that is being read first.
+    /// Set for a write inside a logical block that is being read first.
     filling: bool,
-    /// It is over, but the SSD may still write.
+    /// Set if it is over, but the SSD may still write.
     held: bool,
 }
 
@@ -68,18 +66,18 @@ pub struct Ssd {
     host: Nvme,
     registers: Window,
     waiting: VecDeque<Job>,
-    /// Writes whose logical block has been read and changed, and is to be written back.
+    /// Writes whose logical block was read and changed, and is to be written back.
     filled: VecDeque<Flight>,
     flights: HashMap<u64, Flight>,
-    /// Most flights: this many blocks are lost where the SSD hangs for good.
+    /// Most flights: this many blocks are lost if the SSD hangs for good.
     most: usize,
     path: u32,
     bounces: Vec<(Region, bool)>,
-    /// In front of and behind a bounced read there may be most of a logical block each.
+    /// Size of a bounce buffer: most of a logical block may precede and follow a bounced read.
     bounce_length: u64,
     events: VecDeque<DeviceEvent>,
     namespace: Option<u32>,
-    /// Bytes of a logical block as the SSD reported them at its start.
+    /// Size of a logical block in bytes, as the SSD reported it at its start.
     size: Option<u32>,
     detached: bool,
 }
@@ -90,19 +88,19 @@ impl core::fmt::Debug for Ssd {
     }
 }
 
-/// Largest logical block that is driven.
+/// Largest logical block that is supported, in bytes.
 pub const LOGICAL_BLOCK_MAX: u32 = 4096;
 
 impl Ssd {
-    /// Bytes that [`Ssd::new`] takes of its memory.
+    /// Returns how many bytes [`Ssd::new`] takes of its memory.
     pub fn memory(config: &nvme::Config, block_size: u32) -> u64 {
-        // Bounce buffers begin at pages; so may the queues have to.
+        // Bounce buffers begin at pages; the queues may have to as well.
         let bounce = (u64::from(block_size) + 2 * u64::from(LOGICAL_BLOCK_MAX)).next_multiple_of(4096);
         config.memory() + config.page + BOUNCES as u64 * bounce
     }
 
-    /// Makes the driver of an SSD, with queues and buffers in `memory`; nothing where that is too small. The
-    /// SSD is given `most` commands at once. `path` is reported for its bytes (`PATH_*` of the command set).
+    /// Makes the driver of an SSD, with queues and buffers in `memory`; returns `None` if that is too small. The SSD has at most `most`
+    /// commands at once. `path` is reported for its bytes (`PATH_*` of the command set).
     pub fn new(
         config: nvme::Config,
         (most, path): (usize, u32),
@@ -140,12 +138,12 @@ impl Ssd {
         self.host.halt(bus, now);
     }
 
-    /// True if it was detached from its host.
+    /// Returns true if it was detached from its host.
     pub fn is_detached(&self) -> bool {
         self.detached
     }
 
-    /// Drives another one in its place. False unless it is detached and can do nothing any more.
+    /// Drives another SSD instead; returns false unless this one is detached and can do nothing any more.
     pub fn relocate(&mut self, registers: Window, namespace: Option<u32>) -> bool {
         let may = self.detached && !self.is_busy() && self.events.is_empty();
         if !may || !self.host.relocate(registers, namespace) {
@@ -155,22 +153,22 @@ impl Ssd {
         true
     }
 
-    /// The namespace that the host has named.
+    /// Returns the namespace that the host has named.
     pub fn namespace(&self) -> Option<u32> {
         self.namespace
     }
 
-    /// The address of its registers.
+    /// Returns the address of its registers.
     pub fn registers(&self) -> Window {
         self.registers
     }
 
-    /// Its NVMe host.
+    /// Returns its NVMe host.
     pub fn host(&self) -> &Nvme {
         &self.host
     }
 
-    /// Brings the controller up, or resets it and brings it up again.
+    /// Starts the controller, or resets it and starts it again.
     pub fn start(&mut self, bus: &mut dyn Bus, now: Nanos) {
         (self.detached, self.size) = (false, None);
         match self.host.state() {
@@ -179,7 +177,7 @@ impl Ssd {
         }
     }
 
-    /// The status with which a transfer of these bytes is refused, if it is.
+    /// Returns the status with which a transfer of these bytes is refused, if it is.
     pub fn refuses(&self, position: u64, length: u64, write: bool) -> Option<Status> {
         let Some(namespace) = self.host.namespace() else { return Some(Status::DeviceReset) };
         let size = u64::from(namespace.block_size);
@@ -202,7 +200,7 @@ impl Ssd {
         self.feed(bus, now);
     }
 
-    /// Stops an operation soon if that can be done.
+    /// Aborts an operation soon, if possible.
     pub fn abort(&mut self, bus: &mut dyn Bus, now: Nanos, operation: OperationId) {
         if let Some(at) = self.waiting.iter().position(|job| job.operation == operation) {
             self.waiting.remove(at);
@@ -214,21 +212,20 @@ impl Ssd {
         }
     }
 
-    /// Ends everything: the owner of the bus knows that the function can do nothing any more.
+    /// Ends everything, when the owner of the bus knows that the function can do nothing any more.
     pub fn on_reset(&mut self) {
         self.host.on_reset();
         self.reap_all();
     }
 
-    /// Does all that is due.
+    /// Does everything that is due.
     pub fn poll(&mut self, bus: &mut dyn Bus, now: Nanos) {
         self.host.poll(bus, now);
         if let (State::Ready, Some(namespace)) = (self.host.state(), self.host.namespace()) {
             self.size.get_or_insert(namespace.block_size);
         }
         if self.host.state() == State::Failed(nvme::ResetCause::Gone) && !self.flights.is_empty() {
-            // A function that was pulled out writes nowhere; one that the host has switched off is the
-            // host's.
+            // A function that was removed writes nowhere; one that the host has switched off belongs to the host.
             self.host.on_reset();
         }
         self.reap(bus);
@@ -236,22 +233,22 @@ impl Ssd {
         self.host.ring(bus);
     }
 
-    /// The answer to a register read of its NVMe host's.
+    /// Processes the answer to a register read of its NVMe host.
     pub fn read_done(&mut self, bus: &mut dyn Bus, now: Nanos, done: ReadDone) {
         self.host.read_done(bus, now, done);
     }
 
-    /// When [`Ssd::poll`] is to be called at the latest.
+    /// Returns the latest time for the next call of [`Ssd::poll`].
     pub fn deadline(&self) -> Option<Nanos> {
         self.host.deadline()
     }
 
-    /// The next event for the engine.
+    /// Returns the next event for the engine.
     pub fn next_event(&mut self) -> Option<DeviceEvent> {
         self.events.pop_front()
     }
 
-    /// Operations that wait or are under way.
+    /// Returns true if operations wait or are in progress.
     pub fn is_busy(&self) -> bool {
         !self.waiting.is_empty() || !self.filled.is_empty() || !self.flights.is_empty()
     }
@@ -269,7 +266,7 @@ impl Ssd {
         self.fail(flight.job.operation, status);
     }
 
-    /// Writes back the blocks that were read and changed; false where there is no room for one now.
+    /// Writes back the blocks that were read and changed; returns false if there is no room for one now.
     fn write_back(&mut self, bus: &mut dyn Bus, now: Nanos) -> bool {
         while let Some(flight) = self.filled.front().copied() {
             if self.host.state() == State::Starting {
@@ -335,7 +332,7 @@ impl Ssd {
         }
     }
 
-    /// Makes a command of a job; false where there is no room for it now.
+    /// Makes a command of a job; returns false if there is no room for it now.
     fn give(&mut self, bus: &mut dyn Bus, now: Nanos, job: Job) -> Result<bool, Status> {
         let id = job.operation.to_bits();
         let (flight, submitted) = match job.work {
@@ -371,7 +368,7 @@ impl Ssd {
         }
     }
 
-    /// Bytes of a logical block, and how many bytes one command may move.
+    /// Returns the size of a logical block, and the most that one command may move, in bytes.
     fn limits(&self) -> Result<(u64, u64), Status> {
         let namespace = self.host.namespace().ok_or(Status::DeviceReset)?;
         let size = u64::from(namespace.block_size);
@@ -392,7 +389,7 @@ impl Ssd {
         let base = bus.window().address;
         let length = u64::from(span.length);
         let aligned = span.position.is_multiple_of(size) && span.memory.is_multiple_of(4);
-        // The tail of an aligned read that is no whole logical block is left to the engine's next read.
+        // The tail of an aligned read that is not a whole logical block is left to the engine's next read.
         let whole = length.min(most) / size * size;
         if aligned && whole > 0 {
             let flight = Flight { job, bytes: whole as u32, bounce: None, filling: false, held: false };
@@ -412,8 +409,8 @@ impl Ssd {
         Ok(Some((flight, first, data)))
     }
 
-    /// Whole logical blocks are written from where they are; the rest of the engine's write comes as another.
-    /// A part of a logical block goes through a bounce buffer, into which the block is read first.
+    /// Plans a write. Whole logical blocks are written from where they are; the rest of the engine's write comes as another. A part of a
+    /// logical block goes through a bounce buffer, into which the block is read first.
     fn plan_write(
         &mut self,
         bus: &dyn Bus,
@@ -445,7 +442,7 @@ impl Ssd {
         }
     }
 
-    /// As [`Ssd::reap`], where nothing has succeeded.
+    /// Reaps like [`Ssd::reap`], if nothing has succeeded.
     fn reap_all(&mut self) {
         while let Some(finished) = self.host.finished() {
             self.finish(None, finished);
@@ -518,7 +515,7 @@ impl Ssd {
     }
 }
 
-/// The failure that the completion will report.
+/// Returns the failure that the completion will report.
 fn failure(error: NvmeError, read: bool) -> Failure {
     let failed = if read { Status::ReadError } else { Status::WriteError };
     Failure::new(match error {

@@ -1,4 +1,4 @@
-//! A bus for tests: own memory, and a list of what was written and read. Nobody answers but the test.
+//! A bus for tests: own memory, and a list of writes and reads. Nothing answers but the test.
 
 use crate::bus::{Bus, Tag, Window};
 
@@ -19,7 +19,7 @@ impl TestBus {
         TestBus { memory, writes: Vec::new(), reads: Vec::new(), own, registers }
     }
 
-    /// One with so much memory, and no device.
+    /// Makes a bus with this much memory, and no device.
     pub fn memory(length: u64) -> TestBus {
         TestBus::new(Window { address: 0, length }, Window { address: length, length: 0 })
     }

@@ -1,4 +1,4 @@
-//! The controller: starts operations, remembers those that wait, reaps what is done, sleeps.
+//! The controller: starts operations, tracks those that wait, reaps those that are done, sleeps.
 
 mod waits;
 mod with_calls;
@@ -38,9 +38,9 @@ pub enum Io {
     /// io_uring where it is available, plain system calls otherwise.
     #[default]
     Auto,
-    /// io_uring; an error where it is not available.
+    /// io_uring, or an error if it is not available.
     Uring,
-    /// Plain system calls; those that may wait are made by threads of their own.
+    /// Plain system calls; those that may wait are made on separate threads.
     Plain,
 }
 
@@ -51,24 +51,23 @@ pub struct Setup {
     pub blocks: u32,
     /// Bytes of a block.
     pub block_size: u32,
-    /// io_uring or not.
+    /// Interface to the kernel.
     pub io: Io,
-    /// Threads of the application's drive it, which come and go. What they have put into a ring would
-    /// interrupt them later, wherever they wait then, and end with them. So with [`Io::Auto`] the ring
-    /// carries only calls that have no other way.
+    /// Set if the application's own threads drive the controller, and come and go. Requests that they have put into a ring would interrupt
+    /// them later, wherever they wait then, and end with them. So with [`Io::Auto`] the ring carries only calls that have no other way.
     pub by_callers: bool,
 }
 
 /// An event of a controller.
 #[derive(Debug)]
 pub enum Event {
-    /// For the engine: an operation is done, or the kernel or a device has let go of a block.
+    /// An event for the engine: an operation is done, or the kernel or a device has released a block.
     Device(DeviceEvent),
-    /// An operation can go on: give it to [`Controller::resume`], with its route.
+    /// An operation that can continue: pass it to [`Controller::resume`], with its route.
     Retry(Operation),
     /// The answer to [`Controller::ask`], under this ticket.
     Answer(u16, Answer),
-    /// The GPU is done with what [`Controller::compute`] gave it; the block is back in the pool.
+    /// The GPU has finished what [`Controller::compute`] gave it; the block is back in the pool.
     Computed(OperationId, Result<gpu::Answer, Failure>),
 }
 
@@ -77,53 +76,53 @@ pub enum Event {
 enum Pending {
     /// Waits for a descriptor to be ready.
     Ready { operation: Operation, fd: RawFd, interest: Interest, aborted: bool },
-    /// With the ring.
+    /// In the ring.
     Disk { operation: Operation, request: DiskRequest, endpoint: Arc<Endpoint>, aborted: bool },
-    /// With a thread that makes calls.
+    /// In a call on another thread.
     Call { operation: Operation, aborted: bool },
-    /// With a device that we drive ourselves.
+    /// On a device that the engine drives directly.
     Drive { block: Option<BlockId> },
     /// A file is being read to the GPU.
     ToGpu { aborted: bool },
-    /// Waits until the kernel has let go of its block.
+    /// Waits until the kernel has released its block.
     Block { operation: Operation, block: BlockId },
-    /// A zero-copy send of which nothing went waits until the kernel has let go of its block.
+    /// A zero-copy send that sent nothing and waits until the kernel has released its block.
     Again { operation: Operation, fd: RawFd, aborted: bool },
-    /// Waits for a time to come.
+    /// Waits for a point in time.
     Later { operation: Operation },
-    /// Waits for a paced stream to have room, or to have sent all.
+    /// Waits for a paced stream to have room, or to have sent everything.
     Paced { operation: Operation },
-    /// Was given back as [`Event::Retry`] and is awaited. `by_host`: not to be read to the GPU again.
-    /// `copied`: what its copy came to.
+    /// Was returned as [`Event::Retry`]; the controller expects it back. `by_host`: must not be read to the GPU again. `copied`: the result
+    /// of its copy.
     Retry { aborted: bool, by_host: bool, copied: Option<Box<calls::Copied>> },
 }
 
-/// A zero-copy send that is done but for its buffer.
+/// A zero-copy send that is done except for its buffer.
 #[derive(Debug)]
 struct Held {
     flow: Arc<Endpoint>,
     then: Then,
 }
 
-/// The step that follows when a zero-copy send's buffer is back.
+/// The step to take once a zero-copy send's buffer is returned.
 #[derive(Debug)]
 enum Then {
-    /// Its bytes went: the block is free.
+    /// Its bytes were sent: the block is free.
     Released,
-    /// It failed. The failure is reported only now, so that the block is free when its command has ended.
+    /// The send failed. The failure is reported only now, so that the block is free when its command ends.
     Failed(Failure),
-    /// Nothing went, and it is to be tried again.
+    /// Nothing was sent: try again.
     Again,
 }
 
-/// The controller of all devices of one engine. It lives on one thread at a time.
+/// The controller of all devices of one engine. Used by one thread at a time.
 #[derive(Debug)]
 pub struct Controller {
-    // Dropped before the pool: the kernel lets go of registered blocks first.
+    // Dropped before the pool, so that the kernel releases registered blocks first.
     ring: Option<Uring>,
     // As above, since their pages are locked for it.
     gpu: Option<Gpu>,
-    /// The blocks.
+    /// Block buffers.
     pub pool: BlockPool,
     pending: HashMap<OperationId, Pending>,
     /// Zero-copy sends whose buffers the kernel still has.
@@ -132,14 +131,14 @@ pub struct Controller {
     replies: Vec<Reply>,
     events: Vec<Event>,
     edges: Edges,
-    /// When operations are to be tried again: some of them may be done, or aborted.
+    /// Times at which operations are tried again. Some of the operations may be done or aborted by then.
     later: Vec<(Instant, OperationId)>,
     streams: Streams,
     unpaced: Vec<OperationId>,
     calls: Calls,
     back: Vec<calls::Done>,
     registered: bool,
-    /// The ring carries zero-copy sends and nothing else.
+    /// Set if the ring carries zero-copy sends and nothing else.
     ring_for_few: bool,
     drives: Option<DirectDevices>,
     drive_events: Vec<DriveEvent>,
@@ -152,17 +151,17 @@ pub struct Controller {
 pub struct Waker(Arc<OwnedFd>);
 
 impl Waker {
-    /// Makes a waker of nobody yet: whoever sleeps on it polls [`Waker::event`].
+    /// Makes a waker that is not attached to a controller: the thread that sleeps on it polls [`Waker::event`].
     ///
     /// # Errors
     ///
-    /// Where the process has no descriptor left.
+    /// If the process has no descriptor left.
     pub fn new() -> std::io::Result<Waker> {
         let event = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         Ok(Waker(Arc::new(event)))
     }
 
-    /// The eventfd that becomes readable.
+    /// Returns the eventfd, which becomes readable on a wake-up.
     pub fn event(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
@@ -172,7 +171,7 @@ impl Waker {
         let _ = rustix::io::read(&*self.0, &mut [0; 8]);
     }
 
-    /// Wakes it, or makes its next sleep end at once.
+    /// Wakes the sleeper, or makes its next sleep end at once.
     pub fn wake(&self) {
         // EAGAIN: the counter is full of wake-ups already.
         let _ = rustix::io::write(&*self.0, &1u64.to_ne_bytes());
@@ -184,7 +183,7 @@ impl Controller {
     ///
     /// # Errors
     ///
-    /// Where [`Io::Uring`] is demanded and not available, or an eventfd cannot be made.
+    /// If [`Io::Uring`] is demanded and not available, or if an eventfd cannot be made.
     pub fn new(setup: Setup) -> std::io::Result<Controller> {
         let ring = match setup.io {
             Io::Plain => None,
@@ -216,23 +215,23 @@ impl Controller {
         })
     }
 
-    /// True if io_uring carries all calls that take time.
+    /// Returns true if io_uring carries all calls that take time.
     pub fn has_ring(&self) -> bool {
         self.ring.is_some() && !self.ring_for_few
     }
 
-    /// The ring, where it carries all that it can.
+    /// Returns the ring, if it carries everything that it can.
     fn full_ring(&mut self) -> Option<&mut Uring> {
         self.ring.as_mut().filter(|_| !self.ring_for_few)
     }
 
-    /// A handle that wakes it.
+    /// Returns a handle that wakes the controller.
     pub fn waker(&self) -> Waker {
         Waker(Arc::clone(&self.wake))
     }
 
-    /// Starts a device operation; `None` where its outcome comes later as an [`Event`]. Operations of NDP
-    /// units are not for this controller: they fail.
+    /// Starts a device operation; returns `None` if its outcome comes later as an [`Event`]. Operations of NDP units fail: they are not for
+    /// this controller.
     pub fn start(&mut self, operation: &Operation, route: &mut Route) -> Option<Outcome> {
         if self.read_to_gpu(operation, route) { None } else { self.start_by_host(operation, route) }
     }
@@ -250,7 +249,7 @@ impl Controller {
         self.settle(operation, route, attempt)
     }
 
-    /// Takes the step that follows from an attempt's result.
+    /// Acts on an attempt's result.
     fn settle(&mut self, operation: &Operation, route: &mut Route, attempt: Attempt) -> Option<Outcome> {
         if !matches!(attempt, Attempt::NotReady(..)) {
             self.edges.forget(operation.id);
@@ -283,8 +282,8 @@ impl Controller {
         }
     }
 
-    /// Goes on with an operation that came back as [`Event::Retry`], as [`Controller::start`] does; `route`
-    /// is `None` where its command is bound no more.
+    /// Resumes an operation that was returned as [`Event::Retry`], as [`Controller::start`] does; `route` is `None` if its command is no
+    /// longer bound.
     pub fn resume(&mut self, operation: &Operation, route: Option<&mut Route>) -> Option<Outcome> {
         let (aborted, by_host, copied) = match self.pending.remove(&operation.id) {
             Some(Pending::Retry { aborted, by_host, copied }) => (aborted, by_host, copied),
@@ -368,7 +367,7 @@ impl Controller {
                 self.flush_paced(operation.id, route)
             }
             OperationKind::Flush => match &route.side(EndpointRole::Destination).endpoint.object {
-                // There is nothing behind memory.
+                // Memory has nothing to flush to.
                 Object::File(file) if file.in_memory => Attempt::Done(Outcome::Flushed),
                 Object::File(file) => Attempt::Call(DiskRequest::Sync {
                     fd: file.fd.as_raw_fd(),
@@ -387,7 +386,7 @@ impl Controller {
         }
     }
 
-    /// The result for a block that is not here: it will be, or never.
+    /// Returns the result for a block that is not in the pool: it will be, or never.
     fn without(&self, block: BlockId) -> Attempt {
         match self.pool.is_lost(block) {
             true => Attempt::failed(Failure::new(Status::DeviceReset)),
@@ -395,7 +394,7 @@ impl Controller {
         }
     }
 
-    /// Hands a request to the ring; without one, to a thread.
+    /// Hands a request to the ring, or to a thread if there is no ring.
     fn disk(&mut self, operation: &Operation, request: DiskRequest, route: &Route) -> Option<Outcome> {
         if !matches!(request, DiskRequest::SendZeroCopy { .. }) && self.full_ring().is_none() {
             return self.call(operation, request, route);
@@ -411,9 +410,8 @@ impl Controller {
         None
     }
 
-    /// Blocks are registered when the first request needs one: an engine that only moves cached files and
-    /// sockets pins no memory. To pin 64 MiB takes some 18 ms, in which nothing else is done: where that is
-    /// too long, it is to be called before the first operation.
+    /// Registers the blocks, when the first request needs one: an engine that only moves cached files and sockets pins no memory. Pinning
+    /// 64 MiB takes some 18 ms, during which nothing else is done. If that is too long, call this before the first operation.
     pub fn register_once(&mut self) {
         if !std::mem::replace(&mut self.registered, true)
             && let Some(ring) = &mut self.ring
@@ -422,7 +420,7 @@ impl Controller {
         }
     }
 
-    /// Stops an operation soon. Its outcome still comes, once.
+    /// Aborts an operation soon. Its outcome still comes, once.
     pub fn abort(&mut self, id: OperationId) {
         match self.pending.get_mut(&id) {
             Some(Pending::Ready { aborted, .. }) => {
@@ -458,7 +456,7 @@ impl Controller {
                     self.finish_aborted(id);
                 }
             }
-            // What a GPU has begun is soon done.
+            // Work that a GPU has begun is soon done.
             None => {
                 if let Some(gpu) = &mut self.gpu
                     && gpu.abort(id, &mut self.pool)
@@ -484,7 +482,7 @@ impl Controller {
         self.done(id, Outcome::Failed(Failure::new(Status::Cancelled)));
     }
 
-    /// Hands started operations to the kernel, and reports those that are done by now.
+    /// Hands started operations to the kernel, and reports those that are done.
     pub fn poll(&mut self, events: &mut Vec<Event>) {
         if self.is_quiet() {
             return;
@@ -503,7 +501,7 @@ impl Controller {
         events.append(&mut self.events);
     }
 
-    /// True where nothing is under way that anybody could have news of.
+    /// Returns true if nothing is in progress that could report anything.
     fn is_quiet(&self) -> bool {
         let nothing = self.pending.is_empty() && self.held.is_empty() && self.events.is_empty();
         let nobody = self.drives.is_none() && self.gpu.is_none() && self.streams.is_empty();
@@ -511,12 +509,12 @@ impl Controller {
         nothing && nobody && quiet_ring && self.calls.is_quiet() && self.edges.is_closed()
     }
 
-    /// Sleeps until something is done, the waker is used, or the time is up.
+    /// Sleeps until something is done, the waker is used, or the timeout expires.
     pub fn wait(&mut self, timeout: Option<Duration>) {
         if !self.events.is_empty() {
             return;
         }
-        // An interrupt of a device wakes too.
+        // A device's interrupt wakes too.
         if self.drives.as_mut().is_some_and(DirectDevices::arm) {
             return;
         }
@@ -536,7 +534,7 @@ impl Controller {
         self.drives.iter_mut().for_each(DirectDevices::disarm);
     }
 
-    /// True where operations are under way whose end the kernel will tell.
+    /// Returns true if operations are in progress whose end the kernel will report.
     pub fn is_busy(&self) -> bool {
         let gpu = self.gpu.as_ref().is_some_and(Gpu::is_busy);
         !self.pending.is_empty() || gpu || self.ring.as_ref().is_some_and(Uring::is_busy)
@@ -606,10 +604,10 @@ impl Controller {
         let result = usize::try_from(result).map_err(|_| Errno::from_raw_os_error(-result));
         let again = match (result, request) {
             _ if aborted => false,
-            // Requests of a thread that ends are cancelled, and a caller that drove may end any time.
+            // Requests of a thread that ends are cancelled, and a calling thread that drove may end any time.
             (Err(Errno::CANCELED | Errno::INTR), _) => true,
             (Err(Errno::AGAIN), DiskRequest::SendZeroCopy { .. }) => true,
-            // A socket that cannot (of MPTCP), or no memory that may be locked: it was not asked for by name.
+            // A socket that cannot (MPTCP), or no memory that may be locked: zero copy was not demanded.
             (
                 Err(Errno::OPNOTSUPP | Errno::NOMEM | Errno::NOBUFS),
                 DiskRequest::SendZeroCopy { demanded: false, .. },
@@ -622,8 +620,8 @@ impl Controller {
             _ => false,
         };
         match (request, result) {
-            // Without waiting it cannot be done (a file system without support for it, O_NONBLOCK); or it is
-            // not done that way: FUSE files that tell no size give nothing to a read that does not wait.
+            // It cannot be done without waiting (a file system without support for it, O_NONBLOCK); or it is not done that way: FUSE files
+            // that report no size return nothing to a read that does not wait.
             (_, Err(Errno::AGAIN)) | (DiskRequest::Read { .. }, Ok(0)) if !again && !aborted => {
                 self.call_at(&operation, request, endpoint);
             }
@@ -640,7 +638,7 @@ impl Controller {
         }
     }
 
-    /// Takes in the end of a request. `held`: the socket that has the buffer still.
+    /// Processes the end of a request. `held`: the socket that still has the buffer.
     fn disk_told(&mut self, id: OperationId, mut outcome: Outcome, held: Option<Arc<Endpoint>>) {
         if let Some(flow) = held {
             match &mut outcome {
@@ -656,7 +654,7 @@ impl Controller {
         self.done(id, outcome);
     }
 
-    /// Repeats a zero-copy send of which nothing went: its buffer is back.
+    /// Repeats a zero-copy send that sent nothing, now that its buffer is returned.
     fn send_again(&mut self, id: OperationId) {
         match self.pending.remove(&id) {
             Some(Pending::Again { aborted: true, .. }) => self.finish_aborted(id),
@@ -674,7 +672,7 @@ impl Controller {
         self.pending.insert(operation.id, pending);
     }
 
-    /// Goes on with operations that waited for this block.
+    /// Resumes operations that waited for this block.
     fn retry_block(&mut self, released: BlockId) {
         let waiting: Vec<OperationId> = self
             .pending
@@ -690,7 +688,7 @@ impl Controller {
     }
 }
 
-/// The path that a request of the ring takes.
+/// Returns the path that a request of the ring takes.
 fn path(request: DiskRequest, endpoint: &Endpoint) -> u32 {
     let without_copy = || match &endpoint.object {
         Object::Flow(flow) => flow.zero_copy_works.load(Ordering::Relaxed),
@@ -703,7 +701,7 @@ fn path(request: DiskRequest, endpoint: &Endpoint) -> u32 {
     }
 }
 
-/// A descriptor of a pending operation.
+/// Borrows a descriptor of a pending operation.
 fn borrow<'a>(fd: RawFd) -> BorrowedFd<'a> {
     // SAFETY: the descriptor belongs to an endpoint of the operation's route, which its owner keeps until the
     // operation is answered (the engine unbinds a command after its operations).

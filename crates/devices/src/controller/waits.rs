@@ -1,4 +1,4 @@
-//! Waits for descriptors, with a ring and without, and for times.
+//! Waits for descriptors, with and without a ring, and for times.
 
 use super::{Controller, Pending, borrow};
 use crate::attempt::Interest;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 impl Controller {
-    /// Goes on with an operation whose descriptor is ready, or in error and nothing else.
+    /// Resumes an operation whose descriptor is ready, or only in error.
     pub(super) fn is_ready(&mut self, id: OperationId, only_error: bool) {
         match self.pending.remove(&id) {
             Some(Pending::Ready { aborted: true, .. }) => self.finish_aborted(id),
@@ -32,14 +32,14 @@ impl Controller {
         }
     }
 
-    /// Has an operation tried again after so long.
+    /// Schedules an operation to be tried again after `pause`.
     pub(super) fn retry_after(&mut self, operation: &Operation, pause: Duration) -> Option<Outcome> {
         self.pending.insert(operation.id, Pending::Later { operation: *operation });
         self.later.push((Instant::now() + pause, operation.id));
         None
     }
 
-    /// Time until one of them is to be tried again.
+    /// Returns the time until the next of them is due.
     pub(super) fn until_due(&self) -> Option<Duration> {
         let first = self.later.iter().map(|(at, _)| *at).min()?;
         Some(first.saturating_duration_since(Instant::now()))
@@ -61,14 +61,14 @@ impl Controller {
         }
     }
 
-    /// Sleeps until the waker is used; nothing else ends it.
+    /// Sleeps until the waker is used; nothing else ends the sleep.
     pub fn rest(&self) {
         let mut fds = [PollFd::from_borrowed_fd(self.wake.as_fd(), PollFlags::IN)];
         let _ = rustix::event::poll(&mut fds, None);
         self.clear_wake();
     }
 
-    /// Without a ring that does it: poll(2) on all that waits, and on the waker.
+    /// Waits without a ring: poll(2) on every descriptor that an operation waits for, and on the waker.
     pub(super) fn poll_plain(&mut self, timeout: Option<Duration>) {
         let mut ids = Vec::with_capacity(self.pending.len());
         let mut fds = Vec::with_capacity(self.pending.len() + 1);

@@ -1,4 +1,4 @@
-//! Calls that may wait, which the controller has threads make.
+//! Calls that may wait, which the controller hands to threads.
 
 use super::{Controller, Event, Pending};
 use crate::attempt::{Attempt, DiskRequest};
@@ -10,7 +10,7 @@ use dcs_abi::status::Status;
 use dcs_engine::{BlockId, EndpointRole, Failure, Operation, OperationId, OperationKind, Outcome};
 use std::sync::Arc;
 
-/// The endpoint that an operation is about.
+/// Returns the endpoint that an operation acts on.
 pub(super) fn endpoint_of(operation: &Operation, route: &Route) -> Arc<Endpoint> {
     let role = match operation.kind {
         OperationKind::Read { role, .. } => role,
@@ -20,7 +20,7 @@ pub(super) fn endpoint_of(operation: &Operation, route: &Route) -> Arc<Endpoint>
 }
 
 impl Controller {
-    /// Takes an operation's block out of the pool, where it has one.
+    /// Takes an operation's block, if it has one, out of the pool.
     pub(super) fn take_block(&mut self, operation: &Operation) -> Option<(BlockId, Buffer)> {
         let (OperationKind::Read { block, .. } | OperationKind::Write { block, .. }) = operation.kind else {
             return None;
@@ -28,7 +28,7 @@ impl Controller {
         self.pool.take(block).map(|buffer| (block, buffer))
     }
 
-    /// Has a thread make an operation's call.
+    /// Hands an operation's call to a thread.
     pub(super) fn call(
         &mut self,
         operation: &Operation,
@@ -46,12 +46,12 @@ impl Controller {
         self.calls.make(lane, operation.id, Work::Disk { request, endpoint, block });
     }
 
-    /// Has a thread make a copy within the kernel.
+    /// Hands a copy within the kernel to a thread.
     pub(super) fn call_copy(&mut self, operation: &Operation, route: &mut Route) -> Option<Outcome> {
         let OperationKind::Direct { source, destination, length, more } = operation.kind else {
             return Some(Outcome::Failed(Failure::new(Status::InternalError)));
         };
-        // The call may wait for the destination's file system, where it is a file.
+        // The call may wait for the destination's file system, if the destination is a file.
         let sides = [EndpointRole::Destination, EndpointRole::Source].map(|role| &route.side(role).endpoint);
         let lane = sides.iter().find(|side| side.closing() == Closing::OnDisk).map_or(0, |side| side.lane());
         let route = Box::new(route.lend());
@@ -60,7 +60,7 @@ impl Controller {
         None
     }
 
-    /// Takes a call back if nobody has begun it; else it goes on for as long as it takes.
+    /// Withdraws a call that no thread has begun; one that has begun runs to its end.
     pub(super) fn abort_call(&mut self, id: OperationId) {
         if let Some(Pending::Call { aborted, .. }) = self.pending.get_mut(&id) {
             *aborted = true;
@@ -83,7 +83,7 @@ impl Controller {
         }
     }
 
-    /// Takes in the calls that are back.
+    /// Processes the calls that have returned.
     pub(super) fn hear_calls(&mut self) {
         self.calls.relieve();
         let mut back = std::mem::take(&mut self.back);
@@ -112,7 +112,7 @@ impl Controller {
         self.back = back;
     }
 
-    /// Takes in a copy that is back; `route` is the command's, where that is bound still.
+    /// Processes a copy that has returned; `route` is the command's, if that is still bound.
     pub(super) fn copied(
         &mut self,
         operation: &Operation,

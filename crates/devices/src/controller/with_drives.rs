@@ -12,12 +12,12 @@ use rustix::fd::AsFd;
 use std::sync::Arc;
 
 impl Controller {
-    /// DirectDevices these SSDs and this NIC from now on, and has its blocks in memory that they reach. To be called
-    /// before anything was started.
+    /// Drives these SSDs and this NIC directly from now on, and moves its blocks into memory that they reach. Call it before anything is
+    /// started.
     ///
     /// # Errors
     ///
-    /// [`DriveError`]; the controller has no device then.
+    /// [`DriveError`]; the controller then has no devices.
     pub fn attach(
         &mut self,
         setup: Setup,
@@ -32,22 +32,22 @@ impl Controller {
         Ok(namespaces)
     }
 
-    /// Bytes that went between its blocks and the devices that it drives itself.
+    /// Returns the bytes moved between the blocks and the devices that the controller drives directly.
     pub fn moved(&self) -> Moved {
         self.drives.as_ref().map_or_else(Moved::default, DirectDevices::moved)
     }
 
-    /// Its blocks lie in an SSD's memory: what moves is to come from an SSD and to go to the NIC.
+    /// Returns true if the blocks are in an SSD's memory: transfers should come from an SSD and go to the NIC.
     pub fn is_peer_to_peer(&self) -> bool {
         self.drives.as_ref().is_some_and(DirectDevices::is_peer_to_peer)
     }
 
-    /// Its NIC, where it drives one.
+    /// Returns the NIC, if the controller drives one.
     pub fn interface(&self) -> Option<&Arc<Interface>> {
         self.drives.as_ref().and_then(DirectDevices::interface)
     }
 
-    /// Makes a request to its NIC. `None`: the answer comes later as an [`Event::Answer`], under this ticket.
+    /// Makes a request to the NIC. `None`: the answer comes later as an [`Event::Answer`], under this ticket.
     pub fn ask(&mut self, ticket: u16, ask: Ask) -> Option<Answer> {
         match &mut self.drives {
             Some(drives) => drives.ask(ticket, ask),
@@ -55,21 +55,21 @@ impl Controller {
         }
     }
 
-    /// Releases its devices, where none has anything to do: they are stopped, and reset. Bytes that
-    /// connections of the NIC have sent get a while to be acknowledged.
+    /// Releases the devices, if all are idle: they are stopped and reset. Waits a while for peers to acknowledge what connections of the
+    /// NIC have sent.
     pub fn detach(&mut self) {
         if self.pending.is_empty() {
             self.drives = None;
         }
     }
 
-    /// Sets whether a command waits for a block that somebody else has: see
+    /// Sets whether a command is waiting for a block that another command has: see
     /// [`Network::short_of_blocks`](dcs_drivers::network::Network::short_of_blocks).
     pub fn short_of_blocks(&mut self, short: bool) {
         self.drives.iter_mut().for_each(|drives| drives.short_of_blocks(short));
     }
 
-    /// Hands an operation, and its block, to a device.
+    /// Hands an operation and its block to a device.
     pub(super) fn drive(
         &mut self,
         operation: &Operation,
@@ -97,7 +97,7 @@ impl Controller {
         }
     }
 
-    /// Takes in what the devices have done.
+    /// Processes what the devices have done.
     pub(super) fn hear_drives(&mut self) {
         let Some(drives) = &mut self.drives else { return };
         let block = |operation| match self.pending.get(&operation) {

@@ -20,7 +20,7 @@ pub(super) fn read(stream: &Paced, into: &mut [u8], pace: &Pace) -> Attempt {
     }
 }
 
-/// The stream that a route ends in.
+/// Returns the stream that a route ends in.
 fn outgoing(endpoint: &Endpoint) -> Result<&Mutex<Outgoing>, Attempt> {
     match &endpoint.object {
         Object::Paced(Paced::Out(outgoing)) => Ok(outgoing),
@@ -29,7 +29,7 @@ fn outgoing(endpoint: &Endpoint) -> Result<&Mutex<Outgoing>, Attempt> {
 }
 
 impl Controller {
-    /// Has a stream take bytes of a block; where it has no room, the operation waits.
+    /// Gives a stream bytes of a block; if it has no room, the operation waits.
     pub(super) fn write_paced(
         &mut self,
         operation: OperationId,
@@ -63,17 +63,17 @@ impl Controller {
         }
     }
 
-    /// Waits until all that a stream has taken is sent; where more is to follow, only says so.
+    /// Waits until everything that a stream has taken is sent; if more follows, only notes that.
     pub(super) fn flush_paced(&mut self, operation: OperationId, route: &mut Route) -> Attempt {
         let begun = std::mem::replace(&mut route.begun, true);
         if !begun && route.more {
-            // Nothing came before what is to follow.
+            // Nothing precedes what follows.
             return Attempt::Done(Outcome::Flushed);
         }
         let endpoint = &route.side(EndpointRole::Destination).endpoint;
         let state = outgoing(endpoint).map(|outgoing| {
             let mut outgoing = locked(outgoing);
-            // A transfer of nothing ends what came before it.
+            // An empty transfer ends the one before it.
             if !begun {
                 outgoing.begin(&route.pace);
             }
@@ -107,12 +107,12 @@ impl Controller {
         self.unpaced = ready;
     }
 
-    /// A transfer's endpoint is let go of: what a stream has taken of it gets its times.
+    /// Ends a transfer on a stream when its endpoint is released: bytes that the stream has taken get their times.
     pub(super) fn let_go_of_paced(&mut self, endpoint: &Arc<Endpoint>) {
         if let Object::Paced(Paced::Out(outgoing)) = &endpoint.object {
             let next = {
                 let mut outgoing = locked(outgoing);
-                // One that failed has said so.
+                // A stream that failed has reported it.
                 let _ = outgoing.end(true);
                 outgoing.next()
             };

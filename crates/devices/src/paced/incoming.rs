@@ -1,4 +1,4 @@
-//! A stream that is received.
+//! An incoming stream.
 
 use crate::attempt::{Attempt, Interest};
 use crate::failure;
@@ -11,23 +11,23 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, Shutdown};
 use std::time::Duration;
 
-/// Datagrams that are taken in one turn.
+/// Most datagrams taken in one turn.
 const DATAGRAMS_A_TURN: usize = 64;
 /// The longest datagram.
 const DATAGRAM_MAX: usize = 65_536;
-/// Bytes that the shortest datagram takes of what a socket has room for, or less.
+/// Lower bound of the room that the shortest datagram takes in a socket's buffer, in bytes.
 const DATAGRAM_MIN: usize = 512;
-/// While something is missing the socket is looked at so often.
+/// Interval at which the socket is polled while something is missing.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
-/// The socket, and what comes in by it.
+/// The socket, and the stream received by it.
 #[derive(Debug)]
 pub(crate) struct Incoming {
     receiver: Option<Receiver>,
     framing: Framing,
     socket: OwnedFd,
     scratch: Box<[u8]>,
-    /// Datagrams that may still be taken, once it was stopped.
+    /// Datagrams that may still be taken after a stop.
     last: Option<usize>,
 }
 
@@ -40,17 +40,17 @@ impl Incoming {
         self.receiver.as_ref().map(Receiver::statistics).unwrap_or_default()
     }
 
-    /// The stream ends with what has come so far. Whoever waits for more is woken.
+    /// Ends the stream with what has arrived so far, and wakes waiting readers.
     pub fn stop(&mut self) {
-        // Linux queues what comes after a shutdown too. No more is taken than there was room for: the end comes
-        // though datagrams come faster than they are taken.
+        // Linux keeps queueing after a shutdown. No more is taken than there was room for, so that the end comes even if datagrams arrive
+        // faster than they are taken.
         let room = || rustix::net::sockopt::socket_recv_buffer_size(&self.socket).unwrap_or(0);
         self.last = Some(self.last.unwrap_or_else(|| room() / DATAGRAM_MIN + DATAGRAMS_A_TURN));
-        // Of a socket that is not connected it says so, and wakes all the same.
+        // A socket that is not connected returns an error, and wakes its readers all the same.
         let _ = rustix::net::shutdown(&self.socket, Shutdown::Read);
     }
 
-    /// Reads what there is, in order.
+    /// Reads what is available, in order.
     pub fn read(&mut self, into: &mut [u8], pace: &Pace) -> Attempt {
         let (framing, patience) = (self.framing, u64::from(pace.window_us) * 1000);
         let receiver = self.receiver.get_or_insert_with(|| Receiver::new(framing, patience));
@@ -62,7 +62,7 @@ impl Incoming {
             self.last = self.last.map(|last| last - 1);
             let flags = RecvFlags::DONTWAIT;
             match rustix::io::retry_on_intr(|| rustix::net::recv(&self.socket, &mut *self.scratch, flags)) {
-                // Its end, or an empty datagram.
+                // The end, or an empty datagram.
                 Ok((0, _)) if stopped => break,
                 Ok((length, _)) => receiver.put(&self.scratch[..length], now()),
                 Err(Errno::AGAIN) => break,
@@ -99,12 +99,12 @@ mod tests {
         send(1);
         incoming.stop();
         let (mut into, mut came) = (vec![0; 4096], Vec::new());
-        // More than are taken in a turn.
+        // More than one turn takes.
         for _ in 0..1000 {
             send(2);
             match incoming.read(&mut into, &Pace::default()) {
                 Attempt::Done(Outcome::Moved { bytes: 0, .. }) => {
-                    assert!(came.starts_with(&[1; 100]), "what had come is there: {}", came.len());
+                    assert!(came.starts_with(&[1; 100]), "datagrams are missing: {}", came.len());
                     return;
                 }
                 Attempt::Done(Outcome::Moved { bytes, .. }) => {

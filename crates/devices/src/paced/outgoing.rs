@@ -1,4 +1,4 @@
-//! A stream that is sent.
+//! An outgoing stream.
 
 use crate::failure;
 use crate::paced::{Sending, now};
@@ -11,21 +11,21 @@ use rustix::io::Errno;
 use rustix::net::SendFlags;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Batches of one stream in one turn: others wait no longer than they take.
+/// Most batches of one stream in one turn. Other streams wait no longer than these take.
 const BATCHES_A_TURN: usize = 4;
-/// When a socket has no room it is tried again after so long, in nanoseconds.
+/// Pause before a retry when a socket has no room, in nanoseconds.
 const FULL: Nanos = 250_000;
 
-/// The socket, and what goes out by it.
+/// The socket, and the stream sent by it.
 #[derive(Debug)]
 pub(crate) struct Outgoing {
     sender: Sender,
     socket: OwnedFd,
-    /// Where reports go (RTCP).
+    /// Sender of reports (RTCP).
     reports: Option<Reports>,
-    /// Datagrams due within this time go together, in nanoseconds.
+    /// Span within which due datagrams are sent together, in nanoseconds.
     window: Nanos,
-    /// A transfer's bytes are coming.
+    /// Set while a transfer's bytes are arriving.
     open: bool,
     segments: bool,
     errno: i32,
@@ -34,19 +34,19 @@ pub(crate) struct Outgoing {
 #[derive(Debug)]
 struct Reports {
     socket: OwnedFd,
-    /// The canonical name.
+    /// Canonical name.
     name: String,
     next: Nanos,
 }
 
-/// What is left of a stream after a turn.
+/// State of a stream after a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Progress {
-    /// When its next turn is.
+    /// Time of its next turn.
     pub next: Option<Nanos>,
-    /// There is room for a good deal of bytes.
+    /// Set if there is ample room for more bytes.
     pub wants: bool,
-    /// All that was taken is sent.
+    /// Set if everything that was taken is sent.
     pub is_empty: bool,
 }
 
@@ -64,7 +64,7 @@ impl Outgoing {
         Sending { counts: self.sender.statistics(), errno: self.errno, segments: self.segments }
     }
 
-    /// The bytes of another transfer follow.
+    /// Begins another transfer, whose bytes follow.
     pub fn begin(&mut self, pace: &Pace) {
         let pacing = match pace.pacing {
             Pacing::Free => clock::Pacing::Free,
@@ -72,7 +72,7 @@ impl Outgoing {
             Pacing::Pcr => clock::Pacing::Pcr,
         };
         if self.open {
-            // The one before was not ended, since its destination was not flushed: this one joins it.
+            // The previous transfer was not ended, since its destination was not flushed: this one joins it.
             let _ = self.end(true);
         }
         self.window = u64::from(pace.window_us) * 1000;
@@ -80,12 +80,12 @@ impl Outgoing {
         self.open = true;
     }
 
-    /// Takes bytes; tells how many there was room for.
+    /// Takes bytes; returns how many there was room for.
     pub fn push(&mut self, bytes: &[u8]) -> Result<usize, Failure> {
         self.sender.push(bytes, now()).map_err(refused)
     }
 
-    /// The transfer's bytes are all here. `more`: another one joins it.
+    /// Ends a transfer: all its bytes are here. `more`: another one joins it.
     pub fn end(&mut self, more: bool) -> Result<(), Failure> {
         if !std::mem::take(&mut self.open) {
             return Ok(());
@@ -93,12 +93,12 @@ impl Outgoing {
         self.sender.end(more, now()).map_err(refused)
     }
 
-    /// Where its transfer is over, and not flushed: what was taken gets its times.
+    /// Returns true if nothing is left to send. Once its transfer is ended, every byte that was taken has its time.
     pub fn is_empty(&self) -> bool {
         self.sender.is_empty()
     }
 
-    /// When something is to be done for it: the tick next to the time when its first datagram is due.
+    /// Returns the time of the next turn: the tick closest to the time when its first datagram is due.
     pub fn next(&mut self) -> Option<Nanos> {
         let due = self.sender.next_due()?;
         Some(match self.window {
@@ -112,7 +112,7 @@ impl Outgoing {
         let mut full = false;
         for _ in 0..BATCHES_A_TURN {
             let now = now();
-            // Streams of one window have the same ticks: half of it belongs to this one.
+            // Streams with the same window share ticks: half of the window belongs to this tick.
             let until = now.saturating_add(self.window / 2);
             match self.send_batch(until, now) {
                 None => break,
@@ -127,7 +127,7 @@ impl Outgoing {
         Progress { next, wants: self.sender.wants(), is_empty: self.sender.is_empty() }
     }
 
-    /// Sends datagrams that are due. None: there are none; false: the socket has no room for them.
+    /// Sends datagrams that are due. `None`: there are none; false: the socket has no room for them.
     fn send_batch(&mut self, until: Nanos, now: Nanos) -> Option<bool> {
         let segments = self.segments;
         let batch = self.sender.batch(until, now)?;
@@ -144,12 +144,12 @@ impl Outgoing {
         Some(true)
     }
 
-    /// The network refused the piece behind this many that were sent; `pieces` are `count` datagrams.
+    /// Handles an error of the network for the piece that follows `sent` sent ones; `pieces` make up `count` datagrams.
     fn refused(&mut self, errno: Errno, (sent, pieces, count): (u64, u64, u64), now: Nanos) -> bool {
         self.sender.sent(sent, now);
         match errno {
             Errno::AGAIN | Errno::NOBUFS => return false,
-            // A device without the means for it, or a path for shorter ones: one by one then.
+            // The device does not support it, or the path needs shorter ones: send one by one then.
             Errno::MSGSIZE | Errno::INVAL | Errno::IO | Errno::OPNOTSUPP if pieces < count => {
                 self.segments = false;
                 segment(&self.socket, 0);
@@ -162,7 +162,7 @@ impl Outgoing {
         true
     }
 
-    /// Sends a report when it is time.
+    /// Sends a report if one is due.
     fn report(&mut self) {
         let now = now();
         let Some(reports) = self.reports.as_mut().filter(|reports| reports.next <= now) else { return };
@@ -172,7 +172,7 @@ impl Outgoing {
         }
     }
 
-    /// Nobody waits for a report: one that is lost is followed by another.
+    /// Sends a report without waiting: if one is lost, another follows.
     fn send_report(&self, last: bool) {
         if let Some(Reports { socket, name, .. }) = &self.reports {
             let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
@@ -190,7 +190,7 @@ impl Drop for Outgoing {
     }
 }
 
-/// A socket that is connected tells, at the next call, that nobody listens there: that call sends nothing.
+/// Sends bytes. A connected socket reports with its next call that nothing listens at the peer; that call sends nothing.
 fn send(socket: &OwnedFd, bytes: &[u8]) -> Result<(), Errno> {
     let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
     let send = || rustix::io::retry_on_intr(|| rustix::net::send(socket, bytes, flags)).map(|_| ());
@@ -208,7 +208,7 @@ fn refused(error: sender::Error) -> Failure {
     failure::with_errno(Status::CorruptData, errno)
 }
 
-/// Has the kernel cut what one call sends into datagrams of this size; 0: no more. Tells whether it will.
+/// Has the kernel cut what one call sends into datagrams of this size; 0 turns that off. Returns true on success.
 fn segment(socket: &impl AsFd, size: usize) -> bool {
     let size = size as libc::c_int;
     // SAFETY: the kernel reads one int, which is there.
@@ -244,7 +244,7 @@ mod tests {
             let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
             socket.connect(peer.local_addr().unwrap()).unwrap();
             let mut outgoing = Outgoing::new(socket.into(), None, sender::Settings::default());
-            assert!(outgoing.state().segments, "Linux has had it since 4.18");
+            assert!(outgoing.state().segments, "UDP_SEGMENT works: Linux has had it since 4.18");
             outgoing.begin(&Pace { pacing: Pacing::Free, ..Pace::default() });
             outgoing.push(&[7; 10 * 1316]).unwrap();
             // One call of the kernel for ten datagrams.

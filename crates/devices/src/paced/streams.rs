@@ -1,4 +1,4 @@
-//! The streams of one engine that have something to send, by when it is due: one timer for all of them.
+//! The streams of one engine that have something to send, ordered by when it is due: one timer for all of them.
 
 use crate::endpoint::{Endpoint, Object};
 use crate::paced::{Paced, locked, now};
@@ -13,9 +13,9 @@ use std::time::Duration;
 #[derive(Debug)]
 struct Stream {
     endpoint: Arc<Endpoint>,
-    /// Operations that wait for room, or for the last datagram.
+    /// Operations that wait for room, or until the last datagram is sent.
     waiting: Vec<OperationId>,
-    /// When its turn is.
+    /// Time of its next turn.
     turn: Option<Nanos>,
 }
 
@@ -23,17 +23,17 @@ struct Stream {
 #[derive(Debug, Default)]
 pub(crate) struct Streams {
     streams: HashMap<usize, Stream>,
-    /// Turns. What is no stream's turn any more is left out when its time comes.
+    /// Turns. An entry that is no longer any stream's turn is skipped when its time comes.
     turns: BinaryHeap<Reverse<(Nanos, usize)>>,
 }
 
 impl Streams {
-    /// True where none is known.
+    /// Returns true if there is no stream.
     pub fn is_empty(&self) -> bool {
         self.streams.is_empty() && self.turns.is_empty()
     }
 
-    /// A stream has something to send; an operation waits for it, or not.
+    /// Adds a stream that has something to send, and an operation that waits for it, if any.
     pub fn add(&mut self, endpoint: &Arc<Endpoint>, next: Option<Nanos>, waits: Option<OperationId>) {
         let key = Arc::as_ptr(endpoint) as usize;
         let stream = self.streams.entry(key).or_insert_with(|| Stream {
@@ -42,7 +42,7 @@ impl Streams {
             turn: None,
         });
         stream.waiting.extend(waits);
-        // One that waits, and has no time, is to be looked at: it may have room.
+        // A stream with a waiting operation but no time is polled: it may have room.
         let next = next.or_else(|| waits.map(|_| now()));
         if let Some(next) = next
             && stream.turn.is_none_or(|turn| next < turn)
@@ -52,12 +52,12 @@ impl Streams {
         }
     }
 
-    /// An operation waits no more.
+    /// Removes an operation that no longer waits.
     pub fn forget(&mut self, operation: OperationId) {
         self.streams.values_mut().for_each(|stream| stream.waiting.retain(|id| *id != operation));
     }
 
-    /// Time until the first turn.
+    /// Returns the time until the first turn.
     pub fn until_due(&self) -> Option<Duration> {
         let Reverse((turn, _)) = self.turns.peek()?;
         Some(Duration::from_nanos(turn.saturating_sub(now())))
@@ -65,7 +65,7 @@ impl Streams {
 
     /// Sends what is due; operations that may go on are added to `ready`.
     pub fn send_due(&mut self, ready: &mut Vec<OperationId>) {
-        // Not more than there are: a stream that always has something due takes its turn again later.
+        // No more turns than there are now: a stream that always has something due takes its next turn later.
         for _ in 0..self.turns.len() {
             let Some(Reverse((turn, key))) = self.turns.peek().copied() else { return };
             if turn > now() {
@@ -83,7 +83,7 @@ impl Streams {
             }
             match progress.next {
                 Some(next) => self.turns.push(Reverse((next, key))),
-                // It has nothing to do before a transfer writes to it.
+                // It has nothing to do until a transfer writes to it.
                 None if stream.waiting.is_empty() => _ = self.streams.remove(&key),
                 None => {}
             }

@@ -1,5 +1,5 @@
-//! The bus as one device's driver in this process sees it: own memory is memory of the process that the IOMMU
-//! maps, the device's registers are its BAR.
+//! The bus as one device's driver in this process sees it. Own memory is process memory that the IOMMU maps; the device's registers are its
+//! BAR.
 
 #![forbid(unsafe_code)]
 
@@ -12,15 +12,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// A register that may be read at any time: STATUS of a NIC, VS of an NVMe controller.
 const FLUSHING: u64 = 8;
 
-/// See the [module](self).
+/// The bus of one device; see the [module](self).
 #[derive(Debug)]
 pub(super) struct VfioBus {
-    /// Own memory, and its address for the device.
+    /// Own memory; the device sees it at `own`.
     memory: Arc<Mapping>,
     own: Window,
-    /// The part of it that lies in a device, behind that of this process.
+    /// Part of the memory that is in a device, following the part in this process.
     peer: Option<Peer>,
-    /// The registers, and the driver's address for them: no device ever uses that.
+    /// Registers of the device. The driver addresses them at `bar`, which no device uses.
     registers: Mapping,
     bar: Window,
     answers: VecDeque<ReadDone>,
@@ -40,19 +40,19 @@ impl VfioBus {
         VfioBus { memory, own, peer: None, registers, bar, answers: VecDeque::new() }
     }
 
-    /// Extends own memory by a device's, which the devices find right behind it.
+    /// Extends own memory by a device's memory, which the devices find directly after it.
     pub fn go_on_in(mut self, memory: &Arc<Mapping>) -> VfioBus {
         self.own.length += memory.length();
         self.peer = Some(Peer { memory: Arc::clone(memory), copied: AtomicU64::new(0) });
         self
     }
 
-    /// Bytes that were copied into a device's memory, or out of it, by this process.
+    /// Returns the bytes that this process has copied into a device's memory or out of it.
     pub fn copied(&self) -> u64 {
         self.peer.as_ref().map_or(0, |peer| peer.copied.load(Ordering::Relaxed))
     }
 
-    /// The mapping that an offset is in, and the offset there.
+    /// Returns the mapping that an offset is in, and the offset in it.
     fn place(&self, offset: u64, length: usize) -> (&Mapping, u64) {
         match (&self.peer, offset.checked_sub(self.memory.length())) {
             (Some(peer), Some(offset)) => {
@@ -63,12 +63,12 @@ impl VfioBus {
         }
     }
 
-    /// Waits until all writes to the device have arrived, and all its writes before that can be seen.
+    /// Waits until all writes to the device have arrived, and all its earlier writes are visible.
     pub fn flush(&self) {
         self.registers.read32(FLUSHING);
     }
 
-    /// The next answer to a read.
+    /// Returns the next answer to a read.
     pub fn answer(&mut self) -> Option<ReadDone> {
         self.answers.pop_front()
     }
@@ -89,7 +89,7 @@ impl Bus for VfioBus {
         memory.store(offset, bytes);
     }
 
-    /// Registers have 4 or 8 bytes. Other writes go nowhere, as on a bus where nobody answers.
+    /// Writes to registers of 4 or 8 bytes, or to memory. Other writes go nowhere, as on a bus where nothing answers.
     fn write(&mut self, address: u64, bytes: &[u8]) {
         let offset = address.wrapping_sub(self.bar.address);
         match (self.bar.contains(address, bytes.len() as u64), bytes) {
@@ -116,7 +116,7 @@ impl Bus for VfioBus {
         self.answers.push_back(ReadDone { tag, data });
     }
 
-    /// There is no host to interrupt: this process is it.
+    /// Does nothing: this process is the host, so there is none to interrupt.
     fn interrupt(&mut self, _vector: u16) {}
 }
 

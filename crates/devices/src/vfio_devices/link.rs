@@ -1,5 +1,4 @@
-//! A NIC of an engine: over VFIO, with TCP of this process behind it, and the handles of its
-//! connections.
+//! An engine's NIC: over VFIO, with TCP in this process on top of it, and the handles of its connections.
 
 #![forbid(unsafe_code)]
 
@@ -19,14 +18,13 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Largest IPv4 packet of an Ethernet without larger frames.
+/// Largest IPv4 packet of an Ethernet without jumbo frames.
 const MTU: u16 = 1500;
 
-/// Handles are unique in this process: no engine takes another one's for its own. A card's
-/// are below.
+/// Next handle. Handles are unique in this process, so that no engine takes another one's for its own. A card's are below this range.
 static HANDLES: AtomicU32 = AtomicU32::new(1 << 31);
 
-/// A NIC that an engine is to drive, and its address on the network.
+/// A NIC for an engine to drive, and its address on the network.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NicOptions {
     /// The PCI function, as `0000:02:00.0`.
@@ -42,17 +40,17 @@ pub struct NicOptions {
 /// A NIC that an engine drives.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interface {
-    /// The options that asked for it.
+    /// Options that it was opened with.
     pub options: NicOptions,
     /// Its Ethernet address.
     pub mac: [u8; 6],
     /// Its model.
     pub model: Model,
-    /// The memory that it reaches is of huge pages.
+    /// Set if the memory that it reaches is in huge pages.
     pub huge_pages: bool,
 }
 
-/// A request to a NIC, beside moving bytes.
+/// A request to a NIC, other than to move bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ask {
     /// Wait for connections to a port. Answer: the listener.
@@ -63,7 +61,7 @@ pub enum Ask {
     Connect(SocketAddrV4),
     /// End a connection's outgoing stream.
     Shutdown(u32),
-    /// Let go of a listener or a connection.
+    /// Release a listener or a connection.
     Release(u32),
 }
 
@@ -74,34 +72,34 @@ enum HandleTarget {
     Flow(Flow),
 }
 
-/// See the [module](self).
+/// A NIC and its connections; see the [module](self).
 #[derive(Debug)]
 pub(super) struct Link {
-    // Dropped in this order: the kernel resets the function before its memory is anybody else's.
+    // Dropped in this order: the kernel resets the function before its memory is reused.
     pub function: Function,
     pub network: Network,
     bus: VfioBus,
     pub interface: Arc<Interface>,
     targets: HashMap<u32, HandleTarget>,
-    /// It was given up, and reset: it reaches nothing any more.
+    /// Set once it was given up and reset: it reaches nothing any more.
     is_reset: bool,
 }
 
-/// The model of a NIC, if it is one that can be driven.
+/// Returns the model of a NIC, if it is one that can be driven.
 pub(super) fn model(address: &str) -> Result<Model, DriveError> {
     let (vendor, device) = dcs_vfio::id(address).ok_or_else(|| DriveError::Missing(address.to_owned()))?;
     Model::of_function((vendor, device))
         .ok_or_else(|| DriveError::NoDriver(address.to_owned(), vendor, device))
 }
 
-/// The driver's settings, with the registers in `registers` and memory of pages of `page` bytes.
+/// Returns the driver's settings, with the registers in `registers` and memory of pages of `page` bytes.
 pub(super) fn config(model: Model, registers: Window, controller: u32, page: u64) -> nic::Config {
     // A block of many pages has many descriptors.
     nic::Config { interrupts: true, page, transmit: 1024, ..nic::Config::new(registers, controller, model) }
 }
 
 impl Link {
-    /// A NIC that is yet to be started.
+    /// Makes a NIC that is not started yet.
     pub fn new(
         (options, huge_pages): (&NicOptions, bool),
         config: nic::Config,
@@ -126,18 +124,18 @@ impl Link {
         Ok(Link { function, network, bus, interface, targets, is_reset: false })
     }
 
-    /// Its bus.
+    /// Returns its bus.
     pub fn bus(&self) -> &VfioBus {
         &self.bus
     }
 
-    /// Brings it up.
+    /// Starts it.
     pub fn start(&mut self, now: Nanos) {
         let NicOptions { address, prefix, gateway, .. } = self.interface.options;
         self.network.start(&mut self.bus, now, Address { ip: address, prefix, gateway, mtu: MTU });
     }
 
-    /// True if it is up; an error where it will not be. `late`: it took too long.
+    /// Returns true if it is up; an error if it will not be. `late`: it took too long.
     pub fn is_up(&mut self, late: bool) -> Result<bool, DriveError> {
         let name = || self.interface.options.function.clone();
         match (self.network.state(), self.network.failure(), self.network.mac()) {
@@ -152,7 +150,7 @@ impl Link {
         }
     }
 
-    /// Does all that is due: frames in both directions, timers.
+    /// Does everything that is due: frames in both directions, timers.
     pub fn look(&mut self, now: Nanos) {
         self.network.poll(&mut self.bus, now);
         while let Some(done) = self.bus.answer() {
@@ -160,7 +158,7 @@ impl Link {
             self.network.poll(&mut self.bus, now);
         }
         if self.network.failure().is_some() && !self.is_reset {
-            // Without bus mastering it reaches nothing, whatever it does: blocks that it had are free.
+            // Without bus mastering it reaches nothing, whatever it does: the blocks that it had are free.
             self.is_reset = self.function.enable(false).is_ok();
             let _ = self.function.reset();
             if self.is_reset {
@@ -169,7 +167,7 @@ impl Link {
         }
     }
 
-    /// The next event.
+    /// Returns the next event.
     pub fn next_event(&mut self) -> Option<DriveEvent> {
         match self.network.next_action()? {
             NetworkAction::Device(event) => Some(DriveEvent::Device(event)),
@@ -233,7 +231,7 @@ impl Link {
         None
     }
 
-    /// The connection of a handle.
+    /// Returns the connection of a handle.
     pub fn flow(&self, handle: u32) -> Option<Flow> {
         match self.targets.get(&handle) {
             Some(HandleTarget::Flow(flow)) => Some(*flow),
@@ -259,7 +257,7 @@ impl Link {
         self.look(now);
     }
 
-    /// Begins a flush, which is done when the peer has acknowledged all that was sent so far.
+    /// Begins a flush, which is done when the peer has acknowledged everything sent so far.
     pub fn flush(&mut self, flow: Flow, operation: OperationId) {
         self.network.flush(flow, operation);
     }
@@ -268,9 +266,9 @@ impl Link {
         self.network.abort(&mut self.bus, operation);
     }
 
-    /// Has the next frame interrupt; true where there is something to do before that.
+    /// Enables the interrupt of the next frame; returns true if there is something to do before that.
     pub fn arm(&mut self, now: Nanos) -> bool {
-        // Frames that were seen already shall not interrupt.
+        // Frames that were seen already must not interrupt.
         self.network.quiet(&mut self.bus);
         self.bus.flush();
         self.look(now);
@@ -281,13 +279,12 @@ impl Link {
         busy
     }
 
-    /// Has no frame interrupt.
+    /// Disables interrupts of frames.
     pub fn disarm(&mut self) {
         self.network.disarm(&mut self.bus);
     }
 
-    /// Ends all connections: those that were shut down are finished, the others reset; true as long as that
-    /// is not done.
+    /// Ends all connections: finishes those that were shut down, resets the others. Returns true as long as that is not done.
     pub fn finish(&mut self) -> bool {
         !self.is_reset && self.network.finish(&mut self.bus)
     }

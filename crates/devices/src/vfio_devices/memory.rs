@@ -1,5 +1,5 @@
-//! The memory that all devices of an engine reach, and its addresses on the bus: memory of this process, with
-//! their queues and rings; and the engine's blocks, behind those, or in the memory of one of the SSDs.
+//! The memory that all devices of an engine reach, and its addresses on the bus: process memory with their queues and rings, followed by
+//! the engine's blocks, which may instead be in the memory of one of the SSDs.
 
 #![forbid(unsafe_code)]
 
@@ -13,24 +13,22 @@ use dcs_nvme::{Capabilities, pmr, register};
 use dcs_vfio::{Access, Container, Function, Mapping};
 use std::sync::Arc;
 
-/// Addresses of the memory on the bus: the first one that the IOMMU allows is taken. Below 4 GiB there are
-/// holes.
+/// Candidate addresses of the memory on the bus: the first one that the IOMMU allows is used. There are holes below 4 GiB.
 const PLACES: [u64; 4] = [4 << 30, 16 << 30, 64 << 30, 1 << 30];
 
-/// See the [module](self).
+/// The memory of all devices; see the [module](self).
 #[derive(Debug)]
 pub(super) struct Memory {
     own: Arc<Mapping>,
     place: u64,
-    /// An SSD's, and its BAR. On the bus it lies right behind the other.
+    /// Memory of an SSD and its BAR. On the bus it directly follows the process memory.
     peer: Option<(Arc<Mapping>, u8)>,
-    /// This process' part is of huge pages.
+    /// Set if the process memory is in huge pages.
     pub huge_pages: bool,
 }
 
 impl Memory {
-    /// Maps `own` bytes for the devices, and `blocks` for blocks: in the memory of `holder`, where one is to
-    /// have them.
+    /// Maps `own` bytes for the devices, and `blocks` for blocks: in the memory of `holder`, if there is one.
     pub fn new(
         container: &Container,
         (own, blocks): (u64, u64),
@@ -47,18 +45,18 @@ impl Memory {
         Ok(Memory { own, place, peer, huge_pages })
     }
 
-    /// Bytes of the pages that blocks lie in together in the machine, as far as is known. Of an SSD's memory
-    /// it is not.
+    /// Returns the size of the physically contiguous pages that hold the blocks, in bytes, as far as is known. It is not known of an SSD's
+    /// memory.
     pub fn page(&self) -> u64 {
         if self.huge_pages && self.peer.is_none() { HUGE_PAGE } else { PAGE }
     }
 
-    /// The part that lies in this process.
+    /// Returns the part in this process.
     pub fn own(&self) -> Window {
         Window { address: self.place, length: self.own.length() }
     }
 
-    /// Addresses by which the SSD that has the blocks is to name them.
+    /// Returns the addresses by which the SSD that has the blocks must name them.
     pub fn pmr(&self) -> Option<PmrBar> {
         let window = |memory: &Arc<Mapping>| Window {
             address: self.place + self.own.length(),
@@ -67,7 +65,7 @@ impl Memory {
         self.peer.as_ref().map(|(memory, bar)| PmrBar { bar: *bar, window: window(memory) })
     }
 
-    /// The bus of a device, with the driver's address for its registers.
+    /// Returns the bus of a device, with the driver's address for its registers.
     pub fn bus(&self, registers: Mapping, bar: u64) -> VfioBus {
         let bus = VfioBus::new(Arc::clone(&self.own), self.place, registers, bar);
         match &self.peer {
@@ -76,8 +74,7 @@ impl Memory {
         }
     }
 
-    /// The blocks, and where they begin in all of this memory. `left` is what the devices have left of this
-    /// process' part.
+    /// Returns the blocks, and their offset in all of this memory. `left` is the part of the process memory that the devices have not used.
     pub fn blocks(&self, count: u32, size: u32, left: &mut Region) -> (BlockPool, u64) {
         match &self.peer {
             Some((peer, _)) => (BlockPool::shared(count, size, peer, 0), self.own.length()),
@@ -89,7 +86,7 @@ impl Memory {
     }
 }
 
-/// An SSD's persistent memory region of this many bytes at least, and its BAR.
+/// Returns an SSD's persistent memory region of at least this many bytes, and its BAR.
 fn region(ssd: &Function, bytes: u64) -> Result<(Arc<Mapping>, u8), DriveError> {
     let none = || DriveError::NoMemory(ssd.address().to_owned());
     let registers = ssd.bar(0)?;
@@ -107,14 +104,14 @@ fn region(ssd: &Function, bytes: u64) -> Result<(Arc<Mapping>, u8), DriveError> 
     Ok((Arc::new(memory), bar))
 }
 
-/// Maps the memory at the first place that can be had.
+/// Maps the memory at the first address that is available.
 fn map(container: &Container, memory: Mapping) -> Result<(Arc<Mapping>, u64), DriveError> {
     let memory = Arc::new(memory);
     let mut refused = None;
     for place in PLACES {
         match container.map(&memory, place, Access::Both) {
             Ok(()) => return Ok((memory, place)),
-            // Memory that may not be pinned at one address may not be at any.
+            // Memory that cannot be pinned at one address cannot be pinned at any other.
             Err(error) if error.is_out_of_memory() => return Err(DriveError::Pinned(memory.length())),
             Err(error) => _ = refused.get_or_insert(error),
         }

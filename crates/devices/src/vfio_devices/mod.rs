@@ -1,17 +1,15 @@
 //! NVMe SSDs and NICs that this process drives itself, past the kernel's drivers: over VFIO, behind an IOMMU.
 //!
-//! All devices of an engine are in one address space of the IOMMU, in which there is one piece of memory and
-//! nothing else: their queues and rings, and the engine's blocks. What an SSD reads it writes into a block
-//! itself, where operators process it and from where sockets, files and the NIC take it: each frame's payload
-//! is fetched out of the block. What a NIC receives it writes into buffers of its own, from which it is
-//! copied to its place in a block. Where it is so wished the blocks lie in an SSD's memory
-//! ([`SsdOptions::holds_blocks`]): then the SSD reads into that, the NIC fetches from there, and data cross
-//! no host memory. Completions and frames interrupt by the eventfd that the engine sleeps on; an engine at
-//! work finds them by looking.
+//! All devices of an engine share one address space of the IOMMU, which contains one piece of memory and nothing else: their queues and
+//! rings, and the engine's blocks. An SSD writes what it reads into a block itself. Operators process it there, and sockets, files and the
+//! NIC take it from there: each frame's payload is fetched out of the block. A NIC receives into its own buffers, from which the bytes are
+//! copied to their place in a block. On request the blocks are in an SSD's memory ([`SsdOptions::holds_blocks`]): then the SSD reads into
+//! that, the NIC fetches from there, and data cross no host memory. Completions and frames interrupt by the eventfd that the engine sleeps
+//! on; a busy engine polls for them.
 //!
-//! TCP is [`dcs_net`]'s: no kernel knows of the connections of such a NIC, and they end with the engine.
+//! TCP is [`dcs_net`]'s: no kernel knows the connections of such a NIC, and they end with the engine.
 //!
-//! A function has to be bound to vfio-pci, and nothing here binds it: it would be taken from whoever uses it.
+//! A function must be bound to vfio-pci already. Nothing here binds it: that would take it from its current user.
 
 mod bus;
 mod error;
@@ -40,31 +38,29 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// PCI's class of NVMe controllers.
+/// PCI class of NVMe controllers.
 const NVME: u32 = 0x01_0802;
-/// Commands that an SSD is given at once.
+/// Most commands that an SSD has at once.
 const COMMANDS_MAX: usize = 64;
-/// Time that an SSD may take to come up, and to stop. CAP.TO allows two minutes; nobody waits so long.
+/// Time limit for an SSD to start, and to stop. CAP.TO allows two minutes, which is too long to wait.
 const START: Duration = Duration::from_secs(30);
 const STOP: Duration = Duration::from_secs(5);
-/// Time that a NIC may take to find a link, and time for the peers to acknowledge what was sent when the
-/// engine ends.
+/// Time limit for a NIC to find a link, and for peers to acknowledge what was sent when the engine ends.
 const LINK: Duration = Duration::from_secs(15);
 const LINGER: Duration = Duration::from_secs(10);
-/// Interval at which devices are polled meanwhile.
+/// Interval at which devices are polled while waiting for them.
 const INTERVAL: Duration = Duration::from_micros(200);
-/// Bytes of a page, and of a huge one.
+/// Size of a page, in bytes.
 const PAGE: u64 = 4096;
 const HUGE_PAGE: u64 = 2 << 20;
-/// Which SSD an engine is to drive.
+/// An SSD for an engine to drive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SsdOptions {
     /// The PCI function, as `0000:01:00.0`.
     pub function: String,
-    /// The namespace; none: the first.
+    /// Namespace number; `None`: the first.
     pub namespace: Option<u32>,
-    /// The engine's blocks are to lie in its memory, a persistent memory region. The first that is to have
-    /// them has them.
+    /// Set to put the engine's blocks into its memory, a persistent memory region. The first SSD with this option has them.
     pub holds_blocks: bool,
 }
 
@@ -73,18 +69,18 @@ pub struct SsdOptions {
 pub struct Namespace {
     /// The PCI function, as `0000:01:00.0`.
     pub function: String,
-    /// Its number.
+    /// Namespace number.
     pub number: u32,
-    /// Bytes of a logical block.
+    /// Size of a logical block, in bytes.
     pub block_size: u32,
-    /// Logical blocks.
+    /// Number of logical blocks.
     pub blocks: u64,
-    /// The memory that it reads into is of huge pages.
+    /// Set if the memory that it reads into is in huge pages.
     pub huge_pages: bool,
 }
 
 impl Namespace {
-    /// Its bytes.
+    /// Returns its size in bytes.
     pub fn bytes(&self) -> u64 {
         self.blocks.saturating_mul(self.block_size.into())
     }
@@ -93,7 +89,7 @@ impl Namespace {
 /// One SSD.
 #[derive(Debug)]
 struct Drive {
-    // Dropped in this order: the kernel resets the function before its memory is anybody else's.
+    // Dropped in this order: the kernel resets the function before its memory is reused.
     function: Function,
     ssd: Ssd,
     bus: VfioBus,
@@ -105,42 +101,40 @@ struct Drive {
 pub(crate) struct DirectDevices {
     drives: Vec<Drive>,
     link: Option<Link>,
-    /// Where the blocks begin in the memory.
+    /// Offset of the blocks in the memory.
     blocks: u64,
     block_size: u32,
-    /// An SSD has the blocks in its memory.
+    /// Set if an SSD has the blocks in its memory.
     holder: bool,
-    /// Bytes that went into blocks, and out of them.
+    /// Bytes that went into blocks and out of them.
     moved: u64,
-    /// The buffers of blocks that devices have, or may still reach.
+    /// Buffers of blocks that devices have, or may still reach.
     lent: HashMap<BlockId, Buffer>,
     start: Instant,
 }
 
-/// Bytes that went into an engine's blocks, and out of them, between them and the devices that it drives
-/// itself.
+/// Bytes moved between an engine's blocks and the devices that it drives directly.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Moved {
-    /// Bytes, where the blocks lie in host memory.
+    /// Bytes moved while the blocks were in host memory.
     pub host: u64,
-    /// Bytes, where they lie in an SSD's memory.
+    /// Bytes moved while the blocks were in an SSD's memory.
     pub peer: u64,
-    /// Bytes that the processor has copied into an SSD's memory, or out of it.
+    /// Bytes that the processor has copied into an SSD's memory or out of it.
     pub copied: u64,
 }
 
 /// An event of the devices.
 #[derive(Debug)]
 pub(crate) enum DriveEvent {
-    /// Of an operation. Its block is back in the pool, unless the outcome says that the device still has it.
+    /// An operation's event. Its block is back in the pool, unless the outcome says that the device still has it.
     Device(DeviceEvent),
     /// The answer to a request to the NIC, under this ticket.
     Answer(u16, Answer),
 }
 
 impl DirectDevices {
-    /// Takes the devices and brings them up, with memory for `blocks` blocks, of which the pool is made.
-    /// Their interrupts signal `wake`.
+    /// Takes the devices and starts them, with memory for `blocks` blocks, of which the pool is made. Their interrupts signal `wake`.
     pub fn open(
         (wanted, nic): (&[SsdOptions], Option<&NicOptions>),
         blocks: u32,
@@ -162,7 +156,7 @@ impl DirectDevices {
         let nic_function = nic.map(|nic| take(&container, &nic.function)).transpose()?;
         let config = |bar: Window, at: usize| Config {
             namespace: wanted.get(at).and_then(|one| one.namespace),
-            // What is longer is cut.
+            // Longer transfers are split.
             max_transfer: u64::from(block_size.min(1 << 20) + 2 * LOGICAL_BLOCK_MAX),
             interrupts: true,
             ..Config::new(bar, at as u32 + 1)
@@ -189,7 +183,7 @@ impl DirectDevices {
             let ssd = ssd.ok_or_else(|| DriveError::Registers(name()))?;
             function.interrupts(&[wake])?;
             let bus = memory.bus(registers, bar);
-            // What it is shows when it is up.
+            // The rest is known once it is up.
             let namespace = Namespace { function: name(), number: 0, block_size: 0, blocks: 0, huge_pages };
             drives.push(Drive { function, ssd, bus, namespace: Arc::new(namespace) });
         }
@@ -211,7 +205,7 @@ impl DirectDevices {
         Ok((drives, pool))
     }
 
-    /// Brings all of them up, and finds out what they are.
+    /// Starts all of them, and identifies them.
     fn start(&mut self, wanted: &[SsdOptions]) -> Result<(), DriveError> {
         let now = self.now();
         self.drives.iter_mut().for_each(|drive| drive.ssd.start(&mut drive.bus, now));
@@ -255,7 +249,7 @@ impl DirectDevices {
         }
     }
 
-    /// Looks after the devices until that is so; false where it takes too long.
+    /// Serves the devices until `so` returns true; returns false if that takes too long.
     fn until(&mut self, limit: Duration, mut so: impl FnMut(&mut DirectDevices) -> bool) -> bool {
         let end = Instant::now() + limit;
         loop {
@@ -272,29 +266,29 @@ impl DirectDevices {
         }
     }
 
-    /// Their namespaces, in the order in which they were wanted.
+    /// Returns the namespaces, in the order of the options.
     pub fn namespaces(&self) -> impl Iterator<Item = &Arc<Namespace>> {
         self.drives.iter().map(|drive| &drive.namespace)
     }
 
-    /// The blocks lie in an SSD's memory.
+    /// Returns true if the blocks are in an SSD's memory.
     pub fn is_peer_to_peer(&self) -> bool {
         self.holder
     }
 
-    /// Bytes that went into the blocks, and out of them.
+    /// Returns the bytes that went into the blocks and out of them.
     pub fn moved(&self) -> Moved {
         let (host, peer) = if self.holder { (0, self.moved) } else { (self.moved, 0) };
         let buses = self.drives.iter().map(|drive| &drive.bus).chain(self.link.iter().map(Link::bus));
         Moved { host, peer, copied: buses.map(VfioBus::copied).sum() }
     }
 
-    /// Its NIC, where it has one.
+    /// Returns its NIC, if it has one.
     pub fn interface(&self) -> Option<&Arc<Interface>> {
         self.link.as_ref().map(|link| &link.interface)
     }
 
-    /// Asks something of the NIC. No answer: it comes later, under this ticket.
+    /// Makes a request to the NIC. `None`: the answer comes later, under this ticket.
     pub fn ask(&mut self, ticket: u16, ask: Ask) -> Option<Answer> {
         let now = self.now();
         match &mut self.link {
@@ -303,8 +297,7 @@ impl DirectDevices {
         }
     }
 
-    /// Gives a device a piece of work, with the buffer that it needs; a flush needs none. A namespace or a
-    /// connection of another engine's is refused.
+    /// Gives a device work, with the buffer that it needs; a flush needs none. Refuses a namespace or a connection of another engine.
     pub fn submit(
         &mut self,
         driven: &Driven,
@@ -381,19 +374,19 @@ impl DirectDevices {
         Ok(())
     }
 
-    /// Stops an operation soon, if that can be done. It still ends once.
+    /// Aborts an operation soon, if possible. It still ends once.
     pub fn abort(&mut self, operation: OperationId) {
         let now = self.now();
         self.drives.iter_mut().for_each(|drive| drive.ssd.abort(&mut drive.bus, now, operation));
         self.link.iter_mut().for_each(|link| link.abort(operation));
     }
 
-    /// Sets whether a command waits for a block that somebody else has.
+    /// Sets whether a command is waiting for a block that another command has.
     pub fn short_of_blocks(&mut self, short: bool) {
         self.link.iter_mut().for_each(|link| link.network.short_of_blocks(short));
     }
 
-    /// Looks after all of them; tells what is done. `block` says which block an operation has.
+    /// Serves all devices and reports what is done. `block` returns the block that an operation has.
     pub fn poll(
         &mut self,
         pool: &mut BlockPool,
@@ -420,19 +413,19 @@ impl DirectDevices {
         }
     }
 
-    /// Has the NIC interrupt when something happens: the engine is about to sleep. SSDs do so each time. True
-    /// where something has happened.
+    /// Has the NIC interrupt on its next event, since the engine is about to sleep. SSDs always do. Returns true if something has happened
+    /// already.
     pub fn arm(&mut self) -> bool {
         let now = self.now();
         self.link.as_mut().is_some_and(|link| link.arm(now))
     }
 
-    /// The engine is awake: it looks for what happens.
+    /// Notes that the engine is awake and polls for events.
     pub fn disarm(&mut self) {
         self.link.iter_mut().for_each(Link::disarm);
     }
 
-    /// Time until they want to be polled, whatever else happens.
+    /// Returns the time until the devices must be polled even without an event.
     pub fn timeout(&self) -> Option<Duration> {
         let now = self.now();
         let ssds = self.drives.iter().filter_map(|drive| drive.ssd.deadline());
@@ -445,7 +438,7 @@ impl DirectDevices {
     }
 }
 
-/// Bytes that were moved.
+/// Returns the bytes that were moved.
 fn bytes(event: &DeviceEvent) -> u64 {
     match event {
         DeviceEvent::Done(_, Outcome::Moved { bytes, .. }) => *bytes,
@@ -453,7 +446,7 @@ fn bytes(event: &DeviceEvent) -> u64 {
     }
 }
 
-/// Puts a block's buffer back into the pool, where the event says that the device is done with it.
+/// Puts a block's buffer back into the pool if the event says that the device is done with it.
 fn take_back(
     event: &DeviceEvent,
     block: impl Fn(OperationId) -> Option<BlockId>,
@@ -481,7 +474,7 @@ pub(crate) enum Driven {
     Flow(u32),
 }
 
-/// A device's work for an operation: bytes of the namespace or the stream, and of a block.
+/// A device's work for an operation: a range of the namespace or the stream, and of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DriveWork {
     Read {
@@ -490,7 +483,7 @@ pub(crate) enum DriveWork {
         start: u32,
         length: u32,
     },
-    /// `more`: there is more to come of the stream.
+    /// A write. `more`: the stream continues.
     Write {
         position: u64,
         block: BlockId,
@@ -502,7 +495,7 @@ pub(crate) enum DriveWork {
 }
 
 impl Drive {
-    /// Hands it the answers to its register reads, and whatever those led to.
+    /// Hands the driver the answers to its register reads, and everything that follows from them.
     fn look(&mut self, now: Nanos) {
         self.ssd.poll(&mut self.bus, now);
         while let Some(done) = self.bus.answer() {
@@ -513,8 +506,8 @@ impl Drive {
 }
 
 impl Drop for DirectDevices {
-    /// Stops the devices, so that they write nowhere when their memory goes; the kernel's drivers find them
-    /// disabled. Before that, what was sent and not acknowledged is seen off.
+    /// Stops the devices, so that they write nowhere when their memory is freed; the kernel's drivers find them disabled. Waits for
+    /// acknowledgements of what was sent first.
     fn drop(&mut self) {
         self.until(LINGER, |drives| !drives.link.as_mut().is_some_and(Link::finish));
         self.link.iter_mut().for_each(Link::detach);
@@ -527,15 +520,14 @@ impl Drop for DirectDevices {
         });
         let functions = self.drives.iter().map(|drive| &drive.function);
         for function in functions.chain(self.link.iter().map(|link| &link.function)) {
-            // One that did not stop is stopped so. Without bus mastering it reaches nothing, whatever it
-            // does.
+            // Forces a device that did not stop. Without bus mastering it reaches nothing, whatever it does.
             let _ = function.enable(false);
             let _ = function.reset();
         }
     }
 }
 
-/// Checks that a function is of the right kind, and bound to vfio-pci.
+/// Checks that a function is of the right kind and bound to vfio-pci.
 fn check(address: &str, wanted: Option<u32>) -> Result<(), DriveError> {
     let name = address.to_owned();
     if dcs_vfio::address(address).as_deref() != Some(address) {
@@ -551,7 +543,7 @@ fn check(address: &str, wanted: Option<u32>) -> Result<(), DriveError> {
     }
 }
 
-/// Takes a function.
+/// Opens a function.
 fn take(container: &Container, address: &str) -> Result<Function, DriveError> {
     let function = Function::open(container, address)?;
     function.enable(true)?;
@@ -561,7 +553,7 @@ fn take(container: &Container, address: &str) -> Result<Function, DriveError> {
     Ok(function)
 }
 
-/// True if a controller failed because there is no such namespace.
+/// Returns true if a controller failed because there is no such namespace.
 fn missing(failure: ResetCause) -> bool {
     match failure {
         ResetCause::Identify(IdentifyError::Empty) => true,

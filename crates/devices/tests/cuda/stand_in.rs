@@ -1,5 +1,4 @@
-//! Builds the stand-in of CUDA's driver (`driver.cpp`) and of cuFile (`storage.cpp`), one library, once for
-//! all tests that use it.
+//! Builds the stand-in for CUDA's driver (`driver.cpp`) and cuFile (`storage.cpp`), one library, once for all tests that use it.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
@@ -13,7 +12,7 @@ const SOURCES: [&str; 4] = [
     include_str!("../../src/gpu/kernels.cu"),
 ];
 
-/// The library; `None` where this machine has no compiler of C++, which is said.
+/// Returns the library, or prints why and returns `None` if this machine has no C++ compiler.
 pub fn library() -> Option<&'static Path> {
     static LIBRARY: OnceLock<Option<PathBuf>> = OnceLock::new();
     LIBRARY
@@ -38,7 +37,7 @@ fn build() -> Option<PathBuf> {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let library = folder.join(format!("cuda-stand-in-{:016x}.so", hasher.finish()));
     if !library.exists() {
-        // Several test programs may build it at once: whichever is done last puts its own in place.
+        // Several test programs may build it at once: the last to finish puts its own in place.
         let made = folder.join(format!("cuda-stand-in-{}.so", std::process::id()));
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../devices/tests/cuda/driver.cpp");
         let output = Command::new(compiler)

@@ -1,4 +1,4 @@
-//! Connections of a network: made, accepted, released.
+//! Connections of a network: opening, accepting, releasing.
 
 use super::{Network, NetworkAction};
 use crate::bus::Bus;
@@ -15,7 +15,7 @@ pub(super) struct Listener {
 }
 
 impl Network {
-    /// Waits for connections to a port.
+    /// Starts listening on a port.
     pub fn listen(&mut self, port: u16) -> Result<(), Status> {
         let stack = self.stack.as_mut().filter(|_| self.fresh).ok_or(Status::DeviceReset)?;
         stack.listen(port).map_err(|_| Status::InvalidField)?;
@@ -23,7 +23,7 @@ impl Network {
         Ok(())
     }
 
-    /// Stops listening. Connections that nobody took are reset.
+    /// Stops listening. Connections that were not accepted are reset.
     pub fn unlisten(&mut self, port: u16) {
         let Some(listener) = self.listeners.remove(&port) else { return };
         if let Some(stack) = &mut self.stack {
@@ -43,7 +43,7 @@ impl Network {
         Ok(())
     }
 
-    /// Makes a connection for this admin command.
+    /// Opens a connection for this admin command.
     pub fn connect(&mut self, now: Nanos, to: SocketAddrV4, cid: u16) -> Result<(), Status> {
         let stack = self.stack.as_mut().filter(|_| self.fresh).ok_or(Status::DeviceReset)?;
         let flow = stack.connect(to, now).map_err(|error| match error {
@@ -62,8 +62,8 @@ impl Network {
         self.with(name, |flow, _| flow.shut = true);
     }
 
-    /// Releases a connection. Where the host has ended its stream, the rest is sent and the end agreed
-    /// on without it, in limited time; else the connection is reset.
+    /// Releases a connection. If the host has ended its stream, the rest is sent and the connection closed in the background, within a time
+    /// limit; otherwise the connection is reset.
     pub fn release(&mut self, bus: &mut dyn Bus, name: net::Flow) {
         if let Some(stack) = &mut self.stack {
             stack.release(name, self.now);
@@ -72,12 +72,12 @@ impl Network {
         self.take_events(bus);
     }
 
-    /// The number of connections.
+    /// Returns the number of connections.
     pub fn connections(&self) -> usize {
         self.flows.len()
     }
 
-    /// True if there is such a connection.
+    /// Returns true if there is such a connection.
     pub fn has(&self, flow: net::Flow) -> bool {
         self.flows.contains_key(&flow)
     }

@@ -1,67 +1,66 @@
 //! Datagrams of one peer to one port as a source of transfers, and their distribution among commands.
 //!
-//! The payloads of datagrams are put one behind the other into the blocks of a command's reads, until the
-//! command has the length that it asked for; then it is the next command's turn. A datagram is one command's:
-//! what is too long for it fails it and stays for the next. What comes when no command waits is held, up to a
-//! bound, and dropped beyond it.
+//! The payloads of datagrams are appended to the blocks of a command's reads until the command has the length that it requested; then it is
+//! the next command's turn. A datagram belongs to one command: one that is too long for it fails the command and stays for the next.
+//! Datagrams that arrive while no command waits are held, up to a bound, and dropped beyond it.
 
 use crate::bus::Bus;
 use dcs_abi::status::Status;
 use dcs_engine::{CommandId, DeviceEvent, Failure, OperationId, Outcome};
 use std::collections::VecDeque;
 
-/// errno of a datagram that is longer than what the command wants (EMSGSIZE).
+/// errno for a datagram that is longer than the command's remaining length (EMSGSIZE).
 const TOO_LONG: u32 = 90;
 
-/// Datagrams that are held for one endpoint.
+/// Most datagrams held for one endpoint.
 pub const DATAGRAMS_MAX: usize = 256;
 
-/// A read of a command's, which has the name `C`.
+/// A read of the command named `C`.
 #[derive(Clone, Copy, Debug)]
 pub struct Read<C = CommandId> {
-    /// The command.
+    /// Command that reads.
     pub command: C,
-    /// Its operation.
+    /// Operation of the command.
     pub operation: OperationId,
-    /// Where the next byte goes in own memory.
+    /// Offset in own memory of the next byte.
     pub memory: u64,
-    /// Bytes that are wanted.
+    /// Bytes to read.
     pub length: u32,
-    /// Bytes that the command lacks, with those of this read, without those of its reads before.
+    /// Bytes that the command still lacks when its earlier reads are done, including those of this read.
     pub missing: u64,
 }
 
-/// The command whose turn it is.
+/// The command that currently receives datagrams.
 #[derive(Debug)]
 struct Turn<C> {
     command: C,
-    /// The end of its last datagram, for which its reads so far had no room.
+    /// End of its last datagram, for which its reads so far had no room.
     rest: VecDeque<u8>,
 }
 
 /// The datagrams of one endpoint, and the reads that wait for them.
 #[derive(Debug)]
 pub struct Datagrams<C = CommandId> {
-    /// Payload of each datagram that is sent, but the last one of a block.
+    /// Payload of each datagram that is sent, except the last one of a block, in bytes.
     pub payload: u16,
-    /// `PATH_*` of the command set, reported for its bytes.
+    /// `PATH_*` of the command set, reported for the endpoint's bytes.
     path: u32,
-    /// Reads in the order in which they came, with the bytes that each has so far.
+    /// Reads in the order in which they were submitted, with the bytes that each has so far.
     reads: VecDeque<(Read<C>, u32)>,
     turn: Option<Turn<C>>,
     held: VecDeque<Vec<u8>>,
-    /// Datagrams for which there was no room.
+    /// Datagrams that were dropped for lack of room.
     pub dropped: u64,
 }
 
 impl<C: Copy + PartialEq> Datagrams<C> {
-    /// An endpoint without datagrams and reads. Its bytes are reported as `path`.
+    /// Makes an endpoint without datagrams and reads. Its bytes are reported as `path`.
     pub fn new(payload: u16, path: u32) -> Datagrams<C> {
         let (reads, held) = Default::default();
         Datagrams { payload, path, reads, turn: None, held, dropped: 0 }
     }
 
-    /// Datagrams that are held.
+    /// Returns the number of datagrams held.
     pub fn held(&self) -> usize {
         self.held.len()
     }
@@ -71,7 +70,7 @@ impl<C: Copy + PartialEq> Datagrams<C> {
         self.reads.push_back((read, 0));
     }
 
-    /// Takes in a datagram; `room`: one more may be held.
+    /// Processes a datagram that has arrived; `room`: one more may be held.
     pub fn arrived(&mut self, bytes: Vec<u8>, room: bool) {
         // A datagram that a read takes at once needs no room.
         if (room && self.held.len() < DATAGRAMS_MAX) || (self.held.is_empty() && !self.reads.is_empty()) {
@@ -81,12 +80,12 @@ impl<C: Copy + PartialEq> Datagrams<C> {
         }
     }
 
-    /// Ends a command's turn: it is over, or will read no more. The remainder of its datagram is dropped.
+    /// Ends a command's turn: it is over, or will read no more. The rest of its datagram is dropped.
     pub fn forget(&mut self, command: C) {
         self.turn.take_if(|turn| turn.command == command);
     }
 
-    /// Fails a read that was aborted; false where there is no such read.
+    /// Fails a read that was aborted; returns false if there is no such read.
     pub fn abort(&mut self, operation: OperationId, events: &mut VecDeque<DeviceEvent>) -> bool {
         let Some(at) = self.reads.iter().position(|(read, _)| read.operation == operation) else {
             return false;
@@ -103,7 +102,7 @@ impl<C: Copy + PartialEq> Datagrams<C> {
         events.extend(self.reads.drain(..).map(|(read, _)| failed(&read, failure)));
     }
 
-    /// Copies datagrams to the reads whose turn it is.
+    /// Copies datagrams to the reads of the current command.
     pub fn settle(&mut self, bus: &mut dyn Bus, events: &mut VecDeque<DeviceEvent>) {
         while let Some(at) = self.next_read() {
             let read = self.reads[at].0;
@@ -120,7 +119,7 @@ impl<C: Copy + PartialEq> Datagrams<C> {
         }
     }
 
-    /// The first read of the command whose turn it is.
+    /// Returns the index of the current command's first read.
     fn next_read(&self) -> Option<usize> {
         match &self.turn {
             Some(turn) => self.reads.iter().position(|(read, _)| read.command == turn.command),
@@ -169,7 +168,7 @@ mod tests {
         datagrams: Datagrams<char>,
         bus: TestBus,
         events: VecDeque<DeviceEvent>,
-        /// The next byte that comes.
+        /// Next byte to arrive.
         next: u8,
     }
 
@@ -189,14 +188,14 @@ mod tests {
             self.datagrams.settle(&mut self.bus, &mut self.events);
         }
 
-        /// A datagram comes: the stream of all of them is 0, 1, 2, ...
+        /// Delivers a datagram: the stream of all of them is 0, 1, 2, ...
         fn arrive(&mut self, length: u8) {
             self.datagrams.arrived((self.next..self.next + length).collect(), true);
             self.next += length;
             self.datagrams.settle(&mut self.bus, &mut self.events);
         }
 
-        /// The ends of operations so far: operation, and bytes or status.
+        /// Returns the ends of operations so far: operation, and bytes or status.
         fn ended(&mut self) -> Vec<(u64, Result<u64, Status>)> {
             let ended = |event| match event {
                 DeviceEvent::Done(operation, Outcome::Moved { bytes, .. }) => {
@@ -224,7 +223,7 @@ mod tests {
         rig.arrive(12);
         assert_eq!(rig.ended(), [(1, Ok(16))]);
         assert!(rig.has(0, 0, 16));
-        // Another command's reads do not get what is left of a datagram, nor the next one.
+        // Another command's reads get neither the rest of a datagram nor the next one.
         rig.read('b', 2, 500, 10, 10);
         rig.arrive(8);
         assert_eq!(rig.ended(), []);
@@ -270,7 +269,7 @@ mod tests {
         rig.bus.memory.fill(0xee);
         rig.datagrams.forget('a');
         rig.datagrams.settle(&mut rig.bus, &mut rig.events);
-        // The second datagram was taken by the first command, as there was room.
+        // The first command took the second datagram, since there was room.
         assert_eq!(rig.ended(), []);
         rig.arrive(7);
         assert_eq!(rig.ended(), [(2, Ok(7))]);
@@ -292,7 +291,7 @@ mod tests {
         rig.read('a', 1, 0, 256, 257);
         rig.read('a', 2, 256, 1, 1);
         assert_eq!((rig.ended(), rig.datagrams.held()), (vec![(1, Ok(256))], 0));
-        // Who waits needs no room.
+        // A read that waits needs no room.
         rig.datagrams.arrived(vec![1], false);
         rig.datagrams.settle(&mut rig.bus, &mut rig.events);
         assert_eq!((rig.ended(), rig.datagrams.dropped), (vec![(2, Ok(1))], 6));

@@ -1,11 +1,9 @@
 //! One connection as source and destination of transfers: it matches operations with bytes of its streams.
 //!
-//! Reads are places in blocks, one behind the other in the incoming stream (packet gathering): what arrives
-//! is copied to its place, in whatever order, and a read is done when its place is full or the stream has
-//! ended. A read that is given up leaves its place to be kept aside, so that no byte of the stream is lost to
-//! the next transfer. Writes are done when the NIC has sent them, as long as no more than [`SHARE`] blocks of
-//! the connection wait for its peer; a flush is done when the peer has acknowledged all that was written
-//! before it.
+//! Reads are places in blocks, laid out in sequence along the incoming stream (packet gathering). Payload is copied to its place in
+//! whatever order it arrives, and a read is done when its place is full or the stream has ended. An aborted read leaves its place to be
+//! kept aside, so that the next transfer loses no byte of the stream. Writes are done when the NIC has sent them, as long as no more than
+//! [`SHARE`] blocks of the connection wait for its peer; a flush is done when the peer has acknowledged everything written before it.
 
 use crate::bus::Bus;
 use dcs_abi::status::Status;
@@ -13,11 +11,11 @@ use dcs_engine::{BlockId, DeviceEvent, Failure, Nanos, OperationId, Outcome};
 use dcs_net::{Piece, Reason};
 use std::collections::VecDeque;
 
-/// This many blocks of one connection may wait for the peer's acknowledgement while the commands that filled
-/// them go on. Further writes are done when earlier blocks come back.
+/// Blocks of one connection that may wait for the peer's acknowledgement while the commands that filled them go on. Further writes are done
+/// when earlier blocks are returned.
 const SHARE: usize = 8;
 
-/// A piece of the incoming stream, and where it goes.
+/// A piece of the incoming stream, and its place.
 #[derive(Debug)]
 struct IncomingPiece {
     start: u64,
@@ -29,17 +27,17 @@ struct IncomingPiece {
 enum To {
     /// A read's block, from this offset in own memory on.
     Block(OperationId, u64),
-    /// Aside, for reads to come.
+    /// Bytes kept aside for later reads.
     Aside(Vec<u8>),
 }
 
-/// A write whose block has not come back yet.
+/// A write whose block is not returned yet.
 #[derive(Debug)]
 struct Write {
     operation: OperationId,
     block: BlockId,
     end: u64,
-    /// Its operation was answered.
+    /// Set once its operation was answered.
     answered: bool,
     length: u32,
 }
@@ -47,52 +45,50 @@ struct Write {
 /// A connection's transfers.
 #[derive(Debug, Default)]
 pub struct Flow {
-    /// `PATH_*` of the command set, reported for its bytes.
+    /// `PATH_*` of the command set, reported for the connection's bytes.
     path: u32,
     places: VecDeque<IncomingPiece>,
-    /// All bytes before this one have arrived.
+    /// Offset before which all bytes have arrived.
     arrived: u64,
-    /// Bytes for which reads had or have places.
+    /// Offset up to which reads had or have places.
     granted: u64,
-    /// The incoming stream's length, once it is known.
+    /// Length of the incoming stream, once it is known.
     ended: Option<u64>,
-    /// The reason for which the connection is gone, if it is.
+    /// Reason why the connection is gone, if it is.
     closed: Option<Reason>,
-    /// The NIC was given up.
+    /// Set once the NIC was given up.
     pub forsaken: bool,
     writes: Vec<(u64, Write)>,
-    /// Bytes that were appended to the outgoing stream, that the NIC has sent, and that the peer has
-    /// acknowledged.
+    /// Bytes appended to the outgoing stream; the next two fields count those that the NIC has sent and the peer has acknowledged.
     appended: u64,
     sent: u64,
     acknowledged: u64,
-    /// Flushes: each waits for these bytes to be acknowledged.
+    /// Flushes, each with the number of bytes whose acknowledgement it waits for.
     flushes: Vec<(OperationId, u64)>,
-    /// Blocks that it had when that was last counted, and when one of them last came back or was the first
-    /// one.
+    /// Blocks that it had at the last count; the next field is the time at which one was last returned, or the first one came.
     counted: usize,
     moved_at: Nanos,
-    /// It kept blocks that others waited for.
+    /// Set if it kept blocks that others waited for.
     pub starved: bool,
-    /// The host has ended its own stream.
+    /// Set if the host has ended its own stream.
     pub shut: bool,
-    /// The host has let go of it.
+    /// Set if the host has released it.
     pub released: bool,
 }
 
 impl Flow {
-    /// A connection whose bytes are reported as `path`.
+    /// Makes a connection whose bytes are reported as `path`.
     pub fn new(path: u32) -> Flow {
         Flow { path, ..Flow::default() }
     }
 
-    /// True if it can be forgotten: it is gone, released, and has no block.
+    /// Returns true if it can be forgotten: it is gone, released, and has no block.
     pub fn is_over(&self) -> bool {
         let reads = self.places.iter().any(|place| matches!(place.to, To::Block(..)));
         self.closed.is_some() && self.released && self.writes.is_empty() && self.flushes.is_empty() && !reads
     }
 
-    /// Begins a read into `length` bytes of own memory. Returns how many bytes more the peer may send.
+    /// Begins a read into `length` bytes of own memory. Returns how many more bytes the peer may send.
     pub fn read(&mut self, bus: &mut dyn Bus, operation: OperationId, memory: u64, length: u32) -> u64 {
         let aside = self.places.iter().position(|place| matches!(place.to, To::Aside(_)));
         let Some(at) = aside else {
@@ -117,7 +113,7 @@ impl Flow {
         0
     }
 
-    /// Copies bytes of the incoming stream to their places; they are below what was granted.
+    /// Copies bytes of the incoming stream to their places. They must be below the granted offset.
     pub fn deliver(&mut self, bus: &mut dyn Bus, offset: u64, piece: Piece) {
         let end = offset + u64::from(piece.length);
         for place in &mut self.places {
@@ -133,7 +129,7 @@ impl Flow {
         }
     }
 
-    /// Notes that there are no holes before this byte of the incoming stream.
+    /// Notes that the incoming stream has no holes before this byte.
     pub fn received(&mut self, offset: u64) {
         self.arrived = self.arrived.max(offset);
     }
@@ -148,8 +144,7 @@ impl Flow {
         self.closed = Some(reason);
     }
 
-    /// Notes a write: its bytes end at `end` of the outgoing stream, and its block comes back under
-    /// `token`.
+    /// Notes a write: its bytes end at `end` of the outgoing stream, and its block is returned under `token`.
     pub fn wrote(&mut self, token: u64, operation: OperationId, block: BlockId, end: u64, length: u32) {
         self.appended = end;
         self.writes.push((token, Write { operation, block, end, answered: false, length }));
@@ -160,12 +155,12 @@ impl Flow {
         self.acknowledged = self.acknowledged.max(offset);
     }
 
-    /// Begins a flush: it is done when the peer has acknowledged all bytes that were written so far.
+    /// Begins a flush: it is done when the peer has acknowledged all bytes written so far.
     pub fn flush(&mut self, operation: OperationId) {
         self.flushes.push((operation, self.appended));
     }
 
-    /// Gives up waiting for acknowledgements. False where that is none of this connection's flushes.
+    /// Stops waiting for acknowledgements; returns false if the operation is not a flush of this connection.
     pub fn abort_flush(&mut self, operation: OperationId, events: &mut VecDeque<DeviceEvent>) -> bool {
         let Some(at) = self.flushes.iter().position(|(other, _)| *other == operation) else { return false };
         self.flushes.remove(at);
@@ -173,19 +168,19 @@ impl Flow {
         true
     }
 
-    /// The time since which none of its blocks has come back, where it has some that others could use: those
-    /// that wait for the peer's acknowledgements, or more than one that waits for its bytes.
+    /// Returns the time since which none of its blocks was returned, if it has some that others could use: those that wait for the peer's
+    /// acknowledgements, or more than one that waits for its bytes.
     pub fn stuck_since(&self) -> Option<Nanos> {
         let keeps = self.closed.is_none() && (!self.writes.is_empty() || self.reads() > 1);
         keeps.then_some(self.moved_at)
     }
 
-    /// Blocks that wait for bytes of the peer's.
+    /// Returns the number of blocks that wait for bytes from the peer.
     fn reads(&self) -> usize {
         self.places.iter().filter(|place| matches!(place.to, To::Block(..))).count()
     }
 
-    /// Counts its blocks, and notes when some came back.
+    /// Counts its blocks, and notes when some were returned.
     pub fn count(&mut self, now: Nanos) {
         let blocks = self.writes.len() + self.reads();
         if blocks < self.counted || self.counted == 0 {
@@ -200,7 +195,7 @@ impl Flow {
         self.answer_sent(events);
     }
 
-    /// Answers writes that are sent, as far as the connection's share of blocks goes.
+    /// Answers writes that are sent, within the connection's share of blocks.
     fn answer_sent(&mut self, events: &mut VecDeque<DeviceEvent>) {
         let waiting = self.writes.iter().filter(|(_, write)| write.answered).count();
         let sent = self.sent;
@@ -212,14 +207,14 @@ impl Flow {
         }
     }
 
-    /// Takes a block back. False where it is none of this connection's.
+    /// Takes a block back; returns false if it is not one of this connection's.
     pub fn freed(&mut self, token: u64, events: &mut VecDeque<DeviceEvent>) -> bool {
         let Some(at) = self.writes.iter().position(|(other, _)| *other == token) else { return false };
         let (_, write) = self.writes.remove(at);
         if write.answered {
             events.push_back(DeviceEvent::Released(write.block));
         } else {
-            // Its bytes are acknowledged, or the connection is gone: then closed() was called first.
+            // Its bytes are acknowledged, or the connection is gone and closed() was called first.
             let outcome = match self.closed {
                 None => Outcome::Moved { bytes: write.length.into(), path: self.path, held: false },
                 Some(reason) => Outcome::Failed(self.failure(reason)),
@@ -230,7 +225,7 @@ impl Flow {
         true
     }
 
-    /// Fails a read that was aborted: its place is kept aside.
+    /// Fails a read that was aborted. Bytes for its place are kept aside.
     pub fn abort_read(
         &mut self,
         bus: &dyn Bus,
@@ -248,7 +243,7 @@ impl Flow {
         true
     }
 
-    /// True if the operation is a write that waits.
+    /// Returns true if the operation is a write that waits.
     pub fn is_writing(&self, operation: OperationId) -> bool {
         self.writes.iter().any(|(_, write)| write.operation == operation && !write.answered)
     }
@@ -286,10 +281,9 @@ impl Flow {
         }
     }
 
-    /// The failure that transfers of a connection that is gone end with.
+    /// Returns the failure of transfers of a connection that is gone.
     fn failure(&self, reason: Reason) -> Failure {
-        // errno of connections that nobody answers any more (ETIMEDOUT), or to which there is no way
-        // (EHOSTUNREACH).
+        // errno of connections whose peer no longer answers (ETIMEDOUT), or has no route (EHOSTUNREACH).
         match reason {
             _ if self.forsaken => Failure::new(Status::DeviceReset),
             _ if self.starved => Failure { status: Status::PeerReset, errno: 110 },
@@ -299,21 +293,20 @@ impl Flow {
         }
     }
 
-    /// The outcome of a read, if it is over.
+    /// Returns the outcome of a read, if it is over.
     fn end_of(&self, place: &IncomingPiece) -> Option<Outcome> {
         let moved = |bytes: u64| Outcome::Moved { bytes, path: self.path, held: false };
         let here = self.arrived.saturating_sub(place.start).min(place.length.into());
         if here == u64::from(place.length) {
             return Some(moved(here));
         }
-        // The end of a stream is known before its last bytes are delivered, where there was no place for
-        // them.
+        // The end of a stream is known before its last bytes are delivered, if there was no place for them.
         let is_all = self.ended.is_some_and(|end| self.arrived >= end || place.start >= end);
         match self.closed {
             _ if is_all => Some(moved(here)),
             None => None,
             Some(_) if here > 0 => Some(moved(here)),
-            // The remainder is lost: that is no end of a stream.
+            // The rest is lost, which is not the end of a stream.
             Some(reason) => Some(Outcome::Failed(self.failure(reason))),
         }
     }
@@ -337,7 +330,7 @@ mod tests {
         events.iter().filter_map(bytes).collect()
     }
 
-    /// The stream is 0, 1, 2, ...; receive buffers are at 1000.
+    /// Delivers bytes: the stream is 0, 1, 2, ...; receive buffers are at 1000.
     fn arrive(flow: &mut Flow, bus: &mut TestBus, offset: u64, length: u32) {
         let bytes: Vec<u8> = (0..u64::from(length)).map(|at| (offset + at) as u8).collect();
         bus.store(1000, &bytes);

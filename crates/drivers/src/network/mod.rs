@@ -1,10 +1,9 @@
-//! A NIC and the TCP and UDP behind it: frames between the two, connections and datagrams as endpoints of
-//! transfers. A card has it, and so has an engine that drives a NIC of this machine itself, over VFIO.
+//! A NIC with TCP and UDP on top: moves frames between the two, and serves connections and datagrams as endpoints of transfers. A card has
+//! one, and so does an engine that drives one of this machine's NICs over VFIO.
 //!
-//! Payload never comes here. The NIC fetches what is sent out of the blocks and puts what it receives into
-//! its buffers; this moves places about, and copies what was received into the blocks of reads (packet
-//! gathering). What is sent stays in its block until the peer has acknowledged it: what was lost on the way
-//! is sent again from there.
+//! Payload never passes through here. The NIC fetches what it sends out of the blocks and puts what it receives into its buffers; this
+//! module passes places on, and copies received payload into the blocks of reads (packet gathering). Sent bytes stay in their block until
+//! the peer has acknowledged them: what is lost on the way is sent again from there.
 
 mod connections;
 mod datagrams;
@@ -25,13 +24,13 @@ use flow::Flow;
 use std::collections::{HashMap, VecDeque};
 use udp::Udp;
 
-/// Frames that may be at the NIC at once, each with a buffer for its headers.
+/// Most frames at the NIC at once, each with a buffer for its headers.
 const FRAMES: usize = 64;
-/// Bytes of such a buffer.
+/// Size of such a buffer, in bytes.
 const HEADER: u64 = 128;
-/// Largest payload of a frame that the NIC cuts into segments.
+/// Largest payload of a frame that the NIC segments.
 const SEGMENTED: u32 = 60_000;
-/// Time for which a connection may keep blocks of which none comes back, while others wait for one.
+/// Time for which a connection may keep blocks without returning any while others wait for one.
 const HOLD_LIMIT: Nanos = 5_000_000_000;
 /// Connections to one port that may wait to be accepted; more are reset.
 const UNACCEPTED: usize = 128;
@@ -39,21 +38,20 @@ const UNACCEPTED: usize = 128;
 const KEEP_ALIVE: Nanos = 2 * 3600 * 1_000_000_000;
 /// Offset of the checksum in a TCP header.
 const TCP_CHECKSUM: u16 = 16;
-/// A block shorter than this may wait a little for the next one of its stream, to go in one segment with it
-/// (MSG_MORE). The end of a larger one waits for no other: the next one may be waiting for just this one to
-/// be acknowledged.
+/// Size below which a block may wait briefly for the next one of its stream, to share a segment with it (MSG_MORE). The end of a larger
+/// block does not wait: the next block may be waiting for just this one to be acknowledged.
 const WORTH_WAITING: u32 = 8192;
 
-/// The network address of whoever drives the NIC.
+/// The network address that the NIC uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Address {
-    /// Its IPv4 address.
+    /// IPv4 address.
     pub ip: Ipv4Addr,
-    /// Length of the network's prefix.
+    /// Prefix length of the network.
     pub prefix: u8,
     /// The gateway, if there is one.
     pub gateway: Option<Ipv4Addr>,
-    /// Largest packet.
+    /// Largest packet, in bytes.
     pub mtu: u16,
 }
 
@@ -68,38 +66,37 @@ pub enum State {
     Failed,
 }
 
-/// An action that a network asks of its owner.
+/// An action that a network requests of its owner.
 #[derive(Debug)]
 pub enum NetworkAction {
     /// Hand this event to the engine.
     Device(DeviceEvent),
-    /// Answer the admin command that asked for a connection: the connection and its peer, or why there is
-    /// none.
+    /// Answer the admin command that requested a connection: the connection and its peer, or why there is none.
     Connection(u16, Result<(net::Flow, Ipv4Addr), Status>),
 }
 
-/// A NIC and the TCP behind it.
+/// A NIC with TCP on top.
 pub struct Network {
     nic: Nic,
     stack: Option<Stack>,
-    /// The stack was made since the NIC was started.
+    /// Set if the stack was made after the NIC was started.
     fresh: bool,
     registers: Window,
     address: Address,
     key: [u8; 16],
-    /// `PATH_*` of the command set, reported for its bytes.
+    /// `PATH_*` of the command set, reported for the network's bytes.
     path: u32,
     headers: Vec<Region>,
     free_headers: Vec<usize>,
-    /// Frames at the NIC: the stack's name, and the header buffer.
+    /// Frames at the NIC: the stack's name for each, and its header buffer.
     frames: HashMap<u64, (FrameId, usize)>,
     frames_given: u64,
-    /// A frame for which the NIC's ring has no room yet.
+    /// Frame for which the NIC's ring has no room yet.
     back: Option<(net::Frame, usize)>,
     received: HashMap<u64, Received>,
     next_buffer: u64,
     flows: HashMap<net::Flow, Flow>,
-    /// The connections whose blocks the stack has.
+    /// Connections whose blocks the stack has.
     tokens: HashMap<u64, net::Flow>,
     next_token: u64,
     listeners: HashMap<u16, Listener>,
@@ -109,10 +106,10 @@ pub struct Network {
     actions: VecDeque<NetworkAction>,
     model: nic::Model,
     now: Nanos,
-    /// Somebody waits for a block.
+    /// Set while a command waits for a block.
     short: bool,
     detached: bool,
-    /// It is detached, and the NIC was told to stop.
+    /// Set if it is detached and the NIC was told to stop.
     stopping: bool,
 }
 
@@ -130,14 +127,14 @@ impl core::fmt::Debug for Network {
 }
 
 impl Network {
-    /// Bytes that [`Network::new`] takes of its memory, where that begins at a page.
+    /// Returns how many bytes [`Network::new`] takes of its memory, if that begins at a page.
     pub fn memory(config: &nic::Config) -> u64 {
         let headers = (FRAMES as u64 * HEADER).next_multiple_of(4096);
         config.memory().next_multiple_of(4096) + headers
     }
 
-    /// Makes the driver of a NIC, with rings and buffers in `memory`; nothing where that is too small. `key`:
-    /// the secret of TCP's sequence numbers. `path` (`PATH_*` of the command set) is reported for its bytes.
+    /// Makes the driver of a NIC, with rings and buffers in `memory`; returns `None` if that is too small. `key`: the secret of TCP's
+    /// sequence numbers. `path` (`PATH_*` of the command set) is reported for its bytes.
     pub fn new(
         config: nic::Config,
         address: Address,
@@ -181,30 +178,30 @@ impl Network {
         })
     }
 
-    /// Detaches it from its host, after a reset of the card: connections end, nobody is answered, and the NIC
-    /// is stopped when the peers were told.
+    /// Detaches it from its host, after a reset of the card: connections end, no command is answered, and the NIC is stopped once the peers
+    /// were told.
     pub fn detach(&mut self, bus: &mut dyn Bus) {
         self.drop_all(bus);
         self.actions.clear();
         self.detached = true;
     }
 
-    /// True if something may come by the NIC at any time.
+    /// Returns true if the NIC may receive something at any time.
     pub fn is_busy(&self) -> bool {
         !self.detached || !matches!(self.nic.state(), nic::State::Off | nic::State::Failed(_))
     }
 
-    /// True if it was detached from its host.
+    /// Returns true if it was detached from its host.
     pub fn is_detached(&self) -> bool {
         self.detached
     }
 
-    /// The model of the NIC.
+    /// Returns the model of the NIC.
     pub fn model(&self) -> nic::Model {
         self.model
     }
 
-    /// Drives another one in its place. False unless it is detached and can do nothing any more.
+    /// Drives another NIC instead; returns false unless this one is detached and can do nothing any more.
     pub fn relocate(&mut self, registers: Window, model: nic::Model) -> bool {
         let busy = !self.frames.is_empty() || !self.flows.is_empty() || !self.events.is_empty();
         if busy || !self.detached || !self.nic.relocate(registers, model) {
@@ -216,12 +213,12 @@ impl Network {
         true
     }
 
-    /// The address of the NIC's registers.
+    /// Returns the address of the NIC's registers.
     pub fn registers(&self) -> Window {
         self.registers
     }
 
-    /// Its state.
+    /// Returns its state.
     pub fn state(&self) -> State {
         match self.nic.state() {
             nic::State::Ready if self.fresh => State::Ready,
@@ -230,7 +227,7 @@ impl Network {
         }
     }
 
-    /// Brings the NIC up, or resets it. Earlier connections are gone.
+    /// Starts the NIC, or resets it. Earlier connections are gone.
     pub fn start(&mut self, bus: &mut dyn Bus, now: Nanos, address: Address) {
         self.address = address;
         (self.detached, self.stopping) = (false, false);
@@ -242,7 +239,7 @@ impl Network {
         }
     }
 
-    /// Ends all connections and datagram endpoints. Their blocks come back as the NIC lets go of them.
+    /// Ends all connections and datagram endpoints. Their blocks are returned as the NIC releases them.
     pub fn drop_all(&mut self, bus: &mut dyn Bus) {
         for port in self.listeners.keys().copied().collect::<Vec<_>>() {
             self.unlisten(port);
@@ -261,7 +258,7 @@ impl Network {
         self.flows.retain(|_, flow| !flow.is_over());
     }
 
-    /// Ends everything: the owner of the bus knows that the NIC can do nothing any more.
+    /// Ends everything, when the owner of the bus knows that the NIC can do nothing any more.
     pub fn on_reset(&mut self, bus: &mut dyn Bus) {
         self.nic.on_reset();
         self.drop_all(bus);
@@ -269,22 +266,22 @@ impl Network {
         self.take_events(bus);
     }
 
-    /// The next action that its owner is to carry out.
+    /// Returns the next action for its owner to carry out.
     pub fn next_action(&mut self) -> Option<NetworkAction> {
         self.events.pop_front().map(NetworkAction::Device).or_else(|| self.actions.pop_front())
     }
 
-    /// The NIC's Ethernet address, once it has been read.
+    /// Returns the NIC's Ethernet address, once it has been read.
     pub fn mac(&self) -> Option<[u8; 6]> {
         self.nic.address()
     }
 
-    /// True if there was a link when it was last looked at.
+    /// Returns true if there was a link at the last check.
     pub fn link(&self) -> bool {
         self.nic.link()
     }
 
-    /// The failure for which the NIC was given up, if it was.
+    /// Returns the failure for which the NIC was given up, if it was.
     pub fn failure(&self) -> Option<nic::ResetCause> {
         match self.nic.state() {
             nic::State::Failed(failure) => Some(failure),
@@ -292,28 +289,28 @@ impl Network {
         }
     }
 
-    /// Clears the causes of pending interrupts: see [`Nic::quiet`].
+    /// Clears the causes of pending interrupts; see [`Nic::quiet`].
     pub fn quiet(&mut self, bus: &mut dyn Bus) {
         self.nic.quiet(bus);
     }
 
-    /// True if its owner has something to do: see [`Network::next_action`].
+    /// Returns true if its owner has something to do; see [`Network::next_action`].
     pub fn has_action(&self) -> bool {
         !self.events.is_empty() || !self.actions.is_empty()
     }
 
-    /// Has the next frame interrupt: see [`Nic::arm`].
+    /// Enables the interrupt of the next frame; see [`Nic::arm`].
     pub fn arm(&mut self, bus: &mut dyn Bus) {
         self.nic.arm(bus);
     }
 
-    /// Has none interrupt: see [`Nic::disarm`].
+    /// Disables interrupts; see [`Nic::disarm`].
     pub fn disarm(&mut self, bus: &mut dyn Bus) {
         self.nic.disarm(bus);
     }
 
-    /// Resets connections that the host has not ended. Of those that it has, the rest is sent: true as long
-    /// as some of it, or its end, is not acknowledged.
+    /// Resets connections that the host has not ended. Those that it has ended send the rest: returns true as long as some of it, or an
+    /// end, is not acknowledged.
     pub fn finish(&mut self, bus: &mut dyn Bus) -> bool {
         let open = self.flows.iter().filter(|(_, flow)| !flow.shut).map(|(name, _)| *name);
         let open: Vec<net::Flow> = open.chain(self.connecting.keys().copied()).collect();
@@ -327,7 +324,7 @@ impl Network {
         self.flows.keys().any(|flow| stack.is_some_and(|stack| !stack.has_sent_all(*flow)))
     }
 
-    /// When [`Network::poll`] is to be called at the latest.
+    /// Returns the latest time for the next call of [`Network::poll`].
     pub fn deadline(&self) -> Option<Nanos> {
         let stack = self.stack.as_ref().and_then(Stack::deadline);
         let stuck = self.flows.values().filter(|_| self.short).filter_map(Flow::stuck_since).min();
@@ -335,18 +332,18 @@ impl Network {
         [self.nic.deadline(), stack, patience].into_iter().flatten().min()
     }
 
-    /// The answer to a register read of the NIC's driver.
+    /// Processes the answer to a register read of the NIC's driver.
     pub fn read_done(&mut self, bus: &mut dyn Bus, now: Nanos, done: ReadDone) {
         self.nic.read_done(bus, now, done);
     }
 
-    /// Does all that is due.
+    /// Does everything that is due.
     pub fn poll(&mut self, bus: &mut dyn Bus, now: Nanos) {
         self.now = self.now.max(now);
         self.nic.poll(bus, now);
         self.take_sent();
         match self.nic.state() {
-            // The old stack had to get its last frame back first.
+            // The old stack's last frame must be returned first.
             nic::State::Ready if !self.fresh && self.frames.is_empty() => {
                 if let Some(mac) = self.nic.address() {
                     self.take_events(bus);
@@ -357,8 +354,7 @@ impl Network {
             nic::State::Failed(failure) if self.fresh => {
                 self.fresh = false;
                 self.flows.values_mut().for_each(|flow| flow.forsaken = true);
-                // A function that was pulled out writes nowhere; one that the host has switched off is the
-                // host's.
+                // A function that was removed writes nowhere; one that the host has switched off belongs to the host.
                 match failure {
                     nic::ResetCause::Gone => self.on_reset(bus),
                     _ => self.drop_all(bus),
@@ -423,7 +419,7 @@ impl Network {
             let split = match (frame.split, pieces.len()) {
                 (_, 1) => None,
                 (true, 2) => Some((first.length, pieces[1].offset)),
-                // Longer than a buffer: none of the frames that this network's MTU allows.
+                // Longer than a buffer: not a frame that this network's MTU allows.
                 _ => {
                     self.nic.give_back(frame);
                     continue;
@@ -481,9 +477,8 @@ impl Network {
         }
     }
 
-    /// Sets whether somebody waits for a block. Connections that keep theirs are reset then, as soon as
-    /// nothing has moved on them for a while: a peer that acknowledges nothing, takes nothing or sends
-    /// nothing costs others no more than that.
+    /// Sets whether a command waits for a block. If so, connections that keep theirs are reset once they have made no progress for a while:
+    /// a peer that acknowledges, takes or sends nothing holds others up no longer than that.
     pub fn short_of_blocks(&mut self, short: bool) {
         self.short = short;
     }
@@ -593,7 +588,7 @@ impl Network {
         }
     }
 
-    /// The stack's next frame, and a place for its headers.
+    /// Returns the stack's next frame, and a place for its headers.
     fn next_frame(&mut self, now: Nanos) -> Option<(net::Frame, usize)> {
         let slot = *self.free_headers.last()?;
         let frame = self.stack.as_mut()?.next_frame(now)?;
@@ -637,8 +632,7 @@ impl Network {
         }
     }
 
-    /// Begins a flush, which is done when the peer has acknowledged all that was written to the connection so
-    /// far.
+    /// Begins a flush, which is done when the peer has acknowledged everything written to the connection so far.
     pub fn flush(&mut self, name: net::Flow, operation: OperationId) {
         match self.flows.contains_key(&name) {
             true => self.with(name, |flow, _| flow.flush(operation)),
@@ -646,7 +640,7 @@ impl Network {
         }
     }
 
-    /// The status of operations on connections that are gone.
+    /// Returns the status of operations on connections that are gone.
     fn gone(&self) -> Status {
         match self.nic.state() {
             nic::State::Failed(_) => Status::DeviceReset,
@@ -658,8 +652,8 @@ impl Network {
         self.events.push_back(DeviceEvent::Done(operation, Outcome::Failed(Failure::new(status))));
     }
 
-    /// Stops an operation. What a read already had is kept for the next one. A write cannot be taken out of a
-    /// stream: its connection ends.
+    /// Aborts an operation. Bytes that a read already had are kept for the next one. A write cannot be taken out of a stream, so its
+    /// connection ends.
     pub fn abort(&mut self, bus: &mut dyn Bus, operation: OperationId) {
         if self.abort_datagrams(operation) {
             return self.take_events(bus);
@@ -685,23 +679,23 @@ impl Network {
 /// A write to a connection.
 #[derive(Debug)]
 pub struct WriteTo {
-    /// The engine's operation.
+    /// Operation of the engine.
     pub operation: OperationId,
-    /// Its block.
+    /// Block that holds the bytes.
     pub block: BlockId,
-    /// Where the bytes are.
+    /// Place of the bytes.
     pub piece: Piece,
-    /// More follow soon.
+    /// Set if more follow soon.
     pub more: bool,
 }
 
-/// A frame's headers as the NIC wants them, and the work that is left to it.
+/// Returns a frame's headers as the NIC wants them, and the work that is left to it.
 fn prepare(frame: &net::Frame) -> (Vec<u8>, Option<Offload>) {
     let mut header = frame.header.to_vec();
     let Some(checksum) = frame.checksum else { return (header, None) };
     let tcp = checksum.offset == TCP_CHECKSUM;
     let segment = frame.segment.filter(|_| tcp).map(|size| {
-        // The NIC makes lengths and checksums of each segment.
+        // The NIC fills in lengths and checksums of each segment.
         header[16..18].fill(0);
         header[24..26].fill(0);
         Segmentation { header: (header.len() - usize::from(checksum.start)) as u8, size }

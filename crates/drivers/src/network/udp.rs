@@ -1,7 +1,7 @@
-//! A network's datagrams: endpoints of transfers, each a port of its own and a peer's.
+//! A network's datagrams: endpoints of transfers, each for a local port and a peer's port.
 //!
-//! The stack cuts blocks into datagrams. They go at the pace at which the NIC takes frames, and are done when
-//! the NIC has sent them. A datagram that is lost after that is lost silently.
+//! The stack cuts blocks into datagrams. They go at the pace at which the NIC takes frames, and are done when the NIC has sent them. A
+//! datagram lost after that is lost silently.
 
 use super::Network;
 use super::datagrams::{Datagrams, Read};
@@ -12,13 +12,13 @@ use dcs_engine::{CommandId, DeviceEvent, Failure, OperationId, Outcome};
 use dcs_net::{Chunk, Piece, SendError};
 use std::collections::{BTreeMap, HashMap};
 
-/// errno where nobody answers at the peer's address, or the gateway's (EHOSTUNREACH).
+/// errno if nothing answers at the address of the peer or the gateway (EHOSTUNREACH).
 const UNREACHABLE: u32 = 113;
 
-/// Endpoints of one NIC.
+/// Most endpoints of one NIC.
 const ENDPOINTS: usize = 256;
 
-/// Datagrams that are held for all of them.
+/// Most datagrams held for all of them.
 const DATAGRAMS_MAX: usize = 1024;
 
 /// A local port, and the peer's address and port.
@@ -37,7 +37,7 @@ struct Write {
     ends: Ends,
     operation: OperationId,
     length: u32,
-    /// Why not all of it will be sent.
+    /// Reason why not all of it will be sent.
     failure: Option<Failure>,
 }
 
@@ -47,12 +47,11 @@ impl Udp {
     }
 }
 
-/// The first of all peers.
+/// Lowest peer in the order of addresses.
 const LOWEST: SocketAddrV4 = SocketAddrV4::new(core::net::Ipv4Addr::UNSPECIFIED, 0);
 
 impl Network {
-    /// Opens datagrams between a port and a peer; `payload`: bytes of each that is sent, 0 for as many as
-    /// fit.
+    /// Opens datagrams between a port and a peer; `payload`: bytes of each datagram that is sent, 0 for as many as fit.
     pub fn open_datagrams(&mut self, ends: Ends, payload: u16) -> Result<(), Status> {
         let stack = self.stack.as_mut().filter(|_| self.fresh).ok_or(Status::DeviceReset)?;
         let most = stack.datagram_max();
@@ -93,12 +92,12 @@ impl Network {
         }
     }
 
-    /// True if they are open.
+    /// Returns true if the endpoint is open.
     pub fn has_datagrams(&self, ends: Ends) -> bool {
         self.udp.endpoints.contains_key(&ends)
     }
 
-    /// Datagrams that came when there was no room; none where there is no such endpoint.
+    /// Returns the number of datagrams dropped for lack of room; `None` if there is no such endpoint.
     pub fn dropped_datagrams(&self, ends: Ends) -> Option<u64> {
         self.udp.endpoints.get(&ends).map(|datagrams| datagrams.dropped)
     }
@@ -131,7 +130,7 @@ impl Network {
         }
     }
 
-    /// Takes in a datagram that has come to an open port.
+    /// Processes a datagram that has arrived at an open port.
     pub(super) fn datagram(&mut self, bus: &mut dyn Bus, ends: Ends, piece: Piece) {
         let room = self.udp.endpoints.values().map(Datagrams::held).sum::<usize>() < DATAGRAMS_MAX;
         let Some(datagrams) = self.udp.endpoints.get_mut(&ends) else { return };
@@ -144,7 +143,7 @@ impl Network {
         }
     }
 
-    /// Notes that not all of a block will be sent: for a known reason, or because there is no route.
+    /// Notes that not all of a block will be sent, for a known reason or because there is no route.
     pub(super) fn unsent(&mut self, token: u64) {
         if let Some(write) = self.udp.writes.get_mut(&token) {
             let failure = Failure { status: Status::WriteError, errno: UNREACHABLE };
@@ -152,14 +151,14 @@ impl Network {
         }
     }
 
-    /// Ends a write: the NIC has sent all of its block that it was given.
+    /// Ends a write: the NIC has sent everything that it was given of its block.
     pub(super) fn datagrams_sent(&mut self, token: u64) {
         let Some(write) = self.udp.writes.remove(&token) else { return };
         let all = Outcome::Moved { bytes: write.length.into(), path: self.path, held: false };
         self.events.push_back(DeviceEvent::Done(write.operation, write.failure.map_or(all, Outcome::Failed)));
     }
 
-    /// Stops an operation; false where there is no such one. Frames that the NIC has are sent.
+    /// Aborts an operation; returns false if there is none. Frames that the NIC has are still sent.
     pub(super) fn abort_datagrams(&mut self, operation: OperationId) -> bool {
         let events = &mut self.events;
         if self.udp.endpoints.values_mut().any(|datagrams| datagrams.abort(operation, events)) {

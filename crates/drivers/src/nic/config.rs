@@ -6,54 +6,54 @@ use super::receive::RingLayout;
 use crate::bus::{BusError, Window};
 use dcs_engine::Nanos;
 
-/// Bytes of a buffer for headers.
+/// Size of a buffer for headers, in bytes.
 pub(super) const HEADER: u32 = 256;
 
 /// The settings of a NIC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// Its BAR 0. No write goes outside of it.
+    /// BAR 0 of the NIC. No write goes outside of it.
     pub registers: Window,
-    /// Which controller this is in the tags of its register reads.
+    /// Number of this controller in the tags of its register reads.
     pub controller: u32,
     /// The model of the NIC.
     pub model: Model,
     /// Descriptors of the transmit ring: a multiple of 8 up to 4,096.
     pub transmit: u16,
-    /// Descriptors of the receive ring: as above. One less is posted.
+    /// Descriptors of the receive ring: a multiple of 8 up to 4,096. One less is posted.
     pub receive: u16,
-    /// Receive buffers. More than the ring holds make up for frames that are not given back at once.
+    /// Number of receive buffers. Those in excess of the ring make up for frames that are not returned at once.
     pub buffers: u16,
-    /// Bytes of a receive buffer: 2,048, 4,096, 8,192 or 16,384. A longer frame comes in several.
+    /// Size of a receive buffer in bytes: 2,048, 4,096, 8,192 or 16,384. A longer frame takes several.
     pub buffer: u32,
-    /// Put headers into buffers of their own.
+    /// Set to put headers into separate buffers.
     pub split: bool,
-    /// Bytes of a frame at most, sent (without segmentation) and received: 1,514, or up to 9,216.
+    /// Largest frame in bytes, sent (without segmentation) and received: 1,514, or up to 9,216.
     pub max_frame: u16,
-    /// Take frames whoever they are for.
+    /// Set to receive frames for any address.
     pub promiscuous: bool,
-    /// Take all multicast frames.
+    /// Set to receive all multicast frames.
     pub multicast: bool,
-    /// No descriptor names memory on both sides of a multiple of this many bytes, a power of two: where pages
-    /// that are neighbours on the bus lie apart in the machine. To hardware that is all the same; QEMU's
-    /// models lose such a frame without a word. `u64::MAX`: no such multiple.
+    /// Boundary that no descriptor's memory crosses: multiples of this many bytes, a power of two. Needed if pages that are
+    /// adjacent on the bus are apart in the machine. Hardware does not care; QEMU's models silently lose such a frame.
+    /// `u64::MAX`: no boundary.
     pub page: u64,
-    /// Have the rings raise MSI-X vector 0, once each time that [`Nic::arm`](super::Nic::arm) allows it.
+    /// Set to have the rings raise MSI-X vector 0, once each time that [`Nic::arm`](super::Nic::arm) allows it.
     pub interrupts: bool,
-    /// Time that a frame may wait to be sent, with a link, until the NIC counts as hung.
+    /// Time for which a frame may wait to be sent, with a link, until the NIC counts as hung.
     pub timeout: Nanos,
-    /// Time that a step of a reset, or a register read, may take.
+    /// Time limit of a step of a reset, and of a register read.
     pub admin_timeout: Nanos,
     /// Time for which the NIC is left alone after its reset.
     pub settle: Nanos,
-    /// Interval at which the link is looked at.
+    /// Interval at which the link is checked.
     pub interval: Nanos,
     /// Resets in a row, without any frame sent in between, after which the NIC is given up.
     pub resets: u32,
 }
 
 impl Config {
-    /// The usual set-up: rings of 256, 768 buffers of 2 KiB, frames of 1,514 bytes.
+    /// Makes the usual settings: rings of 256, 768 buffers of 2 KiB, frames of 1,514 bytes.
     pub fn new(registers: Window, controller: u32, model: Model) -> Config {
         Config {
             registers,
@@ -77,12 +77,12 @@ impl Config {
         }
     }
 
-    /// Bytes of own memory that a NIC of this set-up takes.
+    /// Returns how many bytes of own memory a NIC with these settings takes.
     pub fn memory(&self) -> u64 {
         Layout::new(self, 0).end + ALIGN
     }
 
-    /// The format of receive descriptors.
+    /// Returns the format of receive descriptors.
     pub(super) fn receive_format(&self) -> Format {
         match self.model.chip().format {
             Format::Extended if self.split => Format::PacketSplit,
@@ -111,30 +111,29 @@ impl Config {
     }
 }
 
-/// Why a set-up is of no use.
+/// The reason why settings are refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
     /// A number is out of its range.
-    #[error("a number of the NIC's set-up is out of range")]
+    #[error("a number in the NIC's settings is out of range")]
     Range,
     /// The region is smaller than [`Config::memory`].
-    #[error("the region has {length} bytes, {needed} are needed")]
+    #[error("the region has {length} bytes, and {needed} are needed")]
     Region {
-        /// Bytes of the region.
+        /// Size of the region in bytes.
         length: u64,
         /// Bytes needed.
         needed: u64,
     },
 }
 
-/// Why a NIC was reset or given up.
+/// The reason why a NIC was reset or given up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ResetCause {
-    /// Its owner asked for it.
-    #[error("asked for")]
+    /// The owner requested it.
+    #[error("requested by the owner")]
     Asked,
-    /// Its registers read as all ones, or nobody answers there: it was removed, or its memory space was
-    /// switched off.
+    /// The registers read as all ones, or nothing answers there: the NIC was removed, or its memory space was switched off.
     #[error("the NIC is gone")]
     Gone,
     /// A register could not be read.
@@ -149,36 +148,36 @@ pub enum ResetCause {
     /// A ring could not be switched on.
     #[error("a ring of the NIC could not be switched on (RXDCTL, TXDCTL)")]
     NeverReady,
-    /// It has no address: its EEPROM was not read, or holds none.
+    /// The NIC has no address: its EEPROM was not read, or holds none.
     #[error("the NIC has no Ethernet address (RAL, RAH)")]
     NoAddress,
     /// A frame was not sent in time.
-    #[error("the NIC sends nothing any more")]
+    #[error("the NIC no longer sends")]
     Hung,
-    /// It says that it received more than a buffer holds.
+    /// The NIC reports having received more than a buffer holds.
     #[error("the NIC reports a frame that no buffer holds")]
     Impossible,
-    /// It has passed over a receive descriptor.
+    /// The NIC has passed over a receive descriptor.
     #[error("the NIC passed over a receive descriptor")]
     Gap,
-    /// The region does not lie in the card's memory any more.
+    /// The region is no longer in the card's memory.
     #[error("the region is outside of the card's memory")]
     Region,
 }
 
 const ALIGN: u64 = 4096;
 
-/// Where everything lies in own memory.
+/// Layout of own memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Layout {
     pub transmit: u64,
     pub receive: RingLayout,
-    /// The first byte that is not taken.
+    /// Offset of the first byte that is not taken.
     pub end: u64,
 }
 
 impl Layout {
-    /// From `base` on, which is aligned on the bus.
+    /// Lays everything out from `base` on, which is aligned on the bus.
     pub fn new(config: &Config, base: u64) -> Layout {
         let up = |at: u64| at.next_multiple_of(ALIGN);
         let ring = up(base + u64::from(config.transmit) * LENGTH);

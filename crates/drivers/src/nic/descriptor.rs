@@ -1,17 +1,17 @@
-//! Descriptors of both formats: put together for transmission, taken apart after reception.
+//! Descriptors of both formats: encoded for transmission, decoded after reception.
 
 use super::frame::{Checksum, Offload, Transport};
 use super::model::Format;
 
-/// Bytes of a descriptor, but for those of [`Format::PacketSplit`].
+/// Size of a descriptor in bytes, except those of [`Format::PacketSplit`].
 pub const LENGTH: u64 = 16;
 
-/// Bytes of a receive descriptor.
+/// Returns the size of a receive descriptor in bytes.
 pub fn receive_length(format: Format) -> u64 {
     if format == Format::PacketSplit { 2 * LENGTH } else { LENGTH }
 }
 
-/// A descriptor as it lies in memory.
+/// A descriptor as it is in memory.
 pub type Descriptor = [u8; LENGTH as usize];
 
 fn put(words: [u32; 4]) -> Descriptor {
@@ -22,18 +22,18 @@ fn put(words: [u32; 4]) -> Descriptor {
     bytes
 }
 
-/// The command bits that both formats have in the third word.
+/// Command bits that both formats have in the third word.
 const END: u32 = 1 << 24;
 const INSERT_FCS: u32 = 1 << 25;
 const REPORT: u32 = 1 << 27;
 const EXTENSION: u32 = 1 << 29;
-/// In the fourth word: insert the IP header's checksum, the transport header's.
+/// Bits of the fourth word: insert the IP header's checksum, the transport header's.
 const IP_CHECKSUM: u32 = 1 << 8;
 const TRANSPORT_CHECKSUM: u32 = 1 << 9;
-/// Done, in the fourth word of a transmit descriptor and the third one of a receive descriptor.
+/// Done bit, in the fourth word of a transmit descriptor and the third one of a receive descriptor.
 pub const DONE: u32 = 1;
 
-/// Makes the context that the NIC needs before a frame with `payload` bytes behind its headers.
+/// Makes the context that the NIC needs before a frame with `payload` bytes after its headers.
 pub fn context(format: Format, offload: &Offload, payload: u32) -> Descriptor {
     let (link, network) = (u32::from(offload.link), u32::from(offload.network));
     let transport = link + network;
@@ -61,18 +61,18 @@ pub fn context(format: Format, offload: &Offload, payload: u32) -> Descriptor {
     }
 }
 
-/// Where a piece of a frame stands in it.
+/// The position of a piece in its frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Position {
-    /// Nothing before it.
+    /// Set if nothing precedes it.
     pub first: bool,
-    /// Nothing after it.
+    /// Set if nothing follows it.
     pub last: bool,
-    /// Bytes of the frame, without its headers where it is segmented.
+    /// Bytes of the frame, without its headers if it is segmented.
     pub payload: u32,
 }
 
-/// A piece of a frame.
+/// Makes the descriptor of a piece of a frame.
 pub fn data(
     format: Format,
     address: u64,
@@ -97,10 +97,10 @@ pub fn data(
     put([address as u32, (address >> 32) as u32, common | kind, options])
 }
 
-/// A receive descriptor, of which the second half counts with [`Format::PacketSplit`] alone.
+/// A receive descriptor. The second half is used with [`Format::PacketSplit`] alone.
 pub type Receive = [u8; 2 * LENGTH as usize];
 
-/// An empty receive descriptor. Without a buffer for headers, `header` is 0.
+/// Makes an empty receive descriptor. Without a buffer for headers, `header` is 0.
 pub fn empty(format: Format, packet: u64, header: u64) -> Receive {
     let (first, second) = if format == Format::PacketSplit { (header, packet) } else { (packet, header) };
     let mut bytes = [0; 32];
@@ -116,17 +116,17 @@ pub struct Written {
     pub length: u32,
     /// Bytes in the header's buffer. They come before those in the packet's.
     pub header: u32,
-    /// These are the frame's headers, and nothing else.
+    /// Set if the header's buffer has the frame's headers, and nothing else.
     pub split: bool,
-    /// The frame ends here. Only then the following hold.
+    /// Set if the frame ends here. Only then do the following fields hold.
     pub end: bool,
-    /// The frame came damaged.
+    /// Set if the frame arrived damaged.
     pub damaged: bool,
     pub ip: Checksum,
     pub transport: Checksum,
 }
 
-/// Takes a receive descriptor apart that is done.
+/// Decodes a finished receive descriptor.
 pub fn written(format: Format, raw: &Receive) -> Written {
     let word = |number: usize| {
         let at = number * 4;

@@ -1,35 +1,34 @@
-//! Frames, as their owner gives them and gets them.
+//! Frames, as their owner sends and receives them.
 
 use crate::bus::Window;
 
 /// A frame to be sent, without its frame check sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame<'a> {
-    /// Its bytes, in pieces that lie anywhere on the bus where the NIC may go.
+    /// Bytes of the frame, in pieces anywhere on the bus that the NIC may access.
     pub data: &'a [Window],
     /// The work that is left to the NIC.
     pub offload: Option<Offload>,
 }
 
-/// The checksums that a NIC inserts into a frame, the segments that it makes of it, and where the headers
-/// are.
+/// The checksums that a NIC inserts into a frame, the segments that it makes of it, and the positions of the headers.
 ///
-/// The owner prepares the checksum fields. The IP header's is 0. TCP's or UDP's holds the sum of the pseudo
-/// header, folded, not complemented; of a frame that is segmented, without the length. Then IPv4's total
-/// length, or IPv6's payload length, is 0 too. [82576, 7.2.4.5]
+/// The owner prepares the checksum fields. The IP header's is 0. TCP's or UDP's holds the sum of the pseudo header, folded, not
+/// complemented; for a frame that is segmented, without the length. IPv4's total length, or IPv6's payload length, is then 0 too. [82576,
+/// 7.2.4.5]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Offload {
     /// Bytes before the IP header.
     pub link: u8,
     /// Bytes of the IP header, with its options or extensions.
     pub network: u16,
-    /// IPv4, or IPv6.
+    /// Set for IPv4, clear for IPv6.
     pub ipv4: bool,
-    /// Insert the IPv4 header's checksum.
+    /// Set to insert the IPv4 header's checksum.
     pub ip_checksum: bool,
-    /// Insert the checksum of this transport protocol.
+    /// Transport protocol whose checksum to insert.
     pub transport: Option<Transport>,
-    /// Cut the frame into segments.
+    /// Segmentation, if the frame is to be cut into segments.
     pub segment: Option<Segmentation>,
 }
 
@@ -51,15 +50,15 @@ pub enum Transport {
 pub struct Segmentation {
     /// Bytes of the TCP header.
     pub header: u8,
-    /// Bytes of payload that a segment has at most.
+    /// Most bytes of payload in a segment.
     pub size: u16,
 }
 
-/// Bytes of a frame that is to be segmented, at most.
+/// Most bytes of a frame that is to be segmented.
 pub const MAX_SEGMENTED: u64 = 65_535;
 
 impl Offload {
-    /// Bytes of all headers that are known, and why this can't be done.
+    /// Checks an offload for a frame of this length; returns the size of all known headers, or why it can't be done.
     pub(super) fn check(&self, length: u64) -> Result<u64, TransmitError> {
         let ip = if self.ipv4 { 20..=60 } else { 40..=255 };
         if !(14..=64).contains(&self.link) || !ip.contains(&self.network) || (self.ip_checksum && !self.ipv4)
@@ -78,7 +77,7 @@ impl Offload {
             _ => return Err(TransmitError::Offload),
         };
         let headers = u64::from(self.link) + u64::from(self.network) + header;
-        // The NIC counts offsets to the fields in a byte.
+        // The NIC stores offsets to the fields in a byte.
         if headers > length || headers > 255 {
             return Err(TransmitError::Offload);
         }
@@ -86,60 +85,60 @@ impl Offload {
     }
 }
 
-/// Why a frame was not taken. Nothing was done.
+/// The reason why a frame was refused. Nothing was done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TransmitError {
-    /// The NIC is not up: see [`Nic::state`](super::Nic::state).
+    /// The NIC is not up; see [`Nic::state`](super::Nic::state).
     #[error("the NIC is not ready")]
     NotReady,
-    /// It has no link.
+    /// The NIC has no link.
     #[error("the NIC has no link")]
     LinkDown,
     /// The ring is full. Reap, then try again.
     #[error("the NIC's transmit ring is full")]
     Full,
-    /// Shorter than an Ethernet header, or with an empty piece.
-    #[error("a frame without an Ethernet header, or with an empty piece")]
+    /// The frame is shorter than an Ethernet header, or has an empty piece.
+    #[error("the frame has no Ethernet header, or an empty piece")]
     Empty,
-    /// Longer than the NIC sends.
-    #[error("a frame of more than {max} bytes")]
+    /// The frame is longer than the NIC can send.
+    #[error("the frame has more than {max} bytes")]
     TooLong {
-        /// Bytes that it may have.
+        /// Most bytes that it may have.
         max: u64,
     },
-    /// In more pieces than the ring has room for.
-    #[error("a frame in more pieces than the ring has room for")]
+    /// The frame has more pieces than the ring has room for.
+    #[error("the frame has more pieces than the ring has room for")]
     Pieces,
     /// The offload makes no sense for this frame.
-    #[error("checksums or segments that can't be made of this frame")]
+    #[error("the requested checksums or segments can't be made of this frame")]
     Offload,
 }
 
 /// A NIC's verdict on a checksum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Checksum {
-    /// Nothing.
+    /// The NIC has not checked it.
     #[default]
     Unknown,
-    /// It is right.
+    /// The checksum is right.
     Good,
-    /// It is wrong.
+    /// The checksum is wrong.
     Bad,
 }
 
-/// Buffers that a frame may come in, with a piece for headers and one for the packet each.
+/// Most buffers of a received frame, each with a piece for headers and one for the packet.
 pub const PIECES: usize = 8;
 
 /// A part of a frame, in the card's own memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Piece {
-    /// Where.
+    /// Offset in own memory.
     pub offset: u64,
-    /// Bytes, never 0.
+    /// Length in bytes, never 0.
     pub length: u32,
 }
 
-/// A frame that came, without its frame check sequence. Its memory is its owner's until it is given back
+/// A received frame, without its frame check sequence. Its memory is its owner's until it is returned
 /// ([`Nic::give_back`](super::Nic::give_back)).
 #[derive(Debug)]
 pub struct Received {
@@ -147,11 +146,11 @@ pub struct Received {
     pub(super) buffer_count: u8,
     pub(super) pieces: [Piece; 2 * PIECES],
     pub(super) count: u8,
-    /// The first piece is the frame's headers, and nothing else.
+    /// Set if the first piece is the frame's headers, and nothing else.
     pub split: bool,
-    /// The IPv4 header's checksum.
+    /// Verdict on the IPv4 header's checksum.
     pub ip: Checksum,
-    /// TCP's or UDP's.
+    /// Verdict on the checksum of TCP or UDP.
     pub transport: Checksum,
 }
 
@@ -168,12 +167,12 @@ impl Received {
         }
     }
 
-    /// Its bytes, in order.
+    /// Returns its pieces, in order.
     pub fn pieces(&self) -> &[Piece] {
         &self.pieces[..usize::from(self.count)]
     }
 
-    /// Bytes in all.
+    /// Returns its length in bytes.
     pub fn length(&self) -> u32 {
         self.pieces().iter().map(|piece| piece.length).sum()
     }
@@ -182,13 +181,13 @@ impl Received {
         &self.buffers[..usize::from(self.buffer_count)]
     }
 
-    /// Adds a buffer, which there is room for.
+    /// Adds a buffer. There must be room for it.
     pub(super) fn add_buffer(&mut self, buffer: u16) {
         self.buffers[usize::from(self.buffer_count)] = buffer;
         self.buffer_count += 1;
     }
 
-    /// Adds a piece, which there is room for.
+    /// Adds a piece. There must be room for it.
     pub(super) fn add_piece(&mut self, offset: u64, length: u32) {
         if length > 0 {
             self.pieces[usize::from(self.count)] = Piece { offset, length };

@@ -17,10 +17,9 @@ use std::collections::VecDeque;
 pub struct Sent {
     /// The owner's name for it.
     pub id: u64,
-    /// The NIC has taken it, or why the NIC was reset. Nothing tells whether a frame has
-    /// arrived anywhere.
+    /// Success if the NIC has taken it, or why the NIC was reset. Nothing tells whether a frame has arrived anywhere.
     pub result: Result<(), ResetCause>,
-    /// The owner of its memory now.
+    /// Owner of the frame's memory now.
     pub memory: Memory,
 }
 
@@ -31,7 +30,7 @@ pub enum State {
     Off,
     /// Being reset and set up.
     Starting,
-    /// Set up. Frames go when there is a link.
+    /// Set up. Frames are sent when there is a link.
     Ready,
     /// Given up. [`Nic::reset`] tries again.
     Failed(ResetCause),
@@ -40,23 +39,23 @@ pub enum State {
 /// Counters since the driver was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Frames given to the NIC. One that is segmented is one.
+    /// Frames given to the NIC. A segmented frame counts once.
     pub transmitted: u64,
     /// Frames received.
     pub received: u64,
-    /// Frames that came damaged, or in too many pieces.
+    /// Frames that arrived damaged, or in too many pieces.
     pub dropped: u64,
     /// Frames that were not sent in time.
     pub hung: u64,
-    /// Resets, without the first start.
+    /// Resets, not counting the first start.
     pub resets: u64,
     /// Times that the link came or went.
     pub link_changes: u64,
-    /// Doorbell writes: the tails of both rings.
+    /// Writes to doorbells: the tails of both rings.
     pub doorbells: u64,
 }
 
-/// A NIC. See the [module](super).
+/// A NIC; see the [module](super).
 #[derive(Debug)]
 pub struct Nic {
     pub(super) config: Config,
@@ -64,11 +63,11 @@ pub struct Nic {
     pub(super) region: Region,
     pub(super) registers: Registers,
     pub(super) stage: Stage,
-    /// When the stage has to be over.
+    /// Time by which the stage must be over.
     pub(super) until: Option<Nanos>,
-    /// When a register is to be read next.
+    /// Time of the next register read.
     pub(super) look: Option<Nanos>,
-    /// The stage to end in when the NIC has stopped; none: it is started again.
+    /// Stage to end in when the NIC has stopped; `None`: it is started again.
     pub(super) then: Option<Stage>,
     pub(super) attempts: u32,
     pub(super) layout: Layout,
@@ -85,13 +84,12 @@ pub struct Nic {
 }
 
 impl Nic {
-    /// Makes the driver of a NIC, with rings and receive buffers in `region`. The NIC may read and write that
-    /// from now on, until it was stopped ([`State::Off`]) or the owner said that it was reset
-    /// ([`Nic::on_reset`]).
+    /// Makes the driver of a NIC, with rings and receive buffers in `region`. The NIC may read and write that from now on, until it has
+    /// stopped ([`State::Off`]) or the owner reports its reset ([`Nic::on_reset`]).
     ///
     /// # Errors
     ///
-    /// [`ConfigError`](super::ConfigError): the settings make no sense, or the region is too small.
+    /// [`ConfigError`](super::ConfigError) if the settings make no sense, or the region is too small.
     pub fn new(config: Config, region: Region) -> Result<Nic, ConfigError> {
         config.check()?;
         let (length, needed) = (region.length(), config.memory());
@@ -123,9 +121,8 @@ impl Nic {
         })
     }
 
-    /// Drives the NIC at `registers` from now on, as yet to be started. Frames that were received and not
-    /// given back are its own again. False where the one of before may still reach the memory of frames, or
-    /// where that are no registers.
+    /// Drives the NIC at `registers` from now on, which is not started yet. Received frames that were not returned become free again.
+    /// Returns false if the previous NIC may still reach the memory of frames, or if `registers` can't be a NIC's.
     pub fn relocate(&mut self, registers: Window, model: Model) -> bool {
         let config = Config { registers, model, ..self.config };
         let rests = matches!(self.stage, Stage::Off | Stage::Failed(_)) && self.held.is_empty();
@@ -142,7 +139,7 @@ impl Nic {
         true
     }
 
-    /// Its state.
+    /// Returns its state.
     pub fn state(&self) -> State {
         match self.stage {
             Stage::Off => State::Off,
@@ -152,32 +149,31 @@ impl Nic {
         }
     }
 
-    /// Its Ethernet address, once it has been read.
+    /// Returns its Ethernet address, once it has been read.
     pub fn address(&self) -> Option<[u8; 6]> {
         self.address
     }
 
-    /// True if there was a link when it was last looked at, which is done now and then.
+    /// Returns true if there was a link at the last check; checks are periodic.
     pub fn link(&self) -> bool {
         self.link && self.stage == Stage::Ready
     }
 
-    /// Counters since the driver was made.
+    /// Returns the counters since the driver was made.
     pub fn counters(&self) -> Counters {
         self.counters
     }
 
-    /// Frames that are yet to be sent.
+    /// Returns the number of frames that are yet to be sent.
     pub fn outstanding(&self) -> usize {
         self.transmit.pending.len()
     }
 
-    /// Takes a frame, as `id`, which comes back in [`Sent::id`]. The NIC learns of it by the next
-    /// [`Nic::ring`] or [`Nic::poll`].
+    /// Takes a frame under the name `id`, which [`Sent::id`] returns. The NIC learns of it by the next [`Nic::ring`] or [`Nic::poll`].
     ///
     /// # Errors
     ///
-    /// [`TransmitError`]; then nothing was done.
+    /// [`TransmitError`]; nothing was done then.
     pub fn transmit(
         &mut self,
         bus: &mut dyn Bus,
@@ -206,7 +202,7 @@ impl Nic {
         Ok(())
     }
 
-    /// Tells the NIC of all that was given to it since the last time, by at most one doorbell a ring.
+    /// Tells the NIC of everything that it was given since the last time, with at most one doorbell per ring.
     pub fn ring(&mut self, bus: &mut dyn Bus) {
         if self.stage != Stage::Ready {
             return;
@@ -221,9 +217,9 @@ impl Nic {
         }
     }
 
-    /// Has the NIC forget what was sent and has come by now, where there are interrupts
-    /// ([`Config::interrupts`]). Who does this, has a register read answered, and polls, has seen all that it
-    /// forgot; what is sent or comes later raises the interrupt of the next [`Nic::arm`].
+    /// Clears pending interrupts for what has been sent and received by now, if interrupts are on ([`Config::interrupts`]). After this, a
+    /// caller that waits for the answer to a register read and then polls has seen everything that was cleared; anything later raises the
+    /// interrupt of the next [`Nic::arm`].
     pub fn quiet(&mut self, bus: &mut dyn Bus) {
         if self.stage == Stage::Ready && self.config.interrupts {
             let (register, value) = self.chip.quiet;
@@ -231,9 +227,8 @@ impl Nic {
         }
     }
 
-    /// Has the next frame that was sent or has come raise an interrupt, one, where there are interrupts
-    /// ([`Config::interrupts`]). One that was sent or has come since the last interrupt, or since
-    /// [`Nic::quiet`], raises it at once.
+    /// Allows one interrupt for the next frame that is sent or received, if interrupts are on ([`Config::interrupts`]). A frame that was
+    /// sent or received since the last interrupt, or since [`Nic::quiet`], raises it at once.
     pub fn arm(&mut self, bus: &mut dyn Bus) {
         if self.stage == Stage::Ready && self.config.interrupts {
             let (register, value) = self.chip.arm;
@@ -241,7 +236,7 @@ impl Nic {
         }
     }
 
-    /// Has no frame raise an interrupt, until the next [`Nic::arm`].
+    /// Disables interrupts until the next [`Nic::arm`].
     pub fn disarm(&mut self, bus: &mut dyn Bus) {
         if self.stage == Stage::Ready && self.config.interrupts {
             let (register, value) = self.chip.disarm;
@@ -249,7 +244,7 @@ impl Nic {
         }
     }
 
-    /// Reaps what was sent and received, does what is due, rings.
+    /// Reaps sent and received frames, does what is due, rings.
     pub fn poll(&mut self, bus: &mut dyn Bus, now: Nanos) {
         if self.stage == Stage::Ready {
             self.reap_sent(bus);
@@ -259,7 +254,7 @@ impl Nic {
         self.ring(bus);
     }
 
-    /// The answer to one of this NIC's register reads. Those of others, and late ones, are ignored.
+    /// Processes the answer to one of this NIC's register reads. Others, and late ones, are ignored.
     pub fn read_done(&mut self, bus: &mut dyn Bus, now: Nanos, done: ReadDone) {
         if let Some(answer) = self.registers.answer(&done) {
             self.register(bus, now, answer);
@@ -267,7 +262,7 @@ impl Nic {
         }
     }
 
-    /// When [`Nic::poll`] is to be called at the latest, whatever else happens.
+    /// Returns the latest time for the next call of [`Nic::poll`].
     pub fn deadline(&self) -> Option<Nanos> {
         match self.stage {
             Stage::Off | Stage::Failed(_) => None,
@@ -275,22 +270,22 @@ impl Nic {
         }
     }
 
-    /// The next frame that was sent, or that never will be. Each that was taken ends once.
+    /// Returns the next frame that was sent, or that never will be. Each frame that was taken ends once.
     pub fn sent(&mut self) -> Option<Sent> {
         self.sent.pop_front()
     }
 
-    /// The next frame whose memory was [`Memory::Held`] and is its owner's again.
+    /// Returns the next frame whose memory was [`Memory::Held`] and is its owner's again.
     pub fn freed(&mut self) -> Option<u64> {
         self.freed.pop_front()
     }
 
-    /// The next frame that came.
+    /// Returns the next received frame.
     pub fn received(&mut self) -> Option<Received> {
         self.received.pop_front()
     }
 
-    /// Takes the memory of a frame back, for others to come.
+    /// Takes a frame's memory back, for later frames.
     pub fn give_back(&mut self, frame: Received) {
         self.receive.give_back(&frame);
     }
@@ -302,7 +297,7 @@ impl Nic {
         }
     }
 
-    /// At most as many as the ring holds, so that a NIC that writes without end doesn't hold the caller up.
+    /// Reaps at most as many frames as the ring holds, so that a NIC that writes without end doesn't hold the caller up.
     fn reap_received(&mut self, bus: &mut dyn Bus, now: Nanos) {
         for _ in 0..self.config.receive {
             match self.receive.take(bus) {

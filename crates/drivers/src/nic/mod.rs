@@ -1,9 +1,7 @@
-//! Drives Intel's NICs with descriptor rings in the card's own memory: the 82574 (e1000e) and the 82576
-//! (igb).
+//! Driver of Intel's NICs, with descriptor rings in the card's own memory: the 82574 (e1000e) and the 82576 (igb).
 //!
-//! It is a state machine over a [`Bus`]: no thread, no clock, never waits. It reads no register on the data
-//! path: what was sent and what came is found by the done bit that the NIC writes into the ring. Registers
-//! are read to reset the NIC and to look after its link.
+//! It is a state machine over a [`Bus`]: no thread, no clock, never waits. It reads no register on the data path: sent and received frames
+//! are found by the done bit that the NIC writes into the ring. Registers are read to reset the NIC and to check its link.
 //!
 //! # Architecture
 //!
@@ -21,28 +19,26 @@
 //! | `start` | reset, set-up, link, hangs |
 //! | `transmit`, `receive` | the rings |
 //! | `descriptor`, `model` | formats and registers: a table with a row for each NIC |
-//! | `frame` | frames, what the NIC is to put into them, what it found out |
+//! | `frame` | frames, the NIC's part in making them, and its verdict on received ones |
 //! | `config` | sizes, timeouts, failures |
 //!
-//! # Whose memory is whose
+//! # Ownership of memory
 //!
-//! A frame's memory is its owner's again when it was sent, or with [`Memory::Held`](crate::nvme::Memory),
-//! when the NIC was reset: as in [`nvme`](crate::nvme). Receive buffers lie in the NIC's own region; a frame
-//! that came is lent until it is given back, across resets too.
+//! A frame's memory is its owner's again when it was sent, or with [`Memory::Held`](crate::nvme::Memory), when the NIC was reset, as in
+//! [`nvme`](crate::nvme). Receive buffers are in the NIC's own region; a received frame is lent until it is returned, even across resets.
 //!
-//! # What is believed
+//! # Trust
 //!
-//! A frame that came is as long as its buffers at most; a NIC that says otherwise is reset. What lies in the
-//! buffers may be anything. A NIC that says that it has sent what it hasn't can't be found out; one that
-//! hangs is found out when it has something to send, one that passed over a receive descriptor when a later
-//! one is done.
+//! A received frame is at most as long as its buffers; a NIC that reports otherwise is reset. The bytes in the buffers may be anything. A
+//! NIC that falsely reports frames as sent cannot be detected. One that hangs is detected when it has something to send, and one that
+//! passed over a receive descriptor when a later one is done.
 //!
 //! # What it doesn't implement
 //!
 //! * More than one ring in each direction, receive side scaling, VLAN tags, time stamps, flow control frames.
-//! * Interrupts other than one MSI-X vector for both rings ([`Config::interrupts`]): INTx, MSI, the link's.
-//!   Without it all are masked, and MSI-X is to be left off.
-//! * PHYs beyond having them negotiate; EEPROM; management firmware; power states.
+//! * Interrupts other than one MSI-X vector for both rings ([`Config::interrupts`]): INTx, MSI, the link's. With interrupts off, all are
+//!   masked, and MSI-X must be left off.
+//! * PHYs, except having them negotiate; EEPROM; management firmware; power states.
 
 mod config;
 mod descriptor;

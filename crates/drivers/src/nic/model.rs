@@ -1,8 +1,8 @@
-//! The differences between NICs, as a table, and the registers that all have alike.
+//! A table of the differences between NICs, and the registers that all share.
 //!
-//! Numbers are of Intel's data sheets of the 82574 (revision 3.4) and the 82576 (revision 2.61). Another NIC
-//! with descriptors of one of the two formats is one more row: the 82599 has the 82576's, with its rings at
-//! 0x1000 and 0x6000, and a few registers of its own to switch the units on.
+//! Numbers are from Intel's data sheets of the 82574 (revision 3.4) and the 82576 (revision 2.61). Another NIC with one of the two
+//! descriptor formats is one more row: the 82599 has the 82576's, with its rings at 0x1000 and 0x6000, and a few registers of its own to
+//! switch the units on.
 
 /// The model of a NIC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,23 +28,22 @@ pub(super) enum Format {
 #[derive(Debug)]
 pub(super) struct Chip {
     pub format: Format,
-    /// First register of the receive and of the transmit ring: see [`ring`].
+    /// First register of the receive and of the transmit ring; see [`ring`].
     pub receive: u64,
     pub transmit: u64,
-    /// Rings have to be switched on one by one, and say when they are.
+    /// Set if rings must be switched on one by one, and report when they are.
     pub ring_enable: bool,
-    /// The PHY negotiates only when it is told to, after a reset.
+    /// Set if the PHY negotiates only when it is told to, after a reset.
     pub negotiate: bool,
-    /// Bytes that a transmit descriptor may name.
+    /// Most bytes that a transmit descriptor may name.
     pub piece: u64,
     /// Register and value that allow one MSI-X message. See [`Nic::arm`](super::Nic::arm).
     pub arm: (u64, u32),
-    /// Register and value that allow none.
+    /// Register and value that allow no MSI-X message.
     pub disarm: (u64, u32),
     /// Register and value that clear the causes of pending interrupts.
     pub quiet: (u64, u32),
-    /// Registers and values that route both rings to MSI-X vector 0, which is raised once each time that it
-    /// is allowed.
+    /// Registers and values that route both rings to MSI-X vector 0, which is raised once each time that it is allowed.
     pub vectors: &'static [(u64, u32)],
     /// Values of TXDCTL and RXDCTL.
     pub transmit_control: u32,
@@ -52,7 +51,7 @@ pub(super) struct Chip {
 }
 
 impl core::fmt::Display for Model {
-    /// Intel's number of it.
+    /// Prints Intel's number of the NIC.
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.write_str(match self {
             Model::E1000e => "82574",
@@ -62,17 +61,17 @@ impl core::fmt::Display for Model {
 }
 
 impl Model {
-    /// The one with these numbers of vendor and device; none that is driven.
+    /// Returns the model with these vendor and device numbers; `None` if no driver here supports it.
     pub fn of_function((vendor, device): (u16, u16)) -> Option<Model> {
         const INTEL: u16 = 0x8086;
         if vendor == INTEL { Model::of(device) } else { None }
     }
 
-    /// The one with this device number of Intel's; none that is driven. [82574, 1.5; 82576, 1.6]
+    /// Returns the model with this device number of Intel's; `None` if no driver here supports it. [82574, 1.5; 82576, 1.6]
     pub fn of(device: u16) -> Option<Model> {
         match device {
             0x10d3 => Some(Model::E1000e),
-            // Copper, fibre, and the one with four ports.
+            // Copper, fibre, and the model with four ports.
             0x10c9 | 0x10e6 | 0x1526 => Some(Model::Igb),
             _ => None,
         }
@@ -99,8 +98,7 @@ static E1000E: Chip = Chip {
     arm: (register::IMS, 1 << 20 | 1 << 22),
     disarm: (register::IMC, 1 << 20 | 1 << 22),
     quiet: (register::ICR, 1 << 20 | 1 << 22),
-    // The causes of queue 0 are vector 0's (IVAR), which clears them and masks them again (EIAC, IAM,
-    // CTRL_EXT.EIAME).
+    // The causes of queue 0 are routed to vector 0 (IVAR), which clears and masks them again (EIAC, IAM, CTRL_EXT.EIAME).
     vectors: &[
         (register::CTRL_EXT, 1 << 24 | 1 << 31),
         (register::IVAR, 1 << 31 | 1 << 3 | 1 << 11),
@@ -121,7 +119,7 @@ static IGB: Chip = Chip {
     arm: (register::EIMS, 1),
     disarm: (register::EIMC, 1),
     quiet: (register::EICR, 1),
-    // Both causes of queue 0 are vector 0's (IVAR), which clears itself (EIAC) and masks itself again (EIAM).
+    // Both causes of queue 0 are routed to vector 0 (IVAR), which clears itself (EIAC) and masks itself again (EIAM).
     vectors: &[
         (register::GPIE, 1 << 4 | 1 << 30 | 1 << 31 | 1),
         (register::IVAR_0, 1 << 7 | 1 << 15),
@@ -132,17 +130,17 @@ static IGB: Chip = Chip {
     receive_control: ring::ENABLE,
 };
 
-/// Registers of a ring, from its first one on.
+/// Registers of a ring, relative to its first one.
 pub(super) mod ring {
     pub const BASE: u64 = 0x00;
     pub const LENGTH: u64 = 0x08;
-    /// Split and replication control, of the receive rings with advanced descriptors.
+    /// Split and replication control, for receive rings with advanced descriptors.
     pub const SRRCTL: u64 = 0x0c;
     pub const HEAD: u64 = 0x10;
     pub const TAIL: u64 = 0x18;
     /// RXDCTL, TXDCTL.
     pub const CONTROL: u64 = 0x28;
-    /// In CONTROL.
+    /// Bit of CONTROL that enables the ring.
     pub const ENABLE: u32 = 1 << 25;
 }
 
@@ -179,10 +177,10 @@ pub(super) mod register {
     pub const MTA: u64 = 0x5200;
     pub const RAL: u64 = 0x5400;
     pub const RAH: u64 = 0x5404;
-    /// Which headers are split. Advanced only.
+    /// Selects which headers are split. Advanced only.
     pub const PSRTYPE: u64 = 0x5480;
     pub const MRQC: u64 = 0x5818;
-    /// The last register that is touched ends before: the rings of the 82576.
+    /// End of the registers that are used: the rings of the 82576 come last.
     pub const END: u64 = 0xf000;
 }
 
@@ -194,7 +192,7 @@ pub(super) mod bit {
     pub const CTRL_RESET: u32 = 1 << 26;
     pub const STATUS_LINK: u32 = 1 << 1;
     pub const STATUS_MASTER: u32 = 1 << 19;
-    /// PHY 1, register 0 (control): negotiate, and begin anew.
+    /// Value for PHY 1, register 0 (control): negotiate, and restart.
     pub const MDIC_NEGOTIATE: u32 = 1 << 26 | 1 << 21 | 0x1200;
     pub const RCTL_ENABLE: u32 = 1 << 1;
     pub const RCTL_UNICAST_ALL: u32 = 1 << 3;
@@ -209,7 +207,7 @@ pub(super) mod bit {
     pub const RFCTL_EXTENDED: u32 = 1 << 15;
     pub const RXCSUM_IP: u32 = 1 << 8;
     pub const RXCSUM_TRANSPORT: u32 = 1 << 9;
-    /// The packet checksum is not written: its place is the RSS hash's.
+    /// Suppresses the packet checksum: the RSS hash is written in its place.
     pub const RXCSUM_NO_PACKET: u32 = 1 << 13;
     pub const RAH_VALID: u32 = 1 << 31;
     pub const SRRCTL_ONE_BUFFER: u32 = 1 << 25;

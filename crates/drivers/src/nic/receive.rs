@@ -6,25 +6,25 @@ use super::model::Format;
 use crate::bus::Bus;
 use std::collections::VecDeque;
 
-/// Where the ring and the buffers are, and their sizes in bytes.
+/// Locations of the ring and the buffers, and their sizes in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RingLayout {
-    /// Where the card's own memory is on the bus.
+    /// Address of the card's own memory on the bus.
     pub window: u64,
-    /// The ring, as an offset in own memory.
+    /// Offset of the ring in own memory.
     pub ring: u64,
-    /// The packet buffers.
+    /// Offset of the packet buffers.
     pub packets: u64,
     pub packet: u32,
-    /// The buffers for headers; of 0 bytes where headers are not split.
+    /// Offset of the buffers for headers; they have 0 bytes if headers are not split.
     pub headers: u64,
     pub header: u32,
 }
 
-/// Received data that are no frame.
+/// Received data that are not a frame.
 #[derive(Debug)]
 pub enum Bad {
-    /// A frame that came damaged, or in too many pieces: it is dropped.
+    /// A frame that arrived damaged, or in too many pieces: it is dropped.
     Dropped,
     /// A length that no buffer has: the NIC can't be trusted.
     Impossible,
@@ -36,14 +36,14 @@ pub struct Ring {
     format: Format,
     places: RingLayout,
     entries: u16,
-    /// The buffer of each entry.
+    /// Buffer of each entry.
     posted: Vec<u16>,
     count: u16,
     next: u16,
     tail: u16,
     rung: u16,
     spare: VecDeque<u16>,
-    /// A frame of which the end is yet to come.
+    /// Frame whose end is yet to come.
     partial: Received,
     drop: bool,
 }
@@ -70,7 +70,7 @@ impl Ring {
         }
     }
 
-    /// Takes all buffers back that are not lent, for a NIC that does not write any more.
+    /// Takes back all buffers that are not lent, from a NIC that no longer writes.
     pub fn clear(&mut self, bus: &mut dyn Bus, places: RingLayout) {
         for entry in 0..u64::from(self.entries) {
             let length = descriptor::receive_length(self.format);
@@ -89,12 +89,12 @@ impl Ring {
         if position + 1 == self.entries { 0 } else { position + 1 }
     }
 
-    /// Where an entry lies.
+    /// Returns the offset of an entry.
     fn at(&self, position: u16) -> u64 {
         self.places.ring + u64::from(position) * descriptor::receive_length(self.format)
     }
 
-    /// An entry as the NIC's registers count: in the shortest descriptors.
+    /// Converts an entry to the unit of the NIC's registers: the shortest descriptors.
     fn counted(&self, position: u16) -> u16 {
         position * (descriptor::receive_length(self.format) / LENGTH) as u16
     }
@@ -115,24 +115,24 @@ impl Ring {
         }
     }
 
-    /// The tail, if the NIC does not know it yet.
+    /// Returns the tail, if the NIC does not know it yet.
     pub fn ring(&mut self) -> Option<u16> {
         let changed = self.rung != self.tail;
         self.rung = self.tail;
         changed.then_some(self.counted(self.tail))
     }
 
-    /// The tail that the NIC knows, if it has descriptors.
+    /// Returns the tail that the NIC knows, if it has descriptors.
     pub fn known_tail(&self) -> Option<u16> {
         (self.count > 0).then_some(self.counted(self.rung))
     }
 
-    /// A frame's buffers are spare again.
+    /// Marks a frame's buffers as spare again.
     pub fn give_back(&mut self, frame: &Received) {
         self.spare.extend(frame.buffers());
     }
 
-    /// The buffers that are not lent.
+    /// Returns the buffers that are not lent.
     #[cfg(test)]
     pub fn all_buffers(&self) -> Vec<u16> {
         let posted =
@@ -153,7 +153,7 @@ impl Ring {
         self.drop = false;
     }
 
-    /// Takes the next frame, if all of it has come.
+    /// Takes the next frame, if all of it has arrived.
     pub fn take(&mut self, bus: &dyn Bus) -> Option<Result<Received, Bad>> {
         while self.count > 0 {
             let at = self.at(self.next);
@@ -162,7 +162,7 @@ impl Ring {
             if u32::from_le_bytes(status) & DONE == 0 {
                 return None;
             }
-            // The rest is there only once the done bit is: read after it.
+            // The other fields are valid only once the done bit is, so read them after it.
             let mut raw: Receive = [0; 2 * LENGTH as usize];
             bus.load(at, &mut raw[..descriptor::receive_length(self.format) as usize]);
             if let Some(found) = self.accept(&raw) {
@@ -172,8 +172,7 @@ impl Ring {
         None
     }
 
-    /// True if a later descriptor is done and the next one is not: a NIC takes them in order, so it has lost
-    /// one.
+    /// Returns true if a later descriptor is done and the next one is not: a NIC takes them in order, so it has lost one.
     pub fn has_gap(&self, bus: &dyn Bus) -> bool {
         let done = |ahead: u16| {
             let position = (u32::from(self.next) + u32::from(ahead)) % u32::from(self.entries);
@@ -181,7 +180,7 @@ impl Ring {
             bus.load(self.at(position as u16) + 8, &mut status);
             u32::from_le_bytes(status) & DONE != 0
         };
-        // The next one is looked at last: it may come at this moment.
+        // The next one is checked last: it may complete at this moment.
         (1..self.count).any(done) && !done(0)
     }
 

@@ -8,13 +8,13 @@ use crate::bus::{Bus, BusError};
 use crate::nvme::Memory;
 use dcs_engine::Nanos;
 
-/// A stage of the bring-up, or of the way down.
+/// A stage of the start or stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
     Off,
-    /// Reading STATUS, to see whether anybody is there.
+    /// Reading STATUS, to see whether anything answers.
     Probing,
-    /// Bus mastering is being stopped; waiting for STATUS to say so.
+    /// Stopping bus mastering; waiting for STATUS to confirm it.
     Quiescing,
     /// Waiting for CTRL.RST = 0.
     Resetting,
@@ -31,7 +31,7 @@ pub(super) enum Stage {
 }
 
 impl Nic {
-    /// Resets the NIC and sets it up. Nothing where that is under way already, or done.
+    /// Resets the NIC and sets it up. Does nothing if that is in progress or done.
     pub fn start(&mut self, bus: &mut dyn Bus, now: Nanos) {
         if matches!(self.stage, Stage::Off | Stage::Failed(_)) {
             self.attempts = 0;
@@ -59,9 +59,8 @@ impl Nic {
         self.restart(bus, now);
     }
 
-    /// The owner knows that the function can't reach memory any more: it was removed, reset by the bus, or
-    /// lost its bus mastering. What is outstanding fails, all memory is free, and the state is
-    /// [`State::Failed`](super::State::Failed).
+    /// Ends everything, when the owner knows that the function can't reach memory any more: it was removed, reset by the bus, or lost its
+    /// bus mastering. Outstanding frames fail, all memory is free, and the state is [`State::Failed`](super::State::Failed).
     pub fn on_reset(&mut self) {
         self.end_all(ResetCause::Gone);
         self.free_all();
@@ -86,7 +85,7 @@ impl Nic {
         self.look = None;
     }
 
-    /// The register that a stage waits for.
+    /// Returns the register that a stage waits for.
     fn watched(&self) -> u64 {
         match self.stage {
             Stage::Resetting => register::CTRL,
@@ -108,7 +107,7 @@ impl Nic {
         self.look = Some(now.saturating_add(STEP));
     }
 
-    /// Takes in a register's value.
+    /// Processes a register's value.
     pub(super) fn register(&mut self, bus: &mut dyn Bus, now: Nanos, answer: Result<u64, BusError>) {
         let value = match answer {
             Ok(value) => value as u32,
@@ -145,7 +144,7 @@ impl Nic {
         }
     }
 
-    /// Watches a NIC that is set up: its link, and whether it still receives.
+    /// Monitors a NIC that is set up: its link, and whether it still receives.
     fn look_after(&mut self, bus: &mut dyn Bus, now: Nanos, link: bool) {
         self.until = None;
         self.look = Some(now.saturating_add(self.config.interval));
@@ -154,7 +153,7 @@ impl Nic {
         if self.receive.has_gap(bus) {
             return self.fail(bus, now, ResetCause::Gap);
         }
-        // A NIC that could not fetch descriptors tries again when it hears of them.
+        // A NIC that could not fetch descriptors tries again when its tail is written.
         if let Some(tail) = self.receive.known_tail() {
             self.registers.write32(bus, self.chip.receive + ring::TAIL, tail.into());
         }
@@ -186,7 +185,7 @@ impl Nic {
         }
     }
 
-    /// When the oldest frame should have been sent.
+    /// Returns the time by which the oldest frame should have been sent.
     pub(super) fn hang_deadline(&self) -> Option<Nanos> {
         self.transmit.pending.front().map(|frame| frame.deadline)
     }
@@ -207,7 +206,7 @@ impl Nic {
         self.look = Some(now.saturating_add(self.config.settle));
     }
 
-    /// Goes on after the reset: the NIC does nothing by itself any more, and all its writes have arrived.
+    /// Continues after the reset: the NIC does nothing by itself any more, and all its writes have arrived.
     fn stopped(&mut self, bus: &mut dyn Bus, now: Nanos) {
         self.free_all();
         if let Some(stage) = self.then.take() {
@@ -242,7 +241,7 @@ impl Nic {
         }
     }
 
-    /// All that is set before the units are switched on. [82574, 4.6; 82576, 4.5]
+    /// Writes all settings that must precede switching the units on. [82574, 4.6; 82576, 4.5]
     fn set_up(&mut self, bus: &mut dyn Bus, window: u64) {
         let Nic { registers, chip, config, layout, .. } = self;
         registers.write32(bus, register::IMC, u32::MAX);
@@ -275,7 +274,7 @@ impl Nic {
                 registers.write32(bus, register::TIPG, bit::TIPG);
             }
             Format::Advanced => {
-                // With the frame check sequence and a VLAN tag.
+                // Includes the frame check sequence and a VLAN tag.
                 registers.write32(bus, register::RLPML, u32::from(config.max_frame) + 8);
                 registers.write32(bus, register::PSRTYPE, if config.split { bit::PSRTYPE_ALL } else { 0 });
                 registers.write32(bus, chip.receive + ring::SRRCTL, split_control(config));
@@ -314,8 +313,8 @@ impl Nic {
         self.look(bus);
     }
 
-    /// Recovers a NIC that can't go on. It is reset, if that may help and was not tried too often; else it is
-    /// stopped as far as it can be, and given up.
+    /// Recovers a NIC that can't go on. Resets it, if that may help and was not tried too often; otherwise stops it as far as possible, and
+    /// gives it up.
     pub(super) fn fail(&mut self, bus: &mut dyn Bus, now: Nanos, failure: ResetCause) {
         self.end_all(failure);
         if failure == ResetCause::Gone {
@@ -334,7 +333,7 @@ impl Nic {
         self.restart(bus, now);
     }
 
-    /// Ends all frames that are yet to be sent. Their memory is held.
+    /// Ends all frames that are yet to be sent. Their memory stays held.
     fn end_all(&mut self, failure: ResetCause) {
         for frame in self.transmit.pending.drain(..) {
             self.held.push(frame.id);
@@ -345,7 +344,7 @@ impl Nic {
 
     /// Frees the memory of frames that ended: the NIC can't reach it any more.
     fn free_all(&mut self) {
-        // Those whose end nobody has taken yet are simply not held; they are the last that were.
+        // Frames whose end was not taken yet become not held; they are the last ones in the queue.
         let held = self.sent.iter_mut().filter(|sent| sent.memory == Memory::Held);
         let untold = held.map(|sent| sent.memory = Memory::Quiet).count();
         let settled = self.held.len().saturating_sub(untold);
@@ -353,7 +352,7 @@ impl Nic {
     }
 }
 
-/// SRRCTL: sizes of buffers, and whether headers have their own. [82576, 8.10.2]
+/// Returns SRRCTL: sizes of buffers, and whether headers have separate ones. [82576, 8.10.2]
 fn split_control(config: &Config) -> u32 {
     let packet = config.buffer >> 10;
     if config.split {
@@ -363,7 +362,7 @@ fn split_control(config: &Config) -> u32 {
     }
 }
 
-/// RCTL. [82574, 10.2.5.1; 82576, 8.10.1]
+/// Returns RCTL. [82574, 10.2.5.1; 82576, 8.10.1]
 fn receive_control(config: &Config) -> u32 {
     let mut control = bit::RCTL_ENABLE | bit::RCTL_BROADCAST | bit::RCTL_STRIP_CRC;
     control |= if config.promiscuous { bit::RCTL_UNICAST_ALL | bit::RCTL_MULTICAST_ALL } else { 0 };

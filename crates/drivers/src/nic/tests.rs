@@ -1,4 +1,4 @@
-//! A NIC that writes anything at all, and what is refused. Whole scenarios are in the fabric's tests.
+//! Tests with a NIC that writes anything at all, and of refused input. Whole scenarios are in the fabric's tests.
 
 use super::model::{bit, register, ring};
 use super::start::Stage;
@@ -10,7 +10,7 @@ use proptest::prelude::*;
 const OWN: Window = Window { address: 0x4000_0000, length: 1 << 18 };
 const REGISTERS: Window = Window { address: 0x9000_0000, length: 1 << 17 };
 
-/// A driver, and the NIC's part played by hand.
+/// A driver, with the NIC's part played by the test.
 struct Rig {
     bus: TestBus,
     nic: Nic,
@@ -39,7 +39,7 @@ impl Rig {
         self.nic.read_done(&mut self.bus, self.now, ReadDone { tag, data });
     }
 
-    /// Answers as a NIC that is well.
+    /// Answers as a NIC that works.
     fn answer_well(&mut self) {
         let value = match self.bus.reads[0].0 {
             register::STATUS => bit::STATUS_LINK,
@@ -67,7 +67,7 @@ impl Rig {
         panic!("{:?}", rig.nic.state());
     }
 
-    /// Where a receive descriptor lies.
+    /// Returns the offset of a receive descriptor.
     fn received(&self, at: u8) -> u64 {
         let length = super::descriptor::receive_length(self.nic.config.receive_format());
         self.nic.layout.receive.ring + u64::from(at) * length
@@ -91,7 +91,7 @@ fn it_comes_up_with_its_address_and_one_doorbell_for_all_buffers() {
             .filter(|(at, _)| *at == tail)
             .map(|(_, bytes)| u32::from_le_bytes(bytes[..].try_into().unwrap()))
             .collect();
-        // Packet split descriptors count twice.
+        // Packet split descriptors count as two.
         let all = if model == Model::E1000e { 14 } else { 7 };
         assert_eq!(tails, [0, all, all], "set up, filled, told again when the link is looked at");
         let reset = rig.bus.writes.iter().position(|(at, b)| *at == register::CTRL && b[3] == 4).unwrap();
@@ -169,9 +169,9 @@ enum Step {
     Answer(u32),
     Well,
     Error,
-    /// Into a ring: which, entry, bytes.
+    /// A write into a ring: which, entry, bytes.
     Descriptor(bool, u8, [u8; 16]),
-    /// Of the usual kind: entry, length, status.
+    /// A receive descriptor of the usual kind: entry, length, status.
     Received(u8, u16, u8),
     Sent(u8),
     Transmit(u16),
@@ -196,7 +196,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Every frame that was taken ends once, and a buffer is in one place at a time, whatever the NIC says.
+/// Checks that every frame that was taken ends once, and that a buffer is in one place at a time, whatever the NIC reports.
 fn survives(model: Model, up: bool, steps: Vec<Step>) {
     let mut rig = if up { Rig::up(model) } else { Rig::new(model) };
     let (mut taken, mut ended, mut held, mut freed) = (0u64, Vec::new(), 0, 0);
@@ -219,7 +219,7 @@ fn survives(model: Model, up: bool, steps: Vec<Step>) {
                 bytes[4..6].copy_from_slice(&length.to_le_bytes());
                 rig.bus.store(ring + 8, &bytes);
                 if model == Model::E1000e {
-                    // The header's length, that it was split, and the packet's length.
+                    // The header's length, the split flag, and the packet's length.
                     rig.bus.store(ring + 12, &[status, 0]);
                     rig.bus.store(ring + 16, &[&[status, 0x80], &length.to_le_bytes()[..]].concat());
                 }

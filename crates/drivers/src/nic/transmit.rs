@@ -7,7 +7,7 @@ use crate::bus::{Bus, Window};
 use dcs_engine::Nanos;
 use std::collections::VecDeque;
 
-/// A frame that is in the ring.
+/// A frame in the ring.
 #[derive(Debug)]
 pub struct Pending {
     pub id: u64,
@@ -19,17 +19,17 @@ pub struct Pending {
 /// The ring.
 #[derive(Debug)]
 pub struct Ring {
-    /// Frames in the order in which they were given.
+    /// Frames in the order of their submission.
     pub pending: VecDeque<Pending>,
     chip: &'static Chip,
-    /// See [`Config::page`](super::Config::page).
+    /// Boundary that no descriptor crosses; see [`Config::page`](super::Config::page).
     page: u64,
     base: u64,
     entries: u16,
     tail: u16,
     rung: u16,
     used: u16,
-    /// The context that the NIC has.
+    /// Context that the NIC has.
     context: Option<Descriptor>,
 }
 
@@ -48,7 +48,7 @@ impl Ring {
         }
     }
 
-    /// Empties the ring, which is at `base` from now on. Frames in it are to be ended before.
+    /// Empties the ring, which is at `base` from now on. End the frames in it first.
     pub fn clear(&mut self, bus: &mut dyn Bus, base: u64) {
         for entry in 0..u64::from(self.entries) {
             bus.store(base + entry * LENGTH, &[0; LENGTH as usize]);
@@ -58,7 +58,7 @@ impl Ring {
         (self.tail, self.rung, self.used, self.context) = (0, 0, 0, None);
     }
 
-    /// Puts a frame into the ring. It is checked already.
+    /// Puts a frame into the ring. The caller has checked it.
     pub fn push(
         &mut self,
         bus: &mut dyn Bus,
@@ -68,7 +68,7 @@ impl Ring {
     ) -> Result<(), TransmitError> {
         let offload = frame.offload.as_ref();
         let context = offload.map(|offload| descriptor::context(self.chip.format, offload, payload));
-        // A segmented frame needs a context of its own: some NICs count it down.
+        // A segmented frame needs its own context: some NICs count it down.
         let segmented = offload.is_some_and(|offload| offload.segment.is_some());
         let context = context.filter(|context| segmented || self.context != Some(*context));
         let pieces: u64 = frame.data.iter().map(|piece| self.cuts(*piece).count() as u64).sum();
@@ -97,7 +97,7 @@ impl Ring {
         Ok(())
     }
 
-    /// A piece as descriptors may name it.
+    /// Cuts a piece so that descriptors may name it.
     fn cuts(&self, piece: Window) -> impl Iterator<Item = Window> + use<> {
         let (most, page, mut done) = (self.chip.piece, self.page, 0);
         core::iter::from_fn(move || {
@@ -113,7 +113,7 @@ impl Ring {
         self.tail = if self.tail + 1 == self.entries { 0 } else { self.tail + 1 };
     }
 
-    /// Takes the oldest frame out, if it is sent.
+    /// Takes out the oldest frame, if it is sent.
     pub fn reap(&mut self, bus: &dyn Bus) -> Option<Pending> {
         let last = self.pending.front()?.last;
         let mut status = [0; 4];
@@ -126,7 +126,7 @@ impl Ring {
         Some(pending)
     }
 
-    /// The tail, if the NIC does not know it yet.
+    /// Returns the tail, if the NIC does not know it yet.
     pub fn ring(&mut self) -> Option<u16> {
         let changed = self.rung != self.tail;
         self.rung = self.tail;

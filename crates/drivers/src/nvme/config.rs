@@ -6,11 +6,11 @@ use crate::bus::Window;
 use dcs_engine::Nanos;
 use dcs_nvme::{command, completion, identify};
 
-/// Bytes of a submission entry.
+/// Size of a submission entry in bytes.
 pub(super) const SUBMISSION: u64 = command::SIZE as u64;
-/// Bytes of a completion entry.
+/// Size of a completion entry in bytes.
 pub(super) const COMPLETION: u64 = completion::SIZE as u64;
-/// Bytes of identify data.
+/// Size of identify data in bytes.
 pub(super) const IDENTIFY: u64 = identify::SIZE as u64;
 
 /// Entries of the admin queues.
@@ -19,38 +19,32 @@ pub(super) const ADMIN_ENTRIES: u16 = 32;
 /// The settings of a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// The controller's BAR 0. No write goes outside of it (but for [`Config::cmb`]).
+    /// BAR 0 of the controller. No write goes outside of it (except for [`Config::cmb`]).
     pub registers: Window,
-    /// Which controller this is in the tags of its register reads.
+    /// Number of this controller in the tags of its register reads.
     pub controller: u32,
-    /// The namespace; none: the first active one.
+    /// Namespace number; `None`: the first active one.
     pub namespace: Option<u32>,
-    /// I/O queue pairs wanted; the controller may grant fewer.
+    /// I/O queue pairs to request; the controller may grant fewer.
     pub queues: u16,
-    /// Entries of each I/O queue wanted, 2 to 4,096; the controller may have fewer. One less can be
-    /// outstanding.
+    /// Entries to request for each I/O queue, 2 to 4,096; the controller may have fewer. One less can be outstanding.
     pub depth: u16,
-    /// Bytes that a request may have at most. It decides how much memory lists take.
+    /// Most bytes of a request. It decides how much memory lists take.
     pub max_transfer: u64,
-    /// The memory page wanted (CC.MPS), a power of two of at least 4,096; the nearest that the controller has
-    /// is taken. Larger ones make lists shorter, but all pieces of a request but its ends have to be aligned
-    /// to it.
+    /// Memory page to request (CC.MPS), a power of two of at least 4,096; the nearest one that the controller supports is used. Larger ones
+    /// make lists shorter, but all pieces of a request except its ends must be aligned to it.
     pub page: u64,
-    /// When scatter gather lists are used.
+    /// Use of scatter gather lists.
     pub sgl: SglUse,
-    /// Where the controller memory buffer is to hold the I/O submission queues, if the controller has one:
-    /// its BAR.
+    /// BAR of the controller memory buffer, if that is to hold the I/O submission queues and the controller has one.
     pub cmb: Option<CmbBar>,
-    /// Where the controller's persistent memory region is to be, if data of requests are to lie there: the
-    /// controller has to have one then.
+    /// Place for the controller's persistent memory region, if data of requests are to be there: the controller must have one then.
     pub pmr: Option<PmrBar>,
-    /// Completions raise interrupts, all by vector 0 of MSI-X, which then has to be set up. Without, they are
-    /// found by polling.
+    /// Set to have completions raise interrupts, all by MSI-X vector 0, which must then be set up. Otherwise they are found by polling.
     pub interrupts: bool,
-    /// Time that an I/O command may take.
+    /// Time limit of an I/O command.
     pub timeout: Nanos,
-    /// Time that a command of the bring-up, an Abort, or a register read may take; also the time that an
-    /// aborted command may take to complete.
+    /// Time limit of a command of the start, an Abort, and a register read; also of an aborted command's completion.
     pub admin_timeout: Nanos,
     /// Interval at which CSTS is read while the controller starts or stops.
     pub interval: Nanos,
@@ -59,8 +53,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// The usual set-up: one queue pair of 128 entries, requests up to 1 MiB, pages of 4 KiB, SGLs where PRPs
-    /// can't do.
+    /// Makes the usual settings: one queue pair of 128 entries, requests up to 1 MiB, pages of 4 KiB, SGLs if PRPs won't do.
     pub fn new(registers: Window, controller: u32) -> Config {
         Config {
             registers,
@@ -81,7 +74,7 @@ impl Config {
         }
     }
 
-    /// Bytes of own memory that a host of this set-up takes, with a controller that has the page size wanted.
+    /// Returns how many bytes of own memory a host with these settings takes, if the controller has the requested page size.
     pub fn memory(&self) -> u64 {
         let layout = Layout::new(0, self.queues, self.depth, self.page, self.max_transfer);
         layout.end + self.page
@@ -109,61 +102,61 @@ impl Config {
     }
 }
 
-/// When scatter gather lists are used instead of PRP lists.
+/// The use of scatter gather lists instead of PRP lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SglUse {
     /// Never.
     Never,
-    /// Where a PRP list can't describe the data, and the controller has them.
+    /// If a PRP list can't describe the data, and the controller supports them.
     WhereNeeded,
-    /// Always, where the controller has them.
+    /// Always, if the controller supports them.
     Preferred,
 }
 
-/// The BAR that a controller memory buffer lies in.
+/// The BAR of a controller memory buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CmbBar {
-    /// Its number. A controller whose buffer lies in another one keeps its queues in the card's own memory.
+    /// Number of the BAR. A controller whose buffer is in another one keeps its queues in the card's own memory.
     pub bar: u8,
-    /// Where it is on the bus.
+    /// Address on the bus.
     pub window: Window,
 }
 
 /// The address for a controller's persistent memory region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PmrBar {
-    /// The BAR that it is. A controller whose region is in another one, or that has none, is of no use then.
+    /// Number of the BAR. A controller whose region is in another one, or that has none, is refused.
     pub bar: u8,
-    /// Addresses by which commands name it: those at which other devices find that BAR. Aligned to 4 KiB.
+    /// Addresses by which commands name the region: those at which other devices find that BAR. Aligned to 4 KiB.
     pub window: Window,
 }
 
-/// Why a set-up is of no use.
+/// The reason why settings are refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
     /// A number is out of its range.
-    #[error("a number of the NVMe set-up is out of range")]
+    #[error("a number in the NVMe settings is out of range")]
     Range,
     /// The region is smaller than [`Config::memory`].
-    #[error("the region has {length} bytes, {needed} are needed")]
+    #[error("the region has {length} bytes, and {needed} are needed")]
     Region {
-        /// Bytes of the region.
+        /// Size of the region in bytes.
         length: u64,
         /// Bytes needed.
         needed: u64,
     },
 }
 
-/// Where everything lies: offsets from an address that is aligned to the page.
+/// Layout of own memory: offsets from an address that is aligned to the page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Layout {
     base: u64,
     page: u64,
     depth: u16,
-    /// Bytes of one command's list.
+    /// Size of one command's list in bytes.
     pub list: u64,
     queue: u64,
-    /// The first byte that is not taken.
+    /// Offset of the first byte that is not taken.
     pub end: u64,
 }
 
@@ -188,7 +181,7 @@ impl Layout {
         self.base + 2 * self.page
     }
 
-    /// The submission queue of I/O queue pair `index`, from 0.
+    /// Returns the offset of the submission queue of I/O queue pair `index`, from 0.
     pub fn submissions(&self, index: u16) -> u64 {
         self.identify() + up(IDENTIFY, self.page) + u64::from(index) * self.queue
     }
@@ -197,12 +190,12 @@ impl Layout {
         self.submissions(index) + self.submission_bytes()
     }
 
-    /// Bytes of a submission queue, in whole pages.
+    /// Returns the size of a submission queue in bytes, in whole pages.
     pub fn submission_bytes(&self) -> u64 {
         up(u64::from(self.depth) * SUBMISSION, self.page)
     }
 
-    /// The list of slot `slot`.
+    /// Returns the offset of the list of slot `slot`.
     pub fn list(&self, index: u16, slot: u16) -> u64 {
         self.completions(index)
             + up(u64::from(self.depth) * COMPLETION, self.page)

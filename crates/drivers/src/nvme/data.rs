@@ -1,5 +1,4 @@
-//! Where a command's data lie, in the two ways that NVMe has: page lists (PRP) and scatter gather lists
-//! (SGL). [base 4.1]
+//! Descriptions of a command's data, in the two ways that NVMe has: page lists (PRP) and scatter gather lists (SGL). [base 4.1]
 
 use crate::bus::Window;
 use dcs_nvme::DataPointer;
@@ -9,13 +8,13 @@ use dcs_nvme::sgl::{self, Descriptor};
 /// The place of one command's list, in the card's own memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ListPlace {
-    /// Bus address. Aligned so that a list of at most a page crosses no page.
+    /// Bus address, aligned so that a list of at most a page crosses no page.
     pub address: u64,
-    /// Bytes: at most a page, or whole pages.
+    /// Size in bytes: at most a page, or whole pages.
     pub length: u64,
 }
 
-/// Why data can't be described to this controller.
+/// The reason why data can't be described to this controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unfit {
     /// Addresses or lengths that neither kind of list can name.
@@ -24,9 +23,8 @@ pub enum Unfit {
     Pieces,
 }
 
-/// Describes `data`, which is not empty, by a page list where it can, by a scatter gather list where not and
-/// where the controller has them; `prefer_sgl` turns that around. What is to be stored at `place` is put into
-/// `list`.
+/// Describes `data`, which is not empty, by a page list if possible, otherwise by a scatter gather list if the controller supports them;
+/// `prefer_sgl` reverses the order. Puts into `list` what is to be stored at `place`.
 pub fn describe(
     data: &[Window],
     page_shift: u32,
@@ -48,12 +46,12 @@ pub fn describe(
     }
 }
 
-/// Entries that fit, with every full page but the last ending in a pointer to the next.
+/// Returns the number of entries that fit, with every full page but the last ending in a pointer to the next.
 fn room(length: u64, page: u64) -> u64 {
     (length / 8).saturating_sub(length.saturating_sub(1) / page)
 }
 
-/// Bytes of a list that describes `most` bytes at any offset in a page.
+/// Returns the size in bytes of a list that describes `most` bytes at any offset in a page.
 pub fn list_length(most: u64, page: u64) -> u64 {
     let entries = most.div_ceil(page).max(2);
     if entries * 8 <= page {
@@ -82,7 +80,7 @@ fn pages(data: &[Window], page: u64, place: ListPlace, list: &mut Vec<u8>) -> Re
             at = (at | (page - 1)).checked_add(1).unwrap_or(end);
         }
     }
-    // The first page stands in the command, and so does the second where it is the last.
+    // The first page is named in the command, and so is the second if it is the last.
     list.drain(..8);
     if list.len() as u64 > most {
         return Err(Unfit::Pieces);
@@ -100,8 +98,7 @@ fn pages(data: &[Window], page: u64, place: ListPlace, list: &mut Vec<u8>) -> Re
     }
 }
 
-/// Where a list is longer than a page, the last entry of each full page becomes the address of the list's
-/// next page.
+/// Links the pages of a list that is longer than one: the last entry of each full page becomes the address of the list's next page.
 fn chain(list: &mut Vec<u8>, page: u64, address: u64) {
     let (mut begin, page) = (0, page as usize);
     while list.len() - begin > page {
@@ -149,7 +146,7 @@ mod tests {
 
     const PLACE: ListPlace = ListPlace { address: 0x100_0000, length: 2 * 4096 };
 
-    /// Walks a pointer as a controller does: the pieces, page by page.
+    /// Walks a pointer as a controller does; returns the pieces, page by page.
     fn walk(pointer: DataPointer, list: &[u8], length: u64, page: u64) -> Vec<Window> {
         let at = |address: u64| u64_at(list, (address - PLACE.address) as usize);
         let mut pieces = Vec::new();

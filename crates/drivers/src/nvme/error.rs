@@ -4,60 +4,58 @@ use super::identify::IdentifyError;
 use crate::bus::BusError;
 use dcs_nvme::Status;
 
-/// Why a request was not taken. Nothing was done.
+/// The reason why a request was refused. Nothing was done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SubmitError {
-    /// The controller is not up: see [`Nvme::state`](super::Nvme::state).
+    /// The controller is not up; see [`Nvme::state`](super::Nvme::state).
     #[error("the NVMe controller is not ready")]
     NotReady,
-    /// As many commands are outstanding as the queues hold. Reap, then try again.
+    /// The queues hold no more outstanding commands. Reap, then try again.
     #[error("the NVMe queues are full")]
     Full,
-    /// A read or write of nothing.
-    #[error("a request without data")]
+    /// The request reads or writes nothing.
+    #[error("the request has no data")]
     Empty,
-    /// More than [`Namespace::max_transfer`](super::Namespace::max_transfer).
-    #[error("a request of more than {max} bytes")]
+    /// The request is longer than [`Namespace::max_transfer`](super::Namespace::max_transfer).
+    #[error("the request has more than {max} bytes")]
     TooLong {
-        /// Bytes that a request may have.
+        /// Most bytes of a request.
         max: u64,
     },
-    /// Blocks that the namespace doesn't have.
-    #[error("logical blocks beyond the end of the namespace, which has {blocks}")]
+    /// The request names blocks that the namespace doesn't have.
+    #[error("the logical blocks are beyond the end of the namespace, which has {blocks}")]
     OutOfRange {
-        /// Blocks of the namespace.
+        /// Number of blocks of the namespace.
         blocks: u64,
     },
-    /// Not a whole number of logical blocks, or addresses that neither a PRP list nor an SGL of this
-    /// controller can name.
-    #[error("data that are not whole logical blocks, or lie where no PRP list or SGL can name them")]
+    /// The data are not a whole number of logical blocks, or have addresses that neither a PRP list nor an SGL of this controller can name.
+    #[error("the data are not whole logical blocks, or are at addresses that no PRP list or SGL can name")]
     Misaligned,
-    /// More pieces than the command's list has room for.
-    #[error("data in more pieces than a command can name")]
+    /// The data have more pieces than the command's list has room for.
+    #[error("the data are in more pieces than a command can name")]
     Pieces,
 }
 
 /// The failure of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NvmeError {
-    /// The controller said so.
+    /// The controller reported it.
     #[error("NVMe status: {0}")]
     Status(Status),
-    /// It took too long, and was aborted or ended by a reset.
+    /// The command took too long, and was aborted or ended by a reset.
     #[error("no NVMe completion in time")]
     TimedOut,
-    /// Its owner had it aborted.
+    /// The owner aborted the command.
     #[error("aborted by its owner")]
     Aborted,
-    /// The controller was reset, or given up, while the command was outstanding. What the command did is
-    /// unknown.
+    /// The controller was reset, or given up, while the command was outstanding. The command's effect is unknown.
     #[error("ended by the reset of the NVMe controller: {0}")]
     Reset(ResetCause),
 }
 
 impl NvmeError {
-    /// True if the same command, sent again, may succeed: everything but what the controller marks as final
-    /// (DNR). A command that was aborted by its owner is not for sending again.
+    /// Returns true if the same command, sent again, may succeed: everything except what the controller marks as final (DNR). A command
+    /// that its owner aborted must not be sent again.
     pub fn may_retry(self) -> bool {
         match self {
             NvmeError::Status(status) => !status.do_not_retry(),
@@ -68,14 +66,13 @@ impl NvmeError {
     }
 }
 
-/// Why a controller was reset or given up.
+/// The reason why a controller was reset or given up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ResetCause {
-    /// Its owner asked for it.
-    #[error("asked for")]
+    /// The owner requested it.
+    #[error("requested by the owner")]
     Asked,
-    /// Its registers read as all ones, or nobody answers there: it was removed, or its memory space was
-    /// switched off.
+    /// The registers read as all ones, or nothing answers there: the controller was removed, or its memory space was switched off.
     #[error("the controller is gone")]
     Gone,
     /// A register could not be read.
@@ -93,7 +90,7 @@ pub enum ResetCause {
     /// PMRSTS.NRDY did not become 0 in PMRCAP.PMRTO.
     #[error("the controller's persistent memory region did not become ready (PMRSTS.NRDY)")]
     MemoryNeverReady,
-    /// CSTS.RDY did not become 0 in CAP.TO. What commands were outstanding may still run.
+    /// CSTS.RDY did not become 0 in CAP.TO. Commands that were outstanding may still run.
     #[error("the controller did not stop (CSTS.RDY)")]
     NeverStopped,
     /// CSTS.RDY became 0 by itself.
@@ -102,21 +99,21 @@ pub enum ResetCause {
     /// A command was neither completed nor aborted in time.
     #[error("a command was neither completed nor aborted in time")]
     TimedOut,
-    /// It says that it fetched entries that were never written.
+    /// The controller reports having fetched entries that were never written.
     #[error("a completion with an impossible submission queue head")]
     Impossible,
-    /// The NVM command set, page size or queue size that it has are of no use here.
+    /// The controller's NVM command set, page size or queue size does not suffice.
     #[error("the controller lacks what is needed: {0}")]
     Unsupported(&'static str),
-    /// Its identify data make no sense or are of no use.
+    /// The identify data make no sense or are unusable.
     #[error(transparent)]
     Identify(#[from] IdentifyError),
-    /// A command of the bring-up failed.
+    /// A command of the start failed.
     #[error("admin command {opcode:#04x} failed: {status}")]
     Admin {
-        /// Its opcode.
+        /// Opcode of the command.
         opcode: u8,
-        /// Its status.
+        /// Status of the command.
         status: Status,
     },
     /// The region is too small for this controller's page size.
@@ -125,7 +122,7 @@ pub enum ResetCause {
 }
 
 impl ResetCause {
-    /// True if a reset may help.
+    /// Returns true if a reset may help.
     pub(super) fn may_pass(self) -> bool {
         match self {
             ResetCause::Gone | ResetCause::Unsupported(_) | ResetCause::Identify(_) | ResetCause::Region => {

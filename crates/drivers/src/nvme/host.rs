@@ -1,4 +1,4 @@
-//! The host: takes requests, makes commands of them, and answers each once.
+//! The host: takes requests, turns them into commands, and answers each once.
 
 use super::config::{Config, ConfigError, Layout, SglUse};
 use super::data::{self, ListPlace, Unfit};
@@ -14,26 +14,26 @@ use dcs_nvme::identify::Sgl;
 use dcs_nvme::{Completion, Status};
 use std::collections::VecDeque;
 
-/// A request to a controller. Data may lie in any pieces, anywhere on the bus where the controller may go.
+/// A request to a controller. Data may be in any pieces, anywhere on the bus that the controller may access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request<'a> {
     /// Read logical blocks.
     Read {
-        /// The first one.
+        /// First logical block.
         lba: u64,
-        /// Where they go: whole logical blocks in all.
+        /// Places to read into: whole logical blocks in all.
         data: &'a [Window],
     },
     /// Write logical blocks.
     Write {
-        /// The first one.
+        /// First logical block.
         lba: u64,
-        /// Where they are: whole logical blocks in all.
+        /// Places to write from: whole logical blocks in all.
         data: &'a [Window],
-        /// Force unit access: done only when they are on the medium.
+        /// Set for force unit access: done only when the blocks are on the medium.
         durable: bool,
     },
-    /// Bring everything that was written, and completed, to the medium.
+    /// Bring everything that was written and completed to the medium.
     Flush,
 }
 
@@ -42,18 +42,18 @@ pub enum Request<'a> {
 pub struct Finished {
     /// The owner's name for it.
     pub id: u64,
-    /// Its result.
+    /// Result of the command.
     pub result: Result<(), NvmeError>,
-    /// The owner of its data's memory now.
+    /// Owner of the data's memory now.
     pub memory: Memory,
 }
 
 /// The owner of a finished command's data memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Memory {
-    /// Its owner's: the controller does nothing with it any more.
+    /// The owner of the data: the controller no longer accesses it.
     Quiet,
-    /// The controller's still, until [`Nvme::freed`] names the command.
+    /// The controller still, until [`Nvme::freed`] names the command.
     Held,
 }
 
@@ -62,7 +62,7 @@ pub enum Memory {
 pub enum State {
     /// Not started.
     Off,
-    /// Bringing the controller up, for the first time or after a reset.
+    /// Starting the controller, for the first time or after a reset.
     Starting,
     /// Taking requests.
     Ready,
@@ -75,17 +75,17 @@ pub enum State {
 pub struct Counters {
     /// Commands given to the controller.
     pub submitted: u64,
-    /// Commands that ended by a completion.
+    /// Commands that ended with a completion.
     pub completed: u64,
-    /// Completions of no outstanding command: unknown, twice, or late.
+    /// Completions that match no outstanding command: unknown, repeated, or late.
     pub unknown: u64,
     /// Commands that took too long.
     pub timeouts: u64,
     /// Abort commands sent.
     pub aborts: u64,
-    /// Resets, without the first start.
+    /// Resets, not counting the first start.
     pub resets: u64,
-    /// Doorbell writes to the tail of a submission queue, and of the head of a completion queue.
+    /// Doorbell writes, to the tail of a submission queue and the head of a completion queue.
     pub doorbells: u64,
 }
 
@@ -94,13 +94,13 @@ pub struct Counters {
 pub(super) struct Io {
     pub id: u64,
     pub deadline: Nanos,
-    /// Its time was over once already.
+    /// Set once its time limit has passed.
     pub late: bool,
-    /// Why it is to be aborted.
+    /// Reason for aborting it, if it is to be aborted.
     pub ending: Option<NvmeError>,
 }
 
-/// An NVMe host. See the [module](super).
+/// An NVMe host; see the [module](super).
 #[derive(Debug)]
 pub struct Nvme {
     pub(super) config: Config,
@@ -123,13 +123,12 @@ pub struct Nvme {
 }
 
 impl Nvme {
-    /// Makes a host with its queues and lists in `region`. The controller may read and write that from
-    /// now on: it is free again when the host is dropped after a reset that led to [`State::Off`], or
-    /// [`Nvme::on_reset`].
+    /// Makes a host with its queues and lists in `region`. The controller may read and write that from now on. It is free again when the
+    /// host is dropped after a reset that led to [`State::Off`], or after [`Nvme::on_reset`].
     ///
     /// # Errors
     ///
-    /// [`ConfigError`](super::ConfigError): the settings make no sense, or the region is too small.
+    /// [`ConfigError`](super::ConfigError) if the settings make no sense, or the region is too small.
     pub fn new(config: Config, region: Region) -> Result<Nvme, ConfigError> {
         config.check()?;
         let (length, needed) = (region.length(), config.memory());
@@ -157,9 +156,8 @@ impl Nvme {
         })
     }
 
-    /// Drives the controller at `registers` from now on, and its namespace `namespace`, as yet to be started.
-    /// False where the one of before may still reach the memory of its commands, or where that are no
-    /// registers.
+    /// Drives the controller at `registers` from now on, and its namespace `namespace`, which is not started yet. Returns false if the
+    /// previous one may still reach the memory of its commands, or if `registers` can't be a controller's.
     pub fn relocate(&mut self, registers: Window, namespace: Option<u32>) -> bool {
         let config = Config { registers, namespace, ..self.config };
         let rests = matches!(self.stage, Stage::Off | Stage::Failed(_)) && self.recovery.held.is_empty();
@@ -172,7 +170,7 @@ impl Nvme {
         true
     }
 
-    /// Its state.
+    /// Returns its state.
     pub fn state(&self) -> State {
         match self.stage {
             Stage::Off => State::Off,
@@ -182,37 +180,37 @@ impl Nvme {
         }
     }
 
-    /// The namespace, once it was identified.
+    /// Returns the namespace, once it was identified.
     pub fn namespace(&self) -> Option<&Namespace> {
         self.namespace.as_ref()
     }
 
-    /// The controller's identify data.
+    /// Returns the controller's identify data.
     pub fn controller(&self) -> Option<&Controller> {
         self.controller.as_ref()
     }
 
-    /// True if the I/O submission queues lie in the controller memory buffer: see [`Config::cmb`].
+    /// Returns true if the I/O submission queues are in the controller memory buffer; see [`Config::cmb`].
     pub fn queues_in_cmb(&self) -> bool {
         self.bringup.cmb.is_some()
     }
 
-    /// Counters since the host was made.
+    /// Returns the counters since the host was made.
     pub fn counters(&self) -> Counters {
         self.counters
     }
 
-    /// Commands that have no end yet: while there are any, [`Nvme::poll`] is to be called again and again.
+    /// Returns the number of commands that have not ended. While there are any, keep calling [`Nvme::poll`].
     pub fn outstanding(&self) -> usize {
         self.io.iter().map(|queue| queue.slots.used()).sum()
     }
 
-    /// Takes a request, as `id`, which comes back in [`Finished::id`]. The controller learns of it by the
-    /// next [`Nvme::ring`] or [`Nvme::poll`].
+    /// Takes a request under the name `id`, which [`Finished::id`] returns. The controller learns of it by the next [`Nvme::ring`] or
+    /// [`Nvme::poll`].
     ///
     /// # Errors
     ///
-    /// [`SubmitError`]; then nothing was done.
+    /// [`SubmitError`]; nothing was done then.
     pub fn submit(
         &mut self,
         bus: &mut dyn Bus,
@@ -251,7 +249,7 @@ impl Nvme {
         Ok(())
     }
 
-    /// The next queue in turn that has room.
+    /// Returns the next queue in turn that has room.
     fn next_queue(&mut self) -> Option<usize> {
         let count = self.io.len();
         let index = (0..count).map(|i| (self.turn + i) % count).find(|i| self.io[*i].has_room())?;
@@ -285,7 +283,7 @@ impl Nvme {
         Ok(pointer)
     }
 
-    /// Rings the doorbells, one a queue at most, for all that was submitted and reaped since.
+    /// Rings the doorbells, at most one per queue, for everything submitted and reaped since.
     pub fn ring(&mut self, bus: &mut dyn Bus) {
         if self.stage.has_admin() {
             self.counters.doorbells += self.admin.as_mut().map_or(0, |queue| queue.ring(bus));
@@ -307,7 +305,7 @@ impl Nvme {
         self.ring(bus);
     }
 
-    /// The answer to one of this host's register reads. Those of others, and late ones, are ignored.
+    /// Processes the answer to one of this host's register reads. Others, and late ones, are ignored.
     pub fn read_done(&mut self, bus: &mut dyn Bus, now: Nanos, done: ReadDone) {
         if let Some(answer) = self.bringup.registers.answer(&done) {
             self.register(bus, now, answer);
@@ -315,7 +313,7 @@ impl Nvme {
         }
     }
 
-    /// When [`Nvme::poll`] is to be called at the latest, whatever else happens.
+    /// Returns the latest time for the next call of [`Nvme::poll`].
     pub fn deadline(&self) -> Option<Nanos> {
         match self.stage {
             Stage::Off | Stage::Failed(_) => None,
@@ -326,18 +324,17 @@ impl Nvme {
         }
     }
 
-    /// The next command that ended, in the order in which they did. Each that was taken ends once.
+    /// Returns the next command that ended, in the order in which they did. Each one that was taken ends once.
     pub fn finished(&mut self) -> Option<Finished> {
         self.finished.pop_front()
     }
 
-    /// The next command whose memory was [`Memory::Held`] and is its owner's again.
+    /// Returns the next command whose memory was [`Memory::Held`] and is its owner's again.
     pub fn freed(&mut self) -> Option<u64> {
         self.freed.pop_front()
     }
 
-    /// At most one round of the ring a call, so that a controller that writes without end doesn't hold the
-    /// caller up.
+    /// Reaps at most one round of the ring per call, so that a controller that writes without end doesn't hold the caller up.
     fn reap_io(&mut self, bus: &mut dyn Bus, now: Nanos) {
         for index in 0..self.io.len() {
             for _ in 0..self.io[index].entries() {
@@ -369,7 +366,7 @@ impl Nvme {
     }
 }
 
-/// The blocks of a read or write, checked.
+/// Checks and returns the blocks of a read or write.
 fn blocks(namespace: &Namespace, first: u64, data: &[Window]) -> Result<Blocks, SubmitError> {
     let max = namespace.max_transfer;
     let length = data.iter().try_fold(0u64, |sum, piece| sum.checked_add(piece.length));

@@ -1,13 +1,13 @@
-//! Identify data structures, checked: what a controller says about itself is believed only as far as it makes
-//! sense. [base 5.17.2, NVM 4.1.5]
+//! Identify data structures, checked: a controller's statements about itself are accepted only as far as they make sense. [base 5.17.2, NVM
+//! 4.1.5]
 
 use dcs_nvme::identify::{self, Format, Sgl};
 use dcs_nvme::{command, completion};
 
-/// Why identify data are of no use.
+/// The reason why identify data are unusable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum IdentifyError {
-    /// The entry sizes that every controller has to take (64 and 16 bytes) are not among those of this one.
+    /// The controller lacks the entry sizes that every controller must support (64 and 16 bytes).
     #[error("identify controller: no queue entries of 64 and 16 bytes")]
     EntrySizes,
     /// No namespace is active.
@@ -16,13 +16,13 @@ pub enum IdentifyError {
     /// The namespace has no blocks: it is not active, or not there.
     #[error("identify namespace: no blocks")]
     Empty,
-    /// Its logical blocks are smaller than 512 bytes or larger than 64 KiB.
+    /// The namespace's logical blocks are smaller than 512 bytes or larger than 64 KiB.
     #[error("identify namespace: logical blocks of 2^{0} bytes")]
     BlockSize(u8),
-    /// Its blocks carry metadata, which this host doesn't handle.
-    #[error("identify namespace: {0} bytes of metadata a block")]
+    /// The namespace's blocks carry metadata, which this host doesn't handle.
+    #[error("identify namespace: {0} bytes of metadata per block")]
     Metadata(u16),
-    /// It has more bytes than 64 bits can count.
+    /// The namespace has more bytes than 64 bits can count.
     #[error("identify namespace: more bytes than can be addressed")]
     TooLarge,
 }
@@ -30,15 +30,15 @@ pub enum IdentifyError {
 /// The fields of the identify controller data that the host needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Controller {
-    /// Bytes that a command may move at most; none: no limit. Counted in the smallest memory page.
+    /// Most bytes that a command may move; `None`: no limit. Counted in the smallest memory page.
     pub max_transfer: Option<u64>,
-    /// Abort commands that may be outstanding.
+    /// Most Abort commands that may be outstanding.
     pub abort_limit: u16,
-    /// Scatter gather lists may be used.
+    /// Support for scatter gather lists.
     pub sgl: Sgl,
-    /// There is a volatile write cache: without one, flush does nothing.
+    /// Set if there is a volatile write cache: without one, flush does nothing.
     pub write_cache: bool,
-    /// PCI vendor.
+    /// PCI vendor number.
     pub vendor: u16,
     /// Serial number, padded with spaces.
     pub serial: [u8; 20],
@@ -69,7 +69,7 @@ impl Controller {
     }
 }
 
-/// The first namespace of an active namespace list.
+/// Returns the first namespace of an active namespace list.
 pub fn first_active(data: &[u8; identify::SIZE]) -> Result<u32, IdentifyError> {
     let first = identify::active_namespaces(data).next();
     first.filter(|number| *number != command::ALL_NAMESPACES).ok_or(IdentifyError::NoNamespace)
@@ -78,18 +78,17 @@ pub fn first_active(data: &[u8; identify::SIZE]) -> Result<u32, IdentifyError> {
 /// A namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Namespace {
-    /// Its number.
+    /// Namespace number.
     pub number: u32,
-    /// Bytes of a logical block: a power of two from 512 to 65,536.
+    /// Size of a logical block in bytes: a power of two from 512 to 65,536.
     pub block_size: u32,
-    /// Logical blocks.
+    /// Number of logical blocks.
     pub blocks: u64,
-    /// Bytes that a command may move at most: the least of the controller's MDTS, of the host's
-    /// configuration, and of 65,536 blocks.
+    /// Most bytes that a command may move: the least of the controller's MDTS, the host's configuration, and 65,536 blocks.
     pub max_transfer: u64,
-    /// Globally unique identifier; zeros: none.
+    /// Globally unique identifier; zeros if none.
     pub nguid: [u8; 16],
-    /// IEEE extended unique identifier; zeros: none.
+    /// IEEE extended unique identifier; zeros if none.
     pub eui64: [u8; 8],
 }
 

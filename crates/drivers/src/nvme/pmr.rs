@@ -1,12 +1,10 @@
-//! The persistent memory region: memory of the controller's, in a BAR of its own, that other devices reach
-//! too.
+//! The persistent memory region: memory of the controller, in a separate BAR, that other devices reach too.
 //!
-//! Here it is a place for data between two devices: this controller moves data there by itself, without a
-//! transaction on the bus, and the next device fetches them from there. That the region outlives a loss
-//! of power is of no use to us. [base 3.1.3.22 to 3.1.3.28]
+//! Here it is a place for data between two devices: this controller moves data there by itself, without a transaction on the bus, and the
+//! next device fetches them from there. That the region survives a loss of power is not used. [base 3.1.3.22 to 3.1.3.28]
 //!
-//! At each start the region is switched on, and the controller is told at which addresses commands name it:
-//! without that (PMRMSC) it would take them for memory on the bus.
+//! At each start the region is switched on, and the controller is told (PMRMSC) at which addresses commands name it: otherwise it would
+//! take them for memory on the bus.
 
 use super::error::ResetCause;
 use super::host::Nvme;
@@ -15,19 +13,17 @@ use crate::bus::Bus;
 use dcs_engine::Nanos;
 use dcs_nvme::{pmr, register};
 
-/// True if commands may name the region: the controller reads and writes data there, and takes addresses for
-/// it.
+/// Returns true if commands may name the region: the controller reads and writes data there, and accepts addresses for it.
 fn takes_data(found: pmr::Capabilities) -> bool {
     found.read_data && found.write_data && found.space
 }
 
-/// True if it has no error, and is neither read-only nor unreliable. What it had before may be lost: nobody
-/// asks for that.
+/// Returns true if it has no error, and is neither read-only nor unreliable. Its earlier content may be lost, which does not matter.
 fn works(status: pmr::Status) -> bool {
     status.error == 0 && status.health <= 1
 }
 
-/// Steps of a start, in their order.
+/// Steps of a start, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PmrStep {
     /// Reading PMRCAP.
@@ -39,7 +35,7 @@ pub(super) enum PmrStep {
 }
 
 impl Nvme {
-    /// Switches the region on, where one is wanted; then the start goes on.
+    /// Switches the region on, if one is wanted; then the start goes on.
     pub(super) fn start_pmr(&mut self, bus: &mut dyn Bus, now: Nanos) {
         if self.config.pmr.is_none() {
             return self.start_cmb(bus, now);
@@ -51,7 +47,7 @@ impl Nvme {
         self.look(bus, now);
     }
 
-    /// Takes in a register of the region.
+    /// Processes a register of the region.
     pub(super) fn pmr(&mut self, bus: &mut dyn Bus, now: Nanos, step: PmrStep, value: u32) {
         let status = pmr::Status::from_bits(value);
         match step {

@@ -6,7 +6,7 @@ use crate::bus::Bus;
 use dcs_nvme::Command;
 use dcs_nvme::completion::{self, Completion};
 
-/// Where a submission queue lies.
+/// The location of a submission queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueueAddress {
     /// At this offset of the card's own memory.
@@ -15,12 +15,12 @@ pub enum QueueAddress {
     Peer(u64),
 }
 
-/// Where the parts of a queue pair are.
+/// The locations of the parts of a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Address {
-    /// The submission queue.
+    /// Location of the submission queue.
     pub submissions: QueueAddress,
-    /// The completion queue, as an offset in the card's own memory.
+    /// Offset of the completion queue in the card's own memory.
     pub completions: u64,
     /// Bus address of the submission queue's tail doorbell.
     pub tail_doorbell: u64,
@@ -33,23 +33,23 @@ pub struct Address {
 pub enum Reaped<T> {
     /// A completion of this command.
     Done(T, Completion),
-    /// A completion of no command that is outstanding in this queue.
+    /// A completion that matches no outstanding command of this queue.
     Unknown,
-    /// Impossible: it says that the controller fetched entries that were never written.
+    /// An impossible completion: it reports that the controller fetched entries that were never written.
     Impossible,
 }
 
 /// A queue pair.
 #[derive(Debug)]
 pub struct Queue<T> {
-    /// Outstanding commands.
+    /// Commands that are outstanding.
     pub slots: Slots<T>,
     number: u16,
     entries: u16,
     address: Address,
     tail: u16,
     rung_tail: u16,
-    /// The submission queue head that the controller last reported.
+    /// Submission queue head that the controller last reported.
     head: u16,
     next: u16,
     rung_next: u16,
@@ -57,7 +57,7 @@ pub struct Queue<T> {
 }
 
 impl<T> Queue<T> {
-    /// Queue pair `number` with `entries` entries (two at least), empty.
+    /// Makes queue pair `number` with `entries` entries (two at least), empty.
     pub fn new(bus: &mut dyn Bus, number: u16, entries: u16, address: Address) -> Queue<T> {
         let mut queue = Queue {
             slots: Slots::new(entries - 1),
@@ -75,8 +75,8 @@ impl<T> Queue<T> {
         queue
     }
 
-    /// Empties the rings, for a controller that was reset. Cids go on from where they were, so that what
-    /// comes late of the time before completes nothing.
+    /// Empties the rings, for a controller that was reset. Cids go on from where they were, so that late completions from before the reset
+    /// complete nothing.
     pub fn clear(&mut self, bus: &mut dyn Bus, address: Address) {
         let zeroes = [0; completion::SIZE];
         for entry in 0..u64::from(self.entries) {
@@ -87,12 +87,12 @@ impl<T> Queue<T> {
         (self.next, self.rung_next, self.phase) = (0, 0, true);
     }
 
-    /// Its number.
+    /// Returns its number.
     pub fn number(&self) -> u16 {
         self.number
     }
 
-    /// Entries of each ring.
+    /// Returns the number of entries of each ring.
     pub fn entries(&self) -> u16 {
         self.entries
     }
@@ -105,18 +105,17 @@ impl<T> Queue<T> {
         if to >= from { to - from } else { to + (self.entries - from) }
     }
 
-    /// True if the ring has an entry free, and a slot.
+    /// Returns true if the ring has a free entry, and there is a slot.
     pub fn has_room(&self) -> bool {
         self.after(self.tail) != self.head && self.slots.next().is_some()
     }
 
-    /// True if no command is outstanding though the controller says that it has not fetched them all.
+    /// Returns true if no command is outstanding though the controller reports that it has not fetched them all.
     pub fn is_stuck(&self) -> bool {
         self.slots.used() == 0 && self.after(self.tail) == self.head
     }
 
-    /// Puts a command into the ring; the controller learns of it by [`Queue::ring`]. Returns its cid. There
-    /// must be room.
+    /// Puts a command into the ring; the controller learns of it by [`Queue::ring`]. Returns its cid. There must be room.
     pub fn push(&mut self, bus: &mut dyn Bus, command: T, mut entry: Command) -> Option<u16> {
         let (_, cid) = self.slots.next().filter(|_| self.has_room())?;
         entry.cid = cid;
@@ -130,7 +129,7 @@ impl<T> Queue<T> {
         Some(cid)
     }
 
-    /// Rings the doorbells whose values changed, and says how many that were.
+    /// Rings the doorbells whose values changed; returns how many there were.
     pub fn ring(&mut self, bus: &mut dyn Bus) -> u64 {
         let mut rung = 0;
         if self.rung_next != self.next {
@@ -154,7 +153,7 @@ impl<T> Queue<T> {
         if completion::phase(last) != self.phase {
             return None;
         }
-        // What lies before the phase bit is there only once the phase bit is: read after it.
+        // The bytes before the phase bit are valid only once the phase bit is, so read them after it.
         let mut bytes = [0; completion::SIZE];
         bus.load(offset, &mut bytes);
         let completion = Completion::from_bytes(&bytes);

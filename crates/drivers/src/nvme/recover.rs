@@ -1,8 +1,8 @@
-//! Commands that take too long, and controllers that have to be reset or given up.
+//! Recovery from commands that take too long, and controllers that must be reset or given up.
 //!
-//! A command whose time is over makes the host look at CSTS. A controller that is alive gets an Abort for it;
-//! when the command is still outstanding after that, or the controller is not alive, it is reset. Every
-//! command that is outstanding then ends at once, and its memory is held until the controller has stopped.
+//! When a command exceeds its time limit, the host checks CSTS. A controller that is alive gets an Abort for the command. If the command is
+//! still outstanding after that, or the controller is not alive, the controller is reset. All outstanding commands then end at once, and
+//! their memory is held until the controller has stopped.
 
 use super::error::{NvmeError, ResetCause};
 use super::host::{Finished, Memory, Nvme};
@@ -16,7 +16,7 @@ use std::collections::VecDeque;
 /// The state of recovery.
 #[derive(Debug, Default)]
 pub(super) struct Recovery {
-    /// A time not after the first deadline of a command.
+    /// Lower bound of the first deadline of a command.
     earliest: Option<Nanos>,
     /// Resets since a command last succeeded.
     pub attempts: u32,
@@ -44,8 +44,8 @@ impl Recovery {
 }
 
 impl Nvme {
-    /// Resets the controller: what is outstanding fails with [`ResetCause::Asked`], then it is brought up again.
-    /// This is also the way back from [`State::Failed`](super::State::Failed).
+    /// Resets the controller: outstanding commands fail with [`ResetCause::Asked`], then it is started again. This is also the way back
+    /// from [`State::Failed`](super::State::Failed).
     pub fn reset(&mut self, bus: &mut dyn Bus, now: Nanos) {
         self.recovery.attempts = 0;
         self.bringup.then = None;
@@ -54,8 +54,8 @@ impl Nvme {
         self.restart(bus, now);
     }
 
-    /// Has the command `id` aborted, as far as the controller can. The command ends as any other, and only
-    /// then. False where it is not outstanding.
+    /// Aborts the command `id`, as far as the controller can. The command ends like any other, and only then. Returns false if it is not
+    /// outstanding.
     pub fn abort(&mut self, bus: &mut dyn Bus, now: Nanos, id: u64) -> bool {
         for pair in 0..self.io.len() {
             let Some((cid, io)) = self.io[pair].slots.iter_mut().find(|(_, io)| io.id == id) else {
@@ -71,9 +71,8 @@ impl Nvme {
         false
     }
 
-    /// The owner knows that the function can't write to memory any more: it was removed, reset by the bus, or
-    /// lost its bus mastering. What is outstanding fails, all memory is free, and the state is
-    /// [`State::Failed`](super::State::Failed).
+    /// Ends everything, when the owner knows that the function can't write to memory any more: it was removed, reset by the bus, or lost
+    /// its bus mastering. Outstanding commands fail, all memory is free, and the state is [`State::Failed`](super::State::Failed).
     pub fn on_reset(&mut self) {
         self.end_all(ResetCause::Gone);
         self.free_all();
@@ -99,7 +98,7 @@ impl Nvme {
         }
     }
 
-    /// Checks for commands whose time is over.
+    /// Checks for commands that have exceeded their time limit.
     fn expire(&mut self, bus: &mut dyn Bus, now: Nanos) {
         let grace = now.saturating_add(self.config.admin_timeout);
         let (mut expired, mut hopeless) = (false, false);
@@ -125,7 +124,7 @@ impl Nvme {
         }
     }
 
-    /// Takes in CSTS, read because a command takes too long.
+    /// Processes CSTS, read because a command takes too long.
     pub(super) fn looked(&mut self, bus: &mut dyn Bus, now: Nanos, status: ControllerStatus) {
         if status.fatal {
             self.fail(bus, now, ResetCause::Fatal);
@@ -136,7 +135,7 @@ impl Nvme {
         }
     }
 
-    /// Sends as many of the aborts that are due as the controller takes at a time. [base 5.1]
+    /// Sends as many of the pending aborts as the controller takes at a time. [base 5.1]
     fn send_aborts(&mut self, bus: &mut dyn Bus, now: Nanos) {
         let limit = self.controller.map_or(1, |controller| controller.abort_limit);
         while self.stage == Stage::Ready && self.recovery.aborting < limit {
@@ -156,14 +155,14 @@ impl Nvme {
         }
     }
 
-    /// Takes in the answer to an Abort. Its command's own completion shows whether it was found.
+    /// Processes the answer to an Abort. The command's own completion shows whether it was found.
     pub(super) fn aborted(&mut self, bus: &mut dyn Bus, now: Nanos) {
         self.recovery.aborting = self.recovery.aborting.saturating_sub(1);
         self.send_aborts(bus, now);
     }
 
-    /// Recovers a controller that can't go on. It is reset, if that may help and was not tried too often;
-    /// else it is stopped as far as it can be, and given up.
+    /// Recovers a controller that can't go on. Resets it, if that may help and was not tried too often; otherwise stops it as far as
+    /// possible, and gives it up.
     pub(super) fn fail(&mut self, bus: &mut dyn Bus, now: Nanos, failure: ResetCause) {
         self.end_all(failure);
         if failure == ResetCause::Gone {
@@ -184,14 +183,14 @@ impl Nvme {
 
     /// Frees the memory of commands that ended: the controller can't write to it any more.
     pub(super) fn free_all(&mut self) {
-        // Those whose end nobody has taken yet are simply not held; they are the last that were.
+        // Commands whose end was not taken yet become not held; they are the last ones in the queue.
         let held = self.finished.iter_mut().filter(|finished| finished.memory == Memory::Held);
         let untold = held.map(|finished| finished.memory = Memory::Quiet).count();
         let settled = self.recovery.held.len().saturating_sub(untold);
         self.freed.extend(self.recovery.held.drain(..).take(settled));
     }
 
-    /// Ends all outstanding commands. Their memory is held.
+    /// Ends all outstanding commands. Their memory stays held.
     pub(super) fn end_all(&mut self, failure: ResetCause) {
         for io in self.io.iter_mut().flat_map(|queue| queue.slots.take_all()) {
             let error = io.ending.unwrap_or(NvmeError::Reset(failure));

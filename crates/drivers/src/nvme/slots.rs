@@ -1,13 +1,12 @@
 //! Outstanding commands by command identifier (cid).
 //!
-//! A cid is a slot's number and, above it, how often the slot was used. Slots are reused in the order in
-//! which they became free, so that one cid comes again only after about 65,536 further commands: a completion
-//! that comes twice, or late, finds no command to complete. Slots begin to count at different numbers, so
-//! that a cid with one wrong bit is rarely that of another command.
+//! A cid is a slot's number and, above it, a count of the slot's uses. Slots are reused in the order in which they became free, so that a
+//! cid is reused only after about 65,536 further commands: a completion that is repeated, or late, finds no command to complete. Slots
+//! start counting at different numbers, so that a cid with one wrong bit is rarely that of another command.
 
 use std::collections::VecDeque;
 
-/// Slots at most: four bits of the cid are left to count.
+/// Most slots: four bits of the cid are left to count.
 pub const SLOTS_MAX: u16 = 1 << 12;
 
 #[derive(Debug)]
@@ -24,7 +23,7 @@ pub struct Slots<T> {
     shift: u32,
 }
 
-/// The first cid of a slot. With up to 256 slots no two of them differ in one bit.
+/// Returns the first cid of a slot. With up to 256 slots no two of them differ in one bit.
 fn first_cid(slot: u16, shift: u32) -> u16 {
     match slot | slot.wrapping_mul(3).wrapping_shl(shift) {
         u16::MAX => slot,
@@ -33,7 +32,7 @@ fn first_cid(slot: u16, shift: u32) -> u16 {
 }
 
 impl<T> Slots<T> {
-    /// As many as `count`, but at least one and at most [`SLOTS_MAX`].
+    /// Makes `count` slots, but at least one and at most [`SLOTS_MAX`].
     pub fn new(count: u16) -> Slots<T> {
         let count = count.clamp(1, SLOTS_MAX);
         let shift = count.next_power_of_two().trailing_zeros();
@@ -44,12 +43,12 @@ impl<T> Slots<T> {
         }
     }
 
-    /// Commands outstanding.
+    /// Returns the number of outstanding commands.
     pub fn used(&self) -> usize {
         self.slots.len() - self.free.len()
     }
 
-    /// The slot and the cid that the next command gets.
+    /// Returns the slot and the cid of the next command.
     pub fn next(&self) -> Option<(u16, u16)> {
         let slot = *self.free.front()?;
         Some((slot, self.slots.get(usize::from(slot))?.cid))
@@ -66,13 +65,13 @@ impl<T> Slots<T> {
         usize::from(cid) & ((1 << self.shift) - 1)
     }
 
-    /// The command with this cid.
+    /// Returns the command with this cid.
     pub fn get_mut(&mut self, cid: u16) -> Option<&mut T> {
         let index = self.index(cid);
         self.slots.get_mut(index).filter(|slot| slot.cid == cid)?.command.as_mut()
     }
 
-    /// Takes the command with this cid out.
+    /// Takes out the command with this cid.
     pub fn take(&mut self, cid: u16) -> Option<T> {
         let index = self.index(cid);
         let shift = self.shift;
@@ -80,7 +79,7 @@ impl<T> Slots<T> {
         let command = slot.command.take()?;
         slot.cid = slot.cid.wrapping_add(1 << shift);
         if slot.cid == u16::MAX {
-            // The error log's word for "no command". [base 3.3.3.1]
+            // The error log's value for "no command". [base 3.3.3.1]
             slot.cid = slot.cid.wrapping_add(1 << shift);
         }
         self.free.push_back(index as u16);
@@ -93,12 +92,12 @@ impl<T> Slots<T> {
         cids.into_iter().filter_map(|cid| self.take(cid)).collect()
     }
 
-    /// All commands, with their cids.
+    /// Returns all commands, with their cids.
     pub fn iter(&self) -> impl Iterator<Item = (u16, &T)> {
         self.slots.iter().filter_map(|slot| Some((slot.cid, slot.command.as_ref()?)))
     }
 
-    /// All commands, with their cids, to be changed.
+    /// Returns all commands, mutable, with their cids.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = (u16, &mut T)> {
         self.slots.iter_mut().filter_map(|slot| Some((slot.cid, slot.command.as_mut()?)))
     }

@@ -1,5 +1,5 @@
-//! Bringing a controller up, from wherever it is: stop it, set it up, start it, ask what it is, make its
-//! queues. [base 3.5.1] Every reset goes this way too.
+//! Starts a controller from whatever state it is in: stop it, set it up, start it, identify it, make its queues. [base 3.5.1] Every reset
+//! takes this path too.
 
 use super::config::{ADMIN_ENTRIES, Config, Layout};
 use super::error::ResetCause;
@@ -16,7 +16,7 @@ use dcs_nvme::command::{
 use dcs_nvme::register::{self, Shutdown, ShutdownRequest};
 use dcs_nvme::{AdminQueueSizes, Capabilities, Configuration, ControllerStatus, cmb, identify};
 
-/// A stage of the bring-up, or of the way down.
+/// A stage of the start or stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
     Off,
@@ -24,7 +24,7 @@ pub(super) enum Stage {
     Capabilities,
     /// Reading CC.
     Configuration,
-    /// It is enabled, and has to become ready before it may be disabled.
+    /// Waiting for an enabled controller to become ready, before it may be disabled.
     Settling,
     /// Waiting for CSTS.RDY = 0.
     Disabling,
@@ -47,12 +47,12 @@ pub(super) enum Stage {
 }
 
 impl Stage {
-    /// True if the controller has its admin queue.
+    /// Returns true if the controller has its admin queue.
     pub fn has_admin(self) -> bool {
         matches!(self, Stage::Setup(_) | Stage::Ready)
     }
 
-    /// The register that shows the stage's progress, and its bytes.
+    /// Returns the register that shows the stage's progress, and its size in bytes.
     fn watched(self) -> (u64, u32) {
         match self {
             Stage::Capabilities => (register::CAP, 8),
@@ -63,15 +63,15 @@ impl Stage {
         }
     }
 
-    /// True if a controller that does not answer now is asked again. One that is stopping may be busy with
-    /// that alone: QEMU's refuses every access while it waits for its disk.
+    /// Returns true if a controller that does not answer now is asked again. One that is stopping may be busy with that alone: QEMU's
+    /// refuses every access while it waits for its disk.
     fn is_patient(self) -> bool {
         use Stage::{Capabilities, Configuration, Disabling, Enabling, Pmr, Settling, Shutdown};
         matches!(self, Capabilities | Configuration | Settling | Disabling | Pmr(_) | Enabling | Shutdown)
     }
 }
 
-/// The admin commands of a start, in their order. Numbers are of I/O queue pairs, from 0.
+/// The admin commands of a start, in order. Numbers are of I/O queue pairs, from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Setup {
     Controller,
@@ -101,13 +101,13 @@ pub(super) enum Purpose {
 pub(super) struct Bringup {
     pub registers: Registers,
     pub capabilities: Capabilities,
-    /// When the stage has to be over.
+    /// Time by which the stage must be over.
     pub until: Option<Nanos>,
-    /// When the stage's register is to be read next.
+    /// Time of the next read of the stage's register.
     pub look: Option<Nanos>,
-    /// The stage to end in when the controller has stopped; none: it is started again.
+    /// Stage to end in when the controller has stopped; `None`: it is started again.
     pub then: Option<Stage>,
-    /// Where the I/O submission queues lie in the controller memory buffer.
+    /// Address of the I/O submission queues in the controller memory buffer.
     pub cmb: Option<u64>,
     cmb_location: cmb::Location,
     queues: u16,
@@ -144,8 +144,8 @@ impl Nvme {
         }
     }
 
-    /// Shuts the controller down in order, so that it may lose its power [base 3.6.1]: then the state is
-    /// [`State::Off`](super::State::Off). Commands that are outstanding fail as by a reset.
+    /// Shuts the controller down in order, so that it may lose power [base 3.6.1]: then the state is [`State::Off`](super::State::Off).
+    /// Outstanding commands fail as by a reset.
     pub fn stop(&mut self, bus: &mut dyn Bus, now: Nanos) {
         match self.stage {
             Stage::Off | Stage::Failed(ResetCause::Gone) => {}
@@ -161,8 +161,8 @@ impl Nvme {
         }
     }
 
-    /// Disables the controller, if it is enabled: then the state is [`State::Off`](super::State::Off).
-    /// Nothing is written to one that was reset meanwhile. Commands that are outstanding fail as by a reset.
+    /// Disables the controller, if it is enabled: then the state is [`State::Off`](super::State::Off). Nothing is written to one that was
+    /// reset meanwhile. Outstanding commands fail as by a reset.
     pub fn halt(&mut self, bus: &mut dyn Bus, now: Nanos) {
         if !matches!(self.stage, Stage::Off | Stage::Failed(ResetCause::Gone)) {
             self.end_all(ResetCause::Asked);
@@ -171,7 +171,7 @@ impl Nvme {
         }
     }
 
-    /// Restarts the bring-up from its first stage.
+    /// Restarts from the first stage.
     pub(super) fn restart(&mut self, bus: &mut dyn Bus, now: Nanos) {
         self.bringup.registers.forget();
         self.enter(Stage::Capabilities, now, self.config.admin_timeout);
@@ -213,7 +213,7 @@ impl Nvme {
         self.bringup.registers.write64(bus, register, value);
     }
 
-    /// Takes in a register's value.
+    /// Processes a register's value.
     pub(super) fn register(&mut self, bus: &mut dyn Bus, now: Nanos, answer: Result<u64, BusError>) {
         let value = match answer {
             Ok(value) => value,
@@ -226,7 +226,7 @@ impl Nvme {
             Err(error) => return self.fail(bus, now, ResetCause::Register(error)),
         };
         let status = ControllerStatus::from_bits(value as u32);
-        // All ones are read where there is no controller any more.
+        // All ones are read if there is no controller any more.
         let gone = match self.stage {
             Stage::Capabilities => value == u64::MAX,
             _ => value as u32 == u32::MAX,
@@ -297,7 +297,7 @@ impl Nvme {
         if least > most {
             return Err(ResetCause::Unsupported("a memory page size (CAP.MPSMIN, CAP.MPSMAX)"));
         }
-        // Doorbells of as many queue pairs as lie in the BAR.
+        // Doorbells of as many queue pairs as fit in the BAR.
         let (length, stride) = (self.config.registers.length, capabilities.doorbell_stride());
         let pairs = length.saturating_sub(register::DOORBELLS) / (2 * stride);
         if pairs < 2 {
@@ -315,7 +315,7 @@ impl Nvme {
         self.disabling(bus, now);
     }
 
-    /// The configuration that the controller is to run with.
+    /// Returns the configuration for the controller to run with.
     fn enabled(&self) -> Configuration {
         Configuration { enabled: true, ..Configuration::new(self.page_shift) }
     }
@@ -329,8 +329,7 @@ impl Nvme {
         self.look(bus, now);
     }
 
-    /// Goes on when CSTS.RDY is 0: the controller does nothing by itself any more, and all its writes have
-    /// arrived.
+    /// Continues when CSTS.RDY is 0: the controller does nothing by itself any more, and all its writes have arrived.
     fn stopped(&mut self, bus: &mut dyn Bus, now: Nanos) {
         self.free_all();
         if let Some(stage) = self.bringup.then.take() {
@@ -342,7 +341,7 @@ impl Nvme {
         self.start_pmr(bus, now);
     }
 
-    /// Looks for a controller memory buffer, where one is wanted; then the controller is enabled.
+    /// Looks for a controller memory buffer, if one is wanted; then the controller is enabled.
     pub(super) fn start_cmb(&mut self, bus: &mut dyn Bus, now: Nanos) {
         self.bringup.cmb = None;
         if self.config.cmb.is_none() {
@@ -396,8 +395,7 @@ impl Nvme {
         }
     }
 
-    /// Bus addresses of a queue pair's doorbells: of the submission queue's tail, and of the completion
-    /// queue's head.
+    /// Returns the bus addresses of a queue pair's doorbells: the submission queue's tail, and the completion queue's head.
     fn doorbells(&self, queue: u16) -> (u64, u64) {
         let (base, stride) = (self.config.registers.address, self.bringup.capabilities.doorbell_stride());
         (base + register::tail_doorbell(queue, stride), base + register::head_doorbell(queue, stride))
@@ -415,7 +413,7 @@ impl Nvme {
         let entries = u32::from(ADMIN_ENTRIES).min(self.bringup.capabilities.max_entries) as u16;
         renew(&mut self.admin, bus, 0, entries, address);
         if !self.config.interrupts {
-            // With MSI-X this register is not to be touched. [base 3.1.3.3]
+            // With MSI-X this register must not be accessed. [base 3.1.3.3]
             self.write32(bus, register::INTMS, u32::MAX);
         }
         let sizes = AdminQueueSizes { submissions: entries, completions: entries };
@@ -465,12 +463,12 @@ impl Nvme {
             }
         };
         self.rest(Stage::Setup(step));
-        // Cleared, so that old data are not taken for data that the controller did not write.
+        // Cleared, so that old data are not mistaken for data from the controller.
         bus.store(self.layout.identify(), &[0; identify::SIZE]);
         self.send_admin(bus, now, Purpose::Setup(entry.opcode), entry);
     }
 
-    /// Bus address of an I/O submission queue.
+    /// Returns the bus address of an I/O submission queue.
     fn submission_queue(&self, pair: u16) -> u64 {
         match self.bringup.cmb {
             Some(cmb) => cmb + u64::from(pair) * self.layout.submission_bytes(),
@@ -491,13 +489,13 @@ impl Nvme {
         queue.push(bus, Admin { purpose, deadline }, entry).is_some()
     }
 
-    /// When the first admin command has to be done.
+    /// Returns the time by which the first admin command must be done.
     pub(super) fn admin_deadline(&self) -> Option<Nanos> {
         let slots = &self.admin.as_ref()?.slots;
         if slots.used() == 0 { None } else { slots.iter().map(|(_, admin)| admin.deadline).min() }
     }
 
-    /// Takes the completions of admin commands.
+    /// Reaps the completions of admin commands.
     pub(super) fn reap_admin(&mut self, bus: &mut dyn Bus, now: Nanos) {
         for _ in 0..ADMIN_ENTRIES {
             let Some(reaped) = self.admin.as_mut().and_then(|queue| queue.reap(bus)) else { return };
@@ -522,7 +520,7 @@ impl Nvme {
         }
     }
 
-    /// Takes in the result of a step of the set-up, and returns the next step.
+    /// Processes the result of a step of the set-up, and returns the next step.
     fn advance(&mut self, bus: &mut dyn Bus, result: u32) -> Result<Option<Setup>, ResetCause> {
         let Stage::Setup(step) = self.stage else { return Err(ResetCause::Impossible) };
         let mut data = [0; identify::SIZE];
@@ -576,7 +574,7 @@ impl Nvme {
     }
 }
 
-/// An empty queue pair: the one that is there already where it has the right size, so that its cids go on.
+/// Returns an empty queue pair: the existing one if it has the right size, so that its cids go on.
 fn renew<T>(queue: &mut Option<Queue<T>>, bus: &mut dyn Bus, number: u16, entries: u16, address: Address) {
     match queue {
         Some(old) if old.entries() == entries => old.clear(bus, address),

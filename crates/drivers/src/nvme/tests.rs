@@ -1,5 +1,4 @@
-//! Exact bytes on the bus, and a controller that writes anything at all. Whole scenarios are in the fabric's
-//! tests.
+//! Tests of exact bytes on the bus, and with a controller that writes anything at all. Whole scenarios are in the fabric's tests.
 
 use super::*;
 use crate::bus::{Bus, BusError, ReadDone, Region, Window};
@@ -13,7 +12,7 @@ const REGISTERS: Window = Window { address: 0x9000_0000, length: 1 << 14 };
 /// 4 KiB to 64 KiB pages, the NVM command set, a doorbell stride of 16 bytes, 1 s, 64 entries.
 const CAP: u64 = 4 << 52 | 1 << 37 | 2 << 32 | 2 << 24 | 63;
 
-/// A host, and the controller's part played by hand.
+/// A host, with the controller's part played by the test.
 struct Rig {
     bus: TestBus,
     nvme: Nvme,
@@ -43,7 +42,7 @@ impl Rig {
         self.nvme.read_done(&mut self.bus, self.now, ReadDone { tag, data });
     }
 
-    /// Somebody is there, and does not answer.
+    /// Refuses a read: the controller is there, but does not answer.
     fn refuse(&mut self, register: u64) {
         let (address, _, tag) = self.bus.reads.remove(0);
         assert_eq!(address, register);
@@ -68,7 +67,7 @@ impl Rig {
         self.poll();
     }
 
-    /// The last entry of a submission queue.
+    /// Returns the entry of a submission queue.
     fn entry(&self, pair: usize, index: usize) -> [u8; 64] {
         let base =
             if pair == 0 { self.nvme.layout.admin_submissions() } else { self.nvme.layout.submissions(0) };
@@ -76,17 +75,17 @@ impl Rig {
         self.bus.memory[at..at + 64].try_into().unwrap()
     }
 
-    /// The cid of an entry.
+    /// Returns the cid of an entry.
     fn cid(&self, pair: usize, index: usize) -> u16 {
         u16_at(&self.entry(pair, index), 2)
     }
 
-    /// Writes a completion, and has it reaped.
+    /// Writes a completion, and reaps it.
     fn complete(&mut self, pair: usize, cid: u16, head: u16, status: u16, result: u32) {
         self.complete_as(pair, pair as u16, cid, head, status, result);
     }
 
-    /// The same, in the name of any submission queue.
+    /// Writes a completion in the name of any submission queue, and reaps it.
     fn complete_as(&mut self, pair: usize, queue: u16, cid: u16, head: u16, status: u16, result: u32) {
         let (base, entries) = match pair {
             0 => (self.nvme.layout.admin_completions(), 32),
@@ -118,7 +117,7 @@ impl Rig {
         change(&mut self.bus.memory[at..at + 4096]);
     }
 
-    /// Up to the namespace of 1000 blocks of 4 KiB.
+    /// Starts the controller up to the namespace of 1000 blocks of 4 KiB.
     fn up(change: impl FnOnce(&mut Config)) -> Rig {
         let mut rig = Rig::new(change);
         rig.answer(register::CAP, CAP);
@@ -205,7 +204,7 @@ fn a_controller_is_brought_up_in_the_order_of_the_specification() {
     assert_eq!(rig.nvme.deadline(), None);
 }
 
-/// RDS, WDS, BAR 4, 1 s, addresses.
+/// PMRCAP with RDS, WDS, BAR 4, 1 s, addresses.
 const PMRCAP: u64 = 1 << 24 | 2 << 16 | 4 << 5 | 3 << 3;
 const NOT_READY: u64 = 1 << 8;
 
@@ -214,7 +213,7 @@ fn with_pmr(config: &mut Config) {
     config.pmr = Some(PmrBar { bar: 4, window });
 }
 
-/// Up to where PMRCAP is asked for.
+/// Starts the controller up to where PMRCAP is read.
 fn before_pmr() -> Rig {
     let mut rig = Rig::new(with_pmr);
     rig.answer(register::CAP, CAP | 1 << 56);
@@ -231,14 +230,14 @@ fn the_persistent_memory_region_is_switched_on_before_the_controller() {
     assert_eq!(rig.written(), [(register::PMRCTL, 1)]);
     rig.answer(register::PMRSTS, NOT_READY);
     rig.wait_for_deadline();
-    // The content of before may be lost.
+    // The earlier content may be lost.
     rig.answer(register::PMRSTS, 1 << 9);
     assert_eq!(rig.written(), [(register::PMRMSCU, 0x12), (register::PMRMSCL, 0x3456_7002)]);
     rig.answer(register::PMRSTS, 0);
     assert_eq!(rig.written().last(), Some(&(register::CC, 0x0046_0001)));
 }
 
-/// It is stopped, and given up: why.
+/// Checks that the controller is stopped and given up; returns why.
 fn given_up(mut rig: Rig) -> ResetCause {
     rig.answer(register::CAP, CAP | 1 << 56);
     rig.answer(register::CC, 0);
@@ -293,7 +292,7 @@ fn a_persistent_memory_region_that_never_becomes_ready_is_given_up() {
         }
         rig.wait_for_deadline();
     }
-    // Whoever waits no more hears no answer.
+    // An answer that is no longer awaited has no effect.
     rig.bus.reads.retain(|read| read.0 == register::CAP);
     let waited = rig.now - since;
     assert_eq!(given_up(rig), ResetCause::MemoryNeverReady);
@@ -386,7 +385,7 @@ fn a_completion_counts_once_and_only_if_it_is_due() {
     assert_eq!((rig.nvme.finished(), rig.nvme.counters().unknown), (None, 4));
     rig.complete(1, 0, 1, 0, 0);
     assert_eq!(rig.nvme.finished().map(|done| done.id), Some(1));
-    // Round the ring, many times. Each completion comes twice.
+    // Around the ring, many times. Each completion is delivered twice.
     for turn in 2..200u64 {
         rig.read(turn, 0, &[page(1)]).unwrap();
         rig.poll();
@@ -475,7 +474,7 @@ fn a_controller_that_is_busy_with_its_reset_is_asked_again() {
         rig.answer(register, value);
     }
     assert_eq!(rig.written().last(), Some(&(register::CC, 0x0046_0001)));
-    // But not for ever: it is reset, and given up.
+    // But not forever: it is reset, and given up.
     while rig.nvme.state() == State::Starting {
         match rig.bus.reads.first() {
             Some((register, ..)) => rig.refuse(*register),
@@ -483,7 +482,7 @@ fn a_controller_that_is_busy_with_its_reset_is_asked_again() {
         }
     }
     assert_eq!(rig.nvme.state(), State::Failed(ResetCause::NoAnswer));
-    // One that is ready has nothing to be patient with: it is reset.
+    // A controller that is ready gets no patience: it is reset.
     let mut rig = Rig::up(|_| {});
     rig.read(1, 0, &[page(1)]).unwrap();
     rig.poll();
@@ -536,7 +535,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Every command that was taken ends once, and memory is given back once, whatever the controller says.
+/// Checks that every command that was taken ends once, and memory is returned once, whatever the controller reports.
 fn survives(up: bool, steps: Vec<Step>) {
     let mut rig = if up { Rig::up(|_| {}) } else { Rig::new(|_| {}) };
     let (mut taken, mut ended, mut freed) = (0u64, Vec::new(), 0);
@@ -557,7 +556,7 @@ fn survives(up: bool, steps: Vec<Step>) {
             Step::Bytes(at, bytes) => rig.bus.store(0x2000 + u64::from(at), &bytes),
             Step::Completion(pair, at, cid, status) => {
                 rig.done[usize::from(pair)] = at.into();
-                // Mostly one that is outstanding, or was.
+                // Usually a command that is outstanding, or was.
                 let cid = if cid < 12 { rig.cid(pair.into(), usize::from(cid) % 8) } else { cid };
                 rig.complete(pair.into(), cid, u16::from(at) % 8, status, 0);
             }
