@@ -1,4 +1,4 @@
-//! Neighbours: who has which Ethernet address (RFC 826), and who waits to learn it.
+//! Neighbours: their Ethernet addresses (RFC 826), and the senders that wait for one.
 
 use crate::message::Nanos;
 use core::net::Ipv4Addr;
@@ -6,19 +6,19 @@ use std::collections::{BTreeMap, VecDeque};
 
 const SECOND: Nanos = 1_000_000_000;
 
-/// An address is used for so long before it is asked for again.
+/// Time for which an address is used before it is requested again.
 const REACHABLE_TIME: Nanos = 60 * SECOND;
 
-/// Between two requests.
+/// Interval between two requests.
 const INTERVAL: Nanos = SECOND;
 
-/// This many requests without an answer, and it is given up: enough for a link that loses one frame in ten.
+/// Requests without an answer after which a neighbour is given up: enough for a link that loses one frame in ten.
 const REQUESTS_MAX: u32 = 5;
 
-/// This many frames without a connection wait for one neighbour.
+/// Most frames without a connection that wait for one neighbour.
 const PENDING: usize = 8;
 
-/// Those who wait for a neighbour.
+/// The senders that wait for a neighbour.
 #[derive(Debug)]
 pub(crate) struct Waiting<T, P> {
     pub(crate) turns: Vec<T>,
@@ -36,11 +36,11 @@ struct Neighbour<T, P> {
     mac: Option<[u8; 6]>,
     learned: Nanos,
     used: Nanos,
-    /// The owner has chosen to send there; else a stranger made us ask.
+    /// Set if the owner has chosen to send there; otherwise a stranger made the card send a request.
     own: bool,
-    /// Nobody seems to be there any more.
+    /// Set if the neighbour seems to be gone.
     doubted: bool,
-    /// When a request was sent last, and the how many-th it was.
+    /// Time of the last request, and its number.
     asked: Option<(Nanos, u32)>,
     waiting: Waiting<T, P>,
 }
@@ -50,7 +50,7 @@ pub(crate) struct Neighbours<T, P> {
     entries: BTreeMap<Ipv4Addr, Neighbour<T, P>>,
     most: usize,
     requests: VecDeque<Ipv4Addr>,
-    /// Those who waited for one that had to make room.
+    /// Senders that waited for an entry that was evicted.
     gave_way: Vec<Waiting<T, P>>,
 }
 
@@ -59,8 +59,8 @@ impl<T: PartialEq, P> Neighbours<T, P> {
         Neighbours { entries: BTreeMap::new(), most, requests: VecDeque::new(), gave_way: Vec::new() }
     }
 
-    /// Its Ethernet address, where it is known. Else it is being asked for, and [`Neighbours::wait`] works;
-    /// or not, as there are too many. `own`: the owner has chosen to send there.
+    /// Returns the Ethernet address, if it is known. Otherwise the address is requested and [`Neighbours::wait`] works, unless there are
+    /// too many entries. `own`: the owner has chosen to send there.
     pub(crate) fn find(&mut self, address: Ipv4Addr, own: bool, now: Nanos) -> Option<[u8; 6]> {
         if !self.entries.contains_key(&address) {
             self.add(address, None, own, now);
@@ -77,8 +77,8 @@ impl<T: PartialEq, P> Neighbours<T, P> {
         entry.mac
     }
 
-    /// A new entry, where there is room. The one that was used longest ago of those whose address is known
-    /// makes some; or, for the owner's own sake, the oldest one that a stranger made us ask for.
+    /// Adds an entry, if there is room. Room is made by evicting the least recently used entry whose address is known; or, for the owner's
+    /// own destinations, the oldest one that a stranger caused.
     fn add(&mut self, address: Ipv4Addr, mac: Option<[u8; 6]>, own: bool, now: Nanos) {
         if self.entries.len() >= self.most {
             let oldest = |may: &dyn Fn(&Neighbour<T, P>) -> bool| {
@@ -95,17 +95,17 @@ impl<T: PartialEq, P> Neighbours<T, P> {
         self.entries.insert(address, neighbour);
     }
 
-    /// Those who waited for a neighbour that had to make room.
+    /// Takes the senders that waited for an evicted neighbour.
     pub(crate) fn gave_way(&mut self) -> Option<Waiting<T, P>> {
         self.gave_way.pop()
     }
 
-    /// Neighbours that are being asked for.
+    /// Returns the number of neighbours whose address is requested.
     pub(crate) fn asked(&self) -> usize {
         self.entries.values().filter(|entry| entry.mac.is_none()).count()
     }
 
-    /// Who is sent to there does not answer: its address is used, and asked for again.
+    /// Marks an entry as doubtful: its neighbour does not answer. The address stays in use and is requested again.
     pub(crate) fn doubt(&mut self, address: Ipv4Addr) {
         if let Some(entry) = self.entries.get_mut(&address) {
             entry.doubted = true;
@@ -120,7 +120,7 @@ impl<T: PartialEq, P> Neighbours<T, P> {
         true
     }
 
-    /// Gives the packet back where it cannot wait.
+    /// Queues a packet for a neighbour; returns the packet if it cannot wait.
     pub(crate) fn wait_packet(&mut self, address: Ipv4Addr, packet: P) -> Result<(), P> {
         match self.entries.get_mut(&address) {
             Some(entry) if entry.waiting.packets.len() < PENDING => entry.waiting.packets.push(packet),
@@ -129,8 +129,8 @@ impl<T: PartialEq, P> Neighbours<T, P> {
         Ok(())
     }
 
-    /// A neighbour has told its address: it is remembered where it was asked for or known, or `new` where it
-    /// asks for ours.
+    /// Learns a neighbour's address, if it was requested or known, or if `new`: the neighbour requests ours. Returns the senders that
+    /// waited for it.
     pub(crate) fn learn(&mut self, address: Ipv4Addr, mac: [u8; 6], new: bool, now: Nanos) -> Waiting<T, P> {
         match self.entries.get_mut(&address) {
             Some(entry) => {
@@ -147,7 +147,7 @@ impl<T: PartialEq, P> Neighbours<T, P> {
         }
     }
 
-    /// The next address to ask for.
+    /// Takes the next address to send a request for.
     pub(crate) fn request(&mut self) -> Option<Ipv4Addr> {
         self.requests.pop_front()
     }
@@ -157,7 +157,7 @@ impl<T: PartialEq, P> Neighbours<T, P> {
         asked.map(|(at, _)| at.saturating_add(INTERVAL)).min()
     }
 
-    /// Asks again, or gives up: those who waited for who does not answer.
+    /// Repeats requests, or gives up; returns the senders that waited for a neighbour that does not answer.
     pub(crate) fn poll(&mut self, now: Nanos) -> Vec<Waiting<T, P>> {
         let mut given_up = Vec::new();
         for (address, entry) in &mut self.entries {
@@ -180,7 +180,7 @@ impl<T: PartialEq, P> Neighbours<T, P> {
             .collect()
     }
 
-    /// Packets that wait.
+    /// Returns the number of packets that wait.
     pub(crate) fn pending(&self) -> usize {
         self.entries.values().map(|entry| entry.waiting.packets.len()).sum()
     }

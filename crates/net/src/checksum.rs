@@ -11,7 +11,7 @@ pub struct Sum {
 }
 
 impl Sum {
-    /// The sum of nothing.
+    /// Makes the sum of no bytes.
     pub fn new() -> Sum {
         Sum::default()
     }
@@ -35,7 +35,7 @@ impl Sum {
         self.total = u64::from(fold(self.total));
     }
 
-    /// The 16 bits that the sum comes to.
+    /// Returns the folded 16-bit sum.
     pub fn value(self) -> u16 {
         fold(self.total)
     }
@@ -48,7 +48,7 @@ fn fold(mut total: u64) -> u16 {
     total as u16
 }
 
-/// The sum of the pseudo header of RFC 9293, 3.1, and of RFC 768.
+/// Returns the sum of the pseudo header of RFC 9293, 3.1, and of RFC 768.
 pub(crate) fn pseudo_header(source: [u8; 4], destination: [u8; 4], protocol: IpProtocol, length: u16) -> Sum {
     let mut sum = Sum::new();
     sum.add(&source);
@@ -58,9 +58,8 @@ pub(crate) fn pseudo_header(source: [u8; 4], destination: [u8; 4], protocol: IpP
     sum
 }
 
-/// True if the TCP or UDP checksum of a received frame is right, for a NIC that does not say. `add` adds the
-/// bytes of a piece of own memory to the sum. What is neither TCP nor UDP has nothing to check here and is
-/// good.
+/// Checks the TCP or UDP checksum of a received frame, for a NIC that does not. `add` adds the bytes of a piece of own memory to the sum. A
+/// frame that is neither TCP nor UDP has nothing to check here and is good.
 pub fn verify(frame: &ReceivedFrame<'_>, mut add: impl FnMut(Piece, &mut Sum)) -> Verdict {
     let head = frame.head;
     let Some(ip) = head.get(EthernetFrame::<&[u8]>::header_len()..).filter(|ip| ip.len() >= 20) else {
@@ -99,9 +98,8 @@ pub fn verify(frame: &ReceivedFrame<'_>, mut add: impl FnMut(Piece, &mut Sum)) -
 }
 
 impl Frame {
-    /// Puts the TCP or UDP checksum in, for a NIC that does not. `add` adds the bytes of a piece of own
-    /// memory to the sum. A frame that the NIC has to segment cannot be helped this way: configure a stack
-    /// without segmentation.
+    /// Fills in the TCP or UDP checksum, for a NIC that does not. `add` adds the bytes of a piece of own memory to the sum. This does not
+    /// work for a frame that the NIC must segment: configure a stack without segmentation.
     pub fn fill_checksum(&mut self, mut add: impl FnMut(Piece, &mut Sum)) {
         let Some(offload) = self.checksum.take() else { return };
         let start = usize::from(offload.start);
@@ -112,7 +110,7 @@ impl Frame {
         for piece in &self.payload {
             add(*piece, &mut sum);
         }
-        // Zero means "no checksum" in UDP, and the two zeros are the same number.
+        // Zero means "no checksum" in UDP; in one's complement both zeros are the same number.
         let value = match !sum.value() {
             0 => 0xffff,
             value => value,

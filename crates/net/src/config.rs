@@ -1,4 +1,4 @@
-//! Settings that an owner chooses.
+//! The owner's settings.
 
 use crate::message::Nanos;
 use core::net::Ipv4Addr;
@@ -9,30 +9,29 @@ const SECOND: Nanos = 1_000 * MILLISECOND;
 /// The settings of a stack.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The NIC's address.
+    /// Ethernet address of the NIC.
     pub mac: [u8; 6],
-    /// The card's address.
+    /// IPv4 address of the card.
     pub address: Ipv4Addr,
-    /// Length of the network's prefix: whom the card reaches without a gateway.
+    /// Prefix length of the network: hosts in it are reached without a gateway.
     pub prefix: u8,
-    /// Whom it reaches the others by.
+    /// Gateway to all other hosts.
     pub gateway: Option<Ipv4Addr>,
     /// Largest IPv4 packet on the link, in bytes: 576 to 9,216.
     pub mtu: u16,
-    /// TCP segmentation offload: largest payload of one frame that the NIC segments, at most 65,000 bytes.
-    /// None without.
+    /// TCP segmentation offload: largest payload of one frame that the NIC segments, at most 65,000 bytes; `None` without the offload.
     pub segmentation: Option<u32>,
-    /// Secret of this card: initial sequence numbers, timestamps and ports are made from it (RFC 6528). From
-    /// a good source of randomness, new at each start.
+    /// Secret of this card: initial sequence numbers, timestamps and ports are made from it (RFC 6528). Take it from a good source of
+    /// randomness, new at each start.
     pub key: [u8; 16],
-    /// The limits.
+    /// Limits on what peers can use.
     pub limits: Limits,
-    /// The settings of TCP.
+    /// Settings of TCP.
     pub tcp: TcpConfig,
 }
 
 impl Config {
-    /// The usual choices, for an Ethernet without offloads.
+    /// Makes the usual settings, for an Ethernet without offloads.
     pub fn new(mac: [u8; 6], address: Ipv4Addr, prefix: u8, key: [u8; 16]) -> Config {
         Config {
             mac,
@@ -52,7 +51,7 @@ impl Config {
         u64::from(differ) >> (32 - self.prefix.min(32)) == 0
     }
 
-    /// The next hop to this address: the address itself, or the gateway. None where no single host has it.
+    /// Returns the next hop to this address: the address itself, or the gateway; `None` if no single host can have it.
     pub(crate) fn next_hop(&self, to: Ipv4Addr) -> Option<Ipv4Addr> {
         if !self.is_host(to) || to == self.address {
             return None;
@@ -60,7 +59,7 @@ impl Config {
         if self.on_link(to) { Some(to) } else { self.gateway.filter(|gateway| self.on_link(*gateway)) }
     }
 
-    /// True if it can be one host's address: not this network's broadcast address, nor a reserved one.
+    /// Returns true if it can be one host's address: neither this network's broadcast address nor a reserved one.
     pub(crate) fn is_host(&self, address: Ipv4Addr) -> bool {
         let host = u32::MAX.checked_shr(self.prefix.into()).unwrap_or(0);
         let is_broadcast = self.prefix < 31
@@ -74,38 +73,36 @@ impl Config {
     }
 }
 
-/// Bounds on what peers can make the card keep.
+/// Bounds on the resources that peers can make the card use.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Connections, of all states but TIME-WAIT.
+    /// Most connections, in all states except TIME-WAIT.
     pub flows: usize,
-    /// Connections of one listening port that are not yet established. One more takes the place of the
-    /// oldest.
+    /// Most connections of one listening port that are not yet established. A further one replaces the oldest.
     pub backlog: usize,
-    /// Connections that their owner has let go of and that are not at their end yet. One more, and the oldest
-    /// is reset; so it is where there is no room for a new connection.
+    /// Most connections that their owner has released and that have not ended yet. A further one resets the oldest; so does a new
+    /// connection for which there is no room.
     pub orphans: usize,
-    /// Connections in TIME-WAIT. One more takes the place of the oldest.
+    /// Most connections in TIME-WAIT. A further one replaces the oldest.
     pub time_wait: usize,
-    /// Bytes of a stream that may be received beyond what was granted, and wait in receive buffers.
+    /// Most bytes of a stream that may be received beyond what was granted, and wait in receive buffers.
     pub buffer: u32,
-    /// Receive buffers in which such bytes may wait, of one connection.
+    /// Most receive buffers in which such bytes of one connection may wait.
     pub held: usize,
-    /// Receive buffers in which such bytes may wait, of all connections. Fewer than the NIC has: what is left
-    /// receives everything else. Half of them are promised to peers by windows; the rest is for the two
-    /// segments that each connection has at least.
+    /// Most receive buffers in which such bytes of all connections may wait. Choose fewer than the NIC has: the rest receives everything
+    /// else. Half of them are promised to peers by windows; the other half is for the two segments that each connection has at least.
     pub held_total: usize,
-    /// Ranges of received bytes, of one connection, before which bytes are missing.
+    /// Most ranges of received bytes of one connection that follow a gap.
     pub ranges: usize,
-    /// Largest window that is ever advertised, in bytes.
+    /// Largest window to advertise, in bytes.
     pub window: u32,
-    /// Chunks in one connection's send queue.
+    /// Most chunks in one connection's send queue.
     pub chunks: usize,
-    /// Neighbours in the ARP cache. One more takes the place of the one that was used longest ago.
+    /// Most neighbours in the ARP cache. A further one replaces the least recently used.
     pub neighbours: usize,
-    /// Frames without a connection that wait to be sent: resets, echo replies.
+    /// Most frames without a connection that wait to be sent: resets, echo replies.
     pub pending: usize,
-    /// Echo replies that have not left yet: each keeps the receive buffer of its request.
+    /// Most echo replies that are not sent yet: each keeps the receive buffer of its request.
     pub echoes: usize,
 }
 
@@ -132,24 +129,24 @@ impl Default for Limits {
 /// The settings of TCP.
 #[derive(Clone, Debug)]
 pub struct TcpConfig {
-    /// Selective acknowledgements (RFC 2018), where the peer has them too.
+    /// Selective acknowledgements (RFC 2018), if the peer supports them too.
     pub sack: bool,
-    /// Timestamps (RFC 7323), where the peer has them too.
+    /// Timestamps (RFC 7323), if the peer supports them too.
     pub timestamps: bool,
-    /// Least retransmission timeout. RFC 6298 says 1 s; 200 ms is what is used in practice.
+    /// Least retransmission timeout. RFC 6298 says 1 s; 200 ms is common in practice.
     pub least_rto: Nanos,
     /// Largest retransmission timeout.
     pub most_rto: Nanos,
-    /// An acknowledgement is delayed so long at most, and no longer than for two full segments.
+    /// Longest delay of an acknowledgement, which never waits for more than two full segments.
     pub delayed_ack: Nanos,
-    /// A connection whose peer does not answer for so long is given up.
+    /// Time without an answer from the peer after which a connection is given up.
     pub user_timeout: Nanos,
-    /// One that is idle for so long is probed, and given up by the user timeout. None: never probed.
+    /// Idle time after which a connection is probed, and given up by the user timeout; `None`: never probed.
     pub keep_alive: Option<Nanos>,
-    /// A connection that its owner has let go of ([`Stack::release`](crate::Stack::release)) is reset when
-    /// its peer has acknowledged nothing new for so long.
+    /// Time without progress of the peer's acknowledgements after which a released connection
+    /// ([`Stack::release`](crate::Stack::release)) is reset.
     pub linger: Nanos,
-    /// The duration of TIME-WAIT: two maximum segment lifetimes.
+    /// Duration of TIME-WAIT: two maximum segment lifetimes.
     pub time_wait: Nanos,
 }
 

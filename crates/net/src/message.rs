@@ -4,92 +4,91 @@ use crate::slab::Key;
 use core::net::{Ipv4Addr, SocketAddrV4};
 use core::ops::{Deref, DerefMut, Range};
 
-/// A time, in nanoseconds since any fixed moment that the owner likes.
+/// A time, in nanoseconds since a fixed moment of the owner's choice.
 pub type Nanos = u64;
 
-/// A TCP connection. The name of one that is gone is never the name of another.
+/// The name of a TCP connection. It is never reused for another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Flow(pub(crate) Key);
 
 impl Flow {
-    /// Its number, for tables of the owner's.
+    /// Returns its number, for tables of the owner.
     pub fn number(self) -> u64 {
         u64::from(self.0.generation()) << 32 | u64::from(self.0.slot())
     }
 
-    /// The flow of [`Flow::number`].
+    /// Returns the flow of a [`Flow::number`].
     pub fn from_number(number: u64) -> Flow {
         Flow(Key::new(number as u32, (number >> 32) as u32))
     }
 }
 
-/// Some of the card's own memory.
+/// A piece of the card's own memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Piece {
     /// Offset of the first byte.
     pub offset: u64,
-    /// In bytes.
+    /// Length in bytes.
     pub length: u32,
 }
 
 impl Piece {
-    /// The part of it from byte `from` on, of `length` bytes.
+    /// Returns the part of `length` bytes that starts at byte `from`.
     pub(crate) fn part(self, from: u64, length: u32) -> Piece {
         Piece { offset: self.offset.wrapping_add(from), length }
     }
 }
 
-/// A block of the owner's, by a number of the owner's choice. Each chunk that was accepted comes back in
-/// exactly one [`Event::Free`] with its block.
+/// A block of the owner, by a number of the owner's choice. The block of each chunk that was accepted is returned in exactly one
+/// [`Event::Free`].
 pub type BlockId = u64;
 
-/// A receive buffer of the owner's, by a number of the owner's choice. Each received frame's buffer comes
-/// back in exactly one [`Event::Release`].
+/// A receive buffer of the owner, by a number of the owner's choice. The buffer of each received frame is returned in exactly one
+/// [`Event::Release`].
 pub type BufferId = u64;
 
 /// Bytes to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Chunk {
-    /// Their address. They must not change before the block is free.
+    /// Place of the bytes. They must not change before the block is free.
     pub piece: Piece,
-    /// Whose they are.
+    /// Block that holds the bytes.
     pub block: BlockId,
-    /// More follows at once: a last segment that is not full may wait for it, 200 ms at most. (There is no
-    /// Nagle algorithm.)
+    /// Set if more follows at once: a last segment that is not full may wait for it, at most 200 ms. (There is no Nagle algorithm.)
     pub more: bool,
 }
 
 /// The NIC's verdict on the TCP or UDP checksum of a received frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It is right, or there is none. Where the NIC does not check, [`verify`](crate::checksum::verify) does.
+    /// The checksum is right, or there is none. If the NIC does not check, [`verify`](crate::checksum::verify) does.
     Good,
-    /// It is wrong.
+    /// The checksum is wrong.
     Bad,
 }
 
-/// This many bytes at the start of a received frame are enough for all headers that the stack reads.
+/// Bytes at the start of a received frame that suffice for all headers that the stack reads.
 pub const HEAD: usize = 14 + 60 + 60;
 
 /// A frame that the NIC has put into a receive buffer.
 #[derive(Clone, Copy, Debug)]
 pub struct ReceivedFrame<'a> {
-    /// The buffer.
+    /// Receive buffer of the frame.
     pub buffer: BufferId,
-    /// A copy of the first [`HEAD`] bytes, or of all where it is shorter.
+    /// Copy of the first [`HEAD`] bytes, or of the whole frame if it is shorter.
     pub head: &'a [u8],
-    /// All bytes of the frame, without the frame check sequence.
+    /// Length of the frame in bytes, without the frame check sequence.
     pub length: u32,
-    /// The address of the frame's first byte in own memory.
+    /// Offset of the frame's first byte in own memory.
     pub offset: u64,
-    /// For a NIC that splits headers from payload: the frame's bytes from this one on lie there instead.
+    /// For a NIC that splits headers from payload: the first byte of the frame that is elsewhere, and the offset of that place.
     pub split: Option<(u32, u64)>,
-    /// The NIC's verdict on the TCP or UDP checksum.
+    /// Verdict of the NIC on the TCP or UDP checksum.
     pub checksum: Verdict,
 }
 
 impl ReceivedFrame<'_> {
-    /// The address of some of the frame's bytes; none where they are not in one piece.
+    /// Returns the place of some of the frame's bytes; `None` if they are not in one piece.
     pub(crate) fn piece(&self, bytes: Range<u32>) -> Option<Piece> {
         let offset = match self.split {
             Some((at, there)) if bytes.start >= at => there.checked_add(u64::from(bytes.start - at))?,
@@ -100,7 +99,7 @@ impl ReceivedFrame<'_> {
     }
 }
 
-/// Up to 128 bytes of headers.
+/// A buffer for up to 128 bytes of headers.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Header {
     bytes: [u8; 128],
@@ -134,28 +133,27 @@ impl core::fmt::Debug for Header {
     }
 }
 
-/// A checksum that is left to the NIC: it sums the frame from byte `start` to the end and puts the complement
-/// at `start + offset`. The field holds the sum of the pseudo header, as virtio-net and Linux's drivers want
-/// it.
+/// A checksum that is left to the NIC: it sums the frame from byte `start` to the end and puts the complement at `start + offset`. The
+/// field holds the sum of the pseudo header, as virtio-net and Linux's drivers expect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChecksumOffload {
-    /// The offset of the TCP or UDP header.
+    /// Offset of the TCP or UDP header.
     pub start: u16,
-    /// The field's offset in that header: 16 in TCP, 6 in UDP.
+    /// Offset of the field in that header: 16 in TCP, 6 in UDP.
     pub offset: u16,
 }
 
-/// A frame's name until [`Stack::frame_sent`](crate::Stack::frame_sent).
+/// The name of a frame until [`Stack::frame_sent`](crate::Stack::frame_sent).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FrameId(pub(crate) Key);
 
 impl FrameId {
-    /// Its number, for a table of the owner's.
+    /// Returns its number, for a table of the owner.
     pub fn number(self) -> u64 {
         u64::from(self.0.generation()) << 32 | u64::from(self.0.slot())
     }
 
-    /// The frame of [`FrameId::number`].
+    /// Returns the frame of a [`FrameId::number`].
     pub fn from_number(number: u64) -> FrameId {
         FrameId(Key::new(number as u32, (number >> 32) as u32))
     }
@@ -164,134 +162,134 @@ impl FrameId {
 /// A frame to transmit: its headers, then the pieces of its payload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// The news that is due when the NIC has sent it.
+    /// Name to pass to [`Stack::frame_sent`](crate::Stack::frame_sent) when the NIC has sent it.
     pub id: FrameId,
-    /// Ethernet header (14 bytes), IPv4 header (20 bytes) and what follows, or an ARP packet. The IPv4
-    /// header's checksum and length are right. Shorter than Ethernet's least 60 bytes at times: the NIC pads.
+    /// Ethernet header (14 bytes), IPv4 header (20 bytes) and the next header, or an ARP packet. The IPv4 header's checksum and length are
+    /// filled in. It may be shorter than Ethernet's least 60 bytes: the NIC pads.
     pub header: Header,
-    /// The payload.
+    /// Pieces of the payload.
     pub payload: Vec<Piece>,
-    /// The checksum that the NIC computes, where it does.
+    /// Checksum for the NIC to compute, if any.
     pub checksum: Option<ChecksumOffload>,
-    /// TCP segmentation offload: the NIC makes frames of this many bytes of payload out of it. The pseudo
-    /// header's sum in the checksum field then counts no length, as Intel's controllers want it.
+    /// TCP segmentation offload: the NIC makes frames with this many bytes of payload. The pseudo header's sum in the checksum field then
+    /// excludes the length, as Intel's controllers expect.
     pub segment: Option<u16>,
 }
 
 impl Frame {
-    /// Bytes of headers and payload.
+    /// Returns the number of bytes of headers and payload.
     pub fn length(&self) -> usize {
         self.header.len() + self.payload.iter().map(|piece| piece.length as usize).sum::<usize>()
     }
 }
 
-/// An event, in the order in which events happen. Those of a flow come before its [`Event::Closed`], except
-/// [`Event::Free`] and [`Event::Release`], which come when the NIC is done.
+/// An event, in the order in which events happen. Events of a flow come before its [`Event::Closed`], except [`Event::Free`] and
+/// [`Event::Release`], which come when the NIC is done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A connection that [`Stack::connect`](crate::Stack::connect) began is established.
     Connected {
-        /// Which.
+        /// Connection that is established.
         flow: Flow,
     },
     /// A peer has connected.
     Accepted {
-        /// The new connection.
+        /// New connection.
         flow: Flow,
-        /// To which port.
+        /// Local port.
         port: u16,
-        /// From where.
+        /// Address and port of the peer.
         from: SocketAddrV4,
     },
-    /// These bytes of a stream have been received: the owner copies them to their place in a block. They lie
-    /// below what was granted. No byte of a stream is delivered twice, but they need not come in order.
+    /// Bytes of a stream have arrived: the owner copies them to their place in a block. They are below what was granted. No byte of a
+    /// stream is delivered twice, but bytes may be out of order.
     Deliver {
-        /// The stream.
+        /// Connection of the stream.
         flow: Flow,
-        /// The first byte's offset in the stream.
+        /// Offset of the first byte in the stream.
         offset: u64,
-        /// Their address, in a receive buffer that is released later.
+        /// Place of the bytes, in a receive buffer that is released later.
         piece: Piece,
     },
     /// All bytes before this one have been delivered.
     Received {
-        /// The stream.
+        /// Connection of the stream.
         flow: Flow,
-        /// Their number.
+        /// Number of bytes before it.
         offset: u64,
     },
-    /// The peer has ended its stream and all of it has arrived. Some may yet wait to be granted.
+    /// The peer has ended its stream and all of it has arrived. Some bytes may still wait to be granted.
     Ended {
-        /// The stream.
+        /// Connection of the stream.
         flow: Flow,
-        /// Its length.
+        /// Length of the stream.
         offset: u64,
     },
-    /// All bytes before this one have been sent by the NIC, at least once: they have been taken over.
+    /// The NIC has sent all bytes before this one at least once.
     Sent {
-        /// The stream.
+        /// Connection of the stream.
         flow: Flow,
-        /// Their number.
+        /// Number of bytes before it.
         offset: u64,
     },
-    /// All bytes before this one have been acknowledged by the peer: its TCP has them.
+    /// The peer has acknowledged all bytes before this one: its TCP has them.
     Acknowledged {
-        /// The stream.
+        /// Connection of the stream.
         flow: Flow,
-        /// Their number.
+        /// Number of bytes before it.
         offset: u64,
     },
-    /// A chunk's bytes are no longer needed. It says nothing about whether they arrived.
+    /// A chunk's bytes are no longer needed, whether or not they have arrived.
     Free {
-        /// Whose chunk.
+        /// Owner of the chunk.
         owner: Owner,
-        /// Its block.
+        /// Block of the chunk.
         block: BlockId,
     },
-    /// Not all datagrams of a chunk were sent: nobody answers at the peer's address or the gateway's, the
-    /// owner wants no more of them, or the port was closed. The chunk's [`Event::Free`] follows.
+    /// Not all datagrams of a chunk were sent: nothing answers at the address of the peer or the gateway, the owner recalled the rest, or
+    /// the port was closed. The chunk's [`Event::Free`] follows.
     Unsent {
-        /// From which port.
+        /// Port that they were sent from.
         port: u16,
-        /// The chunk's block.
+        /// Block of the chunk.
         block: BlockId,
     },
-    /// A receive buffer can be used again, as soon as what was delivered from it before has been copied.
+    /// A receive buffer can be reused, once the bytes delivered from it have been copied.
     Release {
-        /// Which.
+        /// Buffer to reuse.
         buffer: BufferId,
     },
-    /// A UDP datagram.
+    /// A UDP datagram has arrived.
     Datagram {
-        /// To which port.
+        /// Local port.
         port: u16,
-        /// From where.
+        /// Address and port of the sender.
         from: SocketAddrV4,
-        /// Its payload, in a receive buffer that is released right after.
+        /// Place of the payload, in a receive buffer that is released right after.
         piece: Piece,
     },
-    /// A connection is gone, and its name with it.
+    /// A connection is gone, and its name is invalid.
     Closed {
-        /// Which.
+        /// Connection that is gone.
         flow: Flow,
-        /// Why.
+        /// Reason for its end.
         reason: Reason,
     },
 }
 
-/// Whose chunk it was.
+/// The owner of a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Owner {
-    /// A connection's; it may be gone.
+    /// A connection, which may be gone.
     Flow(Flow),
-    /// A UDP port's.
+    /// A UDP port.
     Port(u16),
 }
 
-/// Why a connection is gone.
+/// The reason why a connection is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reason {
-    /// Both sides have ended their streams, and each knows it of the other.
+    /// Both sides have ended their streams, and each knows that the other has.
     Finished,
     /// The peer has reset it.
     Reset,
@@ -299,35 +297,35 @@ pub enum Reason {
     Refused,
     /// The peer has not answered for too long.
     TimedOut,
-    /// Nobody answers at the peer's address, or the gateway's.
+    /// Nothing answers at the address of the peer or the gateway.
     Unreachable,
     /// The owner has aborted it.
     Aborted,
 }
 
-/// Why a connection could not be begun.
+/// The reason why a connection could not be begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConnectError {
-    /// As many connections as there may be.
-    #[error("there are as many connections as there may be")]
+    /// The number of connections is at its limit.
+    #[error("the number of connections is at its limit")]
     Full,
     /// All local ports for this peer are taken.
     #[error("no local port is free")]
     NoPort,
-    /// The address is not one host's, the port is zero, or there is neither a direct way nor a gateway.
-    #[error("no way to {0}")]
+    /// The address is not a single host's, the port is zero, or there is neither a direct route nor a gateway.
+    #[error("no route to {0}")]
     Unreachable(SocketAddrV4),
 }
 
-/// Why a port could not be opened.
+/// The reason why a port could not be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OpenError {
-    /// It is open, or port zero.
+    /// The port is open already, or is zero.
     #[error("port {0} is taken")]
     Taken(u16),
 }
 
-/// Why bytes were not accepted. Their block is the owner's still.
+/// The reason why bytes were refused. The owner keeps their block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SendError {
     /// The connection is gone.
@@ -336,17 +334,17 @@ pub enum SendError {
     /// The stream was ended by [`Stack::shutdown`](crate::Stack::shutdown).
     #[error("the stream was ended")]
     Ended,
-    /// No bytes, or more than a chunk can have.
+    /// The chunk has no bytes, or too many.
     #[error("a chunk of this length cannot be sent")]
     Length,
-    /// The queue is full. Something becomes free later.
+    /// The queue is full. There will be room later.
     #[error("the queue is full")]
     Full,
     /// The port is not open.
     #[error("the port is not open")]
     Closed,
-    /// No way to this address.
-    #[error("no way to {0}")]
+    /// There is no route to this address.
+    #[error("no route to {0}")]
     Unreachable(Ipv4Addr),
 }
 

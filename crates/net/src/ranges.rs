@@ -19,13 +19,13 @@ impl Ranges {
         self.0.iter()
     }
 
-    /// The range that holds `at`.
+    /// Returns the range that contains `at`.
     pub(crate) fn around(&self, at: u64) -> Option<Range<u64>> {
         let index = self.0.partition_point(|range| range.end <= at);
         self.0.get(index).filter(|range| range.start <= at).cloned()
     }
 
-    /// Adds a range; those that it touches become one.
+    /// Adds a range, and merges it with those that it touches.
     pub(crate) fn insert(&mut self, new: Range<u64>) {
         if new.is_empty() {
             return;
@@ -40,7 +40,7 @@ impl Ranges {
         self.0.splice(first..last, [merged]);
     }
 
-    /// Takes a range out.
+    /// Removes a range.
     pub(crate) fn remove(&mut self, old: Range<u64>) {
         if old.is_empty() {
             return;
@@ -56,7 +56,7 @@ impl Ranges {
         self.0.splice(first..last, rest);
     }
 
-    /// The parts of `range` that are not in the set, in order.
+    /// Returns the parts of `range` that are not in the set, in order.
     pub(crate) fn missing(&self, range: Range<u64>) -> Vec<Range<u64>> {
         let mut gaps = Vec::new();
         let mut at = range.start;

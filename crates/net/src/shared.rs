@@ -1,4 +1,4 @@
-//! State that connections share: settings, counters, events, and the blocks that are to be given back.
+//! State that connections share: settings, counters, events, and the blocks to be returned.
 
 use crate::config::Config;
 use crate::message::{BlockId, Event, Owner};
@@ -11,13 +11,13 @@ use std::collections::VecDeque;
 struct Block {
     owner: Owner,
     block: BlockId,
-    /// Frames at the NIC that have some of its bytes.
+    /// Number of frames at the NIC that contain some of its bytes.
     frames: u32,
-    /// A send queue has it still.
+    /// Set while a send queue has it.
     wanted: bool,
 }
 
-/// Blocks that the stack has, each until no queue wants it and no frame has it.
+/// The blocks that the stack has, each until no queue wants it and no frame has it.
 #[derive(Debug)]
 pub(crate) struct Blocks(Slab<Block>);
 
@@ -27,9 +27,9 @@ pub(crate) struct Shared {
     pub(crate) statistics: Statistics,
     pub(crate) events: VecDeque<Event>,
     pub(crate) blocks: Blocks,
-    /// Receive buffers that hold bytes that were not granted, of all connections.
+    /// Receive buffers that hold bytes that were not granted, for all connections.
     pub(crate) held: usize,
-    /// Receive buffers that peers were promised for such bytes.
+    /// Receive buffers promised to peers for such bytes.
     pub(crate) promised: usize,
 }
 
@@ -38,7 +38,7 @@ impl Blocks {
         self.0.len()
     }
 
-    /// One more frame has it.
+    /// Notes that a frame has it.
     pub(crate) fn framed(&mut self, key: Key) {
         if let Some(block) = self.0.get_mut(key) {
             block.frames += 1;
@@ -63,12 +63,12 @@ impl Shared {
         self.events.push_back(event);
     }
 
-    /// A block that a queue wants.
+    /// Adds a block that a queue wants.
     pub(crate) fn block(&mut self, owner: Owner, block: BlockId) -> Key {
         self.blocks.0.insert(Block { owner, block, frames: 0, wanted: true })
     }
 
-    /// The queue has no more use for it.
+    /// Notes that the queue no longer wants it.
     pub(crate) fn unwanted(&mut self, key: Key) {
         if let Some(block) = self.blocks.0.get_mut(key) {
             block.wanted = false;
@@ -76,7 +76,7 @@ impl Shared {
         self.free(key);
     }
 
-    /// A frame that had it is gone.
+    /// Notes that a frame that had it is gone.
     pub(crate) fn unframed(&mut self, key: Key) {
         if let Some(block) = self.blocks.0.get_mut(key) {
             block.frames -= 1;

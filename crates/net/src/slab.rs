@@ -1,6 +1,6 @@
 //! A table whose keys are never mistaken for each other's: a slot's key changes when it is used again.
 
-/// Names an entry for as long as it is there.
+/// A key that names an entry for as long as the entry exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Key {
     slot: u32,
@@ -43,7 +43,7 @@ impl<T> Slab<T> {
         self.slots.len() - self.free.len()
     }
 
-    /// The key that the next [`Slab::insert`] returns.
+    /// Returns the key that the next [`Slab::insert`] will return.
     pub(crate) fn next_key(&self) -> Key {
         match self.free.last() {
             Some(&slot) => Key { slot, generation: self.slots[slot as usize].generation },

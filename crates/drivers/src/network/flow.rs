@@ -59,14 +59,17 @@ pub struct Flow {
     /// Set once the NIC was given up.
     pub forsaken: bool,
     writes: Vec<(u64, Write)>,
-    /// Bytes appended to the outgoing stream; the next two fields count those that the NIC has sent and the peer has acknowledged.
+    /// Bytes appended to the outgoing stream.
     appended: u64,
+    /// Bytes that the NIC has sent.
     sent: u64,
+    /// Bytes that the peer has acknowledged.
     acknowledged: u64,
     /// Flushes, each with the number of bytes whose acknowledgement it waits for.
     flushes: Vec<(OperationId, u64)>,
-    /// Blocks that it had at the last count; the next field is the time at which one was last returned, or the first one came.
+    /// Blocks that it had at the last count.
     counted: usize,
+    /// Time at which a block was last returned, or the first one came.
     moved_at: Nanos,
     /// Set if it kept blocks that others waited for.
     pub starved: bool,

@@ -1,4 +1,4 @@
-//! A frame leaves: ARP first, then what has no connection, then connections and datagrams in turn.
+//! Outgoing frames: ARP first, then packets without a connection, then connections and datagrams in turn.
 
 use super::{Connection, Packet, Sending, Stack, Tuple, Turn};
 use crate::checksum::pseudo_header;
@@ -11,17 +11,17 @@ use smoltcp::wire::{
     Ipv4Packet, UdpPacket,
 };
 
-/// Bytes of Ethernet and IPv4 headers.
+/// Size of the Ethernet and IPv4 headers, in bytes.
 const BEFORE: usize = 14 + 20;
 
 /// The content of an IPv4 packet.
 struct Body<'a> {
     to: Ipv4Addr,
     protocol: IpProtocol,
-    /// Bytes of the header of what it carries.
+    /// Size of the next protocol's header, in bytes.
     header: usize,
     payload: &'a [Piece],
-    /// Payload of each frame that the NIC makes.
+    /// Payload of each frame that the NIC makes, in bytes.
     segment: Option<u16>,
 }
 
@@ -59,13 +59,13 @@ impl Stack {
         }
     }
 
-    /// A connection's turn.
+    /// Makes a frame of the connection whose turn it is.
     fn flow_frame(&mut self, key: Key, now: Nanos) -> Option<Frame> {
         let Connection { tcb, queued, .. } = self.flows.get_mut(key)?;
         *queued = false;
         let to = *tcb.remote.ip();
         let hop = self.shared.config.next_hop(to)?;
-        // Those who were asked for by strangers give way to peers of the owner's choice.
+        // Neighbours that strangers caused give way to peers of the owner's choice.
         let own = tcb.is_open() || !tcb.passive;
         let Some(mac) = self.neighbours.find(hop, own, now) else {
             tcb.no_way_yet(now);
@@ -78,13 +78,12 @@ impl Stack {
         let outgoing = tcb.transmit(now, &mut self.shared);
         self.schedule(key);
         let outgoing = outgoing?;
-        // There may be more, after the others' turn.
+        // There may be more, after the other senders' turns.
         self.touch(key);
         Some(self.segment_frame(key, outgoing, mac, to))
     }
 
-    /// There is no room for a connection's neighbour. One that is open tries again when there is; the others
-    /// are at their end.
+    /// Handles a connection for whose neighbour there is no room. An open one tries again when there is; others are ended.
     fn strand(&mut self, key: Key, now: Nanos) {
         self.shared.statistics.pending_dropped += 1;
         match self.flows.get(key) {
@@ -98,7 +97,7 @@ impl Stack {
         }
     }
 
-    /// The turn of who sends datagrams: one of them.
+    /// Makes one datagram of the sender whose turn it is.
     fn datagram_frame(&mut self, ends: Tuple, now: Nanos) -> Option<Frame> {
         let (port, to) = ends;
         let hop = self.shared.config.next_hop(*to.ip())?;
@@ -152,7 +151,7 @@ impl Stack {
         frame.set_ethertype(protocol);
     }
 
-    /// A packet without a connection, where its neighbour is known. Else it waits or is dropped.
+    /// Makes the frame of a packet without a connection, if its neighbour is known. Otherwise the packet waits or is dropped.
     fn packet_frame(&mut self, packet: Packet, now: Nanos) -> Option<Frame> {
         let (to, mac) = match &packet {
             Packet::Tcp(to, mac, _) => (*to, *mac),
@@ -224,7 +223,7 @@ impl Stack {
         Frame { id, header, payload, checksum, segment }
     }
 
-    /// Ethernet and IPv4 headers, with room for the next one; and the sum of the pseudo header.
+    /// Makes Ethernet and IPv4 headers, with room for the next one; returns them with the sum of the pseudo header.
     fn ipv4_header(&mut self, body: &Body<'_>, mac: [u8; 6]) -> (Header, u16) {
         let mut header = Header::zeroed(BEFORE + body.header);
         self.ethernet(&mut header, mac, EthernetProtocol::Ipv4);
@@ -240,7 +239,7 @@ impl Stack {
         packet.set_src_addr(from);
         packet.set_dst_addr(body.to);
         packet.fill_checksum();
-        // The NIC numbers the packets that it makes of one.
+        // The NIC numbers the packets that it makes from one.
         let packets =
             body.segment.map_or(1, |segment| (length - body.header).div_ceil(segment.into()) as u16);
         self.identification = self.identification.wrapping_add(packets);

@@ -19,7 +19,7 @@ impl Stack {
         key
     }
 
-    /// Something about a connection has changed: it may have to send, and its deadline may be another.
+    /// Notes a change to a connection: it may have something to send, and its deadline may be different.
     pub(super) fn touch(&mut self, key: Key) {
         let Some(connection) = self.flows.get_mut(key) else { return };
         if !std::mem::replace(&mut connection.queued, true) {
@@ -64,7 +64,7 @@ impl Stack {
         }
     }
 
-    /// It is gone, and its owner is told, where it had known of it.
+    /// Removes a connection, and tells its owner if the owner knew of it.
     pub(super) fn close(&mut self, key: Key, reason: Reason) {
         let Some(Connection { tcb, .. }) = self.flows.get(key) else { return };
         let flow = tcb.flow;
@@ -75,7 +75,7 @@ impl Stack {
         }
     }
 
-    /// The same, and the peer is told by a reset, where it knows of it.
+    /// Removes a connection likewise, and sends a reset if the peer knows of it.
     pub(super) fn reset(&mut self, key: Key, reason: Reason) {
         let Some(Connection { tcb, .. }) = self.flows.get(key) else { return };
         let (seq, ack) = tcb.numbers();
@@ -110,7 +110,7 @@ impl Stack {
         tcb.clear(&mut self.shared);
     }
 
-    /// True if there is room for a connection; one that nobody here wants any more makes it.
+    /// Returns true if there is room for a connection. An orphan is reset to make room.
     pub(super) fn has_room(&mut self) -> bool {
         let full = |stack: &Stack| stack.flows.len() >= stack.shared.config.limits.flows;
         if full(self) {
@@ -119,7 +119,7 @@ impl Stack {
         !full(self)
     }
 
-    /// Resets the connection that its owner let go of first.
+    /// Resets the connection that was released first.
     pub(super) fn reset_orphan(&mut self) {
         if let Some(oldest) = self.orphans.front().copied() {
             self.reset(oldest, Reason::TimedOut);
@@ -132,7 +132,7 @@ impl Stack {
         }
     }
 
-    /// A SYN for a port that listens.
+    /// Handles a SYN for a port that listens.
     pub(super) fn accept(&mut self, syn: &Segment, now: Nanos) {
         let limits = &self.shared.config.limits;
         let Some(listener) = self.listeners.get_mut(&syn.to.port()) else { return };
@@ -167,7 +167,7 @@ impl Stack {
         self.packets.push_back(Packet::Tcp(to, mac, header));
     }
 
-    /// Nobody has answered ARP.
+    /// Handles a neighbour that has not answered ARP.
     pub(super) fn unreachable(&mut self, waiting: Waiting<Turn, Packet>, now: Nanos) {
         waiting.packets.into_iter().for_each(|packet| self.drop_packet(packet));
         for turn in waiting.turns {
@@ -182,7 +182,7 @@ impl Stack {
                 Some(connection) if !connection.tcb.is_open() => {
                     self.settle(key, Fate::Closed(Reason::Unreachable), now);
                 }
-                // It was there once: it is asked for again, until the connection gives up.
+                // It was known once: it is requested again, until the connection gives up.
                 _ => self.touch(key),
             }
         }

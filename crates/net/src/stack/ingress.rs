@@ -1,4 +1,4 @@
-//! A frame arrives: it is checked layer by layer, and what is not right is counted and dropped.
+//! Incoming frames: each is checked layer by layer; bad ones are counted and dropped.
 
 use super::time_wait::Answer;
 use super::{Connection, Packet, Stack};
@@ -14,18 +14,18 @@ use smoltcp::wire::{
 /// Bytes of an Ethernet header.
 const ETHERNET: usize = 14;
 
-/// This many ARP replies wait to be sent.
+/// Most ARP replies that wait to be sent.
 const REPLIES: usize = 64;
 
-/// An IPv4 packet whose header is right.
+/// An IPv4 packet with a valid header.
 struct Ip<'a> {
-    /// The sender of the frame: the host itself, or the gateway.
+    /// Ethernet address of the frame's sender: the host itself, or the gateway.
     mac: [u8; 6],
     from: Ipv4Addr,
     to: Ipv4Addr,
-    /// The first bytes of what it carries.
+    /// First bytes of the packet's content.
     head: &'a [u8],
-    /// Its offset in the frame.
+    /// Range of the content in the frame.
     range: Range<u32>,
 }
 
@@ -36,7 +36,7 @@ impl Ip<'_> {
 }
 
 impl Stack {
-    /// True if the receive buffer is needed.
+    /// Processes a frame; returns true if the receive buffer is needed.
     pub(super) fn ingress(&mut self, frame: &ReceivedFrame<'_>, now: Nanos) -> bool {
         let head = &frame.head[..frame.head.len().min(frame.length as usize)];
         let Ok(ethernet) = EthernetFrame::new_checked(head) else {
@@ -78,11 +78,11 @@ impl Stack {
             self.shared.statistics.malformed += 1;
             return;
         }
-        // A probe has no sender (RFC 5227); everyone else is a host of this link.
+        // A probe has no sender (RFC 5227); every other request is from a host of this link.
         if config.next_hop(from) == Some(from) {
             let waiting = self.neighbours.learn(from, mac.0, is_for_us, now);
             waiting.turns.into_iter().for_each(|turn| self.take_turn(turn));
-            // One whose address is known can make room.
+            // An entry whose address is now known can be evicted.
             self.retry_stranded();
             waiting.packets.into_iter().rev().for_each(|packet| self.packets.push_front(packet));
         }
@@ -132,9 +132,8 @@ impl Stack {
         false
     }
 
-    /// An echo request is answered from its own receive buffer, to where its frame came from: nobody has to
-    /// be asked for, and no buffer waits for that. The answer's checksum follows from the request's (RFC
-    /// 1624): where that was wrong, so is the answer's, and whoever asked sees it.
+    /// Answers an echo request from its own receive buffer, to the frame's sender: no address must be requested, and no buffer waits for
+    /// that. The answer's checksum follows from the request's (RFC 1624): if that was wrong, so is the answer's, and the requester sees it.
     fn icmp(&mut self, frame: &ReceivedFrame<'_>, ip: &Ip<'_>) -> bool {
         let Some(mut icmp) = ip.head.first_chunk::<8>().copied().filter(|_| ip.length() >= 8) else {
             self.shared.statistics.malformed += 1;
@@ -186,7 +185,7 @@ impl Stack {
         let payload = parsed.and_then(|(segment, header)| {
             let start = ip.range.start + header as u32;
             let length = ip.range.end.checked_sub(start)?;
-            // Without payload it does not matter where that would lie.
+            // Without payload its place does not matter.
             let piece = if length == 0 { None } else { Some(frame.piece(start..ip.range.end)?) };
             Some((segment, piece))
         });
@@ -231,7 +230,7 @@ impl Stack {
         held
     }
 
-    /// Nobody has such a connection (RFC 9293, 3.10.7.1).
+    /// Refuses a segment of a connection that does not exist (RFC 9293, 3.10.7.1).
     fn refuse(&mut self, segment: &Segment, mac: [u8; 6]) {
         self.shared.statistics.no_port += 1;
         if segment.flags.rst {

@@ -1,4 +1,4 @@
-//! The stack: what its owner calls.
+//! The stack: its owner's interface.
 
 mod egress;
 mod flows;
@@ -24,24 +24,24 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use time_wait::TimeWaits;
 use udp::Sender;
 
-/// A connection as its segments name it: the local port, and the peer.
+/// A connection as its segments name it: the local port and the peer.
 type Tuple = (u16, SocketAddrV4);
 
 #[derive(Debug)]
 struct Connection {
     tcb: Box<Tcb>,
-    /// It is in the queue of those that may have something to send.
+    /// Set while it is in the queue of those that may have something to send.
     queued: bool,
     scheduled: Option<Nanos>,
 }
 
 #[derive(Debug, Default)]
 struct Listener {
-    /// Connections that are not yet established, the oldest first.
+    /// Connections that are not yet established, oldest first.
     half_open: VecDeque<Key>,
 }
 
-/// A sender that may have something to send: one frame, then it is the next one's turn.
+/// A sender that may have something to send: one frame, then the next one's turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Turn {
     Flow(Key),
@@ -51,7 +51,7 @@ enum Turn {
 /// A packet without a connection.
 #[derive(Debug)]
 enum Packet {
-    /// To whom: its Ethernet address too, where it answers a frame that came from there.
+    /// A segment to an address; with the Ethernet address, if it answers a frame from there.
     Tcp(Ipv4Addr, Option<[u8; 6]>, Header),
     Echo {
         to: (Ipv4Addr, [u8; 6]),
@@ -61,10 +61,10 @@ enum Packet {
     },
 }
 
-/// The frames that the NIC has.
+/// A frame that the NIC has.
 #[derive(Debug, Default)]
 struct Sending {
-    /// Whose new bytes.
+    /// Connection whose new bytes it contains.
     flow: Option<Flow>,
     blocks: Vec<Key>,
     buffer: Option<BufferId>,
@@ -72,9 +72,8 @@ struct Sending {
 
 /// TCP, UDP, ARP and ICMP of one card on one Ethernet link.
 ///
-/// After each call that hands something in, the owner takes out what there is: frames by
-/// [`Stack::next_frame`] as far as the NIC has room, events by [`Stack::next_event`]; and calls
-/// [`Stack::poll`] at [`Stack::deadline`].
+/// After each call that passes something in, the owner takes the results out: frames by [`Stack::next_frame`] as far as the NIC has room,
+/// events by [`Stack::next_event`]. It also calls [`Stack::poll`] at [`Stack::deadline`].
 #[derive(Debug)]
 pub struct Stack {
     shared: Shared,
@@ -82,19 +81,20 @@ pub struct Stack {
     tuples: BTreeMap<Tuple, Key>,
     listeners: BTreeMap<u16, Listener>,
     time_waits: TimeWaits,
-    /// Ports that take datagrams, and who sends some: from such a port, to a peer.
+    /// Ports that take datagrams.
     ports: BTreeSet<u16>,
+    /// Senders of datagrams, each from such a port to a peer.
     senders: BTreeMap<Tuple, Sender>,
     ready: VecDeque<Turn>,
     timers: BTreeSet<(Nanos, Key)>,
     neighbours: Neighbours<Turn, Packet>,
-    /// Connections for whose neighbour there was no room.
+    /// Connections for whose neighbours there was no room.
     stranded: Vec<Key>,
-    /// Connections that their owner has let go of, the oldest first.
+    /// Connections that their owner has released, oldest first.
     orphans: VecDeque<Key>,
-    /// Echo replies that have not left.
+    /// Number of echo replies that are not sent yet.
     echoes: usize,
-    /// ARP replies: to whom.
+    /// Addresses to send ARP replies to.
     replies: VecDeque<([u8; 6], Ipv4Addr)>,
     packets: VecDeque<Packet>,
     sending: Slab<Sending>,
@@ -103,7 +103,7 @@ pub struct Stack {
 }
 
 impl Stack {
-    /// A stack without connections.
+    /// Makes a stack without connections.
     pub fn new(mut config: Config) -> Stack {
         config.mtu = config.mtu.clamp(576, 9216);
         config.limits.window = config.limits.window.min(0xffff << 14);
@@ -130,7 +130,7 @@ impl Stack {
         }
     }
 
-    /// The NIC has put a frame into a receive buffer.
+    /// Processes a frame that the NIC has put into a receive buffer.
     pub fn receive(&mut self, frame: &ReceivedFrame<'_>, now: Nanos) {
         self.shared.statistics.frames_in += 1;
         if !self.ingress(frame, now) {
@@ -159,27 +159,25 @@ impl Stack {
         }
     }
 
-    /// There may be room for the neighbours of connections for which there was none.
+    /// Retries connections for whose neighbours there was no room: there may be now.
     fn retry_stranded(&mut self) {
         std::mem::take(&mut self.stranded).into_iter().for_each(|key| self.touch(key));
     }
 
-    /// When [`Stack::poll`] has to be called.
+    /// Returns the time of the next call of [`Stack::poll`], `None` if none is due.
     pub fn deadline(&self) -> Option<Nanos> {
         let timer = self.timers.first().map(|(at, _)| *at);
         [timer, self.time_waits.deadline(), self.neighbours.deadline()].into_iter().flatten().min()
     }
 
-    /// The next frame to send, where there is one. To be called only as the NIC has room for it: what waits
-    /// here is the newest.
+    /// Returns the next frame to send, if there is one. Call it only when the NIC has room, so that the frame has the latest state.
     pub fn next_frame(&mut self, now: Nanos) -> Option<Frame> {
         let frame = self.egress(now)?;
         self.shared.statistics.frames_out += 1;
         Some(frame)
     }
 
-    /// The NIC is done with a frame: it has sent it, or it never will. A name that is not a frame's (any
-    /// more) is ignored.
+    /// Notes that the NIC is done with a frame: it has sent it, or never will. Ignores names that are no longer valid.
     pub fn frame_sent(&mut self, frame: FrameId) {
         let Some(sending) = self.sending.remove(frame.0) else { return };
         if let Some(flow) = sending.flow
@@ -196,12 +194,12 @@ impl Stack {
         }
     }
 
-    /// The next event.
+    /// Returns the next event.
     pub fn next_event(&mut self) -> Option<Event> {
         self.shared.events.pop_front()
     }
 
-    /// Accepts connections to a port.
+    /// Starts accepting connections to a port.
     pub fn listen(&mut self, port: u16) -> Result<(), OpenError> {
         if port == 0 || self.listeners.contains_key(&port) {
             return Err(OpenError::Taken(port));
@@ -210,7 +208,7 @@ impl Stack {
         Ok(())
     }
 
-    /// Accepts no more. Connections that are established stay.
+    /// Stops accepting connections. Established ones stay.
     pub fn unlisten(&mut self, port: u16) {
         if let Some(listener) = self.listeners.remove(&port) {
             listener.half_open.into_iter().for_each(|key| self.remove(key));
@@ -234,8 +232,7 @@ impl Stack {
         Ok(flow)
     }
 
-    /// Appends bytes to a connection's stream, also before it is established: the offset of the first one in
-    /// the stream.
+    /// Appends bytes to a connection's stream, which need not be established; returns the offset of the first one in the stream.
     pub fn send(&mut self, flow: Flow, chunk: Chunk) -> Result<u64, SendError> {
         let connection = self.flows.get_mut(flow.0).ok_or(SendError::Gone)?;
         let offset = connection.tcb.send(&chunk, &mut self.shared)?;
@@ -243,7 +240,7 @@ impl Stack {
         Ok(offset)
     }
 
-    /// Ends this side's stream, after what was appended. The other side's goes on.
+    /// Ends this side's stream, after the bytes appended so far. The other side's continues.
     pub fn shutdown(&mut self, flow: Flow) {
         if let Some(connection) = self.flows.get_mut(flow.0) {
             connection.tcb.shutdown();
@@ -251,16 +248,15 @@ impl Stack {
         }
     }
 
-    /// True if all of a stream that was ended ([`Stack::shutdown`]) is acknowledged, its end too; or the
-    /// connection is gone.
+    /// Returns true if all of a stream that was ended ([`Stack::shutdown`]), including its end, is acknowledged; or if the connection is
+    /// gone.
     pub fn has_sent_all(&self, flow: Flow) -> bool {
         let connection = self.flows.get(flow.0);
         connection.is_none_or(|connection| matches!(connection.tcb.state, State::FinWait2 | State::Over))
     }
 
-    /// The owner has no more use for a connection. Where its stream was ended by [`Stack::shutdown`] the rest
-    /// of it is sent, and the end agreed on with the peer, which has a limited time for that
-    /// ([`TcpConfig::linger`](crate::TcpConfig)); else it is reset.
+    /// Releases a connection that its owner no longer uses. If its stream was ended by [`Stack::shutdown`], the rest is sent and the
+    /// connection closed with the peer, within a time limit ([`TcpConfig::linger`](crate::TcpConfig)); otherwise it is reset.
     pub fn release(&mut self, flow: Flow, now: Nanos) {
         let Some(Connection { tcb, .. }) = self.flows.get_mut(flow.0) else { return };
         if !tcb.is_ended() {
@@ -276,14 +272,14 @@ impl Stack {
         }
     }
 
-    /// Ends a connection at once, by a reset.
+    /// Ends a connection at once, with a reset.
     pub fn abort(&mut self, flow: Flow) {
         if self.flows.get(flow.0).is_some() {
             self.reset(flow.0, Reason::Aborted);
         }
     }
 
-    /// The owner has place for this many bytes more of a connection's stream.
+    /// Grants the peer this many more bytes of a connection's stream: the owner has place for them.
     pub fn grant(&mut self, flow: Flow, bytes: u64, now: Nanos) {
         if let Some(connection) = self.flows.get_mut(flow.0) {
             let fate = connection.tcb.grant(bytes, &mut self.shared);
@@ -291,17 +287,17 @@ impl Stack {
         }
     }
 
-    /// The two ends of a connection: this one, and the peer.
+    /// Returns the two ends of a connection: this one and the peer.
     pub fn ends(&self, flow: Flow) -> Option<(SocketAddrV4, SocketAddrV4)> {
         self.flows.get(flow.0).map(|connection| (connection.tcb.local, connection.tcb.remote))
     }
 
-    /// The counters.
+    /// Returns the counters.
     pub fn statistics(&self) -> &Statistics {
         &self.shared.statistics
     }
 
-    /// The resources in use now.
+    /// Returns the resources in use now.
     pub fn usage(&self) -> Usage {
         Usage {
             flows: self.flows.len(),
@@ -333,14 +329,14 @@ impl Stack {
         hasher.finish()
     }
 
-    /// The initial sequence number is a keyed hash of the ends and a clock of 4 us (RFC 6528).
+    /// Makes a connection's secrets. The initial sequence number is a keyed hash of the ends plus a clock of 4 us (RFC 6528).
     fn secrets(&self, local: SocketAddrV4, remote: SocketAddrV4, now: Nanos) -> Secrets {
         let hash = self.hash(0, local, remote);
         let iss = (hash as u32).wrapping_add((now / 4_000) as u32);
         Secrets { iss, stamp_offset: (hash >> 32) as u32 }
     }
 
-    /// A local port for a connection (RFC 6056, algorithm 3).
+    /// Chooses a local port for a connection (RFC 6056, algorithm 3).
     fn ephemeral(&mut self, to: SocketAddrV4) -> Option<u16> {
         const FIRST: u16 = 49152;
         const COUNT: u16 = 16384;

@@ -1,4 +1,4 @@
-//! Connections in TIME-WAIT: what is left of them (RFC 9293, 3.3.2; RFC 6191).
+//! Remains of connections in TIME-WAIT (RFC 9293, 3.3.2; RFC 6191).
 
 use super::Tuple;
 use crate::message::Nanos;
@@ -14,12 +14,12 @@ pub(super) struct TimeWait {
     pub(super) until: Nanos,
 }
 
-/// The effect of a segment to a connection in TIME-WAIT.
+/// The effect of a segment on a connection in TIME-WAIT.
 #[derive(Debug)]
 pub(super) enum Answer {
     Nothing,
     Acknowledge(Header),
-    /// It opens a new connection.
+    /// The segment opens a new connection.
     Open,
 }
 
@@ -38,7 +38,7 @@ impl TimeWaits {
         self.entries.contains_key(tuple)
     }
 
-    /// One more; where there are `most`, the one that ends first makes room.
+    /// Adds an entry; if there are `most`, evicts the one that ends first.
     pub(super) fn insert(&mut self, tuple: Tuple, entry: TimeWait, most: usize) {
         self.remove(&tuple);
         while self.entries.len() >= most.max(1) {
@@ -65,7 +65,7 @@ impl TimeWaits {
         }
     }
 
-    /// A segment for one. Resets are ignored (RFC 1337).
+    /// Handles a segment for an entry. Resets are ignored (RFC 1337).
     pub(super) fn segment(
         &mut self,
         tuple: &Tuple,

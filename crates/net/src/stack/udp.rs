@@ -1,4 +1,4 @@
-//! Datagrams: ports that are open, and what goes out from them.
+//! Datagrams: open ports, and the senders that use them.
 
 use super::{Stack, Tuple, Turn};
 use crate::message::{BlockId, Chunk, Event, OpenError, Owner, Piece, SendError};
@@ -6,29 +6,29 @@ use crate::slab::Key;
 use core::net::{Ipv4Addr, SocketAddrV4};
 use std::collections::VecDeque;
 
-/// Bytes of IPv4 and UDP headers.
+/// Size of the IPv4 and UDP headers, in bytes.
 const HEADERS: u16 = 28;
 
-/// Chunks that go from a port to a peer.
+/// The chunks from one port to one peer.
 #[derive(Debug, Default)]
 pub(super) struct Sender {
     chunks: VecDeque<Cut>,
-    /// It is in the queue of those that may have something to send.
+    /// Set while it is in the queue of those that may have something to send.
     pub(super) queued: bool,
 }
 
-/// The rest of a chunk that is cut into datagrams.
+/// The rest of a chunk that is being cut into datagrams.
 #[derive(Debug)]
 struct Cut {
     piece: Piece,
-    /// Bytes of each but the last.
+    /// Payload of each datagram except the last, in bytes.
     payload: u32,
     block: Key,
     name: BlockId,
 }
 
 impl Stack {
-    /// Takes datagrams to a port: [`Event::Datagram`].
+    /// Starts receiving datagrams to a port: [`Event::Datagram`].
     pub fn open_udp(&mut self, port: u16) -> Result<(), OpenError> {
         if port == 0 || !self.ports.insert(port) {
             return Err(OpenError::Taken(port));
@@ -36,19 +36,19 @@ impl Stack {
         Ok(())
     }
 
-    /// Takes no more, and sends none of what waits: [`Event::Unsent`].
+    /// Stops receiving, and sends no waiting datagram: [`Event::Unsent`].
     pub fn close_udp(&mut self, port: u16) {
         self.ports.remove(&port);
         let from_there: Vec<Tuple> = self.senders.keys().filter(|ends| ends.0 == port).copied().collect();
         from_there.into_iter().for_each(|ends| _ = self.unsend(ends));
     }
 
-    /// Bytes that a datagram can carry.
+    /// Returns the most bytes that a datagram can carry.
     pub fn datagram_max(&self) -> u16 {
         self.shared.config.mtu - HEADERS
     }
 
-    /// True if there is a way to an address.
+    /// Returns true if there is a route to an address.
     pub fn has_way(&self, to: Ipv4Addr) -> bool {
         self.shared.config.next_hop(to).is_some()
     }
@@ -62,9 +62,8 @@ impl Stack {
         self.send_datagrams(port, to, chunk, most)
     }
 
-    /// Sends a chunk from an open port as datagrams of `payload` bytes each, the last one of what is left; in
-    /// order, one for each turn that connections and other peers have too. Its block is free when the NIC has
-    /// sent all of them.
+    /// Sends a chunk from an open port as datagrams of `payload` bytes each, the last one with the rest; in order, one per turn, as
+    /// connections and other peers have theirs. Its block is free when the NIC has sent all of them.
     pub fn send_datagrams(
         &mut self,
         port: u16,
@@ -94,8 +93,7 @@ impl Stack {
         Ok(())
     }
 
-    /// Sends no more of a chunk's datagrams: [`Event::Unsent`]. False where all of them are at the NIC
-    /// already.
+    /// Stops sending a chunk's datagrams: [`Event::Unsent`]. Returns false if all of them are at the NIC already.
     pub fn recall(&mut self, port: u16, to: SocketAddrV4, block: BlockId) -> bool {
         let ends = (port, to);
         let Some(sender) = self.senders.get_mut(&ends) else { return false };
@@ -107,7 +105,7 @@ impl Stack {
         true
     }
 
-    /// It may have something to send.
+    /// Queues a sender that may have something to send.
     pub(super) fn take_turn(&mut self, turn: Turn) {
         match turn {
             Turn::Flow(key) => self.touch(key),
@@ -121,7 +119,7 @@ impl Stack {
         }
     }
 
-    /// The next datagram's payload, and its block, which the frame has now.
+    /// Returns the next datagram's payload, and its block, which the frame now has.
     pub(super) fn next_datagram(&mut self, ends: Tuple) -> Option<(Piece, Key)> {
         let chunks = &mut self.senders.get_mut(&ends)?.chunks;
         let cut = chunks.front_mut()?;
@@ -139,12 +137,12 @@ impl Stack {
         Some((piece, block))
     }
 
-    /// There is no way to a peer.
+    /// Drops a sender's chunks, since there is no route to the peer.
     pub(super) fn no_way(&mut self, ends: Tuple) {
         self.shared.statistics.pending_dropped += self.unsend(ends);
     }
 
-    /// Nothing of what waits is sent: this many chunks.
+    /// Drops all waiting chunks of a sender; returns their number.
     fn unsend(&mut self, ends: Tuple) -> u64 {
         let Some(sender) = self.senders.remove(&ends) else { return 0 };
         self.ready.retain(|turn| *turn != Turn::Sender(ends));
@@ -157,7 +155,7 @@ impl Stack {
         self.shared.unwanted(cut.block);
     }
 
-    /// True if a sender had nothing to send any more, and is gone.
+    /// Removes a sender that has nothing left to send; returns true if it did.
     fn drop_idle(&mut self, ends: Tuple) -> bool {
         let idle = self.senders.get(&ends).is_none_or(|sender| sender.chunks.is_empty());
         if idle {
@@ -167,7 +165,7 @@ impl Stack {
         idle
     }
 
-    /// Chunks of which not all datagrams were handed out.
+    /// Returns the number of chunks whose datagrams were not all returned as frames.
     pub(super) fn chunks_to_send(&self) -> usize {
         self.senders.values().map(|sender| sender.chunks.len()).sum()
     }

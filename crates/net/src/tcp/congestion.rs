@@ -1,18 +1,17 @@
-//! Congestion control: slow start, congestion avoidance, and what is lost of the window after a loss (RFC
-//! 5681), with bytes counted rather than acknowledgements (RFC 3465, as peers acknowledge more than two
-//! segments at once).
+//! Congestion control: slow start, congestion avoidance, and the reduced window after a loss (RFC 5681), counting bytes rather than
+//! acknowledgements (RFC 3465, as peers acknowledge more than two segments at once).
 
-/// Why fewer bytes go out for a while.
+/// The reason why fewer bytes are sent for a while.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Recovery {
-    /// Segments were found lost; over when everything sent before has been acknowledged.
+    /// Segments were found lost. Over when everything sent before is acknowledged.
     Fast {
-        /// Up to where that is.
+        /// Position of the end of what was sent before.
         until: u64,
     },
     /// The timer expired.
     Timeout {
-        /// Up to where everything had been sent.
+        /// Position of the end of what was sent before.
         until: u64,
     },
 }
@@ -23,10 +22,10 @@ pub(crate) struct Congestion {
     window: u64,
     threshold: u64,
     counted: u64,
-    /// The window, not the owner, held something back since the last acknowledgement: only then it may grow.
+    /// Set if the window, not the owner, has limited sending since the last acknowledgement: only then may it grow.
     pub(crate) limited: bool,
     pub(crate) recovery: Option<Recovery>,
-    /// Window and threshold before it.
+    /// Window and threshold before the recovery.
     before: (u64, u64),
 }
 
@@ -49,7 +48,7 @@ impl Congestion {
         self.window
     }
 
-    /// This many bytes were acknowledged.
+    /// Grows the window for acknowledged bytes.
     pub(crate) fn acknowledged(&mut self, bytes: u64) {
         if matches!(self.recovery, Some(Recovery::Fast { .. })) || !std::mem::take(&mut self.limited) {
             return;
@@ -67,14 +66,14 @@ impl Congestion {
         }
     }
 
-    /// Segments are lost while `flight` bytes are on their way. Once per window.
+    /// Reduces the window: segments are lost while `flight` bytes are in flight. Takes effect once per window.
     pub(crate) fn lost(&mut self, flight: u64, until: u64) {
         self.before = (self.window, self.threshold);
         self.halve(flight);
         self.recovery = Some(Recovery::Fast { until });
     }
 
-    /// Nothing was lost after all (RFC 4015): as before.
+    /// Restores the window: nothing was lost after all (RFC 4015).
     pub(crate) fn undo(&mut self) {
         let (window, threshold) = self.before;
         self.window = self.window.max(window);
@@ -82,14 +81,14 @@ impl Congestion {
         self.recovery = None;
     }
 
-    /// The window halves without recovery: a lone loss at the tail was repaired by its probe.
+    /// Halves the window without recovery: a lone loss at the tail was repaired by its probe.
     pub(crate) fn halve(&mut self, flight: u64) {
         self.threshold = (flight / 2).max(2 * self.mss);
         self.window = self.threshold;
         self.counted = 0;
     }
 
-    /// The retransmission timer has expired; `first` where it is for the first time in a row.
+    /// Handles expiry of the retransmission timer; `first` if it is the first in a row.
     pub(crate) fn timed_out(&mut self, flight: u64, until: u64, first: bool) {
         if self.recovery.is_none() {
             self.before = (self.window, self.threshold);
@@ -102,7 +101,7 @@ impl Congestion {
         self.recovery = Some(Recovery::Timeout { until });
     }
 
-    /// Everything up to here is acknowledged.
+    /// Ends a recovery if everything up to its end is acknowledged.
     pub(crate) fn reached(&mut self, acknowledged: u64) {
         if let Some(Recovery::Fast { until } | Recovery::Timeout { until }) = self.recovery
             && acknowledged >= until
@@ -111,13 +110,13 @@ impl Congestion {
         }
     }
 
-    /// Nothing was sent for longer than the retransmission timeout (RFC 5681, 4.1).
+    /// Reduces the window after nothing was sent for longer than the retransmission timeout (RFC 5681, 4.1).
     pub(crate) fn idle(&mut self) {
         self.window = self.window.min(initial(self.mss));
     }
 }
 
-/// RFC 6928.
+/// Returns the initial window of RFC 6928.
 fn initial(mss: u64) -> u64 {
     (10 * mss).min(14_600.max(2 * mss))
 }

@@ -1,4 +1,4 @@
-//! A segment arrives (RFC 9293, 3.10.7; RFC 5961 for what may be forged).
+//! Incoming segments (RFC 9293, 3.10.7; RFC 5961 against forged ones).
 
 use super::congestion::Recovery;
 use super::output::clock;
@@ -9,18 +9,18 @@ use super::{Fate, State, Tcb};
 use crate::message::{Event, Nanos, Reason};
 use crate::shared::Shared;
 
-/// This many challenge acknowledgements a second (RFC 5961, 10).
+/// Most challenge acknowledgements per second (RFC 5961, 10).
 const CHALLENGES: u32 = 10;
-/// This many recoveries after one that was not needed, the patience that it brought is over (RFC 8985, 6.2).
+/// Recoveries after which the patience raised by an unneeded one ends (RFC 8985, 6.2).
 const RECOVERIES_MAX: u32 = 16;
 
 const SECOND: Nanos = 1_000_000_000;
 
-/// A timestamp that was taken so long ago says nothing any more (RFC 7323, 5.5).
+/// Age after which a timestamp is no longer compared (RFC 7323, 5.5).
 const STAMP_LIFETIME: Nanos = 24 * 24 * 3600 * SECOND;
 
 impl Tcb {
-    /// A segment. Whether its receive buffer is needed comes with the connection's fate.
+    /// Processes a segment; returns the connection's fate, and true if the receive buffer is needed.
     pub(crate) fn segment(&mut self, segment: &Segment, now: Nanos, shared: &mut Shared) -> (Fate, bool) {
         if self.state == State::SynSent {
             return (self.in_syn_sent(segment, now, shared), false);
@@ -34,7 +34,7 @@ impl Tcb {
     }
 
     fn in_syn_sent(&mut self, segment: &Segment, now: Nanos, shared: &mut Shared) -> Fate {
-        // Before the SYN went out nothing can answer it.
+        // Nothing can answer a SYN that was not sent yet.
         let acknowledges = segment.ack.map(|ack| self.nxt == 1 && self.ours(ack) == 1);
         match (acknowledges, segment.flags.rst, segment.flags.syn) {
             (Some(false), true, _) | (None, true, _) => return Fate::Keep,
@@ -52,7 +52,7 @@ impl Tcb {
         self.heard_at = now;
         self.negotiate(segment, now, &shared.config);
         if acknowledges.is_some() {
-            // A SYN may not have gone out just once; then its round trip is not known.
+            // A SYN may have been sent more than once; its round trip is then unknown.
             if self.rtt.backoff() == 0 {
                 self.rtt.sample(now.saturating_sub(self.sent_at));
             }
@@ -66,7 +66,7 @@ impl Tcb {
         Fate::Keep
     }
 
-    /// The SYN is acknowledged.
+    /// Opens the connection: the SYN is acknowledged.
     fn open(&mut self, now: Nanos, shared: &mut Shared) {
         self.una = 1;
         self.silent_since = None;
@@ -85,7 +85,7 @@ impl Tcb {
         }
     }
 
-    /// Checks a segment before anything of it counts. A fate where it ends here.
+    /// Checks a segment before any of it is used; returns a fate if processing ends here.
     fn check(&mut self, segment: &Segment, now: Nanos, shared: &mut Shared) -> Option<Fate> {
         let seq = self.theirs(segment.seq);
         let (nxt, window) = (self.receiver.nxt() as i64, self.receiver.window() as i64);
@@ -117,7 +117,7 @@ impl Tcb {
         None
     }
 
-    /// PAWS: the segment is of another time (RFC 7323, 5.3), or has lost its timestamp (3.2).
+    /// Returns true if PAWS rejects the segment: its timestamp is old (RFC 7323, 5.3) or missing (3.2).
     fn is_old(&self, stamp: Option<Timestamp>, rst: bool, now: Nanos) -> bool {
         let Some(stamps) = self.stamps.filter(|_| !rst) else { return false };
         let Some(stamp) = stamp else { return true };
@@ -141,7 +141,7 @@ impl Tcb {
             }
             return;
         }
-        // Where the window is closed, what is acknowledged counts all the same.
+        // If the window is closed, acknowledgements still count.
         if seq == self.receiver.nxt() as i64
             && self.is_open()
             && let Some(ack) = segment.ack
@@ -149,7 +149,7 @@ impl Tcb {
             self.acknowledge(segment, seq, self.ours(ack), now, shared);
         }
         if segment.sequence_length() > 0 && !segment.flags.syn {
-            // Sent again, as our acknowledgement was lost; or a probe of the window.
+            // A retransmission, as our acknowledgement was lost; or a probe of the window.
             self.ack_due = true;
         } else {
             self.challenge(now, shared);
@@ -167,7 +167,7 @@ impl Tcb {
         }
     }
 
-    /// An acceptable segment.
+    /// Processes an acceptable segment.
     fn accepted(&mut self, segment: &Segment, now: Nanos, shared: &mut Shared, held: &mut bool) -> Fate {
         let seq = self.theirs(segment.seq);
         let Some(ack) = segment.ack.map(|number| self.ours(number)) else { return Fate::Keep };
@@ -200,7 +200,7 @@ impl Tcb {
         }
     }
 
-    /// RFC 7323, 4.3.
+    /// Records a segment's timestamp (RFC 7323, 4.3).
     fn take_stamp(&mut self, segment: &Segment, seq: i64, now: Nanos) {
         if let (Some(stamps), Some(stamp)) = (&mut self.stamps, segment.options.timestamp)
             && seq <= self.acknowledged as i64
@@ -222,7 +222,7 @@ impl Tcb {
         if position > before {
             self.advance(segment, position, now, shared);
         } else if self.una == self.nxt || window == 0 {
-            // It answers, if only that it has no room.
+            // The peer answers, if only to say that it has no room.
             self.silent_since = None;
         }
         self.selective(segment, now);
@@ -242,7 +242,7 @@ impl Tcb {
         }
     }
 
-    /// Something new is acknowledged.
+    /// Processes an acknowledgement of new bytes.
     fn advance(&mut self, segment: &Segment, ack: u64, now: Nanos, shared: &mut Shared) {
         let before = std::mem::replace(&mut self.una, ack);
         self.advanced_at = now;
@@ -252,7 +252,7 @@ impl Tcb {
         self.silent_since = (self.una < self.nxt).then_some(now);
         self.measure(&delivery, segment.options.timestamp, now);
         if let Some((end, at)) = self.tail.filter(|(end, _)| ack >= *end) {
-            // It was the probe that repaired the tail, unless the answer came too soon for that.
+            // The probe repaired the tail, unless the answer came too soon for that.
             let repaired = now.saturating_sub(at) >= self.rtt.least().unwrap_or(0) && delivery.again;
             if repaired && self.congestion.recovery.is_none() {
                 self.congestion.halve(end - before);
@@ -271,7 +271,7 @@ impl Tcb {
         }
     }
 
-    /// The acknowledged bytes had been sent before the first retransmission: that was not needed (RFC 3522).
+    /// Undoes a recovery that was not needed: the acknowledged bytes had been sent before the first retransmission (RFC 3522).
     fn undo(&mut self, stamp: Option<Timestamp>, shared: &mut Shared) {
         if let (Some(first), Some(stamp)) = (self.again, stamp)
             && (stamp.echo.wrapping_sub(first) as i32) < 0
@@ -304,7 +304,7 @@ impl Tcb {
             if start < end && start >= self.una as i64 && end <= self.nxt as i64 {
                 let delivery =
                     self.scoreboard.sack(start as u64..end as u64, self.mss, now, self.rtt.least());
-                // Held back by the bytes before it: its round trip is one all the same.
+                // Delayed by the bytes before it: its round trip counts all the same.
                 if delivery.sacked > 0 {
                     self.measure(&delivery, None, now);
                 }
@@ -312,7 +312,7 @@ impl Tcb {
         }
     }
 
-    /// Looks for losses by what arrived later.
+    /// Detects losses from what arrived later.
     pub(super) fn detect(&mut self, now: Nanos, shared: &mut Shared) {
         let before = self.scoreboard.lost();
         let recovering = self.congestion.recovery.is_some();
@@ -337,7 +337,7 @@ impl Tcb {
         }
     }
 
-    /// RFC 6582: for peers without selective acknowledgements.
+    /// Recovers as in RFC 6582, for peers without selective acknowledgements.
     fn new_reno(&mut self, duplicate: bool, advanced: bool, shared: &mut Shared) {
         if advanced {
             self.duplicates = 0;
@@ -365,7 +365,7 @@ impl Tcb {
         }
     }
 
-    /// Handles the arrival of our FIN, if the peer has it.
+    /// Handles the acknowledgement of our FIN, if the peer has it.
     fn fin_acknowledged(&mut self) -> Fate {
         if !self.fin || self.una <= self.queue.end() {
             return Fate::Keep;
@@ -380,7 +380,7 @@ impl Tcb {
         }
     }
 
-    /// Payload and FIN.
+    /// Processes payload and FIN.
     fn data(
         &mut self,
         segment: &Segment,

@@ -1,8 +1,7 @@
-//! One TCP connection (RFC 9293). What comes in is in `input`, what goes out in `output`, what time does in
-//! `timers`.
+//! One TCP connection (RFC 9293): incoming segments in `input`, outgoing ones in `output`, the passing of time in `timers`.
 //!
-//! Inside, both sequence spaces are counted in 64 bits, so that nothing wraps: position 0 is the SYN,
-//! position 1 the stream's first byte. Only [`segment`] has the 32 bits of the wire.
+//! Internally both sequence spaces are counted in 64 bits, so that nothing wraps: position 0 is the SYN, position 1 the stream's first
+//! byte. Only [`segment`] has the 32 bits of the wire.
 
 mod congestion;
 mod input;
@@ -29,7 +28,7 @@ use segment::Segment;
 use std::collections::VecDeque;
 use timers::Timer;
 
-/// States of RFC 9293, 3.3.2. LISTEN and TIME-WAIT are the stack's; CLOSED is none.
+/// States of RFC 9293, 3.3.2. LISTEN and TIME-WAIT belong to the stack; CLOSED does not exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     SynSent,
@@ -40,7 +39,7 @@ pub(crate) enum State {
     CloseWait,
     Closing,
     LastAck,
-    /// All is said, but received bytes wait to be granted.
+    /// Both sides are done, but received bytes wait to be granted.
     Over,
 }
 
@@ -49,21 +48,22 @@ pub(crate) enum State {
 #[must_use]
 pub(crate) enum Fate {
     Keep,
-    /// It goes on as a TIME-WAIT.
+    /// The connection continues as a TIME-WAIT.
     TimeWait,
-    /// It is gone.
+    /// The connection is gone.
     Closed(Reason),
-    /// It is gone, and the peer is to be told.
+    /// The connection is gone, and the peer must be told.
     Reset(Reason),
 }
 
-/// The peer's timestamps, where both sides have them.
+/// The peer's timestamps, if both sides use them.
 #[derive(Clone, Copy, Debug)]
 struct Stamps {
-    /// Added to our clock of milliseconds.
+    /// Offset added to our clock of milliseconds.
     offset: u32,
-    /// TS.Recent and when it was taken.
+    /// TS.Recent.
     recent: u32,
+    /// Time at which TS.Recent was recorded.
     recent_at: Nanos,
 }
 
@@ -72,7 +72,7 @@ pub(crate) struct Tcb {
     pub(crate) flow: Flow,
     pub(crate) local: SocketAddrV4,
     pub(crate) remote: SocketAddrV4,
-    /// True if the peer opened it.
+    /// Set if the peer opened it.
     pub(crate) passive: bool,
     pub(crate) state: State,
 
@@ -86,11 +86,11 @@ pub(crate) struct Tcb {
     updated: (i64, u64),
     send_scale: u8,
     receive_scale: u8,
-    /// Payload of a full segment.
+    /// Payload of a full segment, in bytes.
     mss: u32,
-    /// The owner has ended its stream.
+    /// Set if the owner has ended its stream.
     fin: bool,
-    /// This side has to stay in TIME-WAIT.
+    /// Set if this side must enter TIME-WAIT.
     time_waits: bool,
     sack: bool,
     stamp_offset: u32,
@@ -108,9 +108,9 @@ pub(crate) struct Tcb {
     ack_due: bool,
     probe_due: bool,
     reset_due: Option<u32>,
-    /// One segment goes out whatever the congestion window says.
+    /// Set to send one segment regardless of the congestion window.
     force: bool,
-    /// Sends what there is, however small.
+    /// Set to send the pending bytes, however few.
     push: bool,
 
     timer: Timer,
@@ -119,25 +119,25 @@ pub(crate) struct Tcb {
     unacknowledged: u32,
     heard_at: Nanos,
     silent_since: Option<Nanos>,
-    /// When something was acknowledged last.
+    /// Time of the last acknowledgement of something new.
     advanced_at: Nanos,
-    /// Since when its owner wants nothing of it any more.
+    /// Time at which the owner released it.
     orphan: Option<Nanos>,
     sent_at: Nanos,
-    /// The tail was probed: up to where, and when.
+    /// Position up to which the tail was probed, and the time of the probe.
     tail: Option<(u64, Nanos)>,
     challenges: (Nanos, u32),
     /// Our timestamp of the first retransmission of this recovery.
     again: Option<u32>,
-    /// Time to wait for segments that may have been overtaken, in quarters of the shortest round trip; and
-    /// recoveries since that was found too short.
+    /// Time to wait for segments that may have been overtaken, in quarters of the shortest round trip; and recoveries since that was found
+    /// too short.
     patience: (u32, u32),
 
-    /// Frames with new bytes that the NIC has, and whether it has sent them.
+    /// Frames with new bytes that the NIC has: name, end position, and whether the NIC has sent it.
     taken: VecDeque<(FrameId, u64, bool)>,
 }
 
-/// Numbers that nobody guesses.
+/// Unpredictable numbers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Secrets {
     pub(crate) iss: u32,
@@ -206,7 +206,7 @@ impl Tcb {
         }
     }
 
-    /// Active open.
+    /// Opens a connection actively.
     pub(crate) fn connect(
         flow: Flow,
         local: SocketAddrV4,
@@ -218,7 +218,7 @@ impl Tcb {
         Tcb::new(flow, local, remote, secrets, now, config)
     }
 
-    /// Passive open, by a SYN to a port that listens.
+    /// Opens a connection passively, for a SYN to a port that listens.
     pub(crate) fn accept(flow: Flow, syn: &Segment, secrets: Secrets, now: Nanos, config: &Config) -> Tcb {
         let mut tcb = Tcb::new(flow, syn.to, syn.from, secrets, now, config);
         tcb.passive = true;
@@ -227,7 +227,7 @@ impl Tcb {
         tcb
     }
 
-    /// The peer's SYN is here: what both sides can do is known.
+    /// Negotiates options from the peer's SYN.
     fn negotiate(&mut self, syn: &Segment, now: Nanos, config: &Config) {
         self.irs = syn.seq;
         self.acknowledged = 1;
@@ -248,7 +248,7 @@ impl Tcb {
         self.updated = (0, 0);
     }
 
-    /// True if both sides have sent and received a SYN.
+    /// Returns true if both sides have sent and received a SYN.
     pub(crate) fn is_open(&self) -> bool {
         !matches!(self.state, State::SynSent | State::SynReceived)
     }
@@ -257,28 +257,28 @@ impl Tcb {
         self.iss.wrapping_add(position as u32)
     }
 
-    /// Position in our sequence space.
+    /// Converts to a position in our sequence space.
     fn ours(&self, number: u32) -> i64 {
         self.una as i64 + i64::from(number.wrapping_sub(self.seq(self.una)) as i32)
     }
 
-    /// Position in the peer's sequence space.
+    /// Converts to a position in the peer's sequence space.
     fn theirs(&self, number: u32) -> i64 {
         let nxt = self.receiver.nxt();
         nxt as i64 + i64::from(number.wrapping_sub(self.irs.wrapping_add(nxt as u32)) as i32)
     }
 
-    /// SND.NXT and RCV.NXT, for a reset or a TIME-WAIT.
+    /// Returns SND.NXT and RCV.NXT, for a reset or a TIME-WAIT.
     pub(crate) fn numbers(&self) -> (u32, u32) {
         (self.seq(self.nxt), self.irs.wrapping_add(self.receiver.nxt() as u32))
     }
 
-    /// TS.Recent and the offset of our own, for a TIME-WAIT.
+    /// Returns TS.Recent and our own offset, for a TIME-WAIT.
     pub(crate) fn stamps(&self) -> Option<(u32, u32)> {
         self.stamps.map(|stamps| (stamps.recent, stamps.offset))
     }
 
-    /// Appends to the stream.
+    /// Appends a chunk to the stream.
     pub(crate) fn send(&mut self, chunk: &Chunk, shared: &mut Shared) -> Result<u64, SendError> {
         if self.fin {
             return Err(SendError::Ended);
@@ -294,7 +294,7 @@ impl Tcb {
         Ok(self.queue.push(chunk, block) - 1)
     }
 
-    /// The owner has no more to send.
+    /// Ends the owner's stream.
     pub(crate) fn shutdown(&mut self) {
         if std::mem::replace(&mut self.fin, true) {
             return;
@@ -307,12 +307,12 @@ impl Tcb {
         }
     }
 
-    /// The owner lets go of it, and wants to hear no more of it than that it is gone.
+    /// Releases the connection: the owner wants only to hear of its end.
     pub(crate) fn release(&mut self, now: Nanos) {
         self.orphan.get_or_insert(now);
     }
 
-    /// True if the owner has ended its stream.
+    /// Returns true if the owner has ended its stream.
     pub(crate) fn is_ended(&self) -> bool {
         self.fin
     }
@@ -321,12 +321,12 @@ impl Tcb {
         self.orphan.is_some()
     }
 
-    /// Segments that are remembered as sent.
+    /// Returns the number of segments recorded as sent.
     pub(crate) fn segments(&self) -> usize {
         self.scoreboard.len()
     }
 
-    /// The owner has place for this many bytes more.
+    /// Grants this many more bytes, for which the owner has place.
     pub(crate) fn grant(&mut self, bytes: u64, shared: &mut Shared) -> Fate {
         self.receiver.grant(bytes, shared);
         if self.is_open() && self.receiver.is_wider(self.mss, shared) && !self.receiver.ended() {
@@ -335,7 +335,7 @@ impl Tcb {
         if self.state == State::Over { self.over() } else { Fate::Keep }
     }
 
-    /// The NIC has sent a frame with new bytes.
+    /// Notes that the NIC has sent a frame with new bytes.
     pub(crate) fn frame_sent(&mut self, frame: FrameId, shared: &mut Shared) {
         if let Some(taken) = self.taken.iter_mut().find(|taken| taken.0 == frame) {
             taken.2 = true;
@@ -354,13 +354,13 @@ impl Tcb {
         self.taken.push_back((frame, end, false));
     }
 
-    /// Gives everything back.
+    /// Returns all blocks and buffers.
     pub(crate) fn clear(&mut self, shared: &mut Shared) {
         self.queue.clear(shared);
         self.receiver.clear(shared);
     }
 
-    /// All is said: it stays only for bytes that wait to be granted.
+    /// Ends the connection once both sides are done: it stays only for bytes that wait to be granted.
     fn over(&mut self) -> Fate {
         self.state = State::Over;
         self.timer = Timer::Off;

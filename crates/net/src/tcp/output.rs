@@ -1,4 +1,4 @@
-//! A connection's output: one segment at each call, when the NIC has room for it.
+//! A connection's output: one segment per call, when the NIC has room for it.
 
 use super::queue::Gathered;
 use super::segment::{Flags, Header, OptionBytes, Timestamp};
@@ -12,14 +12,14 @@ use core::ops::Range;
 pub(crate) struct Outgoing {
     pub(crate) header: Header,
     pub(crate) payload: Gathered,
-    /// The NIC makes segments of this many bytes out of it.
+    /// Size of the segments that the NIC makes from it, in bytes.
     pub(crate) segment: Option<u16>,
-    /// It has new bytes, up to this position.
+    /// End position of its new bytes, if it has any.
     pub(crate) new: Option<u64>,
 }
 
 impl Tcb {
-    /// The next segment, if one is due.
+    /// Makes the next segment, if one is due.
     pub(crate) fn transmit(&mut self, now: Nanos, shared: &mut Shared) -> Option<Outgoing> {
         if let Some(seq) = self.reset_due.take() {
             shared.statistics.resets_out += 1;
@@ -46,7 +46,7 @@ impl Tcb {
         if std::mem::take(&mut self.probe_due) {
             shared.statistics.probes += 1;
             let mut probe = self.acknowledgement(now, shared);
-            // An old number: whoever gets it has to answer.
+            // An old number, which the peer must answer.
             probe.header.seq = self.seq(self.una).wrapping_sub(1);
             return Some(probe);
         }
@@ -62,7 +62,7 @@ impl Tcb {
         let tcp = &shared.config.tcp;
         let mut options = OptionBytes::default();
         options.mss(shared.config.mtu - 40);
-        // The answer has what the SYN had.
+        // The answer has the SYN's options.
         if !passive || self.send_scale > 0 || self.receive_scale > 0 {
             options.scale(self.receive_scale);
         }
@@ -91,7 +91,7 @@ impl Tcb {
         Outgoing::bare(Header { ports, seq: self.iss, ack, flags, window, options })
     }
 
-    /// The header of a segment of an open connection. It acknowledges what there is.
+    /// Makes the header of a segment of an open connection, which acknowledges everything received.
     fn header(&mut self, position: u64, flags: Flags, now: Nanos, shared: &mut Shared) -> Header {
         let mut options = OptionBytes::default();
         if let Some(stamps) = self.stamps {
@@ -112,7 +112,7 @@ impl Tcb {
         }
     }
 
-    /// The acknowledgement that is due as the connection goes over into TIME-WAIT.
+    /// Makes the acknowledgement that is due as the connection enters TIME-WAIT.
     pub(crate) fn last_acknowledgement(&mut self, now: Nanos, shared: &mut Shared) -> Option<Header> {
         self.ack_due.then(|| self.acknowledgement(now, shared).header)
     }
@@ -127,20 +127,20 @@ impl Tcb {
         Outgoing::bare(header)
     }
 
-    /// Bytes on their way.
+    /// Returns the bytes in flight.
     fn pipe(&self) -> u64 {
-        // Each duplicate says that a segment has arrived, where nothing tells which.
+        // Without SACK, each duplicate means that some segment has arrived.
         let arrived = if self.sack { 0 } else { u64::from(self.duplicates) * u64::from(self.mss) };
         self.scoreboard.pipe().saturating_sub(arrived)
     }
 
-    /// Bytes that the congestion window lets out now.
+    /// Returns how many bytes the congestion window allows now.
     fn room(&mut self) -> u64 {
         let room = self.congestion.window().saturating_sub(self.pipe());
         if std::mem::take(&mut self.force) { room.max(self.mss.into()) } else { room }
     }
 
-    /// Most payload of one frame.
+    /// Returns the most payload of one frame, in bytes.
     fn frame_most(&self, shared: &Shared) -> u64 {
         let mss = u64::from(self.mss);
         let most = shared.config.segmentation.map_or(mss, |most| u64::from(most.min(65_000)).max(mss));
@@ -160,7 +160,7 @@ impl Tcb {
         let mss = u64::from(self.mss);
         let most = self.frame_most(shared).min(room - room % mss).max(mss).min(length);
         let bytes = lost.start..(lost.start + most);
-        // A FIN goes with the last bytes.
+        // A FIN is sent with the last bytes.
         let data = bytes.start..bytes.end.min(self.queue.end().max(bytes.start));
         let with_fin = bytes.end > self.queue.end();
         Some(self.emit(data, with_fin, true, now, shared))
@@ -191,7 +191,7 @@ impl Tcb {
         if length > mss && !all {
             length -= length % mss;
         }
-        // Silly windows are left alone (RFC 9293, 3.8.6.2.1).
+        // Avoid silly windows (RFC 9293, 3.8.6.2.1).
         if length < mss && !all && 2 * length < self.most_wnd && !self.push {
             return None;
         }
@@ -202,7 +202,7 @@ impl Tcb {
         Some(self.emit(bytes, with_fin, false, now, shared))
     }
 
-    /// Makes a segment of bytes that are here. It may come out shorter.
+    /// Makes a segment of queued bytes. It may be shorter than requested.
     fn emit(
         &mut self,
         bytes: Range<u64>,
@@ -214,8 +214,7 @@ impl Tcb {
         let mut payload = Gathered::default();
         let data_end = self.queue.gather(bytes.clone(), &mut payload);
         let length = (data_end - bytes.start) as u32;
-        // Not in a frame that is to be segmented: which segments then carry it is the NIC's idea, and some
-        // carry it in none.
+        // Not in a frame that the NIC segments: NICs differ in which segments carry it, and some carry it in none.
         let fin = fin && data_end == self.queue.end() && length <= self.mss;
         let end = data_end + u64::from(fin);
         let flags = Flags { fin, psh: length > 0 && data_end == self.queue.end(), ..Flags::default() };
@@ -231,7 +230,7 @@ impl Tcb {
             self.scoreboard.sent(bytes.start..end, now);
             self.nxt = end;
         }
-        // Counted before the queue lets go of them.
+        // Counted before the queue releases them.
         payload.blocks.iter().for_each(|block| shared.blocks.framed(*block));
         self.sent_at = now;
         self.silent_since.get_or_insert(now);
@@ -244,7 +243,7 @@ impl Tcb {
     }
 }
 
-/// Milliseconds, as timestamps have it.
+/// Returns the time in milliseconds, as timestamps have it.
 pub(super) fn clock(offset: u32, now: Nanos) -> u32 {
     ((now / 1_000_000) as u32).wrapping_add(offset)
 }

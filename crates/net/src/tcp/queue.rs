@@ -1,6 +1,5 @@
-//! The send queue: where the bytes of the stream lie, from the first that is not acknowledged to the last
-//! that the owner has appended. Positions are those of the sequence space: the stream's first byte has
-//! position 1.
+//! The send queue: the places of the stream's bytes, from the first that is not acknowledged to the last that the owner has appended.
+//! Positions are in the sequence space: the stream's first byte has position 1.
 
 use crate::message::{Chunk, Piece};
 use crate::shared::Shared;
@@ -8,13 +7,13 @@ use crate::slab::Key;
 use core::ops::Range;
 use std::collections::BTreeMap;
 
-/// A frame has no more pieces than this: NICs bound the descriptors of one.
+/// Most pieces of a frame: NICs limit its descriptors.
 const PIECES: usize = 16;
 
 #[derive(Debug)]
 struct Extent {
     end: u64,
-    /// The sequence number of its first byte.
+    /// Position of its first byte.
     offset: u64,
     block: Key,
     more: bool,
@@ -26,7 +25,7 @@ pub(crate) struct Queue {
     end: u64,
 }
 
-/// Bytes of the queue for a frame.
+/// Bytes of the queue gathered for a frame.
 #[derive(Debug, Default)]
 pub(crate) struct Gathered {
     pub(crate) pieces: Vec<Piece>,
@@ -38,7 +37,7 @@ impl Queue {
         Queue { extents: BTreeMap::new(), end: 1 }
     }
 
-    /// Position after the last byte.
+    /// Returns the position after the last byte.
     pub(crate) fn end(&self) -> u64 {
         self.end
     }
@@ -47,7 +46,7 @@ impl Queue {
         self.extents.len()
     }
 
-    /// True if the owner said that more follows the last byte.
+    /// Returns true if the owner said that more follows the last byte.
     pub(crate) fn more(&self) -> bool {
         self.extents.last_key_value().is_some_and(|(_, extent)| extent.more)
     }
@@ -58,7 +57,7 @@ impl Queue {
         }
     }
 
-    /// Appends a chunk. The position of its first byte.
+    /// Appends a chunk; returns the position of its first byte.
     pub(crate) fn push(&mut self, chunk: &Chunk, block: Key) -> u64 {
         let start = self.end;
         self.end += u64::from(chunk.piece.length);
@@ -72,7 +71,7 @@ impl Queue {
         self.extents.range(first..bytes.end.max(first)).filter(|(_, extent)| extent.end > bytes.start)
     }
 
-    /// Gathers bytes, as many as fit in one frame: where it ended.
+    /// Gathers as many bytes as fit in one frame; returns where they end.
     pub(crate) fn gather(&self, bytes: Range<u64>, gathered: &mut Gathered) -> u64 {
         let mut end = bytes.start;
         for (start, extent) in self.overlapping(&bytes).take(PIECES) {
@@ -86,14 +85,14 @@ impl Queue {
         end
     }
 
-    /// Everything before `upto` has arrived.
+    /// Drops everything before `upto`, which has arrived.
     pub(crate) fn acknowledge(&mut self, upto: u64, shared: &mut Shared) {
         while let Some(first) = self.extents.first_entry().filter(|first| first.get().end <= upto) {
             shared.unwanted(first.remove().block);
         }
     }
 
-    /// Gives up everything.
+    /// Drops everything.
     pub(crate) fn clear(&mut self, shared: &mut Shared) {
         for extent in std::mem::take(&mut self.extents).into_values() {
             shared.unwanted(extent.block);

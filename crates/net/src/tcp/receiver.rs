@@ -1,6 +1,6 @@
-//! The receiving side: packet gathering. Bytes below what was granted are delivered as they come, in whatever
-//! order, each to its place in the stream; bytes beyond wait in their receive buffers, within bounds.
-//! Positions are those of the peer's sequence space: the stream's first byte has position 1.
+//! The receiving side: packet gathering. Bytes below what was granted are delivered as they arrive, in whatever order, each to its place in
+//! the stream; bytes beyond wait in their receive buffers, within bounds. Positions are in the peer's sequence space: the stream's first
+//! byte has position 1.
 
 use crate::config::Limits;
 use crate::message::{BufferId, Event, Flow, Piece};
@@ -16,7 +16,7 @@ struct Held {
     buffer: BufferId,
 }
 
-/// Payload of a segment.
+/// A segment's payload.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Payload {
     pub(crate) piece: Piece,
@@ -26,30 +26,29 @@ pub(crate) struct Payload {
 /// The fate of a segment's payload.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Arrival {
-    /// It went on where the bytes before had ended, and neither fills a gap nor leaves one.
+    /// Set if it continued where the bytes before had ended, and neither fills a gap nor leaves one.
     pub(crate) in_order: bool,
-    /// Its receive buffer is needed.
+    /// Set if its receive buffer is needed.
     pub(crate) held: bool,
 }
 
 #[derive(Debug)]
 pub(crate) struct Receiver {
     flow: Flow,
-    /// Next position expected.
+    /// Next expected position.
     nxt: u64,
-    /// Position after what the owner has place for.
+    /// Position after the bytes for which the owner has place.
     granted: u64,
-    /// Position after the window that the peer knows of: it never moves back.
+    /// Position after the window that the peer knows of; never moves back.
     edge: u64,
-    /// The bytes that have arrived beyond `nxt`.
+    /// Ranges that have arrived beyond `nxt`.
     ranges: Ranges,
-    /// The place of the segment that came last: the first block of a selective acknowledgement.
+    /// Position of the latest segment: it is in the first block of a selective acknowledgement.
     last: u64,
     held: Vec<Held>,
-    /// Receive buffers that the peer was promised: what it may send beyond what was granted, in full
-    /// segments.
+    /// Receive buffers promised to the peer: what it may send beyond what was granted, in full segments.
     promised: usize,
-    /// The position of the peer's FIN.
+    /// Position of the peer's FIN.
     fin: Option<u64>,
     received: u64,
     buffer: u32,
@@ -78,7 +77,7 @@ impl Receiver {
         }
     }
 
-    /// The window that can be told, with this scale.
+    /// Limits the window to what can be advertised with this scale.
     pub(crate) fn scale(&mut self, scale: u8) {
         self.window = self.window.min(0xffff << scale);
     }
@@ -87,36 +86,34 @@ impl Receiver {
         self.nxt
     }
 
-    /// Bytes from `nxt` that the peer may send, as it knows.
+    /// Returns how many bytes from `nxt` the peer may send, as far as it knows.
     pub(crate) fn window(&self) -> u64 {
         self.edge.saturating_sub(self.nxt)
     }
 
-    /// Bytes beyond what was granted that the peer may be told to send. Receive buffers are the same for all
-    /// connections, and what was promised to others is no longer there: half of them are promised, a quarter
-    /// of what is left to each, and two segments at the least (a window that opens by less is silly: RFC
-    /// 9293, 3.8.6.2.2), for which the other half is there.
+    /// Returns how many bytes beyond what was granted the peer may be told to send. All connections share the receive buffers, and those
+    /// promised to others are no longer available: half of the buffers may be promised. Each connection gets a quarter of the rest, and two
+    /// segments at least (a window that opens by less is silly: RFC 9293, 3.8.6.2.2), for which the other half is reserved.
     fn allowance(&self, shared: &Shared) -> u64 {
         let half = shared.config.limits.held_total / 2;
         let left = half.saturating_sub(shared.promised - self.promised);
         u64::from(self.buffer).min((left / 4).max(2) as u64 * segment(shared))
     }
 
-    /// The largest end that the window could have now.
+    /// Returns the largest end that the window could have now.
     fn possible_edge(&self, shared: &Shared) -> u64 {
         let most = self.nxt + u64::from(self.window);
         (self.granted + self.allowance(shared)).min(most).max(self.edge)
     }
 
-    /// True when the peer is to be told of a larger window (RFC 9293, 3.8.6.2.2): by two segments, or half of
-    /// all there can be.
+    /// Returns true when the peer should be told of a larger window (RFC 9293, 3.8.6.2.2): larger by two segments, or by half of the
+    /// maximum.
     pub(crate) fn is_wider(&self, mss: u32, shared: &Shared) -> bool {
         let more = self.possible_edge(shared) - self.edge;
         more >= u64::from(2 * mss).min(u64::from(self.buffer.min(self.window)) / 2).max(1)
     }
 
-    /// The window to advertise, in units of `1 << scale`, rounded down: what lies between is accepted all the
-    /// same.
+    /// Returns the window to advertise, in units of `1 << scale`, rounded down: bytes in the remainder are accepted all the same.
     pub(crate) fn advertise(&mut self, scale: u8, shared: &mut Shared) -> u16 {
         let units = (self.possible_edge(shared).saturating_sub(self.nxt) >> scale).min(0xffff);
         self.edge = self.edge.max(self.nxt + (units << scale));
@@ -124,24 +121,24 @@ impl Receiver {
         (self.window() >> scale).min(0xffff) as u16
     }
 
-    /// Counts what the peer may send beyond what was granted.
+    /// Counts the buffers for what the peer may send beyond what was granted.
     fn promise(&mut self, shared: &mut Shared) {
         let promised = self.edge.saturating_sub(self.granted).div_ceil(segment(shared)) as usize;
         shared.promised = shared.promised - self.promised + promised;
         self.promised = promised;
     }
 
-    /// True if everything before the FIN has come, and the FIN.
+    /// Returns true if everything up to and including the FIN has arrived.
     pub(crate) fn ended(&self) -> bool {
         self.fin.is_some_and(|fin| self.nxt > fin)
     }
 
-    /// True if received bytes wait to be granted.
+    /// Returns true if received bytes wait to be granted.
     pub(crate) fn holds(&self) -> bool {
         !self.held.is_empty()
     }
 
-    /// Ranges to acknowledge selectively, the newest first.
+    /// Returns the ranges to acknowledge selectively, newest first.
     pub(crate) fn sacks(&self) -> impl Iterator<Item = Range<u64>> {
         let newest = self.ranges.around(self.last);
         let others = self.ranges.iter().filter({
@@ -155,7 +152,7 @@ impl Receiver {
         !self.ranges.is_empty()
     }
 
-    /// The owner has place for this many bytes more.
+    /// Grants this many more bytes, for which the owner has place.
     pub(crate) fn grant(&mut self, bytes: u64, shared: &mut Shared) {
         self.granted = self.granted.saturating_add(bytes).min(1 << 62);
         let flow = self.flow;
@@ -181,7 +178,7 @@ impl Receiver {
         self.progress(shared);
     }
 
-    /// Says how far everything has been delivered.
+    /// Reports up to where everything has been delivered.
     fn progress(&mut self, shared: &mut Shared) {
         let data_end = if self.ended() { self.nxt - 1 } else { self.nxt };
         let received = data_end.min(self.granted);
@@ -191,8 +188,7 @@ impl Receiver {
         }
     }
 
-    /// Payload of a segment whose first byte has position `start`, with `fin` after it. It overlaps the
-    /// window.
+    /// Processes a segment's payload, whose first byte has position `start`, followed by a FIN if `fin`. It overlaps the window.
     pub(crate) fn arrive(
         &mut self,
         start: i64,
@@ -233,7 +229,7 @@ impl Receiver {
         self.ranges.iter().last().map_or(self.nxt, |range| range.end)
     }
 
-    /// Delivers or holds what is new of `bytes`. Whether the receive buffer is needed.
+    /// Delivers or holds the new bytes of `bytes`; returns true if the receive buffer is needed.
     fn place(&mut self, start: i64, payload: Payload, bytes: Range<u64>, shared: &mut Shared) -> bool {
         let piece_of = |bytes: &Range<u64>| {
             payload.piece.part((bytes.start as i64 - start) as u64, (bytes.end - bytes.start) as u32)
@@ -276,7 +272,7 @@ impl Receiver {
         is_held
     }
 
-    /// Gives up everything.
+    /// Drops everything.
     pub(crate) fn clear(&mut self, shared: &mut Shared) {
         for held in self.held.drain(..) {
             shared.held -= 1;
@@ -287,7 +283,7 @@ impl Receiver {
     }
 }
 
-/// Payload of a full segment with timestamps.
+/// Returns the payload of a full segment with timestamps, in bytes.
 fn segment(shared: &Shared) -> u64 {
     u64::from(shared.config.mtu) - 52
 }

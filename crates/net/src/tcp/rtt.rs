@@ -23,13 +23,13 @@ impl Rtt {
         Rtt { smoothed: None, least: Nanos::MAX, rto: first.clamp(bounds.0, bounds.1), backoff: 0, bounds }
     }
 
-    /// A round trip took so long: of what was sent only once (Karn).
+    /// Takes a measurement of bytes that were sent only once (Karn).
     pub(crate) fn sample(&mut self, rtt: Nanos) {
         self.least = self.least.min(rtt);
         self.coarse(rtt);
     }
 
-    /// The same, to the millisecond: as timestamps tell, also of what was sent again.
+    /// Takes a measurement to the millisecond, from timestamps; also of bytes that were retransmitted.
     pub(crate) fn coarse(&mut self, rtt: Nanos) {
         let (smoothed, variation) = match self.smoothed {
             None => (rtt, rtt / 2),
@@ -47,12 +47,12 @@ impl Rtt {
         self.smoothed.map(|(smoothed, _)| smoothed)
     }
 
-    /// The shortest round trip seen.
+    /// Returns the shortest round trip seen.
     pub(crate) fn least(&self) -> Option<Nanos> {
         (self.least < Nanos::MAX).then_some(self.least)
     }
 
-    /// The timeout, doubled for each time that it has expired in a row.
+    /// Returns the timeout, doubled for each expiry in a row.
     pub(crate) fn timeout(&self) -> Nanos {
         self.rto.saturating_mul(1 << self.backoff.min(20)).min(self.bounds.1)
     }
@@ -65,7 +65,7 @@ impl Rtt {
         self.backoff
     }
 
-    /// Something new was acknowledged.
+    /// Notes that something new was acknowledged.
     pub(crate) fn progress(&mut self) {
         self.backoff = 0;
     }

@@ -1,6 +1,5 @@
-//! The bytes that were sent and are not acknowledged, which of them the peer has, and which are taken for
-//! lost (RFC 2018, 6675, and the time-based RACK of RFC 8985; without selective acknowledgements, NewReno of
-//! RFC 6582).
+//! The bytes that were sent and are not acknowledged: which of them the peer has, and which are presumed lost (RFC 2018, 6675, and the
+//! time-based RACK of RFC 8985; without selective acknowledgements, NewReno of RFC 6582).
 
 use crate::message::Nanos;
 use core::ops::Range;
@@ -8,11 +7,11 @@ use std::collections::VecDeque;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// On its way.
+    /// In flight.
     Flying,
     /// The peer has it.
     Sacked,
-    /// To be sent again.
+    /// To be retransmitted.
     Lost,
 }
 
@@ -26,7 +25,7 @@ struct Sent {
 }
 
 impl Sent {
-    /// The packets of `size` bytes of it that lie in `bytes`; the last one may be shorter.
+    /// Returns the indices of its packets of `size` bytes that are inside `bytes`; the last packet may be shorter.
     fn packets(&self, bytes: &Range<u64>, size: u64) -> Range<u64> {
         let from = self.start + (bytes.start.max(self.start) - self.start).next_multiple_of(size);
         let to = bytes.end.min(self.end);
@@ -35,16 +34,16 @@ impl Sent {
     }
 }
 
-/// The news of an acknowledgement.
+/// The effect of an acknowledgement.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Delivery {
-    /// Bytes that were not known to have arrived.
+    /// Bytes newly known to have arrived.
     pub(crate) bytes: u64,
-    /// Of those, the ones that were selectively acknowledged.
+    /// Bytes among them that were selectively acknowledged.
     pub(crate) sacked: u64,
-    /// When the last of those that were sent only once was sent.
+    /// Time at which the last of them that was sent only once was sent.
     pub(crate) sent_once_at: Option<Nanos>,
-    /// Some of them were sent more than once.
+    /// Set if some of them were sent more than once.
     pub(crate) again: bool,
 }
 
@@ -54,16 +53,17 @@ pub(crate) struct Scoreboard {
     flying: u64,
     sacked: u64,
     lost: u64,
-    /// Of what has arrived, the one that was sent last: when, and its end; and its round-trip time.
+    /// Time and end of the latest-sent segment that has arrived.
     newest: Option<(Nanos, u64)>,
+    /// Round-trip time of that segment.
     newest_rtt: Nanos,
-    /// Highest byte that has arrived.
+    /// Highest position that has arrived.
     forward: u64,
     reordered: bool,
 }
 
 impl Scoreboard {
-    /// Bytes on their way: the pipe of RFC 6675.
+    /// Returns the bytes in flight: the pipe of RFC 6675.
     pub(crate) fn pipe(&self) -> u64 {
         self.flying
     }
@@ -76,7 +76,7 @@ impl Scoreboard {
         self.lost
     }
 
-    /// Segments that it remembers.
+    /// Returns the number of recorded segments.
     pub(crate) fn len(&self) -> usize {
         self.segments.len()
     }
@@ -85,7 +85,7 @@ impl Scoreboard {
         self.segments.len() == 1
     }
 
-    /// New bytes go out.
+    /// Records that new bytes were sent.
     pub(crate) fn sent(&mut self, bytes: Range<u64>, at: Nanos) {
         self.flying += bytes.end - bytes.start;
         self.segments.push_back(Sent {
@@ -112,7 +112,7 @@ impl Scoreboard {
         self.segments[index].state = state;
     }
 
-    /// Makes two segments of the one around `at`. The index of the one that starts there.
+    /// Splits the segment around `at` in two; returns the index of the one that starts there.
     fn split(&mut self, at: u64) -> usize {
         let index = self.segments.partition_point(|sent| sent.end <= at);
         match self.segments.get_mut(index) {
@@ -143,7 +143,7 @@ impl Scoreboard {
         }
     }
 
-    /// Everything before `upto` has arrived.
+    /// Records that everything before `upto` has arrived.
     pub(crate) fn acknowledge(&mut self, upto: u64, now: Nanos, least_rtt: Option<Nanos>) -> Delivery {
         let mut delivery = Delivery::default();
         let index = self.split(upto);
@@ -157,8 +157,8 @@ impl Scoreboard {
         delivery
     }
 
-    /// The peer has these bytes. What counts is whole packets, as they were sent, of `packet` bytes each: a
-    /// peer that acknowledges bytes here and there makes no more segments of them than there were packets.
+    /// Records that the peer has these bytes. Only whole packets count, as they were sent, of `packet` bytes each: a peer that acknowledges
+    /// scattered bytes creates no more segments than there were packets.
     pub(crate) fn sack(
         &mut self,
         bytes: Range<u64>,
@@ -186,8 +186,8 @@ impl Scoreboard {
         delivery
     }
 
-    /// Takes for lost what was sent well before something that has arrived (RFC 8985, 6.2, steps 4 and 5): by
-    /// so much more than a round trip where packets overtake each other. Returns when to look again.
+    /// Marks as lost what was sent well before something that has arrived (RFC 8985, 6.2, steps 4 and 5): earlier by more than a round
+    /// trip, to allow for packets that overtake each other. Returns the time of the next check.
     pub(crate) fn detect(
         &mut self,
         now: Nanos,
@@ -214,8 +214,8 @@ impl Scoreboard {
         again
     }
 
-    /// The timer has expired: nothing is on its way any more. A peer that said it has the first byte and does
-    /// not acknowledge it has thrown it away (RFC 2018, 8).
+    /// Marks everything as lost, since the timer has expired. A peer that selectively acknowledged the first byte and does not acknowledge
+    /// it has discarded it (RFC 2018, 8).
     pub(crate) fn all_lost(&mut self) {
         let thrown_away = self.segments.front().is_some_and(|sent| sent.state == State::Sacked);
         for index in 0..self.segments.len() {
@@ -227,7 +227,7 @@ impl Scoreboard {
         }
     }
 
-    /// Takes back a loss: the bytes are on their way, as it turns out.
+    /// Undoes a loss: the bytes are in flight after all.
     pub(crate) fn none_lost(&mut self) {
         for index in 0..self.segments.len() {
             if self.segments[index].state == State::Lost {
@@ -236,8 +236,7 @@ impl Scoreboard {
         }
     }
 
-    /// The first `length` bytes that are not acknowledged are lost (NewReno). Whether they were not known to
-    /// be.
+    /// Marks the first `length` unacknowledged bytes as lost (NewReno); returns true if they were not marked before.
     pub(crate) fn first_lost(&mut self, length: u64) -> bool {
         let Some(first) = self.segments.front().filter(|sent| sent.state == State::Flying) else {
             return false;
@@ -248,7 +247,7 @@ impl Scoreboard {
         true
     }
 
-    /// The last bytes, `length` at most, are to be sent again.
+    /// Marks the last bytes, `length` at most, for retransmission.
     pub(crate) fn last_lost(&mut self, length: u64) -> bool {
         let Some(last) = self.segments.back().filter(|sent| sent.state == State::Flying) else {
             return false;
@@ -259,7 +258,7 @@ impl Scoreboard {
         true
     }
 
-    /// The first bytes to send again, all neighbours together.
+    /// Returns the first bytes to retransmit, merged with all adjacent ones.
     pub(crate) fn next_lost(&self) -> Option<Range<u64>> {
         if self.lost == 0 {
             return None;
@@ -269,7 +268,7 @@ impl Scoreboard {
         Some(self.segments[first].start..run.last()?.end)
     }
 
-    /// Lost bytes go out again.
+    /// Records that lost bytes were retransmitted.
     pub(crate) fn sent_again(&mut self, bytes: Range<u64>, at: Nanos) {
         let first = self.split(bytes.start);
         let last = self.split(bytes.end);

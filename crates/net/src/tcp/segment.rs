@@ -5,7 +5,7 @@ use core::net::SocketAddrV4;
 use core::ops::Range;
 use smoltcp::wire::{TcpOption, TcpPacket, TcpSeqNumber};
 
-/// A segment that was received.
+/// A received segment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Segment {
     pub(crate) from: SocketAddrV4,
@@ -47,13 +47,13 @@ impl Segment {
         self.payload.map_or(0, |payload| payload.piece.length)
     }
 
-    /// Its length in the sequence space.
+    /// Returns its length in the sequence space.
     pub(crate) fn sequence_length(&self) -> u32 {
         self.length() + u32::from(self.flags.syn) + u32::from(self.flags.fin)
     }
 
-    /// Parses a TCP header; addresses and payload are the caller's. `None` where it makes no sense. The
-    /// header's length comes with it.
+    /// Parses a TCP header; addresses and payload come from the caller. Returns the segment and the header's length, `None` if the header
+    /// is invalid.
     pub(crate) fn parse(tcp: &[u8], from: [u8; 4], to: [u8; 4]) -> Option<(Segment, usize)> {
         let packet = TcpPacket::new_checked(tcp).ok()?;
         let flags = Flags { syn: packet.syn(), fin: packet.fin(), rst: packet.rst(), psh: packet.psh() };
@@ -77,7 +77,7 @@ impl Segment {
 }
 
 impl Options {
-    /// A malformed option ends the list; those that were read before hold.
+    /// Parses options. A malformed option ends the list; those before it are used.
     fn parse(mut bytes: &[u8], syn: bool) -> Options {
         let mut options = Options::default();
         while let Ok((rest, option)) = TcpOption::parse(bytes) {
@@ -109,7 +109,7 @@ pub(crate) struct Header {
     pub(crate) options: OptionBytes,
 }
 
-/// Options as they go out, padded to whole words.
+/// Encoded options, padded to whole words.
 #[derive(Clone, Debug)]
 pub(crate) struct OptionBytes {
     bytes: [u8; 40],
@@ -147,7 +147,7 @@ impl OptionBytes {
         self.put(&timestamp.echo.to_be_bytes());
     }
 
-    /// As many ranges as fit.
+    /// Adds as many ranges as fit.
     pub(crate) fn sacks(&mut self, ranges: impl Iterator<Item = Range<u32>>) {
         let room = (40 - self.length).saturating_sub(4) / 8;
         let ranges: Vec<_> = ranges.take(room).collect();
@@ -167,7 +167,7 @@ impl Header {
         20 + self.options.length
     }
 
-    /// Writes it, with `checksum` in the checksum field.
+    /// Writes the header, with `checksum` in the checksum field.
     pub(crate) fn emit(&self, bytes: &mut [u8], checksum: u16) {
         let mut packet = TcpPacket::new_unchecked(bytes);
         packet.set_src_port(self.ports.0);

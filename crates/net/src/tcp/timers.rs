@@ -6,32 +6,32 @@ use crate::shared::Shared;
 
 const MILLISECOND: Nanos = 1_000_000;
 
-/// The time that a small segment waits for more (RFC 9293, 3.8.6.2.1: 0.1 to 1 s).
+/// Time that a small segment waits for more bytes (RFC 9293, 3.8.6.2.1: 0.1 to 1 s).
 const OVERRIDE: Nanos = 200 * MILLISECOND;
 
-/// The time for which tail probes expect a peer to delay its acknowledgement (RFC 8985, 7.2).
+/// Delay of the peer's acknowledgement that tail probes allow for (RFC 8985, 7.2).
 const PEERS_DELAY: Nanos = 200 * MILLISECOND;
 
-/// Between probes of an idle connection that is not answering.
+/// Interval between probes of an idle connection that does not answer.
 const KEEP_ALIVE_INTERVAL: Nanos = 10_000 * MILLISECOND;
 
-/// So often a SYN is answered.
+/// Most answers to a SYN.
 const SYN_ACKS: u32 = 5;
 
-/// The one of these timers that runs.
+/// The timer that is running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Timer {
     Off,
-    /// RFC 6298.
+    /// Retransmission timer of RFC 6298.
     Retransmit(Nanos),
-    /// The tail is probed, to learn of its loss without a timeout (RFC 8985, 7).
+    /// Tail loss probe, which detects a loss without a timeout (RFC 8985, 7).
     Tail(Nanos),
-    /// Bytes wait for the window to open, or to be more.
+    /// Persist timer: bytes wait for the window to open, or for more bytes.
     Persist(Nanos),
 }
 
 impl Tcb {
-    /// When [`Tcb::on_time`] is to be called.
+    /// Returns the time of the next call of [`Tcb::on_time`].
     pub(crate) fn deadline(&self, shared: &Shared) -> Option<Nanos> {
         let timer = match self.timer {
             Timer::Off => None,
@@ -49,20 +49,19 @@ impl Tcb {
         all.into_iter().flatten().min()
     }
 
-    /// Timeout follows timeout: it may be that the peer's Ethernet address is another by now.
+    /// Returns true after several timeouts in a row: the peer's Ethernet address may have changed.
     pub(crate) fn is_in_doubt(&self) -> bool {
         self.rtt.backoff() >= 3
     }
 
-    /// Time for which a connection that nobody here wants any more may stay: in FIN-WAIT-2, with a window
-    /// that does not open, or whatever else its peer leaves it at.
+    /// Returns how long a released connection may stay in FIN-WAIT-2, with a window that does not open, or in any other state that its peer
+    /// keeps it in.
     fn orphan_until(&self, shared: &Shared) -> Option<Nanos> {
         let since = self.orphan?.max(self.advanced_at);
         Some(since.saturating_add(shared.config.tcp.linger))
     }
 
-    /// Nobody knows where its peer is. As long as something is to be sent that counts as silence, of which
-    /// there is an end.
+    /// Notes that there is no route to the peer yet. If there is something to send, that counts as silence, which has a limit.
     pub(crate) fn no_way_yet(&mut self, now: Nanos) {
         if self.syn_due || self.una < self.queue.end() + u64::from(self.fin) {
             self.silent_since.get_or_insert(now);
@@ -72,7 +71,7 @@ impl Tcb {
     fn keep_alive_at(&self, shared: &Shared) -> Option<Nanos> {
         let idle = shared.config.tcp.keep_alive.filter(|_| self.is_open() && self.una == self.nxt)?;
         let next = self.heard_at.saturating_add(idle);
-        // A probe goes out `idle` after the last word of the peer, then regularly.
+        // A probe is sent `idle` after the peer's last segment, then regularly.
         let again = self.silent_since.map(|_| self.sent_at.saturating_add(KEEP_ALIVE_INTERVAL));
         Some(again.map_or(next, |again| again.max(next)))
     }
@@ -133,7 +132,7 @@ impl Tcb {
         self.scoreboard.last_lost(self.mss.into());
     }
 
-    /// Something waits and nothing is on its way.
+    /// Acts when something waits and nothing is in flight.
     fn persist(&mut self, now: Nanos) {
         self.timer = Timer::Off;
         if self.una + self.wnd > self.nxt {
@@ -146,7 +145,7 @@ impl Tcb {
         self.timer = Timer::Persist(now.saturating_add(self.rtt.timeout()));
     }
 
-    /// Starts the timer that fits, from now.
+    /// Starts the appropriate timer, from now.
     pub(super) fn arm(&mut self, now: Nanos) {
         let timeout = now.saturating_add(self.rtt.timeout());
         self.timer = if self.una < self.nxt {
@@ -170,7 +169,7 @@ impl Tcb {
         Some((2 * smoothed).max(10 * MILLISECOND) + delay)
     }
 
-    /// Nothing went out: where bytes wait and nothing else would wake the connection, the persist timer does.
+    /// Starts the persist timer if nothing was sent, bytes wait, and nothing else would wake the connection.
     pub(super) fn arm_persist(&mut self, now: Nanos) {
         let unsent = self.queue.end() + u64::from(self.fin) > self.nxt;
         let idle = self.una == self.nxt && unsent && self.timer == Timer::Off && self.state != State::Over;

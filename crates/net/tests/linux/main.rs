@@ -1,5 +1,5 @@
-//! The stack against Linux's TCP, in real time: a TAP device in a network namespace of its own, with the
-//! faults made on our side of it. Needs root and `/dev/net/tun`; says why where it is skipped.
+//! Tests the stack against Linux's TCP, in real time: a TAP device in a separate network namespace, with the faults injected on our side of
+//! it. Needs root and `/dev/net/tun`; prints the reason if it is skipped.
 
 #[path = "../rig/mod.rs"]
 mod rig;
@@ -41,8 +41,8 @@ fn bad() -> Link {
     Link { faults: Faults::bad(), offload: false }
 }
 
-/// Runs `linux` in a thread that lives in the namespace, and the card until that thread is done and `done`
-/// holds. What `prepare` does is done before the card starts.
+/// Runs `linux` in a thread inside the namespace, and the card until that thread is done and `done` holds. `prepare` runs before the card
+/// starts.
 fn lab<P, T: Send + 'static>(
     link: Link,
     card: impl FnOnce(&mut Card, u64),
@@ -120,7 +120,7 @@ fn listen() -> TcpListener {
     TcpListener::bind(address(1, 8080)).unwrap()
 }
 
-/// An echo comes back as it was sent.
+/// Checks that an echo is returned as it was sent.
 fn ping(length: u8) {
     let socket = tap::icmp();
     socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
@@ -142,7 +142,7 @@ fn all_closed(card: &Card) -> bool {
     card.live.is_empty()
 }
 
-/// The other end of a plan, by Linux's sockets: every byte both ways.
+/// Plays the other end of a plan with Linux's sockets: every byte both ways.
 fn exchange(stream: TcpStream, plan: Plan, send: u64) {
     stream.set_read_timeout(Some(Duration::from_secs(90))).unwrap();
     let mut writer = stream.try_clone().unwrap();
@@ -182,7 +182,7 @@ fn check(card: &Card, connections: usize, received: u64) {
     card.assert_idle();
 }
 
-/// Linux connects this many times, `workers` at once.
+/// Has Linux connect `count` times, `workers` at once.
 fn clients(count: usize, workers: usize, plan: Plan, back: u64) {
     let threads = (0..workers).map(|worker| {
         thread::spawn(move || {
@@ -198,7 +198,7 @@ fn serve(link: Link, connections: usize, workers: usize, plan: Plan, back: u64) 
     serve_with(link, connections, workers, plan, back, &[]);
 }
 
-/// The same, with some of Linux's options off.
+/// Serves likewise, with some of Linux's options off.
 fn serve_with(
     link: Link,
     connections: usize,
@@ -211,7 +211,7 @@ fn serve_with(
         card.stack.listen(80).unwrap();
         card.accepts = Some(plan);
     };
-    // What a thread sees there is its own namespace's.
+    // The thread sees its own namespace's settings there.
     let prepare = move || {
         for option in off {
             std::fs::write(format!("/proc/sys/net/ipv4/{option}"), "0").unwrap();

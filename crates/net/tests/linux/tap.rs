@@ -1,4 +1,4 @@
-//! A TAP device in a network namespace of its own, so that nothing else on the machine sees it.
+//! A TAP device in a separate network namespace, so that nothing else on the machine sees it.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -7,7 +7,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::process::Command;
 
-/// `struct ifreq`, as far as `TUNSETIFF` reads it.
+/// The part of `struct ifreq` that `TUNSETIFF` reads.
 #[repr(C)]
 struct Request {
     name: [u8; 16],
@@ -17,8 +17,8 @@ struct Request {
 
 const TUNSETIFF: libc::c_ulong = 0x4004_54ca;
 
-/// Puts the calling thread, and those that it starts from now on, into a new network namespace with a TAP
-/// device that has this address. Why it cannot, where it cannot.
+/// Puts the calling thread, and those that it starts from now on, into a new network namespace with a TAP device that has this address.
+/// Returns an error text if that fails.
 pub fn enter(address: &str) -> Result<File, String> {
     // SAFETY: no memory is involved; only this thread's namespace changes.
     if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
@@ -45,12 +45,12 @@ pub fn enter(address: &str) -> Result<File, String> {
     Ok(tap)
 }
 
-/// A socket for ICMP, in the calling thread's namespace.
+/// Opens a socket for ICMP, in the calling thread's namespace.
 pub fn icmp() -> UdpSocket {
     // SAFETY: no memory is involved.
     let socket = unsafe { libc::socket(libc::AF_INET, libc::SOCK_RAW, libc::IPPROTO_ICMP) };
     assert!(socket >= 0, "{}", io::Error::last_os_error());
-    // SAFETY: it was just opened, and nobody else has it.
+    // SAFETY: it was just opened, and nothing else has it.
     unsafe { OwnedFd::from_raw_fd(socket) }.into()
 }
 

@@ -1,5 +1,5 @@
-//! A card: own memory, receive buffers, blocks, a NIC, and an owner of the stack that plays the engine. Each
-//! byte is checked, each buffer and block that is given back is overwritten, so that a use after that shows.
+//! A card: own memory, receive buffers, blocks, a NIC, and an owner of the stack that plays the engine. Each byte is checked, and each
+//! buffer and block that is returned is overwritten, so that a use after that shows.
 
 use super::nic::{Nic, part};
 use super::pair::Node;
@@ -15,15 +15,15 @@ const BUFFER: usize = 2048;
 /// The behaviour of a connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
-    /// Bytes to send, of the stream of this seed.
+    /// Bytes to send, from the stream of this seed.
     pub send: u64,
     pub send_seed: u64,
     pub receive_seed: u64,
-    /// Bytes of a chunk.
+    /// Size of a chunk in bytes.
     pub chunk: u32,
-    /// Place that the engine has at once for what is received.
+    /// Most bytes granted at once for reception.
     pub place: u64,
-    /// The stream ends when all is sent.
+    /// Set to end the stream after the last byte.
     pub shutdown: bool,
 }
 
@@ -32,7 +32,7 @@ impl Plan {
         Plan { send, send_seed: 1, receive_seed: 2, chunk: 64 << 10, place: 1 << 20, shutdown: true }
     }
 
-    /// The other end of it.
+    /// Returns the plan of the other end.
     pub fn reversed(self, send: u64) -> Plan {
         Plan { send, send_seed: self.receive_seed, receive_seed: self.send_seed, ..self }
     }
@@ -45,7 +45,7 @@ pub struct App {
     pub sent: u64,
     pub acknowledged: u64,
     pub received: u64,
-    /// Bytes delivered beyond `received`, by offset.
+    /// Bytes delivered beyond `received`: length by offset.
     early: BTreeMap<u64, u64>,
     granted: u64,
     pub ended: Option<u64>,
@@ -65,21 +65,21 @@ pub struct Card {
     block_size: usize,
     block_count: usize,
     blocks_base: usize,
-    /// Who has a block: a flow or a port.
+    /// Blocks that are in use.
     blocks_out: BTreeMap<u64, ()>,
     pub apps: BTreeMap<Flow, App>,
-    /// Those that are not closed.
+    /// Connections that are not closed.
     pub live: BTreeSet<Flow>,
-    /// Those about which something has changed, or that wait for blocks.
+    /// Connections that have changed, or that wait for blocks.
     dirty: BTreeSet<Flow>,
-    /// The behaviour of accepted connections.
+    /// Plan for accepted connections.
     pub accepts: Option<Plan>,
     pub datagrams: Vec<(u16, SocketAddrV4, Vec<u8>)>,
-    /// Blocks of which not all datagrams were sent.
+    /// Blocks whose datagrams were not all sent.
     pub unsent: Vec<u64>,
-    /// No chunk is granted before this time: the engine is slow.
+    /// Time before which no chunk is granted: the engine is slow.
     pub stalled_until: u64,
-    /// Frames dropped as all buffers were taken.
+    /// Frames dropped because all buffers were taken.
     pub overruns: u64,
 }
 
@@ -127,13 +127,13 @@ impl Card {
         flow
     }
 
-    /// More is to be sent.
+    /// Adds bytes to send.
     pub fn extend(&mut self, flow: Flow, send: u64) {
         self.apps.get_mut(&flow).unwrap().plan.send = send;
         self.dirty.insert(flow);
     }
 
-    /// Everything was given back.
+    /// Checks that everything was returned.
     pub fn assert_idle(&self) {
         let usage = self.stack.usage();
         assert_eq!(usage, dcs_net::Usage { time_wait: usage.time_wait, ..Default::default() });
@@ -177,7 +177,7 @@ impl Card {
         result
     }
 
-    /// A block's bytes in datagrams of `payload` bytes: the block.
+    /// Sends a block's bytes in datagrams of `payload` bytes; returns the block.
     pub fn send_datagrams(
         &mut self,
         port: u16,
@@ -260,7 +260,7 @@ impl Card {
         }
     }
 
-    /// Keeps so much place granted as the plan says.
+    /// Keeps as many bytes granted as the plan says.
     fn grant(&mut self, flow: Flow, now: u64) {
         let app = self.apps.get_mut(&flow).unwrap();
         let place = app.plan.place.saturating_sub(app.granted - app.received);
@@ -270,7 +270,7 @@ impl Card {
         }
     }
 
-    /// The engine: reads what is to be sent, as there are blocks.
+    /// Plays the engine: reads bytes to be sent, as there are blocks.
     fn run_apps(&mut self, now: u64) -> bool {
         let mut moved = false;
         for flow in std::mem::take(&mut self.dirty).intersection(&self.live.clone()).copied() {
@@ -285,7 +285,7 @@ impl Card {
         if app.appended < app.plan.send || now < self.stalled_until {
             self.dirty.insert(flow);
         }
-        // Some blocks are left for others.
+        // Leaves some blocks for others.
         while self.blocks.len() > self.block_count / 4 {
             let app = &self.apps[&flow];
             let plan = app.plan;
@@ -338,7 +338,7 @@ impl App {
         }
     }
 
-    /// No byte comes twice, none that was not granted.
+    /// Checks that no byte arrives twice, and none that was not granted.
     fn deliver(&mut self, offset: u64, length: u64) {
         assert!(offset >= self.received && offset + length <= self.granted, "not granted");
         let before = self.early.range(..offset + length).next_back();

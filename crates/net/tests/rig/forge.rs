@@ -1,11 +1,11 @@
-//! A peer made by hand: it sends whatever segment a test wants.
+//! A hand-made peer that sends whatever segment a test wants.
 
 use super::SECOND;
 use super::pair::{ADDRESSES, config};
 use dcs_net::{Config, Event, FrameId, HEAD, ReceivedFrame, Stack, Verdict};
 use smoltcp::wire::{EthernetProtocol, IpProtocol, Ipv4Packet, TcpPacket, TcpSeqNumber};
 
-/// A segment, by hand.
+/// A hand-made segment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Seg {
     pub seq: u32,
@@ -32,7 +32,7 @@ impl Seg {
         self.with_options(ports, &[])
     }
 
-    /// Its bytes, with these options too: whole words.
+    /// Returns its bytes with additional options, in whole words.
     pub fn with_options(&self, ports: (u16, u16), more: &[u8]) -> Vec<u8> {
         let mut options = more.to_vec();
         if let Some(mss) = self.mss {
@@ -88,8 +88,9 @@ pub struct Forge {
     pub stack: Stack,
     pub now: u64,
     pub ports: (u16, u16),
-    /// The NIC's verdict on the checksums of frames, and whether IP's is wrong.
+    /// Verdict of the NIC on the checksums of frames.
     pub verdict: Verdict,
+    /// Set to send a wrong IP checksum.
     pub damaged: bool,
     buffers: u64,
     pub released: u64,
@@ -117,13 +118,13 @@ impl Forge {
             sent: Vec::new(),
             events: Vec::new(),
         };
-        // The card learns who asks for it.
+        // The card learns the address of the requester.
         forge.arp(1);
         assert_eq!(forge.frames().len(), 1);
         forge
     }
 
-    /// An ARP request (1) or reply (2) from the peer.
+    /// Sends an ARP request (1) or reply (2) from the peer.
     fn arp(&mut self, operation: u8) {
         let mut arp = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 6, 0, 1, 8, 0, 6, 4, 0, operation];
         arp.extend([2, 0, 0, 0, 0, 2]);
@@ -133,7 +134,7 @@ impl Forge {
         self.frame(&arp);
     }
 
-    /// A frame arrives as it is.
+    /// Delivers a frame as it is.
     pub fn frame(&mut self, bytes: &[u8]) {
         self.buffers += 1;
         let frame = ReceivedFrame {
@@ -148,7 +149,7 @@ impl Forge {
         self.take_events();
     }
 
-    /// An IPv4 packet from the peer.
+    /// Delivers an IPv4 packet from the peer.
     pub fn packet(&mut self, protocol: IpProtocol, body: &[u8]) {
         let mut bytes = vec![0; 34];
         bytes[..12].copy_from_slice(&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2]);
@@ -194,14 +195,14 @@ impl Forge {
         frames
     }
 
-    /// The TCP segments that the stack sends now.
+    /// Takes the TCP segments that the stack sends now.
     pub fn segments(&mut self) -> Vec<Seg> {
         let frames =
             self.frames().into_iter().filter(|(header, _)| header[12..14] == [8, 0] && header[23] == 6);
         frames.map(|(header, payload)| Seg::parse(&header[34..], header.len() - 34 + payload)).collect()
     }
 
-    /// The one segment that the stack sends now.
+    /// Takes the only segment that the stack sends now.
     pub fn segment(&mut self) -> Seg {
         let mut segments = self.segments();
         assert_eq!(segments.len(), 1, "{segments:?}");
@@ -222,13 +223,13 @@ impl Forge {
         self.take_events();
     }
 
-    /// The events since last asked, without those about receive buffers.
+    /// Takes the events since the last call, without those about receive buffers.
     pub fn events(&mut self) -> Vec<Event> {
         self.take_events();
         self.events.drain(..).filter(|event| !matches!(event, Event::Release { .. })).collect()
     }
 
-    /// All buffers are back but this many.
+    /// Checks that all buffers but this many are returned.
     pub fn assert_held(&self, held: u64) {
         assert_eq!(self.buffers - self.released, held);
     }

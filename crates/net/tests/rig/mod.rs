@@ -1,5 +1,5 @@
-//! A card with its stack, an owner that checks every byte, a NIC, and a wire that loses, delays, doubles,
-//! reorders and corrupts, in virtual time.
+//! A card with its stack, an owner that checks every byte, a NIC, and a wire that loses, delays, duplicates, reorders and corrupts, in
+//! virtual time.
 #![allow(dead_code, unused_imports)]
 
 pub mod card;
@@ -17,7 +17,7 @@ pub use wire::{Faults, Wire};
 pub const MS: u64 = 1_000_000;
 pub const SECOND: u64 = 1_000 * MS;
 
-/// True if these are the stream's bytes.
+/// Returns true if these are the stream's bytes.
 pub fn is_filled(seed: u64, offset: u64, bytes: &[u8]) -> bool {
     let mut expected = vec![0; bytes.len()];
     fill(seed, offset, &mut expected);

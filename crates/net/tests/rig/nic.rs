@@ -1,4 +1,4 @@
-//! A NIC: it fetches frames from own memory when it sends them, segments and computes checksums where it can.
+//! A NIC: fetches frames from own memory when it sends them, and segments and computes checksums if it can.
 
 use dcs_net::checksum::Sum;
 use dcs_net::{Frame, FrameId, Piece};
@@ -7,9 +7,9 @@ use std::collections::VecDeque;
 
 #[derive(Debug)]
 pub struct Nic {
-    /// It computes checksums.
+    /// Set if it computes checksums.
     pub checksum: bool,
-    /// Nanoseconds that a byte takes.
+    /// Time that a byte takes, in nanoseconds.
     pub byte_time: u64,
     pub depth: usize,
     ring: VecDeque<(u64, Frame)>,
@@ -34,7 +34,7 @@ impl Nic {
         self.ring.front().map(|(at, _)| *at)
     }
 
-    /// The next frame that has gone out by now, as the link has it.
+    /// Returns the next frame that has been sent by now, as the link has it.
     pub fn sent(&mut self, memory: &[u8], now: u64) -> Option<(FrameId, Vec<Vec<u8>>)> {
         self.ring.front().filter(|(at, _)| *at <= now)?;
         let (_, mut frame) = self.ring.pop_front()?;
@@ -67,7 +67,7 @@ pub fn part(memory: &[u8], piece: Piece) -> &[u8] {
     &memory[piece.offset as usize..piece.offset as usize + piece.length as usize]
 }
 
-/// TCP segmentation offload, as Intel's controllers do it.
+/// Segments a frame, as Intel's controllers do.
 fn segmented(bytes: &[u8], header: usize, mss: usize) -> Vec<Vec<u8>> {
     let (head, payload) = bytes.split_at(header);
     let count = payload.len().div_ceil(mss);
@@ -83,7 +83,7 @@ fn segmented(bytes: &[u8], header: usize, mss: usize) -> Vec<Vec<u8>> {
             tcp.set_fin(false);
             tcp.set_psh(false);
         }
-        // The length is what the pseudo header lacks.
+        // The pseudo header lacks the length.
         let mut sum = Sum::new();
         sum.add(&tcp.checksum().to_be_bytes());
         sum.add(&((header - 34 + payload.len()) as u16).to_be_bytes());

@@ -5,10 +5,10 @@ use dcs_net::Config;
 use std::any::Any;
 use std::net::{Ipv4Addr, SocketAddrV4};
 
-/// Something on the link.
+/// A node on the link.
 pub trait Node {
     fn receive(&mut self, frame: &[u8], now: u64);
-    /// Does what there is to do, and returns what it sends.
+    /// Does what is due, and returns the frames that it sends.
     fn step(&mut self, now: u64) -> Vec<Vec<u8>>;
     fn deadline(&self) -> Option<u64>;
     fn as_any(&mut self) -> &mut dyn Any;
@@ -36,7 +36,7 @@ impl Pair {
         Pair { nodes: [Box::new(a), Box::new(b)], wire, now: SECOND }
     }
 
-    /// Two cards.
+    /// Makes a pair of two cards.
     pub fn cards(seed: u64, latency: u64, faults: Faults, configs: [Config; 2]) -> Pair {
         let [a, b] = configs;
         let offload = (a.segmentation.is_some(), b.segmentation.is_some());
@@ -51,7 +51,7 @@ impl Pair {
         self.nodes[side].as_any().downcast_mut().unwrap()
     }
 
-    /// Lets both do what there is to do at this time.
+    /// Lets both nodes do what is due at this time.
     fn settle(&mut self) {
         loop {
             let mut moved = false;
@@ -75,7 +75,7 @@ impl Pair {
         }
     }
 
-    /// Runs until it is so, for `limit` nanoseconds at most; whether it is.
+    /// Runs until `done` holds, for `limit` nanoseconds at most; returns whether it does.
     pub fn run_until(&mut self, limit: u64, mut done: impl FnMut(&mut Pair) -> bool) -> bool {
         let end = self.now + limit;
         loop {

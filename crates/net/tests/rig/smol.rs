@@ -31,7 +31,7 @@ impl Smol {
         checksums.tcp = Checksum::Both;
         let mut stack =
             Stack::new([2, 0, 0, 0, 0, side as u8 + 1], ADDRESSES[side], checksums).with_burst(32);
-        // It speaks when it is spoken to.
+        // It sends only in reply.
         stack.deadline = None;
         Smol { stack, streams: Vec::new() }
     }

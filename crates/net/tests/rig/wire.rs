@@ -3,12 +3,12 @@
 use super::Random;
 use std::collections::BTreeMap;
 
-/// Faults of a wire, each this many times in a thousand frames.
+/// Faults of a wire, each as a number per thousand frames.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Faults {
     pub lose: u32,
     pub double: u32,
-    /// Delayed by up to `late` nanoseconds: others overtake it.
+    /// Frames delayed by up to `late` nanoseconds, so that others overtake them.
     pub delay: u32,
     pub late: u64,
     pub corrupt: u32,
@@ -19,7 +19,7 @@ impl Faults {
         Faults::default()
     }
 
-    /// The faults that the engine promises to live with: 5 % lost, 5 % overtaken, 3 % doubled.
+    /// Returns the faults that the engine promises to tolerate: 5 % lost, 5 % overtaken, 3 % duplicated.
     pub fn bad() -> Faults {
         Faults { lose: 50, double: 30, delay: 50, late: 3_000_000, corrupt: 0 }
     }
@@ -32,16 +32,16 @@ impl Faults {
 #[derive(Debug)]
 pub struct Wire {
     pub faults: Faults,
-    /// One way, in nanoseconds.
+    /// One-way latency, in nanoseconds.
     pub latency: u64,
-    /// Nanoseconds that a byte takes, where the link is the bottleneck.
+    /// Time that a byte takes if the link is the bottleneck, in nanoseconds.
     pub byte_time: u64,
     busy: [u64; 2],
     random: Random,
     flying: BTreeMap<(u64, u64), (usize, Vec<u8>)>,
     count: u64,
     pub lost: u64,
-    /// Every frame that was put on it, where asked for.
+    /// Every frame that was put on it, if recorded.
     pub tap: Option<Vec<(usize, Vec<u8>)>>,
 }
 
@@ -52,7 +52,7 @@ impl Wire {
         Wire { faults, latency, byte_time: 0, busy: [0; 2], random, flying, count: 0, lost: 0, tap: None }
     }
 
-    /// Side `from` sends a frame.
+    /// Sends a frame from side `from`.
     pub fn carry(&mut self, from: usize, mut frame: Vec<u8>, now: u64) {
         if let Some(tap) = &mut self.tap {
             tap.push((from, frame.clone()));
@@ -80,7 +80,7 @@ impl Wire {
         self.flying.keys().next().map(|(at, _)| *at)
     }
 
-    /// The frame that has arrived: at which side, and its bytes.
+    /// Returns the frame that has arrived: the side, and its bytes.
     pub fn arrived(&mut self, now: u64) -> Option<(usize, Vec<u8>)> {
         let entry = self.flying.first_entry().filter(|entry| entry.key().0 <= now)?;
         Some(entry.remove())

@@ -1,4 +1,4 @@
-//! Datagrams that are cut out of blocks.
+//! Tests of datagrams cut from blocks.
 
 use crate::rig::pair::{address, config};
 use crate::rig::{Faults, MS, Pair, Plan, SECOND, fill};
@@ -12,7 +12,7 @@ fn pair() -> Pair {
     pair
 }
 
-/// The datagrams that have come at the second card, without the senders.
+/// Returns the datagrams that have arrived at the second card, without the senders.
 fn came(pair: &mut Pair) -> Vec<Vec<u8>> {
     std::mem::take(&mut pair.card(1).datagrams).into_iter().map(|(_, _, bytes)| bytes).collect()
 }
@@ -78,14 +78,14 @@ fn what_is_recalled_or_its_port_closed_goes_no_further() {
     let to = address(1, PORT);
     let first = pair.card(0).send_datagrams(PORT, to, 77, 5000, 1000).unwrap();
     let second = pair.card(0).send_datagrams(PORT, to, 78, 5000, 1000).unwrap();
-    // Nothing has gone: the neighbour is not known.
+    // Nothing was sent: the neighbour is not known.
     assert!(pair.card(0).stack.recall(PORT, to, first) && !pair.card(0).stack.recall(PORT, to, first));
     assert!(!pair.card(0).stack.recall(PORT, address(1, 10), second));
     pair.run_for(SECOND);
     assert_eq!((came(&mut pair).len(), pair.card(0).unsent.len()), (5, 1));
     assert!(!pair.card(0).stack.recall(PORT, to, second), "it is gone");
     let third = pair.card(0).send_datagrams(PORT, to, 79, 5000, 1000).unwrap();
-    // One datagram is at the NIC, for good.
+    // One datagram stays at the NIC.
     let frame = pair.card(0).stack.next_frame(SECOND).unwrap();
     pair.card(0).stack.close_udp(PORT);
     let is_third =

@@ -1,5 +1,4 @@
-//! Neighbours and peers that want more than their share: floods of every kind, and the bounds of what they
-//! get, over hours.
+//! Tests with neighbours and peers that want more than their share: floods of every kind, and the bounds on what they get, over hours.
 
 use crate::rig::forge::{LOCAL, Seg};
 use dcs_net::{
@@ -13,12 +12,13 @@ const CARD: [u8; 6] = [2, 0, 0, 0, 0, 1];
 const THEM: [u8; 6] = [2, 0, 0, 0, 0, 9];
 const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 
-/// A stack on a link of 65,000 hosts, all of which are at one place.
+/// A stack on a link of 65,000 hosts, all at one Ethernet address.
 struct Link {
     stack: Stack,
     now: u64,
-    /// Frames that came, and those whose buffers are out.
+    /// Frames that arrived.
     count: u64,
+    /// Frames whose buffers are not returned.
     lent: i64,
     events: Vec<Event>,
 }
@@ -103,7 +103,7 @@ impl Link {
         self.give(&arp);
     }
 
-    /// Takes the frames that the stack sends now; the NIC has sent them at once.
+    /// Takes the frames that the stack sends now, which the NIC has sent at once.
     fn out(&mut self) -> Vec<Out> {
         let mut out = Vec::new();
         while let Some(frame) = self.stack.next_frame(self.now) {
@@ -130,7 +130,7 @@ impl Link {
         self.take_events();
     }
 
-    /// A connection of the peer's.
+    /// Opens a connection from the peer.
     fn accepted(&mut self, from: (Ipv4Addr, u16), options: &[u8]) -> Option<(Flow, u32)> {
         self.arp(1, from.0);
         self.out();
@@ -181,7 +181,7 @@ fn connections_are_made_through_a_flood_of_strangers() {
     link.arp(2, *to.ip());
     let out = link.out();
     assert!(out.iter().any(|frame| !frame.is_arp() && frame.header[30..34] == to.ip().octets()), "the SYN");
-    // To somebody who is not there, with the flood going on.
+    // Sends to a host that does not exist, with the flood going on.
     let nobody = link.stack.connect(SocketAddrV4::new(Ipv4Addr::new(10, 0, 255, 8), 80), link.now).unwrap();
     for round in 2..14 {
         flood(&mut link, round);
@@ -203,7 +203,7 @@ fn bytes_that_are_acknowledged_here_and_there_cost_no_more_than_packets() {
     let options = [2, 4, 5, 180, 1, 3, 3, 14, 1, 1, 4, 2];
     let (flow, first) = link.accepted(from, &options).unwrap();
     let (mut sent, mut block, mut acknowledged) = (0, 0, 0);
-    // Acknowledged until much is on its way.
+    // Acknowledged until much is in flight.
     for _ in 0..200 {
         while block < sent / 65_536 + 64 {
             block += 1;
@@ -244,7 +244,7 @@ fn connections_that_nobody_wants_any_more_make_room_and_end() {
     for n in 0..limits.flows as u32 + 100 {
         let from = (host(3), 1000 + n as u16);
         let (flow, answer) = link.accepted(from, &[]).expect("there is room");
-        // Its peer acknowledges the end, and is never heard of again.
+        // The peer acknowledges the end, and sends nothing more.
         link.stack.shutdown(flow);
         link.out();
         link.segment(from, &Seg::new("", 101, answer.wrapping_add(1)), &[]);
@@ -275,8 +275,7 @@ fn a_full_table_has_room_for_new_connections_while_others_are_on_their_way_out()
     assert_eq!(link.accepted((host(3), 2001), &[]), None, "the others are wanted");
 }
 
-/// The window stays closed, and each probe of it is answered: that can go on as long as the owner wants it
-/// to.
+/// Keeps the window closed, and answers each probe of it: that can go on as long as the owner wants.
 #[test]
 fn a_peer_that_never_takes_the_rest_is_reset_once_nobody_waits_for_it() {
     let mut link = Link::new(|_| {});
@@ -301,8 +300,7 @@ fn a_peer_that_never_takes_the_rest_is_reset_once_nobody_waits_for_it() {
     assert_eq!((link.stack.usage().flows, link.stack.usage().chunks), (0, 0));
 }
 
-/// Everything at once from everywhere, for hours: what the stack keeps is never more than its limits, and is
-/// nothing when it ends.
+/// Checks that under all floods at once, for hours, the stack never keeps more than its limits, and nothing when they end.
 #[test]
 fn floods_of_all_kinds_stay_within_their_bounds_for_hours() {
     let mut link = Link::new(|config| {

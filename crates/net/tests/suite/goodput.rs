@@ -1,6 +1,5 @@
-//! Goodput under loss in virtual time, of two cards and of smoltcp's TCP with itself: 1 Gbit/s, 2 ms round
-//! trip, windows of 1 MiB, the median of five runs each. `cargo test -p dcs-net --test suite goodput --
-//! --nocapture` prints it.
+//! Measures goodput under loss in virtual time, of two cards and of smoltcp's TCP with itself: 1 Gbit/s, 2 ms round trip, windows of 1 MiB,
+//! the median of five runs each. `cargo test -p dcs-net --test suite goodput -- --nocapture` prints it.
 
 use crate::rig::pair::{address, config};
 use crate::rig::smol::Smol;
@@ -15,7 +14,7 @@ fn wire(seed: u64, faults: Faults) -> Wire {
     wire
 }
 
-/// Kilobits a second of a transfer that ends now.
+/// Returns the kilobits per second of a transfer that ends now.
 fn kilobits(pair: &Pair) -> u64 {
     LENGTH * 8 * 1_000_000 / (pair.now - SECOND)
 }

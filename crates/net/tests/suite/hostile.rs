@@ -1,6 +1,6 @@
-//! A peer with a raw socket: what it sends makes no sense, contradicts itself or is forged. Whatever it is,
-//! no byte is delivered twice or where it was not granted, no block is given back before its bytes are
-//! acknowledged, and who behaves goes on.
+//! Tests with a peer that has a raw socket: its segments are nonsense, contradict each other or are forged. Whatever it sends, no byte is
+//! delivered twice or where it was not granted, no block is freed before its bytes are acknowledged, and well-behaved peers are not
+//! affected.
 
 use crate::rig::SECOND;
 use crate::rig::forge::{Forge, LOCAL, REMOTE, Seg};
@@ -15,12 +15,12 @@ const FIRST: u32 = ISN + 1;
 /// Bytes that the peer may send.
 const GRANTED: u32 = 20_000;
 
-/// An open connection, and our next sequence number.
+/// Opens a connection; returns it with our next sequence number.
 fn established() -> (Forge, Flow, u32) {
     established_with(&[])
 }
 
-/// The same, whose SYN had these options.
+/// Opens a connection whose SYN had these options.
 fn established_with(options: &[u8]) -> (Forge, Flow, u32) {
     let mut forge = Forge::new(|_| {});
     forge.stack.listen(LOCAL).unwrap();
@@ -40,7 +40,7 @@ fn established_with(options: &[u8]) -> (Forge, Flow, u32) {
     (forge, flow, ours)
 }
 
-/// Has the stack send this many bytes of block 7; those that it has sent, in segments of at most this many.
+/// Has the stack send this many bytes of block 7; returns the lengths of the segments.
 fn send(forge: &mut Forge, flow: Flow, length: u32) -> Vec<u32> {
     let chunk = Chunk { piece: Piece { offset: 4096, length }, block: 7, more: false };
     forge.stack.send(flow, chunk).unwrap();
@@ -53,7 +53,7 @@ fn free(flow: Flow) -> Event {
     Event::Free { owner: Owner::Flow(flow), block: 7 }
 }
 
-/// The connection still does what it is for.
+/// Checks that the connection still works.
 fn works(forge: &mut Forge, flow: Flow, ours: u32, theirs: u32) {
     forge.send(Seg::data(theirs, ours, 100));
     let received = u64::from(theirs - FIRST) + 100;
@@ -65,8 +65,7 @@ fn works(forge: &mut Forge, flow: Flow, ours: u32, theirs: u32) {
     assert!(forge.events().contains(&Event::Free { owner: Owner::Flow(flow), block: 9 }));
 }
 
-/// Options that are cut off, too long, of no length, or say what cannot be: padded to whole words by what
-/// would go on.
+/// Options that are cut off, too long, of no length, or contain impossible values, padded to whole words by bytes that would continue them.
 const OPTIONS: [&[u8]; 18] = [
     &[2, 0, 0, 0],
     &[2, 1, 5, 180],
@@ -122,7 +121,7 @@ fn malformed_options_harm_no_open_connection() {
     works(&mut forge, flow, ours, FIRST + OPTIONS.len() as u32 * 10);
 }
 
-/// A header that is shorter than one, longer than its segment, or a segment that is longer than its packet.
+/// Sends a header that is too short, longer than its segment, or a segment that is longer than its packet.
 #[test]
 fn malformed_headers_are_counted_and_dropped() {
     let (mut forge, flow, ours) = established();
@@ -171,7 +170,7 @@ fn of_segments_that_overlap_each_byte_is_delivered_once() {
         let (mut forge, flow, ours) = established();
         let (mut chance, mut got) = (Random(seed), Got::default());
         for _ in 0..60 {
-            // Some begin before what has come, some end behind what was granted.
+            // Some begin before what has arrived, some end beyond what was granted.
             let start = chance.below(u64::from(GRANTED) + 2000) as u32;
             let segment = Seg::data((FIRST - 1000).wrapping_add(start), ours, chance.below(1460) as u32 + 1);
             forge.send(segment);
@@ -197,7 +196,7 @@ fn an_end_that_lies_before_what_has_come_ends_nothing() {
     let (mut forge, flow, ours) = established();
     forge.send(Seg::data(FIRST, ours, 1000));
     forge.events();
-    // Within the bytes that have come, and behind where another one was.
+    // Within the bytes that have arrived, and behind the place of an earlier one.
     forge.send(Seg { length: 100, ..Seg::new("F", FIRST + 200, ours) });
     assert_eq!(forge.events(), []);
     forge.send(Seg { length: 500, ..Seg::new("F", FIRST + 1500, ours) });
@@ -207,7 +206,7 @@ fn an_end_that_lies_before_what_has_come_ends_nothing() {
     forge.send(Seg::data(FIRST + 1000, ours, 500));
     let mut events = forge.events();
     forge.segments();
-    // It is one of the two, and said once.
+    // One of the two, reported once.
     events.retain(|event| matches!(event, Event::Ended { .. }));
     assert!(events.len() <= 1, "{events:?}");
     forge.stack.abort(flow);
@@ -231,7 +230,7 @@ fn flags_that_do_not_go_together_do_nothing() {
             }
         }
     }
-    // Without ACK a segment of a connection says nothing: data, an end, nothing at all.
+    // Without ACK a segment of a connection means nothing: data, an end, or neither.
     forge.ports = (REMOTE, LOCAL);
     for flags in ["", "F", "P", "FP"] {
         forge.send(Seg { length: 10, ..Seg::new(flags, FIRST, None) });
@@ -248,7 +247,7 @@ fn a_window_that_closes_and_a_reset_give_all_blocks_back() {
     let (mut forge, flow, ours) = established();
     let sent: u32 = send(&mut forge, flow, 60_000).iter().sum();
     assert!(sent < 60_000, "the window has not room for all");
-    // Half of it is acknowledged, and there is no room any more; then the peer shrinks even that.
+    // Half of it is acknowledged, and there is no more room; then the peer shrinks even that.
     forge.send(Seg { window: 0, ..Seg::new("", FIRST, ours.wrapping_add(sent / 2)) });
     assert_eq!(forge.events(), [Event::Acknowledged { flow, offset: (sent / 2).into() }]);
     forge.pass(10 * SECOND);
@@ -278,7 +277,7 @@ fn what_was_not_sent_cannot_be_acknowledged() {
                 let segment = Seg::new("", FIRST, ours).with_options((REMOTE, LOCAL), &bytes);
                 forge.packet(IpProtocol::Tcp, &segment);
             }
-            // What the stack may do is to send on, or again.
+            // The stack may only send more, or send again.
             forge.segments();
             let events = forge.events();
             assert!(events.iter().all(|event| matches!(event, Event::Sent { .. })), "{beyond}: {events:?}");
@@ -289,7 +288,7 @@ fn what_was_not_sent_cannot_be_acknowledged() {
     }
 }
 
-/// Errors that a router would send, with quotes of this very connection.
+/// Sends errors as a router would, with quotes of this very connection.
 #[test]
 fn errors_with_forged_quotes_do_nothing() {
     let (mut forge, flow, ours) = established();
@@ -298,7 +297,7 @@ fn errors_with_forged_quotes_do_nothing() {
     for (kind, codes) in [(3, 0..16u8), (4, 0..1), (5, 0..4), (11, 0..2), (12, 0..3), (13, 0..1), (255, 0..1)]
     {
         for code in codes {
-            // Of a frame's next hop: no room at all, hardly any, or another gateway.
+            // A next hop's MTU: zero, tiny, or another gateway.
             for rest in [[0, 0, 0, 0], [0, 0, 0, 68], [10, 0, 0, 99]] {
                 let mut quote = vec![0x45, 0, 0, 40, 0, 0, 0, 0, 64, 6, 0, 0];
                 quote.extend(ADDRESSES[0].octets());
@@ -315,7 +314,7 @@ fn errors_with_forged_quotes_do_nothing() {
     forge.assert_held(0);
     forge.send(Seg::new("", FIRST, ours.wrapping_add(sent)));
     assert_eq!(forge.events(), [Event::Acknowledged { flow, offset: sent.into() }]);
-    // To where it went before, in segments as long as before.
+    // To the same place as before, in segments as long as before.
     let frames = forge.frames();
     assert!(!frames.is_empty() && frames.iter().all(|(header, _)| header[..6] == [2, 0, 0, 0, 0, 2]));
     assert!(frames.iter().any(|(_, payload)| *payload >= 536));
@@ -325,13 +324,13 @@ fn errors_with_forged_quotes_do_nothing() {
 fn wrong_checksums_are_counted_and_dropped() {
     let (mut forge, flow, ours) = established();
     let before = forge.stack.statistics().checksum_errors;
-    // TCP's, which the NIC looks at.
+    // TCP's checksum, which the NIC checks.
     forge.verdict = Verdict::Bad;
     forge.send(Seg::data(FIRST, ours, 100));
     forge.send(Seg::new("R", FIRST, ours));
     forge.send(Seg::new("S", FIRST, None));
     forge.verdict = Verdict::Good;
-    // IP's.
+    // IP's checksum.
     forge.damaged = true;
     forge.send(Seg::data(FIRST, ours, 100));
     forge.send(Seg::new("R", FIRST, ours));

@@ -1,4 +1,4 @@
-//! Failures of links and peers, and the other protocols.
+//! Tests of failing links and peers, and of the other protocols.
 
 use crate::rig::forge::Forge;
 use crate::rig::pair::{address, config};
@@ -59,7 +59,7 @@ fn a_thousand_connections_leave_nothing_behind() {
     assert_idle(&mut pair);
 }
 
-/// The initial sequence numbers of both sides.
+/// Returns the initial sequence numbers of both sides.
 fn numbers(pair: &Pair) -> [u32; 2] {
     let mut numbers = [None; 2];
     for (side, frame) in pair.wire.tap.as_ref().unwrap() {

@@ -1,4 +1,4 @@
-//! The stack against itself and against smoltcp, in virtual time.
+//! Tests of the stack against itself and against smoltcp, in virtual time.
 
 #[path = "../rig/mod.rs"]
 mod rig;

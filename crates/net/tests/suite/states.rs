@@ -1,4 +1,4 @@
-//! The state machine, segment by segment, against a peer made by hand.
+//! Tests of the state machine, segment by segment, against a hand-made peer.
 
 use crate::rig::forge::{Forge, LOCAL, Seg};
 use crate::rig::pair::address;
@@ -104,7 +104,7 @@ fn bring(state: At) -> Case {
     case
 }
 
-/// 10,000 granted and 64 KiB of receive buffers are more than the window of a peer that does not scale.
+/// Returns the window of a peer that does not scale: 10,000 granted and 64 KiB of receive buffers exceed it.
 fn forge_window() -> u16 {
     0xffff
 }
@@ -126,7 +126,7 @@ fn a_reset_with_the_very_number_ends_every_state() {
         let ack = (state == At::SynSent).then_some(ours);
         forge.send(Seg::new("R", theirs, ack));
         let expected = match (state, flow) {
-            // Its owner has not heard of it.
+            // The owner does not know of it.
             (At::SynReceived, None) => vec![],
             // RFC 1337.
             (At::TimeWait, _) => vec![],
@@ -158,7 +158,7 @@ fn a_reset_that_was_guessed_ends_none() {
         } else if state != At::SynReceived {
             assert_eq!((answer[0].ack, answer[0].flags), (Some(theirs), ""), "{state:?}");
         }
-        // Outside of it: nothing.
+        // Outside of the window: nothing.
         forge.send(Seg::new("R", theirs.wrapping_sub(5), ack));
         forge.send(Seg::new("R", theirs.wrapping_add(1 << 30), ack));
         assert_eq!(forge.segments(), [], "{state:?}");
@@ -177,7 +177,7 @@ fn a_syn_or_an_acknowledgement_from_nowhere_is_challenged() {
         forge.send(Seg::new("", theirs, ours.wrapping_sub(1_000_000)));
         assert_eq!(forge.segment().ack, Some(theirs), "{state:?}");
         assert_eq!(forge.events(), [], "{state:?}");
-        // Not more than ten a second.
+        // No more than ten per second.
         (0..50).for_each(|_| forge.send(Seg::new("S", theirs, None)));
         (0..50).for_each(|_| assert!(forge.segments().len() <= 1));
         let challenges = forge.stack.statistics().challenges;
@@ -322,7 +322,7 @@ fn receive_buffers_are_bounded() {
     forge.send(Seg::new("", theirs, ours));
     let flow = accepted(&forge.events());
     forge.stack.grant(flow.unwrap(), 10_000, forge.now);
-    // In the granted part they are ranges, beyond it buffers.
+    // In the granted part they are ranges; beyond it, buffers.
     for n in 1..1000 {
         forge.send(Seg::data(theirs + n * 2, ours, 1));
         forge.segments();
@@ -493,14 +493,14 @@ fn what_is_lost_is_sent_again_from_its_block() {
     let flow = flow.unwrap();
     forge.stack.send(flow, Chunk { piece: piece(4096, 2000), block: 7, more: false }).unwrap();
     forge.segments();
-    // Two segments, and each says so when it is sent.
+    // Two segments, each reported when it is sent.
     let sent = |offset| Event::Sent { flow, offset };
     assert_eq!(forge.events(), [sent(1460), sent(2000)]);
     forge.pass(2 * SECOND);
     let frame = forge.stack.next_frame(forge.now).unwrap();
     assert_eq!((&frame.payload[..], forge.events()), (&[piece(4096, 1460)][..], vec![]));
     assert_eq!(u32::from_be_bytes(frame.header[38..42].try_into().unwrap()), ours);
-    // The peer had it all: the block is free when the NIC is done with it, not before.
+    // The peer had all of it: the block is free when the NIC is done with it, not before.
     forge.send(Seg::new("", theirs, ours.wrapping_add(2000)));
     assert_eq!(forge.events(), [Event::Acknowledged { flow, offset: 2000 }]);
     forge.stack.frame_sent(frame.id);

@@ -1,4 +1,4 @@
-//! Streams in both directions, every byte checked, on good and bad links.
+//! Tests of streams in both directions, with every byte checked, on good and bad links.
 
 use crate::rig::pair::{address, config};
 use crate::rig::smol::Smol;
@@ -7,7 +7,7 @@ use dcs_net::Config;
 
 const MIB: u64 = 1 << 20;
 
-/// Two cards send each other so much; both are idle after.
+/// Has two cards send each other this many bytes; both are idle afterwards.
 fn both_ways(seed: u64, faults: Faults, configs: [Config; 2], plan: Plan, back: u64) -> Pair {
     let mut pair = Pair::cards(seed, MS, faults, configs);
     pair.card(1).stack.listen(80).unwrap();
@@ -142,7 +142,7 @@ fn smoltcp_on_a_bad_link() {
     }
 }
 
-/// Any mix of faults, sizes, offloads and options. `SOAK=1000` in the environment tries this many.
+/// Tries any mix of faults, sizes, offloads and options. `SOAK=1000` in the environment tries that many.
 #[test]
 fn any_link_and_any_settings() {
     let count = std::env::var("SOAK").ok().and_then(|count| count.parse().ok()).unwrap_or(20);
