@@ -2,10 +2,10 @@
 //! sends.
 
 use crate::interface::{Action, ConfigError, Nanos, Operator, Origin};
-use crate::reassembly::{Limits, Outcome, Reassembly};
+use crate::reassembly::{Disposition, Limits, Reassembly};
 use crate::register::{END_HERE, Error, Kind, Medium, Role};
 use crate::schedule::Circle;
-use crate::streams::{Access, Command, Place, Settings, Streams, read};
+use crate::streams::{Access, Command, Decoded, Settings, Streams, read};
 use crate::uoe::{self, Demands, Filter, Packets, Template};
 use crate::wire::{self, Packet, Rtp};
 use alloc::boxed::Box;
@@ -172,28 +172,28 @@ impl Nic {
 
     /// Reads BAR0.
     pub fn read(&self, offset: u64, bytes: &mut [u8]) {
-        read(offset, bytes, |at| match self.streams.place(at) {
-            Place::Global(at) => self.streams.read_global(at),
-            Place::Stream(stream, at) => self.streams.read_stream(stream, at, 0),
-            Place::Uoe(stream, number) => self.networks[usize::from(stream)].registers[number],
-            Place::Task(..) | Place::Nothing => 0,
+        read(offset, bytes, |at| match self.streams.decode(at) {
+            Decoded::Global(at) => self.streams.read_global(at),
+            Decoded::Stream(stream, at) => self.streams.read_stream(stream, at, 0),
+            Decoded::Uoe(stream, number) => self.networks[usize::from(stream)].registers[number],
+            Decoded::Task(..) | Decoded::Nothing => 0,
         });
     }
 
     /// Writes BAR0: eight bytes, or either half of them. Another write has no effect.
     pub fn write(&mut self, offset: u64, bytes: &[u8], now: Nanos) {
         let Some(access) = Access::of(offset, bytes) else { return };
-        match self.streams.place(access.at) {
-            Place::Global(_) => self.streams.write_global(access),
-            Place::Stream(stream, _) => {
+        match self.streams.decode(access.at) {
+            Decoded::Global(_) => self.streams.write_global(access),
+            Decoded::Stream(stream, _) => {
                 let command = self.streams.write_stream(stream, access, now);
                 self.obey(stream, command, now);
             }
-            Place::Uoe(stream, number) => {
+            Decoded::Uoe(stream, number) => {
                 let register = &mut self.networks[usize::from(stream)].registers[number];
                 *register = access.into(*register);
             }
-            Place::Task(..) | Place::Nothing => {}
+            Decoded::Task(..) | Decoded::Nothing => {}
         }
     }
 
@@ -367,19 +367,19 @@ impl Nic {
             return Received::Legacy;
         }
         let (filters, networks) = (&self.filters, &self.networks);
-        let outcome = self
+        let disposition = self
             .reassembly
             .add(&packet, frame, now, |from, to| find(filters, networks, &packet, from, to).is_some());
-        match outcome {
-            Outcome::Legacy => {
+        match disposition {
+            Disposition::Legacy => {
                 self.statistics.fragments_passed += 1;
                 return Received::Legacy;
             }
-            Outcome::Held => {}
-            Outcome::Dropped(with_datagram) => self.statistics.datagrams_lost += u64::from(with_datagram),
+            Disposition::Held => {}
+            Disposition::Dropped(with_datagram) => self.statistics.datagrams_lost += u64::from(with_datagram),
             // The stream may have ended in between: then nobody wants it any more.
-            Outcome::Whole(datagram) => drop(self.take(&packet, &datagram)),
-            Outcome::Release(frames) => self.held.extend(frames),
+            Disposition::Whole(datagram) => drop(self.take(&packet, &datagram)),
+            Disposition::Release(frames) => self.held.extend(frames),
         }
         Received::Kept
     }

@@ -112,7 +112,7 @@ impl Datagram {
 
 /// What became of a fragment.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
+pub(crate) enum Disposition {
     /// It is kept.
     Held,
     /// It is nobody's here, and not kept: the caller has it.
@@ -168,18 +168,18 @@ impl Reassembly {
         frame: &[u8],
         now: Nanos,
         is_ours: impl FnOnce(u16, u16) -> bool,
-    ) -> Outcome {
+    ) -> Disposition {
         let key = Key {
             vlan: packet.vlan,
             source: packet.source,
             destination: packet.destination,
             identification: packet.identification,
         };
-        let Some(at) = self.find_or_add(key, now) else { return Outcome::Legacy };
+        let Some(at) = self.find_or_add(key, now) else { return Disposition::Legacy };
         let datagram = &mut self.datagrams[at];
         match datagram.fate {
-            Fate::Legacy => return Outcome::Legacy,
-            Fate::Dropped => return Outcome::Dropped(false),
+            Fate::Legacy => return Disposition::Legacy,
+            Fate::Dropped => return Disposition::Dropped(false),
             Fate::Unknown | Fate::Ours => {}
         }
         if packet.offset == 0 && datagram.fate == Fate::Unknown {
@@ -190,7 +190,7 @@ impl Reassembly {
             return self.release(at, frame);
         }
         match datagram.fit(packet.offset, &frame[packet.body.clone()], packet.more) {
-            Fit::Same => Outcome::Held,
+            Fit::Same => Disposition::Held,
             Fit::Contradicts => self.give_up(at, frame),
             Fit::New if self.bytes + frame.len() > self.limits.bytes => self.give_up(at, frame),
             Fit::New => {
@@ -205,9 +205,9 @@ impl Reassembly {
                     Some(whole) => {
                         self.bytes -= datagram.bytes();
                         self.datagrams.remove(at);
-                        Outcome::Whole(whole)
+                        Disposition::Whole(whole)
                     }
-                    None => Outcome::Held,
+                    None => Disposition::Held,
                 }
             }
         }
@@ -245,19 +245,19 @@ impl Reassembly {
         core::mem::take(&mut datagram.frames)
     }
 
-    fn release(&mut self, at: usize, frame: &[u8]) -> Outcome {
+    fn release(&mut self, at: usize, frame: &[u8]) -> Disposition {
         let mut frames = self.empty(at, Fate::Legacy);
         frames.push(frame.to_vec());
-        Outcome::Release(frames)
+        Disposition::Release(frames)
     }
 
     /// Gives up a datagram for which there is no room, or whose fragments overlap: a stream's is dropped,
     /// another goes on as it came.
-    fn give_up(&mut self, at: usize, frame: &[u8]) -> Outcome {
+    fn give_up(&mut self, at: usize, frame: &[u8]) -> Disposition {
         if self.datagrams[at].fate == Fate::Unknown {
             return self.release(at, frame);
         }
         self.empty(at, Fate::Dropped);
-        Outcome::Dropped(true)
+        Disposition::Dropped(true)
     }
 }

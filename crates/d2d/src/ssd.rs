@@ -5,7 +5,7 @@ use crate::interface::{Action, ConfigError, Nanos, Operator, Origin, Token};
 use crate::register;
 use crate::register::{END_HERE, Error, Kind, Medium, Role, State, Status, Task};
 use crate::schedule::Circle;
-use crate::streams::{Access, Command, Place, Settings, Streams, read};
+use crate::streams::{Access, Command, Decoded, Settings, Streams, read};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
@@ -144,7 +144,7 @@ impl Tasks {
     }
 
     /// The next blocks: where they begin, and how many are left in their task. None: the list is at its end.
-    fn place(&self) -> Option<(u64, u32)> {
+    fn next_blocks(&self) -> Option<(u64, u32)> {
         let at = if self.within == 0 { self.begun } else { self.begun - 1 };
         let task = self.list.get(at)?;
         Some((task.lba + u64::from(self.within), task.blocks - self.within))
@@ -201,13 +201,13 @@ impl Ssd {
 
     /// Reads BAR0.
     pub fn read(&self, offset: u64, bytes: &mut [u8]) {
-        read(offset, bytes, |at| match self.streams.place(at) {
-            Place::Global(at) => self.streams.read_global(at),
-            Place::Stream(stream, at) => self.read_stream(stream, at),
-            Place::Task(stream, word) => {
+        read(offset, bytes, |at| match self.streams.decode(at) {
+            Decoded::Global(at) => self.streams.read_global(at),
+            Decoded::Stream(stream, at) => self.read_stream(stream, at),
+            Decoded::Task(stream, word) => {
                 self.tasks[usize::from(stream)].memory.get(word / 2).map_or(0, |task| task[word % 2])
             }
-            Place::Uoe(..) | Place::Nothing => 0,
+            Decoded::Uoe(..) | Decoded::Nothing => 0,
         });
     }
 
@@ -226,13 +226,13 @@ impl Ssd {
     /// Writes BAR0: eight bytes, or either half of them. Another write has no effect.
     pub fn write(&mut self, offset: u64, bytes: &[u8], now: Nanos) {
         let Some(access) = Access::of(offset, bytes) else { return };
-        match self.streams.place(access.at) {
-            Place::Global(_) => self.streams.write_global(access),
-            Place::Stream(stream, _) => {
+        match self.streams.decode(access.at) {
+            Decoded::Global(_) => self.streams.write_global(access),
+            Decoded::Stream(stream, _) => {
                 let command = self.streams.write_stream(stream, access, now);
                 self.obey(stream, command, now);
             }
-            Place::Task(stream, word) => {
+            Decoded::Task(stream, word) => {
                 let memory = &mut self.tasks[usize::from(stream)].memory;
                 if memory.len() <= word / 2 {
                     memory.resize(word / 2 + 1, [0; 2]);
@@ -240,7 +240,7 @@ impl Ssd {
                 let bits = &mut memory[word / 2][word % 2];
                 *bits = access.into(*bits);
             }
-            Place::Uoe(..) | Place::Nothing => {}
+            Decoded::Uoe(..) | Decoded::Nothing => {}
         }
     }
 
@@ -351,7 +351,7 @@ impl Ssd {
         }
         let tasks = &self.tasks[usize::from(number)];
         let end = stream.sender.end()?.next_multiple_of(1 << config.block_shift);
-        let (lba, left) = tasks.place()?;
+        let (lba, left) = tasks.next_blocks()?;
         let wanted = (u64::from(left) << config.block_shift)
             .min(config.transfer.into())
             .min(end.saturating_sub(tasks.issued));
@@ -380,7 +380,7 @@ impl Ssd {
         if stream.role != Role::Receiver || tasks.storing.is_some() {
             return None;
         }
-        let Some((lba, left)) = tasks.place() else {
+        let Some((lba, left)) = tasks.next_blocks() else {
             if stream.receiver.ready(u64::MAX) > 0 {
                 stream.receiver.fail(Error::Tasks);
             }

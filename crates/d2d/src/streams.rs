@@ -203,9 +203,9 @@ impl Stream {
     }
 }
 
-/// A place in BAR0, of eight bytes.
+/// The register that an offset in BAR0 names: eight bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum Decoded {
     Global(u64),
     /// A stream, and the offset in its registers.
     Stream(u16, u64),
@@ -311,9 +311,9 @@ impl Streams {
 
     // Registers.
 
-    pub fn place(&self, offset: u64) -> Place {
+    pub fn decode(&self, offset: u64) -> Decoded {
         let settings = &self.settings;
-        let Some(behind) = offset.checked_sub(STREAMS) else { return Place::Global(offset) };
+        let Some(behind) = offset.checked_sub(STREAMS) else { return Decoded::Global(offset) };
         let stream = |at: u64, stride: u64| {
             u16::try_from(at / stride)
                 .ok()
@@ -321,18 +321,18 @@ impl Streams {
                 .map(|s| (s, at % stride))
         };
         if let Some((stream, at)) = stream(behind, STRIDE) {
-            return Place::Stream(stream, at);
+            return Decoded::Stream(stream, at);
         }
         match settings.kind {
             Kind::Nic => match offset.checked_sub(settings.uoe()).and_then(|at| stream(at, STRIDE)) {
-                Some((stream, at)) if at < 8 * uoe::COUNT as u64 => Place::Uoe(stream, at as usize / 8),
-                _ => Place::Nothing,
+                Some((stream, at)) if at < 8 * uoe::COUNT as u64 => Decoded::Uoe(stream, at as usize / 8),
+                _ => Decoded::Nothing,
             },
             Kind::Ssd => {
                 let list = u64::from(settings.tasks) * Task::SIZE;
                 match offset.checked_sub(settings.task_memory()).and_then(|at| stream(at, list)) {
-                    Some((stream, at)) => Place::Task(stream, at as usize / 8),
-                    None => Place::Nothing,
+                    Some((stream, at)) => Decoded::Task(stream, at as usize / 8),
+                    None => Decoded::Nothing,
                 }
             }
         }

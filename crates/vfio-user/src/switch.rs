@@ -19,8 +19,9 @@
 //! listens waits for no peer: what one is slow to take is kept for it, up to a limit, beyond which it is hung up
 //! on. Who joins waits for the one that listens.
 //!
-//! The number of peers is limited, and not how many of them are one process: who may connect (the folder's
-//! permissions say) may keep others out.
+//! The number of peers is limited, and how many of them are one process: none keeps others out by itself. A process is
+//! known by its number (SO_PEERCRED); all of other PID namespaces that this one does not see are one. Who may
+//! start processes, and connect (the folder's permissions say), may keep others out all the same.
 //!
 //! # What it doesn't implement
 //!
@@ -33,6 +34,8 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use nix::sys::socket::getsockopt;
+use nix::sys::socket::sockopt::PeerCredentials;
 use rustix::io::Errno;
 use rustix::net::{SendFlags, send};
 
@@ -42,12 +45,12 @@ pub const HEAD: usize = 12;
 pub const LARGEST: usize = 4096;
 /// Most functions that join one.
 const MOST: usize = 64;
+/// Most functions of one process that join one: `dcs d2d ssd` is one, and joins anew where it was hung up on.
+const MOST_OF_A_PROCESS: usize = 8;
 /// Limit of a write: a peer that takes nothing for this long has gone.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Time after which it is tried again to join.
 const PAUSE: Duration = Duration::from_millis(50);
-/// Most bytes that are kept for a peer of who listens: a grant has 20.
-const KEPT: usize = 1 << 20;
 /// Bytes that are read at once.
 const PIECE: usize = 256 << 10;
 
@@ -122,6 +125,8 @@ pub type Take = Arc<dyn Fn(u64, &[u8]) + Send + Sync>;
 /// Another function.
 struct Peer {
     stream: UnixStream,
+    /// The process that connected; 0: one that this PID namespace does not see.
+    process: i32,
     /// What it was too slow to take, for a thread that writes it; nothing where there is no such thread.
     late: Mutex<Option<Vec<u8>>>,
 }
@@ -132,11 +137,11 @@ impl Peer {
         (&self.stream).write_all(bytes)
     }
 
-    /// Writes what goes without waiting. A thread writes what is left, while that is not too much.
-    fn offer(self: &Arc<Peer>, mut bytes: &[u8]) -> io::Result<()> {
+    /// Writes what goes without waiting. A thread writes what is left, while that is not more than is `kept`.
+    fn offer(self: &Arc<Peer>, mut bytes: &[u8], kept: usize) -> io::Result<()> {
         let mut late = lock(&self.late);
         if let Some(late) = &mut *late {
-            if late.len() + bytes.len() > KEPT {
+            if late.len() + bytes.len() > kept {
                 return Err(io::ErrorKind::WouldBlock.into());
             }
             late.extend(bytes);
@@ -187,22 +192,23 @@ impl Peer {
 pub struct Switch {
     peers: Mutex<Vec<Arc<Peer>>>,
     take: Take,
-    /// Waits for who is slow: who joins does.
-    patient: bool,
+    /// Most bytes that are kept for a peer that is slow. None: it is waited for, by who joins.
+    kept: Option<usize>,
 }
 
 impl Switch {
-    /// Listens for functions that join.
+    /// Listens for functions that join. One that is slow to take what is written has so many bytes `kept` for
+    /// it, beside the socket's buffer: what may be under way to it without an answer.
     ///
     /// # Errors
     ///
     /// As [`Server::bind`](crate::Server::bind).
-    pub fn listen(path: &Path, take: Take) -> io::Result<Arc<Switch>> {
+    pub fn listen(path: &Path, kept: usize, take: Take) -> io::Result<Arc<Switch>> {
         if UnixStream::connect(path).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused) {
             std::fs::remove_file(path)?;
         }
         let listener = UnixListener::bind(path)?;
-        let switch = Arc::new(Switch { peers: Mutex::default(), take, patient: false });
+        let switch = Arc::new(Switch { peers: Mutex::default(), take, kept: Some(kept) });
         let accepting = switch.clone();
         thread(move || {
             loop {
@@ -228,7 +234,7 @@ impl Switch {
     ///
     /// Where there is no thread available.
     pub fn join(path: &Path, take: Take) -> io::Result<Arc<Switch>> {
-        let switch = Arc::new(Switch { peers: Mutex::default(), take, patient: true });
+        let switch = Arc::new(Switch { peers: Mutex::default(), take, kept: None });
         let (joining, path) = (switch.clone(), path.to_path_buf());
         thread(move || {
             loop {
@@ -250,7 +256,10 @@ impl Switch {
     pub fn write(&self, batch: &mut Batch) -> Result<(), Alone> {
         let peers = self.peers().clone();
         let count = peers.len();
-        let write = |peer: &Arc<Peer>| if self.patient { peer.write(&batch.0) } else { peer.offer(&batch.0) };
+        let write = |peer: &Arc<Peer>| match self.kept {
+            None => peer.write(&batch.0),
+            Some(kept) => peer.offer(&batch.0, kept),
+        };
         let gone: Vec<_> = peers.into_iter().filter(|peer| write(peer).is_err()).collect();
         batch.0.clear();
         for peer in &gone {
@@ -270,8 +279,10 @@ impl Switch {
 
     fn add(&self, stream: UnixStream) -> io::Result<Arc<Peer>> {
         stream.set_write_timeout(Some(PATIENCE))?;
-        let (peer, mut peers) = (Arc::new(Peer { stream, late: Mutex::default() }), self.peers());
-        if peers.len() >= MOST {
+        let process = getsockopt(&stream, PeerCredentials)?.pid();
+        let (peer, mut peers) = (Arc::new(Peer { stream, process, late: Mutex::default() }), self.peers());
+        let of_it = peers.iter().filter(|other| other.process == process).count();
+        if peers.len() >= MOST || of_it >= MOST_OF_A_PROCESS {
             return Err(io::ErrorKind::QuotaExceeded.into());
         }
         peers.push(peer.clone());
@@ -323,6 +334,8 @@ mod tests {
     use super::*;
     use std::sync::mpsc::{Receiver, channel};
 
+    const KEPT: usize = 1 << 20;
+
     fn taking() -> (Take, Receiver<(u64, Vec<u8>)>) {
         let (told, taken) = channel();
         let told = Mutex::new(told);
@@ -345,7 +358,7 @@ mod tests {
         let mut batch = Batch::default();
         batch.add(1, b"lost");
         assert_eq!(joined.write(&mut batch), Err(Alone), "nobody listens");
-        let listening = Switch::listen(&path, take).unwrap();
+        let listening = Switch::listen(&path, KEPT, take).unwrap();
         await_peer(&joined);
         batch.add(7, &[1; LARGEST]);
         batch.add(u64::MAX, b"x");
@@ -368,7 +381,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("switch");
         let (take, heard) = taking();
-        let listening = Switch::listen(&path, take).unwrap();
+        let listening = Switch::listen(&path, KEPT, take).unwrap();
         for length in [0, LARGEST as u32 + 1, u32::MAX] {
             let mut wrong = UnixStream::connect(&path).unwrap();
             wrong.write_all(&[&[0; 8][..], &length.to_le_bytes()].concat()).unwrap();
@@ -383,12 +396,45 @@ mod tests {
         assert!(listening.peers().len() <= 1);
     }
 
+    #[test]
+    fn one_process_does_not_keep_others_out() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("switch");
+        let (take, heard) = taking();
+        let listening = Switch::listen(&path, KEPT, take).unwrap();
+        let mut greedy: Vec<_> = (0..MOST).map(|_| UnixStream::connect(&path).unwrap()).collect();
+        for refused in &mut greedy[MOST_OF_A_PROCESS..] {
+            // An end, or a reset.
+            assert!(!matches!(refused.read(&mut [0]), Ok(1..)), "hung up on");
+        }
+        assert_eq!(listening.peers().len(), MOST_OF_A_PROCESS);
+        // Another process, which has a write to make and then waits to be hung up on.
+        let script = "import socket,struct,sys;s=socket.socket(socket.AF_UNIX);s.connect(sys.argv[1]);\
+                      s.send(struct.pack('<QI',5,3)+b'abc');s.recv(1)";
+        let other = std::process::Command::new("python3").args(["-c", script]).arg(&path).spawn();
+        let Ok(mut other) = other else { return println!("skipped: no python3 to be another process") };
+        assert_eq!(heard.recv_timeout(6 * PATIENCE), Ok((5, b"abc".to_vec())));
+        assert_eq!(listening.peers().len(), MOST_OF_A_PROCESS + 1);
+        // What one of them gives back, it may take again.
+        drop(greedy);
+        while listening.peers().len() > 1 {
+            std::thread::yield_now();
+        }
+        let mut again = UnixStream::connect(&path).unwrap();
+        let mut batch = Batch::default();
+        batch.add(6, b"again");
+        again.write_all(&batch.0).unwrap();
+        assert_eq!(heard.recv_timeout(6 * PATIENCE), Ok((6, b"again".to_vec())));
+        other.kill().unwrap();
+        other.wait().unwrap();
+    }
+
     /// One that takes nothing is hung up on, in a moment, and the other gets all.
     #[test]
     fn a_peer_that_takes_nothing_does_not_hold_up_who_listens() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("switch");
-        let listening = Switch::listen(&path, Arc::new(|_, _| ())).unwrap();
+        let listening = Switch::listen(&path, KEPT, Arc::new(|_, _| ())).unwrap();
         let mut slow = UnixStream::connect(&path).unwrap();
         let (take, heard) = taking();
         let _quick = Switch::join(&path, take).unwrap();
@@ -420,7 +466,7 @@ mod tests {
     fn what_a_peer_takes_late_comes_whole_and_in_its_order() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("switch");
-        let listening = Switch::listen(&path, Arc::new(|_, _| ())).unwrap();
+        let listening = Switch::listen(&path, KEPT, Arc::new(|_, _| ())).unwrap();
         let slow = UnixStream::connect(&path).unwrap();
         await_peer(&listening);
         let mut batch = Batch::default();
@@ -449,7 +495,7 @@ mod tests {
         (0..4).for_each(|_| drop(listener.accept().unwrap()));
         assert!(began.elapsed() >= 3 * PAUSE, "after {:?}", began.elapsed());
         drop(listener);
-        let listening = Switch::listen(&path, Arc::new(|_, _| ())).unwrap();
+        let listening = Switch::listen(&path, KEPT, Arc::new(|_, _| ())).unwrap();
         await_peer(&listening);
         await_peer(&joined);
         let mut batch = Batch::default();

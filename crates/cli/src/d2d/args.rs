@@ -23,6 +23,8 @@ pub enum Command {
     Nic(Nic),
     /// In the guest: have an SSD send a video to a NIC, which sends it as UDP or RTP, and sleep until it is done
     Stream(Stream),
+    /// In the guest: have an SSD store what a NIC gets as UDP or RTP, and sleep until it is done
+    Record(Record),
 }
 
 /// The options of a function.
@@ -43,8 +45,11 @@ pub struct Served {
 pub struct Ssd {
     #[command(flatten)]
     pub served: Served,
-    /// File whose bytes are its blocks; it is read alone
+    /// File whose bytes are its blocks
     pub image: PathBuf,
+    /// Let streams store into the file, which has to have whole blocks of 4,096 bytes; else it is read alone
+    #[arg(long)]
+    pub writable: bool,
 }
 
 #[derive(Debug, Args)]
@@ -53,17 +58,28 @@ pub struct Nic {
     #[command(flatten)]
     pub served: Served,
     /// Host that all datagrams go to, whatever address the guest has put into them; the port is the guest's
-    #[arg(long, value_name = "ADDRESS")]
-    pub udp: IpAddr,
+    #[arg(long, value_name = "ADDRESS", conflicts_with = "tap")]
+    pub udp: Option<IpAddr>,
+    /// Tap device of this machine that is the wire: its frames go there as they are, and what comes from there is
+    /// received
+    #[arg(long, value_name = "NAME")]
+    pub tap: Option<String>,
+}
+
+/// The functions that a driver takes.
+#[derive(Debug, Args)]
+pub struct Functions {
+    /// The SSD's function, as 0000:00:04.0
+    pub ssd: String,
+    /// The NIC's function
+    pub nic: String,
 }
 
 #[derive(Debug, Args)]
 #[command(after_help = HELP)]
 pub struct Stream {
-    /// The SSD's function, as 0000:00:04.0
-    pub ssd: String,
-    /// The NIC's function
-    pub nic: String,
+    #[command(flatten)]
+    pub functions: Functions,
     /// udp://ADDRESS:PORT or rtp://ADDRESS:PORT, with an IPv4 address; each further stream goes to the second next
     /// port
     pub to: Address,
@@ -88,9 +104,34 @@ pub struct Stream {
     /// Address that datagrams come from
     #[arg(long, value_name = "ADDRESS", default_value = "10.0.2.15")]
     pub from: Ipv4Addr,
-    /// MAC address of the next hop; dcs d2d nic looks at none
+    /// MAC address of the next hop; dcs d2d nic --udp looks at none
     #[arg(long, value_name = "MAC", value_parser = mac, default_value = "02:00:00:00:00:01")]
     pub mac: [u8; 6],
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = HELP)]
+pub struct Record {
+    #[command(flatten)]
+    pub functions: Functions,
+    /// udp://ADDRESS:PORT or rtp://ADDRESS:PORT that datagrams come to, with an IPv4 address; each further stream
+    /// is that to the second next port
+    pub at: Address,
+    /// Bytes to store
+    #[arg(long, value_name = "SIZE", value_parser = units::size)]
+    pub length: u64,
+    /// Block of the SSD that gets the first ones; each further stream has the blocks behind
+    #[arg(long, value_name = "NUMBER", default_value = "0")]
+    pub block: u64,
+    /// Streams
+    #[arg(long, value_name = "COUNT", value_parser = units::count::<1, 4096>, default_value = "1")]
+    pub streams: usize,
+    /// A stream fails when nothing has come for this long
+    #[arg(long, value_name = "TIME", value_parser = units::duration, default_value = "30s")]
+    pub stall: Duration,
+    /// Take datagrams from this address alone
+    #[arg(long, value_name = "ADDRESS")]
+    pub from: Option<Ipv4Addr>,
 }
 
 /// A MAC address as people write it.
@@ -112,13 +153,17 @@ Examples:
     -device '{\"driver\":\"vfio-user-pci\",\"socket\":{\"type\":\"unix\",\"path\":\"/run/user/1000/nic\"},\"rombar\":0}'
 In the guest, as root:
   dcs d2d stream 0000:00:03.0 0000:00:04.0 udp://10.0.2.2:5004 --length 64MiB --rate 7.82M --streams 120
+  dcs d2d record 0000:00:03.0 0000:00:04.0 udp://10.0.2.15:5004 --length 64MiB     # nic --tap tap0, ssd --writable
 
 The SSD's blocks are the bytes of its file, 4,096 each; the last one is filled up with zeros. The functions send to each other
 through the switch, past QEMU and past the guest's IOMMU. The driver takes both functions for itself (vfio-pci), writes their
 registers and sleeps; it is woken when a stream has ended. docs/d2d.md has registers and rules, so that you can write a driver
 of your own.
 
-Exit codes: 0 all was sent; 1 a stream failed; 2 usage; 6 not permitted; 7 not found; 130 interrupted";
+A NIC on a tap device sends and receives frames: give the device an address, and the next hop's MAC address to stream (--mac). It
+answers no ARP: ip neighbour add 10.0.2.15 lladdr 02:00:00:00:00:02 dev tap0.
+
+Exit codes: 0 all was sent, or stored; 1 a stream failed; 2 usage; 6 not permitted; 7 not found; 130 interrupted";
 
 #[cfg(test)]
 mod tests {

@@ -136,8 +136,8 @@ pub struct Kind {
     /// Bytes of BAR0 and of the aperture.
     pub registers: u64,
     pub aperture: u64,
-    /// It listens at the switch; else it joins.
-    pub listens: bool,
+    /// It listens at the switch, and keeps so many bytes for an SSD that is slow to take them. None: it joins.
+    pub keeps: Option<usize>,
 }
 
 /// Serves a function, and says so.
@@ -165,15 +165,15 @@ pub fn serve<M: Machine>(
     server.function().set_registers(Box::new(Front(shared.clone())));
     let mut leftovers = vec![leftover];
     let take = take(shared.clone(), port.clone());
-    let switch = match kind.listens {
-        true => {
-            let listen = || Switch::listen(&served.switch, take);
+    let switch = match kind.keeps {
+        Some(kept) => {
+            let listen = || Switch::listen(&served.switch, kept, take);
             let failed = |error| Failure::io(shown(&served.switch), &error);
             let (switch, leftover) = interrupt::leftover_of(&served.switch, listen).map_err(failed)?;
             leftovers.push(leftover);
             switch
         }
-        false => Switch::join(&served.switch, take).map_err(failed)?,
+        None => Switch::join(&served.switch, take).map_err(failed)?,
     };
     let running = server.start().map_err(failed)?;
     let (name, socket) = (kind.name, shown(&served.socket));
@@ -217,7 +217,7 @@ impl<M: Machine> Serving<M> {
                         origins.push(origin);
                     }
                     Action::Interrupt { .. } => self.port.interrupt(0),
-                    // There is no legacy function, nor anything that it would receive.
+                    // There is no legacy function.
                     Action::Legacy { .. } => {}
                     action @ (Action::Read { .. } | Action::Store { .. }) => carry(action),
                 }

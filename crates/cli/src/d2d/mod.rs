@@ -6,8 +6,8 @@
 //!          (sleeps)                              v                           v
 //!                                   QEMU, vfio-user              QEMU, vfio-user
 //!                                        |                           |
-//!   IMAGE --- reads ---> dcs d2d ssd: Function --- data ---> dcs d2d nic: Function --- frames ---> UDP
-//!                                             <--- grants ---
+//!   IMAGE <-- blocks --> dcs d2d ssd: Function <-- data ---> dcs d2d nic: Function <-- frames --> UDP, tap
+//!                                             <-- grants ->
 //!                                              the switch: a socket
 //! ```
 //!
@@ -16,14 +16,18 @@
 //! | [`args`] | the command line and its help |
 //! | `function` | what both functions have in common: registers, the switch, the loop |
 //! | `ssd` | the SSD and its medium, a file |
-//! | `nic` | the NIC and its wire, a UDP socket |
-//! | `driver` | the driver: writes the registers, sleeps, tells how it went |
+//! | `nic`, `tap` | the NIC and its wire: a UDP socket, or a tap device |
+//! | `driver` | the driver: has the functions, sleeps, tells how it went |
+//! | `stream`, `record` | what it writes for streams to the network, and from it |
 
 pub mod args;
 mod driver;
 mod function;
 mod nic;
+mod record;
 mod ssd;
+mod stream;
+mod tap;
 
 use crate::failure::Failure;
 use crate::report::Report;
@@ -33,6 +37,7 @@ pub fn run(d2d: &D2d, report: &Report) -> Result<(), Failure> {
     match &d2d.command {
         Command::Ssd(options) => ssd::run(options, report),
         Command::Nic(options) => nic::run(options, report),
-        Command::Stream(options) => driver::run(options, report),
+        Command::Stream(options) => stream::run(options, report),
+        Command::Record(options) => record::run(options, report),
     }
 }

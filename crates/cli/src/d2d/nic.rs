@@ -1,56 +1,132 @@
-//! `dcs d2d nic`: the NIC, whose wire leads to a UDP socket of this machine.
+//! `dcs d2d nic`: the NIC, whose wire leads to a UDP socket, or to a tap device, of this machine.
 
 use super::args;
-use super::function::{Kind, PAYLOAD, serve, tell_once};
-use crate::failure::Failure;
+use super::function::{Kind, PAYLOAD, Shared, serve, tell_once};
+use super::tap::{FRAME, Tap};
+use crate::failure::{Exit, Failure};
 use crate::report::Report;
-use dcs_d2d::Nic;
 use dcs_d2d::nic::Config;
+use dcs_d2d::{CREDIT, Nic};
 use dcs_vfio_user::pci::Identity;
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::sync::OnceLock;
+use std::time::Duration;
 
 /// Frames that are taken from the function at once.
 const FRAMES: usize = 64;
+/// Bytes that are kept for an SSD beside its streams' data: a grant has 20.
+const GRANTS: usize = 1 << 20;
+/// Time after which a tap device that has failed is tried again.
+const PAUSE: Duration = Duration::from_millis(200);
 /// The other network controller, to which no stock driver binds.
 const IDENTITY: Identity =
     Identity { vendor: 0xdc51, device: 0x0004, class: [0x02, 0x80, 0x00], revision: 1 };
 
+/// The way that frames leave by.
+enum Wire {
+    /// Each datagram goes to this host, at its own port.
+    Udp(UdpSocket, IpAddr),
+    /// Frames go as they are.
+    Tap(Tap),
+}
+
+impl Wire {
+    fn open(options: &args::Nic) -> Result<Wire, Failure> {
+        match (&options.tap, options.udp) {
+            (Some(name), _) => Tap::open(name).map(Wire::Tap).map_err(|error| untapped(name, &error)),
+            (None, Some(to)) => {
+                let any: IpAddr = match to {
+                    IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+                    IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+                };
+                let socket = UdpSocket::bind((any, 0)).map_err(|error| Failure::io(to, &error))?;
+                Ok(Wire::Udp(socket, to))
+            }
+            (None, None) => Err(Failure::usage("--udp or --tap is missing: it says where frames go").advise(
+                "--udp 127.0.0.1 sends the datagrams to a host; --tap NAME sends frames to a device",
+            )),
+        }
+    }
+
+    fn send(&self, frame: &[u8]) -> io::Result<()> {
+        match self {
+            Wire::Tap(tap) => tap.send(frame),
+            Wire::Udp(socket, to) => match datagram(frame) {
+                Some((port, payload)) => socket.send_to(payload, (*to, port)).map(drop),
+                None => Ok(()),
+            },
+        }
+    }
+}
+
+/// The failure for a tap device that cannot be had.
+fn untapped(name: &str, error: &io::Error) -> Failure {
+    let (exit, advice) = match error.kind() {
+        io::ErrorKind::PermissionDenied => {
+            (Exit::Permission, "it takes root, or a device of yours: ip tuntap add NAME mode tap user YOU")
+        }
+        io::ErrorKind::NotFound => (Exit::NotFound, "load the module: modprobe tun"),
+        io::ErrorKind::ResourceBusy => (Exit::Failed, "another program has it: name another one"),
+        _ => (Exit::Usage, "name a tap device, or a new one, in at most 15 letters"),
+    };
+    Failure::new(exit, format!("--tap {name}: {error}")).advise(advice)
+}
+
 pub fn run(options: &args::Nic, report: &Report) -> Result<(), Failure> {
     let config = Config { payload: PAYLOAD, ..Config::new(options.served.streams as u16) };
     let machine = Nic::new(config).map_err(|error| Failure::usage(error.to_string()))?;
+    // What may be under way to an SSD without a grant, and the heads of its writes.
+    let windows = options.served.streams * config.window as usize * CREDIT as usize;
     let kind = Kind {
         name: "nic",
         identity: IDENTITY,
         registers: config.registers(),
         aperture: config.aperture(),
-        listens: true,
+        keeps: Some(GRANTS + 2 * windows),
     };
-    let any: IpAddr = match options.udp {
-        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
-        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
-    };
-    let socket = UdpSocket::bind((any, 0)).map_err(|error| Failure::io(options.udp, &error))?;
+    let wire = Wire::open(options)?;
     let serving = serve(machine, &kind, &options.served, report)?;
-    let (shared, told) = (serving.shared.clone(), OnceLock::new());
-    let mut frames = Vec::new();
-    let wire = move || {
-        {
-            let mut machine = shared.lock();
-            let now = shared.now();
-            let next = || machine.next_frame(now);
-            frames.extend(std::iter::from_fn(next).take(FRAMES));
+    let (shared, lost, unheard) = (&serving.shared, OnceLock::new(), OnceLock::new());
+    std::thread::scope(|scope| {
+        if let Wire::Tap(tap) = &wire {
+            let hears = std::thread::Builder::new().name("dcs-d2d-tap".into());
+            let hear = || hear(tap, shared, &unheard, report);
+            hears.spawn_scoped(scope, hear).map_err(|error| Failure::io("a thread", &error))?;
         }
-        let worked = !frames.is_empty();
-        for frame in frames.drain(..) {
-            let Some((port, payload)) = datagram(&frame.bytes) else { continue };
-            if let Err(error) = socket.send_to(payload, (options.udp, port)) {
-                tell_once(&told, report, "a datagram is lost", &error);
+        let mut frames = Vec::new();
+        let send = || {
+            {
+                let mut machine = shared.lock();
+                let now = shared.now();
+                frames.extend(std::iter::from_fn(|| machine.next_frame(now)).take(FRAMES));
+            }
+            let worked = !frames.is_empty();
+            for frame in frames.drain(..) {
+                if let Err(error) = wire.send(&frame.bytes) {
+                    tell_once(&lost, report, "a datagram is lost", &error);
+                }
+            }
+            worked
+        };
+        serving.run(|_| (), send)
+    })
+}
+
+/// Takes what comes by the wire, for ever.
+fn hear(tap: &Tap, shared: &Shared<Nic>, unheard: &OnceLock<()>, report: &Report) {
+    let mut frame = vec![0; FRAME];
+    loop {
+        match tap.receive(&mut frame) {
+            // What is no stream's is the legacy function's, which there is not.
+            Ok(length) => shared.touch(|machine, now| _ = machine.receive(&frame[..length], now)),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => {
+                tell_once(unheard, report, "the tap device", &error);
+                std::thread::sleep(PAUSE);
             }
         }
-        worked
-    };
-    serving.run(|_| (), wire)
+    }
 }
 
 /// The port to which a frame's datagram goes, and what that carries. Nothing where it is no UDP over IPv4.

@@ -1,4 +1,4 @@
-//! `dcs d2d ssd`: the SSD, whose medium is a file that is read by threads of its own.
+//! `dcs d2d ssd`: the SSD, whose medium is a file that threads of its own read, and write where they may.
 
 use super::args;
 use super::function::{Kind, PAYLOAD, Shared, serve, tell_once};
@@ -14,28 +14,32 @@ use std::os::unix::fs::FileExt;
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-/// Threads that read.
-const READERS: usize = 4;
+/// Threads of the medium.
+const THREADS: usize = 4;
 /// The other mass storage controller, to which no stock driver binds. The vendor's number is the card's.
 const IDENTITY: Identity =
     Identity { vendor: 0xdc51, device: 0x0003, class: [0x01, 0x80, 0x00], revision: 1 };
 
-/// A read of the medium.
-struct Wanted {
-    token: Token,
-    offset: u64,
-    length: usize,
+/// What is wanted of the medium.
+enum Wanted {
+    Read { token: Token, offset: u64, length: usize },
+    Store { token: Token, offset: u64, data: Vec<u8> },
 }
 
 pub fn run(options: &args::Ssd, report: &Report) -> Result<(), Failure> {
     let failed = |error| Failure::io(shown(&options.image), &error);
-    let file = File::open(&options.image).map_err(failed)?;
+    let file = File::options().read(true).write(options.writable).open(&options.image).map_err(failed)?;
     let bytes = std::io::Seek::seek(&mut &file, io::SeekFrom::End(0)).map_err(failed)?;
     if bytes == 0 {
         return Err(Failure::usage(format!("{}: it is empty", shown(&options.image)))
             .advise("name a file with a video, or a disk image"));
     }
     let block = Config::new(1, 1).block_shift;
+    if options.writable && bytes % (1 << block) != 0 {
+        let line =
+            format!("{}: its {bytes} bytes are no whole blocks of {}", shown(&options.image), 1 << block);
+        return Err(Failure::usage(line).advise("truncate --size=%4096 FILE fills up the last one"));
+    }
     let config = Config {
         payload: PAYLOAD,
         tasks: 16,
@@ -47,10 +51,10 @@ pub fn run(options: &args::Ssd, report: &Report) -> Result<(), Failure> {
         identity: IDENTITY,
         registers: config.registers(),
         aperture: config.aperture(),
-        listens: false,
+        keeps: None,
     };
     let serving = serve(machine, &kind, &options.served, report)?;
-    let (reads, wanted) = channel();
+    let (wants, wanted) = channel();
     let medium = Medium {
         file,
         bytes,
@@ -60,15 +64,18 @@ pub fn run(options: &args::Ssd, report: &Report) -> Result<(), Failure> {
         report,
     };
     std::thread::scope(|scope| {
-        for _ in 0..READERS {
-            let reader = std::thread::Builder::new().name("dcs-d2d-read".into());
-            reader.spawn_scoped(scope, || medium.read_all()).map_err(failed)?;
+        for _ in 0..THREADS {
+            let thread = std::thread::Builder::new().name("dcs-d2d-medium".into());
+            thread.spawn_scoped(scope, || medium.serve()).map_err(failed)?;
         }
         let carry = |action| match action {
             Action::Read { token, lba, blocks } => {
                 let (offset, length) = (lba << block, (blocks as usize) << block);
-                // The readers live as long as the process.
-                let _ = reads.send(Wanted { token, offset, length });
+                // The threads live as long as the process.
+                let _ = wants.send(Wanted::Read { token, offset, length });
+            }
+            Action::Store { token, lba, data } if options.writable => {
+                let _ = wants.send(Wanted::Store { token, offset: lba << block, data });
             }
             // The file is somebody's video.
             Action::Store { token, .. } => {
@@ -92,13 +99,27 @@ struct Medium<'a> {
 }
 
 impl Medium<'_> {
-    /// Reads what is wanted, until nobody wants anything any more.
-    fn read_all(&self) {
-        while let Some(Wanted { token, offset, length }) = next(&self.wanted) {
-            let data = read(&self.file, self.bytes, offset, length)
-                .map_err(|error| tell_once(&self.told, self.report, "the SSD's file", &error));
-            self.shared.touch(|machine, now| machine.read_done(token, data.map_err(|()| MediumError), now));
+    /// Does what is wanted, until nobody wants anything any more.
+    fn serve(&self) {
+        while let Some(wanted) = next(&self.wanted) {
+            match wanted {
+                Wanted::Read { token, offset, length } => {
+                    let data = self.tell(read(&self.file, self.bytes, offset, length));
+                    self.shared.touch(|machine, now| machine.read_done(token, data, now));
+                }
+                Wanted::Store { token, offset, data } => {
+                    let stored = self.tell(self.file.write_all_at(&data, offset));
+                    self.shared.touch(|machine, now| machine.store_done(token, stored, now));
+                }
+            }
         }
+    }
+
+    fn tell<T>(&self, done: io::Result<T>) -> Result<T, MediumError> {
+        done.map_err(|error| {
+            tell_once(&self.told, self.report, "the SSD's file", &error);
+            MediumError
+        })
     }
 }
 

@@ -24,10 +24,10 @@ const FRAMES: u64 = 250;
 const COUNTED: u64 = 5;
 
 /// A function's process, which listens when this returns. Dropping it ends it.
-struct Function(Child);
+pub struct Function(Child);
 
 impl Function {
-    fn start(place: &Place, line: &str) -> Function {
+    pub fn start(place: &Place, line: &str) -> Function {
         let mut child = place.dcs(&format!("d2d {line} --json")).stdout(Stdio::piped()).spawn().unwrap();
         let mut said = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut said).unwrap();

@@ -6,6 +6,7 @@ mod clients;
 mod companion;
 mod copy;
 mod d2d;
+mod d2d_wire;
 mod devices;
 mod documents;
 mod endings;

@@ -56,9 +56,9 @@ wait $DRIVER; CODE=$?
 echo "@done $CODE"
 "#;
 
-/// Outcome of a run.
+/// Counts and figures of a run.
 #[derive(Debug, Serialize)]
-struct Outcome {
+struct Counted {
     event: &'static str,
     streams: u16,
     bits_a_second: u64,
@@ -137,7 +137,7 @@ pub fn run(options: &args::VmD2d, report: &Report) -> Result<(), Failure> {
         values.fold(SCRIPT.to_string(), |script, (name, value)| script.replace(name, &value.to_string()));
     let mut guest = boot(&tools, &folder, &dcs, &script).map_err(failure)?;
     let _child = interrupt::child(guest.id());
-    let mut outcome = count(&mut guest, [&ssd, &nic])?;
+    let mut counted = count(&mut guest, [&ssd, &nic])?;
     let code = guest.wait_for("@done", LIMIT).map_err(failure)?;
     if code != "0" {
         return Err(Failure::new(Exit::Failed, format!("dcs d2d stream ended with {code}"))
@@ -145,12 +145,12 @@ pub fn run(options: &args::VmD2d, report: &Report) -> Result<(), Failure> {
     }
     let ends: Vec<Result<(), String>> =
         heard.into_iter().map(|thread| thread.join().unwrap_or_else(panicked)).collect();
-    outcome.streams = streams;
-    outcome.bytes_a_stream = bytes.len() as u64;
-    outcome.whole = ends.iter().filter(|end| end.is_ok()).count();
+    counted.streams = streams;
+    counted.bytes_a_stream = bytes.len() as u64;
+    counted.whole = ends.iter().filter(|end| end.is_ok()).count();
     // The data equal the file byte for byte, so its pictures are those of every stream.
-    outcome.decoded = programs.ffmpeg.as_deref().map(|ffmpeg| decodes(ffmpeg, &video.path)).transpose()?;
-    tell(&outcome, &ends, report)
+    counted.decoded = programs.ffmpeg.as_deref().map(|ffmpeg| decodes(ffmpeg, &video.path)).transpose()?;
+    tell(&counted, &ends, report)
 }
 
 fn panicked<T>(_: T) -> Result<(), String> {
@@ -202,7 +202,7 @@ fn boot(tools: &Tools, folder: &Folder, dcs: &Path, script: &str) -> Result<Gues
 }
 
 /// Counts while the guest is idle, and while the streams run.
-fn count(guest: &mut Guest, functions: [&Function; 2]) -> Result<Outcome, Failure> {
+fn count(guest: &mut Guest, functions: [&Function; 2]) -> Result<Counted, Failure> {
     let cpu = |error| Failure::io("processor time", &error);
     guest.wait_for("@up", LIMIT).map_err(failure)?;
     let processor = Processor::find(guest.id()).map_err(cpu)?;
@@ -225,7 +225,7 @@ fn count(guest: &mut Guest, functions: [&Function; 2]) -> Result<Outcome, Failur
     let [interrupts, switches, interrupts_after, switches_after] = numbers[..] else {
         return Err(Failure::new(Exit::Failed, format!("the driver ended before it was counted: {said:?}")));
     };
-    Ok(Outcome {
+    Ok(Counted {
         event: "d2d",
         streams: 0,
         bits_a_second: RATE,
@@ -250,9 +250,9 @@ fn decodes(ffmpeg: &Path, video: &Path) -> Result<bool, Failure> {
     Ok(output.status.success() && output.stderr.is_empty())
 }
 
-fn tell(outcome: &Outcome, ends: &[Result<(), String>], report: &Report) -> Result<(), Failure> {
-    let Outcome { streams, whole, counted_seconds: seconds, .. } = outcome;
-    report.object(&serde_json::to_value(outcome).unwrap_or_default());
+fn tell(counted: &Counted, ends: &[Result<(), String>], report: &Report) -> Result<(), Failure> {
+    let Counted { streams, whole, counted_seconds: seconds, .. } = counted;
+    report.object(&serde_json::to_value(counted).unwrap_or_default());
     for (stream, why) in
         ends.iter().enumerate().filter_map(|(stream, end)| Some((stream, end.as_ref().err()?)))
     {
@@ -260,24 +260,24 @@ fn tell(outcome: &Outcome, ends: &[Result<(), String>], report: &Report) -> Resu
     }
     report.text(format_args!("{whole} of {streams} videos arrived, every byte as in the file"));
     report.text(format_args!("over {seconds} s, with all streams running:"));
-    report.text(format_args!("  interrupts of the SSD and the NIC        {}", outcome.device_interrupts));
+    report.text(format_args!("  interrupts of the SSD and the NIC        {}", counted.device_interrupts));
     report
-        .text(format_args!("  context switches of the driver           {}", outcome.driver_context_switches));
+        .text(format_args!("  context switches of the driver           {}", counted.driver_context_switches));
     report.text(format_args!(
         "  the guest's processor                    {:.0} ms; {:.0} ms before a stream was started",
-        outcome.guest_cpu_ms, outcome.guest_cpu_idle_ms
+        counted.guest_cpu_ms, counted.guest_cpu_idle_ms
     ));
     report.text(format_args!(
         "  the functions' processes                 SSD {:.0} %, NIC {:.0} % of a core",
-        outcome.ssd_cpu_percent, outcome.nic_cpu_percent
+        counted.ssd_cpu_percent, counted.nic_cpu_percent
     ));
-    match outcome.decoded {
+    match counted.decoded {
         Some(true) => report.text("ffmpeg decodes every frame"),
         Some(false) => report.text("ffmpeg misses something"),
         None => report.text("not decoded: ffmpeg was not found"),
     }
-    let sleeps = outcome.device_interrupts == 0 && outcome.driver_context_switches == 0;
-    match *whole == usize::from(*streams) && sleeps && outcome.decoded != Some(false) {
+    let sleeps = counted.device_interrupts == 0 && counted.driver_context_switches == 0;
+    match *whole == usize::from(*streams) && sleeps && counted.decoded != Some(false) {
         true => Ok(()),
         false => Err(Failure::new(Exit::Failed, "data were lost, or the guest was woken").advise(
             "if datagrams were lost, this machine was too busy to receive them: use fewer streams, --streams 20",
