@@ -33,7 +33,7 @@ FEATURES = --no-default-features $(if $(filter yes,$(WASM)),--features dcs-cli/w
 build: ## the dcs command with dcs-csd, libdcs.so, libdcs.a and libdcs-preload.so, in target/release
 	@tools/setup
 	$(CARGO) build --profile $(PROFILE) --locked -p dcs-cli -p dcs-csd-cli -p dcs-capi -p dcs-preload $(FEATURES)
-	tools/names $(BUILT)
+	tools/link-libraries $(BUILT)
 
 dist: PROFILE = dist
 dist: ## the same with link-time optimisation, in target/dist: a quarter of an hour
@@ -41,7 +41,7 @@ dist: ## the same with link-time optimisation, in target/dist: a quarter of an h
 	$(CARGO) build --profile dist --locked -p dcs-cli -p dcs-csd-cli
 	$(CARGO) rustc --profile dist --locked -p dcs-capi --crate-type cdylib,staticlib
 	$(CARGO) rustc --profile dist --locked -p dcs-preload --crate-type cdylib
-	tools/names $(BUILT)
+	tools/link-libraries $(BUILT)
 
 install: ## what make build left, to PREFIX (/usr/local); make install PROFILE=dist: what make dist left
 	@$(foreach place,$(PLACES),$(place)='$($(place))') tools/install install

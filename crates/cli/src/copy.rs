@@ -5,17 +5,17 @@ use crate::card::{self, Engines};
 use crate::chain::Chain;
 use crate::expect::Expected;
 use crate::failure::Failure;
-use crate::finished::Finished;
 use crate::interrupt;
 use crate::keys::{Counters, Keys};
 use crate::names::shown;
 use crate::nvme;
+use crate::progress::Watch;
 use crate::report::Report;
 use crate::sink::{NamedSink, Options};
 use crate::source::NamedSource;
 use crate::sparse;
+use crate::summary::Summary;
 use crate::transfer::{self, Done, Job};
-use crate::watch::Watch;
 use dcs::{Completion, Engine, Sink, Source};
 use std::ffi::OsString;
 use std::io;
@@ -79,7 +79,7 @@ pub fn run(copy: &args::Copy, report: &Report) -> Result<(), Failure> {
     from.advance(done.completion.bytes_in);
     expected.check(&done.completion, &to)?;
     to.commit(done.completion.bytes_out)?;
-    Finished {
+    Summary {
         source: &copy.from,
         destination: &destination,
         file: &from.name,

@@ -9,24 +9,23 @@
 //! | `companion` | `dcs demo`, `dcs bench`, `dcs vm` and `dcs csd`, which are other programs' |
 //! | `chain`, `keys` | operators, keys and counters as people give them |
 //! | `source`, `sink`, `address` | files, pipes and sockets as people name them |
-//! | `closed` | standard input and output that were closed from the start |
-//! | `identity`, `sparse`, `replace`, `beside` | what cp promises: holes, owners, modes, no half file |
+//! | `closed_stdio` | standard input and output that were closed from the start |
+//! | `identity`, `sparse`, `replace`, `temp_file` | what cp promises: holes, owners, modes, no half file |
 //! | `pages` | man pages and completions, for `make install` |
 //! | `outgoing` | the connection of `dcs send`, which is reset unless all went well |
 //! | `transfer` | runs one transfer: progress, Ctrl-C |
 //! | `deadline` | ends a command whose time is up, whatever the kernel does |
 //! | `card`, `nvme`, `nic` | a card; SSDs, and a NIC, that the engine drives itself |
-//! | `finished` | what was done; for people and as JSON |
+//! | `summary` | what was done; for people and as JSON |
 //!
 //! Code that it shares with `dcs-bench` is in `dcs_console`: sizes and times, failures, Ctrl-C, reports.
 #![deny(unsafe_code)]
 
 mod address;
 mod args;
-mod beside;
 mod card;
 mod chain;
-mod closed;
+mod closed_stdio;
 mod companion;
 mod copy;
 mod d2d;
@@ -35,7 +34,6 @@ mod doctor;
 #[cfg(test)]
 mod documents;
 mod expect;
-mod finished;
 mod identity;
 mod keys;
 mod modules;
@@ -44,6 +42,7 @@ mod nvme;
 mod ops;
 mod outgoing;
 mod pages;
+mod progress;
 mod record;
 mod recv;
 mod replace;
@@ -56,8 +55,9 @@ mod sink;
 mod source;
 mod sparse;
 mod stream;
+mod summary;
+mod temp_file;
 mod transfer;
-mod watch;
 
 use args::{Arguments, Command};
 use clap::{CommandFactory, Parser};

@@ -7,16 +7,16 @@ use crate::chain::Chain;
 use crate::deadline;
 use crate::expect::Expected;
 use crate::failure::Failure;
-use crate::finished::Finished;
 use crate::interrupt;
 use crate::keys::{Counters, Keys};
 use crate::names::{add_name, shown};
 use crate::nic;
 use crate::nvme;
+use crate::progress::Watch;
 use crate::report::Report;
 use crate::sink::{NamedSink, Options};
+use crate::summary::Summary;
 use crate::transfer::{self, Job};
-use crate::watch::Watch;
 use dcs::net;
 use dcs::{Engine, Source};
 use serde_json::json;
@@ -71,7 +71,7 @@ pub fn run(recv: &args::Recv, report: &Report) -> Result<(), Failure> {
     from.finish();
     expected.check(&done.completion, &to)?;
     to.commit(done.completion.bytes_out)?;
-    Finished {
+    Summary {
         source: &recv.from,
         destination: &recv.file,
         file: &shown(&recv.file).to_string(),

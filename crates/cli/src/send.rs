@@ -5,17 +5,17 @@ use crate::card::{self, Engines};
 use crate::chain::Chain;
 use crate::deadline;
 use crate::failure::Failure;
-use crate::finished::Finished;
 use crate::interrupt;
 use crate::keys::{Counters, Keys};
 use crate::names::shown;
 use crate::nic;
 use crate::outgoing::Outgoing;
+use crate::progress::Watch;
 use crate::report::Report;
 use crate::sink::{NamedSink, Options};
 use crate::source::NamedSource;
+use crate::summary::Summary;
 use crate::transfer::{self, Done, Job};
-use crate::watch::Watch;
 use dcs::net;
 use dcs::{Engine, Sink};
 use std::sync::Arc;
@@ -61,7 +61,7 @@ pub fn run(send: &args::Send, report: &Report) -> Result<(), Failure> {
     let done = transfer::run(job, report)?;
     from.advance(done.completion.bytes_in);
     to.finish(&done, moving.timeout)?;
-    Finished {
+    Summary {
         source: &send.file,
         destination: &send.to,
         file: &shown(&send.file).to_string(),

@@ -1,14 +1,14 @@
 //! Where bytes go, as people name it. A regular file appears under its name only when it is whole.
 
 use crate::args::SinkOptions;
-use crate::beside::{Beside, Entry, Wanted};
-use crate::closed;
+use crate::closed_stdio;
 use crate::deadline;
 use crate::failure::{Exit, Failure};
 use crate::identity::{Identity, differ};
 use crate::names::shown;
 use crate::nvme;
 use crate::replace::{self, Replaced};
+use crate::temp_file::{Entry, TempFile, Wanted};
 use dcs::{Mode, Sink};
 use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
@@ -36,7 +36,7 @@ pub struct NamedSink {
 
 enum Kind {
     /// A temporary file beside the final name.
-    Beside(Box<Beside>),
+    TempFile(Box<TempFile>),
     /// The thing itself: a pipe, a device, a file that is written in place; the new entry of its folder that
     /// has to be durable too.
     Itself(File, Option<Entry>),
@@ -84,7 +84,7 @@ impl NamedSink {
     /// The file that it is, if it is one.
     pub fn file(&self) -> Option<&File> {
         match &self.kind {
-            Kind::Beside(beside) => Some(&beside.file),
+            Kind::TempFile(temp) => Some(&temp.file),
             Kind::Itself(file, _) | Kind::Stdout(file, _) => Some(file),
             Kind::Ssd(_) => None,
         }
@@ -92,7 +92,7 @@ impl NamedSink {
 
     pub fn sink(&self, cache: Mode) -> Sink {
         match &self.kind {
-            Kind::Beside(beside) => Sink::file(&beside.file, 0).cache(cache),
+            Kind::TempFile(temp) => Sink::file(&temp.file, 0).cache(cache),
             Kind::Itself(file, _) => Sink::file(file, 0).cache(cache),
             Kind::Stdout(file, position) => Sink::file(file, *position).cache(cache),
             Kind::Ssd(range) => range.sink(cache),
@@ -118,21 +118,21 @@ impl NamedSink {
 
     /// True if what was received is bound for its name and not yet there.
     pub fn is_withheld(&self) -> bool {
-        matches!(self.kind, Kind::Beside(_))
+        matches!(self.kind, Kind::TempFile(_))
     }
 
     /// All is well: puts the file in its place. `bytes` were written.
     pub fn commit(self, bytes: u64) -> Result<(), Failure> {
         let failed = |error: io::Error| Failure::io(&self.name, &error);
         match &self.kind {
-            Kind::Beside(beside) => beside.say_not_placed(),
+            Kind::TempFile(temp) => temp.say_not_placed(),
             _ => deadline::step(|| {
                 deadline::late(&self.name, "whether its file system has kept what was written is not known")
             }),
         }
         self.file().map_or(Ok(()), check_close).map_err(failed)?;
         match self.kind {
-            Kind::Beside(beside) => beside.place().map_err(failed)?,
+            Kind::TempFile(temp) => temp.place().map_err(failed)?,
             Kind::Stdout(mut file, position) => {
                 // What is written next comes after; a pipe has no position.
                 let _ = file.seek(SeekFrom::Start(position + bytes));
@@ -153,7 +153,7 @@ fn check_close(file: &File) -> io::Result<()> {
 
 fn stdout(options: &Options<'_>) -> Result<Kind, Failure> {
     let failed = |error| Failure::io("standard output", &error);
-    closed::check_output().map_err(failed)?;
+    closed_stdio::check_output().map_err(failed)?;
     let mut file = File::from(io::stdout().as_fd().try_clone_to_owned().map_err(failed)?);
     let metadata = file.metadata().map_err(failed)?;
     differ(options.source, &metadata, "standard output")?;
@@ -195,5 +195,5 @@ fn existing(path: &Path, name: &str, options: &Options<'_>) -> Result<Kind, Fail
 fn beside(at: Entry, options: &Options<'_>, replaced: Option<Replaced>) -> io::Result<Kind> {
     let (no_clobber, durable) = (options.no_clobber, options.file.durable);
     let wanted = Wanted { replaced, mode: options.mode, no_clobber, durable };
-    Ok(Kind::Beside(Box::new(Beside::new(at, wanted)?)))
+    Ok(Kind::TempFile(Box::new(TempFile::new(at, wanted)?)))
 }

@@ -1,7 +1,7 @@
 //! Where bytes come from, as people name it: a file, a FIFO, a block device, standard input, an SSD that the
 //! engine drives itself.
 
-use crate::closed;
+use crate::closed_stdio;
 use crate::deadline;
 use crate::failure::Failure;
 use crate::identity::Identity;
@@ -72,7 +72,7 @@ impl NamedSource {
         let failed = |error| Failure::io(name, &error);
         let is_stdin = path == "-";
         if is_stdin {
-            closed::check_input().map_err(failed)?;
+            closed_stdio::check_input().map_err(failed)?;
         }
         let mut file = match is_stdin {
             true => File::from(std::io::stdin().as_fd().try_clone_to_owned().map_err(failed)?),

@@ -3,8 +3,8 @@
 use crate::deadline;
 use crate::failure::Failure;
 use crate::interrupt;
+use crate::progress::Watch;
 use crate::report::Report;
-use crate::watch::Watch;
 use dcs::{Completion, Engine, Io, Op, Session, Sink, Source, Transfer};
 use indicatif::{ProgressBar, ProgressStyle};
 use nix::poll::{PollFd, PollFlags, PollTimeout};

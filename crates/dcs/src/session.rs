@@ -1,4 +1,6 @@
-//! Sessions, requests, transfers.
+//! Sessions, requests and transfers: a [`Request`] names a source, a chain and a destination; `submit` makes a 64-byte entry and its
+//! descriptor of it and rings the queue's doorbell; a [`Transfer`] waits for the completion. Nothing here moves a byte: the loop in
+//! `kernel` does, or a card.
 
 use crate::completion::Completion;
 use crate::drive::{Job, Landing, Near, Work};

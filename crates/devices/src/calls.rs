@@ -3,7 +3,7 @@
 //! A write to a file system that is frozen or slow, a copy of a file that is not cached, the close of a socket that lingers: each may take
 //! forever, and nothing stops it. So the engine's thread makes none of them.
 //!
-//! Each file system has a *lane*: a few threads, started on demand, and more if all of them are stuck, up to a bound. A file system that
+//! Each file system has a *pool*: a few threads, started on demand, and more if all of them are stuck, up to a bound. A file system that
 //! hangs holds up its own calls and no others.
 
 use crate::attempt::{Attempt, DiskRequest};
@@ -23,11 +23,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-/// Threads of a lane that has work for them.
+/// Threads of a pool that has work for them.
 const THREADS_USUAL: usize = 4;
-/// Most threads of a lane.
+/// Most threads of a pool.
 const THREADS_MAX: usize = 64;
-/// Time for which all of a lane's threads must be busy before it gets another.
+/// Time for which all of a pool's threads must be busy before it gets another.
 const STUCK_AFTER: Duration = Duration::from_millis(10);
 /// Time for which an engine that ends waits for calls in progress.
 const PATIENCE_AT_THE_END: Duration = Duration::from_secs(1);
@@ -69,7 +69,7 @@ pub(crate) struct Copied {
     pub route: Route,
 }
 
-/// The lanes of one controller.
+/// The pools of one controller.
 #[derive(Debug)]
 pub(crate) struct Calls(Arc<Shared>);
 
@@ -88,13 +88,13 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct State {
-    lanes: HashMap<u64, Lane>,
+    pools: HashMap<u64, Pool>,
     done: Vec<Done>,
     closed: bool,
 }
 
 #[derive(Debug)]
-struct Lane {
+struct Pool {
     jobs: VecDeque<Job>,
     threads: usize,
     /// Threads that are waiting for a job.
@@ -105,7 +105,7 @@ struct Lane {
 }
 
 impl Calls {
-    /// Makes the lanes. `wake`: the eventfd on which the controller sleeps.
+    /// Makes the pools. `wake`: the eventfd on which the controller sleeps.
     pub fn new(wake: Arc<OwnedFd>) -> Calls {
         Calls(Arc::new(Shared {
             state: Mutex::default(),
@@ -118,42 +118,42 @@ impl Calls {
     }
 
     /// Queues a call; [`Calls::take`] reports its end.
-    pub fn make(&self, lane: u64, operation: OperationId, work: Work) {
-        self.push(lane, Job { operation: Some(operation), work });
+    pub fn make(&self, pool: u64, operation: OperationId, work: Work) {
+        self.push(pool, Job { operation: Some(operation), work });
     }
 
     /// Releases an endpoint whose close may wait.
-    pub fn close(&self, lane: u64, endpoint: Endpoint) {
-        self.push(lane, Job { operation: None, work: Work::Close { _endpoint: endpoint } });
+    pub fn close(&self, pool: u64, endpoint: Endpoint) {
+        self.push(pool, Job { operation: None, work: Work::Close { _endpoint: endpoint } });
     }
 
     fn push(&self, number: u64, job: Job) {
         let mut state = self.0.state();
-        let lane = state.lanes.entry(number).or_insert_with(|| Lane {
+        let pool = state.pools.entry(number).or_insert_with(|| Pool {
             jobs: VecDeque::new(),
             threads: 0,
             idle: 0,
             moved: Instant::now(),
             signal: Arc::default(),
         });
-        if lane.jobs.is_empty() {
-            lane.moved = Instant::now();
+        if pool.jobs.is_empty() {
+            pool.moved = Instant::now();
         }
-        lane.jobs.push_back(job);
+        pool.jobs.push_back(job);
         self.0.queued.fetch_add(1, Ordering::SeqCst);
-        if lane.jobs.len() <= lane.idle {
-            return lane.signal.notify_one();
+        if pool.jobs.len() <= pool.idle {
+            return pool.signal.notify_one();
         }
         let few = if number == LINGERING { THREADS_MAX } else { THREADS_USUAL };
-        if lane.threads < few && !self.hire(number, lane) && lane.threads == 0 {
+        if pool.threads < few && !self.hire(number, pool) && pool.threads == 0 {
             // No thread is available, so the caller waits.
             drop(state);
             self.0.work_off(number);
         }
     }
 
-    /// Gives a lane another thread.
-    fn hire(&self, number: u64, lane: &mut Lane) -> bool {
+    /// Gives a pool another thread.
+    fn hire(&self, number: u64, pool: &mut Pool) -> bool {
         let shared = Arc::clone(&self.0);
         let thread = std::thread::Builder::new().name("dcs-call".into()).stack_size(STACK);
         self.0.threads.fetch_add(1, Ordering::SeqCst);
@@ -161,21 +161,21 @@ impl Calls {
         if !hired {
             self.0.threads.fetch_sub(1, Ordering::SeqCst);
         }
-        lane.threads += usize::from(hired);
-        lane.moved = Instant::now();
+        pool.threads += usize::from(hired);
+        pool.moved = Instant::now();
         hired
     }
 
-    /// Adds threads to lanes whose threads are all stuck.
+    /// Adds threads to pools whose threads are all stuck.
     pub fn relieve(&self) {
         if self.0.queued.load(Ordering::SeqCst) == 0 {
             return;
         }
         let mut state = self.0.state();
-        for (number, lane) in &mut state.lanes {
-            let stuck = !lane.jobs.is_empty() && lane.idle == 0 && lane.moved.elapsed() >= STUCK_AFTER;
-            if stuck && lane.threads < THREADS_MAX {
-                self.hire(*number, lane);
+        for (number, pool) in &mut state.pools {
+            let stuck = !pool.jobs.is_empty() && pool.idle == 0 && pool.moved.elapsed() >= STUCK_AFTER;
+            if stuck && pool.threads < THREADS_MAX {
+                self.hire(*number, pool);
             }
         }
     }
@@ -193,10 +193,10 @@ impl Calls {
     /// Withdraws a call that no thread has begun.
     pub fn withdraw(&self, operation: OperationId) -> Option<Work> {
         let mut state = self.0.state();
-        for lane in state.lanes.values_mut() {
-            if let Some(at) = lane.jobs.iter().position(|job| job.operation == Some(operation)) {
+        for pool in state.pools.values_mut() {
+            if let Some(at) = pool.jobs.iter().position(|job| job.operation == Some(operation)) {
                 self.0.queued.fetch_sub(1, Ordering::SeqCst);
-                return lane.jobs.remove(at).map(|job| job.work);
+                return pool.jobs.remove(at).map(|job| job.work);
             }
         }
         None
@@ -227,7 +227,7 @@ impl Drop for Calls {
     fn drop(&mut self) {
         let mut state = self.0.state();
         state.closed = true;
-        state.lanes.values().for_each(|lane| lane.signal.notify_all());
+        state.pools.values().for_each(|pool| pool.signal.notify_all());
         drop(state);
         let end = Instant::now() + PATIENCE_AT_THE_END;
         while self.0.threads.load(Ordering::SeqCst) > 0 && Instant::now() < end {
@@ -262,24 +262,24 @@ impl Shared {
         let end = Instant::now() + IDLE_TIMEOUT;
         loop {
             let (closed, now) = (state.closed, Instant::now());
-            let Some(lane) = state.lanes.get_mut(&number) else { return false };
-            if !lane.jobs.is_empty() {
+            let Some(pool) = state.pools.get_mut(&number) else { return false };
+            if !pool.jobs.is_empty() {
                 return true;
             }
             if closed || now >= end {
-                lane.threads -= 1;
+                pool.threads -= 1;
                 return false;
             }
-            lane.idle += 1;
-            let signal = Arc::clone(&lane.signal);
+            pool.idle += 1;
+            let signal = Arc::clone(&pool.signal);
             (state, _) = signal.wait_timeout(state, end - now).unwrap_or_else(|error| error.into_inner());
-            if let Some(lane) = state.lanes.get_mut(&number) {
-                lane.idle -= 1;
+            if let Some(pool) = state.pools.get_mut(&number) {
+                pool.idle -= 1;
             }
         }
     }
 
-    /// Makes the calls of a lane until none is left.
+    /// Makes the calls of a pool until none is left.
     fn work_off(&self, number: u64) {
         while let Some(job) = self.next(number) {
             let Job { operation, mut work } = job;
@@ -295,9 +295,9 @@ impl Shared {
 
     fn next(&self, number: u64) -> Option<Job> {
         let mut state = self.state();
-        let lane = state.lanes.get_mut(&number)?;
-        let job = lane.jobs.pop_front()?;
-        lane.moved = Instant::now();
+        let pool = state.pools.get_mut(&number)?;
+        let job = pool.jobs.pop_front()?;
+        pool.moved = Instant::now();
         self.queued.fetch_sub(1, Ordering::SeqCst);
         Some(job)
     }

@@ -1,4 +1,5 @@
-//! The engine itself: what it owns, and its step.
+//! The core itself: the parts that it owns, and `step`, which hands each event to the part that it is for and collects the actions.
+//! What a command needs is decided in the parts (`validate`, `dispatch`, `completion`), not here.
 
 use crate::admission::Admission;
 use crate::command::Commands;

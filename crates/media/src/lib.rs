@@ -4,7 +4,7 @@
 //! # Architecture
 //!
 //! ```text
-//!   bytes -> Sender: packets (ts) -> clock: when each is due -> ring of datagrams, RTP's headers -> due()
+//!   bytes -> Sender: packets (ts) -> clock: when each is due -> ring of datagrams, RTP's headers -> batch()
 //!   datagrams -> Receiver: RTP's headers -> window: the order, losses -> bytes
 //! ```
 //!

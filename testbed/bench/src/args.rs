@@ -43,7 +43,7 @@ pub enum Command {
     #[command(hide = true)]
     GuestEnvironment { sets: usize },
     #[command(hide = true)]
-    GuestOrders { from: std::net::SocketAddrV4 },
+    GuestAgent { from: std::net::SocketAddrV4 },
     #[command(hide = true)]
     GuestWorker,
     #[command(hide = true)]

@@ -97,10 +97,10 @@ fn run(command: &Command, report: &Report) -> Result<(), Failure> {
                 .map_err(|error| Failure::io(folder.display(), &error))
         }
         Command::GuestCard { socket, faults } => guest::card::run(socket, faults),
-        Command::GuestEnvironment { sets } => guest::orders::environment(*sets),
-        Command::GuestOrders { from } => guest::orders::run(*from),
+        Command::GuestEnvironment { sets } => guest::agent::environment(*sets),
+        Command::GuestAgent { from } => guest::agent::run(*from),
         Command::GuestWorker => guest::worker::run(),
-        Command::GuestDrive { seed, bytes } => guest::drives::side(*seed, *bytes),
+        Command::GuestDrive { seed, bytes } => guest::drives::agent(*seed, *bytes),
         Command::BenchControl { contender, transfers } => host::control::child(contender, *transfers),
         Command::BenchServer => host::server::run(),
         Command::BenchClient => host::client::run(),

@@ -21,7 +21,7 @@ use std::process::Command;
 #[command(after_help = HELP, override_usage = "dcs run [OPTIONS] -- PROGRAM [ARGUMENTS]...\n       dcs run --show FILE")]
 pub struct Run {
     /// Rules for several kinds of files, log and counters, as TOML (docs/preload.md)
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["through", "path", "port", "key_file", "counter", "until_close"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["through", "path", "port", "key_file", "iv", "until_close"])]
     pub config: Option<PathBuf>,
     /// Operators that the files pass, in order: md5,crc32c
     #[arg(long, value_name = "OPERATORS", value_delimiter = ',')]
@@ -37,7 +37,7 @@ pub struct Run {
     pub key_file: Option<PathBuf>,
     /// First counter block of aes256-ctr: xattr:user.NAME of each file, or 32 hexadecimal digits
     #[arg(long, value_name = "WHERE")]
-    pub counter: Option<String>,
+    pub iv: Option<String>,
     /// The receiver reads until the connection is closed, and expects what the operators make of the file:
     /// allows gzip
     #[arg(long)]
@@ -63,7 +63,7 @@ const HELP: &str = "\
 Examples:
   dcs run --through md5 --log /var/log/sent.jsonl -- nginx -g 'daemon off;'
   dcs run --through sha256 --path '/srv/*' --port 80 --counters /run/sent -- lighttpd -D -f lighttpd.conf
-  dcs run --through aes256-ctr --path '/srv/sealed/*' --key-file key --counter xattr:user.dcs.counter -- nginx
+  dcs run --through aes256-ctr --path '/srv/sealed/*' --key-file key --iv xattr:user.dcs.counter -- nginx
   dcs run --config /etc/dcs/preload.toml -- java -jar server.jar
   dcs run --show /run/sent
 
@@ -118,7 +118,7 @@ fn from_options(run: &Run) -> Result<File, Failure> {
         port: OneOrMany::Many(run.port.clone()),
         through: OneOrMany::Many(run.through.clone()),
         key_file: run.key_file.clone(),
-        counter: run.counter.clone(),
+        counter: run.iv.clone(),
         until_close: run.until_close,
     };
     let conditions = !run.path.is_empty() || !run.port.is_empty() || run.key_file.is_some();

@@ -51,7 +51,7 @@ fn a_program_runs_with_its_files_going_through_a_chain() {
     // What dcs copy encrypts, the program sends as it was.
     place.run(&format!("copy file sealed --through aes256-ctr --key-file key --iv {IV}")).ok();
     assert_ne!(place.read("sealed"), b"abc");
-    let options = format!("--through aes256-ctr --key-file key --counter {IV} --log log");
+    let options = format!("--through aes256-ctr --key-file key --iv {IV} --log log");
     assert_eq!(send(&place, &options, "sealed").output().unwrap().stdout, b"abc");
 
     // From a file of rules, and with another port the kernel's own.
@@ -90,7 +90,7 @@ fn what_cannot_work_is_refused_before_it_runs() {
         ("run --through gzip -- true", 2, "until_close"),
         ("run --through aes256-xts -- true", 2, "cannot be applied here"),
         ("run --through aes256-ctr -- true", 2, "needs key_file and counter"),
-        ("run --through aes256-ctr --key-file short --counter xattr:user.c -- true", 2, "has 4 bytes"),
+        ("run --through aes256-ctr --key-file short --iv xattr:user.c -- true", 2, "has 4 bytes"),
         ("run --path */x -- true", 2, "say --through"),
         ("run --config rules -- true", 2, "unknown field `file`"),
         ("run --config none -- true", 7, "No such file"),

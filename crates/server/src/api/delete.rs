@@ -13,7 +13,7 @@ const KEYS_MAX: usize = 1000;
 const KEY_MAX: usize = 1024;
 
 /// Deletes an object. A missing one is not an error, unless a condition demands it.
-pub async fn one(
+pub async fn delete_object(
     api: &Api,
     request: S3Request<DeleteObjectInput>,
 ) -> S3Result<S3Response<DeleteObjectOutput>> {

@@ -74,7 +74,7 @@ impl S3 for Api {
         &self,
         request: S3Request<DeleteObjectInput>,
     ) -> S3Result<S3Response<DeleteObjectOutput>> {
-        delete::one(self, request).await
+        delete::delete_object(self, request).await
     }
 
     async fn delete_objects(

@@ -41,7 +41,7 @@ use tracing::Instrument;
 /// Fails if the connection broke or gave way to a new one. Bytes that the peer has not taken yet are lost.
 pub async fn serve(mut stream: TcpStream, peer: SocketAddr, shared: Arc<Shared>) -> io::Result<()> {
     loop {
-        match one(stream, peer, &shared).await {
+        match serve_request(stream, peer, &shared).await {
             Ok(Some(next)) => stream = next,
             Ok(None) => return Ok(()),
             Err(error) => {
@@ -53,7 +53,11 @@ pub async fn serve(mut stream: TcpStream, peer: SocketAddr, shared: Arc<Shared>)
 }
 
 /// Handles one request. Returns the connection if another request may follow.
-async fn one(stream: TcpStream, peer: SocketAddr, shared: &Arc<Shared>) -> io::Result<Option<TcpStream>> {
+async fn serve_request(
+    stream: TcpStream,
+    peer: SocketAddr,
+    shared: &Arc<Shared>,
+) -> io::Result<Option<TcpStream>> {
     let (waiting, away) = shared.newcomers.enter();
     let head = tokio::select! {
         // A request that is already there is answered: no connection gives way while its client is sending.

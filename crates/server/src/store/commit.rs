@@ -333,9 +333,9 @@ impl Worker {
         }
         changes.discard_packs(closed, |pack| self.folder.is_in_flight(pack))?;
         let discarded = changes.finish()?;
-        super::faults::point("before the commit");
+        super::kill_points::point("before the commit");
         transaction.commit()?;
-        super::faults::point("after the commit");
+        super::kill_points::point("after the commit");
         Ok(discarded)
     }
 

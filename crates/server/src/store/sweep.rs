@@ -82,7 +82,7 @@ fn run(queue: &Receiver<Vec<u64>>, folder: &Folder, durability: Durability, remo
         queue.try_iter().for_each(|mut more| ids.append(&mut more));
         // Files that are being read come again later.
         ids.retain(|id| !folder.holds().keeps(*id));
-        super::faults::point("before the removal");
+        super::kill_points::point("before the removal");
         match sweep(folder, &mut ids, durability) {
             Ok(()) => lock(removed).append(&mut ids),
             Err(error) => tracing::warn!(%error, "removed files stay listed until the next start"),

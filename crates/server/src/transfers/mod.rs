@@ -127,8 +127,8 @@ impl DataPathError {
 /// ```
 #[derive(Debug)]
 pub struct DataPath {
-    clients: Lane,
-    own: Lane,
+    clients: SessionShare,
+    own: SessionShare,
     settings: Settings,
     pub(crate) metrics: Arc<Metrics>,
     patience: Patience,
@@ -137,7 +137,7 @@ pub struct DataPath {
 
 /// A queue pair, and permits for its transfers, which it shares with those of other cores.
 #[derive(Debug)]
-struct Lane {
+struct SessionShare {
     session: Session,
     permits: Arc<Permits>,
 }
@@ -352,12 +352,12 @@ impl DataPath {
         let (commands, blocks) = sizes(settings.transfers);
         let engine = engine.sessions(2).commands(commands).blocks(blocks).start()?;
         // A cancelled transfer takes room in its session for a moment more.
-        let lane = |transfers: u16, permits| -> Result<Lane, Error> {
+        let share = |transfers: u16, permits| -> Result<SessionShare, Error> {
             let session = engine.session_with_depth((transfers * 2).min(dcs::session::DEPTH_MAX))?;
-            Ok(Lane { session, permits })
+            Ok(SessionShare { session, permits })
         };
         let Common { clients, own, metrics, patience } = common;
-        let (clients, own) = (lane(settings.transfers, clients)?, lane(OWN, own)?);
+        let (clients, own) = (share(settings.transfers, clients)?, share(OWN, own)?);
         Ok(DataPath { clients, own, settings, metrics, patience, engine })
     }
 
@@ -564,13 +564,13 @@ impl DataPath {
     /// Makes the command that takes data in: this many bytes, or all that come.
     fn intake<'a>(
         &self,
-        lane: &'a Lane,
+        share: &'a SessionShare,
         source: Source,
         length: Option<u64>,
         intake: &Intake,
         sink: Sink,
     ) -> Request<'a> {
-        let request = lane.session.request(source, intake.chain(), sink);
+        let request = share.session.request(source, intake.chain(), sink);
         match length {
             Some(length) => request.length(length),
             None => request,
@@ -630,7 +630,7 @@ impl DataPath {
     /// Makes the command that sends a piece.
     fn forward<'a>(
         &self,
-        lane: &'a Lane,
+        share: &'a SessionShare,
         socket: &impl AsFd,
         head: Vec<u8>,
         piece: &Piece,
@@ -640,7 +640,7 @@ impl DataPath {
         // A data file is never written to again. Blocks of a pack may become a hole when the transfer has ended, while
         // the socket still has their pages.
         let source = if piece.data.is_packed() { source } else { source.immutable() };
-        let request = lane.session.request(source, piece.chain.iter().cloned(), Sink::socket(socket));
+        let request = share.session.request(source, piece.chain.iter().cloned(), Sink::socket(socket));
         let request = if head.is_empty() { request } else { request.prefix(head) };
         Ok(if more { request.more() } else { request })
     }

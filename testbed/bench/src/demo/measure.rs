@@ -9,7 +9,7 @@ use crate::host::contender::Contender;
 use crate::host::job::Job;
 use crate::host::measure::{CLIENT, SERVER, agree};
 use crate::host::protocol::{
-    Account, ClientRound, Drive, Extent, Item, Listening, Piece, Round, Serve, Told,
+    Account, ClientRound, ClientTask, Extent, Item, Listening, Piece, Round, Serve, Told,
 };
 use std::io;
 use std::path::Path;
@@ -92,7 +92,7 @@ impl Task {
 
     fn run_against_client(&self, mut server: Helper, store: Option<&Path>) -> io::Result<Run> {
         let piece = |file: &Original| Piece { file: Some(file.path.clone()), offset: 0, length: file.size };
-        let drive = Drive {
+        let task = ClientTask {
             address: server.hear::<Listening>()?.address,
             job: self.job.clone(),
             streams: self.streams.iter().map(|files| files.iter().map(piece).collect()).collect(),
@@ -100,7 +100,7 @@ impl Task {
             server_pid: server.pid(),
             cores: cores::allowed()?,
         };
-        let mut client = Helper::start(CLIENT, &drive)?;
+        let mut client = Helper::start(CLIENT, &task)?;
         let Round { length, extent } = ROUND;
         let store = store.map(Path::to_path_buf);
         client.tell(&ClientRound { length, extent, store, warm_s: 0.0, measure_s: 0.0 })?;

@@ -2,8 +2,8 @@
 //! card's SSDs.
 
 use crate::failure::{Exit, Failure};
+use crate::harness::connections::say;
 use crate::harness::faults::{Faults, Strikes};
-use crate::harness::wire::say;
 use dcs_card::card::{Card, Config};
 use dcs_card::serve::{serve, serve_by};
 use dcs_drivers::ssd::Ssd;

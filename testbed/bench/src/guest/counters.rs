@@ -1,7 +1,7 @@
 //! Counters of the guest's kernel (idle time, interrupts), and the CPU time of the process.
 
 use super::task::Counters;
-use crate::harness::wire::cpu_time;
+use crate::harness::connections::cpu_time;
 use std::collections::BTreeMap;
 use std::io;
 use std::time::Instant;

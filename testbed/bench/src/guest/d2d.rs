@@ -4,7 +4,7 @@
 //! ```text
 //!   this process                  QEMU: a guest               dcs d2d ssd, dcs d2d nic
 //!     checks every byte  <-------------- UDP ----------------------- NIC <--- SSD
-//!     orders  <----- console ---->  dcs d2d stream -- registers ------^--------^
+//!     requests <--- console ---->  dcs d2d stream -- registers ------^--------^
 //! ```
 
 use super::client::Processor;

@@ -1,7 +1,7 @@
 //! The virtual server: its devices, its guest and the card's process.
 
+use super::agent;
 use super::card::{self, Asked, Listening};
-use super::orders;
 use super::task::object;
 use crate::failure::{Exit, Failure};
 use crate::guest::nic::KernelNic;
@@ -102,7 +102,7 @@ impl Parts {
         // The kernel's NICs come first: the order tells which are the card's.
         for nic in [wanted.nic.into(), Nic::Igb] {
             for set in 0..wanted.sets {
-                machine = machine.nic(nic, &Network::Subnet(orders::network(set)));
+                machine = machine.nic(nic, &Network::Subnet(agent::network(set)));
             }
         }
         let machine = machine.card(&socket);
@@ -185,10 +185,10 @@ fn initramfs(tools: &Tools, flavour: Flavour, wanted: &Wanted<'_>) -> Result<Vec
     }
     let mut script = PREPARE.replace("SETS", &wanted.sets.to_string());
     for set in 0..wanted.sets {
-        let (mac, address) = (Machine::mac(set as u32), orders::kernel(set));
+        let (mac, address) = (Machine::mac(set as u32), agent::kernel(set));
         script += &format!("NET=$(nic {mac}); ip link set $NET up && ip addr add {address}/24 dev $NET\n");
     }
-    script += &format!("ip route add default via {}\n{}", orders::gateway(0), wanted.script);
+    script += &format!("ip route add default via {}\n{}", agent::gateway(0), wanted.script);
     Ok(initramfs.finish(&script))
 }
 

@@ -3,8 +3,8 @@
 //!
 //! ```text
 //!   this process                    QEMU                                    the card, a child process
-//!     client: TCP, checks             guest: guest-orders                     the engine, its blocks, its NVMe and
-//!     orders: JSON lines  <---------->   guest-worker: one for each task      NIC queues, its TCP
+//!     client: TCP, checks             guest: guest-agent                     the engine, its blocks, its NVMe and
+//!     requests: JSON lines<---------->   guest-worker: one for each task      NIC queues, its TCP
 //! ```
 //!
 //! | module | contents |
@@ -18,10 +18,11 @@
 //! | `shell` | `dcs vm shell` |
 //! | `task` | messages between here and the guest |
 //! | `client` | the other end of the network, which checks |
-//! | `orders`, `worker`, `counters` | hidden subcommands, in the guest |
+//! | `agent`, `worker`, `counters` | hidden subcommands, in the guest |
 //! | `designs` | in the guest, a module for each design |
 //! | `drives` | `dcs csd demo`: guests with virtual drives |
 
+pub mod agent;
 pub mod card;
 mod client;
 mod counters;
@@ -34,7 +35,6 @@ pub mod drives;
 pub mod experiments;
 mod machine;
 pub mod nic;
-pub mod orders;
 mod rig;
 pub mod shell;
 mod table;

@@ -32,7 +32,7 @@ const LIMIT: Duration = Duration::from_secs(3600);
 pub struct Rig<'a> {
     _child: interrupt::Child,
     guest: Guest,
-    orders: TcpStream,
+    requests: TcpStream,
     answers: Receiver<io::Result<String>>,
     pub processor: Processor,
     pub parts: Parts,
@@ -91,9 +91,9 @@ impl Rig<'_> {
     ) -> Result<Rig<'a>, Failure> {
         let start = Instant::now();
         let listener =
-            TcpListener::bind("127.0.0.1:0").map_err(|error| Failure::io("orders for the guest", &error))?;
+            TcpListener::bind("127.0.0.1:0").map_err(|error| Failure::io("requests to the guest", &error))?;
         let port = listener.local_addr().map_or(0, |address| address.port());
-        let script = format!("dcs-bench guest-orders {}:{port}\n", super::orders::gateway(0));
+        let script = format!("dcs-bench guest-agent {}:{port}\n", super::agent::gateway(0));
         let parts = Parts::new(
             &Wanted { contents, sets, nic, dcs: None, script: &script, limit: LIMIT, faults },
             report,
@@ -102,10 +102,10 @@ impl Rig<'_> {
         let guest = parts.machine.start(&parts.tools, parts.initramfs(), parts.folder.path());
         let mut guest = guest.map_err(failure)?;
         let child = interrupt::child(guest.id());
-        let orders = accept(&mut guest, &listener)?;
+        let requests = accept(&mut guest, &listener)?;
         drop(step);
         let (sender, answers) = channel();
-        let lines = orders.try_clone().map_err(|error| Failure::io("orders for the guest", &error))?;
+        let lines = requests.try_clone().map_err(|error| Failure::io("requests to the guest", &error))?;
         std::thread::spawn(move || {
             for line in BufReader::new(lines).lines() {
                 if sender.send(line).is_err() {
@@ -115,7 +115,7 @@ impl Rig<'_> {
         });
         let processor = Processor::find(guest.id()).map_err(|error| Failure::io("QEMU", &error))?;
         let (seed, problems) = (SEED, Vec::new());
-        Ok(Rig { _child: child, guest, orders, answers, processor, parts, report, start, seed, problems })
+        Ok(Rig { _child: child, guest, requests, answers, processor, parts, report, start, seed, problems })
     }
 
     /// Returns the ID of QEMU's process.
@@ -144,7 +144,7 @@ impl Rig<'_> {
         for Stream { set, .. } in &task.streams {
             let client = Client::start(&expected[*set], &self.processor).map_err(failed)?;
             streams.push(Stream {
-                client: SocketAddrV4::new(super::orders::gateway(*set), client.port),
+                client: SocketAddrV4::new(super::agent::gateway(*set), client.port),
                 set: *set,
             });
             clients.push((Arc::clone(&expected[*set]), client));
@@ -188,10 +188,10 @@ impl Rig<'_> {
 
     /// Has the guest run a task. The inner error is the guest's.
     fn perform(&mut self, task: &Task) -> Result<Result<TaskResult, String>, Failure> {
-        let failed = |error: io::Error| Failure::io("orders for the guest", &error);
-        let mut order = serde_json::to_vec(task).map_err(|error| failed(error.into()))?;
-        order.push(b'\n');
-        self.orders.write_all(&order).map_err(failed)?;
+        let failed = |error: io::Error| Failure::io("requests to the guest", &error);
+        let mut request = serde_json::to_vec(task).map_err(|error| failed(error.into()))?;
+        request.push(b'\n');
+        self.requests.write_all(&request).map_err(failed)?;
         let end = Instant::now() + TASK;
         loop {
             match self.answers.recv_timeout(Duration::from_millis(100)) {
@@ -279,7 +279,7 @@ pub fn conclude(problems: &[String], seconds: f64, report: &Report) -> Result<()
 
 /// Waits for the guest's connection.
 fn accept(guest: &mut Guest, listener: &TcpListener) -> Result<TcpStream, Failure> {
-    let failed = |error| Failure::io("orders for the guest", &error);
+    let failed = |error| Failure::io("requests to the guest", &error);
     listener.set_nonblocking(true).map_err(failed)?;
     let end = Instant::now() + BOOT;
     loop {

@@ -4,9 +4,9 @@
 //! socket. A thread on each of their cores polls its connections until there is nothing to do, and then pauses.
 
 use super::clocks::{Account, KernelThreads};
+use super::connections::cpu_time;
 use super::cores::{self, ServerCores};
 use super::figures::Marks;
-use super::wire::cpu_time;
 use crate::failure::Failure;
 use serde_json::{Value, json};
 use std::io;

@@ -13,9 +13,10 @@
 //! | `place` | the folder of the data, and room in it |
 //! | `pool` | objects as slices of a pool of text |
 //! | `data`, `random` | directions, the key, pseudo-random numbers and text |
-//! | `process`, `wire`, `syscalls`, `clocks` | helper processes, their connections, system calls and CPU time |
+//! | `process`, `connections`, `syscalls`, `clocks` | helper processes, their connections, system calls and CPU time |
 
 pub mod clocks;
+pub mod connections;
 pub mod contender;
 pub mod cores;
 pub mod data;
@@ -31,4 +32,3 @@ pub mod shown;
 pub mod syscalls;
 pub mod table;
 pub mod turns;
-pub mod wire;

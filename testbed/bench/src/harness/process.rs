@@ -18,14 +18,14 @@ pub struct Helper {
 
 impl Helper {
     /// Starts this program with a hidden subcommand and a request.
-    pub fn start(subcommand: &str, order: &impl Serialize) -> io::Result<Helper> {
+    pub fn start(subcommand: &str, request: &impl Serialize) -> io::Result<Helper> {
         let mut helper = Helper::spawn(Command::new(std::env::current_exe()?).arg(subcommand))?;
-        helper.tell(order)?;
+        helper.tell(request)?;
         Ok(helper)
     }
 
     /// Starts it with its system calls counted.
-    pub fn start_traced(subcommand: &str, order: &impl Serialize) -> io::Result<Helper> {
+    pub fn start_traced(subcommand: &str, request: &impl Serialize) -> io::Result<Helper> {
         let mut helper = Helper::spawn(Command::new(std::env::current_exe()?).arg(subcommand))?;
         let (attached, is_attached) = mpsc::channel();
         let pid = helper.pid();
@@ -36,7 +36,7 @@ impl Helper {
         }));
         // An error means that the tracer could not attach, which it reports at the end.
         let _ = is_attached.recv();
-        helper.tell(order)?;
+        helper.tell(request)?;
         Ok(helper)
     }
 

@@ -2,13 +2,13 @@
 //!
 //! Received data that need not be kept are discarded in the kernel (MSG_TRUNC).
 
-use super::protocol::{ClientRound, Drive, Extent, Piece};
+use super::protocol::{ClientRound, ClientTask, Extent, Piece};
 use crate::failure::{Exit, Failure};
 use crate::harness::clocks::{Account, KernelThreads};
+use crate::harness::connections::{connect, say};
 use crate::harness::cores::stay_on;
 use crate::harness::data::Direction;
 use crate::harness::load::{Mark, PAUSE};
-use crate::harness::wire::{connect, say};
 use nix::sys::sendfile::sendfile64;
 use nix::sys::socket::{MsgFlags, recv};
 use std::fs::File;
@@ -24,7 +24,7 @@ const BUFFER: usize = 1 << 20;
 
 /// A round, shared by its threads.
 struct Shared<'a> {
-    drive: &'a Drive,
+    task: &'a ClientTask,
     round: &'a ClientRound,
     pool: &'a [u8],
     bytes: AtomicU64,
@@ -55,27 +55,27 @@ fn obey() -> io::Result<()> {
     // Pauses are to be as short as requested.
     nix::sys::prctl::set_timerslack(1)?;
     let mut lines = io::stdin().lock().lines();
-    let Some(order) = lines.next() else { return Ok(()) };
-    let drive: Drive = serde_json::from_str(&order?)?;
-    stay_on(&drive.cores)?;
-    let sends = drive.job.direction == Direction::Receive;
-    let pool = drive.pool.as_ref().filter(|_| sends).map(std::fs::read).transpose()?.unwrap_or_default();
+    let Some(line) = lines.next() else { return Ok(()) };
+    let task: ClientTask = serde_json::from_str(&line?)?;
+    stay_on(&task.cores)?;
+    let sends = task.job.direction == Direction::Receive;
+    let pool = task.pool.as_ref().filter(|_| sends).map(std::fs::read).transpose()?.unwrap_or_default();
     for line in lines {
         let round: ClientRound = serde_json::from_str(&line?)?;
-        say(&go(&drive, &round, &pool)?)?;
+        say(&go(&task, &round, &pool)?)?;
     }
     Ok(())
 }
 
 /// Runs a round, and returns the bytes that went over the wire.
-fn go(drive: &Drive, round: &ClientRound, pool: &[u8]) -> io::Result<u64> {
-    let mut shares: Vec<Vec<Stream<'_>>> = drive.cores.iter().map(|_| Vec::new()).collect();
+fn go(task: &ClientTask, round: &ClientRound, pool: &[u8]) -> io::Result<u64> {
+    let mut shares: Vec<Vec<Stream<'_>>> = task.cores.iter().map(|_| Vec::new()).collect();
     let kernel = KernelThreads::find();
     let (bytes, stop) = (AtomicU64::new(0), AtomicBool::new(false));
-    let shared = Shared { drive, round, pool, bytes, stop };
+    let shared = Shared { task, round, pool, bytes, stop };
     let first = shared.mark(&kernel)?;
-    let sockets = connect(&drive.address, drive.streams.len())?;
-    for (number, (socket, pieces)) in sockets.into_iter().zip(&drive.streams).enumerate() {
+    let sockets = connect(&task.address, task.streams.len())?;
+    for (number, (socket, pieces)) in sockets.into_iter().zip(&task.streams).enumerate() {
         socket.set_nonblocking(true)?;
         let store = round.store.as_ref().map(|folder| File::create(folder.join(number.to_string())));
         let store = store.transpose()?;
@@ -125,11 +125,11 @@ impl Shared<'_> {
     }
 
     fn mark<'k>(&self, kernel: &'k KernelThreads) -> io::Result<Mark<'k>> {
-        Mark::set(kernel, || Account::alone(self.drive.server_pid), || self.bytes.load(Ordering::Relaxed))
+        Mark::set(kernel, || Account::alone(self.task.server_pid), || self.bytes.load(Ordering::Relaxed))
     }
 
     fn serve(&self, mut streams: Vec<Stream<'_>>) -> io::Result<()> {
-        let sends = self.drive.job.direction == Direction::Receive;
+        let sends = self.task.job.direction == Direction::Receive;
         let mut buffer = vec![0; BUFFER];
         while !streams.is_empty() {
             let mut moved = 0;

@@ -5,7 +5,7 @@ use super::contenders::PYTHON;
 use super::data::{Data, is_small};
 use super::job::Job;
 use super::protocol::{
-    Account, ClientRound, Drive, Extent, Item, Listening, Piece, Round, Serve, StreamAccount, Word,
+    Account, ClientRound, ClientTask, Extent, Item, Listening, Piece, Round, Serve, StreamAccount, Word,
 };
 use super::verify;
 use crate::harness::contender::Named;
@@ -80,7 +80,7 @@ impl Scenario<'_> {
         }
         let mut server = self.start_server(contender, streams)?;
         let Listening { address, library } = server.hear()?;
-        let drive = Drive {
+        let task = ClientTask {
             address,
             job: self.job.clone(),
             streams: streams.iter().map(|items| items.iter().map(piece).collect()).collect(),
@@ -88,7 +88,7 @@ impl Scenario<'_> {
             server_pid: server.pid(),
             cores: self.setting.client_cores.clone(),
         };
-        let mut client = Helper::start(CLIENT, &drive)?;
+        let mut client = Helper::start(CLIENT, &task)?;
         let length = if whole { self.data.pool.size } else { self.data.pool.size.min(SHORT_OBJECT) };
         self.check(contender, streams, length, &mut server, &mut client)?;
         if self.setting.cold && !receives {

@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | parent | server | [`Serve`], then a [`Round`] at a time, and during each round [`Word`]s |
 //! | server | parent | [`Listening`], then for each round an [`Account`] |
-//! | parent | client | [`Drive`], then a [`ClientRound`] at a time |
+//! | parent | client | [`ClientTask`], then a [`ClientRound`] at a time |
 //! | client | parent | for each round until it is stopped `null` at its first mark, then [`Marks`](crate::harness::figures::Marks); for one of all objects the marks; at the end of each round the bytes |
 
 use super::contender::Contender;
@@ -116,7 +116,7 @@ pub struct Told {
 
 /// Request to a client.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Drive {
+pub struct ClientTask {
     pub address: String,
     pub job: Job,
     /// Bytes of each stream's objects, in turn.

@@ -3,10 +3,10 @@
 use super::contenders::Prepared;
 use super::protocol::{Account, Extent, Listening, Round, Serve, StreamAccount, Told, Word};
 use crate::failure::{Exit, Failure};
+use crate::harness::connections::{accept, listen, say};
 use crate::harness::cores::{limit_files, stay_on};
 use crate::harness::data::Direction;
 use crate::harness::syscalls;
-use crate::harness::wire::{accept, listen, say};
 use crate::units::to_hex;
 use serde_json::Value;
 use std::io::{self, BufRead};
@@ -47,8 +47,8 @@ pub fn run() -> Result<(), Failure> {
 
 fn obey() -> io::Result<()> {
     let mut lines = io::stdin().lock().lines();
-    let Some(order) = lines.next() else { return Ok(()) };
-    let serve: Serve = serde_json::from_str(&order?)?;
+    let Some(line) = lines.next() else { return Ok(()) };
+    let serve: Serve = serde_json::from_str(&line?)?;
     stay_on(&serve.cores)?;
     limit_files()?;
     let listener = listen()?;

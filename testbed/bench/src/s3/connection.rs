@@ -2,7 +2,7 @@
 
 use super::http::{self, Head};
 use super::protocol::{Load, Pace, Request};
-use crate::harness::wire::dial;
+use crate::harness::connections::dial;
 use nix::libc;
 use nix::sys::sendfile::sendfile64;
 use nix::sys::socket::{MsgFlags, recv, send, setsockopt, sockopt};

@@ -1,6 +1,6 @@
 //! HTTP/1.1 for a client: parsing heads of answers, and a blocking connection.
 
-use crate::harness::wire::dial;
+use crate::harness::connections::dial;
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;

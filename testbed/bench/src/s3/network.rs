@@ -4,7 +4,7 @@
 //! rest. If permitted (as root), this process moves to a namespace of its own, which has only a loopback, with cubic on its
 //! route. No other process's settings change, and no other process reaches the servers.
 
-use crate::harness::wire;
+use crate::harness::connections;
 use nix::sched::{CloneFlags, setns, unshare};
 use std::fs::File;
 use std::io;
@@ -13,10 +13,10 @@ use std::process::{Command, Stdio};
 /// Moves the calling thread, and all that it starts from now on. Returns the resulting congestion control.
 pub fn enter() -> String {
     if let Err(error) = try_enter() {
-        let machine = wire::default_congestion().unwrap_or_else(|_| "?".into());
+        let machine = connections::default_congestion().unwrap_or_else(|_| "?".into());
         return format!("{machine}, the machine's default: no separate network namespace ({error})");
     }
-    wire::default_congestion().map_or("?".into(), |name| format!("{name}, in a network namespace"))
+    connections::default_congestion().map_or("?".into(), |name| format!("{name}, in a network namespace"))
 }
 
 fn try_enter() -> io::Result<()> {

@@ -1,6 +1,6 @@
 //! The demo itself: one process with drives and two guests, which do the same jobs at once.
 
-use super::words::{Answer, Job, MARK, PATTERN, Request, Who, write};
+use super::protocol::{Answer, Job, MARK, PATTERN, Request, Who, write};
 use crate::args;
 use crate::command;
 use crate::failure::{Exit, Failure};

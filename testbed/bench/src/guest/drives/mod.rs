@@ -9,12 +9,12 @@
 //! | module | contents |
 //! | `demo` | the process, the guests, the jobs and their figures |
 //! | `demo` | the process, the guests, the jobs and their figures |
-//! | `side` | the hidden subcommand in the guest: makes the files, does the jobs |
-//! | `words` | messages between them |
+//! | `agent` | the hidden subcommand in the guest: makes the files, does the jobs |
+//! | `protocol` | messages between them |
 
+mod agent;
 mod demo;
-mod side;
-mod words;
+mod protocol;
 
+pub use agent::run as agent;
 pub use demo::run;
-pub use side::run as side;

@@ -11,7 +11,7 @@ use serde_json::json;
 use std::ffi::OsStr;
 
 /// A transfer that is done, with its names.
-pub struct Finished<'a> {
+pub struct Summary<'a> {
     pub source: &'a OsStr,
     pub destination: &'a OsStr,
     /// End of a digest line.
@@ -21,7 +21,7 @@ pub struct Finished<'a> {
     pub done: &'a Done,
 }
 
-impl Finished<'_> {
+impl Summary<'_> {
     /// The digests as md5sum prints them, the counters, a summary.
     pub fn tell(&self, report: &Report) {
         let Done { completion, elapsed } = self.done;

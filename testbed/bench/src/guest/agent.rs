@@ -106,13 +106,13 @@ fn ssd(serial: &str) -> Option<Ssd> {
     Some(Ssd { disk: disks.into_iter().next()?, controller })
 }
 
-/// The hidden subcommand: takes tasks from `orders` until that ends, and runs each in a process of its own.
-pub fn run(orders: SocketAddrV4) -> Result<(), Failure> {
-    obey(orders).map_err(|error| Failure::new(Exit::Failed, format!("the guest's side: {error}")))
+/// The hidden subcommand: takes tasks from `host` until that ends, and runs each in a process of its own.
+pub fn run(host: SocketAddrV4) -> Result<(), Failure> {
+    obey(host).map_err(|error| Failure::new(Exit::Failed, format!("the guest's side: {error}")))
 }
 
-fn obey(orders: SocketAddrV4) -> io::Result<()> {
-    let mut stream = TcpStream::connect(orders)?;
+fn obey(host: SocketAddrV4) -> io::Result<()> {
+    let mut stream = TcpStream::connect(host)?;
     for line in BufReader::new(stream.try_clone()?).lines() {
         let outcome = perform(&serde_json::from_str(&line?)?).map_err(|error| error.to_string());
         let mut line = serde_json::to_vec(&outcome)?;

@@ -33,7 +33,7 @@ pub struct Entry {
 }
 
 /// A file under a temporary name.
-pub struct Beside {
+pub struct TempFile {
     pub file: File,
     temporary: Entry,
     /// Where it is to be.
@@ -86,16 +86,16 @@ impl Entry {
     }
 }
 
-impl Beside {
+impl TempFile {
     /// Makes one beside this entry.
-    pub fn new(at: Entry, wanted: Wanted) -> io::Result<Beside> {
+    pub fn new(at: Entry, wanted: Wanted) -> io::Result<TempFile> {
         // The umask is for new files; one that replaces another gets that one's owner first, then its
         // permissions.
         let mode = if wanted.replaced.is_some() { 0o600 } else { wanted.mode };
         let (temporary, file, leftover) = create(&at, mode)?;
         deadline::leaves(Some(shown(&temporary.path).to_string()));
         let Wanted { replaced, no_clobber, durable, .. } = wanted;
-        Ok(Beside { file, temporary, at, replaced, no_clobber, durable, leftover: Some(leftover) })
+        Ok(TempFile { file, temporary, at, replaced, no_clobber, durable, leftover: Some(leftover) })
     }
 
     /// Puts it in its place. Where it replaces a file its data are on the disk first: after a crash the name
@@ -157,7 +157,7 @@ impl Beside {
     }
 }
 
-impl Drop for Beside {
+impl Drop for TempFile {
     fn drop(&mut self) {
         if self.leftover.is_some() {
             let _ = self.temporary.remove();

@@ -1,6 +1,6 @@
 //! The guest's side: makes two file systems, writes a file into each, reads it back, and then serves requests.
 
-use super::words::{Answer, FOLDERS, Job, MARK, PATTERN, Request, Who, write};
+use super::protocol::{Answer, FOLDERS, Job, MARK, PATTERN, Request, Who, write};
 use crate::failure::Failure;
 use dcs::op::Grep;
 use dcs::{Backend, Engine, Op, Sink, Source};
