@@ -5,21 +5,21 @@ use std::time::Duration;
 
 use crate::fabric::FunctionId;
 
-/// Transactions as their requester made them, without what packets add.
+/// Transactions as their requester made them, without packet overhead.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
-    /// Writes, none longer than a page.
+    /// Writes, each within a page.
     pub writes: u64,
-    /// Their bytes.
+    /// Bytes written.
     pub bytes_written: u64,
-    /// Reads, none longer than a page.
+    /// Reads, each within a page.
     pub reads: u64,
-    /// Their bytes.
+    /// Bytes read.
     pub bytes_read: u64,
 }
 
 impl Traffic {
-    /// Bytes in both directions.
+    /// Returns the bytes in both directions.
     pub fn bytes(&self) -> u64 {
         self.bytes_written + self.bytes_read
     }
@@ -52,19 +52,19 @@ impl Add for Traffic {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Meter(pub(crate) usize);
 
-/// A transaction that was made: see [`crate::Fabric::record`].
+/// A recorded transaction: see [`crate::Fabric::record`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// When it was made.
+    /// Time at which it was made.
     pub at: Duration,
-    /// By whom.
+    /// Requester.
     pub from: FunctionId,
-    /// The function that has the address; none where it may not be reached.
+    /// Function at the address; `None` if the requester may not reach it.
     pub to: Option<FunctionId>,
-    /// As the requester gave it.
+    /// Address, as the requester gave it.
     pub address: u64,
-    /// In bytes.
+    /// Length in bytes.
     pub length: u64,
-    /// A write, or a read.
+    /// True for a write, false for a read.
     pub write: bool,
 }

@@ -1,4 +1,4 @@
-//! The interface of device models: the fabric calls them with each event, and they answer with actions.
+//! The interface of device models. The fabric calls them for each event, and they answer with actions.
 
 use std::any::Any;
 use std::time::Duration;
@@ -9,41 +9,40 @@ use crate::fault::{Fault, Injector, Operation};
 
 /// A device model: one PCIe function.
 pub trait Device: Any + Send {
-    /// The lengths of its BARs. Bytes, powers of two, at least 4096.
+    /// Returns the lengths of its BARs in bytes: powers of two, at least 4096.
     fn bars(&self) -> Vec<u64>;
 
-    /// The windows of its BARs now.
+    /// Tells the device the windows of its BARs.
     fn placed(&mut self, bars: &[Window]) {
         let _ = bars;
     }
 
-    /// Somebody reads `bytes.len()` bytes of a BAR. Never across a page.
+    /// Handles a read of `bytes.len()` bytes from a BAR, never across a page.
     fn read(&mut self, bar: usize, offset: u64, bytes: &mut [u8], cx: &mut Context<'_>);
 
-    /// Somebody writes to a BAR. Never across a page.
+    /// Handles a write to a BAR, never across a page.
     fn write(&mut self, bar: usize, offset: u64, bytes: &[u8], cx: &mut Context<'_>);
 
-    /// The answer to a read that the device made with [`Context::read`].
+    /// Handles the answer to a read that the device made with [`Context::read`].
     fn read_done(&mut self, token: u64, data: Result<Vec<u8>, BusError>, cx: &mut Context<'_>);
 
-    /// The time that [`Context::after`] was asked for has come.
+    /// Handles a timer set with [`Context::after`].
     fn timer(&mut self, token: u64, cx: &mut Context<'_>);
 
-    /// A frame has come over the wire, without its frame check sequence.
+    /// Handles a frame from the wire, without its frame check sequence.
     fn frame(&mut self, frame: Vec<u8>, cx: &mut Context<'_>) {
         let _ = (frame, cx);
     }
 
-    /// The wire at the device has got a carrier, or lost it.
+    /// Handles the loss or the return of the wire's carrier.
     fn carrier(&mut self, up: bool, cx: &mut Context<'_>) {
         let _ = (up, cx);
     }
 
-    /// A fault makes the device stop: until its own reset, or, where it is `hard`, until the function's.
+    /// Stops the device, for a fault: until its own reset, or until the function's reset if `hard`.
     fn hang(&mut self, hard: bool);
 
-    /// The function is reset (a function level reset, or power). What it had under way is still answered, and
-    /// must be ignored.
+    /// Resets the function (a function level reset, or power). Operations in progress are still answered; ignore the answers.
     fn reset(&mut self);
 }
 
@@ -58,7 +57,7 @@ pub(crate) enum Action {
     Break(Fault),
 }
 
-/// The context in which a device is called.
+/// Context in which a device is called.
 pub struct Context<'a> {
     pub(crate) now: Duration,
     pub(crate) backlog: Duration,
@@ -67,24 +66,24 @@ pub struct Context<'a> {
 }
 
 impl Context<'_> {
-    /// Since the fabric's start.
+    /// Returns the time since the fabric's start.
     pub fn now(&self) -> Duration {
         self.now
     }
 
-    /// The time for which the device's link is busy yet with what it was given before this call. A read waits
-    /// behind the writes before it: a device that has much to write does so bit by bit.
+    /// Returns the time for which the device's link remains busy with data given before this call. A read waits behind earlier
+    /// writes, so a device with much to write should write bit by bit.
     pub fn backlog(&self) -> Duration {
         self.backlog
     }
 
-    /// Reads from a bus address: [`Device::read_done`] is called with the token. Any length: the fabric makes
-    /// requests of it that cross no page. Nothing to read is answered too.
+    /// Reads any length from a bus address, and calls [`Device::read_done`] with the token, also for a length of zero. The fabric
+    /// splits the read at pages.
     pub fn read(&mut self, address: u64, length: u64, token: u64) {
         self.actions.push(Action::Read { address, length, token });
     }
 
-    /// Writes to a bus address. Posted.
+    /// Writes to a bus address. The write is posted.
     pub fn write(&mut self, address: u64, bytes: Vec<u8>) {
         self.actions.push(Action::Write { address, bytes });
     }
@@ -94,7 +93,7 @@ impl Context<'_> {
         self.actions.push(Action::Interrupt(vector));
     }
 
-    /// Calls [`Device::timer`] after so long. A timer can't be taken back.
+    /// Calls [`Device::timer`] after this time. A timer cannot be cancelled.
     pub fn after(&mut self, time: Duration, token: u64) {
         self.actions.push(Action::After(time, token));
     }
@@ -104,8 +103,8 @@ impl Context<'_> {
         self.actions.push(Action::Send(frame));
     }
 
-    /// The fault that strikes this operation, if any. Removal and a hung bus interface are carried out here;
-    /// the device then only has to stop.
+    /// Returns the fault that strikes this operation, if any. Removal and a hung bus interface are carried out here; the device
+    /// then only has to stop.
     pub(crate) fn strike(&mut self, operation: &Operation) -> Option<Fault> {
         let fault = self.faults.strike(operation);
         if let Some(Fault::Remove | Fault::HangBus) = fault {

@@ -1,4 +1,4 @@
-//! Events: those that the fabric hands to whoever steps it, and those that are still to come.
+//! Events: those that the fabric returns to its caller, and those that are pending.
 
 use std::cmp::Ordering;
 
@@ -7,76 +7,76 @@ use dcs_drivers::bus::{BusError, ReadDone};
 use crate::fabric::FunctionId;
 use crate::link::Ps;
 
-/// Something that happened at a function whose far end is in the caller's hands.
+/// An event at a function that the caller plays.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A read that was made through the function's port is answered.
+    /// The answer to a read that was made through the function's port.
     Read {
-        /// Whose port.
+        /// Function whose port it is.
         function: FunctionId,
         /// The answer.
         done: ReadDone,
     },
-    /// Another function wrote to a BAR. The memory holds the bytes already.
+    /// A write by another function to a BAR. The memory already holds the bytes.
     Written {
-        /// Whose BAR.
+        /// Function that the BAR belongs to.
         function: FunctionId,
-        /// The BAR.
+        /// Number of the BAR.
         bar: usize,
-        /// The offset in the BAR.
+        /// Offset in the BAR.
         offset: u64,
-        /// The bytes written. The memory may hold newer ones when the event is seen.
+        /// Bytes written. The memory may hold newer ones by the time the event is seen.
         bytes: Vec<u8>,
-        /// The writer.
+        /// Writer.
         by: FunctionId,
     },
-    /// A function raised an interrupt that is not programmed as a memory write.
+    /// An interrupt that is not programmed as a memory write.
     Interrupt {
-        /// The function that raised it.
+        /// Function that raised it.
         function: FunctionId,
         /// MSI-X vector.
         vector: u16,
     },
-    /// The time that [`crate::Port::wake`] was asked for.
+    /// The end of the time given to [`crate::Port::wake`].
     Wake {
-        /// Whose port.
+        /// Function whose port it is.
         function: FunctionId,
-        /// As it was given.
+        /// Token, as given.
         token: u64,
     },
-    /// A frame came to an end of a wire that no device holds.
+    /// A frame at an end of a wire that no device holds.
     Frame {
-        /// The end.
+        /// End of the wire.
         end: crate::WireEnd,
-        /// Without its frame check sequence.
+        /// Frame without its frame check sequence.
         bytes: Vec<u8>,
     },
 }
 
-/// Something that the fabric has yet to do.
+/// A pending action of the fabric.
 #[derive(Debug)]
 pub(crate) enum Happening {
     /// A write arrives.
     Write { by: FunctionId, to: Target, bytes: Vec<u8> },
     /// A read request arrives.
     Request { to: Target, length: u64, part: Part },
-    /// The target sends an answer off.
+    /// The target sends an answer.
     Reply { from: FunctionId, part: Part, data: Result<Vec<u8>, BusError> },
-    /// An answer arrives at who asked.
+    /// An answer arrives at the requester.
     Answer { part: Part, data: Result<Vec<u8>, BusError> },
-    /// A device's timer.
+    /// A device's timer fires.
     Timer { function: FunctionId, token: u64 },
-    /// A port's.
+    /// A port's wake-up is due.
     Wake { function: FunctionId, token: u64 },
     /// An interrupt message arrives at the root.
     Interrupt { function: FunctionId, vector: u16 },
     /// A frame arrives.
     Frame { end: crate::WireEnd, bytes: Vec<u8> },
-    /// A frame that a fault held back or doubled goes into the wire.
+    /// A frame that a fault delayed or duplicated goes into the wire.
     Send { end: crate::WireEnd, bytes: Vec<u8> },
-    /// One that comes to a function.
+    /// A delayed or duplicated frame arrives at a function.
     Receive { function: FunctionId, bytes: Vec<u8> },
-    /// A carrier comes or goes.
+    /// A carrier appears or disappears.
     Carrier { end: crate::WireEnd, up: bool },
 }
 
@@ -88,7 +88,7 @@ pub(crate) struct Target {
     pub(crate) offset: u64,
 }
 
-/// A piece of a read: which read, and where in it.
+/// A piece of a read: the read's number, and the piece's place in it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Part {
     pub(crate) read: u64,
@@ -97,7 +97,7 @@ pub(crate) struct Part {
     pub(crate) deadline: Ps,
 }
 
-/// A happening at its time. Those of the same time happen in the order in which they were made.
+/// A pending action and its time. Actions at the same time happen in the order in which they were scheduled.
 #[derive(Debug)]
 pub(crate) struct Scheduled {
     pub(crate) at: Ps,
@@ -106,7 +106,7 @@ pub(crate) struct Scheduled {
 }
 
 impl Ord for Scheduled {
-    /// Reversed: a heap gives its greatest first.
+    /// Reversed, since a heap returns its greatest element first.
     fn cmp(&self, other: &Scheduled) -> Ordering {
         (other.at, other.sequence).cmp(&(self.at, self.sequence))
     }

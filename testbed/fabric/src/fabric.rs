@@ -24,7 +24,7 @@ pub struct FunctionId(pub(crate) usize);
 /// The root: the guest's software as a requester, and host memory as a target.
 pub const HOST: FunctionId = FunctionId(0);
 
-/// The answer for a function that is not there, or has no bus address there.
+/// The answer of an absent function, or of an address that no function has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Absent {
     /// [`BusError::Unsupported`], as a device on the bus sees it.
@@ -49,7 +49,7 @@ pub(crate) struct Function {
     memory_space: bool,
     pub(crate) removed: bool,
     hung: bool,
-    /// When the last write that the function made arrives: nothing of it that must not pass arrives before.
+    /// Arrival time of the function's last write. Anything that must not pass it arrives later.
     pub(crate) posted: Ps,
     pub(crate) faults: Injector,
     interrupts: BTreeMap<u16, u64>,
@@ -65,7 +65,7 @@ pub(crate) enum Asker {
     Here,
 }
 
-/// A read of which not all pieces are answered.
+/// A read with unanswered pieces.
 pub(crate) struct Split {
     pub(crate) function: FunctionId,
     pub(crate) asker: Asker,
@@ -74,7 +74,7 @@ pub(crate) struct Split {
     pub(crate) error: Option<BusError>,
 }
 
-/// A PCIe fabric: one switch, and each function, and the root, at the end of a link of its own.
+/// A PCIe fabric: one switch, with each function and the root on a link of its own.
 pub struct Fabric {
     pub(crate) timing: Timing,
     pub(crate) now: Ps,
@@ -96,12 +96,12 @@ pub struct Fabric {
 }
 
 impl Fabric {
-    /// One with `host_memory` bytes of host memory from bus address 0 on, and nothing else. All that is drawn
-    /// comes from `seed`.
+    /// Returns a fabric with `host_memory` bytes of host memory from bus address 0 on, and nothing else. All random draws come
+    /// from `seed`.
     ///
     /// # Panics
     ///
-    /// If the host memory is no whole number of pages.
+    /// If the host memory is not a whole number of pages.
     pub fn new(timing: Timing, host_memory: u64, seed: u64) -> Fabric {
         assert_eq!(host_memory % 4096, 0, "whole pages");
         let mut fabric = Fabric {
@@ -126,7 +126,7 @@ impl Fabric {
         let memory =
             Bar { window: Window { address: 0, length: host_memory }, memory: Some(Memory::default()) };
         fabric.push("host", Rate::GEN3_X16, vec![memory], None);
-        // BARs lie above 64 GiB: an address that was cut to 32 bits meets none of them.
+        // BARs are above 64 GiB: an address truncated to 32 bits hits none of them.
         fabric.next_address = host_memory.max(1 << 36);
         fabric.set_bus_master(HOST, true);
         fabric
@@ -158,7 +158,7 @@ impl Fabric {
         FunctionId(self.functions.len() - 1)
     }
 
-    /// A free place in the address space, aligned to its length, with a hole behind it.
+    /// Returns a free place in the address space, aligned to its length, with a gap behind it.
     fn place(&mut self, length: u64) -> Window {
         assert!(length.is_power_of_two() && length >= 4096, "a BAR of {length} bytes");
         let address = self.next_address.next_multiple_of(length);
@@ -166,12 +166,12 @@ impl Fabric {
         Window { address, length }
     }
 
-    /// Plugs a function in whose far end is in the caller's hands, by its [`Port`]: its BARs are plain
-    /// memory, the last one is what [`dcs_drivers::bus::Bus::window`] names. It may not master the bus yet.
+    /// Plugs in a function that the caller plays through a [`Port`]. Its BARs are plain memory; the last one is the one that
+    /// [`dcs_drivers::bus::Bus::window`] names. Bus mastering is off.
     ///
     /// # Panics
     ///
-    /// If a BAR's length is no power of two, or under 4096 bytes.
+    /// If a BAR's length is not a power of two, or below 4096 bytes.
     pub fn add_endpoint(&mut self, name: &str, rate: Rate, bars: &[u64]) -> FunctionId {
         assert!(!bars.is_empty(), "an endpoint has memory");
         let bars = bars
@@ -181,7 +181,7 @@ impl Fabric {
         self.push(name, rate, bars, None)
     }
 
-    /// Plugs a device model in. It may not master the bus yet.
+    /// Plugs in a device model. Bus mastering is off.
     ///
     /// # Panics
     ///
@@ -193,65 +193,64 @@ impl Fabric {
         self.push(name, rate, bars, Some(Box::new(device)))
     }
 
-    /// Since the start.
+    /// Returns the time since the start.
     pub fn now(&self) -> Duration {
         to_duration(self.now)
     }
 
-    /// The function's end of the bus, for whoever plays it: the card, the host, a test.
+    /// Returns the function's end of the bus, for the caller that plays it: the card, the host, a test.
     pub fn port(&mut self, function: FunctionId) -> Port<'_> {
         Port { fabric: self, function }
     }
 
-    /// The function's name.
+    /// Returns the function's name.
     pub fn name(&self, function: FunctionId) -> &str {
         &self.functions[function.0].name
     }
 
-    /// The window of a function's BAR.
+    /// Returns the window of a function's BAR.
     pub fn bar(&self, function: FunctionId, bar: usize) -> Window {
         self.functions[function.0].bars[bar].window
     }
 
-    /// The device model, to look into it or to change it from outside. What it would do on the bus it can't
-    /// do here.
+    /// Returns the device model, for inspecting or changing it from outside. It cannot act on the bus here.
     ///
     /// # Panics
     ///
-    /// If the function is of another kind.
+    /// If the function is not a device model of this type.
     pub fn device<D: Device>(&mut self, function: FunctionId) -> &mut D {
         let device = self.functions[function.0].device.as_mut().expect("a device model");
         let device: &mut dyn Any = &mut **device;
         device.downcast_mut().expect("a model of this kind")
     }
 
-    /// The bus master enable bit: without it nothing that the function asks for happens.
+    /// Sets the bus master enable bit. While it is off, the function's requests are dropped.
     pub fn set_bus_master(&mut self, function: FunctionId, on: bool) {
         self.functions[function.0].bus_master = on;
     }
 
-    /// The memory space enable bit: without it the function's BARs do not answer.
+    /// Sets the memory space enable bit. While it is off, the function's BARs do not answer.
     pub fn set_memory_space(&mut self, function: FunctionId, on: bool) {
         self.functions[function.0].memory_space = on;
     }
 
-    /// Puts an IOMMU before a requester, or takes it away: without one its addresses are bus addresses.
+    /// Puts an IOMMU before a requester, or removes it: without one its addresses are bus addresses.
     pub fn set_iommu(&mut self, function: FunctionId, iommu: Option<Iommu>) {
         self.functions[function.0].iommu = iommu;
     }
 
-    /// The requester's IOMMU, to change its mappings.
+    /// Returns the requester's IOMMU, for changing its mappings.
     pub fn iommu(&mut self, function: FunctionId) -> Option<&mut Iommu> {
         self.functions[function.0].iommu.as_mut()
     }
 
-    /// Takes the list of requests that its IOMMU refused, oldest first.
+    /// Takes the requests that the requester's IOMMU refused, oldest first.
     pub fn take_refused(&mut self, function: FunctionId) -> Vec<Refused> {
         std::mem::take(&mut self.functions[function.0].refused)
     }
 
-    /// Programs an MSI-X vector of a function: its interrupt is then a write of `data` to `address`. Without,
-    /// it is an [`Event::Interrupt`].
+    /// Programs an MSI-X vector of a function: its interrupt is then a write of `data` to `address`. Without an address it is an
+    /// [`Event::Interrupt`].
     pub fn set_vector(&mut self, function: FunctionId, vector: u16, write: Option<(u64, u32)>) {
         let vectors = &mut self.functions[function.0].vectors;
         match write {
@@ -260,18 +259,17 @@ impl Fabric {
         };
     }
 
-    /// The number of times that the function raised this interrupt.
+    /// Returns how often the function raised this interrupt.
     pub fn interrupts(&self, function: FunctionId, vector: u16) -> u64 {
         self.functions[function.0].interrupts.get(&vector).copied().unwrap_or(0)
     }
 
-    /// Lets something go wrong at a function.
+    /// Adds a fault rule to a function.
     pub fn inject(&mut self, function: FunctionId, rule: Rule) {
         self.functions[function.0].faults.add(rule);
     }
 
-    /// Lets something go wrong now that strikes a function as a whole: `Hang`, `HangHard`, `HangBus` or
-    /// `Remove`.
+    /// Strikes a function as a whole, now, with `Hang`, `HangHard`, `HangBus` or `Remove`.
     ///
     /// # Panics
     ///
@@ -282,23 +280,23 @@ impl Fabric {
         self.break_function(function, fault);
     }
 
-    /// No rule applies to the function any more. What already went wrong stays so.
+    /// Removes all rules of the function. Existing damage stays.
     pub fn clear_faults(&mut self, function: FunctionId) {
         self.functions[function.0].faults.clear();
     }
 
-    /// The rules of a function, in the order in which they were injected.
+    /// Returns the rules of a function, in the order in which they were injected.
     pub fn rules(&self, function: FunctionId) -> &[Rule] {
         self.functions[function.0].faults.rules()
     }
 
-    /// The number of the function's operations that a fault struck.
+    /// Returns how many of the function's operations a fault struck.
     pub fn faults_struck(&self, function: FunctionId) -> u64 {
         self.functions[function.0].faults.struck()
     }
 
-    /// Pulls a function out. Reads of it are answered as [`Fabric::absent`] says, writes vanish, and it does
-    /// nothing more. The other end of its wire loses the carrier.
+    /// Pulls a function out. Reads from it are answered as [`Fabric::absent`] says, writes vanish, and the function does nothing.
+    /// The other end of its wire loses the carrier.
     pub fn remove(&mut self, function: FunctionId) {
         self.functions[function.0].removed = true;
         if let Some(end) = self.wire_at(function) {
@@ -306,7 +304,7 @@ impl Fabric {
         }
     }
 
-    /// The end of a wire that a function holds.
+    /// Returns the end of a wire that a function holds.
     fn wire_at(&self, function: FunctionId) -> Option<WireEnd> {
         self.wires.iter().enumerate().find_map(|(wire, state)| {
             let side = state.ends.iter().position(|end| *end == Some(function))?;
@@ -314,13 +312,12 @@ impl Fabric {
         })
     }
 
-    /// Sets the answer for addresses that nobody has. [`Absent::Unsupported`] unless this is called.
+    /// Sets the answer for addresses that no function has. The default is [`Absent::Unsupported`].
     pub fn absent(&mut self, absent: Absent) {
         self.absent = absent;
     }
 
-    /// Resets a function, and plugs it in again where it was pulled out. It may not master the bus
-    /// afterwards.
+    /// Resets a function, and plugs it in again if it was pulled out. Bus mastering is off afterwards.
     pub fn reset(&mut self, function: FunctionId) {
         let state = &mut self.functions[function.0];
         state.removed = false;
@@ -337,50 +334,50 @@ impl Fabric {
         }
     }
 
-    /// Transactions from one function to another.
+    /// Returns the transactions from one function to another.
     pub fn traffic(&self, from: FunctionId, to: FunctionId) -> Traffic {
         self.traffic.get(&(from, to)).copied().unwrap_or_default()
     }
 
-    /// Transactions of all functions but the host's own to host memory.
+    /// Returns the transactions of all functions but the host to host memory.
     pub fn host_memory_traffic(&self) -> Traffic {
         let to_host = self.traffic.iter().filter(|((from, to), _)| *to == HOST && *from != HOST);
         to_host.fold(Traffic::default(), |sum, (_, traffic)| sum + *traffic)
     }
 
-    /// Counts all transactions to bus addresses in `window` from now on, whoever makes them.
+    /// Starts to count all transactions to bus addresses in `window`, from any requester.
     pub fn meter(&mut self, window: Window) -> Meter {
         self.meters.push((window, Traffic::default()));
         Meter(self.meters.len() - 1)
     }
 
-    /// The traffic that a meter has counted.
+    /// Returns the traffic that a meter has counted.
     pub fn metered(&self, meter: Meter) -> Traffic {
         self.meters[meter.0].1
     }
 
-    /// Keeps a [`Record`] of every transaction from now on, or keeps none any more.
+    /// Starts or stops keeping a [`Record`] of every transaction.
     pub fn record(&mut self, on: bool) {
         self.records = on.then(Vec::new);
     }
 
-    /// The transactions since the last call, in the order in which they were made.
+    /// Takes the transactions since the last call, in the order in which they were made.
     pub fn take_records(&mut self) -> Vec<Record> {
         self.records.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    /// Bytes on the function's link, with what packets add: from it, and to it.
+    /// Returns the bytes on the function's link including packet overhead: from it, and to it.
     pub fn link_bytes(&self, function: FunctionId) -> (u64, u64) {
         let link = &self.functions[function.0].link;
         (link.up, link.down)
     }
 
-    /// Transactions to addresses where nobody is.
+    /// Returns the transactions to addresses that no function has.
     pub fn unclaimed(&self) -> u64 {
         self.unclaimed
     }
 
-    /// Joins two functions by a wire. An end without a function is in the caller's hands.
+    /// Connects two functions by a wire. An end without a function is the caller's.
     pub fn connect(&mut self, wire: Wire, ends: [Option<FunctionId>; 2]) -> [WireEnd; 2] {
         let number = self.wires.len();
         self.wires.push(WireState::new(wire, ends));
@@ -391,7 +388,7 @@ impl Fabric {
         ends
     }
 
-    /// Pulls a wire, or plugs it in again. Frames that are on it arrive.
+    /// Pulls a wire, or plugs it in again. Frames already on it arrive.
     pub fn set_carrier(&mut self, wire: WireEnd, up: bool) {
         self.wires[wire.wire].up = up;
         for end in [wire, wire.other()] {
@@ -399,7 +396,7 @@ impl Fabric {
         }
     }
 
-    /// Plugs an end of a wire that is in the caller's hands into a function.
+    /// Plugs the caller's end of a wire into a function.
     ///
     /// # Panics
     ///
@@ -411,12 +408,12 @@ impl Fabric {
         self.schedule(self.now, Happening::Carrier { end, up });
     }
 
-    /// Changes what a wire is like.
+    /// Changes the properties of a wire.
     pub fn set_wire(&mut self, wire: WireEnd, to: Wire) {
         self.wires[wire.wire].wire = to;
     }
 
-    /// The traffic sent into this end of a wire.
+    /// Returns the traffic sent into this end of a wire.
     pub fn wire_count(&self, end: WireEnd) -> WireCount {
         self.wires[end.wire].counts[end.side]
     }
@@ -431,9 +428,8 @@ impl Fabric {
         }
     }
 
-    /// Goes on to the next [`Event`], or to the time `until`, whichever is first. Nothing comes back where
-    /// that time has come or, without one, where nothing is left to happen. Time never goes back: an `until`
-    /// in the past is now.
+    /// Advances to the next [`Event`], or to the time `until`, whichever is first. Returns `None` if that time has come or,
+    /// without `until`, if nothing is pending. Time never goes back: an `until` in the past means now.
     pub fn step(&mut self, until: Option<Duration>) -> Option<Event> {
         let until = until.map_or(Ps::MAX, to_ps);
         loop {
@@ -446,7 +442,7 @@ impl Fabric {
         }
     }
 
-    /// Does one thing that happens up to `until`.
+    /// Does the next pending action due by `until`. Returns false if there is none.
     fn advance(&mut self, until: Ps) -> bool {
         if self.queue.peek().is_none_or(|next| next.at > until) {
             if until != Ps::MAX {
@@ -460,8 +456,8 @@ impl Fabric {
         true
     }
 
-    /// Reads on behalf of a function and waits for it: for tests and for the host's plain loads. Events that
-    /// come up meanwhile are kept for [`Fabric::step`].
+    /// Reads on behalf of a function and waits for the answer: for tests and for the host's plain loads. Events in that time are
+    /// kept for [`Fabric::step`].
     pub fn read(&mut self, function: FunctionId, address: u64, length: u64) -> Result<Vec<u8>, BusError> {
         self.issue_read(function, address, length, Asker::Here);
         loop {
@@ -472,7 +468,7 @@ impl Fabric {
         }
     }
 
-    /// Lets everything happen that is to happen up to a time; events are kept for [`Fabric::step`].
+    /// Runs everything due by `until`; events are kept for [`Fabric::step`].
     pub fn run(&mut self, until: Duration) {
         while self.advance(to_ps(until)) {}
     }
@@ -507,7 +503,7 @@ impl Fabric {
         }
     }
 
-    /// Calls a device that is there, and does what it says.
+    /// Calls a device, unless it is absent, and carries out its actions.
     fn call<T: Default>(
         &mut self,
         function: FunctionId,
@@ -543,7 +539,7 @@ impl Fabric {
         }
     }
 
-    /// A frame that a function sends: into the wire at it, or into nothing.
+    /// Sends a function's frame into the wire at it, or drops it without one.
     fn send_from(&mut self, function: FunctionId, frame: Vec<u8>) {
         let Some(end) = self.wire_at(function) else { return };
         match self.functions[function.0].faults.strike(&Operation::Transmit) {
@@ -557,7 +553,7 @@ impl Fabric {
         }
     }
 
-    /// The rest of a frame that a fault struck: copies of it, and the delay of each.
+    /// Applies a fault to a frame. Returns copies of the frame with the delay of each.
     fn spoil(&mut self, function: FunctionId, fault: Fault, mut frame: Vec<u8>) -> Vec<(Duration, Vec<u8>)> {
         match fault {
             Fault::DuplicateFrame => vec![(Duration::ZERO, frame.clone()), (Duration::ZERO, frame)],
@@ -574,7 +570,7 @@ impl Fabric {
         }
     }
 
-    /// Carries out the faults that strike the whole function.
+    /// Carries out faults that strike the whole function.
     pub(crate) fn break_function(&mut self, function: FunctionId, fault: Fault) {
         match fault {
             Fault::Hang | Fault::HangHard => {
@@ -664,7 +660,7 @@ impl Fabric {
         }
     }
 
-    /// An interrupt of a function: a write, or a message to the root.
+    /// Raises an interrupt of a function: a write, or a message to the root.
     pub(crate) fn raise(&mut self, function: FunctionId, vector: u16) {
         let state = &mut self.functions[function.0];
         if state.removed || !state.bus_master {

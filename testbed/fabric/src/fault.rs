@@ -1,5 +1,4 @@
-//! Faults: the things that can go wrong, where and how often. This module decides; the fabric and the models
-//! carry it out.
+//! Faults: what goes wrong, where and how often. This module decides; the fabric and the models carry it out.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -7,7 +6,7 @@ use std::time::Duration;
 use dcs_drivers::bus::Window;
 use dcs_testkit::Random;
 
-/// Something that goes wrong.
+/// A fault.
 ///
 /// | strikes | faults |
 /// |---|---|
@@ -17,12 +16,12 @@ use dcs_testkit::Random;
 /// | a frame on the wire ([`When::Transmit`], [`When::Receive`]) | `DropFrame` to `CorruptFrame`, `Hang` to `Remove` |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The command is done and no completion is written. (In a NIC: the write-back to the descriptor.)
+    /// The command is done, but no completion is written. (In a NIC: no write-back to the descriptor.)
     DropCompletion,
-    /// The completion comes so much later.
+    /// The completion comes this much later.
     DelayCompletion(Duration),
-    /// The completion is written a second time, in the next entry of the queue. (In a NIC: to the next
-    /// descriptor, of which it is not true.)
+    /// The completion is written a second time, in the next entry of the queue. (In a NIC: to the next descriptor, which is not
+    /// done.)
     DuplicateCompletion,
     /// The completion has the phase bit of the round before.
     WrongPhase,
@@ -32,32 +31,31 @@ pub enum Fault {
     WrongQueue(u16),
     /// The completion gives a submission queue head this many entries too far.
     WrongHead(u16),
-    /// The command is not carried out: the completion has this status (SCT and SC, phase bit not counted).
+    /// The command is not carried out: the completion has this status (SCT and SC, without the phase bit).
     BadStatus(u16),
-    /// The command is carried out; the completion has this status all the same.
+    /// The command is carried out, but the completion has this status.
     FalseStatus(u16),
-    /// The last this many bytes are not moved; the completion is a success.
+    /// This many bytes at the end are not moved; the completion is a success.
     ShortDma(u64),
-    /// The data are moved to or from addresses so much higher; the completion is a success.
+    /// The data are moved to or from addresses this much higher; the completion is a success.
     MisdirectedDma(u64),
-    /// One bit of the data is wrong on the way; the completion is a success.
+    /// One data bit is corrupted in transit; the completion is a success.
     CorruptDma,
-    /// The command is lost in the device. An abort does not find it; others go on.
+    /// The command is lost in the device. An abort does not find it; other commands continue.
     LoseCommand,
-    /// The command stays in the device until it is aborted; others go on.
+    /// The command stays in the device until it is aborted; other commands continue.
     StallCommand,
 
     /// A receive descriptor's write-back gives this length.
     WrongLength(u16),
-    /// A receive descriptor's write-back says that the frame came with an error of the line.
+    /// A receive descriptor's write-back reports a line error for the frame.
     ReceiveError,
 
     /// A transaction vanishes. A read then ends with [`dcs_drivers::bus::BusError::Timeout`].
     DropTransaction,
-    /// A transaction takes so much longer. What must not pass it waits behind it: after a write all, after a
-    /// read nothing.
+    /// A transaction is delayed by this much. Those that must not pass it are delayed too: all after a write, none after a read.
     DelayTransaction(Duration),
-    /// A transaction goes to an address so much higher.
+    /// A transaction goes to an address this much higher.
     MisdirectTransaction(u64),
     /// A read ends with [`dcs_drivers::bus::BusError::Aborted`]; a write vanishes.
     AbortTransaction,
@@ -66,58 +64,56 @@ pub enum Fault {
     DropFrame,
     /// A frame comes twice.
     DuplicateFrame,
-    /// A frame comes so much later: others pass it.
+    /// A frame arrives this much later: others pass it.
     DelayFrame(Duration),
-    /// A bit of a frame is wrong. The NIC drops it on receive, as the frame check sequence is wrong then,
-    /// unless `undetected`.
+    /// A bit of a frame is corrupted. The NIC drops it on receive, since the frame check sequence no longer matches, unless
+    /// `undetected`.
     CorruptFrame {
-        /// The frame check sequence was made anew: a bit that went wrong in a switch's memory.
+        /// Recomputes the frame check sequence, as for a bit corrupted in a switch's memory.
         undetected: bool,
     },
 
-    /// The device does nothing any more but answer register reads. A controller reset, or a reset of the
-    /// function, mends it.
+    /// The device only answers register reads. A controller reset, or a reset of the function, recovers it.
     Hang,
-    /// As `Hang`; only a reset of the function mends it.
+    /// As `Hang`, but only a reset of the function recovers it.
     HangHard,
-    /// The function answers no read at all: each ends with [`dcs_drivers::bus::BusError::Timeout`]. A reset
-    /// of the function mends it.
+    /// The function answers no reads: each ends with [`dcs_drivers::bus::BusError::Timeout`]. A reset of the function recovers
+    /// it.
     HangBus,
-    /// The function is pulled out: reads are not answered or all ones (see [`crate::Fabric::absent`]), writes
-    /// vanish.
+    /// The function is pulled out: its reads get no answer or all ones (see [`crate::Fabric::absent`]), writes vanish.
     Remove,
 }
 
 /// The operations that a rule applies to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum When {
-    /// Commands of a queue (all queues where none is named) with an opcode (all where none is named).
+    /// Commands of a queue (all queues if `None`) with an opcode (all if `None`).
     Command {
         /// Submission queue; 0 is the admin queue.
         queue: Option<u16>,
-        /// As in the command's first byte.
+        /// Opcode, the command's first byte.
         opcode: Option<u8>,
     },
-    /// Commands of I/O queues with an opcode (all where none is named).
+    /// Commands of I/O queues with an opcode (all if `None`).
     Io(Option<u8>),
     /// Commands of I/O queues that touch one of these logical blocks.
     Blocks(Range<u64>),
-    /// Writes that the function makes to these of its addresses.
+    /// Writes by the function to these of its addresses.
     Write(Window),
-    /// Reads that the function makes of these of its addresses.
+    /// Reads by the function from these of its addresses.
     Read(Window),
-    /// Frames that a NIC takes from a transmit ring, before it cuts them up.
+    /// Frames that a NIC takes from a transmit ring, before segmentation.
     Fetch,
-    /// Frames that a NIC stores by a receive ring.
+    /// Frames that a NIC stores in a receive ring.
     Store,
     /// Frames that the function sends.
     Transmit,
-    /// Frames that come to the function.
+    /// Frames that arrive at the function.
     Receive,
 }
 
 impl When {
-    /// Commands with this opcode in I/O queues or the admin queue.
+    /// Returns the commands with this opcode in I/O queues or the admin queue.
     pub fn opcode(opcode: u8) -> When {
         When::Command { queue: None, opcode: Some(opcode) }
     }
@@ -172,7 +168,7 @@ impl When {
     }
 }
 
-/// A fault, where it strikes, and how often.
+/// A fault, its place, and its frequency.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
     when: When,
@@ -181,12 +177,12 @@ pub struct Rule {
     times: u64,
     met: u64,
     struck: u64,
-    /// Out of 1,000, and what the draws come from.
+    /// Chance out of 1,000, and the generator for the draws.
     chance: Option<(u16, Random)>,
 }
 
 impl Rule {
-    /// Strikes the first operation that `when` describes.
+    /// Strikes the first matching operation.
     ///
     /// # Panics
     ///
@@ -196,7 +192,7 @@ impl Rule {
         Rule { when, fault, skip: 0, times: 1, met: 0, struck: 0, chance: None }
     }
 
-    /// Strikes every such operation.
+    /// Strikes every matching operation.
     ///
     /// # Panics
     ///
@@ -205,7 +201,7 @@ impl Rule {
         Rule { times: u64::MAX, ..Rule::once(when, fault) }
     }
 
-    /// Strikes this many such operations out of 1,000, drawn from a seed.
+    /// Strikes this many matching operations out of 1,000, drawn from a seed.
     ///
     /// # Panics
     ///
@@ -214,27 +210,27 @@ impl Rule {
         Rule { chance: Some((out_of_1000, Random(seed))), ..Rule::always(when, fault) }
     }
 
-    /// Lets the first `count` such operations pass.
+    /// Lets the first `count` matching operations pass.
     pub fn after(self, count: u64) -> Rule {
         Rule { skip: count, ..self }
     }
 
-    /// Strikes this many.
+    /// Limits the number of strikes.
     pub fn times(self, count: u64) -> Rule {
         Rule { times: count, ..self }
     }
 
-    /// The operations that it describes, so far.
+    /// Returns the number of matching operations so far.
     pub fn met(&self) -> u64 {
         self.met
     }
 
-    /// Those of them that it struck.
+    /// Returns the number of operations struck.
     pub fn struck(&self) -> u64 {
         self.struck
     }
 
-    /// Counts an operation. True where it is struck.
+    /// Counts an operation. Returns true if it is struck.
     fn strikes(&mut self, operation: &Operation) -> bool {
         if !self.when.meets(operation) {
             return false;
@@ -284,12 +280,12 @@ impl Injector {
         &self.rules
     }
 
-    /// Every rule counts the operation; the first that strikes gives the fault.
+    /// Counts the operation in every rule, and returns the fault of the first that strikes.
     pub(crate) fn strike(&mut self, operation: &Operation) -> Option<Fault> {
         self.strike_by(operation).map(|(_, fault)| fault)
     }
 
-    /// As [`Injector::strike`]; also by which rule.
+    /// As [`Injector::strike`], and returns the rule's number.
     pub(crate) fn strike_by(&mut self, operation: &Operation) -> Option<(usize, Fault)> {
         let mut found = None;
         for (at, rule) in self.rules.iter_mut().enumerate() {

@@ -1,11 +1,10 @@
-//! A GPU as the papers had it: closed, and a slave.
+//! A GPU as in the papers: closed, and driven by others.
 //!
-//! Its memory is a BAR, so that others write into it and read from it peer to peer (GPUDirect). Its work is
-//! told by writes of whole commands to doorbells, one page for copies and one for kernel launches; it reaches
-//! other memory by the copies that it is told to make, and by fences. Commands of a stream (as CUDA's) are
-//! done one after the other, those of different streams side by side.
+//! Its memory is a BAR, for peer-to-peer reads and writes (GPUDirect). Others submit work by writing whole commands to doorbells,
+//! one page for copies and one for kernel launches. It accesses other memory only by the copies it is told to make, and by
+//! fences. Commands of a stream (as CUDA's) run in order, those of different streams concurrently.
 //!
-//! The owner says what kernels do and how long they take: [`Kernels`].
+//! The owner supplies the kernels and their durations: [`Kernels`].
 //!
 //! # What it doesn't implement
 //!
@@ -21,42 +20,41 @@ use dcs_drivers::bus::BusError;
 use crate::device::{Context, Device};
 use crate::memory::Memory;
 
-/// The offset to which copies are written: 64 bytes, a [`Command`].
+/// Offset to which copies are written: 64 bytes, a [`Command`].
 pub const COPY_DOORBELL: u64 = 0x1000;
-/// The offset to which kernel launches are written.
+/// Offset to which kernel launches are written.
 pub const LAUNCH_DOORBELL: u64 = 0x2000;
-/// The value of a fence whose command failed: bad addresses, an unknown kernel, or memory that did not
-/// answer.
+/// Fence value of a failed command: bad addresses, an unknown kernel, or memory that did not answer.
 pub const FAILED: u64 = u64::MAX;
 
-/// The kernels that a GPU runs.
+/// Kernels that a GPU runs.
 pub trait Kernels: Any + Send {
-    /// Runs a kernel on `data`, in place. How long it takes, and what it gives beside the data, such as a
-    /// digest; nothing where there is no such kernel.
+    /// Runs a kernel on `data`, in place. Returns its duration and its result apart from the data, such as a digest; `None` if
+    /// there is no such kernel.
     fn run(&mut self, launch: &Launch, data: &mut [u8]) -> Option<(Duration, Vec<u8>)>;
 }
 
 /// A kernel launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Launch {
-    /// The kernel.
+    /// Number of the kernel.
     pub kernel: u32,
-    /// It is the last one on this data.
+    /// True if it is the last kernel on these data.
     pub last: bool,
-    /// The kernel's own: which data this is a part of.
+    /// The kernel's own argument: identifies the data that this is a part of.
     pub argument: u64,
-    /// The address of its result in the GPU's memory.
+    /// Address of its result in the GPU's memory.
     pub output: u64,
 }
 
-/// The work of a command.
+/// Work of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
-    /// From a bus address into the GPU's memory.
+    /// Copy from a bus address into the GPU's memory.
     CopyIn(u64),
-    /// From the GPU's memory to a bus address.
+    /// Copy from the GPU's memory to a bus address.
     CopyOut(u64),
-    /// A kernel on the data.
+    /// Run a kernel on the data.
     Launch(Launch),
 }
 
@@ -65,18 +63,18 @@ pub enum Work {
 pub struct Command {
     /// The work.
     pub work: Work,
-    /// In which stream.
+    /// Number of its stream.
     pub stream: u32,
-    /// The data, in the GPU's memory.
+    /// Offset of the data in the GPU's memory.
     pub offset: u64,
-    /// In bytes.
+    /// Length of the data in bytes.
     pub length: u64,
-    /// The bus address that is written when it is done, and the value.
+    /// Bus address to write when the command is done, and the value.
     pub fence: Option<(u64, u64)>,
 }
 
 impl Command {
-    /// As it is written to a doorbell: 16 words, little-endian.
+    /// Encodes the command for a doorbell: 16 words, little-endian.
     pub fn to_bytes(&self) -> [u8; 64] {
         let mut bytes = [0; 64];
         let mut put = |at: usize, value: u64| bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());
@@ -118,23 +116,23 @@ impl Command {
     }
 }
 
-/// The properties of a GPU.
+/// Configuration of a GPU.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
     /// Bytes of memory, all of it in the BAR: a power of two.
     pub memory: u64,
-    /// From a launch to its kernel's start and from the kernel's end to its fence, together.
+    /// Time from a launch to its kernel's start plus the time from the kernel's end to its fence.
     pub start: Duration,
 }
 
-/// Its counters.
+/// Counters of a GPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Bytes copied in and out by its own copies.
     pub copied: u64,
-    /// Kernels.
+    /// Kernels run.
     pub launches: u64,
-    /// Commands that failed, or were none.
+    /// Commands that failed, or were invalid.
     pub failed: u64,
 }
 
@@ -151,7 +149,7 @@ pub struct Gpu {
 }
 
 impl Gpu {
-    /// A GPU with these kernels.
+    /// Returns a GPU with these kernels.
     pub fn new(config: Config, kernels: impl Kernels) -> Gpu {
         assert!(
             config.memory.is_power_of_two() && config.memory >= 4096,
@@ -170,7 +168,7 @@ impl Gpu {
         }
     }
 
-    /// Its counters.
+    /// Returns the counters.
     pub fn counts(&self) -> Counts {
         self.counts
     }
@@ -214,7 +212,7 @@ impl Gpu {
         cx.after(self.config.start + time, self.next);
     }
 
-    /// A command is over: the stream's next one begins.
+    /// Ends a command; the stream's next one begins.
     fn end(&mut self, token: u64, good: bool, cx: &mut Context<'_>) {
         let Some(stream) = self.waits.remove(&token) else { return };
         let Some(command) = self.streams.get_mut(&stream).and_then(VecDeque::pop_front) else { return };

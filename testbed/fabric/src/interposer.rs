@@ -1,9 +1,9 @@
-//! An interposer: it lies between an NVMe host and the bus to its SSDs, and lets faults strike their
-//! commands. The SSDs are no models: QEMU's, or whatever else a [`Bus`] leads to.
+//! An interposer between an NVMe host and the bus to its SSDs, which injects faults into commands. The SSDs are not models: they
+//! are QEMU's, or any others behind a [`Bus`].
 //!
-//! It sees what the host does. A command that is struck is changed before its doorbell is rung, or its end
-//! is. For that the host never sees the completion queues that an SSD writes, but copies of them, to which
-//! the interposer adds what the host is to see, when it is to see it.
+//! It sees the host's accesses. It changes a struck command before its doorbell is rung, or changes its completion. For that
+//! purpose the host never sees the completion queues that an SSD writes, but copies, to which the interposer adds completions
+//! when the host is to see them.
 //!
 //! ```text
 //!   host --- store: entry ------------------------------------> submission queue --- DMA ---> SSD
@@ -11,11 +11,11 @@
 //!        <-- load: copy -------- Interposer: hides, changes, delays <--- completion queue <---+
 //! ```
 //!
-//! Its owner calls [`Interposer::poll`] where it looks for completions, and gives it the answers to register
-//! reads ([`Interposer::answered`]).
+//! Its owner calls [`Interposer::poll`] when it polls for completions, and passes it the answers to register reads
+//! ([`Interposer::answered`]).
 //!
-//! It doesn't strike commands of submission queues in an SSD's own memory, and damages no data that lie
-//! outside of the host's own memory: such a command is counted, and passes.
+//! It does not strike commands of submission queues in an SSD's own memory, nor corrupt data outside of the host's own memory:
+//! such a command is counted, and passes.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::Duration;
@@ -38,13 +38,14 @@ const RESERVED: u8 = 0x7f;
 #[derive(Debug, Default)]
 pub struct Interposer {
     plans: Vec<FaultPlan>,
-    /// The operations that each plan has struck.
+    /// Number of operations that each plan has struck.
     struck: Vec<u64>,
     seed: u64,
     ssds: Vec<Ssd>,
     now: u64,
-    /// Register reads: whose capabilities the answer has, and those that nobody answers.
+    /// Reads of capabilities in progress, with their SSD.
     capabilities: HashMap<Tag, usize>,
+    /// Register reads that get no answer.
     unanswered: HashSet<Tag>,
 }
 
@@ -54,91 +55,93 @@ pub struct Interposed<'a> {
     bus: &'a mut dyn Bus,
 }
 
-/// An SSD, as far as its host has told it what to do.
+/// An SSD, as far as known from its host's commands.
 #[derive(Debug)]
 struct Ssd {
     registers: Window,
-    /// Bytes of a logical block, once its host knows.
+    /// Bytes of a logical block, once the host knows them.
     block_size: Option<u64>,
     page: u64,
     stride: u64,
     injector: Injector,
-    /// The plan of each of the injector's rules.
+    /// Plan of each of the injector's rules.
     plans: Vec<usize>,
     state: State,
     admin: Option<SubmissionQueue>,
     admin_entries: u32,
     submissions: HashMap<u16, SubmissionQueue>,
     completions: HashMap<u16, CompletionQueue>,
-    /// Commands that were struck and have not ended, by submission queue and command identifier.
+    /// Struck commands in progress, by submission queue and command identifier.
     outstanding: HashMap<(u16, u16), Ending>,
-    /// Completions that are late: until when, and of which completion queue.
+    /// Delayed completions: the time to show each, and its completion queue.
     late: Vec<(u64, u16, Completion)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Working,
-    /// It is told nothing, and tells nothing, until its host resets it.
+    /// Ignores the host, and shows it nothing, until the host resets it.
     Hung,
     Removed,
 }
 
 #[derive(Debug)]
 struct SubmissionQueue {
-    /// Its place in the host's own memory.
+    /// Offset in the host's own memory.
     base: u64,
     entries: u32,
     tail: u32,
-    /// The entry up to which the SSD has fetched, as it told last.
+    /// Entry up to which the SSD has fetched, according to its last completion.
     head: u16,
 }
 
 #[derive(Debug)]
 struct CompletionQueue {
-    /// Its place in the host's own memory.
+    /// Offset in the host's own memory.
     base: u64,
     entries: u32,
-    /// The entry that the SSD writes next, and the phase that it will have.
+    /// Entry that the SSD writes next.
     next: u32,
+    /// Phase of the next entry.
     phase: bool,
-    /// The entries that the host sees instead.
+    /// Entries that the host sees instead.
     copy: Vec<u8>,
-    /// The entry of the copy that is written next, and its phase.
+    /// Entry of the copy to write next.
     copied: u32,
+    /// Phase of that entry.
     copied_phase: bool,
-    /// The first entry that the host has not taken.
+    /// First entry that the host has not taken.
     taken: u32,
-    /// Completions that the copy has no room for.
+    /// Completions for which the copy has no room.
     waiting: VecDeque<Completion>,
 }
 
-/// The fate of the completion of a command that was struck.
+/// Fate of the completion of a struck command.
 #[derive(Debug)]
 enum Ending {
     Hidden,
     Late(Duration),
     Twice,
     Failed(u16),
-    /// A bit of the byte at this offset of the host's own memory is turned first.
+    /// Flips a bit of the byte at this offset of the host's own memory first.
     Flipped(u64),
-    /// These bytes are put back first, at offsets of the host's own memory.
+    /// Restores these bytes first, at offsets of the host's own memory.
     Restored(Vec<(u64, Vec<u8>)>),
 }
 
 impl Interposer {
-    /// Plans for SSDs that are yet to be named. The seed decides the draws of plans with a share.
+    /// Returns an interposer with plans for SSDs to be attached. The seed decides the draws of plans with a share.
     ///
     /// # Errors
     ///
-    /// [`FaultPlanError::Unfit`]: a fault that cannot be had here.
+    /// [`FaultPlanError::Unfit`]: a fault that is not possible here.
     pub fn new(plans: &[FaultPlan], seed: u64) -> Result<Interposer, FaultPlanError> {
         plans.iter().try_for_each(FaultPlan::fits_an_interposer)?;
         Ok(Interposer { plans: plans.to_vec(), struck: vec![0; plans.len()], seed, ..Interposer::default() })
     }
 
-    /// The host drives the SSD with these registers, whose logical blocks have that many bytes, if that is
-    /// known. SSDs are numbered as they are first named.
+    /// Adds an SSD that the host drives through these registers, with logical blocks of that size, if known. SSDs are numbered in
+    /// the order of their first use.
     pub fn attach(&mut self, registers: Window, block_size: Option<u32>) {
         let known = self.ssds.iter_mut().find(|ssd| ssd.registers.address == registers.address);
         if let Some(ssd) = known {
@@ -157,23 +160,23 @@ impl Interposer {
         self.ssds.push(ssd);
     }
 
-    /// The bus that the host is to have.
+    /// Returns the bus for the host.
     pub fn on<'a>(&'a mut self, bus: &'a mut dyn Bus) -> Interposed<'a> {
         Interposed { interposer: self, bus }
     }
 
-    /// Looks for completions, and shows the host those that it is to see now.
+    /// Looks for completions, and shows the host those that are due.
     pub fn poll(&mut self, bus: &mut dyn Bus, now: u64) {
         self.now = now;
         self.ssds.iter_mut().for_each(|ssd| ssd.poll(bus, now));
     }
 
-    /// When [`Interposer::poll`] is to be called at the latest.
+    /// Returns the latest time for the next call of [`Interposer::poll`].
     pub fn deadline(&self) -> Option<u64> {
         self.ssds.iter().flat_map(|ssd| ssd.late.iter().map(|(at, ..)| *at)).min()
     }
 
-    /// The answer to a read, as the host is to have it.
+    /// Returns the answer to a read, changed as the host is to see it.
     pub fn answered(&mut self, mut done: ReadDone) -> ReadDone {
         if let (Some(at), Ok(bytes)) = (self.capabilities.remove(&done.tag), &done.data)
             && let Ok(bytes) = <[u8; 8]>::try_from(&bytes[..])
@@ -188,7 +191,7 @@ impl Interposer {
         done
     }
 
-    /// The strikes of each plan.
+    /// Returns the strikes of each plan.
     pub fn struck(&self) -> Vec<Struck> {
         let met = |plan: usize| {
             let rule = |ssd: &Ssd| {
@@ -255,11 +258,11 @@ impl Bus for Interposed<'_> {
     }
 }
 
-/// The outcome of a write to a register.
+/// Outcome of a write to a register.
 struct Written {
-    /// It goes on to the SSD.
+    /// True if it goes on to the SSD.
     passes: bool,
-    /// The plans that struck.
+    /// Plans that struck.
     struck: Vec<usize>,
 }
 
@@ -304,7 +307,7 @@ impl Ssd {
         Written { passes, struck }
     }
 
-    /// CC.EN = 0 ends all I/O queues and what was in them. [base 3.1.3.5]
+    /// Handles CC. CC.EN = 0 deletes all I/O queues with their contents. [base 3.1.3.5]
     fn configure(&mut self, configuration: Configuration) {
         if configuration.enabled {
             self.page = configuration.page_bytes();
@@ -346,7 +349,7 @@ impl Ssd {
         false
     }
 
-    /// The host has given admin commands: learns which queues there are.
+    /// Handles new admin commands, and learns of queues from them.
     fn admin_commands(&mut self, bus: &mut dyn Bus, tail: u32) {
         while let Some(admin) = self.admin.as_mut().filter(|admin| tail < admin.entries && admin.tail != tail)
         {
@@ -372,7 +375,7 @@ impl Ssd {
         }
     }
 
-    /// The host has given I/O commands: strikes those that are to be struck.
+    /// Handles new I/O commands, and strikes those that are to be struck.
     fn commands(&mut self, bus: &mut dyn Bus, queue: u16, tail: u32, struck: &mut Vec<usize>) {
         let Some(mut held) = self.submissions.remove(&queue) else { return };
         while held.tail != tail {
@@ -384,7 +387,7 @@ impl Ssd {
             if let Some((rule, fault)) = self.injector.strike_by(&operation) {
                 match self.strike(bus, offset, &command, fault) {
                     Some(ending) => _ = self.outstanding.insert((queue, command.cid), ending),
-                    // Its data lie where they cannot be damaged.
+                    // Its data are outside of the host's memory.
                     None if self.state == State::Working => continue,
                     None => held.tail = before,
                 }
@@ -397,8 +400,7 @@ impl Ssd {
         self.submissions.insert(queue, held);
     }
 
-    /// Carries a fault out, as far as that is due before the SSD knows of the command: what is left for its
-    /// end.
+    /// Carries out the part of a fault that is due before the SSD sees the command. Returns the part for its end.
     fn strike(&mut self, bus: &mut dyn Bus, entry: u64, command: &Command, fault: Fault) -> Option<Ending> {
         match fault {
             Fault::DropCompletion => Some(Ending::Hidden),
@@ -433,7 +435,7 @@ impl Ssd {
                 None
             }
             Fault::Remove => {
-                // The real one is stopped, so that it writes nowhere once it is known to be gone.
+                // Stops the real SSD, so that it writes nowhere once the host knows it is gone.
                 let off = Configuration::new(12).bits().to_le_bytes();
                 bus.write(self.registers.address + register::CC, &off);
                 self.configure(Configuration::default());
@@ -444,8 +446,7 @@ impl Ssd {
         }
     }
 
-    /// Where a command's data lie: offsets in the host's own memory, and lengths. Nothing where any lie
-    /// elsewhere.
+    /// Returns the places of a command's data: offsets in the host's own memory, and lengths. `None` if any data are elsewhere.
     fn data(&self, bus: &dyn Bus, command: &Command) -> Option<Vec<(u64, u64)>> {
         let length = u64::from(Blocks::from_words(&command.words).count) * self.block_size?;
         let write = command.opcode == nvm::WRITE;
@@ -485,7 +486,7 @@ impl Ssd {
                 self.completed(bus, now, number, entry);
             }
             if any {
-                // The SSD's queue is emptied at once; the host's head is that of the copy.
+                // Frees the SSD's queue entry at once; the host's head refers to the copy.
                 let head = self.completions[&number].next;
                 let doorbell = register::head_doorbell(number, self.stride);
                 bus.write(self.registers.address + doorbell, &head.to_le_bytes());
@@ -497,7 +498,7 @@ impl Ssd {
         due.into_iter().for_each(|(_, queue, entry)| self.show(queue, entry));
     }
 
-    /// The SSD has completed a command.
+    /// Handles a completion by the SSD.
     fn completed(&mut self, bus: &mut dyn Bus, now: u64, queue: u16, mut entry: Completion) {
         if let Some(held) = self.submissions.get_mut(&entry.submission_queue) {
             held.head = entry.submission_head;
@@ -517,8 +518,7 @@ impl Ssd {
         self.show(queue, entry);
     }
 
-    /// Shows the host a completion. Of a late one the submission queue's head is that of now, as an SSD would
-    /// write it.
+    /// Shows the host a completion. A delayed one gets the current submission queue head, as an SSD would write it.
     fn show(&mut self, queue: u16, mut entry: Completion) {
         if let Some(held) = self.submissions.get(&entry.submission_queue) {
             entry.submission_head = held.head;
@@ -535,12 +535,12 @@ impl SubmissionQueue {
         SubmissionQueue { base, entries, tail: 0, head: 0 }
     }
 
-    /// The place of the entry at the tail.
+    /// Returns the offset of the entry at the tail.
     fn offset(&self) -> u64 {
         self.base + u64::from(self.tail) * command::SIZE as u64
     }
 
-    /// The command at the tail, which goes on.
+    /// Returns the command at the tail, and advances the tail.
     fn next(&mut self, bus: &dyn Bus) -> Command {
         let mut bytes = [0; command::SIZE];
         bus.load(self.offset(), &mut bytes);
@@ -565,14 +565,14 @@ impl CompletionQueue {
         }
     }
 
-    /// The next entry that the SSD has written.
+    /// Returns the next entry that the SSD has written.
     fn next(&mut self, bus: &dyn Bus) -> Option<Completion> {
         let (offset, mut last) = (self.base + u64::from(self.next) * completion::SIZE as u64, [0; 4]);
         bus.load(offset + completion::SIZE as u64 - 4, &mut last);
         if completion::phase(last) != self.phase {
             return None;
         }
-        // What lies before the phase bit is there only once the phase bit is: read after it.
+        // The fields before the phase bit are valid only once the phase bit is set: read after it.
         let mut bytes = [0; completion::SIZE];
         bus.load(offset, &mut bytes);
         self.next = (self.next + 1) % self.entries;
@@ -580,7 +580,7 @@ impl CompletionQueue {
         Some(Completion::from_bytes(&bytes))
     }
 
-    /// Writes into the copy what it has room for.
+    /// Writes waiting completions into the copy, as far as there is room.
     fn show(&mut self) {
         while (self.copied + 1) % self.entries != self.taken
             && let Some(entry) = self.waiting.pop_front()
@@ -593,20 +593,20 @@ impl CompletionQueue {
         }
     }
 
-    /// The bytes that the host sees at an offset of its own memory, where that is in this queue.
+    /// Returns the bytes that the host sees at an offset of its own memory, if that is in this queue.
     fn seen(&self, offset: u64, length: usize) -> Option<&[u8]> {
         let at = usize::try_from(offset.checked_sub(self.base)?).ok()?;
         self.copy.get(at..at.checked_add(length)?)
     }
 }
 
-/// Where a bus address is in the host's own memory.
+/// Translates a bus address to an offset in the host's own memory.
 fn own(bus: &dyn Bus, address: u64, length: u64) -> Option<u64> {
     let window = bus.window();
     window.contains(address, length).then(|| address - window.address)
 }
 
-/// Turns a bit of a byte. As it was before.
+/// Flips a bit of a byte. Returns the byte's former value.
 fn flip(bus: &mut dyn Bus, offset: u64) -> u8 {
     let mut byte = [0];
     bus.load(offset, &mut byte);

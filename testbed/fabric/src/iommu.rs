@@ -1,40 +1,38 @@
-//! IOMMU: the ranges of addresses that a requester may reach, and their bus addresses. No page tables, no
-//! caches of them.
+//! IOMMU: address ranges that a requester may reach, and their bus addresses. No page tables and no caches of them.
 
 use dcs_drivers::bus::Window;
 
-/// The granularity of mappings, and the boundary that no request crosses [PCIe 5.0, 2.2.7]. Bytes.
+/// Granularity of mappings, and boundary that no request crosses [PCIe 5.0, 2.2.7]. Bytes.
 pub const PAGE: u64 = 4096;
 
-/// The accesses that a mapping allows.
+/// Accesses that a mapping permits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// Reads alone.
+    /// Reads only.
     Read,
-    /// Writes alone.
+    /// Writes only.
     Write,
     /// Both.
     ReadWrite,
 }
 
-/// The IOMMU of one requester: only what is mapped is reachable.
+/// IOMMU of one requester: only mapped addresses are reachable.
 #[derive(Clone, Debug, Default)]
 pub struct Iommu {
     mappings: Vec<(Window, u64, Access)>,
 }
 
 impl Iommu {
-    /// One that allows nothing.
+    /// Returns an IOMMU that permits nothing.
     pub fn new() -> Iommu {
         Iommu::default()
     }
 
-    /// Lets the requester reach `window` (its own addresses): it stands for as many bytes of the bus from
-    /// `address` on.
+    /// Maps `window` of the requester's addresses to as many bytes of the bus from `address` on.
     ///
     /// # Panics
     ///
-    /// If an end does not lie on a page boundary, or the window overlaps another one.
+    /// If an end is not on a page boundary, or the window overlaps another one.
     pub fn map(&mut self, window: Window, address: u64, access: Access) {
         assert!([window.address, window.length, address].iter().all(|at| at % PAGE == 0), "whole pages");
         let overlaps = |other: &Window| {
@@ -44,12 +42,12 @@ impl Iommu {
         self.mappings.push((window, address, access));
     }
 
-    /// Takes the mapping that starts at `address` away, if there is one.
+    /// Removes the mapping that starts at `address`, if there is one.
     pub fn unmap(&mut self, address: u64) {
         self.mappings.retain(|(window, ..)| window.address != address);
     }
 
-    /// The bus address of a request that crosses no page, if it is allowed.
+    /// Returns the bus address for a request within a page, if permitted.
     pub(crate) fn translate(&self, address: u64, length: u64, write: bool) -> Option<u64> {
         let (window, to, access) = self.mappings.iter().find(|(w, ..)| w.contains(address, length))?;
         let forbidden = if write { Access::Read } else { Access::Write };
@@ -60,11 +58,11 @@ impl Iommu {
 /// A request that an IOMMU refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refused {
-    /// As the requester gave it.
+    /// Address, as the requester gave it.
     pub address: u64,
-    /// In bytes.
+    /// Length in bytes.
     pub length: u64,
-    /// A write, or a read.
+    /// True for a write, false for a read.
     pub write: bool,
 }
 

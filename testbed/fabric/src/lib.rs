@@ -1,10 +1,9 @@
 //! A PCIe fabric in memory, in virtual time: address routing with peer-to-peer, an IOMMU, NVMe, NIC and GPU
 //! models, faults.
 //!
-//! It stands in for the server that the card is plugged into, so that tests of device controllers need no
-//! such server and take no longer than their work. It does no I/O, has no thread and no clock: time goes on
-//! when [`Fabric::step`] is called, to the next thing that happens. The same seed and the same calls give the
-//! same run.
+//! It stands in for the server that the card is plugged into, so that tests of device controllers need no such server and take no
+//! longer than their work. It does no I/O and has no thread and no clock: [`Fabric::step`] advances time to the next event. The
+//! same seed and the same calls give the same run.
 //!
 //! # Architecture
 //!
@@ -44,18 +43,18 @@
 //! }
 //! ```
 //!
-//! A rig gives [`Event`]s to the controllers of the card and calls `step` with the earliest time that one of
-//! them waits for; nothing comes back when that time has come.
+//! A rig passes [`Event`]s to the card's controllers and calls `step` with the earliest of their deadlines; `step` returns `None`
+//! at that time.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
 //! | `fabric` | functions, events, time |
-//! | `transaction` | the way of a write or read |
+//! | `transaction` | the path of a write or read |
 //! | `link` | rates, hops, packets |
-//! | `iommu` | who may go where |
+//! | `iommu` | access rights and translation |
 //! | `fault` | faults: [`Fault`], [`Rule`], [`When`] |
-//! | `plan` | faults as a user writes them: [`FaultPlan`], [`Faults`] |
-//! | `interposer` | faults of SSDs that are no models: [`Interposer`] |
+//! | `plan` | faults in the users' syntax: [`FaultPlan`], [`Faults`] |
+//! | `interposer` | faults of SSDs that are not models: [`Interposer`] |
 //! | `wire` | Ethernet between NICs |
 //! | [`nvme`] | the NVMe controller |
 //! | [`nic`] | the NICs |
@@ -67,7 +66,7 @@
 //! * Configuration space: bus mastering, memory space, MSI-X vectors and resets are calls. BARs do not move.
 //! * More than one switch, flow control credits, relaxed ordering, atomics, message TLPs. A read or write of
 //!   up to 4096 bytes is one transaction that arrives as a whole; its packets only cost time.
-//! * Caches: what is stored is there.
+//! * Caches: stored data are visible at once.
 //! * Of NVMe: namespace management, formatting, reservations, protection information, metadata, fused
 //!   commands, queues that are not contiguous, weighted arbitration, virtualization, firmware update,
 //!   directives, power states.

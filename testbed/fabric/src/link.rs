@@ -14,10 +14,10 @@ pub(crate) fn to_duration(ps: Ps) -> Duration {
     Duration::from_nanos(ps / 1000)
 }
 
-/// The rate of a PCIe link in one direction, after line coding. The defaults are those of an SSD of today.
+/// Rate of a PCIe link in one direction, after line coding. The default is that of a current SSD.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {
-    /// Picoseconds for a byte.
+    /// Picoseconds per byte.
     pub ps_per_byte: u64,
 }
 
@@ -34,18 +34,18 @@ impl Rate {
     pub const GEN3_X16: Rate = Rate { ps_per_byte: 63 };
 }
 
-/// The components of the fabric's times. [`Timing::default`] says where each figure is from.
+/// Components of the fabric's times. [`Timing::default`] gives the source of each figure.
 #[derive(Clone, Copy, Debug)]
 pub struct Timing {
     /// One hop: function to switch, or switch to function: serialiser, link layer, half of the switch.
     pub hop: Duration,
     /// From a read request's arrival to the start of its answer: registers, on-board memory, or host memory.
     pub completer: Duration,
-    /// Payload of a packet at most (Max_Payload_Size). Longer transfers are several packets.
+    /// Most bytes of a packet's payload (Max_Payload_Size). Longer transfers are several packets.
     pub payload: u64,
     /// Bytes that a packet adds to its payload.
     pub overhead: u64,
-    /// When a read whose answer is lost is given up.
+    /// Time after which a read without an answer fails.
     pub completion_timeout: Duration,
 }
 
@@ -69,20 +69,21 @@ impl Default for Timing {
 }
 
 impl Timing {
-    /// Bytes on the link for `payload` bytes: at least one packet.
+    /// Returns the bytes on the link for `payload` bytes: at least one packet.
     pub(crate) fn on_link(&self, payload: u64) -> u64 {
         payload + payload.div_ceil(self.payload).max(1) * self.overhead
     }
 }
 
-/// One function's link to the switch: two directions, each of which sends one packet at a time.
+/// A function's link to the switch: two directions, each of which sends one packet at a time.
 #[derive(Debug)]
 pub(crate) struct Link {
     rate: Rate,
     up_free: Ps,
     down_free: Ps,
-    /// Bytes with overhead, from the function and to it.
+    /// Bytes with overhead from the function.
     pub(crate) up: u64,
+    /// Bytes with overhead to the function.
     pub(crate) down: u64,
 }
 
@@ -91,12 +92,12 @@ impl Link {
         Link { rate, up_free: 0, down_free: 0, up: 0, down: 0 }
     }
 
-    /// The time for which the way up is still busy.
+    /// Returns the time for which the upstream direction is still busy.
     pub(crate) fn backlog(&self, now: Ps) -> Ps {
         self.up_free.saturating_sub(now)
     }
 
-    /// Sends `payload` bytes up. Returns when the first packet is at the switch, and when the last one is.
+    /// Sends `payload` bytes up. Returns when the first packet and when the last packet is at the switch.
     pub(crate) fn send_up(&mut self, timing: &Timing, start: Ps, payload: u64) -> (Ps, Ps) {
         let bytes = timing.on_link(payload);
         let start = start.max(self.up_free);
@@ -107,8 +108,8 @@ impl Link {
         (start + first + to_ps(timing.hop), end + to_ps(timing.hop))
     }
 
-    /// Sends on what arrives at the switch from `first` to `last`: packet by packet, so that a long transfer
-    /// is under way on both links at once. Returns when the last packet is there.
+    /// Forwards a transfer that arrives at the switch from `first` to `last`, packet by packet, so that a long one uses both
+    /// links at once. Returns when the last packet arrives.
     pub(crate) fn send_down(&mut self, timing: &Timing, (first, last): (Ps, Ps), payload: u64) -> Ps {
         let bytes = timing.on_link(payload);
         let packet = timing.on_link(payload.min(timing.payload)) * self.rate.ps_per_byte;
@@ -131,7 +132,7 @@ mod tests {
         let at_switch = from.send_up(&timing, 0, 4096);
         let end = to.send_down(&timing, at_switch, 4096);
         let alone = (4096 + 16 * 24) * 254;
-        // Both hops, the whole once, and one packet more.
+        // Both hops, the whole transfer once, and one additional packet.
         assert_eq!(end, alone + 2 * 125_000 + 280 * 254);
     }
 

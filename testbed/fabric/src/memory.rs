@@ -1,17 +1,17 @@
-//! Memory of any size that holds only the pages that were written. It knows nothing of addresses on a bus.
+//! Memory of any size that holds only the pages that were written. It is independent of bus addresses.
 
 use std::collections::HashMap;
 
 const PAGE: u64 = 4096;
 
-/// Sparse memory: every byte that was never written reads as zero.
+/// Sparse memory: bytes that were never written read as zero.
 #[derive(Clone, Default)]
 pub struct Memory {
     pages: HashMap<u64, Box<[u8; PAGE as usize]>>,
 }
 
 impl Memory {
-    /// Copies from `offset` on.
+    /// Copies from `offset`.
     pub fn load(&self, offset: u64, bytes: &mut [u8]) {
         for (page, within, piece) in pieces(offset, bytes.len()) {
             let target = &mut bytes[piece];
@@ -22,7 +22,7 @@ impl Memory {
         }
     }
 
-    /// Copies to `offset` on.
+    /// Copies to `offset`.
     pub fn store(&mut self, offset: u64, bytes: &[u8]) {
         for (page, within, piece) in pieces(offset, bytes.len()) {
             let source = &bytes[piece];
@@ -31,7 +31,7 @@ impl Memory {
         }
     }
 
-    /// Keeps the pages of a range as they are, those that are not kept yet.
+    /// Saves the pages of a range in `kept`, unless they are saved already.
     pub(crate) fn keep_in(&self, kept: &mut Memory, offset: u64, length: u64) {
         for page in offset / PAGE..(offset + length).div_ceil(PAGE) {
             kept.pages.entry(page).or_insert_with(|| match self.pages.get(&page) {
@@ -41,12 +41,12 @@ impl Memory {
         }
     }
 
-    /// Has the pages that were kept again.
+    /// Restores saved pages.
     pub(crate) fn restore(&mut self, kept: Memory) {
         self.pages.extend(kept.pages);
     }
 
-    /// Copies to `offset` on, on pages that are there alone.
+    /// Copies to `offset`, only on existing pages.
     pub(crate) fn store_where_kept(&mut self, offset: u64, bytes: &[u8]) {
         for (page, within, piece) in pieces(offset, bytes.len()) {
             if let Some(held) = self.pages.get_mut(&page) {
@@ -56,7 +56,7 @@ impl Memory {
         }
     }
 
-    /// Makes `length` bytes from `offset` on read as zero.
+    /// Makes `length` bytes from `offset` read as zero.
     pub fn clear(&mut self, offset: u64, length: u64) {
         let end = offset + length;
         let (first, last) = (offset.next_multiple_of(PAGE), end / PAGE * PAGE);
@@ -70,7 +70,7 @@ impl Memory {
     }
 }
 
-/// The page, the offset in it, and which bytes of the caller's lie there, page by page.
+/// Splits a range at pages: page, offset in the page, and range of the caller's bytes.
 fn pieces(offset: u64, length: usize) -> impl Iterator<Item = (u64, usize, std::ops::Range<usize>)> {
     let mut done = 0;
     std::iter::from_fn(move || {

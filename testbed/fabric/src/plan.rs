@@ -1,4 +1,4 @@
-//! Fault plans: rules as a user writes them on a command line, and a report of those that never struck.
+//! Fault plans: rules in the users' syntax, and a report of those that never struck.
 
 use crate::fabric::{Fabric, FunctionId};
 use crate::fault::{Fault, Rule, When};
@@ -6,9 +6,9 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// The syntax of a [`FaultPlan`], for a command's help.
+/// Syntax of a [`FaultPlan`], for a command's help.
 pub const FAULT_HELP: &str = "\
-DEVICE:OPERATION:WHICH:EFFECT lets something go wrong at a simulated device:
+DEVICE:OPERATION:WHICH:EFFECT injects a fault into a simulated device:
 
   ssd:read:3:late=20ms        the third read of each SSD completes 20 ms later
   ssd1:write:5+:status=0x281  SSD 1 fails its fifth write, and every one after it
@@ -33,7 +33,7 @@ DEVICE:OPERATION:WHICH:EFFECT lets something go wrong at a simulated device:
   remove      the device is pulled out                                   (both)
 ";
 
-/// A kind of device that a plan is for.
+/// Kind of device that a plan is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Device {
     /// An NVMe SSD.
@@ -42,16 +42,16 @@ pub enum Device {
     Nic,
 }
 
-/// The operations that a plan counts.
+/// Operations that a plan counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Operations {
-    /// An SSD's I/O commands with this opcode, or all of them.
+    /// I/O commands of an SSD with this opcode, or all of them.
     Io(Option<u8>),
     Transmit,
     Receive,
 }
 
-/// Every operation, its device, and its name.
+/// All operations: device, name, and what is counted.
 const OPERATIONS: [(Device, &str, Operations); 6] = [
     (Device::Ssd, "read", Operations::Io(Some(dcs_nvme::command::nvm::READ))),
     (Device::Ssd, "write", Operations::Io(Some(dcs_nvme::command::nvm::WRITE))),
@@ -61,16 +61,16 @@ const OPERATIONS: [(Device, &str, Operations); 6] = [
     (Device::Nic, "receive", Operations::Receive),
 ];
 
-/// The operations that are struck, of those that are counted.
+/// Operations to strike, of those that are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Which {
-    /// From the first to the last, counted from 1; without a last one all that follow.
+    /// From the first to the last, counted from 1; without a last one, all that follow.
     Span(u64, Option<u64>),
-    /// This many out of 1,000.
+    /// A chance of this many out of 1,000.
     Chance(u16),
 }
 
-/// The effect on an operation.
+/// Effect on an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Effect {
     Drop,
@@ -84,7 +84,7 @@ enum Effect {
     Remove,
 }
 
-/// A fault as a user asks for it: `ssd:read:3:late=20ms`. [`FAULT_HELP`] has the syntax.
+/// A fault as users write it: `ssd:read:3:late=20ms`. [`FAULT_HELP`] has the syntax.
 ///
 /// ```
 /// let plan: dcs_fabric::FaultPlan = "ssd:read:3:late=20ms".parse().unwrap();
@@ -101,32 +101,32 @@ pub struct FaultPlan {
     effect: Effect,
 }
 
-/// A plan that cannot be read, or that asks for something that does not exist. It says how to write it.
+/// Errors of a plan that cannot be parsed, or names something that does not exist. Messages say what to write.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FaultPlanError {
-    /// Not four parts.
-    #[error("{0:?} is no fault: write DEVICE:OPERATION:WHICH:EFFECT, such as ssd:read:3:late=20ms")]
+    /// The text does not have four parts.
+    #[error("{0:?} is not a fault; write DEVICE:OPERATION:WHICH:EFFECT, such as ssd:read:3:late=20ms")]
     Parts(String),
     /// No such device.
-    #[error("{0:?} is no device: write ssd, nic, or one of them by its number, such as ssd0")]
+    #[error("{0:?} is not a device; write ssd, nic, or one of them by its number, such as ssd0")]
     Device(String),
     /// No such operation of this device.
-    #[error("{1:?} is no operation of {0}: its operations are {2}")]
+    #[error("{1:?} is not an operation of {0}: its operations are {2}")]
     Operation(&'static str, String, String),
-    /// The operations to be struck cannot be read.
+    /// The operations to strike cannot be parsed.
     #[error(
-        "{0:?} says not which operations: write 3, 3-5, 3+, all, or a share such as 2% (0.1% to 100%); they are counted from 1"
+        "{0:?} does not select operations; write 3, 3-5, 3+, all, or a share such as 2% (0.1% to 100%); they are counted from 1"
     )]
     Which(String),
-    /// No such effect, or its value cannot be read.
+    /// No such effect, or its value cannot be parsed.
     #[error(
-        "{0:?} is no effect: write drop, late=20ms, twice, corrupt, status=0x281, short=512, hang, hang=hard or remove"
+        "{0:?} is not an effect; write drop, late=20ms, twice, corrupt, status=0x281, short=512, hang, hang=hard or remove"
     )]
     Effect(String),
     /// The effect does not exist for this device.
-    #[error("{0} is no effect on a frame: it is one on an SSD's command")]
+    #[error("{0} is not possible for a frame, only for an SSD's command")]
     OnFrame(String),
-    /// The effect cannot be had at devices that are no models.
+    /// The effect is not possible for devices that are not models.
     #[error("{plan}: {why}")]
     Unfit {
         /// The plan.
@@ -139,7 +139,7 @@ pub enum FaultPlanError {
     Missing {
         /// The plan.
         plan: String,
-        /// The number of devices of its kind.
+        /// Number of devices of its kind.
         count: usize,
     },
 }
@@ -154,17 +154,17 @@ impl Device {
 }
 
 impl FaultPlan {
-    /// The kind of device that it is for.
+    /// Returns the kind of device that it is for.
     pub fn device(&self) -> Device {
         self.device
     }
 
-    /// The number of its device among those of its kind, from 0; `None` for all of them.
+    /// Returns the number of its device among those of its kind, from 0; `None` for all of them.
     pub fn number(&self) -> Option<usize> {
         self.number
     }
 
-    /// The rule for one device. The seed decides the draws of a plan with a share.
+    /// Returns the rule for one device. The seed decides the draws of a plan with a share.
     pub fn rule(&self, seed: u64) -> Rule {
         let (when, fault) = (self.when(), self.fault());
         match self.which {
@@ -176,18 +176,17 @@ impl FaultPlan {
         }
     }
 
-    /// True where an operation that it strikes succeeds with wrong data, of which no host can know: a digest
-    /// has to find it.
+    /// Returns true if a struck operation succeeds with wrong data, which no host can detect: a digest has to find it.
     pub fn is_a_lie(&self) -> bool {
         self.device == Device::Ssd && matches!(self.effect, Effect::Corrupt | Effect::Short(_))
     }
 
-    /// True where an [`Interposer`](crate::Interposer) can carry it out.
+    /// Checks that an [`Interposer`](crate::Interposer) can carry it out.
     pub(crate) fn fits_an_interposer(&self) -> Result<(), FaultPlanError> {
         let is_read = matches!(self.operations, Operations::Io(Some(dcs_nvme::command::nvm::READ)));
         let why = match self.effect {
             _ if self.device == Device::Nic => "frames cannot be struck here: its plans are for an ssd",
-            Effect::HangHard => "a reset of the SSD's function is not seen here: write hang",
+            Effect::HangHard => "a reset of the SSD's function is not visible here: write hang",
             Effect::Short(_) if !is_read => "only a read can be short here: write ssd:read",
             _ => return Ok(()),
         };
@@ -252,7 +251,7 @@ fn read_device(text: &str) -> Option<(Device, Option<usize>)> {
     })
 }
 
-/// Digits only: no sign, no blank.
+/// Parses digits only: no sign, no space.
 fn read_number(text: &str) -> Option<u64> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
 }
@@ -304,8 +303,7 @@ fn read_time(text: &str) -> Option<Duration> {
     Some(Duration::from_nanos(time))
 }
 
-/// Status code type and status code, as NVMe's completion has them without the phase bit; 0 would be a
-/// success.
+/// Parses a status code type and status code, as in NVMe's completion without the phase bit. Rejects 0, a success.
 fn read_status(text: &str) -> Option<u16> {
     let status = match text.strip_prefix("0x") {
         Some(digits) if digits.bytes().all(|byte| byte.is_ascii_hexdigit()) => {
@@ -365,7 +363,7 @@ impl fmt::Display for Effect {
 /// Plans in force at the devices of a fabric.
 #[derive(Debug, Default)]
 pub struct Faults {
-    /// Each plan, and its rules: the function, and which of its rules.
+    /// Plans, each with its rules: the function, and the number of the rule.
     plans: Vec<(FaultPlan, Vec<(FunctionId, usize)>)>,
 }
 
@@ -374,7 +372,7 @@ impl Faults {
     ///
     /// # Errors
     ///
-    /// [`FaultPlanError::Missing`] where a plan names a device that is not there. Nothing is in force then.
+    /// [`FaultPlanError::Missing`] if a plan names a device that does not exist. No plan is in force then.
     pub fn inject(
         fabric: &mut Fabric,
         plans: &[FaultPlan],
@@ -404,7 +402,7 @@ impl Faults {
         Ok(faults)
     }
 
-    /// The strikes of each plan.
+    /// Returns the strikes of each plan.
     pub fn struck(&self, fabric: &Fabric) -> Vec<Struck> {
         let count = |(plan, rules): &(FaultPlan, Vec<(FunctionId, usize)>)| {
             let rules: Vec<&Rule> = rules.iter().filter_map(|(of, at)| fabric.rules(*of).get(*at)).collect();
@@ -417,25 +415,25 @@ impl Faults {
         self.plans.iter().map(count).collect()
     }
 
-    /// A sentence for each plan that struck nothing: what its user wanted to see has not happened.
+    /// Returns a sentence for each plan that struck nothing: its user did not get the intended fault.
     pub fn unstruck(&self, fabric: &Fabric) -> Vec<String> {
         self.struck(fabric).iter().filter_map(Struck::never).collect()
     }
 }
 
-/// The strikes of a plan.
+/// Strikes of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Struck {
     /// The plan.
     pub plan: FaultPlan,
-    /// The operations that it describes, of the device that had most of them.
+    /// Matching operations at the device that had most of them.
     pub met: u64,
-    /// The operations that it struck, of all devices.
+    /// Operations that it struck, over all devices.
     pub struck: u64,
 }
 
 impl Struck {
-    /// A sentence where it has struck nothing.
+    /// Returns a sentence if the plan struck nothing.
     pub fn never(&self) -> Option<String> {
         let Struck { plan, met, struck } = self;
         (*struck == 0).then(|| match met {
@@ -521,34 +519,34 @@ mod tests {
     #[test]
     fn what_is_wrong_with_a_plan_is_said() {
         for (text, expected) in [
-            ("", "is no fault"),
+            ("", "is not a fault"),
             ("ssd:read:3", "write DEVICE:OPERATION:WHICH:EFFECT"),
-            ("ssd:read:3:drop:drop", "is no fault"),
-            ("disk:read:3:drop", "\"disk\" is no device"),
-            ("ssdx:read:3:drop", "\"ssdx\" is no device"),
-            ("ssd-1:read:3:drop", "is no device"),
+            ("ssd:read:3:drop:drop", "is not a fault"),
+            ("disk:read:3:drop", "\"disk\" is not a device"),
+            ("ssdx:read:3:drop", "\"ssdx\" is not a device"),
+            ("ssd-1:read:3:drop", "is not a device"),
             (
                 "ssd:transmit:3:drop",
-                "\"transmit\" is no operation of ssd: its operations are read, write, flush, any",
+                "\"transmit\" is not an operation of ssd: its operations are read, write, flush, any",
             ),
             ("nic:read:3:drop", "its operations are transmit, receive"),
             ("ssd:read:0:drop", "counted from 1"),
-            ("ssd:read:5-3:drop", "says not which"),
-            ("ssd:read:+3:drop", "says not which"),
-            ("ssd:read:0%:drop", "says not which"),
-            ("ssd:read:101%:drop", "says not which"),
-            ("ssd:read:1.25%:drop", "says not which"),
-            ("ssd:read:99999999999999999999:drop", "says not which"),
-            ("ssd:read:3:vanish", "\"vanish\" is no effect"),
-            ("ssd:read:3:late", "is no effect"),
-            ("ssd:read:3:late=20", "is no effect"),
-            ("ssd:read:3:late=0ms", "is no effect"),
-            ("ssd:read:3:late=99999999999999999s", "is no effect"),
-            ("ssd:read:3:status=0", "is no effect"),
-            ("ssd:read:3:status=0x800", "is no effect"),
-            ("ssd:read:3:short=-1", "is no effect"),
-            ("nic:transmit:3:status=0x281", "status=0x281 is no effect on a frame"),
-            ("nic:receive:3:short=1", "short=1 is no effect on a frame"),
+            ("ssd:read:5-3:drop", "does not select operations"),
+            ("ssd:read:+3:drop", "does not select operations"),
+            ("ssd:read:0%:drop", "does not select operations"),
+            ("ssd:read:101%:drop", "does not select operations"),
+            ("ssd:read:1.25%:drop", "does not select operations"),
+            ("ssd:read:99999999999999999999:drop", "does not select operations"),
+            ("ssd:read:3:vanish", "\"vanish\" is not an effect"),
+            ("ssd:read:3:late", "is not an effect"),
+            ("ssd:read:3:late=20", "is not an effect"),
+            ("ssd:read:3:late=0ms", "is not an effect"),
+            ("ssd:read:3:late=99999999999999999s", "is not an effect"),
+            ("ssd:read:3:status=0", "is not an effect"),
+            ("ssd:read:3:status=0x800", "is not an effect"),
+            ("ssd:read:3:short=-1", "is not an effect"),
+            ("nic:transmit:3:status=0x281", "status=0x281 is not possible for a frame"),
+            ("nic:receive:3:short=1", "short=1 is not possible for a frame"),
         ] {
             let error = text.parse::<FaultPlan>().expect_err(text).to_string();
             assert!(error.contains(expected), "{text}: {error}");

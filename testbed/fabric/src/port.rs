@@ -1,4 +1,4 @@
-//! One function's end of the bus, in the caller's hands: the card's, the host's, or a test's.
+//! A function's end of the bus, in the caller's hands: the card's, the host's, or a test's.
 
 use std::time::Duration;
 
@@ -16,29 +16,29 @@ pub struct Port<'a> {
 }
 
 impl Port<'_> {
-    /// Since the fabric's start.
+    /// Returns the time since the fabric's start.
     pub fn now(&self) -> Duration {
         self.fabric.now()
     }
 
-    /// Asks for an [`crate::Event::Wake`] after so long: the time that work in the card takes.
+    /// Requests an [`crate::Event::Wake`] after this time: for the duration of work in the card.
     pub fn wake(&mut self, after: Duration, token: u64) {
         let at = self.fabric.now.saturating_add(to_ps(after));
         self.fabric.schedule(at, Happening::Wake { function: self.function, token });
     }
 
-    /// Copies from a BAR of the function's own.
+    /// Copies from one of the function's own BARs.
     ///
     /// # Panics
     ///
-    /// Outside of it, or where the function is a device model.
+    /// If the range is outside of it, or the function is a device model.
     pub fn load_bar(&self, bar: usize, offset: u64, bytes: &mut [u8]) {
         let held = &self.fabric.functions[self.function.0].bars[bar];
         assert!(within(held.window, offset, bytes), "outside of the BAR: {offset:#x}");
         held.memory.as_ref().expect("plain memory").load(offset, bytes);
     }
 
-    /// Copies into a BAR of the function's own.
+    /// Copies into one of the function's own BARs.
     ///
     /// # Panics
     ///

@@ -1,5 +1,5 @@
-//! Transactions: a write or read on its way from its requester to its target. It is split at pages,
-//! translated, routed, timed, counted.
+//! Transactions: the path of a write or read from requester to target. They are split at pages, translated, routed, timed,
+//! counted.
 
 use dcs_drivers::bus::BusError;
 
@@ -10,27 +10,27 @@ use crate::fault::{Fault, Operation};
 use crate::iommu::{PAGE, Refused};
 use crate::link::{Ps, to_ps};
 
-/// One request: it crosses no page.
+/// A request within a page.
 struct Request {
     from: FunctionId,
     address: u64,
     length: u64,
     write: bool,
-    /// The delay until it arrives.
+    /// Delay until it arrives.
     delay: Ps,
 }
 
 /// The target of a request.
 enum Route {
     To(Target),
-    /// The requester may not: it is told at once.
+    /// The requester lacks permission, and is told at once.
     Forbidden,
-    /// Nobody is there.
+    /// No function has the address.
     Nobody,
 }
 
 impl Fabric {
-    /// A memory write by a function. What may not happen vanishes.
+    /// Issues a memory write by a function. A write that is not permitted vanishes.
     pub(crate) fn issue_write(&mut self, from: FunctionId, address: u64, bytes: &[u8]) {
         let mut rest = bytes;
         for (address, length) in pages(address, bytes.len() as u64) {
@@ -53,12 +53,12 @@ impl Fabric {
         self.schedule(at, Happening::Write { by: from, to, bytes: bytes.to_vec() });
     }
 
-    /// A memory read by a function.
+    /// Issues a memory read by a function.
     pub(crate) fn issue_read(&mut self, from: FunctionId, address: u64, length: u64, asker: Asker) {
         let read = self.next_read;
         self.next_read += 1;
         let parts: Vec<(u64, u64)> = pages(address, length).collect();
-        // A read of nothing is one of zero bytes, which is answered like any other.
+        // An empty read becomes one of zero bytes, which is answered like any other.
         let parts = if parts.is_empty() { vec![(address, 0)] } else { parts };
         let data = vec![0; length as usize];
         self.reads.insert(read, Split { function: from, asker, data, left: parts.len(), error: None });
@@ -91,7 +91,7 @@ impl Fabric {
                     let data = Err(BusError::Timeout);
                     return self.schedule(part.deadline, Happening::Answer { part, data });
                 }
-                // A request that waits behind writes is not sent yet: its time does not run.
+                // A request that waits behind writes has not been sent yet: its timeout begins later.
                 let at = at.max(self.functions[from.0].posted);
                 self.schedule(at, Happening::Request { to, length: request.length, part });
             }
@@ -105,7 +105,7 @@ impl Fabric {
         }
     }
 
-    /// Sends the answer to a request back to who asked. It pushes the target's writes before it.
+    /// Sends the answer to a request back to the requester. It pushes the target's writes before it.
     pub(crate) fn complete(&mut self, target: FunctionId, part: Part, data: Result<Vec<u8>, BusError>) {
         let Some(split) = self.reads.get(&part.read) else { return };
         let start = self.now;
@@ -114,7 +114,7 @@ impl Fabric {
         self.schedule(at, Happening::Answer { part, data });
     }
 
-    /// The fault at a request, if any. Those that change it do so here.
+    /// Returns the fault at a request, if any. Faults that change the request do so here.
     fn meet_fault(&mut self, request: &mut Request) -> Option<Fault> {
         let Request { from, address, length, write, .. } = *request;
         let operation =
@@ -129,7 +129,7 @@ impl Fabric {
         fault
     }
 
-    /// Finds its target; counts and records it.
+    /// Finds the request's target; counts and records it.
     fn route(&mut self, request: &Request) -> Route {
         let route = self.look_up(request);
         let at = self.now();
@@ -184,7 +184,7 @@ impl Fabric {
         there.then(|| Target { function, bar, offset: address - window.address })
     }
 
-    /// When something that starts at `start` arrives: over the requester's link, the switch, and the target's
+    /// Returns the arrival time of something that starts at `start`: over the requester's link, the switch, and the target's
     /// link.
     pub(crate) fn travel(&mut self, from: FunctionId, to: FunctionId, start: Ps, payload: u64) -> Ps {
         let timing = self.timing;
@@ -193,7 +193,7 @@ impl Fabric {
     }
 }
 
-/// The pieces of a range that cross no page.
+/// Splits a range at pages.
 fn pages(address: u64, length: u64) -> impl Iterator<Item = (u64, u64)> {
     let (mut at, mut left) = (address, length);
     std::iter::from_fn(move || {

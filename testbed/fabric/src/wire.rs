@@ -1,4 +1,4 @@
-//! An Ethernet cable: a rate, a delay, and what goes wrong on it. No collisions, no pause frames.
+//! An Ethernet cable: a rate, a delay, and faults. No collisions, no pause frames.
 
 use std::time::Duration;
 
@@ -18,27 +18,27 @@ impl WireEnd {
     }
 }
 
-/// The properties of a wire. Chances are out of 1,000 frames, drawn from the fabric's seed.
+/// Properties of a wire. Chances are out of 1,000 frames, drawn from the fabric's seed.
 #[derive(Clone, Copy, Debug)]
 pub struct Wire {
-    /// Bits a second.
+    /// Bits per second.
     pub rate: u64,
-    /// From end to end: 5 ns a metre.
+    /// Delay from end to end: 5 ns per metre.
     pub delay: Duration,
-    /// Frames lost.
+    /// Chance that a frame is lost.
     pub lose: u16,
-    /// Frames that come twice.
+    /// Chance that a frame arrives twice.
     pub duplicate: u16,
-    /// Frames that come `late` later, so that others pass them.
+    /// Chance that a frame arrives `late` later, so that others pass it.
     pub reorder: u16,
-    /// By how much.
+    /// Additional delay of reordered frames.
     pub late: Duration,
-    /// Frames longer than this are lost. Bytes, without the frame check sequence.
+    /// Longest frame that passes, in bytes without the frame check sequence. Longer ones are lost.
     pub longest: usize,
 }
 
 impl Default for Wire {
-    /// Gigabit Ethernet over 20 m, where nothing goes wrong.
+    /// Returns Gigabit Ethernet over 20 m, without faults.
     fn default() -> Wire {
         Wire {
             rate: 1_000_000_000,
@@ -52,18 +52,18 @@ impl Default for Wire {
     }
 }
 
-/// The traffic on a wire in one direction.
+/// Traffic on a wire in one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WireCount {
     /// Frames sent into it.
     pub frames: u64,
-    /// Their bytes, without preamble, frame check sequence and gap.
+    /// Bytes sent, without preamble, frame check sequence and gap.
     pub bytes: u64,
     /// Frames that the wire lost.
     pub lost: u64,
-    /// Frames that it gave twice.
+    /// Frames that the wire duplicated.
     pub duplicated: u64,
-    /// Frames that it held back.
+    /// Frames that the wire delayed.
     pub reordered: u64,
 }
 
@@ -81,7 +81,7 @@ impl WireState {
         WireState { wire, ends, up: true, counts: Default::default(), free: [0; 2] }
     }
 
-    /// When copies of a frame that `side` sends now come to the other side: none, one or two.
+    /// Returns the arrival times of a frame that `side` sends now: none, one or two.
     pub(crate) fn send(
         &mut self,
         side: usize,

@@ -1,5 +1,5 @@
-//! Whatever is written to the models' registers, and whatever lies in memory, they go on, and touch nothing
-//! that was not granted.
+//! Checks that with any register writes and any contents of memory the models keep working, and access only
+//! granted memory.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use proptest::prelude::*;
 
 const MEMORY: u64 = 1 << 18;
 
-/// A card, a model that may reach the second half of the card's memory alone, and a wire at it.
+/// A card, a model that may reach only the second half of the card's memory, and a wire at it.
 struct Rig {
     fabric: Fabric,
     card: FunctionId,
@@ -34,20 +34,20 @@ fn rig(add: impl FnOnce(&mut Fabric) -> FunctionId) -> Rig {
 
 #[derive(Clone, Debug)]
 enum Act {
-    /// A register is written: a value, or an address in the granted memory.
+    /// Write a register: a value, or an address in the granted memory.
     Write(u64, u32),
     Point(u64, u32),
     Read(u64, u32),
-    /// Memory holds this.
+    /// Store these bytes in memory.
     Store(u32, Vec<u8>),
-    /// A list of likely entries lies in memory: words, of which those with the top bit set become addresses
-    /// in the granted memory.
+    /// Store a list of plausible entries in memory: words with the top bit set become addresses in the granted
+    /// memory.
     Entries(u32, Vec<u64>),
     Frame(Vec<u8>),
     Wait(u32),
 }
 
-/// Registers that matter come often.
+/// Generates actions that favour important registers.
 fn act(
     doorbells: &'static [u64],
     registers: &'static [u64],
@@ -94,7 +94,7 @@ fn carry_out(mut rig: Rig, setup: &[(u64, u64)], acts: Vec<Act>) {
             }
             Act::Read(at, length) => port.read(registers.address + at, length, Tag(0)),
             Act::Store(at, bytes) => {
-                // Addresses in the granted memory come often: every eighth byte may begin one.
+                // Favours addresses in the granted memory: every eighth byte may begin one.
                 let mut bytes = bytes;
                 for word in bytes.chunks_exact_mut(8).filter(|word| word[0] & 3 == 0) {
                     word.copy_from_slice(&(granted + u64::from(word[1]) * 512).to_le_bytes());
@@ -122,7 +122,7 @@ fn carry_out(mut rig: Rig, setup: &[(u64, u64)], acts: Vec<Act>) {
 const GRANTED: u64 = 1 << 63;
 const MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 
-/// A submission queue entry that is nearly right.
+/// Generates a submission queue entry that is nearly right.
 fn command() -> impl Strategy<Value = Vec<u64>> {
     let opcode = proptest::sample::select(&[0u64, 1, 2, 4, 5, 6, 8, 9, 10, 12][..]);
     let flags = prop_oneof![5 => Just(0u64), 1 => Just(0x40), 1 => 0u64..256];
@@ -143,12 +143,12 @@ fn command() -> impl Strategy<Value = Vec<u64>> {
     )
 }
 
-/// The creation of a queue 1, at a place in the granted memory.
+/// Returns the creation of queue 1, at an offset in the granted memory.
 fn queue(opcode: u64, at: u64) -> Vec<u64> {
     vec![opcode, 0, 0, GRANTED | at, 0, 15 << 16 | 1 | 1 << 32 | u64::from(opcode == 1) << 48, 0, 0]
 }
 
-/// A descriptor that is nearly right: any kind, small lengths, most bits.
+/// Generates a descriptor that is nearly right: any kind, small lengths, most bits.
 fn descriptor() -> impl Strategy<Value = Vec<u64>> {
     let kind = prop_oneof![Just(0u64), Just(1), Just(2), Just(3), any::<u64>().prop_map(|kind| kind & 15)];
     let length = prop_oneof![0u64..2000, 0u64..65536];

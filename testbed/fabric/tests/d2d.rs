@@ -1,5 +1,4 @@
-//! D2D streams on the fabric: SSDs and NICs beside their legacy functions, on real buses and wires of virtual
-//! time.
+//! D2D streams on the fabric: SSDs and NICs next to their legacy functions, on buses and wires in virtual time.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -27,7 +26,7 @@ struct Machine {
     nvme: Vec<FunctionId>,
     media: Vec<Namespace>,
     wires: Vec<WireEnd>,
-    /// When streams were started, by port.
+    /// Start times of streams, by port.
     started: BTreeMap<u16, Duration>,
     /// Frames that came out of the wires: time, wire, frame.
     frames: Vec<(Duration, usize, Vec<u8>)>,
@@ -123,7 +122,7 @@ impl Machine {
         self.started.insert(PORT + stream, self.fabric.now());
     }
 
-    /// Lets time go on; frames and interrupts are kept.
+    /// Advances time, and keeps frames and interrupts.
     fn run(&mut self, time: Duration) {
         let until = self.fabric.now() + time;
         while let Some(event) = self.fabric.step(Some(until)) {
@@ -148,7 +147,7 @@ impl Machine {
         content
     }
 
-    /// The payload of each wire's streams, by wire and port.
+    /// Returns the payload of each wire's streams, by wire and port.
     fn payload(&self) -> BTreeMap<(usize, u16), Vec<u8>> {
         let mut payload: BTreeMap<_, Vec<u8>> = BTreeMap::new();
         for (_, wire, frame) in self.frames.iter().filter(|(_, _, frame)| frame[12..14] == [8, 0]) {
@@ -208,8 +207,8 @@ fn a_stream_takes_the_host_two_interrupts_and_no_memory() {
     }
 }
 
-/// How much later each datagram has arrived than its last byte was due, in nanoseconds; sorted. The first 10
-/// ms of each stream, in which all wait for their first reads, are left out.
+/// Returns the lateness of each datagram against the due time of its last byte, in nanoseconds, sorted. Leaves out
+/// the first 10 ms of each stream, in which all wait for their first reads.
 fn deviations(machine: &Machine) -> Vec<u64> {
     let mut sent: BTreeMap<u16, u128> = BTreeMap::new();
     let mut all = Vec::new();
@@ -360,7 +359,7 @@ fn what_a_nic_receives_is_stored_and_the_rest_is_the_legacy_functions() {
         for frame in fragments {
             machine.fabric.send(wire, frame);
         }
-        // Another port: the legacy NIC, which has not been set up, drops and counts it.
+        // Another port: the legacy NIC, which is not set up, drops and counts it.
         machine.fabric.send(wire, datagram(9, &[1; 100], 500, 1480).remove(0));
         machine.run(MS / 10);
     }
@@ -420,7 +419,7 @@ fn with_fault(
     machine.run(SECOND);
     let (ssd, nic) = (machine.ssds[0], machine.nics[0]);
     let errors = (machine.report(ssd, 0).status.error, machine.report(nic, 0).status.error);
-    // What left is the start of the content; the other stream is whole.
+    // Data sent are the start of the contents; the other stream is complete.
     let content = machine.content(0, &ALL);
     let payload = machine.payload();
     assert!(content.starts_with(&payload[&(0, 0)]));
@@ -473,7 +472,7 @@ fn a_nic_that_hangs_or_goes_or_loses_its_link_ends_its_streams() {
         if name == "link" {
             assert_eq!(machine.report(nic, 0).status.error, Some(Error::Link));
         }
-        // After a reset of the function, or with a link, it runs as ever.
+        // After a reset of the function, or with a link, it runs as before.
         if name == "link" {
             machine.fabric.set_carrier(machine.wires[0], true);
         } else {

@@ -55,7 +55,7 @@ fn a_stream_s_copies_and_kernels_follow_each_other() {
     let mut back = vec![0; 10_000];
     fabric.port(HOST).load(0x2_0000, &mut back);
     assert!(back.iter().zip(&data).all(|(new, old)| *new == old.wrapping_add(1)));
-    // What the kernel gave, by a peer's read of its memory.
+    // The kernel's result, by a peer's read of its memory.
     let address = fabric.bar(gpu, 1).address;
     assert_eq!(fabric.read(HOST, address, 8).unwrap(), 10_000u64.to_le_bytes());
     assert_eq!(fabric.device::<Gpu>(gpu).counts().launches, 1);

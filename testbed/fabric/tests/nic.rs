@@ -20,7 +20,7 @@ struct Driver {
     end: WireEnd,
     family: Family,
     size: u32,
-    /// Where its rings and buffers start in the card's memory.
+    /// Offset of its rings and buffers in the card's memory.
     base: u64,
     tx_tail: u32,
     rx_head: u32,
@@ -40,7 +40,7 @@ impl Driver {
         Driver { fabric, card, nic, end, family, size: 16, base: 0, tx_tail: 0, rx_head: 0, came: Vec::new() }
     }
 
-    /// One with a link and both rings of 16 descriptors. Receive buffers of 2 KiB, all given.
+    /// Returns a NIC with a link, and both rings of 16 descriptors with all receive buffers of 2 KiB.
     fn new(family: Family) -> Driver {
         let mut driver = Driver::cold(Config::new(family, MAC));
         driver.bring_up();
@@ -187,7 +187,7 @@ impl Driver {
 const EOP: u32 = 1 << 24;
 const IFCS: u32 = 1 << 25;
 const RS: u32 = 1 << 27;
-/// Stands for the family's bit.
+/// Stands for either family's bit.
 const TSE: u32 = 1 << 30;
 
 fn sum(bytes: &[u8]) -> u16 {

@@ -1,4 +1,4 @@
-//! The specification's rules, and the answers of a controller where a host breaks them.
+//! The specification's rules, and a controller's answers when a host breaks them.
 
 mod host;
 

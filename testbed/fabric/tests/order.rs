@@ -1,4 +1,4 @@
-//! The rules of order, whatever is asked for by whom: PCIe's [5.0, 2.4], as `Bus` states them.
+//! The rules of order, for any requests by any functions: PCIe's [5.0, 2.4], as `Bus` states them.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -11,7 +11,7 @@ const SIZE: u64 = 1 << 16;
 
 #[derive(Clone, Copy, Debug)]
 enum Act {
-    /// From, to, where, how long.
+    /// A write: requester, target, offset, length.
     Write(usize, usize, u64, u64),
     Read(usize, usize, u64),
     Interrupt(usize),
@@ -29,15 +29,15 @@ fn act() -> impl Strategy<Value = Act> {
     ]
 }
 
-/// The events of one run, as far as they are known.
+/// Events of one run, as far as known.
 #[derive(Default)]
 struct Seen {
-    /// The number of the last write or interrupt that arrived, by who made it.
+    /// Number of the last write or interrupt that arrived, by requester.
     last: HashMap<usize, u64>,
     answers: usize,
-    /// At the place of a write, by who made it: its number, once it was made.
+    /// Number of each issued write, by requester, target and offset.
     made: HashMap<(usize, usize, u64), u64>,
-    /// The least that a read must bring, by its tag.
+    /// Least stamp that a read must return, by its tag.
     floor: HashMap<u64, (usize, u64)>,
     /// Interrupts that have yet to come, as writes.
     interrupts: HashMap<FunctionId, VecDeque<(usize, u64)>>,
@@ -63,7 +63,7 @@ impl Seen {
                 let (maker, floor) = self.floor.remove(&done.tag.0).expect("one answer to each read");
                 let (found, number) = read_stamp(&done.data.expect("an answer"));
                 self.answers += 1;
-                // Where the own write was not overwritten by another, it is there.
+                // The requester's own write is there, unless another overwrote it.
                 assert!(found != maker || number >= floor, "{found} {number} < {floor}");
                 assert!(found != 0 || floor == 0, "a write that is not there yet");
             }

@@ -1,5 +1,5 @@
-//! PRP and SGL walks against a plain reference that has all of memory before it: the model's, and the one
-//! that controllers for guests use.
+//! Compares PRP and SGL walks, the model's and the one that controllers for guests use, with a plain reference that
+//! sees all of memory.
 
 use std::collections::HashMap;
 
@@ -16,8 +16,7 @@ fn parsed(words: [u64; 2]) -> Descriptor {
     Descriptor::from_bytes(&bytes)
 }
 
-/// Where data lie, in order, as few segments as can be: an address, or none for bytes that are dropped, and a
-/// length.
+/// Places of data, in order, in as few segments as possible: a length, and an address unless the bytes are dropped.
 type Extents = Vec<(Option<u64>, u64)>;
 
 fn add(extents: &mut Extents, address: Option<u64>, length: u64) {
@@ -53,7 +52,7 @@ fn run(memory: &Words, begun: Result<(Walk, Next), Status>) -> Result<Extents, S
     panic!("a walk without end");
 }
 
-/// Carries out the walk of `dcs_nvme`. Of what it read, nothing is read again but what leads there again.
+/// Carries out the walk of `dcs_nvme`. It reads nothing twice, unless the list leads there twice.
 fn controllers_walk(memory: &Words, pointer: DataPointer, length: u64) -> Result<Extents, Status> {
     let mut read = |address: u64, bytes: &mut [u8]| {
         for (i, word) in bytes.chunks_exact_mut(8).enumerate() {
@@ -70,12 +69,12 @@ fn controllers_walk(memory: &Words, pointer: DataPointer, length: u64) -> Result
     Ok(found)
 }
 
-/// The same, whether or not it says that a retry is of no use.
+/// Drops the bit that says a retry is useless.
 fn bare(found: Result<Extents, Status>) -> Result<Extents, (u8, u8)> {
     found.map_err(|status| (status.kind(), status.code()))
 }
 
-/// The data's pages by the letter of [NVMe 1.4, 4.3], one PRP entry after the other.
+/// Finds the data's pages by the letter of [NVMe 1.4, 4.3], one PRP entry after the other.
 fn prp_by_the_letter(memory: &Words, data: [u64; 2], length: u64, page: u64) -> Result<Extents, Status> {
     if !data[0].is_multiple_of(4) {
         return Err(status::INVALID_PRP_OFFSET);
@@ -116,8 +115,8 @@ fn prp_by_the_letter(memory: &Words, data: [u64; 2], length: u64, page: u64) -> 
     Ok(found)
 }
 
-/// A list of `entries`, begun at `start`, with links where a page ends. The page after a list is at `start`'s
-/// + 16 pages.
+/// Lays out a list of `entries` from `start`, with links at the ends of pages. Each further
+/// page of the list is 16 pages on.
 fn lay_out(memory: &mut Words, start: u64, page: u64, entries: &[u64]) {
     let mut at = start;
     for (i, entry) in entries.iter().enumerate() {

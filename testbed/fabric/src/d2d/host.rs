@@ -1,4 +1,4 @@
-//! The driver's part on the host: it carries out, over the bus, what `dcs_d2d::driver` says.
+//! The host driver's part: carries out the instructions of `dcs_d2d::driver` over the bus.
 
 use dcs_d2d::driver::{Layout, LayoutError, Place, Receive, Report, Send, Write};
 use dcs_d2d::register::{GRANT, Status, Times};
@@ -11,18 +11,18 @@ use crate::fabric::{Fabric, FunctionId, HOST};
 pub struct D2dFunction {
     /// The function.
     pub function: FunctionId,
-    /// The bus address of its registers.
+    /// Bus address of its registers.
     pub registers: u64,
-    /// What it has, and where.
+    /// Its features, and their offsets.
     pub layout: Layout,
 }
 
 impl D2dFunction {
-    /// The function whose BAR `bar` has the registers.
+    /// Opens the function that has its registers in BAR `bar`.
     ///
     /// # Errors
     ///
-    /// [`LayoutError`]: there are none, or the function does not answer.
+    /// [`LayoutError`]: the BAR has no such registers, or the function does not answer.
     pub fn new(fabric: &mut Fabric, function: FunctionId, bar: usize) -> Result<D2dFunction, LayoutError> {
         let registers = fabric.bar(function, bar).address;
         let values = read(fabric, registers, Layout::READS);
@@ -36,12 +36,12 @@ impl D2dFunction {
         }
     }
 
-    /// Reads registers, and waits for them. All ones: the function does not answer.
+    /// Reads registers, and waits for the values. All ones if the function does not answer.
     pub fn read<const N: usize>(&self, fabric: &mut Fabric, offsets: [u64; N]) -> [u64; N] {
         read(fabric, self.registers, offsets)
     }
 
-    /// How a stream stands.
+    /// Returns the state of a stream.
     pub fn report(&self, fabric: &mut Fabric, stream: u16) -> Report {
         Report::from_values(self.read(fabric, self.layout.report_reads(stream)))
     }
@@ -54,11 +54,11 @@ fn read<const N: usize>(fabric: &mut Fabric, registers: u64, offsets: [u64; N]) 
     })
 }
 
-/// Starts a stream: the receiver first, then the sender. Each is a function and the number of its stream.
+/// Starts a stream: the receiver first, then the sender, each given as a function and a stream number.
 ///
 /// # Errors
 ///
-/// The receiver's status: it did not start.
+/// Returns the receiver's status if it did not start.
 pub fn start(
     fabric: &mut Fabric,
     (from, sender): (D2dFunction, u16),

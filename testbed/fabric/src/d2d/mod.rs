@@ -1,8 +1,8 @@
-//! D2D streams: functions of `dcs-d2d` on the fabric, an SSD's and a NIC's. docs/d2d.md has the protocol.
+//! D2D streams: functions of `dcs-d2d` on the fabric, in an SSD and a NIC. docs/d2d.md has the protocol.
 //!
-//! Each runs the crate's state machine and carries out what it says: writes go to the bus, frames to the
-//! wire, reads and stores to a medium that takes its time. The legacy functions beside them, an NVMe
-//! controller on the same namespace and a NIC on the same wire, are the models that there are, unchanged.
+//! Each runs the crate's state machine and carries out its actions: writes go to the bus, frames to the wire, reads and stores to
+//! a medium that takes time. The legacy functions next to them, an NVMe controller on the same namespace and a NIC on the same
+//! wire, are the existing models, unchanged.
 
 mod host;
 mod nic;
@@ -16,17 +16,16 @@ pub use ssd::{Ssd, SsdConfig};
 
 use crate::device::Context;
 
-/// Bytes of writes that are given to the link in one call; and the time for which it may be busy before it is
-/// given more, so that other writes of the function come between.
+/// Bytes of writes that are given to the link in one call.
 const CHUNK: usize = 4096;
+/// Backlog of the link above which it is given no more, so that other writes of the function come between.
 const AHEAD: Duration = Duration::from_micros(1);
 
 pub(crate) fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// A timer that is set anew as its owner's deadline moves. The fabric's timers cannot be taken back: one that
-/// is too early rings in vain.
+/// A timer that follows its owner's deadline. The fabric's timers cannot be cancelled: one that fires early is ignored.
 #[derive(Debug, Default)]
 struct Alarm {
     at: Option<u64>,

@@ -1,8 +1,7 @@
-//! A NIC with D2D streams: the legacy NIC's BARs come first, then one with registers and templates, then the
-//! aperture.
+//! A NIC with D2D streams. The legacy NIC's BARs come first, then one with registers and templates, then the aperture.
 //!
-//! The legacy model does not know of it: what it sends goes through the D2D function's priority control, what
-//! the network sends is shown to Parse Control first.
+//! The legacy model is unaware of it: frames that it sends go through the D2D function's priority control, and frames from the
+//! network are first offered to Parse Control.
 
 use std::time::Duration;
 
@@ -15,40 +14,41 @@ use super::{AHEAD, Alarm, CHUNK, nanos};
 use crate::device::{Action, Context, Device};
 use crate::link::Ps;
 
-/// The timers' tokens, above those of any legacy model: the state machine's deadline, room on the link, the
-/// wire is free.
+/// Token of the timer for the state machine's deadline. Tokens are above those of any legacy model.
 const DEADLINE: u64 = u64::MAX;
+/// Token of the timer for room on the link.
 const ROOM: u64 = u64::MAX - 1;
+/// Token of the timer for a free wire.
 const WIRE: u64 = u64::MAX - 2;
 
-/// The properties of a NIC's D2D function.
+/// Configuration of a NIC's D2D function.
 #[derive(Clone, Copy, Debug)]
 pub struct NicConfig {
-    /// Its streams.
+    /// Configuration of the state machine.
     pub function: Config,
-    /// Bits a second, as the wire's.
+    /// Bits per second, the same as the wire's.
     pub rate: u64,
-    /// Its interrupt vector, one that the legacy function does not use.
+    /// Interrupt vector, one that the legacy function does not use.
     pub vector: u16,
 }
 
 impl NicConfig {
-    /// The usual choices, with this many streams and 10 Gb/s.
+    /// Returns the usual configuration for 10 Gb/s, with this many streams.
     pub fn new(streams: u16) -> NicConfig {
         let function = Config { legacy: usize::MAX, ..Config::new(streams) };
         NicConfig { function, rate: 10_000_000_000, vector: 0x100 }
     }
 }
 
-/// A NIC with D2D streams around a legacy NIC.
+/// A legacy NIC with D2D streams added.
 pub struct Nic<L> {
     config: NicConfig,
     function: dcs_d2d::Nic,
     legacy: L,
-    /// BARs of the legacy function.
+    /// Number of the legacy function's BARs.
     bars: usize,
     base: u64,
-    /// When the wire has taken what it was given.
+    /// Time at which the wire is free.
     free: Ps,
     alarm: Alarm,
     waits: bool,
@@ -57,7 +57,7 @@ pub struct Nic<L> {
 }
 
 impl<L: Device> Nic<L> {
-    /// One after power on.
+    /// Returns a NIC after power on.
     pub fn new(config: NicConfig, legacy: L) -> Result<Nic<L>, ConfigError> {
         let mut function = dcs_d2d::Nic::new(config.function)?;
         function.set_link(false);
@@ -75,22 +75,22 @@ impl<L: Device> Nic<L> {
         })
     }
 
-    /// The legacy NIC.
+    /// Returns the legacy NIC.
     pub fn legacy(&mut self) -> &mut L {
         &mut self.legacy
     }
 
-    /// The state machine.
+    /// Returns the state machine.
     pub fn function(&mut self) -> &mut dcs_d2d::Nic {
         &mut self.function
     }
 
-    /// The number of the BAR that has the registers; the next one is the aperture.
+    /// Returns the number of the BAR with the registers; the next one is the aperture.
     pub fn registers(&self) -> usize {
         self.bars
     }
 
-    /// Registers without the bus, as a debugger sees them.
+    /// Reads registers without the bus, as a debugger does.
     pub fn peek(&self, offset: u64) -> u64 {
         let mut bytes = [0; 8];
         self.function.read(offset, &mut bytes);
@@ -101,14 +101,14 @@ impl<L: Device> Nic<L> {
         self.function.write(APERTURE_BASE, &self.base.to_le_bytes(), 0);
     }
 
-    /// Calls the legacy NIC. Its frames are queued here; all else that it does is done.
+    /// Calls the legacy NIC. Its frames are queued here; its other actions are carried out.
     fn call(&mut self, cx: &mut Context<'_>, with: impl FnOnce(&mut L, &mut Context<'_>)) {
         let mut inner =
             Context { now: cx.now, backlog: cx.backlog, actions: Vec::new(), faults: &mut *cx.faults };
         with(&mut self.legacy, &mut inner);
         for action in inner.actions {
             match action {
-                // A queue without a bound: the legacy model waits for the wire by itself.
+                // The queue has no limit: the legacy model waits for the wire by itself.
                 Action::Send(frame) => drop(self.function.send_legacy(frame)),
                 action => cx.actions.push(action),
             }
@@ -129,11 +129,11 @@ impl<L: Device> Nic<L> {
         self.free = start + bits * 1_000_000_000_000 / self.config.rate;
         cx.send(frame.bytes);
         self.sends = true;
-        // The next frame is given to the wire in the nanosecond in which it becomes free.
+        // The wire gets the next frame in the nanosecond in which it becomes free.
         cx.after(Duration::from_nanos((self.free / 1000).saturating_sub(now)), WIRE);
     }
 
-    /// Lets the state machine work, as far as the link has room.
+    /// Runs the state machine as far as the link has room.
     fn work(&mut self, cx: &mut Context<'_>) {
         self.send(cx);
         if self.hung || self.waits {

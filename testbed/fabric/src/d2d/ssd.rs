@@ -1,4 +1,4 @@
-//! The SSD's D2D function: BAR 0 has registers and tasks, BAR 1 is the aperture.
+//! An SSD's D2D function: BAR 0 has registers and tasks, BAR 1 is the aperture.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -20,58 +20,57 @@ const DEADLINE: u64 = 0;
 const ROOM: u64 = 1;
 const FIRST: u64 = 2;
 
-/// The queue that rules for faults see: no queue of NVMe's has this number. The opcodes are NVMe's, of reads
-/// and writes.
+/// Queue number for fault rules, which no NVMe queue has. The opcodes are NVMe's for read and write.
 const QUEUE: u16 = u16::MAX;
 const READ: u8 = 2;
 const WRITE: u8 = 1;
 
-/// The properties of an SSD's D2D function.
+/// Configuration of an SSD's D2D function.
 #[derive(Clone, Copy, Debug)]
 pub struct SsdConfig {
-    /// Its streams. Blocks are the namespace's.
+    /// Configuration of the state machine. Blocks are the namespace's.
     pub function: Config,
-    /// The medium's times.
+    /// Latencies and rate of the medium.
     pub media: Media,
-    /// From which its jitter comes.
+    /// Seed of its jitter.
     pub seed: u64,
 }
 
 impl SsdConfig {
-    /// The usual choices, with this many streams.
+    /// Returns the usual configuration, with this many streams.
     pub fn new(streams: u16) -> SsdConfig {
         SsdConfig { function: Config::new(streams, 0), media: Media::default(), seed: 1 }
     }
 }
 
-/// An operation at the medium, whose time comes.
+/// An operation in progress at the medium.
 struct Operating {
     token: Token,
     offset: u64,
-    /// What is read: this many bytes. What is stored: these.
+    /// Bytes to read, or data to store.
     work: Result<u64, Vec<u8>>,
     fault: Option<Fault>,
 }
 
-/// An SSD's D2D function on a namespace, which an NVMe controller may have as well.
+/// An SSD's D2D function on a namespace, which an NVMe controller may share.
 pub struct Ssd {
     config: SsdConfig,
     function: dcs_d2d::Ssd,
     namespace: Namespace,
     base: u64,
     random: Random,
-    /// When the medium has moved what it was given, in nanoseconds.
+    /// Time at which the medium finishes its current work, in nanoseconds.
     busy: u64,
     operating: HashMap<u64, Operating>,
     tokens: u64,
     alarm: Alarm,
-    /// A timer for room on the link is set.
+    /// True while a timer for room on the link is set.
     waits: bool,
     hung: bool,
 }
 
 impl Ssd {
-    /// One after power on.
+    /// Returns a function after power on.
     pub fn new(mut config: SsdConfig, namespace: Namespace) -> Result<Ssd, ConfigError> {
         config.function.blocks = namespace.blocks();
         config.function.block_shift = namespace.shift();
@@ -90,12 +89,12 @@ impl Ssd {
         })
     }
 
-    /// The state machine, to put operators into it.
+    /// Returns the state machine, for adding operators to it.
     pub fn function(&mut self) -> &mut dcs_d2d::Ssd {
         &mut self.function
     }
 
-    /// Registers without the bus, as a debugger sees them.
+    /// Reads registers without the bus, as a debugger does.
     pub fn peek(&self, offset: u64) -> u64 {
         let mut bytes = [0; 8];
         self.function.read(offset, &mut bytes);
@@ -106,7 +105,7 @@ impl Ssd {
         self.function.write(APERTURE_BASE, &self.base.to_le_bytes(), 0);
     }
 
-    /// Lets the state machine work, as far as the link has room.
+    /// Runs the state machine as far as the link has room.
     fn work(&mut self, cx: &mut Context<'_>) {
         if self.hung || self.waits {
             return;
@@ -251,7 +250,7 @@ impl Device for Ssd {
         self.hung = false;
         self.function.reset();
         self.set_base();
-        // The medium stops with the function: nothing of before is stored any more.
+        // The medium stops with the function: nothing from before is stored.
         for (_, operating) in self.operating.drain() {
             match operating.work {
                 Ok(_) => self.function.read_done(operating.token, Err(MediumError), 0),

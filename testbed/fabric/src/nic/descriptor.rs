@@ -1,4 +1,4 @@
-//! Transmit and receive descriptors of both families, taken apart and put together.
+//! Parses and builds transmit and receive descriptors of both families.
 
 use super::Family;
 use super::offload::{Offload, Parsed};
@@ -6,7 +6,7 @@ use super::offload::{Offload, Parsed};
 /// Bytes of every descriptor.
 pub(super) const DESCRIPTOR: u64 = 16;
 
-/// One as it lies in memory.
+/// A descriptor as stored in memory.
 pub(super) type Raw = [u8; DESCRIPTOR as usize];
 
 fn dword(raw: &Raw, number: usize) -> u32 {
@@ -20,11 +20,11 @@ fn quad(raw: &Raw, number: usize) -> u64 {
 /// A transmit descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Transmit {
-    /// For the frames after it.
+    /// A context for the frames after it.
     Context { slot: usize, context: Context, report: bool },
     /// A piece of a frame.
     Data(Data),
-    /// No kind that is known: skipped.
+    /// An unknown kind, which is skipped.
     Unknown,
 }
 
@@ -42,12 +42,12 @@ pub(super) struct Data {
     pub(super) report: bool,
     /// The NIC adds the frame check sequence.
     pub(super) check: bool,
-    /// The number of its context; none for a descriptor without one.
+    /// Number of its context; `None` for a descriptor without one.
     slot: Option<usize>,
     segment: bool,
     insert_ip: bool,
     insert_l4: bool,
-    /// Legacy: where a sum starts and where it goes.
+    /// Legacy: start of the checksum's range, and its place.
     legacy: Option<(usize, usize)>,
 }
 
@@ -146,7 +146,7 @@ fn extended_context(raw: &Raw) -> Transmit {
     let offload = Offload {
         ip: ip as usize & 0xff,
         ip_sum: (ip >> 8) as usize & 0xff,
-        // The last byte; zero is the frame's end.
+        // The last byte; zero means the frame's end.
         ip_end: if end == 0 { usize::MAX } else { end + 1 },
         l4: l4 as usize & 0xff,
         l4_sum: (l4 >> 8) as usize & 0xff,
@@ -160,7 +160,7 @@ fn extended_context(raw: &Raw) -> Transmit {
 }
 
 impl Data {
-    /// The work on the frame whose first descriptor this is, and true if it is cut into segments.
+    /// Returns the offloads for the frame whose first descriptor this is, and true if it is segmented.
     pub(super) fn offload(&self, contexts: &[Context; 2]) -> (Offload, bool) {
         if let Some((start, at)) = self.legacy {
             return (
@@ -174,12 +174,12 @@ impl Data {
     }
 }
 
-/// A receive descriptor's buffers: for the packet, and for its header.
+/// Returns a receive descriptor's buffers: for the packet, and for its header.
 pub(super) fn buffers(raw: &Raw) -> (u64, u64) {
     (quad(raw, 0), quad(raw, 1))
 }
 
-/// The format in which receive descriptors are written back.
+/// Format of receive descriptors at write-back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Format {
     Legacy,
@@ -189,18 +189,18 @@ pub(super) enum Format {
     Advanced,
 }
 
-/// The content of a receive descriptor.
+/// Contents of a receive descriptor.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Received {
     /// Bytes in the packet's buffer.
     pub(super) length: u16,
-    /// Bytes in the header's buffer, where it was split.
+    /// Bytes in the header's buffer, if the header was split.
     pub(super) header: Option<u16>,
-    /// The header did not fit into its buffer.
+    /// True if the header did not fit into its buffer.
     pub(super) overflow: bool,
-    /// The line was disturbed.
+    /// True for a line error.
     pub(super) error: bool,
-    /// The kind of the frame, in its last descriptor.
+    /// Kind of the frame, in its last descriptor.
     pub(super) last: Option<Parsed>,
     pub(super) check_ip: bool,
     pub(super) check_l4: bool,

@@ -1,10 +1,9 @@
 //! Intel gigabit NICs: the 82576 (igb; advanced descriptors) and the 82574 (e1000e; legacy and extended
 //! descriptors).
 //!
-//! The references are their data sheets, and QEMU's models of them where a data sheet leaves something open.
-//! The NIC is stricter than QEMU's: it fetches descriptors ahead, sums what the driver left in the checksum
-//! fields, waits for a link to transmit, and needs time for its PHY. See the crate's documentation for what
-//! is not implemented.
+//! References are their data sheets, and QEMU's models of them where a data sheet leaves something open. The model is stricter
+//! than QEMU's: it prefetches descriptors, adds the driver's contents of checksum fields to its sums, waits for a link to
+//! transmit, and takes time for its PHY. See the crate's documentation for what is not implemented.
 
 mod descriptor;
 mod offload;
@@ -22,7 +21,7 @@ use crate::fault::Fault;
 use descriptor::{Data, Raw};
 use registers::Registers;
 
-/// The model of a NIC.
+/// Model of a NIC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {
     /// 82576: QEMU's igb.
@@ -40,27 +39,27 @@ impl Family {
     }
 }
 
-/// The properties of a NIC.
+/// Configuration of a NIC.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
-    /// Its kind.
+    /// Model of the NIC.
     pub family: Family,
     /// Ethernet address, as in its EEPROM.
     pub mac: [u8; 6],
-    /// Bits a second, to pace what it reads from memory: as the wire's.
+    /// Bits per second at which it reads frames from memory: the wire's rate.
     pub rate: u64,
-    /// The time that its PHY takes to negotiate.
+    /// Time for the PHY to negotiate.
     pub autonegotiation: Duration,
-    /// The PHY keeps the link through a reset of the MAC, as on hardware. Without, it waits to be told to
-    /// negotiate, as in QEMU.
+    /// True if the PHY keeps the link through a reset of the MAC, as on hardware. Otherwise it waits for a request to negotiate,
+    /// as in QEMU.
     pub keeps_link: bool,
-    /// Bytes of frames that wait for receive descriptors; more are dropped.
+    /// Most bytes of frames that wait for receive descriptors; further frames are dropped.
     pub fifo: usize,
 }
 
 impl Config {
-    /// A NIC of this family, with or without a link after a reset as QEMU's is. Negotiation takes 2 ms, not
-    /// the second or two of real PHYs; the receive memory is 64 KiB.
+    /// Returns the configuration of a NIC of this family, which keeps or loses its link on reset as QEMU's does. Negotiation
+    /// takes 2 ms, not the second or two of real PHYs; the receive memory is 64 KiB.
     pub fn new(family: Family, mac: [u8; 6]) -> Config {
         Config {
             family,
@@ -76,23 +75,23 @@ impl Config {
 /// A NIC's counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Frames sent, each segment one.
+    /// Frames sent; each segment counts.
     pub sent: u64,
-    /// Their bytes.
+    /// Bytes sent.
     pub bytes_sent: u64,
     /// Frames stored in receive buffers.
     pub received: u64,
-    /// Their bytes.
+    /// Bytes received.
     pub bytes_received: u64,
-    /// Frames for others, too long, or while receiving was off.
+    /// Frames dropped: for other addresses, too long, or received while receiving was off.
     pub filtered: u64,
-    /// Frames for which there was no room.
+    /// Frames dropped for lack of room.
     pub missed: u64,
-    /// Frames given up because memory could not be read.
+    /// Frames abandoned because memory could not be read.
     pub broken: u64,
 }
 
-/// The meaning of a token.
+/// Meaning of a token.
 #[derive(Debug)]
 enum Wait {
     TransmitDescriptors {
@@ -112,38 +111,38 @@ enum Wait {
     Room {
         queue: usize,
     },
-    /// A write-back that a fault held back.
+    /// A write-back that a fault delayed.
     Late {
         writes: Vec<(u64, Vec<u8>)>,
         causes: u32,
         queue: usize,
         transmit: bool,
     },
-    /// The PHY's register has been read or written.
+    /// The PHY's register was read or written.
     Phy,
     /// The PHY has negotiated.
     Link,
 }
 
-/// A transmit queue's state that is not in registers.
+/// State of a transmit queue that is not in registers.
 #[derive(Debug, Default)]
 struct TransmitQueue {
     fetching: bool,
-    /// Fetched and not used: the descriptors from the queue's head on.
+    /// Descriptors fetched and not yet used, from the queue's head on.
     fetched: VecDeque<Raw>,
     contexts: [descriptor::Context; 2],
-    /// The frame that is put together.
+    /// Descriptors of the frame being assembled.
     frame: Vec<Data>,
     bytes: Vec<u8>,
-    /// Pieces of it on their way.
+    /// Pieces of it being read.
     arriving: usize,
     broken: bool,
     fault: Option<Fault>,
-    /// The frame is whole, and is sent when its pieces are here.
+    /// The frame is complete, and is sent once its pieces have been read.
     busy: bool,
 }
 
-/// A receive queue's.
+/// State of a receive queue that is not in registers.
 #[derive(Debug, Default)]
 struct ReceiveQueue {
     fetching: bool,
@@ -160,7 +159,7 @@ pub struct Nic {
     next: u64,
     /// Frames that wait for receive descriptors.
     fifo: VecDeque<Vec<u8>>,
-    /// When the transmitter has sent what it has.
+    /// Time at which the transmitter will have sent all it has.
     line_free: Duration,
     carrier: bool,
     counts: Counts,
@@ -168,7 +167,7 @@ pub struct Nic {
 }
 
 impl Nic {
-    /// A NIC as `config` describes it, after power on.
+    /// Returns a NIC after power on.
     pub fn new(config: Config) -> Nic {
         let queues = config.family.queues();
         Nic {
@@ -186,12 +185,12 @@ impl Nic {
         }
     }
 
-    /// Its counters.
+    /// Returns the counters.
     pub fn counts(&self) -> Counts {
         self.counts
     }
 
-    /// True if it has a link, as its status register says.
+    /// Returns true if it has a link, according to its status register.
     pub fn link(&self) -> bool {
         self.registers.link()
     }
@@ -202,7 +201,7 @@ impl Nic {
         self.next
     }
 
-    /// Forgets all that is under way.
+    /// Drops everything in progress.
     fn clear(&mut self) {
         let queues = self.config.family.queues();
         self.waits.clear();
@@ -211,7 +210,7 @@ impl Nic {
         self.fifo.clear();
     }
 
-    /// A queue that is stopped forgets what it has fetched, and what it waits for.
+    /// Drops a stopped queue's fetched descriptors and pending reads.
     fn stop(&mut self, stopped: usize, transmit: bool) {
         if transmit {
             self.transmit[stopped] = TransmitQueue::default();
@@ -228,7 +227,7 @@ impl Nic {
         });
     }
 
-    /// A reset of the MAC (CTRL.RST).
+    /// Resets the MAC (CTRL.RST).
     fn reset_mac(&mut self, cx: &mut Context<'_>) {
         if self.hung == Some(true) {
             return;
@@ -241,7 +240,7 @@ impl Nic {
         }
     }
 
-    /// Starts the PHY's negotiation. It ends with a link if there is a carrier then.
+    /// Starts the PHY's negotiation, which ends with a link if there is a carrier then.
     fn negotiate(&mut self, cx: &mut Context<'_>) {
         self.set_link(false, cx);
         self.waits.retain(|_, wait| !matches!(wait, Wait::Link));
@@ -265,7 +264,7 @@ impl Nic {
         }
     }
 
-    /// Raises the causes of a queue: a vector of its own where the driver has set one up.
+    /// Raises the causes of a queue, on its own vector if the driver has set one up.
     fn queue_cause(&mut self, causes: u32, queue: usize, transmit: bool, cx: &mut Context<'_>) {
         match self.registers.queue_cause(queue, transmit) {
             Some(vector) => {
@@ -278,7 +277,7 @@ impl Nic {
         }
     }
 
-    /// Tells the driver about descriptors, as far as a fault lets it.
+    /// Writes back descriptors, unless a fault prevents it.
     fn tell(
         &mut self,
         mut writes: Vec<(u64, Vec<u8>)>,
@@ -293,7 +292,7 @@ impl Nic {
                 let token = self.token(Wait::Late { writes, causes, queue, transmit });
                 return cx.after(time, token);
             }
-            // The head has moved on: the next descriptor is there.
+            // The head has advanced: the next descriptor is there.
             Some(Fault::DuplicateCompletion) => {
                 let status = if transmit { 12 } else { 0 };
                 let next = self.registers.ring(queue, transmit).head_address() + status;
@@ -307,7 +306,7 @@ impl Nic {
         self.queue_cause(causes, queue, transmit, cx);
     }
 
-    /// True if a fault stops the NIC here.
+    /// Returns true if a fault stops the NIC here.
     fn stopped(&mut self, fault: Option<Fault>) -> bool {
         match fault {
             Some(Fault::Hang) => self.hung = Some(false),

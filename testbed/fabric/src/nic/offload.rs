@@ -1,20 +1,22 @@
-//! Offloads of a NIC: checksums and segmentation. It puts together what the driver said and what the bytes
-//! say, and corrects neither: a wrong partial sum gives a wrong checksum, as it does on hardware.
+//! Offloads of a NIC: checksums and segmentation. It combines the driver's settings with the frame's bytes, and corrects neither:
+//! a wrong partial sum gives a wrong checksum, as on hardware.
 
-/// The offsets of a frame's headers, and the work on them. Offsets are from the frame's start; those beyond
-/// its end do nothing.
+/// Offsets of a frame's headers, and the work on them. Offsets are from the frame's start; those beyond its end have no effect.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Offload {
-    /// Start of the IP header, where its checksum goes, and its end.
+    /// Start of the IP header.
     pub(super) ip: usize,
+    /// Offset of the IP header's checksum.
     pub(super) ip_sum: usize,
+    /// End of the IP header.
     pub(super) ip_end: usize,
-    /// Start of the TCP or UDP header, and where its checksum goes.
+    /// Start of the TCP or UDP header.
     pub(super) l4: usize,
+    /// Offset of that header's checksum.
     pub(super) l4_sum: usize,
-    /// The headers that are repeated before each segment.
+    /// Bytes of headers that are repeated before each segment.
     pub(super) header: usize,
-    /// Bytes of payload in a segment.
+    /// Bytes of payload per segment.
     pub(super) segment: usize,
     pub(super) tcp: bool,
     pub(super) ipv4: bool,
@@ -44,8 +46,7 @@ fn put(bytes: &mut [u8], at: usize, value: u16) {
     }
 }
 
-/// Puts the checksums in that are asked for. What the fields hold before counts: the driver puts zero, or the
-/// pseudo header's sum there.
+/// Inserts the requested checksums. The fields' contents count: the driver puts zero, or the pseudo header's sum there.
 pub(super) fn insert(frame: &mut [u8], offload: &Offload) {
     if offload.insert_ip {
         let end = offload.ip_end.min(frame.len());
@@ -54,12 +55,12 @@ pub(super) fn insert(frame: &mut [u8], offload: &Offload) {
     }
     if offload.insert_l4 {
         let value = !sum(frame.get(offload.l4..).unwrap_or_default());
-        // A UDP checksum of zero would say that there is none [RFC 768].
+        // A UDP checksum of zero would mean none [RFC 768].
         put(frame, offload.l4_sum, if value == 0 && !offload.tcp { 0xffff } else { value });
     }
 }
 
-/// Cuts a frame into segments: header, and a piece of the payload each.
+/// Cuts a frame into segments: each has the headers and a piece of the payload.
 pub(super) fn segments(frame: &[u8], offload: &Offload) -> Vec<Vec<u8>> {
     if offload.header > frame.len() || offload.segment == 0 {
         return Vec::new();
@@ -78,7 +79,7 @@ pub(super) fn segments(frame: &[u8], offload: &Offload) -> Vec<Vec<u8>> {
     found
 }
 
-/// Makes the headers of segment `i` its own [82576 data sheet, 7.2.4.4 to 7.2.4.7].
+/// Adapts the headers of segment `i` [82576 data sheet, 7.2.4.4 to 7.2.4.7].
 fn rewrite(segment: &mut [u8], offload: &Offload, i: usize, last: bool) {
     let length = segment.len();
     if offload.ipv4 {
@@ -97,40 +98,40 @@ fn rewrite(segment: &mut [u8], offload: &Offload, i: usize, last: bool) {
             field.copy_from_slice(&moved.to_be_bytes());
         }
         if let Some(flags) = segment.get_mut(offload.l4 + 13) {
-            // FIN and PSH stay in the last one, CWR in the first one.
+            // FIN and PSH stay in the last segment, CWR in the first.
             *flags &= if last { 0xff } else { !0x09 } & if i == 0 { 0xff } else { !0x80 };
         }
     } else {
         put(segment, offload.l4 + 4, l4_length);
     }
     if offload.insert_l4 {
-        // The driver's partial sum is without the length.
+        // The driver's partial sum lacks the length.
         let partial = word(segment, offload.l4_sum).unwrap_or(0);
         let whole = sum(&[partial.to_be_bytes(), l4_length.to_be_bytes()].concat());
         put(segment, offload.l4_sum, whole);
     }
 }
 
-/// A NIC's findings in a frame that comes in.
+/// A NIC's findings in a received frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Parsed {
-    /// 4, 6, or 0 where it is no IP.
+    /// IP version: 4, 6, or 0 if it is not IP.
     pub(super) ip: u8,
     /// The IPv4 identification.
     pub(super) id: u16,
-    /// IP protocol 6 or 17, or 0 where it is another one, or a fragment.
+    /// IP protocol 6 or 17; 0 for another one, or a fragment.
     pub(super) protocol: u8,
-    /// True if the IPv4 header's sum is right.
+    /// True if the IPv4 header's checksum is right.
     pub(super) ip_right: bool,
-    /// True if TCP's or UDP's is; none where there is none to check.
+    /// True if TCP's or UDP's checksum is right; `None` if there is none to check.
     pub(super) l4_right: Option<bool>,
-    /// A TCP acknowledgement without data.
+    /// True for a TCP acknowledgement without data.
     pub(super) pure_ack: bool,
-    /// Bytes up to the end of the TCP or UDP header; without one to that of the IP header; 0 without that.
+    /// Bytes up to the end of the TCP or UDP header; without one, of the IP header; without that, 0.
     pub(super) header: usize,
 }
 
-/// Takes a frame's headers apart. No VLANs, no IPv6 extension headers.
+/// Parses a frame's headers. No VLANs, no IPv6 extension headers.
 pub(super) fn parse(frame: &[u8]) -> Parsed {
     match word(frame, 12) {
         Some(0x0800) => parse_v4(frame).unwrap_or_default(),
@@ -188,7 +189,7 @@ fn parse_l4(mut parsed: Parsed, protocol: u8, pseudo: &[u8], l4: Option<&[u8]>) 
     parsed
 }
 
-/// The frame check sequence [IEEE 802.3, 3.2.9], as it follows the frame.
+/// Returns the frame check sequence [IEEE 802.3, 3.2.9], as it follows the frame.
 pub(super) fn frame_check(frame: &[u8]) -> [u8; 4] {
     let mut crc = u32::MAX;
     for byte in frame {
@@ -204,7 +205,7 @@ pub(super) fn frame_check(frame: &[u8]) -> [u8; 4] {
 mod tests {
     use super::*;
 
-    /// An IPv4 frame of TCP or UDP whose checksums are right, made the plain way.
+    /// Builds an IPv4 frame of TCP or UDP with correct checksums, the simple way.
     fn right(protocol: u8, id: u16, sequence: u32, flags: u8, payload: &[u8]) -> Vec<u8> {
         let l4_header = if protocol == 6 { 20 } else { 8 };
         let mut frame = vec![2; 12];
@@ -249,7 +250,7 @@ mod tests {
         }
     }
 
-    /// As a driver hands it over: the IP sum is zero, the other one is that of the pseudo header.
+    /// Prepares a frame as a driver does: the IP checksum is zero, the other one is that of the pseudo header.
     fn handed_over(mut frame: Vec<u8>, protocol: u8, with_length: bool) -> Vec<u8> {
         let offload = offload(protocol, 0);
         put(&mut frame, 24, 0);

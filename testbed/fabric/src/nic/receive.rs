@@ -1,4 +1,4 @@
-//! From the wire to a receive ring.
+//! The receive path: from the wire to a ring.
 
 use dcs_drivers::bus::BusError;
 
@@ -8,10 +8,10 @@ use super::{Nic, Wait, registers};
 use crate::device::Context;
 use crate::fault::{Fault, Operation};
 
-/// Descriptors fetched at once at most.
+/// Most descriptors fetched at once.
 const BURST: u32 = 32;
 
-/// The number of descriptors that are kept ahead: a frame may need 64 buffers of 256 bytes.
+/// Descriptors to prefetch: a frame may need 64 buffers of 256 bytes.
 const AHEAD: usize = 96;
 
 /// All frames go to the first queue: there is no receive side scaling.
@@ -24,7 +24,7 @@ impl Nic {
         }
     }
 
-    /// A frame comes in.
+    /// Handles a frame from the wire.
     pub(super) fn arrive(&mut self, mut frame: Vec<u8>, cx: &mut Context<'_>) {
         if !self.registers.receives(QUEUE) || !self.registers.accepts(&frame) {
             self.counts.filtered += 1;
@@ -43,7 +43,7 @@ impl Nic {
         self.deliver(cx);
     }
 
-    /// Fetches descriptors ahead.
+    /// Prefetches descriptors.
     pub(super) fn receive_fetch(&mut self, queue: usize, cx: &mut Context<'_>) {
         let held = &self.receive[queue];
         let ahead = held.fetched.len();
@@ -77,7 +77,7 @@ impl Nic {
         self.deliver(cx);
     }
 
-    /// Stores the frames for which there are descriptors.
+    /// Stores frames for which there are descriptors.
     fn deliver(&mut self, cx: &mut Context<'_>) {
         while let Some(frame) = self.fifo.front() {
             let stored = if self.registers.strips() { frame.len() } else { frame.len() + 4 };
@@ -105,7 +105,7 @@ impl Nic {
         self.receive_fetch(QUEUE, cx);
     }
 
-    /// The part of a frame that goes to the header's buffer, and true if its header does not fit there.
+    /// Returns the length of the part of a frame for the header's buffer, and true if the header does not fit there.
     fn header(&self, parsed: &Parsed, length: usize) -> Option<(usize, bool)> {
         let (room, always) = self.registers.split(QUEUE)?;
         let known = parsed.header > 0 && self.registers.splits(QUEUE, parsed.protocol, parsed.ip);
@@ -117,7 +117,7 @@ impl Nic {
         }
     }
 
-    /// Stores a frame buffer by buffer. Comes back with what is to be written to the descriptors.
+    /// Stores a frame buffer by buffer. Returns the contents to write to the descriptors.
     fn store(
         &mut self,
         frame: &[u8],
@@ -160,7 +160,7 @@ impl Nic {
     }
 }
 
-/// Moves a frame's bytes to memory, as a fault lets it.
+/// Moves a frame's bytes to memory, subject to a fault.
 struct Mover {
     left: usize,
     astray: u64,

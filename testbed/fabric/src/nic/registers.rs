@@ -1,4 +1,4 @@
-//! The registers of both families [82576 data sheet, 8; 82574 data sheet, 10].
+//! Registers of both families [82576 data sheet, 8; 82574 data sheet, 10].
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -47,7 +47,7 @@ const SET_LINK_UP: u32 = 1 << 6;
 const RST: u32 = 1 << 26;
 const ENABLE: u32 = 1 << 25;
 
-/// A queue's registers, from its base address on.
+/// A queue's registers, as word offsets from its base.
 pub(super) const BASE_LOW: usize = 0;
 const BASE_HIGH: usize = 1;
 pub(super) const LENGTH: usize = 2;
@@ -74,7 +74,7 @@ enum Interrupt {
     Mask,
 }
 
-/// The queue of a register.
+/// A queue's register.
 struct QueueRegister {
     transmit: bool,
     queue: usize,
@@ -85,7 +85,7 @@ struct QueueRegister {
 pub(super) struct Registers {
     family: Family,
     mac: [u8; 6],
-    /// The value written, or that after a reset.
+    /// Value written, or the value after a reset.
     plain: HashMap<u64, u32>,
     transmit: Vec<[u32; 16]>,
     receive: Vec<[u32; 16]>,
@@ -94,9 +94,9 @@ pub(super) struct Registers {
     eicr: u32,
     eims: u32,
     phy: [u16; 32],
-    /// The PHY has a link, whatever the MAC makes of it.
+    /// The PHY has a link, whether or not the MAC uses it.
     phy_link: bool,
-    /// The PHY has been told to negotiate.
+    /// The PHY was told to negotiate.
     told: bool,
 }
 
@@ -110,8 +110,8 @@ pub(super) struct Ring {
 }
 
 impl Ring {
-    /// An address, and how many descriptors from the `ahead`th one after the head on: at most `most`, not
-    /// over the ring's end.
+    /// Returns an address and a count: the descriptors from the `ahead`th after the head on, at most `most`, not past the ring's
+    /// end.
     pub(super) fn next(&self, ahead: u32, most: u32) -> Option<(u64, u32)> {
         if self.size == 0 || self.tail >= self.size || self.head >= self.size {
             return None;
@@ -138,7 +138,7 @@ impl Registers {
             Family::E1000e => FULL_DUPLEX | SET_LINK_UP | 0b10 << 8,
         };
         plain.insert(CTRL, control);
-        // The EEPROM is there, and has been read.
+        // The EEPROM is present, and has been read.
         plain.insert(EECD, 1 << 8 | 1 << 9);
         plain.insert(RAL, word(0) | word(1) << 8 | word(2) << 16 | word(3) << 24);
         plain.insert(RAL + 4, word(4) | word(5) << 8 | 1 << 31);
@@ -148,7 +148,7 @@ impl Registers {
         let mut phy = [0; 32];
         phy[BMCR] = 0x1140;
         phy[BMSR] = 0x7949;
-        // An I347 or its like; what matters is that it is none of the values of a PHY that is not there.
+        // An I347 or similar; it must only differ from the values of a PHY that is absent.
         (phy[2], phy[3], phy[4], phy[9]) = (0x02a8, 0x0390, 0x0de1, 0x0e00);
         Registers {
             family: config.family,
@@ -179,7 +179,7 @@ impl Registers {
         *self.plain.entry(MPC).or_default() += 1;
     }
 
-    /// The queue register at an offset, in either layout: 0x100 bytes a queue, or the 82576's 0x40.
+    /// Finds the queue register at an offset, in either layout: 0x100 bytes per queue, or the 82576's 0x40.
     fn place(&self, offset: u64) -> Option<QueueRegister> {
         let (start, distance, transmit) = match offset {
             0x2800..0x2c00 => (0x2800, 0x100, false),
@@ -198,7 +198,7 @@ impl Registers {
         &mut queues[place.queue][place.field]
     }
 
-    /// A register of the interrupt block: the 82576 has them at two places.
+    /// Finds a register of the interrupt block, which the 82576 has at two places.
     fn interrupt_register(&self, offset: u64) -> Option<Interrupt> {
         let offset = match offset {
             0x1500..0x1510 if self.family == Family::Igb => 0xc0 + (offset - 0x1500) * 2,
@@ -226,7 +226,7 @@ impl Registers {
         match offset {
             STATUS => {
                 let up = if self.link() { LINK_UP | GIGABIT | FULL_DUPLEX } else { 0 };
-                // The reset of the function is over; the function may master the bus.
+                // The reset is complete; bus mastering is enabled.
                 up | 1 << 19 | if self.family == Family::Igb { 1 << 21 } else { 0 }
             }
             MPC | GPRC | GPTC => self.plain.remove(&offset).unwrap_or(0),
@@ -241,7 +241,7 @@ impl Registers {
         }
     }
 
-    /// Remembers causes. Says whether vector 0 is to be raised.
+    /// Stores causes. Returns true if vector 0 is to be raised.
     pub(super) fn cause(&mut self, causes: u32) -> bool {
         let before = self.icr & self.ims & !ASSERTED;
         self.icr |= causes;
@@ -252,8 +252,7 @@ impl Registers {
         pending & !before != 0
     }
 
-    /// A queue's own vector, where the driver works with several [82576 data sheet, 7.3.1]: none if it is
-    /// masked.
+    /// Returns a queue's own vector, if the driver uses several [82576 data sheet, 7.3.1]: `None` inside if it is masked.
     pub(super) fn queue_cause(&mut self, queue: usize, transmit: bool) -> Option<Option<u16>> {
         if self.family != Family::Igb || self.get(GPIE) & 1 << 4 == 0 {
             return None;
@@ -266,7 +265,7 @@ impl Registers {
         }
         let bit = 1 << (entry & 0x1f);
         let raised = self.eicr & bit == 0 && self.eims & bit != 0;
-        // What is raised and clears itself is never seen.
+        // Causes that are raised and clear themselves are never seen.
         if !raised || self.get(EIAC) & bit == 0 {
             self.eicr |= bit;
         }
@@ -277,23 +276,23 @@ impl Registers {
         self.phy_link && self.get(CTRL) & SET_LINK_UP != 0
     }
 
-    /// The PHY has got a link or lost it. Says whether that is news.
+    /// Sets or clears the PHY's link. Returns true if that is a change.
     pub(super) fn set_link(&mut self, up: bool) -> bool {
         let news = self.phy_link != up;
         self.phy_link = up;
-        // Link status, and that the negotiation is over.
+        // Link status, and negotiation complete.
         self.phy[BMSR] = self.phy[BMSR] & !0x24 | if up { 0x24 } else { 0 };
         self.phy[PARTNER] = if up { 0xcde1 } else { 0 };
         self.phy[10] = if up { 0x3c00 } else { 0 };
         news
     }
 
-    /// True if the PHY negotiates of itself when there is a carrier: once it has been told to.
+    /// Returns true if the PHY negotiates by itself when there is a carrier: once it was told to.
     pub(super) fn negotiated(&self) -> bool {
         self.told
     }
 
-    /// Does what MDIC says. True where the PHY is to negotiate now.
+    /// Carries out the command in MDIC. Returns true if the PHY is to negotiate now.
     pub(super) fn phy_done(&mut self) -> bool {
         let command = self.get(MDIC);
         let (register, phy, operation) =
@@ -327,7 +326,7 @@ impl Registers {
         }
     }
 
-    /// Moves a ring's head on, over its end where it comes to that.
+    /// Advances a ring's head, wrapping at its end.
     pub(super) fn advance(&mut self, queue: usize, transmit: bool) {
         let size = self.ring(queue, transmit).size.max(1);
         let held = if transmit { &mut self.transmit[queue] } else { &mut self.receive[queue] };
@@ -350,15 +349,14 @@ impl Registers {
         self.get(RCTL) & 2 != 0 && self.link() && self.enabled(&self.receive[queue])
     }
 
-    /// The address to which a queue's head is written instead of being marked in descriptors [82576 data
-    /// sheet, 7.2.3].
+    /// Returns the address to which a queue's head is written instead of marking descriptors [82576 data sheet, 7.2.3].
     pub(super) fn head_report(&self, queue: usize) -> Option<u64> {
         let held = &self.transmit[queue];
         let on = self.family == Family::Igb && held[REPORT_LOW] & 1 != 0;
         on.then(|| u64::from(held[REPORT_HIGH]) << 32 | u64::from(held[REPORT_LOW] & !3))
     }
 
-    /// True if a frame without its frame check sequence is for this NIC and not too long.
+    /// Returns true if a frame, given without its frame check sequence, is for this NIC and not too long.
     pub(super) fn accepts(&self, frame: &[u8]) -> bool {
         let control = self.get(RCTL);
         let length = frame.len() as u32 + 4;
@@ -385,25 +383,25 @@ impl Registers {
         high & 1 << 31 != 0 && to[..4] == low.to_le_bytes() && to[4..] == high.to_le_bytes()[..2]
     }
 
-    /// The multicast table: 12 bits of the address, from RCTL.MO on.
+    /// Looks up the multicast table: 12 bits of the address, from RCTL.MO on.
     fn in_table(&self, to: &[u8], control: u32) -> bool {
         let shift = [4, 3, 2, 0][(control >> 12) as usize & 3];
         let hash = (u64::from(to[5]) << 8 | u64::from(to[4])) >> shift & 0xfff;
         self.get(MTA + hash / 32 * 4) & 1 << (hash % 32) != 0
     }
 
-    /// True if the frame check sequence is left out of what is stored.
+    /// Returns true if the frame check sequence is not stored.
     pub(super) fn strips(&self) -> bool {
         self.get(RCTL) & 1 << 26 != 0
     }
 
-    /// True if checksums of IP, and of TCP and UDP, are checked.
+    /// Returns true if checksums of IP, and of TCP and UDP, are checked.
     pub(super) fn checks(&self) -> (bool, bool) {
         let control = self.get(RXCSUM);
         (control & 1 << 8 != 0, control & 1 << 9 != 0)
     }
 
-    /// The format of a receive queue's descriptors.
+    /// Returns the format of a receive queue's descriptors.
     pub(super) fn format(&self, queue: usize) -> Format {
         match self.family {
             Family::Igb if (self.receive[queue][SPLIT] >> 25) & 7 == 0 => Format::Legacy,
@@ -413,7 +411,7 @@ impl Registers {
         }
     }
 
-    /// Bytes of a queue's buffer for packets.
+    /// Returns the bytes of a queue's buffer for packets.
     pub(super) fn buffer(&self, queue: usize) -> usize {
         let own = self.receive[queue][SPLIT] & 0x7f;
         if self.family == Family::Igb && own != 0 {
@@ -424,8 +422,8 @@ impl Registers {
         if control & ENABLE != 0 && size < 2048 { size * 16 } else { size }
     }
 
-    /// Bytes of a queue's buffer for headers, where it splits them off, and whether it always uses it.
-    /// Protocols of PSRTYPE only.
+    /// Returns the bytes of a queue's buffer for headers, if it splits them off, and true if it always uses it. Only for
+    /// protocols of PSRTYPE.
     pub(super) fn split(&self, queue: usize) -> Option<(usize, bool)> {
         let control = self.receive[queue][SPLIT];
         let kind = (control >> 25) & 7;
@@ -433,7 +431,7 @@ impl Registers {
         split.then_some(((control >> 8) as usize % 64 * 64, kind == 5))
     }
 
-    /// True if headers of this protocol are split off.
+    /// Returns true if headers of this protocol are split off.
     pub(super) fn splits(&self, queue: usize, protocol: u8, ip: u8) -> bool {
         let kinds = self.get(PSRTYPE + 4 * (queue as u64 % 8));
         let bit = match (protocol, ip) {
@@ -455,7 +453,7 @@ impl Registers {
     }
 }
 
-/// The time of a transfer on the serial bus to the PHY: 64 bits at 2.5 MHz.
+/// Duration of a transfer on the serial bus to the PHY: 64 bits at 2.5 MHz.
 const PHY_TIME: Duration = Duration::from_micros(26);
 
 impl Nic {
@@ -512,7 +510,7 @@ impl Nic {
             Interrupt::Set => self.cause(value, cx),
             Interrupt::Unmask => {
                 self.registers.ims |= value;
-                // What is pending already is raised by being unmasked.
+                // Unmasking raises causes that are pending already.
                 if self.registers.icr & value & !ASSERTED != 0 {
                     cx.interrupt(0);
                 }

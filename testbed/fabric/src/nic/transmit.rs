@@ -1,4 +1,4 @@
-//! From a transmit ring to the wire.
+//! The transmit path: from a ring to the wire.
 
 use std::time::Duration;
 
@@ -10,13 +10,13 @@ use super::{Nic, Wait};
 use crate::device::Context;
 use crate::fault::{Fault, Operation};
 
-/// Descriptors fetched at once at most, and kept ahead.
+/// Most descriptors fetched at once.
 const BURST: u32 = 16;
 
-/// Bytes that the transmitter takes in before it waits for the line: the 82576's packet buffer has 40 KiB.
+/// Most bytes that the transmitter holds before it waits for the line: the 82576's packet buffer has 40 KiB.
 const BUFFER: u64 = 40 << 10;
 
-/// Bytes of a frame at most, before it is cut into segments.
+/// Most bytes of a frame before segmentation.
 const FRAME_MAX: u64 = 1 << 18;
 
 impl Nic {
@@ -26,7 +26,7 @@ impl Nic {
         }
     }
 
-    /// Goes on with a queue as far as it can.
+    /// Processes a queue as far as possible.
     pub(super) fn transmit(&mut self, queue: usize, cx: &mut Context<'_>) {
         if self.hung.is_some() || !self.registers.transmits(queue) {
             return;
@@ -80,7 +80,7 @@ impl Nic {
         self.transmit(queue, cx);
     }
 
-    /// A descriptor of a frame. With the last one the frame's pieces are read.
+    /// Takes a frame's descriptor. With the last one, reads the frame's pieces.
     fn take(&mut self, queue: usize, data: Data, cx: &mut Context<'_>) {
         let held = &mut self.transmit[queue];
         held.fetched.pop_front();
@@ -174,7 +174,7 @@ impl Nic {
 
     fn send(&mut self, mut frame: Vec<u8>, check: bool, cx: &mut Context<'_>) {
         if !check {
-            // The driver brings the frame check sequence. A wrong one is for the receiver to drop.
+            // The driver supplies the frame check sequence. Dropping a wrong one is the receiver's job.
             let at = frame.len().saturating_sub(4);
             if frame_check(&frame[..at]) != frame[at..] {
                 return;
@@ -194,13 +194,13 @@ impl Nic {
         Duration::from_nanos(bytes * 8 * 1_000_000_000 / self.config.rate)
     }
 
-    /// A fetched descriptor is done.
+    /// Completes a fetched descriptor.
     fn retire(&mut self, queue: usize, report: bool, cx: &mut Context<'_>) {
         self.transmit[queue].fetched.pop_front();
         self.report(queue, report, None, cx);
     }
 
-    /// The descriptor at the head is done: the head moves on, and the driver is told where it asked for that.
+    /// Completes the descriptor at the head: advances the head, and reports to the driver if it asked for that.
     fn report(&mut self, queue: usize, report: bool, fault: Option<Fault>, cx: &mut Context<'_>) {
         let address = self.registers.ring(queue, true).head_address();
         self.registers.advance(queue, true);

@@ -12,7 +12,7 @@ use super::task::{Action, Task};
 use super::{Nvme, Wait, identify, status};
 use crate::device::Context;
 
-/// Features that are kept and given back, and their defaults [NVMe 1.4, 5.21.1].
+/// Features that are stored and can be read back, with their defaults [NVMe 1.4, 5.21.1].
 const KEPT: [(u8, u32); 8] = [
     (feature::ARBITRATION, 0),
     (feature::POWER_MANAGEMENT, 0),
@@ -53,7 +53,7 @@ impl Nvme {
         }
     }
 
-    /// The checks that both kinds of queue have in common: identifier, size and base address.
+    /// Checks that apply to both kinds of queue: identifier, size and base address.
     fn check_queue(
         &self,
         (queue, taken): (u16, bool),
@@ -67,8 +67,7 @@ impl Nvme {
         if size < 2 || size > self.config.entries {
             return Err(status::INVALID_QUEUE_SIZE);
         }
-        // CAP.CQR: queues are physically contiguous. CC must name the sizes of entries before queues are
-        // made.
+        // CAP.CQR: queues are physically contiguous. CC must name the entry sizes before queues are created.
         if !contiguous || !self.registers.entry_sizes() {
             return Err(status::INVALID_FIELD);
         }
@@ -112,12 +111,12 @@ impl Nvme {
             return Err(status::INVALID_QUEUE_DELETION);
         }
         self.completion.remove(&queue);
-        // What is late for it is not for another one of its number.
+        // Delayed completions must not reach a later queue of this number.
         self.waits.retain(|_, wait| !matches!(wait, Wait::Held { completion, .. } if *completion == queue));
         Ok(0)
     }
 
-    /// Its commands end before it does.
+    /// Deletes a queue. Its commands end first.
     fn delete_sq(&mut self, queue: u16, cx: &mut Context<'_>) -> Result<u32, Status> {
         if queue == 0 || !self.submission.contains_key(&queue) {
             return Err(status::INVALID_QUEUE_ID);
@@ -133,7 +132,7 @@ impl Nvme {
         Ok(0)
     }
 
-    /// Zero where the command was found and ended, else one [NVMe 1.4, 5.1].
+    /// Aborts a command. Returns zero if it was found and ended, else one [NVMe 1.4, 5.1].
     fn abort(&mut self, itself: u64, which: Abort, cx: &mut Context<'_>) -> u32 {
         let Abort { submission_queue: queue, cid } = which;
         if queue == 0 {
@@ -182,7 +181,7 @@ impl Nvme {
             log::FIRMWARE => identify::firmware(),
             _ => return Err(status::INVALID_LOG_PAGE),
         };
-        // Beyond its end a log page reads as zeros, up to a size that nobody needs.
+        // Beyond its end a log page reads as zeros, up to a generous limit.
         if offset % 4 != 0 || offset > page.len() as u64 || length > 1 << 20 {
             return Err(status::INVALID_FIELD);
         }
@@ -224,7 +223,7 @@ impl Nvme {
         }
     }
 
-    /// True if there is a volatile cache, and it is on.
+    /// Returns true if there is a volatile cache, and it is on.
     pub(super) fn caches(&self) -> bool {
         self.config.cache && self.features.get(&feature::VOLATILE_WRITE_CACHE) != Some(&0)
     }
@@ -245,13 +244,13 @@ impl Nvme {
         }
     }
 
-    /// All that there are, whatever was asked for.
+    /// Returns the number of all queues, whatever was requested.
     fn queue_count(&self) -> u32 {
         let count = self.config.queues.into();
         QueueCounts { submissions: count, completions: count }.bits()
     }
 
-    /// An asynchronous event request is kept until there is an event.
+    /// Keeps an asynchronous event request until there is an event.
     fn event_request(&mut self, task: u64, cid: u16, cx: &mut Context<'_>) -> Action {
         if self.event_requests.len() == self.config.async_events {
             return status::EVENT_REQUEST_LIMIT_EXCEEDED.into();
@@ -262,7 +261,7 @@ impl Nvme {
         Action::Later
     }
 
-    /// An event of type `kind`: no further ones of the type until its log page has been read [NVMe 1.4, 5.2].
+    /// Reports an event of type `kind`. Further ones of the type wait until its log page has been read [NVMe 1.4, 5.2].
     pub(super) fn event(&mut self, kind: u8, information: u8, cx: &mut Context<'_>) {
         if std::mem::replace(&mut self.masked[usize::from(kind)], true) {
             return;
@@ -281,7 +280,7 @@ impl Nvme {
         }
     }
 
-    /// Keeps an error for the log, newest first [NVMe 1.4, 5.14.1.1].
+    /// Adds an error to the log, newest first [NVMe 1.4, 5.14.1.1].
     pub(super) fn record(&mut self, task: &Task, status: Status) {
         self.error_count += 1;
         let mut entry = [0; 64];
@@ -289,7 +288,7 @@ impl Nvme {
         entry[8..10].copy_from_slice(&task.queue.to_le_bytes());
         entry[10..12].copy_from_slice(&task.command.cid.to_le_bytes());
         entry[12..14].copy_from_slice(&(status.0 << 1).to_le_bytes());
-        // Which byte was wrong is not told.
+        // The position of the wrong byte is not reported.
         entry[14..16].copy_from_slice(&u16::MAX.to_le_bytes());
         entry[16..24].copy_from_slice(&Blocks::from_words(&task.command.words).first.to_le_bytes());
         entry[24..28].copy_from_slice(&task.command.namespace.to_le_bytes());

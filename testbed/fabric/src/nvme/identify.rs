@@ -1,4 +1,4 @@
-//! The data structures of Identify and Get Log Page [NVMe 1.4, 5.14, 5.15].
+//! Data structures of Identify and Get Log Page [NVMe 1.4, 5.14, 5.15].
 
 use dcs_nvme::identify::{self, EntrySizes, Format, active_namespaces_bytes};
 use dcs_nvme::{command, completion};
@@ -9,9 +9,9 @@ use super::{Config, Counts};
 
 /// Entries of the error log.
 pub(super) const ERRORS: usize = 16;
-/// Aborts at once.
+/// Most concurrent aborts.
 const ABORTS: u16 = 4;
-/// Temperatures in Kelvin: worth a warning, and critical.
+/// Temperatures in Kelvin: warning, and critical.
 pub(super) const WARM: u16 = 343;
 const HOT: u16 = 353;
 
@@ -21,7 +21,7 @@ fn text<const N: usize>(value: &str) -> [u8; N] {
     bytes
 }
 
-/// Entries of one size alone.
+/// Returns entry sizes for one size only.
 fn only(bytes: usize) -> EntrySizes {
     let shift = bytes.trailing_zeros() as u8;
     EntrySizes { least: shift, most: shift }
@@ -62,7 +62,7 @@ pub(super) fn controller(config: &Config) -> Vec<u8> {
         // Write Zeroes.
         optional_commands: 1 << 3,
         write_cache: config.cache,
-        // It takes the broadcast namespace identifier.
+        // Flush takes the broadcast namespace identifier.
         flush_all: 0b11,
         sgl: config.sgl,
         bit_buckets: config.sgl != identify::Sgl::No,
@@ -84,12 +84,12 @@ pub(super) fn namespace(held: Option<&Namespace>) -> Vec<u8> {
     data.bytes().to_vec()
 }
 
-/// The identifiers after `after`, in order.
+/// Returns the identifiers greater than `after`, in order.
 pub(super) fn list(count: usize, after: u32) -> Vec<u8> {
     active_namespaces_bytes((1..=count as u32).filter(|number| *number > after)).to_vec()
 }
 
-/// One descriptor: a UUID made of the serial number and the identifier.
+/// Returns one descriptor: a UUID made from the serial number and the identifier.
 pub(super) fn descriptors(config: &Config, nsid: u32) -> Vec<u8> {
     let mut data = vec![0; 4096];
     data[..2].copy_from_slice(&[3, 16]);
@@ -100,11 +100,11 @@ pub(super) fn descriptors(config: &Config, nsid: u32) -> Vec<u8> {
     data
 }
 
-/// SMART / Health Information: what the model knows. Units of 1,000 blocks of 512 bytes, rounded up.
+/// Returns SMART / Health Information, as far as the model has it. Units of 1,000 blocks of 512 bytes, rounded up.
 pub(super) fn health(counts: &Counts, errors: u64, shift: u8) -> Vec<u8> {
     let mut data = vec![0; 512];
     let units = |blocks: u64| ((blocks << shift) / 512).div_ceil(1000);
-    // 300 K; all of the spare is left, the threshold is a tenth.
+    // 300 K; the whole spare is left, its threshold is a tenth.
     data[1..3].copy_from_slice(&300u16.to_le_bytes());
     data[3..5].copy_from_slice(&[100, 10]);
     let values = [
@@ -121,7 +121,7 @@ pub(super) fn health(counts: &Counts, errors: u64, shift: u8) -> Vec<u8> {
     data
 }
 
-/// Firmware Slot Information: slot 1 is active.
+/// Returns Firmware Slot Information: slot 1 is active.
 pub(super) fn firmware() -> Vec<u8> {
     let mut data = vec![0; 512];
     data[0] = 1;

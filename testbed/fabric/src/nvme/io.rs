@@ -12,7 +12,7 @@ impl Nvme {
         self.config.namespaces.get(index)
     }
 
-    /// The first look at a command: whether it can be done, and what has to move.
+    /// Checks a command, and decides which data to move.
     pub(super) fn io(&mut self, command: &Command) -> Action {
         let everywhere = command.opcode == nvm::FLUSH && command.namespace == ALL_NAMESPACES;
         let namespace = self.namespace(command.namespace);
@@ -44,7 +44,7 @@ impl Nvme {
         }
     }
 
-    /// The medium does what the command says.
+    /// Carries out a command on the medium.
     pub(super) fn execute(&mut self, task: &mut Task) {
         let command = &task.command;
         let (nsid, blocks) = (command.namespace, Blocks::from_words(&command.words));
@@ -75,7 +75,7 @@ impl Nvme {
         }
     }
 
-    /// Makes a namespace's content durable, or, with the broadcast identifier, all namespaces'.
+    /// Makes a namespace's contents durable; with the broadcast identifier, those of all namespaces.
     pub(super) fn flush(&self, nsid: u32) {
         for (number, namespace) in (1..).zip(&self.config.namespaces) {
             if nsid == ALL_NAMESPACES || nsid == number {

@@ -1,8 +1,7 @@
 //! An NVMe controller that answers like a real one [NVMe base specification 1.4, NVM command set].
 //!
-//! It fetches its commands and moves its data by transactions on the fabric, so what the fabric counts,
-//! delays or refuses is what it would be for a device. See the crate's documentation for what is not
-//! implemented.
+//! It fetches commands and moves data by transactions on the fabric, so the fabric counts, delays and refuses the same as for a
+//! real device. See the crate's documentation for what is not implemented.
 
 mod admin;
 mod identify;
@@ -30,48 +29,48 @@ use queue::{CompletionQueue, Posted, SubmissionQueue};
 use registers::Registers;
 use task::Task;
 
-/// The set-up of a controller.
+/// Configuration of a controller.
 #[derive(Clone)]
 pub struct Config {
     /// Its namespaces: the first one has identifier 1.
     pub namespaces: Vec<Namespace>,
-    /// The times that they take.
+    /// Latencies and rate of the media.
     pub media: Media,
-    /// I/O queues of each kind at most.
+    /// Most I/O queues of each kind.
     pub queues: u16,
-    /// Entries of a queue at most: CAP.MQES + 1.
+    /// Most entries of a queue: CAP.MQES + 1.
     pub entries: u32,
-    /// Doorbells lie `4 << stride` bytes apart: CAP.DSTRD.
+    /// Stride of doorbells, which are `4 << stride` bytes apart: CAP.DSTRD.
     pub stride: u8,
-    /// Transfers have at most `4096 << mdts` bytes; any length if 0.
+    /// Limit of a transfer's length, `4096 << mdts` bytes; no limit if 0.
     pub mdts: u8,
-    /// The SGLs that it takes, if any.
+    /// SGLs that it accepts, if any.
     pub sgl: Sgl,
-    /// True where there is a volatile write cache: see [`Namespace::lose_power`].
+    /// True if there is a volatile write cache: see [`Namespace::lose_power`].
     pub cache: bool,
-    /// Bytes of controller memory buffer, a power of two from 4096 on; none if 0.
+    /// Bytes of controller memory buffer, a power of two, at least 4096; none if 0.
     pub cmb: u64,
-    /// Bytes of persistent memory region, a power of two from 4096 on; none if 0.
+    /// Bytes of persistent memory region, a power of two, at least 4096; none if 0.
     pub pmr: u64,
-    /// From CC.EN = 1 to CSTS.RDY = 1.
+    /// Time from CC.EN = 1 to CSTS.RDY = 1.
     pub ready: Duration,
-    /// From CC.EN = 0 to CSTS.RDY = 0. Until then commands that were fetched go on, and move their data.
+    /// Time from CC.EN = 0 to CSTS.RDY = 0. Until then fetched commands continue, and move their data.
     pub reset: Duration,
-    /// The time that a shutdown takes.
+    /// Duration of a shutdown.
     pub shutdown: Duration,
-    /// Between a command and its execution: the controller's own work.
+    /// Time from a command's fetch to its execution: the controller's own work.
     pub firmware: Duration,
-    /// Commands that it has in hand at once.
+    /// Most commands in progress at once.
     pub outstanding: usize,
-    /// Asynchronous event requests at most.
+    /// Most asynchronous event requests.
     pub async_events: usize,
-    /// Serial number: 20 characters at most.
+    /// Serial number: at most 20 characters.
     pub serial: String,
 }
 
 impl Default for Config {
-    /// One namespace of 64 MiB in blocks of 512 bytes; transfers of up to 128 KiB; no SGLs, and no memory on
-    /// the bus.
+    /// Returns the configuration with one namespace of 64 MiB in blocks of 512 bytes, transfers of up to 128 KiB, no SGLs, and no
+    /// memory on the bus.
     fn default() -> Config {
         Config {
             namespaces: vec![Namespace::new(1 << 17, 9)],
@@ -95,16 +94,16 @@ impl Default for Config {
     }
 }
 
-/// The meaning of a token of the controller's.
+/// Meaning of one of the controller's tokens.
 #[derive(Debug)]
 enum Wait {
-    /// Entries of a submission queue.
+    /// Entries of a submission queue arrive.
     Entries { queue: u16, count: u32 },
-    /// A piece of a PRP list or SGL.
+    /// A piece of a PRP list or SGL arrives.
     List { task: u64 },
-    /// Data from the host, to this place in the command's data.
+    /// Data from the host arrive, for this place in the command's data.
     Data { task: u64, at: usize },
-    /// The controller's own work on a command is done.
+    /// The controller's own work on a command ends.
     Started { task: u64 },
     /// The medium is done.
     Media { task: u64 },
@@ -118,21 +117,21 @@ enum Wait {
     Pmr,
     /// The link has room again.
     Flow,
-    /// A completion that a fault held back.
+    /// A completion that a fault delayed is due.
     Held { completion: u16, posted: Posted },
 }
 
-/// Writes that a controller makes of its own accord.
+/// A write that the controller initiates.
 #[derive(Debug)]
 enum Out {
     Write(u64, Vec<u8>),
     Interrupt(u16),
 }
 
-/// The time that the link is given ahead: two pages on the slowest of links that an SSD has.
+/// Backlog that the link is given: two pages on the slowest link of an SSD.
 const AHEAD: Duration = Duration::from_micros(4);
 
-/// Bytes that it is given at once.
+/// Bytes given to the link at once.
 const CHUNK: usize = 4096;
 
 /// An NVMe controller.
@@ -143,13 +142,13 @@ pub struct Nvme {
     completion: BTreeMap<u16, CompletionQueue>,
     tasks: BTreeMap<u64, Task>,
     waits: HashMap<u64, Wait>,
-    /// Reads of the controller's own memory, to be answered when their timer comes.
+    /// Reads of the controller's own memory, answered when their timer fires.
     answers: HashMap<u64, Vec<u8>>,
-    /// Of tasks and of tokens: never used again, so that what is late after a reset means nothing.
+    /// Next number of tasks and tokens. Numbers are never reused, so that late answers after a reset are ignored.
     next: u64,
     cmb: Memory,
     pmr: Memory,
-    /// Writes to be made, in order, as the link has room.
+    /// Writes to make, in order, as the link has room.
     out: VecDeque<Out>,
     flowing: bool,
     event_requests: VecDeque<u16>,
@@ -164,7 +163,7 @@ pub struct Nvme {
     hung: Option<bool>,
 }
 
-/// Counts of the controller's deeds since it was made.
+/// Counters of the controller since its creation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Commands fetched.
@@ -179,16 +178,16 @@ pub struct Counts {
     pub writes: u64,
     /// Flushes.
     pub flushes: u64,
-    /// Doorbell writes with a value or for a queue that can't be.
+    /// Doorbell writes with an invalid value, or for an invalid queue.
     pub bad_doorbells: u64,
 }
 
 impl Nvme {
-    /// A controller as `config` describes it, after power on.
+    /// Returns a controller after power on.
     ///
     /// # Panics
     ///
-    /// Where the configuration can't be that of a controller.
+    /// If no controller can have this configuration.
     pub fn new(config: Config) -> Nvme {
         assert!((2..=65536).contains(&config.entries), "{} entries", config.entries);
         assert!(config.stride <= 15 && config.serial.len() <= 20);
@@ -224,21 +223,21 @@ impl Nvme {
         }
     }
 
-    /// Counts of its deeds.
+    /// Returns the counters.
     pub fn counts(&self) -> Counts {
         self.counts
     }
 
-    /// The namespace with this identifier is another one from now on, as if somebody had formatted it.
+    /// Replaces the namespace with this identifier, as formatting would.
     ///
     /// # Panics
     ///
-    /// Where there is none.
+    /// If there is no such namespace.
     pub fn format(&mut self, identifier: u32, namespace: Namespace) {
         self.config.namespaces[identifier as usize - 1] = namespace;
     }
 
-    /// Commands that are neither completed nor given up. Asynchronous event requests do not count.
+    /// Returns the number of commands neither completed nor abandoned, without asynchronous event requests.
     pub fn outstanding(&self) -> usize {
         self.tasks.len()
     }
@@ -249,7 +248,7 @@ impl Nvme {
         self.next
     }
 
-    /// The controller's own memory, and the offset there, where it takes these addresses for it.
+    /// Returns the controller's own memory and the offset in it, if these addresses are there.
     fn local(&mut self, address: u64, length: u64) -> Option<(&mut Memory, u64)> {
         let (cmb, pmr) = (self.registers.cmb_window(self.config.cmb), self.registers.pmr_window());
         let inside = |window: &Window| window.contains(address, length);
@@ -260,7 +259,7 @@ impl Nvme {
         }
     }
 
-    /// The memory behind a BAR.
+    /// Returns the memory behind a BAR.
     fn behind(&mut self, bar: usize) -> Option<&mut Memory> {
         match bar {
             1 if self.config.cmb > 0 => Some(&mut self.cmb),
@@ -282,7 +281,7 @@ impl Nvme {
         }
     }
 
-    /// Writes, after all that is to be written already.
+    /// Queues a write, after all that are queued already.
     fn dma_write(&mut self, address: u64, bytes: &[u8], cx: &mut Context<'_>) {
         for (i, piece) in bytes.chunks(CHUNK).enumerate() {
             self.out.push_back(Out::Write(address.wrapping_add((i * CHUNK) as u64), piece.to_vec()));
@@ -295,7 +294,7 @@ impl Nvme {
         self.flow(cx);
     }
 
-    /// Sends what the link has room for, so that commands are still fetched meanwhile.
+    /// Sends as much as the link has room for, so that commands are still fetched meanwhile.
     fn flow(&mut self, cx: &mut Context<'_>) {
         if self.flowing || self.out.is_empty() {
             return;
@@ -314,15 +313,14 @@ impl Nvme {
                 None => return,
             }
         }
-        // What is sent in this call is not in the backlog yet: it is looked at again, at once or when there
-        // is room.
+        // Writes of this call are not in the backlog yet: check again, at once or when there is room.
         self.flowing = true;
         let token = self.token(Wait::Flow);
         cx.after(cx.backlog().saturating_sub(AHEAD), token);
     }
 
-    /// Does what a controller reset does: it clears everything but the admin queue's registers [NVMe 1.4,
-    /// 7.3.2], and the persistent memory region.
+    /// Does the work of a controller reset: clears everything but the admin queue's registers [NVMe 1.4, 7.3.2], and the
+    /// persistent memory region.
     fn clear(&mut self) {
         self.submission.clear();
         self.completion.clear();
@@ -337,7 +335,7 @@ impl Nvme {
         self.features.clear();
     }
 
-    /// Something that can't be gone on from: only a reset helps [NVMe 1.4, 9.5].
+    /// Enters the fatal state, from which only a reset recovers [NVMe 1.4, 9.5].
     fn fatal(&mut self) {
         self.registers.fail();
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::memory::Memory;
 
-/// Logical blocks. A clone is the same namespace.
+/// A range of logical blocks. A clone is the same namespace.
 #[derive(Clone)]
 pub struct Namespace {
     blocks: u64,
@@ -16,32 +16,32 @@ pub struct Namespace {
 #[derive(Default)]
 struct Stored {
     memory: Memory,
-    /// The former contents of pages that were written since the last flush.
+    /// Earlier contents of pages written since the last flush.
     before: Memory,
 }
 
 impl Namespace {
-    /// `blocks` logical blocks of `1 << shift` bytes, all zero.
+    /// Returns `blocks` logical blocks of `1 << shift` bytes, all zero.
     ///
     /// # Panics
     ///
-    /// Where a block is not of 512 to 65,536 bytes.
+    /// If a block is not of 512 to 65,536 bytes.
     pub fn new(blocks: u64, shift: u8) -> Namespace {
         assert!((9..=16).contains(&shift), "blocks of {} bytes", 1u64 << shift);
         Namespace { blocks, shift, stored: Arc::default() }
     }
 
-    /// Logical blocks.
+    /// Returns the number of logical blocks.
     pub fn blocks(&self) -> u64 {
         self.blocks
     }
 
-    /// The size of a block: this many times two.
+    /// Returns the base-2 logarithm of the block size.
     pub fn shift(&self) -> u8 {
         self.shift
     }
 
-    /// Copies from byte `offset` on, past every controller.
+    /// Copies from byte `offset`, bypassing all controllers.
     ///
     /// # Panics
     ///
@@ -51,7 +51,7 @@ impl Namespace {
         self.lock().memory.load(offset, bytes);
     }
 
-    /// Copies to byte `offset` on, past every controller.
+    /// Copies to byte `offset`, bypassing all controllers.
     ///
     /// # Panics
     ///
@@ -61,15 +61,15 @@ impl Namespace {
         self.write(offset, bytes, true);
     }
 
-    /// The power of the device fails: what its controllers wrote into a volatile cache and did not flush is
-    /// lost, all of it. (A real one may lose any part of it.)
+    /// Simulates a power failure: everything that controllers wrote into a volatile cache and did not flush is lost. (A real
+    /// device may lose any part of it.)
     pub fn lose_power(&self) {
         let mut stored = self.lock();
         let before = std::mem::take(&mut stored.before);
         stored.memory.restore(before);
     }
 
-    /// A controller's write: into its cache, or beyond it.
+    /// Writes for a controller: into its cache, or past it.
     pub(super) fn write(&self, offset: u64, bytes: &[u8], durable: bool) {
         let mut stored = self.lock();
         let Stored { memory, before } = &mut *stored;
@@ -81,7 +81,7 @@ impl Namespace {
         memory.store(offset, bytes);
     }
 
-    /// As [`Namespace::write`] of zeros.
+    /// Writes zeros, as [`Namespace::write`] does.
     pub(super) fn clear(&self, offset: u64, length: u64, durable: bool) {
         let mut stored = self.lock();
         let Stored { memory, before } = &mut *stored;
@@ -93,7 +93,7 @@ impl Namespace {
         memory.clear(offset, length);
     }
 
-    /// All that was written stays.
+    /// Makes all writes durable.
     pub(super) fn flush(&self) {
         self.lock().before = Memory::default();
     }
@@ -108,25 +108,24 @@ impl Namespace {
     }
 }
 
-/// The times that the medium takes.
+/// Latencies and rate of a medium.
 #[derive(Clone, Copy, Debug)]
 pub struct Media {
-    /// First byte of a read.
+    /// Latency of a read.
     pub read: Duration,
-    /// A write, into the device's cache.
+    /// Latency of a write into the device's cache.
     pub write: Duration,
-    /// A flush.
+    /// Latency of a flush.
     pub flush: Duration,
-    /// At most so much is added to each, drawn anew: commands overtake each other.
+    /// Most random time added to each: commands overtake each other.
     pub jitter: Duration,
-    /// Bytes a second of all commands together.
+    /// Bytes per second of all commands together.
     pub rate: u64,
 }
 
 impl Default for Media {
-    /// A flash SSD of the papers' time, as the Intel 750: 20 us for a write through a host's stack (its
-    /// specification), less the stack, and
-    /// 2.2 GB/s. 80 us for a read of 4 KiB anywhere, from flash, is assumed.
+    /// Returns the figures of a flash SSD of the papers' time, the Intel 750: 20 us for a write through a host's stack (its
+    /// specification), less the stack, and 2.2 GB/s. 80 us for a random read of 4 KiB from flash is assumed.
     fn default() -> Media {
         Media {
             read: Duration::from_micros(80),

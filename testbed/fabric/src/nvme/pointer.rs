@@ -1,31 +1,30 @@
-//! Where a command's data lie: walks PRP lists and SGLs. It reads nothing itself: it says what to fetch, and
-//! is given it.
+//! Finds a command's data: walks PRP lists and SGLs. It reads nothing itself: it returns what to fetch, and takes the bytes.
 
 use dcs_nvme::Status;
 use dcs_nvme::sgl::{self, Descriptor, SIZE};
 
 use super::status;
 
-/// Bytes at a bus address. Without one they are dropped: an SGL's bit bucket.
+/// A range of bytes at a bus address. Without an address they are dropped: an SGL's bit bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
-    /// Of the first byte.
+    /// Address of the first byte.
     pub address: Option<u64>,
-    /// Bytes, not zero.
+    /// Length in bytes, not zero.
     pub length: u64,
 }
 
-/// The next need of a walk.
+/// Next step of a walk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// These bytes, for [`Walk::feed`].
+    /// Fetch these bytes, for [`Walk::feed`].
     Fetch {
         /// Bus address.
         address: u64,
-        /// In bytes.
+        /// Length in bytes.
         length: u64,
     },
-    /// Nothing: this is where the data lie.
+    /// Finished: the places of the data.
     Done(Vec<Segment>),
 }
 
@@ -34,7 +33,7 @@ pub enum Next {
 pub struct Walk {
     kind: Kind,
     found: Vec<Segment>,
-    /// Bytes of data not found yet.
+    /// Bytes of data yet to be found.
     left: u64,
     fetched: usize,
 }
@@ -45,11 +44,11 @@ enum Kind {
     Sgl { last: bool, write: bool, dword: bool },
 }
 
-/// The most descriptors of a list that are followed: a list can be made that never ends.
+/// Most descriptors of a list that are followed, since a list may be endless.
 const DESCRIPTORS_MAX: usize = 1 << 16;
 
 impl Walk {
-    /// Along both PRP entries of a command [NVMe 1.4, 4.3]. `length` in bytes, the page size of CC.MPS.
+    /// Begins a walk along both PRP entries of a command [NVMe 1.4, 4.3]. `length` is in bytes, `page` the page size of CC.MPS.
     pub fn prp((first, second): (u64, u64), length: u64, page: u64) -> Result<(Walk, Next), Status> {
         let mut walk = Walk { kind: Kind::Prp { page }, found: Vec::new(), left: length, fetched: 0 };
         if first % 4 != 0 {
@@ -68,8 +67,8 @@ impl Walk {
         Ok((walk, next))
     }
 
-    /// Along the SGL that begins with `first` [NVMe 1.4, 4.4]. `write`: data go to the device. `dword`:
-    /// addresses and lengths must be multiples of four.
+    /// Begins a walk along the SGL that begins with `first` [NVMe 1.4, 4.4]. `write`: data go to the device. `dword`: addresses
+    /// and lengths must be multiples of four.
     pub fn sgl(first: Descriptor, length: u64, write: bool, dword: bool) -> Result<(Walk, Next), Status> {
         let kind = Kind::Sgl { last: true, write, dword };
         let mut walk = Walk { kind, found: Vec::new(), left: length, fetched: 0 };
@@ -80,7 +79,7 @@ impl Walk {
         Ok((walk, next))
     }
 
-    /// Takes what was to be fetched.
+    /// Takes the bytes that were to be fetched.
     pub fn feed(&mut self, bytes: &[u8]) -> Result<Next, Status> {
         match self.kind {
             Kind::Prp { page } => self.feed_list(bytes, page),
@@ -88,7 +87,7 @@ impl Walk {
         }
     }
 
-    /// Up to `room` bytes at an address.
+    /// Adds up to `room` bytes at an address.
     fn add(&mut self, address: Option<u64>, room: u64) -> Result<(), Status> {
         let length = room.min(self.left);
         if length == 0 {
@@ -99,7 +98,7 @@ impl Walk {
         }
         self.left -= length;
         match (self.found.last_mut(), address) {
-            // Pages that follow each other are one segment.
+            // Consecutive pages form one segment.
             (Some(Segment { address: Some(start), length: before }), Some(address))
                 if start.checked_add(*before) == Some(address) =>
             {
@@ -121,7 +120,7 @@ impl Walk {
         self.add(Some(entry), page)
     }
 
-    /// The rest of the page that a list starts in, or as much as is needed.
+    /// Fetches the rest of the page that a list starts in, or as much as is needed.
     fn fetch_list(&mut self, address: u64, page: u64) -> Next {
         let entries = ((page - address % page) / 8).min(self.left.div_ceil(page));
         Next::Fetch { address, length: entries * 8 }
@@ -130,7 +129,7 @@ impl Walk {
     fn feed_list(&mut self, bytes: &[u8], page: u64) -> Result<Next, Status> {
         let entries = bytes.chunks_exact(8).map(|entry| u64::from_le_bytes(entry.try_into().expect("eight")));
         let count = entries.len() as u64;
-        // Where the list goes on, its last entry says where.
+        // If the list continues, its last entry points to the next part.
         let goes_on = self.left.div_ceil(page) > count;
         for (i, entry) in entries.enumerate() {
             if goes_on && i as u64 == count - 1 {
@@ -151,8 +150,7 @@ impl Walk {
         Ok(self.done())
     }
 
-    /// One SGL descriptor. A segment to fetch comes back if it names one, which only the `last` of a segment
-    /// may.
+    /// Handles an SGL descriptor. Returns a segment to fetch if it points to one, which only the `last` of a segment may.
     fn descriptor(&mut self, one: Descriptor, last: bool) -> Result<Option<Next>, Status> {
         let Kind::Sgl { write, dword, .. } = self.kind else { unreachable!("an SGL") };
         let (address, length) = (one.address, u64::from(one.length));
@@ -163,7 +161,7 @@ impl Walk {
             return Err(status::INVALID_FIELD);
         }
         match one.kind {
-            // A bit bucket takes nothing from the host [NVMe 1.4, 4.4.1].
+            // A bit bucket takes no bytes from the host [NVMe 1.4, 4.4.1].
             sgl::BIT_BUCKET if write => Ok(None),
             sgl::DATA_BLOCK | sgl::BIT_BUCKET if length > self.left => Err(status::INVALID_SGL_LENGTH),
             sgl::DATA_BLOCK => self.add(Some(address), length).map(|()| None),
@@ -192,7 +190,7 @@ impl Walk {
                 return Ok(next);
             }
         }
-        // A segment that is not the last one ends in a descriptor of the next one.
+        // A segment other than the last ends in a descriptor of the next one.
         if !final_segment {
             return Err(status::INVALID_SGL_COUNT);
         }

@@ -25,8 +25,7 @@ impl SubmissionQueue {
         SubmissionQueue { base, size, head: 0, tail: 0, completion, fetching: false }
     }
 
-    /// The entries to fetch now: their address and their number, at most `room`. Not over the end of the
-    /// queue.
+    /// Returns the address and number of entries to fetch now, at most `room`, not past the end of the queue.
     pub(super) fn next(&self, room: u32) -> Option<(u64, u32)> {
         let to_end = if self.tail < self.head { self.size - self.head } else { self.tail - self.head };
         let count = to_end.min(room);
@@ -47,13 +46,13 @@ pub(super) struct CompletionQueue {
     head: u32,
     tail: u32,
     phase: bool,
-    /// MSI-X vector, where interrupts are enabled.
+    /// MSI-X vector, if interrupts are enabled.
     pub(super) vector: Option<u16>,
     /// Completions that wait for room.
     pub(super) waiting: VecDeque<Posted>,
 }
 
-/// A completion, and what a fault does to it.
+/// A completion, and the fault to apply to it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Posted {
     pub(super) entry: Completion,
@@ -69,7 +68,7 @@ impl CompletionQueue {
         (self.tail + 1) % self.size == self.head
     }
 
-    /// The host has taken entries. Says whether the value can be.
+    /// Frees entries that the host has taken. Returns false if the value is invalid.
     pub(super) fn take(&mut self, head: u32) -> bool {
         let distance = |to: u32| (to + self.size - self.head) % self.size;
         if head >= self.size || distance(head) > distance(self.tail) {
@@ -79,7 +78,7 @@ impl CompletionQueue {
         true
     }
 
-    /// The next completion that waits, and where it goes, if there is room.
+    /// Returns the next waiting completion and its place, if there is room.
     pub(super) fn next(&mut self) -> Option<(u64, bool, Posted)> {
         if self.full() {
             return None;

@@ -11,22 +11,22 @@ use super::queue::{CompletionQueue, SubmissionQueue};
 use super::{Config, Nvme, Wait};
 use crate::device::Context;
 
-/// 1.4.0.
+/// NVMe 1.4.0.
 pub(super) const VERSION: u32 = 0x0001_0400;
 
-/// Pages up to this many times 4096 bytes, times two: CAP.MPSMAX.
+/// Largest page size as a power of two times 4096 bytes: CAP.MPSMAX.
 const MPSMAX: u8 = 4;
 
-/// The persistent memory region's.
+/// The persistent memory region's registers.
 #[derive(Debug)]
 struct Pmr {
     bytes: u64,
     capabilities: pmr::Capabilities,
     control: pmr::Control,
     ready: bool,
-    /// PMRMSCU and PMRMSCL, as they were written.
+    /// PMRMSCU and PMRMSCL, as written.
     space: u64,
-    /// The host named addresses that cannot be.
+    /// True if the host named invalid addresses.
     refused: bool,
 }
 
@@ -34,17 +34,17 @@ struct Pmr {
 pub(super) struct Registers {
     cap: Capabilities,
     mask: u32,
-    /// CC, as it was written.
+    /// CC, as written.
     cc: u32,
     csts: ControllerStatus,
     aqa: AdminQueueSizes,
     asq: u64,
     acq: u64,
     cmb_size: cmb::Size,
-    /// CMBMSC, as it was written.
+    /// CMBMSC, as written.
     cmb_control: u64,
     pmr: Option<Pmr>,
-    /// CC as it was when the controller was enabled: what is under way goes by it.
+    /// CC at the time of enabling, which applies to commands in progress.
     enabled_by: Configuration,
 }
 
@@ -63,7 +63,7 @@ impl Registers {
             cmb: config.cmb > 0,
             ..Capabilities::default()
         };
-        // Everything may lie in it.
+        // All kinds of data may be in it.
         let there = config.cmb > 0;
         let cmb_size = cmb::Size {
             submission_queues: there,
@@ -74,7 +74,7 @@ impl Registers {
             granularity: 0,
             units: (config.cmb / 4096) as u32,
         };
-        // The host says where it is.
+        // The host sets its address.
         let capabilities = pmr::Capabilities {
             read_data: true,
             write_data: true,
@@ -130,17 +130,17 @@ impl Registers {
         self.configuration().enabled
     }
 
-    /// Bytes of a page of memory: CC.MPS.
+    /// Returns the bytes of a memory page: CC.MPS.
     pub(super) fn page(&self) -> u64 {
         self.enabled_by.page_bytes()
     }
 
-    /// True if CC names the entry sizes that I/O queues have.
+    /// Returns true if CC has the entry sizes of I/O queues.
     pub(super) fn entry_sizes(&self) -> bool {
         self.enabled_by.has_entry_sizes()
     }
 
-    /// True if a controller with these values of CC and the admin queue's registers can be enabled.
+    /// Returns true if a controller with these values of CC and the admin queue's registers can be enabled.
     fn sensible(&self) -> bool {
         let wanted = self.configuration();
         let sizes = [self.aqa.submissions, self.aqa.completions];
@@ -151,21 +151,21 @@ impl Registers {
             && [self.asq, self.acq].iter().all(|base| base.is_multiple_of(wanted.page_bytes()))
     }
 
-    /// Where the controller memory buffer is for the controller's own addresses: where the host says
-    /// (CMBMSC.CBA), once it has.
+    /// Returns the window of the controller memory buffer in the controller's own addresses, once the host has set it
+    /// (CMBMSC.CBA).
     pub(super) fn cmb_window(&self, length: u64) -> Option<Window> {
         let control = cmb::Control::from_bits(self.cmb_control);
         (control.registers && control.space).then_some(Window { address: control.base, length })
     }
 
-    /// The same for the persistent memory region.
+    /// Returns the same window for the persistent memory region.
     pub(super) fn pmr_window(&self) -> Option<Window> {
         let pmr = self.pmr.as_ref().filter(|pmr| pmr.ready && !pmr.refused)?;
         let space = pmr::Space::from_bits(pmr.space);
         space.enabled.then_some(Window { address: space.base, length: pmr.bytes })
     }
 
-    /// True if its BAR answers.
+    /// Returns true if its BAR answers.
     pub(super) fn pmr_ready(&self) -> bool {
         self.pmr.as_ref().is_some_and(|pmr| pmr.ready)
     }
@@ -176,7 +176,7 @@ impl Registers {
         }
     }
 
-    /// PMRCTL is written. True where the region is to become ready.
+    /// Handles a write to PMRCTL. Returns true if the region is to become ready.
     fn switch_pmr(&mut self, value: u32) -> bool {
         let Some(pmr) = &mut self.pmr else { return false };
         let before = std::mem::replace(&mut pmr.control, pmr::Control::from_bits(value));
@@ -184,7 +184,7 @@ impl Registers {
         pmr.control.enabled && !before.enabled
     }
 
-    /// Half of where it is is written. The lower half counts.
+    /// Handles a write to half of its address. The lower half takes effect.
     fn place_pmr(&mut self, offset: u64, value: u32) {
         let Some(pmr) = &mut self.pmr else { return };
         if offset == PMRMSCU {
@@ -224,7 +224,7 @@ impl Registers {
                 CC => self.cc,
                 CSTS => self.csts.bits(),
                 AQA => self.aqa.bits(),
-                // The whole of BAR 1. Both read as zero until the host asks for them (CMBMSC.CRE).
+                // The whole of BAR 1. Both read as zero until the host enables them (CMBMSC.CRE).
                 CMBLOC if shown => cmb::Location { bar: 2, offset: 0 }.bits(),
                 CMBSZ if shown => self.cmb_size.bits(),
                 _ => self.get_pmr(offset),
@@ -240,7 +240,7 @@ impl Registers {
     }
 }
 
-/// Half of a 64-bit register is written.
+/// Writes half of a 64-bit register.
 fn set_half(register: &mut u64, offset: u64, value: u32) {
     let shift = 8 * (offset & 4);
     *register = *register & !(0xffff_ffff << shift) | u64::from(value) << shift;
@@ -295,13 +295,13 @@ impl Nvme {
         }
     }
 
-    /// A controller reset is through: CC.EN was written from one to zero.
+    /// Ends a controller reset: CC.EN was written from one to zero.
     pub(super) fn disabled(&mut self) {
         self.hung = None;
         self.clear();
         self.registers.csts = ControllerStatus::default();
         if self.registers.enabled() {
-            // Enabled before it was disabled, which the host must not do [NVMe 1.4, 3.1.5].
+            // Enabled before the disabling was complete, which the host must not do [NVMe 1.4, 3.1.5].
             self.registers.fail();
         }
     }

@@ -1,4 +1,4 @@
-//! Statuses that say that a repetition fails the same way (DNR). The others are given as [`Status`] has them.
+//! Statuses for failures that a retry would repeat (DNR). Other statuses are [`Status`]'s own.
 
 use dcs_nvme::Status;
 

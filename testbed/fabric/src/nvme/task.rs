@@ -1,4 +1,4 @@
-//! One command from its fetch to its completion: pointer walk, data, medium, faults.
+//! A command from its fetch to its completion: pointer walk, data, medium, faults.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use super::{Nvme, Sgl, Wait, status};
 use crate::device::Context;
 use crate::fault::{Fault, Operation};
 
-/// A command in hand.
+/// A command in progress.
 #[derive(Debug)]
 pub(super) struct Task {
     pub(super) queue: u16,
@@ -22,12 +22,12 @@ pub(super) struct Task {
     segments: Vec<Segment>,
     pub(super) data: Vec<u8>,
     direction: Direction,
-    /// Pieces of data on their way from the host.
+    /// Pieces of data being read from the host.
     arriving: usize,
     broken: bool,
 }
 
-/// Which way a command's data go.
+/// Direction of a command's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Direction {
     None,
@@ -35,17 +35,17 @@ pub(super) enum Direction {
     FromHost,
 }
 
-/// The result of the first look at a command.
+/// Result of the first check of a command.
 pub(super) enum Action {
-    /// It is done.
+    /// The command is done.
     Done(Status, u32),
-    /// These bytes go to the host, then it is done.
+    /// Send these bytes to the host; then the command is done.
     Send(Vec<u8>),
-    /// This many bytes go between host and medium.
+    /// Move this many bytes between host and medium.
     Transfer(Direction, u64),
-    /// The medium has to do something.
+    /// Wait for the medium.
     Media(Duration),
-    /// It stays.
+    /// The command stays pending.
     Later,
 }
 
@@ -55,7 +55,7 @@ impl From<Status> for Action {
     }
 }
 
-/// Entries fetched at once at most.
+/// Most entries fetched at once.
 const BURST: usize = 8;
 
 impl Nvme {
@@ -206,7 +206,7 @@ impl Nvme {
         }
     }
 
-    /// It is known where the data lie.
+    /// Continues once the places of the data are known.
     fn mapped(&mut self, task: u64, cx: &mut Context<'_>) {
         let held = &self.tasks[&task];
         let length = held.data.len() as u64;
@@ -217,7 +217,7 @@ impl Nvme {
         }
     }
 
-    /// Asks the host for the data of a command.
+    /// Reads a command's data from the host.
     fn gather(&mut self, task: u64, cx: &mut Context<'_>) {
         let held = self.tasks.get_mut(&task).expect("it is there");
         let segments = std::mem::take(&mut held.segments);
@@ -261,8 +261,7 @@ impl Nvme {
         self.media(task, self.config.media.write, length, cx);
     }
 
-    /// Lets the medium work: `length` bytes at its rate, one command after the other, and a latency that
-    /// overlaps.
+    /// Starts work at the medium: `length` bytes at its rate, one command after the other, plus a latency that overlaps.
     fn media(&mut self, task: u64, latency: Duration, length: u64, cx: &mut Context<'_>) {
         let media = self.config.media;
         let moved = Duration::from_nanos(length * 1_000_000_000 / media.rate);
@@ -309,7 +308,7 @@ impl Nvme {
         self.pump(cx);
     }
 
-    /// Writes a completion, as far as a fault lets it.
+    /// Writes a completion, subject to a fault.
     pub(super) fn complete(
         &mut self,
         queue: u16,
@@ -352,7 +351,7 @@ impl Nvme {
         }
     }
 
-    /// Queues a completion, and writes what there is room for.
+    /// Queues a completion, and writes those for which there is room.
     pub(super) fn post(&mut self, completion: u16, posted: Posted, cx: &mut Context<'_>) {
         if let Some(queue) = self.completion.get_mut(&completion) {
             queue.waiting.push_back(posted);
@@ -379,7 +378,7 @@ impl Nvme {
 }
 
 impl Task {
-    /// Carries out the faults in where the data go.
+    /// Applies faults to the places of the data.
     fn bend(&mut self) {
         match self.fault {
             Some(Fault::ShortDma(missing)) => {
@@ -400,7 +399,7 @@ impl Task {
         }
     }
 
-    /// Makes a bit of the data wrong, where the fault says so.
+    /// Corrupts a bit of the data, if the fault says so.
     pub(super) fn corrupt(&mut self) {
         if let (Some(Fault::CorruptDma), Some(byte)) = (self.fault, self.data.first_mut()) {
             *byte ^= 1;

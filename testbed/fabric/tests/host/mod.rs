@@ -1,5 +1,4 @@
-//! A raw NVMe host in a card's memory: it builds entries by hand and believes nothing. For the tests of the
-//! model alone.
+//! A raw NVMe host in a card's memory, for tests of the model: it builds entries by hand and trusts nothing.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 use std::time::Duration;
@@ -8,7 +7,7 @@ use dcs_drivers::bus::Bus;
 use dcs_fabric::nvme::{Config, Nvme};
 use dcs_fabric::{Event, Fabric, FunctionId, Rate, Timing};
 
-/// Where things lie in the card's memory.
+/// Offsets in the card's memory.
 pub const ASQ: u64 = 0;
 pub const ACQ: u64 = 0x1000;
 pub const DATA: u64 = 0x10_0000;
@@ -90,7 +89,7 @@ impl Host {
         Host { fabric, card, ssd, stride, queues: Vec::new(), next_cid: 0 }
     }
 
-    /// One whose controller is ready, with `pairs` I/O queue pairs of `size` entries.
+    /// Returns a host whose controller is ready, with `pairs` I/O queue pairs of `size` entries.
     pub fn new(config: Config, pairs: u16, size: u16) -> Host {
         let mut host = Host::cold(config);
         host.enable();
@@ -206,7 +205,7 @@ impl Host {
         cid
     }
 
-    /// Takes the next completion, if it is there, without telling the controller.
+    /// Takes the next completion, if there is one, without telling the controller.
     pub fn peek(&mut self, queue: u16) -> Option<Done> {
         let pair = self.queues[usize::from(queue)];
         let entry = self.load(pair.completion + u64::from(pair.head) * 16, 16);
@@ -236,7 +235,7 @@ impl Host {
         Some(done)
     }
 
-    /// Waits for the next completion of a queue. None where nothing happens any more.
+    /// Waits for the next completion of a queue. Returns `None` if nothing is pending.
     pub fn next(&mut self, queue: u16) -> Option<Done> {
         loop {
             if let Some(done) = self.take(queue) {
@@ -257,7 +256,7 @@ impl Host {
         self.run(0, command)
     }
 
-    /// Interrupts of the SSD that come up to a time.
+    /// Returns the SSD's interrupts up to a time.
     pub fn interrupts(&mut self, until: Duration) -> Vec<u16> {
         let mut found = Vec::new();
         while let Some(event) = self.fabric.step(Some(until)) {
@@ -270,7 +269,7 @@ impl Host {
     }
 }
 
-/// Bytes that tell where they are.
+/// Returns bytes that depend on their position.
 pub fn pattern(length: usize, seed: u64) -> Vec<u8> {
     (0..length as u64).map(|i| (i.wrapping_mul(seed | 1).wrapping_add(seed) >> 3) as u8 ^ i as u8).collect()
 }

@@ -1,10 +1,10 @@
-//! The NIC driver and every fault of the fabric. In each case: no frame ends twice or not at all, what comes
-//! out and what comes in is what was given, nothing is written outside of what was granted, memory that was
-//! given back is not sent, and the driver works again after.
+//! The NIC driver and every fault of the fabric. In each case: each frame ends exactly once, frames are sent and
+//! received unchanged, nothing is written outside of granted memory, memory that was returned is not sent, and
+//! the driver works again afterwards.
 //!
-//! A NIC that says *done* of what it has not done, or moved other bytes, tells nothing by which a driver
-//! could find out. Those faults are the table's [`Lie::Data`]: they are contained, and the checksum or digest
-//! of a higher layer has to find them.
+//! A NIC that reports work that it has not done, or that moved wrong bytes, gives a driver no way to notice. Those
+//! faults are the table's [`Lie::Data`]: they are contained, and the checksum or digest of a higher layer has to
+//! find them.
 
 use crate::scenarios::{DATA, Random, Rig, World, raw};
 use crate::server::{MAC, OWN, Server, server};
@@ -28,9 +28,9 @@ enum Lie {
 enum Reach {
     /// No reset.
     One,
-    /// It is reset, and works again by itself.
+    /// The NIC is reset, and works again by itself.
     Reset,
-    /// It works again after a reset of the function.
+    /// The NIC works again after a reset of the function.
     Function,
 }
 
@@ -59,7 +59,7 @@ impl Case {
         Case { rig, out, back }
     }
 
-    /// Frames both ways, one after the other, while things go wrong.
+    /// Moves frames both ways, one after the other, while faults strike.
     fn run(&mut self) {
         for id in 0..COUNT {
             let frame = self.out[id as usize].clone();
@@ -68,12 +68,12 @@ impl Case {
             self.rig.world.to_wire(&self.back[id as usize]);
         }
         self.rig.wait(60_000_000_000, |rig| rig.nic.outstanding() == 0);
-        // Time for the link to be looked at, and for a reset.
+        // Time to check the link, and for a reset.
         self.rig.wait(1_000_000_000, |_| false);
         self.rig.wait(60_000_000_000, |rig| rig.nic.state() != State::Starting);
     }
 
-    /// Checks that frames came out and came in as they were given, in order, each once.
+    /// Checks that frames were sent and received unchanged, in order, each once.
     fn check_frames(&mut self, lie: Lie) {
         let ids: Vec<u64> = self.rig.sent.keys().copied().collect();
         assert_eq!(ids, (0..COUNT).collect::<Vec<_>>(), "each ends once");
@@ -93,7 +93,7 @@ impl Case {
         }
     }
 
-    /// Memory that is its owner's again is not sent.
+    /// Checks that memory returned to its owner is not sent.
     fn check_quiet(&mut self) {
         for id in 0..COUNT {
             if self.rig.sent[&id].memory == Memory::Quiet || self.rig.freed.contains(&id) {
@@ -162,7 +162,7 @@ fn strike(name: &str, model: Model, rule: impl FnOnce(&Rig<Server>) -> Rule, lie
             assert!(counters.resets == 0 && state == State::Ready, "{name}: {state:?}, {counters:?}")
         }
         Reach::Reset => assert_eq!(state, State::Ready, "{name}"),
-        // One that hangs and answers register reads looks well until it has frames to send again.
+        // A NIC that hangs but answers register reads seems fine until it has frames to send.
         Reach::Function => {
             let all_sent = case.rig.sent.values().all(|end| end.result.is_ok());
             assert!(

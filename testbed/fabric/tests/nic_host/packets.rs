@@ -1,4 +1,4 @@
-//! Frames made and taken apart in software, to compare a NIC's work with.
+//! Builds and parses frames in software, for comparison with a NIC's work.
 
 use dcs_drivers::nic::{Offload, Segmentation, Transport};
 
@@ -36,7 +36,7 @@ impl Kind {
         if self.ipv4 { 20 } else { 40 }
     }
 
-    /// TCP with 12 bytes of options.
+    /// Returns the length of the transport header; TCP's has 12 bytes of options.
     pub fn transport_header(self) -> usize {
         if self.transport == Transport::Tcp { 32 } else { 8 }
     }
@@ -45,7 +45,7 @@ impl Kind {
         14 + self.network() + self.transport_header()
     }
 
-    /// Where the transport header's checksum is in a frame.
+    /// Returns the offset of the transport header's checksum in a frame.
     fn checksum_at(self) -> usize {
         14 + self.network() + if self.transport == Transport::Tcp { 16 } else { 6 }
     }
@@ -69,7 +69,7 @@ impl Kind {
         }
     }
 
-    /// A frame with right lengths and no checksums yet.
+    /// Returns a frame with correct lengths and no checksums yet.
     fn plain(self, to: [u8; 6], payload: &[u8]) -> Vec<u8> {
         let mut frame =
             [&to[..], &[2, 0, 0, 0, 0, 9], if self.ipv4 { &[8, 0] } else { &[0x86, 0xdd] }].concat();
@@ -99,7 +99,7 @@ impl Kind {
         frame
     }
 
-    /// A frame as it is on the wire.
+    /// Returns a frame as it is on the wire.
     pub fn finished(self, to: [u8; 6], payload: &[u8]) -> Vec<u8> {
         let mut frame = self.plain(to, payload);
         if self.ipv4 {
@@ -114,7 +114,7 @@ impl Kind {
         frame
     }
 
-    /// A frame as a NIC gets it that is to put in the checksums, or to cut it.
+    /// Returns a frame for a NIC to add checksums to, or to segment.
     pub fn prepared(self, to: [u8; 6], payload: &[u8], segment: bool) -> Vec<u8> {
         let mut frame = self.plain(to, payload);
         let length = if segment { 0 } else { (frame.len() - 14 - self.network()) as u16 };
@@ -128,7 +128,7 @@ impl Kind {
         frame
     }
 
-    /// True if a frame's checksums are right.
+    /// Returns true if a frame's checksums are right.
     pub fn right(self, frame: &[u8]) -> bool {
         let network = 14 + self.network();
         let length = (frame.len() - network) as u16;

@@ -11,25 +11,25 @@ use std::collections::BTreeMap;
 
 /// A bus with a NIC on it, a wire, and time.
 pub trait World {
-    /// The NIC's registers, and what else of the set-up depends on the world.
+    /// Returns the NIC's registers, and other configuration that depends on the world.
     fn config(&self) -> Config;
-    /// All of the card's own memory: 8 MiB at least.
+    /// Returns all of the card's own memory: at least 8 MiB.
     fn memory(&mut self) -> Region;
-    /// The card's bus.
+    /// Lends the card's bus.
     fn bus(&mut self, with: &mut dyn FnMut(&mut dyn Bus));
-    /// Nanoseconds.
+    /// Returns the time in nanoseconds.
     fn now(&self) -> u64;
-    /// Lets time go on until something happened, at most until `until`.
+    /// Advances time to the next event, at most to `until`.
     fn advance(&mut self, until: Option<u64>) -> Option<ReadDone>;
     /// Sends a frame to the NIC.
     fn to_wire(&mut self, frame: &[u8]);
-    /// The next frame that the NIC has sent.
+    /// Returns the next frame that the NIC has sent.
     fn next_from_wire(&mut self) -> Option<Vec<u8>>;
-    /// True if the NIC loses PSH and FIN of a frame that it segments.
+    /// Returns true if the NIC loses PSH and FIN of a frame that it segments.
     fn loses_flags(&self) -> bool {
         false
     }
-    /// True if the NIC puts headers into buffers of their own.
+    /// Returns true if the NIC puts headers into separate buffers.
     fn splits_headers(&self) -> bool {
         true
     }
@@ -37,7 +37,7 @@ pub trait World {
     fn carrier(&mut self, up: bool);
 }
 
-/// A frame that came, copied.
+/// A copy of a received frame.
 #[derive(Clone, Debug)]
 pub struct Came {
     pub bytes: Vec<u8>,
@@ -57,7 +57,7 @@ pub struct Rig<W: World> {
     pub sent: BTreeMap<u64, Sent>,
     pub freed: Vec<u64>,
     pub came: Vec<Came>,
-    /// Frames that are not given back.
+    /// Frames that are not returned.
     pub kept: Vec<Received>,
     pub keep: bool,
 }
@@ -67,7 +67,7 @@ pub const DATA: u64 = 2 << 20;
 const SECOND: u64 = 1_000_000_000;
 
 impl<W: World> Rig<W> {
-    /// A NIC that is not started. Its set-up is the world's, changed.
+    /// Returns a NIC that is not started, with the world's configuration, changed.
     pub fn new(mut world: W, change: impl FnOnce(&mut Config)) -> Rig<W> {
         let mut config = world.config();
         change(&mut config);
@@ -80,7 +80,7 @@ impl<W: World> Rig<W> {
         Rig { world, nic, data, address, sent, freed, came, kept, keep: false }
     }
 
-    /// One that has a link.
+    /// Returns a NIC that has a link.
     pub fn ready(world: W, change: impl FnOnce(&mut Config)) -> Rig<W> {
         let mut rig = Rig::new(world, change);
         rig.start();
@@ -136,7 +136,7 @@ impl<W: World> Rig<W> {
         Came { bytes, pieces: pieces.len(), header, ip: frame.ip, transport: frame.transport }
     }
 
-    /// One round: reap, take what came, give it back.
+    /// Makes one round: reaps, takes received frames, returns their memory.
     pub fn round(&mut self) {
         self.with(|nic, bus, now| nic.poll(bus, now));
         while let Some(end) = self.nic.sent() {
@@ -159,7 +159,7 @@ impl<W: World> Rig<W> {
         self.with(|nic, bus, _| nic.ring(bus));
     }
 
-    /// Until something is so, at most for `limit`. Says whether it came to be so.
+    /// Waits for a condition, at most for `limit`. Returns true if it came true.
     pub fn wait(&mut self, limit: u64, so: impl Fn(&Rig<W>) -> bool) -> bool {
         let end = self.world.now() + limit;
         loop {
@@ -186,12 +186,12 @@ impl<W: World> Rig<W> {
         );
     }
 
-    /// Until all that was given to the NIC has ended.
+    /// Waits until all frames given to the NIC have ended.
     pub fn drain(&mut self) {
         self.until("all frames end", 60 * SECOND, |rig| rig.nic.outstanding() == 0);
     }
 
-    /// The next `count` frames from the wire.
+    /// Returns the next `count` frames from the wire.
     pub fn wire(&mut self, count: usize) -> Vec<Vec<u8>> {
         let mut frames = Vec::new();
         let end = self.world.now() + 10 * SECOND;
@@ -211,7 +211,7 @@ impl<W: World> Rig<W> {
         );
     }
 
-    /// Sends one frame that lies in one piece, and takes it from the wire.
+    /// Sends one contiguous frame, and takes it from the wire.
     pub fn send(&mut self, bytes: &[u8], offload: Option<Offload>, count: usize) -> Vec<Vec<u8>> {
         self.put(0, bytes);
         self.sent.remove(&0);
@@ -221,7 +221,7 @@ impl<W: World> Rig<W> {
         self.wire(count)
     }
 
-    /// Until all that was written to the NIC has arrived there: it answers a read.
+    /// Waits until all writes to the NIC have arrived there: it answers a read.
     pub fn settle(&mut self) {
         let (register, tag) = (self.world.config().registers.address + 8, Tag::new(u32::MAX, 0));
         self.world.bus(&mut |bus| bus.read(register, 4, tag));
@@ -236,10 +236,10 @@ impl<W: World> Rig<W> {
         panic!("the NIC answers no read");
     }
 
-    /// Puts frames on the wire, and waits until they came.
+    /// Puts frames on the wire, and waits until they arrive.
     pub fn receive(&mut self, frames: &[Vec<u8>]) -> Vec<Came> {
         self.came.clear();
-        // A NIC drops what comes before it has heard of the buffers for it.
+        // A NIC drops frames until it knows of buffers for them.
         self.settle();
         for frame in frames {
             self.world.to_wire(frame);
@@ -256,7 +256,7 @@ impl<W: World> Rig<W> {
 
 const PEER: [u8; 6] = [2, 0, 0, 0, 0, 9];
 
-/// A frame of no known kind, which nobody changes.
+/// Returns a frame of no known kind, which stays unchanged.
 pub fn raw(to: [u8; 6], random: &mut Random, length: usize) -> Vec<u8> {
     let mut frame = [&to[..], &PEER, &[0x88, 0xb5]].concat();
     frame.extend(random.bytes(length - 14));
@@ -269,7 +269,7 @@ fn padded(mut frame: Vec<u8>) -> Vec<u8> {
     frame
 }
 
-/// Frames go out as they are, from pieces anywhere.
+/// Checks that frames are sent unchanged, from pieces anywhere.
 pub fn frames_are_sent(world: impl World) {
     let mut rig = Rig::ready(world, |_| {});
     let mut random = Random(1);
@@ -295,7 +295,7 @@ pub fn frames_are_sent(world: impl World) {
     }
 }
 
-/// The ring goes round many times, full at times, and frames stay in order.
+/// Checks that frames stay in order while the ring wraps many times, sometimes full.
 pub fn many_frames_are_sent(world: impl World) {
     let mut rig = Rig::ready(world, |config| config.transmit = 32);
     let mut random = Random(2);
@@ -322,7 +322,7 @@ pub fn many_frames_are_sent(world: impl World) {
     assert_eq!(order, (0..200).collect::<Vec<_>>());
 }
 
-/// The NIC's checksums are those that software makes.
+/// Checks that the NIC's checksums are those that software computes.
 pub fn checksums_are_inserted(world: impl World) {
     let mut rig = Rig::ready(world, |_| {});
     let mut random = Random(3);
@@ -355,7 +355,7 @@ pub fn checksums_are_inserted(world: impl World) {
     }
 }
 
-/// A long frame comes out as segments that are what software would have made.
+/// Checks that a long frame is sent as the segments that software would make.
 pub fn segments_are_made(world: impl World) {
     let mut rig = Rig::ready(world, |_| {});
     let mut random = Random(4);
@@ -390,7 +390,7 @@ fn check_segment(kind: Kind, segment: &[u8], before: u32, i: usize) {
     assert_eq!(tcp[4..8], 0xffff_f000u32.wrapping_add(before).to_be_bytes(), "sequence number");
 }
 
-/// Frames come in whole, with the NIC's word on their checksums.
+/// Checks that frames are received whole, with the NIC's verdict on their checksums.
 pub fn frames_come(world: impl World) {
     let mut rig = Rig::ready(world, |_| {});
     let (mac, mut random) = (rig.mac(), Random(5));
@@ -422,7 +422,7 @@ pub fn frames_come(world: impl World) {
     assert_eq!(rig.nic.counters().dropped, 0);
 }
 
-/// Frames that are for others do not come.
+/// Checks that frames for other addresses are not received.
 pub fn frames_for_others_do_not_come(world: impl World) {
     let mut rig = Rig::ready(world, |_| {});
     let (mac, mut random) = (rig.mac(), Random(6));
@@ -435,8 +435,8 @@ pub fn frames_for_others_do_not_come(world: impl World) {
     assert!(came.len() == 1 && came[0].bytes == mine);
 }
 
-/// The receive ring goes round many times. Frames whose memory is kept are not written over, and none is lost
-/// that there is a buffer for.
+/// Checks that while the receive ring wraps many times, kept frames are not overwritten, and no frame is lost that
+/// has a buffer.
 pub fn many_frames_come(world: impl World) {
     let mut rig = Rig::ready(world, |config| (config.receive, config.buffers) = (16, 40));
     let (mac, mut random) = (rig.mac(), Random(7));
@@ -466,7 +466,7 @@ pub fn many_frames_come(world: impl World) {
     assert!(came.iter().map(|came| &came.bytes).eq(&frames));
 }
 
-/// Long frames come in several pieces.
+/// Checks that long frames are received in several pieces.
 pub fn long_frames_come_in_pieces(world: impl World) {
     let mut rig = Rig::ready(world, |config| config.max_frame = 9014);
     let (mac, mut random) = (rig.mac(), Random(8));
@@ -479,7 +479,7 @@ pub fn long_frames_come_in_pieces(world: impl World) {
     }
 }
 
-/// Headers come in buffers of their own.
+/// Checks that headers are received in separate buffers.
 pub fn headers_are_split(world: impl World) {
     if !world.splits_headers() {
         return;
@@ -501,7 +501,7 @@ pub fn headers_are_split(world: impl World) {
     assert_eq!(came[0].header, None);
 }
 
-/// Without a wire nothing is taken; with it all goes on.
+/// Checks that without a wire nothing is taken, and with it work continues.
 pub fn the_link_comes_and_goes(world: impl World) {
     let mut rig = Rig::ready(world, |_| {});
     let (mac, mut random) = (rig.mac(), Random(10));
@@ -520,7 +520,7 @@ pub fn the_link_comes_and_goes(world: impl World) {
     assert_eq!(rig.nic.counters().resets, 0);
 }
 
-/// A reset under load ends each frame once; then all is as before. So it is after a stop.
+/// Checks that a reset under load ends each frame once, and work continues; the same for a stop.
 pub fn resets_under_load(world: impl World) {
     let mut rig = Rig::ready(world, |_| {});
     let (mac, mut random) = (rig.mac(), Random(11));
@@ -557,7 +557,7 @@ pub fn resets_under_load(world: impl World) {
     }
 }
 
-/// Frames of all kinds in both directions at once.
+/// Moves frames of all kinds in both directions at once.
 pub fn random_frames_both_ways(world: impl World, seed: u64, rounds: u32) {
     let mut rig = Rig::ready(world, |_| {});
     let (mac, mut random) = (rig.mac(), Random(seed));
@@ -590,7 +590,7 @@ pub fn random_frames_both_ways(world: impl World, seed: u64, rounds: u32) {
     }
 }
 
-/// A frame as the NIC gets it, what it is to do, and as it is then.
+/// Returns a frame as the NIC gets it, the offload, and the result.
 fn one(random: &mut Random) -> (Vec<u8>, Option<Offload>, Vec<u8>) {
     let length = random.below(1400) as usize;
     if random.below(3) == 0 {

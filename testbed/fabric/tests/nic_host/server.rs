@@ -21,7 +21,7 @@ pub struct Server {
     frames: VecDeque<Vec<u8>>,
 }
 
-/// One with this NIC.
+/// Returns a server with this NIC.
 pub fn server(model: Model) -> Server {
     let family = match model {
         Model::E1000e => nic::Family::E1000e,

@@ -1,9 +1,9 @@
-//! The NVMe host and every fault of the fabric. In each case: no command ends twice or not at all, no wrong
-//! success, nothing is written outside of what was granted, memory that was given back is not written to, and
-//! the host works again after.
+//! The NVMe host and every fault of the fabric. In each case: each command ends exactly once, no
+//! wrong success, nothing is written outside of granted memory, memory that was returned is not written to, and the
+//! host works again afterwards.
 //!
-//! A controller that says *done* and did not move the data as it should tells nothing by which NVMe without
-//! protection information could find out. Those faults are the table's [`Lie::Data`]: they are contained, and
+//! A controller that reports success and did not move the data correctly gives NVMe without protection information
+//! no way to notice. Those faults are the table's [`Lie::Data`]: they are contained, and
 //! a digest has to find them.
 
 use crate::scenarios::{DATA, Random, Rig};
@@ -86,7 +86,7 @@ impl Case {
         self.rig.submit(2 * EACH, &Request::Flush).unwrap();
     }
 
-    /// Checks that a success has moved the right bytes, and that nothing else is written to.
+    /// Checks that a success has moved the right bytes, and that nothing else was written.
     fn check_data(&mut self, lie: Lie) {
         for id in 0..2 * EACH {
             let ok = self.rig.ended[&id].result.is_ok();
@@ -99,7 +99,7 @@ impl Case {
         }
     }
 
-    /// Memory that is its owner's again stays as it is.
+    /// Checks that memory returned to its owner stays unchanged.
     fn check_quiet(&mut self) {
         let mut quiet = Vec::new();
         for id in 0..2 * EACH {
@@ -118,7 +118,7 @@ impl Case {
         }
     }
 
-    /// Whatever was, the controller works again; and what it said to have written is there.
+    /// Checks that the controller works again, and that data it reported as written are there.
     fn check_after(&mut self, lie: Lie, reach: Reach) {
         let ssd = self.rig.world.ssd;
         self.rig.world.fabric.clear_faults(ssd);
@@ -171,7 +171,7 @@ fn strike(name: &str, rule: impl FnOnce(&Rig<Server>) -> Rule, lie: Lie, reach: 
         }
         Reach::Reset => assert_eq!(case.rig.nvme.state(), State::Ready, "{name}"),
         Reach::Function => {
-            // It may have done all that it was told before anyone noticed.
+            // It may have done all its work before anyone noticed.
             let failed = matches!(case.rig.nvme.state(), State::Failed(_));
             assert!(failed || case.rig.ended.values().all(|end| end.result.is_ok()), "{name}");
         }
@@ -259,7 +259,7 @@ fn faults_of_transactions() {
         for after in [0, 3] {
             let rule = |when| Rule::once(when, fault).after(after);
             let name = format!("{fault:?} after {after}");
-            // A completion that does not come is nobody's success; data that do not come are.
+            // A missing completion is not a success; missing data may be.
             strike(
                 &format!("{name}, write to a queue"),
                 |rig| rule(When::Write(queues(rig))),
@@ -280,7 +280,7 @@ fn faults_of_transactions() {
     }
 }
 
-/// A fault of each admin command: the controller comes up all the same, or is given up with a reason.
+/// Checks that with a fault in each admin command the controller starts anyway, or is abandoned with a reason.
 #[test]
 fn faults_while_it_comes_up() {
     let faults = [

@@ -1,5 +1,5 @@
 //! The interposer between the NVMe host and the fabric's controller: without a fault nothing changes; with
-//! one, the command that it names is struck, ends as it says, and the host works again.
+//! one, the named command is struck, ends accordingly, and the host works again.
 
 use crate::scenarios::{self, Random, Rig, World};
 use crate::server::{Server, server};
@@ -74,7 +74,7 @@ fn lba(id: u64) -> u64 {
     id * LENGTH / 512
 }
 
-/// The contents of memory and medium before.
+/// Contents of memory and medium beforehand.
 const BEFORE: u8 = 0xaa;
 
 impl Case {
@@ -103,7 +103,7 @@ impl Case {
         Case { rig, contents, began }
     }
 
-    /// The data of a command: of a read in memory, of a write on the medium.
+    /// Returns the data of a command: of a read in memory, of a write on the medium.
     fn found(&mut self, id: u64) -> Vec<u8> {
         let mut bytes = vec![0; LENGTH as usize];
         if id < EACH {
@@ -113,7 +113,7 @@ impl Case {
         bytes
     }
 
-    /// All commands but these are right.
+    /// Checks that all commands but these are right.
     fn others_are_right(&mut self, but: &[u64]) {
         for id in (0..2 * EACH).filter(|id| !but.contains(id)) {
             assert_eq!(self.rig.ended[&id].result, Ok(()), "{id}");
@@ -167,7 +167,7 @@ fn a_completion_that_comes_twice_counts_once() {
 fn a_dropped_completion_ends_with_the_driver_s_patience() {
     let mut case = Case::new("ssd:any:2:drop");
     assert_eq!(case.rig.ended[&1].result, Err(NvmeError::TimedOut));
-    // The data came; nobody was told.
+    // The data arrived; the host was not told.
     assert!(case.found(1) == case.contents[1]);
     case.others_are_right(&[1]);
     assert_eq!(case.rig.nvme.counters().resets, 1);
@@ -202,7 +202,7 @@ fn damaged_data_come_with_a_success() {
 #[test]
 fn a_hang_ends_with_a_reset() {
     let mut case = Case::new("ssd:write:1:hang");
-    // Nobody is told of what was begun before; what was not is not done.
+    // Commands begun before are not reported; those not begun are not done.
     for id in 0..2 * EACH {
         assert!(case.rig.ended[&id].result.is_err(), "{id}");
     }

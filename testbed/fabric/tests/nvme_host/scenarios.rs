@@ -9,19 +9,19 @@ use std::collections::BTreeMap;
 
 /// A bus with a controller on it, and time.
 pub trait World {
-    /// The controller's registers, and what else of the set-up depends on the world.
+    /// Returns the controller's registers, and other configuration that depends on the world.
     fn config(&self) -> Config;
-    /// All of the card's own memory: 8 MiB at least.
+    /// Returns all of the card's own memory: at least 8 MiB.
     fn memory(&mut self) -> Region;
-    /// The card's bus.
+    /// Lends the card's bus.
     fn bus(&mut self, with: &mut dyn FnMut(&mut dyn Bus));
-    /// Nanoseconds.
+    /// Returns the time in nanoseconds.
     fn now(&self) -> u64;
-    /// Lets time go on until something happened, at most until `until`.
+    /// Advances time to the next event, at most to `until`.
     fn advance(&mut self, until: Option<u64>) -> Option<ReadDone>;
 }
 
-/// A host in a world, with memory for data beside its own.
+/// A host in a world, with memory for data in addition to its own.
 pub struct Rig<W: World> {
     pub world: W,
     pub nvme: Nvme,
@@ -35,11 +35,11 @@ pub struct Rig<W: World> {
 
 /// Bytes of the memory for data.
 pub const DATA: u64 = 4 << 20;
-/// Longer than any scenario takes: 10 minutes.
+/// Time limit of a scenario: 10 minutes.
 const LONG: u64 = 600_000_000_000;
 
 impl<W: World> Rig<W> {
-    /// A host that is not started. Its set-up is the world's, changed.
+    /// Returns a host that is not started, with the world's configuration, changed.
     pub fn new(mut world: W, change: impl FnOnce(&mut Config)) -> Rig<W> {
         let mut config = world.config();
         change(&mut config);
@@ -51,7 +51,7 @@ impl<W: World> Rig<W> {
         Rig { world, nvme, data, address, ended: BTreeMap::new(), freed: Vec::new() }
     }
 
-    /// A host that is ready.
+    /// Returns a host that is ready.
     pub fn ready(world: W, change: impl FnOnce(&mut Config)) -> Rig<W> {
         let mut rig = Rig::new(world, change);
         rig.start();
@@ -74,7 +74,7 @@ impl<W: World> Rig<W> {
         *self.nvme.namespace().expect("a controller that was ready")
     }
 
-    /// Bus address of the data from `offset` on.
+    /// Returns the bus address of the data from `offset` on.
     pub fn at(&self, offset: u64, length: u64) -> Window {
         assert!(offset + length <= DATA);
         Window { address: self.address + offset, length }
@@ -97,7 +97,7 @@ impl<W: World> Rig<W> {
         result
     }
 
-    /// One round: reap, then let something happen.
+    /// Makes one round: reaps, then advances time.
     pub fn round(&mut self) {
         self.with(|nvme, bus, now| nvme.poll(bus, now));
         while let Some(end) = self.nvme.finished() {
@@ -110,7 +110,7 @@ impl<W: World> Rig<W> {
         }
     }
 
-    /// Until nothing is outstanding and the host has come to rest.
+    /// Runs until nothing is outstanding and the host is idle.
     pub fn run(&mut self) {
         let limit = self.world.now() + LONG;
         loop {
@@ -126,7 +126,7 @@ impl<W: World> Rig<W> {
         }
     }
 
-    /// The end of `id`.
+    /// Takes the end of `id`.
     pub fn end(&mut self, id: u64) -> Finished {
         self.ended.remove(&id).unwrap_or_else(|| panic!("{id} did not end"))
     }
@@ -148,7 +148,7 @@ impl<W: World> Rig<W> {
     }
 }
 
-/// Data that were written come back, for lengths and offsets around every edge.
+/// Checks that written data are read back, for lengths and offsets around every edge.
 pub fn what_was_written_is_read_back(world: impl World) {
     let mut rig = Rig::ready(world, |_| {});
     let namespace = rig.namespace();
@@ -171,7 +171,7 @@ pub fn what_was_written_is_read_back(world: impl World) {
     assert_eq!(rig.one(&Request::Flush), Ok(()));
 }
 
-/// The queues are filled again and again, with one doorbell write a batch.
+/// Fills the queues again and again, with one doorbell write per batch.
 pub fn many_commands_are_outstanding(world: impl World) {
     let mut rig = Rig::ready(world, |_| {});
     let block = u64::from(rig.namespace().block_size);
@@ -202,7 +202,7 @@ pub fn many_commands_are_outstanding(world: impl World) {
     assert_eq!(rig.nvme.counters().unknown, 0);
 }
 
-/// Random requests in random pieces give what they give on a plain array.
+/// Compares random requests in random pieces with a plain array.
 pub fn random_requests_against_an_array(
     world: impl World,
     seed: u64,
@@ -284,7 +284,7 @@ fn pieces<W: World>(rig: &Rig<W>, random: &mut Random, offset: u64, length: u64)
     (all, at.next_multiple_of(4096))
 }
 
-/// A reset while commands are outstanding ends each once; then all is as before.
+/// Checks that a reset while commands are outstanding ends each once, and work continues.
 pub fn a_reset_under_load(world: impl World) {
     let mut rig = Rig::ready(world, |_| {});
     let block = u64::from(rig.namespace().block_size);
@@ -324,7 +324,7 @@ pub fn a_reset_under_load(world: impl World) {
     }
 }
 
-/// A controller that was shut down in order can be started again.
+/// Checks that a controller can be started again after an orderly shutdown.
 pub fn shutdown_and_start(world: impl World) {
     let mut rig = Rig::ready(world, |_| {});
     let block = u64::from(rig.namespace().block_size);
@@ -341,7 +341,7 @@ pub fn shutdown_and_start(world: impl World) {
     assert!(rig.get(0, block) == bytes);
 }
 
-/// Commands that are aborted end once, by the controller's word.
+/// Checks that aborted commands end once, as the controller reports.
 pub fn aborted_commands_end(world: impl World) {
     let mut rig = Rig::ready(world, |_| {});
     let most = rig.namespace().max_transfer;

@@ -28,13 +28,13 @@ impl Server {
         Server { fabric, card, ssd, medium }
     }
 
-    /// The contents of its first namespace.
+    /// Returns the contents of its first namespace.
     pub fn medium(&self) -> nvme::Namespace {
         self.medium.clone()
     }
 }
 
-/// One with the model's usual controller.
+/// Returns a server with the model's usual controller.
 pub fn server() -> Server {
     Server::new(nvme::Config::default())
 }
