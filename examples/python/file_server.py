@@ -1,6 +1,6 @@
 """An HTTP server that sends files with their MD5 in a trailer: what it takes to replace a read-hash-send loop.
 
-    python3 file_server.py FOLDER [PORT]
+    python3 file_server.py DIR [PORT]
     curl -s --raw http://127.0.0.1:8000/NAME
 
 Each request is a thread; all of them share one engine, whose MD5 unit takes up to 32 streams at a time. The loop that

@@ -1,4 +1,4 @@
-//! Sockets as people name them: `HOST:PORT`, `PORT`, `unix:PATH`.
+//! Sockets as users name them: `HOST:PORT`, `PORT`, `unix:PATH`.
 
 use crate::failure::{Exit, Failure};
 use crate::interrupt::{self, Leftover};
@@ -22,7 +22,7 @@ pub enum Connection {
     Unix(UnixStream),
 }
 
-/// A socket that waits for a connection. A Unix socket's file is removed with it.
+/// A listening socket. A Unix socket's file is removed with it.
 pub enum Listener {
     Tcp(TcpListener),
     Unix { listener: UnixListener, path: PathBuf, _leftover: Leftover },
@@ -38,7 +38,8 @@ impl AsFd for Connection {
 }
 
 impl Connection {
-    /// The engine waits for sockets by itself; the kernel's own copies (sendfile) need sockets that do not.
+    /// Makes the socket non-blocking: the engine waits for sockets by itself, and the kernel's own copies (sendfile) need
+    /// that.
     pub fn without_blocking(self) -> io::Result<Connection> {
         match &self {
             Connection::Tcp(stream) => stream.set_nonblocking(true)?,
@@ -48,14 +49,13 @@ impl Connection {
     }
 }
 
-/// Silence of a peer, in seconds, after which the kernel asks whether it is there.
+/// Seconds of silence after which the kernel asks a peer whether it is still there.
 const SILENCE: u32 = 60;
-/// Time that it waits for an answer, in seconds, and the number of times that it asks.
+/// Seconds that the kernel waits for each answer, and the number of times that it asks.
 const ANSWER: u32 = 10;
 const QUESTIONS: u32 = 6;
 
-/// Has the kernel end a TCP connection whose peer is gone without a word: its machine lost power, or the
-/// network was cut.
+/// Has the kernel end a TCP connection whose peer vanished: its machine lost power, or the network was cut.
 pub fn keep_alive(socket: &impl AsFd) -> io::Result<()> {
     setsockopt(socket, sockopt::KeepAlive, &true)?;
     setsockopt(socket, sockopt::TcpKeepIdle, &SILENCE)?;
@@ -63,16 +63,16 @@ pub fn keep_alive(socket: &impl AsFd) -> io::Result<()> {
     Ok(setsockopt(socket, sockopt::TcpKeepCount, &QUESTIONS)?)
 }
 
-/// The path of `unix:PATH`, which may have any bytes.
+/// Returns the path of `unix:PATH`, which may have any bytes.
 pub fn unix_path(name: &OsStr) -> Option<&Path> {
     name.as_bytes().strip_prefix(b"unix:").map(|path| Path::new(OsStr::from_bytes(path)))
 }
 
-/// The addresses of `HOST:PORT`.
+/// Resolves `HOST:PORT` to addresses.
 pub fn resolve(name: &OsStr) -> Result<Vec<std::net::SocketAddr>, Failure> {
     let name = &*name.to_string_lossy();
     if name.rsplit_once(':').is_none_or(|(_, port)| port.parse::<u16>().is_err()) {
-        return Err(Failure::usage(format!("{name:?} is no HOST:PORT, no unix:PATH and not -"))
+        return Err(Failure::usage(format!("{name:?} is not HOST:PORT, unix:PATH or -"))
             .advise("for example there:9000"));
     }
     let addresses = name.to_socket_addrs().map_err(|error| {
@@ -82,7 +82,7 @@ pub fn resolve(name: &OsStr) -> Result<Vec<std::net::SocketAddr>, Failure> {
 }
 
 impl Listener {
-    /// Listens. A port alone means all addresses, of both families where the machine has them.
+    /// Listens. A port alone means all addresses, of both families if the machine has them.
     pub fn bind(at: &OsStr) -> Result<Listener, Failure> {
         let failed = |error| Failure::io(shown(at), &error);
         if let Some(path) = unix_path(at) {
@@ -95,14 +95,14 @@ impl Listener {
             return both.map(Listener::Tcp).map_err(failed);
         }
         let addresses = resolve(at).map_err(|failure| match failure.exit {
-            Exit::Usage => Failure::usage(format!("{at:?} is no PORT, no HOST:PORT and no unix:PATH"))
+            Exit::Usage => Failure::usage(format!("{at:?} is not PORT, HOST:PORT or unix:PATH"))
                 .advise("for example 9000 for all addresses, 127.0.0.1:9000 for this machine only"),
             _ => failure,
         })?;
         TcpListener::bind(addresses.as_slice()).map(Listener::Tcp).map_err(failed)
     }
 
-    /// The address, in the words that `dcs send` takes.
+    /// Returns the address as `dcs send` takes it.
     pub fn address(&self) -> OsString {
         match self {
             Listener::Tcp(listener) => match listener.local_addr() {
@@ -117,7 +117,7 @@ impl Listener {
         }
     }
 
-    /// Waits for one connection, and listens no more.
+    /// Waits for one connection, and stops listening.
     pub fn accept(self, timeout: Option<Duration>) -> Result<Connection, Failure> {
         let failed = |error| Failure::io("no connection", &error);
         if let Some(timeout) = timeout {

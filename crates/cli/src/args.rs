@@ -1,4 +1,4 @@
-//! The command line. Help teaches by example: every subcommand ends with commands that work as they stand.
+//! The command line. Help teaches by example: every subcommand ends with commands that work as shown.
 
 use crate::report::Report;
 use crate::units;
@@ -31,28 +31,28 @@ pub enum Command {
     Stream(crate::stream::args::Stream),
     /// Record a video that comes in datagrams
     Record(crate::stream::args::Record),
-    /// List the operators, and measure them here
+    /// List the operators, and measure them on this machine
     Ops(Ops),
     /// Run the main job on generated data, check every byte, and compare with the ordinary loop
     #[command(disable_help_flag = true)]
     Demo(Companion),
-    /// Measure what jobs cost, beside what else could do them
+    /// Measure what jobs cost, compared with other ways to do them
     #[command(disable_help_flag = true)]
     Bench(Companion),
     /// Boot a whole server in QEMU: the engine as a PCIe card that drives an SSD and a NIC, and a stock Linux
     /// guest
     #[command(disable_help_flag = true)]
     Vm(Companion),
-    /// Give virtual machines NVMe drives out of files and disks, one process for all of them
+    /// Give virtual machines NVMe drives from files and disks, with one process for all of them
     #[command(disable_help_flag = true)]
     Csd(Companion),
-    /// Run a program that uses sendfile(2) with its files going through a chain of operators
+    /// Run a program that uses sendfile(2), with its files going through a chain of operators
     Run(crate::run::Run),
     /// Serve a folder as an S3 object server
     Serve(crate::serve::Serve),
-    /// Go through the folder of an object server for damaged objects
+    /// Scrub the folder of an object server for damaged objects
     Scrub(crate::scrub::Scrub),
-    /// Tell what this machine can do, which path will run for what, and how to fix what is missing
+    /// Show what this machine can do, which path will run for what, and how to fix what is missing
     Doctor(Doctor),
     /// Serve the card to a QEMU of your own
     Card(Card),
@@ -63,7 +63,7 @@ pub enum Command {
     Pages { folder: PathBuf },
 }
 
-/// A command of another program, which alone understands its arguments.
+/// Command of another program, which parses its arguments.
 #[derive(Debug, Args)]
 pub struct Companion {
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]
@@ -71,7 +71,7 @@ pub struct Companion {
 }
 
 impl Arguments {
-    /// Where and how the command tells its results.
+    /// Makes the report of the command's results.
     pub fn report(&self) -> Report {
         let report = |name| Report::new(name, &self.telling);
         let to = |name, destination: &OsString| match destination == "-" {
@@ -113,7 +113,7 @@ pub struct Send {
     /// First byte to send (files and block devices)
     #[arg(long, value_name = "SIZE", value_parser = units::size, default_value = "0")]
     pub offset: u64,
-    /// Bytes to send; without it, all there are
+    /// Bytes to send (default: all)
     #[arg(long, value_name = "SIZE", value_parser = units::size)]
     pub length: Option<u64>,
     /// Zero-copy send: on demands it, off also forbids the kernel's own copy
@@ -129,7 +129,7 @@ pub struct Send {
 #[derive(Debug, Args)]
 #[command(after_help = RECV_HELP)]
 pub struct Recv {
-    /// PORT (on all addresses), HOST:PORT (on that one), or unix:PATH; port 0 is any free one
+    /// PORT (on all addresses), HOST:PORT (on that one), or unix:PATH; port 0 takes any free one
     pub from: OsString,
     /// File to receive into; nvme:FUNCTION/NAMESPACE@LBA+LENGTH; - for standard output
     pub file: OsString,
@@ -137,10 +137,10 @@ pub struct Recv {
     pub moving: Moving,
     #[command(flatten)]
     pub sink: SinkOptions,
-    /// Bytes to receive; without it, all until the sender ends
+    /// Bytes to receive (default: until the sender ends)
     #[arg(long, value_name = "SIZE", value_parser = units::size)]
     pub length: Option<u64>,
-    /// Wait for a connection for so long; without it, for ever
+    /// Wait this long for a connection (default: no limit)
     #[arg(long, value_name = "TIME", value_parser = units::duration)]
     pub accept_timeout: Option<Duration>,
     #[command(flatten)]
@@ -150,13 +150,13 @@ pub struct Recv {
 /// A NIC that this process drives.
 #[derive(Debug, Args)]
 pub struct NicOptions {
-    /// PCI function of a NIC to drive directly, past the kernel's driver and its TCP: dcs doctor
+    /// PCI function of a NIC to drive directly, bypassing the kernel's driver and its TCP (see dcs doctor)
     #[arg(long, value_name = "FUNCTION", requires = "address")]
     pub nic: Option<String>,
-    /// Its IPv4 address, with the length of the network's prefix: 10.0.2.15/24
+    /// IPv4 address of the NIC, with the prefix length of its network: 10.0.2.15/24
     #[arg(long, value_name = "ADDRESS/PREFIX", requires = "nic")]
     pub address: Option<String>,
-    /// The default gateway
+    /// Default gateway
     #[arg(long, value_name = "ADDRESS", requires = "nic")]
     pub gateway: Option<std::net::Ipv4Addr>,
 }
@@ -172,12 +172,12 @@ pub struct Copy {
     pub moving: Moving,
     #[command(flatten)]
     pub sink: SinkOptions,
-    /// Fail where the destination exists, instead of replacing it
+    /// Fail if the destination exists, instead of replacing it
     #[arg(long, short)]
     pub no_clobber: bool,
 }
 
-/// Options of every transfer.
+/// Options of all transfers.
 #[derive(Debug, Args)]
 pub struct Moving {
     /// Operators that the data pass, in order: md5,aes256-ctr,gzip:9 (dcs ops lists them)
@@ -185,45 +185,45 @@ pub struct Moving {
     pub through: Vec<String>,
     #[command(flatten)]
     pub ciphers: CipherOptions,
-    /// Page cache: off goes past it (O_DIRECT)
+    /// Page cache: off bypasses it (O_DIRECT)
     #[arg(long, value_enum, default_value = "auto")]
     pub cache: Choice,
-    /// Fail where the transfer takes longer
+    /// Fail if the transfer takes longer
     #[arg(long, value_name = "TIME", value_parser = units::duration)]
     pub timeout: Option<Duration>,
-    /// Interface to the kernel: auto takes io_uring where it is available, else plain system calls
+    /// Interface to the kernel: auto takes io_uring if it is available, else plain system calls
     #[arg(long, value_enum, default_value = "auto")]
     pub io: IoChoice,
-    /// The GPU that runs operators prefixed with gpu:, as in gpu:md5
+    /// GPU that runs operators prefixed with gpu:, as in gpu:md5
     #[arg(long, value_name = "N", default_value = "0")]
     pub gpu: u32,
-    /// Have that GPU read files itself (GPUDirect Storage), where the first operator is on it: dcs doctor
+    /// Have that GPU read files itself (GPUDirect Storage) if it runs the first operator (see dcs doctor)
     #[arg(long, value_enum, default_value = "auto")]
     pub gpu_storage: Choice,
 }
 
-/// Keys and counters.
+/// Options for keys and counters.
 #[derive(Debug, Args)]
 pub struct CipherOptions {
-    /// Key of the next cipher of the chain: raw bytes or hexadecimal digits; else DCS_KEY, DCS_KEY_2, ...
+    /// Key of the next cipher in the chain: raw bytes or hexadecimal digits (default: DCS_KEY, DCS_KEY_2, ...)
     #[arg(long, value_name = "FILE")]
     pub key_file: Vec<PathBuf>,
-    /// First counter block of the next aes256-ctr. To encrypt: random, which draws one and prints it. To
-    /// decrypt: its 32 hexadecimal digits
+    /// First counter block of the next aes256-ctr. To encrypt, random draws one and prints it; to decrypt, give its 32
+    /// hexadecimal digits
     #[arg(long, value_name = "HEX")]
     pub iv: Vec<String>,
 }
 
-/// Options for a file that is written.
+/// Options for a written file.
 #[derive(Debug, Args)]
 pub struct SinkOptions {
-    /// Write into the file itself, not into a temporary one that takes its place at the end
+    /// Write into the file itself, instead of a temporary file that replaces it at the end
     #[arg(long)]
     pub in_place: bool,
-    /// Make the file durable (fdatasync, and fsync of its folder) before it is done
+    /// Make the file durable (fdatasync, and fsync of its folder) before finishing
     #[arg(long)]
     pub durable: bool,
-    /// Fail unless a digest of the chain has this value: md5=HEX
+    /// Fail unless a digest in the chain has this value: md5=HEX
     #[arg(long, value_name = "DIGEST=HEX")]
     pub expect: Vec<String>,
 }
@@ -231,13 +231,13 @@ pub struct SinkOptions {
 #[derive(Debug, Args)]
 #[command(after_help = OPS_HELP)]
 pub struct Ops {
-    /// Only list them
+    /// Only list the operators
     #[arg(long)]
     pub no_measure: bool,
-    /// Keep a WebAssembly module as an operator, by the name of its file: mine.wasm becomes mine
+    /// Keep a WebAssembly module as an operator named after its file: mine.wasm becomes mine
     #[arg(long, value_name = "FILE", conflicts_with = "unload")]
     pub load: Option<PathBuf>,
-    /// Forget such an operator
+    /// Forget a kept module
     #[arg(long, value_name = "NAME")]
     pub unload: Option<String>,
 }
@@ -248,13 +248,13 @@ pub struct Doctor {
     /// PCI functions of SSDs and NICs: fail unless each can be driven directly
     #[arg(value_name = "FUNCTION")]
     pub functions: Vec<String>,
-    /// Folder whose file system is tried
-    #[arg(long, value_name = "FOLDER", default_value = ".")]
+    /// Folder whose file system is probed
+    #[arg(long, value_name = "DIR", default_value = ".")]
     pub dir: PathBuf,
-    /// Take an SSD or a NIC that nobody uses from the kernel's driver, and give it to vfio-pci
+    /// Take an SSD or a NIC that nothing uses from the kernel's driver, and bind it to vfio-pci
     #[arg(long, value_name = "FUNCTION", conflicts_with_all = ["functions", "release"])]
     pub bind: Option<String>,
-    /// Give it back to the kernel's driver
+    /// Return an SSD or a NIC to the kernel's driver
     #[arg(long, value_name = "FUNCTION", conflicts_with = "functions")]
     pub release: Option<String>,
 }
@@ -262,9 +262,9 @@ pub struct Doctor {
 #[derive(Debug, Args)]
 #[command(after_help = CARD_HELP)]
 pub struct Card {
-    /// Unix socket to serve it at (vfio-user)
+    /// Unix socket to serve the card at (vfio-user)
     pub socket: PathBuf,
-    /// Its own memory, a power of two: blocks, queues, rings
+    /// Memory of the card, a power of two: blocks, queues, rings
     #[arg(long, value_name = "SIZE", value_parser = units::size, default_value = "16MiB")]
     pub memory: u64,
 }
@@ -324,8 +324,8 @@ Examples:
   dcs ops
   dcs demo
 
-A file's name may have any bytes. Messages show one that is no printable text as bash writes it: $'a\\xff\\n b'. In JSON what
-is not UTF-8 is U+FFFD, and a second field has all bytes in hexadecimal digits: source_hex beside source.
+A file's name may have any bytes. Messages show an unprintable one as bash writes it: $'a\\xff\\n b'. JSON has U+FFFD for what
+is not UTF-8, and a second field with all bytes in hexadecimal digits: source_hex for source.
 
 ",
     exit_codes!()
@@ -349,10 +349,10 @@ aes256-ctr needs --iv, and the receiver the same one. Never use a counter twice 
 draws one and prints it. The n-th cipher takes the n-th --key-file; without one, DCS_KEY, DCS_KEY_2, ...
 (hexadecimal digits).
 It succeeds when the receiver's kernel has acknowledged every byte, or a Unix socket's receiver has read it.
-Otherwise, also when it is killed, the connection is reset, and dcs recv fails. (On a Unix socket only dcs
+Otherwise, even if it is killed, the connection is reset, and dcs recv fails. (On a Unix socket only dcs
 recv notices; another program sees an ordinary end.) Only the receiver knows that its file is in place.
 With DCS_BACKEND=card a dcs card in this machine does it, on the devices that DCS_CARD_DISKS and DCS_CARD_NIC name.
-With DCS_BACKEND=drive, in a guest, a virtual drive of dcs csd runs the operators beside its disk, on files that lie there.
+With DCS_BACKEND=drive, in a guest, a virtual drive of dcs csd runs the operators next to its disk, on files stored there.
 
 ",
     exit_codes!()
@@ -367,14 +367,14 @@ Examples:
   dcs recv unix:/run/backup.sock - --through crc32c > disk.img
   dcs recv 9000 nvme:01:00.0@0+1GiB --nic 02:00.0 --address 10.0.2.15/24     # past the kernel: dcs doctor
 
-A PORT alone listens on all addresses; 127.0.0.1:PORT takes connections of this machine only.
-One connection is accepted. FILE appears, or is replaced, only when all has been received and is as
-expected; until then the data are in a temporary file beside it. A dcs send that fails or is killed makes
-recv fail, and FILE stays as it was. Other senders end by closing, whatever their reason: give --length or
+A PORT alone listens on all addresses; 127.0.0.1:PORT takes connections from this machine only.
+It accepts one connection. FILE appears, or is replaced, only when all has been received and is as
+expected. Until then the data are in a temporary file next to it. A dcs send that fails or is killed makes
+recv fail, and FILE stays as it was. Other senders just close, whatever the reason: give --length or
 --expect for them. A replaced file keeps its owner, group, mode and access list, as dcs copy --help says.
 A FILE that is a pipe or a device, - and --in-place are written directly.
 With DCS_BACKEND=card a dcs card in this machine does it, on the devices that DCS_CARD_DISKS and DCS_CARD_NIC name.
-With DCS_BACKEND=drive, in a guest, a virtual drive of dcs csd runs the operators beside its disk, on files that lie there.
+With DCS_BACKEND=drive, in a guest, a virtual drive of dcs csd runs the operators next to its disk, on files stored there.
 
 ",
     exit_codes!()
@@ -393,17 +393,17 @@ Examples:
   dcs copy plain sealed --through aes256-xts:512 --key-file key64           # undo: aes256-xts-decrypt:512
   dcs copy download.iso /backup/ --through md5 --expect md5=$sum
 
-As cp does, it replaces TO (--no-clobber: it fails instead), copies into TO where that is a folder, follows
+As cp does, it replaces TO (--no-clobber: it fails instead), copies into TO if that is a folder, follows
 symbolic links, keeps holes where the chain changes no data, and refuses to copy a file onto itself. A new
 file gets the permissions of FROM, but not set-uid and set-gid. A replaced one keeps its own owner, group,
-permissions, access list and attributes; where its owner or group cannot be kept, it loses set-uid or set-gid.
+permissions, access list and attributes; if its owner or group cannot be kept, it loses set-uid or set-gid.
 
-Unlike cp it never leaves half a file: TO changes at once, when all is well, and after a crash it is the old
+Unlike cp it never leaves half a file: TO changes at once, after success, and after a crash it is the old
 file or the new one. It becomes a new file, so other hard links keep the old data. --in-place writes into
 the file itself. Only --durable waits until the new file will survive a crash.
 
 With DCS_BACKEND=card a dcs card in this machine does it, on the devices that DCS_CARD_DISKS and DCS_CARD_NIC name.
-With DCS_BACKEND=drive, in a guest, a virtual drive of dcs csd runs the operators beside its disk, on files that lie there.
+With DCS_BACKEND=drive, in a guest, a virtual drive of dcs csd runs the operators next to its disk, on files stored there.
 
 ",
     exit_codes!()
@@ -414,13 +414,13 @@ Examples:
   dcs doctor                            # what this machine can do, and how to fix what is missing
   dcs doctor --json | jq -r 'select(.state == \"missing\") | .fix'
   dcs doctor 0000:01:00.0               # for scripts: can it be driven by dcs send nvme:0000:01:00.0 ... now?
-  dcs doctor --bind 0000:01:00.0        # takes the SSD (or NIC) from the kernel, if nobody uses it
-  dcs doctor --release 0000:01:00.0     # gives it back
+  dcs doctor --bind 0000:01:00.0        # takes the SSD (or NIC) from the kernel, if nothing uses it
+  dcs doctor --release 0000:01:00.0     # returns it
 
-ok: as it should be. note: it works, with less. missing: a path that needs it will not run. unread: it could not
-be found out here, in a container for example.
+ok: as it should be. note: it works, with less. missing: a path that needs it will not run. unread: it can't
+be found out here, for example in a container.
 
-Exit codes: 0 transfers run here, and every FUNCTION can be driven; 1 not so, or in use; 2 usage; 6 not permitted; 7 not found";
+Exit codes: 0 transfers run here, and every FUNCTION can be driven; 1 otherwise, or in use; 2 usage; 6 not permitted; 7 not found";
 
 const OPS_HELP: &str = "\
 Examples:
@@ -431,12 +431,12 @@ Examples:
   dcs copy notes - --through upper
   dcs ops --unload upper
 
-Modules are kept in DCS_OPERATORS, or dcs/operators in the folder of the user's data (XDG_DATA_HOME, ~/.local/share). A
-module that has not been kept is named by its file: --through ./upper.wasm. It has neither files nor network, and a
-limit of memory and of time for each byte; when it breaks one, its transfer fails.
+Modules are kept in DCS_OPERATORS, or dcs/operators in the user's data folder (XDG_DATA_HOME, ~/.local/share). A
+module that is not kept is named by its file: --through ./upper.wasm. It has no access to files or the network, and
+limits of memory, and of time for each byte; if it exceeds one, its transfer fails.
 
-Rates are of one stream on one core, in blocks of 64 KiB, about 0.2 s each: of a decompressor what it
-writes, of all others what they read. dcs bench gpu measures what a GPU does.";
+Rates are of one stream on one core, in blocks of 64 KiB, about 0.2 s each. A decompressor's is of what it
+writes, all others' of what they read. dcs bench gpu measures what a GPU does.";
 
 const CARD_HELP: &str = "\
 Examples:
@@ -444,4 +444,4 @@ Examples:
   qemu-system-x86_64 ... -object memory-backend-memfd,id=m,size=1G,share=on -machine q35,memory-backend=m \\
     -device '{\"driver\":\"vfio-user-pci\",\"socket\":{\"type\":\"unix\",\"path\":\"/run/user/1000/card\"},\"rombar\":0}'
 
-It serves until it is interrupted; QEMU's guests see a card that is pulled out then. dcs vm does all of this by itself.";
+It serves until it is interrupted; then QEMU's guests see the card pulled out. dcs vm does all of this by itself.";

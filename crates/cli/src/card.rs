@@ -1,7 +1,6 @@
-//! Which engine `dcs send`, `dcs recv` and `dcs copy` run on. On a card, where DCS_BACKEND says so,
-//! connections are the card's own, on its own address; where a NIC is driven by this process, they are this
-//! process's, on the NIC's. In a guest, where DCS_BACKEND says so, chains on files of its virtual drives run
-//! beside the disk.
+//! Chooses the engine for `dcs send`, `dcs recv` and `dcs copy`. With DCS_BACKEND=card, connections are the card's own,
+//! on its own address; with a NIC that this process drives, they are this process's, on the NIC's address. With
+//! DCS_BACKEND=drive, in a guest, virtual drives run chains on their files, next to the disk.
 
 use crate::chain::Gpu;
 use crate::failure::{Exit, Failure};
@@ -17,20 +16,20 @@ use std::net::SocketAddrV4;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Which backend transfers run on, and which devices are the card's.
+/// Environment variables: the backend that transfers run on, and the card's devices.
 const BACKEND: &str = "DCS_BACKEND";
 
-/// The engines that a transfer's names and the environment ask for: at most one is there.
+/// Engines that a transfer's names and the environment ask for, at most one.
 pub struct Engines {
-    /// The card's.
+    /// Engine on a card.
     pub card: Option<Arc<Engine>>,
-    /// One that drives SSDs, a NIC or a GPU itself.
+    /// Engine that drives SSDs, a NIC or a GPU itself.
     pub drives: Option<Arc<Engine>>,
-    /// One that has chains run by virtual drives.
+    /// Engine that has virtual drives run chains.
     near: Option<Arc<Engine>>,
 }
 
-/// The backends that the environment may ask for, beside the kernel's.
+/// Backends other than the kernel's that the environment may ask for.
 enum Asked {
     Kernel,
     Card,
@@ -38,7 +37,7 @@ enum Asked {
 }
 
 impl Engines {
-    /// Those for a transfer between these, by way of that NIC.
+    /// Starts the engine for a transfer between these endpoints, over that NIC.
     pub fn new(
         names: &[&OsStr],
         nic: Option<dcs::Nic>,
@@ -73,25 +72,25 @@ impl Engines {
         Ok(Engines { drives: nvme::engine(names, (nic, gpu), io, report)?, card, near })
     }
 
-    /// The one whose NIC makes connections.
+    /// Returns the engine whose NIC makes connections.
     pub fn network(&self) -> Option<&Arc<Engine>> {
         self.card.as_ref().or(self.drives.as_ref().filter(|engine| engine.interface().is_some()))
     }
 
-    /// Whichever is there.
+    /// Returns the engine, if there is one.
     pub fn any(&self) -> Option<Arc<Engine>> {
         self.card.as_ref().or(self.drives.as_ref()).or(self.near.as_ref()).cloned()
     }
 }
 
-/// The backend that the environment asks for.
+/// Returns the backend that the environment asks for.
 fn asked() -> Result<Asked, Failure> {
     match std::env::var(BACKEND).as_deref() {
         Ok("card") => Ok(Asked::Card),
         Ok("drive") => Ok(Asked::Drive),
         Ok("" | "kernel") | Err(_) => Ok(Asked::Kernel),
         Ok(other) => {
-            let line = format!("{BACKEND} is {other:?}; it may be kernel, card or drive");
+            let line = format!("{BACKEND} is {other:?}; expected kernel, card or drive");
             Err(Failure::usage(line).advise("correct the environment variable"))
         }
     }
@@ -105,7 +104,7 @@ fn card() -> Result<Engine, Failure> {
     started.map_err(|failure| failure.advise("dcs vm shell boots a server that has one"))
 }
 
-/// The engine that has chains run by virtual drives: of files, by the kernel's driver.
+/// Starts the engine that has virtual drives run chains, on files by the kernel's driver.
 fn beside_the_disk(
     names: &[&OsStr],
     nic: Option<&dcs::Nic>,
@@ -124,7 +123,7 @@ fn beside_the_disk(
     started.map_err(|error| Failure::new(Exit::Failed, error.to_string()))
 }
 
-/// From the card's address, or the NIC's, to this one.
+/// Connects from the card's address, or the NIC's.
 pub fn connect(engine: &Engine, to: &OsStr, limit: Duration) -> Result<net::Connection, Failure> {
     let to = &*to.to_string_lossy();
     let address: SocketAddrV4 = to.parse().map_err(|_| {
@@ -136,8 +135,7 @@ pub fn connect(engine: &Engine, to: &OsStr, limit: Duration) -> Result<net::Conn
         .map_err(|error| failed(to, &error).advise("start the receiver first: dcs recv PORT FILE"))
 }
 
-/// One connection to a port of the card's, or of the NIC's: `9000`, or `10.0.3.15:9000` where it has several
-/// addresses.
+/// Accepts one connection to a port of the card or the NIC: `9000`, or `10.0.3.15:9000` if it has several addresses.
 pub fn accept(
     engine: &Engine,
     at: &OsStr,
@@ -150,7 +148,7 @@ pub fn accept(
         (_, Ok(local)) if local.port() > 0 => engine.listen_at(local),
         _ => {
             return Err(Failure::usage(format!("{at}: the NIC listens at a port of its own address"))
-                .advise("give the port: dcs recv 9000 FILE, or dcs recv 10.0.2.15:9000 FILE where there are several NICs"));
+                .advise("give the port: dcs recv 9000 FILE, or dcs recv 10.0.2.15:9000 FILE if there are several NICs"));
         }
     };
     let listener = listener.map_err(|error| {
@@ -171,25 +169,25 @@ fn failed(what: &str, error: &net::NetError) -> Failure {
     Failure::new(exit, format!("{what}: {error}"))
 }
 
-/// Ends the stream, and waits until the peer has ended its own: connections that the kernel knows nothing of
-/// end with this process.
+/// Ends the stream, and waits until the peer has ended its own. The kernel does not know these connections, so they end
+/// with this process.
 pub fn finish(engine: &Engine, connection: &net::Connection) -> Result<(), Failure> {
     let failed = |error: String| Failure::new(Exit::Peer, format!("ending the connection: {error}"));
     connection.shutdown().map_err(|error| failed(error.to_string()))?;
     let session = engine.session().map_err(|error| failed(error.to_string()))?;
     let rest = session.transfer(Source::connection(connection), [], Sink::memory(1));
-    // A peer that resets when it has everything is no failure.
+    // A peer that resets after it has everything has not failed.
     let _ = rest.map_err(|error| failed(error.to_string()))?.wait();
     Ok(())
 }
 
-/// Gives a file the places that the card writes to.
+/// Allocates the file that the card writes to.
 pub fn prepare(sink: &NamedSink, length: Option<u64>) -> Result<(), Failure> {
     let name = &sink.name;
     let Some(file) = sink.file() else { return Ok(()) };
     let length = length.ok_or_else(|| {
-        Failure::usage(format!("{name}: a card writes to a file that has its room already"))
-            .advise("say how much comes, by --length SIZE; a pipe has no length")
+        Failure::usage(format!("{name}: a card writes only to allocated space"))
+            .advise("give --length SIZE; a pipe has no length")
     })?;
     extents::prepare(file, length).map_err(|error| Failure::io(name, &error))
 }

@@ -1,4 +1,4 @@
-//! Operator chains as people write them: `md5,aes256-ctr,gzip:9`, `grep:-i:error`.
+//! Operator chains as users write them: `md5,aes256-ctr,gzip:9`, `grep:-i:error`.
 
 use crate::args::Choice;
 use crate::failure::Failure;
@@ -13,26 +13,26 @@ use std::fs::File;
 use std::io::Read;
 use std::path::PathBuf;
 
-/// Bytes of an XTS data unit where none is given.
+/// Bytes of an XTS data unit by default.
 const XTS_UNIT: u32 = 4096;
 
-/// Bytes of Blowfish's key where none are given.
+/// Bytes of Blowfish's key by default.
 const BLOWFISH_KEY: u64 = 32;
 
-/// Bytes of a query's file that are read: more than any query has.
+/// Most bytes read of a query's file: more than any query has.
 const QUERY_READ: u64 = 4096;
 
-/// Checksums that S3's trailers bring.
+/// Checksums that S3's trailers may carry.
 const CHECKSUMS: [Operator; 5] =
     [Operator::Crc32, Operator::Crc32c, Operator::Crc64Nvme, Operator::Sha1, Operator::Sha256];
 
-/// One operator as it was written.
+/// One operator as written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Spec {
     operator: Operator,
     on_gpu: bool,
     words: Vec<String>,
-    /// Of a user's own operator: its name as it was written, and its file.
+    /// Name as written, and file, of a module.
     module: Option<(String, PathBuf)>,
 }
 
@@ -44,17 +44,17 @@ pub struct Chain {
     pub counters: Vec<Counter>,
 }
 
-/// The GPU that a chain needs.
+/// GPU that a chain needs.
 #[derive(Clone, Copy, Debug)]
 pub struct Gpu {
     pub device: u32,
-    /// Choice of whether it reads files itself.
+    /// Mode of reading files by the GPU itself.
     pub storage: Mode,
-    /// The operator that is to run on it.
+    /// Operator that runs on it.
     pub operator: &'static str,
 }
 
-/// The first counter block of a cipher, which the other side needs. It is not secret.
+/// First counter block of a cipher, which the other side needs. It is not secret.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Counter {
     pub place: usize,
@@ -64,11 +64,12 @@ pub struct Counter {
 }
 
 impl Chain {
-    /// Reads a chain and gives its ciphers their keys and counters, in order.
+    /// Parses a chain, and gives its ciphers their keys and counters, in order.
     pub fn new(words: &[String], keys: &Keys, mut counters: Counters) -> Result<Chain, Failure> {
         let specs = specs(words)?;
         if specs.len() > CHAIN_MAX {
-            let line = format!("--through names {} operators; a chain has at most {CHAIN_MAX}", specs.len());
+            let line =
+                format!("--through names {} operators; a chain may have at most {CHAIN_MAX}", specs.len());
             return Err(Failure::usage(line).advise("do it in two steps, with a pipe between them"));
         }
         let mut chain = Chain { ops: Vec::new(), names: Vec::new(), counters: Vec::new() };
@@ -95,7 +96,7 @@ impl Chain {
         Ok(chain)
     }
 
-    /// The next counter, which is told.
+    /// Takes the next counter, and records it for the report.
     fn counter<const N: usize>(
         &mut self,
         place: usize,
@@ -108,7 +109,7 @@ impl Chain {
         Ok(value)
     }
 
-    /// As many bytes come out as go in.
+    /// Returns true if as many bytes come out as go in.
     pub fn keeps_length(&self) -> bool {
         let resizes = |op: &Op| {
             let operator = Operator::from_chain(op.number());
@@ -117,7 +118,7 @@ impl Chain {
         !self.ops.iter().any(resizes)
     }
 
-    /// The same bytes come out as go in: there are digests alone.
+    /// Returns true if the same bytes come out as go in, because all operators are digests.
     pub fn keeps_data(&self) -> bool {
         let changes = |op: &Op| {
             let operator = Operator::from_chain(op.number());
@@ -126,14 +127,14 @@ impl Chain {
         !self.ops.iter().any(changes)
     }
 
-    /// The GPU that its operators need, by its number, and the first of them; none where they need none.
+    /// Returns the GPU that its operators need, with the first of them; `None` if they need none.
     pub fn gpu(&self, device: u32, storage: Choice) -> Option<Gpu> {
         let on_gpu = |name: &&&str| Operator::from_chain_name(name).is_some_and(|(_, on_gpu)| on_gpu);
         self.names.iter().find(on_gpu).map(|operator| Gpu { device, storage: storage.into(), operator })
     }
 }
 
-/// The operators that are named, with the parameters that need no key.
+/// Returns the named operators, with the parameters that need no key.
 #[cfg(test)]
 pub fn operators(words: &[String]) -> Result<Vec<Operator>, Failure> {
     Ok(specs(words)?.iter().map(|spec| spec.operator).collect())
@@ -143,8 +144,8 @@ fn specs(words: &[String]) -> Result<Vec<Spec>, Failure> {
     words.iter().flat_map(|word| split(word)).map(|word| Spec::parse(&word)).collect()
 }
 
-/// The operators of one argument: between commas. Behind a backslash a comma is the parameter's, and the
-/// backslash goes; all others stay.
+/// Splits an argument at commas. A backslash before a comma makes it part of the parameter, and is removed; all other
+/// backslashes stay.
 fn split(argument: &str) -> Vec<String> {
     let mut words = vec![String::new()];
     let mut characters = argument.chars();
@@ -174,7 +175,7 @@ impl Spec {
             && Operator::from_name(name).is_none()
             && let Some(path) = modules::find(name)
         {
-            // All of it: what a parameter looks like is the module's own business.
+            // A module takes the whole parameter, in any form.
             let (words, module) =
                 (rest.map(str::to_string).into_iter().collect(), Some((name.to_string(), path)));
             return Ok(Spec { operator: Operator::Module, on_gpu, words, module });
@@ -193,9 +194,9 @@ impl Spec {
                 .advise(format!("GPUs do: {}", names.join(", "))));
         }
         let words: Vec<_> = match (operator, rest) {
-            // All of it: spaces, colons and equals signs are the expression's.
+            // Spaces, colons and equals signs belong to the expression.
             (Operator::Grep | Operator::Filter | Operator::Aggregate, Some(rest)) => vec![rest.to_string()],
-            // A file's name may have both.
+            // A file's name may contain both.
             (Operator::Knn, Some(rest)) => rest.splitn(3, ':').map(str::to_string).collect(),
             (_, Some(rest)) => rest.trim_end().split([':', '=']).map(str::to_string).collect(),
             (_, None) => Vec::new(),
@@ -208,7 +209,7 @@ impl Spec {
         Ok(spec)
     }
 
-    /// Its name: of a module as it was written, for as long as the command runs.
+    /// Returns its name, a module's as written. Leaks it, which lasts as long as the command.
     fn name(&self) -> &'static str {
         match &self.module {
             Some((name, _)) => Box::leak(name.clone().into_boxed_str()),
@@ -217,12 +218,12 @@ impl Spec {
     }
 
     fn module(&self) -> Result<Op, Failure> {
-        let (_, path) = self.module.as_ref().ok_or_else(|| self.refused("it is named by its own name"))?;
+        let (_, path) = self.module.as_ref().ok_or_else(|| self.refused("name the module itself"))?;
         let parameter = self.words.concat().into_bytes();
         Ok(Op::Module { name: modules::load(path, &parameter)?, parameter })
     }
 
-    /// Its parameter at that place, where one was given.
+    /// Returns its parameter at that place, if there is one.
     fn number(&self, at: usize) -> Result<Option<u64>, Failure> {
         let number = self.words.get(at).map(|word| word.parse()).transpose();
         number.map_err(|_| {
@@ -248,7 +249,7 @@ impl Spec {
         matches!(self.operator, Aes256Ctr | Aes256Xts | Aes256XtsDecrypt | BlowfishCtr)
     }
 
-    /// All but ciphers in counter mode, whose counters are told.
+    /// Makes the operator. Ciphers in counter mode are handled elsewhere, because their counters are printed.
     fn op(&self, cipher: usize, keys: &Keys) -> Result<Op, Failure> {
         let name = self.operator.name();
         if self.operator.digest_size() > 0 && !self.words.is_empty() {
@@ -306,7 +307,7 @@ impl Spec {
             .filter(|unit| (16..=65536).contains(unit) && unit.is_power_of_two())
             .ok_or_else(|| {
                 Failure::usage(format!(
-                    "--through: {} has no data unit of {unit} bytes",
+                    "--through: {} does not take data units of {unit} bytes",
                     self.operator.name()
                 ))
                 .advise(usage_of(self.operator))
@@ -318,18 +319,18 @@ impl Spec {
         })
     }
 
-    /// A digest with the value that it is to have.
+    /// Makes a digest with its expected value.
     fn expecting(&self) -> Result<Op, Failure> {
         let (digest, digits) = (self.operator, &self.words[0]);
         let value = units::from_hex(digits.as_bytes()).filter(|value| value.len() == digest.digest_size());
         let value = value.ok_or_else(|| {
-            Failure::usage(format!("--through: {digits} is no value of {}", digest.name()))
+            Failure::usage(format!("--through: {digits} is not a value of {}", digest.name()))
                 .advise(usage_of(digest))
         })?;
         Ok(Op::Expect { digest, value })
     }
 
-    /// A pattern, behind its options where it has any: `ERROR`, `-iv:error`.
+    /// Parses a pattern, after its options if it has any: `ERROR`, `-iv:error`.
     fn grep(&self) -> Result<Op, Failure> {
         let refused =
             |what: &str| Failure::usage(format!("--through: {what}")).advise(usage_of(self.operator));
@@ -355,29 +356,31 @@ impl Spec {
         Failure::usage(format!("--through: {}: {what}", self.operator.name())).advise(usage_of(self.operator))
     }
 
-    /// A key of the size that was written.
+    /// Reads a key of the written size.
     fn blowfish_key(&self, cipher: usize, keys: &Keys) -> Result<Vec<u8>, Failure> {
         let size = self.number(0)?.unwrap_or(BLOWFISH_KEY);
         if !(4..=56).contains(&size) {
-            return Err(self.refused(&format!("no key has {size} bytes")));
+            return Err(self.refused(&format!("a key can't have {size} bytes")));
         }
         keys.key_of(cipher, self.operator.name(), size as usize)
     }
 
-    /// `10:f32:0.5;-1;2`, `10:u8:@FILE`.
+    /// Parses `10:f32:0.5;-1;2`, `10:u8:@FILE`.
     fn knn(&self) -> Result<Op, Failure> {
         let [k, element, query] = &self.words[..] else {
             return Err(self.refused("it needs a number, a type and a vector"));
         };
-        let k = k.parse().map_err(|_| self.refused(&format!("{k:?} is no number of neighbours")))?;
-        let element = Element::from_name(element)
-            .ok_or_else(|| self.refused(&format!("there is no type {element:?}")))?;
+        let k = k.parse().map_err(|_| self.refused(&format!("{k:?} is not a number of neighbours")))?;
+        let element =
+            Element::from_name(element).ok_or_else(|| self.refused(&format!("unknown type {element:?}")))?;
         let query = match query.strip_prefix('@') {
             Some(path) => query_of(path)?,
             None => {
                 let numbers = query.split(';').map(|number| element_of(element, number.trim()));
                 let numbers: Option<Vec<_>> = numbers.collect();
-                numbers.ok_or_else(|| self.refused(&format!("{query:?} is no vector of that type")))?.concat()
+                numbers
+                    .ok_or_else(|| self.refused(&format!("{query:?} is not a vector of that type")))?
+                    .concat()
             }
         };
         let knn = Knn { element, k, query };
@@ -385,7 +388,7 @@ impl Spec {
         Ok(Op::Knn(knn))
     }
 
-    /// `bitmap`, `bitmap:and`, `bitmap:or:count`.
+    /// Parses `bitmap`, `bitmap:and`, `bitmap:or:count`.
     fn bitmap(&self) -> Result<Op, Failure> {
         let mut bitmap = Bitmap::default();
         for word in &self.words {
@@ -393,7 +396,11 @@ impl Spec {
                 "and" if bitmap.operation == BitmapOperation::One => bitmap.operation = BitmapOperation::And,
                 "or" if bitmap.operation == BitmapOperation::One => bitmap.operation = BitmapOperation::Or,
                 "count" if !bitmap.count => bitmap.count = true,
-                _ => return Err(self.refused(&format!("{word:?} is not one of its words, or a second one"))),
+                _ => {
+                    return Err(
+                        self.refused(&format!("{word:?} is unknown, or conflicts with the word before it"))
+                    );
+                }
             }
         }
         Ok(Op::Bitmap(bitmap))
@@ -407,14 +414,14 @@ impl Spec {
         Ok(text.to_string())
     }
 
-    /// Chunks without signatures: the key that signs them is not one that people type.
+    /// Parses chunks without signatures: nobody types the key that signs them.
     fn aws_chunked(&self) -> Result<Op, Failure> {
         let refused =
             |what: &str| Failure::usage(format!("--through: {what}")).advise(usage_of(self.operator));
         let length = self.number(0)?.ok_or_else(|| refused("aws-chunked needs the length of the data"))?;
         let named = |name: &String| {
             let operator = Operator::from_name(name).filter(|operator| CHECKSUMS.contains(operator));
-            operator.ok_or_else(|| refused(&format!("no trailer brings {name:?}")))
+            operator.ok_or_else(|| refused(&format!("no trailer carries {name:?}")))
         };
         let checksum = self.words.get(1).map(named).transpose()?;
         let trailers = checksum.is_some();
@@ -423,7 +430,7 @@ impl Spec {
     }
 }
 
-/// The vector in a file; of one that is too long, as much as is refused.
+/// Reads the vector in a file. Of a file that is too long, reads just enough to refuse it.
 fn query_of(path: &str) -> Result<Vec<u8>, Failure> {
     let mut query = Vec::new();
     let read = File::open(path).and_then(|file| file.take(QUERY_READ).read_to_end(&mut query));
@@ -431,7 +438,7 @@ fn query_of(path: &str) -> Result<Vec<u8>, Failure> {
     Ok(query)
 }
 
-/// The bytes of a vector's element.
+/// Parses a vector's element.
 fn element_of(element: Element, number: &str) -> Option<Vec<u8>> {
     match element {
         Element::U8 => number.parse().ok().map(|number: u8| vec![number]),
@@ -439,12 +446,12 @@ fn element_of(element: Element, number: &str) -> Option<Vec<u8>> {
     }
 }
 
-/// The notation of an operator, with its parameters.
+/// Returns the notation of an operator, with its parameters.
 pub fn usage_of(operator: Operator) -> String {
     let name = operator.name();
     match operator {
-        Operator::Gzip => format!("{name}[:LEVEL], LEVEL 0 to 9, 1 where none is given"),
-        Operator::Zstd => format!("{name}[:LEVEL], LEVEL 1 to 19, 3 where none is given"),
+        Operator::Gzip => format!("{name}[:LEVEL], LEVEL 0 to 9, 1 by default"),
+        Operator::Zstd => format!("{name}[:LEVEL], LEVEL 1 to 19, 3 by default"),
         Operator::Aes256Xts | Operator::Aes256XtsDecrypt => format!(
             "{name}[:UNIT[:FIRST]], bytes of a data unit (16 to 65536, a power of two; {XTS_UNIT}) and number \
              of the first (0); key of 64 bytes"
@@ -475,7 +482,7 @@ pub fn usage_of(operator: Operator) -> String {
              as for filter"
         ),
         digest if digest.digest_size() > 0 => {
-            format!("{name}[=HEX], the value that it is to have; it takes no parameters else")
+            format!("{name}[=HEX], its expected value; it takes no other parameters")
         }
         Operator::AwsChunked => format!(
             "{name}:LENGTH[:CHECKSUM], bytes of the data without framing, and the operator whose checksum a trailer \

@@ -1,6 +1,5 @@
-//! Standard input and output that were closed when the process began (`<&-`). Rust's runtime opens /dev/null
-//! in their place before `main`: what is read there would be nothing, what is written lost, and both a
-//! success.
+//! Standard input and output that were closed when the process began (`<&-`). Rust's runtime opens /dev/null in their
+//! place before `main`: reads would return nothing, writes would be lost, and both would look like success.
 
 use nix::libc;
 use std::io;
@@ -9,8 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 static INPUT: AtomicBool = AtomicBool::new(false);
 static OUTPUT: AtomicBool = AtomicBool::new(false);
 
-// SAFETY: functions named there are called once, before `main` and the runtime, with no thread beside; this
-// one needs neither.
+// SAFETY: functions named there are called once, before `main` and the runtime, with no other thread; this one needs
+// neither.
 #[allow(unsafe_code)]
 #[used]
 #[unsafe(link_section = ".init_array")]
@@ -27,12 +26,12 @@ fn is_closed(fd: libc::c_int) -> bool {
     unsafe { libc::fcntl(fd, libc::F_GETFD) < 0 }
 }
 
-/// Fails where standard input was closed.
+/// Fails if standard input was closed.
 pub fn check_input() -> io::Result<()> {
     check(&INPUT)
 }
 
-/// Fails where standard output was closed.
+/// Fails if standard output was closed.
 pub fn check_output() -> io::Result<()> {
     check(&OUTPUT)
 }

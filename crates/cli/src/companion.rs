@@ -1,6 +1,6 @@
-//! `dcs demo`, `dcs bench` and `dcs vm` are commands of `dcs-bench`, which is not part of an installation;
-//! `dcs csd` is one of `dcs-csd`. Such a
-//! program is started in place of this one, with the same arguments, as git and cargo start theirs.
+//! Commands of other programs: `dcs demo`, `dcs bench` and `dcs vm` are of `dcs-bench`, which is not part of an
+//! installation; `dcs csd` is of `dcs-csd`. Such a program is started in place of this one, with the same arguments, as
+//! git and cargo start theirs.
 
 use crate::failure::{Exit, Failure};
 use std::ffi::OsString;
@@ -9,10 +9,10 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// A program with commands of its own.
+/// A program with its own commands.
 struct Program {
     name: &'static str,
-    /// They, as the command line here lists them.
+    /// Commands, as the command line here lists them.
     commands: &'static [&'static str],
 }
 
@@ -21,8 +21,8 @@ const PROGRAMS: [Program; 2] = [
     Program { name: "dcs-csd", commands: &["csd"] },
 ];
 
-/// The command of another program that the command line `dcs help COMMAND` asks about, if it does: what else
-/// it may say is known there alone.
+/// Returns the other program's command that `dcs help COMMAND` asks about, if it does. Only that program knows the
+/// rest.
 pub fn is_asked_for_help() -> Option<&'static str> {
     let mut words = std::env::args_os().skip(1);
     words.next().filter(|word| word == "help")?;
@@ -30,8 +30,8 @@ pub fn is_asked_for_help() -> Option<&'static str> {
     PROGRAMS.iter().flat_map(|program| program.commands).copied().find(|command| word == *command)
 }
 
-/// Becomes the program that has this command: the one beside this program, else the first in PATH. Returns
-/// where there is none.
+/// Becomes the program that has this command: the one next to this program, else the first in PATH. Returns only if
+/// there is none.
 pub fn start(command: &str) -> Failure {
     let has = |program: &&Program| program.commands.contains(&command);
     let Program { name, commands } =
@@ -42,14 +42,14 @@ pub fn start(command: &str) -> Failure {
     match error.kind() {
         ErrorKind::NotFound => Failure::new(
             Exit::NotFound,
-            format!("there is no {name} beside this dcs, nor in PATH: it has {}", listed(commands)),
+            format!("no {name} next to this dcs or in PATH, which has {}", listed(commands)),
         )
         .advise(format!("build it in a source tree of dcs: cargo build --release -p {}", package(name))),
         _ => Failure::io(name, &error),
     }
 }
 
-/// The package that a program is of.
+/// Returns the package of a program.
 fn package(program: &str) -> &str {
     if program == "dcs-csd" { "dcs-csd-cli" } else { program }
 }

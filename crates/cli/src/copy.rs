@@ -63,7 +63,7 @@ pub fn run(copy: &args::Copy, report: &Report) -> Result<(), Failure> {
         engine,
     };
     let done = match &holes {
-        // Nobody has to see the zeros.
+        // The zeros need not be read.
         Some(holes) if chain.ops.is_empty() => holes.copy_data(&from, &to, moving, job, report)?,
         _ => {
             let source = from.source(moving.cache.into(), dcs::Mode::Auto);
@@ -91,19 +91,19 @@ pub fn run(copy: &args::Copy, report: &Report) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Where the holes of a file are that is copied to a file.
+/// Holes of a file that is copied to a file.
 struct Holes {
-    /// The ranges between them, (offset, length) each.
+    /// Ranges between them, as (offset, length).
     data: Vec<(u64, u64)>,
     start: u64,
     end: u64,
 }
 
 impl Holes {
-    /// Most runs of data in one command: its descriptor has room for them.
+    /// Most runs of data in one command, by the size of its descriptor.
     const RUNS: usize = 64;
 
-    /// None where there are no holes, or the copy cannot have any.
+    /// Returns `None` if there are no holes, or the copy can't have any.
     fn of(from: &NamedSource, to: &NamedSink, engines: &Engines) -> io::Result<Option<Holes>> {
         let (Some(length), Some(_)) = (from.length(), to.growing()) else { return Ok(None) };
         if engines.card.is_some() {
@@ -118,7 +118,7 @@ impl Holes {
         }))
     }
 
-    /// Copies what lies between the holes.
+    /// Copies the data between the holes.
     fn copy_data(
         &self,
         from: &NamedSource,
@@ -147,7 +147,7 @@ impl Holes {
         Ok(Done { completion, elapsed: begun.elapsed() })
     }
 
-    /// Makes them in the copy, where it has zeros.
+    /// Makes the holes in the copy, where it has zeros.
     fn dig(&self, to: &NamedSink) -> io::Result<()> {
         let Some(file) = to.file() else { return Ok(()) };
         let holes = sparse::holes(&self.data, self.start, self.end);
@@ -155,7 +155,7 @@ impl Holes {
     }
 }
 
-/// As cp: a folder means the file of the same name in it.
+/// Returns the destination. Like cp, a folder stands for the file of the same name in it.
 fn into_folder(copy: &args::Copy) -> Result<OsString, Failure> {
     let to = Path::new(&copy.to);
     if copy.to == "-" || nvme::is_named(&copy.to) || !to.is_dir() {
@@ -163,6 +163,6 @@ fn into_folder(copy: &args::Copy) -> Result<OsString, Failure> {
     }
     match Path::new(&copy.from).file_name().filter(|_| copy.from != "-" && !nvme::is_named(&copy.from)) {
         Some(name) => Ok(to.join(name).into_os_string()),
-        None => Err(Failure::usage(format!("{} is a folder: name the file in it", shown(to)))),
+        None => Err(Failure::usage(format!("{} is a folder: name a file in it", shown(to)))),
     }
 }

@@ -1,11 +1,10 @@
-//! `--timeout` ends the command, whatever the kernel does, and so does a signal then.
+//! Ends the command at `--timeout`, or at a signal, whatever the kernel does.
 //!
-//! A call into a file system that is frozen, or whose server is gone, may never come back, and the process
-//! that made it cannot end before: not by itself, and not by a kill. So a command with a time limit is two
-//! processes. The second one does the work. Each of its steps says beforehand what is to be said where it is
-//! not over in time, and a thread says it. The first one ends when it hears the exit code, and leaves the
-//! second one to the kernel. It passes signals on; and where it is stopped the second one stops too, which it
-//! can only find out by looking.
+//! A call into a file system that is frozen, or whose server is gone, may never return, and the process that made it
+//! cannot end before: not by itself, and not when killed. So a command with a time limit is two processes. The second
+//! does the work. Each of its steps sets beforehand the message for the case that it does not end in time, and a thread
+//! prints it. The first process ends when it reads the exit code, and leaves the second to the kernel. It passes
+//! signals on. If it is stopped, the second stops too, which it can only find out by polling.
 
 use crate::failure::{Exit, Failure};
 use crate::interrupt;
@@ -25,12 +24,12 @@ use std::path::Path;
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-/// Time that whatever has ended, or has a limit of its own, may take to clean up.
+/// Time for cleaning up, once the command has ended or has a limit of its own.
 const GRACE: Duration = Duration::from_secs(2);
 /// Signals that end a command in order. The first process passes them on.
 const SIGNALS: [Signal; 3] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP];
 
-/// How often the second process looks whether the first one is stopped.
+/// Interval at which the second process checks whether the first is stopped.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 static STATE: Mutex<State> =
@@ -38,27 +37,27 @@ static STATE: Mutex<State> =
 static CHANGED: Condvar = Condvar::new();
 
 struct State {
-    /// The first process; none where there is but one.
+    /// Connection to the first process; `None` if there is only one.
     first: Option<UnixStream>,
-    /// The limit of `--timeout`.
+    /// Limit of `--timeout`.
     limit: Option<Duration>,
-    /// When the time is up.
+    /// Time at which the command must end.
     end: Option<Instant>,
-    /// When the step that is under way is too late, if it ever is, and how the command ends then.
+    /// Deadline of the current step, if it has one, and the ending if it is missed.
     step: Option<(Option<Instant>, Ending)>,
-    /// A file that is removed where the command fails.
+    /// File that is removed if the command fails.
     left: Option<String>,
 }
 
 enum Ending {
-    /// A step did not come to its end.
+    /// A step that did not end.
     Late(Late),
     Failed(Box<Failure>),
-    /// All has been said.
+    /// An exit code, after all messages.
     Code(u8),
 }
 
-/// The report on a step that does not come to its end.
+/// Report on a step that did not end.
 pub struct Late {
     name: String,
     state: String,
@@ -72,7 +71,7 @@ impl Late {
 
     fn failure(&self, interrupted: bool) -> Failure {
         let (exit, why, advice) = match interrupted {
-            true => (Exit::Interrupted, "interrupted", "look whether its file system answers"),
+            true => (Exit::Interrupted, "interrupted", "check that its file system answers"),
             false => (Exit::Timeout, "out of time", self.advice),
         };
         Failure::new(exit, format!("{}: {why}; {}", self.name, self.state)).advise(advice)
@@ -83,7 +82,7 @@ fn state() -> MutexGuard<'static, State> {
     STATE.lock().unwrap_or_else(|error| error.into_inner())
 }
 
-/// From now on this is the second process. To be called before there are threads.
+/// Splits the command into two processes, and returns in the second. Call it before there are threads.
 #[allow(unsafe_code)]
 pub fn begin(timeout: Duration, report: Report) -> io::Result<()> {
     let (told, tells) = UnixStream::pair()?;
@@ -92,7 +91,7 @@ pub fn begin(timeout: Duration, report: Report) -> io::Result<()> {
     signals.add(Signal::SIGCONT);
     let before = signals.thread_swap_mask(nix::sys::signal::SigmaskHow::SIG_BLOCK)?;
     let first = getpid();
-    // SAFETY: there is one thread: no lock is held by another.
+    // SAFETY: there is one thread, so no other holds a lock.
     if let ForkResult::Parent { child } = unsafe { fork() }? {
         drop(tells);
         wait_for(child, &told, &signals);
@@ -119,7 +118,7 @@ pub fn begin(timeout: Duration, report: Report) -> io::Result<()> {
     Ok(())
 }
 
-/// Stops this process whenever the first one is stopped (SIGSTOP), which goes on with it.
+/// Stops this process whenever the first is stopped (SIGSTOP). The first continues it later.
 fn stop_with(first: Pid) {
     while let Ok(stat) = std::fs::read_to_string(format!("/proc/{first}/stat")) {
         // The state comes after the name, which may have any characters: proc_pid_stat(5).
@@ -130,7 +129,7 @@ fn stop_with(first: Pid) {
     }
 }
 
-/// The first process: ends as the second one does, or as that says that it would.
+/// Runs the first process: waits for the second, and ends as that does or as it reports.
 fn wait_for(child: Pid, mut told: &UnixStream, signals: &SigSet) -> ! {
     let signals = SignalFd::with_flags(signals, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK);
     let (mut code, mut silent) = (None, false);
@@ -154,7 +153,7 @@ fn wait_for(child: Pid, mut told: &UnixStream, signals: &SigSet) -> ! {
         match waitpid(child, Some(WaitPidFlag::WNOHANG | WaitPidFlag::WUNTRACED)) {
             Ok(WaitStatus::Exited(_, code)) => leave(code),
             Ok(WaitStatus::Signaled(_, signal, _)) => leave(128 + signal as i32),
-            // It has stopped itself for this one, which goes on by now.
+            // The child stopped itself for this process, which is running again.
             Ok(WaitStatus::Stopped(_, Signal::SIGSTOP)) => _ = kill(child, Signal::SIGCONT),
             _ => {}
         }
@@ -173,14 +172,14 @@ fn wait_for(child: Pid, mut told: &UnixStream, signals: &SigSet) -> ! {
     }
 }
 
-/// Ends this process, and waits for none of its other threads.
+/// Ends this process without waiting for its other threads.
 #[allow(unsafe_code)]
 fn leave(code: i32) -> ! {
-    // SAFETY: nothing runs in this process after it.
+    // SAFETY: nothing runs in this process afterwards.
     unsafe { libc::_exit(code) }
 }
 
-/// Says what is to be said when a step is too late.
+/// Prints the message of a step that is too late.
 fn watch(report: &Report) {
     let mut state = state();
     loop {
@@ -210,7 +209,7 @@ fn watch(report: &Report) {
     }
 }
 
-/// Tells the first process how this one ends. Whoever reads what it writes has it all.
+/// Tells the first process how this one ends. By then all output is written.
 fn tell(state: &State, code: u8) {
     if let Some(first) = &state.first {
         let_go(first.as_raw_fd());
@@ -219,7 +218,7 @@ fn tell(state: &State, code: u8) {
     }
 }
 
-/// Lets go of pipes and sockets, which a process that cannot end would keep open.
+/// Closes pipes and sockets, which a process that cannot end would keep open.
 #[allow(unsafe_code)]
 fn let_go(first: RawFd) {
     let link = |fd: RawFd| std::fs::read_link(format!("/proc/self/fd/{fd}")).ok();
@@ -236,50 +235,49 @@ fn let_go(first: RawFd) {
             name.starts_with("pipe:") || name.starts_with("socket:")
         };
         if link(fd).is_some_and(|path| is_stream(&path) && Some(&path) != kept.as_ref()) {
-            // SAFETY: nothing of this process is read or written through that number any more; it stays open,
-            // so it becomes nobody else's.
+            // SAFETY: nothing in this process uses that descriptor any more. It stays open, so its number is not
+            // reused.
             unsafe { libc::dup2(null.as_raw_fd(), fd) };
         }
     }
 }
 
-/// The command is over: nothing is said any more, however long the process takes to end.
+/// Ends the command: nothing is printed any more, however long the process takes to end.
 pub fn over(code: u8) {
     let state = state();
     tell(&state, code);
     std::mem::forget(state);
 }
 
-/// A file is about to be opened.
+/// Sets the step: opening a file.
 pub fn opening(name: &str) {
     {
         let mut state = state();
         state.end = state.limit.map(|timeout| Instant::now() + timeout);
     }
     step(|| {
-        late(name, "it is not open yet").advise(
-            "look whether its file system answers; a FIFO is opened when somebody has opened its other end",
-        )
+        late(name, "it is not open yet")
+            .advise("check that its file system answers; opening a FIFO waits until its other end is opened")
     });
 }
 
-/// Frees what begins now of the limit; it has one of its own, or none.
+/// Exempts what follows from the limit, because it has its own or none.
 pub fn free() {
     set(None::<(Option<Instant>, fn() -> Ending)>);
 }
 
-/// A transfer begins, which has that time.
+/// Sets the step: a transfer with that limit.
 pub fn transfer(timeout: Option<Duration>, name: &str) {
     state().end = timeout.map(|timeout| Instant::now() + timeout);
     delayed(|| late(name, "a file system does not answer, and the transfer has not stopped"));
 }
 
-/// A transfer is done; what follows has the rest of its time.
+/// Sets the step after a transfer, which has the rest of the time.
 pub fn delivered(name: &str) {
-    delayed(|| late(name, "all bytes had been delivered, and the end does not come"));
+    delayed(|| late(name, "all bytes had been delivered, but the transfer does not end"));
 }
 
-/// A transfer has failed; what is said of it must not wait for the cleaning up.
+/// Reports a failed transfer. The message must not wait for cleaning up.
 pub fn failed(failure: &Failure) {
     let said = Failure::new(failure.exit, failure.line.clone());
     let advice = match (&state().left, &failure.advice) {
@@ -290,8 +288,7 @@ pub fn failed(failure: &Failure) {
     set(Some((Some(Instant::now() + GRACE), ending)));
 }
 
-/// A signal ends the command where no transfer is under way. What is said of that must not wait for the
-/// cleaning up either.
+/// Ends the command at a signal, while no transfer runs. The message must not wait for cleaning up.
 fn interrupted() {
     let mut state = state();
     if state.first.is_none() {
@@ -312,15 +309,15 @@ fn interrupted() {
 }
 
 fn stays(left: &str) -> String {
-    format!("its file system does not answer: {left} stays, unless that is removed later")
+    format!("its file system does not answer: {left} may stay")
 }
 
-/// The file that is removed where the command fails; none any more.
+/// Sets the file that is removed if the command fails; `None` for none.
 pub fn leaves(left: Option<String>) {
     state().left = left;
 }
 
-/// All is done and said.
+/// Ends the command, after all messages.
 pub fn done(code: u8) {
     let mut state = state();
     if state.first.is_some() {
@@ -329,14 +326,14 @@ pub fn done(code: u8) {
     }
 }
 
-/// A step begins, which may take the rest of the time; where it takes more, or a signal comes and it does not
-/// end, this is said.
+/// Begins a step, which may take the rest of the time. If it takes longer, or a signal comes and it does not end, this
+/// is printed.
 pub fn step(late: impl FnOnce() -> Late) {
     let end = state().end;
     set(Some((end, || Ending::Late(late()))));
 }
 
-/// As [`step`], for what has noticed the end of the time by itself where it could.
+/// Begins a step like [`step`], for work that ends by itself at the limit if it can.
 fn delayed(late: impl FnOnce() -> Late) {
     let end = state().end.map(|end| end + GRACE);
     set(Some((end, || Ending::Late(late()))));
@@ -350,11 +347,11 @@ fn set(step: Option<(Option<Instant>, impl FnOnce() -> Ending)>) {
     }
 }
 
-/// A step of this file, or this transfer, that did not come to its end, and what has become of it.
+/// Makes the report of a step of this file, or this transfer, that did not end, with the file's state.
 pub fn late(name: &str, state: &str) -> Late {
     Late {
         name: name.to_string(),
         state: state.to_string(),
-        advice: "look whether its file system answers, or give more time",
+        advice: "check that its file system answers, or give more time",
     }
 }

@@ -1,6 +1,6 @@
-//! Every `dcs` command that README, docs and help show is one that this program takes: what a changed name
-//! would break is found here. `tests/suite/documents.rs` runs those that can run anywhere. Those of
-//! `dcs-bench` and `dcs-csd` are tried beside their own parsers.
+//! Checks that this program takes every `dcs` command in README, docs and help, so that a changed name is noticed.
+//! `tests/suite/documents.rs` runs those that can run anywhere. Those of `dcs-bench` and `dcs-csd` are checked next to
+//! their own parsers.
 
 use crate::args::{Arguments, CipherOptions, Command};
 use crate::chain;
@@ -9,7 +9,7 @@ use dcs_documents::{Program, shown, wrong};
 
 const PROGRAM: Program<Arguments> = Program { name: "dcs", unfit };
 
-/// Checks operators and counters, which clap does not look at.
+/// Checks operators and counters, which clap does not parse.
 fn unfit(arguments: &Arguments) -> Option<String> {
     let moving = match &arguments.command {
         Command::Send(send) => &send.moving,
@@ -22,7 +22,7 @@ fn unfit(arguments: &Arguments) -> Option<String> {
     chain_of(&moving.through, &moving.ciphers)
 }
 
-/// The SDK's examples are named as if `dcs ops --load` kept them: as modules by their files.
+/// Names the SDK's examples by their files, as if `dcs ops --load` kept them.
 fn with_examples(through: &str) -> String {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../sdk/examples");
     let name = |word: &str| match std::fs::exists(format!("{folder}/{word}.wat")) {

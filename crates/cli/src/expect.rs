@@ -1,21 +1,21 @@
-//! `--expect md5=HEX`: what a digest of the chain must be.
+//! `--expect md5=HEX`: checks the value of a digest in the chain.
 
 use crate::failure::{Exit, Failure};
 use crate::sink::NamedSink;
 use crate::units;
 use dcs::{Completion, Operator};
 
-/// Digests by their place in the chain.
+/// Expected digests, by their place in the chain.
 #[derive(Debug)]
 pub struct Expected(Vec<(usize, Vec<u8>)>);
 
 impl Expected {
-    /// Finds each one's operator in the chain: the n-th `md5=` is for the n-th `md5`.
+    /// Finds each digest's operator in the chain: the n-th `md5=` is for the n-th `md5`.
     pub fn new(words: &[String], chain: &[&'static str]) -> Result<Expected, Failure> {
         let mut expected: Vec<(usize, Vec<u8>)> = Vec::new();
         for word in words {
             let (name, digits) = word.split_once('=').unwrap_or((word, ""));
-            // Who computes it makes no difference.
+            // A digest computed elsewhere, as on a GPU, is the same digest.
             let bare = |name: &str| Operator::from_chain_name(name).map(|(operator, _)| operator);
             let wanted = bare(name);
             let size = wanted.map_or(0, Operator::digest_size);
@@ -30,14 +30,14 @@ impl Expected {
                 chain.iter().enumerate().position(|(at, operator)| bare(operator) == wanted && !is_taken(at));
             let place = place.ok_or_else(|| {
                 Failure::usage(format!("--expect {word}: --through has no such {name}"))
-                    .advise(format!("put {name} into --through where the data are to be digested"))
+                    .advise(format!("put {name} into --through at the place whose data it digests"))
             })?;
             expected.push((place, value));
         }
         Ok(Expected(expected))
     }
 
-    /// Compares; the file is not put in place where one differs.
+    /// Compares the digests. The file is not put in place if one differs.
     pub fn check(&self, completion: &Completion, sink: &NamedSink) -> Result<(), Failure> {
         for (place, value) in &self.0 {
             let digest = completion.digests.iter().find(|digest| digest.place == *place);
@@ -48,7 +48,7 @@ impl Expected {
                 .map_or(("digest", "missing".into()), |digest| (digest.operator.name(), digest.to_string()));
             let fate = match sink.is_withheld() {
                 true => "was not put in place",
-                false => "has been written all the same",
+                false => "has already been written",
             };
             let line = format!(
                 "{}: {name} is {found}, expected {}; {} bytes had been delivered and the file {fate}",

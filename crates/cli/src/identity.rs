@@ -1,12 +1,12 @@
-//! Compares files: two names stand for the same one by hard links, symbolic links, or as standard input and
+//! Compares files: two names may stand for the same file by hard links, symbolic links, or as standard input and
 //! output.
 
 use crate::failure::Failure;
 use std::fs::Metadata;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 
-/// A regular file or a block device, whatever its name. Streams have none: reading takes nothing from what is
-/// written.
+/// Identity of a regular file or a block device, whatever its name. Streams have none: reading one takes nothing from
+/// what is written to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Identity {
     File { device: u64, inode: u64 },
@@ -23,7 +23,7 @@ impl Identity {
     }
 }
 
-/// Fails where the destination, which is there, is the source: to write it would destroy what is to be read.
+/// Fails if the destination exists and is the source: writing it would destroy what is to be read.
 pub fn differ(source: Option<Identity>, destination: &Metadata, name: &str) -> Result<(), Failure> {
     match Identity::of(destination) {
         Some(identity) if source == Some(identity) => {

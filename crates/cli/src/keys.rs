@@ -1,6 +1,6 @@
-//! Keys from files and the environment, never from the command line; counters, which are not secret.
+//! Keys from files and the environment, never from the command line; and counters, which are not secret.
 //!
-//! The n-th cipher of a chain takes the n-th `--key-file`; where there are fewer files, the environment:
+//! The n-th cipher in a chain takes the n-th `--key-file`. If there are fewer files, the environment has them:
 //! `DCS_KEY` for the first cipher, `DCS_KEY_2` for the second, and so on.
 
 use crate::args::CipherOptions;
@@ -10,7 +10,7 @@ use dcs_console::keys;
 use std::collections::VecDeque;
 use std::path::PathBuf;
 
-/// Where keys come from.
+/// Sources of keys.
 pub struct Keys {
     files: Vec<PathBuf>,
 }
@@ -25,7 +25,7 @@ impl Keys {
         Keys { files: options.key_file.clone() }
     }
 
-    /// The key of the n-th cipher (from 1), which is `operator`.
+    /// Returns the key of the n-th cipher (from 1), which is `operator`.
     pub fn key<const N: usize>(&self, nth: usize, operator: &str) -> Result<[u8; N], Failure> {
         if let Some(path) = self.files.get(nth - 1) {
             return keys::from_file(path, operator);
@@ -34,7 +34,7 @@ impl Keys {
         keys::fit(&from, bytes, operator)
     }
 
-    /// The key of the n-th cipher, which has that many bytes.
+    /// Returns the key of the n-th cipher, with this many bytes.
     pub fn key_of(&self, nth: usize, operator: &str, size: usize) -> Result<Vec<u8>, Failure> {
         if let Some(path) = self.files.get(nth - 1) {
             return keys::from_file_of(path, operator, size);
@@ -43,7 +43,7 @@ impl Keys {
         keys::fit_to(&from, bytes, operator, size)
     }
 
-    /// A key for XTS: its halves differ.
+    /// Returns a key for XTS, whose halves must differ.
     pub fn xts_key(&self, nth: usize, operator: &str) -> Result<[u8; 64], Failure> {
         let key: [u8; 64] = self.key(nth, operator)?;
         if key[..32] == key[32..] {
@@ -53,7 +53,7 @@ impl Keys {
         Ok(key)
     }
 
-    /// Fails where a key file was given that no cipher takes.
+    /// Fails if there are more key files than ciphers.
     pub fn all_used(&self, ciphers: usize) -> Result<(), Failure> {
         if self.files.len() <= ciphers {
             return Ok(());
@@ -83,7 +83,7 @@ impl Counters {
         Counters { given: options.iv.iter().cloned().collect() }
     }
 
-    /// The next one, of the bytes that the operator takes, and whether it was drawn at random.
+    /// Returns the next counter, with the operator's size, and true if it was drawn at random.
     pub fn next<const N: usize>(&mut self, operator: &str) -> Result<([u8; N], bool), Failure> {
         match self.given.pop_front().as_deref() {
             Some("random") => random(),
@@ -92,18 +92,17 @@ impl Counters {
                 let line = format!("--iv must be {} hexadecimal digits, or random", N * 2);
                 value.map(|value| (value, false)).ok_or_else(|| Failure::usage(line))
             }
-            // The cipher is its own inverse: a counter drawn by whoever decrypts would give noise, and no
-            // error.
+            // The cipher is its own inverse: a random counter would turn decryption into noise, without an error.
             None => {
                 let line = format!("{operator} needs its first counter block: --iv");
                 Err(Failure::usage(line).advise(
-                    "to encrypt, --iv random, which prints it; to decrypt, --iv HEX, what was printed then",
+                    "to encrypt, give --iv random, which prints it; to decrypt, --iv HEX with the printed one",
                 ))
             }
         }
     }
 
-    /// Fails where a counter was given that no cipher takes.
+    /// Fails if there are more counters than ciphers that take one.
     pub fn all_used(&self) -> Result<(), Failure> {
         match self.given.is_empty() {
             true => Ok(()),

@@ -109,7 +109,7 @@ fn run(command: &Command, report: &Report) -> Result<(), failure::Failure> {
     }
 }
 
-/// Tells a failure. The exit code says what it was.
+/// Prints a failure. Returns the exit code for its kind.
 fn ended(report: &Report, result: Result<(), failure::Failure>) -> std::process::ExitCode {
     let code = match result.and_then(|()| report.check_told()) {
         Ok(()) => 0,

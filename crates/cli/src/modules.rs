@@ -1,4 +1,4 @@
-//! Users' own operators: modules that are kept in a folder, each under the name by which `--through` finds it.
+//! Users' own operators: modules kept in a folder, each under the name by which `--through` finds it.
 
 use crate::failure::{Exit, Failure};
 use dcs::Operator;
@@ -6,26 +6,26 @@ use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 
-/// Where the modules are kept: this variable, else a folder of the user's data.
+/// Environment variable with the folder of modules. Its default is in the user's data folder.
 const FOLDER: &str = "DCS_OPERATORS";
 const SUFFIX: &str = ".wasm";
-/// Bytes of a name at most.
+/// Most bytes of a name.
 const NAME_MAX: usize = 64;
 
-/// A module that is kept.
+/// A kept module.
 pub struct Kept {
     pub name: String,
     pub path: PathBuf,
 }
 
-/// The folder of the modules; none where neither it nor a home is known.
+/// Returns the folder of modules; `None` if neither the variable nor a home is set.
 fn folder() -> Option<PathBuf> {
     let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let data = || variable("XDG_DATA_HOME").or_else(|| Some(variable("HOME")?.join(".local/share")));
     variable(FOLDER).or_else(|| Some(data()?.join("dcs/operators")))
 }
 
-/// True if a module may have that name: letters, digits, `-` and `_`, and no operator's.
+/// Returns true for a valid name of a module: letters, digits, `-` and `_`, and not an operator's.
 fn is_name(name: &str) -> bool {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
     let (first, length) = (name.as_bytes().first(), name.len());
@@ -33,7 +33,7 @@ fn is_name(name: &str) -> bool {
     begins && length <= NAME_MAX && name.bytes().all(allowed) && Operator::from_name(name).is_none()
 }
 
-/// The module of that name, or in that file, where the name is a file's: `./mine.wasm`.
+/// Returns the module of that name, or in that file if the name is a file's: `./mine.wasm`.
 pub fn find(name: &str) -> Option<PathBuf> {
     if name.ends_with(SUFFIX) {
         return Some(PathBuf::from(name));
@@ -42,7 +42,7 @@ pub fn find(name: &str) -> Option<PathBuf> {
     (is_name(name) && path.exists()).then_some(path)
 }
 
-/// All that are kept, by name.
+/// Lists all kept modules, by name.
 pub fn kept() -> Vec<Kept> {
     let entries = folder().and_then(|folder| fs::read_dir(folder).ok()).into_iter().flatten().flatten();
     let module = |entry: fs::DirEntry| {
@@ -54,26 +54,26 @@ pub fn kept() -> Vec<Kept> {
     kept
 }
 
-/// Keeps a module, under its file's name; that name.
+/// Keeps a module under its file's name. Returns that name.
 pub fn keep(file: &Path) -> Result<String, Failure> {
     let refused = |line: String| Failure::usage(format!("--load {}: {line}", file.display()));
     let name = file.file_name().and_then(|name| name.to_str()).and_then(|name| name.strip_suffix(SUFFIX));
     let name = name.filter(|name| is_name(name)).ok_or_else(|| {
-        refused("the file's name does not become an operator's".to_string()).advise(
-            "call it NAME.wasm; NAME has letters, digits, - and _, and is not that of an operator of dcs",
+        refused("the file's name can't be an operator's name".to_string()).advise(
+            "call it NAME.wasm; NAME may have letters, digits, - and _, and must not be an operator of dcs",
         )
     })?;
     let bytes = read(file)?;
     engine::load(file, &bytes)?;
     let folder = folder().ok_or_else(|| {
-        refused("there is no folder for modules".to_string()).advise("name one: DCS_OPERATORS=FOLDER")
+        refused("no folder for modules is known".to_string()).advise("name one: DCS_OPERATORS=DIR")
     })?;
     let written = write(&folder, name, &bytes);
     written.map_err(|error| Failure::io(format!("folder {}", folder.display()), &error))?;
     Ok(name.to_string())
 }
 
-/// Whole or not at all.
+/// Writes a module, complete or not at all.
 fn write(folder: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
     fs::create_dir_all(folder)?;
     let mut file = tempfile::NamedTempFile::new_in(folder)?;
@@ -82,11 +82,11 @@ fn write(folder: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Forgets a module.
+/// Removes a module.
 pub fn forget(name: &str) -> Result<(), Failure> {
     let unknown = || {
-        Failure::new(Exit::NotFound, format!("--unload {name}: there is no module of this name"))
-            .advise("dcs ops --no-measure lists them at its end")
+        Failure::new(Exit::NotFound, format!("--unload {name}: no module has this name"))
+            .advise("dcs ops --no-measure lists them at the end")
     };
     let path = Some(name).filter(|name| is_name(name)).and_then(find).ok_or_else(unknown)?;
     match fs::remove_file(&path) {
@@ -95,13 +95,13 @@ pub fn forget(name: &str) -> Result<(), Failure> {
     }
 }
 
-/// Loads a module into this process, so that chains may name it; its name in chains.
+/// Loads a module into this process, so that chains may name it. Returns its name in chains.
 pub fn load(path: &Path, parameter: &[u8]) -> Result<[u8; 32], Failure> {
     let module = engine::load(path, &read(path)?)?;
     engine::install(path, module, parameter)
 }
 
-/// The bytes of a module; of one that is too long, as much as is refused.
+/// Reads a module. Of a file that is too long, reads just enough to refuse it.
 fn read(path: &Path) -> Result<Vec<u8>, Failure> {
     let mut bytes = Vec::new();
     let read = File::open(path).and_then(|file| file.take(engine::READ).read_to_end(&mut bytes));
@@ -121,11 +121,11 @@ mod engine {
     pub fn load(path: &Path, bytes: &[u8]) -> Result<Module, Failure> {
         Module::load(bytes, Limits::default()).map_err(|error| {
             Failure::new(Exit::Usage, format!("module {}: {error}", path.display()))
-                .advise("docs/wasm.md says what an operator has to be")
+                .advise("docs/wasm.md says what an operator must provide")
         })
     }
 
-    /// Lets chains name it, if it takes the parameter.
+    /// Lets chains name the module, if it takes the parameter.
     pub fn install(path: &Path, module: Module, parameter: &[u8]) -> Result<[u8; 32], Failure> {
         let name = *module.name();
         module.start(parameter).map(drop).map_err(|error| {
@@ -134,12 +134,12 @@ mod engine {
         })?;
         match module.install() {
             true => Ok(name),
-            false => Err(Failure::usage("--through: there are too many modules")),
+            false => Err(Failure::usage("--through: too many modules")),
         }
     }
 }
 
-/// A command without an engine for modules: ordinary builds leave it out.
+/// Stand-in for the engine of modules, which ordinary builds leave out.
 #[cfg(not(feature = "wasm"))]
 mod engine {
     use crate::failure::Failure;

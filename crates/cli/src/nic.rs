@@ -1,5 +1,5 @@
-//! A NIC that the engine drives itself, as people name it:
-//! `--nic 0000:02:00.0 --address 10.0.2.15/24 --gateway 10.0.2.2`.
+//! A NIC that the engine drives itself, as users name it: `--nic 0000:02:00.0 --address 10.0.2.15/24 --gateway
+//! 10.0.2.2`.
 
 use crate::args::NicOptions;
 use crate::failure::Failure;
@@ -8,17 +8,17 @@ use dcs::{Engine, Nic};
 use serde_json::json;
 use std::net::Ipv4Addr;
 
-/// The NIC that the options name, if they name one.
+/// Returns the NIC that the options name, if they name one.
 pub fn wanted(options: &NicOptions) -> Result<Option<Nic>, Failure> {
     let Some(text) = &options.nic else { return Ok(None) };
     let function = dcs_vfio::address(text.strip_prefix("nic:").unwrap_or(text)).ok_or_else(|| {
         Failure::usage(format!("--nic {text}: not the address of a PCI function"))
-            .advise("one is 0000:02:00.0; dcs doctor lists the NICs of this machine")
+            .advise("for example 0000:02:00.0; dcs doctor lists the NICs of this machine")
     })?;
     let text = options.address.as_deref().unwrap_or_default();
     let (address, prefix) = address(text).ok_or_else(|| {
         Failure::usage(format!("--address {text}: not an IPv4 address with a prefix length"))
-            .advise("one is 10.0.2.15/24")
+            .advise("for example 10.0.2.15/24")
     })?;
     Ok(Some(Nic { function, address, prefix, gateway: options.gateway }))
 }
@@ -29,7 +29,7 @@ fn address(text: &str) -> Option<(Ipv4Addr, u8)> {
     Some((address.parse().ok()?, prefix))
 }
 
-/// Says what it is.
+/// Prints the NIC and its address.
 pub fn say(engine: &Engine, report: &Report) {
     let Some(interface) = engine.interface() else { return };
     let mac: Vec<String> = interface.mac.iter().map(|byte| format!("{byte:02x}")).collect();

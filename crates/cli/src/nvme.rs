@@ -1,4 +1,4 @@
-//! SSDs that the engine drives itself, as people name them: `nvme:0000:01:00.0/1@LBA+LENGTH`.
+//! SSDs that the engine drives itself, as users name them: `nvme:0000:01:00.0/1@LBA+LENGTH`.
 
 use crate::chain::Gpu;
 use crate::failure::{Exit, Failure};
@@ -14,18 +14,18 @@ use std::sync::Arc;
 
 const PREFIX: &str = "nvme:";
 
-/// The parts of a name.
+/// Parts of a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Name {
     function: String,
     namespace: Option<u32>,
-    /// The first logical block.
+    /// First logical block.
     first: Option<u64>,
     /// Bytes from there on.
     length: Option<u64>,
 }
 
-/// Bytes of a namespace.
+/// A range of bytes of a namespace.
 #[derive(Clone, Debug)]
 pub struct Range {
     namespace: Namespace,
@@ -33,13 +33,12 @@ pub struct Range {
     length: u64,
 }
 
-/// True if this names an SSD.
+/// Returns true if this names an SSD.
 pub fn is_named(name: &OsStr) -> bool {
     name.as_bytes().starts_with(PREFIX.as_bytes())
 }
 
-/// The engine that drives the SSDs among these names, that NIC and that GPU; none where there are none of
-/// them.
+/// Starts the engine that drives the named SSDs, the NIC and the GPU; `None` if there are none of them.
 pub fn engine(
     names: &[&OsStr],
     (nic, gpu): (Option<Nic>, Option<Gpu>),
@@ -50,7 +49,7 @@ pub fn engine(
     for name in names.iter().filter(|name| is_named(name)) {
         let name = parse(&name.to_string_lossy())?;
         match wanted.iter().find(|other| other.function == name.function) {
-            // From one place of a namespace to another.
+            // Both are ranges of one namespace.
             Some(other) if other.namespace == name.namespace => {}
             _ => wanted.push(name),
         }
@@ -107,14 +106,14 @@ pub fn engine(
     Ok(Some(Arc::new(engine)))
 }
 
-/// The bytes that a name stands for, of a namespace that the engine drives; none where it names no SSD.
+/// Returns the range that a name stands for, of a namespace that the engine drives; `None` if it does not name an SSD.
 pub fn range(engine: Option<&Arc<Engine>>, text: &OsStr) -> Result<Option<Range>, Failure> {
     let (Some(engine), true) = (engine, is_named(text)) else { return Ok(None) };
     let text = &*text.to_string_lossy();
     let name = parse(text)?;
     let namespace = engine.namespaces().iter().find(|namespace| namespace.function() == name.function);
-    let namespace =
-        namespace.ok_or_else(|| Failure::new(Exit::Failed, format!("{text}: it is not driven")))?;
+    let namespace = namespace
+        .ok_or_else(|| Failure::new(Exit::Failed, format!("{text}: the engine does not drive it")))?;
     let (size, bytes) = (u64::from(namespace.block_size()), namespace.bytes());
     let blocks = bytes / size;
     let first = name.first.unwrap_or(0);
@@ -124,26 +123,24 @@ pub fn range(engine: Option<&Arc<Engine>>, text: &OsStr) -> Result<Option<Range>
     })?;
     let length = name.length.unwrap_or(bytes - start);
     if !length.is_multiple_of(size) {
-        let line = format!("{text}: {length} bytes are no whole logical blocks of {size} bytes");
+        let line = format!("{text}: {length} bytes are not whole logical blocks of {size} bytes");
         return Err(Failure::usage(line).advise(format!("say +{}", length.next_multiple_of(size))));
     }
     if length == 0 || length > bytes - start {
         let most = bytes - start;
         let line =
             format!("{text}: there are {most} bytes from logical block {first} on, and at least one block");
-        return Err(Failure::usage(line).advise("ask for a range that lies inside the namespace"));
+        return Err(Failure::usage(line).advise("give a range inside the namespace"));
     }
     Ok(Some(Range { namespace: namespace.clone(), start, length }))
 }
 
-/// As [`range`], to be written: what is overwritten has to be said.
+/// Returns the range like [`range`], for writing, which needs an explicit place.
 pub fn destination(engine: Option<&Arc<Engine>>, name: &OsStr) -> Result<Option<Range>, Failure> {
     let text = name.to_string_lossy();
     if is_named(name) && parse(&text)?.first.is_none() {
-        return Err(Failure::usage(format!(
-            "{text}: from which logical block on it is to be written is not said"
-        ))
-        .advise(format!("say {text}@0 to write from its beginning on")));
+        return Err(Failure::usage(format!("{text}: the name does not say where to begin writing"))
+            .advise(format!("give {text}@0 to write from the beginning")));
     }
     range(engine, name)
 }
@@ -186,14 +183,14 @@ fn parse(text: &str) -> Result<Name, Failure> {
     let namespace = namespace
         .map(|text| {
             let found = text.parse().ok().filter(|number: &u32| *number > 0 && *number < u32::MAX - 1);
-            found.ok_or_else(|| wrong(format!("{text:?} is no number of a namespace")))
+            found.ok_or_else(|| wrong(format!("{text:?} is not the number of a namespace")))
         })
         .transpose()?;
     let (first, length) =
         match place.map(|place| place.split_once('+').map_or((place, None), |(f, l)| (f, Some(l)))) {
             Some((first, length)) => {
                 let block = number(first)
-                    .ok_or_else(|| wrong(format!("{first:?} is no number of a logical block")))?;
+                    .ok_or_else(|| wrong(format!("{first:?} is not the number of a logical block")))?;
                 let length = length.map(units::size).transpose().map_err(wrong)?;
                 (Some(block), length)
             }
@@ -202,7 +199,7 @@ fn parse(text: &str) -> Result<Name, Failure> {
     Ok(Name { function, namespace, first, length })
 }
 
-/// Why an operator that a GPU is to do will not be done. Nobody else does it instead.
+/// Returns the failure if a GPU's operator can't run. Nothing else runs it instead.
 fn no_gpu(gpu: Option<Gpu>, error: &GpuError) -> Failure {
     let operator = gpu.map_or("gpu", |gpu| gpu.operator);
     let advice = match error {
@@ -211,12 +208,12 @@ fn no_gpu(gpu: Option<Gpu>, error: &GpuError) -> Failure {
         GpuError::Storage(_) => {
             "leave out --gpu-storage on to have the host read files; dcs doctor tells more"
         }
-        _ => "leave out gpu: to have the CPU do it; dcs doctor tells of GPUs",
+        _ => "leave out gpu: to have the CPU do it; dcs doctor lists GPUs",
     };
     Failure::new(Exit::Failed, format!("{operator}: {error}")).advise(advice)
 }
 
-/// Why an SSD or a NIC cannot be driven, and what to do about it.
+/// Returns the failure if an SSD or a NIC can't be driven, with what to do about it.
 fn failure(error: Error) -> Failure {
     let Error::Drive(error) = error else { return Failure::refused("engine", error) };
     let line = error.to_string();
@@ -225,9 +222,9 @@ fn failure(error: Error) -> Failure {
             (Exit::Usage, "dcs doctor lists the SSDs of this machine".to_owned())
         }
         DriveError::NoDriver(..) => (Exit::Usage, "dcs doctor lists the NICs of this machine".to_owned()),
-        DriveError::Host(..) => (Exit::Usage, "one is 10.0.2.15/24".to_owned()),
+        DriveError::Host(..) => (Exit::Usage, "for example 10.0.2.15/24".to_owned()),
         DriveError::NoLink(_) => {
-            (Exit::Peer, "look whether its cable is plugged in, and what is at the other end".to_owned())
+            (Exit::Peer, "check that its cable is plugged in, and what is at the other end".to_owned())
         }
         DriveError::Twice(_) => (Exit::Usage, "name one namespace of an SSD at a time".to_owned()),
         DriveError::Missing(_) => {
@@ -241,7 +238,7 @@ fn failure(error: Error) -> Failure {
         }
         DriveError::Pinned(_) => (Exit::Permission, "raise the limit: ulimit -l unlimited".to_owned()),
         DriveError::Vfio(vfio) => vfio_advice(vfio),
-        _ => (Exit::Failed, "look for errors of the device in the kernel log".to_owned()),
+        _ => (Exit::Failed, "look for the device's errors in the kernel log".to_owned()),
     };
     Failure::new(exit, line).advise(advice)
 }
@@ -251,7 +248,7 @@ fn vfio_advice(error: &dcs_vfio::VfioError) -> (Exit, String) {
     let doctor = "dcs doctor tells what is missing and how to fix it".to_owned();
     match error {
         VfioError::NoIommu(_) => (Exit::Failed, "switch the IOMMU on, in the firmware and by intel_iommu=on or amd_iommu=on on the kernel's command line".into()),
-        VfioError::Group(function) => (Exit::Failed, format!("dcs doctor {function} names the other functions: each has to be bound to vfio-pci, or have no driver")),
+        VfioError::Group(function) => (Exit::Failed, format!("dcs doctor {function} names the other functions: bind each to vfio-pci, or leave it without a driver")),
         VfioError::Io { source, .. } => match source.kind() {
             ErrorKind::PermissionDenied => (Exit::Permission, "run it as root, or give the group's file in /dev/vfio to this user".into()),
             ErrorKind::NotFound => (Exit::Failed, "load the module: modprobe vfio-pci".into()),

@@ -18,9 +18,9 @@ use std::time::{Duration, Instant};
 
 const BLOCK: usize = 64 * 1024;
 const SAMPLE: usize = 4 << 20;
-/// Bytes of the bits of one container of a Roaring bitmap.
+/// Bytes of a container of plain bits in a Roaring bitmap.
 const PAGE: usize = 8192;
-/// Time for which each is measured.
+/// Time for which each operator is measured.
 const MEASURE: Duration = Duration::from_millis(200);
 
 pub fn run(ops: &args::Ops, report: &Report) -> Result<(), Failure> {
@@ -61,7 +61,7 @@ pub fn run(ops: &args::Ops, report: &Report) -> Result<(), Failure> {
         }));
     }
     if !ops.no_measure && cfg!(debug_assertions) {
-        report.remark("dcs: this is a debug build: its rates say nothing");
+        report.remark("dcs: this is a debug build: its rates mean nothing");
     }
     Ok(())
 }
@@ -92,7 +92,7 @@ fn print(info: &OperatorInfo, rate: Option<f64>, report: &Report) {
     }));
 }
 
-/// GiB per second: of what undoes compression or framing what it writes, else what it reads.
+/// Measures GiB per second: bytes written for operators that undo compression or framing, else bytes read.
 fn measure(operator: Operator) -> io::Result<f64> {
     let text = text();
     let op = sample_op(operator);
@@ -114,8 +114,7 @@ fn measure(operator: Operator) -> io::Result<f64> {
     Ok(gib_per_s(bytes, time))
 }
 
-/// One pass over the data: what came of it, and how long it took. Digests and ciphers pass nothing on to
-/// keep.
+/// Runs one pass over the data. Returns the output and the time. Digests and ciphers have no output to keep.
 fn once(op: &Op, data: &mut [u8]) -> io::Result<(Vec<u8>, Duration)> {
     let mut operators = Operators::new(std::slice::from_ref(op))?;
     let resizes = Operator::from_number(op.number()).is_some_and(|op| op.kind() == OperatorKind::Resize);
@@ -159,20 +158,21 @@ fn sample_op(operator: Operator) -> Op {
     }
 }
 
-/// Of eight words each, as a log has them.
+/// Breaks text into lines of eight words each, as in a log.
 fn in_lines(mut text: Vec<u8>) -> Vec<u8> {
     text.iter_mut().filter(|byte| **byte == b' ').step_by(8).for_each(|byte| *byte = b'\n');
     text
 }
 
-/// The same in columns.
+/// Makes a table of text.
 fn table(text: Vec<u8>) -> Vec<u8> {
     let mut table = in_lines(text);
     table.iter_mut().filter(|byte| **byte == b' ').for_each(|byte| *byte = b',');
     table
 }
 
-/// A Roaring bitmap of as many bits as the sample has, of which every ninth is set: all of its containers are plain bits.
+/// Makes a Roaring bitmap with as many bits as the sample has, every ninth set, so that all of its containers are plain
+/// bits.
 fn bitmap() -> Vec<u8> {
     let pages = (SAMPLE / PAGE) as u32;
     let page: Vec<u8> =
@@ -186,7 +186,7 @@ fn bitmap() -> Vec<u8> {
     bitmap
 }
 
-/// In chunks of a block, as aws-chunked has them.
+/// Frames data as aws-chunked, in chunks of a block.
 fn framed(data: &[u8]) -> Vec<u8> {
     let mut framed = Vec::with_capacity(data.len() + data.len() / 1024);
     for chunk in data.chunks(BLOCK) {
@@ -198,7 +198,7 @@ fn framed(data: &[u8]) -> Vec<u8> {
     framed
 }
 
-/// Words drawn at random from a few: compresses to about a third.
+/// Makes text of words drawn at random from a few; it compresses to about a third.
 fn text() -> Vec<u8> {
     let mut state = 1u64;
     let mut data = Vec::with_capacity(SAMPLE + 64);

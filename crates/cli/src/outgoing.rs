@@ -1,14 +1,12 @@
-//! The connection that `dcs send` makes. It ends in order only when everything went well; whatever else ends
-//! it, a kill too, the receiver's kernel reports a reset, so that a cut stream is never taken for a whole
-//! one.
+//! The connection that `dcs send` makes. It ends in order only if everything went well. Whatever else ends it, even a
+//! kill, the receiver's kernel reports a reset, so that a cut stream is never taken for a whole one.
 //!
 //! TCP: SO_LINGER is on with no time from before the connection exists until everything is acknowledged, so a
 //! close is a reset.
 //!
-//! Unix sockets have no reset, but a socket that is closed with unread bytes gives its peer ECONNRESET after
-//! the data. So the sender binds an abstract name that begins with [`SENDER`], which other receivers never
-//! look at; `dcs recv` sends such a peer one byte when it accepts, before it reads; and the sender takes that
-//! byte only when it has succeeded.
+//! Unix sockets have no reset, but closing a socket with unread bytes gives its peer ECONNRESET after the data. So the
+//! sender binds an abstract name that begins with [`SENDER`], which other receivers never check. `dcs recv` sends such
+//! a peer one byte when it accepts, before it reads, and the sender reads that byte only when it has succeeded.
 
 use crate::address::{Connection, keep_alive, resolve, unix_path};
 use crate::failure::{Exit, Failure};
@@ -29,11 +27,11 @@ use std::time::{Duration, Instant};
 
 /// Beginning of the abstract name of every `dcs send` on a Unix socket.
 const SENDER: &[u8] = b"dcs-send/";
-/// The byte that lies unread at the sender until it has succeeded.
+/// Byte that the sender leaves unread until it has succeeded.
 const SEAL: u8 = 0;
-/// Time to wait for a receiver to accept an empty stream: nothing but its answer tells.
+/// Time to wait for a receiver to accept an empty stream: only its answer tells.
 const EMPTY: Duration = Duration::from_secs(5);
-/// The longest pause between two looks at what is not yet acknowledged.
+/// Longest pause between two checks of what is not yet acknowledged.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// A connection that is reset unless it is finished.
@@ -63,15 +61,14 @@ impl Outgoing {
         &self.connection
     }
 
-    /// Ends the stream of `bytes` in order, once the peer's kernel (TCP) or the peer itself (Unix) has taken
-    /// all of it.
+    /// Ends the stream of `bytes` in order, once the peer's kernel (TCP) or the peer itself (Unix) has taken all of it.
     pub fn finish(self, bytes: u64, limit: Option<Duration>) -> Result<(), Failure> {
         let _guard = interrupt::transferring();
         let until = limit.map(|limit| Instant::now() + limit);
         let failed = |error: io::Error| Failure::io(&self.to, &error);
         match &self.connection {
             Connection::Tcp(stream) => {
-                // It fails where the peer has reset the connection, which it may once it has everything.
+                // The call fails if the peer has reset the connection, which it may once it has everything.
                 let ended = stream.shutdown(Shutdown::Write);
                 let reset = || ended.is_err().then(|| io::ErrorKind::ConnectionReset.into());
                 self.until_taken(until, || Ok(stream.take_error()?.or_else(reset)))?;
@@ -80,7 +77,7 @@ impl Outgoing {
             }
             Connection::Unix(stream) => {
                 self.until_taken(until, || Ok(None))?;
-                // A peer that closes leaves nothing unread behind either: the error alone tells.
+                // A peer that closes leaves nothing unread either, so only the error tells.
                 stream.take_error().and_then(|error| error.map_or(Ok(()), Err)).map_err(failed)?;
                 stream.shutdown(Shutdown::Write).map_err(failed)?;
                 take_seal(stream, bytes == 0).map_err(failed)
@@ -88,7 +85,7 @@ impl Outgoing {
         }
     }
 
-    /// Waits until nothing that was sent is left on this side.
+    /// Waits until everything that was sent has left this side.
     fn until_taken(
         &self,
         until: Option<Instant>,
@@ -118,19 +115,19 @@ impl Outgoing {
     }
 }
 
-/// Gives a peer that is a `dcs send` the byte that makes its connection break unless it succeeds. Other peers
-/// get nothing.
+/// Gives a peer that is a `dcs send` the byte that makes its connection break unless it succeeds. Other peers get
+/// nothing.
 pub fn seal(stream: &UnixStream) -> io::Result<()> {
     let peer = stream.peer_addr()?;
     if peer.as_abstract_name().is_some_and(|name| name.starts_with(SENDER)) {
-        // One that is gone already has not succeeded: it would have waited for this.
+        // A sender that is gone already has not succeeded: it would have waited for this.
         (&*stream).write_all(&[SEAL])?;
     }
     Ok(())
 }
 
-/// Takes the receiver's byte, which has come before the receiver read anything. A receiver that is no
-/// `dcs recv` sends none.
+/// Reads the receiver's byte, which comes before the receiver reads anything. Receivers other than `dcs recv` send
+/// none.
 fn take_seal(mut stream: &UnixStream, wait: bool) -> io::Result<()> {
     if wait {
         let limit = PollTimeout::try_from(EMPTY).unwrap_or(PollTimeout::MAX);
@@ -187,7 +184,7 @@ fn connect_unix(path: &Path) -> io::Result<UnixStream> {
     Ok(UnixStream::from(socket))
 }
 
-/// Bytes that the peer's kernel has not acknowledged (TCP), or that take room until the peer reads them
+/// Returns the bytes that the peer's kernel has not acknowledged (TCP), or that take room until the peer reads them
 /// (Unix).
 #[allow(unsafe_code)]
 fn not_taken(socket: BorrowedFd<'_>) -> io::Result<u64> {

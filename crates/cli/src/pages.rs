@@ -1,8 +1,7 @@
-//! Man pages and shell completions, written from the definitions of the command line itself: `make install`
-//! has them written into a folder and puts each where it belongs.
+//! Man pages and shell completions, generated from the definition of the command line: `make install` has them written
+//! into a folder and installs each.
 //!
-//! Programs that `dcs` starts have described their commands there before, and have written pages of their
-//! own.
+//! Programs that `dcs` starts have described their commands there before, and have written their own pages.
 
 use crate::args::Arguments;
 use crate::failure::Failure;
@@ -31,7 +30,7 @@ fn write(folder: &Path) -> io::Result<()> {
     pages::write(folder, &own, &|name| described.iter().any(|described| described == name))
 }
 
-/// The command with those of the programs that it starts, and their names, as far as they are described.
+/// Returns the command with those of the programs that it starts, and their names, as far as they are described.
 fn with_companions(folder: &Path) -> io::Result<(Command, Vec<String>)> {
     let mut described = Vec::new();
     let mut subcommands = Vec::new();
@@ -47,14 +46,14 @@ fn with_companions(folder: &Path) -> io::Result<(Command, Vec<String>)> {
     Ok((base().subcommands(subcommands), described))
 }
 
-/// The command without its hidden subcommands, which are for this program's own processes: completions would
+/// Returns the command without its hidden subcommands, which are for this program's own processes: completions would
 /// offer them.
 fn shown() -> Command {
     let all = Arguments::command();
     base().subcommands(all.get_subcommands().filter(|command| !command.is_hide_set()).cloned())
 }
 
-/// The command without any subcommand.
+/// Returns the command without any subcommand.
 fn base() -> Command {
     let all = Arguments::command();
     Command::new(NAME)

@@ -1,19 +1,19 @@
-//! The progress of a transfer, read off the device that takes or gives the bytes: the engine is not asked.
+//! Progress of a transfer, read from the device that takes or gives the bytes, without asking the engine.
 
 use crate::address::Connection;
 use std::fs::File;
 use std::net::TcpStream;
 use std::os::fd::AsRawFd;
 
-/// The device to look at.
+/// Device to watch.
 pub enum Watch {
-    /// A file grows.
+    /// A growing file.
     Growing(File),
-    /// The peer has acknowledged.
+    /// Bytes that the peer has acknowledged.
     Sent(TcpStream),
-    /// The peer has sent.
+    /// Bytes that the peer has sent.
     Received(TcpStream),
-    /// There is nothing to see: a pipe, a Unix socket.
+    /// Nothing that can be watched: a pipe, a Unix socket.
     Nothing,
 }
 
@@ -26,7 +26,7 @@ impl Watch {
         tcp(connection).map_or(Watch::Nothing, Watch::Received)
     }
 
-    /// Bytes so far, where that can be seen.
+    /// Returns the bytes so far, if they can be seen.
     pub fn bytes(&self) -> Option<u64> {
         match self {
             Watch::Growing(file) => file.metadata().ok().map(|metadata| metadata.len()),
@@ -44,11 +44,11 @@ fn tcp(connection: &Connection) -> Option<TcpStream> {
     }
 }
 
-/// Offsets in struct tcp_info (linux/tcp.h since 4.1), which only ever grows at its end.
+/// Offset in struct tcp_info (linux/tcp.h since 4.1), which only ever grows at its end.
 const BYTES_ACKED: usize = 120;
 const BYTES_RECEIVED: usize = 128;
 
-/// One counter of TCP_INFO.
+/// Reads one counter of TCP_INFO.
 #[allow(unsafe_code)]
 fn tcp_counter(stream: &TcpStream, offset: usize) -> Option<u64> {
     use nix::libc;

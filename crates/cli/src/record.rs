@@ -1,4 +1,4 @@
-//! `dcs record`: a video that comes in datagrams, into a file.
+//! `dcs record`: records a video that comes in datagrams into a file.
 
 use crate::args::SinkOptions;
 use crate::chain::Chain;
@@ -16,7 +16,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout};
 use serde_json::json;
 use std::time::{Duration, Instant};
 
-/// Interval at which it is looked whether it is to stop.
+/// Interval of checks whether it must stop.
 const TICK: Duration = Duration::from_millis(50);
 
 pub fn run(record: &Record, report: &Report) -> Result<(), Failure> {
@@ -29,7 +29,7 @@ pub fn run(record: &Record, report: &Report) -> Result<(), Failure> {
     session.event_fd().map_err(refused)?;
     let socket = record.from.listen(record.interface.as_ref())?;
     let receiver = Receiver::new(&socket, record.from.framing).map_err(refused)?;
-    // What has come is there, whatever becomes of the recording.
+    // What has come stays, however the recording ends.
     let file = SinkOptions { in_place: true, durable: record.durable, expect: Vec::new() };
     let to = NamedSink::open(
         &record.file,
@@ -54,12 +54,12 @@ pub fn run(record: &Record, report: &Report) -> Result<(), Failure> {
     let completion = ended.map_err(|error| Failure::transfer(&name, error, false))?;
     to.commit(completion.bytes_out)?;
     tell(record, &chain.names, &completion, &receiver.state(), why, start.elapsed(), report);
-    // A first signal that comes now does not keep it from being told.
+    // A first signal that comes now does not suppress the report.
     drop(guard);
     Ok(())
 }
 
-/// Waits until the transfer is done, or tells why it is to be stopped.
+/// Waits until the transfer is done, or returns the reason to stop it.
 fn await_end(
     record: &Record,
     session: &Session,
@@ -80,7 +80,7 @@ fn await_end(
             return Some("its time is over");
         }
         if record.idle.is_some_and(|idle| last.elapsed() >= idle) {
-            return Some("nothing came any more");
+            return Some("no more datagrams came");
         }
         let mut fds: Vec<PollFd<'_>> = Vec::new();
         fds.extend(session.event_fd().ok().map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
@@ -91,7 +91,7 @@ fn await_end(
     None
 }
 
-/// A recording that was stopped before it had the length that was asked for is one all the same.
+/// Counts a recording that was stopped before its requested length as complete.
 fn ended(result: Result<Completion, TransferError>, stopped: bool) -> Result<Completion, TransferError> {
     match result {
         Err(error) if stopped && error.status == Status::EndOfSource => Ok(*error.completion),
@@ -112,10 +112,10 @@ fn tell(
         report.text(format_args!("{}  {digest}  {}", digest.operator.name(), shown(&record.file)));
     }
     report.remark(format_args!(
-        "{} in {:.1} s ({}): {} datagrams, {} lost, {} put into their place, {} surplus, {} foreign, {} new beginnings",
+        "{} in {:.1} s ({}): {} datagrams, {} lost, {} reordered, {} surplus, {} foreign, {} restarts",
         units::human(completion.bytes_out),
         elapsed.as_secs_f64(),
-        why.unwrap_or("it has the length that was asked for"),
+        why.unwrap_or("it has the requested length"),
         came.datagrams,
         came.lost,
         came.reordered,

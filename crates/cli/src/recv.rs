@@ -1,4 +1,4 @@
-//! `dcs recv`: one connection into a file.
+//! `dcs recv`: receives one connection into a file.
 
 use crate::address::{Connection, Listener};
 use crate::args;
@@ -22,10 +22,10 @@ use dcs::{Engine, Source};
 use serde_json::json;
 use std::ffi::OsStr;
 
-/// Where it comes from.
+/// Source of the bytes.
 enum From {
     Connection(Connection),
-    /// One of the card's, or of a NIC's that this process drives.
+    /// A connection of the card, or of a NIC that this process drives.
     Card(net::Connection),
 }
 
@@ -107,12 +107,12 @@ impl From {
         }
     }
 
-    /// Tells the peer that all was received, and nothing comes back: a connection that is dropped is reset,
-    /// but by the kernel, which knows better.
+    /// Tells the peer that all was received, and that nothing comes back. Dropping a connection resets it, except the
+    /// kernel's, which knows better.
     fn finish(&self) {
         match self {
             From::Connection(_) => {}
-            // A peer that is gone already needs no telling.
+            // A peer that is already gone needs no message.
             From::Card(connection) => _ = connection.shutdown(),
         }
     }

@@ -1,5 +1,5 @@
-//! A file that takes another's place under its name: it gets owner, group, permissions, access list and
-//! attributes of the one that it replaces, as if that had been written to.
+//! A file that takes another's place under its name: it gets the owner, group, permissions, access list and attributes
+//! of the replaced file, as if that had been written to.
 
 use rustix::fs::{AtFlags, StatxAttributes, StatxFlags, XattrFlags};
 use rustix::io::Errno;
@@ -11,39 +11,39 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 const SET_UID: u32 = 0o4000;
 const SET_GID: u32 = 0o2000;
 const STICKY: u32 = 0o1000;
-/// The access list. Without it the bits of the group would mean something else.
+/// Attribute with the access list. Without it the group's bits would mean something else.
 const ACCESS_LIST: &str = "system.posix_acl_access";
 
-/// The attributes to be kept of the file that is replaced.
+/// Attributes of the replaced file that are kept.
 pub struct Replaced {
     metadata: Metadata,
     attributes: Vec<(String, Vec<u8>)>,
 }
 
 impl Replaced {
-    /// Looks at the file that is there.
+    /// Reads the attributes of the existing file.
     pub fn new(file: &File) -> io::Result<Replaced> {
         Ok(Replaced { metadata: file.metadata()?, attributes: attributes(file)? })
     }
 
-    /// It holds something that could be lost.
+    /// Returns true if the file holds something that could be lost.
     pub fn has_data(&self) -> bool {
         self.metadata.len() > 0
     }
 
-    /// Gives the new file what can be kept. Whoever may not give a file away becomes the owner of the new
-    /// one; set-uid and set-gid go then, and the new group may do no more than everybody.
+    /// Gives the new file what can be kept. A user who may not give a file away becomes the owner of the new one;
+    /// set-uid and set-gid are dropped then, and the new group gets no more rights than everybody.
     pub fn give(&self, new: &File) -> io::Result<()> {
         let (uid, gid) = (self.metadata.uid(), self.metadata.gid());
         let now = new.metadata()?;
         if (now.uid(), now.gid()) != (uid, gid) {
-            // The group alone may be allowed: one of those that this user is in.
+            // Setting the group alone may be allowed, if this user is in it.
             let _ = std::os::unix::fs::fchown(new, Some(uid), Some(gid))
                 .or_else(|_| std::os::unix::fs::fchown(new, None, Some(gid)));
         }
         let now = new.metadata()?;
         if !self.attributes.iter().any(|(name, _)| name == ACCESS_LIST) {
-            // Its folder may have given the new file a list, for people who had no access to the older one.
+            // The folder may have given the new file a list, for people who had no access to the old one.
             match rustix::fs::fremovexattr(new, ACCESS_LIST) {
                 Ok(()) | Err(Errno::NODATA | Errno::OPNOTSUPP) => {}
                 Err(error) => return Err(error.into()),
@@ -52,7 +52,7 @@ impl Replaced {
         for (name, value) in &self.attributes {
             match rustix::fs::fsetxattr(new, name, value, XattrFlags::empty()) {
                 Err(error) if name == ACCESS_LIST => return Err(error.into()),
-                // Others are worth keeping, and no reason to fail.
+                // Other attributes are worth keeping, but not worth failing for.
                 _ => {}
             }
         }
@@ -61,8 +61,8 @@ impl Replaced {
     }
 }
 
-/// Why a rename over this file would fail, which only the rename itself would tell, when all has been
-/// received.
+/// Returns the reason why a rename over this file would fail. The rename itself would tell only after everything has
+/// been received.
 pub fn obstacle(file: &File, folder: &File) -> io::Result<Option<&'static str>> {
     let told = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS);
     if told.is_ok_and(|told| told.stx_attributes.contains(StatxAttributes::MOUNT_ROOT)) {
@@ -74,7 +74,7 @@ pub fn obstacle(file: &File, folder: &File) -> io::Result<Option<&'static str>> 
     Ok((is_sticky && owns_neither).then_some("it belongs to somebody else, in a folder like /tmp"))
 }
 
-/// The permission bits that may be kept.
+/// Returns the permission bits that may be kept.
 fn kept(mode: u32, same_owner: bool, same_group: bool) -> u32 {
     let mut mode = mode & 0o7777;
     if !same_owner {
@@ -87,8 +87,8 @@ fn kept(mode: u32, same_owner: bool, same_group: bool) -> u32 {
     mode
 }
 
-/// Access list and attributes of the user's own. File capabilities are not kept: they are for the program
-/// that was there.
+/// Returns the access list and the user's attributes. File capabilities are not kept: they are for the program that was
+/// there.
 fn attributes(file: &File) -> io::Result<Vec<(String, Vec<u8>)>> {
     let mut kept = Vec::new();
     for name in names(file)? {
@@ -96,7 +96,7 @@ fn attributes(file: &File) -> io::Result<Vec<(String, Vec<u8>)>> {
             match grow(|room| rustix::fs::fgetxattr(file.as_fd(), &name, room)) {
                 Ok(value) => kept.push((name, value)),
                 Err(error) if name == ACCESS_LIST => return Err(error),
-                // A file that may be written and not read.
+                // A file that may be written but not read.
                 Err(_) => {}
             }
         }
@@ -114,7 +114,7 @@ fn names(file: &File) -> io::Result<Vec<String>> {
     Ok(names.map(|name| String::from_utf8_lossy(name).into_owned()).collect())
 }
 
-/// Calls with more room until it is enough.
+/// Calls with a larger buffer until it is large enough.
 fn grow(mut call: impl FnMut(&mut [u8]) -> Result<usize, Errno>) -> io::Result<Vec<u8>> {
     let mut room = vec![0; 256];
     loop {

@@ -1,4 +1,4 @@
-//! `dcs scrub`: goes through an object server's folder for damaged objects, while no server runs on it.
+//! `dcs scrub`: checks an object server's folder for damaged objects, while no server runs on it.
 
 use crate::failure::{Exit, Failure};
 use crate::names;
@@ -17,27 +17,26 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Goes through a folder.
+/// Options of the scrub.
 #[derive(Debug, Args)]
 #[command(after_help = HELP)]
 pub struct Scrub {
-    /// The folder of a dcs serve that does not run
+    /// Folder of a dcs serve that is not running
     #[arg(value_name = "DIR")]
     pub folder: PathBuf,
-    /// The server's master key, without which only the lengths of what it encrypts can be checked
+    /// Master key of the server; without it, only the lengths of encrypted objects can be checked
     #[arg(long, value_name = "FILE")]
     pub master_key: Option<PathBuf>,
-    /// Only tell: quarantine nothing, release nothing
+    /// Only report: quarantine nothing, release nothing
     #[arg(long)]
     pub dry_run: bool,
-    /// First remove records that can't be read, and data that no record refers to. Their objects are
-    /// lost already
+    /// First remove records that can't be read, and data without a record. Their objects are already lost
     #[arg(long)]
     pub repair: bool,
-    /// Objects at a time
+    /// Objects checked at the same time
     #[arg(long, value_name = "N", default_value = "32", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub in_flight: u16,
-    /// Bytes a second at most
+    /// Most bytes read a second
     #[arg(long, value_name = "SIZE", value_parser = units::size)]
     pub rate: Option<u64>,
 }
@@ -45,24 +44,24 @@ pub struct Scrub {
 const HELP: &str = "\
 Examples:
   dcs scrub /srv/objects
-      reads every object, and keeps what is damaged from readers: they get an error, not wrong data
+      reads every object, and keeps damaged ones from readers: they get an error, not wrong data
   dcs scrub /srv/objects --dry-run --json | jq -r 'select(.event == \"object\") | [.verdict, .bucket, .key] | @tsv'
   dcs scrub /srv/objects --master-key key --rate 100M
-      checks what is encrypted with the server's keys too, and leaves the disk some room
+      also checks objects encrypted with the server's keys, and limits the load on the disk
 
-Data are checked against the MD5 of what was put. Objects that are encrypted with a customer's key are checked for their
-length only: there is no digest of the encrypted bytes. Parts of uploads that are not complete are not read.
---repair makes room where records themselves are damaged: their keys are listed, and can be put anew. With --dry-run it only tells.
-A quarantined object that is found sound, as after its file came back from a backup, is released.
-A server that runs has the folder for itself: dcs serve --scrub-every 7d does the same from within.
+Data are checked against the MD5 of what was put. Of objects encrypted with a customer's key only the length is
+checked: there is no digest of the encrypted bytes. Parts of incomplete uploads are not read.
+--repair removes damaged records: it lists their keys, which can be put again. With --dry-run it only reports.
+A quarantined object that is found sound, as after its file was restored from a backup, is released.
+A running server has the folder for itself: dcs serve --scrub-every 7d scrubs from within.
 
 Exit codes: 0 all is sound, or unchecked; 2 usage; 5 something is damaged; 7 no such folder; 130 interrupted";
 
-/// Goes through it.
+/// Runs the scrub.
 pub fn run(options: &Scrub, report: &Report) -> Result<(), Failure> {
     let named = names::shown(&options.folder).to_string();
     if !options.folder.join("meta.redb").exists() {
-        return Err(Failure::new(Exit::NotFound, format!("{named}: no dcs serve has kept objects there")));
+        return Err(Failure::new(Exit::NotFound, format!("{named}: this is not the folder of a dcs serve")));
     }
     let keys = match &options.master_key {
         Some(path) => Keys::read(path).map_err(|error| Failure::usage(error.to_string()))?,
@@ -70,7 +69,7 @@ pub fn run(options: &Scrub, report: &Report) -> Result<(), Failure> {
     };
     let (store, _) =
         Store::open(&options.folder, Options::default()).map_err(|error| opening(&named, &error))?;
-    // It has no clients that could be slow.
+    // A scrub has no clients that could be slow.
     let (min_rate, patience) = (1, Duration::MAX);
     let settings =
         Settings { transfers: options.in_flight, min_rate, patience, durable: true, direct: false };
@@ -104,7 +103,7 @@ fn opening(named: &str, error: &StoreError) -> Failure {
     let line = format!("{named}: {error}");
     match error {
         StoreError::InUse(_) => Failure::new(Exit::Failed, line)
-            .advise("stop the server first, or have it do the same: dcs serve --scrub-every 7d"),
+            .advise("stop the server first, or have it scrub: dcs serve --scrub-every 7d"),
         StoreError::Damaged(_) | StoreError::Database(_) => Failure::new(Exit::Corrupt, line),
         _ => Failure::new(Exit::Failed, line),
     }
@@ -141,7 +140,7 @@ async fn go(pass: Pass, report: &Report, bar: Option<&ProgressBar>) -> Result<Ta
         Some(Err(error)) => Err(Failure::new(Exit::Failed, error.to_string())),
         None => {
             let line = format!(
-                "interrupted after {} objects, of which {} were bad; what was quarantined stays so",
+                "interrupted after {} objects, of which {} were bad; quarantined objects stay quarantined",
                 so_far.objects, so_far.bad
             );
             Err(Failure::new(Exit::Interrupted, line))
@@ -149,12 +148,12 @@ async fn go(pass: Pass, report: &Report, bar: Option<&ProgressBar>) -> Result<Ta
     }
 }
 
-/// A name that a client chose, so that it does nothing to a terminal.
+/// Escapes a name that a client chose, so that it can't control a terminal.
 fn shown(name: &str) -> std::str::EscapeDebug<'_> {
     name.escape_debug()
 }
 
-/// Reports a repair.
+/// Prints a repair.
 fn tell_repair(repaired: &Repaired, dry_run: bool, report: &Report) {
     let Repaired { objects, buckets, uploads, files, extents } = repaired;
     for object in objects {
@@ -162,7 +161,7 @@ fn tell_repair(repaired: &Repaired, dry_run: bool, report: &Report) {
     }
     for bucket in buckets {
         report.text(format_args!(
-            "unreadable  {}: its tags and its encryption by default are lost",
+            "unreadable  {}: its tags and its default encryption are lost",
             shown(bucket)
         ));
     }
@@ -178,7 +177,7 @@ fn tell_repair(repaired: &Repaired, dry_run: bool, report: &Report) {
     }));
 }
 
-/// Of one object.
+/// Prints the result for one object.
 fn tell(checked: &Checked, report: &Report) {
     let Checked { bucket, key, size, verdict, action } = checked;
     let reason = verdict.reason().map(|reason| format!(": {reason}")).unwrap_or_default();
@@ -209,7 +208,7 @@ fn finish(report: &Report, tally: &Tally, elapsed: Duration, dry_run: bool) -> R
     ));
     if *unchecked > 0 {
         report.remark(format_args!(
-            "{unchecked} have the right length, and could not be checked further: their keys are not at hand"
+            "{unchecked} have the right length, and could not be checked further: their keys are not available"
         ));
     }
     report.object(&json!({
@@ -220,7 +219,7 @@ fn finish(report: &Report, tally: &Tally, elapsed: Duration, dry_run: bool) -> R
     if *bad == 0 {
         return Ok(());
     }
-    let failure = Failure::new(Exit::Corrupt, format!("{bad} of {objects} objects are not what was put"));
+    let failure = Failure::new(Exit::Corrupt, format!("{bad} of {objects} objects differ from what was put"));
     Err(failure.advise(match dry_run {
         true => "without --dry-run they are kept from readers",
         false => "put them again, or bring their files back and scrub again; --repair removes records that can't be read",

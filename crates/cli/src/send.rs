@@ -1,4 +1,4 @@
-//! `dcs send`: a file to a socket.
+//! `dcs send`: sends a file to a socket.
 
 use crate::args;
 use crate::card::{self, Engines};
@@ -21,10 +21,10 @@ use dcs::{Engine, Sink};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Where it goes: a connection, or standard output.
+/// Destination: a connection, or standard output.
 enum To {
     Connection(Outgoing),
-    /// One of the card's, or of a NIC's that this process drives.
+    /// A connection of the card, or of a NIC that this process drives.
     Card(Arc<Engine>, net::Connection),
     Stdout(Box<NamedSink>),
 }
@@ -101,7 +101,7 @@ impl To {
         }
     }
 
-    /// Tells the peer that this was all.
+    /// Tells the peer that the stream is complete.
     fn finish(self, done: &Done, timeout: Option<Duration>) -> Result<(), Failure> {
         match self {
             To::Connection(connection) => {

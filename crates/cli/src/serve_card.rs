@@ -1,4 +1,4 @@
-//! `dcs card`: the card, served to a QEMU at a vfio-user socket.
+//! `dcs card`: serves the card to a QEMU at a vfio-user socket.
 
 use crate::args;
 use crate::failure::{Exit, Failure};
@@ -18,7 +18,7 @@ pub fn run(options: &args::Card, report: &Report) -> Result<(), Failure> {
     let config = Config { key, ..Config::default() };
     let socket = shown(&options.socket);
     if !options.memory.is_power_of_two() {
-        let line = format!("--memory {}: a card's memory is a power of two", options.memory);
+        let line = format!("--memory {}: a card's memory must be a power of two", options.memory);
         return Err(Failure::usage(line).advise("for example 16MiB"));
     }
     let serve = || serve(&options.socket, options.memory, config);
@@ -28,11 +28,11 @@ pub fn run(options: &args::Card, report: &Report) -> Result<(), Failure> {
     add_name(&mut object, "socket", &options.socket);
     report.object(&object);
     report.remark(format_args!(
-        "dcs: a card with {} at {socket}; QEMU attaches it by\n\
+        "dcs: a card with {} at {socket}; attach it to QEMU with\n\
          -device '{{\"driver\":\"vfio-user-pci\",\"socket\":{{\"type\":\"unix\",\"path\":\"{socket}\"}},\"rombar\":0}}'",
         human(options.memory)
     ));
-    // It serves until a signal ends the process.
+    // Serves until a signal ends the process.
     loop {
         std::thread::park();
         let _ = &served;

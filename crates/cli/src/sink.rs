@@ -1,4 +1,4 @@
-//! Where bytes go, as people name it. A regular file appears under its name only when it is whole.
+//! Destinations of bytes, as users name them. A regular file appears under its name only when it is complete.
 
 use crate::args::SinkOptions;
 use crate::closed_stdio;
@@ -17,32 +17,32 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-/// The way in which a sink is to be made.
+/// Options for making a sink.
 pub struct Options<'a> {
     pub file: &'a SinkOptions,
     pub no_clobber: bool,
     /// Permission bits of a new file, before the umask.
     pub mode: u32,
-    /// The file that is read: the sink must be another one.
+    /// Identity of the file that is read: the sink must be another.
     pub source: Option<Identity>,
 }
 
 /// An open sink.
 pub struct NamedSink {
-    /// In messages.
+    /// Name in messages.
     pub name: String,
     kind: Kind,
 }
 
 enum Kind {
-    /// A temporary file beside the final name.
+    /// A temporary file next to the final name.
     TempFile(Box<TempFile>),
-    /// The thing itself: a pipe, a device, a file that is written in place; the new entry of its folder that
-    /// has to be durable too.
+    /// The destination itself (a pipe, a device, a file written in place), and the new entry in its folder that must be
+    /// durable too.
     Itself(File, Option<Entry>),
-    /// Standard output, and the position of the file that it is, if it is one.
+    /// Standard output, with its position if it is a file.
     Stdout(File, u64),
-    /// Part of an SSD that the engine drives itself.
+    /// Range of an SSD that the engine drives itself.
     Ssd(nvme::Range),
 }
 
@@ -62,7 +62,7 @@ impl NamedSink {
             Ok(_) => existing(path, name, options)?,
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
             Err(_) if path.is_symlink() => {
-                let line = format!("{name} is a symbolic link to nothing");
+                let line = format!("{name} is a symbolic link to a missing file");
                 return Err(Failure::new(Exit::Failed, line)
                     .advise("remove it, or name the file that it should lead to"));
             }
@@ -76,12 +76,12 @@ impl NamedSink {
         Ok(NamedSink { name: name.to_string(), kind })
     }
 
-    /// Part of an SSD that the engine drives itself.
+    /// Makes a sink of a range of an SSD that the engine drives itself.
     pub fn ssd(name: &OsStr, range: nvme::Range) -> NamedSink {
         NamedSink { name: shown(name).to_string(), kind: Kind::Ssd(range) }
     }
 
-    /// The file that it is, if it is one.
+    /// Returns its file, if it has one.
     pub fn file(&self) -> Option<&File> {
         match &self.kind {
             Kind::TempFile(temp) => Some(&temp.file),
@@ -99,42 +99,45 @@ impl NamedSink {
         }
     }
 
-    /// Runs of the file that it is, (offset, length) each, to be written.
+    /// Makes a sink of runs of its file, as (offset, length).
     pub fn runs(&self, runs: &[(u64, u64)], cache: Mode) -> Option<Sink> {
         self.file().map(|file| Sink::extents(file, runs).cache(cache))
     }
 
-    /// A regular file, whose growth can be watched.
+    /// Returns its file if that is a regular file, whose growth can be watched.
     pub fn growing(&self) -> Option<io::Result<File>> {
         let is_file = |file: &&File| file.metadata().is_ok_and(|metadata| metadata.is_file());
         let file = self.file().filter(is_file).filter(|_| !matches!(self.kind, Kind::Stdout(..)));
         file.map(File::try_clone)
     }
 
-    /// Gives a file its length, past the last byte that was written.
+    /// Sets a file's length, which may be past the last byte that was written.
     pub fn set_length(&self, bytes: u64) -> io::Result<()> {
         self.file().map_or(Ok(()), |file| file.set_len(bytes))
     }
 
-    /// True if what was received is bound for its name and not yet there.
+    /// Returns true if received data are not yet under their name.
     pub fn is_withheld(&self) -> bool {
         matches!(self.kind, Kind::TempFile(_))
     }
 
-    /// All is well: puts the file in its place. `bytes` were written.
+    /// Puts the file in its place after success. `bytes` were written.
     pub fn commit(self, bytes: u64) -> Result<(), Failure> {
         let failed = |error: io::Error| Failure::io(&self.name, &error);
         match &self.kind {
             Kind::TempFile(temp) => temp.say_not_placed(),
             _ => deadline::step(|| {
-                deadline::late(&self.name, "whether its file system has kept what was written is not known")
+                deadline::late(
+                    &self.name,
+                    "it is not known whether its file system has kept what was written",
+                )
             }),
         }
         self.file().map_or(Ok(()), check_close).map_err(failed)?;
         match self.kind {
             Kind::TempFile(temp) => temp.place().map_err(failed)?,
             Kind::Stdout(mut file, position) => {
-                // What is written next comes after; a pipe has no position.
+                // Later output comes after this one's; a pipe has no position.
                 let _ = file.seek(SeekFrom::Start(position + bytes));
             }
             Kind::Itself(_, Some(entry)) => entry.sync_folder().map_err(failed)?,
@@ -144,8 +147,8 @@ impl NamedSink {
     }
 }
 
-/// Asks for what closing the file says: file systems of networks and users say only then that what was
-/// written could not be kept. To close a duplicate is enough.
+/// Checks the result of closing the file: network file systems and quotas may report lost writes only then. Closing a
+/// duplicate is enough.
 fn check_close(file: &File) -> io::Result<()> {
     let duplicate = file.as_fd().try_clone_to_owned()?;
     nix::unistd::close(duplicate).map_err(io::Error::from)
@@ -161,10 +164,10 @@ fn stdout(options: &Options<'_>) -> Result<Kind, Failure> {
     Ok(Kind::Stdout(file, position))
 }
 
-/// Opens a sink that exists: it is written to, or replaced where it is a regular file.
+/// Opens an existing sink, to write to it or, if it is a regular file, to replace it.
 fn existing(path: &Path, name: &str, options: &Options<'_>) -> Result<Kind, Failure> {
     let failed = |error| Failure::io(name, &error);
-    // Whoever may not write to the file may not replace it either.
+    // A user who may not write to the file may not replace it either.
     let file = OpenOptions::new().write(true).open(path).map_err(failed)?;
     let metadata = file.metadata().map_err(failed)?;
     differ(options.source, &metadata, name)?;
@@ -173,12 +176,12 @@ fn existing(path: &Path, name: &str, options: &Options<'_>) -> Result<Kind, Fail
     }
     if options.file.in_place {
         deadline::step(|| {
-            deadline::late(name, "whether it was emptied, to be written in place, is not known")
+            deadline::late(name, "it is not known whether it was emptied to be written in place")
         });
         file.set_len(0).map_err(failed)?;
         return Ok(Kind::Itself(file, None));
     }
-    // The file that a link points to is replaced, not the link.
+    // Replaces the file that a link points to, not the link.
     let path = path.canonicalize().map_err(failed)?;
     let at = Entry::of(&path).map_err(failed)?;
     if let Some(obstacle) = replace::obstacle(&file, at.folder()).map_err(failed)? {

@@ -1,5 +1,5 @@
-//! Where bytes come from, as people name it: a file, a FIFO, a block device, standard input, an SSD that the
-//! engine drives itself.
+//! Sources of bytes, as users name them: a file, a FIFO, a block device, standard input, an SSD that the engine drives
+//! itself.
 
 use crate::closed_stdio;
 use crate::deadline;
@@ -16,36 +16,36 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::sync::Arc;
 
-/// Files of /sys seem to have that many bytes.
+/// Size that files of /sys report.
 const PAGE: u64 = 4096;
-/// Most bytes of a file that the kernel makes up.
+/// Most bytes of a file that the kernel generates.
 const TOLD_MAX: u64 = 64 << 20;
 
 /// An open source.
 pub struct NamedSource {
-    /// In messages.
+    /// Name in messages.
     pub name: String,
     from: From,
-    /// Where its bytes start and how many there are; `None` for a stream.
+    /// Offset and number of its bytes; `None` for a stream.
     range: Option<(u64, u64)>,
     is_stdin: bool,
-    /// Permission bits of a regular file, without set-uid, set-gid and the sticky bit: a copy is another's
-    /// program.
+    /// Permission bits of a regular file, without set-uid, set-gid and the sticky bit, because a copy belongs to
+    /// another user.
     pub mode: Option<u32>,
-    /// Which file it is, whatever its name.
+    /// Identity of the file, whatever its name.
     pub identity: Option<Identity>,
 }
 
 enum From {
     File(File),
-    /// The bytes of a file that the kernel writes anew whenever it is read.
+    /// Bytes of a file that the kernel generates whenever it is read.
     Told(Arc<[u8]>),
     Ssd(nvme::Range),
 }
 
 impl NamedSource {
-    /// Opens it. A range must lie inside a file; a stream has no offset. `drives` is the engine that drives
-    /// what the name may name.
+    /// Opens a source. A range must be inside a file; a stream has no offset. `drives` is the engine that drives named
+    /// SSDs.
     pub fn open(
         path: &OsStr,
         offset: u64,
@@ -82,7 +82,7 @@ impl NamedSource {
         let kind = metadata.file_type();
         if kind.is_dir() {
             return Err(Failure::usage(format!("{name} is a folder"))
-                .advise("send an archive: tar c FOLDER | dcs send - ..."));
+                .advise("send an archive: tar c DIR | dcs send - ..."));
         }
         if kind.is_file() && is_told(&file, &metadata) {
             return told(name, file, offset, length);
@@ -110,14 +110,14 @@ impl NamedSource {
         source.cache(cache).zero_copy(zero_copy)
     }
 
-    /// Its runs of data, (offset, length) each, where it is a regular file; between them it has holes.
+    /// Returns the runs of data of a regular file, as (offset, length); between them it has holes.
     pub fn data(&self) -> io::Result<Option<Vec<(u64, u64)>>> {
         match (&self.from, self.range, self.identity) {
             (From::File(file), Some((start, length)), Some(Identity::File { .. })) => {
                 let mut position = file;
                 let here = position.stream_position()?;
                 let runs = sparse::data(file, start, start + length);
-                // A file that is standard input is read from where it stands.
+                // A file that is standard input is read from its position on.
                 position.seek(SeekFrom::Start(here))?;
                 runs.map(Some)
             }
@@ -125,12 +125,12 @@ impl NamedSource {
         }
     }
 
-    /// Where it begins.
+    /// Returns its first offset.
     pub fn start(&self) -> u64 {
         self.range.map_or(0, |(start, _)| start)
     }
 
-    /// These runs of it as a source, (offset, length) each.
+    /// Makes a source of these runs of it, as (offset, length).
     pub fn runs(&self, runs: &[(u64, u64)], cache: Mode) -> Option<Source> {
         match &self.from {
             From::File(file) => Some(Source::extents(file, runs).cache(cache)),
@@ -138,7 +138,7 @@ impl NamedSource {
         }
     }
 
-    /// Bytes that it has, where that is known.
+    /// Returns its bytes, if their number is known.
     pub fn length(&self) -> Option<u64> {
         match &self.from {
             From::Ssd(range) => Some(range.length()),
@@ -155,7 +155,7 @@ impl NamedSource {
     }
 }
 
-/// The file's size is not what reading it gives, as in /proc (0) and /sys (a page).
+/// Returns true if reading gives another size than the file's, as in /proc (0) and /sys (a page).
 fn is_told(file: &File, metadata: &Metadata) -> bool {
     use nix::sys::statfs::{
         CGROUP2_SUPER_MAGIC, DEBUGFS_MAGIC, PROC_SUPER_MAGIC, SYSFS_MAGIC, TRACEFS_MAGIC,
@@ -172,8 +172,8 @@ fn told(name: &str, file: File, offset: u64, length: Option<u64>) -> Result<Name
     read.map_err(|error| Failure::io(name, &error))?;
     let size = bytes.len() as u64;
     if size > TOLD_MAX {
-        let line = format!("{name}: a file that the kernel makes up, of more than {TOLD_MAX} bytes");
-        return Err(Failure::usage(line).advise(format!("as a stream: cat {name} | dcs send - ...")));
+        let line = format!("{name}: the kernel generates this file, and it has more than {TOLD_MAX} bytes");
+        return Err(Failure::usage(line).advise(format!("send it as a stream: cat {name} | dcs send - ...")));
     }
     let length = length.unwrap_or(size.saturating_sub(offset));
     if offset > size || length > size - offset {
@@ -187,7 +187,7 @@ fn told(name: &str, file: File, offset: u64, length: Option<u64>) -> Result<Name
 fn beyond(name: &str, start: u64, length: u64, size: u64) -> Failure {
     let line =
         format!("{name}: range {start}+{length} reaches beyond its {size} bytes; 0 bytes had been delivered");
-    Failure::usage(line).advise("ask for a range that lies inside the file")
+    Failure::usage(line).advise("give a range inside the file")
 }
 
 fn range(
@@ -199,7 +199,7 @@ fn range(
 ) -> Result<(u64, u64), Failure> {
     let failed = |error| Failure::io(name, &error);
     let here = file.stream_position().map_err(failed)?;
-    // Of a block device this is its size, too.
+    // For a block device this is its size too.
     let size = file.seek(SeekFrom::End(0)).map_err(failed)?;
     file.seek(SeekFrom::Start(here)).map_err(failed)?;
     let start = if from_here { here } else { 0 }.saturating_add(offset);

@@ -8,18 +8,18 @@ use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 
-/// Bytes that are looked at for zeros at a time.
+/// Bytes compared with zeros at a time.
 const PIECE: usize = 1 << 20;
 
-/// The runs of data of a file between two offsets, (offset, length) each. The file's position moves.
+/// Returns the runs of data of a file between two offsets, as (offset, length). Moves the file's position.
 pub fn data(file: &File, start: u64, end: u64) -> io::Result<Vec<(u64, u64)>> {
     let mut runs = Vec::new();
     let mut at = start;
     while at < end {
         let first = match seek(file, at, Whence::SeekData) {
-            // Nothing but a hole up to the end.
+            // There is only a hole up to the end.
             Err(Errno::ENXIO) => break,
-            // This file system cannot tell: all of it is data.
+            // This file system can't tell, so all of it counts as data.
             Err(Errno::EINVAL | Errno::EOPNOTSUPP) => at,
             found => found?,
         };
@@ -42,7 +42,7 @@ fn seek(file: &File, at: u64, whence: Whence) -> Result<u64, Errno> {
     lseek(file.as_fd(), at, whence).map(|at| at as u64)
 }
 
-/// The holes between runs of data, up to `end`.
+/// Returns the holes between runs of data, up to `end`.
 pub fn holes(runs: &[(u64, u64)], start: u64, end: u64) -> Vec<(u64, u64)> {
     let mut holes = Vec::new();
     let mut at = start;
@@ -55,8 +55,7 @@ pub fn holes(runs: &[(u64, u64)], start: u64, end: u64) -> Vec<(u64, u64)> {
     holes
 }
 
-/// Gives the room of a range back where it holds nothing but zeros: somebody may have written there since the
-/// holes were looked for.
+/// Frees a range if it holds nothing but zeros: a writer may have used it since the holes were found.
 pub fn dig(file: &File, offset: u64, length: u64) -> io::Result<()> {
     let mut piece = vec![0; PIECE.min(length as usize)];
     let mut done = 0;
@@ -66,7 +65,7 @@ pub fn dig(file: &File, offset: u64, length: u64) -> io::Result<()> {
         if piece[..wanted].iter().all(|byte| *byte == 0) {
             let flags = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
             match fallocate(file, flags, (offset + done) as i64, wanted as i64) {
-                // Without holes it is as right, and larger.
+                // Without holes the file is just as right, but larger.
                 Err(Errno::EOPNOTSUPP | Errno::ENOSYS) => return Ok(()),
                 result => result?,
             }

@@ -1,4 +1,4 @@
-//! The report of a transfer that is done, for people and as JSON.
+//! Report of a completed transfer, for people and as JSON.
 
 use crate::chain::Counter;
 use crate::deadline;
@@ -10,11 +10,11 @@ use dcs::Operator;
 use serde_json::json;
 use std::ffi::OsStr;
 
-/// A transfer that is done, with its names.
+/// A completed transfer, with its names.
 pub struct Summary<'a> {
     pub source: &'a OsStr,
     pub destination: &'a OsStr,
-    /// End of a digest line.
+    /// Name of the file at the end of a digest line.
     pub file: &'a str,
     pub chain: &'a [&'static str],
     pub counters: &'a [Counter],
@@ -22,7 +22,7 @@ pub struct Summary<'a> {
 }
 
 impl Summary<'_> {
-    /// The digests as md5sum prints them, the counters, a summary.
+    /// Prints the digests as md5sum does, the counters, and a summary.
     pub fn tell(&self, report: &Report) {
         let Done { completion, elapsed } = self.done;
         for digest in &completion.digests {

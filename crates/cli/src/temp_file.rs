@@ -1,7 +1,7 @@
-//! A file that is written under a name of its own, beside the one that it gets when it is whole.
+//! A file that is written under a temporary name, next to its final name, until it is complete.
 //!
-//! Its folder is known by its descriptor: whoever renames the folder meanwhile moves the file with it, and
-//! nothing of it is left behind.
+//! Its folder is held by its descriptor: if the folder is renamed meanwhile, the file moves with it, and nothing is
+//! left behind.
 
 use crate::deadline;
 use crate::interrupt::{self, Leftover};
@@ -18,17 +18,17 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Bytes of a file's name that the name of its temporary file has at most.
+/// Most bytes of a file's name that its temporary file's name repeats.
 const SHOWN_NAME_MAX: usize = 100;
 /// Names that are tried.
 const NAMES_MAX: usize = 100;
 
-/// A file in a folder that is known by its descriptor.
+/// A name in a folder that is held by its descriptor.
 #[derive(Clone, Debug)]
 pub struct Entry {
     folder: Arc<File>,
     name: OsString,
-    /// As its user calls it.
+    /// Path as the user gave it.
     path: PathBuf,
 }
 
@@ -36,17 +36,17 @@ pub struct Entry {
 pub struct TempFile {
     pub file: File,
     temporary: Entry,
-    /// Where it is to be.
+    /// Final place of the file.
     at: Entry,
-    /// The file whose place it takes.
+    /// File that it replaces.
     replaced: Option<Replaced>,
     no_clobber: bool,
     durable: bool,
-    /// None once it is under its final name.
+    /// Removes the temporary file; `None` once it is under its final name.
     leftover: Option<Leftover>,
 }
 
-/// Properties of one.
+/// Properties of a file to make.
 pub struct Wanted {
     pub replaced: Option<Replaced>,
     /// Permission bits of a new file, before the umask.
@@ -56,16 +56,16 @@ pub struct Wanted {
 }
 
 impl Entry {
-    /// Where a path leads.
+    /// Finds the entry that a path names.
     pub fn of(path: &Path) -> io::Result<Entry> {
         let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
-        // Who may make files in a folder may not always read it.
+        // A user who may make files in a folder may not always read it.
         let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         let folder = File::from(openat(AT_FDCWD, folder(path), flags, Mode::empty())?);
         Ok(Entry { folder: Arc::new(folder), name: name.to_os_string(), path: path.to_path_buf() })
     }
 
-    /// The folder. Its descriptor is good for looking things up in it, and for nothing else.
+    /// Returns the folder. Its descriptor is good only for looking names up in it.
     pub fn folder(&self) -> &File {
         &self.folder
     }
@@ -87,10 +87,9 @@ impl Entry {
 }
 
 impl TempFile {
-    /// Makes one beside this entry.
+    /// Makes a temporary file next to this entry.
     pub fn new(at: Entry, wanted: Wanted) -> io::Result<TempFile> {
-        // The umask is for new files; one that replaces another gets that one's owner first, then its
-        // permissions.
+        // The umask is for new files. A file that replaces another gets that one's owner first, then its permissions.
         let mode = if wanted.replaced.is_some() { 0o600 } else { wanted.mode };
         let (temporary, file, leftover) = create(&at, mode)?;
         deadline::leaves(Some(shown(&temporary.path).to_string()));
@@ -98,9 +97,8 @@ impl TempFile {
         Ok(TempFile { file, temporary, at, replaced, no_clobber, durable, leftover: Some(leftover) })
     }
 
-    /// Puts it in its place. Where it replaces a file its data are on the disk first: after a crash the name
-    /// stands for the one file or the other, whole. Otherwise nothing is waited for unless it is to be
-    /// durable.
+    /// Puts the file in its place. If it replaces another, its data are on the disk first: after a crash, the name
+    /// stands for one file or the other, complete. Otherwise nothing is waited for, unless the file must be durable.
     pub fn place(mut self) -> io::Result<()> {
         self.say_not_placed();
         if let Some(replaced) = &self.replaced {
@@ -111,7 +109,7 @@ impl TempFile {
         } else if self.replaced.as_ref().is_some_and(Replaced::has_data) {
             self.file.sync_data()?;
         }
-        self.say("whether the new data are in its place is not known: they are there, or", true);
+        self.say("it is not known whether the new data are in its place: they are there, or", true);
         self.rename()?;
         self.leftover = None;
         deadline::leaves(None);
@@ -122,7 +120,7 @@ impl TempFile {
         Ok(())
     }
 
-    /// Where its time ends now, it is not in its place.
+    /// Sets the message for a timeout now: the file is not in its place.
     pub fn say_not_placed(&self) {
         match self.replaced {
             Some(_) => self.say("it is as it was, and the new data are", true),
@@ -130,7 +128,7 @@ impl TempFile {
         }
     }
 
-    /// The message where the time ends now.
+    /// Sets the message for a timeout now.
     fn say(&self, state: &str, is_beside: bool) {
         let name = shown(&self.at.path).to_string();
         let state = match is_beside {
@@ -147,7 +145,7 @@ impl TempFile {
             return Ok(renameat(folder, from, folder, to)?);
         }
         match renameat2(folder, from, folder, to, RenameFlags::RENAME_NOREPLACE) {
-            // A file system without it.
+            // This file system can't do that.
             Err(Errno::EINVAL | Errno::ENOSYS) => {
                 linkat(folder, from, folder, to, AtFlags::empty())?;
                 self.temporary.remove()
@@ -165,14 +163,13 @@ impl Drop for TempFile {
     }
 }
 
-/// The folder that a path leads into.
+/// Returns the folder that a path leads into.
 pub fn folder(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// A new file beside an entry, and where it is.
-/// Makes the file. A signal that comes meanwhile removes it: its name is drawn at random, so it is nobody
-/// else's.
+/// Makes the file next to an entry. A signal that comes meanwhile removes it, which is safe because its name is drawn
+/// at random.
 fn create(at: &Entry, mode: u32) -> io::Result<(Entry, File, Leftover)> {
     for _ in 0..NAMES_MAX {
         let mut number = [0; 8];
@@ -193,8 +190,8 @@ fn create(at: &Entry, mode: u32) -> io::Result<(Entry, File, Leftover)> {
     Err(io::ErrorKind::AlreadyExists.into())
 }
 
-/// As much of a name as tells whose it is: with what is added, a long one would be too long. Text stays text,
-/// which some file systems insist on.
+/// Returns the beginning of a name, which shows whose temporary file it is, but leaves room for what is added. Text
+/// stays text, because some file systems require that.
 fn beginning(name: &OsStr) -> &OsStr {
     match name.to_str() {
         Some(text) => OsStr::new(&text[..text.floor_char_boundary(SHOWN_NAME_MAX)]),

@@ -1,4 +1,4 @@
-//! Runs one transfer on an engine of its own: progress, Ctrl-C, the result.
+//! Runs one transfer on its own engine: progress, Ctrl-C, the result.
 
 use crate::deadline;
 use crate::failure::Failure;
@@ -11,12 +11,12 @@ use nix::poll::{PollFd, PollFlags, PollTimeout};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Interval at which the bar moves.
+/// Interval at which the progress bar is updated.
 const TICK: Duration = Duration::from_millis(100);
 
-/// One transfer, as a subcommand has put it together.
+/// A transfer, as a subcommand describes it.
 pub struct Job {
-    /// Its name in messages: `a -> b`.
+    /// Name in messages: `a -> b`.
     pub name: String,
     pub source: Source,
     pub ops: Vec<Op>,
@@ -25,20 +25,20 @@ pub struct Job {
     pub timeout: Option<Duration>,
     pub durable: bool,
     pub io: Io,
-    /// The engine that the endpoints belong to; without one, one of its own.
+    /// Engine of the endpoints; `None` to start one.
     pub engine: Option<Arc<Engine>>,
     pub watch: Watch,
-    /// Bytes that the watch will have seen at the end, where that is known.
+    /// Bytes that the watch will have seen at the end, if known.
     pub total: Option<u64>,
 }
 
-/// Its end.
+/// Result of a transfer.
 pub struct Done {
     pub completion: Completion,
     pub elapsed: Duration,
 }
 
-/// Runs it to its end.
+/// Runs a transfer to its end.
 pub fn run(job: Job, report: &Report) -> Result<Done, Failure> {
     let Job { name, source, ops, sink, watch, .. } = job;
     let refused = |error| Failure::refused(&name, error);
@@ -47,7 +47,7 @@ pub fn run(job: Job, report: &Report) -> Result<Done, Failure> {
         None => Arc::new(Engine::builder().io(job.io).start().map_err(refused)?),
     };
     let session = engine.session().map_err(refused)?;
-    // Made before the transfer, so that its end cannot be missed.
+    // Made before the transfer, so that its end can't be missed.
     session.event_fd().map_err(refused)?;
     let mut request = session.request(source, ops, sink);
     if let Some(length) = job.length {
@@ -65,7 +65,7 @@ pub fn run(job: Job, report: &Report) -> Result<Done, Failure> {
     let transfer = request.submit().map_err(refused)?;
     let bar = report.shows_progress().then(|| bar(&name, job.total));
     await_end(&session, &transfer, || {
-        // Asked for where it is shown alone: a file system may let one wait for it.
+        // Read only if it is shown, because a file system may take long to answer.
         if let Some(bar) = &bar
             && let Some(bytes) = watch.bytes()
         {
@@ -96,7 +96,7 @@ pub fn run(job: Job, report: &Report) -> Result<Done, Failure> {
     }
 }
 
-/// Waits for the end; a signal cancels the transfer, which then ends soon.
+/// Waits for the end. A signal cancels the transfer, which then ends soon.
 fn await_end(session: &Session, transfer: &Transfer, tick: impl Fn()) {
     let mut cancelled = false;
     while !transfer.is_done() {
@@ -107,7 +107,7 @@ fn await_end(session: &Session, transfer: &Transfer, tick: impl Fn()) {
         let mut fds: Vec<PollFd<'_>> = Vec::new();
         fds.extend(session.event_fd().ok().map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
         fds.extend(interrupt::event().filter(|_| !cancelled).map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
-        // The session has this one transfer: its event is never reset, and nothing is waited for after it.
+        // The session has this one transfer: its event is never reset, and nothing else is waited for.
         let _ = nix::poll::poll(&mut fds, PollTimeout::try_from(TICK).unwrap_or(PollTimeout::MAX));
         tick();
     }

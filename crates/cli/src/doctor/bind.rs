@@ -1,4 +1,4 @@
-//! Giving an SSD or a NIC to vfio-pci, and back. Never one that is in use.
+//! Gives an SSD or a NIC to vfio-pci, and back. Never one that is in use.
 
 use super::pci::{self, Function, Kind};
 use crate::failure::{Exit, Failure};
@@ -8,7 +8,7 @@ use dcs_vfio::sys::Root;
 use serde_json::json;
 use std::io::ErrorKind;
 
-/// A function's address in full.
+/// Returns a function's full address.
 pub fn address(text: &str) -> Result<String, Failure> {
     let text = text.strip_prefix("nvme:").or(text.strip_prefix("nic:")).unwrap_or(text);
     dcs_vfio::address(text).ok_or_else(|| {
@@ -25,7 +25,7 @@ pub fn bind(root: &Root, text: &str, report: &Report) -> Result<(), Failure> {
         );
     }
     dcs_vfio::take(&function.address).map_err(|error| failure(&function.address, &error))?;
-    said(report, "bound", &function.address, "vfio-pci has it now; give it back by dcs doctor --release");
+    said(report, "bound", &function.address, "vfio-pci has it now; dcs doctor --release returns it");
     Ok(())
 }
 
@@ -34,7 +34,7 @@ pub fn release(root: &Root, text: &str, report: &Report) -> Result<(), Failure> 
     if function.driver.as_deref() != Some("vfio-pci") {
         let driver = function.driver.as_deref().unwrap_or("no driver");
         let line = format!("{} is not bound to vfio-pci: {driver} has it", function.address);
-        return Err(Failure::new(Exit::Failed, line).advise("there is nothing to give back"));
+        return Err(Failure::new(Exit::Failed, line).advise("there is nothing to return"));
     }
     dcs_vfio::unbind(&function.address).map_err(|error| failure(&function.address, &error))?;
     let driver = dcs_vfio::driver(&function.address).unwrap_or_else(|| "no driver".into());
@@ -54,38 +54,36 @@ fn find(root: &Root, text: &str) -> Result<Function, Failure> {
         Some(function) if function.is_driven() => Ok(function),
         Some(function) => {
             let (vendor, device) = function.id;
-            let line = format!("{address} is no NIC that can be driven ({vendor:04x}:{device:04x})");
-            Err(Failure::usage(line).advise("Intel's 82574 and 82576 are; others only by the kernel"))
+            let line = format!("{address} is not a NIC that dcs can drive ({vendor:04x}:{device:04x})");
+            Err(Failure::usage(line).advise("dcs drives Intel's 82574 and 82576; leave others to the kernel"))
         }
         None if dcs_vfio::class(&address).is_some() && root.is_real() => {
-            Err(Failure::usage(format!("{address} is no NVMe controller and no NIC"))
-                .advise("dcs doctor lists those that there are"))
+            Err(Failure::usage(format!("{address} is neither an NVMe controller nor a NIC"))
+                .advise("dcs doctor lists those of this machine"))
         }
         None => Err(Failure::new(Exit::NotFound, format!("there is no PCI function {address}"))
             .advise("dcs doctor lists the SSDs and NICs of this machine")),
     }
 }
 
-/// Refuses what is in use, as far as /sys and /proc tell.
+/// Refuses a function that is in use, as far as /sys and /proc tell.
 pub fn may_be_taken(function: &Function) -> Result<(), Failure> {
     let address = &function.address;
     if !function.uses.is_empty() {
         let line = format!("{address} is in use: {}", function.uses.join(", "));
         let advice = match function.kind {
             Kind::Ssd => "end that first: unmount it, swapoff, stop the array",
-            Kind::Nic => {
-                "end that first, where this machine is reached by another way: ip link set NAME down"
-            }
+            Kind::Nic => "end that first, if this machine can be reached another way: ip link set NAME down",
         };
         return Err(Failure::new(Exit::Failed, line).advise(advice));
     }
     if function.group.is_none() {
         return Err(Failure::new(Exit::Failed, format!("{address} has no IOMMU in front of it"))
-            .advise("dcs doctor tells how to switch it on"));
+            .advise("dcs doctor says how to switch it on"));
     }
     if let Some(rivals) = function.rivalry() {
         return Err(Failure::new(Exit::Failed, format!("{address}: {rivals}"))
-            .advise("what is in one group is driven by one process, or by the kernel"));
+            .advise("all functions of a group must be driven by one process, or by the kernel"));
     }
     Ok(())
 }
@@ -98,7 +96,7 @@ fn failure(address: &str, error: &VfioError) -> Failure {
     let advice = match error {
         _ if exit == Exit::Permission => "run it as root",
         VfioError::InUse(..) => "end that first: look with lsblk and fuser",
-        _ => "look into the kernel log",
+        _ => "look for errors in the kernel log",
     };
     Failure::new(exit, format!("{address}: {error}")).advise(advice)
 }

@@ -1,4 +1,4 @@
-//! GPUs: NVIDIA's, as the driver tells of them.
+//! GPUs: NVIDIA's, as the driver describes them.
 
 use super::probe::Probes;
 use super::row::{Row, State};
@@ -57,7 +57,7 @@ pub fn rows(root: &Root, probes: &Probes) -> Vec<Row> {
     rows
 }
 
-/// Reports the way that files take whose first operator is on a GPU.
+/// Reports the path of files if the first operator is on a GPU.
 fn storage(found: &Result<Storage, StorageError>) -> Row {
     let row = |state, found: String| Row::new("GPUs", "GPUDirect Storage".to_string(), state, found);
     let otherwise = "files are read into locked memory, and copied to a GPU from there";
@@ -68,7 +68,7 @@ fn storage(found: &Result<Storage, StorageError>) -> Row {
                 None => "the kernel's peer-to-peer transfers".into(),
             };
             let text = format!(
-                "{}, {by}: a GPU reads files itself, where their file system is one that this takes",
+                "{}, {by}: a GPU reads files itself, if their file system supports it",
                 shown(&storage.library)
             );
             let state = if storage.stand_in { State::Note } else { State::Ok };

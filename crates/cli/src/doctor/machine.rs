@@ -1,11 +1,11 @@
-//! The machine but for its devices: kernel, memory, IOMMU, processor, limits.
+//! The machine except its devices: kernel, memory, IOMMU, processor, limits.
 
 use super::probe::Probes;
 use super::row::{Row, State};
 use crate::units::human;
 use dcs_vfio::sys::{Root, Seen};
 
-/// Memory that an engine with SSDs of its own has locked: its blocks, queues and lists, by default.
+/// Bytes that an engine with its own SSDs locks by default: its blocks, queues and lists.
 const LOCKED: u64 = 40 << 20;
 
 pub fn rows(root: &Root, probes: &Probes) -> Vec<Row> {
@@ -18,7 +18,7 @@ pub fn rows(root: &Root, probes: &Probes) -> Vec<Row> {
 fn kernel(root: &Root) -> Row {
     match root.text("proc/sys/kernel/osrelease") {
         Seen::Is(release) => Row::new("kernel", "Linux", State::Ok, release),
-        Seen::Absent => Row::new("kernel", "Linux", State::Unreadable, "/proc is not there"),
+        Seen::Absent => Row::new("kernel", "Linux", State::Unreadable, "/proc does not exist"),
         Seen::Unreadable(why) => Row::new("kernel", "Linux", State::Unreadable, why),
     }
 }
@@ -29,7 +29,7 @@ fn io_uring(root: &Root, probes: &Probes) -> Row {
         Ok(()) => return row(State::Ok, "a ring was made".into()),
         Err(failed) => failed,
     };
-    // What the kernel says of itself, and whether a filter of system calls is in force (2).
+    // The kernel's own statement, and whether a filter of system calls is in force (2).
     let switch = root.number("proc/sys/kernel/io_uring_disabled");
     let filtered =
         root.text("proc/self/status").ok().is_some_and(|status| field(&status, "Seccomp:") == Some("2"));
@@ -63,7 +63,7 @@ fn direct(probes: &Probes) -> Row {
     match &probes.direct {
         Ok(()) => row(State::Ok, format!("in {}", probes.folder)),
         Err(error) => row(State::Note, format!("not in {}: {error}", probes.folder))
-            .fix("dcs doctor --dir FOLDER asks about another file system"),
+            .fix("dcs doctor --dir DIR probes another file system"),
     }
 }
 
@@ -75,7 +75,7 @@ fn ktls(root: &Root) -> Row {
             row(State::Note, &format!("there{unused}"))
         }
         Seen::Is(_) => row(State::Note, &format!("not loaded{unused}")).fix("sudo modprobe tls"),
-        Seen::Absent => row(State::Unreadable, "tcp_available_ulp is not there"),
+        Seen::Absent => row(State::Unreadable, "tcp_available_ulp does not exist"),
         Seen::Unreadable(why) => row(State::Unreadable, &why),
     }
 }
@@ -94,7 +94,7 @@ fn huge_pages(root: &Root) -> Row {
                 .fix(fix)
         }
         (Seen::Unreadable(why), _) | (_, Seen::Unreadable(why)) => row(State::Unreadable, why),
-        _ => row(State::Unreadable, format!("/{folder} is not there")),
+        _ => row(State::Unreadable, format!("/{folder} does not exist")),
     }
 }
 
@@ -105,7 +105,7 @@ fn locked(root: &Root, probes: &Probes) -> Row {
     }
     let limits = match root.text("proc/self/limits") {
         Seen::Is(limits) => limits,
-        Seen::Absent => return row(State::Unreadable, "/proc/self/limits is not there".into()),
+        Seen::Absent => return row(State::Unreadable, "/proc/self/limits does not exist".into()),
         Seen::Unreadable(why) => return row(State::Unreadable, why),
     };
     let soft = field(&limits, "Max locked memory").map(str::to_owned);
@@ -124,7 +124,7 @@ fn locked(root: &Root, probes: &Probes) -> Row {
     }
 }
 
-/// The word behind a name at the beginning of a line.
+/// Returns the word after a name at the beginning of a line.
 fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     text.lines().find_map(|line| line.strip_prefix(name))?.split_whitespace().next()
 }
@@ -138,7 +138,7 @@ fn iommu(root: &Root) -> Row {
         }
         (Seen::Unreadable(why), _) | (_, Seen::Unreadable(why)) => row(State::Unreadable, why),
         (Seen::Absent, Seen::Absent) if !root.exists("sys/kernel") => {
-            row(State::Unreadable, "/sys is not there".into())
+            row(State::Unreadable, "/sys does not exist".into())
         }
         _ => row(State::Missing, "none is on: no device can be driven by a process".into()).fix(fix),
     }
@@ -152,7 +152,7 @@ fn vfio(root: &Root) -> Row {
     }
     match (root.exists("sys/bus/pci/drivers/vfio-pci"), root.exists("dev/vfio/vfio")) {
         (true, true) => row(State::Ok, "loaded"),
-        (true, false) => row(State::Missing, "loaded, but /dev/vfio/vfio is not here")
+        (true, false) => row(State::Missing, "loaded, but /dev/vfio/vfio does not exist")
             .fix("in a container: pass /dev/vfio into it"),
         (false, _) => row(State::Missing, "not loaded").fix(fix),
     }

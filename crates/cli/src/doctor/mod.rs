@@ -1,4 +1,4 @@
-//! `dcs doctor`: what this machine can do, which path will run for what, and how to fix what is missing.
+//! `dcs doctor`: shows what this machine can do, which path will run for what, and how to fix what is missing.
 //!
 //! | module | what it holds |
 //! |---|---|
@@ -30,7 +30,7 @@ use probe::Probes;
 use row::{Row, State};
 use serde_json::json;
 
-/// All that was found out.
+/// Everything that was found out.
 struct Examination {
     rows: Vec<Row>,
     functions: Vec<pci::Function>,
@@ -72,7 +72,7 @@ pub fn run(options: &Doctor, report: &Report) -> Result<(), Failure> {
     verdict
 }
 
-/// Success where transfers run at all and every function that was named can be driven.
+/// Succeeds if transfers run at all and every named function can be driven.
 fn verdict(root: &Root, found: &Examination, wanted: &[String], probes: &Probes) -> Result<(), Failure> {
     if let Err(error) = &probes.plain {
         return Err(Failure::new(Exit::Failed, format!("no engine starts here: {error}")));
@@ -81,7 +81,7 @@ fn verdict(root: &Root, found: &Examination, wanted: &[String], probes: &Probes)
         let address = bind::address(name)?;
         let function = found.functions.iter().find(|function| function.address == address);
         let function = function.ok_or_else(|| {
-            Failure::new(Exit::NotFound, format!("there is no NVMe SSD and no NIC {address} here"))
+            Failure::new(Exit::NotFound, format!("this machine has no NVMe SSD or NIC {address}"))
         })?;
         if let Err(why) = function.drivable(root) {
             let failure = Failure::new(Exit::Failed, format!("{address} cannot be driven directly: {why}"));

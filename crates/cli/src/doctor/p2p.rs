@@ -1,4 +1,4 @@
-//! Paths between SSDs and NICs: whether they reach each other without the processor's own paths. [linux,
+//! Paths between SSDs and NICs: whether they reach each other without going through the processor. [linux,
 //! Documentation/driver-api/pci/p2pdma.rst]
 
 use super::pci::Function;
@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 const DEVICES: &str = "sys/bus/pci/devices";
 
-/// The way from the host bridge down to a function: `pci0000:00`, bridges, the function.
+/// Returns the path from the host bridge down to a function: `pci0000:00`, bridges, the function.
 fn way(root: &Root, address: &str) -> Option<Vec<String>> {
     let path = root.resolved(&format!("{DEVICES}/{address}"))?;
     let parts: Vec<String> = path.iter().map(|part| part.to_string_lossy().into_owned()).collect();
@@ -21,12 +21,11 @@ pub fn rows(root: &Root, functions: &[Function]) -> Vec<Row> {
     let mut below: BTreeMap<(String, String), Vec<&str>> = BTreeMap::new();
     for function in functions {
         let Some(way) = way(root, &function.address) else {
-            let found = "where it is connected is not to be seen";
+            let found = "its place on the bus can't be read";
             rows.push(Row::new("peer-to-peer", function.address.clone(), State::Unreadable, found));
             continue;
         };
-        // The first bridge below the host bridge, if there is one: then whatever is behind it has that in
-        // common.
+        // The first bridge below the host bridge, if there is one: everything behind it shares it.
         let port = if way.len() > 2 { way[1].clone() } else { String::new() };
         below.entry((way[0].clone(), port)).or_default().push(&function.address);
     }
@@ -49,7 +48,7 @@ pub fn rows(root: &Root, functions: &[Function]) -> Vec<Row> {
     rows
 }
 
-/// Reports functions that have a host bridge in common and nothing below it.
+/// Reports functions that share a host bridge and nothing below it.
 fn apart(below: &BTreeMap<(String, String), Vec<&str>>) -> Vec<Row> {
     let mut hosts: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for ((host, port), members) in below {
@@ -62,14 +61,14 @@ fn apart(below: &BTreeMap<(String, String), Vec<&str>>) -> Vec<Row> {
     let row = |(host, parts): (&str, Vec<String>)| {
         let parts = parts.join(", ");
         let found = format!(
-            "{parts}: no bridge in common but the host's; whether it passes on what one writes to another, it does not say"
+            "{parts}: no bridge in common except the host's, which does not say whether it forwards writes between them"
         );
         Row::new("peer-to-peer", host, State::Note, found)
     };
     hosts.into_iter().filter(|(_, parts)| parts.len() > 1).map(row).collect()
 }
 
-/// True if the kernel was built with p2pdma; that only the file of its configuration says.
+/// Reports whether the kernel was built with p2pdma; only the file of its configuration tells.
 fn p2pdma(root: &Root) -> Row {
     let row = |state, found: &str| Row::new("peer-to-peer", "p2pdma", state, found);
     let release = root.text("proc/sys/kernel/osrelease").ok().unwrap_or_default();
@@ -78,8 +77,6 @@ fn p2pdma(root: &Root) -> Row {
             row(State::Ok, "in this kernel; dcs does without, by VFIO")
         }
         Seen::Is(_) => row(State::Note, "not in this kernel; dcs does without, by VFIO"),
-        _ => {
-            row(State::Unreadable, "the kernel's configuration is not to be read; dcs does without, by VFIO")
-        }
+        _ => row(State::Unreadable, "the kernel's configuration can't be read; dcs does without, by VFIO"),
     }
 }

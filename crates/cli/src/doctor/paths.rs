@@ -1,4 +1,4 @@
-//! Which path will run for what.
+//! Paths that will run for each kind of transfer.
 
 use super::pci::{Function, Kind};
 use super::probe::Probes;
@@ -17,10 +17,10 @@ pub fn rows(root: &Root, probes: &Probes, functions: &[Function]) -> Vec<Row> {
         Err(_) => row(
             "file -> socket",
             State::Note,
-            format!("kernel backend: page cache, {waits} for what is not there, send"),
+            format!("kernel backend: page cache, {waits} for what is not cached, send"),
         ),
     };
-    let through = format!("kernel backend: page cache, {waits} for what is not there; operators; send");
+    let through = format!("kernel backend: page cache, {waits} for what is not cached; operators; send");
     let uncached = match &probes.direct {
         Ok(()) => row("file --cache off", State::Ok, format!("kernel backend: O_DIRECT by {waits}")),
         Err(_) => row(
@@ -64,13 +64,13 @@ pub fn rows(root: &Root, probes: &Probes, functions: &[Function]) -> Vec<Row> {
         names => row(
             "DCS_BACKEND=drive",
             State::Ok,
-            format!("operators on files of {} run beside the disk", names.join(", ")),
+            format!("operators on files of {} run next to the disk", names.join(", ")),
         ),
     });
     rows
 }
 
-/// Virtual drives, as the kernel's driver names them.
+/// Lists virtual drives by the kernel driver's names.
 fn drives(root: &Root) -> Vec<String> {
     let folder = "sys/class/nvme";
     let is = |name: &String| {

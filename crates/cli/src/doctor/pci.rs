@@ -1,4 +1,4 @@
-//! SSDs and NICs: which driver has them, in which IOMMU group they are with whom, and who uses them.
+//! SSDs and NICs: their drivers, their IOMMU groups and the groups' other members, and their users.
 
 use super::row::{Row, State};
 use dcs::NicModel;
@@ -7,18 +7,18 @@ use dcs_vfio::sys::{Root, Seen};
 use serde_json::{Value, json};
 
 const DEVICES: &str = "sys/bus/pci/devices";
-/// PCI's classes: the upper 16 bits, and all 24 of an NVMe controller.
+/// PCI class codes: the upper 16 bits, and all 24 of an NVMe controller.
 const NVME: u32 = 0x01_0802;
 const NETWORK: u32 = 0x02;
 
-/// The kind of a function.
+/// Kind of a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Ssd,
     Nic,
 }
 
-/// Which NICs a process can drive.
+/// Text about the NICs that a process can drive.
 const DRIVEN: &str = "Intel's 82574 and 82576 are the NICs that are driven directly";
 
 /// A PCI function.
@@ -30,23 +30,23 @@ pub struct Function {
     pub id: (u16, u16),
     pub driver: Option<String>,
     pub group: Option<String>,
-    /// The other functions of its group that keep it from being driven: each with the driver that has it.
+    /// Other functions of its group that keep it from being driven, each with its driver.
     pub rivals: Vec<(String, String)>,
-    /// The other functions of its group.
+    /// Other functions of its group.
     pub members: Vec<String>,
-    /// The kernel's devices of it: block devices, interfaces.
+    /// Names of the kernel's devices on it: block devices, interfaces.
     pub names: Vec<String>,
-    /// Its uses.
+    /// Uses that the kernel or a process makes of it.
     pub uses: Vec<String>,
 }
 
-/// All SSDs and NICs.
+/// Lists all SSDs and NICs.
 pub fn functions(root: &Root) -> Vec<Function> {
     let names = root.names(DEVICES).ok().unwrap_or_default();
     names.into_iter().filter_map(|address| function(root, address)).collect()
 }
 
-/// The text for where there is none.
+/// Makes the row for a machine without any.
 pub fn none(root: &Root) -> Row {
     let row = |state, found: &str| Row::new("devices", "SSDs and NICs", state, found);
     match root.names(DEVICES) {
@@ -90,12 +90,12 @@ fn class(root: &Root, address: &str) -> Option<u32> {
 }
 
 impl Function {
-    /// True if it is of a kind that a process can drive.
+    /// Returns true if a process can drive this kind.
     pub fn is_driven(&self) -> bool {
         self.kind == Kind::Ssd || NicModel::of_function(self.id).is_some()
     }
 
-    /// The name by which a command has a process drive it.
+    /// Returns the option or name by which a command has a process drive it.
     pub fn option(&self) -> String {
         match self.kind {
             Kind::Ssd => format!("nvme:{}", self.address),
@@ -103,23 +103,23 @@ impl Function {
         }
     }
 
-    /// Checks that a process can drive it now; otherwise the reason.
+    /// Checks that a process can drive it now. Otherwise returns the reason.
     pub fn drivable(&self, root: &Root) -> Result<(), String> {
         if !self.is_driven() {
             return Err(DRIVEN.into());
         }
-        let Some(group) = &self.group else { return Err("it is in no IOMMU group".into()) };
+        let Some(group) = &self.group else { return Err("it has no IOMMU group".into()) };
         match self.driver.as_deref() {
             Some("vfio-pci") => {}
             Some(driver) => return Err(format!("{driver} has it")),
-            None => return Err("it has no driver; vfio-pci has to have it".into()),
+            None => return Err("it has no driver; bind it to vfio-pci".into()),
         }
         if let Some(rivals) = self.rivalry() {
             return Err(rivals);
         }
         let file = format!("dev/vfio/{group}");
         if !root.exists(&file) {
-            return Err(format!("/{file} is not here"));
+            return Err(format!("/{file} does not exist"));
         }
         if root.is_real()
             && nix::unistd::access(
@@ -133,7 +133,7 @@ impl Function {
         Ok(())
     }
 
-    /// Who else of its group is in the way.
+    /// Describes the other functions of its group that are in the way.
     pub fn rivalry(&self) -> Option<String> {
         if self.rivals.is_empty() {
             return None;
@@ -150,7 +150,7 @@ impl Function {
         }
     }
 
-    /// Its line.
+    /// Makes its row.
     pub fn row(&self, root: &Root) -> Row {
         let (vendor, device) = self.id;
         let driver = self.driver.as_deref().unwrap_or("no driver");
@@ -178,13 +178,13 @@ impl Function {
         }
     }
 
-    /// The steps by which a process comes to drive it.
+    /// Returns the steps after which a process can drive it.
     fn fix(&self) -> String {
         if self.group.is_none() {
             return "switch the IOMMU on first (above)".into();
         }
         if !self.uses.is_empty() {
-            return "leave it to the kernel, or end what uses it; then: dcs doctor --bind".to_owned()
+            return "leave it to the kernel, or end what uses it, then run dcs doctor --bind".to_owned()
                 + &format!(" {}", self.address);
         }
         if self.rivalry().is_some() {

@@ -1,4 +1,4 @@
-//! Probes: facts that only trying tells.
+//! Probes: facts that only an attempt can tell.
 
 use crate::names::shown;
 use dcs::gpu;
@@ -13,33 +13,33 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
-/// The step that was tried.
+/// Results of the probes.
 #[derive(Clone, Debug)]
 pub struct Probes {
-    /// An engine without io_uring: none at all where this fails.
+    /// Engine without io_uring; if this fails there is none at all.
     pub plain: Result<(), String>,
-    /// One with io_uring; why not, and errno where there was one.
+    /// Engine with io_uring; otherwise the reason, and errno if there was one.
     pub io_uring: Result<(), (String, Option<i32>)>,
     /// sendfile(2) from the page cache to a socket.
     pub sendfile: Result<(), String>,
-    /// O_DIRECT in the folder that was asked about.
+    /// O_DIRECT in the probed folder.
     pub direct: Result<(), String>,
-    /// The folder of the probe.
+    /// Folder of the probe.
     pub folder: String,
-    /// Multi-lane units: operator, streams side by side, and by which instructions.
+    /// Multi-lane units: operator, number of streams, and the instructions that they use.
     pub lanes: Vec<(&'static str, usize, &'static str)>,
-    /// Instructions that the operators use, and whether they are there.
+    /// Instructions that the operators use, and whether the processor has them.
     pub features: Vec<(&'static str, bool)>,
-    /// The process may lock as much memory as it likes.
+    /// True if the process may lock as much memory as it likes.
     pub locks_freely: bool,
-    /// GPUs, or why there are none.
+    /// GPUs, or the reason why there are none.
     pub gpus: Result<Vec<gpu::Properties>, gpu::GpuError>,
-    /// GPUDirect Storage, where there is a GPU, or why it is not available.
+    /// GPUDirect Storage, if there is a GPU, or the reason why it is not available.
     pub storage: Option<Result<gpu::Storage, gpu::StorageError>>,
 }
 
 impl Probes {
-    /// On this machine. Files are tried in `folder`.
+    /// Probes this machine. Files are tried in `folder`.
     pub fn here(folder: &Path) -> Probes {
         Probes {
             plain: start(Io::Plain).map_err(|(error, _)| error),
@@ -72,10 +72,10 @@ fn sendfile() -> io::Result<()> {
     let sent = nix::sys::sendfile::sendfile64(&here, &file, Some(&mut offset), 4)?;
     let mut got = [0; 4];
     there.read_exact(&mut got)?;
-    if sent == 4 && &got == b"sent" { Ok(()) } else { Err(io::Error::other("other bytes came")) }
+    if sent == 4 && &got == b"sent" { Ok(()) } else { Err(io::Error::other("wrong bytes came")) }
 }
 
-/// A file without a name, which is gone when it is closed.
+/// Tries a file without a name, which is gone when it is closed.
 fn direct(folder: &Path) -> io::Result<()> {
     let flags = (OFlag::O_TMPFILE | OFlag::O_DIRECT).bits();
     File::options().read(true).write(true).mode(0o600).custom_flags(flags).open(folder).map(drop)

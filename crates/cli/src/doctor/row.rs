@@ -2,28 +2,28 @@
 
 use serde::Serialize;
 
-/// A verdict on something.
+/// A verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
     /// As it should be.
     Ok,
-    /// It works, with less, or is only worth knowing.
+    /// Works with less, or is worth knowing.
     Note,
-    /// It is not there: a path that needs it will not run.
+    /// Missing: a path that needs it will not run.
     Missing,
-    /// It could not be found out here.
+    /// Could not be found out here.
     Unreadable,
 }
 
-/// A line of the table.
+/// A line in the table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Row {
     pub topic: &'static str,
     pub name: String,
     pub state: State,
     pub found: String,
-    /// Advice, or the command to type.
+    /// Advice, or a command to type.
     pub fix: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! The doctor on machines that are folders.
+//! The doctor on machines made of folders.
 
 use super::probe::Probes;
 use super::{Examination, Row, State, bind, examine, pci, verdict};
@@ -47,7 +47,7 @@ impl Tree {
         self
     }
 
-    /// A PCI function below these bridges.
+    /// Adds a PCI function below these bridges.
     fn function(&self, address: &str, above: &str, class: &str, driver: &str, group: &str) -> &Tree {
         let folder = format!("sys/devices/{above}/{address}");
         for (name, text) in [("class", class), ("vendor", "0x1b36"), ("device", "0x0010")] {
@@ -67,7 +67,7 @@ impl Tree {
         self
     }
 
-    /// An SSD of the kernel's with a partition, another one, and a NIC, behind one bridge.
+    /// Adds two SSDs, the first with a partition, and a NIC, all driven by the kernel and behind one bridge.
     fn server(&self) -> &Tree {
         let above = format!("pci0000:00/{BRIDGE}");
         self.function(SSD, &above, "0x010802", "nvme", "7");
@@ -96,7 +96,7 @@ impl Tree {
         all.into_iter().find(|function| function.address == address).unwrap()
     }
 
-    /// Gives it to vfio-pci.
+    /// Gives a function to vfio-pci.
     fn take(&self, address: &str, group: &str) {
         let driver = format!("sys/bus/pci/devices/{address}/driver");
         self.link(&driver, "sys/bus/pci/drivers/vfio-pci").file(&format!("dev/vfio/{group}"), "");
@@ -183,10 +183,10 @@ fn one_that_is_taken_can_be_driven() {
     says(row(&found, &format!("NVMe {SSD}")), State::Ok, &["vfio-pci, group 7", "driven by nvme:"]);
     says(row(&found, &format!("nvme:{SSD}")), State::Ok, &["VFIO"]);
     assert!(verdict(&tree.root(), &found, &["2:0.0".into()], &probes()).is_ok());
-    // Without the group's file it is another container's.
+    // Without the group's file, the group belongs to another container.
     fs::remove_file(tree.0.path().join("dev/vfio/7")).unwrap();
     let found = tree.found();
-    says(row(&found, &format!("NVMe {SSD}")), State::Missing, &["/dev/vfio/7 is not here"]);
+    says(row(&found, &format!("NVMe {SSD}")), State::Missing, &["/dev/vfio/7 does not exist"]);
     assert!(verdict(&tree.root(), &found, &[SSD.into()], &probes()).is_err());
 }
 
@@ -210,7 +210,7 @@ fn one_in_use_is_not_taken() {
             let failure = bind::may_be_taken(&function).unwrap_err();
             assert!(failure.line.contains("is in use") && failure.line.contains(word), "{}", failure.line);
         }
-        // Where the kernel has the namespace by the other controller too, one may go.
+        // If the kernel also has the namespace by the other controller, one may go.
         let state =
             |address| format!("sys/bus/pci/devices/{address}/nvme/nvme{}/state", u8::from(address == OTHER));
         tree.file(&state(SSD), "connecting").file(&state(OTHER), "live");
@@ -264,7 +264,7 @@ fn a_nic_is_named_with_what_drives_it() {
     says(row(&found, &name), State::Ok, &["driven by --nic"]);
     says(row(&found, &option), State::Ok, &["TCP in this process"]);
     assert!(verdict(&tree.root(), &found, &[NIC.into()], &probes()).is_ok());
-    // Another one is only listed.
+    // Another NIC is only listed.
     tree.file(&format!("sys/devices/pci0000:80/{NIC}/device"), "0x1572");
     let found = tree.found();
     says(row(&found, &name), State::Note, &["8086:1572", "82574 and 82576"]);
@@ -283,7 +283,7 @@ fn a_group_that_others_are_in_is_said() {
     assert!(failure.line.contains("shared with 0000:05:00.0 (ahci)"), "{}", failure.line);
     tree.take(SSD, "7");
     says(row(&tree.found(), &format!("NVMe {SSD}")), State::Missing, &["shared with 0000:05:00.0"]);
-    // With the other one out of the way it goes.
+    // Without the other function in the way it can be driven.
     fs::remove_file(tree.0.path().join("sys/bus/pci/devices/0000:05:00.0/driver")).unwrap();
     assert_eq!(row(&tree.found(), &format!("NVMe {SSD}")).state, State::Ok);
 }
@@ -307,7 +307,7 @@ fn bridges_in_common_are_found() {
     says(row(&found, BRIDGE), State::Ok, &["one bridge in common, below pci0000:00", SSD, OTHER]);
     assert!(!row(&found, BRIDGE).found.contains(NIC), "it is below another one");
     assert!(!found.rows.iter().any(|row| row.name.starts_with("pci")), "nobody else is there");
-    says(row(&found, "p2pdma"), State::Unreadable, &["not to be read"]);
+    says(row(&found, "p2pdma"), State::Unreadable, &["can't be read"]);
     tree.function("0000:05:00.0", "pci0000:00", "0x010802", "", "");
     tree.file("proc/sys/kernel/osrelease", "6.1")
         .file("boot/config-6.1", "CONFIG_PCI=y\nCONFIG_PCI_P2PDMA=y");

@@ -16,7 +16,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Run a program that uses sendfile(2) with its files going through a chain of operators
+/// Run a program that uses sendfile(2), with its files going through a chain of operators
 #[derive(Debug, Args)]
 #[command(after_help = HELP, override_usage = "dcs run [OPTIONS] -- PROGRAM [ARGUMENTS]...\n       dcs run --show FILE")]
 pub struct Run {
@@ -26,10 +26,10 @@ pub struct Run {
     /// Operators that the files pass, in order: md5,crc32c
     #[arg(long, value_name = "OPERATORS", value_delimiter = ',')]
     pub through: Vec<String>,
-    /// Only files whose path is so: * stands for any characters
+    /// Only files whose path matches: * stands for any characters
     #[arg(long, value_name = "PATTERN")]
     pub path: Vec<OsString>,
-    /// Only sockets of this local port
+    /// Only sockets with this local port
     #[arg(long, value_name = "PORT")]
     pub port: Vec<u16>,
     /// Key of aes256-ctr: raw bytes or hexadecimal digits
@@ -38,23 +38,23 @@ pub struct Run {
     /// First counter block of aes256-ctr: xattr:user.NAME of each file, or 32 hexadecimal digits
     #[arg(long, value_name = "WHERE")]
     pub iv: Option<String>,
-    /// The receiver reads until the connection is closed, and expects what the operators make of the file:
-    /// allows gzip
+    /// The receiver reads until the connection is closed, and expects the operators' output instead of the file: allows
+    /// gzip
     #[arg(long)]
     pub until_close: bool,
-    /// File for the log, a JSON object a line; without it, standard error
+    /// File for the log, a JSON object per line (default: standard error)
     #[arg(long, value_name = "FILE")]
     pub log: Option<PathBuf>,
     /// File in which the program's processes count their calls
     #[arg(long, value_name = "FILE")]
     pub counters: Option<PathBuf>,
-    /// libdcs-preload.so; else DCS_PRELOAD, else it is looked for
+    /// Path of libdcs-preload.so (default: DCS_PRELOAD, else the usual places)
     #[arg(long, value_name = "FILE")]
     pub library: Option<PathBuf>,
     /// Print a file of counters, and run nothing
     #[arg(long, value_name = "FILE", conflicts_with_all = ["command", "config", "through", "counters"])]
     pub show: Option<PathBuf>,
-    /// The program and its arguments
+    /// Program to run, with its arguments
     #[arg(last = true, value_name = "PROGRAM", required_unless_present = "show")]
     pub command: Vec<OsString>,
 }
@@ -67,11 +67,11 @@ Examples:
   dcs run --config /etc/dcs/preload.toml -- java -jar server.jar
   dcs run --show /run/sent
 
-The program is not changed. Calls to which no rule applies are the kernel's own sendfile; the counters and the line that
-each process logs at its end tell how many were carried by whom. A digest covers what one connection got of one file, over
-all calls: the log has offset and bytes with it. Files and log may be named as the program sees them, or relative to here.
-Programs that are statically linked, setuid, setgid or have file capabilities cannot load it, and are refused; where PROGRAM starts
-such a one, no rule applies to it. docs/preload.md tells the rest.
+The program is not changed. Calls to which no rule applies go to the kernel's own sendfile; the counters, and the line that
+each process logs at its end, tell how many went which way. A digest covers what one connection got of one file, over all
+calls: the log has its offset and bytes. Paths of files and log may be absolute, or relative to the current folder.
+Programs that are statically linked, setuid, setgid or have file capabilities cannot load the library, and are refused. If
+PROGRAM starts one of those, no rule applies to it. docs/preload.md tells more.
 
 Exit codes: those of PROGRAM; 2 usage, bad configuration or key; 6 PROGRAM not permitted; 7 PROGRAM or the library not found";
 
@@ -93,7 +93,8 @@ pub fn run(run: &Run, report: &Report) -> Result<(), Failure> {
     Err(Failure::io(shown(&program), &error))
 }
 
-/// The settings of the command line and of the file, with absolute paths: the program may change its folder.
+/// Returns the settings of the command line and the file, with absolute paths, because the program may change its
+/// folder.
 fn rules(run: &Run) -> Result<File, Failure> {
     let mut file = match &run.config {
         Some(path) => File::read(path).map_err(refused)?,
@@ -123,13 +124,13 @@ fn from_options(run: &Run) -> Result<File, Failure> {
     };
     let conditions = !run.path.is_empty() || !run.port.is_empty() || run.key_file.is_some();
     if run.through.is_empty() && conditions {
-        return Err(Failure::usage("there is no chain for these files").advise("say --through OPERATORS"));
+        return Err(Failure::usage("these files have no chain").advise("say --through OPERATORS"));
     }
     let rule = if run.through.is_empty() { Vec::new() } else { vec![one_rule] };
     Ok(File { rule, ..File::default() })
 }
 
-/// Everything that can be found wrong before the program runs.
+/// Checks everything that can be checked before the program runs.
 fn check(file: &File) -> Result<(), Failure> {
     let config = Config::parse(file).map_err(refused)?;
     for rule in &config.rules {
@@ -145,7 +146,7 @@ fn check(file: &File) -> Result<(), Failure> {
     config.counters.as_deref().map_or(Ok(()), check_counters)
 }
 
-/// A file that is not there yet is made by the program.
+/// Checks the file of counters. The program makes one that does not exist yet.
 fn check_counters(path: &Path) -> Result<(), Failure> {
     let Ok(metadata) = std::fs::metadata(path) else { return Ok(()) };
     let wrong = match counters::read(path) {

@@ -1,4 +1,4 @@
-//! Finding the program, and whether the loader would load a library into it.
+//! Finds the program, and checks that the loader would load a library into it.
 
 use crate::failure::{Exit, Failure};
 use crate::names::shown;
@@ -9,19 +9,19 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// A program header that names the loader: only dynamically linked programs have it.
+/// Type of the program header that names the loader. Only dynamically linked programs have one.
 const PT_INTERP: u32 = 3;
 
 const SETUID: u32 = 0o4000;
 const SETGID: u32 = 0o2000;
 
-/// The extended attribute in which a program's capabilities are.
+/// Extended attribute with a program's capabilities.
 const CAPABILITIES: &str = "security.capability";
 
-/// Scripts that the kernel follows, one inside the other.
+/// Most nested scripts that the kernel follows.
 const SCRIPTS_MAX: usize = 4;
 
-/// The program, as a shell would find it.
+/// Returns the program, as a shell would find it.
 pub fn find(name: &OsStr) -> Result<PathBuf, Failure> {
     if name.as_bytes().contains(&b'/') {
         return Ok(PathBuf::from(name));
@@ -29,7 +29,7 @@ pub fn find(name: &OsStr) -> Result<PathBuf, Failure> {
     let path = std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
     let found = std::env::split_paths(&path).map(|folder| folder.join(name)).find(|file| is_executable(file));
     found.ok_or_else(|| {
-        Failure::new(Exit::NotFound, format!("there is no program {}", shown(name)))
+        Failure::new(Exit::NotFound, format!("found no program {}", shown(name)))
             .advise("check its name, or give its path; PATH was searched")
     })
 }
@@ -38,40 +38,41 @@ fn is_executable(file: &Path) -> bool {
     file.metadata().is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
 }
 
-/// Fails where the loader would silently leave the library out of the program, or of a script's interpreter.
+/// Fails if the loader would silently leave the library out of the program, or of a script's interpreter.
 pub fn check(program: &Path) -> Result<(), Failure> {
     check_through(program, SCRIPTS_MAX)
 }
 
 fn check_through(program: &Path, scripts: usize) -> Result<(), Failure> {
     let metadata = program.metadata().map_err(|error| Failure::io(shown(program), &error))?;
-    // One that may be run and not read is no script.
+    // A file that may be run but not read is not a script.
     let file = File::open(program).ok();
     if let Some(interpreter) = file.as_ref().and_then(interpreter) {
-        // The kernel says what is wrong with one that is not there, or is a script of a script of a script.
+        // The kernel reports a missing interpreter, or scripts that are nested too deep.
         let goes_on = scripts > 0 && interpreter.exists();
         return if goes_on { check_through(&interpreter, scripts - 1) } else { Ok(()) };
     }
     if let Some(what) = gains_rights(program, &metadata) {
         let line = format!("{} {what}, so the loader leaves libdcs-preload.so out of it", shown(program));
-        return Err(Failure::usage(line)
-            .advise("start it as the user that it is to run as, from a copy without that"));
+        return Err(
+            Failure::usage(line).advise("start a copy without that, as the user that it should run as")
+        );
     }
     let refuse = |what: &str| {
         let line = format!("{} {what}, so it does not load libdcs-preload.so", shown(program));
-        Err(Failure::usage(line).advise("dcs run is for programs that are dynamically linked"))
+        Err(Failure::usage(line).advise("dcs run needs a dynamically linked program"))
     };
     match file.as_ref().and_then(loader) {
         Some(Loader::None) => refuse("is statically linked"),
-        Some(Loader::Other) => refuse("is for another kind of machine than the library"),
+        Some(Loader::Other) => refuse("is for another architecture than the library"),
         Some(Loader::Dynamic) | None => Ok(()),
     }
 }
 
-/// By what the program gets rights that its user has not (AT_SECURE): then the loader takes no library from
-/// the environment.
+/// Returns how the program gets rights that its user has not (AT_SECURE): then the loader takes no library from the
+/// environment.
 fn gains_rights(program: &Path, metadata: &Metadata) -> Option<&'static str> {
-    // There nobody gets any.
+    // On such a mount, programs get none.
     let nosuid =
         nix::sys::statvfs::statvfs(program).is_ok_and(|mount| mount.flags().contains(FsFlags::ST_NOSUID));
     if nosuid || nix::sys::prctl::get_no_new_privs().unwrap_or(false) {
@@ -85,13 +86,13 @@ fn gains_rights(program: &Path, metadata: &Metadata) -> Option<&'static str> {
     if mode & SETGID != 0 && metadata.gid() != group.as_raw() {
         return Some("is setgid");
     }
-    // root has them anyway.
+    // Capabilities give root nothing new.
     let mut capabilities = [0; 64];
     let has = rustix::fs::getxattr(program, CAPABILITIES, &mut capabilities[..]).is_ok();
     (has && !user.is_root()).then_some("has file capabilities")
 }
 
-/// The interpreter of a script: the first word after #!.
+/// Returns the interpreter of a script: the first word after #!.
 fn interpreter(file: &File) -> Option<PathBuf> {
     let mut head = [0; 256];
     let length = file.read_at(&mut head, 0).ok()?;
@@ -106,7 +107,7 @@ enum Loader {
     Other,
 }
 
-/// Reads the ELF header; nothing for what is no ELF file.
+/// Reads the ELF header. Returns `None` if the file is not ELF.
 fn loader(file: &File) -> Option<Loader> {
     let mut header = [0; 64];
     file.read_exact_at(&mut header, 0).ok()?;

@@ -1,19 +1,19 @@
-//! Descriptors: as many as connections and transfers may need.
+//! File descriptors: as many as connections and transfers may need.
 
 use crate::failure::Failure;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
-/// Files of the store, the engine, the runtime, logs; and the server's own transfers.
+/// Descriptors of the store, the engine, the runtime, logs, and the server's own transfers.
 const BASE: u64 = 512;
 
-/// Of each core beside the first: its ring, its events, its event loop.
+/// Descriptors of each core after the first: its ring, its events, its event loop.
 const OF_CORE: u64 = 16;
 
-/// Descriptors of a transfer: its file, and the engine's own of both its ends.
+/// Descriptors of a transfer: its file, and the engine's own of both ends.
 const OF_TRANSFER: u64 = 3;
 
-/// Raises the limit of descriptors as far as it goes, and says for how many connections and transfers it is
-/// enough: for those that were asked for, or for fewer.
+/// Raises the limit of descriptors as far as possible. Returns the connections and transfers that it allows: those
+/// requested, or fewer.
 pub fn room_for(
     connections: usize,
     transfers: u16,
@@ -22,7 +22,7 @@ pub fn room_for(
 ) -> Result<(usize, u16), Failure> {
     let of_connection = if tls { 3 } else { 1 };
     let base = BASE + (cores as u64 - 1) * OF_CORE;
-    // Nobody has two at a time.
+    // A connection has at most one transfer at a time.
     let transfers = transfers.min(u16::try_from(connections).unwrap_or(u16::MAX));
     let needed = base + connections as u64 * of_connection + u64::from(transfers) * OF_TRANSFER;
     let limit = raise(needed);
@@ -39,12 +39,12 @@ pub fn room_for(
         needed,
         connections = fewer,
         transfers = fewer_transfers,
-        "the limit of open files is too low for the connections and transfers that were asked for: there will be fewer (ulimit -n)"
+        "the limit of open files is too low for the requested connections and transfers: there will be fewer (ulimit -n)"
     );
     Ok((fewer, fewer_transfers))
 }
 
-/// Limits that fit, in the same proportion.
+/// Returns limits that fit, in the same proportion.
 fn share(limit: u64, base: u64, of_connection: u64, (connections, transfers): (usize, u16)) -> (usize, u16) {
     let all = connections as u64 * of_connection + u64::from(transfers) * OF_TRANSFER;
     let left = limit.saturating_sub(base.min(limit / 2));
@@ -52,7 +52,7 @@ fn share(limit: u64, base: u64, of_connection: u64, (connections, transfers): (u
     (part(connections as u64) as usize, part(transfers.into()) as u16)
 }
 
-/// The limit after it was raised to what is needed, or as far as it goes.
+/// Returns the limit after raising it to what is needed, or as far as possible.
 fn raise(needed: u64) -> u64 {
     let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else { return u64::MAX };
     if soft >= needed {

@@ -1,18 +1,18 @@
-//! Where `dcs serve` listens, as people name it.
+//! The address that `dcs serve` listens on, as users name it.
 
 use crate::failure::Failure;
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 
-/// An address, or all of them.
+/// One address, or all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Listen {
     At(SocketAddr),
     Everywhere(u16),
 }
 
-/// `ADDR:PORT`; `PORT`, at which only this machine can reach it; `:PORT`, at all addresses.
+/// Parses `ADDR:PORT`; `PORT`, which only this machine can reach; or `:PORT`, at all addresses.
 pub fn parse(text: &str) -> Result<Listen, String> {
     if let Ok(address) = text.parse() {
         return Ok(Listen::At(address));
@@ -36,11 +36,11 @@ impl fmt::Display for Listen {
 }
 
 impl Listen {
-    /// Takes the address: from now on clients may connect, and wait.
+    /// Binds the address. From now on clients may connect, and wait.
     pub fn bind(self) -> Result<TcpListener, Failure> {
         let bound = match self {
             Listen::At(address) => TcpListener::bind(address),
-            // Of both families, where the machine has both.
+            // Both address families, if the machine has both.
             Listen::Everywhere(port) => {
                 TcpListener::bind((Ipv6Addr::UNSPECIFIED, port)).or_else(|error| match error.kind() {
                     io::ErrorKind::AddrInUse => Err(error),
@@ -53,7 +53,7 @@ impl Listen {
     }
 }
 
-/// Other machines can reach it.
+/// Returns true if other machines can reach it.
 pub fn is_open(address: IpAddr) -> bool {
     !address.to_canonical().is_loopback()
 }

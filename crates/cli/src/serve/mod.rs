@@ -1,4 +1,4 @@
-//! `dcs serve`: an object server on a folder, until a signal stops it.
+//! `dcs serve`: runs an object server on a folder until a signal stops it.
 
 mod args;
 mod descriptors;
@@ -33,7 +33,7 @@ use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
-/// Serves. Whatever can be wrong with the options is found before anything is made in the folder.
+/// Serves. All errors in the options are found before anything is made in the folder.
 pub fn run(serve: &Serve, report: &Report) -> Result<(), Failure> {
     log(serve.log);
     let named = |what: &Path| shown(what).to_string();
@@ -59,7 +59,7 @@ pub fn run(serve: &Serve, report: &Report) -> Result<(), Failure> {
     tracing::info!(folder = named(&serve.folder), crashed, unfinished, garbage, "opened");
     if nix::unistd::geteuid().is_root() {
         tracing::warn!(
-            "this runs as root, who can do more than an object server needs: a user of its own is safer"
+            "this runs as root, which can do more than an object server needs: a user of its own is safer"
         );
     }
     let users = match given_users {
@@ -82,19 +82,19 @@ pub fn run(serve: &Serve, report: &Report) -> Result<(), Failure> {
     runtime.block_on(serve_on(serve, report, listener, config, (store, paths, keys)))
 }
 
-/// The size up to which objects share files.
+/// Returns the largest size of objects that share files.
 fn pack(serve: &Serve) -> Result<u64, Failure> {
     if serve.pack > PACK_MAX {
-        let line = format!("--pack {}: objects up to {PACK_MAX} bytes share files", serve.pack);
-        return Err(Failure::usage(line).advise("say 128K or less; larger objects have a file each"));
+        let line = format!("--pack {}: objects of at most {PACK_MAX} bytes can share files", serve.pack);
+        return Err(Failure::usage(line).advise("give 128K or less; larger objects have a file each"));
     }
     Ok(serve.pack)
 }
 
-/// Large objects go past the page cache.
+/// Returns true if large objects bypass the page cache.
 fn direct(serve: &Serve) -> Result<bool, Failure> {
     let durable = serve.durability == Durability::Full;
-    // A folder that is yet to be made is on the file system of the one that it will be in.
+    // A folder that does not exist yet will be on the file system of its nearest existing parent.
     let there = serve.folder.ancestors().find(|folder| folder.is_dir()).unwrap_or(Path::new("."));
     match serve.write_cache {
         WriteCache::Auto => Ok(durable && can_go_direct(there)),
@@ -107,11 +107,11 @@ fn direct(serve: &Serve) -> Result<bool, Failure> {
     }
 }
 
-/// The engine of each core, each with room for all transfers at once.
+/// Starts the engine of each core, each with room for all transfers at once.
 fn data_paths(serve: &Serve, transfers: u16, direct: bool) -> Result<Vec<Arc<DataPath>>, Failure> {
     let cores = serve.cores.count();
     if !serve.core.is_empty() && serve.core.len() != cores {
-        let line = format!("--core names {} processors, and --cores asks for {cores}", serve.core.len());
+        let line = format!("--core names {} processors, but --cores is {cores}", serve.core.len());
         return Err(Failure::usage(line).advise("name one for each: --cores 2 --core 0,1"));
     }
     let builder = |at: usize| match serve.core.get(at) {
@@ -132,14 +132,14 @@ fn data_paths(serve: &Serve, transfers: u16, direct: bool) -> Result<Vec<Arc<Dat
     Ok(paths)
 }
 
-/// A processor that this process may use.
+/// Checks that this process may use the processor.
 fn processor(core: usize) -> Result<usize, Failure> {
     let allowed = sched_getaffinity(Pid::from_raw(0)).and_then(|allowed| allowed.is_set(core));
     if allowed.unwrap_or(false) {
         return Ok(core);
     }
     Err(Failure::usage(format!("--core {core}: this process has no such processor"))
-        .advise("they are numbered from 0; nproc --all counts them, taskset -p $$ tells which are allowed"))
+        .advise("they are numbered from 0; nproc --all counts them, taskset -p $$ shows which are allowed"))
 }
 
 async fn serve_on(
@@ -161,7 +161,7 @@ async fn serve_on(
         path: paths[0].clone(),
         keys: keys.clone(),
     });
-    // It ends with the runtime.
+    // The task ends with the runtime.
     tokio::spawn(reread::on_hangup(users_file(serve), config.users.clone())?);
     let server = Server::on(listener, config, store, paths, keys, stopped);
     let server = server.map_err(|error| Failure::io(serve.listen, &error))?;
@@ -191,7 +191,7 @@ async fn serve_on(
     }
 }
 
-/// Where the users are.
+/// Returns the path of the file of users.
 fn users_file(serve: &Serve) -> PathBuf {
     serve.users.clone().unwrap_or_else(|| serve.folder.join("users"))
 }
@@ -200,7 +200,7 @@ fn read_users(path: &Path) -> Result<Users, Failure> {
     Users::read(path).map_err(|error| Failure::usage(format!("{}: {error}", shown(&path))))
 }
 
-/// The users of the folder, which has one made for it at the first start.
+/// Reads the users of the folder. The first start makes one.
 fn own_users(serve: &Serve, report: &Report) -> Result<Users, Failure> {
     let path = users_file(serve);
     if !path.exists() {
@@ -216,7 +216,7 @@ fn own_users(serve: &Serve, report: &Report) -> Result<Users, Failure> {
     read_users(&path)
 }
 
-/// Letters and digits, at random.
+/// Makes a word of random letters and digits.
 fn random_word(length: usize) -> Result<String, Failure> {
     const LETTERS: &[u8; 32] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
     let mut bytes = vec![0; length];
@@ -225,12 +225,12 @@ fn random_word(length: usize) -> Result<String, Failure> {
     Ok(bytes.into_iter().map(|byte| LETTERS[usize::from(byte % 32)] as char).collect())
 }
 
-/// Logs go to standard error. s3s reports each refused request as an error of its own; the access log has
-/// them.
+/// Sets up logs on standard error. s3s reports each refused request as an error of its own; these are in the access
+/// log.
 fn log(format: Log) {
     let wanted = std::env::var("DCS_LOG").ok().and_then(|wanted| wanted.parse::<Targets>().ok());
     let ordinary = || Targets::new().with_default(LevelFilter::INFO).with_target("s3s", LevelFilter::OFF);
-    // A file, the journal and a container's log have no colours.
+    // Colours are for terminals only, not for files, the journal or a container's log.
     let colours = std::io::stderr().is_terminal();
     let lines = tracing_subscriber::fmt::layer().with_ansi(colours).with_writer(std::io::stderr);
     let lines = match format {
@@ -238,6 +238,6 @@ fn log(format: Log) {
         Log::Json => lines.json().boxed(),
     };
     let lines = lines.with_filter(wanted.unwrap_or_else(ordinary));
-    // Somebody else's subscriber, as in tests, stays.
+    // Another subscriber, as in tests, stays.
     let _ = tracing_subscriber::registry().with(lines).try_init();
 }

@@ -1,7 +1,7 @@
-//! The server's own scrub: every so often, slowly, beside its clients.
+//! The server's own scrub: periodic, slow, while clients are served.
 //!
-//! `DIR/scrubbed` says when the last pass ended, so that a server that is started more often than it scrubs
-//! does so too.
+//! `DIR/scrubbed` records when the last pass ended, so that a server that is restarted more often than it scrubs still
+//! scrubs.
 
 use crate::names::shown;
 use dcs_server::encryption::Keys;
@@ -12,24 +12,24 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// The stores to be scrubbed, how often and how fast.
+/// Store to scrub, and the interval and rate.
 pub struct Plan {
-    /// The store's folder.
+    /// Folder of the store.
     pub folder: PathBuf,
-    /// From the end of a pass to the next one.
+    /// Time from the end of a pass to the next one.
     pub every: Duration,
-    /// Bytes a second.
+    /// Most bytes read a second.
     pub rate: u64,
     pub store: Arc<Store>,
     pub path: Arc<DataPath>,
     pub keys: Keys,
 }
 
-/// Few, so that clients find the engine's places free.
+/// Objects checked at the same time: few, so that clients find room in the engine.
 const IN_FLIGHT: usize = 2;
 
 impl Plan {
-    /// Goes through the objects again and again, for ever.
+    /// Scrubs the objects again and again, without end.
     pub async fn follow(self) {
         let file = self.folder.join("scrubbed");
         let mut wait = self.every.saturating_sub(since(&file));
@@ -58,13 +58,13 @@ impl Plan {
                     );
                 }
                 Err(error) => {
-                    tracing::error!(%error, "a scrub broke off");
+                    tracing::error!(%error, "a scrub failed");
                     continue;
                 }
             }
             let written = std::fs::write(&file, format!("{}\n", now().as_secs()));
             if let Err(error) = written {
-                tracing::warn!(%error, file = %shown(&file), "when the scrub ended is not kept");
+                tracing::warn!(%error, file = %shown(&file), "the time at which the scrub ended could not be recorded");
             }
         }
     }
@@ -82,7 +82,7 @@ fn log(checked: &Checked) {
             "scrub"
         );
     } else if *action == Action::Released {
-        tracing::info!(bucket, key, "scrub: it is sound again, and no longer quarantined");
+        tracing::info!(bucket, key, "scrub: the object is sound again, and no longer quarantined");
     }
 }
 
@@ -90,7 +90,7 @@ fn now() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
-/// Time since the last pass ended; a file that does not say so is of no pass.
+/// Returns the time since the last pass ended. An unreadable file counts as no pass.
 fn since(file: &Path) -> Duration {
     let last = std::fs::read_to_string(file).ok().and_then(|text| text.trim().parse().ok());
     now().saturating_sub(Duration::from_secs(last.unwrap_or(0)))

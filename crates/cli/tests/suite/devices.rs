@@ -227,13 +227,13 @@ fn errors(rig: &mut Rig) {
     rig.step("namespace").fails(7, &["has no namespace 7"]);
     rig.step("beyond").fails(2, &["logical block 32768 is beyond", "32768"]);
     rig.step("across").fails(2, &["there are 4096 bytes from logical block 32760"]);
-    rig.step("misaligned").fails(2, &["1000 bytes are no whole logical blocks of 512", "+1024"]);
+    rig.step("misaligned").fails(2, &["1000 bytes are not whole logical blocks of 512", "+1024"]);
     rig.step("offset").fails(2, &["part of its name"]);
     rig.step("nowhere").fails(2, &["@0"]);
     rig.step("cached").fails(2, &["path"]);
     rig.step("nic").fails(2, &["no NVMe controller: its class is 020000"]);
     rig.step("missing").fails(7, &["no PCI function 0000:7f:00.0"]);
-    rig.step("nicbind").fails(2, &["no NIC that can be driven", "1af4:"]);
+    rig.step("nicbind").fails(2, &["not a NIC that dcs can drive", "1af4:"]);
 }
 
 /// Who drives it is killed; another one wants it meanwhile; the medium fails; the group is shared.

@@ -107,8 +107,8 @@ fn what_cannot_be_kept_says_why() {
     place.write("upper", &place.read("upper.wasm"));
     for (file, code, words) in [
         ("text.wasm", 2, "no WebAssembly module"),
-        ("md5.wasm", 2, "does not become an operator's"),
-        ("a.b.wasm", 2, "does not become an operator's"),
+        ("md5.wasm", 2, "can't be an operator's name"),
+        ("a.b.wasm", 2, "can't be an operator's name"),
         ("upper", 2, "call it NAME.wasm"),
         ("none.wasm", 7, "none.wasm"),
     ] {

@@ -127,7 +127,7 @@ fn users_are_read_again_at_a_hangup() {
     let mut server = Logged::start(&place, "--users users");
     users("alice secret-of-alice reads:photos");
     server.signal(Signal::SIGHUP);
-    let refused = server.says("users were not read again: they stay who they were");
+    let refused = server.says("users could not be read again: the old ones stay");
     assert!(
         refused["error"].as_str().unwrap().contains("line 1: \"reads:photos\" is not a right"),
         "{refused}"

@@ -46,7 +46,7 @@ fn the_last_steps_of_a_file_have_their_time_too() {
     let Some(disk) = Disk::new(&place.path("")) else { return };
     let bytes = data(300_000);
     for (older, words) in [
-        (None::<&[u8]>, "whether the new data are in its place is not known"),
+        (None::<&[u8]>, "it is not known whether the new data are in its place"),
         (Some(b"older"), "it is as it was, and the new data are in"),
     ] {
         if let Some(older) = older {

@@ -65,7 +65,7 @@ const METADATA_MAX: usize = 2048;
 ///
 /// # Errors
 ///
-/// Fails if there are more than [`METADATA_MAX`] bytes.
+/// Fails if they have more bytes than S3 allows.
 pub fn metadata_in(metadata: Option<s3s::dto::Metadata>) -> S3Result<Vec<(String, String)>> {
     let mut list: Vec<(String, String)> = metadata.into_iter().flatten().collect();
     if list.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>() > METADATA_MAX {

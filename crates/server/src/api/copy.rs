@@ -24,7 +24,7 @@ struct From<'a> {
     range: Option<&'a str>,
 }
 
-/// Makes a [`From`] of either input, which have the same fields.
+/// Makes a copy's source of either input: both have the same fields.
 macro_rules! from_of {
     ($input:expr, $range:expr) => {
         From {
