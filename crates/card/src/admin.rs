@@ -1,5 +1,4 @@
-//! The admin queue: queue pairs, granted memory, devices. One command after the other, but those that wait
-//! for a device.
+//! The admin queue: queue pairs, granted memory, devices. Commands are executed one after the other, except those that wait for a device.
 
 use crate::card::{Card, FIRST_SSD};
 use crate::handles::{Access, HandleTarget, Refusal};
@@ -23,7 +22,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 /// Most entries of a queue.
 const DEPTH_MAX: u32 = 1024;
 
-/// Commands that may wait for a device or a peer at once. One more is refused.
+/// Most commands that may wait for a device or a peer at once. A further one is refused.
 const WAITING_MAX: usize = 1024;
 
 /// The admin queue pair.
@@ -33,24 +32,25 @@ pub struct Admin {
     completions: Ring,
     tail: u16,
     head: u16,
-    /// An entry is being fetched.
+    /// Set while an entry is being fetched.
     fetching: bool,
-    /// The slot of the next completion, and its phase.
+    /// Slot of the next completion.
     next: u16,
+    /// Phase of the next completion.
     phase: bool,
-    /// The entry up to which the host has read.
+    /// Entry up to which the host has read.
     read: u16,
-    /// Completion queues that were created and have no submission queue yet.
+    /// Completion queues that have no submission queue yet.
     created: Vec<(u16, CompletionQueue)>,
-    /// Commands that wait for a device: identifier, which.
+    /// Commands that wait for a device: identifier, and the device.
     attaching: Vec<(u16, Attached)>,
-    /// Commands that have no answer yet, those that wait for a connection or the end of a queue among them.
+    /// Number of commands that have no answer yet, including those that wait for a connection or the end of a queue.
     waiting: usize,
     /// Completions for which the ring has no room.
     held: VecDeque<AdminCompletion>,
 }
 
-/// A device that is being brought up.
+/// A device that is being started.
 #[derive(Clone, Copy, Debug)]
 enum Attached {
     Ssd(usize),
@@ -58,7 +58,7 @@ enum Attached {
 }
 
 impl Admin {
-    /// Makes empty queues; none where they cannot lie: beyond the last address, or in the card's own memory.
+    /// Makes empty queues; returns `None` if their place is not allowed: beyond the last address, or in the card's own memory.
     pub fn new(queues: AdminQueues, own: Window) -> Option<Admin> {
         let submissions = Ring { base: queues.submissions, depth: queues.submission_depth };
         let completions = Ring { base: queues.completions, depth: queues.completion_depth };
@@ -155,7 +155,7 @@ impl Card {
         self.fetch_admin(bus);
     }
 
-    /// The result of a device's bring-up; nothing while it goes on.
+    /// Returns the result of a device's start, `None` while it goes on.
     fn attached(&mut self, device: Attached) -> Option<Answer> {
         let (thing, extra) = match device {
             Attached::Ssd(at) => match self.ssds[at].host().state() {
@@ -175,7 +175,7 @@ impl Card {
         Some(self.handles.add(thing).map(|handle| (handle, extra)).ok_or(Status::OutOfResources))
     }
 
-    /// Answers an admin command that asked for a connection: it is there, or is not available.
+    /// Answers an admin command that requested a connection: with the connection, or the reason why there is none.
     pub(crate) fn connection(
         &mut self,
         bus: &mut dyn Bus,
@@ -222,7 +222,7 @@ impl Card {
         self.interrupt(bus, 0);
     }
 
-    /// Executes a command; nothing where its answer comes later.
+    /// Executes a command; returns `None` if its answer comes later.
     fn execute(&mut self, bus: &mut dyn Bus, entry: &AdminEntry) -> Option<Answer> {
         let nothing = |result: Result<(), Status>| Some(result.map(|()| (0, 0)));
         match entry.opcode {
@@ -246,7 +246,7 @@ impl Card {
         }
     }
 
-    /// The ring that a Create command names.
+    /// Makes the ring that a Create command names.
     fn new_ring(
         &self,
         base: u64,
@@ -305,8 +305,7 @@ impl Card {
         Ok(())
     }
 
-    /// Deletes a queue pair's submission queue, and with it the pair; its completion queue is there again for
-    /// another.
+    /// Deletes a queue pair's submission queue, and with it the pair; its completion queue is free again for another.
     fn delete_submissions(&mut self, entry: &AdminEntry) -> Option<Answer> {
         let number = entry.words[0] as u16;
         let pair = self.pairs.get_mut(usize::from(number).wrapping_sub(1)).and_then(Option::as_mut);
@@ -368,7 +367,7 @@ impl Card {
             HandleTarget::Flow(at, flow) => self.networks[at].release(bus, flow),
             HandleTarget::Datagrams(at, ends) => self.networks[at].close_datagrams(bus, ends),
             HandleTarget::Gone => {}
-            // A device is the card's until the card is reset.
+            // A device stays with the card until the card is reset.
             HandleTarget::Ssd(_) | HandleTarget::Nic(_) => return Err(Status::UnsupportedEndpoint),
         }
         self.handles.remove(entry.words[0]);
@@ -442,8 +441,7 @@ impl Card {
         dropped.map(|count| (count as u32, 0)).ok_or(Status::PeerReset)
     }
 
-    /// Gives the host the identity of an SSD's namespace, so that it finds out whether it is the one that it
-    /// means.
+    /// Writes the identity of an SSD's namespace to the host's memory, so that the host can check that it is the intended one.
     fn identify_ssd(&self, bus: &mut dyn Bus, entry: &AdminEntry) -> Result<(), Status> {
         let Some(HandleTarget::Ssd(at)) = self.handles.get(entry.words[0]) else {
             return Err(Status::BadHandle);
@@ -468,7 +466,7 @@ impl Card {
         Ok(())
     }
 
-    /// The window of a device's registers, if they can lie there.
+    /// Returns the window of a device's registers, if the address is allowed.
     fn registers_of(&self, bus: &dyn Bus, entry: &AdminEntry, least: u64) -> Option<Window> {
         let registers = Window { address: entry.data_address, length: entry.words[0].into() };
         let end = registers.address.checked_add(registers.length);
@@ -476,7 +474,7 @@ impl Card {
         (sound && !overlaps(registers, bus.window())).then_some(registers)
     }
 
-    /// Drives a NIC, anew where it was driven before. The answer comes when it is up.
+    /// Starts driving a NIC, from scratch if it was driven before. The answer comes when it is up.
     fn attach_nic(&mut self, bus: &mut dyn Bus, entry: &AdminEntry) -> Option<Answer> {
         let registers = self.registers_of(bus, entry, 0x2_0000);
         let model = u16::try_from(entry.words[1]).ok().and_then(nic::Model::of);
@@ -502,7 +500,7 @@ impl Card {
         None
     }
 
-    /// Drives an SSD, anew where it was driven before. The answer comes when it is up.
+    /// Starts driving an SSD, from scratch if it was driven before. The answer comes when it is up.
     fn attach_ssd(&mut self, bus: &mut dyn Bus, entry: &AdminEntry) -> Option<Answer> {
         let Some(registers) = self.registers_of(bus, entry, 0x1010) else {
             return Some(Err(Status::InvalidField));
@@ -518,8 +516,7 @@ impl Card {
         None
     }
 
-    /// Finds a NIC's place in the card's list: its old place, a new one, or that of one which was
-    /// detached at a reset.
+    /// Finds a NIC's place in the card's list: its old place, a new one, or the place of one that was detached at a reset.
     fn place_of_nic(
         &mut self,
         registers: Window,
@@ -547,7 +544,7 @@ impl Card {
         free.ok_or(Status::OutOfResources)
     }
 
-    /// As [`Card::place_of_nic`], for a namespace of an SSD.
+    /// Finds a place as [`Card::place_of_nic`] does, for a namespace of an SSD.
     fn place_of_ssd(&mut self, registers: Window, namespace: u32) -> Result<usize, Status> {
         let mut others = self.ssds.iter().filter(|ssd| !ssd.is_detached());
         if others.any(|other| other.registers() != registers && overlaps(other.registers(), registers)) {
@@ -582,7 +579,7 @@ impl Card {
     }
 }
 
-/// True if such a command may have to wait for a device or a peer.
+/// Returns true if such a command may have to wait for a device or a peer.
 fn may_wait(opcode: u8) -> bool {
     matches!(opcode, opcode::ATTACH_SSD | opcode::ATTACH_NIC | opcode::ACCEPT | opcode::CONNECT)
 }

@@ -1,9 +1,7 @@
-//! The card: the engine core, its controllers and its host's queues, over one bus. A state machine without
-//! thread and clock.
+//! The card: the engine core, its controllers and its host's queues, over one bus. A state machine without thread and clock.
 //!
-//! Whoever owns the bus calls [`Card::read_done`] for each answer and [`Card::poll`] whenever something may
-//! have happened: a register was written, a device wrote into the card's memory, or [`Card::deadline`] has
-//! come.
+//! The owner of the bus calls [`Card::read_done`] for each answer and [`Card::poll`] whenever something may have happened: a register was
+//! written, a device wrote into the card's memory, or [`Card::deadline`] has come.
 
 use crate::admin::Admin;
 use crate::costs::Costs;
@@ -21,35 +19,34 @@ use dcs_engine::{Action, Engine, Event, Nanos, OperationId, Outcome, QueueId};
 use dcs_vfio_user::wake::Wake;
 use std::collections::HashMap;
 
-/// The controller number in tags of the card's own reads of host memory.
+/// Controller number in tags of the card's own reads of host memory.
 pub(crate) const HOST_READS: u32 = 0;
-/// The controller number of the first SSD; the others follow.
+/// Controller number of the first SSD; the others follow.
 pub(crate) const FIRST_SSD: u32 = 1;
-/// Steps that one [`Card::poll`] takes at most, so that its owner gets to its other work.
+/// Most steps of one [`Card::poll`], so that its owner gets to its other work.
 const STEPS: usize = 4096;
 
 /// The settings of a card.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The engine's sizes. Its queues are what the host can create.
+    /// Sizes of the engine. Its queues are what the host can create.
     pub engine: dcs_engine::Config,
-    /// Handles that may be given out.
+    /// Most handles.
     pub handles: usize,
-    /// SSDs that may be attached.
+    /// Most SSDs that may be attached.
     pub ssds: usize,
-    /// NICs that may be attached.
+    /// Most NICs that may be attached.
     pub nics: usize,
     /// Secret of TCP's sequence numbers, from a good source of randomness.
     pub key: [u8; 16],
-    /// Times that the card's own work takes; nothing where it takes the time that it takes.
+    /// Times that the card's own work takes; [`Costs::NONE`] if it takes real time.
     pub costs: Costs,
     /// Times and sizes of NVMe hosts; each gets its own registers and tags.
     pub nvme: dcs_drivers::nvme::Config,
 }
 
 impl Default for Config {
-    /// 64 blocks of 64 KiB, at most 8 for a segment of a command, 64 commands, 8 queues, 4 SSDs, 4 NICs. The
-    /// key is to be set.
+    /// Returns 64 blocks of 64 KiB, at most 8 per segment of a command, 64 commands, 8 queues, 4 SSDs, 4 NICs. The caller must set the key.
     ///
     /// With 4 blocks a lone stream through an operator waits for the SSD: it had 8.9 of 10 Gb/s.
     fn default() -> Config {
@@ -67,18 +64,18 @@ impl Default for Config {
     }
 }
 
-/// The reason for which a card cannot be made.
+/// The reason why a card cannot be made.
 #[derive(Debug, thiserror::Error)]
 pub enum CardError {
-    /// The engine's sizes make no engine.
+    /// The engine refuses its sizes.
     #[error(transparent)]
     Engine(#[from] dcs_engine::ConfigError),
     /// The blocks don't fit into the card's memory.
-    #[error("{blocks} bytes of blocks do not fit into own memory of {memory} bytes")]
+    #[error("{blocks} bytes of blocks do not fit into the card's own memory of {memory} bytes")]
     Memory {
-        /// Bytes of all blocks.
+        /// Size of all blocks in bytes.
         blocks: u64,
-        /// Bytes of the card's memory.
+        /// Size of the card's memory in bytes.
         memory: u64,
     },
 }
@@ -91,14 +88,15 @@ pub struct Card {
     pub(crate) registers: SharedRegisters,
     pub(crate) admin: Option<Admin>,
     pub(crate) handles: Handles,
-    /// By the host's queue number, less 1.
+    /// Queue pairs by the host's queue number, less 1.
     pub(crate) pairs: Vec<Option<Pair>>,
-    /// Queues of the engine that a reset left to be deleted; and the admin queues to be started then.
+    /// Queues of the engine that a reset has yet to delete.
     pub(crate) leaving: Vec<QueueId>,
+    /// Admin queues to start after that.
     pub(crate) starting: Option<AdminQueues>,
     pub(crate) ssds: Vec<Ssd>,
     pub(crate) networks: Vec<Network>,
-    /// The free part of own memory.
+    /// Free part of own memory.
     pub(crate) memory: Region,
     pub(crate) blocks: Region,
     pub(crate) bound: Vec<Option<Bound>>,
@@ -106,20 +104,19 @@ pub struct Card {
     pub(crate) next_read: u32,
     pub(crate) next_entry: u32,
     pub(crate) timers: Timers<(OperationId, Outcome)>,
-    /// The time until which the engine is at its next action.
+    /// Time until which the engine is busy with its next action.
     pub(crate) busy_until: Nanos,
-    /// The next action, while the engine is at it.
+    /// Next action, while the engine is busy with it.
     pub(crate) next_action: Option<Action>,
     pub(crate) now: Nanos,
 }
 
 impl Card {
-    /// Makes a card whose own memory is the bus's window; `wake` wakes whoever runs it when a register was
-    /// written.
+    /// Makes a card whose own memory is the bus's window; `wake` wakes the thread that runs it after a register write.
     ///
     /// # Errors
     ///
-    /// [`CardError`]: sizes that cannot be.
+    /// [`CardError`] if the sizes are not possible.
     pub fn new(config: Config, bus: &dyn Bus, wake: Option<Wake>) -> Result<Card, CardError> {
         let engine = Engine::new(config.engine.clone())?;
         let window = bus.window();
@@ -153,35 +150,35 @@ impl Card {
         })
     }
 
-    /// Its registers, for the host's side.
+    /// Returns its registers, for the host's side.
     pub fn registers(&self) -> SharedRegisters {
         self.registers.clone()
     }
 
-    /// Its settings.
+    /// Returns its settings.
     pub fn config(&self) -> &Config {
         &self.config
     }
 
-    /// The engine, to look at.
+    /// Returns the engine, for inspection.
     pub fn engine(&self) -> &Engine {
         &self.engine
     }
 
-    /// The SSDs that it drives, or has driven.
+    /// Returns the SSDs that it drives, or has driven.
     pub fn ssds(&self) -> &[Ssd] {
         &self.ssds
     }
 
-    /// The number of connections of all NICs.
+    /// Returns the number of connections of all NICs.
     pub fn connections(&self) -> usize {
         self.networks.iter().map(Network::connections).sum()
     }
 
-    /// Takes in the answer to a read over the bus.
+    /// Processes the answer to a read over the bus.
     pub fn read_done(&mut self, bus: &mut dyn Bus, now: Nanos, done: ReadDone) {
         self.now = self.now.max(now);
-        // Answers to reads from before a reset go to nobody.
+        // Answers to reads from before a reset are ignored.
         if self.registers.lock().is_stopped() {
             self.take_requests(bus);
         }
@@ -200,7 +197,7 @@ impl Card {
         }
     }
 
-    /// Does all that is due. True where there may be more at once.
+    /// Does everything that is due; returns true if there may be more right away.
     pub fn poll(&mut self, bus: &mut dyn Bus, now: Nanos) -> bool {
         self.now = self.now.max(now);
         self.take_requests(bus);
@@ -224,7 +221,7 @@ impl Card {
         true
     }
 
-    /// When [`Card::poll`] is to be called at the latest, whatever else happens.
+    /// Returns the latest time for the next call of [`Card::poll`].
     pub fn deadline(&self) -> Option<Nanos> {
         let devices = self.ssds.iter().filter_map(Ssd::deadline);
         let action = self.next_action.as_ref().map(|_| self.busy_until);
@@ -242,7 +239,7 @@ impl Card {
         }
     }
 
-    /// True if devices may write into own memory soon, so that it is worth looking.
+    /// Returns true if devices may write into own memory soon, so that polling is worthwhile.
     pub fn is_busy(&self) -> bool {
         self.networks.iter().any(Network::is_busy)
             || !self.engine.is_idle()
@@ -298,21 +295,21 @@ impl Card {
         }
     }
 
-    /// Stops: the host's queues and handles go, and the devices are told to stop. The engine is kept: it
-    /// knows what devices still do to its blocks, and takes no late answer for that of another operation.
+    /// Stops: the host's queues and handles are removed, and the devices are told to stop. The engine is kept: it knows what devices still
+    /// do to its blocks, and mistakes no late answer for that of another operation.
     fn stop(&mut self, bus: &mut dyn Bus) {
         self.networks.iter_mut().for_each(|network| network.detach(bus));
         let now = self.now;
         self.ssds.iter_mut().for_each(|ssd| ssd.detach(bus, now));
         self.admin = None;
-        // An admin entry that is still on its way is no command of the queue to come.
+        // An admin entry that is still in flight does not belong to the next queue.
         self.pending_reads.retain(|_, read| !matches!(read, PendingRead::AdminEntry));
         self.starting = None;
         self.handles.clear();
         for pair in std::mem::take(&mut self.pairs).into_iter().flatten() {
             self.leaving.push(pair.id);
             self.handle(Event::DeleteQueue { queue: pair.id });
-            // The engine waits for entries that came before their turn; the others are still to come.
+            // The engine waits for entries that arrived out of turn; the others are still to come.
             for _ in pair.fetches.iter().filter(|(_, entry)| entry.is_some()) {
                 self.handle(Event::Entry { queue: pair.id, bytes: &[0; 64] });
             }
@@ -407,7 +404,7 @@ impl Card {
             }
             Action::Unbind { command } => self.unbind(bus, command),
             Action::Issue(operation) => self.issue(bus, &operation),
-            // No operator of a card gathers: its units work one beside the other.
+            // No operator of a card gathers: its units work in parallel.
             Action::StartPass { .. } => {}
             Action::Abort { operation } => {
                 for ssd in &mut self.ssds {

@@ -1,8 +1,6 @@
-//! Handles: the numbers by which commands name memory, SSDs, NICs, connections and datagrams; and what memory
-//! the host has granted.
+//! Handles: the numbers by which commands name memory, SSDs, NICs, connections and datagrams; and the memory that the host has granted.
 //!
-//! Each access to host memory is checked here first: memory that was released is out of reach from then
-//! on.
+//! Each access to host memory is checked here first: released memory is out of reach from then on.
 
 use dcs_abi::admin::{GRANT_READ, GRANT_WRITE};
 use dcs_drivers::bus::Window;
@@ -11,9 +9,9 @@ use dcs_drivers::network::Ends;
 /// An access to memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// The card reads it.
+    /// A read by the card.
     Read,
-    /// The card writes it.
+    /// A write by the card.
     Write,
 }
 
@@ -22,9 +20,9 @@ pub enum Access {
 pub enum HandleTarget {
     /// Host memory.
     Memory {
-        /// Where.
+        /// Place of the memory on the bus.
         window: Window,
-        /// `GRANT_*`.
+        /// Rights: `GRANT_*`.
         grants: u32,
     },
     /// An SSD, by its place in the card's list.
@@ -37,42 +35,41 @@ pub enum HandleTarget {
     Flow(usize, dcs_net::Flow),
     /// Datagrams between a port of a NIC and a peer.
     Datagrams(usize, Ends),
-    /// A port, a connection or datagrams of a NIC that was attached anew since: nothing is left of it but the
-    /// handle.
+    /// A port, a connection or datagrams of a NIC that was attached again since: only the handle is left.
     Gone,
 }
 
-/// The reason for which memory is not granted.
+/// The reason why memory is not granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// It is empty, wraps around, or lies in the card's own memory.
+    /// The memory is empty, wraps around, or is in the card's own memory.
     Place,
     /// All handles are in use.
     Full,
 }
 
-/// All handles. Number 0 is none.
+/// All handles. Number 0 is never a handle.
 #[derive(Debug)]
 pub struct Handles {
     targets: Vec<Option<HandleTarget>>,
-    /// For each handle, the count of handles given out when it last was.
+    /// Count of handles issued, at the time when each handle was last issued.
     given: Vec<u64>,
     count: u64,
     most: usize,
 }
 
 impl Handles {
-    /// Makes room for that many.
+    /// Makes room for `most` handles.
     pub fn new(most: usize) -> Handles {
         Handles { targets: Vec::new(), given: Vec::new(), count: 0, most }
     }
 
-    /// Takes all handles back.
+    /// Removes all handles.
     pub fn clear(&mut self) {
         self.targets.clear();
     }
 
-    /// Gives out a handle for a target.
+    /// Issues a handle for a target.
     pub fn add(&mut self, target: HandleTarget) -> Option<u32> {
         let free = self.targets.iter().position(Option::is_none);
         let at = free.or_else(|| (self.targets.len() < self.most).then_some(self.targets.len()))?;
@@ -95,25 +92,23 @@ impl Handles {
         self.add(HandleTarget::Memory { window, grants }).ok_or(Refusal::Full)
     }
 
-    /// The target of a handle.
+    /// Returns the target of a handle.
     pub fn get(&self, handle: u32) -> Option<HandleTarget> {
         *self.targets.get((handle as usize).checked_sub(1)?)?
     }
 
-    /// A name that tells a handle from the same number that was given out again. None where there is no such
-    /// handle.
+    /// Returns a name that distinguishes a handle from an earlier or later use of the same number; `None` if there is no such handle.
     pub fn name(&self, handle: u32) -> Option<u64> {
         self.get(handle)?;
         self.given.get(handle as usize - 1).copied()
     }
 
-    /// Takes a handle back.
+    /// Removes a handle.
     pub fn remove(&mut self, handle: u32) -> Option<HandleTarget> {
         self.targets.get_mut((handle as usize).checked_sub(1)?)?.take()
     }
 
-    /// Marks the targets of a NIC that is attached anew as gone: ports, connections and datagrams. No new one
-    /// is taken for one of them.
+    /// Marks the targets of a NIC that is attached again as gone: ports, connections and datagrams. No new one is mistaken for one of them.
     pub fn forget_network(&mut self, nic: usize) {
         for target in self.targets.iter_mut().flatten() {
             if matches!(target, HandleTarget::Listener(at, _) | HandleTarget::Flow(at, _) | HandleTarget::Datagrams(at, _) if *at == nic)
@@ -123,12 +118,12 @@ impl Handles {
         }
     }
 
-    /// True if this memory lies in the memory that the handle names.
+    /// Returns true if this memory is inside the memory that the handle names.
     pub fn allows(&self, handle: u32, window: Window, access: Access) -> bool {
         self.get(handle).is_some_and(|target| target.allows(window, access))
     }
 
-    /// True if this memory lies in any memory that was granted.
+    /// Returns true if this memory is inside any memory that was granted.
     pub fn any_allows(&self, window: Window, access: Access) -> bool {
         self.targets.iter().flatten().any(|target| target.allows(window, access))
     }

@@ -1,5 +1,5 @@
-//! Accesses to the host's memory: entries and descriptors in, results and completions out. All of
-//! it has to be granted, and is checked again each time.
+//! Accesses to the host's memory: entries and descriptors in, results and completions out. All of it must be granted, and is checked again
+//! each time.
 
 use crate::card::{Card, HOST_READS};
 use crate::handles::Access;
@@ -19,7 +19,7 @@ pub(crate) enum PendingRead {
     Entry(QueueId, u32),
     /// A descriptor.
     Descriptor(CommandId),
-    /// A source's bytes, to this place in own memory.
+    /// Bytes of a source, to this place in own memory.
     Memory { operation: OperationId, to: u64 },
 }
 
@@ -51,7 +51,7 @@ impl Card {
             (Some(PendingRead::Descriptor(command)), data) => {
                 let mut data = data.ok();
                 self.handle(Event::Descriptor { command, bytes: data.as_deref() });
-                // Keys may have been in it.
+                // The data may contain keys.
                 if let Some(bytes) = &mut data {
                     bytes.fill(0);
                 }
@@ -73,7 +73,7 @@ impl Card {
     pub(crate) fn fetch_entry(&mut self, bus: &mut dyn Bus, queue: QueueId, slot: u16) {
         let number = self.next_entry;
         let Some(pair) = self.pair_of(queue) else {
-            // The queue is going; the engine waits for its entries all the same.
+            // The queue is being deleted; the engine still waits for its entries.
             return self.handle(Event::Entry { queue, bytes: &[0; 64] });
         };
         pair.fetches.push_back((number, None));

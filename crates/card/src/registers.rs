@@ -1,8 +1,7 @@
 //! BAR0 of the card: NVMe's controller registers, the engine's own, and the doorbells. [dcs_abi::register]
 //!
-//! Plain state, without a bus and without waiting: an access stores or reads, and its requests to the card
-//! are kept until the card takes them ([`Registers::take`]). They are bounded: of each doorbell only the
-//! newest value counts.
+//! Plain state, without a bus and without waiting: an access stores or reads, and its requests to the card are kept until the card takes
+//! them ([`Registers::take`]). They are bounded: for each doorbell only the newest value is kept.
 
 use dcs_abi::register as engine;
 use dcs_nvme::register::{
@@ -15,21 +14,21 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Version 2.1.
 const VERSION: u32 = 0x0002_0100;
-/// Time that it may take to become ready, in units of 500 ms: 10 s.
+/// Time limit for becoming ready, in units of 500 ms: 10 s.
 const TIMEOUT: u8 = 20;
-/// Bytes from one doorbell to the next.
+/// Distance between doorbells, in bytes.
 const STRIDE: u64 = 4;
 
-/// The capabilities of the engine that a card shows in its registers.
+/// The capabilities of the engine that a card's registers show.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EngineCapabilities {
-    /// Bytes of a block.
+    /// Size of a block in bytes.
     pub block_size: u32,
-    /// Blocks.
+    /// Number of blocks.
     pub blocks: u32,
-    /// Commands that may be active at once.
+    /// Most commands that may be active at once.
     pub commands: u32,
-    /// Bit n: operator n is there.
+    /// Available operators: bit n is operator n.
     pub operators: u64,
     /// Most entries of a queue.
     pub depth: u16,
@@ -48,21 +47,20 @@ pub struct AdminQueues {
     pub completion_depth: u16,
 }
 
-/// The host's requests to the card, by its register writes.
+/// The host's requests to the card, made by register writes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HostRequests {
-    /// The function was reset, or lost its host: no device can be reached, and reads of the
-    /// host's memory are not answered.
+    /// Set if the function was reset, or lost its host: no device can be reached, and reads of the host's memory are not answered.
     pub reset: bool,
-    /// Everything that was begun ends without a trace (CC.EN = 0, or the function was reset).
+    /// Set to end everything without a trace (CC.EN = 0, or the function was reset).
     pub stop: bool,
-    /// The admin queues, where the card is to start (CC.EN = 1), after that.
+    /// Admin queues for the card to start with after that (CC.EN = 1).
     pub start: Option<AdminQueues>,
     /// New tails: queue, value.
     pub tails: Vec<(u16, u32)>,
     /// New heads: queue, value.
     pub heads: Vec<(u16, u32)>,
-    /// Interrupts that were held back by a mask which the host has taken away: bit n is vector n.
+    /// Interrupts whose mask the host has removed while they were pending: bit n is vector n.
     pub interrupts: u32,
 }
 
@@ -72,21 +70,22 @@ pub struct Registers {
     engine: EngineCapabilities,
     blocks_free: u32,
     scoreboard: u32,
-    /// CC, as it was written.
+    /// CC, as written.
     cc: u32,
     csts: ControllerStatus,
     aqa: AdminQueueSizes,
     asq: u64,
     acq: u64,
-    /// Vectors that the host has masked (INTMS, INTMC), and those of them that are due: bit n is vector n.
+    /// Vectors that the host has masked (INTMS, INTMC): bit n is vector n.
     masked: u32,
+    /// Masked vectors whose interrupt is due: bit n is vector n.
     pending: u32,
     requests: HostRequests,
     queues: u16,
 }
 
 impl Registers {
-    /// Registers as they are after power on, with doorbells of this many queues, the admin queue included.
+    /// Makes registers in their power-on state, with doorbells of this many queues, including the admin queue.
     pub fn new(engine: EngineCapabilities, queues: u16) -> Registers {
         let (blocks_free, requests) = (engine.blocks, HostRequests::default());
         let (csts, aqa) = (ControllerStatus::default(), AdminQueueSizes::from_bits(0));
@@ -115,7 +114,7 @@ impl Registers {
         }
     }
 
-    /// The register at an offset, and its value; 0 where there is none.
+    /// Returns the register at an offset: its start, and its value; 0 if there is none.
     fn value(&self, at: u64) -> (u64, u64) {
         let (quad, word) = (at & !7, at & !3);
         match quad {
@@ -145,7 +144,7 @@ impl Registers {
         (word, value.into())
     }
 
-    /// The value of CAP: contiguous queues, the admin command set alone, pages of 4 KiB.
+    /// Returns the value of CAP: contiguous queues, the admin command set alone, pages of 4 KiB.
     fn capabilities(&self) -> Capabilities {
         Capabilities {
             max_entries: self.engine.depth.into(),
@@ -160,8 +159,7 @@ impl Registers {
         Configuration::from_bits(self.cc)
     }
 
-    /// Writes 4 bytes, or 8 where the register has them; other writes are ignored, as are those to where
-    /// nothing can be written.
+    /// Writes 4 bytes, or 8 if the register has them; ignores other writes, and those to read-only places.
     pub fn write(&mut self, offset: u64, bytes: &[u8]) {
         match (offset, bytes.len()) {
             (ASQ | ACQ, 8) => {
@@ -198,7 +196,7 @@ impl Registers {
         self.cc = value;
         let wanted = self.configuration();
         if wanted.enabled && !before.enabled {
-            // A shutdown's state while it was off goes too.
+            // A shutdown's state from before is cleared too.
             self.csts = ControllerStatus::default();
         }
         match (before.enabled, wanted.enabled) {
@@ -214,7 +212,7 @@ impl Registers {
             }
             _ => {}
         }
-        // Nothing of the card's outlives a shutdown that has to be waited for.
+        // Nothing of the card's outlives a shutdown, so there is nothing to wait for.
         if wanted.shutdown != ShutdownRequest::None {
             self.csts.shutdown = Shutdown::Complete;
         }
@@ -226,15 +224,14 @@ impl Registers {
         (self.masked, self.pending) = (0, 0);
     }
 
-    /// INTMC: interrupts that were held back are due now.
+    /// Handles INTMC: pending interrupts are due now.
     fn unmask(&mut self, vectors: u32) {
         self.masked &= !vectors;
         self.requests.interrupts |= self.pending & vectors;
         self.pending &= !vectors;
     }
 
-    /// True where an interrupt may be raised now. One whose vector is masked stays due until the mask is
-    /// gone; vectors 0 to 31 have masks.
+    /// Returns true if an interrupt may be raised now. A masked one stays pending until its mask is removed; vectors 0 to 31 have masks.
     pub fn may_interrupt(&mut self, vector: u16) -> bool {
         let bit = 1u32.checked_shl(vector.into()).unwrap_or(0);
         let masked = self.masked & bit != 0;
@@ -258,18 +255,18 @@ impl Registers {
         }
     }
 
-    /// Resets the registers: the function was reset.
+    /// Resets the registers, since the function was reset.
     pub fn reset(&mut self) {
         *self = Registers::new(self.engine, self.queues);
         (self.requests.reset, self.requests.stop) = (true, true);
     }
 
-    /// True where work that was begun must end before anything else is done.
+    /// Returns true if work that was begun must end before anything else is done.
     pub fn is_stopped(&self) -> bool {
         self.requests.stop
     }
 
-    /// True if there is something to take.
+    /// Returns true if there is something to take.
     pub fn has_requests(&self) -> bool {
         self.requests != HostRequests::default()
     }
@@ -279,45 +276,45 @@ impl Registers {
         std::mem::take(&mut self.requests)
     }
 
-    /// Says that the card has started, if the host still wants that.
+    /// Notes that the card has started, if the host still wants that.
     pub fn set_ready(&mut self) {
         if self.configuration().enabled && !self.requests.stop {
             self.csts.ready = true;
         }
     }
 
-    /// Says that the card cannot go on until it is reset (CSTS.CFS).
+    /// Notes that the card cannot go on until it is reset (CSTS.CFS).
     pub fn set_fatal(&mut self) {
         self.csts.fatal = true;
     }
 
-    /// Shows the engine's load.
+    /// Updates the engine's load.
     pub fn set_load(&mut self, blocks_free: u32, rows_in_use: u16, rows: u16) {
         self.blocks_free = blocks_free;
         self.scoreboard = u32::from(rows_in_use) | u32::from(rows) << 16;
     }
 }
 
-/// True if these are the only entry sizes, page size and arbitration that there are.
+/// Returns true if the entry sizes, page size and arbitration are the only supported ones.
 fn is_possible(wanted: Configuration) -> bool {
     wanted.has_entry_sizes() && wanted.page == 0 && wanted.arbitration == 0
 }
 
-/// The registers as the host's side and the card's share them.
+/// The registers, shared by the host's side and the card's.
 #[derive(Clone, Debug)]
 pub struct SharedRegisters {
     registers: Arc<Mutex<Registers>>,
-    /// Wakes the card, where it sleeps.
+    /// Wakes the card if it sleeps.
     wake: Option<Wake>,
 }
 
 impl SharedRegisters {
-    /// Shares them. `wake` wakes whoever runs the card.
+    /// Shares the registers. `wake` wakes the thread that runs the card.
     pub fn new(registers: Registers, wake: Option<Wake>) -> SharedRegisters {
         SharedRegisters { registers: Arc::new(Mutex::new(registers)), wake }
     }
 
-    /// The registers.
+    /// Locks and returns the registers.
     pub fn lock(&self) -> MutexGuard<'_, Registers> {
         self.registers.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -350,7 +347,7 @@ mod tests {
     use super::*;
     use dcs_abi::register::{cq_head_doorbell, sq_tail_doorbell};
 
-    /// CAP but for MQES: contiguous queues (16), 20 units (31:24), admin commands alone (44).
+    /// CAP except MQES: contiguous queues (16), 20 units (31:24), admin commands alone (44).
     const CAP: u64 = 1 << 16 | 20 << 24 | 1 << 44;
     /// CC: entries of 64 (19:16) and 16 bytes (23:20); enabled.
     const CONFIGURATION: u32 = 6 << 16 | 4 << 20;
@@ -426,7 +423,7 @@ mod tests {
         assert!(requests.stop && requests.start.is_some(), "first the one, then the other");
     }
 
-    /// However late the card looks: the reset comes first, then the end of what was there, then the start.
+    /// Checks the order of requests, however late the card takes them: the reset, then the end of earlier work, then the start.
     #[test]
     fn a_reset_is_not_forgotten_by_the_start_that_follows() {
         let mut registers = registers();

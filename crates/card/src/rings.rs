@@ -5,9 +5,9 @@ use dcs_drivers::bus::Window;
 use dcs_engine::QueueId;
 use std::collections::VecDeque;
 
-/// Bytes of a submission entry.
+/// Size of a submission entry in bytes.
 pub const SUBMISSION: u64 = SubmissionEntry::SIZE as u64;
-/// Bytes of a completion entry.
+/// Size of a completion entry in bytes.
 pub const COMPLETION: u64 = CompletionEntry::SIZE as u64;
 
 /// A ring of entries.
@@ -15,24 +15,24 @@ pub const COMPLETION: u64 = CompletionEntry::SIZE as u64;
 pub struct Ring {
     /// Bus address.
     pub base: u64,
-    /// Entries.
+    /// Number of entries.
     pub depth: u16,
 }
 
 impl Ring {
-    /// All of its memory, for entries of this many bytes.
+    /// Returns all of its memory, for entries of this many bytes.
     pub fn window(self, entry: u64) -> Window {
         Window { address: self.base, length: u64::from(self.depth) * entry }
     }
 
-    /// True if it ends where addresses do, or before, and does not reach into the card's own memory.
+    /// Returns true if it does not exceed the address space, and does not reach into the card's own memory.
     pub fn is_sound(self, entry: u64, own: Window) -> bool {
         let length = u64::from(self.depth) * entry;
         let end = self.base.checked_add(length);
         end.is_some_and(|end| end <= own.address || self.base >= own.address.saturating_add(own.length))
     }
 
-    /// One entry of this many bytes.
+    /// Returns one entry of this many bytes.
     pub fn entry(self, slot: u16, entry: u64) -> Window {
         Window { address: self.base + u64::from(slot) * entry, length: entry }
     }
@@ -41,39 +41,38 @@ impl Ring {
 /// A completion queue, and its interrupt.
 #[derive(Clone, Copy, Debug)]
 pub struct CompletionQueue {
-    /// Its ring.
+    /// Ring of the queue.
     pub ring: Ring,
-    /// MSI-X vector, where the host wants interrupts.
+    /// MSI-X vector, if the host wants interrupts.
     pub vector: Option<u16>,
 }
 
 /// A queue pair for commands.
 #[derive(Debug)]
 pub struct Pair {
-    /// The engine's number.
+    /// Queue number of the engine.
     pub id: QueueId,
-    /// The host's number.
+    /// Queue number of the host.
     pub number: u16,
-    /// Its submission ring.
+    /// Ring of submission entries.
     pub submissions: Ring,
-    /// Its completion queue.
+    /// Completion queue of the pair.
     pub completions: CompletionQueue,
-    /// Entries that are being fetched, in the order in which the engine wants them: a number, and the bytes
-    /// once they are there.
+    /// Entries that are being fetched, in the engine's order: a number, and the bytes once they have arrived.
     pub fetches: VecDeque<(u32, Option<[u8; 64]>)>,
-    /// The admin command that waits for its deletion.
+    /// Admin command that waits for the pair's deletion.
     pub deleted_by: Option<u16>,
 }
 
 impl Pair {
-    /// Takes in an entry.
+    /// Stores an entry that has arrived.
     pub fn fetched(&mut self, number: u32, bytes: [u8; 64]) {
         if let Some((_, place)) = self.fetches.iter_mut().find(|(other, _)| *other == number) {
             *place = Some(bytes);
         }
     }
 
-    /// The next entry in order, once it is there.
+    /// Takes the next entry in order, once it has arrived.
     pub fn next_entry(&mut self) -> Option<[u8; 64]> {
         let bytes = self.fetches.front()?.1?;
         self.fetches.pop_front();

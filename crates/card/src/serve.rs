@@ -1,5 +1,4 @@
-//! The card as a part of a server beside QEMU: its registers behind a vfio-user socket, and the thread that
-//! owns the bus.
+//! The card as a part of a server next to QEMU: its registers behind a vfio-user socket, and the thread that owns the bus.
 
 use std::io;
 use std::path::Path;
@@ -16,18 +15,18 @@ use dcs_vfio_user::{Running, Server, VfioUserBus};
 
 use crate::card::{Card, CardError, Config};
 
-/// Why a card is not served.
+/// The reason why a card is not served.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// Its sizes make no card.
+    /// The card's sizes are refused.
     #[error(transparent)]
     Card(#[from] CardError),
-    /// No memory, no socket, or no thread.
+    /// Memory, socket or thread could not be made.
     #[error("the card cannot be served: {0}")]
     Io(#[from] io::Error),
 }
 
-/// A card that is served. Dropping it takes it off the bus, as if it were pulled out.
+/// A card that is served. Dropping it removes it from the bus, as if it were unplugged.
 #[derive(Debug)]
 pub struct Served {
     stop: Arc<AtomicBool>,
@@ -36,16 +35,16 @@ pub struct Served {
     _server: Running,
 }
 
-/// Serves a card with so much own memory (a power of two) at a socket, as [`Server::bind`] says of it.
+/// Serves a card with this much own memory (a power of two) at a socket, as described for [`Server::bind`].
 ///
 /// # Errors
 ///
-/// Where there is no such card, or no such socket.
+/// If the card or the socket cannot be made.
 pub fn serve(socket: &Path, memory: u64, config: Config) -> Result<Served, ServeError> {
     serve_by(socket, memory, config, run)
 }
 
-/// As [`serve`], where somebody else runs the card on its thread, as [`run`] does.
+/// Serves as [`serve`] does, but `run` runs the card on its thread, as [`run`] does.
 ///
 /// # Errors
 ///
@@ -90,7 +89,7 @@ pub fn run(card: &mut Card, bus: &mut VfioUserBus, stop: &AtomicBool) {
         if card.poll(bus, now()) {
             continue;
         }
-        // Whatever the card does, it does over the bus.
+        // Everything that the card does is done over the bus.
         if bus.accesses() != done {
             done = bus.accesses();
             idle.worked();
@@ -108,7 +107,7 @@ impl Drop for Served {
         self.stop.store(true, Ordering::Release);
         self.wake.notify();
         if let Some(thread) = self.thread.take() {
-            // A panic on that thread was reported by it.
+            // A panic on that thread was reported already.
             let _ = thread.join();
         }
     }

@@ -1,9 +1,9 @@
-//! Things that are due at a time.
+//! A queue of things that are due at a time.
 
 use dcs_engine::Nanos;
 use std::collections::BTreeMap;
 
-/// Things that are due at a time; those of the same time in the order in which they were set.
+/// A queue of things that are due at a time; things due at the same time keep the order in which they were set.
 #[derive(Debug)]
 pub struct Timers<T> {
     due: BTreeMap<(Nanos, u64), T>,
@@ -17,18 +17,18 @@ impl<T> Default for Timers<T> {
 }
 
 impl<T> Timers<T> {
-    /// Something is due then.
+    /// Adds a thing that is due at a time.
     pub fn set(&mut self, at: Nanos, what: T) {
         self.serial += 1;
         self.due.insert((at, self.serial), what);
     }
 
-    /// When the next thing is due.
+    /// Returns the time of the next thing.
     pub fn next(&self) -> Option<Nanos> {
         self.due.first_key_value().map(|((at, _), _)| *at)
     }
 
-    /// The next thing that is due by now.
+    /// Takes the next thing that is due by now.
     pub fn due(&mut self, now: Nanos) -> Option<T> {
         self.next().filter(|at| *at <= now)?;
         self.due.pop_first().map(|(_, what)| what)

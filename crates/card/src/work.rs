@@ -1,5 +1,4 @@
-//! The engine's operations on the card: endpoints are checked and bound, reads, writes and operators are
-//! performed.
+//! The engine's operations on the card: checks and binds endpoints, performs reads, writes and operators.
 
 use crate::card::Card;
 use crate::handles::{Access, HandleTarget};
@@ -21,10 +20,10 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub(crate) struct Bound {
     pub(crate) spec: Arc<TransferSpec>,
-    /// The names of the source's and the destination's handle when it was begun.
+    /// Names of the source's and the destination's handle at the command's start.
     pub(crate) names: [Option<u64>; 2],
     pub(crate) chain: Chain,
-    /// Bytes that the source was asked for.
+    /// Bytes requested of the source so far.
     pub(crate) read: u64,
 }
 
@@ -45,7 +44,7 @@ impl Card {
             return Err(failed(Stage::Source, Status::InvalidField));
         }
         self.check(&spec.destination, true).map_err(|status| failed(Stage::Destination, status))?;
-        // Nobody acknowledges what goes to a file, to memory or by datagrams.
+        // A file, memory and datagrams have no acknowledgements.
         let connection = matches!(self.handles.get(spec.destination.handle), Some(HandleTarget::Flow(..)));
         if spec.acknowledged && !connection {
             return Err(failed(Stage::Destination, Status::PathUnavailable));
@@ -57,7 +56,7 @@ impl Card {
         Ok(Binding::default())
     }
 
-    /// Checks that an endpoint is one that the card can drive, and that all of its extents may be touched.
+    /// Checks that the card can drive an endpoint, and may access all of its extents.
     pub(crate) fn check(&self, end: &EndpointSpec, write: bool) -> Result<(), Status> {
         let access = if write { Access::Write } else { Access::Read };
         let target = self.handles.get(end.handle).ok_or(Status::BadHandle)?;
@@ -108,7 +107,7 @@ impl Card {
             OperationKind::Write { .. } | OperationKind::Flush => (names[1], spec.destination.handle),
             _ => (None, 0),
         };
-        // The number may be another target's by now.
+        // The number may have been reused for another target.
         if name != self.handles.name(handle) {
             return self.done(operation.id, Outcome::Failed(Failure::new(Status::BadHandle)));
         }
@@ -157,7 +156,7 @@ impl Card {
         Span { position, length, memory: self.block_address(block) + u64::from(start), block }
     }
 
-    /// The offset of a block in own memory.
+    /// Returns the offset of a block in own memory.
     pub(crate) fn block_address(&self, block: BlockId) -> u64 {
         self.blocks.offset() + block.index() as u64 * u64::from(self.config.engine.block_size)
     }
@@ -169,7 +168,7 @@ impl Card {
         }
     }
 
-    /// Reads from a command's source; where that is datagrams, they have to know how much the command lacks.
+    /// Reads from a command's source. Datagrams also need to know how much the command still lacks.
     fn read_source(&mut self, bus: &mut dyn Bus, operation: &Operation, end: &EndpointSpec, span: Span) {
         let Some(bound) = &mut self.bound[operation.command.slot()] else { return };
         let before = bound.read + bound.spec.prefix.as_ref().map_or(0, EndpointSpec::length);
@@ -234,7 +233,7 @@ impl Card {
         }
     }
 
-    /// Gives a block's bytes to a connection.
+    /// Passes a block's bytes to a connection.
     pub(crate) fn send(
         &mut self,
         bus: &mut dyn Bus,
@@ -250,8 +249,7 @@ impl Card {
         self.networks[at].poll(bus, self.now);
     }
 
-    /// Runs a block through an operator. A device may still write to the block, so it is
-    /// copied first.
+    /// Runs a block through an operator. A device may still write to the block, so it is copied first.
     pub(crate) fn process(&mut self, bus: &mut dyn Bus, operation: &Operation) {
         let slot = operation.command.slot();
         let loaded = |at: u8| self.bound[slot].as_ref().and_then(|bound| bound.chain.operator(at));

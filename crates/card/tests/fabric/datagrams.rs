@@ -1,4 +1,4 @@
-//! Datagrams as endpoints: SSD to NIC and NIC to SSD, with a peer that has a UDP of its own.
+//! Tests of datagrams as endpoints: SSD to NIC and NIC to SSD, with a peer that has its own UDP.
 
 use crate::rig::{CARD, End, FREE, HOST_MEMORY, PEER, Rig, Transfer};
 use crate::transfers::{data, digest};
@@ -17,7 +17,7 @@ const LENGTH: usize = 300_000;
 const NIC: u32 = 3;
 const BLOCK: usize = 64 << 10;
 
-/// A server with an SSD (handle 2), a NIC (3) and a peer that has a port.
+/// Makes a server with an SSD (handle 2), a NIC (3) and a peer that has a port.
 fn server(family: Family, wire: Wire) -> Rig {
     let mut rig = Rig::ready(Config { key: [7; 16], ..Config::default() }, 1);
     assert_eq!(rig.plug(family, wire), Ok(NIC));
@@ -37,7 +37,7 @@ fn got(rig: &mut Rig) -> usize {
     rig.net().ports[0].got.iter().map(|(_, bytes)| bytes.len()).sum()
 }
 
-/// The peer sends it, this many bytes in a datagram.
+/// Has the peer send the bytes, `payload` in each datagram.
 fn say(rig: &mut Rig, bytes: &[u8], payload: usize) {
     let datagrams = bytes.chunks(payload).map(|chunk| ((CARD, HERE), chunk.to_vec()));
     rig.net().ports[0].to_send.extend(datagrams);
@@ -60,13 +60,13 @@ fn send_file(family: Family, payload: u32) {
     assert_eq!((ended.status(), ended.entry.delivered.value()), (Status::Success, LENGTH as u64));
     assert_eq!(ended.digest(0), digest(Crc32c, &bytes));
     assert!(rig.run_until(|rig| got(rig) == LENGTH));
-    // Each block is cut on its own. The peer has checked every checksum.
+    // Each block is cut separately. The peer has checked every checksum.
     let size = if payload == 0 { 1472 } else { payload as usize };
     let expected: Vec<_> =
         bytes.chunks(BLOCK).flat_map(|block| block.chunks(size)).map(|part| (HERE, part.to_vec())).collect();
     assert!(rig.net().ports[0].got == expected);
     assert!(rig.fabric.metered(meter).bytes() < 4096, "no data through host memory");
-    // And data that the card has made.
+    // Also data that the card has produced.
     let key = dcs_ndp::parameter::aes256_ctr(&[5; 32], &[6; 16]);
     rig.net().ports[0].got.clear();
     assert_eq!(rig.run(&transfer.through(&[(Aes256Ctr, &key)])).status(), Status::Success);
@@ -125,7 +125,7 @@ fn what_comes_before_a_command_is_held_and_dropped_beyond_a_bound() {
     let flow = open(&mut rig, 0);
     let bytes = data(300 * 100, 33);
     say(&mut rig, &bytes, 100);
-    // Nobody takes what others send, be it to the same port.
+    // Datagrams from other senders are not taken, even at the same port.
     let other = rig.net().bind(THERE + 1);
     rig.net().ports[other].to_send.push_back(((CARD, HERE), vec![1; 50]));
     rig.net().ports[other].to_send.push_back(((CARD, HERE + 1), vec![1; 50]));
@@ -134,7 +134,7 @@ fn what_comes_before_a_command_is_held_and_dropped_beyond_a_bound() {
     let take = |length| Transfer { length, ..Transfer::new(End::flow(flow), End::memory(1, FREE, length)) };
     assert_eq!(rig.run(&take(25_600)).status(), Status::Success);
     assert!(rig.load(FREE, 25_600) == bytes[..25_600], "the first 256 are there");
-    // What was dropped is lost: the time of who waits for it runs out.
+    // What was dropped is lost: the command that waits for it times out.
     let ended = rig.run(&Transfer { timeout_ms: 50, ..take(100) });
     assert_eq!((ended.status(), ended.entry.stage()), (Status::Timeout, Stage::Source));
     say(&mut rig, &bytes[..100], 100);
@@ -183,7 +183,7 @@ fn what_is_lost_on_the_way_ends_by_the_command_s_time() {
     let flow = open(&mut rig, 1000);
     rig.ssds[0].1.store(0, &data(LENGTH, 36));
     let send = Transfer::new(End::ssd(2, &[(0, LENGTH as u64)]), End::flow(flow));
-    // The sender hears nothing of it.
+    // The sender does not notice.
     assert_eq!(rig.run(&send).status(), Status::Success);
     wait(&mut rig, 1_000_000_000);
     let there = got(&mut rig);
@@ -218,11 +218,11 @@ fn parameters_that_cannot_be_are_refused() {
     for wrong in [opcode::ACCEPT, opcode::SHUTDOWN] {
         assert_eq!(rig.command(wrong, &[flow]), Err(Status::BadHandle));
     }
-    // There is no end that a command could wait for.
+    // There is no end for a command to wait for.
     let endless = Transfer::new(End::flow(flow), End::memory(1, FREE, 1000));
     let ended = rig.run(&Transfer { length: LENGTH_TO_END, ..endless });
     assert_eq!((ended.status(), ended.entry.stage()), (Status::InvalidField, Stage::Source));
-    // Ports may be shared by peers; there are that many, and no more.
+    // Peers may share ports; the number of endpoints is limited.
     let most = (1..1000u16).take_while(|at| open(&mut rig, words(HERE, THERE + at, 0)).is_ok()).count();
     assert_eq!(most, 255);
     assert_eq!(open(&mut rig, words(HERE + 1, THERE, 0)), Err(Status::OutOfResources));
@@ -242,7 +242,7 @@ fn a_peer_that_is_not_there_is_said() {
     let ended = rig.run(&send);
     assert_eq!((ended.status(), ended.entry.stage()), (Status::WriteError, Stage::Destination));
     assert_eq!((ended.result.errno, ended.entry.delivered.value()), (113, 0), "EHOSTUNREACH");
-    // Or a command's own time ends it first, or its owner.
+    // A command's own time limit, or its owner, may end it first.
     let ended = rig.run(&Transfer { timeout_ms: 100, ..send.clone() });
     assert_eq!((ended.status(), ended.entry.stage()), (Status::Timeout, Stage::Destination));
     let cid = rig.submit(&send);
@@ -263,7 +263,7 @@ fn resets_with_datagrams_open_leave_nothing() {
     let flow = open(&mut rig, 100);
     let both = [rig.submit(&send(flow)), rig.submit(&take(flow))];
     (0..2000).for_each(|_| _ = rig.step());
-    // The NIC is attached anew: what was before is over.
+    // The NIC is attached again: everything from before is over.
     assert_eq!(rig.attach_nic(Family::Igb), Ok(5));
     for cid in both {
         assert_eq!(rig.wait(cid).status(), Status::PeerReset);
@@ -272,7 +272,7 @@ fn resets_with_datagrams_open_leave_nothing() {
     assert_eq!(rig.command(opcode::DROPPED, &[flow]), Err(Status::PeerReset));
     rig.command(opcode::RELEASE, &[flow]).unwrap();
     rig.assert_idle();
-    // The card is reset, with transfers both ways under way and datagrams held.
+    // The card is reset, with transfers in both directions in progress and datagrams held.
     let flow = open(&mut rig, 100);
     rig.submit(&send(flow));
     rig.submit(&Transfer { length: 5000, ..take(flow) });

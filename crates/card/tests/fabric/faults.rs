@@ -1,9 +1,9 @@
-//! The fault matrix: what goes wrong with an SSD harms its own commands, and no others. In every cell: a
-//! success has the right bytes; a failure names its stage; the neighbour's transfer does not notice; nothing
-//! stays lent out; and afterwards the SSD works again, at once or after a reset, where it is still there.
+//! The fault matrix: a faulty SSD harms its own commands, and no others. In every cell: a success has the right bytes; a failure names its
+//! stage; the neighbour's transfer is not affected; nothing stays lent out; and afterwards the SSD works again, at once or after a reset,
+//! if it is still there.
 //!
-//! Faults that no host can detect are not here: an SSD that moves wrong bytes and says that all is well. The
-//! digest then is that of the bytes that went on ([`a_lie_about_the_data_shows_in_the_digest`]).
+//! Faults that no host can detect are tested elsewhere: an SSD that moves wrong bytes and reports success. The digest is then that of the
+//! bytes that were moved ([`a_lie_about_the_data_shows_in_the_digest`]).
 
 use crate::rig::{End, FREE, Rig, Transfer};
 use crate::transfers::data;
@@ -40,7 +40,7 @@ fn config() -> Config {
     config
 }
 
-/// Every fault of a command, the end that it leads to (none: success), and what is left.
+/// Returns every fault of a command, the status that it leads to (`None`: success), and the state afterwards.
 fn faults(opcode: u8) -> Vec<(Fault, Option<Status>, After)> {
     use After::*;
     let failed = if opcode == READ { Status::ReadError } else { Status::WriteError };
@@ -63,13 +63,13 @@ fn faults(opcode: u8) -> Vec<(Fault, Option<Status>, After)> {
         (Fault::StallCommand, reset, Works),
         (Fault::Hang, reset, Works),
         (Fault::HangHard, reset, NeedsReset),
-        // No register is read while all goes well.
+        // No register is read while there is no fault.
         (Fault::HangBus, None, Works),
         (Fault::Remove, reset, Gone),
     ]
 }
 
-/// A transfer that has the SSD of handle 2 do this, and the stage at which it does.
+/// Returns a transfer that has the SSD of handle 2 do this, and its stage.
 fn victim(opcode: u8) -> (Transfer, Stage) {
     let ssd = End::ssd(2, &[(4096, LENGTH)]);
     let memory = End::memory(1, FREE, LENGTH);
@@ -82,7 +82,7 @@ fn victim(opcode: u8) -> (Transfer, Stage) {
     }
 }
 
-/// Runs a victim and a neighbour side by side; checks what each of them says.
+/// Runs a victim and a neighbour in parallel; checks the results of both.
 fn run(rig: &mut Rig, opcode: u8, expected: Option<(Status, Stage)>, what: &str) {
     let (bytes, other) = (data(LENGTH as usize, 11), data(LENGTH as usize, 12));
     let (victim, _) = victim(opcode);
@@ -163,21 +163,21 @@ fn every_fault_of_a_write() {
 #[test]
 fn every_fault_of_a_flush() {
     for (fault, expected, after) in faults(FLUSH) {
-        // Of a flush there is no out of range.
+        // A flush has no out of range status.
         if !matches!(fault, Fault::BadStatus(0x080)) {
             cell(FLUSH, 0, fault, expected, after);
         }
     }
 }
 
-/// Writes of the SSD over the bus are lost, late, or somewhere else.
+/// Loses, delays and misdirects writes of the SSD over the bus.
 #[test]
 fn every_fault_of_the_ssd_s_transactions() {
     let all = Window { address: 0, length: u64::MAX };
     let cases = [
         (When::Write(all), Fault::DelayTransaction(Duration::from_millis(20)), None),
         (When::Read(all), Fault::DelayTransaction(Duration::from_millis(20)), None),
-        // A read of an entry that fails is fatal to the controller, and it says so.
+        // A failed read of an entry is fatal to the controller, which reports it.
         (When::Read(all), Fault::AbortTransaction, Some((Status::DeviceReset, Stage::Source))),
         (When::Read(all), Fault::DropTransaction, Some((Status::DeviceReset, Stage::Source))),
     ];
@@ -212,8 +212,7 @@ fn a_lie_about_the_data_shows_in_the_digest() {
     assert_ne!(ended.digest(0), md5(&bytes), "so whoever knows the right one sees it");
 }
 
-/// The SSD loses a command, and nothing tells whether it may still write: its block stays out of use until it
-/// was reset.
+/// Loses a command of the SSD, so that it is unknown if it may still write: its block stays out of use until the SSD is reset.
 #[test]
 fn an_ssd_that_cannot_be_stopped_keeps_its_blocks_and_harms_no_other() {
     let mut rig = Rig::ready(config(), 2);
@@ -233,8 +232,8 @@ fn an_ssd_that_cannot_be_stopped_keeps_its_blocks_and_harms_no_other() {
     run(&mut rig, READ, None, "after a reset of the function");
 }
 
-/// An SSD comes back from a reset with larger logical blocks than a transfer was begun with. None of its
-/// bytes go to the wrong place; it works when it was attached as what it is now.
+/// Lets an SSD come back from a reset with larger logical blocks than a transfer was begun with. None of its bytes go to the wrong place;
+/// it works once it is attached with its new block size.
 #[test]
 fn an_ssd_that_comes_back_as_another_one() {
     for opcode in [READ, WRITE] {
@@ -306,7 +305,7 @@ fn an_ssd_that_is_not_one_is_refused() {
     rig.fabric.inject(id, Rule::always(When::opcode(6), Fault::DropCompletion));
     rig.ssds.push((id, nvme::Namespace::new(1, 9)));
     assert_eq!(rig.attach(2), Err(Status::DeviceReset));
-    // Host memory is no controller.
+    // Host memory is not a controller.
     let entry = |address, length| dcs_abi::admin::AdminEntry {
         opcode: dcs_abi::admin::opcode::ATTACH_SSD,
         data_address: address,

@@ -1,4 +1,4 @@
-//! Connections as endpoints: SSD to NIC and NIC to SSD, with a peer that has a TCP of its own.
+//! Tests of connections as endpoints: SSD to NIC and NIC to SSD, with a peer that has its own TCP.
 
 use crate::rig::{End, FREE, HOST_MEMORY, PEER, Rig, Transfer};
 use crate::transfers::{data, digest};
@@ -17,12 +17,12 @@ const LENGTH: usize = 3_000_000;
 const MORE: usize = 100_000;
 const PART: usize = 30_000;
 
-/// A wire on which one frame in twenty is lost, and others are doubled or late.
+/// Makes a wire on which one frame in twenty is lost, and others are duplicated or late.
 fn bad_wire() -> Wire {
     Wire { lose: 50, duplicate: 20, reorder: 50, ..Wire::default() }
 }
 
-/// A server with an SSD (handle 2), a NIC (3) and a listener (4).
+/// Makes a server with an SSD (handle 2), a NIC (3) and a listener (4).
 fn server(family: Family, wire: Wire) -> Rig {
     let mut rig = Rig::ready(Config { key: [7; 16], ..Config::default() }, 1);
     assert_eq!(rig.plug(family, wire), Ok(3));
@@ -112,7 +112,7 @@ fn what_came_with_its_end_before_anybody_read_is_not_lost() {
         let bytes = data(50_000, 44);
         rig.stream(stream).to_send = bytes.clone();
         rig.stream(stream).close = true;
-        // All of it is there, its end too, before the first read.
+        // All of it is there, including its end, before the first read.
         let now = rig.now();
         rig.run_until(|rig| rig.now() > now + 2_000_000_000);
         rig.store(FREE, &vec![0xee; 60_000]);
@@ -187,7 +187,7 @@ fn a_peer_that_goes_away_is_said() {
     assert!((100_000..LENGTH as u64).contains(&ended.entry.delivered.value()));
     rig.assert_idle();
     assert_eq!(rig.run(&send).status(), Status::PeerReset, "the connection is gone");
-    // Others are not.
+    // Other connections are not.
     let (flow, stream) = rig.accepted(4, PORT, 5001);
     let send = Transfer::new(End::ssd(2, &[(0, 70_000)]), End::flow(flow));
     assert_eq!(rig.run(&send).status(), Status::Success);
@@ -267,8 +267,8 @@ fn every_fault_of_frames_is_mended_by_tcp() {
     }
 }
 
-/// Sent bytes are sent again from the card's memory: the fate of the file after the command does not concern
-/// the peer, however long it has withheld its acknowledgements.
+/// Checks that retransmissions come from the card's memory: the peer is not affected by changes to the file after the command, however long
+/// it withholds its acknowledgements.
 #[test]
 fn a_peer_that_loses_bytes_after_success_gets_the_same_ones_again() {
     for chain in [&[][..], &[(Md5, &[][..])]] {
@@ -281,8 +281,7 @@ fn a_peer_that_loses_bytes_after_success_gets_the_same_ones_again() {
         };
         assert_eq!(rig.run(&send(LENGTH)).status(), Status::Success);
         assert!(rig.run_until(|rig| rig.stream(stream).got.len() == LENGTH));
-        // What comes now is lost; the transfer is done all the same, and its file's blocks become another
-        // file's.
+        // Everything that arrives now is lost; the transfer is done all the same, and its file's blocks are reused for another file.
         rig.net().deaf = true;
         let ended = rig.run(&send(MORE));
         assert_eq!((ended.status(), ended.entry.delivered.value()), (Status::Success, MORE as u64));
@@ -309,7 +308,7 @@ fn a_transfer_that_is_to_be_acknowledged_waits_for_its_peer() {
     let send = Transfer { flags: FLAG_ACKNOWLEDGED, length: PART as u64, ..send };
     let ended = rig.run(&send);
     assert_eq!((ended.status(), rig.stream(stream).got.len()), (Status::Success, PART));
-    // From here on the congestion window has room for two of them.
+    // From now on the congestion window has room for two of them.
     assert_eq!(rig.run(&Transfer { length: LENGTH as u64, ..send.clone() }).status(), Status::Success);
     rig.net().deaf = true;
     let (acknowledged, sent) = (rig.submit(&send), rig.submit(&Transfer { flags: 0, ..send.clone() }));
@@ -320,14 +319,14 @@ fn a_transfer_that_is_to_be_acknowledged_waits_for_its_peer() {
     rig.net().deaf = false;
     assert_eq!(rig.wait(acknowledged).status(), Status::Success);
     assert!(rig.run_until(|rig| rig.stream(stream).got.len() == LENGTH + 3 * PART));
-    // It can be cancelled by its time, and leaves the connection alone.
+    // Its time limit can cancel it, and leaves the connection alone.
     rig.net().deaf = true;
     let ended = rig.run(&Transfer { timeout_ms: 100, ..send.clone() });
     assert_eq!((ended.status(), ended.entry.stage()), (Status::Timeout, Stage::Destination));
     rig.net().deaf = false;
     assert_eq!(rig.run(&send).status(), Status::Success);
     assert_eq!(rig.stream(stream).got.len(), LENGTH + 5 * PART);
-    // A peer that goes away has not acknowledged; a destination that is no connection never does.
+    // A peer that is gone has not acknowledged; a destination that is not a connection never does.
     rig.net().deaf = true;
     let cid = rig.submit(&send);
     let now = rig.now();
@@ -342,8 +341,8 @@ fn a_transfer_that_is_to_be_acknowledged_waits_for_its_peer() {
     rig.assert_idle();
 }
 
-/// A peer that acknowledges nothing is reset after 5 s where others wait for its blocks. Of a queue 36
-/// commands are under way at once: behind 60 such peers the next one waits for two rounds of them.
+/// Checks that a peer that acknowledges nothing is reset after 5 s if others wait for its blocks. A queue has 36 commands in progress at
+/// once: behind 60 such peers the next one waits for two rounds of them.
 #[test]
 fn peers_that_acknowledge_nothing_do_not_stall_others() {
     for (peers, rounds) in [(8u16, 1), (60, 2)] {
@@ -373,8 +372,8 @@ fn peers_that_acknowledge_nothing_do_not_stall_others() {
     }
 }
 
-/// A command that waits for a peer's next bytes has a block, and a queue at most 36 of those: other queues
-/// have theirs, whatever these peers do. In its own queue others wait, for as long as the commands may.
+/// Checks that silent peers only hold up their own queue. A command that waits for a peer's next bytes has a block, and a queue has at most
+/// 36 of those: other queues have theirs, whatever these peers do. In its own queue others wait, for as long as the commands may.
 #[test]
 fn peers_that_say_nothing_hold_up_the_queue_that_waits_for_them_alone() {
     const PEERS: u16 = 60;
@@ -386,7 +385,7 @@ fn peers_that_say_nothing_hold_up_the_queue_that_waits_for_them_alone() {
         let transfer = Transfer::new(End::flow(flow), End::memory(1, FREE + (1 << 20), 1000));
         Transfer { length: 1000, timeout_ms, ..transfer }
     };
-    // Whoever has given them a time has his queue back then.
+    // A command with a time limit frees its place in the queue then.
     let waiting: Vec<_> = flows.iter().map(|(flow, _)| rig.submit(&receive(*flow, 1000))).collect();
     let ended = rig.run(&other);
     assert_eq!(ended.status(), Status::Success);
@@ -394,7 +393,7 @@ fn peers_that_say_nothing_hold_up_the_queue_that_waits_for_them_alone() {
     for cid in waiting {
         assert_eq!(rig.wait(cid).status(), Status::Timeout);
     }
-    // Whoever has not waits, and nobody else does.
+    // Commands without one wait, and only they do.
     let waiting: Vec<_> = flows.iter().map(|(flow, _)| rig.submit(&receive(*flow, 0))).collect();
     let behind = rig.submit(&other);
     let now = rig.now();
@@ -406,7 +405,7 @@ fn peers_that_say_nothing_hold_up_the_queue_that_waits_for_them_alone() {
         assert_eq!(ended.status(), Status::Success);
         assert!(ended.took < 2 * alone, "{} µs, alone {} µs", ended.took / 1000, alone / 1000);
     }
-    // They have their bytes still, when these come.
+    // They still get their bytes when these arrive.
     for (_, stream) in &flows {
         rig.stream(*stream).to_send = data(1000, 7);
     }
@@ -481,7 +480,7 @@ fn a_nic_and_a_card_that_are_reset_make_new_connections() {
     let (flow, _) = rig.accepted(4, PORT, 5000);
     let cid = rig.submit(&send(flow));
     (0..2000).for_each(|_| _ = rig.step());
-    // Attached anew while it sends: what was before is over.
+    // Attached again while it sends: everything from before is over.
     let nic = rig.attach_nic(Family::Igb).unwrap();
     let ended = rig.wait(cid);
     assert_eq!((ended.status(), ended.entry.stage()), (Status::PeerReset, Stage::Destination));
@@ -490,7 +489,7 @@ fn a_nic_and_a_card_that_are_reset_make_new_connections() {
     let (flow, stream) = rig.accepted(listener, 81, 5001);
     assert_eq!(rig.run(&send(flow)).status(), Status::Success);
     assert!(rig.run_until(|rig| rig.stream(stream).got.len() == LENGTH));
-    // The card is reset with a transfer under way.
+    // The card is reset with a transfer in progress.
     rig.submit(&send(flow));
     (0..2000).for_each(|_| _ = rig.step());
     rig.disable();
@@ -528,8 +527,8 @@ fn connections_come_and_go_and_nothing_is_left() {
     assert_eq!(rig.card.connections(), 0);
 }
 
-/// Virtual time is exact: a wire of 1 Gbit/s takes 3,000,000 bytes in 24 ms, and whatever the engine waits
-/// for comes on top.
+/// Checks the throughput in virtual time, which is exact: a wire of 1 Gbit/s takes 3,000,000 bytes in 24 ms, and any waiting of the engine
+/// is added to that.
 #[test]
 fn a_wire_without_losses_is_kept_full() {
     for chain in [&[][..], &[Aes256Ctr]] {
@@ -550,8 +549,7 @@ fn a_wire_without_losses_is_kept_full() {
         let transfer = Transfer { length: LENGTH as u64, ..Transfer::new(End::flow(flow), room) };
         let ended = rig.run(&transfer.through(&[(Crc32c, &[])]));
         assert_eq!(ended.status(), Status::Success);
-        // Now and then the peer, whose order of work varies, has to wait for delayed acknowledgements, of 40
-        // ms each.
+        // The peer, whose order of work varies, occasionally has to wait for delayed acknowledgements of 40 ms each.
         assert!((22_000_000..150_000_000).contains(&ended.took), "{} ns", ended.took);
     }
 }

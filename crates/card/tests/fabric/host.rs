@@ -1,4 +1,4 @@
-//! Actions that a host may take at any time: reset the card, delete queues, write rubbish everywhere.
+//! Tests of a host's actions at any time: resetting the card, deleting queues, writing garbage everywhere.
 
 use crate::rig::{End, FREE, HOST_MEMORY, QUEUE, Rig, Transfer};
 use crate::transfers::data;
@@ -37,7 +37,7 @@ fn a_reset_at_any_moment_ends_everything_and_the_card_starts_again() {
         let late = rig.load(FREE, LENGTH as usize);
         rig.enable();
         rig.assert_idle();
-        // Handles are gone: nothing of the host's is reached by what went before.
+        // Handles are gone: earlier commands reach nothing of the host's.
         assert!(rig.run_until(|rig| rig.now() > 1_000_000_000) || rig.load(FREE, LENGTH as usize) == late);
         assert_eq!(rig.create_queues(), Err(Status::DataTransferError), "nothing is granted");
         assert_eq!(rig.grant(0, HOST_MEMORY), 1);
@@ -47,8 +47,7 @@ fn a_reset_at_any_moment_ends_everything_and_the_card_starts_again() {
     }
 }
 
-/// The number is the host's, not the engine's, which counts from 0: completions carry it too (`Rig::wait`
-/// looks).
+/// Checks that the number is the host's, not the engine's, which counts from 0: completions carry it too (`Rig::wait` checks).
 #[test]
 fn a_command_is_cancelled_by_the_host_s_number_of_its_queue() {
     let mut rig = Rig::ready(Config::default(), 1);
@@ -75,7 +74,7 @@ fn a_command_is_cancelled_by_the_host_s_number_of_its_queue() {
     rig.assert_idle();
 }
 
-/// INTMS and INTMC, as NVMe has them for every kind of interrupt.
+/// Checks INTMS and INTMC, which NVMe defines for every kind of interrupt.
 #[test]
 fn a_masked_interrupt_comes_when_the_mask_is_gone() {
     let mut rig = Rig::ready(Config::default(), 1);
@@ -149,15 +148,15 @@ fn memory_that_was_released_is_out_of_reach_at_once() {
     works(&mut rig);
 }
 
-/// Registers, doorbells, rings and entries full of rubbish. The card goes on, touches nothing but what was
-/// granted, and works after a reset.
+/// Fills registers, doorbells, rings and entries with garbage. The card continues, touches nothing but what was granted, and works after a
+/// reset.
 #[test]
 fn a_host_that_writes_rubbish_harms_itself_alone() {
     let mut numbers = Random(1);
     let mut random = move || numbers.next();
     for _round in 0..60 {
         let mut rig = Rig::ready(Config::default(), 1);
-        // Half of host memory is nobody's business.
+        // The card may not touch half of host memory.
         let forbidden = Window { address: HOST_MEMORY / 2, length: HOST_MEMORY / 2 };
         let meter = rig.fabric.meter(forbidden);
         rig.admin(AdminEntry { opcode: opcode::RELEASE, words: [1, 0, 0, 0, 0, 0], ..Default::default() })
@@ -195,8 +194,8 @@ fn a_host_that_writes_rubbish_harms_itself_alone() {
     }
 }
 
-/// With the costs of an FPGA at 250 MHz the engine adds less than two microseconds to a block's way: the time
-/// from the SSD's completion to the first byte's arrival in memory, beyond the links' own.
+/// Checks that with the costs of an FPGA at 250 MHz the engine adds less than two microseconds to a block: the time from the SSD's
+/// completion to the first byte's arrival in memory, in addition to the links' own.
 #[test]
 fn the_engine_adds_less_than_two_microseconds_to_a_block() {
     let took = |costs: Costs| {

@@ -1,5 +1,4 @@
-//! Attacks of a guest, one at a time: those that the fuzz target `card` and a search for such things have
-//! found.
+//! Attacks by a guest, one at a time, as found by the fuzz target `card` and by a search for such cases.
 
 use crate::rig::{CARD, End, FREE, HOST_MEMORY, QUEUE, Rig, Transfer};
 use crate::transfers::data;
@@ -22,7 +21,7 @@ fn works(rig: &mut Rig, ssd: u32) {
     rig.assert_idle();
 }
 
-/// Resets the card, and has it work again.
+/// Resets the card, and checks that it works again.
 fn works_after_a_reset(rig: &mut Rig) {
     rig.disable();
     rig.enable();
@@ -42,8 +41,7 @@ fn steps(rig: &mut Rig, count: usize) {
     (0..count).for_each(|_| _ = rig.step());
 }
 
-/// Of a ring, the first entry alone is granted still: those behind it end the card's work, and a reset finds
-/// nothing that waits.
+/// Revokes all of a ring except its first entry: the entries behind it stop the card, and a reset finds nothing that waits.
 #[test]
 fn a_ring_that_is_taken_away_piece_by_piece() {
     let mut rig = Rig::ready(Config::default(), 1);
@@ -54,7 +52,7 @@ fn a_ring_that_is_taken_away_piece_by_piece() {
     works_after_a_reset(&mut rig);
 }
 
-/// The same, reset before the first entry has come: those behind it came before their turn.
+/// Resets likewise before the first entry has arrived: the entries behind it arrived out of turn.
 #[test]
 fn a_reset_finds_entries_that_came_before_their_turn() {
     for between in 0..8 {
@@ -67,7 +65,7 @@ fn a_reset_finds_entries_that_came_before_their_turn() {
     }
 }
 
-/// Commands that wait for ever are refused at some point; those that need not wait are not.
+/// Checks that commands that wait forever are refused at some point, and those that need not wait are not.
 #[test]
 fn accepts_without_end() {
     let mut rig = Rig::ready(Config { key: [7; 16], ..Config::default() }, 1);
@@ -95,7 +93,7 @@ fn accepts_without_end() {
     works_after_a_reset(&mut rig);
 }
 
-/// A host that takes no completions is given no more than there is room for, and nothing is kept for it.
+/// Checks that a host that takes no completions gets no more than there is room for, and nothing is stored for it.
 #[test]
 fn completions_that_nobody_takes() {
     let mut rig = Rig::ready(Config::default(), 1);
@@ -104,8 +102,7 @@ fn completions_that_nobody_takes() {
         rig.push_admin(grant);
         steps(&mut rig, 6);
     }
-    // 63 completions fit and one waits; then come those that the ring holds still. Handles 1 and 2 were given
-    // before.
+    // 63 completions fit and one waits; then come those that the ring still holds. Handles 1 and 2 were issued before.
     let mut last = None;
     assert!(rig.run_until(|rig| {
         last = rig.reap_admin().or(last);
@@ -116,8 +113,7 @@ fn completions_that_nobody_takes() {
     works(&mut rig, 2);
 }
 
-/// Whoever is reset asks nothing any more: what is on its way into the admin queue, and what waits for a
-/// connection.
+/// Checks that a reset drops commands in flight to the admin queue, and those that wait for a connection.
 #[test]
 fn a_reset_forgets_the_admin_queue_s_commands() {
     for between in 0..12 {
@@ -157,7 +153,7 @@ fn rings_that_end_beyond_all_addresses_or_lie_in_the_card() {
     works_after_a_reset(&mut rig);
 }
 
-/// Devices that are none, and windows too small for one, use nothing up that a reset does not give back.
+/// Checks that missing devices, and windows that are too small, use up nothing that a reset does not return.
 #[test]
 fn devices_that_are_not_there_leave_their_places_at_a_reset() {
     let mut rig = Rig::ready(Config { ssds: 2, ..Config::default() }, 1);
@@ -176,15 +172,15 @@ fn devices_that_are_not_there_leave_their_places_at_a_reset() {
         assert_eq!(rig.admin(across), Err(Status::InvalidField), "it is in use");
         assert_eq!(rig.admin(entry(opcode::ATTACH_SSD, bar, &[0x4000, 7])), Err(Status::InvalidField));
         works(&mut rig, 2);
-        // The next reset finds the SSD elsewhere than the card thinks.
+        // The next reset finds the SSD at another address than the card expects.
         rig.disable();
         rig.enable();
         assert_eq!(rig.admin(across), Err(Status::DeviceReset));
     }
 }
 
-/// Handles of before name nothing of a NIC that was attached anew: no other connection, no other port; and
-/// whoever waits by one is answered.
+/// Checks that old handles name nothing of a NIC that was attached again: no other connection, no other port; and that commands waiting by
+/// one are answered.
 #[test]
 fn handles_of_a_nic_that_was_attached_anew() {
     let mut rig = Rig::ready(Config { key: [7; 16], ..Config::default() }, 1);
@@ -197,7 +193,7 @@ fn handles_of_a_nic_that_was_attached_anew() {
         &[0x2_0000, 0x10c9, CARD.to_bits(), 24 | 1500 << 16],
     );
     rig.push_admin(nic);
-    // While it is brought up there is nothing to listen with.
+    // While the NIC is being started, there is nothing to listen with.
     rig.push_admin(entry(opcode::LISTEN, 0, &[3, 81]));
     rig.push_admin(entry(opcode::ACCEPT, 0, &[4]));
     rig.push_admin(entry(opcode::SHUTDOWN, 0, &[old]));
@@ -220,7 +216,7 @@ fn handles_of_a_nic_that_was_attached_anew() {
     assert_eq!(rig.run(&send(flow)).status(), Status::Success, "it is another one's");
 }
 
-/// A connection is released while a transfer to it waits for its SSD, and its handle is given out again.
+/// Releases a connection while a transfer to it waits for its SSD, and reuses its handle.
 #[test]
 fn a_handle_that_is_another_s_by_now() {
     let mut rig = Rig::ready(Config { key: [7; 16], ..Config::default() }, 1);
@@ -244,7 +240,7 @@ fn a_handle_that_is_another_s_by_now() {
     rig.assert_idle();
 }
 
-/// After a reset the peers are told, the devices stop, and there is nothing to look at any more.
+/// Checks that after a reset the peers are told, the devices stop, and nothing is left to poll.
 #[test]
 fn a_reset_brings_the_devices_to_rest() {
     let mut rig = Rig::ready(Config { key: [7; 16], ..Config::default() }, 1);

@@ -1,4 +1,4 @@
-//! The card on the in-memory fabric: real queues, real NVMe commands, virtual time.
+//! Tests of the card on the in-memory fabric: real queues, real NVMe commands, virtual time.
 
 mod datagrams;
 mod faults;

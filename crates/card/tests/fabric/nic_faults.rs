@@ -1,7 +1,6 @@
-//! The fault matrix of the NIC, as `faults` is the SSD's: what goes wrong in its rings, on its bus and on its
-//! wire harms its own connections, and nobody else. In every cell: a success has the right bytes; a failure
-//! names its end of the transfer, and what had been delivered is the beginning; the neighbour, who has
-//! nothing to do with the NIC, does not notice; nothing stays lent out; and afterwards new connections carry
+//! The fault matrix of the NIC, as `faults` is the SSD's: faults in its rings, on its bus and on its wire harm its own connections, and
+//! nothing else. In every cell: a success has the right bytes; a failure names its end of the transfer, and the delivered bytes are the
+//! beginning; the neighbour, which does not use the NIC, is not affected; nothing stays lent out; and afterwards new connections carry
 //! data: at once, or after the NIC was attached again, or after a reset of its function.
 //!
 //! Lies that no host can detect are in [`lies_about_the_data_harm_nobody_else`].
@@ -20,7 +19,7 @@ use std::time::Duration;
 const LENGTH: usize = 200_192;
 const PORT: u16 = 80;
 const SECOND: u64 = 1_000_000_000;
-/// Long enough for a NIC that hangs to be found out, and reset, and for what it lost to be sent again.
+/// Time limit that suffices to detect and reset a NIC that hangs, and to resend what it lost.
 const TIMEOUT_MS: u32 = 40_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +30,7 @@ enum Way {
     In,
 }
 
-/// The means by which the NIC works again.
+/// The step that makes the NIC work again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum After {
     Nothing,
@@ -46,7 +45,7 @@ fn server(family: Family) -> Rig {
     rig
 }
 
-/// A connection to a port that is listened to, if one comes to be.
+/// Makes a connection to a listening port, if possible.
 fn connection(rig: &mut Rig, listener: u32, port: u16, from: u16) -> Option<(u32, usize)> {
     let stream = rig.net().connect((CARD, port), from);
     let words = [listener, 0, 0, 0, 0, 0];
@@ -60,8 +59,8 @@ fn connection(rig: &mut Rig, listener: u32, port: u16, from: u16) -> Option<(u32
     Some((answer.value, stream))
 }
 
-/// A transfer over a connection, beside one that has nothing to do with it. Says how it ended; all that was
-/// said is held to be true, but for the bytes where `lies`.
+/// Runs a transfer over a connection, in parallel with an unrelated one. Returns its status; checks everything that was reported, except
+/// the bytes if `lies`.
 fn exchange(rig: &mut Rig, way: Way, (flow, stream): (u32, usize), lies: bool, what: &str) -> Status {
     let (bytes, other) = (data(LENGTH, 61), data(LENGTH, 62));
     rig.ssds[0].1.store(4096, &if way == Way::Out { bytes.clone() } else { vec![0; LENGTH] });
@@ -112,7 +111,7 @@ fn exchange(rig: &mut Rig, way: Way, (flow, stream): (u32, usize), lies: bool, w
     ended.status()
 }
 
-/// The steps until new connections carry data again.
+/// Takes steps until new connections carry data again; returns the last one.
 fn mend(rig: &mut Rig, family: Family, way: Way, what: &str) -> After {
     let nic = rig.nic.as_ref().unwrap().0;
     let mut listener = 5;
@@ -134,7 +133,7 @@ fn mend(rig: &mut Rig, family: Family, way: Way, what: &str) -> After {
             assert_eq!(exchange(rig, way, connection, false, what), Status::Success, "{what}: {after:?}");
             return after;
         }
-        // Whoever waits is told.
+        // Waiting commands are answered.
         let words = [listener, 0, 0, 0, 0, 0];
         rig.push_admin(AdminEntry { opcode: opcode::RELEASE, words, ..Default::default() });
         let end = rig.now() + SECOND;
@@ -146,7 +145,7 @@ fn mend(rig: &mut Rig, family: Family, way: Way, what: &str) -> After {
     panic!("{what}: nothing mends it");
 }
 
-/// A fault strikes a transfer of a connection: how it ends, and what mends it.
+/// Injects a fault into a connection's transfer; returns its status, and the step that made the NIC work again.
 fn cell(family: Family, way: Way, (when, fault): (When, Fault), nth: u64, lies: bool) -> (Status, After) {
     let what = format!("{way:?}: {fault:?} at {when:?} {nth}");
     let mut rig = server(family);
@@ -162,14 +161,14 @@ fn cell(family: Family, way: Way, (when, fault): (When, Fault), nth: u64, lies: 
     (status, after)
 }
 
-/// The ends that a fault may lead to.
+/// Returns the results that a fault may lead to.
 fn ends(way: Way, fault: Fault) -> &'static [(Status, After)] {
     const MENDED: (Status, After) = (Status::Success, After::Nothing);
     match (way, fault) {
         (_, Fault::Remove) => &[(Status::DeviceReset, After::Reset)],
-        // It is found out and given up, or nothing is to be sent and it is the transfer's time that is over.
+        // It is detected and given up, or nothing is to be sent and the transfer times out.
         (_, Fault::HangHard) => &[(Status::DeviceReset, After::Reset), (Status::Timeout, After::Reset)],
-        // Who waits for a NIC without having something to send can't know.
+        // A transfer that waits for a NIC without sending anything can't detect it.
         (Way::In, Fault::Hang) => &[MENDED, (Status::Timeout, After::Attach)],
         _ => &[MENDED],
     }
@@ -184,9 +183,9 @@ fn matrix(way: Way, when: When, faults: &[Fault]) {
     }
 }
 
-/// A fault that strikes the NIC as a whole.
+/// Faults that affect the NIC as a whole.
 const WHOLE: [Fault; 4] = [Fault::Hang, Fault::HangHard, Fault::HangBus, Fault::Remove];
-/// Write-backs that are lost, late, or come twice.
+/// Write-backs that are lost, late, or repeated.
 const TOLD: [Fault; 4] = [
     Fault::DropCompletion,
     Fault::DelayCompletion(Duration::from_millis(50)),
@@ -234,7 +233,7 @@ fn every_fault_of_the_nic_s_transactions() {
     }
 }
 
-/// Frames that are lost, doubled, late or damaged are in `flows`.
+/// Injects faults into single frames. Frames that are lost, duplicated, late or damaged are tested in `flows`.
 #[test]
 fn a_nic_that_goes_with_a_frame() {
     for way in [Way::Out, Way::In] {
@@ -244,7 +243,7 @@ fn a_nic_that_goes_with_a_frame() {
     }
 }
 
-/// The older NIC's rings are others.
+/// Repeats the matrix with the older NIC, whose rings differ.
 #[test]
 fn the_other_nic_s_rings_too() {
     for way in [Way::Out, Way::In] {
@@ -261,8 +260,8 @@ fn the_other_nic_s_rings_too() {
     }
 }
 
-/// A NIC that moves other bytes than it says, with checksums that are right: nobody on the way can know. It
-/// harms its own connection, and goes on afterwards.
+/// Has a NIC move other bytes than it reports, with valid checksums, which nothing on the way can detect. It harms its own connection, and
+/// works afterwards.
 #[test]
 fn lies_about_the_data_harm_nobody_else() {
     let lies = [Fault::CorruptDma, Fault::ShortDma(100), Fault::MisdirectedDma(1 << 40)];

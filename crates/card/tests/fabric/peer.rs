@@ -1,5 +1,4 @@
-//! A client on the other end of the wire, with smoltcp's TCP and UDP: it sends what it is given and keeps
-//! what it gets.
+//! A client at the other end of the wire, with smoltcp's TCP and UDP: sends the bytes of a test and keeps what it receives.
 
 use dcs_testkit::peer::Stack;
 use smoltcp::iface::{SocketHandle, SocketSet};
@@ -11,25 +10,26 @@ use std::net::Ipv4Addr;
 /// One connection.
 pub struct Stream {
     handle: SocketHandle,
-    /// The bytes to be sent, and how far it is.
+    /// Bytes to send.
     pub to_send: Vec<u8>,
+    /// Number of bytes sent.
     pub sent: usize,
-    /// Ends its stream when all is sent.
+    /// Set to end its stream after the last byte.
     pub close: bool,
-    /// The bytes that came.
+    /// Received bytes.
     pub got: Vec<u8>,
-    /// Takes no more than this many bytes.
+    /// Most bytes to receive.
     pub most: usize,
-    /// The card has ended its stream.
+    /// Set once the card has ended its stream.
     pub ended: bool,
 }
 
 /// A port for datagrams.
 pub struct Port {
     handle: SocketHandle,
-    /// The datagrams to be sent, and where to.
+    /// Datagrams to send, and their destinations.
     pub to_send: VecDeque<((Ipv4Addr, u16), Vec<u8>)>,
-    /// The datagrams that came, and from which port of the card's.
+    /// Received datagrams, and the card's ports that they came from.
     pub got: Vec<(u16, Vec<u8>)>,
 }
 
@@ -37,14 +37,13 @@ pub struct Peer {
     stack: Stack,
     pub streams: Vec<Stream>,
     pub ports: Vec<Port>,
-    /// Hears nothing of what comes: as if the wire lost it.
+    /// Set to ignore everything that arrives, as if the wire lost it.
     pub deaf: bool,
 }
 
 impl Peer {
     pub fn new(address: Ipv4Addr) -> Peer {
-        // It checks and makes all checksums: those that the NIC makes are seen by somebody who did not make
-        // them.
+        // It checks and computes all checksums, so that the NIC's checksums are verified independently.
         let stack = Stack::new([2, 0, 0, 0, 0, 9], address, ChecksumCapabilities::default());
         Peer { stack, streams: Vec::new(), ports: Vec::new(), deaf: false }
     }
@@ -111,7 +110,7 @@ impl Peer {
         }
     }
 
-    /// Does what it can; hands out frames.
+    /// Does what it can; returns its frames.
     pub fn step(&mut self, now: u64) -> Vec<Vec<u8>> {
         let Peer { stack, streams, ports, .. } = self;
         stack.step(now, |sockets| {

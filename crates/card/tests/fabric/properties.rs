@@ -1,5 +1,5 @@
-//! Whole transfers against the plain sequential program: random chains, lengths, extents and ends, many at
-//! once, over a wire that loses, doubles and reorders frames.
+//! Tests of whole transfers against the plain sequential program: random chains, lengths, extents and ends, many at once, over a wire that
+//! loses, duplicates and reorders frames.
 
 use crate::rig::{End, FREE, Rig, Transfer};
 use crate::transfers::data;
@@ -15,7 +15,7 @@ use dcs_fabric::nic::Family;
 use dcs_ndp::{parameter, sequential};
 use proptest::prelude::*;
 
-/// Room of each transfer on each SSD and in memory.
+/// Space for each transfer, on each SSD and in memory, in bytes.
 const ROOM: u64 = 1 << 20;
 const PORT: u16 = 80;
 
@@ -31,7 +31,7 @@ struct Plan {
     from: At,
     to: At,
     length: usize,
-    /// Where the source's and the destination's extents are cut.
+    /// Cuts of the source's and the destination's extents.
     cuts: Vec<u16>,
     chain: Vec<(Operator, Vec<u8>)>,
     durable: bool,
@@ -39,7 +39,7 @@ struct Plan {
 
 fn chain() -> impl Strategy<Value = Vec<(Operator, Vec<u8>)>> {
     let key = parameter::aes256_ctr(&[5; 32], &[6; 16]).to_vec();
-    // What gzip writes at level 1 is not always the same bytes.
+    // The output of gzip at level 1 is not always the same.
     let level = parameter::level(2).to_vec();
     let digests = vec![Md5, Sha1, Sha256, Sha512, Crc32, Crc32c, Crc64Nvme];
     let one = prop_oneof![
@@ -73,8 +73,7 @@ fn wire() -> impl Strategy<Value = Wire> {
     ]
 }
 
-/// Pieces of `length` bytes, each a multiple of `unit` but the last, the later ones in front of the earlier
-/// ones, from `base` on.
+/// Returns pieces of `length` bytes, each a multiple of `unit` except the last, in descending order of address, from `base` on.
 fn extents(base: u64, length: u64, unit: u64, cuts: &[u16]) -> Vec<(u64, u64)> {
     let mut ends: Vec<u64> = cuts.iter().map(|cut| length * u64::from(*cut) / 65_536 / unit * unit).collect();
     ends.extend([0, length]);
@@ -87,7 +86,7 @@ fn extents(base: u64, length: u64, unit: u64, cuts: &[u16]) -> Vec<(u64, u64)> {
         .collect()
 }
 
-/// The bytes that lie in extents.
+/// Returns the bytes of extents.
 fn gather(extents: &[(u64, u64)], mut load: impl FnMut(u64, &mut [u8])) -> Vec<u8> {
     let pieces = extents.iter().map(|(at, length)| {
         let mut bytes = vec![0; *length as usize];
@@ -97,7 +96,7 @@ fn gather(extents: &[(u64, u64)], mut load: impl FnMut(u64, &mut [u8])) -> Vec<u
     pieces.collect::<Vec<_>>().concat()
 }
 
-/// A transfer that was begun.
+/// A transfer in progress.
 struct Begun {
     cid: u16,
     expected: sequential::Output,

@@ -1,5 +1,4 @@
-//! A server in memory: the card, SSDs, and a host that speaks to the card as the command set says, byte by
-//! byte. Virtual time.
+//! A server in memory: the card, SSDs, and a host that speaks the command set to the card, byte by byte, in virtual time.
 
 use crate::peer::Peer;
 use dcs_abi::admin::{AdminCompletion, AdminCompletionPacket, AdminEntry, GRANT_READ, GRANT_WRITE, opcode};
@@ -16,23 +15,24 @@ use dcs_vfio_user::pci::{self, Registers};
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-/// Bytes of host memory.
+/// Size of host memory in bytes.
 pub const HOST_MEMORY: u64 = 64 << 20;
-/// Bytes of the card's own memory.
+/// Size of the card's own memory in bytes.
 const OWN_MEMORY: u64 = 16 << 20;
-/// The number of the command queues: the last one that the card has. And of further ones.
+/// Number of the command queues: the last one that the card has.
 pub const QUEUE: u16 = 8;
+/// Number of the further command queues.
 pub const ANOTHER: u16 = 3;
 /// Entries of the admin and command queues.
 const DEPTH: u16 = 64;
-/// A page each, in host memory: the admin queues, then the command queues, and the further ones.
+/// Places of one page each in host memory: the admin queues, then the command queues, and the further ones.
 const ADMIN_SQ: u64 = 0x1000;
 const ADMIN_CQ: u64 = 0x2000;
 const SQ: u64 = 0x3000;
 const CQ: u64 = 0x4000;
 const ANOTHER_SQ: u64 = 0x5000;
 const ANOTHER_CQ: u64 = 0x6000;
-/// Descriptors and results, one place of each for each cid; then whatever tests need.
+/// Descriptors and results, one place of each for each cid; the rest is for tests.
 const DESCRIPTORS: u64 = 0x10_0000;
 const DESCRIPTOR: u64 = 0x1000;
 const RESULTS: u64 = 0x20_0000;
@@ -44,7 +44,7 @@ pub const FREE: u64 = 0x40_0000;
 pub const CARD: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 pub const PEER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
 
-/// A host's side of a queue pair.
+/// The host's side of a queue.
 #[derive(Debug, Default)]
 struct Side {
     tail: u16,
@@ -52,7 +52,7 @@ struct Side {
     turned: bool,
 }
 
-/// A pair of command queues: its number, where its rings are, how far they have come.
+/// A pair of command queues: its number, its rings' places, and its positions in them.
 #[derive(Debug)]
 struct Queue {
     number: u16,
@@ -61,7 +61,7 @@ struct Queue {
     side: Side,
 }
 
-/// One end of a transfer.
+/// A transfer's source or destination.
 #[derive(Clone, Debug)]
 pub struct End {
     pub kind: EndpointKind,
@@ -106,12 +106,12 @@ impl Transfer {
     }
 }
 
-/// The end of one.
+/// The end of a transfer.
 #[derive(Debug)]
 pub struct Ended {
     pub entry: CompletionEntry,
     pub result: ResultArea,
-    /// Virtual nanoseconds from doorbell to completion, as the host sees it.
+    /// Time from doorbell to completion, in virtual nanoseconds, as the host sees it.
     pub took: u64,
 }
 
@@ -132,19 +132,19 @@ pub struct Rig {
     pub card: Card,
     pub card_id: FunctionId,
     pub ssds: Vec<(FunctionId, nvme::Namespace)>,
-    /// The NIC, and who is at the other end of its wire.
+    /// NIC, with the peer at the other end of its wire.
     pub nic: Option<(FunctionId, WireEnd, Peer)>,
     admin: Side,
-    /// The last one is submitted to.
+    /// Command queues; transfers are submitted to the last one.
     queues: Vec<Queue>,
     next_cid: u16,
-    /// Completions that were seen, by cid, and when.
+    /// Completions that were reaped, with their cids and times.
     seen: Vec<(u16, CompletionEntry, u64)>,
     submitted: Vec<(u16, u64)>,
 }
 
 impl Rig {
-    /// A server whose card is up, with this many SSDs of 64 MiB plugged in.
+    /// Makes a server whose card is up, with this many SSDs of 64 MiB plugged in.
     pub fn new(config: Config, ssds: usize) -> Rig {
         let mut fabric = Fabric::new(Timing::default(), HOST_MEMORY, 7);
         let card_id = fabric.add_endpoint("card", Rate::GEN2_X8, &[0x2000, OWN_MEMORY]);
@@ -169,8 +169,7 @@ impl Rig {
         rig
     }
 
-    /// One with everything that a transfer needs: granted memory is handle 1, the SSDs follow, a queue pair
-    /// is there.
+    /// Makes a server with everything that a transfer needs: granted memory is handle 1, the SSDs follow, and there is a queue pair.
     pub fn ready(config: Config, ssds: usize) -> Rig {
         let mut rig = Rig::new(config, ssds);
         assert_eq!(rig.grant(0, HOST_MEMORY), 1);
@@ -232,7 +231,7 @@ impl Rig {
         }
     }
 
-    /// The next thing that happens; false where nothing will.
+    /// Performs the next event; returns false if there will be none.
     pub fn step(&mut self) -> bool {
         self.poll();
         self.peer();
@@ -260,7 +259,7 @@ impl Rig {
         true
     }
 
-    /// Runs until something is so; false where the world stands still, or ten virtual minutes have gone.
+    /// Runs until `done` holds; returns false if there are no more events, or ten virtual minutes have passed.
     pub fn run_until(&mut self, mut done: impl FnMut(&mut Rig) -> bool) -> bool {
         let end = self.now() + 600_000_000_000;
         while !done(self) {
@@ -283,7 +282,7 @@ impl Rig {
         assert!(self.run_until(|rig| rig.read_register(0x1c) & 3 == 1), "CSTS.RDY");
     }
 
-    /// The function is reset and started again before the card has looked once.
+    /// Resets the function and starts it again before the card has polled once.
     pub fn reset_and_start(&mut self) {
         (self.admin, self.queues) = Default::default();
         self.store(ADMIN_CQ, &[0; 0x1000]);
@@ -318,7 +317,7 @@ impl Rig {
         }
     }
 
-    /// Puts an admin command into its ring, and rings: its cid.
+    /// Puts an admin command into its ring, and rings; returns its cid.
     pub fn push_admin(&mut self, mut entry: AdminEntry) -> u16 {
         self.next_cid += 1;
         entry.cid = self.next_cid;
@@ -328,7 +327,7 @@ impl Rig {
         entry.cid
     }
 
-    /// The next admin completion, if there is one.
+    /// Takes the next admin completion, if there is one.
     pub fn reap_admin(&mut self) -> Option<AdminCompletion> {
         let bytes = self.load(ADMIN_CQ + u64::from(self.admin.head) * 16, 16);
         let packet = AdminCompletionPacket::new_checked(&bytes[..]).expect("16 bytes");
@@ -353,7 +352,7 @@ impl Rig {
         self.create(QUEUE, SQ, CQ)
     }
 
-    /// Another pair, which is submitted to from here on.
+    /// Creates another queue pair, which is used from now on.
     pub fn create_another(&mut self) -> Result<(), Status> {
         self.create(ANOTHER, ANOTHER_SQ, ANOTHER_CQ)
     }
@@ -368,7 +367,7 @@ impl Rig {
         Ok(())
     }
 
-    /// The command queues are gone, as far as the host knows.
+    /// Drops the command queues on the host's side.
     pub fn forget_queues(&mut self) {
         self.queues.clear();
         self.store(CQ, &[0; 0x1000]);
@@ -385,7 +384,7 @@ impl Rig {
         })
     }
 
-    /// Plugs a NIC in, with a peer at the other end of its wire, and attaches it: its handle.
+    /// Plugs a NIC in, with a peer at the other end of its wire, and attaches it; returns its handle.
     pub fn plug(&mut self, family: nic::Family, wire: Wire) -> Result<u32, Status> {
         let model = nic::Nic::new(nic::Config::new(family, [2, 0, 0, 0, 0, 1]));
         let id = self.fabric.add_device("nic", Rate::GEN2_X4, model);
@@ -413,14 +412,14 @@ impl Rig {
         &mut self.nic.as_mut().expect("a NIC is plugged in").2
     }
 
-    /// An admin command of ours, by its words.
+    /// Runs an admin command, given by its words.
     pub fn command(&mut self, opcode: u8, words: &[u32]) -> Result<(u32, u32), Status> {
         let mut all = [0; 6];
         all[..words.len()].copy_from_slice(words);
         self.admin(AdminEntry { opcode, words: all, ..Default::default() })
     }
 
-    /// A connection that the peer makes to a port of the card: its handle, and the peer's stream.
+    /// Has the peer connect to a port of the card; returns the connection's handle, and the peer's stream.
     pub fn accepted(&mut self, listener: u32, port: u16, from: u16) -> (u32, usize) {
         let stream = self.net().connect((CARD, port), from);
         let (handle, peer) = self.command(opcode::ACCEPT, &[listener]).expect("a connection comes");
@@ -428,7 +427,7 @@ impl Rig {
         (handle, stream)
     }
 
-    /// Submits a transfer, and tells its cid.
+    /// Submits a transfer, and returns its cid.
     pub fn submit(&mut self, transfer: &Transfer) -> u16 {
         self.next_cid += 1;
         let cid = self.next_cid;
@@ -488,13 +487,13 @@ impl Rig {
         true
     }
 
-    /// True if a transfer has ended.
+    /// Returns true if a transfer has ended.
     pub fn is_done(&mut self, cid: u16) -> bool {
         self.reap();
         self.seen.iter().any(|seen| seen.0 == cid)
     }
 
-    /// The end of a transfer, once it has come.
+    /// Waits for the end of a transfer and returns it.
     pub fn wait(&mut self, cid: u16) -> Ended {
         let came = self.run_until(|rig| {
             rig.reap();
@@ -515,7 +514,7 @@ impl Rig {
         self.wait(cid)
     }
 
-    /// Nothing of the engine is lent out.
+    /// Checks that nothing of the engine is lent out.
     pub fn assert_idle(&mut self) {
         assert!(self.run_until(|rig| rig.card.engine().is_idle()), "a leak: {:#?}", self.card.engine());
     }

@@ -1,4 +1,4 @@
-//! Transfers between SSDs and memory, on the fabric.
+//! Tests of transfers between SSDs and memory, on the fabric.
 
 use crate::rig::{End, FREE, HOST_MEMORY, Rig, Transfer};
 use dcs_abi::admin::{AdminEntry, SsdIdentity, SsdIdentityPacket, opcode};
@@ -51,7 +51,7 @@ fn from_ssd_to_ssd_no_byte_of_the_data_goes_through_host_memory() {
     let mut written = vec![0; 3 << 20];
     rig.ssds[1].1.load(0, &mut written);
     assert_eq!(written, expected);
-    // The entry, the descriptor, the result and the completion: nothing that grows with the data.
+    // Only the entry, the descriptor, the result and the completion: nothing that grows with the data.
     let control = rig.fabric.metered(meter).bytes();
     assert!((64 + 256 + 1088 + 16..4096).contains(&control), "{control} bytes of host memory traffic");
 }
@@ -88,8 +88,7 @@ fn memory_goes_to_an_ssd_and_what_lies_behind_its_end_keeps_its_bytes() {
     assert!(written[..4096].iter().all(|byte| *byte == 0xee));
     assert_eq!(written[4096..104_096], bytes);
     assert!(written[104_096..].iter().all(|byte| *byte == 0xee));
-    // The same where the destination ends with the data, in several extents, and where all is less than a
-    // logical block.
+    // Likewise if the destination ends with the data, in several extents, and if everything is less than a logical block.
     let extents = [(200_704, 65_536), (300_032, 34_464)];
     let ended = rig.run(&Transfer::new(End::memory(1, FREE, 100_000), End::ssd(2, &extents)));
     assert_eq!((ended.status(), ended.entry.delivered.value()), (Status::Success, 100_000));
@@ -120,7 +119,7 @@ fn an_ssd_says_which_one_it_is() {
     let namespace = rig.ssds[0].1.clone();
     assert_eq!((identity.nsid, identity.block_size, identity.blocks), (1, 512, namespace.blocks()));
     assert_eq!(&identity.serial, b"FABRIC0001          ");
-    // To memory that was granted, of what is an SSD.
+    // To granted memory, with an SSD as the source.
     assert_eq!(ask(&mut rig, 1, FREE), Err(Status::BadHandle));
     assert_eq!(ask(&mut rig, 2, HOST_MEMORY - 8), Err(Status::DataTransferError));
 }
@@ -131,7 +130,7 @@ fn a_stream_that_ends_early_leaves_the_rest_of_the_logical_block() {
     let bytes = data(10_000, 6);
     rig.ssds[0].1.store(0, &bytes);
     rig.ssds[1].1.store(0, &[0xee; 20_000]);
-    // How much comes is not known before: the data are packed, and the destination has room for more.
+    // The length is not known in advance: the data are packed, and the destination has room for more.
     let packed = rig.run(
         &Transfer::new(End::ssd(2, &[(0, 10_000)]), End::ssd(3, &[(0, 16_384)]))
             .through(&[(Gzip, &dcs_ndp::parameter::level(1))]),

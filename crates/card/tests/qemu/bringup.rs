@@ -1,4 +1,4 @@
-//! The card reaches what it should: other devices, guest memory, the guest's interrupts.
+//! Tests that the card reaches what it should: other devices, guest memory, the guest's interrupts.
 
 use dcs_drivers::bus::{Bus, BusError, Tag};
 
@@ -24,24 +24,23 @@ fn the_card_reaches_its_peers_the_guest_s_memory_and_its_processor() {
     let Some(mut rig) = Rig::boot(SCRIPT) else { return };
     let (ssd, nic) = (rig.letter(0x10), rig.letter(0x18));
     rig.letter(0x20);
-    // The SSD: it says what it can do (a version, queues of some length), and a register keeps what is
-    // written.
+    // The SSD reports its capabilities (a version, queues of some length), and a register keeps what is written.
     let capabilities = rig.read(ssd, 8);
     assert!(u16::from_le_bytes([capabilities[0], capabilities[1]]) >= 63, "{capabilities:x?}");
     assert_eq!(rig.read32(ssd + 8) >> 16, 1, "NVMe 1.x");
     rig.bus.write(ssd + 0x24, &0x001f_001fu32.to_le_bytes());
     assert_eq!(rig.read32(ssd + 0x24), 0x001f_001f);
-    // The NIC: the address that it was given.
+    // The NIC has the configured address.
     let mac = [rig.read32(nic + 0x5400).to_le_bytes(), rig.read32(nic + 0x5404).to_le_bytes()].concat();
     assert_eq!(mac[..6], [0x52, 0x54, 0x00, 0xdc, 0x50, 0x01]);
     // Guest memory, in place.
     assert_eq!(rig.read32(RAM), 0x600d_cafe);
     rig.bus.write(RAM + 0x40, &0x1122_3344_5566_7788u64.to_le_bytes());
-    // The guest's interrupt: a message to where the guest said.
+    // The guest's interrupt: a message to the address that the guest chose.
     rig.bus.interrupt(0);
     // Own memory, seen by the guest.
     rig.bus.store(0x1000, &0x0123_4567_89ab_cdefu64.to_le_bytes());
-    // Nobody is at this address.
+    // Nothing answers at this address.
     rig.bus.read(0x7f_0000_0000, 4, Tag(2));
     assert_eq!(rig.bus.wait_for(Tag(2), LIMIT), Err(BusError::Unsupported));
     rig.answer(1);
@@ -55,7 +54,7 @@ fn the_card_reaches_its_peers_the_guest_s_memory_and_its_processor() {
         assert_eq!(rig.bus.wait_for(Tag(3), LIMIT), Err(BusError::Unsupported));
     }
     rig.answer(2);
-    // All the while the guest's kernel has the SSD's other controller.
+    // Meanwhile the guest's kernel uses the SSD's other controller.
     assert_eq!(rig.guest.wait_for("@file", LIMIT).unwrap(), "from the disk");
     rig.guest.wait(LIMIT).unwrap();
 }

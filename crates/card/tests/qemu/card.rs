@@ -1,5 +1,5 @@
-//! The whole card in QEMU, through an IOMMU: a driver in the guest has it move data between QEMU's SSD, the
-//! guest's memory and, by QEMU's NIC, a client outside with a TCP of its own.
+//! Tests the whole card in QEMU, through an IOMMU: a driver in the guest has it move data between QEMU's SSD, the guest's memory and,
+//! through QEMU's NIC, a client outside with its own TCP.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -25,7 +25,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use crate::rig::{LIMIT, MEMORY};
 
-/// Where the driver's memory lies on the bus, and what is where in it.
+/// Bus address of the driver's memory.
 const BUFFER: u64 = 0x1_0000_0000;
 const LENGTH: u64 = 8 << 20;
 const ADMIN_CQ: u64 = 0x1000;
@@ -34,12 +34,13 @@ const CQ: u64 = 0x3000;
 const DESCRIPTOR: u64 = 0x4000;
 const RESULT: u64 = 0x5000;
 const DATA: u64 = 1 << 20;
-/// The card's own address on QEMU's network, and QEMU's router there.
+/// The card's own address on QEMU's network.
 const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 15);
+/// QEMU's router.
 const GATEWAY: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 2);
 const PORT: u16 = 80;
 const DEPTH: u16 = 64;
-/// Bytes that are transferred at once.
+/// Bytes of one transfer.
 const BYTES: u64 = 1 << 20;
 
 #[test]
@@ -55,7 +56,7 @@ fn a_guest_has_the_card_move_data_between_ssd_memory_and_network() {
     initramfs.modules(&["vfio-pci", "vfio_iommu_type1"]).unwrap();
     initramfs.program("bin/guest-side", &std::env::current_exe().unwrap()).unwrap();
     let script = "guest-side --ignored --exact card::the_driver_in_the_guest --nocapture --test-threads 1";
-    // A port that was free a moment ago.
+    // A port that was free just now.
     let from = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let network = Network::User(vec![Forward { tcp: true, from, to: (ADDRESS, PORT).into() }]);
     let machine = Machine::new().limit(LIMIT).iommu().nvme(&image).nic(Nic::Igb, &network).card(&socket);
@@ -72,8 +73,7 @@ fn a_guest_has_the_card_move_data_between_ssd_memory_and_network() {
     drop(card);
 }
 
-/// A client on this machine, with this machine's own TCP: it gets what the SSD has, and what it sends is on
-/// the SSD then.
+/// Connects a client on this machine, with this machine's own TCP: it receives what the SSD has, and what it sends is then on the SSD.
 fn flows(to: &SocketAddr, bytes: &[u8], guest: &mut dcs_vm::Guest) {
     let mut stream = TcpStream::connect(to).unwrap();
     stream.set_read_timeout(Some(LIMIT)).unwrap();
@@ -87,7 +87,7 @@ fn flows(to: &SocketAddr, bytes: &[u8], guest: &mut dcs_vm::Guest) {
     assert_eq!(guest.wait_for("@written", LIMIT).unwrap(), hex(&md5(&sent)));
 }
 
-/// By another program: that of coreutils outside, of busybox in the guest.
+/// Returns the MD5 computed by another program: coreutils outside, busybox in the guest.
 pub fn md5(bytes: &[u8]) -> Vec<u8> {
     let output = std::process::Command::new("md5sum")
         .stdin(std::process::Stdio::piped())
@@ -102,10 +102,10 @@ pub fn md5(bytes: &[u8]) -> Vec<u8> {
     (0..16).map(|n| u8::from_str_radix(&text[2 * n..2 * n + 2], 16).unwrap()).collect()
 }
 
-/// An end of a transfer: its kind, its handle, and the place in it.
+/// A transfer's source or destination: its kind, its handle, and the position.
 type End = (EndpointKind, u32, Option<u64>);
 
-/// A driver of the plainest kind: one command at a time.
+/// A minimal driver: one command at a time.
 struct Driver {
     registers: Mapping,
     memory: Buffer,
@@ -143,12 +143,11 @@ impl Driver {
             function.enable(true).unwrap();
             function
         };
-        // The card reaches the driver's memory and the devices; they reach the card's memory and nothing
-        // else.
+        // The card reaches the driver's memory and the devices; they reach the card's memory and nothing else.
         let (ours, theirs) = (Container::new().unwrap(), Container::new().unwrap());
         let (card, ssd, nic) = (open(&ours, &card), open(&theirs, &ssd), open(&theirs, &nic));
         let memory = Buffer::new(&ours, BUFFER, LENGTH, Access::Both).unwrap();
-        // BARs lie where they lie anyway: so the card knows where its own is.
+        // BARs keep their addresses on the bus: so the card knows its own.
         let map = |container: &Container, function: &Function, bar: usize| {
             let mapping = Arc::new(function.bar(bar as u32).unwrap());
             container.map(&mapping, function.bar_address(bar).unwrap(), Access::Both).unwrap();
@@ -156,7 +155,7 @@ impl Driver {
         map(&ours, &ssd, 0);
         map(&ours, &nic, 0);
         map(&theirs, &card, 2);
-        // Where it tries out how its messages are taken.
+        // The place where it tests how its messages are delivered.
         map(&ours, &card, 2);
         let events: Vec<_> = (0..2).map(|_| eventfd(0, EventfdFlags::NONBLOCK).unwrap()).collect();
         card.interrupts(&events.iter().map(|event| event.as_fd()).collect::<Vec<_>>()).unwrap();

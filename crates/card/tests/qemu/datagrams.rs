@@ -1,5 +1,5 @@
-//! Datagrams of the card in a guest: files of an ext4 that the guest has mounted go to a UDP socket of Linux
-//! at the other end of the card's cable, and come from it.
+//! Tests the card's datagrams in a guest: files of an ext4 that the guest has mounted are sent to a UDP socket of Linux at the other end of
+//! the card's cable, and received from it.
 
 use std::fs::File;
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
@@ -22,7 +22,7 @@ const CARD: Ipv4Addr = Ipv4Addr::new(10, 0, 3, 1);
 const LINUX: Ipv4Addr = Ipv4Addr::new(10, 0, 3, 2);
 const PORT: u16 = 4000;
 const BYTES: usize = 1_000_000;
-/// A block is 64 of these, or 44 and a half of the largest.
+/// Payload of a datagram: a block is 64 of these, or 44 and a half of the largest.
 const PAYLOAD: u16 = 1024;
 
 fn contents(seed: u64) -> Vec<u8> {
@@ -77,7 +77,7 @@ fn to_linux(engine: &Engine, session: &Session, socket: &UdpSocket) {
     let file = File::open("/mnt/blob").unwrap();
     let remote = SocketAddrV4::new(LINUX, PORT);
     let datagrams = engine.datagrams(PORT, remote, NonZeroU16::new(PAYLOAD)).unwrap();
-    // Linux has room for two blocks' datagrams: the next ones come when it has read these.
+    // Linux has room for two blocks' datagrams: the next ones arrive when it has read these.
     let mut got = Vec::new();
     for start in (0..BYTES).step_by(128 << 10) {
         let end = BYTES.min(start + (128 << 10));
@@ -104,7 +104,7 @@ fn from_linux(engine: &Engine, session: &Session, socket: &UdpSocket) {
     extents::prepare(&file, BYTES as u64).unwrap();
     let request = session.request(Source::datagrams(&datagrams), [Op::Md5], Sink::file(&file, 0));
     let transfer = request.length(BYTES as u64).durable().timeout(Duration::from_secs(60)).submit().unwrap();
-    // QEMU's NIC drops what finds no descriptor: there is time to take each few before the next ones.
+    // QEMU's NIC drops frames that find no descriptor: allow time to take each few before the next ones.
     for few in expected.chunks(32 << 10) {
         for datagram in few.chunks(1472) {
             socket.send_to(datagram, (CARD, PORT + 1)).unwrap();

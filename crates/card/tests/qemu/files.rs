@@ -1,8 +1,8 @@
-//! Files of real file systems on the card, in a guest: who may move a file's blocks while the card has them,
-//! and what is refused.
+//! Tests of files of real file systems on the card, in a guest: programs that may move a file's blocks while the card has them, and
+//! transfers that are refused.
 //!
-//! SSDs: ext4, an XFS that shares blocks between files, one that does not, and an ext4 with files of odd
-//! kinds. The card has the second controller of each. One more is the third one's realtime device.
+//! SSDs: ext4, an XFS that shares blocks between files, one that does not, and an ext4 with unusual kinds of files. The card has the second
+//! controller of each. One more is the third one's realtime device.
 
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsRawFd;
@@ -25,7 +25,7 @@ use crate::owners::owners;
 use crate::rig::MEMORY;
 use crate::wire::{self, Line, Wire};
 
-/// The file systems' folders.
+/// Mount points of the file systems.
 pub const EXT4: &str = "/mnt/ext4";
 pub const XFS: &str = "/mnt/xfs";
 pub const FLAT: &str = "/mnt/flat";
@@ -34,7 +34,7 @@ pub const ODD: &str = "/mnt/odd";
 const LIMIT: Duration = Duration::from_secs(180);
 const MB: usize = 1 << 20;
 
-/// Time that the stress goes on, in seconds.
+/// Environment variable for the duration of the stress, in seconds.
 const SECONDS: &str = "DCS_FILES_SECONDS";
 
 #[test]
@@ -48,8 +48,8 @@ fn whatever_others_do_to_files_the_card_touches_no_other_file() {
     run("stress::the_stress_in_the_guest", seconds, &[EXT4, XFS]);
 }
 
-/// Boots a guest with these file systems that runs an ignored test of this program, which tells these things.
-/// The file systems are whole afterwards.
+/// Boots a guest with these file systems that runs an ignored test of this program and must report these strings. The file systems must be
+/// intact afterwards.
 fn run(test: &str, seconds: u64, tells: &[&str]) {
     let Some(tools) = Tools::find_or_skip(Flavour::Cloud) else { return };
     let _turn = crate::rig::turn();
@@ -102,7 +102,7 @@ fn run(test: &str, seconds: u64, tells: &[&str]) {
     let limit = LIMIT + Duration::from_secs(2 * seconds);
     let machine = Machine::new().memory(768).processors(2).limit(limit).iommu();
     let machine = names.iter().fold(machine, |machine, name| machine.nvme(&path(name)));
-    // One cable, with the guest's kernel at one end of it and the card at the other.
+    // One cable, with the guest's kernel at one end and the card at the other.
     let machine = machine.nic(Nic::Virtio, &Network::Cable(1)).nic(Nic::Igb, &Network::Cable(1));
     let machine = machine.card(&path("card"));
     let mut guest = machine.start(&tools, &initramfs.finish(&script), folder.path()).unwrap();
@@ -118,7 +118,7 @@ fn run(test: &str, seconds: u64, tells: &[&str]) {
     disk::check_xfs(&tools, &path("xfs"), &say).unwrap();
 }
 
-/// The controllers, in the order of the SSDs: of each the first is the kernel's, the second the card's.
+/// Returns the controllers, in the order of the SSDs: the kernel's, then the card's.
 pub fn controllers() -> Vec<String> {
     dcs_vfio::functions(None, None, Some(0x01_0802))
 }
@@ -133,7 +133,7 @@ pub fn options() -> Options {
     Options { card: None, disks: disks.map(disk).collect(), nics: Vec::new() }
 }
 
-/// The card, with its SSDs and its NIC.
+/// Makes the card's engine, with its SSDs and its NIC.
 pub fn engine() -> Engine {
     let options = Options { nics: vec![wire::nic()], ..options() };
     Engine::builder().backend(Backend::Card).card(options).start().unwrap()
@@ -143,7 +143,7 @@ pub fn create(path: &Path) -> File {
     OpenOptions::new().read(true).write(true).create(true).truncate(true).open(path).unwrap()
 }
 
-/// Bytes that are all different in any place.
+/// Returns bytes that differ from place to place.
 pub fn data(length: usize, seed: u8) -> Vec<u8> {
     (0..length as u64).map(|n| (n.wrapping_mul(0x9e37_79b9) >> 11 ^ n >> 3) as u8 ^ seed).collect()
 }
@@ -162,7 +162,7 @@ pub fn bytes_of(path: &Path) -> Vec<u8> {
     std::fs::read(path).unwrap()
 }
 
-/// It was refused before anything was moved, with this errno, and with words that say this.
+/// Checks that a transfer was refused before anything was moved, with this errno and these words.
 pub fn refused<T>(done: Result<T, TransferError>, errno: i32, words: &str) {
     let error = done.err().unwrap_or_else(|| panic!("it succeeds: {words}"));
     assert_eq!((error.errno, error.completion.bytes_out), (errno, 0), "{error}");
@@ -180,8 +180,8 @@ const ECANCELED: i32 = 125;
 #[test]
 #[ignore = "runs in the guest of files_stay_where_they_are_while_the_card_has_them"]
 fn the_files_in_the_guest() {
-    // The kernel's default is 45 s, of which a writer waits an eighth. Three quarters are the card's to let
-    // go, however busy the machine is.
+    // The kernel's default is 45 s, of which a writer waits an eighth. The card has three quarters to release the file, however busy the
+    // machine is.
     std::fs::write("/proc/sys/fs/lease-break-time", "24").unwrap();
     wrong_disks();
     let engine = engine();
@@ -215,17 +215,17 @@ fn ranges(session: &Session, folder: &Path) {
     let (path, bytes) = (folder.join("ranges"), data(3 * MB + 500, 1));
     std::fs::write(&path, &bytes).unwrap();
     let file = File::open(&path).unwrap();
-    // What is not written back yet is sent as it is.
+    // Bytes that are not written back yet are sent as they are.
     assert!(read(session, &file, 0..bytes.len() as u64).unwrap() == bytes);
     assert!(read(session, &file, 777..1_000_000).unwrap() == bytes[777..1_000_000]);
-    // Behind the end there is nothing, even where the last block has room.
+    // There is nothing beyond the end, even if the last block has room.
     let error = read(session, &file, 3 * MB as u64..3 * MB as u64 + 501).unwrap_err();
     assert_eq!((error.status, error.completion.bytes_out), (Status::OutOfRange, 0), "{error}");
     drop(file);
     let file = OpenOptions::new().read(true).write(true).open(&path).unwrap();
     let error = write(session, &[1; 1000], &file, 3 * MB as u64).unwrap_err();
     assert_eq!((error.status, error.completion.bytes_out), (Status::CapacityExceeded, 0), "{error}");
-    // What ends inside a block leaves the rest of it, in one extent or two, of a length that is known or not.
+    // A write that ends inside a block leaves the rest of it, in one extent or two, with a known length or not.
     let mut expected = bytes.clone();
     write(session, &[1; 1000], &file, 4096).unwrap();
     expected[4096..5096].fill(1);
@@ -245,7 +245,7 @@ fn ranges(session: &Session, folder: &Path) {
     refused(read(session, &File::open(&path).unwrap(), 0..10 * MB as u64), ENODATA, "hole");
 }
 
-/// `shares`: the file system shares blocks between files, so that the card has a snapshot.
+/// Tests sources that others write to. `shares`: the file system shares blocks between files, so that the card has a snapshot.
 fn sources_with_writers(session: &Session, folder: &Path, shares: bool) {
     let (path, bytes) = (folder.join("written"), data(MB, 2));
     std::fs::write(&path, &bytes).unwrap();
@@ -266,7 +266,7 @@ fn sources_with_writers(session: &Session, folder: &Path, shares: bool) {
     // SAFETY: the mapping above.
     unsafe { rustix::mm::munmap(memory, MB) }.unwrap();
     assert!(read(session, &File::open(&path).unwrap(), 0..MB as u64).unwrap() == bytes);
-    // A file that is deleted keeps its blocks as long as it is open.
+    // A deleted file keeps its blocks as long as it is open.
     let file = File::open(&path).unwrap();
     std::fs::remove_file(&path).unwrap();
     assert!(read(session, &file, 0..MB as u64).unwrap() == bytes);
@@ -278,7 +278,7 @@ fn writers_wait(engine: &Engine, session: &Session, folder: &Path) {
         (0..MB).flat_map(|number| (number / 9).to_string().into_bytes()).take(4 * MB).collect();
     std::fs::write(&path, &lines).unwrap();
     let file = File::open(&path).unwrap();
-    // Far more than the card moves until it has to let go.
+    // Far more than the card moves until it must release the file.
     let source = Source::extents(&file, &[(0, 4 * MB as u64); 100]);
     let chain = [Op::Md5, Op::Sha256, Op::Sha512, Op::Gzip { level: 9 }];
     let transfer = session.request(source, chain, Sink::memory(12 * MB)).submit();
@@ -293,8 +293,7 @@ fn writers_wait(engine: &Engine, session: &Session, folder: &Path) {
     writer.write_all_at(&[9; 100_000], 0).unwrap();
     println!("a writer waited for {:?}", start.elapsed());
     if folder == Path::new(XFS) {
-        // The card has what the file had, whatever becomes of that: nobody waits, and nothing is cancelled
-        // but by us.
+        // The card has the file's content as it was, whatever happens to the file: nothing waits, and only we cancel.
         transfer.cancel();
         let error = transfer.wait().unwrap_err();
         assert_eq!(error.status, Status::Cancelled, "{error}");
@@ -312,11 +311,11 @@ fn destinations(session: &Session, folder: &Path) {
     rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, 2 * MB as u64).unwrap();
     refused(write(session, &bytes, &file, 0), ENODATA, "never written");
     extents::prepare(&file, 2 * MB as u64).unwrap();
-    // Somebody else has it open, if only to read it.
+    // Another descriptor has it open, even if only to read it.
     let other = File::open(&path).unwrap();
     refused(write(session, &bytes, &file, 0), ETXTBSY, "somebody else");
     drop(other);
-    // Somebody has it mapped: pages that are mapped cannot be dropped.
+    // It is mapped: mapped pages cannot be dropped.
     // SAFETY: a new mapping, whose first byte is read before it is unmapped.
     let memory =
         unsafe { rustix::mm::mmap(std::ptr::null_mut(), 8192, ProtFlags::READ, MapFlags::SHARED, &file, 0) };
@@ -326,8 +325,7 @@ fn destinations(session: &Session, folder: &Path) {
     refused(write(session, &bytes, &file, 0), EBUSY, "mapped");
     // SAFETY: as above.
     unsafe { rustix::mm::munmap(memory, 8192) }.unwrap();
-    // Whatever is cached, in however large pieces, is not what is read afterwards; and the file says that it
-    // was changed.
+    // Cached pages, however large, are not what is read afterwards; and the file reports that it was changed.
     let mut expected = vec![0; 2 * MB];
     for (offset, length) in
         [(512, 3584), (4096, 65_536), (MB, 65_536 + 512), (3 * 512, 512), (MB + 4096, 100_000)]
@@ -356,8 +354,8 @@ fn destinations(session: &Session, folder: &Path) {
     assert!(bytes_of(&folder.join("copy")) == bytes);
 }
 
-/// Who gave a destination can do with it by his descriptor what nobody else can: then the transfer fails,
-/// also where the file seems to lie where it lay.
+/// Tests changes by the program that passed a destination's descriptor, which no other program can make: the transfer then fails, even if
+/// the file seems to be where it was.
 fn given_descriptors(engine: &Engine, session: &Session, wire: &Wire, folder: &Path) {
     const LENGTH: u64 = MB as u64;
     let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
@@ -390,7 +388,7 @@ fn given_descriptors(engine: &Engine, session: &Session, wire: &Wire, folder: &P
         assert_eq!((error.status, error.errno), (Status::WriteError, ESTALE), "{what}: {error}");
         assert!(error.to_string().contains("by the descriptor that the card was given"), "{what}: {error}");
     }
-    // Left alone, it is right, and then others have it.
+    // Left alone, it is right, and then others get it.
     let file = File::from(rustix::fs::open(folder, flags, Mode::RUSR | Mode::WUSR).unwrap());
     extents::prepare(&file, LENGTH).unwrap();
     write(session, &data(MB, 12), &file, 0).unwrap();
@@ -426,7 +424,7 @@ fn block_devices(session: &Session) {
     refused(read(session, &device, 0..4096), EBUSY, "mounted");
     refused(write(session, &[1; 4096], &device, 0), EBUSY, "mounted");
     shell("umount /mnt/flat");
-    // What was written and not written back is read; what the card writes is what the kernel reads then.
+    // Bytes not written back yet are read; the kernel then reads what the card writes.
     let (old, new) = (data(MB, 8), data(MB, 9));
     device.write_all_at(&old, 4096).unwrap();
     assert!(read(session, &device, 4096..4096 + MB as u64).unwrap() == old);
@@ -445,7 +443,7 @@ fn block_devices(session: &Session) {
     assert!(found == new, "the partition's first bytes");
     let error = write(session, &new, &part, 16 * MB as u64 - 4096).unwrap_err();
     assert_eq!(error.status, Status::OutOfRange, "{error}");
-    // Named as the disk, it would have all that is on it at the wrong place.
+    // Named as the disk, it would have all of its content at the wrong place.
     let mut wrong = options();
     wrong.disks[2].device = Some("/dev/part".into());
     says(&wrong, "partition");
@@ -477,14 +475,14 @@ fn partition(disk: &File) {
     shell("P=$(readlink -f /dev/flat)p1; while [ ! -b $P ]; do sleep 0.1; done; ln -s $P /dev/part");
 }
 
-/// The engine does not start, and says this.
+/// Checks that the engine does not start, and says this.
 pub fn says(options: &Options, words: &str) {
     let error =
         Engine::builder().backend(Backend::Card).card(options.clone()).start().unwrap_err().to_string();
     assert!(error.contains(words), "{error}");
 }
 
-/// Another disk than the one that was named.
+/// Tests names of a different disk.
 fn wrong_disks() {
     let mut wrong = options();
     wrong.disks[0].device = Some("/dev/null".into());
@@ -494,7 +492,7 @@ fn wrong_disks() {
     says(&wrong, "is not the SSD that the card was given: its serial number is dcs1, the card's dcs0");
 }
 
-/// The kernel's own controller of a disk that is mounted is not taken: there is no other way to it left.
+/// Checks that the kernel's own controller of a mounted disk is not taken, since it is the only way to the disk.
 fn only_path() {
     for controller in controllers().chunks(2).take(options().disks.len()) {
         let error = dcs_vfio::take(&controller[0]).unwrap_err().to_string();

@@ -1,5 +1,4 @@
-//! The same through an IOMMU: a driver in the guest's user space decides what each device may reach, and gets
-//! its interrupts.
+//! Tests through an IOMMU: a driver in the guest's user space decides what each device may reach, and gets its interrupts.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -12,7 +11,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use crate::nvme::{scenarios, ssd};
 use crate::rig::{LIMIT, RAM, Rig};
 
-/// Bus addresses of the driver's choice, which are those of nothing else.
+/// Bus addresses chosen by the driver, which nothing else uses.
 const BUFFER: u64 = 0x1_0000_0000;
 const CARD: u64 = 0x2_0000_0000;
 const SSD: u64 = 0x3_0000_0000;
@@ -30,8 +29,7 @@ fn devices_reach_what_the_driver_maps_and_nothing_else() {
         assert_eq!(rig.bus.wait_for(Tag(2), LIMIT), Err(BusError::Unsupported), "{address:#x}");
     }
     assert_eq!(rig.read32(SSD + 8) >> 16, 1, "NVMe 1.x");
-    // The SSD has nothing in its address space but what the driver mapped: no data can go through the guest's
-    // memory.
+    // The SSD has nothing in its address space except the driver's mappings: no data can pass through the guest's memory.
     scenarios::random_requests_against_an_array(ssd(&mut rig, SSD), 4, 10, |_| {});
     rig.bus.interrupt(1);
     assert_eq!(rig.guest.wait_for("@driver", LIMIT).unwrap(), "from the card, interrupt 1");

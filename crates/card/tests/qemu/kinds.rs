@@ -1,8 +1,6 @@
-//! Files whose bytes on the disk are not those that are read, or which nobody may write, and that a card
-//! cannot have.
+//! Tests of files that a card cannot have: their bytes on the disk are not those that are read, or they must not be written.
 //!
-//! Not available here: files of DAX, which no NVMe SSD offers, and compressed ones, which neither ext4 nor
-//! XFS has.
+//! Not available here: DAX files, which no NVMe SSD offers, and compressed ones, which neither ext4 nor XFS has.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -20,7 +18,7 @@ const IMMUTABLE: usize = 0x10;
 const APPEND: usize = 0x20;
 const JOURNALLED: usize = 0x4000;
 
-/// All kinds. The mounts of ext4 are others afterwards.
+/// Tests all kinds. Changes the mounts of ext4.
 pub fn kinds(session: &Session) {
     elsewhere(session);
     unwritable(session);
@@ -48,7 +46,7 @@ fn elsewhere(session: &Session) {
     refused(read(session, &elsewhere, 0..5000), 18, "on no disk that the card drives");
 }
 
-/// Whoever has them open from before may write to them, says the kernel.
+/// Tests files that the kernel allows to be written only through descriptors that were opened before.
 fn unwritable(session: &Session) {
     let path = Path::new(ODD).join("unwritable");
     std::fs::write(&path, data(MB, 3)).unwrap();
@@ -68,7 +66,7 @@ fn inline(session: &Session) {
     refused(write(session, &[1; 11], &both(&path), 0), EOPNOTSUPP, "lie in its inode");
 }
 
-/// The kernel compares what is read with the file's tree of hashes; the card does not.
+/// Tests a file whose reads the kernel compares with its tree of hashes; the card does not.
 fn verity(session: &Session) {
     /// struct fsverity_enable_arg. [linux/fsverity.h]
     #[repr(C)]
@@ -105,7 +103,7 @@ fn verity(session: &Session) {
     refused(read(session, &file, 0..4096), EOPNOTSUPP, "fs-verity");
 }
 
-/// On another device than the one that the file system is named by.
+/// Tests a file on a device other than the one that its file system is named by.
 fn realtime(session: &Session) {
     /// struct fsxattr. [linux/fs.h]
     #[repr(C)]
@@ -133,7 +131,7 @@ fn journalled(session: &Session) {
     file.write_all_at(&data(MB, 5), 0).unwrap();
     drop(file);
     refused(read(session, &File::open(&path).unwrap(), 0..4096), EOPNOTSUPP, "journal");
-    // The whole file system, mounted otherwise.
+    // The whole file system, mounted differently.
     shell("umount /mnt/ext4 && mount -t ext4 -o data=journal /dev/ext4 /mnt/ext4");
     std::fs::write(&path, data(MB, 6)).unwrap();
     refused(read(session, &File::open(&path).unwrap(), 0..4096), EOPNOTSUPP, "journal");

@@ -1,5 +1,5 @@
-//! The library in the guest, on the card: files of an ext4 that the guest has mounted go to a client of this
-//! machine and come from it, over the card's own TCP.
+//! Tests the library in the guest, on the card: files of an ext4 that the guest has mounted are sent to a client of this machine and
+//! received from it, over the card's own TCP.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -79,11 +79,12 @@ fn an_application_in_the_guest_uses_the_card_as_it_uses_the_kernel() {
     guest.wait_for("@guest's end", LIMIT).unwrap();
 }
 
-/// The card's addresses, and how the other NIC is come by: its network, or what is said.
+/// Addresses of the card.
 const ADDRESSES: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 0, 2, 15), Ipv4Addr::new(10, 0, 3, 15)];
+/// Addresses by which the other NIC is found: by its network, or by the given one.
 const WAYS: [Option<Ipv4Addr>; 2] = [None, Some(ADDRESSES[1])];
 
-/// The function that the card may have: the last of its class.
+/// Returns the function that the card may have: the last of its class.
 fn function(class: u32) -> String {
     dcs_vfio::functions(None, None, Some(class)).last().expect("there is one").clone()
 }
@@ -115,14 +116,14 @@ fn the_application_in_the_guest() {
     let done = done.wait().unwrap();
     assert_eq!(done.bytes_out, BYTES as u64);
     println!("@md5 {}", done.digests[0]);
-    // Memory is an endpoint too, and what it has is what the file has.
+    // Memory is an endpoint too, and its content is the file's.
     let some = Sink::memory(100_000);
     let done =
         session.transfer(Source::file(&file, 1234..101_234), [Op::Crc32c], some).unwrap().wait().unwrap();
     let mut plain = vec![0; 100_000];
     file.read_exact_at(&mut plain, 1234).unwrap();
     assert!(done.memory.unwrap() == plain);
-    // What was written and not yet written back is sent as it is.
+    // Bytes not written back yet are sent as they are.
     std::fs::write("/mnt/dirty", [0x5a; 70_000]).unwrap();
     let dirty = File::open("/mnt/dirty").unwrap();
     let done = session.transfer(Source::file(&dirty, ..), [], Sink::memory(70_000)).unwrap().wait().unwrap();
@@ -132,7 +133,7 @@ fn the_application_in_the_guest() {
     let error = open.wait().unwrap_err();
     assert_eq!((error.status, error.errno), (Status::PathUnavailable, 26), "{error}");
     assert!(error.to_string().contains("somebody else has the file open"), "{error}");
-    // A file that is not on a disk of the card's.
+    // A file that is not on one of the card's disks.
     let elsewhere =
         File::options().read(true).write(true).create(true).truncate(true).open("/tmp-file").unwrap();
     elsewhere.write_all_at(&[1; 5000], 0).unwrap();
@@ -176,7 +177,7 @@ fn by_the_other_nic(engine: &Engine, session: &Session, file: &File) {
     }
 }
 
-/// A card that is pulled out leaves nobody waiting.
+/// Checks that no transfer waits forever after the card is unplugged.
 fn pulled_out(engine: &Engine, session: &Session, file: &File) {
     let other = engine.connect(std::env::var("OTHER").expect("the script says").parse().unwrap()).unwrap();
     let never = || session.transfer(Source::connection(&other), [], Sink::memory(1)).unwrap();
@@ -185,7 +186,7 @@ fn pulled_out(engine: &Engine, session: &Session, file: &File) {
     let later = session.transfer(Source::file(file, ..), [], Sink::memory(BYTES));
     let told = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        // However often others wake the engine meanwhile.
+        // However often other calls wake the engine meanwhile.
         scope.spawn(|| {
             while !told.load(Ordering::SeqCst) {
                 engine.statistics();
@@ -198,7 +199,7 @@ fn pulled_out(engine: &Engine, session: &Session, file: &File) {
         }
         told.store(true, Ordering::SeqCst);
     });
-    // The last that it may have done.
+    // The last one that it may have done.
     let _ = later.unwrap().wait();
     assert!(engine.connect("10.0.3.2:1".parse().unwrap()).is_err());
     assert!(engine.statistics().is_idle);

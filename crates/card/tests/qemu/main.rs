@@ -1,5 +1,5 @@
-//! The card beside QEMU's own devices, in a guest with a stock kernel. Skipped, with the reason, where no
-//! virtual server is available.
+//! Tests of the card next to QEMU's own devices, in a guest with a stock kernel. Skipped, with the reason, if no virtual server is
+//! available.
 
 mod bringup;
 mod card;

@@ -1,4 +1,4 @@
-//! The NIC driver's scenarios, which it passes on the fabric's models, on QEMU's NICs.
+//! Runs the NIC driver's scenarios, which it passes on the fabric's models, on QEMU's NICs.
 
 #[path = "../../../../testbed/fabric/tests/nic_host/packets.rs"]
 pub mod packets;
@@ -23,7 +23,7 @@ struct Network<'a> {
     address: u64,
     model: Model,
     start: Instant,
-    /// Frames on their way to the NIC.
+    /// Frames in flight to the NIC.
     coming: VecDeque<Vec<u8>>,
 }
 
@@ -45,8 +45,8 @@ impl World for Network<'_> {
     }
 
     fn advance(&mut self, until: Option<u64>) -> Option<ReadDone> {
-        // QEMU's 82576 has no memory for frames: those that find no descriptor are lost. So one comes at a
-        // time, when the doorbells before it have arrived, which a read makes sure of.
+        // QEMU's 82576 has no memory for frames: those that find no descriptor are lost. So deliver one at a time, when the doorbells
+        // before it have arrived, which a read ensures.
         if let Some(frame) = self.coming.pop_front() {
             self.rig.read(self.address + 8, 4);
             self.wire.send(&frame).unwrap();
@@ -55,7 +55,7 @@ impl World for Network<'_> {
         if let Some(done) = self.rig.bus.answer() {
             return Some(done);
         }
-        // What the NIC writes into the card's memory comes without a word.
+        // The NIC's writes to the card's memory arrive without a notification.
         let nap = Duration::from_nanos(left.min(20_000));
         self.rig.bus.wake().sleep(Some(nap), || false);
         self.rig.bus.answer()
@@ -69,7 +69,7 @@ impl World for Network<'_> {
         self.wire.receive(Duration::ZERO).unwrap()
     }
 
-    /// QEMU clears them in every segment (net_tx_pkt.c).
+    /// Returns true: QEMU clears the flags in every segment (net_tx_pkt.c).
     fn loses_flags(&self) -> bool {
         true
     }

@@ -1,4 +1,4 @@
-//! The NVMe host's scenarios, which it passes on the fabric's model, on QEMU's controller.
+//! Runs the NVMe host's scenarios, which it passes on the fabric's model, on QEMU's controller.
 
 #[path = "../../../../testbed/fabric/tests/nvme_host/scenarios.rs"]
 #[allow(dead_code, reason = "other worlds use the rest")]
@@ -16,7 +16,7 @@ use crate::rig::{LIMIT, Rig};
 pub struct Ssd<'a> {
     rig: &'a mut Rig,
     address: u64,
-    /// Its controller memory buffer, where the queues are to lie there.
+    /// Controller memory buffer, if the queues are to be there.
     cmb: Option<Window>,
     start: Instant,
 }
@@ -44,7 +44,7 @@ impl World for Ssd<'_> {
         if let Some(done) = self.rig.bus.answer() {
             return Some(done);
         }
-        // What the controller writes into the card's memory comes without a word.
+        // The controller's writes to the card's memory arrive without a notification.
         let nap = Duration::from_nanos(left.min(20_000));
         self.rig.bus.wake().sleep(Some(nap), || false);
         self.rig.bus.answer()
@@ -96,7 +96,7 @@ fn the_host_drives_qemu_s_controller() {
     rig.guest.wait(LIMIT).unwrap();
 }
 
-/// Prints the time of a read, for who wants to know. Emulated: no figure of hardware.
+/// Prints the time of a read, for information. The device is emulated: it says nothing about hardware.
 fn times(rig: &mut Rig, address: u64) {
     let mut host = scenarios::Rig::ready(ssd(rig, address), |_| {});
     let (start, count) = (Instant::now(), 200u32);

@@ -1,4 +1,4 @@
-//! Others who want what the card has: another process, and one whose mounts nobody else sees.
+//! Tests of other owners of the card's devices: another process, and one whose mounts are not visible.
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader};
@@ -18,7 +18,7 @@ pub fn owners(session: &Session) {
     another_mount_namespace(session);
 }
 
-/// It is told, and takes nothing from the first one.
+/// Checks that a second process gets an error, and takes nothing from the first one.
 fn another_process(session: &Session) {
     let path = Path::new(XFS).join("wanted by another");
     std::fs::write(&path, data(100_000, 1)).unwrap();
@@ -40,7 +40,7 @@ fn another_process_in_the_guest() {
     }
 }
 
-/// A disk that is mounted where this process does not see it.
+/// Tests a disk that is mounted in another mount namespace.
 fn another_mount_namespace(session: &Session) {
     let mut elsewhere = Command::new("unshare")
         .args(["-m", "sh", "-c", "echo ready; read line"])

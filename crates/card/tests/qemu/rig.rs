@@ -1,5 +1,4 @@
-//! A card whose registers are a mailbox, a server with it, and a guest that brings the devices up by shell
-//! commands.
+//! A card whose registers are a mailbox, a server with it, and a guest that sets the devices up with shell commands.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -19,8 +18,7 @@ pub const LIMIT: Duration = Duration::from_secs(120);
 pub const RAM: u64 = 0x0e00_0000;
 pub const MEMORY: u64 = 16 << 20;
 
-/// Functions of the guest's shell for the test: devices are found by class or vendor, enabled, and read and
-/// written as they are.
+/// Shell functions of the guest for the test: find devices by class or vendor, enable them, and read and write their registers.
 const SHELL: &str = r#"
 device() { for d in /sys/bus/pci/devices/*; do case "$(cat $d/vendor $d/class | tr '\n' ' ')" in $1) echo $d;; esac; done | tail -n 1; }
 bar() { sed -n "$(($2 + 1))p" $1/resource | cut -d' ' -f1; }
@@ -34,7 +32,7 @@ post 0x10 $(bar $SSD 0); post 0x18 $(bar $NIC 0)
 done_() { while [ $(devmem $((MAIL + 8)) 32) != "0x$(printf %08X $1)" ]; do sleep 0.05; done; }
 "#;
 
-/// Registers: whatever is written is a letter to the card's thread; what is read at 8 is its answer.
+/// Registers: a write is a letter to the card's thread; a read at 8 returns its answer.
 struct Mailbox {
     letters: Sender<(u64, u64)>,
     answer: Arc<AtomicU32>,
@@ -57,7 +55,7 @@ impl Registers for Mailbox {
     fn reset(&mut self) {}
 }
 
-/// One server after the other: an emulated one needs a processor of its own to be in time.
+/// Waits for the turn to run a server: an emulated one needs its own processor to be in time.
 pub fn turn() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
@@ -74,18 +72,17 @@ pub struct Rig {
 }
 
 impl Rig {
-    /// Boots; the guest runs `script` after it has brought the devices up. Nothing where there is no virtual
-    /// server.
+    /// Boots; the guest runs `script` after it has set the devices up. Returns `None` if no virtual server is available.
     pub fn boot(script: &str) -> Option<Rig> {
         Rig::boot_with_nic(Nic::Igb, &Network::User(Vec::new()), script)
     }
 
-    /// The same, with this NIC on this network.
+    /// Boots with this NIC on this network.
     pub fn boot_with_nic(nic: Nic, network: &Network, script: &str) -> Option<Rig> {
         Rig::start(Machine::new(), false, (nic, network), &format!("{SHELL}{script}"))
     }
 
-    /// The same, with an SSD that has a controller memory buffer of 1 MiB.
+    /// Boots with an SSD that has a controller memory buffer of 1 MiB.
     pub fn boot_with_cmb(script: &str) -> Option<Rig> {
         let machine = Machine::new().arguments(["-global", "nvme.cmb_size_mb=1"]);
         Rig::start(machine, false, (Nic::Igb, &Network::User(Vec::new())), &format!("{SHELL}{script}"))
@@ -137,10 +134,10 @@ impl Rig {
         Some(Rig { bus, guest, letters, answer, card: Some(card), _turn, _folder: folder })
     }
 
-    /// Waits for the guest's next write to this register; other writes before it are passed over.
+    /// Waits for the guest's next write to this register; skips other writes before it.
     pub fn letter(&mut self, register: u64) -> u64 {
         let (end, mut idle) = (Instant::now() + LIMIT, Idle::default());
-        // Resets at the guest's boot.
+        // Clears the resets of the guest's boot.
         self.bus.begin_anew();
         while Instant::now() < end {
             match self.letters.try_recv() {
@@ -159,12 +156,12 @@ impl Rig {
         panic!("the guest did not write register {register:#x}");
     }
 
-    /// Pulls the card out: its process is gone.
+    /// Unplugs the card: its process is gone.
     pub fn pull(&mut self) {
         self.card = None;
     }
 
-    /// Lets the guest go on behind `done_ number`.
+    /// Lets the guest continue after `done_ number`.
     pub fn answer(&self, number: u32) {
         self.answer.store(number, Ordering::Release);
     }

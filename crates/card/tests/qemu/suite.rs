@@ -1,5 +1,5 @@
-//! The scenarios that every backend passes, on the card: in a guest whose kernel has the SSD's file system
-//! mounted, and a NIC of its own at the other end of the card's cable, so that Linux's TCP is the peer.
+//! Runs the scenarios that every backend passes on the card: in a guest whose kernel has mounted the SSD's file system, and has a NIC at
+//! the other end of the card's cable, so that Linux's TCP is the peer.
 
 use std::fs::File;
 use std::net::{Ipv4Addr, TcpStream};
@@ -37,8 +37,7 @@ fn every_scenario_on_the_card() {
         mkdir -p /mnt; mount -t ext4 $DISK /mnt || echo 'no ext4'\n\
         ip link set lo up; ip addr add 10.0.3.2/24 dev eth0; ip link set eth0 up\n\
         guest-side --ignored --exact suite::the_scenarios_in_the_guest --nocapture --test-threads 1";
-    // A cable of QEMU's own: were it a socket between two of its NICs, one might call before the other
-    // listens, and never again.
+    // A cable of QEMU's own: with a socket between two of its NICs, one might connect before the other listens, and never try again.
     let machine = Machine::new().memory(512).limit(LIMIT).iommu().nvme(&path("disk"));
     let machine = machine.nic(Nic::Virtio, &Network::Cable(1)).nic(Nic::Igb, &Network::Cable(1));
     let machine = machine.card(&path("card"));
@@ -51,7 +50,7 @@ fn every_scenario_on_the_card() {
     drop(card);
 }
 
-/// The engine of the guest's card, which has its last SSD, and its last NIC at this address.
+/// Makes the engine of the guest's card, which has its last SSD, and its last NIC at this address.
 pub fn engine_in_the_guest(address: Ipv4Addr) -> Engine {
     let last =
         |vendor, class| dcs_vfio::functions(vendor, None, Some(class)).last().expect("there is one").clone();
@@ -65,7 +64,7 @@ pub fn engine_in_the_guest(address: Ipv4Addr) -> Engine {
 struct Card {
     engine: Engine,
     listener: Listener,
-    /// Connections are made one at a time: the peer is the one that is accepted.
+    /// Lock for making connections one at a time, so that the accepted one is the peer.
     one: Mutex<()>,
 }
 
@@ -89,7 +88,7 @@ impl World for Card {
     }
     fn connect(&self) -> (Box<dyn Flow>, TcpStream) {
         let _one = self.one.lock().unwrap();
-        // The card's NIC has its link some time after it was attached.
+        // The card's NIC gets its link some time after it was attached.
         let reach = || TcpStream::connect_timeout(&(CARD, PORT).into(), Duration::from_secs(1));
         let peer = (0..30).find_map(|_| reach().ok()).expect("the card is reached");
         peer.set_read_timeout(Some(Duration::from_secs(60))).unwrap();

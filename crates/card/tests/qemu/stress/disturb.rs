@@ -1,4 +1,4 @@
-//! Interference of others with files while the card has them.
+//! Interference with files while the card has them.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -14,14 +14,13 @@ use super::tally::Tally;
 use crate::files::{XFS, create};
 use dcs_testkit::Random;
 
-/// Somebody does something to a file, or to two. That it fails does not matter here (the file system may be
-/// full, the file gone), and is counted.
+/// Does something to one or two files. Failures do not matter here (the file system may be full, the file gone), and are counted.
 pub fn disturb(pool: &Pool, chance: &mut Random, tally: &Tally) {
     let Some(entry) = pool.any(chance) else { return pool.new_file(chance) };
     let path = pool.path(entry.number);
     let what = chance.below(11);
     if what == 10 {
-        // To look at it changes nothing.
+        // Looking at it changes nothing.
         return count(tally, "opened", File::open(path));
     }
     entry.touched.fetch_add(1, Ordering::SeqCst);
@@ -75,14 +74,14 @@ fn change(
     }
 }
 
-/// Writes a page by a mapping whose descriptor is closed.
+/// Writes a page through a mapping whose descriptor is closed.
 fn by_mapping(file: &File, whose: u64, at: u64) -> io::Result<()> {
     if file.metadata()?.len() < at + PAGE {
         return Err(io::ErrorKind::UnexpectedEof.into());
     }
     let (both, length) = (ProtFlags::READ | ProtFlags::WRITE, PAGE as usize);
-    // SAFETY: a new mapping of a page that the file has. It may be cut off by another thread meanwhile, which
-    // ends this program by SIGBUS; so the bytes are written by the kernel, which answers with an error then.
+    // SAFETY: a new mapping of a page that the file has. Another thread may cut it off meanwhile, which would end this program with SIGBUS;
+    // so the kernel writes the bytes, and returns an error then.
     let memory = unsafe { rustix::mm::mmap(std::ptr::null_mut(), length, both, MapFlags::SHARED, file, at) }?;
     let pipe = rustix::pipe::pipe()?;
     rustix::io::write(&pipe.1, &sectors(whose, at, PAGE, 5))?;
@@ -97,8 +96,8 @@ fn by_mapping(file: &File, whose: u64, at: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Moves a file's blocks elsewhere: its contents are in the blocks of another file afterwards, and that one,
-/// with the old blocks, is deleted.
+/// Moves a file's blocks elsewhere: its contents are in the blocks of another file afterwards, and that one, with the old blocks, is
+/// deleted.
 fn defragment(file: &File, pool: &Pool) -> io::Result<()> {
     let path = pool.folder.join(format!("donor{}", pool.number()));
     let donor = create(&path);
@@ -110,7 +109,7 @@ fn defragment(file: &File, pool: &Pool) -> io::Result<()> {
     done
 }
 
-/// As e4defrag does: the kernel moves the bytes.
+/// Moves blocks as e4defrag does: the kernel moves the bytes.
 fn by_moving(file: &File, donor: &File) -> io::Result<()> {
     /// struct move_extent. [linux, fs/ext4/ext4.h]
     #[repr(C)]
@@ -132,7 +131,7 @@ fn by_moving(file: &File, donor: &File) -> io::Result<()> {
     Ok(())
 }
 
-/// As xfs_fsr does: the bytes are copied, and the blocks swapped if the file is as it was.
+/// Moves blocks as xfs_fsr does: the bytes are copied, and the blocks swapped if the file is unchanged.
 fn by_swapping(file: &File, donor: &File) -> io::Result<()> {
     /// struct xfs_bstime. [xfsprogs, xfs_fs.h]
     #[repr(C)]
@@ -141,8 +140,7 @@ fn by_swapping(file: &File, donor: &File) -> io::Result<()> {
         seconds: i64,
         nanoseconds: i32,
     }
-    /// struct xfs_swapext, with its struct xfs_bstat, of which only the times are looked at. [xfsprogs,
-    /// xfs_fs.h]
+    /// struct xfs_swapext, with its struct xfs_bstat, of which only the times are checked. [xfsprogs, xfs_fs.h]
     #[repr(C)]
     struct Swap {
         version: i64,
@@ -183,7 +181,7 @@ fn by_swapping(file: &File, donor: &File) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes a file that shares all blocks with another one; where the file system shares none, a copy.
+/// Makes a file that shares all blocks with another one; a copy if the file system shares none.
 fn share(pool: &Pool, entry: &Entry) -> io::Result<()> {
     let file = File::open(pool.path(entry.number))?;
     let number = pool.number();
@@ -199,8 +197,8 @@ fn share(pool: &Pool, entry: &Entry) -> io::Result<()> {
     done
 }
 
-/// Has the file system merge the blocks of a file with those of another one that has the same bytes. That
-/// needs no descriptor that may write, and frees the blocks of the second.
+/// Merges a file's blocks with those of another file that has the same bytes. That needs no writable descriptor, and frees the blocks of
+/// the second.
 fn merge(pool: &Pool, entry: &Entry) -> io::Result<()> {
     /// struct file_dedupe_range with one file_dedupe_range_info. [linux/fs.h]
     #[repr(C)]
@@ -215,7 +213,7 @@ fn merge(pool: &Pool, entry: &Entry) -> io::Result<()> {
         status: i32,
         reserved_too: u32,
     }
-    /// The number of the request counts the header alone.
+    /// Part of the structure that the request's number counts: the header alone.
     type Header = [u64; 3];
     const DEDUPE: rustix::ioctl::Opcode = rustix::ioctl::opcode::read_write::<Header>(0x94, 54);
     let into = File::open(pool.path(entry.number))?;

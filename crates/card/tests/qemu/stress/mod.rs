@@ -1,7 +1,8 @@
-//! Others truncate, punch, extend, overwrite, map, move, share, merge and delete files while the card reads
-//! and writes them, from and to memory, other files and a network.
+//! Stress: other programs truncate, punch, extend, overwrite, map, move, share, merge and delete files while the card reads and writes
+//! them, from and to memory, other files and a network.
 //!
-//! Every 512 bytes of every file say whose they are, which of its they are, and when they were written. No
+//! Every 512 bytes of every file name their file, their position in it, and the time of their writing. No byte of another file may come out
+//! of a file, and none may get into one.
 //! byte of another file may come out of a file, and none may get into one.
 
 mod disturb;
@@ -22,29 +23,29 @@ use crate::files::{EXT4, XFS, create, engine};
 use crate::wire::{self, Line, Wire};
 use dcs_testkit::Random;
 
-/// Steps that must have been done on each file system, and on one that shares blocks.
+/// Steps that must occur on each file system, and on one that shares blocks.
 const DONE: [&str; 7] =
     ["read", "written", "copied", "sent", "received", "defragmented", "mapped and written"];
 const SHARING: [&str; 2] = ["shared", "merged"];
 
-/// The pauses of a peer.
+/// Pause of a peer.
 const PAUSE: Duration = Duration::from_secs(3);
 
-/// Times that a file which others write to is read until each of its sectors is whole.
+/// Most reads of a file that others write to, until each of its sectors is whole.
 const READS_MAX: usize = 10;
 
 #[test]
 #[ignore = "runs in the guest of whatever_others_do_to_files_the_card_touches_no_other_file"]
 fn the_stress_in_the_guest() {
     let seconds: u64 = std::env::var("DCS_FILES_SECONDS").unwrap().parse().unwrap();
-    // Others wait for an eighth of that, less than peers pause; the card has three quarters to let go.
+    // Others wait for an eighth of that, less than peers pause; the card has three quarters to release a file.
     std::fs::write("/proc/sys/fs/lease-break-time", "16").unwrap();
     let engine = engine();
     let wire = Wire::new(&engine);
     for folder in [EXT4, XFS] {
         let pool = Pool::new(folder.into());
         let tally = Tally::default();
-        // Nobody touches these.
+        // These are never touched.
         let bystanders: Vec<u64> = (0..8).map(|at| 1 << 32 | at).collect();
         for number in &bystanders {
             std::fs::write(pool.path(*number), sectors(*number, 0, FILE_MAX / 2, 7)).unwrap();
@@ -94,7 +95,7 @@ fn the_stress_in_the_guest() {
     println!("@guest's end");
 }
 
-/// Every minute, what was done so far.
+/// Prints every minute what was done so far.
 fn say(tally: &Tally, goes_on: &impl Fn() -> bool) {
     let mut last = Instant::now();
     while goes_on() {
@@ -106,7 +107,7 @@ fn say(tally: &Tally, goes_on: &impl Fn() -> bool) {
     }
 }
 
-/// All files have bytes of their own alone, from the disk, not from what the kernel has cached.
+/// Checks that all files contain only their own bytes, read from the disk, not from the kernel's cache.
 fn look_at_all(pool: &Pool, bystanders: &[u64]) {
     rustix::fs::sync();
     std::fs::write("/proc/sys/vm/drop_caches", "3").unwrap();
@@ -120,7 +121,7 @@ fn look_at_all(pool: &Pool, bystanders: &[u64]) {
     }
 }
 
-/// One who has the card move bytes.
+/// A user of the card.
 struct User<'a> {
     session: &'a Session,
     pool: &'a Pool,
@@ -129,7 +130,7 @@ struct User<'a> {
 }
 
 impl User<'_> {
-    /// A part of a file, to memory.
+    /// Reads a part of a file to memory.
     fn read(&mut self) {
         let Some((entry, file, begin, length)) = self.part() else { return };
         let source = Source::file(&file, begin..begin + length);
@@ -142,7 +143,7 @@ impl User<'_> {
         }
     }
 
-    /// A part of a file, to a peer, who looks at what it gets.
+    /// Sends a part of a file to a peer, which checks what it receives.
     fn send(&mut self, wire: &Wire, line: &mut Option<Line>) {
         let Some((entry, file, begin, length)) = self.part() else { return };
         let Line { card, peer } = line.take().unwrap_or_else(|| wire.connect());
@@ -168,7 +169,7 @@ impl User<'_> {
         }
     }
 
-    /// Memory or another file, to a file.
+    /// Writes memory or another file to a file.
     fn write(&mut self) {
         let copied = self.pool.any(self.chance).filter(|_| self.chance.below(2) == 0);
         let from = copied.and_then(|entry| Some((File::open(self.pool.path(entry.number)).ok()?, entry)));
@@ -198,7 +199,7 @@ impl User<'_> {
         let pause = self.pause();
         let done = std::thread::scope(|scope| {
             let writer = scope.spawn(|| wire::give(&peer, &bytes, pause));
-            // What the card did not take is lost with the connection.
+            // Bytes that the card did not take are lost with the connection.
             let done = transfer.wait().map(|_| card);
             let sent = writer.join().unwrap();
             done.inspect(|_| sent.unwrap())
@@ -207,12 +208,12 @@ impl User<'_> {
         self.written("received", &entry, &file, length, done);
     }
 
-    /// The pause of a peer: mostly none, sometimes until somebody else wants the file.
+    /// Returns the pause of a peer: usually none, sometimes long enough for another program to want the file.
     fn pause(&mut self) -> Duration {
         if self.chance.below(8) == 0 { PAUSE } else { Duration::ZERO }
     }
 
-    /// Some part of some file; sometimes more of it than there is.
+    /// Chooses a part of a file, sometimes beyond its end.
     fn part(&mut self) -> Option<(Entry, File, u64, u64)> {
         let entry = self.pool.any(self.chance)?;
         let file = File::open(self.pool.path(entry.number)).ok()?;
@@ -223,7 +224,7 @@ impl User<'_> {
         Some((entry, file, begin * SECTOR as u64, length * SECTOR as u64))
     }
 
-    /// A new file for the card to write, for which others come from here on.
+    /// Makes a new file for the card to write, which others can choose from now on.
     fn destination(&mut self, whose: Option<u64>, length: u64) -> Option<(Entry, File)> {
         if self.pool.is_full() {
             let entry = self.pool.any(self.chance)?;
@@ -240,7 +241,7 @@ impl User<'_> {
         Some((entry, file))
     }
 
-    /// The card has written a file, or not.
+    /// Checks a file that the card has written, or failed to write.
     fn written(&self, what: &str, entry: &Entry, file: &File, length: u64, done: Result<(), TransferError>) {
         if let Err(error) = done {
             self.tally.failed(what, &error);
@@ -250,8 +251,8 @@ impl User<'_> {
         let mut all = file.read_exact_at(&mut bytes, 0).is_ok();
         let untouched = entry.touched.load(Ordering::SeqCst) == 0;
         for _ in 0..READS_MAX {
-            // ext4 lets one read what another is writing, half of it in one version and half in the next.
-            // What is wrong on the disk stays so.
+            // ext4 lets one read what another is writing, half of it in one version and half in the next. Wrong bytes on the disk stay
+            // wrong.
             let Err(wrong) = look(&bytes, entry.whose, 0) else { break };
             assert!(!untouched, "{what} by the card: {wrong}");
             println!("{what}, and read while it was written to: {wrong}");

@@ -1,4 +1,4 @@
-//! The files that the card and others have at once, and what is in them.
+//! The files that the card and others use at once, and their contents.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -9,17 +9,17 @@ use dcs_testkit::Random;
 
 pub const SECTOR: usize = 512;
 pub const PAGE: u64 = 4096;
-/// Bytes of a file at most.
+/// Largest size of a file in bytes.
 pub const FILE_MAX: u64 = 1 << 20;
-/// Files that are there at once.
+/// Number of files at once.
 pub const FILES: usize = 24;
 
-/// A place below `end`, in whole pages.
+/// Chooses a position below `end`, in whole pages.
 pub fn pages(chance: &mut Random, end: u64) -> u64 {
     chance.below(end / PAGE) * PAGE
 }
 
-/// Sectors from a place of a file on. `whose`: the number under which its contents were made.
+/// Makes sectors from a position of a file on. `whose`: the number under which its contents were made.
 pub fn sectors(whose: u64, offset: u64, length: u64, version: u64) -> Vec<u8> {
     let first = offset / SECTOR as u64;
     let mut bytes = vec![0; length as usize];
@@ -33,12 +33,12 @@ pub fn sectors(whose: u64, offset: u64, length: u64, version: u64) -> Vec<u8> {
     bytes
 }
 
-/// The versions of sectors, all of which must be that file's: those of a hole have none.
+/// Returns the versions of sectors, all of which must be that file's; those of a hole have none.
 pub fn versions(bytes: &[u8], whose: u64, offset: u64, what: &str) -> Vec<Option<u64>> {
     look(bytes, whose, offset).unwrap_or_else(|wrong| panic!("{what}: {wrong}"))
 }
 
-/// The same, or what is the first that is wrong.
+/// Returns the versions, or the first error.
 pub fn look(bytes: &[u8], whose: u64, offset: u64) -> Result<Vec<Option<u64>>, String> {
     let one = |(at, sector): (usize, &[u8])| {
         if sector == [0; SECTOR] {
@@ -62,8 +62,7 @@ fn words(bytes: &[u8]) -> [u64; 4] {
     std::array::from_fn(|at| u64::from_le_bytes(bytes[at * 8..][..8].try_into().expect("8 bytes")))
 }
 
-/// The files of a folder, by their numbers: whose their contents are, and how often somebody was about to
-/// change them.
+/// The files of a folder, by their numbers: the origin of their contents, and how often a change was about to be made.
 pub struct Pool {
     pub folder: PathBuf,
     files: Mutex<HashMap<u64, Entry>>,
@@ -117,7 +116,7 @@ impl Pool {
         self.files.lock().unwrap().len() >= FILES
     }
 
-    /// A new file of the kernel's, in blocks that others have left.
+    /// Makes a new file with the kernel, in blocks that were freed.
     pub fn new_file(&self, chance: &mut Random) {
         let number = self.number();
         let bytes = sectors(number, 0, pages(chance, FILE_MAX) + PAGE, 1);

@@ -1,4 +1,4 @@
-//! Counts of each thing that was done, and the messages of those that failed.
+//! Counts of everything that was done, and the messages of failures.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,20 +14,19 @@ impl Tally {
         *self.0.lock().unwrap().entry(what.into()).or_default() += 1;
     }
 
-    /// True where each of these was done at least once: on a machine with much else to do that may take
-    /// longer than it was given.
+    /// Returns true if each of these was done at least once: on a busy machine that may take longer than the given time.
     pub fn has_all(&self, done: &[&str]) -> bool {
         let counts = self.0.lock().unwrap();
         done.iter().all(|what| counts.contains_key(*what))
     }
 
-    /// A transfer failed, in one of the ways in which it may.
+    /// Counts a failed transfer, whose failure must be one of the allowed ones.
     pub fn failed(&self, what: &str, error: &TransferError) {
         let expected =
             matches!(error.status, Status::PathUnavailable | Status::OutOfRange | Status::CapacityExceeded);
         assert!(expected, "{what}: {error}");
         let said = error.reason.as_deref().map_or_else(|| error.status.to_string(), str::to_owned);
-        // Where in the file does not matter here.
+        // The position in the file does not matter here.
         let reason: String = said.chars().filter(|letter| !letter.is_ascii_digit()).collect();
         self.add(format!("{what}, refused: {}", reason.trim()));
     }
