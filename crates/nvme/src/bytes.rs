@@ -1,21 +1,21 @@
-//! Little-endian numbers, and places in bytes.
+//! Little-endian numbers in byte slices, and bit fields of registers.
 
-/// The little-endian 16-bit number at `offset`; 0 past the end.
+/// Returns the little-endian 16-bit number at `offset`; 0 past the end.
 pub fn u16_at(bytes: &[u8], offset: usize) -> u16 {
     u16::from_le_bytes(array_at(bytes, offset))
 }
 
-/// The little-endian 32-bit number at `offset`; 0 past the end.
+/// Returns the little-endian 32-bit number at `offset`; 0 past the end.
 pub fn u32_at(bytes: &[u8], offset: usize) -> u32 {
     u32::from_le_bytes(array_at(bytes, offset))
 }
 
-/// The little-endian 64-bit number at `offset`; 0 past the end.
+/// Returns the little-endian 64-bit number at `offset`; 0 past the end.
 pub fn u64_at(bytes: &[u8], offset: usize) -> u64 {
     u64::from_le_bytes(array_at(bytes, offset))
 }
 
-/// The bytes at `offset`; zeros past the end.
+/// Returns the bytes at `offset`; zeros past the end.
 pub fn array_at<const N: usize>(bytes: &[u8], offset: usize) -> [u8; N] {
     let mut found = [0; N];
     for (to, from) in found.iter_mut().zip(bytes.iter().skip(offset)) {
@@ -28,17 +28,17 @@ pub fn array_at<const N: usize>(bytes: &[u8], offset: usize) -> [u8; N] {
 ///
 /// # Panics
 ///
-/// Past the end.
+/// If the value reaches past the end.
 pub(crate) fn put(bytes: &mut [u8], offset: usize, value: &[u8]) {
     bytes[offset..offset + value.len()].copy_from_slice(value);
 }
 
-/// `width` bits of a register from bit `first` on.
+/// Returns `width` bits of a register, starting at bit `first`.
 pub(crate) const fn field(bits: u64, first: u32, width: u32) -> u64 {
     bits >> first & ((1 << width) - 1)
 }
 
-/// `value` as `width` bits of a register from bit `first` on. What is too large is cut.
+/// Returns `value` as `width` bits of a register, starting at bit `first`. Excess bits are cut off.
 pub(crate) const fn place(value: u64, first: u32, width: u32) -> u64 {
     (value & ((1 << width) - 1)) << first
 }

@@ -1,9 +1,9 @@
-//! Submission queue entries: commands, and what each keeps in its double words. [base 3.3.3.1]
+//! Submission queue entries: commands, and the content of their double words. [base 3.3.3.1]
 
 use crate::bytes::{array_at, put, u16_at, u32_at, u64_at};
 use crate::sgl::Descriptor;
 
-/// Bytes of an entry.
+/// Size of an entry in bytes.
 pub const SIZE: usize = 64;
 
 /// Opcodes of admin commands. [base figure 138]
@@ -66,7 +66,7 @@ pub mod feature {
     pub const TEMPERATURE_THRESHOLD: u8 = 0x04;
     /// Error recovery. [NVM 4.1.3]
     pub const ERROR_RECOVERY: u8 = 0x05;
-    /// Volatile write cache: bit 0, whether it is on. [base 5.27.1.4]
+    /// Volatile write cache: bit 0 is set if it is on. [base 5.27.1.4]
     pub const VOLATILE_WRITE_CACHE: u8 = 0x06;
     /// Number of queues: [`QueueCounts`](super::QueueCounts). [base 5.27.1.5]
     pub const NUMBER_OF_QUEUES: u8 = 0x07;
@@ -76,7 +76,7 @@ pub mod feature {
     pub const INTERRUPT_VECTOR: u8 = 0x09;
     /// Write atomicity. [NVM 4.1.3]
     pub const WRITE_ATOMICITY: u8 = 0x0a;
-    /// Asynchronous events that are told. [base 5.27.1.8]
+    /// Asynchronous events to report. [base 5.27.1.8]
     pub const ASYNCHRONOUS_EVENTS: u8 = 0x0b;
     /// Timestamp. [base 2.2 5.1.25.1.7]
     pub const TIMESTAMP: u8 = 0x0e;
@@ -84,7 +84,7 @@ pub mod feature {
     pub const KEEP_ALIVE: u8 = 0x0f;
     /// Host behavior support. [base 5.27.1.18]
     pub const HOST_BEHAVIOR: u8 = 0x16;
-    /// I/O command set profile: which combination of command sets is selected. [base 2.2 5.1.25.1.17]
+    /// I/O command set profile: the selected combination of command sets. [base 2.2 5.1.25.1.17]
     pub const COMMAND_SETS: u8 = 0x19;
     /// Host identifier, of 8 or 16 bytes. [base 2.1 5.1.25.1.28]
     pub const HOST_IDENTIFIER: u8 = 0x81;
@@ -115,17 +115,16 @@ pub mod log {
 /// The namespace identifier that means all namespaces. [base 3.2.1.2]
 pub const ALL_NAMESPACES: u32 = u32::MAX;
 
-/// Where a command's data are: the data pointer, and PSDT, which says what it is. [base 4.1]
+/// The location of a command's data: the data pointer, and PSDT, which gives its kind. [base 4.1]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DataPointer {
-    /// Physical region pages: the first page, and the second or the list of the others. Zeros where there are
-    /// no data. [base 4.1.1]
+    /// Physical region pages: the first page, and the second or the list of the others. Zeros if there are no data. [base 4.1.1]
     Prp(u64, u64),
     /// The first descriptor of a scatter gather list. [base 4.1.2]
     Sgl(Descriptor),
-    /// The same, and metadata by a scatter gather list too.
+    /// The first descriptor of a scatter gather list, with metadata by a scatter gather list too.
     SglWithMetadata(Descriptor),
-    /// The value of PSDT that has no meaning.
+    /// The reserved value of PSDT.
     Reserved([u8; 16]),
 }
 
@@ -150,20 +149,20 @@ impl Default for DataPointer {
 pub struct Command {
     /// Opcode (OPC).
     pub opcode: u8,
-    /// The half of a fused operation that it is (FUSE), of 2 bits: 0 for none.
+    /// Half of a fused operation that it is (FUSE), of 2 bits: 0 for none.
     pub fused: u8,
-    /// By what its completion is known (CID).
+    /// Command identifier, which its completion repeats (CID).
     pub cid: u16,
     /// Namespace (NSID).
     pub namespace: u32,
-    /// Its data (DPTR, PSDT).
+    /// Data of the command (DPTR, PSDT).
     pub data: DataPointer,
-    /// Double words 10 to 15, whose meaning is the command's.
+    /// Double words 10 to 15, with a meaning specific to the command.
     pub words: [u32; 6],
 }
 
 impl Command {
-    /// Takes an entry apart.
+    /// Decodes an entry.
     pub fn from_bytes(bytes: &[u8; SIZE]) -> Command {
         let (flags, pointer): (u8, [u8; 16]) = (bytes[1], array_at(bytes, 24));
         Command {
@@ -181,7 +180,7 @@ impl Command {
         }
     }
 
-    /// Its bytes.
+    /// Encodes it as bytes.
     pub fn bytes(&self) -> [u8; SIZE] {
         let mut bytes = [0; SIZE];
         let (kind, pointer) = match self.data {
@@ -204,7 +203,7 @@ impl Command {
     }
 }
 
-/// The two halves of a double word: the lower, then the upper.
+/// Splits a double word into its halves: the lower, then the upper.
 fn halves(word: u32) -> (u16, u16) {
     (word as u16, (word >> 16) as u16)
 }
@@ -213,7 +212,7 @@ fn word((lower, upper): (u16, u16)) -> u32 {
     u32::from(upper) << 16 | u32::from(lower)
 }
 
-/// A count as it lies in 16 bits: one less. What is too large is cut.
+/// Encodes a count in 16 bits, as one less. Excess bits are cut off.
 fn one_less(count: u32) -> u16 {
     count.saturating_sub(1) as u16
 }
@@ -223,17 +222,16 @@ fn one_less(count: u32) -> u16 {
 pub struct Blocks {
     /// First logical block (SLBA).
     pub first: u64,
-    /// Logical blocks, 1 to 65,536. NLB is one less.
+    /// Number of logical blocks, 1 to 65,536. NLB is one less.
     pub count: u32,
-    /// Done only when the blocks are on the medium (FUA).
+    /// Set to complete only when the blocks are on the medium (FUA).
     pub durable: bool,
 }
 
 impl Blocks {
     const FORCE_UNIT_ACCESS: u32 = 1 << 30;
 
-    /// The bit of double word 12 by which a write zeroes says that the blocks may be deallocated (DEAC). [NVM
-    /// 3.2.8]
+    /// Bit of double word 12 by which a write zeroes permits deallocating the blocks (DEAC). [NVM 3.2.8]
     pub const DEALLOCATE: u32 = 1 << 25;
 
     /// Decodes a command's double words.
@@ -253,12 +251,12 @@ impl Blocks {
     }
 }
 
-/// The ranges of a dataset management command: which of its attributes they get. [NVM 3.2.3]
+/// The ranges of a dataset management command, and the attributes to apply to them. [NVM 3.2.3]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Datasets {
-    /// Ranges in the data, 1 to 256. NR is one less.
+    /// Number of ranges in the data, 1 to 256. NR is one less.
     pub ranges: u16,
-    /// They are deallocated (AD).
+    /// Set to deallocate them (AD).
     pub deallocate: bool,
 }
 
@@ -282,20 +280,20 @@ impl Datasets {
 pub struct Range {
     /// First logical block.
     pub first: u64,
-    /// Logical blocks.
+    /// Number of logical blocks.
     pub count: u32,
 }
 
 impl Range {
-    /// Bytes of one.
+    /// Size of a range in bytes.
     pub const SIZE: usize = 16;
 
-    /// Takes a range apart. What lies past the end of `bytes` is zero.
+    /// Decodes a range. Bytes past the end of `bytes` count as zero.
     pub fn from_bytes(bytes: &[u8]) -> Range {
         Range { first: u64_at(bytes, 8), count: u32_at(bytes, 4) }
     }
 
-    /// Its bytes.
+    /// Encodes it as bytes.
     pub fn bytes(self) -> [u8; Range::SIZE] {
         let mut bytes = [0; Range::SIZE];
         put(&mut bytes, 4, &self.count.to_le_bytes());
@@ -304,18 +302,18 @@ impl Range {
     }
 }
 
-/// The completion queue to be created. [base 5.4]
+/// A completion queue to create. [base 5.4]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CreateCompletionQueue {
-    /// Its number (QID).
+    /// Queue identifier (QID).
     pub queue: u16,
-    /// Its entries, 1 to 65,536, of which 1 is too few. QSIZE is one less.
+    /// Number of entries, 1 to 65,536, of which 1 is too few. QSIZE is one less.
     pub entries: u32,
-    /// It lies in one piece (PC).
+    /// Set if the queue is contiguous in memory (PC).
     pub contiguous: bool,
-    /// Its completions raise interrupts (IEN).
+    /// Set if completions raise interrupts (IEN).
     pub interrupts: bool,
-    /// Which ones (IV).
+    /// Interrupt vector (IV).
     pub vector: u16,
 }
 
@@ -339,18 +337,18 @@ impl CreateCompletionQueue {
     }
 }
 
-/// The submission queue to be created. [base 5.5]
+/// A submission queue to create. [base 5.5]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CreateSubmissionQueue {
-    /// Its number (QID).
+    /// Queue identifier (QID).
     pub queue: u16,
-    /// Its entries, 1 to 65,536, of which 1 is too few. QSIZE is one less.
+    /// Number of entries, 1 to 65,536, of which 1 is too few. QSIZE is one less.
     pub entries: u32,
-    /// It lies in one piece (PC).
+    /// Set if the queue is contiguous in memory (PC).
     pub contiguous: bool,
-    /// Priority of its commands, where arbitration is weighted (QPRIO), of 2 bits: 0 is urgent, 3 is low.
+    /// Priority of its commands with weighted arbitration (QPRIO), of 2 bits: 0 is urgent, 3 is low.
     pub priority: u8,
-    /// The completion queue to which the ends of its commands go (CQID).
+    /// Completion queue for its commands (CQID).
     pub completion_queue: u16,
 }
 
@@ -374,12 +372,12 @@ impl CreateSubmissionQueue {
     }
 }
 
-/// The command to be aborted. [base 5.1]
+/// A command to abort. [base 5.1]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Abort {
-    /// The submission queue that it came from (SQID).
+    /// Submission queue that the command came from (SQID).
     pub submission_queue: u16,
-    /// Which one (CID).
+    /// Command identifier (CID).
     pub cid: u16,
 }
 
@@ -396,14 +394,14 @@ impl Abort {
     }
 }
 
-/// The log page that is wanted, and which part of it. [base 5.16]
+/// A request for a part of a log page. [base 5.16]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GetLogPage {
-    /// Its number (LID).
+    /// Log page identifier (LID).
     pub page: u8,
-    /// The event that pointed to it is kept (RAE).
+    /// Set to retain the event that pointed to the page (RAE).
     pub retain_event: bool,
-    /// Bytes, a multiple of four, at least four. NUMD counts double words, and is one less.
+    /// Length in bytes, a multiple of four, at least four. NUMD counts double words, and is one less.
     pub bytes: u64,
     /// First byte (LPO).
     pub offset: u64,
@@ -432,17 +430,16 @@ impl GetLogPage {
     }
 }
 
-/// The feature that is wanted (get features) or set (set features). [base 5.15, 5.27]
+/// A feature to read (get features) or set (set features). [base 5.15, 5.27]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Feature {
-    /// Its number (FID): see [`feature`].
+    /// Feature identifier (FID); see [`feature`].
     pub number: u8,
-    /// Which of its values is wanted (SEL), of 3 bits: 0 current, 1 default, 2 saved, 3 what can be done with
-    /// it.
+    /// Kind of value to read (SEL), of 3 bits: 0 current, 1 default, 2 saved, 3 capabilities.
     pub select: u8,
-    /// The value is to outlive a reset (SV).
+    /// Set if the value must survive a reset (SV).
     pub save: bool,
-    /// The value that is set: double word 11.
+    /// Value to set: double word 11.
     pub value: u32,
 }
 
@@ -466,24 +463,24 @@ impl Feature {
     }
 }
 
-/// Numbers of I/O queues of each kind that the host wants, or the controller has: the value and the result of
-/// a feature. [base 5.27.1.5]
+/// Numbers of I/O queues of each kind, as requested by the host or granted by the controller: the value and the result of a feature. [base
+/// 5.27.1.5]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueCounts {
-    /// Submission queues, 1 to 65,536, of which 65,536 is too many. NSQR and NSQA are one less.
+    /// Number of submission queues, 1 to 65,536, of which 65,536 is too many. NSQR and NSQA are one less.
     pub submissions: u32,
-    /// Completion queues, 1 to 65,536, of which 65,536 is too many. NCQR and NCQA are one less.
+    /// Number of completion queues, 1 to 65,536, of which 65,536 is too many. NCQR and NCQA are one less.
     pub completions: u32,
 }
 
 impl QueueCounts {
-    /// Takes a value apart.
+    /// Decodes a value.
     pub fn from_bits(bits: u32) -> QueueCounts {
         let (submissions, completions) = halves(bits);
         QueueCounts { submissions: u32::from(submissions) + 1, completions: u32::from(completions) + 1 }
     }
 
-    /// The value.
+    /// Encodes the value.
     pub fn bits(self) -> u32 {
         word((one_less(self.submissions), one_less(self.completions)))
     }

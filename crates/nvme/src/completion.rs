@@ -3,35 +3,35 @@
 use crate::bytes::{put, u16_at, u32_at};
 use crate::status::Status;
 
-/// Bytes of an entry.
+/// Size of an entry in bytes.
 pub const SIZE: usize = 16;
 
-/// The end of a command, as its controller tells it.
+/// The end of a command, as reported by its controller.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Completion {
-    /// The command's result: double word 0.
+    /// Result of the command: double word 0.
     pub result: u32,
-    /// The upper half of an answer of 64 bits: double word 1.
+    /// Upper half of a 64-bit result: double word 1.
     pub result_high: u32,
-    /// The submission queue head: entries before it were fetched (SQHD).
+    /// Submission queue head: entries before it were fetched (SQHD).
     pub submission_head: u16,
-    /// The submission queue that the command came from (SQID).
+    /// Submission queue that the command came from (SQID).
     pub submission_queue: u16,
-    /// Which command (CID).
+    /// Command identifier (CID).
     pub cid: u16,
-    /// Changes with each round of the queue: an entry is new where it is not as in the round before (P).
+    /// Phase, which changes with each round of the queue: an entry is new if it differs from the round before (P).
     pub phase: bool,
-    /// The command's status.
+    /// Status of the command.
     pub status: Status,
 }
 
-/// The phase of an entry, by its last four bytes: to look for a new one without reading the rest.
+/// Returns the phase of an entry from its last four bytes, to detect a new one without reading the rest.
 pub fn phase(last: [u8; 4]) -> bool {
     last[2] & 1 != 0
 }
 
 impl Completion {
-    /// Takes an entry apart.
+    /// Decodes an entry.
     pub fn from_bytes(bytes: &[u8; SIZE]) -> Completion {
         let last = u16_at(bytes, 14);
         Completion {
@@ -45,7 +45,7 @@ impl Completion {
         }
     }
 
-    /// Its bytes.
+    /// Encodes it as bytes.
     pub fn bytes(&self) -> [u8; SIZE] {
         let mut bytes = [0; SIZE];
         put(&mut bytes, 0, &self.result.to_le_bytes());

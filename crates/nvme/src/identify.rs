@@ -1,11 +1,10 @@
-//! Identify data: what a controller says about itself and its namespaces. [base 5.17.2, NVM 4.1.5]
+//! Identify data: a controller's description of itself and its namespaces. [base 5.17.2, NVM 4.1.5]
 //!
-//! The structures have the fields that somebody here reads or writes; the rest of the data are zeros when
-//! they are written.
+//! The structures have the fields that this project reads or writes; the rest of the data are zeros when they are written.
 
 use crate::bytes::{array_at, put, u16_at, u32_at, u64_at};
 
-/// Bytes of each data structure.
+/// Size of each data structure in bytes.
 pub const SIZE: usize = 4096;
 
 /// CNS: a namespace, by the NVM command set: [`Namespace`]. [NVM 4.1.5.1]
@@ -14,7 +13,7 @@ pub const NAMESPACE: u8 = 0x00;
 pub const CONTROLLER: u8 = 0x01;
 /// CNS: the numbers of active namespaces: [`active_namespaces`]. [base 5.17.2.2]
 pub const ACTIVE_NAMESPACES: u8 = 0x02;
-/// CNS: descriptors of what identifies a namespace. [base 5.17.2.3]
+/// CNS: the identifiers of a namespace, as descriptors. [base 5.17.2.3]
 pub const NAMESPACE_DESCRIPTORS: u8 = 0x03;
 /// CNS: a namespace, by the command set that CSI names. [NVM 4.1.5.2]
 pub const NAMESPACE_OF_SET: u8 = 0x05;
@@ -45,12 +44,12 @@ pub mod set {
     pub const PROGRAMS: u8 = 4;
 }
 
-/// Sizes of queue entries that a controller takes, as powers of two. [base figure 275, SQES, CQES]
+/// The sizes of queue entries that a controller supports, as powers of two. [base figure 275, SQES, CQES]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EntrySizes {
-    /// The size that every controller has to take.
+    /// Size that every controller must support.
     pub least: u8,
-    /// The largest one.
+    /// Largest size.
     pub most: u8,
 }
 
@@ -63,21 +62,21 @@ impl EntrySizes {
         self.most << 4 | self.least & 0xf
     }
 
-    /// True if entries of `1 << shift` bytes are taken.
+    /// Returns true if entries of `1 << shift` bytes are supported.
     pub fn contains(self, shift: u8) -> bool {
         (self.least..=self.most).contains(&shift)
     }
 }
 
-/// Scatter gather lists that a controller takes. [base figure 275, SGLS bits 1:0]
+/// A controller's support for scatter gather lists. [base figure 275, SGLS bits 1:0]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Sgl {
-    /// None.
+    /// No support.
     #[default]
     No,
-    /// With any address and length.
+    /// Support for any address and length.
     Bytes,
-    /// With addresses and lengths that are multiples of four.
+    /// Support for addresses and lengths that are multiples of four.
     DoubleWords,
 }
 
@@ -92,9 +91,9 @@ pub struct Controller {
     pub model: [u8; 40],
     /// Firmware revision, padded with spaces (FR).
     pub firmware: [u8; 8],
-    /// Others with which it shares its namespaces (CMIC): bit 1, other controllers.
+    /// Sharing of its namespaces (CMIC): bit 1, with other controllers.
     pub sharing: u8,
-    /// A command may move `1 << max_transfer` of the smallest memory pages; 0: any length (MDTS).
+    /// Most data of a command, as `1 << max_transfer` of the smallest memory pages; 0: any length (MDTS).
     pub max_transfer: u8,
     /// Number of the controller in its subsystem (CNTLID).
     pub number: u16,
@@ -108,46 +107,46 @@ pub struct Controller {
     pub kind: u8,
     /// Optional admin commands (OACS): bit 8, doorbell buffer config.
     pub optional_admin: u16,
-    /// Abort commands that may be outstanding, 1 to 256. ACL is one less.
+    /// Most Abort commands that may be outstanding, 1 to 256. ACL is one less.
     pub aborts: u16,
-    /// Asynchronous event requests that may be outstanding, 1 to 256. AERL is one less.
+    /// Most asynchronous event requests that may be outstanding, 1 to 256. AERL is one less.
     pub event_requests: u16,
-    /// Firmware slots (FRMW): bit 0, the first is read only; bits 3:1, how many.
+    /// Firmware slots (FRMW): bit 0, the first is read only; bits 3:1, their number.
     pub firmware_slots: u8,
-    /// Log pages (LPA): bit 2, they have offsets and any length.
+    /// Log pages (LPA): bit 2, support for offsets and any length.
     pub log_pages: u8,
-    /// Entries of the error log, 1 to 256. ELPE is one less.
+    /// Number of entries of the error log, 1 to 256. ELPE is one less.
     pub error_entries: u16,
-    /// Temperature that is worth a warning, in Kelvin (WCTEMP).
+    /// Temperature that causes a warning, in Kelvin (WCTEMP).
     pub warning_temperature: u16,
     /// Temperature that is critical, in Kelvin (CCTEMP).
     pub critical_temperature: u16,
-    /// Granularity of the keep alive timer, in units of 100 ms; 0: there is none (KAS).
+    /// Granularity of the keep alive timer, in units of 100 ms; 0 if there is none (KAS).
     pub keep_alive: u16,
     /// Sizes of submission entries (SQES).
     pub submission_entries: EntrySizes,
     /// Sizes of completion entries (CQES).
     pub completion_entries: EntrySizes,
-    /// The largest number of a namespace (NN).
+    /// Largest namespace number (NN).
     pub namespaces: u32,
     /// Optional commands (ONCS): bit 3, write zeroes; bit 6, the timestamp feature.
     pub optional_commands: u16,
-    /// There is a volatile write cache: without one, flush does nothing (VWC bit 0).
+    /// Set if there is a volatile write cache: without one, flush does nothing (VWC bit 0).
     pub write_cache: bool,
     /// Effect of a flush of all namespaces (VWC bits 2:1), of 2 bits: 3, it flushes them.
     pub flush_all: u8,
-    /// Scatter gather lists (SGLS bits 1:0).
+    /// Support for scatter gather lists (SGLS bits 1:0).
     pub sgl: Sgl,
-    /// Bit buckets are taken (SGLS bit 16).
+    /// Set if bit buckets are supported (SGLS bit 16).
     pub bit_buckets: bool,
-    /// Name of the subsystem, ended by zeros (SUBNQN).
+    /// Name of the subsystem, terminated by zeros (SUBNQN).
     pub subsystem: [u8; 256],
-    /// Watts of power state 0, in hundredths (PSD0).
+    /// Maximum power of power state 0, in hundredths of a watt (PSD0).
     pub power: u16,
 }
 
 impl Controller {
-    /// Takes identify data apart.
+    /// Decodes identify data.
     pub fn from_bytes(data: &[u8; SIZE]) -> Controller {
         let sgls = u32_at(data, 536);
         Controller {
@@ -188,7 +187,7 @@ impl Controller {
         }
     }
 
-    /// Its identify data.
+    /// Encodes it as identify data.
     pub fn bytes(&self) -> [u8; SIZE] {
         let one_less = |count: u16| [count.saturating_sub(1) as u8];
         let mut data = [0; SIZE];
@@ -223,22 +222,22 @@ impl Controller {
     }
 }
 
-/// A format of logical blocks. [NVM figure 98]
+/// A logical block format. [NVM figure 98]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Format {
-    /// Bytes of metadata a block (MS).
+    /// Metadata per block, in bytes (MS).
     pub metadata: u16,
-    /// Bytes of a block, as a power of two (LBADS).
+    /// Size of a block in bytes, as a power of two (LBADS).
     pub shift: u8,
 }
 
-/// Formats that a namespace may have.
+/// Most formats of a namespace.
 pub const FORMATS: usize = 64;
 
 /// Identify data of a namespace. [NVM figure 97]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Namespace {
-    /// Logical blocks; 0: it is not active (NSZE).
+    /// Number of logical blocks; 0 if the namespace is not active (NSZE).
     pub blocks: u64,
     /// Logical blocks that may be allocated (NCAP).
     pub capacity: u64,
@@ -246,34 +245,34 @@ pub struct Namespace {
     pub used: u64,
     /// Features (NSFEAT): bit 0, thin provisioning; bit 4, there is a preferred granularity.
     pub features: u8,
-    /// The format that it has, by its place in `formats` (FLBAS).
+    /// Index in `formats` of the current format (FLBAS).
     pub format: u8,
-    /// Others with which it is shared (NMIC): bit 0, other controllers.
+    /// Sharing of the namespace (NMIC): bit 0, with other controllers.
     pub sharing: u8,
-    /// Deallocated blocks (DLFEAT): bits 2:0, 1 where they read as zeros; bit 3, write zeroes may deallocate.
+    /// Deallocated blocks (DLFEAT): bits 2:0, 1 if they read as zeros; bit 3, write zeroes may deallocate.
     pub deallocated: u8,
-    /// Logical blocks that are best written together and to which they are best aligned, 1 to 65,536; meant
-    /// where `features` say so. NPWG, NPWA, NPDG and NPDA are one less.
+    /// Preferred size and alignment of writes and deallocations in logical blocks, 1 to 65,536; valid if `features` say so. NPWG, NPWA,
+    /// NPDG and NPDA are one less.
     pub granularity: u32,
-    /// Attributes (NSATTR): bit 0, nothing can be written now.
+    /// Attributes (NSATTR): bit 0, currently write protected.
     pub attributes: u8,
-    /// Globally unique identifier; zeros: none (NGUID).
+    /// Globally unique identifier; zeros if none (NGUID).
     pub nguid: [u8; 16],
-    /// IEEE extended unique identifier; zeros: none (EUI64).
+    /// IEEE extended unique identifier; zeros if none (EUI64).
     pub eui64: [u8; 8],
-    /// The formats that there are (LBAF).
+    /// Available formats (LBAF).
     pub formats: [Format; FORMATS],
 }
 
 impl Default for Namespace {
-    /// One that is not active: all is zero.
+    /// Returns a namespace that is not active: everything is zero.
     fn default() -> Namespace {
         Namespace::from_bytes(&[0; SIZE])
     }
 }
 
 impl Namespace {
-    /// Takes identify data apart.
+    /// Decodes identify data.
     pub fn from_bytes(data: &[u8; SIZE]) -> Namespace {
         let flbas = data[26];
         Namespace {
@@ -281,7 +280,7 @@ impl Namespace {
             capacity: u64_at(data, 8),
             used: u64_at(data, 16),
             features: data[24],
-            // The upper two bits of the number are in bits 5 and 6.
+            // The upper two bits of the index are in bits 5 and 6.
             format: flbas & 0xf | (flbas >> 5 & 3) << 4,
             sharing: data[30],
             deallocated: data[33],
@@ -296,7 +295,7 @@ impl Namespace {
         }
     }
 
-    /// Its identify data.
+    /// Encodes it as identify data.
     pub fn bytes(&self) -> [u8; SIZE] {
         let mut data = [0; SIZE];
         let mut put = |at, bytes: &[u8]| put(&mut data, at, bytes);
@@ -319,7 +318,7 @@ impl Namespace {
         data
     }
 
-    /// The format that it has.
+    /// Returns the current format.
     pub fn current_format(&self) -> Format {
         self.formats[usize::from(self.format) % FORMATS]
     }
@@ -328,21 +327,21 @@ impl Namespace {
 /// Identify data of a namespace, whatever its command set. [base 2.2 figure 320]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AnyNamespace {
-    /// Others with which it is shared (NMIC): bit 0, other controllers.
+    /// Sharing of the namespace (NMIC): bit 0, with other controllers.
     pub sharing: u8,
-    /// Attributes (NSATTR): bit 0, nothing can be written now.
+    /// Attributes (NSATTR): bit 0, currently write protected.
     pub attributes: u8,
-    /// It can be used (NSTAT bit 0).
+    /// Set if the namespace is ready (NSTAT bit 0).
     pub ready: bool,
 }
 
 impl AnyNamespace {
-    /// Takes identify data apart.
+    /// Decodes identify data.
     pub fn from_bytes(data: &[u8; SIZE]) -> AnyNamespace {
         AnyNamespace { sharing: data[1], attributes: data[8], ready: data[14] & 1 != 0 }
     }
 
-    /// Its identify data.
+    /// Encodes it as identify data.
     pub fn bytes(&self) -> [u8; SIZE] {
         let mut data = [0; SIZE];
         (data[1], data[8], data[14]) = (self.sharing, self.attributes, self.ready.into());
@@ -350,8 +349,7 @@ impl AnyNamespace {
     }
 }
 
-/// The identify data with these combinations of command sets, each a vector of bits (bit 0 is NVM), as far as there is room for them.
-/// [base 2.1 figures 327, 328]
+/// Encodes these combinations of command sets, each a bit vector (bit 0 is NVM), as far as they fit. [base 2.1 figures 327, 328]
 pub fn command_sets_bytes(combinations: &[u64]) -> [u8; SIZE] {
     let mut data = [0; SIZE];
     for (place, sets) in data.chunks_exact_mut(8).zip(combinations) {
@@ -360,7 +358,7 @@ pub fn command_sets_bytes(combinations: &[u64]) -> [u8; SIZE] {
     data
 }
 
-/// The identify data that name these controllers, ascending, as far as there is room for them. [base 2.1 4.6.1]
+/// Encodes the numbers of these controllers, ascending, as far as they fit. [base 2.1 4.6.1]
 pub fn controllers_bytes(numbers: &[u16]) -> [u8; SIZE] {
     let mut data = [0; SIZE];
     let count = numbers.len().min(SIZE / 2 - 1);
@@ -371,7 +369,7 @@ pub fn controllers_bytes(numbers: &[u16]) -> [u8; SIZE] {
     data
 }
 
-/// A descriptor of what identifies a namespace. [base 5.17.2.3]
+/// An identifier of a namespace, as a descriptor. [base 5.17.2.3]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Identifier {
     /// IEEE extended unique identifier (type 1).
@@ -382,7 +380,7 @@ pub enum Identifier {
     CommandSet(u8),
 }
 
-/// The identify data that hold these descriptors, as far as there is room for them.
+/// Encodes these descriptors, as far as they fit.
 pub fn identifiers_bytes(identifiers: &[Identifier]) -> [u8; SIZE] {
     let mut data = [0; SIZE];
     let mut at = 0;
@@ -403,13 +401,12 @@ pub fn identifiers_bytes(identifiers: &[Identifier]) -> [u8; SIZE] {
     data
 }
 
-/// The numbers of active namespaces, ascending, as the data have them: 1,024 at most, up to the first that is
-/// 0. [base 5.17.2.2]
+/// Returns the numbers of active namespaces, ascending, as in the data: at most 1,024, up to the first that is 0. [base 5.17.2.2]
 pub fn active_namespaces(data: &[u8; SIZE]) -> impl Iterator<Item = u32> {
     (0..SIZE / 4).map(|i| u32_at(data, 4 * i)).take_while(|number| *number != 0)
 }
 
-/// The identify data that name these namespaces, as far as there is room for them.
+/// Encodes the numbers of these namespaces, as far as they fit.
 pub fn active_namespaces_bytes(numbers: impl IntoIterator<Item = u32>) -> [u8; SIZE] {
     let mut data = [0; SIZE];
     for (place, number) in data.chunks_exact_mut(4).zip(numbers) {

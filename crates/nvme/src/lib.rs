@@ -1,23 +1,22 @@
-//! NVMe on the wire, for both of its sides: the host's driver and the controller. Layouts and numbers;
-//! nothing that acts.
+//! NVMe on the wire, for both sides: the host's driver and the controller. Layouts and numbers; nothing that acts.
 //!
 //! # Architecture
 //!
-//! Each register, entry and data structure is a plain struct that is read from its bits and written to them.
-//! Reading never fails and never panics: what the other side wrote is taken apart as it is, and whoever uses
-//! a value checks it first. Bits that no field names are dropped; values too large for their field are cut.
+//! Each register, entry and data structure is a plain struct that is decoded from its bits and encoded to them. Decoding never fails and
+//! never panics: bytes from the other side are decoded as they are, and the user of a value checks it first. Bits outside of all fields are
+//! dropped; values too large for their field are cut off.
 //!
 //! | module | what it holds |
 //! |---|---|
 //! | [`register`] | the registers of BAR0, with their offsets, and the doorbells |
 //! | [`cmb`], [`pmr`] | registers of a controller memory buffer, of a persistent memory region |
-//! | [`command`] | submission entries, opcodes, and what each command keeps in its double words |
+//! | [`command`] | submission entries, opcodes, and the content of their double words |
 //! | [`local_memory`] | the Subsystem Local Memory command set |
 //! | [`programs`] | the Computational Programs command set |
 //! | [`sgl`] | descriptors of scatter gather lists |
-//! | [`walk`] | where a command's data lie: walks along page lists and scatter gather lists |
+//! | [`walk`] | the location of a command's data: walks along page lists and scatter gather lists |
 //! | [`completion`] | completion entries |
-//! | [`status`] | statuses, with the specification's words |
+//! | [`status`] | statuses, with the specification's texts |
 //! | [`identify`] | identify data |
 //! | [`bytes`] | little-endian numbers |
 //!

@@ -1,9 +1,8 @@
 //! The Subsystem Local Memory command set (CSI 3): memory of a controller as a namespace of bytes.
 //!
-//! The specification (revision 1.0 of December 2023, and later) was not at hand. Opcodes and fields are those
-//! on which two implementations agree, SPDK's of `hsung-yang/spdk` and CEMU's; they differ in the opcode of
-//! [`FILL`], which is SPDK's: 00h is Flush in every command set (base 2.2 figure 556). Statuses are base 2.2
-//! figure 104's.
+//! The specification (revision 1.0 of December 2023, and later) was not available. Opcodes and fields are those on which two
+//! implementations agree, SPDK's of `hsung-yang/spdk` and CEMU's; they differ in the opcode of [`FILL`], which is SPDK's here: 00h is Flush
+//! in every command set (base 2.2 figure 556). Statuses are from base 2.2 figure 104.
 
 use crate::bytes::{put, u16_at, u32_at, u64_at};
 use crate::command;
@@ -17,12 +16,12 @@ pub const FILL: u8 = 0x04;
 /// Memory write: [`Range`].
 pub const WRITE: u8 = 0x05;
 
-/// Bytes that are read, written or filled: double words 10 to 12.
+/// A range of bytes to read, write or fill: double words 10 to 12.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Range {
     /// First byte (SB).
     pub first: u64,
-    /// In bytes.
+    /// Length in bytes.
     pub length: u32,
 }
 
@@ -38,16 +37,16 @@ impl Range {
     }
 }
 
-/// A copy, whose sources follow each other in the destination.
+/// A copy, which concatenates its sources in the destination.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Copy {
-    /// Bytes in all: double words 2 and 3 (LEN).
+    /// Total length in bytes: double words 2 and 3 (LEN).
     pub length: u64,
     /// First byte of the destination: double words 10 and 11 (SDADDR).
     pub target: u64,
-    /// Sources, 1 to 256, whose descriptors are the data. Double word 12 bits 7:0 are one less (NR).
+    /// Number of sources, 1 to 256, whose descriptors are the data. Double word 12 bits 7:0 are one less (NR).
     pub sources: u16,
-    /// The form of the descriptors: double word 12 bits 11:8 (CDFT): 2 for [`Blocks`], 4 for [`Bytes`].
+    /// Form of the descriptors: double word 12 bits 11:8 (CDFT): 2 for [`Blocks`], 4 for [`Bytes`].
     pub form: u8,
 }
 
@@ -63,7 +62,7 @@ impl Copy {
         }
     }
 
-    /// Puts its fields into an entry.
+    /// Writes its fields to an entry.
     pub fn put(self, entry: &mut [u8; command::SIZE]) {
         let word = u32::from(self.form & 0xf) << 8 | u32::from(self.sources.saturating_sub(1) as u8);
         put(entry, 8, &self.length.to_le_bytes());
@@ -72,32 +71,32 @@ impl Copy {
     }
 }
 
-/// Bytes of a source's descriptor.
+/// Size of a source's descriptor in bytes.
 pub const SOURCE_SIZE: usize = 32;
 
-/// The form of [`Blocks`].
+/// Form number of [`Blocks`].
 pub const FORM_BLOCKS: u8 = 2;
-/// The form of [`Bytes`].
+/// Form number of [`Bytes`].
 pub const FORM_BYTES: u8 = 4;
 
-/// Bit of a source's options (SOPT): it is copied fast, or not at all.
+/// Bit of a source's options (SOPT): copy it fast, or not at all.
 const FAST_ONLY: u16 = 1 << 15;
 
 /// A source of logical blocks: descriptor format 2h of the NVM command set's copy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Blocks {
-    /// Their namespace (SNSID).
+    /// Namespace of the blocks (SNSID).
     pub namespace: u32,
     /// First logical block (SLBA).
     pub first: u64,
-    /// Logical blocks, 1 to 65,536. NLB is one less.
+    /// Number of logical blocks, 1 to 65,536. NLB is one less.
     pub count: u32,
-    /// It is copied fast, or not at all (SOPT bit 15).
+    /// Set to copy it fast, or not at all (SOPT bit 15).
     pub fast_only: bool,
 }
 
 impl Blocks {
-    /// Takes a descriptor apart. What lies past the end of `bytes` is zero.
+    /// Decodes a descriptor. Bytes past the end of `bytes` count as zero.
     pub fn from_bytes(bytes: &[u8]) -> Blocks {
         Blocks {
             namespace: u32_at(bytes, 0),
@@ -107,7 +106,7 @@ impl Blocks {
         }
     }
 
-    /// Its bytes.
+    /// Encodes it as bytes.
     pub fn bytes(self) -> [u8; SOURCE_SIZE] {
         let mut bytes = [0; SOURCE_SIZE];
         put(&mut bytes, 0, &self.namespace.to_le_bytes());
@@ -121,18 +120,18 @@ impl Blocks {
 /// A source of local memory: descriptor format 4h.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bytes {
-    /// Its namespace (SNSID).
+    /// Namespace of the bytes (SNSID).
     pub namespace: u32,
     /// First byte (SADDR).
     pub first: u64,
-    /// Bytes (NBYTE).
+    /// Length in bytes (NBYTE).
     pub length: u32,
-    /// It is copied fast, or not at all (SOPT bit 15).
+    /// Set to copy it fast, or not at all (SOPT bit 15).
     pub fast_only: bool,
 }
 
 impl Bytes {
-    /// Takes a descriptor apart. What lies past the end of `bytes` is zero.
+    /// Decodes a descriptor. Bytes past the end of `bytes` count as zero.
     pub fn from_bytes(bytes: &[u8]) -> Bytes {
         Bytes {
             namespace: u32_at(bytes, 0),
@@ -142,7 +141,7 @@ impl Bytes {
         }
     }
 
-    /// Its bytes.
+    /// Encodes it as bytes.
     pub fn bytes(self) -> [u8; SOURCE_SIZE] {
         let mut bytes = [0; SOURCE_SIZE];
         put(&mut bytes, 0, &self.namespace.to_le_bytes());

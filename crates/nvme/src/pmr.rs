@@ -1,27 +1,26 @@
-//! The persistent memory region: memory of the controller's that has a BAR to itself. [base 3.1.3.22 to
-//! 3.1.3.28]
+//! The persistent memory region: memory of the controller in a separate BAR. [base 3.1.3.22 to 3.1.3.28]
 
 use crate::bytes::{field, place};
 
 /// Capabilities of the region (PMRCAP). [base 3.1.3.22]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Capabilities {
-    /// Data that the controller writes may lie there: of read commands (RDS).
+    /// Support for data that the controller writes, for read commands (RDS).
     pub read_data: bool,
-    /// Data that the controller reads may lie there: of write commands (WDS).
+    /// Support for data that the controller reads, for write commands (WDS).
     pub write_data: bool,
-    /// The BAR (BIR), of which it has the whole.
+    /// Number of the BAR (BIR), which the region fills.
     pub bar: u8,
-    /// `timeout` counts minutes, not units of 500 ms (PMRTU): 0 or 1; 2 and 3 are reserved.
+    /// Unit of `timeout` (PMRTU): 0 for 500 ms, 1 for minutes; 2 and 3 are reserved.
     pub timeout_unit: u8,
-    /// Time that it may take to become ready (PMRTO).
+    /// Time limit for becoming ready (PMRTO).
     pub timeout: u8,
-    /// Commands may name it: the controller takes addresses for it (CMSS).
+    /// Set if commands may name the region: the controller takes addresses for it (CMSS).
     pub space: bool,
 }
 
 impl Capabilities {
-    /// Takes a register's value apart.
+    /// Decodes a register's value.
     pub const fn from_bits(bits: u32) -> Capabilities {
         let bits = bits as u64;
         Capabilities {
@@ -34,7 +33,7 @@ impl Capabilities {
         }
     }
 
-    /// The register's value.
+    /// Encodes the register's value.
     pub const fn bits(self) -> u32 {
         let bits = place(self.read_data as u64, 3, 1)
             | place(self.write_data as u64, 4, 1)
@@ -45,12 +44,12 @@ impl Capabilities {
         bits as u32
     }
 
-    /// Its BAR, where that is one that it may have.
+    /// Returns its BAR, if that is a permitted one.
     pub fn valid_bar(self) -> Option<u8> {
         Some(self.bar).filter(|bar| (2..=5).contains(bar))
     }
 
-    /// Time that it may take to become ready, in nanoseconds: one unit where the controller says nothing.
+    /// Returns the time limit for becoming ready, in nanoseconds: one unit if the controller does not report one.
     pub const fn timeout_nanos(self) -> u64 {
         const MINUTES: u8 = 1;
         let unit = if self.timeout_unit == MINUTES { 60_000_000_000 } else { 500_000_000 };
@@ -59,20 +58,20 @@ impl Capabilities {
     }
 }
 
-/// Control of the region: it works or not (PMRCTL). [base 3.1.3.23]
+/// Control of the region (PMRCTL). [base 3.1.3.23]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Control {
-    /// It is to become ready (EN).
+    /// Set to enable the region (EN).
     pub enabled: bool,
 }
 
 impl Control {
-    /// Takes a register's value apart.
+    /// Decodes a register's value.
     pub const fn from_bits(bits: u32) -> Control {
         Control { enabled: bits & 1 != 0 }
     }
 
-    /// The register's value.
+    /// Encodes the register's value.
     pub const fn bits(self) -> u32 {
         self.enabled as u32
     }
@@ -81,18 +80,18 @@ impl Control {
 /// Status of the region (PMRSTS). [base 3.1.3.24]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Status {
-    /// The error that it has had (ERR), 0: none.
+    /// Error of the region (ERR), 0 for none.
     pub error: u8,
-    /// It is not ready (NRDY).
+    /// Set if the region is not ready (NRDY).
     pub not_ready: bool,
-    /// Its health (HSTS): 0 normal, 1 what it held may be lost, 2 read-only, 3 unreliable.
+    /// Health of the region (HSTS): 0 normal, 1 content may be lost, 2 read-only, 3 unreliable.
     pub health: u8,
-    /// The controller cannot have it at the address that PMRMSC names (CBAI).
+    /// Set if the controller cannot have the region at the address that PMRMSC names (CBAI).
     pub address_invalid: bool,
 }
 
 impl Status {
-    /// Takes a register's value apart.
+    /// Decodes a register's value.
     pub const fn from_bits(bits: u32) -> Status {
         let bits = bits as u64;
         Status {
@@ -103,7 +102,7 @@ impl Status {
         }
     }
 
-    /// The register's value.
+    /// Encodes the register's value.
     pub const fn bits(self) -> u32 {
         let bits = place(self.error as u64, 0, 8)
             | place(self.not_ready as u64, 8, 1)
@@ -113,22 +112,22 @@ impl Status {
     }
 }
 
-/// Where commands name the region (PMRMSCL, PMRMSCU). [base 3.1.3.27, 3.1.3.28]
+/// The addresses by which commands name the region (PMRMSCL, PMRMSCU). [base 3.1.3.27, 3.1.3.28]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Space {
-    /// The controller takes addresses from `base` on for the region (CMSE).
+    /// Set if the controller takes addresses from `base` on for the region (CMSE).
     pub enabled: bool,
     /// First address (CBA), a multiple of 4,096.
     pub base: u64,
 }
 
 impl Space {
-    /// Takes the values of both registers apart: PMRMSCU above PMRMSCL.
+    /// Decodes the values of both registers: PMRMSCU above PMRMSCL.
     pub const fn from_bits(bits: u64) -> Space {
         Space { enabled: bits & 2 != 0, base: bits & !0xfff }
     }
 
-    /// The values of both registers: PMRMSCU above PMRMSCL.
+    /// Encodes the values of both registers: PMRMSCU above PMRMSCL.
     pub const fn bits(self) -> u64 {
         (self.enabled as u64) << 1 | self.base & !0xfff
     }

@@ -1,10 +1,9 @@
 //! The Computational Programs command set (CSI 4): programs of a controller that work on subsystem local
 //! memory.
 //!
-//! The specification (revision 1.0 of January 2024, and later) was not at hand. Opcodes of admin commands are
-//! libnvme's; the rest is that of two implementations, SPDK's of `hsung-yang/spdk`, which names the figures
-//! of revision 1.1, and CEMU's, where they agree; what only one of them has says so. Statuses are base 2.2
-//! figure 104's, numbers of log pages its figure 31's.
+//! The specification (revision 1.0 of January 2024, and later) was not available. Opcodes of admin commands are libnvme's; the rest follows
+//! two implementations where they agree, SPDK's of `hsung-yang/spdk`, which names the figures of revision 1.1, and CEMU's. Items that only
+//! one of them has are marked. Statuses are from base 2.2 figure 104, numbers of log pages from its figure 31.
 
 use crate::bytes::{put, u16_at, u32_at, u64_at};
 use crate::command;
@@ -15,15 +14,15 @@ pub const EXECUTE: u8 = 0x01;
 /// An execution. Its data are descriptors of memory ranges ([`MemoryRange`]), then the program's parameters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Execute {
-    /// The program: double word 2 bits 15:0 (PIND).
+    /// Program index: double word 2 bits 15:0 (PIND).
     pub program: u16,
-    /// The set of memory ranges on which it works; 0: those of the data. Double word 2 bits 31:16 (RSID).
+    /// Set of memory ranges that it works on; 0: those in the data. Double word 2 bits 31:16 (RSID).
     pub set: u16,
-    /// Memory ranges in the data: double word 3 (NUMR).
+    /// Number of memory ranges in the data: double word 3 (NUMR).
     pub ranges: u32,
-    /// Bytes of the data: double word 4 (DLEN).
+    /// Length of the data in bytes: double word 4 (DLEN).
     pub length: u32,
-    /// The program's own: double words 10 and 11, 12 and 13 (CPARAM1, CPARAM2).
+    /// Parameters of the program: double words 10 and 11, 12 and 13 (CPARAM1, CPARAM2).
     pub parameters: [u64; 2],
 }
 
@@ -39,7 +38,7 @@ impl Execute {
         }
     }
 
-    /// Puts its fields into an entry.
+    /// Writes its fields to an entry.
     pub fn put(self, entry: &mut [u8; command::SIZE]) {
         put(entry, 8, &self.program.to_le_bytes());
         put(entry, 10, &self.set.to_le_bytes());
@@ -50,14 +49,14 @@ impl Execute {
     }
 }
 
-/// A program that is loaded, or unloaded.
+/// A program to load or unload.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LoadProgram {
-    /// Its index: double word 10 bits 15:0 (PIND).
+    /// Program index: double word 10 bits 15:0 (PIND).
     pub program: u16,
-    /// Its type: bits 23:16 (PTYPE).
+    /// Program type: bits 23:16 (PTYPE).
     pub kind: u8,
-    /// It is unloaded: bit 24 (SEL).
+    /// Set to unload: bit 24 (SEL).
     pub unload: bool,
 }
 
@@ -75,12 +74,12 @@ impl LoadProgram {
     }
 }
 
-/// A program that is activated, or deactivated.
+/// A program to activate or deactivate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProgramActivation {
-    /// Its index: double word 10 bits 15:0 (PIND).
+    /// Program index: double word 10 bits 15:0 (PIND).
     pub program: u16,
-    /// Bits 19:16 (SEL): 1 activates, 0 deactivates.
+    /// Action, bits 19:16 (SEL): 1 activates, 0 deactivates.
     pub select: u8,
 }
 
@@ -96,15 +95,15 @@ impl ProgramActivation {
     }
 }
 
-/// A set of memory ranges that is created, of the data's descriptors, or deleted. The completion's double
-/// word 0 is the new one's number.
+/// A set of memory ranges to create, from the descriptors in the data, or to delete. The completion's double word 0 is the number of the
+/// new one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryRangeSets {
-    /// Double word 10 bits 3:0 (SEL): 0 creates, 1 deletes.
+    /// Action, double word 10 bits 3:0 (SEL): 0 creates, 1 deletes.
     pub select: u8,
-    /// The set that is deleted: double word 10 bits 31:16 (RSID).
+    /// Set to delete: double word 10 bits 31:16 (RSID).
     pub set: u16,
-    /// Memory ranges of one that is created: double word 11 bits 7:0 (NUMR).
+    /// Number of memory ranges of the set to create: double word 11 bits 7:0 (NUMR).
     pub ranges: u8,
 }
 
@@ -127,24 +126,24 @@ impl MemoryRangeSets {
 /// A memory range.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryRange {
-    /// Its namespace of subsystem local memory.
+    /// Namespace of subsystem local memory.
     pub namespace: u32,
-    /// In bytes.
+    /// Length in bytes.
     pub length: u32,
     /// First byte.
     pub first: u64,
 }
 
 impl MemoryRange {
-    /// Bytes of a descriptor.
+    /// Size of a descriptor in bytes.
     pub const SIZE: usize = 32;
 
-    /// Takes a descriptor apart. What lies past the end of `bytes` is zero.
+    /// Decodes a descriptor. Bytes past the end of `bytes` count as zero.
     pub fn from_bytes(bytes: &[u8]) -> MemoryRange {
         MemoryRange { namespace: u32_at(bytes, 0), length: u32_at(bytes, 4), first: u64_at(bytes, 8) }
     }
 
-    /// Its bytes.
+    /// Encodes it as bytes.
     pub fn bytes(self) -> [u8; MemoryRange::SIZE] {
         let mut bytes = [0; MemoryRange::SIZE];
         put(&mut bytes, 0, &self.namespace.to_le_bytes());
@@ -154,23 +153,23 @@ impl MemoryRange {
     }
 }
 
-/// Identify data of a namespace of programs. Only SPDK's has them. [figure 36]
+/// Identify data of a namespace of programs. Only SPDK's fork has them. [figure 36]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Namespace {
-    /// Programs that may be activated (MAXACT).
+    /// Most programs that may be activated (MAXACT).
     pub activated: u16,
-    /// Sets of memory ranges at most (MAXMEMRS).
+    /// Most sets of memory ranges (MAXMEMRS).
     pub sets: u16,
-    /// Memory ranges begin and end at multiples of `1 << granularity` bytes (MRSG).
+    /// Alignment of both ends of memory ranges, as `1 << granularity` bytes (MRSG).
     pub granularity: u16,
-    /// Memory ranges of a set at most (MAXMEMR).
+    /// Most memory ranges of a set (MAXMEMR).
     pub ranges: u8,
-    /// Bytes of all programs that are loaded, in MiB (MAXPB).
+    /// Most bytes of all loaded programs, in MiB (MAXPB).
     pub program_bytes: u64,
 }
 
 impl Namespace {
-    /// Takes identify data apart.
+    /// Decodes identify data.
     pub fn from_bytes(data: &[u8; crate::identify::SIZE]) -> Namespace {
         Namespace {
             activated: u16_at(data, 0),
@@ -181,7 +180,7 @@ impl Namespace {
         }
     }
 
-    /// Its identify data.
+    /// Encodes it as identify data.
     pub fn bytes(&self) -> [u8; crate::identify::SIZE] {
         let mut data = [0; crate::identify::SIZE];
         put(&mut data, 0, &self.activated.to_le_bytes());
@@ -193,28 +192,28 @@ impl Namespace {
     }
 }
 
-/// Bytes before the first descriptor of the log of programs: their number, of 32 bits, then zeros. No source
-/// has the specification's: these are those of its draft of July 2021 (TP 4091).
+/// Bytes before the first descriptor of the log of programs: their number, of 32 bits, then zeros. No source has the specification's
+/// layout: this one is from its draft of July 2021 (TP 4091).
 pub const LIST_HEADER: usize = 64;
 
-/// A program, as the log has it: one for each index, from 0 on. Only SPDK's has it. [figure 27]
+/// A program's entry in the log: one for each index, from 0 on. Only SPDK's fork has it. [figure 27]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Descriptor {
-    /// The index has a program (PEOCC): 0 none, 1 one that was loaded, 2 one of the controller's own.
+    /// Occupancy of the index (PEOCC): 0 empty, 1 a loaded program, 2 a program of the controller.
     pub occupied: u8,
-    /// It is activated (ACT).
+    /// Set if the program is activated (ACT).
     pub activated: bool,
-    /// Its type (PTYPE): 0 for one of the controller's own.
+    /// Program type (PTYPE): 0 for a program of the controller.
     pub kind: u8,
-    /// Its unique identifier, if it has one (PIT, PID).
+    /// Unique identifier of the program, if it has one (PIT, PID).
     pub identifier: Option<u64>,
 }
 
 impl Descriptor {
-    /// Bytes of one.
+    /// Size of a descriptor in bytes.
     pub const SIZE: usize = 64;
 
-    /// Takes a descriptor apart. What lies past the end of `bytes` is zero.
+    /// Decodes a descriptor. Bytes past the end of `bytes` count as zero.
     pub fn from_bytes(bytes: &[u8]) -> Descriptor {
         let flags = u16_at(bytes, 0);
         Descriptor {
@@ -225,7 +224,7 @@ impl Descriptor {
         }
     }
 
-    /// Its bytes.
+    /// Encodes it as bytes.
     pub fn bytes(self) -> [u8; Descriptor::SIZE] {
         let mut bytes = [0; Descriptor::SIZE];
         let identified = u8::from(self.identifier.is_some());

@@ -38,62 +38,60 @@ pub const PMRSTS: u64 = 0xe08;
 /// Persistent memory region memory space control, the lower half of [`pmr::Space`](crate::pmr::Space). [base
 /// 3.1.3.27]
 pub const PMRMSCL: u64 = 0xe14;
-/// The upper half. [base 3.1.3.28]
+/// Persistent memory region memory space control, the upper half. [base 3.1.3.28]
 pub const PMRMSCU: u64 = 0xe18;
 /// First doorbell. [PCIe 3.1.2]
 pub const DOORBELLS: u64 = 0x1000;
 
-/// Offset of the tail doorbell of submission queue `queue`, where doorbells are `stride` bytes apart. [PCIe
-/// 3.1.2.1]
+/// Returns the offset of the tail doorbell of submission queue `queue`, if doorbells are `stride` bytes apart. [PCIe 3.1.2.1]
 pub const fn tail_doorbell(queue: u16, stride: u64) -> u64 {
     DOORBELLS + 2 * queue as u64 * stride
 }
 
-/// Offset of the head doorbell of completion queue `queue`, where doorbells are `stride` bytes apart. [PCIe
-/// 3.1.2.2]
+/// Returns the offset of the head doorbell of completion queue `queue`, if doorbells are `stride` bytes apart. [PCIe 3.1.2.2]
 pub const fn head_doorbell(queue: u16, stride: u64) -> u64 {
     DOORBELLS + (2 * queue as u64 + 1) * stride
 }
 
-/// The smallest page of memory, as a power of two: MPS, MPSMIN and MPSMAX count from it.
+/// Smallest memory page, as a power of two: MPS, MPSMIN and MPSMAX count from it.
 const PAGE_SHIFT: u8 = 12;
 
-/// Controller capabilities (CAP): what the controller can do. [base 3.1.3.1]
+/// Controller capabilities (CAP). [base 3.1.3.1]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capabilities {
-    /// Entries that an I/O queue may have at most, 1 to 65,536. MQES is one less.
+    /// Most entries of an I/O queue, 1 to 65,536. MQES is one less.
     pub max_entries: u32,
-    /// Queues have to be contiguous (CQR).
+    /// Set if queues must be contiguous (CQR).
     pub contiguous: bool,
-    /// Time that CSTS.RDY may take to follow a change of CC.EN, in units of 500 ms (TO).
+    /// Time limit for CSTS.RDY to follow a change of CC.EN, in units of 500 ms (TO).
     pub timeout: u8,
-    /// Doorbells are `4 << stride` bytes apart (DSTRD), 0 to 15.
+    /// Distance between doorbells, as `4 << stride` bytes (DSTRD), 0 to 15.
     pub stride: u8,
-    /// It has the NVM command set (CSS bit 0).
+    /// Set if it has the NVM command set (CSS bit 0).
     pub nvm_commands: bool,
-    /// It has the command sets that identify data name (CSS bit 6, IOCSS): [`command_sets`](crate::identify::command_sets_bytes).
+    /// Set if it has the command sets that identify data name (CSS bit 6, IOCSS): [`command_sets`](crate::identify::command_sets_bytes).
     pub command_sets: bool,
-    /// It has no I/O command set (CSS bit 7): the admin commands alone.
+    /// Set if it has no I/O command set (CSS bit 7): the admin commands alone.
     pub admin_only: bool,
     /// Smallest memory page in bytes as a power of two, 12 to 27. MPSMIN is 12 less.
     pub page_shift_min: u8,
     /// Largest memory page in bytes as a power of two, 12 to 27. MPSMAX is 12 less.
     pub page_shift_max: u8,
-    /// It has a persistent memory region (PMRS).
+    /// Set if it has a persistent memory region (PMRS).
     pub pmr: bool,
-    /// Its controller memory buffer is switched on by CMBMSC first (CMBS). [base 8.5]
+    /// Set if CMBMSC must switch its controller memory buffer on first (CMBS). [base 8.5]
     pub cmb: bool,
 }
 
 impl Default for Capabilities {
-    /// Queues of a single entry, pages of 4 KiB, and no command set: all fields are zero.
+    /// Returns queues of a single entry, pages of 4 KiB, and no command set: all fields are zero.
     fn default() -> Capabilities {
         Capabilities::from_bits(0)
     }
 }
 
 impl Capabilities {
-    /// Takes a register's value apart.
+    /// Decodes a register's value.
     pub const fn from_bits(bits: u64) -> Capabilities {
         Capabilities {
             max_entries: field(bits, 0, 16) as u32 + 1,
@@ -110,7 +108,7 @@ impl Capabilities {
         }
     }
 
-    /// The register's value.
+    /// Encodes the register's value.
     pub const fn bits(self) -> u64 {
         place(self.max_entries.saturating_sub(1) as u64, 0, 16)
             | place(self.contiguous as u64, 16, 1)
@@ -125,13 +123,12 @@ impl Capabilities {
             | place(self.cmb as u64, 57, 1)
     }
 
-    /// Bytes from one doorbell to the next.
+    /// Returns the distance between doorbells in bytes.
     pub const fn doorbell_stride(self) -> u64 {
         4 << self.stride
     }
 
-    /// Time that CSTS.RDY may take to follow a change of CC.EN, in nanoseconds: 500 ms where the controller
-    /// says nothing.
+    /// Returns the time limit for CSTS.RDY to follow a change of CC.EN, in nanoseconds: 500 ms if the controller does not report one.
     pub const fn timeout_nanos(self) -> u64 {
         let units = if self.timeout == 0 { 1 } else { self.timeout as u64 };
         units * 500_000_000
@@ -141,43 +138,42 @@ impl Capabilities {
 /// The request of CC.SHN. [base 3.1.3.5]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ShutdownRequest {
-    /// Nothing.
+    /// No request.
     #[default]
     None,
     /// A normal shutdown.
     Normal,
-    /// An abrupt one: power is about to go.
+    /// An abrupt shutdown: power is about to be lost.
     Abrupt,
-    /// The value that has no meaning.
+    /// The reserved value.
     Reserved,
 }
 
-/// Controller configuration (CC): what the host wants of the controller. [base 3.1.3.5]
+/// Controller configuration (CC): the host's settings. [base 3.1.3.5]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Configuration {
-    /// The controller is to run (EN).
+    /// Set to run the controller (EN).
     pub enabled: bool,
-    /// I/O command set (CSS): 0 is NVM, [`Configuration::ALL_SETS`] all that there are.
+    /// I/O command set (CSS): 0 is NVM, [`Configuration::ALL_SETS`] all available ones.
     pub command_set: u8,
-    /// Bytes of a memory page are `4096 << page` (MPS), 0 to 15.
+    /// Size of a memory page, as `4096 << page` bytes (MPS), 0 to 15.
     pub page: u8,
     /// Arbitration between submission queues (AMS): 0 is round robin.
     pub arbitration: u8,
     /// Shutdown notification (SHN).
     pub shutdown: ShutdownRequest,
-    /// Bytes of a submission entry of I/O queues, as a power of two (IOSQES).
+    /// Size of a submission entry of I/O queues in bytes, as a power of two (IOSQES).
     pub submission_shift: u8,
-    /// Bytes of a completion entry of I/O queues, as a power of two (IOCQES).
+    /// Size of a completion entry of I/O queues in bytes, as a power of two (IOCQES).
     pub completion_shift: u8,
 }
 
 impl Configuration {
-    /// All command sets of the combination that is selected (CSS).
+    /// Value of CSS for all command sets of the selected combination.
     pub const ALL_SETS: u8 = 6;
 
-    /// Disabled, with memory pages of `1 << page_shift` bytes, the NVM command set, round robin, and the
-    /// entries that there are: of [`command::SIZE`](crate::command::SIZE) and
-    /// [`completion::SIZE`](crate::completion::SIZE) bytes.
+    /// Makes a disabled configuration, with memory pages of `1 << page_shift` bytes, the NVM command set, round robin, and the standard
+    /// entry sizes: [`command::SIZE`](crate::command::SIZE) and [`completion::SIZE`](crate::completion::SIZE) bytes.
     pub const fn new(page_shift: u32) -> Configuration {
         Configuration {
             enabled: false,
@@ -190,7 +186,7 @@ impl Configuration {
         }
     }
 
-    /// Takes a register's value apart.
+    /// Decodes a register's value.
     pub const fn from_bits(bits: u32) -> Configuration {
         let bits = bits as u64;
         Configuration {
@@ -209,7 +205,7 @@ impl Configuration {
         }
     }
 
-    /// The register's value.
+    /// Encodes the register's value.
     pub const fn bits(self) -> u32 {
         let bits = place(self.enabled as u64, 0, 1)
             | place(self.command_set as u64, 4, 3)
@@ -221,12 +217,12 @@ impl Configuration {
         bits as u32
     }
 
-    /// Bytes of a memory page.
+    /// Returns the size of a memory page in bytes.
     pub const fn page_bytes(self) -> u64 {
         4096 << self.page
     }
 
-    /// True if I/O queues have entries of the sizes that there are.
+    /// Returns true if I/O queues have the standard entry sizes.
     pub const fn has_entry_sizes(self) -> bool {
         let usual = Configuration::new(0);
         self.submission_shift == usual.submission_shift && self.completion_shift == usual.completion_shift
@@ -236,30 +232,30 @@ impl Configuration {
 /// Progress of a shutdown (CSTS.SHST). [base 3.1.3.6]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Shutdown {
-    /// None was asked for.
+    /// No shutdown was requested.
     #[default]
     None,
-    /// It is under way.
+    /// The shutdown is in progress.
     Occurring,
-    /// It is complete.
+    /// The shutdown is complete.
     Complete,
-    /// The value that has no meaning.
+    /// The reserved value.
     Reserved,
 }
 
 /// Controller status (CSTS). [base 3.1.3.6]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ControllerStatus {
-    /// The controller processes commands (RDY).
+    /// Set if the controller processes commands (RDY).
     pub ready: bool,
-    /// It cannot any more: only a reset helps (CFS).
+    /// Set after a fatal error, which only a reset clears (CFS).
     pub fatal: bool,
     /// Progress of a shutdown (SHST).
     pub shutdown: Shutdown,
 }
 
 impl ControllerStatus {
-    /// Takes a register's value apart.
+    /// Decodes a register's value.
     pub const fn from_bits(bits: u32) -> ControllerStatus {
         ControllerStatus {
             ready: bits & 1 != 0,
@@ -273,7 +269,7 @@ impl ControllerStatus {
         }
     }
 
-    /// The register's value.
+    /// Encodes the register's value.
     pub const fn bits(self) -> u32 {
         self.ready as u32 | (self.fatal as u32) << 1 | (self.shutdown as u32) << 2
     }
@@ -282,14 +278,14 @@ impl ControllerStatus {
 /// Sizes of the admin queues (AQA), in entries: 1 to 4,096, of which 1 is too few. [base 3.1.3.8]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AdminQueueSizes {
-    /// Entries of the submission queue. ASQS is one less.
+    /// Number of entries of the submission queue. ASQS is one less.
     pub submissions: u16,
-    /// Entries of the completion queue. ACQS is one less.
+    /// Number of entries of the completion queue. ACQS is one less.
     pub completions: u16,
 }
 
 impl AdminQueueSizes {
-    /// Takes a register's value apart.
+    /// Decodes a register's value.
     pub const fn from_bits(bits: u32) -> AdminQueueSizes {
         let bits = bits as u64;
         AdminQueueSizes {
@@ -298,7 +294,7 @@ impl AdminQueueSizes {
         }
     }
 
-    /// The register's value.
+    /// Encodes the register's value.
     pub const fn bits(self) -> u32 {
         let submissions = place(self.submissions.saturating_sub(1) as u64, 0, 12);
         let completions = place(self.completions.saturating_sub(1) as u64, 16, 12);

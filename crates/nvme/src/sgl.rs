@@ -2,14 +2,14 @@
 
 use crate::bytes::{array_at, put, u32_at, u64_at};
 
-/// Bytes of a descriptor.
+/// Size of a descriptor in bytes.
 pub const SIZE: usize = 16;
 
 /// Type: data at `address`. [base figure 96]
 pub const DATA_BLOCK: u8 = 0x0;
 /// Type: data that are dropped. [base figure 97]
 pub const BIT_BUCKET: u8 = 0x1;
-/// Type: the next descriptors, at `address`, of which the last names those that follow. [base figure 99]
+/// Type: the next descriptors, at `address`; the last of them names those that follow. [base figure 99]
 pub const SEGMENT: u8 = 0x2;
 /// Type: the last descriptors, at `address`. [base figure 100]
 pub const LAST_SEGMENT: u8 = 0x3;
@@ -17,28 +17,28 @@ pub const LAST_SEGMENT: u8 = 0x3;
 /// A descriptor of one of the types above; others have other fields. [base figure 93]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Descriptor {
-    /// Where what it names begins.
+    /// Start address of the target.
     pub address: u64,
-    /// Bytes of what it names.
+    /// Length of the target in bytes.
     pub length: u32,
-    /// The type of what it names, of 4 bits.
+    /// Type of the target, of 4 bits.
     pub kind: u8,
-    /// The meaning of `address`, of 4 bits: 0 for a bus address.
+    /// Meaning of `address`, of 4 bits: 0 for a bus address.
     pub subtype: u8,
 }
 
 impl Descriptor {
-    /// Names data.
+    /// Makes a descriptor of data.
     pub const fn data(address: u64, length: u32) -> Descriptor {
         Descriptor { address, length, kind: DATA_BLOCK, subtype: 0 }
     }
 
-    /// Names the last (or only) array of further descriptors.
+    /// Makes a descriptor of the last (or only) array of further descriptors.
     pub const fn last_segment(address: u64, length: u32) -> Descriptor {
         Descriptor { address, length, kind: LAST_SEGMENT, subtype: 0 }
     }
 
-    /// Takes a descriptor apart. What lies past the end of `bytes` is zero.
+    /// Decodes a descriptor. Bytes past the end of `bytes` count as zero.
     pub fn from_bytes(bytes: &[u8]) -> Descriptor {
         let [identifier] = array_at(bytes, 15);
         Descriptor {
@@ -49,7 +49,7 @@ impl Descriptor {
         }
     }
 
-    /// Its bytes.
+    /// Encodes it as bytes.
     pub fn bytes(self) -> [u8; SIZE] {
         let mut bytes = [0; SIZE];
         put(&mut bytes, 0, &self.address.to_le_bytes());

@@ -1,4 +1,4 @@
-//! Statuses: how a command ended. [base 3.3.3.2.1, NVM 3.1.2]
+//! Statuses: the results of commands. [base 3.3.3.2.1, NVM 3.1.2]
 
 use core::fmt;
 
@@ -6,7 +6,7 @@ use core::fmt;
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Status(pub u16);
 
-/// Gives each status its constant, and [`Status::words`] the specification's words for it.
+/// Declares a constant for each status, and [`Status::words`] with the specification's texts.
 macro_rules! statuses {
     ($($kind:literal { $($code:literal $name:ident $words:literal)* })*) => {
         impl Status {
@@ -15,7 +15,7 @@ macro_rules! statuses {
                 pub const $name: Status = Status::new($kind, $code);
             )*)*
 
-            /// The specification's words for it, where it is one of those above.
+            /// Returns the specification's text, if the status is one of those above.
             const fn words(self) -> Option<&'static str> {
                 match (self.kind(), self.code()) {
                     $($( ($kind, $code) => Some($words), )*)*
@@ -147,53 +147,52 @@ statuses! {
 impl Status {
     const DO_NOT_RETRY: u16 = 1 << 14;
 
-    /// The status of type `kind` and code `code`.
+    /// Makes the status of type `kind` and code `code`.
     pub const fn new(kind: u8, code: u8) -> Status {
         Status((kind as u16 & 7) << 8 | code as u16)
     }
 
-    /// The same, and the same command would fail again (DNR).
+    /// Sets the bit that says that the same command would fail again (DNR).
     pub const fn with_do_not_retry(self) -> Status {
         Status(self.0 | Status::DO_NOT_RETRY)
     }
 
-    /// True if the command succeeded.
+    /// Returns true if the command succeeded.
     pub const fn is_success(self) -> bool {
         self.kind() == 0 && self.code() == 0
     }
 
-    /// True if type and code are those of `other`, whatever the rest says.
+    /// Returns true if type and code equal those of `other`; ignores the rest.
     pub const fn is(self, other: Status) -> bool {
         self.kind() == other.kind() && self.code() == other.code()
     }
 
-    /// Status code type (SCT): 0 generic, 1 command specific, 2 media and data integrity, 3 path related, 7
-    /// vendor.
+    /// Returns the status code type (SCT): 0 generic, 1 command specific, 2 media and data integrity, 3 path related, 7 vendor.
     pub const fn kind(self) -> u8 {
         (self.0 >> 8 & 7) as u8
     }
 
-    /// Status code (SC).
+    /// Returns the status code (SC).
     pub const fn code(self) -> u8 {
         self.0 as u8
     }
 
-    /// Which of the controller's delays to wait before the command is sent again (CRD).
+    /// Returns the index of the controller's delay to wait before sending the command again (CRD).
     pub const fn retry_delay(self) -> u8 {
         (self.0 >> 11 & 3) as u8
     }
 
-    /// True if the error log says more (M).
+    /// Returns true if the error log has more information (M).
     pub const fn more(self) -> bool {
         self.0 >> 13 & 1 != 0
     }
 
-    /// True if the same command would fail again (DNR).
+    /// Returns true if the same command would fail again (DNR).
     pub const fn do_not_retry(self) -> bool {
         self.0 & Status::DO_NOT_RETRY != 0
     }
 
-    /// The specification's words for it, or for its type.
+    /// Returns the specification's text for the status, or for its type.
     pub const fn text(self) -> &'static str {
         match (self.words(), self.kind()) {
             (Some(words), _) => words,

@@ -1,7 +1,7 @@
-//! Walks along a command's data pointer: where its data lie, piece by piece. [base 4.1]
+//! Walks along a command's data pointer: the locations of its data, piece by piece. [base 4.1]
 //!
-//! A controller calls [`Walk::next`] until there is nothing more. Entries of lists are read through a
-//! closure, in groups, each once: what was checked is what is used, whatever the host writes meanwhile.
+//! A controller calls [`Walk::next`] until there are no more pieces. Entries of lists are read through a closure, in groups, each once: the
+//! checked values are the ones that are used, whatever the host writes meanwhile.
 
 use crate::bytes::{array_at, u64_at};
 use crate::command::DataPointer;
@@ -10,57 +10,55 @@ use crate::status::Status;
 
 /// Bytes of a list that are read at once.
 const GROUP: usize = 128;
-/// Bytes of an entry of a PRP list.
+/// Size of an entry of a PRP list in bytes.
 const ENTRY: u64 = 8;
-/// Descriptors of a scatter gather list that are followed at most: one can be made that never ends.
+/// Most descriptors of a scatter gather list to follow, since a list can be endless.
 const DESCRIPTORS_MAX: u32 = 1 << 14;
 
-/// Data of a command in the host's memory.
+/// A range of a command's data in the host's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HostRange {
-    /// The first byte's address.
+    /// Address of the first byte.
     pub address: u64,
-    /// Bytes, not zero.
+    /// Length in bytes, not zero.
     pub length: u64,
 }
 
-/// A walk that has come some way.
+/// A walk in progress.
 #[derive(Clone, Debug)]
 pub struct Walk {
     kind: Kind,
     /// Bytes of data not found yet.
     left: u64,
     group: [u8; GROUP],
-    /// The part of `group` that is not looked at yet.
+    /// Part of `group` that is not decoded yet.
     unread: core::ops::Range<usize>,
-    /// Where the list goes on in the host's memory.
+    /// Address in the host's memory at which the list continues.
     list: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Kind {
-    /// The two entries of the command itself.
+    /// The two entries in the command.
     Prp { first: u64, second: u64, page: u64 },
-    /// The second one, which is not looked at yet.
+    /// The second entry of the command, not decoded yet.
     PrpSecond { second: u64, page: u64 },
-    /// A list: this many entries are left of the page that it lies in.
+    /// A list, with the number of entries left of the page that it is in.
     PrpList { page: u64, entries: u64 },
-    /// The descriptor of the command itself.
+    /// The descriptor in the command.
     Sgl(Descriptor),
-    /// A segment: this many descriptors of it are left; whether it is the last one; how many more may be
-    /// followed.
+    /// A segment: the number of descriptors left, whether it is the last segment, and how many more descriptors may be followed.
     SglSegment { descriptors: u32, last: bool, budget: u32 },
-    /// Nothing follows.
+    /// The end: nothing follows.
     End,
 }
 
 impl Walk {
-    /// A walk along `pointer` to `length` bytes, where the host's memory pages have `page` bytes, a power of
-    /// two.
+    /// Starts a walk along `pointer` to `length` bytes, with memory pages of `page` bytes, a power of two.
     ///
     /// # Errors
     ///
-    /// Invalid Field in Command for a pointer of no kind, or with metadata.
+    /// Invalid Field in Command for a pointer of a reserved kind, or with metadata.
     pub fn new(pointer: &DataPointer, length: u64, page: u64) -> Result<Walk, Status> {
         let kind = match *pointer {
             DataPointer::Prp(first, second) => Kind::Prp { first, second, page },
@@ -70,13 +68,12 @@ impl Walk {
         Ok(Walk { kind, left: length, group: [0; GROUP], unread: 0..0, list: 0 })
     }
 
-    /// The next piece of the data; nothing after the last one. `read` copies from the host's memory, and says
-    /// whether it could.
+    /// Returns the next piece of the data, `None` after the last one. `read` copies from the host's memory, and returns false if it could
+    /// not.
     ///
     /// # Errors
     ///
-    /// The status that the specification has for what is wrong with the list; Data Transfer Error where it
-    /// cannot be read.
+    /// The specification's status for an invalid list; Data Transfer Error if it cannot be read.
     pub fn next(
         &mut self,
         read: &mut dyn FnMut(u64, &mut [u8]) -> bool,
@@ -126,7 +123,7 @@ impl Walk {
         Ok(HostRange { address, length })
     }
 
-    /// The second entry: a page where one is enough, else a list.
+    /// Interprets the second entry: a page if one suffices, otherwise a list.
     fn second(&mut self, second: u64, page: u64) -> Result<Option<HostRange>, Status> {
         self.kind = Kind::End;
         if self.left == 0 {
@@ -150,8 +147,8 @@ impl Walk {
         self.found(address, page)
     }
 
-    /// The next entry of a PRP list. The last one of a page names the next page of the list, if there are
-    /// more data than it could.
+    /// Returns the next entry of a PRP list. The last one of a page names the next page of the list, if there are more data than it could
+    /// describe.
     fn entry(
         &mut self,
         page: u64,
@@ -180,7 +177,7 @@ impl Walk {
         self.page(address, page).map(Some)
     }
 
-    /// Reads on in a list: as much of the next `most` bytes as there is room for.
+    /// Reads more of a list: as much of the next `most` bytes as there is room for.
     fn fill(&mut self, most: u64, read: &mut dyn FnMut(u64, &mut [u8]) -> bool) -> Result<(), Status> {
         let length = most.min(GROUP as u64) as usize;
         if !read(self.list, &mut self.group[..length]) {
@@ -199,7 +196,7 @@ impl Walk {
         read: &mut dyn FnMut(u64, &mut [u8]) -> bool,
     ) -> Result<Option<HostRange>, Status> {
         if descriptors == 0 {
-            // A segment that is not the last one ends in a descriptor of the next one.
+            // A segment that is not the last one ends with a descriptor of the next one.
             if !last {
                 return Err(Status::INVALID_SGL_COUNT);
             }
@@ -215,7 +212,7 @@ impl Walk {
         self.descriptor(Descriptor::from_bytes(&bytes), !last && descriptors == 1, budget)
     }
 
-    /// One descriptor, which may lead to a segment only where that `may_lead_on`.
+    /// Returns the next descriptor. It may lead to a segment only if `may_lead_on` is set.
     fn descriptor(
         &mut self,
         one: Descriptor,

@@ -1,7 +1,6 @@
-//! Where each field lies, by tables written off the specification, and that reading and writing undo each
-//! other.
+//! Tests of each field's position, by tables copied from the specification, and that decoding and encoding are inverse.
 //!
-//! A table's numbers are shifts and masks of their own: none is taken from the crate.
+//! A table's numbers are independent shifts and masks: none is taken from the crate.
 
 use dcs_nvme::command::{
     Abort, Blocks, CreateCompletionQueue, CreateSubmissionQueue, Feature, GetLogPage, QueueCounts,
@@ -15,7 +14,7 @@ use dcs_nvme::{
 };
 use proptest::prelude::*;
 
-/// A register's fields: with only these bits set, only this changes.
+/// Checks a register's fields: with only these bits set, only this field changes.
 macro_rules! table {
     ($type:ty, $bits:ty: $($value:expr => $change:expr;)*) => {
         let rest = <$type>::from_bits(0);
@@ -79,7 +78,7 @@ fn fields_of_cap() {
         1u64 << 56 => |cap| cap.pmr = true;
         1u64 << 57 => |cap| cap.cmb = true;
     }
-    // That of a real drive.
+    // From a real drive.
     let cap = Capabilities::from_bits(0x0000_0020_3003_3fff);
     assert_eq!((cap.max_entries, cap.timeout_nanos(), cap.doorbell_stride()), (16384, 24_000_000_000, 4));
     assert_eq!((cap.page_shift_min, cap.page_shift_max), (12, 12));
@@ -406,7 +405,7 @@ fn commands_of_programs() {
     assert_eq!(programs::Namespace::from_bytes(&data), known);
 }
 
-/// Written and read again, what was read from any bits is the same.
+/// Checks that decoding any bits and encoding them again gives a stable result.
 macro_rules! survives {
     ($type:ty, $bits:expr) => {{
         let found = <$type>::from_bits($bits);

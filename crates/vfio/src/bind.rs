@@ -1,4 +1,4 @@
-//! Which functions there are, and which driver has them: the kernel's list in sysfs.
+//! PCI functions and their drivers: the kernel's list in sysfs.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,8 +8,8 @@ use crate::error::{VfioError, at};
 const DEVICES: &str = "/sys/bus/pci/devices";
 const VFIO_PCI: &str = "/sys/bus/pci/drivers/vfio-pci";
 
-/// The addresses (`0000:00:03.0`) of all functions with this vendor, device or class (the upper 24 bits:
-/// `0x010802`), whichever are given, in order.
+/// Returns the addresses (`0000:00:03.0`) of all functions with this vendor, device and class (the upper 24 bits: `0x010802`), as far as
+/// they are given, in order.
 pub fn functions(vendor: Option<u16>, device: Option<u16>, class: Option<u32>) -> Vec<String> {
     let is = |path: &Path, name: &str, wanted: Option<u32>| {
         let Some(wanted) = wanted else { return true };
@@ -32,8 +32,7 @@ pub fn functions(vendor: Option<u16>, device: Option<u16>, class: Option<u32>) -
     found
 }
 
-/// A function's address in full, from how people write it: `1:00.0` is `0000:01:00.0`. Nothing where it is
-/// none.
+/// Completes a function's address as people write it: `1:00.0` becomes `0000:01:00.0`. Returns `None` if it is not an address.
 pub fn address(text: &str) -> Option<String> {
     let hexadecimal = |text: &str, most: usize| -> Option<u32> {
         let fits = (1..=most).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_hexdigit());
@@ -47,14 +46,13 @@ pub fn address(text: &str) -> Option<String> {
     (device < 32 && function < 8).then(|| format!("{domain:04x}:{bus:02x}:{device:02x}.{function}"))
 }
 
-/// The class of a function: the 24 bits of its configuration space. Nothing where there is no such function.
+/// Returns the class of a function: the 24 bits of its configuration space; `None` if there is no such function.
 pub fn class(address: &str) -> Option<u32> {
     let text = fs::read_to_string(folder(address).join("class")).ok()?;
     u32::from_str_radix(text.trim().trim_start_matches("0x"), 16).ok()
 }
 
-/// Who made a function, and what it is: the numbers of vendor and device. Nothing where there is no such
-/// function.
+/// Returns the vendor and device numbers of a function; `None` if there is no such function.
 pub fn id(address: &str) -> Option<(u16, u16)> {
     let number = |name: &str| {
         let text = fs::read_to_string(folder(address).join(name)).ok()?;
@@ -63,40 +61,40 @@ pub fn id(address: &str) -> Option<(u16, u16)> {
     Some((number("vendor")?, number("device")?))
 }
 
-/// The kernel driver that has a function, if one has.
+/// Returns the kernel driver of a function, if it has one.
 pub fn driver(address: &str) -> Option<String> {
     let driver = fs::read_link(folder(address).join("driver")).ok()?;
     Some(driver.file_name()?.to_string_lossy().into_owned())
 }
 
-/// Takes a function from its kernel driver, if it has one, and gives it to vfio-pci.
+/// Unbinds a function from its kernel driver, if it has one, and binds it to vfio-pci.
 ///
 /// # Errors
 ///
-/// Where it cannot be given: there is no such function, no right to, or no vfio-pci.
+/// If there is no such function, no permission, or no vfio-pci.
 pub fn bind(address: &str) -> Result<(), VfioError> {
     if driver(address).as_deref() == Some("vfio-pci") {
         return Ok(());
     }
     if !Path::new(VFIO_PCI).exists() {
-        // Before it is taken from the driver that it has.
-        return Err(VfioError::Missing(address.to_owned(), "vfio-pci to go to: modprobe vfio-pci"));
+        // Checked before the current driver loses it.
+        return Err(VfioError::Missing(address.to_owned(), "vfio-pci driver (modprobe vfio-pci)"));
     }
     hand_over(address, "vfio-pci")?;
     let driver = driver(address);
     match driver.as_deref() {
         Some("vfio-pci") => Ok(()),
-        _ => Err(VfioError::Missing(address.to_owned(), "vfio-pci that takes it")),
+        _ => Err(VfioError::Missing(address.to_owned(), "vfio-pci driver that accepts it")),
     }
 }
 
-/// Gives a function back to whichever kernel driver wants it.
+/// Returns a function to any kernel driver that wants it.
 ///
 /// # Errors
 ///
 /// As [`bind`].
 pub fn unbind(address: &str) -> Result<(), VfioError> {
-    // A line without a name is no override.
+    // A line without a name clears the override.
     hand_over(address, "\n")
 }
 
@@ -110,14 +108,14 @@ fn hand_over(address: &str, to: &str) -> Result<(), VfioError> {
     write(Path::new("/sys/bus/pci/drivers_probe"), address)
 }
 
-/// The number of a function's IOMMU group.
+/// Returns the number of a function's IOMMU group.
 pub(crate) fn group(address: &str) -> Result<String, VfioError> {
     let link = fs::read_link(folder(address).join("iommu_group"));
     let group = link.ok().and_then(|path| Some(path.file_name()?.to_string_lossy().into_owned()));
     group.ok_or_else(|| VfioError::NoIommu(address.to_owned()))
 }
 
-/// Where a BAR lies: the first number of its line.
+/// Returns the address of a BAR: the first number of its line.
 pub(crate) fn resource(address: &str, index: usize) -> Option<u64> {
     let lines = fs::read_to_string(folder(address).join("resource")).ok()?;
     let start = lines.lines().nth(index)?.split(' ').next()?;

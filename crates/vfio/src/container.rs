@@ -14,23 +14,23 @@ use crate::mapping::Mapping;
 /// Access of functions to mapped memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// Read it.
+    /// Read access.
     Read,
-    /// Write it.
+    /// Write access.
     Write,
-    /// Both.
+    /// Read and write access.
     Both,
 }
 
-/// An address space that functions share. Everything in it was mapped by [`Container::map`]; all of it stays
-/// mapped until the container and its functions are gone, or [`Container::unmap`] is called.
+/// An address space that functions share. Everything in it was mapped by [`Container::map`], and stays mapped until the container and its
+/// functions are gone, or [`Container::unmap`] is called.
 #[derive(Clone, Debug)]
 pub struct Container(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
     file: File,
-    /// The IOMMU's kind can be chosen only once there is a function.
+    /// Set once the IOMMU's kind is chosen, which needs a function.
     chosen: Mutex<bool>,
     mapped: Mutex<Vec<Mapped>>,
 }
@@ -39,28 +39,27 @@ struct Inner {
 struct Mapped {
     address: u64,
     length: u64,
-    /// Kept where it is as long as a device may reach it.
+    /// Keeps the memory mapped as long as a device may reach it.
     _memory: Arc<Mapping>,
 }
 
 impl Container {
-    /// A new, empty one.
+    /// Makes an empty address space.
     ///
     /// # Errors
     ///
-    /// Where the kernel has no VFIO, or there is no right to use it.
+    /// If the kernel has no VFIO, or there is no permission to use it.
     pub fn new() -> Result<Container, VfioError> {
         let path = Path::new("/dev/vfio/vfio");
         let file = File::options().read(true).write(true).open(path).map_err(at(path))?;
         Ok(Container(Arc::new(Inner { file, chosen: Mutex::default(), mapped: Mutex::default() })))
     }
 
-    /// Lets the functions reach a mapping at this bus address: memory of this process, or a BAR. There has to
-    /// be a function in the container.
+    /// Lets the functions reach a mapping at this bus address: memory of this process, or a BAR. The container must have a function.
     ///
     /// # Errors
     ///
-    /// Where the kernel refuses: an address that is taken or not aligned, memory that may not be pinned.
+    /// If the kernel refuses: the address is taken or not aligned, or the memory may not be pinned.
     pub fn map(&self, memory: &Arc<Mapping>, address: u64, access: Access) -> Result<(), VfioError> {
         let (read, write) = (access != Access::Write, access != Access::Read);
         let length = memory.length();
@@ -71,11 +70,11 @@ impl Container {
         Ok(())
     }
 
-    /// The functions reach what was mapped at this address no more.
+    /// Removes the mapping at this address from the functions' reach.
     ///
     /// # Errors
     ///
-    /// Where nothing was mapped there.
+    /// If nothing is mapped there.
     pub fn unmap(&self, address: u64) -> Result<(), VfioError> {
         let mut mapped = self.mapped();
         let found = mapped.iter().position(|one| one.address == address);
@@ -107,7 +106,7 @@ impl AsFd for Container {
     }
 }
 
-/// Memory of this process that functions of a container reach.
+/// Memory of this process that the functions of a container reach.
 #[derive(Debug)]
 pub struct Buffer {
     memory: Arc<Mapping>,
@@ -116,7 +115,7 @@ pub struct Buffer {
 }
 
 impl Buffer {
-    /// New memory of zeros at this bus address. `length` is a multiple of the page size.
+    /// Allocates zeroed memory at this bus address. `length` is a multiple of the page size.
     ///
     /// # Errors
     ///
@@ -132,7 +131,7 @@ impl Buffer {
         Ok(Buffer { memory, address, container: container.clone() })
     }
 
-    /// Bus address.
+    /// Returns its bus address.
     pub fn address(&self) -> u64 {
         self.address
     }
@@ -148,7 +147,7 @@ impl Deref for Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        // It was mapped: nobody else unmaps it.
+        // It is mapped: nothing else unmaps it.
         let _ = self.container.unmap(self.address);
     }
 }

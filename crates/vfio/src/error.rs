@@ -1,35 +1,35 @@
-//! Why a function cannot be used.
+//! Errors of functions that cannot be used.
 
 use std::io;
 use std::path::Path;
 
-/// Why a function cannot be used.
+/// The reason why a function cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum VfioError {
     /// The kernel refused.
     #[error("{what}: {source}")]
     Io {
-        /// The call that failed.
+        /// Description of the call that failed.
         what: String,
-        /// Why not.
+        /// Error of the call.
         source: io::Error,
     },
     /// The function is in no IOMMU group: there is no IOMMU, or it is off.
     #[error("{0} has no IOMMU in front of it")]
     NoIommu(String),
-    /// Another function of its group has a kernel driver.
+    /// Another function of the group has a kernel driver.
     #[error("another function of {0}'s IOMMU group is in use")]
     Group(String),
-    /// Somebody uses it: what is done with it.
+    /// The function is in use, in the described ways.
     #[error("{0} is in use: {1}")]
     InUse(String, String),
-    /// It has no such thing.
+    /// The function lacks something.
     #[error("{0} has no {1}")]
     Missing(String, &'static str),
 }
 
 impl VfioError {
-    /// There is not enough memory, or no more of it may be locked (RLIMIT_MEMLOCK).
+    /// Returns true if there is not enough memory, or no more of it may be locked (RLIMIT_MEMLOCK).
     pub fn is_out_of_memory(&self) -> bool {
         matches!(self, VfioError::Io { source, .. } if source.kind() == io::ErrorKind::OutOfMemory)
     }

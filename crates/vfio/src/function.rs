@@ -1,4 +1,4 @@
-//! One function.
+//! A function.
 
 use std::ffi::CString;
 use std::fs::File;
@@ -16,11 +16,10 @@ use crate::mapping::Mapping;
 const MAPPABLE: u32 = 1 << 2;
 const COMMAND: u64 = 4;
 
-/// The text for a function that somebody has by VFIO.
+/// Message for a function that is already in use through VFIO.
 const TAKEN: &str = "another process, or another engine of this one, drives it: end that first";
 
-/// A function that vfio-pci has ([`bind`](crate::bind)), in a container. It is its owner's alone. When it is
-/// dropped, the kernel resets it.
+/// A function bound to vfio-pci ([`bind`](crate::bind)), in a container, for exclusive use. When it is dropped, the kernel resets it.
 #[derive(Debug)]
 pub struct Function {
     address: String,
@@ -31,17 +30,16 @@ pub struct Function {
 }
 
 impl Function {
-    /// Takes a function into a container.
+    /// Opens a function in a container.
     ///
     /// # Errors
     ///
-    /// Where it has no IOMMU, is not bound to vfio-pci, is taken already, or shares its group with a function
-    /// in use.
+    /// If it has no IOMMU, is not bound to vfio-pci, is taken already, or shares its group with a function in use.
     pub fn open(container: &Container, address: &str) -> Result<Function, VfioError> {
         let path = Path::new("/dev/vfio").join(bind::group(address)?);
         let group =
             File::options().read(true).write(true).open(&path).map_err(|error| match error.kind() {
-                // A group is one process' at a time.
+                // Only one process can have a group at a time.
                 ErrorKind::ResourceBusy => {
                     VfioError::InUse(address.to_owned(), format!("{TAKEN} ({})", path.display()))
                 }
@@ -58,17 +56,17 @@ impl Function {
         Ok(Function { address, device, config, _group: group, _container: container.clone() })
     }
 
-    /// Its address: `0000:00:03.0`.
+    /// Returns its address: `0000:00:03.0`.
     pub fn address(&self) -> &str {
         &self.address
     }
 
-    /// Where a BAR lies in the machine's address space. An address of the IOMMU is the driver's choice: this
-    /// one is as good as another, and the function knows it.
+    /// Returns the address of a BAR in the machine's address space. The driver may choose any IOMMU address: this one is as good as
+    /// another, and the function knows it.
     ///
     /// # Errors
     ///
-    /// Where it has none of this number.
+    /// If it has no BAR of this number.
     pub fn bar_address(&self, index: usize) -> Result<u64, VfioError> {
         bind::resource(&self.address, index)
             .ok_or(VfioError::Missing(self.address.clone(), "BAR of this number"))
@@ -78,7 +76,7 @@ impl Function {
     ///
     /// # Errors
     ///
-    /// Where it has none of this number, or one that cannot be mapped.
+    /// If it has no BAR of this number, or one that cannot be mapped.
     pub fn bar(&self, index: u32) -> Result<Mapping, VfioError> {
         let what = || io(format!("BAR {index} of {}", self.address));
         let info = ioctl::region(self.device.as_fd(), index).map_err(what())?;
@@ -92,7 +90,7 @@ impl Function {
     ///
     /// # Errors
     ///
-    /// Beyond its end.
+    /// If the range exceeds its end.
     pub fn read_config(&self, offset: u64, bytes: &mut [u8]) -> Result<(), VfioError> {
         self.device.read_exact_at(bytes, self.config + offset).map_err(io(&self.address))
     }
@@ -101,16 +99,16 @@ impl Function {
     ///
     /// # Errors
     ///
-    /// Beyond its end.
+    /// If the range exceeds its end.
     pub fn write_config(&self, offset: u64, bytes: &[u8]) -> Result<(), VfioError> {
         self.device.write_all_at(bytes, self.config + offset).map_err(io(&self.address))
     }
 
-    /// Lets it answer to its BARs, and, if so wished, reach others.
+    /// Enables its BARs, and bus mastering if `master` is set.
     ///
     /// # Errors
     ///
-    /// Where the configuration space cannot be written.
+    /// If the configuration space cannot be written.
     pub fn enable(&self, master: bool) -> Result<(), VfioError> {
         let mut command = [0; 2];
         self.read_config(COMMAND, &mut command)?;
@@ -118,21 +116,20 @@ impl Function {
         self.write_config(COMMAND, &command)
     }
 
-    /// The number of its MSI-X vectors.
+    /// Returns the number of its MSI-X vectors.
     ///
     /// # Errors
     ///
-    /// Where the kernel refuses to say.
+    /// If the kernel does not report it.
     pub fn vectors(&self) -> Result<u32, VfioError> {
         ioctl::vectors(self.device.as_fd()).map_err(io(&self.address))
     }
 
-    /// Has its MSI-X vectors signal these eventfds, the first the first, instead of those before; none: no
-    /// interrupts.
+    /// Has its MSI-X vectors signal these eventfds, in order, instead of the previous ones; no eventfds: no interrupts.
     ///
     /// # Errors
     ///
-    /// Where it has fewer vectors.
+    /// If it has fewer vectors.
     pub fn interrupts(&self, events: &[BorrowedFd<'_>]) -> Result<(), VfioError> {
         ioctl::set_vectors(self.device.as_fd(), events).map_err(io(format!("interrupts of {}", self.address)))
     }
@@ -141,7 +138,7 @@ impl Function {
     ///
     /// # Errors
     ///
-    /// Where it cannot be reset alone.
+    /// If it cannot be reset alone.
     pub fn reset(&self) -> Result<(), VfioError> {
         ioctl::reset(self.device.as_fd()).map_err(io(format!("reset of {}", self.address)))
     }

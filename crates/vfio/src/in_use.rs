@@ -1,4 +1,4 @@
-//! Who uses a function, as far as /sys and /proc tell, and taking one that nobody uses.
+//! Uses of a function, as far as /sys and /proc show them, and taking a function that is not in use.
 
 use crate::bind;
 use crate::error::VfioError;
@@ -8,18 +8,16 @@ use std::io::ErrorKind;
 use std::os::unix::fs::OpenOptionsExt;
 
 const DEVICES: &str = "sys/bus/pci/devices";
-/// PCI's classes: all 24 bits of an NVMe controller, the upper 8 of a network device, the upper 16 of a
-/// bridge.
+/// PCI classes: all 24 bits for an NVMe controller, the upper 8 for a network device, the upper 16 for a bridge.
 const NVME: u32 = 0x01_0802;
 const NETWORK: u32 = 0x02;
 const BRIDGE: u32 = 0x0604;
 
-/// Takes a function from its kernel driver, if it has one, and gives it to vfio-pci; not where anybody uses
-/// it.
+/// Unbinds a function from its kernel driver, if it has one, and binds it to vfio-pci, unless it is in use.
 ///
 /// # Errors
 ///
-/// [`VfioError::InUse`] where somebody does, with all that is done with it; else as [`bind`](crate::bind).
+/// [`VfioError::InUse`] with all uses, if there are any; otherwise as [`bind`](crate::bind).
 pub fn take(address: &str) -> Result<(), VfioError> {
     if bind::driver(address).as_deref() == Some("vfio-pci") {
         return Ok(());
@@ -29,12 +27,12 @@ pub fn take(address: &str) -> Result<(), VfioError> {
     if !uses.is_empty() {
         return Err(VfioError::InUse(address.to_owned(), uses.join(", ")));
     }
-    // Held until it is done: nobody mounts anything of it meanwhile.
+    // Held until it is done, so that nothing of it is mounted meanwhile.
     let _claims = claim(&root, address)?;
     bind::bind(address)
 }
 
-/// The uses of a function: empty where there are none.
+/// Returns the uses of a function; empty if there are none.
 pub fn uses(root: &Root, address: &str) -> Vec<String> {
     match class(root, address) {
         Some(NVME) => {
@@ -51,7 +49,7 @@ pub fn uses(root: &Root, address: &str) -> Vec<String> {
     }
 }
 
-/// The kernel's devices of a function: block devices of an SSD, interfaces of a NIC.
+/// Returns the kernel's devices of a function: block devices of an SSD, interfaces of a NIC.
 pub fn names(root: &Root, address: &str) -> Vec<String> {
     match class(root, address) {
         Some(NVME) => namespaces(root, address),
@@ -63,8 +61,8 @@ fn class(root: &Root, address: &str) -> Option<u32> {
     root.number(&format!("{DEVICES}/{address}/class")).ok().map(|class| class as u32)
 }
 
-/// The block devices of an SSD that the kernel has by this controller alone. Those that it has by another one
-/// too stay.
+/// Returns the block devices of an SSD that the kernel reaches through this controller alone. Those that it also reaches through another
+/// one stay.
 fn only_by(root: &Root, address: &str) -> Vec<String> {
     let others = root.names(DEVICES).ok().unwrap_or_default().into_iter().filter(|other| other != address);
     let live = |other: &String| {
@@ -79,7 +77,7 @@ fn only_by(root: &Root, address: &str) -> Vec<String> {
     names
 }
 
-/// The driver of another function of a group, where that keeps the group from a process. [linux,
+/// Returns the driver of another function of a group, if it keeps a process from using the group. [linux,
 /// Documentation/driver-api/vfio.rst]
 pub fn rival(root: &Root, address: &str) -> Option<String> {
     let driver = root.link(&format!("{DEVICES}/{address}/driver"))?;
@@ -88,8 +86,8 @@ pub fn rival(root: &Root, address: &str) -> Option<String> {
     (!harmless && !bridge).then_some(driver)
 }
 
-/// The block devices of an SSD's namespaces. A path of several has a name of its own beside the namespace's:
-/// `nvme0c1n1` of `nvme0n1`.
+/// Returns the block devices of an SSD's namespaces. With multipath, a path has its own name in addition to the namespace's: `nvme0c1n1` of
+/// `nvme0n1`.
 fn namespaces(root: &Root, address: &str) -> Vec<String> {
     let folder = format!("{DEVICES}/{address}/nvme");
     let mut found = Vec::new();
@@ -116,7 +114,7 @@ fn disk_name(name: &str) -> Option<String> {
     (digits(subsystem) && digits(namespace)).then(|| format!("nvme{subsystem}n{namespace}"))
 }
 
-/// Mounts, swap, and whatever was made of a disk or its partitions.
+/// Returns mounts, swap, and everything made of a disk or its partitions.
 fn uses_of_disk(root: &Root, disk: &str) -> Vec<String> {
     let mut uses = Vec::new();
     let partition = |name: &String| {
@@ -132,7 +130,7 @@ fn uses_of_disk(root: &Root, disk: &str) -> Vec<String> {
         let path = format!("/dev/{name}");
         for line in mounts.lines() {
             let words: Vec<&str> = line.split(' ').collect();
-            // Some file systems of several devices have a number of their own: the source says one.
+            // Some multi-device file systems have their own device number: the source names one of the devices.
             let source = line.split_once(" - ").and_then(|(_, rest)| rest.split(' ').nth(1));
             let is_it =
                 words.get(2).copied() == number.as_deref() && number.is_some() || source == Some(&path);
@@ -141,7 +139,7 @@ fn uses_of_disk(root: &Root, disk: &str) -> Vec<String> {
             }
         }
         if swaps.lines().any(|line| line.split_whitespace().next() == Some(&path)) {
-            uses.push(format!("{name} is swapped to"));
+            uses.push(format!("{name} is used as swap"));
         }
         for holder in root.names(&format!("sys/class/block/{name}/holders")).ok().unwrap_or_default() {
             uses.push(format!("{name} is part of {holder}"));
@@ -151,7 +149,7 @@ fn uses_of_disk(root: &Root, disk: &str) -> Vec<String> {
     uses
 }
 
-/// The uses of an interface: it is up, has addresses or routes, or something was made of it.
+/// Returns the uses of an interface: it is up, has addresses or routes, or is part of something.
 fn uses_of_interface(root: &Root, name: &str) -> Vec<String> {
     const UP: u64 = 1;
     let mut uses = Vec::new();
@@ -159,7 +157,7 @@ fn uses_of_interface(root: &Root, name: &str) -> Vec<String> {
     match root.number(&format!("{folder}/flags")) {
         Seen::Is(flags) if flags & UP == 0 => {}
         Seen::Is(_) => uses.push(format!("{name} is up")),
-        _ => uses.push(format!("whether {name} is up is not to be read")),
+        _ => uses.push(format!("whether {name} is up could not be read")),
     }
     for address in addresses(root, name) {
         uses.push(format!("{name} has the address {address}"));
@@ -182,7 +180,7 @@ fn uses_of_interface(root: &Root, name: &str) -> Vec<String> {
     uses
 }
 
-/// Only this machine's kernel tells those of an interface that is down.
+/// Returns the addresses of an interface. Those of an interface that is down are known to this machine's kernel only.
 fn addresses(root: &Root, name: &str) -> Vec<String> {
     if !root.is_real() {
         return Vec::new();
@@ -196,7 +194,7 @@ fn addresses(root: &Root, name: &str) -> Vec<String> {
     of_it.filter_map(text).collect()
 }
 
-/// The uses of a NIC beside its interfaces here.
+/// Returns the uses of a NIC other than through its interfaces here.
 fn uses_of_nic(root: &Root, address: &str, names: &[String]) -> Vec<String> {
     let mut uses = Vec::new();
     let folder = format!("{DEVICES}/{address}");
@@ -206,19 +204,18 @@ fn uses_of_nic(root: &Root, address: &str, names: &[String]) -> Vec<String> {
     }
     if let Some(driver) = driver.filter(|driver| driver != "vfio-pci" && names.is_empty()) {
         uses.push(format!(
-            "{driver} has it, and no interface of it is to be seen: a container may have that"
+            "{driver} has it, but none of its interfaces is visible: a container may have one"
         ));
     }
     uses
 }
 
-/// Opens a function's disks as their only user: whoever else has one so (a mount in another container, a
-/// volume) shows by that. Nobody can claim an interface; that one which is not up is taken breaks nobody's
-/// connection.
+/// Opens a function's disks exclusively: that fails if another program has one exclusively (a mount in another container, a volume).
+/// Interfaces cannot be claimed; but taking one that is not up breaks no connection.
 ///
 /// # Errors
 ///
-/// [`VfioError::InUse`] where somebody has one, [`VfioError::Io`] where that cannot be told.
+/// [`VfioError::InUse`] if a disk is in use, [`VfioError::Io`] if that cannot be determined.
 pub fn claim(root: &Root, address: &str) -> Result<Vec<File>, VfioError> {
     if class(root, address) != Some(NVME) {
         return Ok(Vec::new());
@@ -229,9 +226,9 @@ pub fn claim(root: &Root, address: &str) -> Result<Vec<File>, VfioError> {
         match File::options().read(true).custom_flags(flags).open(&path) {
             Ok(file) => Ok(Some(file)),
             Err(error) if error.kind() == ErrorKind::ResourceBusy => {
-                Err(VfioError::InUse(address.to_owned(), format!("somebody has {}", path.display())))
+                Err(VfioError::InUse(address.to_owned(), format!("another program has {}", path.display())))
             }
-            // One that was already gone is used by nobody.
+            // One that is already gone is not in use.
             Err(error)
                 if matches!(error.kind(), ErrorKind::NotFound)
                     && !root.exists(&format!("sys/class/block/{name}")) =>
@@ -239,7 +236,7 @@ pub fn claim(root: &Root, address: &str) -> Result<Vec<File>, VfioError> {
                 Ok(None)
             }
             Err(source) => {
-                let what = format!("whether {address} is in use cannot be told: {}", path.display());
+                let what = format!("cannot determine whether {address} is in use: {}", path.display());
                 Err(VfioError::Io { what, source })
             }
         }

@@ -62,7 +62,7 @@ pub fn set_iommu(container: BorrowedFd<'_>, kind: u64) -> io::Result<()> {
     check(unsafe { libc::ioctl(container.as_raw_fd(), SET_IOMMU as _, kind) }).map(|_| ())
 }
 
-/// True if the group can be used: no function of it has a kernel driver.
+/// Returns true if the group can be used: none of its functions has a kernel driver.
 pub fn group_is_viable(group: BorrowedFd<'_>) -> io::Result<bool> {
     let mut status = [8u32, 0];
     // SAFETY: `struct vfio_group_status` is these two numbers.
@@ -80,7 +80,7 @@ pub fn set_container(group: BorrowedFd<'_>, container: BorrowedFd<'_>) -> io::Re
 pub fn device(group: BorrowedFd<'_>, address: &std::ffi::CStr) -> io::Result<OwnedFd> {
     // SAFETY: this call takes a string with a zero at its end.
     let fd = check(unsafe { libc::ioctl(group.as_raw_fd(), GROUP_GET_DEVICE_FD as _, address.as_ptr()) })?;
-    // SAFETY: a new file descriptor, which nobody else has.
+    // SAFETY: a new file descriptor, which nothing else has.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -98,7 +98,7 @@ pub fn vectors(device: BorrowedFd<'_>) -> io::Result<u32> {
     Ok(info.count)
 }
 
-/// Has vector *n* signal the *n*th eventfd; none at all switches MSI-X off.
+/// Has vector *n* signal the *n*th eventfd; no eventfds switch MSI-X off.
 pub fn set_vectors(device: BorrowedFd<'_>, events: &[BorrowedFd<'_>]) -> io::Result<()> {
     const NONE: u32 = 1;
     const EVENTFD: u32 = 1 << 2;
@@ -116,9 +116,7 @@ pub fn reset(device: BorrowedFd<'_>) -> io::Result<()> {
     check(unsafe { libc::ioctl(device.as_raw_fd(), RESET as _) }).map(|_| ())
 }
 
-/// Lets functions reach `size` bytes of this process's memory from `vaddr` on, which stay where they are
-/// until
-/// [`unmap`]: the caller keeps them mapped so long.
+/// Lets functions reach `size` bytes of this process's memory from `vaddr` on. The caller keeps them mapped until [`unmap`].
 pub fn map(
     container: BorrowedFd<'_>,
     vaddr: u64,

@@ -1,26 +1,24 @@
-//! PCI functions in user space over Linux VFIO: their registers and memory, their interrupts, and what they
-//! may reach.
+//! PCI functions in user space over Linux VFIO: their registers and memory, their interrupts, and the memory that they may reach.
 //!
 //! # Architecture
 //!
 //! ```text
-//!   take        a function that nobody uses is taken from its kernel driver and given to vfio-pci
-//!   bind        the same, whoever uses it
-//!   in_use      who does, by what sys reads
+//!   take        unbinds a function that is not in use from its kernel driver, and binds it to vfio-pci
+//!   bind        the same, even if it is in use
+//!   in_use      the uses of a function, as sys reads them
 //!   Container   an address space of the IOMMU, for all functions in it
 //!     map         memory of this process (Buffer) or another function's BAR, at a bus address of our choice
 //!   Function    one function in a container
 //!     bar         Mapping: loads and stores
 //!     config      its configuration space
 //!     interrupts  MSI-X vectors as eventfds
-//!   Signals     eventfds that others hold, signalled without waiting
+//!   Signals     eventfds that other processes hold too, signalled without waiting
 //! ```
 //!
-//! Functions in one container reach each other where their BARs are mapped, and nothing else but what is
-//! mapped: an SSD and a NIC that have only a card's BAR in their address space cannot touch the machine's
-//! memory.
+//! Functions in one container reach each other if their BARs are mapped, and otherwise only what is mapped: an SSD and a NIC that have only
+//! a card's BAR in their address space cannot touch the machine's memory.
 //!
-//! [`Mapping`] is memory that others change behind us, copied by atomics; the card's process uses it too.
+//! [`Mapping`] is memory that may change at any time, copied by atomics; the card's process uses it too.
 //!
 //! # What it doesn't implement
 //!

@@ -1,12 +1,10 @@
-//! Memory that others change while we read it: a BAR, the memory of a guest, a buffer that a device writes
-//! to.
+//! Memory that others change while we read it: a BAR, the memory of a guest, a buffer that a device writes to.
 //!
 //! Bytes are only ever copied in and out, by atomics or the processor's copy instruction: there is no reference to memory that changes
-//! behind it. A copy in goes upwards, a copy out **downwards**, in aligned words of 8 bytes where they fit.
-//! So who writes an entry whose last word says that it is new, and who reads one, each in one call, agree:
-//! the word is written last and read first. Of long copies to and from memory only the last bytes go by words: the
-//! rest is left to the processor's own copy, which is three times as fast and in no order. A device's registers, and
-//! its memory behind a BAR, are copied by words alone.
+//! behind it. A copy in goes upwards, a copy out **downwards**, in aligned words of 8 bytes where they fit. So a writer of an entry whose
+//! last word says that it is new, and its reader, each in one call, agree: the word is written last and read first. In long copies to and
+//! from memory only the last bytes go by words: the rest is left to the processor's own copy, which is three times as fast and in no order.
+//! A device's registers, and its memory behind a BAR, are copied by words alone.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -16,10 +14,10 @@ use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fen
 
 use rustix::mm::{self, MapFlags, ProtFlags};
 
-/// Bytes of a huge page, the usual one of x86-64.
+/// Size of a huge page in bytes, the usual one of x86-64.
 const HUGE: u64 = 2 << 20;
 
-/// Bytes from which on a copy is long, and those at its end that go by words all the same.
+/// Length from which a copy is long, in bytes, and the length of its end that is copied by words nevertheless.
 const LONG_COPY: usize = 512;
 const LAST: usize = 64;
 
@@ -29,7 +27,7 @@ pub struct Mapping {
     base: NonNull<u8>,
     length: usize,
     writable: bool,
-    /// It is a BAR: a device sees each access.
+    /// Set if it is a BAR: a device sees each access.
     is_device: bool,
 }
 
@@ -40,8 +38,8 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Maps a piece of a file. Where that may become shorter, an access to what is no more there ends this
-    /// process (SIGBUS): who maps a file that somebody else gave sees to it that it can't.
+    /// Maps a piece of a file. If the file becomes shorter, an access beyond its end kills this process (SIGBUS): a caller that maps
+    /// another program's file must make sure that it can't.
     ///
     /// # Errors
     ///
@@ -68,7 +66,7 @@ impl Mapping {
         Ok(mapping)
     }
 
-    /// New memory of zeros, all of it there.
+    /// Allocates zeroed memory, with all pages present.
     ///
     /// # Errors
     ///
@@ -83,8 +81,8 @@ impl Mapping {
         Ok(Mapping { base, length, writable: true, is_device: false })
     }
 
-    /// The same, in huge pages of 2 MiB where the kernel has that many free, which is told: an IOMMU has
-    /// fewer of them to look up. The length is rounded up to whole huge pages either way.
+    /// Allocates memory in huge pages of 2 MiB if the kernel has enough free; returns whether it had. An IOMMU then has fewer of them to
+    /// look up. The length is rounded up to whole huge pages either way.
     ///
     /// # Errors
     ///
@@ -105,28 +103,28 @@ impl Mapping {
         let base = unsafe { mm::mmap_anonymous(std::ptr::null_mut(), length, protection, flags) }?;
         let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::AddrNotAvailable)?;
         let mapping = Mapping { base, length, writable: true, is_device: false };
-        // Pages that a control group withholds would be missed only at their first use, by a signal.
-        // SAFETY: the mapping is this process's own and nobody uses it yet; what is in it stays.
+        // Without this, pages that a control group withholds would fail only at their first use, by a signal.
+        // SAFETY: the mapping is this process's own and not in use yet; its content is kept.
         match unsafe { mm::madvise(base.as_ptr().cast(), length, mm::Advice::LinuxPopulateWrite) } {
-            // Before Linux 5.14 nobody can tell.
+            // Before Linux 5.14 this is not possible.
             Ok(()) | Err(rustix::io::Errno::INVAL) => Ok(mapping),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// Where a piece of it is in this process. Whoever makes references of it sees to it that neither another
-    /// one nor a device has the piece meanwhile, and that the mapping is there as long.
+    /// Returns the address of a piece in this process. A caller that makes references to it must make sure that nothing else, including a
+    /// device, has the piece meanwhile, and that the mapping lives as long.
     ///
     /// # Panics
     ///
-    /// Beyond the end.
+    /// If the piece exceeds the end.
     pub fn pointer(&self, offset: u64, length: usize) -> NonNull<u8> {
         let at = self.check(offset, length);
         // SAFETY: inside the mapping, which does not begin at zero.
         unsafe { self.base.add(at) }
     }
 
-    /// Where it is in this process: a number, for the kernel.
+    /// Returns its address in this process: a number, for the kernel.
     pub(crate) fn address(&self) -> u64 {
         self.base.as_ptr() as u64
     }
@@ -135,17 +133,17 @@ impl Mapping {
     ///
     /// # Panics
     ///
-    /// Beyond the end, and where the offset is not a multiple of 4.
+    /// If the register exceeds the end, or the offset is not a multiple of 4.
     pub fn read32(&self, offset: u64) -> u32 {
         // SAFETY: `register` says that the word is in the mapping and aligned.
         unsafe { self.register(offset, 4).cast::<u32>().read_volatile() }
     }
 
-    /// Stores a register of 4 bytes: a doorbell, most of the time. What was stored before is seen before it.
+    /// Stores a register of 4 bytes, usually a doorbell. Earlier stores are visible before it.
     ///
     /// # Panics
     ///
-    /// As [`Mapping::read32`], and where the mapping is read-only.
+    /// As [`Mapping::read32`], and if the mapping is read-only.
     pub fn write32(&self, offset: u64, value: u32) {
         assert!(self.writable, "a store to read-only memory");
         before_register();
@@ -181,7 +179,7 @@ impl Mapping {
         self.at(at)
     }
 
-    /// In bytes.
+    /// Returns its length in bytes.
     pub fn length(&self) -> u64 {
         self.length as u64
     }
@@ -190,20 +188,20 @@ impl Mapping {
     ///
     /// # Panics
     ///
-    /// Beyond the end.
+    /// If the range exceeds the end.
     pub fn load(&self, offset: u64, bytes: &mut [u8]) {
         let start = self.check(offset, bytes.len());
         let mut end = bytes.len();
         if self.is_long(end) {
             let (first, last) = bytes.split_at_mut(end - LAST);
             self.load(offset + first.len() as u64, last);
-            // SAFETY: `check` says that it is in the mapping; `first` is ours alone.
+            // SAFETY: `check` ensures that it is in the mapping; `first` is ours alone.
             unsafe { copy_long(first.as_mut_ptr(), self.at(start), first.len()) };
             return;
         }
         while end > 0 {
             if end >= 8 && (start + end).is_multiple_of(8) {
-                // Most of it, without a look at each word.
+                // Most of it, without choosing the width of each word.
                 for to in bytes[end % 8..end].rchunks_exact_mut(8) {
                     end -= 8;
                     // SAFETY: as below.
@@ -216,9 +214,9 @@ impl Mapping {
             let width = width(start + end, end, true);
             let at = self.at(start + end - width);
             let to = &mut bytes[end - width..end];
-            // SAFETY: `check` says that the word is in the mapping, `width` that it is aligned (a mapping
-            // starts at a page), and all accesses of this process are atomic, or `copy_long`'s. The memory may be read-only:
-            // loads are relaxed, for which that is allowed.
+            // SAFETY: `check` ensures that the word is in the mapping, `width` that it is aligned (a mapping starts at a page), and all
+            // accesses of this process are atomic, or `copy_long`'s. The memory may be read-only: loads are relaxed, for which that is
+            // allowed.
             unsafe {
                 match width {
                     8 => to.copy_from_slice(
@@ -242,19 +240,19 @@ impl Mapping {
     ///
     /// # Panics
     ///
-    /// Beyond the end, and where the memory is read-only.
+    /// If the range exceeds the end, or the memory is read-only.
     pub fn store(&self, offset: u64, bytes: &[u8]) {
         assert!(self.writable, "a store to read-only memory");
         let start = self.check(offset, bytes.len());
         let mut done = 0;
         if self.is_long(bytes.len()) {
             done = bytes.len() - LAST;
-            // SAFETY: `check` says that it is in the mapping, which is writable.
+            // SAFETY: `check` ensures that it is in the mapping, which is writable.
             unsafe { copy_long(self.at(start), bytes.as_ptr(), done) };
         }
         while done < bytes.len() {
             if bytes.len() - done >= 8 && (start + done).is_multiple_of(8) {
-                // Most of it, without a look at each word.
+                // Most of it, without choosing the width of each word.
                 for from in bytes[done..].chunks_exact(8) {
                     // SAFETY: as below.
                     let word = unsafe { AtomicU64::from_ptr(self.at(start + done).cast()) };
@@ -281,7 +279,7 @@ impl Mapping {
         }
     }
 
-    /// True where a copy of this many bytes is left to the processor.
+    /// Returns true if a copy of this many bytes is left to the processor.
     fn is_long(&self, length: usize) -> bool {
         length >= LONG_COPY && !self.is_device && cfg!(target_arch = "x86_64")
     }
@@ -297,25 +295,25 @@ impl Mapping {
     }
 
     fn at(&self, offset: usize) -> *mut u8 {
-        // SAFETY: `check` was asked: the offset lies in the mapping.
+        // SAFETY: `check` was called: the offset is in the mapping.
         unsafe { self.base.as_ptr().add(offset) }
     }
 }
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the mapping is this value's own, and nothing borrows from it.
+        // SAFETY: the mapping belongs to this value, and nothing borrows from it.
         let _ = unsafe { mm::munmap(self.base.as_ptr().cast(), self.length) };
     }
 }
 
-/// Copies by the processor's own instruction. It may go on while others change what it reads: no compiler
-/// knows what it does, so none draws conclusions.
+/// Copies with the processor's own instruction. Other programs may change the source meanwhile: the compiler cannot see what it does, and
+/// so draws no conclusions.
 ///
 /// # Safety
 ///
-/// This many bytes may be read at `from` and written at `to`; nobody in this process has a reference to those
-/// of them that others change.
+/// This many bytes must be readable at `from` and writable at `to`; nothing in this process may have a reference to those of them that
+/// others change.
 unsafe fn copy_long(to: *mut u8, from: *const u8, length: usize) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: the caller's; the direction flag is clear, as the ABI says.
@@ -330,7 +328,7 @@ unsafe fn copy_long(to: *mut u8, from: *const u8, length: usize) {
     unreachable!("{length} bytes from {from:p} to {to:p}: only called on x86-64");
 }
 
-/// The widest word that starts (`down`: ends) at this offset, is aligned, and is not longer than `left`.
+/// Returns the widest word that starts (`down`: ends) at this offset, is aligned, and is not longer than `left`.
 fn width(offset: usize, left: usize, down: bool) -> usize {
     debug_assert!(left > 0 && (!down || left <= offset));
     [8, 4, 2].into_iter().find(|width| offset.is_multiple_of(*width) && left >= *width).unwrap_or(1)
@@ -342,9 +340,8 @@ fn array<const N: usize>(bytes: &[u8]) -> [u8; N] {
     array
 }
 
-/// Stores to memory are seen by a device before the store to its register that follows them. Among processors
-/// a fence orders memory alone: Arm's (`dmb ish`) does not reach devices, which takes a `dsb` of the whole
-/// system. Tested on x86-64, where the fence is enough.
+/// Makes stores to memory visible to a device before the store to its register that follows. A fence among processors orders memory alone:
+/// Arm's (`dmb ish`) does not reach devices, which takes a `dsb` of the whole system. Tested on x86-64, where the fence suffices.
 fn before_register() {
     fence(Ordering::SeqCst);
     #[cfg(target_arch = "aarch64")]
@@ -394,7 +391,7 @@ mod tests {
         }
     }
 
-    /// The processor's own copy may access a device byte by byte, and in any order.
+    /// Checks that a BAR is copied by words: the processor's own copy may access a device byte by byte, and in any order.
     #[test]
     fn a_bar_is_copied_by_words() {
         let file = rustix::fs::memfd_create("bar", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
@@ -434,7 +431,7 @@ mod tests {
         let (memory, _) = Mapping::huge(HUGE + 1).unwrap();
         assert_eq!(memory.length(), 2 * HUGE);
         memory.store(HUGE - 1, &[1, 2]);
-        // SAFETY: nobody else has the mapping.
+        // SAFETY: nothing else has the mapping.
         let bytes = unsafe { std::slice::from_raw_parts(memory.pointer(HUGE - 2, 4).as_ptr(), 4) };
         assert_eq!(bytes, [0, 1, 2, 0]);
         assert!(Mapping::huge(0).is_err() && Mapping::huge(u64::MAX).is_err());

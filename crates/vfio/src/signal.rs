@@ -1,9 +1,9 @@
-//! Signals of eventfds that others hold, too.
+//! Signals of eventfds that other processes hold too.
 //!
-//! Write(2) may wait there: O_NONBLOCK belongs to the open file, and everybody who holds a descriptor of it can
-//! clear the flag and fill the counter. An operation of Linux AIO that has ended signals an eventfd without
-//! waiting, whatever its flags and its counter are; the one here, a look at an event of our own, ends within
-//! the call that submits it. [io_submit(2), IOCB_FLAG_RESFD and IOCB_CMD_POLL in linux/aio_abi.h]
+//! write(2) may block: O_NONBLOCK belongs to the open file, and every holder of a descriptor of it can clear the flag and fill the counter.
+//! A completed operation of Linux AIO signals an eventfd without waiting, whatever its flags and its counter are. The operation here, a
+//! poll of an event of our own, completes within the call that submits it. [io_submit(2), IOCB_FLAG_RESFD and IOCB_CMD_POLL in
+//! linux/aio_abi.h]
 #![allow(unsafe_code)]
 
 use std::io;
@@ -15,9 +15,9 @@ use rustix::io::Errno;
 
 const CMD_POLL: u16 = 5;
 const FLAG_RESFD: u32 = 1;
-/// Operations whose ends are taken at once.
+/// Completions that are taken at once.
 const ENDS: usize = 64;
-/// Tries of a submission that found the queue of ends full: others fill it, too.
+/// Attempts at a submission that finds the queue of completions full, since other threads fill it too.
 const TRIES: usize = 16;
 
 /// `struct iocb`, little-endian.
@@ -43,16 +43,16 @@ struct Operation {
 #[derive(Clone, Copy, Default)]
 struct End([u64; 4]);
 
-/// Signals eventfds without waiting. There is one in a process.
+/// A signaller of eventfds that never waits. There is one per process.
 #[derive(Debug)]
 pub struct Signals {
     context: libc::c_ulong,
-    /// Can be written to at any time, as nobody else has it.
+    /// Event that is always writable, as nothing else has it.
     ready: OwnedFd,
 }
 
 impl Signals {
-    /// This process's.
+    /// Returns this process's signaller.
     ///
     /// # Errors
     ///
@@ -69,16 +69,16 @@ impl Signals {
     fn new() -> Result<Signals, Errno> {
         let ready = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let mut context: libc::c_ulong = 0;
-        // SAFETY: io_setup(2) writes the context's number there, and maps memory of its own.
+        // SAFETY: io_setup(2) writes the context's number there, and maps separate memory.
         checked(unsafe { libc::syscall(libc::SYS_io_setup, ENDS, &raw mut context) })?;
         Ok(Signals { context, ready })
     }
 
-    /// Adds 1 to an eventfd. One that is full stays so.
+    /// Adds 1 to an eventfd. A full one stays full.
     ///
     /// # Errors
     ///
-    /// Those of io_submit(2): it is no eventfd, or the kernel has no memory left.
+    /// Those of io_submit(2): it is not an eventfd, or the kernel has no memory left.
     pub fn signal(&self, event: BorrowedFd<'_>) -> io::Result<()> {
         let mut operation = Operation {
             opcode: CMD_POLL,
@@ -101,10 +101,10 @@ impl Signals {
         Err(Errno::AGAIN.into())
     }
 
-    /// Makes room in the queue of ends.
+    /// Makes room in the queue of completions.
     fn forget_ends(&self) -> Result<(), Errno> {
         let (mut ends, no_limit) = ([End::default(); ENDS], std::ptr::null::<libc::timespec>());
-        // SAFETY: there is room for as many ends, and none is waited for.
+        // SAFETY: there is room for that many completions, and none is waited for.
         checked(unsafe {
             libc::syscall(libc::SYS_io_getevents, self.context, 0, ENDS, ends.as_mut_ptr(), no_limit)
         })

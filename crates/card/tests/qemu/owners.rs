@@ -57,7 +57,7 @@ fn another_mount_namespace(session: &Session) {
     let device = OpenOptions::new().read(true).write(true).open("/dev/odd").unwrap();
     refused(write(session, &[1; 4096], &device, 0), EBUSY, "mounted");
     let error = dcs_vfio::take(&controllers()[6]).unwrap_err().to_string();
-    assert!(error.contains("somebody has /dev/nvme"), "{error}");
+    assert!(error.contains("another program has /dev/nvme"), "{error}");
     drop(elsewhere.stdin.take());
     elsewhere.wait().unwrap();
     shell("mount -t ext4 /dev/odd /mnt/odd");

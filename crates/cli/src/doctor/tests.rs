@@ -197,7 +197,7 @@ fn one_in_use_is_not_taken() {
     for (name, text, word) in [
         ("proc/self/mountinfo", mounted, "mounted at /srv"),
         ("proc/self/mountinfo", btrfs, "mounted at /data"),
-        ("proc/swaps", "Filename Type\n/dev/nvme0n1p1 partition 8 0 -2", "nvme0n1p1 is swapped to"),
+        ("proc/swaps", "Filename Type\n/dev/nvme0n1p1 partition 8 0 -2", "nvme0n1p1 is used as swap"),
         ("sys/class/block/nvme0n1p1/holders/dm-0/x", "", "nvme0n1p1 is part of dm-0"),
     ] {
         let tree = Tree::new();
@@ -236,7 +236,7 @@ fn a_nic_in_use_is_not_taken() {
         (&|tree| _ = tree.file(&format!("{nic}/sriov_numvfs"), "2"), "virtual functions"),
         (
             &|tree| fs::remove_dir_all(tree.0.path().join(format!("{nic}/net"))).unwrap(),
-            "a container may have",
+            "a container may have one",
         ),
     ];
     for (make, word) in cases {

@@ -173,7 +173,7 @@ fn before(rig: &mut Rig, ssd: &str, files: &str, (one, two): (&str, &str)) {
     rig.step("unbound")
         .fails(1, &["not bound to vfio-pci", "nvme has it", &format!("dcs doctor --bind {ssd}")]);
     rig.step("mounted").fails(1, &["in use", "mounted at /mnt"]);
-    rig.step("held").fails(1, &["in use", "somebody has /dev/nvme", files]);
+    rig.step("held").fails(1, &["in use", "another program has /dev/nvme", files]);
     rig.step("shared").fails(1, &["shared with", two, "nvme"]);
 }
 
