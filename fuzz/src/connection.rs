@@ -11,7 +11,7 @@ use std::net::Shutdown;
 use std::sync::Once;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// What stands for the name of an upload that is under way: the server makes these up.
+/// What stands for the name of an upload in progress: the server makes these up.
 const UPLOAD: &[u8] = b"{upload}";
 
 /// A server is used for that many inputs: what one of them leaves is what the next one finds.

@@ -38,12 +38,12 @@ impl Slot {
         Slot { operator, doing: Doing::Idle, since: 0, blocks: 0, loads: 0, working: 0, loading: 0 }
     }
 
-    /// True where it does nothing.
+    /// Returns true if it does nothing.
     pub fn is_free(&self) -> bool {
         self.doing == Doing::Idle
     }
 
-    /// True where it is free, and holds that operator.
+    /// Returns true if it is free, and holds that operator.
     pub(crate) fn can_run(&self, operator: OperatorId) -> bool {
         self.is_free() && self.operator == Some(operator)
     }

@@ -17,7 +17,7 @@ pub struct Oracle {
     granted: Vec<Window>,
     /// Of devices that were attached: reset or not, the card goes on with them until they have stopped.
     attached: Vec<Window>,
-    /// Reads of admin entries that are under way.
+    /// Reads of admin entries in progress.
     entries: HashSet<Tag>,
     /// The guest has had the card, or a device, work on a device's registers or rings that are not what they should be: what
     /// devices then do is the guest's doing.

@@ -4,7 +4,7 @@
 //!
 //! # Architecture
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
 //! | [`config`] | [`Config`] and its rules, read from TOML |
 //! | [`chain`] | [`Chain`]: the operators of a rule, checked |

@@ -24,7 +24,7 @@
 //! on what was fed, all streams of the process side by side. What a call fed and the socket did not take
 //! waits in the stream for the next call.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
 //! | `setup` | reads the configuration when the library is loaded; says what was counted when the process ends |
 //! | `call` | one call: what applies to it, and who carries it |

@@ -1,5 +1,5 @@
-//! The `dcs` commands that README, SPECIFICATION, CONTRIBUTING, SECURITY, docs and help show: found, so that
-//! the programs' tests can try each of them.
+//! Finds the `dcs` commands in README, SPECIFICATION, CONTRIBUTING, SECURITY, docs and help, so that the programs' tests can
+//! check each of them.
 #![forbid(unsafe_code)]
 
 use clap::Parser;
@@ -9,13 +9,13 @@ use std::path::{Path, PathBuf};
 /// Commands of other programs; all others are those of `dcs` itself.
 const COMPANIONS: [(&str, &[&str]); 2] = [("dcs-bench", &["demo", "bench", "vm"]), ("dcs-csd", &["csd"])];
 
-/// All commands of README, SPECIFICATION and docs.
+/// Returns all commands in README, SPECIFICATION and docs.
 fn of_documents() -> Vec<Shown> {
     let text = |path: PathBuf| (path.display().to_string(), std::fs::read_to_string(path).unwrap());
     files().into_iter().map(text).flat_map(|(name, text)| shown(&name, &text)).collect()
 }
 
-/// All commands that a program's help shows, of it and of its subcommands.
+/// Returns all commands in the help of a program and its subcommands.
 fn of_help(command: &clap::Command) -> Vec<Shown> {
     fn visit(command: &clap::Command, name: &str, all: &mut Vec<Shown>) {
         let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
@@ -30,7 +30,7 @@ fn of_help(command: &clap::Command) -> Vec<Shown> {
 }
 
 impl Shown {
-    /// The program whose command it is.
+    /// Returns the program that has the command.
     fn program(&self) -> &'static str {
         let named = self.words.iter().find(|word| !word.starts_with('-') && *word != "help");
         let has = |commands: &[&str]| named.is_some_and(|word| commands.contains(&word.as_str()));
@@ -38,16 +38,16 @@ impl Shown {
     }
 }
 
-/// Words in capitals that stand for something.
+/// Words in capitals that stand for values.
 const STAND_INS: [(&str, &str); 4] =
     [("COMMAND", "send"), ("JOB", "file>socket"), ("...", "more"), ("ADDRESS/PREFIX", "10.0.0.1/24")];
 
-/// The repository.
+/// Returns the path of the repository.
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap().to_path_buf()
 }
 
-/// Every file that shows commands.
+/// Returns every file that shows commands.
 fn files() -> Vec<PathBuf> {
     let mut files: Vec<PathBuf> = ["README.md", "SPECIFICATION.md", "CONTRIBUTING.md", "SECURITY.md"]
         .iter()
@@ -58,17 +58,17 @@ fn files() -> Vec<PathBuf> {
     files
 }
 
-/// A command, and where it stands.
+/// A command, and its place.
 pub struct Shown {
-    /// The file, and the line in it.
+    /// File and line.
     pub at: String,
     /// The words after `dcs`.
     pub words: Vec<String>,
-    /// It is on a line of its own, to be typed, and not a name in a sentence.
+    /// True if it is on a line of its own, to be typed; false for a mention in a sentence.
     pub is_whole: bool,
 }
 
-/// All that a text shows.
+/// Returns all commands in a text.
 pub fn shown(name: &str, text: &str) -> Vec<Shown> {
     let mut found = Vec::new();
     let mut fenced = false;
@@ -91,7 +91,7 @@ pub fn shown(name: &str, text: &str) -> Vec<Shown> {
     found
 }
 
-/// The `dcs` commands of a line of a shell, each as its words after `dcs`.
+/// Returns the `dcs` commands in a line of shell, each as its words after `dcs`.
 fn commands(line: &str) -> Vec<Vec<String>> {
     let is_dcs = |word: &str| word == "dcs" || word.ends_with("/dcs");
     let first = line.split_whitespace().next().unwrap_or_default();
@@ -116,8 +116,8 @@ fn is_assignment(word: &str) -> bool {
     !name.is_empty() && name.chars().all(|c| c.is_ascii_uppercase() || c == '_')
 }
 
-/// Splits a line at pipes and semicolons, and each part into words as a shell does. Redirections and comments
-/// are left out, and what stands behind a wide gap: a remark.
+/// Splits a line at pipes and semicolons, and each part into words as a shell does. Leaves out redirections, comments, and
+/// remarks, which follow a wide gap.
 fn parts(line: &str) -> Vec<Vec<String>> {
     let mut parts = vec![Vec::new()];
     let mut word = String::new();
@@ -152,7 +152,7 @@ fn parts(line: &str) -> Vec<Vec<String>> {
     parts
 }
 
-/// Ends a word: it belongs to the last part, unless it is the file of a redirection.
+/// Ends a word. It belongs to the last part, unless it is the file of a redirection.
 fn end(word: &mut String, quoted: &mut bool, skip: &mut bool, parts: &mut [Vec<String>]) {
     let word = std::mem::take(word);
     let is_word = std::mem::take(quoted) || !word.is_empty();
@@ -164,7 +164,7 @@ fn end(word: &mut String, quoted: &mut bool, skip: &mut bool, parts: &mut [Vec<S
     }
 }
 
-/// Values for what stands for something else.
+/// Replaces stand-ins by values.
 fn filled_in(words: &[String]) -> Vec<String> {
     let fill = |word: &String| {
         let stand_in = STAND_INS.iter().find(|(name, _)| word == name);
@@ -174,15 +174,15 @@ fn filled_in(words: &[String]) -> Vec<String> {
     words.iter().map(fill).collect()
 }
 
-/// The mistake in a command, if any, by the parser of its program's command line, and by `unfit`, which looks
-/// at what that does not.
+/// Returns the error in a command, if any, found by the parser of its program's command line, or by `unfit`, which checks the
+/// rest.
 pub fn wrong<A: Parser>(shown: &Shown, unfit: fn(&A) -> Option<String>) -> Option<String> {
     let words = filled_in(&shown.words);
     match A::try_parse_from(std::iter::once("dcs".to_string()).chain(words)) {
         Ok(arguments) => unfit(&arguments),
         Err(error) => match error.kind() {
             ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => None,
-            // The name of a command, or of an option of it, in a sentence.
+            // The name of a command, or of one of its options, in a sentence.
             ErrorKind::MissingRequiredArgument
             | ErrorKind::MissingSubcommand
             | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
@@ -198,38 +198,38 @@ pub fn wrong<A: Parser>(shown: &Shown, unfit: fn(&A) -> Option<String>) -> Optio
     }
 }
 
-/// A program, which tries those commands that are its own.
+/// A program, which checks its own commands.
 pub struct Program<A> {
-    /// The name of its file.
+    /// Name of its file.
     pub name: &'static str,
-    /// What its parser does not look at: the mistake there.
+    /// Checks what its parser does not, and returns the error.
     pub unfit: fn(&A) -> Option<String>,
 }
 
 impl<A: Parser> Program<A> {
-    /// Tries those of the documents, at least this many whole lines.
+    /// Checks its commands in the documents, at least this many whole lines.
     ///
     /// # Panics
     ///
-    /// Where one is wrong, or there are fewer.
+    /// If one is wrong, or there are fewer.
     pub fn check_documents(&self, least: usize) {
         self.check(of_documents(), least);
     }
 
-    /// Tries those of its help, at least this many whole lines.
+    /// Checks its commands in its help, at least this many whole lines.
     ///
     /// # Panics
     ///
-    /// Where one is wrong, or there are fewer.
+    /// If one is wrong, or there are fewer.
     pub fn check_help(&self, least: usize) {
         self.check(of_help(&A::command()), least);
     }
 
-    /// Shows that mistakes are found: in each of these commands.
+    /// Checks that the error in each of these commands is found.
     ///
     /// # Panics
     ///
-    /// Where one is not.
+    /// If one is not found.
     pub fn check_finds(&self, wrong_ones: &[&str]) {
         for line in wrong_ones {
             let found = shown("here", &format!("    {line}"));

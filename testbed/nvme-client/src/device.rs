@@ -1,4 +1,4 @@
-//! A vfio-user client: one function of another process, reached by messages, and memory that both have.
+//! A vfio-user client: one function of another process, reached by messages, and shared memory.
 
 use std::io::{self, IoSlice, Read};
 use std::mem::MaybeUninit;
@@ -12,7 +12,7 @@ use dcs_vfio_user::wire::{HEADER, Header, command};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
-/// Where the shared memory lies on the bus.
+/// Bus address of the shared memory.
 const BASE: u64 = 0x1_0000_0000;
 /// Bytes of a page.
 pub(crate) const PAGE: u64 = 4096;
@@ -27,24 +27,24 @@ const MEMORY_AND_MASTER: u16 = 6;
 /// Time after which an answer counts as missing.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Why the drive cannot be driven.
+/// Errors of driving a drive.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The connection broke, or there is none.
+    /// The connection broke, or could not be made.
     #[error("the drive's socket: {0}")]
     Io(#[from] io::Error),
-    /// A message was refused.
+    /// The process refused a message.
     #[error("the drive refused message {command} (errno {errno})")]
     Refused {
-        /// The message's number.
+        /// Number of the message.
         command: u16,
-        /// Its reason.
+        /// Reason of the refusal.
         errno: u32,
     },
-    /// An answer that is no answer to what was asked.
+    /// An answer that does not match its request.
     #[error("the drive's process broke the protocol")]
     Protocol,
-    /// The shared memory is too small for what is wanted.
+    /// The shared memory is too small for this many bytes.
     #[error("the shared memory is too small: {0} more bytes are wanted")]
     Memory(u64),
     /// The controller did not become ready, or failed.
@@ -53,15 +53,15 @@ pub enum Error {
     /// A command ended with an error.
     #[error("command {opcode:#x} ended with status {status:#x}")]
     Failed {
-        /// Its opcode.
+        /// Opcode of the command.
         opcode: u8,
         /// Status code and type.
         status: u16,
     },
-    /// Data are not those that were written.
+    /// Data differ from those that were written.
     #[error("wrong bytes at block {0}")]
     Wrong(u64),
-    /// A command was not answered.
+    /// A command got no answer.
     #[error("no answer after {} s", LIMIT.as_secs())]
     Silent,
 }
@@ -78,7 +78,7 @@ pub struct Device {
     socket: UnixStream,
     next: u16,
     memory: Memory,
-    /// Bytes of it that somebody has.
+    /// Bytes of it in use.
     taken: u64,
     interrupts: Vec<OwnedFd>,
 }
@@ -88,7 +88,7 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// Where nobody serves there, or its process refuses.
+    /// If no process serves there, or it refuses.
     pub fn connect(path: &Path, memory: u64) -> Result<Device, Error> {
         let socket = UnixStream::connect(path)?;
         socket.set_read_timeout(Some(LIMIT))?;
@@ -103,11 +103,11 @@ impl Device {
         Ok(device)
     }
 
-    /// Has the function's first `count` vectors signal eventfds.
+    /// Connects the function's first `count` vectors to eventfds.
     ///
     /// # Errors
     ///
-    /// Those of eventfd(2); where the process refuses.
+    /// The errors of eventfd(2), or a refusal by the process.
     pub fn listen(&mut self, count: u16) -> Result<(), Error> {
         for vector in 0..count {
             let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
@@ -119,11 +119,11 @@ impl Device {
         Ok(())
     }
 
-    /// Waits for an interrupt, or so long; true if there was one.
+    /// Waits for an interrupt, at most for `limit`. Returns true if there was one.
     ///
     /// # Errors
     ///
-    /// Those of poll(2).
+    /// The errors of poll(2).
     pub fn wait(&self, vector: u16, limit: Duration) -> Result<bool, Error> {
         let event = &self.interrupts[usize::from(vector)];
         let limit = Timespec::try_from(limit).ok();
@@ -135,13 +135,13 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// Where the process refuses, or is gone.
+    /// If the process refuses, or is gone.
     pub fn reset(&mut self) -> Result<(), Error> {
         self.ask(command::RESET, &[], None)?;
         self.store(CONFIG, COMMAND, &MEMORY_AND_MASTER.to_le_bytes(), false)
     }
 
-    /// Room in the shared memory: its offset there.
+    /// Allocates shared memory, and returns its offset.
     ///
     /// # Errors
     ///
@@ -155,12 +155,12 @@ impl Device {
         Ok(start)
     }
 
-    /// The shared memory.
+    /// Returns the shared memory.
     pub fn memory(&self) -> &Memory {
         &self.memory
     }
 
-    /// The bus address of an offset in the shared memory.
+    /// Returns the bus address of an offset in the shared memory.
     pub fn address(offset: u64) -> u64 {
         BASE + offset
     }
@@ -169,27 +169,27 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// Where the process refuses, or is gone.
+    /// If the process refuses, or is gone.
     pub fn load<const N: usize>(&mut self, offset: u64) -> Result<[u8; N], Error> {
         let body = [wide(&[offset]), words(&[BAR0, N as u32])].concat();
         let answer = self.ask(command::REGION_READ, &body, None)?;
         answer.get(16..).and_then(|bytes| bytes.try_into().ok()).ok_or(Error::Protocol)
     }
 
-    /// Stores to a register of BAR0, and waits until that is done.
+    /// Stores to a register of BAR0, and waits for the acknowledgement.
     ///
     /// # Errors
     ///
-    /// Where the process refuses, or is gone.
+    /// If the process refuses, or is gone.
     pub fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
         self.store(BAR0, offset, bytes, false)
     }
 
-    /// Stores to a register of 4 bytes, and waits for nothing: a doorbell.
+    /// Stores to a register of 4 bytes without waiting: a doorbell.
     ///
     /// # Errors
     ///
-    /// Where the process is gone.
+    /// If the process is gone.
     pub fn post(&mut self, offset: u64, value: u32) -> Result<(), Error> {
         self.store(BAR0, offset, &value.to_le_bytes(), true)
     }
@@ -226,7 +226,7 @@ impl Device {
         if let Some(rights) = &rights {
             ancillary.push(SendAncillaryMessage::ScmRights(rights));
         }
-        // A message this short goes as a whole: the socket waits until there is room.
+        // The socket takes a message this short as a whole, and waits until there is room.
         let sent = sendmsg(&self.socket, &[IoSlice::new(message)], &mut ancillary, SendFlags::NOSIGNAL)?;
         if sent == message.len() { Ok(()) } else { Err(Error::Protocol) }
     }

@@ -1,4 +1,4 @@
-//! An NVMe controller, brought up as a host does. [base 3.5.1]
+//! An NVMe controller, started as a host starts it. [base 3.5.1]
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -16,21 +16,21 @@ use crate::queue::{Queue, Shadow};
 const ADMIN_ENTRIES: u32 = 32;
 /// Bit of OACS: doorbell buffer config.
 const DOORBELL_BUFFER: u16 = 1 << 8;
-/// Time that a controller may take to become ready, or to answer.
+/// Time limit for a controller to become ready, or to answer.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// How a drive is used.
+/// Options for using a drive.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     /// I/O queue pairs.
     pub queues: u16,
     /// Entries of each queue.
     pub entries: u32,
-    /// Completions raise interrupts, else they are polled for.
+    /// True if completions raise interrupts; otherwise they are polled.
     pub interrupts: bool,
-    /// Doorbells are words in shared memory, where the controller offers that.
+    /// True to use doorbells in shared memory, if the controller offers that.
     pub shadow: bool,
-    /// Bytes of memory that are shared.
+    /// Bytes of shared memory.
     pub memory: u64,
 }
 
@@ -40,10 +40,10 @@ impl Default for Options {
     }
 }
 
-/// A drive with one namespace, number 1, of which all is used.
+/// A drive with one namespace, number 1, of which everything is used.
 #[derive(Debug)]
 pub struct Drive {
-    /// The function that it is.
+    /// Function that it is.
     pub device: Device,
     /// Its I/O queues.
     pub queues: Vec<Queue>,
@@ -55,11 +55,11 @@ pub struct Drive {
 }
 
 impl Drive {
-    /// Connects to a drive, and brings it up.
+    /// Connects to a drive, and starts it.
     ///
     /// # Errors
     ///
-    /// Whatever keeps it from being used.
+    /// Any reason that prevents using it.
     pub fn open(path: &Path, options: Options) -> Result<Drive, Error> {
         let mut device = Device::connect(path, options.memory)?;
         if options.interrupts {
@@ -83,17 +83,17 @@ impl Drive {
         Ok(drive)
     }
 
-    /// Logical blocks, and bytes of one.
+    /// Returns the number of logical blocks, and the bytes of one.
     pub fn geometry(&self) -> (u64, u64) {
         (self.blocks, self.block)
     }
 
-    /// True if it is used by shadow doorbells.
+    /// Returns true if it uses shadow doorbells.
     pub fn has_shadow(&self) -> bool {
         self.shadow
     }
 
-    /// The options that it was opened with.
+    /// Returns the options that it was opened with.
     pub fn options(&self) -> Options {
         self.options
     }
@@ -127,11 +127,11 @@ impl Drive {
         }
     }
 
-    /// Sends an admin command, and waits for its end.
+    /// Sends an admin command, and waits for its completion.
     ///
     /// # Errors
     ///
-    /// [`Error::Failed`] where it failed.
+    /// [`Error::Failed`] if it failed.
     pub fn admin(&mut self, command: Command) -> Result<Completion, Error> {
         self.admin.submit(&self.device, &command.bytes());
         self.admin.ring(&mut self.device)?;
@@ -153,7 +153,7 @@ impl Drive {
         }
     }
 
-    /// Learns what there is; true if shadow doorbells are wanted and offered.
+    /// Identifies the drive. Returns true if shadow doorbells are requested and offered.
     fn identify(&mut self) -> Result<bool, Error> {
         let page = self.device.take(PAGE)?;
         let mut data = [0; identify::SIZE];

@@ -1,6 +1,6 @@
-//! A guest's NVMe driver without a guest: it connects to a drive's socket, as QEMU does, and drives the
-//! controller by queues in memory that it shares with the drive's process. No virtual machine is between, so
-//! it shows how fast a drive is, and how drives share a process.
+//! A guest's NVMe driver without a guest: it connects to a drive's socket, as QEMU does, and drives the controller through queues
+//! in memory shared with the drive's process. Without a virtual machine in between it shows how fast a drive is, and how drives
+//! share a process.
 //!
 //! # Architecture
 //!
@@ -11,14 +11,14 @@
 //!   Device    a vfio-user client: messages, registers, shared memory, eventfds
 //! ```
 //!
-//! Doorbells are trapped registers: each is a message to the process. With shadow doorbells (NVMe's *doorbell
-//! buffer config*) they are words in shared memory, and a message goes only where the drive asks for it. BAR0
-//! of these drives cannot be mapped, and ioregionfd is in no released kernel; so there is no third way.
+//! Doorbells are trapped registers: each is a message to the process. With shadow doorbells (NVMe's *doorbell buffer config*)
+//! they are words in shared memory, and a message is sent only if the drive asks for it. BAR0 of these drives cannot be mapped,
+//! and no released kernel has ioregionfd, so there is no third way.
 //!
 //! # What it doesn't implement
 //!
-//! * Scatter gather lists, metadata, several namespaces at once: the tests of `dcs_csd` have those.
-//! * Recovery: a command that fails or a drive that goes away is an error.
+//! * Scatter gather lists, metadata, several namespaces at once: the tests of `dcs_csd` cover those.
+//! * Recovery: a command that fails, or a drive that disappears, is an error.
 #![forbid(unsafe_code)]
 
 mod device;

@@ -1,8 +1,8 @@
-//! Workloads: reads and writes of one size, many at once, whose bytes say where they belong.
+//! Workloads: reads and writes of one size, many in flight, with data that identify their place.
 //!
-//! A namespace is cut into units of one command's size. Each unit has a round: how often it was written. The
-//! bytes of a unit follow from seed, unit and round, so a read shows whether it got the last write of the
-//! right place. Units that nobody wrote are zeros, or are not looked at.
+//! A namespace is divided into units of one command's size. Each unit has a round: the number of times it was written. A unit's
+//! bytes follow from seed, unit and round, so a read shows whether it returned the last write of the right place. Units that were
+//! never written are zeros, or are not checked.
 
 use std::time::{Duration, Instant};
 
@@ -14,94 +14,94 @@ use dcs_testkit::random::mix;
 use crate::device::{Device, Error, PAGE};
 use crate::drive::Drive;
 
-/// Latencies that are kept at most.
+/// Most latencies that are kept.
 const SAMPLES: usize = 1 << 20;
 /// Time after which a command counts as lost.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// The order of places.
+/// Order of the places.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
     /// One after the other, from the beginning again at the end.
     Sequential,
-    /// Drawn.
+    /// Random.
     Random,
 }
 
-/// Which commands.
+/// Kind of the commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mix {
     /// Reads.
     Read,
     /// Writes.
     Write,
-    /// Either, drawn; now and then a flush.
+    /// Either at random; now and then a flush.
     Both,
 }
 
-/// How much of what a read got is looked at.
+/// Extent of the check of read data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Check {
     /// Every byte.
     All,
-    /// The first word of it, for workloads whose speed counts: it says which unit and round it is.
+    /// The first word only, for workloads whose speed counts: it identifies unit and round.
     First,
-    /// None: others wrote there.
+    /// Nothing: the data were written by others.
     Nothing,
 }
 
-/// When a workload ends.
+/// End of a workload.
 #[derive(Clone, Copy, Debug)]
 pub enum Stop {
-    /// After this many commands.
+    /// Ends after this many commands.
     Commands(u64),
-    /// After so long.
+    /// Ends after this time.
     After(Duration),
 }
 
 /// A workload.
 #[derive(Clone, Copy, Debug)]
 pub struct Workload {
-    /// The order of places.
+    /// Order of the places.
     pub order: Order,
-    /// Which commands.
+    /// Kind of the commands.
     pub mix: Mix,
-    /// Commands under way at once, at most the runner's depth.
+    /// Commands in flight, at most the runner's depth.
     pub depth: u32,
-    /// How much of what a read got is looked at.
+    /// Extent of the check of read data.
     pub check: Check,
-    /// When it ends.
+    /// End of the workload.
     pub stop: Stop,
 }
 
-/// The results of a workload.
+/// Results of a workload.
 #[derive(Clone, Debug, Default)]
 pub struct Done {
-    /// Commands that ended well: all of them.
+    /// Commands completed, all with success.
     pub commands: u64,
     /// Bytes that they moved.
     pub bytes: u64,
-    /// Time from the first submission to the last end.
+    /// Time from the first submission to the last completion.
     pub elapsed: Duration,
-    /// Latencies in nanoseconds, from submission to end, in the order of their ends. Kept at depth 1 only.
+    /// Latencies in nanoseconds, from submission to completion, in the order of completion. Kept at depth 1 only.
     pub latencies: Vec<u32>,
-    /// The longest time between two ends.
+    /// Longest time between two completions.
     pub longest_gap: Duration,
 }
 
 impl Done {
-    /// Commands a second.
+    /// Returns the commands per second.
     pub fn rate(&self) -> f64 {
         self.commands as f64 / self.elapsed.as_secs_f64()
     }
 }
 
-/// A command under way.
+/// A command in flight.
 #[derive(Clone, Copy, Debug)]
 struct Slot {
-    /// Where its data are in the shared memory.
+    /// Offset of its data in the shared memory.
     data: u64,
-    /// Where its page list is.
+    /// Offset of its page list.
     list: u64,
     unit: u64,
     write: bool,
@@ -118,16 +118,16 @@ pub struct Runner {
     random: Random,
     slots: Vec<Slot>,
     free: Vec<u16>,
-    /// Of each unit: how often it was written.
+    /// Number of times that each unit was written.
     rounds: Vec<u32>,
-    /// Units with a command under way.
+    /// Units with a command in flight.
     busy: Vec<bool>,
     next: u64,
 }
 
 impl Runner {
-    /// A runner of commands of `bytes`, a multiple of 4,096, up to `depth` at once, on the first `span` bytes
-    /// of a drive's namespace, by its queue number `queue` (from 0 on).
+    /// Returns a runner of commands of `bytes`, a multiple of 4,096, up to `depth` in flight, on the first `span` bytes of a
+    /// drive's namespace, with its queue number `queue` (from 0).
     ///
     /// # Errors
     ///
@@ -135,7 +135,7 @@ impl Runner {
     ///
     /// # Panics
     ///
-    /// For sizes that cannot be.
+    /// If the sizes are invalid.
     pub fn new(
         drive: &mut Drive,
         queue: usize,
@@ -164,12 +164,12 @@ impl Runner {
         Ok(Runner { queue, bytes, seed, random: Random(seed), slots, free, rounds, busy, next: 0 })
     }
 
-    /// Units that it reads and writes.
+    /// Returns the number of units that it reads and writes.
     pub fn units(&self) -> u64 {
         self.rounds.len() as u64
     }
 
-    /// All units were written once by somebody with the same seed and size.
+    /// Marks all units as written once, by a runner with the same seed and size.
     pub fn is_filled(&mut self) {
         self.rounds.fill(1);
     }
@@ -178,8 +178,8 @@ impl Runner {
     ///
     /// # Errors
     ///
-    /// [`Error::Failed`] for the first command that fails, [`Error::Wrong`] for wrong bytes, [`Error::Silent`]
-    /// where nothing ends any more; what breaks the connection.
+    /// [`Error::Failed`] for the first command that fails, [`Error::Wrong`] for wrong bytes, [`Error::Silent`] if commands stop
+    /// completing; errors of the connection.
     pub fn run(&mut self, drive: &mut Drive, workload: &Workload) -> Result<Done, Error> {
         let start = Instant::now();
         let interrupts = drive.options().interrupts;
@@ -208,7 +208,7 @@ impl Runner {
             let before = done.commands;
             while let Some(end) = drive.queues[self.queue].reap(&drive.device) {
                 self.end(drive, workload, &end, &mut done)?;
-                // The next one at once: the drive works while the other ends are taken.
+                // Submits the next command at once: the drive works while other completions are taken.
                 if shadow && more(begun) {
                     self.begin(drive, workload, timed)?;
                     begun += 1;
@@ -268,11 +268,11 @@ impl Runner {
         }
         let queue = &mut drive.queues[self.queue];
         queue.submit(&drive.device, &command.bytes());
-        // A doorbell in memory costs nothing: it is rung for each command, as Linux does.
+        // A doorbell in memory costs nothing, so it is rung for each command, as in Linux.
         if shadow { queue.ring(&mut drive.device) } else { Ok(()) }
     }
 
-    /// The next unit. Where bytes are checked, none that a command is under way for.
+    /// Chooses the next unit. If data are checked, it has no command in flight.
     fn draw(&mut self, workload: &Workload) -> u64 {
         loop {
             let unit = match workload.order {
@@ -323,7 +323,7 @@ impl Runner {
         Ok(())
     }
 
-    /// The first word of a unit; the others follow from it. Zero: nobody wrote it.
+    /// Returns the first word of a unit, from which the others follow; zero if it was never written.
     fn word(&self, unit: u64) -> u64 {
         match self.rounds[unit as usize] {
             0 => 0,
@@ -331,7 +331,7 @@ impl Runner {
         }
     }
 
-    /// Page number `page` of a unit whose first word this is.
+    /// Returns page number `page` of a unit with this first word.
     fn page(word: u64, page: u64) -> [u8; PAGE as usize] {
         let mut bytes = [0; PAGE as usize];
         if word != 0 {

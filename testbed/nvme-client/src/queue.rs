@@ -6,14 +6,14 @@ use dcs_nvme::{Completion, command, completion, register};
 
 use crate::device::{Device, Error};
 
-/// Shadow doorbells and event indexes: offsets of the two pages in the shared memory. [base 5.8, B.5]
+/// Offsets in the shared memory of the pages of shadow doorbells and event indexes. [base 5.8, B.5]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shadow {
     pub doorbells: u64,
     pub events: u64,
 }
 
-/// A submission queue, and the completion queue of the same number, which nobody else uses.
+/// A submission queue, and the completion queue of the same number, which no other queue uses.
 #[derive(Debug)]
 pub struct Queue {
     number: u16,
@@ -21,20 +21,20 @@ pub struct Queue {
     submissions: u64,
     completions: u64,
     tail: u32,
-    /// The tail as the drive was told.
+    /// Tail that was last reported to the drive.
     told: u32,
     head: u32,
-    /// The head as the drive was told.
+    /// Head that was last reported to the drive.
     freed: u32,
     phase: bool,
     stride: u64,
     shadow: Option<Shadow>,
-    /// Doorbell messages that were sent.
+    /// Doorbell messages sent.
     doorbells: u64,
 }
 
 impl Queue {
-    /// A queue pair in the shared memory of `device`.
+    /// Makes a queue pair in the shared memory of `device`.
     pub(crate) fn new(device: &mut Device, number: u16, entries: u32, stride: u64) -> Result<Queue, Error> {
         let submissions = device.take(u64::from(entries) * command::SIZE as u64)?;
         let completions = device.take(u64::from(entries) * completion::SIZE as u64)?;
@@ -58,37 +58,37 @@ impl Queue {
         self.shadow = Some(shadow);
     }
 
-    /// Bus addresses of its submissions and its completions.
+    /// Returns the bus addresses of its submissions and its completions.
     pub(crate) fn addresses(&self) -> (u64, u64) {
         (Device::address(self.submissions), Device::address(self.completions))
     }
 
-    /// Its number, which is its vector's too.
+    /// Returns its number, which is also its vector's.
     pub fn number(&self) -> u16 {
         self.number
     }
 
-    /// Entries of either queue: one less fits.
+    /// Returns the entries of either queue: it holds one less.
     pub fn entries(&self) -> u32 {
         self.entries
     }
 
-    /// Doorbells that were rung by a message.
+    /// Returns the number of doorbells rung by a message.
     pub fn doorbells(&self) -> u64 {
         self.doorbells
     }
 
-    /// Adds a command. Who submits keeps count: fewer than [`Queue::entries`] are under way.
+    /// Adds a command. The caller keeps fewer than [`Queue::entries`] in flight.
     pub fn submit(&mut self, device: &Device, entry: &[u8; command::SIZE]) {
         device.memory().store(self.submissions + u64::from(self.tail) * command::SIZE as u64, entry);
         self.tail = (self.tail + 1) % self.entries;
     }
 
-    /// Tells the drive of commands that were added, and of completions that were taken.
+    /// Reports to the drive commands that were added, and completions that were taken.
     ///
     /// # Errors
     ///
-    /// Where the process is gone.
+    /// If the process is gone.
     pub fn ring(&mut self, device: &mut Device) -> Result<(), Error> {
         if self.tail != self.told {
             let old = std::mem::replace(&mut self.told, self.tail);
@@ -108,7 +108,7 @@ impl Queue {
         };
         if let Some(shadow) = self.shadow {
             let place = 4 * (2 * u64::from(self.number) + u64::from(is_head));
-            // What was written before is seen before the doorbell.
+            // Earlier writes are visible before the doorbell.
             device.memory().store(shadow.doorbells + place, &new.to_le_bytes());
             fence(Ordering::SeqCst);
             let event = device.memory().read32(shadow.events + place);
@@ -120,10 +120,10 @@ impl Queue {
         device.post(offset, new)
     }
 
-    /// The next completion, if there is one.
+    /// Takes the next completion, if there is one.
     pub fn reap(&mut self, device: &Device) -> Option<Completion> {
         let mut entry = [0; completion::SIZE];
-        // The last word is read first: an entry that is new is whole.
+        // Reads the last word first: a new entry is then complete.
         device.memory().load(self.completions + u64::from(self.head) * completion::SIZE as u64, &mut entry);
         let done = Completion::from_bytes(&entry);
         if done.phase != self.phase {
@@ -135,7 +135,7 @@ impl Queue {
     }
 }
 
-/// True if a doorbell that goes from `old` to `new` passes the value at which the drive wants to be told.
+/// Returns true if a doorbell that goes from `old` to `new` passes the value at which the drive wants to be told.
 /// [base B.5]
 fn passes(event: u16, old: u16, new: u16) -> bool {
     new.wrapping_sub(event).wrapping_sub(1) < new.wrapping_sub(old)

@@ -1,16 +1,15 @@
-//! Scenarios that every backend has to pass, and that know no backend: the same ones run on the kernel
-//! backend (`cargo test -p dcs-scenarios`) and on the card in a guest (`crates/card/tests/qemu`).
+//! Scenarios that every backend has to pass, independent of backends: they run on the kernel backend (`cargo test -p
+//! dcs-scenarios`) and on the card in a guest (`crates/card/tests/qemu`).
 //!
 //! # Architecture
 //!
-//! A [`World`] has an engine, a folder on a disk that the engine drives, and connections with a peer that the
-//! kernel's TCP runs.
-//! [`all`] lists the scenarios; each panics where the engine does something else than it should.
+//! A [`World`] has an engine, a folder on a disk that the engine drives, and connections whose peer uses the kernel's TCP.
+//! [`all`] lists the scenarios; each panics if the engine misbehaves.
 //!
 //! # What it doesn't implement
 //!
-//! * What only one backend has: pipes, files that grow, the page cache's modes, sockets of the kernel; and listeners, extents,
-//!   reach of the card. These have tests of their own.
+//! * Features of only one backend: pipes, files that grow, the page cache's modes, the kernel's sockets; and listeners, extents
+//!   and reach of the card. These have separate tests.
 #![forbid(unsafe_code)]
 
 mod scenarios;
@@ -21,21 +20,21 @@ use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::time::Duration;
 
-/// The services of a backend's test.
+/// Services of a backend's test.
 pub trait World {
-    /// The engine.
+    /// Returns the engine.
     fn engine(&self) -> &Engine;
 
-    /// A folder whose files the engine can have.
+    /// Returns a folder whose files the engine can access.
     fn folder(&self) -> &Path;
 
-    /// A new connection: the engine's end, and its peer.
+    /// Makes a connection, and returns the engine's end and its peer.
     fn connect(&self) -> (Box<dyn Flow>, TcpStream);
 
-    /// Makes a file ready to be written by the engine: this many bytes.
+    /// Prepares a file for the engine to write this many bytes.
     fn prepare(&self, file: &File, length: u64);
 
-    /// Media streams in datagrams go out by sockets of the kernel.
+    /// Returns true if media streams in datagrams use the kernel's sockets.
     fn paces(&self) -> bool {
         true
     }
@@ -43,14 +42,14 @@ pub trait World {
 
 /// The engine's end of a connection.
 pub trait Flow {
-    /// The bytes that it receives.
+    /// Returns the source of received bytes.
     fn source(&self) -> Source;
 
-    /// The bytes that it sends.
+    /// Returns the sink for bytes to send.
     fn sink(&self) -> Sink;
 }
 
-/// A connection of the kernel's, of this machine with itself: the engine's end, and the other.
+/// Makes a connection of the kernel from this machine to itself, and returns the engine's end and the other.
 pub fn loopback(timeout: Duration) -> (Box<dyn Flow>, TcpStream) {
     struct Socket(TcpStream);
 
@@ -72,7 +71,7 @@ pub fn loopback(timeout: Duration) -> (Box<dyn Flow>, TcpStream) {
 /// A scenario.
 pub type Scenario = fn(&dyn World);
 
-/// Every scenario, with its name.
+/// Returns every scenario, with its name.
 pub fn all() -> Vec<(&'static str, Scenario)> {
     scenarios::ALL.to_vec()
 }

@@ -1,4 +1,4 @@
-//! The scenarios. Sizes are such that blocks of any backend are crossed, and small enough for a guest in
+//! The scenarios. Sizes cross the blocks of any backend, and are small enough for a guest in emulation.
 //! emulation.
 
 use crate::{Scenario, World};
@@ -43,14 +43,14 @@ fn digest(kind: MessageDigest, bytes: &[u8]) -> String {
     hex(&hash(kind, bytes).expect("OpenSSL has it"))
 }
 
-/// A new file with these bytes, open for reading alone: a card has no file that anybody could write.
+/// Makes a file with these bytes, opened for reading only: a card accepts only files that nobody can write.
 fn file(world: &dyn World, name: &str, bytes: &[u8]) -> File {
     let path = world.folder().join(name);
     std::fs::write(&path, bytes).unwrap();
     File::open(path).unwrap()
 }
 
-/// A new file that can be written by the engine.
+/// Makes a file that the engine can write.
 fn empty(world: &dyn World, name: &str, length: usize) -> File {
     let path = world.folder().join(name);
     let file = File::options().read(true).write(true).create(true).truncate(true).open(path).unwrap();
@@ -246,7 +246,7 @@ fn early_end(world: &dyn World) {
     assert_eq!(verdict(&error), (Status::EndOfSource, Stage::Source));
     assert_eq!(error.completion.bytes_out, 70_000);
     assert!(error.completion.memory.unwrap() == data(70_000, 9));
-    // A stream's end is no error where nothing says how long it is.
+    // A stream's end is not an error if no length was given.
     let rest = session.transfer(flow.source(), [], Sink::memory(10)).unwrap().wait().unwrap();
     assert_eq!(rest.bytes_out, 0);
 }
@@ -274,7 +274,7 @@ fn stuck_peer(world: &dyn World) {
     let session = world.engine().session().unwrap();
     let request = session.request(Source::file(&file, ..), [Op::Crc32], flow.sink());
     let stuck = request.timeout(Duration::from_millis(800)).submit().unwrap();
-    // Others go on.
+    // Other transfers continue.
     let done = session.transfer(Source::file(&file, ..100_000), [Op::Md5], Sink::memory(100_000)).unwrap();
     assert_eq!(done.wait().unwrap().digests[0].to_string(), digest(MessageDigest::md5(), &bytes[..100_000]));
     let error = stuck.wait().unwrap_err();
@@ -291,7 +291,7 @@ fn cancelled(world: &dyn World) {
     std::thread::sleep(Duration::from_millis(50));
     waiting.cancel();
     assert_eq!(waiting.wait().unwrap_err().status, Status::Cancelled);
-    // What comes later is the next transfer's.
+    // Later bytes belong to the next transfer.
     peer.write_all(&[6; 500]).unwrap();
     let next = session.request(flow.source(), [], Sink::memory(500)).length(500).submit().unwrap();
     assert_eq!(next.wait().unwrap().memory.unwrap(), [6; 500]);
@@ -311,7 +311,7 @@ fn not_permitted(world: &dyn World) {
     let memory = || Source::memory(vec![1; 1000]);
     assert_eq!(run(memory(), Sink::file(&reads, 0)), (Status::AccessDenied, Stage::Destination));
     assert!(contents(&reads, 50_000) == bytes, "nothing was written");
-    // Beyond the end there is nothing: each backend has its word for that.
+    // Nothing exists beyond the end: each backend has its own error for that.
     let beyond = session.transfer(Source::file(&reads, 40_000..60_000), [Op::Md5], Sink::memory(20_000));
     let error = beyond.unwrap().wait().unwrap_err();
     assert!(matches!(error.status, Status::OutOfRange | Status::PathUnavailable), "{error}");
@@ -341,7 +341,7 @@ fn session_goes(world: &dyn World) {
     for transfer in lost {
         assert_eq!(transfer.wait().unwrap_err().status, Status::QueueDeleted);
     }
-    // The engine and the connection live.
+    // The engine and the connection survive.
     let session = world.engine().session().unwrap();
     peer.write_all(b"still here").unwrap();
     let done = session.request(flow.source(), [], Sink::memory(10)).length(10).submit().unwrap();
@@ -401,7 +401,7 @@ fn expected_digest(world: &dyn World) {
         let reader = std::thread::spawn(move || {
             let mut got = Vec::new();
             peer.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
-            // A connection that is reset ends, too; one that stays open has said all.
+            // A connection that is reset ends, too; one that stays open has delivered everything.
             _ = peer.read_to_end(&mut got);
             got
         });
@@ -418,8 +418,7 @@ fn expected_digest(world: &dyn World) {
         assert!(length > 1000 || delivered == 0, "what fits into a block is not sent at all");
         drop(flow);
         let got = reader.join().unwrap();
-        // What was on its way when the transfer failed may arrive without having been counted; never all of
-        // it does.
+        // Bytes in transit when the transfer failed may arrive without having been counted, but never all of them.
         assert!(bytes.starts_with(&got) && if right { got.len() == length } else { got.len() < length });
         assert!(length > 1000 || got.is_empty(), "what fits into a block is not sent at all");
     }

@@ -1,9 +1,9 @@
-//! The time of one transfer by component: each moment is the component's that keeps the others waiting.
+//! The time of one transfer by component: each moment counts for the component that keeps the others waiting.
 
 use crate::cpu::Component;
 use dcs_engine::Nanos;
 
-/// The precedence where several are at work: the host's software, then devices, then whoever had them work.
+/// Returns the precedence of concurrent components: the host's software, then devices, then those that started them.
 fn rank(what: Component) -> usize {
     match what {
         Component::Card => 3,
@@ -13,7 +13,7 @@ fn rank(what: Component) -> usize {
     }
 }
 
-/// The time from `from` to `to` by component; what nobody noted is the NIC's and the wire's.
+/// Returns the time from `from` to `to` by component; time that no component noted is the NIC's and the wire's.
 pub fn breakdown(trace: &[(Nanos, Nanos, Component)], from: Nanos, to: Nanos) -> Vec<(Component, Nanos)> {
     let mut times: Vec<Nanos> = trace.iter().flat_map(|(begin, end, _)| [*begin, *end]).collect();
     times.extend([from, to]);

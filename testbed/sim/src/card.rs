@@ -1,5 +1,4 @@
-//! The card, and the host's side of it: queues in host memory, as the library has them. What the library
-//! costs is charged by [`crate::design`].
+//! The card, and the host's side of it: queues in host memory, as in the library. [`crate::design`] charges the library's costs.
 
 use crate::failed::Failed;
 use crate::server::{Build, HOST_MEMORY, PORT, Server, address};
@@ -20,7 +19,7 @@ use std::collections::HashMap;
 
 /// Entries of each queue.
 const DEPTH: u16 = 512;
-/// Bytes of a descriptor's place, and of a result's.
+/// Bytes reserved for a descriptor.
 const DESCRIPTOR: u64 = 1024;
 const RESULT: u64 = 2048;
 /// Bytes of the card's own memory.
@@ -33,7 +32,7 @@ struct Ring {
     turned: bool,
 }
 
-/// One end of a transfer.
+/// An end of a transfer.
 #[derive(Clone, Copy, Debug)]
 pub enum End {
     /// Bytes of a set's SSD.
@@ -45,11 +44,11 @@ pub enum End {
 /// The card and its driver.
 pub struct CardHost {
     card: Card,
-    /// Its function.
+    /// Function of the card.
     pub id: FunctionId,
-    /// It has raised an interrupt.
+    /// True if it has raised an interrupt.
     pub news: bool,
-    /// Something was written into it since it was polled.
+    /// True if it was written to since it was polled.
     stirred: bool,
     bar0: u64,
     places: [u64; 6],
@@ -62,7 +61,7 @@ pub struct CardHost {
 }
 
 impl CardHost {
-    /// A card that is plugged in.
+    /// Plugs in a card.
     pub fn new(build: &Build, fabric: &mut Fabric, memory: &mut Region) -> CardHost {
         let id = fabric.add_endpoint("card", build.card_link, &[0x4000, OWN]);
         fabric.set_bus_master(id, true);
@@ -104,12 +103,12 @@ impl CardHost {
         }
     }
 
-    /// When it has something to do by itself.
+    /// Returns the time of the card's next own action, if any.
     pub fn deadline(&self) -> Option<Nanos> {
         self.card.deadline()
     }
 
-    /// Lets the card do what it can. `shows`: the host may read its registers.
+    /// Runs the card as far as possible. `shows`: the host may read its registers.
     pub fn poll(&mut self, fabric: &mut Fabric, now: Nanos, shows: bool) {
         if !self.stirred && self.card.deadline().is_none_or(|at| at > now) {
             return;
@@ -127,7 +126,7 @@ impl CardHost {
         }
     }
 
-    /// Something happened at the card.
+    /// Handles an event at the card.
     pub fn take(&mut self, fabric: &mut Fabric, now: Nanos, event: Event) {
         match event {
             Event::Read { function, done } if function == self.id => {
@@ -138,7 +137,7 @@ impl CardHost {
                 self.card.registers().write(offset, &bytes);
                 self.stirred = true;
             }
-            // Completions and descriptors are short; data need not be looked at.
+            // Completions and descriptors are short; data need no handling.
             Event::Written { bytes, .. } => self.stirred |= bytes.len() <= 16,
             _ => {}
         }
@@ -148,7 +147,7 @@ impl CardHost {
         fabric.port(HOST).write(self.bar0 + offset, &value.to_le_bytes());
     }
 
-    /// Brings the card up and attaches all devices.
+    /// Starts the card and attaches all devices.
     pub fn boot(server: &mut Server) {
         let Server { fabric, card: Some(card), .. } = server else { return };
         let depth = u32::from(DEPTH - 1);
@@ -182,13 +181,13 @@ impl CardHost {
         }
     }
 
-    /// Asks for the next connection that comes by a set's NIC. [`CardHost::answer`] has its handle.
+    /// Requests the next incoming connection on a set's NIC. [`CardHost::answer`] returns its handle.
     pub fn accept(server: &mut Server, set: usize) {
         let listener = server.card.as_ref().map_or(0, |card| card.listeners[set]);
         ask(server, opcode::ACCEPT, 0, [listener, 0, 0, 0, 0, 0]);
     }
 
-    /// Submits a transfer: one doorbell. Its identifier.
+    /// Submits a transfer with one doorbell, and returns its identifier.
     pub fn submit(
         &mut self,
         fabric: &mut Fabric,
@@ -250,7 +249,7 @@ impl CardHost {
         bytes
     }
 
-    /// Looks at the completion queue.
+    /// Polls the completion queue.
     pub fn reap(&mut self, fabric: &mut Fabric) {
         self.news = false;
         let before = self.commands.head;
@@ -267,12 +266,12 @@ impl CardHost {
         }
     }
 
-    /// True if a transfer has ended. [`CardHost::finish`] has its outcome.
+    /// Returns true if a transfer has ended. [`CardHost::finish`] returns its outcome.
     pub fn is_done(&self, cid: u16) -> bool {
         self.seen.contains_key(&cid)
     }
 
-    /// The outcome of a transfer; where it failed, also how many bytes its destination had taken.
+    /// Returns the outcome of a transfer; for a failed one, also the bytes that its destination has taken.
     ///
     /// # Panics
     ///
@@ -289,7 +288,7 @@ impl CardHost {
         Ok(ResultArea::parse(&packet).expect("no reserved bytes"))
     }
 
-    /// The answer to the admin command that was given last, once it is there.
+    /// Returns the answer to the last admin command, once it is there.
     ///
     /// # Panics
     ///
@@ -311,7 +310,7 @@ impl CardHost {
     }
 }
 
-/// Gives an admin command.
+/// Issues an admin command.
 fn ask(server: &mut Server, opcode: u8, data_address: u64, words: [u32; 6]) {
     let Server { fabric, card: Some(card), .. } = server else { panic!("there is a card") };
     let entry = AdminEntry { opcode, cid: card.admin.tail, data_address, words };

@@ -1,27 +1,26 @@
-//! The host's processor: cores, threads that share them as Linux's fair scheduler has them share, interrupts.
+//! The host's processor: cores, threads that share them under Linux's fair scheduler, interrupts.
 //!
-//! A thread works when it was given work, and sleeps else. Interrupts have their core at once. A core takes
-//! the waiting thread that has had least time (CFS: `vruntime`); one that wakes up displaces another that has
-//! had more by the wake-up granularity; one that runs goes on for its share of the scheduling latency. All
-//! cores share one queue.
+//! A thread runs when it has work, and sleeps otherwise. Interrupts get their core at once. A core picks the waiting thread with
+//! the least time so far (CFS: `vruntime`). A thread that wakes up preempts one with more time, by at least the wake-up
+//! granularity; a running thread continues for its share of the scheduling latency. All cores share one queue.
 
 use crate::parameters::Parameters;
 use dcs_engine::Nanos;
 use std::collections::{HashSet, VecDeque};
 
-/// The work of a core or a device: the papers' components.
+/// Work of a core or a device: the papers' components.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Component {
-    /// A request's work besides its data: parsing, naming, answering.
+    /// Work for a request apart from its data: parsing, naming, answering.
     Application,
     /// The kernel's storage and network stacks.
     Kernel,
-    /// Between user and kernel, and between software and devices: system calls, interrupts, waking up,
-    /// switching.
+    /// Transitions between user and kernel, and between software and devices: system calls, interrupts, wake-ups, context
+    /// switches.
     Crossing,
     /// Copies between buffers.
     Copy,
-    /// Building commands and reading completions in user space; the library of the card.
+    /// Building commands and reading completions in user space; the card's library.
     Control,
     /// Calls of the GPU's driver.
     GpuControl,
@@ -29,9 +28,9 @@ pub enum Component {
     Processing,
     /// A guest's kernel.
     Guest,
-    /// The hypervisor: exits and entries, the device model in user space.
+    /// The hypervisor: exits and entries, and the device model in user space.
     Hypervisor,
-    /// Waiting without sleeping.
+    /// Busy waiting.
     Polling,
     /// The card's own control: fetching, scoreboard, completing.
     Card,
@@ -39,19 +38,19 @@ pub enum Component {
     Ssd,
     /// The NIC and the wire, from the doorbell to the far end.
     Network,
-    /// Transactions between devices, and between them and host memory, where they are told apart from the
-    /// devices' own time.
+    /// Transactions between devices, and between them and host memory, where these are counted separately from the devices' own
+    /// time.
     Bus,
     /// The GPU: copies and kernels.
     Gpu,
     /// The card's processing units.
     Ndp,
-    /// Whoever contends for the processor.
+    /// Processes that contend for the processor.
     Spinner,
 }
 
 impl Component {
-    /// All of them, those of the host's software first.
+    /// All components, those of the host's software first.
     pub const ALL: [Component; 17] = [
         Component::Application,
         Component::Kernel,
@@ -72,7 +71,7 @@ impl Component {
         Component::Spinner,
     ];
 
-    /// In words.
+    /// Returns the name for people.
     pub fn name(self) -> &'static str {
         match self {
             Component::Application => "application",
@@ -95,12 +94,12 @@ impl Component {
         }
     }
 
-    /// True if it is the host's software. Polling is none: it waits for hardware.
+    /// Returns true for the host's software. Polling is not software's time: it waits for hardware.
     pub fn is_software(self) -> bool {
         self < Component::Polling
     }
 
-    /// True if it is a device's own time, which every design has to wait for.
+    /// Returns true for a device's own time, for which every design has to wait.
     pub fn is_device(self) -> bool {
         matches!(
             self,
@@ -118,7 +117,7 @@ impl Component {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ThreadId(usize);
 
-/// Work that was given to a thread or an interrupt.
+/// Work of a thread or an interrupt.
 pub type Job = u64;
 
 #[derive(Debug)]
@@ -134,7 +133,7 @@ struct Thread {
     work: Option<Work>,
     core: Option<usize>,
     waiting: bool,
-    /// Its last work ended just now: it keeps its core if it is given more at once.
+    /// True if its last work ended just now: it keeps its core if it gets more at once.
     lingers: bool,
 }
 
@@ -142,9 +141,9 @@ struct Thread {
 struct Core {
     current: Option<usize>,
     last: Option<usize>,
-    /// The rest of a switch of threads.
+    /// Remaining time of a context switch.
     switching: Nanos,
-    /// When the thread on it has had its share.
+    /// Time at which the thread on it has used its share.
     slice: Nanos,
     interrupts: VecDeque<Work>,
 }
@@ -165,7 +164,7 @@ pub struct Cpu {
 }
 
 impl Cpu {
-    /// One with `cores` cores, scheduled as `parameters` say.
+    /// Returns a processor with `cores` cores, scheduled according to `parameters`.
     pub fn new(cores: usize, parameters: &Parameters) -> Cpu {
         // Linux scales the three by 1 + log2 of the number of cores.
         let factor = 1 + u64::from(cores.ilog2());
@@ -183,33 +182,33 @@ impl Cpu {
         }
     }
 
-    /// The number of cores.
+    /// Returns the number of cores.
     pub fn cores(&self) -> usize {
         self.cores.len()
     }
 
-    /// Time that all cores together spent on something, since the start.
+    /// Returns the time that all cores together have spent on a component, since the start.
     pub fn busy(&self, what: Component) -> Nanos {
         self.busy[what as usize]
     }
 
-    /// A thread that sleeps.
+    /// Adds a thread that sleeps.
     pub fn thread(&mut self) -> ThreadId {
         self.threads.push(Thread::default());
         ThreadId(self.threads.len() - 1)
     }
 
-    /// A thread that never sleeps and does nothing for anybody.
+    /// Adds a thread that never sleeps, and does no useful work.
     pub fn spinner(&mut self) {
         let thread = self.thread();
         self.work(thread, Component::Spinner, Nanos::MAX);
     }
 
-    /// Gives a thread work, which it has none of. [`Cpu::take`] tells when it is done.
+    /// Gives an idle thread work. [`Cpu::take`] tells when it is done.
     ///
     /// # Panics
     ///
-    /// If the thread has work.
+    /// If the thread already has work.
     pub fn work(&mut self, thread: ThreadId, what: Component, time: Nanos) -> Job {
         let job = self.job();
         let floor = self.least().saturating_sub(self.latency / 2);
@@ -217,7 +216,7 @@ impl Cpu {
         assert!(held.work.is_none(), "a thread does one thing at a time");
         held.work = Some(Work { job, left: time, what });
         if !std::mem::take(&mut held.lingers) {
-            // A sleeper is not paid for its sleep beyond half of a latency (GENTLE_FAIR_SLEEPERS).
+            // A sleeper gets credit for its sleep up to half of a latency (GENTLE_FAIR_SLEEPERS).
             held.vruntime = held.vruntime.max(floor);
             held.waiting = true;
             self.wake(thread.0);
@@ -226,12 +225,12 @@ impl Cpu {
         job
     }
 
-    /// Has a thread wait on its core until [`Cpu::stop_polling`].
+    /// Makes a thread busy-wait on its core until [`Cpu::stop_polling`].
     pub fn poll(&mut self, thread: ThreadId) -> Job {
         self.work(thread, Component::Polling, Nanos::MAX)
     }
 
-    /// Ends a wait, where the thread is on a core to see its end. False where it is not.
+    /// Ends busy waiting. Returns false if the thread is not on a core, and so cannot see the end.
     pub fn stop_polling(&mut self, thread: ThreadId) -> bool {
         let held = &mut self.threads[thread.0];
         let Some(core) = held
@@ -246,7 +245,7 @@ impl Cpu {
         true
     }
 
-    /// Gives a core an interrupt's work, which it does before any thread's.
+    /// Gives a core an interrupt's work, which precedes any thread's.
     pub fn interrupt(&mut self, core: usize, what: Component, time: Nanos) -> Job {
         let job = self.job();
         let count = self.cores.len();
@@ -255,7 +254,7 @@ impl Cpu {
         job
     }
 
-    /// True, once, when that work is done.
+    /// Returns true, once, when that work is done.
     pub fn take(&mut self, job: Job) -> bool {
         self.done.remove(&job)
     }
@@ -265,7 +264,7 @@ impl Cpu {
         self.next_job
     }
 
-    /// When something happens here at the latest, if nothing is given to it.
+    /// Returns the time of the next event here, if no work is added.
     pub fn deadline(&self) -> Option<Nanos> {
         let crowded = self.threads.iter().any(|thread| thread.waiting);
         let of = |core: &Core| {
@@ -281,7 +280,7 @@ impl Cpu {
         self.cores.iter().filter_map(of).min()
     }
 
-    /// Lets time pass up to `now`, which is no later than [`Cpu::deadline`]. True where work was done.
+    /// Advances time to `now`, which is not after [`Cpu::deadline`]. Returns true if work was done.
     pub fn advance(&mut self, now: Nanos) -> bool {
         let elapsed = now - self.now;
         self.now = now;
@@ -295,7 +294,7 @@ impl Cpu {
         any
     }
 
-    /// Threads that lingered and got nothing sleep; cores without a thread take one.
+    /// Puts threads to sleep that lingered and got no work, and gives cores without a thread a new one.
     pub fn settle(&mut self) {
         for at in 0..self.threads.len() {
             if std::mem::take(&mut self.threads[at].lingers)
@@ -336,7 +335,7 @@ impl Cpu {
         }
     }
 
-    /// Ends work of which nothing is left.
+    /// Ends work that is complete.
     fn finish(&mut self) -> bool {
         let mut any = false;
         for core in &mut self.cores {
@@ -357,7 +356,7 @@ impl Cpu {
         any
     }
 
-    /// Gives the core to another thread where the one on it has had its share.
+    /// Gives the core to another thread if the one on it has used its share.
     fn rotate(&mut self, at: usize) {
         let core = &self.cores[at];
         let Some(current) = core.current else { return };
@@ -375,7 +374,7 @@ impl Cpu {
         }
     }
 
-    /// A core takes the thread that has had least.
+    /// Picks the thread with the least time for a core.
     fn pick(&mut self, core: usize) {
         let waiting = self.threads.iter().enumerate().filter(|(_, thread)| thread.waiting);
         let Some((next, _)) = waiting.min_by_key(|(at, thread)| (thread.vruntime, *at)) else { return };
@@ -389,7 +388,7 @@ impl Cpu {
         self.threads[next].waiting = false;
     }
 
-    /// A thread has woken up: it takes a free core, or that of a thread that has had more.
+    /// Wakes a thread: it takes a free core, or preempts a thread that has had more time.
     fn wake(&mut self, thread: usize) {
         if let Some(free) = self.free_core(thread) {
             return self.pick(free);
@@ -405,12 +404,12 @@ impl Cpu {
         }
     }
 
-    /// A core without a thread: the one where the thread was last, if it may be.
+    /// Returns a core without a thread: preferably the thread's last one.
     fn free_core(&self, thread: usize) -> Option<usize> {
         let free = |core: &&(usize, &Core)| core.1.current.is_none();
         let cores: Vec<(usize, &Core)> = self.cores.iter().enumerate().collect();
         let own = cores.iter().filter(free).find(|(_, core)| core.last == Some(thread));
-        // Then one where nobody was yet; the last core first, since interrupts come to the first ones.
+        // Then one without an earlier thread; the last core first, since interrupts go to the first ones.
         let unused = cores.iter().rev().filter(free).find(|(_, core)| core.last.is_none());
         own.or(unused).or_else(|| cores.iter().rev().find(free)).map(|(at, _)| *at)
     }
@@ -429,7 +428,7 @@ mod tests {
         Cpu::new(cores, &Parameters::default())
     }
 
-    /// Goes on until `end`.
+    /// Runs until `end`.
     fn run(cpu: &mut Cpu, end: Nanos) {
         loop {
             cpu.settle();

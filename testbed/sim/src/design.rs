@@ -1,4 +1,4 @@
-//! The designs that the papers compare: who controls the devices, and which way the data go.
+//! The designs that the papers compare: which part controls the devices, and the data path.
 //!
 //! | design | control | data |
 //! |---|---|---|
@@ -8,8 +8,8 @@
 //! | integrated device | one function that has an SSD and a NIC, and one command | within it |
 //! | card | one command to the card | the card's memory; operators on its units |
 //!
-//! SSD and NIC have no memory that others may use, so that peer to peer needs a third device (dissertation,
-//! 3.5.1): without an operator the two software designs are one.
+//! SSD and NIC have no memory that others may use, so peer-to-peer needs a third device (dissertation, 3.5.1): without an
+//! operator the two software designs are the same.
 
 use crate::card::End;
 use crate::cpu::ThreadId;
@@ -26,9 +26,9 @@ use dcs_engine::Nanos;
 use dcs_ndp::Context;
 use std::collections::VecDeque;
 
-/// Reads that run ahead of sending; receives ahead of writing.
+/// Reads ahead of sending; receives ahead of writing.
 const AHEAD: usize = 4;
-/// Bytes of a piece in user space: as many as a block of the card has.
+/// Bytes of a piece in user space: the same as a block of the card.
 const PIECE: u64 = 64 << 10;
 /// Buffers for each connection.
 const BUFFERS: usize = 16;
@@ -36,23 +36,23 @@ const BUFFERS: usize = 16;
 /// A design.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Design {
-    /// The kernel does it.
+    /// The kernel does the work.
     HostCentric,
-    /// User space does it, with a GPU or the processor for operators.
+    /// User space does the work, with a GPU or the processor for operators.
     Software {
-        /// Operators on the GPU.
+        /// True if operators run on the GPU.
         gpu: bool,
     },
-    /// User space does it, and data go from device to device.
+    /// User space does the work, and data move between devices directly.
     PeerToPeer,
-    /// A device that has both.
+    /// A device that includes both SSD and NIC.
     Integrated,
-    /// The card does it.
+    /// The card does the work.
     Card,
 }
 
 impl Design {
-    /// In words.
+    /// Returns the name for people.
     pub fn name(self) -> &'static str {
         match self {
             Design::HostCentric => "host-centric",
@@ -68,42 +68,42 @@ impl Design {
 /// A transfer.
 #[derive(Clone, Copy, Debug)]
 pub struct Job {
-    /// Over which connection.
+    /// Number of the connection.
     pub connection: usize,
-    /// The position on the SSD of the connection's set.
+    /// Position on the SSD of the connection's set.
     pub position: u64,
-    /// In bytes.
+    /// Length in bytes.
     pub length: u64,
-    /// The operator that they go through.
+    /// Operator that the data pass.
     pub operator: Option<Operator>,
 }
 
-/// The outcome of a transfer.
+/// Outcome of a transfer.
 #[derive(Clone, Debug)]
 pub struct Done {
-    /// The digest, if there is one.
+    /// Digest, if there is one.
     pub digest: Vec<u8>,
-    /// When the last piece was given to the NIC; by the card, the first one.
+    /// Time at which the last piece was given to the NIC; for the card, the first one.
     pub sent: Nanos,
 }
 
-/// A design at work on a server.
+/// A design running on a server.
 #[derive(Clone)]
 pub struct Program {
-    /// Its host's software.
+    /// The host's software.
     pub host: Host,
     /// The design.
     pub design: Design,
 }
 
-/// The parts of a server for a design.
+/// Returns the parts of a server for a design.
 pub fn build(design: Design, parameters: Parameters) -> Build {
     let host_drives = !matches!(design, Design::Card | Design::Integrated);
     let gpu = matches!(design, Design::Software { gpu: true } | Design::PeerToPeer);
     Build { parameters, gpu, integrated: design == Design::Integrated, ..Build::new(host_drives) }
 }
 
-/// A server that is up, with its programs, and `connections` connections on each set.
+/// Starts a server with its programs, and `connections` connections on each set.
 pub fn bring_up(design: Design, build: Build, waiting: Waiting, connections: usize) -> (Executor, Program) {
     let sets = build.sets;
     let mut server = Server::new(build);
@@ -128,10 +128,10 @@ fn piece(stack: Stack) -> u64 {
     }
 }
 
-/// Commands of an SSD's that are under way, in order, each with its bytes.
+/// Commands in progress at an SSD, in order, each with its bytes.
 type OnDisks = VecDeque<(OnDisk, u64)>;
 
-/// A piece that an operator has.
+/// A piece in an operator.
 struct Processing {
     run: Option<OnGpu>,
     buffer: Buffer,
@@ -139,28 +139,28 @@ struct Processing {
 }
 
 impl Program {
-    /// From the SSD to the peer.
+    /// Sends from the SSD to the peer.
     ///
     /// # Panics
     ///
-    /// If it fails, or an integrated device is to run an operator.
+    /// If the transfer fails, or an integrated device is to run an operator.
     pub async fn send(&self, thread: ThreadId, job: Job) -> Done {
         let sent = self.try_send(thread, job, &mut 0).await;
         sent.unwrap_or_else(|failed| panic!("a transfer failed: {failed}"))
     }
 
-    /// From the peer to the SSD.
+    /// Receives from the peer to the SSD.
     ///
     /// # Panics
     ///
-    /// If it fails, or that is an integrated device, which receives nothing.
+    /// If the transfer fails, or the design is an integrated device, which cannot receive.
     pub async fn receive(&self, thread: ThreadId, job: Job) -> Done {
         let received = self.try_receive(thread, job, &mut 0).await;
         received.unwrap_or_else(|failed| panic!("a transfer failed: {failed}"))
     }
 
-    /// As [`Program::send`]. `delivered` bytes were given to the connection, also where it fails: the first
-    /// ones.
+    /// As [`Program::send`], but returns failures. `delivered` is set to the number of bytes given to the connection, counted
+    /// from the start.
     pub async fn try_send(&self, thread: ThreadId, job: Job, delivered: &mut u64) -> Result<Done, Failed> {
         let (set, handle) = self.ends(job.connection);
         match self.design {
@@ -181,7 +181,7 @@ impl Program {
         let (mut reading, mut processing) = (VecDeque::new(), VecDeque::new());
         let under_way = (&mut reading, &mut processing);
         let outcome = self.send_pieces(thread, (job, set), &mut operator, under_way, delivered).await;
-        // Where it failed, what is under way ends before its buffers are anybody else's.
+        // After a failure, commands in progress end before their buffers are reused.
         for (command, _) in reading {
             if let Ok(buffer) = self.host.disk_done(thread, command).await {
                 self.host.give_back(buffer);
@@ -199,8 +199,7 @@ impl Program {
         thread: ThreadId,
         (job, set): (Job, usize),
         operator: &mut Stream<'_>,
-        // Pieces that an operator has, in order: one more than is waited for, so that the GPU always has
-        // something to do.
+        // Pieces in an operator, in order: one more than is waited for, so that the GPU always has work.
         (reading, processing): (&mut OnDisks, &mut VecDeque<Processing>),
         delivered: &mut u64,
     ) -> Result<(), Failed> {
@@ -232,7 +231,7 @@ impl Program {
         Ok(())
     }
 
-    /// As [`Program::receive`]. `delivered` bytes were written, also where it fails: the first ones.
+    /// As [`Program::receive`], but returns failures. `delivered` is set to the number of bytes written, counted from the start.
     pub async fn try_receive(&self, thread: ThreadId, job: Job, delivered: &mut u64) -> Result<Done, Failed> {
         let (set, handle) = self.ends(job.connection);
         if self.design == Design::Card {
@@ -244,7 +243,7 @@ impl Program {
         let (mut coming, mut writing) = (VecDeque::new(), VecDeque::new());
         let under_way = (&mut coming, &mut writing);
         let outcome = self.receive_pieces(thread, (job, set), &mut operator, under_way, delivered).await;
-        // Where it failed, what is under way ends before its buffers are anybody else's.
+        // After a failure, commands in progress end before their buffers are reused.
         for (number, buffer) in coming {
             let _ = self.host.received(thread, job.connection, number).await;
             self.host.give_back(buffer);
@@ -282,7 +281,7 @@ impl Program {
                     return Err(failed);
                 }
             };
-            // Packet gathering: out of receive buffers, to one place. The kernel's is the copy to user space.
+            // Packet gathering: from receive buffers to one place. In the kernel that is the copy to user space.
             self.host.copy(thread, length).await;
             come += length;
             let run = operator.begin(thread, buffer, length, come == job.length).await;
@@ -342,13 +341,13 @@ impl Program {
     }
 }
 
-/// The operator of one transfer, piece by piece.
+/// The operator of one transfer, applied piece by piece.
 struct Stream<'a> {
     program: &'a Program,
     operator: Option<Operator>,
-    /// On the processor.
+    /// State of an operator on the processor.
     context: Option<Context>,
-    /// On the GPU: the stream's number, and its pair of places there.
+    /// Number of the stream on the GPU.
     number: u64,
     slot: u64,
     turn: u64,
@@ -374,13 +373,13 @@ impl Stream<'_> {
         Stream { program, operator, context, number, slot, turn: 0, digest: Vec::new() }
     }
 
-    /// Has a piece go through the operator. On the processor it is done then.
+    /// Passes a piece through the operator. On the processor the work is then done.
     async fn begin(&mut self, thread: ThreadId, buffer: Buffer, length: u64, last: bool) -> Option<OnGpu> {
         let operator = self.operator?;
         let host = &self.program.host;
         let data = Window { address: buffer.address, length };
         if let Some(context) = &mut self.context {
-            // read() copies to user space, and send() back: sendfile() has no operators.
+            // read() copies to user space, and send() copies back: sendfile() has no operators.
             let copies = if host.stack == Stack::Kernel { 2 } else { 0 };
             host.copy(thread, copies * length).await;
             host.process(thread, context, data, last).await;
@@ -388,7 +387,7 @@ impl Stream<'_> {
             return None;
         }
         self.turn += 1;
-        // Two runs of a stream at most are under way.
+        // At most two runs of a stream are in progress.
         let slot = self.slot * 2 + self.turn % 2;
         let base = host.handle.with(|server| server.gpu.map(|gpu| server.fabric.bar(gpu, 1).address))?;
         let (place, from) = match buffer.on_gpu {
@@ -399,7 +398,7 @@ impl Stream<'_> {
         Some(host.begin_on_gpu(thread, operator, (self.number, slot, last), (place, from)).await)
     }
 
-    /// Waits for a piece that is on the GPU.
+    /// Waits for a piece on the GPU.
     async fn end(&mut self, thread: ThreadId, run: Option<OnGpu>) {
         if let Some(run) = run {
             self.digest = self.program.host.end_on_gpu(thread, run).await;

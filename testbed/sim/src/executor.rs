@@ -1,5 +1,4 @@
-//! Programs of the host: futures that are polled whenever something has happened in the server. No waker, no
-//! real time.
+//! Programs of the host: futures that are polled after every event in the server. No waker, no real time.
 
 use crate::cpu::{Component, Cpu, ThreadId};
 use crate::server::Server;
@@ -13,22 +12,22 @@ type Task = Pin<Box<dyn Future<Output = ()>>>;
 
 /// A machine in virtual time.
 pub trait World {
-    /// The next thing that happens; false where nothing will.
+    /// Advances to the next event; returns false if there is none.
     fn step(&mut self) -> bool;
 
-    /// Since the start.
+    /// Returns the time since the start.
     fn now(&self) -> Nanos;
 
-    /// Has time stop at `at`, if not before.
+    /// Makes time stop at `at`, if not before.
     fn remind(&mut self, at: Nanos);
 
-    /// Something happened that software may have waited for.
+    /// Returns the flag of events that software may be waiting for.
     fn dirty(&mut self) -> &mut bool;
 
-    /// The processor.
+    /// Returns the processor.
     fn cpu(&mut self) -> &mut Cpu;
 
-    /// Notes who was at what, where that is wanted.
+    /// Records a component's work, if enabled.
     fn note(&mut self, from: Nanos, what: Component);
 }
 
@@ -67,21 +66,21 @@ struct Inner<W> {
 pub struct Executor<W: World = Server>(Handle<W>);
 
 impl<W: World> Executor<W> {
-    /// A server without programs.
+    /// Returns a server without programs.
     pub fn new(server: W) -> Executor<W> {
         Executor(Handle(Rc::new(Inner { server: RefCell::new(server), tasks: RefCell::default() })))
     }
 
-    /// For programs.
+    /// Returns a handle for programs.
     pub fn handle(&self) -> Handle<W> {
         self.0.clone()
     }
 
-    /// Goes on until `main` ends.
+    /// Runs until `main` ends.
     ///
     /// # Panics
     ///
-    /// If it waits for something that will never happen.
+    /// If it waits for an event that never happens.
     pub fn run<F: Future>(&self, main: F) -> F::Output {
         let mut main = pin!(main);
         let inner = &*self.0.0;
@@ -93,7 +92,7 @@ impl<W: World> Executor<W> {
             }
             let mut tasks = inner.tasks.take();
             tasks.retain_mut(|task| task.as_mut().poll(&mut context).is_pending());
-            // Those that were spawned meanwhile come behind.
+            // Tasks spawned meanwhile are appended.
             let spawned = inner.tasks.replace(tasks);
             inner.tasks.borrow_mut().extend(spawned);
             let mut server = inner.server.borrow_mut();
@@ -105,7 +104,7 @@ impl<W: World> Executor<W> {
 }
 
 impl<W: World> Drop for Executor<W> {
-    /// Programs hold the server, and the server them.
+    /// Breaks the cycle: programs hold the server, and the server holds them.
     fn drop(&mut self) {
         self.0.0.tasks.take();
     }
@@ -121,14 +120,14 @@ impl<W: World> Clone for Handle<W> {
 }
 
 impl<W: World> Handle<W> {
-    /// Does something to the server, at once.
+    /// Acts on the server at once.
     pub fn with<T>(&self, act: impl FnOnce(&mut W) -> T) -> T {
         let mut server = self.0.server.borrow_mut();
         *server.dirty() = true;
         act(&mut server)
     }
 
-    /// Waits until `look` finds something. It costs nothing: who waits on a core says so.
+    /// Waits until `look` finds something. The wait itself costs nothing: a program that busy-waits on a core must charge for it.
     pub async fn until<T>(&self, mut look: impl FnMut(&mut W) -> Option<T>) -> T {
         std::future::poll_fn(|_| {
             let mut server = self.0.server.borrow_mut();
@@ -143,7 +142,7 @@ impl<W: World> Handle<W> {
         .await
     }
 
-    /// Since the start.
+    /// Returns the time since the start.
     pub fn now(&self) -> Nanos {
         self.0.server.borrow().now()
     }
@@ -156,7 +155,7 @@ impl<W: World> Handle<W> {
         }
     }
 
-    /// The output of a program, or nothing where it is not over by then: it is dropped.
+    /// Returns a program's output, or `None` if it has not ended by the limit; the program is dropped then.
     pub async fn within<F: Future>(&self, limit: Nanos, program: F) -> Option<F::Output> {
         let end = self.now() + limit;
         self.with(|server| server.remind(end));
@@ -175,12 +174,12 @@ impl<W: World> Handle<W> {
         *self.0.server.borrow_mut().dirty() = true;
     }
 
-    /// A new thread of the host.
+    /// Adds a thread of the host.
     pub fn thread(&self) -> ThreadId {
         self.with(|server| server.cpu().thread())
     }
 
-    /// Works on a thread, for so much of a core's time.
+    /// Works on a thread, for this much of a core's time.
     pub async fn work(&self, thread: ThreadId, what: Component, time: Nanos) {
         if time > 0 {
             let from = self.now();

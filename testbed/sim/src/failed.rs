@@ -3,10 +3,10 @@
 use dcs_abi::status::{Stage, Status};
 use dcs_drivers::nvme::NvmeError;
 
-/// The reason why a transfer failed.
+/// Reason for the failure of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Failed {
-    /// A command of the SSD's failed.
+    /// A command of the SSD failed.
     #[error("the SSD: {0}")]
     Ssd(NvmeError),
     /// The connection failed.
@@ -15,15 +15,15 @@ pub enum Failed {
     /// The card's command failed.
     #[error("the card: {status}, {}", .stage.name())]
     Card {
-        /// Its status.
+        /// Status of the command.
         status: Status,
-        /// The stage that failed.
+        /// Stage that failed.
         stage: Stage,
     },
-    /// It was not done, or the peer had not got all of it, when its time was over.
+    /// The time limit passed before the end, or before the peer had received everything.
     #[error("not over in time")]
     Late,
-    /// The connection of before had failed, and no other came.
+    /// The earlier connection had failed, and there was no new one.
     #[error("no connection")]
     Unconnected,
 }

@@ -1,7 +1,7 @@
 //! The host's software, step by step, with the cost of each step: storage, network, GPU, the card's library.
 //!
-//! The steps themselves are real: commands in rings, doorbells, frames, bytes. Costs are charged to a core
-//! before what they are for happens.
+//! The steps themselves are real: commands in rings, doorbells, frames, bytes. A step's cost is charged to a core before the
+//! step.
 
 use crate::card::End;
 use crate::cpu::{Component, ThreadId};
@@ -22,40 +22,40 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-/// Payload of a frame that a NIC cuts into segments, at most: as [`dcs_drivers::network`] has it.
+/// Most bytes of payload of a frame that a NIC segments: the limit of [`dcs_drivers::network`].
 const SEGMENTED: u64 = 60_000;
 const PAGE: u64 = 4096;
 /// Packets that the kernel merges into one of 64 KiB.
 const MERGED: u64 = 44;
 
-/// Whose drivers and network stack.
+/// The drivers and the network stack in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stack {
-    /// The kernel's.
+    /// The kernel's stacks.
     Kernel,
-    /// Those of user space.
+    /// User-space stacks.
     User,
 }
 
-/// The way in which software waits for devices.
+/// How software waits for devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Waiting {
-    /// It sleeps until an interrupt.
+    /// Sleeps until an interrupt.
     Interrupt,
-    /// It looks again and again.
+    /// Polls.
     Poll,
 }
 
-/// A buffer: a bus address.
+/// A buffer, by its bus address.
 #[derive(Clone, Copy, Debug)]
 pub struct Buffer {
-    /// Its first byte.
+    /// Address of its first byte.
     pub address: u64,
-    /// In the GPU's memory.
+    /// True if it is in the GPU's memory.
     pub on_gpu: bool,
 }
 
-/// A command of an SSD's that is under way.
+/// A command of an SSD's in progress.
 #[derive(Clone, Copy, Debug)]
 pub struct OnDisk {
     set: usize,
@@ -64,7 +64,7 @@ pub struct OnDisk {
     begun: Nanos,
 }
 
-/// A run on the GPU that is under way.
+/// A run on the GPU in progress.
 #[derive(Clone, Copy, Debug)]
 pub struct OnGpu {
     fence: u64,
@@ -72,12 +72,12 @@ pub struct OnGpu {
     begun: Nanos,
 }
 
-/// Buffers, free and under way.
+/// Buffers, free and in use.
 #[derive(Default)]
 struct Pool {
     free: Vec<Buffer>,
     free_on_gpu: Vec<Buffer>,
-    /// Sent, and not acknowledged: set, and the network's name of it.
+    /// Buffers sent and not acknowledged: set, and the network's name of the operation.
     sent: VecDeque<(usize, u64, Buffer)>,
 }
 
@@ -94,18 +94,18 @@ pub struct Host {
     pub handle: Handle,
     /// The parameters.
     pub parameters: Parameters,
-    /// Whose stacks it uses.
+    /// Stacks that it uses.
     pub stack: Stack,
-    /// Its way of waiting.
+    /// How it waits for devices.
     pub waiting: Waiting,
     pool: Rc<RefCell<Pool>>,
-    /// The slowdown of copies by contenders for memory.
+    /// Time of copies in picoseconds per byte, raised by contention for memory.
     pub copy_ps: u64,
 }
 
 impl Host {
-    /// Software with this many buffers of this many bytes in host memory, and where `on_gpu` as many in the
-    /// GPU's. It begins to look after its devices.
+    /// Returns software with this many buffers of this size in host memory, and as many in the GPU's if `on_gpu`. It starts to
+    /// serve its devices.
     pub fn new(handle: &Handle, stack: Stack, waiting: Waiting, buffers: (usize, u64), on_gpu: bool) -> Host {
         let parameters = handle.with(|server| server.build.parameters);
         let free = handle.with(|server| {
@@ -113,7 +113,7 @@ impl Host {
             (0..buffers.0).map(|_| Buffer { address: take(), on_gpu: false }).collect()
         });
         let memory = handle.with(|server| server.gpu.map(|gpu| server.fabric.bar(gpu, 1).address));
-        // The first megabyte holds what kernels give.
+        // The first megabyte holds kernels' results.
         let place = |address: u64, at: usize| address + (1 << 20) + at as u64 * buffers.1;
         let free_on_gpu = memory.filter(|_| on_gpu).map_or(Vec::new(), |address| {
             (0..buffers.0).map(|at| Buffer { address: place(address, at), on_gpu: true }).collect()
@@ -125,7 +125,7 @@ impl Host {
         host
     }
 
-    /// Whoever looks after devices: interrupt handlers, and network threads.
+    /// Starts the tasks that serve devices: interrupt handlers, and network threads.
     fn attend(&self) {
         let (sets, card) = self.handle.with(|server| (server.sets.len(), server.card.is_some()));
         if card {
@@ -173,8 +173,7 @@ impl Host {
         }
     }
 
-    /// Frames that came, and frames that went: by an interrupt, which may not come too often, and then as
-    /// long as there are any.
+    /// Serves frames in both directions: from an interrupt, whose rate is limited, and then as long as there are any.
     async fn attend_network(self, set: usize) {
         let parameters = self.parameters;
         let thread = self.handle.thread();
@@ -199,8 +198,7 @@ impl Host {
                 let Some((received, _)) = frames else { break };
                 match self.stack {
                     Stack::Kernel => {
-                        // Generic receive offload: what comes in one poll goes up the stack as one, up to 64
-                        // KiB.
+                        // Generic receive offload: packets of one poll go up the stack as one, up to 64 KiB.
                         let merged = received.div_ceil(MERGED) * parameters.kernel_receive;
                         let time = merged + received * parameters.user_receive;
                         self.handle.interrupt(set, Component::Kernel, time).await;
@@ -215,7 +213,7 @@ impl Host {
         }
     }
 
-    /// Waits until something is so.
+    /// Waits for a condition.
     pub async fn wait(&self, thread: ThreadId, mut ready: impl FnMut(&mut Server) -> bool) {
         if self.handle.with(&mut ready) {
             return;
@@ -235,7 +233,7 @@ impl Host {
         }
     }
 
-    /// A free buffer. Waits for one where all are under way.
+    /// Returns a free buffer, and waits if all are in use.
     pub async fn buffer(&self, thread: ThreadId, on_gpu: bool) -> Buffer {
         loop {
             if let Some(buffer) = self.free_buffer(on_gpu) {
@@ -268,13 +266,13 @@ impl Host {
         if on_gpu { pool.free_on_gpu.pop() } else { pool.free.pop() }
     }
 
-    /// Gives a buffer back.
+    /// Frees a buffer.
     pub fn give_back(&self, buffer: Buffer) {
         self.pool.borrow_mut().put(buffer);
         self.handle.with(|_| ());
     }
 
-    /// Begins to read an SSD into a buffer, this many bytes.
+    /// Begins to read this many bytes from an SSD into a buffer.
     pub async fn read_disk(
         &self,
         thread: ThreadId,
@@ -285,7 +283,7 @@ impl Host {
         self.disk(thread, set, |data| Request::Read { lba, data }, (buffer, length)).await
     }
 
-    /// Begins to write.
+    /// Begins to write a buffer to an SSD.
     pub async fn write_disk(
         &self,
         thread: ThreadId,
@@ -296,7 +294,7 @@ impl Host {
         self.disk(thread, set, |data| Request::Write { lba, data, durable: false }, (buffer, length)).await
     }
 
-    /// Gives a command to an SSD. Where that can't be, the buffer goes back.
+    /// Submits a command to an SSD. If that fails, the buffer is freed.
     async fn disk(
         &self,
         thread: ThreadId,
@@ -312,7 +310,7 @@ impl Host {
         };
         self.handle.work(thread, what, time).await;
         let number = self.handle.with(Server::number);
-        // As much as the controller takes at once: the model's limit is 128 KiB.
+        // As much as the controller accepts at once: the model's limit is 128 KiB.
         loop {
             let (taken, before) = self.handle.with(|server| {
                 let now = server.now();
@@ -329,7 +327,7 @@ impl Host {
                     self.give_back(buffer);
                     return Err(Failed::Ssd(NvmeError::Reset(failure)));
                 }
-                // The queue is full, or the controller is being reset: something ends before long.
+                // The queue is full, or the controller is being reset: wait for the end of a command.
                 (Err(SubmitError::Full | SubmitError::NotReady), _) => {}
                 (Err(error), _) => panic!("the host's own mistake: {error}"),
             }
@@ -341,8 +339,8 @@ impl Host {
         }
     }
 
-    /// Waits for a command of the SSD: its buffer, if it succeeded. Where it failed the buffer goes back, if
-    /// the SSD has let go of it.
+    /// Waits for a command of the SSD, and returns its buffer on success. On failure the buffer is freed if the SSD has released
+    /// it.
     pub async fn disk_done(&self, thread: ThreadId, command: OnDisk) -> Result<Buffer, Failed> {
         let OnDisk { set, number, buffer, begun } = command;
         let polls = self.waiting == Waiting::Poll;
@@ -360,7 +358,7 @@ impl Host {
         let parameters = &self.parameters;
         match self.stack {
             Stack::Kernel => {
-                // What waking up took is within.
+                // Less the time of the wake-up, which is included.
                 let woken = parameters.interrupt + parameters.wake + parameters.syscall;
                 let rest = (parameters.kernel_read / 2).saturating_sub(woken);
                 self.handle.work(thread, Component::Kernel, rest).await;
@@ -373,7 +371,7 @@ impl Host {
         result.map(|()| buffer).map_err(Failed::Ssd)
     }
 
-    /// Gives bytes of a buffer to a connection; the buffer comes back when they are acknowledged.
+    /// Sends a buffer's bytes over a connection; the buffer is freed when they are acknowledged.
     pub async fn send(
         &self,
         thread: ThreadId,
@@ -413,7 +411,7 @@ impl Host {
         Ok(())
     }
 
-    /// Begins to receive into a buffer: the operation's number.
+    /// Begins to receive into a buffer, and returns the operation's number.
     pub fn receive(&self, connection: usize, buffer: Buffer, length: u64) -> u64 {
         self.handle.with(|server| {
             let (number, now) = (server.number(), server.now());
@@ -428,7 +426,7 @@ impl Host {
         })
     }
 
-    /// Waits for what was received: bytes.
+    /// Waits for a receive operation, and returns its bytes.
     pub async fn received(&self, thread: ThreadId, connection: usize, number: u64) -> Result<u64, Failed> {
         let set = self.handle.with(|server| server.connections[connection].set);
         self.wait(thread, |server| server.sets[set].moved.contains_key(&number)).await;
@@ -439,7 +437,7 @@ impl Host {
         })
     }
 
-    /// A new connection of a set; nothing where none comes in time.
+    /// Waits for a new connection of a set; `None` if none arrives in time.
     pub async fn connect(&self, set: usize, limit: Nanos) -> Option<usize> {
         let free = |server: &mut Server| (!std::mem::replace(&mut server.is_dialling, true)).then_some(());
         self.handle.until(free).await;
@@ -460,7 +458,7 @@ impl Host {
         self.handle.work(thread, Component::Copy, length * self.copy_ps / 1000).await;
     }
 
-    /// Runs bytes in host memory through an operator on the processor.
+    /// Passes bytes in host memory through an operator on the processor.
     pub async fn process(&self, thread: ThreadId, context: &mut dcs_ndp::Context, data: Window, last: bool) {
         let operator = context.operator();
         let time = self.parameters.on_cpu(operator, data.length);
@@ -476,7 +474,7 @@ impl Host {
         });
     }
 
-    /// Tells the GPU one thing: a call of its driver.
+    /// Submits a command to the GPU, with a call of its driver.
     async fn tell_gpu(&self, thread: ThreadId, command: Command) {
         let launch = matches!(command.work, Work::Launch(_));
         let time = if launch { self.parameters.gpu_launch } else { self.parameters.gpu_copy };
@@ -492,9 +490,9 @@ impl Host {
         });
     }
 
-    /// Has bytes go through an operator on the GPU. `place`: where they are in its memory, copied there first
-    /// from host memory where `from` says so, and back where the operator changes them. `slot`: a number
-    /// below 2048 that no other run has now.
+    /// Passes bytes through an operator on the GPU. `place` is their address in its memory; if `from` is set they are first
+    /// copied there from host memory, and back if the operator changes them. `slot` is a number below 2048 that no other run
+    /// uses.
     pub async fn begin_on_gpu(
         &self,
         thread: ThreadId,
@@ -537,7 +535,7 @@ impl Host {
         OnGpu { fence, digest: digest as usize, begun }
     }
 
-    /// Waits for the GPU: the digest, if that was the last of the data.
+    /// Waits for the GPU. Returns the digest, if these were the last data.
     pub async fn end_on_gpu(&self, thread: ThreadId, run: OnGpu) -> Vec<u8> {
         let OnGpu { fence, digest, begun } = run;
         self.wait(thread, |server| server.is_set(fence)).await;
@@ -549,8 +547,8 @@ impl Host {
         })
     }
 
-    /// One transfer by an integrated device: a command as lean as one of a user-space NVMe driver. When its
-    /// medium had given the first block.
+    /// Makes one transfer by an integrated device, with a command as cheap as a user-space NVMe driver's. Returns when its medium
+    /// had delivered the first block.
     pub async fn by_integrated(&self, thread: ThreadId, set: usize, command: integrated::Command) -> Nanos {
         self.handle.work(thread, Component::Control, self.parameters.user_nvme / 2).await;
         let begun = self.handle.now();
@@ -589,8 +587,7 @@ impl Host {
         read
     }
 
-    /// One transfer by the card, as the library does it. Where it failed, also how many bytes its destination
-    /// had taken.
+    /// Makes one transfer by the card, as the library does. A failure includes the bytes that its destination had taken.
     pub async fn by_card(
         &self,
         thread: ThreadId,

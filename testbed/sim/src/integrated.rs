@@ -1,10 +1,10 @@
 //! An integrated device: an SSD and a NIC with a TCP in one function (QuickSAN, BlueDBM). One command sends a
 //! file's bytes.
 //!
-//! Its SSD is as fast as the others' ([`Media`]), its NIC sends on the same wires, and its TCP is the card's
-//! ([`dcs_net`]); between the two there is no bus. It does what it was built for: it has no operators, it
-//! receives nothing but acknowledgements, and no other device can take part. A command is 64 bytes in host
-//! memory, told by a doorbell; its completion is 16 bytes there, and an interrupt.
+//! Its SSD is as fast as the others' ([`Media`]), its NIC sends on the same wires, and its TCP is the card's ([`dcs_net`]); there
+//! is no bus between the two. It has only its built-in function: no operators, no receiving except acknowledgements, and no
+//! cooperation with other devices. A command is 64 bytes in host memory, announced by a doorbell; its completion is 16 bytes
+//! there, and an interrupt.
 
 use crate::server::PORT;
 use dcs_drivers::bus::BusError;
@@ -15,29 +15,29 @@ use dcs_net::{Chunk, Event, Flow, Frame, Piece, ReceivedFrame, Stack, Verdict, c
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
-/// The offset to which the bus address of a command is written.
+/// Offset to which the bus address of a command is written.
 pub const DOORBELL: u64 = 0x1000;
-/// Bytes of a block of its memory, and blocks.
+/// Bytes of a block of its memory.
 const BLOCK: u64 = 64 << 10;
 const BLOCKS: u64 = 64;
-/// The time that its controller takes for a command: as much as the SSD model's.
+/// Time that its controller takes for a command: the same as the SSD model.
 const FIRMWARE: Duration = Duration::from_micros(1);
 
-/// The data to send.
+/// Data to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Command {
-    /// Over which connection, in the order in which they were made.
+    /// Number of the connection, in the order of their creation.
     pub connection: u64,
-    /// First byte on its SSD.
+    /// Position of the first byte on its SSD.
     pub position: u64,
-    /// In bytes.
+    /// Length in bytes.
     pub length: u64,
-    /// The completion's address, and the completion.
+    /// Address of the completion, and its contents.
     pub completion: (u64, u64),
 }
 
 impl Command {
-    /// As it lies in host memory.
+    /// Encodes the command as in host memory.
     pub fn to_bytes(&self) -> [u8; 64] {
         let mut bytes = [0; 64];
         let words = [self.connection, self.position, self.length, self.completion.0, self.completion.1];
@@ -59,13 +59,13 @@ impl Command {
     }
 }
 
-/// A command under way.
+/// A command in progress.
 struct Sending {
     command: Command,
     flow: Flow,
     read: u64,
     given: u64,
-    /// Its end in the connection's stream, once all is given.
+    /// Its end in the connection's stream, once all data are queued.
     end: Option<u64>,
 }
 
@@ -73,13 +73,13 @@ struct Sending {
 enum Wait {
     /// A command's bytes.
     Entry,
-    /// The controller has understood it.
+    /// The controller has parsed it.
     Understood(Command),
-    /// A block of the command at this place is read.
+    /// A block of this command has been read.
     Read { name: u64, block: u64, length: u64 },
     /// The line is free.
     Line,
-    /// TCP's timers.
+    /// A TCP timer is due.
     Tcp,
 }
 
@@ -95,7 +95,7 @@ pub struct Integrated {
     flows: Vec<Flow>,
     sent: HashMap<Flow, u64>,
     sending: Vec<(u64, Sending)>,
-    /// Blocks that are read and have to be given in order: by command.
+    /// Blocks that were read and must be sent in order, by command.
     ready: HashMap<u64, VecDeque<(u64, u64)>>,
     waits: HashMap<u64, Wait>,
     next: u64,
@@ -104,7 +104,7 @@ pub struct Integrated {
 }
 
 impl Integrated {
-    /// One with this SSD, at this address, that sends this many bits a second.
+    /// Returns a device with this SSD, at this address, that sends this many bits per second.
     pub fn new(namespace: Namespace, media: Media, rate: u64, config: dcs_net::Config) -> Integrated {
         let mut stack = Stack::new(config);
         stack.listen(PORT).expect("nobody has the port");
@@ -127,7 +127,7 @@ impl Integrated {
         }
     }
 
-    /// Connections that were made to it.
+    /// Returns the number of connections made to it.
     pub fn connections(&self) -> usize {
         self.flows.len()
     }
@@ -145,7 +145,7 @@ impl Integrated {
         self.go_on(cx);
     }
 
-    /// Reads as far as there are blocks, sends what there is to send, completes what is sent.
+    /// Reads as long as there are free blocks, sends, and completes what was sent.
     fn go_on(&mut self, cx: &mut Context<'_>) {
         self.read(cx);
         self.give();
@@ -177,7 +177,7 @@ impl Integrated {
         }
     }
 
-    /// Gives blocks that were read to TCP.
+    /// Passes blocks that were read to TCP.
     fn give(&mut self) {
         for (name, sending) in &mut self.sending {
             let Some(ready) = self.ready.get_mut(name) else { continue };
@@ -226,7 +226,7 @@ impl Integrated {
         }
     }
 
-    /// One frame at a time, as the line takes them.
+    /// Sends one frame at a time, as the line takes them.
     fn transmit(&mut self, cx: &mut Context<'_>) {
         if self.line_busy {
             return;
@@ -243,7 +243,7 @@ impl Integrated {
         self.complete(cx);
     }
 
-    /// Headers, payload, checksum.
+    /// Assembles a frame: headers, payload, checksum.
     fn assemble(&self, frame: &Frame) -> Vec<u8> {
         let mut bytes = frame.header.to_vec();
         for piece in &frame.payload {
@@ -253,7 +253,7 @@ impl Integrated {
         if let Some(checksum) = frame.checksum {
             let start = usize::from(checksum.start);
             let mut sum = Sum::new();
-            // The field holds the pseudo header's sum.
+            // The field already holds the pseudo header's sum.
             sum.add(&bytes[start..]);
             let at = start + usize::from(checksum.offset);
             bytes[at..at + 2].copy_from_slice(&(!sum.value()).to_be_bytes());

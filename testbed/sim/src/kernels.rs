@@ -1,4 +1,4 @@
-//! Kernels of the GPU: the operators of the engine, on its memory.
+//! Kernels of the GPU: the engine's operators, on its memory.
 
 use crate::parameters::Parameters;
 use dcs_abi::operator::Operator;
@@ -7,14 +7,14 @@ use dcs_ndp::Context;
 use std::collections::HashMap;
 use std::time::Duration;
 
-/// The key and the counter block with which everything is encrypted, on whatever unit.
+/// Returns the key and the counter block for all encryption, on any unit.
 pub fn key() -> [u8; 48] {
     let mut key = [0x5a; 48];
     key[32..].fill(0x17);
     key
 }
 
-/// The parameter block of an operator.
+/// Returns the parameter block of an operator.
 pub fn parameter(operator: Operator) -> Vec<u8> {
     match operator {
         Operator::Aes256Ctr => {
@@ -25,15 +25,14 @@ pub fn parameter(operator: Operator) -> Vec<u8> {
     }
 }
 
-/// The operators. A kernel's number is the operator's, its argument the stream of data that a launch goes on
-/// with.
+/// The operators as kernels. A kernel's number is the operator's; its argument is the stream that a launch continues.
 pub struct Operators {
     parameters: Parameters,
     streams: HashMap<u64, Context>,
 }
 
 impl Operators {
-    /// The operators, as fast as `parameters` say.
+    /// Returns the operators, as fast as `parameters` say.
     pub fn new(parameters: Parameters) -> Operators {
         Operators { parameters, streams: HashMap::new() }
     }

@@ -7,19 +7,18 @@
 //!        |
 //!   design             host-centric, software-optimised, software-controlled P2P, integrated device, card
 //!        |
-//!   host               what the host's software does, and what each step costs: programs on threads
+//! |   host               steps of the host's software and their costs: programs on threads
 //!        |      \
 //!   cpu          server    fabric: NVMe, NIC, GPU models, peers with a TCP of their own; NVMe host, NIC driver, TCP, card
 //! ```
 //!
-//! Every design moves the bytes: its programs give commands to the same NVMe host ([`dcs_drivers::nvme`]),
-//! NIC driver ([`dcs_drivers::nic`]) and TCP ([`dcs_net`]) over the same fabric, and the peer compares each
-//! byte that arrives. What differs is who calls them, at what cost, and where the data lie. Time is virtual:
-//! the same build gives the same nanoseconds.
+//! Every design moves the bytes: its programs use the same NVMe host ([`dcs_drivers::nvme`]), NIC driver ([`dcs_drivers::nic`])
+//! and TCP ([`dcs_net`]) over the same fabric, and the peer compares each byte that arrives. Designs differ in who calls them, at
+//! what cost, and where the data are. Time is virtual: the same build gives the same nanoseconds.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
-//! | [`parameters`] | every figure, with its source |
+//! | [`parameters`] | every parameter, with its source |
 //! | [`cpu`] | cores, run queue, interrupts |
 //! | [`server`], [`card`], [`peer`], [`pattern`] | the machine and the far end of its wires |
 //! | [`executor`] | programs as futures |
@@ -33,13 +32,12 @@
 //!
 //! # What it doesn't implement
 //!
-//! * Caches, memory channels and NUMA: copies have one rate, which contenders divide. Instructions have no
-//!   cost but their step's.
+//! * Caches, memory channels and NUMA: copies have one rate, which contenders divide. Instructions cost only their step's time.
 //! * Interrupt messages of SSDs and NICs: an interrupt is raised when a completion or a descriptor arrives in
 //!   host memory.
 //! * The page cache: every read goes to the SSD. File systems: extents are known.
-//! * Requests themselves: they arrive at the application by themselves, and cost what a parameter says.
-//! * Per-core queues: one queue pair a device.
+//! * Requests themselves: they appear at the application, and cost what a parameter says.
+//! * Per-core queues: each device has one queue pair.
 #![forbid(unsafe_code)]
 
 pub mod breakdown;

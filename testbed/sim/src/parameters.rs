@@ -1,8 +1,8 @@
-//! Every figure that the servers in virtual time are made of, each with where it is from.
+//! Every parameter of the servers in virtual time, with its source.
 //!
-//! None was chosen for what comes out. Three kinds of source: published measurements, data sheets, and
-//! measurements of this repository's own code. What has no source says *assumed*, and is the same on both
-//! sides of every comparison, or kind to what the card is compared with.
+//! None was chosen for its effect on results. There are three kinds of source: published measurements, data sheets, and
+//! measurements of this repository's own code. Parameters without a source say *assumed*; they are the same on both sides of
+//! every comparison, or favour the designs that the card is compared with.
 
 use dcs_abi::operator::Operator;
 use dcs_engine::Nanos;
@@ -10,19 +10,19 @@ use dcs_engine::Nanos;
 /// A parameter, for a table.
 #[derive(Clone, Debug)]
 pub struct Row {
-    /// Its name.
+    /// Name of the parameter.
     pub name: &'static str,
-    /// Its value.
+    /// Value of the parameter.
     pub value: u64,
-    /// Of what.
+    /// Unit of the value.
     pub unit: &'static str,
-    /// The source of the value.
+    /// Source of the value.
     pub source: &'static str,
 }
 
 macro_rules! parameters {
     ($Parameters:ident; $($name:ident: $type:ty = $value:expr, $unit:literal, $source:literal;)*) => {
-        /// The parameters. The [module](self) says of what kind they are.
+        /// Parameters of servers. The [module](self) lists the kinds of their sources.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub struct $Parameters {
             $(#[doc = $source] #[doc = ""] #[doc = $unit] pub $name: $type,)*
@@ -35,7 +35,7 @@ macro_rules! parameters {
         }
 
         impl $Parameters {
-            /// Changes one; false where there is none of that name.
+            /// Changes a parameter; returns false if the name is unknown.
             pub fn set(&mut self, name: &str, value: u64) -> bool {
                 match name {
                     $(stringify!($name) => self.$name = value as $type,)*
@@ -44,7 +44,7 @@ macro_rules! parameters {
                 true
             }
 
-            /// All of them, with their sources.
+            /// Returns all parameters with their sources.
             pub fn rows(&self) -> Vec<$crate::parameters::Row> {
                 vec![$($crate::parameters::Row {
                     name: stringify!($name), value: self.$name as u64, unit: $unit, source: $source,
@@ -131,7 +131,7 @@ parameters! {
 }
 
 impl Parameters {
-    /// The processor's time for this many bytes of an operator.
+    /// Returns the processor's time for this many bytes of an operator.
     pub fn on_cpu(&self, operator: Operator, bytes: u64) -> Nanos {
         let rate = match operator {
             Operator::Md5 => self.cpu_md5_ps,
@@ -142,7 +142,7 @@ impl Parameters {
         bytes * rate / 1000
     }
 
-    /// The same for a unit of the card, and for one stream on the GPU. Picoseconds a byte.
+    /// Returns the time of a unit of the card, and of one stream on the GPU, in picoseconds per byte.
     pub fn unit_ps(&self, operator: Operator) -> u64 {
         match operator {
             Operator::Md5 => self.unit_md5_ps,

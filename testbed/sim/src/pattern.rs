@@ -1,10 +1,9 @@
-//! The bytes that are moved: known at any place, so that both ends can be checked without keeping them.
+//! The bytes that are moved: known for any position, so that both ends can be checked without storing them.
 
-/// Length of the pattern: a prime, so that no place of a page or segment has the same bytes as the next
-/// one's.
+/// Length of the pattern: a prime, so that consecutive pages or segments have different bytes at the same offset.
 const LENGTH: usize = 1_048_573;
 
-/// Bytes that differ from place to place.
+/// Bytes that differ by position.
 pub struct Pattern(Vec<u8>);
 
 impl Default for Pattern {
@@ -14,7 +13,7 @@ impl Default for Pattern {
 }
 
 impl Pattern {
-    /// The bytes from `position` on, piece by piece.
+    /// Returns the bytes from `position`, piece by piece.
     fn pieces(&self, mut position: u64, mut length: usize) -> impl Iterator<Item = &[u8]> {
         std::iter::from_fn(move || {
             let at = (position % LENGTH as u64) as usize;
@@ -25,12 +24,12 @@ impl Pattern {
         })
     }
 
-    /// The bytes from `position` on.
+    /// Returns the bytes from `position`.
     pub fn bytes(&self, position: u64, length: usize) -> Vec<u8> {
         self.pieces(position, length).flatten().copied().collect()
     }
 
-    /// True if these are the bytes from `position` on.
+    /// Returns true if these are the bytes from `position`.
     pub fn is(&self, position: u64, bytes: &[u8]) -> bool {
         let mut at = 0;
         self.pieces(position, bytes.len()).all(|piece| {

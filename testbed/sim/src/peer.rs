@@ -1,5 +1,4 @@
-//! The peer at the far end of a NIC's wire: smoltcp's TCP. It checks every byte that it gets, and sends what
-//! it is told to.
+//! The peer at the far end of a NIC's wire: smoltcp's TCP. It checks every byte that it receives, and sends what it is told to.
 
 use crate::pattern::Pattern;
 use dcs_engine::Nanos;
@@ -11,21 +10,21 @@ use std::collections::VecDeque;
 use std::net::Ipv4Addr;
 use std::rc::Rc;
 
-/// Bytes of a socket's buffers: more than a 100 Gb/s wire holds in its round trip.
+/// Bytes of a socket's buffers: more than a 100 Gb/s wire holds in a round trip.
 const BUFFER: usize = 1 << 20;
 
-/// One connection of the peer's.
+/// A connection of the peer.
 pub struct Stream {
     handle: SocketHandle,
-    /// The position in the pattern of the bytes that come next, and their number.
+    /// Position in the pattern, and number, of the bytes expected next.
     expected: VecDeque<(u64, u64)>,
-    /// Undoes what an operator did to the data.
+    /// Cipher that reverses an operator on the data.
     cipher: Option<dcs_ndp::Context>,
-    /// Bytes that came, all told.
+    /// Bytes received in total.
     pub received: u64,
-    /// A byte was not what it should be, or nobody expected it.
+    /// True if a byte was wrong or not expected.
     pub wrong: bool,
-    /// When the last byte came.
+    /// Time at which the last byte arrived.
     pub last: Nanos,
     to_send: VecDeque<(u64, u64)>,
     /// Bytes that the socket has taken.
@@ -33,17 +32,17 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// The pattern's bytes from `position` on are to come.
+    /// Expects the pattern's bytes from `position`.
     pub fn expect(&mut self, position: u64, length: u64) {
         self.expected.push_back((position, length));
     }
 
-    /// All that comes from now on went through this operator, which undoes itself.
+    /// Reverses this operator, which is its own inverse, for all data from now on.
     pub fn undo(&mut self, cipher: Option<dcs_ndp::Context>) {
         self.cipher = cipher;
     }
 
-    /// Sends the pattern's bytes from `position` on.
+    /// Sends the pattern's bytes from `position`.
     pub fn send(&mut self, position: u64, length: u64) {
         self.to_send.push_back((position, length));
     }
@@ -79,11 +78,11 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// One at this address.
+    /// Returns a peer at this address.
     pub fn new(address: Ipv4Addr, pattern: Rc<Pattern>, checks: bool) -> Peer {
         let mut checksum = ChecksumCapabilities::default();
         if !checks {
-            // It makes checksums, but believes those of others: every byte of a payload is compared anyway.
+            // It computes checksums, but ignores those of others: every byte of a payload is compared anyway.
             checksum = ChecksumCapabilities::ignored();
             (checksum.ipv4, checksum.tcp) = (Checksum::Tx, Checksum::Tx);
         }
@@ -91,18 +90,18 @@ impl Peer {
         Peer { stack, pattern, streams: Vec::new() }
     }
 
-    /// When it is to be stepped at the latest.
+    /// Returns the latest time for the next step.
     pub fn deadline(&self) -> Option<Nanos> {
         self.stack.deadline
     }
 
-    /// Makes a connection: its number.
+    /// Makes a connection, and returns its number.
     pub fn connect(&mut self, to: (Ipv4Addr, u16), from: u16) -> usize {
         let [receive, transmit] = [(); 2].map(|()| tcp::SocketBuffer::new(vec![0; BUFFER]));
         let mut socket = tcp::Socket::new(receive, transmit);
-        // One acknowledgement for two segments, as TCP's usual; none is sent late.
+        // One acknowledgement for two segments, as is usual for TCP; none is delayed.
         socket.set_nagle_enabled(false);
-        // Without this it is whatever feature of smoltcp's somebody else in the build has asked for.
+        // Otherwise features of smoltcp that another crate of the build enables would decide.
         socket.set_congestion_control(tcp::CongestionControl::None);
         socket.connect(self.stack.interface.context(), to, from).expect("a new socket can connect");
         let handle = self.stack.sockets.add(socket);
@@ -120,22 +119,22 @@ impl Peer {
         self.streams.len() - 1
     }
 
-    /// True if a connection is there.
+    /// Returns true if a connection is established.
     pub fn is_connected(&self, stream: usize) -> bool {
         self.stack.sockets.get::<tcp::Socket<'_>>(self.streams[stream].handle).may_send()
     }
 
-    /// A frame has come.
+    /// Takes a frame from the wire.
     pub fn receive(&mut self, frame: Vec<u8>) {
         self.stack.receive(frame);
     }
 
-    /// There is something to send.
+    /// Notes that there is something to send.
     pub fn wake(&mut self) {
         self.stack.deadline = Some(0);
     }
 
-    /// Does what it can; hands out frames.
+    /// Does all work that is possible, and returns frames.
     pub fn step(&mut self, now: Nanos) -> Vec<Vec<u8>> {
         let Peer { stack, pattern, streams } = self;
         stack.step(now, |sockets| {
@@ -148,7 +147,7 @@ impl Peer {
 }
 
 impl Stream {
-    /// Takes what came, and sends what there is to send. True where anything was moved.
+    /// Takes received data, and sends pending data. Returns true if anything moved.
     fn work(&mut self, socket: &mut tcp::Socket<'_>, pattern: &Pattern, now: Nanos) -> bool {
         let mut moved = false;
         while socket.can_recv() {

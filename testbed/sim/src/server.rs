@@ -1,9 +1,7 @@
-//! A server: processor, host memory, SSDs, NICs with a peer each, a GPU, the card; and time, which goes on
-//! step by step.
+//! A server: processor, host memory, SSDs, NICs with a peer each, a GPU, the card; and virtual time.
 //!
-//! It knows no design: what the host's software does is in [`crate::host`] and [`crate::design`]. Controllers
-//! of the host ([`Nvme`], [`Network`]) are polled by that software alone, once they are up: what has arrived
-//! is not known before.
+//! It is independent of the designs: the host's software is in [`crate::host`] and [`crate::design`]. Only that software polls
+//! the host's controllers ([`Nvme`], [`Network`]), once they are up: arrivals are unknown until then.
 
 use crate::card::CardHost;
 use crate::cpu::{Component, Cpu};
@@ -31,37 +29,37 @@ pub const HOST_MEMORY: u64 = 512 << 20;
 pub const PORT: u16 = 80;
 /// Bytes of a logical block: 1 << 9.
 const SHIFT: u8 = 9;
-/// Tags of the host's register reads: the NVMe hosts from here on, the networks from there on.
+/// First tag of the NVMe hosts' register reads.
 const NVME_TAGS: u32 = 100;
 const NIC_TAGS: u32 = 200;
 
-/// The parts of a server.
+/// Parts of a server.
 #[derive(Clone, Debug)]
 pub struct Build {
     /// The parameters.
     pub parameters: Parameters,
-    /// SSDs, each with a NIC.
+    /// Number of SSDs, each with a NIC.
     pub sets: usize,
-    /// The host drives SSDs and NICs itself; else the card does.
+    /// True if the host drives SSDs and NICs itself; otherwise the card does.
     pub host_drives: bool,
-    /// SSD and NIC of a set are one device, which drives itself.
+    /// True if SSD and NIC of a set are one device, which drives itself.
     pub integrated: bool,
-    /// There is a GPU.
+    /// True if there is a GPU.
     pub gpu: bool,
-    /// Bytes of each SSD, all of them the pattern's.
+    /// Bytes of each SSD, all filled with the pattern.
     pub ssd_bytes: u64,
-    /// The links of the card, the NICs and the GPU.
+    /// Rate of the links of the card and the GPU.
     pub card_link: Rate,
-    /// Of each NIC.
+    /// Rate of each NIC's link.
     pub nic_link: Rate,
-    /// Of each SSD.
+    /// Rate of each SSD's link.
     pub ssd_link: Rate,
-    /// The peers check every checksum, not only every byte.
+    /// True if the peers check every checksum, in addition to every byte.
     pub checks: bool,
 }
 
 impl Build {
-    /// One SSD of 64 MiB and one NIC, links as in DCS-ctrl's prototype.
+    /// Returns a server with one SSD of 64 MiB and one NIC, and links as in DCS-ctrl's prototype.
     pub fn new(host_drives: bool) -> Build {
         Build {
             parameters: Parameters::default(),
@@ -78,11 +76,11 @@ impl Build {
     }
 }
 
-/// An SSD and a NIC, with what drives them where that is the host.
+/// An SSD and a NIC, with their drivers if the host drives them.
 pub struct Set {
     /// The SSD.
     pub ssd: FunctionId,
-    /// Its contents.
+    /// Contents of the SSD.
     pub namespace: dcs_fabric::nvme::Namespace,
     /// The NIC.
     pub nic: FunctionId,
@@ -92,76 +90,76 @@ pub struct Set {
     pub peer: Peer,
     /// The host's driver of the SSD.
     pub nvme: Option<Nvme>,
-    /// The host's driver and TCP.
+    /// The host's driver of the NIC, and its TCP.
     pub network: Option<Network>,
-    /// The SSD has written completions that nobody has looked at.
+    /// True if the SSD has written completions that were not yet polled.
     pub ssd_news: bool,
     /// Commands that ended.
     pub finished: HashMap<u64, Ended>,
-    /// Commands that failed, at whose memory the SSD may still be.
+    /// Failed commands whose memory the SSD may still access.
     held: HashMap<u64, NvmeError>,
-    /// Frames that came in, and that went out, and nobody has looked at.
+    /// Frames received, and frames sent, that were not yet handled.
     pub frames: (u64, u64),
-    /// TCP has something to do by time.
+    /// True if a TCP timer is due.
     pub timer: bool,
-    /// Somebody is about to look after the network.
+    /// True if a task is about to serve the network.
     pub attended: bool,
-    /// Operations of the network that ended, with their bytes; blocks that came back.
+    /// Finished operations of the network, with their bytes.
     pub moved: HashMap<u64, Result<u64, Status>>,
-    /// Blocks that the network has let go of.
+    /// Blocks that the network has released.
     pub released: HashSet<u64>,
-    /// The connections that operations of the network send on.
+    /// Connections on which operations of the network send.
     pub sending: HashMap<u64, usize>,
     accepted: Vec<dcs_net::Flow>,
-    /// No connection came where one was waited for: what comes now may belong to that.
+    /// True after a wait for a connection in vain: a later one may belong to that.
     pub unreachable: bool,
-    /// Commands that an integrated device has: where their completions go, and what they say.
+    /// Commands of an integrated device: the address and contents of each completion.
     pub commands: Vec<(u64, u64)>,
 }
 
 impl Set {
-    /// True if the network is to be looked after.
+    /// Returns true if the network needs to be served.
     pub fn has_news(&self) -> bool {
         self.frames != (0, 0) || self.timer
     }
 }
 
-/// The end of a command of an SSD.
+/// End of a command of an SSD.
 #[derive(Clone, Copy, Debug)]
 pub struct Ended {
-    /// Its result.
+    /// Result of the command.
     pub result: Result<(), NvmeError>,
-    /// The SSD does nothing with its memory any more.
+    /// True if the SSD no longer accesses its memory.
     pub is_quiet: bool,
 }
 
-/// A connection that the peer is making.
+/// A connection that the peer is establishing.
 #[derive(Clone, Copy, Debug)]
 pub struct Dialled {
     set: usize,
     stream: usize,
-    /// Connections of an integrated device before.
+    /// Connections of an integrated device beforehand.
     before: usize,
 }
 
 /// A connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Connection {
-    /// By which NIC.
+    /// Set whose NIC it uses.
     pub set: usize,
     /// The host's name of it.
     pub flow: Option<dcs_net::Flow>,
-    /// The card's.
+    /// The card's handle of it.
     pub handle: u32,
-    /// The peer's.
+    /// The peer's number of it.
     pub stream: usize,
-    /// The host's network has failed to send on it.
+    /// Failure of the host's network to send on it.
     pub broken: Option<Failed>,
 }
 
 /// The server. See the [module](self).
 pub struct Server {
-    /// The parts that it was built of.
+    /// Parts that it was built of.
     pub build: Build,
     /// The fabric.
     pub fabric: Fabric,
@@ -175,35 +173,35 @@ pub struct Server {
     pub gpu: Option<FunctionId>,
     /// The connections.
     pub connections: Vec<Connection>,
-    /// The pattern that the SSDs hold and peers send.
+    /// Pattern that the SSDs hold and the peers send.
     pub pattern: Rc<Pattern>,
     /// Free host memory.
     pub memory: Region,
-    /// Something happened that software may have waited for.
+    /// True if something happened that software may be waiting for.
     pub dirty: bool,
-    /// The record of work, with beginning and end, where it is wanted.
+    /// Record of work with its beginning and end, if enabled.
     pub trace: Option<Vec<(Nanos, Nanos, Component)>>,
     booted: bool,
-    /// Somebody waits for a new connection.
+    /// True while a new connection is awaited.
     pub is_dialling: bool,
     timers: BTreeSet<(Nanos, u64)>,
     next: u64,
-    /// The address of the GPU's fences and digests: 256 bytes for each of 2048 runs.
+    /// Address of the GPU's fences and digests: 256 bytes for each of 2048 runs.
     pub slots: u64,
-    /// Pairs of such places that nobody has.
+    /// Free pairs of such places.
     pub free_slots: Vec<u64>,
-    /// Fences that are watched, and whether they were set.
+    /// Fences that are watched, and whether each was set.
     fences: BTreeMap<u64, bool>,
 }
 
 impl Server {
-    /// A server that is up, without connections.
+    /// Returns a server that is up, without connections.
     pub fn new(build: Build) -> Server {
         let parameters = build.parameters;
         let mut fabric = Fabric::new(Timing::default(), HOST_MEMORY, 7);
         let window = Window { address: 0, length: HOST_MEMORY };
         let mut memory = Region::whole(window);
-        // Address 0 is nobody's: a fence there means none.
+        // Address 0 stays unused: as a fence it means none.
         memory.take(4096, 4096);
         let slots = memory.take(2048 * 256, 4096).expect("host memory is large").offset();
         let pattern = Rc::new(Pattern::default());
@@ -265,11 +263,11 @@ impl Server {
         }
     }
 
-    /// Goes on until something is so.
+    /// Runs until a condition is true.
     ///
     /// # Panics
     ///
-    /// If nothing will ever happen.
+    /// If nothing is pending before that.
     pub fn step_until(&mut self, mut done: impl FnMut(&mut Server) -> bool) {
         while !done(self) {
             if !self.step() {
@@ -278,7 +276,7 @@ impl Server {
         }
     }
 
-    /// From now on time costs: software has to do what it wants done.
+    /// Begins to charge time: from now on all work needs software.
     pub fn start(&mut self) {
         self.booted = true;
         for set in &mut self.sets {
@@ -286,7 +284,7 @@ impl Server {
         }
     }
 
-    /// A connection that the peer of a set makes: its number. Before [`Server::start`].
+    /// Makes a connection from the peer of a set, and returns its number. Only before [`Server::start`].
     pub fn connect(&mut self, set: usize) -> usize {
         let dialled = self.dial(set).expect("the port is listened to");
         let mut found = None;
@@ -297,8 +295,8 @@ impl Server {
         found.expect("it is there")
     }
 
-    /// Has the peer of a set make a connection. [`Server::connected`] tells when it is there; before that
-    /// none other is to be made at the set. Nothing where the host's network has failed.
+    /// Has the peer of a set make a connection. [`Server::connected`] tells when it is established; until then make no other at
+    /// the set. `None` if the host's network has failed.
     pub fn dial(&mut self, set: usize) -> Option<Dialled> {
         let from = 5000 + self.connections.len() as u16;
         let to = address(set).ip;
@@ -316,7 +314,7 @@ impl Server {
         Some(Dialled { set, stream, before })
     }
 
-    /// The number of a new connection, once both ends have it.
+    /// Returns the number of a new connection, once both ends have it.
     pub fn connected(&mut self, dialled: &Dialled) -> Option<usize> {
         let Dialled { set, stream, before } = *dialled;
         if !self.sets[set].peer.is_connected(stream) {
@@ -337,24 +335,24 @@ impl Server {
         Some(self.connections.len() - 1)
     }
 
-    /// Since the start.
+    /// Returns the time since the start.
     pub fn now(&self) -> Nanos {
         self.fabric.now().as_nanos() as Nanos
     }
 
-    /// A number that nobody else has.
+    /// Returns a unique number.
     pub fn number(&mut self) -> u64 {
         self.next += 1;
         self.next
     }
 
-    /// Has time stop at `at`, if not before.
+    /// Makes time stop at `at`, if not before.
     pub fn remind(&mut self, at: Nanos) {
         let number = self.number();
         self.timers.insert((at, number));
     }
 
-    /// The peer's side of a connection.
+    /// Returns the peer's side of a connection.
     pub fn stream(&mut self, connection: usize) -> &mut crate::peer::Stream {
         let Connection { set, stream, .. } = self.connections[connection];
         let peer = &mut self.sets[set].peer;
@@ -362,7 +360,7 @@ impl Server {
         &mut peer.streams[stream]
     }
 
-    /// Notes who was at what, where that is wanted.
+    /// Records a component's work, if enabled.
     pub fn note(&mut self, from: Nanos, what: Component) {
         let now = self.now();
         if let Some(trace) = &mut self.trace {
@@ -370,7 +368,7 @@ impl Server {
         }
     }
 
-    /// Looks at the SSD's completions.
+    /// Polls the SSD's completions.
     pub fn reap_ssd(&mut self, set: usize) {
         let now = self.now();
         let Server { fabric, sets, .. } = self;
@@ -389,14 +387,14 @@ impl Server {
             }
         }
         if matches!(nvme.state(), nvme::State::Failed(_)) {
-            // It is not available any more: nothing will say when it has stopped.
+            // The SSD has failed for good: there will be no report that it has stopped.
             let lost = held.drain().map(|(id, error)| (id, Ended { result: Err(error), is_quiet: false }));
             finished.extend(lost);
         }
         self.dirty = true;
     }
 
-    /// Looks at an integrated device's completions.
+    /// Polls an integrated device's completions.
     pub fn reap_integrated(&mut self, set: usize) {
         let commands = std::mem::take(&mut self.sets[set].commands);
         let (over, left) = commands
@@ -410,7 +408,7 @@ impl Server {
         self.dirty = true;
     }
 
-    /// Looks after the network: frames in both directions.
+    /// Serves the network: frames in both directions.
     pub fn poll_network(&mut self, set: usize) {
         let now = self.now();
         let Server { fabric, sets, connections, .. } = self;
@@ -455,22 +453,22 @@ impl Server {
         self.dirty = true;
     }
 
-    /// A fence that the GPU is to set.
+    /// Watches a fence that the GPU is to set.
     pub fn watch_fence(&mut self, address: u64) {
         self.fences.insert(address, false);
     }
 
-    /// True if it was set.
+    /// Returns true if it was set.
     pub fn is_set(&self, address: u64) -> bool {
         self.fences.get(&address) == Some(&true)
     }
 
-    /// It is watched no more.
+    /// Stops watching it.
     pub fn forget_fence(&mut self, address: u64) {
         self.fences.remove(&address);
     }
 
-    /// The next thing that happens; false where nothing will.
+    /// Advances to the next event; returns false if there is none.
     pub fn step(&mut self) -> bool {
         self.cpu.settle();
         self.work();
@@ -490,7 +488,7 @@ impl Server {
                 }
             }
             for at in 0..self.sets.len() {
-                // A command's time is over, or a step of a reset.
+                // A command's time is over, or a step of a reset is due.
                 if self.sets[at].nvme.as_ref().and_then(Nvme::deadline).is_some_and(|at| at <= now) {
                     self.reap_ssd(at);
                 }
@@ -564,7 +562,7 @@ impl Server {
         }
     }
 
-    /// Somebody has written into host memory. Completions, descriptors and fences are short; data are not.
+    /// Handles a write into host memory. Completions, descriptors and fences are short; data are not.
     fn written(&mut self, by: FunctionId, offset: u64, length: usize) {
         if length > 16 {
             return;
@@ -579,7 +577,7 @@ impl Server {
             if set.ssd == by {
                 (set.ssd_news, self.dirty) = (true, true);
             } else if set.nic == by {
-                // A received frame's descriptor is written back whole, a sent one's status alone.
+                // A received frame's descriptor is written back whole, a sent frame's only in its status.
                 let count = if length == 16 { &mut set.frames.0 } else { &mut set.frames.1 };
                 (*count, self.dirty) = (*count + 1, true);
             }
@@ -598,7 +596,7 @@ impl Server {
         {
             set.nvme.iter_mut().for_each(|nvme| nvme.read_done(&mut port, now, done.clone()));
             if self.booted {
-                // It is being reset: what that ends is over at once.
+                // It is being reset: commands that this ends are done at once.
                 self.reap_ssd(at);
             }
         }
@@ -612,7 +610,7 @@ impl Server {
     }
 }
 
-/// The address of a set's NIC; each has a network of its own.
+/// Returns the address of a set's NIC; each has its own network.
 pub fn address(set: usize) -> Address {
     Address { ip: Ipv4Addr::new(10, 0, set as u8, 1), prefix: 24, gateway: None, mtu: 1500 }
 }
@@ -691,7 +689,7 @@ fn nic_config(registers: Window, tag: u32) -> nic::Config {
 type Media = dcs_fabric::nvme::Media;
 type Namespace = dcs_fabric::nvme::Namespace;
 
-/// An SSD and a NIC.
+/// Builds an SSD and a NIC.
 fn devices(
     build: &Build,
     fabric: &mut Fabric,
@@ -713,7 +711,7 @@ fn devices(
     (ssd, fabric.add_device("nic", build.nic_link, dcs_fabric::nic::Nic::new(config)))
 }
 
-/// Both in one.
+/// Builds both in one device.
 fn integrated(
     build: &Build,
     fabric: &mut Fabric,

@@ -1,5 +1,4 @@
-//! Virtual drives in virtual time, at a small scale: every byte is compared as they run; what they come to is
-//! checked here.
+//! Virtual drives in virtual time, at a small scale: every byte is compared as they run, and results are checked here.
 
 use dcs_sim::drives::{Design, Operator, Timings};
 use dcs_sim::experiments::drives::qos::Strategy;
@@ -11,7 +10,7 @@ fn setting(count: u64) -> Setting {
     Setting { parameters: Parameters::default(), timings: Timings::default(), count }
 }
 
-/// Everything that was to be reached is, but for what is named.
+/// Checks that every target was reached, except those named.
 fn assert_reached(figures: &[Figure], but: &[&str]) {
     for figure in figures {
         println!("{:7.4} {:?} {}", figure.ours, figure.is_reached(), figure.what);
@@ -83,12 +82,11 @@ fn a_virtual_drive_is_near_native() {
 fn single_steps() {
     let times = times::measure(&setting(1));
     println!("{times:?}");
-    // The paper's host loads more slowly than one that has PCIe to itself.
+    // The paper's host loads more slowly than one with PCIe to itself.
     assert_reached(&times::figures(&times), &["loading a slot"]);
 }
 
-/// What a parameter is changed to shows in the figures, and only in those that it has to do with: they are measured,
-/// and could come out otherwise.
+/// Checks that changes of parameters show in the related figures, and only there, so that figures are measured and not constants.
 #[test]
 fn parameters_have_their_effects() {
     let given = setting(10);
@@ -97,18 +95,18 @@ fn parameters_have_their_effects() {
         rate(Design::FlexCsv) / rate(over)
     };
     let usual = speedup(&given, Design::Software);
-    // Without exits and with leaner stacks there is less to save.
+    // Without exits and with cheaper stacks there is less to save.
     let mut lean = given;
     (lean.parameters.kernel_read, lean.parameters.wake) = (5_000, 100);
     (lean.timings.exit, lean.timings.device_model, lean.timings.char_driver) = (0, 0, 0);
     let less = speedup(&lean, Design::Software);
     assert!(less < usual && less < 2.2 && usual > 2.8, "{usual} and {less}");
-    // Where the SSD takes a millisecond the designs hardly differ.
+    // With a millisecond for the SSD the designs hardly differ.
     let mut slow = given;
     slow.timings.drive_ssd_latency = 1_000_000;
     let slow = speedup(&slow, Design::Software);
     assert!(slow < 1.1, "{slow}");
-    // A slot that takes half a second to load makes violations where one of 8 ms hardly makes any.
+    // A slot that takes half a second to load causes violations; one of 8 ms hardly does.
     let late = |bitstream| {
         let mut setting = setting(60);
         setting.timings.bitstream = bitstream;
@@ -118,7 +116,7 @@ fn parameters_have_their_effects() {
     };
     let (fast, slow) = (late(4 << 20), late(256 << 20));
     assert!(fast < 0.1 && slow > 3.0 * fast, "{fast} and {slow}");
-    // An SSD of half the rate is seen by who shares it.
+    // Guests that share an SSD of half the rate notice.
     let mut half = setting(20);
     half.timings.drive_ssd_rate /= 2;
     let shared = |setting: &Setting| ssds::bandwidth(setting, 2, 1, false, false).rate;

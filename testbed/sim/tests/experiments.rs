@@ -1,5 +1,4 @@
-//! The experiments at a small scale. Every byte and digest is checked in every design, as they run; what they
-//! come to is checked here.
+//! The experiments at a small scale. Every byte and digest is checked in every design as they run, and results are checked here.
 
 use dcs_sim::design::{Design, Job, bring_up, build};
 use dcs_sim::experiments::figure::Figure;
@@ -12,7 +11,7 @@ fn parameters() -> Parameters {
     Parameters::default()
 }
 
-/// Everything that was to be reached is.
+/// Checks that every target was reached.
 fn assert_reached(figures: &[Figure]) {
     for figure in figures {
         println!("{:7.4} {}", figure.ours, figure.what);
@@ -75,7 +74,7 @@ fn faster_devices_leave_software_the_larger_share() {
     assert!(figures[1].ours > 0.7 && figures[0].ours < 0.3, "{figures:?}");
 }
 
-/// Bytes that arrive are compared: a design that sent something else would be found out.
+/// Checks that received bytes are compared: a design that sends wrong ones is found.
 #[test]
 #[should_panic(expected = "the peer got a wrong byte")]
 fn a_wrong_byte_is_seen() {
@@ -95,7 +94,7 @@ fn a_wrong_byte_is_seen() {
     });
 }
 
-/// Lengths that are no multiple of anything, in both directions, in every design.
+/// Checks odd lengths, in both directions, in every design.
 #[test]
 fn any_length_goes_through_every_design() {
     let designs = [Design::HostCentric, Design::Software { gpu: true }, Design::PeerToPeer, Design::Card];

@@ -1,6 +1,5 @@
-//! Devices fail under every design. In each case the fault strikes, and what has to hold holds: a success has
-//! the right bytes and the right digest, nothing is written where nothing was to be (the experiment itself
-//! looks), and a failure says where.
+//! Devices fail under every design. In each case the fault strikes, and the guarantees hold: a success has the right bytes and
+//! the right digest, nothing is written in the wrong place (which the experiment itself checks), and a failure reports its place.
 
 use dcs_abi::status::{Stage, Status};
 use dcs_drivers::nvme::NvmeError;
@@ -71,7 +70,7 @@ fn a_command_that_fails_fails_its_transfer_alone() {
 fn a_completion_that_never_comes_ends_with_a_reset() {
     for plan in ["ssd:read:2:drop", "ssd:read:2:hang"] {
         for row in rows(&[plan]) {
-            // Of each connection one at most: what comes after the reset is right again.
+            // At most one failure of each connection: transfers after the reset are right again.
             let failures = failures(&row);
             assert!((1..=2).contains(&failures.len()), "{plan} at {:?}: {failures:?}", row.design);
             for (_, failed) in failures {

@@ -1,4 +1,4 @@
-//! One transfer of each design: bytes and digests are checked as it runs; what it comes to is checked here.
+//! One transfer of each design: bytes and digests are checked as it runs, and results are checked here.
 
 use dcs_sim::design::Design;
 use dcs_sim::experiments::latency::{self, LENGTH, measure};
@@ -36,7 +36,7 @@ fn every_moment_is_some_component_s() {
     }
 }
 
-/// A parameter has the effect that it should have: else it would not be one.
+/// Checks that a parameter has its intended effect.
 #[test]
 fn software_s_time_is_what_the_parameters_say() {
     let software = |design, parameters| measure(design, Waiting::Interrupt, None, parameters).software();

@@ -4,12 +4,12 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// An ext4 in a file. It is thawed and unmounted when this is dropped.
+/// An ext4 in a file. Dropping it thaws and unmounts it.
 #[derive(Debug)]
 pub struct Disk(PathBuf);
 
 impl Disk {
-    /// One of 32 MiB in this folder; none where this machine lets nobody mount one, which is said.
+    /// Makes a file system of 32 MiB in this folder; `None`, with a message, if this machine does not permit mounting one.
     pub fn new(folder: &Path) -> Option<Disk> {
         let image = folder.join("image");
         File::create(&image).unwrap().set_len(32 << 20).unwrap();
@@ -20,23 +20,23 @@ impl Disk {
         match made {
             Ok(()) => Some(disk),
             Err(why) => {
-                println!("skipped: there is no file system to be frozen: {why}");
+                println!("skipped: no file system to freeze: {why}");
                 None
             }
         }
     }
 
-    /// The folder where it is mounted.
+    /// Returns the folder where it is mounted.
     pub fn mount(&self) -> &Path {
         &self.0
     }
 
-    /// From now on it takes nothing.
+    /// Freezes it: calls into it wait.
     pub fn freeze(&self) {
         run(Command::new("fsfreeze").arg("--freeze").arg(&self.0)).unwrap();
     }
 
-    /// It goes on.
+    /// Thaws it.
     pub fn thaw(&self) {
         run(Command::new("fsfreeze").arg("--unfreeze").arg(&self.0)).unwrap();
     }
@@ -44,7 +44,7 @@ impl Disk {
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        // It is not frozen, or not there at all, where a test went well, or could not be.
+        // After a test that succeeded or could not run it is not frozen, or does not exist.
         let _ = run(Command::new("fsfreeze").arg("--unfreeze").arg(&self.0));
         let _ = run(Command::new("umount").arg("--lazy").arg(&self.0));
     }

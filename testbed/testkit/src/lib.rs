@@ -1,6 +1,6 @@
-//! Small parts that the tests and the testbed have in common. Nothing here is installed.
+//! Small parts shared by the tests and the testbed. Nothing here is installed.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
 //! | [`random`] | [`Random`]: numbers and bytes from a seed |
 //! | [`disk`] | a file system that can be frozen |
@@ -8,7 +8,7 @@
 //!
 //! # What it doesn't implement
 //!
-//! Anything that one crate alone needs: rigs, oracles and data with a form lie with their tests.
+//! Anything that only one crate needs: its rigs, oracles and structured data are with its tests.
 #![forbid(unsafe_code)]
 
 pub mod disk;
@@ -18,7 +18,7 @@ pub mod random;
 
 pub use random::{Random, bytes};
 
-/// Lower-case hexadecimal digits, two a byte.
+/// Returns lower-case hexadecimal digits, two per byte.
 ///
 /// ```
 /// assert_eq!(dcs_testkit::hex(&[0x0a, 0xff]), "0aff");
@@ -27,7 +27,7 @@ pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The value in the middle; of an even number of them the mean of the two there; of none NaN.
+/// Returns the median: for an even number of values the mean of the middle two, for none NaN.
 ///
 /// ```
 /// assert_eq!(dcs_testkit::median([3.0, 1.0, 2.0]), 2.0);

@@ -1,5 +1,5 @@
-//! The far end of a NIC's wire: smoltcp, over frames that its owner carries, in its owner's time. The owner
-//! adds sockets and says what they do.
+//! The far end of a NIC's wire: smoltcp, over frames that its owner carries, in its owner's time. The owner adds sockets and
+//! drives them.
 
 use smoltcp::iface::{Config, Interface, SocketSet};
 use smoltcp::phy::{ChecksumCapabilities, Device, DeviceCapabilities, Medium, RxToken, TxToken};
@@ -8,7 +8,7 @@ use smoltcp::wire::{EthernetAddress, HardwareAddress, IpCidr};
 use std::collections::VecDeque;
 use std::net::Ipv4Addr;
 
-/// Frames in, frames out.
+/// Frames in both directions.
 struct Link {
     incoming: VecDeque<Vec<u8>>,
     outgoing: Vec<Vec<u8>>,
@@ -16,10 +16,10 @@ struct Link {
     burst: Option<usize>,
 }
 
-/// A frame that came, for smoltcp.
+/// A received frame, for smoltcp.
 pub struct Received(Vec<u8>);
 
-/// The place for frames that smoltcp sends.
+/// A place for frames that smoltcp sends.
 pub struct Sent<'a>(&'a mut Vec<Vec<u8>>);
 
 impl RxToken for Received {
@@ -63,11 +63,11 @@ impl Device for Link {
 /// The stack, with its wire and its sockets.
 pub struct Stack {
     link: Link,
-    /// For sockets that connect.
+    /// Interface, for sockets that connect.
     pub interface: Interface,
     /// Its sockets.
     pub sockets: SocketSet<'static>,
-    /// When it is to be stepped at the latest: nanoseconds.
+    /// Latest time for the next step, in nanoseconds.
     pub deadline: Option<u64>,
 }
 
@@ -76,8 +76,8 @@ fn instant(now: u64) -> Instant {
 }
 
 impl Stack {
-    /// One with this hardware address, at this address of a network with 24 bits. `checksum`: those that it
-    /// makes, and those that it checks.
+    /// Returns a stack with this hardware address, at this address of a /24 network. `checksum` selects the checksums that it
+    /// computes, and those that it checks.
     pub fn new(mac: [u8; 6], address: Ipv4Addr, checksum: ChecksumCapabilities) -> Stack {
         let mut link = Link { incoming: VecDeque::new(), outgoing: Vec::new(), checksum, burst: None };
         let mut config = Config::new(HardwareAddress::Ethernet(EthernetAddress(mac)));
@@ -89,20 +89,19 @@ impl Stack {
         Stack { link, interface, sockets: SocketSet::new(Vec::new()), deadline: Some(0) }
     }
 
-    /// The same, where its link takes this many frames at a time.
+    /// Limits the frames that its link takes at a time.
     pub fn with_burst(mut self, frames: usize) -> Stack {
         self.link.burst = Some(frames);
         self
     }
 
-    /// A frame has come.
+    /// Takes a frame from the wire.
     pub fn receive(&mut self, frame: Vec<u8>) {
         self.link.incoming.push_back(frame);
         self.deadline = Some(0);
     }
 
-    /// Does what it can, and lets `work` do what its sockets are for: true where that has moved anything.
-    /// Hands out frames.
+    /// Does all work that is possible, and lets `work` use the sockets; `work` returns true if it moved anything. Returns frames.
     pub fn step(&mut self, now: u64, mut work: impl FnMut(&mut SocketSet<'static>) -> bool) -> Vec<Vec<u8>> {
         let mut out = Vec::new();
         loop {

@@ -1,4 +1,4 @@
-//! Writes the archive that a Linux kernel unpacks as its first file system: *newc*, without compression.
+//! Writes the archive that a Linux kernel unpacks as its first file system: *newc*, uncompressed.
 //! [Linux: Documentation/driver-api/early-userspace/buffer-format.rst]
 
 use std::collections::BTreeSet;
@@ -8,7 +8,7 @@ const FILE: u32 = 0o100_000;
 const LINK: u32 = 0o120_777;
 const DEVICE: u32 = 0o020_600;
 
-/// An archive under construction. Folders are made as files need them.
+/// An archive under construction. Folders are created as files need them.
 #[derive(Debug, Default)]
 pub struct Archive {
     bytes: Vec<u8>,
@@ -17,12 +17,12 @@ pub struct Archive {
 }
 
 impl Archive {
-    /// An empty one.
+    /// Returns an empty archive.
     pub fn new() -> Archive {
         Archive::default()
     }
 
-    /// A folder. Names are absolute or relative, which is the same here.
+    /// Adds a folder. Absolute and relative names mean the same.
     pub fn directory(&mut self, name: &str) {
         let name = name.trim_matches('/');
         if !name.is_empty() && !self.names.contains(name) {
@@ -31,27 +31,27 @@ impl Archive {
         }
     }
 
-    /// A file with these permissions. The first one of a name counts.
+    /// Adds a file with these permissions. The first file of a name counts.
     pub fn file(&mut self, name: &str, permissions: u32, contents: &[u8]) {
         self.add(name, FILE | permissions, contents, (0, 0));
     }
 
-    /// A symbolic link.
+    /// Adds a symbolic link.
     pub fn link(&mut self, name: &str, target: &str) {
         self.add(name, LINK, target.as_bytes(), (0, 0));
     }
 
-    /// A character device.
+    /// Adds a character device.
     pub fn device(&mut self, name: &str, major: u32, minor: u32) {
         self.add(name, DEVICE, b"", (major, minor));
     }
 
-    /// True if there is a file, link or folder of this name.
+    /// Returns true if there is a file, link or folder of this name.
     pub fn contains(&self, name: &str) -> bool {
         self.names.contains(name.trim_matches('/'))
     }
 
-    /// The archive's bytes.
+    /// Returns the archive's bytes.
     pub fn finish(mut self) -> Vec<u8> {
         self.entry("TRAILER!!!", 0, b"", (0, 0));
         self.bytes

@@ -1,9 +1,7 @@
-//! Packages of Debian, fetched and unpacked into a folder, without root and without touching this machine's
-//! own.
+//! Debian packages, fetched and unpacked into a folder, without root and without changing this machine's packages.
 //!
-//! The machine's `apt-get` does it, with a state of its own: empty, so that the packages come with everything
-//! that they need, the C library included. From where, this machine's own list of sources says; whether they
-//! are genuine, its keyring.
+//! Uses the machine's `apt-get` with a state of its own, which is empty, so that packages come with all dependencies, including
+//! the C library. This machine's list of sources determines the archive, its keyring the trust.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -12,19 +10,19 @@ use std::process::Command;
 
 use crate::error::{self, Error};
 
-/// Which of Debian's releases packages are taken from.
+/// A release of Debian to take packages from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Release {
-    /// The one that the guest is of.
+    /// The release of the guest.
     Current,
-    /// The same, with what has been packaged for it since.
+    /// The release of the guest, with later packages for it.
     Newest,
-    /// The one before.
+    /// The release before.
     Before,
 }
 
 impl Release {
-    /// Its lists; of the last one comes what several have.
+    /// Returns its lists. If several have a package, the last one counts.
     fn suites(self) -> &'static [&'static str] {
         match self {
             Release::Current => &["trixie"],
@@ -40,7 +38,7 @@ impl Release {
 
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
-/// A package manager with a state of its own, in a folder that goes when it is dropped.
+/// A package manager with a state of its own, in a folder that is removed when this is dropped.
 #[derive(Debug)]
 pub struct Apt {
     folder: PathBuf,
@@ -48,11 +46,11 @@ pub struct Apt {
 }
 
 impl Apt {
-    /// Sets one up in `folder` (which is made anew) and learns what packages there are.
+    /// Sets up a package manager in `folder`, which is created anew, and fetches the lists of packages.
     ///
     /// # Errors
     ///
-    /// [`Error::Unavailable`] where this machine has no such package manager, no Debian among its sources, or no network.
+    /// [`Error::Unavailable`] if this machine has no apt, no Debian among its sources, or no network.
     pub fn new(folder: &Path, release: Release) -> Result<Apt, Error> {
         for program in ["apt-get", "apt-cache", "dpkg-deb"] {
             if !crate::fetch::on_path(program) {
@@ -77,11 +75,11 @@ impl Apt {
         Ok(apt)
     }
 
-    /// Fetches packages with all that they need, and unpacks them into `root`.
+    /// Fetches packages with all dependencies, and unpacks them into `root`.
     ///
     /// # Errors
     ///
-    /// [`Error::Unavailable`] where they cannot be had.
+    /// [`Error::Unavailable`] if they are not available.
     pub fn closure(&self, packages: &[&str], root: &Path) -> Result<(), Error> {
         let mut install = self.command("apt-get");
         install.args(["-y", "--download-only", "--target-release", self.release.target(), "install"]);
@@ -90,7 +88,7 @@ impl Apt {
         self.unpack(&self.folder.join("cache/archives"), root)
     }
 
-    /// Fetches packages alone, and unpacks them into `root`.
+    /// Fetches packages without dependencies, and unpacks them into `root`.
     ///
     /// # Errors
     ///
@@ -104,12 +102,12 @@ impl Apt {
         self.unpack(&folder, root)
     }
 
-    /// The packages of the newest kernel that a metapackage stands for: its image, and its modules where they
-    /// have one of their own.
+    /// Returns the packages of the newest kernel that a metapackage depends on: its image, and its modules if they are in a
+    /// package of their own.
     ///
     /// # Errors
     ///
-    /// [`Error::Unavailable`] where there is none.
+    /// [`Error::Unavailable`] if there is none.
     pub fn kernel(&self, package: &str) -> Result<Vec<String>, Error> {
         const IMAGE: &str = "linux-image-";
         let image = self.needs(package)?.into_iter().find(|name| name.starts_with(IMAGE));
@@ -166,8 +164,7 @@ impl Apt {
     }
 }
 
-/// This machine's proxies for packages, as lines of a configuration. The rest of its configuration is not
-/// ours.
+/// Returns this machine's proxies for packages, as configuration lines. The rest of its configuration is not used.
 fn proxies() -> String {
     let dump =
         Command::new("apt-config").arg("dump").output().map(|output| output.stdout).unwrap_or_default();
@@ -178,7 +175,7 @@ fn proxies() -> String {
 
 impl Drop for Apt {
     fn drop(&mut self) {
-        // What is left is in the way of nobody: the next one starts anew.
+        // Leftovers do no harm: the next instance starts anew.
         let _ = fs::remove_dir_all(&self.folder);
     }
 }
@@ -187,14 +184,14 @@ fn unavailable(why: &str) -> Error {
     Error::Unavailable(format!("Debian's packages could not be fetched: {why}"))
 }
 
-/// A Debian archive and the keyring that its packages are checked with.
+/// A Debian archive, and the keyring for its packages.
 #[derive(Debug, PartialEq, Eq)]
 struct Source {
     address: String,
     keyring: String,
 }
 
-/// The texts of apt's lists of sources.
+/// Returns the contents of apt's lists of sources.
 fn listed(etc: &Path) -> Vec<String> {
     let mut paths: Vec<PathBuf> = vec![etc.join("sources.list")];
     let parts = fs::read_dir(etc.join("sources.list.d")).into_iter().flatten().flatten();
@@ -203,8 +200,8 @@ fn listed(etc: &Path) -> Vec<String> {
     paths.iter().filter_map(|path| fs::read_to_string(path).ok()).collect()
 }
 
-/// The first source of Debian's main archive, in either of apt's formats: what has a `main` component, is not
-/// a security archive, and ends in `/debian`. [sources.list(5)]
+/// Returns the first source of Debian's main archive, in either of apt's formats: one with a `main` component that is not a
+/// security archive and ends in `/debian`. [sources.list(5)]
 fn source(lists: &[String]) -> Option<Source> {
     let is_debian = |address: &str| address.trim_end_matches('/').ends_with("/debian");
     for stanza in lists.iter().flat_map(|list| list.split("\n\n")) {
@@ -217,7 +214,7 @@ fn source(lists: &[String]) -> Option<Source> {
             field("Components").is_some_and(|names| names.split_whitespace().any(|name| name == "main"));
         let address = field("URIs").unwrap_or_default().split_whitespace().find(|address| is_debian(address));
         if let (true, Some(address)) = (main, address) {
-            // A key may stand in the list itself instead.
+            // The list itself may contain the key instead.
             let keyring = field("Signed-By").filter(|path| path.starts_with('/')).unwrap_or(KEYRING);
             return Some(Source { address: address.to_owned(), keyring: keyring.to_owned() });
         }

@@ -6,16 +6,16 @@ use std::path::Path;
 use crate::error::{self, Error};
 use crate::tools::Tools;
 
-/// Makes a sparse image of this many bytes with an ext4 file system that holds what a folder holds.
+/// Makes a sparse image of this many bytes with an ext4 file system that contains a folder's contents.
 ///
 /// # Errors
 ///
-/// Where the file cannot be made, or mkfs.ext4 fails.
+/// If the file cannot be created, or mkfs.ext4 fails.
 pub fn ext4(tools: &Tools, image: &Path, bytes: u64, contents: &Path) -> Result<(), Error> {
     ext4_with(tools, image, bytes, contents, &[])
 }
 
-/// The same, with options of mkfs.ext4.
+/// As [`ext4`], with options of mkfs.ext4.
 ///
 /// # Errors
 ///
@@ -33,12 +33,12 @@ pub fn ext4_with(
     error::run(&mut mkfs).map(|_| ())
 }
 
-/// Makes a sparse image of this many bytes, at least 300 MiB, with an empty XFS file system, which shares
-/// blocks between files; or, with an image for its realtime device, which is made too, does not.
+/// Makes a sparse image of this many bytes, at least 300 MiB, with an empty XFS file system that shares blocks between files.
+/// With an image for its realtime device, which is created too, it does not share blocks.
 ///
 /// # Errors
 ///
-/// Where a file cannot be made, or mkfs.xfs is not available or fails.
+/// If a file cannot be created, or mkfs.xfs is not available or fails.
 pub fn xfs(
     tools: &Tools,
     image: &Path,
@@ -61,16 +61,16 @@ pub fn xfs(
     error::run(mkfs.arg(image)).map(|_| ())
 }
 
-/// Checks an ext4 file system that is not mounted, and changes nothing (e2fsck -fn).
+/// Checks an unmounted ext4 file system without changing it (e2fsck -fn).
 ///
 /// # Errors
 ///
-/// [`Error::Program`] where it is damaged, with the last of what is wrong.
+/// [`Error::Program`] if it is damaged, with the last message.
 pub fn check_ext4(tools: &Tools, image: &Path) -> Result<(), Error> {
     error::run(tools.e2fsck().arg("-fn").arg(image)).map(|_| ())
 }
 
-/// Checks an XFS file system that is not mounted, and changes nothing (xfs_repair -n).
+/// Checks an unmounted XFS file system without changing it (xfs_repair -n).
 ///
 /// # Errors
 ///
@@ -83,7 +83,7 @@ pub fn check_xfs(tools: &Tools, image: &Path, report: &dyn Fn(&str)) -> Result<(
 ///
 /// # Errors
 ///
-/// Where the file cannot be made.
+/// If the file cannot be created.
 pub fn blank(image: &Path, bytes: u64) -> Result<(), Error> {
     File::create(image).and_then(|file| file.set_len(bytes)).map_err(error::at(image))
 }

@@ -1,61 +1,60 @@
-//! Why there is no server.
+//! Errors of virtual servers.
 
 use std::io;
 use std::path::Path;
 use std::process::{Command, Output};
 
-/// Why something could not be done.
+/// Errors of virtual servers.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// This machine cannot have it. Says what to do.
+    /// This machine lacks something. The text says what to do.
     #[error("{0}")]
     Unavailable(String),
     /// A file or a program could not be used.
     #[error("{what}: {source}")]
     Io {
-        /// The attempt that failed.
+        /// Description of the attempt.
         what: String,
-        /// Why it failed.
+        /// Cause of the failure.
         source: io::Error,
     },
     /// A program failed.
     #[error("{program} failed: {message}")]
     Program {
-        /// Which.
+        /// Name of the program.
         program: String,
-        /// Its last words.
+        /// Its last messages.
         message: String,
     },
-    /// The guest ended, or did not say what was waited for.
+    /// The guest ended, or did not print an expected line.
     #[error("{what}; the console's last lines:\n{console}")]
     Guest {
-        /// The event.
+        /// Description of the event.
         what: String,
-        /// The guest's last words.
+        /// The guest's last output.
         console: String,
     },
 }
 
 impl Error {
-    /// True if this machine cannot have a virtual server at all, for no fault of ours: a test is skipped
-    /// then.
+    /// Returns true if this machine cannot run a virtual server at all, which is not a defect of dcs: tests are skipped then.
     pub fn is_unavailable(&self) -> bool {
         matches!(self, Error::Unavailable(_))
     }
 }
 
-/// Says what was tried when it failed.
+/// Returns a conversion of errors that adds the attempt.
 pub(crate) fn io(what: impl Into<String>) -> impl FnOnce(io::Error) -> Error {
     let what = what.into();
     move |source| Error::Io { what, source }
 }
 
-/// [`io`] for a path.
+/// Returns [`io`] for a path.
 pub(crate) fn at(path: &Path) -> impl FnOnce(io::Error) -> Error {
     io(path.display().to_string())
 }
 
-/// Runs a program to its end; its output where it succeeded.
+/// Runs a program to its end, and returns its output on success.
 pub(crate) fn run(command: &mut Command) -> Result<Output, Error> {
     let program = command.get_program().to_string_lossy().into_owned();
     let output = command.output().map_err(io(&program))?;

@@ -1,4 +1,4 @@
-//! What this machine has not: fetches it from Debian's packages into the user's cache folder, once.
+//! Fetches what this machine lacks from Debian's packages into the user's cache folder, once.
 
 use std::env;
 use std::fs::{self, File};
@@ -8,7 +8,7 @@ use crate::debian::{Apt, Release};
 use crate::error::{self, Error};
 use crate::tools::{Flavour, Program};
 
-/// Finds and fetches. While it lives, other processes wait, and find there what it fetched.
+/// Finds and fetches files. Other processes wait until this is dropped, and then find what it fetched.
 pub(crate) struct Fetch<'a> {
     cache: &'a Path,
     report: &'a dyn Fn(&str),
@@ -58,7 +58,7 @@ impl<'a> Fetch<'a> {
         }
     }
 
-    /// A program of this machine, or of a package with all that it needs.
+    /// Returns a program of this machine, or of a package with all its dependencies.
     pub(crate) fn program(&mut self, name: &str, package: &str) -> Result<Program, Error> {
         const FOLDERS: [&str; 4] = ["usr/sbin", "usr/bin", "sbin", "usr/local/sbin"];
         let within = |root: &Path| {
@@ -78,7 +78,7 @@ impl<'a> Fetch<'a> {
         Ok(Program { path, root: Some(root) })
     }
 
-    /// A folder with a kernel, its modules, and busybox.
+    /// Returns a folder with a kernel, its modules, and busybox.
     pub(crate) fn guest(&mut self, flavour: Flavour) -> Result<PathBuf, Error> {
         let (folder, package, release) = flavour.package();
         let root = self.cache.join(folder);
@@ -93,7 +93,7 @@ impl<'a> Fetch<'a> {
         Ok(root)
     }
 
-    /// A folder with the files of packages alone, without what these need.
+    /// Returns a folder with the files of packages, without dependencies.
     pub(crate) fn files(&mut self, package: &str, what: &str) -> Result<PathBuf, Error> {
         let root = self.cache.join(package);
         if !root.exists() {
@@ -103,14 +103,14 @@ impl<'a> Fetch<'a> {
         Ok(root)
     }
 
-    /// Fills a folder that is there only when it is complete.
+    /// Fills a folder, which exists only when it is complete.
     fn fill(
         &mut self,
         root: &Path,
         release: Release,
         fill: impl Fn(&Apt, &Path) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        // The one before goes first: they have the same folder.
+        // Drops the earlier one first: both use the same folder.
         let apt = match self.apt.take().filter(|(of, _)| *of == release) {
             Some((_, apt)) => apt,
             None => Apt::new(&self.cache.join("apt"), release)?,
@@ -128,13 +128,13 @@ fn has_vfio_user(qemu: &Program) -> bool {
     devices.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).contains("\"vfio-user-pci\""))
 }
 
-/// True if there is a program of this name.
+/// Returns true if there is a program of this name.
 pub(crate) fn on_path(program: &str) -> bool {
     let path = env::var_os("PATH").unwrap_or_default();
     env::split_paths(&path).any(|folder| folder.join(program).is_file())
 }
 
-/// Where fetched things are kept. [XDG Base Directory Specification]
+/// Returns the folder of fetched files. [XDG Base Directory Specification]
 pub(crate) fn cache() -> Result<PathBuf, Error> {
     let absolute = |name: &str| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let cache = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")));

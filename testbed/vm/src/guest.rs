@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 
 use crate::error::{self, Error};
 
-/// The number of the console's last lines that an error shows.
+/// Number of the console's last lines that an error shows.
 const SHOWN: usize = 30;
 
-/// A server that is switched on. Dropping it switches it off, without asking the guest.
+/// A server that is running. Dropping it powers it off, without asking the guest.
 #[derive(Debug)]
 pub struct Guest {
     qemu: Child,
@@ -41,17 +41,16 @@ impl Guest {
         Ok(Guest { qemu, input, lines, last: VecDeque::new(), echo, monitor })
     }
 
-    /// QEMU's process.
+    /// Returns the ID of QEMU's process.
     pub fn id(&self) -> u32 {
         self.qemu.id()
     }
 
-    /// The next line of the console, or of what QEMU itself has to say. Nothing where none comes in so long a
-    /// time.
+    /// Returns the next line of the console, or of QEMU's own messages; `None` if none arrives within `limit`.
     ///
     /// # Errors
     ///
-    /// [`Error::Guest`] where the server is off.
+    /// [`Error::Guest`] if the server is off.
     pub fn line(&mut self, limit: Duration) -> Result<Option<String>, Error> {
         match self.lines.recv_timeout(limit) {
             Ok(line) => {
@@ -69,11 +68,11 @@ impl Guest {
         }
     }
 
-    /// Waits for a line that has `marker` in it, and gives what stands behind that.
+    /// Waits for a line that contains `marker`, and returns the text after that.
     ///
     /// # Errors
     ///
-    /// [`Error::Guest`] where it does not come in time.
+    /// [`Error::Guest`] if it does not arrive in time.
     pub fn wait_for(&mut self, marker: &str, limit: Duration) -> Result<String, Error> {
         let end = Instant::now() + limit;
         loop {
@@ -85,7 +84,7 @@ impl Guest {
                     }
                 }
                 None => {
-                    return Err(self.failure(&format!("the guest did not say {marker:?} within {limit:?}")));
+                    return Err(self.failure(&format!("the guest did not print {marker:?} within {limit:?}")));
                 }
             }
         }
@@ -95,16 +94,16 @@ impl Guest {
     ///
     /// # Errors
     ///
-    /// Where the server is off.
+    /// If the server is off.
     pub fn send(&mut self, line: &str) -> Result<(), Error> {
         self.input.write_all(format!("{line}\n").as_bytes()).map_err(error::io("the console"))
     }
 
-    /// Gives QEMU's own monitor a command (`set_link net0 off` pulls a cable), and tells what it says.
+    /// Sends a command to QEMU's own monitor (`set_link net0 off` pulls a cable), and returns its output.
     ///
     /// # Errors
     ///
-    /// Where the server is off.
+    /// If the server is off.
     pub fn monitor(&self, command: &str) -> Result<String, Error> {
         const PROMPT: &str = "(qemu) ";
         let tell = || -> io::Result<String> {
@@ -123,18 +122,18 @@ impl Guest {
             answer(&mut stream)?;
             stream.write_all(format!("{command}\n").as_bytes())?;
             let text = answer(&mut stream)?;
-            // The command is echoed, in a terminal's way.
+            // The command is echoed, as on a terminal.
             let said = text.split_once('\n').map_or("", |(_, said)| said);
             Ok(said.trim_end_matches(PROMPT).trim().to_owned())
         };
         tell().map_err(error::io("QEMU's monitor"))
     }
 
-    /// Waits until the guest has switched itself off.
+    /// Waits until the guest has powered off.
     ///
     /// # Errors
     ///
-    /// [`Error::Guest`] where it does not.
+    /// [`Error::Guest`] if it does not.
     pub fn wait(&mut self, limit: Duration) -> Result<(), Error> {
         let end = Instant::now() + limit;
         loop {
@@ -156,13 +155,13 @@ impl Guest {
 
 impl Drop for Guest {
     fn drop(&mut self) {
-        // Both fail only where it has ended already.
+        // Both fail only if it has ended already.
         let _ = self.qemu.kill();
         let _ = self.qemu.wait();
     }
 }
 
-/// Reads lines until the other side ends, on a thread of its own.
+/// Reads lines until the other side ends, on a separate thread.
 fn read(from: impl Read + Send + 'static, to: Sender<String>, prefix: &'static str) {
     thread::spawn(move || {
         let mut from = BufReader::new(from);

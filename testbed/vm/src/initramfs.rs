@@ -1,4 +1,4 @@
-//! The guest's file system, which lies in its memory.
+//! The guest's file system, which is in its memory.
 
 use std::fs;
 use std::path::Path;
@@ -8,8 +8,8 @@ use crate::cpio::Archive;
 use crate::error::{self, Error};
 use crate::tools::{Program, Tools};
 
-/// The script that the guest starts with: file systems, busybox's commands, kernel modules in their order; it
-/// ends itself when its time is over.
+/// The script with which the guest starts: file systems, busybox's commands, kernel modules in order. The guest powers off when
+/// its time is over.
 const START: &str = r#"#!/bin/busybox sh
 /bin/busybox mkdir -p /proc /sys /dev /tmp /mnt /run /sbin /usr/bin /usr/sbin
 /bin/busybox --install -s /bin
@@ -25,7 +25,7 @@ ip link set lo up
 for m in $(cat /modules/order 2>/dev/null); do insmod "/modules/$m.ko" || echo "guest: no module $m"; done
 "#;
 
-/// Under construction.
+/// A file system under construction.
 #[derive(Debug)]
 pub struct Initramfs<'a> {
     tools: &'a Tools,
@@ -34,11 +34,11 @@ pub struct Initramfs<'a> {
 }
 
 impl<'a> Initramfs<'a> {
-    /// One with busybox in it.
+    /// Returns a file system with busybox.
     ///
     /// # Errors
     ///
-    /// Where that cannot be read.
+    /// If busybox cannot be read.
     pub fn new(tools: &'a Tools) -> Result<Initramfs<'a>, Error> {
         let mut archive = Archive::new();
         archive.device("dev/console", 5, 1);
@@ -48,16 +48,16 @@ impl<'a> Initramfs<'a> {
         Ok(this)
     }
 
-    /// A file.
+    /// Adds a file.
     pub fn file(&mut self, name: &str, permissions: u32, contents: &[u8]) {
         self.archive.file(name, permissions, contents);
     }
 
-    /// A program of this machine, with the libraries that it is linked with, where they are here.
+    /// Adds a program of this machine, with the libraries it is linked to, if this machine has them.
     ///
     /// # Errors
     ///
-    /// Where one cannot be read or is missing.
+    /// If one of them cannot be read or is missing.
     pub fn program(&mut self, name: &str, program: &Path) -> Result<(), Error> {
         let contents = fs::read(program).map_err(error::at(program))?;
         self.archive.file(name, 0o755, loaded(&contents));
@@ -68,8 +68,8 @@ impl<'a> Initramfs<'a> {
         Ok(())
     }
 
-    /// A program that may have been fetched: as `bin/NAME`, with its libraries and its loader beside it, out of
-    /// the way of this machine's.
+    /// Adds a program that may have been fetched, as `bin/NAME`. Its libraries and its loader are in a folder of their own,
+    /// separate from this machine's.
     ///
     /// # Errors
     ///
@@ -91,11 +91,11 @@ impl<'a> Initramfs<'a> {
         Ok(())
     }
 
-    /// Kernel modules, and those that they need, loaded in this order before the script runs.
+    /// Adds kernel modules and their dependencies, to be loaded in this order before the script runs.
     ///
     /// # Errors
     ///
-    /// Where the kernel has none of that name.
+    /// If the kernel has no module of that name.
     pub fn modules(&mut self, names: &[&str]) -> Result<(), Error> {
         for name in names {
             for (module, contents) in self.tools.modules(name)? {
@@ -108,10 +108,9 @@ impl<'a> Initramfs<'a> {
         Ok(())
     }
 
-    /// The archive. The guest runs `script` by busybox's shell, with the file systems mounted, and switches
-    /// off after it. In it, `word NAME` prints the value of `NAME=value` on the kernel's command line, and
-    /// `disk` waits for the SSD's namespace and prints its device: which number it has changes from boot to
-    /// boot.
+    /// Returns the archive. The guest runs `script` with busybox's shell and mounted file systems, and powers off after it. In
+    /// the script, `word NAME` prints the value of `NAME=value` on the kernel's command line, and `disk` waits for the SSD's
+    /// namespace and prints its device, whose number changes from boot to boot.
     pub fn finish(mut self, script: &str) -> Vec<u8> {
         self.archive.file("modules/order", 0o644, self.modules.join("\n").as_bytes());
         let init = format!("{START}{script}\necho 'guest: the end'\npoweroff -f\n");
@@ -128,8 +127,8 @@ impl<'a> Initramfs<'a> {
     }
 }
 
-/// The part of a program that is loaded to run it: all up to the end of its last segment. What comes behind,
-/// symbols and what debuggers read, can be many times as much. [ELF-64 Object File Format, 5]
+/// Returns the loaded part of a program: everything up to the end of its last segment. The rest, symbols and debug information,
+/// can be many times as large. [ELF-64 Object File Format, 5]
 fn loaded(program: &[u8]) -> &[u8] {
     let field = |at: usize, bytes: usize| -> Option<usize> {
         let field = program.get(at..at.checked_add(bytes)?)?;
@@ -149,12 +148,11 @@ fn loaded(program: &[u8]) -> &[u8] {
     end().filter(|_| elf).and_then(|end| program.get(..end)).unwrap_or(program)
 }
 
-/// The shared libraries of a program as its own loader finds them, that loader included. None for a static
-/// one.
+/// Returns a program's shared libraries as its own loader finds them, including the loader; none for a static program.
 fn libraries(program: &Path) -> Result<Vec<String>, Error> {
     let loader = "/lib64/ld-linux-x86-64.so.2";
     let bytes = fs::read(program).map_err(error::at(program))?;
-    // Who needs a loader names it.
+    // Programs that need a loader name it.
     if !bytes.windows(loader.len()).any(|window| window == loader.as_bytes()) {
         return Ok(Vec::new());
     }
@@ -164,7 +162,7 @@ fn libraries(program: &Path) -> Result<Vec<String>, Error> {
     Ok(found)
 }
 
-/// The libraries that a loader lists.
+/// Returns the libraries that a loader lists.
 fn listed(text: &[u8]) -> Vec<String> {
     let path = |line: &str| {
         let (_, path) = line.split_once(" => ")?;

@@ -1,4 +1,4 @@
-//! A virtual server in which a dcs card sits beside an NVMe SSD and a NIC, with a stock Linux guest.
+//! A virtual server with a dcs card, an NVMe SSD and a NIC, and a stock Linux guest.
 //!
 //! # Architecture
 //!
@@ -11,25 +11,26 @@
 //!   Guest            runs until it is dropped; its console is read and written line by line
 //! ```
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
-//! | [`tools`] | what is needed, where it is, and how it is run |
-//! | `fetch` | what this machine has not, in a cache folder |
+//! | [`tools`] | programs and files that are needed: finding and running them |
+//! | `fetch` | fetching what this machine lacks into a cache folder |
 //! | [`debian`] | packages of Debian without installing them |
 //! | [`cpio`] | the archive that a kernel unpacks as its first file system |
-//! | [`initramfs`] | what is in it |
+//! | [`initramfs`] | its contents |
 //! | [`disk`] | disk images |
 //! | [`machine`] | QEMU's command line |
 //! | [`guest`] | a running QEMU and its console |
 //! | [`wire`] | the outer end of a NIC's cable, frame by frame |
 //!
-//! Without QEMU 10.1 or later on the machine, Debian's package manager and a network, there is no virtual
-//! server: every error says what is missing, and [`Error::is_unavailable`] tells this from a failure.
+//! Without QEMU 10.1 or later on the machine, or Debian's package manager and a network, there is no virtual server: every error
+//! says what is missing, and [`Error::is_unavailable`] distinguishes this from a failure.
 //!
 //! # What it doesn't implement
 //!
-//! * Other processors than x86-64, in the guest and outside.
-//! * KVM: the guest runs in software emulation, which is enough to show who does what. Times in it say nothing about hardware.
+//! * Processors other than x86-64, in the guest and outside.
+//! * KVM: the guest runs in software emulation, which suffices to show the division of work. Its times say nothing about
+//!   hardware.
 //! * A persistent guest: it is built anew for each boot.
 #![forbid(unsafe_code)]
 

@@ -11,7 +11,7 @@ use crate::error::{self, Error};
 use crate::guest::Guest;
 use crate::tools::Tools;
 
-/// A server before it is switched on.
+/// A server before it is powered on.
 #[derive(Clone, Debug)]
 pub struct Machine {
     memory: u32,
@@ -25,14 +25,14 @@ pub struct Machine {
     ssds: u32,
 }
 
-/// A NIC that QEMU has.
+/// A NIC model of QEMU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Nic {
     /// Intel 82574L.
     E1000e,
     /// Intel 82576.
     Igb,
-    /// Paravirtual: for the guest itself, where its kernel has no driver for the others.
+    /// Paravirtual: for guests whose kernel has no driver for the others.
     Virtio,
 }
 
@@ -49,26 +49,25 @@ impl Nic {
 /// The far end of a NIC's cable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Network {
-    /// QEMU's own router, with the addresses 10.0.2.0/24 and itself at 10.0.2.2. These ports of this machine
-    /// lead to ports of the server, TCP or UDP.
+    /// QEMU's own router, with the addresses 10.0.2.0/24 and itself at 10.0.2.2. These ports of this machine are forwarded to
+    /// ports of the server, TCP or UDP.
     User(Vec<Forward>),
-    /// The same with the addresses 10.0.N.0/24 and itself at 10.0.N.2: a router for each NIC.
+    /// QEMU's router with the addresses 10.0.N.0/24 and itself at 10.0.N.2: a router for each NIC.
     Subnet(u8),
-    /// A stream of frames, each behind its length as 32 bits, big-endian, over a Unix socket where somebody
-    /// listens.
+    /// A stream of frames, each after its length in 32 bits, big-endian, over a Unix socket that another process listens on.
     Stream(std::path::PathBuf),
-    /// A cable within the server: all NICs with the same number are on it.
+    /// A cable within the server, shared by all NICs with the same number.
     Cable(u32),
 }
 
-/// A port of this machine that leads into the server.
+/// A port of this machine that is forwarded to the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Forward {
-    /// TCP, or UDP.
+    /// True for TCP, false for UDP.
     pub tcp: bool,
-    /// Here.
+    /// Address on this machine.
     pub from: SocketAddr,
-    /// There.
+    /// Address in the server.
     pub to: SocketAddr,
 }
 
@@ -91,7 +90,7 @@ impl fmt::Display for Network {
     }
 }
 
-/// A path in an option: commas are doubled. [QEMU, invocation]
+/// Escapes a path for an option: commas are doubled. [QEMU, invocation]
 fn escaped(path: &Path) -> String {
     path.display().to_string().replace(',', ",,")
 }
@@ -103,7 +102,7 @@ impl Default for Machine {
 }
 
 impl Machine {
-    /// One processor, 384 MiB, no devices, switched off after five minutes.
+    /// Returns a server with one processor, 384 MiB and no devices, which powers off after five minutes.
     pub fn new() -> Machine {
         let limit = Duration::from_secs(300);
         let (append, arguments) = Default::default();
@@ -111,55 +110,55 @@ impl Machine {
         Machine { memory, processors, limit, append, arguments, firmware, nics: 0, igbs: 0, ssds: 0 }
     }
 
-    /// Memory in MiB.
+    /// Sets the memory in MiB.
     pub fn memory(mut self, mebibytes: u32) -> Machine {
         self.memory = mebibytes;
         self
     }
 
-    /// Processors.
+    /// Sets the number of processors.
     pub fn processors(mut self, processors: u32) -> Machine {
         self.processors = processors;
         self
     }
 
-    /// The guest switches itself off after so long, so that it does not outlive whoever forgot it.
+    /// Sets the time after which the guest powers off by itself, so that it cannot be left running.
     pub fn limit(mut self, limit: Duration) -> Machine {
         self.limit = limit;
         self
     }
 
-    /// A word on the kernel's command line.
+    /// Adds a word to the kernel's command line.
     pub fn append(mut self, word: impl Into<String>) -> Machine {
         self.append.push(word.into());
         self
     }
 
-    /// It boots by EDK2 from a disk, instead of with a kernel that QEMU gives it.
+    /// Boots with EDK2 from a disk, instead of a kernel supplied to QEMU.
     pub fn firmware(mut self) -> Machine {
         self.firmware = true;
         self
     }
 
-    /// Arguments for QEMU that nothing here has a word for.
+    /// Adds arguments for QEMU that have no method here.
     pub fn arguments<'a>(mut self, arguments: impl IntoIterator<Item = &'a str>) -> Machine {
         self.arguments.extend(arguments.into_iter().map(str::to_owned));
         self
     }
 
-    /// An IOMMU, which the guest's kernel uses for every device. To be added before the devices.
+    /// Adds an IOMMU, which the guest's kernel uses for every device. Add it before the devices.
     pub fn iommu(self) -> Machine {
         self.arguments(["-device", "intel-iommu,caching-mode=on,intremap=on"]).append("intel_iommu=on")
     }
 
-    /// An SSD with two controllers that share one namespace, the disk image: the guest's kernel keeps one,
-    /// and the card can drive the other. The first SSD's serial number is `dcs0`, the second one's `dcs1`.
+    /// Adds an SSD with two controllers that share one namespace, the disk image: the guest's kernel keeps one, and the card can
+    /// drive the other. The first SSD's serial number is `dcs0`, the second one's `dcs1`.
     pub fn nvme(self, image: &Path) -> Machine {
         self.nvme_with_memory(image, 0)
     }
 
-    /// The same, where the second controller has memory of its own that other devices reach too (a persistent
-    /// memory region): this many MiB, a power of two, or none.
+    /// Adds an SSD whose second controller has memory that other devices reach too (a persistent memory region): this many MiB, a
+    /// power of two, or none.
     pub fn nvme_with_memory(mut self, image: &Path, mebibytes: u32) -> Machine {
         let n = self.ssds;
         self.ssds += 1;
@@ -185,19 +184,17 @@ impl Machine {
         ])
     }
 
-    /// The address of a NIC, which are numbered as they are added, from 0.
+    /// Returns the address of a NIC. NICs are numbered from 0 in the order of their addition.
     pub fn mac(nic: u32) -> String {
         format!("52:54:00:dc:50:{:02x}", nic + 1)
     }
 
-    /// A NIC with its cable. The first one's cable is called `net0` in QEMU's monitor, the second one's
-    /// `net1`.
+    /// Adds a NIC with its cable. QEMU's monitor calls the first one's cable `net0`, the second one's `net1`.
     pub fn nic(mut self, nic: Nic, network: &Network) -> Machine {
         let name = format!("net{}", self.nics);
         let mac = Machine::mac(self.nics);
         self.nics += 1;
-        // A frame whose pieces in another device's memory don't fit into this buffer together is lost without
-        // a word.
+        // A frame whose pieces in another device's memory don't fit into this buffer together is lost silently.
         let bounce = if nic == Nic::Virtio { "" } else { ",x-max-bounce-buffer-size=1048576" };
         let (device, bus) = (nic.name(), self.bus(nic));
         self.arguments([
@@ -208,8 +205,8 @@ impl Machine {
         ])
     }
 
-    /// Where a NIC goes. The virtual functions of an 82576 take what would be the next one's place on the
-    /// same bus: all but the first have root ports of their own.
+    /// Returns a NIC's bus. The virtual functions of an 82576 occupy the next device's place on its bus: all NICs but the first
+    /// have root ports of their own.
     fn bus(&mut self, nic: Nic) -> String {
         let number = self.igbs;
         self.igbs += u32::from(nic == Nic::Igb);
@@ -221,7 +218,7 @@ impl Machine {
         format!(",bus=port{number}")
     }
 
-    /// A card that is served at this socket: somebody must listen there when the server is switched on.
+    /// Adds a card that is served at this socket. A process must listen there when the server is powered on.
     pub fn card(self, socket: &Path) -> Machine {
         let path = socket.display().to_string().replace('\\', "\\\\").replace('"', "\\\"");
         let socket = format!("{{\"type\":\"unix\",\"path\":\"{path}\"}}");
@@ -231,11 +228,11 @@ impl Machine {
         ])
     }
 
-    /// Switches it on. Files that it needs go into `folder`.
+    /// Powers the server on. Files that it needs go into `folder`.
     ///
     /// # Errors
     ///
-    /// Where QEMU cannot be started. That it does not like its arguments shows when something is waited for.
+    /// If QEMU cannot be started. Errors in its arguments show only when something is waited for.
     pub fn start(&self, tools: &Tools, initramfs: &[u8], folder: &Path) -> Result<Guest, Error> {
         let mut qemu = self.command(tools, initramfs, folder)?;
         let monitor = folder.join("monitor");
@@ -244,8 +241,8 @@ impl Machine {
         Guest::start(qemu, monitor)
     }
 
-    /// Switches it on with its console on this process's terminal; Ctrl-A x switches it off, Ctrl-C goes to
-    /// the guest. What QEMU itself has to say goes to `qemu.log` in `folder`. The caller has to wait for it.
+    /// Powers the server on with its console on this process's terminal; Ctrl-A x powers it off, Ctrl-C goes to the guest. QEMU's
+    /// own messages go to `qemu.log` in `folder`. The caller has to wait for the process.
     ///
     /// # Errors
     ///
@@ -284,9 +281,9 @@ impl Machine {
         Ok(qemu)
     }
 
-    /// The kernel's command line.
+    /// Returns the kernel's command line.
     pub fn command_line(&self) -> String {
-        // The time stamp counter of an emulated processor is not steady, whatever it says.
+        // The time stamp counter of an emulated processor is not steady, even if it claims to be.
         let clock = "tsc=unstable clocksource=acpi_pm no_timer_check";
         let limit = self.limit.as_secs();
         let append = self.append.join(" ");

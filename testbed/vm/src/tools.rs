@@ -1,4 +1,4 @@
-//! The programs and files that a virtual server is made with: finds them, and runs them.
+//! Finds the programs and files for a virtual server, and runs the programs.
 
 use std::env;
 use std::ffi::OsString;
@@ -11,24 +11,22 @@ use crate::debian::Release;
 use crate::error::{self, Error};
 use crate::fetch::{Fetch, cache};
 
-/// The kernel's flavour, which decides what drivers it has.
+/// Flavour of the kernel, which determines its drivers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Flavour {
-    /// Small, for virtual machines: NVMe and ext4 built in, virtio-net and vfio-pci as modules, no Intel
-    /// NICs.
+    /// Small, for virtual machines: NVMe and ext4 built in, virtio-net and vfio-pci as modules, no Intel NICs.
     #[default]
     Cloud,
-    /// With all drivers, e1000e and igb among them; NVMe (`nvme`) and ext4 (`crc32c_generic`, `ext4`) are
-    /// modules. 100 MB to fetch.
+    /// All drivers, including e1000e and igb; NVMe (`nvme`) and ext4 (`crc32c_generic`, `ext4`) are modules. 100 MB to fetch.
     Full,
-    /// As the first, of Debian's release before: Linux 6.1.
+    /// `Cloud` from Debian's previous release: Linux 6.1.
     Before,
-    /// As the first, the newest that Debian has for its release.
+    /// `Cloud` in the newest version that Debian has for its release.
     Newest,
 }
 
 impl Flavour {
-    /// The folder that it is kept in, its package, and which of Debian's releases that is of.
+    /// Returns its folder, its package, and the release of Debian for the package.
     pub(crate) fn package(self) -> (&'static str, &'static str, Release) {
         let cloud = "linux-image-cloud-amd64";
         match self {
@@ -40,7 +38,7 @@ impl Flavour {
     }
 }
 
-/// A program that is run as it is, or by the loader and with the libraries that came with it.
+/// A program that runs directly, or with the loader and the libraries that were fetched with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {
     pub(crate) path: PathBuf,
@@ -48,22 +46,22 @@ pub struct Program {
 }
 
 impl Program {
-    /// Starts a command line with it.
+    /// Returns a command that starts it.
     pub fn command(&self) -> Command {
         let Some(root) = &self.root else { return Command::new(&self.path) };
         let mut command = loader(root);
-        // Some packages still use the folder's old place.
+        // Some packages still use the old path of the folder.
         let name = self.path.file_name().unwrap_or(self.path.as_os_str());
         command.arg("--argv0").arg(name).arg(&self.path);
         command
     }
 
-    /// Its file.
+    /// Returns the path of its file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Where it came with a loader: that, and a command line that lists the libraries of the program named.
+    /// Returns the loader that was fetched with it, and a command that lists the libraries of a program; `None` if there is none.
     pub(crate) fn listing(&self) -> Option<(PathBuf, Command)> {
         let root = self.root.as_ref()?;
         let mut list = loader(root);
@@ -71,13 +69,13 @@ impl Program {
         Some((list.get_program().into(), list))
     }
 
-    /// Another program of the same package, in the same folder.
+    /// Returns another program of the same package, in the same folder.
     fn beside(&self, name: &str) -> Program {
         Program { path: self.path.with_file_name(name), root: self.root.clone() }
     }
 }
 
-/// The loader that came with a program, which looks for libraries where they came.
+/// Returns a command with the loader that was fetched with a program, which looks for libraries in the package.
 fn loader(root: &Path) -> Command {
     let mut libraries = OsString::new();
     for folder in ["usr/lib/x86_64-linux-gnu", "lib/x86_64-linux-gnu"] {
@@ -89,7 +87,7 @@ fn loader(root: &Path) -> Command {
     command
 }
 
-/// QEMU, a kernel, busybox, and what makes file systems.
+/// QEMU, a kernel, busybox, and programs that make file systems.
 #[derive(Clone, Debug)]
 pub struct Tools {
     qemu: Program,
@@ -99,27 +97,26 @@ pub struct Tools {
 }
 
 impl Tools {
-    /// Finds everything, or fetches it into the user's cache folder: some 70 MB, once. `report` is told
-    /// before each step that takes its time.
+    /// Finds everything, or fetches it into the user's cache folder: some 70 MB, once. Calls `report` before each slow step.
     ///
-    /// `DCS_QEMU` names a QEMU to be used whatever else there is.
+    /// `DCS_QEMU` names a QEMU that takes precedence.
     ///
     /// # Errors
     ///
-    /// [`Error::Unavailable`] where that is not available, with the reason.
+    /// [`Error::Unavailable`] if something is not available, with the reason.
     pub fn find(flavour: Flavour, report: &dyn Fn(&str)) -> Result<Tools, Error> {
         Tools::find_in(&cache()?, flavour, report)
     }
 
-    /// For tests: nothing where this machine cannot have a virtual server. Why, and what takes its time, is
-    /// printed past the test runner, which would keep it to itself.
+    /// Finds everything, for tests; `None` if this machine cannot run a virtual server. Prints the reason, and slow steps,
+    /// directly to the terminal, since the test runner captures output.
     ///
     /// # Panics
     ///
-    /// Where something else went wrong.
+    /// If something else failed.
     pub fn find_or_skip(flavour: Flavour) -> Option<Tools> {
         let say = |text: &str| {
-            // Nobody reads it: then nobody misses it.
+            // Without a reader nothing is missed.
             let _ = writeln!(std::io::stderr(), "dcs-vm: {text}");
         };
         match Tools::find(flavour, &say) {
@@ -132,7 +129,7 @@ impl Tools {
         }
     }
 
-    /// As [`Tools::find`], with this folder for what is fetched.
+    /// As [`Tools::find`], with this folder for fetched files.
     ///
     /// # Errors
     ///
@@ -151,7 +148,7 @@ impl Tools {
         Ok(Tools { qemu, mkfs, guest, cache: cache.to_owned() })
     }
 
-    /// QEMU, with what it takes to find its firmware.
+    /// Returns QEMU, with the options for its firmware.
     pub fn qemu(&self) -> Command {
         let mut command = self.qemu.command();
         if let Some(root) = &self.qemu.root {
@@ -162,17 +159,17 @@ impl Tools {
         command
     }
 
-    /// mkfs.ext4.
+    /// Returns mkfs.ext4.
     pub fn mkfs_ext4(&self) -> Command {
         self.mkfs.command()
     }
 
-    /// e2fsck, which comes with mkfs.ext4.
+    /// Returns e2fsck, which is in the same package as mkfs.ext4.
     pub fn e2fsck(&self) -> Command {
         self.mkfs.beside("e2fsck").command()
     }
 
-    /// mkfs.xfs, fetched where this machine has none: 2 MB.
+    /// Returns mkfs.xfs, fetched if this machine has none: 2 MB.
     ///
     /// # Errors
     ///
@@ -181,7 +178,7 @@ impl Tools {
         Ok(self.xfs(report)?.command())
     }
 
-    /// xfs_repair, which comes with mkfs.xfs.
+    /// Returns xfs_repair, which is in the same package as mkfs.xfs.
     ///
     /// # Errors
     ///
@@ -194,7 +191,7 @@ impl Tools {
         self.program("mkfs.xfs", "xfsprogs", report)
     }
 
-    /// A program of this machine, or, fetched with all that it needs, of this package of Debian's.
+    /// Returns a program of this machine, or else of this Debian package, fetched with all dependencies.
     ///
     /// # Errors
     ///
@@ -203,8 +200,8 @@ impl Tools {
         Fetch::new(&self.cache, report)?.program(name, package)
     }
 
-    /// EDK2, firmware for a server that boots from a disk: its code, and its variables as they are at first.
-    /// Fetched where this machine has none: 8 MB.
+    /// Returns EDK2, the firmware for a server that boots from a disk: its code, and its initial variables. Fetched if this
+    /// machine has none: 8 MB.
     ///
     /// # Errors
     ///
@@ -221,28 +218,27 @@ impl Tools {
         Ok(both(&Fetch::new(&self.cache, report)?.files("ovmf", "EDK2")?))
     }
 
-    /// The kernel's image.
+    /// Returns the kernel's image.
     ///
     /// # Errors
     ///
-    /// Where the cache is damaged.
+    /// If the cache is damaged.
     pub fn kernel(&self) -> Result<PathBuf, Error> {
-        // With its modules since Linux 7.
+        // The image is with the modules since Linux 7.
         let beside = self.release()?.join("vmlinuz");
         if beside.exists() { Ok(beside) } else { entry(&self.guest.join("boot"), "vmlinuz-") }
     }
 
-    /// A busybox without libraries, which runs outside too.
+    /// Returns a static busybox, which also runs outside of the guest.
     pub fn busybox(&self) -> PathBuf {
         either(&self.guest, "bin/busybox")
     }
 
-    /// A kernel module and those that it needs, in the order in which they are to be loaded: names and
-    /// contents. Nothing where it is built in.
+    /// Returns a kernel module and its dependencies, names and contents, in the order of loading; nothing if it is built in.
     ///
     /// # Errors
     ///
-    /// Where the kernel has no such module, or one cannot be unpacked.
+    /// If the kernel has no such module, or one cannot be unpacked.
     pub fn modules(&self, name: &str) -> Result<Vec<(String, Vec<u8>)>, Error> {
         let release = self.release()?;
         let mut found = Vec::new();
@@ -250,7 +246,7 @@ impl Tools {
         Ok(found)
     }
 
-    /// The folder of its modules.
+    /// Returns the folder of its modules.
     fn release(&self) -> Result<PathBuf, Error> {
         entry(&either(&self.guest, "lib/modules"), "")
     }
@@ -279,7 +275,7 @@ impl Tools {
     }
 }
 
-/// The modules that a module says it needs: the text `depends=a,b` with a zero behind it.
+/// Returns the modules that a module depends on: the text `depends=a,b` with a zero at the end.
 fn needs(module: &[u8]) -> Vec<String> {
     const KEY: &[u8] = b"\0depends=";
     let start = module.windows(KEY.len()).position(|window| window == KEY).map(|at| at + KEY.len());
@@ -288,13 +284,13 @@ fn needs(module: &[u8]) -> Vec<String> {
     list.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect()
 }
 
-/// Where packages put it: below `usr`, or, those of older releases, beside that.
+/// Returns the path where packages put a file: below `usr`, or, for older releases, next to it.
 fn either(root: &Path, path: &str) -> PathBuf {
     let newer = root.join("usr").join(path);
     if newer.exists() { newer } else { root.join(path) }
 }
 
-/// The one entry of a folder whose name starts so.
+/// Returns the only entry of a folder with this prefix.
 fn entry(folder: &Path, prefix: &str) -> Result<PathBuf, Error> {
     let mut entries = fs::read_dir(folder).map_err(error::at(folder))?.flatten();
     let found = entries.find(|entry| entry.file_name().to_string_lossy().starts_with(prefix));
@@ -306,7 +302,7 @@ fn entry(folder: &Path, prefix: &str) -> Result<PathBuf, Error> {
     })
 }
 
-/// A file anywhere below a folder.
+/// Returns a file anywhere below a folder.
 fn find(folder: &Path, wanted: &dyn Fn(&str) -> bool) -> Option<PathBuf> {
     for entry in fs::read_dir(folder).ok()?.flatten() {
         let path = entry.path();

@@ -11,7 +11,7 @@ use crate::machine::Network;
 /// Longest frame: a segmented one of 64 KiB, with its headers.
 const FRAME_MAX: usize = 80 << 10;
 
-/// Where a NIC's cable is to end.
+/// A socket for the end of a NIC's cable.
 #[derive(Debug)]
 pub struct Socket {
     listener: UnixListener,
@@ -22,31 +22,31 @@ pub struct Socket {
 #[derive(Debug)]
 pub struct Wire {
     stream: UnixStream,
-    /// Bytes that came before a whole frame was there.
+    /// Bytes received of an incomplete frame.
     partial: Vec<u8>,
 }
 
 impl Socket {
-    /// At a path where nothing is.
+    /// Makes a socket at a path that does not exist yet.
     ///
     /// # Errors
     ///
-    /// Those of bind(2).
+    /// The errors of bind(2).
     pub fn new(path: &Path) -> Result<Socket, Error> {
         let listener = UnixListener::bind(path).map_err(error::at(path))?;
         Ok(Socket { listener, path: path.to_owned() })
     }
 
-    /// The network that a NIC is to be connected with.
+    /// Returns the network to connect a NIC to.
     pub fn network(&self) -> Network {
         Network::Stream(self.path.clone())
     }
 
-    /// Waits until the server is switched on.
+    /// Waits until the server is powered on.
     ///
     /// # Errors
     ///
-    /// Where it is not, in time.
+    /// If it is not powered on in time.
     pub fn plug(&self, limit: Duration) -> Result<Wire, Error> {
         let end = Instant::now() + limit;
         self.listener.set_nonblocking(true).map_err(error::at(&self.path))?;
@@ -66,39 +66,39 @@ impl Socket {
 }
 
 impl Wire {
-    /// Another hand on the same end, to send with while this one receives. Not for receiving.
+    /// Returns another handle of the same end, for sending while this one receives. It cannot receive.
     ///
     /// # Errors
     ///
-    /// Where there are no more file descriptors.
+    /// If there are no more file descriptors.
     pub fn sender(&self) -> Result<Wire, Error> {
         let stream = self.stream.try_clone().map_err(error::io("the cable"))?;
         Ok(Wire { stream, partial: Vec::new() })
     }
 
-    /// Sends a frame, from its destination's address on, without checksum.
+    /// Sends a frame, from its destination address on, without checksum.
     ///
     /// # Errors
     ///
-    /// Where the server is off.
+    /// If the server is off.
     pub fn send(&mut self, frame: &[u8]) -> Result<(), Error> {
         let mut message = (frame.len() as u32).to_be_bytes().to_vec();
         message.extend(frame);
         self.stream.write_all(&message).map_err(error::io("the cable"))
     }
 
-    /// The next frame. Nothing where none comes in so long a time.
+    /// Returns the next frame; `None` if none arrives within `limit`.
     ///
     /// # Errors
     ///
-    /// Where the server is off, or sends what is no frame.
+    /// If the server is off, or sends something that is not a frame.
     pub fn receive(&mut self, limit: Duration) -> Result<Option<Vec<u8>>, Error> {
         let end = Instant::now() + limit;
         loop {
             if let Some(frame) = self.take()? {
                 return Ok(Some(frame));
             }
-            // No time limit of 0: that would be none.
+            // A time limit of 0 would mean none.
             let left = end.saturating_duration_since(Instant::now()).max(Duration::from_micros(1));
             self.stream.set_read_timeout(Some(left)).map_err(error::io("the cable"))?;
             let mut bytes = [0; 16 << 10];

@@ -1,4 +1,4 @@
-//! Boots a guest and speaks with it. Skipped, with the reason, where no virtual server is available.
+//! Boots a guest and communicates with it. Skipped, with the reason, if no virtual server is available.
 
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
@@ -18,7 +18,7 @@ fn a_guest_reads_its_disk_runs_our_programs_and_answers() {
     std::fs::write(contents.join("hello"), "from the disk").unwrap();
     disk::ext4(&tools, &image, 32 << 20, &contents).unwrap();
     let mut initramfs = Initramfs::new(&tools).unwrap();
-    // A program of this machine that needs its libraries: this test.
+    // A program of this machine that needs its libraries: this test itself.
     initramfs.program("bin/ours", &std::env::current_exe().unwrap()).unwrap();
     initramfs.modules(&["vfio-pci", "vfio_iommu_type1"]).unwrap();
     let script = "mount -t ext4 -o ro $(disk) /mnt && echo \"@file $(cat /mnt/hello)\"
@@ -50,7 +50,7 @@ fn a_file_system_that_is_damaged_is_found_out() {
     disk::xfs(&tools, &xfs, 300 << 20, None, &|_| ()).unwrap();
     disk::check_ext4(&tools, &ext4).unwrap();
     disk::check_xfs(&tools, &xfs, &|_| ()).unwrap();
-    // Behind the superblock: ext4's group descriptors, XFS's trees of free room.
+    // Behind the superblock: ext4's group descriptors, XFS's free-space trees.
     for image in [&ext4, &xfs] {
         let file = std::fs::File::options().write(true).open(image).unwrap();
         file.write_all_at(&[0xa5; 4096], 4096).unwrap();
@@ -83,7 +83,7 @@ fn a_cable_carries_frames_both_ways() {
     let mut wire = socket.plug(LIMIT).unwrap();
     let request = loop {
         let frame = wire.receive(LIMIT).unwrap().expect("a request");
-        // ARP, a request, for us.
+        // An ARP request for our address.
         if frame.len() >= 42
             && frame[12..14] == [8, 6]
             && frame[20..22] == [0, 1]
@@ -100,7 +100,7 @@ fn a_cable_carries_frames_both_ways() {
     guest.wait(LIMIT).unwrap();
 }
 
-/// 100 MB to fetch: not for every day.
+/// Needs 100 MB of downloads, so it does not run by default.
 #[test]
 #[ignore = "fetches a kernel of 100 MB"]
 fn the_full_kernel_has_drivers_for_the_nics() {

@@ -76,7 +76,7 @@ pub struct Output {
 }
 
 impl Output {
-    /// True where the file in the repository holds something else, or is not there.
+    /// Returns true if the file in the repository holds something else, or is not there.
     pub fn is_stale(&self, root: &Path) -> bool {
         std::fs::read(root.join(&self.path)).ok().as_ref() != Some(&self.content)
     }
@@ -99,7 +99,7 @@ impl Output {
 ///
 /// # Errors
 ///
-/// [`Error`] where a hand-written part is missing or not understood.
+/// [`Error`] if a hand-written part is missing or not understood.
 pub fn outputs(root: &Path) -> Result<Vec<Output>, Error> {
     let api = api::section(&api::sources(root))?;
     let document = root.join(DOCUMENT);

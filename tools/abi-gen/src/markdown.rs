@@ -18,7 +18,7 @@ const END: &str = "<!-- end -->";
 ///
 /// # Errors
 ///
-/// [`Error::Marker`] where a marker names no table or has no end, or where a table has no marker: then a part
+/// [`Error::Marker`] if a marker names no table or has no end, or where a table has no marker: then a part
 /// of the command set would go undocumented.
 pub fn fill(document: &str) -> Result<String, Error> {
     let mut parts = parts();

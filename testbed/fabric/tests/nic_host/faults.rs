@@ -143,7 +143,7 @@ impl Case {
     }
 }
 
-/// True if `part` is `all` with some left out.
+/// Returns true if `part` is `all` with some left out.
 fn is_part(part: &[Vec<u8>], all: &[Vec<u8>]) -> bool {
     let mut all = all.iter();
     part.iter().all(|one| all.any(|other| other == one))

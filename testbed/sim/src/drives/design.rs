@@ -1,4 +1,4 @@
-//! The designs: what happens for one request.
+//! The designs, and their steps for one request.
 
 use super::machine::{Build, Drives, Machine, encrypt};
 use super::parameters::{Operator, Timings};
@@ -11,27 +11,27 @@ use dcs_fabric::HOST;
 /// A design (FlexCSV, figures 4, 9 and 12).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Design {
-    /// No guest: a process of the host, with the engine.
+    /// No guest: a process of the host uses the engine.
     Native,
     /// Paravirtual SSD and FPGA.
     Software,
-    /// A virtual function of the SSD, a paravirtual FPGA.
+    /// A virtual function of the SSD, and a paravirtual FPGA.
     Optimised,
-    /// The engine in the hypervisor: one command of the guest's, data from SSD to FPGA.
+    /// The engine in the hypervisor: one command from the guest, data from SSD to FPGA.
     SoftwareEngine,
-    /// The engine in the card, a virtual function for each guest, whose requests go by its storage stack.
+    /// The engine in the card, a virtual function for each guest, and requests through the guest's storage stack.
     FlexCsv,
-    /// The same; requests go by the stock driver's character device, past the storage stack, as those of `dcs` in
-    /// a guest do (docs/csd.md).
+    /// The same engine, with requests through the stock driver's character device, past the storage stack, as those of `dcs` in a
+    /// guest (docs/csd.md).
     Passthrough,
 }
 
 impl Design {
-    /// Those with guests.
+    /// Designs with guests.
     pub const VIRTUAL: [Design; 5] =
         [Design::Software, Design::Optimised, Design::SoftwareEngine, Design::FlexCsv, Design::Passthrough];
 
-    /// In words.
+    /// Returns the name for people.
     pub fn name(self) -> &'static str {
         match self {
             Design::Native => "native",
@@ -43,7 +43,7 @@ impl Design {
         }
     }
 
-    /// Who drives the SSDs.
+    /// Returns the part that drives the SSDs.
     pub fn drives(self) -> Drives {
         if matches!(self, Design::FlexCsv | Design::Passthrough | Design::Native) {
             Drives::Card
@@ -56,24 +56,24 @@ impl Design {
 /// A near-storage request.
 #[derive(Clone, Copy, Debug)]
 pub struct Request {
-    /// Where it is read from; none: the block is in the card's memory.
+    /// Position to read from; `None`: the block is in the card's memory.
     pub from: Option<u64>,
-    /// The operator; none: plain I/O.
+    /// Operator; `None` for plain I/O.
     pub operator: Option<Operator>,
-    /// Where the result is written to; none: nowhere.
+    /// Position to write the result to; `None` to drop it.
     pub to: Option<u64>,
-    /// In bytes.
+    /// Length in bytes.
     pub length: u64,
 }
 
-/// A machine with a design at work on it.
+/// A machine with a running design.
 pub struct Server {
-    /// Programs run here.
+    /// The executor of its programs.
     pub executor: Executor<Machine>,
     design: Design,
 }
 
-/// One place for a request of a guest's: as many as it has commands at once.
+/// Memory and threads for a guest's requests, one for each command that it has in flight.
 #[derive(Clone)]
 pub struct Place {
     steps: Steps,
@@ -82,23 +82,23 @@ pub struct Place {
 }
 
 impl Server {
-    /// A server of this design.
+    /// Returns a server of this design.
     pub fn new(design: Design, build: Build) -> Server {
         assert_eq!(build.drives, design.drives());
         Server { executor: Executor::new(Machine::new(build)), design }
     }
 
-    /// The usual one.
+    /// Returns the usual server of this design.
     pub fn usual(design: Design, parameters: Parameters, timings: Timings) -> Server {
         Server::new(design, Build::new(parameters, timings, design.drives()))
     }
 
-    /// The machine.
+    /// Returns the machine.
     pub fn handle(&self) -> Handle<Machine> {
         self.executor.handle()
     }
 
-    /// A place for a request of a guest's, of up to this many bytes, on an SSD.
+    /// Returns a place for a guest's requests of up to this many bytes, on an SSD.
     pub fn place(&self, guest: u16, ssd: usize, length: u64) -> Place {
         let handle = self.executor.handle();
         let steps = handle.with(|machine| {
@@ -121,7 +121,7 @@ impl Server {
 }
 
 impl Place {
-    /// Does one request, as its design does, and compares every byte.
+    /// Runs one request with the design's steps, and compares every byte.
     ///
     /// # Panics
     ///
@@ -164,12 +164,12 @@ impl Place {
         Disk { ssd: self.ssd, writes, position, length }
     }
 
-    /// The engine in the card: one command.
+    /// Runs a request in the card's engine: one command.
     async fn by_engine(&self, request: Request) {
         let steps = &self.steps;
         let Request { from, operator, to, length } = request;
         steps.engine_fetches().await;
-        // Plain I/O goes between the SSD and the guest's memory; else the card's is between.
+        // Plain I/O goes between the SSD and the guest's memory; other data pass through the card's memory.
         let data = if operator.is_some() { steps.card_address() } else { steps.buffer };
         if let Some(from) = from {
             steps.disk(self.disk(false, from, length), data).await;
@@ -184,7 +184,8 @@ impl Place {
         steps.engine_completes().await;
     }
 
-    /// The engine in the hypervisor: the host's software between SSD and slot, data go from device to device.
+    /// Runs a request in the hypervisor's engine: the host's software is between SSD and slot, data move directly between
+    /// devices.
     async fn by_hypervisor(&self, request: Request) {
         let steps = &self.steps;
         let Request { from, operator, to, length } = request;
@@ -201,7 +202,7 @@ impl Place {
         }
     }
 
-    /// The guest does one after the other: SSD, FPGA, SSD.
+    /// Runs a request step by step from the guest: SSD, FPGA, SSD.
     async fn by_guest(&self, request: Request) {
         let steps = &self.steps;
         let Request { from, operator, to, length } = request;
@@ -242,7 +243,7 @@ impl Place {
         steps.guest_hears().await;
     }
 
-    /// What came from the SSD is what it holds.
+    /// Checks that data from the SSD equal its contents.
     fn arrived(&self, on_card: bool, from: u64, length: u64) {
         let steps = &self.steps;
         steps.handle.with(|machine| {
@@ -254,7 +255,7 @@ impl Place {
         });
     }
 
-    /// What was written to the SSD is what the operator makes of what was read.
+    /// Checks that data written to the SSD are the operator's result for the data read.
     fn compare(&self, from: u64, to: u64, request: Request) {
         self.steps.handle.with(|machine| {
             let mut expected = machine.pattern.bytes(from, request.length as usize);
@@ -269,12 +270,12 @@ impl Place {
 }
 
 impl Place {
-    /// The host's software reads the SSD into host memory, without a guest.
+    /// Reads the SSD into host memory by the host's software, without a guest.
     pub async fn host_reads(&self, length: u64) {
         self.steps.host_disk(self.disk(false, 0, length), self.steps.buffer).await;
     }
 
-    /// The card reads the SSD into its own memory.
+    /// Reads the SSD into the card's memory by the card.
     pub async fn card_reads(&self, length: u64) {
         self.steps.disk(self.disk(false, 0, length), self.steps.card_address()).await;
     }

@@ -1,4 +1,4 @@
-//! The machine: cores, SSDs, the card with its memory and slots; and time, which goes on step by step.
+//! The machine: cores, SSDs, the card with its memory and slots; and virtual time.
 
 use super::parameters::{Operator, Timings};
 use crate::cpu::{Component, Cpu};
@@ -15,15 +15,15 @@ use dcs_slots::{Action, Config, Job, JobId, OperatorId, Order, Policy, Slots, Te
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::time::Duration;
 
-/// Bytes of host memory, in which guests have theirs.
+/// Bytes of host memory, which includes the guests'.
 const HOST_MEMORY: u64 = 128 << 20;
 /// Bytes of the card's memory.
 const CARD_MEMORY: u64 = 128 << 20;
-/// Tags of the SSDs' drivers begin here; reads of the card's engine have this one.
+/// First tag of the SSDs' drivers.
 const SSD_TAGS: u32 = 100;
 const ENGINE_TAG: u32 = 1;
 
-/// Who drives the SSDs.
+/// The part that drives the SSDs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Drives {
     /// Guests or the host, with queues in host memory.
@@ -32,41 +32,41 @@ pub enum Drives {
     Card,
 }
 
-/// The parts of a machine.
+/// Parts of a machine.
 #[derive(Clone, Debug)]
 pub struct Build {
-    /// Of the host's software.
+    /// Costs of the host's software.
     pub parameters: Parameters,
-    /// Of the rest.
+    /// Times of the other parts.
     pub timings: Timings,
-    /// Who drives the SSDs.
+    /// The part that drives the SSDs.
     pub drives: Drives,
-    /// SSDs.
+    /// Number of SSDs.
     pub ssds: usize,
-    /// Bytes of each, all of them the pattern's.
+    /// Bytes of each SSD, all filled with the pattern.
     pub ssd_bytes: u64,
-    /// The slots, each with the operator that it holds at first.
+    /// Slots, each with its initial operator.
     pub slots: Vec<Option<Operator>>,
-    /// Whose block runs where.
+    /// Policy that assigns blocks to slots.
     pub policy: Policy,
-    /// Whose is next.
+    /// Order of waiting blocks.
     pub order: Order,
     /// Hysteresis: [`Config::lag`] and [`Config::linger`].
     pub hysteresis: (Nanos, Nanos),
-    /// The slots' tenants.
+    /// Tenants of the slots.
     pub tenants: Vec<Tenant>,
-    /// The time that loading a slot takes.
+    /// Time to load a slot.
     pub loading: Nanos,
-    /// The card's link.
+    /// Rate of the card's link.
     pub card_link: Rate,
-    /// Ciphers compute; else their blocks stay as they are, and take the same time.
+    /// True if ciphers compute; otherwise blocks stay unchanged, in the same time.
     pub computes: bool,
-    /// A hop of the bus.
+    /// Latency of a hop of the bus.
     pub hop: Option<Nanos>,
 }
 
 impl Build {
-    /// One SSD, one slot for each operator, as many tenants as guests.
+    /// Returns one SSD, one slot for each operator, and as many tenants as guests.
     pub fn new(parameters: Parameters, timings: Timings, drives: Drives) -> Build {
         Build {
             parameters,
@@ -90,10 +90,10 @@ impl Build {
 /// An SSD with its driver.
 pub struct Ssd {
     function: FunctionId,
-    /// Its contents.
+    /// Contents of the SSD.
     pub namespace: Namespace,
     nvme: Nvme,
-    /// It has written completions that nobody has looked at.
+    /// True if it has written completions that were not yet polled.
     pub news: bool,
     finished: HashSet<u64>,
 }
@@ -102,12 +102,12 @@ pub struct Ssd {
 #[derive(Clone, Copy, Debug)]
 struct Block {
     operator: Operator,
-    /// In the card's memory.
+    /// Offset in the card's memory.
     offset: u64,
     length: u64,
 }
 
-/// What a slot will have done.
+/// The next event of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Over {
     Load,
@@ -116,7 +116,7 @@ enum Over {
 
 /// The machine. See the [module](self).
 pub struct Machine {
-    /// The parts that it was built of.
+    /// Parts that it was built of.
     pub build: Build,
     /// The fabric.
     pub fabric: Fabric,
@@ -128,9 +128,9 @@ pub struct Machine {
     pub card: FunctionId,
     /// Free host memory, and free memory of the card.
     pub memory: [Region; 2],
-    /// The bytes that SSDs hold at first.
+    /// Initial contents of the SSDs.
     pub pattern: Pattern,
-    /// The record of work, with beginning and end, where it is wanted.
+    /// Record of work with its beginning and end, if enabled.
     pub trace: Option<Vec<(Nanos, Nanos, Component)>>,
     slots: Slots,
     blocks: HashMap<u64, Block>,
@@ -145,7 +145,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// A machine whose SSDs are up.
+    /// Returns a machine whose SSDs are up.
     pub fn new(build: Build) -> Machine {
         let hop = build.hop.map_or(Timing::default().hop, Duration::from_nanos);
         let mut fabric = Fabric::new(Timing { hop, ..Timing::default() }, HOST_MEMORY, 7);
@@ -187,7 +187,7 @@ impl Machine {
         machine
     }
 
-    /// A number that nobody else has.
+    /// Returns a unique number.
     pub fn number(&mut self) -> u64 {
         self.next += 1;
         self.next
@@ -202,7 +202,7 @@ impl Machine {
         act(&mut self.ssds[at].nvme, &mut self.fabric.port(driver), now)
     }
 
-    /// Gives an SSD a command; false where its queue is full.
+    /// Submits a command to an SSD; returns false if its queue is full.
     pub fn submit(&mut self, at: usize, number: u64, writes: bool, position: u64, data: Window) -> bool {
         let data = [data];
         let lba = position / 512;
@@ -217,7 +217,7 @@ impl Machine {
         })
     }
 
-    /// Looks at an SSD's completions.
+    /// Polls an SSD's completions.
     pub fn reap(&mut self, at: usize) {
         self.with_ssd(at, |nvme, port, now| nvme.poll(port, now));
         let ssd = &mut self.ssds[at];
@@ -229,45 +229,45 @@ impl Machine {
         self.dirty = true;
     }
 
-    /// True, once, when a command is done and somebody has looked.
+    /// Returns true, once, when a command is done and its completion was polled.
     pub fn take_finished(&mut self, at: usize, number: u64) -> bool {
         self.ssds[at].finished.remove(&number)
     }
 
-    /// The bus address of a place in the card's memory.
+    /// Returns the bus address of an offset in the card's memory.
     pub fn card_address(&self, offset: u64) -> u64 {
         self.fabric.bar(self.card, 0).address + offset
     }
 
-    /// The card reads host memory, by DMA. [`Machine::take_read`] has it.
+    /// Starts a read of host memory by the card's DMA. [`Machine::take_read`] returns the data.
     pub fn card_reads(&mut self, address: u64, length: u64) -> u32 {
         let number = self.number() as u32;
         self.fabric.port(self.card).read(address, length as u32, Tag::new(ENGINE_TAG, number));
         number
     }
 
-    /// Reads of the host's own that were answered.
+    /// Returns the number of the host's own reads that were answered.
     pub fn host_reads(&self) -> u64 {
         self.host_reads
     }
 
-    /// What the card has read.
+    /// Takes the data that the card has read.
     pub fn take_read(&mut self, number: u32) -> Option<Vec<u8>> {
         self.reads.remove(&number)
     }
 
-    /// The card writes into host memory, or the host into the card's: [`Machine::has_landed`] tells when the
-    /// last bytes are there.
+    /// Writes into host memory by the card, or into the card's memory by the host. [`Machine::has_landed`] tells when the last
+    /// bytes arrive.
     pub fn write(&mut self, by: FunctionId, address: u64, bytes: &[u8]) {
         self.fabric.port(by).write(address, bytes);
     }
 
-    /// A write to this place will be waited for.
+    /// Registers a place whose writes will be waited for.
     pub fn watch(&mut self, function: FunctionId, offset: u64) {
         self.watched.insert((function, offset), false);
     }
 
-    /// True, once, when a watched place was written to.
+    /// Returns true, once, when a watched place was written to.
     pub fn has_landed(&mut self, function: FunctionId, offset: u64) -> bool {
         let landed = self.watched.get(&(function, offset)) == Some(&true);
         if landed {
@@ -276,8 +276,7 @@ impl Machine {
         landed
     }
 
-    /// Has a slot work on a block in the card's memory, when it is the tenant's turn. The number says when it
-    /// is done ([`Machine::is_done`]).
+    /// Queues a block in the card's memory for a slot. The number returned tells when it is done ([`Machine::is_done`]).
     pub fn operate(&mut self, tenant: u16, operator: Operator, offset: u64, length: u64) -> u64 {
         let (number, now) = (self.number(), self.now());
         self.blocks.insert(number, Block { operator, offset, length });
@@ -287,12 +286,12 @@ impl Machine {
         number
     }
 
-    /// True, once, when a block is done.
+    /// Returns true, once, when a block is done.
     pub fn is_done(&mut self, number: u64) -> bool {
         self.done.remove(&number)
     }
 
-    /// The slots, as they are.
+    /// Returns the slots.
     pub fn slots(&self) -> &Slots {
         &self.slots
     }
@@ -341,7 +340,7 @@ impl Machine {
         }
     }
 
-    /// What the operator makes of a block.
+    /// Applies the operator to a block.
     fn transform(&mut self, block: Block) {
         if !self.build.computes || !matches!(block.operator, Operator::Encryption | Operator::Decryption) {
             return;
@@ -443,7 +442,7 @@ impl World for Machine {
 }
 
 impl Machine {
-    /// A slot may have become free, or may be loaded now.
+    /// Dispatches to slots that have become free, or can be loaded now.
     fn dispatch_idle(&mut self) {
         if self.slots.waiting() > 0 {
             let dirty = self.dirty;
@@ -453,12 +452,12 @@ impl Machine {
     }
 }
 
-/// The number by which slots know an operator.
+/// Returns the slots' number of an operator.
 pub fn id(operator: Operator) -> OperatorId {
     OperatorId(operator as u32)
 }
 
-/// What encryption, and decryption, makes of a block: Blowfish in counter mode.
+/// Encrypts or decrypts a block with Blowfish in counter mode.
 pub fn encrypt(bytes: &mut [u8]) {
     let parameter = dcs_ndp::parameter::blowfish_ctr(&[0x5a; 16], &[0x17; 8]);
     let mut context =
@@ -488,7 +487,7 @@ fn ssd(build: &Build, fabric: &mut Fabric, memory: &mut [Region; 2], pattern: &P
         let length = (build.ssd_bytes - position).min(1 << 20) as usize;
         namespace.store(position, &pattern.bytes(position, length));
     }
-    // The latency is that of 4 KiB, of which the medium's rate takes its part.
+    // The given latency is that of 4 KiB, which includes transfer at the medium's rate.
     let page = 4096 * 1_000_000_000 / timings.drive_ssd_rate;
     let latency = Duration::from_nanos(timings.drive_ssd_latency.saturating_sub(page));
     let media = Media {

@@ -1,5 +1,4 @@
-//! Every figure that servers with virtual drives are made of, beside those of [`crate::parameters`], each with
-//! where it is from.
+//! Parameters of servers with virtual drives, in addition to those of [`crate::parameters`], each with its source.
 
 use dcs_engine::Nanos;
 
@@ -60,7 +59,7 @@ crate::parameters::parameters! {
 pub enum Operator {
     /// Blowfish.
     Encryption,
-    /// The same.
+    /// Blowfish decryption.
     Decryption,
     /// SHA-256.
     Hash,
@@ -74,12 +73,12 @@ pub enum Operator {
     Knn,
     /// Compressed bitmaps.
     Bitmap,
-    /// The one of figure 6.
+    /// The example of figure 6.
     Example,
 }
 
 impl Operator {
-    /// Those of table 3.
+    /// Operators of table 3.
     pub const ALL: [Operator; 8] = [
         Operator::Encryption,
         Operator::Decryption,
@@ -91,7 +90,7 @@ impl Operator {
         Operator::Bitmap,
     ];
 
-    /// In words.
+    /// Returns the name for people.
     pub fn name(self) -> &'static str {
         match self {
             Operator::Encryption => "encryption",
@@ -108,7 +107,7 @@ impl Operator {
 }
 
 impl Timings {
-    /// Bytes a second of a slot.
+    /// Returns the bytes per second of a slot.
     pub fn rate(&self, operator: Operator) -> u64 {
         match operator {
             Operator::Encryption => self.encryption,
@@ -123,7 +122,7 @@ impl Timings {
         }
     }
 
-    /// The time that a slot takes for this many bytes.
+    /// Returns the time that a slot takes for this many bytes.
     pub fn working(&self, operator: Operator, bytes: u64) -> Nanos {
         self.slot_latency + (bytes as u128 * 1_000_000_000 / u128::from(self.rate(operator))) as Nanos
     }

@@ -1,4 +1,4 @@
-//! What each step costs, and does.
+//! Cost and effect of each step.
 
 use super::machine::Machine;
 use super::parameters::Operator;
@@ -8,7 +8,7 @@ use dcs_drivers::bus::{Bus, Window};
 use dcs_engine::Nanos;
 use dcs_fabric::HOST;
 
-/// Pages that the card's DMA engine asks for at once.
+/// Bytes that the card's DMA engine requests at once.
 const PAGE: u64 = 4096;
 
 /// A transfer between an SSD and memory.
@@ -16,15 +16,15 @@ const PAGE: u64 = 4096;
 pub struct Disk {
     /// The SSD.
     pub ssd: usize,
-    /// It is written to.
+    /// True for a write to the SSD.
     pub writes: bool,
-    /// The first byte there.
+    /// Position of the first byte.
     pub position: u64,
-    /// In bytes.
+    /// Length in bytes.
     pub length: u64,
 }
 
-/// A guest's request under way, with the threads that work on it.
+/// A guest's request in progress, with the threads that work on it.
 #[derive(Clone)]
 pub struct Steps {
     /// The machine.
@@ -33,13 +33,13 @@ pub struct Steps {
     pub vcpu: ThreadId,
     /// The hypervisor's thread for its devices.
     pub iothread: ThreadId,
-    /// The guest's number: the slots' tenant.
+    /// Number of the guest, which is its tenant number in the slots.
     pub guest: u16,
-    /// A page or more of the guest's memory, its place in the card's, and of a completion.
+    /// Address of a buffer in the guest's memory, at least a page.
     pub buffer: u64,
-    /// In the card's memory.
+    /// Offset of the buffer in the card's memory.
     pub on_card: u64,
-    /// A completion's place in the guest's memory, and a doorbell's in the card's.
+    /// Address of the completion in the guest's memory.
     pub completion: u64,
     pub doorbell: u64,
 }
@@ -49,12 +49,12 @@ impl Steps {
         self.handle.work(self.vcpu, Component::Guest, time).await;
     }
 
-    /// A request goes down a guest's, or the host's, storage stack; its answer comes up.
+    /// Time of a request on its way down a guest's, or the host's, storage stack.
     fn stack_down(&self) -> Nanos {
         self.handle.with(|machine| machine.build.parameters.kernel_read / 2)
     }
 
-    /// What waking up took is within.
+    /// Time of the answer on its way up, less the time of the wake-up, which it includes.
     fn stack_up(&self) -> Nanos {
         self.handle.with(|machine| {
             let parameters = &machine.build.parameters;
@@ -63,12 +63,12 @@ impl Steps {
         })
     }
 
-    /// A guest's process asks for something, by its storage stack.
+    /// Submits a request from a guest's process through its storage stack.
     pub async fn guest_asks(&self) {
         self.guest(self.stack_down()).await;
     }
 
-    /// The answer is here: the guest's interrupt handler, its process is woken, the stack's other half.
+    /// Delivers the answer: the guest's interrupt handler, the wake-up of its process, the other half of the stack.
     pub async fn guest_hears(&self) {
         let woken = self.handle.with(|machine| {
             let parameters = &machine.build.parameters;
@@ -77,7 +77,7 @@ impl Steps {
         self.guest(woken + self.stack_up()).await;
     }
 
-    /// A guest's process asks a character device, and hears of its answer.
+    /// Calls a character device from a guest's process: the first half, or the half after the answer.
     pub async fn guest_calls(&self, before: bool) {
         let time = self.handle.with(|machine| {
             let (parameters, timings) = (&machine.build.parameters, &machine.build.timings);
@@ -87,13 +87,13 @@ impl Steps {
         self.guest(time).await;
     }
 
-    /// The guest copies a block.
+    /// Copies a block in the guest.
     pub async fn guest_copies(&self, length: u64) {
         let time = self.handle.with(|machine| length * machine.build.parameters.copy_ps / 1000);
         self.handle.work(self.vcpu, Component::Copy, time).await;
     }
 
-    /// An exit, and the device model's thread takes the request.
+    /// Exits to the hypervisor, where the device model's thread takes the request.
     pub async fn exits(&self) {
         let (exit, woken, model) = self.handle.with(|machine| {
             let (parameters, timings) = (&machine.build.parameters, &machine.build.timings);
@@ -104,7 +104,7 @@ impl Steps {
         self.handle.work(self.iothread, Component::Hypervisor, model / 2).await;
     }
 
-    /// The device model answers, and the guest gets an interrupt.
+    /// Answers from the device model, with an interrupt for the guest.
     pub async fn answers(&self) {
         let (model, signal) = self
             .handle
@@ -114,14 +114,14 @@ impl Steps {
         self.injects().await;
     }
 
-    /// An interrupt for a guest whose processor sleeps.
+    /// Injects an interrupt into a guest whose processor sleeps.
     pub async fn injects(&self) {
         let (inject, wake) =
             self.handle.with(|machine| (machine.build.timings.inject, machine.build.parameters.wake));
         self.handle.work(self.vcpu, Component::Hypervisor, inject + wake).await;
     }
 
-    /// The host's stack reads or writes an SSD, for the device model.
+    /// Reads or writes an SSD through the host's stack, for the device model.
     pub async fn host_disk(&self, disk: Disk, data: u64) {
         self.handle.work(self.iothread, Component::Kernel, self.stack_down()).await;
         self.disk(disk, data).await;
@@ -138,14 +138,14 @@ impl Steps {
         self.handle.work(self.iothread, Component::Crossing, woken).await;
     }
 
-    /// A command of an SSD's, from doorbell to completion. Data are at a bus address.
+    /// Runs an SSD's command, from doorbell to completion. Data are at a bus address.
     pub async fn disk(&self, disk: Disk, data: u64) {
         let Disk { ssd, writes, position, length } = disk;
         let from = self.handle.now();
         let window = Window { address: data, length };
         let number = self.handle.with(Machine::number);
         while !self.handle.with(|machine| machine.submit(ssd, number, writes, position, window)) {
-            // The queue is full: something ends before long.
+            // The queue is full: wait for a completion.
             self.handle.until(|machine| machine.ssds[ssd].news.then(|| machine.reap(ssd))).await;
         }
         self.handle
@@ -159,7 +159,7 @@ impl Steps {
         self.handle.with(|machine| machine.note(from, Component::Ssd));
     }
 
-    /// The host's driver has the card fetch a block, or put one into the guest's memory: a call each.
+    /// Has the card fetch a block, or write one to the guest's memory, by a call of the host's driver.
     pub async fn host_moves(&self, length: u64, to_card: bool) {
         let before = self.host_call().await;
         if to_card {
@@ -171,7 +171,7 @@ impl Steps {
         self.handle.work(self.iothread, Component::Kernel, before).await;
     }
 
-    /// The host's driver has a slot work on a block that is on the card.
+    /// Has a slot process a block on the card, by a call of the host's driver.
     pub async fn host_operates(&self, operator: Operator, length: u64) {
         let before = self.host_call().await;
         self.operate(operator, length).await;
@@ -220,13 +220,13 @@ impl Steps {
         self.handle.with(|machine| machine.note(from, Component::Bus));
     }
 
-    /// A block in the card's memory goes through an operator. It is noted by the slot.
+    /// Passes a block in the card's memory through an operator. The slot records the time.
     pub async fn operate(&self, operator: Operator, length: u64) {
         let number = self.handle.with(|machine| machine.operate(self.guest, operator, self.on_card, length));
         self.handle.until(|machine| machine.is_done(number).then_some(())).await;
     }
 
-    /// The guest rings the engine's doorbell, which fetches the command and has it scheduled.
+    /// Rings the engine's doorbell in the guest; the engine fetches the command and schedules it.
     pub async fn engine_fetches(&self) {
         let from = self.handle.now();
         let number = self.handle.with(|machine| {
@@ -247,7 +247,7 @@ impl Steps {
         self.handle.with(|machine| machine.note(from, Component::Card));
     }
 
-    /// The engine tells the guest: a completion, and an interrupt behind it.
+    /// Completes to the guest: a completion, then an interrupt.
     pub async fn engine_completes(&self) {
         let from = self.handle.now();
         self.engine_works(|machine| match machine.build.policy {
@@ -269,17 +269,17 @@ impl Steps {
         self.handle.sleep_until(until).await;
     }
 
-    /// The bus address of this request's place in the card's memory.
+    /// Returns the bus address of this request's place in the card's memory.
     pub fn card_address(&self) -> u64 {
         self.handle.with(|machine| machine.card_address(self.on_card))
     }
 
-    /// The host hears of a completion without a hypervisor: its process is woken by an interrupt.
+    /// Submits in the host, without a hypervisor.
     pub async fn host_asks(&self) {
         self.handle.work(self.vcpu, Component::Kernel, self.stack_down()).await;
     }
 
-    /// The other half of it.
+    /// Handles the completion in the host: an interrupt wakes its process.
     pub async fn host_hears(&self) {
         let woken = self.handle.with(|machine| {
             let parameters = &machine.build.parameters;

@@ -7,29 +7,29 @@ use crate::experiments::figure::{Figure, Reach};
 use crate::parameters::Parameters;
 use dcs_abi::operator::Operator;
 
-/// Bytes of a piece. HDFS's blocks are larger; what matters is that they are large.
+/// Bytes of a piece. HDFS's blocks are larger, but pieces only need to be large.
 pub const LENGTH: u64 = 8 << 20;
-/// Gb/s at which pieces are begun: what every design can do.
+/// Load in Gb/s, which every design can sustain.
 pub const RATE: u64 = 3;
-/// Movers side by side: dfs.datanode.balance.max.concurrent.moves was 5 in the Hadoop of the time.
+/// Concurrent movers: dfs.datanode.balance.max.concurrent.moves was 5 in the Hadoop of the time.
 const MOVERS: usize = 5;
 
 /// One design, one side.
 #[derive(Clone, Debug)]
 pub struct Row {
-    /// Which.
+    /// Design.
     pub design: Design,
-    /// The sender, or the receiver.
+    /// Sender or receiver.
     pub direction: Direction,
-    /// The result.
+    /// Result of the measurement.
     pub measured: Measured,
 }
 
-/// The designs that are compared.
+/// Designs to compare.
 pub const DESIGNS: [Design; 4] =
     [Design::HostCentric, Design::Software { gpu: true }, Design::PeerToPeer, Design::Card];
 
-/// Both sides of all designs, `count` pieces each.
+/// Measures both sides of all designs, with `count` pieces each.
 pub fn measure(parameters: Parameters, count: u64) -> Vec<Row> {
     let of = |design: Design, direction| {
         let operator = (direction == Direction::Receive).then_some(Operator::Crc32);
@@ -44,7 +44,7 @@ pub fn measure(parameters: Parameters, count: u64) -> Vec<Row> {
         .collect()
 }
 
-/// The figures of [`measure`].
+/// Returns the figures of [`measure`].
 pub fn figures(rows: &[Row]) -> Vec<Figure> {
     let cpu = |design: Design, direction: Direction| {
         let row = rows.iter().find(|row| (row.design, row.direction) == (design, direction));

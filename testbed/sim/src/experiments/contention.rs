@@ -1,5 +1,5 @@
-//! Bandwidth and CPU beside others: 0 to 24 processes that spin (dissertation, figure 2.9), and processes
-//! that take memory bandwidth (figure 2.10).
+//! Bandwidth and CPU with contenders: 0 to 24 spinning processes (dissertation, figure 2.9), and processes that take memory
+//! bandwidth (figure 2.10).
 
 use super::load::{Direction, Load, Measured, run};
 use super::{at_once, repeated};
@@ -8,35 +8,35 @@ use crate::experiments::figure::{Figure, Reach};
 use crate::parameters::Parameters;
 use dcs_abi::operator::Operator;
 
-/// Processes that spin.
+/// Numbers of spinning processes.
 pub const SPINNERS: [usize; 5] = [0, 6, 12, 18, 24];
-/// Processes that take memory bandwidth.
+/// Numbers of processes that take memory bandwidth.
 pub const CONTENDERS: [u64; 3] = [0, 1, 2];
 /// Cores of DCS's host (table 2.3).
 const CORES: usize = 2;
 
-/// One design beside this many.
+/// Row of one design with this many contenders.
 #[derive(Clone, Debug)]
 pub struct Row {
-    /// Which.
+    /// Design.
     pub design: Design,
     /// Contenders.
     pub contenders: usize,
-    /// The result.
+    /// Result of the measurement.
     pub measured: Measured,
 }
 
-/// The designs that are compared beside spinners.
+/// Designs compared with spinners.
 pub const DESIGNS: [Design; 4] =
     [Design::HostCentric, Design::Software { gpu: false }, Design::Integrated, Design::Card];
-/// And beside who takes memory bandwidth: an integrated device receives nothing.
+/// Designs compared under contention for memory: an integrated device cannot receive.
 pub const RECEIVERS: [Design; 3] = [Design::HostCentric, Design::Software { gpu: false }, Design::Card];
 
 fn parameters(parameters: Parameters) -> Parameters {
     Parameters { cores: CORES, ..parameters }
 }
 
-/// SSD to NIC, one process, `count` objects of 4 MiB, on two cores and 10 Gb/s.
+/// Sends from SSD to NIC: one process, `count` objects of 4 MiB, two cores, 10 Gb/s.
 pub fn cpu(given: Parameters, count: u64) -> Vec<Row> {
     let of = |design, spinners| {
         let requests = repeated(count, at_once(Direction::Send, 4 << 20));
@@ -46,8 +46,8 @@ pub fn cpu(given: Parameters, count: u64) -> Vec<Row> {
     DESIGNS.iter().flat_map(|design| SPINNERS.map(|spinners| of(*design, spinners))).collect()
 }
 
-/// NIC to CRC32 to SSD, which copies in every design but the card's, beside processes that take an even share
-/// of host memory's bandwidth each.
+/// Receives from NIC to CRC32 to SSD, which copies in every design but the card's, with processes that each take an even share of
+/// host memory's bandwidth.
 pub fn memory(given: Parameters, count: u64) -> Vec<Row> {
     let of = |design, contenders: u64| {
         let request = at_once(Direction::Receive, 4 << 20);
@@ -62,7 +62,7 @@ pub fn memory(given: Parameters, count: u64) -> Vec<Row> {
     RECEIVERS.iter().flat_map(|design| CONTENDERS.map(|contenders| of(*design, contenders))).collect()
 }
 
-/// Bandwidth beside this many contenders, of that beside none.
+/// Returns the bandwidth with this many contenders, relative to that without.
 fn kept(rows: &[Row], design: Design, contenders: usize) -> f64 {
     let of = |contenders| {
         let row = rows.iter().find(|row| row.design == design && row.contenders == contenders);
@@ -71,7 +71,7 @@ fn kept(rows: &[Row], design: Design, contenders: usize) -> f64 {
     of(contenders) / of(0)
 }
 
-/// The figures of [`cpu`].
+/// Returns the figures of [`cpu`].
 pub fn cpu_figures(rows: &[Row]) -> Vec<Figure> {
     let figure =
         |what, design, paper, reach, why| Figure { what, ours: kept(rows, design, 24), paper, reach, why };
@@ -100,7 +100,7 @@ pub fn cpu_figures(rows: &[Row]) -> Vec<Figure> {
     ]
 }
 
-/// The figures of [`memory`].
+/// Returns the figures of [`memory`].
 pub fn memory_figures(rows: &[Row]) -> Vec<Figure> {
     let figure =
         |what, design, paper, why| Figure { what, ours: kept(rows, design, 1), paper, reach: None, why };

@@ -6,19 +6,19 @@ use crate::experiments::figure::Figure;
 use crate::parameters::Parameters;
 use dcs_abi::operator::Operator;
 
-/// Bytes in the paper.
+/// Bytes of the object in the paper.
 pub const LENGTH: u64 = 512 << 20;
 
 /// One design.
 #[derive(Clone, Debug)]
 pub struct Row {
-    /// Which.
+    /// Design.
     pub design: Design,
-    /// The result.
+    /// Result of the measurement.
     pub measured: Measured,
 }
 
-/// The designs that are compared.
+/// Designs to compare.
 pub const DESIGNS: [Design; 5] = [
     Design::HostCentric,
     Design::Software { gpu: false },
@@ -27,7 +27,7 @@ pub const DESIGNS: [Design; 5] = [
     Design::Card,
 ];
 
-/// All designs. The peer decrypts and compares every byte.
+/// Measures all designs. The peer decrypts and compares every byte.
 pub fn measure(parameters: Parameters, length: u64) -> Vec<Row> {
     let request = Request { at: 0, direction: Direction::Send, length, operator: Some(Operator::Aes256Ctr) };
     let of = |design: &Design| {
@@ -37,7 +37,7 @@ pub fn measure(parameters: Parameters, length: u64) -> Vec<Row> {
     DESIGNS.iter().map(of).collect()
 }
 
-/// The figures of [`measure`].
+/// Returns the figures of [`measure`].
 pub fn figures(rows: &[Row]) -> Vec<Figure> {
     let of =
         |design: Design| &rows.iter().find(|row| row.design == design).expect("it was measured").measured;

@@ -1,5 +1,5 @@
-//! Transfers of every design while devices fail: none of the papers' experiments. Each transfer ends right,
-//! or fails and says how.
+//! Transfers of every design while devices fail, which is not one of the papers' experiments. Each transfer ends correctly, or
+//! fails and reports how.
 
 use super::load::{Attempt, Direction, Fate, Load, Request, attempt};
 use crate::design::Design;
@@ -7,29 +7,29 @@ use crate::parameters::Parameters;
 use dcs_abi::operator::Operator;
 use dcs_fabric::{FaultPlan, FaultPlanError};
 
-/// Connections side by side.
+/// Concurrent connections.
 const CONNECTIONS: usize = 2;
 
-/// The designs that are compared.
+/// Designs to compare.
 pub const DESIGNS: [Design; 4] =
     [Design::HostCentric, Design::Software { gpu: true }, Design::PeerToPeer, Design::Card];
 
 /// One design.
 #[derive(Clone, Debug)]
 pub struct Row {
-    /// Which.
+    /// Design.
     pub design: Design,
-    /// Its transfers.
+    /// Transfers of the design.
     pub attempt: Attempt,
 }
 
 impl Row {
-    /// Transfers that ended so.
+    /// Counts the transfers with such an end.
     pub fn count(&self, of: impl Fn(&Fate) -> bool) -> usize {
         self.attempt.transfers.iter().filter(|(_, fate)| of(fate)).count()
     }
 
-    /// The end of the first transfer that did not end right.
+    /// Returns the end of the first transfer that did not end correctly.
     pub fn first(&self) -> Option<String> {
         self.attempt.transfers.iter().find_map(|(_, fate)| match fate {
             Fate::Right => None,
@@ -39,11 +39,11 @@ impl Row {
     }
 }
 
-/// `count` transfers of `length` bytes in every design: in turn SSD to MD5 to NIC, and NIC to CRC32 to SSD.
+/// Runs `count` transfers of `length` bytes in every design, alternating SSD to MD5 to NIC, and NIC to CRC32 to SSD.
 ///
 /// # Errors
 ///
-/// Where a fault is for a device that is not there: there are an SSD and a NIC.
+/// If a fault is for a device that does not exist: there is one SSD and one NIC.
 pub fn measure(
     parameters: Parameters,
     (plans, seed): (&[FaultPlan], u64),

@@ -1,31 +1,31 @@
-//! Figures of an experiment, beside the papers', and the goals.
+//! Figures of an experiment, compared with the papers', and targets.
 
 /// A figure.
 #[derive(Clone, Debug)]
 pub struct Figure {
-    /// Of what.
+    /// Description of the figure.
     pub what: &'static str,
-    /// Here.
+    /// Our value.
     pub ours: f64,
-    /// In the papers.
+    /// The papers' value.
     pub paper: Option<f64>,
-    /// The goal.
+    /// Target.
     pub reach: Option<Reach>,
-    /// The reason where ours and theirs differ, or the difference in counting.
+    /// Reason for a difference, in value or in counting.
     pub why: &'static str,
 }
 
-/// A goal.
+/// A target.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Reach {
-    /// No more than this.
+    /// At most this.
     AtMost(f64),
-    /// No less.
+    /// At least this.
     AtLeast(f64),
 }
 
 impl Figure {
-    /// True if the goal was reached; none where there is no goal.
+    /// Returns true if the target was reached; `None` without a target.
     pub fn is_reached(&self) -> Option<bool> {
         Some(match self.reach? {
             Reach::AtMost(most) => self.ours <= most,

@@ -10,23 +10,23 @@ use crate::parameters::Parameters;
 use dcs_abi::operator::Operator;
 use dcs_engine::Nanos;
 
-/// In bytes.
+/// Bytes of the transfer.
 pub const LENGTH: u64 = 4096;
 
 /// One design.
 #[derive(Clone, Debug)]
 pub struct Row {
-    /// Which.
+    /// Design.
     pub design: Design,
-    /// The way in which its software waits.
+    /// How its software waits for devices.
     pub waiting: Waiting,
-    /// The operator that the data go through.
+    /// Operator that the data pass.
     pub operator: Option<Operator>,
-    /// From the application's call to the last bit at the far end.
+    /// Time from the application's call to the last bit at the far end.
     pub total: Nanos,
-    /// The same by component.
+    /// The same time by component.
     pub parts: Vec<(Component, Nanos)>,
-    /// From the call to its return.
+    /// Time from the call to its return.
     pub returned: Nanos,
 }
 
@@ -35,12 +35,12 @@ impl Row {
         self.parts.iter().filter(|(what, _)| of(*what)).map(|(_, time)| time).sum()
     }
 
-    /// The host's software.
+    /// Returns the host software's time.
     pub fn software(&self) -> Nanos {
         self.sum(Component::is_software)
     }
 
-    /// The host's software and the card's own control: all that is no device's.
+    /// Returns the time of the host's software and of the card's own control: everything but devices' time.
     pub fn control(&self) -> Nanos {
         self.sum(|what| !what.is_device())
     }
@@ -77,9 +77,9 @@ pub fn measure(design: Design, waiting: Waiting, operator: Option<Operator>, par
                 (last, wrong, server.trace.take().unwrap_or_default())
             });
             assert!(!wrong, "a byte was wrong");
-            // Acknowledgements and whatever is late.
+            // Waits for acknowledgements and other late packets.
             handle.sleep_until(handle.now() + 1_000_000).await;
-            // What the host does once the NIC has the data keeps nobody waiting.
+            // Work of the host after the NIC has the data does not count.
             let mut parts = breakdown(&trace, begun, sent.min(last));
             let rest = last - sent.min(last);
             match parts.iter_mut().find(|(what, _)| *what == Component::Network) {
@@ -103,7 +103,7 @@ pub fn measure(design: Design, waiting: Waiting, operator: Option<Operator>, par
     row
 }
 
-/// All designs.
+/// Measures all designs.
 pub fn run(parameters: Parameters) -> Vec<Row> {
     let (sleep, poll) = (Waiting::Interrupt, Waiting::Poll);
     let plain = [
@@ -138,7 +138,7 @@ fn of(rows: &[Row], design: Design, waiting: Waiting, operator: Option<Operator>
     rows.iter().find(is).expect("it was measured")
 }
 
-/// The figures of [`run`].
+/// Returns the figures of [`run`].
 pub fn figures(rows: &[Row]) -> Vec<Figure> {
     let ratio = |one: Nanos, other: Nanos| one as f64 / other as f64;
     let software = Design::Software { gpu: true };

@@ -1,5 +1,4 @@
-//! Many transfers: arrivals, connections, faults, and what came of it. Every byte and every digest is
-//! checked.
+//! Many transfers: arrivals, connections, faults, and their outcomes. Every byte and every digest is checked.
 
 use crate::cpu::{Component, ThreadId};
 use crate::design::{Design, Job, Program, bring_up, build};
@@ -16,12 +15,10 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-/// The distance in the pattern between the bytes that the peer sends and those that the SSD has at that
-/// place.
+/// Distance in the pattern between the peer's bytes and the SSD's for the same place.
 const SHIFTED: u64 = 777;
 
-/// The time that a transfer has, and a new connection: longer than an SSD's driver and the card need to give
-/// it up.
+/// Time limit for a transfer, and for a new connection: longer than an SSD's driver and the card take to give up.
 const LIMIT: Nanos = 120_000_000_000;
 
 /// The direction.
@@ -33,50 +30,50 @@ pub enum Direction {
     Receive,
 }
 
-/// A transfer that is asked for.
+/// A transfer to make.
 #[derive(Clone, Copy, Debug)]
 pub struct Request {
-    /// When, since the start. It waits for a connection where there is none.
+    /// Time of the request since the start. It waits if no connection is free.
     pub at: Nanos,
-    /// The direction.
+    /// Direction of the transfer.
     pub direction: Direction,
-    /// In bytes.
+    /// Length in bytes.
     pub length: u64,
-    /// The operator that they go through.
+    /// Operator that the data pass.
     pub operator: Option<Operator>,
 }
 
-/// The design and its load.
+/// A design and its load.
 #[derive(Clone, Debug)]
 pub struct Load {
     /// The design.
     pub design: Design,
-    /// The way in which its software waits.
+    /// How its software waits for devices.
     pub waiting: Waiting,
-    /// Figures.
+    /// Parameters of the server.
     pub parameters: Parameters,
-    /// SSDs and NICs.
+    /// Number of SSDs and NICs.
     pub sets: usize,
     /// Connections to each NIC, each with a thread.
     pub connections: usize,
-    /// Threads that do nothing but keep cores busy.
+    /// Threads that only keep cores busy.
     pub spinners: usize,
-    /// Processes that do nothing but keep memory busy.
+    /// Processes that only keep memory busy.
     pub memory_contenders: u64,
-    /// The cost of a request besides its data is charged.
+    /// True if the cost of a request apart from its data is charged.
     pub application: bool,
-    /// Requests of each set, in the order of their arrival.
+    /// Requests of each set, in the order of arrival.
     pub requests: Vec<Request>,
-    /// Links as fast as there are (PCIe 3.0 x16), not those of the prototypes.
+    /// True for the fastest links (PCIe 3.0 x16) instead of the prototypes'.
     pub fast_links: bool,
-    /// Faults of SSDs and NICs, counted from when everything is up.
+    /// Faults of SSDs and NICs, counted from the time when everything is up.
     pub faults: Vec<FaultPlan>,
-    /// The seed of their draws.
+    /// Seed of the faults' draws.
     pub seed: u64,
 }
 
 impl Load {
-    /// One set, one connection, interrupts, nobody beside.
+    /// Returns a load with one set, one connection, interrupts, and no contenders.
     pub fn new(design: Design, requests: Vec<Request>) -> Load {
         Load {
             design,
@@ -98,18 +95,18 @@ impl Load {
 /// The end of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// It succeeded, and every byte and digest is right.
+    /// Success, with every byte and digest right.
     Right,
-    /// It failed, and what was delivered is right.
+    /// Failure, with the delivered bytes right.
     Failed(Failed),
-    /// Something is not as it was said to be.
+    /// A contradiction to what was reported.
     Wrong(&'static str),
 }
 
 /// Transfers, some of which may have failed.
 #[derive(Clone, Debug)]
 pub struct Attempt {
-    /// The result, of those that are right.
+    /// Measurement over the successful ones.
     pub measured: Measured,
     /// Each transfer, in the order in which they ended.
     pub transfers: Vec<(Request, Fate)>,
@@ -117,29 +114,29 @@ pub struct Attempt {
     pub struck: Vec<Struck>,
 }
 
-/// The result.
+/// Measurement of a load.
 #[derive(Clone, Debug)]
 pub struct Measured {
-    /// Bytes that were moved.
+    /// Bytes moved.
     pub bytes: u64,
-    /// From the start to the last byte's arrival.
+    /// Time from the start to the last byte's arrival.
     pub time: Nanos,
-    /// The work that cores were busy with.
+    /// Cores' time by component.
     pub busy: Vec<(Component, Nanos)>,
 }
 
 impl Measured {
-    /// Gigabits a second.
+    /// Returns the gigabits per second.
     pub fn gbps(&self) -> f64 {
         self.bytes as f64 * 8.0 / self.time as f64
     }
 
-    /// Cores that the transfers keep busy.
+    /// Returns the number of cores that the transfers keep busy.
     pub fn cores(&self) -> f64 {
         self.software() as f64 / self.time as f64
     }
 
-    /// CPU seconds for each GiB.
+    /// Returns the CPU seconds per GiB.
     pub fn cpu_s_per_gib(&self) -> f64 {
         self.software() as f64 / 1e9 / (self.bytes as f64 / (1u64 << 30) as f64)
     }
@@ -149,14 +146,14 @@ impl Measured {
     }
 }
 
-/// A connection's place on its SSD: files to read below, room to write above.
+/// A connection's area on its SSD: files to read below, room to write above.
 #[derive(Clone, Copy)]
 struct Area {
     room: u64,
     longest: u64,
 }
 
-/// Does it.
+/// Runs the load.
 ///
 /// # Panics
 ///
@@ -173,15 +170,15 @@ pub fn run(load: &Load) -> Measured {
     measured
 }
 
-/// Does it, with its faults.
+/// Runs the load with its faults.
 ///
 /// # Errors
 ///
-/// Where a fault is for a device that is not there.
+/// If a fault is for a device that does not exist.
 ///
 /// # Panics
 ///
-/// If an SSD was written to where nothing was to be written.
+/// If an SSD was written to outside of the areas for writing.
 pub fn attempt(load: &Load) -> Result<Attempt, FaultPlanError> {
     let longest =
         load.requests.iter().map(|request| request.length).max().unwrap_or(0).next_multiple_of(1 << 20);
@@ -197,11 +194,11 @@ pub fn attempt(load: &Load) -> Result<Attempt, FaultPlanError> {
     };
     let (executor, mut program) = bring_up(load.design, made, load.waiting, load.connections);
     let memory = load.parameters.memory_ps * (1 + load.memory_contenders);
-    // A copy reads and writes.
+    // A copy both reads and writes.
     program.host.copy_ps = program.host.copy_ps.max(if load.memory_contenders > 0 { 2 * memory } else { 0 });
     let handle = executor.handle();
     handle.with(|server| (0..load.spinners).for_each(|_| server.cpu.spinner()));
-    // They have been there for long.
+    // Waits until the connections are old.
     executor.run(handle.sleep_until(handle.now() + 300_000_000));
     let faults = handle.with(|server| {
         let ssds: Vec<FunctionId> = server.sets.iter().map(|set| set.ssd).collect();
@@ -250,7 +247,7 @@ pub fn attempt(load: &Load) -> Result<Attempt, FaultPlanError> {
     Ok(Attempt { measured: Measured { bytes, time, busy }, transfers, struck })
 }
 
-/// True where an SSD's files, which nobody writes to, have the bytes that they had.
+/// Returns true if an SSD's files, which must not be written to, are unchanged.
 fn is_intact(handle: &Handle, set: usize, length: u64) -> bool {
     handle.with(|server| {
         let mut bytes = vec![0; length as usize];
@@ -264,12 +261,12 @@ struct Ended {
     request: Request,
     set: usize,
     fate: Fate,
-    /// Of one that has failed: the peer's end of its connection, and the bytes that may have come there.
+    /// For a failed transfer: the peer's end of its connection, and the bytes that may have arrived there.
     sent: Option<(usize, u64)>,
 }
 
 impl Ended {
-    /// Its fate, once all that was on its way has arrived.
+    /// Returns its fate, once everything in transit has arrived.
     fn judge(&self, peer: &crate::peer::Peer) -> Fate {
         let stream = self.sent.map(|(stream, most)| (&peer.streams[stream], most));
         match stream {
@@ -288,7 +285,7 @@ fn busy(handle: &Handle) -> Vec<Nanos> {
 
 struct Worker {
     program: Program,
-    /// None where it has failed and there is no other.
+    /// `None` if it has failed and there is no other.
     connection: Option<usize>,
     set: usize,
     start: Nanos,
@@ -314,7 +311,7 @@ impl Worker {
             if let Some(connection) = self.connection {
                 (ended.fate, ended.sent) = match request.direction {
                     Direction::Send => {
-                        // Somewhere, in whole pages.
+                        // A random place, in whole pages.
                         let most = (self.area.longest - request.length) / 4096 + 1;
                         let position = (turn * 7919 + connection as u64) % most * 4096;
                         self.send(thread, connection, request, position).await
@@ -322,7 +319,7 @@ impl Worker {
                     Direction::Receive => (self.receive(thread, connection, request).await, None),
                 };
                 if matches!(ended.fate, Fate::Failed(_)) {
-                    // The peer is left with a part: as a server does, it begins anew.
+                    // The peer has received a part: as a server would, reconnect.
                     self.connection = self.program.host.connect(self.set, LIMIT).await;
                     thread = handle.thread();
                 }
@@ -331,7 +328,7 @@ impl Worker {
         }
     }
 
-    /// Its fate; and where it has failed the peer's stream, and how many bytes may have come there.
+    /// Returns the transfer's fate; after a failure, also the peer's stream, and the most bytes that may have arrived there.
     async fn send(
         &self,
         thread: ThreadId,
@@ -366,7 +363,7 @@ impl Worker {
                 (fate(&[(!wrong, "the peer got a wrong byte"), (digest, "a digest is wrong")]), None)
             }
             ended => {
-                // Without a word of the card's, anything up to the length may come.
+                // Without a report by the card, anything up to the length may arrive.
                 let is_card = self.program.design == Design::Card;
                 let said = if ended.is_none() && is_card { length } else { delivered };
                 let failed = ended.and_then(Result::err).unwrap_or(Failed::Late);
@@ -401,7 +398,7 @@ impl Worker {
         }
     }
 
-    /// True where that is the digest of these bytes of the pattern, or there is none.
+    /// Returns true if the digest is that of these bytes of the pattern, or there is none.
     fn is_digest(&self, operator: Option<Operator>, position: u64, length: u64, digest: &[u8]) -> bool {
         let Some(operator) = operator.filter(|operator| operator.digest_size() > 0) else { return true };
         let mut context = Context::new(operator, &[]).expect("a digest has no parameter");
@@ -411,7 +408,7 @@ impl Worker {
     }
 }
 
-/// Right, or the first thing that is not.
+/// Returns `Right`, or the first check that failed.
 fn fate(checks: &[(bool, &'static str)]) -> Fate {
     checks.iter().find(|(right, _)| !right).map_or(Fate::Right, |(_, what)| Fate::Wrong(what))
 }

@@ -1,4 +1,4 @@
-//! The papers' experiments. Each gives rows; showing them is somebody else's.
+//! The papers' experiments. Each returns rows; showing them is left to the caller.
 
 pub mod balancer;
 pub mod contention;
@@ -15,12 +15,12 @@ pub mod scaling;
 
 use load::{Direction, Request};
 
-/// The same transfer again and again, each at once when a connection is free.
+/// Repeats a transfer, each at once when a connection is free.
 pub(crate) fn repeated(count: u64, request: Request) -> Vec<Request> {
     (0..count).map(|_| request).collect()
 }
 
-/// A transfer that is asked for at the start.
+/// Returns a transfer at the start.
 pub(crate) fn at_once(direction: Direction, length: u64) -> Request {
     Request { at: 0, direction, length, operator: None }
 }

@@ -1,8 +1,8 @@
 //! An object server: GET and PUT of many sizes with MD5, Poisson arrivals, CPU at equal throughput
 //! (dissertation, figure 3.12a).
 //!
-//! The dissertation takes the mix of Drago et al. (IMC 2012) without stating it, and its text was not at hand
-//! here. What is taken instead is said at each constant.
+//! The dissertation uses the mix of Drago et al. (IMC 2012) without stating it, and their text was not available. Each constant
+//! states the substitute.
 
 use super::load::{Direction, Load, Measured, Request, run};
 use crate::design::Design;
@@ -11,26 +11,26 @@ use crate::parameters::Parameters;
 use dcs_abi::operator::Operator;
 use dcs_engine::Nanos;
 
-/// The requests.
+/// A mix of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mix {
-    /// In words.
+    /// Name for people.
     pub name: &'static str,
-    /// GETs of 100 requests.
+    /// Percentage of GETs.
     pub gets: u64,
     /// Bytes of the smallest objects.
     pub smallest: u64,
-    /// Sizes, each twice the one before, all equally likely.
+    /// Number of sizes, each twice the one before, all equally likely.
     pub sizes: u32,
-    /// Mb/s, well below what every design can do.
+    /// Load in Mb/s, well below what any design can sustain.
     pub rate: u64,
 }
 
-/// The mix, all of it assumed: more is retrieved than stored; the largest are as large as the largest chunk
-/// of the service that was measured.
+/// The mix, all of it assumed: more objects are retrieved than stored; the largest are as large as the largest chunk of the
+/// measured service.
 pub const MIX: Mix =
     Mix { name: "60 % GET, 4 KiB to 4 MiB", gets: 60, smallest: 4096, sizes: 11, rate: 4000 };
-/// As [`MIX`] is assumed, what others would have come to.
+/// Other mixes, since [`MIX`] is assumed.
 pub const OTHERS: [Mix; 4] = [
     Mix { name: "GET alone", gets: 100, ..MIX },
     Mix { name: "PUT alone", gets: 0, ..MIX },
@@ -43,19 +43,19 @@ const CONNECTIONS: usize = 8;
 /// One design.
 #[derive(Clone, Debug)]
 pub struct Row {
-    /// Which.
+    /// Design.
     pub design: Design,
-    /// The requests.
+    /// Mix of the requests.
     pub mix: Mix,
-    /// The number of requests.
+    /// Number of requests.
     pub requests: usize,
-    /// The time of each beside its data, nanoseconds.
+    /// Time of each request apart from its data, in nanoseconds.
     pub request: Nanos,
-    /// The result.
+    /// Result of the measurement.
     pub measured: Measured,
 }
 
-/// `count` requests of a mix, the same for whoever asks.
+/// Returns `count` requests of a mix, the same for all designs.
 pub fn requests(mix: Mix, count: usize) -> Vec<Request> {
     let mut state = 0x2545_f491_4f6c_dd1du64;
     let mut draw = move || {
@@ -66,7 +66,7 @@ pub fn requests(mix: Mix, count: usize) -> Vec<Request> {
     };
     let mean: f64 =
         (0..mix.sizes).map(|power| (mix.smallest << power) as f64).sum::<f64>() / f64::from(mix.sizes);
-    // Nanoseconds from one arrival to the next, on average.
+    // Average nanoseconds from one arrival to the next.
     let interval = mean * 8000.0 / mix.rate as f64;
     let mut at = 0.0;
     (0..count)
@@ -80,7 +80,7 @@ pub fn requests(mix: Mix, count: usize) -> Vec<Request> {
         .collect()
 }
 
-/// The designs that are compared. The processor does MD5 where there is no GPU.
+/// Designs to compare. The processor computes MD5 if there is no GPU.
 pub const DESIGNS: [Design; 5] = [
     Design::HostCentric,
     Design::Software { gpu: false },
@@ -89,11 +89,10 @@ pub const DESIGNS: [Design; 5] = [
     Design::Card,
 ];
 
-/// The ratio that has to reach a figure.
+/// Designs whose ratio has a target.
 const COMPARED: [Design; 2] = [Design::Software { gpu: true }, Design::Card];
 
-/// All designs, the same requests; and of other mixes, with a third of the requests, the two that are to be
-/// compared.
+/// Measures all designs with the same requests; and, for other mixes, the two designs to compare with a third of the requests.
 pub fn measure(parameters: Parameters, count: usize) -> Vec<Row> {
     let of = |design: Design, mix: Mix, count| {
         let load = Load {
@@ -113,7 +112,7 @@ fn cpu(rows: &[Row], design: Design, mix: Mix) -> f64 {
     row.expect("it was measured").measured.cpu_s_per_gib()
 }
 
-/// With how many microseconds of a request beside its data, in every design, the ratio would be 0.3.
+/// Returns the microseconds per request, apart from its data, at which the ratio would be 0.3 if every design took them.
 fn longest_request(rows: &[Row]) -> f64 {
     let row = rows.iter().find(|row| row.design == Design::Card && row.mix == MIX).expect("it was measured");
     let (card, software) = (row.measured.cpu_s_per_gib(), cpu(rows, COMPARED[0], MIX));
@@ -123,7 +122,7 @@ fn longest_request(rows: &[Row]) -> f64 {
     row.request as f64 / 1e3 + more * 1e6
 }
 
-/// The figures of [`measure`].
+/// Returns the figures of [`measure`].
 pub fn figures(rows: &[Row]) -> Vec<Figure> {
     let ratio = |other| cpu(rows, Design::Card, MIX) / cpu(rows, other, MIX);
     let of_mix = |mix| cpu(rows, Design::Card, mix) / cpu(rows, COMPARED[0], mix);

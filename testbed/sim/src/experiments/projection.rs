@@ -1,5 +1,5 @@
-//! Faster devices: what software's share of the latency becomes (dissertation, figures 2.2 and 2.8), and how
-//! many cores a link takes (figure 3.13).
+//! Faster devices: software's share of the latency (dissertation, figures 2.2 and 2.8), and the cores that a link takes (figure
+//! 3.13).
 
 use super::latency;
 use super::load::{Direction, Load, Measured, run};
@@ -9,21 +9,21 @@ use crate::experiments::figure::Figure;
 use crate::host::Waiting;
 use crate::parameters::Parameters;
 
-/// Devices.
+/// A set of devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Devices {
-    /// In words.
+    /// Name for people.
     pub name: &'static str,
-    /// First byte of a read. ns.
+    /// Latency of a read, in ns.
     pub ssd_read: u64,
-    /// Bytes a second.
+    /// Bytes per second.
     pub ssd_rate: u64,
-    /// Bits a second.
+    /// Bits per second.
     pub nic_rate: u64,
 }
 
-/// The prototypes' devices; an NVMe SSD of 10 us (FlexCSV, section 6: Optane 900P) with faster links; and
-/// devices that take next to no time.
+/// The prototypes' devices; an NVMe SSD of 10 us (FlexCSV, section 6: Optane 900P) with faster links; and devices that take
+/// almost no time.
 pub const DEVICES: [Devices; 4] = [
     Devices { name: "80 us, 10 Gb/s", ssd_read: 80_000, ssd_rate: 2_150_000_000, nic_rate: 10_000_000_000 },
     Devices { name: "10 us, 40 Gb/s", ssd_read: 10_000, ssd_rate: 6_000_000_000, nic_rate: 40_000_000_000 },
@@ -36,21 +36,21 @@ pub const DEVICES: [Devices; 4] = [
     Devices { name: "ideal", ssd_read: 100, ssd_rate: 100_000_000_000, nic_rate: 400_000_000_000 },
 ];
 
-/// Devices and a design.
+/// Row of devices and a design.
 #[derive(Clone, Debug)]
 pub struct Row {
     /// Devices.
     pub devices: Devices,
-    /// The latency of 4 KiB.
+    /// Latency of 4 KiB.
     pub latency: latency::Row,
-    /// SSD to NIC, as fast as it goes; not for ideal devices, which no link could follow.
+    /// Throughput from SSD to NIC at full speed; `None` for ideal devices, with which no link could keep up.
     pub throughput: Option<Measured>,
 }
 
-/// The designs that are compared.
+/// Designs to compare.
 pub const DESIGNS: [Design; 3] = [Design::HostCentric, Design::Software { gpu: false }, Design::Card];
 
-/// All designs, `count` objects of 4 MiB over four connections.
+/// Measures all designs, with `count` objects of 4 MiB over four connections.
 pub fn measure(given: Parameters, count: u64) -> Vec<Row> {
     let of = |devices: Devices, design| {
         let Devices { ssd_read, ssd_rate, nic_rate, .. } = devices;
@@ -64,7 +64,7 @@ pub fn measure(given: Parameters, count: u64) -> Vec<Row> {
     DEVICES.iter().flat_map(|devices| DESIGNS.map(|design| of(*devices, design))).collect()
 }
 
-/// The figures of [`measure`].
+/// Returns the figures of [`measure`].
 pub fn figures(rows: &[Row]) -> Vec<Figure> {
     let of = |devices: usize, design: Design| {
         let row = rows.iter().find(|row| row.devices == DEVICES[devices] && row.latency.design == design);

@@ -6,25 +6,25 @@ use crate::design::Design;
 use crate::experiments::figure::{Figure, Reach};
 use crate::parameters::Parameters;
 
-/// Sets.
+/// Numbers of sets.
 pub const SETS: [usize; 4] = [1, 2, 3, 4];
 
-/// One design with this many sets.
+/// Row of one design with this many sets.
 #[derive(Clone, Debug)]
 pub struct Row {
-    /// Which.
+    /// Design.
     pub design: Design,
     /// Sets.
     pub sets: usize,
-    /// The result.
+    /// Result of the measurement.
     pub measured: Measured,
 }
 
-/// The designs that are compared.
+/// Designs to compare.
 pub const DESIGNS: [Design; 3] = [Design::HostCentric, Design::Software { gpu: false }, Design::Card];
 
-/// SSD to NIC, two connections a set, `count` objects of 4 MiB each set, on two cores, as DCS's host has.
-/// Links are PCIe 3.0 x16: four NICs of 10 Gb/s need more than the prototype's 2.0 x8 has.
+/// Sends from SSD to NIC: two connections per set, `count` objects of 4 MiB per set, two cores as in DCS's host. Links are PCIe
+/// 3.0 x16: four NICs of 10 Gb/s need more than the prototype's 2.0 x8.
 pub fn measure(parameters: Parameters, count: u64) -> Vec<Row> {
     let parameters = Parameters { cores: 2, ..parameters };
     let of = |design, sets| {
@@ -35,7 +35,7 @@ pub fn measure(parameters: Parameters, count: u64) -> Vec<Row> {
     DESIGNS.iter().flat_map(|design| SETS.map(|sets| of(*design, sets))).collect()
 }
 
-/// The figures of [`measure`].
+/// Returns the figures of [`measure`].
 pub fn figures(rows: &[Row]) -> Vec<Figure> {
     let of = |design: Design, sets: usize| {
         let row = rows.iter().find(|row| (row.design, row.sets) == (design, sets));

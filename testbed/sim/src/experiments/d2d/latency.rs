@@ -11,19 +11,19 @@ use dcs_fabric::nic::{Config, Family, Nic};
 use dcs_fabric::{Event, Fabric, FunctionId, HOST, Rate, Timing, Wire, WireEnd, d2d};
 use std::time::Duration;
 
-/// The way that the packet goes.
+/// Path of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Design {
-    /// Descriptor DMA to host memory; a process is woken, receives and sends.
+    /// Descriptor DMA to host memory; a process wakes up, receives and sends.
     Application,
     /// Descriptor DMA; the kernel routes it.
     Routed,
-    /// From NIC to NIC.
+    /// Directly from NIC to NIC.
     D2d,
 }
 
 impl Design {
-    /// In words.
+    /// Returns the name for people.
     pub fn name(self) -> &'static str {
         match self {
             Design::Application => "descriptor DMA, a process between",
@@ -36,17 +36,17 @@ impl Design {
 /// A packet's latency.
 #[derive(Clone, Debug)]
 pub struct Latency {
-    /// The way.
+    /// Path of the packet.
     pub design: Design,
     /// Bytes of the frame.
     pub frame: usize,
-    /// From its first bit on the one wire to its last at the end of the other.
+    /// Time from its first bit on one wire to its last at the end of the other.
     pub total: Nanos,
-    /// The same by component.
+    /// The same time by component.
     pub parts: Vec<(Component, Nanos)>,
 }
 
-/// Measures the second packet, so that descriptors are there.
+/// Measures the second packet, so that descriptors are available.
 ///
 /// # Panics
 ///
@@ -68,7 +68,7 @@ pub fn measure(parameters: Parameters, design: Design, frame: usize) -> Latency 
     Latency { design, frame, total, parts }
 }
 
-/// The steps of software between the one NIC's descriptor and the other's.
+/// Returns the steps of software between one NIC's descriptor and the other's.
 pub(super) fn software(parameters: &Parameters, design: Design, frame: usize) -> Vec<(Component, Nanos)> {
     if design == Design::D2d {
         return Vec::new();
@@ -85,7 +85,7 @@ fn wire(parameters: &Parameters) -> Wire {
     Wire { rate: parameters.nic_rate, ..Wire::default() }
 }
 
-/// A wire's time, with preamble, check sequence and gap, as it counts them.
+/// Returns a wire's time including preamble, check sequence and gap, as the wire model counts it.
 fn wire_time(parameters: &Parameters, frame: usize) -> Nanos {
     let bits = (frame.max(60) as u64 + 24) * 8;
     bits * 1_000_000_000 / parameters.nic_rate + wire(parameters).delay.as_nanos() as u64
@@ -115,7 +115,7 @@ fn template(frame: usize) -> Template {
     }
 }
 
-/// A packet to the template's stream. It has no UDP checksum.
+/// Returns a packet for the template's stream, without a UDP checksum.
 fn packet(frame: usize, fill: u8) -> Vec<u8> {
     let length = (frame - 14) as u16;
     let mut ip = [0x4500, length, 0, 0, 0x4011, 0, 0x0a00, 1, 0x0a00, 2, 5004, 5004, length - 20, 0]
@@ -130,7 +130,7 @@ fn packet(frame: usize, fill: u8) -> Vec<u8> {
     packet
 }
 
-/// Two NICs, with the ends of their wires.
+/// Builds two NICs, with the ends of their wires.
 fn machine(
     parameters: &Parameters,
     add: impl Fn(&mut Fabric) -> FunctionId,
@@ -179,11 +179,11 @@ fn by_d2d(parameters: &Parameters, frame: usize) -> Nanos {
     total
 }
 
-/// The host: both NICs' drivers, and the packet that software has in hand.
+/// The host: both NICs' drivers, and a packet that software is processing.
 struct Host {
     fabric: Fabric,
     drivers: [nic::Nic; 2],
-    /// Where a packet lies that is to be sent.
+    /// Address for a packet to send.
     room: u64,
     software: Nanos,
     held: Option<Vec<u8>>,
@@ -201,7 +201,7 @@ impl Host {
         }
     }
 
-    /// Takes what has come, and has software work on it.
+    /// Takes received packets, and charges software's work.
     fn receive(&mut self) {
         self.each(|driver, bus, now| driver.poll(bus, now));
         for driver in &mut self.drivers {
@@ -219,7 +219,7 @@ impl Host {
         }
     }
 
-    /// Sends what software has made of it.
+    /// Sends the packet that software has processed.
     fn forward(&mut self) {
         let bytes = self.held.take().expect("a packet");
         let now = self.now();
@@ -233,7 +233,7 @@ impl Host {
         self.drivers[1].ring(&mut port);
     }
 
-    /// Goes on to a frame at this end of a wire, or until the drivers are `ready`.
+    /// Runs to a frame at this end of a wire, or until the drivers are `ready`.
     fn run(&mut self, until: impl Fn(&Host) -> bool, end: WireEnd) -> Option<Vec<u8>> {
         while !until(self) {
             let deadline = self.drivers.iter().filter_map(nic::Nic::deadline).min();

@@ -1,6 +1,5 @@
-//! D2D streams: the latency of a packet from NIC to NIC beside descriptor DMA, how much of the wire a pair of
-//! an SSD and a NIC fills, and how punctual many videos are (Larsen et al., "Direct Device-to-Device Transfer
-//! Protocol", figures 8, 9 and 11).
+//! D2D streams: latency of a packet from NIC to NIC compared with descriptor DMA, the share of the wire that an SSD and a NIC
+//! fill, and the punctuality of many videos (Larsen et al., "Direct Device-to-Device Transfer Protocol", figures 8, 9 and 11).
 
 mod latency;
 mod streams;
@@ -13,24 +12,23 @@ pub use utilization::Utilization;
 use crate::experiments::figure::{Figure, Reach};
 use crate::parameters::Parameters;
 
-/// All that is measured.
+/// All measurements.
 #[derive(Clone, Debug)]
 pub struct Rows {
-    /// A packet from wire to wire.
+    /// Latencies of a packet from wire to wire.
     pub latency: Vec<Latency>,
-    /// Streams as fast as they go.
+    /// Throughput of streams at full speed.
     pub throughput: Vec<Throughput>,
     /// Videos of 7.82 Mb/s.
     pub pace: Vec<Pace>,
-    /// The processor's part in them.
+    /// The processor's part in the videos.
     pub utilization: Vec<Utilization>,
 }
 
-/// Bytes of the frames whose latency is measured, without the check sequence: the shortest, and one with a
-/// packet of 1,500 bytes.
+/// Bytes of the measured frames, without the check sequence: the shortest, and one with a packet of 1,500 bytes.
 pub const FRAMES: [usize; 2] = [60, 1514];
 
-/// Measures everything, each video for that many milliseconds.
+/// Measures everything, videos for that many milliseconds.
 ///
 /// # Panics
 ///
@@ -50,7 +48,7 @@ pub fn measure(parameters: Parameters, milliseconds: u64) -> Rows {
     }
 }
 
-/// The figures of [`measure`].
+/// Returns the figures of [`measure`].
 pub fn figures(rows: &Rows) -> Vec<Figure> {
     let total = |design: Design, frame: usize| {
         let row = rows.latency.iter().find(|row| (row.design, row.frame) == (design, frame));

@@ -1,4 +1,4 @@
-//! Streams from an SSD to a NIC: how much of the wire they fill, how punctual they are.
+//! Streams from an SSD to a NIC: their share of the wire, and their punctuality.
 
 use dcs_d2d::driver::Send;
 use dcs_d2d::register::{Rate as Speed, Task};
@@ -12,19 +12,19 @@ use dcs_testkit::Random;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Streams as fast as they go.
+/// Throughput of streams at full speed.
 #[derive(Clone, Copy, Debug)]
 pub struct Throughput {
-    /// The wire, Gb/s.
+    /// Rate of the wire in Gb/s.
     pub gbps: u64,
     /// Bits on the wire, with preambles, check sequences and gaps.
     pub bits: u64,
-    /// In so long.
+    /// Time for these bits.
     pub time: Nanos,
 }
 
 impl Throughput {
-    /// Of the wire.
+    /// Returns the share of the wire.
     pub fn share(&self) -> f64 {
         self.bits as f64 / (self.gbps * self.time) as f64
     }
@@ -33,37 +33,37 @@ impl Throughput {
 /// Videos of 7.82 Mb/s on a wire of 10 Gb/s.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
-    /// How many.
+    /// Number of streams.
     pub streams: u16,
-    /// Datagrams that were looked at.
+    /// Datagrams examined.
     pub datagrams: usize,
-    /// How much later they came than their last byte was due: median, 99 %, most.
+    /// Median of the datagrams' lateness against the due time of their last byte.
     pub median: Nanos,
-    /// See `median`.
+    /// 99th percentile of the lateness.
     pub most_of_them: Nanos,
-    /// See `median`.
+    /// Largest lateness.
     pub most: Nanos,
-    /// Interrupts of both functions while they ran.
+    /// Interrupts of both functions in that time.
     pub interrupts: u64,
     /// Bytes that devices wrote to host memory or read from there.
     pub host_bytes: u64,
-    /// The time over which both were counted.
+    /// Time over which both were counted.
     pub seconds: f64,
 }
 
 const BLOCKS: u64 = 512;
 const PORT: u16 = 10_000;
 const HEADERS: usize = 42;
-/// Bytes a second of a video, in slots of a millisecond.
+/// Speed of a video, in slots of a millisecond.
 const VIDEO: Speed = Speed { bytes_per_second: 977_500, granularity_us: 1000 };
 const SLOT: Nanos = 1_000_000;
-/// Packets of a video in a second, and bytes of the frame of one.
+/// Packets of a video per second.
 pub const PACKETS_A_SECOND: f64 = VIDEO.bytes_per_second as f64 / 1316.0;
 pub const PACKET: usize = HEADERS + 1316;
-/// The first slots, in which all streams wait for their first reads, are left out.
+/// Slots to leave out at the start, when all streams wait for their first reads.
 const WARM_UP: Nanos = 20;
 
-/// An SSD and a NIC, and the far end of the NIC's wire.
+/// An SSD, a NIC, and the far end of the NIC's wire.
 struct Pair {
     fabric: Fabric,
     ssd: D2dFunction,
@@ -141,9 +141,9 @@ fn port(frame: &[u8]) -> u16 {
     u16::from_be_bytes([frame[36], frame[37]])
 }
 
-/// Eight streams as fast as they go.
+/// Runs eight streams at full speed.
 pub fn throughput(gbps: u64) -> Throughput {
-    // What is fast enough: links of 31 GB/s, a medium of 20 GB/s, and as much read ahead as its 80 us need.
+    // Fast enough: links of 31 GB/s, a medium of 20 GB/s, and as much read-ahead as its 80 us need.
     let media = Media { rate: 20_000_000_000, ..Media::default() };
     let mut pair = Pair::new(8, gbps, media, Rate { ps_per_byte: 32 }, 512 << 10);
     for stream in 0..8 {
@@ -157,11 +157,11 @@ pub fn throughput(gbps: u64) -> Throughput {
     Throughput { gbps, bits, time }
 }
 
-/// This many videos for that many milliseconds.
+/// Runs this many videos for that many milliseconds.
 ///
 /// # Panics
 ///
-/// If a byte is wrong, or comes before it is due.
+/// If a byte is wrong, or arrives before it is due.
 pub fn pace(streams: u16, milliseconds: u64) -> Pace {
     // 16 KiB are 16 ms of video; the first reads of 1,000 of them take the medium 7 ms.
     let mut pair = Pair::new(streams, 10, Media::default(), Rate::GEN3_X8, 16 << 10);

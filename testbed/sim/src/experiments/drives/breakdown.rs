@@ -9,31 +9,31 @@ use crate::drives::{Operator, machine::Build};
 use crate::experiments::figure::{Figure, Reach};
 use dcs_engine::Nanos;
 
-/// The operators of figure 1.
+/// Operators of figure 1.
 pub const OPERATORS: [Operator; 4] = [Operator::Encryption, Operator::Hash, Operator::Filter, Operator::Grep];
 
-/// One request.
+/// Breakdown of one request.
 #[derive(Clone, Debug)]
 pub struct Row {
     /// The design.
     pub design: Design,
     /// The operator.
     pub operator: Operator,
-    /// All of it.
+    /// Total time.
     pub total: Nanos,
-    /// By component.
+    /// Time by component.
     pub parts: Vec<(Component, Nanos)>,
 }
 
 impl Row {
-    /// Software's part: guest, hypervisor, host.
+    /// Returns software's part: guest, hypervisor, host.
     pub fn software(&self) -> f64 {
         let software = self.parts.iter().filter(|(what, _)| what.is_software());
         software.map(|(_, time)| time).sum::<Nanos>() as f64 / self.total as f64
     }
 }
 
-/// One request: 4 KiB are read and go through an operator.
+/// Runs one request, which reads 4 KiB and passes them through an operator.
 pub fn one(setting: &Setting, design: Design, operator: Operator) -> Row {
     let build =
         Build { ssd_bytes: 1 << 20, ..Build::new(setting.parameters, setting.timings, design.drives()) };
@@ -50,14 +50,14 @@ pub fn one(setting: &Setting, design: Design, operator: Operator) -> Row {
     Row { design, operator, total: to - from, parts: breakdown(&trace, from, to) }
 }
 
-/// Figure 1, and figure 5 with all designs.
+/// Measures figure 1, and figure 5 with all designs.
 pub fn measure(setting: &Setting) -> Vec<Row> {
     let first = OPERATORS.map(|operator| one(setting, Design::Software, operator));
     let rest = [Design::Optimised, Design::SoftwareEngine, Design::FlexCsv];
     first.into_iter().chain(rest.map(|design| one(setting, design, Operator::Encryption))).collect()
 }
 
-/// The figures of [`measure`].
+/// Returns the figures of [`measure`].
 pub fn figures(rows: &[Row]) -> Vec<Figure> {
     let of = |design, operator| {
         let is = |row: &&Row| (row.design, row.operator) == (design, operator);

@@ -10,18 +10,18 @@ pub mod times;
 use crate::drives::Timings;
 use crate::parameters::Parameters;
 
-/// What an experiment is measured at.
+/// Conditions of an experiment.
 #[derive(Clone, Copy, Debug)]
 pub struct Setting {
-    /// Of the host's software.
+    /// Costs of the host's software.
     pub parameters: Parameters,
-    /// Of the rest.
+    /// Times of the other parts.
     pub timings: Timings,
-    /// Requests of each guest, about.
+    /// Approximate number of requests of each guest.
     pub count: u64,
 }
 
-/// The exponential distribution: a wait of this mean.
+/// Draws a wait from the exponential distribution with this mean.
 pub(crate) fn wait(random: &mut dcs_testkit::Random, mean: f64) -> u64 {
     let part = (random.below(1 << 53) as f64 + 0.5) / (1_u64 << 53) as f64;
     (-part.ln() * mean) as u64

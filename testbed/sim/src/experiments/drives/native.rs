@@ -1,4 +1,4 @@
-//! A virtual drive beside the device without virtualization: SSD and operator by block size (figure 15).
+//! A virtual drive compared with the device without virtualization: SSD and operator by block size (figure 15).
 
 use super::Setting;
 use crate::drives::Operator;
@@ -8,25 +8,25 @@ use crate::experiments::figure::{Figure, Reach};
 use std::cell::RefCell;
 use std::rc::Rc;
 
-/// Blocks in bytes.
+/// Block sizes in bytes.
 pub const BLOCKS: [u64; 4] = [4 << 10, 16 << 10, 64 << 10, 128 << 10];
 
-/// A point.
+/// A point of the figure.
 #[derive(Clone, Debug)]
 pub struct Row {
     /// Native, or FlexCSV.
     pub design: Design,
-    /// Through an operator, without the SSD; else reads of the SSD.
+    /// Operator, without the SSD; `None` for reads of the SSD.
     pub operator: Option<Operator>,
-    /// In bytes.
+    /// Block size in bytes.
     pub block: u64,
-    /// Requests at once.
+    /// Concurrent requests.
     pub depth: usize,
-    /// Bytes a second.
+    /// Bytes per second.
     pub rate: f64,
 }
 
-/// One point: `depth` requests at once.
+/// Measures one point, with `depth` concurrent requests.
 pub fn one(setting: &Setting, design: Design, operator: Option<Operator>, block: u64, depth: usize) -> Row {
     let build = Build {
         ssd_bytes: 4 << 20,
@@ -63,7 +63,7 @@ pub fn one(setting: &Setting, design: Design, operator: Option<Operator>, block:
     Row { design, operator, block, depth, rate: (total * block) as f64 * 1e9 / time as f64 }
 }
 
-/// Both designs.
+/// Measures both designs.
 pub fn measure(setting: &Setting) -> Vec<Row> {
     let designs = [Design::Native, Design::FlexCsv];
     let operators = [None, Some(Operator::Encryption), Some(Operator::Decryption)];
@@ -80,7 +80,7 @@ pub fn measure(setting: &Setting) -> Vec<Row> {
     one_at_once.chain(deep).collect()
 }
 
-/// The figures of [`measure`].
+/// Returns the figures of [`measure`].
 pub fn figures(rows: &[Row]) -> Vec<Figure> {
     let rate = |design, operator, block, depth| {
         let is =

@@ -1,9 +1,9 @@
-//! Slots that several guests share: latencies and QoS violations (figures 7, 8 and 18), and fairness beside a
-//! guest that asks for more than its share.
+//! Slots shared by several guests: latencies and QoS violations (figures 7, 8 and 18), and fairness towards guests whose
+//! neighbour demands more than its share.
 //!
-//! A request is 1 MiB of the guest's in the card's memory that is to be encrypted: 5 ms of a slot, as in figure
-//! 8, where four guests with 50 requests a second each are as much as one operator does. The slots are
-//! [`dcs_slots`]; requests go through the guest, the engine and the bus.
+//! A request encrypts 1 MiB of the guest's data in the card's memory: 5 ms of a slot, as in figure 8, where four guests with 50
+//! requests per second each use up one operator. The slots are [`dcs_slots`]; requests go through the guest, the engine and the
+//! bus.
 
 use super::{Setting, wait};
 use crate::drives::design::{Design, Place, Request, Server};
@@ -19,36 +19,36 @@ use std::rc::Rc;
 
 /// Bytes of a request.
 pub const LENGTH: u64 = 1 << 20;
-/// Guests.
+/// Number of guests.
 pub const GUESTS: usize = 4;
-/// A violation: longer than this many times the latency without others.
+/// Latency that counts as a violation, as a multiple of the latency without other guests.
 const LATE: f64 = 1.5;
 
-/// How slots are given away (figure 18), and ours.
+/// Policy for assigning slots (figure 18), and ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Strategy {
-    /// Two slots, the guests of one group in one.
+    /// Two slots, each with the guests of one group.
     StaticWorst,
-    /// Two slots, one guest of each group in each.
+    /// Two slots, each with one guest of each group.
     StaticBest,
-    /// Two slots for all.
+    /// Two slots shared by all.
     Dynamic,
-    /// Four slots, of which two hold other operators at first.
+    /// Four slots, two of which hold other operators at first.
     DynamicPr,
-    /// One slot for all (figure 8).
+    /// One slot for all guests (figure 8).
     One,
-    /// Two slots for all, by shares.
+    /// Two slots for all guests, by shares.
     Shares,
-    /// Two slots for all, by shares; the first guest has a head start.
+    /// Two slots for all guests, by shares; the first guest has a head start.
     Priority,
 }
 
 impl Strategy {
-    /// Those of figure 18.
+    /// Strategies of figure 18.
     pub const PAPER: [Strategy; 4] =
         [Strategy::StaticWorst, Strategy::StaticBest, Strategy::Dynamic, Strategy::DynamicPr];
 
-    /// In words.
+    /// Returns the name for people.
     pub fn name(self) -> &'static str {
         match self {
             Strategy::StaticWorst => "static-worst",
@@ -62,34 +62,34 @@ impl Strategy {
     }
 }
 
-/// The load of one guest.
+/// Load of one guest.
 #[derive(Clone, Copy, Debug)]
 pub enum Load {
-    /// It waits for an answer, then for this many times the execution time on average, then asks again.
+    /// Waits for an answer, then on average this many times the execution time, then requests again.
     Closed(f64),
-    /// It asks this many times a second, answered or not.
+    /// Sends this many requests per second, whether or not they are answered.
     Open(f64),
-    /// It always has this many requests.
+    /// Always has this many requests in flight.
     Always(usize),
 }
 
-/// What the requests of a guest took.
+/// Latencies of a guest's requests.
 #[derive(Clone, Debug, Default)]
 pub struct Latencies(pub Vec<Nanos>);
 
 impl Latencies {
-    /// The part that took longer than allowed.
+    /// Returns the share of requests that took longer than permitted.
     pub fn violations(&self, alone: Nanos) -> f64 {
         let late = self.0.iter().filter(|taken| **taken as f64 > LATE * alone as f64).count();
         late as f64 / self.0.len().max(1) as f64
     }
 
-    /// In nanoseconds.
+    /// Returns the mean in nanoseconds.
     pub fn mean(&self) -> f64 {
         self.0.iter().sum::<Nanos>() as f64 / self.0.len().max(1) as f64
     }
 
-    /// The latency that this part of the requests does not exceed.
+    /// Returns the latency that this share of the requests does not exceed.
     pub fn quantile(&self, part: f64) -> Nanos {
         let mut sorted = self.0.clone();
         sorted.sort_unstable();
@@ -98,7 +98,7 @@ impl Latencies {
     }
 }
 
-/// The time that loading a slot takes, from the card's own memory.
+/// Returns the time to load a slot from the card's own memory.
 pub fn loading(timings: &Timings) -> Nanos {
     (u128::from(timings.bitstream) * 1_000_000_000 / u128::from(timings.icap)) as Nanos
 }
@@ -140,10 +140,10 @@ fn build(setting: &Setting, strategy: Strategy, loads: &[Load]) -> Build {
     build
 }
 
-/// What a run came to, guest by guest.
+/// Results of a run, by guest.
 #[derive(Clone, Debug)]
 pub struct Ran {
-    /// Of each guest's requests.
+    /// Latencies of each guest's requests.
     pub latencies: Vec<Latencies>,
     /// Slot time that each guest got.
     pub charged: Vec<Nanos>,
@@ -154,7 +154,7 @@ pub fn run(setting: &Setting, strategy: Strategy, loads: &[Load]) -> Ran {
     let server = Server::new(Design::FlexCsv, build(setting, strategy, loads));
     let handle = server.handle();
     let execution = setting.timings.working(Operator::Encryption, LENGTH);
-    // All guests ask for as long: the busiest has this many requests.
+    // All guests request for the same time: the busiest makes this many requests.
     let least = loads.iter().map(|load| match load {
         Load::Closed(wait) => execution as f64 * (1.0 + wait),
         Load::Open(rate) => 1e9 / rate,
@@ -166,7 +166,7 @@ pub fn run(setting: &Setting, strategy: Strategy, loads: &[Load]) -> Ran {
     for (guest, load) in loads.iter().enumerate() {
         let places = match load {
             Load::Closed(_) => 1,
-            // As many as there are queue pairs.
+            // As many as queue pairs.
             Load::Open(_) => 8,
             Load::Always(count) => *count,
         };
@@ -179,7 +179,7 @@ pub fn run(setting: &Setting, strategy: Strategy, loads: &[Load]) -> Ran {
             *left.borrow_mut() -= 1;
         });
     }
-    // What each has got when they begin nothing new any more.
+    // Slot time of each guest when no more requests begin.
     let charged: Vec<Nanos> = server.executor.run(async {
         handle.sleep_until(end).await;
         let of = |guest| handle.with(|machine| machine.slots().charged(guest as u16));
@@ -226,7 +226,7 @@ impl Ask {
         }
     }
 
-    /// Arrivals go on whether they are answered or not; those beyond the places wait in the guest.
+    /// Generates arrivals whether or not requests are answered; those beyond the places wait in the guest.
     async fn open(&self, rate: f64, places: Vec<Place>, mut random: Random) {
         let free = Rc::new(RefCell::new(places));
         let count = free.borrow().len();
@@ -252,26 +252,26 @@ impl Ask {
     }
 }
 
-/// The latency of a request without others.
+/// Returns the latency of a request without other guests.
 pub fn alone(setting: &Setting) -> Nanos {
     let setting = Setting { count: 3, ..*setting };
     run(&setting, Strategy::Dynamic, &[Load::Closed(1.0)]).latencies[0].0[0]
 }
 
-/// One bar of figure 18.
+/// A bar of figure 18.
 #[derive(Clone, Debug)]
 pub struct Violations {
-    /// Waiting by execution time of both groups.
+    /// Waiting time relative to execution time, for both groups.
     pub groups: [f64; 2],
-    /// How slots were given away.
+    /// Policy for assigning slots.
     pub strategy: Strategy,
-    /// The part of all requests that were late.
+    /// Share of all requests that were late.
     pub ratio: f64,
-    /// The same of each group.
+    /// Share of late requests of each group.
     pub by_group: [f64; 2],
 }
 
-/// The groups of figure 18.
+/// Groups of figure 18.
 pub const GROUPS: [[f64; 2]; 10] = [
     [0.5, 0.5],
     [0.5, 1.0],
@@ -285,7 +285,7 @@ pub const GROUPS: [[f64; 2]; 10] = [
     [4.0, 8.0],
 ];
 
-/// Figure 18.
+/// Measures figure 18.
 pub fn violations(setting: &Setting) -> Vec<Violations> {
     let alone = alone(setting);
     let of = |groups: [f64; 2], strategy| {
@@ -300,18 +300,18 @@ pub fn violations(setting: &Setting) -> Vec<Violations> {
     GROUPS.iter().flat_map(|groups| Strategy::PAPER.map(|strategy| of(*groups, strategy))).collect()
 }
 
-/// A part of figure 8: one operator, this many guests with so many requests a second each.
+/// A part of figure 8: one operator, this many guests with this many requests per second each.
 #[derive(Clone, Debug)]
 pub struct Rate {
-    /// Guests.
+    /// Number of guests.
     pub guests: usize,
-    /// Requests a second of each.
+    /// Requests per second of each guest.
     pub rate: f64,
-    /// Of all requests, in nanoseconds.
+    /// Mean latency of all requests, in nanoseconds.
     pub mean: f64,
 }
 
-/// Figure 8: guests that share one operator.
+/// Measures figure 8: guests that share one operator.
 pub fn rates(setting: &Setting) -> Vec<Rate> {
     let of = |guests: usize, rate: f64| {
         let ran = run(setting, Strategy::One, &vec![Load::Open(rate); guests]);
@@ -325,20 +325,20 @@ pub fn rates(setting: &Setting) -> Vec<Rate> {
 /// A group of guests of figure 7.
 #[derive(Clone, Debug)]
 pub struct Distribution {
-    /// Requests of a guest in the execution time of one: 1/2 is one that waits for as long as it works.
+    /// Requests of a guest per execution time: 1/2 means it waits as long as it works.
     pub rate: f64,
-    /// How slots were given away.
+    /// Policy for assigning slots.
     pub strategy: Strategy,
-    /// Of their requests, by the latency without others: the times that 25, 50, 75, 90, 95 and 99 % don't exceed.
+    /// Latencies relative to the latency without other guests that 25, 50, 75, 90, 95 and 99 % of the requests don't exceed.
     pub quantiles: [f64; 6],
-    /// The part that was late.
+    /// Share of requests that were late.
     pub violations: f64,
 }
 
-/// The parts of [`Distribution::quantiles`].
+/// Shares of [`Distribution::quantiles`].
 pub const QUANTILES: [f64; 6] = [0.25, 0.5, 0.75, 0.9, 0.95, 0.99];
 
-/// Figure 7, and the same with slots for all.
+/// Measures figure 7, and the same with slots shared by all.
 pub fn distributions(setting: &Setting) -> Vec<Distribution> {
     let alone = alone(setting);
     let loads = [1.0, 1.0, 15.0, 15.0].map(Load::Closed);
@@ -357,24 +357,24 @@ pub fn distributions(setting: &Setting) -> Vec<Distribution> {
     [Strategy::StaticWorst, Strategy::Dynamic].into_iter().flat_map(of).collect()
 }
 
-/// Guests beside one that asks for more than its share.
+/// Guests whose neighbour demands more than its share.
 #[derive(Clone, Debug)]
 pub struct Neighbour {
-    /// How slots were given away.
+    /// Policy for assigning slots.
     pub strategy: Strategy,
-    /// The part of each guest's requests that were late; the last guest's are many.
+    /// Share of late requests of each guest; the last guest has many requests.
     pub violations: Vec<f64>,
-    /// Slot time of the guest that got least, and of the one that got most, of an equal part, where all four
-    /// always ask, for 2, 2, 4 and 8 at a time.
+    /// Slot time of the guest that got least, and of the one that got most, relative to an equal share, when all four always have
+    /// 2, 2, 4 and 8 requests.
     pub shares: [f64; 2],
-    /// The difference of the two, of what is allowed by the bound of `dcs_slots`.
+    /// Difference of the two relative to the bound of `dcs_slots`.
     pub of_bound: f64,
 }
 
-/// The strategies that are compared beside a neighbour.
+/// Strategies compared with such a neighbour.
 pub const NEIGHBOURS: [Strategy; 3] = [Strategy::Dynamic, Strategy::Shares, Strategy::Priority];
 
-/// Three guests with moderate loads beside one that always has eight requests.
+/// Runs three guests with moderate loads next to one that always has eight requests.
 pub fn neighbours(setting: &Setting) -> Vec<Neighbour> {
     let alone = alone(setting);
     let moderate = Load::Closed(2.0);
@@ -383,7 +383,7 @@ pub fn neighbours(setting: &Setting) -> Vec<Neighbour> {
         let crowd = run(setting, strategy, &[2, 2, 4, 8].map(Load::Always));
         let equal = crowd.charged.iter().sum::<Nanos>() as f64 / GUESTS as f64;
         let shares = crowd.charged.iter().map(|charged| *charged as f64 / equal);
-        // Two slots, a block each, of two guests.
+        // Two slots, with a block of each of two guests.
         let bound = 4.0 * setting.timings.working(Operator::Encryption, LENGTH) as f64;
         let difference = crowd.charged.iter().max().zip(crowd.charged.iter().min());
         Neighbour {
@@ -396,7 +396,7 @@ pub fn neighbours(setting: &Setting) -> Vec<Neighbour> {
     NEIGHBOURS.map(of).into()
 }
 
-/// All that is measured.
+/// All measurements.
 #[derive(Clone, Debug)]
 pub struct Rows {
     /// Figure 7.
@@ -419,7 +419,7 @@ pub fn measure(setting: &Setting) -> Rows {
     }
 }
 
-/// The figures of [`measure`].
+/// Returns the figures of [`measure`].
 pub fn figures(rows: &Rows) -> Vec<Figure> {
     let of = |groups: [f64; 2], strategy| {
         let is = |row: &&Violations| (row.groups, row.strategy) == (groups, strategy);

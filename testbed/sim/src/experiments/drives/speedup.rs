@@ -10,27 +10,27 @@ use crate::experiments::figure::{Figure, Reach};
 /// Bytes of a block.
 pub const BLOCK: u64 = 4096;
 
-/// A bar.
+/// A bar of the figure.
 #[derive(Clone, Debug)]
 pub struct Row {
     /// The design.
     pub design: Design,
     /// The operator.
     pub operator: Operator,
-    /// Results are written back.
+    /// True if results are written back.
     pub writes: bool,
-    /// Bytes a second.
+    /// Bytes per second.
     pub rate: f64,
 }
 
-/// The first block of a request, and where its result goes.
+/// Returns the request for block `at`, with a place for its result.
 fn request(build: &Build, at: u64, operator: Operator, writes: bool) -> Request {
     let half = build.ssd_bytes / 2;
     let from = at * BLOCK % half;
     Request { from: Some(from), operator: Some(operator), to: writes.then_some(half + from), length: BLOCK }
 }
 
-/// One guest, one request after the other.
+/// Measures one guest, one request after the other.
 pub fn one(setting: &Setting, design: Design, operator: Operator, writes: bool) -> Row {
     let build =
         Build { ssd_bytes: 2 << 20, ..Build::new(setting.parameters, setting.timings, design.drives()) };
@@ -47,7 +47,7 @@ pub fn one(setting: &Setting, design: Design, operator: Operator, writes: bool) 
     Row { design, operator, writes, rate: (setting.count * BLOCK) as f64 * 1e9 / time as f64 }
 }
 
-/// All designs and operators.
+/// Measures all designs and operators.
 pub fn measure(setting: &Setting) -> Vec<Row> {
     let all = |writes| {
         Operator::ALL.into_iter().flat_map(move |operator| {
@@ -57,7 +57,7 @@ pub fn measure(setting: &Setting) -> Vec<Row> {
     all(true).chain(all(false)).collect()
 }
 
-/// The speed-up of a design over another one.
+/// Returns the speed-up of a design over another one.
 pub fn speedup(rows: &[Row], (design, over): (Design, Design), operator: Operator, writes: bool) -> f64 {
     let rate = |design| {
         let is = |row: &&Row| (row.design, row.operator, row.writes) == (design, operator, writes);
@@ -66,7 +66,7 @@ pub fn speedup(rows: &[Row], (design, over): (Design, Design), operator: Operato
     rate(design) / rate(over)
 }
 
-/// The geometric mean of all operators, with and without writing.
+/// Returns the geometric mean over all operators, with and without writing.
 pub fn mean(rows: &[Row], pair: (Design, Design)) -> f64 {
     let all = Operator::ALL
         .into_iter()
@@ -74,7 +74,7 @@ pub fn mean(rows: &[Row], pair: (Design, Design)) -> f64 {
     (all.sum::<f64>() / 16.0).exp()
 }
 
-/// The figures of [`measure`].
+/// Returns the figures of [`measure`].
 pub fn figures(rows: &[Row]) -> Vec<Figure> {
     let figure = |what, ours, paper, reach: Option<f64>, why| Figure {
         what,

@@ -1,4 +1,4 @@
-//! Guests that share SSDs: one for all, as where SSD and FPGA are one device, or one each (figures 6 and 17).
+//! Guests that share one SSD, as where SSD and FPGA are one device, compared with an SSD for each (figures 6 and 17).
 
 use super::Setting;
 use crate::drives::Operator;
@@ -12,22 +12,22 @@ use std::rc::Rc;
 
 /// Bytes of a block of figure 6.
 const BLOCK: u64 = 4096;
-/// Bytes of a read of figure 17, and how many each guest has at once.
+/// Bytes of a read of figure 17.
 const LARGE: u64 = 128 << 10;
 const DEPTH: usize = 8;
-/// SSDs, and guests of the paper.
+/// Most SSDs, and guests, in the paper.
 pub const MOST: usize = 4;
-/// Guests beyond it.
+/// Number of guests beyond the paper.
 pub const CROWD: usize = 64;
 
 /// A point of figure 6.
 #[derive(Clone, Debug)]
 pub struct Contended {
-    /// Guests that do plain reads of 4 KiB beside the one that is measured.
+    /// Guests that make plain reads of 4 KiB next to the measured one.
     pub others: usize,
-    /// Reads that each of them has at once.
+    /// Concurrent reads of each of them.
     pub depth: usize,
-    /// Each guest has an SSD of its own.
+    /// True if each guest has its own SSD.
     pub decoupled: bool,
     /// Mean latency of the guest that reads 4 KiB through an operator of 100 MB/s.
     pub latency: f64,
@@ -40,15 +40,15 @@ pub struct Bandwidth {
     pub guests: usize,
     /// SSDs.
     pub ssds: usize,
-    /// Data go through an operator in the card; else from SSD to guest.
+    /// True if data pass an operator in the card; otherwise they go from SSD to guest.
     pub operator: bool,
-    /// The card's link has 16 lanes, not the prototype's four.
+    /// True if the card's link has 16 lanes instead of the prototype's four.
     pub wide: bool,
-    /// Bytes a second of all guests together.
+    /// Bytes per second of all guests together.
     pub rate: f64,
 }
 
-/// Goes on reading until somebody says stop.
+/// Reads until stopped.
 async fn load(
     place: Place,
     request: impl Fn(u64) -> Request,
@@ -64,7 +64,7 @@ async fn load(
     }
 }
 
-/// One point of figure 6.
+/// Measures one point of figure 6.
 pub fn contended(setting: &Setting, others: usize, depth: usize, decoupled: bool) -> Contended {
     let ssds = if decoupled { others + 1 } else { 1 };
     let build = Build {
@@ -109,12 +109,12 @@ pub fn contended(setting: &Setting, others: usize, depth: usize, decoupled: bool
     Contended { others, depth, decoupled, latency }
 }
 
-/// One bar of figure 17: each guest reads one of the SSDs, in turn. `lanes` of the card's link.
+/// Measures one bar of figure 17: guests read the SSDs in turn. `wide`: 16 lanes for the card's link.
 pub fn bandwidth(setting: &Setting, guests: usize, ssds: usize, operator: bool, wide: bool) -> Bandwidth {
     let build = Build {
         ssds,
         ssd_bytes: 4 << 20,
-        // Enough of a fast operator, so that slots are no bottleneck.
+        // Enough slots with a fast operator, so that they are not a bottleneck.
         slots: vec![Some(Operator::Aggregate); MOST],
         card_link: if wide { Rate::GEN3_X16 } else { Rate::GEN3_X4 },
         ..Build::new(setting.parameters, setting.timings, Design::FlexCsv.drives())
@@ -124,7 +124,7 @@ pub fn bandwidth(setting: &Setting, guests: usize, ssds: usize, operator: bool, 
     let (stop, moved) = (Rc::new(RefCell::new(false)), Rc::new(RefCell::new(0)));
     let operator_of = operator.then_some(Operator::Aggregate);
     for guest in 0..guests {
-        // A crowd has one read each at a time.
+        // Guests in a crowd have one read each in flight.
         let depth = if guests > MOST { 1 } else { DEPTH as u64 };
         for at in 0..depth {
             let place = server.place(guest as u16, guest % ssds, LARGE);
@@ -148,7 +148,7 @@ pub fn bandwidth(setting: &Setting, guests: usize, ssds: usize, operator: bool, 
     Bandwidth { guests, ssds, operator, wide, rate: bytes as f64 * 1e9 / span as f64 }
 }
 
-/// All that is measured.
+/// All measurements.
 #[derive(Clone, Debug)]
 pub struct Rows {
     /// Figure 6.
@@ -157,7 +157,7 @@ pub struct Rows {
     pub bandwidth: Vec<Bandwidth>,
 }
 
-/// The depths of figure 6.
+/// Depths of figure 6.
 pub const DEPTHS: [usize; 3] = [1, 8, 32];
 
 /// Measures everything.
@@ -180,7 +180,7 @@ pub fn measure(setting: &Setting) -> Rows {
     Rows { contended: points, bandwidth: bandwidth.collect() }
 }
 
-/// The figures of [`measure`].
+/// Returns the figures of [`measure`].
 pub fn figures(rows: &Rows) -> Vec<Figure> {
     let latency = |others, depth, decoupled| {
         let is = |row: &&Contended| (row.others, row.depth, row.decoupled) == (others, depth, decoupled);

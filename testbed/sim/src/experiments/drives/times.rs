@@ -1,5 +1,5 @@
-//! Times of single steps: the way to an SSD and back by software, bus and on-chip interconnect (figure 13); loading
-//! a slot from the host and from the card (figure 14); what renaming adds (table 1).
+//! Times of single steps: the path to an SSD and back by software, bus and on-chip interconnect (figure 13); loading a slot from
+//! the host and from the card (figure 14); the cost of renaming (table 1).
 
 use super::Setting;
 use super::qos;
@@ -13,22 +13,22 @@ use dcs_engine::Nanos;
 use dcs_fabric::{HOST, Rate};
 use dcs_slots::Policy;
 
-/// All that is measured, in nanoseconds.
+/// All measurements, in nanoseconds.
 #[derive(Clone, Debug)]
 pub struct Times {
-    /// 4 KiB of the SSD: what is added to its own 10 us by the host's software, by the bus, by an interconnect on a chip.
+    /// Time that the host's software adds to the SSD's own 10 us for 4 KiB.
     pub software: Nanos,
-    /// The same, the card drives it over the bus.
+    /// Time that the bus adds when the card drives the SSD.
     pub bus: Nanos,
-    /// The same, on a chip.
+    /// Time that an on-chip interconnect adds.
     pub chip: Nanos,
-    /// The SSD's own.
+    /// Time of the SSD itself.
     pub ssd: Nanos,
-    /// Loading a slot by the host's configuration writes.
+    /// Time to load a slot with the host's configuration writes.
     pub by_host: Nanos,
-    /// The same from the card's memory.
+    /// Time to load a slot from the card's memory.
     pub by_card: Nanos,
-    /// A request without an SSD, of 4 KiB: with renaming less without.
+    /// Time of a request of 4 KiB without an SSD: with renaming, less that without.
     pub renaming: Nanos,
 }
 
@@ -36,7 +36,7 @@ fn build(setting: &Setting, drives: Drives) -> Build {
     Build { ssd_bytes: 1 << 20, ..Build::new(setting.parameters, setting.timings, drives) }
 }
 
-/// One read of 4 KiB.
+/// Measures one read of 4 KiB.
 fn read(setting: &Setting, design: Design, build: Build) -> Nanos {
     let server = Server::new(design, build);
     let (handle, place) = (server.handle(), server.place(0, 0, 4096));
@@ -52,15 +52,15 @@ fn read(setting: &Setting, design: Design, build: Build) -> Nanos {
     time - setting.timings.drive_ssd_latency
 }
 
-/// Configuration writes of the host, one word after the other: each is answered before the next is sent, as
-/// PCIe's configuration writes are. A part of the bitstream is sent, the rest takes as long.
+/// Measures the host's configuration writes, one word after the other: each is answered before the next is sent, as PCIe
+/// requires. Only a part of the bitstream is sent; the rest would take the same time per word.
 fn loading_by_host(setting: &Setting) -> Nanos {
     const WORDS: u64 = 4096;
     let mut machine = Machine::new(build(setting, Drives::Card));
     let address = machine.card_address(0);
     let from = machine.now();
     for _ in 0..WORDS {
-        // Not posted: it takes the bus as a read does.
+        // Not posted, so each takes the time of a read on the bus.
         let before = machine.host_reads();
         machine.fabric.port(HOST).read(address, 4, Tag::new(0, 0));
         while machine.host_reads() == before {
@@ -71,7 +71,7 @@ fn loading_by_host(setting: &Setting) -> Nanos {
     (bytes / u128::from(4 * WORDS)) as Nanos
 }
 
-/// A slot is loaded, where the bitstream is in the card's memory: the first request beyond one that needs no load.
+/// Measures loading a slot from the card's memory: the first request, less one that needs no loading.
 fn loading_by_card(setting: &Setting) -> Nanos {
     let first = |slot| {
         let build = Build {
@@ -85,7 +85,7 @@ fn loading_by_card(setting: &Setting) -> Nanos {
     first(Operator::Filter) - first(Operator::Encryption)
 }
 
-/// One request of 4 KiB of the card's memory.
+/// Measures one request on 4 KiB in the card's memory.
 fn one(build: Build) -> Nanos {
     let server = Server::new(Design::FlexCsv, build);
     let (handle, place) = (server.handle(), server.place(0, 0, 4096));
@@ -115,7 +115,7 @@ pub fn measure(setting: &Setting) -> Times {
     }
 }
 
-/// The figures of [`measure`].
+/// Returns the figures of [`measure`].
 pub fn figures(times: &Times) -> Vec<Figure> {
     let figure = |what, ours, paper, reach, why| Figure { what, ours, paper, reach, why };
     let ratio = |one: Nanos, other: Nanos| one as f64 / other as f64;
@@ -158,7 +158,7 @@ pub fn figures(times: &Times) -> Vec<Figure> {
     ]
 }
 
-/// The parameters of which the tables are made.
+/// Returns the parameters of table 3.
 pub fn table3(timings: &Timings) -> Vec<(Operator, u64)> {
     Operator::ALL.map(|operator| (operator, timings.rate(operator))).into()
 }
