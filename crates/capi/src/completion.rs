@@ -1,4 +1,4 @@
-//! The results of a transfer in C.
+//! Results of a transfer, in C.
 
 use crate::copy_text;
 use crate::status::Failure;
@@ -35,13 +35,13 @@ pub struct dcs_completion {
 impl dcs_completion {
     pub fn new(finished: &Finished) -> dcs_completion {
         let mut result = ResultArea::get(finished.result.as_bytes());
-        // The ring's entry is what counts: the result area might not have been written.
+        // The ring's entry is authoritative: the result area might not have been written.
         result.status = finished.entry.status().code();
         (result.stage, result.stage_index) = (finished.entry.stage, finished.entry.stage_index);
         dcs_completion::of(&result, finished.chain)
     }
 
-    /// Of a transfer that never was one.
+    /// Makes the completion of a transfer that was refused.
     pub fn refused(failure: &Failure, chain: [u8; CHAIN_MAX]) -> dcs_completion {
         let result = ResultArea {
             status: failure.status.code(),
@@ -61,13 +61,13 @@ impl dcs_completion {
         ResultArea::get(&self.result.0)
     }
 
-    /// The same transfer, told as a success.
+    /// Returns the same completion as a success.
     pub fn succeeded(self) -> dcs_completion {
         let success = ResultArea { status: 0, stage: 0, stage_index: 0, errno: 0, ..self.result() };
         dcs_completion::of(&success, self.chain)
     }
 
-    /// errno of its failure; 0 where it succeeded.
+    /// Returns errno of its failure; 0 if it succeeded.
     pub fn errno(&self) -> c_int {
         let result = self.result();
         match Status::from_code(result.status) {

@@ -219,7 +219,7 @@ fn configure(builder: Builder, options: &dcs_engine_options) -> Result<Builder, 
     Ok(builder)
 }
 
-/// errno of what happened outside of any transfer.
+/// Returns errno for an error outside of any transfer.
 fn errno(error: &Error) -> c_int {
     match error {
         Error::Start(error) | Error::IoUring(error) => error.raw_os_error().unwrap_or(libc::EINVAL),

@@ -1,7 +1,7 @@
 //! The C API, `dcs.h`.
 //!
-//! Every function here checks what it is given, says `-1` and `errno` where something is wrong, and lets no
-//! panic out. The header is made from these sources: a doc comment here is what a C programmer reads.
+//! Every function here checks its arguments, returns `-1` and sets `errno` if something is wrong, and lets no panic
+//! out. The header is generated from these sources: a C programmer reads the doc comments here.
 //!
 //! # Architecture
 //!
@@ -18,18 +18,17 @@
 //!
 //! # What it doesn't implement
 //!
-//! SSDs and NICs that the engine drives itself over VFIO, connections of a card's NICs, transfers as futures:
-//! these are for Rust programs alone. A card is named by environment variables.
+//! SSDs and NICs that the engine drives itself over VFIO, connections of a card's NICs, and transfers as futures: only
+//! Rust programs have these. Environment variables name a card.
 //!
 //! # Memory of the caller
 //!
-//! [`Endpoint::foreign`](dcs_devices::Endpoint::foreign) needs a promise: the memory stays valid until the
-//! endpoint is dropped. What the C programmer promises (`dcs.h`) is less: until the transfer is done, or
-//! freed, or its session or engine is closed. Both are the same, because the engine drops a command's
-//! endpoints before it posts its completion, and because freeing a transfer, closing a session and stopping
-//! an engine each wait for those completions.
+//! [`Endpoint::foreign`](dcs_devices::Endpoint::foreign) needs a promise: the memory stays valid until the endpoint is
+//! dropped. The C programmer (`dcs.h`) promises less: until the transfer is done or freed, or its session or engine is
+//! closed. That is enough, because the engine drops a command's endpoints before it posts its completion, and because
+//! freeing a transfer, closing a session and stopping an engine each wait for those completions.
 
-// C's names.
+// These are C's names.
 #![allow(non_camel_case_types)]
 
 mod completion;
@@ -44,9 +43,9 @@ mod transfer;
 use std::ffi::{c_char, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Runs the body of a function; `-1` and errno where it fails or panics.
+/// Runs the body of a function. Returns `-1` and sets errno if it fails or panics.
 fn call<T: From<i8>>(body: impl FnOnce() -> Result<T, c_int>) -> T {
-    // A panic is a defect. What the body had borrowed is guarded by locks, or dropped while it unwinds.
+    // A panic is a bug. What the body had borrowed is guarded by locks, or dropped while it unwinds.
     let errno = match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(value)) => return value,
         Ok(Err(errno)) => errno,
@@ -57,16 +56,16 @@ fn call<T: From<i8>>(body: impl FnOnce() -> Result<T, c_int>) -> T {
 }
 
 fn set_errno(errno: c_int) {
-    // SAFETY: the pointer is to this thread's errno, valid as long as the thread.
+    // SAFETY: the pointer is to this thread's errno, which is valid as long as the thread.
     unsafe { *libc::__errno_location() = errno };
 }
 
-/// The errno of the calling thread's last system call.
+/// Returns the errno of the calling thread's last system call.
 fn last_errno() -> c_int {
     std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO)
 }
 
-/// A structure that begins with its own size, so that later versions can add members: those that this version
+/// Reads a structure that begins with its own size, so that later versions can add members. Members that this version
 /// does not know must be zero.
 ///
 /// # Safety
@@ -78,7 +77,7 @@ unsafe fn read_sized<T: Copy>(pointer: *const T) -> Result<T, c_int> {
     if pointer.is_null() {
         return Err(libc::EFAULT);
     }
-    // SAFETY: every structure that is read so begins with a size_t.
+    // SAFETY: every structure that is read this way begins with a size_t.
     let size = unsafe { pointer.cast::<usize>().read() };
     match size {
         _ if size < known => return Err(libc::EINVAL),
@@ -92,7 +91,7 @@ unsafe fn read_sized<T: Copy>(pointer: *const T) -> Result<T, c_int> {
     if tail.iter().any(|byte| *byte != 0) { Err(libc::E2BIG) } else { Ok(value) }
 }
 
-/// A slice of the caller's; `EFAULT` for NULL with a length, `EINVAL` for more than there can be.
+/// Makes a slice of the caller's values; `EFAULT` for NULL with a length, `EINVAL` for an impossible length.
 ///
 /// # Safety
 ///
@@ -111,7 +110,7 @@ unsafe fn slice<'a, T>(pointer: *const T, length: usize) -> Result<&'a [T], c_in
     Ok(unsafe { std::slice::from_raw_parts(pointer, length) })
 }
 
-/// Copies a text as snprintf does: cut to `size` with a NUL at the end; tells its whole length.
+/// Copies a text as snprintf does: cut to `size`, with a NUL at the end. Returns its whole length.
 ///
 /// # Safety
 ///

@@ -1,4 +1,4 @@
-//! Chains of operators, and the table of all there are.
+//! Chains of operators, and the table of all operators.
 
 use crate::slice;
 use crate::status::{Failure, text};
@@ -16,7 +16,7 @@ pub const DCS_KIND_IN_PLACE: u8 = 2;
 /// Data change, and so does their length.
 pub const DCS_KIND_RESIZE: u8 = 3;
 
-/// Bytes of the longest parameters of any operator: no need to copy more to find that they are wrong.
+/// Bytes of the longest parameters of any operator; copying more is not needed to refuse them.
 const PARAMETERS_MAX: usize = {
     let (mut most, mut row) = (0, 0);
     while row < OPERATORS.len() {
@@ -61,12 +61,12 @@ pub struct dcs_operator_info {
     pub parameter: *const c_char,
 }
 
-/// The table, made once; never changed.
+/// Table of operators, made once and never changed.
 struct Table(Vec<dcs_operator_info>);
 
 // SAFETY: its pointers are to static texts.
 unsafe impl Send for Table {}
-// SAFETY: as above; nobody writes to it.
+// SAFETY: as above; nothing writes to it.
 unsafe impl Sync for Table {}
 
 static TABLE: LazyLock<Table> = LazyLock::new(|| {
@@ -87,7 +87,7 @@ static TABLE: LazyLock<Table> = LazyLock::new(|| {
     Table(OPERATORS.iter().map(row).collect())
 });
 
-/// The chain, copied.
+/// Copies the chain.
 ///
 /// # Safety
 ///
@@ -100,7 +100,7 @@ pub(crate) unsafe fn copy_chain(chain: *const dcs_op, operators: usize) -> Resul
     let chain = unsafe { slice(chain, operators) }.map_err(Failure::invalid)?;
     let copy = |(at, op): (usize, &dcs_op)| {
         let failure = |status| Failure { at: at as u8, ..Failure::new(status, Stage::Operator) };
-        // On the wire 0 ends a chain: it would be left out in silence, and with it a digest or a cipher.
+        // A 0 ends a chain in the descriptor: this operator, a digest or a cipher perhaps, would be left out silently.
         if op.op == 0 {
             return Err(failure(Status::UnknownOperator));
         }
@@ -116,8 +116,7 @@ pub(crate) unsafe fn copy_chain(chain: *const dcs_op, operators: usize) -> Resul
     chain.iter().enumerate().map(copy).collect()
 }
 
-/// The chain's numbers, for what is said of a transfer that was refused; of a chain that is too long, its
-/// beginning.
+/// Returns the chain's numbers, to describe a transfer that was refused. Of a chain that is too long, the first ones.
 ///
 /// # Safety
 ///
@@ -131,7 +130,7 @@ pub(crate) unsafe fn numbers(chain: *const dcs_op, operators: usize) -> [u8; CHA
     numbers
 }
 
-/// True where what comes out of the chain is as long as what goes in.
+/// Returns true if as many bytes come out of the chain as go in.
 pub(crate) fn keeps_length(chain: &[Op]) -> bool {
     let resizes = |op: &Op| {
         Operator::from_number(op.number()).is_some_and(|operator| operator.kind() == OperatorKind::Resize)

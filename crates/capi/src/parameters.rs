@@ -1,4 +1,4 @@
-//! Parameter blocks of operators, filled in.
+//! Fills in parameter blocks of operators.
 
 use dcs::op::{AwsChunked, AwsSignature, Element, Grep, Knn};
 use dcs_abi::operator::Operator;
@@ -273,7 +273,7 @@ pub unsafe extern "C" fn dcs_parameter_aws_chunked(block: *mut u8, request: *con
     // SAFETY: not NULL, so valid by the caller's promise.
     let Some(parameters) = (unsafe { aws_chunked(&*request) }) else { return 0 };
     let parameters = Zeroizing::new(parameters.block());
-    // What the operator would refuse is said here; what it takes is no longer than the block.
+    // Refuses here what the operator would refuse; what it takes is no longer than the block.
     let refused = dcs_ndp::Context::new(Operator::AwsChunked, &parameters).is_err();
     if refused || parameters.len() > DCS_AWS_CHUNKED_PARAMETERS {
         return 0;

@@ -92,7 +92,7 @@ pub struct dcs_request {
     pub reserved: u32,
 }
 
-/// One end, checked as far as it can be without the other.
+/// One end, checked as far as possible without the other.
 pub(crate) struct End {
     pub endpoint: Arc<Endpoint>,
     pub offset: u64,
@@ -102,7 +102,7 @@ pub(crate) struct End {
     pub near_storage: bool,
 }
 
-/// A request, checked likewise.
+/// A request, checked as far as possible.
 pub(crate) struct Command {
     pub source: End,
     pub destination: End,
@@ -116,7 +116,7 @@ pub(crate) struct Command {
 }
 
 impl End {
-    /// A descriptor, at an offset where it has positions.
+    /// Makes an end of a descriptor, at an offset if it has positions.
     pub fn fd(fd: c_int, offset: u64, stage: Stage) -> Result<End, Failure> {
         let endpoint = endpoint(fd).map_err(|error| refused(&error, stage))?;
         let endpoint = Arc::new(endpoint);
@@ -152,12 +152,12 @@ impl End {
         Ok(End { endpoint: Arc::new(endpoint), offset: 0, cache, zero_copy, immutable, near_storage })
     }
 
-    /// A file or block device: it has offsets.
+    /// Returns true for a file or block device, which have offsets.
     pub fn has_positions(&self) -> bool {
         matches!(self.endpoint.kind(), EndpointKind::File | EndpointKind::Block)
     }
 
-    /// A file that says that it has no bytes: reading tells.
+    /// Returns true for a file that says that it has no bytes: only reading tells.
     pub fn hides_size(&self) -> bool {
         self.endpoint.kind() == EndpointKind::File && self.endpoint.size().is_ok_and(|size| size == Some(0))
     }
@@ -167,21 +167,21 @@ fn endpoint(fd: c_int) -> Result<Endpoint, EndpointError> {
     if fd < 0 {
         return Err(EndpointError::NotOpen);
     }
-    // SAFETY: not -1. It is used at once, for system calls that answer EBADF where it is not open.
+    // SAFETY: not -1. It is used at once, for system calls that return EBADF if it is not open.
     Endpoint::from_fd(unsafe { BorrowedFd::borrow_raw(fd) })
 }
 
-/// Checks that a descriptor is open before another one is duplicated: the duplicate may get the number of one
-/// that is closed, which would then look open.
+/// Checks that a descriptor is open before another is duplicated: the duplicate may get the number of a closed one,
+/// which would then look open.
 pub(crate) fn check_open(fd: c_int, stage: Stage) -> Result<(), Failure> {
-    // SAFETY: a system call that answers EBADF where the descriptor is not open.
+    // SAFETY: a system call that returns EBADF if the descriptor is not open.
     match unsafe { libc::fcntl(fd, libc::F_GETFD) } {
         -1 => Err(refused(&EndpointError::NotOpen, stage)),
         _ => Ok(()),
     }
 }
 
-/// Bytes that come first; copied where they are few.
+/// Makes an endpoint of the prefix, copied if it is short.
 ///
 /// # Safety
 ///
@@ -256,7 +256,7 @@ impl Command {
         request.submit().map_err(|error| failure(&error))
     }
 
-    /// Exactly the bytes that are wanted: a file may shrink behind them and the transfer does not care.
+    /// Returns exactly the requested bytes, so that a file may shrink after them without failing the transfer.
     fn source_range(&self) -> Result<Range, Failure> {
         if self.length < self.prefix_length {
             return Err(Failure::invalid(libc::EINVAL));
@@ -274,7 +274,7 @@ impl Command {
     }
 }
 
-/// A descriptor that cannot be an end.
+/// Converts the error of a descriptor that cannot be an end.
 fn refused(error: &EndpointError, stage: Stage) -> Failure {
     let (status, errno) = match error {
         EndpointError::NotOpen => (Status::BadHandle, libc::EBADF),
@@ -284,7 +284,7 @@ fn refused(error: &EndpointError, stage: Stage) -> Failure {
     Failure { errno, ..Failure::new(status, stage) }
 }
 
-/// A command that was not submitted.
+/// Converts the error of a command that was not submitted.
 fn failure(error: &Error) -> Failure {
     match error {
         Error::SessionFull => {

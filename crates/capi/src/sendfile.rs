@@ -1,4 +1,4 @@
-//! The two calls that are like sendfile(2).
+//! The two calls that resemble sendfile(2).
 
 use crate::completion::dcs_completion;
 use crate::engine::dcs_session;
@@ -17,7 +17,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The arguments of both calls.
+/// Arguments of both calls.
 struct Call {
     in_fd: c_int,
     in_offset: *mut libc::off_t,
@@ -30,13 +30,13 @@ struct Call {
     operators: usize,
 }
 
-/// Where an end begins, and where it is told how far it came.
+/// Place where an end begins, and where its progress is stored.
 enum Position {
-    /// A stream has none.
+    /// None, because a stream has no position.
     None,
-    /// The caller's variable.
+    /// A variable of the caller's.
     Variable(*mut libc::off_t, u64),
-    /// The descriptor's own, by the duplicate: the caller's number may be another file's by the end.
+    /// The descriptor's own position, set through the duplicate: the caller may have reused the number by the end.
     File(Arc<Endpoint>, u64),
 }
 
@@ -70,7 +70,7 @@ impl Position {
     }
 
     fn advance(self, bytes: u64) {
-        // Bytes that were moved lie inside a file, whose size is an off_t.
+        // Bytes that were moved are inside a file, whose size is an off_t.
         let to = (self.start() + bytes) as libc::off_t;
         match self {
             Position::None => {}
@@ -122,14 +122,13 @@ impl Call {
         let mut completion = run(session, command)?;
         let mut result = completion.result();
         if Status::from_code(result.status) == Status::EndOfSource {
-            // As sendfile(2): a short count says it.
+            // Like sendfile(2), the call reports this by a short count.
             completion = completion.succeeded();
             result = completion.result();
         }
         let came_through = match result.status {
             0 => result.bytes_in,
-            // What had arrived need not be sent again. Of a compressed stream that broke off nothing can be
-            // used.
+            // The bytes that had arrived need not be sent again. A broken compressed stream is of no use.
             _ if keeps_length => result.bytes_out,
             _ => 0,
         };
@@ -138,8 +137,7 @@ impl Call {
         Ok(completion)
     }
 
-    /// Cuts the call short where a file ends: tells the bytes to be moved, and has the source begin inside of
-    /// it.
+    /// Cuts the call short at the end of a file. Returns the bytes to move, and sets the source's first byte.
     fn clamp(&self, source: &mut End) -> Result<u64, Failure> {
         let count = if isize::try_from(self.count).is_ok() { self.count as u64 } else { LENGTH_TO_END };
         let failure = |error: std::io::Error| Failure {
@@ -154,7 +152,7 @@ impl Call {
         Ok(count.min((size - source.offset).saturating_add(self.prefix_length as u64)))
     }
 
-    /// Runs the call, fills in `done` whatever comes of it, and says what is to be returned.
+    /// Runs the call, fills in `done` in any case, and returns the result of the function.
     ///
     /// # Safety
     ///

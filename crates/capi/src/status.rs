@@ -6,14 +6,14 @@ use std::collections::BTreeMap;
 use std::ffi::{CString, c_char, c_int};
 use std::sync::Mutex;
 
-/// Why a transfer failed, or was never one.
+/// Reason why a transfer failed, or could not be submitted.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Failure {
     pub status: Status,
     pub stage: Stage,
-    /// Which operator, where the stage is [`Stage::Operator`].
+    /// Place of the operator, if the stage is [`Stage::Operator`].
     pub at: u8,
-    /// errno of the system call behind it; 0 where there was none.
+    /// errno of the failed system call; 0 if there was none.
     pub errno: c_int,
 }
 
@@ -22,7 +22,7 @@ impl Failure {
         Failure { status, stage, at: 0, errno: 0 }
     }
 
-    /// A call that is wrong in itself.
+    /// Makes the failure of an invalid call.
     pub fn invalid(errno: c_int) -> Failure {
         Failure { errno, ..Failure::new(Status::InvalidField, Stage::Frontend) }
     }
@@ -31,17 +31,17 @@ impl Failure {
         Failure::new(Status::InternalError, Stage::Frontend)
     }
 
-    /// The errno that is nearest to it.
+    /// Returns the errno nearest to it.
     pub fn errno(&self) -> c_int {
         nearest_errno(self.status, self.errno)
     }
 }
 
-/// A static text with a NUL at its end, made once.
+/// Returns a static text with a NUL at its end, made once.
 pub(crate) fn text(text: &'static str) -> *const c_char {
     static TEXTS: Mutex<BTreeMap<&'static str, CString>> = Mutex::new(BTreeMap::new());
     let mut texts = TEXTS.lock().unwrap_or_else(|error| error.into_inner());
-    // A text with a NUL inside there is not; a CString's bytes stay where they are when the map moves it.
+    // No text has a NUL inside; a CString's bytes stay where they are when the map moves it.
     texts.entry(text).or_insert_with(|| CString::new(text).unwrap_or_default()).as_ptr()
 }
 

@@ -17,7 +17,7 @@ pub struct dcs_transfer {
 
 enum State {
     Submitted(Transfer),
-    /// The engine never saw it.
+    /// A transfer that the engine never saw.
     Refused(Box<dcs_completion>),
 }
 
@@ -42,7 +42,7 @@ impl dcs_transfer {
     }
 }
 
-/// Freeing waits: the engine may still have the caller's memory.
+/// Cancels and waits: the engine may still use the caller's memory.
 impl Drop for dcs_transfer {
     fn drop(&mut self) {
         if let State::Submitted(transfer) = &self.state {

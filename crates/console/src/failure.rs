@@ -3,62 +3,62 @@
 use dcs::{Error, Status, TransferError};
 use std::io;
 
-/// Exit codes. They are part of the interface: scripts depend on them.
+/// Exit codes. They are part of the interface, because scripts depend on them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
     /// The transfer failed for a reason that has no code of its own.
     Failed = 1,
-    /// The command line makes no sense, or not with these files and keys.
+    /// The command line is wrong, by itself or for these files and keys.
     Usage = 2,
     /// The peer or the network.
     Peer = 3,
     /// The destination is full.
     NoSpace = 4,
-    /// The input is corrupt, cut, or not what was expected.
+    /// The input is corrupt, cut short, or not as expected.
     Corrupt = 5,
     /// Not permitted.
     Permission = 6,
     /// Not found.
     NotFound = 7,
-    /// The time given ran out.
+    /// The time limit was reached.
     Timeout = 8,
-    /// This machine cannot have a virtual server.
+    /// This machine cannot run a virtual server.
     Unavailable = 9,
     /// Ctrl-C or SIGTERM.
     Interrupted = 130,
 }
 
-/// A failure: one line that says what, one that says what to do.
+/// A failure: one line that says what is wrong, and one that says what to do.
 #[derive(Debug)]
 pub struct Failure {
-    /// The exit code.
+    /// Exit code.
     pub exit: Exit,
-    /// The failure, in words.
+    /// Message in one line.
     pub line: String,
     /// Advice about it.
     pub advice: Option<String>,
-    /// The transfer's own account, where one had begun.
+    /// Error of the transfer, if one had begun.
     pub transfer: Option<Box<TransferError>>,
 }
 
 impl Failure {
-    /// One without advice.
+    /// Makes a failure without advice.
     pub fn new(exit: Exit, line: impl Into<String>) -> Failure {
         Failure { exit, line: line.into(), advice: None, transfer: None }
     }
 
-    /// The command line is wrong.
+    /// Makes the failure of a wrong command line.
     pub fn usage(line: impl Into<String>) -> Failure {
         Failure::new(Exit::Usage, line)
     }
 
-    /// Adds what to do about it.
+    /// Adds advice.
     pub fn advise(mut self, advice: impl Into<String>) -> Failure {
         self.advice = Some(advice.into());
         self
     }
 
-    /// A system call failed on `what`.
+    /// Makes the failure of a system call on `what`.
     pub fn io(what: impl std::fmt::Display, error: &io::Error) -> Failure {
         use io::ErrorKind as Kind;
         let (exit, advice) = match error.kind() {
@@ -77,7 +77,9 @@ impl Failure {
             | Kind::NetworkUnreachable
             | Kind::NetworkDown => (Exit::Peer, "check the peer and the network"),
             Kind::TimedOut => (Exit::Timeout, "give more time, or check the peer"),
-            Kind::AddrInUse => (Exit::Peer, "choose another port or path, or end who listens there"),
+            Kind::AddrInUse => {
+                (Exit::Peer, "choose another port or path, or end the program that listens there")
+            }
             Kind::AddrNotAvailable => (Exit::Peer, "choose an address that this machine has"),
             Kind::IsADirectory | Kind::InvalidInput => (Exit::Usage, "name a file"),
             Kind::AlreadyExists => (Exit::Failed, "remove it, or leave out --no-clobber"),
@@ -86,7 +88,7 @@ impl Failure {
         Failure::new(exit, format!("{what}: {error}")).advise(advice)
     }
 
-    /// A transfer of `what` could not begin.
+    /// Makes the failure of a transfer of `what` that could not begin.
     pub fn refused(what: &str, error: Error) -> Failure {
         match error {
             Error::ChainTooLong | Error::Range | Error::Endpoint(_) => {
@@ -102,7 +104,7 @@ impl Failure {
         }
     }
 
-    /// A transfer of `what` failed.
+    /// Makes the failure of a transfer of `what`.
     pub fn transfer(what: &str, error: TransferError, interrupted: bool) -> Failure {
         let exit = match error.status {
             Status::Cancelled if interrupted => Exit::Interrupted,

@@ -1,4 +1,4 @@
-//! Ctrl-C and SIGTERM: a transfer under way is cancelled; without one the process cleans up and ends.
+//! Ctrl-C and SIGTERM: cancels a transfer under way; without one, the process cleans up and ends.
 
 use crate::failure::Exit;
 use nix::sys::eventfd::{EfdFlags, EventFd};
@@ -10,8 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock};
 
-/// Signals that came to this process, and those that came to the one that waits for it: one that came to both
-/// counts once.
+/// Signals to this process, and signals to the process that waits for it. One that came to both counts once.
 static CAME: Mutex<[u32; 2]> = Mutex::new([0; 2]);
 static PRESSED: AtomicBool = AtomicBool::new(false);
 static EVENT: OnceLock<EventFd> = OnceLock::new();
@@ -19,7 +18,7 @@ static LAST: OnceLock<LastWords> = OnceLock::new();
 static STATE: Mutex<State> =
     Mutex::new(State { transferring: false, leftovers: Vec::new(), next: 0, children: Vec::new() });
 
-/// Told by a process that a signal ends: that it cleans up now; and its exit code.
+/// Callbacks for the end by a signal: before the process cleans up, and with its exit code.
 struct LastWords {
     begin: fn(),
     end: fn(u8),
@@ -28,17 +27,17 @@ struct LastWords {
 struct State {
     transferring: bool,
     leftovers: Vec<(u64, Left)>,
-    /// The number of the next of them.
+    /// Number of the next leftover.
     next: u64,
-    /// Processes that must not either.
+    /// Children that must not outlive the process.
     children: Vec<u32>,
 }
 
-/// Files that must not outlive the process.
+/// A leftover, which must not outlive the process.
 enum Left {
-    /// A socket's file, the demo's folder.
+    /// A path: a socket's file, or the demo's folder.
     Path(PathBuf),
-    /// Clean-ups that only their owners know.
+    /// A clean-up that only its owner knows.
     Other(Box<dyn Fn() + Send>),
 }
 
@@ -52,11 +51,11 @@ impl Left {
     }
 }
 
-/// Listens for signals from now on.
+/// Starts listening for signals.
 pub fn install() {
     outlive_file_limit();
     let Ok(event) = EventFd::from_value_and_flags(0, EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK) else {
-        // Without it, a signal ends the process as it always does.
+        // Without this, a signal ends the process as usual.
         return;
     };
     if EVENT.set(event).is_ok() {
@@ -64,8 +63,8 @@ pub fn install() {
     }
 }
 
-/// Past RLIMIT_FSIZE a call fails, and the failure is told; SIGXFSZ would end the process first, with its
-/// half file left behind. A handler, since children would inherit that the signal is ignored.
+/// Has calls past RLIMIT_FSIZE fail and be reported; SIGXFSZ would end the process first, and leave half a file behind.
+/// A handler is used, because children would inherit an ignored signal.
 #[allow(unsafe_code)]
 fn outlive_file_limit() {
     extern "C" fn nothing(_: i32) {}
@@ -82,7 +81,7 @@ fn on_signal() {
     count(0);
 }
 
-/// The process that waits for this one got a signal.
+/// Notes a signal to the process that waits for this one.
 pub fn passed_on() {
     count(1);
 }
@@ -96,7 +95,7 @@ fn count(which: usize) {
     }
 }
 
-/// On a thread that is for signals, so it may lock and allocate.
+/// Answers a signal, on a thread for signals, so it may lock and allocate.
 fn answer() {
     let again = PRESSED.swap(true, Ordering::SeqCst);
     let state = state();
@@ -108,7 +107,7 @@ fn answer() {
         begin();
     }
     for pid in &state.children {
-        // One that has just ended is not yet waited for: the number is nobody else's.
+        // A child that has just ended is not yet waited for, so its number is not reused.
         let _ = kill(Pid::from_raw(*pid as i32), Signal::SIGKILL);
     }
     state.leftovers.iter().for_each(|(_, left)| left.remove());
@@ -119,20 +118,20 @@ fn answer() {
     std::process::exit(Exit::Interrupted as i32);
 }
 
-/// A signal came.
+/// Returns true if a signal came.
 pub fn pressed() -> bool {
     PRESSED.load(Ordering::SeqCst)
 }
 
-/// Readable once a signal came that a transfer has to answer.
+/// Returns a descriptor that is readable once a signal came that a transfer must answer.
 pub fn event() -> Option<BorrowedFd<'static>> {
     EVENT.get().map(|event| event.as_fd())
 }
 
-/// While this lives, a first signal cancels the transfer instead of ending the process.
+/// Guard: while it lives, a first signal cancels the transfer instead of ending the process.
 pub struct Transferring(());
 
-/// A transfer begins.
+/// Begins a transfer.
 pub fn transferring() -> Transferring {
     state().transferring = true;
     Transferring(())
@@ -144,28 +143,28 @@ impl Drop for Transferring {
     }
 }
 
-/// While this lives, a signal that ends the process removes something first.
+/// Guard: while it lives, a signal that ends the process removes something first.
 pub struct Leftover(u64);
 
-/// Such a path.
+/// Has a signal remove this path.
 pub fn leftover(path: &Path) -> Leftover {
     state().leave(Left::Path(path.to_path_buf()))
 }
 
-/// As [`leftover`], of a path that `make` makes, in no time: no signal is answered in between.
+/// Has a signal remove the path that `make` makes, without a gap: no signal is answered in between.
 pub fn leftover_of<T, E>(path: &Path, make: impl FnOnce() -> Result<T, E>) -> Result<(T, Leftover), E> {
     let mut state = state();
     let made = make()?;
     Ok((made, state.leave(Left::Path(path.to_path_buf()))))
 }
 
-/// As [`leftover`], by a way of its own.
+/// Has a signal call this to clean up.
 pub fn leftover_by(remove: impl Fn() + Send + 'static) -> Leftover {
     state().leave(Left::Other(Box::new(remove)))
 }
 
-/// Has a signal's end of the process told: before it cleans up, which may wait for a file system; and its
-/// exit code.
+/// Sets the callbacks for the end by a signal: before the process cleans up, which may wait for a file system, and with
+/// its exit code.
 pub fn tell_end(begin: fn(), end: fn(u8)) {
     let _ = LAST.set(LastWords { begin, end });
 }
@@ -185,11 +184,10 @@ impl Drop for Leftover {
     }
 }
 
-/// While this lives, a signal that ends the process ends this child first. To be dropped before the child is
-/// waited for.
+/// Guard: while it lives, a signal that ends the process ends this child first. Drop it before waiting for the child.
 pub struct Child(u32);
 
-/// Such a child.
+/// Has a signal end this child.
 pub fn child(pid: u32) -> Child {
     state().children.push(pid);
     Child(pid)

@@ -6,25 +6,25 @@ use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-/// No key is longer, even in digits with white space around.
+/// Most bytes of a key's file, even in digits with white space around them.
 const FILE_MAX: u64 = 4096;
 
-/// The key of `operator` in a file: raw bytes, or hexadecimal digits.
+/// Reads the key of `operator` from a file: raw bytes, or hexadecimal digits.
 pub fn from_file<const N: usize>(path: &Path, operator: &str) -> Result<[u8; N], Failure> {
     fit(&shown(path).to_string(), read(path, N)?, operator)
 }
 
-/// The same of a key that has that many bytes.
+/// Reads a key of this many bytes from a file.
 pub fn from_file_of(path: &Path, operator: &str, size: usize) -> Result<Vec<u8>, Failure> {
     fit_to(&shown(path).to_string(), read(path, size)?, operator, size)
 }
 
-/// The key of `operator` that was found in `from`: as long as it must be.
+/// Checks the length of the key of `operator` that was found in `from`.
 pub fn fit<const N: usize>(from: &str, bytes: Vec<u8>, operator: &str) -> Result<[u8; N], Failure> {
     bytes.try_into().map_err(|bytes: Vec<u8>| misfit(from, bytes.len(), operator, N))
 }
 
-/// The same of a key that has that many bytes.
+/// Checks that a key has this many bytes.
 pub fn fit_to(from: &str, bytes: Vec<u8>, operator: &str, size: usize) -> Result<Vec<u8>, Failure> {
     if bytes.len() == size { Ok(bytes) } else { Err(misfit(from, bytes.len(), operator, size)) }
 }
@@ -34,7 +34,7 @@ fn misfit(from: &str, length: usize, operator: &str, wanted: usize) -> Failure {
     Failure::usage(line).advise(format!("make one: openssl rand -hex {wanted} > KEYFILE; chmod 600 KEYFILE"))
 }
 
-/// Raw bytes, or hexadecimal digits with white space around them.
+/// Reads raw bytes, or hexadecimal digits with white space around them.
 fn read(path: &Path, wanted: usize) -> Result<Vec<u8>, Failure> {
     let what = format!("key file {}", shown(path));
     let failed = |error| Failure::io(&what, &error);
@@ -47,7 +47,7 @@ fn read(path: &Path, wanted: usize) -> Result<Vec<u8>, Failure> {
     let mut bytes = Vec::new();
     file.take(FILE_MAX).read_to_end(&mut bytes).map_err(failed)?;
     let text = bytes.trim_ascii();
-    // A key of digits only is text: no random key of 32 bytes looks so.
+    // A file of digits only is text: no random key of 32 bytes looks like that.
     match crate::units::from_hex(text).filter(|_| text.len() >= wanted) {
         Some(decoded) => Ok(decoded),
         None => Ok(bytes),

@@ -1,16 +1,16 @@
-//! Names of files as people and programs are told them. A file's name may have any bytes but zero and the
-//! slash: a line break, a terminal's control sequence, what is not UTF-8.
+//! Names of files in messages and in JSON. A file's name may have any bytes but zero and the slash: a line break, a
+//! terminal's control sequence, bytes that are not UTF-8.
 
 use serde_json::Value;
 use std::ffi::OsStr;
 use std::fmt::{self, Display, Formatter, Write};
 use std::os::unix::ffi::OsStrExt;
 
-/// A name in a message: itself where it is printable text, else as ls and bash write it: `$'a\xff\n b'`. A
-/// shell takes that back.
+/// A name in a message: itself if it is printable text, else as ls and bash write it: `$'a\xff\n b'`. A shell reads
+/// that back.
 pub struct Shown<'a>(&'a OsStr);
 
-/// The name of a file, in a message.
+/// Formats the name of a file for a message.
 pub fn shown(name: &(impl AsRef<OsStr> + ?Sized)) -> Shown<'_> {
     Shown(name.as_ref())
 }
@@ -48,14 +48,14 @@ fn write_bytes(bytes: &[u8], f: &mut Formatter<'_>) -> fmt::Result {
     bytes.iter().try_for_each(|byte| write!(f, "\\x{byte:02x}"))
 }
 
-/// It does nothing to a terminal, and is seen.
+/// Returns true if the character is visible and can't control a terminal.
 fn is_printable(char: char) -> bool {
     let is_invisible = matches!(char, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}');
     !char.is_control() && !is_invisible
 }
 
-/// Adds a name to a JSON object. JSON has text alone: of a name that is not UTF-8 the field has U+FFFD for
-/// what is not text, and a second one, its name with `_hex`, has all bytes as hexadecimal digits.
+/// Adds a name to a JSON object. JSON holds only text: for a name that is not UTF-8, the field has U+FFFD for the other
+/// bytes, and a second field, its name with `_hex`, has all bytes as hexadecimal digits.
 pub fn add_name(object: &mut Value, field: &str, name: impl AsRef<OsStr>) {
     let name = name.as_ref();
     object[field] = name.to_string_lossy().into();

@@ -1,28 +1,27 @@
-//! A chain of operators without an engine, as an ordinary program would run it: over its own buffers, in
-//! place where that is possible. `dcs ops` measures with it; the demo's host-centric loops are built on it.
+//! Runs a chain of operators without an engine, as an ordinary program would: over its own buffers, in place if
+//! possible. `dcs ops` measures with it, and the demo's host-centric loops are built on it.
 
 use dcs::{Digest, Op, Operator};
 use dcs_abi::operator::OperatorKind;
 use dcs_ndp::Context;
 use std::io;
 
-/// Bytes of the buffer behind each operator that changes the length.
+/// Bytes of the buffer after each operator that changes the length.
 const OUTPUT_BUFFER: usize = 64 * 1024;
 
-/// Operators with their state, over one stream. Where a chain has `aes256-xts`, data must come in whole data
-/// units.
+/// Operators with their state, over one stream. If a chain has `aes256-xts`, data must come in whole data units.
 pub struct Operators {
     contexts: Vec<Context>,
-    /// Output buffers of those that change the length.
+    /// Output buffers of the operators that change the length.
     rooms: Vec<Vec<u8>>,
 }
 
 impl Operators {
-    /// The operators at their beginning.
+    /// Makes the operators at the beginning of a stream.
     ///
     /// # Errors
     ///
-    /// Where there is no such operator, or its parameter is wrong.
+    /// Fails if there is no such operator, or its parameter is wrong.
     pub fn new(ops: &[Op]) -> io::Result<Operators> {
         let context = |op: &Op| {
             let operator = Operator::from_number(op.number()).ok_or(io::ErrorKind::Unsupported)?;
@@ -36,12 +35,11 @@ impl Operators {
         Ok(Operators { rooms: contexts.iter().map(room).collect(), contexts })
     }
 
-    /// Takes the next bytes through the chain, `last` where nothing follows, and hands out what comes of
-    /// them.
+    /// Passes the next bytes through the chain, and hands the result to `out`. `last`: nothing follows.
     ///
     /// # Errors
     ///
-    /// Where an operator refuses the data, or `out` fails.
+    /// Fails if an operator refuses the data, or `out` fails.
     pub fn pass(
         &mut self,
         data: &mut [u8],
@@ -51,7 +49,7 @@ impl Operators {
         pass(&mut self.contexts, &mut self.rooms, data, last, out)
     }
 
-    /// Name and value of each digest.
+    /// Returns the name and value of each digest.
     pub fn digests(&self) -> Vec<(String, String)> {
         let digest = |context: &Context| {
             let value = crate::units::to_hex(context.value()?.as_bytes());
@@ -60,13 +58,13 @@ impl Operators {
         self.contexts.iter().filter_map(digest).collect()
     }
 
-    /// Value of each digest.
+    /// Returns the value of each digest.
     pub fn values(&self) -> Vec<Vec<u8>> {
         self.contexts.iter().filter_map(|context| Some(context.value()?.as_bytes().to_vec())).collect()
     }
 }
 
-/// The same of a transfer.
+/// Returns the name and value of each digest of a transfer.
 pub fn digests_of(digests: &[Digest]) -> Vec<(String, String)> {
     digests.iter().map(|digest| (digest.operator.name().to_string(), digest.to_string())).collect()
 }

@@ -1,7 +1,7 @@
-//! Man pages and completions, from the definitions of the command line itself.
+//! Man pages and completions, generated from the definition of the command line.
 //!
-//! A program that `dcs` starts ([`write_companion`]) writes its own pages, and describes its commands in a
-//! file, which `dcs` reads ([`companion`]) when it writes the completions of all commands.
+//! A program that `dcs` starts ([`write_companion`]) writes its own pages, and describes its commands in a file. `dcs`
+//! reads that ([`companion`]) when it writes the completions of all commands.
 
 use clap::builder::PossibleValue;
 use clap::{Arg, ArgAction, Command};
@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Writes the page of a command, and those of its subcommands that are neither hidden nor left out by name:
-/// `dcs.1`, `dcs-send.1` and so on.
+/// Writes the page of a command, and those of its subcommands that are neither hidden nor excluded by name: `dcs.1`,
+/// `dcs-send.1` and so on.
 pub fn write(folder: &Path, command: &Command, leave_out: &dyn Fn(&str) -> bool) -> io::Result<()> {
     let man = Man::new(command.clone()).manual("dcs");
     let mut page = Vec::new();
@@ -34,7 +34,7 @@ pub fn write(folder: &Path, command: &Command, leave_out: &dyn Fn(&str) -> bool)
         .try_for_each(|command| write(folder, command, leave_out))
 }
 
-/// The text behind the options in the help, line for line: its columns mean something.
+/// Formats the text after the options in the help, line by line, because its columns mean something.
 fn examples(help: &str) -> Roff {
     let mut roff = Roff::new();
     roff.control("SH", ["EXAMPLES AND NOTES"]);
@@ -46,7 +46,7 @@ fn examples(help: &str) -> Roff {
     roff
 }
 
-/// Writes the pages of a program that `dcs` starts for these of its commands, and the descriptions of them.
+/// Writes the pages of a program that `dcs` starts, for these of its commands, and their descriptions.
 pub fn write_companion(folder: &Path, all: Command, names: &[&str]) -> io::Result<()> {
     std::fs::create_dir_all(folder)?;
     for name in names {
@@ -59,8 +59,8 @@ pub fn write_companion(folder: &Path, all: Command, names: &[&str]) -> io::Resul
     commands.into_iter().try_for_each(|command| write(folder, command, &|_| false))
 }
 
-/// The command of that name as a program that `dcs` starts has described it in the folder; `None` where none
-/// has. It is for completions: it parses nothing.
+/// Returns the command of that name as a program that `dcs` starts has described it in the folder; `None` if none has.
+/// It is only for completions, and parses nothing.
 pub fn companion(folder: &Path, name: &str) -> io::Result<Option<Command>> {
     match std::fs::read(description(folder, name)) {
         Ok(text) => Ok(Some(rebuilt(&serde_json::from_slice(&text)?))),
@@ -73,7 +73,7 @@ fn description(folder: &Path, name: &str) -> PathBuf {
     folder.join(format!("{name}.json"))
 }
 
-/// The part of a command that completions need, without what help hides.
+/// Describes the part of a command that completions need, without what help hides.
 fn described(command: &Command) -> Value {
     let argument = |argument: &Arg| {
         let values = argument.get_possible_values();
@@ -99,7 +99,7 @@ fn described(command: &Command) -> Value {
 }
 
 fn rebuilt(described: &Value) -> Command {
-    // clap keeps names for as long as the program runs.
+    // clap keeps names as long as the program runs.
     let text = |value: &Value| value.as_str().map(|text| &*text.to_string().leak());
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
     let argument = |value: &Value| {

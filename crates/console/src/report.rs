@@ -1,7 +1,7 @@
 //! Reports of results and failures, for people and as JSON.
 //!
-//! Results go to standard output, unless that carries the data; the rest goes to standard error. A reader who
-//! left is no reason to fail; a disk that is full is one.
+//! Results go to standard output, unless that carries the data; the rest goes to standard error. A reader that has left
+//! is not a reason to fail; a full disk is.
 
 use crate::failure::Failure;
 use clap::Args;
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use std::io::{self, IsTerminal, Write};
 use std::sync::OnceLock;
 
-/// The form in which results are reported.
+/// Form in which results are reported.
 #[derive(Clone, Copy, Debug, Default, Args)]
 pub struct Options {
     /// Print results as JSON, one object per line
@@ -22,17 +22,17 @@ pub struct Options {
     pub quiet: bool,
 }
 
-/// Where and how to say it.
+/// Reports results and failures of a command.
 pub struct Report {
     command: &'static str,
     json: bool,
     quiet: bool,
     stdout_is_data: bool,
-    /// Why standard output did not take a result.
+    /// Error for which standard output did not take a result.
     refused: OnceLock<io::Error>,
 }
 
-/// See [`Report::step`].
+/// A step under way: see [`Report::step`].
 pub struct Step(Option<ProgressBar>);
 
 impl Drop for Step {
@@ -44,33 +44,33 @@ impl Drop for Step {
 }
 
 impl Report {
-    /// One for a command of that name.
+    /// Makes the report of a command of that name.
     pub fn new(command: &'static str, options: &Options) -> Report {
         let Options { json, quiet } = *options;
         Report { command, json, quiet, stdout_is_data: false, refused: OnceLock::new() }
     }
 
-    /// One that says nothing, for tests.
+    /// Makes a report that prints nothing, for tests.
     pub fn silent() -> Report {
         Report { stdout_is_data: true, ..Report::new("test", &Options { json: false, quiet: true }) }
     }
 
-    /// The same, where standard output carries the data: results go to standard error.
+    /// Returns a report whose results go to standard error, because standard output carries the data.
     pub fn beside_data(self) -> Report {
         Report { stdout_is_data: true, ..self }
     }
 
-    /// The command's name.
+    /// Returns the command's name.
     pub fn command(&self) -> &'static str {
         self.command
     }
 
-    /// True if progress is drawn: for people, on a terminal.
+    /// Returns true if progress is drawn: for people, on a terminal.
     pub fn shows_progress(&self) -> bool {
         !self.quiet && !self.json && std::io::stderr().is_terminal()
     }
 
-    /// A sign of life while a step runs; gone when it is dropped.
+    /// Shows a sign of life while a step runs, until it is dropped.
     pub fn step(&self, name: String) -> Step {
         Step(self.shows_progress().then(|| {
             let spinner = ProgressBar::new_spinner().with_message(name);
@@ -79,7 +79,7 @@ impl Report {
         }))
     }
 
-    /// A result. It may be the only copy of a counter or a digest: what standard output does not take goes to
+    /// Prints a result. It may be the only copy of a counter or a digest, so what standard output does not take goes to
     /// standard error.
     pub fn line(&self, line: impl std::fmt::Display) {
         if !self.stdout_is_data {
@@ -91,34 +91,34 @@ impl Report {
         let _ = writeln!(io::stderr(), "{line}");
     }
 
-    /// Fails where a result did not get to standard output.
+    /// Fails if a result did not get to standard output.
     pub fn check_told(&self) -> Result<(), Failure> {
         let failed = |error| Err(Failure::io("standard output, which is for the results", error));
         self.refused.get().map_or(Ok(()), failed)
     }
 
-    /// A result for people only.
+    /// Prints a result for people only.
     pub fn text(&self, line: impl std::fmt::Display) {
         if !self.json {
             self.line(line);
         }
     }
 
-    /// A result for programs only.
+    /// Prints a result for programs only.
     pub fn object(&self, object: &Value) {
         if self.json {
             self.line(object);
         }
     }
 
-    /// A remark for people, beside the results.
+    /// Prints a remark for people, in addition to the results.
     pub fn remark(&self, line: impl std::fmt::Display) {
         if !self.json && !self.quiet {
             let _ = writeln!(std::io::stderr(), "{line}");
         }
     }
 
-    /// Reports a failure on standard error, and as JSON where that is asked for.
+    /// Prints a failure on standard error, and as JSON if requested.
     pub fn failure(&self, failure: &Failure) {
         let _ = writeln!(std::io::stderr(), "dcs: {}", failure.line);
         if let Some(advice) = &failure.advice {
@@ -139,7 +139,7 @@ impl Report {
     }
 }
 
-/// Adds what a completion says to a JSON object.
+/// Adds a completion's fields to a JSON object.
 pub fn add_completion(object: &mut Value, completion: &Completion) {
     object["bytes_in"] = completion.bytes_in.into();
     object["bytes_out"] = completion.bytes_out.into();
@@ -148,7 +148,7 @@ pub fn add_completion(object: &mut Value, completion: &Completion) {
     object["breakdown"] = breakdown(completion);
 }
 
-/// The digests of a completion as JSON.
+/// Formats the digests of a completion as JSON.
 fn digests(completion: &Completion) -> Value {
     let digest = |digest: &dcs::Digest| {
         json!({
@@ -159,7 +159,7 @@ fn digests(completion: &Completion) -> Value {
     completion.digests.iter().map(digest).collect()
 }
 
-/// The latency breakdown of a completion as JSON, in nanoseconds.
+/// Formats the latency breakdown of a completion as JSON, in nanoseconds.
 pub fn breakdown(completion: &Completion) -> Value {
     let stage = |stage: &dcs::completion::StageTime| {
         json!({

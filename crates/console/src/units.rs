@@ -1,8 +1,8 @@
-//! Durations, sizes and hexadecimal digits as people write them.
+//! Durations, sizes and hexadecimal digits as users write them.
 
 use std::time::Duration;
 
-/// `30s`, `500ms`, `2m`, `1.5h`, `7d`; a bare number is seconds.
+/// Parses `30s`, `500ms`, `2m`, `1.5h`, `7d`; a bare number is seconds.
 pub fn duration(text: &str) -> Result<Duration, String> {
     let (number, unit) = split(text);
     let scale = match unit {
@@ -12,17 +12,17 @@ pub fn duration(text: &str) -> Result<Duration, String> {
         "m" | "min" => 60.0,
         "h" => 3600.0,
         "d" => 86400.0,
-        _ => return Err("a duration looks like 30s, 500ms, 2m, 1h or 7d".into()),
+        _ => return Err("expected a duration like 30s, 500ms, 2m, 1h or 7d".into()),
     };
     let seconds =
         number.parse::<f64>().map_err(|_| "a duration begins with a number, as in 30s".to_string())?;
     match Duration::try_from_secs_f64(seconds * scale) {
         Ok(duration) if !duration.is_zero() => Ok(duration),
-        _ => Err("a duration must be more than nothing, and not endless".into()),
+        _ => Err("a duration must be more than zero, and finite".into()),
     }
 }
 
-/// `4096`, `64K`, `64KiB`, `1.5MiB`, `2GB`: K, M, G, T are powers of 1024, KB, MB, GB, TB of 1000.
+/// Parses `4096`, `64K`, `64KiB`, `1.5MiB`, `2GB`: K, M, G, T are powers of 1024, KB, MB, GB, TB of 1000.
 pub fn size(text: &str) -> Result<u64, String> {
     let (number, unit) = split(text);
     let scale = match unit.to_ascii_lowercase().as_str() {
@@ -35,7 +35,7 @@ pub fn size(text: &str) -> Result<u64, String> {
         "mb" => 1_000_000,
         "gb" => 1_000_000_000,
         "tb" => 1_000_000_000_000,
-        _ => return Err("a size looks like 4096, 64KiB, 1M or 2GB".into()),
+        _ => return Err("expected a size like 4096, 64KiB, 1M or 2GB".into()),
     };
     if let Ok(whole) = number.parse::<u64>() {
         return whole.checked_mul(scale).ok_or_else(|| "that is more than 2^64 bytes".into());
@@ -46,16 +46,16 @@ pub fn size(text: &str) -> Result<u64, String> {
     }
 }
 
-/// A number of things within bounds.
+/// Parses a number within bounds.
 pub fn count<const MIN: usize, const MAX: usize>(text: &str) -> Result<usize, String> {
     let within = text.parse().ok().filter(|count| (MIN..=MAX).contains(count));
-    within.ok_or_else(|| format!("a number from {MIN} to {MAX}"))
+    within.ok_or_else(|| format!("expected a number from {MIN} to {MAX}"))
 }
 
-/// Seconds, which may be fractions: `0.5`.
+/// Parses seconds, which may be fractions: `0.5`.
 pub fn seconds(text: &str) -> Result<f64, String> {
     let within = text.parse().ok().filter(|seconds| (0.05..=3600.0).contains(seconds));
-    within.ok_or_else(|| "a number of seconds, 0.05 to 3600".into())
+    within.ok_or_else(|| "expected a number of seconds, 0.05 to 3600".into())
 }
 
 fn split(text: &str) -> (&str, &str) {
@@ -63,19 +63,19 @@ fn split(text: &str) -> (&str, &str) {
     (&text[..at], &text[at..])
 }
 
-/// Bytes of hexadecimal digits.
+/// Parses hexadecimal digits.
 pub fn from_hex(text: &[u8]) -> Option<Vec<u8>> {
     let digit = |byte: u8| (byte as char).to_digit(16).map(|digit| digit as u8);
     let pair = |pair: &[u8]| Some(digit(pair[0])? << 4 | digit(pair[1])?);
     text.len().is_multiple_of(2).then(|| text.chunks_exact(2).map(pair).collect())?
 }
 
-/// Lower-case hexadecimal digits of bytes.
+/// Formats bytes as lower-case hexadecimal digits.
 pub fn to_hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// A number of bytes for people: `1.50 GiB`.
+/// Formats a number of bytes for people: `1.50 GiB`.
 pub fn human(bytes: u64) -> String {
     let scale = [("GiB", 1u64 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
     match scale.iter().find(|(_, unit)| bytes >= *unit) {
@@ -84,7 +84,7 @@ pub fn human(bytes: u64) -> String {
     }
 }
 
-/// GiB per second.
+/// Returns the rate in GiB per second.
 pub fn gib_per_s(bytes: u64, time: Duration) -> f64 {
     bytes as f64 / (1u64 << 30) as f64 / time.as_secs_f64().max(1e-9)
 }

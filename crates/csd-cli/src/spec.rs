@@ -349,7 +349,7 @@ mod tests {
             ("a:backing=x", "size=8G"),
             ("a:size=1G", "backing=FILE"),
             ("a:size=1G,backing=", "there is size="),
-            ("a:size=1X,backing=x", "a size looks like"),
+            ("a:size=1X,backing=x", "expected a size like"),
             ("a:size=1G,backing=x,colour=red", "colour=red"),
             ("a:size=1G,backing=x,queues=many", "no number"),
             ("a:size=1G,backing=x,msi=yes", "msi"),

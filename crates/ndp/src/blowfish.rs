@@ -1,6 +1,6 @@
-//! Blowfish in counter mode, by the `blowfish` and `ctr` crates. Of the modes of a block cipher it is the one for
-//! a stream whose blocks have any length: it pads nothing, needs no block before to go on, and is its own
-//! inverse. The counter is as wide as a block, 64 bits.
+//! Blowfish in counter mode, by the `blowfish` and `ctr` crates. Among a block cipher's modes it suits a stream with
+//! blocks of any length: it needs no padding and no previous block, and is its own inverse. The counter is as wide as a
+//! block, 64 bits.
 
 use crate::{OperatorError, parameter};
 use ctr::cipher::{InnerIvInit, StreamCipherCoreWrapper};
@@ -18,7 +18,7 @@ impl Blowfish {
     }
 
     pub(crate) fn apply(&mut self, data: &mut [u8]) -> Result<(), OperatorError> {
-        // The key stream ends after 2^64 blocks: nobody gets there.
+        // The key stream ends after 2^64 blocks, which no stream reaches.
         self.0.try_apply_keystream(data).map_err(|_| OperatorError::InternalError)
     }
 }

@@ -1,6 +1,6 @@
-//! The operators of one command, loaded: what an engine's NDP controller runs its blocks through.
+//! The operators of one command, loaded: an engine's NDP controller runs its blocks through them.
 //!
-//! It knows the engine's operations and outcomes, and no memory: whoever has the blocks hands them in.
+//! It knows the engine's operations and outcomes, but owns no memory: its caller hands the blocks in.
 
 use crate::{Answer, Context, OperatorError, Task};
 use dcs_abi::operator::{Operator, OperatorKind};
@@ -8,23 +8,23 @@ use dcs_abi::result::DigestSlot;
 use dcs_abi::status::Status;
 use dcs_engine::{Failure, Outcome, TransferSpec};
 
-/// The operators of one command, with their stream states.
+/// The operators of one command, with the states of their streams.
 #[derive(Debug, Default)]
 pub struct Chain {
     operators: Vec<Loaded>,
-    /// This many are loaded; digests behind them are kept for the next command.
+    /// Number of loaded operators; digests after them are kept for the next command.
     live: usize,
 }
 
-/// One operator of a chain.
+/// An operator in a chain.
 pub struct Loaded {
-    /// Its stream's state.
+    /// State of its stream.
     pub context: Context,
-    /// Bytes that went through it; that came out of it, where it changes the length.
+    /// Bytes that went through it, or came out of it if it changes the length.
     pub covered: u64,
 }
 
-/// Stream states, which hold keys, are not printed.
+/// Stream states hold keys, so they are not printed.
 impl std::fmt::Debug for Loaded {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} after {} bytes", self.context.operator().name(), self.covered)
@@ -36,7 +36,7 @@ impl Chain {
     ///
     /// # Errors
     ///
-    /// The operator that cannot be loaded, and the reason.
+    /// Returns the operator that cannot be loaded, and the reason.
     pub fn load(&mut self, spec: &TransferSpec) -> Result<(), (u8, Failure)> {
         self.live = 0;
         for (at, spec) in spec.chain.iter().enumerate() {
@@ -57,8 +57,8 @@ impl Chain {
         Ok(())
     }
 
-    /// Lets go of the operators, and keeps the room that they took. Digests without a parameter are kept as they
-    /// are; everything else may hold keys.
+    /// Unloads the operators, but keeps their memory. Digests without a parameter are kept as they are; everything else
+    /// may hold keys.
     pub fn unload(&mut self) {
         let plain = self.operators.iter().take_while(|loaded| loaded.context.is_plain_digest()).count();
         self.operators.truncate(plain);
@@ -75,49 +75,48 @@ impl Chain {
         self.operators[..self.live].get_mut(at as usize)
     }
 
-    /// The operator at that place.
+    /// Returns the operator at that place.
     pub fn operator(&self, at: u8) -> Option<Operator> {
         self.get(at).map(|loaded| loaded.context.operator())
     }
 
-    /// All operators, with their places.
+    /// Returns all operators, with their places.
     pub fn loaded_mut(&mut self) -> impl Iterator<Item = (u8, &mut Loaded)> {
         self.operators[..self.live].iter_mut().enumerate().map(|(at, loaded)| (at as u8, loaded))
     }
 
-    /// Another device is to process the blocks of the operator at that place.
+    /// Returns true if another device processes the blocks of the operator at that place.
     pub fn is_offloaded(&self, at: u8) -> bool {
         self.get(at).is_some_and(|loaded| loaded.context.is_offloaded())
     }
 
-    /// True where [`Chain::hand_out`] looks at the block's bytes.
+    /// Returns true if [`Chain::hand_out`] reads the block's bytes.
     pub fn looks(&self, at: u8, length: usize) -> bool {
         self.get(at).is_none_or(|loaded| loaded.context.looks(length))
     }
 
-    /// A block that another device processes: what it is to do with it; `None` where the outcome is known at
-    /// once.
+    /// Hands a block to another device. Returns its task; `None` if the outcome is known at once.
     ///
     /// # Errors
     ///
-    /// A failure where the operator cannot be handed out.
+    /// Fails if the operator cannot be handed out.
     pub fn hand_out(&mut self, at: u8, bytes: &[u8]) -> Result<Option<Task>, Failure> {
         let loaded = self.get_mut(at).ok_or(BROKEN)?;
         loaded.covered += bytes.len() as u64;
         loaded.context.hand_out(bytes).map_err(|error| failure(&error))
     }
 
-    /// Takes in the device's answer.
+    /// Takes the device's answer.
     ///
     /// # Errors
     ///
-    /// A failure where that is no answer to the task it was given.
+    /// Fails if it does not answer the task that was given.
     pub fn take_in(&mut self, at: u8, answer: Option<Answer>) -> Result<(), Failure> {
         let loaded = self.get_mut(at).ok_or(BROKEN)?;
         loaded.context.take_in(answer).map_err(|error| failure(&error))
     }
 
-    /// The outcome of a block that a pass or another device has processed.
+    /// Returns the outcome of a block that a pass or another device has processed.
     pub fn after_pass(&self, at: u8, length: u32, last: bool) -> Outcome {
         let done = Outcome::Processed { consumed: length, produced: 0, finished: false };
         let loaded = self.get(at).ok_or(BROKEN);
@@ -129,28 +128,27 @@ impl Chain {
         loaded.and_then(Loaded::digest).unwrap_or_else(Outcome::Failed)
     }
 
-    /// Processes a block by the operator at that place: a digest reads it, a transform in place changes it.
-    /// `last`: it is the stream's last one.
+    /// Processes a block with the operator at that place: a digest reads it, a transform in place changes it. `last`:
+    /// it is the stream's last block.
     pub fn process(&mut self, at: u8, bytes: &mut [u8], last: bool) -> Outcome {
         let loaded = self.get_mut(at).ok_or(BROKEN);
         loaded.and_then(|loaded| loaded.process(bytes, last)).unwrap_or_else(Outcome::Failed)
     }
 
-    /// Processes a block into another one by the operator at that place, which changes the length of the
-    /// data.
+    /// Processes a block into another with the operator at that place, which changes the length of the data.
     pub fn resize(&mut self, at: u8, input: &[u8], output: &mut [u8], last: bool) -> Outcome {
         let loaded = self.get_mut(at).ok_or(BROKEN);
         loaded.and_then(|loaded| loaded.resize(input, output, last)).unwrap_or_else(Outcome::Failed)
     }
 
-    /// The value of a digest as it stands, whatever is expected.
+    /// Returns the current value of a digest, without comparing it with an expected one.
     pub fn snapshot(&self, at: u8) -> Outcome {
         let value = self.get(at).and_then(Loaded::value);
         value.map_or(Outcome::Failed(BROKEN), Outcome::Digest)
     }
 }
 
-/// The engine named an operator that is not there, or one that does something else.
+/// Failure for a bug: the engine named an operator that is not there, or one of another kind.
 const BROKEN: Failure = Failure { status: Status::InternalError, errno: 0 };
 
 impl Loaded {
@@ -165,7 +163,7 @@ impl Loaded {
         if last { self.digest() } else { Ok(done) }
     }
 
-    /// The value of a digest at its end, if it is the one expected.
+    /// Returns the final value of a digest, after comparing it with the expected one.
     fn digest(&self) -> Result<Outcome, Failure> {
         self.context.check().map_err(|error| failure(&error))?;
         self.value().map(Outcome::Digest).ok_or(BROKEN)

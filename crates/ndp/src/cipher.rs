@@ -1,8 +1,7 @@
-//! Ciphers: the data change in place, their length does not. Counter mode and XTS are ours, over the block
-//! cipher of the `aes` crate: the work of a mode is done in a closure that `aes` compiles for each of its
-//! backends, so that counters, tweaks and masks go through the same vector registers as the rounds. The `ctr`
-//! crate leaves them to general registers, and the `xts-mode` crate goes block by block. Blowfish has no such registers:
-//! `blowfish`.
+//! Ciphers: the data change in place, their length does not. Counter mode and XTS are our own, over the block cipher of
+//! the `aes` crate: the work of a mode is a closure that `aes` compiles for each of its backends, so that counters,
+//! tweaks and masks go through the same vector registers as the rounds. The `ctr` crate leaves them in general
+//! registers, and the `xts-mode` crate goes block by block. Blowfish has no such registers: see `blowfish`.
 
 use aes::Aes256;
 use aes::cipher::consts::U16;
@@ -50,10 +49,10 @@ impl Cipher {
 
 const BLOCK: usize = 16;
 
-/// Blocks that go through the cipher together: 1 KiB, as much as the widest backend of `aes` takes at once.
+/// Blocks that go through the cipher together: 1 KiB, the most that the widest backend of `aes` takes at once.
 const BATCH: usize = 64;
 
-/// A block cipher in one direction, with the backend that the machine has.
+/// A block cipher in one direction, with the backend of this machine.
 trait Direct {
     fn run(&self, blocks: &mut [Block<Aes256>]);
 }
@@ -82,11 +81,11 @@ impl<B: BlockCipherDecBackend<BlockSize = U16>> Direct for Decrypting<'_, B> {
 /// Counter mode (SP 800-38A section 6.5) with a big-endian counter of 128 bits.
 pub(crate) struct Ctr {
     cipher: Aes256,
-    /// The counter of the next block of the key stream.
+    /// Counter of the next block of the key stream.
     counter: u128,
-    /// The last block of the key stream,
+    /// Last block of the key stream.
     stream: Zeroizing<[u8; BLOCK]>,
-    /// of which this many bytes at the end are not used yet.
+    /// Unused bytes at the end of that block.
     left: usize,
 }
 
@@ -113,7 +112,7 @@ impl Ctr {
         }
     }
 
-    /// Uses up what is left of the key stream's last block, as far as `data` go.
+    /// Uses the rest of the key stream's last block, as far as `data` go.
     fn xor_left(&mut self, data: &mut [u8]) {
         for (byte, key) in data.iter_mut().zip(&self.stream[BLOCK - self.left..]) {
             *byte ^= key;
@@ -122,7 +121,7 @@ impl Ctr {
     }
 }
 
-/// Whole blocks and the counter of the first.
+/// Whole blocks, and the counter of the first.
 struct KeyStream<'a> {
     counter: &'a mut u128,
     blocks: &'a mut [Block<Aes256>],
@@ -140,7 +139,7 @@ impl BlockCipherEncClosure for KeyStream<'_> {
             let stream = &mut stream[..blocks.len()];
             let (high, low) = ((*self.counter >> 64) as u64, *self.counter as u64);
             if low.checked_add(BATCH as u64).is_some() {
-                // The usual case, without carries: vector registers can do it.
+                // The usual case, without carries, which vector registers can do.
                 for (block, low) in stream.iter_mut().zip(low..) {
                     block[..8].copy_from_slice(&high.to_be_bytes());
                     block[8..].copy_from_slice(&low.to_be_bytes());
@@ -161,7 +160,7 @@ impl BlockCipherEncClosure for KeyStream<'_> {
     }
 }
 
-/// One of two inverse operators.
+/// Direction: one of two inverse operators.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Direction {
     Encrypt,
@@ -195,7 +194,7 @@ impl Xts {
         if (1..BLOCK).contains(&partial) {
             return Err(OperatorError::TruncatedData);
         }
-        // Where bytes are left over, the last whole block goes with them.
+        // If bytes are left over, the last whole block is processed with them.
         let stolen = data.len() % BLOCK;
         let whole = data.len() - stolen - if stolen == 0 { 0 } else { BLOCK };
         let (whole, end) = data.split_at_mut(whole);
@@ -211,7 +210,7 @@ impl Xts {
         Ok(())
     }
 
-    /// Ciphertext stealing (IEEE 1619 section 5.3.2): the last whole block and 1 to 15 bytes after it.
+    /// Does ciphertext stealing (IEEE 1619 section 5.3.2) on the last whole block and the 1 to 15 bytes after it.
     /// Decryption takes the two tweaks in the other order.
     fn steal(&mut self, end: &mut [u8]) {
         let mut tweaks = [[0; 2]; 2];
@@ -228,7 +227,7 @@ impl Xts {
         self.block(whole, second);
     }
 
-    /// One block with its tweak.
+    /// Processes one block with its tweak.
     fn block(&self, block: &mut Block<Aes256>, tweak: Tweak) {
         mask(std::slice::from_mut(block), &[tweak]);
         match self.direction {
@@ -239,23 +238,23 @@ impl Xts {
     }
 }
 
-/// An element of GF(2^128), where x^128 = x^7 + x^2 + x + 1: the lower coefficients first.
+/// An element of GF(2^128), where x^128 = x^7 + x^2 + x + 1, with the lower coefficients first.
 type Tweak = [u64; 2];
 
-/// The source of the blocks' tweaks.
+/// Source of the blocks' tweaks.
 struct Tweaks {
     cipher: Aes256,
     unit_size: usize,
-    /// Number of the next data unit. It counts on past 2^64 rather than wrap and use a tweak twice.
+    /// Number of the next data unit. It counts on past 2^64 instead of wrapping, which would use a tweak twice.
     next_unit: u128,
-    /// The tweaks of the next eight blocks,
+    /// Tweaks of the next eight blocks.
     next: Zeroizing<[Tweak; 8]>,
-    /// where this many blocks of the unit are left.
+    /// Blocks of the unit that are left.
     left: usize,
 }
 
 impl Tweaks {
-    /// The tweaks of the next blocks.
+    /// Fills in the tweaks of the next blocks.
     #[inline(always)]
     fn fill(&mut self, tweaks: &mut [Tweak]) {
         let mut rest = tweaks;
@@ -333,13 +332,13 @@ fn mask(blocks: &mut [Block<Aes256>], tweaks: &[Tweak]) {
     }
 }
 
-/// Multiplication by x; without a branch on the secret.
+/// Multiplies by x, without a branch on the secret.
 #[inline(always)]
 fn double([low, high]: Tweak) -> Tweak {
     [(low << 1) ^ ((high >> 63) * 0x87), (high << 1) | (low >> 63)]
 }
 
-/// A tweak and the seven after it.
+/// Returns a tweak and the seven after it.
 #[inline(always)]
 fn eight(first: Tweak) -> [Tweak; 8] {
     let mut next = first;
@@ -350,14 +349,14 @@ fn eight(first: Tweak) -> [Tweak; 8] {
     })
 }
 
-/// Multiplication of each by x^8: the tweaks of the eight blocks after these. They need not wait for each
-/// other, and vector registers can do it.
+/// Multiplies each by x^8, for the tweaks of the eight blocks after these. They don't wait for each other, so vector
+/// registers can do it.
 #[inline(always)]
 fn times_256(tweaks: &[Tweak; 8]) -> [Tweak; 8] {
     let words: &[u64] = tweaks.as_flattened();
     let mut product = [[0; 2]; 8];
     for (at, word) in product.as_flattened_mut().iter_mut().enumerate() {
-        // What the other half is shifted out of comes into this one; into the lower half, reduced.
+        // The bits shifted out of the other half come into this one; in the lower half they are reduced.
         let over = words[at ^ 1] >> 56;
         let reduced = if at % 2 == 0 { over } else { 0 };
         *word = (words[at] << 8) ^ over ^ (reduced << 1) ^ (reduced << 2) ^ (reduced << 7);

@@ -1,4 +1,4 @@
-//! Digests: the data pass unchanged, a value comes out.
+//! Digests: the data pass unchanged, and a value comes out.
 
 use core::fmt;
 
@@ -14,12 +14,12 @@ use crate::sha256::Sha256;
 /// Bytes of the longest value.
 const SIZE_MAX: usize = 64;
 
-/// The value of a digest operator, as many bytes as [`Operator::digest_size`] says, or one that a transform
-/// found. A CRC stands most significant byte first. `Display` prints hexadecimal digits, as `md5sum` does.
+/// Value of a digest operator, with the number of bytes of [`Operator::digest_size`], or a value that a transform
+/// found. A CRC has its most significant byte first. `Display` prints hexadecimal digits, as `md5sum` does.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct DigestValue {
     size: u8,
-    /// Zero beyond `size`, so that the derived comparison is right.
+    /// Bytes of the value; zero beyond `size`, so that the derived comparison is right.
     bytes: [u8; SIZE_MAX],
 }
 
@@ -30,12 +30,12 @@ impl DigestValue {
         DigestValue { size: value.len() as u8, bytes }
     }
 
-    /// The value of this many bytes; none where no digest is as long.
+    /// Makes a value of these bytes; `None` if no digest is that long.
     pub fn from_bytes(value: &[u8]) -> Option<DigestValue> {
         (value.len() <= SIZE_MAX).then(|| DigestValue::new(value))
     }
 
-    /// The value.
+    /// Returns the bytes of the value.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..usize::from(self.size)]
     }
@@ -59,7 +59,7 @@ impl fmt::Debug for DigestValue {
     }
 }
 
-/// The running state of one digest.
+/// Running state of a digest.
 pub(crate) enum Digest {
     Md5(Hash<Md5>),
     Sha1(Sha1),
@@ -69,7 +69,7 @@ pub(crate) enum Digest {
 }
 
 impl Digest {
-    /// The digest of that operator, or `None` where it is a transform.
+    /// Makes the digest of that operator; `None` for a transform.
     pub(crate) fn new(operator: Operator) -> Option<Digest> {
         let crc =
             |algorithm| Digest::Crc { state: crc_fast::Digest::new(algorithm), size: operator.digest_size() };
@@ -85,7 +85,7 @@ impl Digest {
         })
     }
 
-    /// Forgets all that was absorbed.
+    /// Resets the state to that of a new stream.
     pub(crate) fn begin_again(&mut self) {
         match self {
             Digest::Md5(state) => *state = Hash::new(),
@@ -106,7 +106,7 @@ impl Digest {
         }
     }
 
-    /// The value over all that was absorbed; more may follow.
+    /// Returns the value of everything absorbed; more may follow.
     pub(crate) fn value(&self) -> DigestValue {
         match self {
             Digest::Md5(state) => DigestValue::new(state.value().as_ref()),

@@ -1,38 +1,38 @@
-//! Hash functions that chain blocks of 64 bytes (Merkle and Damgård's construction): the state of a stream,
-//! and the padding at its end. The compression functions stand elsewhere; a stream goes through one of them
-//! alone ([`Hash::absorb`]) or beside other streams ([`crate::lanes`]).
+//! Hash functions that chain blocks of 64 bytes (Merkle-Damgard construction): the state of a stream, and the padding
+//! at its end. The compression functions are elsewhere. A stream goes through one of them alone ([`Hash::absorb`]) or
+//! together with other streams ([`crate::lanes`]).
 
-/// Bytes that a compression function takes at once.
+/// Bytes that a compression function takes at a time.
 pub(crate) const BLOCK: usize = 64;
 
 /// A hash function.
 pub(crate) trait Function {
     /// Words that are chained from block to block.
     type State: Copy + AsRef<[u32]>;
-    /// The state before the first block.
+    /// State before the first block.
     const START: Self::State;
-    /// The byte order of words and of the length at the end.
+    /// Byte order of words, and of the length at the end.
     const BIG_ENDIAN: bool;
-    /// The compression function, block by block.
+    /// Applies the compression function, block by block.
     fn compress(state: &mut Self::State, blocks: &[[u8; BLOCK]]);
 }
 
-/// One stream in a pass: its state, and the blocks that it still has.
+/// A stream in a pass: its state, and the blocks that it still has.
 pub(crate) struct Job<'a, S> {
     pub state: &'a mut S,
     pub blocks: &'a [[u8; BLOCK]],
 }
 
-/// The state of one stream.
+/// State of one stream.
 pub(crate) struct Hash<F: Function> {
     pub(crate) state: F::State,
-    /// Bytes that do not yet fill a block, and room for the padding behind them;
+    /// Bytes that do not fill a block yet, with room for the padding after them.
     tail: [[u8; BLOCK]; 2],
-    /// this many of them.
+    /// Number of these bytes.
     filled: usize,
-    /// Bytes in all.
+    /// Bytes of the stream so far.
     length: u64,
-    /// The state after the padding, where that went through already.
+    /// State after the padding, if that was already processed.
     padded: Option<F::State>,
 }
 
@@ -41,19 +41,19 @@ impl<F: Function> Hash<F> {
         Hash { state: F::START, tail: [[0; BLOCK]; 2], filled: 0, length: 0, padded: None }
     }
 
-    /// Takes bytes in, alone.
+    /// Takes bytes of this stream alone.
     pub fn absorb(&mut self, data: &[u8]) {
         let blocks = self.take_ends(data);
         F::compress(&mut self.state, blocks);
     }
 
-    /// Some bytes wait for the rest of their block.
+    /// Returns true if some bytes wait for the rest of their block.
     pub fn has_begun_block(&self) -> bool {
         self.filled > 0
     }
 
-    /// Takes in what is before and behind the whole blocks of `data`; returns these blocks, which the caller
-    /// is to compress before anything else is taken in.
+    /// Takes the bytes of `data` before and after its whole blocks. Returns these blocks, which the caller must
+    /// compress before anything else is taken.
     pub fn take_ends<'a>(&mut self, data: &'a [u8]) -> &'a [[u8; BLOCK]] {
         self.padded = None;
         self.length = self.length.wrapping_add(data.len() as u64);
@@ -74,14 +74,14 @@ impl<F: Function> Hash<F> {
         blocks
     }
 
-    /// The last blocks of the stream with its padding, and the state that the caller is to compress them
-    /// into. The stream may go on all the same.
+    /// Returns the last blocks of the stream with its padding, and the state that the caller must compress them into.
+    /// The stream may still go on.
     pub fn pad(&mut self) -> (&mut F::State, &[[u8; BLOCK]]) {
         let blocks = padding::<F>(&mut self.tail, self.filled, self.length);
         (self.padded.insert(self.state), blocks)
     }
 
-    /// The value over all that was taken in; the state goes on.
+    /// Returns the value of everything taken so far; the state goes on.
     pub fn value(&self) -> Value {
         let state = self.padded.unwrap_or_else(|| {
             let (mut state, mut tail) = (self.state, self.tail);
@@ -96,7 +96,7 @@ impl<F: Function> Hash<F> {
     }
 }
 
-/// A hash's value: as many bytes as its state has.
+/// Value of a hash, with as many bytes as its state.
 pub(crate) struct Value {
     bytes: [u8; 32],
     size: usize,
@@ -108,8 +108,8 @@ impl AsRef<[u8]> for Value {
     }
 }
 
-/// Puts a 1 bit, zeros and the length in bits (modulo 2^64) behind the bytes that do not fill a block, up to
-/// the end of a block: RFC 1321 sections 3.1 and 3.2, FIPS 180-4 section 5.1.1.
+/// Appends a 1 bit, zeros and the length in bits (modulo 2^64) to the bytes that do not fill a block, up to the end of
+/// a block (RFC 1321 sections 3.1 and 3.2, FIPS 180-4 section 5.1.1).
 fn padding<F: Function>(tail: &mut [[u8; BLOCK]; 2], filled: usize, length: u64) -> &[[u8; BLOCK]] {
     let size = if filled < BLOCK - 8 { BLOCK } else { 2 * BLOCK };
     let bytes = tail.as_flattened_mut();

@@ -12,35 +12,34 @@ use std::fmt::Write;
 /// Rows whose distances are computed together.
 const BATCH: usize = 128;
 
-/// Numbers that are added up side by side: the n-th element goes to the sum n modulo this, so that a distance is
-/// the same on every machine.
+/// Number of partial sums: element n goes to sum n modulo this, so that a distance is the same on every machine.
 const LANES: usize = 8;
 
 /// The search.
 struct Neighbours<Q> {
     query: Q,
-    /// Bytes of a row.
+    /// Bytes in a row.
     width: usize,
     k: usize,
     /// Rows so far.
     rows: u64,
-    /// The nearest so far, the farthest of them on top: the key of its distance, its index.
+    /// Nearest rows so far, with the farthest of them on top: key of the distance, and index.
     nearest: BinaryHeap<(u64, u64)>,
 }
 
-/// A query of one type of elements. A distance has a key: greater keys are greater distances.
+/// A query of one type of elements. Each distance has a key: greater keys are greater distances.
 trait Query: Send {
-    /// A row that is nobody's neighbour: its distance is no number.
+    /// Key of a row that is never a neighbour, because its distance is not a number.
     const NONE: u64 = u64::MAX;
 
-    /// The keys of the distances of rows, one for each.
+    /// Computes the keys of the rows' distances, one for each row.
     fn measure(&self, rows: &[u8], keys: &mut [u64]);
 
-    /// The distance of a key, as it is printed.
+    /// Formats the distance of a key.
     fn print(key: u64) -> String;
 }
 
-/// The operator of a parameter block.
+/// Makes the operator of a parameter block.
 pub(crate) fn new(block: &[u8]) -> Result<Resize, OperatorError> {
     let Knn { element, k, query } = parameter::parse_knn(block)?;
     let (width, k) = (query.len(), k as usize);
@@ -54,7 +53,7 @@ fn neighbours<Q: Query>(query: Q, width: usize, k: usize) -> Rows<Neighbours<Q>>
     Rows::new(Neighbours { query, width, k, rows: 0, nearest: BinaryHeap::new() }, width)
 }
 
-/// Numbers as they lie in a row.
+/// Returns the numbers of a row.
 pub(crate) fn floats(bytes: &[u8]) -> impl Iterator<Item = f32> {
     bytes.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes))
 }
@@ -66,7 +65,7 @@ impl<Q: Query> Taker for Neighbours<Q> {
             let keys = &mut keys[..batch.len() / self.width];
             self.query.measure(batch, keys);
             for (key, index) in keys.iter().zip(self.rows..) {
-                // Of rows as far as each other the first ones count.
+                // Among rows at the same distance, the first ones count.
                 let near = self.nearest.len() < self.k || self.nearest.peek().is_some_and(|far| *key < far.0);
                 if near && *key != Q::NONE {
                     if self.nearest.len() == self.k {
@@ -80,7 +79,7 @@ impl<Q: Query> Taker for Neighbours<Q> {
         Taken { consumed: rows.len(), ..Taken::default() }
     }
 
-    /// A line for each, the nearest first.
+    /// Writes a line for each, the nearest first.
     fn finish(&mut self) -> Vec<u8> {
         let mut lines = String::new();
         for (key, index) in std::mem::take(&mut self.nearest).into_sorted_vec() {
@@ -91,7 +90,7 @@ impl<Q: Query> Taker for Neighbours<Q> {
     }
 }
 
-/// The elements of a query: the key is the distance, which has at most 28 bits.
+/// Query of bytes. The key is the distance itself, which has at most 28 bits.
 struct Bytes(Vec<u8>);
 
 impl Query for Bytes {
@@ -125,8 +124,8 @@ impl wide::Loop for MeasureBytes<'_> {
     }
 }
 
-/// The elements of a query. Distances are computed in `f64`, in which differences of elements and their squares
-/// are nearly exact; their bits are the key, since of positive numbers the greater one has the greater bits.
+/// Query of floating-point numbers. Distances are computed in `f64`, in which differences of elements and their squares
+/// are nearly exact. Their bits are the key: for positive numbers, greater numbers have greater bits.
 struct Floats(Vec<f32>);
 
 impl Query for Floats {

@@ -1,8 +1,8 @@
-//! Passes: blocks of many streams through a unit that takes streams side by side.
+//! Passes: blocks of many streams through a unit that takes several streams at once.
 //!
-//! A hash is one serial chain per stream: a core cannot make one stream faster, but it can work on several at
-//! once, in the lanes of its vector registers. Lanes are physical units: a pass takes whatever streams have
-//! data, each with its own state and its own length, and streams join and leave lanes at any block.
+//! A hash is one serial chain per stream: a core cannot make one stream faster, but it can work on several at once, in
+//! the lanes of its vector registers. Lanes are physical units: a pass takes any streams that have data, each with its
+//! own state and length, and streams join and leave lanes at any block.
 
 use dcs_abi::operator::Operator;
 
@@ -12,10 +12,10 @@ use crate::hash::{Function, Hash, Job};
 use crate::md5::Md5;
 use crate::sha256::Sha256;
 
-/// A unit of one operator that takes several streams side by side, or none such.
+/// A unit of one operator that takes several streams at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lanes {
-    /// None: streams go one after the other.
+    /// No such unit: streams go one after the other.
     Alone,
     /// MD5 in 8 lanes of 256 bits, two sets of them interleaved.
     Md5Avx2,
@@ -25,23 +25,23 @@ pub enum Lanes {
     Sha256Pair,
 }
 
-/// The next bytes of one stream.
+/// Next bytes of one stream.
 pub struct Piece<'a> {
-    /// The stream.
+    /// State of the stream.
     pub context: &'a mut Context,
-    /// Its next bytes.
+    /// Next bytes of the stream.
     pub data: &'a [u8],
-    /// The stream ends with them: its value is made ready in the same pass.
+    /// True if the stream ends with them: the same pass completes its value.
     pub last: bool,
 }
 
 impl Lanes {
-    /// The best unit for that operator that this machine has.
+    /// Returns the best unit for that operator on this machine.
     pub fn detect(operator: Operator) -> Lanes {
         Lanes::available(operator)[0]
     }
 
-    /// Every unit for that operator that this machine has, the best first; the last is [`Lanes::Alone`].
+    /// Returns every unit for that operator on this machine, the best first; the last is [`Lanes::Alone`].
     pub fn available(operator: Operator) -> Vec<Lanes> {
         let mut all = Vec::new();
         #[cfg(target_arch = "x86_64")]
@@ -57,7 +57,7 @@ impl Lanes {
         all
     }
 
-    /// Streams that go side by side.
+    /// Returns the number of streams that it takes at once.
     pub fn count(self) -> usize {
         match self {
             Lanes::Alone => 1,
@@ -69,8 +69,8 @@ impl Lanes {
 }
 
 impl Context {
-    /// Digests: takes in the next bytes of many streams, side by side where `lanes` are those of their
-    /// operator. It comes to the same as [`Context::absorb`] for each, in less time.
+    /// Takes the next bytes of many digests' streams, at once if `lanes` is a unit of their operator. The result is
+    /// that of [`Context::absorb`] for each, in less time.
     pub fn absorb_together(lanes: Lanes, pieces: &mut [Piece<'_>]) {
         match lanes {
             #[cfg(target_arch = "x86_64")]
@@ -93,28 +93,28 @@ impl Context {
     }
 }
 
-/// The stream of an MD5.
+/// Returns the stream of an MD5.
 fn md5(digest: &mut Digest) -> Option<&mut Hash<Md5>> {
     if let Digest::Md5(hash) = digest { Some(hash) } else { None }
 }
 
-/// The stream of a SHA-256.
+/// Returns the stream of a SHA-256.
 fn sha256(digest: &mut Digest) -> Option<&mut Hash<Sha256>> {
     if let Digest::Sha256(hash) = digest { Some(hash) } else { None }
 }
 
-/// A unit that compresses several streams side by side.
+/// A unit that compresses several streams at once.
 struct Unit<F: Function> {
     operator: Operator,
     lanes: Lanes,
-    /// Moves as many streams as there are lanes, or fewer, on by that many blocks.
+    /// Advances up to as many streams as there are lanes, by that many blocks.
     compress: fn(&mut [Job<'_, F::State>], usize),
-    /// The stream, where a digest is this operator's.
+    /// Returns the stream if the digest is of this operator.
     stream: fn(&mut Digest) -> Option<&mut Hash<F>>,
 }
 
 impl<F: Function> Unit<F> {
-    /// Takes all streams' bytes in, then the padding of those that end.
+    /// Takes all streams' bytes, then the padding of those that end.
     fn absorb(&self, pieces: &mut [Piece<'_>]) {
         let mut jobs = Vec::with_capacity(pieces.len());
         for piece in pieces.iter_mut() {
@@ -146,8 +146,8 @@ impl<F: Function> Unit<F> {
     /// Compresses all blocks of all streams.
     fn run(&self, mut jobs: Vec<Job<'_, F::State>>) {
         if jobs.len() > self.lanes.count() {
-            // The longest first: lanes that run dry are filled from the rest, and the last passes are not of
-            // one long stream.
+            // The longest streams go first: idle lanes are filled from the rest, and the last passes are not of one
+            // long stream.
             jobs.sort_unstable_by_key(|job| std::cmp::Reverse(job.blocks.len()));
         }
         while !jobs.is_empty() {
@@ -155,11 +155,11 @@ impl<F: Function> Unit<F> {
         }
     }
 
-    /// Moves the first streams on by as many blocks as the shortest of them has; drops those that are done.
+    /// Advances the first streams by as many blocks as the shortest of them has, and drops those that are done.
     fn pass(&self, jobs: &mut Vec<Job<'_, F::State>>) {
         jobs.retain(|job| !job.blocks.is_empty());
-        // A pass costs the same however few lanes are in use; every unit is worth that from two streams on:
-        // measured, see `docs/operators.md`.
+        // A pass costs the same however few lanes are in use. Every unit is worth that from two streams on, as
+        // measured: see `docs/operators.md`.
         if jobs.len() < 2 {
             jobs.drain(..).for_each(|job| F::compress(job.state, job.blocks));
             return;

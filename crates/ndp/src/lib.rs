@@ -1,8 +1,7 @@
-//! The operators of `dcs`: what near-device processing (NDP) units do to the bytes that pass through them.
+//! The operators of `dcs`: processing that near-device processing (NDP) units do to the bytes that pass through them.
 //!
-//! A [`Context`] is the state of one operator of one chain. It is fed block by block, by whoever has the
-//! blocks: it does no I/O, owns no thread and keeps no block. The operators, their numbers and their
-//! parameters are those of [`dcs_abi::operator`].
+//! A [`Context`] is the state of one operator in one chain. Its caller feeds it block by block: it does no I/O, owns no
+//! thread and keeps no block. The operators, their numbers and their parameters are those of [`dcs_abi::operator`].
 //!
 //! # Architecture
 //!
@@ -45,13 +44,12 @@
 //! | [`parameter`] | building and checking parameter blocks |
 //! | [`sequential`] | a chain over bytes in memory: the plain program |
 //!
-//! Neither output nor digests depend on how the input is cut into blocks, or on the size of the output
-//! blocks.
+//! Neither the output nor the digests depend on how the input is cut into blocks, or on the size of the output blocks.
 //!
 //! # Example
 //!
-//! A digest and gzip over a stream that comes in two blocks. [`sequential::run`] does the same for bytes in
-//! memory.
+//! This computes a digest and compresses with gzip over a stream that comes in two blocks. [`sequential::run`] does the
+//! same for bytes in memory.
 //!
 //! ```
 //! use dcs_abi::operator::Operator;
@@ -84,8 +82,8 @@
 //! * No limit on what a decompressor produces: the destination is the limit.
 //! * No dictionaries, no zlib or raw deflate streams, no Zstandard windows over 128 MiB, no legacy Zstandard
 //!   formats.
-//! * No parallelism inside a stream: streams run beside each other, each on its own context; [`Lanes`] says
-//!   for which operators there are units that take several at once.
+//! * No parallelism inside a stream: each stream runs on its own context; [`Lanes`] tells for which operators a unit
+//! takes several at once.
 #![deny(unsafe_code)]
 
 mod aws_chunked;
@@ -99,7 +97,7 @@ mod grep;
 mod gzip;
 mod hash;
 mod knn;
-// Where a machine has no unit, there is nothing to run on one.
+// A machine without units has nothing to run on one.
 #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
 mod lanes;
 mod lines;
@@ -133,15 +131,15 @@ pub use offload::{Answer, OFFLOADED, Task};
 pub use resize::Progress;
 pub use table::ExpressionError;
 
-/// Stream state of one operator of one chain: what a physical unit is loaded with.
+/// Stream state of one operator in one chain: what a physical unit is loaded with.
 pub struct Context {
     operator: Operator,
     unit: Unit,
-    /// Digests: the value that is to come out.
+    /// Expected value of a digest, if there is one.
     expected: Option<DigestValue>,
 }
 
-/// The state by kind of operator.
+/// State by kind of operator.
 enum Unit {
     Digest(Box<Digest>),
     Cipher {
@@ -149,12 +147,12 @@ enum Unit {
         ended: bool,
     },
     Resize(Resize),
-    /// Another device's.
+    /// State of a stream that another device processes.
     Offload(Box<offload::Offload>),
 }
 
-/// The library that does an operator, where that depends on the machine: ISA-L (`libisal.so.2`) is used where
-/// it is installed and the environment does not say `DCS_GZIP=zlib-rs`.
+/// Returns the library that does an operator, if that depends on the machine: ISA-L (`libisal.so.2`) is used if it is
+/// installed and the environment does not say `DCS_GZIP=zlib-rs`.
 pub fn library(operator: Operator) -> Option<&'static str> {
     match operator {
         Operator::Gzip => Some(gzip::gzip_library()),
@@ -164,7 +162,7 @@ pub fn library(operator: Operator) -> Option<&'static str> {
 }
 
 impl Context {
-    /// The operator at the beginning of its stream. `parameter` is the parameter block as
+    /// Makes the operator at the beginning of its stream. `parameter` is the parameter block as
     /// [`dcs_abi::operator::OperatorInfo::parameter_doc`] describes it.
     pub fn new(operator: Operator, parameter: &[u8]) -> Result<Context, OperatorError> {
         let cipher = |cipher| Unit::Cipher { cipher, ended: false };
@@ -200,22 +198,21 @@ impl Context {
         Ok(Context { operator, unit, expected })
     }
 
-    /// A user's own operator at the beginning of its stream. `parameter` is what the module itself takes.
-    ///
+    /// Makes a user's own operator at the beginning of its stream. `parameter` is the module's own.
     /// # Errors
     ///
-    /// What the module says of it.
+    /// Returns the module's error for the parameter.
     pub fn of_module(module: &dyn module::Module, parameter: &[u8]) -> Result<Context, OperatorError> {
         let unit = Unit::Resize(Resize::of(module.start(parameter)?));
         Ok(Context { operator: Operator::Module, unit, expected: None })
     }
 
-    /// The operator at the beginning of its stream, whose bytes another device is to process: one of
+    /// Makes the operator at the beginning of its stream, for another device to process its bytes. It must be one of
     /// [`OFFLOADED`].
     ///
     /// # Errors
     ///
-    /// As [`Context::new`]; [`OperatorError::InternalError`] for all other operators.
+    /// Those of [`Context::new`]; [`OperatorError::InternalError`] for all other operators.
     pub fn offloaded(operator: Operator, parameter: &[u8]) -> Result<Context, OperatorError> {
         let digest = operator.digest_size() > 0;
         let expected = if digest { parameter::parse_expected(operator, parameter)? } else { None };
@@ -223,13 +220,13 @@ impl Context {
         Ok(Context { operator, unit, expected })
     }
 
-    /// True for a digest of which no value is expected: it holds no parameter.
+    /// Returns true for a digest without an expected value, which holds no parameter.
     pub(crate) fn is_plain_digest(&self) -> bool {
         matches!(self.unit, Unit::Digest(_)) && self.expected.is_none()
     }
 
-    /// Becomes the beginning of another stream, where it is a digest by that operator and without a parameter; else
-    /// nothing changes, and it is false.
+    /// Resets to the beginning of another stream if it is a digest of that operator without a parameter. Otherwise
+    /// changes nothing and returns false.
     pub(crate) fn begin_again(&mut self, operator: Operator) -> bool {
         match &mut self.unit {
             Unit::Digest(digest) if self.operator == operator && self.expected.is_none() => {
@@ -240,12 +237,12 @@ impl Context {
         }
     }
 
-    /// The next bytes of a stream that another device processes: what it is to do with them. `None`: nothing,
-    /// they are taken in. Until [`Context::take_in`] nothing else may be done with the stream.
+    /// Hands out the next bytes of a stream that another device processes. Returns the task; `None` if the bytes need
+    /// none and are taken in. Until [`Context::take_in`], nothing else may be done with the stream.
     ///
     /// # Errors
     ///
-    /// [`OperatorError::InternalError`] where it is no such stream, or a device has some of its bytes, or has
+    /// [`OperatorError::InternalError`] if it is not such a stream, or a device still has some of its bytes, or has
     /// failed.
     pub fn hand_out(&mut self, data: &[u8]) -> Result<Option<Task>, OperatorError> {
         match &mut self.unit {
@@ -254,8 +251,8 @@ impl Context {
         }
     }
 
-    /// True where [`Context::hand_out`] looks at the next bytes, if there are that many; else only their
-    /// number matters.
+    /// Returns true if [`Context::hand_out`] reads the next bytes, if there are that many; otherwise only their number
+    /// matters.
     pub fn looks(&self, length: usize) -> bool {
         match &self.unit {
             Unit::Offload(offload) => offload.looks(length),
@@ -263,16 +260,16 @@ impl Context {
         }
     }
 
-    /// Another device is to process its bytes.
+    /// Returns true if another device processes its bytes.
     pub fn is_offloaded(&self) -> bool {
         matches!(self.unit, Unit::Offload(_))
     }
 
-    /// Takes in the device's answer to a task; `None` where it failed: then the stream has no value any more.
+    /// Takes the device's answer to a task; `None` if it failed: then the stream no longer has a value.
     ///
     /// # Errors
     ///
-    /// [`OperatorError::InternalError`] where that is not the answer.
+    /// [`OperatorError::InternalError`] if it does not answer the task.
     pub fn take_in(&mut self, answer: Option<Answer>) -> Result<(), OperatorError> {
         match &mut self.unit {
             Unit::Offload(offload) => offload.take_in(answer),
@@ -280,13 +277,12 @@ impl Context {
         }
     }
 
-    /// The operator.
+    /// Returns the operator.
     pub fn operator(&self) -> Operator {
         self.operator
     }
 
-    /// Digests: takes in the next bytes. A transform has nothing to take them into; its [`Context::value`]
-    /// stays `None`.
+    /// Takes the next bytes of a digest. A transform ignores them, and its [`Context::value`] stays `None`.
     pub fn absorb(&mut self, data: &[u8]) {
         match &mut self.unit {
             Unit::Digest(digest) => digest.absorb(data),
@@ -295,8 +291,8 @@ impl Context {
         }
     }
 
-    /// Digests: the value over all that was absorbed so far; the state goes on. A transform has one only
-    /// where it is finished and found one in the data ([`Operator::value_max`]).
+    /// Returns the value of a digest over everything absorbed so far; the state goes on. A transform has a value only
+    /// if it is finished and found one in the data ([`Operator::value_max`]).
     pub fn value(&self) -> Option<DigestValue> {
         match &self.unit {
             Unit::Digest(digest) => Some(digest.value()),
@@ -306,19 +302,19 @@ impl Context {
         }
     }
 
-    /// Digests, at the end of the stream.
+    /// Checks a digest at the end of the stream.
     ///
     /// # Errors
     ///
-    /// [`OperatorError::Mismatch`] where a value is expected and the digest is another.
+    /// [`OperatorError::Mismatch`] if the digest differs from the expected value.
     pub fn check(&self) -> Result<(), OperatorError> {
         let wrong = self.expected.is_some() && self.value() != self.expected;
         if wrong { Err(OperatorError::Mismatch) } else { Ok(()) }
     }
 
-    /// Operators of kind [`dcs_abi::operator::OperatorKind::InPlace`]: the next bytes of the stream, changed
-    /// in place. With `whole_units` every call but the last takes whole data units. `last` ends the stream.
-    /// When it fails, `data` are unchanged.
+    /// Changes the next bytes of the stream in place, for operators of kind
+    /// [`dcs_abi::operator::OperatorKind::InPlace`]. With `whole_units`, every call but the last takes whole data
+    /// units. `last` ends the stream. If it fails, `data` are unchanged.
     pub fn in_place(&mut self, data: &mut [u8], last: bool) -> Result<(), OperatorError> {
         match &mut self.unit {
             Unit::Cipher { cipher, ended: ended @ false } => {
@@ -329,13 +325,13 @@ impl Context {
         }
     }
 
-    /// Operators of kind [`dcs_abi::operator::OperatorKind::Resize`]: consumes from `input` and fills
-    /// `output`, as far as either goes.
+    /// Consumes from `input` and fills `output`, as far as either goes, for operators of kind
+    /// [`dcs_abi::operator::OperatorKind::Resize`].
     ///
-    /// `last` says that nothing follows `input`. It is then called again with what is left of the input,
-    /// which may be nothing, until `finished`; the last of these calls may produce nothing. Where `output`
-    /// has room and there is input or `last`, every call consumes, produces, finishes or fails. An error
-    /// comes after all that was produced before it has been handed out, and stays.
+    /// `last` means that nothing follows `input`. Call it again with the rest of the input, which may be empty, until
+    /// `finished`; the last of these calls may produce nothing. If `output` has room and there is input or `last`,
+    /// every call consumes, produces, finishes or fails. An error comes after everything produced before it has been
+    /// handed out, and is permanent.
     pub fn resize(&mut self, input: &[u8], output: &mut [u8], last: bool) -> Result<Progress, OperatorError> {
         match &mut self.unit {
             Unit::Resize(resize) => resize.run(input, output, last),

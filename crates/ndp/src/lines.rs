@@ -1,55 +1,54 @@
-//! A stream taken line by line: whatever its pieces, an operator sees whole lines, and hands some of them out.
+//! A stream taken line by line: however it is cut, an operator sees whole lines, and hands some of them out.
 
 use crate::OperatorError;
 use crate::resize::{Codec, Step, StepEnd};
 use std::ops::Range;
 
-/// Bytes of the longest line, without its line feed: what is kept of one that comes in pieces.
+/// Bytes of the longest line, without its line feed, that is kept if it comes in pieces.
 pub(crate) const LINE_MAX: usize = 1 << 20;
 
 /// An operator on lines.
 pub(crate) trait Selector: Send {
-    /// A line feed between quotation marks ends no line (RFC 4180).
+    /// True if a line feed between quotation marks does not end a line (RFC 4180).
     const QUOTED: bool;
 
-    /// The next lines that are wanted, from the beginning of one on, and where to go on. `text` ends where a
-    /// line does; the last line may have no line feed.
+    /// Returns the next wanted lines, from the beginning of a line on, and the place to go on from. `text` ends at the
+    /// end of a line; the last line may have no line feed.
     ///
     /// # Errors
     ///
-    /// Before the first line that is wanted only: those are handed out first.
+    /// Fails only before the first wanted line: those before the error are handed out first.
     fn next(&mut self, text: &[u8], from: usize) -> Result<(Range<usize>, usize), OperatorError>;
 
-    /// Looks at the next part of a line that comes in several, before [`Selector::next`] has it as a whole: no call
-    /// works for longer than its input is long.
+    /// Takes the next part of a line that comes in several, before [`Selector::next`] gets the whole line. This bounds
+    /// the work of each call by the length of its input.
     ///
     /// # Errors
     ///
-    /// As [`Selector::next`].
+    /// Those of [`Selector::next`].
     fn look(&mut self, _part: &[u8]) -> Result<(), OperatorError> {
         Ok(())
     }
 
-    /// The bytes that come out at the end of the stream.
+    /// Returns the bytes that come out at the end of the stream.
     fn finish(&mut self) -> Result<Vec<u8>, OperatorError>;
 }
 
-/// The stream, as far as it has come. Lines are looked at where they lie, in the input; one that is not there
-/// as a whole is kept until it is.
+/// State of the stream. Lines are processed in place, in the input; an incomplete one is kept until it is complete.
 pub(crate) struct Lines<S> {
     selector: S,
-    /// The beginning of a line, or a line of which this many bytes were handed out.
+    /// Beginning of a line, or a line that is being handed out.
     kept: Vec<u8>,
     handed_out: Option<usize>,
-    /// It ends between quotation marks.
+    /// True if `kept` ends between quotation marks.
     open: bool,
-    /// Bytes at the beginning of the input that are whole lines;
+    /// Bytes of whole lines at the beginning of the input.
     lines: usize,
-    /// of them this many are to be handed out,
+    /// Bytes of `lines` to hand out.
     pass: usize,
-    /// and this many behind those are to be dropped.
+    /// Bytes after those to drop.
     drop: usize,
-    /// Output behind the last line.
+    /// Output after the last line.
     end: Option<Vec<u8>>,
 }
 
@@ -67,7 +66,7 @@ impl<S: Selector> Lines<S> {
         }
     }
 
-    /// Takes in as much of the line that is kept as there is.
+    /// Takes as much of the kept line as there is.
     fn keep(&mut self, input: &[u8]) -> Step {
         let room = LINE_MAX + 1 - self.kept.len();
         let window = &input[..input.len().min(room)];
@@ -84,7 +83,7 @@ impl<S: Selector> Lines<S> {
         Step { consumed, produced: 0, end }
     }
 
-    /// The line that is kept is there as a whole: it is handed out, or forgotten.
+    /// Handles the kept line once it is complete: it is handed out, or dropped.
     fn judge_kept(&mut self) -> StepEnd {
         self.open = false;
         match self.selector.next(&self.kept, 0) {
@@ -107,13 +106,13 @@ impl<S: Selector> Lines<S> {
         Step { consumed: 0, produced, end: StepEnd::Open }
     }
 
-    /// Finds how much of the input is whole lines; keeps the beginning of a line where it is less than one.
+    /// Finds how much of the input is whole lines. Keeps the beginning of a line if there is none.
     fn measure(&mut self, input: &[u8], last: bool) -> Option<Step> {
         if last && input.len() <= LINE_MAX {
             self.lines = input.len();
             return None;
         }
-        // No line in this many bytes is too long.
+        // No line within this many bytes is too long.
         let window = &input[..input.len().min(LINE_MAX + 1)];
         match last_line_end::<S>(window) {
             Some(end) => {
@@ -124,7 +123,7 @@ impl<S: Selector> Lines<S> {
         }
     }
 
-    /// Goes through the lines at the beginning of the input.
+    /// Processes the lines at the beginning of the input.
     fn select(&mut self, input: &[u8], output: &mut [u8]) -> Step {
         let Some(text) = input.get(..self.lines) else { return failed(0, 0, OperatorError::InternalError) };
         let (mut consumed, mut produced) = (0, 0);
@@ -132,7 +131,7 @@ impl<S: Selector> Lines<S> {
             if self.pass == 0 {
                 match self.selector.next(text, consumed) {
                     Ok((wanted, next)) => {
-                        // What is before the wanted lines is dropped at once.
+                        // Lines before the wanted ones are dropped at once.
                         (self.pass, self.drop) = (wanted.len(), next - wanted.end);
                         consumed = wanted.start;
                     }
@@ -153,7 +152,7 @@ impl<S: Selector> Lines<S> {
         Step { consumed, produced, end: StepEnd::Open }
     }
 
-    /// The end of the stream.
+    /// Ends the stream.
     fn finish(&mut self, output: &mut [u8]) -> Step {
         if self.end.is_none() {
             match self.selector.finish() {
@@ -195,8 +194,8 @@ fn failed(consumed: usize, produced: usize, error: OperatorError) -> Step {
     Step { consumed, produced, end: StepEnd::Failed(error) }
 }
 
-/// The end of the line at `from`, behind its line feed; none where that is not there. `open`: it begins
-/// between quotation marks, and afterwards, that it ends so.
+/// Returns the end of the line at `from`, after its line feed; `None` if that is not there. `open`: true if the line
+/// begins between quotation marks; updated for its end.
 pub(crate) fn line_end<S: Selector>(text: &[u8], from: usize, open: &mut bool) -> Option<usize> {
     let mut at = from;
     loop {
@@ -212,7 +211,7 @@ pub(crate) fn line_end<S: Selector>(text: &[u8], from: usize, open: &mut bool) -
     }
 }
 
-/// The end of the last whole line of a text that begins with one.
+/// Returns the end of the last whole line in a text that begins with one.
 fn last_line_end<S: Selector>(text: &[u8]) -> Option<usize> {
     if !S::QUOTED || memchr::memchr(b'"', text).is_none() {
         return memchr::memrchr(b'\n', text).map(|feed| feed + 1);

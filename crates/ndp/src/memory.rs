@@ -1,4 +1,4 @@
-//! The memory of a context at most.
+//! Most memory that a context takes.
 
 use dcs_abi::operator::Operator;
 
@@ -7,15 +7,15 @@ use crate::{bitmap, lines, module, parameter};
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 
-/// KiB that a context of zstd takes, by its level from 1 on: measured (a test does it again), and rounded up. They go
-/// with the windows and tables that the library chooses for a stream of unknown length.
+/// KiB of a zstd context, by level from 1 on: measured (a test does it again), and rounded up. They depend on the
+/// windows and tables that the library chooses for a stream of unknown length.
 const ZSTD: [u64; 19] = [
     1536, 2304, 3840, 5120, 5632, 5632, 8192, 8192, 15616, 26112, 26112, 47360, 38912, 55808, 72704, 38912,
     60160, 60672, 94464,
 ];
 
-/// Bytes of memory that a context takes at most, whatever its stream is: what whoever runs many of them for others
-/// sets aside. Of a parameter that the operator does not take: those of any.
+/// Returns the most bytes of memory that a context takes for any stream, for callers that set memory aside for many of
+/// them. For a parameter that the operator does not take, the value for any parameter.
 pub fn memory(operator: Operator, parameter: &[u8]) -> u64 {
     match operator {
         Operator::Gzip => MIB,
@@ -26,7 +26,7 @@ pub fn memory(operator: Operator, parameter: &[u8]) -> u64 {
         }
         // The window of a frame, which may have 128 MiB, and blocks.
         Operator::Unzstd => 129 * MIB,
-        // A line that comes in pieces, which doubles as it grows.
+        // A line that comes in pieces, in a buffer that doubles as it grows.
         Operator::Filter | Operator::Aggregate => 2 * lines::LINE_MAX as u64 + 64 * KIB,
         Operator::Grep => 2 * lines::LINE_MAX as u64 + 4 * MIB,
         Operator::Knn => 8 * MIB,

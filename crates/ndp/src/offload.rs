@@ -1,8 +1,8 @@
-//! Streams whose bytes another device processes (a GPU): what is kept of them here, and what the device is to
-//! do with each piece.
+//! Streams whose bytes another device (a GPU) processes: the part of their state that is kept here, and the device's
+//! task for each piece.
 //!
-//! The device is given whole units and the stream's state, and gives the new state back. What is before and
-//! behind whole units, padding, and joining the remainders of a CRC are done here: a few bytes of each piece.
+//! The device gets whole units and the stream's state, and returns the new state. Bytes before and after whole units,
+//! padding, and joining the remainders of a CRC are handled here: a few bytes of each piece.
 
 use crate::digest::DigestValue;
 use crate::hash::{BLOCK, Hash};
@@ -16,57 +16,57 @@ use std::ops::Range;
 pub const OFFLOADED: [Operator; 5] =
     [Operator::Md5, Operator::Sha256, Operator::Crc32, Operator::Crc32c, Operator::Aes256Ctr];
 
-/// A device's task with one piece.
+/// Task of a device for one piece.
 pub enum Task {
-    /// MD5's compression function over these bytes of the piece, whole blocks of 64.
+    /// Apply MD5's compression function to whole blocks of 64 bytes.
     Md5 {
-        /// The state before.
+        /// State before the blocks.
         state: [u32; 4],
-        /// The bytes.
+        /// Range of the blocks in the piece.
         blocks: Range<usize>,
     },
-    /// SHA-256's.
+    /// Apply SHA-256's compression function to whole blocks of 64 bytes.
     Sha256 {
-        /// The state before.
+        /// State before the blocks.
         state: [u32; 8],
-        /// The bytes.
+        /// Range of the blocks in the piece.
         blocks: Range<usize>,
     },
-    /// The remainder of the piece, from zero on and as it is at the end.
+    /// Compute the CRC remainder of the piece, starting from zero, without a final inversion.
     Crc32 {
-        /// The polynomial, reflected.
+        /// Polynomial, reflected.
         polynomial: u32,
     },
-    /// Counter mode over the piece, in place.
+    /// Encrypt the piece in counter mode, in place.
     Aes256Ctr {
-        /// The expanded key (FIPS 197 section 5.2).
+        /// Expanded key (FIPS 197 section 5.2).
         keys: Box<[u32; 60]>,
-        /// The counter block of the unit of 16 bytes in which the piece begins.
+        /// Counter block of the 16-byte unit in which the piece begins.
         counter: u128,
-        /// Bytes of that unit that came before.
+        /// Bytes of that unit before the piece.
         skip: u8,
     },
 }
 
-/// A device's answer.
+/// Answer of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// The state after the blocks.
+    /// State after MD5's blocks.
     Md5([u32; 4]),
-    /// The state after the blocks.
+    /// State after SHA-256's blocks.
     Sha256([u32; 8]),
-    /// The remainder.
+    /// Remainder of the CRC.
     Crc32(u32),
-    /// The data have changed.
+    /// The data have been changed in place.
     Changed,
 }
 
-/// The state of a stream between pieces.
+/// State of a stream between pieces.
 pub(crate) struct Offload {
     state: State,
     /// Bytes of the piece that a device has.
     out: Option<usize>,
-    /// A device failed, or somebody broke a rule: there is no value any more.
+    /// True if a device failed, or a rule was broken: the stream no longer has a value.
     broken: bool,
 }
 
@@ -81,14 +81,14 @@ impl Drop for State {
     fn drop(&mut self) {
         if let State::Ctr { keys, .. } = self {
             keys.fill(0);
-            // Keeps the compiler from leaving the fill out.
+            // Keeps the compiler from removing the fill.
             core::hint::black_box(keys);
         }
     }
 }
 
 impl Offload {
-    /// The operator at the beginning of its stream.
+    /// Makes the operator at the beginning of its stream.
     pub fn new(operator: Operator, parameter: &[u8]) -> Result<Offload, OperatorError> {
         let state = match operator {
             Operator::Md5 => State::Md5(Box::new(Hash::new())),
@@ -104,8 +104,8 @@ impl Offload {
         Ok(Offload { state, out: None, broken: false })
     }
 
-    /// True where [`Offload::hand_out`] looks at the next bytes, if there are that many; else only their
-    /// number matters.
+    /// Returns true if [`Offload::hand_out`] reads the next bytes, if there are that many; otherwise only their number
+    /// matters.
     pub fn looks(&self, length: usize) -> bool {
         let ends = |begun: bool| begun || !length.is_multiple_of(BLOCK);
         match &self.state {
@@ -115,7 +115,7 @@ impl Offload {
         }
     }
 
-    /// The next bytes of the stream: what a device is to do with them, if anything is left for it.
+    /// Hands out the next bytes of the stream. Returns the device's task, if anything is left for it.
     pub fn hand_out(&mut self, data: &[u8]) -> Result<Option<Task>, OperatorError> {
         if self.out.is_some() || self.broken {
             self.broken = true;
@@ -144,7 +144,7 @@ impl Offload {
         Ok(task)
     }
 
-    /// Takes in the outcome of the task; nothing where the device failed.
+    /// Takes the outcome of the task; `None` if the device failed.
     pub fn take_in(&mut self, answer: Option<Answer>) -> Result<(), OperatorError> {
         let length = self.out.take();
         match (&mut self.state, answer, length) {
@@ -162,7 +162,7 @@ impl Offload {
         Ok(())
     }
 
-    /// Nothing that it tells from now on can be trusted.
+    /// Marks the stream as broken: nothing that it returns can be trusted any more.
     pub fn spoil(&mut self) {
         self.broken = true;
     }
@@ -180,7 +180,7 @@ impl Offload {
     }
 }
 
-/// Where the whole blocks are that were found in the data: behind the end of one that had begun before.
+/// Returns the range of the whole blocks in the data, after the end of a block that began before.
 fn blocks(whole: &[[u8; BLOCK]], data: &[u8]) -> Range<usize> {
     if whole.is_empty() {
         return 0..0;
@@ -192,7 +192,7 @@ fn blocks(whole: &[[u8; BLOCK]], data: &[u8]) -> Range<usize> {
 const CRC32: u32 = 0xedb8_8320;
 const CRC32C: u32 = 0x82f6_3b78;
 
-/// a * b modulo a reflected polynomial: the coefficient of x^0 is the highest bit.
+/// Multiplies a and b modulo a reflected polynomial: the coefficient of x^0 is the highest bit.
 const fn multiply(a: u32, mut b: u32, polynomial: u32) -> u32 {
     let (mut product, mut bit) = (0, 32);
     while bit > 0 {
@@ -205,7 +205,7 @@ const fn multiply(a: u32, mut b: u32, polynomial: u32) -> u32 {
     product
 }
 
-/// x to the power of 8 * 2^k.
+/// Returns x to the power of 8 * 2^k, for each k.
 const fn powers(polynomial: u32) -> [u32; 64] {
     let mut power = 1 << (31 - 8);
     let mut all = [0; 64];
@@ -220,7 +220,7 @@ const fn powers(polynomial: u32) -> [u32; 64] {
 
 const POWERS: [[u32; 64]; 2] = [powers(CRC32), powers(CRC32C)];
 
-/// A remainder behind which this many bytes of zero come.
+/// Returns a remainder after this many zero bytes.
 fn shift(mut register: u32, bytes: u64, polynomial: u32) -> u32 {
     let powers = &POWERS[usize::from(polynomial == CRC32C)];
     for (bit, power) in powers.iter().enumerate() {
@@ -231,8 +231,8 @@ fn shift(mut register: u32, bytes: u64, polynomial: u32) -> u32 {
     register
 }
 
-/// The key schedule of AES-256 (FIPS 197 section 5.2). A byte is looked up in a table: once for each key, not
-/// for each block.
+/// Computes the key schedule of AES-256 (FIPS 197 section 5.2). It looks bytes up in a table, but once for each key,
+/// not for each block.
 fn expand(key: &[u8; 32]) -> Box<[u32; 60]> {
     let mut words = Box::new([0; 60]);
     for (word, bytes) in words.iter_mut().zip(key.as_chunks().0) {
@@ -252,7 +252,7 @@ fn expand(key: &[u8; 32]) -> Box<[u32; 60]> {
     words
 }
 
-/// FIPS 197 section 5.1.1: the inverse in the field of 256 elements, then an affine map.
+/// S-box (FIPS 197 section 5.1.1): the inverse in the field of 256 elements, then an affine map.
 const SUBSTITUTION: [u8; 256] = {
     let mut table = [0; 256];
     // Two elements whose product stays 1: 3 to the power of k, and of -k.
@@ -278,7 +278,7 @@ mod tests {
     use super::*;
     use crate::Context;
 
-    /// Does a device's work, without one.
+    /// Does a device's work on the CPU.
     fn device(task: &Task, data: &mut [u8]) -> Answer {
         match task {
             Task::Md5 { state, blocks } => {

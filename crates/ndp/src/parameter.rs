@@ -1,4 +1,4 @@
-//! Parameter blocks, as [`dcs_abi::operator::OperatorInfo::parameter_doc`] lays them out.
+//! Parameter blocks, in the layout of [`dcs_abi::operator::OperatorInfo::parameter_doc`].
 
 use dcs_abi::operator::Operator;
 
@@ -9,7 +9,7 @@ use crate::resize::Resize;
 use crate::table::{self, ExpressionError};
 use crate::{DigestValue, OperatorError};
 
-/// The parameters of `aes256-ctr`: key, then the initial counter block.
+/// Returns the parameters of `aes256-ctr`: key, then the initial counter block.
 pub fn aes256_ctr(key: &[u8; 32], counter: &[u8; 16]) -> [u8; 48] {
     let mut block = [0; 48];
     block[..32].copy_from_slice(key);
@@ -17,8 +17,8 @@ pub fn aes256_ctr(key: &[u8; 32], counter: &[u8; 16]) -> [u8; 48] {
     block
 }
 
-/// The parameters of `aes256-xts` and `aes256-xts-decrypt`: data key and tweak key, the bytes of a data unit,
-/// the number of the first one.
+/// Returns the parameters of `aes256-xts` and `aes256-xts-decrypt`: data key and tweak key, bytes in a data unit,
+/// number of the first unit.
 pub fn aes256_xts(key: &[u8; 64], unit_size: u32, first_unit: u64) -> [u8; 80] {
     let mut block = [0; 80];
     block[..64].copy_from_slice(key);
@@ -27,17 +27,17 @@ pub fn aes256_xts(key: &[u8; 64], unit_size: u32, first_unit: u64) -> [u8; 80] {
     block
 }
 
-/// The parameters of `blowfish-ctr`: the initial counter block, then the key, which has 4 to 56 bytes.
+/// Returns the parameters of `blowfish-ctr`: the initial counter block, then the key, which has 4 to 56 bytes.
 pub fn blowfish_ctr(key: &[u8], counter: &[u8; 8]) -> Vec<u8> {
     [counter, key].concat()
 }
 
-/// The parameter of `gzip` and `zstd`.
+/// Returns the parameter of `gzip` and `zstd`.
 pub fn level(level: u8) -> [u8; 1] {
     [level]
 }
 
-/// The parameters of `slice`: bytes to drop, then bytes to pass.
+/// Returns the parameters of `slice`: bytes to drop, then bytes to pass.
 pub fn slice(skip: u64, take: u64) -> [u8; 16] {
     let mut block = [0; 16];
     block[..8].copy_from_slice(&skip.to_le_bytes());
@@ -45,34 +45,33 @@ pub fn slice(skip: u64, take: u64) -> [u8; 16] {
     block
 }
 
-/// The parameters of `aws-chunked`: what an S3 request's headers say of its body.
+/// Parameters of `aws-chunked`, from the headers of an S3 request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AwsChunked {
     /// Bytes of the data without their framing (`x-amz-decoded-content-length`).
     pub decoded_length: u64,
-    /// Trailers follow the last chunk (`x-amz-content-sha256` ends in `-TRAILER`).
+    /// True if trailers follow the last chunk (`x-amz-content-sha256` ends in `-TRAILER`).
     pub trailers: bool,
-    /// The checksum that a trailer brings (`x-amz-trailer`): `Crc32`, `Crc32c`, `Crc64Nvme`, `Sha1` or
-    /// `Sha256`.
+    /// Checksum that a trailer carries (`x-amz-trailer`): `Crc32`, `Crc32c`, `Crc64Nvme`, `Sha1` or `Sha256`.
     pub checksum: Option<Operator>,
-    /// The key of the chunks' signatures; none where they have none.
+    /// Key of the chunks' signatures; `None` if they are not signed.
     pub signature: Option<AwsSignature>,
 }
 
-/// The key and scope of the signatures of `aws-chunked` (AWS Signature Version 4).
+/// Key and scope of the signatures of `aws-chunked` (AWS Signature Version 4).
 #[derive(Clone, PartialEq, Eq)]
 pub struct AwsSignature {
-    /// The signing key, derived from the secret key for day, region and service.
+    /// Signing key, derived from the secret key for day, region and service.
     pub key: [u8; 32],
-    /// The signature of the request's headers.
+    /// Signature of the request's headers.
     pub seed: [u8; 32],
-    /// The request's time, `YYYYMMDDTHHMMSSZ` (`x-amz-date`).
+    /// Time of the request, `YYYYMMDDTHHMMSSZ` (`x-amz-date`).
     pub timestamp: [u8; 16],
-    /// The credential scope, `YYYYMMDD/region/s3/aws4_request`: 1 to 128 bytes.
+    /// Credential scope, `YYYYMMDD/region/s3/aws4_request`: 1 to 128 bytes.
     pub scope: String,
 }
 
-/// Keys are not printed.
+/// Leaves the key out.
 impl std::fmt::Debug for AwsSignature {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "AwsSignature({})", self.scope)
@@ -82,7 +81,7 @@ impl std::fmt::Debug for AwsSignature {
 impl Drop for AwsSignature {
     fn drop(&mut self) {
         self.key.fill(0);
-        // Keeps the compiler from leaving the fill out.
+        // Keeps the compiler from removing the fill.
         std::hint::black_box(&self.key);
     }
 }
@@ -93,7 +92,7 @@ const AWS_TRAILERS: u8 = 2;
 const AWS_SCOPE_MAX: usize = 128;
 
 impl AwsChunked {
-    /// The parameter block.
+    /// Returns the parameter block.
     pub fn block(&self) -> Vec<u8> {
         let signed = if self.signature.is_some() { AWS_SIGNED } else { 0 };
         let trailers = if self.trailers { AWS_TRAILERS } else { 0 };
@@ -110,16 +109,16 @@ impl AwsChunked {
     }
 }
 
-/// The parameters of `grep`.
+/// Parameters of `grep`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Grep {
-    /// A regular expression on bytes, 1 to 1,016 of them (`docs/operators.md`).
+    /// Regular expression on bytes, 1 to 1,016 of them (`docs/operators.md`).
     pub pattern: String,
-    /// ASCII letters match whichever case they have.
+    /// True to match ASCII letters in either case.
     pub ignore_case: bool,
-    /// Lines that do not match.
+    /// True for the lines that do not match.
     pub invert: bool,
-    /// Not the lines, but their number, in decimal digits and a line feed.
+    /// True for the number of lines instead, in decimal digits and a line feed.
     pub count: bool,
 }
 
@@ -128,7 +127,7 @@ const GREP_INVERT: u8 = 2;
 const GREP_COUNT: u8 = 4;
 
 impl Grep {
-    /// The parameter block.
+    /// Returns the parameter block.
     pub fn block(&self) -> Vec<u8> {
         let flag = |set: bool, flag: u8| if set { flag } else { 0 };
         let flags = flag(self.ignore_case, GREP_IGNORE_CASE)
@@ -139,11 +138,11 @@ impl Grep {
         block
     }
 
-    /// Tries the pattern: the operator refuses a wrong one as a bad parameter, without the reason.
+    /// Checks the pattern: the operator refuses a wrong one as a bad parameter, without the reason.
     ///
     /// # Errors
     ///
-    /// The reason why it would be refused.
+    /// Returns the reason why it would be refused.
     pub fn check(&self) -> Result<(), PatternError> {
         grep::check(&self.pattern, self.ignore_case)
     }
@@ -165,18 +164,18 @@ pub(crate) fn parse_grep(block: &[u8]) -> Result<Grep, OperatorError> {
     })
 }
 
-/// Elements of the vectors of `knn`.
+/// Type of the elements in the vectors of `knn`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Element {
-    /// Bytes without a sign.
+    /// Unsigned bytes.
     U8 = 0,
     /// Floating-point numbers of single precision, little-endian.
     F32 = 1,
 }
 
 impl Element {
-    /// Bytes of one.
+    /// Returns the bytes of an element.
     pub fn size(self) -> usize {
         match self {
             Element::U8 => 1,
@@ -184,7 +183,7 @@ impl Element {
         }
     }
 
-    /// The element of that name: `u8`, `f32`.
+    /// Finds a type by name: `u8`, `f32`.
     pub fn from_name(name: &str) -> Option<Element> {
         match name {
             "u8" => Some(Element::U8),
@@ -194,15 +193,15 @@ impl Element {
     }
 }
 
-/// The parameters of `knn`.
+/// Parameters of `knn`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Knn {
-    /// Elements of the query and of the data's rows.
+    /// Type of the elements of the query and of the data's rows.
     pub element: Element,
-    /// Rows that are wanted, 1 to 65,536.
+    /// Number of wanted rows, 1 to 65,536.
     pub k: u32,
-    /// The vector whose neighbours are wanted, as the data's rows are: 1 to 2,048 bytes of whole elements. Numbers,
-    /// none of them infinite.
+    /// Vector whose neighbours are wanted, in the form of the data's rows: 1 to 2,048 bytes of whole elements.
+    /// Floating-point elements must be finite numbers.
     pub query: Vec<u8>,
 }
 
@@ -211,7 +210,7 @@ const KNN_MAX: u32 = 65_536;
 const QUERY_MAX: usize = 2048;
 
 impl Knn {
-    /// The parameter block.
+    /// Returns the parameter block.
     pub fn block(&self) -> Vec<u8> {
         let mut block = vec![self.element as u8, 0, 0, 0];
         block.extend(self.k.to_le_bytes());
@@ -219,11 +218,11 @@ impl Knn {
         block
     }
 
-    /// Tries it: the operator refuses wrong parameters without the reason.
+    /// Checks the parameters: the operator refuses wrong ones without the reason.
     ///
     /// # Errors
     ///
-    /// The reason why they would be refused.
+    /// Returns the reason why they would be refused.
     pub fn check(&self) -> Result<(), KnnError> {
         if !(1..=KNN_MAX).contains(&self.k) {
             return Err(KnnError::Count);
@@ -239,17 +238,17 @@ impl Knn {
     }
 }
 
-/// A reason why the parameters of `knn` are refused.
+/// Reason why the parameters of `knn` are refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KnnError {
-    /// No neighbours, or too many.
-    #[error("k is 1 to {KNN_MAX}")]
+    /// There are no neighbours, or too many.
+    #[error("k must be 1 to {KNN_MAX}")]
     Count,
-    /// An empty query, a long one, or a part of an element at its end.
-    #[error("a query has 1 to {QUERY_MAX} bytes, of whole elements")]
+    /// The query is empty, too long, or ends inside an element.
+    #[error("a query must have 1 to {QUERY_MAX} bytes, of whole elements")]
     Length,
-    /// One of its elements is infinite or no number.
-    #[error("the elements of a query are finite numbers")]
+    /// An element is infinite or not a number.
+    #[error("the elements of a query must be finite numbers")]
     Number,
 }
 
@@ -266,30 +265,30 @@ pub(crate) fn parse_knn(block: &[u8]) -> Result<Knn, OperatorError> {
     if reserved.iter().any(|byte| *byte != 0) || knn.check().is_err() { Err(bad) } else { Ok(knn) }
 }
 
-/// The parameters of `bitmap`.
+/// Parameters of `bitmap`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bitmap {
-    /// What is done with the bitmaps of the data.
+    /// Operation on the bitmaps of the data.
     pub operation: BitmapOperation,
-    /// Not the bits of the result, but how many of them are set, in decimal digits and a line feed.
+    /// True for the number of set bits in the result instead, in decimal digits and a line feed.
     pub count: bool,
 }
 
-/// What `bitmap` does with the bitmaps of the data.
+/// Operation of `bitmap`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum BitmapOperation {
-    /// Decompresses the one that is there.
+    /// Decompress the only bitmap.
     #[default]
     One = 0,
-    /// The bits that are set in all of them.
+    /// Bits that are set in all bitmaps.
     And = 1,
-    /// The bits that are set in any of them.
+    /// Bits that are set in any bitmap.
     Or = 2,
 }
 
 impl Bitmap {
-    /// The parameter block.
+    /// Returns the parameter block.
     pub fn block(&self) -> Vec<u8> {
         vec![self.operation as u8, u8::from(self.count)]
     }
@@ -310,21 +309,21 @@ pub(crate) fn parse_bitmap(block: &[u8]) -> Result<Bitmap, OperatorError> {
     Ok(Bitmap { operation, count })
 }
 
-/// Tries the expression of `filter`, which is its parameter block: the operator refuses a wrong one as a bad
+/// Checks the expression of `filter`, which is its parameter block: the operator refuses a wrong one as a bad
 /// parameter, without the reason.
 ///
 /// # Errors
 ///
-/// The reason why it would be refused.
+/// Returns the reason why it would be refused.
 pub fn check_filter(expression: &str) -> Result<(), ExpressionError> {
     table::filter(expression).map(|_| ())
 }
 
-/// The same for `aggregate`.
+/// Checks the expression of `aggregate` in the same way.
 ///
 /// # Errors
 ///
-/// The reason why it would be refused.
+/// Returns the reason why it would be refused.
 pub fn check_aggregate(expression: &str) -> Result<(), ExpressionError> {
     table::aggregate(expression).map(|_| ())
 }
@@ -345,7 +344,7 @@ pub(crate) fn parse_slice(block: &[u8]) -> Result<(u64, u64), OperatorError> {
     skip.checked_add(take).map(|_| (skip, take)).ok_or(OperatorError::BadParameter)
 }
 
-/// The value that a digest is to have, if there is one: as long as the digest.
+/// Parses the expected value of a digest, if there is one. It must be as long as the digest.
 pub(crate) fn parse_expected(operator: Operator, block: &[u8]) -> Result<Option<DigestValue>, OperatorError> {
     match block.len() {
         0 => Ok(None),
@@ -379,7 +378,7 @@ fn parse_aws_signature(block: &[u8]) -> Result<AwsSignature, OperatorError> {
     let (key, rest) = block.split_first_chunk().ok_or(bad)?;
     let (seed, rest) = rest.split_first_chunk().ok_or(bad)?;
     let (timestamp, scope) = rest.split_first_chunk().ok_or(bad)?;
-    // They are lines of what is signed: an end of line in them would make it mean something else.
+    // They are lines of the signed string: an end of line in them would change its meaning.
     let printable = |text: &[u8]| text.iter().all(u8::is_ascii_graphic);
     if !printable(timestamp) || !printable(scope) || !(1..=AWS_SCOPE_MAX).contains(&scope.len()) {
         return Err(bad);
@@ -388,7 +387,7 @@ fn parse_aws_signature(block: &[u8]) -> Result<AwsSignature, OperatorError> {
     Ok(AwsSignature { key: *key, seed: *seed, timestamp: *timestamp, scope })
 }
 
-/// The parameters of XTS, checked.
+/// Parameters of XTS, checked.
 pub(crate) struct Xts<'a> {
     pub(crate) data_key: &'a [u8; 32],
     pub(crate) tweak_key: &'a [u8; 32],
@@ -402,7 +401,7 @@ pub(crate) fn parse_ctr(block: &[u8]) -> Result<(&[u8; 32], &[u8; 16]), Operator
     Ok((key, counter.try_into().map_err(|_| OperatorError::BadParameter)?))
 }
 
-/// Key and counter.
+/// Parses key and counter.
 pub(crate) fn parse_blowfish(block: &[u8]) -> Result<(&[u8], &[u8; 8]), OperatorError> {
     let (counter, key) = block.split_first_chunk().ok_or(OperatorError::BadParameter)?;
     if (4..=56).contains(&key.len()) { Ok((key, counter)) } else { Err(OperatorError::BadParameter) }
@@ -417,14 +416,14 @@ pub(crate) fn parse_xts(block: &[u8]) -> Result<Xts<'_>, OperatorError> {
     let first_unit = rest.try_into().map_err(|_| bad)?;
     let unit_size = u32::from_le_bytes(*unit_size);
     let unit_allowed = (16..=65536).contains(&unit_size) && unit_size.is_power_of_two();
-    // Equal halves make the tweak predictable: FIPS 140 (implementation guidance C.I) has them refused.
+    // Equal halves make the tweak predictable: FIPS 140 (implementation guidance C.I) requires refusing them.
     if !unit_allowed || *reserved != [0; 4] || data_key == tweak_key {
         return Err(bad);
     }
     Ok(Xts { data_key, tweak_key, unit_size: unit_size as usize, first_unit: u64::from_le_bytes(first_unit) })
 }
 
-/// A level in `allowed`; `default` where the block is empty.
+/// Parses a level in `allowed`; `default` if the block is empty.
 pub(crate) fn parse_level(
     block: &[u8],
     default: u8,

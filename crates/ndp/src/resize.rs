@@ -1,44 +1,44 @@
-//! The loop that all operators share that change the length: it runs the steps of their libraries.
+//! The loop that all length-changing operators share: it runs the steps of their libraries.
 
 use crate::{DigestValue, OperatorError};
 
-/// The progress of one call of [`Context::resize`](crate::Context::resize).
+/// Progress of one call of [`Context::resize`](crate::Context::resize).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// Bytes of the input that need not be given again.
+    /// Bytes of the input that were used.
     pub consumed: usize,
     /// Bytes of the output that were filled.
     pub produced: usize,
-    /// `last` was given, everything is consumed and everything is out.
+    /// True if `last` was given, all input is consumed, and all output is out.
     pub finished: bool,
 }
 
-/// The progress of one call of a library.
+/// Progress of one call of a library.
 pub struct Step {
-    /// Bytes of the input that are done with.
+    /// Bytes of the input that were used.
     pub consumed: usize,
     /// Bytes of the output that were filled.
     pub produced: usize,
-    /// The state of the stream.
+    /// State of the stream.
     pub end: StepEnd,
 }
 
-/// The state in which a step left the stream.
+/// State in which a step left the stream.
 pub enum StepEnd {
-    /// It may go on.
+    /// The stream may go on.
     Open,
-    /// Everything was consumed and everything is out.
+    /// All input is consumed, and all output is out.
     Finished,
-    /// It cannot go on; what the step consumed and produced counts.
+    /// The stream cannot go on; what the step consumed and produced counts.
     Failed(OperatorError),
 }
 
 /// A library, called step by step.
 pub trait Codec: Send {
-    /// Does something if it can. `output` is never empty.
+    /// Makes progress if possible. `output` is never empty.
     fn step(&mut self, input: &[u8], output: &mut [u8], last: bool) -> Step;
 
-    /// The value that it found in the data, once it is finished.
+    /// Returns the value that it found in the data, once it is finished.
     fn value(&self) -> Option<DigestValue> {
         None
     }
@@ -48,7 +48,7 @@ pub trait Codec: Send {
 pub(crate) struct Resize {
     codec: Box<dyn Codec>,
     finished: bool,
-    /// Reported once all that was produced before it has been handed out.
+    /// Error, reported once everything produced before it has been handed out.
     failed: Option<OperatorError>,
 }
 
@@ -61,7 +61,7 @@ impl Resize {
         Resize { codec, finished: false, failed: None }
     }
 
-    /// The value that it tells at its end, if it has one.
+    /// Returns the value at its end, if it has one.
     pub(crate) fn value(&self) -> Option<DigestValue> {
         self.codec.value().filter(|_| self.finished)
     }

@@ -1,53 +1,51 @@
-//! A stream taken by rows of a fixed width: whatever its pieces, an operator sees whole rows, and hands some of
-//! them out.
+//! A stream taken by rows of a fixed width: however it is cut, an operator sees whole rows, and hands some of them out.
 
 use crate::OperatorError;
 use crate::resize::{Codec, Step, StepEnd};
 
-/// Bytes of the widest row: what is kept of one that comes in pieces.
+/// Bytes of the widest row that is kept if it comes in pieces.
 pub(crate) const WIDTH_MAX: usize = 1 << 20;
 
 /// An operator on rows.
 pub(crate) trait Taker: Send {
-    /// Takes whole rows, one at least, and as many as it likes.
+    /// Takes whole rows: at least one, and as many as it likes.
     fn take(&mut self, rows: &[u8], output: &mut [u8]) -> Taken;
 
-    /// The bytes that come out at the end of the stream.
+    /// Returns the bytes that come out at the end of the stream.
     fn finish(&mut self) -> Vec<u8>;
 }
 
-/// What became of rows.
+/// Result of taking rows.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Taken {
-    /// Bytes of rows that are done with,
+    /// Bytes of rows that were used.
     pub(crate) consumed: usize,
-    /// and of the output that were filled.
+    /// Bytes of the output that were filled.
     pub(crate) produced: usize,
-    /// Behind them this many bytes of rows are to be handed out as they are. They count as taken.
+    /// Bytes of rows after those to hand out unchanged. They count as taken.
     pub(crate) pass: usize,
 }
 
-/// The stream, as far as it has come. Rows are looked at where they lie, in the input; one that is not there as
-/// a whole is kept until it is.
+/// State of the stream. Rows are processed in place, in the input; an incomplete one is kept until it is complete.
 pub(crate) struct Rows<T> {
     taker: T,
     width: usize,
-    /// The beginning of a row, or a row of which this many bytes were handed out.
+    /// Beginning of a row, or a row that is being handed out.
     kept: Vec<u8>,
     handed_out: Option<usize>,
-    /// Bytes at the beginning of the input that are to be handed out.
+    /// Bytes at the beginning of the input to hand out.
     pass: usize,
-    /// Output behind the last row.
+    /// Output after the last row.
     end: Option<Vec<u8>>,
 }
 
 impl<T: Taker> Rows<T> {
-    /// `width` is 1 to [`WIDTH_MAX`].
+    /// Makes the state. `width` is 1 to [`WIDTH_MAX`].
     pub(crate) fn new(taker: T, width: usize) -> Rows<T> {
         Rows { taker, width, kept: Vec::new(), handed_out: None, pass: 0, end: None }
     }
 
-    /// Takes in as much of the row that is kept as there is.
+    /// Takes as much of the kept row as there is.
     fn keep(&mut self, input: &[u8]) -> Step {
         let consumed = input.len().min(self.width - self.kept.len());
         self.kept.extend_from_slice(&input[..consumed]);
@@ -76,7 +74,7 @@ impl<T: Taker> Rows<T> {
         open(moved, moved)
     }
 
-    /// The end of the stream.
+    /// Ends the stream.
     fn finish(&mut self, output: &mut [u8]) -> Step {
         if !self.kept.is_empty() {
             return Step { consumed: 0, produced: 0, end: StepEnd::Failed(OperatorError::TruncatedData) };

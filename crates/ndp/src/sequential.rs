@@ -1,22 +1,23 @@
-//! The plain sequential program: one operator after the other over the whole input. It is what a faster path
-//! is compared with, and the simplest way to use the operators.
+//! The plain sequential program: one operator after the other over the whole input. Faster paths are compared with it,
+//! and it is the simplest way to use the operators.
 
 use dcs_abi::operator::{Operator, OperatorKind};
 
 use crate::{Context, DigestValue, OperatorError};
 
-/// The result of a chain over its input.
+/// Result of a chain over its input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Output {
-    /// The data after the last operator.
+    /// Data after the last operator.
     pub output: Vec<u8>,
-    /// One entry per operator of the chain: its value, or `None` for a transform.
+    /// One entry for each operator in the chain: its value, or `None` for a transform.
     pub digests: Vec<Option<DigestValue>>,
 }
 
-/// Runs `chain`, pairs of operator and parameter block, over `input`. The error says which operator failed.
+/// Runs `chain`, pairs of operator and parameter block, over `input`. An error has the number of the operator that
+/// failed.
 ///
-/// Everything is kept in memory: so the output of `gunzip` and `unzstd` should be known to fit.
+/// Everything is kept in memory, so the output of `gunzip` and `unzstd` should be known to fit.
 ///
 /// ```
 /// use dcs_abi::operator::Operator;

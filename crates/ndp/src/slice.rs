@@ -1,13 +1,13 @@
-//! A range of the stream: what is before it is dropped, and what follows it.
+//! A range of the stream: drops what is before it and after it.
 
 use crate::resize::{Codec, Step, StepEnd};
 use crate::{OperatorError, parameter};
 
-/// The stream, as far as it has come.
+/// State of the stream.
 pub(crate) struct Slice {
-    /// Bytes still to drop,
+    /// Bytes still to drop.
     skip: u64,
-    /// then to pass.
+    /// Bytes to pass after those.
     take: u64,
 }
 
@@ -28,7 +28,7 @@ impl Codec for Slice {
         self.skip -= skipped as u64;
         self.take -= produced as u64;
         let through = self.skip == 0 && self.take == 0;
-        // Read to its end all the same: what is before it finds out there whether its data were sound.
+        // The stream is read to its end anyway: operators before this one find out there whether their data were sound.
         let consumed = if through { skipped + input.len() } else { skipped + produced };
         let end = if through && last { StepEnd::Finished } else { StepEnd::Open };
         Step { consumed, produced, end }

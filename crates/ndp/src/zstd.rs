@@ -7,7 +7,7 @@ use zstd_safe::{CCtx, CParameter, DCtx, ErrorCode, InBuffer, OutBuffer};
 use crate::resize::{Codec, Step, StepEnd};
 use crate::{OperatorError, parameter};
 
-/// Compression into one frame, with a content checksum, so that damage is found as it is in gzip.
+/// Compression into one frame, with a content checksum, so that damage is found, as in gzip.
 pub(crate) struct Zstd(CCtx<'static>);
 
 impl Zstd {
@@ -24,8 +24,8 @@ impl Zstd {
 impl Codec for Zstd {
     fn step(&mut self, input: &[u8], output: &mut [u8], last: bool) -> Step {
         let (mut input, mut output) = (InBuffer::around(input), OutBuffer::around(output));
-        // Ending the frame waits until the input is used up: then the bytes that come out do not depend on
-        // how the input was cut.
+        // Ending the frame waits until the input is used up, so that the output does not depend on how the input was
+        // cut.
         let end = if !input.src.is_empty() {
             self.0.compress_stream(&mut output, &mut input).map(|_| StepEnd::Open)
         } else if last {
@@ -40,36 +40,34 @@ impl Codec for Zstd {
     }
 }
 
-/// Bytes of a block header, which the library counts into the input that it asks for next.
+/// Bytes of a block header, which the library counts into the input that it requests next.
 const BLOCK_HEADER: usize = 3;
 
-/// The longest frame header. Units up to this length go in byte by byte: cut elsewhere, the rest of a header
-/// may look like a frame of its own, and the library, which looks ahead for a whole one, would take it for
-/// that.
+/// Bytes of the longest frame header. Units up to this length go in byte by byte: cut elsewhere, the rest of a header
+/// may look like a frame of its own, and the library, which looks ahead for a whole one, would take it for that.
 const FRAME_HEADER: usize = 18;
 
-/// The longest block. A longer unit is the content of a skippable frame, of which nothing comes out.
+/// Bytes of the longest block. A longer unit is the content of a skippable frame, which produces nothing.
 const BLOCK: usize = 128 << 10;
 
-/// Code of the library's error for want of memory (`ZSTD_error_memory_allocation`).
+/// Error code of the library for lack of memory (`ZSTD_error_memory_allocation`).
 const OUT_OF_MEMORY: usize = 64;
 
-/// Decompression of one or more frames. Skippable frames are passed over.
+/// Decompression of one or more frames. Skippable frames are skipped.
 ///
-/// The library drops what a call produced when the same call fails later on, and of a block that is not
-/// compressed it puts out what there is. So each call gets one whole unit (a block, a checksum), however the
-/// input is cut.
+/// The library drops what a call produced if the same call fails later, and outputs what there is of an uncompressed
+/// block. So each call gets one whole unit (a block, a checksum), however the input is cut.
 pub(crate) struct Unzstd {
     context: DCtx<'static>,
-    /// Some of a frame was read and not yet all of it.
+    /// True while some of a frame was read, but not all.
     in_frame: bool,
-    /// A frame was read to its end.
+    /// True once a frame was read to its end.
     any: bool,
     /// Bytes of input up to the end of the unit.
     unit: usize,
-    /// The beginning of the unit, while the rest is not there.
+    /// Beginning of the unit, while the rest is missing.
     held: Vec<u8>,
-    /// The last call filled its output: the library may hold more.
+    /// True if the last call filled its output, so that the library may hold more.
     full: bool,
 }
 
@@ -79,7 +77,7 @@ impl Unzstd {
         Ok(Unzstd { context, in_frame: false, any: false, unit: 1, held: Vec::new(), full: false })
     }
 
-    /// One call of the library.
+    /// Calls the library once.
     fn call(&mut self, input: &[u8], output: &mut [u8]) -> Step {
         let room = output.len();
         let (mut input, mut output) = (InBuffer::around(input), OutBuffer::around(output));
@@ -87,14 +85,14 @@ impl Unzstd {
         let (consumed, produced) = (input.pos(), output.pos());
         let end = match result {
             Err(code) => StepEnd::Failed(failure(code)),
-            // The frame is decoded and all of it is out.
+            // The frame is decoded, and all of it is out.
             Ok(0) => {
                 (self.in_frame, self.any, self.unit, self.full) = (false, true, 1, false);
                 StepEnd::Open
             }
             Ok(hint) => {
                 self.in_frame = true;
-                // A block is asked for together with the header of the next one.
+                // The library requests a block together with the header of the next one.
                 self.unit = if hint > BLOCK_HEADER { hint - BLOCK_HEADER } else { hint };
                 self.full = produced == room;
                 StepEnd::Open
@@ -103,7 +101,7 @@ impl Unzstd {
         Step { consumed, produced, end }
     }
 
-    /// Calls the library if the unit is whole, and keeps what there is of it if not.
+    /// Calls the library if the unit is complete, else keeps what there is of it.
     fn unit(&mut self, input: &[u8], output: &mut [u8]) -> Step {
         let size = match self.unit {
             unit if unit <= FRAME_HEADER => 1,
@@ -123,7 +121,7 @@ impl Unzstd {
         let step = self.call(&unit, output);
         unit.clear();
         self.held = unit;
-        // Of a frame's end the library leaves one byte until the output is out: one of those that were
+        // At a frame's end the library leaves one byte unread until the output is out: one of the bytes that were
         // missing.
         debug_assert!(step.consumed >= held || matches!(step.end, StepEnd::Failed(_)));
         Step { consumed: step.consumed.saturating_sub(held), ..step }
@@ -133,7 +131,7 @@ impl Unzstd {
 impl Codec for Unzstd {
     fn step(&mut self, input: &[u8], output: &mut [u8], last: bool) -> Step {
         if self.full {
-            // What the library holds comes out in a call of its own: an error must not take it along.
+            // What the library holds comes out in a call of its own, so that an error does not discard it.
             let step = self.call(&[], output);
             if step.produced > 0 || !matches!(step.end, StepEnd::Open) {
                 return step;

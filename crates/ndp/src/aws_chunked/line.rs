@@ -1,9 +1,9 @@
-//! A line of the framing, gathered from however many pieces it comes in.
+//! A line of the framing, gathered from any number of pieces.
 
 use super::TRAILERS_MAX;
 use crate::OperatorError;
 
-/// The line that is being read.
+/// Line that is being read.
 pub(super) struct Line {
     bytes: [u8; TRAILERS_MAX],
     filled: usize,
@@ -16,8 +16,8 @@ impl Default for Line {
 }
 
 impl Line {
-    /// Takes from `input` up to the end of the line: bytes taken, and whether the line is complete. A line of
-    /// more than `most` bytes, its end included, is an error.
+    /// Takes input up to the end of the line. Returns the bytes taken, and true if the line is complete. Fails if the
+    /// line, its end included, has more than `most` bytes.
     pub fn fill(&mut self, input: &[u8], most: usize) -> Result<(usize, bool), OperatorError> {
         let room = most.saturating_sub(self.filled);
         let within = &input[..input.len().min(room)];
@@ -31,24 +31,24 @@ impl Line {
         }
     }
 
-    /// The whole line.
+    /// Returns the whole line.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes[..self.filled]
     }
 
-    /// The line without its end, which has to be CR LF.
+    /// Returns the line without its end, which must be CR LF.
     pub fn strict(&self) -> Result<&[u8], OperatorError> {
         self.bytes().strip_suffix(b"\r\n").ok_or(OperatorError::Framing)
     }
 
-    /// The line without its end: CR LF, or the LF alone that some clients put behind trailers.
+    /// Returns the line without its end: CR LF, or the LF alone that some clients put after trailers.
     pub fn lenient(&self) -> &[u8] {
         let line = self.bytes();
         line.strip_suffix(b"\r\n").or(line.strip_suffix(b"\n")).unwrap_or(line)
     }
 }
 
-/// Without the white space around it.
+/// Removes the white space around bytes.
 pub(super) fn trim(bytes: &[u8]) -> &[u8] {
     bytes.trim_ascii()
 }

@@ -1,4 +1,4 @@
-//! S3's aws-chunked framing, taken off: chunks with their sizes and signatures, then trailers.
+//! Removes S3's aws-chunked framing: chunks with their sizes and signatures, then trailers.
 //!
 //! ```text
 //! 400;chunk-signature=<64 hex digits>\r\n  <1024 bytes>\r\n   ...   0;chunk-signature=<64 hex digits>\r\n
@@ -30,37 +30,37 @@ const TRAILERS_MAX: usize = 1024;
 const CHUNK_SIGNATURE: &[u8] = b"chunk-signature";
 const TRAILER_SIGNATURE: &[u8] = b"x-amz-trailer-signature";
 
-/// The part of the framing that comes next.
+/// Part of the framing that comes next.
 enum State {
     /// The line before a chunk.
     Header,
-    /// This many bytes of the chunk.
+    /// Data of the chunk, with the bytes that are left.
     Data(u64),
-    /// The end of line behind a chunk.
+    /// End of line after a chunk.
     DataEnd,
-    /// Trailers, and the empty line behind them.
+    /// Trailers, and the empty line after them.
     Trailers,
-    /// Nothing.
+    /// Nothing: the framing has ended.
     StepEnd,
 }
 
-/// A stream in its framing.
+/// A stream with framing.
 pub(crate) struct AwsChunked {
     state: State,
     line: Line,
     /// Bytes of data that are still to come.
     left: u64,
-    /// The chain of the chunks' signatures, where they are signed.
+    /// Chain of the chunks' signatures, if they are signed.
     signature: Option<Signature>,
-    /// The signature that the chunk's line claims.
+    /// Signature that the chunk's line claims.
     claimed: [u8; 32],
-    /// Trailers are to follow the last chunk,
+    /// True if trailers follow the last chunk.
     trailers: bool,
-    /// of this many bytes so far.
+    /// Bytes of trailers so far.
     trailer_bytes: usize,
-    /// The trailers' own signature was there, and right.
+    /// True once the trailers' own signature was verified.
     trailers_signed: bool,
-    /// The checksum that was announced.
+    /// Checksum that was announced.
     checksum: Option<Checksum>,
 }
 
@@ -80,7 +80,7 @@ impl AwsChunked {
         })
     }
 
-    /// Takes the next piece of the framing in, as far as it goes: bytes consumed and produced.
+    /// Takes the next piece of the framing, as far as it goes. Returns the bytes consumed and produced.
     fn advance(&mut self, input: &[u8], output: &mut [u8]) -> Result<(usize, usize), OperatorError> {
         let most = match self.state {
             State::Data(left) => return Ok(self.data(left, input, output)),
@@ -91,7 +91,7 @@ impl AwsChunked {
         };
         let (consumed, complete) = self.line.fill(input, most)?;
         if complete {
-            // Borrowed beside the rest of the state, and put back for the next line.
+            // The line is taken out while the rest of the state is borrowed, and put back for the next one.
             let line = std::mem::take(&mut self.line);
             self.state = match self.state {
                 State::Header => self.header(line.strict()?)?,
@@ -105,7 +105,7 @@ impl AwsChunked {
         Ok((consumed, 0))
     }
 
-    /// The line before a chunk: its size in hexadecimal digits, and extensions.
+    /// Parses the line before a chunk: its size in hexadecimal digits, and extensions.
     fn header(&mut self, line: &[u8]) -> Result<State, OperatorError> {
         let mut parts = line.split(|byte| *byte == b';');
         let size = size(parts.next().unwrap_or_default())?;
@@ -161,7 +161,7 @@ impl AwsChunked {
         }
     }
 
-    /// A line behind the last chunk. The lines that are signed are those before the signature.
+    /// Parses a line after the last chunk. The signature covers the lines before its own.
     fn trailer(&mut self, line: &[u8]) -> Result<State, OperatorError> {
         if line.is_empty() {
             return self.trailers_end();
@@ -186,8 +186,8 @@ impl AwsChunked {
         Ok(State::Trailers)
     }
 
-    /// An empty line: the end. Only some clients write one before the trailers' signature, too, as the line
-    /// ends in Amazon's example of a string to sign suggest.
+    /// Handles an empty line: the end. Some clients also write one before the trailers' signature, as the line ends in
+    /// Amazon's example of a string to sign suggest.
     fn trailers_end(&self) -> Result<State, OperatorError> {
         if self.trailers && self.signature.is_some() && !self.trailers_signed {
             let first = self.trailer_bytes > 2;
@@ -216,7 +216,7 @@ impl Codec for AwsChunked {
     }
 }
 
-/// The size of a chunk: 1 to 16 hexadecimal digits.
+/// Parses the size of a chunk: 1 to 16 hexadecimal digits.
 fn size(digits: &[u8]) -> Result<u64, OperatorError> {
     if !(1..=16).contains(&digits.len()) || !digits.iter().all(u8::is_ascii_hexdigit) {
         return Err(OperatorError::Framing);

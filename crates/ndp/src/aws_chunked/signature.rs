@@ -1,4 +1,4 @@
-//! The chain of signatures: each chunk's covers the one before it (AWS Signature Version 4 for streams).
+//! Chain of signatures: each chunk's signature covers the one before it (AWS Signature Version 4 for streams).
 
 use hmac::{Hmac, KeyInit, Mac};
 
@@ -7,18 +7,18 @@ use crate::hash::Hash;
 use crate::parameter::AwsSignature;
 use crate::sha256::Sha256;
 
-/// SHA-256 of nothing, which stands in every chunk's string to sign.
+/// SHA-256 of no data, which is in every chunk's string to sign.
 const EMPTY: &[u8; 64] = b"e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 
 /// The chain, as far as it has come.
 pub(super) struct Signature {
-    /// With the key, and nothing signed yet.
+    /// HMAC with the key, before any data.
     key: Hmac<sha2::Sha256>,
     timestamp: [u8; 16],
     scope: Box<[u8]>,
-    /// The signature before, in hexadecimal digits.
+    /// Previous signature, in hexadecimal digits.
     previous: [u8; 64],
-    /// Of the chunk's data, or of the trailers, so far.
+    /// Hash of the chunk's data, or of the trailers, so far.
     hash: Hash<Sha256>,
 }
 
@@ -30,12 +30,12 @@ impl Signature {
         Ok(Signature { key, timestamp, scope, previous, hash: Hash::new() })
     }
 
-    /// The next bytes of the chunk's data.
+    /// Adds the next bytes of the chunk's data.
     pub fn absorb(&mut self, data: &[u8]) {
         self.hash.absorb(data);
     }
 
-    /// The next trailer, as it is signed: its name in small letters.
+    /// Adds the next trailer in the form that is signed: its name in lower case.
     pub fn absorb_trailer(&mut self, name: &[u8], value: &[u8]) {
         for byte in name {
             self.hash.absorb(&[byte.to_ascii_lowercase()]);
@@ -45,12 +45,12 @@ impl Signature {
         self.hash.absorb(b"\n");
     }
 
-    /// The chunk is over: its signature has to be this one.
+    /// Ends the chunk, and checks its signature.
     pub fn verify_chunk(&mut self, claimed: &[u8; 32]) -> Result<(), OperatorError> {
         self.verify(b"AWS4-HMAC-SHA256-PAYLOAD", &[EMPTY, b"\n"], claimed)
     }
 
-    /// The trailers are over: their signature has to be this one.
+    /// Ends the trailers, and checks their signature.
     pub fn verify_trailers(&mut self, claimed: &[u8; 32]) -> Result<(), OperatorError> {
         self.verify(b"AWS4-HMAC-SHA256-TRAILER", &[], claimed)
     }
@@ -71,14 +71,14 @@ impl Signature {
         }
         before_hash.iter().for_each(|part| mac.update(part));
         mac.update(&hex(hash));
-        // In constant time.
+        // This comparison takes constant time.
         mac.verify_slice(claimed).map_err(|_| OperatorError::Signature)?;
         self.previous = hex(claimed);
         Ok(())
     }
 }
 
-/// A signature's 64 hexadecimal digits.
+/// Parses a signature's 64 hexadecimal digits.
 pub(super) fn parse(digits: &[u8]) -> Result<[u8; 32], OperatorError> {
     let digits: &[u8; 64] = digits.try_into().map_err(|_| OperatorError::Framing)?;
     let mut bytes = [0; 32];

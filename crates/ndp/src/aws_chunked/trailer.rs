@@ -1,19 +1,19 @@
-//! The checksum that a trailer brings.
+//! The checksum that a trailer carries.
 
 use base64ct::{Base64, Encoding};
 use dcs_abi::operator::Operator;
 
 use crate::{DigestValue, OperatorError};
 
-/// A checksum that was announced.
+/// An announced checksum.
 pub(super) struct Checksum {
     operator: Operator,
-    /// Its trailer's name.
+    /// Name of its trailer.
     name: &'static [u8],
     value: Option<DigestValue>,
 }
 
-/// The name of the trailer that brings that operator's checksum; none where there is no such trailer.
+/// Returns the name of the trailer with that operator's checksum; `None` if there is no such trailer.
 pub(crate) fn name(operator: Operator) -> Option<&'static [u8]> {
     Some(match operator {
         Operator::Crc32 => b"x-amz-checksum-crc32",
@@ -31,7 +31,7 @@ impl Checksum {
         Ok(Checksum { operator, name, value: None })
     }
 
-    /// Takes its value out of a trailer, if that is the one.
+    /// Takes the value from a trailer, if it is the right one.
     pub fn take(&mut self, name: &[u8], value: &[u8]) -> Result<(), OperatorError> {
         if !name.eq_ignore_ascii_case(self.name) {
             return Ok(());
@@ -45,7 +45,7 @@ impl Checksum {
         Ok(())
     }
 
-    /// The value, once it was there.
+    /// Returns the value, once it was there.
     pub fn value(&self) -> Option<DigestValue> {
         self.value
     }

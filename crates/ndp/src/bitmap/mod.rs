@@ -1,4 +1,4 @@
-//! Bitmaps that are compressed by runs: one is decompressed, or all of the stream are combined by AND or OR.
+//! Run-compressed bitmaps: decompresses one, or combines all bitmaps of the stream by AND or OR.
 
 mod page;
 mod reader;
@@ -11,39 +11,39 @@ use reader::{Event, Reader};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
-/// Pages that a result of AND or OR may have: 32 MiB.
+/// Most pages in a result of AND or OR: 32 MiB.
 const PAGES_MAX: usize = 4096;
 
-/// Bytes of memory at most: the pages of a result, and what is read and handed out.
+/// Most bytes of memory: the pages of a result, and the input and output buffers.
 pub(crate) const MEMORY: u64 = (PAGES_MAX as u64 + 512) * PAGE_BYTES as u64;
 
-/// Pages of a result, by their keys: page n has the bits from n * 65,536 on.
+/// Pages of a result by their keys: page n has the bits from n * 65,536 on.
 type Pages = BTreeMap<u16, Box<Page>>;
 
-/// The stream, as far as it has come.
+/// State of the stream.
 pub(crate) struct Bitmap {
     reader: Reader,
     parameter: parameter::Bitmap,
-    /// Bitmaps that have ended.
+    /// Number of complete bitmaps.
     bitmaps: u64,
-    /// Bits that are set: of a bitmap that is not combined.
+    /// Set bits, if the bitmap is not combined with others.
     count: u64,
-    /// AND, OR: the result so far.
+    /// Result so far, for AND and OR.
     result: Pages,
-    /// AND: the result with the bitmap that is being read, as far as that has come.
+    /// Result including the current bitmap so far, for AND.
     next: Pages,
     output: Output,
     ended: bool,
 }
 
-/// What is to come out: zero bytes, then a page or a line.
+/// Pending output: zero bytes, then a page or a line.
 #[derive(Default)]
 struct Output {
-    /// Bytes that came before, in the end: the bits' place in the result.
+    /// Bytes that came before: the bits' place in the result.
     position: u64,
     zeros: u64,
     bytes: Vec<u8>,
-    /// This many of them are out.
+    /// Bytes already handed out.
     done: usize,
 }
 
@@ -92,9 +92,10 @@ impl Bitmap {
         self.bitmaps += 1;
     }
 
-    /// The end of the stream: the next page of the result, or the number of its bits, or nothing any more.
+    /// Produces the end of the stream: the next page of the result, or the number of its bits. Returns false when
+    /// nothing is left.
     fn finish(&mut self) -> Result<bool, OperatorError> {
-        // An empty stream is no bitmap.
+        // An empty stream is not a bitmap.
         if !self.reader.is_between() || self.bitmaps == 0 {
             return Err(OperatorError::TruncatedData);
         }
@@ -109,7 +110,7 @@ impl Bitmap {
         Ok(true)
     }
 
-    /// Reads on: what one event takes.
+    /// Reads the input of one event.
     fn read(&mut self, input: &[u8]) -> Result<usize, OperatorError> {
         if self.parameter.operation == BitmapOperation::One && self.bitmaps > 0 {
             return Err(OperatorError::CorruptData);
@@ -154,7 +155,7 @@ impl Codec for Bitmap {
 }
 
 impl Output {
-    /// A page behind the others; the last one ends with its last bit.
+    /// Outputs a page after the others. The last page is cut after its last bit.
     fn page(&mut self, key: u16, page: &Page, last: bool) {
         let start = u64::from(key) * PAGE_BYTES as u64;
         self.zeros = start - self.position;

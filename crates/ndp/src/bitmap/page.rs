@@ -1,13 +1,13 @@
-//! 65,536 bits side by side.
+//! A page: 65,536 consecutive bits.
 
-/// Bytes of a page.
+/// Bytes in a page.
 pub(super) const PAGE_BYTES: usize = 8192;
 
-/// The bits, the lowest of a word first.
+/// Bits of a page, the lowest of a word first.
 pub(super) struct Page([u64; PAGE_BYTES / 8]);
 
 impl Page {
-    /// No bit is set.
+    /// Makes a page without set bits.
     pub(super) fn new() -> Box<Page> {
         Box::new(Page([0; PAGE_BYTES / 8]))
     }
@@ -16,7 +16,7 @@ impl Page {
         self.0[usize::from(bit >> 6)] |= 1 << (bit & 63);
     }
 
-    /// Sets the bits from one to another, both of them too.
+    /// Sets the bits from `from` to `to`, both included.
     pub(super) fn set_run(&mut self, from: u16, to: u16) {
         let (first, last) = (usize::from(from >> 6), usize::from(to >> 6));
         let (low, high) = (u64::MAX << (from & 63), u64::MAX >> (63 - (to & 63)));
@@ -29,7 +29,7 @@ impl Page {
         self.0[last] |= high;
     }
 
-    /// All of them, from as many bytes.
+    /// Reads all bits from as many bytes.
     pub(super) fn read(&mut self, bytes: &[u8]) {
         for (word, bytes) in self.0.iter_mut().zip(bytes.as_chunks().0) {
             *word = u64::from_le_bytes(*bytes);

@@ -1,37 +1,38 @@
-//! Roaring's format (RoaringFormatSpec of the Roaring project, 32 bits), from a stream: container by container, and
-//! never more than one of them. Every rule of it is checked, so that a page is what its writer meant.
+//! Reader of Roaring's format (RoaringFormatSpec of the Roaring project, 32 bits) from a stream: container by
+//! container, with at most one in memory. Every rule of the format is checked, so that a page is what its writer meant.
 
 use super::page::{PAGE_BYTES, Page};
 use crate::OperatorError;
 use std::collections::VecDeque;
 
-/// First two bytes of a bitmap some of whose containers may be runs; the next two have their number, less one.
+/// First two bytes of a bitmap that may have run containers; the next two are the number of containers, less one.
 const COOKIE: u16 = 12347;
-/// First four bytes of one without runs.
+/// First four bytes of a bitmap without runs.
 const COOKIE_NO_RUNS: u32 = 12346;
-/// From this many containers on, one with runs has a table of their offsets; one without has it always.
+/// Least number of containers for which a bitmap with runs has a table of offsets. A bitmap without runs always has
+/// one.
 const OFFSETS_FROM: usize = 4;
 /// Most containers: one for each key.
 const CONTAINERS_MAX: usize = 1 << 16;
-/// Most values of a container that is an array.
+/// Most values in an array container.
 const ARRAY_MAX: usize = 4096;
 
-/// A bitmap, as far as it has come.
+/// State of the current bitmap.
 pub(super) struct Reader {
     state: State,
     /// Bytes of it so far.
     position: u64,
-    /// The part that is being read, of which this many bytes are there.
+    /// Part that is being read, as far as it is there.
     kept: Vec<u8>,
-    /// Flags of containers that are runs, where there are some.
+    /// Flags of the containers that are runs, if there are any.
     runs: Option<Vec<u8>>,
     /// Containers that are still to come.
     containers: VecDeque<Container>,
-    /// Their offsets, where a table told them.
+    /// Their offsets, if there is a table.
     offsets: VecDeque<u32>,
 }
 
-/// What the next bytes are.
+/// Kind of the next bytes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
     Cookie,
@@ -46,7 +47,7 @@ enum State {
         containers: usize,
     },
     Container,
-    /// A container's runs, whose number is known.
+    /// Runs of a container, whose number is known.
     RunsOf {
         runs: usize,
     },
@@ -55,18 +56,18 @@ enum State {
 #[derive(Clone, Copy)]
 struct Container {
     key: u16,
-    /// Bits that are set.
+    /// Number of set bits.
     count: usize,
     is_run: bool,
 }
 
-/// What came of some bytes.
+/// Result of reading some bytes.
 pub(super) enum Event {
     /// Nothing yet.
     None,
     /// The bits of a container; the last one ends the bitmap.
     Page { key: u16, page: Box<Page>, last: bool },
-    /// A bitmap that has none has ended.
+    /// The end of a bitmap without containers.
     Empty,
 }
 
@@ -82,12 +83,12 @@ impl Reader {
         }
     }
 
-    /// The stream may end here.
+    /// Returns true if the stream may end here.
     pub(super) fn is_between(&self) -> bool {
         self.state == State::Cookie && self.kept.is_empty()
     }
 
-    /// Reads up to the next event. Returns the bytes that it took.
+    /// Reads up to the next event. Returns the bytes taken.
     pub(super) fn read(&mut self, input: &[u8]) -> Result<(usize, Event), OperatorError> {
         let needed = self.needed();
         if self.kept.is_empty()
@@ -107,7 +108,7 @@ impl Reader {
         Ok((consumed, event))
     }
 
-    /// Bytes of the part that is being read: one at least.
+    /// Returns the bytes of the current part: at least one.
     fn needed(&self) -> usize {
         match (self.state, self.containers.front()) {
             (State::Cookie | State::Count, _) => 4,
@@ -120,7 +121,7 @@ impl Reader {
         }
     }
 
-    /// A part is there as a whole.
+    /// Handles a complete part.
     fn part(&mut self, part: &[u8]) -> Result<Event, OperatorError> {
         let start = self.position;
         self.position += part.len() as u64;
@@ -167,13 +168,13 @@ impl Reader {
         Ok(Event::None)
     }
 
-    /// A bitmap is to begin.
+    /// Begins a bitmap.
     fn begin(&mut self) {
         self.state = State::Cookie;
         self.position = 0;
     }
 
-    /// Keys and numbers of bits.
+    /// Reads keys and numbers of bits.
     fn heads(&mut self, part: &[u8]) -> Result<(), OperatorError> {
         self.containers.clear();
         for (at, [k0, k1, c0, c1]) in part.as_chunks().0.iter().enumerate() {
@@ -187,9 +188,9 @@ impl Reader {
         Ok(())
     }
 
-    /// A container that is no runs, or the number of its runs.
+    /// Reads a container that is not runs, or the number of its runs.
     fn container(&mut self, part: &[u8], start: u64) -> Result<Event, OperatorError> {
-        // They lie one behind the other, as everybody writes them: in a stream nobody can go back.
+        // Containers must be in order, as all writers put them: a stream cannot be read backwards.
         if self.offsets.pop_front().is_some_and(|offset| u64::from(offset) != start) {
             return Err(OperatorError::CorruptData);
         }
@@ -197,7 +198,7 @@ impl Reader {
         if container.is_run {
             let runs = usize::from(u16::from_le_bytes([part[0], part[1]]));
             self.state = State::RunsOf { runs };
-            // It has a bit, so it has a run.
+            // A container has at least one bit, so it has a run.
             return if runs == 0 { Err(OperatorError::CorruptData) } else { Ok(Event::None) };
         }
         let mut page = Page::new();
@@ -210,7 +211,7 @@ impl Reader {
         self.page(page, set)
     }
 
-    /// The page of the container at the front, with this many bits.
+    /// Returns the page of the first container, which must have this many bits.
     fn page(&mut self, page: Box<Page>, set: usize) -> Result<Event, OperatorError> {
         let container = self.containers.pop_front().ok_or(OperatorError::InternalError)?;
         if set != container.count {
@@ -226,7 +227,7 @@ impl Reader {
     }
 }
 
-/// Rising values. Returns how many they are.
+/// Reads ascending values. Returns their number.
 fn read_array(part: &[u8], page: &mut Page) -> Result<usize, OperatorError> {
     let values = part.as_chunks().0;
     let mut before = None;
@@ -241,10 +242,10 @@ fn read_array(part: &[u8], page: &mut Page) -> Result<usize, OperatorError> {
     Ok(values.len())
 }
 
-/// Rising runs, each of a first value and a length less one, none where the one before it ends: those are one
-/// run. Returns how many bits they have.
+/// Reads ascending runs, each a first value and a length less one. Adjacent runs are refused, since they would be one.
+/// Returns the number of their bits.
 fn read_runs(part: &[u8], page: &mut Page) -> Result<usize, OperatorError> {
-    // The first value that the next run may have.
+    // `least` is the first value that the next run may have.
     let (mut least, mut set) = (0, 0);
     for [s0, s1, l0, l1] in part.as_chunks().0 {
         let (from, more) = (u16::from_le_bytes([*s0, *s1]), u16::from_le_bytes([*l0, *l1]));
@@ -259,7 +260,7 @@ fn read_runs(part: &[u8], page: &mut Page) -> Result<usize, OperatorError> {
     Ok(set)
 }
 
-/// Four bytes.
+/// Reads four bytes.
 fn number(part: &[u8]) -> u32 {
     part.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes))
 }

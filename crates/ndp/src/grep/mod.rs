@@ -1,4 +1,4 @@
-//! The lines of a text that match a regular expression, or their number.
+//! Lines of a text that match a regular expression, or their number.
 
 mod pattern;
 
@@ -9,11 +9,11 @@ use std::ops::Range;
 
 pub use pattern::PatternError;
 
-/// Bytes of the longest parameter block, and of those before its pattern.
+/// Bytes of the longest parameter block, and of the part before its pattern.
 pub(crate) const PARAMETER_MAX: usize = PARAMETER_HEAD + pattern::PATTERN_MAX;
 pub(crate) const PARAMETER_HEAD: usize = 8;
 
-/// Tries a pattern.
+/// Checks a pattern.
 pub(crate) fn check(pattern: &str, ignore_case: bool) -> Result<(), PatternError> {
     Pattern::new(pattern, ignore_case).map(|_| ())
 }
@@ -22,7 +22,7 @@ pub(crate) fn check(pattern: &str, ignore_case: bool) -> Result<(), PatternError
 pub(crate) struct Grep {
     pattern: Pattern,
     invert: bool,
-    /// Lines so far, where their number is wanted in place of them.
+    /// Matching lines so far, if their number is wanted instead.
     count: Option<u64>,
 }
 
@@ -56,7 +56,7 @@ impl Selector for Grep {
     }
 }
 
-/// The last one may have no line feed.
+/// Counts lines. The last one may have no line feed.
 fn lines_in(text: &[u8]) -> u64 {
     let unended = text.last().is_some_and(|byte| *byte != b'\n');
     memchr::memchr_iter(b'\n', text).count() as u64 + u64::from(unended)

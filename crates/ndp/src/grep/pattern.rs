@@ -1,5 +1,5 @@
-//! A regular expression, compiled to find lines: literals by vector instructions, the rest by an automaton
-//! whose states are made as they are met.
+//! A regular expression, compiled to find lines: literals by vector instructions, the rest by an automaton whose states
+//! are made on demand.
 
 use regex_automata::hybrid::{LazyStateID, dfa};
 use regex_automata::nfa::thompson;
@@ -16,44 +16,44 @@ use std::ops::Range;
 /// Bytes of the longest pattern.
 pub(super) const PATTERN_MAX: usize = 1016;
 
-/// Bytes of an automaton at most, before its states are made.
+/// Most bytes of an automaton, before its states are made.
 const AUTOMATON_MAX: usize = 128 << 10;
 
-/// Its places at most. On hostile data each byte makes a new state of nearly all of them: the time that a byte takes at
-/// worst grows with their number. A pattern that repeats nothing has about one for each of its bytes.
+/// Most places in an automaton. On hostile data, each byte makes a new state of nearly all of them, so the worst time
+/// per byte grows with their number. A pattern without repetitions has about one for each of its bytes.
 const PLACES_MAX: usize = 1200;
 
-/// Bytes of the states that are kept. When they are full they are made anew.
+/// Bytes of cached states. When the cache is full it is emptied.
 const STATES_MAX: usize = 1 << 20;
 
-/// Groups in groups.
+/// Deepest nesting of groups.
 const NESTING_MAX: u32 = 100;
 
-/// Members of a sequence that are looked at for literals, and how many go into one look.
+/// Members of a sequence that are searched for literals, and most of them in one search.
 const LITERAL_PLACES: usize = 64;
 const LITERAL_MEMBERS: usize = 8;
 
-/// Lines with the literals that the automaton went over, before that is judged; and the bytes from one to the
-/// next that make the look for literals worth while.
+/// Lines found by literals before their use is judged, and the average bytes between them that make searching for
+/// literals worthwhile.
 const JUDGED: u64 = 64;
 const DISTANCE: u64 = 512;
 
-/// A reason why a pattern is refused.
+/// Reason why a pattern is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PatternError {
-    /// It is no regular expression, or one with something that is not there (`docs/operators.md`).
+    /// It is not a regular expression, or has a feature that is not supported (`docs/operators.md`).
     #[error("{0}")]
     Syntax(String),
-    /// A line is searched, which has no line feed.
+    /// It names a line feed, but the lines that are searched have none.
     #[error("it names a line feed, and lines have none")]
     LineFeed,
-    /// Classes of Unicode are not there: the pattern is one of bytes.
-    #[error("it asks for Unicode (u), and matches bytes")]
+    /// It uses classes of Unicode, but patterns are of bytes.
+    #[error("it asks for Unicode (u), but patterns match bytes")]
     Unicode,
     /// It is empty, or has more than 1,016 bytes.
-    #[error("a pattern has 1 to {PATTERN_MAX} bytes")]
+    #[error("a pattern must have 1 to {PATTERN_MAX} bytes")]
     Length,
-    /// Its repetitions make an automaton that is too large.
+    /// Its repetitions make the automaton too large.
     #[error(
         "its automaton has more than {PLACES_MAX} places, or {} KiB: write smaller numbers in {{}}",
         AUTOMATON_MAX >> 10
@@ -61,22 +61,22 @@ pub enum PatternError {
     TooLarge,
 }
 
-/// A compiled pattern, with the states that it has made.
+/// A compiled pattern, with its cached states.
 pub(super) struct Pattern {
     literals: Option<Prefilter>,
-    /// Which says whether a line matches; none where the literals say it.
+    /// Automaton that says whether a line matches; `None` if the literals decide it.
     automaton: Option<Box<(dfa::DFA, dfa::Cache)>>,
-    /// Of a line that comes in parts.
+    /// State for a line that comes in parts.
     seen: Option<Seen>,
-    /// Lines that it was asked about, and bytes among which they were.
+    /// Lines found by literals, and the bytes searched for them.
     asked: u64,
     searched: u64,
 }
 
-/// The automaton behind the parts of a line that have come.
+/// State of the automaton after the parts of a line that have come.
 enum Seen {
     At(LazyStateID),
-    /// Whatever follows.
+    /// The line matches, whatever follows.
     Match,
 }
 
@@ -99,8 +99,8 @@ impl Pattern {
         Ok(Pattern { literals, automaton, seen: None, asked: 0, searched: 0 })
     }
 
-    /// The next line that matches, from the beginning of a line on, with its line feed. `text` ends where a
-    /// line does. None where none is left; an error where the automaton gives up, which it is told not to.
+    /// Returns the next matching line, with its line feed, from the beginning of a line on. `text` ends at the end of a
+    /// line. `None` if none is left. Fails if the automaton gives up, which it is configured not to.
     pub(super) fn next(&mut self, text: &[u8], from: usize) -> Result<Option<Range<usize>>, ()> {
         if let Some(seen) = self.seen.take() {
             return Ok(self.ends(&seen, text)?.then_some(0..text.len()));
@@ -125,7 +125,8 @@ impl Pattern {
         }
     }
 
-    /// Takes the next part of a line that comes in several. `next` is called with all of them then, and searches no more.
+    /// Takes the next part of a line that comes in several. `next` is called with the whole line afterwards, and does
+    /// not search again.
     pub(super) fn look(&mut self, part: &[u8]) -> Result<(), ()> {
         let Some(automaton) = &mut self.automaton else { return Ok(()) };
         let (dfa, cache) = &mut **automaton;
@@ -145,11 +146,11 @@ impl Pattern {
         Ok(())
     }
 
-    /// True where a line that came in parts matches, now that it is there as a whole.
+    /// Returns true if a line that came in parts matches, now that it is complete.
     fn ends(&mut self, seen: &Seen, line: &[u8]) -> Result<bool, ()> {
         match (seen, &mut self.automaton) {
             (Seen::Match, _) => Ok(true),
-            // A match before the line feed was seen with it, and one behind it is in no line.
+            // A match before the line feed was already seen, and one after it is in no line.
             (Seen::At(_), _) if line.ends_with(b"\n") => Ok(false),
             (Seen::At(state), Some(automaton)) => {
                 let (dfa, cache) = &mut **automaton;
@@ -159,8 +160,8 @@ impl Pattern {
         }
     }
 
-    /// One more line was found by its literals, behind this many bytes: the literals are given up where they
-    /// are everywhere, and the automaton goes over nearly all lines anyway.
+    /// Counts a line found by its literals, after this many bytes. Drops the literals if they are so frequent that the
+    /// automaton goes over nearly all lines anyway.
     fn judge(&mut self, searched: u64) {
         self.asked += 1;
         self.searched += searched;
@@ -173,17 +174,17 @@ impl Pattern {
         (self.asked, self.searched) = (0, 0);
     }
 
-    /// Without literals: the automaton goes over everything.
+    /// Searches without literals: the automaton goes over everything.
     fn scan(&mut self, text: &[u8], from: usize) -> Result<Option<Range<usize>>, ()> {
         let Some(automaton) = &mut self.automaton else { return Err(()) };
         let found = first_match(automaton, text, from..text.len())?;
-        // A match at the very end, behind the last line feed, is in no line.
+        // A match at the very end, after the last line feed, is in no line.
         Ok(found.map(|at| line_around(text, from, at)).filter(|line| !line.is_empty()))
     }
 }
 
-/// A place of that range where a match is known to end. No match has a line feed in it, so it is in the line
-/// that it belongs to.
+/// Returns a place in the range where a match is known to end. No match contains a line feed, so the place is in the
+/// match's line.
 fn first_match(
     automaton: &mut (dfa::DFA, dfa::Cache),
     text: &[u8],
@@ -195,15 +196,15 @@ fn first_match(
     Ok(found.map(|found| found.offset()))
 }
 
-/// The line in which a place is, with its line feed if it has one; it begins at `from` or behind.
+/// Returns the line around a place, with its line feed if it has one. It does not begin before `from`.
 fn line_around(text: &[u8], from: usize, place: usize) -> Range<usize> {
     let start = memchr::memrchr(b'\n', &text[from..place]).map_or(from, |at| from + at + 1);
     let end = memchr::memchr(b'\n', &text[place..]).map_or(text.len(), |at| place + at + 1);
     start..end
 }
 
-/// Finds flags that ask for Unicode. Whether its tables are there depends on what else is built with the
-/// parser.
+/// Visitor that finds flags asking for Unicode. The parser's tables for it may be missing, depending on the rest of the
+/// build.
 struct Bytes;
 
 impl Bytes {
@@ -232,15 +233,15 @@ impl ast::Visitor for Bytes {
     }
 }
 
-/// The expression for a text of many lines: nothing in it matches a line feed, and the beginning and end of
-/// the text are those of a line. Groups leave no trace.
+/// Rewrites the expression for a text of many lines: nothing in it matches a line feed, and the beginning and end of
+/// the text become those of a line. Groups are dropped.
 fn in_a_line(hir: &Hir) -> Result<Hir, PatternError> {
     let all = |hirs: &[Hir]| hirs.iter().map(in_a_line).collect::<Result<Vec<_>, _>>();
     Ok(match hir.kind() {
         HirKind::Empty => Hir::empty(),
         HirKind::Literal(literal) if literal.0.contains(&b'\n') => return Err(PatternError::LineFeed),
         HirKind::Literal(literal) => Hir::literal(literal.0.clone()),
-        // Alternatives of one character each become such a class: `ä|ö`.
+        // Alternatives of one character each become such a class, as in `ä|ö`.
         HirKind::Class(Class::Unicode(class)) => {
             let mut class = class.clone();
             class.difference(&ClassUnicode::new([ClassUnicodeRange::new('\n', '\n')]));
@@ -264,7 +265,7 @@ fn in_a_line(hir: &Hir) -> Result<Hir, PatternError> {
     })
 }
 
-/// The beginning and the end of the text are those of the line.
+/// Turns the beginning and end of the text into those of a line.
 fn look_in_a_line(look: Look) -> Look {
     match look {
         Look::Start => Look::StartLF,
@@ -273,8 +274,8 @@ fn look_in_a_line(look: Look) -> Look {
     }
 }
 
-/// Literals of which every matching line has one, where they are quick to find; and true where every line
-/// that has one matches.
+/// Returns literals of which every matching line has one, if they are quick to find, and true if every line with one
+/// matches.
 fn literals(hir: &Hir) -> Option<(Prefilter, bool)> {
     let whole = finite(Extractor::new().extract(hir));
     let exact = |seq: &Seq| seq.is_exact() && hir.properties().look_set().is_empty();
@@ -289,12 +290,12 @@ fn literals(hir: &Hir) -> Option<(Prefilter, bool)> {
         let end = members.len().min(at + LITERAL_MEMBERS);
         finite(Extractor::new().extract(&Hir::concat(members[at..end].to_vec())))
     });
-    // The longest are the rarest.
+    // The longest literals are the rarest.
     let best = whole.into_iter().chain(tails).max_by_key(Seq::min_literal_len)?;
     Some((finder(&best)?, false))
 }
 
-/// Literals, none of them empty.
+/// Returns the literals if none is empty.
 fn finite(mut seq: Seq) -> Option<Seq> {
     seq.optimize_for_prefix_by_preference();
     seq.min_literal_len().filter(|length| *length > 0).map(|_| seq)

@@ -1,4 +1,4 @@
-//! Decompression of gzip over flate2 and zlib-rs.
+//! Decompression of gzip by flate2 and zlib-rs.
 
 use flate2::{Decompress, FlushDecompress, Status};
 
@@ -6,17 +6,17 @@ use super::WINDOW_BITS;
 use crate::OperatorError;
 use crate::resize::{Codec, Step, StepEnd};
 
-/// The first byte of a member.
+/// First byte of a member.
 const MAGIC: u8 = 0x1f;
 
 /// Decompression of one or more members, and of zeros after the last, with which tapes and block devices pad.
 #[derive(Default)]
 pub(crate) struct Gunzip {
-    /// The member that the stream is in.
+    /// Member that the stream is in.
     member: Option<Decompress>,
-    /// A member was read to its end.
+    /// True once a member was read to its end.
     any: bool,
-    /// Padding has begun: no member may follow.
+    /// True once padding has begun: no member may follow.
     padding: bool,
 }
 
@@ -36,7 +36,7 @@ impl Codec for Gunzip {
 }
 
 impl Gunzip {
-    /// A member ended: so does the stream where nothing follows.
+    /// Ends a member, and the stream if nothing follows.
     fn member_end(&mut self, step: Step, available: usize, last: bool) -> Step {
         self.member = None;
         self.any = true;
@@ -44,7 +44,7 @@ impl Gunzip {
         Step { end, ..step }
     }
 
-    /// Before the first member, between two, or after the last.
+    /// Handles input before the first member, between two, or after the last.
     fn between(&mut self, input: &[u8], last: bool) -> Step {
         let step = |consumed, end| Step { consumed, produced: 0, end };
         match input.first() {
@@ -56,7 +56,7 @@ impl Gunzip {
             }
             Some(&MAGIC) if !self.padding => {
                 let mut member = Decompress::new_gzip(WINDOW_BITS);
-                // One byte, so that this step has moved; no output can come of it.
+                // One byte, so that this step makes progress; it can produce no output.
                 let step = inflate(&mut member, &input[..1], &mut []);
                 self.member = Some(member);
                 step
@@ -66,8 +66,7 @@ impl Gunzip {
     }
 }
 
-/// One call of the library. It checks the header, its CRC where there is one, and the CRC and length at the
-/// end.
+/// Calls the library once. It checks the header, its CRC if it has one, and the CRC and length at the end.
 fn inflate(member: &mut Decompress, input: &[u8], output: &mut [u8]) -> Step {
     let (before_in, before_out) = (member.total_in(), member.total_out());
     let result = member.decompress(input, output, FlushDecompress::None);

@@ -1,11 +1,10 @@
-//! Compression at level 1 by ISA-L, Intel's storage library, where the machine has it.
+//! Compression at level 1 by ISA-L, Intel's storage library, if the machine has it.
 //!
-//! The library is looked for when the process first compresses, as any shared library is looked for; nothing
-//! needs it to build. What is declared here is the part of `isa-l/igzip_lib.h` that is used: it has been the
-//! same in all releases from 2.24 (2018) on, under the name `libisal.so.2`; a unit test compares it with the
-//! header.
+//! The library is loaded when the process first compresses, as any shared library is; nothing needs it to build. The
+//! declarations here are the part of `isa-l/igzip_lib.h` that is used. It is the same in all releases from 2.24 (2018)
+//! on, under the name `libisal.so.2`; a unit test compares it with the header.
 //!
-//! It doesn't implement decompression: this library is C and assembly, and the streams come from strangers.
+//! It doesn't implement decompression: this library is C and assembly, and compressed streams come from strangers.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_int, c_void};
@@ -16,16 +15,16 @@ use std::sync::OnceLock;
 use super::{Call, Deflate};
 use crate::OperatorError;
 
-/// The name of the library with the number of its binary interface.
+/// Name of the library, with the number of its binary interface.
 const NAME: &CStr = c"libisal.so.2";
 
-/// Releases before 2.24, with other structures under the same name, lack this function.
+/// Function that releases before 2.24 lack, which have other structures under the same name.
 const SINCE_2_24: &CStr = c"isal_write_gzip_header";
 
-/// Set to `zlib-rs`, it keeps ISA-L out.
+/// Environment variable that keeps ISA-L out if it is `zlib-rs`.
 const SWITCH: &str = "DCS_GZIP";
 
-/// `ISAL_DEF_LVL1_SMALL`: blocks of 16 Ki symbols. Larger ones cost memory, are no faster, and adapt less.
+/// `ISAL_DEF_LVL1_SMALL`: blocks of 16 Ki symbols. Larger ones take memory, are no faster, and adapt less.
 const LEVEL_BUFFER: usize = (4 + 16 + 64) * 1024;
 
 const LEVEL: u32 = 1;
@@ -33,7 +32,7 @@ const IGZIP_GZIP: u16 = 1;
 const COMP_OK: c_int = 0;
 const ZSTATE_END: u32 = 11;
 
-/// `struct isal_zstream`, of which `internal_state` is spelt out as far as it is read.
+/// `struct isal_zstream`, with `internal_state` declared as far as it is read.
 #[repr(C, align(64))]
 struct ZStream {
     next_in: *const u8,
@@ -55,20 +54,20 @@ struct ZStream {
     rest: [u8; 82_296],
 }
 
-/// The memory of one stream, about 165 KiB; small streams touch little of it.
+/// Memory of one stream, about 165 KiB; small streams touch little of it.
 #[repr(C)]
 struct Memory {
     stream: ZStream,
     level_buffer: [u8; LEVEL_BUFFER],
 }
 
-/// The functions that are used.
+/// Functions of the library that are used.
 pub(super) struct Library {
     isal_deflate_init: unsafe extern "C" fn(*mut ZStream),
     isal_deflate: unsafe extern "C" fn(*mut ZStream) -> c_int,
 }
 
-/// The library, if the machine has it and it is wanted. What the first call finds, stays.
+/// Returns the library if the machine has it and it is wanted. The first call decides.
 pub(super) fn library() -> Option<&'static Library> {
     static LIBRARY: OnceLock<Option<Library>> = OnceLock::new();
     let wanted = || std::env::var_os(SWITCH).is_none_or(|choice| choice != super::ZLIB_RS);
@@ -83,8 +82,8 @@ fn load() -> Option<Library> {
     let symbol = |name: &CStr| NonNull::new(unsafe { libc::dlsym(handle.as_ptr(), name.as_ptr()) });
     symbol(SINCE_2_24)?;
     let (init, deflate) = (symbol(c"isal_deflate_init")?, symbol(c"isal_deflate")?);
-    // SAFETY: the name of the library and the presence of `SINCE_2_24` say which library it is, and so what
-    // types its functions have.
+    // SAFETY: the library's name and the presence of `SINCE_2_24` identify the library, and so the types of its
+    // functions.
     Some(unsafe {
         Library {
             isal_deflate_init: mem::transmute::<NonNull<c_void>, unsafe extern "C" fn(*mut ZStream)>(init),
@@ -95,15 +94,15 @@ fn load() -> Option<Library> {
     })
 }
 
-/// A member in the making.
+/// A member that is being compressed.
 pub(super) struct Stream {
     library: &'static Library,
-    /// Owned, as by a box. But the stream holds a pointer to the level buffer, and a box would claim to be
-    /// the only way to it.
+    /// Memory, owned as by a box. The stream holds a pointer to the level buffer, but a box would claim to be the only
+    /// way to it.
     memory: NonNull<Memory>,
 }
 
-// SAFETY: the memory has one owner, and the library keeps no state beside it.
+// SAFETY: the memory has one owner, and the library keeps no other state.
 unsafe impl Send for Stream {}
 
 impl Stream {
@@ -114,8 +113,8 @@ impl Stream {
     fn within(library: &'static Library, memory: Box<MaybeUninit<Memory>>) -> Stream {
         let memory = NonNull::from(Box::leak(memory)).cast::<Memory>();
         let at = memory.as_ptr();
-        // SAFETY: the memory is there, of the layout that the library has. `isal_deflate_init` writes every
-        // field that anybody reads before writing it; the level buffer needs no preparation.
+        // SAFETY: the memory has the layout of the library's structure. `isal_deflate_init` writes every field that is
+        // read before it is written; the level buffer needs no preparation.
         unsafe {
             (library.isal_deflate_init)(&raw mut (*at).stream);
             (*at).stream.level = LEVEL;
@@ -129,7 +128,7 @@ impl Stream {
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        // SAFETY: it came from a box of this type, and nobody uses it any more.
+        // SAFETY: it came from a box of this type, and nothing uses it any more.
         drop(unsafe { Box::from_raw(self.memory.as_ptr().cast::<MaybeUninit<Memory>>()) });
     }
 }
@@ -139,9 +138,9 @@ impl Deflate for Stream {
         let too_much = |_| OperatorError::InternalError;
         let avail_in = u32::try_from(input.len()).map_err(too_much)?;
         let avail_out = u32::try_from(output.len()).map_err(too_much)?;
-        // SAFETY: the stream is initialised and nobody else's. The library reads `avail_in` bytes at
-        // `next_in`, which it does not keep, and writes up to `avail_out` bytes at `next_out`; it changes the
-        // level buffer, which is of the size that the stream says.
+        // SAFETY: the stream is initialised and owned by this call. The library reads `avail_in` bytes at `next_in`,
+        // which it does not keep, and writes up to `avail_out` bytes at `next_out`. It changes the level buffer, whose
+        // size the stream states.
         unsafe {
             let stream = &raw mut (*self.memory.as_ptr()).stream;
             ((*stream).next_in, (*stream).avail_in) = (input.as_ptr(), avail_in);
@@ -166,7 +165,7 @@ mod tests {
     use std::path::Path;
     use std::process::Command;
 
-    /// The numbers above, as the header says them.
+    /// Prints the numbers above, as the header defines them.
     const PROGRAM: &str = r#"
 #include <stddef.h>
 #include <stdio.h>
@@ -180,7 +179,7 @@ int main(void) {
 }
 "#;
 
-    /// The level buffer is not prepared: what it held before must not show.
+    /// The level buffer is not prepared, so its former content must not matter.
     #[test]
     fn what_the_memory_held_before_changes_nothing() {
         let Some(library) = library() else { return eprintln!("not tested: ISA-L is not installed") };

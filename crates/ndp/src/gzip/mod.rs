@@ -1,4 +1,4 @@
-//! gzip (RFC 1952): compression by ISA-L where the machine has it, else by zlib-rs; decompression by zlib-rs.
+//! gzip (RFC 1952): compression by ISA-L if the machine has it, else by zlib-rs; decompression by zlib-rs.
 
 mod gunzip;
 #[cfg(target_arch = "x86_64")]
@@ -13,32 +13,32 @@ use crate::{OperatorError, parameter};
 
 pub(crate) use gunzip::Gunzip;
 
-/// The largest window of deflate, 32 KiB.
+/// Largest window of deflate, 32 KiB.
 const WINDOW_BITS: u8 = 15;
 
-/// The level where none is given, and the one that ISA-L does.
+/// Default level, which is also the one that ISA-L does.
 const FAST: u8 = 1;
 
-/// Input that a library sees in one piece: at 64 KiB ISA-L is 5 % slower, larger pieces gain nothing.
+/// Bytes of input that a library gets in one piece: at 64 KiB ISA-L is 5 % slower, and larger pieces gain nothing.
 const STAGE: usize = 128 * 1024;
 
-/// Room for output of one call of a library.
+/// Bytes of the buffer for the output of one call of a library.
 const OUTPUT_BUFFER: usize = 64 * 1024;
 
-/// The library that is always there.
+/// Name of the library that is always there.
 const ZLIB_RS: &str = "zlib-rs";
 
-/// The progress of one call of a library.
+/// Progress of one call of a library.
 struct Call {
     consumed: usize,
     produced: usize,
-    /// The member is complete.
+    /// True if the member is complete.
     ended: bool,
 }
 
 /// A library that compresses into one member.
 trait Deflate: Send {
-    /// `finish`: nothing follows `input`. From then on every call says so.
+    /// Compresses. `finish`: nothing follows `input`, in this call and all later ones.
     fn call(&mut self, input: &[u8], output: &mut [u8], finish: bool) -> Result<Call, OperatorError>;
 }
 
@@ -55,7 +55,7 @@ impl Deflate for Compress {
     }
 }
 
-/// The library for a level.
+/// Returns the library for a level.
 fn deflate(level: u8) -> Box<dyn Deflate> {
     #[cfg(target_arch = "x86_64")]
     if level == FAST
@@ -70,7 +70,7 @@ fn zlib_rs(level: u8) -> Box<dyn Deflate> {
     Box::new(Compress::new_gzip(Compression::new(level.into()), WINDOW_BITS))
 }
 
-/// The library that compresses in this process.
+/// Returns the name of the library that compresses in this process.
 pub(crate) fn gzip_library() -> &'static str {
     #[cfg(target_arch = "x86_64")]
     if isal::library().is_some() {
@@ -79,31 +79,31 @@ pub(crate) fn gzip_library() -> &'static str {
     ZLIB_RS
 }
 
-/// The library that decompresses.
+/// Name of the library that decompresses.
 pub(crate) const GUNZIP_LIBRARY: &str = ZLIB_RS;
 
 /// Compression into one member.
 ///
-/// The output of zlib-rs depends on where its input is cut and where its output is full. So it sees the input
-/// stage by stage, and the same room each time: then the same data give the same bytes, however they come and
-/// go. ISA-L is fastest that way too, but does not promise the same bytes: about one stream in 500 differed
-/// by some bits in the header of a deflate block from one run to the next, and was as good. Nothing is copied
-/// where a stage comes in one piece and the output has the room.
+/// The output of zlib-rs depends on where its input is cut and where its output is full. So it gets the input in
+/// stages, and the same output buffer each time: then the same data always give the same bytes. ISA-L is fastest this
+/// way too, but does not promise the same bytes: about one stream in 500 differed by some bits in the header of a
+/// deflate block from one run to the next, and was as good. Nothing is copied if a stage comes in one piece and the
+/// output has the room.
 pub(crate) struct Gzip {
     library: Box<dyn Deflate>,
     /// Bytes of the stage that the library has taken.
     taken: usize,
-    /// Bytes of the stage that came in pieces,
+    /// Bytes of a stage that came in pieces.
     staged: Vec<u8>,
-    /// of which the library has taken this many.
+    /// Bytes of `staged` that the library has taken.
     read: usize,
-    /// Output for which there was no room when it came,
+    /// Output for which there was no room when it was produced.
     room: Vec<u8>,
-    /// of which so much has been handed out.
+    /// Bytes of `room` that have been handed out.
     given: usize,
-    /// The library has been told that nothing follows.
+    /// True once the library has been told that nothing follows.
     finishing: bool,
-    /// The member is complete.
+    /// True once the member is complete.
     ended: bool,
 }
 
@@ -117,7 +117,7 @@ impl Gzip {
         Gzip { library, taken: 0, staged, read: 0, room, given: 0, finishing: false, ended: false }
     }
 
-    /// One call of the library with all of the stage that it has not taken. Returns bytes consumed and
+    /// Calls the library once, with everything of the stage that it has not taken. Returns the bytes consumed and
     /// produced.
     fn call(&mut self, rest: &[u8], output: &mut [u8], last: bool) -> Result<(usize, usize), OperatorError> {
         // A whole stage is never the last: an empty one follows.
@@ -154,8 +154,8 @@ impl Gzip {
         produced
     }
 
-    /// Hands out, gathers or calls the library; says what it consumed and produced. After a call that may be
-    /// nothing; `None` when there is nothing to do.
+    /// Hands out, gathers or calls the library. Returns the bytes consumed and produced, which may be none after a
+    /// call; `None` if there is nothing to do.
     fn advance(
         &mut self,
         input: &[u8],
@@ -210,10 +210,10 @@ mod tests {
     use crate::resize::Resize;
     use proptest::prelude::*;
 
-    /// Its index in [`libraries`].
+    /// Index of ISA-L in [`libraries`].
     const ISA_L: usize = 2;
 
-    /// Every library that this machine has.
+    /// Returns every library that this machine has.
     fn libraries() -> Vec<Box<dyn Deflate>> {
         let mut all: Vec<Box<dyn Deflate>> = vec![zlib_rs(FAST), zlib_rs(6)];
         #[cfg(target_arch = "x86_64")]
@@ -221,7 +221,7 @@ mod tests {
         all
     }
 
-    /// All that comes out of a codec, with input in these pieces and so much room at a time.
+    /// Returns the whole output of a codec, with input in these pieces and so much output room at a time.
     fn run(codec: impl Codec + 'static, input: &[u8], pieces: &[usize], room: usize) -> Vec<u8> {
         let (mut codec, mut output, mut room) = (Resize::new(codec), Vec::new(), vec![0; room]);
         let (mut rest, mut sizes) = (input, pieces.iter().cycle());
@@ -242,7 +242,7 @@ mod tests {
         }
     }
 
-    /// Words, runs and noise, by turns.
+    /// Makes words, runs and noise in turn.
     fn data(seed: u64, length: usize) -> Vec<u8> {
         let mut random = dcs_testkit::Random(seed);
         let mut next = move || random.next() >> 33;
@@ -262,7 +262,7 @@ mod tests {
         data
     }
 
-    /// Around the edges of stages, and anywhere.
+    /// Lengths around the edges of stages, and any others.
     fn lengths() -> impl Strategy<Value = usize> {
         prop_oneof![0..100usize, STAGE - 3..STAGE + 3, 2 * STAGE - 3..2 * STAGE + 3, 0..5 * STAGE]
     }

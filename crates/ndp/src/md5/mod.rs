@@ -1,5 +1,4 @@
-//! MD5 (RFC 1321): its compression function for one stream, and for many streams on the lanes of a vector
-//! unit (`x86`).
+//! MD5 (RFC 1321): the compression function for one stream, and for many streams in the lanes of a vector unit (`x86`).
 
 /// The 64 steps of RFC 1321 section 3.4: round function, registers, message word, rotation, constant.
 macro_rules! steps {
@@ -76,7 +75,7 @@ pub(crate) mod x86;
 
 use crate::hash::{BLOCK, Function};
 
-/// The function.
+/// MD5 as a hash function.
 pub(crate) enum Md5 {}
 
 impl Function for Md5 {
@@ -93,15 +92,15 @@ impl Function for Md5 {
     }
 }
 
-/// On general registers. Each step waits for the one before it, so what counts is how many instructions the
-/// new register goes through: everything else is added up before.
+/// Compresses on general registers. Each step waits for the one before it, so the number of instructions after the new
+/// register counts: everything else is added before.
 fn portable(state: &mut [u32; 4], blocks: &[[u8; BLOCK]]) {
     let mut registers = *state;
     for block in blocks {
         let words = block.as_chunks().0;
         let before = registers;
-        // What of the round function needs no new register, and the rest. The two parts of G have no bit in
-        // common: they may be added one after the other.
+        // The part of the round function that does not need the new register, and the rest. The two parts of G have no
+        // bit in common, so they may be added one after the other.
         macro_rules! parts {
             (F, $b:expr, $c:expr, $d:expr) => {
                 (0, (($c ^ $d) & $b) ^ $d)
@@ -135,15 +134,15 @@ fn portable(state: &mut [u32; 4], blocks: &[[u8; BLOCK]]) {
     *state = registers;
 }
 
-/// The same number; but the compiler may not take its sum apart. It would add the parts in another order,
-/// behind the register that is waited for: measured, a fifth of the speed.
+/// Returns the same number, but keeps the compiler from reordering its sum. Otherwise it would add the parts after the
+/// register that is waited for, which measurably costs a fifth of the speed.
 #[allow(unsafe_code)]
 #[inline(always)]
 fn as_it_stands(value: u32) -> u32 {
     #[cfg(target_arch = "x86_64")]
     {
         let mut value = value;
-        // SAFETY: no instruction at all.
+        // SAFETY: it is no instruction at all.
         unsafe {
             std::arch::asm!("/* {0:e} */", inout(reg) value, options(pure, nomem, nostack, preserves_flags));
         }
@@ -157,7 +156,7 @@ fn as_it_stands(value: u32) -> u32 {
 mod tests {
     use super::*;
 
-    /// Code that processors with AVX-512 never run otherwise.
+    /// Processors with AVX-512 never run this code otherwise.
     #[test]
     fn the_portable_function_gives_what_openssl_gives() {
         for blocks in [0, 1, 2, 3, 100] {

@@ -1,7 +1,7 @@
-//! The compression function on x86 vector units: many streams, one a lane, two sets of lanes interleaved,
-//! since the chain of one set leaves half of the unit idle; and one stream in one lane.
+//! The compression function on x86 vector units: for many streams, one in each lane, with two sets of lanes
+//! interleaved, because the chain of one set leaves half of the unit idle; and for one stream in one lane.
 //!
-//! Unsafe here are vector loads from the streams' blocks, and calls of functions that need a feature of the
+//! The unsafe parts are vector loads from the streams' blocks, and calls of functions that need a feature of the
 //! processor.
 #![allow(unsafe_code)]
 
@@ -14,13 +14,13 @@ type Job<'a> = hash::Job<'a, [u32; 4]>;
 /// Most lanes of either unit.
 const LANES_MAX: usize = 32;
 
-/// Moves one stream on, in the lowest lane of 128-bit registers: its round functions and rotations take one
-/// instruction each there, so that a step's chain is four instructions long; general registers need five for
-/// half of the steps. Returns false, and does nothing, where the processor has no such instructions.
+/// Advances one stream, in the lowest lane of 128-bit registers. Round functions and rotations take one instruction
+/// each there, so that a step's chain is four instructions long; general registers need five for half of the steps.
+/// Returns false, and does nothing, if the processor lacks these instructions.
 pub(super) fn lone(state: &mut [u32; 4], blocks: &[[u8; BLOCK]]) -> bool {
     let there = is_x86_feature_detected!("avx512vl");
     if there {
-        // SAFETY: the processor has avx512vl, as was found, and with it avx512f.
+        // SAFETY: the processor was found to have avx512vl, and with it avx512f.
         unsafe { avx512_lone(state, blocks) };
     }
     there
@@ -48,8 +48,8 @@ fn avx512_lone(state: &mut [u32; 4], blocks: &[[u8; BLOCK]]) {
         }
         macro_rules! step {
             ($f:ident, $a:literal, $b:literal, $c:literal, $d:literal, $word:literal, $rotation:literal, $constant:literal) => {
-                // Off the chain: constant and message word, added in a general register. The compiler cannot
-                // move that sum behind the round function, as it does with vectors.
+                // Constant and message word are added off the chain, in a general register. The compiler cannot move
+                // that sum behind the round function, as it does with vectors.
                 let early = i32::from_le_bytes(words[$word]).wrapping_add(($constant as u32).cast_signed());
                 let early = _mm_add_epi32(registers[$a], _mm_cvtsi32_si128(early));
                 let sum = _mm_add_epi32(early, function!($f, registers[$b], registers[$c], registers[$d]));
@@ -64,10 +64,10 @@ fn avx512_lone(state: &mut [u32; 4], blocks: &[[u8; BLOCK]]) {
     *state = registers.map(|register| _mm_cvtsi128_si32(register).cast_unsigned());
 }
 
-/// Lanes without a stream of their own read here.
+/// Block that lanes without a stream read.
 static IDLE: [u8; BLOCK] = [0; BLOCK];
 
-/// States by register, then by lane; and where each lane's next block is. Idle lanes stay on [`IDLE`].
+/// States by register, then by lane, and the position of each lane's next block. Idle lanes stay on [`IDLE`].
 struct Loaded {
     states: [[u32; LANES_MAX]; 4],
     at: [*const u8; LANES_MAX],
@@ -95,7 +95,7 @@ impl Loaded {
         }
     }
 
-    /// The next block of every lane.
+    /// Moves every lane to its next block.
     #[inline(always)]
     fn advance(&mut self) {
         for (at, stride) in self.at.iter_mut().zip(self.stride) {
@@ -104,11 +104,11 @@ impl Loaded {
     }
 }
 
-/// Moves up to 32 streams on by `blocks` blocks, which each of them has.
+/// Advances up to 32 streams by `blocks` blocks, which each of them has.
 ///
 /// # Panics
 ///
-/// With more than 32 streams, or one that has fewer blocks.
+/// Panics for more than 32 streams, or one with fewer blocks.
 pub(crate) fn avx512(jobs: &mut [Job<'_>], blocks: usize) {
     check(jobs, blocks, 32);
     let mut loaded = Loaded::new(jobs);
@@ -123,11 +123,11 @@ pub(crate) fn avx512(jobs: &mut [Job<'_>], blocks: usize) {
     loaded.store(jobs);
 }
 
-/// Moves up to 16 streams on by `blocks` blocks, which each of them has.
+/// Advances up to 16 streams by `blocks` blocks, which each of them has.
 ///
 /// # Panics
 ///
-/// With more than 16 streams, or one that has fewer blocks.
+/// Panics for more than 16 streams, or one with fewer blocks.
 pub(crate) fn avx2(jobs: &mut [Job<'_>], blocks: usize) {
     check(jobs, blocks, 16);
     let mut loaded = Loaded::new(jobs);
@@ -187,7 +187,7 @@ unsafe fn avx512_sets<const SETS: usize>(loaded: &mut Loaded, blocks: usize) {
         macro_rules! step {
             ($f:ident, $a:literal, $b:literal, $c:literal, $d:literal, $word:literal, $rotation:literal, $constant:literal) => {
                 for set in 0..SETS {
-                    // Off the chain: constant, message word and the oldest register.
+                    // Added off the chain: constant, message word and the oldest register.
                     let early = _mm512_add_epi32(
                         registers[$a][set],
                         _mm512_add_epi32(
@@ -219,7 +219,7 @@ unsafe fn avx512_sets<const SETS: usize>(loaded: &mut Loaded, blocks: usize) {
     }
 }
 
-/// Sixteen rows of sixteen words to sixteen columns.
+/// Transposes sixteen rows of sixteen words.
 #[target_feature(enable = "avx512f")]
 fn transpose16(rows: [__m512i; 16]) -> [__m512i; 16] {
     let mut pairs = rows;
@@ -328,7 +328,7 @@ unsafe fn avx2_sets<const SETS: usize>(loaded: &mut Loaded, blocks: usize) {
     }
 }
 
-/// Eight rows of eight words to eight columns.
+/// Transposes eight rows of eight words.
 #[target_feature(enable = "avx2")]
 fn transpose8(rows: [__m256i; 8]) -> [__m256i; 8] {
     let mut pairs = rows;

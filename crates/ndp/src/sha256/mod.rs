@@ -6,7 +6,7 @@ pub(crate) mod x86;
 
 use crate::hash::{BLOCK, Function};
 
-/// The function.
+/// SHA-256 as a hash function.
 pub(crate) enum Sha256 {}
 
 impl Function for Sha256 {

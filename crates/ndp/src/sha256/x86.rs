@@ -1,17 +1,17 @@
-//! The compression function for two streams at once, on the SHA instructions. The chain of one stream is
-//! bound by how long SHA256RNDS2 takes; a second stream goes into the gaps, until the unit has none. Three
-//! and four streams fill no more of them.
+//! The compression function for two streams at once, on the SHA instructions. The latency of SHA256RNDS2 bounds the
+//! chain of one stream; a second stream fills the gaps until the unit has none. Three and four streams gain nothing
+//! more.
 //!
-//! Unsafe here are vector loads and stores, and the call of a function that needs a feature of the processor.
+//! The unsafe parts are vector loads and stores, and the call of a function that needs a feature of the processor.
 #![allow(unsafe_code)]
 
 use crate::hash::{BLOCK, Job};
 use std::arch::x86_64::*;
 
-/// Streams that go side by side.
+/// Number of streams in a pass.
 const STREAMS_AT_ONCE: usize = 2;
 
-/// The constants of FIPS 180-4 section 4.2.2, as four rounds take them.
+/// Constants of FIPS 180-4 section 4.2.2, by fours as the rounds take them.
 #[rustfmt::skip]
 const CONSTANTS: [[u32; 4]; 16] = [
     [0x428a_2f98, 0x7137_4491, 0xb5c0_fbcf, 0xe9b5_dba5],
@@ -32,24 +32,24 @@ const CONSTANTS: [[u32; 4]; 16] = [
     [0x90be_fffa, 0xa450_6ceb, 0xbef9_a3f7, 0xc671_78f2],
 ];
 
-/// A register of each stream.
+/// One register of each stream.
 type Registers = [__m128i; STREAMS_AT_ONCE];
 
-/// True where the processor has what [`pair`] needs.
+/// Returns true if the processor has what [`pair`] needs.
 pub(crate) fn is_there() -> bool {
     is_x86_feature_detected!("sha") && is_x86_feature_detected!("ssse3") && is_x86_feature_detected!("sse4.1")
 }
 
-/// Moves two streams on by `blocks` blocks, which each of them has.
+/// Advances two streams by `blocks` blocks, which each of them has.
 ///
 /// # Panics
 ///
-/// With other than two streams, or one that has fewer blocks.
+/// Panics for other than two streams, or one with fewer blocks.
 pub(crate) fn pair(jobs: &mut [Job<'_, [u32; 8]>], blocks: usize) {
     let jobs: &mut [Job<'_, [u32; 8]>; STREAMS_AT_ONCE] = jobs.try_into().expect("two streams");
     let data = jobs.each_ref().map(|job| &job.blocks[..blocks]);
     let mut states = jobs.each_ref().map(|job| *job.state);
-    // SAFETY: `Lanes::detect` found what `is_there` asks for.
+    // SAFETY: `Lanes::detect` found what `is_there` checks.
     unsafe { compress(&mut states, data, blocks) };
     for (job, state) in jobs.iter_mut().zip(states) {
         *job.state = state;
@@ -62,7 +62,7 @@ fn compress(
     data: [&[[u8; BLOCK]]; STREAMS_AT_ONCE],
     blocks: usize,
 ) {
-    // The instructions want the words of a state as ABEF and CDGH.
+    // The instructions take the words of a state as ABEF and CDGH.
     let (mut abef, mut cdgh) =
         ([_mm_setzero_si128(); STREAMS_AT_ONCE], [_mm_setzero_si128(); STREAMS_AT_ONCE]);
     for (stream, state) in states.iter().enumerate() {
@@ -112,7 +112,7 @@ fn compress(
     }
 }
 
-/// Four rounds of each stream.
+/// Runs four rounds of each stream.
 #[inline]
 #[target_feature(enable = "sha,ssse3,sse4.1")]
 fn rounds(abef: &mut Registers, cdgh: &mut Registers, words: &Registers, at: usize) {
@@ -134,7 +134,7 @@ fn load(words: &[u32; 4]) -> __m128i {
     unsafe { _mm_loadu_si128(words.as_ptr().cast()) }
 }
 
-/// A quarter of a block: four words.
+/// Loads a quarter of a block: four words.
 #[inline]
 #[target_feature(enable = "ssse3")]
 fn load_big_endian(block: &[u8; BLOCK], quarter: usize) -> __m128i {

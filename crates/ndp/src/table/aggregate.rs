@@ -1,15 +1,15 @@
-//! Numbers of a column: how many, their sum, the least, the most, the mean.
+//! Aggregates of columns: count, sum, minimum, maximum, mean.
 
 use super::{Column, ExpressionError, Format, Row, number, row_at, without_mark};
 use crate::OperatorError;
 use crate::lines::{Lines, Selector};
 use std::ops::Range;
 
-/// The functions, and what they have seen.
+/// Functions, and their state.
 pub(crate) struct Aggregate {
     format: Format,
     functions: Vec<Function>,
-    /// The header is still to come.
+    /// True while the header is still to come.
     before_header: bool,
 }
 
@@ -22,7 +22,7 @@ pub(super) enum Kind {
     Mean,
 }
 
-/// A function and its column; none where it has no brackets, which is for `count` alone.
+/// Parses a function and its column; `None` if it has no brackets, which only `count` may lack.
 pub(super) fn function(text: &str) -> Result<(Kind, Option<&str>), ExpressionError> {
     let text = text.trim();
     let (name, column) = match text.split_once('(') {
@@ -42,10 +42,10 @@ pub(super) fn function(text: &str) -> Result<(Kind, Option<&str>), ExpressionErr
 
 struct Function {
     kind: Kind,
-    /// None: all rows are counted.
+    /// Column of the numbers; `None` to count all rows.
     column: Option<Column>,
     count: u64,
-    /// The sum, or the least or the most so far.
+    /// Sum, minimum or maximum so far.
     value: i128,
 }
 
@@ -59,7 +59,7 @@ impl Function {
         Ok(Function { kind, column, count: 0, value: 0 })
     }
 
-    /// An empty field counts for nothing.
+    /// Takes a row. Empty fields are ignored.
     fn take(&mut self, row: &Row<'_>) -> Result<(), OperatorError> {
         let Some(column) = &self.column else {
             self.count += 1;
@@ -84,7 +84,7 @@ impl Function {
         Ok(())
     }
 
-    /// Nothing where there was no number, and it is none.
+    /// Formats the result: empty if there was no number and the function needs one.
     fn result(&self) -> String {
         match self.kind {
             Kind::Count => self.count.to_string(),
@@ -129,9 +129,9 @@ impl Selector for Aggregate {
         Ok((at..at, at))
     }
 
-    /// The results, with commas between them, and a line feed.
+    /// Returns the results, separated by commas, and a line feed.
     fn finish(&mut self) -> Result<Vec<u8>, OperatorError> {
-        // Without a header nobody knows whether the columns are there.
+        // Without a header it is unknown whether the columns exist.
         if self.before_header
             && self.functions.iter().any(|function| matches!(function.column, Some(Column::Named(_))))
         {

@@ -1,4 +1,4 @@
-//! The rows of a table whose field compares so with a constant.
+//! Rows of a table whose field compares with a constant as wanted.
 
 use super::{Column, ExpressionError, Format, Row, number, row_at, without_mark};
 use crate::OperatorError;
@@ -12,7 +12,7 @@ pub(crate) struct Filter {
     column: Column,
     sign: Sign,
     constant: Constant,
-    /// The header is still to come.
+    /// True while the header is still to come.
     before_header: bool,
 }
 
@@ -21,11 +21,11 @@ enum Constant {
     Text(Vec<u8>),
 }
 
-/// A comparison: how a field may compare with the constant.
+/// A comparison of a field with the constant.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sign {
     pub(super) allowed: [Ordering; 2],
-    /// All others are wanted.
+    /// True if all other results are wanted.
     pub(super) negated: bool,
 }
 
@@ -35,7 +35,7 @@ impl Sign {
     }
 }
 
-/// Longer ones first.
+/// Comparison signs, the longer ones first.
 const SIGNS: [(&str, [Ordering; 2], bool); 6] = [
     ("!=", [Ordering::Equal; 2], true),
     ("<=", [Ordering::Less, Ordering::Equal], false),
@@ -45,7 +45,7 @@ const SIGNS: [(&str, [Ordering; 2], bool); 6] = [
     (">", [Ordering::Greater; 2], false),
 ];
 
-/// The column, the comparison and the constant of an expression.
+/// Splits an expression into column, comparison and constant.
 pub(super) fn comparison(text: &str) -> Result<(&str, Sign, &str), ExpressionError> {
     let at = text.find(['=', '!', '<', '>']).ok_or(ExpressionError::Comparison)?;
     let (column, rest) = text.split_at(at);
@@ -66,7 +66,7 @@ impl Filter {
         Ok(Lines::new(Filter { format, column, sign, constant, before_header: format.header }))
     }
 
-    /// A header is passed.
+    /// Returns true if the row is wanted. A header always is.
     fn wants(&mut self, row: Row<'_>) -> Result<bool, OperatorError> {
         if row.is_blank() {
             return Ok(false);
@@ -86,7 +86,7 @@ impl Filter {
 }
 
 impl Constant {
-    /// A number where it is one; a text else, and between quotation marks.
+    /// Parses a constant: a number if it is one, else a text; between quotation marks, a text.
     fn parse(text: &str) -> Result<Constant, ExpressionError> {
         let inside = text.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
         match inside {
@@ -103,7 +103,7 @@ impl Constant {
 impl Selector for Filter {
     const QUOTED: bool = true;
 
-    /// A run of rows that are wanted.
+    /// Returns a run of wanted rows.
     fn next(&mut self, text: &[u8], from: usize) -> Result<(Range<usize>, usize), OperatorError> {
         let mut wanted = from..from;
         let mut at = from;
@@ -118,7 +118,7 @@ impl Selector for Filter {
                 Ok((false, end)) if wanted.is_empty() => at = end,
                 Ok((false, end)) => return Ok((wanted, end)),
                 Err(error) if wanted.is_empty() => return Err(error),
-                // The next call comes upon it again.
+                // The next call meets the error again.
                 Err(_) => return Ok((wanted, at)),
             }
         }

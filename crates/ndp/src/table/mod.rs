@@ -1,5 +1,5 @@
-//! Rows of comma-separated values (RFC 4180): how they are divided into fields, and which column is meant. Those
-//! of a fixed width, in binary, are `fixed`'s.
+//! Rows of comma-separated values (RFC 4180): their fields, and the columns that expressions name. Binary rows of a
+//! fixed width are in `fixed`.
 
 mod aggregate;
 mod filter;
@@ -18,58 +18,58 @@ pub(crate) use fixed::print_float;
 /// Bytes of the longest expression.
 pub(crate) const EXPRESSION_MAX: usize = 1024;
 
-/// A reason why an expression is refused.
+/// Reason why an expression is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ExpressionError {
     /// It is empty, or has more than 1,024 bytes.
-    #[error("an expression has 1 to {EXPRESSION_MAX} bytes")]
+    #[error("an expression must have 1 to {EXPRESSION_MAX} bytes")]
     Length,
-    /// An option that there is not, or options without a colon behind them.
+    /// It has an unknown option, or options without a colon after them.
     #[error(
-        "options are n (no header), t (tabs) and dC (C between fields), or wN alone (binary rows of N bytes), with a colon behind them"
+        "options are n (no header), t (tabs) and dC (C between fields), or wN alone (binary rows of N bytes), followed by a colon"
     )]
     Options,
-    /// No width of binary rows.
-    #[error("binary rows have 1 to {WIDTH_MAX} bytes")]
+    /// The width of binary rows is invalid.
+    #[error("binary rows must have 1 to {WIDTH_MAX} bytes")]
     Width,
-    /// No column of binary rows, or one that lies outside of them.
+    /// A column of binary rows is invalid, or outside of the row.
     #[error(
         "a column of binary rows is u8, u16, u32, u64, i8, i16, i32, i64, f32 or f64, with be behind it where it is \
          big-endian, or textN (N bytes), and @ and its offset in the row: u32@8"
     )]
     BinaryColumn,
     /// A column of numbers is compared with something else.
-    #[error("a column of numbers is compared with a number")]
+    #[error("a column of numbers must be compared with a number")]
     Constant,
-    /// No column, or one by a number that is none.
-    #[error("a column is its name in the header, or # and its number from 1 on")]
+    /// The column is missing, or its number is invalid.
+    #[error("expected a column: its name in the header, or # and its number from 1 on")]
     Column,
-    /// No comparison, or nothing to compare with.
-    #[error("a comparison is COLUMN, one of = != < <= > >=, and a constant")]
+    /// The comparison is missing, or its constant is.
+    #[error("expected a comparison: COLUMN, one of = != < <= > >=, and a constant")]
     Comparison,
-    /// No such function.
+    /// The function is unknown.
     #[error(
-        "a function is count, count(COLUMN), sum(COLUMN), min(COLUMN), max(COLUMN) or mean(COLUMN); with ; between several"
+        "expected a function: count, count(COLUMN), sum(COLUMN), min(COLUMN), max(COLUMN) or mean(COLUMN); separate several by ;"
     )]
     Function,
 }
 
-/// How a table is written.
+/// Format of a table.
 #[derive(Clone, Copy, Debug)]
 struct Format {
     header: bool,
     delimiter: u8,
 }
 
-/// How rows are written.
+/// Layout of rows.
 #[derive(Clone, Copy, Debug)]
 enum Layout {
     Text(Format),
-    /// In binary, each of this many bytes.
+    /// Binary rows of this many bytes.
     Fixed(usize),
 }
 
-/// The operator `filter`.
+/// Makes the operator `filter`.
 pub(crate) fn filter(expression: &str) -> Result<Resize, ExpressionError> {
     Ok(match layout(expression)? {
         (Layout::Text(format), text) => Resize::new(filter::Filter::new(text, format)?),
@@ -77,7 +77,7 @@ pub(crate) fn filter(expression: &str) -> Result<Resize, ExpressionError> {
     })
 }
 
-/// The operator `aggregate`.
+/// Makes the operator `aggregate`.
 pub(crate) fn aggregate(expression: &str) -> Result<Resize, ExpressionError> {
     Ok(match layout(expression)? {
         (Layout::Text(format), text) => Resize::new(aggregate::Aggregate::new(text, format)?),
@@ -85,7 +85,7 @@ pub(crate) fn aggregate(expression: &str) -> Result<Resize, ExpressionError> {
     })
 }
 
-/// The layout that the options name, and the rest of an expression.
+/// Parses the layout that the options name. Returns it with the rest of the expression.
 fn layout(text: &str) -> Result<(Layout, &str), ExpressionError> {
     if text.is_empty() || text.len() > EXPRESSION_MAX {
         return Err(ExpressionError::Length);
@@ -97,7 +97,7 @@ fn layout(text: &str) -> Result<(Layout, &str), ExpressionError> {
     Ok((Layout::Fixed(fixed::width(width)?), text))
 }
 
-/// Options, where there are some, and the rest of an expression.
+/// Parses options, if there are any. Returns them with the rest of the expression.
 fn format(text: &str) -> Result<(Format, &str), ExpressionError> {
     let mut format = Format { header: true, delimiter: b',' };
     let Some(options) = text.strip_prefix('-') else { return Ok((format, text)) };
@@ -119,11 +119,11 @@ fn format(text: &str) -> Result<(Format, &str), ExpressionError> {
     Err(ExpressionError::Options)
 }
 
-/// A column, as it is named, and then as it is found.
+/// A column, by name and then by place.
 #[derive(Clone, Debug)]
 enum Column {
     Named(String),
-    /// From 0 on.
+    /// Place of the column, from 0.
     At(usize),
 }
 
@@ -140,7 +140,7 @@ impl Column {
         }
     }
 
-    /// Finds it in the header.
+    /// Finds the column in the header.
     fn find(&mut self, header: &Row<'_>) -> Result<(), OperatorError> {
         let Column::Named(name) = self else { return Ok(()) };
         let is_wanted = |field| unquoted(field).is_ok_and(|field| field.trim_ascii() == name.as_bytes());
@@ -149,11 +149,11 @@ impl Column {
         Ok(())
     }
 
-    /// Its field of a row; empty where the row is too short.
+    /// Returns its field in a row; empty if the row is too short.
     fn of<'a>(&self, row: &Row<'a>) -> Result<Cow<'a, [u8]>, OperatorError> {
         match self {
             Column::At(at) => Ok(row.field(*at)?.unwrap_or_default()),
-            // The header was looked at before.
+            // The header was parsed before.
             Column::Named(_) => Err(OperatorError::InternalError),
         }
     }
@@ -172,11 +172,11 @@ impl<'a> Row<'a> {
         self.text.is_empty()
     }
 
-    /// A field without its quotation marks.
+    /// Returns a field without its quotation marks.
     ///
     /// # Errors
     ///
-    /// [`OperatorError::CorruptData`] where quotation marks stand inside it, or anything behind them.
+    /// [`OperatorError::CorruptData`] if quotation marks are inside it, or anything follows them.
     fn field(&self, at: usize) -> Result<Option<Cow<'a, [u8]>>, OperatorError> {
         let field = if self.quoted { self.fields().nth(at) } else { self.plain_field(at) };
         field.map(unquoted).transpose()
@@ -188,7 +188,7 @@ impl<'a> Row<'a> {
         Some(&self.text[start..ends.next().unwrap_or(self.text.len())])
     }
 
-    /// All fields, with their quotation marks: a delimiter between those divides nothing.
+    /// Returns all fields, with their quotation marks. A delimiter between those does not separate fields.
     fn fields(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         let (mut open, delimiter) = (false, self.delimiter);
         self.text.split(move |byte| {
@@ -207,7 +207,7 @@ fn unquoted(field: &[u8]) -> Result<Cow<'_, [u8]>, OperatorError> {
     let mut bytes = Vec::with_capacity(inside.len());
     let mut rest = inside.iter();
     while let Some(byte) = rest.next() {
-        // Two are one.
+        // A doubled quotation mark stands for one.
         if *byte == b'"' && rest.next() != Some(&b'"') {
             return Err(OperatorError::CorruptData);
         }
@@ -216,11 +216,11 @@ fn unquoted(field: &[u8]) -> Result<Cow<'_, [u8]>, OperatorError> {
     Ok(Cow::Owned(bytes))
 }
 
-/// The row at `from`, and where the next one begins.
+/// Returns the row at `from`, and the place of the next one.
 ///
 /// # Errors
 ///
-/// [`OperatorError::TruncatedData`] where the text ends between quotation marks.
+/// [`OperatorError::TruncatedData`] if the text ends between quotation marks.
 fn row_at<S: Selector>(text: &[u8], from: usize, delimiter: u8) -> Result<(Row<'_>, usize), OperatorError> {
     let feed = memchr::memchr(b'\n', &text[from..]).map_or(text.len(), |feed| from + feed + 1);
     let quoted = memchr::memchr(b'"', &text[from..feed]).is_some();
@@ -234,7 +234,7 @@ fn row_at<S: Selector>(text: &[u8], from: usize, delimiter: u8) -> Result<(Row<'
     Ok((Row { text: line, delimiter, quoted }, end))
 }
 
-/// The header's row without the mark with which some programs begin a file in UTF-8.
+/// Returns the header's row without the byte order mark with which some programs begin a file in UTF-8.
 fn without_mark(row: Row<'_>) -> Row<'_> {
     Row { text: row.text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(row.text), ..row }
 }

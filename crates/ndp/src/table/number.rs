@@ -1,12 +1,12 @@
-//! Decimal numbers of up to 18 digits before the point and 18 behind it, exactly.
+//! Exact decimal numbers of up to 18 digits before the point and 18 after it.
 
-/// Steps from one whole number to the next.
+/// Units in 1.
 pub(super) const ONE: i128 = 10i128.pow(DIGITS as u32);
 /// Digits on either side of the point.
 const DIGITS: usize = 18;
 
-/// The number that a field holds, in units of 10^-18: a sign, digits, a point, an exponent. What is finer is
-/// cut off. None where it is no number, or a larger one.
+/// Parses the number in a field, in units of 10^-18: a sign, digits, a point, an exponent. Finer digits are cut off.
+/// `None` if it is not a number, or too large.
 pub(super) fn parse(field: &[u8]) -> Option<i128> {
     let field = field.trim_ascii();
     let (negative, digits) = match field {
@@ -21,7 +21,7 @@ pub(super) fn parse(field: &[u8]) -> Option<i128> {
     Some(if negative { -value } else { value })
 }
 
-/// Digits with a point or without.
+/// Parses digits with or without a point.
 fn fixed(text: &[u8]) -> Option<i128> {
     let (whole, fraction) = match memchr::memchr(b'.', text) {
         Some(at) => (&text[..at], &text[at + 1..]),
@@ -40,7 +40,7 @@ fn fixed(text: &[u8]) -> Option<i128> {
     Some(i128::from(natural(whole)?) * ONE + behind)
 }
 
-/// Up to 18 digits.
+/// Parses up to 18 digits.
 fn natural(digits: &[u8]) -> Option<u64> {
     digits.iter().try_fold(0u64, |value, byte| {
         let digit = byte.wrapping_sub(b'0');
@@ -48,10 +48,11 @@ fn natural(digits: &[u8]) -> Option<u64> {
     })
 }
 
-/// Digits with an exponent: the point moves.
+/// Parses digits with an exponent, which moves the point.
 fn shifted(text: &[u8], exponent: &[u8]) -> Option<i128> {
     let exponent: i32 = std::str::from_utf8(exponent).ok()?.parse().ok()?;
-    // So many zeros go in: the least number has no absolute value of its own type.
+    // This many zeros are possible at most; the unsigned value is used because the least number has no absolute value
+    // in its own type.
     if exponent.unsigned_abs() >= 1000 {
         return None;
     }
@@ -69,7 +70,7 @@ fn shifted(text: &[u8], exponent: &[u8]) -> Option<i128> {
     fixed(&moved)
 }
 
-/// As it is printed: no zeros at the end of a fraction, and no point without one.
+/// Formats a number: no trailing zeros in a fraction, and no point without one.
 pub(super) fn format(value: i128) -> String {
     let (sign, value) = (if value < 0 { "-" } else { "" }, value.unsigned_abs());
     let (whole, fraction) = (value / ONE as u128, value % ONE as u128);
@@ -77,7 +78,7 @@ pub(super) fn format(value: i128) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_string()
 }
 
-/// Divided by a count, rounded half away from zero.
+/// Divides by a count, rounding half away from zero.
 pub(super) fn divide(sum: i128, count: u64) -> i128 {
     let count = i128::from(count);
     let (quotient, rest) = (sum / count, sum % count);

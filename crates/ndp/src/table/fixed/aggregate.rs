@@ -1,4 +1,4 @@
-//! Numbers of a column: how many, their sum, the least, the most, the mean.
+//! Aggregates of columns: count, sum, minimum, maximum, mean.
 
 use super::float::{self, LANES, Sum};
 use super::number::{self, BATCH, Number};
@@ -10,7 +10,7 @@ use crate::wide;
 use std::fmt::{Display, LowerExp};
 use std::marker::PhantomData;
 
-/// The functions, and what they have seen.
+/// Functions, and their state.
 pub(crate) struct Aggregate {
     width: usize,
     functions: Vec<Function>,
@@ -23,15 +23,15 @@ struct Function {
     seen: Seen,
 }
 
-/// What a function has seen.
+/// State of a function.
 enum Seen {
-    /// It is the number of rows.
+    /// Number of rows, which is kept once for all.
     Rows,
-    /// Texts that are not empty.
+    /// Number of texts that are not empty.
     Texts(Column, u64),
-    /// Whole numbers: each row has one.
+    /// Whole numbers, which each row has.
     Whole(Column, Whole),
-    /// Others, which may be no numbers (NaN).
+    /// Floating-point numbers, which may be NaN.
     F32(Column, Box<Floats<f32>>),
     F64(Column, Box<Floats<f64>>),
 }
@@ -61,7 +61,7 @@ impl Function {
         Ok(Function { wanted, seen })
     }
 
-    /// Takes in up to a batch of rows.
+    /// Takes up to a batch of rows.
     fn take(&mut self, rows: &[u8], before: u64) {
         let wanted = self.wanted;
         match &mut self.seen {
@@ -123,14 +123,14 @@ impl Taker for Aggregate {
         Taken { consumed: rows.len(), ..Taken::default() }
     }
 
-    /// The results, with commas between them, and a line feed.
+    /// Returns the results, separated by commas, and a line feed.
     fn finish(&mut self) -> Vec<u8> {
         let results: Vec<_> = self.functions.iter().map(|function| function.result(self.rows)).collect();
         (results.join(",") + "\n").into_bytes()
     }
 }
 
-/// Whole numbers. The sum of as many as there can be has fewer than 127 bits.
+/// Whole numbers. The sum of as many as possible has fewer than 127 bits.
 struct Whole {
     sum: i128,
     least: i128,
@@ -149,7 +149,7 @@ impl Whole {
     }
 }
 
-/// A sum divided by a count: 18 digits behind the point, rounded half away from zero; no zeros at their end.
+/// Divides a sum by a count: 18 digits after the point, rounded half away from zero, without trailing zeros.
 fn mean(sum: i128, count: u64) -> String {
     const ONE: u128 = 10u128.pow(18);
     let (magnitude, count) = (sum.unsigned_abs(), u128::from(count));
@@ -160,12 +160,12 @@ fn mean(sum: i128, count: u64) -> String {
     format!("{sign}{whole}.{behind:018}").trim_end_matches('0').trim_end_matches('.').to_string()
 }
 
-/// A whole number that takes part.
+/// A type of whole number.
 trait WholeNumber: Number + Ord + Into<i128> {
-    /// The least and the most there are.
+    /// Least and greatest value.
     const ENDS: [Self; 2];
 
-    /// The sum of a batch.
+    /// Adds a batch.
     fn sum(numbers: &[Self]) -> i128;
 }
 
@@ -177,8 +177,7 @@ macro_rules! whole_numbers {
             #[inline(always)]
             fn sum(numbers: &[Self]) -> i128 {
                 if $halves {
-                    // The lower 32 bits, which have no sign, apart from the others: no batch's sum of either
-                    // overflows.
+                    // The lower 32 bits, unsigned, are added separately, so that neither sum of a batch overflows.
                     let (mut low, mut high) = (0u64, 0i64);
                     for number in numbers {
                         low += *number as u64 & 0xffff_ffff;
@@ -202,7 +201,7 @@ struct TakeWhole<'a, N> {
     rows: &'a [u8],
     wanted: Wanted,
     seen: &'a mut Whole,
-    /// Says which numbers they are.
+    /// Marks the type of the numbers.
     marker: PhantomData<N>,
 }
 
@@ -230,7 +229,7 @@ impl<N: WholeNumber> wide::Loop for TakeWhole<'_, N> {
     }
 }
 
-/// Floating-point numbers; what is none (NaN) counts for nothing.
+/// Floating-point numbers. NaN is ignored.
 struct Floats<F> {
     count: u64,
     sum: Sum,
@@ -238,7 +237,7 @@ struct Floats<F> {
     most: F,
 }
 
-/// A floating-point number that takes part.
+/// A type of floating-point number.
 trait Float: Number + Into<f64> + Display + LowerExp {
     const INFINITY: [Self; 2];
 }
@@ -303,7 +302,7 @@ impl<F: Float> wide::Loop for TakeFloats<'_, F> {
     }
 }
 
-/// Adds numbers, of which that many others were before them.
+/// Adds numbers, which come after that many others.
 #[inline(always)]
 fn add<F: Float>(sum: &mut Sum, numbers: &[F], before: u64) {
     let value = |number: F| {

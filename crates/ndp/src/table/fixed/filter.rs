@@ -1,5 +1,5 @@
-//! The rows whose column compares so with a constant. Every comparison of numbers is made a range, so that a
-//! loop over rows has two comparisons, whichever was asked for.
+//! Rows whose column compares with a constant as wanted. Every comparison of numbers becomes a range, so that a loop
+//! over rows has two comparisons in any case.
 
 use super::number::{self, BATCH, Number};
 use super::{Column, Kind};
@@ -15,13 +15,13 @@ pub(crate) struct Filter {
     test: Test,
 }
 
-/// What a row's number or text has to be.
+/// Test of a row's number or text.
 enum Test {
-    /// A whole number from the first to the last, or outside them; none is inside where the last is less.
+    /// Whole numbers from `from` to `to`, or outside of them. The range is empty if `to` is less.
     Whole { from: i128, to: i128, outside: bool },
-    /// The same of numbers that are not whole. What is no number (NaN) is neither inside nor outside.
+    /// Floating-point numbers in a range, or outside of it. NaN is neither inside nor outside.
     Float { from: f64, to: f64, outside: bool },
-    /// A text as long as the column; `cut` where the constant is longer.
+    /// A text as long as the column; `cut` if the constant is longer.
     Text { constant: Vec<u8>, cut: bool, sign: Sign },
 }
 
@@ -38,7 +38,7 @@ impl Filter {
         Ok(Rows::new(Filter { column, test }, width))
     }
 
-    /// Marks the rows that are wanted.
+    /// Marks the wanted rows.
     fn mark(&self, rows: &[u8], marks: &mut [u8]) {
         let column = self.column;
         match &self.test {
@@ -46,7 +46,7 @@ impl Filter {
                 macro_rules! of {
                     ($number:ident) => {{
                         let (least, most) = (i128::from($number::MIN), i128::from($number::MAX));
-                        // Where nothing is inside, so is nothing of the range that is no range.
+                        // An empty range contains nothing, whatever its ends.
                         let empty = from > to || *from > most || *to < least;
                         let range = if empty { [1, 0] } else { [*from.max(&least), *to.min(&most)] };
                         let [from, to] = range.map(|end| end as $number);
@@ -84,7 +84,7 @@ impl Filter {
     }
 }
 
-/// Zeros at the end are no part of a text: the constant gets as many as the column has.
+/// Makes the test for a text. Trailing zeros are not part of a text: the constant is padded to the column's length.
 fn text(constant: &str, size: usize, sign: Sign) -> Result<Test, ExpressionError> {
     if constant.is_empty() {
         return Err(ExpressionError::Comparison);
@@ -115,7 +115,7 @@ fn whole(constant: &str, sign: Sign) -> Result<Test, ExpressionError> {
     Ok(Test::Whole { from, to, outside: sign.negated })
 }
 
-/// A constant has the precision of its column.
+/// Makes the test for floating-point numbers. The constant has the precision of its column.
 fn floats<F: Into<f64> + Steps>(constant: Option<F>, sign: Sign) -> Result<Test, ExpressionError> {
     let constant = constant.filter(|constant| !(*constant).into().is_nan());
     let constant = constant.ok_or(ExpressionError::Constant)?;
@@ -135,7 +135,7 @@ fn floats<F: Into<f64> + Steps>(constant: Option<F>, sign: Sign) -> Result<Test,
     Ok(Test::Float { from, to, outside: sign.negated })
 }
 
-/// The numbers beside a number.
+/// Neighbours of a number.
 trait Steps: Copy {
     fn before(self) -> Self;
     fn after(self) -> Self;
@@ -157,7 +157,7 @@ macro_rules! steps {
 
 steps! { f32 f64 }
 
-/// Marks rows whose number lies inside a range, or outside.
+/// Marks rows whose number is inside a range, or outside.
 struct Mark<'a, N> {
     column: Column,
     rows: &'a [u8],
@@ -177,7 +177,7 @@ impl<N: Number> wide::Loop for Mark<'_, N> {
         number::gather(column, rows, &mut numbers[..marks.len()]);
         let marks = marks.iter_mut().zip(numbers);
         if outside {
-            // A NaN is neither.
+            // NaN is neither.
             marks.for_each(|(mark, number)| *mark = u8::from(number < from) | u8::from(number > to));
         } else {
             marks.for_each(|(mark, number)| *mark = u8::from(number >= from) & u8::from(number <= to));
@@ -186,7 +186,7 @@ impl<N: Number> wide::Loop for Mark<'_, N> {
 }
 
 impl Taker for Filter {
-    /// As many rows as there is room for: no mark is made in vain. Where there is room for none, the first is
+    /// Takes as many rows as there is room for, so that no mark is wasted. If there is room for none, the first is
     /// handed out in pieces.
     fn take(&mut self, rows: &[u8], output: &mut [u8]) -> Taken {
         let width = self.column.width;
@@ -215,7 +215,7 @@ impl Taker for Filter {
     }
 }
 
-/// Copies the rows that are marked, for which there is room. Returns their bytes.
+/// Copies the marked rows, for which there is room. Returns their bytes.
 fn compact(rows: &[u8], width: usize, marks: &[u8], output: &mut [u8]) -> usize {
     match width {
         4 => compact_small::<4>(rows, marks, output),
@@ -227,8 +227,7 @@ fn compact(rows: &[u8], width: usize, marks: &[u8], output: &mut [u8]) -> usize 
     }
 }
 
-/// Every row is written, and the next one over it where it is not wanted: without a branch that nobody can
-/// predict.
+/// Copies small rows: writes every row, and the next one over it if it is not wanted, without an unpredictable branch.
 fn compact_small<const WIDTH: usize>(rows: &[u8], marks: &[u8], output: &mut [u8]) -> usize {
     let output = output.as_chunks_mut::<WIDTH>().0;
     let mut produced = 0;

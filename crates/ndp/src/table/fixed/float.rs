@@ -1,11 +1,11 @@
-//! Floating-point numbers: sums that depend on the rows' places alone, and how they are printed.
+//! Floating-point numbers: sums that depend only on the rows' places, and formatting.
 
-/// Sums that go on side by side: row n goes to sum n modulo this.
+/// Number of partial sums: row n goes to sum n modulo this.
 pub(super) const LANES: usize = 8;
 
-/// A sum in twice the precision: rounding errors are summed up beside it (Knuth's TwoSum; Ogita, Rump and
-/// Oishi, "Accurate Sum and Dot Product", 2005), so that the error of the result is about that of rounding it
-/// once. It depends on the order of the numbers, never on how their stream was cut.
+/// A sum in twice the precision: rounding errors are added up separately (Knuth's TwoSum; Ogita, Rump and Oishi,
+/// "Accurate Sum and Dot Product", 2005), so that the error of the result is about that of rounding it once. It depends
+/// on the order of the numbers, never on how their stream was cut.
 #[derive(Clone, Debug)]
 pub(super) struct Sum {
     sums: [f64; LANES],
@@ -14,7 +14,7 @@ pub(super) struct Sum {
 
 impl Sum {
     pub(super) fn new() -> Sum {
-        // Zeros of which nothing is seen: the sum of no numbers, and of negative zeros, is 0.
+        // These zeros don't show: the sum of no numbers, and of negative zeros, is 0.
         Sum { sums: [0.0; LANES], errors: [0.0; LANES] }
     }
 
@@ -26,7 +26,7 @@ impl Sum {
         self.errors[lane] += error;
     }
 
-    /// Adds one to each.
+    /// Adds one number to each sum.
     #[inline(always)]
     pub(super) fn add_all(&mut self, values: [f64; LANES]) {
         for (lane, value) in values.into_iter().enumerate() {
@@ -37,7 +37,7 @@ impl Sum {
     pub(super) fn total(&self) -> f64 {
         let plain: f64 = self.sums.iter().sum();
         if !plain.is_finite() {
-            // An error of what is infinite is no number.
+            // The error of an infinite sum is NaN.
             return plain;
         }
         let (mut sum, mut errors) = (0.0, 0.0);
@@ -50,7 +50,7 @@ impl Sum {
     }
 }
 
-/// A sum, rounded, and what rounding cost.
+/// Returns the rounded sum, and the rounding error.
 #[inline(always)]
 fn two_sum(a: f64, b: f64) -> (f64, f64) {
     let sum = a + b;
@@ -58,7 +58,7 @@ fn two_sum(a: f64, b: f64) -> (f64, f64) {
     (sum, (a - (sum - of_b)) + (b - of_b))
 }
 
-/// As few digits as bring the same number back; with an exponent where it is large or small.
+/// Formats a number with as few digits as give the same number again; with an exponent if it is large or small.
 pub(crate) fn print<F: Into<f64> + Copy + std::fmt::Display + std::fmt::LowerExp>(value: F) -> String {
     let magnitude = value.into().abs();
     match magnitude {

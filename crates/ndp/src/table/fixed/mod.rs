@@ -1,4 +1,4 @@
-//! Rows of a fixed width, in binary: where a column lies in them, and what its bytes mean.
+//! Binary rows of a fixed width: the place of a column in them, and the meaning of its bytes.
 
 mod aggregate;
 mod filter;
@@ -12,14 +12,14 @@ pub(super) use aggregate::Aggregate;
 pub(super) use filter::Filter;
 pub(crate) use float::print as print_float;
 
-/// A column of numbers, or of texts that are filled up with zeros.
+/// A column of numbers, or of texts padded with zeros.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Column {
     kind: Kind,
-    /// Numbers are big-endian.
+    /// True for big-endian numbers.
     big: bool,
     offset: usize,
-    /// Bytes of a row.
+    /// Bytes in a row.
     width: usize,
 }
 
@@ -35,7 +35,7 @@ enum Kind {
     I64,
     F32,
     F64,
-    /// Of this many bytes.
+    /// Text of this many bytes.
     Text(usize),
 }
 
@@ -51,19 +51,19 @@ impl Kind {
     }
 }
 
-/// Checks the width that an option names.
+/// Parses the width of rows that an option gives.
 pub(super) fn width(digits: &str) -> Result<usize, ExpressionError> {
     natural(digits).filter(|width| (1..=WIDTH_MAX).contains(width)).ok_or(ExpressionError::Width)
 }
 
-/// Digits alone: `parse` would take a sign.
+/// Parses digits only: `parse` would take a sign.
 fn natural(digits: &str) -> Option<usize> {
     let plain = digits.bytes().all(|byte| byte.is_ascii_digit());
     digits.parse().ok().filter(|_| plain)
 }
 
 impl Column {
-    /// `u32@8`, `i16be@0`, `text12@20`.
+    /// Parses `u32@8`, `i16be@0`, `text12@20`.
     fn parse(text: &str, width: usize) -> Result<Column, ExpressionError> {
         let bad = ExpressionError::BinaryColumn;
         let (name, offset) = text.trim().split_once('@').ok_or(bad.clone())?;
@@ -92,14 +92,14 @@ impl Column {
         if inside { Ok(Column { kind, big, offset, width }) } else { Err(bad) }
     }
 
-    /// Its bytes of each row.
+    /// Returns its bytes in each row.
     fn texts<'a>(&self, rows: &'a [u8]) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         let (offset, size) = (self.offset, self.kind.size());
         rows.chunks_exact(self.width).map(move |row| &row[offset..offset + size])
     }
 }
 
-/// What stands before the `@`.
+/// Returns the part before the `@`.
 fn name_of(text: &str) -> &str {
     text.split('@').next().unwrap_or_default().trim()
 }

@@ -1,14 +1,14 @@
-//! Numbers of a column, as loops over rows read them, and whole numbers that a constant stands for.
+//! Numbers of a column, as loops over rows read them, and the whole numbers of constants.
 
 use super::Column;
 use crate::table::number;
 
-/// A number in binary.
+/// A type of binary number.
 pub(super) trait Number: Copy + Default + PartialOrd {
-    /// Its bytes.
+    /// Bytes of the number.
     type Bytes: for<'a> TryFrom<&'a [u8]> + Copy;
 
-    /// Reads it.
+    /// Reads a number.
     fn read(bytes: Self::Bytes, big: bool) -> Self;
 }
 
@@ -27,22 +27,22 @@ macro_rules! numbers {
 
 numbers! { u8 u16 u32 u64 i8 i16 i32 i64 f32 f64 }
 
-/// Rows that loops take together: their numbers lie side by side in the fastest cache.
+/// Rows that loops take together: their numbers fit into the fastest cache.
 pub(super) const BATCH: usize = 512;
 
-/// The numbers of a column, of as many rows as there are and have room.
+/// Reads the numbers of a column, from as many rows as there are and have room.
 #[inline(always)]
 pub(super) fn gather<N: Number>(column: Column, rows: &[u8], numbers: &mut [N]) {
     let (offset, size) = (column.offset, size_of::<N>());
     let mut run = |width: usize, big: bool| {
         for (number, row) in numbers.iter_mut().zip(rows.chunks_exact(width)) {
-            // It lies in the row, as was checked when the column was parsed.
+            // The column is inside the row, as was checked when it was parsed.
             if let Ok(bytes) = N::Bytes::try_from(&row[offset..offset + size]) {
                 *number = N::read(bytes, big);
             }
         }
     };
-    // A loop of its own for each, without a question about every row.
+    // A separate loop for each case avoids a test in every row.
     match (column.width == size, column.big) {
         (true, false) => run(size, false),
         (true, true) => run(size, true),
@@ -51,8 +51,8 @@ pub(super) fn gather<N: Number>(column: Column, rows: &[u8], numbers: &mut [N]) 
     }
 }
 
-/// The greatest whole number that is not above a constant, and that it is that number. None where it is no
-/// number. Whole numbers have up to 38 digits; others are those of [`number`].
+/// Returns the greatest whole number that is not above a constant, and true if it equals the constant. `None` if that
+/// is not a number. Whole numbers have up to 38 digits; others are those of [`number`].
 pub(super) fn whole(text: &str) -> Option<(i128, bool)> {
     if let Ok(whole) = text.parse() {
         return Some((whole, true));
