@@ -1,48 +1,47 @@
-//! When a position of a stream is due.
+//! Due times of a stream's positions.
 //!
-//! By PCR: between two clock references, time goes evenly over the bytes. So the bytes behind the last
-//! reference have no time before the next one is there, or the stream ends: then they go at the rate of the
-//! last ones.
+//! With PCR, time is distributed evenly over the bytes between two clock references. So the bytes after the last reference have no time
+//! before the next one arrives, or the stream ends: then they get the last rate.
 
 use crate::Nanos;
 use crate::ts;
 
-/// What says when bytes are due.
+/// The source of due times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Pacing {
-    /// As soon as they can be sent.
+    /// No pace: as soon as they can be sent.
     #[default]
     Free,
-    /// A constant rate: this many bits a second of the stream, headers of datagrams not counted; not 0.
+    /// Constant rate of the stream in bits per second, not counting headers of datagrams; not 0.
     Constant(u64),
-    /// The clock references of an MPEG transport stream.
+    /// Clock references of an MPEG transport stream.
     Pcr,
 }
 
-/// Longest time between two clock references of one clock, in ticks. The specification wants 0.1 s; files of
-/// lazy multiplexers have more.
+/// Longest time between two references of one clock, in ticks. The specification requires 0.1 s; files from careless multiplexers have
+/// more.
 const PCR_INTERVAL_MAX: u64 = ts::CLOCK;
-/// Time without a reference of the PID that counts, in ticks of another PID's clock, after which the other one counts.
+/// Time without a reference of the current PID, in ticks of another PID's clock, after which that other one is used.
 const SILENT: u64 = ts::CLOCK / 4;
-/// Other PIDs that are watched for that.
+/// Most other PIDs that are watched for that.
 const WATCHED: usize = 64;
 
-/// A run of bytes over which time goes evenly.
+/// A run of bytes over which time is distributed evenly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
-    /// Its first position,
+    /// First position.
     pub from: u64,
-    /// and the first one after it.
+    /// Position after the last byte.
     pub until: u64,
     start: Nanos,
-    /// This many nanoseconds
+    /// Nanoseconds of the rate.
     nanos: u64,
-    /// for that many bytes; not 0.
+    /// Bytes of the rate; not 0.
     bytes: u64,
 }
 
 impl Span {
-    /// When the byte at this position is due.
+    /// Returns the time at which the byte at this position is due.
     pub fn due(&self, position: u64) -> Nanos {
         self.start.saturating_add(scaled(position.saturating_sub(self.from), self.nanos, self.bytes))
     }
@@ -56,30 +55,30 @@ fn scaled(value: u64, by: u64, of: u64) -> u64 {
 #[derive(Debug)]
 pub struct Clock {
     pacing: Pacing,
-    /// It runs: a position has a time.
+    /// Set while the clock runs: a position has a time.
     runs: bool,
-    /// Positions before this one have their times,
+    /// Position before which all bytes have their times.
     timed: u64,
-    /// and it has this one.
+    /// Time of that position.
     at: Nanos,
-    /// The last clock reference: its position and value.
+    /// Last clock reference: its position and value.
     last: Option<(u64, u64)>,
-    /// The first one that the clock has counted from without a jump: its time,
+    /// Time of the first reference that the clock has counted from without a jump.
     base: Nanos,
-    /// and the ticks since then.
+    /// Ticks since then.
     elapsed: u64,
     /// Nanoseconds and bytes between the last two references.
     rate: Option<(u64, u64)>,
-    /// The PID whose references count.
+    /// PID whose references are used.
     pid: Option<u16>,
-    /// Others that have had references since its last one: the first one's value.
+    /// Other PIDs that have had references since the current one's last: each with the first one's value.
     others: Vec<(u16, u64)>,
-    /// References that jumped without a word.
+    /// Number of references that jumped without a discontinuity indicator.
     pub jumps: u64,
 }
 
 impl Clock {
-    /// A clock that stands.
+    /// Makes a clock that does not run.
     pub fn new() -> Clock {
         Clock {
             pacing: Pacing::Free,
@@ -96,12 +95,12 @@ impl Clock {
         }
     }
 
-    /// How bytes are paced.
+    /// Returns the current pacing.
     pub fn pacing(&self) -> Pacing {
         self.pacing
     }
 
-    /// Other bytes follow from this position on. `joined`: without a pause.
+    /// Begins new bytes at this position. `joined`: they follow without a pause.
     pub fn begin(&mut self, pacing: Pacing, position: u64, joined: bool) {
         debug_assert!(position >= self.timed, "what came before has its times");
         (self.pacing, self.last, self.pid) = (pacing, None, None);
@@ -114,14 +113,13 @@ impl Clock {
         }
     }
 
-    /// Takes a clock reference at a position: the bytes before it have their times now, unless it is the
-    /// first one.
+    /// Takes a clock reference at a position: the bytes before it get their times now, unless it is the first one.
     pub fn reference(&mut self, packet: &ts::Packet, position: u64, now: Nanos) -> Option<Span> {
         let pcr = packet.pcr?;
         let changed = self.changes(packet.pid, pcr)?;
         let Some((before, value)) = self.last else {
             self.last = Some((position, pcr));
-            // Another file, at the rate of the one before.
+            // Another file, at the rate of the previous one.
             let span = self.at_rate(position, now);
             (self.base, self.elapsed) = (self.at, 0);
             return span;
@@ -142,7 +140,7 @@ impl Clock {
         self.rate = Some((nanos, bytes));
         self.start(now);
         if self.timed < before {
-            // The first two references: what comes before them goes at the same rate.
+            // The first two references: the bytes before them get the same rate.
             self.base = self.at.saturating_add(scaled(before - self.timed, nanos, bytes));
             self.elapsed = 0;
         }
@@ -151,7 +149,7 @@ impl Clock {
         Some(self.span(position, end))
     }
 
-    /// Tells whether the references that count are from now on another PID's, this one's; none: they are not its.
+    /// Returns whether the clock changes to this PID; `None` if its references are not used.
     fn changes(&mut self, pid: u16, pcr: u64) -> Option<bool> {
         if *self.pid.get_or_insert(pid) == pid {
             self.others.clear();
@@ -171,16 +169,16 @@ impl Clock {
         }
     }
 
-    /// Something tells how long bytes take: two references, or what these bytes join.
+    /// Returns true if the duration of bytes is known: from two references, or from what these bytes join.
     pub fn has_rate(&self) -> bool {
         self.rate.is_some()
     }
 
-    /// The stream ends, or pauses, at this position: times for what has none yet.
+    /// Ends or pauses the stream at this position: returns times for the bytes that have none yet.
     pub fn finish(&mut self, position: u64, now: Nanos) -> Option<Span> {
         match self.pacing {
             Pacing::Pcr if self.rate.is_some() => self.at_rate(position, now),
-            // Fewer than two references: nothing says how long it is.
+            // Fewer than two references: the duration is unknown.
             Pacing::Pcr => {
                 self.start(now);
                 (position > self.timed).then(|| self.span(position, self.at))
@@ -189,7 +187,7 @@ impl Clock {
         }
     }
 
-    /// Where the pace does not depend on what the bytes are: times up to this position.
+    /// Returns times up to this position, if the pace does not depend on the bytes.
     pub fn advance(&mut self, position: u64, now: Nanos) -> Option<Span> {
         let bits = match self.pacing {
             Pacing::Pcr => return None,
@@ -207,19 +205,19 @@ impl Clock {
         if position <= self.timed {
             return None;
         }
-        // The sum is computed anew each time, so that nothing drifts.
+        // Computed from the total each time, so that nothing drifts.
         self.elapsed += position - self.timed;
         let end = self.base.saturating_add(scaled(self.elapsed, 8_000_000_000, bits));
         Some(self.span(position, end))
     }
 
-    /// Everything that has no time yet is due so much later.
+    /// Delays everything that has no time yet.
     pub fn shift(&mut self, by: u64) {
         self.at = self.at.saturating_add(by);
         self.base = self.base.saturating_add(by);
     }
 
-    /// The time of the first position that has none yet.
+    /// Returns the time of the first position that has none yet.
     pub fn at(&self) -> Nanos {
         self.at
     }
@@ -231,7 +229,7 @@ impl Clock {
         }
     }
 
-    /// Times up to this position at the last rate, where there was one.
+    /// Returns times up to this position at the last rate, if there was one.
     fn at_rate(&mut self, position: u64, now: Nanos) -> Option<Span> {
         let (nanos, bytes) = self.rate?;
         self.start(now);
@@ -301,12 +299,12 @@ mod tests {
         let of = |pid, ms: u64| ts::Packet { pid, ..reference(ms * 27_000, false) };
         clock.reference(&of(5, 0), 0, 0);
         clock.reference(&of(5, 100), 1000, 0);
-        // Of two programs, one counts as long as it goes on.
+        // With two programs, one is used as long as it continues.
         for step in 2..10 {
             assert_eq!(clock.reference(&of(6, 7_000 + step * 100), step * 1000 - 500, 0), None);
             assert!(clock.reference(&of(5, step * 100), step * 1000, 0).is_some());
         }
-        // It ends: the other one's count, from where it is seen, at the rate before that.
+        // It ends: the other one is used from its next reference on, at the previous rate before that.
         for step in [10, 11] {
             assert_eq!(clock.reference(&of(6, 7_000 + step * 100), step * 1000 - 500, 0), None);
         }
@@ -330,7 +328,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever references come, times never go back and every position has one at the end.
+        /// Checks that with any references, times never go back and every position has one at the end.
         #[test]
         fn times_never_go_back(
             steps in prop::collection::vec((1u64..5000, any::<u64>(), any::<bool>(), 0u64..100_000_000, any::<bool>()), 1..100),

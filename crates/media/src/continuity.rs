@@ -1,16 +1,15 @@
-//! Continuity counters that go on where one file follows another.
+//! Continuity counters that continue where one file follows another.
 //!
-//! Within a file each PID's counters are shifted by the same number, so that what the file itself lacks is
-//! still missed by the receiver.
+//! Within a file each PID's counters are shifted by the same number, so that the receiver still detects the file's own gaps.
 
 use crate::ts::{self, Packet};
 
 /// The counters of every PID.
 #[derive(Debug)]
 pub(crate) struct Continuity {
-    /// Of each PID: bits 3:0 the last counter that went out, 7:4 the shift, 15:8 the file, 0 for none yet.
+    /// State of each PID: bits 3:0 the last counter that was sent, 7:4 the shift, 15:8 the file, 0 for none yet.
     pids: Box<[u16]>,
-    /// The number of the file, 1 to 255, in turn.
+    /// Number of the current file, 1 to 255, in turn.
     file: u8,
 }
 
@@ -19,12 +18,12 @@ impl Continuity {
         Continuity { pids: vec![0; ts::NULL as usize + 1].into(), file: 1 }
     }
 
-    /// Another file follows.
+    /// Begins another file.
     pub fn join(&mut self) {
         self.file = self.file.checked_add(1).unwrap_or(1);
     }
 
-    /// Makes a packet's counter follow what went out before.
+    /// Makes a packet's counter follow the one sent before.
     pub fn adjust(&mut self, packet: &Packet, bytes: &mut [u8]) {
         if packet.pid == ts::NULL {
             return;

@@ -1,5 +1,5 @@
-//! Media streams in datagrams: an MPEG transport stream is cut into datagrams, each with the time when it is
-//! due, and what was received is put into its order again. No I/O and no clock: time is handed in.
+//! Media streams in datagrams: cuts an MPEG transport stream into datagrams, each with its due time, and restores the order of received
+//! ones. No I/O and no clock: the owner passes the time in.
 //!
 //! # Architecture
 //!
@@ -11,18 +11,18 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`ts`] | packets of a transport stream: sync, PID, continuity counter, PCR (ISO/IEC 13818-1) |
-//! | [`sender`] | [`Sender`]: takes bytes, gives datagrams when they are due |
+//! | [`sender`] | [`Sender`]: takes bytes, returns datagrams when they are due |
 //! | [`clock`] | the time at which a position of the stream is due: by PCR, at a constant rate, at once |
 //! | `ring` | the sender's datagrams |
-//! | `continuity` | continuity counters that go on where one file follows another |
-//! | [`receiver`] | [`Receiver`]: takes datagrams, gives bytes in order |
-//! | [`window`] | the order of what was received |
+//! | `continuity` | continuity counters that continue where one file follows another |
+//! | [`receiver`] | [`Receiver`]: takes datagrams, returns bytes in order |
+//! | [`window`] | the order of received datagrams |
 //! | [`rtp`], [`rtcp`], [`sdp`] | headers (RFC 3550, RFC 2250), sender reports, descriptions (RFC 8866) |
 //!
 //! # What it doesn't implement
 //!
-//! Sockets (`dcs-devices`); the tables of a transport stream (PAT, PMT): nothing is chosen among its programs;
-//! timestamps of elementary streams (PTS, DTS) are passed on as they are; forward error correction; SRTP.
+//! Sockets (`dcs-devices`); the tables of a transport stream (PAT, PMT): its programs are not filtered; timestamps of elementary streams
+//! (PTS, DTS) are passed on unchanged; forward error correction; SRTP.
 #![forbid(unsafe_code)]
 
 pub mod clock;
@@ -39,21 +39,21 @@ pub mod window;
 pub use receiver::Receiver;
 pub use sender::Sender;
 
-/// Nanoseconds since a moment of the owner's choice. Never goes back.
+/// Nanoseconds since a moment of the owner's choice. Never decreases.
 pub type Nanos = u64;
 
-/// How bytes lie in a datagram.
+/// The format of a datagram.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Framing {
-    /// The bytes alone.
+    /// Stream bytes only.
     #[default]
     Plain,
-    /// Behind a header of RTP (RFC 3550), payload type 33 (RFC 2250).
+    /// RTP: a header (RFC 3550), payload type 33 (RFC 2250), then the stream bytes.
     Rtp,
 }
 
 impl Framing {
-    /// Bytes before the payload.
+    /// Returns the number of bytes before the payload.
     pub fn header(self) -> usize {
         match self {
             Framing::Plain => 0,

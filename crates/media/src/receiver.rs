@@ -1,26 +1,26 @@
-//! The receiver of one stream: datagrams come in as they arrive, bytes go out in their order.
+//! The receiver of one stream: datagrams go in as they arrive, bytes come out in order.
 
 use crate::rtp::{self, Header};
 use crate::window::Window;
 use crate::{Framing, Nanos};
 use std::collections::VecDeque;
 
-/// What became of the datagrams of a stream.
+/// Counts of a stream's datagrams.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
-    /// Datagrams received,
+    /// Datagrams received.
     pub datagrams: u64,
-    /// and bytes of the payloads that were passed on.
+    /// Bytes of the payloads that were passed on.
     pub bytes: u64,
-    /// Datagrams that never came. Without RTP nobody knows.
+    /// Datagrams that never arrived. Unknown without RTP.
     pub lost: u64,
-    /// Datagrams that came twice, or too late.
+    /// Datagrams that arrived twice, or too late.
     pub surplus: u64,
-    /// Datagrams that were put into their place.
+    /// Datagrams that were put back into order.
     pub reordered: u64,
-    /// Times that the sender began anew.
+    /// Number of times that the sender restarted.
     pub restarts: u64,
-    /// Datagrams that are none of RTP's, of another payload type, or of another stream.
+    /// Datagrams that are not RTP, or have another payload type or stream.
     pub foreign: u64,
 }
 
@@ -29,29 +29,28 @@ pub struct Statistics {
 pub struct Receiver {
     framing: Framing,
     window: Window<Box<[u8]>>,
-    /// Bytes in the window.
+    /// Number of bytes in the window.
     waiting: usize,
-    /// Payloads in their order.
+    /// Payloads in order.
     ready: VecDeque<Box<[u8]>>,
-    /// Bytes of the first one that were taken.
+    /// Bytes of the first payload that were read.
     taken: usize,
-    /// The stream: the first one that is heard.
+    /// Identifier of the stream: the first one received.
     ssrc: Option<u32>,
-    /// Datagrams in a row of another stream: the sender was perhaps started anew.
+    /// Another stream's identifier, and its number of datagrams in a row: the sender may have restarted.
     strangers: (u32, u32),
     datagrams: u64,
     bytes: u64,
     foreign: u64,
 }
 
-/// Bytes that a receiver holds while it waits for what is missing. A window full of datagrams of a video has a third
-/// of it.
+/// Most bytes that a receiver holds while it waits for missing ones. A window full of a video's datagrams has a third of that.
 const WAITING: usize = 16 << 20;
-/// This many datagrams in a row of another stream are the stream from then on.
+/// Datagrams in a row after which another stream replaces the current one.
 const CHANGE: u32 = 16;
 
 impl Receiver {
-    /// A receiver that waits so long for what is missing, in nanoseconds.
+    /// Makes a receiver. `patience`: the time to wait for missing datagrams, in nanoseconds.
     pub fn new(framing: Framing, patience: u64) -> Receiver {
         Receiver {
             framing,
@@ -67,7 +66,7 @@ impl Receiver {
         }
     }
 
-    /// Takes a datagram in.
+    /// Takes a datagram.
     pub fn put(&mut self, datagram: &[u8], now: Nanos) {
         self.datagrams += 1;
         if self.framing == Framing::Plain {
@@ -86,7 +85,7 @@ impl Receiver {
         self.advance(now, false);
     }
 
-    /// Lets go of what was waited for long enough; `all`: of everything, since nothing follows.
+    /// Passes on what was waited for long enough; `all`: everything, since nothing follows.
     pub fn advance(&mut self, now: Nanos, all: bool) {
         while self.pass_on(now, all) {}
     }
@@ -98,7 +97,7 @@ impl Receiver {
         true
     }
 
-    /// Copies bytes out, in order; tells how many.
+    /// Copies bytes out, in order; returns how many.
     pub fn read(&mut self, into: &mut [u8]) -> usize {
         let mut count = 0;
         while let Some(first) = self.ready.front() {
@@ -117,12 +116,12 @@ impl Receiver {
         count
     }
 
-    /// When [`Receiver::advance`] has something to do though nothing comes.
+    /// Returns the time of the next call of [`Receiver::advance`] if nothing arrives.
     pub fn deadline(&self) -> Option<Nanos> {
         self.window.deadline()
     }
 
-    /// What became of the datagrams so far.
+    /// Returns the counts so far.
     pub fn statistics(&self) -> Statistics {
         Statistics {
             datagrams: self.datagrams,
@@ -135,7 +134,8 @@ impl Receiver {
         }
     }
 
-    /// The first stream is the one that is received; one that takes its place is taken for it after a while.
+    /// Returns true if a datagram belongs to the current stream. The first stream is received; one that replaces it is accepted after a
+    /// while.
     fn is_ours(&mut self, ssrc: u32) -> bool {
         if *self.ssrc.get_or_insert(ssrc) == ssrc {
             self.strangers.1 = 0;
@@ -187,7 +187,7 @@ mod tests {
         for sequence in (0..=held + 10).filter(|sequence| *sequence != 1) {
             receiver.put(&datagram(1, sequence, &payload), 0);
         }
-        // The missing one was given up, and nothing else: it is all there to be read.
+        // Only the missing one was given up: everything else can be read.
         assert!(receiver.waiting <= WAITING);
         assert_eq!((receiver.statistics().lost, receiver.ready.len()), (1, usize::from(held) + 10));
         receiver.put(&datagram(1, 1, &payload), 0);

@@ -1,31 +1,31 @@
-//! The datagrams of a sender, in a ring of slots of one length.
+//! The datagrams of a sender, in a ring of slots of equal length.
 
 use crate::Nanos;
 
 /// One datagram.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Slot {
-    /// Position of its first byte in the stream.
+    /// Position of the first byte in the stream.
     pub position: u64,
-    /// When it is due, once that is known.
+    /// Due time, once it is known.
     pub due: Nanos,
-    /// Bytes of its payload.
+    /// Length of the payload in bytes.
     pub length: usize,
 }
 
-/// Slots are counted from the first one of the stream on.
+/// A ring of slots, which are counted from the first one of the stream on.
 #[derive(Debug)]
 pub(crate) struct Ring {
     bytes: Vec<u8>,
     slots: Vec<Slot>,
-    /// Bytes of a header, and of a payload.
+    /// Size of a header in bytes.
     header: usize,
     payload: usize,
-    /// The first one that is not sent.
+    /// Number of the first slot that is not sent.
     pub head: u64,
-    /// The first one whose time is not known.
+    /// Number of the first slot whose time is not known.
     pub timed: u64,
-    /// The one that is being filled.
+    /// Number of the slot that is being filled.
     pub tail: u64,
 }
 
@@ -63,19 +63,19 @@ impl Ring {
         &mut self.slots[index]
     }
 
-    /// A slot's payload, as long as it can be.
+    /// Returns a slot's payload at its maximum length.
     pub fn payload(&mut self, number: u64) -> &mut [u8] {
         let from = self.index(number) * self.stride() + self.header;
         &mut self.bytes[from..from + self.payload]
     }
 
-    /// A slot's header.
+    /// Returns a slot's header.
     pub fn header(&mut self, number: u64) -> &mut [u8] {
         let from = self.index(number) * self.stride();
         &mut self.bytes[from..from + self.header]
     }
 
-    /// The bytes of this many datagrams that lie side by side, all of them full but the last.
+    /// Returns the bytes of this many adjacent datagrams, all of them full except the last.
     pub fn run(&self, first: u64, count: u64) -> &[u8] {
         let index = self.index(first);
         let last = self.slots[index + count as usize - 1].length;
@@ -83,16 +83,16 @@ impl Ring {
         &self.bytes[from..from + (count as usize - 1) * self.stride() + self.header + last]
     }
 
-    /// Slots from this one on that lie side by side.
+    /// Returns the number of adjacent slots from this one on.
     pub fn contiguous(&self, first: u64) -> u64 {
         (self.slots.len() - self.index(first)) as u64
     }
 
-    /// Twice as many slots.
+    /// Doubles the number of slots.
     pub fn grow(&mut self) {
         let mut larger = Ring::new(self.slots.len() * 2, self.header, self.payload);
         (larger.head, larger.timed, larger.tail) = (self.head, self.timed, self.tail);
-        // The one at the tail may be half filled; in a full ring it is the head.
+        // The slot at the tail may be half filled; in a full ring it is the head.
         let end = (self.tail + 1).min(self.head + self.slots.len() as u64);
         for number in self.head..end {
             *larger.slot(number) = *self.slot(number);

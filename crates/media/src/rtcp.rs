@@ -7,32 +7,32 @@ const DESCRIPTION: u8 = 202;
 const GOODBYE: u8 = 203;
 const CNAME: u8 = 1;
 
-/// Nanoseconds between two reports. (RFC 3550, 6.2: the least that is recommended)
+/// Interval between two reports in nanoseconds. (RFC 3550, 6.2: the least that is recommended)
 pub const INTERVAL: u64 = 5_000_000_000;
 
-/// A sender's report.
+/// A sender report.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// The stream.
+    /// Identifier of the stream.
     pub ssrc: u32,
     /// Wall clock time: seconds since 1900 in the upper half, their fraction in the lower.
     pub ntp: u64,
-    /// The same moment by RTP's clock.
+    /// Timestamp of the same moment by RTP's clock.
     pub timestamp: u32,
     /// Packets sent.
     pub packets: u32,
-    /// Bytes of their payload.
+    /// Bytes of payload sent.
     pub octets: u32,
 }
 
-/// NTP's time of this many nanoseconds since 1970.
+/// Returns NTP's time of this many nanoseconds since 1970.
 pub fn ntp(unix: u64) -> u64 {
     let (seconds, nanos) = (unix / 1_000_000_000 + NTP_EPOCH, unix % 1_000_000_000);
     (seconds << 32) + (nanos << 32) / 1_000_000_000
 }
 
 impl Report {
-    /// Writes a compound packet: the report, the sender's canonical name, and a goodbye where it is the last.
+    /// Writes a compound packet: the report, the sender's canonical name, and a goodbye if it is the last.
     pub fn write(&self, name: &str, last: bool) -> Vec<u8> {
         let mut packet = Vec::with_capacity(64);
         head(&mut packet, 0, SENDER_REPORT, 6);
@@ -57,7 +57,7 @@ impl Report {
         packet
     }
 
-    /// Reads the report of a compound packet; `None` where it does not begin with one.
+    /// Reads the report of a compound packet; returns `None` if it does not begin with one.
     pub fn parse(packet: &[u8]) -> Option<Report> {
         let bytes: &[u8; 28] = packet.first_chunk()?;
         if bytes[0] >> 6 != 2 || bytes[1] != SENDER_REPORT {
@@ -74,7 +74,7 @@ impl Report {
     }
 }
 
-/// A packet's header: `words` follow it.
+/// Writes a packet's header, which `words` words follow.
 fn head(packet: &mut Vec<u8>, count: u8, kind: u8, words: usize) {
     packet.extend([0x80 | count, kind]);
     packet.extend((words as u16).to_be_bytes());

@@ -1,18 +1,18 @@
 //! RTP's header (RFC 3550, 5.1) for transport streams (RFC 2250, RFC 3551: payload type 33, 90 kHz).
 
-/// Bytes of the header that is written.
+/// Size of the header that is written, in bytes.
 pub const HEADER: usize = 12;
 /// Payload type of an MPEG transport stream. (RFC 3551, table 5)
 pub const MP2T: u8 = 33;
-/// Ticks of the timestamp in a second.
+/// Ticks of the timestamp per second.
 pub const CLOCK: u64 = 90_000;
 
-/// A header.
+/// An RTP header.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Header {
-    /// The timestamp jumps here (RFC 2250, 2.1).
+    /// Set if the timestamp jumps here (RFC 2250, 2.1).
     pub marker: bool,
-    /// What the payload is.
+    /// Type of the payload.
     pub payload_type: u8,
     /// Sequence number.
     pub sequence: u16,
@@ -23,7 +23,7 @@ pub struct Header {
 }
 
 impl Header {
-    /// Writes it: version 2, no padding, no extension, no contributors.
+    /// Writes the header: version 2, no padding, no extension, no contributors.
     pub fn write(&self, into: &mut [u8; HEADER]) {
         into[0] = 0x80;
         into[1] = u8::from(self.marker) << 7 | self.payload_type & 0x7f;
@@ -32,8 +32,7 @@ impl Header {
         into[8..].copy_from_slice(&self.ssrc.to_be_bytes());
     }
 
-    /// Reads a packet: its header and its payload, without contributors, extension and padding. `None` where
-    /// it is none of RTP's version 2.
+    /// Reads a packet: returns its header and its payload, without contributors, extension and padding; `None` if it is not RTP version 2.
     pub fn parse(packet: &[u8]) -> Option<(Header, &[u8])> {
         let head: &[u8; HEADER] = packet.first_chunk()?;
         if head[0] >> 6 != 2 {
@@ -61,7 +60,7 @@ impl Header {
     }
 }
 
-/// Ticks of RTP's clock in this many nanoseconds.
+/// Returns the ticks of RTP's clock in this many nanoseconds.
 pub fn ticks(nanos: u64) -> u32 {
     (u128::from(nanos) * u128::from(CLOCK) / 1_000_000_000) as u32
 }
@@ -81,7 +80,7 @@ mod tests {
         let expected = Header { marker: true, payload_type: 33, sequence: 7, timestamp: 9, ssrc: 3 };
         assert_eq!((header, payload), (expected, &[10u8, 11][..]));
         for length in 0..packet.len() - 1 {
-            // Cut short, the last byte is another padding, which may still fit.
+            // In a truncated packet, the last byte is a different padding length, which may still fit.
             if let Some((_, payload)) = Header::parse(&packet[..length]) {
                 assert!(payload.len() < 4, "{length}");
             }

@@ -2,18 +2,18 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-/// A stream to be described.
+/// A stream to describe.
 #[derive(Clone, Copy, Debug)]
 pub struct Session<'a> {
-    /// Its name.
+    /// Name of the session.
     pub name: &'a str,
-    /// Where it goes.
+    /// Destination address.
     pub to: SocketAddr,
-    /// Where it comes from.
+    /// Source address.
     pub from: IpAddr,
-    /// Hops that a multicast datagram may take.
+    /// Most hops of a multicast datagram.
     pub ttl: u8,
-    /// The session's number.
+    /// Number of the session.
     pub id: u64,
 }
 
@@ -27,11 +27,11 @@ pub struct Session<'a> {
 /// ```
 pub fn describe(session: &Session<'_>) -> String {
     let family = |address: IpAddr| if address.is_ipv4() { "IP4" } else { "IP6" };
-    // No line may end within the name; an empty one is a blank.
+    // The name must not end a line; an empty one becomes a blank.
     let name: String = session.name.chars().filter(|char| !char.is_control()).collect();
     let name = if name.is_empty() { " " } else { &name };
     let to = session.to.ip();
-    // Of an IPv6 group the hops are not said.
+    // For an IPv6 group the hops are not stated.
     let ttl = if to.is_multicast() && to.is_ipv4() { format!("/{}", session.ttl) } else { String::new() };
     let filter = match to.is_multicast() {
         true => format!("a=source-filter: incl IN {} {to} {}\r\n", family(to), session.from),

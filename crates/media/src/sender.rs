@@ -1,4 +1,4 @@
-//! The sender of one stream: bytes come in as they are read, datagrams go out when they are due.
+//! The sender of one stream: bytes go in as they are read, datagrams come out when they are due.
 
 use crate::clock::{Clock, Pacing, Span};
 use crate::continuity::Continuity;
@@ -8,19 +8,19 @@ use crate::rtp::{self, Header};
 use crate::ts::{self, Packet};
 use crate::{Framing, Nanos};
 
-/// Datagrams that a sender has room for at first,
+/// Initial number of datagrams that a sender has room for.
 const SLOTS: usize = 64;
-/// and at most: between two clock references there may be that many.
+/// Most datagrams: there may be that many between two clock references.
 const SLOTS_MAX: usize = 8192;
-/// Datagrams of one batch, and their bytes: what UDP takes in one call (UDP_SEGMENT).
+/// Most datagrams of one batch, as limited by UDP in one call (UDP_SEGMENT).
 const BATCH: u64 = 64;
+/// Most bytes of one batch.
 const BATCH_BYTES: usize = 65_000;
-/// Packets at a stream's start that have to be packets.
+/// Packets at a stream's start that must be valid.
 const PROOF: u64 = 5;
-/// A datagram that is sent so much after its time, in nanoseconds, is late.
+/// Delay after its time beyond which a datagram counts as late, in nanoseconds.
 pub const LATE_AFTER: u64 = 5_000_000;
-/// When the first one that is due is later than this, in nanoseconds, all that follow are put off instead of
-/// sent in a burst.
+/// Lateness of the first due datagram, in nanoseconds, beyond which all later ones are postponed instead of being sent in a burst.
 pub const SLIP: u64 = 250_000_000;
 /// Upper bounds of the classes of [`Statistics::deviations`], in nanoseconds; the last class has none.
 pub const DEVIATIONS: [u64; 11] = [
@@ -37,25 +37,25 @@ pub const DEVIATIONS: [u64; 11] = [
     250_000_000,
 ];
 
-/// Why a sender refuses bytes.
+/// The reason why a sender refuses bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// It is to be paced by PCR and begins with something else.
-    #[error("it is no MPEG transport stream (packets of 188 bytes that begin with 47h)")]
+    /// Pacing by PCR is set, and the bytes are not a transport stream.
+    #[error("not an MPEG transport stream (expected packets of 188 bytes that begin with 47h)")]
     NotTransportStream,
-    /// It is to be paced by PCR and has none.
-    #[error("no clock reference (PCR) tells its pace")]
+    /// Pacing by PCR is set, and there is none.
+    #[error("the stream has no clock reference (PCR) to pace it by")]
     NoClock,
 }
 
-/// What a sender does with its bytes.
+/// The settings of a sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// What stands before the payload.
+    /// Header before the payload.
     pub framing: Framing,
-    /// Bytes of a datagram's payload; a multiple of 188 for a transport stream.
+    /// Size of a datagram's payload in bytes; a multiple of 188 for a transport stream.
     pub payload: usize,
-    /// The stream's number, its first sequence number and its first timestamp: random, where it matters.
+    /// First header: the stream's identifier, first sequence number and first timestamp; random, where that matters.
     pub first: Header,
 }
 
@@ -65,34 +65,34 @@ impl Default for Settings {
     }
 }
 
-/// What became of a stream's datagrams.
+/// Counts of a stream's datagrams.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
-    /// Datagrams sent,
+    /// Datagrams sent.
     pub datagrams: u64,
-    /// and bytes of their payloads.
+    /// Bytes of payload sent.
     pub bytes: u64,
     /// Datagrams sent more than [`LATE_AFTER`] after their time.
     pub late: u64,
-    /// The greatest deviation from the due time, in nanoseconds, early or late.
+    /// Largest deviation from the due time, in nanoseconds, early or late.
     pub worst: u64,
-    /// Datagrams by their deviation: see [`DEVIATIONS`].
+    /// Datagrams by their deviation; see [`DEVIATIONS`].
     pub deviations: [u64; DEVIATIONS.len() + 1],
-    /// Times that all that followed was put off, since the bytes came too late,
+    /// Number of times that all later datagrams were postponed, since the bytes came too late.
     pub slips: u64,
-    /// and by how much in all, in nanoseconds.
+    /// Total time by which they were postponed, in nanoseconds.
     pub slipped: u64,
     /// Datagrams that the network did not take.
     pub lost: u64,
-    /// Clock references that jumped without saying so.
+    /// Clock references that jumped without a discontinuity indicator.
     pub jumps: u64,
-    /// Bytes left out since they are no packet of a transport stream.
+    /// Bytes skipped because they are not a packet of a transport stream.
     pub skipped: u64,
 }
 
 impl Statistics {
-    /// The deviation that this part of the datagrams does not exceed: the upper bound of its class, in
-    /// nanoseconds; the worst for the last class.
+    /// Returns the deviation that this part of the datagrams does not exceed: the upper bound of its class, in nanoseconds, or the largest
+    /// deviation for the last class.
     pub fn quantile(&self, part: f64) -> u64 {
         let wanted = (self.datagrams as f64 * part).ceil() as u64;
         let mut sum = 0;
@@ -106,14 +106,14 @@ impl Statistics {
     }
 }
 
-/// Datagrams that are due and lie side by side: all of them as long as [`Batch::size`] but the last.
+/// A batch of due datagrams that are adjacent in memory, all of them [`Batch::size`] long except the last.
 #[derive(Debug)]
 pub struct Batch<'a> {
-    /// Their bytes.
+    /// Bytes of the datagrams.
     pub bytes: &'a [u8],
-    /// Bytes of each, with its header.
+    /// Size of each datagram in bytes, with its header.
     pub size: usize,
-    /// How many they are.
+    /// Number of datagrams.
     pub count: u64,
 }
 
@@ -124,25 +124,25 @@ pub struct Sender {
     ring: Ring,
     clock: Clock,
     continuity: Option<Continuity>,
-    /// Bytes in the datagram that is being filled,
+    /// Bytes in the datagram that is being filled.
     fill: usize,
-    /// and in all so far.
+    /// Total number of bytes so far.
     position: u64,
-    /// Packets since the transfer began.
+    /// Number of packets since the transfer began.
     packets: u64,
-    /// The clock of what follows begins anew: its first reference is to say so.
+    /// Set if the clock of the following bytes starts over: its first reference must say so.
     renewed: bool,
-    /// What comes next follows without a pause.
+    /// Set if the next bytes follow without a pause.
     joined: bool,
-    /// The time from which timestamps count.
+    /// Time that timestamps count from.
     origin: Option<Nanos>,
-    /// The number of the first datagram after a slip: its timestamp jumps.
+    /// Number of the first datagram after a slip: its timestamp jumps.
     marked: Option<u64>,
     statistics: Statistics,
 }
 
 impl Sender {
-    /// A sender that has nothing to send.
+    /// Makes a sender that has nothing to send.
     pub fn new(settings: Settings) -> Sender {
         let payload = settings.payload.clamp(ts::PACKET, BATCH_BYTES - rtp::HEADER);
         Sender {
@@ -161,17 +161,17 @@ impl Sender {
         }
     }
 
-    /// Its settings.
+    /// Returns its settings.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// What became of its datagrams so far.
+    /// Returns the counts so far.
     pub fn statistics(&self) -> Statistics {
         Statistics { jumps: self.clock.jumps, ..self.statistics }
     }
 
-    /// Bytes of another transfer follow. Where the one before ended with `more`, they follow without a pause.
+    /// Begins another transfer. If the previous one ended with `more`, it follows without a pause.
     pub fn begin(&mut self, pacing: Pacing) {
         let joined = std::mem::take(&mut self.joined);
         self.clock.begin(pacing, self.position, joined);
@@ -184,11 +184,11 @@ impl Sender {
         }
     }
 
-    /// Takes bytes; tells how many there was room for.
+    /// Takes bytes; returns how many there was room for.
     ///
     /// # Errors
     ///
-    /// [`Error`]: the transfer is over then; what was taken before is sent.
+    /// [`Error`]: the transfer is over then; bytes taken before are sent.
     pub fn push(&mut self, mut bytes: &[u8], now: Nanos) -> Result<usize, Error> {
         let (given, paced) = (bytes.len(), self.clock.pacing() == Pacing::Pcr);
         while !bytes.is_empty() && self.has_room(now)? {
@@ -221,12 +221,11 @@ impl Sender {
         Ok(given - bytes.len())
     }
 
-    /// The transfer's bytes are all here. `more`: another one follows without a pause, and fills up the last
-    /// datagram.
+    /// Ends a transfer: all its bytes are here. `more`: another one follows without a pause, and fills up the last datagram.
     ///
     /// # Errors
     ///
-    /// [`Error`] where they were too few to tell what they are, or nothing told the pace of several datagrams.
+    /// [`Error`] if there were too few bytes to identify them, or nothing gave the pace of several datagrams.
     pub fn end(&mut self, more: bool, now: Nanos) -> Result<(), Error> {
         let paced = self.clock.pacing() == Pacing::Pcr;
         let cut = if paced { self.fill % ts::PACKET } else { 0 };
@@ -247,25 +246,25 @@ impl Sender {
         if clockless { Err(Error::NoClock) } else { Ok(()) }
     }
 
-    /// All that was taken was sent.
+    /// Returns true if everything that was taken was sent.
     pub fn is_empty(&self) -> bool {
         self.ring.head == self.ring.tail
     }
 
-    /// There is room for a good deal: half of it, or nothing can be sent before more comes.
+    /// Returns true if there is ample room: half of it, or nothing can be sent before more bytes come.
     pub fn wants(&self) -> bool {
         let used = (self.ring.tail - self.ring.head) as usize;
         used * 2 <= self.ring.capacity() || self.ring.timed <= self.ring.head
     }
 
-    /// When the next datagram is due.
+    /// Returns the time at which the next datagram is due.
     pub fn next_due(&mut self) -> Option<Nanos> {
         let head = self.ring.head;
         (head < self.ring.timed.min(self.ring.tail)).then(|| self.ring.slot(head).due)
     }
 
-    /// Datagrams that are due until then, to be sent at `now`. What it gives is given again until
-    /// [`Sender::sent`] or [`Sender::lost`] is told.
+    /// Returns datagrams that are due until then, to be sent at `now`. Returns the same again until [`Sender::sent`] or [`Sender::lost`] is
+    /// called.
     pub fn batch(&mut self, until: Nanos, now: Nanos) -> Option<Batch<'_>> {
         let first = self.ring.head;
         let due = self.next_due().filter(|due| *due <= until)?;
@@ -291,7 +290,7 @@ impl Sender {
         Some(Batch { bytes: self.ring.run(first, count), size, count })
     }
 
-    /// This many datagrams of the last batch were sent at `now`.
+    /// Notes that this many datagrams of the last batch were sent at `now`.
     pub fn sent(&mut self, count: u64, now: Nanos) {
         for _ in 0..count.min(self.ring.tail - self.ring.head) {
             let slot = *self.ring.slot(self.ring.head);
@@ -307,14 +306,14 @@ impl Sender {
         }
     }
 
-    /// This many datagrams of the last batch were not taken, and are not tried again.
+    /// Notes that this many datagrams of the last batch were refused, and are not tried again.
     pub fn lost(&mut self, count: u64) {
         let count = count.min(self.ring.tail - self.ring.head);
         self.ring.head += count;
         self.statistics.lost += count;
     }
 
-    /// A report of what was sent, for the receivers; `unix`: nanoseconds since 1970, at `now`.
+    /// Returns a report about what was sent, for the receivers; `unix`: nanoseconds since 1970, at `now`.
     pub fn report(&self, now: Nanos, unix: u64) -> Report {
         Report {
             ssrc: self.settings.first.ssrc,
@@ -347,7 +346,7 @@ impl Sender {
         }
     }
 
-    /// Room in the datagram that is being filled.
+    /// Returns true if there is room in the datagram that is being filled.
     fn has_room(&mut self, now: Nanos) -> Result<bool, Error> {
         if !self.ring.is_full() {
             return Ok(true);
@@ -355,7 +354,7 @@ impl Sender {
         if self.ring.timed > self.ring.head {
             return Ok(false);
         }
-        // Nothing can be sent before the next clock reference is here.
+        // Nothing can be sent before the next clock reference arrives.
         if self.ring.capacity() >= SLOTS_MAX {
             let span = self.clock.finish(self.position, now);
             self.time(span);
@@ -365,7 +364,7 @@ impl Sender {
         Ok(true)
     }
 
-    /// Looks at the packet that was just filled in.
+    /// Processes the packet that was just filled in.
     fn packet(&mut self, now: Nanos) -> Result<(), Error> {
         let (tail, fill) = (self.ring.tail, self.fill);
         let bytes = &mut self.ring.payload(tail)[fill - ts::PACKET..fill];
@@ -385,7 +384,7 @@ impl Sender {
         Ok(())
     }
 
-    /// Leaves out what comes before the next sync byte.
+    /// Skips the bytes before the next sync byte.
     fn resynchronise(&mut self) -> Result<(), Error> {
         if self.packets < PROOF {
             self.fill -= ts::PACKET;
@@ -402,7 +401,7 @@ impl Sender {
         Ok(())
     }
 
-    /// The datagram is full, or is to be sent as it is.
+    /// Closes the datagram, which is full or must be sent as it is.
     fn close(&mut self, now: Nanos) {
         let length = std::mem::take(&mut self.fill);
         let tail = self.ring.tail;
@@ -412,7 +411,7 @@ impl Sender {
         self.time(span);
     }
 
-    /// Gives datagrams their times.
+    /// Sets the times of datagrams.
     fn time(&mut self, span: Option<Span>) {
         let Some(span) = span else { return };
         let open = u64::from(self.fill > 0);
@@ -426,7 +425,7 @@ impl Sender {
         }
     }
 
-    /// The bytes came too late: all that follows is put off.
+    /// Postpones everything that follows, since the bytes came too late.
     fn slip(&mut self, by: u64) {
         for number in self.ring.head..self.ring.timed {
             self.ring.slot(number).due += by;

@@ -1,48 +1,48 @@
 //! Packets of an MPEG transport stream (ISO/IEC 13818-1, 2.4.3).
 
-/// Bytes of a packet.
+/// Size of a packet in bytes.
 pub const PACKET: usize = 188;
-/// First byte of each.
+/// First byte of each packet.
 pub const SYNC: u8 = 0x47;
-/// Packets of a datagram: as many as fit into 1,500 bytes with IP's, UDP's and RTP's headers.
+/// Packets per datagram: as many as fit into 1,500 bytes with the headers of IP, UDP and RTP.
 pub const PACKETS: usize = 7;
-/// Bytes of a datagram's payload.
+/// Size of a datagram's payload in bytes.
 pub const PAYLOAD: usize = PACKET * PACKETS;
-/// PID of packets that carry nothing.
+/// PID of null packets.
 pub const NULL: u16 = 0x1fff;
-/// Ticks of the system clock in a second.
+/// Ticks of the system clock per second.
 pub const CLOCK: u64 = 27_000_000;
-/// The clock reference's count after which it begins again: 2^33 times 300.
+/// Value at which the clock reference wraps: 2^33 times 300.
 pub const WRAP: u64 = (1 << 33) * 300;
 
-/// Bytes 3 and 5: which fields are there.
+/// Flags in bytes 3 and 5 for the fields that are present.
 const HAS_PAYLOAD: u8 = 0x10;
 const HAS_ADAPTATION: u8 = 0x20;
 const DISCONTINUITY: u8 = 0x80;
 const HAS_PCR: u8 = 0x10;
 
-/// A packet's header, as far as it is needed here.
+/// The fields of a packet's header that are used here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packet {
     /// Packet identifier.
     pub pid: u16,
     /// Continuity counter, 0 to 15.
     pub counter: u8,
-    /// It carries payload: only then is it counted.
+    /// Set if it carries payload: only then is it counted.
     pub has_payload: bool,
-    /// It says that its clock, or its counter, begins anew.
+    /// Set if its clock, or its counter, starts over.
     pub discontinuity: bool,
     /// Program clock reference, in ticks of 27 MHz.
     pub pcr: Option<u64>,
 }
 
 impl Packet {
-    /// Reads a packet; `None` where it does not begin with the sync byte.
+    /// Reads a packet; returns `None` if it does not begin with the sync byte.
     pub fn parse(bytes: &[u8; PACKET]) -> Option<Packet> {
         if bytes[0] != SYNC {
             return None;
         }
-        // Byte 4 is the length of the adaptation field behind it; of length 0 it has no flags.
+        // Byte 4 is the length of the adaptation field after it; with length 0 it has no flags.
         let flags = if bytes[3] & HAS_ADAPTATION != 0 && bytes[4] > 0 { bytes[5] } else { 0 };
         let has_pcr = flags & HAS_PCR != 0 && bytes[4] >= 7;
         Some(Packet {
@@ -55,7 +55,7 @@ impl Packet {
     }
 }
 
-/// 33 bits of 90 kHz, 6 reserved, 9 bits of 27 MHz.
+/// Reads a PCR: 33 bits of 90 kHz, 6 reserved, 9 bits of 27 MHz.
 fn pcr(bytes: &[u8; PACKET]) -> u64 {
     let word = u64::from_be_bytes([0, 0, bytes[6], bytes[7], bytes[8], bytes[9], bytes[10], bytes[11]]);
     (word >> 15) * 300 + (word & 0x1ff)
@@ -66,17 +66,17 @@ pub fn set_counter(bytes: &mut [u8], counter: u8) {
     bytes[3] = bytes[3] & 0xf0 | counter & 0xf;
 }
 
-/// Says that the clock begins anew with this packet, which has a PCR.
+/// Sets the indicator that the clock starts over with this packet, which has a PCR.
 pub fn set_discontinuity(bytes: &mut [u8]) {
     bytes[5] |= DISCONTINUITY;
 }
 
-/// Ticks from one clock reference to a later one.
+/// Returns the ticks from one clock reference to a later one.
 pub fn ticks(from: u64, to: u64) -> u64 {
     (to % WRAP + WRAP - from % WRAP) % WRAP
 }
 
-/// Makes a packet, for tests and examples: a clock reference and no payload, or payload of this byte.
+/// Makes a packet, for tests and examples: with a clock reference and no payload, or with payload of this byte.
 pub fn make(pid: u16, counter: u8, pcr: Option<u64>, fill: u8) -> [u8; PACKET] {
     let mut bytes = [fill; PACKET];
     bytes[0] = SYNC;

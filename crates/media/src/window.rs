@@ -1,36 +1,36 @@
-//! The order of received datagrams: a window of sequence numbers, within which late ones are waited for.
+//! The order of received datagrams: a window of sequence numbers in which late ones are awaited.
 
 use crate::Nanos;
 use std::collections::VecDeque;
 
-/// Datagrams that a window holds at most.
+/// Most datagrams that a window holds.
 pub const WINDOW_MAX: usize = 4096;
 
 /// A window over sequence numbers of 16 bits.
 #[derive(Debug)]
 pub struct Window<T> {
-    /// How long a missing one is waited for, in nanoseconds.
+    /// Time to wait for a missing datagram, in nanoseconds.
     patience: u64,
-    /// The number that comes next.
+    /// Next number in order.
     next: Option<u16>,
-    /// What has come, from `next` on: the time when it came.
+    /// Received datagrams from `next` on, with their arrival times.
     held: VecDeque<Option<(Nanos, T)>>,
-    /// Datagrams in `held`.
+    /// Number of datagrams in `held`.
     count: usize,
-    /// Numbers that never came.
+    /// Numbers that never arrived.
     pub lost: u64,
-    /// Datagrams that came a second time, or after they were given up.
+    /// Datagrams that arrived a second time, or after they were given up.
     pub surplus: u64,
-    /// Datagrams that came after one with a greater number, and in time.
+    /// Datagrams that arrived after one with a greater number, but in time.
     pub reordered: u64,
-    /// Times that the sender began anew.
+    /// Number of times that the sender restarted.
     pub restarts: u64,
-    /// Datagrams that were too old in a row: the sender has perhaps begun anew.
+    /// Datagrams in a row that were too old: the sender may have restarted.
     old: u32,
 }
 
 impl<T> Window<T> {
-    /// An empty window.
+    /// Makes an empty window.
     pub fn new(patience: u64) -> Window<T> {
         Window {
             patience,
@@ -45,13 +45,12 @@ impl<T> Window<T> {
         }
     }
 
-    /// Takes a datagram in; tells whether it is held.
+    /// Takes a datagram; returns true if it is held.
     pub fn put(&mut self, sequence: u16, item: T, now: Nanos) -> bool {
         let next = *self.next.get_or_insert(sequence);
         let ahead = sequence.wrapping_sub(next);
         if ahead >= 0x8000 {
-            // RFC 3550, A.1: two in a row that are far off are another beginning; here a few more, since
-            // what is late is no beginning.
+            // RFC 3550, A.1: two in a row that are far off are a restart; here a few more, since late ones are not a restart.
             self.old += 1;
             self.surplus += 1;
             let far = next.wrapping_sub(sequence) as usize > WINDOW_MAX;
@@ -81,7 +80,7 @@ impl<T> Window<T> {
         true
     }
 
-    /// Another beginning: what was waited for is lost, what is held is behind it no more.
+    /// Restarts: missing datagrams are lost, and held ones no longer follow them.
     fn restart(&mut self, sequence: u16, item: T, now: Nanos) {
         self.restarts += 1;
         self.old = 0;
@@ -94,8 +93,8 @@ impl<T> Window<T> {
         self.held.push_back(Some((now, item)));
     }
 
-    /// The next datagram in order: at once where it is there, else when what is missing was waited for long
-    /// enough. `all`: nothing is waited for.
+    /// Returns the next datagram in order: at once if it is there, otherwise when the missing ones were waited for long enough. `all`:
+    /// don't wait.
     pub fn take(&mut self, now: Nanos, all: bool) -> Option<T> {
         let first = self.held.iter().position(Option::is_some)?;
         if first > 0 {
@@ -112,14 +111,14 @@ impl<T> Window<T> {
         Some(item)
     }
 
-    /// When the next one is given though what comes before it is missing.
+    /// Returns the time at which the next datagram is passed on although an earlier one is missing.
     pub fn deadline(&self) -> Option<Nanos> {
         let first = self.held.iter().position(Option::is_some)?;
         let came = self.held[first].as_ref().map_or(0, |(came, _)| *came);
         Some(if first > 0 { came.saturating_add(self.patience) } else { came })
     }
 
-    /// Another stream follows: what is held of this one is given to `each`.
+    /// Prepares for another stream: passes the held datagrams of this one to `each`.
     pub fn renew(&mut self, mut each: impl FnMut(T)) {
         while let Some(item) = self.take(0, true) {
             each(item);
@@ -130,7 +129,7 @@ impl<T> Window<T> {
         self.restarts += 1;
     }
 
-    /// Nothing is held.
+    /// Returns true if nothing is held.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
@@ -177,8 +176,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is lost, doubled and mixed up within the window: what comes out is in order, each once,
-        /// and what did not come was counted.
+        /// Checks that with any loss, duplication and reordering within the window, datagrams come out in order, each once, and the missing
+        /// ones are counted.
         #[test]
         fn what_comes_out_is_in_order(
             first: u16, fates in prop::collection::vec((0u8..10, 0u64..40), 1..400),
@@ -204,7 +203,7 @@ mod tests {
             expected.sort();
             let came = expected.len() as u64;
             expected.dedup();
-            // What came before the first arrival's number is not the stream's; nothing else is missing.
+            // Datagrams before the first arrival's number do not belong to the stream; nothing else is missing.
             prop_assert_eq!(out.len() as u64 + window.surplus, came);
             if let (Some(first), Some(last)) = (out.first(), out.last()) {
                 prop_assert_eq!(window.lost, last - first + 1 - out.len() as u64);

@@ -1,4 +1,4 @@
-//! The fuzz target of `fuzz/src/media.rs` on its corpus, and on anything.
+//! The fuzz target of `fuzz/src/media.rs`, on its corpus and on arbitrary input.
 
 #[path = "../../../fuzz/replay.rs"]
 mod replay;

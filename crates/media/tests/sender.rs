@@ -1,4 +1,4 @@
-//! The sender by its promises: order, times, joins, and what it says of bytes that are no transport stream.
+//! Tests of the sender's promises: order, times, joins, and the refusal of bytes that are not a transport stream.
 
 use dcs_media::clock::Pacing;
 use dcs_media::rtp::{HEADER, Header};
@@ -7,7 +7,7 @@ use dcs_media::ts::{self, PACKET, PAYLOAD, Packet};
 use dcs_media::{Framing, Nanos, Receiver};
 use proptest::prelude::*;
 
-/// A stream of this many packets with a clock reference every few ones, each packet this many ticks long.
+/// Makes a stream of this many packets with a clock reference in every `every`th, each packet this many ticks long.
 fn stream(packets: u64, every: u64, ticks: u64, first: u64) -> Vec<u8> {
     let mut counter = 0u8;
     let packet = |number: u64| {
@@ -20,7 +20,7 @@ fn stream(packets: u64, every: u64, ticks: u64, first: u64) -> Vec<u8> {
     (0..packets).flat_map(packet).collect()
 }
 
-/// Sends all that is there, each datagram at its time; tells when and what.
+/// Sends everything, each datagram at its time; records times and bytes.
 fn drain(sender: &mut Sender, out: &mut Vec<(Nanos, Vec<u8>)>) {
     while let Some(due) = sender.next_due() {
         let Some(batch) = sender.batch(due, due) else { panic!("nothing at {due}") };
@@ -30,7 +30,7 @@ fn drain(sender: &mut Sender, out: &mut Vec<(Nanos, Vec<u8>)>) {
     }
 }
 
-/// Gives a sender bytes in pieces, and takes what is due whenever it has no room.
+/// Gives a sender bytes in pieces, and takes due datagrams whenever it has no room.
 fn feed(sender: &mut Sender, bytes: &[u8], piece: usize, out: &mut Vec<(Nanos, Vec<u8>)>) {
     for piece in bytes.chunks(piece) {
         let mut rest = piece;
@@ -52,8 +52,8 @@ fn rtp() -> Settings {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
 
-    /// However the bytes come: every datagram has seven whole packets but the last, all bytes arrive as they
-    /// are, and each is due when the clock references say.
+    /// Checks that with any pieces, every datagram has seven whole packets except the last, all bytes arrive unchanged, and each is due at
+    /// the time of the clock references.
     #[test]
     fn every_byte_goes_out_at_its_time(
         packets in 10u64..3000, every in 2u64..400, ticks in 100u64..60_000, first in 0..ts::WRAP, piece in 1usize..5000,
@@ -87,7 +87,7 @@ proptest! {
         prop_assert_eq!((counted.late, counted.slips, counted.lost, counted.jumps, counted.skipped), (0, 0, 0, 0, 0));
     }
 
-    /// Files that follow each other: no gap of a counter, no pause, the new clock is announced.
+    /// Joins files: no gap of a counter, no pause, the new clock is announced.
     #[test]
     fn joins_leave_no_gap(files in prop::collection::vec(20u64..200, 2..8), piece in 1usize..5000) {
         let mut sender = Sender::new(Settings::default());
@@ -114,13 +114,12 @@ proptest! {
             announced += usize::from(packet.discontinuity);
         }
         prop_assert_eq!(announced, files.len() - 1);
-        // 0.1 ms a packet, all the way.
+        // 0.1 ms per packet, all the way.
         let took = out[out.len() - 1].0 - out[0].0;
         prop_assert!(took.abs_diff((total - 1) / 7 * 7 * 100_000) < 1000, "{} packets took {}", total, took);
     }
 
-    /// Whatever the bytes are and however time goes, nothing is sent out of order or twice, and what was
-    /// taken is sent or counted.
+    /// Checks that with any bytes and times, nothing is sent out of order or twice, and everything that was taken is sent or counted.
     #[test]
     fn anything_at_any_time(
         pieces in prop::collection::vec((prop::collection::vec(any::<u8>(), 0..600), any::<bool>(), 0u64..400_000_000), 1..60),
@@ -163,7 +162,7 @@ fn a_constant_rate_is_kept_whatever_the_bytes_are() {
     feed(&mut sender, &bytes, 777, &mut out);
     sender.end(false, 0).unwrap();
     drain(&mut sender, &mut out);
-    // 1,316 bytes a millisecond.
+    // 1,316 bytes per millisecond.
     for (number, (at, _)) in out.iter().enumerate() {
         assert_eq!(*at, 1000 + number as u64 * 1_000_000);
     }
@@ -240,7 +239,7 @@ fn a_short_stream_without_a_clock_is_said() {
         assert!(sender.is_empty() && out.iter().flat_map(|(_, datagram)| datagram).eq(bytes));
         ended
     };
-    // Nobody needs a clock for one datagram.
+    // One datagram needs no clock.
     assert_eq!(once(&silent(7), false), Ok(()));
     for more in [false, true] {
         assert_eq!(once(&silent(14), more), Err(Error::NoClock));
@@ -248,7 +247,7 @@ fn a_short_stream_without_a_clock_is_said() {
     assert_eq!(once(&silent(8), false), Err(Error::NoClock));
     assert_eq!(once(&stream(14, 20, 2700, 0), false), Err(Error::NoClock), "one reference tells no rate");
     assert_eq!(once(&stream(14, 10, 2700, 0), false), Ok(()));
-    // It goes on at the rate of the one that it joins.
+    // Continues at the rate of the stream that it joins.
     let mut sender = Sender::new(Settings::default());
     for (bytes, more) in [(stream(70, 10, 2700, 0), true), (silent(70), false)] {
         sender.begin(Pacing::Pcr);

@@ -1,18 +1,15 @@
 //! The bus over a vfio-user client.
 //!
-//! The function's own memory is BAR2. Guest memory that the client gave a file for is read and written in
-//! place; everything else on the bus, the BARs of the other devices above all, by messages: writes posted in
-//! their order, reads answered later.
+//! The function's own memory is BAR2. Guest memory for which the client passed a file is read and written in place. Everything else on the
+//! bus, mainly the BARs of the other devices, is accessed by messages: writes are posted in order, reads are answered later.
 //!
-//! Where the payload of a message belongs is tried out on the own memory: so the function has to reach that
-//! by its bus address too. With an IOMMU a driver maps BAR2 for the function itself, not for the other
-//! devices alone.
+//! The position of the payload in a message is found by a test on the own memory, so the function must reach that by its bus address too.
+//! With an IOMMU a driver maps BAR2 for the function itself, not only for the other devices.
 //!
-//! **Order**: writes by message arrive in the order in which they were made, and a read by message behind
-//! them. Writes in place are seen at once. Of writes by message those of a register's size (4 bytes, aligned)
-//! are posted, so a host that reads guest memory and then a device's register may find the register not yet
-//! written. All others are data, and are there before anything that is written after them: a host that sees a
-//! completion sees what it tells of.
+//! **Order**: writes by message arrive in the order in which they were made, and a read by message arrives after them. Writes in place are
+//! visible at once. Writes by message of a register's size (4 bytes, aligned) are posted, so a host that reads guest memory and then a
+//! device's register may find the register not yet written. All others are data, and arrive before anything that is written after them: a
+//! host that sees a completion also sees its data.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -28,22 +25,21 @@ use crate::memory::Memory;
 use crate::wake::{Idle, Wake, Watch};
 use crate::wire::Payload;
 
-/// At the end of the own memory: where it is tried out how the client takes messages. Not for the
-/// controllers.
+/// Bytes at the end of the own memory for testing how the client takes messages. Not for the controllers.
 const PROBE: u64 = 4096;
-/// Longest read.
+/// Longest read, in bytes.
 const READ_MAX: u32 = 64 << 20;
-/// Interval at which late reads are looked for.
+/// Interval at which late reads are checked.
 const LATE_INTERVAL: Duration = Duration::from_millis(50);
 
-/// The owner's end of the bus. One thread has it, and is the only one that waits with it.
+/// The owner's end of the bus. One thread has it, and only that one waits with it.
 pub struct VfioUserBus {
     link: Arc<Link>,
     done: VecDeque<ReadDone>,
     address: Option<u64>,
     looked: Instant,
     accesses: u64,
-    /// The resets that the owner knows of.
+    /// Count of resets that the owner knows of.
     known: u64,
 }
 
@@ -57,13 +53,13 @@ impl VfioUserBus {
         self.link.state.memory.as_ref().expect("it was looked at when the bus was made")
     }
 
-    /// True where the function may reach other devices and host memory now. It may not between a reset and
-    /// [`VfioUserBus::begin_anew`]: what its owner does meanwhile belongs to the time before the reset.
+    /// Returns true if the function may reach other devices and host memory now. It may not between a reset and
+    /// [`VfioUserBus::begin_anew`]: accesses in between belong to the time before the reset.
     pub fn is_master(&self) -> bool {
         self.link.state.master.load(Ordering::Acquire) && self.resets() == self.known
     }
 
-    /// The owner looks at its registers next, which tell of every reset that there has been.
+    /// Ends the time before a reset: the owner checks its registers next, which report every reset so far.
     pub fn begin_anew(&mut self) {
         self.known = self.resets();
     }
@@ -73,23 +69,22 @@ impl VfioUserBus {
         &self.link.state
     }
 
-    /// Times that the function was reset or lost its host. When that changes, nothing that was begun before
-    /// counts.
+    /// Returns how often the function was reset or lost its host. When that changes, everything begun before is void.
     pub fn resets(&self) -> u64 {
         self.link.state.resets.load(Ordering::Acquire)
     }
 
-    /// Number of stores, writes, reads and interrupts: while it stays the same, the card is idle.
+    /// Returns the number of stores, writes, reads and interrupts: while it stays the same, the card is idle.
     pub fn accesses(&self) -> u64 {
         self.accesses
     }
 
-    /// Other devices see the own memory at this address, not where BAR2 lies: there is an IOMMU between.
+    /// Sets the address at which other devices see the own memory, if it differs from BAR2's because of an IOMMU.
     pub fn set_address(&mut self, address: Option<u64>) {
         self.address = address;
     }
 
-    /// The answer to a read, if there is one.
+    /// Returns the answer to a read, if there is one.
     pub fn answer(&mut self) -> Option<ReadDone> {
         if let Some(done) = self.done.pop_front() {
             return Some(done);
@@ -101,13 +96,13 @@ impl VfioUserBus {
         self.link.take_done()
     }
 
-    /// Who wakes the owner.
+    /// Returns the waker of the owner.
     pub fn wake(&self) -> &Wake {
         &self.link.wake
     }
 
-    /// Waits for an answer, for whoever calls [`Wake::notify`], for `until`, and, if so wished, for what
-    /// devices write into the own memory; `ready` says whether somebody has notified already.
+    /// Waits for an answer, for [`Wake::notify`], until `until`, and, depending on `watch`, for writes of devices into the own memory;
+    /// `ready` returns whether there was a notification already.
     pub fn wait(&self, idle: &mut Idle, watch: Watch, until: Option<Instant>, ready: impl FnOnce() -> bool) {
         if !self.done.is_empty() {
             return;
@@ -117,8 +112,8 @@ impl VfioUserBus {
         idle.wait(&self.link.wake, watch, until, || self.link.waiting().0 || ready());
     }
 
-    /// Waits for the answer to a read that was just made, at most so long: for setting things up, when
-    /// nothing else is under way. Answers to other reads are kept.
+    /// Waits for the answer to a read that was just made, up to a limit: for set-up, when nothing else is in progress. Keeps answers to
+    /// other reads.
     pub fn wait_for(&mut self, tag: Tag, limit: Duration) -> Result<Vec<u8>, BusError> {
         let (end, mut idle, mut others) = (Instant::now() + limit, Idle::default(), VecDeque::new());
         let answer = loop {
@@ -134,8 +129,8 @@ impl VfioUserBus {
         answer
     }
 
-    /// Where this client takes the payload of messages: it writes some bytes into our own memory, and we
-    /// look. Once a connection; nothing where it cannot be found out now (no bus mastering, no address).
+    /// Finds out where this client puts the payload of messages, by having it write some bytes into our own memory. Runs once per
+    /// connection; returns `None` if it cannot be found out now (no bus mastering, no address).
     fn payload(&self) -> Option<Payload> {
         if let Some(known) = self.link.payload() {
             return Some(known);
@@ -151,7 +146,7 @@ impl VfioUserBus {
         memory.load(window.length, &mut seen);
         let payload = match seen {
             _ if seen == pattern => Payload::At32,
-            // The upper half of what it takes for a count of 32 bits came first.
+            // The upper half of the 64-bit count, read as payload, came first.
             _ if seen[4..] == pattern[..12] && seen[..4] == [0; 4] => Payload::At28,
             _ => return None,
         };
@@ -159,9 +154,8 @@ impl VfioUserBus {
         Some(payload)
     }
 
-    /// Cuts an access where the way to the bytes changes, and takes it there. `in_place` gets mapped memory,
-    /// `by_message` what is not, and `denied` what may not be reached: each with the place in the access and
-    /// the number of bytes.
+    /// Cuts an access wherever the path to the bytes changes. Calls `take` for each piece with its position in the access, the number of
+    /// bytes, and the path: in place for mapped memory, by message for the rest, or denied.
     fn each(&self, address: u64, length: usize, write: bool, mut take: impl FnMut(usize, usize, Taken<'_>)) {
         let (window, memory) = (self.window(), self.memory());
         let mut at = 0;
@@ -187,7 +181,7 @@ impl VfioUserBus {
                 Way::Memory(memory, offset) => take(at, count, Taken::InPlace(memory, offset)),
                 Way::Denied => take(at, count, Taken::Denied),
                 Way::Message => {
-                    // The client may unmap while the message waits for its turn.
+                    // The client may unmap while the message waits to be sent.
                     drop((maps, copying));
                     take(at, count, Taken::ByMessage(here));
                 }
@@ -197,7 +191,7 @@ impl VfioUserBus {
     }
 }
 
-/// Tells a register write (a doorbell, a tail) by its shape.
+/// Recognises a register write (a doorbell, a tail) by its shape.
 fn is_register(address: u64, bytes: &[u8]) -> bool {
     bytes.len() == 4 && address.is_multiple_of(4)
 }
@@ -234,7 +228,7 @@ impl Bus for VfioUserBus {
                 let bytes = &bytes[at..at + count];
                 match self.payload() {
                     Some(payload) if is_register(address, bytes) => self.link.post(address, bytes, payload),
-                    // Nobody is told where it does not arrive, as of every write.
+                    // As for every write, a failure is not reported.
                     Some(payload) => _ = self.link.write_and_wait(address, bytes, payload),
                     None => {}
                 }

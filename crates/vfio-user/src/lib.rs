@@ -1,5 +1,5 @@
-//! PCIe functions of a process's own, served to QEMU and other clients by vfio-user (protocol 0.0 and 0.1),
-//! and the bus by which they reach out.
+//! PCIe functions of a process, served to QEMU and other clients by vfio-user (protocol 0.0 and 0.1), and the bus through which they access
+//! other devices.
 //!
 //! # Architecture
 //!
@@ -22,22 +22,21 @@
 //! | [`pci`] | the function that a host sees: configuration space, BARs, MSI-X, registers as a trait |
 //! | [`wire`] | the messages, as checked values |
 //! | [`memory`] | mapped files that cannot become shorter |
-//! | [`maps`] | what the client lets the device reach |
+//! | [`maps`] | the memory that the client lets the device reach |
 //! | `socket` | whole messages with their file descriptors |
-//! | `link` | what the two threads share |
+//! | `link` | the state that the two threads share |
 //! | [`Server`] | answers a client |
 //! | [`VfioUserBus`] | the bus, as device controllers see it |
-//! | [`Port`] | the host's memory and interrupts, for a function that needs nothing else and never waits |
+//! | [`Port`] | the host's memory and interrupts, for a function that needs only those and never waits |
 //! | [`switch`] | posted writes from function to function, past the client |
-//! | [`wake`] | how the owner of the bus waits |
+//! | [`wake`] | the wait of the bus's owner |
 //!
-//! # What a client is trusted with
+//! # Trust in a client
 //!
-//! Its guest's memory, which it may change or unmap at any time. A file that could become shorter than it is
-//! now is not mapped, but reached by messages. Whatever it sends, it gets an error or is hung up on; then the
-//! function is reset and the next client may come. Its eventfds are signalled without waiting, although it can
-//! make who writes to them wait ([`dcs_vfio::Signals`]). It is not kept from wasting time: who connects may keep
-//! the connection.
+//! A client may change or unmap its guest's memory at any time. A file that could become shorter is not mapped, but reached by messages. On
+//! any invalid input the client gets an error or is disconnected; then the function is reset and the next client may connect. Its eventfds
+//! are signalled without waiting, although it can make writers to them block ([`dcs_vfio::Signals`]). Nothing keeps it from wasting time: a
+//! program that connects may keep the connection.
 //!
 //! # What it doesn't implement
 //!
@@ -45,8 +44,7 @@
 //! * Regions as several mappable areas, ioeventfd and ioregionfd: BAR0 is trapped, BAR2 is all mapped or all trapped, nothing in
 //!   between.
 //! * INTx, masking of single vectors by the client (it masks them itself).
-//! * More than one client of a function at a time. A process serves as many functions as it likes, each with
-//!   a socket and a thread of its own.
+//! * More than one client of a function at a time. A process serves any number of functions, each with its own socket and thread.
 #![forbid(unsafe_code)]
 
 mod bus;

@@ -1,5 +1,5 @@
-//! The state that the thread that answers the client and the owner of the bus share: the connection, the
-//! client's memory, its interrupts, and the reads that are under way.
+//! The state shared by the thread that answers the client and the owner of the bus: the connection, the client's memory, its interrupts,
+//! and the reads in progress.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -18,11 +18,11 @@ use crate::socket;
 use crate::wake::Wake;
 use crate::wire::{self, MAX_TRANSFER, Payload};
 
-/// Time for which an answer to a read is waited for.
+/// Time limit for an answer to a read.
 pub const READ_TIMEOUT: Duration = Duration::from_secs(5);
-/// Time for which a client may take nothing from its socket before it counts as gone.
+/// Time for which a client may leave its socket unread before it counts as gone.
 const SEND_TIMEOUT: Duration = Duration::from_secs(5);
-/// Time for which a client waits for the end of its memory's uses.
+/// Time for which a client waits until its memory is no longer in use.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(3);
 /// Most reads by message at once.
 const READS_MAX: usize = 4096;
@@ -39,7 +39,7 @@ pub struct Link {
     uses: Mutex<Uses>,
 }
 
-/// Keeps the client's memory in use: until it is dropped, an unmapping or a reset is not answered.
+/// A hold on the client's memory: until it is dropped, an unmapping or a reset is not answered.
 #[derive(Debug, Default)]
 pub struct Hold(Arc<Ended>);
 
@@ -57,7 +57,7 @@ impl Drop for Hold {
 }
 
 impl Ended {
-    /// Waits until it is so, or until then.
+    /// Waits until it has ended, or until the given time.
     fn wait(&self, until: Instant) -> bool {
         let left = until.saturating_duration_since(Instant::now());
         let waited = self.told.wait_timeout_while(lock(&self.is), left, |is| !*is);
@@ -65,11 +65,11 @@ impl Ended {
     }
 }
 
-/// The uses of the client's memory. All that began since the last unmapping or reset share one hold.
+/// The uses of the client's memory. All uses since the last unmapping or reset share one hold.
 #[derive(Default)]
 struct Uses {
     current: Arc<Hold>,
-    /// Those from before that had not ended when they were last looked at.
+    /// Holds from before that had not ended at the last check.
     before: Vec<Arc<Ended>>,
 }
 
@@ -84,7 +84,7 @@ struct Reads {
     probe: Option<Result<(), BusError>>,
 }
 
-/// A message that an answer is waited for.
+/// A message that awaits an answer.
 struct Part {
     of: Of,
     at: usize,
@@ -98,7 +98,7 @@ enum Of {
     Probe,
 }
 
-/// A read whose parts come one by one.
+/// A read whose parts arrive one by one.
 struct Whole {
     tag: Tag,
     data: Vec<u8>,
@@ -107,7 +107,7 @@ struct Whole {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What is in these locks is right after every statement.
+    // The content of these locks is consistent after every statement.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -128,7 +128,7 @@ impl Link {
         })
     }
 
-    /// A client is there.
+    /// Notes that a client is connected.
     pub fn connect(&self, socket: UnixStream) -> io::Result<Arc<UnixStream>> {
         socket.set_write_timeout(Some(SEND_TIMEOUT))?;
         let socket = Arc::new(socket);
@@ -138,7 +138,7 @@ impl Link {
         Ok(socket)
     }
 
-    /// The client is gone, and with it all that it gave us.
+    /// Removes the client and everything that it passed to us.
     pub fn disconnect(&self) {
         *lock(&self.connection) = None;
         self.maps.write().unwrap_or_else(PoisonError::into_inner).remove_all();
@@ -150,13 +150,12 @@ impl Link {
         self.wake.notify();
     }
 
-    /// Keeps the client's memory in use.
+    /// Returns a hold that keeps the client's memory in use.
     pub fn hold(&self) -> Arc<Hold> {
         lock(&self.uses).current.clone()
     }
 
-    /// Waits until all has ended that the client's memory was in use for when this was called. False where
-    /// that takes too long.
+    /// Waits until all uses of the client's memory that were in progress at the call have ended; returns false if that takes too long.
     pub fn drain(&self) -> bool {
         let until = Instant::now() + DRAIN_TIMEOUT;
         let before = {
@@ -170,12 +169,12 @@ impl Link {
         ended
     }
 
-    /// True if a client is there.
+    /// Returns true if a client is connected.
     pub fn is_connected(&self) -> bool {
         lock(&self.connection).is_some()
     }
 
-    /// Ends the connection, where there is one: the thread that answers the client sees that.
+    /// Ends the connection, if there is one: the thread that answers the client notices.
     pub fn hang_up(&self) {
         if let Some(socket) = &*lock(&self.connection) {
             let _ = socket.shutdown(std::net::Shutdown::Both);
@@ -190,7 +189,7 @@ impl Link {
         self.max_transfer.load(Ordering::Relaxed)
     }
 
-    /// Sends a message. A client that does not take it is hung up on.
+    /// Sends a message. Disconnects a client that does not take it.
     pub fn send(&self, message: &[u8], fd: Option<BorrowedFd<'_>>) -> io::Result<()> {
         let connection = lock(&self.connection);
         let socket = connection.as_ref().ok_or(io::ErrorKind::NotConnected)?;
@@ -199,7 +198,7 @@ impl Link {
         })
     }
 
-    /// A read, whose bytes come by [`Link::put`] and [`Link::ask`].
+    /// Begins a read, whose bytes come from [`Link::put`] and [`Link::ask`].
     pub fn begin(&self, tag: Tag, length: usize) -> u64 {
         let mut reads = lock(&self.reads);
         reads.next_read += 1;
@@ -209,12 +208,12 @@ impl Link {
         read
     }
 
-    /// Bytes of a read that are there already, or why they never will.
+    /// Adds bytes of a read that are available already, or the reason why they never will be.
     pub fn put(&self, read: u64, at: usize, bytes: Result<&[u8], (BusError, usize)>) {
         lock(&self.reads).put(read, at, bytes);
     }
 
-    /// Asks the client for bytes of a read.
+    /// Requests bytes of a read from the client.
     pub fn ask(&self, read: u64, at: usize, address: u64, length: usize) {
         let id = lock(&self.reads).expect(Part { of: Of::Read(read), at, length, deadline: deadline() });
         let Some(id) = id else { return self.put(read, at, Err((BusError::Timeout, length))) };
@@ -223,38 +222,38 @@ impl Link {
         }
     }
 
-    /// All parts of a read were put or asked for.
+    /// Notes that all parts of a read were put or requested.
     pub fn end(&self, read: u64) {
         lock(&self.reads).missing(read, 1);
     }
 
-    /// A write by message, for which no answer is waited.
+    /// Posts a write by message, without waiting for an answer.
     pub fn post(&self, address: u64, data: &[u8], payload: Payload) {
         let id = lock(&self.reads).free_id();
         if let Some(id) = id {
-            // Posted: nobody is told where it does not arrive.
+            // Posted: a failure is not reported.
             let _ = self.send(&wire::dma_write(id, address, data, payload, true), None);
         }
     }
 
-    /// The client answered one of our messages, or refused to. Answers that nobody waits for are dropped.
+    /// Processes the client's answer to one of our messages, or its refusal. Drops answers that are not awaited.
     pub fn answered(&self, id: u16, reply: Result<&[u8], u32>) {
         lock(&self.reads).answer(id, reply.map_err(meaning));
         self.wake.notify();
     }
 
-    /// A read that is finished.
+    /// Takes a read that is finished.
     pub fn take_done(&self) -> Option<ReadDone> {
         lock(&self.reads).done.pop_front()
     }
 
-    /// True if an answer is there; and the deadline of the oldest read without one.
+    /// Returns whether an answer is available, and the deadline of the oldest read without one.
     pub fn waiting(&self) -> (bool, Option<Instant>) {
         let reads = lock(&self.reads);
         (!reads.done.is_empty(), reads.parts.values().map(|part| part.deadline).min())
     }
 
-    /// Gives up on what has taken too long.
+    /// Gives up reads that have taken too long.
     pub fn expire(&self, now: Instant) {
         let mut reads = lock(&self.reads);
         let late: Vec<u16> =
@@ -270,8 +269,7 @@ impl Link {
         lock(&self.reads).payload = Some(payload);
     }
 
-    /// Writes `data` at `address` and waits until the client says that it is there. Only for the owner of the
-    /// bus.
+    /// Writes `data` at `address` and waits until the client confirms it. Only for the owner of the bus.
     pub fn write_and_wait(&self, address: u64, data: &[u8], payload: Payload) -> Result<(), BusError> {
         let (at, length, deadline) = (0, 0, deadline());
         let id = {
@@ -292,7 +290,7 @@ impl Link {
         }
     }
 
-    /// Sets who is told of an interrupt. Nothing where the descriptor is no eventfd.
+    /// Sets the eventfd of an interrupt; returns `None` if the descriptor is not an eventfd.
     pub fn set_vector(&self, vector: usize, event: Option<OwnedFd>) -> Option<()> {
         if event.as_ref().is_some_and(|event| !is_eventfd(event)) {
             return None;
@@ -301,14 +299,14 @@ impl Link {
         Some(())
     }
 
-    /// The number of vectors.
+    /// Returns the number of vectors.
     pub fn vectors(&self) -> usize {
         lock(&self.vectors).len()
     }
 
     pub fn interrupt(&self, vector: usize) {
         if let Some(Some(event)) = lock(&self.vectors).get(vector) {
-            // The client shares the event, and may have filled it, or made its writers wait.
+            // The client shares the event, and may have filled it, or made its writers block.
             let _ = self.signals.signal(event.as_fd());
         }
     }
@@ -324,9 +322,8 @@ fn is_eventfd(event: &OwnedFd) -> bool {
     name.is_ok_and(|name| name.as_os_str() == "anon_inode:[eventfd]")
 }
 
-/// The bus error for a client's errno. EPERM does not say that nobody is there: QEMU answers with it for a
-/// device that is at something else, and takes no access meanwhile (an NVMe controller that waits for its
-/// disk, in a reset).
+/// Maps a client's errno to a bus error. EPERM does not mean that nothing answers: QEMU returns it for a device that is busy and takes no
+/// access meanwhile (an NVMe controller that waits for its disk, in a reset).
 fn meaning(errno: u32) -> BusError {
     use rustix::io::Errno;
     let nobody = [Errno::NODEV, Errno::NXIO, Errno::INVAL, Errno::FAULT, Errno::ACCESS, Errno::NOENT];

@@ -8,17 +8,16 @@ use std::sync::Arc;
 use crate::memory::Memory;
 use crate::wire::{DmaMap, DmaUnmap};
 
-/// Most pieces a client may have mapped at once: behind an IOMMU, each page of a guest's memory is one.
+/// Most pieces that a client may have mapped at once: behind an IOMMU, each page of a guest's memory is one.
 const PIECES_MAX: usize = 1 << 18;
-/// Most files that they may lie in.
+/// Most files for them.
 const FILES_MAX: usize = 256;
 
-/// The pieces of the address space that the client spoke of.
+/// The pieces of the address space that the client has mapped.
 #[derive(Debug, Default)]
 pub struct Maps {
     pieces: BTreeMap<u64, Piece>,
-    /// A file is mapped once, however many pieces lie in it. By device, number, and whether it can be
-    /// written.
+    /// Mapped files, each once, however many pieces are in it; by device, inode number, and whether it is writable.
     files: HashMap<(u64, u64, bool), Memory>,
 }
 
@@ -30,36 +29,36 @@ struct Piece {
     memory: Option<(Memory, u64)>,
 }
 
-/// The way to the bytes from an address on.
+/// The path to the bytes from an address on.
 #[derive(Debug)]
 pub enum Way<'a> {
     /// In mapped memory, at this offset.
     Memory(&'a Memory, u64),
-    /// By a message to the client, who decides: another device's BAR, or memory without a file.
+    /// By a message to the client, which decides: another device's BAR, or memory without a file.
     Message,
-    /// Not at all: the client maps it for the other direction only.
+    /// No path: the client maps the memory for the other direction only.
     Denied,
 }
 
-/// The client said something about its memory that cannot be.
+/// An invalid request of the client about its memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MapError {
-    /// No length, beyond the address space, or over another piece.
+    /// The piece has no length, exceeds the address space, or overlaps another.
     #[error("a piece of memory that is empty, endless, or overlaps another")]
     Range,
-    /// Beyond the end of its file.
+    /// The piece exceeds the end of its file.
     #[error("a piece of memory beyond the end of its file")]
     File,
-    /// Too many pieces.
+    /// There are too many pieces.
     #[error("more than {PIECES_MAX} pieces of memory")]
     Many,
-    /// Not a whole piece.
+    /// The range cuts a piece.
     #[error("a range that is empty, endless, or cuts a piece of memory")]
     Part,
 }
 
 impl Maps {
-    /// The memory that a file is. Nothing where that cannot be mapped safely: then it is reached by messages.
+    /// Returns the memory of a file, `None` if it cannot be mapped safely: then it is reached by messages.
     pub fn file(&mut self, file: BorrowedFd<'_>, writable: bool) -> io::Result<Option<Memory>> {
         let known = rustix::fs::fstat(file)?;
         let id = (known.st_dev, known.st_ino, writable);
@@ -75,7 +74,7 @@ impl Maps {
         Ok(Some(memory))
     }
 
-    /// Adds a piece. Without `memory` it is reached by messages.
+    /// Adds a piece. Without `memory`, it is reached by messages.
     ///
     /// # Errors
     ///
@@ -98,12 +97,11 @@ impl Maps {
         Ok(())
     }
 
-    /// Forgets the pieces in a range, if there are any: QEMU with an IOMMU forgets the whole address space
-    /// that way.
+    /// Removes the pieces in a range, if there are any: QEMU with an IOMMU removes the whole address space that way.
     ///
     /// # Errors
     ///
-    /// [`MapError::Part`] where one lies in it only in part, or the range is none; none is forgotten then.
+    /// [`MapError::Part`] if a piece is only partly in the range, or the range is invalid; nothing is removed then.
     pub fn remove(&mut self, unmap: &DmaUnmap) -> Result<(), MapError> {
         if unmap.all {
             self.remove_all();
@@ -122,13 +120,13 @@ impl Maps {
         Ok(())
     }
 
-    /// Forgets all.
+    /// Removes all pieces.
     pub fn remove_all(&mut self) {
         self.pieces.clear();
         self.files.clear();
     }
 
-    /// The number of the `length` bytes at `address` that are reached in one way, and that way.
+    /// Returns how many of the `length` bytes at `address` are reached by the same path, and that path.
     pub fn way(&self, address: u64, length: u64, write: bool) -> (u64, Way<'_>) {
         if let Some((start, piece)) = self.before(address) {
             let offset = address - start;
@@ -149,7 +147,7 @@ impl Maps {
         (next.unwrap_or(length).min(length), Way::Message)
     }
 
-    /// True if all of the `length` bytes at `address` are in mapped memory, and may be reached so.
+    /// Returns true if all of the `length` bytes at `address` are in mapped memory, with this access allowed.
     pub fn reaches(&self, address: u64, length: u64, write: bool) -> bool {
         let mut done = 0;
         address.checked_add(length).is_some()

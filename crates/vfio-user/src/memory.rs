@@ -1,5 +1,4 @@
-//! Mapped memory that others have too: a function's own, which is a BAR to the other devices, and that of the
-//! guest.
+//! Mapped memory that is shared: a function's own, which is a BAR to the other devices, and that of the guest.
 
 use std::io;
 use std::ops::Deref;
@@ -9,7 +8,7 @@ use std::sync::Arc;
 use dcs_vfio::Mapping;
 use rustix::fs::{self, MemfdFlags, SealFlags};
 
-/// `f_type` of the file system that memfd files lie on. [statfs(2)]
+/// `f_type` of the file system of memfd files. [statfs(2)]
 const TMPFS: u64 = 0x0102_1994;
 
 /// A mapping of a file that cannot become shorter.
@@ -25,7 +24,7 @@ impl Deref for Memory {
 }
 
 impl Memory {
-    /// New memory of zeros, and the file that it is, for others to map. Neither grows nor shrinks.
+    /// Makes zeroed memory, and its file for others to map. Neither grows nor shrinks.
     ///
     /// # Errors
     ///
@@ -38,11 +37,11 @@ impl Memory {
         Ok((memory, file))
     }
 
-    /// Maps all of a file that someone else made.
+    /// Maps all of a file from another process.
     ///
-    /// Access to a page that the file has no more, or that its file system has no memory for, would end this
-    /// process (SIGBUS). So only files are mapped that are sealed against shrinking, and that lie on tmpfs
-    /// with ordinary pages (not huge ones, of which there may be none left): memfd files.
+    /// An access to a page that the file no longer has, or for which its file system has no memory, would kill this process (SIGBUS). So
+    /// only files are mapped that are sealed against shrinking, and that are on tmpfs with ordinary pages (not huge ones, which may run
+    /// out): memfd files.
     ///
     /// # Errors
     ///
@@ -52,24 +51,24 @@ impl Memory {
             let why = "not a memfd file, or one that may shrink";
             return Err(io::Error::new(io::ErrorKind::Unsupported, why));
         }
-        // After the seal: before it the size may still change.
+        // Read after the seal: before it the size may still change.
         let size = u64::try_from(fs::fstat(file)?.st_size).unwrap_or(0);
         let page = rustix::param::page_size() as u64;
         Mapping::file(file, 0, size.next_multiple_of(page), writable).map(|mapping| Memory(Arc::new(mapping)))
     }
 
-    /// The mapping, for who keeps it while the kernel or a device has it.
+    /// Returns the mapping, to keep it while the kernel or a device has it.
     pub fn mapping(&self) -> &Arc<Mapping> {
         &self.0
     }
 
-    /// True if this many bytes at this offset are in it.
+    /// Returns true if this many bytes at this offset are in it.
     pub fn contains(&self, offset: u64, length: u64) -> bool {
         offset.checked_add(length).is_some_and(|end| end <= self.length())
     }
 }
 
-/// True if the file can no more shrink: seals it where nobody did, and may.
+/// Returns true if the file can no longer shrink; seals it if it is not sealed, and may be.
 fn sealed(file: BorrowedFd<'_>) -> bool {
     let shrinks = || !fs::fcntl_get_seals(file).is_ok_and(|seals| seals.contains(SealFlags::SHRINK));
     !shrinks() || (fs::fcntl_add_seals(file, SealFlags::SHRINK).is_ok() && !shrinks())
@@ -95,7 +94,7 @@ mod tests {
         let (_memory, file) = Memory::create("test", 4096).unwrap();
         let kind = |result: io::Result<Memory>| result.unwrap_err().kind();
         assert!(fs::ftruncate(&file, 0).is_err(), "sealed");
-        // Nobody may seal this one.
+        // This one cannot be sealed.
         let open = fs::memfd_create("test", MemfdFlags::CLOEXEC).unwrap();
         fs::ftruncate(&open, 4096).unwrap();
         assert_eq!(kind(Memory::of(open.as_fd(), true)), io::ErrorKind::Unsupported);

@@ -1,8 +1,7 @@
-//! The host as a function sees it that reaches its memory and interrupts it, and nothing else: an NVMe
-//! controller, say.
+//! The host as seen by a function that only reaches its memory and interrupts it: an NVMe controller, say.
 //!
-//! Only memory that the client gave a descriptor for is reached. All else (other devices' BARs, a guest whose
-//! memory is not shared) would take a message and its answer: whoever serves many guests on one thread does
+//! Only memory for which the client passed a descriptor is reached. Everything else (other devices' BARs, a guest whose memory is not
+//! shared) would take a message and its answer: a process that serves many guests on one thread does not wait for one of them.
 //! not wait for one of them.
 
 use std::sync::atomic::Ordering;
@@ -14,31 +13,31 @@ use crate::link::{Hold, Link};
 use crate::maps::{Maps, Way};
 use crate::pci::Region;
 
-/// The owner's way to the host of one function. Clones are the same one.
+/// The owner's access to the host of one function. Clones share it.
 #[derive(Clone)]
 pub struct Port {
     link: Arc<Link>,
 }
 
-/// A piece of the host's memory, for the kernel or a device to read or write. The client is told that its
-/// memory is free when the hold is dropped.
+/// A piece of the host's memory, for the kernel or a device to read or write. The client is told that its memory is free when the hold is
+/// dropped.
 #[derive(Clone, Debug)]
 pub struct Direct {
-    /// The memory that it lies in.
+    /// Memory that contains it.
     pub memory: Arc<Mapping>,
-    /// Where it starts there.
+    /// Offset in the memory.
     pub offset: u64,
-    /// Keeps it in use.
+    /// Hold that keeps it in use.
     pub hold: Arc<Hold>,
 }
 
-/// The host does not let the function reach so far.
+/// The reason why the function cannot reach the host's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unreachable {
-    /// No bus mastering, or no host.
+    /// Bus mastering is off, or there is no host.
     #[error("the function may not reach its host's memory: bus mastering is off")]
     Off,
-    /// Not mapped, not for this direction, or without a descriptor.
+    /// The memory is not mapped, not for this direction, or without a descriptor.
     #[error(
         "this memory of the host was not shared with the function: start QEMU with a memory backend with share=on"
     )]
@@ -50,7 +49,7 @@ impl Port {
         Port { link }
     }
 
-    /// Copies from the host's memory: all, or nothing.
+    /// Copies from the host's memory, everything or nothing.
     ///
     /// # Errors
     ///
@@ -61,7 +60,7 @@ impl Port {
         })
     }
 
-    /// Copies into the host's memory: all, or nothing.
+    /// Copies into the host's memory, everything or nothing.
     ///
     /// # Errors
     ///
@@ -72,40 +71,39 @@ impl Port {
         })
     }
 
-    /// Where this many bytes are in this process, for who has the kernel read or `write` them. Nothing where
-    /// they are not in one piece.
+    /// Returns the place of this many bytes in this process, for the kernel to read or `write`; `None` if they are not in one piece.
     pub fn direct(&self, address: u64, length: u64, write: bool) -> Option<Direct> {
         let _copying = self.copying().ok()?;
         let maps = self.maps();
         match maps.way(address, length, write) {
             (count, Way::Memory(memory, offset)) if count == length => {
-                // Under the lock of the maps: an unmapping that comes now waits for this hold.
+                // Under the lock of the maps, so that an unmapping that comes now waits for this hold.
                 Some(Direct { memory: memory.mapping().clone(), offset, hold: self.link.hold() })
             }
             _ => None,
         }
     }
 
-    /// Interrupts the host. Nothing happens where it has not set that vector up.
+    /// Interrupts the host. Does nothing if the host has not set up that vector.
     pub fn interrupt(&self, vector: u16) {
         self.link.interrupt(vector.into());
     }
 
-    /// True if the function may reach others now: it is a bus master.
+    /// Returns true if the function may access other devices now: it is bus master.
     pub fn is_master(&self) -> bool {
         self.link.state.master.load(Ordering::Acquire)
     }
 
-    /// For writes past the client ([`switch`](crate::switch)): nothing where the function is no bus master. Who
-    /// ends bus mastering is answered when this is dropped, or after 3 s.
+    /// Returns a hold for writes past the client ([`switch`](crate::switch)), `None` if the function is not bus master. A request to end
+    /// bus mastering is answered when the hold is dropped, or after 3 s.
     pub fn mastering(&self) -> Option<Arc<Hold>> {
-        // In this order: whoever ends it in between waits for the hold.
+        // In this order, so that a request to end it in between waits for the hold.
         let hold = self.link.hold();
         self.is_master().then_some(hold)
     }
 
-    /// The BAR (0 or 2) in which this many bytes at this address of the bus lie, and where in it. Nothing where
-    /// they are not all in one, or the function doesn't answer to its BARs.
+    /// Returns the BAR (0 or 2) that contains this many bytes at this bus address, and the offset in it; `None` if they are not all in one,
+    /// or the function's BARs are disabled.
     pub fn bar(&self, address: u64, length: u64) -> Option<(Region, u64)> {
         let state = &self.link.state;
         let bars = [(Region::Bar0, &state.registers_address), (Region::Bar2, &state.memory_address)];
@@ -116,12 +114,12 @@ impl Port {
         })
     }
 
-    /// True if a client is connected.
+    /// Returns true if a client is connected.
     pub fn is_connected(&self) -> bool {
         self.link.is_connected()
     }
 
-    /// Held while the host's memory is touched: who ends bus mastering waits for it.
+    /// Returns a guard to hold while the host's memory is accessed: a request to end bus mastering waits for it.
     fn copying(&self) -> Result<RwLockReadGuard<'_, ()>, Unreachable> {
         let state = &self.link.state;
         let copying = state.copying.read().unwrap_or_else(PoisonError::into_inner);
@@ -132,8 +130,7 @@ impl Port {
         self.link.maps.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Hands out the pieces of mapped memory that an access lies in: its place in the access, its bytes,
-    /// where they are.
+    /// Calls `take` for the pieces of mapped memory that an access covers: the position in the access, the bytes, and their place.
     fn each(
         &self,
         address: u64,
@@ -143,7 +140,7 @@ impl Port {
     ) -> Result<(), Unreachable> {
         let _copying = self.copying()?;
         let maps = self.maps();
-        // Most lie in one piece.
+        // Most accesses are in one piece.
         if let (count, Way::Memory(memory, offset)) = maps.way(address, length as u64, write)
             && count == length as u64
         {

@@ -1,4 +1,4 @@
-//! Answers one client after the other.
+//! The server: answers one client after the other.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -19,9 +19,9 @@ use crate::socket::{self, Message};
 use crate::wake::Wake;
 use crate::wire::{Access, DmaMap, DmaUnmap, HEADER, Header, Request, SetIrqs, Version, WireError, reply};
 
-/// PCI as VFIO numbers it. [linux/vfio.h]
+/// Number of PCI regions in VFIO. [linux/vfio.h]
 const REGIONS: u32 = 9;
-/// INTx, MSI, MSI-X: not those for errors and for requests to let go.
+/// Number of interrupt kinds: INTx, MSI, MSI-X; not those for errors and for device requests.
 const IRQS: u32 = 3;
 const IRQ_MSI: u32 = 1;
 const IRQ_MSIX: u32 = 2;
@@ -34,7 +34,7 @@ pub struct Server {
     shared: Arc<Shared>,
 }
 
-/// Ends a server: when it is dropped, the client is hung up on and the thread has ended.
+/// A running server: dropping it disconnects the client and ends the thread.
 #[derive(Debug)]
 pub struct Running {
     shared: Arc<Shared>,
@@ -44,7 +44,7 @@ pub struct Running {
 struct Shared {
     link: Arc<Link>,
     stop: AtomicBool,
-    /// Ends the wait for a client.
+    /// Listening socket, to end the wait for a client.
     listener: UnixListener,
 }
 
@@ -58,17 +58,16 @@ impl std::fmt::Debug for Shared {
 type Answer<'a> = Result<(Vec<u8>, Option<BorrowedFd<'a>>), Errno>;
 
 impl Server {
-    /// Listens at a path, where a socket that nobody listens at is replaced. Whoever may connect there can
-    /// use the function: the folder's permissions decide. The bus belongs to the thread of the function's
-    /// owner, which `wake` wakes.
+    /// Listens at a path, and replaces a socket there that is no longer in use. Any program that may connect there can use the function:
+    /// the folder's permissions decide. The bus belongs to the thread of the function's owner, which `wake` wakes.
     ///
     /// # Errors
     ///
-    /// Those of bind(2); `AddrInUse` where somebody listens there; those of [`Signals::get`](dcs_vfio::Signals::get).
+    /// Those of bind(2); `AddrInUse` if a program listens there; those of [`Signals::get`](dcs_vfio::Signals::get).
     ///
     /// # Panics
     ///
-    /// Where the function has no memory of its own.
+    /// If the function has no memory of its own.
     pub fn bind(path: &Path, function: Function, wake: Wake) -> io::Result<(Server, VfioUserBus)> {
         assert!(function.state().memory.is_some(), "a function on a bus has memory of its own");
         let server = Server::listen(path, function, wake)?;
@@ -76,8 +75,7 @@ impl Server {
         Ok((server, bus))
     }
 
-    /// The same for a function that reaches its host's memory and nothing else, and never waits for the
-    /// client.
+    /// Listens likewise for a function that only reaches its host's memory, and never waits for the client.
     ///
     /// # Errors
     ///
@@ -98,23 +96,23 @@ impl Server {
         Ok(Server { listener, function, shared })
     }
 
-    /// The function, before it is served.
+    /// Returns the function, before it is served.
     pub fn function(&mut self) -> &mut Function {
         &mut self.function
     }
 
-    /// Answers clients on a thread of its own.
+    /// Answers clients on a separate thread.
     ///
     /// # Errors
     ///
-    /// Where there is no thread available.
+    /// If no thread is available.
     pub fn start(mut self) -> io::Result<Running> {
         let shared = self.shared.clone();
         let thread = std::thread::Builder::new().name("dcs-vfio-user".into()).spawn(move || {
             while !self.shared.stop.load(Ordering::Acquire) {
                 match self.listener.accept() {
                     Ok((socket, _)) => self.serve(socket),
-                    // Out of descriptors, say: that passes, or does not.
+                    // Out of descriptors, say, which may or may not pass.
                     Err(_) => std::thread::sleep(Duration::from_millis(10)),
                 }
             }
@@ -123,20 +121,20 @@ impl Server {
         Ok(Running { shared, thread: Some(thread) })
     }
 
-    /// Answers one client, on a socket that is connected already, until it hangs up or has to be hung up on.
+    /// Answers one client, on a socket that is connected already, until it hangs up or is disconnected.
     pub fn serve(&mut self, socket: UnixStream) {
         let link = self.shared.link.clone();
         let Ok(socket) = link.connect(socket) else { return };
         let mut session = Session { function: &mut self.function, link: &link, spoken: false };
-        // A client that breaks the protocol is hung up on like one that left.
+        // A client that breaks the protocol is disconnected like one that left.
         while let Ok(Some(message)) = socket::receive(socket.as_fd()) {
             if self.shared.stop.load(Ordering::Acquire) || session.take(message).is_err() {
                 break;
             }
         }
-        // In this order: nothing may be written any more to what the client gave, then all is forgotten.
+        // In this order: first stop all writes to the client's memory, then forget everything.
         self.function.unplug();
-        // What takes longer keeps the memory that it has, whose client is gone.
+        // Uses that take longer keep their memory, whose client is gone.
         let _ = link.drain();
         link.disconnect();
     }
@@ -149,7 +147,7 @@ impl Drop for Running {
         let _ = rustix::net::shutdown(&self.shared.listener, rustix::net::Shutdown::Both);
         self.shared.link.hang_up();
         if let Some(thread) = self.thread.take() {
-            // A panic on that thread was reported by it.
+            // A panic on that thread was reported already.
             let _ = thread.join();
         }
     }
@@ -158,12 +156,12 @@ impl Drop for Running {
 struct Session<'a> {
     function: &'a mut Function,
     link: &'a Link,
-    /// The version was agreed on.
+    /// Set once the version was agreed on.
     spoken: bool,
 }
 
 impl Session<'_> {
-    /// Takes one message. An error ends the connection.
+    /// Handles one message. An error ends the connection.
     fn take(&mut self, message: Message) -> io::Result<()> {
         let Message { header, body, fds } = message;
         if header.is_reply() {
@@ -218,7 +216,7 @@ impl Session<'_> {
     }
 
     fn unmap(&mut self, unmap: &DmaUnmap, body: &[u8]) -> Answer<'static> {
-        // The lock waits for copies that are under way: after the answer nothing is touched any more.
+        // The lock waits for copies in progress: after the answer nothing is accessed any more.
         let mut maps = self.link.maps.write().unwrap_or_else(PoisonError::into_inner);
         maps.remove(unmap).map_err(|_| Errno::INVAL)?;
         drop(maps);
@@ -249,12 +247,12 @@ impl Session<'_> {
         done
     }
 
-    /// Nothing is in use any more of the memory that was there before.
+    /// Waits until no memory from before is in use any more.
     fn drain(&self) -> Result<(), Errno> {
         if self.link.drain() { Ok(()) } else { Err(Errno::BUSY) }
     }
 
-    /// The kind of interrupts that the function has.
+    /// Returns the kind of interrupts that the function has.
     fn irq(&self) -> u32 {
         match self.function.interrupts() {
             Interrupts::MsiX(_) => IRQ_MSIX,
@@ -263,7 +261,7 @@ impl Session<'_> {
     }
 
     fn forget(&self, vector: usize) {
-        // It exists: the range was checked.
+        // The vector exists: the range was checked.
         let _ = self.link.set_vector(vector, None);
     }
 

@@ -10,16 +10,16 @@ use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 
 use crate::wire::{HEADER, Header, MAX_FDS, WireError};
 
-/// A message as it came.
+/// A received message.
 #[derive(Debug)]
 pub struct Message {
     pub header: Header,
     pub body: Vec<u8>,
-    /// At most [`MAX_FDS`]; those beyond were closed.
+    /// File descriptors, at most [`MAX_FDS`]; further ones were closed.
     pub fds: Vec<OwnedFd>,
 }
 
-/// Why no more messages come.
+/// The reason why no more messages can be received.
 #[derive(Debug, thiserror::Error)]
 pub enum ReceiveError {
     #[error(transparent)]
@@ -28,11 +28,11 @@ pub enum ReceiveError {
     Io(#[from] io::Error),
 }
 
-/// Waits for a message. Nothing: the other side has hung up between two messages.
+/// Waits for a message; returns `None` if the other side has hung up between two messages.
 ///
 /// # Errors
 ///
-/// Where the connection breaks, or the stream can no more be followed.
+/// If the connection breaks, or the stream can no longer be followed.
 pub fn receive(socket: BorrowedFd<'_>) -> Result<Option<Message>, ReceiveError> {
     let mut fds = Vec::new();
     let mut head = [0; HEADER];
@@ -49,7 +49,7 @@ pub fn receive(socket: BorrowedFd<'_>) -> Result<Option<Message>, ReceiveError> 
     Ok(Some(Message { header, body, fds }))
 }
 
-/// Reads until the buffer is full or the stream ends; says how much there was.
+/// Reads until the buffer is full or the stream ends; returns the number of bytes.
 fn fill(socket: BorrowedFd<'_>, bytes: &mut [u8], fds: &mut Vec<OwnedFd>) -> io::Result<usize> {
     let mut filled = 0;
     while filled < bytes.len() {
@@ -75,13 +75,11 @@ fn fill(socket: BorrowedFd<'_>, bytes: &mut [u8], fds: &mut Vec<OwnedFd>) -> io:
     Ok(filled)
 }
 
-/// Sends a message, with a file descriptor where there is one. The header leaves in one piece: clients exist
-/// that take no other.
+/// Sends a message, with a file descriptor if there is one. The header leaves in one piece, which some clients require.
 ///
 /// # Errors
 ///
-/// Where the connection breaks, or the other side takes nothing for as long as the socket's time limit says.
-/// The stream is of no more use then.
+/// If the connection breaks, or the other side takes nothing for the socket's time limit. The stream is unusable then.
 pub fn send(socket: BorrowedFd<'_>, message: &[u8], fd: Option<BorrowedFd<'_>>) -> io::Result<()> {
     let (mut sent, mut fd) = (0, fd);
     while sent < message.len() {

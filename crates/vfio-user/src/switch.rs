@@ -1,32 +1,30 @@
-//! Posted writes from function to function, past the client: what a PCIe switch does with a write to an address
-//! below it.
+//! Posted writes from function to function, past the client: the part of a PCIe switch that forwards a write to an address below it.
 //!
 //! ```text
 //!   function --- write(address, bytes) --> Switch ===socket===> Switch: take(address, bytes) --> function
 //! ```
 //!
-//! Functions are in processes of their own, and a socket between two processes stands for the switch: one
-//! listens, the others join. A write goes to all processes that a function is joined with; each takes it by its
-//! address ([`Port::bar`](crate::Port::bar)), as BARs do, or drops it. Writes arrive in the order in which they
-//! were made, once, or the connection has ended.
+//! Functions are in separate processes, and a socket between two processes stands for the switch: one listens, the others join. A write
+//! goes to all processes that a function is joined with; each takes it by its address ([`Port::bar`](crate::Port::bar)), as BARs do, or
+//! drops it. Writes arrive once, in the order in which they were made, or the connection has ended.
 //!
-//! A message is the address (8 bytes), the number of bytes (4 bytes, 1 to 4,096), and the bytes; numbers are
-//! little-endian. Nothing is answered, as nothing is to a posted write.
+//! A message is the address (8 bytes), the number of bytes (4 bytes, 1 to 4,096), and the bytes; numbers are little-endian. There are no
+//! answers, as for any posted write.
 //!
-//! # What a peer is trusted with
+//! # Trust in a peer
 //!
-//! With the BARs of the function, as any device on a bus is. A message that cannot be ends the connection. Who
-//! listens waits for no peer: what one is slow to take is kept for it, up to a limit, beyond which it is hung up
-//! on. Who joins waits for the one that listens.
+//! A peer is trusted with the BARs of the function, as any device on a bus is. An invalid message ends the connection. The listening side
+//! waits for no peer: bytes that a slow one does not take are kept for it, up to a limit, beyond which it is disconnected. A joined side
+//! waits for the listening one.
 //!
-//! The number of peers is limited, and how many of them are one process: none keeps others out by itself. A process is
-//! known by its number (SO_PEERCRED); all of other PID namespaces that this one does not see are one. Who may
-//! start processes, and connect (the folder's permissions say), may keep others out all the same.
+//! The number of peers is limited, and so is the number from one process: no process keeps others out by itself. A process is known by its
+//! number (SO_PEERCRED); all processes in other PID namespaces that this one does not see count as one. A user who may start processes, and
+//! connect (the folder's permissions decide), may still keep others out.
 //!
 //! # What it doesn't implement
 //!
-//! Reads; the client's IOMMU: such writes do not pass it, as below a switch that redirects nothing to its root
-//! (ACS). Who starts the processes decides which functions share a switch.
+//! Reads; the client's IOMMU: such writes do not pass it, as below a switch that redirects nothing to its root (ACS). The user who starts
+//! the processes decides which functions share a switch.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -39,41 +37,41 @@ use nix::sys::socket::sockopt::PeerCredentials;
 use rustix::io::Errno;
 use rustix::net::{SendFlags, send};
 
-/// Bytes of a message before those that are written.
+/// Size of a message before its data, in bytes.
 pub const HEAD: usize = 12;
 /// Most bytes of a write.
 pub const LARGEST: usize = 4096;
 /// Most functions that join one.
 const MOST: usize = 64;
-/// Most functions of one process that join one: `dcs d2d ssd` is one, and joins anew where it was hung up on.
+/// Most functions of one process that join one: `dcs d2d ssd` is one, and joins again after it was disconnected.
 const MOST_OF_A_PROCESS: usize = 8;
-/// Limit of a write: a peer that takes nothing for this long has gone.
+/// Time limit of a write: a peer that takes nothing for this long counts as gone.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Time after which it is tried again to join.
+/// Pause between attempts to join.
 const PAUSE: Duration = Duration::from_millis(50);
 /// Bytes that are read at once.
 const PIECE: usize = 256 << 10;
 
-/// A write that has come.
+/// A received write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Posted<'a> {
-    /// Where to.
+    /// Address to write to.
     pub address: u64,
-    /// The bytes.
+    /// Bytes to write.
     pub data: &'a [u8],
 }
 
-/// A message that cannot be: the number of its bytes.
+/// An invalid message, with its number of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a write of {0} bytes: 1 to {LARGEST} may be written at once")]
+#[error("invalid write of {0} bytes: expected 1 to {LARGEST}")]
 pub struct LengthError(pub u32);
 
 impl<'a> Posted<'a> {
-    /// The first write of these bytes. Nothing where it is not whole yet.
+    /// Parses the first write in these bytes; returns `None` if it is not complete yet.
     ///
     /// # Errors
     ///
-    /// [`LengthError`]: what follows has no meaning.
+    /// [`LengthError`]; the bytes that follow are meaningless.
     pub fn parse(bytes: &'a [u8]) -> Result<Option<Posted<'a>>, LengthError> {
         let Some((head, rest)) = bytes.split_first_chunk::<HEAD>() else { return Ok(None) };
         let [address @ .., a, b, c, d] = *head;
@@ -85,13 +83,13 @@ impl<'a> Posted<'a> {
         Ok(data.map(|data| Posted { address: u64::from_le_bytes(address), data }))
     }
 
-    /// Bytes of its message.
+    /// Returns the size of its message in bytes.
     pub fn size(&self) -> usize {
         HEAD + self.data.len()
     }
 }
 
-/// Writes that go together.
+/// A batch of writes.
 #[derive(Debug, Default)]
 pub struct Batch(Vec<u8>);
 
@@ -100,7 +98,7 @@ impl Batch {
     ///
     /// # Panics
     ///
-    /// Where it has no bytes, or more than [`LARGEST`].
+    /// If it has no bytes, or more than [`LARGEST`].
     pub fn add(&mut self, address: u64, data: &[u8]) {
         assert!((1..=LARGEST).contains(&data.len()), "a write of {} bytes", data.len());
         self.0.extend(address.to_le_bytes());
@@ -108,36 +106,36 @@ impl Batch {
         self.0.extend(data);
     }
 
-    /// True where there are none.
+    /// Returns true if there are none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }
 
-/// No function took the writes: there is none, or the last one has gone.
+/// No function took the writes: there is none, or the last one is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no other function is at the switch")]
+#[error("no other function has joined the switch")]
 pub struct Alone;
 
-/// Takes writes that come: the address, the bytes.
+/// A handler of received writes: the address, the bytes.
 pub type Take = Arc<dyn Fn(u64, &[u8]) + Send + Sync>;
 
-/// Another function.
+/// Another function at the switch.
 struct Peer {
     stream: UnixStream,
-    /// The process that connected; 0: one that this PID namespace does not see.
+    /// Number of the process that connected; 0 if this PID namespace does not see it.
     process: i32,
-    /// What it was too slow to take, for a thread that writes it; nothing where there is no such thread.
+    /// Bytes that it was too slow to take, for a thread that writes them; `None` if there is no such thread.
     late: Mutex<Option<Vec<u8>>>,
 }
 
 impl Peer {
-    /// Writes all, and waits for it.
+    /// Writes everything, waiting for the peer.
     fn write(&self, bytes: &[u8]) -> io::Result<()> {
         (&self.stream).write_all(bytes)
     }
 
-    /// Writes what goes without waiting. A thread writes what is left, while that is not more than is `kept`.
+    /// Writes as much as possible without waiting. A thread writes the rest, if that is at most `kept` bytes.
     fn offer(self: &Arc<Peer>, mut bytes: &[u8], kept: usize) -> io::Result<()> {
         let mut late = lock(&self.late);
         if let Some(late) = &mut *late {
@@ -162,13 +160,13 @@ impl Peer {
         Ok(())
     }
 
-    /// Writes what is late, until nothing is.
+    /// Writes the late bytes, until there are none.
     fn write_late(&self) {
         loop {
             let bytes = {
                 let mut late = lock(&self.late);
                 match late.take().filter(|bytes| !bytes.is_empty()) {
-                    // Later writes go behind it.
+                    // Later writes are appended to it.
                     Some(bytes) => {
                         *late = Some(Vec::new());
                         bytes
@@ -182,23 +180,23 @@ impl Peer {
         }
     }
 
-    /// Ends its reader, too, which forgets it.
+    /// Ends the connection, and so its reader, which removes the peer.
     fn hang_up(&self) {
         let _ = self.stream.shutdown(std::net::Shutdown::Both);
     }
 }
 
-/// A function's way to the others.
+/// A function's connection to the others.
 pub struct Switch {
     peers: Mutex<Vec<Arc<Peer>>>,
     take: Take,
-    /// Most bytes that are kept for a peer that is slow. None: it is waited for, by who joins.
+    /// Most bytes to keep for a slow peer; `None` on the joined side, which waits instead.
     kept: Option<usize>,
 }
 
 impl Switch {
-    /// Listens for functions that join. One that is slow to take what is written has so many bytes `kept` for
-    /// it, beside the socket's buffer: what may be under way to it without an answer.
+    /// Listens for functions that join. For a peer that is slow to take writes, up to `kept` bytes are kept in addition to the socket's
+    /// buffer: at least as much as may be in flight to it without an answer.
     ///
     /// # Errors
     ///
@@ -216,10 +214,10 @@ impl Switch {
                     std::thread::sleep(PAUSE);
                     continue;
                 };
-                // One too many is hung up on.
+                // A peer beyond the limit is disconnected.
                 let Ok(peer) = accepting.add(stream) else { continue };
                 let (switch, reading) = (accepting.clone(), peer.clone());
-                // Without a thread it is, too.
+                // So is one without a thread.
                 if thread(move || switch.read(&reading)).is_err() {
                     accepting.forget(&peer);
                 }
@@ -228,11 +226,11 @@ impl Switch {
         Ok(switch)
     }
 
-    /// Joins who listens there, as soon as somebody does, and again where that one has gone.
+    /// Joins the function that listens there, as soon as there is one, and again if it is gone.
     ///
     /// # Errors
     ///
-    /// Where there is no thread available.
+    /// If no thread is available.
     pub fn join(path: &Path, take: Take) -> io::Result<Arc<Switch>> {
         let switch = Arc::new(Switch { peers: Mutex::default(), take, kept: None });
         let (joining, path) = (switch.clone(), path.to_path_buf());
@@ -247,12 +245,12 @@ impl Switch {
         Ok(switch)
     }
 
-    /// Writes them, in their order. Who joined waits where the other is slow to take them: not to be called by
-    /// who holds a lock that `take` needs.
+    /// Writes a batch in order. The joined side waits if the other is slow to take the writes: don't call it while holding a lock that
+    /// `take` needs.
     ///
     /// # Errors
     ///
-    /// [`Alone`]; whether some of them arrived is not known.
+    /// [`Alone`]; some of them may have arrived.
     pub fn write(&self, batch: &mut Batch) -> Result<(), Alone> {
         let peers = self.peers().clone();
         let count = peers.len();
@@ -289,9 +287,9 @@ impl Switch {
         Ok(peer)
     }
 
-    /// Takes what a peer writes, until it has gone.
+    /// Takes a peer's writes, until it is gone.
     fn read(&self, peer: &Arc<Peer>) {
-        // However it ends, the connection does.
+        // However this ends, the connection ends with it.
         let _ = read(&peer.stream, &self.take);
         self.forget(peer);
     }
@@ -311,7 +309,7 @@ impl std::fmt::Debug for Switch {
     }
 }
 
-/// Hands on what comes, until the end, or a message that cannot be.
+/// Passes received writes on, until the end or an invalid message.
 fn read(mut stream: &UnixStream, take: &Take) -> io::Result<()> {
     let (mut bytes, mut filled) = (vec![0; PIECE + HEAD + LARGEST], 0);
     loop {
@@ -408,14 +406,14 @@ mod tests {
             assert!(!matches!(refused.read(&mut [0]), Ok(1..)), "hung up on");
         }
         assert_eq!(listening.peers().len(), MOST_OF_A_PROCESS);
-        // Another process, which has a write to make and then waits to be hung up on.
+        // Another process, which makes a write and then waits to be disconnected.
         let script = "import socket,struct,sys;s=socket.socket(socket.AF_UNIX);s.connect(sys.argv[1]);\
                       s.send(struct.pack('<QI',5,3)+b'abc');s.recv(1)";
         let other = std::process::Command::new("python3").args(["-c", script]).arg(&path).spawn();
         let Ok(mut other) = other else { return println!("skipped: no python3 to be another process") };
         assert_eq!(heard.recv_timeout(6 * PATIENCE), Ok((5, b"abc".to_vec())));
         assert_eq!(listening.peers().len(), MOST_OF_A_PROCESS + 1);
-        // What one of them gives back, it may take again.
+        // A place that one of them frees can be taken again.
         drop(greedy);
         while listening.peers().len() > 1 {
             std::thread::yield_now();
@@ -429,7 +427,7 @@ mod tests {
         other.wait().unwrap();
     }
 
-    /// One that takes nothing is hung up on, in a moment, and the other gets all.
+    /// Checks that a peer that takes nothing is disconnected soon, and the other gets everything.
     #[test]
     fn a_peer_that_takes_nothing_does_not_hold_up_who_listens() {
         let folder = tempfile::tempdir().unwrap();
@@ -470,7 +468,7 @@ mod tests {
         let slow = UnixStream::connect(&path).unwrap();
         await_peer(&listening);
         let mut batch = Batch::default();
-        // More than a socket's buffer, and less than what is kept beside it.
+        // More than a socket's buffer, and less than what is kept in addition to it.
         for number in 0..200u64 {
             batch.add(number, &[number as u8; LARGEST]);
             listening.write(&mut batch).unwrap();
@@ -478,7 +476,7 @@ mod tests {
         let (take, heard) = taking();
         std::thread::spawn(move || read(&slow, &take));
         assert!((0..200u64).all(|number| heard.recv().unwrap() == (number, vec![number as u8; LARGEST])));
-        // Then it is as any other.
+        // Then it is like any other peer.
         batch.add(1000, b"again");
         listening.write(&mut batch).unwrap();
         assert_eq!(heard.recv().unwrap(), (1000, b"again".to_vec()));

@@ -1,4 +1,4 @@
-//! The server and the bus against a client that plays QEMU, and some that do not play by the rules.
+//! Tests of the server and the bus with a client that plays QEMU, and with some that break the rules.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -97,7 +97,7 @@ impl Client {
         client
     }
 
-    /// As after boot: regions are known, addresses given, memory and bus mastering on.
+    /// Makes a client in the state after boot: regions are known, addresses set, memory and bus mastering on.
     fn boot(card: &Card, payload: Payload) -> Client {
         let mut client = Client::connect(&card.path, payload);
         let (body, fds) = client.ask(command::GET_REGION_INFO, &words(&[32, 0, 2, 0]), &[]).unwrap();
@@ -126,7 +126,7 @@ impl Client {
         self.ask(command::DMA_MAP, &body, file.as_slice()).map(|_| ())
     }
 
-    /// A request, and what it is answered with: a body and a number of descriptors, or an errno.
+    /// Sends a request and returns the answer: a body and a number of descriptors, or an errno.
     fn ask(&mut self, command: u16, body: &[u8], fds: &[BorrowedFd<'_>]) -> Result<(Vec<u8>, usize), u32> {
         self.id += 1;
         let header = Header::request(self.id, command, body.len(), false);
@@ -156,7 +156,7 @@ impl Drop for Client {
     }
 }
 
-/// The half of the client that is asked.
+/// The half of the client that answers requests.
 struct Side {
     socket: Arc<UnixStream>,
     peer: Arc<Mutex<Vec<u8>>>,
@@ -251,7 +251,7 @@ fn memory_is_reached_in_place() {
     // The own memory by its bus address.
     card.bus.write(BAR2 + 64, &[9; 8]);
     assert_eq!(fetch(&mut card.bus, BAR2 + 64, 8), Ok(vec![9; 8]));
-    // What is unmapped is no more reached: the client's memory is gone, and the client knows nothing there.
+    // Unmapped memory is no longer reached: it is gone, and the client knows nothing there.
     client.unmap(RAM, 0x1_0000).unwrap();
     card.bus.write(RAM + 0x200, b"too late     ");
     assert_eq!(fetch(&mut card.bus, RAM + 0x200, 13), Err(BusError::Unsupported));
@@ -293,8 +293,8 @@ fn without_bus_mastering_nothing_leaves() {
     assert_eq!(seen, [0; 8]);
 }
 
-/// A copy into the client's memory that has begun is over before a reset is answered, and none begins after
-/// that, even where the client lets the function be a master again at once.
+/// Checks that a copy into the client's memory that has begun is over before a reset is answered, and none begins after that, even if the
+/// client re-enables bus mastering at once.
 #[test]
 fn a_reset_waits_for_copies_and_ends_those_to_come() {
     let mut card = card();
@@ -326,7 +326,7 @@ fn a_reset_waits_for_copies_and_ends_those_to_come() {
     }
 }
 
-/// Data that go by message are there before a completion that is written in place.
+/// Checks that data sent by message arrive before a completion that is written in place.
 #[test]
 fn who_sees_a_completion_sees_its_data() {
     let mut card = card();
@@ -347,7 +347,7 @@ fn who_sees_a_completion_sees_its_data() {
             bus.write(PEER, &[7; 512]);
             bus.write(RAM, &[1]);
         });
-        // Time for the completion to come too early.
+        // Allow time for the completion to come too early.
         std::thread::sleep(Duration::from_millis(50));
         assert_eq!((completion(), data[0]), (0, 0));
     });
@@ -408,7 +408,7 @@ fn a_client_that_leaves_ends_the_reads() {
     let mut card = card();
     let client = Client::boot(&card, Payload::At32);
     assert!(fetch(&mut card.bus, PEER, 4).is_ok());
-    // It answers no more.
+    // The client answers no more.
     let held = client.peer.lock().unwrap();
     card.bus.read(PEER, 4, Tag(1));
     card.bus.read(PEER, 4, Tag(2));
@@ -486,8 +486,7 @@ fn answers_that_nobody_waits_for_are_dropped() {
         let message = [&header.to_bytes()[..], &[1, 2, 3]].concat();
         socket::send(client.socket.as_fd(), &message, None).unwrap();
     }
-    // What comes behind them is answered when they are gone: from then on their numbers may be those of
-    // reads.
+    // A request behind them is answered when they are gone: from then on their numbers may be reused for reads.
     assert!(client.read(7, 0, 4).is_ok());
     assert_eq!(fetch(&mut card.bus, PEER, 4), Ok(vec![0; 4]));
 }
@@ -510,7 +509,7 @@ fn many_reads_at_once_are_each_answered() {
     assert!(card.bus.answer().is_none());
 }
 
-/// An NVMe controller: no memory of its own, no bus, and MSI.
+/// An NVMe controller: no own memory, no bus, and MSI.
 struct Drive {
     _running: Running,
     port: Port,
@@ -564,8 +563,7 @@ fn a_port_reaches_memory_with_a_descriptor_and_nothing_else() {
     assert!(drive.port.direct(RAM + 0x2000, 4, true).is_none(), "without a descriptor");
 }
 
-/// Who unmaps memory, resets the function or ends its bus mastering is answered when nothing is in use any
-/// more.
+/// Checks that requests to unmap memory, reset the function or end bus mastering are answered when nothing is in use any more.
 #[test]
 fn memory_that_is_in_use_is_waited_for() {
     let drive = drive();
@@ -613,10 +611,10 @@ fn who_ends_bus_mastering_waits_for_what_is_being_written() {
     });
 }
 
-/// Stores: where, and what.
+/// Stores: addresses and bytes.
 type Stores = Arc<Mutex<Vec<(u64, Vec<u8>)>>>;
 
-/// Notes what is stored to the aperture.
+/// Records stores to the aperture.
 struct Aperture(Stores);
 
 impl Registers for Aperture {
@@ -672,7 +670,7 @@ fn a_function_is_found_by_the_addresses_of_its_bars_while_it_answers_to_them() {
     assert_eq!(port.bar(BAR2, 8), None);
 }
 
-/// The client shares the event's file: it can make writers wait for room, and fill the counter.
+/// Has the client, which shares the event's file, make writers block and fill the counter.
 #[test]
 fn a_client_that_fills_its_event_does_not_stop_who_interrupts_it() {
     let drive = drive();
@@ -689,10 +687,10 @@ fn a_client_that_fills_its_event_does_not_stop_who_interrupts_it() {
         told.send(()).unwrap();
     });
     let done = done.recv_timeout(LIMIT);
-    // Lets go of one that waits.
+    // Releases a writer that blocks.
     rustix::io::read(&event, &mut [0; 8]).unwrap();
     done.expect("it is not waited for");
-    // A file's name is no eventfd.
+    // A file with such a name is not an eventfd.
     let named = File::create(drive.path.with_file_name("[eventfd]")).unwrap();
     assert_eq!(client.irqs_of(1, 3, 1, Some(named.as_fd())), Err(22));
 }

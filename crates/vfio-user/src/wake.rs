@@ -1,5 +1,5 @@
-//! The wait of a bus's owner: it is woken for the host's doorbells and the answers to reads; what devices
-//! write into the function's memory it has to look at, less and less often while nothing happens.
+//! The wait of a bus's owner: the host's doorbells and the answers to reads wake it; writes of devices into the function's memory must be
+//! polled for, less and less often while nothing happens.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -28,17 +28,16 @@ impl Wake {
         Ok(Wake(Arc::new(Inner { event, asleep: AtomicBool::new(false) })))
     }
 
-    /// There is something to do: to be called after it can be seen. Costs a system call only where the thread
-    /// sleeps.
+    /// Wakes the owner. Call it after making the work visible. Costs a system call only if the thread sleeps.
     pub fn notify(&self) {
         if self.0.asleep.swap(false, Ordering::SeqCst) {
-            // Full only where it was signalled already.
+            // The counter is full only if it was signalled already.
             let _ = rustix::io::write(&self.0.event, &1u64.to_ne_bytes());
         }
     }
 
-    /// Sleeps until somebody calls [`Wake::notify`], or so long. Not at all where `ready` says that there is
-    /// something to do: it is asked after the last moment at which a call could be missed.
+    /// Sleeps until [`Wake::notify`] is called, or `limit` has passed. Does not sleep if `ready` returns true; it is called after the last
+    /// moment at which a notification could be missed.
     pub fn sleep(&self, limit: Option<Duration>, ready: impl FnOnce() -> bool) {
         let _asleep = self.asleep();
         if !ready() {
@@ -49,16 +48,15 @@ impl Wake {
         let _ = rustix::io::read(&self.0.event, &mut [0; 8]);
     }
 
-    /// For a thread that has other things to wait for too: until the answer is dropped, [`Wake::notify`] writes
-    /// to the eventfd that this is. Look once more for something to do when you have it; then sleep by
-    /// whatever ends when that is written to.
+    /// Announces a sleep, for a thread that waits for other things too: until the returned value is dropped, [`Wake::notify`] writes to the
+    /// eventfd that it contains. Check once more for work when you have it; then sleep in a way that a write to the eventfd ends.
     pub fn asleep(&self) -> Asleep<'_> {
         self.0.asleep.store(true, Ordering::SeqCst);
         Asleep(self)
     }
 }
 
-/// A thread sleeps, or is about to.
+/// A sleep that is announced or in progress.
 #[derive(Debug)]
 pub struct Asleep<'a>(&'a Wake);
 
@@ -77,14 +75,14 @@ impl AsFd for Wake {
 /// The events that an idle owner of the bus waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Watch {
-    /// Only for what wakes it: no device has anything to do.
+    /// Only wake-ups: no device has anything to do.
     Host,
-    /// For what devices write into the function's memory too: nobody tells when.
+    /// Wake-ups, and writes of devices into the function's memory, which are not signalled.
     Memory,
 }
 
-/// The idle time of a bus's owner, and the pauses that it makes therefore: it looks again at once for 50 us,
-/// then every 20 us, 40 us and so on up to 1 ms.
+/// The idle time of a bus's owner, and the resulting pauses: it polls again at once for 50 us, then every 20 us, 40 us and so on up to 1
+/// ms.
 #[derive(Debug, Default)]
 pub struct Idle {
     since: Option<Instant>,
@@ -96,12 +94,12 @@ impl Idle {
     const SLEEP_MIN: Duration = Duration::from_micros(20);
     const SLEEP_MAX: Duration = Duration::from_millis(1);
 
-    /// There was something to do.
+    /// Notes that there was work.
     pub fn worked(&mut self) {
         self.since = None;
     }
 
-    /// There was nothing to do: waits as is right after so long, at most until `until`.
+    /// Notes that there was no work, and waits for the appropriate time, at most until `until`.
     pub fn wait(&mut self, wake: &Wake, watch: Watch, until: Option<Instant>, ready: impl FnOnce() -> bool) {
         let now = Instant::now();
         let since = *self.since.get_or_insert_with(|| {

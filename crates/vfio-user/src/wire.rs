@@ -1,22 +1,21 @@
-//! The messages of vfio-user (protocol 0.0 and 0.1) as checked values. Any bytes may be handed in; nothing
-//! here panics on them, allocates for them or acts on them.
+//! The messages of vfio-user (protocol 0.0 and 0.1) as checked values. Accepts any bytes: nothing here panics on them, allocates for them
+//! or acts on them.
 //!
-//! Integers are little-endian (the protocol says *native*; every client known runs on such a machine). A
-//! message is a [`Header`] and a body. What a client asks is a [`Request`]; replies are made by the functions
-//! of [`reply`].
+//! Integers are little-endian (the protocol says *native*; every known client runs on such a machine). A message is a [`Header`] and a
+//! body. A client's message is a [`Request`]; the functions of [`reply`] make replies.
 
-/// Bytes of a header.
+/// Size of a header in bytes.
 pub const HEADER: usize = 16;
-/// Most bytes of data in one message, in either direction: what is said in the version reply.
+/// Most bytes of data in one message, in either direction, as stated in the version reply.
 pub const MAX_TRANSFER: usize = 1 << 20;
 /// Most file descriptors in one message.
 pub const MAX_FDS: usize = 8;
-/// Most bytes of a message that is listened to: data, and the largest structure before them.
+/// Most bytes of a message that is accepted: data, and the largest structure before them.
 pub const MAX_MESSAGE: usize = HEADER + 64 + MAX_TRANSFER;
 /// Most writes in one `REGION_WRITE_MULTI`.
 const MAX_WRITES: u64 = 200;
 
-/// The commands' numbers.
+/// Numbers of the commands.
 pub mod command {
     #![allow(missing_docs)]
     pub const VERSION: u16 = 1;
@@ -39,60 +38,59 @@ const REPLY: u32 = 1;
 const NO_REPLY: u32 = 0x10;
 const ERROR: u32 = 0x20;
 
-/// Why bytes are not a message, or not one that is understood.
+/// The reason why bytes are not a valid message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
-    /// The size is below that of a header or above [`MAX_MESSAGE`]: the stream cannot be followed any
-    /// further.
-    #[error("a message of {0} bytes")]
+    /// The size is below that of a header or above [`MAX_MESSAGE`]: the stream cannot be followed any further.
+    #[error("invalid message size: {0} bytes")]
     Size(u32),
-    /// Neither a request nor a reply: the stream cannot be followed any further.
-    #[error("a message of unknown type, flags {0:#x}")]
+    /// The message is neither a request nor a reply: the stream cannot be followed any further.
+    #[error("unknown message type: flags {0:#x}")]
     Type(u32),
-    /// The body is shorter than its command needs, or says something else than its length does.
-    #[error("a body of {given} bytes where command {command} has {needed}")]
+    /// The body is shorter than its command needs, or contradicts its length.
+    #[error("command {command} has a body of {given} bytes, expected {needed}")]
     Body {
-        /// The command.
+        /// Number of the command.
         command: u16,
-        /// Bytes it has.
+        /// Bytes received.
         given: usize,
-        /// Bytes it needs.
+        /// Bytes needed.
         needed: usize,
     },
-    /// A command that is not implemented.
+    /// The command is not implemented.
     #[error("command {0} is not implemented")]
     Command(u16),
-    /// The version's capabilities are not the JSON object that they should be.
-    #[error("the capabilities are not understood")]
+    /// The version's capabilities are not the expected JSON object.
+    #[error("the capabilities are not the expected JSON object")]
     Capabilities,
 }
 
 /// The header of every message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// Matches a reply to its request. Each side numbers its own requests.
+    /// Number that matches a reply to its request. Each side numbers its own requests.
     pub id: u16,
-    /// The command; in a reply, that of the request.
+    /// Command number; in a reply, that of the request.
     pub command: u16,
-    /// Bytes of the message, this header included.
+    /// Size of the message in bytes, including this header.
     pub size: u32,
     flags: u32,
     error: u32,
 }
 
 impl Header {
-    /// A request with `body` bytes behind the header. A posted one gets no reply.
+    /// Makes the header of a request with a body of `body` bytes. A posted one gets no reply.
     pub fn request(id: u16, command: u16, body: usize, posted: bool) -> Header {
         let flags = if posted { NO_REPLY } else { 0 };
         Header { id, command, size: (HEADER + body) as u32, flags, error: 0 }
     }
 
-    /// The reply to `to` with `body` bytes behind the header.
+    /// Makes the header of the reply to `to` with a body of `body` bytes.
     pub fn reply(to: &Header, body: usize) -> Header {
         Header { size: (HEADER + body) as u32, flags: REPLY, error: 0, ..*to }
     }
 
-    /// The reply to `to` that says that it failed.
+    /// Makes the header of the reply to `to` that reports a failure.
     pub fn refusal(to: &Header, errno: u32) -> Header {
         Header { size: HEADER as u32, flags: REPLY | ERROR, error: errno, ..*to }
     }
@@ -101,7 +99,7 @@ impl Header {
     ///
     /// # Errors
     ///
-    /// [`WireError::Size`] and [`WireError::Type`], after either of which the stream is of no more use.
+    /// [`WireError::Size`] and [`WireError::Type`], after either of which the stream is unusable.
     pub fn parse(bytes: &[u8; HEADER]) -> Result<Header, WireError> {
         let mut fields = Fields(bytes);
         let (id, command) = (fields.u16(), fields.u16());
@@ -115,7 +113,7 @@ impl Header {
         Ok(Header { id, command, size, flags, error })
     }
 
-    /// The header's bytes.
+    /// Encodes the header.
     pub fn to_bytes(self) -> [u8; HEADER] {
         let mut bytes = [0; HEADER];
         bytes[0..2].copy_from_slice(&self.id.to_le_bytes());
@@ -126,22 +124,22 @@ impl Header {
         bytes
     }
 
-    /// Bytes behind the header.
+    /// Returns the size of the body in bytes.
     pub fn body(&self) -> usize {
         (self.size as usize).saturating_sub(HEADER)
     }
 
-    /// True if this answers a request.
+    /// Returns true if this answers a request.
     pub fn is_reply(&self) -> bool {
         self.flags & TYPE == REPLY
     }
 
-    /// True if the sender of this request wants no answer.
+    /// Returns true if the sender of this request wants no answer.
     pub fn is_posted(&self) -> bool {
         self.flags & NO_REPLY != 0
     }
 
-    /// The errno of a reply that says that the request failed.
+    /// Returns the errno of a reply that reports a failure.
     pub fn failure(&self) -> Option<u32> {
         (self.flags & ERROR != 0).then_some(self.error)
     }
@@ -150,19 +148,19 @@ impl Header {
 /// A request of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request<'a> {
-    /// Which protocol it speaks. The first message of a connection.
+    /// Protocol version of the client. The first message of a connection.
     Version(Version),
-    /// Memory that the device may reach from now on; with a file descriptor, by mapping that.
+    /// Memory that the device may reach from now on; by mapping the file descriptor, if there is one.
     DmaMap(DmaMap),
-    /// Memory that the device may no more reach.
+    /// Memory that the device may no longer reach.
     DmaUnmap(DmaUnmap),
-    /// The kind of the device.
+    /// Query of the device's kind.
     Info,
-    /// A region's size, and whether it may be mapped.
+    /// Query of a region's size, and whether it may be mapped.
     RegionInfo(u32),
-    /// An interrupt kind's number of vectors.
+    /// Query of an interrupt kind's number of vectors.
     IrqInfo(u32),
-    /// Where interrupts go.
+    /// Setting of interrupts' targets.
     SetIrqs(SetIrqs),
     /// A trapped load.
     Read(Access),
@@ -170,7 +168,7 @@ pub enum Request<'a> {
     Write(Access, &'a [u8]),
     /// Several trapped stores of at most 8 bytes.
     WriteMulti(Writes<'a>),
-    /// The device is to be as it was in the beginning.
+    /// Reset of the device to its initial state.
     Reset,
 }
 
@@ -188,30 +186,30 @@ pub struct Version {
 /// A piece of memory for the device to reach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DmaMap {
-    /// The device may read there.
+    /// Set if the device may read there.
     pub readable: bool,
-    /// The device may write there.
+    /// Set if the device may write there.
     pub writable: bool,
-    /// Where it starts in the file that came along.
+    /// Offset in the file that was passed along.
     pub offset: u64,
     /// Bus address.
     pub address: u64,
-    /// In bytes.
+    /// Length in bytes.
     pub length: u64,
 }
 
-/// A piece of memory to leave alone.
+/// A piece of memory that the device must no longer reach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DmaUnmap {
-    /// All there is, whatever the range says.
+    /// Set for all memory, whatever the range says.
     pub all: bool,
     /// Bus address.
     pub address: u64,
-    /// In bytes.
+    /// Length in bytes.
     pub length: u64,
 }
 
-/// Where interrupts of a kind go.
+/// The targets of interrupts of a kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SetIrqs {
     /// Interrupt kind: `IRQ_MSIX` and so on.
@@ -220,10 +218,10 @@ pub struct SetIrqs {
     pub start: u32,
     /// Number of vectors.
     pub count: u32,
-    /// Set which eventfds are signalled (none sent: forget them). Otherwise something else is asked: nothing
-    /// of that concerns MSI-X, but to forget all where `count` is 0.
+    /// Set to change the eventfds to signal (none passed: remove them). Otherwise the request is for something that does not concern MSI-X,
+    /// except to remove all if `count` is 0.
     pub eventfds: bool,
-    /// Action *trigger*, the one that eventfds come with.
+    /// Set for the action *trigger*, which eventfds are passed with.
     pub trigger: bool,
 }
 
@@ -232,9 +230,9 @@ pub struct SetIrqs {
 pub struct Access {
     /// Offset in the region.
     pub offset: u64,
-    /// Region.
+    /// Number of the region.
     pub region: u32,
-    /// Bytes, at most [`MAX_TRANSFER`].
+    /// Length in bytes, at most [`MAX_TRANSFER`].
     pub count: u32,
 }
 
@@ -243,7 +241,7 @@ pub struct Access {
 pub struct Writes<'a>(&'a [u8]);
 
 impl<'a> Writes<'a> {
-    /// One after the other.
+    /// Returns the stores in order.
     pub fn iter(self) -> impl Iterator<Item = (Access, &'a [u8])> {
         self.0.chunks_exact(24).map(|one| {
             let access = Fields(one).access();
@@ -257,8 +255,7 @@ impl<'a> Request<'a> {
     ///
     /// # Errors
     ///
-    /// [`WireError::Body`], [`WireError::Command`] and [`WireError::Capabilities`]: an answer for the client,
-    /// who may go on.
+    /// [`WireError::Body`], [`WireError::Command`] and [`WireError::Capabilities`]: an answer for the client, which may continue.
     pub fn parse(command: u16, body: &'a [u8]) -> Result<Request<'a>, WireError> {
         use self::command as is;
         let mut fields = Fields::of(command, body)?;
@@ -306,9 +303,9 @@ impl<'a> Request<'a> {
     }
 }
 
-/// A version's body: two numbers and capabilities as JSON with a zero behind it, or nothing.
+/// Parses a version's body: two numbers, and capabilities as JSON with a zero at the end, or nothing.
 fn version(major: u16, minor: u16, json: &[u8]) -> Result<Version, WireError> {
-    // The protocol's default where nothing is said.
+    // The protocol's default if nothing is specified.
     let mut version = Version { major, minor, max_transfer: MAX_TRANSFER };
     let json = json.split(|byte| *byte == 0).next().unwrap_or_default();
     if !json.is_empty() {
@@ -337,8 +334,7 @@ fn check(command: u16, least: usize, given: usize, most: usize) -> Result<(), Wi
     if (least..=most).contains(&given) { Ok(()) } else { Err(WireError::Body { command, given, needed }) }
 }
 
-/// Reads one field after the other; missing bytes are zeros, which no caller meets: [`Fields::of`] checked
-/// the length.
+/// A reader of fields in sequence. Missing bytes are zeros, which no caller encounters: [`Fields::of`] checked the length.
 struct Fields<'a>(&'a [u8]);
 
 impl<'a> Fields<'a> {
@@ -388,11 +384,11 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// The bodies of replies.
+/// Bodies of replies.
 pub mod reply {
     use super::{Access, MAX_FDS, MAX_TRANSFER};
 
-    /// The version that this end speaks to a client with minor version `minor`.
+    /// Makes the version reply to a client with minor version `minor`.
     pub fn version(minor: u16) -> Vec<u8> {
         let mut body = vec![0, 0];
         body.extend(minor.min(1).to_le_bytes());
@@ -401,12 +397,12 @@ pub mod reply {
         body
     }
 
-    /// A PCI device that can be reset, with this many regions and interrupt kinds.
+    /// Describes a PCI device that can be reset, with this many regions and interrupt kinds.
     pub fn info(regions: u32, irqs: u32) -> Vec<u8> {
         words(&[16, 1 | 2, regions, irqs])
     }
 
-    /// A region.
+    /// Describes a region.
     pub fn region(index: u32, size: u64, mappable: bool) -> Vec<u8> {
         let flags = if size == 0 { 0 } else { 1 | 2 | u32::from(mappable) << 2 };
         let mut body = words(&[32, flags, index, 0]);
@@ -415,12 +411,12 @@ pub mod reply {
         body
     }
 
-    /// An interrupt kind. Where it has vectors, they are eventfds, all given at once.
+    /// Describes an interrupt kind. Its vectors, if any, are eventfds, all set at once.
     pub fn irq(index: u32, count: u32) -> Vec<u8> {
         words(&[16, if count == 0 { 0 } else { 1 | 8 }, index, count])
     }
 
-    /// The beginning of the reply to a trapped access; data follow a load's.
+    /// Makes the beginning of the reply to a trapped access; a load's data follow.
     pub fn access(access: &Access) -> Vec<u8> {
         let mut body = access.offset.to_le_bytes().to_vec();
         body.extend(words(&[access.region, access.count]));
@@ -432,15 +428,15 @@ pub mod reply {
     }
 }
 
-/// Where the payload of a DMA message starts, counted from the message's first byte.
+/// The position of the payload in a DMA message, counted from the message's first byte.
 ///
-/// The protocol has a count of 64 bits and the payload behind it. Clients exist that put it 4 bytes earlier
-/// (a count of 32 bits), with messages of the same length.
+/// The protocol has a 64-bit count followed by the payload. Some clients put it 4 bytes earlier (a 32-bit count), in messages of the same
+/// length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Payload {
-    /// Behind a count of 64 bits, as in the specification.
+    /// After a 64-bit count, as in the specification.
     At32,
-    /// Behind a count of 32 bits.
+    /// After a 32-bit count.
     At28,
 }
 
@@ -453,7 +449,7 @@ impl Payload {
     }
 }
 
-/// The message that reads `count` bytes at `address`.
+/// Makes the message that reads `count` bytes at `address`.
 pub fn dma_read(id: u16, address: u64, count: usize) -> Vec<u8> {
     let mut message = Header::request(id, command::DMA_READ, 16, false).to_bytes().to_vec();
     message.extend(address.to_le_bytes());
@@ -461,7 +457,7 @@ pub fn dma_read(id: u16, address: u64, count: usize) -> Vec<u8> {
     message
 }
 
-/// The message that writes `data` at `address`. A posted one gets no reply.
+/// Makes the message that writes `data` at `address`. A posted one gets no reply.
 pub fn dma_write(id: u16, address: u64, data: &[u8], payload: Payload, posted: bool) -> Vec<u8> {
     let body = 16 + data.len();
     let mut message = Vec::with_capacity(HEADER + body);
@@ -474,7 +470,7 @@ pub fn dma_write(id: u16, address: u64, data: &[u8], payload: Payload, posted: b
     message
 }
 
-/// The `count` bytes that a reply to [`dma_read`] brought, if it is one.
+/// Returns the `count` bytes in a reply to [`dma_read`], if it is one.
 pub fn dma_data(body: &[u8], count: usize, payload: Payload) -> Option<&[u8]> {
     let start = payload.offset();
     body.get(start..start.checked_add(count)?)

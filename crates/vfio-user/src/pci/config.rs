@@ -1,8 +1,8 @@
-//! Configuration space: which bits there are, which can be written, and what follows from a write.
+//! Configuration space: the existing bits, the writable ones, and the effects of writes.
 //!
 //! [PCI 3.0, 6.1 and 6.2.5; PCI Power Management 1.2, 3.2; PCIe 5.0, 7.5.3; PCI 3.0, 6.8.2 (MSI-X)]
 
-/// Bytes of the configuration space of a PCI Express function.
+/// Size of the configuration space of a PCI Express function in bytes.
 pub const SIZE: usize = 4096;
 
 const COMMAND: usize = 0x04;
@@ -13,15 +13,15 @@ const EXPRESS: usize = 0x60;
 
 const MEMORY_SPACE: u16 = 1 << 1;
 const BUS_MASTER: u16 = 1 << 2;
-/// Device Control's Initiate Function Level Reset.
+/// Initiate Function Level Reset bit of Device Control.
 const FLR: u8 = 1 << 7;
 
-/// Which function this is.
+/// The identity of a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// Vendor.
+    /// Vendor number.
     pub vendor: u16,
-    /// Device.
+    /// Device number.
     pub device: u16,
     /// Base class, subclass, programming interface.
     pub class: [u8; 3],
@@ -30,35 +30,35 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// The dcs card as a processing accelerator (class 12h), which no stock driver binds to. The vendor
-    /// number is not one that PCI-SIG gave out: the card is not made of silicon.
+    /// Identity of the dcs card as a processing accelerator (class 12h), which no stock driver binds to. PCI-SIG did not assign the vendor
+    /// number: the card is not made of silicon.
     pub const ACCELERATOR: Identity =
         Identity { vendor: 0xdc51, device: 0x0001, class: [0x12, 0x00, 0x00], revision: 1 };
-    /// The dcs card as an NVMe I/O controller, to which an operating system's own NVMe driver binds. What
-    /// stands behind [`Registers`](super::Registers) has to be one then.
+    /// Identity of the dcs card as an NVMe I/O controller, to which an operating system's own NVMe driver binds.
+    /// [`Registers`](super::Registers) must then be those of one.
     pub const NVME: Identity =
         Identity { vendor: 0xdc51, device: 0x0002, class: [0x01, 0x08, 0x02], revision: 1 };
 }
 
-/// The way by which a function interrupts its host.
+/// The means by which a function interrupts its host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interrupts {
     /// MSI-X with this many vectors, 1 to 2,048: the table and the pending bits are BAR4.
     MsiX(u16),
-    /// MSI with this many vectors, a power of two of at most 32. QEMU 11.1 takes such a function out of a
-    /// running guest; one with MSI-X ends it (an assertion of QEMU's).
+    /// MSI with this many vectors, a power of two of at most 32. QEMU 11.1 removes such a function from a running guest; one with MSI-X
+    /// kills the guest (an assertion of QEMU's).
     Msi(u16),
 }
 
 impl Interrupts {
-    /// The number of vectors.
+    /// Returns the number of vectors.
     pub fn vectors(self) -> u16 {
         match self {
             Interrupts::MsiX(vectors) | Interrupts::Msi(vectors) => vectors,
         }
     }
 
-    /// Bytes of BAR4.
+    /// Returns the size of BAR4 in bytes.
     pub fn table(self) -> u64 {
         match self {
             Interrupts::MsiX(vectors) => vectors_size(vectors),
@@ -67,11 +67,11 @@ impl Interrupts {
     }
 }
 
-/// The configuration space of a function with BARs 0, 2 and 4 of 64 bits each.
+/// The configuration space of a function with 64-bit BARs 0, 2 and 4.
 #[derive(Clone)]
 pub struct Config {
     bytes: [u8; 256],
-    /// Which bits a host can write.
+    /// Bits that a host can write.
     writable: [u8; 256],
     initial: [u8; 256],
 }
@@ -79,19 +79,19 @@ pub struct Config {
 /// The effect of a host's write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Nothing beyond the bits.
+    /// No effect beyond the bits.
     None,
     /// A function level reset: this space was reset already.
     Reset,
 }
 
 impl Config {
-    /// The space of a function with BARs 0 and 2 of these sizes (powers of two; 0: there is none), and BAR4
-    /// as its interrupts want it.
+    /// Makes the space of a function with BARs 0 and 2 of these sizes (powers of two; 0 if there is none), and BAR4 as its interrupts need
+    /// it.
     ///
     /// # Panics
     ///
-    /// Where sizes or vectors are not such.
+    /// If sizes or vectors are invalid.
     pub fn new(identity: Identity, bars: [u64; 2], interrupts: Interrupts) -> Config {
         let mut config = Config { bytes: [0; 256], writable: [0; 256], initial: [0; 256] };
         config.header(identity);
@@ -114,7 +114,7 @@ impl Config {
     fn header(&mut self, identity: Identity) {
         self.put(0x00, &identity.vendor.to_le_bytes());
         self.put(0x02, &identity.device.to_le_bytes());
-        // Status: there is a list of capabilities.
+        // Status: there is a capabilities list.
         self.put(0x06, &[0x10]);
         let [base, sub, interface] = identity.class;
         self.put(0x08, &[identity.revision, interface, sub, base]);
@@ -141,12 +141,12 @@ impl Config {
         self.put(EXPRESS + 4, &(1u32 | 1 << 15 | 1 << 28).to_le_bytes());
         // Relaxed order, payloads, no snoop, reads, error reporting.
         self.writable[EXPRESS + 8..EXPRESS + 10].copy_from_slice(&0x78ffu16.to_le_bytes());
-        // Link: 8 GT/s, 4 lanes, and so it runs.
+        // Link: 8 GT/s, 4 lanes, running at that rate.
         self.put(EXPRESS + 0x0c, &(3u32 | 4 << 4).to_le_bytes());
         self.put(EXPRESS + 0x12, &(3u16 | 4 << 4).to_le_bytes());
     }
 
-    /// The table at the start of BAR4, the pending bits behind it.
+    /// Adds MSI-X: the table at the start of BAR4, followed by the pending bits.
     fn msi_x(&mut self, vectors: u16) {
         assert!((1..=2048).contains(&vectors), "{vectors} MSI-X vectors");
         self.put(INTERRUPTS, &[0x11, EXPRESS as u8]);
@@ -156,12 +156,12 @@ impl Config {
         self.writable[INTERRUPTS + 3] = 0xc0;
     }
 
-    /// With addresses of 64 bits and without masks. [PCI 3.0, 6.8.1]
+    /// Adds MSI, with 64-bit addresses and without masks. [PCI 3.0, 6.8.1]
     fn msi(&mut self, vectors: u16) {
         assert!(vectors.is_power_of_two() && vectors <= 32, "{vectors} MSI vectors");
         let capable = vectors.trailing_zeros() as u8;
         self.put(INTERRUPTS, &[0x05, EXPRESS as u8, 1 << 7 | capable << 1]);
-        // Enable, and how many of the vectors; where a message goes, and what it says.
+        // Enable bit, and the number of vectors; address and data of a message.
         self.writable[INTERRUPTS + 2] = 0x71;
         self.writable[INTERRUPTS + 4..INTERRUPTS + 14].fill(0xff);
         self.writable[INTERRUPTS + 4] = 0xfc;
@@ -171,14 +171,14 @@ impl Config {
         self.bytes[at..at + bytes.len()].copy_from_slice(bytes);
     }
 
-    /// Reads; zeros where there is nothing.
+    /// Reads; missing bytes are zeros.
     pub fn read(&self, offset: u64, bytes: &mut [u8]) {
         for (n, byte) in bytes.iter_mut().enumerate() {
             *byte = place(offset, n).map_or(0, |at| self.bytes[at]);
         }
     }
 
-    /// Writes the bits that can be written.
+    /// Writes the writable bits.
     pub fn write(&mut self, offset: u64, bytes: &[u8]) -> Effect {
         let mut effect = Effect::None;
         for (n, byte) in bytes.iter().enumerate() {
@@ -194,8 +194,8 @@ impl Config {
         effect
     }
 
-    /// All is as in the beginning but the BARs. A client of vfio-user answers for these itself, and so a
-    /// guest that puts back what a reset took finds them unchanged and does not write them again.
+    /// Restores the initial state except the BARs. A client of vfio-user emulates these itself, so a guest that restores its settings after
+    /// a reset finds them unchanged and does not write them again.
     pub fn reset(&mut self) {
         let bars = BAR0..BAR0 + 24;
         let kept = self.bytes;
@@ -203,17 +203,17 @@ impl Config {
         self.bytes[bars.clone()].copy_from_slice(&kept[bars]);
     }
 
-    /// All is as in the beginning.
+    /// Restores the initial state.
     pub fn clear(&mut self) {
         self.bytes = self.initial;
     }
 
-    /// True if the function may reach others: bus master, and in D0.
+    /// Returns true if the function may access other devices: it is bus master, and in D0.
     pub fn is_master(&self) -> bool {
         self.command() & BUS_MASTER != 0 && self.bytes[POWER + 4] & 3 == 0
     }
 
-    /// Where a BAR (0, 2 or 4) lies, once memory space is enabled and an address was given.
+    /// Returns the address of a BAR (0, 2 or 4), once memory space is enabled and an address was set.
     pub fn bar(&self, index: usize) -> Option<u64> {
         let at = BAR0 + 4 * index;
         let mut address = [0; 8];
@@ -233,17 +233,17 @@ impl std::fmt::Debug for Config {
     }
 }
 
-/// The place of an access's byte, where there is one.
+/// Returns the index of the `n`th byte of an access, if it exists.
 fn place(offset: u64, n: usize) -> Option<usize> {
     usize::try_from(offset).ok()?.checked_add(n).filter(|at| *at < 256)
 }
 
-/// Where the pending bits start in BAR4.
+/// Returns the offset of the pending bits in BAR4.
 pub fn pending_offset(vectors: u16) -> u64 {
     16 * u64::from(vectors)
 }
 
-/// Bytes of a BAR with the table and the pending bits of this many MSI-X vectors.
+/// Returns the size in bytes of a BAR with the table and the pending bits of this many MSI-X vectors.
 fn vectors_size(vectors: u16) -> u64 {
     let pending = u64::from(vectors).div_ceil(64) * 8;
     (pending_offset(vectors) + pending).next_power_of_two().max(4096)

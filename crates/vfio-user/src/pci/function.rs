@@ -1,4 +1,4 @@
-//! The function: its regions, and who answers for each.
+//! The function: its regions, and their handlers.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -8,26 +8,24 @@ use std::sync::{Arc, PoisonError, RwLock};
 use super::config::{self, Config, Effect, Identity, Interrupts};
 use crate::memory::Memory;
 
-/// The registers of BAR0. Called for each access of the host, on the thread that answers the host: a call
-/// stores, wakes somebody and returns. It never waits for the bus, since the host's processor stands still
-/// meanwhile.
+/// The registers of BAR0. Called for each access of the host, on the thread that answers the host: a call stores, wakes another thread and
+/// returns. It never waits for the bus, since the host's processor is stalled meanwhile.
 pub trait Registers: Send {
-    /// A load of this many bytes (1 to 8 from a processor; a client of the protocol may ask for more) at this
-    /// offset.
+    /// Handles a load of this many bytes (1 to 8 from a processor; a client of the protocol may request more) at this offset.
     fn read(&mut self, offset: u64, bytes: &mut [u8]);
 
-    /// A store.
+    /// Handles a store.
     fn write(&mut self, offset: u64, bytes: &[u8]);
 
-    /// A store to BAR2, of a function that has an [aperture](Setup::aperture) there.
+    /// Handles a store to BAR2, for a function that has an [aperture](Setup::aperture) there.
     fn write_aperture(&mut self, _offset: u64, _bytes: &[u8]) {}
 
-    /// The function is reset, or its host is gone: what was begun ends without a trace. The function is no
-    /// bus master any more when this is called.
+    /// Resets the registers, since the function is reset or its host is gone: everything begun ends without a trace. Bus mastering is off
+    /// already when this is called.
     fn reset(&mut self);
 }
 
-/// No registers: loads give zeros.
+/// No registers: loads return zeros.
 #[derive(Clone, Copy, Debug)]
 pub struct NoRegisters;
 
@@ -41,24 +39,24 @@ impl Registers for NoRegisters {
     fn reset(&mut self) {}
 }
 
-/// The parts of a function.
+/// The settings of a function.
 #[derive(Clone, Copy, Debug)]
 pub struct Setup {
-    /// Its identity.
+    /// Identity of the function.
     pub identity: Identity,
-    /// Bytes of BAR0, a power of two of at least 4,096.
+    /// Size of BAR0 in bytes, a power of two of at least 4,096.
     pub registers: u64,
-    /// Bytes of BAR2, the function's own memory: a power of two of at least 8,192, or 0 for a function
-    /// without. The last page is not for the controllers.
+    /// Size of BAR2, the function's own memory, in bytes: a power of two of at least 8,192, or 0 for a function without. The last page is
+    /// not for the controllers.
     pub memory: u64,
-    /// Bytes of BAR2 where it is no memory but takes stores, which go to [`Registers::write_aperture`], and
-    /// gives zeros: a power of two of at least 4,096, or 0. A function has one or the other.
+    /// Size in bytes of a BAR2 that is not memory but takes stores, which go to [`Registers::write_aperture`], and returns zeros: a power
+    /// of two of at least 4,096, or 0. A function has one or the other.
     pub aperture: u64,
-    /// Its interrupts.
+    /// Interrupts of the function.
     pub interrupts: Interrupts,
 }
 
-/// A piece of the function, as the host accesses it.
+/// A region of the function, as the host accesses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Region {
     /// Registers.
@@ -71,23 +69,22 @@ pub enum Region {
     Config,
 }
 
-/// The function's state as the owner of the bus needs it.
+/// The function's state, for the owner of the bus.
 #[derive(Debug)]
 pub(crate) struct State {
-    /// The function may reach others.
+    /// Set if the function may access other devices.
     pub master: AtomicBool,
-    /// Where BAR0 lies, 0: nowhere.
+    /// Address of BAR0; 0 if it has none.
     pub registers_address: AtomicU64,
-    /// Where BAR2 lies, 0: nowhere.
+    /// Address of BAR2; 0 if it has none.
     pub memory_address: AtomicU64,
-    /// Bytes of BAR0 and BAR2.
+    /// Sizes of BAR0 and BAR2 in bytes.
     pub sizes: [u64; 2],
-    /// Times that the function was reset or lost its host. Counted when the registers know of it.
+    /// Number of times that the function was reset or lost its host. Counted when the registers know of it.
     pub resets: AtomicU64,
-    /// Whoever copies to or from others holds it; who takes it to write has seen the last of the copies that
-    /// were under way.
+    /// Held by every copy to or from others. Locking it for writing waits for the copies in progress.
     pub copying: RwLock<()>,
-    /// BAR2's memory, where there is any.
+    /// Memory of BAR2, if it has any.
     pub memory: Option<Memory>,
 }
 
@@ -102,15 +99,15 @@ pub struct Function {
 }
 
 impl Function {
-    /// A function as it is after power on, with memory of zeros.
+    /// Makes a function in its power-on state, with zeroed memory.
     ///
     /// # Errors
     ///
-    /// Where the memory is not available.
+    /// If the memory is not available.
     ///
     /// # Panics
     ///
-    /// Where sizes or vectors are not as [`Setup`] wants them.
+    /// If sizes or vectors are not as [`Setup`] requires.
     pub fn new(setup: Setup, registers: Box<dyn Registers>) -> io::Result<Function> {
         assert!(setup.memory == 0 || setup.memory >= 8192, "own memory of {} bytes", setup.memory);
         assert!(setup.memory == 0 || setup.aperture == 0, "BAR2 is own memory or an aperture");
@@ -129,7 +126,7 @@ impl Function {
         Ok(Function { config, setup, registers, file, table, state })
     }
 
-    /// From now on these registers: for who needs the function's memory first to make them.
+    /// Replaces the registers, if making them requires the function's memory.
     pub fn set_registers(&mut self, registers: Box<dyn Registers>) {
         self.registers = registers;
     }
@@ -138,12 +135,12 @@ impl Function {
         &self.state
     }
 
-    /// Its interrupts.
+    /// Returns its interrupts.
     pub fn interrupts(&self) -> Interrupts {
         self.setup.interrupts
     }
 
-    /// Bytes of a region.
+    /// Returns the size of a region in bytes.
     pub fn size(&self, region: Region) -> u64 {
         match region {
             Region::Bar0 => self.setup.registers,
@@ -153,12 +150,12 @@ impl Function {
         }
     }
 
-    /// The file that a region is, where the host may map it.
+    /// Returns the file of a region, if the host may map it.
     pub fn file(&self, region: Region) -> Option<BorrowedFd<'_>> {
         self.file.as_ref().filter(|_| region == Region::Bar2).map(|file| file.as_fd())
     }
 
-    /// The host reads. Nothing where that is not all in the region.
+    /// Handles a read by the host; returns `None` if it exceeds the region.
     pub fn read(&mut self, region: Region, offset: u64, bytes: &mut [u8]) -> Option<()> {
         self.inside(region, offset, bytes.len())?;
         match region {
@@ -175,7 +172,7 @@ impl Function {
         Some(())
     }
 
-    /// The host writes. Nothing where that is not all in the region.
+    /// Handles a write by the host; returns `None` if it exceeds the region.
     pub fn write(&mut self, region: Region, offset: u64, bytes: &[u8]) -> Option<()> {
         self.inside(region, offset, bytes.len())?;
         match region {
@@ -193,13 +190,13 @@ impl Function {
         Some(())
     }
 
-    /// A reset by the host: as after power on, but for the memory's contents and the BARs' addresses.
+    /// Resets the function to its power-on state, except the memory's contents and the BARs' addresses.
     pub fn reset(&mut self) {
         self.config.reset();
         self.quiesce();
     }
 
-    /// The host is gone: as after power on, but for the memory's contents.
+    /// Resets the function to its power-on state, except the memory's contents, since the host is gone.
     pub fn unplug(&mut self) {
         self.config.clear();
         self.quiesce();
@@ -216,7 +213,7 @@ impl Function {
         offset.checked_add(length as u64).filter(|end| *end <= self.size(region)).map(|_| ())
     }
 
-    /// The pending bits behind the table are the function's.
+    /// Writes to the table. The pending bits behind it belong to the function.
     fn write_table(&mut self, offset: usize, bytes: &[u8]) {
         let Interrupts::MsiX(vectors) = self.setup.interrupts else { return };
         let pending = config::pending_offset(vectors) as usize;
@@ -231,7 +228,7 @@ impl Function {
         let is_master = self.config.is_master();
         let was = self.state.master.swap(is_master, Ordering::AcqRel);
         if was && !is_master {
-            // After this nothing reaches others any more that had begun before.
+            // After this, no access that had begun before reaches others any more.
             drop(self.state.copying.write().unwrap_or_else(PoisonError::into_inner));
         }
     }
