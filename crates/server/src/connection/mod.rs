@@ -52,12 +52,13 @@ pub async fn serve(mut stream: TcpStream, peer: SocketAddr, shared: Arc<Shared>)
     }
 }
 
-/// Handles one request. Returns the connection if another request may follow.
-async fn serve_request(
+/// Waits for the head of the next request. Returns nothing if the client has left, or has sent a head that cannot be read, which is
+/// answered here.
+async fn next_request(
     stream: TcpStream,
     peer: SocketAddr,
     shared: &Arc<Shared>,
-) -> io::Result<Option<TcpStream>> {
+) -> io::Result<Option<(TcpStream, Head)>> {
     let (waiting, away) = shared.newcomers.enter();
     let head = tokio::select! {
         // A request that is already there is answered: no connection gives way while its client is sending.
@@ -66,10 +67,9 @@ async fn serve_request(
         () = away.notified() => return Err(sent_away(shared)),
     };
     drop(waiting);
-    let (newcomer, away) = shared.newcomers.enter();
-    let head = match head {
-        Ok(Some(head)) => head,
-        Ok(None) => return Ok(None),
+    let (_newcomer, away) = shared.newcomers.enter();
+    match head {
+        Ok(head) => Ok(head.map(|head| (stream, head))),
         Err(error) => {
             if let Some(status) = error.status() {
                 let why = error.to_string();
@@ -78,9 +78,19 @@ async fn serve_request(
                     () = away.notified() => return Err(sent_away(shared)),
                 }
             }
-            return Ok(None);
+            Ok(None)
         }
-    };
+    }
+}
+
+/// Handles one request. Returns the connection if another request may follow.
+async fn serve_request(
+    stream: TcpStream,
+    peer: SocketAddr,
+    shared: &Arc<Shared>,
+) -> io::Result<Option<TcpStream>> {
+    let Some((stream, head)) = next_request(stream, peer, shared).await? else { return Ok(None) };
+    let (newcomer, away) = shared.newcomers.enter();
     let begun = Instant::now();
     let (method, path) = (head.request.method().clone(), head.request.uri().path().to_string());
     let (close, framing) = (head.close, head.framing);
@@ -137,8 +147,19 @@ async fn serve_request(
         us = us(took),
         "request"
     );
-    let Some(stream) = sent? else { return Ok(None) };
-    // The client has had its answer.
+    match sent? {
+        Some(stream) => finish(stream, shared, close, left).await,
+        None => Ok(None),
+    }
+}
+
+/// Ends a request whose client has had its answer: closes the connection, or skips what is left of the body.
+async fn finish(
+    stream: TcpStream,
+    shared: &Arc<Shared>,
+    close: bool,
+    left: Option<u64>,
+) -> io::Result<Option<TcpStream>> {
     let (_newcomer, away) = shared.newcomers.enter();
     let ended = async {
         if close {
