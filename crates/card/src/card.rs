@@ -282,7 +282,7 @@ impl Card {
         }
     }
 
-    /// Starts, once the queues from before are gone.
+    /// Starts the card, once the queues from before are gone.
     fn start(&mut self, bus: &dyn Bus) {
         if self.leaving.is_empty()
             && let Some(queues) = self.starting.take()
@@ -295,7 +295,7 @@ impl Card {
         }
     }
 
-    /// Stops: the host's queues and handles are removed, and the devices are told to stop. The engine is kept: it knows what devices still
+    /// Stops the card: the host's queues and handles are removed, and the devices are told to stop. The engine is kept: it knows what devices still
     /// do to its blocks, and mistakes no late answer for that of another operation.
     fn stop(&mut self, bus: &mut dyn Bus) {
         self.networks.iter_mut().for_each(|network| network.detach(bus));

@@ -44,11 +44,11 @@ pub enum HandleTarget {
 pub enum Refusal {
     /// The memory is empty, wraps around, or is in the card's own memory.
     Place,
-    /// All handles are in use.
+    /// No handle is free.
     Full,
 }
 
-/// All handles. Number 0 is never a handle.
+/// The handles of a card. Number 0 is never a handle.
 #[derive(Debug)]
 pub struct Handles {
     targets: Vec<Option<HandleTarget>>,

@@ -22,7 +22,7 @@ pub(crate) enum Attempt {
     Call(DiskRequest),
     /// A copy within the kernel that may wait for a disk.
     Copy,
-    /// Nothing signals when it can continue: try again after this long.
+    /// No signal tells when it can continue: try again after this long.
     Later(Duration),
     /// A paced stream has no room, or has not sent everything: try again when it has.
     Paced,

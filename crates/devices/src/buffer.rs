@@ -8,7 +8,7 @@ use std::sync::Arc;
 /// Alignment of every block. O_DIRECT needs at most this.
 pub const ALIGNMENT: usize = 4096;
 
-/// One block. Moving it does not move its bytes.
+/// A block buffer. Moving it does not move its bytes.
 #[derive(Debug)]
 pub struct Buffer {
     memory: Memory,
@@ -66,7 +66,7 @@ impl Buffer {
     }
 }
 
-/// All blocks of an engine. A block that is with the kernel is not here: its buffer was taken out, so nothing can touch it before the
+/// The blocks of an engine. A block that is with the kernel is not here: its buffer was taken out, so nothing can touch it before the
 /// kernel is done.
 #[derive(Debug)]
 pub struct BlockPool {
@@ -142,7 +142,7 @@ impl BlockPool {
         self.lost.contains(&block)
     }
 
-    /// Returns start and length of every block's memory, for registration with the kernel; `None` if a block with memory of its own is
+    /// Returns start and length of every block's memory, for registration with the kernel; `None` if a block with its own memory is
     /// taken out.
     pub(crate) fn regions(&self) -> Option<Vec<(*const u8, usize)>> {
         if let Some((memory, first, size)) = &self.shared {

@@ -1,4 +1,4 @@
-//! System calls that may wait, on threads of their own.
+//! System calls that may wait, on separate threads.
 //!
 //! A write to a file system that is frozen or slow, a copy of a file that is not cached, the close of a socket that lingers: each may take
 //! forever, and nothing stops it. So the engine's thread makes none of them.
@@ -241,7 +241,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(|error| error.into_inner())
     }
 
-    /// The body of a thread.
+    /// Runs a thread's body.
     fn run(self: Arc<Shared>, number: u64) {
         block_signals();
         loop {

@@ -21,7 +21,7 @@ const STAGING_SIZE: usize = 1 << 20;
 /// Room that a socket has when it is ready for writing, in bytes.
 const PIECE: usize = 2048;
 
-/// One end of a copy.
+/// A source or destination of a copy.
 struct End<'a> {
     fd: BorrowedFd<'a>,
     /// Position; files only.
@@ -41,7 +41,7 @@ enum CopyError {
     NotReady(RawFd, Interest),
     /// Nothing moved, though both ends are ready: by chance, or because of something that this path cannot get past.
     Futile(RawFd),
-    /// This path does not work. The path through blocks works, or shows which end is to blame.
+    /// The path does not work. The path through blocks works, or shows which end is to blame.
     Unavailable(Errno),
     /// The same, but if the destination caused it, the destination reports the error only this once.
     Unclear(Errno),

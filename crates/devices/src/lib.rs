@@ -29,7 +29,7 @@
 //! | `file`, `flow`, `copy` | one attempt at an operation, without waiting |
 //! | [`Traffic`] | bytes moved over a TCP connection, as the kernel counts them |
 //! | `acknowledged` | waiting until a peer has acknowledged what was sent |
-//! | `calls` | system calls that may wait, on threads of their own |
+//! | `calls` | system calls that may wait, on separate threads |
 //! | `uring` | io_uring, and all unsafe code for it |
 //! | [`fork`] | which process an engine belongs to, after a fork |
 //! | [`vfio_devices`] | SSDs and a NIC that the process drives directly, over VFIO |

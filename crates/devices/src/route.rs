@@ -16,7 +16,7 @@ use std::sync::Arc;
 /// The reason why a route is refused: the stage, and the failure.
 pub type Refusal = (Stage, Failure);
 
-/// One command's endpoints.
+/// A command's endpoints, checked, with the path between them.
 #[derive(Debug)]
 pub struct Route {
     prefix: Option<Side>,
@@ -48,7 +48,7 @@ pub struct Route {
     pub(crate) more: bool,
 }
 
-/// One endpoint with the options that the command set for it.
+/// An endpoint with the options that the command set for it.
 #[derive(Clone, Debug)]
 pub(crate) struct Side {
     pub endpoint: Arc<Endpoint>,
@@ -65,7 +65,7 @@ pub(crate) enum KernelCopy {
     CopyFileRange,
     /// splice(2) from or to a pipe that is an endpoint itself.
     Splice,
-    /// splice(2) twice, through a pipe of our own: from a socket.
+    /// splice(2) twice, through the engine's own pipe: from a socket.
     StagedSplice,
 }
 
@@ -213,7 +213,7 @@ impl Route {
         self.futile = lent.futile;
     }
 
-    /// Checks whether the destination's peer has acknowledged all that was sent to it.
+    /// Checks whether the destination's peer has acknowledged everything that was sent to it.
     pub(crate) fn look_whether_acknowledged(&mut self) -> Attempt {
         match &self.destination.endpoint.object {
             Object::Flow(flow) => acknowledged::look(flow, &mut self.awaited),

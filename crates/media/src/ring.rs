@@ -2,7 +2,7 @@
 
 use crate::Nanos;
 
-/// One datagram.
+/// A datagram.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Slot {
     /// Position of the first byte in the stream.

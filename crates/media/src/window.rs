@@ -80,7 +80,7 @@ impl<T> Window<T> {
         true
     }
 
-    /// Restarts: missing datagrams are lost, and held ones no longer follow them.
+    /// Restarts the window: missing datagrams are lost, and held ones no longer follow them.
     fn restart(&mut self, sequence: u16, item: T, now: Nanos) {
         self.restarts += 1;
         self.old = 0;

@@ -81,7 +81,7 @@ pub struct ReceivedFrame<'a> {
     pub length: u32,
     /// Offset of the frame's first byte in own memory.
     pub offset: u64,
-    /// For a NIC that splits headers from payload: the first byte of the frame that is elsewhere, and the offset of that place.
+    /// Split of the frame, by a NIC that separates headers from payload: the first byte that is elsewhere, and the offset of that place.
     pub split: Option<(u32, u64)>,
     /// Verdict of the NIC on the TCP or UDP checksum.
     pub checksum: Verdict,
@@ -211,7 +211,7 @@ pub enum Event {
         /// Place of the bytes, in a receive buffer that is released later.
         piece: Piece,
     },
-    /// All bytes before this one have been delivered.
+    /// The bytes before this one have all been delivered.
     Received {
         /// Connection of the stream.
         flow: Flow,
@@ -309,7 +309,7 @@ pub enum ConnectError {
     /// The number of connections is at its limit.
     #[error("the number of connections is at its limit")]
     Full,
-    /// All local ports for this peer are taken.
+    /// No local port is free for this peer.
     #[error("no local port is free")]
     NoPort,
     /// The address is not a single host's, the port is zero, or there is neither a direct route nor a gateway.

@@ -32,9 +32,9 @@ struct Piece {
 /// The path to the bytes from an address on.
 #[derive(Debug)]
 pub enum Way<'a> {
-    /// In mapped memory, at this offset.
+    /// Mapped memory, at this offset.
     Memory(&'a Memory, u64),
-    /// By a message to the client, which decides: another device's BAR, or memory without a file.
+    /// Message to the client, which decides: another device's BAR, or memory without a file.
     Message,
     /// No path: the client maps the memory for the other direction only.
     Denied,

@@ -408,7 +408,7 @@ fn a_client_that_leaves_ends_the_reads() {
     let mut card = card();
     let client = Client::boot(&card, Payload::At32);
     assert!(fetch(&mut card.bus, PEER, 4).is_ok());
-    // The client answers no more.
+    // The client no longer answers.
     let held = client.peer.lock().unwrap();
     card.bus.read(PEER, 4, Tag(1));
     card.bus.read(PEER, 4, Tag(2));

@@ -25,11 +25,11 @@ const READ: u8 = 2;
 /// The state of the SSD after a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum After {
-    /// It works, perhaps after the card has reset it.
+    /// The SSD works, perhaps after the card has reset it.
     Works,
-    /// It works once its function was reset and it was attached again.
+    /// The SSD works once its function was reset and it was attached again.
     NeedsReset,
-    /// It is gone.
+    /// The SSD is gone.
     Gone,
 }
 

@@ -7,7 +7,7 @@ use smoltcp::socket::{tcp, udp};
 use std::collections::VecDeque;
 use std::net::Ipv4Addr;
 
-/// One connection.
+/// A connection.
 pub struct Stream {
     handle: SocketHandle,
     /// Bytes to send.

@@ -262,7 +262,7 @@ impl Driver {
     }
 }
 
-/// The program in the guest.
+/// Runs in the guest.
 #[test]
 #[ignore = "the guest's side of the test above"]
 fn the_driver_in_the_guest() {

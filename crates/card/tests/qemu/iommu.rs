@@ -36,7 +36,7 @@ fn devices_reach_what_the_driver_maps_and_nothing_else() {
     rig.guest.wait(LIMIT).unwrap();
 }
 
-/// The program in the guest.
+/// Runs in the guest.
 #[test]
 #[ignore = "the guest's side of the test above"]
 fn the_driver_in_the_guest() {

@@ -72,7 +72,7 @@ pub struct Rig {
 }
 
 impl Rig {
-    /// Boots; the guest runs `script` after it has set the devices up. Returns `None` if no virtual server is available.
+    /// Boots a server; the guest runs `script` after it has set the devices up. Returns `None` if no virtual server is available.
     pub fn boot(script: &str) -> Option<Rig> {
         Rig::boot_with_nic(Nic::Igb, &Network::User(Vec::new()), script)
     }

@@ -35,7 +35,7 @@ use std::time::{Duration, Instant};
 /// The interface to the kernel for calls that take time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Io {
-    /// io_uring where it is available, plain system calls otherwise.
+    /// io_uring if available, plain system calls otherwise.
     #[default]
     Auto,
     /// io_uring, or an error if it is not available.
@@ -107,11 +107,11 @@ struct Held {
 /// The step to take once a zero-copy send's buffer is returned.
 #[derive(Debug)]
 enum Then {
-    /// Its bytes were sent: the block is free.
+    /// The send is done: the block is free.
     Released,
     /// The send failed. The failure is reported only now, so that the block is free when its command ends.
     Failed(Failure),
-    /// Nothing was sent: try again.
+    /// The send must be tried again: nothing was sent.
     Again,
 }
 

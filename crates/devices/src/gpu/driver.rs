@@ -89,7 +89,7 @@ entry_points! {
     launch_host = c"cuLaunchHostFunc" (Handle, HostFunction, *mut c_void) -> Code;
 }
 
-/// The driver. It is never unloaded, since it has threads of its own.
+/// The driver. It is never unloaded, since it has its own threads.
 #[derive(Debug)]
 pub(super) struct Driver {
     entry: EntryPoints,
@@ -566,7 +566,7 @@ impl Context {
         self.driver.check("cuEventRecord", code)
     }
 
-    /// True if the event has happened.
+    /// Returns true if the stream has passed the moment.
     pub fn is_past(&self, moment: Moment) -> Result<bool, GpuError> {
         let (_current, entry) = self.enter()?;
         // SAFETY: it is of this context.

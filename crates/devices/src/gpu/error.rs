@@ -30,7 +30,7 @@ pub enum GpuError {
     Incapable {
         /// The GPU's name.
         name: String,
-        /// Its compute capability.
+        /// Compute capability of the GPU.
         capability: (u32, u32),
     },
     /// The driver has no GPU.
@@ -46,7 +46,7 @@ pub enum GpuError {
         call: &'static str,
         /// The driver's error code.
         code: Code,
-        /// Its meaning.
+        /// Meaning of the code.
         text: String,
     },
     /// The GPU was lost before.

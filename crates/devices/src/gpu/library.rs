@@ -1,4 +1,4 @@
-//! NVIDIA's libraries: loaded on first use, and never unloaded, as they have threads of their own.
+//! NVIDIA's libraries: loaded on first use, and never unloaded, as they have their own threads.
 
 use std::ffi::{CStr, CString, c_void};
 use std::path::{Path, PathBuf};

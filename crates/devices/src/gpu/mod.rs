@@ -21,7 +21,7 @@
 //! alone.
 //!
 //! ```text
-//!   Read --> readers: file --> mirror, and from there to the block where the host needs the bytes --> Fetched; else it is read by the host
+//!   Read --> readers: file --> mirror, and from there to the block if the host needs the bytes --> Fetched; otherwise the host reads it
 //! ```
 //!
 //! A block that is with the GPU is out of the pool, so that nothing else can touch it. Each has its mirror: memory of the GPU that no other

@@ -61,7 +61,7 @@ struct Shared {
     wake: Arc<OwnedFd>,
 }
 
-/// All reader threads, and the memory that they read to.
+/// The reader threads, and the memory that they read to.
 #[derive(Debug)]
 pub(super) struct Readers {
     shared: Arc<Shared>,

@@ -126,7 +126,7 @@ pub enum StorageError {
         call: &'static str,
         /// The library's error code.
         code: i32,
-        /// Its meaning.
+        /// Meaning of the code.
         text: String,
     },
     /// The library would read into the host's memory and copy from there.

@@ -19,7 +19,7 @@ struct Stream {
     turn: Option<Nanos>,
 }
 
-/// All streams.
+/// The streams of an engine.
 #[derive(Debug, Default)]
 pub(crate) struct Streams {
     streams: HashMap<usize, Stream>,

@@ -29,7 +29,7 @@ static HANDLES: AtomicU32 = AtomicU32::new(1 << 31);
 pub struct NicOptions {
     /// The PCI function, as `0000:02:00.0`.
     pub function: String,
-    /// Its IPv4 address.
+    /// IPv4 address.
     pub address: Ipv4Addr,
     /// Prefix length of the network.
     pub prefix: u8,
@@ -42,9 +42,9 @@ pub struct NicOptions {
 pub struct Interface {
     /// Options that it was opened with.
     pub options: NicOptions,
-    /// Its Ethernet address.
+    /// Ethernet address.
     pub mac: [u8; 6],
-    /// Its model.
+    /// Model of the NIC.
     pub model: Model,
     /// Set if the memory that it reaches is in huge pages.
     pub huge_pages: bool,

@@ -86,7 +86,7 @@ impl Namespace {
     }
 }
 
-/// One SSD.
+/// An SSD.
 #[derive(Debug)]
 struct Drive {
     // Dropped in this order: the kernel resets the function before its memory is reused.
@@ -96,7 +96,7 @@ struct Drive {
     namespace: Arc<Namespace>,
 }
 
-/// All devices of an engine, and the blocks that are with them.
+/// The devices of an engine, and the blocks that are with them.
 #[derive(Debug)]
 pub(crate) struct DirectDevices {
     drives: Vec<Drive>,

@@ -1,13 +1,14 @@
-// A stand-in of CUDA's driver for tests: the entry points that dcs calls, and dcs's kernels, compiled from the same source as C++.
+// A stand-in for CUDA's driver in tests: the entry points that dcs calls, and dcs's kernels, compiled from the same source as C++.
 //
-// It shows that the kernels compute what they should and that the controller uses the interface as it is documented. It is no GPU: it says
-// nothing of speed, of a real driver's habits, or of the PTX, which ptxas checks (tools/gpu-kernels).
+// It shows that the kernels compute the right results and that the controller uses the interface as documented. It is not a GPU: it says
+// nothing about speed, about a real driver's behaviour, or about the PTX, which ptxas checks (tools/gpu-kernels).
 //
-// What is asynchronous is done late, on a thread of the context's, streams in a random order: a buffer that is used again too early
-// gives wrong bytes. After a fault, the other streams go on with what they have until the context is destroyed. What the interface does not allow (a call without a context, a handle of another one, a copy from memory that is not
-// locked, memory given back while a copy waits) ends the process with a message.
+// Asynchronous work is done late, on a thread of the context, with streams in random order: a buffer that is reused too early gives
+// wrong bytes. After a fault, the other streams continue with their work until the context is destroyed. A violation of the interface
+// (a call without a context, a handle of another one, a copy from memory that is not locked, memory freed while a copy waits) ends the
+// process with a message.
 //
-// The number of the device says what goes wrong:
+// The number of the device selects the fault:
 //
 //   0          nothing
 //   1          the third kernel ends with a fault, which the context keeps
@@ -21,13 +22,13 @@
 //   9          every second read of cuFile's comes short
 //   10         cuFile does not register memory
 //   12         the first read of cuFile's takes 6.5 s
-//   13         as 1, and the context cannot be destroyed: what it had goes on
-//   1000 + n   the n-th thing that is to be done asynchronously ends with a fault, which the context keeps
+//   13         as 1, and the context cannot be destroyed: its work goes on
+//   1000 + n   the n-th piece of asynchronous work ends with a fault, which the context keeps
 //   2000 + n   the n-th call after the context was created is refused
 //   3000 + n   from the n-th call after the context was created on, the GPU is gone: every call is refused
 //   4000 + n   the n-th read of cuFile's fails with EIO
 //   5000 + n   the n-th read of cuFile's comes short
-//   6000 + n   the n-th read of cuFile's fails half-way with an error of its own
+//   6000 + n   the n-th read of cuFile's fails half-way with an error of cuFile
 //   7000 + n   the n-th other call of cuFile's is refused
 
 #include "shim.h"
@@ -131,7 +132,7 @@ struct Context {
     Ranges memory;  // of the device
     Ranges mapped;  // likewise, with the guards around
     Ranges locked;  // of the host
-    std::set<void *> own; // of those, what was allocated here
+    std::set<void *> own; // subset that was allocated here
     Result failed = SUCCESS;
     Stream *failing = nullptr;
     bool stopping = false;
@@ -201,11 +202,11 @@ std::set<Context *> contexts;
 thread_local std::vector<Context *> stack;
 std::atomic<bool> started{false};
 
-// What cuFile's stand-in has to say: see storage.cpp.
+// Interface to cuFile's stand-in; see storage.cpp.
 void storage_check(uint64_t address, size_t length);
 void storage_ends(Context *context);
 
-// The current context, locked; what every call after its creation goes through.
+// The current context, locked; every call after its creation goes through this.
 struct Call {
     Context *context;
     std::unique_lock<std::mutex> lock;
@@ -296,7 +297,7 @@ bool exists(int device) { return (device >= 0 && device <= 13) || (device >= 100
 
 extern "C" {
 
-// By this dcs knows that there is no GPU behind it.
+// Tells dcs that there is no GPU behind it.
 int dcs_stand_in = 1;
 
 Result cuInit(unsigned flags) {
@@ -482,7 +483,7 @@ Result cuMemAlloc_v2(uint64_t *address, size_t length) {
     if (all > (call.context->device == 2 ? size_t(64) << 10 : size_t(1) << 30)) {
         return OUT_OF_MEMORY;
     }
-    // Behind it, up to the next page, and before it there is nothing that may be touched.
+    // The memory before it, and after it up to the next page, must not be touched.
     size_t pages = (length + 4095) / 4096 * 4096;
     char *start = static_cast<char *>(mmap(nullptr, pages + 8192, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
     mprotect(start + 4096, pages, PROT_READ | PROT_WRITE);

@@ -1,4 +1,4 @@
-// What CUDA C has beyond C++, as far as the kernels use it: a block's threads are coroutines of one thread.
+// The extensions of CUDA C that the kernels use, in C++: a block's threads are coroutines of one thread.
 
 #pragma once
 
@@ -15,7 +15,7 @@
 #define __constant__ const
 #define __forceinline__ inline
 #define __launch_bounds__(threads)
-// A block's own: blocks run one after the other, each on one thread.
+// State of a block: blocks run one after the other, each on one thread.
 #define __shared__ static thread_local
 
 struct alignas(16) uint4 {
@@ -57,7 +57,7 @@ inline void barrier() {
     swapcontext(&now.contexts[now.thread.x], &now.scheduler);
 }
 
-// Runs a grid. Threads take turns at barriers; they run upwards and downwards by turns, so that a barrier that is missing shows.
+// Runs a grid. Threads take turns at barriers; they run in ascending and descending order alternately, so that a missing barrier shows.
 inline void run(Dim blocks, Dim threads, bool barriers, const std::function<void()> &kernel) {
     State &now = state();
     now.threads = threads;

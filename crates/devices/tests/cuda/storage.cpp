@@ -1,9 +1,9 @@
-// A stand-in of cuFile (GPUDirect Storage), a part of the stand-in of CUDA's driver (driver.cpp), with whose contexts and memory it works. It says
-// nothing of the speed or of the habits of the real one.
+// A stand-in for cuFile (GPUDirect Storage), part of the stand-in for CUDA's driver (driver.cpp), whose contexts and memory it uses. It says
+// nothing about the speed or behaviour of the real one.
 //
-// A read fills its place with other bytes first, and is late: who looks too early sees that. It ends the process where the interface is misused:
-// without a context or with another one than the memory's, memory or files that are not registered, registered twice or given up while they are
-// read, a descriptor that is closed before its file is given up, a copy from or to what is being read, a context that ends before its reads.
+// A read fills its place with other bytes first, and is late, which shows if the place is read too early. It ends the process if the interface
+// is misused: no context, or another one than the memory's; memory or files that are not registered, registered twice or released while they
+// are read; a descriptor that is closed before its file is released; a copy from or to a place being read; a context that ends before its reads.
 
 #include <cerrno>
 #include <fcntl.h>
@@ -82,7 +82,7 @@ bool same_file(const RegisteredFile *file) {
     return fstat(file->fd, &now) == 0 && now.st_dev == file->device && now.st_ino == file->inode;
 }
 
-// The driver asks before it copies.
+// Called by the driver before it copies.
 void storage_check(uint64_t address, size_t length) {
     std::lock_guard<std::mutex> lock(storage_mutex);
     for (auto &reading : storage_reading) {
@@ -92,7 +92,7 @@ void storage_check(uint64_t address, size_t length) {
     }
 }
 
-// and before a context ends.
+// Called by the driver before a context ends.
 void storage_ends(Context *context) {
     std::lock_guard<std::mutex> lock(storage_mutex);
     for (auto &memory : storage_memory) {

@@ -139,7 +139,7 @@ pub fn written(format: Format, raw: &Receive) -> Written {
         (true, false) => Checksum::Good,
         (true, true) => Checksum::Bad,
     };
-    // Sequence, symbol and carrier extension errors have bits of their own in the extended format.
+    // Sequence, symbol and carrier extension errors have separate bits in the extended format.
     let (damaged, ignore) = match format {
         Format::Extended | Format::PacketSplit => {
             (bit(31) || bit(24) || bit(25) || bit(26) || bit(28), bit(2))

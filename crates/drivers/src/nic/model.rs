@@ -1,7 +1,7 @@
 //! A table of the differences between NICs, and the registers that all share.
 //!
 //! Numbers are from Intel's data sheets of the 82574 (revision 3.4) and the 82576 (revision 2.61). Another NIC with one of the two
-//! descriptor formats is one more row: the 82599 has the 82576's, with its rings at 0x1000 and 0x6000, and a few registers of its own to
+//! descriptor formats is one more row: the 82599 has the 82576's, with its rings at 0x1000 and 0x6000, and a few additional registers to
 //! switch the units on.
 
 /// The model of a NIC.

@@ -135,7 +135,7 @@ impl Bringup {
 }
 
 impl Nvme {
-    /// Brings the controller up. Nothing where that is under way already, or done.
+    /// Starts the controller. Does nothing if that is in progress or done.
     pub fn start(&mut self, bus: &mut dyn Bus, now: Nanos) {
         if matches!(self.stage, Stage::Off | Stage::Failed(_)) {
             self.recovery.attempts = 0;

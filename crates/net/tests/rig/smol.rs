@@ -9,7 +9,7 @@ use smoltcp::socket::tcp;
 use std::any::Any;
 use std::net::SocketAddrV4;
 
-/// One connection's work.
+/// A connection's work.
 pub struct Stream {
     handle: SocketHandle,
     pub send: u64,

@@ -171,7 +171,7 @@ impl Config {
         self.bytes[at..at + bytes.len()].copy_from_slice(bytes);
     }
 
-    /// Reads; missing bytes are zeros.
+    /// Reads bytes; missing ones are zeros.
     pub fn read(&self, offset: u64, bytes: &mut [u8]) {
         for (n, byte) in bytes.iter_mut().enumerate() {
             *byte = place(offset, n).map_or(0, |at| self.bytes[at]);
