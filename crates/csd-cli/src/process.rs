@@ -20,7 +20,7 @@ use dcs_csd_cli::port::{Front, GuestPort};
 use dcs_csd_cli::request::Rates;
 use dcs_csd_cli::spec::{Drive, Namespace};
 use dcs_csd_cli::state::{Lies, Slot, Space, State, Worked};
-use dcs_csd_cli::threads::Threads;
+use dcs_csd_cli::threads::{self, Threads};
 use dcs_vfio_user::pci::{Function, Identity, Interrupts, NoRegisters, Setup};
 use dcs_vfio_user::wake::Wake;
 use dcs_vfio_user::{Port, Running, Server};
@@ -130,6 +130,7 @@ impl Process {
             let begun = FileStorage::new(ENTRIES).and_then(|mut storage| {
                 storage.watch(woken.as_fd().try_clone_to_owned()?);
                 let mut drives = Drives::new(storage, ENTRIES as usize);
+                drives.set_disposal(threads::disposal(&woken)?);
                 if slots > 0 {
                     drives.set_workers(Box::new(Threads::start(slots, &woken)?));
                 }

@@ -1,12 +1,11 @@
-//! Threads that do operators' work beside the loop: a slot each.
+//! Threads beside the loop: those that do operators' work, a slot each, and the one that gives memory back.
 
 use crate::port::uptime;
-use dcs_csd::Workers;
 use dcs_csd::near::Batch;
+use dcs_csd::{Waste, Workers};
 use dcs_vfio_user::wake::Wake;
 use std::collections::VecDeque;
 use std::io;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -39,12 +38,27 @@ impl Threads {
     }
 }
 
+/// Starts the thread that gives memory back which the loop has done with, and wakes the loop then.
+///
+/// # Errors
+///
+/// Where there is no thread to be had.
+pub fn disposal(wake: &Wake) -> io::Result<impl FnMut(Waste) + Send + 'static> {
+    let (sender, all) = channel::<Waste>();
+    let wake = wake.clone();
+    std::thread::Builder::new().name("dcs-free".into()).spawn(move || {
+        for waste in all {
+            drop(waste);
+            wake.notify();
+        }
+    })?;
+    // The thread lives as long as the sender: what it does not take is dropped here.
+    Ok(move |waste| drop(sender.send(waste)))
+}
+
 fn work(slot: u16, batches: &Receiver<Batch>, done: &Done, wake: &Wake) {
     for mut batch in batches {
-        // An operator that panics fails its own command. Nothing of it is used any more.
-        if catch_unwind(AssertUnwindSafe(|| batch.run(&mut uptime))).is_err() {
-            batch.fail();
-        }
+        batch.run(&mut uptime);
         done.lock().unwrap_or_else(PoisonError::into_inner).push_back((slot, batch));
         wake.notify();
     }

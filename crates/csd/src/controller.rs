@@ -27,6 +27,7 @@ use crate::shares::Shares;
 use crate::slots::{Buffers, Slots, Work};
 use crate::storage::Storage;
 use crate::timers::Timers;
+use crate::waste::Waste;
 
 /// How long shadow doorbells are not looked at that could not be armed, in nanoseconds.
 const LOOK_AGAIN: u64 = 1_000_000;
@@ -221,7 +222,7 @@ impl Controller {
             self.slots.give(index);
         }
         while let Some(index) = self.near.take_waiting() {
-            self.slots.give(index);
+            self.release(index);
         }
         self.near.reset();
         self.slots.in_use().for_each(|slot| slot.stale = true);
@@ -229,9 +230,9 @@ impl Controller {
         self.end_reset();
     }
 
-    /// The reset is through, if the storage has answered.
+    /// The reset is through, if the storage has answered and the memory of before is given back.
     pub(crate) fn end_reset(&mut self) {
-        if self.resetting && self.slots.used() == 0 {
+        if self.resetting && self.slots.used() == 0 && self.near.is_clean() {
             self.resetting = false;
             self.registers.csts = ControllerStatus::default();
             self.try_enable();
@@ -277,6 +278,10 @@ impl Controller {
     /// wait for a buffer, events, a shutdown. True where anything was done.
     pub fn attend(&mut self, drive: u32, port: &mut dyn HostPort, storage: &mut dyn Storage) -> bool {
         let mut busy = false;
+        if self.resetting {
+            self.end_reset();
+            busy = !self.resetting;
+        }
         if self.limiter.is_on() {
             self.at(port.uptime());
         }
@@ -300,6 +305,11 @@ impl Controller {
             busy = true;
         }
         busy
+    }
+
+    /// Memory that it has done with, and that somebody is to give back.
+    pub fn waste(&mut self) -> &mut Vec<Waste> {
+        self.near.waste()
     }
 
     /// True where [`Controller::operate`] has something to do.

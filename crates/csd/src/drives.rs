@@ -1,6 +1,7 @@
 //! The controllers of a process, in turn: tenants have their shares of the storage, and within them their
 //! queues.
 
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use crate::near::Operated;
 use crate::pool::{Pool, SlotState, Workers};
 use crate::shares::Shares;
 use crate::storage::{Response, Storage};
+use crate::waste::Waste;
 
 /// Commands that are begun in one call at most.
 const BATCH: usize = 64;
@@ -55,7 +57,13 @@ pub struct Drives<P, S> {
     answered: u64,
     /// Guests must ring the real doorbells.
     armed: bool,
+    /// Memory that is to be given back, and who does so; nobody: the loop, a bit at a time.
+    waste: VecDeque<Waste>,
+    disposal: Option<Disposal>,
 }
+
+/// Gives memory back beside the loop.
+type Disposal = Box<dyn FnMut(Waste) + Send>;
 
 struct Drive<P> {
     controller: Arc<Mutex<Controller>>,
@@ -88,6 +96,8 @@ impl<P: HostPort, S: Storage> Drives<P, S> {
             begun: 0,
             answered: 0,
             armed: false,
+            waste: VecDeque::new(),
+            disposal: None,
         }
     }
 
@@ -95,6 +105,11 @@ impl<P: HostPort, S: Storage> Drives<P, S> {
     /// slots.
     pub fn set_workers(&mut self, workers: Box<dyn Workers>) {
         self.pool = Pool::new(workers);
+    }
+
+    /// Memory is given back by this from now on, which drops what it is handed beside the loop, and wakes the loop then.
+    pub fn set_disposal(&mut self, disposal: impl FnMut(Waste) + Send + 'static) {
+        self.disposal = Some(Box::new(disposal));
     }
 
     /// Slots that do operators' work, if there are any.
@@ -172,10 +187,24 @@ impl<P: HostPort, S: Storage> Drives<P, S> {
     }
 
     fn forget(&mut self, index: usize) {
-        if matches!(&self.drives[index], Some(held) if held.removed && held.outstanding == 0 && held.away == 0)
-        {
-            self.drives[index] = None;
+        let is_over = |held: &mut Drive<P>| held.removed && held.outstanding == 0 && held.away == 0;
+        if let Some(held) = self.drives[index].take_if(is_over) {
+            self.waste.push_back(Waste::new(held.controller));
+            // Who gets its place is a tenant like any other.
+            if let Some(pool) = &mut self.pool {
+                pool.remove(index);
+            }
         }
+    }
+
+    /// Gives memory back that nobody has any more; true where there was some.
+    fn dispose(&mut self) -> bool {
+        let busy = !self.waste.is_empty();
+        match &mut self.disposal {
+            Some(disposal) => self.waste.drain(..).for_each(disposal),
+            None => drop(self.waste.pop_front()),
+        }
+        busy
     }
 
     /// For how long nothing is to do where neither a guest nor the storage says anything; nothing: for ever.
@@ -220,15 +249,19 @@ impl<P: HostPort, S: Storage> Drives<P, S> {
         self.settle();
         // Last, when the disk has its commands and guests their answers.
         busy |= self.operate();
+        busy |= self.dispose();
         if busy { Activity::Busy } else { Activity::Idle }
     }
 
     /// Interrupts guests that have new completions.
     fn settle(&mut self) {
-        for held in self.drives.iter_mut().flatten().filter(|held| !held.removed) {
+        for held in self.drives.iter_mut().flatten() {
             let mut controller = lock(&held.controller);
-            controller.settle(&mut held.port);
-            held.outstanding = controller.outstanding();
+            self.waste.extend(controller.waste().drain(..));
+            if !held.removed {
+                controller.settle(&mut held.port);
+                held.outstanding = controller.outstanding();
+            }
         }
     }
 

@@ -174,7 +174,7 @@ impl Controller {
             self.buffers.give(buffer);
         }
         if !more {
-            self.slots.give(index);
+            self.release(index);
             self.end_reset();
         }
     }

@@ -35,6 +35,7 @@
 //! | [`near`] | near-storage commands: a source, operators, a destination; those of the standard's command sets |
 //! | [`shares`] | [`Shares`]: who is next, by weight |
 //! | [`pool`] | slots that do operators' work beside the loop |
+//! | `waste` | memory that is given back beside it |
 //! | [`drives`] | [`Drives`]: the controllers of a process, in turn |
 //! | [`storage`] | [`Storage`]: volumes on files, block devices, or in memory |
 //!
@@ -87,6 +88,7 @@ pub mod shares;
 mod slots;
 pub mod storage;
 mod timers;
+mod waste;
 
 pub use chain::Chain;
 pub use config::{Config, ConfigError};
@@ -101,3 +103,4 @@ pub use shares::Shares;
 pub use storage::{
     Action, Buffer, Data, Request, Response, Storage, Ticket, VolumeError, VolumeId, VolumeInfo,
 };
+pub use waste::Waste;

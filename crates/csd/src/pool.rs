@@ -84,6 +84,11 @@ impl Pool {
         let _ = self.slots.set_tenant(drive as u16, Tenant { weight, ..Tenant::default() });
     }
 
+    /// Takes a drive out, none of whose work is left: who gets its place has neither its debt nor its credit.
+    pub fn remove(&mut self, drive: usize) {
+        self.slots.remove_tenant(drive as u16);
+    }
+
     /// Work that waits for a slot.
     pub fn request(&mut self, batch: Batch, now: u64) {
         self.next += 1;

@@ -126,7 +126,7 @@ pub use digest::DigestValue;
 pub use error::OperatorError;
 pub use grep::PatternError;
 pub use lanes::{Lanes, Piece};
-pub use memory::memory;
+pub use memory::{memory, memory_of_unzstd};
 pub use offload::{Answer, OFFLOADED, Task};
 pub use resize::Progress;
 pub use table::ExpressionError;
@@ -188,7 +188,7 @@ impl Context {
             }
             Operator::Unzstd => {
                 parameter::parse_none(parameter)?;
-                Unit::Resize(Resize::new(zstd::Unzstd::new()?))
+                Unit::Resize(Resize::new(zstd::Unzstd::new(zstd::WINDOW_MAX)?))
             }
             digest => {
                 expected = parameter::parse_expected(digest, parameter)?;
@@ -198,7 +198,19 @@ impl Context {
         Ok(Context { operator, unit, expected })
     }
 
+    /// `unzstd` at the beginning of its stream, for frames whose window has `1 << window` bytes at most, 10 to 27: what
+    /// whoever runs it for others sets aside ([`memory_of_unzstd`]). A frame with a larger one is corrupt data.
+    ///
+    /// # Errors
+    ///
+    /// [`OperatorError::BadParameter`] for another window.
+    pub fn unzstd(window: u8) -> Result<Context, OperatorError> {
+        let unit = Unit::Resize(Resize::new(zstd::Unzstd::new(window)?));
+        Ok(Context { operator: Operator::Unzstd, unit, expected: None })
+    }
+
     /// Makes a user's own operator at the beginning of its stream. `parameter` is the module's own.
+    ///
     /// # Errors
     ///
     /// Returns the module's error for the parameter.

@@ -2,7 +2,7 @@
 
 use dcs_abi::operator::Operator;
 
-use crate::{bitmap, lines, module, parameter};
+use crate::{bitmap, lines, module, parameter, zstd};
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
@@ -24,8 +24,7 @@ pub fn memory(operator: Operator, parameter: &[u8]) -> u64 {
             let level = parameter::parse_level(parameter, 3, 1..=19).unwrap_or(19);
             ZSTD[usize::from(level) - 1] * KIB
         }
-        // The window of a frame, which may have 128 MiB, and blocks.
-        Operator::Unzstd => 129 * MIB,
+        Operator::Unzstd => memory_of_unzstd(zstd::WINDOW_MAX),
         // A line that comes in pieces, in a buffer that doubles as it grows.
         Operator::Filter | Operator::Aggregate => 2 * lines::LINE_MAX as u64 + 64 * KIB,
         Operator::Grep => 2 * lines::LINE_MAX as u64 + 4 * MIB,
@@ -35,4 +34,9 @@ pub fn memory(operator: Operator, parameter: &[u8]) -> u64 {
         Operator::Module => module::memory(parameter),
         _ => 16 * KIB,
     }
+}
+
+/// Bytes of memory that [`Context::unzstd`](crate::Context::unzstd) takes at most: the window, and blocks.
+pub fn memory_of_unzstd(window: u8) -> u64 {
+    (1 << window) + MIB
 }

@@ -2,7 +2,7 @@
 
 use std::mem;
 
-use zstd_safe::{CCtx, CParameter, DCtx, ErrorCode, InBuffer, OutBuffer};
+use zstd_safe::{CCtx, CParameter, DCtx, DParameter, ErrorCode, InBuffer, OutBuffer};
 
 use crate::resize::{Codec, Step, StepEnd};
 use crate::{OperatorError, parameter};
@@ -50,6 +50,9 @@ const FRAME_HEADER: usize = 18;
 /// Bytes of the longest block. A longer unit is the content of a skippable frame, which produces nothing.
 const BLOCK: usize = 128 << 10;
 
+/// The largest window of a frame, as a power of two, where nobody says: 128 MiB, which is the library's own limit.
+pub(crate) const WINDOW_MAX: u8 = 27;
+
 /// Error code of the library for lack of memory (`ZSTD_error_memory_allocation`).
 const OUT_OF_MEMORY: usize = 64;
 
@@ -72,8 +75,11 @@ pub(crate) struct Unzstd {
 }
 
 impl Unzstd {
-    pub(crate) fn new() -> Result<Unzstd, OperatorError> {
-        let context = DCtx::try_create().ok_or(OperatorError::InternalError)?;
+    /// Frames may have a window of `1 << window` bytes: others are refused.
+    pub(crate) fn new(window: u8) -> Result<Unzstd, OperatorError> {
+        let mut context = DCtx::try_create().ok_or(OperatorError::InternalError)?;
+        let limit = DParameter::WindowLogMax(window.into());
+        context.set_parameter(limit).map_err(|_| OperatorError::BadParameter)?;
         Ok(Unzstd { context, in_frame: false, any: false, unit: 1, held: Vec::new(), full: false })
     }
 

@@ -76,7 +76,17 @@ fn no_context_takes_more_memory_than_is_said() {
         frame.extend_from_slice(&header.to_le_bytes()[..3]);
         frame.push(at as u8);
     }
-    check(Operator::Unzstd, &[], &mut std::iter::once(frame));
+    check(Operator::Unzstd, &[], &mut std::iter::once(frame.clone()));
+    // Who allows less sets less aside, and takes no frame that wants more.
+    for window in [10, 23, 27, 28] {
+        let Ok(mut context) = Context::unzstd(window) else {
+            assert_eq!(window, 28);
+            continue;
+        };
+        let refused = context.resize(&frame, &mut [0; 1 << 10], true).is_err();
+        assert_eq!(refused, window < 27, "a window of 2^{window}");
+        assert_eq!(dcs_ndp::memory_of_unzstd(window), (1 << window) + (1 << 20));
+    }
     let line = || (0..10).map(|_| vec![b'a'; 100_000]).chain([b"b\n".to_vec()]);
     for pattern in ["(a|b)*a(a|b){12}$", "^(a|aa)+$", "[^c]{60}d"] {
         let grep = parameter::Grep { pattern: pattern.into(), ..Default::default() };

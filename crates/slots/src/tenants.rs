@@ -69,11 +69,24 @@ pub(crate) struct Tenants {
     sequence: u64,
     /// The largest key at which a job was started.
     started: i64,
+    /// Heads that were looked at.
+    #[cfg(test)]
+    pub looks: core::cell::Cell<usize>,
 }
 
 impl Tenants {
     pub fn new(order: Order, lag: Nanos, patience: u64) -> Tenants {
-        Tenants { members: Vec::new(), order, lag, patience, waiting: 0, sequence: 0, started: 0 }
+        Tenants {
+            members: Vec::new(),
+            order,
+            lag,
+            patience,
+            waiting: 0,
+            sequence: 0,
+            started: 0,
+            #[cfg(test)]
+            looks: core::cell::Cell::default(),
+        }
     }
 
     pub fn set(&mut self, index: u16, tenant: Tenant) {
@@ -87,6 +100,12 @@ impl Tenants {
                 let lines = Vec::new();
                 *empty = Some(Member { tenant, lines, waiting: 0, time: 0, rest: 0, charged: 0 });
             }
+        }
+    }
+
+    pub fn remove(&mut self, index: u16) {
+        if let Some(member) = self.members.get_mut(usize::from(index)).and_then(Option::take) {
+            self.waiting -= member.waiting;
         }
     }
 
@@ -141,6 +160,8 @@ impl Tenants {
                 member.into_iter().flat_map(|member| member.lines.iter().map(move |line| (member, line)));
             lines.enumerate().filter_map(move |(at, (member, line))| {
                 let first = line.jobs.front().filter(|_| alone.is_none_or(|alone| alone == at))?;
+                #[cfg(test)]
+                self.looks.set(self.looks.get() + 1);
                 let rank = match order {
                     Order::Arrival => first.arrived,
                     Order::Shares => member.time,
@@ -167,7 +188,8 @@ impl Tenants {
     /// A tenant had a slot for so long.
     #[inline]
     pub fn charge(&mut self, index: u16, time: Nanos) {
-        let member = self.member(index);
+        // One that was taken out before its block was done owes nothing any more.
+        let Some(Some(member)) = self.members.get_mut(usize::from(index)) else { return };
         let weight = u64::from(member.tenant.weight);
         // A block that took no time at all still counts, so that everybody's turn comes.
         let cost = time.max(1) + member.rest;

@@ -1,5 +1,7 @@
 //! A bounded piece of a chain's work, wherever it is done: by the loop that drives the controllers, or by a slot.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use dcs_nvme::Status;
 
 use super::pipeline::{Clock, Pipeline, Pulled, UNIT};
@@ -64,10 +66,14 @@ impl Batch {
         self.pipeline.chain
     }
 
-    /// Does the work. `clock` tells the time, in nanoseconds.
+    /// Does the work. `clock` tells the time, in nanoseconds. An operator that panics fails its own command, wherever it
+    /// works.
     pub fn run(&mut self, clock: &mut dyn FnMut() -> u64) {
         let began = clock();
-        self.end = self.work(began, clock);
+        match catch_unwind(AssertUnwindSafe(|| self.work(began, clock))) {
+            Ok(end) => self.end = end,
+            Err(_) => self.fail(),
+        }
         self.took = clock().saturating_sub(began);
     }
 
@@ -76,6 +82,8 @@ impl Batch {
     pub fn fail(&mut self) {
         let failed = std::mem::take(&mut self.pipeline);
         self.pipeline.chain = failed.chain;
+        // What panicked in its work may do so again when it goes.
+        let _ = catch_unwind(AssertUnwindSafe(|| drop(failed)));
         self.out.clear();
         self.end = Err(Status::INTERNAL_ERROR);
     }
@@ -89,21 +97,28 @@ impl Batch {
         if self.prepares {
             return Ok(End::Prepared);
         }
+        let mut made = 0;
+        let end = self.pull(&mut made, began, clock);
+        self.out.truncate(made);
+        end
+    }
+
+    /// Pulls output, `made` bytes of it, until there is enough.
+    fn pull(&mut self, made: &mut usize, began: u64, clock: Clock<'_>) -> Result<End, Status> {
         loop {
-            let at = self.out.len();
-            self.out.resize(at + UNIT, 0);
-            let pulled = self.pipeline.pull(&mut self.out[at..], clock);
-            let (length, end) = match pulled {
-                Ok(Pulled::Bytes(length)) => (length, None),
-                Ok(Pulled::Last(length)) => (length, Some(Ok(End::Last))),
-                Ok(Pulled::Hungry) => (0, Some(Ok(End::Hungry))),
-                Err(status) => (0, Some(Err(status))),
-            };
-            self.out.truncate(at + length);
-            if let Some(end) = end {
-                return end;
+            let end = *made + UNIT;
+            if self.out.len() < end {
+                self.out.resize(end, 0);
             }
-            if self.out.len() + UNIT > self.most || clock().saturating_sub(began) >= BATCH_TIME_MAX {
+            match self.pipeline.pull(&mut self.out[*made..end], clock)? {
+                Pulled::Bytes(length) => *made += length,
+                Pulled::Last(length) => {
+                    *made += length;
+                    return Ok(End::Last);
+                }
+                Pulled::Hungry => return Ok(End::Hungry),
+            }
+            if *made + UNIT > self.most || clock().saturating_sub(began) >= BATCH_TIME_MAX {
                 return Ok(End::More);
             }
         }

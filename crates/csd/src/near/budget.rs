@@ -59,6 +59,20 @@ impl Budget {
     }
 }
 
+impl Taken {
+    /// Bytes that are taken.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Whoever had them is gone, and they come back soon.
+    pub fn passes(&mut self) {
+        if std::mem::take(&mut self.by_stream) {
+            self.held.streams.fetch_sub(self.bytes, Ordering::Relaxed);
+        }
+    }
+}
+
 impl Drop for Taken {
     fn drop(&mut self) {
         self.held.all.fetch_sub(self.bytes, Ordering::Relaxed);

@@ -14,17 +14,21 @@ use super::program::Program;
 use super::ranges::Ranges;
 use crate::chain::Chain;
 use crate::host::HostPort;
+use crate::namespace::Namespace;
 use crate::slots::Slot;
 use crate::storage::{Ticket, VolumeId};
 
 /// How long a stream's command lasts before it ends in favour of the next one, in nanoseconds.
 const TURN_MAX: u64 = 1_000_000_000;
 
-/// Bytes of memory that a flow takes besides its operators: pieces on their way in and out.
+/// Bytes of memory that a flow takes besides its operators: a piece on its way in, as much as may come out at once and,
+/// on its way to logical blocks, wait beside that; and of a stream what there was no room for.
 const FLOW_BYTES: u64 = 512 << 10;
 
-/// Bytes that come out of one batch of a slot's work at most.
+/// Bytes that come out of one batch of a slot's work at most; of output that is gathered for logical blocks, with what is
+/// there, so many.
 const BATCH_MAX: usize = 256 << 10;
+const GATHERED_MAX: usize = 128 << 10;
 
 /// Where the result page has operators' pieces and times.
 const PIECES_AT: usize = 24;
@@ -43,6 +47,8 @@ pub struct Near {
     pub(super) made: u64,
     /// Output on its way to logical blocks.
     pub(super) pending: Vec<u8>,
+    /// The memory of the parameters that it came with, where they are kept, or wait.
+    pub(super) parameters: Option<Taken>,
     /// When its first step began, by the port's clock.
     pub(super) began: Option<u64>,
 }
@@ -63,8 +69,6 @@ pub(super) enum Origin {
 
 /// A source on its way through a chain: of one command, or, a stream, of several.
 pub(super) struct Flow {
-    /// The memory that it takes, set aside; none where a command still waits for it.
-    pub(super) memory: Option<Taken>,
     pub(super) pipeline: Pipeline,
     pub(super) source: Source,
     /// Bytes that went in, and that came out.
@@ -78,6 +82,10 @@ pub(super) struct Flow {
     pub(super) surplus: VecDeque<u8>,
     /// The first thing that went wrong.
     pub(super) status: Status,
+    /// The memory of the parameters and ranges that a stream was opened with.
+    pub(super) parameters: Option<Taken>,
+    /// The memory that it takes, set aside; none where a command still waits for it. It is given back last.
+    pub(super) memory: Option<Taken>,
 }
 
 /// Logical blocks, as they lie on a volume.
@@ -101,7 +109,8 @@ pub(super) enum Source {
         next: u64,
         left: u64,
     },
-    Ranges(Ranges),
+    /// Of the namespace as it was when the stream was opened.
+    Ranges(Run, Ranges),
     /// Bytes that came with the command.
     Bytes {
         bytes: Vec<u8>,
@@ -123,7 +132,7 @@ impl Source {
             | Source::Blocks { left, .. }
             | Source::Memory { left, .. }
             | Source::Zeros { left } => *left,
-            Source::Ranges(ranges) => ranges.left,
+            Source::Ranges(_, ranges) => ranges.left,
             Source::Bytes { bytes, next } => (bytes.len() - next) as u64,
             Source::Several(sources) => sources.iter().map(Source::left).fold(0, u64::saturating_add),
         }
@@ -137,8 +146,8 @@ impl Source {
             | Source::Memory { next, left } => {
                 (*next, *left) = (*next + count, left.saturating_sub(count));
             }
-            Source::Ranges(ranges) if count > 0 => ranges.advance(),
-            Source::Ranges(_) => {}
+            Source::Ranges(_, ranges) if count > 0 => ranges.advance(),
+            Source::Ranges(..) => {}
             Source::Bytes { bytes, next } => *next = bytes.len().min(*next + count as usize),
             Source::Zeros { left } => *left = left.saturating_sub(count),
             Source::Several(sources) => {
@@ -198,6 +207,16 @@ impl std::fmt::Debug for Near {
 }
 
 impl Run {
+    /// True where it is still what the namespace lies on, by the same key.
+    pub(super) fn is_of(&self, namespace: &Namespace) -> bool {
+        let same = match (&self.chain, &namespace.chain) {
+            (None, None) => true,
+            (Some(chain), Some(other)) => Arc::ptr_eq(chain, other),
+            _ => false,
+        };
+        same && (self.volume, self.shift) == (namespace.volume, namespace.shift)
+    }
+
     /// Turns the guest's bytes into those that lie at this byte of the volume, or the other way round.
     pub(super) fn pass(&self, encrypt: bool, at: u64, bytes: &mut [u8]) -> bool {
         let first = at >> self.shift;
@@ -214,7 +233,13 @@ impl Near {
     pub(super) fn new(origin: Origin, program: Arc<Program>, source: Source, target: Target) -> Near {
         let need = FLOW_BYTES + program.memory() + (program.len() * UNIT) as u64;
         let flow = Box::new(Flow::new(Pipeline::new(program), source));
-        Near { origin, flow, need, stream: None, target, made: 0, pending: Vec::new(), began: None }
+        let (stream, parameters, began, pending) = (None, None, None, Vec::new());
+        Near { origin, flow, need, stream, target, made: 0, pending, parameters, began }
+    }
+
+    /// Bytes of memory that it takes at most, parameters included.
+    pub(super) fn needs_in_all(&self) -> u64 {
+        self.need + self.parameters.as_ref().map_or(0, Taken::bytes)
     }
 
     /// It prepares operators, and nothing is to pass them yet.
@@ -225,20 +250,34 @@ impl Near {
     /// Takes its chain for a piece of work; for a slot, to which it is handed over, for as much as there is room for.
     pub(super) fn batch(&mut self, ticket: Ticket, hands_over: bool) -> Batch {
         let room = usize::try_from(self.target.room()).unwrap_or(usize::MAX);
-        let most = if hands_over { room.clamp(UNIT, BATCH_MAX) } else { UNIT };
+        let most = match self.target {
+            _ if !hands_over => UNIT,
+            Target::Blocks { .. } => {
+                GATHERED_MAX.saturating_sub(self.pending.len()).max(UNIT).min(room.max(UNIT))
+            }
+            _ => room.clamp(UNIT, BATCH_MAX),
+        };
         Batch::new(ticket, std::mem::take(&mut self.flow.pipeline), self.prepares(), most)
     }
 
-    /// The next bytes of the source go into the chain.
-    pub(super) fn give(&mut self, bytes: &[u8]) {
-        let (flow, length) = (&mut self.flow, bytes.len() as u64);
+    /// The next bytes of the source go into the chain: as many as `fill` is given room for, if that brings them.
+    pub(super) fn give(
+        &mut self,
+        length: usize,
+        fill: impl FnOnce(&Source, &mut [u8]) -> Result<(), Status>,
+    ) -> Result<(), Status> {
+        let flow = &mut self.flow;
+        let source = flow.source.current();
+        flow.pipeline.input(length, |bytes| fill(source, bytes))?;
+        let length = length as u64;
         flow.source.advance(length);
         flow.taken += length;
         flow.hungry = false;
-        flow.pipeline.give(bytes, flow.source.left() == 0);
+        flow.pipeline.given(flow.source.left() == 0);
         if let Some((_, limit)) = &mut self.stream {
             *limit = limit.saturating_sub(length);
         }
+        Ok(())
     }
 
     /// True where a stream's command has lasted for long enough: its owner wants to look around. It has made a
@@ -278,6 +317,9 @@ impl Near {
         }
         let now = self.flow.surplus.len().min(usize::try_from(self.target.room()).unwrap_or(usize::MAX));
         let bytes: Vec<u8> = self.flow.surplus.drain(..now).collect();
+        if self.flow.surplus.is_empty() {
+            self.flow.surplus = VecDeque::new();
+        }
         self.store(slot, memory, port, &bytes)
     }
 
@@ -317,6 +359,7 @@ impl Near {
             }
             Target::Blocks { room, .. } => {
                 *room -= length;
+                self.pending.reserve_exact(bytes.len());
                 self.pending.extend_from_slice(bytes);
             }
             Target::Memory { next, room } => {
@@ -336,7 +379,6 @@ impl Flow {
     pub fn new(pipeline: Pipeline, source: Source) -> Flow {
         let (surplus, status) = (VecDeque::new(), Status::SUCCESS);
         Flow {
-            memory: None,
             pipeline,
             source,
             taken: 0,
@@ -345,6 +387,8 @@ impl Flow {
             ended: false,
             surplus,
             status,
+            parameters: None,
+            memory: None,
         }
     }
 

@@ -36,12 +36,18 @@ pub use pipeline::Worked;
 pub use ranges::{ENDED, REST};
 pub use stream::STREAMS;
 
-use budget::Budget;
+use budget::{Budget, Taken};
 use dcs_abi::operator::Operator;
+use flow::Flow;
 use installed::Programs;
 use program::Program;
 use ready::Ready;
 use stream::Stream;
+
+use crate::waste::Waste;
+
+/// Bytes of memory from which on others give it back: it takes the kernel a tenth of a millisecond for each MiB.
+const LARGE: u64 = 4 << 20;
 
 /// Parameters that one controller keeps at most.
 pub const HANDLES: usize = 64;
@@ -52,7 +58,7 @@ pub const RESULTS: usize = 64;
 #[derive(Default)]
 pub(crate) struct NearStorage {
     /// By handle, less one.
-    programs: Vec<Option<Arc<Program>>>,
+    programs: Vec<Option<(Arc<Program>, Option<Taken>)>>,
     results: VecDeque<(u32, Box<[u8; RESULT_SIZE]>)>,
     /// By number, less one.
     streams: Vec<Stream>,
@@ -75,6 +81,10 @@ pub(crate) struct NearStorage {
     away: usize,
     /// The work of each operator that there was, by number.
     worked: BTreeMap<u8, (Operator, Worked)>,
+    /// Memory that is to be given back.
+    waste: Vec<Waste>,
+    /// Whoever gives device memory back has one more of it.
+    old_memory: Arc<()>,
 }
 
 impl NearStorage {
@@ -88,11 +98,36 @@ impl NearStorage {
     pub fn reset(&mut self) {
         self.programs.clear();
         self.results.clear();
-        self.streams.clear();
+        for stream in std::mem::take(&mut self.streams) {
+            self.forget(stream);
+        }
         self.standard = Programs::default();
         (self.ready, self.wanting) = (Ready::default(), VecDeque::new());
         // New memory: pages that nobody has touched.
-        self.memory = vec![0; self.memory.len()];
+        let new = vec![0; self.memory.len()];
+        let old = std::mem::replace(&mut self.memory, new);
+        if old.len() as u64 >= LARGE {
+            self.waste.push(Waste::new((old, Arc::clone(&self.old_memory))));
+        }
+    }
+
+    /// True where all memory of before a reset was given back: a guest that resets again and again has no more than it
+    /// may.
+    pub fn is_clean(&self) -> bool {
+        Arc::strong_count(&self.old_memory) == 1
+    }
+
+    /// Memory that is to be given back.
+    pub fn waste(&mut self) -> &mut Vec<Waste> {
+        &mut self.waste
+    }
+
+    /// Lets go of a flow. Where that may take long, somebody else does it; its memory counts as taken until then.
+    fn discard(&mut self, mut flow: Box<Flow>) {
+        if let Some(memory) = flow.memory.as_mut().filter(|memory| memory.bytes() >= LARGE) {
+            memory.passes();
+            self.waste.push(Waste::new(flow));
+        }
     }
 
     /// Commands that wait neither for the storage nor for a slot.
@@ -134,7 +169,7 @@ impl NearStorage {
         self.wanting.pop_front().or_else(|| self.ready.pop())
     }
 
-    fn load(&mut self, program: Arc<Program>) -> Option<u16> {
+    fn load(&mut self, program: Arc<Program>, memory: Option<Taken>) -> Option<u16> {
         let place = self.programs.iter().position(Option::is_none).unwrap_or(self.programs.len());
         if place >= HANDLES {
             return None;
@@ -142,12 +177,12 @@ impl NearStorage {
         if place == self.programs.len() {
             self.programs.push(None);
         }
-        self.programs[place] = Some(program);
+        self.programs[place] = Some((program, memory));
         Some(place as u16 + 1)
     }
 
     fn program(&self, handle: u16) -> Option<&Arc<Program>> {
-        self.programs.get(usize::from(handle).checked_sub(1)?)?.as_ref()
+        self.programs.get(usize::from(handle).checked_sub(1)?)?.as_ref().map(|(program, _)| program)
     }
 
     fn unload(&mut self, handle: u16) -> bool {

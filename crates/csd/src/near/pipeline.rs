@@ -14,6 +14,10 @@ use super::program::{Program, status_of};
 /// many, but at the end.
 pub const UNIT: usize = 64 << 10;
 
+/// Bytes that an operator that changes the length gets between two looks at the clock. A byte may cost it a
+/// microsecond, as with a pattern made to be slow, and others wait meanwhile.
+const GULP: usize = 4 << 10;
+
 /// Bytes of a digest slot.
 const SLOT: usize = 80;
 
@@ -71,9 +75,10 @@ struct Step {
     told: Worked,
     /// Bytes that went into it; that came out of it, where it changes the length.
     covered: u64,
-    /// Bytes that it got and did not take yet, and whether more follows.
+    /// Bytes that it got and did not take yet, between these places, and whether more follows.
     kept: Vec<u8>,
     at: usize,
+    end: usize,
     last: bool,
     /// Nothing comes out of it any more.
     ended: bool,
@@ -121,11 +126,33 @@ impl Pipeline {
         Ok(false)
     }
 
-    /// The next bytes of the stream, when it is hungry; with `last` nothing follows them.
+    /// The next bytes of the stream, when it is hungry, as `fill` brings them; [`Pipeline::given`] says when they are
+    /// there.
+    pub fn input<E>(
+        &mut self,
+        length: usize,
+        fill: impl FnOnce(&mut [u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let input = &mut self.input;
+        (input.at, input.last) = (0, false);
+        input.bytes.clear();
+        input.bytes.reserve_exact(length);
+        input.bytes.resize(length, 0);
+        fill(&mut input.bytes)
+    }
+
+    /// They are there; with `last` nothing follows them.
+    pub fn given(&mut self, last: bool) {
+        self.input.last = last;
+    }
+
+    #[cfg(test)]
     pub fn give(&mut self, bytes: &[u8], last: bool) {
-        self.input.bytes.clear();
-        self.input.bytes.extend_from_slice(bytes);
-        (self.input.at, self.input.last) = (0, last);
+        let Ok(()) = self.input(bytes.len(), |input| {
+            input.copy_from_slice(bytes);
+            Ok::<(), std::convert::Infallible>(())
+        });
+        self.given(last);
     }
 
     /// Pulls the next output into `out`, which has room for [`UNIT`] bytes. `clock` says how long each operator
@@ -222,7 +249,7 @@ impl Step {
     fn new(context: Context, nanoseconds: u64) -> Step {
         let (kept, told) = (Vec::new(), Worked::default());
         let worked = Worked { nanoseconds, ..told };
-        Step { context, worked, told, covered: 0, kept, at: 0, last: false, ended: false }
+        Step { context, worked, told, covered: 0, kept, at: 0, end: 0, last: false, ended: false }
     }
 
     fn work(&self) -> Worked {
@@ -254,41 +281,40 @@ impl Step {
         least: usize,
         below: &mut dyn FnMut(&mut [u8]) -> Result<Pulled, Status>,
     ) -> Result<bool, Status> {
-        if self.last || self.kept.len() - self.at >= least {
+        if self.last || self.end - self.at >= least {
             return Ok(false);
         }
-        self.kept.drain(..self.at);
-        self.at = 0;
-        let there = self.kept.len();
+        self.kept.copy_within(self.at..self.end, 0);
+        (self.at, self.end) = (0, self.end - self.at);
+        // Once: what is there stays, to be written over.
         self.kept.resize(UNIT, 0);
-        let pulled = below(&mut self.kept[there..]);
-        let (length, last, hungry) = match pulled {
-            Ok(Pulled::Bytes(length)) => (length, false, false),
-            Ok(Pulled::Last(length)) => (length, true, false),
-            _ => (0, false, true),
+        let (length, last, hungry) = match below(&mut self.kept[self.end..])? {
+            Pulled::Bytes(length) => (length, false, false),
+            Pulled::Last(length) => (length, true, false),
+            Pulled::Hungry => (0, false, true),
         };
-        self.kept.truncate(there + length);
+        self.end += length;
         self.last = last;
-        pulled.map(|_| hungry)
+        Ok(hungry)
     }
 
     fn units(&mut self, hungry: bool, out: &mut [u8]) -> Result<Pulled, OperatorError> {
-        if self.kept.len() < UNIT && !self.last {
+        if self.end < UNIT && !self.last {
             return Ok(if hungry { Pulled::Hungry } else { Pulled::Bytes(0) });
         }
-        let length = self.kept.len();
+        let length = std::mem::take(&mut self.end);
         self.covered += length as u64;
-        self.context.in_place(&mut self.kept, self.last)?;
-        out[..length].copy_from_slice(&self.kept);
-        self.kept.clear();
+        self.context.in_place(&mut self.kept[..length], self.last)?;
+        out[..length].copy_from_slice(&self.kept[..length]);
         Ok(if self.last { Pulled::Last(length) } else { Pulled::Bytes(length) })
     }
 
     fn resize(&mut self, hungry: bool, out: &mut [u8]) -> Result<Pulled, OperatorError> {
-        let input = &self.kept[self.at..];
+        let input = &self.kept[self.at..self.end.min(self.at + GULP)];
+        let is_all = self.at + input.len() == self.end;
         // What it could make of what it has, it has made.
         let stuck = input.is_empty() && !self.last;
-        let progress = self.context.resize(input, out, self.last)?;
+        let progress = self.context.resize(input, out, self.last && is_all)?;
         self.at += progress.consumed;
         self.covered += progress.produced as u64;
         Ok(match progress.finished {
@@ -391,6 +417,22 @@ mod tests {
             [Operator::Md5, Operator::Gzip, Operator::Crc32c].into_iter().zip(worked).collect::<Vec<_>>()
         );
         pipeline.tell(|_, work| assert_eq!(work, Worked::default()));
+    }
+
+    /// However slow a byte is, the clock is looked at after a few thousand of them.
+    #[test]
+    fn a_slow_pattern_is_looked_after_often() {
+        let grep = parameter::Grep { pattern: "[^c]{60}d".into(), ..Default::default() };
+        for before in [vec![], vec![(Operator::Slice, parameter::slice(0, UNIT as u64).to_vec())]] {
+            let chain = [before, vec![(Operator::Grep, grep.block())]].concat();
+            let mut pipeline = pipeline(&chain);
+            let (mut out, mut pulls) = (vec![0; UNIT], 0);
+            pipeline.give(&[b'a'; UNIT], true);
+            while let Pulled::Bytes(_) = pipeline.pull(&mut out, &mut || 0).unwrap() {
+                pulls += 1;
+            }
+            assert!(pulls >= UNIT / (8 << 10), "{pulls} pulls for {UNIT} bytes");
+        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use dcs_abi::operator::Operator;
 use dcs_abi::status::Status as Reason;
 use dcs_abi::{CHAIN_MAX, operator};
-use dcs_ndp::{Context, memory};
+use dcs_ndp::{Context, memory, memory_of_unzstd};
 use dcs_nvme::Status;
 use dcs_nvme::bytes::{u16_at, u32_at};
 
@@ -17,6 +17,10 @@ const OPERATOR: usize = 8;
 
 /// Bytes of parameters at most.
 pub const PARAMETERS_MAX: usize = 64 << 10;
+
+/// The largest window of a frame that `unzstd` takes in a drive, as a power of two: 8 MiB, which all decoders have (RFC 8878,
+/// 3.1.1.1.2), and no level of `zstd` exceeds unless it is told to. Each chain sets that aside, whatever its data are.
+const WINDOW: u8 = 23;
 
 /// Operators, with their parameter blocks. Those that cannot be are found out when their contexts are made.
 #[derive(Default)]
@@ -118,7 +122,11 @@ impl Program {
 
     /// Bytes of memory that the operators of a stream take at most.
     pub fn memory(&self) -> u64 {
-        self.0.iter().map(|(operator, parameter)| memory(*operator, parameter)).sum()
+        let all = self.0.iter().map(|(operator, parameter)| match operator {
+            Operator::Unzstd => memory_of_unzstd(WINDOW),
+            operator => memory(*operator, parameter),
+        });
+        all.sum()
     }
 
     /// The operator at this place, at the beginning of its stream.
@@ -128,6 +136,10 @@ impl Program {
     /// A status of the vendor's type (7h) where it does not take its parameter.
     pub fn context(&self, place: usize) -> Result<Context, Status> {
         let (operator, parameter) = self.0.get(place).ok_or(Status::INTERNAL_ERROR)?;
-        Context::new(*operator, parameter).map_err(|error| status_of(error.status()))
+        let context = match operator {
+            Operator::Unzstd if parameter.is_empty() => Context::unzstd(WINDOW),
+            operator => Context::new(*operator, parameter),
+        };
+        context.map_err(|error| status_of(error.status()))
     }
 }

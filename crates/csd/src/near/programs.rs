@@ -188,6 +188,7 @@ impl Controller {
         if length < head || length > head + PARAMETERS_MAX || (wanted.set != 0 && wanted.ranges != 0) {
             return Err(Status::INVALID_FIELD);
         }
+        let taken = self.near.budget.take(length as u64, false).ok_or(Status::INTERRUPTED)?;
         let mut bytes = vec![0; length];
         let near = match self.copy_in(port, &command.data, &mut bytes) {
             Status::SUCCESS => {
@@ -199,7 +200,7 @@ impl Controller {
         // They may hold keys.
         bytes.fill(0);
         std::hint::black_box(&bytes);
-        near
+        near.map(|near| Near { parameters: Some(taken), ..near })
     }
 
     /// The memory ranges of an execution: a set that there is, or those of its data.

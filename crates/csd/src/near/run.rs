@@ -13,7 +13,6 @@ use super::program::{PARAMETERS_MAX, Program};
 use super::ranges::{ENDED, REST, Ranges};
 use crate::controller::{COMMAND_COST, Controller};
 use crate::host::HostPort;
-use crate::namespace::Namespace;
 use crate::slots::Work;
 use crate::storage::{Action, Buffer, Data, Request, Storage, Ticket, VolumeId};
 
@@ -86,9 +85,9 @@ impl Controller {
             Some((pointer, length)) => self.find(port, pointer, length, &mut places),
         };
         self.slots.get(index).places = places;
-        let near = found.and_then(|()| make(self).map_err(Status::with_do_not_retry));
+        let near = found.and_then(|()| make(self).map_err(final_unless_interrupted));
         let near = match near {
-            Ok(near) if near.flow.memory.is_some() || self.near.budget.fits(near.need) => near,
+            Ok(near) if near.flow.memory.is_some() || self.near.budget.fits(near.needs_in_all()) => near,
             refused => {
                 self.slots.give(index);
                 return Err(refused.err().unwrap_or(Program::too_many()));
@@ -150,6 +149,8 @@ impl Controller {
         if fields.length > fields.buffer || length > PARAMETERS_MAX {
             return Err(Status::INVALID_FIELD);
         }
+        // It lasts: a handle or a stream is kept for as long as the guest likes.
+        let taken = self.near.budget.take(length as u64, true).ok_or(Status::INTERRUPTED)?;
         let mut bytes = vec![0; length];
         let status = self.copy_in(port, &command.data, &mut bytes);
         let loaded = match fields.destination {
@@ -164,7 +165,8 @@ impl Controller {
         bytes.fill(0);
         std::hint::black_box(&bytes);
         let (origin, program, source) = loaded?;
-        Ok(Near::new(origin, program, source, Target::Nowhere))
+        let near = Near::new(origin, program, source, Target::Nowhere);
+        Ok(Near { parameters: Some(taken), ..near })
     }
 
     /// A stream of ranges of a namespace.
@@ -172,15 +174,16 @@ impl Controller {
         let (program, [ranges, first]) = Program::read_stream(bytes)?;
         let ranges = Ranges::read(namespace, ranges)?;
         let within = self.known(namespace)?.ok_or(Status::INVALID_FIELD)?;
+        let run = Run { volume: within.volume, chain: within.chain.clone(), shift: within.shift };
         let most = within.blocks << within.shift;
         if ranges.all().any(|(first, length)| first + length > most) {
             return Err(Status::LBA_OUT_OF_RANGE);
         }
         let source = match first {
-            [] => Source::Ranges(ranges),
+            [] => Source::Ranges(run, ranges),
             first => {
                 let first = Source::Bytes { bytes: first.to_vec(), next: 0 };
-                Source::Several([first, Source::Ranges(ranges)].into())
+                Source::Several([first, Source::Ranges(run, ranges)].into())
             }
         };
         Ok((Origin::Open, Arc::new(program), source))
@@ -281,7 +284,8 @@ impl Controller {
         let limit = if fields.length == 0 { u64::MAX } else { fields.length };
         let stream = Some((fields.handle, limit));
         let origin = Origin::Request(fields.request);
-        Ok(Near { origin, flow, need: 0, stream, target, made: 0, pending: Vec::new(), began: None })
+        let (parameters, began, pending) = (None, None, Vec::new());
+        Ok(Near { origin, flow, need: 0, stream, target, made: 0, pending, parameters, began })
     }
 
     /// Takes one command on by one step, of those that do not wait for the storage. Nothing where it could not.
@@ -346,13 +350,20 @@ impl Controller {
     }
 
     /// Operators have been made, or not: the status, and the number of the parameters or the stream.
-    fn end_preparation(&mut self, near: Near, status: Status) -> (Status, u64) {
-        if !status.is_success() {
-            return (status, 0);
-        }
-        let number = match near.origin {
-            Origin::Load(program) => self.near.load(program),
-            _ => self.near.open(near.flow, self.slots.now),
+    fn end_preparation(&mut self, mut near: Near, status: Status) -> (Status, u64) {
+        let parameters = near.parameters.take();
+        let number = match (status.is_success(), near.origin) {
+            (true, Origin::Open) => {
+                near.flow.parameters = parameters;
+                self.near.open(near.flow, self.slots.now)
+            }
+            (succeeded, origin) => {
+                self.near.discard(near.flow);
+                match origin {
+                    Origin::Load(program) if succeeded => self.near.load(program, parameters),
+                    _ => return (status, 0),
+                }
+            }
         };
         number.map_or((Program::too_many(), 0), |number| (status, number.into()))
     }
@@ -378,6 +389,8 @@ impl Controller {
                 _ => 0,
             };
             self.near.give_stream(number, near.flow, self.slots.now);
+        } else {
+            self.near.discard(near.flow);
         }
         result
     }
@@ -432,7 +445,10 @@ impl Controller {
         let index = batch.ticket.slot;
         let slot = self.slots.get(index);
         if slot.stale {
-            self.slots.give(index);
+            if let Some(near) = &mut slot.near {
+                near.flow.pipeline = batch.pipeline;
+            }
+            self.release(index);
             return self.end_reset();
         }
         let queue = slot.queue;
@@ -496,7 +512,7 @@ impl Controller {
         let length = most.min(source.left());
         let blocks = match source {
             Source::Blocks { run, next, .. } if length > 0 => Some((run.volume, *next, length)),
-            Source::Ranges(ranges) if length > 0 => Some(self.next_blocks(ranges, most)?),
+            Source::Ranges(run, ranges) if length > 0 => Some(self.next_blocks(run, ranges, most)?),
             _ => None,
         };
         if let Some((volume, at, length)) = blocks {
@@ -504,29 +520,29 @@ impl Controller {
             self.near_submit(ticket, storage, (volume, Action::Read, at, length), buffer);
             return Ok(Next::Waits);
         }
-        let mut bytes = vec![0; length as usize];
-        match near.flow.source.current() {
-            Source::Guest { next: at, .. } => {
-                let loaded = self.slots.get(ticket.slot).load_at(port, *at, &mut bytes);
-                loaded.then_some(()).ok_or(Status::DATA_TRANSFER_ERROR)?;
+        let slot = self.slots.get(ticket.slot);
+        near.give(length as usize, |source, bytes| {
+            match source {
+                Source::Guest { next: at, .. } if !slot.load_at(port, *at, bytes) => {
+                    return Err(Status::DATA_TRANSFER_ERROR);
+                }
+                Source::Bytes { bytes: all, next } => bytes.copy_from_slice(&all[*next..][..bytes.len()]),
+                Source::Memory { next: at, .. } => {
+                    let range = self.near.range(*at, length).ok_or(Status::INTERNAL_ERROR)?;
+                    bytes.copy_from_slice(&self.near.memory[range]);
+                }
+                _ => {}
             }
-            Source::Bytes { bytes: all, next } => {
-                bytes.copy_from_slice(&all[*next..][..length as usize]);
-            }
-            Source::Memory { next: at, .. } => {
-                let range = self.near.range(*at, length).ok_or(Status::INTERNAL_ERROR)?;
-                bytes.copy_from_slice(&self.near.memory[range]);
-            }
-            _ => {}
-        }
-        near.give(&bytes);
+            Ok(())
+        })?;
         Ok(Next::Again)
     }
 
-    /// The next blocks of a stream's ranges: their volume, first byte and bytes. The namespace may have
-    /// changed since the stream was opened.
-    fn next_blocks(&self, ranges: &mut Ranges, most: u64) -> Result<(VolumeId, u64, u64), Status> {
-        let namespace = self.known(ranges.namespace)?.ok_or(Status::INVALID_FIELD)?;
+    /// The next blocks of a stream's ranges: their volume, first byte and bytes. The namespace may have been cut since
+    /// the stream was opened. Another one in its place is not what the stream was opened on.
+    fn next_blocks(&self, run: &Run, ranges: &mut Ranges, most: u64) -> Result<(VolumeId, u64, u64), Status> {
+        let namespace = self.known(ranges.namespace)?.filter(|namespace| run.is_of(namespace));
+        let namespace = namespace.ok_or(Status::INVALID_FIELD)?;
         let (first, bytes) = ranges.next(most, namespace.shift).ok_or(Status::INTERNAL_ERROR)?;
         let (first, blocks) = (first >> namespace.shift, bytes >> namespace.shift);
         let (at, length) = namespace.bytes(first, blocks).ok_or(Status::LBA_OUT_OF_RANGE)?;
@@ -556,7 +572,7 @@ impl Controller {
         let Some(mut near) = slot.near.take() else { return self.slots.give(index) };
         if let Some(mut buffer) = buffer {
             if action == Action::Read && status.is_success() {
-                status = self.arrived(&mut near, buffer.bytes_mut());
+                status = Controller::arrived(&mut near, buffer.bytes_mut());
             }
             self.buffers.give(buffer);
         }
@@ -569,27 +585,41 @@ impl Controller {
 }
 
 impl Controller {
-    /// Blocks of a command's source are there: their bytes go into the chain.
-    fn arrived(&self, near: &mut Near, bytes: &mut [u8]) -> Status {
+    /// Gives back the slot of a command that nobody wants to hear of any more.
+    pub(crate) fn release(&mut self, index: u16) {
+        if let Some(near) = self.slots.get(index).near.take() {
+            self.near.discard(near.flow);
+        }
+        self.slots.give(index);
+    }
+
+    /// Blocks of a command's source are there: their bytes go into the chain. They are what lay there when they were asked
+    /// for, by the key of then, whatever was done to the namespace since.
+    fn arrived(near: &mut Near, bytes: &mut [u8]) -> Status {
         let wanted = match &*near.flow.source.current() {
             Source::Blocks { run, next, .. } => {
                 run.pass(false, *next, bytes).then_some((0, bytes.len() as u64))
             }
-            Source::Ranges(ranges) => {
-                let Ok(Some(namespace)) = self.known(ranges.namespace) else { return Status::INVALID_FIELD };
-                let Namespace { volume, shift, .. } = *namespace;
-                let run = Run { volume, chain: namespace.chain.clone(), shift };
-                run.pass(false, ranges.first(shift), bytes).then_some(ranges.reading)
+            Source::Ranges(run, ranges) => {
+                run.pass(false, ranges.first(run.shift), bytes).then_some(ranges.reading)
             }
             _ => None,
         };
         let Some((skip, length)) = wanted else { return Status::INTERNAL_ERROR };
-        match bytes.get(skip as usize..(skip + length) as usize) {
-            Some(bytes) => near.give(bytes),
-            None => return Status::INTERNAL_ERROR,
-        }
-        Status::SUCCESS
+        let Some(bytes) = bytes.get(skip as usize..(skip + length) as usize) else {
+            return Status::INTERNAL_ERROR;
+        };
+        let given = near.give(bytes.len(), |_, input| {
+            input.copy_from_slice(bytes);
+            Ok(())
+        });
+        given.err().unwrap_or(Status::SUCCESS)
     }
+}
+
+/// What cannot be is not to be tried again; what others stand in the way of may be.
+fn final_unless_interrupted(status: Status) -> Status {
+    if status == Status::INTERRUPTED { status } else { status.with_do_not_retry() }
 }
 
 /// The next step of a command.

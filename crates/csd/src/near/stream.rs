@@ -45,7 +45,8 @@ impl NearStorage {
             None => self.oldest()?.1,
         };
         self.uses += 1;
-        self.streams[place] = Stream::Idle(flow, (now, self.uses));
+        let before = std::mem::replace(&mut self.streams[place], Stream::Idle(flow, (now, self.uses)));
+        self.forget(before);
         self.opened = self.opened.wrapping_add(PLACE + 1);
         let number = self.opened | (place as u16 + 1);
         self.stream_numbers.resize(self.streams.len().max(self.stream_numbers.len()), 0);
@@ -66,9 +67,17 @@ impl NearStorage {
     pub(super) fn close_abandoned(&mut self, now: u64) -> bool {
         let oldest = self.oldest().filter(|((since, _), _)| now.saturating_sub(*since) >= ABANDONED);
         oldest.is_some_and(|(_, place)| {
-            self.streams[place] = Stream::Free;
+            let oldest = std::mem::replace(&mut self.streams[place], Stream::Free);
+            self.forget(oldest);
             true
         })
+    }
+
+    /// Lets go of a stream that has lost its place.
+    pub(super) fn forget(&mut self, stream: Stream) {
+        if let Stream::Idle(flow, _) = stream {
+            self.discard(flow);
+        }
     }
 
     /// None where the stream of this number was closed, or gone for another one.
@@ -109,12 +118,15 @@ impl NearStorage {
             && let Some(stream @ Stream::Busy) = self.streams.get_mut(place)
         {
             *stream = Stream::Idle(flow, (now, self.uses));
+        } else {
+            self.discard(flow);
         }
     }
 
     /// Forgets a stream.
     pub(super) fn close(&mut self, number: u16) -> Result<(), Status> {
-        *self.stream(number)? = Stream::Free;
+        let closed = std::mem::replace(self.stream(number)?, Stream::Free);
+        self.forget(closed);
         Ok(())
     }
 }

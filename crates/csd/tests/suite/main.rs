@@ -1,6 +1,7 @@
 //! The controller under test: by a host that knows nothing of it, by hand, by anything at all, and on real
 //! files.
 
+mod faults;
 mod files;
 mod life;
 mod near;

@@ -293,6 +293,66 @@ fn a_reset_waits_for_slots() {
     assert!(machine.drives.is_removed(drive));
 }
 
+/// Who comes to the place of a drive that is gone has a share like any other, whatever the one before had.
+#[test]
+fn a_place_s_next_drive_has_no_debt_in_the_slots() {
+    let mut first = with_slots(1);
+    let mut other = beside(&mut first, 1);
+    let chain = [(Operator::Crc32c, vec![])];
+    let digest = |handle: u64| Near {
+        opcode: NO_DATA,
+        namespace: 1,
+        source: BLOCKS,
+        destination: NOWHERE,
+        handle,
+        words: [0, 2048, 0, 0, 0, 0],
+        ..Near::default()
+    };
+    let handle = load(&mut first, &chain).result.into();
+    // Each look at the clock takes 10 ms: the first drive has a slot for seconds.
+    first.guest.tick.store(10_000_000, Ordering::Relaxed);
+    for _ in 0..20 {
+        assert_eq!(run(&mut first, digest(handle)).status, Status::SUCCESS);
+    }
+    first.guest.tick.store(1000, Ordering::Relaxed);
+    let drive = first.drive;
+    first.drives.remove(drive);
+    first.work();
+    assert!(first.drives.is_removed(drive));
+    let mut next = beside(&mut first, 1);
+    // Both have work all the time: for a while, each as much as the other.
+    let mut done = [0; 2];
+    for machine in [&mut next, &mut other] {
+        let parameters = parameters(&chain, 0);
+        machine.guest.store(DATA, &parameters);
+        let length = parameters.len() as u32;
+        let words = [length / 4, length, 0, 0, 0, 0];
+        machine.submit_bytes(
+            1,
+            entry(Near { opcode: FROM_GUEST, destination: PARAMETERS, words, ..Near::default() }),
+        );
+        first.drives.poll();
+    }
+    first.work();
+    let handles =
+        [&mut next, &mut other].map(|machine| u64::from(machine.reap(1).expect("parameters").result));
+    for _ in 0..3 {
+        next.submit_bytes(1, entry(digest(handles[0])));
+        other.submit_bytes(1, entry(digest(handles[1])));
+    }
+    while done.iter().sum::<u32>() < 40 {
+        first.drives.poll();
+        for (at, machine) in [&mut next, &mut other].into_iter().enumerate() {
+            while let Some(end) = machine.reap(1) {
+                assert_eq!(end.status, Status::SUCCESS);
+                done[at] += 1;
+                machine.submit_bytes(1, entry(digest(handles[at])));
+            }
+        }
+    }
+    assert!(done[0].abs_diff(done[1]) <= 4, "{done:?}");
+}
+
 /// Nothing is used any more of a chain that failed in a slot, not even its digests.
 #[test]
 fn a_chain_that_fails_in_a_slot_is_gone() {
@@ -362,7 +422,8 @@ fn operators_take_no_more_memory_than_there_is() {
     let refused = load(&mut machine, &vec![largest.clone(); 3]).status;
     assert_eq!(refused, Status(dcs_abi::status::Status::OutOfResources.code()));
     let handle = load(&mut machine, &vec![largest.clone(); 2]).result.into();
-    assert_eq!(machine.controller().operator_memory(), 0);
+    let parameters = parameters(&vec![largest.clone(); 2], 0).len() as u64;
+    assert_eq!(machine.controller().operator_memory(), parameters, "they are kept");
     let words = [0, 2048, 0, 0, 0, 0];
     let digest = entry(Near {
         opcode: NO_DATA,
@@ -389,7 +450,8 @@ fn operators_take_no_more_memory_than_there_is() {
     assert_eq!(ended[0], (third, Status::ABORT_REQUESTED));
     assert!(ended[1] == (first, Status::SUCCESS) && ended[2].1 == Status::SUCCESS, "{ended:?}");
     assert!((2 * one..200 * MIB).contains(&most), "{most}");
-    assert_eq!(machine.controller().operator_memory(), 0);
+    machine.work();
+    assert_eq!(machine.controller().operator_memory(), parameters);
 }
 
 /// A stream that is opened waits for commands under way, as commands do.
