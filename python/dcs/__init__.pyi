@@ -1,4 +1,4 @@
-"""Types of the package dcs. What everything does is told by help(dcs.sendfile) and docs/python.md."""
+"""Types of the package dcs. For documentation see help(dcs.sendfile) and docs/python.md."""
 
 from asyncio import StreamWriter, WriteTransport
 from collections.abc import Generator, Iterable
@@ -67,7 +67,7 @@ class _StageTime(TypedDict):
     operations: int
 
 class _Breakdown(TypedDict):
-    """Where the time went, in seconds."""
+    """Times of a transfer, in seconds."""
 
     queued: float
     run: float

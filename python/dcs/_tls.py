@@ -1,22 +1,22 @@
-"""Refuses what TLS runs over: the engine would go past the encryption, and bytes would be sent in the clear."""
+"""Refuses TLS sockets and transports: the engine would bypass the encryption, and send bytes in the clear."""
 
 import io
 import socket
 import sys
 
-# What classes of TLS connections have, whoever made them: ssl, gevent, eventlet, pyOpenSSL, urllib3.
+# Attributes of classes of TLS connections: ssl, gevent, eventlet, pyOpenSSL, urllib3.
 _MARKS = ("do_handshake", "selected_alpn_protocol", "getpeercert")
 
-# Where objects keep the one that they stand for. Wrappers of wrappers of wrappers are no deeper.
+# Attributes in which wrappers keep the inner object, and the deepest nesting that occurs.
 _INNER = ("raw", "buffer", "fp", "_sock", "_socket", "connection", "socket")
 _DEPTH = 6
 
 
 def _wrapped(thing):
-    """The object, and those that it wraps: a makefile() is a buffer around a SocketIO around a socket."""
+    """Returns the object and those that it wraps: a makefile() is a buffer around a SocketIO around a socket."""
     found = [thing]
     for each in found:
-        # The plain ones wrap nothing.
+        # Plain files and sockets wrap nothing.
         if type(each) in (io.FileIO, socket.socket) or len(found) > _DEPTH:
             continue
         for name in _INNER:
@@ -30,21 +30,21 @@ def _wrapped(thing):
 
 
 def _refuse(what):
-    raise TypeError(f"{what} is a TLS socket: dcs would go past its encryption")
+    raise TypeError(f"{what} is a TLS socket: dcs would bypass its encryption")
 
 
 def _is_encrypted(transport):
-    """Whether an asyncio transport's bytes are not those of its socket."""
+    """Returns True if an asyncio transport's bytes are not those of its socket."""
     if any(transport.get_extra_info(name) is not None for name in ("ssl_object", "sslcontext")):
         return True
-    # The one below TLS does not say so itself.
+    # The transport below TLS does not say so itself.
     sslproto = sys.modules.get("asyncio.sslproto")
     protocol = transport.get_protocol() if hasattr(transport, "get_protocol") else None
     return sslproto is not None and isinstance(protocol, sslproto.SSLProtocol)
 
 
 def _transport_of(number):
-    """The transport that the running loop of asyncio has for a descriptor."""
+    """Returns the transport that asyncio's running loop has for a descriptor."""
     events = sys.modules.get("asyncio.events")
     loop = events._get_running_loop() if events else None
     transports = getattr(loop, "_transports", None)
@@ -64,7 +64,7 @@ def check(thing, what):
         kind = type(each)
         if any(hasattr(kind, mark) for mark in _MARKS):
             _refuse(what)
-        # What a transport gives out as its socket is the same with TLS and without.
+        # The socket that a transport hands out looks the same with TLS and without.
         if kind.__name__ in ("TransportSocket", "PseudoSocket"):
             transport = _transport_of(each.fileno())
             if transport is None:
@@ -74,7 +74,7 @@ def check(thing, what):
 
 
 def transport_number(thing, what):
-    """The descriptor of an asyncio transport or StreamWriter without TLS; None where it is neither."""
+    """Returns the descriptor of an asyncio transport or StreamWriter without TLS; None if it is neither."""
     transport = getattr(thing, "transport", thing)
     if not hasattr(transport, "get_extra_info") or not hasattr(transport, "get_write_buffer_size"):
         return None

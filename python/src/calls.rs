@@ -11,7 +11,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use std::time::Duration;
 
-/// What all three are given beside their ends.
+/// Arguments of all three functions, except their ends.
 struct Options<'a, 'py> {
     through: Option<&'a Bound<'py, PyAny>>,
     count: Option<i64>,
@@ -34,12 +34,12 @@ fn timeout(seconds: Option<f64>) -> PyResult<Option<Duration>> {
         return Ok(Some(Duration::from_secs_f64(seconds)));
     }
     let line = format!(
-        "timeout is a number of seconds over 0, at most {TIMEOUT_MAX} (None: no timeout), not {seconds}"
+        "timeout must be a number of seconds over 0 and at most {TIMEOUT_MAX} (None: no timeout), not {seconds}"
     );
     Err(PyValueError::new_err(line))
 }
 
-/// Puts a transfer together and submits it.
+/// Makes a transfer of the arguments, and submits it.
 fn submit(
     py: Python<'_>,
     source: Lent<Source>,
@@ -51,7 +51,7 @@ fn submit(
     let timeout = timeout(options.timeout)?;
     let prefix = options.prefix.map(ends::copied).transpose()?.unwrap_or_default();
     if count.is_some_and(|count| count < prefix.len() as u64) {
-        let line = format!("count is in all, with the prefix, which alone has {} bytes", prefix.len());
+        let line = format!("count includes the prefix, which alone has {} bytes", prefix.len());
         return Err(PyValueError::new_err(line));
     }
     let engine = match options.engine {
@@ -85,20 +85,20 @@ fn submit(
 
 /// Sends bytes of a file to a socket through operators, and waits until that is done.
 ///
-/// `sock` and `file`: descriptors, or objects with fileno(); `sock` may be a transport or StreamWriter of asyncio, without TLS. TLS
-/// sockets are refused. `offset`: where in the file to begin; the file's own position
-/// is neither used nor moved. `count`: bytes to move in all, those of the prefix included; None: to the end of the file.
-/// A file that has fewer is an error. `through`: what happens on the way, a list of operators' names and Op objects.
+/// `sock` and `file`: descriptors, or objects with fileno(). `sock` may be an asyncio transport or StreamWriter without
+/// TLS. TLS sockets are refused. `offset`: first byte in the file; the file's own position is neither used nor moved.
+/// `count`: bytes to move in all, prefix included (default: to the end of the file). A file with fewer bytes is an
+/// error. `through`: operators on the way, a list of names and Op objects.
 ///
 /// `prefix`: bytes that come first, and go through the operators too. `timeout`: seconds for all of it, after which it
 /// fails with dcs.Timeout; the socket's own timeout is not used, and a non-blocking socket is waited for. `more`: more
-/// data follow soon (MSG_MORE). `durable`: fdatasync of the destination, where it is a file. `immutable`: nobody writes to
-/// the file before the peer has read the bytes, which is later than the end of the transfer; where all operators are digests
-/// they then go without a copy if the socket is non-blocking, and the peer gets other bytes where somebody does write.
-/// `engine`: None for the process's default.
+/// data follow soon (MSG_MORE). `durable`: fdatasync of the destination, if it is a file. `immutable`: a promise that
+/// nobody writes to the file before the peer has read the bytes, which is later than the end of the transfer. If all
+/// operators are digests and the socket is non-blocking, the bytes then go without a copy, and the peer gets other
+/// bytes if somebody does write. `engine`: None for the process's default.
 ///
-/// Returns a Completion. Raises dcs.Error, with what had been done by then. Releases the interpreter's lock; Ctrl-C
-/// cancels it.
+/// Returns a Completion. Raises dcs.Error, which tells what had been done by then. Releases the interpreter's lock;
+/// Ctrl-C cancels it.
 #[pyfunction]
 #[pyo3(signature = (sock, file, offset=0, count=None, through=None, *, prefix=None, timeout=None, more=false, durable=false, immutable=false, engine=None))]
 #[expect(clippy::too_many_arguments, reason = "they are named in Python")]
@@ -129,12 +129,12 @@ pub fn sendfile(
 
 /// Receives bytes from a socket into a file through operators, and waits until that is done.
 ///
-/// `offset`: where in the file to write; it grows as needed and is not truncated, and its own position is neither used
-/// nor moved. `count`: bytes to receive in all, those of the prefix included; a peer that stops sending before is an
-/// error (END_OF_SOURCE), after what came was written. None: until the peer stops sending.
+/// `offset`: first byte in the file; the file grows as needed and is not truncated, and its own position is neither
+/// used nor moved. `count`: bytes to receive in all, prefix included. A peer that stops sending earlier is an error
+/// (END_OF_SOURCE), but what came is written. None: until the peer stops sending.
 ///
-/// `prefix`: bytes that were already read off the socket and come first. `durable`: fdatasync of the file before it is
-/// done. Everything else, and what it returns and raises, as for sendfile.
+/// `prefix`: bytes that were already read from the socket and come first. `durable`: fdatasync of the file before it is
+/// done. All other arguments, the result and the errors are those of sendfile.
 #[pyfunction]
 #[pyo3(signature = (sock, file, offset=0, count=None, through=None, *, prefix=None, durable=false, timeout=None, engine=None))]
 #[expect(clippy::too_many_arguments, reason = "they are named in Python")]
@@ -158,29 +158,31 @@ pub fn recvfile(
     submit(py, source, sink, options)?.finish(py)
 }
 
-/// A cache or zero-copy mode.
+/// Parses a cache or zero-copy mode.
 pub fn mode(name: &str, what: &str) -> PyResult<Mode> {
     match name {
         "auto" => Ok(Mode::Auto),
         "on" => Ok(Mode::On),
         "off" => Ok(Mode::Off),
-        _ => Err(PyValueError::new_err(format!("{what} is auto, on or off, not {name:?}"))),
+        _ => Err(PyValueError::new_err(format!("{what} must be auto, on or off, not {name:?}"))),
     }
 }
 
-/// Starts a transfer and returns it: wait for it, await it, or poll its descriptor.
+/// Starts a transfer and returns it. Wait for it, await it, or poll its descriptor.
 ///
-/// `source`: a descriptor, an object with fileno(), or bytes-like. `destination`: a descriptor, an object with fileno(), a
-/// transport or StreamWriter of asyncio without TLS, a writable buffer such as a bytearray, or dcs.Memory(capacity). Descriptors are duplicated and may be closed; memory is
-/// not copied: leave it alone until the transfer is done.
+/// `source`: a descriptor, an object with fileno(), or bytes-like. `destination`: a descriptor, an object with
+/// fileno(), an asyncio transport or StreamWriter without TLS, a writable buffer such as a bytearray, or
+/// dcs.Memory(capacity). Descriptors are duplicated and may be closed; memory is not copied, so leave it alone until
+/// the transfer is done.
 ///
-/// `offset` and `destination_offset`: where to begin in source and destination, where they are files, block devices or
-/// memory. `count`, `prefix`, `timeout`, `more`, `durable`, `immutable`, `engine`: as for sendfile and recvfile. `rid`: a transfer does
-/// not start before earlier ones with the same number, other than 0, are done. `source_cache`, `destination_cache`: "on"
-/// goes through the page cache, "off" past it (O_DIRECT). `zero_copy`: "on" demands zero-copy send, "off" forbids it.
+/// `offset` and `destination_offset`: first byte in source and destination, if they are files, block devices or memory.
+/// `count`, `prefix`, `timeout`, `more`, `durable`, `immutable`, `engine`: as for sendfile and recvfile. `rid`: a
+/// transfer does not start before earlier ones with the same number, other than 0, are done. `source_cache`,
+/// `destination_cache`: "on" goes through the page cache, "off" bypasses it (O_DIRECT). `zero_copy`: "on" demands
+/// zero-copy send, "off" forbids it.
 ///
-/// Raises dcs.Error where it cannot be submitted (EAGAIN: as many as Engine(depth=...) are in flight). What goes wrong
-/// later is told by the transfer.
+/// Raises dcs.Error if it cannot be submitted (EAGAIN: as many transfers as Engine(depth=...) are in flight). The
+/// transfer reports later errors.
 #[pyfunction]
 #[pyo3(signature = (source, destination, through=None, *, offset=0, destination_offset=0, count=None, prefix=None, timeout=None, more=false, durable=false, immutable=false, rid=0, source_cache="auto", destination_cache="auto", zero_copy="auto", engine=None))]
 #[expect(clippy::too_many_arguments, reason = "they are named in Python")]

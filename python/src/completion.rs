@@ -1,18 +1,18 @@
-//! What a transfer did, as Python has it.
+//! Results of a transfer, for Python.
 
 use dcs::completion::StageTime;
 use pyo3::exceptions::PyKeyError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
 
-/// What a transfer did, or had done when it failed (`dcs.Error.completion`).
+/// Result of a transfer, or what it had done when it failed (`dcs.Error.completion`).
 #[pyclass(frozen, module = "dcs")]
 pub struct Completion {
     done: dcs::Completion,
     memory: Option<Py<PyBytes>>,
 }
 
-/// The value of one digest operator, or what `aws-chunked` found in a trailer.
+/// Value of one digest operator, or of the checksum that `aws-chunked` found in a trailer.
 #[pyclass(frozen, module = "dcs")]
 pub struct Digest {
     digest: dcs::Digest,
@@ -47,14 +47,14 @@ impl Completion {
         self.done.bytes_in
     }
 
-    /// Bytes that the destination took, in order, from the first one.
+    /// Bytes that the destination took, in order from the first one.
     #[getter]
     fn bytes_out(&self) -> u64 {
         self.done.bytes_out
     }
 
-    /// Digests by the names of their operators: `{"md5": b"..."}`. CRCs are most significant byte first. Of an operator
-    /// that the chain has twice, the first; `values` has all.
+    /// Digests by the names of their operators: `{"md5": b"..."}`. CRCs have the most significant byte first. If the
+    /// chain has an operator twice, this has the first; `values` has all.
     #[getter]
     fn digests<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let dict = PyDict::new(py);
@@ -70,7 +70,7 @@ impl Completion {
         self.done.digests.iter().map(|digest| Digest { digest: *digest }).collect()
     }
 
-    /// A digest in hexadecimal, as md5sum(1) prints it. KeyError where the chain has no such digest.
+    /// A digest in hexadecimal, as md5sum(1) prints it. KeyError if the chain has no such digest.
     fn hexdigest(&self, name: &str) -> PyResult<String> {
         let digest = self.first(name).ok_or_else(|| {
             let names: Vec<_> = self.done.digests.iter().map(|digest| digest.operator.name()).collect();
@@ -82,15 +82,15 @@ impl Completion {
         Ok(digest.to_string())
     }
 
-    /// Which paths the bytes took, in words.
+    /// Paths that the bytes took, in words.
     #[getter]
     fn path(&self) -> Vec<&'static str> {
         self.done.path.names().collect()
     }
 
-    /// Where the time went, in seconds: a dict with `queued` (until the start), `run` (from there to the end) and
-    /// `stages`, a list of dicts: `name`, `first` and `last` (from the start to its first and last operation), `busy` (the
-    /// sum over its operations, which may overlap), `operations`.
+    /// Times in seconds: a dict with `queued` (until the start), `run` (from there to the end) and `stages`, a list of
+    /// dicts: `name`, `first` and `last` (from the start to its first and last operation), `busy` (the sum over its
+    /// operations, which may overlap), `operations`.
     #[getter]
     fn breakdown<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let breakdown = &self.done.breakdown;
@@ -102,7 +102,7 @@ impl Completion {
         Ok(dict)
     }
 
-    /// The bytes, where the destination was `dcs.Memory`; else None.
+    /// The bytes, if the destination was `dcs.Memory`; else None.
     #[getter]
     fn memory<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyBytes>> {
         self.memory.as_ref().map(|memory| memory.bind(py).clone())
@@ -118,13 +118,13 @@ impl Completion {
 
 #[pymethods]
 impl Digest {
-    /// The operator's name.
+    /// Name of the operator.
     #[getter]
     fn name(&self) -> &'static str {
         self.digest.operator.name()
     }
 
-    /// Its place in the chain, from 0.
+    /// Place of the operator in the chain, from 0.
     #[getter]
     fn place(&self) -> usize {
         self.digest.place
@@ -136,13 +136,13 @@ impl Digest {
         self.digest.covered
     }
 
-    /// Its bytes.
+    /// Bytes of the value.
     #[getter]
     fn value<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         PyBytes::new(py, self.digest.bytes())
     }
 
-    /// Its bytes in hexadecimal.
+    /// The value in hexadecimal.
     fn hexdigest(&self) -> String {
         self.digest.to_string()
     }

@@ -1,4 +1,4 @@
-//! What can be a source or a destination: descriptors, objects with `fileno()`, memory.
+//! Sources and destinations: descriptors, objects with `fileno()`, memory.
 
 use crate::error::refused;
 use dcs::{Handle, Sink, Source, Stage};
@@ -9,7 +9,7 @@ use pyo3::types::{PyBool, PyInt};
 use rustix::fs::{FileType, fstat};
 use std::os::fd::{BorrowedFd, RawFd};
 
-/// A destination in memory: up to this many bytes, handed back in `Completion.memory`.
+/// A destination in memory: up to this many bytes, returned in `Completion.memory`.
 #[pyclass(frozen, module = "dcs")]
 pub struct Memory {
     capacity: usize,
@@ -20,11 +20,11 @@ impl Memory {
     #[new]
     fn new(capacity: i64) -> PyResult<Memory> {
         let capacity = usize::try_from(capacity).ok().filter(|capacity| isize::try_from(*capacity).is_ok());
-        let capacity = capacity.ok_or_else(|| PyValueError::new_err("capacity is not negative"))?;
+        let capacity = capacity.ok_or_else(|| PyValueError::new_err("capacity must not be negative"))?;
         Ok(Memory { capacity })
     }
 
-    /// Bytes that it has room for.
+    /// Bytes that fit.
     #[getter]
     fn capacity(&self) -> usize {
         self.capacity
@@ -35,13 +35,14 @@ impl Memory {
     }
 }
 
-/// An end of a transfer, with the memory that it was lent.
+/// An end of a transfer, with the memory that Python lends it.
 pub struct Lent<T> {
     pub end: T,
     pub buffer: Option<PyUntypedBuffer>,
 }
 
-/// The memory of a bytes-like object. It stays where it is, and the object keeps its size, as long as this lives.
+/// Returns the memory of a bytes-like object. It stays where it is, and the object keeps its size, as long as this
+/// lives.
 fn buffer(object: &Bound<'_, PyAny>) -> PyResult<PyUntypedBuffer> {
     let buffer = PyUntypedBuffer::get(object)?;
     if !buffer.is_c_contiguous() {
@@ -55,7 +56,7 @@ fn is_bytes_like(object: &Bound<'_, PyAny>) -> bool {
     unsafe { pyo3::ffi::PyObject_CheckBuffer(object.as_ptr()) == 1 }
 }
 
-/// A copy of what a bytes-like object holds.
+/// Copies the bytes of a bytes-like object.
 pub fn copied(object: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
     let buffer = buffer(object)?;
     let mut bytes = vec![0; buffer.len_bytes()];
@@ -67,9 +68,9 @@ pub fn copied(object: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The descriptor of an object: itself, or its `fileno()`; None where it is neither.
+/// Returns the descriptor of an object: itself, or its `fileno()`; `None` if it is neither.
 fn descriptor(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Option<RawFd>> {
-    // Bytes that went past a TLS socket's encryption would go out in the clear.
+    // Bytes that bypass a TLS socket's encryption would be sent in the clear.
     let tls = object.py().import("dcs._tls")?;
     let number = if object.is_instance_of::<PyInt>() && !object.is_instance_of::<PyBool>() {
         object.extract()
@@ -82,28 +83,28 @@ fn descriptor(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Option<RawFd>> 
         if error.is_instance_of::<PyTypeError>(object.py()) {
             PyTypeError::new_err(format!("{what}.fileno() must be a number"))
         } else if error.is_instance_of::<PyOverflowError>(object.py()) {
-            PyValueError::new_err(format!("{what} is no descriptor: no descriptor is so large"))
+            PyValueError::new_err(format!("{what} is not a descriptor: the number is too large"))
         } else {
             error
         }
     })?;
     if number < 0 {
-        // A closed socket's fileno() is -1.
-        return Err(PyValueError::new_err(format!("{what} is closed, or no descriptor: {number}")));
+        // The fileno() of a closed socket is -1.
+        return Err(PyValueError::new_err(format!("{what} is closed, or not a descriptor: {number}")));
     }
     tls.getattr("check_number")?.call1((number, what))?;
     Ok(Some(number))
 }
 
-/// The descriptor of a transport of asyncio, or of a StreamWriter: its socket's, where nothing is in between.
+/// Returns the descriptor of an asyncio transport or StreamWriter: its socket's, if nothing is in between.
 fn transport(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Option<RawFd>> {
     let tls = object.py().import("dcs._tls")?;
     tls.getattr("transport_number")?.call1((object, what))?.extract()
 }
 
-/// Finds out what a descriptor is. `offset` may be other than 0 only where there are positions.
+/// Checks what a descriptor is. `offset` may be other than 0 only if it has positions.
 fn handle(py: Python<'_>, number: RawFd, offset: u64, stage: Stage) -> PyResult<Handle> {
-    // SAFETY: not negative. It is used at once, for system calls that answer EBADF where it is not open.
+    // SAFETY: not negative. It is used at once, for system calls that return EBADF if it is not open.
     let fd = unsafe { BorrowedFd::borrow_raw(number) };
     let handle = Handle::new(&fd).map_err(|error| refused(py, &error, stage))?;
     let has_positions = |stat: rustix::fs::Stat| {
@@ -122,11 +123,11 @@ fn none_of(object: &Bound<'_, PyAny>, what: &str, kinds: &str) -> PyErr {
     PyTypeError::new_err(format!("{what} must be {kinds}, not {name}{hint}"))
 }
 
-/// Fails where a descriptor is not open. Asked before another one is duplicated: the duplicate may get the number of
-/// one that is closed, which would then look open.
+/// Fails if a descriptor is not open. Call it before duplicating another: the duplicate may get the number of a closed
+/// one, which would then look open.
 pub fn check_open(object: &Bound<'_, PyAny>, what: &str, stage: Stage) -> PyResult<()> {
     if let Some(number) = descriptor(object, what)? {
-        // SAFETY: not negative, and used for a system call that answers EBADF where it is not open.
+        // SAFETY: not negative, and used for a system call that returns EBADF if it is not open.
         let fd = unsafe { BorrowedFd::borrow_raw(number) };
         if rustix::io::fcntl_getfd(fd).is_err() {
             let error = dcs::Error::Endpoint(dcs::EndpointError::NotOpen);
@@ -136,15 +137,15 @@ pub fn check_open(object: &Bound<'_, PyAny>, what: &str, stage: Stage) -> PyResu
     Ok(())
 }
 
-/// A source: a descriptor from `offset` on, or, where `memory` is allowed, what a bytes-like object holds.
+/// Makes a source: a descriptor from `offset` on or, if `memory` is allowed, the bytes of a bytes-like object.
 pub fn source(object: &Bound<'_, PyAny>, what: &str, offset: u64, memory: bool) -> PyResult<Lent<Source>> {
     if memory && is_bytes_like(object) {
         let buffer = buffer(object)?;
         let (address, length) = (buffer.buf_ptr().cast::<u8>().cast_const(), buffer.len_bytes());
         let skip = usize::try_from(offset).ok().filter(|offset| *offset <= length);
-        let skip = skip.ok_or_else(|| PyValueError::new_err("offset lies behind the end of the source"))?;
-        // SAFETY: the bytes are valid as long as `buffer` lives, which `Transfer` keeps until the transfer is done.
-        // Whoever changes them meanwhile breaks the rule of the manual, as one who changes a bytearray that hashlib
+        let skip = skip.ok_or_else(|| PyValueError::new_err("offset is after the end of the source"))?;
+        // SAFETY: the bytes are valid as long as `buffer` lives, which `Transfer` keeps until the transfer is done. A
+        // program that changes them meanwhile breaks the manual's rule, like one that changes a bytearray that hashlib
         // reads without the interpreter's lock; the engine copies each byte once and trusts none.
         let end = unsafe { Source::raw(address.add(skip), length - skip) };
         return Ok(Lent { end, buffer: Some(buffer) });
@@ -162,14 +163,15 @@ pub fn source(object: &Bound<'_, PyAny>, what: &str, offset: u64, memory: bool) 
     Ok(Lent { end: Source::handle(&handle, offset..), buffer: None })
 }
 
-/// A destination: a descriptor from `offset` on, or, where `memory` is allowed, a writable buffer or a [`Memory`].
+/// Makes a destination: a descriptor from `offset` on or, if `memory` is allowed, a writable buffer or a [`Memory`].
 pub fn sink(object: &Bound<'_, PyAny>, what: &str, offset: u64, memory: bool) -> PyResult<Lent<Sink>> {
     if memory && let Ok(memory) = object.cast::<Memory>() {
         if offset != 0 {
             return Err(PyValueError::new_err("dcs.Memory has no offsets"));
         }
         let capacity = memory.get().capacity;
-        // Asked for first: the library's own request, which comes next, would end the process where there is no room.
+        // Reserved here first: the library's own allocation, which comes next, would abort the process for lack of
+        // memory.
         let room = Vec::<u8>::new().try_reserve_exact(capacity);
         room.map_err(|_| PyMemoryError::new_err(format!("no memory for {capacity} bytes")))?;
         return Ok(Lent { end: Sink::memory(capacity), buffer: None });
@@ -184,8 +186,8 @@ pub fn sink(object: &Bound<'_, PyAny>, what: &str, offset: u64, memory: bool) ->
         let (address, length) = (buffer.buf_ptr().cast::<u8>(), buffer.len_bytes());
         let skip = usize::try_from(offset).ok().filter(|offset| *offset <= length);
         let skip =
-            skip.ok_or_else(|| PyValueError::new_err("the offset lies behind the end of the destination"))?;
-        // SAFETY: as for sources; and it is writable.
+            skip.ok_or_else(|| PyValueError::new_err("the offset is after the end of the destination"))?;
+        // SAFETY: as for sources; and the memory is writable.
         let end = unsafe { Sink::raw(address.add(skip), length - skip) };
         return Ok(Lent { end, buffer: Some(buffer) });
     }

@@ -1,8 +1,8 @@
 //! `Engine`, and the process's default one.
 //!
 //! An engine has a thread, which fork(2) does not copy. So an engine belongs to the process that made it: in a child
-//! every use of the parent's is an error, and letting go of it there leaves its memory alone, because to stop it would
-//! mean to wait for a thread that the child does not have. The default engine is made anew in a child.
+//! every use of the parent's is an error, and dropping it there leaves its memory alone, because stopping it would mean
+//! waiting for a thread that the child does not have. A child makes a new default engine.
 
 use crate::calls::mode;
 use crate::error::refused;
@@ -14,35 +14,37 @@ use rustix::process::{Pid, getpid};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// An engine: it moves bytes from sources to destinations, on a thread of its own.
+/// An engine: moves bytes from sources to destinations, on its own thread.
 ///
-/// All transfers of a process are best given to one engine, so that its multi-lane units are filled: see
-/// `default_engine`. Options, all of them with defaults:
+/// Give all transfers of a process to one engine if possible, so that its multi-lane units are filled: see
+/// `default_engine`. All options have defaults:
 ///
-/// io: "auto" (io_uring where it is available), "uring" or "plain". The environment variable DCS_IO overrides "auto".
+/// io: "auto" (io_uring if it is available), "uring" or "plain". The environment variable DCS_IO overrides "auto".
 /// block_size: bytes of a block buffer, a multiple of 4096.
 /// blocks: block buffers; block_size times blocks is the engine's memory.
-/// window: blocks that one transfer may hold: how far reading runs ahead of writing.
+/// window: blocks that one transfer may hold, which is how far reading runs ahead of writing.
 /// commands: transfers that run at the same time; more wait for their turn.
-/// depth: transfers that may be submitted and not done yet, up to 4096; more are refused with EAGAIN.
+/// depth: transfers that may be submitted but not done, up to 4096; more are refused with EAGAIN.
 /// spin: seconds for which the engine looks for work before it sleeps.
-/// cores: its threads, for as many processors: a number, or "all"; 1 without it. Each has the blocks, commands and depth
-/// that are named here. A transfer is on one of them: where fewest are, but streams that can share lanes, as those through
-/// md5 can, gather on one until its lanes are full; and transfers with one rid are on one.
+/// cores: number of its threads, one for each processor, or "all"; 1 by default. Each has the blocks, commands and
+/// depth given here. A transfer is on one of them: the one with the fewest, except that streams that can share lanes,
+/// such as those through md5, gather on one until its lanes are full, and transfers with the same rid are on the same
+/// one.
 /// core: a CPU to bind its thread to; cpus: a list of one for each core.
-/// numa_node: the NUMA node, from 0 on, on whose CPUs its threads run, and from which they take their memory.
+/// numa_node: NUMA node, from 0, whose CPUs its threads run on and whose memory they take.
 /// nice: the nice value of its thread, -20 to 19.
-/// gpu: the GPU that does operators like "gpu:md5", by its number, from 0 on; without it there is none.
-/// gpu_storage: whether it reads files itself (GPUDirect Storage) where the first operator is on it: "auto", "on" or "off".
+/// gpu: number of the GPU, from 0, that does operators like "gpu:md5"; none by default.
+/// gpu_storage: whether the GPU reads files itself (GPUDirect Storage) if the first operator is on it: "auto", "on" or
+/// "off".
 ///
-/// As a context manager it is closed at the end.
+/// As a context manager it closes at the end.
 #[pyclass(frozen, module = "dcs")]
 pub struct Engine {
     owner: Pid,
     held: Mutex<Option<Arc<Held>>>,
 }
 
-/// What there is of an engine until it is closed. The sessions go first.
+/// State of an engine until it is closed. The sessions are dropped first.
 pub struct Held {
     pub spread: Spread,
     engine: dcs::Engine,
@@ -58,20 +60,22 @@ pub fn check_owner(owner: Pid, what: &str) -> PyResult<()> {
 }
 
 fn seconds(value: f64, what: &str) -> PyResult<Duration> {
-    Duration::try_from_secs_f64(value)
-        .map_err(|_| PyValueError::new_err(format!("{what} is a number of seconds, not negative: {value}")))
+    Duration::try_from_secs_f64(value).map_err(|_| {
+        PyValueError::new_err(format!("{what} must be a number of seconds, not negative: {value}"))
+    })
 }
 
-/// A number of cores, or "all".
+/// Parses a number of cores, or "all".
 fn cores_of(cores: &Bound<'_, PyAny>) -> PyResult<Cores> {
     let text = if cores.is_instance_of::<PyBool>() { String::new() } else { cores.str()?.to_string() };
-    let wrong = |_| PyValueError::new_err(format!("cores is a number from 1 on, or \"all\", not {cores}"));
+    let wrong =
+        |_| PyValueError::new_err(format!("cores must be a number from 1 on, or \"all\", not {cores}"));
     text.parse().map_err(wrong)
 }
 
 impl Engine {
     fn start(py: Python<'_>, builder: dcs::engine::Builder, depth: u16) -> PyResult<Engine> {
-        // One session: an engine guarantees a share to each that it is made for.
+        // One session, because an engine guarantees each possible session a share.
         let started = py.detach(|| {
             let engine = builder.sessions(1).start()?;
             let spread = engine.spread_with_depth(depth)?;
@@ -88,7 +92,8 @@ impl Engine {
         Ok(Engine { owner: getpid(), held: Mutex::new(Some(Arc::new(held))) })
     }
 
-    /// Never taken without the interpreter's lock, nor kept beyond a clone: no fork can find it taken.
+    /// Locks the state. Taken only with the interpreter's lock, and not kept beyond a clone, so that no fork can find
+    /// it locked.
     fn slot(&self) -> MutexGuard<'_, Option<Arc<Held>>> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -103,7 +108,7 @@ impl Engine {
     }
 }
 
-/// Transfers that the default engine's queue has room for; that of [`Engine::new`] is the same.
+/// Most transfers in the default engine's queue, and default of [`Engine::new`].
 const DEPTH: u16 = 1024;
 
 #[pymethods]
@@ -132,7 +137,7 @@ impl Engine {
             "auto" => Io::Auto,
             "uring" => Io::Uring,
             "plain" => Io::Plain,
-            _ => return Err(PyValueError::new_err(format!("io is auto, uring or plain, not {io:?}"))),
+            _ => return Err(PyValueError::new_err(format!("io must be auto, uring or plain, not {io:?}"))),
         };
         let mut builder = dcs::Engine::builder().io(io);
         if let Some(bytes) = block_size {
@@ -172,8 +177,8 @@ impl Engine {
         Engine::start(py, builder, depth)
     }
 
-    /// What it counts, as a dict: transfers in flight, blocks and blocks_free, commands fetched, completed and failed,
-    /// device operations, passes of multi-lane units and the lanes filled in them, batches of the GPU and the blocks in them.
+    /// Counters, as a dict: transfers in flight, blocks and blocks_free, commands fetched, completed and failed, device
+    /// operations, passes of multi-lane units and the lanes filled in them, batches of the GPU and the blocks in them.
     fn statistics<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let counted = self.held()?.engine.statistics();
         let dict = PyDict::new(py);
@@ -193,19 +198,19 @@ impl Engine {
         Ok(dict)
     }
 
-    /// How many cores it has.
+    /// Number of its cores.
     #[getter]
     fn cores(&self) -> PyResult<usize> {
         Ok(self.held()?.engine.cores())
     }
 
-    /// Whether io_uring carries what takes time; otherwise plain system calls do.
+    /// True if io_uring carries what takes time; otherwise plain system calls do.
     #[getter]
     fn uses_io_uring(&self) -> PyResult<bool> {
         Ok(self.held()?.engine.uses_io_uring())
     }
 
-    /// Aborts what is in flight, waits until the engine has let go of it, and stops it. Those transfers fail with
+    /// Aborts the transfers in flight, waits until the engine has released them, and stops it. They fail with
     /// QUEUE_DELETED. Closing it again does nothing.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         check_owner(self.owner, "engine")?;
@@ -241,20 +246,20 @@ impl Drop for Engine {
             std::mem::forget(held);
             return;
         }
-        // The interpreter may be gone: then nobody waits for its lock.
+        // The interpreter may be gone: then its lock is not waited for.
         let mut held = Some(held);
         Python::try_attach(|py| py.detach(|| drop(held.take())));
     }
 }
 
-/// Taken only with the interpreter's lock, which is kept meanwhile: no fork can find it taken.
+/// Default engine. Taken only with the interpreter's lock, which is kept meanwhile, so that no fork can find it locked.
 static DEFAULT: Mutex<Option<Py<Engine>>> = Mutex::new(None);
 
 fn default_slot() -> MutexGuard<'static, Option<Py<Engine>>> {
     DEFAULT.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The process's engine, made at first use with all defaults. A child of fork(2) makes its own. One that was closed is
+/// The process's engine, made at first use with all defaults. A child of fork(2) makes its own. A closed one is
 /// replaced.
 #[pyfunction]
 pub fn default_engine(py: Python<'_>) -> PyResult<Py<Engine>> {
@@ -265,7 +270,7 @@ pub fn default_engine(py: Python<'_>) -> PyResult<Py<Engine>> {
     if let Some(engine) = default_slot().as_ref().filter(|engine| usable(engine)) {
         return Ok(engine.clone_ref(py));
     }
-    // Threads may come here together, since starting lets others run: the first one's engine stays.
+    // Several threads may get here, because starting an engine lets others run: the first one's engine stays.
     let engine = Py::new(py, Engine::start(py, dcs::Engine::builder(), DEPTH)?)?;
     let mut slot = default_slot();
     let (kept, other) = match slot.take().filter(|engine| usable(engine)) {
@@ -273,7 +278,7 @@ pub fn default_engine(py: Python<'_>) -> PyResult<Py<Engine>> {
         None => (engine, None),
     };
     *slot = Some(kept.clone_ref(py));
-    // Dropping an engine waits for its thread: not under the lock.
+    // Dropping an engine waits for its thread, so the lock must not be held.
     drop(slot);
     drop(other);
     Ok(kept)

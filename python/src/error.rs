@@ -1,4 +1,4 @@
-//! `dcs.Error` out of what the library says. The classes themselves are in Python: `dcs/_errors.py`.
+//! Makes `dcs.Error` from the library's errors. The classes themselves are in Python: `dcs/_errors.py`.
 
 use crate::completion::Completion;
 use dcs::{Error, Stage, Status, TransferError};
@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyType;
 use rustix::io::Errno;
 
-/// What a `dcs.Error` is made of.
+/// Parts of a `dcs.Error`.
 struct Parts<'a> {
     errno: i32,
     sentence: String,
@@ -35,7 +35,7 @@ impl Parts<'_> {
     }
 }
 
-/// A transfer that failed.
+/// Makes the error of a failed transfer.
 pub fn failed(py: Python<'_>, error: TransferError) -> PyErr {
     let errno = error.nearest_errno();
     let disconnected = [Errno::CONNRESET, Errno::PIPE, Errno::CONNABORTED, Errno::SHUTDOWN];
@@ -43,7 +43,7 @@ pub fn failed(py: Python<'_>, error: TransferError) -> PyErr {
         Status::Timeout => "Timeout",
         Status::Cancelled => "Cancelled",
         Status::PeerReset => "Disconnected",
-        // The engine itself stopped: no peer did.
+        // The engine itself stopped, not a peer.
         Status::QueueDeleted => "Error",
         _ if disconnected.iter().any(|reset| reset.raw_os_error() == errno) => "Disconnected",
         _ => "Error",
@@ -63,7 +63,7 @@ pub fn failed(py: Python<'_>, error: TransferError) -> PyErr {
     .raise(py)
 }
 
-/// Nothing was moved: what was wrong is known beforehand.
+/// Makes the error of a transfer that was not submitted, so that nothing was moved.
 pub fn refused(py: Python<'_>, error: &Error, stage: Stage) -> PyErr {
     let errno_of = |error: &std::io::Error| error.raw_os_error().unwrap_or(Errno::IO.raw_os_error());
     let (status, errno) = match error {

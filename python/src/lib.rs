@@ -1,7 +1,7 @@
 //! The Python package `dcs`: sendfile, recvfile and transfers on the engine, for CPython 3.11 and later.
 //!
-//! This crate is the package's extension module, `dcs._dcs`; what Python programs import is `python/dcs`, whose stubs
-//! (`__init__.pyi`) hold the types and whose docstrings are those of this crate. `docs/python.md` is the manual.
+//! This crate is the package's extension module, `dcs._dcs`. Python programs import `python/dcs`: its stubs
+//! (`__init__.pyi`) hold the types, and its docstrings are those of this crate. `docs/python.md` is the manual.
 //!
 //! # Architecture
 //!
@@ -14,8 +14,8 @@
 //!      +------ completion::Completion or dcs.Error
 //! ```
 //!
-//! The interpreter's lock is released while a thread waits, and never taken by the engine's thread. What is waited for
-//! is the library's future with a waker of its own, so there is one way for those who block, poll or await.
+//! The interpreter's lock is released while a thread waits, and the engine's thread never takes it. All waiting is on
+//! the library's future, with our own waker, so there is one way for threads that block, poll or await.
 //!
 //! | module | what it holds |
 //! |---|---|
@@ -41,16 +41,17 @@ mod error;
 mod ops;
 mod transfer;
 
-/// The extension module behind the package `dcs`: import that.
+/// Extension module of the package `dcs`, which programs import instead.
 #[pyo3::pymodule]
 mod _dcs {
     use pyo3::exceptions::PyImportError;
     use pyo3::prelude::*;
 
-    /// The default engine is one object of one interpreter, and PyO3's own check misses some ways to import.
+    /// Refuses subinterpreters: the default engine is one object of one interpreter, and PyO3's own check misses some
+    /// ways to import.
     #[pymodule_init]
     fn init(_module: &Bound<'_, PyModule>) -> PyResult<()> {
-        // SAFETY: the calling thread is attached to an interpreter, which it gives.
+        // SAFETY: the calling thread is attached to the interpreter that this returns.
         let id = unsafe { pyo3::ffi::PyInterpreterState_GetID(pyo3::ffi::PyInterpreterState_Get()) };
         match id {
             0 => Ok(()),

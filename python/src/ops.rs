@@ -1,4 +1,4 @@
-//! Operators, and the functions that make one.
+//! Operators, and the functions that make them.
 
 use dcs::op::{Bitmap, BitmapOperation, Element, Knn};
 use dcs::{AwsChunked, AwsSignature, Grep, Operator};
@@ -8,7 +8,7 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyInt, PyString};
 
-/// One operator of a chain, with its parameters. Keys are never shown.
+/// One operator in a chain, with its parameters. Keys are never shown.
 #[pyclass(frozen, module = "dcs", name = "Op")]
 pub struct Op {
     op: dcs::Op,
@@ -18,14 +18,14 @@ pub struct Op {
 
 #[pymethods]
 impl Op {
-    /// The operator's name, as in docs/operators.md.
+    /// Name of the operator, as in docs/operators.md.
     #[getter]
     fn name(&self) -> &'static str {
         self.name
     }
 
-    /// The same, done by the engine's GPU (`Engine(gpu=...)`). GPUs do md5, sha256, crc32, crc32c and aes256_ctr; of all others this is a
-    /// ValueError.
+    /// The same operator, done by the engine's GPU (`Engine(gpu=...)`). GPUs do md5, sha256, crc32, crc32c and
+    /// aes256_ctr; others raise ValueError.
     fn on_gpu(&self) -> PyResult<Op> {
         gpu(self.op.clone())
     }
@@ -44,7 +44,7 @@ impl Op {
     }
 }
 
-/// An operator that a GPU is to do.
+/// Makes an operator that a GPU does.
 fn gpu(op: dcs::Op) -> PyResult<Op> {
     let name = Operator::chain_name(op.number()).unwrap_or("operator");
     Op::new(op.on_gpu()).map_err(|_| {
@@ -53,14 +53,14 @@ fn gpu(op: dcs::Op) -> PyResult<Op> {
     })
 }
 
-/// An operator by its name alone.
+/// Makes an operator from its name alone.
 fn named(name: &str) -> PyResult<dcs::Op> {
     if let Some(name) = name.strip_prefix("gpu:") {
         return gpu(named(name)?).map(|op| op.op);
     }
     let operator = Operator::from_name(name).ok_or_else(|| {
         let names: Vec<_> = OPERATORS.iter().map(|info| info.name).collect();
-        PyValueError::new_err(format!("there is no operator {name:?}; there are: {}", names.join(", ")))
+        PyValueError::new_err(format!("there is no operator {name:?}; expected one of: {}", names.join(", ")))
     })?;
     Ok(match operator {
         Operator::Md5 => dcs::Op::Md5,
@@ -83,7 +83,7 @@ fn named(name: &str) -> PyResult<dcs::Op> {
     })
 }
 
-/// What `through` names: one operator, or several.
+/// Parses `through`: one operator, or several.
 pub fn chain(through: Option<&Bound<'_, PyAny>>) -> PyResult<Vec<dcs::Op>> {
     let Some(through) = through else { return Ok(Vec::new()) };
     if let Some(op) = single(through)? {
@@ -91,14 +91,16 @@ pub fn chain(through: Option<&Bound<'_, PyAny>>) -> PyResult<Vec<dcs::Op>> {
     }
     let wrong = |what: &Bound<'_, PyAny>| {
         let name = what.get_type().name().map_or_else(|_| "something else".into(), |name| name.to_string());
-        PyTypeError::new_err(format!("through is a list of operators' names and dcs.Op objects, not {name}"))
+        PyTypeError::new_err(format!(
+            "through must be a list of operators' names and dcs.Op objects, not {name}"
+        ))
     };
     let mut chain = Vec::new();
     for item in through.try_iter().map_err(|_| wrong(through))? {
         let item = item?;
         chain.push(single(&item)?.ok_or_else(|| wrong(&item))?);
         if chain.len() > CHAIN_MAX {
-            return Err(PyValueError::new_err(format!("a chain has at most {CHAIN_MAX} operators")));
+            return Err(PyValueError::new_err(format!("a chain may have at most {CHAIN_MAX} operators")));
         }
     }
     Ok(chain)
@@ -111,7 +113,7 @@ fn single(item: &Bound<'_, PyAny>) -> PyResult<Option<dcs::Op>> {
     Ok(item.cast::<Op>().ok().map(|op| op.get().op.clone()))
 }
 
-/// Bytes of exactly that many.
+/// Copies exactly this many bytes.
 fn exactly<const N: usize>(value: &Bound<'_, PyAny>, what: &str) -> PyResult<[u8; N]> {
     let bytes = bytes_of(value, what)?;
     bytes
@@ -133,7 +135,7 @@ fn digest(plain: dcs::Op, expect: Option<&Bound<'_, PyAny>>) -> PyResult<Op> {
     let (size, name) = (op.operator.digest_size(), op.operator.name());
     let value = if let Ok(text) = expect.cast::<PyString>() {
         from_hex(&text.to_string_lossy())
-            .ok_or_else(|| PyValueError::new_err("expect has characters that are no hexadecimal digits"))?
+            .ok_or_else(|| PyValueError::new_err("expect has characters that are not hexadecimal digits"))?
     } else if expect.is_instance_of::<PyInt>() {
         integer(expect, size)?
     } else {
@@ -147,7 +149,7 @@ fn digest(plain: dcs::Op, expect: Option<&Bound<'_, PyAny>>) -> PyResult<Op> {
     Op::new(dcs::Op::Expect { digest: op.operator, value })
 }
 
-/// A CRC as zlib.crc32 tells it.
+/// Converts a CRC as zlib.crc32 returns it.
 fn integer(value: &Bound<'_, PyAny>, size: usize) -> PyResult<Vec<u8>> {
     if size > 8 {
         return Err(PyTypeError::new_err("expect is bytes or hexadecimal digits: only CRCs are numbers"));
@@ -177,8 +179,8 @@ macro_rules! digests {
     ($($(#[$doc:meta])* $function:ident $operator:ident;)*) => {$(
         $(#[$doc])*
         ///
-        /// `expect`: the value that it is to have, as bytes or hexadecimal digits (a CRC also as a number). Where it has
-        /// another, the transfer fails with DIGEST_MISMATCH and the last of the data are not delivered.
+        /// `expect`: expected value, as bytes or hexadecimal digits (a CRC also as a number). If it differs, the
+        /// transfer fails with DIGEST_MISMATCH, and the last of the data are not delivered.
         #[pyfunction]
         #[pyo3(signature = (expect=None))]
         pub fn $function(expect: Option<&Bound<'_, PyAny>>) -> PyResult<Op> {
@@ -212,14 +214,14 @@ pub fn aes256_ctr(key: &Bound<'_, PyAny>, iv: &Bound<'_, PyAny>) -> PyResult<Op>
     Op::new(dcs::Op::Aes256Ctr { key: exactly(key, "key")?, counter: exactly(iv, "iv")? })
 }
 
-/// Blowfish in counter mode; encryption and decryption are the same. New data take `aes256_ctr`.
+/// Blowfish in counter mode; encryption and decryption are the same. Use `aes256_ctr` for new data.
 ///
 /// `key`: 4 to 56 bytes. `iv`: the first counter block, 8 bytes, big-endian; never use one twice with a key.
 #[pyfunction]
 pub fn blowfish_ctr(key: &Bound<'_, PyAny>, iv: &Bound<'_, PyAny>) -> PyResult<Op> {
     let key = bytes_of(key, "key")?;
     if !(4..=56).contains(&key.len()) {
-        return Err(PyValueError::new_err(format!("key has 4 to 56 bytes, not {}", key.len())));
+        return Err(PyValueError::new_err(format!("key must have 4 to 56 bytes, not {}", key.len())));
     }
     Op::new(dcs::Op::BlowfishCtr { key, counter: exactly(iv, "iv")? })
 }
@@ -227,7 +229,7 @@ pub fn blowfish_ctr(key: &Bound<'_, PyAny>, iv: &Bound<'_, PyAny>) -> PyResult<O
 fn xts(key: &Bound<'_, PyAny>, unit_size: u32) -> PyResult<[u8; 64]> {
     let key: [u8; 64] = exactly(key, "key")?;
     if !(16..=65536).contains(&unit_size) || !unit_size.is_power_of_two() {
-        return Err(PyValueError::new_err("unit_size is 16 to 65536 and a power of two"));
+        return Err(PyValueError::new_err("unit_size must be a power of two from 16 to 65536"));
     }
     if key[..32] == key[32..] {
         return Err(PyValueError::new_err("the halves of an XTS key must differ"));
@@ -286,19 +288,19 @@ pub fn unzstd() -> PyResult<Op> {
     Op::new(dcs::Op::Unzstd)
 }
 
-/// A range of the data: drops `skip` bytes, passes `take`, drops what follows. Data that end before the range does are
-/// an error.
+/// A range of the data: drops `skip` bytes, passes `take`, drops the rest. Data that end before the range does are an
+/// error.
 #[pyfunction]
 pub fn slice(skip: i64, take: i64) -> PyResult<Op> {
-    let negative = |_| PyValueError::new_err("skip and take are not negative");
+    let negative = |_| PyValueError::new_err("skip and take must not be negative");
     let (skip, take) = (u64::try_from(skip).map_err(negative)?, u64::try_from(take).map_err(negative)?);
     Op::new(dcs::Op::Slice { skip, take })
 }
 
-/// Lines that match a regular expression on bytes (docs/operators.md says which), or with `count` their number.
+/// Lines that match a regular expression on bytes (syntax: docs/operators.md), or with `count` their number.
 ///
-/// `ignore_case`: ASCII letters match in either case. `invert`: lines that do not match. A pattern that is none is a
-/// ValueError that says why. A line of more than a MiB fails the transfer with CORRUPT_DATA.
+/// `ignore_case`: ASCII letters match in either case. `invert`: lines that do not match. A wrong pattern raises
+/// ValueError with the reason. A line of more than a MiB fails the transfer with CORRUPT_DATA.
 #[pyfunction]
 #[pyo3(signature = (pattern, *, ignore_case=false, invert=false, count=false))]
 pub fn grep(pattern: String, ignore_case: bool, invert: bool, count: bool) -> PyResult<Op> {
@@ -307,16 +309,17 @@ pub fn grep(pattern: String, ignore_case: bool, invert: bool, count: bool) -> Py
     Op::new(dcs::Op::Grep(grep))
 }
 
-/// Rows of comma-separated values (RFC 4180) whose field compares so with a constant, `price>100`, or binary rows of a
-/// fixed width, `-w16:u32@8>100` (docs/operators.md has the syntax). An expression that is none is a ValueError that says why.
+/// Rows of comma-separated values (RFC 4180) whose field compares with a constant as in `price>100`, or binary rows of
+/// a fixed width, as in `-w16:u32@8>100` (syntax: docs/operators.md). A wrong expression raises ValueError with the
+/// reason.
 #[pyfunction]
 pub fn filter(expression: String) -> PyResult<Op> {
     dcs::op::check_filter(&expression).map_err(|error| PyValueError::new_err(error.to_string()))?;
     Op::new(dcs::Op::Filter(expression))
 }
 
-/// Count, sum, least, most and mean of columns of such rows: `sum(price)`, `-w16:sum(u32@8)` (docs/operators.md has the
-/// syntax). An expression that is none is a ValueError that says why.
+/// Count, sum, minimum, maximum and mean of columns of such rows: `sum(price)`, `-w16:sum(u32@8)` (syntax:
+/// docs/operators.md). A wrong expression raises ValueError with the reason.
 #[pyfunction]
 pub fn aggregate(expression: String) -> PyResult<Op> {
     dcs::op::check_aggregate(&expression).map_err(|error| PyValueError::new_err(error.to_string()))?;
@@ -325,21 +328,21 @@ pub fn aggregate(expression: String) -> PyResult<Op> {
 
 /// The `k` rows nearest to a vector by squared Euclidean distance: lines of index and distance, the nearest first.
 ///
-/// `query`: the vector as it lies in a row, in anything bytes-like: a numpy array, an array.array, bytes. `element`: "u8"
-/// or "f32" (little-endian). Rows have as many elements as the query.
+/// `query`: the vector as in a row, in anything bytes-like: a numpy array, an array.array, bytes. `element`: "u8" or
+/// "f32" (little-endian). Rows have as many elements as the query.
 #[pyfunction]
 pub fn knn(k: u32, element: &str, query: &Bound<'_, PyAny>) -> PyResult<Op> {
     let element = Element::from_name(element)
-        .ok_or_else(|| PyValueError::new_err(format!("element is u8 or f32, not {element:?}")))?;
+        .ok_or_else(|| PyValueError::new_err(format!("element must be u8 or f32, not {element:?}")))?;
     let knn = Knn { element, k, query: bytes_of(query, "query")? };
     knn.check().map_err(|error| PyValueError::new_err(error.to_string()))?;
     Op::new(dcs::Op::Knn(knn))
 }
 
-/// Roaring bitmaps: the bits of the one that is there, or with `operation` "and" or "or" those that are set in all or in
-/// any of them.
+/// Roaring bitmaps: the bits of the only one, or with `operation` "and" or "or" those that are set in all or any of
+/// them.
 ///
-/// `count`: not the bits of the result, but how many of them are set.
+/// `count`: return the number of set bits in the result, not the bits.
 #[pyfunction]
 #[pyo3(signature = (operation=None, *, count=false))]
 pub fn bitmap(operation: Option<&str>, count: bool) -> PyResult<Op> {
@@ -347,16 +350,18 @@ pub fn bitmap(operation: Option<&str>, count: bool) -> PyResult<Op> {
         None => BitmapOperation::One,
         Some("and") => BitmapOperation::And,
         Some("or") => BitmapOperation::Or,
-        Some(other) => return Err(PyValueError::new_err(format!("operation is and or or, not {other:?}"))),
+        Some(other) => {
+            return Err(PyValueError::new_err(format!("operation must be and or or, not {other:?}")));
+        }
     };
     Op::new(dcs::Op::Bitmap(Bitmap { operation, count }))
 }
 
-/// S3's aws-chunked framing, taken off. The data are good only once the transfer has succeeded.
+/// Removes S3's aws-chunked framing. The data are good only once the transfer has succeeded.
 ///
-/// `decoded_length`: bytes of the data without framing (x-amz-decoded-content-length). `checksum`: the operator whose
-/// checksum a trailer brings ("crc32", "crc32c", "crc64-nvme", "sha1", "sha256"); it is told as the digest
-/// "aws-chunked". `trailers`: trailers follow, also where none of them is a checksum. For signed chunks all of
+/// `decoded_length`: bytes of the data without framing (x-amz-decoded-content-length). `checksum`: operator whose
+/// checksum a trailer carries ("crc32", "crc32c", "crc64-nvme", "sha1", "sha256"); it is returned as the digest
+/// "aws-chunked". `trailers`: trailers follow, even if none of them is a checksum. Signed chunks need all of
 /// `signing_key` and `seed_signature` (32 bytes each), `timestamp` ("YYYYMMDDTHHMMSSZ") and `scope`
 /// ("YYYYMMDD/region/s3/aws4_request").
 #[pyfunction]
@@ -377,9 +382,9 @@ pub fn aws_chunked(
             let timestamp = timestamp
                 .as_bytes()
                 .try_into()
-                .map_err(|_| PyValueError::new_err("timestamp has 16 characters: YYYYMMDDTHHMMSSZ"))?;
+                .map_err(|_| PyValueError::new_err("timestamp must have 16 characters: YYYYMMDDTHHMMSSZ"))?;
             if !(1..=128).contains(&scope.len()) {
-                return Err(PyValueError::new_err("scope has 1 to 128 characters"));
+                return Err(PyValueError::new_err("scope must have 1 to 128 characters"));
             }
             let (key, seed) = (exactly(key, "signing_key")?, exactly(seed, "seed_signature")?);
             Some(AwsSignature { key, seed, timestamp, scope })
@@ -400,6 +405,6 @@ fn trailing(name: &str) -> PyResult<Operator> {
         [Operator::Crc32, Operator::Crc32c, Operator::Crc64Nvme, Operator::Sha1, Operator::Sha256];
     Operator::from_name(name).filter(|operator| checksums.contains(operator)).ok_or_else(|| {
         let names: Vec<_> = checksums.iter().map(|operator| operator.name()).collect();
-        PyValueError::new_err(format!("no trailer brings {name:?}; it may be {}", names.join(", ")))
+        PyValueError::new_err(format!("no trailer carries {name:?}; expected one of {}", names.join(", ")))
     })
 }

@@ -1,7 +1,7 @@
 //! `Transfer`: waiting, the eventfd, cancelling.
 //!
-//! The library's future is polled with a waker of our own, the [`Bell`]. Threads wait at its condition variable, loops at
-//! its eventfd, which is made when somebody asks for it.
+//! The library's future is polled with our own waker, the [`Bell`]. Threads wait on its condition variable, event loops
+//! on its eventfd, which is made on demand.
 
 use crate::completion::Completion;
 use crate::engine::{Engine, check_owner};
@@ -19,12 +19,12 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
-/// How often the main thread looks for signals while it waits.
+/// Interval at which the main thread checks for signals while it waits.
 const SIGNALS_EVERY: Duration = Duration::from_millis(50);
-/// Other threads get none.
+/// Interval for other threads, which get no signals.
 const ANYTHING: Duration = Duration::from_secs(3600);
 
-/// What rings when a transfer is done. It stays rung.
+/// Rings when a transfer is done, and stays rung.
 #[derive(Default)]
 struct Bell {
     rung: Mutex<bool>,
@@ -45,7 +45,7 @@ impl Bell {
 
     fn signal(&self) {
         if let Some(event) = self.event.get() {
-            // It cannot be full: two write to it at most.
+            // The write can't block: at most two ever write to it.
             let _ = rustix::io::write(event, &1u64.to_ne_bytes());
         }
     }
@@ -55,12 +55,12 @@ impl Bell {
         drop(wait.unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// An eventfd that is readable once the bell was rung, and stays so.
+    /// Returns an eventfd that is readable once the bell was rung, and stays so.
     fn event(&self) -> std::io::Result<RawFd> {
         if self.event.get().is_none() {
             let event = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
             let _ = self.event.set(event);
-            // Whoever rang before did not see it; whoever rings now does.
+            // A thread that rang before did not see the eventfd; one that rings now does.
             if *self.rung() {
                 self.signal();
             }
@@ -78,23 +78,24 @@ impl Wake for Bell {
 type TransferResult = Result<dcs::Completion, TransferError>;
 
 enum State {
-    /// With the memory that it was lent, which stays valid until the transfer is done.
+    /// In flight, with the memory that Python lends, which stays valid until the transfer is done.
     Running(dcs::Transfer, Vec<PyUntypedBuffer>),
-    /// Until somebody asks what came of it.
+    /// Done; the result stays until it is asked for.
     Done(Option<TransferResult>),
 }
 
-/// A transfer in flight, or done: `transfer` makes it. Letting go of it cancels it.
+/// A transfer in flight, or done: made by `transfer`. Dropping it cancels it.
 ///
-/// It can be waited for (`result`), asked (`done`), awaited in asyncio, or polled by its descriptor (`fileno`).
+/// Wait for it (`result`), ask it (`done`), await it in asyncio, or poll its descriptor (`fileno`).
 #[pyclass(frozen, module = "dcs", weakref)]
 pub struct Transfer {
     owner: Pid,
     bell: Arc<Bell>,
-    /// Never kept while Python code runs: no thread waits for it with the interpreter's lock, and no fork finds it taken.
+    /// State, never locked while Python code runs: so no thread waits for it with the interpreter's lock, and no fork
+    /// finds it locked.
     state: Mutex<State>,
     outcome: PyOnceLock<Result<Py<Completion>, PyErr>>,
-    /// So that letting go of an engine does not abort its transfers.
+    /// Engine, kept so that dropping it in Python does not abort its transfers.
     _engine: Py<Engine>,
 }
 
@@ -113,7 +114,7 @@ impl Transfer {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether it is done; if not, the bell will ring.
+    /// Polls. Returns true if the transfer is done; if not, the bell will ring.
     fn look(&self) -> bool {
         let mut state = self.state();
         let State::Running(transfer, lent) = &mut *state else { return true };
@@ -130,10 +131,10 @@ impl Transfer {
         true
     }
 
-    /// Waits until it is done, or so long; tells whether it is done. `limit`: None for ever.
+    /// Waits until it is done, or up to `limit` (`None`: without limit). Returns true if it is done.
     fn wait(&self, py: Python<'_>, limit: Option<Duration>) -> PyResult<bool> {
         let until = limit.and_then(|limit| Instant::now().checked_add(limit));
-        // Python handles signals in its main thread, which is the process's but where Python is embedded.
+        // Python handles signals in its main thread, which is the process's, except where Python is embedded.
         let is_main = rustix::thread::gettid() == getpid();
         let slice = if is_main { SIGNALS_EVERY } else { ANYTHING };
         while !self.look() {
@@ -167,7 +168,7 @@ impl Transfer {
         }
     }
 
-    /// Waits to the end, and tells what came of it. A signal's exception (KeyboardInterrupt) cancels it.
+    /// Waits to the end, and returns the result. A signal's exception (KeyboardInterrupt) cancels the transfer.
     pub fn finish(&self, py: Python<'_>) -> PyResult<Py<Completion>> {
         if let Err(interrupted) = self.wait(py, None) {
             self.abort();
@@ -188,45 +189,45 @@ impl Transfer {
 
 #[pymethods]
 impl Transfer {
-    /// Whether it is done, successfully or not.
+    /// True if it is done, successfully or not.
     fn done(&self) -> PyResult<bool> {
         check_owner(self.owner, "transfer")?;
         Ok(self.look())
     }
 
-    /// Waits for it and returns its Completion, or raises the dcs.Error that it failed with.
+    /// Waits for it and returns its Completion, or raises its dcs.Error.
     ///
-    /// `timeout`: seconds to wait, after which TimeoutError is raised and the transfer goes on. It may be asked again, with
-    /// the same answer.
+    /// `timeout`: seconds to wait, after which TimeoutError is raised and the transfer goes on. Further calls give the
+    /// same result.
     #[pyo3(signature = (timeout=None))]
     fn result(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Py<Completion>> {
         check_owner(self.owner, "transfer")?;
         let limit = timeout.map(|timeout| Duration::try_from_secs_f64(timeout.max(0.0))).transpose();
-        let limit = limit.map_err(|_| PyValueError::new_err("timeout is a number of seconds"))?;
+        let limit = limit.map_err(|_| PyValueError::new_err("timeout must be a number of seconds"))?;
         if !self.wait(py, limit)? {
             return Err(PyTimeoutError::new_err("the transfer is not done yet"));
         }
         self.outcome(py)
     }
 
-    /// Asks the engine to abort it. It is done soon after, with dcs.Cancelled unless it was faster.
+    /// Aborts it. It is done soon afterwards, with dcs.Cancelled unless it was faster.
     fn cancel(&self) -> PyResult<()> {
         check_owner(self.owner, "transfer")?;
         self.abort();
         Ok(())
     }
 
-    /// A descriptor that becomes readable once it is done, and stays so: for select, poll, epoll, and the loops of eventlet
-    /// and gevent. Do not read from it. It is closed with this object.
+    /// A descriptor that becomes readable once it is done, and stays so: for select, poll, epoll, and the loops of
+    /// eventlet and gevent. Do not read from it. It is closed with this object.
     fn fileno(&self) -> PyResult<RawFd> {
         check_owner(self.owner, "transfer")?;
         let event = self.bell.event()?;
-        // Sees to it that the bell will ring.
+        // Makes sure that the bell will ring.
         self.look();
         Ok(event)
     }
 
-    /// In an asyncio task: waits for it and gives its Completion. Cancelling the task cancels the transfer.
+    /// Waits for it in an asyncio task, and returns its Completion. Cancelling the task cancels the transfer.
     fn __await__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         let coroutine = slf.py().import("dcs._aio")?.getattr("wait")?.call1((slf,))?;
         coroutine.call_method0("__await__")
@@ -252,11 +253,11 @@ impl Drop for Transfer {
         if lent.is_empty() {
             return;
         }
-        // The memory stays lent until the engine has let go of it.
+        // The memory stays lent until the engine has released it.
         transfer.cancel();
         let mut wait = Some(|| drop(transfer.wait()));
         if Python::try_attach(|py| wait.take().map(|wait| py.detach(wait))).is_none() {
-            // The interpreter is ending: nobody waits for its lock.
+            // The interpreter is ending: its lock is not waited for.
             if let Some(wait) = wait.take() {
                 wait();
             }

@@ -1,4 +1,4 @@
-//! The operators of a rule: `md5,crc32c`, `aes256-ctr`, `gzip:6`.
+//! Operators of a rule: `md5,crc32c`, `aes256-ctr`, `gzip:6`.
 
 use dcs_abi::CHAIN_MAX;
 use dcs_abi::operator::{Operator, OperatorKind};
@@ -6,11 +6,11 @@ use dcs_abi::operator::{Operator, OperatorKind};
 /// One operator of a chain, as far as it is the same for all files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Data pass unchanged, and a value is logged.
+    /// A digest: data pass unchanged, and a value is logged.
     Digest(Operator),
-    /// aes256-ctr, which undoes itself; the counter follows from the file and the offset.
+    /// aes256-ctr, which is its own inverse. The counter follows from the file and the offset.
     Ctr,
-    /// Data come out longer or shorter. The level is 0 for those that have none.
+    /// An operator that changes the length. The level is 0 for operators without one.
     Resize(Operator, u8),
 }
 
@@ -19,44 +19,44 @@ pub enum Step {
 pub struct Chain(Vec<Step>);
 
 impl Chain {
-    /// Reads operators as they are written.
+    /// Parses operators.
     ///
     /// # Errors
     ///
-    /// A sentence that says which operator cannot be had here, and why.
+    /// Returns a sentence that says which operator can't be used here, and why.
     pub fn new(words: &[String]) -> Result<Chain, String> {
         if words.len() > CHAIN_MAX {
-            return Err(format!("{} operators; a chain has at most {CHAIN_MAX}", words.len()));
+            return Err(format!("{} operators; a chain may have at most {CHAIN_MAX}", words.len()));
         }
         let steps = words.iter().map(|word| step(word.trim())).collect::<Result<Vec<_>, _>>()?;
         let count = |wanted: fn(&Step) -> bool| steps.iter().filter(|step| wanted(step)).count();
         if count(|step| matches!(step, Step::Ctr)) > 1 || count(|step| matches!(step, Step::Resize(..))) > 1 {
-            return Err("one cipher and one compressor at most".into());
+            return Err("a chain may have at most one cipher and one compressor".into());
         }
         Ok(Chain(steps))
     }
 
-    /// The operators in order.
+    /// Returns the operators, in order.
     pub fn steps(&self) -> &[Step] {
         &self.0
     }
 
-    /// No operator: the kernel's own sendfile.
+    /// Returns true for a chain without operators: the kernel's own sendfile.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// A cipher is among them.
+    /// Returns true if the chain has a cipher.
     pub fn decrypts(&self) -> bool {
         self.0.contains(&Step::Ctr)
     }
 
-    /// Other numbers of bytes come out than go in.
+    /// Returns true if the chain changes the length of the data.
     pub fn resizes(&self) -> bool {
         self.0.iter().any(|step| matches!(step, Step::Resize(..)))
     }
 
-    /// Data come out as they went in, so that the kernel can stand in.
+    /// Returns true if data come out unchanged, so that the kernel can stand in.
     pub fn only_looks(&self) -> bool {
         self.0.iter().all(|step| matches!(step, Step::Digest(_)))
     }
@@ -89,5 +89,5 @@ fn number(text: Option<&str>, allowed: std::ops::RangeInclusive<u8>, default: u8
     text.parse()
         .ok()
         .filter(|level| allowed.contains(level))
-        .ok_or_else(|| format!("there is no level {text:?}: it is {} to {}", allowed.start(), allowed.end()))
+        .ok_or_else(|| format!("the level must be {} to {}, not {text:?}", allowed.start(), allowed.end()))
 }

@@ -1,7 +1,7 @@
 //! The configuration: a small TOML file.
 //!
 //! ```toml
-//! log = "/var/log/dcs-preload.log"          # a JSON object a line; standard error where none is named
+//! log = "/var/log/dcs-preload.log"          # a JSON object a line; default: standard error
 //! counters = "/run/dcs-preload.counters"    # dcs run --show FILE
 //!
 //! [[rule]]                                  # the first rule that applies is taken
@@ -16,7 +16,7 @@
 //! counter = "xattr:user.dcs.counter"        # or 32 hexadecimal digits, for one file
 //! ```
 //!
-//! A byte of a path that is not UTF-8 is written as [`path`] says: `"/srv/a\U0010FEFF"` has the byte FF.
+//! A byte of a path that is not UTF-8 is written as [`path`] describes: `"/srv/a\U0010FEFF"` has the byte FF.
 
 use crate::chain::Chain;
 use crate::key::{self, FirstCounter};
@@ -25,27 +25,27 @@ use serde::{Deserialize, Serialize};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-/// Environment variable: the configuration file.
+/// Environment variable with the path of the configuration file.
 pub const FILE_VARIABLE: &str = "DCS_PRELOAD_CONFIG";
 
-/// Environment variable: the configuration itself, as `dcs run` passes what its options say.
+/// Environment variable with the configuration itself, in which `dcs run` passes its options.
 pub const TEXT_VARIABLE: &str = "DCS_PRELOAD_RULES";
 
-/// What cannot be a configuration.
+/// Error of a configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The file could not be read.
     #[error("{0}: {1}")]
     Read(PathBuf, #[source] std::io::Error),
-    /// It is not TOML, or has fields that nothing is known of.
+    /// The file is not TOML, or has unknown fields.
     #[error("{0}")]
     Syntax(#[from] toml::de::Error),
-    /// A rule makes no sense.
+    /// A rule is wrong.
     #[error("rule {rule}: {what}")]
     Rule {
-        /// Its name, or its number from 1.
+        /// Name of the rule, or its number from 1.
         rule: String,
-        /// What is wrong with it, and what to write.
+        /// Error in the rule, and what to write instead.
         what: String,
     },
 }
@@ -53,24 +53,24 @@ pub enum ConfigError {
 /// A checked configuration.
 #[derive(Clone, Debug, Default)]
 pub struct Config {
-    /// Where lines of JSON go; standard error where none is named.
+    /// File for lines of JSON; `None` for standard error.
     pub log: Option<PathBuf>,
-    /// The file of counters.
+    /// File of counters.
     pub counters: Option<PathBuf>,
-    /// The first one that applies is taken.
+    /// Rules. The first that matches applies.
     pub rules: Vec<Rule>,
 }
 
-/// Which files and sockets, and which chain.
+/// A rule: files, sockets, and the chain for them.
 #[derive(Clone, Debug)]
 pub struct Rule {
-    /// Its name in the log.
+    /// Name in the log.
     pub name: String,
     paths: Vec<glob::Pattern>,
     ports: Vec<u16>,
-    /// What the files pass through.
+    /// Chain that the files pass.
     pub chain: Chain,
-    /// The cipher's key and counter.
+    /// Path of the cipher's key, and its counter.
     pub cipher: Option<(PathBuf, FirstCounter)>,
 }
 
@@ -84,7 +84,7 @@ pub struct File {
     /// See [`Config::counters`].
     #[serde(default, with = "path", skip_serializing_if = "Option::is_none")]
     pub counters: Option<PathBuf>,
-    /// The rules.
+    /// Rules, in order.
     #[serde(default)]
     pub rule: Vec<RuleText>,
 }
@@ -93,25 +93,25 @@ pub struct File {
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct RuleText {
-    /// Its name in the log; `rule 1` and so on where it has none.
+    /// Name in the log (default: `rule 1` and so on).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Patterns of the paths of files, each as [`path`] writes one; all files where there are none.
+    /// Patterns of files' paths, each as [`path`] writes one (default: all files).
     #[serde(default)]
     pub path: OneOrMany<String>,
-    /// Local ports of sockets; all sockets where there are none.
+    /// Local ports of sockets (default: all sockets).
     #[serde(default)]
     pub port: OneOrMany<u16>,
-    /// Operators, in order; none: the kernel's own sendfile.
+    /// Operators, in order (default: none, the kernel's own sendfile).
     #[serde(default)]
     pub through: OneOrMany<String>,
-    /// The key of the cipher.
+    /// Path of the cipher's key.
     #[serde(default, with = "path", skip_serializing_if = "Option::is_none")]
     pub key_file: Option<PathBuf>,
-    /// The first counter block: `xattr:NAME`, or digits.
+    /// First counter block: `xattr:NAME`, or digits.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub counter: Option<String>,
-    /// The receiver reads until the connection is closed and expects another length than the file's.
+    /// True if the receiver reads until the connection is closed, and expects another length than the file's.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub until_close: bool,
 }
@@ -120,7 +120,7 @@ pub struct RuleText {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(untagged)]
 pub enum OneOrMany<T> {
-    /// One.
+    /// One value.
     One(T),
     /// A list.
     Many(Vec<T>),
@@ -146,16 +146,16 @@ impl Config {
     ///
     /// # Errors
     ///
-    /// [`ConfigError`].
+    /// [`ConfigError`] if it can't be read or is wrong.
     pub fn read(path: &Path) -> Result<Config, ConfigError> {
         Config::parse(&File::read(path)?)
     }
 
-    /// Reads and checks what the environment names; none where it names nothing.
+    /// Reads and checks the configuration that the environment names; `None` if it names none.
     ///
     /// # Errors
     ///
-    /// [`ConfigError`].
+    /// [`ConfigError`] if it can't be read or is wrong.
     pub fn from_environment() -> Result<Option<Config>, ConfigError> {
         if let Ok(text) = std::env::var(TEXT_VARIABLE) {
             return Config::parse(&File::from_text(&text)?).map(Some);
@@ -166,11 +166,11 @@ impl Config {
         }
     }
 
-    /// Checks what was written.
+    /// Checks the rules of a file.
     ///
     /// # Errors
     ///
-    /// [`ConfigError::Rule`].
+    /// [`ConfigError::Rule`] for the first wrong rule.
     pub fn parse(file: &File) -> Result<Config, ConfigError> {
         let rules = file.rule.iter().enumerate().map(|(at, text)| {
             let rule = text.name.clone().unwrap_or_else(|| format!("rule {}", at + 1));
@@ -192,7 +192,7 @@ impl File {
         File::from_text(&text)
     }
 
-    /// From TOML, unchecked.
+    /// Parses TOML, unchecked.
     ///
     /// # Errors
     ///
@@ -201,11 +201,11 @@ impl File {
         Ok(toml::from_str(text)?)
     }
 
-    /// As TOML.
+    /// Formats the file as TOML.
     ///
     /// # Errors
     ///
-    /// None that a file can have.
+    /// A file never fails.
     pub fn to_text(&self) -> Result<String, toml::ser::Error> {
         toml::to_string(self)
     }
@@ -240,32 +240,32 @@ impl Rule {
         Ok(Rule { name, paths, ports: text.port.to_vec(), chain, cipher })
     }
 
-    /// Whether its decision depends on the file's path.
+    /// Returns true if it depends on the file's path.
     pub fn asks_path(&self) -> bool {
         !self.paths.is_empty()
     }
 
-    /// Whether its decision depends on the socket's port.
+    /// Returns true if it depends on the socket's port.
     pub fn asks_port(&self) -> bool {
         !self.ports.is_empty()
     }
 
-    /// Whether it applies to a socket of this port; none: a socket that has none.
+    /// Returns true if it applies to a socket with this port; `None` for a socket without one.
     pub fn takes_port(&self, port: Option<u16>) -> bool {
         self.ports.is_empty() || port.is_some_and(|port| self.ports.contains(&port))
     }
 
-    /// Whether it applies to the file at this path.
+    /// Returns true if it applies to the file at this path.
     pub fn takes_path(&self, path: impl AsRef<OsStr>) -> bool {
         let text = path::to_text(path.as_ref());
         self.paths.is_empty() || self.paths.iter().any(|pattern| pattern.matches(&text))
     }
 
-    /// Reads its key, where it has one.
+    /// Reads its key, if it has one.
     ///
     /// # Errors
     ///
-    /// A sentence that names the file.
+    /// Returns a sentence that names the file.
     pub fn key(&self) -> Result<Option<[u8; 32]>, String> {
         self.cipher.as_ref().map(|(file, _)| key::read(file)).transpose()
     }

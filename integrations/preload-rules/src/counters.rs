@@ -1,19 +1,19 @@
-//! What the library counts, and the file in which all processes of a program count together.
+//! Counters of the library, and the file in which all processes of a program count together.
 //!
-//! The file is 16 bytes of [`MAGIC`] and a u64 in this machine's byte order for each [`Counter`]. It is
-//! mapped by the processes, so that what was counted survives whatever ends them.
+//! The file is 16 bytes of [`MAGIC`] and a u64 in this machine's byte order for each [`Counter`]. Processes map it, so
+//! that the counts survive however they end.
 
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// How the file begins.
+/// First bytes of the file.
 pub const MAGIC: [u8; 16] = *b"dcs-preload/1\n\0\0";
 
 /// Bytes of the file.
 pub const FILE_SIZE: usize = MAGIC.len() + Counter::ALL.len() * 8;
 
-/// What is counted.
+/// A counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum Counter {
@@ -21,26 +21,26 @@ pub enum Counter {
     EngineCalls,
     /// Bytes of files that these calls reported as sent.
     EngineBytes,
-    /// Calls to which a chain applies that found the socket full (EAGAIN).
+    /// Calls with a chain that found the socket full (EAGAIN).
     EngineFull,
-    /// Calls to which no chain applies.
+    /// Calls without a chain.
     KernelCalls,
     /// Bytes that these calls sent.
     KernelBytes,
-    /// Calls to which a chain of digests applies, but which the kernel carried.
+    /// Calls with a chain of digests that the kernel carried.
     FallbackCalls,
     /// Bytes that these calls sent.
     FallbackBytes,
-    /// Calls to which a chain applies that failed inside the library.
+    /// Calls with a chain that failed inside the library.
     Failed,
-    /// Ranges of files that went through a chain, and were logged.
+    /// Ranges of files that went through a chain and were logged.
     Objects,
-    /// Lines that the log did not take.
+    /// Lines that could not be written to the log.
     LogLost,
 }
 
 impl Counter {
-    /// All of them, in the order of the file.
+    /// All counters, in the order of the file.
     pub const ALL: [Counter; 10] = [
         Counter::EngineCalls,
         Counter::EngineBytes,
@@ -54,7 +54,7 @@ impl Counter {
         Counter::LogLost,
     ];
 
-    /// Its name in JSON.
+    /// Returns its name in JSON.
     pub fn name(self) -> &'static str {
         match self {
             Counter::EngineCalls => "engine_calls",
@@ -70,28 +70,28 @@ impl Counter {
         }
     }
 
-    /// What it counts, for people.
+    /// Describes it for people.
     pub fn meaning(self) -> &'static str {
         match self {
             Counter::EngineCalls => "calls that the engine carried",
-            Counter::EngineBytes => "bytes of files in these",
-            Counter::EngineFull => "calls for a chain that found the socket full",
-            Counter::KernelCalls => "calls to which no rule applies: the kernel's own sendfile",
-            Counter::KernelBytes => "bytes in these",
-            Counter::FallbackCalls => "calls to which a rule applies, but the kernel had to carry them",
+            Counter::EngineBytes => "bytes of files in those calls",
+            Counter::EngineFull => "calls with a chain that found the socket full",
+            Counter::KernelCalls => "calls without a rule: the kernel's own sendfile",
+            Counter::KernelBytes => "bytes in those calls",
+            Counter::FallbackCalls => "calls with a rule that the kernel had to carry",
             Counter::FallbackBytes => "bytes in these: no digest was computed",
-            Counter::Failed => "calls to which a rule applies that failed (EIO)",
+            Counter::Failed => "calls with a rule that failed (EIO)",
             Counter::Objects => "ranges of files that were logged",
-            Counter::LogLost => "lines that the log did not take",
+            Counter::LogLost => "lines that could not be logged",
         }
     }
 }
 
-/// Why a process of this user must not count in the file; none where it may. Who can cut the file short kills
-/// every process that has it mapped.
+/// Returns the reason why a process of this user must not count in the file; `None` if it may. Anyone who can truncate
+/// the file can kill every process that has it mapped.
 pub fn refusal(file: &Metadata, user: u32) -> Option<&'static str> {
     match file.uid() {
-        _ if !file.is_file() => Some("it is no regular file"),
+        _ if !file.is_file() => Some("it is not a regular file"),
         owner if owner != 0 && owner != user => Some("it belongs to another user"),
         _ if file.mode() & 0o022 != 0 => Some("other users may write it (chmod go-w)"),
         _ => None,
@@ -102,15 +102,15 @@ pub fn refusal(file: &Metadata, user: u32) -> Option<&'static str> {
 ///
 /// # Errors
 ///
-/// That of reading it; InvalidData where it is not such a file.
+/// Fails if it can't be read; InvalidData if it is not such a file.
 pub fn read(path: &Path) -> std::io::Result<Vec<(Counter, u64)>> {
     let refused =
-        || std::io::Error::new(std::io::ErrorKind::InvalidData, "it is no file of dcs-preload's counters");
+        || std::io::Error::new(std::io::ErrorKind::InvalidData, "not a file of dcs-preload's counters");
     parse(&std::fs::read(path)?).ok_or_else(refused)
 }
 
-/// Each counter with its value; none where the bytes are not such a file. One that is all zeros is just being
-/// made.
+/// Parses the counters with their values; `None` if the bytes are not such a file. A file of zeros is one that is just
+/// being made.
 pub fn parse(bytes: &[u8]) -> Option<Vec<(Counter, u64)>> {
     let begins_well = bytes.starts_with(&MAGIC) || bytes.iter().all(|byte| *byte == 0);
     let values = bytes.get(MAGIC.len()..).filter(|_| begins_well && bytes.len() == FILE_SIZE)?;

@@ -1,4 +1,4 @@
-//! Key files, and where a file's first counter block is found.
+//! Key files, and the sources of a file's first counter block.
 
 use std::io::Read;
 use std::path::Path;
@@ -6,21 +6,21 @@ use std::path::Path;
 /// Bytes of an AES-256 key.
 const KEY_SIZE: usize = 32;
 
-/// No key file is longer, even one of digits with white space around.
+/// Most bytes of a key file, even one of digits with white space around them.
 const FILE_MAX: u64 = 4096;
 
-/// Where the first counter block of a file comes from. One counter for several files under one key gives all
-/// of them away to whoever has two.
+/// Source of a file's first counter block. One counter for several files under one key reveals all of them to anybody
+/// who has two.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FirstCounter {
-    /// An extended attribute of the file: 16 bytes, or 32 hexadecimal digits.
+    /// Extended attribute of the file: 16 bytes, or 32 hexadecimal digits.
     Attribute(String),
-    /// This one: right for one file only.
+    /// This counter block, which is right for one file only.
     Fixed([u8; 16]),
 }
 
 impl FirstCounter {
-    /// Reads `xattr:NAME`, or 32 hexadecimal digits.
+    /// Parses `xattr:NAME`, or 32 hexadecimal digits.
     pub fn parse(text: &str) -> Option<FirstCounter> {
         match text.strip_prefix("xattr:") {
             Some(name) if name.starts_with("user.") && !name.contains('\0') => {
@@ -32,7 +32,7 @@ impl FirstCounter {
     }
 }
 
-/// A counter block: 16 bytes, or 32 hexadecimal digits with white space around.
+/// Parses a counter block: 16 bytes, or 32 hexadecimal digits with white space around them.
 pub fn counter(value: &[u8]) -> Option<[u8; 16]> {
     <[u8; 16]>::try_from(value).ok().or_else(|| from_hex(value.trim_ascii())?.try_into().ok())
 }
@@ -41,7 +41,7 @@ pub fn counter(value: &[u8]) -> Option<[u8; 16]> {
 ///
 /// # Errors
 ///
-/// A sentence that names the file.
+/// Returns a sentence that names the file.
 pub fn read(path: &Path) -> Result<[u8; KEY_SIZE], String> {
     let failed = |error: std::io::Error| format!("key file {}: {error}", path.display());
     let mut bytes = Vec::new();
@@ -55,14 +55,14 @@ pub fn read(path: &Path) -> Result<[u8; KEY_SIZE], String> {
     })
 }
 
-/// What a key file has: raw bytes, or hexadecimal digits with white space around.
+/// Parses a key file: raw bytes, or hexadecimal digits with white space around them.
 ///
 /// # Errors
 ///
-/// How many bytes the key has, where it is not as many as it should.
+/// Returns the number of the key's bytes if it is wrong.
 pub fn parse(bytes: Vec<u8>) -> Result<[u8; KEY_SIZE], usize> {
     let text = bytes.trim_ascii();
-    // A key of digits only is text: no random key of 32 bytes looks so.
+    // A file of digits only is text: no random key of 32 bytes looks like that.
     let decoded = if text.len() >= KEY_SIZE { from_hex(text) } else { None };
     decoded.unwrap_or(bytes).try_into().map_err(|key: Vec<u8>| key.len())
 }

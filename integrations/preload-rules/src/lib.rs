@@ -1,6 +1,6 @@
-//! Which chain `libdcs-preload.so` applies to which file, and the counters that it keeps.
+//! The chain that `libdcs-preload.so` applies to each file, and the counters that it keeps.
 //!
-//! Shared by the library, which acts on it, and by `dcs run`, which checks it before a program starts.
+//! The library, which applies it, shares this crate with `dcs run`, which checks it before a program starts.
 //!
 //! # Architecture
 //!

@@ -1,5 +1,5 @@
-//! Paths as text, and back. TOML and patterns are text; a path may have any bytes but zero. Each byte that is
-//! not UTF-8 becomes a character for private use: U+10FE80 to U+10FEFF, its last two digits the byte's.
+//! Converts paths to text, and back. TOML and patterns are text; a path may have any bytes but zero. Each byte that is
+//! not UTF-8 becomes a private-use character: U+10FE80 to U+10FEFF, whose last two digits are the byte's.
 //!
 //! ```
 //! use dcs_preload_rules::path;
@@ -15,17 +15,17 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
-/// The character of byte 0; those of bytes up to 7F are never used, since ASCII stands for itself.
+/// The character of byte 0. Those of bytes up to 7F are never used, because ASCII stands for itself.
 const FIRST: u32 = 0x10fe00;
 
-/// The text of a path. No two paths have the same.
+/// Returns the text of a path. Different paths have different texts.
 pub fn to_text(path: &OsStr) -> String {
     let mut text = String::with_capacity(path.len());
     for chunk in path.as_bytes().utf8_chunks() {
         for char in chunk.valid().chars() {
             match byte(char) {
                 None => text.push(char),
-                // One that stands for a byte elsewhere.
+                // A character that stands for a byte elsewhere.
                 Some(_) => text.extend(char.encode_utf8(&mut [0; 4]).bytes().filter_map(character)),
             }
         }
@@ -34,7 +34,7 @@ pub fn to_text(path: &OsStr) -> String {
     text
 }
 
-/// The path that a text stands for.
+/// Returns the path that a text stands for.
 pub fn from_text(text: &str) -> OsString {
     let mut path = Vec::with_capacity(text.len());
     for char in text.chars() {
@@ -55,12 +55,12 @@ fn byte(char: char) -> Option<u8> {
     u8::try_from(byte).ok().filter(|byte| *byte >= 0x80)
 }
 
-/// For serde: a path as its text.
+/// Writes a path as its text, for serde.
 pub(crate) fn serialize<S: Serializer>(path: &Option<PathBuf>, serializer: S) -> Result<S::Ok, S::Error> {
     path.as_deref().map(|path| to_text(path.as_os_str())).serialize(serializer)
 }
 
-/// For serde: a path from its text.
+/// Reads a path from its text, for serde.
 pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<PathBuf>, D::Error> {
     let text = Option::<String>::deserialize(deserializer)?;
     Ok(text.map(|text| PathBuf::from(from_text(&text))))

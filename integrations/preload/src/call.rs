@@ -1,4 +1,4 @@
-//! One call: what applies to it, and who carries it.
+//! One call: finds what applies to it, and has the engine or the kernel carry it.
 
 use crate::process;
 use crate::setup::{self, Setup};
@@ -13,7 +13,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What the program asked for.
+/// Arguments of the program's call.
 struct Call {
     out_fd: c_int,
     in_fd: c_int,
@@ -21,26 +21,26 @@ struct Call {
     count: usize,
 }
 
-/// Who carried it, and what came of it.
+/// Result of the library's part in a call.
 enum Verdict {
-    /// The kernel is to carry it; it is counted under these.
+    /// The kernel must carry it; calls and bytes are counted under these.
     Kernel(Counter, Counter),
     Sent(usize),
     Failed(Errno),
 }
 
-/// No chain applies.
+/// Verdict if no chain applies.
 const PLAIN: Verdict = Verdict::Kernel(Counter::KernelCalls, Counter::KernelBytes);
 
-/// One does, and cannot be had.
+/// Verdict if a chain applies but is not available.
 const FALLBACK: Verdict = Verdict::Kernel(Counter::FallbackCalls, Counter::FallbackBytes);
 
 thread_local! {
-    /// This thread is in a call: what calls now is a signal handler.
+    /// True while this thread is in a call: then another call is a signal handler's.
     static INSIDE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// sendfile(2), for programs.
+/// Implements sendfile(2) for programs.
 pub fn sendfile(out_fd: c_int, in_fd: c_int, offset: *mut off_t, count: usize) -> ssize_t {
     let Some(setup) = setup::active() else { return sys::sendfile(out_fd, in_fd, offset, count) };
     let before = sys::put_off_cancellation();
@@ -50,14 +50,14 @@ pub fn sendfile(out_fd: c_int, in_fd: c_int, offset: *mut off_t, count: usize) -
 }
 
 impl Call {
-    /// What sendfile returns; errno is set.
+    /// Returns the result of sendfile, with errno set.
     fn answer(&self, setup: &'static Setup) -> ssize_t {
         let verdict = if INSIDE.replace(true) {
             self.inside(setup)
         } else {
             let verdict = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| self.run(setup)));
             INSIDE.set(false);
-            // Nobody knows how far it came: what the kernel sent now could be sent twice.
+            // How far the call came is unknown: bytes that the kernel sent now could be sent twice.
             verdict.unwrap_or(Verdict::Failed(libc::EIO))
         };
         match verdict {
@@ -79,8 +79,8 @@ impl Call {
         }
     }
 
-    /// A signal handler's call, which interrupts one of the same thread: no lock may be waited for, and no
-    /// memory asked for.
+    /// Handles a signal handler's call that interrupts one of the same thread: it must not wait for a lock or allocate
+    /// memory.
     fn inside(&self, setup: &Setup) -> Verdict {
         match self.ends() {
             _ if setup.rules.is_empty() || self.count == 0 => PLAIN,
@@ -90,7 +90,7 @@ impl Call {
         }
     }
 
-    /// The socket and the regular file, if it is between these.
+    /// Returns the socket and the regular file, if the call is between these.
     fn ends(&self) -> Option<(libc::stat, libc::stat)> {
         let socket = sys::stat(self.out_fd).filter(|stat| sys::is_kind(stat, libc::S_IFSOCK))?;
         let file = sys::stat(self.in_fd).filter(|stat| sys::is_kind(stat, libc::S_IFREG))?;
@@ -125,7 +125,7 @@ impl Call {
         self.begin(setup, &socket, sys::identity(&file))
     }
 
-    /// Begins a stream, where a rule applies.
+    /// Begins a stream if a rule applies.
     fn begin(&self, setup: &'static Setup, socket: &libc::stat, file: Identity) -> Verdict {
         let (rule, path) = match self.choose(setup) {
             Choice::Rule(rule, path) if !setup.rules[rule].chain.is_empty() => (rule, path),
@@ -146,11 +146,11 @@ impl Call {
         let chain = &setup.rules[rule].chain;
         let end = match self.file_end(at) {
             Ok(FileEnd::At(end)) => end,
-            // Not even by the kernel: the file may have grown since.
+            // Not even the kernel sends: the file may have grown since.
             Ok(FileEnd::Reached) => return Verdict::Sent(0),
             Ok(FileEnd::Unknown) if chain.only_looks() => return FALLBACK,
             Ok(FileEnd::Unknown) => {
-                trouble(setup, "the file does not tell its size");
+                trouble(setup, "the size of the file can't be found out");
                 return failed();
             }
             Err(errno) => return Verdict::Failed(errno),
@@ -169,7 +169,7 @@ impl Call {
             let beginning = Beginning { file, at, end, chain, cipher, about };
             Stream::begin(&state.units, beginning)
         });
-        // Another thread's, which began meanwhile.
+        // Another thread's stream, which began meanwhile.
         if let Some(other) = open.take() {
             state.end(setup, other, "left");
         }
@@ -183,7 +183,7 @@ impl Call {
         self.carry(setup, state, &mut open, at)
     }
 
-    /// Where the file ends, for who begins at `at`.
+    /// Returns the end of the file, for a stream that begins at `at`.
     fn file_end(&self, at: u64) -> Result<FileEnd, Errno> {
         let size = || sys::stat(self.in_fd).map_or(0, |stat| u64::try_from(stat.st_size).unwrap_or(0));
         let before = size();
@@ -192,16 +192,16 @@ impl Call {
         }
         match sys::has_byte(self.in_fd, at) {
             Ok(true) => {}
-            // Open with O_DIRECT: such a file tells its size.
+            // The file was opened with O_DIRECT, and such a file has a size.
             Ok(false) | Err(libc::EINVAL) => return Ok(FileEnd::Reached),
             Err(errno) => return Err(errno),
         }
-        // It has grown, or its size says nothing (/proc).
+        // The file has grown, or its size means nothing (/proc).
         let now = size();
         Ok(if at < now { FileEnd::At(now) } else { FileEnd::Unknown })
     }
 
-    /// The first rule that applies.
+    /// Returns the first rule that applies.
     fn choose(&self, setup: &Setup) -> Choice {
         let (mut port, mut path) = (None, None);
         for (at, rule) in setup.rules.iter().enumerate() {
@@ -223,7 +223,7 @@ impl Call {
         Choice::None
     }
 
-    /// Key and counter for the file.
+    /// Returns key and counter for the file.
     fn cipher(&self, setup: &Setup, rule: usize) -> Result<Option<Cipher>, String> {
         let Some(key) = setup.keys[rule].clone()? else { return Ok(None) };
         let Rule { cipher: Some((_, first)), .. } = &setup.rules[rule] else { return Ok(None) };
@@ -233,19 +233,19 @@ impl Call {
                 let value = sys::attribute(self.in_fd, name).map_err(|errno| {
                     format!("attribute {name}: {}", std::io::Error::from_raw_os_error(errno))
                 })?;
-                key::counter(&value).ok_or_else(|| format!("attribute {name} is no counter block"))?
+                key::counter(&value).ok_or_else(|| format!("attribute {name} is not a counter block"))?
             }
         };
         Ok(Some((key, counter)))
     }
 
-    /// What the log says of a stream.
+    /// Returns the log's fields about a stream.
     fn about(&self, setup: &Setup, rule: usize, path: Option<OsString>) -> Map<String, Value> {
         let mut about = Map::new();
         about.insert("rule".into(), setup.rules[rule].name.clone().into());
         let path = path.or_else(|| setup.path(self.in_fd));
         about.insert("path".into(), path.as_ref().map(|path| path.to_string_lossy()).into());
-        // JSON has text alone.
+        // JSON holds only text.
         if let Some(path) = path.filter(|path| path.to_str().is_none()) {
             about.insert("path_hex".into(), hex(path.as_bytes()).into());
         }
@@ -255,12 +255,12 @@ impl Call {
         about
     }
 
-    /// Has the stream carry it.
+    /// Has the stream carry the call.
     fn carry(&self, setup: &Setup, state: &State, slot: &mut Option<Open>, at: u64) -> Verdict {
         let Some(open) = slot else { return failed() };
         let mut carried =
             open.stream.carry(&state.units, self.out_fd, self.in_fd, self.count.min(sys::COUNT_MAX));
-        // Programs take these as a word to read and write instead: past the chain.
+        // Programs take these errors as a hint to read and write instead, past the chain.
         if let Stop::Errno(libc::EINVAL | libc::ENOSYS | libc::EOPNOTSUPP) = carried.stop {
             carried.stop = Stop::Engine;
         }
@@ -270,7 +270,7 @@ impl Call {
         if ended && let Some(open) = slot.take() {
             good &= state.end(setup, open, if good { "end" } else { "failed" });
         }
-        // What went before a failure was right; but a compressed stream that breaks off is good for nothing.
+        // The bytes before a failure were right; but a broken compressed stream is of no use.
         if carried.bytes > 0 && (good || !resizes) {
             self.advance(at + carried.bytes as u64);
             return Verdict::Sent(carried.bytes);
@@ -288,7 +288,7 @@ impl Call {
         }
     }
 
-    /// Where in the file to begin. The kernel judges the arguments, by a call for no bytes.
+    /// Returns the first offset in the file. The kernel checks the arguments, by a call for no bytes.
     fn position(&self) -> Result<u64, Errno> {
         if sys::sendfile(self.out_fd, self.in_fd, self.offset, 0) < 0 {
             return Err(sys::errno());
@@ -298,7 +298,7 @@ impl Call {
             // SAFETY: the kernel has just read and written it.
             false => u64::try_from(unsafe { self.offset.read_unaligned() }).map_err(|_| libc::EINVAL)?,
         };
-        // What the call for no bytes could not show: a range that no file can have.
+        // The call for no bytes can't show a range that no file can have.
         let end = at.checked_add(self.count as u64).filter(|end| off_t::try_from(*end).is_ok());
         end.map(|_| at).ok_or(libc::EINVAL)
     }
@@ -317,31 +317,31 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Where a file ends.
+/// End of a file.
 enum FileEnd {
-    /// Here, which lies ahead.
+    /// At this offset, which is ahead.
     At(u64),
     Reached,
-    /// There are bytes, and it does not tell how many.
+    /// Unknown: there are bytes, but the file does not tell how many.
     Unknown,
 }
 
-/// Which rule applies.
+/// Rule for a call.
 enum Choice {
-    /// This one; and the file's path, if it was asked for.
+    /// This rule, with the file's path if it was needed.
     Rule(usize, Option<OsString>),
     None,
-    /// That depends on a path which cannot be found out.
+    /// Unknown: it depends on a path that can't be found out.
     Unknown,
 }
 
-/// A chain applies that cannot be had, and without it the bytes would be wrong.
+/// Returns the verdict if a chain applies but is not available, and the bytes would be wrong without it.
 fn failed() -> Verdict {
     process::count(Counter::Failed, 1);
     Verdict::Failed(libc::EIO)
 }
 
-/// Logs why a chain could not be applied, once a second: the counters count each.
+/// Logs why a chain could not be applied, at most once a second: the counters count each.
 fn trouble(setup: &Setup, why: &str) {
     static LAST: AtomicU64 = AtomicU64::new(0);
     let now =

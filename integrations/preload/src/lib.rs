@@ -1,8 +1,7 @@
-//! `libdcs-preload.so`: programs that use sendfile(2), unmodified, on the engine.
+//! `libdcs-preload.so`: runs the sendfile(2) calls of unmodified programs on the engine.
 //!
-//! Loaded by `LD_PRELOAD` (`dcs run` sets it), it stands in for `sendfile` and `sendfile64`. A configuration
-//! says which files, sent to which sockets, pass which operators: [`dcs_preload_rules::config`]. All other
-//! calls are the kernel's.
+//! Loaded by `LD_PRELOAD` (`dcs run` sets it), it replaces `sendfile` and `sendfile64`. A configuration says which
+//! files, sent to which sockets, pass which operators: [`dcs_preload_rules::config`]. All other calls go to the kernel.
 //!
 //! # Architecture
 //!
@@ -15,14 +14,14 @@
 //!        the call            its own thread              the call
 //! ```
 //!
-//! splice holds its pipes' locks while it waits, and the engine's thread needs those of the two pipes. So a
-//! splice that may wait (for the file's disk, for room in a blocking socket) uses a pipe that the engine does
-//! not know: [`staging`].
+//! splice holds its pipes' locks while it waits, and the engine's thread needs those of both pipes. So a splice that
+//! may wait (for the file's disk, for room in a blocking socket) uses a pipe that the engine does not know:
+//! [`staging`].
 //!
-//! So the socket's and the file's errors, EAGAIN, SIGPIPE, timeouts and blocking are those of the kernel; no
-//! byte is computed that was not asked for; and while the program serves other connections the engine works
-//! on what was fed, all streams of the process side by side. What a call fed and the socket did not take
-//! waits in the stream for the next call.
+//! So the socket's and the file's errors, EAGAIN, SIGPIPE, timeouts and blocking are those of the kernel, and no byte
+//! is computed that was not requested. While the program serves other connections, the engine works on what was fed,
+//! with all streams of the process side by side. What a call fed and the socket did not take waits in the stream for
+//! the next call.
 //!
 //! | module | contents |
 //! |---|---|
@@ -39,14 +38,13 @@
 //!
 //! # What it doesn't implement
 //!
-//! * Other calls: write, writev, splice, io_uring, mmap. What a program does not send by sendfile is not
-//!   seen.
+//! * Other calls: write, writev, splice, io_uring, mmap. The library does not see what a program sends without
+//! sendfile.
 //! * A socket that is written by several threads at once gets their bytes in some order, as ever; a digest
 //!   covers what one file contributed.
-//! * Sockets that are no stream sockets (TCP, Unix): no chain is applied.
-//! * sendfile in a signal handler that interrupts one: the kernel carries it where all rules have digests
-//!   only; otherwise it fails with EIO. In a handler that interrupts malloc it may wait for ever, where a
-//!   rule applies.
+//! * Sockets other than stream sockets (TCP, Unix): no chain is applied.
+//! * sendfile in a signal handler that interrupts one: the kernel carries it if all rules have only digests; otherwise
+//! it fails with EIO. In a handler that interrupts malloc it may deadlock if a rule applies.
 //! * longjmp out of a signal handler that interrupts a call: its stream stays locked.
 //! * TLS in the kernel is not tested. Its sockets are TCP's, so chains are applied, before the kernel
 //!   encrypts.
@@ -64,11 +62,11 @@ mod units;
 
 use libc::{c_int, off_t, size_t, ssize_t};
 
-/// sendfile(2). A thread that was cancelled may end when the call has ended: hence "C-unwind".
+/// Replaces sendfile(2). A thread that was cancelled may end when the call has ended: hence "C-unwind".
 ///
 /// # Safety
 ///
-/// As for the C library's: `offset` is NULL or points to an `off_t`.
+/// As for the C library's function: `offset` is NULL or points to an `off_t`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn sendfile(
     out_fd: c_int,
@@ -79,7 +77,7 @@ pub unsafe extern "C-unwind" fn sendfile(
     call::sendfile(out_fd, in_fd, offset, count)
 }
 
-/// sendfile(2) of programs that are compiled for large files, which here all are.
+/// Replaces sendfile(2) for programs compiled for large files, which here all are.
 ///
 /// # Safety
 ///

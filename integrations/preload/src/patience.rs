@@ -1,4 +1,4 @@
-//! How long a call waits for an engine that does nothing.
+//! Limits on waiting for an engine that makes no progress.
 
 use crate::units::Permit;
 use dcs::{Completion, Transfer, TransferError};
@@ -8,17 +8,17 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
-/// How long a look is apart from the next, in milliseconds.
+/// Milliseconds between two checks.
 pub const LOOK_MS: libc::c_int = 20;
 
-/// Looks at an engine that does nothing at all, before it is given up: 10 seconds. They are counted, not
-/// timed: a process that was stopped meanwhile gives nothing up.
+/// Checks of an engine that does nothing at all before it is given up: 10 seconds. Checks are counted instead of time,
+/// so that a process that was stopped meanwhile gives nothing up.
 const IDLE_LOOKS: u32 = 500;
 
-/// Looks at an engine that does everything but this stream: two minutes.
+/// Checks of an engine that works on other streams but not on this one: two minutes.
 const LOOKS_MAX: u32 = 6000;
 
-/// Waiting for one thing.
+/// Patience in waiting for one thing.
 #[derive(Default)]
 pub struct Patience {
     looks: u32,
@@ -27,13 +27,13 @@ pub struct Patience {
 }
 
 impl Patience {
-    /// Something came of it.
+    /// Notes progress.
     pub fn renew(&mut self) {
         self.looks = 0;
         self.idle_looks = 0;
     }
 
-    /// Nothing came of it for another [`LOOK_MS`]. True where the engine is to be given up.
+    /// Notes another [`LOOK_MS`] without progress. Returns true if the engine must be given up.
     pub fn is_over(&mut self, place: &Permit) -> bool {
         let operations = place.operations();
         self.idle_looks = if operations == self.operations { self.idle_looks + 1 } else { 0 };
@@ -46,7 +46,7 @@ impl Patience {
         is_over
     }
 
-    /// Waits for a transfer that is soon done. None where the engine is given up: it may end the transfer
+    /// Waits for a transfer that is almost done. Returns `None` if the engine is given up: it may end the transfer
     /// later.
     pub fn finish(
         &mut self,
@@ -71,7 +71,7 @@ impl Patience {
     }
 }
 
-/// Wakes the thread that waits.
+/// Waker of the waiting thread.
 struct Unpark(Thread);
 
 impl Wake for Unpark {

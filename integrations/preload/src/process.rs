@@ -1,8 +1,8 @@
-//! What a forked child must not have: the state of this process, and what it counted.
+//! Data that a forked child must not have: the state of this process, and its counters.
 //!
-//! Both are reached through one page that the kernel wipes in a child (MADV_WIPEONFORK), so the child,
-//! however it was made, begins with nothing: no lock that a thread of the parent held, no engine whose thread
-//! is not there, no number of the parent's. What the parent had stays in the child's memory unused.
+//! Both are reached through one page that the kernel wipes in a child (MADV_WIPEONFORK). So the child, however it was
+//! made, begins with nothing: no lock that a thread of the parent held, no engine whose thread is missing, none of the
+//! parent's counts. The parent's data stay in the child's memory unused.
 
 use crate::streams::State;
 use crate::sys::{self, Errno};
@@ -17,17 +17,17 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
 const COUNTERS: usize = Counter::ALL.len();
 
-/// Wiped in a child: zero is every field's beginning.
+/// Page that is wiped in a child: zero is the initial value of every field.
 struct Page {
     state: AtomicPtr<State>,
-    /// Somebody makes the state.
+    /// True while a thread makes the state.
     making: AtomicBool,
     counts: [AtomicU64; COUNTERS],
 }
 
 static PAGE: AtomicPtr<Page> = AtomicPtr::new(null_mut());
 
-/// The counters that processes share, where there is a file of them.
+/// Counters that processes share, if there is a file of them.
 static SHARED: AtomicPtr<AtomicU64> = AtomicPtr::new(null_mut());
 
 fn map(length: usize, flags: libc::c_int, fd: libc::c_int) -> Result<*mut u8, Errno> {
@@ -37,7 +37,7 @@ fn map(length: usize, flags: libc::c_int, fd: libc::c_int) -> Result<*mut u8, Er
     if at == libc::MAP_FAILED { Err(sys::errno()) } else { Ok(at.cast()) }
 }
 
-/// Makes the page. It stays for good.
+/// Makes the page, which is never freed.
 pub fn prepare() -> Result<(), Errno> {
     let size = std::mem::size_of::<Page>();
     let page = map(size, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1)?;
@@ -49,7 +49,7 @@ pub fn prepare() -> Result<(), Errno> {
     Ok(())
 }
 
-/// Maps the file of counters, which is made where it is not there.
+/// Maps the file of counters. Makes it if it does not exist.
 pub fn share_counters(path: &Path) -> std::io::Result<()> {
     let mut options = std::fs::OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false).mode(0o644);
@@ -64,14 +64,14 @@ pub fn share_counters(path: &Path) -> std::io::Result<()> {
 }
 
 fn check_owner(file: &File) -> std::io::Result<()> {
-    // SAFETY: it only tells a number.
+    // SAFETY: it only returns a number.
     let own = unsafe { libc::geteuid() };
     let refused = counters::refusal(&file.metadata()?, own);
     refused.map_or(Ok(()), |what| Err(std::io::Error::new(std::io::ErrorKind::PermissionDenied, what)))
 }
 
-/// Makes an empty file one of counters; any other must be one. Processes that start at once all do the same
-/// to it, in any order, so that none waits for another.
+/// Turns an empty file into one of counters; any other must already be one. Processes that start at the same time all
+/// write the same, in any order, so that none waits for another.
 fn make_counters(file: &File) -> std::io::Result<()> {
     use std::io::{Error, ErrorKind};
     use std::os::unix::fs::FileExt;
@@ -82,12 +82,12 @@ fn make_counters(file: &File) -> std::io::Result<()> {
     if file.metadata()?.len() == FILE_SIZE as u64 && file.read_exact_at(&mut magic, 0).is_ok() {
         match magic {
             MAGIC => return Ok(()),
-            // With it the file gets its only block: a counter finds no full disk.
+            // Writing this allocates the file's only block, so a counter never meets a full disk.
             [0, ..] => return file.write_all_at(&MAGIC, 0),
             _ => {}
         }
     }
-    Err(Error::new(ErrorKind::InvalidData, "it is there, and no file of counters"))
+    Err(Error::new(ErrorKind::InvalidData, "it exists, and is not a file of counters"))
 }
 
 fn page() -> Option<&'static Page> {
@@ -96,13 +96,13 @@ fn page() -> Option<&'static Page> {
     unsafe { PAGE.load(Ordering::Acquire).as_ref() }
 }
 
-/// The process's state, if it has one yet.
+/// Returns the process's state, if there is one yet.
 pub fn existing() -> Option<&'static State> {
-    // SAFETY: NULL, or a State that was leaked to stay.
+    // SAFETY: NULL, or a State that was leaked.
     page().and_then(|page| unsafe { page.state.load(Ordering::Acquire).as_ref() })
 }
 
-/// The process's state, which is made where there is none.
+/// Returns the process's state. Makes it if there is none.
 pub fn state() -> Option<&'static State> {
     let page = page()?;
     loop {
@@ -121,20 +121,20 @@ pub fn state() -> Option<&'static State> {
     }
 }
 
-/// Counts.
+/// Adds to a counter.
 pub fn count(counter: Counter, by: u64) {
     if let Some(page) = page() {
         page.counts[counter as usize].fetch_add(by, Ordering::Relaxed);
     }
     let shared = SHARED.load(Ordering::Acquire);
     if !shared.is_null() {
-        // SAFETY: `share_counters` mapped a counter for each place, for good. Only this user or root can cut
-        // the file short.
+        // SAFETY: `share_counters` mapped a counter for each place, permanently. Only this user or root can truncate
+        // the file.
         unsafe { (*shared.add(counter as usize)).fetch_add(by, Ordering::Relaxed) };
     }
 }
 
-/// What this process counted.
+/// Returns this process's count.
 pub fn counted(counter: Counter) -> u64 {
     page().map_or(0, |page| page.counts[counter as usize].load(Ordering::Relaxed))
 }

@@ -1,5 +1,4 @@
-//! The log: a JSON object a line, each written by one call, so that the lines of several processes do not
-//! mix.
+//! The log: a JSON object per line, each written by one call, so that the lines of several processes do not mix.
 
 use crate::process;
 use crate::sys::{self, Identity};
@@ -13,14 +12,14 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Where lines go. Nothing is locked: a forked child would wait for ever for a thread that it has not.
+/// Log file. It has no lock: a forked child would wait forever for a thread that it does not have.
 pub struct Record {
     path: Option<PathBuf>,
-    /// NULL for standard error. What it pointed to before stays in memory.
+    /// Open file; NULL for standard error. Earlier ones are never freed.
     open: AtomicPtr<Open>,
 }
 
-/// A descriptor, which a program that closes all it knows nothing of may have closed.
+/// An open descriptor. A program that closes descriptors it does not know may have closed it.
 struct Open {
     fd: c_int,
     identity: Identity,
@@ -31,7 +30,7 @@ impl Record {
         Record { path, open: AtomicPtr::new(null_mut()) }
     }
 
-    /// Opens the log. Where that fails each line tries it again, and is counted as lost if it fails too.
+    /// Opens the log. If that fails, each line tries again, and is counted as lost if it fails too.
     pub fn open(&self) -> Result<(), String> {
         let Some(path) = &self.path else { return Ok(()) };
         let opened = self.open_file().map_err(|error| format!("{}: {error}", path.display()))?;
@@ -42,7 +41,7 @@ impl Record {
     fn open_file(&self) -> std::io::Result<Open> {
         let path = self.path.as_deref().unwrap_or(Path::new(""));
         let mut options = std::fs::OpenOptions::new();
-        // A FIFO that nobody reads is no log, and nobody waits for one that is full.
+        // A FIFO without a reader is refused, and a full one is not waited for.
         let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
         let file = options.append(true).create(true).mode(0o640).custom_flags(flags).open(path)?;
         let metadata = file.metadata()?;
@@ -56,7 +55,7 @@ impl Record {
         self.open.store(Box::leak(Box::new(open)), Ordering::Release);
     }
 
-    /// Writes a line: an event, and what is to be said of it.
+    /// Writes a line: an event and its fields.
     pub fn line(&self, event: &str, mut fields: Map<String, Value>) {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         fields.insert("time".into(), Value::from(now.as_millis() as f64 / 1e3));
@@ -72,12 +71,11 @@ impl Record {
         if self.path.is_none() {
             return sys::write(libc::STDERR_FILENO, line);
         }
-        // SAFETY: NULL, or an Open that was leaked to stay.
+        // SAFETY: NULL, or an Open that was leaked.
         let open = unsafe { self.open.load(Ordering::Acquire).as_ref() };
         match open.filter(|open| open.is_ours()) {
             Some(open) if self.is_named(open) => sys::write(open.fd, line),
-            // The log was rotated; or else the program closed it. A process may have lost the right to open
-            // it.
+            // The log was rotated, or the program closed it. The process may have lost the right to open it.
             current => match (self.open_file(), current) {
                 (Ok(new), Some(open)) => {
                     sys::replace(open.fd, new.fd);
@@ -95,7 +93,7 @@ impl Record {
         }
     }
 
-    /// Whether the file has its name still; true too where nobody can tell.
+    /// Returns true if the file still has its name, or that can't be found out.
     fn is_named(&self, open: &Open) -> bool {
         let named = self.path.as_ref().map(std::fs::metadata);
         !matches!(named, Some(Ok(named)) if (named.dev(), named.ino()) != open.identity)

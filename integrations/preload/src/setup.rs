@@ -1,8 +1,8 @@
-//! What happens when the library is loaded, and when the process ends.
+//! Work at the library's loading, and at the end of the process.
 //!
-//! Configuration, keys, log and counters are opened when it is loaded: later the program may have given up
-//! its rights, or changed its root. What cannot be opened is said on standard error, and the rules apply
-//! without it: a file that is to be decrypted must not go as it is because there is no log.
+//! Configuration, keys, log and counters are opened at loading: later the program may have given up its rights, or
+//! changed its root. Anything that can't be opened is reported on standard error, and the rules apply without it: a
+//! file to decrypt must not be sent undecrypted because there is no log.
 
 use crate::process;
 use crate::record::Record;
@@ -18,24 +18,24 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
 
-/// What is the same for all calls.
+/// Data that all calls share.
 pub struct Setup {
     pub rules: Vec<Rule>,
-    /// The key of each rule.
+    /// Key of each rule.
     pub keys: Vec<Result<Option<[u8; 32]>, String>>,
     pub record: Record,
-    /// /proc, which a changed root hides.
+    /// Descriptor of /proc, which a changed root hides.
     proc: AtomicI32,
 }
 
-/// How the kernel marks the path of a file that was removed.
+/// Suffix that the kernel adds to the path of a removed file.
 const REMOVED: &[u8] = b" (deleted)";
 
 static ACTIVE: AtomicPtr<Setup> = AtomicPtr::new(null_mut());
 
-/// The setup, where the environment asked for one.
+/// Returns the setup, if the environment has a configuration.
 pub fn active() -> Option<&'static Setup> {
-    // SAFETY: NULL, or a Setup that was leaked to stay.
+    // SAFETY: NULL, or a Setup that was leaked.
     unsafe { ACTIVE.load(Ordering::Acquire).as_ref() }
 }
 
@@ -59,12 +59,12 @@ extern "C" fn loaded() {
     let said = match prepared {
         Ok(Ok(())) => return,
         Ok(Err(said)) => said,
-        Err(_) => "a defect of the library".into(),
+        Err(_) => "a bug in the library".into(),
     };
     say(&format!("dcs-preload: {said}; no rule applies in process {}\n", std::process::id()));
 }
 
-/// A line for whoever started the program.
+/// Prints a line for the user who started the program.
 fn say(line: &str) {
     sys::write(libc::STDERR_FILENO, line.as_bytes());
 }
@@ -85,10 +85,10 @@ fn prepare(config: Config) {
     }
     let keys: Vec<_> = config.rules.iter().map(Rule::key).collect();
     for error in keys.iter().filter_map(|key| key.as_ref().err()) {
-        // What the rule takes fails, which is better than to send it as it is.
+        // Calls that the rule applies to fail, which is better than sending the file unchanged.
         say(&format!("dcs-preload: {error}\n"));
     }
-    // Without it no path is found out: where the rules ask for one, what they may change fails.
+    // Without it no path can be found out. If a rule needs one, calls that it may change fail.
     let proc = open_proc().unwrap_or_else(|error| {
         say(&format!("dcs-preload: /proc: {error}; rules with a path cannot be applied\n"));
         -1
@@ -104,21 +104,21 @@ fn open_proc() -> std::io::Result<c_int> {
 }
 
 impl Setup {
-    /// No rule changes data, so the kernel can stand in for each.
+    /// Returns true if no rule changes data, so that the kernel can always stand in.
     pub fn only_looks(&self) -> bool {
         self.rules.iter().all(|rule| rule.chain.only_looks())
     }
 
-    /// The open sockets of this process, each with a number that it has.
+    /// Returns the open sockets of this process, each with one of its numbers.
     pub fn sockets(&self) -> HashMap<Identity, c_int> {
         self.ask_proc(sys::sockets).unwrap_or_default()
     }
 
-    /// The path of an open file; of one that was removed the path that it had.
+    /// Returns the path of an open file; for a removed one, its former path.
     pub fn path(&self, fd: c_int) -> Option<OsString> {
         let path = self.ask_proc(|proc| sys::path(proc, fd))?;
         match path.as_bytes().strip_suffix(REMOVED) {
-            // It may be a part of the name.
+            // The suffix may be part of the name.
             Some(before) if !is_at(fd, &path) => Some(OsStr::from_bytes(before).to_os_string()),
             _ => Some(path),
         }
@@ -126,7 +126,7 @@ impl Setup {
 
     fn ask_proc<T>(&self, ask: impl Fn(c_int) -> Option<T>) -> Option<T> {
         ask(self.proc.load(Ordering::Relaxed)).or_else(|| {
-            // The program may have closed it, and opened something else in its place: that is not to be
+            // The program may have closed the descriptor, and opened something else with its number, which must not be
             // closed.
             let opened = open_proc().ok()?;
             self.proc.store(opened, Ordering::Relaxed);
@@ -135,13 +135,13 @@ impl Setup {
     }
 }
 
-/// Whether the path leads to the open file.
+/// Returns true if the path leads to the open file.
 fn is_at(fd: c_int, path: &OsStr) -> bool {
     let identity = sys::stat(fd).map(|stat| sys::identity(&stat));
     identity.is_some() && sys::identity_of(path) == identity
 }
 
-/// When the process ends by exit: what is under way is logged, and what was counted.
+/// Ends streams and logs counters when the process exits.
 extern "C" fn unloaded() {
     let _ = std::panic::catch_unwind(|| {
         let Some(setup) = active() else { return };

@@ -1,14 +1,14 @@
-//! A pipe in which a call may wait: for a file's disk, or for room in a socket.
+//! A pipe for bytes that a call may have to wait for: a file's disk, or room in a socket.
 //!
-//! splice(2) holds the locks of its pipes while it waits. The engine's thread needs the locks of a stream's
-//! pipes, and with it all other streams do. So bytes that may have to be waited for go through a pipe that
-//! only the calling thread uses.
+//! splice(2) holds the locks of its pipes while it waits. The engine's thread needs the locks of a stream's pipes, and
+//! all other streams need the engine's thread. So bytes that may have to be waited for go through a pipe that only the
+//! calling thread uses.
 
 use crate::sys::{self, Errno};
 use libc::c_int;
 use std::os::fd::OwnedFd;
 
-/// The pipe, and how many bytes are in it.
+/// The pipe, and the number of bytes in it.
 pub struct Staging {
     output: OwnedFd,
     input: OwnedFd,
@@ -21,26 +21,26 @@ impl Staging {
         Ok(Staging { output: sys::out_of_the_way(output), input: sys::out_of_the_way(input), held: 0 })
     }
 
-    /// Bytes that are in it.
+    /// Returns the number of bytes in it.
     pub fn held(&self) -> usize {
         self.held
     }
 
-    /// Takes bytes of a file, from `offset` on; may wait for the disk.
+    /// Takes bytes of a file, from `offset` on. May wait for the disk.
     pub fn take_file(&mut self, file: c_int, offset: u64, count: usize) -> Result<usize, Errno> {
         let bytes = sys::splice_file(file, offset, &self.input, count)?;
         self.held += bytes;
         Ok(bytes)
     }
 
-    /// Takes bytes out of a pipe, without waiting.
+    /// Takes bytes from a pipe, without waiting.
     pub fn take_pipe(&mut self, pipe: &OwnedFd, count: usize) -> Result<usize, Errno> {
         let bytes = sys::splice_pipe(pipe, &self.input, count)?;
         self.held += bytes;
         Ok(bytes)
     }
 
-    /// Gives what it has to a pipe, as far as that has room. Bytes that went.
+    /// Moves its bytes to a pipe, as far as that has room. Returns the bytes moved.
     pub fn give_pipe(&mut self, pipe: &OwnedFd) -> usize {
         let mut given = 0;
         while self.held > 0 {
@@ -56,7 +56,7 @@ impl Staging {
         given
     }
 
-    /// Gives bytes to a socket; waits as the socket does.
+    /// Moves bytes to a socket, and waits as the socket does.
     pub fn give_socket(&mut self, socket: c_int, count: usize) -> Result<usize, Errno> {
         let bytes = sys::deliver(&self.output, socket, count.min(self.held))?;
         self.held -= bytes;

@@ -1,4 +1,4 @@
-//! One stream: a file on its way through a chain into a socket, over as many calls as the program makes.
+//! One stream: a file on its way through a chain into a socket, over any number of the program's calls.
 
 use crate::patience::{LOOK_MS, Patience};
 use crate::record::Record;
@@ -10,11 +10,11 @@ use dcs_preload_rules::{Chain, Step};
 use libc::c_int;
 use serde_json::{Map, Value, json};
 
-/// Where callers drive the engine: rounds of work, and how long to wait then for what the kernel does for it.
+/// Rounds of work if callers drive the engine, and the wait afterwards for the kernel's work on it.
 const ROUNDS: usize = 64;
 const PAUSE_MS: c_int = 1;
 
-/// Less room than this is a page that is not free yet.
+/// Least room that counts: less is a page that is not free yet.
 const ROOM_MIN: usize = 4096;
 
 /// Bytes of a block of AES.
@@ -23,15 +23,15 @@ const AES_BLOCK: u64 = 16;
 /// Key and first counter block of a file.
 pub type Cipher = ([u8; 32], [u8; 16]);
 
-/// What a stream is begun with.
+/// Arguments for beginning a stream.
 pub struct Beginning<'a> {
     pub file: Identity,
-    /// Where in the file the program begins, and where the file ends.
+    /// Offset at which the program begins, and the end of the file.
     pub at: u64,
     pub end: u64,
     pub chain: &'a Chain,
     pub cipher: Option<Cipher>,
-    /// What the log is to say of it.
+    /// Fields for the log.
     pub about: Map<String, Value>,
 }
 
@@ -42,66 +42,66 @@ pub struct Stream {
     resizes: bool,
     changes: bool,
     pipes: Pipes,
-    /// What came out and a blocking socket has not taken yet.
+    /// Bytes that came out and that a blocking socket has not taken yet.
     staged: Option<Staging>,
     transfer: Progress,
     patience: Patience,
     place: Permit,
-    /// Offsets in the file: of the first byte that the chain gets, and of its end.
+    /// Offset of the first byte that the chain gets, and of the end.
     first: u64,
     end: u64,
-    /// As far as the chain was fed; as far as the program was told.
+    /// Offset up to which the chain was fed, and up to which the program was told.
     fed: u64,
     reported: u64,
-    /// Bytes that come out first and are not the program's: it begins inside of a cipher's block.
+    /// Leading output bytes that are not the program's, if it begins inside of a cipher's block.
     skip: usize,
     /// Bytes that the socket took.
     sent: u64,
 }
 
-/// A transfer, or what became of it.
+/// A transfer, or its result.
 enum Progress {
     Running(Transfer),
     Done(Result<Completion, TransferError>),
-    /// Only for the moment in which it is looked at.
+    /// Placeholder while the state is being replaced.
     Between,
 }
 
-/// What a call came to.
+/// Result of a call.
 pub struct Carried {
     /// Bytes of the file.
     pub bytes: usize,
     pub stop: Stop,
 }
 
-/// Why it went no further.
+/// Reason why the call went no further.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// All that was asked for, or as much as the file or the socket had.
+    /// Everything was sent, or as much as the file or the socket had.
     Enough,
-    /// The program is to be told.
+    /// An error for the program.
     Errno(Errno),
-    /// The transfer has failed, or the engine does nothing.
+    /// The transfer failed, or the engine makes no progress.
     Engine,
 }
 
-/// What a socket took.
+/// Result of delivering to a socket.
 struct Delivered {
     bytes: usize,
-    /// Less than it was given.
+    /// True if the socket took less than it was given.
     is_short: bool,
 }
 
-/// What one splice of the file came to.
+/// Result of one splice of the file.
 enum Fed {
     All,
     /// The pipe is full.
     Some,
-    /// The file has no more.
+    /// The file has no more bytes.
     End,
 }
 
-/// Whether there is more.
+/// Result of feeding.
 enum Feed {
     Yes,
     /// The file is shorter than it was.
@@ -141,22 +141,22 @@ impl Stream {
         })
     }
 
-    /// Whether a call goes on where the last one ended.
+    /// Returns true if a call continues where the last one ended.
     pub fn goes_on(&self, file: Identity, at: u64) -> bool {
         self.file == file && self.reported == at && at < self.end
     }
 
-    /// The program was told of all of it.
+    /// Returns true if the program was told of all of it.
     pub fn is_complete(&self) -> bool {
         self.reported == self.end
     }
 
-    /// Other bytes come out than go in.
+    /// Returns true if the chain changes the data.
     pub fn changes(&self) -> bool {
         self.changes
     }
 
-    /// Other numbers of bytes come out than go in.
+    /// Returns true if the chain changes their length.
     pub fn resizes(&self) -> bool {
         self.resizes
     }
@@ -173,13 +173,13 @@ impl Stream {
         Carried { bytes: (self.reported - begin) as usize, stop }
     }
 
-    /// What the socket took is what the program is told.
+    /// Carries a call whose bytes keep their number: the program is told what the socket took.
     fn carry_same_length(&mut self, units: &Units, socket: c_int, file: c_int, mut goal: u64) -> Stop {
         while self.reported < goal {
             match self.feed(units, file, goal) {
                 Feed::Yes => {}
                 Feed::Shrunk => goal = goal.min(self.fed),
-                // What was fed before comes first.
+                // Bytes that were fed before come first.
                 Feed::Failed(errno) if self.fed <= self.reported => return Stop::Errno(errno),
                 Feed::Failed(_) => goal = self.fed,
             }
@@ -209,8 +209,8 @@ impl Stream {
         Stop::Enough
     }
 
-    /// The program is told what was fed; but of the last byte only when all that comes out is with the
-    /// socket: then it may close it.
+    /// Carries a call whose bytes change their number: the program is told what was fed, except the last byte. That is
+    /// reported only when the socket has the whole output, because the program may then close it.
     fn carry_resized(&mut self, units: &Units, socket: c_int, file: c_int, goal: u64) -> Stop {
         let stop = loop {
             match self.feed(units, file, goal) {
@@ -241,7 +241,7 @@ impl Stream {
         stop
     }
 
-    /// Feeds as much as was asked for and the pipe has room for.
+    /// Feeds as much as was requested and the pipe has room for.
     fn feed(&mut self, units: &Units, file: c_int, goal: u64) -> Feed {
         while self.fed < goal {
             let room = self.pipes.room();
@@ -259,13 +259,13 @@ impl Stream {
         Feed::Yes
     }
 
-    /// Where the file must be waited for, the engine's pipe is not held.
+    /// Feeds once. If the file must be waited for, the engine's pipe is not locked meanwhile.
     fn feed_once(&mut self, units: &Units, file: c_int, count: usize) -> Result<Fed, Errno> {
         let mut staging = units.staging()?;
         let taken = staging.take_file(file, self.fed, count)?;
         let given = staging.give_pipe(&self.pipes.input);
         self.fed += given as u64;
-        // What found no room is thrown away with the pipe, and taken from the file again.
+        // Bytes without room are thrown away with the pipe, and taken from the file again.
         units.keep_staging(staging);
         Ok(match given {
             _ if taken == 0 => Fed::End,
@@ -274,8 +274,8 @@ impl Stream {
         })
     }
 
-    /// Gives up to this many bytes of those that came out to the socket; waits as it does. Where that may be
-    /// long, the engine's pipe is not held.
+    /// Moves up to this many bytes of output to the socket, and waits as it does. If that may take long, the engine's
+    /// pipe is not locked meanwhile.
     fn deliver(&mut self, units: &Units, socket: c_int, want: usize) -> Result<Delivered, Errno> {
         if self.staged.is_none() && sys::is_nonblocking(socket) {
             let bytes = sys::deliver(&self.pipes.output, socket, want)?;
@@ -283,7 +283,7 @@ impl Stream {
         }
         let mut staging = self.staged.take().map_or_else(|| units.staging(), Ok)?;
         let more = want.saturating_sub(staging.held());
-        // Where nothing more can be had now, what is there goes.
+        // If no more can be taken now, what is there goes.
         let _ = if more > 0 { staging.take_pipe(&self.pipes.output, more) } else { Ok(0) };
         let want = want.min(staging.held());
         let given = staging.give_socket(socket, want);
@@ -300,12 +300,12 @@ impl Stream {
         Delivered { bytes, is_short: bytes < want }
     }
 
-    /// Bytes that came out and are to be delivered.
+    /// Returns the bytes of output to deliver.
     fn waiting(&self) -> usize {
         self.staged.as_ref().map_or(0, Staging::held) + sys::waiting(&self.pipes.output)
     }
 
-    /// The transfer has ended, and all that came out of it was delivered.
+    /// Returns true if the transfer has ended, and its whole output was delivered.
     fn has_ended(&self) -> bool {
         let is_done = match &self.transfer {
             Progress::Running(transfer) => transfer.is_done(),
@@ -314,8 +314,7 @@ impl Stream {
         is_done && self.waiting() == 0
     }
 
-    /// Waits for something to come out, or for room to feed, but not for long. False where the engine is to
-    /// be given up.
+    /// Waits for output, or for room to feed, but not long. Returns false if the engine must be given up.
     fn wait(&mut self, to_feed: bool) -> bool {
         let caller_drives = self.place.caller_drives();
         if caller_drives {
@@ -331,7 +330,7 @@ impl Stream {
         caller_drives || !in_vain || !self.patience.is_over(&self.place)
     }
 
-    /// A bounded piece of the engine's work, where it has no thread.
+    /// Does a bounded piece of the engine's work, if it has no thread.
     fn work(&mut self) {
         self.transfer = match std::mem::replace(&mut self.transfer, Progress::Between) {
             Progress::Running(transfer) => match transfer.try_wait() {
@@ -342,7 +341,7 @@ impl Stream {
         };
     }
 
-    /// Ends it, and logs what went through. False where the transfer had failed by itself.
+    /// Ends the stream, and logs what went through. Returns false if the transfer had failed by itself.
     pub fn end(self, units: &Units, record: &Record, why: &str) -> bool {
         let complete = self.is_complete();
         let Stream { transfer, pipes, place, mut patience, mut about, .. } = self;
@@ -395,7 +394,7 @@ fn digests(completion: &Completion) -> Value {
     Value::Array(completion.digests.iter().map(one).collect())
 }
 
-/// The operator as it is for bytes from `first` on, which is a multiple of a cipher's block.
+/// Makes the operator for bytes from `first` on, which is a multiple of a cipher's block.
 fn operator(step: Step, cipher: Option<Cipher>, first: u64) -> Option<Op> {
     Some(match step {
         Step::Ctr => {

@@ -1,4 +1,4 @@
-//! The streams of a process, by socket; and the thread that ends those whose sockets are gone.
+//! Streams of a process, by socket, and the thread that ends those whose sockets are closed.
 
 use crate::process;
 use crate::setup::{self, Setup};
@@ -12,10 +12,10 @@ use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::thread::Thread;
 use std::time::Duration;
 
-/// How soon the stream of a closed socket is ended.
+/// Interval at which streams of closed sockets are ended.
 const SWEEP: Duration = Duration::from_millis(250);
 
-/// What a process has, once a chain was applied.
+/// State of a process, once a chain was applied.
 #[derive(Default)]
 pub struct State {
     pub units: Units,
@@ -23,11 +23,11 @@ pub struct State {
     sweeper: Mutex<Option<Thread>>,
 }
 
-/// A socket's stream, if it has one. Whoever carries a call holds it.
+/// Slot for a socket's stream. A call holds it while it is carried.
 #[derive(Default)]
 pub struct Slot(Mutex<Option<Open>>);
 
-/// A stream, and a number of its socket, as last known.
+/// A stream, and its socket's last known number.
 pub struct Open {
     pub stream: Stream,
     pub socket: c_int,
@@ -38,7 +38,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Slot {
-    /// The stream, for as long as the guard lives.
+    /// Locks the stream, as long as the guard lives.
     pub fn hold(&self) -> MutexGuard<'_, Option<Open>> {
         lock(&self.0)
     }
@@ -53,25 +53,25 @@ impl Slot {
 }
 
 impl State {
-    /// The slot of a socket, if it has one.
+    /// Returns the slot of a socket, if it has one.
     pub fn find(&self, socket: Identity) -> Option<Arc<Slot>> {
         lock(&self.slots).get(&socket).cloned()
     }
 
-    /// The slot of a socket.
+    /// Returns the slot of a socket. Makes it if there is none.
     pub fn slot(&'static self, socket: Identity) -> Arc<Slot> {
         let slot = Arc::clone(lock(&self.slots).entry(socket).or_default());
         self.wake_sweeper();
         slot
     }
 
-    /// Ends a stream and logs it. False where it had failed by itself.
+    /// Ends a stream and logs it. Returns false if it had failed by itself.
     pub fn end(&self, setup: &Setup, open: Open, why: &str) -> bool {
         process::count(Counter::Objects, 1);
         open.stream.end(&self.units, &setup.record, why)
     }
 
-    /// Ends all that nobody is busy with: the process ends.
+    /// Ends all streams that no call holds, because the process ends.
     pub fn end_all(&self, setup: &Setup) {
         let slots: Vec<_> = match self.slots.try_lock() {
             Ok(mut slots) => slots.drain().collect(),
@@ -90,7 +90,7 @@ impl State {
             None => {
                 let thread = std::thread::Builder::new().name("dcs-preload".into());
                 let started = without_signals(|| thread.spawn(|| self.sweep_for_ever()));
-                // Without it streams end when their sockets' numbers are used again, or with the process.
+                // Without the thread, streams end when their sockets' numbers are reused, or with the process.
                 *sweeper = started.ok().map(|handle| handle.thread().clone());
             }
         }
@@ -112,7 +112,7 @@ impl State {
     fn sweep(&self, setup: &Setup) {
         let slots: Vec<_> =
             lock(&self.slots).iter().map(|(socket, slot)| (*socket, Arc::clone(slot))).collect();
-        // Sockets by identity, once one was closed: the program may have it by another number.
+        // Sockets by identity, read once a socket was closed: the program may have it under another number.
         let mut others = None;
         for (socket, slot) in &slots {
             let Some(mut open) = slot.try_hold() else { continue };
@@ -129,7 +129,7 @@ impl State {
             }
         }
         drop(slots);
-        // A slot that only the table knows, and nobody can come to know meanwhile.
+        // Only the table knows this slot, and no other thread can find it meanwhile.
         lock(&self.slots).retain(|_, slot| Arc::strong_count(slot) > 1 || lock(&slot.0).is_some());
     }
 }

@@ -1,4 +1,4 @@
-//! The system calls, each with its errno as the error.
+//! System calls, each with its errno as the error.
 
 use libc::{c_int, c_void, off_t};
 use std::collections::HashMap;
@@ -9,11 +9,11 @@ use std::os::unix::ffi::OsStringExt;
 /// errno.
 pub type Errno = c_int;
 
-/// A file or socket: device and inode.
+/// Identity of a file or socket: device and inode.
 pub type Identity = (u64, u64);
 
 unsafe extern "C-unwind" {
-    // As the C library has them; but they may end the thread, which unwinds its callers.
+    // The C library's functions; but they may end the thread, which unwinds its callers.
     fn pthread_setcancelstate(state: c_int, before: *mut c_int) -> c_int;
     fn pthread_setcanceltype(kind: c_int, before: *mut c_int) -> c_int;
     fn pthread_testcancel();
@@ -22,15 +22,15 @@ unsafe extern "C-unwind" {
 const PTHREAD_CANCEL_DISABLE: c_int = 1;
 const PTHREAD_CANCEL_DEFERRED: c_int = 0;
 
-/// Whether and when this thread may be cancelled.
+/// State and type of this thread's cancellation.
 #[derive(Clone, Copy)]
 pub struct Cancellation {
     state: c_int,
     kind: c_int,
 }
 
-/// Puts off that this thread is cancelled: sendfile(2) itself is no place for that, but calls are that the
-/// library makes. What was so before.
+/// Defers this thread's cancellation: sendfile(2) itself is not a cancellation point, but calls that the library makes
+/// are. Returns the former state.
 pub fn put_off_cancellation() -> Cancellation {
     let mut before = Cancellation { state: 0, kind: PTHREAD_CANCEL_DEFERRED };
     // SAFETY: valid for the writes; with these values neither ends the thread.
@@ -41,8 +41,8 @@ pub fn put_off_cancellation() -> Cancellation {
     before
 }
 
-/// As it was before. A thread that is to be cancelled at any time ends here: its callers must have nothing
-/// left to drop.
+/// Restores cancellation. A thread that may be cancelled at any time ends here, so its callers must have nothing left
+/// to drop.
 pub fn restore_cancellation(before: Cancellation) {
     let mut none = 0;
     // SAFETY: `none` is valid for the writes.
@@ -55,35 +55,35 @@ pub fn restore_cancellation(before: Cancellation) {
     }
 }
 
-/// Descriptors that the library keeps begin here: programs count on low numbers. Those that the engine makes
-/// for itself (its duplicates of a stream's pipes, its own few) have the lowest that are free.
+/// Least number of the descriptors that the library keeps, because programs count on low numbers. Those that the engine
+/// makes for itself (its duplicates of a stream's pipes, a few of its own) get the lowest free numbers.
 const DESCRIPTOR_MIN: c_int = 200;
 
-/// Bytes that the kernel moves in one call at most (MAX_RW_COUNT).
+/// Most bytes that the kernel moves in one call (MAX_RW_COUNT).
 pub const COUNT_MAX: usize = 0x7fff_f000;
 
 fn check(returned: isize) -> Result<usize, Errno> {
     usize::try_from(returned).map_err(|_| errno())
 }
 
-/// The calling thread's errno.
+/// Returns the calling thread's errno.
 pub fn errno() -> Errno {
     std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO)
 }
 
 /// Sets the calling thread's errno.
 pub fn set_errno(errno: Errno) {
-    // SAFETY: the C library gives a valid pointer to the thread's own errno.
+    // SAFETY: the C library returns a valid pointer to the thread's own errno.
     unsafe { *libc::__errno_location() = errno };
 }
 
-/// The kernel's own sendfile. It checks `offset` itself, and answers EFAULT where it is no good.
+/// Calls the kernel's own sendfile. It checks `offset` itself, and returns EFAULT if that is invalid.
 pub fn sendfile(out_fd: c_int, in_fd: c_int, offset: *mut off_t, count: usize) -> isize {
     // SAFETY: a system call: the kernel checks descriptors and the pointer.
     unsafe { libc::syscall(libc::SYS_sendfile, out_fd, in_fd, offset, count) as isize }
 }
 
-/// What a descriptor stands for.
+/// Returns the stat of a descriptor.
 pub fn stat(fd: c_int) -> Option<libc::stat> {
     // SAFETY: stat is plain bits, and valid for the write.
     unsafe {
@@ -100,8 +100,8 @@ pub fn is_kind(stat: &libc::stat, kind: libc::mode_t) -> bool {
     stat.st_mode & libc::S_IFMT == kind
 }
 
-/// Moves bytes of a file, from `offset` on, into a pipe, as far as it has room; may wait for the disk, with
-/// the pipe's lock.
+/// Moves bytes of a file, from `offset` on, into a pipe, as far as it has room. May wait for the disk, with the pipe
+/// locked.
 pub fn splice_file(file: c_int, offset: u64, pipe: &OwnedFd, count: usize) -> Result<usize, Errno> {
     let mut at = offset as libc::loff_t;
     let flags = libc::SPLICE_F_NONBLOCK;
@@ -110,28 +110,27 @@ pub fn splice_file(file: c_int, offset: u64, pipe: &OwnedFd, count: usize) -> Re
     check(unsafe { libc::splice(file, &mut at, to, std::ptr::null_mut(), count, flags) })
 }
 
-/// Moves bytes of a pipe into another, as far as that has room. Never waits.
+/// Moves bytes from one pipe to another, as far as that has room. Never waits.
 pub fn splice_pipe(from: &OwnedFd, to: &OwnedFd, count: usize) -> Result<usize, Errno> {
     let (from, to, none) = (from.as_raw_fd(), to.as_raw_fd(), std::ptr::null_mut());
     // SAFETY: no memory is involved; the kernel checks the descriptors.
     check(unsafe { libc::splice(from, none, to, none, count, libc::SPLICE_F_NONBLOCK) })
 }
 
-/// Moves bytes of a pipe into a socket; waits as the socket does, with the pipe's lock.
+/// Moves bytes of a pipe into a socket. Waits as the socket does, with the pipe locked.
 pub fn deliver(pipe: &OwnedFd, socket: c_int, count: usize) -> Result<usize, Errno> {
     let (from, none) = (pipe.as_raw_fd(), std::ptr::null_mut());
     // SAFETY: no memory is involved; the kernel checks the descriptors.
     check(unsafe { libc::splice(from, none, socket, none, count, libc::SPLICE_F_NONBLOCK) })
 }
 
-/// Calls of this socket do not wait.
+/// Returns true if calls on this socket do not wait.
 pub fn is_nonblocking(socket: c_int) -> bool {
     // SAFETY: no memory is involved.
     unsafe { libc::fcntl(socket, libc::F_GETFL) & libc::O_NONBLOCK != 0 }
 }
 
-/// What stopped a socket that took less than it was given: it is full, its timeout has passed, or a signal
-/// came.
+/// Returns why a socket took less than it was given: it is full, its timeout has passed, or a signal came.
 pub fn why_short(socket: c_int) -> Errno {
     let mut timeout = libc::timeval { tv_sec: 0, tv_usec: 0 };
     let mut size = std::mem::size_of_val(&timeout) as libc::socklen_t;
@@ -142,7 +141,7 @@ pub fn why_short(socket: c_int) -> Errno {
     if waits_for_ever { libc::EINTR } else { libc::EAGAIN }
 }
 
-/// Bytes that lie in a pipe.
+/// Returns the bytes in a pipe.
 pub fn waiting(pipe: &OwnedFd) -> usize {
     let mut bytes: c_int = 0;
     // SAFETY: FIONREAD writes one int, for which `bytes` is valid.
@@ -150,7 +149,7 @@ pub fn waiting(pipe: &OwnedFd) -> usize {
     if told == 0 { bytes as usize } else { 0 }
 }
 
-/// Takes bytes out of a pipe, without waiting.
+/// Discards bytes of a pipe, without waiting.
 pub fn drop_bytes(pipe: &OwnedFd, count: usize) -> usize {
     let mut bytes = [0_u8; 16];
     let count = count.min(bytes.len());
@@ -158,37 +157,36 @@ pub fn drop_bytes(pipe: &OwnedFd, count: usize) -> usize {
     check(unsafe { libc::read(pipe.as_raw_fd(), bytes.as_mut_ptr().cast::<c_void>(), count) }).unwrap_or(0)
 }
 
-/// Waits until the one pipe can be read or the other, if any, be written, but not for long. True where it was
-/// in vain.
+/// Waits, but not long, until the first pipe is readable or the second, if given, writable. Returns true on a timeout.
 pub fn wait(readable: &OwnedFd, writable: Option<&OwnedFd>, milliseconds: c_int) -> bool {
     let end = |fd: c_int, events| libc::pollfd { fd, events, revents: 0 };
-    // A negative descriptor is passed over.
+    // poll ignores a negative descriptor.
     let second = writable.map_or(-1, |pipe| pipe.as_raw_fd());
     let mut ends = [end(readable.as_raw_fd(), libc::POLLIN), end(second, libc::POLLOUT)];
     // SAFETY: the array is valid for its two entries.
     unsafe { libc::poll(ends.as_mut_ptr(), ends.len() as libc::nfds_t, milliseconds) == 0 }
 }
 
-/// Bytes that a pipe has room for; where that can't be found out, as little as any pipe has.
+/// Returns the bytes that a pipe has room for; if that can't be found out, the least that any pipe has.
 pub fn pipe_size(pipe: &OwnedFd) -> usize {
     // SAFETY: no memory is involved.
     let size = unsafe { libc::fcntl(pipe.as_raw_fd(), libc::F_GETPIPE_SZ) };
     usize::try_from(size).unwrap_or(libc::PIPE_BUF)
 }
 
-/// A pipe that nobody waits at, of that size if that is allowed: (reading end, writing end).
+/// Makes a non-blocking pipe, of that size if allowed: (reading end, writing end).
 pub fn pipe(size: c_int) -> Result<(OwnedFd, OwnedFd), Errno> {
     let mut ends = [-1; 2];
-    // SAFETY: the array has room for the two descriptors, which are nobody else's once the call succeeded.
+    // SAFETY: the array has room for the two descriptors, which nothing else owns once the call succeeded.
     unsafe {
         check(libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC | libc::O_NONBLOCK) as isize)?;
-        // Who has no right to it goes on with what there is.
+        // A process without the right to this size goes on with the default.
         libc::fcntl(ends[1], libc::F_SETPIPE_SZ, size);
         Ok((OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])))
     }
 }
 
-/// A byte of a file, if it has one there.
+/// Returns true if the file has a byte at that offset.
 pub fn has_byte(file: c_int, at: u64) -> Result<bool, Errno> {
     let mut byte = 0_u8;
     let to = (&raw mut byte).cast::<c_void>();
@@ -196,19 +194,18 @@ pub fn has_byte(file: c_int, at: u64) -> Result<bool, Errno> {
     check(unsafe { libc::pread(file, to, 1, at as off_t) }).map(|bytes| bytes > 0)
 }
 
-/// A file's position.
+/// Returns a file's position.
 pub fn position(fd: c_int) -> Result<u64, Errno> {
     // SAFETY: no memory is involved.
     check(unsafe { libc::lseek(fd, 0, libc::SEEK_CUR) } as isize).map(|at| at as u64)
 }
 
 pub fn set_position(fd: c_int, at: u64) {
-    // SAFETY: no memory is involved. Where the descriptor was closed meanwhile there is no position to be
-    // set.
+    // SAFETY: no memory is involved. If the descriptor was closed meanwhile, there is no position to set.
     unsafe { libc::lseek(fd, at as off_t, libc::SEEK_SET) };
 }
 
-/// Whether it is a stream socket.
+/// Returns true for a stream socket.
 pub fn is_stream(socket: c_int) -> bool {
     let mut kind: c_int = 0;
     let mut size = std::mem::size_of::<c_int>() as libc::socklen_t;
@@ -218,7 +215,7 @@ pub fn is_stream(socket: c_int) -> bool {
     told == 0 && kind == libc::SOCK_STREAM
 }
 
-/// An address of a socket.
+/// Returns an address of a socket.
 fn address(socket: c_int, peer: bool) -> Option<std::net::SocketAddr> {
     // SAFETY: the storage is plain bits and valid for `size` bytes; each family is read as the structure that
     // it has, none of which is larger.
@@ -257,7 +254,7 @@ pub fn peer_address(socket: c_int) -> Option<std::net::SocketAddr> {
     address(socket, true)
 }
 
-/// An extended attribute of a file, of up to 64 bytes.
+/// Returns an extended attribute of a file, of up to 64 bytes.
 pub fn attribute(file: c_int, name: &str) -> Result<Vec<u8>, Errno> {
     let name = std::ffi::CString::new(name).map_err(|_| libc::EINVAL)?;
     let mut value = vec![0_u8; 64];
@@ -268,11 +265,11 @@ pub fn attribute(file: c_int, name: &str) -> Result<Vec<u8>, Errno> {
     Ok(value)
 }
 
-/// The open sockets of this process, each with a number that it has; from a descriptor of /proc.
+/// Returns the open sockets of this process, each with one of its numbers, from a descriptor of /proc.
 pub fn sockets(proc: c_int) -> Option<HashMap<Identity, c_int>> {
     let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC;
-    // SAFETY: the path ends with a zero. The stream is closed below, and nobody else has it; each entry is
-    // read before the next call for one.
+    // SAFETY: the path ends with a zero. The stream is closed below, and nothing else has it; each entry is read before
+    // the next call for one.
     unsafe {
         let folder = libc::openat(proc, c"self/fd".as_ptr(), flags);
         let stream = libc::fdopendir(folder);
@@ -293,13 +290,13 @@ pub fn sockets(proc: c_int) -> Option<HashMap<Identity, c_int>> {
     }
 }
 
-/// The identity of what a path names.
+/// Returns the identity of the file that a path names.
 pub fn identity_of(path: &OsStr) -> Option<Identity> {
     use std::os::unix::fs::MetadataExt;
     std::fs::metadata(path).ok().map(|metadata| (metadata.dev(), metadata.ino()))
 }
 
-/// The path of an open file as /proc tells it, from a descriptor of /proc.
+/// Returns the path of an open file as /proc reports it, from a descriptor of /proc.
 pub fn path(proc: c_int, fd: c_int) -> Option<OsString> {
     let link = std::ffi::CString::new(format!("self/fd/{fd}")).ok()?;
     let mut bytes = vec![0_u8; libc::PATH_MAX as usize];
@@ -316,18 +313,18 @@ pub fn write(fd: c_int, line: &[u8]) -> bool {
     unsafe { libc::write(fd, line.as_ptr().cast(), line.len()) == line.len() as isize }
 }
 
-/// The descriptor under a high number, where the process may have that many.
+/// Moves the descriptor to a high number, if the process may have that many.
 pub fn out_of_the_way(fd: OwnedFd) -> OwnedFd {
     // SAFETY: no memory is involved.
     let high = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_DUPFD_CLOEXEC, DESCRIPTOR_MIN) };
     if high < 0 {
         return fd;
     }
-    // SAFETY: the descriptor was just made, and is nobody else's.
+    // SAFETY: the descriptor was just made, and nothing else owns it.
     unsafe { OwnedFd::from_raw_fd(high) }
 }
 
-/// Makes the one descriptor stand for what the other did, at once for all threads, and closes the other.
+/// Replaces the file behind one descriptor by that of another, at once for all threads, and closes the other.
 pub fn replace(old: c_int, new: c_int) {
     // SAFETY: no memory is involved; both descriptors are the library's own.
     unsafe {

@@ -1,4 +1,4 @@
-//! Engines, and the pipes between which their transfers run.
+//! Engines, and the pipes that their transfers run between.
 
 use crate::staging::Staging;
 use crate::sys::{self, Errno};
@@ -8,58 +8,58 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-/// Streams of one engine: more than the lanes that its units have. Another engine is started for more.
+/// Most streams in one engine: more than the lanes that its units have. Another engine is started for more.
 const STREAMS: usize = 120;
 
-/// Commands of an engine: those that end give theirs back a moment later.
+/// Commands of an engine: more than streams, because those that end are freed a moment later.
 const COMMANDS: u16 = 128;
 
 const BLOCK_SIZE: u32 = 64 * 1024;
 const BLOCKS: u32 = 256;
 
-/// Bytes of each pipe: how far a stream runs ahead of its socket.
+/// Bytes of each pipe, which is how far a stream runs ahead of its socket.
 const PIPE_SIZE: libc::c_int = 256 * 1024;
 
-/// Pipes that are kept for the next streams.
+/// Pipes that are kept for later streams.
 const SPARE_MAX: usize = 32;
 
-/// Pipes for waiting that are kept for the next calls.
+/// Staging pipes that are kept for later calls.
 const SPARE_STAGING_MAX: usize = 8;
 
-/// How long nothing is tried again after an engine could not be started.
+/// Pause after an engine could not be started.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// No engine has done this many operations.
+/// Number of operations that no engine reaches.
 const NO_OPERATIONS: u64 = u64::MAX;
 
 /// An engine with one session.
 pub struct Unit {
     session: Session,
-    // Dropped after its session; in fact never.
+    // Dropped after its session; in fact never dropped.
     engine: Engine,
     caller_drives: bool,
     streams: AtomicUsize,
-    /// How many operations it had done when it was given up.
+    /// Number of operations that it had done when it was given up.
     stuck_at: AtomicU64,
 }
 
-/// A stream's place in an engine. It is given back when dropped.
+/// Permit for a stream in an engine. It is given back when dropped.
 pub struct Permit(Arc<Unit>);
 
 /// Two pipes with an engine between them.
 pub struct Pipes {
-    /// Where the file's bytes go in.
+    /// End for the file's bytes.
     pub input: OwnedFd,
-    /// Where the processed bytes come out.
+    /// End for the processed bytes.
     pub output: OwnedFd,
-    /// Bytes that the first one takes.
+    /// Bytes that the first pipe holds.
     size: usize,
-    /// The engine's ends.
+    /// Source of the engine's transfer.
     pub source: Handle,
     pub sink: Handle,
 }
 
-/// All of a process.
+/// All engines of a process.
 #[derive(Default)]
 pub struct Units {
     units: Mutex<Vec<Arc<Unit>>>,
@@ -73,7 +73,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Units {
-    /// A place in an engine that has one, or in a new one.
+    /// Returns a permit for an engine with room, or for a new one.
     pub fn place(&self) -> Result<Permit, String> {
         let mut units = lock(&self.units);
         if let Some(unit) = units.iter().find(|unit| unit.has_place()) {
@@ -95,7 +95,7 @@ impl Units {
         }
     }
 
-    /// Empty pipes.
+    /// Makes empty pipes.
     pub fn pipes(&self) -> Result<Pipes, String> {
         if let Some(pipes) = lock(&self.spare).pop() {
             return Ok(pipes);
@@ -103,7 +103,7 @@ impl Units {
         Pipes::new()
     }
 
-    /// Keeps pipes for others, if nothing is in them.
+    /// Keeps empty pipes for later streams.
     pub fn keep(&self, pipes: Pipes) {
         let mut spare = lock(&self.spare);
         let is_empty = sys::waiting(&pipes.input) == 0 && sys::waiting(&pipes.output) == 0;
@@ -112,8 +112,7 @@ impl Units {
         }
     }
 
-    /// An empty pipe to wait in. Without one the stream cannot go on, which is the
-    /// library's affair: the error is one that no program is told of a stream.
+    /// Returns an empty staging pipe. Without one the stream cannot go on; programs are not told this error.
     pub fn staging(&self) -> Result<Staging, Errno> {
         if let Some(staging) = lock(&self.spare_staging).pop() {
             return Ok(staging);
@@ -121,7 +120,7 @@ impl Units {
         Staging::new(PIPE_SIZE).map_err(|_| libc::ENOSYS)
     }
 
-    /// Keeps it for others, if nothing is in it.
+    /// Keeps an empty staging pipe for later calls.
     pub fn keep_staging(&self, staging: Staging) {
         let mut spare = lock(&self.spare_staging);
         if staging.held() == 0 && spare.len() < SPARE_STAGING_MAX {
@@ -139,14 +138,14 @@ impl Unit {
         self.engine.statistics().operations
     }
 
-    /// It was given up, and has done nothing since.
+    /// Returns true if it was given up, and has done nothing since.
     fn is_stuck(&self) -> bool {
         let stuck_at = self.stuck_at.load(Ordering::Relaxed);
         stuck_at != NO_OPERATIONS && stuck_at == self.operations()
     }
 }
 
-/// A process may be forbidden to have threads (vsftpd is): then whoever calls does the work.
+/// Starts an engine. A process may be forbidden to have threads (vsftpd is); then callers do the work.
 fn start() -> Result<Unit, dcs::Error> {
     start_with(Driver::Thread).or_else(|_| start_with(Driver::Caller))
 }
@@ -160,7 +159,8 @@ fn start_with(driver: Driver) -> Result<Unit, dcs::Error> {
     Ok(Unit { session, engine, caller_drives, streams, stuck_at })
 }
 
-/// Signals are for the program's own threads: those that are started here get none from the first moment.
+/// Runs `body` with all signals blocked: signals are for the program's own threads, and threads that are started here
+/// get none from the first moment.
 pub fn without_signals<T>(body: impl FnOnce() -> T) -> T {
     // SAFETY: the sets are initialised by sigfillset and pthread_sigmask before they are read; only this
     // thread changes.
@@ -187,7 +187,7 @@ impl Pipes {
         Ok(Pipes { input, output, size, source: handle(source)?, sink: handle(sink)? })
     }
 
-    /// Bytes that can be fed at most.
+    /// Returns the most bytes that can be fed.
     pub fn room(&self) -> usize {
         self.size.saturating_sub(sys::waiting(&self.input))
     }
@@ -199,7 +199,7 @@ impl Permit {
         Permit(Arc::clone(unit))
     }
 
-    /// The engine has no thread.
+    /// Returns true if the engine has no thread.
     pub fn caller_drives(&self) -> bool {
         self.0.caller_drives
     }
@@ -208,17 +208,17 @@ impl Permit {
         &self.0.session
     }
 
-    /// What the engine has done so far, in all streams.
+    /// Returns the number of operations that the engine has done, for all streams.
     pub fn operations(&self) -> u64 {
         self.0.operations()
     }
 
-    /// The engine was given up, and has done nothing since.
+    /// Returns true if the engine was given up, and has done nothing since.
     pub fn is_stuck(&self) -> bool {
         self.0.is_stuck()
     }
 
-    /// Nobody waits for the engine any more, until it does something.
+    /// Gives the engine up: nothing waits for it until it does something.
     pub fn give_up(&self) {
         self.0.stuck_at.store(self.operations(), Ordering::Relaxed);
     }

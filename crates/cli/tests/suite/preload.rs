@@ -94,9 +94,9 @@ fn what_cannot_work_is_refused_before_it_runs() {
         ("run --path */x -- true", 2, "say --through"),
         ("run --config rules -- true", 2, "unknown field `file`"),
         ("run --config none -- true", 7, "No such file"),
-        ("run --through md5 --counters short -- true", 2, "no file of dcs-preload's counters"),
+        ("run --through md5 --counters short -- true", 2, "not a file of dcs-preload's counters"),
         ("run --through md5 --counters shared -- true", 2, "other users may write it"),
-        ("run --show short", 1, "no file of dcs-preload's counters"),
+        ("run --show short", 1, "not a file of dcs-preload's counters"),
         ("run --library none -- true", 7, "none"),
         ("run", 2, "PROGRAM"),
     ] {
