@@ -295,8 +295,8 @@ impl Card {
         }
     }
 
-    /// Stops the card: the host's queues and handles are removed, and the devices are told to stop. The engine is kept: it knows what devices still
-    /// do to its blocks, and mistakes no late answer for that of another operation.
+    /// Stops the card: the host's queues and handles are removed, and the devices are told to stop. The engine is kept: it knows what
+    /// devices still do to its blocks, and mistakes no late answer for that of another operation.
     fn stop(&mut self, bus: &mut dyn Bus) {
         self.networks.iter_mut().for_each(|network| network.detach(bus));
         let now = self.now;

@@ -188,6 +188,6 @@ mod tests {
         handles.remove(1);
         assert_eq!((handles.name(1), handles.name(9)), (None, None));
         assert_eq!(handles.add(HandleTarget::Ssd(0)), Some(1));
-        assert!(name.is_some() && handles.name(1) != name, "the same number, and not the same");
+        assert!(name.is_some() && handles.name(1) != name, "the same number, but not the same name");
     }
 }

@@ -420,7 +420,7 @@ mod tests {
         assert_eq!(word(&registers, 0x1c), 0);
         enable(&mut registers);
         let requests = registers.take();
-        assert!(requests.stop && requests.start.is_some(), "first the one, then the other");
+        assert!(requests.stop && requests.start.is_some(), "stop, then start");
     }
 
     /// Checks the order of requests, however late the card takes them: the reset, then the end of earlier work, then the start.

@@ -181,7 +181,7 @@ mod tests {
         let address = buffer.bytes().as_ptr();
         assert_eq!(address.align_offset(ALIGNMENT), 0);
         assert_eq!(buffer.bytes().len(), 8192);
-        assert!(pool.get_mut(block).is_none(), "a block that was taken is nobody else's");
+        assert!(pool.get_mut(block).is_none(), "a block that was taken is not available");
         assert!(pool.pair_mut(BlockId(0), block).is_none());
         pool.put(block, buffer);
         assert_eq!(pool.get_mut(block).unwrap().bytes().as_ptr(), address);

@@ -239,7 +239,7 @@ fn a_gpu_that_does_not_let_go_keeps_what_it_has() {
     assert!(!lost.is_empty() && lost.len() < BLOCKS as usize);
     assert!(controller.gpu_trouble().unwrap().to_string().contains("cuCtxDestroy"));
     let there = |block: &BlockId| controller.pool.get(*block).is_some();
-    assert!(!lost.iter().any(there), "they are nobody's any more");
+    assert!(!lost.iter().any(there), "they are never used again");
     assert_eq!((0..BLOCKS).map(BlockId).filter(there).count(), BLOCKS as usize - lost.len());
     // The GPU continues with them after that.
     drop(controller);
@@ -284,7 +284,7 @@ fn lossy_round(controller: &mut Controller, round: u32) -> usize {
     }
     std::thread::sleep(Duration::from_millis(2));
     let mine = |block| controller.pool.get(BlockId(block)).unwrap().bytes().iter().all(|byte| *byte == 0x5a);
-    assert!((0..6).all(mine), "somebody else's bytes");
+    assert!((0..6).all(mine), "bytes of another user");
     failed
 }
 

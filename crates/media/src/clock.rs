@@ -102,7 +102,7 @@ impl Clock {
 
     /// Begins new bytes at this position. `joined`: they follow without a pause.
     pub fn begin(&mut self, pacing: Pacing, position: u64, joined: bool) {
-        debug_assert!(position >= self.timed, "what came before has its times");
+        debug_assert!(position >= self.timed, "earlier bytes have their times");
         (self.pacing, self.last, self.pid) = (pacing, None, None);
         self.others.clear();
         if !joined {

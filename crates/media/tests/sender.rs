@@ -245,7 +245,7 @@ fn a_short_stream_without_a_clock_is_said() {
         assert_eq!(once(&silent(14), more), Err(Error::NoClock));
     }
     assert_eq!(once(&silent(8), false), Err(Error::NoClock));
-    assert_eq!(once(&stream(14, 20, 2700, 0), false), Err(Error::NoClock), "one reference tells no rate");
+    assert_eq!(once(&stream(14, 20, 2700, 0), false), Err(Error::NoClock), "one reference gives no rate");
     assert_eq!(once(&stream(14, 10, 2700, 0), false), Ok(()));
     // Continues at the rate of the stream that it joins.
     let mut sender = Sender::new(Settings::default());

@@ -218,7 +218,7 @@ mod tests {
         let mut neighbours: Neighbours<Key, u8> = Neighbours::new(2);
         let [a, b, c] = [1, 2, 3].map(|n| Ipv4Addr::new(10, 0, 0, n));
         neighbours.learn(a, [1; 6], false, 0);
-        assert_eq!(neighbours.find(a, false, 0), None, "nobody had asked");
+        assert_eq!(neighbours.find(a, false, 0), None, "it was not requested before");
         neighbours.request();
         neighbours.learn(a, [1; 6], false, 0);
         assert_eq!(neighbours.find(a, false, REACHABLE_TIME - 1), Some([1; 6]));
@@ -233,6 +233,6 @@ mod tests {
         neighbours.learn(b, [2; 6], true, REACHABLE_TIME);
         neighbours.learn(c, [3; 6], true, REACHABLE_TIME);
         assert_eq!(neighbours.find(b, false, REACHABLE_TIME), Some([2; 6]));
-        assert_eq!(neighbours.find(c, false, REACHABLE_TIME), Some([3; 6]), "the oldest gave way");
+        assert_eq!(neighbours.find(c, false, REACHABLE_TIME), Some([3; 6]), "the oldest was evicted");
     }
 }

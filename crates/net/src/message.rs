@@ -367,7 +367,7 @@ mod tests {
         assert_eq!(split.piece(54..200), Some(Piece { offset: 9000, length: 146 }));
         assert_eq!(split.piece(60..200), Some(Piece { offset: 9006, length: 140 }));
         assert_eq!(split.piece(14..54), Some(Piece { offset: 1014, length: 40 }));
-        assert_eq!(split.piece(50..200), None, "it lies in two places");
+        assert_eq!(split.piece(50..200), None, "it is in two places");
     }
 
     #[test]

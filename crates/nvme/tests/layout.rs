@@ -410,7 +410,7 @@ macro_rules! survives {
     ($type:ty, $bits:expr) => {{
         let found = <$type>::from_bits($bits);
         prop_assert_eq!(<$type>::from_bits(found.bits()), found);
-        prop_assert_eq!(found.bits() & !$bits, 0, "a bit that was not there");
+        prop_assert_eq!(found.bits() & !$bits, 0, "a bit that was not set");
     }};
 }
 

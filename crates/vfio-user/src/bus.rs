@@ -50,7 +50,7 @@ impl VfioUserBus {
     }
 
     fn memory(&self) -> &Memory {
-        self.link.state.memory.as_ref().expect("it was looked at when the bus was made")
+        self.link.state.memory.as_ref().expect("checked when the bus was made")
     }
 
     /// Returns true if the function may reach other devices and host memory now. It may not between a reset and

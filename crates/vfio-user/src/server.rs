@@ -69,7 +69,7 @@ impl Server {
     ///
     /// If the function has no memory of its own.
     pub fn bind(path: &Path, function: Function, wake: Wake) -> io::Result<(Server, VfioUserBus)> {
-        assert!(function.state().memory.is_some(), "a function on a bus has memory of its own");
+        assert!(function.state().memory.is_some(), "a function on a bus needs its own memory");
         let server = Server::listen(path, function, wake)?;
         let bus = VfioUserBus::new(server.shared.link.clone());
         Ok((server, bus))

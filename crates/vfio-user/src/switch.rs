@@ -355,7 +355,7 @@ mod tests {
         let joined = Switch::join(&path, back).unwrap();
         let mut batch = Batch::default();
         batch.add(1, b"lost");
-        assert_eq!(joined.write(&mut batch), Err(Alone), "nobody listens");
+        assert_eq!(joined.write(&mut batch), Err(Alone), "no function listens");
         let listening = Switch::listen(&path, KEPT, take).unwrap();
         await_peer(&joined);
         batch.add(7, &[1; LARGEST]);
@@ -383,7 +383,7 @@ mod tests {
         for length in [0, LARGEST as u32 + 1, u32::MAX] {
             let mut wrong = UnixStream::connect(&path).unwrap();
             wrong.write_all(&[&[0; 8][..], &length.to_le_bytes()].concat()).unwrap();
-            assert_eq!(wrong.read(&mut [0]).unwrap(), 0, "hung up on");
+            assert_eq!(wrong.read(&mut [0]).unwrap(), 0, "disconnected");
         }
         let right = Switch::join(&path, Arc::new(|_, _| ())).unwrap();
         await_peer(&right);
@@ -403,7 +403,7 @@ mod tests {
         let mut greedy: Vec<_> = (0..MOST).map(|_| UnixStream::connect(&path).unwrap()).collect();
         for refused in &mut greedy[MOST_OF_A_PROCESS..] {
             // An end, or a reset.
-            assert!(!matches!(refused.read(&mut [0]), Ok(1..)), "hung up on");
+            assert!(!matches!(refused.read(&mut [0]), Ok(1..)), "disconnected");
         }
         assert_eq!(listening.peers().len(), MOST_OF_A_PROCESS);
         // Another process, which makes a write and then waits to be disconnected.
@@ -454,7 +454,7 @@ mod tests {
         });
         // Less than the time for which a write waits.
         let peers = done.recv_timeout(PATIENCE - Duration::from_secs(1));
-        assert_eq!(peers, Ok(1), "the slow one was hung up on");
+        assert_eq!(peers, Ok(1), "the slow one was disconnected");
         let mut bytes = Vec::new();
         let _ = slow.read_to_end(&mut bytes);
         assert!(!bytes.is_empty() && bytes.len() < 640 * LARGEST);

@@ -314,7 +314,7 @@ fn a_reset_waits_for_copies_and_ends_those_to_come() {
             while state.master.load(Ordering::Acquire) {
                 std::thread::yield_now();
             }
-            assert!(!answered.is_finished(), "a copy is under way");
+            assert!(!answered.is_finished(), "a copy is in progress");
             drop(copying);
         });
         client.config(4, &[6, 0]);
@@ -322,7 +322,7 @@ fn a_reset_waits_for_copies_and_ends_those_to_come() {
         let mut seen = [9; 8];
         ram.load(0, &mut seen);
         let late = if reset { [0; 8] } else { [1; 8] };
-        assert_eq!(seen, late, "of the time before a reset nothing comes");
+        assert_eq!(seen, late, "nothing arrives from before the reset");
     }
 }
 
@@ -606,7 +606,7 @@ fn who_ends_bus_mastering_waits_for_what_is_being_written() {
             std::thread::yield_now();
         }
         assert!(drive.port.mastering().is_none());
-        assert!(!answered.is_finished(), "a write is under way");
+        assert!(!answered.is_finished(), "a write is in progress");
         drop(writing);
     });
 }
@@ -664,7 +664,7 @@ fn a_function_is_found_by_the_addresses_of_its_bars_while_it_answers_to_them() {
     }
     client.write(2, 0x8_0000, &[1, 2, 3, 4]).unwrap();
     assert_eq!(*seen.lock().unwrap(), [(0x8_0000, vec![1, 2, 3, 4])]);
-    assert_eq!(client.read(2, 0x8_0000, 4), Ok(vec![0; 4]), "it is no memory");
+    assert_eq!(client.read(2, 0x8_0000, 4), Ok(vec![0; 4]), "it is not memory");
     assert!(client.write(2, 0xf_fffe, &[0; 4]).is_err(), "beyond its end");
     client.ask(command::RESET, &[], &[]).unwrap();
     assert_eq!(port.bar(BAR2, 8), None);

@@ -20,6 +20,8 @@ struct Inner {
 }
 
 impl Wake {
+    /// Makes a waker.
+    ///
     /// # Errors
     ///
     /// Those of eventfd(2).
@@ -49,7 +51,7 @@ impl Wake {
     }
 
     /// Announces a sleep, for a thread that waits for other things too: until the returned value is dropped, [`Wake::notify`] writes to the
-    /// eventfd that it contains. Check once more for work when you have it; then sleep in a way that a write to the eventfd ends.
+    /// eventfd of this waker. Check once more for work when you have it; then sleep in a way that a write to the eventfd ends.
     pub fn asleep(&self) -> Asleep<'_> {
         self.0.asleep.store(true, Ordering::SeqCst);
         Asleep(self)
@@ -141,7 +143,7 @@ mod tests {
         let (wake, mut written) = (Wake::new().unwrap(), [0; 8]);
         drop(wake.asleep());
         wake.notify();
-        assert!(rustix::io::read(&wake, &mut written).is_err(), "nobody sleeps");
+        assert!(rustix::io::read(&wake, &mut written).is_err(), "no thread sleeps");
         let asleep = wake.asleep();
         wake.notify();
         wake.notify();

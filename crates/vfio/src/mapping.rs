@@ -369,7 +369,7 @@ mod tests {
                 memory.load(offset, &mut same);
                 memory.load(0, &mut all);
                 assert_eq!(same, bytes);
-                assert_eq!(all.iter().filter(|byte| **byte != 0).count(), length, "nothing beside them");
+                assert_eq!(all.iter().filter(|byte| **byte != 0).count(), length, "nothing else was changed");
             }
         }
     }
@@ -386,7 +386,7 @@ mod tests {
                 memory.load(offset, &mut same);
                 memory.load(0, &mut all);
                 assert_eq!(same, bytes);
-                assert_eq!(all.iter().filter(|byte| **byte != 0).count(), length, "nothing beside them");
+                assert_eq!(all.iter().filter(|byte| **byte != 0).count(), length, "nothing else was changed");
             }
         }
     }

@@ -138,7 +138,7 @@ fn what_comes_before_a_command_is_held_and_dropped_beyond_a_bound() {
     let ended = rig.run(&Transfer { timeout_ms: 50, ..take(100) });
     assert_eq!((ended.status(), ended.entry.stage()), (Status::Timeout, Stage::Source));
     say(&mut rig, &bytes[..100], 100);
-    assert_eq!(rig.run(&take(100)).status(), Status::Success, "the next one gets what comes next");
+    assert_eq!(rig.run(&take(100)).status(), Status::Success, "the next command gets the next datagram");
     rig.assert_idle();
 }
 
@@ -285,7 +285,7 @@ fn resets_with_datagrams_open_leave_nothing() {
     assert_eq!((rig.attach(0), rig.attach_nic(Family::Igb)), (Ok(2), Ok(3)));
     let flow = open(&mut rig, 0);
     let ended = rig.run(&Transfer { timeout_ms: 100, ..take(flow) });
-    assert_eq!(ended.status(), Status::Timeout, "nothing is left of before");
+    assert_eq!(ended.status(), Status::Timeout, "nothing is left from before");
     rig.net().ports[0].got.clear();
     assert_eq!(rig.run(&send(flow)).status(), Status::Success);
     assert!(rig.run_until(|rig| got(rig) == LENGTH));

@@ -106,7 +106,7 @@ fn run(rig: &mut Rig, opcode: u8, expected: Option<(Status, Stage)>, what: &str)
     } else {
         rig.ssds[0].1.load(4096, &mut there);
     }
-    assert!(there == bytes[..delivered], "{what}: what was delivered is the beginning");
+    assert!(there == bytes[..delivered], "{what}: the delivered bytes are the beginning");
     assert!(expected.is_some() || delivered == LENGTH as usize, "{what}");
     for neighbour in neighbours {
         let ended = rig.wait(neighbour);
@@ -122,7 +122,7 @@ fn cell(opcode: u8, nth: u64, fault: Fault, expected: Option<Status>, after: Aft
     rig.fabric.inject(ssd, Rule::once(When::opcode(opcode), fault).after(nth));
     let stage = victim(opcode).1;
     run(&mut rig, opcode, expected.map(|status| (status, stage)), &what);
-    assert_eq!(rig.fabric.faults_struck(ssd), 1, "{what}: it struck");
+    assert_eq!(rig.fabric.faults_struck(ssd), 1, "{what}: the fault was injected");
     rig.fabric.clear_faults(ssd);
     match after {
         After::Works => run(&mut rig, opcode, None, &format!("after {what}")),
@@ -200,7 +200,7 @@ fn a_lie_about_the_data_shows_in_the_digest() {
     let bytes = data(LENGTH as usize, 11);
     rig.ssds[0].1.store(4096, &bytes);
     let ended = rig.run(&victim(READ).0);
-    assert_eq!(ended.status(), Status::Success, "nobody on the way can know");
+    assert_eq!(ended.status(), Status::Success, "the fault is not detectable");
     let there = rig.load(FREE, LENGTH as usize);
     assert!(there != bytes);
     let md5 = |bytes: &[u8]| {
@@ -209,7 +209,7 @@ fn a_lie_about_the_data_shows_in_the_digest() {
         context.value().unwrap().as_bytes().to_vec()
     };
     assert_eq!(ended.digest(0), md5(&there), "the digest is that of what was delivered");
-    assert_ne!(ended.digest(0), md5(&bytes), "so whoever knows the right one sees it");
+    assert_ne!(ended.digest(0), md5(&bytes), "so the digest shows it");
 }
 
 /// Loses a command of the SSD, so that it is unknown if it may still write: its block stays out of use until the SSD is reset.

@@ -223,7 +223,7 @@ fn what_a_cancelled_transfer_had_of_a_stream_is_the_next_one_s() {
     rig.stream(stream).to_send = bytes.clone();
     let ended = rig.run(&Transfer { length: 50_000, ..receive });
     assert_eq!((ended.status(), ended.entry.delivered.value()), (Status::Success, 50_000));
-    assert!(rig.load(FREE, 50_000) == bytes, "no byte was lost, and none came twice");
+    assert!(rig.load(FREE, 50_000) == bytes, "no byte was lost, and none was repeated");
 }
 
 #[test]
@@ -312,10 +312,10 @@ fn a_transfer_that_is_to_be_acknowledged_waits_for_its_peer() {
     assert_eq!(rig.run(&Transfer { length: LENGTH as u64, ..send.clone() }).status(), Status::Success);
     rig.net().deaf = true;
     let (acknowledged, sent) = (rig.submit(&send), rig.submit(&Transfer { flags: 0, ..send.clone() }));
-    assert_eq!(rig.wait(sent).status(), Status::Success, "sent is sent");
+    assert_eq!(rig.wait(sent).status(), Status::Success, "the bytes were sent");
     let now = rig.now();
     rig.run_until(|rig| rig.now() > now + 2_000_000_000);
-    assert!(!rig.is_done(acknowledged), "nobody has acknowledged it");
+    assert!(!rig.is_done(acknowledged), "the peer has not acknowledged it");
     rig.net().deaf = false;
     assert_eq!(rig.wait(acknowledged).status(), Status::Success);
     assert!(rig.run_until(|rig| rig.stream(stream).got.len() == LENGTH + 3 * PART));

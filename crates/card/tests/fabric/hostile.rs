@@ -127,8 +127,8 @@ fn a_reset_forgets_the_admin_queue_s_commands() {
         rig.write_register(0x14, &0x0046_0000u32.to_le_bytes());
         rig.enable();
         steps(&mut rig, 200);
-        assert!(rig.reap_admin().is_none(), "an answer to what was asked before, after {between} steps");
-        assert_eq!(rig.grant(0, HOST_MEMORY), 1, "a handle of before");
+        assert!(rig.reap_admin().is_none(), "an answer to an earlier request, after {between} steps");
+        assert_eq!(rig.grant(0, HOST_MEMORY), 1, "a handle from before the reset");
         rig.create_queues().unwrap();
         assert_eq!(rig.attach(0), Ok(2));
         works(&mut rig, 2);
@@ -213,7 +213,7 @@ fn handles_of_a_nic_that_was_attached_anew() {
     assert!(rig.run_until(|rig| rig.stream(stream).got == b"good morning"));
     rig.command(opcode::RELEASE, &[old]).unwrap();
     rig.command(opcode::RELEASE, &[4]).unwrap();
-    assert_eq!(rig.run(&send(flow)).status(), Status::Success, "it is another one's");
+    assert_eq!(rig.run(&send(flow)).status(), Status::Success, "it belongs to another target");
 }
 
 /// Releases a connection while a transfer to it waits for its SSD, and reuses its handle.
@@ -227,7 +227,7 @@ fn a_handle_that_is_another_s_by_now() {
     let late = Fault::DelayCompletion(Duration::from_millis(500));
     rig.fabric.inject(ssd, Rule::once(When::opcode(2), late));
     let cid = rig.submit(&Transfer::new(End::ssd(2, &[(0, 4096)]), End::flow(old)));
-    assert!(rig.run_until(|rig| rig.fabric.faults_struck(ssd) == 1), "the SSD is at it");
+    assert!(rig.run_until(|rig| rig.fabric.faults_struck(ssd) == 1), "the SSD is working on it");
     rig.command(opcode::RELEASE, &[old]).unwrap();
     let (new, stream) = rig.accepted(4, 80, 5001);
     assert_eq!(new, old, "the same number");
@@ -235,7 +235,7 @@ fn a_handle_that_is_another_s_by_now() {
     assert_eq!((ended.status(), ended.entry.stage()), (Status::BadHandle, Stage::Destination));
     let end = rig.now() + 1_000_000_000;
     rig.run_until(|rig| rig.now() > end);
-    assert!(rig.stream(stream).got.is_empty(), "bytes that were not for this one");
+    assert!(rig.stream(stream).got.is_empty(), "bytes for another target");
     assert_eq!(rig.run(&Transfer::new(End::ssd(2, &[(0, 4096)]), End::flow(new))).status(), Status::Success);
     rig.assert_idle();
 }

@@ -102,9 +102,9 @@ fn exchange(rig: &mut Rig, way: Way, (flow, stream): (u32, usize), lies: bool, w
         }
     };
     if !lies {
-        assert!(there.len() <= LENGTH && there == bytes[..there.len()], "{what}: the beginning came");
+        assert!(there.len() <= LENGTH && there == bytes[..there.len()], "{what}: the beginning arrived");
         if ended.status().is_success() {
-            assert_eq!(there.len(), LENGTH, "{what}: all of it came");
+            assert_eq!(there.len(), LENGTH, "{what}: all of it arrived");
             assert_eq!(ended.digest(0), digest(Md5, &bytes), "{what}");
         }
     }
@@ -142,7 +142,7 @@ fn mend(rig: &mut Rig, family: Family, way: Way, what: &str) -> After {
             rig.now() > end
         });
     }
-    panic!("{what}: nothing mends it");
+    panic!("{what}: the NIC stays broken");
 }
 
 /// Injects a fault into a connection's transfer; returns its status, and the step that made the NIC work again.
@@ -153,7 +153,7 @@ fn cell(family: Family, way: Way, (when, fault): (When, Fault), nth: u64, lies: 
     let pair = rig.accepted(5, PORT, 5000);
     rig.fabric.inject(nic, Rule::once(when, fault).after(nth));
     let status = exchange(&mut rig, way, pair, lies, &what);
-    assert_eq!(rig.fabric.faults_struck(nic), 1, "{what}: it struck");
+    assert_eq!(rig.fabric.faults_struck(nic), 1, "{what}: the fault was injected");
     rig.fabric.clear_faults(nic);
     let after = mend(&mut rig, family, way, &what);
     rig.command(opcode::RELEASE, &[pair.0]).unwrap();

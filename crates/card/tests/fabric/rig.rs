@@ -250,7 +250,7 @@ impl Rig {
                 self.card.read_done(&mut self.fabric.port(function), now, done);
             }
             Some(Event::Written { function, bar: 0, offset, bytes, by }) if function == self.card_id => {
-                assert_eq!(by, HOST, "nobody else writes the card's registers");
+                assert_eq!(by, HOST, "only the host writes the card's registers");
                 self.card.registers().write(offset, &bytes);
             }
             Some(_) => {}

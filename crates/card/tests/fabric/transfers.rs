@@ -101,7 +101,7 @@ fn memory_goes_to_an_ssd_and_what_lies_behind_its_end_keeps_its_bytes() {
         found
     };
     assert_eq!(read(300_032, 34_464), bytes[65_536..]);
-    assert_eq!(read(300_032 + 34_464, 352), [0; 352], "nothing was there, and nothing is");
+    assert_eq!(read(300_032 + 34_464, 352), [0; 352], "the block was empty, and still is");
     assert_eq!(read(400_384, 512), [&bytes[..7], &[0xdd; 505]].concat());
     rig.assert_idle();
 }

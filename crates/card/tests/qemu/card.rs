@@ -242,7 +242,7 @@ impl Driver {
         let mut bytes = [0; 16];
         self.memory.load(CQ + u64::from(self.commands.head) * 16, &mut bytes);
         let found = CompletionEntry::if_new(&bytes, !self.commands.turned).unwrap();
-        let entry = found.expect("an interrupt comes behind its completion");
+        let entry = found.expect("an interrupt follows its completion");
         self.commands.turned ^= Ring::next(&mut self.commands.head);
         self.registers.write32(cq_head_doorbell(1) as u64, self.commands.head.into());
         assert_eq!((entry.status(), entry.delivered.value()), (Status::Success, BYTES));
@@ -272,7 +272,7 @@ fn the_driver_in_the_guest() {
         println!("@digest {turn} {}", hex(&digest));
         let mut data = vec![0; BYTES as usize];
         driver.memory.load(DATA, &mut data);
-        assert_eq!(hex(&md5(&data)), hex(&digest), "the bytes that came are those that were digested");
+        assert_eq!(hex(&md5(&data)), hex(&digest), "the received bytes match the digest");
     }
     let start = std::time::Instant::now();
     (0..32).for_each(|turn| _ = driver.read(turn % 8 * BYTES));

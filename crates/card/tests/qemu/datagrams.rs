@@ -122,7 +122,7 @@ fn from_linux(engine: &Engine, session: &Session, socket: &UdpSocket) {
 
 fn refusals(engine: &Engine, session: &Session) {
     let remote = SocketAddrV4::new(LINUX, PORT);
-    let first = engine.datagrams(PORT, remote, None).expect("those of before are closed");
+    let first = engine.datagrams(PORT, remote, None).expect("the earlier ones are closed");
     assert_eq!(engine.datagrams(PORT, remote, None).unwrap_err().status, Status::InvalidField);
     let too_much = engine.datagrams(PORT + 1, remote, NonZeroU16::new(1473));
     assert_eq!(too_much.unwrap_err().status, Status::InvalidField);

@@ -284,7 +284,7 @@ fn writers_wait(engine: &Engine, session: &Session, folder: &Path) {
     let transfer = session.request(source, chain, Sink::memory(12 * MB)).submit();
     let transfer = transfer.unwrap();
     while engine.statistics().transfers == 0 {
-        assert!(!transfer.is_done(), "it ends before anybody wants the file");
+        assert!(!transfer.is_done(), "it ends before another program wants the file");
         std::thread::sleep(Duration::from_millis(10));
     }
     let start = Instant::now();
@@ -432,7 +432,7 @@ fn block_devices(session: &Session) {
     let mut found = vec![0; MB];
     device.read_exact_at(&mut found, 4096).unwrap();
     assert!(found[..MB - 100] == new[..MB - 100] && found[MB - 100..] == old[MB - 100..]);
-    assert!(write(session, &new, &device, 300 * MB as u64 - 4096).is_err(), "behind its end");
+    assert!(write(session, &new, &device, 300 * MB as u64 - 4096).is_err(), "beyond its end");
     // A partition: BLKPG, BLKPG_ADD_PARTITION, at 1 MiB.
     partition(&device);
     let part = OpenOptions::new().read(true).write(true).open("/dev/part").unwrap();

@@ -1,9 +1,10 @@
-// A stand-in for cuFile (GPUDirect Storage), part of the stand-in for CUDA's driver (driver.cpp), whose contexts and memory it uses. It says
-// nothing about the speed or behaviour of the real one.
+// A stand-in for cuFile (GPUDirect Storage), part of the stand-in for CUDA's driver (driver.cpp), whose contexts and memory it uses. It
+// says nothing about the speed or behaviour of the real one.
 //
-// A read fills its place with other bytes first, and is late, which shows if the place is read too early. It ends the process if the interface
-// is misused: no context, or another one than the memory's; memory or files that are not registered, registered twice or released while they
-// are read; a descriptor that is closed before its file is released; a copy from or to a place being read; a context that ends before its reads.
+// A read fills its place with other bytes first, and is late, which shows if the place is read too early. It ends the process if the
+// interface is misused: no context, or another one than the memory's; memory or files that are not registered, registered twice or released
+// while they are read; a descriptor that is closed before its file is released; a copy from or to a place being read; a context that ends
+// before its reads.
 
 #include <cerrno>
 #include <fcntl.h>

@@ -368,7 +368,7 @@ mod tests {
         flow.ended(14);
         flow.read(&mut bus, operation(1), 0, 10);
         flow.settle(&mut events);
-        assert!(events.is_empty(), "nothing has come");
+        assert!(events.is_empty(), "nothing has arrived");
         arrive(&mut flow, &mut bus, 0, 10);
         flow.received(10);
         flow.settle(&mut events);

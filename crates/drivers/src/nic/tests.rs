@@ -93,7 +93,7 @@ fn it_comes_up_with_its_address_and_one_doorbell_for_all_buffers() {
             .collect();
         // Packet split descriptors count as two.
         let all = if model == Model::E1000e { 14 } else { 7 };
-        assert_eq!(tails, [0, all, all], "set up, filled, told again when the link is looked at");
+        assert_eq!(tails, [0, all, all], "set up, filled, tail written again at a link check");
         let reset = rig.bus.writes.iter().position(|(at, b)| *at == register::CTRL && b[3] == 4).unwrap();
         let masked = rig.bus.writes.iter().position(|(at, _)| *at == register::IMC).unwrap();
         assert!(masked < reset);
@@ -255,7 +255,7 @@ fn survives(model: Model, up: bool, steps: Vec<Step>) {
     ended.extend(core::iter::from_fn(|| rig.nic.sent()).map(|end| end.id));
     freed += core::iter::from_fn(|| rig.nic.freed()).count() as u64;
     ended.sort_unstable();
-    assert_eq!(ended, (0..taken).collect::<Vec<_>>(), "each once");
+    assert_eq!(ended, (0..taken).collect::<Vec<_>>(), "each ends once");
     assert_eq!(freed, held);
 }
 

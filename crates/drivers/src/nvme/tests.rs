@@ -584,7 +584,7 @@ fn survives(up: bool, steps: Vec<Step>) {
     }));
     freed += core::iter::from_fn(|| rig.nvme.freed()).count() as u64;
     ended.sort_unstable();
-    assert_eq!(ended, (0..taken).collect::<Vec<_>>(), "each once");
+    assert_eq!(ended, (0..taken).collect::<Vec<_>>(), "each ends once");
     assert_eq!(freed, held);
 }
 

@@ -335,7 +335,7 @@ mod tests {
         for at in (500..60_500).step_by(3000) {
             board.sack(at..at + 2600, 1000, 100, None);
         }
-        assert_eq!((board.len(), board.sacked()), (41, 40_000), "two packets of each three");
+        assert_eq!((board.len(), board.sacked()), (41, 40_000), "two of every three packets");
         board.sack(59_999..60_500, 1000, 100, None);
         assert_eq!(board.sacked(), 40_500, "the last one is shorter");
         check(&board);
@@ -349,7 +349,7 @@ mod tests {
         assert_eq!((board.lost(), board.sacked()), (30, 10));
         board.acknowledge(10, 60, None);
         board.all_lost();
-        assert_eq!((board.lost(), board.sacked()), (30, 0), "the first byte was said to be there");
+        assert_eq!((board.lost(), board.sacked()), (30, 0), "the first byte was selectively acknowledged");
         check(&board);
     }
 

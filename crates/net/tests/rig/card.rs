@@ -199,7 +199,7 @@ impl Card {
         match event {
             Event::Connected { flow } => self.opened(flow, now),
             Event::Accepted { flow, .. } => {
-                let plan = self.accepts.expect("nobody was to be accepted");
+                let plan = self.accepts.expect("no connection was expected");
                 assert!(self.apps.insert(flow, App::new(plan)).is_none());
                 self.live.insert(flow);
                 self.opened(flow, now);
@@ -227,7 +227,7 @@ impl Card {
                 self.give_back(block);
             }
             Event::Unsent { block, .. } => {
-                assert!(self.blocks_out.contains_key(&block), "its block comes back after that");
+                assert!(self.blocks_out.contains_key(&block), "its block is returned after that");
                 self.unsent.push(block);
             }
             Event::Release { buffer } => {

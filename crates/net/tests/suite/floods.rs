@@ -158,7 +158,7 @@ fn echo_requests_of_hosts_that_are_not_there_keep_few_receive_buffers() {
     let echoes = Limits::default().echoes;
     assert_eq!((link.lent, link.stack.usage().echoes), (echoes as i64, echoes));
     let replies = link.out();
-    assert_eq!((replies.len(), link.lent), (echoes, 0), "nobody is asked for where they are");
+    assert_eq!((replies.len(), link.lent), (echoes, 0), "no address is requested");
     assert!(replies.iter().all(|reply| reply.header[..6] == THEM && reply.header[34] == 0));
     assert_eq!(link.stack.usage(), Usage::default());
 }
@@ -272,7 +272,7 @@ fn a_full_table_has_room_for_new_connections_while_others_are_on_their_way_out()
     }
     assert!(link.stack.connect(to, link.now).is_ok());
     assert!(link.accepted((host(3), 2000), &[]).is_some());
-    assert_eq!(link.accepted((host(3), 2001), &[]), None, "the others are wanted");
+    assert_eq!(link.accepted((host(3), 2001), &[]), None, "the others are in use");
 }
 
 /// Keeps the window closed, and answers each probe of it: that can go on as long as the owner wants.
@@ -293,7 +293,7 @@ fn a_peer_that_never_takes_the_rest_is_reset_once_nobody_waits_for_it() {
         }
     };
     hold_out(&mut link, 3600);
-    assert_eq!(link.stack.usage().flows, 1, "its owner waits");
+    assert_eq!(link.stack.usage().flows, 1, "the owner still has it");
     link.stack.shutdown(flow);
     link.stack.release(flow, link.now);
     hold_out(&mut link, 61);
@@ -383,7 +383,7 @@ fn floods_of_all_kinds_stay_within_their_bounds_for_hours() {
         };
     }
     let full = Usage { flows: 32, orphans: 8, echoes: 4, asked: 32, ..most };
-    assert_eq!(most, full, "the flood was one");
+    assert_eq!(most, full, "the flood was large");
     for (flow, ..) in flows {
         link.stack.abort(flow);
     }

@@ -246,7 +246,7 @@ fn flags_that_do_not_go_together_do_nothing() {
 fn a_window_that_closes_and_a_reset_give_all_blocks_back() {
     let (mut forge, flow, ours) = established();
     let sent: u32 = send(&mut forge, flow, 60_000).iter().sum();
-    assert!(sent < 60_000, "the window has not room for all");
+    assert!(sent < 60_000, "the window is too small for everything");
     // Half of it is acknowledged, and there is no more room; then the peer shrinks even that.
     forge.send(Seg { window: 0, ..Seg::new("", FIRST, ours.wrapping_add(sent / 2)) });
     assert_eq!(forge.events(), [Event::Acknowledged { flow, offset: (sent / 2).into() }]);

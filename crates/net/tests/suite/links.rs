@@ -186,7 +186,7 @@ fn a_flow_carries_many_commands() {
         let sent = |pair: &mut Pair| pair.card(0).apps[&flow].acknowledged == command * MIB;
         assert!(pair.run_until(100 * SECOND, sent));
         pair.run_for(SECOND);
-        assert_eq!(pair.card(0).stack.usage().chunks, 0, "between commands no block is held");
+        assert_eq!(pair.card(0).stack.usage().chunks, 0, "no block is held between commands");
         assert_eq!(pair.card(1).apps.values().next().unwrap().received, command * MIB);
     }
 }

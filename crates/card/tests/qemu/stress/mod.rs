@@ -117,7 +117,7 @@ fn look_at_all(pool: &Pool, bystanders: &[u64]) {
     }
     for number in bystanders {
         let bytes = std::fs::read(pool.path(*number)).unwrap();
-        assert!(bytes == sectors(*number, 0, FILE_MAX / 2, 7), "a file that nobody touched");
+        assert!(bytes == sectors(*number, 0, FILE_MAX / 2, 7), "an untouched file");
     }
 }
 
