@@ -2,12 +2,14 @@
 
 use std::sync::{Arc, Mutex};
 
+use dcs_csd::near::Builder;
 use dcs_csd::storage::ModelStorage;
 use dcs_csd::{
     Activity, Chain, Config, Controller, Direction, Drives, HostError, HostPort, Namespace, Piece, Storage,
     VolumeError, VolumeId,
 };
 use dcs_vfio::Mapping;
+use dcs_wasm::{Limits, Module};
 
 /// The guest's memory, and places in it.
 const BASE: u64 = 0x4000_0000;
@@ -89,6 +91,15 @@ impl HostPort for Guest {
     }
 }
 
+/// Makes operators of what the guest loads, with little of everything, so that a run is short.
+fn builder() -> Builder {
+    Arc::new(|bytes| {
+        let limits = Limits { fuel: 20_000, fuel_per_byte: 10, memory: 2 << 16 };
+        let module = Module::load(bytes, limits).ok()?;
+        Some((*module.name(), Arc::new(module)))
+    })
+}
+
 /// A drive and its guest.
 struct Machine {
     drives: Drives<Guest, ModelStorage>,
@@ -113,6 +124,9 @@ impl Machine {
             ..Config::new("fuzz")
         };
         let controller = Arc::new(Mutex::new(Controller::new(config).expect("a good one")));
+        if programs {
+            controller.lock().unwrap().set_builder(builder());
+        }
         for number in [1, 2] {
             let volume = storage.add(VOLUME + GUARD, 512);
             storage.bytes_mut(volume)[VOLUME..].fill(NOBODYS);
@@ -279,6 +293,8 @@ pub fn csd(data: &[u8]) {
     machine.controller.lock().unwrap().reset();
     machine.work();
     assert_eq!(machine.controller.lock().unwrap().outstanding(), 0);
+    assert_eq!(machine.controller.lock().unwrap().loaded(), (0, 0));
+    assert_eq!(machine.controller.lock().unwrap().operator_memory(), 0);
     machine.enable();
     let mut status = [0; 4];
     machine.controller.lock().unwrap().register_read(0x1c, &mut status);

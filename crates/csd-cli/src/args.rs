@@ -234,6 +234,7 @@ A drive: NAME:KEY=VALUE,...
   operator-memory=SIZE   memory that operators of its near-storage commands may take, 1MiB to 64GiB (512MiB)
   programs         the standard's command sets too: device memory as subsystem local memory (namespace 17), operators as
                    computational programs (namespace 18)
+  load-programs    its guest may load programs of its own, WebAssembly modules (Load Program); with programs, and with slots
   weight=N         share beside the other drives, 1 to 1000 (1)
   iops=N           commands a second at most (any)
   bytes-per-s=SIZE bytes that are read and written a second, at most (any)

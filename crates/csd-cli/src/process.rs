@@ -10,6 +10,7 @@
 //! loop takes it over, which does all of it or nothing.
 
 use crate::layout::{Layout, LayoutError, Share};
+use crate::modules;
 use crate::pace::Pace;
 use dcs_console::failure::Failure;
 use dcs_console::interrupt::{self, Leftover};
@@ -79,6 +80,8 @@ impl From<ConfigError> for Refused {
 pub struct Process {
     sockets: PathBuf,
     wake: Wake,
+    /// Slots do operators' work.
+    has_slots: bool,
     jobs: Sender<Job>,
     held: Mutex<Held>,
 }
@@ -145,7 +148,8 @@ impl Process {
             }
         })?;
         storage.recv().map_err(io::Error::other)??;
-        Ok(Arc::new(Process { sockets: sockets.to_path_buf(), wake, jobs, held: Mutex::default() }))
+        let (sockets, has_slots) = (sockets.to_path_buf(), slots > 0);
+        Ok(Arc::new(Process { sockets, wake, has_slots, jobs, held: Mutex::default() }))
     }
 
     /// Has the loop do something, and waits for that.
@@ -209,6 +213,10 @@ impl Process {
         };
         check_weight(spec.weight)?;
         let mut controller = Controller::new(config)?;
+        if spec.load_programs {
+            self.check_loading(&spec)?;
+            controller.set_builder(modules::builder());
+        }
         controller.set_limits(limits(&spec));
         let registers = controller.registers_len().next_power_of_two().max(REGISTERS);
         let vectors = controller.vectors();
@@ -244,6 +252,18 @@ impl Process {
                 self.call(move |drives| drives.remove(number));
                 Err(Refused::new(format!("no thread for {}: {error}", spec.name)))
             }
+        }
+    }
+
+    /// Says why a drive's guest cannot load programs: what it loads is its own, and must hold up nobody else.
+    fn check_loading(&self, spec: &Drive) -> Result<(), Refused> {
+        let name = &spec.name;
+        match (spec.programs, self.has_slots) {
+            (false, _) => Err(Refused::new(format!("{name} has no programs to be loaded beside"))
+                .advise("say programs, too")),
+            (true, false) => Err(Refused::new(format!("no slots for what the guest of {name} may load"))
+                .advise("give operators threads of their own: dcs csd run --slots 1")),
+            (true, true) => Ok(()),
         }
     }
 
@@ -383,6 +403,7 @@ impl Served {
             slots_used: controller.slots_used() as u64,
             operator_memory: controller.config().operator_memory,
             operator_memory_used: controller.operator_memory(),
+            programs_loaded: controller.loaded().0 as u64,
             latencies: controller.latencies().into(),
             operators: controller.operators().map(|(one, work)| Worked::new(one.name(), work)).collect(),
             counted: controller.counters().into(),

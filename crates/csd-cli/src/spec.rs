@@ -59,6 +59,9 @@ pub struct Drive {
     /// It shows its device memory and its operators by the standard's command sets too.
     #[serde(default)]
     pub programs: bool,
+    /// Its guest may load programs of its own.
+    #[serde(default)]
+    pub load_programs: bool,
     /// It interrupts by MSI instead of MSI-X, so that QEMU can take it out of a running guest.
     #[serde(default)]
     pub msi: bool,
@@ -213,6 +216,7 @@ impl Drive {
             memory: mebibyte(),
             operator_memory: operator_memory(),
             programs: false,
+            load_programs: false,
             msi: false,
             namespaces: Vec::new(),
         };
@@ -256,12 +260,13 @@ impl Drive {
                 }
                 "operator-memory" => drive.operator_memory = units::size(value)?,
                 "programs" if value.is_empty() => drive.programs = true,
+                "load-programs" if value.is_empty() => drive.load_programs = true,
                 "msi" if value.is_empty() => drive.msi = true,
                 _ => {
                     return Err(format!(
                         "{option}: of a drive there is size=, backing=, offset=, stripe=, block=, nsid=, read-only, \
                          through=, key-file=, subsystem=, path=, queues=, weight=, iops=, bytes-per-s=, memory=, \
-                         operator-memory=, programs, msi"
+                         operator-memory=, programs, load-programs, msi"
                     ));
                 }
             }
@@ -315,7 +320,7 @@ mod tests {
     #[test]
     fn an_option_and_a_table_are_the_same_drive() {
         let short =
-            Drive::parse("a:size=8G,backing=/srv/0,backing=/srv/1,offset=1M,subsystem=vm7,path=2,weight=2,iops=500,bytes-per-s=1M,programs,msi,read-only")
+            Drive::parse("a:size=8G,backing=/srv/0,backing=/srv/1,offset=1M,subsystem=vm7,path=2,weight=2,iops=500,bytes-per-s=1M,programs,load-programs,msi,read-only")
                 .unwrap();
         let text = r#"
             [[drive]]
@@ -326,6 +331,7 @@ mod tests {
             iops = 500
             bytes-per-s = "1M"
             programs = true
+            load-programs = true
             msi = true
             [[drive.namespace]]
             size = "8G"

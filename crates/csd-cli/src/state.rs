@@ -48,6 +48,9 @@ pub struct State {
     /// Those of them that are set aside for commands and streams.
     #[serde(default)]
     pub operator_memory_used: u64,
+    /// Programs that its guest has loaded.
+    #[serde(default)]
+    pub programs_loaded: u64,
     /// What it has done.
     pub counted: Counted,
     /// Latencies of commands of I/O queues, since the drive was added.
@@ -304,13 +307,14 @@ impl State {
         let (read, written) = (human(bytes_read), human(bytes_written));
         format!(
             "{}: {reads} reads ({read}), {writes} writes ({written}), {flushes} flushes, {near} near storage, {errors} errors, {interrupts} interrupts, \
-             {} under way, {} of {} command slots used, {} of {} of operators' memory",
+             {} under way, {} of {} command slots used, {} of {} of operators' memory, {} programs loaded",
             self.name,
             self.under_way,
             self.slots_used,
             self.slots,
             human(self.operator_memory_used),
-            human(self.operator_memory)
+            human(self.operator_memory),
+            self.programs_loaded
         )
     }
 }
@@ -362,6 +366,7 @@ pub fn metrics(drives: &[State], slots_of_operators: &[Slot]) -> prometheus::Res
         "Memory that is set aside for operators of commands and streams.",
         &["drive"],
     )?;
+    let loaded = gauge("programs_loaded", "Programs that the guest has loaded.", &["drive"])?;
     let iops = gauge("limit_iops", "Commands a second at most; 0: any.", &["drive"])?;
     let bytes = gauge("limit_bytes_per_second", "Bytes a second at most; 0: any.", &["drive"])?;
     let connected = gauge("connected", "1 where a client is connected to the drive's socket.", &["drive"])?;
@@ -392,6 +397,7 @@ pub fn metrics(drives: &[State], slots_of_operators: &[Slot]) -> prometheus::Res
             (&used, drive.slots_used),
             (&memory, drive.operator_memory),
             (&memory_used, drive.operator_memory_used),
+            (&loaded, drive.programs_loaded),
             (&iops, drive.iops),
             (&bytes, drive.bytes_per_s),
         ] {
@@ -517,6 +523,7 @@ mod tests {
             slots_used: 4,
             operator_memory: 512 << 20,
             operator_memory_used: 3 << 20,
+            programs_loaded: 5,
             counted: Counted { reads: 7, bytes_read: 7 << 12, ..Counted::default() },
             latencies: Latencies {
                 bounds_ns: vec![1000, 2000],
@@ -537,6 +544,7 @@ mod tests {
             "dcs_csd_slots_used{drive=\"a\"} 4",
             "dcs_csd_operator_slot_loads_total{slot=\"1\"} 2",
             "dcs_csd_operator_memory_used_bytes{drive=\"a\"} 3145728",
+            "dcs_csd_programs_loaded{drive=\"a\"} 5",
             "dcs_csd_limit_iops{drive=\"a\"} 500",
             "dcs_csd_qos_violations_total{drive=\"a\"} 2",
             "# TYPE dcs_csd_operator_seconds_total counter",

@@ -54,10 +54,12 @@ impl Controller {
                 status(Status::SUCCESS)
             }
             admin::LOAD_PROGRAM | admin::PROGRAM_ACTIVATION | admin::MEMORY_RANGE_SETS => {
-                Some(match self.manage_programs(port, command) {
-                    Ok(value) => (Status::SUCCESS, value),
-                    Err(error) => (error.with_do_not_retry(), 0),
-                })
+                match self.manage_programs(port, command) {
+                    Ok(value) => value.map(|value| (Status::SUCCESS, value)),
+                    // There is room for it later.
+                    Err(Status::INTERRUPTED) => Some((Status::INTERRUPTED, 0)),
+                    Err(error) => Some((error.with_do_not_retry(), 0)),
+                }
             }
             admin::DOORBELL_BUFFER_CONFIG if self.config.shadow_doorbells => {
                 unit(self.configure_doorbells(command))

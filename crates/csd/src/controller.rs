@@ -20,7 +20,7 @@ use crate::latency::Clocked;
 use crate::limits::{Limiter, Limits};
 use crate::logs::Logs;
 use crate::namespace::Namespace;
-use crate::near::{Batch, NearStorage, Operated};
+use crate::near::{Batch, Builder, NearStorage, Operated};
 use crate::queue::{CompletionQueue, Shadow, SubmissionQueue, in_second_half};
 use crate::registers::Registers;
 use crate::shares::Shares;
@@ -162,6 +162,17 @@ impl Controller {
     /// Other limits from now on.
     pub fn set_limits(&mut self, limits: Limits) {
         self.limiter.set(limits);
+    }
+
+    /// Lets the guest load programs of its own, of which `builder` makes operators. Slots should do operators' work
+    /// then: whoever drives the controller without would make them itself.
+    pub fn set_builder(&mut self, builder: Builder) {
+        self.near.set_builder(builder);
+    }
+
+    /// The number of programs that the guest has loaded, and the bytes of all, with those that are on their way.
+    pub fn loaded(&self) -> (usize, u64) {
+        self.near.loaded()
     }
 
     /// Slots of commands that are used. [`Config::commands`] says how many there are.

@@ -55,8 +55,8 @@
 //! * Fused commands, metadata and protection information, reservations, namespace management by the guest,
 //!   firmware download, self-test, sanitize, format, security, directives, zones.
 //! * Queues that are not contiguous, weighted arbitration (CC.AMS), I/O command sets other than NVM,
-//!   Subsystem Local Memory and Computational Programs. Of the last one: programs that are loaded, the log of
-//!   memory range sets.
+//!   Subsystem Local Memory and Computational Programs. Of the last one: programs other than WebAssembly modules, the
+//!   fields of the logs of their types and of memory range sets.
 //! * Operators of one chain side by side: a chain is in one slot at a time.
 //! * Deallocation on block devices: it is taken, and nothing is done.
 //! * A controller memory buffer, and bit buckets in scatter gather lists.

@@ -112,14 +112,17 @@ impl Controller {
                 data[..8].copy_from_slice(&u64::from(self.config.memory).to_le_bytes());
                 Ok(data)
             }
-            _ => Ok(programs::Namespace {
-                activated: near::program_count(),
-                sets: near::SETS as u16,
-                granularity: near::GRANULARITY.trailing_zeros() as u16,
-                ranges: near::RANGES as u8,
-                program_bytes: 0,
+            _ => {
+                let (activated, program_bytes) = self.near.most_programs();
+                Ok(programs::Namespace {
+                    activated,
+                    sets: near::SETS as u16,
+                    granularity: near::GRANULARITY.trailing_zeros() as u16,
+                    ranges: near::RANGES as u8,
+                    program_bytes,
+                }
+                .bytes())
             }
-            .bytes()),
         }
     }
 

@@ -49,7 +49,7 @@ impl Execute {
     }
 }
 
-/// A program to load or unload.
+/// A program to load, in one command or several, or to unload.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LoadProgram {
     /// Program index: double word 10 bits 15:0 (PIND).
@@ -58,19 +58,40 @@ pub struct LoadProgram {
     pub kind: u8,
     /// Set to unload: bit 24 (SEL).
     pub unload: bool,
+    /// Identifier type: bits 27:25 (PIT). 0: it has none; 1: a number.
+    pub identifier_kind: u8,
+    /// Bytes of the whole program: double word 11 (PSIZE).
+    pub size: u32,
+    /// Identifier: double words 12 and 13 (PID).
+    pub identifier: u64,
+    /// Bytes of this command's data: double word 14 (NUMB).
+    pub bytes: u32,
+    /// Place of these bytes in the program: double word 15 (LOFF).
+    pub offset: u32,
 }
 
 impl LoadProgram {
     /// Decodes a command's double words.
     pub fn from_words(words: &[u32; 6]) -> LoadProgram {
         let [low, high, kind, flags] = words[0].to_le_bytes();
-        LoadProgram { program: u16::from_le_bytes([low, high]), kind, unload: flags & 1 != 0 }
+        LoadProgram {
+            program: u16::from_le_bytes([low, high]),
+            kind,
+            unload: flags & 1 != 0,
+            identifier_kind: flags >> 1 & 7,
+            size: words[1],
+            identifier: u64::from(words[3]) << 32 | u64::from(words[2]),
+            bytes: words[4],
+            offset: words[5],
+        }
     }
 
     /// Encodes it as a command's double words.
     pub fn words(self) -> [u32; 6] {
-        let word = u32::from(self.unload) << 24 | u32::from(self.kind) << 16 | u32::from(self.program);
-        [word, 0, 0, 0, 0, 0]
+        let flags = u32::from(self.identifier_kind & 7) << 1 | u32::from(self.unload);
+        let word = flags << 24 | u32::from(self.kind) << 16 | u32::from(self.program);
+        let identifier = [self.identifier as u32, (self.identifier >> 32) as u32];
+        [word, self.size, identifier[0], identifier[1], self.bytes, self.offset]
     }
 }
 

@@ -385,7 +385,7 @@ fn commands_of_programs() {
     assert_eq!(entry[8..20], [0x20, 1, 3, 0, 2, 0, 0, 0, 80, 0, 0, 0]);
     assert_eq!((entry[40], entry[48]), (7, 9));
     assert_eq!(programs::Execute::from_entry(&entry), execute);
-    let load = programs::LoadProgram { program: 5, kind: 2, unload: true };
+    let load = programs::LoadProgram { program: 5, kind: 2, unload: true, ..Default::default() };
     assert_eq!(load.words()[0], 0x0102_0005);
     let activation = programs::ProgramActivation { program: 5, select: 1 };
     assert_eq!(activation.words()[0], 0x0001_0005);

@@ -19,8 +19,8 @@ fn a_stock_driver_carries_the_standard_s_command_sets() {
     let _turn = turn();
     let folder = tempfile::tempdir().unwrap();
     let path = disk(folder.path(), "disk", 64 * MB);
-    let drive = format!("d1:size=8M,backing={},programs", path.display());
-    let serving = Serving::start(folder.path(), &["--drive", &drive]).unwrap();
+    let drive = format!("d1:size=8M,backing={},programs,load-programs", path.display());
+    let serving = Serving::start(folder.path(), &["--slots", "1", "--drive", &drive]).unwrap();
     // The block device works as with any drive. Linux looks at a controller's namespaces all at once, and
     // numbers them as it comes to know them: it may be any of the three.
     let script = "while set -- /dev/nvme0n[1-3]; ! [ -b $1 ]; do sleep 0.2; done\n\
@@ -48,6 +48,9 @@ fn device(namespace: u32) -> File {
 fn in_the_guest() {
     const MEMORY: u32 = 17;
     const PROGRAMS: u32 = 18;
+    /// The first index of those that can be loaded, and the type of a WebAssembly module, in its place.
+    const LOADED: u32 = 0x101;
+    const TYPE: u32 = 0xc0 << 16;
     let (memory, programs) = (device(MEMORY), device(PROGRAMS));
     // From the namespace of blocks into local memory, which md5 reads; its value is read back.
     let mut source = [0; 32];
@@ -76,9 +79,35 @@ fn in_the_guest() {
     std::fs::write("/tmp/begin", &text[..4096]).unwrap();
     let output = std::process::Command::new("md5sum").arg("/tmp/begin").output().unwrap();
     assert_eq!(told, String::from_utf8_lossy(&output.stdout)[..32], "by another program");
-    // Load Program is refused: program index not downloadable.
+    // A program of the controller's own cannot be replaced: program index not downloadable.
     let mut load = Passthrough::new(0x85, PROGRAMS, &mut source);
-    load.cdw10 = [1, 32, 0, 0, 32, 0];
+    load.cdw10 = [1 | TYPE, 32, 0, 0, 32, 0];
     assert_eq!(load.submit(&programs, true) & 0x7ff, 0x19a, "Load Program");
+    // One that is none is refused (invalid program data), one of the guest's own is taken, in two pieces.
+    let mut load = Passthrough::new(0x85, PROGRAMS, &mut source);
+    load.cdw10 = [LOADED | TYPE, 32, 0, 0, 32, 0];
+    assert_eq!(load.submit(&programs, true) & 0x7ff, 0x18e, "Load Program");
+    let mut upper = wat::parse_str(include_str!("../../../../sdk/examples/upper.wat")).unwrap();
+    let (size, half) = (upper.len() as u32, upper.len() / 8 * 4);
+    let (first, second) = upper.split_at_mut(half);
+    for (offset, piece) in [(0, first), (half as u32, second)] {
+        let length = piece.len() as u32;
+        let mut load = Passthrough::new(0x85, PROGRAMS, piece);
+        load.cdw10 = [LOADED | TYPE, size, 0, 0, length, offset];
+        assert_eq!(load.submit(&programs, true), 0, "Load Program");
+    }
+    let mut activate = Passthrough::new(0x88, PROGRAMS, &mut []);
+    activate.cdw10 = [LOADED | 1 << 16, 0, 0, 0, 0, 0];
+    assert_eq!(activate.submit(&programs, true), 0, "Program Activation Management");
+    let mut small = *b"what lies here now\n.";
+    let mut write = Passthrough::new(0x05, MEMORY, &mut small);
+    write.cdw10 = [0, 0, 20, 0, 0, 0];
+    assert_eq!(write.submit(&memory, false), 0, "Memory Write");
+    let mut execute = Passthrough { cdw2: LOADED | set << 16, ..Passthrough::new(0x01, PROGRAMS, &mut []) };
+    execute.cdw10 = [20, 0, 0, 0, 0, 0];
+    assert_eq!((execute.submit(&programs, false), execute.result), (0, 20), "Execute Program");
+    let mut read = Passthrough::new(0x02, MEMORY, &mut small);
+    read.cdw10 = [8192, 0, 20, 0, 0, 0];
+    assert_eq!((read.submit(&memory, false), &small), (0, b"WHAT LIES HERE NOW\n."));
     println!("@guest's end");
 }

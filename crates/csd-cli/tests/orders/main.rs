@@ -377,6 +377,20 @@ fn without_a_process_the_commands_say_so() {
     assert!(!output.status.success());
 }
 
+/// What a guest loads must not hold up others: that needs slots, and the standard's command sets.
+#[test]
+fn a_guest_loads_programs_where_slots_run_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = disk(folder.path(), "disk", 16 * MB);
+    let serving = Serving::start(folder.path(), &["--slots", "1"]).unwrap();
+    serving.refuses(&["add", &drive("a", &path, ",load-programs")], "no programs");
+    serving.does(&["add", &drive("a", &path, ",programs,load-programs")]);
+    drop(serving);
+    let serving = Serving::start(folder.path(), &["--slots", "0"]).unwrap();
+    serving.refuses(&["add", &drive("a", &path, ",programs,load-programs")], "no slots");
+    serving.does(&["add", &drive("a", &path, ",programs")]);
+}
+
 #[test]
 fn modules_are_loaded_while_it_serves() {
     let folder = tempfile::tempdir().unwrap();

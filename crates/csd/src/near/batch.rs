@@ -4,6 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use dcs_nvme::Status;
 
+use super::loads::Build;
 use super::pipeline::{Clock, Pipeline, Pulled, UNIT};
 use crate::storage::Ticket;
 
@@ -18,6 +19,8 @@ const BATCH_TIME_MAX: u64 = 1_000_000;
 pub struct Batch {
     pub(crate) ticket: Ticket,
     pub(super) pipeline: Pipeline,
+    /// A program is made, and that is all.
+    pub(super) build: Option<Build>,
     /// Operators are made, and nothing is to pass them yet.
     prepares: bool,
     /// Bytes that are to come out at most.
@@ -58,7 +61,13 @@ impl std::fmt::Debug for Batch {
 impl Batch {
     /// Work on the chain of a command, until at most this many bytes, one [`UNIT`] at least, have come out.
     pub(super) fn new(ticket: Ticket, pipeline: Pipeline, prepares: bool, most: usize) -> Batch {
-        Batch { ticket, pipeline, prepares, most, out: Vec::new(), end: Ok(End::More), took: 0 }
+        let (build, out) = (None, Vec::new());
+        Batch { ticket, pipeline, build, prepares, most, out, end: Ok(End::More), took: 0 }
+    }
+
+    /// A program is made.
+    pub(super) fn of_build(ticket: Ticket, build: Build) -> Batch {
+        Batch { build: Some(build), ..Batch::new(ticket, Pipeline::of_module(), true, 0) }
     }
 
     /// The numbers of its operators, then zeros.
@@ -84,11 +93,15 @@ impl Batch {
         self.pipeline.chain = failed.chain;
         // What panicked in its work may do so again when it goes.
         let _ = catch_unwind(AssertUnwindSafe(|| drop(failed)));
+        self.build = None;
         self.out.clear();
         self.end = Err(Status::INTERNAL_ERROR);
     }
 
     fn work(&mut self, began: u64, clock: Clock<'_>) -> Result<End, Status> {
+        if let Some(build) = &mut self.build {
+            return build.run().map(|()| End::Prepared);
+        }
         while !self.pipeline.prepare(clock).map_err(Status::with_do_not_retry)? {
             if clock().saturating_sub(began) >= PREPARATION {
                 return Ok(End::More);

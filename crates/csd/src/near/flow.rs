@@ -9,6 +9,7 @@ use super::batch::Batch;
 use super::budget::Taken;
 use super::entry::RESULT_SIZE;
 use super::installed::Execution;
+use super::loads::Install;
 use super::pipeline::{Pipeline, UNIT};
 use super::program::Program;
 use super::ranges::Ranges;
@@ -65,6 +66,8 @@ pub(super) enum Origin {
     Load(Arc<Program>),
     /// A stream is opened, once its operators have been made.
     Open,
+    /// A program is loaded, once it has been made.
+    Install(Box<Install>),
 }
 
 /// A source on its way through a chain: of one command, or, a stream, of several.
@@ -242,13 +245,28 @@ impl Near {
         self.need + self.parameters.as_ref().map_or(0, Taken::bytes)
     }
 
+    /// A program that is to be made.
+    pub(super) fn install(install: Install) -> Near {
+        let need = install.memory();
+        let (origin, source) = (Origin::Install(Box::new(install)), Source::Zeros { left: 0 });
+        Near { need, ..Near::new(origin, Arc::default(), source, Target::Nowhere) }
+    }
+
     /// It prepares operators, and nothing is to pass them yet.
     pub(super) fn prepares(&self) -> bool {
-        matches!(self.origin, Origin::Load(_) | Origin::Open)
+        matches!(self.origin, Origin::Load(_) | Origin::Open | Origin::Install(_))
+    }
+
+    /// It keeps its memory for longer than a command lasts.
+    pub(super) fn lasts(&self) -> bool {
+        matches!(self.origin, Origin::Open | Origin::Install(_))
     }
 
     /// Takes its chain for a piece of work; for a slot, to which it is handed over, for as much as there is room for.
     pub(super) fn batch(&mut self, ticket: Ticket, hands_over: bool) -> Batch {
+        if let Origin::Install(install) = &mut self.origin {
+            return Batch::of_build(ticket, install.work());
+        }
         let room = usize::try_from(self.target.room()).unwrap_or(usize::MAX);
         let most = match self.target {
             _ if !hands_over => UNIT,

@@ -7,6 +7,8 @@ use dcs_abi::operator::{OPERATORS, Operator};
 use dcs_nvme::Status;
 use dcs_nvme::programs::{MemoryRange, ProgramActivation};
 
+use super::loads::Loads;
+
 /// The index of the program that is a chain of operators.
 pub const CHAIN: u16 = 0x100;
 /// Sets of memory ranges that there may be.
@@ -22,10 +24,11 @@ pub fn program_count() -> u16 {
 }
 
 /// Says why there is no program of this index.
-pub(super) fn exists(program: u16) -> Result<(), Status> {
+pub(super) fn exists(loads: &Loads, program: u16) -> Result<(), Status> {
     match program {
         CHAIN => Ok(()),
-        program if program > CHAIN => Err(Status::INVALID_PROGRAM_INDEX),
+        program if program > loads.last() => Err(Status::INVALID_PROGRAM_INDEX),
+        program if program > CHAIN => loads.get(program).map(|_| ()).ok_or(Status::NO_PROGRAM),
         program => match u8::try_from(program).ok().and_then(Operator::from_number) {
             // Modules have no index of their own here.
             Some(Operator::Module) | None => Err(Status::NO_PROGRAM),
@@ -43,7 +46,7 @@ pub struct Programs {
 }
 
 impl Default for Programs {
-    /// All programs are activated.
+    /// All programs of the controller's own are activated.
     fn default() -> Programs {
         let indexes = OPERATORS.iter().map(|info| info.operator as u16).chain([CHAIN]);
         Programs { activated: indexes.map(|index| (index, Arc::default())).collect(), sets: BTreeMap::new() }
@@ -51,8 +54,8 @@ impl Default for Programs {
 }
 
 impl Programs {
-    pub(super) fn activate(&mut self, wanted: ProgramActivation) -> Result<(), Status> {
-        exists(wanted.program)?;
+    pub(super) fn activate(&mut self, loads: &Loads, wanted: ProgramActivation) -> Result<(), Status> {
+        exists(loads, wanted.program)?;
         match wanted.select {
             1 => drop(self.activated.entry(wanted.program).or_default()),
             0 => match self.activated.get(&wanted.program) {

@@ -16,6 +16,7 @@ mod budget;
 pub(crate) mod entry;
 pub(crate) mod flow;
 mod installed;
+mod loads;
 mod local_memory;
 mod pipeline;
 mod program;
@@ -32,6 +33,7 @@ pub use batch::{Batch, Operated};
 pub use entry::{DataLocation, FROM_GUEST, Fields, NO_DATA, RESULT_SIZE, TO_GUEST};
 pub use installed::{CHAIN, RANGES, SETS};
 pub(crate) use installed::{GRANULARITY, program_count};
+pub use loads::{Builder, LOADED, LOADED_BYTES, LOADED_MIB, WEBASSEMBLY};
 pub use pipeline::Worked;
 pub use ranges::{ENDED, REST};
 pub use stream::STREAMS;
@@ -40,6 +42,7 @@ use budget::{Budget, Taken};
 use dcs_abi::operator::Operator;
 use flow::Flow;
 use installed::Programs;
+use loads::Loads;
 use program::Program;
 use ready::Ready;
 use stream::Stream;
@@ -71,6 +74,8 @@ pub(crate) struct NearStorage {
     memory: Vec<u8>,
     /// The standard's programs and sets of memory ranges.
     standard: Programs,
+    /// Programs that the guest has loaded.
+    loads: Loads,
     /// The memory that operators may take.
     budget: Budget,
     /// Commands that wait for memory, in order.
@@ -102,6 +107,7 @@ impl NearStorage {
             self.forget(stream);
         }
         self.standard = Programs::default();
+        self.loads.reset();
         (self.ready, self.wanting) = (Ready::default(), VecDeque::new());
         // New memory: pages that nobody has touched.
         let new = vec![0; self.memory.len()];
@@ -127,6 +133,24 @@ impl NearStorage {
         if let Some(memory) = flow.memory.as_mut().filter(|memory| memory.bytes() >= LARGE) {
             memory.passes();
             self.waste.push(Waste::new(flow));
+        }
+    }
+
+    /// Lets the guest load programs, of which this makes operators.
+    pub fn set_builder(&mut self, builder: Builder) {
+        self.loads.set_builder(builder);
+    }
+
+    /// The number of programs that the guest has loaded, and the bytes of all, with those that are on their way.
+    pub fn loaded(&self) -> (usize, u64) {
+        self.loads.count()
+    }
+
+    /// Programs that may be there at once, and bytes of those that are loaded, in MiB.
+    pub fn most_programs(&self) -> (u16, u64) {
+        match self.loads.are_taken() {
+            true => (program_count() + LOADED, LOADED_MIB),
+            false => (program_count(), 0),
         }
     }
 

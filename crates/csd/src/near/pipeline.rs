@@ -8,6 +8,7 @@ use dcs_abi::result::DigestSlot;
 use dcs_ndp::{Context, OperatorError};
 use dcs_nvme::Status;
 
+use super::loads::Loaded;
 use super::program::{Program, status_of};
 
 /// Bytes that come out at once at most. The largest data unit too: an operator that needs whole ones gets so
@@ -42,6 +43,8 @@ pub struct Pipeline {
     /// The operators, as long as not all of the steps are made.
     program: Option<Arc<Program>>,
     steps: Vec<Step>,
+    /// Programs of the guest's that its operators are: they are in use.
+    _loaded: Vec<Arc<Loaded>>,
     /// The operator that failed.
     pub failed: Option<u8>,
 }
@@ -102,7 +105,15 @@ impl Pipeline {
     /// A chain that is to be prepared.
     pub fn new(program: Arc<Program>) -> Pipeline {
         let (chain, steps) = (program.numbers(), Vec::with_capacity(program.len()));
-        Pipeline { chain, input: Input::default(), program: Some(program), steps, failed: None }
+        let (input, _loaded) = (Input::default(), program.loaded());
+        Pipeline { chain, input, program: Some(program), steps, _loaded, failed: None }
+    }
+
+    /// None, where a module is made: it says so, and nothing passes it.
+    pub fn of_module() -> Pipeline {
+        let mut chain = [0; CHAIN_MAX];
+        chain[0] = Operator::Module as u8;
+        Pipeline { chain, ..Pipeline::default() }
     }
 
     /// Makes the next operator's context, which may take as long as a piece of its work. True where all were made

@@ -1,12 +1,15 @@
 //! Parameters that were loaded: operators, and what each was given.
 
+use std::sync::Arc;
+
 use dcs_abi::operator::Operator;
 use dcs_abi::status::Status as Reason;
 use dcs_abi::{CHAIN_MAX, operator};
-use dcs_ndp::{Context, memory, memory_of_unzstd};
+use dcs_ndp::{Context, memory, memory_of_unzstd, module};
 use dcs_nvme::Status;
 use dcs_nvme::bytes::{u16_at, u32_at};
 
+use super::loads::{Loaded, Loads};
 use super::ranges::Ranges;
 
 /// Bytes before the first operator: the number of operators, then reserved ones.
@@ -24,14 +27,22 @@ const WINDOW: u8 = 23;
 
 /// Operators, with their parameter blocks. Those that cannot be are found out when their contexts are made.
 #[derive(Default)]
-pub struct Program(Vec<(Operator, Vec<u8>)>);
+pub struct Program(Vec<Given>);
+
+/// An operator, and what it is given.
+struct Given {
+    operator: Operator,
+    parameter: Vec<u8>,
+    /// It is a program that the guest has loaded; the parameter is its own.
+    loaded: Option<Arc<Loaded>>,
+}
 
 impl Drop for Program {
     /// Keys are wiped.
     fn drop(&mut self) {
-        for (_, parameter) in &mut self.0 {
-            parameter.fill(0);
-            std::hint::black_box(&parameter);
+        for given in &mut self.0 {
+            given.parameter.fill(0);
+            std::hint::black_box(&given.parameter);
         }
     }
 }
@@ -42,19 +53,19 @@ pub fn status_of(reason: Reason) -> Status {
 }
 
 impl Program {
-    /// Reads parameters.
+    /// Reads parameters, which may name what the guest has loaded.
     ///
     /// # Errors
     ///
     /// Invalid Field in Command for bytes that are no parameters; a status of the vendor's type (7h) for
     /// operators that are not there.
-    pub fn read(bytes: &[u8]) -> Result<Program, Status> {
+    pub fn read(bytes: &[u8], loads: &Loads) -> Result<Program, Status> {
         let (header, rest) = bytes.split_at_checked(HEADER).ok_or(Status::INVALID_FIELD)?;
         let count = usize::from(header[0]);
         if !(1..=CHAIN_MAX).contains(&count) || header[1..] != [0; HEADER - 1] {
             return Err(Status::INVALID_FIELD);
         }
-        Program::operators(count, rest).map(|(program, _)| program)
+        Program::operators(count, rest, loads).map(|(program, _)| program)
     }
 
     /// Reads what opens a stream: the same, where there may be no operator, and behind them ranges, whose
@@ -64,13 +75,13 @@ impl Program {
     /// # Errors
     ///
     /// As [`Program::read`].
-    pub fn read_stream(bytes: &[u8]) -> Result<(Program, [&[u8]; 2]), Status> {
+    pub fn read_stream<'a>(bytes: &'a [u8], loads: &Loads) -> Result<(Program, [&'a [u8]; 2]), Status> {
         let (header, rest) = bytes.split_at_checked(HEADER).ok_or(Status::INVALID_FIELD)?;
         let count = usize::from(header[0]);
         if count > CHAIN_MAX {
             return Err(Status::INVALID_FIELD);
         }
-        let (program, rest) = Program::operators(count, rest)?;
+        let (program, rest) = Program::operators(count, rest, loads)?;
         let ranges = Ranges::length(u32_at(header, 4));
         let (ranges, rest) = rest.split_at_checked(ranges).ok_or(Status::INVALID_FIELD)?;
         let first = rest.get(..(u32_at(header, 0) >> 8) as usize).ok_or(Status::INVALID_FIELD)?;
@@ -78,7 +89,7 @@ impl Program {
     }
 
     /// Reads this many operators; what lies behind them.
-    fn operators(count: usize, mut rest: &[u8]) -> Result<(Program, &[u8]), Status> {
+    fn operators<'a>(count: usize, mut rest: &'a [u8], loads: &Loads) -> Result<(Program, &'a [u8]), Status> {
         let mut program = Program(Vec::with_capacity(count));
         for _ in 0..count {
             let (head, after) = rest.split_at_checked(OPERATOR).ok_or(Status::INVALID_FIELD)?;
@@ -89,7 +100,7 @@ impl Program {
             }
             let operator = operator::Operator::from_number(head[0]);
             let operator = operator.ok_or(status_of(Reason::UnknownOperator))?;
-            program.0.push((operator, parameter.to_vec()));
+            program.0.push(Given::new(operator, parameter, loads));
             rest = after.get(length.next_multiple_of(8)..).unwrap_or_default();
         }
         Ok((program, rest))
@@ -97,12 +108,19 @@ impl Program {
 
     #[cfg(test)]
     pub fn new(operators: Vec<(Operator, Vec<u8>)>) -> Program {
-        Program(operators)
+        let given = |(operator, parameter)| Given { operator, parameter, loaded: None };
+        Program(operators.into_iter().map(given).collect())
     }
 
     /// One operator.
     pub fn of(operator: Operator, parameter: &[u8]) -> Program {
-        Program(vec![(operator, parameter.to_vec())])
+        Program(vec![Given { operator, parameter: parameter.to_vec(), loaded: None }])
+    }
+
+    /// One that the guest has loaded.
+    pub fn of_loaded(loaded: Arc<Loaded>, parameter: &[u8]) -> Program {
+        let parameter = parameter.to_vec();
+        Program(vec![Given { operator: Operator::Module, parameter, loaded: Some(loaded) }])
     }
 
     /// The status where no handle is free.
@@ -117,16 +135,22 @@ impl Program {
 
     /// Their numbers, then zeros.
     pub fn numbers(&self) -> [u8; CHAIN_MAX] {
-        std::array::from_fn(|at| self.0.get(at).map_or(0, |(operator, _)| *operator as u8))
+        std::array::from_fn(|at| self.0.get(at).map_or(0, |given| given.operator as u8))
+    }
+
+    /// The programs that the guest has loaded among them.
+    pub(super) fn loaded(&self) -> Vec<Arc<Loaded>> {
+        self.0.iter().filter_map(|given| given.loaded.clone()).collect()
     }
 
     /// Bytes of memory that the operators of a stream take at most.
     pub fn memory(&self) -> u64 {
-        let all = self.0.iter().map(|(operator, parameter)| match operator {
-            Operator::Unzstd => memory_of_unzstd(WINDOW),
-            operator => memory(*operator, parameter),
-        });
-        all.sum()
+        let memory = |given: &Given| match (&given.loaded, given.operator) {
+            (Some(loaded), _) => loaded.module.memory(),
+            (None, Operator::Unzstd) => memory_of_unzstd(WINDOW),
+            (None, operator) => memory(operator, &given.parameter),
+        };
+        self.0.iter().map(memory).sum()
     }
 
     /// The operator at this place, at the beginning of its stream.
@@ -135,11 +159,23 @@ impl Program {
     ///
     /// A status of the vendor's type (7h) where it does not take its parameter.
     pub fn context(&self, place: usize) -> Result<Context, Status> {
-        let (operator, parameter) = self.0.get(place).ok_or(Status::INTERNAL_ERROR)?;
-        let context = match operator {
-            Operator::Unzstd if parameter.is_empty() => Context::unzstd(WINDOW),
-            operator => Context::new(*operator, parameter),
+        let Given { operator, parameter, loaded } = self.0.get(place).ok_or(Status::INTERNAL_ERROR)?;
+        let context = match (loaded, operator) {
+            (Some(loaded), _) => Context::of_module(&*loaded.module, parameter),
+            (None, Operator::Unzstd) if parameter.is_empty() => Context::unzstd(WINDOW),
+            (None, operator) => Context::new(*operator, parameter),
         };
         context.map_err(|error| status_of(error.status()))
+    }
+}
+
+impl Given {
+    /// A module is the guest's own, where it has loaded that; else the process's.
+    fn new(operator: Operator, parameter: &[u8], loads: &Loads) -> Given {
+        let module = (operator == Operator::Module).then(|| module::split(parameter).ok()).flatten();
+        match module.and_then(|(name, own)| Some((loads.named(name)?.clone(), own.to_vec()))) {
+            Some((loaded, parameter)) => Given { operator, parameter, loaded: Some(loaded) },
+            None => Given { operator, parameter: parameter.to_vec(), loaded: None },
+        }
     }
 }

@@ -30,18 +30,16 @@ const OWN: u8 = 2;
 impl NearStorage {
     /// The log of programs: a descriptor for each index.
     pub(crate) fn program_list(&self, page: &mut Vec<u8>) {
-        let count = u32::from(CHAIN) + 1;
+        let last = self.loads.last();
+        let count = u32::from(last) + 1;
         page.extend_from_slice(&count.to_le_bytes());
         page.resize(LIST_HEADER, 0);
-        for program in 0..=CHAIN {
-            let descriptor = match exists(program) {
+        for program in 0..=last {
+            let activated = self.standard.activated.contains_key(&program);
+            let descriptor = match exists(&self.loads, program) {
+                _ if program > CHAIN => self.loads.descriptor(program, activated),
                 Err(_) => Descriptor::default(),
-                Ok(()) => Descriptor {
-                    occupied: OWN,
-                    activated: self.standard.activated.contains_key(&program),
-                    kind: 0,
-                    identifier: Some(program.into()),
-                },
+                Ok(()) => Descriptor { occupied: OWN, activated, kind: 0, identifier: Some(program.into()) },
             };
             page.extend_from_slice(&descriptor.bytes());
         }
@@ -72,12 +70,12 @@ impl NearStorage {
 }
 
 impl Controller {
-    /// A command of the admin queue for programs: its result.
+    /// A command of the admin queue for programs: its result; nothing where it ends later.
     pub(crate) fn manage_programs(
         &mut self,
         port: &mut dyn HostPort,
         command: &Command,
-    ) -> Result<u32, Status> {
+    ) -> Result<Option<u32>, Status> {
         if !self.has_sets() {
             return Err(Status::INVALID_OPCODE);
         }
@@ -85,17 +83,10 @@ impl Controller {
             return Err(Status::INVALID_NAMESPACE);
         }
         match command.opcode {
-            admin::LOAD_PROGRAM => {
-                // The controller has programs of its own, and takes no others.
-                let program = LoadProgram::from_words(&command.words).program;
-                match exists(program) {
-                    Err(status) if status == Status::INVALID_PROGRAM_INDEX => Err(status),
-                    _ => Err(Status::PROGRAM_INDEX_NOT_DOWNLOADABLE),
-                }
-            }
+            admin::LOAD_PROGRAM => self.load_program(port, command, &LoadProgram::from_words(&command.words)),
             admin::PROGRAM_ACTIVATION => {
                 let wanted = ProgramActivation::from_words(&command.words);
-                self.near.standard.activate(wanted).map(|()| 0)
+                self.near.standard.activate(&self.near.loads, wanted).map(|()| Some(0))
             }
             _ => {
                 let wanted = MemoryRangeSets::from_words(&command.words);
@@ -103,12 +94,54 @@ impl Controller {
                     0 => {
                         let count = usize::from(wanted.ranges);
                         let ranges = self.ranges(port, command, count)?;
-                        self.near.standard.create(ranges).map(u32::from)
+                        self.near.standard.create(ranges).map(|set| Some(set.into()))
                     }
-                    1 => self.near.standard.delete(wanted.set).map(|()| 0),
+                    1 => self.near.standard.delete(wanted.set).map(|()| Some(0)),
                     _ => Err(Status::INVALID_FIELD),
                 }
             }
+        }
+    }
+
+    /// Takes a piece of a program, of which the operator is made when the last one is there; or forgets a program.
+    fn load_program(
+        &mut self,
+        port: &mut dyn HostPort,
+        command: &Command,
+        wanted: &LoadProgram,
+    ) -> Result<Option<u32>, Status> {
+        let index = wanted.program;
+        if index > self.near.loads.last() {
+            return Err(Status::INVALID_PROGRAM_INDEX);
+        }
+        if index <= CHAIN {
+            // The controller's own.
+            return Err(Status::PROGRAM_INDEX_NOT_DOWNLOADABLE);
+        }
+        if wanted.unload {
+            return match self.near.standard.activated.contains_key(&index) {
+                true => Err(Status::PROGRAM_IN_USE),
+                false => self.near.loads.unload(index).map(|()| Some(0)),
+            };
+        }
+        if wanted.bytes == 0 || wanted.bytes > 1 << self.config.transfer_shift {
+            return Err(Status::INVALID_FIELD);
+        }
+        if !self.slots.has_free() {
+            // The last piece needs one.
+            return Err(Status::INTERRUPTED);
+        }
+        self.near.loads.expect(wanted)?;
+        let mut piece = vec![0; wanted.bytes as usize];
+        match self.copy_in(port, &command.data, &mut piece) {
+            Status::SUCCESS => {}
+            status => return Err(status),
+        }
+        let Some(install) = self.near.loads.arrived(index, &piece) else { return Ok(Some(0)) };
+        match self.start(port, (0, command.cid), None, |_| Ok(Near::install(install))) {
+            Ok(_) => Ok(None),
+            // It would need more memory than the operators may ever have.
+            Err(_) => Err(Status::INSUFFICIENT_PROGRAM_RESOURCES),
         }
     }
 
@@ -178,7 +211,7 @@ impl Controller {
         command: &Command,
         wanted: &Execute,
     ) -> Result<Near, Status> {
-        exists(wanted.program)?;
+        exists(&self.near.loads, wanted.program)?;
         let activated = self.near.standard.activated.get(&wanted.program);
         let running = activated.ok_or(Status::PROGRAM_NOT_ACTIVATED)?.clone();
         if wanted.ranges as usize > RANGES {
@@ -235,9 +268,10 @@ impl Controller {
             return Err(Status::INVALID_FIELD);
         }
         let operator = u8::try_from(wanted.program).ok().and_then(Operator::from_number);
-        let program = match operator {
-            Some(operator) => Program::of(operator, parameter),
-            None => Program::read(parameter)?,
+        let program = match (operator, self.near.loads.get(wanted.program)) {
+            (Some(operator), _) => Program::of(operator, parameter),
+            (None, Some(loaded)) => Program::of_loaded(loaded.clone(), parameter),
+            (None, None) => Program::read(parameter, &self.near.loads)?,
         };
         let room = u64::from(target.length);
         let (next, at) = (source.first, target.first);

@@ -115,9 +115,9 @@ impl Controller {
             let now = self.slots.now;
             let slot = self.slots.get(index);
             if let Some(near) = &mut slot.near {
-                let is_stream = matches!(near.origin, Origin::Open);
+                let lasts = near.lasts();
                 loop {
-                    near.flow.memory = self.near.budget.take(near.need, is_stream);
+                    near.flow.memory = self.near.budget.take(near.need, lasts);
                     if near.flow.memory.is_some() {
                         break;
                     }
@@ -156,7 +156,7 @@ impl Controller {
         let loaded = match fields.destination {
             _ if !status.is_success() => Err(status),
             DataLocation::Stream => self.open(command.namespace, &bytes),
-            _ => Program::read(&bytes).map(|program| {
+            _ => Program::read(&bytes, &self.near.loads).map(|program| {
                 let program = Arc::new(program);
                 (Origin::Load(program.clone()), program, Source::Zeros { left: 0 })
             }),
@@ -171,7 +171,7 @@ impl Controller {
 
     /// A stream of ranges of a namespace.
     fn open(&self, namespace: u32, bytes: &[u8]) -> Result<(Origin, Arc<Program>, Source), Status> {
-        let (program, [ranges, first]) = Program::read_stream(bytes)?;
+        let (program, [ranges, first]) = Program::read_stream(bytes, &self.near.loads)?;
         let ranges = Ranges::read(namespace, ranges)?;
         let within = self.known(namespace)?.ok_or(Status::INVALID_FIELD)?;
         let run = Run { volume: within.volume, chain: within.chain.clone(), shift: within.shift };
@@ -357,6 +357,11 @@ impl Controller {
                 near.flow.parameters = parameters;
                 self.near.open(near.flow, self.slots.now)
             }
+            (true, Origin::Install(install)) => {
+                let memory = near.flow.memory.take().ok_or(Status::INTERNAL_ERROR);
+                let installed = memory.and_then(|memory| self.near.loads.install(*install, memory));
+                return (installed.err().unwrap_or(status), 0);
+            }
             (succeeded, origin) => {
                 self.near.discard(near.flow);
                 match origin {
@@ -455,6 +460,9 @@ impl Controller {
         slot.times.operators += batch.took;
         let Some(mut near) = slot.near.take() else { return };
         near.flow.pipeline = batch.pipeline;
+        if let (Origin::Install(install), Some(build)) = (&mut near.origin, batch.build) {
+            install.done(build);
+        }
         let delivered = near.deliver(slot, &mut self.near.memory, port, &batch.out);
         let end = delivered.and(batch.end);
         near.flow.hungry = end == Ok(End::Hungry);

@@ -4,6 +4,7 @@
 mod faults;
 mod files;
 mod life;
+mod loads;
 mod near;
 mod peer;
 mod properties;

@@ -710,6 +710,21 @@ fn commands_that_wait_for_others_are_counted() {
 
 /// A module whose `dcs_step` has that body, which chains may name.
 pub fn module(body: &str) -> Vec<u8> {
+    let module = dcs_wasm::Module::load(&module_bytes(body), dcs_wasm::Limits::of_drive()).unwrap();
+    let name = *module.name();
+    assert!(module.install());
+    dcs_ndp::module::parameter(&name, b"")
+}
+
+/// The body of a module that turns each byte's bits round.
+pub const TURNS: &str = "(i32.store (i32.const 20) (local.get $n)) (i32.store (i32.const 24) (local.get $n))
+    (block $done (loop $next (br_if $done (i32.eq (local.get $at) (local.get $n)))
+        (i32.store8 offset=1024 (local.get $at) (i32.xor (i32.load8_u offset=1024 (local.get $at)) (i32.const 255)))
+        (local.set $at (i32.add (local.get $at) (i32.const 1))) (br $next)))
+    (local.get $last)";
+
+/// The bytes of a module whose `dcs_step` has that body.
+pub fn module_bytes(body: &str) -> Vec<u8> {
     let text = format!(
         r#"(module (memory (export "memory") 3)
         (data (i32.const 0) "\01\00\00\00\00\04\00\00\00\00\01\00\00\04\00\00\00\00\01\00")
@@ -717,11 +732,7 @@ pub fn module(body: &str) -> Vec<u8> {
         (func (export "dcs_start") (param i32) (result i32) (i32.const 0))
         (func (export "dcs_step") (param $n i32) (param $last i32) (result i32) (local $at i32) {body}))"#
     );
-    let bytes = wat::parse_str(text).unwrap();
-    let module = dcs_wasm::Module::load(&bytes, dcs_wasm::Limits::of_drive()).unwrap();
-    let name = *module.name();
-    assert!(module.install());
-    dcs_ndp::module::parameter(&name, b"")
+    wat::parse_str(text).unwrap()
 }
 
 #[test]
@@ -732,15 +743,7 @@ fn modules_are_operators_of_a_drive() {
     let words = [length / 4, length, 391, 0, 0, 0];
     let near = Near { opcode: FROM_GUEST, namespace: 1, destination: BLOCKS, words, ..Near::default() };
     assert_eq!(run(&mut machine, near).status, Status::SUCCESS);
-    // Each byte with its bits turned round.
-    let turns = module(
-        "(i32.store (i32.const 20) (local.get $n)) (i32.store (i32.const 24) (local.get $n))
-        (block $done (loop $next (br_if $done (i32.eq (local.get $at) (local.get $n)))
-            (i32.store8 offset=1024 (local.get $at)
-                (i32.xor (i32.load8_u offset=1024 (local.get $at)) (i32.const 255)))
-            (local.set $at (i32.add (local.get $at) (i32.const 1))) (br $next)))
-        (local.get $last)",
-    );
+    let turns = module(TURNS);
     let chain = [(Operator::Module, turns.clone()), (Operator::Crc32c, vec![]), (Operator::Module, turns)];
     assert_eq!(through(&mut machine, &chain, data.len()), Ok(data.clone()));
     let once = through(&mut machine, &chain[..1], data.len()).unwrap();
@@ -757,7 +760,7 @@ fn modules_are_operators_of_a_drive() {
 }
 
 /// This many bytes of namespace 1 through a chain, as a stream.
-fn through(
+pub fn through(
     machine: &mut Machine<ModelStorage>,
     chain: &[(Operator, Vec<u8>)],
     length: usize,

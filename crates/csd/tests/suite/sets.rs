@@ -20,11 +20,11 @@ use crate::rig::{DATA, Machine};
 use crate::rules::prp;
 
 /// The namespaces, behind the 16 that there may be of logical blocks.
-const MEMORY: u32 = 17;
-const PROGRAMS: u32 = 18;
+pub const MEMORY: u32 = 17;
+pub const PROGRAMS: u32 = 18;
 
 /// Bytes of local memory.
-const LENGTH: u32 = 1 << 20;
+pub const LENGTH: u32 = 1 << 20;
 
 /// A machine with a plain namespace 1 and an encrypted one, 2, that has selected these command sets.
 fn machine(sets: u8) -> Machine<ModelStorage> {
@@ -57,13 +57,13 @@ fn memory_command(opcode: u8, first: u64, length: u32) -> Command {
     Command { opcode, namespace: MEMORY, data, words, ..Command::default() }
 }
 
-fn store(machine: &mut Machine<ModelStorage>, first: u64, bytes: &[u8]) {
+pub fn store(machine: &mut Machine<ModelStorage>, first: u64, bytes: &[u8]) {
     machine.guest.store(DATA, bytes);
     let done = machine.run(1, memory_command(local_memory::WRITE, first, bytes.len() as u32));
     assert_eq!((done.status, done.result), (Status::SUCCESS, 0));
 }
 
-fn load(machine: &mut Machine<ModelStorage>, first: u64, length: usize) -> Vec<u8> {
+pub fn load(machine: &mut Machine<ModelStorage>, first: u64, length: usize) -> Vec<u8> {
     machine.guest.store(DATA, &vec![0xee; length]);
     let done = machine.run(1, memory_command(local_memory::READ, first, length as u32));
     assert_eq!((done.status, done.result), (Status::SUCCESS, 0));
@@ -97,12 +97,12 @@ fn execute_entry(machine: &mut Machine<ModelStorage>, execute: Execute, data: &[
     entry
 }
 
-fn range(first: u64, length: u32) -> MemoryRange {
+pub fn range(first: u64, length: u32) -> MemoryRange {
     MemoryRange { namespace: MEMORY, length, first }
 }
 
 /// Executes a program on memory ranges of its own data.
-fn execute(
+pub fn execute(
     machine: &mut Machine<ModelStorage>,
     program: u16,
     taken: u64,
@@ -117,7 +117,7 @@ fn execute(
     run_entry(machine, entry)
 }
 
-fn text(length: usize) -> Vec<u8> {
+pub fn text(length: usize) -> Vec<u8> {
     (0..length).map(|at| b"a line of the log, number \n"[at % 27].wrapping_add((at / 9000) as u8)).collect()
 }
 
@@ -542,7 +542,7 @@ fn programs_that_cannot_be_are_refused() {
         ),
         (
             admin::LOAD_PROGRAM,
-            LoadProgram { program: CHAIN + 1, kind: 1, unload: false }.words(),
+            LoadProgram { program: CHAIN + 1, kind: 1, ..LoadProgram::default() }.words(),
             Status::INVALID_PROGRAM_INDEX,
         ),
         (admin::PROGRAM_ACTIVATION, ProgramActivation { program: 0, select: 1 }.words(), Status::NO_PROGRAM),

@@ -1,0 +1,236 @@
+//! Programs that a guest loads: WebAssembly modules, for this guest's chains and executions alone.
+//!
+//! ```text
+//!   Load Program, a piece at a time --> Arriving --all there--> Install: a batch of work, for a slot
+//!                                                                  |
+//!   Program Activation, Execute, chains that name it <-- Loaded <--+ or Invalid Program Data
+//! ```
+//!
+//! What they take is the guest's own: bytes of all programs have a limit, and what is made of them takes from the memory
+//! of the drive's operators. They are gone when the guest says so, or the controller is reset.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use dcs_ndp::module::{Module, Name};
+use dcs_nvme::Status;
+use dcs_nvme::programs::{Descriptor, LoadProgram};
+
+use super::budget::{Budget, Taken};
+use super::installed::CHAIN;
+
+/// Programs that a guest may load: their indexes are those behind [`CHAIN`].
+pub const LOADED: u16 = 16;
+
+/// Bytes of a program that is loaded at most.
+pub const LOADED_BYTES: u32 = 1 << 20;
+
+/// Bytes of all of them, in MiB.
+pub const LOADED_MIB: u64 = 4;
+
+/// The type of program that may be loaded, of those that are the vendor's: a WebAssembly module.
+pub const WEBASSEMBLY: u8 = 0xc0;
+
+/// The program is one that was loaded.
+const DOWNLOADED: u8 = 1;
+
+/// Bytes of memory that making an operator takes for each byte of its module, and besides. What is made takes less:
+/// `crates/wasm` measures it.
+const MEMORY_PER_BYTE: u64 = 64;
+const MEMORY_BESIDES: u64 = 1 << 20;
+
+/// Makes an operator of a module's bytes; nothing where they are none. It must not take long, nor much memory, whatever
+/// they are.
+pub type Builder = Arc<dyn Fn(&[u8]) -> Option<(Name, Arc<dyn Module>)> + Send + Sync>;
+
+/// A program whose bytes come piece by piece.
+pub(super) struct Arriving {
+    pub index: u16,
+    size: u32,
+    identifier: Option<u64>,
+    bytes: Vec<u8>,
+    /// Its part of the bytes of all programs.
+    taken: Taken,
+}
+
+/// A program that is there.
+pub(super) struct Loaded {
+    name: Name,
+    identifier: Option<u64>,
+    pub module: Arc<dyn Module>,
+    /// Its part of the bytes of all programs, and the memory that it takes.
+    _taken: (Taken, Taken),
+}
+
+/// A program that is being made.
+pub(super) struct Install {
+    arriving: Arriving,
+    builder: Builder,
+    made: Option<(Name, Arc<dyn Module>)>,
+}
+
+/// What a slot has to do for it.
+pub(super) struct Build {
+    builder: Builder,
+    bytes: Vec<u8>,
+    made: Option<(Name, Arc<dyn Module>)>,
+}
+
+/// All programs that a guest has loaded, or is loading.
+pub(super) struct Loads {
+    builder: Option<Builder>,
+    bytes: Budget,
+    arriving: BTreeMap<u16, Arriving>,
+    there: BTreeMap<u16, Arc<Loaded>>,
+}
+
+impl Default for Loads {
+    fn default() -> Loads {
+        let (arriving, there) = Default::default();
+        Loads { builder: None, bytes: Budget::new(LOADED_MIB << 20), arriving, there }
+    }
+}
+
+impl Loads {
+    /// Lets the guest load programs, of which this makes operators.
+    pub fn set_builder(&mut self, builder: Builder) {
+        self.builder = Some(builder);
+    }
+
+    /// The guest may load programs.
+    pub fn are_taken(&self) -> bool {
+        self.builder.is_some()
+    }
+
+    /// All that were loaded are forgotten. Those that are being made, or are at work, keep what they take until then.
+    pub fn reset(&mut self) {
+        self.arriving.clear();
+        self.there.clear();
+    }
+
+    /// The number of programs that are there, and the bytes of all, with those that are on their way.
+    pub fn count(&self) -> (usize, u64) {
+        (self.there.len(), self.bytes.taken())
+    }
+
+    /// The highest index that there is.
+    pub fn last(&self) -> u16 {
+        if self.are_taken() { CHAIN + LOADED } else { CHAIN }
+    }
+
+    /// The program of this index.
+    pub fn get(&self, index: u16) -> Option<&Arc<Loaded>> {
+        self.there.get(&index)
+    }
+
+    /// The program that is this module.
+    pub fn named(&self, name: &Name) -> Option<&Arc<Loaded>> {
+        self.there.values().find(|loaded| loaded.name == *name)
+    }
+
+    /// Takes down what a command says of a piece that is to come: the first one of a program, which ends what was
+    /// arriving before, or the next one.
+    pub fn expect(&mut self, wanted: &LoadProgram) -> Result<(), Status> {
+        let index = wanted.program;
+        let identifier = match wanted.identifier_kind {
+            0 => None,
+            1 => Some(wanted.identifier),
+            _ => return Err(Status::INVALID_FIELD),
+        };
+        match wanted.kind {
+            _ if self.there.contains_key(&index) => return Err(Status::PROGRAM_IN_USE),
+            WEBASSEMBLY => {}
+            _ => return Err(Status::INVALID_PROGRAM_TYPE),
+        }
+        let end = wanted.offset.checked_add(wanted.bytes);
+        if wanted.size > LOADED_BYTES || end.is_none_or(|end| end > wanted.size) {
+            return Err(Status::PROGRAM_TOO_BIG);
+        }
+        if wanted.offset == 0 {
+            self.arriving.remove(&index);
+            let taken = self.bytes.take(wanted.size.into(), true).ok_or(Status::TOO_MANY_PROGRAM_BYTES)?;
+            let (size, bytes) = (wanted.size, Vec::new());
+            self.arriving.insert(index, Arriving { index, size, identifier, bytes, taken });
+            return Ok(());
+        }
+        let arriving = self.arriving.get(&index).ok_or(Status::INVALID_PROGRAM_DATA)?;
+        let next = (arriving.size, arriving.identifier, arriving.bytes.len() as u32);
+        match next == (wanted.size, identifier, wanted.offset) {
+            true => Ok(()),
+            false => Err(Status::INVALID_PROGRAM_DATA),
+        }
+    }
+
+    /// The piece has come. The program, where it was the last one.
+    pub fn arrived(&mut self, index: u16, piece: &[u8]) -> Option<Install> {
+        let arriving = self.arriving.get_mut(&index)?;
+        arriving.bytes.extend_from_slice(piece);
+        if arriving.bytes.len() < arriving.size as usize {
+            return None;
+        }
+        let builder = self.builder.clone()?;
+        Some(Install { arriving: self.arriving.remove(&index)?, builder, made: None })
+    }
+
+    /// A program was made.
+    pub fn install(&mut self, install: Install, memory: Taken) -> Result<(), Status> {
+        let Install { arriving, made, .. } = install;
+        let (name, module) = made.ok_or(Status::INTERNAL_ERROR)?;
+        if self.there.contains_key(&arriving.index) {
+            return Err(Status::PROGRAM_IN_USE);
+        }
+        let (identifier, _taken) = (arriving.identifier, (arriving.taken, memory));
+        self.there.insert(arriving.index, Arc::new(Loaded { name, identifier, module, _taken }));
+        Ok(())
+    }
+
+    /// Forgets a program, of which nobody uses anything.
+    pub fn unload(&mut self, index: u16) -> Result<(), Status> {
+        match self.there.get(&index) {
+            None => self.arriving.remove(&index).map(drop).ok_or(Status::NO_PROGRAM),
+            Some(loaded) if Arc::strong_count(loaded) > 1 => Err(Status::PROGRAM_IN_USE),
+            Some(_) => {
+                self.there.remove(&index);
+                Ok(())
+            }
+        }
+    }
+
+    /// The descriptor of an index behind [`CHAIN`].
+    pub fn descriptor(&self, index: u16, activated: bool) -> Descriptor {
+        self.there.get(&index).map_or_else(Descriptor::default, |loaded| Descriptor {
+            occupied: DOWNLOADED,
+            activated,
+            kind: WEBASSEMBLY,
+            identifier: loaded.identifier,
+        })
+    }
+}
+
+impl Install {
+    /// Bytes of memory that it takes at most.
+    pub fn memory(&self) -> u64 {
+        MEMORY_BESIDES + MEMORY_PER_BYTE * u64::from(self.arriving.size)
+    }
+
+    /// What is to be done.
+    pub fn work(&mut self) -> Build {
+        let bytes = std::mem::take(&mut self.arriving.bytes);
+        Build { builder: self.builder.clone(), bytes, made: None }
+    }
+
+    /// It is done.
+    pub fn done(&mut self, build: Build) {
+        self.made = build.made;
+    }
+}
+
+impl Build {
+    pub fn run(&mut self) -> Result<(), Status> {
+        self.made = (self.builder)(&std::mem::take(&mut self.bytes));
+        match self.made {
+            Some(_) => Ok(()),
+            None => Err(Status::INVALID_PROGRAM_DATA.with_do_not_retry()),
+        }
+    }
+}
