@@ -28,7 +28,7 @@
 //! | `paced` | media streams in datagrams: each is sent when it is due |
 //! | `file`, `flow`, `copy` | one attempt at an operation, without waiting |
 //! | [`Traffic`] | bytes moved over a TCP connection, as the kernel counts them |
-//! | `acknowledged` | waiting until a peer has acknowledged what was sent |
+//! | `acknowledged` | the wait until a peer has acknowledged what was sent |
 //! | `calls` | system calls that may wait, on separate threads |
 //! | `uring` | io_uring, and all unsafe code for it |
 //! | [`fork`] | which process an engine belongs to, after a fork |

@@ -56,7 +56,7 @@ pub(crate) struct Side {
     pub zero_copy: Mode,
 }
 
-/// A way by which the kernel moves bytes by itself.
+/// A way for the kernel to move bytes by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum KernelCopy {
     /// sendfile(2): file to a socket.
@@ -315,7 +315,6 @@ fn check(spec: &EndpointSpec, endpoint: &Arc<Endpoint>, stage: Stage) -> Result<
 }
 
 /// Returns true if sendfile(2) may repeat what a block holds: from the page cache, to a socket that does not make it wait.
-/// it wait.
 fn sends_again(spec: &TransferSpec, source: &Side, destination: &Side) -> bool {
     let allowed = spec.source.zero_copy != Mode::Off && spec.destination.zero_copy == Mode::Auto;
     let Object::Flow(to) = &destination.endpoint.object else { return false };

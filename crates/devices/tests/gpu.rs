@@ -219,7 +219,7 @@ fn a_gpu_that_does_not_let_go_keeps_what_it_has() {
         let mut asked = 0;
         for block in 0..6 {
             fill(&mut controller, block, round);
-            // Of two kinds, so that one is under way when the other fails.
+            // Of two kinds, so that one is in progress when the other fails.
             let work = match block % 2 {
                 0 => Work::Crc32 { polynomial: CRC32C },
                 _ => Work::Aes256Ctr { keys: Box::new([round; 60]), counter: 1, skip: 0 },

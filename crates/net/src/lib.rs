@@ -17,7 +17,7 @@
 //!               +---> tcp::input --> tcp (one connection) ------ receiver: packet gathering
 //!                                        |    \
 //!                                        |     queue: the places of the stream's bytes
-//!                   poll ----> tcp::timers     scoreboard, congestion, rtt: what is lost, and how fast to go
+//!                   poll ----> tcp::timers     scoreboard, congestion, rtt: losses, and the rate
 //!                                        |
 //!        stack::egress <---------- tcp::output
 //!               |
@@ -29,7 +29,7 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`message`], [`config`] | the interface: what goes in and out; sizes and times |
+//! | [`message`], [`config`] | the interface: input and output; sizes and times |
 //! | [`checksum`] | checksums, for NICs that do not compute them |
 //! | `stack` | tables of connections, ports and TIME-WAITs; frames in, frames out; SYN backlog; unpredictable sequence numbers |
 //! | `arp` | neighbours, and the senders that wait for them |

@@ -2,7 +2,6 @@
 //!
 //! Only memory for which the client passed a descriptor is reached. Everything else (other devices' BARs, a guest whose memory is not
 //! shared) would take a message and its answer: a process that serves many guests on one thread does not wait for one of them.
-//! not wait for one of them.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError, RwLockReadGuard};

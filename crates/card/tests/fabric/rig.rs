@@ -83,7 +83,7 @@ impl End {
     }
 }
 
-/// A transfer to be made.
+/// A transfer to make.
 #[derive(Clone, Debug)]
 pub struct Transfer {
     pub source: End,

@@ -2,7 +2,7 @@
 
 use crate::bus::Window;
 
-/// A frame to be sent, without its frame check sequence.
+/// A frame to send, without its frame check sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame<'a> {
     /// Bytes of the frame, in pieces anywhere on the bus that the NIC may access.

@@ -3,7 +3,6 @@
 //!
 //! Every 512 bytes of every file name their file, their position in it, and the time of their writing. No byte of another file may come out
 //! of a file, and none may get into one.
-//! byte of another file may come out of a file, and none may get into one.
 
 mod disturb;
 mod pool;
