@@ -69,6 +69,8 @@ extern "C" {
 
 /** bytes of struct dcs_sqe */
 #define DCS_SQE_SIZE 64
+/** bytes of struct dcs_inline_sqe */
+#define DCS_INLINE_SQE_SIZE 64
 /** bytes of struct dcs_cqe */
 #define DCS_CQE_SIZE 16
 /** bytes of struct dcs_extent */
@@ -189,6 +191,8 @@ extern "C" {
  * are sent. Acknowledged is not read by the peer's application
  */
 #define DCS_FLAG_ACKNOWLEDGED 0x0004u
+/** the entry has no descriptor: it is laid out as struct dcs_inline_sqe */
+#define DCS_FLAG_INLINE 0x0008u
 
 /* ---- Special lengths ---- */
 
@@ -622,6 +626,74 @@ DCS_STATIC_ASSERT(offsetof(struct dcs_sqe, length) == 48, "dcs_sqe.length");
 DCS_STATIC_ASSERT(offsetof(struct dcs_sqe, timeout_ms) == 56, "dcs_sqe.timeout_ms");
 DCS_STATIC_ASSERT(offsetof(struct dcs_sqe, flags) == 60, "dcs_sqe.flags");
 DCS_STATIC_ASSERT(offsetof(struct dcs_sqe, reserved_62) == 62, "dcs_sqe.reserved_62");
+
+/**
+ * Submission queue entry of a transfer with DCS_FLAG_INLINE: it has no descriptor. What it has in
+ * common with struct dcs_sqe is in the same place and means the same.
+ */
+struct dcs_inline_sqe {
+    /** DCS_OPCODE_TRANSFER. */
+    uint8_t opcode;
+    /** Zero. */
+    uint8_t nvme_flags;
+    /** Command identifier. */
+    uint16_t cid;
+    /** Zero. */
+    uint32_t nsid;
+    /** Request id. */
+    uint32_t rid;
+    /** Handle of the source. */
+    uint32_t source_handle;
+    /** Bus address of the result area; 0: none wanted. */
+    uint64_t result_address;
+    /**
+     * First byte at the source, of FILE, BLOCK, MEMORY and DEVICE_MEMORY: from there on it has
+     * `length` bytes. Else 0.
+     */
+    uint64_t source_offset;
+    /**
+     * First byte at the destination, of the same kinds: from there on a FILE goes as far as it can,
+     * the others for `length` bytes. Else 0.
+     */
+    uint64_t destination_offset;
+    /** The operator chain: two operators that take no parameters; 0 ends it. */
+    uint8_t op_chain[2];
+    /** DCS_ENDPOINT_* of the source; neither NONE nor PACED. */
+    uint8_t source_kind;
+    /** DCS_ENDPOINT_* of the destination; likewise. */
+    uint8_t destination_kind;
+    /** Handle of the destination. */
+    uint32_t destination_handle;
+    /** Bytes to move; DCS_LENGTH_TO_END where neither end needs to know. */
+    uint64_t length;
+    /** Milliseconds after which the command fails with TIMEOUT; 0: never. */
+    uint32_t timeout_ms;
+    /** DCS_FLAG_*, DCS_FLAG_INLINE among them. */
+    uint16_t flags;
+    /**
+     * DCS_MODE_*: bits 1:0 the source's page cache, 3:2 its zero copy, 5:4 and 7:6 the
+     * destination's; bit 8: the source is immutable. Others zero. See struct dcs_endpoint.
+     */
+    uint16_t modes;
+};
+DCS_STATIC_ASSERT(sizeof(struct dcs_inline_sqe) == 64, "dcs_inline_sqe");
+DCS_STATIC_ASSERT(offsetof(struct dcs_inline_sqe, opcode) == 0, "dcs_inline_sqe.opcode");
+DCS_STATIC_ASSERT(offsetof(struct dcs_inline_sqe, nvme_flags) == 1, "dcs_inline_sqe.nvme_flags");
+DCS_STATIC_ASSERT(offsetof(struct dcs_inline_sqe, cid) == 2, "dcs_inline_sqe.cid");
+DCS_STATIC_ASSERT(offsetof(struct dcs_inline_sqe, nsid) == 4, "dcs_inline_sqe.nsid");
+DCS_STATIC_ASSERT(offsetof(struct dcs_inline_sqe, rid) == 8, "dcs_inline_sqe.rid");
+DCS_STATIC_ASSERT(offsetof(struct dcs_inline_sqe, source_handle) == 12, "dcs_inline_sqe.source_handle");
+DCS_STATIC_ASSERT(offsetof(struct dcs_inline_sqe, result_address) == 16, "dcs_inline_sqe.result_address");
+DCS_STATIC_ASSERT(offsetof(struct dcs_inline_sqe, source_offset) == 24, "dcs_inline_sqe.source_offset");
+DCS_STATIC_ASSERT(offsetof(struct dcs_inline_sqe, destination_offset) == 32, "dcs_inline_sqe.destination_offset");
+DCS_STATIC_ASSERT(offsetof(struct dcs_inline_sqe, op_chain) == 40, "dcs_inline_sqe.op_chain");
+DCS_STATIC_ASSERT(offsetof(struct dcs_inline_sqe, source_kind) == 42, "dcs_inline_sqe.source_kind");
+DCS_STATIC_ASSERT(offsetof(struct dcs_inline_sqe, destination_kind) == 43, "dcs_inline_sqe.destination_kind");
+DCS_STATIC_ASSERT(offsetof(struct dcs_inline_sqe, destination_handle) == 44, "dcs_inline_sqe.destination_handle");
+DCS_STATIC_ASSERT(offsetof(struct dcs_inline_sqe, length) == 48, "dcs_inline_sqe.length");
+DCS_STATIC_ASSERT(offsetof(struct dcs_inline_sqe, timeout_ms) == 56, "dcs_inline_sqe.timeout_ms");
+DCS_STATIC_ASSERT(offsetof(struct dcs_inline_sqe, flags) == 60, "dcs_inline_sqe.flags");
+DCS_STATIC_ASSERT(offsetof(struct dcs_inline_sqe, modes) == 62, "dcs_inline_sqe.modes");
 
 /**
  * Completion queue entry. Shaped as NVMe's (NVMe Base 2.1, Common Completion Queue Entry Layout);

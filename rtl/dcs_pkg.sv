@@ -21,6 +21,8 @@ package dcs_pkg;
 
   // bytes of struct dcs_sqe
   localparam int unsigned SqeSize = 32'd64;
+  // bytes of struct dcs_inline_sqe
+  localparam int unsigned InlineSqeSize = 32'd64;
   // bytes of struct dcs_cqe
   localparam int unsigned CqeSize = 32'd16;
   // bytes of struct dcs_extent
@@ -115,6 +117,8 @@ package dcs_pkg;
   // complete when the TCP of the destination's peer has acknowledged every byte; without it, when
   // all are sent. Acknowledged is not read by the peer's application
   localparam logic [15:0] FlagAcknowledged = 16'h0004;
+  // the entry has no descriptor: it is laid out as struct dcs_inline_sqe
+  localparam logic [15:0] FlagInline = 16'h0008;
 
   // ---- Special lengths ----
 
@@ -462,6 +466,48 @@ package dcs_pkg;
     // Opcode: DCS_OPCODE_*. [NVMe CDW0 bits 7:0]
     logic [7:0] opcode;
   } sqe_t;
+
+  // Submission queue entry of a transfer with DCS_FLAG_INLINE: it has no descriptor. What it has in
+  // common with struct dcs_sqe is in the same place and means the same.
+  typedef struct packed {
+    // DCS_MODE_*: bits 1:0 the source's page cache, 3:2 its zero copy, 5:4 and 7:6 the
+    // destination's; bit 8: the source is immutable. Others zero. See struct dcs_endpoint.
+    logic [15:0] modes;
+    // DCS_FLAG_*, DCS_FLAG_INLINE among them.
+    logic [15:0] flags;
+    // Milliseconds after which the command fails with TIMEOUT; 0: never.
+    logic [31:0] timeout_ms;
+    // Bytes to move; DCS_LENGTH_TO_END where neither end needs to know.
+    logic [63:0] length;
+    // Handle of the destination.
+    logic [31:0] destination_handle;
+    // DCS_ENDPOINT_* of the destination; likewise.
+    logic [7:0] destination_kind;
+    // DCS_ENDPOINT_* of the source; neither NONE nor PACED.
+    logic [7:0] source_kind;
+    // The operator chain: two operators that take no parameters; 0 ends it.
+    logic [1:0][7:0] op_chain;
+    // First byte at the destination, of the same kinds: from there on a FILE goes as far as it can,
+    // the others for `length` bytes. Else 0.
+    logic [63:0] destination_offset;
+    // First byte at the source, of FILE, BLOCK, MEMORY and DEVICE_MEMORY: from there on it has
+    // `length` bytes. Else 0.
+    logic [63:0] source_offset;
+    // Bus address of the result area; 0: none wanted.
+    logic [63:0] result_address;
+    // Handle of the source.
+    logic [31:0] source_handle;
+    // Request id.
+    logic [31:0] rid;
+    // Zero.
+    logic [31:0] nsid;
+    // Command identifier.
+    logic [15:0] cid;
+    // Zero.
+    logic [7:0] nvme_flags;
+    // DCS_OPCODE_TRANSFER.
+    logic [7:0] opcode;
+  } inline_sqe_t;
 
   // Completion queue entry. Shaped as NVMe's (NVMe Base 2.1, Common Completion Queue Entry Layout);
   // DW0 and DW1 say how far the command came, success or not.

@@ -2,12 +2,13 @@
 
 use dcs_abi::descriptor::{
     Builder, DESCRIPTOR_MAX, Descriptor, DescriptorHeader, Endpoint, EndpointKind, EndpointRole,
-    EndpointView, Extent, NoRoom,
+    EndpointView, Extent, NoRoom, OPEN_END,
 };
 use dcs_abi::entry::{
-    COMPLETION, CompletionEntry, CompletionPacket, LENGTH_TO_END, SUBMISSION, SubmissionEntry,
-    SubmissionPacket,
+    COMPLETION, CompletionEntry, CompletionPacket, FLAG_INLINE, LENGTH_TO_END, OPCODE_TRANSFER, SUBMISSION,
+    SubmissionEntry, SubmissionPacket,
 };
+use dcs_abi::inline::{self, InlineEntry};
 use dcs_abi::layout::Layout;
 use dcs_abi::{CHAIN_MAX, Wire, WireError};
 
@@ -15,6 +16,35 @@ use dcs_abi::{CHAIN_MAX, Wire, WireError};
 pub fn entry(data: &[u8]) {
     submission(data);
     completion(data);
+    if let Some(bytes) = data.first_chunk() {
+        inline(bytes);
+        // Else the flag would hide what lies behind it.
+        let mut flagged = *bytes;
+        flagged[0] = OPCODE_TRANSFER;
+        flagged[60] |= FLAG_INLINE as u8;
+        inline(&flagged);
+    }
+}
+
+/// An inline entry whose ends are sound says what a descriptor says that parses, and is made of that again.
+fn inline(bytes: &[u8; 64]) {
+    let Ok((entry, Some(inline))) = inline::parse(bytes) else { return };
+    assert_eq!(inline.to_bytes(), *bytes);
+    let Ok(plain) = inline.plain() else { return assert!(inline.ends().is_err()) };
+    let mut descriptor = [0; DescriptorHeader::SIZE + 2 * Extent::SIZE];
+    let used = plain.words(|at, word| descriptor[at * 8..][..8].copy_from_slice(&word.to_le_bytes()));
+    let parsed = Descriptor::parse(&descriptor[..used]).expect("what an inline entry stands for is sound");
+    let (source, destination) = inline.ends().expect("they were sound before");
+    for (view, end) in [(parsed.source(), source), (parsed.destination(), destination)] {
+        check_endpoint(&view);
+        assert_eq!((view.kind, view.handle, view.immutable), (end.kind, end.handle, end.immutable));
+        assert_eq!((view.cache, view.zero_copy), (end.cache, end.zero_copy));
+        assert!(view.extents().eq(end.extent));
+    }
+    let open = source.extent.is_some_and(|extent| extent.offset + extent.length == OPEN_END);
+    if (inline.nvme_flags, inline.nsid, open) == (0, 0, false) {
+        assert_eq!(InlineEntry::new(&entry, &plain), Some(inline));
+    }
 }
 
 fn submission(data: &[u8]) {

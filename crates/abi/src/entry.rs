@@ -94,6 +94,9 @@ pub const FLAG_MORE: u16 = 1 << 1;
 /// sent, and not later, when its application has read them.
 pub const FLAG_ACKNOWLEDGED: u16 = 1 << 2;
 
+/// The entry has no descriptor: it is an [`InlineEntry`](crate::inline::InlineEntry).
+pub const FLAG_INLINE: u16 = 1 << 3;
+
 /// Flags of a submission entry, for generators.
 pub const FLAGS: &[Constant] = &[
     Constant {
@@ -111,9 +114,14 @@ pub const FLAGS: &[Constant] = &[
         value: FLAG_ACKNOWLEDGED as u64,
         doc: "complete when the TCP of the destination's peer has acknowledged every byte; without it, when all are sent. Acknowledged is not read by the peer's application",
     },
+    Constant {
+        name: "INLINE",
+        value: FLAG_INLINE as u64,
+        doc: "the entry has no descriptor: it is laid out as struct dcs_inline_sqe",
+    },
 ];
 
-/// All flags that are defined.
+/// All flags that a transfer may have, whichever form its entry has.
 pub const FLAGS_ALL: u16 = FLAG_DURABLE | FLAG_MORE | FLAG_ACKNOWLEDGED;
 
 impl SubmissionEntry {

@@ -15,6 +15,7 @@
 //! | module | contents |
 //! |---|---|
 //! | [`entry`] | submission entry, completion entry with its phase bit, opcodes |
+//! | [`inline`] | submission entries that need no descriptor |
 //! | [`admin`] | admin commands: queues, memory, devices, connections of an engine that is a card |
 //! | [`descriptor`] | descriptor header, endpoints, extents, parameters; the parser that trusts nothing |
 //! | [`result`] | result area: digests, byte counts, times by stage |
@@ -58,6 +59,7 @@
 pub mod admin;
 pub mod descriptor;
 pub mod entry;
+pub mod inline;
 pub mod layout;
 pub mod operator;
 pub mod register;
@@ -76,6 +78,7 @@ pub const ABI_VERSION: u16 = 2;
 /// Every structure of the command set, nested ones before those that hold them.
 pub const STRUCTURES: &[&layout::Layout] = &[
     &entry::SUBMISSION,
+    &inline::INLINE,
     &entry::COMPLETION,
     &descriptor::EXTENT,
     &descriptor::ENDPOINT,

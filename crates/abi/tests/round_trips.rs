@@ -3,7 +3,7 @@
 
 use dcs_abi::STRUCTURES;
 use dcs_abi::layout::{Kind, Layout};
-use dcs_abi::{CHAIN_MAX, WireError, admin, descriptor, entry, result};
+use dcs_abi::{CHAIN_MAX, WireError, admin, descriptor, entry, inline, result};
 use descriptor::{
     Builder, DESCRIPTOR_MAX, Descriptor, DescriptorHeader, Endpoint, EndpointKind, EndpointRole, Extent,
     NoRoom,
@@ -35,8 +35,9 @@ macro_rules! subjects {
     };
 }
 
-static SUBJECTS: [Subject; 12] = subjects! {
+static SUBJECTS: [Subject; 13] = subjects! {
     entry: SubmissionEntry, SubmissionPacket, SUBMISSION;
+    inline: InlineEntry, InlinePacket, INLINE;
     entry: CompletionEntry, CompletionPacket, COMPLETION;
     descriptor: Extent, ExtentPacket, EXTENT;
     descriptor: Endpoint, EndpointPacket, ENDPOINT;

@@ -33,8 +33,8 @@ pub struct dcs_completion {
 }
 
 impl dcs_completion {
-    pub fn new(finished: &Finished) -> dcs_completion {
-        let mut result = ResultArea::get(finished.result.as_bytes());
+    pub fn new(finished: &Finished<'_>) -> dcs_completion {
+        let mut result = *finished.result;
         // The ring's entry is authoritative: the result area might not have been written.
         result.status = finished.entry.status().code();
         (result.stage, result.stage_index) = (finished.entry.stage, finished.entry.stage_index);

@@ -15,7 +15,7 @@ use dcs_abi::operator::OPERATORS;
 use dcs_drivers::bus::{Bus, ReadDone, Region, Tag, Window};
 use dcs_drivers::network::{Network, NetworkAction};
 use dcs_drivers::ssd::Ssd;
-use dcs_engine::{Action, Engine, Event, Nanos, OperationId, Outcome, QueueId};
+use dcs_engine::{Action, Engine, Event, Nanos, OperationId, Outcome, QueueId, Short};
 use dcs_vfio_user::wake::Wake;
 use std::collections::HashMap;
 
@@ -398,7 +398,7 @@ impl Card {
             Action::FetchDescriptor { command, address, length, .. } => {
                 self.fetch_descriptor(bus, command, address, length);
             }
-            Action::Bind { command, spec, .. } => {
+            Action::Bind { command, spec, .. } | Action::Run(Short { command, spec, .. }) => {
                 let binding = self.bind(command, spec);
                 self.handle(Event::Bound { command, binding });
             }

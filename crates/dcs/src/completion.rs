@@ -134,25 +134,24 @@ impl std::fmt::Debug for Path {
 }
 
 impl Completion {
-    pub(crate) fn new(finished: &Finished) -> Completion {
-        let (area, chain) = (&finished.result, finished.operators());
-        let digests =
-            (0..chain.len()).filter_map(|place| Digest::new(place, &area.digest_slot(place))).collect();
+    pub(crate) fn new(finished: &Finished<'_>) -> Completion {
+        let (area, chain) = (finished.result, finished.operators());
+        let digests = (0..chain.len()).filter_map(|place| Digest::new(place, &area.digests[place])).collect();
         Completion {
-            bytes_in: area.bytes_in(),
-            bytes_out: area.bytes_out(),
+            bytes_in: area.bytes_in,
+            bytes_out: area.bytes_out,
             digests,
             breakdown: Breakdown::new(finished),
-            path: Path(area.path()),
+            path: Path(area.path),
             memory: None,
         }
     }
 }
 
 impl Breakdown {
-    fn new(finished: &Finished) -> Breakdown {
-        let (area, chain) = (&finished.result, finished.operators());
-        let started = if area.started() == 0 { area.finished() } else { area.started() };
+    fn new(finished: &Finished<'_>) -> Breakdown {
+        let (area, chain) = (finished.result, finished.operators());
+        let started = if area.started == 0 { area.finished } else { area.started };
         let mut stages = Vec::with_capacity(STAGE_OPERATORS + chain.len());
         let mut add = |name, times: StageTimes| {
             if times.operations > 0 {
@@ -165,15 +164,15 @@ impl Breakdown {
                 });
             }
         };
-        add("source", area.stage_times(STAGE_SOURCE));
+        add("source", area.stages[STAGE_SOURCE]);
         for (at, number) in chain.iter().enumerate() {
             let name = Operator::chain_name(*number).unwrap_or("operator");
-            add(name, area.stage_times(STAGE_OPERATORS + at));
+            add(name, area.stages[STAGE_OPERATORS + at]);
         }
-        add("destination", area.stage_times(STAGE_DESTINATION));
+        add("destination", area.stages[STAGE_DESTINATION]);
         Breakdown {
-            queued: Duration::from_nanos(started.saturating_sub(area.queued())),
-            run: Duration::from_nanos(area.finished().saturating_sub(started)),
+            queued: Duration::from_nanos(started.saturating_sub(area.queued)),
+            run: Duration::from_nanos(area.finished.saturating_sub(started)),
             stages,
         }
     }

@@ -75,6 +75,7 @@ mod drive;
 mod kernel;
 mod outcome;
 mod queue;
+mod ring;
 
 pub use card::Nic;
 pub use completion::{Completion, Digest};

@@ -6,11 +6,13 @@
 
 use crate::engine::meter::Meter;
 use crate::outcome::DriveOutcome;
+use crate::ring::Ring;
+use dcs_abi::CHAIN_MAX;
 use dcs_abi::descriptor::{DescriptorHeader, Plain};
 use dcs_abi::entry::{CompletionEntry, SubmissionEntry};
-use dcs_abi::result::{ResultArea, ResultPacket};
+use dcs_abi::inline::InlineEntry;
+use dcs_abi::result::ResultArea;
 use dcs_abi::status::{Stage, Status};
-use dcs_abi::{CHAIN_MAX, Wire};
 use dcs_devices::Endpoint;
 use dcs_devices::endpoint::Closing;
 use dcs_engine::QueueId;
@@ -44,6 +46,11 @@ fn handle(cid: u16, at: usize) -> u32 {
     u32::from(cid) * ENDPOINTS_MAX as u32 + at as u32 + 1
 }
 
+/// The address of a command's result area.
+fn result_address(cid: u16) -> u64 {
+    BASE + (cid as usize * SLOT_SIZE + RESULT_AT) as u64
+}
+
 fn chain_length(chain: &OpChain) -> usize {
     chain.iter().position(|number| *number == 0).unwrap_or(CHAIN_MAX)
 }
@@ -59,8 +66,7 @@ pub(crate) struct QueuePair {
     pub id: OnceLock<QueueId>,
     /// Transfers that may be in flight.
     depth: u16,
-    submissions: Ring<8>,
-    completions: Ring<2>,
+    submissions: Ring,
     /// Doorbells.
     pub sq_tail: AtomicU32,
     pub cq_head: AtomicU32,
@@ -72,16 +78,10 @@ pub(crate) struct QueuePair {
     meter: Arc<Meter>,
 }
 
-/// A ring of entries of N 64-bit words.
-#[derive(Debug)]
-struct Ring<const N: usize>(Box<[[AtomicU64; N]]>);
-
 /// The session's side of a queue pair.
 #[derive(Debug)]
 struct State {
     sq_tail: u16,
-    cq_head: u16,
-    phase: bool,
     /// Transfers that may be submitted now.
     room: u16,
     /// Free command identifiers. There are more of them than room: one whose transfer was cancelled may be
@@ -124,8 +124,10 @@ struct Slot {
     files: Endpoints,
     /// Its completion came, and a drive still writes a file for it: it has not ended yet.
     held: Option<CompletionEntry>,
-    /// Its completion came, and nobody has taken it. Its result area is the session's until then.
+    /// Its completion came, and nobody has taken it.
     done: Option<CompletionEntry>,
+    /// What the engine said of it then. The memory goes back and forth between the two.
+    area: Option<Box<ResultArea>>,
     /// The reason of its failure in words, where its backend gives one.
     reason: Option<Box<str>>,
     waker: Option<Waker>,
@@ -137,22 +139,22 @@ pub(crate) type OpChain = [u8; CHAIN_MAX];
 /// The endpoints of a command.
 pub(crate) type Endpoints = [Option<Arc<Endpoint>>; ENDPOINTS_MAX];
 
-/// A completion, as it was read from the ring and the result area.
-#[derive(Clone, Debug)]
-pub struct Finished {
+/// A completion, with its result area.
+#[derive(Debug)]
+pub struct Finished<'a> {
     /// The ring's entry.
     pub entry: CompletionEntry,
     /// Numbers of operators, then zeros.
     pub chain: OpChain,
     /// Stages and digests of operators that the chain does not have are zero.
-    pub result: ResultPacket<[u8; ResultArea::SIZE]>,
+    pub result: &'a ResultArea,
     /// The reason of its failure in words, where its backend gives one.
-    pub reason: Option<Box<str>>,
+    pub reason: Option<&'a str>,
 }
 
-impl Finished {
-    /// The end of a parent's transfers as a child of fork sees it.
-    pub fn elsewhere() -> Finished {
+impl Finished<'_> {
+    /// Applies `of` to the end of a parent's transfers as a child of fork sees it.
+    pub fn elsewhere<R>(of: impl FnOnce(&Finished<'_>) -> R) -> R {
         let mut entry = CompletionEntry { stage: Stage::Queue as u8, ..Default::default() };
         entry.set_status(Status::QueueDeleted, false);
         let result = ResultArea {
@@ -161,12 +163,7 @@ impl Finished {
             errno: libc::EPERM as u32,
             ..Default::default()
         };
-        Finished {
-            entry,
-            chain: OpChain::default(),
-            result: ResultPacket::from(result.to_bytes()),
-            reason: None,
-        }
+        of(&Finished { entry, chain: OpChain::default(), result: &result, reason: None })
     }
 
     /// The numbers of its operators.
@@ -174,6 +171,9 @@ impl Finished {
         &self.chain[..chain_length(&self.chain)]
     }
 }
+
+/// The result of which the engine said nothing.
+static NOTHING: ResultArea = <ResultArea as dcs_abi::Wire>::ZERO;
 
 /// An event of a queue that threads wait for.
 #[derive(Clone, Copy, Debug)]
@@ -224,25 +224,6 @@ pub(crate) enum Refused {
     NoRoom,
 }
 
-impl<const N: usize> Ring<N> {
-    fn new(depth: usize) -> Self {
-        Ring((0..depth).map(|_| std::array::from_fn(|_| AtomicU64::new(0))).collect())
-    }
-
-    fn read(&self, at: usize, bytes: &mut [u8]) {
-        for (word, chunk) in self.0[at % self.0.len()].iter().zip(bytes.chunks_exact_mut(8)) {
-            chunk.copy_from_slice(&word.load(Ordering::Acquire).to_le_bytes());
-        }
-    }
-
-    /// The last word is written last: in a completion it carries the phase bit.
-    fn write(&self, at: usize, bytes: &[u8]) {
-        for (word, chunk) in self.0[at % self.0.len()].iter().zip(bytes.chunks_exact(8)) {
-            word.store(u64::get(chunk), Ordering::Release);
-        }
-    }
-}
-
 impl QueuePair {
     pub fn new(depth: u16, meter: Arc<Meter>) -> QueuePair {
         let identifiers = identifiers(depth);
@@ -252,14 +233,11 @@ impl QueuePair {
             id: OnceLock::new(),
             depth,
             submissions: Ring::new(ring),
-            completions: Ring::new(ring),
             sq_tail: AtomicU32::new(0),
             cq_head: AtomicU32::new(0),
             memory: (0..words).map(|_| AtomicU64::new(0)).collect(),
             state: Mutex::new(State {
                 sq_tail: 0,
-                cq_head: 0,
-                phase: true,
                 room: depth,
                 free: (0..identifiers).rev().collect(),
                 slots: (0..identifiers).map(|_| Slot { is_plain: true, ..Slot::default() }).collect(),
@@ -295,25 +273,44 @@ impl QueuePair {
         let cid = *state.free.last().filter(|_| state.room > 0).ok_or(Refused::Full)?;
         let handles: [u32; ENDPOINTS_MAX] = std::array::from_fn(|at| handle(cid, at));
         let slot = cid as usize * SLOT_SIZE;
+        entry.cid = cid;
+        entry.result_address = result_address(cid);
+        let inline = plain.and_then(|mut plain| {
+            (plain.source.0.handle, plain.destination.0.handle) = (handles[0], handles[1]);
+            InlineEntry::new(&entry, &plain)
+        });
+        if let Some(inline) = inline {
+            self.take_in(&mut state, cid, endpoints, chain, near);
+            state.slots[cid as usize].secret = 0;
+            self.push_bytes(&mut state, &inline.to_bytes());
+            return Ok(cid);
+        }
         let is_plain = std::mem::replace(&mut state.slots[cid as usize].is_plain, plain.is_some());
         let length = match plain {
             Some(plain) => self.write_plain(slot, plain, &handles, is_plain),
             None => self.write_descriptor(&mut state.scratch, slot, describe, &handles)?,
         };
-        entry.cid = cid;
         entry.descriptor_address = BASE + slot as u64;
         entry.descriptor_length = length as u32;
-        entry.result_address = BASE + (slot + RESULT_AT) as u64;
+        self.take_in(&mut state, cid, endpoints, chain, near);
+        state.slots[cid as usize].secret = if secret { length } else { 0 };
+        self.push_bytes(&mut state, &entry.to_bytes());
+        Ok(cid)
+    }
+
+    /// Takes an identifier, the last one that is free, for a transfer that is submitted now.
+    fn take_in(
+        &self,
+        state: &mut State,
+        cid: u16,
+        endpoints: Endpoints,
+        chain: OpChain,
+        near: Option<Arc<DriveOutcome>>,
+    ) {
         state.free.pop();
         state.room -= 1;
-        for range in ResultArea::used(chain_length(&chain)) {
-            self.clear_memory(slot + RESULT_AT + range.start, range.len());
-        }
         self.meter.begin(&chain);
         state.slots[cid as usize].begin(endpoints, chain, near);
-        state.slots[cid as usize].secret = if secret { length } else { 0 };
-        self.push(&mut state, &entry);
-        Ok(cid)
     }
 
     /// Writes a plain descriptor into its slot; `again`: what is there is one already. Returns its length.
@@ -359,10 +356,6 @@ impl QueuePair {
         true
     }
 
-    fn push(&self, state: &mut State, entry: &SubmissionEntry) {
-        self.push_bytes(state, &entry.to_bytes());
-    }
-
     /// Any bytes, as a process might write that has the ring in its memory.
     #[cfg(test)]
     pub fn push_raw(&self, bytes: &[u8; 64]) {
@@ -376,11 +369,11 @@ impl QueuePair {
     }
 
     /// Takes a finished transfer's completion, and applies `of` to it.
-    pub fn take<R>(&self, cid: u16, of: impl FnOnce(&Finished) -> R) -> Option<R> {
+    pub fn take<R>(&self, cid: u16, of: impl FnOnce(&Finished<'_>) -> R) -> Option<R> {
         let mut state = self.state();
         let slot = &mut state.slots[cid as usize];
         let entry = slot.done.take()?;
-        let found = self.with_finished(cid, slot, entry, of);
+        let found = slot.with_finished(entry, of);
         let files = std::mem::take(&mut slot.files);
         slot.detached = true;
         state.release(cid);
@@ -388,30 +381,6 @@ impl QueuePair {
         drop(state);
         drop(files);
         Some(found)
-    }
-
-    /// Applies `of` to the completion of a transfer that is done. Copied once: nothing of it is read again from the
-    /// queue's memory.
-    #[inline]
-    fn with_finished<R>(
-        &self,
-        cid: u16,
-        slot: &Slot,
-        entry: CompletionEntry,
-        of: impl FnOnce(&Finished) -> R,
-    ) -> R {
-        let (chain, reason) = (slot.chain, slot.reason.clone());
-        let mut finished = Finished { entry, chain, result: ResultPacket::ZERO, reason };
-        let area = cid as usize * SLOT_SIZE + RESULT_AT;
-        for range in ResultArea::used(chain_length(&slot.chain)) {
-            self.read_memory(area + range.start, &mut finished.result.bytes_mut()[range]);
-        }
-        if let Some(near) = &slot.near {
-            let mut area = ResultArea::get(finished.result.as_bytes());
-            near.join(&mut finished.entry, &mut area, &mut finished.reason);
-            finished.result = ResultPacket::from(area.to_bytes());
-        }
-        of(&finished)
     }
 
     /// Registers a task to be woken when a transfer is done; false where it is done already.
@@ -438,10 +407,10 @@ impl QueuePair {
     }
 
     /// Applies `of` to a finished transfer's completion, which stays to be taken.
-    pub fn peek<R>(&self, cid: u16, of: impl FnOnce(&Finished) -> R) -> Option<R> {
+    pub fn peek<R>(&self, cid: u16, of: impl FnOnce(&Finished<'_>) -> R) -> Option<R> {
         let mut state = self.state();
         let slot = &mut state.slots[cid as usize];
-        let found = slot.done.map(|entry| self.with_finished(cid, slot, entry, of));
+        let found = slot.done.map(|entry| slot.with_finished(entry, of));
         let files = if found.is_some() { std::mem::take(&mut slot.files) } else { Endpoints::default() };
         drop(state);
         drop(files);
@@ -506,14 +475,9 @@ impl QueuePair {
 
 // The engine's side.
 impl QueuePair {
+    #[inline]
     pub fn read_submission(&self, slot: u16) -> [u8; 64] {
-        let mut bytes = [0; 64];
-        self.submissions.read(slot as usize, &mut bytes);
-        bytes
-    }
-
-    pub fn write_completion(&self, slot: u16, entry: &CompletionEntry) {
-        self.completions.write(slot as usize, &entry.to_bytes());
+        self.submissions.read(slot as usize)
     }
 
     pub fn find(&self, handle: u32) -> Option<Arc<Endpoint>> {
@@ -541,12 +505,6 @@ impl QueuePair {
             let last = memory[words.len()].load(Ordering::Relaxed).to_le_bytes();
             tail.copy_from_slice(&last[..tail.len()]);
         }
-    }
-
-    /// Writes a result area, as far as the command used it; the session has cleared the rest.
-    pub fn write_result(&self, address: u64, area: &ResultArea) {
-        let Some(whole) = self.range(address, ResultArea::SIZE as u64) else { return };
-        area.each_used(area.operators(), |at, bytes| self.write_memory(whole.start + at, bytes));
     }
 
     fn clear_memory(&self, at: usize, length: usize) {
@@ -581,25 +539,28 @@ impl QueuePair {
         }
     }
 
-    /// The interrupt: takes all new completions off the ring and wakes whoever waits. Returns the endpoints
-    /// that are still to be closed.
-    pub fn interrupt(&self) -> Vec<Arc<Endpoint>> {
+    /// Takes a completion in, that of this slot of the completion ring, and wakes whoever waits. `result`: what the
+    /// command did, and the address that its entry gave for that. Returns the endpoints that are still to be closed,
+    /// and memory of another result area.
+    pub fn complete(
+        &self,
+        slot: u16,
+        entry: CompletionEntry,
+        result: Option<(u64, Box<ResultArea>)>,
+    ) -> (Vec<Arc<Endpoint>>, Option<Box<ResultArea>>) {
         let mut state = self.state();
         let mut after = AfterUnlock::default();
-        let mut bytes = [0; 16];
-        loop {
-            self.completions.read(state.cq_head as usize, &mut bytes);
-            let Ok(Some(entry)) = CompletionEntry::if_new(&bytes, state.phase) else { break };
-            state.cq_head = (state.cq_head + 1) % self.ring_depth();
-            if state.cq_head == 0 {
-                state.phase = !state.phase;
-            }
-            self.complete(&mut state, entry, &mut after);
-        }
-        self.cq_head.store(u32::from(state.cq_head), Ordering::Release);
+        let cid = entry.cid;
+        // A process may have written any address into the ring: an area is its own command's, or nobody's.
+        let area = result.filter(|(address, _)| *address == result_address(cid)).map(|(_, area)| area);
+        let of = state.slots.get_mut(cid as usize).filter(|slot| slot.in_flight && slot.held.is_none());
+        let spare = of.and_then(|of| std::mem::replace(&mut of.area, area));
+        self.take_completion(&mut state, entry, &mut after);
+        let head = (slot + 1) % self.ring_depth();
+        self.cq_head.store(u32::from(head), Ordering::Release);
         let sleepers = state.sleepers;
         drop(state);
-        self.tell(sleepers, after)
+        (self.tell(sleepers, after), spare)
     }
 
     /// Makes the eventfd readable, where there is one.
@@ -617,7 +578,7 @@ impl QueuePair {
         after.slow
     }
 
-    fn complete(&self, state: &mut State, entry: CompletionEntry, after: &mut AfterUnlock) {
+    fn take_completion(&self, state: &mut State, entry: CompletionEntry, after: &mut AfterUnlock) {
         let Some(slot) = state.slots.get_mut(entry.cid as usize) else { return };
         if !slot.in_flight || slot.held.is_some() {
             // Its entry was fetched at last; its transfer ended long ago.
@@ -645,8 +606,7 @@ impl QueuePair {
         let mut entry = CompletionEntry { cid, stage: stage as u8, ..Default::default() };
         entry.set_status(status, false);
         let result = ResultArea { status: status.code(), stage: stage as u8, ..Default::default() };
-        let address = BASE + (cid as usize * SLOT_SIZE + RESULT_AT) as u64;
-        self.write_result(address, &result);
+        state.slots[cid as usize].area = Some(Box::new(result));
         self.end(state, entry, after);
     }
 
@@ -708,6 +668,26 @@ impl Slot {
         (self.busy, self.counted, self.in_flight, self.detached) = (true, true, true, false);
         (self.endpoints, self.chain, self.near) = (endpoints, chain, near);
         (self.reason, self.waker) = (None, None);
+    }
+
+    /// Applies `of` to its completion.
+    #[inline]
+    fn with_finished<R>(&self, entry: CompletionEntry, of: impl FnOnce(&Finished<'_>) -> R) -> R {
+        if self.near.is_some() {
+            return self.with_both(entry, of);
+        }
+        let result = self.area.as_deref().unwrap_or(&NOTHING);
+        of(&Finished { entry, chain: self.chain, result, reason: self.reason.as_deref() })
+    }
+
+    /// The same, of a transfer whose chain a drive has run.
+    #[cold]
+    fn with_both<R>(&self, mut entry: CompletionEntry, of: impl FnOnce(&Finished<'_>) -> R) -> R {
+        let (mut result, mut reason) = (*self.area.as_deref().unwrap_or(&NOTHING), self.reason.clone());
+        if let Some(near) = &self.near {
+            near.join(&mut entry, &mut result, &mut reason);
+        }
+        of(&Finished { entry, chain: self.chain, result: &result, reason: reason.as_deref() })
     }
 }
 

@@ -418,7 +418,7 @@ impl Transfer {
         let Transfer { engine, queue, cid, memory, taken } = self;
         if engine.is_foreign() {
             *taken = true;
-            return Some(conclude(&Finished::elsewhere(), None));
+            return Some(Finished::elsewhere(|finished| conclude(finished, None)));
         }
         let done = queue.take(*cid, |finished| conclude(finished, memory.take()));
         *taken |= done.is_some();
@@ -434,9 +434,9 @@ impl Transfer {
 
     /// Its completion if it is done, which stays to be taken; else does what can be done without waiting.
     #[doc(hidden)]
-    pub fn peek<R>(&self, of: impl FnOnce(&Finished) -> R) -> Option<R> {
+    pub fn peek<R>(&self, of: impl FnOnce(&Finished<'_>) -> R) -> Option<R> {
         if self.engine.is_foreign() {
-            return Some(of(&Finished::elsewhere()));
+            return Some(Finished::elsewhere(of));
         }
         self.engine.drive_once();
         self.queue.peek(self.cid, of)
@@ -471,7 +471,10 @@ impl Transfer {
 }
 
 /// Makes the result of a transfer. `memory`: that of its sink.
-fn conclude(finished: &Finished, memory: Option<Arc<Mutex<Vec<u8>>>>) -> Result<Completion, TransferError> {
+fn conclude(
+    finished: &Finished<'_>,
+    memory: Option<Arc<Mutex<Vec<u8>>>>,
+) -> Result<Completion, TransferError> {
     let entry = &finished.entry;
     let mut completion = Completion::new(finished);
     completion.memory = memory.map(|memory| {
@@ -488,8 +491,8 @@ fn conclude(finished: &Finished, memory: Option<Arc<Mutex<Vec<u8>>>>) -> Result<
     let operator = Operator::from_chain(number).filter(|_| stage == Stage::Operator);
     let on_gpu = operator.is_some_and(|(_, on_gpu)| on_gpu);
     let operator = operator.map(|(operator, _)| (entry.stage_index, operator));
-    let errno = finished.result.errno() as i32;
-    let (reason, completion) = (finished.reason.clone(), Box::new(completion));
+    let errno = finished.result.errno as i32;
+    let (reason, completion) = (finished.reason.map(Box::from), Box::new(completion));
     Err(TransferError { status, stage, operator, on_gpu, errno, reason, completion })
 }
 

@@ -11,7 +11,7 @@ use std::process::Command;
 const TRANSFERS: u64 = 512;
 
 /// Most instructions of a transfer. An ordinary release build: packages are a little better.
-const INSTRUCTIONS_MAX: u64 = 13_200;
+const INSTRUCTIONS_MAX: u64 = 8_900;
 
 /// The example, with its symbols.
 fn example() -> PathBuf {

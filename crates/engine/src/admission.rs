@@ -9,7 +9,8 @@ use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use dcs_abi::descriptor::DESCRIPTOR_MAX;
-use dcs_abi::entry::{OPCODE_CANCEL, OPCODE_TRANSFER, SubmissionEntry, SubmissionPacket};
+use dcs_abi::entry::{OPCODE_CANCEL, OPCODE_TRANSFER, SubmissionEntry};
+use dcs_abi::inline;
 use dcs_abi::status::{Stage, Status};
 
 /// Commands that wait for the blocks that they need at least, a line for each queue.
@@ -75,10 +76,10 @@ impl Engine {
     /// Begins the command of an entry that has a slot; `since`: when it was fetched.
     #[inline(always)]
     pub(crate) fn begin(&mut self, queue: QueueId, bytes: &[u8; 64], since: Nanos) {
-        let parsed = SubmissionPacket::new_checked(bytes).and_then(|packet| SubmissionEntry::parse(&packet));
+        let parsed = inline::parse(bytes);
         // A malformed entry is answered under the cid that it carries: bytes 2 and 3 always mean that.
         let cid = u16::from_le_bytes([bytes[2], bytes[3]]);
-        let entry = parsed.unwrap_or(SubmissionEntry { cid, ..Default::default() });
+        let (entry, inline) = parsed.unwrap_or((SubmissionEntry { cid, ..Default::default() }, None));
         let known = self.commands.find_by_cid(queue, cid);
         let id = self.commands.add(queue, entry, since);
         self.counters.commands_peak = self.counters.commands_peak.max(self.commands.in_use() as u64);
@@ -87,7 +88,7 @@ impl Engine {
             _ if deleting => Some(Status::QueueDeleted),
             (Err(_), _) => Some(Status::InvalidField),
             (Ok(_), Some(_)) => Some(Status::CommandIdConflict),
-            (Ok(entry), None) => opcode_refusal(entry),
+            (Ok((entry, _)), None) => opcode_refusal(entry),
         };
         if let Some(status) = refusal {
             return self.fail(id, Stage::Frontend, 0, Failure::new(status));
@@ -106,6 +107,12 @@ impl Engine {
         }
         if entry.rid != 0 {
             self.order.join(self.tenant(queue), entry.rid, id);
+        }
+        if let Some(inline) = inline {
+            let command = self.commands.at(id.index);
+            let spec = Arc::get_mut(&mut command.spec).expect("nobody has it before it is bound");
+            let read = spec.read_inline(&inline, &entry, &self.units);
+            return self.accept(id, read);
         }
         self.commands.at(id.index).awaiting_owner = true;
         let (address, length) = (entry.descriptor_address, entry.descriptor_length);
@@ -128,9 +135,16 @@ impl Engine {
                     .read(&command.entry, bytes, &self.units, self.config.block_size),
                 None => Err((Stage::Frontend, 0, Failure::new(Status::DataTransferError))),
             };
-        if let Err((stage, index, failure)) = refused {
+        self.accept(id, refused);
+    }
+
+    /// A command is known, or refused: it waits for its turn.
+    #[inline]
+    fn accept(&mut self, id: CommandId, read: Result<(), Refusal>) {
+        if let Err((stage, index, failure)) = read {
             return self.fail(id, stage, index, failure);
         }
+        let command = self.commands.at(id.index);
         command.prepare();
         command.phase = Phase::Order;
         let (queue, rid) = (command.queue, command.entry.rid);
@@ -180,7 +194,10 @@ impl Engine {
         command.charged = needed;
         command.phase = Phase::Bind;
         command.awaiting_owner = true;
-        let spec = Arc::clone(&command.spec);
+        if self.start_short(id) {
+            return true;
+        }
+        let spec = Arc::clone(&self.commands.at(id.index).spec);
         self.actions.push_back(Action::Bind { command: id, queue, spec });
         true
     }
@@ -192,6 +209,10 @@ impl Engine {
         };
         command.awaiting_owner = false;
         command.bound = binding.is_ok();
+        if command.short.is_some() {
+            self.forget_short(id.index);
+        }
+        let command = self.commands.at(id.index);
         if command.failure.is_some() {
             return self.complete_failed(id);
         }

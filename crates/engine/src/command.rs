@@ -108,6 +108,8 @@ pub(crate) struct Command {
     pub write_at: Position,
     /// Issued operations.
     pub in_flight: u32,
+    /// Its block, while its owner runs it.
+    pub short: Option<RowId>,
     /// Its completion is in the ring.
     pub posted: bool,
     /// Blocks that count against its queue's quota.
@@ -151,6 +153,7 @@ impl Command {
             reads_in_flight: 0,
             write_at: Position::first_out(),
             in_flight: 0,
+            short: None,
             posted: false,
             charged: 0,
             deadline: None,
@@ -179,6 +182,7 @@ impl Command {
         self.source_short = false;
         self.final_written = false;
         self.reads_in_flight = 0;
+        self.short = None;
         self.posted = false;
         self.charged = 0;
         self.deadline = None;

@@ -34,6 +34,8 @@ pub struct Config {
     pub multi_lane: Vec<Operator>,
     /// Bytes that one direct copy moves at most, so that commands take turns.
     pub direct_chunk: u64,
+    /// The owner runs short commands ([`Action::Run`](crate::Action)).
+    pub short: bool,
     /// Nanoseconds that a failed command waits for its aborted operations before it completes without them.
     pub abort_grace: u64,
 }
@@ -52,6 +54,7 @@ impl Default for Config {
             gpu: Vec::new(),
             multi_lane: Vec::new(),
             direct_chunk: 1 << 20,
+            short: false,
             abort_grace: 5_000_000_000,
         }
     }

@@ -73,6 +73,7 @@ const FETCH_EVERY: u32 = 16;
 /// | [`Action::FetchEntry`] | one [`Event::Entry`]; those of one queue in the order of their actions. Zeroes where the entry cannot be read |
 /// | [`Action::FetchDescriptor`] | one [`Event::Descriptor`], with `None` where it cannot be read |
 /// | [`Action::Bind`] | one [`Event::Bound`]. After `Ok`, one [`Action::Unbind`] follows when the command ends |
+/// | [`Action::Run`] | one [`Event::Ran`] or [`Event::Bound`]. After the latter, and where stages are left, as [`Action::Bind`] |
 /// | [`Action::Unbind`] | none: release endpoints and operators |
 /// | [`Action::Issue`] | one [`Event::Done`], however late |
 /// | [`Action::StartPass`] | none of its own: it has the operations issued to that multi-lane operator processed, each with its [`Event::Done`] |
@@ -295,6 +296,7 @@ impl Engine {
             Event::Entry { queue, bytes } => self.on_entry(queue, bytes),
             Event::Descriptor { command, bytes } => self.on_descriptor(command, bytes),
             Event::Bound { command, binding } => self.on_bound(command, binding),
+            Event::Ran { command, ran } => self.on_ran(command, ran),
             Event::Done { operation, outcome } => self.on_done(operation, &outcome),
             Event::Released { block } => self.on_released(block),
             Event::Abort { queue, cid } => _ = self.abort(queue, cid),

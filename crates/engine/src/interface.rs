@@ -1,5 +1,6 @@
 //! The engine's whole interface: events go in, actions come out.
 
+use crate::short::{Ran, Short};
 use crate::transfer::TransferSpec;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -49,6 +50,12 @@ impl OperationId {
     /// know.
     pub fn from_bits(bits: u64) -> Self {
         OperationId { index: bits as u32, generation: (bits >> 32) as u32 }
+    }
+
+    /// The identifier so many issues of the same row later.
+    #[inline]
+    pub fn later(self, issues: u32) -> Self {
+        OperationId { generation: self.generation.wrapping_add(issues), ..self }
     }
 
     /// The slot of the operation: below the size of the scoreboard, unique among operations in flight.
@@ -129,12 +136,19 @@ pub enum Event<'a> {
         /// The bytes.
         bytes: Option<&'a [u8]>,
     },
-    /// [`Action::Bind`] is done. On failure nothing is bound.
+    /// [`Action::Bind`] is done, or [`Action::Run`] went no further. On failure nothing is bound.
     Bound {
         /// Its command.
         command: CommandId,
         /// The paths found; or the stage that failed (with an operator's index), and why.
         binding: Result<Binding, (dcs_abi::status::Stage, u8, Failure)>,
+    },
+    /// [`Action::Run`] is done, or as much of it as could be: what was.
+    Ran {
+        /// Its command.
+        command: CommandId,
+        /// What was done of it.
+        ran: &'a Ran,
     },
     /// [`Action::Issue`] is done, or failed, or was aborted.
     Done {
@@ -256,6 +270,12 @@ pub enum Action {
         /// The transfer.
         spec: Arc<TransferSpec>,
     },
+    /// [`Action::Bind`] a short command, and go on: read its source into its block, take that through the operators,
+    /// write it, as far as that is allowed and goes at once; then answer with [`Event::Ran`]. An owner that cannot
+    /// bind it, or found a direct path, or would rather be asked stage by stage, answers with [`Event::Bound`] as it
+    /// does to [`Action::Bind`]. Where all stages are done, the owner has let go of endpoints and operators before it
+    /// says so: no [`Action::Unbind`] follows.
+    Run(Short),
     /// Let go of a command's endpoints and operators. No operation of it is in flight, unless it hung past
     /// the abort grace.
     Unbind {

@@ -43,6 +43,7 @@
 //! | `validate` | entry and descriptor become a checked [`TransferSpec`] |
 //! | `command`, `position` | one command's state; its progress through its extents |
 //! | `admission`, `completion` | a command's start and its end |
+//! | `short` | commands of one block, which the owner may take through their stages by itself |
 //! | `order` | request ids |
 //! | `scoreboard`, `renaming`, `multi_lane` | rows and their blocks; physical units; passes of multi-lane units |
 //! | `credit`, `plan`, `dispatch`, `outcome` | a block's way: taken, planned, given to a device, answered |
@@ -75,6 +76,7 @@ mod position;
 mod quota;
 mod renaming;
 mod scoreboard;
+mod short;
 mod transfer;
 mod validate;
 mod waiting;
@@ -85,4 +87,5 @@ pub use interface::{
     Action, Binding, BlockId, CommandId, DeviceEvent, EndpointRole, Event, Failure, Nanos, Operation,
     OperationId, OperationKind, Outcome, QueueId,
 };
+pub use short::{Ran, SHORT_CHAIN_MAX, SHORT_STAGES_MAX, Short, Then};
 pub use transfer::{EndpointSpec, OperatorSpec, TransferSpec};

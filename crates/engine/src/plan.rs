@@ -64,7 +64,7 @@ impl Engine {
     }
 
     #[inline]
-    fn join_segment(&mut self, index: u16, id: RowId) {
+    pub(crate) fn join_segment(&mut self, index: u16, id: RowId) {
         let segment = &mut self.commands.at(index).segments[self.board.get(id).segment as usize];
         let previous = segment.tail.replace(id);
         self.board.get_mut(id).previous = previous;

@@ -114,6 +114,12 @@ impl Renaming {
         }
     }
 
+    /// Rows with operators of this pool wait for each other.
+    #[inline]
+    pub fn gathers(&self, pool: u8) -> bool {
+        self.pools[pool as usize].multi_lane.is_some()
+    }
+
     /// Rows are in lanes and wait for a pass.
     #[inline]
     pub fn has_filled_lanes(&self) -> bool {

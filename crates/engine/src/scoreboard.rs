@@ -180,6 +180,19 @@ pub(crate) struct Scoreboard {
     blockless: usize,
 }
 
+impl Row {
+    /// So many identifiers were given away.
+    #[inline]
+    pub fn skip(&mut self, identifiers: u32) {
+        self.serial = self.serial.wrapping_add(identifiers);
+    }
+
+    /// An operation that was begun under one of them is this row's.
+    pub fn adopt(&mut self, operation: OperationId) {
+        self.serial = operation.generation;
+    }
+}
+
 impl Scoreboard {
     pub fn new(blocks: u32, commands: u16) -> Scoreboard {
         let size = blocks as usize + commands as usize * CHAIN_MAX;

@@ -6,8 +6,9 @@ use crate::renaming::Renaming;
 use crate::transfer::{EndpointSpec, OperatorSpec, TransferSpec};
 use alloc::vec::Vec;
 use dcs_abi::CHAIN_MAX;
-use dcs_abi::descriptor::{Descriptor, EndpointKind, EndpointView};
+use dcs_abi::descriptor::{Descriptor, EndpointKind, EndpointView, Pace};
 use dcs_abi::entry::{FLAG_ACKNOWLEDGED, FLAG_DURABLE, FLAG_MORE, FLAGS_ALL, LENGTH_TO_END, SubmissionEntry};
+use dcs_abi::inline::{InlineEnd, InlineEntry};
 use dcs_abi::operator::{Operator, OperatorInfo, OperatorKind};
 use dcs_abi::status::{Stage, Status};
 
@@ -41,6 +42,14 @@ impl EndpointSpec {
         (self.immutable, self.handle, self.pace) = (view.immutable, view.handle, view.pace);
         self.extents.clear();
         self.extents.extend(view.extents());
+    }
+
+    #[inline]
+    fn take_end(&mut self, end: &InlineEnd) {
+        (self.kind, self.cache, self.zero_copy) = (end.kind, end.cache, end.zero_copy);
+        (self.immutable, self.handle, self.pace) = (end.immutable, end.handle, Pace::default());
+        self.extents.clear();
+        self.extents.extend(end.extent);
     }
 
     fn clear(&mut self) {
@@ -77,15 +86,46 @@ impl TransferSpec {
         self.source.read(&descriptor.source());
         self.destination.read(&descriptor.destination());
         read_chain(&mut self.chain, entry, &descriptor, units)?;
+        self.read_rest(entry)?;
+        match self.chain.iter().position(|operator| !operator.fits(block_size)) {
+            Some(at) => Err((Stage::Operator, at as u8, Failure::new(Status::OutOfResources))),
+            None => Ok(()),
+        }
+    }
+
+    /// Becomes what an inline entry asks for, if it is sound. `entry`: the one that it stands for.
+    pub(crate) fn read_inline(
+        &mut self,
+        inline: &InlineEntry,
+        entry: &SubmissionEntry,
+        units: &Renaming,
+    ) -> Result<(), Refusal> {
+        let Ok((source, destination)) = inline.ends() else { return refuse(Status::InvalidField) };
+        if entry.flags & !FLAGS_ALL != 0 || entry.nsid != 0 || entry.nvme_flags != 0 {
+            return refuse(Status::InvalidField);
+        }
+        self.source.take_end(&source);
+        self.destination.take_end(&destination);
+        self.chain.clear();
+        let [first, second] = inline.op_chain;
+        if first == 0 && second != 0 {
+            return refuse(Status::InvalidField);
+        }
+        for number in inline.op_chain.into_iter().take_while(|number| *number != 0) {
+            self.chain.push(operator(number, self.chain.len(), &[], units)?);
+        }
+        self.read_rest(entry)
+    }
+
+    /// Takes in the flags and the length, once ends and chain are known.
+    #[inline]
+    fn read_rest(&mut self, entry: &SubmissionEntry) -> Result<(), Refusal> {
         self.durable = entry.flags & FLAG_DURABLE != 0;
         self.acknowledged = entry.flags & FLAG_ACKNOWLEDGED != 0;
         self.more = entry.flags & FLAG_MORE != 0;
         self.length = entry.length;
         self.length = self.checked_length()?;
-        match self.chain.iter().position(|operator| !operator.fits(block_size)) {
-            Some(at) => Err((Stage::Operator, at as u8, Failure::new(Status::OutOfResources))),
-            None => Ok(()),
-        }
+        Ok(())
     }
 
     /// Asks for nothing any more, and holds no key; its memory is kept for the next command.
@@ -119,6 +159,19 @@ impl TransferSpec {
     }
 }
 
+/// The operator of that number at that place of a chain.
+#[inline]
+fn operator(number: u8, at: usize, parameter: &[u8], units: &Renaming) -> Result<OperatorSpec, Refusal> {
+    let refuse = |status| (Stage::Operator, at as u8, Failure::new(status));
+    let (operator, on_gpu) = Operator::from_chain(number).ok_or(refuse(Status::UnknownOperator))?;
+    let pool = units.pool(operator, on_gpu).ok_or(refuse(Status::UnknownOperator))?;
+    let &OperatorInfo { kind, parameter: (fewest, most), .. } = operator.info();
+    if !(fewest..=most).contains(&parameter.len()) {
+        return Err(refuse(Status::BadParameter));
+    }
+    Ok(OperatorSpec { operator, on_gpu, kind, pool, parameter: parameter.into() })
+}
+
 fn read_chain(
     chain: &mut Vec<OperatorSpec>,
     entry: &SubmissionEntry,
@@ -131,15 +184,7 @@ fn read_chain(
     }
     chain.clear();
     for (at, number) in entry.op_chain[..length].iter().enumerate() {
-        let refuse = |status| (Stage::Operator, at as u8, Failure::new(status));
-        let (operator, on_gpu) = Operator::from_chain(*number).ok_or(refuse(Status::UnknownOperator))?;
-        let pool = units.pool(operator, on_gpu).ok_or(refuse(Status::UnknownOperator))?;
-        let parameter = descriptor.parameter(at);
-        let &OperatorInfo { kind, parameter: (fewest, most), .. } = operator.info();
-        if !(fewest..=most).contains(&parameter.len()) {
-            return Err(refuse(Status::BadParameter));
-        }
-        chain.push(OperatorSpec { operator, on_gpu, kind, pool, parameter: parameter.into() });
+        chain.push(operator(*number, at, descriptor.parameter(at), units)?);
     }
     // A parameter for an operator that is not there is a mistake worth naming.
     if descriptor.parameters() > length {

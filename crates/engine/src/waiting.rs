@@ -7,7 +7,8 @@ use crate::frontend::Posting;
 use crate::interface::{Failure, Nanos, QueueId};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeSet, VecDeque};
-use dcs_abi::entry::{CompletionEntry, SubmissionEntry, SubmissionPacket};
+use dcs_abi::entry::{CompletionEntry, SubmissionEntry};
+use dcs_abi::inline;
 use dcs_abi::result::ResultArea;
 use dcs_abi::status::{Stage, Status};
 
@@ -63,7 +64,7 @@ impl Deadlines {
 }
 
 fn parse(bytes: &[u8; 64]) -> Option<SubmissionEntry> {
-    SubmissionPacket::new_checked(bytes).and_then(|packet| SubmissionEntry::parse(&packet)).ok()
+    inline::parse(bytes).ok().map(|(entry, _)| entry)
 }
 
 /// The command identifier of an entry, however malformed the rest of it is.

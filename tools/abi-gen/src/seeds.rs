@@ -2,7 +2,8 @@
 
 use crate::example;
 use dcs_abi::descriptor::{Builder, DESCRIPTOR_MAX, Endpoint, EndpointKind, EndpointRole, Extent};
-use dcs_abi::entry::{FLAGS_ALL, LENGTH_TO_END, SubmissionEntry};
+use dcs_abi::entry::{FLAG_INLINE, FLAGS_ALL, LENGTH_TO_END, OPCODE_TRANSFER, SubmissionEntry};
+use dcs_abi::inline::InlineEntry;
 
 /// One input.
 #[derive(Clone, Debug)]
@@ -39,6 +40,24 @@ fn patched(bytes: &[u8], at: usize, with: &[u8]) -> Vec<u8> {
     bytes
 }
 
+/// An inline entry between ends of these kinds, from this offset on.
+fn inline(source_kind: u8, destination_kind: u8, source_offset: u64) -> Vec<u8> {
+    let entry = InlineEntry {
+        opcode: OPCODE_TRANSFER,
+        cid: 7,
+        source_handle: 1,
+        destination_handle: 2,
+        source_offset,
+        source_kind,
+        destination_kind,
+        op_chain: [1, 0],
+        length: 4096,
+        flags: FLAG_INLINE,
+        ..InlineEntry::default()
+    };
+    entry.to_bytes().to_vec()
+}
+
 fn entries() -> Vec<Named> {
     let transfer = example::entry();
     let bytes = transfer.to_bytes();
@@ -54,6 +73,12 @@ fn entries() -> Vec<Named> {
         ("transfer_reserved_prp2", patched(&bytes, 32, &[1])),
         ("transfer_reserved_last", patched(&bytes, 63, &[0x80])),
         ("transfer_trailing_bytes", [&bytes[..], &[0xee; 8]].concat()),
+        ("inline_file_to_flow", inline(1, 3, 4096)),
+        ("inline_file_to_file", inline(1, 1, 0)),
+        ("inline_memory_to_block", inline(4, 2, 512)),
+        ("inline_flow_with_position", inline(3, 1, 7)),
+        ("inline_kind_unknown", inline(1, 9, 0)),
+        ("inline_mode_unknown", patched(&inline(1, 3, 0), 62, &[3])),
         ("cancel", SubmissionEntry::cancel(9, 1, 7).to_bytes().to_vec()),
         ("all_ones", vec![0xff; 64]),
         ("completion", completion.to_vec()),

@@ -68,7 +68,9 @@ use crate::backend::{BackendLoop, Control, Info};
 use crate::error::Error;
 use crate::queue::QueuePair;
 use crate::statistics::Statistics;
-use dcs_abi::entry::{CompletionEntry, SubmissionEntry, SubmissionPacket};
+use dcs_abi::descriptor::{DescriptorHeader, Extent};
+use dcs_abi::entry::{CompletionEntry, SubmissionEntry};
+use dcs_abi::inline::{self, InlineEntry};
 use dcs_abi::result::ResultArea;
 use dcs_abi::status::{Stage, Status};
 use dcs_devices::controller::Waker;
@@ -90,6 +92,15 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 /// The refusal of commands whose card has gone.
 fn gone() -> Refusal {
     Refusal::new(Stage::Frontend, Status::DeviceReset, 0)
+}
+
+/// The descriptor that an inline entry stands for.
+fn spelled_out(inline: &InlineEntry) -> Result<Vec<u8>, Status> {
+    let plain = inline.plain().map_err(|_| Status::InvalidField)?;
+    let mut bytes = vec![0; DescriptorHeader::SIZE + 2 * Extent::SIZE];
+    let used = plain.words(|at, word| bytes[at * 8..][..8].copy_from_slice(&word.to_le_bytes()));
+    bytes.truncate(used);
+    Ok(bytes)
 }
 
 /// A session's queue.
@@ -295,9 +306,7 @@ impl CardLoop {
     /// where there is no room for it now.
     fn begin(&mut self, id: QueueId, bytes: &[u8; 64], as_cid: u16) -> bool {
         let Some(queue) = self.queues[id.0 as usize].as_mut() else { return true };
-        let entry =
-            SubmissionPacket::new_checked(&bytes[..]).and_then(|packet| SubmissionEntry::parse(&packet));
-        let Ok(entry) = entry else {
+        let Ok((entry, inline)) = inline::parse(bytes) else {
             let entry =
                 SubmissionEntry { cid: u16::from_le_bytes([bytes[2], bytes[3]]), ..Default::default() };
             return self.refuse(id, &entry, (Stage::Frontend, Status::InvalidField, 0).into());
@@ -309,11 +318,19 @@ impl CardLoop {
         if self.lost {
             return self.refuse(id, &entry, gone());
         }
-        let mut descriptor = Vec::new();
-        let read = queue.pair.read_bus(entry.descriptor_address, entry.descriptor_length, &mut descriptor);
-        if read.is_none() {
-            return self.refuse(id, &entry, (Stage::Frontend, Status::DataTransferError, 0).into());
-        }
+        let described = match inline {
+            Some(inline) => spelled_out(&inline),
+            None => {
+                let mut descriptor = Vec::new();
+                let (address, length) = (entry.descriptor_address, entry.descriptor_length);
+                let read = queue.pair.read_bus(address, length, &mut descriptor);
+                read.map(|()| descriptor).ok_or(Status::DataTransferError)
+            }
+        };
+        let mut descriptor = match described {
+            Ok(descriptor) => descriptor,
+            Err(status) => return self.refuse(id, &entry, (Stage::Frontend, status, 0).into()),
+        };
         let pair = Arc::clone(&queue.pair);
         let translated =
             self.translator
@@ -356,7 +373,6 @@ impl CardLoop {
         self.counted.failed += u64::from(!completion.status().is_success());
         let Some(queue) = self.queues[id.0 as usize].as_mut() else { return };
         completion.set_status(completion.status(), queue.phase);
-        queue.pair.write_result(result, area);
         if let Some(reason) = reason {
             queue.pair.explain(completion.cid, reason);
         }
@@ -365,8 +381,7 @@ impl CardLoop {
         queue.phase ^= queue.next_completion == 0;
         let pair = Arc::clone(&queue.pair);
         self.publish();
-        pair.write_completion(slot, &completion);
-        drop(pair.interrupt());
+        drop(pair.complete(slot, completion, Some((result, Box::new(*area)))));
     }
 
     /// Takes the card's completions.

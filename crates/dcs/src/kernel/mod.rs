@@ -6,6 +6,7 @@
 mod net;
 pub(crate) mod offload;
 mod pass;
+mod short;
 pub(crate) mod thread;
 mod wipe;
 
@@ -133,6 +134,8 @@ impl KernelLoop {
             // A block of each command may be with each of its operators.
             config.gpu = offload::operators().map(|operator| (operator, config.commands)).collect();
         }
+        // What the kernel moves, and operators do here, is done where it is asked for.
+        config.short = ssds.is_empty() && nic.is_none() && gpu.is_none();
         config.multi_lane = passes.iter().map(|pass| pass.lanes().0).collect();
         let setup = Setup { blocks: config.blocks, block_size: config.block_size, io, by_callers };
         if matches!((ssds, nic, &gpu), ([], None, None)) {
@@ -190,7 +193,7 @@ impl KernelLoop {
             near: None,
             near_failures: Arc::default(),
             statistics: Arc::clone(&self.statistics),
-            asks_for_statistics: false,
+            asks_for_statistics: true,
             has_ring: self.controller.has_ring(),
             nics: interface.iter().map(port).collect(),
             namespaces: self.namespaces.iter().map(Namespace::new).collect(),
@@ -359,14 +362,10 @@ impl KernelLoop {
                 let binding = self.bind(command, queue, &spec);
                 self.handle(Event::Bound { command, binding });
             }
+            Action::Run(short) => self.run_short(short),
             Action::Unbind { command } => {
-                if let Some(Bound { route, mut chain, secret, .. }) = self.bound[command.slot()].take() {
-                    route.into_endpoints().for_each(|endpoint| self.controller.let_go(endpoint));
-                    chain.unload();
-                    self.spare_chains.push(chain);
-                    if secret {
-                        wipe::stack();
-                    }
+                if let Some(bound) = self.bound[command.slot()].take() {
+                    self.unbind(bound);
                 }
             }
             Action::Issue(operation) => self.issue(&operation),
@@ -377,18 +376,14 @@ impl KernelLoop {
             }
             Action::Abort { operation } => self.controller.abort(operation),
             Action::Complete { queue, slot, entry, result } => {
-                // Published first: whoever sees the completion finds it counted.
-                self.publish();
-                if let Some(pair) = self.pair(queue) {
-                    if let Some((address, area)) = &result {
-                        pair.write_result(*address, area);
-                    }
-                    pair.write_completion(slot, &entry);
-                    let slow = pair.interrupt();
-                    self.let_go(slow);
+                if !entry.status().is_success() {
+                    // Whoever sees it may ask why.
+                    self.publish();
                 }
-                if let Some((_, area)) = result {
-                    self.engine.recycle(area);
+                if let Some(pair) = self.pair(queue) {
+                    let (slow, spare) = pair.complete(slot, entry, result);
+                    self.let_go(slow);
+                    spare.into_iter().for_each(|area| self.engine.recycle(area));
                 }
             }
             Action::QueueDeleted { queue } => {
@@ -421,6 +416,19 @@ impl KernelLoop {
         queue: QueueId,
         spec: &TransferSpec,
     ) -> Result<Binding, (Stage, u8, Failure)> {
+        let (bound, binding) = self.prepare(command, queue, spec)?;
+        self.bound[command.slot()] = Some(bound);
+        Ok(binding)
+    }
+
+    /// Finds a command's endpoints, and loads its operators.
+    #[inline]
+    fn prepare(
+        &mut self,
+        command: CommandId,
+        queue: QueueId,
+        spec: &TransferSpec,
+    ) -> Result<(Bound, Binding), (Stage, u8, Failure)> {
         let pair = self.pair(queue).ok_or((Stage::Frontend, 0, Failure::new(Status::QueueDeleted)))?;
         let (route, binding) =
             Route::bind(spec, |handle| pair.find(handle)).map_err(|(stage, failure)| (stage, 0, failure))?;
@@ -435,8 +443,7 @@ impl KernelLoop {
             wipe::stack();
             return Err((Stage::Operator, at, failure));
         }
-        self.bound[command.slot()] = Some(Bound { command, route, chain, secret });
-        Ok(binding)
+        Ok((Bound { command, route, chain, secret }, binding))
     }
 
     fn issue(&mut self, operation: &Operation) {
@@ -531,7 +538,10 @@ impl BackendLoop for KernelLoop {
             Control::AddQueue(pair) => self.opening.push(pair),
             Control::DeleteQueue(queue) => self.delete_queue(queue),
             Control::Cancel(pair, cid) => self.cancel(&pair, cid),
-            Control::UpdateStatistics(seen) => _ = seen.send(()),
+            Control::UpdateStatistics(seen) => {
+                self.publish();
+                _ = seen.send(());
+            }
             Control::Admin(_, answer) if self.closed => _ = answer.send(Err(Status::QueueDeleted)),
             Control::Admin(entry, answer) => self.admin(&entry, answer),
             Control::Stop => {

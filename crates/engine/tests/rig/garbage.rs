@@ -12,7 +12,7 @@ use dcs_abi::result::DigestSlot;
 use dcs_abi::status::{STATUSES, Stage};
 use dcs_engine::{
     Action, Binding, BlockId, CommandId, Config, Engine, Event, Failure, Operation, OperationId,
-    OperationKind, Outcome, QueueConfig, QueueId, TransferSpec,
+    OperationKind, Outcome, QueueConfig, QueueId, Ran, Short, Then, TransferSpec,
 };
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -27,6 +27,12 @@ pub fn run(data: &[u8]) {
     world.end();
 }
 
+/// The read or write of a short command.
+fn operation_of(short: &Short, stage: u8) -> Operation {
+    let kind = super::short::kind(short, stage);
+    Operation { id: short.operation.later(stage.into()), command: short.command, kind }
+}
+
 const QUEUES: u16 = 3;
 const BLOCK: u32 = 4096;
 
@@ -38,6 +44,8 @@ struct World<'a> {
     fetches: VecDeque<QueueId>,
     descriptors: Vec<(CommandId, u32)>,
     binds: Vec<(CommandId, Arc<TransferSpec>)>,
+    /// Short commands that are to be run.
+    shorts: Vec<Short>,
     flights: Vec<Operation>,
     /// The commands that are bound.
     bound: BTreeMap<CommandId, Arc<TransferSpec>>,
@@ -63,6 +71,7 @@ impl<'a> World<'a> {
             gpu: Vec::new(),
             multi_lane: vec![OPERATORS[0].operator, OPERATORS[7].operator],
             direct_chunk: 5000,
+            short: true,
             abort_grace: 1000,
         };
         let mut world = World {
@@ -72,6 +81,7 @@ impl<'a> World<'a> {
             fetches: VecDeque::new(),
             descriptors: Vec::new(),
             binds: Vec::new(),
+            shorts: Vec::new(),
             flights: Vec::new(),
             bound: BTreeMap::new(),
             past: Vec::new(),
@@ -143,6 +153,7 @@ impl<'a> World<'a> {
             }
             8 | 9 => self.entry(),
             10 | 11 => self.descriptor(),
+            12 if !self.shorts.is_empty() => self.run_short(),
             12 => self.bind(),
             _ => self.done(),
         }
@@ -176,7 +187,7 @@ impl<'a> World<'a> {
             descriptor_length: 600,
             length: LENGTH_TO_END,
             timeout_ms: u32::from(self.byte() % 3),
-            flags: u16::from(self.byte() % 4),
+            flags: u16::from(self.byte() % 16),
             result_address: u64::from(self.byte() & 1),
             ..Default::default()
         };
@@ -253,6 +264,44 @@ impl<'a> World<'a> {
         }
         self.tell(Event::Bound { command, binding });
         self.tell(Event::Bound { command, binding: Ok(Binding::default()) });
+    }
+
+    /// Runs a short command as far as the bytes say, and perhaps tells of it what cannot be.
+    fn run_short(&mut self) {
+        let at = self.below(self.shorts.len());
+        let short = self.shorts.swap_remove(at);
+        let (command, spec) = (short.command, Arc::clone(&short.spec));
+        let stages = spec.stages();
+        self.bound.insert(command, spec);
+        let mut ran = Ran::new(Binding { direct: false, flush: self.byte() & 1 == 1 }, self.now);
+        for stage in 0..self.below(short.until as usize + 1) as u8 {
+            if stage > 0 && usize::from(stage) <= short.spec.chain.len() {
+                let sound = self.digest_of(command, stage - 1).filter(|_| !self.byte().is_multiple_of(8));
+                ran.digests[usize::from(stage) - 1] = sound.unwrap_or_default();
+            }
+            ran.pass(self.now + u64::from(self.byte()), 1);
+        }
+        let next = ran.done;
+        let is_end = next == 0 || next + 1 == stages;
+        match self.byte() % 4 {
+            0 if next < stages && is_end => {
+                ran.then = Then::Begun;
+                self.issue(operation_of(&short, next));
+            }
+            1 if next < stages => {
+                let outcome = self.any_outcome();
+                if matches!(outcome, Outcome::Moved { held: true, .. } | Outcome::FailedHeld(_)) {
+                    *self.holds.entry(short.block).or_default() += 1;
+                }
+                ran.then = Then::Answered(outcome);
+            }
+            _ => {}
+        }
+        if next == stages {
+            self.bound.remove(&command);
+        }
+        self.tell(Event::Ran { command, ran: &ran });
+        self.tell(Event::Ran { command, ran: &ran });
     }
 
     fn failure(&mut self) -> Failure {
@@ -356,6 +405,7 @@ impl<'a> World<'a> {
                 Action::FetchEntry { queue, .. } => self.fetches.push_back(queue),
                 Action::FetchDescriptor { command, length, .. } => self.descriptors.push((command, length)),
                 Action::Bind { command, spec, .. } => self.binds.push((command, spec)),
+                Action::Run(short) => self.shorts.push(short),
                 Action::Issue(operation) => self.issue(operation),
                 Action::Unbind { command } => {
                     assert!(self.bound.remove(&command).is_some(), "what is let go of was bound");
@@ -414,6 +464,10 @@ impl<'a> World<'a> {
             for (command, spec) in std::mem::take(&mut self.binds) {
                 self.bound.insert(command, spec);
                 self.tell(Event::Bound { command, binding: Ok(Binding::default()) });
+            }
+            for short in std::mem::take(&mut self.shorts) {
+                let binding = Err((Stage::Source, 0, self.failure()));
+                self.tell(Event::Bound { command: short.command, binding });
             }
             for operation in std::mem::take(&mut self.flights) {
                 let failure = self.failure();

@@ -1,8 +1,9 @@
 //! The host's side: rings and descriptors in memory, submissions, completions.
 
 use super::Rig;
-use dcs_abi::descriptor::{Builder, DESCRIPTOR_MAX, Endpoint, EndpointKind, EndpointRole, Extent};
+use dcs_abi::descriptor::{Builder, DESCRIPTOR_MAX, Endpoint, EndpointKind, EndpointRole, Extent, Plain};
 use dcs_abi::entry::{CompletionEntry, LENGTH_TO_END, OPCODE_TRANSFER, SubmissionEntry};
+use dcs_abi::inline::InlineEntry;
 use dcs_abi::operator::Operator;
 use dcs_abi::result::ResultArea;
 use dcs_engine::{Event, Nanos, QueueConfig, QueueId};
@@ -125,6 +126,32 @@ impl Transfer {
         Transfer { chain, ..self }
     }
 
+    fn endpoint(&self, role: EndpointRole, end: &End) -> Endpoint {
+        // Nobody writes to a file of the rig that is read, but a command to itself.
+        let immutable = role == EndpointRole::Source
+            && end.kind == EndpointKind::File
+            && end.handle != self.destination.handle;
+        Endpoint {
+            kind: end.kind as u8,
+            handle: end.handle,
+            immutable: immutable.into(),
+            ..Default::default()
+        }
+    }
+
+    /// Its ends, where they have one extent at most, and operators no parameters.
+    fn plain(&self) -> Option<Plain> {
+        let end = |role, end: &End| {
+            let single = end.extents.len() <= 1;
+            single.then(|| (self.endpoint(role, end), end.extents.first().copied()))
+        };
+        let plain = self.prefix.is_none() && self.chain.iter().all(|(_, parameter)| parameter.is_empty());
+        plain.then_some(Plain {
+            source: end(EndpointRole::Source, &self.source)?,
+            destination: end(EndpointRole::Destination, &self.destination)?,
+        })
+    }
+
     fn descriptor(&self) -> Vec<u8> {
         let mut bytes = vec![0; DESCRIPTOR_MAX];
         let mut builder = Builder::new(&mut bytes).expect("a header fits");
@@ -134,15 +161,8 @@ impl Transfer {
             (EndpointRole::Destination, Some(&self.destination)),
         ];
         for (role, end) in ends {
-            let Some(End { kind, handle, extents }) = end else { continue };
-            // Nobody writes to a file of the rig that is read, but a command to itself.
-            let immutable = u8::from(
-                role == EndpointRole::Source
-                    && *kind == EndpointKind::File
-                    && *handle != self.destination.handle,
-            );
-            let endpoint = Endpoint { kind: *kind as u8, handle: *handle, immutable, ..Default::default() };
-            builder.endpoint(role, endpoint, extents).expect("the extents fit");
+            let Some(end) = end else { continue };
+            builder.endpoint(role, self.endpoint(role, end), &end.extents).expect("the extents fit");
         }
         for (at, (_, parameter)) in self.chain.iter().enumerate() {
             builder.parameter(at, parameter).expect("the parameters fit");
@@ -204,7 +224,10 @@ impl Rig {
             flags: transfer.flags,
             ..Default::default()
         };
-        let ticket = self.submit_entry(queue, entry);
+        let ticket = match transfer.plain().filter(|_| self.random.one_in(2)) {
+            Some(plain) => self.submit_either(queue, entry, &plain),
+            None => self.submit_entry(queue, entry),
+        };
         let input = self.input_of(transfer);
         let already = self.device_of(&transfer.destination).map_or(0, |device| device.bytes().len());
         let submitted = &mut self.submitted[ticket];
@@ -225,14 +248,29 @@ impl Rig {
     /// Writes an entry into the ring, with a command identifier and an address for its result; no doorbell
     /// yet.
     pub fn submit_entry(&mut self, queue: QueueId, mut entry: SubmissionEntry) -> usize {
+        (entry.cid, entry.result_address) = self.identify(queue);
+        self.submit_raw(queue, entry.to_bytes(), entry.result_address)
+    }
+
+    /// As [`Rig::submit_entry`], without a descriptor where that can be.
+    fn submit_either(&mut self, queue: QueueId, mut entry: SubmissionEntry, plain: &Plain) -> usize {
+        let Some(_) = InlineEntry::new(&entry, plain) else { return self.submit_entry(queue, entry) };
+        self.memory.remove(entry.descriptor_address);
+        self.inlined += 1;
+        (entry.cid, entry.result_address) = self.identify(queue);
+        let inline = InlineEntry::new(&entry, plain).expect("it could be before it had a name");
+        self.submit_raw(queue, inline.to_bytes(), entry.result_address)
+    }
+
+    /// A command identifier that is free, and an address for a result.
+    fn identify(&mut self, queue: QueueId) -> (u16, u64) {
         let state = self.queues.get_mut(&queue).expect("a queue of this rig");
         while state.in_flight.iter().any(|(cid, _)| *cid == state.next_cid) {
             state.next_cid = state.next_cid.wrapping_add(1);
         }
-        entry.cid = state.next_cid;
-        state.next_cid = state.next_cid.wrapping_add(1);
-        entry.result_address = self.memory.place(vec![0; ResultArea::SIZE]);
-        self.submit_raw(queue, entry.to_bytes(), entry.result_address)
+        let cid = state.next_cid;
+        state.next_cid = cid.wrapping_add(1);
+        (cid, self.memory.place(vec![0; ResultArea::SIZE]))
     }
 
     /// Writes 64 bytes into the ring; no doorbell yet.

@@ -5,6 +5,7 @@
 //! | `mod` | the clock, the event heap, the loop |
 //! | `host` | rings, descriptors, submission, completions: what an application and its driver do |
 //! | `serve` | the engine's actions: fetches, binding, operations, with all contracts checked |
+//! | `short` | short commands, which the rig takes as far as chance has it |
 //! | `work` | what an operation does to devices, blocks and operators |
 //! | `device`, `fault` | devices, the fault injector |
 //! | `verdict` | what must be true of a completed command |
@@ -16,6 +17,7 @@ pub mod fault;
 pub mod garbage;
 pub mod host;
 pub mod serve;
+pub mod short;
 pub mod verdict;
 pub mod work;
 
@@ -51,6 +53,8 @@ pub struct Options {
     pub pieces: bool,
     /// The host reads completions as they come.
     pub consume: bool,
+    /// Short commands are the owner's to run.
+    pub short: bool,
     /// The owner says when it has nothing else to do.
     pub says_idle: bool,
     /// The time of a pass; random where it is not set.
@@ -69,6 +73,7 @@ impl Default for Options {
             direct_lasts: u32::MAX,
             pieces,
             consume: true,
+            short: true,
             says_idle: true,
             pass_time: None,
         }
@@ -81,6 +86,7 @@ pub enum Due {
     Entry { queue: QueueId, slot: u16 },
     Descriptor { command: CommandId, address: u64, length: u32 },
     Bind { command: CommandId, queue: QueueId, spec: Arc<dcs_engine::TransferSpec> },
+    Run { short: dcs_engine::Short },
     Answer { operation: OperationId },
     Again { operation: OperationId, outcome: Outcome },
     Release { block: BlockId, content: Vec<u8> },
@@ -119,12 +125,17 @@ pub struct Rig {
     pub trace: Vec<(QueueId, dcs_engine::OperationKind)>,
     /// Most actions that one event led to, fetches of entries aside: these come one for each call.
     pub most_actions: usize,
+    /// Short commands that were run to their end at once, and that were not.
+    pub ran: (usize, usize),
+    /// Commands that were submitted without a descriptor.
+    pub inlined: usize,
     /// Engine times out commands when it wants; how often it asked for that.
     pub timeouts: u32,
 }
 
 impl Rig {
-    pub fn new(config: Config, options: Options) -> Rig {
+    pub fn new(mut config: Config, options: Options) -> Rig {
+        config.short |= options.short;
         let blocks = (0..config.blocks).map(|_| Block::new(config.block_size)).collect();
         Rig {
             engine: Engine::new(config).expect("the test's sizes are sound"),
@@ -151,6 +162,8 @@ impl Rig {
             repeated: 0,
             trace: Vec::new(),
             most_actions: 0,
+            ran: (0, 0),
+            inlined: 0,
             timeouts: 0,
         }
     }

@@ -17,7 +17,7 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub struct Block {
     pub bytes: Vec<u8>,
-    user: Option<OperationId>,
+    pub(super) user: Option<OperationId>,
     /// Zero-copy sends that still read it.
     pub holds: u32,
 }
@@ -59,6 +59,7 @@ impl Rig {
                 self.soon(Due::Descriptor { command, address, length });
             }
             Action::Bind { command, queue, spec } => self.soon(Due::Bind { command, queue, spec }),
+            Action::Run(short) => self.soon(Due::Run { short }),
             Action::Unbind { command } => self.unbind(command),
             Action::Issue(operation) => self.issue(operation),
             Action::StartPass { operator } => self.start_pass(operator),
@@ -126,6 +127,7 @@ impl Rig {
                 let binding = self.bind(command, queue, spec);
                 self.engine.handle(self.now, Event::Bound { command, binding });
             }
+            Due::Run { short } => self.run_short(short),
             Due::Answer { operation } => self.answer(operation),
             Due::Again { operation, outcome } => {
                 self.engine.handle(self.now, Event::Done { operation, outcome });
@@ -139,7 +141,7 @@ impl Rig {
         }
     }
 
-    fn bind(
+    pub(super) fn bind(
         &mut self,
         command: CommandId,
         queue: QueueId,
@@ -174,7 +176,7 @@ impl Rig {
         if stage == Stage::Source && file && !inside { Err(Status::OutOfRange) } else { Ok(()) }
     }
 
-    fn unbind(&mut self, command: CommandId) {
+    pub(super) fn unbind(&mut self, command: CommandId) {
         self.bound.remove(&command).expect("what is let go of was bound");
         let mut mine = self.flights.values().filter(|flight| flight.operation.command == command);
         assert!(
@@ -183,7 +185,7 @@ impl Rig {
         );
     }
 
-    fn issue(&mut self, operation: Operation) {
+    pub(super) fn issue(&mut self, operation: Operation) {
         let bound = self.bound.get(&operation.command).expect("operations are those of bound commands");
         let (queue, spec) = (bound.queue, Arc::clone(&bound.spec));
         let unit = self.check_operation(&operation, &spec);
@@ -244,7 +246,7 @@ impl Rig {
         }
     }
 
-    fn device_hangs(&self, kind: &OperationKind, spec: &TransferSpec) -> bool {
+    pub(super) fn device_hangs(&self, kind: &OperationKind, spec: &TransferSpec) -> bool {
         let hangs = |end: &EndpointSpec| self.devices[end.handle as usize].hangs();
         match kind {
             OperationKind::Read { role: EndpointRole::Source, .. } => hangs(&spec.source),
@@ -299,7 +301,7 @@ impl Rig {
         }
     }
 
-    fn outcome(&mut self, flight: &Flight) -> Outcome {
+    pub(super) fn outcome(&mut self, flight: &Flight) -> Outcome {
         let kind = flight.operation.kind;
         let failed = |status| Outcome::Failed(Failure::new(status));
         match flight.kind {

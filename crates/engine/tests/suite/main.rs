@@ -13,4 +13,5 @@ mod paced;
 mod properties;
 #[path = "../rig/mod.rs"]
 mod rig;
+mod short;
 mod transfers;

@@ -1,0 +1,292 @@
+//! Short commands: those whose data fit into one block. An owner that does operations where it stands may take one
+//! through its stages by itself, and tells the core once what it did.
+//!
+//! The core keeps what it always keeps: who may start, which block is whose, what a command has delivered. Where the
+//! owner stops (a device that needs time, an operator that waits for company, a failure) the command goes on as
+//! every other.
+
+use crate::command::{Command, Phase};
+use crate::completion::is_digest_of;
+use crate::engine::Engine;
+use crate::interface::{Action, Binding, BlockId, CommandId, Failure, Nanos, OperationId, Outcome, QueueId};
+use crate::scoreboard::{Device, RowId, State};
+use crate::transfer::TransferSpec;
+use alloc::sync::Arc;
+use dcs_abi::descriptor::EndpointKind;
+use dcs_abi::result::{DigestSlot, StageTimes};
+use dcs_abi::status::{Stage, Status};
+
+/// Most operators of a short command.
+pub const SHORT_CHAIN_MAX: usize = 2;
+
+/// Most stages of a short command: source, operators, destination.
+pub const SHORT_STAGES_MAX: usize = SHORT_CHAIN_MAX + 2;
+
+/// A short command that its owner is to run.
+#[derive(Clone, Debug)]
+pub struct Short {
+    /// The command.
+    pub command: CommandId,
+    /// Of which queue: handles are the queue's own.
+    pub queue: QueueId,
+    /// The transfer: no prefix, one extent an end at most, and a length that fits into a block.
+    pub spec: Arc<TransferSpec>,
+    /// Under this identifier its source is read; each later stage has [`OperationId::later`].
+    pub operation: OperationId,
+    /// Its block.
+    pub block: BlockId,
+    /// Stages that the owner may do, counted from the source: at least 1, and all where it is their number.
+    pub until: u8,
+}
+
+/// What an owner did of a short command.
+#[derive(Clone, Copy, Debug)]
+pub struct Ran {
+    /// The paths found.
+    pub binding: Binding,
+    /// Stages that are done with all of the command's bytes: source, operators, destination.
+    pub done: u8,
+    /// When the first stage began, and when each that is done ended.
+    pub times: [Nanos; SHORT_STAGES_MAX + 1],
+    /// `PATH_*` bits of the stages that are done.
+    pub path: u32,
+    /// The values of the digests that are done, by their places in the chain.
+    pub digests: [DigestSlot; SHORT_CHAIN_MAX],
+    /// The stage behind those.
+    pub then: Then,
+}
+
+/// What became of the first stage of a short command that is not done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Then {
+    /// Nothing yet: it is issued as every other. Also where all stages are done.
+    Nothing,
+    /// It was begun: source or destination. [`Event::Done`](crate::Event::Done) follows.
+    Begun,
+    /// It was begun, and this came of it.
+    Answered(Outcome),
+}
+
+impl Ran {
+    /// Nothing was done since `now` but to bind it.
+    #[inline]
+    pub fn new(binding: Binding, now: Nanos) -> Ran {
+        let mut times = [0; SHORT_STAGES_MAX + 1];
+        times[0] = now;
+        let digests = [DigestSlot::default(); SHORT_CHAIN_MAX];
+        Ran { binding, done: 0, times, path: 0, digests, then: Then::Nothing }
+    }
+
+    /// The next stage is done.
+    #[inline]
+    pub fn pass(&mut self, now: Nanos, path: u32) {
+        self.done += 1;
+        self.times[self.done as usize] = now;
+        self.path |= path;
+    }
+}
+
+impl TransferSpec {
+    /// True where a command of it can be short, as far as it alone tells.
+    fn is_short(&self, block_size: u32) -> bool {
+        let few = self.chain.len() <= SHORT_CHAIN_MAX && self.prefix.is_none();
+        let fits = (1..=u64::from(block_size)).contains(&self.length);
+        let single = self.source.extents.len() <= 1 && self.destination.extents.len() <= 1;
+        let unpaced = self.source.kind != EndpointKind::Paced && self.destination.kind != EndpointKind::Paced;
+        let sent = !self.durable && !self.acknowledged;
+        few && fits && single && unpaced && sent && !self.chain.iter().any(|operator| operator.on_gpu)
+    }
+
+    /// Stages of a short command.
+    #[inline]
+    pub fn stages(&self) -> u8 {
+        self.chain.len() as u8 + 2
+    }
+
+    fn device(&self, stage: u8) -> Device {
+        match stage {
+            0 => Device::Source,
+            at if usize::from(at) <= self.chain.len() => Device::Operator(at - 1),
+            _ => Device::Destination,
+        }
+    }
+}
+
+impl Command {
+    #[inline]
+    fn can_be_short(&self, block_size: u32) -> bool {
+        self.segment_count == 1 && !self.withholds && self.spec.is_short(block_size)
+    }
+}
+
+impl Engine {
+    /// Has the owner run a command that has its block, if it is one for that; false where it is not.
+    #[inline]
+    pub(crate) fn start_short(&mut self, id: CommandId) -> bool {
+        let block_size = self.config.block_size;
+        if !self.config.short || !self.commands.at(id.index).can_be_short(block_size) {
+            return false;
+        }
+        let Some(row) = self.take_block(id.index, 0) else { return false };
+        let until = self.may_run(id.index);
+        let command = self.commands.at(id.index);
+        command.short = Some(row);
+        let (queue, spec) = (command.queue, Arc::clone(&command.spec));
+        let operation = self.board.operation(row).later(1);
+        let short = Short { command: id, queue, spec, operation, block: row.block(), until };
+        self.actions.push_back(Action::Run(short));
+        true
+    }
+
+    /// The stages that the owner may do: not an operator whose lanes others may share, and no write whose bytes the
+    /// source still has.
+    #[inline]
+    fn may_run(&mut self, index: u16) -> u8 {
+        let alone = self.commands.in_use() == 1 && self.frontend.is_quiet() && !self.units.has_filled_lanes();
+        let command = self.commands.at(index);
+        let stages = command.spec.stages() - u8::from(command.repeats_source);
+        if alone {
+            return stages;
+        }
+        let gathers = command.spec.chain.iter().position(|operator| self.units.gathers(operator.pool));
+        gathers.map_or(stages, |at| stages.min(at as u8 + 1))
+    }
+
+    /// A short command was only bound, or not even that: it goes the way of every other.
+    pub(crate) fn forget_short(&mut self, index: u16) {
+        let command = self.commands.at(index);
+        if let Some(row) = command.short.take() {
+            let segment = &mut command.segments[0];
+            (segment.held, segment.sequence) = (0, 0);
+            self.board.put(row);
+        }
+    }
+
+    pub(crate) fn on_ran(&mut self, id: CommandId, ran: &Ran) {
+        let Some(command) = self.commands.find(id).filter(|command| command.phase == Phase::Bind) else {
+            self.counters.stale_events += 1;
+            return;
+        };
+        let Some(row) = command.short else {
+            self.counters.stale_events += 1;
+            return;
+        };
+        command.awaiting_owner = false;
+        let stages = command.spec.stages();
+        command.bound = ran.done < stages;
+        command.result.started = ran.times[0];
+        // Whatever else: answers to identifiers that were given away are none to a later command.
+        let serial = self.board.operation(row);
+        self.board.get_mut(row).skip(u32::from(stages));
+        if !self.told(id.index, ran) {
+            self.forget_short(id.index);
+            self.commands.at(id.index).failure.take();
+            return self.fail(id, Stage::Frontend, 0, Failure::new(Status::InternalError));
+        }
+        let command = self.commands.at(id.index);
+        if ran.done == stages {
+            // It was faster than what would have stopped it.
+            command.failure = None;
+            command.result.bytes_out = command.spec.length;
+            self.forget_short(id.index);
+            return self.finish(id);
+        }
+        self.go_on(id, row, ran, serial.later(1 + u32::from(ran.done)));
+    }
+
+    /// Takes in what the stages that are done tell; false where that cannot be.
+    #[inline]
+    fn told(&mut self, index: u16, ran: &Ran) -> bool {
+        let command = self.commands.at(index);
+        let (spec, result) = (&*command.spec, &mut command.result);
+        if ran.done > spec.stages() {
+            return false;
+        }
+        for stage in 0..ran.done {
+            let device = spec.device(stage);
+            if let Device::Operator(at) = device {
+                let (operator, value) = (spec.chain[at as usize].operator, &ran.digests[at as usize]);
+                if operator.digest_size() > 0 {
+                    if !is_digest_of(operator, value) {
+                        return false;
+                    }
+                    result.digests[at as usize] = *value;
+                }
+            }
+            let (from, to) = (ran.times[stage as usize], ran.times[stage as usize + 1]);
+            result.stages[device.slot()] = StageTimes {
+                first_issue: from.max(1),
+                last_done: to,
+                busy: to.saturating_sub(from),
+                operations: 1,
+            };
+        }
+        result.path |= ran.path;
+        if ran.done > 0 {
+            result.bytes_in = spec.length;
+        }
+        self.now = self.now.max(ran.times[ran.done as usize]);
+        self.counters.operations += u64::from(ran.done);
+        true
+    }
+
+    /// Goes on with a short command where its owner stopped. `operation`: what the next stage was begun under.
+    fn go_on(&mut self, id: CommandId, block: RowId, ran: &Ran, operation: OperationId) {
+        let now = self.now;
+        let command = self.commands.at(id.index);
+        command.short = None;
+        command.phase = Phase::Run;
+        command.flush = ran.binding.flush;
+        let refused = command.failure.take();
+        let (spec, length) = (&*command.spec, command.spec.length);
+        let device = spec.device(ran.done);
+        (command.planned, command.source_done) = (length, true);
+        let row = self.board.get_mut(block);
+        (row.device, row.end, row.last) = (device, length as u32, true);
+        if command.parallel_reads {
+            row.from = command.read_at;
+            row.to = Some(command.write_at);
+            command.write_at = command.write_at.advance(spec, length);
+        }
+        if command.parallel_reads || ran.done > 0 {
+            command.read_at = command.read_at.advance(spec, length);
+        }
+        if ran.done == 0 {
+            command.reads_in_flight = 1;
+        } else {
+            row.length = length as u32;
+        }
+        if let Device::Operator(at) = device {
+            row.pool = spec.chain[at as usize].pool;
+        }
+        if ran.then != Then::Nothing {
+            if device == Device::Destination && row.to.is_none() {
+                row.to = Some(command.write_at);
+                command.write_at = command.write_at.advance(spec, length);
+            }
+            row.set_issued(operation, length, now);
+            command.in_flight += 1;
+            let times = &mut command.result.stages[device.slot()];
+            (times.first_issue, times.operations) = (now.max(1), 1);
+            self.counters.operations += 1;
+        }
+        self.join_segment(id.index, block);
+        match &ran.then {
+            Then::Nothing => self.make_ready(block),
+            Then::Begun => {}
+            Then::Answered(outcome) => self.on_done(operation, outcome),
+        }
+        if let Some((stage, at, failure)) = refused {
+            self.fail(id, stage, at, failure);
+        }
+    }
+}
+
+impl crate::scoreboard::Row {
+    /// It is with its device, under an identifier that was given away before.
+    fn set_issued(&mut self, operation: OperationId, asked: u64, now: Nanos) {
+        (self.state, self.asked, self.issued) = (State::Issue, asked, now);
+        self.busy += 1;
+        self.adopt(operation);
+    }
+}
