@@ -15,7 +15,7 @@ use rustix::net::SocketType;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-/// The lane of sockets whose close waits for their peers.
+/// The pool of threads for sockets whose close waits for their peers.
 pub(crate) const LINGERING: u64 = u64::MAX;
 
 /// The reason why a descriptor cannot be an endpoint.
@@ -342,7 +342,7 @@ impl Endpoint {
         }
     }
 
-    /// Returns the lane of its calls that may wait. Calls of one file system or device share a lane.
+    /// Returns the number of the thread pool for its calls that may wait. Calls of one file system or device share a pool.
     pub(crate) fn lane(&self) -> u64 {
         match &self.object {
             Object::File(file) => file.device,

@@ -9,7 +9,7 @@ use crate::ts;
 /// The source of due times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Pacing {
-    /// No pace: as soon as they can be sent.
+    /// No pace: bytes are sent as soon as possible.
     #[default]
     Free,
     /// Constant rate of the stream in bits per second, not counting headers of datagrams; not 0.
