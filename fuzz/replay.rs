@@ -1,10 +1,10 @@
-//! Replays a target's seeds, and mutations of them that are the same in every run, on a stable toolchain. Tests of the
-//! crates include this file; a panic names the input.
+//! Replays a target's seeds, and mutations that are the same in every run, on a stable toolchain. Tests of the crates include
+//! this file; a panic names the input.
 
 use std::panic::catch_unwind;
 use std::path::{Path, PathBuf};
 
-/// Calls `body` with every seed of `target` and with this many mutations.
+/// Calls `body` with every seed of `target`, and with this many mutations.
 pub fn replay(target: &str, mutations: u64, body: fn(&[u8])) {
     let seeds = seeds(target);
     assert!(seeds.len() >= 10, "the corpus of {target} is gone");
@@ -21,7 +21,7 @@ fn check(body: fn(&[u8]), bytes: &[u8], path: &Path, what: &str) {
     assert!(catch_unwind(|| body(bytes)).is_ok(), "{} {what}: {bytes:02x?}", path.display());
 }
 
-/// A target's seeds by name. What a fuzzer left beside them has no name, and would change the mutations.
+/// Returns a target's seeds by name. A fuzzer's findings in the same folder have no such name, and would change the mutations.
 fn seeds(target: &str) -> Vec<(PathBuf, Vec<u8>)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target);
     let mut paths: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -30,7 +30,7 @@ fn seeds(target: &str) -> Vec<(PathBuf, Vec<u8>)> {
     paths.into_iter().map(|path| (path.clone(), std::fs::read(path).unwrap())).collect()
 }
 
-/// One to four changes, of the kinds that find most: a bit, an interesting byte, a cut.
+/// Makes one to four changes, of the kinds that find most: a bit, an interesting byte, a cut.
 fn mutated(bytes: &[u8], round: u64) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     let mut random = Random(round);

@@ -1,7 +1,7 @@
 /* dcs_operator.h: an operator of dcs in WebAssembly, written in C. docs/wasm.md describes the interface.
  *
- * Define DCS_IN_PLACE before it where the output is to be written over the input, DCS_BUFFER for buffers of another
- * size than 64 KiB. Then write dcs_start and dcs_step. Memory starts as zeros for every stream. Build:
+ * Define DCS_IN_PLACE before including it if the output overwrites the input, and DCS_BUFFER for buffers of a size
+ * other than 64 KiB. Then write dcs_start and dcs_step. Memory is zeroed for every stream. Build:
  *
  *   clang --target=wasm32 -O2 -mbulk-memory -nostdlib -Wl,--no-entry -o mine.wasm mine.c
  */
@@ -17,21 +17,21 @@
 
 #define DCS_EXPORT(name) __attribute__((export_name(#name)))
 
-/* What dcs_step returns. */
+/* Return values of dcs_step. */
 enum {
     DCS_GO_ON = 0,     /* more may follow */
-    DCS_FINISHED = 1,  /* all is consumed and all is out; only with `last` */
-    DCS_CORRUPT = 2,   /* the data are not what this operator takes */
+    DCS_FINISHED = 1,  /* all input is consumed and all output produced; only with `last` */
+    DCS_CORRUPT = 2,   /* the operator cannot process the data */
     DCS_TRUNCATED = 3, /* the data ended too early */
 };
 
-/* What dcs reads, little-endian as all of WebAssembly. */
+/* The block that dcs reads, little-endian as everything in WebAssembly. */
 struct dcs_block {
     uint32_t version; /* 1 */
     uint32_t input, input_size;
     uint32_t output, output_size;
     uint32_t consumed, produced; /* of the last dcs_step */
-    uint32_t value_size;         /* 0 to 64: what the operator tells at its end, as a digest does */
+    uint32_t value_size;         /* 0 to 64: bytes of the operator's result, such as a digest */
     uint8_t value[64];
 };
 
@@ -43,7 +43,7 @@ static uint8_t dcs_output[DCS_BUFFER];
 #endif
 static struct dcs_block dcs_block;
 
-/* Says where everything lies; called once. */
+/* Returns the block with the places of the buffers; called once. */
 DCS_EXPORT(dcs_operator) struct dcs_block *dcs_operator(void)
 {
     dcs_block.version = 1;
@@ -54,15 +54,15 @@ DCS_EXPORT(dcs_operator) struct dcs_block *dcs_operator(void)
     return &dcs_block;
 }
 
-/* A stream begins. dcs_input has its parameter, `length` bytes, at most 1,024. 0: it is taken; else: it is not. */
+/* Begins a stream. dcs_input has its parameter, `length` bytes, at most 1,024. Returns 0 to accept it. */
 DCS_EXPORT(dcs_start) int32_t dcs_start(uint32_t length);
 
-/* The next `length` bytes are in dcs_input; `last`: nothing follows them. Say how many of them you have consumed, and
- * how many bytes you have produced in dcs_output: what was not consumed comes again. Do something each time, unless
- * you are finished. With `last` it is called again, until it is finished. */
+/* Processes the next `length` bytes in dcs_input; with `last` nothing follows them. Reports the bytes consumed, and the
+ * bytes produced in dcs_output; bytes not consumed are passed again. Each call must make progress, unless the stream
+ * is finished. With `last` it is called until it is finished. */
 DCS_EXPORT(dcs_step) int32_t dcs_step(uint32_t length, int32_t last);
 
-/* What dcs_step says: this many bytes consumed and produced. */
+/* Makes the answer of dcs_step: this many bytes consumed and produced. */
 static inline int32_t dcs_say(size_t consumed, size_t produced, int32_t answer)
 {
     dcs_block.consumed = (uint32_t)consumed;

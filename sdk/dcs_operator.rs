@@ -1,6 +1,6 @@
 //! An operator of dcs in WebAssembly, written in Rust. `docs/wasm.md` describes the interface.
 //!
-//! Put this file beside yours, implement [`Operator`], and name your type:
+//! Put this file next to yours, implement [`Operator`], and name your type:
 //!
 //! ```text
 //! #[macro_use]
@@ -22,45 +22,45 @@ pub const BUFFER: usize = 64 * 1024;
 
 /// An operator on a stream.
 pub trait Operator: Sized {
-    /// The stream begins. `None`: the parameter is not one that the operator takes.
+    /// Begins a stream. Returns `None` if the operator does not accept the parameter.
     fn start(parameter: &[u8]) -> Option<Self>;
 
-    /// Takes in bytes of `input`, all or some, and puts what comes of them into `output`: what was not consumed
-    /// comes again. `last`: nothing follows `input`; it is then called until it is finished. Consumes or
-    /// produces something each time, unless it is finished or fails.
+    /// Consumes bytes of `input`, all or some, and writes the result to `output`. Bytes that were not consumed are passed again.
+    /// With `last` nothing follows `input`, and `step` is called until the stream is finished. Each call consumes or produces
+    /// something, unless it finishes or fails.
     fn step(&mut self, input: &[u8], output: &mut [u8], last: bool) -> Step;
 
-    /// What the operator tells when it is finished, as a digest does: up to 64 bytes.
+    /// Returns the operator's result when it is finished, as a digest does: up to 64 bytes.
     fn value(&self) -> Vec<u8> {
         Vec::new()
     }
 }
 
-/// What a step has done.
+/// Result of a step.
 pub struct Step {
-    /// Bytes of the input that it is done with.
+    /// Bytes of the input that were consumed.
     pub consumed: usize,
-    /// Bytes of the output that it has filled.
+    /// Bytes of the output that were produced.
     pub produced: usize,
     /// The state of the stream.
     pub state: State,
 }
 
-/// The state of a stream behind a step.
+/// State of a stream after a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
 pub enum State {
     /// More may follow.
     GoOn = 0,
-    /// All is consumed and all is out; only with `last`.
+    /// All input is consumed and all output produced; only with `last`.
     Finished = 1,
-    /// The data are not what this operator takes.
+    /// The operator cannot process the data.
     Corrupt = 2,
     /// The data ended too early.
     Truncated = 3,
 }
 
-/// What dcs reads.
+/// The block that dcs reads.
 #[repr(C)]
 struct Block {
     version: u32,
@@ -74,7 +74,7 @@ struct Block {
     value: [u8; 64],
 }
 
-/// The operator with its buffers. A module has one, and one thread.
+/// An operator with its buffers. A module has one, and one thread.
 pub struct Host<T> {
     state: UnsafeCell<Option<T>>,
     input: UnsafeCell<[u8; BUFFER]>,
@@ -86,7 +86,7 @@ pub struct Host<T> {
 unsafe impl<T> Sync for Host<T> {}
 
 impl<T: Operator> Host<T> {
-    /// Before any stream.
+    /// Returns the state before any stream.
     #[allow(clippy::new_without_default)]
     pub const fn new() -> Host<T> {
         let block = Block {
@@ -108,7 +108,7 @@ impl<T: Operator> Host<T> {
         }
     }
 
-    /// `dcs_operator`: where everything lies.
+    /// Implements `dcs_operator`: returns the address of the block.
     pub fn operator(&self) -> u32 {
         // SAFETY: nothing else borrows the block.
         let block = unsafe { &mut *self.block.get() };
@@ -117,7 +117,7 @@ impl<T: Operator> Host<T> {
         self.block.get() as usize as u32
     }
 
-    /// `dcs_start`: the parameter is in the input.
+    /// Implements `dcs_start`: the parameter is in the input.
     pub fn start(&self, length: u32) -> i32 {
         // SAFETY: nothing else borrows the input or the state.
         let (input, state) = unsafe { (&*self.input.get(), &mut *self.state.get()) };
@@ -125,7 +125,7 @@ impl<T: Operator> Host<T> {
         i32::from(state.is_none())
     }
 
-    /// `dcs_step`.
+    /// Implements `dcs_step`.
     pub fn step(&self, length: u32, last: i32) -> i32 {
         // SAFETY: nothing else borrows them.
         let (input, output) = unsafe { (&*self.input.get(), &mut *self.output.get()) };

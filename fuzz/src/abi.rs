@@ -12,7 +12,7 @@ use dcs_abi::inline::{self, InlineEntry};
 use dcs_abi::layout::Layout;
 use dcs_abi::{CHAIN_MAX, Wire, WireError};
 
-/// What parses is emitted to the same bytes; what does not has the fault that the error names.
+/// Checks that an entry that parses is emitted to the same bytes, and that one that does not has the fault that the error names.
 pub fn entry(data: &[u8]) {
     submission(data);
     completion(data);
@@ -87,7 +87,7 @@ fn refused(layout: &Layout, data: &[u8], error: WireError) {
     }
 }
 
-/// What parses lies inside the bytes, adds up, and is the same after being built anew.
+/// Checks that a descriptor that parses is inside the bytes, adds up, and is the same after rebuilding.
 pub fn descriptor(data: &[u8]) {
     let Ok(parsed) = Descriptor::parse(data) else { return };
     for view in endpoints(&parsed) {
@@ -128,7 +128,7 @@ fn check_rebuilt(parsed: &Descriptor<'_>) {
             }
             assert!((0..CHAIN_MAX).all(|at| parsed.parameter(at) == again.parameter(at)));
         }
-        // Blocks may share bytes in a descriptor, but not in the builder's.
+        // A descriptor's blocks may share bytes, the builder's may not.
         Err(NoRoom) => assert!(rebuilt_size(parsed) > DESCRIPTOR_MAX),
     }
 }

@@ -1,4 +1,4 @@
-//! The target for a connection to the object server: all that a client may send on one, to a whole server.
+//! Target for a connection to the object server: everything that a client may send on one, to a whole server.
 
 #[path = "../../crates/server/tests/http/rig.rs"]
 #[allow(dead_code, reason = "the server's tests need more of it")]
@@ -11,18 +11,18 @@ use std::net::Shutdown;
 use std::sync::Once;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// What stands for the name of an upload in progress: the server makes these up.
+/// Placeholder for the name of an upload in progress, which the server chooses.
 const UPLOAD: &[u8] = b"{upload}";
 
-/// A server is used for that many inputs: what one of them leaves is what the next one finds.
+/// Inputs for which a server is used: each finds what the one before left.
 const INPUTS: usize = 64;
 
 /// Panics of all threads; the runtime catches those of its tasks.
 static PANICS: AtomicUsize = AtomicUsize::new(0);
 static COUNT_PANICS: Once = Once::new();
 
-/// Requests of a client that need not be signed. It gets an answer or none, the connection ends when the client has ended it,
-/// nothing panics, and the server is in good health.
+/// Sends unsigned requests of a client. Checks that each gets an answer or none, the connection ends when the client ends it,
+/// nothing panics, and the server stays healthy.
 pub fn connection(data: &[u8]) {
     COUNT_PANICS.call_once(|| {
         let before = std::panic::take_hook();
@@ -66,7 +66,7 @@ impl Server {
         let mut sending = stream.try_clone().unwrap();
         let data = self.named(data);
         let thread = std::thread::spawn(move || {
-            // The server may hang up before it has read it all.
+            // The server may close before it has read everything.
             let _ = sending.write_all(&data);
             let _ = sending.shutdown(Shutdown::Write);
         });
@@ -80,7 +80,7 @@ impl Server {
         assert_eq!(self.rig.client().ask("GET", "/_dcs/health", &[], b"").status, 200);
     }
 
-    /// The input with the upload's name in it.
+    /// Returns the input with the upload's name inserted.
     fn named(&self, data: &[u8]) -> Vec<u8> {
         match data.windows(UPLOAD.len()).position(|bytes| bytes == UPLOAD) {
             Some(at) => [&data[..at], self.upload.as_bytes(), &data[at + UPLOAD.len()..]].concat(),

@@ -1,10 +1,10 @@
-//! The target for what `dcs-csd` is told: requests of the management socket, `--drive`, a configuration file.
+//! Target for the input of `dcs-csd`: requests of the management socket, `--drive`, a configuration file.
 
 use dcs_csd_cli::request::Request;
 use dcs_csd_cli::spec::{Configuration, Drive};
 
-/// The first byte chooses: a request's line, a drive as an option, or a configuration. What is taken says the same when
-/// it is written down and read again.
+/// The first byte chooses a request's line, a drive as an option, or a configuration. Checks that accepted input means the same
+/// after it was written and parsed again.
 pub fn control(data: &[u8]) {
     let Some((kind, rest)) = data.split_first() else { return };
     let text = String::from_utf8_lossy(rest);

@@ -1,4 +1,4 @@
-//! The target for a virtual drive: a guest that writes registers, entries and lists as it likes.
+//! Target for a virtual drive: a guest that writes registers, entries and lists as it likes.
 
 use std::sync::{Arc, Mutex};
 
@@ -11,7 +11,7 @@ use dcs_csd::{
 use dcs_vfio::Mapping;
 use dcs_wasm::{Limits, Module};
 
-/// The guest's memory, and places in it.
+/// Addresses in the guest's memory.
 const BASE: u64 = 0x4000_0000;
 const LENGTH: u64 = 1 << 20;
 const ADMIN: u64 = BASE;
@@ -19,7 +19,7 @@ const QUEUES: u64 = BASE + 0x4000;
 const LISTS: u64 = BASE + 0x1_0000;
 const DATA: u64 = BASE + 0x4_0000;
 
-/// Bytes of the namespaces' volumes; behind them are bytes that are nobody's.
+/// Bytes of the namespaces' volumes; the bytes behind them belong to no namespace.
 const VOLUME: usize = 64 << 10;
 const GUARD: usize = 16 << 10;
 const NOBODYS: u8 = 0xa7;
@@ -27,7 +27,7 @@ const NOBODYS: u8 = 0xa7;
 /// Entries of queues.
 const ENTRIES: u32 = 8;
 
-/// The bytes, as numbers; zeros where there are no more.
+/// The input as numbers; zeros after its end.
 struct Input<'a>(&'a [u8]);
 
 impl<'a> Input<'a> {
@@ -105,7 +105,7 @@ struct Machine {
     drives: Drives<Guest, ModelStorage>,
     controller: Arc<Mutex<Controller>>,
     guest: Guest,
-    /// It has the standard's command sets, and the guest has selected them.
+    /// True if it has the standard's command sets, and the guest has selected them.
     programs: bool,
     tails: [u32; 3],
 }
@@ -118,7 +118,7 @@ impl Machine {
             commands: 6,
             buffers: 2,
             memory: 8192,
-            // Of local memory is then namespace 3, of programs 4.
+            // Local memory is namespace 3, programs are namespace 4.
             namespaces: 2,
             programs,
             ..Config::new("fuzz")
@@ -151,7 +151,7 @@ impl Machine {
         self.controller.lock().unwrap().register_write(offset, bytes);
     }
 
-    /// Lets the drive work; it comes to rest.
+    /// Runs the drive until it is idle.
     fn work(&mut self) {
         for _ in 0..100_000 {
             if self.drives.poll() == Activity::Idle && !self.drives.arm() {
@@ -168,7 +168,7 @@ impl Machine {
         *tail = (*tail + 1) % ENTRIES;
         let value = *tail;
         self.write(0x1000 + 8 * u64::from(queue), &value.to_le_bytes());
-        // The guest has read all that is there, as far as it knows.
+        // The guest takes all completions that it knows of.
         for head in 0..ENTRIES {
             self.write(0x1004, &head.to_le_bytes());
             self.write(0x1004 + 8 * u64::from(queue), &head.to_le_bytes());
@@ -200,7 +200,7 @@ impl Machine {
         }
     }
 
-    /// An entry whose fields mean something, as a rule.
+    /// Returns an entry whose fields are mostly meaningful.
     fn entry(&self, input: &mut Input<'_>) -> [u8; 64] {
         let mut entry = [0; 64];
         entry[0] = input.byte();
@@ -275,8 +275,7 @@ impl Machine {
     }
 }
 
-/// Whatever the guest does, nothing panics, nothing beyond the namespaces changes, and after a reset the
-/// drive is as new.
+/// Checks that for any guest nothing panics, nothing outside of the namespaces changes, and after a reset the drive is as new.
 pub fn csd(data: &[u8]) {
     let mut input = Input(data);
     let flags = input.byte();

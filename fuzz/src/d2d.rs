@@ -1,4 +1,4 @@
-//! The target for the D2D functions of `dcs-d2d`.
+//! Target for the D2D functions of `dcs-d2d`.
 
 use dcs_d2d::driver::{Layout, Receive, Send, Write};
 use dcs_d2d::register::{self, Rate, Task, Times};
@@ -16,7 +16,7 @@ const SSD_APERTURE: u64 = 0x10_0000_0000;
 const NIC_APERTURE: u64 = 0x20_0000_0000;
 const HELD: usize = 3_000;
 
-/// The bytes, as numbers; zeros where there are no more.
+/// The input as numbers; zeros after its end.
 struct Input<'a>(&'a [u8]);
 
 impl<'a> Input<'a> {
@@ -33,7 +33,7 @@ impl<'a> Input<'a> {
     }
 }
 
-/// Both functions, and what is under way between them.
+/// Both functions, and everything in progress between them.
 struct Bench {
     ssd: Ssd,
     nic: Nic,
@@ -141,7 +141,7 @@ impl Bench {
         }
     }
 
-    /// Takes an action, and checks that it is one that may be.
+    /// Takes an action, and checks that it is permitted.
     fn take(&mut self, nic: bool, action: Action) {
         match action {
             Action::Read { token, lba, blocks } => {
@@ -200,7 +200,7 @@ impl Bench {
         }
     }
 
-    /// A packet to a stream: tag and header are right, except what the input changes.
+    /// Sends a packet to a stream, with correct tag and header except for the input's changes.
     fn packet(&mut self, input: &mut Input<'_>) {
         let flags = input.byte();
         let stream = u16::from(flags & 3) % STREAMS;
@@ -280,7 +280,7 @@ impl Bench {
                         _ => Ok(bytes[1..].to_vec()),
                     };
                     self.ssd.read_done(token, data, self.now);
-                    // What is answered twice counts once.
+                    // A second answer is ignored.
                     self.ssd.read_done(token, Err(MediumError), self.now);
                 }
             }
@@ -327,11 +327,10 @@ impl Bench {
     }
 }
 
-/// Whatever is written to registers and apertures, received, and answered by the medium: nothing panics, no
-/// action names what is not there, both functions come to rest, and after a reset a stream runs as ever.
+/// Writes arbitrary registers and apertures, receives arbitrary packets, and answers for the medium. Checks that nothing panics,
+/// actions are within bounds, both functions come to rest, and after a reset a stream works.
 ///
-/// Each step is a byte that says what (low 4 bits), to which function (bit 4) and stream, and its operands:
-/// `act`.
+/// Each step is a byte with the action (low 4 bits), the function (bit 4) and the stream, and its operands: `act`.
 pub fn d2d(data: &[u8]) {
     let mut input = Input(data);
     let mut bench = Bench::new();

@@ -1,34 +1,34 @@
-//! The bodies of the fuzz targets: each takes bytes and panics where a promise is broken.
+//! Bodies of the fuzz targets: each takes bytes, and panics if a promise is broken.
 //!
 //! ```text
 //! cargo +nightly fuzz run entry -- -max_total_time=60
 //! cargo +nightly fuzz run descriptor -- -max_total_time=60 -max_len=4096
 //! ```
 //!
-//! | target | what the bytes are | replayed by |
+//! | target | input | replayed by |
 //! |---|---|---|
 //! | `entry` | an entry of a submission or completion queue | `crates/abi/tests/corpus.rs` |
 //! | `descriptor` | a descriptor | `crates/abi/tests/corpus.rs` |
 //! | `engine` | events for the core, from hosts and devices that may lie | `crates/engine/tests/suite/garbage.rs` |
 //! | `operators` | an operator, its parameters, data, and how they are cut | `crates/ndp/tests/corpus.rs` |
-//! | `card` | what a guest does with the card, and a peer with its NIC | `crates/card/tests/corpus.rs` |
-//! | `vfio_user` | what a client sends to the process that serves a function | `crates/vfio-user/tests/corpus.rs` |
-//! | `csd` | what a guest does with a virtual drive | `crates/csd/tests/corpus.rs` |
-//! | `control` | what `dcs-csd` is told: requests of its management socket, drives as options, a configuration | `crates/csd-cli/tests/corpus.rs` |
+//! | `card` | actions of a guest with the card, and of a peer with its NIC | `crates/card/tests/corpus.rs` |
+//! | `vfio_user` | messages of a client to the process that serves a function | `crates/vfio-user/tests/corpus.rs` |
+//! | `csd` | actions of a guest with a virtual drive | `crates/csd/tests/corpus.rs` |
+//! | `control` | input of `dcs-csd`: requests of its management socket, drives as options, a configuration | `crates/csd-cli/tests/corpus.rs` |
 //! | `d2d` | register accesses, data, frames and answers for an SSD and a NIC that stream to each other | `crates/d2d/tests/corpus.rs` |
-//! | `media` | bytes for the sender of a media stream, datagrams for a receiver, and what time it is | `crates/media/tests/corpus.rs` |
+//! | `media` | bytes for the sender of a media stream, datagrams for a receiver, and times | `crates/media/tests/corpus.rs` |
 //! | `net` | frames from a peer that sends anything, calls of the stack's owner | `crates/net/tests/corpus.rs` |
 //! | `head` | the head of a request to the object server | `crates/server/tests/corpus.rs` |
-//! | `connection` | what a client sends on a connection to the object server | `crates/server/tests/corpus.rs` |
+//! | `connection` | everything that a client sends on a connection to the object server | `crates/server/tests/corpus.rs` |
 //! | `chunks` | a body in the chunked coding, and how it is cut | `crates/server/tests/corpus.rs` |
 //! | `users` | a list of users | `crates/server/tests/corpus.rs` |
-//! | `ssd` | what an SSD answers, completes and writes into its host's memory; what its owner wants | `crates/drivers/tests/corpus.rs` |
-//! | `wasm` | a module that is to be an operator, or what such a module says of its memory and its steps | `crates/wasm/tests/corpus.rs` |
+//! | `ssd` | answers, completions and memory writes of an SSD; requests of its host's owner | `crates/drivers/tests/corpus.rs` |
+//! | `wasm` | a module as an operator, or such a module's answers about its memory and its steps | `crates/wasm/tests/corpus.rs` |
 //! | `preload` | rules of the preload library and a path; a key; a file of counters | `integrations/preload-rules/tests/corpus.rs` |
 //!
-//! A module holds the targets of one crate and uses nothing but what that crate's tests have, so that these can include
-//! the module and replay `corpus/` on a stable toolchain (`replay.rs`). A new target is a function here, four lines in
-//! `fuzz_targets/`, a `[[bin]]`, and seeds. Those of the command set are made by `tools/abi-gen`.
+//! A module holds the targets of one crate and uses only what that crate's tests have, so that these can include the module and
+//! replay `corpus/` on a stable toolchain (`replay.rs`). A new target is a function here, four lines in `fuzz_targets/`, a
+//! `[[bin]]`, and seeds. `tools/abi-gen` makes the seeds of the command set.
 #![forbid(unsafe_code)]
 
 mod abi;

@@ -1,11 +1,11 @@
-//! The target for `dcs-media`: bytes for a sender, datagrams for a receiver, and time that goes as it likes.
+//! Target for `dcs-media`: bytes for a sender, datagrams for a receiver, and arbitrary times.
 
 use dcs_media::clock::Pacing;
 use dcs_media::rtp::{Header, MP2T};
 use dcs_media::sender::{Sender, Settings};
 use dcs_media::{Framing, Receiver, rtcp, ts};
 
-/// The bytes are steps: what to do, how much later it is, and what with.
+/// Input is a sequence of steps: an action, a delay, and operands.
 pub fn media(mut input: &[u8]) {
     let mut take = |count: usize| {
         let (piece, rest) = input.split_at(count.min(input.len()));
@@ -25,7 +25,7 @@ pub fn media(mut input: &[u8]) {
         let bytes = take(usize::from(length));
         match step % 8 {
             0 => _ = sender.push(bytes, now),
-            // Packets with clock references as the bytes want them.
+            // Packets with clock references from the input.
             1 | 2 => {
                 for (at, byte) in bytes.iter().enumerate() {
                     let pcr = (step % 8 == 1).then_some(u64::from(*byte) * 5_000_000 + at as u64 * 27_000);
@@ -64,7 +64,7 @@ pub fn media(mut input: &[u8]) {
             batch.bytes.chunks(size).for_each(|datagram| receiver.put(datagram, now));
             sender.sent(count, now);
         }
-        // Nothing that is due is left, and times never go back.
+        // Nothing that is due is left, and times never decrease.
         if let Some(due) = sender.next_due() {
             assert!(due > now && due >= last);
             last = due;

@@ -1,4 +1,4 @@
-//! The target for the operators of `dcs-ndp`.
+//! Target for the operators of `dcs-ndp`.
 
 #[path = "../../crates/ndp/tests/common/mod.rs"]
 mod common;
@@ -7,12 +7,12 @@ use common::{Cut, in_place, pieces, resize_within, whole};
 use dcs_abi::operator::{OPERATORS, Operator, OperatorInfo, OperatorKind};
 use dcs_ndp::{Context, Lanes, OperatorError, Piece, library};
 
-/// A stream through an operator, cut in pieces: it comes to the same as in one piece, inverses restore, what is
-/// refused changes nothing, and every call gets on.
+/// Passes a stream through an operator in pieces. Checks that the result is the same as in one piece, inverses restore the data,
+/// refused calls change nothing, and every call makes progress.
 ///
-/// | bytes | what they say |
+/// | bytes | meaning |
 /// |---|---|
-/// | 1 | which row of the table of operators |
+/// | 1 | row of the table of operators |
 /// | 1 | room for output: this many bytes, and one more, squared |
 /// | 1 | low 2 bits: sizes of pieces, less one; top bit: an empty piece at the end |
 /// | 1 each | a size of a piece, as the room |
@@ -66,7 +66,7 @@ fn run(data: &[u8]) -> Option<()> {
     Some(())
 }
 
-/// Calls for another kind of operator change nothing.
+/// Checks that calls for another kind of operator change nothing.
 fn misused(info: &OperatorInfo, parameter: &[u8]) {
     let mut context = common::context(info.operator, parameter);
     let mut bytes = *b"misused";
@@ -83,7 +83,7 @@ fn misused(info: &OperatorInfo, parameter: &[u8]) {
     }
 }
 
-/// A bomb is followed so far; and no further than some thousand calls go.
+/// Limits the output that is followed of a bomb, and the number of calls to some thousands.
 fn most(cut: &Cut) -> usize {
     (cut.room * 4096).min(1 << 20)
 }
@@ -134,7 +134,7 @@ fn xts(operator: Operator, inverse: Operator, parameter: &[u8], data: &[u8], cut
     let mut context = common::context(operator, parameter);
     let (mut output, mut rest) = (Vec::new(), data);
     for size in cut.pieces.iter().cycle() {
-        // A call that ends inside a data unit is refused, and as if it had not been.
+        // A call that ends inside a data unit is refused without effect.
         let refused = rest.len().min(*size);
         if refused % unit != 0 {
             let mut piece = rest[..refused].to_vec();
@@ -174,7 +174,7 @@ fn digested(operator: Operator, expected: &[u8], data: &[u8], cut: &Cut) {
     }
 }
 
-/// Each piece is a stream of its own, that comes in two calls.
+/// Passes each piece as a separate stream, in two calls.
 fn together(operator: Operator, lanes: Lanes, pieces: &[(&[u8], bool)]) {
     let streams = &pieces[..pieces.len().min(40)];
     let mut contexts: Vec<_> = streams.iter().map(|_| common::context(operator, &[])).collect();

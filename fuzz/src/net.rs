@@ -1,4 +1,4 @@
-//! The target for the TCP/IP stack of `dcs-net`.
+//! Target for the TCP/IP stack of `dcs-net`.
 
 use dcs_net::{
     Chunk, Config, Event, Flow, Frame, FrameId, HEAD, Owner, Piece, ReceivedFrame, Stack, Usage, Verdict,
@@ -9,13 +9,13 @@ const CARD: [u8; 4] = [10, 0, 0, 1];
 const PEER: [u8; 4] = [10, 0, 0, 2];
 const MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 
-/// Frames from a peer that sends anything, and calls of an owner that keeps the rules: every byte is delivered once and only
-/// where it was granted, every receive buffer and block comes back once, no deadline stands still, and nothing is left
-/// when all is aborted.
+/// Sends arbitrary frames from a peer, with calls of an owner that follows the rules. Checks that every byte is delivered once
+/// and only where it was granted, every receive buffer and block is returned once, deadlines advance, and nothing is left when
+/// everything is aborted.
 ///
-/// Each step is a byte that says what, and its operands:
+/// Each step is a byte with the action, and its operands:
 ///
-/// | low 4 bits | what | operands |
+/// | low 4 bits | action | operands |
 /// |---|---|---|
 /// | 0 | time passes | 2 bytes: milliseconds |
 /// | 1 | a frame, as it is | 1 byte: its length; the bytes |
@@ -25,7 +25,7 @@ const MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 /// | 10 | send | flow, 2 bytes: length; `more` |
 /// | 11 | grant | flow, 2 bytes: how much |
 /// | 12 | shutdown | flow |
-/// | 13 | abort, or let go of it | flow; top bit: let go |
+/// | 13 | abort, or release | flow; top bit: release |
 /// | 14 | the NIC has sent a frame | which |
 /// | 15 | a datagram | its length |
 pub fn net(data: &[u8]) {
@@ -57,7 +57,7 @@ impl<'a> Bytes<'a> {
     }
 }
 
-/// What the owner knows of a flow.
+/// The owner's view of a flow.
 #[derive(Default)]
 struct Stream {
     appended: u64,
@@ -77,7 +77,7 @@ struct Bench {
     count: u64,
     streams: BTreeMap<Flow, Stream>,
     nic: VecDeque<FrameId>,
-    /// The peer's view of connections by ports: the numbers that would be right next.
+    /// The peer's view of connections by ports: the correct next sequence numbers.
     peers: Vec<(u16, u16, u32, u32)>,
 }
 
@@ -138,7 +138,7 @@ impl Bench {
         self.stack.receive(&frame, self.now);
     }
 
-    /// An IPv4 packet whose header is right.
+    /// Sends an IPv4 packet with a correct header.
     fn packet(&mut self, protocol: u8, body: &[u8]) {
         let mut frame = [&MAC[..], &[2, 0, 0, 0, 0, 2, 8, 0, 0x45, 0]].concat();
         frame.extend((20 + body.len() as u16).to_be_bytes());
@@ -152,11 +152,11 @@ impl Bench {
         self.frame(&frame);
     }
 
-    /// A segment near the numbers that would be right:
+    /// Sends a segment near the correct sequence numbers:
     ///
-    /// | bytes | what |
+    /// | bytes | meaning |
     /// |---|---|
-    /// | 1 | which connection; or a new one |
+    /// | 1 | number of the connection; or a new one |
     /// | 1 | flags as in TCP; top bit: the next two are here, else they are 0; the bit below: so are those after |
     /// | 2, 2 | what to add to sequence number and acknowledgement |
     /// | 2, 2 | a selectively acknowledged range: how far before the last byte sent it starts, and its length |
@@ -204,7 +204,7 @@ impl Bench {
         self.streams.keys().nth(usize::from(which) % count).copied()
     }
 
-    /// The next step; nothing where the bytes are used up.
+    /// Runs the next step; `None` at the end of the input.
     fn step(&mut self, bytes: &mut Bytes<'_>) -> Option<()> {
         match bytes.byte()? % 16 {
             0 => self.pass(u64::from(bytes.word()?) * 1_000_000),
@@ -298,7 +298,7 @@ impl Bench {
         self.now = end;
     }
 
-    /// Takes out what there is.
+    /// Takes all events and frames.
     fn settle(&mut self) {
         self.events();
         while self.nic.len() < 16
@@ -312,17 +312,17 @@ impl Bench {
         }
         self.events();
         let usage = self.stack.usage();
-        // Whatever the peer sends, it gets no more than its share of anything.
+        // Whatever the peer sends, it gets at most its share of everything.
         assert!(usage.flows <= 8 && usage.time_wait <= 3 && usage.buffers <= 8 * 5, "{usage:?}");
         assert!(usage.orphans <= 2 && usage.echoes <= 2 && usage.asked <= 4, "{usage:?}");
-        // Chunks that wait for a port to send them count here too: 6 for each peer.
+        // Chunks that wait for a port count here too: 6 for each peer.
         assert!(usage.pending <= 5 + 4 * 8 + 6, "{usage:?}");
         let most = 6 * 65_535 / 48 + 16;
         assert!(usage.segments <= most, "{usage:?}");
         assert_eq!(self.buffers.len(), usage.buffers + usage.echoes, "every other receive buffer is back");
     }
 
-    /// The peer sees a frame.
+    /// Updates the peer's view from a frame.
     fn learn(&mut self, frame: &Frame) {
         let payload: u32 = frame.payload.iter().map(|piece| piece.length).sum();
         assert!(frame.segment.is_some() || frame.length() <= 1514);
@@ -411,7 +411,7 @@ impl Bench {
         }
     }
 
-    /// All is aborted, and all that the NIC has is sent.
+    /// Aborts everything, and sends all that the NIC has.
     fn end(&mut self) {
         self.events();
         for flow in Vec::from_iter(self.streams.keys().copied()) {

@@ -1,11 +1,11 @@
-//! The target for what `dcs-preload-rules` parses: rules, key files, counters.
+//! Target for the parsers of `dcs-preload-rules`: rules, key files, counters.
 
 use dcs_abi::CHAIN_MAX;
 use dcs_preload_rules::config::File;
 use dcs_preload_rules::{Config, FirstCounter, counters, key};
 
-/// The bytes are rules, up to the first NUL; behind it is the path of a file that is sent. What is taken is the same after
-/// being written down anew, as `dcs run` does. The same bytes are tried as a key, a counter block and a file of counters.
+/// Input has rules, up to the first NUL; behind it is the path of a file to send. Checks that accepted rules are the same after
+/// being written again, as `dcs run` does. The same bytes are tried as a key, a counter block and a file of counters.
 pub fn preload(data: &[u8]) {
     let (text, path) = data.split_at(data.iter().position(|byte| *byte == 0).unwrap_or(data.len()));
     rules(&String::from_utf8_lossy(text), &String::from_utf8_lossy(path.get(1..).unwrap_or(path)));

@@ -1,10 +1,10 @@
-//! The targets for what `dcs-server` parses: request heads, the chunked coding, the list of users.
+//! Targets for the parsers of `dcs-server`: request heads, the chunked coding, the list of users.
 
 use dcs_server::connection::{Chunks, Framing, HEAD_MAX, parse_head};
 use dcs_server::users::Users;
 
-/// A request's head: it is taken or refused; what is taken says one thing only about its body, and is taken again when it is
-/// written down anew.
+/// Parses a request's head. Checks that an accepted one is unambiguous about its body, and is accepted again when it is
+/// rewritten.
 pub fn head(data: &[u8]) {
     let Ok(head) = parse_head(&data[..data.len().min(HEAD_MAX)]) else { return };
     let headers = head.request.headers();
@@ -32,7 +32,8 @@ pub fn head(data: &[u8]) {
     }
 }
 
-/// A body in chunks. The first byte says how it is cut; that changes nothing, and no more comes out than went in.
+/// Decodes a body in chunks. The first byte says how it is cut. Checks that cuts change nothing, and the output is no longer than
+/// the input.
 pub fn chunks(data: &[u8]) {
     let Some((&cut, stream)) = data.split_first() else { return };
     let whole = decode(stream, stream.len().max(1));
@@ -42,7 +43,7 @@ pub fn chunks(data: &[u8]) {
     }
 }
 
-/// What comes out, how many bytes are the body's, and whether that is all of it; `None` where the coding is broken.
+/// Returns the output, the bytes that belong to the body, and true if the body is complete; `None` if the coding is broken.
 fn decode(stream: &[u8], cut: usize) -> Option<(Vec<u8>, usize, bool)> {
     let mut chunks = Chunks::default();
     let (mut output, mut taken) = (Vec::new(), 0);
@@ -55,7 +56,7 @@ fn decode(stream: &[u8], cut: usize) -> Option<(Vec<u8>, usize, bool)> {
     Some((output, taken, chunks.ended()))
 }
 
-/// A list of users: those who are taken are taken again, and their secrets are not printed.
+/// Parses a list of users. Checks that accepted users are accepted again, and that secrets are not printed.
 pub fn users(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let Ok(users) = Users::parse(&text) else { return };

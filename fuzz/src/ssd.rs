@@ -1,4 +1,4 @@
-//! The target for the NVMe host: a controller that says and writes what it likes.
+//! Target for the NVMe host: a controller that reports and writes arbitrary data.
 
 use dcs_drivers::bus::{Bus, BusError, ReadDone, Region, Tag, Window};
 use dcs_drivers::nvme::{Config, Memory, Nvme, PmrBar, Request, State};
@@ -6,15 +6,15 @@ use std::collections::{BTreeMap, VecDeque};
 
 const OWN: Window = Window { address: 0x1_0000_0000, length: 2 << 20 };
 const REGISTERS: Window = Window { address: 0xfe00_0000, length: 16 << 10 };
-/// Data of requests lie from here on.
+/// Offset of the requests' data.
 const DATA: u64 = 1 << 20;
-/// Where the controller's persistent memory region is, and its BAR, where the host wants one.
+/// Window of the controller's persistent memory region.
 const PMR: Window = Window { address: 0x80_0000_0000, length: 1 << 20 };
 const PMR_BAR: u8 = 4;
 /// CAP of an ordinary controller: 1,024 entries, 10 s, the NVM command set, a persistent memory region.
 const CAPABILITIES: u64 = 1 << 56 | 1 << 37 | 20 << 24 | 1023;
 
-/// The bytes, as numbers; zeros where there are no more.
+/// The input as numbers; zeros after its end.
 struct Input<'a>(&'a [u8]);
 
 impl Input<'_> {
@@ -31,7 +31,7 @@ impl Input<'_> {
     }
 }
 
-/// Own memory; writes to registers and reads of them wait for the controller.
+/// The card's own memory; register writes and reads wait for the controller.
 struct Wires {
     memory: Vec<u8>,
     writes: VecDeque<(u64, u64)>,
@@ -67,7 +67,7 @@ impl Bus for Wires {
     }
 }
 
-/// A queue pair, as the controller was told of it.
+/// A queue pair, as the controller knows it.
 #[derive(Clone, Copy, Default)]
 struct Pair {
     submissions: u64,
@@ -78,19 +78,20 @@ struct Pair {
     next: u64,
 }
 
-/// What an honest controller knows. The bytes decide when it is one.
+/// State of an honest controller. The input decides when it behaves as one.
 #[derive(Default)]
 struct Controller {
     registers: BTreeMap<u64, u64>,
     pairs: [Pair; 3],
-    /// Changes of what it tells of itself.
+    /// Changes to its answers about itself.
     lies: Vec<(usize, u8)>,
-    /// It has written over its commands, perhaps, or said that its registers are others: what it finds is not what it was told.
+    /// True after it may have overwritten its commands, or misreported its registers: it may then find other commands than it was
+    /// given.
     confused: bool,
 }
 
 impl Controller {
-    /// Where in own memory an address lies that the host told of: all that it tells of is its own.
+    /// Returns the offset in the card's own memory of an address that the host gave: all of them are there.
     fn place(&self, address: u64, length: u64) -> Option<u64> {
         let own = OWN.contains(address, length);
         assert!(
@@ -100,7 +101,7 @@ impl Controller {
         own.then(|| address - OWN.address)
     }
 
-    /// The host has switched the region on, and told where it is.
+    /// Returns true if the host has enabled the region, and set its address.
     fn knows_pmr(&self) -> bool {
         let of = |register| self.registers.get(&register).copied().unwrap_or(0);
         of(0xe04) == 1 && of(0xe18) << 32 | of(0xe14) == PMR.address | 2
@@ -140,7 +141,7 @@ impl Controller {
         }
     }
 
-    /// Does a queue's next command, and says that it ended so.
+    /// Carries out a queue's next command, and completes it.
     fn serve(&mut self, wires: &mut Wires, queue: usize, status: u16) {
         let pair = self.pairs[queue];
         if pair.entries == 0 || pair.head == pair.tail % pair.entries {
@@ -176,7 +177,7 @@ impl Controller {
         self.complete(wires, queue, completion);
     }
 
-    /// Writes a queue's next completion, with the phase that is due.
+    /// Writes a queue's next completion, with the correct phase.
     fn complete(&mut self, wires: &mut Wires, queue: usize, mut completion: [u8; 16]) {
         let pair = self.pairs[queue];
         if pair.entries == 0 || pair.completions == 0 {
@@ -211,19 +212,20 @@ enum Fate {
     Over,
 }
 
-/// The host, what it was given, and what it may have.
+/// The host, its requests, and its permissions.
 struct Rig {
     nvme: Nvme,
     wires: Wires,
     controller: Controller,
-    /// Half of the data lie in the controller's memory.
+    /// True if half of the data are in the controller's memory.
     pmr: bool,
     fates: Vec<Fate>,
     now: u64,
 }
 
-/// The bytes spell what a controller answers, writes into its host's memory and completes, and what the host's owner wants. Each command ends
-/// once, its memory is free once, no register but the controller's own is written, and the controller is sent nowhere but to its host's memory.
+/// The input encodes a controller's answers, memory writes and completions, and the requests of the host's owner. Checks that
+/// each command ends once, its memory is released once, only the controller's own registers are written, and the controller gets
+/// only addresses in its host's memory.
 pub fn ssd(data: &[u8]) {
     let mut input = Input(data);
     let kind = input.byte();
@@ -260,7 +262,7 @@ impl Rig {
         self.nvme.read_done(&mut self.wires, self.now, ReadDone { tag, data });
     }
 
-    /// All that a good controller does for what it was told.
+    /// Does everything that a good controller does with its commands.
     fn honest(&mut self) {
         self.poll();
         self.answer(|controller, register, length| {
@@ -360,7 +362,7 @@ impl Rig {
         }
     }
 
-    /// The controller says nothing any more: whatever is outstanding ends all the same.
+    /// Silences the controller: all outstanding commands must end anyway.
     fn finish(&mut self) {
         for _ in 0..1000 {
             if self.nvme.outstanding() == 0 && !matches!(self.nvme.state(), State::Starting) {

@@ -1,4 +1,4 @@
-//! The target of `dcs-vfio-user`: what a vfio-user client may send.
+//! Target of `dcs-vfio-user`: messages of a vfio-user client.
 
 use std::cell::RefCell;
 use std::io::{Read, Write};
@@ -12,8 +12,8 @@ use dcs_vfio_user::wake::Wake;
 use dcs_vfio_user::wire::{HEADER, Header, MAX_MESSAGE, Request};
 use dcs_vfio_user::{Server, VfioUserBus};
 
-/// A stream from a client: each message in it is parsed alone, and a server that gets the stream lives on and answers the next client.
-/// The same bytes as those of another function at the switch.
+/// Sends a client's stream. Each message in it is also parsed separately. Checks that a server survives the stream and answers
+/// the next client, and passes the same bytes to the switch as those of another function.
 pub fn vfio_user(data: &[u8]) {
     switch(data);
     let mut left = data;
@@ -28,7 +28,7 @@ pub fn vfio_user(data: &[u8]) {
     CARD.with_borrow_mut(|card| card.get_or_insert_with(Card::new).serve(data));
 }
 
-/// Writes lie side by side, each within its bounds, and whatever is left is half a write or none.
+/// Checks that writes are contiguous, each within its bounds, and that the rest is an incomplete write or nothing.
 fn switch(mut data: &[u8]) {
     let mut again = Batch::default();
     while let Ok(Some(posted)) = Posted::parse(data) {
@@ -61,7 +61,7 @@ struct Card {
     _folder: tempfile::TempDir,
 }
 
-/// Registers that see to it that offsets are in BAR0.
+/// Registers that check that offsets are in BAR0.
 struct Bounded;
 
 impl Registers for Bounded {
@@ -95,7 +95,7 @@ impl Card {
         let (mut client, socket) = UnixStream::pair().unwrap();
         let data = data.to_vec();
         let thread = std::thread::spawn(move || {
-            // The server may hang up before it has read it all.
+            // The server may close before it has read everything.
             let _ = client.write_all(&data);
             let _ = client.shutdown(Shutdown::Write);
             let _ = client.read_to_end(&mut Vec::new());

@@ -1,19 +1,20 @@
-//! The target for users' own operators, `dcs-wasm`.
+//! Target for users' own operators, `dcs-wasm`.
 
 use dcs_ndp::{Context, OperatorError};
 use dcs_wasm::{Limits, Module};
 use std::sync::LazyLock;
 
-/// Little of everything, so that a run is short.
+/// Small limits, so that a run is short.
 const LIMITS: Limits = Limits { fuel: 100_000, fuel_per_byte: 10, memory: 2 << 16 };
-/// Bytes of the stream; bytes after which nobody waits for its end.
+/// Bytes of the stream.
 const DATA: usize = 3000;
+/// Bytes of output after which the end is not awaited.
 const ENOUGH: usize = 200_000;
 /// Bytes of a script.
 const SCRIPT: usize = 120;
 
-/// A module that says what its script says, whatever that is: where its block is and what stands in it, and for each
-/// step in turn the bytes consumed and produced, the answer (low 8 bits) and the size of the value.
+/// A module that answers from its script, with any values: the place of its block and the contents, and for each step in turn the
+/// bytes consumed and produced, the answer (low 8 bits) and the size of the value.
 const LIAR: &str = r#"(module (memory (export "memory") 1) (global $turn (mut i32) (i32.const 0))
     (data (i32.const 4096) "script::::::::::::::::::::::::::::::::::::::::::::::::::::::::::::::::::::::::::::::::::::::::::::::::::::::::::::::::::")
     (func (export "dcs_operator") (result i32)
@@ -28,17 +29,17 @@ const LIAR: &str = r#"(module (memory (export "memory") 1) (global $turn (mut i3
         (i32.store offset=28 (local.get $block) (i32.load16_u offset=9 (local.get $at)))
         (i32.load8_u offset=8 (local.get $at))))"#;
 
-/// The liar, and where its script is.
+/// The liar, and the offset of its script.
 static LYING: LazyLock<(Vec<u8>, usize)> = LazyLock::new(|| {
     let bytes = wat::parse_str(LIAR).expect("the text above");
     let at = bytes.windows(7).position(|window| window == b"script:").expect("its data");
     (bytes, at)
 });
 
-/// A module is refused, or works on a stream within its limits: it takes no more than there is, gives no more than
-/// there is room for, fails for good, and does the same a second time.
+/// Loads a module, or runs a stream through it. Checks that it consumes no more than there is, produces no more than there is
+/// room for, fails permanently, and does the same a second time.
 ///
-/// | bytes | what they say |
+/// | bytes | meaning |
 /// |---|---|
 /// | 1 | even: the rest is a module; odd: the rest is the script of a liar |
 /// | 1 | bytes of a piece of the stream, less one, times 16 |
@@ -49,14 +50,14 @@ pub fn wasm(data: &[u8]) {
     assert_eq!(first, ended(data), "the same again");
 }
 
-/// What came of it; none where the module is refused.
+/// Returns the outcome, `None` if the module is refused.
 pub fn ended(data: &[u8]) -> Option<Ended> {
     let (&[kind, piece, room], rest) = data.split_first_chunk()?;
     let size = |byte: u8| (usize::from(byte) + 1) * 16;
     outcome(kind % 2 == 1, rest, size(piece), size(room))
 }
 
-/// Bytes that came out and the value, or the failure.
+/// Bytes of output and the value, or the failure.
 pub type Ended = Result<(usize, Option<Vec<u8>>), OperatorError>;
 
 fn outcome(lies: bool, bytes: &[u8], piece: usize, room: usize) -> Option<Ended> {

@@ -1,5 +1,5 @@
-/* count: passes its data unchanged and tells how many lines and how many bytes they are, as two numbers of 64 bits,
- * the most significant byte first. A digest. A last line without a line feed is none, as for wc. */
+/* count: a digest. Passes its data unchanged, and returns the number of lines and of bytes, as two big-endian 64-bit
+ * numbers. A last line without a line feed does not count, as with wc. */
 #define DCS_IN_PLACE
 #include "../dcs_operator.h"
 

@@ -7,16 +7,16 @@ pub mod dcs_operator;
 
 use dcs_operator::{Operator, State, Step};
 
-/// Bytes of the longest line that may be asked for.
+/// Largest limit, in bytes of a line.
 const MOST: usize = 32 * 1024;
 
-/// The state of the filter.
+/// State of the filter.
 pub struct Longer {
-    /// Lines of this many bytes are dropped, their line feeds not counted.
+    /// Lines of up to this many bytes are dropped, line feeds not counted.
     limit: usize,
-    /// The beginning of a line that is not known to be longer.
+    /// Beginning of a line that is not yet known to be longer.
     kept: Vec<u8>,
-    /// The line is known to be longer: the rest of it passes.
+    /// True once the line is known to be longer: the rest of it passes.
     passes: bool,
 }
 

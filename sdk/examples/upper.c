@@ -1,10 +1,10 @@
-/* upper: makes small letters of ASCII large ones. An operator that changes its data in place. */
+/* upper: converts ASCII letters to upper case. An operator that changes its data in place. */
 #define DCS_IN_PLACE
 #include "../dcs_operator.h"
 
 int32_t dcs_start(uint32_t length)
 {
-    return length == 0 ? 0 : 1; /* it has no parameter */
+    return length == 0 ? 0 : 1; /* takes no parameter */
 }
 
 int32_t dcs_step(uint32_t length, int32_t last)

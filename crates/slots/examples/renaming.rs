@@ -1,4 +1,4 @@
-//! The processor's time for renaming: a job asks for a slot, gets it, is done.
+//! Measures the processor's time for renaming: a job requests a slot, gets it, is done.
 //!
 //!     cargo run --release -p dcs-slots --example renaming
 #![allow(missing_docs)]
@@ -9,7 +9,7 @@ use std::time::Instant;
 
 const ROUNDS: u64 = 2_000_000;
 
-/// Nanoseconds of a job, where this many are waiting and in slots at a time.
+/// Returns the nanoseconds per job, with this many jobs waiting and in slots at a time.
 fn measure(order: Order, tenants: u16, at_once: u64) -> f64 {
     let config =
         Config { slots: vec![Some(OperatorId(0)); 4], policy: Policy::Dynamic, order, lag: 0, linger: 0 };

@@ -1,10 +1,10 @@
-//! Tenants onto slots, where each has one of its own for good: the worst and the best way (FlexCSV, sections 3.3
-//! and 5.5: two tenants of equal load share a slot, or one of each load does).
+//! Assigns tenants to slots permanently: the worst and the best assignment (FlexCSV, sections 3.3 and 5.5: a slot is shared by
+//! two tenants of equal load, or by one of each load).
 
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// The slot of each tenant: those with the most load together.
+/// Returns each tenant's slot, with the heaviest tenants together.
 pub fn worst(loads: &[f64], slots: usize) -> Vec<u16> {
     let each = loads.len().div_ceil(slots).max(1);
     let mut assignment = vec![0; loads.len()];
@@ -14,7 +14,7 @@ pub fn worst(loads: &[f64], slots: usize) -> Vec<u16> {
     assignment
 }
 
-/// The slot of each tenant: the heaviest first, each to the slot with the least load so far.
+/// Returns each tenant's slot: the heaviest tenants first, each in the slot with the least load so far.
 pub fn best(loads: &[f64], slots: usize) -> Vec<u16> {
     let mut sums = vec![(0.0, 0); slots.max(1)];
     let mut assignment = vec![0; loads.len()];

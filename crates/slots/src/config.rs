@@ -1,52 +1,52 @@
-//! Configuration of slots, and the errors of one that cannot be.
+//! Configuration of slots, and its errors.
 
 use crate::{Nanos, OperatorId};
 use alloc::vec::Vec;
 
-/// Slots, and how they are given away.
+/// Configuration of slots and their scheduling.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// The slots, each with the operator that it holds at first.
+    /// Slots, each with its initial operator.
     pub slots: Vec<Option<OperatorId>>,
-    /// Which jobs may run where.
+    /// Rule for the jobs that may run in a slot.
     pub policy: Policy,
-    /// Whose job is next.
+    /// Order in which waiting jobs are served.
     pub order: Order,
-    /// How much further ahead than the job that a slot would be loaded for those have to be that wait for what it
-    /// holds: nanoseconds of arrival, or of slot time for a weight of 1.
+    /// Hysteresis: the least key of the jobs that wait for a slot's operator must exceed the key of the job to load for by more
+    /// than this. Nanoseconds of arrival, or of slot time for a weight of 1.
     pub lag: Nanos,
-    /// How long a slot that nobody waits for keeps its operator.
+    /// Time for which a slot without waiting jobs keeps its operator.
     pub linger: Nanos,
 }
 
-/// Which jobs may run in which slot.
+/// Rule for the jobs that may run in a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
-    /// In the tenant's own ([`Tenant::slot`]).
+    /// Jobs run in the tenant's own slot ([`Tenant::slot`]).
     Static,
-    /// In every one that holds the job's operator.
+    /// Jobs run in any slot that holds their operator.
     Dynamic,
-    /// The same, and slots are loaded with other operators.
+    /// Jobs run as with `Dynamic`, and slots are loaded with other operators.
     Reconfiguration,
 }
 
-/// Whose job is next.
+/// Order in which waiting jobs are served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// The one that came first.
+    /// Order of arrival.
     Arrival,
-    /// That of the tenant that had least, by weight.
+    /// Order by shares: the tenant with the least slot time, by weight, is next.
     Shares,
 }
 
-/// A tenant.
+/// Settings of a tenant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tenant {
-    /// Its share beside the others', from 1 to 1,000.
+    /// Share relative to other tenants', from 1 to 1,000.
     pub weight: u32,
-    /// Its priority: how far it may be ahead of its share and still go first. Nanoseconds, as [`Config::lag`].
+    /// Priority: how far the tenant may be ahead of its share and still go first. Nanoseconds, as [`Config::lag`].
     pub head_start: Nanos,
-    /// Its slot, where they are static.
+    /// Slot of the tenant, if slots are static.
     pub slot: u16,
 }
 
@@ -56,7 +56,7 @@ impl Default for Tenant {
     }
 }
 
-/// Why slots or a tenant cannot be as asked for.
+/// Errors of a configuration or a tenant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
     /// No slots, or too many.
@@ -65,12 +65,12 @@ pub enum ConfigError {
     /// A weight out of range.
     #[error("a weight of {0}: give 1 to 1000")]
     Weight(u32),
-    /// A tenant's slot that there is none of.
+    /// A tenant's slot does not exist.
     #[error("a tenant in slot {slot} of {slots}: they are numbered from 0")]
     TenantSlot {
-        /// The slot asked for.
+        /// Slot that was requested.
         slot: u16,
-        /// The number of slots.
+        /// Number of slots.
         slots: usize,
     },
 }

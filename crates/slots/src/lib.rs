@@ -1,35 +1,33 @@
-//! Operator slots: which operator is where, whose block is next, and when a slot is loaded with another operator
-//! (FlexCSV, ATC 2021, section 4.5).
+//! Operator slots: the operator in each slot, the next block to process, and when to load a slot with another operator (FlexCSV,
+//! ATC 2021, section 4.5).
 //!
-//! A *slot* holds one operator at a time and works on one block at a time. Loading another operator costs time:
-//! partial reconfiguration in an FPGA, an instance of a module in a process. [`Slots`] is the renaming table with
-//! its policies as a state machine: no I/O, no threads, no clock. Its owner says which [`Job`]s there are and what
-//! time it is, does the [`Action`]s that it is told, and says when each is done.
+//! A *slot* holds one operator at a time and works on one block at a time. Loading another operator costs time: partial
+//! reconfiguration in an FPGA, an instance of a module in a process. [`Slots`] is the renaming table with its policies as a state
+//! machine: no I/O, no threads, no clock. Its owner supplies the [`Job`]s and the time, carries out the [`Action`]s, and reports
+//! when each is done.
 //!
-//! The engine's own renaming (`crates/engine/src/renaming.rs`) is for *units*, each of which computes one operator
-//! for good, and serves first who came first. Slots are for what a unit cannot do: change its operator, and
-//! keep tenants to their shares.
+//! The engine's own renaming (`crates/engine/src/renaming.rs`) is for *units*, each of which computes one operator permanently,
+//! and serves in order of arrival. Slots can do what units cannot: change their operator, and keep tenants to their shares.
 //!
 //! # Architecture
 //!
 //! ```text
-//!   request(job) ->  tenants     jobs that wait, by tenant and operator; what each tenant was charged
+//!   request(job) ->  tenants     waiting jobs by tenant and operator; charges of each tenant
 //!                       |  head of each line, with its key
 //!   next() <-------  Slots       the servable head with the least key: Run, or Load and Run
 //!                       |
-//!   loaded, done ->  table       slots: the operator that each holds, and what it does
+//!   loaded, done ->  table       slots: the operator that each holds, and its current work
 //! ```
 //!
 //! | module | contents |
 //! |---|---|
-//! | [`config`] | [`Config`], [`Policy`], [`Order`], [`Tenant`], and why they cannot be |
+//! | [`config`] | [`Config`], [`Policy`], [`Order`], [`Tenant`], and their errors |
 //! | `tenants` | lines of jobs, charges, keys |
 //! | `table` | the renaming table |
-//! | [`assignment`] | tenants onto slots where [`Policy::Static`] binds them: the worst and the best way |
+//! | [`assignment`] | assignment of tenants to slots for [`Policy::Static`]: the worst and the best |
 //!
-//! A job is one block at one operator of its chain. Blocks of one stream go in order because the owner asks for
-//! the next one when the one before is done; which slot does it is decided block by block, so that a stream's
-//! state is the stream's, never the slot's.
+//! A job is one block at one operator of its chain. Blocks of one stream stay in order because the owner requests the next one
+//! when the one before is done. The slot is chosen for each block, so a stream's state belongs to the stream, never to the slot.
 //!
 //! # Policies
 //!
@@ -39,31 +37,31 @@
 //! | `Dynamic` | dynamic | in any free slot that holds its operator |
 //! | `Reconfiguration` | dynamic+pr | the same; where there is none, a free slot is loaded |
 //!
-//! Of several free slots that hold the operator the one of the lowest number is taken, so that the others are
-//! idle for long, and may be loaded.
+//! Of several free slots with the operator, the one with the lowest number is used, so that the others stay idle for long and may
+//! be loaded.
 //!
 //! # Order, shares, priority
 //!
-//! Each waiting job has a *key*; the servable one with the least key is next. With [`Order::Arrival`] (the
-//! paper's) the key is when it came. With [`Order::Shares`] it is its tenant's *virtual time*: what the tenant was
-//! charged, divided by its weight. A tenant is charged, when its job is done, for the time that the slot was
-//! taken, loading included. One that begins to wait is not paid for the time before: its virtual time is raised
-//! to `V - lag`, where `V` is the largest key at which a job was started.
+//! Each waiting job has a *key*; the servable one with the least key is next. With [`Order::Arrival`] (the paper's) the key is
+//! the time of arrival. With [`Order::Shares`] it is its tenant's *virtual time*: the tenant's charges divided by its weight.
+//! When a tenant's job is done, the tenant is charged for the time that the slot was taken, including loading. A tenant that
+//! begins to wait gets no credit for the time before: its virtual time is raised to `V - lag`, where `V` is the largest key at
+//! which a job was started.
 //!
-//! Priority is a [head start](Tenant::head_start): so much is taken off the key (borrowed virtual time, Duda and
-//! Cheriton, SOSP 1999). It makes a tenant's blocks go first when it has had little; it doesn't change what the
-//! tenant gets in the long run, and so nobody starves.
+//! Priority is a [head start](Tenant::head_start), which is subtracted from the key (borrowed virtual time, Duda and Cheriton,
+//! SOSP 1999). It makes a tenant's blocks go first when it has had little; it doesn't change the tenant's share in the long run,
+//! so no tenant starves.
 //!
 //! # Hysteresis
 //!
-//! A free slot is loaded with another operator only
+//! A free slot is loaded with another operator only if
 //!
-//! * where jobs wait for what it holds: if the least key of theirs is more than [`Config::lag`] above the key of
-//!   the job that it would be loaded for;
-//! * where none do: if it was idle for [`Config::linger`].
+//! * jobs wait for its current operator, and their least key is more than [`Config::lag`] above the key of the job that it would
+//!   be loaded for;
+//! * no jobs wait for its current operator, and it was idle for [`Config::linger`].
 //!
-//! So two tenants with different operators take turns of about `2 lag` in a slot rather than of a block, and what
-//! loading costs is at most the load's time in that. With `lag` = `linger` = 0 there is no hysteresis.
+//! So two tenants with different operators take turns of about `2 lag` in a slot rather than of a block, and the share of time
+//! lost to loading is at most that of a load in such a turn. With `lag` = `linger` = 0 there is no hysteresis.
 //!
 //! # The bound
 //!
@@ -126,24 +124,24 @@ pub use config::{Config, ConfigError, Order, Policy, Tenant};
 pub use slots::{Action, Refused, Slots};
 pub use table::{Doing, Slot};
 
-/// Nanoseconds, of a clock that the owner chooses.
+/// Nanoseconds of a clock that the owner chooses.
 pub type Nanos = u64;
 
-/// An operator, by a number of the owner's: one of `dcs-abi`'s, or one behind those for a user's module.
+/// Number of an operator, chosen by the owner: one of `dcs-abi`'s, or one above those for a user's module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OperatorId(pub u32);
 
-/// A job's name, of the owner's choice.
+/// Identifier of a job, chosen by the owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct JobId(pub u64);
 
 /// A block that waits for an operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Job {
-    /// Its name.
+    /// Identifier of the job.
     pub id: JobId,
-    /// Whose it is.
+    /// Tenant that it belongs to.
     pub tenant: u16,
-    /// The operator that it needs.
+    /// Operator that it needs.
     pub operator: OperatorId,
 }

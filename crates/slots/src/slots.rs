@@ -5,26 +5,26 @@ use crate::tenants::{Head, Key, Tenants};
 use crate::{Config, ConfigError, Job, JobId, Nanos, OperatorId, Order, Policy, Tenant};
 use alloc::vec::Vec;
 
-/// The next thing for the owner to do.
+/// The next action for the owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Loads the slot with the job's operator, then says [`Slots::loaded`] or [`Slots::load_failed`].
+    /// Load the slot with the job's operator, then call [`Slots::loaded`] or [`Slots::load_failed`].
     Load {
-        /// The slot.
+        /// Slot to load.
         slot: u16,
-        /// The job that it is loaded for.
+        /// Job that the slot is loaded for.
         job: Job,
     },
-    /// Works on the job's block in the slot, then says [`Slots::done`].
+    /// Work on the job's block in the slot, then call [`Slots::done`].
     Run {
-        /// The slot.
+        /// Slot to use.
         slot: u16,
-        /// The job.
+        /// Job to run.
         job: Job,
     },
 }
 
-/// Why a job was not taken.
+/// Reason for which a job was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
     /// Its tenant was never [set](Slots::set_tenant).
@@ -33,14 +33,14 @@ pub enum Refused {
     /// No slot holds its operator, and none is ever loaded.
     #[error("no slot that tenant {tenant} may use holds operator {operator:?}, and the policy loads none")]
     Operator {
-        /// The tenant.
+        /// Tenant of the job.
         tenant: u16,
-        /// The operator.
+        /// Operator of the job.
         operator: OperatorId,
     },
 }
 
-/// Slots, with the jobs that wait for them. See the [crate](crate).
+/// Slots and the jobs that wait for them. See the [crate](crate).
 #[derive(Clone, Debug)]
 pub struct Slots {
     table: Table,
@@ -48,17 +48,17 @@ pub struct Slots {
     policy: Policy,
     lag: Nanos,
     linger: Nanos,
-    /// Room for the demand for what each slot holds.
+    /// Room for the demand for each slot's operator.
     wanted: Vec<Option<Key>>,
 }
 
 impl Slots {
-    /// Slots without tenants.
+    /// Returns slots without tenants.
     pub fn new(config: &Config) -> Result<Slots, ConfigError> {
         if !(1..=4096).contains(&config.slots.len()) {
             return Err(ConfigError::Slots(config.slots.len()));
         }
-        // By arrival the oldest job has the least key: nothing is passed over.
+        // By arrival the oldest job has the least key, so no job is passed over.
         let shares = config.order == Order::Shares && config.policy == Policy::Reconfiguration;
         let patience = if shares { config.lag } else { u64::MAX };
         Ok(Slots {
@@ -71,7 +71,7 @@ impl Slots {
         })
     }
 
-    /// Adds a tenant, or changes it. What it was charged stays.
+    /// Adds or changes a tenant. Its charges stay.
     pub fn set_tenant(&mut self, index: u16, tenant: Tenant) -> Result<(), ConfigError> {
         let slots = self.table.slots.len();
         if !(1..=1000).contains(&tenant.weight) {
@@ -84,13 +84,12 @@ impl Slots {
         Ok(())
     }
 
-    /// Takes a tenant out, whose jobs have ended: those that wait are dropped. Who gets its number begins anew, as one
-    /// that was never there.
+    /// Removes a tenant whose jobs have ended; waiting jobs are dropped. A later tenant with its number begins anew.
     pub fn remove_tenant(&mut self, index: u16) {
         self.tenants.remove(index);
     }
 
-    /// A job begins to wait. Call [`Slots::next`] after it.
+    /// Adds a waiting job. Call [`Slots::next`] afterwards.
     pub fn request(&mut self, job: Job, now: Nanos) -> Result<(), Refused> {
         let Job { tenant, operator, .. } = job;
         let known = self.tenants.get(tenant).ok_or(Refused::Tenant(tenant))?;
@@ -106,7 +105,7 @@ impl Slots {
         Ok(())
     }
 
-    /// The next thing to do; nothing where no waiting job can be served now. Call it again until then.
+    /// Returns the next action, `None` if no waiting job can be served now. Call it until it returns `None`.
     #[inline]
     pub fn next(&mut self, now: Nanos) -> Option<Action> {
         if self.table.free == 0 || self.tenants.waiting == 0 {
@@ -123,7 +122,7 @@ impl Slots {
         Some(Action::Load { slot, job })
     }
 
-    /// The servable head with the least key, and the slot that it can have.
+    /// Returns the servable head with the least key, and the slot that it can use.
     #[inline]
     fn best(&mut self, now: Nanos) -> Option<(usize, Head)> {
         let (mut wanted, mut is_known) = (core::mem::take(&mut self.wanted), false);
@@ -146,7 +145,7 @@ impl Slots {
         best
     }
 
-    /// The least key of the jobs that wait for what each free slot holds. Looks at each head once.
+    /// Returns the least key of the jobs that wait for the operator of each free slot. Looks at each head once.
     fn demand(&self, wanted: &mut Vec<Option<Key>>) {
         wanted.clear();
         wanted.resize(self.table.slots.len(), None);
@@ -159,7 +158,7 @@ impl Slots {
         }
     }
 
-    /// The slot that a job can have now; `to_load` says which one is loaded for it.
+    /// Returns the slot that a job can use now; `to_load` returns the one to load for it.
     #[inline]
     fn place(&self, head: &Head, to_load: impl FnOnce() -> Option<usize>) -> Option<usize> {
         let Job { tenant, operator, .. } = head.job;
@@ -171,8 +170,8 @@ impl Slots {
         if self.policy == Policy::Dynamic { held } else { held.or_else(to_load) }
     }
 
-    /// The slot to load for a job: an empty one, else one that nobody waits for and that was idle longest, else
-    /// one that others wait for who are far enough ahead. `wanted` is the [demand](Slots::demand).
+    /// Returns the slot to load for a job: an empty one, else the one without waiting jobs that was idle longest, else one
+    /// whose waiting jobs are far enough behind this one. `wanted` is the [demand](Slots::demand).
     fn to_load(&self, key: Key, wanted: &[Option<Key>], now: Nanos) -> Option<usize> {
         let rank = |(at, (slot, least)): (usize, (&Slot, &Option<Key>))| {
             let rank = match (slot.operator, least) {
@@ -186,7 +185,7 @@ impl Slots {
         self.table.slots.iter().zip(wanted).enumerate().filter_map(rank).min().map(|(.., at)| at)
     }
 
-    /// A slot is loaded: its job, on whose block the owner works now.
+    /// Reports that a slot is loaded. Returns its job, whose block the owner works on now.
     ///
     /// # Panics
     ///
@@ -195,7 +194,7 @@ impl Slots {
         self.table.loaded(usize::from(slot), now)
     }
 
-    /// A slot could not be loaded: its job, which is over. Its tenant is charged for the time.
+    /// Reports that a slot could not be loaded. Returns its job, which is over. The tenant is charged for the time.
     ///
     /// # Panics
     ///
@@ -206,11 +205,11 @@ impl Slots {
         job
     }
 
-    /// A block is done: its job. Call [`Slots::next`] after it.
+    /// Reports that a block is done. Returns its job. Call [`Slots::next`] afterwards.
     ///
     /// # Panics
     ///
-    /// If the slot worked on nothing.
+    /// If the slot was not working.
     #[inline]
     pub fn done(&mut self, slot: u16, now: Nanos) -> Job {
         let (job, taken) = self.table.done(usize::from(slot), now);
@@ -218,14 +217,14 @@ impl Slots {
         job
     }
 
-    /// Takes out the waiting jobs that `keep` says no to: their commands failed, or their tenants are gone. Jobs
-    /// in slots end by themselves.
+    /// Removes the waiting jobs for which `keep` returns false: their commands failed, or their tenants are gone. Jobs in slots
+    /// end by themselves.
     pub fn retain(&mut self, keep: impl FnMut(Job) -> bool) {
         self.tenants.retain(keep);
     }
 
-    /// When [`Slots::next`] may have something to do though nothing was told: a slot has been idle for long
-    /// enough. Nothing where no job waits.
+    /// Returns the time at which [`Slots::next`] may have an action without further input, since a slot has then been idle for
+    /// long enough. `None` if no job waits.
     pub fn next_deadline(&self, now: Nanos) -> Option<Nanos> {
         if self.tenants.waiting == 0 || self.policy != Policy::Reconfiguration {
             return None;
@@ -234,22 +233,22 @@ impl Slots {
         free.map(|slot| slot.since + self.linger).filter(|at| *at > now).min()
     }
 
-    /// The slots.
+    /// Returns the slots.
     pub fn slots(&self) -> &[Slot] {
         &self.table.slots
     }
 
-    /// Jobs that wait.
+    /// Returns the number of waiting jobs.
     pub fn waiting(&self) -> usize {
         self.tenants.waiting
     }
 
-    /// The slot time that a tenant was charged since the start.
+    /// Returns the slot time that a tenant was charged since the start.
     pub fn charged(&self, tenant: u16) -> Nanos {
         self.tenants.charged(tenant)
     }
 
-    /// The slot in which a job is.
+    /// Returns the slot that a job is in.
     pub fn slot_of(&self, job: JobId) -> Option<u16> {
         self.table.slot_of(job).map(|at| at as u16)
     }
@@ -276,8 +275,8 @@ mod tests {
         slots.request(Job { id, tenant, operator: OperatorId(operator) }, 0).unwrap();
     }
 
-    /// Many tenants wait for what no slot holds, and others for what the slots hold: each head is looked at twice, once for
-    /// itself and once for the slots, however many slots there are.
+    /// Checks the cost where many tenants wait for operators that no slot holds, and others for operators of slots: each
+    /// head is looked at twice, once for itself and once for the slots, for any number of slots.
     #[test]
     fn a_decision_looks_at_each_head_twice_at_most() {
         const TENANTS: u16 = 64;
@@ -296,7 +295,7 @@ mod tests {
         }
     }
 
-    /// Who comes to the place of one that had much, or had nothing for long, is a tenant like any other.
+    /// Checks that a tenant that takes over a number starts like any other, whether the earlier tenant had much or nothing.
     #[test]
     fn a_place_s_next_tenant_inherits_neither_debt_nor_jobs() {
         let mut slots = slots(1, 0);

@@ -1,35 +1,35 @@
-//! The renaming table: which operator is in which slot, and what the slot does.
+//! The renaming table: the operator in each slot, and the slot's work.
 
 use crate::{Job, JobId, Nanos, OperatorId};
 use alloc::vec::Vec;
 
-/// One slot.
+/// A slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slot {
-    /// The operator that it holds, or is being loaded with.
+    /// Operator that it holds, or is being loaded with.
     pub operator: Option<OperatorId>,
-    /// The work that it is doing.
+    /// Current work.
     pub doing: Doing,
-    /// When it began to do that.
+    /// Time at which the current work began.
     pub since: Nanos,
-    /// Blocks that it has done.
+    /// Blocks that were done.
     pub blocks: u64,
     /// Loads that were begun.
     pub loads: u64,
-    /// Time that it worked on blocks.
+    /// Time spent on blocks.
     pub working: Nanos,
-    /// Time that it was loaded.
+    /// Time spent on loading.
     pub loading: Nanos,
 }
 
-/// What a slot does.
+/// Work of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Doing {
-    /// Nothing.
+    /// The slot is idle.
     Idle,
-    /// It is loaded, for this job.
+    /// The slot is being loaded for this job.
     Loading(Job),
-    /// It works on the block of this job; when it was taken.
+    /// The slot works on this job's block; the time is when the job took the slot.
     Working(Job, Nanos),
 }
 
@@ -38,12 +38,12 @@ impl Slot {
         Slot { operator, doing: Doing::Idle, since: 0, blocks: 0, loads: 0, working: 0, loading: 0 }
     }
 
-    /// Returns true if it does nothing.
+    /// Returns true if it is idle.
     pub fn is_free(&self) -> bool {
         self.doing == Doing::Idle
     }
 
-    /// Returns true if it is free, and holds that operator.
+    /// Returns true if it is idle, and holds that operator.
     pub(crate) fn can_run(&self, operator: OperatorId) -> bool {
         self.is_free() && self.operator == Some(operator)
     }
@@ -61,7 +61,7 @@ impl Table {
         Table { slots: held.iter().map(|operator| Slot::new(*operator)).collect(), free: held.len() }
     }
 
-    /// The first free slot that holds this operator.
+    /// Returns the first free slot that holds this operator.
     #[inline]
     pub fn find(&self, operator: OperatorId) -> Option<usize> {
         self.slots.iter().position(|slot| slot.can_run(operator))
@@ -90,7 +90,7 @@ impl Table {
         self.free -= 1;
     }
 
-    /// The load is over. The job that it was for.
+    /// Ends a load. Returns the job that it was for.
     pub fn loaded(&mut self, at: usize, now: Nanos) -> Job {
         let slot = &mut self.slots[at];
         let Doing::Loading(job) = slot.doing else { panic!("slot {at} is not being loaded") };
@@ -100,7 +100,7 @@ impl Table {
         job
     }
 
-    /// The load failed: the slot is empty. The job that it was for, and since when it had the slot.
+    /// Ends a failed load: the slot is empty. Returns the job that it was for, and when the job took the slot.
     pub fn load_failed(&mut self, at: usize, now: Nanos) -> (Job, Nanos) {
         let slot = &mut self.slots[at];
         let Doing::Loading(job) = slot.doing else { panic!("slot {at} is not being loaded") };
@@ -111,7 +111,7 @@ impl Table {
         (job, taken)
     }
 
-    /// A block is done. Its job, and since when it had the slot, loading included.
+    /// Ends a block. Returns its job, and when the job took the slot, including loading.
     #[inline]
     pub fn done(&mut self, at: usize, now: Nanos) -> (Job, Nanos) {
         let slot = &mut self.slots[at];
@@ -123,7 +123,7 @@ impl Table {
         (job, taken)
     }
 
-    /// The slot in which a job is.
+    /// Returns the slot that a job is in.
     pub fn slot_of(&self, id: JobId) -> Option<usize> {
         let is =
             |slot: &Slot| matches!(slot.doing, Doing::Loading(job) | Doing::Working(job, _) if job.id == id);

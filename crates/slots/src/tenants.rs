@@ -1,10 +1,10 @@
-//! Jobs that wait, by tenant and operator; what each tenant was charged.
+//! Waiting jobs by tenant and operator, and the charges of each tenant.
 
 use crate::{Job, JobId, Nanos, OperatorId, Order, Tenant};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-/// A job's rank among those that wait: the least is next. Then by arrival.
+/// Rank of a waiting job: the least is next. Ties are broken by arrival.
 pub(crate) type Key = (i64, u64);
 
 #[derive(Clone, Copy, Debug)]
@@ -14,12 +14,12 @@ struct Waiting {
     sequence: u64,
 }
 
-/// The jobs of a tenant that wait for one operator.
+/// Jobs of a tenant that wait for one operator.
 #[derive(Clone, Debug)]
 struct Line {
     operator: OperatorId,
     jobs: VecDeque<Waiting>,
-    /// The tenant's virtual time when the first job came to be the first.
+    /// The tenant's virtual time when the current first job became the first.
     since: u64,
 }
 
@@ -28,15 +28,16 @@ struct Member {
     tenant: Tenant,
     lines: Vec<Line>,
     waiting: usize,
-    /// Virtual time, and what was charged beyond it: less than the weight.
+    /// Virtual time.
     time: u64,
+    /// Charges beyond the virtual time, less than the weight.
     rest: u64,
-    /// All that was charged.
+    /// Sum of all charges.
     charged: Nanos,
 }
 
 impl Member {
-    /// The line that has waited longest, if the tenant got more than `patience` meanwhile.
+    /// Returns the line that has waited longest, if the tenant got more than `patience` in that time.
     #[inline]
     fn passed_over(&self, patience: u64) -> Option<usize> {
         if patience == u64::MAX || self.lines.len() < 2 {
@@ -63,11 +64,11 @@ pub(crate) struct Tenants {
     members: Vec<Option<Member>>,
     order: Order,
     lag: Nanos,
-    /// How far a tenant may go on while a line of its own has to wait.
+    /// Virtual time for which a tenant may be served while one of its lines waits.
     patience: u64,
     pub waiting: usize,
     sequence: u64,
-    /// The largest key at which a job was started.
+    /// Largest key at which a job was started.
     started: i64,
     /// Heads that were looked at.
     #[cfg(test)]
@@ -113,7 +114,7 @@ impl Tenants {
         Some(self.members.get(usize::from(index))?.as_ref()?.tenant)
     }
 
-    /// All that a tenant was charged.
+    /// Returns all charges of a tenant.
     pub fn charged(&self, index: u16) -> Nanos {
         self.members.get(usize::from(index)).and_then(Option::as_ref).map_or(0, |member| member.charged)
     }
@@ -122,7 +123,7 @@ impl Tenants {
         self.members[usize::from(index)].as_mut().expect("its job was taken")
     }
 
-    /// A job begins to wait. Its tenant is there.
+    /// Adds a waiting job of an existing tenant.
     pub fn push(&mut self, job: Job, now: Nanos) {
         self.sequence += 1;
         self.waiting += 1;
@@ -130,8 +131,8 @@ impl Tenants {
         let floor = self.started.saturating_sub_unsigned(self.lag).max(0) as u64;
         let member = self.member(job.tenant);
         if member.waiting == 0 {
-            // Nobody is paid for the time in which it wanted nothing, but for a bit: a stream asks for its next
-            // block when the one before is done.
+            // A tenant gets no credit for the time in which it had no jobs, except for a little: a stream requests its next block
+            // when the one before is done.
             member.time = member.time.max(floor);
         }
         member.waiting += 1;
@@ -149,7 +150,7 @@ impl Tenants {
         }
     }
 
-    /// The first jobs of all lines. Of a tenant's lines one alone that it has passed over for too long.
+    /// Returns the first jobs of all lines. A tenant that has passed over a line for too long offers only that line.
     #[inline]
     pub fn heads(&self) -> impl Iterator<Item = Head> {
         let order = self.order;
@@ -173,7 +174,7 @@ impl Tenants {
         })
     }
 
-    /// Takes a head out: its job is started.
+    /// Removes a head: its job is started.
     #[inline]
     pub fn start(&mut self, head: &Head) {
         self.started = self.started.max(head.key.0);
@@ -185,21 +186,21 @@ impl Tenants {
         line.since = member.time;
     }
 
-    /// A tenant had a slot for so long.
+    /// Charges a tenant for slot time.
     #[inline]
     pub fn charge(&mut self, index: u16, time: Nanos) {
         // One that was taken out before its block was done owes nothing any more.
         let Some(Some(member)) = self.members.get_mut(usize::from(index)) else { return };
         let weight = u64::from(member.tenant.weight);
-        // A block that took no time at all still counts, so that everybody's turn comes.
+        // A block that took no time still counts, so that every tenant's turn comes.
         let cost = time.max(1) + member.rest;
-        // Most tenants weigh as much as the others, and a division takes longer than all else here.
+        // Most tenants have a weight of 1, and a division takes longer than everything else here.
         let (whole, rest) = if weight == 1 { (cost, 0) } else { (cost / weight, cost % weight) };
         (member.time, member.rest) = (member.time + whole, rest);
         member.charged += time;
     }
 
-    /// Takes out the jobs that are not to be kept.
+    /// Removes the jobs that are not to be kept.
     pub fn retain(&mut self, mut keep: impl FnMut(Job) -> bool) {
         for (index, member) in self.members.iter_mut().enumerate() {
             let Some(member) = member else { continue };

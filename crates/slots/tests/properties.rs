@@ -1,4 +1,4 @@
-//! Random loads on random slots, in virtual time. What is checked is told from the actions alone.
+//! Random loads on random slots, in virtual time. All checks follow from the actions alone.
 
 use dcs_slots::{Action, Config, Job, JobId, Nanos, OperatorId, Order, Policy, Slots, Tenant};
 use dcs_testkit::Random;
@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 const OPERATORS: u32 = 3;
 
-/// A load, all of it from a few numbers.
+/// A load, generated from a few numbers.
 #[derive(Clone, Debug)]
 struct Load {
     slots: usize,
@@ -18,7 +18,7 @@ struct Load {
     loading: Nanos,
     longest: Nanos,
     tenants: Vec<Tenant>,
-    /// Of each tenant: always this many jobs that wait (0: jobs now and then), and of how many operators.
+    /// For each tenant: the number of jobs that always wait (0: jobs now and then), and the number of their operators.
     always: Vec<(usize, u32)>,
     seed: u64,
 }
@@ -36,7 +36,7 @@ fn loads(policies: &'static [Policy], orders: &'static [Order]) -> impl Strategy
                 head_start: *head_start,
                 slot: slot % slots as u16,
             };
-            // A slot that is never loaded holds one operator: all jobs are of that one.
+            // Without loading all jobs are for the one operator in their slots.
             let kinds = |kinds: u32| if policy == Policy::Reconfiguration { kinds } else { 1 };
             Load {
                 slots,
@@ -54,13 +54,13 @@ fn loads(policies: &'static [Policy], orders: &'static [Order]) -> impl Strategy
     )
 }
 
-/// What a slot does, as the actions say.
+/// Work of a slot, according to the actions.
 #[derive(Clone, Copy, Debug, Default)]
 struct Watched {
     holds: Option<OperatorId>,
     job: Option<Job>,
     taken: Nanos,
-    /// When the load, and the block, are over.
+    /// End of the load.
     loaded: Option<Nanos>,
     ends: Nanos,
     idle: Nanos,
@@ -80,12 +80,12 @@ struct Run {
     watched: Vec<Watched>,
     waiting: BTreeMap<u64, Waits>,
     names: u64,
-    /// Slot time of each tenant, of what is over.
+    /// Slot time of each tenant for finished work.
     had: Vec<Nanos>,
-    /// The next job of those that come now and then.
+    /// Time of each tenant's next occasional job.
     comes: Vec<Nanos>,
     started: usize,
-    /// The same by tenant.
+    /// Starts by tenant.
     starts: Vec<usize>,
     loads: usize,
 }
@@ -127,7 +127,7 @@ impl Run {
         self.waiting.values().filter(|waits| usize::from(waits.job.tenant) == tenant).count()
     }
 
-    /// The slot time that a tenant has had, to the nanosecond.
+    /// Returns the slot time that a tenant has had, to the nanosecond.
     fn service(&self, tenant: usize) -> Nanos {
         let now = self.now;
         let in_slot = |slot: &&Watched| slot.job.is_some_and(|job| usize::from(job.tenant) == tenant);
@@ -149,7 +149,7 @@ impl Run {
         }
     }
 
-    /// Does what there is to do; checks each step.
+    /// Carries out all actions, and checks each step.
     fn act(&mut self) {
         while let Some(action) = self.slots.next(self.now) {
             let (Action::Load { slot, job } | Action::Run { slot, job }) = action;
@@ -183,17 +183,17 @@ impl Run {
             self.started += 1;
             self.starts[usize::from(job.tenant)] += 1;
             self.loads += usize::from(loads);
-            // Who always has a job that waits has one when the next is chosen, too.
+            // A tenant that always has a waiting job has one at the next choice, too.
             self.ask();
         }
         self.assert_work_conserving();
     }
 
-    /// Nothing that waits came much before what is started.
+    /// Checks that no waiting job arrived much before the one started.
     fn assert_arrival(&self, started: Waits) {
         let ahead = |job: Job| self.load.tenants[usize::from(job.tenant)].head_start as i64;
         for other in self.waiting.values() {
-            // In slots that are never loaded a job may be in the wrong line: its tenant's slot is taken.
+            // Without loading a job may be in the wrong line: its tenant's slot is taken.
             if self.load.policy != Policy::Static {
                 let late =
                     (started.since as i64 - ahead(started.job)) - (other.since as i64 - ahead(other.job));
@@ -202,8 +202,8 @@ impl Run {
         }
     }
 
-    /// No slot is free that could do something. (That a slot may be taken from those who wait for what it holds
-    /// depends on keys, which only the crate knows: the bound shows that it happens.)
+    /// Checks that no idle slot could work. (Taking a slot from those that wait for its operator depends on keys, which only the
+    /// crate knows: the bound shows that it happens.)
     fn assert_work_conserving(&self) {
         let free = || self.watched.iter().enumerate().filter(|(_, slot)| slot.job.is_none());
         for waits in self.waiting.values() {
@@ -211,7 +211,7 @@ impl Run {
                 let tenant = usize::from(waits.job.tenant);
                 let own =
                     self.load.policy != Policy::Static || usize::from(self.load.tenants[tenant].slot) == at;
-                // A tenant with several lines may be kept to the one that it has passed over.
+                // A tenant with several lines may be restricted to the one that it has passed over.
                 let offered = self.load.always[tenant].1 == 1 || self.load.order == Order::Arrival;
                 assert!(!own || !offered || slot.holds != Some(waits.job.operator), "{waits:?} and {slot:?}");
                 let asked = self.waiting.values().any(|other| Some(other.job.operator) == slot.holds);
@@ -222,7 +222,7 @@ impl Run {
         }
     }
 
-    /// Time passes until something is over, or comes.
+    /// Advances time to the next end or arrival.
     fn pass(&mut self) {
         let busy = self.watched.iter().filter(|slot| slot.job.is_some());
         let ends = busy.map(|slot| slot.loaded.unwrap_or(slot.ends));
@@ -243,13 +243,13 @@ impl Run {
         }
     }
 
-    /// The longest time for which a slot was taken, at most.
+    /// Returns an upper bound of the longest time for which a slot was taken.
     fn longest(&self) -> f64 {
         let loading = if self.load.policy == Policy::Reconfiguration { self.load.loading } else { 0 };
         (loading + self.load.longest) as f64
     }
 
-    /// `Q + h + N B / w`, and 1 for rounding.
+    /// Returns `Q + h + N B / w`, and 1 for rounding.
     fn band(&self, tenant: usize) -> f64 {
         let Tenant { weight, head_start, .. } = self.load.tenants[tenant];
         let taken = self.load.slots as f64 * self.longest() / f64::from(weight);
@@ -257,14 +257,14 @@ impl Run {
     }
 }
 
-/// What two tenants that both wait had, by weight: the difference, least and most since they both began to wait.
+/// Weighted slot time of two waiting tenants: the difference, and its extremes since both began to wait.
 #[derive(Clone, Copy)]
 struct Pair {
     least: f64,
     most: f64,
 }
 
-/// The largest difference of any two tenants' shares in any interval in which both waited, of the bound.
+/// Returns the largest difference of any two tenants' shares in any interval in which both waited, relative to the bound.
 fn largest_difference(load: &Load, steps: usize) -> f64 {
     let mut run = Run::new(load);
     let count = load.tenants.len();
@@ -273,7 +273,7 @@ fn largest_difference(load: &Load, steps: usize) -> f64 {
     for _ in 0..steps {
         run.ask();
         run.act();
-        // After the actions: whoever waits now waits until something happens.
+        // After the actions: a tenant that waits now waits until the next event.
         let waits: Vec<bool> = (0..count).map(|at| run.waits(at) > 0).collect();
         for one in 0..count {
             for other in one + 1..count {
@@ -299,7 +299,7 @@ const ALL: [Policy; 3] = [Policy::Static, Policy::Dynamic, Policy::Reconfigurati
 proptest! {
     #![proptest_config(ProptestConfig { cases: 192, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// One block at a time, only where its operator is, nothing idle that could work, in order of arrival.
+    /// Checks: one block at a time, only where its operator is, no idle slot that could work, in order of arrival.
     #[test]
     fn actions_keep_the_rules(load in loads(&ALL, &[Order::Arrival, Order::Shares])) {
         let mut run = Run::new(&load);
@@ -312,14 +312,14 @@ proptest! {
         prop_assert_eq!(states.map(|slot| slot.loads as usize).sum::<usize>(), run.loads);
     }
 
-    /// The bound of the crate's documentation.
+    /// Checks the bound of the crate's documentation.
     #[test]
     fn shares_differ_by_no_more_than_the_bound(load in loads(&[Policy::Dynamic, Policy::Reconfiguration], &[Order::Shares])) {
         let worst = largest_difference(&load, 600);
         prop_assert!(worst <= 1.0, "{worst} of the bound");
     }
 
-    /// While a job waits, and none of its tenant's is started, each other tenant gets no more than is said.
+    /// Checks that while a job waits and none of its tenant's is started, each other tenant gets no more than documented.
     #[test]
     fn nobody_starves(load in loads(&[Policy::Dynamic, Policy::Reconfiguration], &[Order::Shares])) {
         let mut run = Run::new(&load);
@@ -351,14 +351,14 @@ proptest! {
         }
     }
 
-    /// Each single job's turn comes, also behind its own tenant's jobs for other operators.
+    /// Checks that each job's turn comes, also behind its own tenant's jobs for other operators.
     #[test]
     fn every_job_s_turn_comes(load in loads(&ALL, &[Order::Arrival, Order::Shares])) {
         let mut run = Run::new(&load);
         let weights: f64 = load.tenants.iter().map(|tenant| f64::from(tenant.weight)).sum();
         let most_ahead = load.tenants.iter().map(|tenant| tenant.head_start).max().unwrap_or(0) as f64;
-        // Each of a tenant's lines, one after the other, and what all others may get meanwhile; a slot does
-        // nothing for no longer than it lingers, before each job.
+        // Each of a tenant's lines, one after the other, and the work of all others in that time; a slot is idle no longer than
+        // it lingers, before each job.
         let queued = load.always.iter().map(|(always, _)| always.max(&1)).max().copied().unwrap_or(1) as f64;
         let turn = weights * (2.0 * load.lag as f64 + 2.0 * most_ahead + 4.0 * load.slots as f64 * run.longest());
         let limit = (queued + f64::from(OPERATORS) + 2.0) * 4.0 * turn * (1.0 + load.linger as f64);
@@ -374,7 +374,7 @@ proptest! {
     }
 }
 
-/// The bound is one: what has none exceeds it.
+/// Checks that the bound is tight enough: a policy without one exceeds it.
 #[test]
 fn by_arrival_shares_differ_by_more() {
     let tenants = vec![Tenant::default(), Tenant { weight: 4, ..Tenant::default() }];
@@ -395,8 +395,7 @@ fn by_arrival_shares_differ_by_more() {
     assert!(largest_difference(&load(Order::Shares), 2000) <= 1.0);
 }
 
-/// Two tenants that want different operators of one slot take turns of `2 lag`: that is what bounds the time in which
-/// the slot is loaded.
+/// Checks that two tenants with different operators of one slot take turns of `2 lag`, which bounds the time spent on loading.
 #[test]
 fn hysteresis_makes_loads_rare() {
     const LOADING: Nanos = 300;
@@ -429,7 +428,7 @@ fn hysteresis_makes_loads_rare() {
         assert!(slots.charged(0).abs_diff(slots.charged(1)) <= 2 * lag + 2 * (LOADING + 20));
         let slot = slots.slots()[0];
         assert_eq!(slot.loading, slot.loads * LOADING);
-        // The first turn and the last are no whole ones.
+        // The first and the last turn are not complete.
         assert!(lag == 0 || slot.loads <= now / (2 * lag) + 2, "{} loads in {now}", slot.loads);
         slot.loading as f64 / now as f64
     };
@@ -439,7 +438,7 @@ fn hysteresis_makes_loads_rare() {
     }
 }
 
-/// A tenant with a head start has its block done before others' that came first, and gets no more than its share.
+/// Checks that a tenant with a head start is served before earlier jobs of others, and gets no more than its share.
 #[test]
 fn priority_is_a_head_start() {
     let config = Config {
@@ -473,7 +472,7 @@ fn priority_is_a_head_start() {
         order.push(job.tenant);
         slots.done(0, now + 100);
     }
-    // Ten blocks are its head start, and the eleventh is a tie that the one who came first wins.
+    // Ten blocks are its head start, and the eleventh is a tie that the earlier job wins.
     assert_eq!(order[5..15], [1; 10]);
     let rest: usize = order[15..].iter().map(|tenant| usize::from(*tenant)).sum();
     assert!((22..=23).contains(&rest), "{rest} of 45: {order:?}");

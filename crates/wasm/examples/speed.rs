@@ -1,5 +1,5 @@
-//! What modules cost beside the same in Rust, and beside operators of `dcs-ndp`: MiB/s of one stream on one core, blocks of 64 KiB,
-//! the best of rounds that take turns. `cargo run --release -p dcs-wasm --example speed`
+//! Cost of modules compared with the same in Rust and with operators of `dcs-ndp`: MiB/s of one stream on one core, blocks of 64
+//! KiB, the best of several rounds in turns. `cargo run --release -p dcs-wasm --example speed`
 
 use dcs_abi::operator::Operator;
 use dcs_ndp::{Context, parameter};
@@ -11,7 +11,7 @@ const SIZE: usize = 16 << 20;
 const BLOCK: usize = 64 << 10;
 const ROUNDS: usize = 9;
 
-/// XORs eight bytes at a time; what is left, byte by byte.
+/// XORs eight bytes at a time, and the rest byte by byte.
 const XOR: &str = r#"(module (memory (export "memory") 3)
     (data (i32.const 0) "\01\00\00\00\00\04\00\00\00\00\01\00\00\04\00\00\00\00\01\00")
     (func (export "dcs_operator") (result i32) (i32.const 0))

@@ -1,6 +1,6 @@
-//! What a module says in its own memory: the block at the address that `dcs_operator` tells, little-endian.
+//! A module's answers in its own memory: the block at the address that `dcs_operator` returns, little-endian.
 //!
-//! | bytes | | who writes it |
+//! | bytes | contents | written by |
 //! |---|---|---|
 //! | 0..3 | version, 1 | the module, before `dcs_operator` returns |
 //! | 4..7, 8..11 | address and size of the input | the same |
@@ -8,50 +8,50 @@
 //! | 20..23, 24..27 | bytes consumed; bytes produced | the module, in `dcs_step` |
 //! | 28..31, 32..95 | size of the value; the value | the module, before it is finished |
 //!
-//! The memory is the module's, which may say anything, and at any time something else. So each part is read once,
-//! into a copy, and what is used is the copy that was checked.
+//! The memory belongs to the module, which may write anything, at any time. So each part is read once, into a copy, and only the
+//! checked copy is used.
 
 use std::ops::Range;
 
 use dcs_ndp::DigestValue;
 
-/// The version of the interface.
+/// Version of the interface.
 pub const VERSION: u32 = 1;
 /// Bytes of the block.
 pub const SIZE: usize = 96;
-/// Bytes of the input and of the output at most.
+/// Most bytes of the input and of the output.
 pub const BUFFER_MAX: u32 = 1 << 20;
 
-/// Where the block and the buffers lie. The memory only grows, so they stay inside.
+/// Places of the block and the buffers. Memory only grows, so they stay inside.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// The block.
+    /// Offset of the block.
     pub block: usize,
-    /// The input.
+    /// Range of the input.
     pub input: Range<usize>,
-    /// The output, which may be the input.
+    /// Range of the output, which may be the input's.
     pub output: Range<usize>,
 }
 
-/// A rule that a block breaks.
+/// Errors of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BlockError {
-    /// It is not in the memory.
-    #[error("dcs_operator told {0:#x}, and there are no {SIZE} bytes of memory")]
+    /// The block is outside of the memory.
+    #[error("dcs_operator returned {0:#x}, where the memory has no {SIZE} bytes")]
     Outside(u32),
-    /// It is of another version.
-    #[error("it is of version {0} of the interface; this is version {VERSION}")]
+    /// The block has another version.
+    #[error("it has version {0} of the interface; expected version {VERSION}")]
     Version(u32),
-    /// A buffer is too large, or has no bytes.
-    #[error("its {0} has {1} bytes; 1 to {BUFFER_MAX} are possible")]
+    /// A buffer is too large, or empty.
+    #[error("its {0} has {1} bytes; expected 1 to {BUFFER_MAX}")]
     Size(&'static str, u32),
     /// A buffer is not in the memory.
-    #[error("its {0} lies outside its memory")]
+    #[error("its {0} is outside of its memory")]
     Buffer(&'static str),
 }
 
 impl Layout {
-    /// Reads where everything lies.
+    /// Reads the places of all buffers.
     pub fn read(memory: &[u8], address: u32) -> Result<Layout, BlockError> {
         let block = address as usize;
         let header = copy::<20>(memory, block).filter(|_| block + SIZE <= memory.len());
@@ -72,7 +72,7 @@ impl Layout {
         Ok(Layout { block, input: buffer("input", 4)?, output: buffer("output", 12)? })
     }
 
-    /// Bytes consumed and bytes produced by the last step, as far as the module says it.
+    /// Returns the bytes consumed and produced by the last step, according to the module; `None` if they are out of range.
     pub fn progress(&self, memory: &[u8]) -> Option<(usize, usize)> {
         let words = copy::<8>(memory, self.block + 20)?;
         let [a, b, c, d, e, f, g, h] = words;
@@ -80,7 +80,7 @@ impl Layout {
         Some((consumed as usize, produced as usize))
     }
 
-    /// The value; `Some(None)` where it tells none, `None` where it is longer than any value.
+    /// Returns the value: `Some(None)` if there is none, `None` if it is too long.
     pub fn value(&self, memory: &[u8]) -> Option<Option<DigestValue>> {
         let tail = copy::<68>(memory, self.block + 28)?;
         let (size, value) = tail.split_first_chunk::<4>()?;

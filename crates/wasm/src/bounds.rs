@@ -1,8 +1,8 @@
-//! What fuel and the limits of memory do not see.
+//! Limits on resources that fuel and the limits of memory do not cover.
 //!
-//! The interpreter clears the frame of a function that is called, and copies the function's constants into it, without
-//! charging fuel for that: so a frame has to be small. An instance holds the module's exports and segments: so there
-//! must not be many. This is found out before the interpreter sees the module: it panics where operands are too deep.
+//! When a function is called, the interpreter clears its frame and copies the function's constants into it without charging fuel,
+//! so a frame has to be small. An instance holds the module's exports and segments, so there must not be many. These are checked
+//! before the interpreter sees the module, because it panics if operands are nested too deep.
 
 use wasmparser::{BinaryReaderError, FuncValidatorAllocations, FunctionBody, Operator};
 use wasmparser::{ElementItems, Parser, Payload, ValidPayload, Validator, WasmFeatures};
@@ -14,13 +14,13 @@ use crate::load::LoadError;
 const LOCALS: u64 = 256;
 const OPERANDS: u64 = 256;
 const CONSTANTS: u64 = 2048;
-/// Parameters, and results, of a type: as many as the interpreter takes.
+/// Parameters, and results, of a type: the interpreter's limit.
 const VALUES: u64 = 32;
 /// Exports of a module at most; items of all its element segments.
 const EXPORTS: u64 = 1000;
 const ITEMS: u64 = 65_536;
 
-/// What the interpreter is told to take too.
+/// Features that the interpreter is configured for.
 const FEATURES: WasmFeatures = WasmFeatures::MUTABLE_GLOBAL
     .union(WasmFeatures::MULTI_VALUE)
     .union(WasmFeatures::SATURATING_FLOAT_TO_INT)
@@ -37,7 +37,7 @@ impl From<BinaryReaderError> for LoadError {
     }
 }
 
-/// Checks a whole module, in time that is linear in its bytes.
+/// Checks a whole module, in time linear in its bytes.
 pub(crate) fn check(bytes: &[u8]) -> Result<(), LoadError> {
     let mut validator = Validator::new_with_features(FEATURES);
     let mut allocations = FuncValidatorAllocations::default();
@@ -86,7 +86,7 @@ pub(crate) fn check(bytes: &[u8]) -> Result<(), LoadError> {
     Ok(())
 }
 
-/// A group of locals is a number and a type: the numbers are added before there is one local.
+/// Counts a body's locals. A group of locals is a number and a type, so the numbers are added before any local exists.
 fn locals(body: &FunctionBody<'_>) -> Result<(), LoadError> {
     let mut locals = 0;
     for group in body.get_locals_reader()? {
@@ -96,8 +96,8 @@ fn locals(body: &FunctionBody<'_>) -> Result<(), LoadError> {
     Ok(())
 }
 
-/// The interpreter works out what follows from constants alone: so what reads one counts (a global's value may be one),
-/// and what makes ever new ones of a single one. How far a conditional branch goes is a constant too, where that is far.
+/// Returns true for operators from which the interpreter may derive a constant: those that read one (a global's value may be
+/// one), and those that make new ones from a single one. The distance of a conditional branch is a constant too, if it is far.
 fn makes_constant(operator: &Operator<'_>) -> bool {
     use Operator as O;
     matches!(

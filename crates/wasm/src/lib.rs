@@ -1,4 +1,4 @@
-//! Users' own operators: WebAssembly modules that a chain of `dcs` may name.
+//! Users' own operators: WebAssembly modules that a `dcs` chain may name.
 //!
 //! ```text
 //!   bytes --load--> Module: checked, compiled, tried --install--> chains of this process name it
@@ -9,12 +9,12 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | `load` | a module's bytes: what it exports and may not import, its name; [`LoadError`] |
-//! | `bounds` | what costs time or memory that no fuel pays for, and is refused: large frames, many exports and items |
-//! | `block` | what a module says in its memory: copied, checked, then used |
-//! | `stream` | one stream through a module: fuel, memory, and what each failure is called |
+//! | `load` | a module's bytes: required exports, forbidden imports, its name; [`LoadError`] |
+//! | `bounds` | resources that fuel does not cover, and their limits: large frames, many exports and items |
+//! | `block` | a module's answers in its memory: copied, checked, then used |
+//! | `stream` | one stream through a module: fuel, memory, and the error for each failure |
 //!
-//! The interface is that of `docs/wasm.md`; `sdk/` has it for Rust and C.
+//! docs/wasm.md has the interface; `sdk/` has it for Rust and C.
 //!
 //! # What it doesn't do
 //!

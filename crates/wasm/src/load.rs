@@ -1,4 +1,4 @@
-//! A module's bytes become a module: checked, compiled, tried once, and named.
+//! Loads a module's bytes: checks, compiles and tries them, and names the module.
 
 use std::sync::Arc;
 
@@ -12,28 +12,27 @@ use crate::block::{BlockError, Layout};
 use crate::bounds;
 use crate::stream::{Instance, Stream, why};
 
-/// Bytes of a module at most.
+/// Most bytes of a module.
 pub const MODULE_MAX: usize = 4 << 20;
 
 /// Elements of a module's tables at most; tables.
 const TABLE_ELEMENTS: usize = 16 << 10;
 const TABLES: usize = 4;
-/// Bytes of an instance at most besides its memory: tables, and what the interpreter keeps of functions, globals
-/// and segments, of which [`EnforcedLimits::strict`] allows some thousands.
+/// Most bytes of an instance in addition to its memory: tables, and the interpreter's data for functions, globals and segments,
+/// of which [`EnforcedLimits::strict`] permits some thousands.
 const INSTANCE: usize = 4 << 20;
-/// Bytes of the stack of a module's values, and calls inside each other.
+/// Bytes of the stack of a module's values.
 const STACK: usize = 1 << 20;
 const CALLS: usize = 512;
 
-/// What a module may use up. An instruction takes about one unit of fuel; filling or copying 64 bytes takes one
-/// too.
+/// Limits of a module's resources. An instruction takes about one unit of fuel, as does filling or copying 64 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Fuel that a stream begins with, and the most that it may have at once: for a block.
+    /// Fuel at the beginning of a stream, and the most that it may have at once: enough for a block.
     pub fuel: u64,
-    /// Fuel that each byte adds that the module takes in or hands out.
+    /// Fuel that each byte of input or output adds.
     pub fuel_per_byte: u64,
-    /// Bytes of a stream's memory.
+    /// Most bytes of a stream's memory.
     pub memory: usize,
 }
 
@@ -44,47 +43,47 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// For a virtual drive, whose operators may share a thread with all guests' plain commands, and share slots with
+    /// Returns the limits for a virtual drive, whose operators may share a thread with all guests' plain commands, and slots with
     /// other guests' operators.
     pub fn of_drive() -> Limits {
         Limits { fuel: 8_000_000, fuel_per_byte: 128, memory: 4 << 20 }
     }
 }
 
-/// Why a module cannot be loaded.
+/// Reasons for which a module cannot be loaded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LoadError {
-    /// It has too many bytes.
+    /// The module has too many bytes.
     #[error("it has {0} bytes; a module has at most {MODULE_MAX}")]
     TooLong(usize),
-    /// It is no WebAssembly, or uses what is not allowed.
-    #[error("it is no WebAssembly module as it has to be: {0}")]
+    /// The bytes are not WebAssembly, or use a feature that is not permitted.
+    #[error("it is not a valid WebAssembly module: {0}")]
     Invalid(String),
-    /// It has too many of something: of what takes time or memory that no fuel pays for.
+    /// The module has too many of something that takes time or memory without using fuel.
     #[error("it has more than {most} {what}")]
     TooMany {
-        /// Of what.
+        /// Description of what there is too much of.
         what: &'static str,
-        /// This many there may be.
+        /// Limit of the number.
         most: u64,
     },
-    /// It imports something.
+    /// The module has an import.
     #[error(
-        "it imports {0}; a module gets nothing from outside (compile it without a standard library's system calls)"
+        "it imports {0}; modules cannot import anything (compile it without a standard library's system calls)"
     )]
     Imports(String),
-    /// It lacks an export, or has another one of that name.
+    /// The module lacks an export, or has a different one of that name.
     #[error("it does not export {0}")]
     Export(&'static str),
-    /// It failed before its first stream.
+    /// The module failed before its first stream.
     #[error("it failed when it was tried: {0}")]
     Start(OperatorError),
-    /// What it says of itself breaks the rules.
+    /// The module's block is invalid.
     #[error("{0}")]
     Block(#[from] BlockError),
 }
 
-/// A module that may be used as an operator, by many streams at once.
+/// A module that can be used as an operator, by many streams at once.
 pub struct Module {
     pub(crate) engine: Engine,
     pub(crate) module: wasmi::Module,
@@ -94,12 +93,12 @@ pub struct Module {
 }
 
 impl Module {
-    /// Checks and compiles a module, and makes one instance, to see that it is an operator. No more than the limits
-    /// is used up.
+    /// Checks and compiles a module, and makes one instance, to verify that it is an operator. Uses no more resources than the
+    /// limits.
     ///
     /// # Errors
     ///
-    /// Why it is none.
+    /// The reason for which it is not one.
     pub fn load(bytes: &[u8], limits: Limits) -> Result<Module, LoadError> {
         if bytes.len() > MODULE_MAX {
             return Err(LoadError::TooLong(bytes.len()));
@@ -128,23 +127,22 @@ impl Module {
         Ok(module)
     }
 
-    /// Its name in chains: the SHA-256 of its bytes.
+    /// Returns its name in chains: the SHA-256 of its bytes.
     pub fn name(&self) -> &Name {
         &self.name
     }
 
-    /// Bytes of its input and of its output.
+    /// Returns the bytes of its input and of its output.
     pub fn buffers(&self) -> (usize, usize) {
         (self.layout.input.len(), self.layout.output.len())
     }
 
-    /// Lets chains of this process name it. False where there are too many modules
-    /// ([`dcs_ndp::module::MODULES_MAX`]).
+    /// Lets chains of this process name it. Returns false if there are too many modules ([`dcs_ndp::module::MODULES_MAX`]).
     pub fn install(self) -> bool {
         module::install(self.name, Arc::new(self))
     }
 
-    /// An instance with a memory of its own.
+    /// Makes an instance with a memory of its own.
     pub(crate) fn instance(&self) -> Result<Instance, OperatorError> {
         let mut store = Store::new(&self.engine, allowed(&self.limits));
         store.limiter(|limits| limits);
@@ -165,7 +163,7 @@ impl module::Module for Module {
     }
 }
 
-/// What is part of WebAssembly 2.0 and computes the same everywhere, but for the bits of a NaN.
+/// Returns a configuration with the parts of WebAssembly 2.0 that compute the same everywhere, except for the bits of a NaN.
 fn config() -> Config {
     let mut config = Config::default();
     config.consume_fuel(true);
@@ -183,7 +181,7 @@ fn allowed(limits: &Limits) -> StoreLimits {
     builder.table_elements(TABLE_ELEMENTS).tables(TABLES).trap_on_grow_failure(true).build()
 }
 
-/// It is a function of this many whole numbers that gives one.
+/// Returns true for a function of this many integers that returns one.
 fn takes(export: &ExternType, parameters: usize) -> bool {
     let ExternType::Func(function) = export else { return false };
     function.results() == [ValType::I32] && function.params() == vec![ValType::I32; parameters]

@@ -1,9 +1,9 @@
 //! One stream through a module.
 //!
-//! The module gets a block of input, and says how much of it it has consumed and how much output it has produced;
-//! what does not fit into the operator's output waits in the module's memory. Fuel is an account: a stream begins
-//! with the fuel of a block, a step takes what it used, each byte that goes in or comes out adds some. So the work
-//! for a stream is linear in its bytes, and that between two blocks is bounded.
+//! The module gets a block of input, and reports how much of it it has consumed and how much output it has produced; output that
+//! does not fit into the operator's output waits in the module's memory. Fuel is an account: a stream begins with the fuel of a
+//! block, a step uses some, and each byte of input or output adds some. So the work for a stream is linear in its bytes, and
+//! bounded between two blocks.
 
 use std::ops::Range;
 
@@ -21,9 +21,10 @@ const FINISHED: i32 = 1;
 const CORRUPT: i32 = 2;
 const TRUNCATED: i32 = 3;
 
-/// Fuel that a step costs besides what the module uses, and bytes of its input that cost one unit more: who takes a
-/// block byte by byte has all of it copied again and again.
+/// Fuel that a step costs in addition to the module's own.
 const STEP: u64 = 50;
+/// Bytes of a step's input that cost one more unit of fuel: a module that consumes a block byte by byte has all of it copied again
+/// and again.
 const COPIED: u64 = 8;
 
 /// A module's instance: its memory and its functions.
@@ -47,7 +48,7 @@ impl Instance {
         })
     }
 
-    /// Where the module has its block and its buffers.
+    /// Returns the places of the module's block and buffers.
     pub fn layout(&mut self) -> Result<Layout, LoadError> {
         let called = self.operator.call(&mut self.store, ());
         let address = called.map_err(|error| LoadError::Start(why(&error)))?;
@@ -55,16 +56,16 @@ impl Instance {
     }
 }
 
-/// The stream, as far as it has come.
+/// State of a stream.
 pub(crate) struct Stream {
     instance: Instance,
     layout: Layout,
     limits: Limits,
     /// Fuel for the next step.
     fuel: u64,
-    /// Bytes of the module's output that are to be handed out.
+    /// Range of the module's output yet to be handed out.
     ready: Range<usize>,
-    /// What comes behind them.
+    /// End of the stream, after that output.
     end: Option<Ended>,
     value: Option<DigestValue>,
 }
@@ -76,7 +77,7 @@ enum Ended {
 }
 
 impl Stream {
-    /// A new instance, which has looked at its parameter.
+    /// Makes an instance, and passes it its parameter.
     pub fn start(module: &Module, parameter: &[u8]) -> Result<Stream, OperatorError> {
         let mut instance = module.instance()?;
         let layout = instance.layout().map_err(|error| match error {
@@ -95,7 +96,7 @@ impl Stream {
         Ok(Stream { instance, layout, limits, fuel: limits.fuel, ready: 0..0, end: None, value: None })
     }
 
-    /// Lets the module work on the next block. What it consumed.
+    /// Lets the module work on the next block. Returns the bytes consumed.
     fn block(&mut self, input: &[u8], last: bool) -> Result<usize, OperatorError> {
         let Instance { store, memory, step, .. } = &mut self.instance;
         let place = memory.data_mut(&mut *store).get_mut(self.layout.input.clone());
@@ -167,7 +168,7 @@ impl Codec for Stream {
     }
 }
 
-/// What a failure of the interpreter's is called.
+/// Returns the error for a failure of the interpreter.
 pub(crate) fn why(error: &Error) -> OperatorError {
     if let Some(code) = error.as_trap_code() {
         return match code {

@@ -10,7 +10,7 @@ fn wasm_corpus() {
     replay::replay("wasm", 5_000, targets::wasm);
 }
 
-/// What the seeds are there for happens: else the target would look at nothing.
+/// Checks that the seeds have their intended effects: otherwise the target would test nothing.
 #[test]
 fn seeds_come_to_what_they_are_named() {
     use dcs_ndp::OperatorError;

@@ -1,9 +1,9 @@
-//! The target of `dcs-card` as a guest sees it: registers, queues, memory, devices, a wire; and a guest that means no good.
+//! Target of `dcs-card` as a guest sees it: registers, queues, memory, devices, a wire; and a malicious guest.
 //!
-//! The bytes decide what the guest does: half of it is what a guest may well do, with some of it wrong, so that it comes deep; the rest is
-//! rubbish. What is promised is looked after all the time: the card neither panics nor goes on for ever, and touches nothing but what it was
-//! allowed to ([`oracle`]). At the end, a reset brings everything back: the SSD's bytes come with the right digest, and a connection carries
-//! data.
+//! The input decides the guest's actions: half of them are plausible with some errors, so that they reach deep; the rest are
+//! rubbish. The promises are checked all the time: the card never panics or runs endlessly, and touches only what it was
+//! permitted to ([`oracle`]). At the end, a reset restores everything: the SSD's bytes arrive with the right digest, and a
+//! connection carries data.
 
 mod oracle;
 #[path = "../../../crates/card/tests/fabric/peer.rs"]
@@ -21,15 +21,15 @@ use dcs_fabric::{Fault, HOST, Rule, When, Wire};
 use rig::{CARD, DATA, DEPTH, GRANTED, HOST_MEMORY, OWN_MEMORY, PEER, REGISTERS, Rig};
 use std::time::Duration;
 
-/// Steps that a case may take before the end: so that it takes no minute.
+/// Most steps of a case before its end, to limit its time.
 const STEPS: usize = 30_000;
-/// Connections that a peer makes.
+/// Most connections that a peer makes.
 const STREAMS: usize = 6;
 const DESCRIPTORS: u64 = 0x1_0000;
 const RESULTS: u64 = 0x2_0000;
 const PORT: u16 = 80;
 
-/// Does what the bytes say, then what a guest does that means well.
+/// Does what the input says, then what a well-behaved guest does.
 pub fn card(data: &[u8]) {
     let mut guest = Guest { bytes: data, rig: Rig::new() };
     guest.set_up();
@@ -45,7 +45,7 @@ struct Guest<'a> {
 }
 
 impl Guest<'_> {
-    /// The next byte; 0 after the end.
+    /// Returns the next byte; 0 after the end.
     fn byte(&mut self) -> u8 {
         let Some((first, rest)) = self.bytes.split_first() else { return 0 };
         self.bytes = rest;
@@ -60,7 +60,7 @@ impl Guest<'_> {
         u64::from(u16::from_le_bytes(self.array())) % limit
     }
 
-    /// How far a well-meaning guest has come when it turns bad.
+    /// Sets up as much as a well-behaved guest would before it turns bad.
     fn set_up(&mut self) {
         let how = self.byte();
         let rig = &mut self.rig;
@@ -132,7 +132,7 @@ impl Guest<'_> {
         self.steps(steps);
     }
 
-    /// This many things happen, where there are as many in a while.
+    /// Runs this many steps, unless nothing happens for a while.
     fn steps(&mut self, count: u8) {
         let end = self.rig.now() + 10_000_000_000;
         for _ in 0..count {
@@ -150,11 +150,11 @@ impl Guest<'_> {
         }
     }
 
-    /// The guest's CPU reaches the card's own memory, with the queues of devices and blocks in it.
+    /// Writes to the card's own memory, which holds the devices' queues and the blocks.
     fn scribble(&mut self) {
         let [low, middle, high] = self.array();
         let at = u64::from(u32::from_le_bytes([low, middle, high, 0])) % (OWN_MEMORY - 8);
-        // Most of what is worth it is behind the blocks, in front of the NIC's buffers.
+        // The interesting places are behind the blocks and before the NIC's buffers.
         let at = if high & 0x80 == 0 { (1 << 20) + at % (2 << 20) } else { at };
         let address = self.rig.bar(self.rig.card_id, 1).address + at;
         let bytes: [u8; 8] = self.array();
@@ -163,7 +163,7 @@ impl Guest<'_> {
         self.rig.oracle.meddled = true;
     }
 
-    /// A number that is worth trying.
+    /// Returns a number that is worth trying.
     fn number(&mut self) -> u64 {
         let offset = u64::from(self.byte());
         let window = |guest: &Self, which: u8| match which {
@@ -189,7 +189,7 @@ impl Guest<'_> {
         }
     }
 
-    /// An admin command that may be good, with up to two of its words wrong.
+    /// Sends a plausible admin command, with up to two of its words wrong.
     fn command(&mut self) {
         let row = &ADMIN_OPCODES[self.below(ADMIN_OPCODES.len() as u64) as usize];
         let number = 1 + u32::from(self.byte() % 2);
@@ -263,7 +263,7 @@ impl Guest<'_> {
         }
     }
 
-    /// A transfer that may be good, with some of its bytes wrong.
+    /// Sends a plausible transfer, with some of its bytes wrong.
     fn transfer(&mut self) {
         let queue = 1 + u16::from(self.byte() % 2);
         self.rig.cid = self.rig.cid.wrapping_add(1);
@@ -326,7 +326,7 @@ impl Guest<'_> {
         self.rig.push(queue, &entry.to_bytes());
     }
 
-    /// The peer does something that peers do.
+    /// Lets the peer do something that peers do.
     fn speak(&mut self) {
         let (what, which) = (self.byte() % 7, usize::from(self.byte()));
         let count = self.rig.peer.streams.len();
@@ -353,7 +353,7 @@ impl Guest<'_> {
         }
     }
 
-    /// A frame that no peer sends, or a wire that does not carry well.
+    /// Sends a frame that no peer sends, or disturbs the wire.
     fn frame(&mut self) {
         let how = self.byte();
         if how & 3 == 3 {
@@ -378,7 +378,7 @@ impl Guest<'_> {
         self.rig.write_register(0x14, &0x0046_0000u32.to_le_bytes());
         self.steps((how & 3) * 8);
         self.rig.enable();
-        // A guest that can't wait.
+        // A guest that does not wait.
         let address = Rig::rings(0);
         if how & 4 == 0 {
             self.steps(how >> 4);
@@ -391,7 +391,7 @@ impl Guest<'_> {
         }
     }
 
-    /// Takes completions as a well-meaning guest does.
+    /// Takes completions as a well-behaved guest does.
     fn answer(&mut self) {
         let queue = u16::from(self.byte() % 3);
         for _ in 0..8 {
@@ -434,7 +434,7 @@ impl Guest<'_> {
         self.rig.fabric.inject(device, Rule::once(when, fault).after(after));
     }
 
-    /// A reset mends it all.
+    /// Checks that a reset restores everything.
     fn recover(&mut self) {
         let rig = &mut self.rig;
         rig.fabric.set_wire(rig.end, Wire::default());
@@ -450,7 +450,7 @@ impl Guest<'_> {
         self.send_once(nic);
     }
 
-    /// One transfer, from `source` to `destination`, with its digest.
+    /// Makes one transfer, from `source` to `destination`, with its digest.
     fn one(
         &mut self,
         source: (EndpointKind, u32, u64),

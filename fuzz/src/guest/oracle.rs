@@ -1,5 +1,5 @@
-//! What the card may touch, as its guest has allowed it: read off the very bytes that the card gets to see. Every transaction
-//! of the card's is held against it.
+//! Memory that the card may touch with its guest's permission, derived from the bytes that the card sees. Every transaction of
+//! the card is checked against it.
 
 use dcs_abi::admin::{AdminEntry, AdminPacket, opcode};
 use dcs_card::registers::AdminQueues;
@@ -7,20 +7,20 @@ use dcs_drivers::bus::{Bus, ReadDone, Tag, Window};
 use dcs_fabric::Port;
 use std::collections::HashSet;
 
-/// What was allowed since the last reset. What was released counts as allowed until then.
+/// Permissions granted since the last reset. Released memory stays permitted until then.
 pub struct Oracle {
     own: Window,
-    /// Registers of devices, and the opcode that attaches each.
+    /// Registers of devices, each with the opcode that attaches it.
     devices: Vec<(Window, u8)>,
     admin: Vec<Window>,
     submissions: Option<Window>,
     granted: Vec<Window>,
-    /// Of devices that were attached: reset or not, the card goes on with them until they have stopped.
+    /// Registers of attached devices: the card uses them until they have stopped, even after a reset.
     attached: Vec<Window>,
     /// Reads of admin entries in progress.
     entries: HashSet<Tag>,
-    /// The guest has had the card, or a device, work on a device's registers or rings that are not what they should be: what
-    /// devices then do is the guest's doing.
+    /// True if the guest had the card, or a device, use a device's registers or rings wrongly: the devices' behaviour is then the
+    /// guest's fault.
     pub meddled: bool,
 }
 
@@ -30,7 +30,7 @@ impl Oracle {
         Oracle { own, devices, admin, submissions: None, granted, attached, entries, meddled: false }
     }
 
-    /// The controller was enabled.
+    /// Handles the enabling of the controller.
     pub fn start(&mut self, queues: AdminQueues) {
         let ring = |address, depth: u16, bytes| Window { address, length: u64::from(depth) * bytes };
         let submissions = ring(queues.submissions, queues.submission_depth, 64);
@@ -41,7 +41,7 @@ impl Oracle {
         self.meddled |= self.devices.iter().any(|(device, _)| overlap(*device, completions));
     }
 
-    /// The controller was disabled, or the function reset.
+    /// Handles the disabling of the controller, or a reset of the function.
     pub fn stop(&mut self) {
         self.admin.clear();
         self.granted.clear();
@@ -55,7 +55,7 @@ impl Oracle {
         assert!(allowed || length == 0, "{what} of {length} bytes at {address:#x}, which nobody has allowed");
     }
 
-    /// The card is about to see this answer.
+    /// Handles an answer before the card sees it.
     pub fn seen(&mut self, done: &ReadDone) {
         let Ok(bytes) = &done.data else { return };
         if !self.entries.remove(&done.tag) {
@@ -87,7 +87,7 @@ fn overlap(one: Window, other: Window) -> bool {
         && other.address < one.address.saturating_add(one.length)
 }
 
-/// The card's port, watched.
+/// The card's port, with checks.
 pub struct Watch<'a> {
     pub port: Port<'a>,
     pub oracle: &'a mut Oracle,

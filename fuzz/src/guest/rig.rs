@@ -1,5 +1,5 @@
-//! A small server for a guest that means no good: the card, an SSD, a NIC with a peer, host memory. And the guest's calls, as
-//! one that means well makes them.
+//! A small server for a malicious guest: the card, an SSD, a NIC with a peer, host memory. It also has the calls that a
+//! well-behaved guest makes.
 
 use super::oracle::{Oracle, Watch};
 use super::peer::Peer;
@@ -15,24 +15,25 @@ use dcs_vfio_user::pci::Registers as _;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-/// Bytes of host memory, and of that part of it that a well-meaning guest grants.
+/// Bytes of host memory.
 pub const HOST_MEMORY: u64 = 4 << 20;
+/// Bytes of host memory that a well-behaved guest grants.
 pub const GRANTED: u64 = 2 << 20;
 pub const OWN_MEMORY: u64 = 16 << 20;
 pub const REGISTERS: u64 = 0x2000;
-/// Entries of queues, and where they are.
+/// Entries of queues.
 pub const DEPTH: u16 = 32;
 const ADMIN_SQ: u64 = 0x1000;
 const ADMIN_CQ: u64 = 0x2000;
-/// Where data is.
+/// Offset of the data.
 pub const DATA: u64 = 0x4_0000;
 
 pub const CARD: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 pub const PEER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
 
-/// Whatever the guest does, the card comes to rest after this many polls at one moment, and this many steps
-/// without time going on.
+/// Most polls at one moment, after which the card must be at rest, for any guest.
 const POLLS: usize = 64;
+/// Most steps without progress of time.
 const STILL: usize = 20_000;
 
 /// A guest's side of a queue pair.
@@ -53,10 +54,10 @@ pub struct Rig {
     pub end: WireEnd,
     pub peer: Peer,
     pub oracle: Oracle,
-    /// The admin queue, and the others by number less 1.
+    /// Admin queue, then the others by number less 1.
     pub sides: [Side; 3],
     pub cid: u16,
-    /// Steps since time last went on.
+    /// Steps since time last advanced.
     still: usize,
     pub steps: usize,
 }
@@ -77,7 +78,7 @@ impl Rig {
         let mut fabric = Fabric::new(Timing::default(), HOST_MEMORY, 7);
         let card_id = fabric.add_endpoint("card", Rate::GEN2_X8, &[REGISTERS, OWN_MEMORY]);
         let namespace = nvme::Namespace::new(2048, 9);
-        // No logical block is like its neighbours.
+        // Adjacent logical blocks differ.
         let bytes: Vec<u8> = (0..=250).collect();
         namespace.store(0, &bytes.repeat(400));
         let model = nvme::Config { namespaces: vec![namespace.clone()], ..nvme::Config::default() };
@@ -145,7 +146,7 @@ impl Rig {
         u32::from_le_bytes(bytes)
     }
 
-    /// Lets the card do what it can now.
+    /// Lets the card do everything that it can now.
     fn settle(&mut self) {
         let now = self.now();
         let mut watch = Watch { port: self.fabric.port(self.card_id), oracle: &mut self.oracle };
@@ -157,7 +158,7 @@ impl Rig {
         }
     }
 
-    /// The next thing that happens up to `until`; false where nothing will before.
+    /// Runs the next event up to `until`; returns false if there is none before that.
     pub fn step(&mut self, until: u64) -> bool {
         self.settle();
         let before = self.now();
@@ -209,7 +210,7 @@ impl Rig {
         }
     }
 
-    /// Runs until something is so, for a time at most.
+    /// Runs until a condition is true, at most for `time`.
     pub fn run_until(&mut self, time: u64, mut done: impl FnMut(&mut Rig) -> bool) -> bool {
         let end = self.now() + time;
         while !done(self) {
@@ -220,7 +221,7 @@ impl Rig {
         true
     }
 
-    /// The function is reset by the bus, and the devices with it.
+    /// Resets the function by the bus, and the devices with it.
     pub fn reset_function(&mut self) {
         self.reset_devices();
         self.card.registers().reset();
@@ -239,7 +240,7 @@ impl Rig {
     pub fn disable(&mut self) {
         self.write_register(0x14, &0x0046_0000u32.to_le_bytes());
         assert!(self.run_until(1_000_000, |rig| rig.register(0x14) & 1 == 0 && rig.register(0x1c) & 1 == 0));
-        // The answer to a read comes after what the card wrote before.
+        // The answer to a read arrives after the card's earlier writes.
         let address = self.bar(self.card_id, 0).address;
         self.fabric.read(HOST, address, 4).expect("the card answers");
     }
@@ -258,7 +259,7 @@ impl Rig {
         self.run_until(60_000_000_000, |rig| rig.register(0x1c) == 1)
     }
 
-    /// Where the rings of queue `number` are: submissions, completions.
+    /// Returns the places of the rings of queue `number`: submissions, completions.
     pub fn rings(number: u16) -> (u64, u64) {
         match number {
             0 => (ADMIN_SQ, ADMIN_CQ),
@@ -266,7 +267,7 @@ impl Rig {
         }
     }
 
-    /// Puts an entry into the ring of queue `number`, and rings.
+    /// Puts an entry into the ring of queue `number`, and rings the doorbell.
     pub fn push(&mut self, number: u16, entry: &[u8; 64]) {
         let side = &mut self.sides[usize::from(number)];
         let slot = side.tail;
@@ -276,7 +277,7 @@ impl Rig {
         self.write_register(sq_tail_doorbell(number) as u64, &u32::from(tail).to_le_bytes());
     }
 
-    /// The next completion of a queue, if there is one.
+    /// Takes the next completion of a queue, if there is one.
     pub fn reap(&mut self, number: u16) -> Option<[u8; 16]> {
         let side = self.sides[usize::from(number)];
         let bytes = self.load(Rig::rings(number).1 + u64::from(side.head) * 16, 16);
@@ -291,7 +292,7 @@ impl Rig {
         bytes.try_into().ok()
     }
 
-    /// Runs an admin command, where nothing is in the guest's way.
+    /// Runs an admin command without interference.
     pub fn admin(&mut self, entry: AdminEntry) -> Result<(u32, u32), Status> {
         self.cid = self.cid.wrapping_add(1);
         self.push(0, &AdminEntry { cid: self.cid, ..entry }.to_bytes());
@@ -336,7 +337,7 @@ impl Rig {
         self.command(opcode::ATTACH_SSD, bar.address, &[bar.length as u32])
     }
 
-    /// Attaches a device, if need be when those of before have stopped.
+    /// Attaches a device, if necessary after the earlier ones have stopped.
     pub fn patiently(
         &mut self,
         attach: fn(&mut Rig) -> Result<(u32, u32), Status>,
@@ -350,7 +351,7 @@ impl Rig {
         Err(Status::OutOfResources)
     }
 
-    /// The words of the NIC's ATTACH.
+    /// Returns the words of the NIC's ATTACH.
     pub fn nic_words(&self) -> [u32; 5] {
         [self.bar(self.nic, 0).length as u32, 0x10c9, CARD.to_bits(), 24 | 1500 << 16, 0]
     }
@@ -360,7 +361,7 @@ impl Rig {
         self.command(opcode::ATTACH_NIC, self.bar(self.nic, 0).address, &words)
     }
 
-    /// The completion of a transfer, where nothing is in the guest's way.
+    /// Waits for the completion of a transfer without interference.
     pub fn wait(&mut self, number: u16, cid: u16) -> CompletionEntry {
         let mut found = None;
         self.run_until(300_000_000_000, |rig| {

@@ -1,12 +1,11 @@
-//! What the library costs nginx: nginx by itself, with the library and no rule that applies, and with chains,
-//! in turns.
+//! Cost of the library for nginx: nginx by itself, with the library and no rule that applies, and with chains, in turns.
 //!
 //! `cargo build --release -p dcs-preload`, then
 //! `cargo run --release -p dcs-preload --example overhead [SIZE,..] [CLIENTS,..] [RUNS] [CONTENDERS]`
 //!
-//! CPU time is that of nginx's worker with all its threads, the library's among them
-//! (/proc/PID/task/*/schedstat). Ratios are to nginx by itself, of paired runs; medians are given. nginx has
-//! one worker and clients keep their connections. Files are in the page cache.
+//! CPU time is that of nginx's worker with all its threads, including the library's (/proc/PID/task/*/schedstat). Ratios are to
+//! nginx by itself, of paired runs; results are medians. nginx has one worker, and clients use persistent connections. Files are
+//! in the page cache.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -14,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Name, and rules; none: without the library.
+/// Contenders: name, and rules; `None`: without the library.
 const CONTENDERS: [(&str, Option<&str>); 7] = [
     ("nginx", None),
     ("no rule", Some("")),
@@ -25,8 +24,9 @@ const CONTENDERS: [(&str, Option<&str>); 7] = [
     ("sha256", Some("[[rule]]\nthrough = 'sha256'\n")),
 ];
 
-/// Bytes of a run, and requests of a run at least and at most.
+/// Bytes of a run.
 const RUN_BYTES: usize = 1 << 30;
+/// Least and most requests of a run.
 const REQUESTS: (usize, usize) = (64, 20_000);
 
 struct Nginx {
@@ -42,7 +42,7 @@ impl Drop for Nginx {
     }
 }
 
-/// Contenders whose name says so have nginx call sendfile from a pool of threads.
+/// Starts nginx. Contenders with threads in their names call sendfile from a pool of threads.
 fn start(folder: &Path, at: usize, (name, rules): (&str, Option<&str>)) -> Nginx {
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let own = folder.join(at.to_string());
@@ -83,7 +83,7 @@ fn library() -> PathBuf {
     library.canonicalize().expect("cargo build --release -p dcs-preload")
 }
 
-/// Nanoseconds that the process's threads ran.
+/// Returns the nanoseconds that the process's threads ran.
 fn cpu(pid: u32) -> f64 {
     let threads = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
     let ran = threads.map(|thread| {
@@ -93,7 +93,7 @@ fn cpu(pid: u32) -> f64 {
     ran.sum()
 }
 
-/// This many requests on each of this many connections.
+/// Sends this many requests on each of this many connections.
 fn requests(port: u16, size: usize, clients: usize, each: usize) {
     std::thread::scope(|scope| {
         for _ in 0..clients {
@@ -127,7 +127,7 @@ fn list(argument: Option<String>, default: &[usize]) -> Vec<usize> {
     argument.map_or(default.to_vec(), |text| text.split(',').map(|word| word.parse().unwrap()).collect())
 }
 
-/// What a call costs where no chain applies (`call.c`): the least of several runs, in turns.
+/// Measures the cost of a call without a chain (`call.c`): the least of several runs, in turns.
 fn calls(folder: &Path) {
     let (program, file) = (folder.join("call"), folder.join("16k"));
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/call.c");
@@ -161,7 +161,7 @@ fn main() {
     let sizes = list(arguments.next(), &[4096, 65_536, 1 << 20, 16 << 20]);
     let clients = list(arguments.next(), &[1, 16]);
     let runs = list(arguments.next(), &[7])[0];
-    // The first this many of them.
+    // The first contenders, this many.
     let contenders = &CONTENDERS[..list(arguments.next(), &[CONTENDERS.len()])[0]];
     let folder = tempfile::tempdir().unwrap();
     for size in &sizes {

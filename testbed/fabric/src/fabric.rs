@@ -185,7 +185,7 @@ impl Fabric {
     ///
     /// # Panics
     ///
-    /// As [`Fabric::add_endpoint`].
+    /// The same as [`Fabric::add_endpoint`].
     pub fn add_device(&mut self, name: &str, rate: Rate, mut device: impl Device) -> FunctionId {
         let windows: Vec<Window> = device.bars().into_iter().map(|length| self.place(length)).collect();
         device.placed(&windows);
@@ -273,7 +273,7 @@ impl Fabric {
     ///
     /// # Panics
     ///
-    /// With any other fault.
+    /// If it is any other fault.
     pub fn strike(&mut self, function: FunctionId, fault: Fault) {
         let whole = matches!(fault, Fault::Hang | Fault::HangHard | Fault::HangBus | Fault::Remove);
         assert!(whole, "{fault:?} strikes an operation");

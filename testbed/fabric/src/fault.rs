@@ -35,7 +35,7 @@ pub enum Fault {
     BadStatus(u16),
     /// The command is carried out, but the completion has this status.
     FalseStatus(u16),
-    /// This many bytes at the end are not moved; the completion is a success.
+    /// The given number of bytes at the end are not moved; the completion is a success.
     ShortDma(u64),
     /// The data are moved to or from addresses this much higher; the completion is a success.
     MisdirectedDma(u64),
@@ -75,7 +75,7 @@ pub enum Fault {
 
     /// The device only answers register reads. A controller reset, or a reset of the function, recovers it.
     Hang,
-    /// As `Hang`, but only a reset of the function recovers it.
+    /// Like `Hang`, but only a reset of the function recovers it.
     HangHard,
     /// The function answers no reads: each ends with [`dcs_drivers::bus::BusError::Timeout`]. A reset of the function recovers
     /// it.
@@ -196,7 +196,7 @@ impl Rule {
     ///
     /// # Panics
     ///
-    /// As [`Rule::once`].
+    /// The same as [`Rule::once`].
     pub fn always(when: When, fault: Fault) -> Rule {
         Rule { times: u64::MAX, ..Rule::once(when, fault) }
     }
@@ -205,7 +205,7 @@ impl Rule {
     ///
     /// # Panics
     ///
-    /// As [`Rule::once`].
+    /// The same as [`Rule::once`].
     pub fn sometimes(when: When, fault: Fault, out_of_1000: u16, seed: u64) -> Rule {
         Rule { chance: Some((out_of_1000, Random(seed))), ..Rule::always(when, fault) }
     }
@@ -285,7 +285,7 @@ impl Injector {
         self.strike_by(operation).map(|(_, fault)| fault)
     }
 
-    /// As [`Injector::strike`], and returns the rule's number.
+    /// Like [`Injector::strike`], and returns the rule's number.
     pub(crate) fn strike_by(&mut self, operation: &Operation) -> Option<(usize, Fault)> {
         let mut found = None;
         for (at, rule) in self.rules.iter_mut().enumerate() {

@@ -42,7 +42,7 @@ impl Port<'_> {
     ///
     /// # Panics
     ///
-    /// As [`Port::load_bar`].
+    /// The same as [`Port::load_bar`].
     pub fn store_bar(&mut self, bar: usize, offset: u64, bytes: &[u8]) {
         let held = &mut self.fabric.functions[self.function.0].bars[bar];
         assert!(within(held.window, offset, bytes), "outside of the BAR: {offset:#x}");

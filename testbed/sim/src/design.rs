@@ -159,7 +159,7 @@ impl Program {
         received.unwrap_or_else(|failed| panic!("a transfer failed: {failed}"))
     }
 
-    /// As [`Program::send`], but returns failures. `delivered` is set to the number of bytes given to the connection, counted
+    /// Like [`Program::send`], but returns failures. `delivered` is set to the number of bytes given to the connection, counted
     /// from the start.
     pub async fn try_send(&self, thread: ThreadId, job: Job, delivered: &mut u64) -> Result<Done, Failed> {
         let (set, handle) = self.ends(job.connection);
@@ -231,7 +231,7 @@ impl Program {
         Ok(())
     }
 
-    /// As [`Program::receive`], but returns failures. `delivered` is set to the number of bytes written, counted from the start.
+    /// Like [`Program::receive`], but returns failures. `delivered` is set to the number of bytes written, counted from the start.
     pub async fn try_receive(&self, thread: ThreadId, job: Job, delivered: &mut u64) -> Result<Done, Failed> {
         let (set, handle) = self.ends(job.connection);
         if self.design == Design::Card {

@@ -37,7 +37,7 @@ pub enum Stack {
     User,
 }
 
-/// How software waits for devices.
+/// Software's way of waiting for devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Waiting {
     /// Sleeps until an interrupt.
@@ -96,7 +96,7 @@ pub struct Host {
     pub parameters: Parameters,
     /// Stacks that it uses.
     pub stack: Stack,
-    /// How it waits for devices.
+    /// Its way of waiting for devices.
     pub waiting: Waiting,
     pool: Rc<RefCell<Pool>>,
     /// Time of copies in picoseconds per byte, raised by contention for memory.

@@ -7,7 +7,7 @@
 //!        |
 //!   design             host-centric, software-optimised, software-controlled P2P, integrated device, card
 //!        |
-//! |   host               steps of the host's software and their costs: programs on threads
+//!   host               steps of the host's software and their costs: programs on threads
 //!        |      \
 //!   cpu          server    fabric: NVMe, NIC, GPU models, peers with a TCP of their own; NVMe host, NIC driver, TCP, card
 //! ```

@@ -92,7 +92,7 @@ impl Apt {
     ///
     /// # Errors
     ///
-    /// As [`Apt::closure`].
+    /// The same as [`Apt::closure`].
     pub fn alone(&self, packages: &[String], root: &Path) -> Result<(), Error> {
         let folder = self.folder.join("alone");
         fs::create_dir_all(&folder).map_err(error::at(&folder))?;

@@ -15,11 +15,11 @@ pub fn ext4(tools: &Tools, image: &Path, bytes: u64, contents: &Path) -> Result<
     ext4_with(tools, image, bytes, contents, &[])
 }
 
-/// As [`ext4`], with options of mkfs.ext4.
+/// Like [`ext4`], with options of mkfs.ext4.
 ///
 /// # Errors
 ///
-/// As [`ext4`].
+/// The same as [`ext4`].
 pub fn ext4_with(
     tools: &Tools,
     image: &Path,
@@ -74,7 +74,7 @@ pub fn check_ext4(tools: &Tools, image: &Path) -> Result<(), Error> {
 ///
 /// # Errors
 ///
-/// As [`check_ext4`], or where xfs_repair is not available.
+/// The same as [`check_ext4`], or where xfs_repair is not available.
 pub fn check_xfs(tools: &Tools, image: &Path, report: &dyn Fn(&str)) -> Result<(), Error> {
     error::run(tools.xfs_repair(report)?.arg("-nf").arg(image)).map(|_| ())
 }

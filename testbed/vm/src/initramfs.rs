@@ -73,7 +73,7 @@ impl<'a> Initramfs<'a> {
     ///
     /// # Errors
     ///
-    /// As [`Initramfs::program`].
+    /// The same as [`Initramfs::program`].
     pub fn fetched(&mut self, name: &str, program: &Program) -> Result<(), Error> {
         let Some((loader, mut list)) = program.listing() else {
             return self.program(&format!("bin/{name}"), program.path());

@@ -246,7 +246,7 @@ impl Machine {
     ///
     /// # Errors
     ///
-    /// As [`Machine::start`].
+    /// The same as [`Machine::start`].
     pub fn start_on_terminal(&self, tools: &Tools, initramfs: &[u8], folder: &Path) -> Result<Child, Error> {
         let mut qemu = self.command(tools, initramfs, folder)?;
         qemu.args(["-serial", "mon:stdio"]);

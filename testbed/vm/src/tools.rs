@@ -129,11 +129,11 @@ impl Tools {
         }
     }
 
-    /// As [`Tools::find`], with this folder for fetched files.
+    /// Like [`Tools::find`], with this folder for fetched files.
     ///
     /// # Errors
     ///
-    /// As [`Tools::find`].
+    /// The same as [`Tools::find`].
     pub fn find_in(cache: &Path, flavour: Flavour, report: &dyn Fn(&str)) -> Result<Tools, Error> {
         if env::consts::ARCH != "x86_64" {
             return Err(Error::Unavailable(format!(
@@ -173,7 +173,7 @@ impl Tools {
     ///
     /// # Errors
     ///
-    /// As [`Tools::find`].
+    /// The same as [`Tools::find`].
     pub fn mkfs_xfs(&self, report: &dyn Fn(&str)) -> Result<Command, Error> {
         Ok(self.xfs(report)?.command())
     }
@@ -182,7 +182,7 @@ impl Tools {
     ///
     /// # Errors
     ///
-    /// As [`Tools::find`].
+    /// The same as [`Tools::find`].
     pub fn xfs_repair(&self, report: &dyn Fn(&str)) -> Result<Command, Error> {
         Ok(self.xfs(report)?.beside("xfs_repair").command())
     }
@@ -195,7 +195,7 @@ impl Tools {
     ///
     /// # Errors
     ///
-    /// As [`Tools::find`].
+    /// The same as [`Tools::find`].
     pub fn program(&self, name: &str, package: &str, report: &dyn Fn(&str)) -> Result<Program, Error> {
         Fetch::new(&self.cache, report)?.program(name, package)
     }
@@ -205,7 +205,7 @@ impl Tools {
     ///
     /// # Errors
     ///
-    /// As [`Tools::find`].
+    /// The same as [`Tools::find`].
     pub fn firmware(&self, report: &dyn Fn(&str)) -> Result<(PathBuf, PathBuf), Error> {
         let both = |root: &Path| {
             let folder = root.join("usr/share/OVMF");

@@ -1,14 +1,12 @@
 //! The API section of `dcs.h`: the C functions of the library, read from its Rust sources by cbindgen.
 //!
-//! The sources are parsed, not compiled: `crates/capi/src/lib.rs` and its modules. What
-//! they make public is what the header has: `#[unsafe(no_mangle)] pub unsafe extern "C" fn dcs_...`,
-//! `#[repr(C)]` structures, opaque types (without `repr(C)`, declared but not defined), and their doc
-//! comments.
+//! The sources are parsed, not compiled: `crates/capi/src/lib.rs` and its modules. The header contains their public items:
+//! `#[unsafe(no_mangle)] pub unsafe extern "C" fn dcs_...`, `#[repr(C)]` structures, opaque types (without `repr(C)`, declared
+//! but not defined), and their doc comments.
 //!
-//! A structure of the command set is defined by `c.rs`, never here. A function that takes one names it as in
-//! C: `*mut dcs_result`. The Rust type of that name may be defined anywhere, in a capi file too (a `repr(C)`
-//! array of bytes will do): its definition is left out of this section and every mention becomes `struct
-//! dcs_result`.
+//! `c.rs` defines the structures of the command set, never this module. A function that takes one names it as in C: `*mut
+//! dcs_result`. The Rust type of that name may be defined anywhere, also in a capi file (a `repr(C)` array of bytes will do): its
+//! definition is left out of this section, and every mention becomes `struct dcs_result`.
 
 use crate::Error;
 use cbindgen::{Builder, Config, DocumentationStyle, ExportConfig, Language, Style};
@@ -17,13 +15,12 @@ use std::path::{Path, PathBuf};
 
 const FILE: &str = "crates/capi/src/lib.rs";
 
-/// The C API's sources below the repository's root: one file, whose modules cbindgen follows. None where
-/// there is no C API yet.
+/// Returns the C API's sources below the repository's root: one file, whose modules cbindgen follows. Empty if there is no C API.
 pub fn sources(root: &Path) -> Vec<PathBuf> {
     Some(root.join(FILE)).filter(|file| file.is_file()).into_iter().collect()
 }
 
-/// The section's text, or nothing where there are no sources.
+/// Returns the section's text, or `None` without sources.
 pub fn section(sources: &[PathBuf]) -> Result<Option<String>, Error> {
     if sources.is_empty() {
         return Ok(None);

@@ -7,7 +7,7 @@ use std::fmt::Write;
 
 const WIDTH: usize = 100;
 
-/// The whole header. `api` is the text of the API section, where there is one.
+/// Returns the whole header. `api` is the text of the API section, if there is one.
 pub fn header(api: Option<&str>) -> String {
     let mut out = String::from(include_str!("header/preface.h"));
     for group in model::groups() {
@@ -34,7 +34,7 @@ fn constants(group: &Group) -> String {
     out
 }
 
-/// A literal that has the same type in C, in C++ and in the preprocessor.
+/// Returns a literal that has the same type in C, in C++ and in the preprocessor.
 fn literal(group: &Group, item: &Item) -> String {
     let number = group.number(item);
     match (group.radix, item.value > u64::from(u32::MAX)) {
@@ -63,7 +63,7 @@ fn structure(layout: &Layout) -> String {
     out
 }
 
-/// A field's name; with an underscore behind it where C++ or a C header has another use for it.
+/// Returns a field's name, with an underscore appended if C++ or a C header uses it otherwise.
 fn identifier(name: &str) -> String {
     match name {
         "errno" | "operator" => format!("{name}_"),
@@ -71,7 +71,7 @@ fn identifier(name: &str) -> String {
     }
 }
 
-/// `uint8_t value[64]`, `struct dcs_endpoint source`.
+/// Returns a declaration: `uint8_t value[64]`, `struct dcs_endpoint source`.
 fn declaration(kind: &Kind, name: &str) -> String {
     match kind {
         // C has no 48-bit integer; accessors.h reads and writes these.
@@ -82,7 +82,7 @@ fn declaration(kind: &Kind, name: &str) -> String {
     }
 }
 
-/// A documentation comment, wrapped.
+/// Returns a documentation comment, wrapped.
 fn comment(indent: &str, text: &str) -> String {
     let one_line = format!("{indent}/** {text} */\n");
     if one_line.len() <= WIDTH {

@@ -26,7 +26,7 @@ const MD5: [u8; 16] =
     [0xf9, 0x6b, 0x69, 0x7d, 0x7c, 0xb7, 0x93, 0x8d, 0x52, 0x5a, 0x2f, 0x31, 0xaa, 0xf1, 0x61, 0xd0];
 const CHAIN: [u8; 8] = [Operator::Md5 as u8, Operator::Aes256Ctr as u8, 0, 0, 0, 0, 0, 0];
 
-/// The submission entry.
+/// Returns the submission entry.
 pub fn entry() -> SubmissionEntry {
     SubmissionEntry {
         opcode: OPCODE_TRANSFER,
@@ -40,7 +40,7 @@ pub fn entry() -> SubmissionEntry {
     }
 }
 
-/// The descriptor: header, one extent, the cipher's parameters.
+/// Returns the descriptor: header, one extent, the cipher's parameters.
 pub fn descriptor() -> Vec<u8> {
     let mut buffer = [0; 512];
     let used = build(&mut buffer).expect("512 bytes are enough for one extent and one parameter block");
@@ -58,7 +58,7 @@ fn build(buffer: &mut [u8]) -> Result<usize, NoRoom> {
     Ok(builder.finish())
 }
 
-/// The completion entry, in the ring's first round: phase 1.
+/// Returns the completion entry, in the ring's first round: phase 1.
 pub fn completion() -> CompletionEntry {
     let mut entry = CompletionEntry {
         delivered: U48::saturating(LENGTH),
@@ -71,7 +71,7 @@ pub fn completion() -> CompletionEntry {
     entry
 }
 
-/// The result area; the times are made up.
+/// Returns the result area; the times are made up.
 pub fn result() -> ResultArea {
     let mut result = ResultArea {
         path: PATH_SOURCE_CACHED | PATH_SYSCALL,
@@ -96,7 +96,7 @@ fn times(first_issue: u64, last_done: u64) -> StageTimes {
     StageTimes { first_issue, last_done, busy: last_done - first_issue, operations: 1 }
 }
 
-/// The four listings by name: bytes in memory order beside the field that they are.
+/// Returns the four listings by name: bytes in memory order, each with its field.
 pub fn listings() -> [(&'static str, String); 4] {
     [
         ("example-entry", list(&SUBMISSION, &entry().to_bytes(), 0)),
@@ -117,7 +117,7 @@ fn descriptor_listing() -> String {
     out
 }
 
-/// One line for each field that is not zero.
+/// Lists the fields that are not zero, one per line.
 fn list(layout: &'static Layout, bytes: &[u8], base: usize) -> String {
     let mut out = String::new();
     walk(&Kind::Struct(layout), bytes, base, "", &mut out);
@@ -143,8 +143,7 @@ fn walk(kind: &Kind, bytes: &[u8], at: usize, name: &str, out: &mut String) {
     }
 }
 
-/// Offset, sixteen bytes and a name; bytes beyond the sixteenth in lines below, trailing rows of zeros left
-/// out.
+/// Writes offset, sixteen bytes and a name; further bytes on the lines below, without trailing rows of zeros.
 fn line(out: &mut String, at: usize, bytes: &[u8], name: &str) {
     for (row, chunk) in bytes.chunks(16).enumerate() {
         if row > 0 && chunk.iter().all(|byte| *byte == 0) {

@@ -1,29 +1,29 @@
-//! Turns the tables of `dcs-abi` into files: `include/dcs.h`, `rtl/dcs_pkg.sv`, the tables of `docs/abi.md`,
-//! the named fuzz seeds.
+//! Generates files from the tables of `dcs-abi`: `include/dcs.h`, `rtl/dcs_pkg.sv`, the tables of `docs/abi.md`, the named fuzz
+//! seeds.
 //!
 //! ```text
 //! cargo run -p dcs-abi-gen              writes what has changed
-//! cargo run -p dcs-abi-gen -- --check   writes nothing; says which files are stale, and fails if any is
+//! cargo run -p dcs-abi-gen -- --check   writes nothing; lists stale files, and fails if there are any
 //! ```
 //!
 //! # Architecture
 //!
-//! | module | what it does |
+//! | module | contents |
 //! |---|---|
-//! | [`model`] | what every output language is told: structures without holes, groups of named numbers |
+//! | [`model`] | input for every output language: structures without holes, groups of named numbers |
 //! | [`c`] | the C header, from the model and the hand-written pieces in `src/header/` |
 //! | [`sv`] | the SystemVerilog package, from the model |
-//! | [`api`] | the header's function section: cbindgen over the C API's sources, and how it is configured |
-//! | [`markdown`] | the tables of `docs/abi.md`, put between markers; the prose around them is hand-written |
+//! | [`api`] | the header's function section: cbindgen over the C API's sources, and its configuration |
+//! | [`markdown`] | the tables of `docs/abi.md`, placed between markers; the prose around them is hand-written |
 //! | [`example`] | the worked example of `docs/abi.md`, as bytes and as a listing |
-//! | [`seeds`] | `fuzz/corpus/*/*.bin`: inputs with names, one for each case that a parser distinguishes |
+//! | [`seeds`] | `fuzz/corpus/*/*.bin`: named inputs, one for each case that a parser distinguishes |
 //!
-//! A further language is a further module over [`model`] and a further line in [`outputs`].
+//! Another language needs another module over [`model`] and another line in [`outputs`].
 //!
 //! # What it doesn't implement
 //!
 //! * No layout of its own: offsets, values and texts come from `dcs-abi`.
-//! * No deletion: a seed whose name is gone stays until somebody removes it.
+//! * No deletion: a seed whose name no longer exists stays until someone removes it.
 #![forbid(unsafe_code)]
 
 pub mod api;
@@ -36,19 +36,19 @@ pub mod sv;
 
 use std::path::{Path, PathBuf};
 
-/// The command that brings every generated file up to date.
+/// Command that updates every generated file.
 pub const COMMAND: &str = "cargo run -p dcs-abi-gen";
 
 const HEADER: &str = "include/dcs.h";
 const PACKAGE: &str = "rtl/dcs_pkg.sv";
 const DOCUMENT: &str = "docs/abi.md";
 
-/// Why a file could not be made.
+/// Errors of generating a file.
 #[derive(Debug)]
 pub enum Error {
     /// A file or folder could not be read or written.
     Io(PathBuf, std::io::Error),
-    /// cbindgen could not make something of the C API's sources.
+    /// cbindgen could not parse the C API's sources.
     Api(String),
     /// A marker of a document has no table, or has no end.
     Marker(String),
@@ -69,14 +69,14 @@ impl std::error::Error for Error {}
 /// A generated file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Output {
-    /// Where it belongs, from the repository's root.
+    /// Path from the repository's root.
     pub path: String,
-    /// What it must hold.
+    /// Contents that it must have.
     pub content: Vec<u8>,
 }
 
 impl Output {
-    /// Returns true if the file in the repository holds something else, or is not there.
+    /// Returns true if the file in the repository differs, or does not exist.
     pub fn is_stale(&self, root: &Path) -> bool {
         std::fs::read(root.join(&self.path)).ok().as_ref() != Some(&self.content)
     }
@@ -95,7 +95,7 @@ impl Output {
     }
 }
 
-/// Every generated file, made in memory from the tables and from the hand-written parts below `root`.
+/// Returns every generated file, made in memory from the tables and the hand-written parts below `root`.
 ///
 /// # Errors
 ///
@@ -113,7 +113,7 @@ pub fn outputs(root: &Path) -> Result<Vec<Output>, Error> {
     Ok(outputs)
 }
 
-/// The repository's root: the nearest folder above the current one that has the command set's crate.
+/// Returns the repository's root: the nearest parent folder that contains the command set's crate.
 pub fn root() -> Option<PathBuf> {
     let here = std::env::current_dir().ok()?;
     here.ancestors().find(|folder| folder.join("crates/abi/src/lib.rs").is_file()).map(Path::to_path_buf)

@@ -16,13 +16,13 @@ fn main() -> ExitCode {
         return fail("not inside the repository: no crates/abi in this folder or above it");
     };
     match run(&root, check) {
-        Ok(stale) if check && stale > 0 => fail(&format!("{stale} stale; to mend: {COMMAND}")),
+        Ok(stale) if check && stale > 0 => fail(&format!("{stale} stale; to fix: {COMMAND}")),
         Ok(_) => ExitCode::SUCCESS,
         Err(error) => fail(&error.to_string()),
     }
 }
 
-/// Names the files that are stale, writes them unless only checking, and counts them.
+/// Lists stale files, writes them unless only checking, and counts them.
 fn run(root: &Path, check: bool) -> Result<usize, Error> {
     let outputs = outputs(root)?;
     let stale: Vec<_> = outputs.iter().filter(|output| output.is_stale(root)).collect();

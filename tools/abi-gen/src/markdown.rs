@@ -14,7 +14,7 @@ use std::fmt::Write;
 const BEGIN: &str = "<!-- generated: ";
 const END: &str = "<!-- end -->";
 
-/// The document with every generated part renewed.
+/// Returns the document with every generated part renewed.
 ///
 /// # Errors
 ///
@@ -41,7 +41,7 @@ fn marker(what: &str, name: &str) -> Error {
     Error::Marker(format!("{what} {name:?}"))
 }
 
-/// Every generated part by name.
+/// Returns every generated part by name.
 fn parts() -> BTreeMap<String, String> {
     let structures = STRUCTURES.iter().map(|layout| (layout.name.to_string(), structure(layout)));
     let groups = model::groups().into_iter().map(|group| (group.id.to_string(), constants(&group)));

@@ -1,6 +1,6 @@
-//! What every output language is told: structures without holes, and groups of named numbers.
+//! Input for every output language: structures without holes, and groups of named numbers.
 //!
-//! `c.rs` and `markdown.rs` differ only in how they write this down.
+//! `c.rs` and `markdown.rs` differ only in their notation.
 
 use dcs_abi::admin::{ADMIN_OPCODES, GRANTS};
 use dcs_abi::descriptor::{DESCRIPTOR_MAX, ENDPOINT_KINDS, MODES, PACINGS, PARAMETER_KINDS, WINDOW_MAX_US};
@@ -15,17 +15,17 @@ use dcs_abi::{ABI_VERSION, CHAIN_MAX};
 /// One member of a structure: a field, or the reserved bytes between two fields.
 #[derive(Clone, Debug)]
 pub struct Member {
-    /// The field's name, or `reserved_NN` with the offset.
+    /// Name of the field, or `reserved_NN` with the offset.
     pub name: String,
     /// Bytes from the start of the structure.
     pub offset: usize,
-    /// What it holds.
+    /// Type of the contents.
     pub kind: Kind,
-    /// Meaning and source; for reserved bytes that they are zero.
+    /// Meaning and source; for reserved bytes, that they are zero.
     pub doc: String,
 }
 
-/// The members of a structure, which together cover every byte of it.
+/// Returns the members of a structure, which together cover every byte of it.
 pub fn members(layout: &Layout) -> Vec<Member> {
     let mut members = Vec::new();
     let mut end = 0;
@@ -48,17 +48,17 @@ fn reserved(from: usize, to: usize) -> Option<Member> {
     Some(Member { name: format!("reserved_{from}"), offset: from, kind, doc: "Reserved, zero.".into() })
 }
 
-/// Doc comment lines as one text.
+/// Joins the lines of a doc comment into one text.
 pub fn join(lines: &[&str]) -> String {
     lines.iter().map(|line| line.trim()).collect::<Vec<_>>().join(" ")
 }
 
-/// The name of a structure without the `dcs_` that all of them have.
+/// Returns the name of a structure without the common prefix `dcs_`.
 pub fn short_name(layout: &Layout) -> &'static str {
     layout.name.trim_start_matches("dcs_")
 }
 
-/// Splits a doc text into its meaning and the source that it names in brackets at its end.
+/// Splits a doc text into its meaning and the source in brackets at its end.
 pub fn split_source(doc: &str) -> (&str, &str) {
     match doc.strip_suffix(']').and_then(|rest| rest.rsplit_once(" [")) {
         Some((meaning, source)) => (meaning, source),
@@ -66,12 +66,12 @@ pub fn split_source(doc: &str) -> (&str, &str) {
     }
 }
 
-/// How the numbers of a group are best read.
+/// Notation for the numbers of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Radix {
     /// Counts and enumerations.
     Decimal,
-    /// Opcodes, bits, offsets: this many digits at least.
+    /// Opcodes, bits, offsets: at least this many digits.
     Hexadecimal(usize),
 }
 
@@ -86,23 +86,23 @@ pub struct Item {
     pub doc: String,
 }
 
-/// Numbers that belong together.
+/// A group of related numbers.
 #[derive(Clone, Debug)]
 pub struct Group {
     /// Name of its table in the documentation.
     pub id: &'static str,
-    /// What the names of all its numbers begin with.
+    /// Common prefix of the names.
     pub prefix: &'static str,
-    /// What they are, for a heading.
+    /// Heading of the group.
     pub title: &'static str,
-    /// How they are written.
+    /// Notation of the numbers.
     pub radix: Radix,
     /// The numbers.
     pub items: Vec<Item>,
 }
 
 impl Group {
-    /// The value as C, Rust and Markdown write it.
+    /// Returns the value in the notation that C, Rust and Markdown share.
     pub fn number(&self, item: &Item) -> String {
         match self.radix {
             Radix::Decimal => item.value.to_string(),
@@ -129,7 +129,7 @@ fn table(rows: &'static [Constant]) -> impl Iterator<Item = Item> {
     rows.iter().map(|row| item(row.name, row.value, row.doc))
 }
 
-/// Every group of numbers, in the order in which a reader needs them.
+/// Returns every group of numbers, in the order in which a reader needs them.
 pub fn groups() -> Vec<Group> {
     use Radix::{Decimal, Hexadecimal};
     let on_gpu = item("ON_GPU", ON_GPU.into(), on_gpu_doc());
@@ -230,7 +230,7 @@ fn operator_doc(row: &OperatorInfo) -> String {
     format!("{}: {}. {}. Parameter: {}", row.name, row.doc, operator_kind(row.kind), row.parameter_doc)
 }
 
-/// What an operator does to the data, in words.
+/// Describes an operator's effect on the data.
 pub fn operator_kind(kind: OperatorKind) -> String {
     match kind {
         OperatorKind::Digest { size } => format!("Digest of {size} bytes"),

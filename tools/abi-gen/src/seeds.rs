@@ -1,29 +1,29 @@
-//! Inputs with names for the fuzz targets of the command set: one for each case that a parser distinguishes.
+//! Named inputs for the fuzz targets of the command set: one for each case that a parser distinguishes.
 
 use crate::example;
 use dcs_abi::descriptor::{Builder, DESCRIPTOR_MAX, Endpoint, EndpointKind, EndpointRole, Extent};
 use dcs_abi::entry::{FLAG_INLINE, FLAGS_ALL, LENGTH_TO_END, OPCODE_TRANSFER, SubmissionEntry};
 use dcs_abi::inline::InlineEntry;
 
-/// One input.
+/// A named input.
 #[derive(Clone, Debug)]
 pub struct Seed {
-    /// The fuzz target that it is for.
+    /// Fuzz target of the input.
     pub target: &'static str,
-    /// What it shows.
+    /// Name of the case.
     pub name: &'static str,
-    /// The input.
+    /// Bytes of the input.
     pub bytes: Vec<u8>,
 }
 
 impl Seed {
-    /// Where it lies in the repository.
+    /// Returns its path in the repository.
     pub fn path(&self) -> String {
         format!("fuzz/corpus/{}/{}.bin", self.target, self.name)
     }
 }
 
-/// Every seed.
+/// Returns every seed.
 pub fn all() -> Vec<Seed> {
     let entries = entries().into_iter().map(|(name, bytes)| Seed { target: "entry", name, bytes });
     let descriptors =
@@ -33,7 +33,7 @@ pub fn all() -> Vec<Seed> {
 
 type Named = (&'static str, Vec<u8>);
 
-/// Bytes with some of them replaced.
+/// Returns bytes with some of them replaced.
 fn patched(bytes: &[u8], at: usize, with: &[u8]) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     bytes[at..at + with.len()].copy_from_slice(with);
@@ -94,7 +94,7 @@ fn endpoint(kind: EndpointKind, handle: u32) -> Endpoint {
     Endpoint { kind: kind as u8, handle, ..Default::default() }
 }
 
-/// A descriptor between two endpoints, each with the extents that are given.
+/// Returns a descriptor between two endpoints, each with these extents.
 fn between(source: (Endpoint, &[Extent]), destination: (Endpoint, &[Extent]), prefix: &[Extent]) -> Vec<u8> {
     let mut buffer = vec![0; DESCRIPTOR_MAX];
     let mut builder = Builder::new(&mut buffer).expect("the largest buffer");
@@ -139,7 +139,7 @@ fn descriptors() -> Vec<Named> {
     seeds
 }
 
-/// The example with one field wrong each.
+/// Returns the example in variants with one wrong field each.
 fn refused(good: &[u8]) -> Vec<Named> {
     let (source, destination, second) = (48, 80, 128);
     vec![
@@ -171,7 +171,7 @@ mod tests {
     use super::*;
     use dcs_abi::descriptor::Descriptor;
 
-    /// A seed that is refused for a reason other than its name says would still be green elsewhere.
+    /// Checks this here, since a seed refused for another reason than its name says would pass everywhere else.
     #[test]
     fn seeds_are_refused_from_the_damaged_ones_on() {
         let descriptors = descriptors();

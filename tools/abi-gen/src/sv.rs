@@ -1,7 +1,7 @@
 //! The SystemVerilog package: `rtl/dcs_pkg.sv`.
 //!
-//! A structure is packed, with byte 0 in bits 7:0, as a little-endian bus carries it: so its last field is
-//! declared first. Numbers are as wide as the fields that hold them.
+//! A structure is packed, with byte 0 in bits 7:0, as on a little-endian bus: so its last field is declared first. Numbers are as
+//! wide as the fields that hold them.
 
 use crate::model::{self, Group, Item, Radix, short_name};
 use dcs_abi::STRUCTURES;
@@ -10,7 +10,7 @@ use std::fmt::Write;
 
 const WIDTH: usize = 100;
 
-/// The whole package.
+/// Returns the whole package.
 pub fn package() -> String {
     let mut out = String::from(include_str!("sv/preface.sv"));
     for group in model::groups() {
@@ -26,7 +26,7 @@ pub fn package() -> String {
     out + "\nendpackage\n"
 }
 
-/// Bits of the fields that hold a group's numbers; 32 where there is no such field.
+/// Returns the bits of the fields that hold a group's numbers; 32 without such a field.
 fn bits(group: &Group) -> usize {
     match group.id {
         "statuses" => 15,
@@ -39,7 +39,7 @@ fn bits(group: &Group) -> usize {
     }
 }
 
-/// `localparam logic [7:0] OpMd5 = 8'h01;`
+/// Returns a declaration such as `localparam logic [7:0] OpMd5 = 8'h01;`.
 fn constant(group: &Group, item: &Item) -> String {
     let needed = u64::BITS - item.value.leading_zeros();
     let bits = bits(group).max(needed as usize);
@@ -55,7 +55,7 @@ fn constant(group: &Group, item: &Item) -> String {
     format!("  localparam {kind} {name} = {bits}'{number};\n")
 }
 
-/// `OP_AES256_CTR` as `OpAes256Ctr`.
+/// Converts `OP_AES256_CTR` to `OpAes256Ctr`.
 fn camel(name: &str) -> String {
     let word = |word: &str| {
         let (first, rest) = word.split_at(1);
@@ -74,7 +74,7 @@ fn structure(layout: &Layout) -> String {
     out
 }
 
-/// The type of a field, with its packed dimensions.
+/// Returns the type of a field, with its packed dimensions.
 fn declaration(kind: &Kind) -> String {
     let mut dimensions = String::new();
     let mut kind = kind;
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
     use std::collections::HashSet;
 
-    /// Bits of a declaration as [`declaration`] writes it, by reading it.
+    /// Returns the bits of a declaration, parsed from the text that [`declaration`] writes.
     fn declared(text: &str) -> usize {
         let mut bits = 1;
         for dimension in text.split('[').skip(1) {

@@ -13,7 +13,7 @@ use std::process::Command;
 const C: [&str; 5] = ["-std=c11", "-Wall", "-Wextra", "-Werror", "-pedantic"];
 const CPP: [&str; 5] = ["-std=c++17", "-Wall", "-Wextra", "-Werror", "-pedantic"];
 
-/// Compiles one of `tests/c` against a header made for this test, and gives the program or object.
+/// Compiles a file of `tests/c` against a header made for this test, and returns the program or object.
 fn compile(name: &str, header: &str, compiler: &str, flags: &[&str], source: &str) -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     std::fs::create_dir_all(&folder).unwrap();
@@ -77,7 +77,7 @@ fn the_api_section_keeps_docs_and_defines_no_wire_structure_again() {
     compile("api-cpp", &header, "c++", &[&CPP[..], &["-x", "c++", "-c"]].concat(), "api.c");
 }
 
-/// What `fill.c` fills in, said in Rust.
+/// Returns the bytes that `fill.c` writes, built in Rust.
 fn expected() -> Vec<u8> {
     let mut bytes = submission().to_bytes().to_vec();
     bytes.extend(completion().to_bytes());

@@ -1,4 +1,4 @@
-//! Generated files in the repository are those that the tables give.
+//! Checks that the generated files in the repository match the tables.
 
 use dcs_abi_gen::{COMMAND, outputs, root};
 
@@ -11,7 +11,7 @@ fn generated_files_are_up_to_date() {
         .filter(|output| output.is_stale(&root))
         .map(|output| output.path)
         .collect();
-    assert!(stale.is_empty(), "stale: {stale:?}; to mend: {COMMAND}");
+    assert!(stale.is_empty(), "stale: {stale:?}; to fix: {COMMAND}");
 }
 
 #[test]

@@ -106,7 +106,7 @@ fn what_cannot_be_kept_says_why() {
     place.write("a.b.wasm", &place.read("upper.wasm"));
     place.write("upper", &place.read("upper.wasm"));
     for (file, code, words) in [
-        ("text.wasm", 2, "no WebAssembly module"),
+        ("text.wasm", 2, "not a valid WebAssembly module"),
         ("md5.wasm", 2, "can't be an operator's name"),
         ("a.b.wasm", 2, "can't be an operator's name"),
         ("upper", 2, "call it NAME.wasm"),

@@ -402,7 +402,7 @@ fn modules_are_loaded_while_it_serves() {
     serving.does(&["load", module.to_str().unwrap()]);
     serving.does(&["load", module.to_str().unwrap()]);
     std::fs::write(&module, b"\0asm").unwrap();
-    serving.refuses(&["load", module.to_str().unwrap()], "no WebAssembly module");
+    serving.refuses(&["load", module.to_str().unwrap()], "not a valid WebAssembly module");
     serving.refuses(&["load", "/dev/null"], "no file");
     let socket = UnixStream::connect(folder.path().join("csd.control")).unwrap();
     (&socket).write_all(b"{\"command\":\"load\",\"module\":\"upper.wasm\"}\n").unwrap();

@@ -1,4 +1,4 @@
-//! The examples of the SDK: built where there are compilers, else as they were built before.
+//! The SDK's examples: built if there are compilers, else as prebuilt text.
 
 use crate::texts::run;
 use dcs_testkit::random::bytes as random_bytes;
@@ -13,13 +13,13 @@ fn examples() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../sdk/examples")
 }
 
-/// An example as it lies in the repository, in text.
+/// Loads an example from its text in the repository.
 fn prebuilt(name: &str) -> Module {
     let bytes = wat::parse_file(examples().join(format!("{name}.wat"))).unwrap();
     Module::load(&bytes, Limits::default()).unwrap()
 }
 
-/// What a compiler makes of it; `None` where it is not there.
+/// Builds an example; `None` without the compiler.
 fn built(name: &str, compiler: &mut Command) -> Option<Module> {
     let output = std::env::temp_dir().join(format!("dcs-{name}-{}.wasm", std::process::id()));
     let made = compiler.arg("-o").arg(&output).current_dir(examples()).output();
@@ -44,7 +44,7 @@ fn built(name: &str, compiler: &mut Command) -> Option<Module> {
     Some(Module::load(&bytes, Limits::default()).unwrap())
 }
 
-/// As documents say; `DCS_WASM_CC` names another compiler, with its first arguments.
+/// Builds as the documents say; `DCS_WASM_CC` names another compiler, with its first arguments.
 fn c(name: &str) -> Vec<Module> {
     let compiler = std::env::var("DCS_WASM_CC").unwrap_or("clang --target=wasm32".into());
     let mut words = compiler.split_whitespace();
@@ -85,7 +85,7 @@ fn count() {
     }
 }
 
-/// Lines of words, some of them long.
+/// Returns lines of words, some of them long.
 fn lines(seed: u64) -> Vec<u8> {
     let mut data = random_bytes(400_000, seed);
     let mut ends = 0;

@@ -1,10 +1,10 @@
-//! Modules that loop, trap, grow or lie, and such as are none.
+//! Modules that loop, trap, grow or lie, and bytes that are not modules.
 
 use crate::texts::{self, load, run, says, stepping};
 use dcs_ndp::OperatorError;
 use dcs_wasm::{Limits, LoadError, MODULE_MAX, Module};
 
-/// The error with which a stream through a module ends whose `dcs_step` has that body.
+/// Returns the error of a stream through a module whose `dcs_step` has that body.
 fn fails(body: &str) -> OperatorError {
     let module = load(&stepping(body)).unwrap_or_else(|error| panic!("{body}: {error}"));
     let (error, output) = run(&module, &[], &[9; 10_000], &[100], 1000).unwrap_err();
@@ -38,7 +38,7 @@ fn a_module_that_traps_says_so() {
 fn a_module_that_grows_is_stopped() {
     let grow = "(drop (memory.grow (i32.const 1)))";
     let forever = format!("(loop $again {grow} (br $again)) (unreachable)");
-    // What it may declare is not what it gets: 200 pages were declared, and 4 may be had.
+    // Declared memory is not granted memory: 200 pages are declared, and 4 are available.
     let limits = Limits { memory: 4 << 16, ..Limits::default() };
     let bytes = wat::parse_str(stepping(&forever)).unwrap();
     let module = Module::load(&bytes, limits).unwrap();
@@ -54,7 +54,7 @@ fn a_module_that_grows_is_stopped() {
 fn a_module_that_lies_is_found_out() {
     let (all, none) = ("(local.get $n)", "(i32.const 0)");
     for (consumed, produced, answer) in [
-        // More than it got; more than there is room for.
+        // More than its input; more than the room for output.
         ("(i32.add (local.get $n) (i32.const 1))", none, none),
         (all, "(i32.const 4097)", none),
         ("(i32.const -1)", none, none),
@@ -63,7 +63,7 @@ fn a_module_that_lies_is_found_out() {
         (none, none, none),
         (all, none, "(i32.const 1)"),
         (none, "(i32.const 0)", "(local.get $last)"),
-        // No answer.
+        // An invalid answer.
         (all, none, "(i32.const 4)"),
         (all, none, "(i32.const -1)"),
     ] {
@@ -73,7 +73,7 @@ fn a_module_that_lies_is_found_out() {
     let value =
         |size: &str| format!("(i32.store (i32.const 28) {size}) {}", says(all, none, "(local.get $last)"));
     assert_eq!(fails(&value("(i32.const 65)")), OperatorError::Answer);
-    // The block is read again and again; where things lie is not.
+    // The block is read again and again; the places of the buffers are not.
     let moves = "(i32.store (i32.const 4) (i32.const -1)) (i32.store (i32.const 12) (i32.const -1))";
     let copy = "(memory.copy (i32.const 5120) (i32.const 1024) (local.get $n))";
     let moving = stepping(&format!("{moves} {copy} {}", says(all, all, "(local.get $last)")));
@@ -93,7 +93,7 @@ fn a_module_refuses_data_after_what_it_has_produced() {
 
 #[test]
 fn work_is_linear_in_the_data() {
-    // A tenth of a block's fuel for each byte that comes out, and bytes come out for ever.
+    // A tenth of a block's fuel for each byte of output, and the output never ends.
     let work = "(local $i i32) (loop $again (local.set $i (i32.add (local.get $i) (i32.const 1)))
         (br_if $again (i32.lt_u (local.get $i) (i32.const 1000000))))";
     let module =
@@ -105,7 +105,7 @@ fn work_is_linear_in_the_data() {
 
 #[test]
 fn copies_are_work_too() {
-    // Takes a block byte by byte, and has all that is left of it copied each time.
+    // Consumes a block byte by byte, so that the rest is copied each time.
     let one = says("(i32.gt_u (local.get $n) (i32.const 0))", "(i32.const 0)", "(i32.const 0)");
     let wide =
         stepping(&one).replace(r"\00\10\00\00\00\14", r"\00\00\02\00\00\04").replace("1 200", "20 200");
@@ -147,8 +147,8 @@ fn what_is_no_operator_is_not_loaded() {
             .contains("0xffdc")
     );
     assert!(refused(with("(func $start (loop $again (br $again))) (start $start)")).contains("longer"));
-    assert!(refused(with("(func (drop (v128.const i64x2 1 2)))")).contains("no WebAssembly"));
-    assert!(refused(with("(memory 1)")).contains("no WebAssembly"));
+    assert!(refused(with("(func (drop (v128.const i64x2 1 2)))")).contains("not a valid WebAssembly"));
+    assert!(refused(with("(memory 1)")).contains("not a valid WebAssembly"));
     for bytes in [&b""[..], b"\0asm", b"\x7fELF", b"(module)"] {
         assert!(matches!(Module::load(bytes, Limits::default()), Err(LoadError::Invalid(_))), "{bytes:?}");
     }
@@ -156,7 +156,7 @@ fn what_is_no_operator_is_not_loaded() {
     assert_eq!(Module::load(&long, Limits::default()).err(), Some(LoadError::TooLong(MODULE_MAX + 1)));
 }
 
-/// Why a module is refused that has this besides what an operator has.
+/// Returns the reason for which a module with this additional part is refused.
 fn refused(part: &str) -> String {
     let text = texts::passing().replace("(module", &format!("(module {part}"));
     load(&text).err().unwrap_or_else(|| panic!("{:.200}", part)).to_string()
@@ -169,7 +169,7 @@ fn taken(part: &str) {
 
 #[test]
 fn frames_that_are_dear_to_call_are_refused() {
-    // The interpreter clears a frame and copies constants into it for each call, and takes no fuel for that.
+    // The interpreter clears a frame and copies constants into it for each call, without charging fuel.
     let locals = |count: usize| format!("(func (param i32 i64) (local {}))", "i64 ".repeat(count));
     taken(&locals(256));
     assert!(refused(&locals(257)).contains("256 local variables"));
@@ -215,9 +215,9 @@ fn locals_are_added_without_a_limit_of_bits() {
     assert!(matches!(why(&[b"\x02", &most[..], most, b"\x0b"].concat()), LoadError::TooMany { .. }));
     assert!(matches!(why(b"\x02\x81\x01\x7f\x80\x01\x7f\x0b"), LoadError::TooMany { .. }));
     assert!(matches!(why(b"\xff\xff\xff\xff\x0f\x01\x7f\x0b"), LoadError::Invalid(_)));
-    // It is short of an export, and of nothing else.
+    // It lacks an export, and nothing else.
     assert!(matches!(why(b"\x02\x80\x01\x7f\x80\x01\x7f\x0b"), LoadError::Export(_)));
-    // What is cut is refused; the names at the end may be missing.
+    // A truncated module is refused; the names at the end may be missing.
     let whole = wat::parse_str(texts::passing().replace("$step ", "")).unwrap();
     let loads = |length| Module::load(&whole[..length], Limits::default()).is_ok();
     assert_eq!((0..whole.len()).filter(|length| loads(*length)).count(), 1);

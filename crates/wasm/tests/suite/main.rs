@@ -1,4 +1,4 @@
-//! Modules as operators: what comes out of good ones, and what becomes of bad ones.
+//! Modules as operators: output of good ones, and failures of bad ones.
 
 mod examples;
 mod hostile;

@@ -45,7 +45,7 @@ fn a_chain_has_modules_among_the_others() {
 
 #[test]
 fn streams_of_one_module_share_nothing() {
-    // Tells how often it was called, in its value.
+    // Returns the number of calls in its value.
     let counting = texts::stepping(
         "(i32.store (i32.const 28) (i32.const 1))
         (i32.store8 (i32.const 32) (i32.add (i32.load8_u (i32.const 32)) (i32.const 1)))

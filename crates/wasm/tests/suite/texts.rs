@@ -5,11 +5,11 @@ use dcs_ndp::module::{self, Module as _};
 use dcs_ndp::{Context, DigestValue, OperatorError};
 use dcs_wasm::{Limits, LoadError, Module};
 
-/// The block at 0, the input at 1024, the output at 1024 + 4096, of 4096 bytes each, and so much memory.
+/// The block at 0, the input at 1024, the output at 1024 + 4096, each of 4096 bytes, and enough memory.
 pub const BLOCK: &str =
     r#"(data (i32.const 0) "\01\00\00\00\00\04\00\00\00\10\00\00\00\14\00\00\00\10\00\00")"#;
 
-/// A module whose `dcs_step` has that body. It has the parameters `$n` and `$last`.
+/// Returns a module whose `dcs_step` has that body. It has the parameters `$n` and `$last`.
 pub fn stepping(body: &str) -> String {
     format!(
         r#"(module (memory (export "memory") 1 200) {BLOCK}
@@ -19,12 +19,12 @@ pub fn stepping(body: &str) -> String {
     )
 }
 
-/// What `dcs_step` says: consumed, produced, answer.
+/// Returns the text of an answer of `dcs_step`: consumed, produced, answer.
 pub fn says(consumed: &str, produced: &str, answer: &str) -> String {
     format!("(i32.store (i32.const 20) {consumed}) (i32.store (i32.const 24) {produced}) {answer}")
 }
 
-/// Passes on what it gets.
+/// Returns a module that passes its input on.
 pub fn passing() -> String {
     let copy = "(memory.copy (i32.const 5120) (i32.const 1024) (local.get $n))";
     stepping(&format!("{copy} {}", says("(local.get $n)", "(local.get $n)", "(local.get $last)")))
@@ -51,10 +51,10 @@ pub fn load(text: &str) -> Result<Module, LoadError> {
     Module::load(&wat::parse_str(text).unwrap(), Limits::default())
 }
 
-/// What came out of a whole stream, and its value.
+/// Output of a whole stream, and its value.
 type Whole = (Vec<u8>, Option<DigestValue>);
 
-/// The whole of a stream through a module, in pieces, with so much room for output at once.
+/// Runs a whole stream through a module, in pieces, with this much room for output at once.
 pub fn run(
     module: &Module,
     parameter: &[u8],
@@ -88,7 +88,7 @@ pub fn run(
 
 #[test]
 fn a_module_is_named_by_its_bytes() {
-    // Nobody else's.
+    // A module that no other test uses.
     let text = XOR.replacen("\"memory\") 1", "\"memory\") 2", 1);
     let module = load(&text).unwrap();
     assert_eq!(module.buffers(), (3000, 3000));

@@ -5,13 +5,13 @@ use dcs_testkit::bytes;
 
 const SIZE: usize = (2 << 20) + 77;
 
-/// What the program says with the library, under these rules, of this file.
+/// Returns the output of the program with the library, these rules, and this file.
 fn said(place: &Place, what: &str, rules: &str, file: &str) -> String {
     let program = compile(place, "awkward");
     output(place.command(&program, rules).arg(what).arg(place.path(file)))
 }
 
-/// sendfile(2) is no place where a thread is cancelled: it goes on to the end.
+/// Checks that a thread is not cancelled in sendfile(2), which continues to its end.
 #[test]
 fn a_thread_that_is_cancelled_in_a_call_ends_when_the_call_has_ended() {
     for what in ["cancelled", "cancelled-at-once"] {
@@ -30,10 +30,10 @@ fn a_signal_handler_may_send_on_the_socket_that_it_interrupts() {
     let place = Place::new();
     place.write("file", bytes(SIZE, 11));
     assert_eq!(said(&place, "handler", "[[rule]]\nthrough = 'md5'\n", "file"), "handler 100 0\nall 1\n");
-    // What the handler sent has no digest, and is counted.
+    // Data that the handler sent have no digest, and are counted.
     assert_eq!(place.counters()["fallback_bytes"], 100);
     place.check_digests(|path| path.into());
-    // What would have to be decrypted is not sent.
+    // Data that would have to be decrypted are not sent.
     let key = place.write("key", KEY);
     seal(&place.path("file"), &place.path("sealed"));
     let rules = format!("[[rule]]\nthrough = 'aes256-ctr'\nkey_file = {key:?}\ncounter = '{COUNTER}'\n");

@@ -15,7 +15,7 @@ fn decrypting(place: &Place, pattern: &str) -> String {
     )
 }
 
-/// Arguments: what another process appends bit by bit to `growing`, and what is to arrive.
+/// A script. Arguments: the file that another process appends to `growing` piece by piece, and the expected file.
 const GROW: &str = "
 import os, socket, sys, time
 source, expected = (open(path, 'rb').read() for path in sys.argv[1:])
@@ -68,7 +68,7 @@ fn what_is_appended_has_digests_too() {
     assert!(place.check_digests(|path| path.into()) > 0);
 }
 
-/// Arguments: a file that is removed once it is open, and what is to arrive.
+/// A script. Arguments: a file that is removed once it is open, and the expected file.
 const REMOVED: &str = "
 import os, socket, sys
 path, expected = sys.argv[1], open(sys.argv[2], 'rb').read()
@@ -84,7 +84,7 @@ assert theirs.recv(1 << 20) == expected
 fn a_sealed_file_that_was_removed_is_decrypted_still() {
     let place = Place::new();
     place.write("plain", bytes(1000, 14));
-    // The second one has what the kernel adds to the names of such files in its own.
+    // The second name contains the suffix that the kernel adds for removed files.
     for name in ["sealed.bin", "sealed.bin (deleted)"] {
         for pattern in ["*/sealed.bin", "*/sealed.bin (deleted)"] {
             seal(&place.path("plain"), &place.path(name));
@@ -96,7 +96,7 @@ fn a_sealed_file_that_was_removed_is_decrypted_still() {
     }
 }
 
-/// A file of /proc has bytes, and its size is 0.
+/// A script that sends a file of /proc, which has bytes but size 0.
 const SIZELESS: &str = "
 import os, socket, sys
 ours, theirs = socket.socketpair()
@@ -122,7 +122,7 @@ fn a_file_that_does_not_tell_its_size_goes_by_the_kernel_or_not_at_all() {
     assert_eq!(place.counters()["kernel_calls"], 0);
 }
 
-/// The file is written after the call, and before the peer reads.
+/// A script that writes to the file after the call, before the peer reads.
 const OVERWRITE: &str = "
 import hashlib, os, socket, sys
 path = sys.argv[1]
@@ -141,7 +141,7 @@ print(hashlib.md5(data).hexdigest())
 #[test]
 fn a_digest_is_of_the_bytes_that_the_peer_gets() {
     let place = Place::new();
-    // As much as the socket takes at once.
+    // As much as the socket accepts at once.
     place.write("file", bytes(40_000, 15));
     let rules = "[[rule]]\nthrough = 'md5'\n";
     let got = output(place.command("python3", rules).args(["-c", OVERWRITE]).arg(place.path("file")));

@@ -5,7 +5,7 @@ use dcs_testkit::bytes;
 
 const SIZE: usize = (5 << 20) + 13;
 
-/// Sends a file over 16 connections, 64 KiB and 1 MiB a call, to itself, and compares.
+/// A program that sends a file to itself over 16 connections, 64 KiB and 1 MiB per call, and compares.
 const PROGRAM: &str = r#"
 import java.net.*;
 import java.nio.*;

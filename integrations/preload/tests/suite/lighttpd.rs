@@ -24,6 +24,6 @@ fn digests_of_all_that_it_sends() {
     assert_eq!((counted["fallback_calls"], counted["failed"]), (0, 0), "{counted:?}");
     let whole = whole(&place.log("object"));
     assert_eq!((whole["large"], whole["mega"]), (9, 8), "{whole:?}");
-    // Small files it reads and writes.
+    // lighttpd reads and writes small files.
     assert!(place.check_digests(|path| path.into()) >= 8 * 6);
 }

@@ -1,4 +1,4 @@
-//! nginx as it is: non-blocking sockets, two workers that gave up their rights, 2 MiB a call.
+//! Unmodified nginx: non-blocking sockets, two workers that dropped their privileges, 2 MiB per call.
 
 use crate::place::{COUNTER, KEY, Place, Server, files, free_port, installed, load, whole};
 use std::path::Path;
@@ -30,7 +30,7 @@ fn digests_of_all_that_it_sends() {
     digests("off");
 }
 
-/// nginx calls sendfile from a pool of threads.
+/// Checks the digests when nginx calls sendfile from a pool of threads.
 #[test]
 fn digests_of_what_its_threads_send() {
     digests("threads");
@@ -53,7 +53,7 @@ fn digests(aio: &str) {
     );
     let objects = place.log("object");
     let whole = whole(&objects);
-    // Eight clients, the slow one; not the one that left.
+    // Eight clients and the slow one, but not the one that left.
     assert_eq!((whole["mega"], whole["large"], whole["odd"]), (8, 9, 8), "{whole:?}");
     assert!(objects.iter().any(|object| object["offset"] != 0), "no ranges in the log");
     let left = |object: &serde_json::Value| object["whole"] == false && object["offset"] == 0;

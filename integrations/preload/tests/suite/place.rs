@@ -1,4 +1,4 @@
-//! What the tests have in common: a folder, the library, its log, oracles, HTTP by hand.
+//! Parts shared by the tests: a folder, the library, its log, oracles, HTTP by hand.
 
 use dcs_testkit::bytes;
 use serde_json::Value;
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 pub const KEY: &str = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
 pub const COUNTER: &str = "fffffffffffffffffffffffffffffff0";
 
-/// The library that was built with this test.
+/// Returns the library that was built with this test.
 pub fn library() -> PathBuf {
     let folder = std::env::current_exe().unwrap().parent().unwrap().to_path_buf();
     let library = folder.join("libdcs_preload.so");
@@ -20,7 +20,7 @@ pub fn library() -> PathBuf {
     library
 }
 
-/// A folder of its own for each test, which other users may look into: servers give up their rights.
+/// A folder for one test. Other users may read it, since servers drop their privileges.
 pub struct Place(pub tempfile::TempDir);
 
 impl Place {
@@ -40,11 +40,11 @@ impl Place {
         self.path(name)
     }
 
-    /// A program with the library and these rules. Log and counters are in the folder.
+    /// Returns a program with the library and these rules. Log and counters are in the folder.
     pub fn command(&self, program: impl AsRef<std::ffi::OsStr>, rules: &str) -> Command {
         let (log, counters) = (self.path("log"), self.path("counters"));
         let config = format!("log = {log:?}\ncounters = {counters:?}\n{rules}");
-        // Servers write to it after they gave up their rights.
+        // Servers write to it after they have dropped their privileges.
         std::fs::File::create(&log).unwrap();
         let mut command = Command::new(program);
         command.env("LD_PRELOAD", library()).env("DCS_PRELOAD_CONFIG", self.write("preload.toml", config));
@@ -57,14 +57,14 @@ impl Place {
         counted.into_iter().map(|(counter, value)| (counter.name(), value)).collect()
     }
 
-    /// The events of the log.
+    /// Returns the log's events of a kind.
     pub fn log(&self, event: &str) -> Vec<Value> {
         let text = std::fs::read_to_string(self.path("log")).unwrap();
         let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).expect(line));
         lines.filter(|line| line["event"] == event).collect()
     }
 
-    /// The lines of ranges, once there are that many of which that is so.
+    /// Returns the lines of ranges that match, once there are that many.
     pub fn objects(&self, wanted: usize, which: impl Fn(&Value) -> bool) -> Vec<Value> {
         let begun = Instant::now();
         loop {
@@ -76,8 +76,8 @@ impl Place {
         }
     }
 
-    /// Checks every digest of the log against hashlib, over the range that it names of the plain file that
-    /// `plain` tells for a path. How many there were.
+    /// Checks every digest of the log against hashlib, over the range that it names of the plain file that `plain` returns for a
+    /// path. Returns their number.
     pub fn check_digests(&self, plain: impl Fn(&str) -> PathBuf) -> usize {
         let mut asked = Vec::new();
         for object in self.log("object") {
@@ -121,7 +121,7 @@ pub fn compile(place: &Place, name: &str) -> PathBuf {
     program
 }
 
-/// Runs a program that is to succeed, and gives its output.
+/// Runs a program that must succeed, and returns its output.
 pub fn output(command: &mut Command) -> String {
     let done = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
     let (out, err) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
@@ -129,7 +129,7 @@ pub fn output(command: &mut Command) -> String {
     out.into_owned()
 }
 
-/// Where a program is; without it, says that the test is skipped.
+/// Returns the path of a program; without it, reports that the test is skipped.
 pub fn installed(program: &str, package: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
@@ -140,8 +140,8 @@ pub fn installed(program: &str, package: &str) -> Option<PathBuf> {
     found
 }
 
-/// Says why a test cannot run, past the harness, which shows nothing of a test that passes. That is a failure
-/// where `DCS_CLIENTS=demand` asks for all tests.
+/// Reports why a test cannot run, bypassing the harness, which hides the output of tests that pass. With `DCS_CLIENTS=demand` it
+/// is a failure.
 pub fn skip(why: &str) {
     assert!(std::env::var("DCS_CLIENTS").as_deref() != Ok("demand"), "{why}");
     let _ = writeln!(std::io::stderr(), "skipped: {why}");
@@ -162,7 +162,7 @@ pub fn free_port() -> u16 {
 pub struct Server(pub Child);
 
 impl Server {
-    /// Starts it, and waits until the port answers.
+    /// Starts a server, and waits until the port answers.
     pub fn start(command: &mut Command, port: u16) -> Server {
         let mut server = Server(command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}")));
         let begun = Instant::now();
@@ -174,7 +174,7 @@ impl Server {
         server
     }
 
-    /// Asks it to end, and waits.
+    /// Asks the server to end, and waits.
     pub fn end(mut self) {
         self.terminate();
         self.0.wait().unwrap();
@@ -193,7 +193,7 @@ impl Drop for Server {
     }
 }
 
-/// A request on a connection that is kept, and the body of its answer. `range`: first byte and last.
+/// Sends a request on a persistent connection, and returns the body of the answer. `range`: first byte and last.
 pub fn get(peer: &mut TcpStream, name: &str, range: Option<(usize, usize)>) -> Vec<u8> {
     let range = range.map(|(first, last)| format!("Range: bytes={first}-{last}\r\n")).unwrap_or_default();
     write!(peer, "GET /{name} HTTP/1.1\r\nHost: x\r\n{range}\r\n").unwrap();
@@ -221,8 +221,8 @@ pub const FILES: [(&str, usize); 6] = [
     ("large", (7 << 20) + 11),
 ];
 
-/// Clients side by side: whole files and ranges on kept connections, a slow reader, one that leaves. Every
-/// byte is compared.
+/// Runs clients concurrently: whole files and ranges on persistent connections, a slow reader, one that leaves. Every byte is
+/// compared.
 pub fn load(port: u16, plain: &Path, clients: usize) {
     let contents: Vec<_> =
         FILES.iter().map(|(name, _)| (*name, std::fs::read(plain.join(name)).unwrap())).collect();
@@ -265,7 +265,7 @@ fn slow_reader(port: u16, expected: &[u8]) {
     assert!(all.ends_with(expected) && all.len() < expected.len() + 1000);
 }
 
-/// The files of [`FILES`] in `plain`, and encrypted in `sealed`.
+/// Writes the files of [`FILES`] to `plain`, and encrypted to `sealed`.
 pub fn files(place: &Place) -> (PathBuf, PathBuf) {
     let (plain, sealed) = (place.path("plain"), place.path("sealed"));
     std::fs::create_dir(&plain).unwrap();
@@ -277,7 +277,7 @@ pub fn files(place: &Place) -> (PathBuf, PathBuf) {
     (plain, sealed)
 }
 
-/// How many of the objects of the log were sent whole, by the name of the file.
+/// Counts the objects in the log that were sent whole, by file name.
 pub fn whole(objects: &[Value]) -> HashMap<String, usize> {
     let mut counts = HashMap::new();
     for object in objects.iter().filter(|object| object["whole"] == true) {

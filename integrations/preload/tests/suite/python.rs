@@ -1,13 +1,12 @@
-//! What Python's os.sendfile sends, which is the C library's: compression, failures, the log.
+//! Python's os.sendfile, which is the C library's: compression, failures, the log.
 
 use crate::place::{COUNTER, KEY, Place, output, seal};
 use dcs_testkit::bytes;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
-/// Sends a file over a socket pair, and checks what arrives. Arguments: file, what is expected (a file, or -
-/// for nothing), how it is encoded, blocking or not; or interrupted: blocking, with signals and a slow
-/// receiver.
+/// A script that sends a file over a socket pair, and checks the received data. Arguments: file, expected contents (a file, or -
+/// for nothing), their encoding, blocking or not; or interrupted: blocking, with signals and a slow receiver.
 const SEND: &str = "
 import os, select, signal, socket, sys, threading, time, zlib
 path, expected, encoding, blocking = sys.argv[1:]
@@ -96,7 +95,7 @@ fn what_cannot_be_decrypted_is_not_sent() {
     assert_eq!(place.log("trouble").len(), 1, "the log is of the second run");
 }
 
-/// A child with fewer rights than its parent may find that it can open neither.
+/// Checks this because a child with fewer rights than its parent may be unable to open either.
 #[test]
 fn what_is_sealed_is_decrypted_without_log_and_counters_too() {
     let place = Place::new();
@@ -130,7 +129,8 @@ fn processes_that_start_at_once_make_one_file_of_counters() {
     }
 }
 
-/// Whoever may read the counters can lock them, and whoever may write a FIFO can leave it without a reader.
+/// Checks this because a user who may read the counters can lock them, and one who may write a FIFO can leave it without a
+/// reader.
 #[test]
 fn a_program_starts_whatever_others_do_to_log_and_counters() {
     let place = Place::new();
@@ -151,7 +151,7 @@ fn a_program_starts_whatever_others_do_to_log_and_counters() {
     assert_eq!((place.counters()["engine_bytes"], place.counters()["log_lost"]), (1000, 2));
 }
 
-/// Who may write them may cut them short, and each process that has them would be killed.
+/// Checks this because a user who may write them can truncate them, which would kill each process that has them mapped.
 #[test]
 fn counters_that_other_users_may_write_are_not_taken() {
     let place = Place::new();
@@ -173,8 +173,7 @@ fn counters_that_other_users_may_write_are_not_taken() {
     }
 }
 
-/// Argument: a file, which is sent by one number of a socket, and then by another, when the first one is
-/// closed.
+/// A script. Argument: a file, which is sent through one descriptor of a socket, and, after that is closed, through another.
 const DUPLICATE: &str = "
 import os, socket, sys, time
 file, size = os.open(sys.argv[1], os.O_RDONLY), os.path.getsize(sys.argv[1])
@@ -229,7 +228,7 @@ fn a_bad_configuration_is_said_and_harms_no_program() {
     assert!(said.contains("rule 1: there is no operator \"md6\""), "{said}");
 }
 
-/// Arguments: file, and how many connections at once. All are begun before any is ended.
+/// A script. Arguments: file, and number of concurrent connections. All are begun before any is ended.
 const MANY: &str = "
 import os, resource, select, socket, sys, time
 path, count = sys.argv[1], int(sys.argv[2])

@@ -6,7 +6,7 @@ use std::process::Command;
 
 const SIZE: usize = (3 << 20) + 77;
 
-/// With the kernel's own sendfile, and with the library under these rules, of the file that they are for.
+/// Compares the kernel's own sendfile with the library under these rules, for a file of theirs.
 fn compare(rules: impl Fn(&Place) -> String, sealed: bool) -> Place {
     let place = Place::new();
     let program = compile(&place, "semantics");
@@ -35,7 +35,7 @@ fn with_digests_nothing_changes_for_the_program() {
     assert_eq!(place.log("trouble"), Vec::<serde_json::Value>::new());
     let checked = place.check_digests(|path| path.into());
     assert!(checked > 150, "{checked} digests");
-    // Those whose sockets were closed, or whose process ended, are in the log too.
+    // Streams whose sockets were closed, or whose process ended, are in the log too.
     let ended = |why: &str| place.log("object").iter().filter(|object| object["ended"] == why).count();
     assert!(ended("end") > 0 && ended("left") > 0 && ended("closed") + ended("exit") > 0);
 }

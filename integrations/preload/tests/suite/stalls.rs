@@ -1,11 +1,11 @@
-//! No stream stops another: sockets that take nothing, files that give nothing, an engine that does nothing.
+//! No stream blocks another: sockets that accept nothing, files that return nothing, an engine that does nothing.
 
 use crate::place::{Place, output, skip};
 use dcs_testkit::bytes;
 
 const MD5: &str = "[[rule]]\nthrough = 'md5'\n";
 
-/// What the scripts have in common. `deliver` sends a file to a client that takes it, and compares.
+/// Part shared by the scripts. `deliver` sends a file to a client that reads it, and compares.
 const COMMON: &str = "
 import ctypes, os, select, socket, struct, sys, threading, time
 path = sys.argv[1]
@@ -43,7 +43,7 @@ fn run(script: &str, arguments: &[&str]) -> (Place, String) {
     (place, said)
 }
 
-/// Argument: how many clients take nothing. Their sockets block.
+/// A script. Argument: the number of clients that read nothing. Their sockets block.
 const CLIENTS: &str = "
 stalled = [pair() for _ in range(int(sys.argv[2]))]
 for server, client in stalled:
@@ -63,7 +63,7 @@ fn clients_that_take_nothing_stop_nobody() {
     }
 }
 
-/// A file system in user space, whose file of 1 MiB gives half of it.
+/// A script with a file system in user space, whose file of 1 MiB returns half of it.
 const FUSE: &str = "
 folder = os.path.join(os.path.dirname(path), 'folder')
 os.mkdir(folder)
@@ -127,7 +127,7 @@ fn a_file_that_gives_nothing_stops_nobody() {
     }
 }
 
-/// The engine's thread is stopped by a tracer, amid a transfer.
+/// A script in which a tracer stops the engine's thread, amid a transfer.
 const STUCK: &str = "
 def trace(request, thread):
     if libc.ptrace(request, thread, None, None):
@@ -178,8 +178,7 @@ fn an_engine_that_does_nothing_is_given_up() {
     if !said.is_empty() {
         return skip(said.trim());
     }
-    // What went before is logged without a digest, the kernel carried the rest, and the next one has another
-    // engine.
+    // Earlier data are logged without a digest, the kernel carries out the rest, and the next stream uses another engine.
     let objects = place.log("object");
     let [given_up, next] = &objects[..] else { panic!("{objects:?}") };
     assert!(given_up["error"].is_string() && given_up["digests"].is_null(), "{given_up}");

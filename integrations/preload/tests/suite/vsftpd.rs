@@ -1,10 +1,10 @@
-//! vsftpd as it is: a process a connection, blocking sockets, the file's own position, a changed root.
+//! Unmodified vsftpd: a process per connection, blocking sockets, the file's own position, a changed root.
 
 use crate::place::{FILES, Place, Server, files, free_port, installed, output, skip, whole};
 use std::process::Command;
 
-/// Fetches files, whole and from an offset, by Python's ftplib, several clients side by side. Arguments:
-/// port, folder of the files, how they come, and their names.
+/// A script that fetches files, whole and from an offset, with Python's ftplib, by several clients at once. Arguments: port,
+/// folder of the files, their encoding, and their names.
 const FETCH: &str = "
 import ftplib, gzip, sys, threading
 port, folder, encoding, *names = sys.argv[1:]
@@ -32,7 +32,7 @@ threads = [threading.Thread(target=fetch, args=(which,)) for which in range(4)]
 assert not failures, failures
 ";
 
-/// Starts it, has the files fetched, ends it.
+/// Starts vsftpd, fetches the files, ends it.
 fn serve(rules: &str, encoding: &str) -> Option<Place> {
     let vsftpd = installed("vsftpd", "vsftpd")?;
     let root = output(Command::new("id").arg("-u"));
@@ -74,12 +74,12 @@ fn digests_of_all_that_it_sends() {
     let objects = place.objects(4 * 9, |_| true);
     let whole = whole(&objects);
     assert_eq!((whole["large"], whole["mega"], whole["odd"], whole["one"]), (4, 4, 4, 4), "{whole:?}");
-    // The paths are those that the program sees in its changed root.
+    // Paths are those that the program sees in its changed root.
     let plain = place.path("plain");
     assert!(place.check_digests(|path| plain.join(path.trim_start_matches('/'))) >= 4 * 9);
 }
 
-/// FTP announces no length that a client would hold it to: the connection's end is the file's.
+/// Checks compression: FTP announces no length for clients to check, and the connection's end is the file's.
 #[test]
 fn files_arrive_compressed() {
     let rules = "[[rule]]\nthrough = 'md5,gzip:1'\nuntil_close = true\n";

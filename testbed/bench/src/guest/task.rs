@@ -20,7 +20,7 @@ pub enum Who {
     /// Software-optimised: the process drives the card's controller of the SSD itself, over VFIO; data in host memory, operators
     /// on the processor; the kernel's TCP and its NIC.
     SoftwareTcp,
-    /// As `SoftwareTcp`, and the process drives the card's NIC too, with a TCP of its own.
+    /// Like `SoftwareTcp`, and the process drives the card's NIC too, with a TCP of its own.
     SoftwareNic,
     /// Software-controlled peer-to-peer: as `SoftwareNic`, but data are in the SSD's own memory, where the NIC reads them.
     SoftwareP2p,

@@ -29,7 +29,7 @@ pub struct Load {
 pub enum Pace {
     /// As fast as possible.
     Full,
-    /// This many seconds per object, in equal pieces.
+    /// Given seconds per object, in equal pieces.
     Slow { object_s: f64 },
 }
 

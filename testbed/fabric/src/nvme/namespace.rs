@@ -55,7 +55,7 @@ impl Namespace {
     ///
     /// # Panics
     ///
-    /// As [`Namespace::load`].
+    /// The same as [`Namespace::load`].
     pub fn store(&self, offset: u64, bytes: &[u8]) {
         self.check(offset, bytes.len() as u64);
         self.write(offset, bytes, true);

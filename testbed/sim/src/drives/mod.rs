@@ -3,9 +3,9 @@
 //! # Architecture
 //!
 //! ```text
-//! |   design     programs: steps of guests, hypervisor, host and engine for one request, in each design
+//!   design     programs: steps of guests, hypervisor, host and engine for one request, in each design
 //!      |
-//! |   steps      cost and effect of each step: exits, interrupts, stacks, commands, DMA
+//!   steps      cost and effect of each step: exits, interrupts, stacks, commands, DMA
 //!      |
 //!   machine    cores; fabric: SSDs (NVMe models), an FPGA card with memory; operator slots (dcs_slots)
 //! ```

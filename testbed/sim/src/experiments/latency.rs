@@ -18,7 +18,7 @@ pub const LENGTH: u64 = 4096;
 pub struct Row {
     /// Design.
     pub design: Design,
-    /// How its software waits for devices.
+    /// Software's way of waiting for devices.
     pub waiting: Waiting,
     /// Operator that the data pass.
     pub operator: Option<Operator>,

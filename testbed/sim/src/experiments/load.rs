@@ -48,7 +48,7 @@ pub struct Request {
 pub struct Load {
     /// The design.
     pub design: Design,
-    /// How its software waits for devices.
+    /// Software's way of waiting for devices.
     pub waiting: Waiting,
     /// Parameters of the server.
     pub parameters: Parameters,

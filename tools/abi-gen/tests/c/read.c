@@ -1,4 +1,4 @@
-/* Reads a completion entry from the file that is named, and says what it holds. */
+/* Reads a completion entry from the file given as argument, and prints its fields. */
 #include "dcs.h"
 
 #include <inttypes.h>

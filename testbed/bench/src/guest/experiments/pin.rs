@@ -10,7 +10,7 @@ use std::process::Command;
 
 /// Keeps the guest's processor on a core of its own, and everything else on the others, until dropped.
 pub struct Pinned {
-    /// This process's cores before.
+    /// Earlier cores of this process.
     before: Option<CpuSet>,
     _filler: Option<Helper>,
 }
