@@ -82,7 +82,7 @@ pub fn run(card: &mut Card, bus: &mut VfioUserBus, stop: &AtomicBool) {
     let (start, mut idle, mut done) = (Instant::now(), Idle::default(), 0);
     let now = || start.elapsed().as_nanos() as u64;
     while !stop.load(Ordering::Acquire) {
-        bus.begin_anew();
+        bus.acknowledge_resets();
         while let Some(answer) = bus.answer() {
             card.read_done(bus, now(), answer);
         }

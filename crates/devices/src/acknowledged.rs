@@ -29,7 +29,7 @@ pub(crate) struct Awaited {
 
 /// Returns true if the kernel can say what the peer has acknowledged: on a TCP connection with nothing between its stream and the
 /// application's (TLS in the kernel, several paths).
-pub(crate) fn is_told(flow: &Flow) -> bool {
+pub(crate) fn is_supported(flow: &Flow) -> bool {
     let is_tcp = sockopt::socket_protocol(&flow.fd).is_ok_and(|protocol| protocol == Some(ipproto::TCP));
     is_tcp && !has_layer(flow) && Traffic::of(&flow.fd).is_ok()
 }

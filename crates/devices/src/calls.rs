@@ -30,7 +30,7 @@ const THREADS_MAX: usize = 64;
 /// Time for which all of a pool's threads must be busy before it gets another.
 const STUCK_AFTER: Duration = Duration::from_millis(10);
 /// Time for which an engine that ends waits for calls in progress.
-const PATIENCE_AT_THE_END: Duration = Duration::from_secs(1);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 /// Time for which an idle thread stays.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Stack size of such a thread, in bytes.
@@ -145,15 +145,15 @@ impl Calls {
             return pool.signal.notify_one();
         }
         let few = if number == LINGERING { THREADS_MAX } else { THREADS_USUAL };
-        if pool.threads < few && !self.hire(number, pool) && pool.threads == 0 {
+        if pool.threads < few && !self.add_thread(number, pool) && pool.threads == 0 {
             // No thread is available, so the caller waits.
             drop(state);
-            self.0.work_off(number);
+            self.0.run_jobs(number);
         }
     }
 
     /// Gives a pool another thread.
-    fn hire(&self, number: u64, pool: &mut Pool) -> bool {
+    fn add_thread(&self, number: u64, pool: &mut Pool) -> bool {
         let shared = Arc::clone(&self.0);
         let thread = std::thread::Builder::new().name("dcs-call".into()).stack_size(STACK);
         self.0.threads.fetch_add(1, Ordering::SeqCst);
@@ -167,7 +167,7 @@ impl Calls {
     }
 
     /// Adds threads to pools whose threads are all stuck.
-    pub fn relieve(&self) {
+    pub fn grow_stuck_pools(&self) {
         if self.0.queued.load(Ordering::SeqCst) == 0 {
             return;
         }
@@ -175,7 +175,7 @@ impl Calls {
         for (number, pool) in &mut state.pools {
             let stuck = !pool.jobs.is_empty() && pool.idle == 0 && pool.moved.elapsed() >= STUCK_AFTER;
             if stuck && pool.threads < THREADS_MAX {
-                self.hire(*number, pool);
+                self.add_thread(*number, pool);
             }
         }
     }
@@ -229,7 +229,7 @@ impl Drop for Calls {
         state.closed = true;
         state.pools.values().for_each(|pool| pool.signal.notify_all());
         drop(state);
-        let end = Instant::now() + PATIENCE_AT_THE_END;
+        let end = Instant::now() + DRAIN_TIMEOUT;
         while self.0.threads.load(Ordering::SeqCst) > 0 && Instant::now() < end {
             std::thread::sleep(Duration::from_micros(200));
         }
@@ -245,7 +245,7 @@ impl Shared {
     fn run(self: Arc<Shared>, number: u64) {
         block_signals();
         loop {
-            self.work_off(number);
+            self.run_jobs(number);
             if !self.rest(number) {
                 break;
             }
@@ -280,7 +280,7 @@ impl Shared {
     }
 
     /// Makes the calls of a pool until none is left.
-    fn work_off(&self, number: u64) {
+    fn run_jobs(&self, number: u64) {
         while let Some(job) = self.next(number) {
             let Job { operation, mut work } = job;
             let attempt = catch_unwind(AssertUnwindSafe(|| perform(&mut work)))

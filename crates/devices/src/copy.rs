@@ -101,7 +101,7 @@ pub(crate) fn source_waits(route: &Route) -> Option<Attempt> {
 }
 
 /// Restores the reason why a socket failed: once it has told a direct copy, it tells a write only EPIPE.
-pub(crate) fn recall(copy_error: Option<Errno>, attempt: Attempt) -> Attempt {
+pub(crate) fn restore_error(copy_error: Option<Errno>, attempt: Attempt) -> Attempt {
     match attempt {
         Attempt::Done(Outcome::Failed(failure)) if failure.errno == Errno::PIPE.raw_os_error() as u32 => {
             Attempt::failed(copy_error.map_or(failure, failure::writing))
@@ -112,7 +112,7 @@ pub(crate) fn recall(copy_error: Option<Errno>, attempt: Attempt) -> Attempt {
 
 /// Sends to a socket what was read into a block and is still in the page cache: sendfile(2) copies nothing. Returns `None` if that is not
 /// available; the block has the bytes.
-pub(crate) fn again(route: &mut Route, source: u64, length: u32) -> Option<Attempt> {
+pub(crate) fn resend_from_cache(route: &mut Route, source: u64, length: u32) -> Option<Attempt> {
     if !route.sends_again {
         return None;
     }

@@ -205,7 +205,7 @@ impl Endpoint {
         Endpoint { object: Object::Memory(memory), readable: true, writable: true }
     }
 
-    /// Makes an endpoint of a connection of a card or a NIC, by the card's number for it or [`Ask`](crate::vfio_devices::Ask)'s.
+    /// Makes an endpoint of a connection of a card or a NIC, by the card's number for it or [`NicRequest`](crate::vfio_devices::NicRequest)'s.
     /// `connection` keeps it open.
     pub fn device_flow(handle: u32, connection: Arc<dyn std::any::Any + Send + Sync>) -> Endpoint {
         let object = Object::Device(DeviceFlow { handle, _connection: connection });
@@ -343,7 +343,7 @@ impl Endpoint {
     }
 
     /// Returns the number of the thread pool for its calls that may wait. Calls of one file system or device share a pool.
-    pub(crate) fn lane(&self) -> u64 {
+    pub(crate) fn pool(&self) -> u64 {
         match &self.object {
             Object::File(file) => file.device,
             Object::Flow(_) => LINGERING,

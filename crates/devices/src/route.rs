@@ -106,12 +106,12 @@ impl Route {
         if overwrites_itself(spec, &source, &destination) {
             return Err((Stage::Destination, Failure::new(Status::Overlap)));
         }
-        let is_told = match &destination.endpoint.object {
+        let is_supported = match &destination.endpoint.object {
             Object::Device(_) => true,
-            Object::Flow(flow) => spec.acknowledged && acknowledged::is_told(flow),
+            Object::Flow(flow) => spec.acknowledged && acknowledged::is_supported(flow),
             _ => false,
         };
-        if spec.acknowledged && !is_told {
+        if spec.acknowledged && !is_supported {
             return Err((Stage::Destination, Failure::new(Status::PathUnavailable)));
         }
         let kernel_copy = KernelCopy::choose(spec, &source, &destination);
@@ -161,7 +161,7 @@ impl Route {
 
     /// Returns the stage of the command that an engine whose blocks are in an SSD's memory cannot do: the processor would have to process
     /// or copy what is there. Receiving from a peer is allowed. `processed`: there are operators.
-    pub fn strays(&self, processed: bool) -> Option<Stage> {
+    pub fn stage_not_peer_to_peer(&self, processed: bool) -> Option<Stage> {
         if processed {
             return Some(Stage::Operator);
         }
@@ -214,7 +214,7 @@ impl Route {
     }
 
     /// Checks whether the destination's peer has acknowledged everything that was sent to it.
-    pub(crate) fn look_whether_acknowledged(&mut self) -> Attempt {
+    pub(crate) fn poll_acknowledged(&mut self) -> Attempt {
         match &self.destination.endpoint.object {
             Object::Flow(flow) => acknowledged::look(flow, &mut self.awaited),
             _ => self.destination.driven(DriveWork::Flush),
@@ -414,7 +414,7 @@ mod tests {
             handle: at as u32,
             ..EndpointSpec::default()
         };
-        let strays = |prefix: Option<usize>, from, to, processed| {
+        let stage_not_peer_to_peer = |prefix: Option<usize>, from, to, processed| {
             let spec = TransferSpec {
                 prefix: prefix.map(side),
                 source: side(from),
@@ -422,7 +422,7 @@ mod tests {
                 ..TransferSpec::default()
             };
             let bound = Route::bind(&spec, |handle| endpoints.get(handle as usize).cloned());
-            bound.expect("they can be bound").0.strays(processed)
+            bound.expect("they can be bound").0.stage_not_peer_to_peer(processed)
         };
         let [ssd, nic, memory, bytes] = [0, 1, 2, 3];
         for (prefix, from, to, processed, expected) in [
@@ -436,7 +436,11 @@ mod tests {
             (None, ssd, memory, false, Some(Stage::Destination)),
             (None, nic, nic, false, Some(Stage::Destination)),
         ] {
-            assert_eq!(strays(prefix, from, to, processed), expected, "{prefix:?} {from} {to} {processed}");
+            assert_eq!(
+                stage_not_peer_to_peer(prefix, from, to, processed),
+                expected,
+                "{prefix:?} {from} {to} {processed}"
+            );
         }
     }
 }

@@ -17,7 +17,7 @@ const BATCH: u64 = 64;
 /// Most bytes of one batch.
 const BATCH_BYTES: usize = 65_000;
 /// Packets at a stream's start that must be valid.
-const PROOF: u64 = 5;
+const SYNC_PACKETS: u64 = 5;
 /// Delay after its time beyond which a datagram counts as late, in nanoseconds.
 pub const LATE_AFTER: u64 = 5_000_000;
 /// Lateness of the first due datagram, in nanoseconds, beyond which all later ones are postponed instead of being sent in a burst.
@@ -386,7 +386,7 @@ impl Sender {
 
     /// Skips the bytes before the next sync byte.
     fn resynchronise(&mut self) -> Result<(), Error> {
-        if self.packets < PROOF {
+        if self.packets < SYNC_PACKETS {
             self.fill -= ts::PACKET;
             self.position -= ts::PACKET as u64;
             return Err(Error::NotTransportStream);

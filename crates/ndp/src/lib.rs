@@ -83,7 +83,7 @@
 //! * No dictionaries, no zlib or raw deflate streams, no Zstandard windows over 128 MiB, no legacy Zstandard
 //!   formats.
 //! * No parallelism inside a stream: each stream runs on its own context; [`Lanes`] tells for which operators a unit
-//! takes several at once.
+//!   takes several at once.
 #![deny(unsafe_code)]
 
 mod aws_chunked;

@@ -51,12 +51,12 @@ pub(crate) struct Neighbours<T, P> {
     most: usize,
     requests: VecDeque<Ipv4Addr>,
     /// Senders that waited for an entry that was evicted.
-    gave_way: Vec<Waiting<T, P>>,
+    take_evicted: Vec<Waiting<T, P>>,
 }
 
 impl<T: PartialEq, P> Neighbours<T, P> {
     pub(crate) fn new(most: usize) -> Neighbours<T, P> {
-        Neighbours { entries: BTreeMap::new(), most, requests: VecDeque::new(), gave_way: Vec::new() }
+        Neighbours { entries: BTreeMap::new(), most, requests: VecDeque::new(), take_evicted: Vec::new() }
     }
 
     /// Returns the Ethernet address, if it is known. Otherwise the address is requested and [`Neighbours::wait`] works, unless there are
@@ -87,7 +87,7 @@ impl<T: PartialEq, P> Neighbours<T, P> {
             };
             let known = oldest(&|entry| entry.mac.is_some());
             let Some(oldest) = known.or_else(|| oldest(&|entry| own && !entry.own)) else { return };
-            self.gave_way.extend(self.entries.remove(&oldest).map(|entry| entry.waiting));
+            self.take_evicted.extend(self.entries.remove(&oldest).map(|entry| entry.waiting));
             self.requests.retain(|asked| *asked != oldest);
         }
         let waiting = Waiting::default();
@@ -96,8 +96,8 @@ impl<T: PartialEq, P> Neighbours<T, P> {
     }
 
     /// Takes the senders that waited for an evicted neighbour.
-    pub(crate) fn gave_way(&mut self) -> Option<Waiting<T, P>> {
-        self.gave_way.pop()
+    pub(crate) fn take_evicted(&mut self) -> Option<Waiting<T, P>> {
+        self.take_evicted.pop()
     }
 
     /// Returns the number of neighbours whose address is requested.

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use dcs_drivers::bus::{Bus, BusError, ReadDone, Tag, Window};
 
 use crate::link::Link;
-use crate::maps::Way;
+use crate::maps::Path;
 use crate::memory::Memory;
 use crate::wake::{Idle, Wake, Watch};
 use crate::wire::Payload;
@@ -54,13 +54,13 @@ impl VfioUserBus {
     }
 
     /// Returns true if the function may reach other devices and host memory now. It may not between a reset and
-    /// [`VfioUserBus::begin_anew`]: accesses in between belong to the time before the reset.
+    /// [`VfioUserBus::acknowledge_resets`]: accesses in between belong to the time before the reset.
     pub fn is_master(&self) -> bool {
         self.link.state.master.load(Ordering::Acquire) && self.resets() == self.known
     }
 
     /// Ends the time before a reset: the owner checks its registers next, which report every reset so far.
-    pub fn begin_anew(&mut self) {
+    pub fn acknowledge_resets(&mut self) {
         self.known = self.resets();
     }
 
@@ -171,16 +171,16 @@ impl VfioUserBus {
                 return;
             }
             let maps = self.link.maps.read().unwrap_or_else(PoisonError::into_inner);
-            let (count, way) = maps.way(here, left, write);
+            let (count, path) = maps.path(here, left, write);
             let most = self.link.max_transfer();
-            let count = match way {
-                Way::Message => (count as usize).min(most),
+            let count = match path {
+                Path::Message => (count as usize).min(most),
                 _ => count as usize,
             };
-            match way {
-                Way::Memory(memory, offset) => take(at, count, Taken::InPlace(memory, offset)),
-                Way::Denied => take(at, count, Taken::Denied),
-                Way::Message => {
+            match path {
+                Path::Memory(memory, offset) => take(at, count, Taken::InPlace(memory, offset)),
+                Path::Denied => take(at, count, Taken::Denied),
+                Path::Message => {
                     // The client may unmap while the message waits to be sent.
                     drop((maps, copying));
                     take(at, count, Taken::ByMessage(here));

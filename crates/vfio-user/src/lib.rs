@@ -61,7 +61,7 @@ pub mod wire;
 
 pub use bus::VfioUserBus;
 pub use link::Hold;
-pub use port::{Direct, Port, Unreachable};
+pub use port::{MappedPiece, Port, Unreachable};
 pub use server::{Running, Server};
 
 #[cfg(test)]

@@ -31,7 +31,7 @@ struct Piece {
 
 /// The path to the bytes from an address on.
 #[derive(Debug)]
-pub enum Way<'a> {
+pub enum Path<'a> {
     /// Mapped memory, at this offset.
     Memory(&'a Memory, u64),
     /// Message to the client, which decides: another device's BAR, or memory without a file.
@@ -127,7 +127,7 @@ impl Maps {
     }
 
     /// Returns how many of the `length` bytes at `address` are reached by the same path, and that path.
-    pub fn way(&self, address: u64, length: u64, write: bool) -> (u64, Way<'_>) {
+    pub fn path(&self, address: u64, length: u64, write: bool) -> (u64, Path<'_>) {
         if let Some((start, piece)) = self.before(address) {
             let offset = address - start;
             if offset < piece.length {
@@ -136,15 +136,15 @@ impl Maps {
                 return (
                     here,
                     match &piece.memory {
-                        _ if !allowed => Way::Denied,
-                        Some((memory, start)) => Way::Memory(memory, start + offset),
-                        None => Way::Message,
+                        _ if !allowed => Path::Denied,
+                        Some((memory, start)) => Path::Memory(memory, start + offset),
+                        None => Path::Message,
                     },
                 );
             }
         }
         let next = self.pieces.range(address..).next().map(|(start, _)| start - address);
-        (next.unwrap_or(length).min(length), Way::Message)
+        (next.unwrap_or(length).min(length), Path::Message)
     }
 
     /// Returns true if all of the `length` bytes at `address` are in mapped memory, with this access allowed.
@@ -152,9 +152,9 @@ impl Maps {
         let mut done = 0;
         address.checked_add(length).is_some()
             && loop {
-                match self.way(address + done, length - done, write) {
+                match self.path(address + done, length - done, write) {
                     _ if done == length => break true,
-                    (count, Way::Memory(..)) => done += count,
+                    (count, Path::Memory(..)) => done += count,
                     _ => break false,
                 }
             }
@@ -229,12 +229,12 @@ mod tests {
         let beyond = DmaMap { offset: 0x800, ..map(0x8000, 0x1000) };
         assert_eq!(maps.add(&beyond, Some(memory.clone())), Err(MapError::File));
         maps.add(&DmaMap { offset: 0x800, ..map(0x8000, 0x800) }, Some(memory.clone())).unwrap();
-        assert!(matches!(maps.way(0x8010, 8, false), (8, Way::Memory(_, 0x810))));
+        assert!(matches!(maps.path(0x8010, 8, false), (8, Path::Memory(_, 0x810))));
         maps.add(&map(0x1000, 0x1000), Some(memory)).unwrap();
         maps.add(&DmaMap { writable: false, ..map(0x2000, 0x1000) }, None).unwrap();
-        assert!(matches!(maps.way(0xf00, 0x1000, true), (0x100, Way::Message)));
-        assert!(matches!(maps.way(0x1010, 0x1000, true), (0xff0, Way::Memory(_, 0x10))));
-        assert!(matches!(maps.way(0x2000, 8, true), (8, Way::Denied)));
+        assert!(matches!(maps.path(0xf00, 0x1000, true), (0x100, Path::Message)));
+        assert!(matches!(maps.path(0x1010, 0x1000, true), (0xff0, Path::Memory(_, 0x10))));
+        assert!(matches!(maps.path(0x2000, 8, true), (8, Path::Denied)));
         assert!(
             maps.reaches(0x1000, 0x1000, true)
                 && maps.reaches(0x1fff, 1, false)
@@ -245,8 +245,8 @@ mod tests {
                 && !maps.reaches(u64::MAX, 2, false)
                 && !maps.reaches(0, 1, false)
         );
-        assert!(matches!(maps.way(0x2000, 8, false), (8, Way::Message)));
-        assert!(matches!(maps.way(0x3000, u64::MAX, false), (0x5000, Way::Message)));
-        assert!(matches!(maps.way(0x8800, u64::MAX, false), (u64::MAX, Way::Message)));
+        assert!(matches!(maps.path(0x2000, 8, false), (8, Path::Message)));
+        assert!(matches!(maps.path(0x3000, u64::MAX, false), (0x5000, Path::Message)));
+        assert!(matches!(maps.path(0x8800, u64::MAX, false), (u64::MAX, Path::Message)));
     }
 }

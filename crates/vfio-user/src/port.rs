@@ -9,7 +9,7 @@ use std::sync::{Arc, PoisonError, RwLockReadGuard};
 use dcs_vfio::Mapping;
 
 use crate::link::{Hold, Link};
-use crate::maps::{Maps, Way};
+use crate::maps::{Maps, Path};
 use crate::pci::Region;
 
 /// The owner's access to the host of one function. Clones share it.
@@ -21,7 +21,7 @@ pub struct Port {
 /// A piece of the host's memory, for the kernel or a device to read or write. The client is told that its memory is free when the hold is
 /// dropped.
 #[derive(Clone, Debug)]
-pub struct Direct {
+pub struct MappedPiece {
     /// Memory that contains it.
     pub memory: Arc<Mapping>,
     /// Offset in the memory.
@@ -71,13 +71,13 @@ impl Port {
     }
 
     /// Returns the place of this many bytes in this process, for the kernel to read or `write`; `None` if they are not in one piece.
-    pub fn direct(&self, address: u64, length: u64, write: bool) -> Option<Direct> {
+    pub fn direct(&self, address: u64, length: u64, write: bool) -> Option<MappedPiece> {
         let _copying = self.copying().ok()?;
         let maps = self.maps();
-        match maps.way(address, length, write) {
-            (count, Way::Memory(memory, offset)) if count == length => {
+        match maps.path(address, length, write) {
+            (count, Path::Memory(memory, offset)) if count == length => {
                 // Under the lock of the maps, so that an unmapping that comes now waits for this hold.
-                Some(Direct { memory: memory.mapping().clone(), offset, hold: self.link.hold() })
+                Some(MappedPiece { memory: memory.mapping().clone(), offset, hold: self.link.hold() })
             }
             _ => None,
         }
@@ -95,7 +95,7 @@ impl Port {
 
     /// Returns a hold for writes past the client ([`switch`](crate::switch)), `None` if the function is not bus master. A request to end
     /// bus mastering is answered when the hold is dropped, or after 3 s.
-    pub fn mastering(&self) -> Option<Arc<Hold>> {
+    pub fn hold_mastering(&self) -> Option<Arc<Hold>> {
         // In this order, so that a request to end it in between waits for the hold.
         let hold = self.link.hold();
         self.is_master().then_some(hold)
@@ -140,7 +140,7 @@ impl Port {
         let _copying = self.copying()?;
         let maps = self.maps();
         // Most accesses are in one piece.
-        if let (count, Way::Memory(memory, offset)) = maps.way(address, length as u64, write)
+        if let (count, Path::Memory(memory, offset)) = maps.path(address, length as u64, write)
             && count == length as u64
         {
             take(0, length, memory, offset);
@@ -151,8 +151,8 @@ impl Port {
         }
         let mut at = 0;
         while at < length {
-            let (count, way) = maps.way(address + at as u64, (length - at) as u64, write);
-            let Way::Memory(memory, offset) = way else { return Err(Unreachable::Unmapped) };
+            let (count, path) = maps.path(address + at as u64, (length - at) as u64, write);
+            let Path::Memory(memory, offset) = path else { return Err(Unreachable::Unmapped) };
             take(at, count as usize, memory, offset);
             at += count as usize;
         }

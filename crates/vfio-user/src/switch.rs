@@ -42,11 +42,11 @@ pub const HEAD: usize = 12;
 /// Most bytes of a write.
 pub const LARGEST: usize = 4096;
 /// Most functions that join one.
-const MOST: usize = 64;
+const PEERS_MAX: usize = 64;
 /// Most functions of one process that join one: `dcs d2d ssd` is one, and joins again after it was disconnected.
 const MOST_OF_A_PROCESS: usize = 8;
 /// Time limit of a write: a peer that takes nothing for this long counts as gone.
-const PATIENCE: Duration = Duration::from_secs(5);
+const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Pause between attempts to join.
 const PAUSE: Duration = Duration::from_millis(50);
 /// Bytes that are read at once.
@@ -276,11 +276,11 @@ impl Switch {
     }
 
     fn add(&self, stream: UnixStream) -> io::Result<Arc<Peer>> {
-        stream.set_write_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(WRITE_TIMEOUT))?;
         let process = getsockopt(&stream, PeerCredentials)?.pid();
         let (peer, mut peers) = (Arc::new(Peer { stream, process, late: Mutex::default() }), self.peers());
         let of_it = peers.iter().filter(|other| other.process == process).count();
-        if peers.len() >= MOST || of_it >= MOST_OF_A_PROCESS {
+        if peers.len() >= PEERS_MAX || of_it >= MOST_OF_A_PROCESS {
             return Err(io::ErrorKind::QuotaExceeded.into());
         }
         peers.push(peer.clone());
@@ -400,7 +400,7 @@ mod tests {
         let path = folder.path().join("switch");
         let (take, heard) = taking();
         let listening = Switch::listen(&path, KEPT, take).unwrap();
-        let mut greedy: Vec<_> = (0..MOST).map(|_| UnixStream::connect(&path).unwrap()).collect();
+        let mut greedy: Vec<_> = (0..PEERS_MAX).map(|_| UnixStream::connect(&path).unwrap()).collect();
         for refused in &mut greedy[MOST_OF_A_PROCESS..] {
             // An end, or a reset.
             assert!(!matches!(refused.read(&mut [0]), Ok(1..)), "disconnected");
@@ -411,7 +411,7 @@ mod tests {
                       s.send(struct.pack('<QI',5,3)+b'abc');s.recv(1)";
         let other = std::process::Command::new("python3").args(["-c", script]).arg(&path).spawn();
         let Ok(mut other) = other else { return println!("skipped: no python3 to be another process") };
-        assert_eq!(heard.recv_timeout(6 * PATIENCE), Ok((5, b"abc".to_vec())));
+        assert_eq!(heard.recv_timeout(6 * WRITE_TIMEOUT), Ok((5, b"abc".to_vec())));
         assert_eq!(listening.peers().len(), MOST_OF_A_PROCESS + 1);
         // A place that one of them frees can be taken again.
         drop(greedy);
@@ -422,7 +422,7 @@ mod tests {
         let mut batch = Batch::default();
         batch.add(6, b"again");
         again.write_all(&batch.0).unwrap();
-        assert_eq!(heard.recv_timeout(6 * PATIENCE), Ok((6, b"again".to_vec())));
+        assert_eq!(heard.recv_timeout(6 * WRITE_TIMEOUT), Ok((6, b"again".to_vec())));
         other.kill().unwrap();
         other.wait().unwrap();
     }
@@ -453,7 +453,7 @@ mod tests {
             told.send(listening.peers().len()).unwrap();
         });
         // Less than the time for which a write waits.
-        let peers = done.recv_timeout(PATIENCE - Duration::from_secs(1));
+        let peers = done.recv_timeout(WRITE_TIMEOUT - Duration::from_secs(1));
         assert_eq!(peers, Ok(1), "the slow one was disconnected");
         let mut bytes = Vec::new();
         let _ = slow.read_to_end(&mut bytes);

@@ -302,7 +302,7 @@ fn a_reset_waits_for_copies_and_ends_those_to_come() {
     let (ram, file) = Memory::create("ram", 0x1000).unwrap();
     client.map(RAM, 0x1000, Some(file.as_fd())).unwrap();
     for reset in [true, false] {
-        card.bus.begin_anew();
+        card.bus.acknowledge_resets();
         let state = card.bus.state().clone();
         let copying = state.copying.read().unwrap();
         std::thread::scope(|scope| {
@@ -396,7 +396,7 @@ fn the_next_client_finds_a_function_as_new() {
         Err(BusError::Unsupported),
         "the owner is still at what was before"
     );
-    card.bus.begin_anew();
+    card.bus.acknowledge_resets();
     assert_eq!(second.read(0, 16, 4), Ok(vec![0; 4]));
     assert_eq!(fetch(&mut card.bus, RAM, 4), Err(BusError::Unsupported), "the first client's");
     assert!(fetch(&mut card.bus, PEER, 4).is_ok());
@@ -597,15 +597,15 @@ fn memory_that_is_in_use_is_waited_for() {
 fn who_ends_bus_mastering_waits_for_what_is_being_written() {
     let drive = drive();
     let mut client = Client::connect(&drive.path, Payload::At32);
-    assert!(drive.port.mastering().is_none());
+    assert!(drive.port.hold_mastering().is_none());
     client.config(4, &[6, 0]);
-    let writing = drive.port.mastering().expect("it is a bus master");
+    let writing = drive.port.hold_mastering().expect("it is a bus master");
     std::thread::scope(|scope| {
         let answered = scope.spawn(|| client.config(4, &[2, 0]));
         while drive.port.is_master() {
             std::thread::yield_now();
         }
-        assert!(drive.port.mastering().is_none());
+        assert!(drive.port.hold_mastering().is_none());
         assert!(!answered.is_finished(), "a write is in progress");
         drop(writing);
     });

@@ -36,7 +36,7 @@ pub fn take(address: &str) -> Result<(), VfioError> {
 pub fn uses(root: &Root, address: &str) -> Vec<String> {
     match class(root, address) {
         Some(NVME) => {
-            let disks = only_by(root, address);
+            let disks = exclusive_disks(root, address);
             disks.iter().flat_map(|name| uses_of_disk(root, name)).collect()
         }
         Some(class) if class >> 16 == NETWORK => {
@@ -63,7 +63,7 @@ fn class(root: &Root, address: &str) -> Option<u32> {
 
 /// Returns the block devices of an SSD that the kernel reaches through this controller alone. Those that it also reaches through another
 /// one stay.
-fn only_by(root: &Root, address: &str) -> Vec<String> {
+fn exclusive_disks(root: &Root, address: &str) -> Vec<String> {
     let others = root.names(DEVICES).ok().unwrap_or_default().into_iter().filter(|other| other != address);
     let live = |other: &String| {
         let folder = format!("{DEVICES}/{other}/nvme");
@@ -79,7 +79,7 @@ fn only_by(root: &Root, address: &str) -> Vec<String> {
 
 /// Returns the driver of another function of a group, if it keeps a process from using the group. [linux,
 /// Documentation/driver-api/vfio.rst]
-pub fn rival(root: &Root, address: &str) -> Option<String> {
+pub fn blocking_driver(root: &Root, address: &str) -> Option<String> {
     let driver = root.link(&format!("{DEVICES}/{address}/driver"))?;
     let harmless = matches!(driver.as_str(), "vfio-pci" | "pci-stub" | "pcieport");
     let bridge = class(root, address).is_some_and(|class| class >> 8 == BRIDGE);
@@ -241,6 +241,6 @@ pub fn claim(root: &Root, address: &str) -> Result<Vec<File>, VfioError> {
             }
         }
     };
-    let disks = only_by(root, address).iter().map(open).collect::<Result<Vec<_>, _>>()?;
+    let disks = exclusive_disks(root, address).iter().map(open).collect::<Result<Vec<_>, _>>()?;
     Ok(disks.into_iter().flatten().collect())
 }

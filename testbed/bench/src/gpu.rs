@@ -10,7 +10,7 @@ use crate::report::Report;
 use crate::units::{self, human};
 use clap::Args;
 use dcs::Operator;
-use dcs::gpu::{self, Floor, GpuOptions, MeasureError, Measured, Plan, Properties};
+use dcs::gpu::{self, GpuOptions, MeasureError, Measured, PeakRates, Plan, Properties};
 use serde_json::json;
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -145,7 +145,7 @@ fn head(gpu: &Properties, report: &Report) {
     }
 }
 
-fn table(plan: &Plan, gpu: &Properties, floor: &Floor, measured: &[Measured], report: &Report) {
+fn table(plan: &Plan, gpu: &Properties, floor: &PeakRates, measured: &[Measured], report: &Report) {
     let mark = if gpu.stand_in { "  (stand-in, no GPU)" } else { "" };
     report.text(format_args!(
         "\n{} stream{}, pieces of {}; memory of the GPU {:.1} GiB/s, copies in {:.1}, out {:.1}{mark}",

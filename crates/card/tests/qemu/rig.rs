@@ -138,11 +138,11 @@ impl Rig {
     pub fn letter(&mut self, register: u64) -> u64 {
         let (end, mut idle) = (Instant::now() + LIMIT, Idle::default());
         // Clears the resets of the guest's boot.
-        self.bus.begin_anew();
+        self.bus.acknowledge_resets();
         while Instant::now() < end {
             match self.letters.try_recv() {
                 Ok((offset, value)) if offset == register => {
-                    self.bus.begin_anew();
+                    self.bus.acknowledge_resets();
                     return value;
                 }
                 Ok(_) => idle.worked(),

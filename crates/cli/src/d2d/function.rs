@@ -235,7 +235,7 @@ impl<M: Machine> Serving<M> {
         if batch.is_empty() {
             return;
         }
-        match self.port.mastering() {
+        match self.port.hold_mastering() {
             Some(_until_written) if self.switch.write(batch).is_ok() => return origins.clear(),
             _ => *batch = Batch::default(),
         }

@@ -70,8 +70,10 @@ fn function(root: &Root, address: String) -> Option<Function> {
     let group = root.link(&format!("{folder}/iommu_group"));
     let members = root.names(&format!("{folder}/iommu_group/devices")).ok().unwrap_or_default();
     let members: Vec<String> = members.into_iter().filter(|other| *other != address).collect();
-    let rivals =
-        members.iter().filter_map(|other| Some((other.clone(), in_use::rival(root, other)?))).collect();
+    let rivals = members
+        .iter()
+        .filter_map(|other| Some((other.clone(), in_use::blocking_driver(root, other)?)))
+        .collect();
     Some(Function {
         kind,
         id: (id("vendor"), id("device")),

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 pub use crate::kernel::offload::operators;
-pub use dcs_devices::gpu::measure::Floor;
+pub use dcs_devices::gpu::measure::PeakRates;
 pub use dcs_devices::gpu::{GpuError, GpuOptions, Properties, Storage, StorageError, find, find_storage};
 pub use files::{MeasuredFile, Reading, measure_file};
 
@@ -80,7 +80,7 @@ pub enum MeasureError {
 pub fn measure(
     plan: &Plan,
     operators: &[Operator],
-) -> Result<(Properties, Floor, Vec<Measured>), MeasureError> {
+) -> Result<(Properties, PeakRates, Vec<Measured>), MeasureError> {
     if plan.size == 0 || !plan.size.is_multiple_of(64) || plan.streams == 0 || plan.repetitions == 0 {
         return Err(MeasureError::Plan);
     }
@@ -103,7 +103,12 @@ fn parameter(operator: Operator, stream: usize) -> Vec<u8> {
     (0..48).map(|at| (at * 7 + stream) as u8).collect()
 }
 
-fn one(plan: &Plan, bench: &mut Bench, floor: &Floor, operator: Operator) -> Result<Measured, MeasureError> {
+fn one(
+    plan: &Plan,
+    bench: &mut Bench,
+    floor: &PeakRates,
+    operator: Operator,
+) -> Result<Measured, MeasureError> {
     let name = operator.info().gpu.unwrap_or(operator.name());
     let wrong = || MeasureError::Wrong(name);
     let plain = bench.data()?.to_vec();

@@ -433,7 +433,7 @@ impl KernelLoop {
         let (route, binding) =
             Route::bind(spec, |handle| pair.find(handle)).map_err(|(stage, failure)| (stage, 0, failure))?;
         if self.controller.is_peer_to_peer()
-            && let Some(stage) = route.strays(!spec.chain.is_empty())
+            && let Some(stage) = route.stage_not_peer_to_peer(!spec.chain.is_empty())
         {
             return Err((stage, 0, Failure::new(Status::PathUnavailable)));
         }

@@ -4,7 +4,7 @@
 use super::KernelLoop;
 use dcs_abi::admin::{AdminEntry, Answer, opcode};
 use dcs_abi::status::Status;
-use dcs_devices::vfio_devices::Ask;
+use dcs_devices::vfio_devices::NicRequest;
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::mpsc::Sender;
@@ -26,14 +26,16 @@ impl Requests {
 }
 
 /// The request of an admin command, where a NIC can carry it out.
-fn ask(entry: &AdminEntry) -> Option<Ask> {
+fn ask(entry: &AdminEntry) -> Option<NicRequest> {
     let [first, second, third] = [entry.words[0], entry.words[1], entry.words[2]];
     match entry.opcode {
-        opcode::LISTEN => Some(Ask::Listen(second as u16)),
-        opcode::ACCEPT => Some(Ask::Accept(first)),
-        opcode::CONNECT => Some(Ask::Connect(SocketAddrV4::new(Ipv4Addr::from_bits(second), third as u16))),
-        opcode::SHUTDOWN => Some(Ask::Shutdown(first)),
-        opcode::RELEASE => Some(Ask::Release(first)),
+        opcode::LISTEN => Some(NicRequest::Listen(second as u16)),
+        opcode::ACCEPT => Some(NicRequest::Accept(first)),
+        opcode::CONNECT => {
+            Some(NicRequest::Connect(SocketAddrV4::new(Ipv4Addr::from_bits(second), third as u16)))
+        }
+        opcode::SHUTDOWN => Some(NicRequest::Shutdown(first)),
+        opcode::RELEASE => Some(NicRequest::Release(first)),
         _ => None,
     }
 }
@@ -64,7 +66,7 @@ impl KernelLoop {
         let wanted = self.requests.waiting.remove(&ticket).is_some_and(|waits| waits.send(answer).is_ok());
         // A connection that nobody waits for any more.
         if let (false, Ok(handle)) = (wanted, handle) {
-            let _ = self.controller.ask(0, Ask::Release(handle));
+            let _ = self.controller.ask(0, NicRequest::Release(handle));
         }
     }
 }
@@ -88,9 +90,9 @@ mod tests {
         let entry = |opcode, words| AdminEntry { opcode, words, ..Default::default() };
         let to = SocketAddrV4::new(Ipv4Addr::new(10, 0, 2, 2), 9000);
         let connect = entry(opcode::CONNECT, [0, to.ip().to_bits(), 9000, 0, 0, 0]);
-        assert_eq!(ask(&connect), Some(Ask::Connect(to)));
-        assert_eq!(ask(&entry(opcode::LISTEN, [0, 80, 0, 0, 0, 0])), Some(Ask::Listen(80)));
-        assert_eq!(ask(&entry(opcode::ACCEPT, [7, 0, 0, 0, 0, 0])), Some(Ask::Accept(7)));
+        assert_eq!(ask(&connect), Some(NicRequest::Connect(to)));
+        assert_eq!(ask(&entry(opcode::LISTEN, [0, 80, 0, 0, 0, 0])), Some(NicRequest::Listen(80)));
+        assert_eq!(ask(&entry(opcode::ACCEPT, [7, 0, 0, 0, 0, 0])), Some(NicRequest::Accept(7)));
         assert_eq!(ask(&entry(opcode::DATAGRAMS, [0; 6])), None);
     }
 }

@@ -327,7 +327,9 @@ impl Controller {
                 }
             }
             OperationKind::Write { offset, block, start, length, origin, more } => {
-                if let Some(attempt) = origin.and_then(|origin| copy::again(route, origin, length)) {
+                if let Some(attempt) =
+                    origin.and_then(|origin| copy::resend_from_cache(route, origin, length))
+                {
                     return attempt;
                 }
                 if matches!(route.side(EndpointRole::Destination).endpoint.object, Object::Paced(_)) {
@@ -341,7 +343,7 @@ impl Controller {
                     Object::File(file) => file::write(file, side.direct_io, offset, bytes, start),
                     Object::Flow(flow) => {
                         let attempt = flow::send(flow, bytes, start, more, side.zero_copy, ring);
-                        copy::recall(copy_error, attempt)
+                        copy::restore_error(copy_error, attempt)
                     }
                     Object::Stream(stream) => flow::write(stream, bytes),
                     Object::Memory(memory) => match memory.write(offset, bytes) {
@@ -375,9 +377,7 @@ impl Controller {
                     close: file.tells_at_close,
                 }),
                 Object::Namespace(_) => route.side(EndpointRole::Destination).driven(DriveWork::Flush),
-                Object::Device(_) | Object::Flow(_) if route.acknowledged => {
-                    route.look_whether_acknowledged()
-                }
+                Object::Device(_) | Object::Flow(_) if route.acknowledged => route.poll_acknowledged(),
                 _ => Attempt::Done(Outcome::Flushed),
             },
             OperationKind::Process { .. } | OperationKind::Resize { .. } | OperationKind::Snapshot { .. } => {
@@ -493,9 +493,9 @@ impl Controller {
         }
         self.retry_due();
         self.send_due();
-        self.hear_calls();
-        self.hear_drives();
-        self.hear_gpu();
+        self.reap_calls();
+        self.reap_drives();
+        self.reap_gpu();
         let ring = self.ring.as_mut();
         self.edges.close_if_spare(|| ring.is_none_or(Uring::stop_edges));
         events.append(&mut self.events);
@@ -627,7 +627,7 @@ impl Controller {
             }
             _ if !again => {
                 let outcome = calls::outcome(request, result, path(request, &endpoint));
-                self.disk_told(id, outcome, held.then_some(endpoint));
+                self.complete_disk(id, outcome, held.then_some(endpoint));
             }
             (DiskRequest::SendZeroCopy { fd, .. }, _) if held => {
                 self.pending.insert(id, Pending::Again { operation, fd, aborted });
@@ -639,7 +639,7 @@ impl Controller {
     }
 
     /// Processes the end of a request. `held`: the socket that still has the buffer.
-    fn disk_told(&mut self, id: OperationId, mut outcome: Outcome, held: Option<Arc<Endpoint>>) {
+    fn complete_disk(&mut self, id: OperationId, mut outcome: Outcome, held: Option<Arc<Endpoint>>) {
         if let Some(flow) = held {
             match &mut outcome {
                 Outcome::Failed(failure) => {

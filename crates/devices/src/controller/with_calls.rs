@@ -41,9 +41,9 @@ impl Controller {
 
     pub(super) fn call_at(&mut self, operation: &Operation, request: DiskRequest, endpoint: Arc<Endpoint>) {
         let block = self.take_block(operation);
-        let lane = endpoint.lane();
+        let pool = endpoint.pool();
         self.pending.insert(operation.id, Pending::Call { operation: *operation, aborted: false });
-        self.calls.make(lane, operation.id, Work::Disk { request, endpoint, block });
+        self.calls.make(pool, operation.id, Work::Disk { request, endpoint, block });
     }
 
     /// Hands a copy within the kernel to a thread.
@@ -53,10 +53,10 @@ impl Controller {
         };
         // The call may wait for the destination's file system, if the destination is a file.
         let sides = [EndpointRole::Destination, EndpointRole::Source].map(|role| &route.side(role).endpoint);
-        let lane = sides.iter().find(|side| side.closing() == Closing::OnDisk).map_or(0, |side| side.lane());
+        let pool = sides.iter().find(|side| side.closing() == Closing::OnDisk).map_or(0, |side| side.pool());
         let route = Box::new(route.lend());
         self.pending.insert(operation.id, Pending::Call { operation: *operation, aborted: false });
-        self.calls.make(lane, operation.id, Work::Copy { route, source, destination, length, more });
+        self.calls.make(pool, operation.id, Work::Copy { route, source, destination, length, more });
         None
     }
 
@@ -84,8 +84,8 @@ impl Controller {
     }
 
     /// Processes the calls that have returned.
-    pub(super) fn hear_calls(&mut self) {
-        self.calls.relieve();
+    pub(super) fn reap_calls(&mut self) {
+        self.calls.grow_stuck_pools();
         let mut back = std::mem::take(&mut self.back);
         self.calls.take(&mut back);
         for Done { operation, attempt, work } in back.drain(..) {
@@ -147,7 +147,7 @@ impl Controller {
         if let Some(endpoint) = Arc::into_inner(endpoint)
             && endpoint.closing() != Closing::AtOnce
         {
-            self.calls.close(endpoint.lane(), endpoint);
+            self.calls.close(endpoint.pool(), endpoint);
         }
     }
 }

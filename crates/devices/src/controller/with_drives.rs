@@ -2,8 +2,8 @@
 
 use super::{Controller, Event, Pending, Setup};
 use crate::vfio_devices::{
-    Ask, DirectDevices, DriveError, DriveEvent, DriveWork, Driven, Interface, Moved, Namespace, NicOptions,
-    SsdOptions,
+    DirectDevices, DriveError, DriveEvent, DriveWork, Driven, Interface, Moved, Namespace, NicOptions,
+    NicRequest, SsdOptions,
 };
 use dcs_abi::admin::Answer;
 use dcs_abi::status::Status;
@@ -48,7 +48,7 @@ impl Controller {
     }
 
     /// Makes a request to the NIC. `None`: the answer comes later as an [`Event::Answer`], under this ticket.
-    pub fn ask(&mut self, ticket: u16, ask: Ask) -> Option<Answer> {
+    pub fn ask(&mut self, ticket: u16, ask: NicRequest) -> Option<Answer> {
         match &mut self.drives {
             Some(drives) => drives.ask(ticket, ask),
             None => Some(Err(Status::UnsupportedEndpoint)),
@@ -98,7 +98,7 @@ impl Controller {
     }
 
     /// Processes what the devices have done.
-    pub(super) fn hear_drives(&mut self) {
+    pub(super) fn reap_drives(&mut self) {
         let Some(drives) = &mut self.drives else { return };
         let block = |operation| match self.pending.get(&operation) {
             Some(Pending::Drive { block }) => *block,

@@ -91,18 +91,18 @@ impl Controller {
     }
 
     /// Processes what the GPU has done.
-    pub(super) fn hear_gpu(&mut self) {
+    pub(super) fn reap_gpu(&mut self) {
         let Some(gpu) = &mut self.gpu else { return };
         gpu.poll(&mut self.pool, &mut self.computed, &mut self.fetched);
         let computed = self.computed.drain(..);
         self.events.extend(computed.map(|done| Event::Computed(done.operation, done.result)));
         for fetched in std::mem::take(&mut self.fetched) {
-            self.hear_fetched(&fetched);
+            self.reap_fetched(&fetched);
         }
     }
 
     /// Processes the end of a read to the GPU.
-    fn hear_fetched(&mut self, fetched: &gpu::Fetched) {
+    fn reap_fetched(&mut self, fetched: &gpu::Fetched) {
         let id = fetched.operation.id;
         let Some(Pending::ToGpu { aborted }) = self.pending.remove(&id) else { return };
         match fetched.bytes {

@@ -3,7 +3,7 @@
 //! Such a block is out of the pool, so that nothing takes the host's copy for its bytes by mistake. The GPU's operators take it from here;
 //! any other user has it brought back first.
 
-use super::readers::{Came, Read};
+use super::readers::{Read, ReadResult};
 use super::{Fetched, Gpu, GpuError, Job, Readers};
 use crate::buffer::{BlockPool, Buffer};
 use dcs_abi::status::Status;
@@ -69,21 +69,21 @@ impl Gpu {
     }
 
     /// Processes what was read.
-    pub(super) fn hear_readers(&mut self, pool: &mut BlockPool, fetched: &mut Vec<Fetched>) {
+    pub(super) fn reap_readers(&mut self, pool: &mut BlockPool, fetched: &mut Vec<Fetched>) {
         for (read, came) in self.readers.as_ref().map(Readers::done).unwrap_or_default() {
             match came {
-                Came::There => {
+                ReadResult::Done => {
                     fetched.push(Fetched { operation: read.operation, bytes: Some(read.length) });
                     let kept = Kept { buffer: read.buffer, length: read.length, here: read.copies_back };
                     self.kept.insert(read.block, kept);
                 }
-                Came::Not(error) => {
+                ReadResult::Unsupported(error) => {
                     if self.losing.is_none() {
                         self.trouble = Some(GpuError::Storage(error));
                     }
                     super::give_back(read, pool, fetched);
                 }
-                Came::Lost(error) => {
+                ReadResult::Lost(error) => {
                     self.stuck.push(read);
                     self.lose(error);
                 }

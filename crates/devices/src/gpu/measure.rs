@@ -21,7 +21,7 @@ pub struct Times {
 
 /// Limits that nothing on the GPU can exceed, in bytes per second.
 #[derive(Clone, Copy, Debug)]
-pub struct Floor {
+pub struct PeakRates {
     /// Rate of the GPU's memory, read and written, as measured by a copy within it.
     pub memory: f64,
     /// Rate of copies from locked memory of the host.
@@ -101,7 +101,7 @@ impl Bench {
     /// # Errors
     ///
     /// [`GpuError`].
-    pub fn floor(&mut self, repetitions: u32) -> Result<Floor, GpuError> {
+    pub fn floor(&mut self, repetitions: u32) -> Result<PeakRates, GpuError> {
         let all = if self.properties.stand_in { FLOOR_STAND_IN } else { FLOOR };
         let half = all / 2;
         let (here, there) = (self.context.host_memory(half)?, self.context.device_memory(all)?);
@@ -117,7 +117,7 @@ impl Bench {
             unsafe { bench.context.copy_out(here.piece(0).cast_mut(), one, stream) }
         })?;
         let rate = |time: Duration| half as f64 / time.as_secs_f64();
-        Ok(Floor { memory: 2.0 * rate(inside), copy_in: rate(into), copy_out: rate(out) })
+        Ok(PeakRates { memory: 2.0 * rate(inside), copy_in: rate(into), copy_out: rate(out) })
     }
 
     /// Keeps the GPU busy for a while.

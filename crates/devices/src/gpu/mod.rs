@@ -359,14 +359,14 @@ impl Gpu {
 
     /// Reports what is done, and gives free lanes the waiting jobs.
     pub fn poll(&mut self, pool: &mut BlockPool, done: &mut Vec<Done>, fetched: &mut Vec<Fetched>) {
-        self.hear_readers(pool, fetched);
+        self.reap_readers(pool, fetched);
         if self.losing.is_none()
             && let Err(error) = self.poll_lanes(pool, done)
         {
             self.lose(error);
         }
         if let Some(failure) = self.losing {
-            self.bury(failure, pool, done, fetched);
+            self.fail_all(failure, pool, done, fetched);
         }
     }
 
@@ -506,7 +506,7 @@ impl Gpu {
     }
 
     /// Fails everything that a lost GPU had, once no read is in progress.
-    fn bury(
+    fn fail_all(
         &mut self,
         failure: Failure,
         pool: &mut BlockPool,

@@ -33,11 +33,11 @@ pub(crate) struct Read {
 
 /// The result of a read.
 #[derive(Debug)]
-pub(super) enum Came {
+pub(super) enum ReadResult {
     /// The bytes are there.
-    There,
+    Done,
     /// The file must be read another way.
-    Not(StorageError),
+    Unsupported(StorageError),
     /// The GPU is lost, and may still use the block.
     Lost(GpuError),
 }
@@ -45,7 +45,7 @@ pub(super) enum Came {
 #[derive(Debug, Default)]
 struct Work {
     waiting: VecDeque<Read>,
-    done: Vec<(Read, Came)>,
+    done: Vec<(Read, ReadResult)>,
     running: usize,
     stopping: bool,
 }
@@ -118,7 +118,7 @@ impl Readers {
     }
 
     /// Takes the results of finished reads.
-    pub fn done(&self) -> Vec<(Read, Came)> {
+    pub fn done(&self) -> Vec<(Read, ReadResult)> {
         std::mem::take(&mut self.shared.lock().done)
     }
 
@@ -174,9 +174,9 @@ impl Shared {
         }
     }
 
-    fn serve(&self, read: &mut Read, stream: Stream) -> Came {
+    fn serve(&self, read: &mut Read, stream: Stream) -> ReadResult {
         if let Err(error) = self.read(read) {
-            return Came::Not(error);
+            return ReadResult::Unsupported(error);
         }
         if read.copies_back {
             let from = self.mirror.part(read.block.index() * self.stride, read.length);
@@ -184,10 +184,10 @@ impl Shared {
             // SAFETY: the block's pages are locked, and they belong to this read alone until the copy is done, or the context is destroyed.
             let copied = unsafe { self.context.copy_out(to, from, stream) };
             if let Err(error) = copied.and_then(|()| self.context.synchronize(stream)) {
-                return Came::Lost(error);
+                return ReadResult::Lost(error);
             }
         }
-        Came::There
+        ReadResult::Done
     }
 
     fn read(&self, read: &Read) -> Result<(), StorageError> {

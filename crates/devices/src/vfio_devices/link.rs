@@ -52,7 +52,7 @@ pub struct Interface {
 
 /// A request to a NIC, other than to move bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ask {
+pub enum NicRequest {
     /// Wait for connections to a port. Answer: the listener.
     Listen(u16),
     /// The next connection to a listener. Answer: the connection, and the peer's address.
@@ -186,23 +186,23 @@ impl Link {
     }
 
     /// Carries out a request. `None`: the answer comes later, under this ticket.
-    pub fn ask(&mut self, now: Nanos, ticket: u16, ask: Ask) -> Option<Answer> {
+    pub fn ask(&mut self, now: Nanos, ticket: u16, ask: NicRequest) -> Option<Answer> {
         let answer = match ask {
-            Ask::Listen(port) => {
+            NicRequest::Listen(port) => {
                 self.network.listen(port).map(|()| (self.handle(HandleTarget::Listener(port)), 0))
             }
-            Ask::Connect(to) => match self.network.connect(now, to, ticket) {
+            NicRequest::Connect(to) => match self.network.connect(now, to, ticket) {
                 Ok(()) => return self.looked(now),
                 Err(status) => Err(status),
             },
-            Ask::Accept(handle) => match self.targets.get(&handle) {
+            NicRequest::Accept(handle) => match self.targets.get(&handle) {
                 Some(HandleTarget::Listener(port)) => match self.network.accept(*port, ticket) {
                     Ok(()) => return self.looked(now),
                     Err(status) => Err(status),
                 },
                 _ => Err(Status::BadHandle),
             },
-            Ask::Shutdown(handle) => match self.targets.get(&handle) {
+            NicRequest::Shutdown(handle) => match self.targets.get(&handle) {
                 Some(HandleTarget::Flow(flow)) if self.network.has(*flow) => {
                     self.network.shutdown(*flow);
                     Ok((0, 0))
@@ -210,7 +210,7 @@ impl Link {
                 Some(HandleTarget::Flow(_)) => Err(Status::PeerReset),
                 _ => Err(Status::BadHandle),
             },
-            Ask::Release(handle) => match self.targets.remove(&handle) {
+            NicRequest::Release(handle) => match self.targets.remove(&handle) {
                 Some(HandleTarget::Listener(port)) => {
                     self.network.unlisten(port);
                     Ok((0, 0))

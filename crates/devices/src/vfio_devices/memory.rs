@@ -14,7 +14,7 @@ use dcs_vfio::{Access, Container, Function, Mapping};
 use std::sync::Arc;
 
 /// Candidate addresses of the memory on the bus: the first one that the IOMMU allows is used. There are holes below 4 GiB.
-const PLACES: [u64; 4] = [4 << 30, 16 << 30, 64 << 30, 1 << 30];
+const BASE_ADDRESSES: [u64; 4] = [4 << 30, 16 << 30, 64 << 30, 1 << 30];
 
 /// The memory of all devices; see the [module](self).
 #[derive(Debug)]
@@ -108,7 +108,7 @@ fn region(ssd: &Function, bytes: u64) -> Result<(Arc<Mapping>, u8), DriveError> 
 fn map(container: &Container, memory: Mapping) -> Result<(Arc<Mapping>, u64), DriveError> {
     let memory = Arc::new(memory);
     let mut refused = None;
-    for place in PLACES {
+    for place in BASE_ADDRESSES {
         match container.map(&memory, place, Access::Both) {
             Ok(()) => return Ok((memory, place)),
             // Memory that cannot be pinned at one address cannot be pinned at any other.

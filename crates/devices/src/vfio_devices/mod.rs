@@ -31,7 +31,7 @@ use dcs_nvme::command::admin;
 use dcs_vfio::{Container, Function};
 pub use error::DriveError;
 use link::Link;
-pub use link::{Ask, Interface, NicOptions};
+pub use link::{Interface, NicOptions, NicRequest};
 use memory::Memory;
 use rustix::fd::BorrowedFd;
 use std::collections::HashMap;
@@ -289,7 +289,7 @@ impl DirectDevices {
     }
 
     /// Makes a request to the NIC. `None`: the answer comes later, under this ticket.
-    pub fn ask(&mut self, ticket: u16, ask: Ask) -> Option<Answer> {
+    pub fn ask(&mut self, ticket: u16, ask: NicRequest) -> Option<Answer> {
         let now = self.now();
         match &mut self.link {
             Some(link) => link.ask(now, ticket, ask),

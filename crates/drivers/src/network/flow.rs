@@ -57,7 +57,7 @@ pub struct Flow {
     /// Reason why the connection is gone, if it is.
     closed: Option<Reason>,
     /// Set once the NIC was given up.
-    pub forsaken: bool,
+    pub nic_given_up: bool,
     writes: Vec<(u64, Write)>,
     /// Bytes appended to the outgoing stream.
     appended: u64,
@@ -288,7 +288,7 @@ impl Flow {
     fn failure(&self, reason: Reason) -> Failure {
         // errno of connections whose peer no longer answers (ETIMEDOUT), or has no route (EHOSTUNREACH).
         match reason {
-            _ if self.forsaken => Failure::new(Status::DeviceReset),
+            _ if self.nic_given_up => Failure::new(Status::DeviceReset),
             _ if self.starved => Failure { status: Status::PeerReset, errno: 110 },
             Reason::TimedOut => Failure { status: Status::PeerReset, errno: 110 },
             Reason::Unreachable => Failure { status: Status::PeerReset, errno: 113 },

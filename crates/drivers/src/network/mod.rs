@@ -353,7 +353,7 @@ impl Network {
             }
             nic::State::Failed(failure) if self.fresh => {
                 self.fresh = false;
-                self.flows.values_mut().for_each(|flow| flow.forsaken = true);
+                self.flows.values_mut().for_each(|flow| flow.nic_given_up = true);
                 // A function that was removed writes nowhere; one that the host has switched off belongs to the host.
                 match failure {
                     nic::ResetCause::Gone => self.on_reset(bus),

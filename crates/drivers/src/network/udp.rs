@@ -56,7 +56,7 @@ impl Network {
         let stack = self.stack.as_mut().filter(|_| self.fresh).ok_or(Status::DeviceReset)?;
         let most = stack.datagram_max();
         let (port, peer) = ends;
-        let sound = port > 0 && peer.port() > 0 && stack.has_way(*peer.ip()) && payload <= most;
+        let sound = port > 0 && peer.port() > 0 && stack.has_route(*peer.ip()) && payload <= most;
         if !sound || self.udp.endpoints.contains_key(&ends) {
             return Err(Status::InvalidField);
         }

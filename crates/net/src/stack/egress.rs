@@ -37,7 +37,7 @@ impl Stack {
             return Some(self.arp_frame(ArpOperation::Reply, mac, mac, to));
         }
         loop {
-            while let Some(waiting) = self.neighbours.gave_way() {
+            while let Some(waiting) = self.neighbours.take_evicted() {
                 self.unreachable(waiting, now);
             }
             if let Some(address) = self.neighbours.request() {
@@ -68,10 +68,10 @@ impl Stack {
         // Neighbours that strangers caused give way to peers of the owner's choice.
         let own = tcb.is_open() || !tcb.passive;
         let Some(mac) = self.neighbours.find(hop, own, now) else {
-            tcb.no_way_yet(now);
+            tcb.note_no_route(now);
             match self.neighbours.wait(hop, Turn::Flow(key)) {
                 true => self.schedule(key),
-                false => self.strand(key, now),
+                false => self.park_without_neighbour(key, now),
             }
             return None;
         };
@@ -84,7 +84,7 @@ impl Stack {
     }
 
     /// Handles a connection for whose neighbour there is no room. An open one tries again when there is; others are ended.
-    fn strand(&mut self, key: Key, now: Nanos) {
+    fn park_without_neighbour(&mut self, key: Key, now: Nanos) {
         self.shared.statistics.pending_dropped += 1;
         match self.flows.get(key) {
             Some(connection) if connection.tcb.is_open() => {
@@ -104,7 +104,7 @@ impl Stack {
         self.senders.get_mut(&ends)?.queued = false;
         let Some(mac) = self.neighbours.find(hop, true, now) else {
             if !self.neighbours.wait(hop, Turn::Sender(ends)) {
-                self.no_way(ends);
+                self.drop_unroutable(ends);
             }
             return None;
         };

@@ -174,7 +174,7 @@ impl Stack {
             let key = match turn {
                 Turn::Flow(key) => key,
                 Turn::Sender(ends) => {
-                    self.no_way(ends);
+                    self.drop_unroutable(ends);
                     continue;
                 }
             };

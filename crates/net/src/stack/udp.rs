@@ -40,7 +40,7 @@ impl Stack {
     pub fn close_udp(&mut self, port: u16) {
         self.ports.remove(&port);
         let from_there: Vec<Tuple> = self.senders.keys().filter(|ends| ends.0 == port).copied().collect();
-        from_there.into_iter().for_each(|ends| _ = self.unsend(ends));
+        from_there.into_iter().for_each(|ends| _ = self.drop_chunks(ends));
     }
 
     /// Returns the most bytes that a datagram can carry.
@@ -49,7 +49,7 @@ impl Stack {
     }
 
     /// Returns true if there is a route to an address.
-    pub fn has_way(&self, to: Ipv4Addr) -> bool {
+    pub fn has_route(&self, to: Ipv4Addr) -> bool {
         self.shared.config.next_hop(to).is_some()
     }
 
@@ -79,7 +79,7 @@ impl Stack {
         if !fits || piece.offset.checked_add(piece.length.into()).is_none() {
             return Err(SendError::Length);
         }
-        if !self.has_way(*to.ip()) {
+        if !self.has_route(*to.ip()) {
             return Err(SendError::Unreachable(*to.ip()));
         }
         if self.senders.get(&(port, to)).is_some_and(|it| it.chunks.len() >= self.shared.config.limits.chunks)
@@ -138,12 +138,12 @@ impl Stack {
     }
 
     /// Drops a sender's chunks, since there is no route to the peer.
-    pub(super) fn no_way(&mut self, ends: Tuple) {
-        self.shared.statistics.pending_dropped += self.unsend(ends);
+    pub(super) fn drop_unroutable(&mut self, ends: Tuple) {
+        self.shared.statistics.pending_dropped += self.drop_chunks(ends);
     }
 
     /// Drops all waiting chunks of a sender; returns their number.
-    fn unsend(&mut self, ends: Tuple) -> u64 {
+    fn drop_chunks(&mut self, ends: Tuple) -> u64 {
         let Some(sender) = self.senders.remove(&ends) else { return 0 };
         self.ready.retain(|turn| *turn != Turn::Sender(ends));
         sender.chunks.iter().for_each(|cut| self.give_up(ends.0, cut));

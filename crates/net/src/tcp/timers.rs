@@ -62,7 +62,7 @@ impl Tcb {
     }
 
     /// Notes that there is no route to the peer yet. If there is something to send, that counts as silence, which has a limit.
-    pub(crate) fn no_way_yet(&mut self, now: Nanos) {
+    pub(crate) fn note_no_route(&mut self, now: Nanos) {
         if self.syn_due || self.una < self.queue.end() + u64::from(self.fin) {
             self.silent_since.get_or_insert(now);
         }

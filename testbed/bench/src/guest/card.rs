@@ -71,7 +71,7 @@ fn work(card: &mut Card, bus: &mut VfioUserBus, stop: &AtomicBool, interposer: &
     let (start, mut idle, mut done) = (Instant::now(), Idle::default(), 0);
     let now = || start.elapsed().as_nanos() as u64;
     while !stop.load(Ordering::Acquire) {
-        bus.begin_anew();
+        bus.acknowledge_resets();
         let mut faults = lock(interposer);
         while let Some(answer) = bus.answer() {
             let answer = faults.answered(answer);
