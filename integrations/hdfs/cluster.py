@@ -1,7 +1,7 @@
 """A real HDFS on this machine: a NameNode and DataNodes, each a process of its own, from Apache's jars.
 
-A DataNode may be started with libdcs-preload.so; its data are on a small file system of its own (tmpfs, where mounting is
-allowed), because the balancer looks at how full file systems are.
+A DataNode may be started with libdcs-preload.so; its data are on a small file system (tmpfs, if mounting is
+permitted), because the balancer looks at how full file systems are.
 """
 
 import json
@@ -48,7 +48,7 @@ class Cluster:
         self.processes = {}
         self.mounts = []
         self.name_port, self.web_port = free_port(), free_port()
-        # Hadoop looks for these folders on its class path.
+        # Hadoop searches its class path for these folders.
         for name in ("hdfs", "datanode", "static"):
             (self.folder / "classes" / "webapps" / name).mkdir(parents=True)
         self._configure("name", {})
@@ -68,7 +68,7 @@ class Cluster:
             "dfs.heartbeat.interval": 1,
             "dfs.blocksize": self.block_size,
             "dfs.datanode.balance.bandwidthPerSec": "10g",
-            # A client on the same machine would open the block's file by itself.
+            # A client on the same machine would otherwise open the block's file itself.
             "dfs.client.read.shortcircuit": "false",
             # Otherwise a gibibyte is always left free.
             "dfs.datanode.round-robin-volume-choosing-policy.additional-available-space": 0,
@@ -97,7 +97,7 @@ class Cluster:
         return done.stdout
 
     def client(self, main, *arguments):
-        """Runs a program of Hadoop's against the cluster, and gives its output."""
+        """Runs a program of Hadoop's on the cluster, and returns its output."""
         return self._run("client", main, *arguments)
 
     def shell(self, *arguments):
@@ -105,12 +105,12 @@ class Cluster:
         return self.client("org.apache.hadoop.fs.FsShell", *arguments)
 
     def read_all(self, path):
-        """Reads a file of HDFS, and throws it away."""
+        """Reads a file of HDFS, and discards it."""
         command = self._command("client", "org.apache.hadoop.fs.FsShell", "-cat", path)
         subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
 
     def data_folder(self, name):
-        """The folder of a DataNode, a file system of its own where that can be."""
+        """Makes the folder of a DataNode, on a separate file system if possible."""
         folder = self.folder / f"data-{name}"
         if not folder.is_dir():
             folder.mkdir()
@@ -144,7 +144,7 @@ class Cluster:
             return json.load(answer)["beans"][0]
 
     def live(self):
-        """Addresses of the DataNodes that the NameNode knows."""
+        """Returns the addresses of the DataNodes that the NameNode knows."""
         try:
             nodes = json.loads(self._jmx("NameNodeInfo")["LiveNodes"])
             return {node["xferaddr"] for node in nodes.values() if node["remaining"] > 0}
@@ -152,7 +152,7 @@ class Cluster:
             return set()
 
     def is_whole(self):
-        """Every block of every file is with a DataNode that was heard of."""
+        """Returns whether every block of every file is on a DataNode that has reported it."""
         return not self._jmx("NameNodeInfo")["Safemode"] and self._jmx("FSNamesystem")["MissingBlocks"] == 0
 
     def wait(self, condition, what, seconds=90):
@@ -165,12 +165,12 @@ class Cluster:
             time.sleep(0.1)
 
     def cpu(self, name):
-        """CPU seconds of a process: (user, system)."""
+        """Returns the CPU seconds of a process: (user, system)."""
         fields = pathlib.Path(f"/proc/{self.processes[name].pid}/stat").read_text().rpartition(")")[2].split()
         return int(fields[11]) / TICKS, int(fields[12]) / TICKS
 
     def blocks(self, name):
-        """The block files of a DataNode, by name."""
+        """Returns the block files of a DataNode, by name."""
         files = self.data_folder(name).rglob("blk_*")
         return {file.name: file for file in files if not file.name.endswith(".meta")}
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""HDFS's DataNodes with libdcs-preload.so: put, get, a balancer's move and the grep example, every byte checked; and what
-the digests cost the DataNode that sends.
+"""HDFS's DataNodes with libdcs-preload.so: put, get, a balancer's move and the grep example, every byte checked; and the cost of
+the digests for the sending DataNode.
 
 usage: demo.py [--library FILE] [--dcs FILE] [--size MiB] [--runs N]
 """
@@ -21,7 +21,7 @@ import tempfile
 import cluster
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-# The balancer moves whole blocks: small ones, so that it comes close to what it aims at.
+# The balancer moves whole blocks: small ones bring it close to its target.
 SMALL_BLOCK, BLOCK = 16 << 20, 64 << 20
 GIB = 1 << 30
 
@@ -55,11 +55,11 @@ class Engine:
         return [line for line in lines if line["event"] == "object"]
 
     def check_digests(self, blocks):
-        """Every digest in the log is what hashlib says of that range of the block's file; how many covered all of one."""
+        """Checks every digest in the log against hashlib over that range of the block's file; returns how many covered a whole block."""
         whole = collections.Counter()
         for line in self.objects():
             file = pathlib.Path(line["path"])
-            # The balancer removes what it has moved.
+            # The balancer removes blocks that it has moved.
             file = file if file.exists() else blocks.get(file.name)
             if not file:
                 continue
@@ -74,7 +74,7 @@ class Engine:
 
 
 def write_data(folder, size):
-    """A file of random bytes, and one of text with a known number of matches."""
+    """Writes a file of random bytes, and one of text with a known number of matches."""
     noise, text = folder / "noise", folder / "text"
     with open(noise, "wb") as file:
         for _ in range(size):
@@ -92,7 +92,7 @@ def same(one, other):
 
 
 def works(options, folder):
-    """Real work on two DataNodes with the library, everything checked."""
+    """Does real work on two DataNodes with the library, and checks everything."""
     say("put, get, balancer, grep with the library in both DataNodes (md5):")
     engine = Engine(options.library, folder, "works", "md5")
     noise, text, matches = write_data(folder, options.size)
@@ -131,7 +131,7 @@ def works(options, folder):
 
 
 def balance(hdfs):
-    """One round of the balancer. That of Hadoop 3.4.2 stumbles over its own metrics when it begins a second one, with or
+    """Makes one round of the balancer. That of Hadoop 3.4.2 fails on its own metrics when it begins a second one, with or
     without the library."""
     try:
         hdfs.client("org.apache.hadoop.hdfs.server.balancer.Balancer", "-threshold", "5")
@@ -141,7 +141,7 @@ def balance(hdfs):
 
 
 def costs(options, folder):
-    """CPU seconds per GiB of a DataNode that sends, and of one that receives, in turns."""
+    """Measures CPU seconds per GiB of a sending and a receiving DataNode, in turns."""
     noise = folder / "noise"
     contenders = {
         "stock": {},
@@ -196,7 +196,7 @@ def main():
     parser.add_argument("--size", type=int, default=512, help="MiB")
     parser.add_argument("--runs", type=int, default=3, help="0: no measurement")
     options = parser.parse_args()
-    # A library that isn't there is no error to LD_PRELOAD.
+    # LD_PRELOAD ignores a library that doesn't exist.
     for file in (options.library, options.dcs):
         if not file.is_file():
             parser.error(f"{file} is not there: make build")

@@ -1,13 +1,13 @@
 """Object bodies of stock OpenStack Swift on the dcs engine.
 
-| module | what it holds |
+| module | contents |
 |---|---|
-| `server` | the object server's application (`use = egg:dcs-swift#object`): what of a request may be carried |
+| `server` | the object server's application (`use = egg:dcs-swift#object`): decides which bodies of requests to carry |
 | `diskfile` | the backends of storage policies (`diskfile_module = egg:dcs-swift#plain.fs`): readers and writers |
-| `carrier` | who moves the bytes: the engine, or hashlib's loops to compare with |
-| `watch` | when a client has been silent for too long |
-| `stored` | how bodies lie on the disk: plain, aes256-ctr, gzip |
-| `counters` | what was carried and what was left to Swift |
+| `carrier` | moves the bytes: by the engine, or by hashlib's loops for comparison |
+| `watch` | detects clients that are silent for too long |
+| `stored` | forms of bodies on the disk: plain, aes256-ctr, gzip |
+| `counters` | counts of bodies that were carried, and that were left to Swift |
 
-It doesn't touch erasure coding, the account and container servers, the proxy, or replication; these stay Swift's own.
+It doesn't touch erasure coding, the account and container servers, the proxy, or replication; these stay Swift's.
 """

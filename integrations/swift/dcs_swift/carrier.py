@@ -1,8 +1,8 @@
-"""Who moves the bytes of a body: the engine, or loops with hashlib.
+"""Moves the bytes of a body: by the engine, or by loops with hashlib.
 
-Both are asked by greenlets and neither blocks the hub for long: the engine's thread does the work while the greenlet waits
-for its descriptor; the loops work as Swift's own do, only with larger reads. The loops are there for `dcs bench apps`, so
-that a gain from larger reads is not credited to the engine.
+Greenlets call both, and neither blocks the hub for long: with the engine, its thread does the work while the greenlet waits for
+its descriptor; the loops work as Swift's own do, but with larger reads. The loops exist for `dcs bench apps`, so that a gain from
+larger reads is not credited to the engine.
 """
 
 import errno
@@ -15,10 +15,10 @@ from eventlet.hubs import trampoline
 
 from .stored import AES, GZIP
 
-# Where a body got stuck.
+# Places where a body can get stuck.
 CLIENT, DISK, DATA, ENGINE = "client", "disk", "data", "engine"
-# Statuses of the engine: those by which an operator says that what lies in the file is damaged, and those by which an end
-# speaks of itself. Any other is the engine's own trouble.
+# Statuses of the engine: those by which an operator reports damaged contents of a file, and those about an endpoint itself. All
+# others are failures of the engine.
 _DAMAGED = {"CORRUPT_DATA", "TRUNCATED_DATA", "DIGEST_MISMATCH"}
 _OF_ENDS = {
     "READ_ERROR",
@@ -34,12 +34,12 @@ _OF_ENDS = {
 Moved = namedtuple("Moved", "body stored md5")
 _BLOCK = 1 << 20
 _DIRECT = 1 << 20
-# Blocks of an engine beyond one for each request, and how many requests at most get one.
+# Blocks of an engine in addition to one for each request, and the most requests that get one.
 _BLOCKS, _MOST = 256, 4096
 
 
 class Stopped(Exception):
-    """A body that did not come the whole way. `damaged`: the object's file is to blame, and is to be quarantined."""
+    """A body that was not moved completely. `damaged`: because of the object's file, which is to be quarantined."""
 
     def __init__(self, where, cause, body=0, damaged=False):
         super().__init__(f"{where}: {cause}")
@@ -54,7 +54,7 @@ class _Look(Exception):
 
 
 def judge(error, receives):
-    """Where a transfer got stuck by its `dcs.Error`, and whether the object's file is damaged."""
+    """Returns where a transfer got stuck according to its `dcs.Error`, and whether the object's file is damaged."""
     if error.stage == "operator":
         damaged = error.status in _DAMAGED and not receives
         return (DATA if damaged else ENGINE), damaged
@@ -66,7 +66,7 @@ def judge(error, receives):
 
 
 def _settle(transfer):
-    """Until the engine has let go of its descriptors, whatever else comes."""
+    """Waits until the engine has released its descriptors, whatever else happens."""
     while not transfer.done():
         try:
             trampoline(transfer.fileno(), read=True)
@@ -75,24 +75,24 @@ def _settle(transfer):
 
 
 class Engine:
-    """The bodies of all requests of a process on one engine: their MD5s share its multi-lane unit."""
+    """Moves the bodies of all requests of a process with one engine: their MD5s share its multi-lane unit."""
 
     name = "dcs"
 
     def __init__(self, most=1024, cores=1):
-        """`most`: requests that a process serves at once; `cores`: threads that its engine has, or "all"."""
+        """`most`: concurrent requests of a process; `cores`: number of the engine's threads, or "all"."""
         import dcs
 
         self._dcs = dcs
-        # Each may be held up by its client and must not hold up others: a command and a block for each, and some to run with.
-        # So has each core, since what is placed by load may come together where lanes are shared.
+        # A request may be delayed by its client and must not delay others: each has a command and a block, and there are some
+        # spare ones. The same holds for each core, since requests placed by load may meet where lanes are shared.
         self._sizes = {"commands": max(most, 2), "depth": most, "blocks": most + _BLOCKS, "cores": cores}
         self._engine, self._pid = None, None
-        # By the file system's device.
+        # Keyed by the file system's device.
         self._direct = {}
 
     def _run(self, watch, source, destination, through, **options):
-        """A completion; `Stopped`; or what the watch raises."""
+        """Returns a completion; raises `Stopped`, or whatever the watch raises."""
         transfer = self._submit(source, destination, through, options, watch)
         try:
             self._wait(transfer, watch)
@@ -101,7 +101,7 @@ class Engine:
             where, damaged = judge(error, watch.receives)
             raise Stopped(where, error, error.bytes_in, damaged) from error
         finally:
-            # Its descriptor is closed now, and not when somebody forgets the exception with this frame.
+            # Closes its descriptor now, and not when the exception with this frame is released.
             del transfer
 
     @staticmethod
@@ -120,7 +120,7 @@ class Engine:
             del transfer
 
     def _mine(self):
-        """This process's: a worker that was forked makes its own."""
+        """Returns this process's engine: a forked worker makes its own."""
         if self._pid != os.getpid():
             try:
                 self._engine, self._pid = self._dcs.Engine(**self._sizes), os.getpid()
@@ -136,26 +136,26 @@ class Engine:
             except self._dcs.Error as error:
                 if (error.stage, error.errno) != ("queue", errno.EAGAIN):
                     raise Stopped(ENGINE, error) from error
-            # More requests than an engine takes at once: this one waits for its turn.
+            # The engine has no place left: this request waits for one.
             sleep(0.01)
             watch.look()
 
     def send(self, sock, fd, start, stop, form, digest, watch):
-        """Bytes `start` to `stop` of a body to a client; a cipher's from a multiple of 16 on."""
+        """Sends bytes `start` to `stop` of a body to a client; a cipher's from a multiple of 16 on."""
         through, offset, count = [], start, stop - start
         if form.kind == AES:
             through = [self._dcs.aes256_ctr(form.key.secret, form.iv_at(start))]
         elif form.kind == GZIP:
-            # Only from its beginning can it be restored.
+            # It can only be restored from its beginning.
             through, offset, count = [self._dcs.gunzip(), self._dcs.slice(start, stop - start)], 0, form.size
         if digest:
             through.append("md5")
-        # A data file is never written again once it has its name.
+        # A data file is never written to after it has its name.
         done = self._run(watch, fd, sock, through, offset=offset, count=count, immutable=True)
         return Moved(done.bytes_out, done.bytes_in, done.hexdigest("md5") if digest else None)
 
     def receive(self, sock, fd, count, prefix, form, watch):
-        """`count` bytes of a client, of which `prefix` has come already, to the beginning of a file, encoded."""
+        """Receives `count` bytes from a client, after `prefix`, which has arrived already, into a file from its beginning, encoded."""
         through = ["md5"]
         if form.kind == AES:
             through.append(self._dcs.aes256_ctr(form.key.secret, form.iv))
@@ -179,7 +179,7 @@ class Engine:
 
 
 class Loops:
-    """Reads of 1 MiB, hashlib's MD5, ordinary sends and writes."""
+    """Moves bytes with reads of 1 MiB, hashlib's MD5, and ordinary sends and writes."""
 
     name = "hashlib"
 
@@ -257,10 +257,10 @@ def _write(fd, data, offset, came):
 
 
 def make(conf):
-    """By the configuration of the object server's application."""
+    """Returns the carrier for the configuration of the object server's application."""
     name = conf.get("engine", Engine.name)
     if name == Engine.name:
-        # Swift's own option, of [DEFAULT].
+        # Swift's own option, in [DEFAULT].
         return Engine(min(int(conf.get("max_clients", 1024)), _MOST), conf.get("dcs_cores", 1))
     if name == Loops.name:
         return Loops()

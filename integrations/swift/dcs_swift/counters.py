@@ -1,8 +1,8 @@
-"""What was carried by the engine and what was left to Swift: so that nobody takes a fallback for the engine.
+"""Counts the bodies that the engine carried and those that were left to Swift, so that fallbacks are visible.
 
 Each process of an object server keeps a file, `dcs-object-PID.json`, in Swift's recon_cache_path; `dcs-swift-counters`
-adds them up. A line in the log says the same every few minutes, and a warning when a body that the engine should carry is
-first left to Swift for some reason.
+adds them up. A line in the log reports them every few minutes, and a warning reports the first time that a body for the engine
+is left to Swift for a given reason.
 """
 
 import argparse
@@ -16,7 +16,7 @@ from collections import Counter
 
 import eventlet
 
-# Reasons that are no shortcoming: bodies that are not the engine's task.
+# Reasons that are not shortcomings: bodies that are not meant for the engine.
 NOT_ELIGIBLE = {
     "empty",
     "smaller than dcs_min_size",
@@ -29,7 +29,7 @@ _NAME = "dcs-object-{}.json"
 
 
 class Counters:
-    """Of one process. After a fork a child begins anew."""
+    """Counters of one process. A forked child begins anew."""
 
     def __init__(self, logger, engine, folder=None, log_interval=300.0):
         self._logger, self._engine, self._folder = logger, engine, folder
@@ -49,14 +49,14 @@ class Counters:
             forget_the_dead(self._folder)
 
     def carried(self, verb, size):
-        """A body that went the whole way."""
+        """Counts a body that was carried completely."""
         self._begin()
         self._carried[verb] += 1
         self._carried_bytes[verb] += size
         self._changed()
 
     def left(self, verb, reason):
-        """A body that Swift moved itself."""
+        """Counts a body that Swift moved itself."""
         self._begin()
         if reason not in NOT_ELIGIBLE and not self._left[verb, reason]:
             self._logger.warning("dcs: left to Swift: %s, %s (further ones are counted)", verb, reason)
@@ -64,7 +64,7 @@ class Counters:
         self._changed()
 
     def failed(self, verb, reason):
-        """A body that the engine began and that did not come the whole way."""
+        """Counts a body that the engine began and did not complete."""
         self._begin()
         self._failed[verb, reason] += 1
         self._changed()
@@ -82,7 +82,7 @@ class Counters:
         return both
 
     def _changed(self):
-        # At most once a second, whatever the load; also when no other request follows.
+        # At most once a second, under any load; also if no other request follows.
         if self._timer is None:
             self._timer = eventlet.spawn_after(1.0, self._write)
 
@@ -102,7 +102,7 @@ class Counters:
             self._logger.info("dcs: %s", describe(self.snapshot()))
 
     def at_exit(self):
-        """The last word."""
+        """Logs and writes the final counts."""
         if self._pid == os.getpid():
             self._logger.info("dcs: %s", describe(self.snapshot()))
             if self._folder:
@@ -110,7 +110,7 @@ class Counters:
 
 
 def describe(counts):
-    """One line."""
+    """Returns a one-line description."""
     parts = [f"engine={counts['engine']}"]
     for verb in ("GET", "PUT"):
         of = counts[verb]
@@ -154,7 +154,7 @@ def _files(folder):
 
 
 def forget_the_dead(folder):
-    """Removes files of processes that are no more."""
+    """Removes files of processes that have ended."""
     for pid, path in _files(folder):
         if not _alive(pid):
             try:
@@ -164,7 +164,7 @@ def forget_the_dead(folder):
 
 
 def total(folder):
-    """All processes' counts in `folder`, added up."""
+    """Returns the sum of all processes' counts in `folder`."""
     all_of = {"engine": "none", "processes": 0}
     for verb in ("GET", "PUT"):
         all_of[verb] = {"carried": 0, "carried_bytes": 0, "left": Counter(), "failed": Counter()}
@@ -183,7 +183,7 @@ def total(folder):
 
 def main():
     parser = argparse.ArgumentParser(
-        prog="dcs-swift-counters", description="What this machine's object servers carried by the engine."
+        prog="dcs-swift-counters", description="Shows the bodies that the engine carried in this machine's object servers."
     )
     parser.add_argument("folder", nargs="?", default="/var/cache/swift", help="recon_cache_path (%(default)s)")
     parser.add_argument("--json", action="store_true", help="as JSON")

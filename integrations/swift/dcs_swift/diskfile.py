@@ -1,7 +1,7 @@
 """The backends of storage policies: Swift's replication backend, with bodies carried by the engine and kept in a form.
 
-On the disk a plain object is as Swift itself would have it, so a policy can be switched to this backend and back. Other
-forms are read by this backend only; which one an object has is in its metadata (`stored`).
+On the disk a plain object is the same as Swift's own, so a policy can be switched to this backend and back. Other
+forms are read by this backend only; the metadata of an object tell its form (`stored`).
 """
 
 import os
@@ -19,12 +19,12 @@ from .counters import Counters
 from .stored import METADATA, DecodedFile, Form
 from .watch import Silent, Watch
 
-# Below, what the hooks cost is more than what they save.
+# Below this size the hooks cost more than they save.
 DEFAULT_MIN_SIZE = 262144
 
 
 class _Final:
-    """A digest that is done, where Swift asks a hash object."""
+    """A finished digest, in place of Swift's hash object."""
 
     def __init__(self, hexadecimal):
         self._hexadecimal = hexadecimal
@@ -34,7 +34,7 @@ class _Final:
 
 
 class Reader(df.DiskFileReader):
-    """Swift's reader until `attach` has given it the client's socket."""
+    """Swift's reader until `attach` gives it the client's socket."""
 
     _client = None
 
@@ -46,7 +46,7 @@ class Reader(df.DiskFileReader):
         return self._diskfile.form
 
     def _why_not(self, length):
-        """Why Swift has to send it; None where the engine can."""
+        """Returns why Swift has to send it; None if the engine can."""
         if not length:
             return "empty"
         if length < self.manager.min_size:
@@ -54,7 +54,7 @@ class Reader(df.DiskFileReader):
         return None
 
     def can_zero_copy_send(self):
-        """Asked by Swift's object server before it answers a GET of the whole object."""
+        """Called by Swift's object server before it answers a GET of the whole object."""
         return self._client is not None and self._why_not(self._obj_size) is None
 
     def zero_copy_send(self, wsockfd):
@@ -70,12 +70,12 @@ class Reader(df.DiskFileReader):
         return Range(self, start or 0, self._obj_size if stop is None else stop)
 
     def range(self, start, stop):
-        """An iterator for one range, once it is known whether there is a socket."""
+        """Returns an iterator for one range, once it is known whether there is a socket."""
         if self._client is not None:
             if self._why_not(stop - start) is None:
                 return self._carried_range(start, stop)
             self._left(stop - start)
-            # What is left to Swift is counted once.
+            # Bodies left to Swift are counted once.
             self._client = None
         return super().app_iter_range(start, stop)
 
@@ -90,7 +90,7 @@ class Reader(df.DiskFileReader):
         yield b""
 
     def _carry(self, start, stop):
-        """Sends; a client that does not get all of it finds its connection closed."""
+        """Sends the body; if the client does not get all of it, its connection is closed."""
         sock = self._client
         whole = start == 0 and stop == self._obj_size
         try:
@@ -115,14 +115,14 @@ class Reader(df.DiskFileReader):
         at = start + self._head(sock, start, stop)
         moved = self.manager.carrier.send(sock, fd, at, stop, self._form, digest, watch) if at < stop else None
         if whole:
-            # As if read by Swift: `close` compares them with the metadata, and quarantines.
+            # As if Swift had read the file: `close` compares these with the metadata, and quarantines.
             self._started_at_0 = self._read_to_eof = True
             self._bytes_read = moved.body
             self._md5_of_sent_bytes = moved.md5
         self._drop_cache(fd, 0 if self._form.size else start, moved.stored if moved else 0)
 
     def _head(self, sock, start, stop):
-        """A cipher's blocks are carried whole: sends the part of one that a range begins with."""
+        """Sends the part of a cipher's block with which a range begins, since such blocks are carried whole."""
         length = min(self._form.unaligned(start), stop - start)
         if length:
             self._fp.seek(start)
@@ -146,7 +146,7 @@ class Reader(df.DiskFileReader):
 
 
 class Range:
-    """The body of an answer that is one range: Swift makes it before anybody can give it the client's socket."""
+    """The body of an answer that is one range: Swift creates it before it can get the client's socket."""
 
     def __init__(self, reader, start, stop):
         self._reader, self._start, self._stop = reader, start, stop
@@ -178,7 +178,7 @@ def _shut(sock):
 
 
 class Writer(df.DiskFileWriter):
-    """Swift's writer, that also takes a whole body off a socket; either way the object gets its form."""
+    """Swift's writer, which can also take a whole body from a socket; in both cases the object gets its form."""
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
@@ -187,7 +187,7 @@ class Writer(df.DiskFileWriter):
         self._stored = 0
 
     def receive(self, sock, count, prefix, watch):
-        """Raises `Stopped`, and what `watch` raises."""
+        """Raises `Stopped`, and whatever `watch` raises."""
         moved = self.manager.carrier.receive(sock, self._fd, count, prefix, self._form, watch)
         self._upload_size, self._stored = moved.body, moved.stored
         self._chunks_etag = _Final(moved.md5)
@@ -196,7 +196,7 @@ class Writer(df.DiskFileWriter):
         self._trim()
 
     def write(self, chunk):
-        """As Swift's, encoded."""
+        """Does the same as Swift's, with encoding."""
         if self._encoder is None:
             return super().write(chunk)
         if not self._fd:
@@ -236,7 +236,7 @@ class Writer(df.DiskFileWriter):
             self._trim()
 
     def _trim(self):
-        """Gives back what was allocated for the body and not needed."""
+        """Frees the space that was allocated for the body and not needed."""
         if self._form.kind == stored.GZIP:
             os.ftruncate(self._fd, self._stored)
 
@@ -253,12 +253,12 @@ class DiskFile(df.DiskFile):
         try:
             self.form = Form.parse(how, self.manager.key) if how else Form()
         except stored.FormError as error:
-            # Not damaged: not to be quarantined.
+            # Not damaged, and so not quarantined.
             self._logger.error("dcs: %s: %s", data_file, error)
             fp.close()
             raise df.DiskFileStateChanged() from error
         length = self._metadata.get("Content-Length")
-        # What is no length is left to Swift too, which quarantines the object.
+        # An invalid length is left to Swift too, which quarantines the object.
         if self.form.size is None or not _is_number(length):
             return super()._verify_data_file(data_file, fp, current_time)
         self._metadata["Content-Length"] = str(self.form.size)
@@ -291,7 +291,7 @@ def _is_number(text):
 
 
 class PlainManager(df.DiskFileManager):
-    """`diskfile_module = egg:dcs-swift#plain.fs`: new objects lie on the disk as Swift's own do."""
+    """`diskfile_module = egg:dcs-swift#plain.fs`: new objects are stored as Swift's own are."""
 
     diskfile_cls = DiskFile
     kind = stored.PLAIN
@@ -325,7 +325,7 @@ class GzipManager(PlainManager):
 
 
 def carry(managers, conf, counters):
-    """Gives the object server's managers who moves the bytes; False where none is of this package."""
+    """Gives the object server's managers the carrier; returns False if none is of this package."""
     ours = [manager for manager in managers if isinstance(manager, PlainManager)]
     by = carrier.make(conf)
     for manager in ours:

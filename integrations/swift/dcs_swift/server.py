@@ -1,6 +1,6 @@
 """The object server's application: Swift's own, which hands plain bodies of requests to the backend's engine.
 
-`use = egg:dcs-swift#object` in object-server.conf. What it can't hand over takes Swift's path and is counted.
+`use = egg:dcs-swift#object` in object-server.conf. Bodies that it can't hand over take Swift's path and are counted.
 """
 
 import errno
@@ -20,13 +20,13 @@ from .carrier import CLIENT, DISK, Stopped
 from .counters import Counters
 from .watch import Overdue, Silent, Watch
 
-# A client that was cut short gets its answer when it has sent the rest, or nothing for so long; and no later than this.
+# A client that is cut off gets its answer when it has sent the rest, or is silent for so long; at the latest after this time.
 _LINGER = 1.0
 _LINGER_LONGEST = 5.0
 
 
 def _plain_socket(environ):
-    """The client's socket where bytes may be moved behind Swift's back; else None."""
+    """Returns the client's socket if bytes may be moved without Swift's involvement, else None."""
     body = environ["wsgi.input"]
     if not isinstance(body, wsgi.Input):
         return None
@@ -35,7 +35,7 @@ def _plain_socket(environ):
 
 
 class ObjectController(server.ObjectController):
-    """Swift's, with the bodies of GET and PUT carried."""
+    """Swift's controller, with the bodies of GET and PUT carried."""
 
     def __init__(self, conf, logger=None):
         super().__init__(conf, logger)
@@ -67,12 +67,12 @@ class ObjectController(server.ObjectController):
         return response
 
     def _is_ours(self, request):
-        """Whether the object's storage policy has a backend of this package."""
+        """Returns whether the object's storage policy has a backend of this package."""
         policy = request.headers.get("X-Backend-Storage-Policy-Index") or 0
         return isinstance(self._diskfile_router[policy], diskfile.PlainManager)
 
     def _why_not(self, request, obj_input, writer, fsize):
-        """Why Swift has to receive it; None where the engine can."""
+        """Returns why Swift has to receive it; None if the engine can."""
         body = request.environ["wsgi.input"]
         if not isinstance(writer, diskfile.Writer):
             return "another backend"
@@ -84,11 +84,11 @@ class ObjectController(server.ObjectController):
             return "empty"
         if fsize < writer.manager.min_size:
             return "smaller than dcs_min_size"
-        # Something has read from it before.
+        # Something has already read from it.
         return "body begun by others" if body.position else None
 
     def _stage_obj_data(self, request, device, obj_input, writer, fsize):
-        """Takes the body off the socket, as `ObjectController._stage_obj_data` does."""
+        """Takes the body from the socket, as `ObjectController._stage_obj_data` does."""
         why = self._why_not(request, obj_input, writer, fsize)
         if why is not None:
             self.dcs_counters.left("PUT", why)
@@ -121,7 +121,7 @@ class ObjectController(server.ObjectController):
         body.position = fsize
 
     def _answer(self, stopped, request, body, fsize):
-        """Raises what Swift's own path raises."""
+        """Raises the same as Swift's own path."""
         if isinstance(stopped, Silent):
             self.dcs_counters.failed("PUT", "client timeout")
             raise ChunkReadTimeout(self.client_timeout)
@@ -140,7 +140,7 @@ class ObjectController(server.ObjectController):
 
 
 def _read_ahead(body, fsize, timeout):
-    """What of the body lies in the buffer that the request's head was read with."""
+    """Returns the part of the body in the buffer that the request's head was read with."""
     if not isinstance(body.rfile, io.BufferedReader):
         raise TypeError(f"dcs-swift does not know eventlet's {type(body.rfile)}")
     try:
@@ -155,16 +155,16 @@ def _read_ahead(body, fsize, timeout):
 
 
 def _close_after_answer(body):
-    """Nobody knows where on the connection the next request would begin. eventlet closes where a client might not have
-    begun to send its body yet; that is the one way to have it close after a whole answer."""
+    """Has the connection closed, since the place of the next request on it is unknown. eventlet closes it if a client might not
+    have begun to send its body yet; that is the only way to have it close after a whole answer."""
     body.wfile = body.wfile or body.rfile
     body.is_hundred_continue_response_sent = False
-    # Nor is the 100 to be sent.
+    # The 100 must not be sent either.
     body.headers_sent = [1]
 
 
 def _let_finish(sock, left):
-    """Reads and drops what the client still sends: a client that is reset before it has the answer would not see why."""
+    """Reads and drops data that the client still sends: a client that is reset before it has the answer would not see the reason."""
     timeout = sock.gettimeout()
     end = time.monotonic() + _LINGER_LONGEST
     try:
@@ -181,7 +181,7 @@ def _let_finish(sock, left):
 
 
 def app_factory(global_conf, **local_conf):
-    """paste.deploy's factory."""
+    """Factory for paste.deploy."""
     conf = {**global_conf, **local_conf}
     if conf.get("swift_dir", "/etc/swift") != "/etc/swift":
         # Swift then reads other hash settings, but keeps the policies of /etc/swift.

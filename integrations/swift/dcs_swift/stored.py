@@ -1,7 +1,7 @@
-"""How an object's body lies on the disk: as it is, encrypted (aes256-ctr) or compressed (gzip).
+"""Forms of an object's body on the disk: plain, encrypted (aes256-ctr) or compressed (gzip).
 
-The form is written into the metadata of the object's data file, so that each object can be read whatever its policy says
-today. The codecs here are for what Swift reads and writes itself (the auditor, ssync, several ranges, chunked uploads);
+The metadata of the object's data file contain the form, so that each object can be read whatever its policy says
+today. The codecs here are for bodies that Swift reads and writes itself (the auditor, ssync, several ranges, chunked uploads);
 the engine has its own, and both make the same bytes.
 """
 
@@ -29,7 +29,7 @@ class FormError(Exception):
 
 
 class Key:
-    """The key of a server, and the name that objects know it by."""
+    """The key of a server, and the name by which objects refer to it."""
 
     def __init__(self, secret):
         if len(secret) != KEY_BYTES:
@@ -39,7 +39,7 @@ class Key:
 
     @classmethod
     def from_file(cls, path):
-        """64 hexadecimal digits."""
+        """Reads a key of 64 hexadecimal digits."""
         with open(path) as file:
             text = file.read().strip()
         try:
@@ -50,23 +50,23 @@ class Key:
 
 @dataclass(frozen=True)
 class Form:
-    """What an object's file holds."""
+    """Form of an object's file."""
 
     kind: str = PLAIN
     key: "Key | None" = None
     iv: bytes = b""
     level: int = 1
-    # Bytes in the file; None as long as that is as many as the body has, or not known yet.
+    # Bytes in the file; None if the same as the body's, or not known yet.
     size: "int | None" = None
 
     @classmethod
     def new(cls, kind, key=None, level=1):
-        """For an object to be written."""
+        """Returns the form for an object to be written."""
         return cls(kind, key, os.urandom(_BLOCK) if kind == AES else b"", level)
 
     @classmethod
     def parse(cls, text, key):
-        """What `metadata` made of a form; `key` is the server's, or None."""
+        """Parses the form in `metadata`; `key` is the server's, or None."""
         kind, *fields = text.split(";")
         values = dict(field.split("=", 1) for field in fields if "=" in field)
         try:
@@ -84,27 +84,27 @@ class Form:
         raise FormError(f"{METADATA}: {text!r} is not known to this version")
 
     def metadata(self, size):
-        """For the object's metadata; None for a plain one. `size`: bytes in the file."""
+        """Returns the form for the object's metadata; None for a plain one. `size`: bytes in the file."""
         if self.kind == AES:
             return f"{AES};key={self.key.name};iv={self.iv.hex()}"
         return f"{GZIP};size={size}" if self.kind == GZIP else None
 
     def iv_at(self, offset):
-        """The counter block of the byte at `offset`, a multiple of 16."""
+        """Returns the counter block of the byte at `offset`, a multiple of 16."""
         return ((int.from_bytes(self.iv, "big") + offset // _BLOCK) % (1 << 128)).to_bytes(_BLOCK, "big")
 
     def unaligned(self, offset):
-        """Bytes from `offset` to where a ranged transfer may begin."""
+        """Returns the bytes from `offset` to where a ranged transfer may begin."""
         return -offset % _BLOCK if self.kind == AES else 0
 
     def encoder(self):
-        """Has `update` and `finalize`; None for plain bodies."""
+        """Returns an object with `update` and `finalize`; None for plain bodies."""
         if self.kind == AES:
             return Cipher(algorithms.AES(self.key.secret), modes.CTR(self.iv)).encryptor()
         return _Gzip(self.level) if self.kind == GZIP else None
 
     def decoder(self, offset=0):
-        """As `encoder`; aes256-ctr begins anywhere, gzip at 0."""
+        """Like `encoder`; aes256-ctr begins anywhere, gzip at 0."""
         if self.kind == AES:
             cipher = Cipher(algorithms.AES(self.key.secret), modes.CTR(self.iv_at(offset))).decryptor()
             cipher.update(bytes(offset % _BLOCK))
@@ -124,7 +124,7 @@ class _Gzip:
 
 
 class _Gunzip:
-    """One member, nothing behind it; anything else is an input/output error, as a bad sector is."""
+    """Decodes one member, with nothing behind it; anything else is an input/output error, as a bad sector is."""
 
     def __init__(self):
         self._stream = zlib.decompressobj(_GZIP_WINDOW)
@@ -145,7 +145,7 @@ class _Gunzip:
 
 
 class DecodedFile:
-    """A data file that reads as the body: what Swift's own reader needs of a file object."""
+    """A data file that reads as the body: has what Swift's own reader needs of a file object."""
 
     def __init__(self, file, form):
         self._file = file
@@ -162,7 +162,7 @@ class DecodedFile:
         self._file.close()
 
     def seek(self, offset):
-        """gzip can only be gone through from its beginning: that is done by the next `read`."""
+        """Sets the position. gzip can only be read from its beginning: the next `read` does that."""
         direct = self._form.kind != GZIP
         self._file.seek(offset if direct else 0)
         self._decoder = self._form.decoder(offset if direct else 0)
@@ -171,7 +171,7 @@ class DecodedFile:
 
     def read(self, size):
         while self._skip and self._fill():
-            # Others have their turn: what is skipped may be long.
+            # Other greenlets get their turn: the skipped part may be long.
             sleep()
             dropped = min(self._skip, len(self._ready))
             self._ready, self._skip = self._ready[dropped:], self._skip - dropped
@@ -182,7 +182,7 @@ class DecodedFile:
         return chunk
 
     def _fill(self, size=_STEP):
-        """False at the end."""
+        """Returns False at the end."""
         if self._ended:
             return False
         data = self._file.read(max(size, 4096))

@@ -1,7 +1,7 @@
-"""When a client has been silent for too long: Swift's client_timeout, for bodies that Swift does not see pass.
+"""Detects clients that are silent for too long: Swift's client_timeout, for bodies that bypass Swift.
 
-The kernel knows when the last data came from a peer or went to it (TCP_INFO), so nothing has to look at the bytes. What
-waits for this server (bytes that came and were not read, or nothing that could be sent) is not held against the client.
+The kernel knows when the last data arrived from a peer or went to it (TCP_INFO), so the bytes need not be examined. Time in which
+this server is the slow side (bytes that arrived and were not read, or nothing to send) does not count against the client.
 """
 
 import array
@@ -20,7 +20,7 @@ _SIOCOUTQ = termios.TIOCOUTQ
 
 
 class Silent(Exception):
-    """The client let client_timeout pass."""
+    """The client exceeded client_timeout."""
 
 
 class Overdue(Exception):
@@ -40,7 +40,7 @@ def _since(sock, field):
 
 
 class Watch:
-    """`pause()` says how long to wait, `look()` raises where that was too long."""
+    """`pause()` returns how long to wait; `look()` raises if that was too long."""
 
     def __init__(self, sock, receives, client_timeout, longest=None):
         self._sock = sock
@@ -65,7 +65,7 @@ class Watch:
         self._next = max(self._client_timeout - quiet, 0.05)
 
     def overrun(self):
-        """For who waits by the socket's own timeout, which is client_timeout."""
+        """For waits with the socket's own timeout, which is client_timeout."""
         raise Silent
 
     def check_longest(self):
@@ -78,5 +78,5 @@ class Watch:
                 return 0.0 if _queued(self._sock, termios.FIONREAD) else _since(self._sock, _LAST_DATA_RECEIVED)
             return _since(self._sock, _LAST_DATA_SENT) if _queued(self._sock, _SIOCOUTQ) else 0.0
         except OSError:
-            # Not connected any more: the transfer finds out by itself.
+            # No longer connected: the transfer finds out by itself.
             return 0.0

@@ -1,12 +1,12 @@
-"""Stock Swift, the same hooks with hashlib in place of the engine, and the engine, side by side.
+"""Compares stock Swift, the same hooks with hashlib in place of the engine, and the engine.
 
     python -m lab.bench [--json FILE] [--sizes 64K,1M,16M,64M] [--clients 1,8,32] [--servers object,proxy] ...
 
-Each cell is measured with all contenders in turn before the next, `--runs` times, and the medians are shown: what one
-contender is given, a busy moment of the machine, the others are given too. CPU seconds are those of the server's whole process,
-so the engine's threads are in them; the engine's alone are told too. `run bench` has it in a network namespace of its own with
-cubic as TCP's congestion control, where that is allowed: BBR, a default on many machines, costs more on loopback than all the rest. Objects lie in memory (tmpfs) where there is enough, else on the disk under $TMPDIR;
-Swift is told to leave them in the page cache, all contenders alike.
+Each cell is measured with all contenders in turn before the next, `--runs` times, and medians are shown, so that a busy moment of
+the machine affects all contenders. CPU seconds are those of the server's whole process, including the engine's threads; the
+engine's own are shown too. `run bench` uses a separate network namespace with cubic congestion control, if that is permitted: BBR,
+a default on many machines, costs more on loopback than all the rest. Objects are in memory (tmpfs) if there is enough, else on the
+disk under $TMPDIR; Swift is told to leave them in the page cache, for all contenders alike.
 """
 
 import argparse
@@ -45,20 +45,21 @@ def name_of(size):
 
 
 class Failed(Exception):
-    """A run with an answer that is not one, in the load's words."""
+    """A run with a wrong answer, in the load's words."""
 
 
 class Bench:
-    """All contenders' clusters, one after the other, and what was measured."""
+    """All contenders' clusters, measured in turn, and the results."""
 
     def __init__(self, given):
         self.given = given
         self.runs = {}
         cores = sorted(os.sched_getaffinity(0))
-        # The clients' core is not the servers', where there are two.
+        # The clients' core is not one of the servers', if there are two.
         self.client_cores = cores[-1:]
         self.server_cores = cores[:-1] or cores
-        # Each contender keeps its clients' objects for as long as a cell takes; one of them writes its new ones beside the old.
+        # Each contender keeps its clients' objects for the duration of a cell; one of them writes its new objects next to the
+        # old.
         most = max(given.sizes) * max(given.clients)
         self.folder = data_folder((len(given.contenders) + 1) * most + sum(given.sizes) + _GIB, given.data)
 
@@ -75,7 +76,7 @@ class Bench:
         return path
 
     def measure(self):
-        """All runs; contenders' clusters run together and only one of them has work at a time."""
+        """Makes all runs; contenders' clusters run at the same time and only one of them has work."""
         clusters = {}
         try:
             for contender in self.given.contenders:
@@ -106,7 +107,7 @@ class Bench:
         for cluster in clusters.values():
             self._warm_up(cluster, server, size, clients)
         for run in range(self.given.runs):
-            # Whoever is first in one run is last in the next.
+            # The first in one run is the last in the next.
             order = self.given.contenders if run % 2 == 0 else self.given.contenders[::-1]
             for job in JOBS:
                 for contender in order:
@@ -114,7 +115,7 @@ class Bench:
                     try:
                         measured = self._load(clusters[contender], *key[1:])
                     except Failed as why:
-                        # Said, and not among the figures: an overloaded Swift answers 503.
+                        # Reported, but not part of the figures: an overloaded Swift answers 503.
                         print(f"{server:6} {job} {name_of(size):>7} {clients:2} clients  {contender}: failed: {why}", file=sys.stderr)
                         continue
                     self.runs.setdefault(key, []).append(measured)
@@ -124,14 +125,14 @@ class Bench:
             shutil.rmtree(cluster.devices / "d1" / "objects", ignore_errors=True)
 
     def _warm_up(self, cluster, server, size, clients):
-        """Stores each object twice, unmeasured: first PUTs into memory cost up to four times what later ones do."""
+        """Stores each object twice, unmeasured: first PUTs into memory cost up to four times as much as later ones."""
         try:
             self._load(cluster, server, "PUT", size, clients, least=2, seconds=0)
         except Failed as why:
             print(f"{server:6} {name_of(size):>11}  {cluster.contender}: warm-up failed: {why}", file=sys.stderr)
 
     def _target(self, cluster, server):
-        """Path of an object but for its number, headers."""
+        """Returns the path of an object without its number, and headers."""
         if server == "object":
             return f"/d1/0/AUTH_test/{_CONTAINER}/o", {}
         token, path = cluster.token()
@@ -149,7 +150,7 @@ class Bench:
             "clients": clients,
             "payload": str(self.payload(size)),
             "seconds": self.given.seconds if seconds is None else seconds,
-            # Of each client; a slow server's largest cells would take minutes with more.
+            # Per client; with more, a slow server's largest cells would take minutes.
             "least": least or (1 if clients * size >= _GIB else 2),
             "cores": self.client_cores,
             "pids": {name: cluster.pid(name) for name in ("object", "proxy")},
@@ -163,7 +164,7 @@ class Bench:
         return json.loads(done.stdout)
 
     def _check(self, cluster, server, size, clients):
-        """One object is what was sent: outside of the measured time."""
+        """Checks one object, outside of the measured time."""
         path, headers = self._target(cluster, server)
         url = f"http://127.0.0.1:{cluster.ports[server]}{path}0"
         try:
@@ -205,7 +206,7 @@ class Bench:
 
 
 def with_ratios(rows):
-    """Each row beside stock's."""
+    """Compares each row with stock's."""
     stock = {(row["server"], row["job"], row["size"], row["clients"]): row for row in rows if row["contender"] == "stock"}
     for row in rows:
         base = stock.get((row["server"], row["job"], row["size"], row["clients"]))
@@ -239,14 +240,14 @@ def options():
     parser = argparse.ArgumentParser(
         prog="lab.bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.epilog = "Status: 0; 1 where a cell of the table has no figures, as each of its runs failed; 9 where this machine lacks something."
+    parser.epilog = "Status: 0; 1 if a cell of the table has no figures because all of its runs failed; 9 if this machine lacks something."
     parser.add_argument("--contenders", type=_list(str), default=list(CONTENDERS), help="stock,hashlib,dcs")
     parser.add_argument("--servers", type=_list(str), default=["object", "proxy"], help="object,proxy")
     parser.add_argument("--sizes", type=_list(size_of), default=_list(size_of)("64K,1M,16M,64M"))
     parser.add_argument("--clients", type=_list(int), default=[1, 8, 32])
-    parser.add_argument("--seconds", type=float, default=3, help="the shortest run (%(default)s)")
+    parser.add_argument("--seconds", type=float, default=3, help="minimum seconds of a run (%(default)s)")
     parser.add_argument("--runs", type=int, default=3, help="runs of each cell (%(default)s)")
-    parser.add_argument("--data", help="folder for the objects; memory where that will do")
+    parser.add_argument("--data", help="folder for the objects; memory if it is large enough")
     parser.add_argument("--json", help="file for the rows, one JSON object a line; - for standard output, without a table")
     return parser.parse_args()
 
@@ -265,7 +266,7 @@ def main():
     if given.json:
         text = "".join(json.dumps(row) + "\n" for row in rows)
         if given.json == "-":
-            # Who reads it sees what is missing.
+            # Readers see from it what is missing.
             sys.stdout.write(text)
             return 0
         Path(given.json).write_text(text)

@@ -1,6 +1,6 @@
-"""A Swift cluster on this machine: one device, one replica where nobody asks for more, tempauth, ports of the kernel's choice.
+"""A Swift cluster on this machine: one device, one replica unless more are requested, tempauth, ports chosen by the kernel.
 
-Nothing of it outlives the process that made it: each server is told to die with its parent. It needs memcached and a
+None of it outlives the process that created it: each server ends with its parent. It needs memcached and a
 folder on a file system with extended attributes (Swift's metadata); tmpfs has them from Linux 6.6 on.
 """
 
@@ -20,7 +20,7 @@ import time
 from pathlib import Path
 
 BENCH_PIPELINE = "catch_errors healthcheck proxy-logging cache tempauth copy dlo slo proxy-logging proxy-server"
-# What Swift's functional tests expect; s3api for those that look for it in /info.
+# Required by Swift's functional tests; s3api for those that look for it in /info.
 TEST_PIPELINE = (
     "catch_errors gatekeeper healthcheck proxy-logging cache listing_formats container_sync bulk tempurl ratelimit "
     "s3api tempauth copy container_quotas account_quotas slo dlo versioned_writes symlink staticweb proxy-logging "
@@ -38,9 +38,9 @@ FILTERS = (
     "catch_errors healthcheck copy slo dlo gatekeeper listing_formats container_sync bulk tempurl ratelimit "
     "container_quotas account_quotas symlink staticweb encryption"
 ).split()
-# The policies of a cluster with several: what they are called, and by which backend.
+# Policies of a cluster with several: names and backends.
 FORMS = {"plain": "plain.fs", "encrypted": "aes256-ctr.fs", "compressed": "gzip.fs"}
-# One more, whose backend stays Swift's. It needs three copies.
+# An additional policy with Swift's own backend. It needs three copies.
 ERASURE = "erasure"
 ERASURE_CODE = """\
 policy_type = erasure_coding
@@ -60,7 +60,7 @@ _LIBC = ctypes.CDLL(None)
 
 
 class Missing(Exception):
-    """What this machine lacks: a reason to skip."""
+    """Something that this machine lacks: a reason to skip."""
 
 
 def demand_memcached():
@@ -69,7 +69,7 @@ def demand_memcached():
 
 
 def data_folder(needed, given=None):
-    """A folder for the objects with `needed` bytes free: `given`, or memory where it will do, or a temporary one."""
+    """Yields a folder for the objects with `needed` bytes free: `given`, or memory if it is large enough, or a temporary one."""
     places = [given] if given else ["/dev/shm", tempfile.gettempdir()]
     why = []
     for place in places:
@@ -80,7 +80,7 @@ def data_folder(needed, given=None):
             continue
         try:
             os.setxattr(folder, "user.dcs", b"x" * 1000)
-            # Memory that holds objects is missing elsewhere: half of what is free stays so.
+            # Memory that holds objects is missing elsewhere, so half of the free memory is left.
             free = shutil.disk_usage(folder).free / (2 if place == "/dev/shm" else 1)
             if free >= needed:
                 return folder
@@ -107,21 +107,21 @@ def die_with_parent():
 
 
 def cpu_s(pid):
-    """User and system time of a process with all its threads, the kernel's workers for it included."""
+    """Returns user and system time of a process with all its threads, including the kernel's workers for it."""
     with open(f"/proc/{pid}/stat") as file:
         fields = file.read().rsplit(")", 1)[1].split()
     return [int(field) / os.sysconf("SC_CLK_TCK") for field in fields[11:13]]
 
 
 def engine_cpu_s(pid):
-    """User and system time of an engine's thread in a process, and of the kernel's workers for its ring; a part of `cpu_s`."""
+    """Returns user and system time of an engine's thread in a process, and of the kernel's workers for its ring; part of `cpu_s`."""
     both = [0.0, 0.0]
     for task in os.listdir(f"/proc/{pid}/task"):
         try:
             with open(f"/proc/{pid}/task/{task}/stat") as file:
                 name, fields = file.read().split("(", 1)[1].rsplit(")", 1)
         except FileNotFoundError:
-            # It has ended, and the process's time has its.
+            # The thread has ended, and its time is in the process's.
             continue
         if name == "dcs-engine" or name.startswith("iou-wrk-"):
             for kind, field in enumerate(fields.split()[11:13]):
@@ -130,7 +130,7 @@ def engine_cpu_s(pid):
 
 
 class Cluster:
-    """`with Cluster(...) as cluster:` runs one."""
+    """A running cluster: `with Cluster(...) as cluster:`."""
 
     def __init__(
         self,
@@ -144,7 +144,7 @@ class Cluster:
         workers=0,
         copies=1,
     ):
-        """`workers`: processes of the object server that serve, 0 for it alone; `copies`: of each object, each on a device of its own."""
+        """`workers`: serving processes of the object server, 0 for a single process; `copies`: of each object, each on a separate device."""
         if contender not in CONTENDERS:
             raise ValueError(f"{contender}: expected one of {', '.join(CONTENDERS)}")
         demand_memcached()
@@ -308,11 +308,11 @@ reseller_prefix = AUTH
             self._await(server)
 
     def audit(self):
-        """One round of Swift's own auditor; what it said."""
+        """Makes one round of Swift's own auditor, and returns its output."""
         return self._once("auditor")
 
     def replicate(self):
-        """One round of Swift's own replicator, by ssync."""
+        """Makes one round of Swift's own replicator, by ssync."""
         return self._once("replicator")
 
     def _once(self, daemon):
@@ -379,7 +379,7 @@ reseller_prefix = AUTH
         return (self.logs / server).read_text(errors="replace")
 
     def workers_of(self, server):
-        """Its processes but for the first."""
+        """Returns its processes except the first."""
         pid = self.pid(server)
         return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
@@ -404,7 +404,7 @@ reseller_prefix = AUTH
     # Clients
 
     def token(self, user="test:tester", password="testing"):
-        """Token and storage path."""
+        """Returns token and storage path."""
         connection = http.client.HTTPConnection("127.0.0.1", self.ports["proxy"], timeout=30)
         connection.request("GET", "/auth/v1.0", headers={"X-Storage-User": user, "X-Storage-Pass": password})
         answer = connection.getresponse()
@@ -414,7 +414,7 @@ reseller_prefix = AUTH
         return answer.headers["X-Auth-Token"], path
 
     def counters(self, settle=1.5):
-        """What the object server carried; they are written within a second."""
+        """Returns the object server's counters, which are written within a second."""
         from dcs_swift.counters import total
 
         time.sleep(settle)

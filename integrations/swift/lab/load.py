@@ -1,9 +1,9 @@
-"""The benchmark's clients: one process, one thread, a connection for each client, all at once by epoll.
+"""The benchmark's clients: one process, one thread, a connection for each client, all concurrently by epoll.
 
-It costs little beside the servers: what comes is dropped in the kernel (MSG_TRUNC), what goes is sent from a file
+It costs little compared with the servers: received data are dropped in the kernel (MSG_TRUNC), sent data come from a file
 (sendfile). Like the clients of `dcs bench` it never sleeps on a socket, and pauses 50 us when there is nothing to do: waking
-a client is work of the sender's kernel, which a client on another machine does not cause. Reads a JSON object of what to do
-from its standard input, writes one of what came of it.
+a client is work of the sender's kernel, which a client on another machine does not cause. Reads a JSON object with the work
+from its standard input, and writes one with the results.
 """
 
 import json
@@ -18,7 +18,7 @@ from .cluster import cpu_s, engine_cpu_s
 _PATIENCE = 120.0
 _PAUSE = 50e-6
 _READ = 4 << 20
-# Python wants room for what the kernel then drops.
+# Python requires a buffer for data that the kernel then drops.
 _NOWHERE = bytearray(_READ)
 
 
@@ -35,7 +35,7 @@ class Client:
         self.payload = os.open(spec["payload"], os.O_RDONLY) if spec["job"] == "PUT" else -1
 
     def begin(self):
-        """A request's head."""
+        """Returns a request's head."""
         spec = self.spec
         head = f"{spec['job']} {spec['path']}{self.number} HTTP/1.1\r\nHost: {spec['host']}\r\n"
         head += "".join(f"{name}: {value}\r\n" for name, value in spec["headers"].items())
@@ -59,7 +59,7 @@ class Client:
             self.left_to_send -= os.sendfile(self.socket.fileno(), self.payload, at, self.left_to_send)
 
     def receive(self):
-        """True when the answer is whole."""
+        """Returns True when the answer is complete."""
         if self.body_left is None:
             self._receive_head()
         elif self.body_left:
@@ -67,7 +67,7 @@ class Client:
         return self.body_left == 0
 
     def _receive_head(self):
-        # As little as possible of the body with it.
+        # With as little as possible of the body.
         got = self.socket.recv(2048)
         if not got:
             raise OSError(f"the server closed after {self.requests} requests: {self.answer[:200]!r}")
@@ -131,12 +131,12 @@ def run(spec):
 
 
 def _cpu(pids):
-    """User and system time by server, and of the object server's engine apart."""
+    """Returns user and system time by server, and of the object server's engine separately."""
     return {"engine": engine_cpu_s(pids["object"])} | {name: cpu_s(pid) for name, pid in pids.items()}
 
 
 def _step(selector, client, spec, began):
-    """1 when this client is done for good."""
+    """Returns 1 when this client has finished."""
     try:
         if client.sends:
             client.send()

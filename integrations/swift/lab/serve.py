@@ -1,6 +1,6 @@
 """Runs one of Swift's servers, its auditor or its replicator, with the storage policies of its own swift_dir: `python -m lab.serve object CONF -v`.
 
-The servers' own programs take policies from /etc/swift alone. Nothing else is different.
+The servers' own programs read policies from /etc/swift only. Nothing else differs.
 """
 
 import importlib
@@ -24,7 +24,7 @@ MODULES = {
 
 if __name__ == "__main__":
     server = sys.argv.pop(1)
-    # The workers of a server.
+    # Also for the workers of a server.
     os.register_at_fork(after_in_child=die_with_parent)
     set_swift_dir(str(Path(sys.argv[1]).parent))
     reload_storage_policies()

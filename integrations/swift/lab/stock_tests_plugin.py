@@ -1,7 +1,7 @@
 """A pytest plugin: puts this package's classes where Swift's unit tests look for Swift's own.
 
-`DCS_SWIFT_TEST=stock` leaves everything as it is; `hashlib` and `dcs` say who moves bodies. Every size is carried, so that the tests'
-small bodies are too. At the end it writes what was carried to the file that `DCS_SWIFT_COUNTERS` names.
+`DCS_SWIFT_TEST=stock` leaves everything unchanged; `hashlib` and `dcs` select the carrier of bodies. Every size is carried, so that
+the tests' small bodies are too. At the end it writes the counters to the file that `DCS_SWIFT_COUNTERS` names.
 """
 
 import atexit
@@ -27,14 +27,14 @@ def _instead():
         def __init__(self, conf, logger=None):
             super().__init__({"engine": _ENGINE, "dcs_min_size": "1", "recon_cache_path": _FOLDER, **conf}, logger)
             _counters.append(self.dcs_counters)
-            # Hundreds of servers of one process have nothing to say at its end.
+            # Hundreds of servers in one process need not report at its end.
             atexit.unregister(self.dcs_counters.at_exit)
 
     class Manager(our_diskfile.PlainManager):
         def __init__(self, conf, logger):
             super().__init__({"dcs_min_size": "1", **conf}, logger)
 
-    # Tests patch classes by the names of where they find them.
+    # Tests patch classes by the names under which they find them.
     for mine, replaced in ((Manager, diskfile.DiskFileManager), (our_diskfile.DiskFile, diskfile.DiskFile), (Controller, stock)):
         mine.__module__, mine.__name__, mine.__qualname__ = replaced.__module__, replaced.__name__, replaced.__qualname__
     # Swift's own code says `super(ObjectController, self)`, and now finds another class by this name.

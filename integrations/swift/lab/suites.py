@@ -2,8 +2,8 @@
 
     python -m lab.suites SWIFT-SOURCES [--engine dcs|hashlib|stock] [--beside-stock] [--only unit|functional] [--forms plain,encrypted]
 
-Every test has to pass; with --beside-stock, every one that passes in stock Swift, which is then run first. And the engine
-has to have carried at least nine tenths of the bodies that it should carry, or the tests would show nothing.
+Every test has to pass; with --beside-stock, every one that passes in stock Swift, which is then run first. The engine must also
+carry at least nine tenths of the bodies for it, or the tests would show nothing.
 """
 
 import argparse
@@ -51,7 +51,7 @@ fake_syslog = False
 
 
 def _pytest(sources, tests, environment, extra=()):
-    """Exit status, the last line's counts, names of those that passed, all that was said."""
+    """Returns exit status, the last line's counts, names of the tests that passed, and all output."""
     command = [sys.executable, "-m", "pytest", "-q", "-rp", "--no-header", "-p", "no:cacheprovider", "-o", "addopts=", "--tb=short"]
     environment = {**os.environ, "PYTHONWARNINGS": "ignore", "PYTHONDONTWRITEBYTECODE": "1", **environment}
     done = subprocess.run(
@@ -63,8 +63,8 @@ def _pytest(sources, tests, environment, extra=()):
 
 
 def _as_stock(code, passed, stock):
-    """Whether a run did what it has to: all tests passed, or all those of `stock`, the names of those that pass there."""
-    # 1: some failed. Anything else than that and 0 is no run.
+    """Returns whether a run succeeded: all tests passed, or all of `stock`, the names of those that pass there."""
+    # 1: some failed. Anything other than that and 0 is not a complete run.
     if stock is None or code not in (0, 1):
         return code == 0
     for name in sorted(stock - passed):
@@ -73,7 +73,7 @@ def _as_stock(code, passed, stock):
 
 
 def unit(sources, engine, stock=None):
-    """What passed; None where something failed that must not."""
+    """Returns what passed; None if something failed that must pass."""
     folder = data_folder(_GIB)
     counters = folder / "counters.json"
     environment = {
@@ -103,7 +103,7 @@ def _told(failed, passed, said):
 
 
 def functional(sources, engine, form="plain", stock=None):
-    """As `unit`."""
+    """Like `unit`."""
     folder = data_folder(2 * _GIB)
     options = {"disable_fallocate": "true", "keep_cache_private": "true", "keep_cache_size": _GIB}
     if engine != "stock":
@@ -129,7 +129,7 @@ def functional(sources, engine, form="plain", stock=None):
 
 
 def _in_stock(suite, sources):
-    """Names of the tests that pass in stock Swift: some may fail there."""
+    """Returns the names of the tests that pass in stock Swift: some may fail there."""
     passed = suite(sources, "stock", stock=frozenset())
     if passed is None:
         sys.exit("FAILED: the tests do not run in stock Swift")
@@ -140,9 +140,9 @@ def main():
     parser = argparse.ArgumentParser(prog="lab.suites", description=__doc__.split("\n")[0])
     parser.add_argument("sources", type=Path, help="unpacked sources of Swift, with its tests")
     parser.add_argument("--engine", default="dcs", choices=["stock", "hashlib", "dcs"])
-    parser.add_argument("--beside-stock", action="store_true", help="first in stock Swift: what passes there has to pass")
+    parser.add_argument("--beside-stock", action="store_true", help="run stock Swift first: tests that pass there must pass")
     parser.add_argument("--only", choices=["unit", "functional"])
-    parser.add_argument("--forms", default="plain", help="of the functional tests' objects: plain,encrypted,compressed")
+    parser.add_argument("--forms", default="plain", help="forms of the functional tests' objects: plain,encrypted,compressed")
     given = parser.parse_args()
     passed = []
     try:

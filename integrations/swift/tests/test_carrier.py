@@ -135,7 +135,7 @@ def test_damaged_gzip(moves, pair, tmp_path):
 
 
 def test_file_that_is_cut(moves, pair, tmp_path):
-    """While it is on its way."""
+    """The file is truncated while it is being sent."""
     client, served = pair
     (tmp_path / "object").write_bytes(DATA_OF * 10)
     with open(tmp_path / "object", "rb") as file:
@@ -151,7 +151,7 @@ def test_file_that_is_cut(moves, pair, tmp_path):
 
 
 def test_file_that_is_too_short(moves, pair, tmp_path):
-    """Swift finds it when the object is opened the next time."""
+    """Swift finds the damage when the object is opened the next time."""
     _, served = pair
     (tmp_path / "object").write_bytes(DATA_OF[:5000])
     with open(tmp_path / "object", "rb") as file, pytest.raises(Stopped) as caught:
@@ -160,7 +160,7 @@ def test_file_that_is_too_short(moves, pair, tmp_path):
 
 
 def test_gzip_that_was_cut(moves, pair, tmp_path):
-    """All that the metadata announce is there, and the stream goes on behind it."""
+    """All bytes that the metadata announce are there, but the stream continues behind them."""
     _, served = pair
     encoder = Form.new(GZIP).encoder()
     coded = (encoder.update(DATA_OF[:9000]) + encoder.finalize())[:5000]
@@ -170,7 +170,7 @@ def test_gzip_that_was_cut(moves, pair, tmp_path):
     assert (caught.value.where, caught.value.damaged) == (DATA, True)
 
 
-# What a GET's failure means: stage, status, errno; where, damaged.
+# Meaning of a GET's failure: stage, status, errno; place, damaged.
 OF_A_GET = [
     ("operator", "CORRUPT_DATA", errno.EBADMSG, DATA, True),
     ("operator", "TRUNCATED_DATA", errno.EBADMSG, DATA, True),
@@ -216,7 +216,7 @@ def test_what_a_failure_means(receives, stage, status, number, where, damaged):
 
 
 def test_full_engine(pair, tmp_path):
-    """A request waits for its turn, and for no longer than it may take."""
+    """A request waits for its turn, but no longer than it may take."""
     pytest.importorskip("dcs")
     client, served = pair
     engine = carrier.Engine(most=1)
@@ -230,7 +230,7 @@ def test_full_engine(pair, tmp_path):
 
 
 def test_engine_that_can_not_start(pair, tmp_path):
-    """Too few descriptors for an engine: said at once, and the next request tries again."""
+    """Too few descriptors for an engine: reported at once, and the next request tries again."""
     pytest.importorskip("dcs")
     client, served = pair
     engine = carrier.make({})
@@ -248,10 +248,10 @@ def test_engine_that_can_not_start(pair, tmp_path):
 
 
 def test_killed_greenlet_lets_go(moves, pair, tmp_path):
-    """A greenlet that is ended in the midst gives its descriptors back."""
+    """A greenlet that is ended in the middle frees its descriptors."""
     client, served = pair
     with open(tmp_path / "object", "wb") as file:
-        # What is made at the first transfer stays.
+        # Objects made at the first transfer stay.
         client.sendall(bytes(1000))
         moves.receive(served, file.fileno(), 1000, b"", Form(), Watch(served, True, 5))
     # Engines of other tests.
@@ -268,7 +268,7 @@ def test_killed_greenlet_lets_go(moves, pair, tmp_path):
 
 
 def test_others_run_meanwhile(moves, pair, tmp_path):
-    """A greenlet that waits for a client holds up no other."""
+    """A greenlet that waits for a client delays no other."""
     client, served = pair
     turns = []
 
@@ -278,7 +278,7 @@ def test_others_run_meanwhile(moves, pair, tmp_path):
             turns.append(1)
         client.sendall(b"x" * 1000)
 
-    # Where nobody else runs, a thread ends the wait.
+    # If no other greenlet runs, a thread ends the wait.
     rescue = patcher.original("threading").Timer(20, client.fd.sendall, [b"x" * 1000])
     rescue.start()
     eventlet.spawn(count_then_send)

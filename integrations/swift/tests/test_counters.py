@@ -1,4 +1,4 @@
-"""What was carried can be read from outside, and is not mistaken."""
+"""The counters can be read from outside, and are right."""
 
 import json
 import logging

@@ -1,4 +1,4 @@
-"""Objects on the disk, by Swift's own disk files: which failures quarantine one, and which leave it alone."""
+"""Objects on the disk, with Swift's own disk files: failures that quarantine an object, and those that do not."""
 
 import errno
 import logging
@@ -45,7 +45,7 @@ def make(kind, folder):
 
 
 class Logger(logging.LoggerAdapter):
-    """What Swift asks of a logger beyond Python's."""
+    """Methods of Swift's loggers that Python's lack."""
 
     def __init__(self):
         super().__init__(logging.getLogger("test"), {})
@@ -59,7 +59,7 @@ def disk_file(manager):
 
 
 def get(manager, by):
-    """A GET, whose body `by` carries."""
+    """Makes a GET, whose body `by` carries."""
     manager.carrier = by
     ours, other = socket.socketpair()
     with ours, other, disk_file(manager).open() as opened:
@@ -70,7 +70,7 @@ def get(manager, by):
 
 
 class Fails:
-    """A carrier that breaks off as it is told."""
+    """A carrier that fails as instructed."""
 
     def __init__(self, stopped):
         self._stopped = stopped
@@ -106,7 +106,7 @@ def test_damaged_object_is_quarantined(folder, where):
 @pytest.mark.parametrize("length", [None, "many"])
 @pytest.mark.parametrize("kind", [PlainManager, GzipManager])
 def test_metadata_without_a_length(folder, kind, length):
-    """Swift quarantines such an object, whatever its form."""
+    """Swift quarantines such an object, in any form."""
     manager = make(kind, folder)
     with disk_file(manager).open() as opened:
         metadata = opened.get_metadata()

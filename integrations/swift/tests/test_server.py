@@ -1,4 +1,4 @@
-"""What the object server's application does by itself."""
+"""Behaviour of the object server's application itself."""
 
 import eventlet
 import pytest

@@ -1,4 +1,4 @@
-"""Forms of bodies: gzip's own module and `cryptography` used otherwise are the judges."""
+"""Forms of bodies, compared with gzip's own module and an independent use of `cryptography`."""
 
 import errno
 import gzip
@@ -37,7 +37,7 @@ def test_gzip_is_gzip():
 
 @pytest.mark.parametrize("iv", [bytes(16), b"\xff" * 16, os.urandom(16)])
 def test_cipher_begins_anywhere(iv):
-    """Also where the counter's low half overflows."""
+    """Holds also if the counter's low half overflows."""
     form = Form(AES, KEY, iv)
     coded = Cipher(algorithms.AES(KEY.secret), modes.CTR(iv)).encryptor().update(DATA)
     for offset in (0, 1, 15, 16, 17, 65_537):

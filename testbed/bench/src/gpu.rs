@@ -1,4 +1,4 @@
-//! `dcs bench gpu`: what a GPU does with each operator, beside what its memory and its bus allow, and one
+//! `dcs bench gpu`: a GPU's throughput with each operator, compared with the limits of its memory and its bus, and one
 //! core of the CPU.
 
 use crate::failure::{Exit, Failure};

@@ -12,7 +12,7 @@
 //!                            |-- switch --+
 //!   host (Port: Bus) --link--+            +--link-- Nvme, a NIC --- Wire --- another NIC, or the test
 //!   and its memory                 |
-//!                              Event, to whoever calls step
+//!                              Event, returned by step
 //! ```
 //!
 //! A *function* is a device model ([`Device`]), or an endpoint whose far end the caller plays through a
@@ -21,7 +21,7 @@
 //! A write or read is split at pages, meets the faults of its requester, its bus master bit and IOMMU, is
 //! routed, and takes the time of both links ([`Timing`], [`Rate`]).
 //!
-//! **Order**: a function's writes arrive in the order in which it made them, whoever they go to. A read
+//! **Order**: a function's writes arrive in the order in which it made them, for any targets. A read
 //! arrives after the writes that its requester made before it, and its answer after those that its target
 //! made before it. An interrupt is a write.
 //!

@@ -266,7 +266,7 @@ fn what_no_sgl_may_be_is_refused() {
     assert_eq!(sgl(&memory, descriptor(4, at, 64), 64), Err(status::INVALID_SGL_TYPE));
     assert_eq!(sgl(&memory, [at, 64 | 1 << 56], 64), Err(status::INVALID_SGL_TYPE));
     assert_eq!(sgl(&memory, descriptor(0, at + 2, 64), 64), Err(status::INVALID_FIELD));
-    // Segments that lead to each other for ever.
+    // Segments that lead to each other endlessly.
     lay_sgl(&mut memory, at, &[descriptor(2, at, 16)]);
     assert_eq!(sgl(&memory, descriptor(2, at, 16), 64), Err(status::INVALID_SGL_COUNT));
 }

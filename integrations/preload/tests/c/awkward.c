@@ -25,7 +25,7 @@ static void die(const char *what)
     exit(1);
 }
 
-/* Until somebody is in a blocking call: nobody reads, and the socket is full. */
+/* Waits until the other thread is in a blocking call: nothing reads, and the socket is full. */
 static void wait_until_full(void)
 {
     struct pollfd end = {.fd = pair[0], .events = POLLOUT};
@@ -65,7 +65,7 @@ static void cancelled(int at_once)
     pthread_create(&receiver, NULL, receive, &sum);
     pthread_join(sender, &result);
     printf("cancelled %d\n", result == PTHREAD_CANCELED);
-    /* Nothing that the thread held is held still. */
+    /* The thread's locks are released. */
     off_t at = 0;
     printf("then %zd\n", sendfile(pair[0], file, &at, 10));
     close(pair[0]);

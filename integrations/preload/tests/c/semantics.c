@@ -1,5 +1,5 @@
-/* What sendfile(2) does for a program, as a transcript: the same lines come out whether the kernel carries the calls or
- * the library does. Amounts that depend on timing are not in it.  usage: semantics FILE */
+/* A transcript of sendfile(2) as a program sees it: the same lines are printed whether the kernel carries out the calls or
+ * the library does. Amounts that depend on timing are left out.  usage: semantics FILE */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
@@ -67,7 +67,7 @@ static void nonblocking(int fd)
     fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
 }
 
-/* What a peer received. */
+/* Data that a peer received. */
 struct peer {
     int fd;
     uint64_t hash;
@@ -98,7 +98,7 @@ static void start(struct peer *peer, int fd)
     pthread_create(&peer->thread, NULL, receive, peer);
 }
 
-/* Ends the sending side, and says what arrived. */
+/* Ends the sending side, and prints what arrived. */
 static void finish(const char *what, struct peer *peer, int sender)
 {
     close(sender);
@@ -120,7 +120,7 @@ static ssize_t show(const char *what, int out, int in, off_t *offset, size_t cou
     return sent;
 }
 
-/* All of a range, however many calls it takes. */
+/* Sends all of a range, in any number of calls. */
 static void send_range(int out, int in, off_t from, off_t to)
 {
     while (from < to) {
@@ -211,7 +211,7 @@ static void broken_pipe(int tcp)
     signals = 0;
     ssize_t sent;
     do {
-        /* All of it may have found room. */
+        /* Everything may have fitted. */
         if (at == size)
             at = 0;
         sent = sendfile(pair[0], in, &at, size - at);
@@ -225,7 +225,7 @@ static void broken_pipe(int tcp)
     close(in);
 }
 
-/* A socket that is full says so, and what it took is what was told. */
+/* A full socket reports that, and the bytes that it took are those reported. */
 static void full(int tcp)
 {
     int pair[2], in = open_file(), again = 0;
@@ -254,7 +254,7 @@ static void full(int tcp)
     close(in);
 }
 
-/* A blocking call waits until all went; a signal cuts it short. */
+/* A blocking call waits until everything is sent; a signal interrupts it. */
 static void blocking(void)
 {
     int pair[2], in = open_file();
@@ -274,7 +274,7 @@ static void blocking(void)
     setitimer(ITIMER_REAL, &timer, NULL);
     ssize_t sent = sendfile(pair[0], in, (at = 0, &at), size);
     printf("interrupted: some %d, not all %d, offset %d\n", sent > 0, sent < size, at == sent);
-    /* What is in between may still fit. */
+    /* The remaining room may still be filled. */
     do
         sent = sendfile(pair[0], in, &at, size - at);
     while (sent > 0);
@@ -298,7 +298,7 @@ static void blocking(void)
     close(in);
 }
 
-/* A child sends, the parent sends, and one goes on where the other ended. */
+/* A child sends, the parent sends, and one continues where the other ended. */
 static void forks(void)
 {
     int pair[2], in = open_file();
@@ -335,7 +335,7 @@ static void forks(void)
     close(in);
 }
 
-/* Other numbers for the same ends; the same numbers for other ends. */
+/* Other descriptors for the same ends; the same descriptors for other ends. */
 static void descriptors(void)
 {
     int pair[2], in = open_file();
@@ -412,7 +412,7 @@ static void threads(void)
     pthread_t thread[THREADS];
     for (intptr_t i = 0; i < THREADS; i++)
         pthread_create(&thread[i], NULL, one_of_many, (void *)i);
-    /* Forks beside them: no child may wait for a lock that a thread has. */
+    /* Forks meanwhile: no child may wait for a lock that a thread holds. */
     for (int i = 0; i < 20; i++) {
         pid_t child = fork();
         if (child == 0) {

@@ -1,7 +1,7 @@
-"""Writes objects of its own and reads them, until it is killed: `client.py PORT POLICY NUMBER SEED NAMES`.
+"""Writes objects and reads them, until it is killed: `client.py PORT POLICY NUMBER SEED NAMES`.
 
-A line for each step, so that whoever reads them knows what was acknowledged: `begin NAME MD5`, `done NAME MD5`; `wrong ...`
-for what no server may answer, however it is killed; `lost ...` for a connection that broke off.
+Prints a line for each step, which tells what was acknowledged: `begin NAME MD5`, `done NAME MD5`; `wrong ...`
+for an answer that no server may give, however it is killed; `lost ...` for a connection that broke.
 """
 
 import http.client
@@ -21,7 +21,7 @@ def say(*words):
 
 
 def slowly(data):
-    """A whole body would lie in the socket's buffers at once, and arrive after its client's death."""
+    """Sends piece by piece: a whole body would fit into the socket's buffers at once, and arrive after its client's death."""
     for start in range(0, len(data), PIECE):
         yield data[start : start + PIECE]
         time.sleep(PAUSE_S)
@@ -31,7 +31,7 @@ def exchange(port, method, name, policy, body=None, **headers):
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
     connection.sock = socket.socket()
     try:
-        # Little lies between the two.
+        # Small buffers between the two.
         connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, PIECE)
         connection.sock.settimeout(30)
         connection.sock.connect(("127.0.0.1", port))
@@ -50,7 +50,7 @@ def exchange(port, method, name, policy, body=None, **headers):
 
 
 def read(port, name, policy, data, source):
-    """What was acknowledged and nobody else writes, whole or a part."""
+    """Checks an acknowledged object that only this client writes, whole or a part."""
     first, last = sorted(source.sample(range(len(data)), 2))
     wanted, headers = source.choice([(data, {}), (data[first : last + 1], {"Range": f"bytes={first}-{last}"})])
     status, fields, got = exchange(port, "GET", name, policy, **headers)

@@ -1,6 +1,6 @@
 """A cluster for the tests of a file, and requests to its object server. hashlib, gzip and the openssl of `cryptography` are the judges.
 
-`DCS_SWIFT_TEST` says who moves bodies: `dcs` (the default) or `hashlib`.
+`DCS_SWIFT_TEST` selects the carrier of bodies: `dcs` (the default) or `hashlib`.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ _numbers = itertools.count()
 
 
 def body_of(size, seed=1):
-    """Half of it can be compressed."""
+    """Returns bytes of which half can be compressed."""
     source = random.Random(seed)
     return b"".join(source.randbytes(512) + bytes(512) for _ in range(size // 1024 + 1))[:size]
 
@@ -34,7 +34,7 @@ def md5(data):
 
 
 class Objects:
-    """The object server of a cluster, as the proxy speaks to it."""
+    """The object server of a cluster, addressed as the proxy does."""
 
     def __init__(self, cluster):
         self.cluster = cluster
@@ -51,7 +51,7 @@ class Objects:
         return {"X-Timestamp": f"{time.time():.5f}", "X-Backend-Storage-Policy-Index": str(index), **more}
 
     def request(self, method, name, form="plain", body=None, connection=None, device="d1", **headers):
-        """Status, headers, body."""
+        """Returns status, headers, body."""
         mine = connection or self.connect()
         more = {key.replace("_", "-"): value for key, value in headers.items()}
         if method in ("PUT", "POST"):
@@ -71,7 +71,7 @@ class Objects:
         return name
 
     def data_files(self, name=None, form="plain", device="d1"):
-        """The files of one object, or of all of a policy."""
+        """Returns the files of one object, or of all of a policy."""
         index = self.cluster.forms.index(form)
         root = self.cluster.devices / device / ("objects" + (f"-{index}" if index else ""))
         files = sorted(root.rglob("*.data"))
@@ -83,7 +83,7 @@ class Objects:
         return [file for file in files if read_metadata(str(file))["name"] == wanted]
 
     def descriptors(self):
-        """Where those of the object server and its workers lead; but for those of its threads, which each make one when they are
+        """Returns the targets of the descriptors of the object server and its workers, except those of its threads, which each open one when
         first used."""
         targets = []
         for pid in (self.cluster.pid("object"), *self.cluster.workers_of("object")):
@@ -96,7 +96,7 @@ class Objects:
         return [target for target in targets if "eventpoll" not in target]
 
     def idle(self):
-        """Its descriptors when nothing has changed for a moment."""
+        """Returns its descriptors when they have not changed for a moment."""
         last, since = None, time.monotonic()
         while time.monotonic() - since < 0.25:
             now = self.descriptors()
@@ -106,7 +106,7 @@ class Objects:
         return last
 
     def settled(self, before, limit=15):
-        """Whether the descriptors are no more than they were, soon.
+        """Returns whether the descriptors soon are no more than before.
 
         eventlet leaves a connection that was reset to Python's garbage collector, in stock Swift too: requests make it run."""
         until = time.monotonic() + limit
@@ -119,7 +119,7 @@ class Objects:
 
 @contextmanager
 def running(**different):
-    """A cluster, where this machine can have one: else the test is skipped."""
+    """A cluster, if this machine can run one; otherwise the test is skipped."""
     try:
         folder = data_folder(1 << 30)
     except Missing as why:
@@ -142,7 +142,7 @@ def cluster():
 
 @pytest.fixture
 def objects(cluster):
-    """Each test finds the server without descriptors of others, and leaves none."""
+    """Checks that each test finds the server without descriptors of others, and leaves none."""
     mine = Objects(cluster)
     for form in cluster.forms:
         mine.request("GET", mine.put(body_of(1000), form), form)

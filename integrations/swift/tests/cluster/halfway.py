@@ -1,6 +1,6 @@
-"""Is killed in the midst of a body that the object server moves: `halfway.py PORT POLICY PUT|GET NAME`.
+"""Is killed in the middle of a body that the object server moves: `halfway.py PORT POLICY PUT|GET NAME`.
 
-Of a PUT the server has said that it goes on (100), and has got a part; of a GET it has sent a part, and the rest fits into no buffer.
+For a PUT the server has answered 100, and has received a part; for a GET it has sent a part, and the rest fits into no buffer.
 """
 
 import os

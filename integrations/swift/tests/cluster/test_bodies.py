@@ -1,4 +1,4 @@
-"""Bodies come and go as they are, in every form, whole and in ranges; what lies on the disk is what the form says."""
+"""Bodies are stored and returned unchanged, in every form, whole and in ranges; on the disk they have the form's contents."""
 
 import gzip
 import socket
@@ -106,7 +106,7 @@ def test_counted(objects):
 
 @pytest.mark.parametrize("form", FORMS)
 def test_metadata_of_a_post(objects, form):
-    """What is said about the form outlives a change of metadata."""
+    """The metadata about the form survive a change of metadata."""
     data = body_of(100_000)
     name = objects.put(data, form)
     assert objects.request("POST", name, form, X_Object_Meta_Colour="blue")[0] == 202
@@ -122,7 +122,7 @@ def test_conditional(objects):
 
 
 def test_one_connection(objects):
-    """Keep-alive: each answer's last segment goes at once, each next request is understood."""
+    """Keep-alive: each answer's last segment is sent at once, each next request is understood."""
     data = body_of(300_000)
     connection = objects.connect()
     began = time.monotonic()
@@ -135,7 +135,7 @@ def test_one_connection(objects):
 
 
 def test_continue(objects):
-    """A client that asks first, as the proxy does."""
+    """A client that sends Expect: 100-continue, as the proxy does."""
     data = body_of(200_000)
     with socket.create_connection(("127.0.0.1", objects.cluster.ports["object"])) as sock:
         for number in range(3):
@@ -150,7 +150,7 @@ def test_continue(objects):
 
 
 def test_head_and_body_in_one_segment(objects):
-    """What was read ahead with the head comes first, and the next request behind the body is not eaten."""
+    """Data read ahead with the head come first, and the next request behind the body is not consumed."""
     for size in (1, 1000, 7000, 100_000):
         data = body_of(size)
         name = f"ahead{size}"
@@ -183,7 +183,7 @@ def test_through_the_proxy(objects):
         assert ask("PUT", f"/{form}/o", data)[0] == 201
         status, fields, got = ask("GET", f"/{form}/o")
         assert (status, fields["Etag"], got) == (200, md5(data), data)
-        # A copy from one form into another.
+        # A copy from one form to another.
         for target in FORMS:
             assert ask("PUT", f"/{target}", **{"X-Storage-Policy": target})[0] in (201, 202)
             assert ask("PUT", f"/{target}/copy-of-{form}", **{"X-Copy-From": f"/{form}/o", "Content-Length": "0"})[0] == 201

@@ -1,4 +1,4 @@
-"""What goes wrong is answered as Swift answers it, loses nothing, and leaves nothing behind."""
+"""Failures are answered as Swift answers them, lose nothing, and leave nothing behind."""
 
 import http.client
 import os
@@ -15,7 +15,7 @@ from .conftest import CLIENT_TIMEOUT, ENGINE, MIB, Objects, body_of, md5
 
 
 def begin_put(objects, name, size, form="plain"):
-    """A connection with the head of a PUT sent."""
+    """Opens a connection, and sends the head of a PUT."""
     sock = socket.create_connection(("127.0.0.1", objects.cluster.ports["object"]))
     fields = objects.headers(form, **{"Content-Length": str(size), "Content-Type": "a/b"})
     lines = [f"PUT {objects.path(name)} HTTP/1.1", "Host: x", *(f"{key}: {value}" for key, value in fields.items())]
@@ -25,7 +25,7 @@ def begin_put(objects, name, size, form="plain"):
 
 def begin_get(objects, name, form="plain"):
     sock = socket.socket()
-    # Little fits between the two, so that the server waits for the client.
+    # Small buffers between the two, so that the server waits for the client.
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
     sock.connect(("127.0.0.1", objects.cluster.ports["object"]))
     lines = [f"GET {objects.path(name)} HTTP/1.1", "Host: x"]
@@ -65,7 +65,7 @@ def test_flipped_byte(objects, form):
     (file,) = objects.data_files(name, form)
     flip(file, file.stat().st_size // 2)
     before = quarantined(objects, form)
-    # As in Swift a range is not checked, and the whole object is when it is on its way.
+    # As in Swift a range is not checked, but the whole object is while it is being sent.
     if form != "compressed":
         assert objects.request("GET", name, form, Range="bytes=0-99")[2] == data[:100]
         assert objects.request("GET", name, form)[2] != data
@@ -84,7 +84,7 @@ def test_flipped_byte(objects, form):
 
 @pytest.mark.parametrize("form", FORMS)
 def test_auditor(objects, form):
-    """Swift's own auditor reads every form, and finds what is damaged."""
+    """Swift's own auditor reads every form, and finds damaged objects."""
     whole, damaged = objects.put(body_of(MIB, seed=4), form), objects.put(body_of(MIB, seed=5), form)
     before = quarantined(objects, form)
     objects.cluster.audit()
@@ -154,7 +154,7 @@ def test_silent_client_in_get(objects):
 
 
 def test_slow_clients_are_served(objects):
-    """Who moves a little again and again is not silent, however long it takes."""
+    """A client that moves a little again and again is not silent, however long it takes."""
     data = body_of(600_000)
     sock = begin_put(objects, "slow", len(data))
     for at in range(0, len(data), 100_000):
@@ -177,7 +177,7 @@ def test_slow_clients_are_served(objects):
 
 
 def test_stalled_clients_hold_nobody_up(objects):
-    """More of them than an engine has places by default."""
+    """More stalled clients than an engine has places by default."""
     data = body_of(2 * MIB)
     name = objects.put(data)
     stalled = []
@@ -194,7 +194,7 @@ def test_stalled_clients_hold_nobody_up(objects):
 
 
 def test_other_key(objects):
-    """An object that can't be read with the server's key is not taken for damaged."""
+    """An object that can't be read with the server's key is not treated as damaged."""
     data = body_of(100_000)
     name = objects.put(data, "encrypted")
     key = objects.cluster.etc / "key"

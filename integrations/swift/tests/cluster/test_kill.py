@@ -1,8 +1,8 @@
 """Clients, workers and the whole object server are killed again and again, at any point, while objects of every form are written
-and read: no acknowledged object is lost, none has a wrong ETag, no descriptor stays behind, and on the disk there is nothing
+and read: no acknowledged object is lost, none has a wrong ETag, no descriptor leaks, and on the disk there is nothing
 that Swift's own cleanup leaves.
 
-DCS_SWIFT_KILLS says how often; by default 24 times, fewer where that takes more than a minute. The clients of every round end by being killed.
+DCS_SWIFT_KILLS sets the number of kills; by default 24, or fewer if that takes more than a minute. The clients of every round end by being killed.
 """
 
 import os
@@ -49,7 +49,7 @@ def ledger():
 
 @pytest.fixture(scope="module")
 def before(objects):
-    """How many descriptors the server and its workers have when they are idle and each has done everything once."""
+    """Returns the number of descriptors of the server and its workers when they are idle and each has done everything once."""
     warm(objects)
     return len(objects.idle())
 
@@ -65,9 +65,9 @@ def await_workers(cluster, without=None):
 
 
 class Ledger:
-    """What the clients were told: by name, the last acknowledged body's ETag, and those that may have come through later.
+    """The answers that clients got: by name, the last acknowledged body's ETag, and those that may have been stored later.
 
-    A request can outlive its client: it waits for a worker that is still starting. Only one that is acknowledged later ends that.
+    A request can outlive its client: it waits for a worker that is still starting. Only a later acknowledged one ends that.
     """
 
     def __init__(self):
@@ -84,7 +84,7 @@ class Ledger:
             self.acknowledged[rest[0]], self.possible[rest[0]] = rest[1], []
 
     def check(self, objects):
-        """Each object that was ever begun."""
+        """Checks each object that was ever begun."""
         for name, possible in self.possible.items():
             status, fields, got = objects.request("GET", name, form_of(name))
             if status == 404:
@@ -94,7 +94,7 @@ class Ledger:
             assert (status, fields["Etag"].strip('"')) == (200, etag), name
             assert etag in {self.acknowledged.get(name), *possible}, name
             if etag in possible:
-                # And none that was sent before.
+                # From now on no earlier one is possible.
                 self.acknowledged[name] = etag
                 del possible[: possible.index(etag) + 1]
 
@@ -104,7 +104,7 @@ def form_of(name):
 
 
 class Clients:
-    """Processes, until they are killed."""
+    """Runs processes until they are killed."""
 
     def __init__(self, port, round):
         program = [sys.executable, str(Path(__file__).with_name("client.py")), str(port)]
@@ -116,14 +116,14 @@ class Clients:
                 self.processes.append(subprocess.Popen(command, stdout=self.files[-1]))
 
     def wait_for_work(self):
-        """Until each has said something."""
+        """Waits until each has printed something."""
         until = time.monotonic() + 30
         while not all(os.fstat(file.fileno()).st_size for file in self.files):
             assert time.monotonic() < until
             time.sleep(0.01)
 
     def end(self):
-        """What they said, each for itself."""
+        """Kills them, and returns the output of each."""
         for process in self.processes:
             process.kill()
         for process in self.processes:
@@ -137,7 +137,7 @@ class Clients:
 
 
 def warm(objects):
-    """Every worker has carried something of every form, as many requests at once as there are clients."""
+    """Has every worker carry something of every form, with as many concurrent requests as there are clients."""
     names = {form: objects.put(body_of(2 << 20), form) for form in FORMS}
 
     def some():
@@ -154,7 +154,7 @@ def warm(objects):
 
 
 def leave_halfway(cluster, objects):
-    """Clients that are killed in the midst of a body, of each form and each way: the server sees each of them go away."""
+    """Kills clients in the middle of a body, of each form and in each direction: the server sees each of them disappear."""
     program = [sys.executable, str(Path(__file__).with_name("halfway.py")), str(cluster.ports["object"])]
     large = body_of(16 << 20)
     for policy, form in enumerate(FORMS):
@@ -171,7 +171,7 @@ def strike(kind, cluster, source):
     if kind == "worker":
         victim = source.choice(cluster.workers_of("object"))
         os.kill(victim, signal.SIGKILL)
-        # Its parent makes another.
+        # Its parent starts another.
         await_workers(cluster, without=victim)
     elif kind == "server":
         cluster.kill("object")
@@ -191,7 +191,7 @@ def test_kill(kind, cluster, objects, ledger, before):
             clients.wait_for_work()
             time.sleep(source.uniform(0, 0.5))
             strike(kind, cluster, source)
-            # They go on for a while.
+            # They continue for a while.
             time.sleep(source.uniform(0, 0.3) if kind != "clients" else 0)
         finally:
             said = clients.end()
@@ -203,7 +203,7 @@ def test_kill(kind, cluster, objects, ledger, before):
     assert ledger.counts["done"] > rounds * len(FORMS), "the clients got something done"
     assert ledger.counts["begin"] > ledger.counts["done"], "none was killed in the midst"
     if kind == "clients":
-        # Only such a server's counts outlive it. Those above may each have gone between two bodies.
+        # Only this server's counters survive. The clients above may each have been killed between two bodies.
         seen = {verb: went_away(cluster, verb) + len(FORMS) for verb in ("PUT", "GET")}
         leave_halfway(cluster, objects)
         until = time.monotonic() + 30
@@ -219,7 +219,7 @@ def test_kill(kind, cluster, objects, ledger, before):
 
 
 def check_disk(cluster, objects, ledger):
-    """After Swift's own cleanup there is one file for each object, each as its metadata say, and nothing else."""
+    """Checks that after Swift's own cleanup there is one file for each object, as its metadata say, and nothing else."""
     from swift.obj.diskfile import read_metadata
 
     root = cluster.devices / "d1"
@@ -227,7 +227,7 @@ def check_disk(cluster, objects, ledger):
     for index, form in enumerate(FORMS):
         folder = root / ("objects" + (f"-{index}" if index else "")) / "0"
         suffixes = [entry.name for entry in folder.iterdir() if entry.is_dir()]
-        # As a replicator asks for them: it cleans up as it goes.
+        # As a replicator requests them: it cleans up in passing.
         assert replicate(objects, form, suffixes) == 200
         names = [read_metadata(str(file))["name"] for file in folder.rglob("*.data")]
         mine = [name for name in names if name.startswith("/AUTH_test/c/k")]

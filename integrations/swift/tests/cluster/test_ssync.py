@@ -1,4 +1,4 @@
-"""Swift's own replicator, by ssync, from one device to another: bodies go decoded, and the receiver encodes them its own way."""
+"""Swift's own replicator, by ssync, from one device to another: bodies are sent decoded, and the receiver encodes them anew."""
 
 import time
 
@@ -55,7 +55,7 @@ def test_objects_get_there(objects, form):
     big = body_of(SIZES[-1], seed=SIZES[-1])
     name = list(bodies)[-1]
     assert objects.request("GET", name, form, device="d2", Range="bytes=70001-80000")[2] == big[70001:80001]
-    # There is no more to do, and both copies are whole.
+    # Nothing remains to be done, and both copies are complete.
     before = count_left(cluster)
     cluster.replicate()
     assert count_left(cluster) == before
@@ -84,14 +84,14 @@ def test_changes_get_there(objects, form):
 
 @pytest.mark.parametrize("form", FORMS)
 def test_damage_does_not_get_there(objects, form):
-    """Neither a wrong byte, nor an object whose key the sender does not have."""
+    """Sends neither a wrong byte, nor an object whose key the sender lacks."""
     whole, damaged = objects.put(body_of(MIB, seed=1), form), objects.put(body_of(MIB, seed=2), form)
     (file,) = objects.data_files(damaged, form)
     flip(file, file.stat().st_size // 2)
     objects.cluster.replicate()
     assert objects.request("GET", damaged, form, device="d2")[0] == 404
     assert not objects.data_files(damaged, form, "d2")
-    # A stream that broke off in the midst is begun anew without it.
+    # A stream that broke in the middle is repeated without it.
     until = time.monotonic() + 60
     while objects.request("GET", whole, form, device="d2")[0] != 200 and time.monotonic() < until:
         objects.cluster.audit()

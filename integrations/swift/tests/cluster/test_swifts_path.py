@@ -31,7 +31,7 @@ class Account:
         return got
 
     def round_trip(self, where, data, chunked=False):
-        """PUT, then GET of all of it, of one range and of two."""
+        """Sends a PUT, then GETs of the whole object, of one range and of two."""
         chunks = (data[at : at + 100_000] for at in range(0, len(data), 100_000))
         status, fields, _ = self.ask("PUT", where, *([chunks] if chunked else [data]), **how_sent(chunked))
         assert (status, fields["Etag"].strip('"')) == (201, md5(data))
@@ -48,7 +48,7 @@ def how_sent(chunked):
 
 
 def grown(before, after, verb):
-    """What was carried, and left for which reason."""
+    """Returns how many were carried, and how many were left, by reason."""
     left = {why: count - before[verb]["left"].get(why, 0) for why, count in after[verb]["left"].items()}
     return after[verb]["carried"] - before[verb]["carried"], {why: count for why, count in left.items() if count}
 
@@ -67,11 +67,11 @@ def test_erasure_coding(chunked):
         after = cluster.counters()
         assert grown(before, after, "PUT") == (0, {"another backend": 3})
         carried, left = grown(before, after, "GET")
-        # Each of three answers is made of two fragments.
+        # Each of three answers consists of two fragments.
         assert carried == 0 and set(left) == {"another backend"} and left["another backend"] >= 6
         assert account.ask("PUT", f"/{ERASURE}/bad", data, ETag="0" * 32)[0] == 422
         assert account.ask("GET", f"/{ERASURE}/bad")[0] == 404
-        # From one policy into the other.
+        # From one policy to the other.
         before = cluster.counters()
         account.round_trip("/plain/o", data)
         assert account.ask("PUT", f"/{ERASURE}/copy", X_Copy_From="/plain/o", Content_Length="0")[0] == 201
@@ -81,7 +81,7 @@ def test_erasure_coding(chunked):
 
 
 def test_encryption_in_the_proxy():
-    """Its bodies come in MIME parts, with the metadata behind them; what it reads is an ordinary body."""
+    """Its bodies are sent in MIME parts, with the metadata behind them; it reads an ordinary body."""
     with running(pipeline=ENCRYPTING) as cluster:
         account, objects = Account(cluster), Objects(cluster)
         data = body_of(2 * MIB + 3)
@@ -91,7 +91,7 @@ def test_encryption_in_the_proxy():
             account.round_trip(f"/{form}/o", data)
             after = cluster.counters()
             assert grown(before, after, "PUT") == (0, {"chunked or MIME body": 1})
-            # All of it, and one range; the proxy asks for several ranges as it got them.
+            # The whole object, and one range; the proxy requests several ranges as it received them.
             assert grown(before, after, "GET") == (2, {"several ranges": 1})
             assert len(objects.data_files(form=form)) == 1
             assert account.ask("PUT", f"/{form}/bad", data, ETag="0" * 32)[0] == 422
