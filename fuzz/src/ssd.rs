@@ -10,6 +10,7 @@ const REGISTERS: Window = Window { address: 0xfe00_0000, length: 16 << 10 };
 const DATA: u64 = 1 << 20;
 /// Window of the controller's persistent memory region.
 const PMR: Window = Window { address: 0x80_0000_0000, length: 1 << 20 };
+/// BAR of the persistent memory region.
 const PMR_BAR: u8 = 4;
 /// CAP of an ordinary controller: 1,024 entries, 10 s, the NVM command set, a persistent memory region.
 const CAPABILITIES: u64 = 1 << 56 | 1 << 37 | 20 << 24 | 1023;

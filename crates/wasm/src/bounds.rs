@@ -9,15 +9,17 @@ use wasmparser::{ElementItems, Parser, Payload, ValidPayload, Validator, WasmFea
 
 use crate::load::LoadError;
 
-/// Local variables of a function at most, its parameters not counted; operands on its stack; constants in
-/// its code and conditional branches.
+/// Most local variables of a function, without its parameters.
 const LOCALS: u64 = 256;
+/// Most operands on a function's stack.
 const OPERANDS: u64 = 256;
+/// Most constants and conditional branches in a function's code.
 const CONSTANTS: u64 = 2048;
 /// Parameters, and results, of a type: the interpreter's limit.
 const VALUES: u64 = 32;
-/// Exports of a module at most; items of all its element segments.
+/// Most exports of a module.
 const EXPORTS: u64 = 1000;
+/// Most items of all element segments of a module.
 const ITEMS: u64 = 65_536;
 
 /// Features that the interpreter is configured for.

@@ -15,14 +15,16 @@ use crate::stream::{Instance, Stream, why};
 /// Most bytes of a module.
 pub const MODULE_MAX: usize = 4 << 20;
 
-/// Elements of a module's tables at most; tables.
+/// Most elements of a module's tables.
 const TABLE_ELEMENTS: usize = 16 << 10;
+/// Most tables of a module.
 const TABLES: usize = 4;
 /// Most bytes of an instance in addition to its memory: tables, and the interpreter's data for functions, globals and segments,
 /// of which [`EnforcedLimits::strict`] permits some thousands.
 const INSTANCE: usize = 4 << 20;
 /// Bytes of the stack of a module's values.
 const STACK: usize = 1 << 20;
+/// Most nested calls.
 const CALLS: usize = 512;
 
 /// Limits of a module's resources. An instruction takes about one unit of fuel, as does filling or copying 64 bytes.

@@ -23,7 +23,9 @@ pub const OWN_MEMORY: u64 = 16 << 20;
 pub const REGISTERS: u64 = 0x2000;
 /// Entries of queues.
 pub const DEPTH: u16 = 32;
+/// Address of the admin submission queue.
 const ADMIN_SQ: u64 = 0x1000;
+/// Address of the admin completion queue.
 const ADMIN_CQ: u64 = 0x2000;
 /// Offset of the data.
 pub const DATA: u64 = 0x4_0000;

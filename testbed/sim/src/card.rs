@@ -21,6 +21,7 @@ use std::collections::HashMap;
 const DEPTH: u16 = 512;
 /// Bytes reserved for a descriptor.
 const DESCRIPTOR: u64 = 1024;
+/// Bytes reserved for a result.
 const RESULT: u64 = 2048;
 /// Bytes of the card's own memory.
 const OWN: u64 = 64 << 20;

@@ -349,6 +349,7 @@ struct Stream<'a> {
     context: Option<Context>,
     /// Number of the stream on the GPU.
     number: u64,
+    /// Its pair of slots on the GPU.
     slot: u64,
     turn: u64,
     digest: Vec<u8>,

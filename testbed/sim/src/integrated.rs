@@ -19,6 +19,7 @@ use std::time::Duration;
 pub const DOORBELL: u64 = 0x1000;
 /// Bytes of a block of its memory.
 const BLOCK: u64 = 64 << 10;
+/// Blocks of its memory.
 const BLOCKS: u64 = 64;
 /// Time that its controller takes for a command: the same as the SSD model.
 const FIRMWARE: Duration = Duration::from_micros(1);

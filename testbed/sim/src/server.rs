@@ -31,6 +31,7 @@ pub const PORT: u16 = 80;
 const SHIFT: u8 = 9;
 /// First tag of the NVMe hosts' register reads.
 const NVME_TAGS: u32 = 100;
+/// First tag of the networks' register reads.
 const NIC_TAGS: u32 = 200;
 
 /// Parts of a server.

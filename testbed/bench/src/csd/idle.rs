@@ -12,8 +12,9 @@ use std::io;
 use std::time::{Duration, Instant};
 
 const DRIVES: u64 = 16;
-/// Bytes of a drive, and of the device memory that `dcs csd run` gives it by default.
+/// Bytes of a drive.
 const SIZE: u64 = 16 << 20;
+/// Bytes of device memory that `dcs csd run` gives a drive by default.
 const DEVICE_MEMORY: u64 = 1 << 20;
 const TIME: Duration = Duration::from_secs(10);
 

@@ -10,9 +10,11 @@ use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Addresses of the card and the guest's kernel on QEMU's networks, and of QEMU itself, behind which is this machine.
+/// Last byte of the card's address on QEMU's networks.
 const CARD: u8 = 15;
+/// Last byte of the guest kernel's address.
 const KERNEL: u8 = 16;
+/// Last byte of QEMU's own address, behind which is this machine.
 const GATEWAY: u8 = 2;
 /// Intel 82576, the card's NIC.
 const IGB: (u16, u16) = (0x8086, 0x10c9);

@@ -20,8 +20,9 @@ pub struct Row {
     pub cold: bool,
     #[serde(flatten)]
     pub cost: Medians,
-    /// The loop that takes the least CPU time, and the ratios to it.
+    /// Loop that takes the least CPU time.
     pub best_loop: Option<&'static str>,
+    /// CPU time relative to that loop.
     pub cpu_ratio_to_best_loop: Option<Ratio>,
     pub throughput_ratio_to_best_loop: Option<Ratio>,
     /// Throughput relative to that without hogs.

@@ -8,6 +8,7 @@ use crate::harness::contender::Named;
 
 /// Default bytes of an object.
 const SIZE: u64 = 4 << 20;
+/// Most bytes of an object.
 const SIZE_MAX: u64 = 1 << 30;
 const STREAMS: [usize; 4] = [1, 4, 16, 64];
 /// Number of streams at which the default set measures everything.

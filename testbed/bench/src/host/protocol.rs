@@ -109,8 +109,9 @@ pub struct Told {
     pub bytes_in: u64,
     pub bytes_out: u64,
     pub digests: Vec<String>,
-    /// The engine's latency breakdown and paths; a loop has none.
+    /// The engine's latency breakdown; a loop has none.
     pub breakdown: serde_json::Value,
+    /// The engine's paths; a loop has none.
     pub path: Vec<String>,
 }
 

@@ -12,8 +12,9 @@ use std::net::TcpStream;
 use std::os::fd::AsRawFd;
 use std::time::Instant;
 
-/// Bytes per step, at full speed and at a slow pace.
+/// Bytes per step at full speed.
 const PIECE: u64 = 1 << 20;
+/// Bytes per step at a slow pace.
 const SLOW_PIECE: u64 = 64 << 10;
 /// Bytes of an answer's first piece, which contains its head.
 const FIRST: usize = 16 << 10;

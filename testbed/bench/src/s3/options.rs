@@ -5,13 +5,15 @@ use crate::units;
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 
-/// Numbers of clients measured with `--all`; the last is the maximum.
+/// Numbers of clients measured with `--all`.
 pub const CLIENTS: [usize; 3] = [1, 8, 64];
+/// Most clients.
 pub const CLIENTS_MAX: usize = 2000;
 /// Clients of `--memory` unless given.
 pub const MEMORY_CLIENTS: usize = 1000;
-/// Object sizes measured with `--all`; the last is the maximum.
+/// Object sizes measured with `--all`.
 pub const SIZES: [u64; 4] = [64 << 10, 1 << 20, 16 << 20, 128 << 20];
+/// Most bytes of an object.
 pub const SIZE_MAX: u64 = 1 << 30;
 
 #[derive(Debug, Args)]

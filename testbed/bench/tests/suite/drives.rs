@@ -2,8 +2,9 @@
 
 use crate::run::Place;
 
-/// Exit codes for a virtual server that is not available, and for a missing program.
+/// Exit code for a virtual server that is not available.
 const UNAVAILABLE: i32 = 9;
+/// Exit code for a missing program.
 const MISSING: i32 = 7;
 
 #[test]

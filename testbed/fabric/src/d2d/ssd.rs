@@ -14,10 +14,11 @@ use crate::device::{Context, Device};
 use crate::fault::{Fault, Operation};
 use crate::nvme::{Media, Namespace};
 
-/// The timers' tokens: the state machine's deadline, room on the link. What is under way at the medium counts
-/// on from there.
+/// Token of the timer for the state machine's deadline.
 const DEADLINE: u64 = 0;
+/// Token of the timer for room on the link.
 const ROOM: u64 = 1;
+/// First token of operations at the medium.
 const FIRST: u64 = 2;
 
 /// Queue number for fault rules, which no NVMe queue has. The opcodes are NVMe's for read and write.

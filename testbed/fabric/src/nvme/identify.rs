@@ -11,8 +11,9 @@ use super::{Config, Counts};
 pub(super) const ERRORS: usize = 16;
 /// Most concurrent aborts.
 const ABORTS: u16 = 4;
-/// Temperatures in Kelvin: warning, and critical.
+/// Warning temperature in Kelvin.
 pub(super) const WARM: u16 = 343;
+/// Critical temperature in Kelvin.
 const HOT: u16 = 353;
 
 fn text<const N: usize>(value: &str) -> [u8; N] {

@@ -13,8 +13,9 @@ use dcs_drivers::nvme::{Memory, NvmeError, Request, ResetCause, State};
 use dcs_fabric::{Access, Fault, Iommu, Rule, When};
 use std::time::Duration;
 
-/// Bytes of a command, and of the pages behind it that the controller is not granted.
+/// Bytes of a command.
 const LENGTH: u64 = 8192;
+/// Bytes from one command's data to the next: the pages behind each are not granted.
 const STRIDE: u64 = 16384;
 /// Commands: reads, then as many writes, then a flush.
 const EACH: u64 = 6;

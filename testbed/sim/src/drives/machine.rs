@@ -21,6 +21,7 @@ const HOST_MEMORY: u64 = 128 << 20;
 const CARD_MEMORY: u64 = 128 << 20;
 /// First tag of the SSDs' drivers.
 const SSD_TAGS: u32 = 100;
+/// Tag of reads by the card's engine.
 const ENGINE_TAG: u32 = 1;
 
 /// The part that drives the SSDs.

@@ -41,6 +41,7 @@ pub struct Steps {
     pub on_card: u64,
     /// Address of the completion in the guest's memory.
     pub completion: u64,
+    /// Offset of the doorbell in the card's memory.
     pub doorbell: u64,
 }
 

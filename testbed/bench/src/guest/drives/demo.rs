@@ -254,8 +254,9 @@ impl Booted {
 /// A job that both guests did at once.
 struct Row {
     answers: Vec<Answer>,
-    /// CPU seconds per GiB of the guests' processors, and of the drives' process.
+    /// CPU seconds per GiB of the guests' processors.
     guest_cpu: f64,
+    /// CPU seconds per GiB of the drives' process.
     drive_cpu: f64,
     seconds: f64,
 }

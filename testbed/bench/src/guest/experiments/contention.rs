@@ -23,6 +23,7 @@ use std::time::Duration;
 const SPINNERS: [usize; 5] = [0, 1, 4, 12, 24];
 /// Numbers of spinners that are measured repeatedly.
 const ENDS: [usize; 2] = [0, 24];
+/// Number of measurements of these.
 const ROUNDS: usize = 3;
 const OBJECTS: usize = 8;
 

@@ -13,8 +13,9 @@ use crate::report::Report;
 use dcs_sim::experiments::load;
 use dcs_sim::experiments::object::{MIX, Mix, OTHERS, requests};
 
-/// Requests of the mix, and of one with small objects alone.
+/// Requests of the mix.
 const COUNT: usize = 160;
+/// Requests of the mix with small objects only.
 const SMALL: usize = 80;
 const QUICK: usize = 24;
 /// Requests over which system calls are counted.

@@ -59,6 +59,7 @@ const VIDEO: Speed = Speed { bytes_per_second: 977_500, granularity_us: 1000 };
 const SLOT: Nanos = 1_000_000;
 /// Packets of a video per second.
 pub const PACKETS_A_SECOND: f64 = VIDEO.bytes_per_second as f64 / 1316.0;
+/// Bytes of the frame of a packet.
 pub const PACKET: usize = HEADERS + 1316;
 /// Slots to leave out at the start, when all streams wait for their first reads.
 const WARM_UP: Nanos = 20;

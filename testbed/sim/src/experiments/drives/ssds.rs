@@ -14,6 +14,7 @@ use std::rc::Rc;
 const BLOCK: u64 = 4096;
 /// Bytes of a read of figure 17.
 const LARGE: u64 = 128 << 10;
+/// Concurrent reads of each guest of figure 17.
 const DEPTH: usize = 8;
 /// Most SSDs, and guests, in the paper.
 pub const MOST: usize = 4;
