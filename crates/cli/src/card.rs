@@ -96,6 +96,24 @@ fn asked() -> Result<Asked, Failure> {
     }
 }
 
+/// Refuses what streams in datagrams cannot go by: they are sent and received by sockets of the kernel.
+pub fn streams_by_kernel(nic: Option<&str>) -> Result<(), Failure> {
+    let by = match (nic, asked()?) {
+        (None, Asked::Kernel) => return Ok(()),
+        (Some(nic), _) => format!("--nic {nic}: a NIC that this process drives"),
+        (None, Asked::Card) => format!("{BACKEND}=card: a card"),
+        (None, Asked::Drive) => format!("{BACKEND}=drive: a virtual drive"),
+    };
+    let advice = match nic {
+        Some(_) => {
+            "leave out --nic; an SSD and a NIC that send by themselves are those of dcs d2d".to_string()
+        }
+        None => format!("unset {BACKEND}; an SSD and a NIC that send by themselves are those of dcs d2d"),
+    };
+    let line = format!("{by} has no streams in datagrams, only sockets of the kernel have");
+    Err(Failure::usage(line).advise(advice))
+}
+
 fn card() -> Result<Engine, Failure> {
     let options = Options::from_environment()
         .map_err(|error| Failure::usage(error.to_string()).advise("correct the environment variable"))?;

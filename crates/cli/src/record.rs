@@ -1,6 +1,7 @@
 //! `dcs record`: records a video that comes in datagrams into a file.
 
 use crate::args::SinkOptions;
+use crate::card;
 use crate::chain::Chain;
 use crate::failure::Failure;
 use crate::interrupt;
@@ -20,6 +21,7 @@ use std::time::{Duration, Instant};
 const TICK: Duration = Duration::from_millis(50);
 
 pub fn run(record: &Record, report: &Report) -> Result<(), Failure> {
+    card::streams_by_kernel(record.nic.as_deref())?;
     interrupt::install();
     let counters = Counters::new(&record.ciphers);
     let chain = Chain::new(&record.through, &Keys::new(&record.ciphers), counters)?;

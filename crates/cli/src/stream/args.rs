@@ -87,6 +87,9 @@ pub struct Stream {
     /// Interface to the kernel: auto takes io_uring where it is available, else plain system calls
     #[arg(long, value_enum, default_value = "auto")]
     pub io: IoChoice,
+    /// Refused: what dcs send has it for, streams in datagrams have not
+    #[arg(long, value_name = "FUNCTION", hide = true)]
+    pub nic: Option<String>,
 }
 
 #[derive(Debug, Args)]
@@ -122,6 +125,9 @@ pub struct Record {
     /// Interface to the kernel: auto takes io_uring where it is available, else plain system calls
     #[arg(long, value_enum, default_value = "auto")]
     pub io: IoChoice,
+    /// Refused: what dcs send has it for, streams in datagrams have not
+    #[arg(long, value_name = "FUNCTION", hide = true)]
+    pub nic: Option<String>,
 }
 
 const STREAM_HELP: &str = "\

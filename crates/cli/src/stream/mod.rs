@@ -14,6 +14,7 @@ pub mod ends;
 mod list;
 mod tell;
 
+use crate::card;
 use crate::failure::{Exit, Failure};
 use crate::interrupt;
 use crate::report::Report;
@@ -38,6 +39,7 @@ pub const CHANNELS_MAX: usize = DEPTH_MAX as usize / (TRANSFERS_AT_ONCE + 1) - 1
 const CHANNELS_MIN: usize = 256;
 
 pub fn run(stream: &args::Stream, report: &Report) -> Result<(), Failure> {
+    card::streams_by_kernel(stream.nic.as_deref())?;
     interrupt::install();
     let mut list = stream.list.as_deref().map(|path| List::new(path, stream.window));
     let first = match &mut list {

@@ -336,7 +336,7 @@ fn a_recording_is_put_in_order_and_what_is_missing_counted() {
 #[test]
 fn a_recording_ends_when_nothing_comes_or_its_time_is_over() {
     let place = Place::new();
-    for (option, why) in [("--idle 100ms", "nothing came"), ("--for 100ms", "its time")] {
+    for (option, why) in [("--idle 100ms", "no more datagrams came"), ("--for 100ms", "its time")] {
         let (recorder, port) = recording(&place, "udp", &format!("out {option} --json"));
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         socket.send_to(&[7; 100], ("127.0.0.1", port)).unwrap();

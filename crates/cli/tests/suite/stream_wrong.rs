@@ -34,6 +34,20 @@ fn a_command_that_makes_no_sense_is_refused() {
         );
     }
     assert_eq!(place.run("record 127.0.0.1:5004 out").code(), 2);
+    // Sockets of the kernel send and receive, and nothing else does.
+    for (backend, nic, words) in [
+        ("card", "", "DCS_BACKEND=card"),
+        ("drive", "", "DCS_BACKEND=drive"),
+        ("cart", "", "expected kernel, card or drive"),
+        ("kernel", "--nic 0000:01:00.0", "--nic 0000:01:00.0"),
+    ] {
+        for line in ["stream video.ts udp://127.0.0.1:5004", "record udp://127.0.0.1:5004 out"] {
+            let mut command = place.dcs(&format!("{line} {nic}"));
+            let output = command.env("DCS_BACKEND", backend).output().unwrap();
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert!(output.status.code() == Some(2) && said.contains(words), "{line} {backend}: {said}");
+        }
+    }
     let interface = "udp://239.1.1.1:5004 --interface nosuch0";
     let done = place.run(&format!("stream video.ts {interface}"));
     assert!(done.code() != 0 && done.stderr().contains("239.1.1.1"), "{}", done.stderr());

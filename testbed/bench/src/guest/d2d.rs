@@ -19,11 +19,13 @@ use crate::report::Report;
 use crate::stream::RATE;
 use crate::stream::contender::Programs;
 use crate::stream::video::Video;
+use base64::prelude::{BASE64_STANDARD, Engine};
 use dcs_vm::tools::Flavour;
 use dcs_vm::{Guest, Initramfs, Machine, Tools};
 use nix::sys::socket::{setsockopt, sockopt};
 use serde::Serialize;
-use std::io::{self, BufRead, BufReader};
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, BufWriter, Write};
 use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -72,8 +74,10 @@ struct Counted {
     guest_cpu_idle_ms: f64,
     ssd_cpu_percent: f64,
     nic_cpu_percent: f64,
-    /// Result of ffmpeg on the data of the first stream; `None` if there is no ffmpeg, or the video has no picture.
+    /// Result of ffmpeg on what the last stream brought; `None` if there is no ffmpeg, or the video has no picture.
     decoded: Option<bool>,
+    /// A frame of it: JPEG, in base64.
+    frame_jpeg: Option<String>,
 }
 
 /// A process that serves a function.
@@ -129,7 +133,10 @@ pub fn run(options: &args::VmD2d, report: &Report) -> Result<(), Failure> {
     let image = video.path.to_string_lossy();
     let nic = Function::start(&dcs, folder.path(), &["nic", "nic", "--udp", "127.0.0.1"])?;
     let ssd = Function::start(&dcs, folder.path(), &["ssd", "ssd", &image])?;
-    let heard = sockets.into_iter().map(|socket| hear(socket, bytes.clone()));
+    // What comes by the last one is kept.
+    let kept = folder.path().join("came.ts");
+    let mut keep = (1..streams).map(|_| None).chain([Some(kept.clone())]);
+    let heard = sockets.into_iter().map(|socket| hear(socket, bytes.clone(), keep.next().flatten()));
     let heard: Vec<_> = heard.collect::<io::Result<_>>().map_err(failed)?;
     let values = [("PORT", port.into()), ("LENGTH", bytes.len() as u64), ("RATE", RATE)];
     let values = values.into_iter().chain([("STREAMS", streams.into()), ("COUNTED", COUNTED)]);
@@ -148,8 +155,10 @@ pub fn run(options: &args::VmD2d, report: &Report) -> Result<(), Failure> {
     counted.streams = streams;
     counted.bytes_a_stream = bytes.len() as u64;
     counted.whole = ends.iter().filter(|end| end.is_ok()).count();
-    // The data equal the file byte for byte, so its pictures are those of every stream.
-    counted.decoded = programs.ffmpeg.as_deref().map(|ffmpeg| decodes(ffmpeg, &video.path)).transpose()?;
+    if let Some(ffmpeg) = programs.ffmpeg.as_deref().filter(|_| video.has_pictures()) {
+        counted.decoded = Some(decodes(ffmpeg, &kept)?);
+        counted.frame_jpeg = frame(ffmpeg, &kept)?;
+    }
     tell(&counted, &ends, report)
 }
 
@@ -175,18 +184,26 @@ fn sockets(streams: u16) -> io::Result<(Vec<UdpSocket>, u16)> {
     }
 }
 
-/// Compares what arrives with the video, on a thread of its own, and reports where they differ.
-fn hear(socket: UdpSocket, video: Arc<[u8]>) -> io::Result<JoinHandle<Result<(), String>>> {
+/// Compares what arrives with the video, on a thread of its own, and reports where they differ. It is also written
+/// to a file, where one is named.
+fn hear(
+    socket: UdpSocket,
+    video: Arc<[u8]>,
+    keep: Option<PathBuf>,
+) -> io::Result<JoinHandle<Result<(), String>>> {
+    let mut kept = keep.map(File::create).transpose()?.map(BufWriter::new);
     std::thread::Builder::new().stack_size(64 << 10).spawn(move || {
         let (mut left, mut datagram) = (&video[..], [0; 2048]);
         while !left.is_empty() {
             let at = video.len() - left.len();
             let count = socket.recv(&mut datagram).map_err(|error| format!("after {at} bytes: {error}"))?;
+            let came = &datagram[..count];
+            kept.as_mut().map_or(Ok(()), |kept| kept.write_all(came)).map_err(|error| error.to_string())?;
             left = left
-                .strip_prefix(&datagram[..count])
+                .strip_prefix(came)
                 .ok_or_else(|| format!("a datagram of {count} bytes after {at} is not the next one"))?;
         }
-        Ok(())
+        kept.as_mut().map_or(Ok(()), |kept| kept.flush()).map_err(|error| error.to_string())
     })
 }
 
@@ -239,6 +256,7 @@ fn count(guest: &mut Guest, functions: [&Function; 2]) -> Result<Counted, Failur
         ssd_cpu_percent: ssd,
         nic_cpu_percent: nic,
         decoded: None,
+        frame_jpeg: None,
     })
 }
 
@@ -248,6 +266,25 @@ fn decodes(ffmpeg: &Path, video: &Path) -> Result<bool, Failure> {
     command.args(["-nostdin", "-v", "error", "-i"]).arg(video).args(["-map", "0:v", "-f", "null", "-"]);
     let output = command.output().map_err(|error| Failure::io(ffmpeg.display(), &error))?;
     Ok(output.status.success() && output.stderr.is_empty())
+}
+
+/// A frame out of the middle of a video, as a JPEG picture in base64. `None`: it has none there.
+fn frame(ffmpeg: &Path, video: &Path) -> Result<Option<String>, Failure> {
+    let mut command = Command::new(ffmpeg);
+    command.args(["-nostdin", "-v", "error", "-i"]).arg(video);
+    command.args([
+        "-vf",
+        "select=gte(n\\,100),scale=480:-2",
+        "-frames:v",
+        "1",
+        "-f",
+        "image2pipe",
+        "-c:v",
+        "mjpeg",
+        "-",
+    ]);
+    let output = command.output().map_err(|error| Failure::io(ffmpeg.display(), &error))?;
+    Ok((output.status.success() && !output.stdout.is_empty()).then(|| BASE64_STANDARD.encode(&output.stdout)))
 }
 
 fn tell(counted: &Counted, ends: &[Result<(), String>], report: &Report) -> Result<(), Failure> {

@@ -53,24 +53,28 @@ pub struct Page<'a> {
 pub struct Guest {
     /// Rows of `dcs vm demo --json`.
     demo: Vec<Value>,
+    /// Result of `dcs vm d2d --json`.
+    d2d: Option<Value>,
     /// Experiments of `dcs bench guest --json`.
     shown: Vec<Results>,
 }
 
-/// Reads a guest's measurements from a file with the output of `dcs vm demo --json`, of `dcs bench guest --json`, or of both one
-/// after the other.
+/// Reads a guest's measurements from a file with the output of `dcs vm demo --json`, of `dcs bench guest --json`, of `dcs vm d2d
+/// --json`, or of several, one after the other.
 pub fn guest(options: &Options) -> Result<Option<Guest>, Failure> {
     let Some(path) = &options.guest else { return Ok(None) };
     let text = std::fs::read_to_string(path).map_err(|error| Failure::io(path.display(), &error))?;
     let bad = |why: String| {
-        Failure::usage(format!("{}: {why}", path.display()))
-            .advise("expected the output of dcs vm demo --json or dcs bench guest all --json")
+        Failure::usage(format!("{}: {why}", path.display())).advise(
+            "expected the output of dcs vm demo --json, dcs bench guest all --json or dcs vm d2d --json",
+        )
     };
     let lines = text.lines().filter(|line| !line.trim().is_empty());
     let all: Vec<Value> =
         lines.map(serde_json::from_str).collect::<Result<_, _>>().map_err(|error| bad(error.to_string()))?;
+    let d2d = all.iter().rfind(|row| row["event"] == "d2d").cloned();
     let rows: Vec<Value> = all.into_iter().filter(|row| row["event"] == "measurement").collect();
-    if rows.is_empty() {
+    if rows.is_empty() && d2d.is_none() {
         return Err(bad("it has no measurement".into()));
     }
     let (experiments, demo): (Vec<Value>, Vec<Value>) =
@@ -80,8 +84,26 @@ pub fn guest(options: &Options) -> Result<Option<Guest>, Failure> {
     }
     let rows = experiments.into_iter().map(serde_json::from_value);
     let rows: Vec<Measurement> = rows.collect::<Result<_, _>>().map_err(|error| bad(error.to_string()))?;
-    Ok(Some(Guest { demo, shown: shown::all(&rows) }))
+    Ok(Some(Guest { demo, d2d, shown: shown::all(&rows) }))
 }
+
+const D2D: &str = "\
+An SSD sends videos to a NIC by itself, which sends them as UDP (D2D streams, docs/d2d.md): two functions beside a stock guest in QEMU, whose driver \
+has written some registers and sleeps. Each datagram is compared with the file; the picture is a frame of what the last stream brought, decoded by ffmpeg. \
+The D2D paper's figure 10, power, is left out: it was measured on boards, and nothing here has a model of power with a source. Its other figures \
+are in virtual time: the experiments d2d-... above.";
+
+/// Rows of the D2D streams in a guest: name of the field, text, unit.
+const D2D_ROWS: [(&str, &str, &str); 8] = [
+    ("streams", "videos", ""),
+    ("whole", "of these, arrived with every byte as in the file", ""),
+    ("bits_a_second", "bits a second of each", ""),
+    ("counted_seconds", "time over which is counted, all of them running", "s"),
+    ("device_interrupts", "interrupts of the SSD and the NIC", ""),
+    ("driver_context_switches", "context switches of the driver", ""),
+    ("guest_cpu_ms", "the guest's processor", "ms"),
+    ("guest_cpu_idle_ms", "the same before a stream was started", "ms"),
+];
 
 /// Columns of a guest's measurement.
 const GUEST: [(&str, &str); 7] = [
@@ -109,6 +131,7 @@ impl Page<'_> {
             experiment(&mut page, shown)?;
         }
         self.guest(&mut page)?;
+        self.d2d(&mut page);
         self.sources(&mut page);
         self.data(&mut page);
         page.push_str("</main></body></html>\n");
@@ -135,6 +158,7 @@ impl Page<'_> {
         self.shown.iter().for_each(|shown| link(page, shown.name));
         link(page, "qemu");
         self.in_guest().for_each(|shown| link(page, shown.name));
+        link(page, "d2d-qemu");
         page.push_str("<a href=\"#parameters\">parameters</a><a href=\"#data-lines\">data</a></nav>");
     }
 
@@ -174,6 +198,33 @@ impl Page<'_> {
         guest.shown.iter().try_for_each(|shown| experiment(page, shown))
     }
 
+    /// Writes what `dcs vm d2d` counted, and a frame of what arrived.
+    fn d2d(&self, page: &mut String) {
+        push(page, format_args!("<h2 id=\"d2d-qemu\">In QEMU: D2D streams</h2><p>{D2D}</p>"));
+        let Some(d2d) = self.guest.as_ref().and_then(|guest| guest.d2d.as_ref()) else {
+            page.push_str("<p>Not measured for this page: <code>dcs vm d2d --json &gt;&gt; guest.json</code>, then <code>--guest guest.json</code>.</p>");
+            return;
+        };
+        let rows = D2D_ROWS.map(|(field, what, unit)| vec![what.into(), cell(&d2d[field]), unit.into()]);
+        table(page, &["", "counted", "unit"], 1, rows.into_iter());
+        page.push_str(match &d2d["decoded"] {
+            Value::Bool(true) => "<p class=\"yes\">ffmpeg decodes every frame.</p>",
+            Value::Bool(false) => "<p class=\"no\">ffmpeg misses something.</p>",
+            _ => "<p>Not decoded: there was no ffmpeg.</p>",
+        });
+        // Of base64's letters alone: it goes into an attribute.
+        let is_base64 =
+            |text: &&str| text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+/=".contains(&byte));
+        if let Some(jpeg) = d2d["frame_jpeg"].as_str().filter(is_base64) {
+            push(
+                page,
+                format_args!(
+                    "<figure><img alt=\"A frame of a video that a NIC has sent\" src=\"data:image/jpeg;base64,{jpeg}\"></figure>"
+                ),
+            );
+        }
+    }
+
     fn sources(&self, page: &mut String) {
         page.push_str("<h2 id=\"parameters\">Parameters, and where each is from</h2>");
         let rows: Vec<_> = self.parameters.rows().into_iter().chain(self.timings.rows()).collect();
@@ -197,6 +248,12 @@ impl Page<'_> {
             }
         }
         for object in self.guest.iter().flat_map(|guest| &guest.demo) {
+            page.push_str(&escape(&object.to_string()));
+            page.push('\n');
+        }
+        if let Some(mut object) = self.guest.as_ref().and_then(|guest| guest.d2d.clone()) {
+            // Shown above.
+            object["frame_jpeg"] = Value::Null;
             page.push_str(&escape(&object.to_string()));
             page.push('\n');
         }

@@ -77,8 +77,14 @@ impl Programs {
         (!is_there).then(|| format!("{} is not installed", one.program()))
     }
 
-    /// Starts this many streams: the first to a port each, the rest to the last port.
-    pub fn start(&self, one: Contender, streams: usize, ports: &[u16], video: &Video) -> io::Result<Senders> {
+    /// Starts this many streams, ours with that window: the first to a port each, the rest to the last port.
+    pub fn start(
+        &self,
+        one: Contender,
+        (streams, window): (usize, &str),
+        ports: &[u16],
+        video: &Video,
+    ) -> io::Result<Senders> {
         let port = |number: usize| ports[number.min(ports.len() - 1)];
         let mut senders = Senders(Vec::new());
         if one.is_ours() {
@@ -86,7 +92,9 @@ impl Programs {
             std::fs::write(&list, channels(streams, port, &video.path))?;
             let realtime = if one == Contender::Dcs { "auto" } else { "off" };
             let mut command = Command::new(&self.dcs);
-            command.args(["stream", "--quiet", "--realtime", realtime, "--list"]).arg(&list);
+            command
+                .args(["stream", "--quiet", "--realtime", realtime, "--window", window, "--list"])
+                .arg(&list);
             senders.0.push(spawn(command)?);
             return Ok(senders);
         }

@@ -82,11 +82,12 @@ pub fn run(options: &Options, report: &Report) -> Result<(), Failure> {
         }
     }
     report.text(format_args!(
-        "Videos of {} Mb/s to 127.0.0.1, {}; {} s each after {} s. Processor: {}; load average {}.",
+        "Videos of {} Mb/s to 127.0.0.1, {}; {} s each after {} s; dcs with a window of {}. Processor: {}; load average {}.",
         RATE as f64 / 1e6,
         video.what,
         options.seconds,
         options.warm_up,
+        options.window,
         processor(),
         load(),
     ));
@@ -133,7 +134,7 @@ fn measure(
         return Err(io::Error::other("interrupted"));
     }
     let listeners = Listeners::new(streams.min(HEARD))?;
-    let senders = programs.start(one, streams, &listeners.ports(), video)?;
+    let senders = programs.start(one, (streams, &options.window), &listeners.ports(), video)?;
     listeners.until(Instant::now() + Duration::from_secs_f64(options.warm_up), None)?;
     let account =
         |_: ()| senders.iter().map(|sender| Account::of(sender.id())).collect::<io::Result<Vec<_>>>();

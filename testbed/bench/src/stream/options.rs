@@ -16,6 +16,9 @@ pub struct Options {
     /// Most processes to start of a program that sends one video per process
     #[arg(long, value_name = "N", default_value = "120")]
     pub most: usize,
+    /// Window of dcs stream: datagrams that are due within this time go together
+    #[arg(long, value_name = "TIME", default_value = "1ms")]
+    pub window: String,
     /// Measured seconds of each run
     #[arg(long, value_name = "S", value_parser = units::seconds, default_value = "5")]
     pub seconds: f64,
@@ -40,6 +43,7 @@ const HELP: &str = "\
 Examples:
   dcs bench stream
   dcs bench stream --streams 1,1000 --contenders dcs,dcs-ordinary --runs 5
+  dcs bench stream --streams 120,1000 --contenders dcs --window 5ms
   dcs bench stream --json --svg stream.svg > stream.json
 
 dcs: dcs stream with a list, with real-time priority where that is permitted; dcs-ordinary: with --realtime off. ffmpeg: -re -c copy;

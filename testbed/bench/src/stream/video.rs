@@ -14,6 +14,9 @@ const SECONDS: u64 = 20;
 /// Packets from one clock reference to the next: 24 ms.
 const CLOCKED: u64 = 125;
 
+/// What a video shows that is made without ffmpeg.
+const WITHOUT_PICTURES: &str = "packets without pictures";
+
 pub struct Video {
     pub path: PathBuf,
     /// Description of the contents.
@@ -21,6 +24,11 @@ pub struct Video {
 }
 
 impl Video {
+    /// True unless it was made without ffmpeg.
+    pub fn has_pictures(&self) -> bool {
+        self.what != WITHOUT_PICTURES
+    }
+
     pub fn make(given: Option<&Path>, folder: &Folder, programs: &Programs) -> Result<Video, Failure> {
         if let Some(path) = given {
             let path = path.canonicalize().map_err(|error| Failure::io(path.display(), &error))?;
@@ -31,7 +39,7 @@ impl Video {
             Some(ffmpeg) => encode(ffmpeg, &path).map(|()| Video { path, what: "MPEG-2, 720x480" }),
             None => {
                 packets(&path).map_err(|error| Failure::io(path.display(), &error))?;
-                Ok(Video { path, what: "packets without pictures" })
+                Ok(Video { path, what: WITHOUT_PICTURES })
             }
         }
     }

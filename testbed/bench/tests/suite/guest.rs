@@ -226,6 +226,14 @@ fn videos_go_from_an_ssd_to_a_nic_while_the_guest_sleeps() {
         "{outcome}"
     );
     assert_eq!(place.run("vm d2d --streams 129").code(), 2);
+    // The report shows it, with a frame of what arrived where there is an ffmpeg to decode it.
+    place.write("guest.json", outcome.to_string().as_bytes());
+    place.run("bench sim latency --quick --json --html report.html --guest guest.json").ok();
+    let page = String::from_utf8(place.read("report.html")).unwrap();
+    assert!(page.contains("interrupts of the SSD and the NIC"));
+    let jpeg = page.split_once("data:image/jpeg;base64,").map(|(_, rest)| &rest[..8]);
+    // The first bytes of a JPEG picture: FF D8 FF E0.
+    assert_eq!(jpeg.is_some_and(|jpeg| jpeg.starts_with("/9j/")), outcome["decoded"] == true);
 }
 
 #[test]
