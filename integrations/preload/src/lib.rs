@@ -39,12 +39,12 @@
 //! # What it doesn't implement
 //!
 //! * Other calls: write, writev, splice, io_uring, mmap. The library does not see what a program sends without
-//! sendfile.
+//!   sendfile.
 //! * A socket that is written by several threads at once gets their bytes in some order, as ever; a digest
 //!   covers what one file contributed.
 //! * Sockets other than stream sockets (TCP, Unix): no chain is applied.
 //! * sendfile in a signal handler that interrupts one: the kernel carries it if all rules have only digests; otherwise
-//! it fails with EIO. In a handler that interrupts malloc it may deadlock if a rule applies.
+//!   it fails with EIO. In a handler that interrupts malloc it may deadlock if a rule applies.
 //! * longjmp out of a signal handler that interrupts a call: its stream stays locked.
 //! * TLS in the kernel is not tested. Its sockets are TCP's, so chains are applied, before the kernel
 //!   encrypts.
