@@ -26,7 +26,7 @@ pub fn entry(data: &[u8]) {
     }
 }
 
-/// An inline entry whose ends are sound says what a descriptor says that parses, and is made of that again.
+/// Checks that an inline entry with valid ends means the same as a descriptor that parses, and is rebuilt from it.
 fn inline(bytes: &[u8; 64]) {
     let Ok((entry, Some(inline))) = inline::parse(bytes) else { return };
     assert_eq!(inline.to_bytes(), *bytes);

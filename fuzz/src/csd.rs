@@ -91,7 +91,7 @@ impl HostPort for Guest {
     }
 }
 
-/// Makes operators of what the guest loads, with little of everything, so that a run is short.
+/// Makes operators from programs that the guest loads, with small limits, so that a run is short.
 fn builder() -> Builder {
     Arc::new(|bytes| {
         let limits = Limits { fuel: 20_000, fuel_per_byte: 10, memory: 2 << 16 };

@@ -77,26 +77,26 @@
 //!
 //! Derivation. Write `key_i = v_i - h_i`, where `v_i` is the virtual time.
 //!
-//! 1. *Who is started is at most `Q` ahead of whoever waits.* Let a job of *k* be started in slot *s* while *f*
-//!    waits with a smaller key. *f* was looked at first and could not have *s*. If *k*'s job needs no loading,
-//!    *k* has the least key of those that wait for what *s* holds, so *s* was denied to *f* by the lag:
-//!    `key_k - key_f <= Q`. If *s* is loaded for *k*, then either nobody waits for what it holds and it was idle
-//!    for long enough, or the least key of those is more than `Q` above `key_k`, hence above `key_f`: *f* would
-//!    have had it.
+//! 1. *A tenant that is started is at most `Q` ahead of any that waits.* Let a job of *k* be started in slot *s*
+//!    while *f* waits with a smaller key. *f* was considered first and could not use *s*. If *k*'s job needs no
+//!    loading, *k* has the least key of the tenants that wait for the operator of *s*, so the lag denied *s* to
+//!    *f*: `key_k - key_f <= Q`. If *s* is loaded for *k*, then either no tenant waits for its operator and it was
+//!    idle for long enough, or the least key of those that wait is more than `Q` above `key_k`, hence above
+//!    `key_f`: *f* would have got it.
 //! 2. *From below.* When *f* began to wait, `v_f >= V - Q`. After that `V` grows by starts of others, to at most
 //!    `key_f + Q` by 1, or by *f*'s own, to `key_f`. So `key_f >= V - Q - h_f`.
-//! 3. *From above.* At *f*'s last start `key_f <= V`. What it got since, and had not been charged for then, is that
-//!    of at most `N` slots, each at most once: `S_f / w_f`, counted from the same origin as `key_f`, is at most
-//!    `V + N B / w_f`. And it is never less than `key_f`, since charges come at the end.
-//! 4. So each of the two stays in a band around the same `V`, of width `Q + h + N B / w`; what they get
-//!    between two moments differs from what `V` grew by no more than that, each.
+//! 3. *From above.* At *f*'s last start `key_f <= V`. The slot time that it got since, or had not been charged for
+//!    then, is that of at most `N` slots, each at most once: `S_f / w_f`, counted from the same origin as `key_f`,
+//!    is at most `V + N B / w_f`. And it is never less than `key_f`, since charges come at the end.
+//! 4. So each of the two stays in a band around the same `V`, of width `Q + h + N B / w`; between two moments the
+//!    slot time of each differs from the growth of `V` by no more than that.
 //!
-//! **Nobody starves.** While a job of *f* waits and none of *f*'s is started, `V` grows to `key_f + Q` at most, and
-//! `key_f` by what *f* has in slots, `N B / w_f`. So another tenant *k* gets at most
-//! `w_k (2 Q + h_k + N B / w_f) + N B` meanwhile. Of *f*'s own jobs those of one operator could pass the others by
-//! again and again, as long as a slot holds that operator: a tenant that got more than `Q` (by its virtual time) since a line of its
-//! own began to wait is offered nothing but that line. With [`Order::Arrival`] no job is started that came more
-//! than `Q` and its head start after one that waits.
+//! **No tenant starves.** While a job of *f* waits and none of *f*'s is started, `V` grows to `key_f + Q` at most,
+//! and `key_f` by *f*'s work in slots, `N B / w_f`. So another tenant *k* gets at most
+//! `w_k (2 Q + h_k + N B / w_f) + N B` in that time. *f*'s own jobs for one operator could pass its other jobs again
+//! and again, as long as a slot holds that operator: so when a tenant got more than `Q` (by its virtual time) since
+//! one of its lines began to wait, only that line is offered. With [`Order::Arrival`] no job is started that came
+//! more than `Q` and its head start after one that waits.
 //!
 //! **Work conserving**: no slot is free while a job is offered that it could do; that is, whose operator it holds,
 //! or that it may be loaded for.

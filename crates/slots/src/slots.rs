@@ -283,7 +283,7 @@ mod tests {
         let mut slots = slots(16, 1 << 40);
         for tenant in 0..TENANTS {
             slots.set_tenant(tenant, Tenant::default()).unwrap();
-            // The first of them wait for what nobody holds, so that every head asks for a slot to be loaded.
+            // The first of them wait for operators that no slot holds, so that every head requests a load.
             (0..16).for_each(|at| request(&mut slots, tenant, if tenant == 0 { 100 + at } else { at }));
         }
         let heads = usize::from(TENANTS) * 16;

@@ -208,8 +208,8 @@ fn a_read_that_takes_too_long_is_given_up() {
     let start = rig.fabric.now();
     assert_eq!(rig.fabric.read(rig.one, at, 4), Err(BusError::Timeout));
     assert_eq!(rig.fabric.now() - start, Duration::from_millis(50));
-    // One that waits behind a write is not, and finds what was written; not even where nobody answers it
-    // then.
+    // The timeout of a read that waits behind a write begins later: it finds the written bytes, and times out only without
+    // an answer.
     rig.fabric.inject(rig.one, Rule::always(When::Write(window), late(1000)));
     rig.write(rig.one, at, b"late");
     assert_eq!(rig.fabric.read(rig.one, at, 4), Ok(b"late".to_vec()));
