@@ -1,6 +1,6 @@
 //! Limits on resources that fuel and the limits of memory do not cover.
 //!
-//! When a function is called, the interpreter clears its frame and copies the function's constants into it without charging fuel,
+//! At each call of a function the interpreter clears its frame and copies the function's constants into it without charging fuel,
 //! so a frame has to be small. An instance holds the module's exports and segments, so there must not be many. These are checked
 //! before the interpreter sees the module, because it panics if operands are nested too deep.
 

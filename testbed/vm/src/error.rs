@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 /// Errors of virtual servers.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// This machine lacks something. The text says what to do.
+    /// Something is missing on this machine. The text says what to do.
     #[error("{0}")]
     Unavailable(String),
     /// A file or a program could not be used.

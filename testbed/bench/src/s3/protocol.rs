@@ -27,9 +27,9 @@ pub struct Load {
 /// Speed at which a client moves bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Pace {
-    /// As fast as possible.
+    /// At full speed.
     Full,
-    /// Given seconds per object, in equal pieces.
+    /// At the given seconds per object, in equal pieces.
     Slow { object_s: f64 },
 }
 

@@ -14,7 +14,7 @@ const SECONDS: u64 = 20;
 /// Packets from one clock reference to the next: 24 ms.
 const CLOCKED: u64 = 125;
 
-/// What a video shows that is made without ffmpeg.
+/// Contents of a video that is made without ffmpeg.
 const WITHOUT_PICTURES: &str = "packets without pictures";
 
 pub struct Video {

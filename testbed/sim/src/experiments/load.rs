@@ -261,7 +261,7 @@ struct Ended {
     request: Request,
     set: usize,
     fate: Fate,
-    /// For a failed transfer: the peer's end of its connection, and the bytes that may have arrived there.
+    /// The peer's end of a failed transfer's connection, and the bytes that may have arrived there.
     sent: Option<(usize, u64)>,
 }
 
