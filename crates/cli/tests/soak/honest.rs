@@ -1,4 +1,4 @@
-//! Honest clients: each has keys of its own, knows what they hold, and looks at every byte.
+//! Honest clients: each has its own keys, knows what they hold, and checks every byte.
 
 use super::about;
 use super::http::{Answer, Connection};
@@ -11,27 +11,27 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-/// The object that everybody may read: more than sockets hold.
+/// Object that everybody may read: larger than sockets hold.
 const BIG: (u64, usize) = (77, 12 << 20);
 
 const KEYS: u64 = 3;
 
-/// So long a client waits, as aws and boto3 do.
+/// Time that a client waits, as aws and boto3 do.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The results.
+/// Results of the soak.
 #[derive(Default)]
 pub struct Report {
-    /// Latencies, by operation.
+    /// Latencies by operation.
     latencies: BTreeMap<&'static str, Vec<Duration>>,
     pub failures: Vec<String>,
-    /// The deeds of hostile clients, and how often each.
+    /// Misbehaviours of hostile clients, and how often each happened.
     pub figures_of_hostile: BTreeMap<&'static str, usize>,
     /// Transfers that waited for a place.
     pub waits: f64,
-    /// Kept connections that ended while they waited for a request: it was sent again on a new one.
+    /// Kept connections that ended while they waited for a request, which was then sent on a new one.
     pub gave_way: usize,
-    /// Connections that gave way to new ones, by the server's own count.
+    /// Connections that the server counts as sent away.
     pub sent_away: f64,
 }
 
@@ -67,7 +67,7 @@ impl fmt::Display for Report {
     }
 }
 
-/// The bucket and the object that everybody may read.
+/// Makes the bucket and the object that everybody may read.
 pub async fn prepare(address: SocketAddr) {
     let mut connection = Connection::new(address).await.unwrap();
     assert_eq!(connection.ask("PUT", "/bucket", "", b"").await.unwrap().status, 200);
@@ -75,7 +75,7 @@ pub async fn prepare(address: SocketAddr) {
     assert_eq!(connection.ask("PUT", "/bucket/big", "", &big).await.unwrap().status, 200);
 }
 
-/// A figure of the server's.
+/// Returns one of the server's metrics.
 pub async fn figure(address: SocketAddr, name: &str) -> f64 {
     let mut connection = Connection::new(address).await.unwrap();
     let metrics = connection.ask("GET", "/_dcs/metrics", "", b"").await.unwrap();
@@ -84,7 +84,7 @@ pub async fn figure(address: SocketAddr, name: &str) -> f64 {
     line.expect(name).parse().unwrap()
 }
 
-/// Health is always told, and always good.
+/// Checks that health always answers, and is always good.
 pub async fn watch_health(address: SocketAddr, until: Instant, report: Rc<RefCell<Report>>) {
     while Instant::now() < until {
         let begun = Instant::now();
@@ -112,7 +112,7 @@ pub struct Honest {
     pause: Duration,
     random: Random,
     connection: Option<Connection>,
-    /// The contents of its keys.
+    /// Contents of its keys.
     keys: [Option<(u64, usize)>; KEYS as usize],
     report: Rc<RefCell<Report>>,
 }
@@ -124,7 +124,7 @@ impl Honest {
     }
 
     pub async fn run(mut self, until: Instant) {
-        // They do not come all at once.
+        // Clients do not all come at once.
         loop {
             let pause = about(&mut self.random, self.pause);
             if Instant::now() + pause >= until {
@@ -162,8 +162,8 @@ impl Honest {
         format!("/bucket/{}-{at}", self.number)
     }
 
-    /// Asks on the connection that was kept, if there is one. Where the server has closed that one meanwhile,
-    /// which it may, it asks again on a new one: all that these clients ask for can be asked for twice.
+    /// Sends a request on the kept connection, if there is one. If the server has closed it meanwhile, which it may,
+    /// sends it on a new one: all of these clients' requests can be repeated.
     async fn ask(&mut self, method: &str, target: &str, fields: &str, body: &[u8]) -> io::Result<Answer> {
         use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
         if let Some(mut kept) = self.connection.take() {
@@ -257,7 +257,7 @@ fn expect(answer: &Answer, right: bool) -> io::Result<()> {
     Err(io::Error::other(format!("not what was to be expected: {} {body:?}", answer.head)))
 }
 
-/// The data of that number: each block says which it is. Cheap to make, since one thread is all the clients.
+/// Makes the data of that number: each block says which it is. It must be cheap, because one thread runs all clients.
 pub fn data(seed: u64, length: usize) -> Vec<u8> {
     const BLOCK: usize = 4096;
     let mut block = [seed as u8; BLOCK];

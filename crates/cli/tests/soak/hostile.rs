@@ -1,4 +1,4 @@
-//! Hostile clients: they may send whatever an honest one may, and do it badly.
+//! Hostile clients: they send only what honest ones may send, but badly.
 
 use super::honest::Report;
 use dcs_testkit::Random;
@@ -11,7 +11,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::{sleep, timeout};
 
-/// A misbehaviour that one of them repeats.
+/// A misbehaviour that a client repeats.
 const WAYS: [&str; 14] = [
     "says nothing",
     "drips a head",
@@ -29,13 +29,13 @@ const WAYS: [&str; 14] = [
     "sends noise",
 ];
 
-/// Behaves badly for ever.
+/// Misbehaves without end.
 pub async fn run(address: SocketAddr, number: usize, report: Rc<RefCell<Report>>) {
     let way = WAYS[number % WAYS.len()];
     let mut random = Random(1 << 40 | number as u64);
     loop {
         *report.borrow_mut().figures_of_hostile.entry(way).or_default() += 1;
-        // That the server ends it is what they are here for.
+        // These clients expect the server to end the connection.
         let _ = timeout(Duration::from_secs(90), once(address, way, &mut random)).await;
         sleep(Duration::from_millis(random.below(500))).await;
     }
@@ -127,7 +127,7 @@ async fn once(address: SocketAddr, way: &str, random: &mut Random) -> io::Result
     }
 }
 
-/// Reads whatever comes until the server ends it.
+/// Reads until the server ends the connection.
 async fn to_the_end(mut stream: TcpStream) -> io::Result<()> {
     let mut room = [0; 4096];
     while stream.read(&mut room).await? > 0 {}

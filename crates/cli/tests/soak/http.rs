@@ -1,4 +1,4 @@
-//! As much of HTTP/1.1 as an honest client needs.
+//! The part of HTTP/1.1 that an honest client needs.
 
 use std::io;
 use std::net::SocketAddr;
@@ -7,9 +7,9 @@ use tokio::net::TcpStream;
 
 pub struct Connection {
     stream: TcpStream,
-    /// Whole answers that came over it.
+    /// Complete answers that came over this connection.
     answers: usize,
-    /// Part of an answer has come.
+    /// True if part of an answer has come.
     begun: bool,
 }
 
@@ -17,7 +17,7 @@ pub struct Answer {
     pub status: u16,
     pub head: String,
     pub body: Vec<u8>,
-    /// The server ends the connection.
+    /// True if the server ends the connection.
     pub closes: bool,
 }
 
@@ -28,9 +28,8 @@ impl Connection {
         Ok(Connection { stream, answers: 0, begun: false })
     }
 
-    /// Tells if what broke it may have been its end while it waited for a request: it has been used before,
-    /// and nothing of an answer came. Then every HTTP client asks again on a new connection (RFC 9112 section
-    /// 9.3.1).
+    /// Returns true if the connection may have ended while it waited for a request: it was used before, and nothing of
+    /// an answer came. Every HTTP client then repeats the request on a new connection (RFC 9112 section 9.3.1).
     pub fn was_idle(&self) -> bool {
         self.answers > 0 && !self.begun
     }
@@ -58,7 +57,7 @@ impl Connection {
         Ok(Answer { status, head, body, closes })
     }
 
-    /// A head, in small letters, and what came behind it.
+    /// Reads a head, in lower case, and what came after it.
     async fn head(&mut self) -> io::Result<(String, Vec<u8>)> {
         let mut bytes = Vec::new();
         loop {

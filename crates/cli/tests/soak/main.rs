@@ -1,7 +1,7 @@
-//! `dcs serve` among many connections of which some stall, drip, reset or lie: the honest ones beside them
-//! are served, all of them, rightly and in bounded time.
+//! `dcs serve` with many connections, some of which stall, drip, reset or lie: the honest ones are all served,
+//! correctly and in bounded time.
 //!
-//! A short run is part of the tests. A long one, as docs/serve.md tells:
+//! A short run is part of the tests. A long one, as in docs/serve.md:
 //!
 //!     DCS_SOAK_SECONDS=3600 cargo test --release -p dcs-cli --test soak -- --nocapture
 
@@ -23,22 +23,22 @@ use std::rc::Rc;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// An honest request never takes longer; a client gives up after a minute.
+/// Longest time of an honest request; a client gives up after a minute.
 const LATENCY_MAX: Duration = Duration::from_secs(30);
 
-/// The size of the run.
+/// Size of the run.
 struct Plan {
     seconds: u64,
     honest: usize,
     hostile: usize,
-    /// Requests a second of all honest clients together, about.
+    /// Approximate requests a second of all honest clients together.
     rate: u64,
     options: Vec<String>,
 }
 
 impl Plan {
-    /// The short run has few places, and more hostile clients than places; the long one is of 2,000
-    /// connections, a tenth of them hostile, and the server as it is by default.
+    /// The short run has few places, and more hostile clients than places. The long one has 2,000 connections, a tenth
+    /// of them hostile, and the server's defaults.
     fn new() -> Plan {
         let number = |name: &str| std::env::var(name).ok().map(|text| text.parse().expect(name));
         let Some(seconds) = number("DCS_SOAK_SECONDS") else {
@@ -86,7 +86,7 @@ impl Server {
         String::from_utf8_lossy(&log[end..]).into_owned()
     }
 
-    /// Stops it as an operator does, and looks at every object.
+    /// Stops the server as an operator does, and checks every object.
     fn stop(mut self) {
         kill(Pid::from_raw(self.child.id() as i32), Signal::SIGTERM).unwrap();
         let status = self.child.wait().unwrap();
@@ -117,7 +117,7 @@ fn and_so_they_are_on_two_cores() {
     run(Plan::new(), "2");
 }
 
-/// One at a time: each is to have the machine for itself.
+/// The runs go one at a time, so that each has the machine for itself.
 static ONE: Mutex<()> = Mutex::new(());
 
 fn run(plan: Plan, cores: &str) {
@@ -138,7 +138,7 @@ fn run(plan: Plan, cores: &str) {
     assert!(report.requests() as u64 >= plan.seconds, "{report}");
     // Kept connections end for no other reason.
     assert!(report.gave_way as f64 <= report.sent_away, "{report}");
-    // With fewer places than hostile clients it is about something.
+    // The test only means something with fewer places than hostile clients.
     assert!(plan.options.is_empty() || report.waits > 0.0, "{report}");
     assert!(report.figures_of_hostile.values().all(|count| *count > 0), "{report}");
     server.stop();
@@ -166,7 +166,7 @@ async fn soak(plan: &Plan, address: SocketAddr, report: Rc<RefCell<Report>>) {
     (report.waits, report.sent_away) = (waits, sent_away);
 }
 
-/// A random time, of that on average.
+/// Returns a random time with this average.
 fn about(random: &mut Random, time: Duration) -> Duration {
     Duration::from_micros(random.below(2 * time.as_micros() as u64 + 1))
 }

@@ -1,9 +1,9 @@
-//! Real clients of S3 against `dcs serve`: tests/clients/*.py, a file each. The first run installs the
-//! clients from PyPI, of pinned versions, into the user's cache folder. Where that can't be, the tests are
-//! skipped, and say why; with `DCS_CLIENTS=demand` they fail.
+//! Real S3 clients against `dcs serve`: tests/clients/*.py. The first run installs the clients from PyPI, in pinned
+//! versions, into the user's cache folder. If that fails, the tests are skipped and say why; with `DCS_CLIENTS=demand`
+//! they fail.
 //!
-//! rclone is used where the environment names it (`RCLONE=PATH`), where it is installed, or where `dcs bench
-//! s3` has built it; mc where the environment names it (`MC=PATH`).
+//! rclone is used if the environment names it (`RCLONE=PATH`), if it is installed, or if `dcs bench s3` has built it;
+//! mc if the environment names it (`MC=PATH`).
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ fn cache() -> Result<PathBuf, String> {
     parent.map(|parent| parent.join("dcs")).ok_or_else(|| "HOME is not set".into())
 }
 
-/// A folder's name for these requirements (FNV-1a).
+/// Returns a folder's name for these requirements (FNV-1a).
 fn name_of(requirements: &str) -> String {
     let hash = requirements
         .bytes()
@@ -27,7 +27,7 @@ fn name_of(requirements: &str) -> String {
     format!("python-{hash:016x}")
 }
 
-/// The Python that has the clients.
+/// Returns the Python that has the clients.
 fn python() -> Result<PathBuf, String> {
     let requirements = sources().join("requirements.txt");
     let text = fs::read_to_string(&requirements).map_err(|error| error.to_string())?;
@@ -65,7 +65,7 @@ fn run(command: &mut Command) -> Result<(), String> {
     if output.status.success() { Ok(()) } else { Err(format!("{command:?}: {}", said.trim())) }
 }
 
-/// rclone, wherever it is.
+/// Finds rclone.
 fn rclone() -> Option<PathBuf> {
     let works =
         |path: &Path| Command::new(path).arg("version").output().is_ok_and(|done| done.status.success());

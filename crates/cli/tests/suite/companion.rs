@@ -1,5 +1,5 @@
-//! `dcs demo`, `dcs bench` and `dcs vm` start `dcs-bench`, `dcs csd` starts `dcs-csd`: here a script in its
-//! place, which tells its arguments.
+//! `dcs demo`, `dcs bench` and `dcs vm` start `dcs-bench`, `dcs csd` starts `dcs-csd`. Here a script replaces them and
+//! prints its arguments.
 
 use crate::run::{Done, Place};
 use std::os::unix::fs::PermissionsExt;
@@ -7,7 +7,7 @@ use std::process::Command;
 
 const SCRIPT: &str = "#!/bin/sh\nprintf '%s|' \"$@\"; exit 7\n";
 
-/// A copy of `dcs`, beside which nothing is.
+/// Makes a copy of `dcs` with nothing next to it.
 fn alone() -> Place {
     let place = Place::new();
     std::fs::create_dir(place.path("bin")).unwrap();
@@ -41,7 +41,7 @@ fn all_arguments_are_passed_on_and_its_exit_code_comes_back() {
         let done = run(&place, "nothing", line);
         assert_eq!((done.code(), done.stdout()), (7, line.replace(' ', "|") + "|"), "{}", done.stderr());
     }
-    // It is listed, and only its own commands go there.
+    // The program is listed, and gets only its own commands.
     assert!(run(&place, "nothing", "--help").ok().stdout().contains("  bench "));
     assert!(run(&place, "nothing", "help send").ok().stdout().contains("dcs send"));
 }

@@ -1,5 +1,5 @@
-//! SSDs that `dcs` drives itself, and `dcs doctor`: in a guest whose NVMe SSDs, QEMU's, are behind an IOMMU.
-//! Skipped, with the reason, where no virtual server is available.
+//! SSDs that `dcs` drives itself, and `dcs doctor`: in a guest whose NVMe SSDs, QEMU's, are behind an IOMMU. Skipped,
+//! with the reason, if no virtual server is available.
 
 use crate::guest::{LIMIT, Rig, digest, function, md5, path_has, raw, ssd};
 use crate::run::Place;
@@ -10,13 +10,13 @@ use std::net::TcpListener;
 use std::path::PathBuf;
 
 const MIB: usize = 1 << 20;
-/// Bytes of the SSD with the data, and of those in one group and with a bad sector.
+/// Bytes of the SSD with the data, of those in one group, and of the one with a bad sector.
 const BYTES: usize = 16 * MIB;
 const SMALL: usize = MIB;
-/// Of the bad one, in sectors of 512 bytes.
+/// Bad sector, in units of 512 bytes.
 const BAD_SECTOR: usize = 1500;
 
-/// One with data, one with a bad sector, two in one group, and one with ext4.
+/// Makes one SSD with data, one with a bad sector, two in one group, and one with ext4.
 fn machine(place: &Place, iommu: bool) -> Option<Machine> {
     let tools = Tools::find_or_skip(Flavour::Cloud)?;
     let image = |name: &str, length: usize, seed: u64| -> PathBuf {
@@ -41,14 +41,14 @@ fn machine(place: &Place, iommu: bool) -> Option<Machine> {
     Some(machine.nic(Nic::Virtio, &Network::User(Vec::new())))
 }
 
-/// The kernel that has NVMe and ext4 built in, and what it lacks.
+/// Returns the kernel with NVMe and ext4 built in, or the reason why it is missing.
 const BUILT_IN: (Flavour, &[&str]) = (Flavour::Cloud, &["vfio-pci", "vfio_iommu_type1", "virtio_net"]);
 
-/// Until the kernel has all SSDs.
+/// Waits until the kernel has all SSDs.
 const SETTLE: &str = r#"until [ -n "$(ssd data)" ] && [ -n "$(ssd bad)" ] && [ -n "$(ssd two)" ]; do sleep 0.2; done
 "#;
 
-/// The whole way: from the kernel's driver, to ours, and back.
+/// Goes all the way from the kernel's driver to ours, and back.
 const SCRIPT: &str = r#"
 DATA=$(ssd data); BAD=$(ssd bad); ONE=$(ssd one); TWO=$(ssd two); FILES=$(ssd files)
 ip addr add 10.0.2.15/24 dev eth0; ip link set eth0 up
@@ -121,7 +121,7 @@ fn an_ssd_is_driven_past_the_kernel_and_given_back() {
     let Some(machine) = machine(&place, true) else { return };
     let receiver = place.recv("got --through md5", |_| {});
     let port = receiver.address.rsplit_once(':').unwrap().1.to_owned();
-    // It takes connections, and nothing of them.
+    // The peer takes connections, but none of their data.
     let stuck = TcpListener::bind("127.0.0.1:0").unwrap();
     let stuck_at = stuck.local_addr().unwrap().port().to_string();
     let script = SCRIPT.replace("PORT", &port).replace("STUCK", &stuck_at);
@@ -157,7 +157,7 @@ fn an_ssd_is_driven_past_the_kernel_and_given_back() {
     drop(stuck);
 }
 
-/// Checks what the doctor says and does not do while the kernel has all.
+/// Checks what the doctor reports, and leaves alone, while the kernel has all SSDs.
 fn before(rig: &mut Rig, ssd: &str, files: &str, (one, two): (&str, &str)) {
     let doctor = rig.step("before").ok();
     let found = function(&doctor, ssd);
@@ -177,7 +177,7 @@ fn before(rig: &mut Rig, ssd: &str, files: &str, (one, two): (&str, &str)) {
     rig.step("shared").fails(1, &["shared with", two, "nvme"]);
 }
 
-/// Parts of it, read and written.
+/// Reads and writes parts of the SSD.
 fn parts(rig: &mut Rig) {
     let image = std::fs::read(rig.place.path("data.img")).unwrap();
     let sum = |bytes: &[u8]| md5(&rig.place.write("sum", bytes));
@@ -203,7 +203,7 @@ fn written(place: &Place) {
     let mut expected = data(BYTES, 1);
     expected.copy_within(MIB..2 * MIB, 16384 * 512);
     expected.copy_within(0..64 << 10, 0x7000 * 512);
-    // It ends inside a logical block, the rest of which stays as it was.
+    // The part ends inside a logical block, the rest of which stays unchanged.
     expected.copy_within(MIB..MIB + 5000, 0x6000 * 512);
     // As much as there was room for.
     expected.copy_within(MIB..MIB + (64 << 10), 0x7800 * 512);
@@ -212,7 +212,7 @@ fn written(place: &Place) {
     assert_eq!(differs, None, "the first byte that differs");
 }
 
-/// Checks the messages for what is not available, with advice.
+/// Checks the messages and advice for everything that is not available.
 fn errors(rig: &mut Rig) {
     rig.step("overlap").fails(
         2,
@@ -236,7 +236,7 @@ fn errors(rig: &mut Rig) {
     rig.step("nicbind").fails(2, &["not a NIC that dcs can drive", "1af4:"]);
 }
 
-/// Who drives it is killed; another one wants it meanwhile; the medium fails; the group is shared.
+/// Kills the process that drives the SSD while another one wants it; then the medium fails, and the group is shared.
 fn troubles(rig: &mut Rig, two: &str) {
     let part = md5(&rig.place.write("sum", &data(BYTES, 1)[MIB..2 * MIB]));
     assert_eq!(digest(&rig.step("killed").done()), part, "the SSD was reset behind who was killed");
@@ -273,7 +273,7 @@ fn without_an_iommu_the_doctor_says_so_and_binds_nothing() {
     rig.step("all");
 }
 
-/// Anywhere, in a container too.
+/// Runs anywhere, even in a container.
 #[test]
 fn the_doctor_examines_this_machine() {
     let place = Place::new();
@@ -289,7 +289,7 @@ fn the_doctor_examines_this_machine() {
     assert!(rows.len() > 10 && rows.iter().all(|row| states.iter().any(|state| row["state"] == *state)));
     let last = lines.last().unwrap();
     assert!(last["event"] == "doctor" && last["ok"] == true);
-    // What really is missing here is counted.
+    // What is really missing here is counted.
     let missing = rows.iter().filter(|row| row["state"] == "missing").count();
     assert_eq!(last["missing"].as_u64(), Some(missing as u64));
     place.run("doctor 0000:7f:1f.7").fails(7, &["0000:7f:1f.7"]);

@@ -1,7 +1,7 @@
-//! The commands of README, docs and help that need neither root nor another machine really run, as they are
-//! written: hosts and ports become this machine's, and absolute paths lie in the test's folder. (That all the
-//! others are understood is tested beside the parser, in `src/documents.rs`.) And what documents name is
-//! there: targets of make, files, links.
+//! Runs the commands of README, docs and help that need neither root nor another machine, as they are written: hosts
+//! and ports become this machine's, and absolute paths point into the test's folder. (A test next to the parser, in
+//! `src/documents.rs`, checks that all others are understood.) Also checks that everything that documents name exists:
+//! targets of make, files, links.
 
 use crate::run::{Done, IV, KEY, KEY_XTS, Place, data};
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap().to_path_buf()
 }
 
-/// README, the other documents beside it, and docs.
+/// Returns README, the other documents next to it, and docs.
 fn documents() -> Vec<(String, String)> {
     let docs = std::fs::read_dir(root().join("docs")).unwrap().map(|entry| entry.unwrap().path());
     let docs = docs.filter(|path| path.extension().is_some_and(|end| end == "md"));
@@ -23,7 +23,7 @@ fn documents() -> Vec<(String, String)> {
     all.map(|path| (path.display().to_string(), std::fs::read_to_string(&path).unwrap())).collect()
 }
 
-/// Lines of documents and help that are commands.
+/// Returns the lines of documents and help that are commands.
 fn lines() -> Vec<String> {
     let place = Place::new();
     let help = ["send", "recv", "copy", "ops"].map(|name| place.run(&format!("{name} --help")).ok().stdout());
@@ -35,12 +35,12 @@ fn lines() -> Vec<String> {
     code.filter(|line| line.contains("dcs ")).map(str::to_string).collect()
 }
 
-/// It needs a device that is not everywhere.
+/// Returns true for a line that needs a special device.
 fn needs_more(line: &str) -> bool {
     ["nvme:", "--nic", "gpu:", "--gpu", "sudo", "10.0.3.15"].iter().any(|word| line.contains(word))
 }
 
-/// A folder with everything that the lines name.
+/// Makes a folder with everything that the lines name.
 fn prepared() -> Place {
     let place = Place::new();
     let plain = data(PLAIN);
@@ -63,7 +63,7 @@ fn prepared() -> Place {
     place.write("rows.bin", &[[0; 8], [101, 0, 0, 0, 0, 0, 128, 63]].concat());
     place.write("vectors.bin", &[0; 64]);
     place.write("query.bin", &[0; 16]);
-    // One container without runs: 1 and 3 are set.
+    // One container without runs: bits 1 and 3 are set.
     let bitmap = [12346u16, 0, 1, 0, 0, 1, 16, 0, 1, 3].map(u16::to_le_bytes).concat();
     place.write("rows.roaring", &bitmap);
     place.write("both.roaring", &bitmap.repeat(2));
@@ -92,7 +92,7 @@ fn prepared() -> Place {
     place
 }
 
-/// A line as a shell runs it here.
+/// Rewrites a line so that a shell can run it here.
 fn here(line: &str) -> String {
     let sum = "$(python3 -c \"import hashlib;print(hashlib.md5(open('plain','rb').read()).hexdigest())\")";
     line.replace("| less", "| cat >read")
@@ -111,13 +111,13 @@ fn shell(place: &Place, line: &str) -> Command {
     command
 }
 
-/// The operators of a line.
+/// Returns the operators of a line.
 fn chain(line: &str) -> Vec<&str> {
     let words = line.split_once("--through ").map_or("", |(_, rest)| rest.split(' ').next().unwrap());
     words.split(',').filter(|word| !word.is_empty()).collect()
 }
 
-/// The chain by which a sender makes a receiver's chain come to the plain data.
+/// Returns the receiver's chain that restores the plain data.
 fn inverse(chain: &[&str]) -> String {
     let undone = chain.iter().rev().filter_map(|operator| match *operator {
         "gunzip" => Some("gzip"),
@@ -184,7 +184,7 @@ fn receivers_run_as_they_are_written() {
         } else {
             ("127.0.0.1:0".into(), false)
         };
-        // Where it listens is JSON on whichever output has no data: both go to a file.
+        // The address that it listens on is JSON on the output without data: both go to a file.
         let said = format!("{} --json 2>said", here(&line).replace(from, &from_here));
         let said = if line.contains(" - ") { said } else { said.replace("2>said", ">said") };
         let mut receiver = shell(&place, &said).spawn().unwrap();
@@ -216,8 +216,8 @@ fn receivers_run_as_they_are_written() {
     assert!(seen >= 5, "{seen} lines");
 }
 
-/// README's example of encryption, from the key on: its receiver gets what its sender sends, and both print
-/// the same sum.
+/// Runs README's example of encryption, from the key on: the receiver gets what the sender sends, and both print the
+/// same sum.
 #[test]
 fn what_readme_encrypts_its_receiver_gets_back() {
     let readme = std::fs::read_to_string(root().join("README.md")).unwrap();
@@ -265,7 +265,7 @@ fn what_documents_name_is_there() {
         for piece in text.split("make ").skip(1) {
             let before = text[..piece.as_ptr() as usize - text.as_ptr() as usize - 5].chars().next_back();
             let target: String = piece.chars().take_while(|c| c.is_ascii_lowercase() || *c == '-').collect();
-            // In code: `make test`, or a line that begins so.
+            // In code: `make test`, or a line that begins like that.
             if before == Some('`')
                 || text[..piece.as_ptr() as usize - text.as_ptr() as usize - 5].ends_with("\n    ")
             {
@@ -290,7 +290,7 @@ fn what_documents_name_is_there() {
             let is_path =
                 ours.iter().any(|start| span.starts_with(start)) && !span.contains(['*', '<', '{', '\n']);
             let path = span.split(' ').next().unwrap();
-            // A test is named without its `.rs` now and then.
+            // Some documents name a test without its `.rs`.
             if is_path && !root().join(path).exists() && !root().join(format!("{path}.rs")).exists() {
                 missing.push(format!("{name}: {path}"));
             }

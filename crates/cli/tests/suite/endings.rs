@@ -14,10 +14,10 @@ fn signal(child: &Child, signal: Signal) {
     kill(Pid::from_raw(child.id() as i32), signal).unwrap();
 }
 
-/// Where the receiver listens: both transports.
+/// Addresses of the receiver, for both transports.
 const AT: [&str; 2] = ["127.0.0.1:0", "unix:socket"];
 
-/// A `dcs recv` that listens and may replace an older file.
+/// Starts a `dcs recv` that listens and may replace an older file.
 fn receiver(place: &Place, at: &str, options: &str) -> Receiver {
     place.write("b", b"older and good");
     place.listening(&format!("recv {at} b {options} --json"))
@@ -31,7 +31,7 @@ fn failed_and_kept_the_older(place: &Place, receiver: Receiver, what: &str) {
     assert!(!place.names().iter().any(|name| name.ends_with(".part")), "{what}: {:?}", place.names());
 }
 
-/// Waits until the receiver has written some of what came.
+/// Waits until the receiver has written some of the data.
 fn until_some_arrived(place: &Place) {
     let part = || place.names().into_iter().find(|name| name.ends_with(".part"));
     while part().is_none_or(|name| std::fs::metadata(place.path(&name)).is_ok_and(|file| file.len() == 0)) {
@@ -92,16 +92,16 @@ fn a_sender_that_runs_out_of_time_is_no_end_of_the_data() {
         let receiver = receiver(&place, at, "");
         let mut sender = place.dcs(&format!("send - {} --timeout 300ms", receiver.address));
         let mut sender = sender.stdin(Stdio::piped()).spawn().unwrap();
-        // Kept open: there might be more.
+        // Kept open, as if more could follow.
         let mut input = sender.stdin.take().unwrap();
-        // On a slow machine the time is over before it has taken everything.
+        // On a slow machine the time runs out before it has taken everything.
         let _ = input.write_all(&data(SIZE));
         assert_eq!(sender.wait().unwrap().code(), Some(8), "{at}");
         failed_and_kept_the_older(&place, receiver, at);
     }
 }
 
-/// The receiver, which is stopped, looks for the first time when the sender is gone.
+/// A stopped receiver first checks when the sender is gone.
 #[test]
 fn a_sender_that_is_killed_before_it_was_accepted_is_no_empty_file() {
     for (at, bytes, rest) in [
@@ -109,7 +109,7 @@ fn a_sender_that_is_killed_before_it_was_accepted_is_no_empty_file() {
         ("unix:socket", b"", false),
         ("unix:socket", b"hello", true),
         ("unix:socket", b"", true),
-        // What TCP has acknowledged is with the receiver: only more to come makes it less than all.
+        // The receiver has what TCP has acknowledged: only further data would make it incomplete.
         ("127.0.0.1:0", b"hello", true),
         ("127.0.0.1:0", b"", true),
     ] {
@@ -146,7 +146,7 @@ fn a_receiver_of_so_many_bytes_is_a_success_on_both_sides() {
     }
 }
 
-/// The process is connected to that address.
+/// Waits until the process is connected to that address.
 fn connected(pid: u32, address: &str) -> bool {
     let inodes = match address.rsplit_once(':').map(|(_, port)| port.parse::<u16>()) {
         Some(Ok(port)) => tcp_to(port),
@@ -157,7 +157,7 @@ fn connected(pid: u32, address: &str) -> bool {
     links.any(|link| inodes.iter().any(|inode| link.as_os_str() == inode.as_str()))
 }
 
-/// Connections to a port of this machine.
+/// Returns the connections to a port of this machine.
 fn tcp_to(port: u16) -> Vec<String> {
     let sockets = std::fs::read_to_string("/proc/net/tcp").unwrap();
     // sl local_address rem_address st tx:rx tr:tm retrnsmt uid timeout inode; state 01 is connected.
@@ -166,7 +166,7 @@ fn tcp_to(port: u16) -> Vec<String> {
     there.map(|words| format!("socket:[{}]", words[9])).collect()
 }
 
-/// Connected Unix sockets with the name that senders have.
+/// Returns the connected Unix sockets with a sender's name.
 fn unix_senders() -> Vec<String> {
     let sockets = std::fs::read_to_string("/proc/net/unix").unwrap();
     // Num RefCount Protocol Flags Type St Inode Path; state 3 is connected.
@@ -183,7 +183,7 @@ fn a_slow_receiver_gets_everything() {
             place.write("a", &data(size));
             let mut receiver = place.dcs(&format!("recv {at} - --json")).spawn().unwrap();
             let mut said = String::new();
-            // What it says is JSON on standard error where standard output has the data.
+            // Its JSON is on standard error, because standard output has the data.
             let mut errors = BufReader::new(receiver.stderr.take().unwrap());
             errors.read_line(&mut said).unwrap();
             let said: serde_json::Value = serde_json::from_str(&said).unwrap();
@@ -191,7 +191,7 @@ fn a_slow_receiver_gets_everything() {
             let mut sender = place.dcs(&format!("send a {address}")).spawn().unwrap();
             let mut output = receiver.stdout.take().unwrap();
             if size == SIZE {
-                // Nobody reads: a sender that left now would take back what is still in its kernel.
+                // Nothing reads: a sender that left now would take back what is still in its kernel.
                 std::thread::sleep(std::time::Duration::from_millis(200));
                 if at.starts_with("unix") {
                     assert!(sender.try_wait().unwrap().is_none(), "it waits until the receiver has all");

@@ -1,4 +1,4 @@
-//! Bad input, and what it gets: exit code, one line, no half file.
+//! Bad input, and its results: exit code, one line, no half file.
 
 use crate::run::{Place, data, feed};
 use std::io::{Read, Write};
@@ -104,7 +104,7 @@ fn a_peer_that_resets_is_told_with_what_it_had_taken() {
         let sender = place.dcs(&format!("send a {address} {through} --json")).spawn().unwrap();
         let (mut peer, _) = listener.accept().unwrap();
         peer.read_exact(&mut [0; 1000]).unwrap();
-        // Closed with bytes unread: the kernel resets the connection.
+        // Closed with bytes unread, so that the kernel resets the connection.
         drop(peer);
         let done = crate::run::Done(sender.wait_with_output().unwrap());
         let done = done.fails(3, &["destination", "peer", "bytes had been delivered"]);
@@ -119,7 +119,7 @@ fn a_sender_that_resets_or_stops_early_leaves_nothing_under_the_name() {
     let receiver = place.recv("b --through md5", |_| ());
     let mut peer = TcpStream::connect(&receiver.address).unwrap();
     peer.write_all(&data(100_000)).unwrap();
-    // No time to linger: the connection is reset.
+    // Closed with no linger time, so that the connection is reset.
     let linger = nix::libc::linger { l_onoff: 1, l_linger: 0 };
     nix::sys::socket::setsockopt(&peer, nix::sys::socket::sockopt::Linger, &linger).unwrap();
     drop(peer);

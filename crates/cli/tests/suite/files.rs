@@ -1,5 +1,5 @@
-//! Promises about files: `dcs copy` and `dcs recv` keep those of cp and install: the file itself, owners,
-//! modes, links, holes.
+//! Promises about files: `dcs copy` and `dcs recv` keep what cp and install keep: the file itself, owners, modes,
+//! links, holes.
 
 use crate::run::{Done, Place, data};
 use nix::sys::signal::{Signal, kill};
@@ -95,7 +95,7 @@ fn a_replaced_file_keeps_its_mode() {
     }
 }
 
-/// As root it keeps owner, group and set-uid; as somebody else it drops what is no longer true.
+/// As root it keeps owner, group and set-uid; as another user it drops what is no longer true.
 #[test]
 fn a_replaced_file_keeps_its_owner_or_loses_set_uid() {
     if !is_root() {
@@ -120,7 +120,7 @@ fn a_replaced_file_keeps_its_owner_or_loses_set_uid() {
         assert_eq!((there.uid(), there.gid(), mode(&place, "b")), (1234, 2345, 0o6755), "{way}");
         std::fs::remove_file(place.path("b")).unwrap();
     }
-    // Somebody who may write to it, and cannot give a file away. The program must be where he may run it.
+    // A user who may write to it, but cannot give a file away. The program must be where that user may run it.
     let program = place.path("dcs");
     std::fs::copy(env!("CARGO_BIN_EXE_dcs"), &program).unwrap();
     older(0o6777);
@@ -188,7 +188,7 @@ fn a_link_to_nothing_is_not_replaced() {
     assert_eq!(place.names(), ["a", "link"]);
 }
 
-/// Files whose size is not what reading them gives.
+/// Files whose reported size differs from what reading them gives.
 #[test]
 fn files_that_the_kernel_makes_up_are_copied_whole() {
     let place = Place::new();
@@ -207,12 +207,12 @@ fn files_that_the_kernel_makes_up_are_copied_whole() {
     }
 }
 
-/// Bytes on the disk.
+/// Returns the bytes on the disk.
 fn room(place: &Place, name: &str) -> u64 {
     std::fs::metadata(place.path(name)).unwrap().blocks() * 512
 }
 
-/// A file with little in it: at its beginning or not, at its end or not.
+/// Makes a file with little data: at its beginning or not, at its end or not.
 fn sparse(place: &Place, name: &str, at: &[u64]) {
     let file = File::create(place.path(name)).unwrap();
     for (number, at) in at.iter().enumerate() {
@@ -255,13 +255,13 @@ fn holes_stay_holes() {
         let mut redirected = place.dcs("copy - b");
         Done(redirected.stdin(File::open(place.path("a")).unwrap()).output().unwrap()).ok();
         assert!(place.read("b") == place.read("a") && room(&place, "b") <= taken + 64 * 1024, "{at:?}");
-        // What changes the data changes the zeros too.
+        // A chain that changes the data changes the zeros too.
         place.run("copy a c --through zstd,unzstd,md5").ok();
         assert!(place.read("c") == place.read("a"));
     }
 }
 
-/// More runs of data than one command's descriptor has room for.
+/// More runs of data than fit into one command's descriptor.
 #[test]
 fn many_holes_stay_holes() {
     let place = Place::new();
@@ -274,7 +274,7 @@ fn many_holes_stay_holes() {
     assert!(room(&place, "b") <= room(&place, "a") + 64 * 1024);
 }
 
-/// A library that tells of calls which have to do with durability.
+/// A library that logs calls that have to do with durability.
 const TELLS: &str = r#"
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -318,7 +318,7 @@ fn what_replaces_a_file_is_on_the_disk_before_it_does() {
         "fsync",
         "the folder too, where it is to be durable"
     );
-    // The file itself is flushed by the engine, whose calls do not go by that library.
+    // The engine flushes the file itself, and its calls do not go through that library.
     assert_eq!(told("copy a c --durable --in-place"), ["fsync"], "the folder of a new file");
     place.write("b", b"");
     assert_eq!(told("copy a b"), ["renameat"], "one that was empty");
@@ -343,9 +343,9 @@ fn a_folder_that_is_renamed_meanwhile_gets_the_file_or_nothing() {
                 std::thread::yield_now();
             }
             std::fs::rename(place.path("before"), place.path("after")).unwrap();
-            // Whoever looks for it by its name finds another one.
+            // A user who looks for it by its name finds another one.
             std::fs::create_dir(place.path("before")).unwrap();
-            // Where it is signalled its input stays open: it does not end by itself.
+            // When it is signalled, its input stays open, so that it does not end by itself.
             let _open = if ends_well {
                 drop(input);
                 None

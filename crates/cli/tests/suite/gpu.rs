@@ -1,5 +1,4 @@
-//! Operators on a GPU, by the command: on a stand-in of CUDA's driver, and what is said where there is no
-//! GPU.
+//! Operators on a GPU, by the command: on a stand-in of CUDA's driver, and the messages without a GPU.
 
 use crate::run::{IV, KEY, Place};
 use crate::stand_in;
@@ -11,7 +10,7 @@ fn data() -> Vec<u8> {
     (0..MIB as u32 + 777).map(|at| (at.wrapping_mul(2_654_435_761) >> 13) as u8).collect()
 }
 
-/// With the stand-in; false where it cannot be built.
+/// Sets the stand-in up; false if it cannot be built.
 fn with_stand_in(command: &mut Command) -> bool {
     match stand_in::library() {
         Some(library) => command.env("DCS_CUDA_LIBRARY", library),
@@ -162,7 +161,7 @@ fn the_benchmark_runs_on_the_stand_in_and_says_that_it_is_none() {
                 .into_iter()
                 .all(positive)
         );
-        // The stand-in says that its cache has room for what one stream has, and not for forty.
+        // The stand-in reports a cache with room for one stream's data, but not for forty.
         assert_eq!(positive("of_memory"), line["streams"] == 40, "{line}");
     }
     let mut plotted = place.dcs("bench gpu md5 --streams 2 --size 4KiB --runs 1 --svg plot.svg");

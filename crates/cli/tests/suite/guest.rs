@@ -1,4 +1,4 @@
-//! A guest in QEMU that runs `dcs`, step by step, and what its tests compare with.
+//! A QEMU guest that runs `dcs` step by step, and the data that its tests compare with.
 
 use crate::run::{Place, python};
 use dcs_vm::tools::Flavour;
@@ -9,14 +9,13 @@ use std::time::Duration;
 
 pub const LIMIT: Duration = Duration::from_secs(240);
 
-/// Functions of the guest's shell for each step: each command is reported with its exit code, and all that it
-/// printed.
+/// Functions of the guest's shell for each step: each command is reported with its exit code and its whole output.
 const SHELL: &str = r#"
 step() { name=$1; shift; "$@" >/tmp/out 2>/tmp/err; code=$?; sed 's/^/@out /' /tmp/out; sed 's/^/@err /' /tmp/err; echo "@end $name $code"; }
 ssd() { for n in /sys/class/nvme/nvme*; do case "$(cat $n/serial)" in $1*) cat $n/address;; esac; done; }
 "#;
 
-/// A step that was run in the guest.
+/// A step that ran in the guest.
 pub struct Step {
     pub code: i32,
     pub out: Vec<String>,
@@ -38,7 +37,7 @@ impl Step {
         }
     }
 
-    /// Its output with --json.
+    /// Returns its output with --json.
     pub fn lines(&self) -> Vec<Value> {
         self.out.iter().filter_map(|line| serde_json::from_str(line).ok()).collect()
     }
@@ -57,7 +56,7 @@ pub struct Rig {
 }
 
 impl Rig {
-    /// The next step of the script.
+    /// Returns the next step of the script.
     pub fn step(&mut self, name: &str) -> Step {
         let (mut out, mut err) = (Vec::new(), String::new());
         loop {
@@ -76,8 +75,8 @@ impl Rig {
         }
     }
 
-    /// Boots a machine with that kernel and those of its modules, to run the script. Nothing, with the reason
-    /// printed, where that cannot be had.
+    /// Boots a machine with that kernel and its modules, to run the script. Returns `None`, with the reason printed, if
+    /// that is not possible.
     pub fn boot(
         place: Place,
         machine: Machine,
@@ -94,7 +93,7 @@ impl Rig {
     }
 }
 
-/// By hashlib.
+/// Computes a digest with hashlib.
 pub fn md5(path: &Path) -> String {
     python("import hashlib, sys; print(hashlib.md5(open(sys.argv[1], 'rb').read()).hexdigest())", path)
 }
@@ -107,7 +106,7 @@ pub fn path_has(done: &Value, name: &str) -> bool {
     done["path"].as_array().unwrap().iter().any(|path| path == name)
 }
 
-/// An SSD on a drive of its own.
+/// Adds an SSD on a drive of its own.
 pub fn ssd(machine: Machine, name: &str, drive: &str, device: &str) -> Machine {
     machine.arguments([
         "-drive",

@@ -31,7 +31,7 @@ fn help_is_had_by_either_way_and_typing_errors_get_a_hint() {
     place.run("recv - b").fails(2, &["PORT", "HOST:PORT", "unix:PATH"]);
 }
 
-/// The words of a command line before a comment, a pipe or a redirection, as a shell takes quotation marks.
+/// Splits a command line before a comment, a pipe or a redirection, with a shell's quotation marks.
 fn words(line: &str) -> Vec<String> {
     let (mut words, mut word, mut quoted) = (Vec::new(), None::<String>, false);
     for letter in line.chars() {
@@ -49,7 +49,7 @@ fn words(line: &str) -> Vec<String> {
     words
 }
 
-/// The examples are commands that are understood: a file or peer may be missing, nothing else.
+/// Checks that the examples are understood: a file or peer may be missing, nothing else.
 #[test]
 fn the_examples_are_understood() {
     let place = Place::new();
@@ -57,7 +57,7 @@ fn the_examples_are_understood() {
         let help = place.run(&format!("{command} --help")).ok().stdout();
         let examples = help.lines().filter_map(|line| line.split_once(&format!("dcs {command} ")));
         let mut seen = 0;
-        // A list says by itself what its channels go through.
+        // A list itself names the operators of its channels.
         for (_, example) in
             examples.filter(|(before, example)| before.trim().is_empty() && !example.contains("--list "))
         {

@@ -1,10 +1,10 @@
-//! Keys and counters: where they come from, and where they never go.
+//! Keys and counters: their sources, and the places where they must never appear.
 
 use crate::run::{Done, IV, KEY, KEY_XTS, Place, data};
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
-/// A key file as it should be: nobody else may read it.
+/// Writes a key file with the right mode: nobody else may read it.
 fn key_file(place: &Place, name: &str, bytes: &[u8]) {
     let path = place.write(name, bytes);
     std::fs::set_permissions(path, PermissionsExt::from_mode(0o600)).unwrap();
@@ -73,7 +73,7 @@ fn a_counter_is_drawn_and_told_and_never_the_same() {
     assert!(told.starts_with("iv  ") && told.ends_with("  a\n"), "{told}");
     let sealed = place.read("b");
     for line in ["recv 0 b", "send a -", "copy one b", "copy b b"] {
-        // Without the counter it would come out as noise, and take the place of what was there.
+        // Without the counter the result would be noise, and replace the old file.
         let line = format!("{line} --through aes256-ctr --key-file key");
         place.run(&line).fails(2, &["--iv random", "--iv HEX"]);
         assert!(place.read("b") == sealed);

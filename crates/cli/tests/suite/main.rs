@@ -1,5 +1,4 @@
-//! The `dcs` command as a user has it: the built program, real files, pipes and sockets, and Python as the
-//! judge.
+//! The `dcs` command as users have it: the built program, real files, pipes and sockets, with Python as the judge.
 
 mod card;
 mod clients;
@@ -37,7 +36,7 @@ mod stream_peers;
 mod stream_wrong;
 mod stuck;
 
-/// The command under test.
+/// Path of the command under test.
 const PROGRAM: &str = env!("CARGO_BIN_EXE_dcs");
 
 #[path = "../../../devices/tests/cuda/stand_in.rs"]

@@ -1,11 +1,11 @@
-//! Users' own operators, in WebAssembly: kept, listed, in chains, and what becomes of bad ones.
+//! Users' own operators, in WebAssembly: kept, listed, in chains, and bad ones.
 
 use crate::run::{KEY, Place, data};
 use std::path::Path;
 
 const SIZE: usize = 700_001;
 
-/// With an example of the SDK, as `NAME.wasm`.
+/// Writes an example of the SDK as `NAME.wasm`.
 fn with(names: &[&str]) -> Place {
     let place = Place::new();
     for name in names {
@@ -16,7 +16,7 @@ fn with(names: &[&str]) -> Place {
     place
 }
 
-/// A module whose `dcs_step` has that body.
+/// Makes a module whose `dcs_step` has that body.
 fn stepping(body: &str) -> Vec<u8> {
     let text = format!(
         r#"(module (memory (export "memory") 1)

@@ -1,4 +1,4 @@
-//! Names of files that are not text: any bytes but zero and the slash are a name, for this command as for cp.
+//! File names that are not text: for this command, as for cp, any bytes but zero and the slash are a name.
 
 use crate::preload::library;
 use crate::run::{Done, KEY, Place, data};
@@ -11,9 +11,9 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::process::Command;
 
-/// A name that is not UTF-8, with a line break and a space.
+/// Returns a name that is not UTF-8, with a line break and a space.
 const ODD: &[u8] = b"a\xff\n b";
-/// As a message shows it.
+/// The name as messages show it.
 const SHOWN: &str = r"$'a\xff\n b'";
 const HEX: &str = "61ff0a2062";
 
@@ -44,7 +44,7 @@ fn a_copy_has_any_name() {
     std::fs::create_dir(path(&place, b"folder\xfe")).unwrap();
     let said = run(&place, "copy --through md5", [odd(), OsStr::from_bytes(b"folder\xfe")]).ok();
     assert!(std::fs::read(path(&place, b"folder\xfe/a\xff\n b")).unwrap() == bytes);
-    // One line: the name's own line break is none of it.
+    // The message has one line: the name's own line break is not printed.
     assert!(said.stdout().lines().count() == 1 && said.stdout().trim().ends_with(SHOWN), "{}", said.stdout());
     let done = run(&place, "copy --json --through md5", [odd(), OsStr::new("b")]).ok().json();
     assert_eq!((&done["source"], &done["source_hex"]), (&"a\u{fffd}\n b".into(), &HEX.into()));
@@ -114,7 +114,7 @@ fn an_object_server_keeps_a_folder_of_any_name() {
     run(&place, "scrub", [odd()]).ok();
 }
 
-/// Rules, keys, log and counters of the preload library; and the file that a program sends.
+/// Rules, keys, log and counters of the preloaded library, and the file that a program sends.
 #[test]
 fn a_program_sends_a_file_of_any_name() {
     if library().is_none() {

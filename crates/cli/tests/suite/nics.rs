@@ -1,5 +1,5 @@
-//! NICs that `dcs` drives itself: in a guest whose NICs, QEMU's of Intel's models, are behind an IOMMU beside
-//! its NVMe SSDs. Skipped, with the reason, where no virtual server is available.
+//! NICs that `dcs` drives itself: in a guest whose NICs, QEMU's models of Intel's, are behind an IOMMU next to its NVMe
+//! SSDs. Skipped, with the reason, if no virtual server is available.
 
 use crate::guest::{LIMIT, Rig, digest, function, md5, path_has, raw, ssd};
 use crate::run::{Place, Receiver};
@@ -19,11 +19,11 @@ use std::time::Duration;
 const MIB: usize = 1 << 20;
 const BYTES: usize = 16 * MIB;
 
-/// The kernel with drivers of Intel's NICs.
+/// Returns the kernel with drivers of Intel's NICs.
 const ALL: (Flavour, &[&str]) =
     (Flavour::Full, &["nvme", "igb", "e1000e", "virtio_net", "vfio-pci", "vfio_iommu_type1"]);
 
-/// One SSD with data, and a NIC.
+/// Makes one SSD with data, and a NIC.
 fn machine(place: &Place, nic: Nic, network: &Network) -> Machine {
     place.write("data.img", &data(BYTES, 1));
     let machine = Machine::new().memory(768).limit(3 * LIMIT).iommu();
@@ -31,7 +31,7 @@ fn machine(place: &Place, nic: Nic, network: &Network) -> Machine {
     machine.nic(nic, network)
 }
 
-/// Where those from outside get to the guest's port 9000.
+/// Address outside that leads to the guest's port 9000.
 fn forwarded() -> (Network, SocketAddr) {
     let from = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let forward = Forward { tcp: true, from, to: "10.0.2.15:9000".parse().unwrap() };
@@ -42,7 +42,7 @@ fn port(receiver: &Receiver) -> &str {
     receiver.address.rsplit_once(':').unwrap().1
 }
 
-/// Names for the devices; the kernel has both. `at`: has `dcs` drive the NIC.
+/// Names for the devices while the kernel has both. `at`: has `dcs` drive the NIC.
 const NAMES: &str = r#"
 until [ -n "$(ssd data)" ] && [ -e /sys/class/net/eth0 ]; do sleep 0.2; done
 DATA=$(ssd data); NIC=$(basename $(readlink -f /sys/class/net/eth0/device))
@@ -51,7 +51,7 @@ listening() { until grep -q listening $1; do sleep 0.1; done; echo "@end listeni
 bound() { until [ -e /sys/class/net/eth0 ]; do sleep 0.1; done; }
 "#;
 
-/// The whole way: from the kernel's driver, to ours, and back.
+/// Goes all the way from the kernel's driver to ours, and back.
 const SCRIPT: &str = r#"
 echo "@out $NIC"; echo "@end name 0"
 ip addr add 10.0.2.15/24 dev eth0; ip link set eth0 up
@@ -109,7 +109,7 @@ fn a_nic_is_driven_past_the_kernel_and_given_back() {
     let place = Place::new();
     let (network, outside) = forwarded();
     let machine = machine(&place, Nic::Igb, &network);
-    // It takes connections, and nothing of them.
+    // The peer takes connections, but none of their data.
     let stuck = TcpListener::bind("127.0.0.1:0").unwrap();
     let resets = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut script = format!("{NAMES}{SCRIPT}");
@@ -159,7 +159,7 @@ fn a_nic_is_driven_past_the_kernel_and_given_back() {
     drop(stuck);
 }
 
-/// Checks what the doctor says and does not do while the kernel has it; then it is bound.
+/// Checks what the doctor reports, and leaves alone, while the kernel has the NIC; then binds it.
 fn before(rig: &mut Rig, nic: &str) {
     let doctor = rig.step("before").ok();
     let found = function(&doctor, nic);
@@ -174,7 +174,7 @@ fn before(rig: &mut Rig, nic: &str) {
     assert!(found["driver"] == "vfio-pci" && found["drivable"] == true, "{found}");
 }
 
-/// A step that sends, to its end: every byte is there, and all agree on the digest, hashlib too.
+/// Runs a sending step to its end: every byte arrives, and all digests agree, including hashlib's.
 #[track_caller]
 fn arrived(rig: &mut Rig, receiver: Receiver, step: &str, bytes: &[u8]) -> Value {
     let sent = rig.step(step).done();
@@ -195,7 +195,7 @@ fn received(rig: &mut Rig, outside: SocketAddr) {
         rig.step("listening");
         let mut stream = TcpStream::connect(outside).unwrap();
         let _ = stream.write_all(&bytes).and_then(|()| stream.shutdown(Shutdown::Write));
-        // Until the other end has everything, and has ended.
+        // Waits until the other end has everything, and has ended.
         let _ = stream.read_to_end(&mut Vec::new());
     };
     send(rig);
@@ -212,7 +212,7 @@ fn received(rig: &mut Rig, outside: SocketAddr) {
     assert!(full.code == 4 && error["bytes_out"] == 64 << 10, "{error}");
 }
 
-/// Checks that what was received is on the disk, and nothing else is.
+/// Checks that the received data are on the disk, and nothing else is.
 fn written(place: &Place) {
     let mut expected = data(BYTES, 1);
     let came = data(MIB, 7);
@@ -227,11 +227,11 @@ fn error(lines: &[Value]) -> Value {
     found.unwrap_or_else(|| panic!("no error: {lines:?}")).clone()
 }
 
-/// Peers that reset, refuse, are not there, or take nothing.
+/// Peers that reset, refuse, are missing, or take nothing.
 fn peers(rig: &mut Rig, resets: &TcpListener) {
     let (mut stream, _) = resets.accept().unwrap();
     stream.read_exact(&mut [0; 100_000]).unwrap();
-    // With bytes that were not read, this is a reset.
+    // Closing with unread bytes is a reset.
     drop(stream);
     let reset = rig.step("reset");
     let said = error(&reset.lines());
@@ -279,8 +279,7 @@ step release dcs doctor --release $NIC --json
     assert!(rig.step("release").ok().lines()[0]["driver"] == "e1000e");
 }
 
-/// Carries frames, and does so badly: of each hundred, it loses two, doubles three and lets three be
-/// overtaken.
+/// Carries frames badly: of each hundred, it loses two, duplicates three and reorders three.
 fn carry(mut from: Wire, mut to: Wire, seed: u64, end: &Arc<AtomicBool>, lost: &Arc<AtomicU64>) {
     let mut random = Random(seed);
     let mut late: Option<Vec<u8>> = None;
@@ -318,7 +317,7 @@ fn carry(mut from: Wire, mut to: Wire, seed: u64, end: &Arc<AtomicBool>, lost: &
     }
 }
 
-/// The other end of the cable is the guest's own kernel, by another NIC.
+/// The other end of the cable is the guest's own kernel, with another NIC.
 #[test]
 fn nothing_is_lost_with_frames() {
     let place = Place::new();
@@ -365,7 +364,7 @@ wait $RECV; step back sh -c "cat /tmp/recv; exit $?"
     assert!(lost.load(Ordering::Relaxed) > 20, "{lost:?} frames were lost");
 }
 
-/// Anywhere, in a container too.
+/// Runs anywhere, even in a container.
 #[test]
 fn what_names_no_nic_is_said() {
     let place = Place::new();

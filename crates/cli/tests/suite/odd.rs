@@ -1,5 +1,5 @@
-//! Failures beside the transfer: results that nobody took, a close that fails, limits, standard files that
-//! are closed, folders that give access.
+//! Failures outside of the transfer: results that nobody took, a failing close, limits, closed standard files, folders
+//! that grant access.
 
 use crate::run::{Done, KEY, Place, data};
 use std::fs::File;
@@ -14,14 +14,14 @@ fn shell(place: &Place, line: &str) -> Done {
     Done(shell.args(["-c", &script]).env("DCS_KEY", KEY).current_dir(place.path("")).output().unwrap())
 }
 
-/// A folder's default access list is not for files that were there without one.
+/// A folder's default access list is not for files that existed without one.
 #[test]
 fn a_folder_gives_nobody_access_to_a_replaced_file() {
     let place = Place::new();
     place.write("a", b"new secret");
     let b = place.write("b", b"older secret");
     std::fs::set_permissions(&b, std::fs::Permissions::from_mode(0o640)).unwrap();
-    // Of new files: u::rwx, u:1234:rwx, g::r-x, m::rwx, o::--- (linux/posix_acl_xattr.h).
+    // For new files: u::rwx, u:1234:rwx, g::r-x, m::rwx, o::--- (linux/posix_acl_xattr.h).
     let entry = |tag: u16, bits: u16, id: u32| {
         [&tag.to_le_bytes()[..], &bits.to_le_bytes(), &id.to_le_bytes()].concat()
     };
@@ -48,7 +48,7 @@ fn a_folder_gives_nobody_access_to_a_replaced_file() {
     }
 }
 
-/// A counter that is lost loses the data.
+/// Losing a counter means losing the data.
 #[test]
 fn results_that_standard_output_does_not_take_are_told_and_fail() {
     let place = Place::new();
@@ -61,7 +61,7 @@ fn results_that_standard_output_does_not_take_are_told_and_fail() {
     }
     let json = shell(&place, "dcs copy a b --through md5 --json > /dev/full");
     assert!(json.code() == 4 && json.stderr().contains("\"ok\":true"), "{}", json.stderr());
-    // A reader who left has what he wants.
+    // A reader who left has what they wanted.
     shell(&place, "dcs copy a b --through md5 | true").ok();
 }
 
@@ -75,15 +75,14 @@ fn standard_files_that_are_closed_are_not_dev_null() {
     shell(&place, "dcs copy a - >&-").fails(1, &["standard output", "Bad file descriptor"]);
     shell(&place, "dcs send a - >&-").fails(1, &["standard output", "Bad file descriptor"]);
     assert_eq!(place.read("b"), b"older");
-    // Whoever needs neither can do without.
+    // A command that needs neither works without them.
     shell(&place, "dcs copy a b <&- >&-").ok();
     assert_eq!(place.read("b"), b"data");
     shell(&place, "dcs copy - b < /dev/null && dcs copy a - > /dev/null").ok();
     assert_eq!(place.read("b"), b"");
 }
 
-/// A library in which to close a file that was written to fails, as on a network's file system whose quota is
-/// used up.
+/// Makes a library in which closing a written file fails, as on a network file system whose quota is used up.
 const CLOSES: &str = r#"
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -130,7 +129,7 @@ fn a_close_that_fails_is_a_failure() {
     assert_eq!(place.names(), ["a", "b", "closes.c", "closes.so"]);
 }
 
-/// `ulimit -f`: a hole past it too, which no write makes.
+/// Checks `ulimit -f`: also for a hole past it, which no write makes.
 #[test]
 fn a_limit_of_file_sizes_is_told_and_leaves_nothing() {
     let place = Place::new();
@@ -157,7 +156,7 @@ fn the_longest_names_can_be_written() {
     assert_eq!(place.names().len(), 3);
 }
 
-/// A file in whose place no other can be put is refused before anything is received.
+/// A file that can't be replaced is refused before anything is received.
 #[test]
 fn what_cannot_be_replaced_is_said_at_once() {
     let place = Place::new();
@@ -174,7 +173,7 @@ fn what_cannot_be_replaced_is_said_at_once() {
         unshare.args(["--mount", "sh", "-c", &script]).current_dir(place.path(""));
         Done(unshare.output().unwrap()).fails(6, &["b: ", "mounted", "--in-place"]);
     }
-    // Somebody else's file, in a sticky folder; the program must be where anybody may run it.
+    // Another user's file, in a sticky folder; the program must be where anybody may run it.
     std::fs::copy(env!("CARGO_BIN_EXE_dcs"), place.path("dcs")).unwrap();
     std::fs::set_permissions(place.path("b"), std::fs::Permissions::from_mode(0o666)).unwrap();
     std::fs::set_permissions(place.path(""), std::fs::Permissions::from_mode(0o1777)).unwrap();
@@ -193,7 +192,7 @@ fn what_cannot_be_replaced_is_said_at_once() {
     assert_eq!(place.read("b"), b"new");
 }
 
-/// A machine without power does not say that it has gone: the kernel asks, at both ends, while nothing comes.
+/// A machine that lost power sends nothing: the kernel probes, at both ends, while nothing comes.
 #[test]
 fn silent_peers_are_asked_whether_they_are_there() {
     let place = Place::new();
@@ -208,7 +207,7 @@ fn silent_peers_are_asked_whether_they_are_there() {
         let rows = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
         let connected =
             rows.filter(|row| (row[1].ends_with(&port) || row[2].ends_with(&port)) && row[3] == "01");
-        // 02: the timer of questions (Documentation/networking/proc_net_tcp.rst).
+        // 02: the timer of probes (Documentation/networking/proc_net_tcp.rst).
         let timers: Vec<String> = connected.map(|row| row[5][..2].to_string()).collect();
         if timers == ["02", "02"] {
             break;

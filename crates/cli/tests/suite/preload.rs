@@ -1,4 +1,4 @@
-//! `dcs run`: what it refuses before a program starts, and that the program runs as it would by itself.
+//! `dcs run`: what it refuses before a program starts, and that the program otherwise runs as usual.
 
 use crate::run::{IV, KEY, Place};
 use std::os::unix::fs::PermissionsExt;
@@ -9,7 +9,7 @@ use std::process::Command;
 const SEND: &str = "import os,socket,sys;a,b=socket.socketpair();f=open(sys.argv[1],'rb');\
                     n=os.sendfile(a.fileno(),f.fileno(),0,9999);sys.stdout.buffer.write(b.recv(n))";
 
-/// The library, where it was built: by cargo test --workspace it is.
+/// Returns the library, if it was built: cargo test --workspace builds it.
 pub fn library() -> Option<PathBuf> {
     let library = PathBuf::from(env!("CARGO_BIN_EXE_dcs")).with_file_name("libdcs_preload.so");
     if !library.is_file() {
@@ -19,7 +19,7 @@ pub fn library() -> Option<PathBuf> {
     Some(library)
 }
 
-/// `dcs run OPTIONS -- python3 -c SEND FILE`.
+/// Runs `dcs run OPTIONS -- python3 -c SEND FILE`.
 fn send(place: &Place, options: &str, file: &str) -> Command {
     let mut command = place.dcs(&format!("run {options} -- python3 -c"));
     command.args([SEND, file]);
@@ -48,13 +48,13 @@ fn a_program_runs_with_its_files_going_through_a_chain() {
         (&1.into(), &3.into(), &0.into())
     );
 
-    // What dcs copy encrypts, the program sends as it was.
+    // The program sends a file that dcs copy encrypted, decrypted.
     place.run(&format!("copy file sealed --through aes256-ctr --key-file key --iv {IV}")).ok();
     assert_ne!(place.read("sealed"), b"abc");
     let options = format!("--through aes256-ctr --key-file key --iv {IV} --log log");
     assert_eq!(send(&place, &options, "sealed").output().unwrap().stdout, b"abc");
 
-    // From a file of rules, and with another port the kernel's own.
+    // With a file of rules; on another port, the kernel's own sendfile.
     place.write("rules.toml", b"[[rule]]\nname = 'all'\nthrough = ['sha1', 'crc32c']\n");
     assert_eq!(send(&place, "--config rules.toml --log log", "file").output().unwrap().stdout, b"abc");
     let log = String::from_utf8(place.read("log")).unwrap();
@@ -110,7 +110,7 @@ fn what_cannot_work_is_refused_before_it_runs() {
     }
 }
 
-/// The loader would leave the library out of a static program, and nobody would notice.
+/// The loader would silently leave the library out of a static program.
 #[test]
 fn a_static_program_is_refused() {
     if library().is_none() {
@@ -160,7 +160,7 @@ fn a_program_that_gains_rights_is_refused() {
         program
     };
     let nobody = 65534;
-    // Of root's own, and of another user's.
+    // Root's own, and another user's.
     copy("own", 0o4755);
     place.run("run --through md5 -- ./own -c true").ok();
     for (name, mode, said) in [("setuid", 0o4755, "is setuid"), ("setgid", 0o2755, "is setgid")] {
@@ -170,7 +170,7 @@ fn a_program_that_gains_rights_is_refused() {
         let done = place.run(&format!("run --through md5 -- ./{name} -c true"));
         assert!(done.code() == 2 && done.stderr().contains(said), "{}", done.stderr());
     }
-    // cap_net_bind_service, permitted and effective: for root that is nothing new, for others it is.
+    // cap_net_bind_service, permitted and effective: nothing new for root, but for others.
     let program = copy("capable", 0o755);
     let mut value = [0_u32; 5].map(u32::to_le_bytes);
     (value[0], value[1]) = (0x0200_0001_u32.to_le_bytes(), (1_u32 << 10).to_le_bytes());
@@ -187,7 +187,7 @@ fn a_program_that_gains_rights_is_refused() {
     let mut other = place.dcs("run --through md5 -- ./capable -c");
     let done = other.arg("true").uid(nobody).gid(nobody).output();
     match done {
-        // The command may lie where nobody may go.
+        // The command may be where nobody else may go.
         Err(error) => eprintln!("skipped: {error}"),
         Ok(done) => {
             let said = String::from_utf8_lossy(&done.stderr);

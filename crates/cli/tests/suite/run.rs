@@ -12,7 +12,7 @@ pub const KEY_XTS: &str = "000102030405060708090a0b0c0d0e0f101112131415161718191
                            f0f1f2f3f4f5f6f7f8f9fafbfcfdfeff0f1f2f3f4f5f6f7f8f9fafbfcfdfeff0";
 pub const IV: &str = "ffffffffffffffffffffffffffffff00";
 
-/// A folder of its own for each test.
+/// A temporary folder for each test.
 pub struct Place(tempfile::TempDir);
 
 impl Place {
@@ -33,7 +33,7 @@ impl Place {
         std::fs::read(self.path(name)).unwrap()
     }
 
-    /// Names of all files in it, sorted.
+    /// Returns the names of all files in it, sorted.
     pub fn names(&self) -> Vec<String> {
         let entries = std::fs::read_dir(self.0.path()).unwrap();
         let mut names: Vec<_> =
@@ -56,14 +56,14 @@ impl Place {
         Done(self.dcs(line).output().unwrap())
     }
 
-    /// Starts `dcs recv 127.0.0.1:0 REST`, and tells where it listens.
+    /// Starts `dcs recv 127.0.0.1:0 REST`, and returns its address.
     pub fn recv(&self, rest: &str, with: impl FnOnce(&mut Command)) -> Receiver {
         let mut command = self.dcs(&format!("recv 127.0.0.1:0 {rest} --json"));
         with(&mut command);
         Receiver::start(command)
     }
 
-    /// Starts such a line, which must ask for JSON, and waits until it listens.
+    /// Starts a line that listens, which must ask for JSON, and waits until it does.
     pub fn listening(&self, line: &str) -> Receiver {
         Receiver::start(self.dcs(line))
     }
@@ -122,7 +122,7 @@ impl Done {
         self
     }
 
-    /// It failed so: the code, and each of these words in what it says. One line of error, one of advice.
+    /// Checks a failure: its exit code, and each of these words in its message. One line of error, one of advice.
     #[track_caller]
     pub fn fails(self, code: i32, words: &[&str]) -> Done {
         let stderr = self.stderr();
@@ -136,20 +136,20 @@ impl Done {
         self
     }
 
-    /// The last JSON object of the output.
+    /// Returns the last JSON object of the output.
     #[track_caller]
     pub fn json(&self) -> Value {
         self.lines().pop().expect("there is JSON")
     }
 
-    /// Every line of the output, which must all be JSON objects.
+    /// Returns every line of the output, which must all be JSON objects.
     #[track_caller]
     pub fn lines(&self) -> Vec<Value> {
         let parse = |line: &str| serde_json::from_str::<Value>(line).unwrap_or_else(|_| panic!("{line:?}"));
         self.stdout().lines().map(parse).collect()
     }
 
-    /// Values of the digests of the last JSON object.
+    /// Returns the values of the digests in the last JSON object.
     pub fn digests(&self) -> Vec<String> {
         let json = self.json();
         json["digests"]
@@ -161,7 +161,7 @@ impl Done {
     }
 }
 
-/// The process of a `dcs send`, `recv` or `copy` that does the work: the child of the one that was started.
+/// Returns the process of a `dcs send`, `recv` or `copy` that does the work: the child of the one that was started.
 pub fn worker(first: &Child) -> Pid {
     loop {
         let children = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", first.id())).unwrap();
@@ -171,12 +171,12 @@ pub fn worker(first: &Child) -> Pid {
     }
 }
 
-/// Data that compress somewhat, of a length that fits no block.
+/// Makes data that compress somewhat, of a length that fits no block.
 pub fn data(size: usize) -> Vec<u8> {
     Random(1).compressible(size)
 }
 
-/// The output of a line of Python, given the path of a file in `sys.argv[1]`.
+/// Returns the output of a line of Python, given the path of a file in `sys.argv[1]`.
 pub fn python(script: &str, path: &Path) -> String {
     let output = Command::new("python3").arg("-c").arg(script).arg(path).output().expect("python3 is needed");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -189,7 +189,7 @@ pub fn feed(mut command: Command, bytes: &[u8]) -> Done {
     let mut input = child.stdin.take().unwrap();
     std::thread::scope(|scope| {
         scope.spawn(move || {
-            // Whoever fails early does not read on.
+            // A command that fails early does not read on.
             let _ = input.write_all(bytes);
         });
         Done(child.wait_with_output().unwrap())

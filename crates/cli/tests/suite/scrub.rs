@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-/// A server, and where it listens.
+/// A server and its address.
 struct Server(Child, String);
 
 impl Server {
@@ -18,7 +18,7 @@ impl Server {
         Server(child, address.unwrap())
     }
 
-    /// The status, and what comes after the head.
+    /// Returns the status, and what follows the head.
     fn ask(&self, method: &str, target: &str, body: &[u8]) -> (u16, String) {
         let mut stream = TcpStream::connect(&self.1).unwrap();
         let length = body.len();
@@ -115,7 +115,7 @@ fn a_server_scrubs_itself() {
         std::thread::sleep(Duration::from_millis(50));
     }
     server.stop();
-    // The next one is not due yet.
+    // The next scrub is not due yet.
     let server = Server::start(&place, "--pack 0 --scrub-every 7d");
     assert_eq!(server.ask("PUT", "/bucket/key", &[7; 5000]).0, 200);
     flip(&place, 5000);
@@ -143,7 +143,7 @@ fn a_scrub_that_is_interrupted_says_so() {
     place.run("scrub store").ok();
 }
 
-/// True if a process has a handler of its own for SIGINT (proc(5), `SigCgt`).
+/// Returns true if a process has its own handler for SIGINT (proc(5), `SigCgt`).
 fn handles_interrupts(process: u32) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
     let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();

@@ -1,5 +1,4 @@
-//! `dcs serve` on a disk that gets full: clients are told, what was there stays, and with room again it goes
-//! on.
+//! `dcs serve` on a disk that fills up: clients get an error, existing objects stay, and once there is room it goes on.
 
 use crate::run::Place;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -18,7 +17,7 @@ impl Client {
             "{method} {target} HTTP/1.1\r\nHost: h\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n"
         );
         stream.write_all(head.as_bytes()).unwrap();
-        // A server that wants none of it may end the connection.
+        // A server that refuses the body may end the connection.
         let _ = stream.write_all(body);
         let mut answer = Vec::new();
         let _ = stream.read_to_end(&mut answer);
@@ -33,8 +32,8 @@ impl Client {
     }
 }
 
-/// A server on a disk of 64 MiB, half of which it keeps free, and its bucket; `None` where no file system may
-/// be mounted.
+/// Starts a server on a disk of 64 MiB, half of which it keeps free, with a bucket; `None` if no file system may be
+/// mounted.
 fn on_a_small_disk(place: &Place) -> Option<(Child, Client)> {
     std::fs::create_dir(place.path("small")).unwrap();
     // A mount of the process's own, which goes away with it.
@@ -91,7 +90,7 @@ fn a_full_disk_is_said_and_loses_nothing() {
     };
     assert!(status == 507 && said.contains("StorageFull"), "{status} {said}");
     assert!(there >= 5, "{there}");
-    // Health tells it to whoever balances the load, once there is no room for small objects either.
+    // Health tells a load balancer, once there is no room for small objects either.
     let ballast = (there..).take_while(|number| {
         client.ask("PUT", &format!("/bucket/small{number}"), &vec![0; 100 << 10]).0 == 200
     });
@@ -99,7 +98,7 @@ fn a_full_disk_is_said_and_loses_nothing() {
     let (status, said) = client.ask("GET", "/_dcs/health", b"");
     let said = String::from_utf8_lossy(&said).into_owned();
     assert!(status == 503 && said.contains("the file system is full"), "{status} {said}");
-    // Overwriting needs room before it makes some; the old object stays.
+    // Overwriting needs room before it frees some; the old object stays.
     let (status, said) = client.put(0);
     assert_eq!(status, 507, "{said}");
     let all_there = |numbers: std::ops::Range<usize>| {
@@ -112,7 +111,7 @@ fn a_full_disk_is_said_and_loses_nothing() {
     for number in 0..3 {
         assert_eq!(client.ask("DELETE", &format!("/bucket/{number}"), b"").0, 204);
     }
-    // The files go a little later.
+    // The files are removed a little later.
     let until = std::time::Instant::now() + std::time::Duration::from_secs(10);
     while client.put(0).0 != 200 {
         assert!(std::time::Instant::now() < until, "with room again it goes on");

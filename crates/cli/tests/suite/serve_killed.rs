@@ -1,8 +1,7 @@
-//! `dcs serve` is killed again and again while clients change objects: what was answered is there afterwards,
-//! whole; what was not has happened or not; no file is left over.
+//! `dcs serve` is killed again and again while clients change objects. Afterwards, acknowledged changes are there,
+//! whole; others have happened or not; no file is left over.
 //!
-//! Each client has keys of its own, so that it knows what they hold. An object's data say which operation
-//! wrote them.
+//! Each client has its own keys, so that it knows what they hold. An object's data say which operation wrote them.
 
 use crate::run::Place;
 use dcs_server::store::PACK_DEFAULT;
@@ -19,10 +18,10 @@ const KEYS: u64 = 4;
 /// S3's least size of a part that is not the last.
 const PART: usize = 5 << 20;
 
-/// The contents of a key after an operation: the data of that serial number, or nothing.
+/// Contents of a key after an operation: the data of that serial number, or nothing.
 type Left = Option<u64>;
 
-/// The data that the operation of that number writes. Some are of two parts.
+/// Makes the data of that operation. Some have two parts.
 fn content(serial: u64) -> Vec<u8> {
     let mut random = Random(serial);
     let length = match random.below(40) {
@@ -72,7 +71,7 @@ impl Client {
         Ok(Client { stream })
     }
 
-    /// Status, head and body of an answer that came whole.
+    /// Returns status, head and body of a complete answer.
     fn ask(&mut self, method: &str, target: &str, body: &[u8]) -> io::Result<(u16, String, Vec<u8>)> {
         let length = body.len();
         let head = format!("{method} {target} HTTP/1.1\r\nHost: h\r\nContent-Length: {length}\r\n\r\n");
@@ -92,14 +91,14 @@ impl Client {
         Ok((status, head, body))
     }
 
-    /// An answer that has to be good.
+    /// Returns an answer that must be a success.
     fn good(&mut self, method: &str, target: &str, body: &[u8]) -> io::Result<(String, Vec<u8>)> {
         let (status, head, answer) = self.ask(method, target, body)?;
         assert!(matches!(status, 200 | 204), "{method} {target}: {head}{}", String::from_utf8_lossy(&answer));
         Ok((head, answer))
     }
 
-    /// The contents of a key, checked byte by byte; and the number of its files.
+    /// Returns the contents of a key, checked byte by byte, and the number of its files.
     fn left(&mut self, key: &str) -> io::Result<(Left, usize)> {
         let (status, head, body) = self.ask("GET", &format!("/bucket/{key}"), b"")?;
         if status == 404 {
@@ -136,8 +135,7 @@ impl Client {
     }
 }
 
-/// The contents that one client's keys may have: what was answered last, and what was asked for last where no
-/// answer came.
+/// Contents that one client's keys may have: the last acknowledged, and the last requested without an answer.
 type Known = BTreeMap<String, Vec<Left>>;
 
 /// Changes objects until the server is gone.
@@ -172,13 +170,13 @@ fn client(address: &str, mut known: Known, seed: u64, serials: &AtomicU64, answe
     }
 }
 
-/// Data files that are there.
+/// Returns the data files.
 fn files(place: &Place) -> usize {
     let folders = std::fs::read_dir(place.path("store/data")).into_iter().flatten().flatten();
     folders.map(|folder| std::fs::read_dir(folder.path()).into_iter().flatten().count()).sum()
 }
 
-/// Looks at every key after a start: what they hold from now on.
+/// Checks every key after a start. Returns what they hold from now on.
 fn check(place: &Place, server: &Server, known: &mut [Known], round: u64) {
     let mut client = Client::new(&server.address).unwrap();
     let (_, uploads) = client.good("GET", "/bucket?uploads", b"").unwrap();
@@ -216,7 +214,7 @@ fn what_was_answered_outlives_the_server() {
         }
         check(&place, &server, &mut known, round);
         let answers = AtomicU64::new(0);
-        // At a random place of the work, and at a random instant of what goes on there.
+        // At a random point of the work, and at a random instant.
         let (most, pause) = (Random(round).below(120), Random(!round).below(3000));
         known = std::thread::scope(|scope| {
             let clients = known.into_iter().zip(0..).map(|(known, number)| {

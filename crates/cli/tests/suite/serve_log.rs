@@ -1,4 +1,4 @@
-//! The logs of `dcs serve`.
+//! Logs of `dcs serve`.
 
 use crate::run::Place;
 use nix::sys::signal::{Signal, kill};
@@ -44,7 +44,7 @@ impl Logged {
         Logged { child, address: address.unwrap(), log }
     }
 
-    /// The fields of the next line that says so.
+    /// Returns the fields of the next line with this message.
     pub fn says(&mut self, message: &str) -> Value {
         let lines = self.log.by_ref().map(|line| serde_json::from_str::<Value>(&line.unwrap()).unwrap());
         let mut fields = lines.map(|line| line["fields"].clone());

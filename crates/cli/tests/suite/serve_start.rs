@@ -1,4 +1,4 @@
-//! The start of `dcs serve`: errors in its options are found before anything is made; where it listens.
+//! The start of `dcs serve`: errors in its options are found before anything is made; its address.
 
 use crate::run::Place;
 use nix::sys::signal::{Signal, kill};
@@ -41,7 +41,7 @@ fn wrong_options_are_found_before_anything_is_made() {
     }
 }
 
-/// Where a server says that it listens, and what it logs.
+/// Returns the address that a server reports, and its log.
 fn serve(listen: &str) -> (SocketAddr, String) {
     let place = Place::new();
     let mut child = place.dcs(&format!("serve store --listen {listen}")).spawn().unwrap();
@@ -65,8 +65,8 @@ fn a_port_alone_is_for_this_machine_and_more_is_remarked() {
     }
 }
 
-/// Starts a server after a shell has set limits; tells its limit of open files (soft, hard) once it serves,
-/// and what it logs.
+/// Starts a server after a shell has set limits. Returns its limit of open files (soft, hard) once it serves, and its
+/// log.
 fn limits_of_a_server(limits: &str) -> (u64, u64, String) {
     let place = Place::new();
     let mut command = Command::new("sh");
@@ -83,7 +83,7 @@ fn limits_of_a_server(limits: &str) -> (u64, u64, String) {
     (limit[0], limit[1], log)
 }
 
-/// Shells begin with 1024 descriptors, which is too few for 2048 connections; more may be had by asking.
+/// Shells begin with 1024 descriptors, too few for 2048 connections; the server can raise the limit.
 #[test]
 fn the_limit_of_open_files_is_raised_as_far_as_it_is_needed_and_goes() {
     let (soft, hard, log) = limits_of_a_server("ulimit -Sn 300");
@@ -95,7 +95,7 @@ fn the_limit_of_open_files_is_raised_as_far_as_it_is_needed_and_goes() {
     let (soft, hard, log) = limits_of_a_server("ulimit -Sn 300 && ulimit -Hn 1000");
     assert_eq!((soft, hard), (1000, 1000), "{log}");
     assert!(log.contains("there will be fewer"), "{log}");
-    // Enough already: nothing is changed.
+    // Already enough: nothing is changed.
     let (soft, hard, _) = limits_of_a_server("ulimit -Sn 5000 || ulimit -Sn hard");
     assert_eq!(soft, hard.min(5000));
 }

@@ -6,7 +6,7 @@ use nix::sys::signal::Signal;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
-/// Asks, and reads up to the end of the answer's head.
+/// Sends a request, and reads up to the end of the answer's head.
 fn ask(client: &mut TcpStream, head: &str) -> String {
     write!(client, "{head}\r\nHost: h\r\n\r\n").unwrap();
     let mut answer = Vec::new();
@@ -24,7 +24,7 @@ fn a_second_signal_does_not_wait_for_answers_under_way() {
         [(Signal::SIGTERM, 1), (Signal::SIGINT, 1), (Signal::SIGTERM, 2), (Signal::SIGINT, 2)]
     {
         let place = Place::new();
-        // After that it would end well.
+        // Later it would end normally.
         let options = format!("--anonymous all --patience 1h --grace 60s --cores {cores}");
         let mut server = Logged::start(&place, &options);
         let mut client = TcpStream::connect(&server.address).unwrap();

@@ -1,13 +1,11 @@
-//! `tools/setup`: what it installs, it says; and it can be refused. `tools/setup-preload` leaves nothing
-//! behind.
+//! `tools/setup`: it names what it installs, and can be refused. `tools/setup-preload` leaves nothing behind.
 
 use crate::run::Place;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Runs it where no compiler is found, as root of a Debian that would install one, and tells what it said and
-/// what was installed.
+/// Runs it without a compiler, as root of a Debian that would install one. Returns its output and what was installed.
 fn setup(install: Option<&str>) -> (i32, String, String) {
     let place = Place::new();
     std::fs::create_dir(place.path("bin")).unwrap();
@@ -69,7 +67,7 @@ fn nothing_stays_that_keeps_servers_from_starting() {
         command.arg(script).env("PATH", place.path("bin")).env("DCS_SETUP_ROOT", place.path("root"));
         let output = command.env_remove("DCS_INSTALL").stdin(Stdio::null()).output().unwrap();
         let said = String::from_utf8_lossy(&output.stdout);
-        // Where this test was started so that a signal is ignored, the set-up goes on to its end.
+        // If this test was started with a signal ignored, the set-up goes on to its end.
         assert!(said.contains("installing"), "{output:?}");
         assert!(!policy.exists(), "{signal}");
     }

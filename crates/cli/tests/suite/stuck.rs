@@ -1,5 +1,4 @@
-//! `--timeout` and signals where the kernel does not come back: a file system that is frozen, a FIFO that
-//! nobody opens.
+//! `--timeout` and signals while a call does not return: a frozen file system, a FIFO that nobody opens.
 
 use crate::run::{Done, Place, data, worker};
 use dcs_testkit::disk::Disk;
@@ -11,7 +10,7 @@ use std::process::{Child, ChildStdin, Stdio};
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-/// After so long a frozen file system is thawed, which a test then notices.
+/// Time after which a frozen file system is thawed, which a test then notices.
 const PATIENCE: Duration = Duration::from_secs(90);
 
 /// Freezes a disk while something is done, which must not wait for the thaw.
@@ -25,7 +24,7 @@ fn frozen<T>(disk: &Disk, work: impl FnOnce() -> T) -> T {
             in_time
         });
         let result = work();
-        // Where it was thawed already nobody hears it.
+        // If it was thawed already, nothing receives this.
         let _ = done.send(());
         assert!(watches.join().unwrap(), "the command did not end before the file system was thawed");
         result
@@ -38,8 +37,7 @@ fn names(disk: &Disk) -> Vec<String> {
     names.filter(|name| name != "lost+found").collect()
 }
 
-/// All is received and written, and the file system takes nothing more: `rename` does not return, nor does
-/// `chmod`.
+/// All is received and written, but the file system blocks: `rename` does not return, nor does `chmod`.
 #[test]
 fn the_last_steps_of_a_file_have_their_time_too() {
     let place = Place::new();
@@ -67,7 +65,7 @@ fn the_last_steps_of_a_file_have_their_time_too() {
             receiver.end().fails(8, &["mount/b: out of time", words, "mount/.b."]);
         });
         match older {
-            // What was begun is carried out when the file system is thawed.
+            // Calls in progress are carried out when the file system is thawed.
             None => {
                 while part().is_some() {
                     std::thread::yield_now();
@@ -95,12 +93,12 @@ fn a_file_that_cannot_be_opened_ends_in_time() {
         "copy a mount/c --timeout 300ms",
         "copy a mount/b --in-place --timeout 300ms",
     ] {
-        // Who reads what it says is not kept waiting either.
+        // A reader of its output is not kept waiting either.
         frozen(&disk, || place.run(line).fails(8, &["mount/", "out of time"]));
     }
 }
 
-/// A transfer into a frozen file system times out by itself; cleaning up after it would wait.
+/// A transfer into a frozen file system times out by itself, but cleaning up after it would wait.
 #[test]
 fn a_transfer_that_times_out_does_not_wait_for_its_cleaning_up() {
     let place = Place::new();
@@ -110,14 +108,14 @@ fn a_transfer_that_times_out_does_not_wait_for_its_cleaning_up() {
         std::thread::yield_now();
     }
     frozen(&disk, || {
-        // No more than the pipe holds: the kernel keeps it open for as long as its own copy is stuck.
+        // No more than the pipe holds: the kernel keeps it open as long as its own copy is stuck.
         copy.stdin.as_mut().unwrap().write_all(&data(10_000)).unwrap();
         Done(copy.wait_with_output().unwrap()).fails(8, &["mount/b", "time"]);
     });
     assert!(!place.path("mount/b").exists());
 }
 
-/// Ctrl-C does not wait for the time limit, nor for the file system, and it is said what is left behind.
+/// Ctrl-C waits neither for the time limit nor for the file system, and the message says what is left behind.
 #[test]
 fn a_signal_ends_a_command_whose_file_system_is_frozen() {
     let place = Place::new();
@@ -127,7 +125,7 @@ fn a_signal_ends_a_command_whose_file_system_is_frozen() {
         // In the transfer.
         let mut copy = place.dcs("copy - mount/b --timeout 1h").stdin(Stdio::piped()).spawn().unwrap();
         let mut input = copy.stdin.take().unwrap();
-        // More than a pipe holds: when the last of it is read, the transfer is under way.
+        // More than a pipe holds: when the last of it is read, the transfer is in progress.
         input.write_all(&data(1 << 20)).unwrap();
         while unread(&input) > 0 {
             std::thread::yield_now();
@@ -138,7 +136,7 @@ fn a_signal_ends_a_command_whose_file_system_is_frozen() {
             let done = Done(copy.wait_with_output().unwrap());
             done.fails(130, &["mount/b: interrupted", "mount/.b.", "stays"]);
         });
-        // It is carried out when the file system is thawed.
+        // The call is carried out when the file system is thawed.
         while !names(&disk).is_empty() {
             std::thread::yield_now();
         }
@@ -162,7 +160,7 @@ fn a_signal_ends_a_command_whose_file_system_is_frozen() {
     }
 }
 
-/// The bytes in this pipe.
+/// Returns the bytes in this pipe.
 fn unread(pipe: &ChildStdin) -> usize {
     rustix::io::ioctl_fionread(pipe).unwrap() as usize
 }
@@ -172,12 +170,12 @@ fn state_of(process: Pid) -> Option<char> {
     stat.rsplit_once(") ")?.1.chars().next()
 }
 
-/// In a call that cannot be interrupted.
+/// Returns true if the process is in a call that cannot be interrupted.
 fn is_waiting(process: Pid) -> bool {
     state_of(process) == Some('D')
 }
 
-/// SIGSTOP cannot be caught, and comes to the first process alone.
+/// SIGSTOP cannot be caught, and reaches only the first process.
 #[test]
 fn a_command_is_stopped_and_goes_on_as_one() {
     let place = Place::new();
@@ -209,14 +207,13 @@ fn child(place: &Place, timeout: &str) -> Child {
     child
 }
 
-/// Whoever started the command knows one process: what it is told goes for both, and its end is the end of
-/// both.
+/// The caller knows one process: signals to it reach both, and its end is the end of both.
 #[test]
 fn a_command_with_a_limit_is_signalled_and_killed_as_one() {
     for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
         let place = Place::new();
         let mut child = child(&place, "--timeout 1h");
-        // Kept open: the transfer does not end by itself.
+        // Kept open, so that the transfer does not end by itself.
         let mut input = child.stdin.take().unwrap();
         input.write_all(&data(100_000)).unwrap();
         kill(Pid::from_raw(child.id() as i32), signal).unwrap();
