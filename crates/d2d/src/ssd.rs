@@ -7,7 +7,7 @@ use crate::register::{END_HERE, Error, Kind, Medium, Role, State, Status, Task};
 use crate::schedule::Circle;
 use crate::streams::{Access, Command, Decoded, Settings, Streams, read};
 use alloc::boxed::Box;
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
 /// The settings of an SSD.
@@ -114,16 +114,17 @@ struct Tasks {
     reads: VecDeque<Reading>,
     /// Bytes of the stream in the run's store that is under way.
     store: Option<u64>,
-    /// The store that is under way, of this run or an earlier one: until it is answered, no other of the
-    /// stream overtakes it.
+    /// The store of the run that is under way: one after the other.
     storing: Option<u64>,
+    /// The last operation at the medium that was begun before the run was.
+    after: u64,
 }
 
 impl Tasks {
-    /// Forgets the run. The list in BAR0 stays.
+    /// Forgets the run, whose store must have been taken out. The list in BAR0 stays.
     fn rewind(&mut self) {
         let memory = core::mem::take(&mut self.memory);
-        *self = Tasks { memory, storing: self.storing, ..Tasks::default() };
+        *self = Tasks { memory, ..Tasks::default() };
     }
 
     /// Takes the first `tail` tasks over for a run. Returns their bytes; None: they cannot be.
@@ -165,6 +166,8 @@ pub struct Ssd {
     /// The streams of what is under way at the medium.
     outstanding: BTreeMap<u64, u16>,
     tokens: u64,
+    /// Stores under way whose runs are over. Later runs, of any stream, may name the same blocks: they wait.
+    orphans: BTreeSet<u64>,
     /// Streams that wait for room among what is under way.
     waiting: Circle,
 }
@@ -179,6 +182,7 @@ impl Ssd {
             tasks: (0..config.streams).map(|_| Tasks::default()).collect(),
             outstanding: BTreeMap::new(),
             tokens: 0,
+            orphans: BTreeSet::new(),
             waiting: Circle::new(config.streams),
         })
     }
@@ -189,14 +193,30 @@ impl Ssd {
     }
 
     /// A reset of the function: as after power on, except that epochs go on. What is under way at the medium
-    /// still counts as under way until it is answered.
+    /// still counts as under way until it is answered, and later runs wait for the stores.
     pub fn reset(&mut self) {
         self.streams.reset();
         self.waiting.clear();
+        self.orphan();
         for tasks in &mut self.tasks {
             tasks.rewind();
             tasks.memory.clear();
         }
+    }
+
+    /// Takes note of the stores whose runs are over.
+    fn orphan(&mut self) {
+        for (number, tasks) in self.tasks.iter_mut().enumerate() {
+            if !self.streams.stream(number as u16).is_running() {
+                self.orphans.extend(tasks.storing.take());
+            }
+        }
+    }
+
+    /// True if a store of an earlier run is under way, of whatever stream.
+    fn waits_for_earlier(&self, stream: u16) -> bool {
+        let after = self.tasks[usize::from(stream)].after;
+        self.orphans.first().is_some_and(|token| *token <= after)
     }
 
     /// Reads BAR0.
@@ -248,6 +268,7 @@ impl Ssd {
         if command.clear {
             self.streams.clear(stream);
             self.streams.stream(stream).tail = 0;
+            self.orphan();
             self.tasks[usize::from(stream)].rewind();
         }
         if command.start {
@@ -260,8 +281,11 @@ impl Ssd {
 
     fn start(&mut self, number: u16, now: Nanos) {
         let role = self.streams.begin(number);
+        self.orphan();
         let stream = self.streams.stream(number);
-        let total = self.tasks[usize::from(number)].parse(stream.tail, &self.config);
+        let tasks = &mut self.tasks[usize::from(number)];
+        let total = tasks.parse(stream.tail, &self.config);
+        tasks.after = self.tokens;
         // Without a count, a sender sends all that there is.
         let total = total.filter(|total| stream.count <= *total).ok_or(Error::Tasks);
         match role {
@@ -344,7 +368,7 @@ impl Ssd {
     }
 
     fn read_action(&mut self, number: u16) -> Option<Action> {
-        let config = self.config;
+        let (config, waits) = (self.config, self.waits_for_earlier(number));
         let stream = self.streams.stream(number);
         if stream.role != Role::Sender || !stream.is_running() {
             return None;
@@ -357,7 +381,7 @@ impl Ssd {
             .min(end.saturating_sub(tasks.issued));
         // What was issued and not sent is in the queue, or on its way there.
         let held = tasks.issued.saturating_sub(stream.sender.sent());
-        if wanted == 0 || held + wanted > config.read_ahead.into() {
+        if wanted == 0 || held + wanted > config.read_ahead.into() || waits {
             return None;
         }
         if self.outstanding.len() >= config.outstanding {
@@ -374,7 +398,7 @@ impl Ssd {
     }
 
     fn store_action(&mut self, number: u16) -> Option<Action> {
-        let config = self.config;
+        let (config, waits) = (self.config, self.waits_for_earlier(number));
         let stream = self.streams.stream(number);
         let tasks = &self.tasks[usize::from(number)];
         if stream.role != Role::Receiver || tasks.storing.is_some() {
@@ -388,7 +412,7 @@ impl Ssd {
         };
         let most = (u64::from(left) << config.block_shift).min(config.transfer.into());
         let bytes = stream.receiver.ready(most);
-        if bytes == 0 {
+        if bytes == 0 || waits {
             return None;
         }
         if self.outstanding.len() >= config.outstanding {
@@ -411,6 +435,9 @@ impl Ssd {
     fn ended(&mut self, token: Token) -> Option<u16> {
         let stream = self.outstanding.remove(&token.0)?;
         self.tasks[usize::from(stream)].storing.take_if(|storing| *storing == token.0);
+        if self.orphans.remove(&token.0) {
+            (0..self.config.streams).for_each(|waiting| self.streams.circle.add(waiting));
+        }
         self.wake_waiting();
         self.streams.circle.add(stream);
         Some(stream)
@@ -435,7 +462,8 @@ impl Ssd {
 
     /// A store has ended.
     pub fn store_done(&mut self, token: Token, result: Result<(), MediumError>, now: Nanos) {
-        let Some(number) = self.ended(token) else { return };
+        let is_orphan = self.orphans.contains(&token.0);
+        let Some(number) = self.ended(token).filter(|_| !is_orphan) else { return };
         let Some(bytes) = self.tasks[usize::from(number)].store.take() else { return };
         let stream = self.streams.stream(number);
         match result {

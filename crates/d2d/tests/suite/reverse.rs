@@ -276,6 +276,72 @@ fn a_new_run_does_not_overtake_a_store_of_the_last() {
     assert!(rig.content(&TASKS)[..4096].iter().all(|byte| *byte == 2));
 }
 
+/// How a run ends whose store is under way.
+#[derive(Clone, Copy, Debug)]
+enum Over {
+    Reset,
+    Cleared,
+    Failed,
+}
+
+#[test]
+fn a_new_run_does_not_overtake_a_store_of_another_stream() {
+    for over in [Over::Reset, Over::Cleared, Over::Failed] {
+        let mut rig = Rig::new(ssd::Config::new(2, 32), nic::Config::new(2), 5);
+        rig.medium_time = 50 * MS;
+        let run = |rig: &mut Rig, stream: u16, fill: u8, stall_us: u32| {
+            for (end, base) in [(End::Ssd, 0x10_0000_0000), (End::Nic, 0x20_0000_0000)] {
+                rig.write(end, Write { offset: register::APERTURE_BASE, value: base });
+            }
+            let ours = template(stream, 1316);
+            let writes = rig.layout(End::Nic).template(stream, &ours);
+            rig.write_all(End::Nic, writes);
+            let writes = rig.layout(End::Ssd).tasks(stream, &TASKS[..1]).unwrap();
+            rig.write_all(End::Ssd, writes);
+            let times = Times { stall_us, refresh_us: 1_000 };
+            let receive = Receive {
+                bytes: 4096,
+                grants_to: rig.grants_to(End::Nic, stream),
+                times,
+                ..Receive::default()
+            };
+            rig.receive(End::Ssd, stream, &receive);
+            let place = rig.place(End::Ssd, stream).unwrap();
+            rig.send(End::Nic, stream, &place, &Send { bytes: 4096, ..Send::default() });
+            for length in [1400, 1400, 1296] {
+                rig.nic.receive(&frame(&ours, &vec![fill; length]), rig.now);
+            }
+        };
+        run(&mut rig, 1, 1, 5_000);
+        rig.run(MS);
+        assert_eq!(rig.status(End::Ssd, 1).state, State::Send, "{over:?}");
+        match over {
+            Over::Reset => {
+                rig.ssd.reset();
+                rig.nic.reset();
+            }
+            Over::Cleared => {
+                for end in [End::Ssd, End::Nic] {
+                    let clear = rig.layout(end).clear(1);
+                    rig.write(end, clear);
+                }
+            }
+            Over::Failed => {
+                rig.run(10 * MS);
+                assert_eq!(rig.status(End::Ssd, 1).error, Some(Error::Stalled));
+            }
+        }
+        // The medium is quicker now: without care, stream 1's block would come after stream 0's.
+        rig.medium_time = 1000;
+        run(&mut rig, 0, 2, 0);
+        rig.run(30 * MS);
+        assert_eq!(rig.status(End::Ssd, 0).state, State::Calc, "{over:?}: it waits");
+        assert!(rig.run(10 * SECOND));
+        assert_eq!(rig.status(End::Ssd, 0).state, State::Idle, "{over:?}");
+        assert!(rig.content(&TASKS)[..4096].iter().all(|byte| *byte == 2), "{over:?}");
+    }
+}
+
 #[test]
 fn a_base_that_the_driver_writes_is_where_senders_write() {
     let mut rig = rig(&template(0, 1316));
