@@ -37,7 +37,7 @@ use std::time::Duration;
 /// gpu_storage: whether the GPU reads files itself (GPUDirect Storage) if the first operator is on it: "auto", "on" or
 /// "off".
 ///
-/// As a context manager it closes at the end.
+/// Used as a context manager, it closes at the end.
 #[pyclass(frozen, module = "dcs")]
 pub struct Engine {
     owner: Pid,

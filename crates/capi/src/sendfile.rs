@@ -32,7 +32,7 @@ struct Call {
 
 /// Place where an end begins, and where its progress is stored.
 enum Position {
-    /// None, because a stream has no position.
+    /// No position, because it is a stream.
     None,
     /// A variable of the caller's.
     Variable(*mut libc::off_t, u64),

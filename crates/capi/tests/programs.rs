@@ -17,8 +17,8 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }
 
-/// A folder with the `libdcs.so` that was built with this test, under the names by which compilers and
-/// loaders ask for it.
+/// Makes a folder with the `libdcs.so` that was built with this test, under the names by which compilers and loaders
+/// look for it.
 fn library() -> &'static Path {
     static LIBRARY: OnceLock<tempfile::TempDir> = OnceLock::new();
     let folder = LIBRARY.get_or_init(|| {
@@ -33,7 +33,7 @@ fn library() -> &'static Path {
     folder.path()
 }
 
-/// The folder in which cargo left this test and what it was built with.
+/// Returns the folder in which cargo left this test and what it was built with.
 fn deps() -> PathBuf {
     std::env::current_exe().unwrap().parent().unwrap().to_path_buf()
 }
@@ -45,8 +45,8 @@ fn output(command: &mut Command) -> String {
     out.into_owned()
 }
 
-/// A program that is to be run, with the library that belongs to this test: cargo's own search path has an
-/// older copy first, where only this test was built anew.
+/// Returns a command that runs a program with the library of this test: cargo's own search path has an older copy
+/// first, if only this test was rebuilt.
 fn command(program: &Path) -> Command {
     let mut command = Command::new(program);
     command.env("LD_LIBRARY_PATH", library());
@@ -64,7 +64,7 @@ fn compile(source: &str, folder: &Path) -> PathBuf {
     program
 }
 
-/// A folder with a file of random bytes and one of text.
+/// Makes a folder with a file of random bytes and one of text.
 fn folder() -> tempfile::TempDir {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let mut random = Random(1);
@@ -75,7 +75,7 @@ fn folder() -> tempfile::TempDir {
     folder
 }
 
-/// Runs one of `tests/c` in each way of driving an engine, and has at least `claims` claims of its checked.
+/// Runs one of `tests/c` in each way of driving an engine, and checks at least `claims` of its claims.
 fn run(name: &str, claims: usize) {
     for (driver, io) in [("thread", "auto"), ("thread", "plain"), ("caller", "auto"), ("caller", "plain")] {
         let folder = folder();
@@ -112,7 +112,7 @@ fn no_key_is_left_in_memory() {
     output(&mut command(&compile("crates/capi/tests/c/keys.c", folder.path())));
 }
 
-/// The output of md5sum or sha256sum for a file.
+/// Returns the output of md5sum or sha256sum for a file.
 fn sum(tool: &str, path: &Path) -> String {
     output(Command::new(tool).arg(path)).split(' ').next().unwrap().to_string()
 }
@@ -121,7 +121,7 @@ fn spawn(command: &mut Command) -> Child {
     command.stdout(Stdio::piped()).spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"))
 }
 
-/// The first line that a child says.
+/// Returns the first line of a child's output.
 fn first_line(child: &mut Child) -> String {
     use std::io::{BufRead, BufReader};
     let mut line = String::new();
@@ -129,8 +129,8 @@ fn first_line(child: &mut Child) -> String {
     line
 }
 
-/// One of the Rust library's examples, built as this test was: cargo itself builds them only where all tests
-/// are run.
+/// Returns one of the Rust library's examples, built as this test was: cargo itself builds them only if all tests are
+/// run.
 fn rust_example(name: &str) -> PathBuf {
     static EXAMPLES: OnceLock<PathBuf> = OnceLock::new();
     let folder = EXAMPLES.get_or_init(|| {
@@ -147,7 +147,7 @@ fn rust_example(name: &str) -> PathBuf {
     folder.join(name)
 }
 
-/// Both ends of a transfer are told the same digest, which is the right one, and the file arrives.
+/// Both ends of a transfer get the same, right digest, and the file arrives.
 fn send_to_receiver(sender: &Path) {
     let folder = folder();
     let input = folder.path().join("input");
@@ -190,8 +190,8 @@ fn the_loop_examples_are_sha256sum() {
     }
 }
 
-/// A program may have its own copy of a library that is linked in here: its symbols must not be taken for
-/// these.
+/// A program may have its own copy of a library that is linked in here: the symbols of one must not be taken for the
+/// other's.
 #[test]
 fn the_library_exports_the_functions_of_the_header_alone() {
     let said = output(Command::new("nm").args(["-D", "--defined-only"]).arg(library().join("libdcs.so")));
@@ -201,7 +201,7 @@ fn the_library_exports_the_functions_of_the_header_alone() {
     assert_eq!(exported, functions(&header));
 }
 
-/// The functions that a header declares, which are not those that it defines (`static inline`).
+/// Returns the functions that a header declares, without those that it defines (`static inline`).
 fn functions(header: &str) -> Vec<&str> {
     let api = header.split_once("/* ---- Functions ---- */").unwrap().1;
     let code = api.lines().filter(|line| !line.trim_start().starts_with(['*', '/', '#']));
@@ -213,7 +213,7 @@ fn functions(header: &str) -> Vec<&str> {
     names
 }
 
-/// Programs that were linked with one version of it do not start with another that they do not fit.
+/// Programs that were linked with one version do not start with an incompatible one.
 #[test]
 fn the_library_has_its_soname() {
     let said = output(Command::new("readelf").arg("-d").arg(library().join("libdcs.so")));

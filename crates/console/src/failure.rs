@@ -22,7 +22,7 @@ pub enum Exit {
     NotFound = 7,
     /// The time limit was reached.
     Timeout = 8,
-    /// This machine cannot run a virtual server.
+    /// No virtual server can run on this machine.
     Unavailable = 9,
     /// Ctrl-C or SIGTERM.
     Interrupted = 130,

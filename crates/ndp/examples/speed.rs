@@ -1,7 +1,6 @@
-//! Measures each operator on one core, beside OpenSSL where it has the same: `cargo run --release --example
-//! speed -p dcs-ndp [-- --json]`. One stream, in 64 KiB blocks that stay in the cache, as those of an engine
-//! do, and in place on both sides; the best of many rounds that take turns, so that both sides see the same
-//! machine.
+//! Measures each operator on one core, compared with OpenSSL if that has the same: `cargo run --release --example speed
+//! -p dcs-ndp [-- --json]`. One stream, in 64 KiB blocks that stay in the cache, as an engine's do, in place on both
+//! sides; the best of many alternating rounds, so that both sides see the same machine.
 
 use std::time::{Duration, Instant};
 
@@ -34,7 +33,8 @@ fn main() {
             best = best.min(ours(operator, &parameter, &input).0);
             best_theirs = theirs(operator, &data).map(|time| time.min(best_theirs.unwrap_or(time)));
         }
-        // Of what undoes compression or framing what it writes counts, else what it reads: both are `data`.
+        // Operators that undo compression or framing are measured by their output, others by their input: both are
+        // `data`.
         let speed = |time: Duration| data.len() as f64 / time.as_secs_f64() / (1u64 << 30) as f64;
         let (best, theirs) = (speed(best), best_theirs.map(speed));
         match theirs {
@@ -48,7 +48,7 @@ fn main() {
     }
 }
 
-/// Words drawn at random from a few: compresses to about a third.
+/// Makes text of words drawn at random from a few; it compresses to about a third.
 fn text() -> Vec<u8> {
     let mut random = dcs_testkit::Random(1);
     let mut data = Vec::new();
@@ -59,7 +59,7 @@ fn text() -> Vec<u8> {
     data
 }
 
-/// What is measured of an operator: a name, its parameter block, its input.
+/// Measurement of an operator: a name, its parameter block, its input.
 type Case = (String, Operator, Vec<u8>, Vec<u8>);
 
 fn cases(info: &OperatorInfo, data: &[u8]) -> Vec<Case> {
@@ -123,35 +123,35 @@ fn unsigned(length: usize) -> Vec<u8> {
     parameter::AwsChunked { decoded_length, trailers: false, checksum: None, signature: None }.block()
 }
 
-/// In chunks of a block, as aws-chunked has them.
+/// Frames data as aws-chunked, in chunks of a block.
 fn framed(data: &[u8]) -> Vec<u8> {
     let head = |chunk: &[u8]| format!("{:x}\r\n", chunk.len()).into_bytes();
     let chunks = data.chunks(BLOCK).flat_map(|chunk| [&head(chunk), chunk, b"\r\n"].concat());
     chunks.chain(*b"0\r\n\r\n").collect()
 }
 
-/// Of eight words each, as a log has them.
+/// Breaks text into lines of eight words each, as in a log.
 fn in_lines(data: &[u8]) -> Vec<u8> {
     let mut lines = data.to_vec();
     lines.iter_mut().filter(|byte| **byte == b' ').step_by(8).for_each(|byte| *byte = b'\n');
     lines
 }
 
-/// The same in columns.
+/// Makes a table of text.
 fn table(data: &[u8]) -> Vec<u8> {
     let mut table = in_lines(data);
     table.iter_mut().filter(|byte| **byte == b' ').for_each(|byte| *byte = b',');
     table
 }
 
-/// Bytes at random; the length is rounded down to rows of any size that is measured.
+/// Makes random bytes; the length is rounded down to rows of any measured size.
 fn random(length: usize) -> Vec<u8> {
     let mut random = dcs_testkit::Random(2);
     let words = (0..length / 400 * 50).flat_map(|_| random.next().to_le_bytes());
     words.collect()
 }
 
-/// Floating-point numbers around one, for what must be finite.
+/// Makes floating-point numbers around one, for data that must be finite.
 fn halves(length: usize) -> Vec<u8> {
     let mut random = dcs_testkit::Random(3);
     let numbers = length / 1536 * 384;
@@ -160,7 +160,7 @@ fn halves(length: usize) -> Vec<u8> {
         .collect()
 }
 
-/// A Roaring bitmap of this many containers, each with this many bits: as long as that, whatever it takes.
+/// Makes a Roaring bitmap of this many containers, each with this many bits.
 fn roaring(containers: usize, bits: usize) -> Vec<u8> {
     let mut random = dcs_testkit::Random(4);
     let values: Vec<u32> =
@@ -170,7 +170,7 @@ fn roaring(containers: usize, bits: usize) -> Vec<u8> {
     bitmap
 }
 
-/// The time of one run, and what came out where the length changes.
+/// Measures one run. Returns the time, and the output if the length changes.
 fn ours(operator: Operator, parameter: &[u8], input: &[u8]) -> (Duration, Vec<u8>) {
     let mut context = Context::new(operator, parameter).unwrap();
     let (mut data, mut output, mut room) =
@@ -200,7 +200,7 @@ fn ours(operator: Operator, parameter: &[u8], input: &[u8]) -> (Duration, Vec<u8
     (start.elapsed(), output)
 }
 
-/// OpenSSL at the same.
+/// Measures OpenSSL's equivalent.
 fn theirs(operator: Operator, data: &[u8]) -> Option<Duration> {
     let digest = |kind| {
         let mut hasher = Hasher::new(kind).unwrap();

@@ -224,7 +224,7 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// Those of [`Context::new`]; [`OperatorError::InternalError`] for all other operators.
+    /// The errors of [`Context::new`]; [`OperatorError::InternalError`] for all other operators.
     pub fn offloaded(operator: Operator, parameter: &[u8]) -> Result<Context, OperatorError> {
         let digest = operator.digest_size() > 0;
         let expected = if digest { parameter::parse_expected(operator, parameter)? } else { None };

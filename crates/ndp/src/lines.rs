@@ -25,7 +25,7 @@ pub(crate) trait Selector: Send {
     ///
     /// # Errors
     ///
-    /// Those of [`Selector::next`].
+    /// The errors of [`Selector::next`].
     fn look(&mut self, _part: &[u8]) -> Result<(), OperatorError> {
         Ok(())
     }

@@ -34,7 +34,7 @@ fn signature(seed: [u8; 32]) -> Option<AwsSignature> {
     Some(AwsSignature { key: key(), seed, timestamp: TIMESTAMP, scope: SCOPE.into() })
 }
 
-/// Writes the framing, as a client does: an implementation of its own, on openssl.
+/// Writes the framing as a client does: an independent implementation, on openssl.
 struct Client {
     previous: Option<String>,
     stream: Vec<u8>,
@@ -66,7 +66,7 @@ impl Client {
         }
     }
 
-    /// `before_signature`: what stands between the trailers and their signature.
+    /// Writes a stream. `before_signature`: bytes between the trailers and their signature.
     fn trailers(&mut self, trailers: &[(&str, &str)], line_end: &str, before_signature: &str) {
         let mut signed = String::new();
         for (name, value) in trailers {
@@ -139,7 +139,7 @@ fn amazons_example_with_trailers() {
     let (output, result) = decode(&parameter, &stream, &whole());
     assert_eq!(result, Ok(()));
     assert_eq!(value(&parameter, &stream), Some(common::digest(Operator::Crc32c, &output)));
-    // As the string to sign has it, and some clients send it: LF behind the trailer, and an empty line.
+    // Some clients send what the string to sign suggests: LF after the trailer, and an empty line.
     let mut client = Client::new(&parameter);
     [&[b'a'; 65536][..], &[b'a'; 1024], b""].iter().for_each(|data| client.chunk(data));
     client.trailers(&[("x-amz-checksum-crc32c", "sOO8/Q==")], "\n", "\r\n");
@@ -175,7 +175,7 @@ fn every_checksum_comes_out_decoded() {
     }
 }
 
-/// Each of these is refused, and as what it is.
+/// Checks that each of these is refused, with the right error.
 #[test]
 fn broken_framing_is_named() {
     let plain = unsigned(5, None);
@@ -224,7 +224,7 @@ fn broken_framing_is_named() {
             assert!(result.is_err() || output == b"hello");
         }
     }
-    // Two of the same.
+    // Two of the same name.
     let twice = "x-amz-checksum-crc32:NhCmhg==\r\n".repeat(2);
     let stream = format!("5\r\nhello\r\n0\r\n{twice}\r\n");
     assert_eq!(decode(&summed, stream.as_bytes(), &whole()).1, framing);
@@ -279,7 +279,7 @@ fn signatures_must_be_there() {
     assert_eq!(decode(&parameter, &stream(true, true), &whole()).1, Ok(()));
     assert_eq!(decode(&parameter, &stream(false, true), &whole()).1, Err(OperatorError::Framing));
     assert_eq!(decode(&parameter, &stream(true, false), &whole()).1, Err(OperatorError::TruncatedData));
-    // A trailer behind the signature is not covered by it.
+    // A signature does not cover a trailer after it.
     let mut late = stream(true, false);
     late.extend(b"x-amz-late:1\r\n\r\n");
     assert_eq!(decode(&parameter, &late, &whole()).1, Err(OperatorError::Framing));
@@ -295,7 +295,7 @@ fn signatures_must_be_there() {
     assert_eq!(decode(&other, &stream(true, true), &whole()).1, Err(OperatorError::Signature));
 }
 
-/// A stream that says what it is: its data, parameters and framing.
+/// A stream with its data, parameters and framing.
 fn streams() -> impl Strategy<Value = (AwsChunked, Vec<u8>, Vec<u8>)> {
     let chunks = prop::collection::vec(1..3000usize, 0..8);
     (any::<u64>(), chunks, any::<bool>(), any::<bool>()).prop_map(|(seed, chunks, signed, trailers)| {
@@ -337,7 +337,7 @@ proptest! {
         prop_assert_eq!(value(&parameter, &stream), expected);
     }
 
-    /// Whatever is changed, it is found or changes nothing; what is cut off or put in is always found.
+    /// Checks that any change is found or changes nothing; bytes removed or inserted are always found.
     #[test]
     fn damage_is_found(
         (parameter, data, stream) in streams(),

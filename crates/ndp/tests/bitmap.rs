@@ -9,7 +9,7 @@ use dcs_ndp::parameter::{Bitmap, BitmapOperation};
 use proptest::prelude::*;
 use roaring::RoaringBitmap;
 
-/// Values alone, in runs, and close together, over some pages; the last page, too.
+/// Makes single values, runs, and dense values, over some pages including the last.
 fn bitmaps() -> impl Strategy<Value = RoaringBitmap> {
     let base = prop_oneof![4 => 0..4u32, 1 => 0..50u32].prop_map(|page| page << 16);
     let piece = prop_oneof![
@@ -33,7 +33,7 @@ fn bytes(bitmap: &RoaringBitmap) -> Vec<u8> {
     bytes
 }
 
-/// The lowest bit of the first byte first, up to the last one that is set.
+/// Writes the lowest bit of the first byte first, up to the last set bit.
 fn bits(bitmap: &RoaringBitmap) -> Vec<u8> {
     let mut bits = vec![0; bitmap.max().map_or(0, |max| max as usize / 8 + 1)];
     bitmap.iter().for_each(|value| bits[value as usize / 8] |= 1 << (value % 8));
@@ -78,7 +78,7 @@ proptest! {
         }
     }
 
-    /// It is refused, or what the crate reads of it comes out; never anything else, however it is cut.
+    /// Checks that a bitmap is refused, or gives what the crate reads from it; nothing else, however it is cut.
     #[test]
     fn damage_does_no_harm(bitmap in bitmaps(), at in any::<prop::sample::Index>(), bit in 0..8u32, cut in cuts()) {
         let mut stream = bytes(&bitmap);

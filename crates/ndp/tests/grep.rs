@@ -1,4 +1,4 @@
-//! `grep` against GNU grep and Python's `re`, and what it says of itself.
+//! `grep` against GNU grep and Python's `re`, and its error messages.
 
 mod common;
 
@@ -22,7 +22,7 @@ fn run(program: &mut Command, input: &[u8]) -> Option<Vec<u8>> {
     let mut child = child.unwrap_or_else(|error| panic!("{program:?} is needed for this test: {error}"));
     let mut stdin = child.stdin.take().unwrap();
     let input = input.to_vec();
-    // It may stop reading where it does not like its arguments.
+    // grep may stop reading if it does not like its arguments.
     let writer = std::thread::spawn(move || stdin.write_all(&input));
     let output = child.wait_with_output().unwrap();
     let _ = writer.join().unwrap();
@@ -30,7 +30,7 @@ fn run(program: &mut Command, input: &[u8]) -> Option<Vec<u8>> {
     matches!(output.status.code(), Some(0 | 1)).then_some(output.stdout)
 }
 
-/// GNU grep's answer, but for the line feed that it adds to a last line without one.
+/// Returns GNU grep's answer, without the line feed that it adds to an unterminated last line.
 fn gnu(grep: &Grep, text: &[u8]) -> Vec<u8> {
     let mut command = Command::new("grep");
     command.env("LC_ALL", "C").args(["-a", "-E"]);
@@ -44,15 +44,15 @@ fn gnu(grep: &Grep, text: &[u8]) -> Vec<u8> {
     output
 }
 
-/// The output ends with the last line of the text, which has no line feed, and got one. (A line like it would be
-/// wanted as well as it is.)
+/// The output ends with the text's last line, which had no line feed and got one. (An identical line elsewhere would
+/// match too.)
 fn ends_with_last_line(output: &[u8], text: &[u8]) -> bool {
     let last = |text: &[u8]| text.rsplit(|byte| *byte == b'\n').next().map(<[u8]>::to_vec);
     output.strip_suffix(b"\n").is_some_and(|printed| last(printed) == last(text))
 }
 
 fn grep_like() -> impl Strategy<Value = Grep> {
-    // What POSIX's extended expressions and ours mean alike.
+    // Expressions that POSIX's extended syntax and ours read alike.
     let atom = prop_oneof![
         4 => "[abc]{1,3}", 1 => Just(".".to_string()), 1 => Just("[ab]".to_string()), 1 => Just("[^a]".to_string()),
         1 => Just("[^abc ]".to_string()), 1 => Just("foo".to_string()), 1 => Just(" ".to_string()),
@@ -107,7 +107,7 @@ proptest! {
         prop_assert!(output == lines(&grep, &text));
     }
 
-    /// Those that match and those that don't make up the text.
+    /// Matching lines and the others together make up the text.
     #[test]
     fn every_line_matches_or_not(grep in grep_like(), text in texts()) {
         let [straight, inverted] = [false, true].map(|invert| {
@@ -123,7 +123,7 @@ proptest! {
     }
 }
 
-/// What POSIX has not: Python's `re` on bytes, line by line.
+/// Expressions that POSIX lacks: Python's `re` on bytes, line by line.
 #[test]
 fn expressions_against_python() {
     let patterns = [
@@ -229,8 +229,8 @@ fn what_is_no_pattern_is_refused_with_a_reason() {
     }
 }
 
-/// Expressions that make backtracking libraries, and searches that begin anew at every match, take the square of the
-/// time or worse. That they end is the test.
+/// Checks that these end: expressions that take quadratic time or worse in libraries that backtrack, and in searches
+/// that restart at every match.
 #[test]
 fn hostile_expressions_take_linear_time() {
     let text =
@@ -251,7 +251,7 @@ fn hostile_expressions_take_linear_time() {
     }
 }
 
-/// A line is looked at part by part, as it comes; the automaton's states are made anew in between.
+/// A line is searched part by part, as it comes; the automaton's state cache is emptied in between.
 #[test]
 fn a_line_in_parts_is_found_as_in_one() {
     let mixed: Vec<u8> =
@@ -272,7 +272,7 @@ fn a_line_in_parts_is_found_as_in_one() {
     }
 }
 
-/// The time of a byte grows with the places of an automaton: there are as many as the longest plain pattern has.
+/// The time per byte grows with the places of an automaton: there are as many as the longest plain pattern has.
 #[test]
 fn automata_of_many_places_are_refused() {
     for longest in ["aB".repeat(508), "a*".repeat(508), "ab|".repeat(338) + "cd", "a[bc]".repeat(203)] {
@@ -285,7 +285,7 @@ fn automata_of_many_places_are_refused() {
     }
 }
 
-/// Literals that nearly every line has: the automaton takes over in the middle, and no line is lost.
+/// Nearly every line has these literals: the automaton takes over in the middle, and no line is lost.
 #[test]
 fn literals_that_are_everywhere_are_given_up() {
     let line = |number: usize| format!("{number} e{}\n", if number.is_multiple_of(97) { "7" } else { "x" });

@@ -50,7 +50,7 @@ fn ctr_against_openssl() {
     }
 }
 
-/// Blowfish of OpenSSL's legacy provider, of counters: the mode is put together here.
+/// Runs Blowfish of OpenSSL's legacy provider on counters: the mode is put together here.
 #[test]
 fn blowfish_against_openssl() {
     let legacy = openssl::provider::Provider::try_load(None, "legacy", true);
@@ -105,7 +105,7 @@ fn xts_against_openssl() {
     }
 }
 
-/// A reflected CRC by its definition, one bit after the other.
+/// Computes a reflected CRC by its definition, one bit after the other.
 fn crc_bit_by_bit(polynomial: u64, width: u32, data: &[u8]) -> String {
     let reflected = polynomial.reverse_bits() >> (64 - width);
     let ones = u64::MAX >> (64 - width);
@@ -125,7 +125,7 @@ fn crcs_against_their_definition() {
     }
 }
 
-/// The output of a Python program that reads `input`.
+/// Returns the output of a Python program that reads `input`.
 fn python(program: &str, input: &[u8]) -> Vec<u8> {
     let mut child = Command::new("python3")
         .args(["-c", &format!("import sys, zlib, gzip\ndata = sys.stdin.buffer.read()\n{program}")])

@@ -1,4 +1,4 @@
-//! `knn` against Python's own arithmetic and, where it is installed, numpy's; and what it refuses.
+//! `knn` against Python's own arithmetic and, if installed, numpy's; and its errors.
 
 mod common;
 mod oracle;
@@ -12,7 +12,7 @@ use proptest::prelude::*;
 use std::process::Command;
 use std::sync::{LazyLock, Mutex};
 
-/// Exact distances of all rows, as fractions print them, in the rows' order; "nan" where there is none.
+/// Computes exact distances of all rows, as fractions print them, in the rows' order; "nan" if there is none.
 const EXACT: &str = r##"
 import struct
 from fractions import Fraction
@@ -29,7 +29,7 @@ def answer(element, query, data):
 serve(answer)
 "##;
 
-/// The same by numpy.
+/// Computes the distances with numpy.
 const NUMPY: &str = r##"
 import numpy
 def answer(element, query, data):
@@ -74,7 +74,7 @@ fn element() -> impl Strategy<Value = f32> {
     ]
 }
 
-/// A query, and rows that are as far from it as each other here and there.
+/// Makes a query, and rows some of which are at the same distance.
 fn vectors() -> impl Strategy<Value = (Element, Vec<u8>, Vec<u8>)> {
     let bytes = (1..70usize).prop_flat_map(|dimension| {
         let row = prop_oneof![
@@ -95,8 +95,8 @@ fn vectors() -> impl Strategy<Value = (Element, Vec<u8>, Vec<u8>)> {
     ]
 }
 
-/// Our lines are the `k` nearest, the first ones of those that are as near, at the distances that were computed
-/// elsewhere; where sums are not exact, up to their rounding, by which the order of two may change.
+/// Checks that our lines are the `k` nearest, the first ones among those at the same distance, with the distances
+/// computed elsewhere; if sums are not exact, up to their rounding, which may change the order of two.
 fn check(lines: &[u8], k: usize, distances: &[f64], exact: bool) -> Result<(), TestCaseError> {
     let near = |a: f64, b: f64| a == b || (a - b).abs() <= a.abs() * 1e-13;
     let mut expected: Vec<_> =
@@ -158,7 +158,7 @@ fn forms_of_neighbours() {
     let rows = raw(&[f32::NAN, 1.0, f32::MAX, f32::INFINITY, 0.5]);
     let lines = "4,0\n1,0.25\n2,1.1579207543382391e77\n3,inf\n";
     assert_eq!(nearest(&floats, &rows), Ok(lines.to_string()), "what is no number is nobody's neighbour");
-    // The farthest there is, in the widest row.
+    // The greatest possible distance, in the widest row.
     let wide = Knn { element: Element::U8, k: 1, query: vec![0; 2048] };
     assert_eq!(nearest(&wide, &[255; 2048]), Ok(format!("0,{}\n", 2048 * 255 * 255)));
 }

@@ -6,7 +6,7 @@ use dcs_ndp::{Context, Lanes, Piece};
 use dcs_testkit::bytes;
 use proptest::prelude::*;
 
-/// Every unit of this machine, with its operator.
+/// Returns every unit of this machine, with its operator.
 fn units() -> Vec<(Operator, Lanes)> {
     let operators = OPERATORS.iter().map(|info| info.operator);
     operators
@@ -14,13 +14,13 @@ fn units() -> Vec<(Operator, Lanes)> {
         .collect()
 }
 
-/// A digest of every operator that has a unit.
+/// Makes a digest of every operator that has a unit.
 fn digests() -> Vec<(Operator, Lanes)> {
     units().into_iter().filter(|(operator, _)| operator.digest_size() > 0).collect()
 }
 
-/// Streams take in their pieces round by round, together; each must come to what it comes to alone. Some
-/// pieces are said to be the last, also such as are not.
+/// Streams take their pieces round by round, together; each must have the same value as alone. Some pieces are marked
+/// as the last, even some that are not.
 fn check(operator: Operator, lanes: Lanes, streams: &[Vec<usize>]) {
     let data: Vec<Vec<u8>> =
         streams.iter().enumerate().map(|(at, pieces)| bytes(pieces.iter().sum(), at as u64 + 1)).collect();
@@ -63,7 +63,7 @@ fn streams_of_different_lengths_join_and_leave_at_any_block() {
     }
 }
 
-/// Padding takes one block or two, with whatever stands before it.
+/// Padding takes one block or two, after any bytes.
 #[test]
 fn streams_end_anywhere_in_a_block() {
     for (operator, lanes) in digests() {
@@ -72,7 +72,7 @@ fn streams_end_anywhere_in_a_block() {
     }
 }
 
-/// A unit of one operator, with streams of all.
+/// Gives a unit of one operator streams of all operators.
 #[test]
 fn other_operators_may_stand_between() {
     let data = bytes(1000, 5);

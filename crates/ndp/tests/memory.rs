@@ -1,18 +1,18 @@
-//! No context takes more memory than is said of its operator: asked of the C library's allocator, which has the memory
-//! of the libraries in C, too.
+//! No context takes more memory than its operator declares: measured by the C library's allocator, which includes the
+//! memory of C libraries.
 #![cfg(target_env = "gnu")]
 
 use dcs_abi::operator::Operator;
 use dcs_ndp::{Context, memory, parameter};
 
-/// Bytes that this process has of the allocator.
+/// Returns the bytes that this process has from the allocator.
 fn allocated() -> u64 {
-    // SAFETY: it asks for numbers.
+    // SAFETY: it only returns numbers.
     let info = unsafe { libc::mallinfo2() };
     (info.uordblks + info.hblkhd) as u64
 }
 
-/// The most bytes that a context had at the same time while this went through it.
+/// Returns the most bytes that a context had at any time while this went through it.
 fn most(operator: Operator, parameter: &[u8], pieces: impl Iterator<Item = Vec<u8>>) -> u64 {
     let mut out = vec![0; 64 << 10];
     let mut pieces = pieces.peekable();
@@ -34,7 +34,7 @@ fn most(operator: Operator, parameter: &[u8], pieces: impl Iterator<Item = Vec<u
     most
 }
 
-/// Bytes that no compressor makes smaller.
+/// Makes incompressible bytes.
 fn noise(length: usize, seed: u64) -> Vec<u8> {
     let mut state = seed | 1;
     let mut next = || {
@@ -46,7 +46,7 @@ fn noise(length: usize, seed: u64) -> Vec<u8> {
     (0..length).map(|_| next()).collect()
 }
 
-// One test: what others allocate meanwhile would count.
+// All in one test: what other tests allocate meanwhile would count.
 #[test]
 fn no_context_takes_more_memory_than_is_said() {
     let mut told = Vec::new();
@@ -54,7 +54,7 @@ fn no_context_takes_more_memory_than_is_said() {
         let (most, said) = (most(operator, parameter, pieces), memory(operator, parameter));
         told.push(format!("{} {parameter:?}: {most} of {said}", operator.name()));
         assert!(most <= said, "{told:#?}");
-        // And not ten times as much as any context needs, where it is much.
+        // Nor does it declare ten times as much as any context needs, if that is much.
         assert!(said < 1 << 20 || 10 * most > said, "{told:#?}");
     };
     for level in 1..=19 {
@@ -68,7 +68,7 @@ fn no_context_takes_more_memory_than_is_said() {
         dcs_ndp::sequential::run(&[(operator, parameter)], &whole).unwrap().output
     };
     check(Operator::Gunzip, &[], &mut packed(Operator::Gzip, vec![]).chunks(99_999).map(<[u8]>::to_vec));
-    // A frame whose header asks for a window of 128 MiB, and blocks of one byte that is repeated.
+    // A frame whose header requests a window of 128 MiB, with blocks of one repeated byte.
     let mut frame = vec![0x28, 0xb5, 0x2f, 0xfd, 0x00, 17 << 3];
     let blocks = (1u32 << 11) + 8;
     for at in 0..blocks {
@@ -77,7 +77,7 @@ fn no_context_takes_more_memory_than_is_said() {
         frame.push(at as u8);
     }
     check(Operator::Unzstd, &[], &mut std::iter::once(frame.clone()));
-    // Who allows less sets less aside, and takes no frame that wants more.
+    // A smaller limit reserves less, and refuses frames that want more.
     for window in [10, 23, 27, 28] {
         let Ok(mut context) = Context::unzstd(window) else {
             assert_eq!(window, 28);

@@ -21,7 +21,7 @@ fn digests() -> impl Iterator<Item = Operator> {
     OPERATORS.iter().map(|info| info.operator).filter(|operator| operator.digest_size() > 0)
 }
 
-/// Ways to cut a stream: pieces and room from single bytes to more than there is.
+/// Makes ways to cut a stream: pieces and room from single bytes to more than there is.
 fn cuts() -> impl Strategy<Value = Cut> {
     let piece = prop_oneof![1..4usize, 1..300usize, 1..100_000usize];
     let room = prop_oneof![Just(1usize), 2..20usize, 100..10_000usize, Just(1usize << 18)];
@@ -36,7 +36,7 @@ fn samples(most: usize) -> impl Strategy<Value = Vec<u8>> {
     (any::<u64>(), prop_oneof![0..50usize, 0..most]).prop_map(|(seed, length)| sample(seed, length))
 }
 
-/// Compressors at levels that take different ways through their libraries, with their inverses.
+/// Compressors at levels that take different paths in their libraries, with their inverses.
 fn codecs() -> impl Strategy<Value = (Operator, u8, Operator)> {
     prop_oneof![
         (0..=9u8).prop_map(|level| (Operator::Gzip, level, Operator::Gunzip)),
@@ -174,7 +174,7 @@ proptest! {
         prop_assert!(restored == data);
     }
 
-    /// And what comes out before the end is what the whole stream begins with.
+    /// The output before the error is the beginning of the whole stream's.
     #[test]
     fn a_cut_stream_is_truncated(
         data in samples(300_000), (compress, level, decompress) in codecs(),
@@ -186,7 +186,7 @@ proptest! {
         prop_assert!(data.starts_with(&output));
     }
 
-    /// The same, with the same output before the error, however the stream is cut.
+    /// Gives the same error, with the same output before it, however the stream is cut.
     #[test]
     fn damage_is_found(
         data in samples(300_000), (compress, level, decompress) in codecs(),
@@ -282,7 +282,7 @@ fn every_flipped_bit_is_found_or_does_no_harm() {
     }
 }
 
-/// Every operator keeps its promise about length.
+/// Checks that every operator keeps its promise about length.
 #[test]
 fn only_resize_changes_the_length() {
     let data = sample(6, 4096);

@@ -1,5 +1,4 @@
-//! `filter` and `aggregate` of binary rows against Python's struct, fractions and math modules, and what they
-//! say of themselves.
+//! `filter` and `aggregate` of binary rows against Python's struct, fractions and math modules, and their errors.
 
 mod common;
 mod oracle;
@@ -12,8 +11,8 @@ use oracle::Oracle;
 use proptest::prelude::*;
 use std::sync::{LazyLock, Mutex};
 
-/// Reads rows as Python does, and answers as we should. Of floating-point sums, the sum of magnitudes stands
-/// behind the sum: rounding may cost a little of it.
+/// Reads rows as Python does, and answers as we should. For floating-point sums, the sum of magnitudes follows the sum,
+/// because rounding may cost a little of it.
 const ORACLE: &str = r##"
 import math, operator, struct
 from fractions import Fraction
@@ -64,7 +63,7 @@ serve(answer)
 
 static PYTHON: LazyLock<Mutex<Oracle>> = LazyLock::new(|| Mutex::new(Oracle::new(ORACLE)));
 
-/// A column's notation, its size, and a constant that may be near what stands in it.
+/// Notation of a column, its size, and a constant near its values.
 fn columns() -> impl Strategy<Value = (String, usize, String)> {
     let whole = prop::sample::select(vec![
         ("u", 8),
@@ -100,7 +99,7 @@ fn columns() -> impl Strategy<Value = (String, usize, String)> {
     ]
 }
 
-/// Bytes that make numbers near each other, far from each other, and none.
+/// Makes bytes that are numbers near each other, far from each other, and NaN.
 fn bytes() -> impl Strategy<Value = Vec<u8>> {
     let float = |value: f64| value.to_le_bytes().to_vec();
     let piece = prop_oneof![
@@ -126,8 +125,8 @@ fn cuts() -> impl Strategy<Value = Cut> {
     })
 }
 
-/// What rounding may cost of a sum: a last digit, and nearly nothing of the magnitudes. `single`: the least and
-/// the most have as many digits as single precision needs.
+/// Returns the error that rounding may cause in a sum: a last digit, and nearly nothing of the magnitudes. `single`:
+/// minimum and maximum have as many digits as single precision needs.
 fn near(ours: &str, theirs: &str, single: bool) -> bool {
     let Some((value, magnitude)) = theirs.split_once(' ') else {
         let number = |text: &str| text.parse::<f64>().ok();
@@ -157,7 +156,7 @@ proptest! {
             false => format!("count;count({column});sum({column});min({column});max({column});mean({column})"),
         };
         let asked = [&width.to_string(), &column, comparison, &constant, &functions].map(|text| text.as_bytes().to_vec());
-        // The sum of infinities of both signs is none, and Python says so by failing.
+        // The sum of infinities of both signs is NaN, which Python reports by failing.
         let infinite = kind.starts_with('f') && data.chunks(width).any(|row| {
             let field = &row[offset..offset + size];
             let mut field = field.to_vec();

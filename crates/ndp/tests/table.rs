@@ -1,4 +1,4 @@
-//! `filter` and `aggregate` against Python's csv and decimal modules, and what they say of themselves.
+//! `filter` and `aggregate` against Python's csv and decimal modules, and their errors.
 
 mod common;
 mod oracle;
@@ -11,7 +11,7 @@ use oracle::Oracle;
 use proptest::prelude::*;
 use std::sync::{LazyLock, Mutex};
 
-/// Reads a table as Python does, and answers as we should: rows that are kept are written as they stood.
+/// Reads a table as Python does, and answers as we should: kept rows are written unchanged.
 const ORACLE: &str = r##"
 import csv, io, operator, re
 from decimal import Decimal, getcontext, ROUND_HALF_UP
@@ -58,10 +58,10 @@ def answer(column, comparison, constant, is_number, functions, text):
 serve(lambda *arguments: answer(*(argument.decode("latin-1") for argument in arguments)))
 "##;
 
-/// It ends with this process, whose end is the end of its questions.
+/// Process of the oracle. It ends with this one, when its questions end.
 static PYTHON: LazyLock<Mutex<Oracle>> = LazyLock::new(|| Mutex::new(Oracle::new(ORACLE)));
 
-/// A number, with its zeros and its sign as people write them.
+/// Makes a number with zeros and a sign, as people write them.
 fn numbers() -> impl Strategy<Value = String> {
     prop_oneof![
         4 => (-1000..1000i32).prop_map(|number| number.to_string()),
@@ -78,7 +78,7 @@ fn texts() -> impl Strategy<Value = String> {
     ]
 }
 
-/// A table with a header, an id, a price that may be empty, and a note; rows may be short, lines empty.
+/// Makes a table with a header, an id, a price that may be empty, and a note; rows may be short, lines empty.
 fn tables() -> impl Strategy<Value = Vec<u8>> {
     let price = prop_oneof![8 => numbers(), 1 => Just(String::new()), 1 => numbers().prop_map(|number| format!("\"{number}\""))];
     let row = (0..9999u32, price, texts(), 0..40u8).prop_map(|(id, price, note, shape)| match shape {
@@ -186,7 +186,7 @@ fn what_is_no_table_is_an_error() {
         Ok("99999999999999999900\n".to_string())
     );
     assert_eq!(aggregated("sum(a)", &format!("a\n{}", most.repeat(200))), corrupt, "the sum is too large");
-    // A row, like a line, has a MiB; here between marks, with line feeds in it.
+    // A row, like a line, may have a MiB; here between quotation marks, with line feeds in it.
     let long = |length: usize| format!("a\n\"{}\"\n", "x\n".repeat(length / 2));
     assert!(filtered("a!=\"1\"", &long((1 << 20) - 2)).is_ok_and(|output| output == long((1 << 20) - 2)));
     for cut in [whole(), Cut { pieces: vec![4096], room: 512, empty_end: true }] {
@@ -195,7 +195,7 @@ fn what_is_no_table_is_an_error() {
     }
 }
 
-/// A header of a million columns: a look-up that began anew at each column would not end here.
+/// A header of a million columns: a look-up that restarted at each column would not end here.
 #[test]
 fn the_longest_header_is_gone_through_once() {
     let commas = ",".repeat((1 << 20) - 1);
@@ -232,7 +232,7 @@ fn wrong_expressions_are_refused_with_a_reason() {
         ("sum()", Column),
         ("count;", Function),
     ] {
-        // A bracket may be part of a name: then the name is not in the header.
+        // A bracket may be part of a name: then the header does not have the name.
         let refused = check_aggregate(wrong);
         assert!(refused == Err(reason) || wrong == "sum(a)sum(b)" && refused.is_ok(), "{wrong}: {refused:?}");
     }

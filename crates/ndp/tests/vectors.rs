@@ -228,7 +228,7 @@ fn parameters_are_checked() {
     refused(Operator::Zstd, &parameter::level(20));
 }
 
-/// Every operator of the table can be made, and answers only to the calls of its kind.
+/// Every operator in the table can be made, and responds only to the calls of its kind.
 #[test]
 fn misuse_is_an_error() {
     for info in OPERATORS {
@@ -383,7 +383,7 @@ fn unzstd_reads_a_frame_made_by_hand() {
     let window = |descriptor: u8| [&hex!("28b52ffd 00")[..], &[descriptor], &hex!("190000 616263")].concat();
     assert_eq!(unzstd(&window(17 << 3)), Ok(b"abc".to_vec()));
     assert_eq!(unzstd(&window(18 << 3)), Err(OperatorError::CorruptData));
-    // Its content size is a lie.
+    // The content size in its header is wrong.
     let frame = hex!("28b52ffd 20 07 180000 616263 2b0000 7a");
     assert_eq!(unzstd(&frame), Err(OperatorError::CorruptData));
 }
@@ -417,7 +417,7 @@ fn output_before_a_bad_block_is_kept() {
     }
 }
 
-/// Data of which whole blocks vanish: the libraries take input and give nothing.
+/// Data in which whole blocks vanish: the libraries take input and output nothing.
 #[test]
 fn long_runs_are_restored() {
     let data = vec![0; 1_000_000];

@@ -1,4 +1,4 @@
-//! Frames of Zstandard made by hand: what comes out, and which error, does not depend on how they are cut.
+//! Handmade Zstandard frames: neither output nor error depends on how they are cut.
 
 mod common;
 
@@ -8,19 +8,19 @@ use dcs_ndp::OperatorError;
 
 const MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
-/// A block that is not compressed (RFC 8878, 3.1.1.2).
+/// Makes an uncompressed block (RFC 8878, 3.1.1.2).
 fn raw_block(data: &[u8], last: bool) -> Vec<u8> {
     let header = (data.len() as u32) << 3 | u32::from(last);
     [&header.to_le_bytes()[..3], data].concat()
 }
 
-/// A frame whose header tells the size of its content, which may be a lie.
+/// Makes a frame whose header has a content size, which may be wrong.
 fn frame(told: u8, blocks: &[&[u8]]) -> Vec<u8> {
     const SINGLE_SEGMENT: u8 = 1 << 5;
     [&MAGIC[..], &[SINGLE_SEGMENT, told], &blocks.concat()].concat()
 }
 
-/// Output and result in one piece, once every other cut was seen to give the same.
+/// Returns output and result in one piece, after checking that every other cut gives the same.
 fn cut_alike(stream: &[u8]) -> (Vec<u8>, Result<(), OperatorError>) {
     let in_one_piece = resize(Operator::Unzstd, &[], stream, &whole());
     for piece in [1, 2, 3, 5, 7, 11, 40, 1000, 100_000] {
@@ -54,7 +54,7 @@ fn raw_blocks_of_another_size_than_the_frame_tells() {
 
 #[test]
 fn a_header_that_holds_what_looks_like_a_frame() {
-    // A dictionary that nobody has, and a content size of 4: together a skippable frame of 4 bytes.
+    // A missing dictionary, and a content size of 4: together they look like a skippable frame of 4 bytes.
     const DICTIONARY_AND_SIZE_FLAGS: u8 = 3 | 3 << 6;
     let dictionary = 0x184d_2a50_u32.to_le_bytes();
     let stream = [&MAGIC[..], &[DICTIONARY_AND_SIZE_FLAGS, 0], &dictionary, &4u64.to_le_bytes()].concat();

@@ -82,7 +82,7 @@ pub enum Right {
 /// Rights of a user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Rights {
-    /// The same with every bucket.
+    /// One right on every bucket.
     Everywhere(Right),
     /// The right of the most specific pattern that a bucket's name matches: its name, else its longest prefix.
     /// Otherwise none.
@@ -94,7 +94,7 @@ pub enum Rights {
 pub enum Pattern {
     /// All names with this prefix.
     Beginning(String),
-    /// This name.
+    /// Exactly this name.
     Name(String),
 }
 

@@ -15,7 +15,7 @@ const FILE_MAX: u64 = 4096;
 pub enum FirstCounter {
     /// Extended attribute of the file: 16 bytes, or 32 hexadecimal digits.
     Attribute(String),
-    /// This counter block, which is right for one file only.
+    /// A fixed counter block, which is right for one file only.
     Fixed([u8; 16]),
 }
 

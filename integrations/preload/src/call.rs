@@ -328,7 +328,7 @@ enum FileEnd {
 
 /// Rule for a call.
 enum Choice {
-    /// This rule, with the file's path if it was needed.
+    /// One rule, with the file's path if it was needed.
     Rule(usize, Option<OsString>),
     None,
     /// Unknown: it depends on a path that can't be found out.

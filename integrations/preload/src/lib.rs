@@ -66,7 +66,7 @@ use libc::{c_int, off_t, size_t, ssize_t};
 ///
 /// # Safety
 ///
-/// As for the C library's function: `offset` is NULL or points to an `off_t`.
+/// The same as for the C library's function: `offset` is NULL or points to an `off_t`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn sendfile(
     out_fd: c_int,
@@ -81,7 +81,7 @@ pub unsafe extern "C-unwind" fn sendfile(
 ///
 /// # Safety
 ///
-/// As for [`sendfile`].
+/// The same as for [`sendfile`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn sendfile64(
     out_fd: c_int,

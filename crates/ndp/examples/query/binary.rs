@@ -1,5 +1,5 @@
-//! Binary data: rows of a fixed width and vectors beside numpy, bitmaps beside CRoaring (by pyroaring), Blowfish
-//! beside OpenSSL. Each file has about [`SIZE`](super::SIZE) bytes.
+//! Binary data: rows of a fixed width and vectors compared with numpy, bitmaps with CRoaring (by pyroaring), Blowfish
+//! with OpenSSL. Each file has about [`SIZE`](super::SIZE) bytes.
 
 use super::{Answer, SIZE, compare, ours, python, random, title};
 use dcs_abi::operator::Operator;
@@ -15,7 +15,7 @@ struct Question {
     answer: Answer,
 }
 
-/// Stands before every program.
+/// Beginning of every program.
 const NUMPY: &str = "import sys, numpy as np\nfile = sys.argv[1]\n\
     rows = lambda: np.memmap(file, [('id', '<u8'), ('amount', '<u4'), ('price', '<f4')], 'r')\n\
     def nearest(kind, size, wide, query):\n\
@@ -27,7 +27,7 @@ const NUMPY: &str = "import sys, numpy as np\nfile = sys.argv[1]\n\
     \x20\x20found += [(d[i], at + i) for i in np.argpartition(d, 10)[:10]]\n\
     \x20print(sorted(found)[0][1])\n";
 
-/// As NUMPY.
+/// Beginning of every program with bitmaps.
 const ROARING: &str = "import sys\nfrom pyroaring import BitMap\ndata = memoryview(open(sys.argv[1], 'rb').read())\n\
     size = int.from_bytes(data[-4:], 'little')\n\
     all = [BitMap.deserialize(bytes(data[at:at + size])) for at in range(0, len(data) - size + 1, size)]\n";
@@ -104,7 +104,7 @@ fn knn(element: Element, query: &[u8]) -> (Operator, Vec<u8>) {
     (Operator::Knn, parameter::Knn { element, k: 10, query: query.to_vec() }.block())
 }
 
-/// An id, an amount and a price at random, a price below one.
+/// Makes rows of an id, an amount and a price at random, with prices below one.
 fn rows() -> Vec<u8> {
     let mut next = random();
     let mut rows = Vec::with_capacity(SIZE);
@@ -116,14 +116,14 @@ fn rows() -> Vec<u8> {
     rows
 }
 
-/// Numbers from 0 to 1, in rows of 96.
+/// Makes numbers from 0 to 1, in rows of 96.
 fn floats() -> Vec<u8> {
     let mut next = random();
     let numbers = SIZE / 384 * 96;
     (0..numbers).flat_map(|_| (next(1 << 24) as f32 / (1 << 24) as f32).to_le_bytes()).collect()
 }
 
-/// Bitmaps of 1,024 containers of plain bits, an eighth of them set; all have the same size.
+/// Makes bitmaps of 1,024 containers of plain bits, an eighth of them set; all have the same size.
 fn bitmaps(path: &Path) {
     let mut next = random();
     let mut stream: Vec<u8> = Vec::with_capacity(SIZE + (16 << 20));
@@ -153,8 +153,8 @@ fn bitmaps(path: &Path) {
     }
 }
 
-/// OpenSSL has no counter mode for it. OFB encrypts as many blocks, but one after the other: a processor cannot begin
-/// with the next one.
+/// OpenSSL has no counter mode for Blowfish. OFB encrypts as many blocks, but one after the other: the processor cannot
+/// begin the next one early.
 fn blowfish(file: &str) {
     let key = [7; 16];
     title("GiB per CPU second", &["dcs", "openssl"]);

@@ -1,9 +1,9 @@
-//! Measures the query operators beside programs that do the same: `cargo run --release --example query -p
-//! dcs-ndp [-- FOLDER]`. Every contender is a process of its own that reads the same file, which lies in the
-//! page cache, and writes to a pipe; ours reads it in blocks of 64 KiB through the operators. CPU seconds,
-//! user and system, so that threads count, without those that Python takes to start; medians of rounds that take turns. Contenders that the machine has
-//! not are left out. FOLDER is where the file is made: a tmpfs, or the current one. Behind it words choose what is
-//! measured: `log`, `table`, `binary`.
+//! Compares the query operators with programs that do the same: `cargo run --release --example query -p dcs-ndp [--
+//! DIR]`. Every contender is a separate process that reads the same file, from the page cache, and writes to a pipe;
+//! ours reads it in blocks of 64 KiB through the operators. Counts CPU seconds, user and system, of all threads,
+//! without Python's start; medians of alternating rounds. Contenders that the machine lacks are left out. DIR is the
+//! folder of the file, such as a tmpfs (default: the current one). Words after it choose what is measured: `log`,
+//! `table`, `binary`.
 
 mod binary;
 
@@ -40,20 +40,20 @@ struct Question {
     answer: Answer,
 }
 
-/// What contenders have to agree on.
+/// Part of the answer that contenders must agree on.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Answer {
-    /// How many lines there are,
+    /// Number of lines.
     Lines,
-    /// a number,
+    /// A number.
     Number,
-    /// the same up to its tenth digit,
+    /// A number, up to its tenth digit.
     Near,
-    /// what stands before the first comma,
+    /// Text before the first comma.
     First,
-    /// all bytes,
+    /// All bytes.
     Bytes,
-    /// or how many they are.
+    /// Number of bytes.
     Length,
 }
 
@@ -110,7 +110,7 @@ fn main() {
         }
     }
     if wanted("table") {
-        // DuckDB wants to be told by a name what it is.
+        // DuckDB needs a name's suffix to recognise the format.
         let path = path.with_extension("csv");
         let file = path.to_str().unwrap();
         std::fs::write(&path, table()).unwrap();
@@ -133,8 +133,8 @@ fn title(text: &str, contenders: &[&str]) {
     println!("\n{text}\n{:50}{head}  answer", "");
 }
 
-/// One row of figures. A contender that the machine has not, or whose answer is another (mawk has no braces),
-/// has none.
+/// Prints one row of figures. A contender that the machine lacks, or whose answer differs (mawk has no braces), has
+/// none.
 fn compare(name: &str, contenders: &[&str], of: &dyn Fn(&str) -> Command, form: Answer) {
     let ask = |contender: &&str| is_there(contender).then(|| answer(&mut of(contender), form));
     let answers: Vec<_> = contenders.iter().map(ask).collect();
@@ -167,11 +167,11 @@ fn is_there(contender: &str) -> bool {
         "openssl" => command.arg("version"),
         _ => command.arg("--version"),
     };
-    // mawk answers in its own way.
+    // mawk answers in another format.
     command.stdin(Stdio::null()).output().is_ok_and(|done| done.status.success() || contender == "mawk")
 }
 
-/// This program as a process of its own, with these operators.
+/// Returns this program as a separate process with these operators.
 fn ours(file: &str, chain: &[(Operator, Vec<u8>)]) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--chain", file]);
@@ -231,7 +231,7 @@ fn search(contender: &str, options: &str, pattern: &str, file: &str) -> Command 
     command
 }
 
-/// What they have to agree on.
+/// Part of the answer that contenders must agree on.
 fn answer(command: &mut Command, form: Answer) -> String {
     let output = command.output().unwrap().stdout;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_string();
@@ -249,15 +249,15 @@ fn answer(command: &mut Command, form: Answer) -> String {
     }
 }
 
-/// With one thread: CPU seconds are counted, and numpy's others cost some where they do nothing.
+/// One thread, because CPU seconds are counted, and numpy's idle threads cost some.
 fn python() -> Command {
     let mut command = Command::new("python3");
     command.env("OMP_NUM_THREADS", "1").env("OPENBLAS_NUM_THREADS", "1");
     command
 }
 
-/// CPU seconds that Python takes to start and to load what does the work: they say nothing about that, and are not
-/// counted. The least of three.
+/// Measures the CPU seconds that Python takes to start and to load its libraries, which are not counted. Returns the
+/// least of three.
 fn start_of(contender: &str) -> f64 {
     if !["duckdb", "numpy", "pyroaring"].contains(&contender) {
         return 0.0;
@@ -266,7 +266,7 @@ fn start_of(contender: &str) -> f64 {
     (0..3).map(|_| start()).fold(f64::INFINITY, f64::min)
 }
 
-/// CPU seconds of a child.
+/// Returns the CPU seconds of a child.
 fn cpu_of(command: &mut Command) -> f64 {
     let before = children();
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
@@ -277,7 +277,7 @@ fn cpu_of(command: &mut Command) -> f64 {
     children() - before
 }
 
-/// CPU seconds of all children that have ended.
+/// Returns the CPU seconds of all children that have ended.
 fn children() -> f64 {
     // SAFETY: plain numbers, for which zeros are values; the pointer is to them.
     let usage = unsafe {
@@ -289,7 +289,7 @@ fn children() -> f64 {
     seconds(usage.ru_utime) + seconds(usage.ru_stime)
 }
 
-/// The process of a chain: names and parameters in turn.
+/// Returns the process of a chain: names and parameters in turn.
 fn run(file: &str, chain: &[String]) {
     let operators = chain.chunks(2).map(|words| {
         let byte = |at| u8::from_str_radix(&words[1][at..at + 2], 16).unwrap();
@@ -331,7 +331,7 @@ fn pass(operators: &mut [(Context, Vec<u8>)], data: &[u8], last: bool, output: &
     }
 }
 
-/// Lines of a server's log, about 110 bytes each; one of 10,000 an error.
+/// Makes lines of a server's log, about 110 bytes each; one of 10,000 is an error.
 fn log() -> Vec<u8> {
     let mut next = random();
     let mut log = String::with_capacity(SIZE + 200);
@@ -359,7 +359,7 @@ fn log() -> Vec<u8> {
     log.into_bytes()
 }
 
-/// Rows with an id, a city, a price and a note, about 40 bytes each.
+/// Makes rows with an id, a city, a price and a note, about 40 bytes each.
 fn table() -> Vec<u8> {
     let mut next = random();
     let mut table = String::with_capacity(SIZE + 200);

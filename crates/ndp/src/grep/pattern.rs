@@ -41,16 +41,16 @@ const DISTANCE: u64 = 512;
 /// Reason why a pattern is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PatternError {
-    /// It is not a regular expression, or has a feature that is not supported (`docs/operators.md`).
+    /// The pattern is not a regular expression, or has a feature that is not supported (`docs/operators.md`).
     #[error("{0}")]
     Syntax(String),
-    /// It names a line feed, but the lines that are searched have none.
+    /// The pattern names a line feed, but the lines that are searched have none.
     #[error("it names a line feed, and lines have none")]
     LineFeed,
-    /// It uses classes of Unicode, but patterns are of bytes.
+    /// The pattern uses classes of Unicode, but patterns are of bytes.
     #[error("it asks for Unicode (u), but patterns match bytes")]
     Unicode,
-    /// It is empty, or has more than 1,016 bytes.
+    /// The pattern is empty, or has more than 1,016 bytes.
     #[error("a pattern must have 1 to {PATTERN_MAX} bytes")]
     Length,
     /// Its repetitions make the automaton too large.

@@ -21,10 +21,10 @@ pub(crate) const EXPRESSION_MAX: usize = 1024;
 /// Reason why an expression is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ExpressionError {
-    /// It is empty, or has more than 1,024 bytes.
+    /// The expression is empty, or has more than 1,024 bytes.
     #[error("an expression must have 1 to {EXPRESSION_MAX} bytes")]
     Length,
-    /// It has an unknown option, or options without a colon after them.
+    /// The expression has an unknown option, or options without a colon after them.
     #[error(
         "options are n (no header), t (tabs) and dC (C between fields), or wN alone (binary rows of N bytes), followed by a colon"
     )]

@@ -9,14 +9,14 @@ pub fn context(operator: Operator, parameter: &[u8]) -> Context {
     Context::new(operator, parameter).unwrap()
 }
 
-/// The digest of `data` in hexadecimal.
+/// Returns the digest of `data` in hexadecimal.
 pub fn digest(operator: Operator, data: &[u8]) -> String {
     let mut context = context(operator, &[]);
     context.absorb(data);
     context.value().unwrap().to_string()
 }
 
-/// `data` after an in-place operator, in one piece.
+/// Returns `data` after an in-place operator, in one piece.
 pub fn in_place(operator: Operator, parameter: &[u8], data: &[u8]) -> Vec<u8> {
     let mut data = data.to_vec();
     context(operator, parameter).in_place(&mut data, true).unwrap();
@@ -28,7 +28,7 @@ pub fn in_place(operator: Operator, parameter: &[u8], data: &[u8]) -> Vec<u8> {
 pub struct Cut {
     pub pieces: Vec<usize>,
     pub room: usize,
-    /// The last piece is an empty one.
+    /// True if the last piece is an empty one.
     pub empty_end: bool,
 }
 
@@ -36,7 +36,7 @@ pub fn whole() -> Cut {
     Cut { pieces: vec![usize::MAX], room: 1 << 20, empty_end: false }
 }
 
-/// Pieces of the input with the mark of the last.
+/// Returns pieces of the input, with a mark on the last.
 pub fn pieces<'a>(input: &'a [u8], cut: &Cut) -> Vec<(&'a [u8], bool)> {
     let (mut all, mut rest) = (Vec::new(), input);
     for size in cut.pieces.iter().cycle() {
@@ -65,7 +65,7 @@ pub fn resize(
     (output, result.expect("there is no such limit"))
 }
 
-/// As [`resize`], with no result where more than `most` bytes come out: then the first `most` are returned.
+/// Runs like [`resize`], but without a result if more than `most` bytes come out: then the first `most` are returned.
 pub fn resize_within(
     operator: Operator,
     parameter: &[u8],
@@ -107,25 +107,25 @@ pub fn resize_within(
     panic!("the stream ended neither well nor badly");
 }
 
-/// The output of a resizing operator, in one piece.
+/// Returns the output of a resizing operator, in one piece.
 pub fn resized(operator: Operator, parameter: &[u8], input: &[u8]) -> Vec<u8> {
     let (output, result) = resize(operator, parameter, input, &whole());
     result.unwrap();
     output
 }
 
-/// The parameters of `aws-chunked` for this many bytes in chunks without signatures and trailers.
+/// Returns the parameters of `aws-chunked` for this many bytes in chunks without signatures and trailers.
 pub fn unsigned_chunks(length: usize) -> Vec<u8> {
     let decoded_length = length as u64;
     AwsChunked { decoded_length, trailers: false, checksum: None, signature: None }.block()
 }
 
-/// The parameters of `grep` for lines that match.
+/// Returns the parameters of `grep` for lines that match.
 pub fn grep(pattern: &str) -> Grep {
     Grep { pattern: pattern.to_string(), ..Grep::default() }
 }
 
-/// Bytes that compress as files do: runs, repetitions from further back, noise.
+/// Makes bytes that compress like files: runs, repetitions from further back, noise.
 pub fn sample(seed: u64, length: usize) -> Vec<u8> {
     let mut state = seed | 1;
     let mut next = move || {

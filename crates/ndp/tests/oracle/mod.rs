@@ -1,10 +1,10 @@
-//! A Python that answers one question after the other: it takes long to start. Its program defines a function
-//! and calls `serve` with it: byte strings come in, and byte strings go out.
+//! A Python process that answers one question after the other, because it takes long to start. Its program defines a
+//! function and calls `serve` with it: byte strings come in, and byte strings go out.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
-/// Stands before every program.
+/// Beginning of every program.
 const SERVE: &str = r#"
 import sys
 def serve(answer):
@@ -15,7 +15,7 @@ def serve(answer):
         stdout.flush()
 "#;
 
-/// The process. It ends with this one, whose end is the end of its questions.
+/// Process of the oracle. It ends with this one, when its questions end.
 pub struct Oracle {
     child: Child,
     answers: BufReader<ChildStdout>,

@@ -99,7 +99,7 @@ pub(super) fn mark_unsynced(database: &Path) {
 ///
 /// # Errors
 ///
-/// Those of [`forget_memory`].
+/// The errors of [`forget_memory`].
 pub(super) fn heed_mark(database: &Path) -> Result<(), StoreError> {
     let mark = database.with_file_name(MARK);
     if !mark.exists() {

@@ -101,7 +101,7 @@ impl Held {
     ///
     /// # Errors
     ///
-    /// Those of [`Store::open_segment`](super::Store::open_segment); but a missing file is lost.
+    /// The errors of [`Store::open_segment`](super::Store::open_segment); but a missing file is lost.
     pub fn open(&self) -> Result<File, StoreError> {
         self.hold.folder.open(&self.segment)
     }

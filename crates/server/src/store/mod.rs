@@ -273,7 +273,7 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// Those of [`Store::bucket`].
+    /// The errors of [`Store::bucket`].
     pub fn buckets(&self) -> Result<Vec<(String, Bucket)>, StoreError> {
         self.read(|reading| {
             let mut buckets = Vec::new();
@@ -331,7 +331,7 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// Those of [`Store::bucket`]. A missing bucket has no objects.
+    /// The errors of [`Store::bucket`]. A missing bucket has no objects.
     pub fn object(&self, bucket: &str, key: &str) -> Result<Option<Object>, StoreError> {
         let key = object_key(bucket, key);
         self.read(|reading| {
@@ -366,7 +366,7 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// Those of [`Store::open_segment`], for any of them: the object was replaced since its record was read, or a file
+    /// The errors of [`Store::open_segment`], for any of them: the object was replaced since its record was read, or a file
     /// is damaged.
     pub fn hold(
         &self,
@@ -391,7 +391,7 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// Those of [`Store::open_segment`].
+    /// The errors of [`Store::open_segment`].
     pub fn open_on_disk(&self, segment: &Segment) -> Result<Opened, StoreError> {
         let (opened, path) = (self.open_segment(segment)?, self.folder.path(segment.id));
         // Only pages that are on the disk can be dropped.
@@ -417,7 +417,7 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// Those of [`Store::draft`], and [`StoreError::NoSpace`] if there is no room for this many.
+    /// The errors of [`Store::draft`], and [`StoreError::NoSpace`] if there is no room for this many.
     pub fn draft_for(&self, bytes: u64) -> Result<Draft, StoreError> {
         self.check_room(bytes)?;
         self.with_ids(|| Ok(self.folder.draft()?.map(|(draft, left)| (draft, Some(left)))))
@@ -428,7 +428,7 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// Those of [`Store::draft_for`].
+    /// The errors of [`Store::draft_for`].
     pub fn draft_of(&self, size: u64, stored: u64, room: u64) -> Result<Draft, StoreError> {
         // The drafts that wait need room as well.
         let waiting = self.folder.waiting().saturating_add(stored);
@@ -543,7 +543,7 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// Those of [`Store::delete`].
+    /// The errors of [`Store::delete`].
     pub async fn delete_if(
         &self,
         bucket: &str,
@@ -558,7 +558,7 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// Those of every change ([`Store::create_bucket`]).
+    /// The errors of every change ([`Store::create_bucket`]).
     pub async fn quarantine(
         &self,
         bucket: &str,
@@ -579,7 +579,7 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// Those of [`Store::bucket`].
+    /// The errors of [`Store::bucket`].
     pub fn is_of_upload(&self, bucket: &str, key: &str, id: &str) -> Result<bool, StoreError> {
         let key = object_key(bucket, key);
         self.read(|reading| {
@@ -592,7 +592,7 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// Those of every change ([`Store::create_bucket`]).
+    /// The errors of every change ([`Store::create_bucket`]).
     pub async fn repair(&self, dry_run: bool) -> Result<Repaired, StoreError> {
         self.committer.submit(Vec::new(), move |changes| changes.repair(dry_run)).await
     }
@@ -602,7 +602,7 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// Those of [`Store::bucket`].
+    /// The errors of [`Store::bucket`].
     pub fn objects_after(
         &self,
         after: Option<(String, String)>,
@@ -636,7 +636,7 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// Those of [`Store::bucket`].
+    /// The errors of [`Store::bucket`].
     pub fn usage(&self) -> Result<Usage, StoreError> {
         self.read(|reading| {
             let state = reading.open_table(STATE)?;

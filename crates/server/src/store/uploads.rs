@@ -63,7 +63,7 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// Those of [`Store::bucket`].
+    /// The errors of [`Store::bucket`].
     pub fn upload(&self, bucket: &str, key: &str, id: &str) -> Result<Option<Upload>, StoreError> {
         let (key, id) = (object_key(bucket, key), id.as_bytes());
         self.read(|reading| {
