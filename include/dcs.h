@@ -1215,6 +1215,11 @@ static inline bool dcs_status_do_not_retry(uint16_t status) {
 struct dcs_engine;
 
 /**
+ * A prepared transfer. One thread at a time may use it.
+ */
+struct dcs_prepared;
+
+/**
  * A queue pair to an engine, with its transfers. Threads may share it.
  */
 struct dcs_session;
@@ -1404,25 +1409,6 @@ struct dcs_aws_chunked {
 };
 
 /**
- * One operator of a chain. Data pass the chain in order: a digest before a cipher covers the plain data, one
- * behind it the encrypted data. Parameters are copied when the transfer is submitted.
- */
-struct dcs_op {
-    /**
-     * Which operator: DCS_OP_*; plus DCS_OP_ON_GPU where the engine's GPU is to do it.
-     */
-    uint8_t op;
-    /**
-     * Its parameters (key, level; see DCS_OP_*), or NULL where it takes none.
-     */
-    const void *parameter;
-    /**
-     * Bytes of its parameters.
-     */
-    size_t parameter_length;
-};
-
-/**
  * One end of a transfer: a descriptor, or memory.
  */
 struct dcs_side {
@@ -1473,6 +1459,25 @@ struct dcs_side {
      * Bytes of the memory: what there is to read, or the room that there is.
      */
     size_t memory_length;
+};
+
+/**
+ * One operator of a chain. Data pass the chain in order: a digest before a cipher covers the plain data, one
+ * behind it the encrypted data. Parameters are copied when the transfer is submitted.
+ */
+struct dcs_op {
+    /**
+     * Which operator: DCS_OP_*; plus DCS_OP_ON_GPU where the engine's GPU is to do it.
+     */
+    uint8_t op;
+    /**
+     * Its parameters (key, level; see DCS_OP_*), or NULL where it takes none.
+     */
+    const void *parameter;
+    /**
+     * Bytes of its parameters.
+     */
+    size_t parameter_length;
 };
 
 /**
@@ -1814,6 +1819,79 @@ size_t dcs_parameter_bitmap(uint8_t *block,
  */
 size_t dcs_parameter_aws_chunked(uint8_t *block,
                                  const struct dcs_aws_chunked *request);
+
+/**
+ * Prepares a transfer that is to be submitted often, each time with other offsets and another length, and stores it in
+ * `*prepared`; free it with dcs_prepared_free before its session is closed. Ends, operators and settings are those of
+ * `request`; its offsets and its length do not count, and it has no prefix. Descriptors are duplicated and
+ * parameters copied now: what becomes of the caller's later changes nothing. Memory must stay valid until it is freed.
+ *
+ * Returns 0; or -1 and errno: EFAULT (a pointer is NULL), EINVAL (`size`; a prefix; a destination or a chain that a
+ * virtual drive has; an operator that is none), E2BIG (a request of a newer version of this library), EBADF (a descriptor
+ * is not open), ESHUTDOWN (the engine was stopped), or the errno of what is wrong with an end.
+ *
+ * # Safety
+ *
+ * `session` is NULL or a session that was not closed; `request` is NULL or points to as many bytes as its
+ * `size` says, and what it points to is valid; `prepared` is NULL or valid for a write.
+ */
+int dcs_prepare(struct dcs_session *session,
+                const struct dcs_request *request,
+                struct dcs_prepared **prepared);
+
+/**
+ * Submits a prepared transfer: `length` bytes from `source_offset` on, to `destination_offset` on. Sockets, pipes and
+ * character devices have offset 0.
+ *
+ * Returns 0; or -1 and errno, and nothing is moved: EFAULT (NULL), EBUSY (its last submission was not waited for, or
+ * polled until it was done), ESPIPE (an offset of what has none), EINVAL (offset and length overflow), EAGAIN (the
+ * session is full), ESHUTDOWN (the engine was stopped).
+ *
+ * # Safety
+ *
+ * `prepared` is NULL or a prepared transfer that was not freed, used by this thread alone.
+ */
+int dcs_prepared_submit(struct dcs_prepared *prepared,
+                        uint64_t source_offset,
+                        uint64_t destination_offset,
+                        uint64_t length);
+
+/**
+ * Waits until the last submission is done, and stores in `*done` what it did, whether it succeeded or not; `done` may be
+ * NULL. It may be asked again, with the same answer, until the next submission. On an engine that is driven by its
+ * callers this drives it.
+ *
+ * Returns 0 where it succeeded; -1 and errno where it failed: that of the system call behind it, else dcs_status_errno of
+ * its status; or EFAULT (NULL), EINVAL (it was never submitted).
+ *
+ * # Safety
+ *
+ * As for dcs_prepared_submit; `done` is NULL or valid for a write.
+ */
+int dcs_prepared_wait(struct dcs_prepared *prepared,
+                      struct dcs_completion *done);
+
+/**
+ * Says whether the last submission is done, without waiting: for loops around poll(2) and dcs_session_eventfd.
+ *
+ * Returns 1 where it is done and succeeded; 0 where it is not done; -1 and errno, as dcs_prepared_wait, where it is done
+ * and failed. `*done` is stored in the first and last case.
+ *
+ * # Safety
+ *
+ * As for dcs_prepared_wait.
+ */
+int dcs_prepared_poll(struct dcs_prepared *prepared,
+                      struct dcs_completion *done);
+
+/**
+ * Frees a prepared transfer. A submission that is not done is cancelled first, and waited for. NULL is ignored.
+ *
+ * # Safety
+ *
+ * `prepared` is NULL or a prepared transfer that was not freed, used by this thread alone.
+ */
+void dcs_prepared_free(struct dcs_prepared *prepared);
 
 /**
  * Sends bytes of a file through operators; the shape of sendfile(2).

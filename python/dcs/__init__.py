@@ -6,6 +6,7 @@
     print(done.bytes_out, done.hexdigest("md5"))
 
 ``sendfile`` and ``recvfile`` wait; ``transfer`` starts one that can be waited for, awaited, or polled by its descriptor.
+``prepare`` binds ends and operators once, for many small transfers.
 Operators without parameters are named, others are made: ``dcs.aes256_ctr(key, iv)``, ``dcs.md5(expect=...)``. The manual
 is docs/python.md.
 """
@@ -16,6 +17,7 @@ from ._dcs import (
     Engine,
     Memory,
     Op,
+    Prepared,
     Transfer,
     aes256_ctr,
     aes256_xts,
@@ -34,6 +36,7 @@ from ._dcs import (
     gzip,
     knn,
     md5,
+    prepare,
     recvfile,
     sendfile,
     sha1,
@@ -59,6 +62,7 @@ __all__ = [
     "Error",
     "Memory",
     "Op",
+    "Prepared",
     "Timeout",
     "Transfer",
     "aes256_ctr",
@@ -78,6 +82,7 @@ __all__ = [
     "gzip",
     "knn",
     "md5",
+    "prepare",
     "recvfile",
     "sendfile",
     "sha1",

@@ -15,6 +15,7 @@ __all__ = [
     "Error",
     "Memory",
     "Op",
+    "Prepared",
     "Timeout",
     "Transfer",
     "aes256_ctr",
@@ -34,6 +35,7 @@ __all__ = [
     "gzip",
     "knn",
     "md5",
+    "prepare",
     "recvfile",
     "sendfile",
     "sha1",
@@ -146,6 +148,14 @@ class Completion:
     def memory(self) -> bytes | None: ...
 
 @final
+class Prepared:
+    def submit(self, offset: int = 0, destination_offset: int = 0, *, count: int) -> None: ...
+    def result(self, timeout: float | None = None) -> Completion: ...
+    def done(self) -> bool: ...
+    def cancel(self) -> None: ...
+    def close(self) -> None: ...
+
+@final
 class Transfer:
     def done(self) -> bool: ...
     def result(self, timeout: float | None = None) -> Completion: ...
@@ -215,6 +225,18 @@ def transfer(
     zero_copy: _Mode = "auto",
     engine: Engine | None = None,
 ) -> Transfer: ...
+def prepare(
+    source: _Descriptor,
+    destination: _Descriptor | _Stream,
+    through: _Through | None = None,
+    *,
+    timeout: float | None = None,
+    more: bool = False,
+    durable: bool = False,
+    immutable: bool = False,
+    rid: int = 0,
+    engine: Engine | None = None,
+) -> Prepared: ...
 def md5(expect: Buffer | str | None = None) -> Op: ...
 def sha1(expect: Buffer | str | None = None) -> Op: ...
 def sha256(expect: Buffer | str | None = None) -> Op: ...

@@ -1,10 +1,11 @@
-//! `sendfile`, `recvfile`, `transfer`.
+//! `sendfile`, `recvfile`, `transfer`, `prepare`.
 
 use crate::completion::Completion;
 use crate::ends::{self, Lent};
 use crate::engine::{Engine, default_engine};
 use crate::error::refused;
 use crate::ops::chain;
+use crate::prepared::Prepared;
 use crate::transfer::Transfer;
 use dcs::{Mode, Sink, Source, Stage};
 use pyo3::exceptions::PyValueError;
@@ -220,4 +221,51 @@ pub fn transfer(
     sink.end = sink.end.cache(destination_cache).zero_copy(zero_copy);
     let options = Options { through, count, prefix, timeout, durable, more, rid, engine };
     submit(py, source, sink, options)
+}
+
+/// Prepares a transfer that is to be submitted often, each time with other offsets and another count.
+///
+/// `source`, `destination`: descriptors, or objects with fileno(), of which it has duplicates: what becomes of the
+/// caller's later changes nothing. The other arguments are those of transfer. Returns a Prepared, whose
+/// `submit(offset, destination_offset, count=...)` starts one, and `result()` waits for it; one submission is under way at
+/// a time.
+#[pyfunction]
+#[pyo3(signature = (source, destination, through=None, *, timeout=None, more=false, durable=false, immutable=false, rid=0, engine=None))]
+#[expect(clippy::too_many_arguments, reason = "they are named in Python")]
+pub fn prepare(
+    py: Python<'_>,
+    source: &Bound<'_, PyAny>,
+    destination: &Bound<'_, PyAny>,
+    through: Option<&Bound<'_, PyAny>>,
+    timeout: Option<f64>,
+    more: bool,
+    durable: bool,
+    immutable: bool,
+    rid: u32,
+    engine: Option<&Bound<'_, Engine>>,
+) -> PyResult<Prepared> {
+    ends::check_open(destination, "destination", Stage::Destination)?;
+    let source = ends::source(source, "source", 0, false)?.end;
+    let sink = ends::sink(destination, "destination", 0, false)?.end;
+    let source = if immutable { source.immutable() } else { source };
+    let engine = match engine {
+        Some(engine) => engine.clone().unbind(),
+        None => default_engine(py)?,
+    };
+    let held = engine.get().held()?;
+    let mut request = held.spread.request(source, chain(through)?, sink).rid(rid);
+    if let Some(timeout) = self::timeout(timeout)? {
+        request = request.timeout(timeout);
+    }
+    if durable {
+        request = request.durable();
+    }
+    if more {
+        request = request.more();
+    }
+    let prepared = request.prepare().map_err(|error| match error {
+        dcs::Error::ChainTooLong | dcs::Error::NotPrepared(_) => PyValueError::new_err(error.to_string()),
+        error => refused(py, &error, Stage::Queue),
+    })?;
+    Ok(Prepared::new(prepared, engine))
 }

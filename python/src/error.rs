@@ -68,7 +68,9 @@ pub fn refused(py: Python<'_>, error: &Error, stage: Stage) -> PyErr {
     let errno_of = |error: &std::io::Error| error.raw_os_error().unwrap_or(Errno::IO.raw_os_error());
     let (status, errno) = match error {
         Error::Endpoint(endpoint) => match endpoint {
-            dcs::EndpointError::NotOpen => (Status::BadHandle, Errno::BADF.raw_os_error()),
+            dcs::EndpointError::NotOpen | dcs::EndpointError::Closed => {
+                (Status::BadHandle, Errno::BADF.raw_os_error())
+            }
             dcs::EndpointError::Unsupported(_) => (Status::UnsupportedEndpoint, Errno::INVAL.raw_os_error()),
             dcs::EndpointError::System(error) => (Status::OutOfResources, errno_of(error)),
         },

@@ -20,10 +20,11 @@
 //! | module | what it holds |
 //! |---|---|
 //! | `engine` | `Engine`, and the process's default one |
-//! | `calls` | `sendfile`, `recvfile`, `transfer` |
+//! | `calls` | `sendfile`, `recvfile`, `transfer`, `prepare` |
 //! | `ends` | what can be a source or a destination: descriptors, objects with `fileno()`, memory |
 //! | `ops` | `Op` and the functions that make one |
 //! | `transfer` | `Transfer`: waiting, the eventfd, cancelling |
+//! | `prepared` | `Prepared`: submitting again and again |
 //! | `completion` | `Completion` |
 //! | `error` | `dcs.Error` out of what the library says |
 //!
@@ -39,6 +40,7 @@ mod ends;
 mod engine;
 mod error;
 mod ops;
+mod prepared;
 mod transfer;
 
 /// Extension module of the package `dcs`, which programs import instead.
@@ -62,7 +64,7 @@ mod _dcs {
     }
 
     #[pymodule_export]
-    use super::calls::{recvfile, sendfile, transfer};
+    use super::calls::{prepare, recvfile, sendfile, transfer};
     #[pymodule_export]
     use super::completion::{Completion, Digest};
     #[pymodule_export]
@@ -74,6 +76,8 @@ mod _dcs {
         Op, aes256_ctr, aes256_xts, aes256_xts_decrypt, aggregate, aws_chunked, bitmap, blowfish_ctr, crc32,
         crc32c, crc64_nvme, filter, grep, gunzip, gzip, knn, md5, sha1, sha256, sha512, slice, unzstd, zstd,
     };
+    #[pymodule_export]
+    use super::prepared::Prepared;
     #[pymodule_export]
     use super::transfer::Transfer;
 }

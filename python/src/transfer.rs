@@ -26,7 +26,7 @@ const ANYTHING: Duration = Duration::from_secs(3600);
 
 /// Rings when a transfer is done, and stays rung.
 #[derive(Default)]
-struct Bell {
+pub struct Bell {
     rung: Mutex<bool>,
     changed: Condvar,
     event: OnceLock<OwnedFd>,
@@ -67,6 +67,31 @@ impl Bell {
         }
         self.event.get().map(AsRawFd::as_raw_fd).ok_or_else(|| std::io::ErrorKind::Other.into())
     }
+}
+
+/// Waits for a bell until `look` says that it is done, or up to `limit` (`None`: without limit). Returns true if it is
+/// done.
+pub fn wait_for(
+    py: Python<'_>,
+    bell: &Bell,
+    limit: Option<Duration>,
+    look: impl Fn() -> bool,
+) -> PyResult<bool> {
+    let until = limit.and_then(|limit| Instant::now().checked_add(limit));
+    // Python handles signals in its main thread, which is the process's, except where Python is embedded.
+    let is_main = rustix::thread::gettid() == getpid();
+    let slice = if is_main { SIGNALS_EVERY } else { ANYTHING };
+    while !look() {
+        let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+        if left == Some(Duration::ZERO) {
+            return Ok(false);
+        }
+        py.detach(|| bell.wait(left.unwrap_or(slice).min(slice)));
+        if is_main {
+            py.check_signals()?;
+        }
+    }
+    Ok(true)
 }
 
 impl Wake for Bell {
@@ -133,21 +158,7 @@ impl Transfer {
 
     /// Waits until it is done, or up to `limit` (`None`: without limit). Returns true if it is done.
     fn wait(&self, py: Python<'_>, limit: Option<Duration>) -> PyResult<bool> {
-        let until = limit.and_then(|limit| Instant::now().checked_add(limit));
-        // Python handles signals in its main thread, which is the process's, except where Python is embedded.
-        let is_main = rustix::thread::gettid() == getpid();
-        let slice = if is_main { SIGNALS_EVERY } else { ANYTHING };
-        while !self.look() {
-            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
-            if left == Some(Duration::ZERO) {
-                return Ok(false);
-            }
-            py.detach(|| self.bell.wait(left.unwrap_or(slice).min(slice)));
-            if is_main {
-                py.check_signals()?;
-            }
-        }
-        Ok(true)
+        wait_for(py, &self.bell, limit, || self.look())
     }
 
     fn outcome(&self, py: Python<'_>) -> PyResult<Py<Completion>> {

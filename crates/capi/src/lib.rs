@@ -10,6 +10,7 @@
 //! | `engine` | engines and sessions |
 //! | `sendfile` | [`dcs_sendfile`](sendfile::dcs_sendfile), [`dcs_recvfile`](sendfile::dcs_recvfile) |
 //! | `transfer` | submit, wait, poll, cancel, free |
+//! | `prepared` | prepare, then submit, wait and poll often; free |
 //! | `request` | what a transfer is to do, checked |
 //! | `completion` | what it did |
 //! | `operators` | chains of operators, and the table of all there are |
@@ -35,6 +36,7 @@ mod completion;
 mod engine;
 mod operators;
 mod parameters;
+mod prepared;
 mod request;
 mod sendfile;
 mod status;

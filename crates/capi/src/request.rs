@@ -7,7 +7,8 @@ use dcs::binding::Range;
 use dcs::endpoint::{Sink, Source};
 use dcs::error::Error;
 use dcs::op::Op;
-use dcs::session::{Session, Transfer};
+use dcs::prepared::Prepared;
+use dcs::session::{Request, Session, Transfer};
 use dcs_abi::descriptor::{EndpointKind, Mode};
 use dcs_abi::entry::{FLAG_ACKNOWLEDGED, FLAG_DURABLE, FLAG_MORE, FLAGS_ALL, LENGTH_TO_END};
 use dcs_abi::status::{Stage, Status};
@@ -230,6 +231,16 @@ impl Command {
     }
 
     pub fn submit(self, session: &Session) -> Result<Transfer, Failure> {
+        self.request(session)?.submit().map_err(|error| failure(&error))
+    }
+
+    pub fn prepare(mut self, session: &Session) -> Result<Prepared, Failure> {
+        // Neither counts: each submission has its own.
+        (self.length, self.source.offset) = (LENGTH_TO_END, 0);
+        self.request(session)?.prepare().map_err(|error| failure(&error))
+    }
+
+    fn request(self, session: &Session) -> Result<Request<'_>, Failure> {
         let source = self.source_range().map(|range| {
             let End { endpoint, cache, zero_copy, immutable, .. } = self.source;
             let source = Source::endpoint(endpoint, range).cache(cache).zero_copy(zero_copy);
@@ -253,7 +264,7 @@ impl Command {
         if self.flags & FLAG_MORE != 0 {
             request = request.more();
         }
-        request.submit().map_err(|error| failure(&error))
+        Ok(request)
     }
 
     /// Returns exactly the requested bytes, so that a file may shrink after them without failing the transfer.
@@ -277,7 +288,7 @@ impl Command {
 /// Converts the error of a descriptor that cannot be an end.
 fn refused(error: &EndpointError, stage: Stage) -> Failure {
     let (status, errno) = match error {
-        EndpointError::NotOpen => (Status::BadHandle, libc::EBADF),
+        EndpointError::NotOpen | EndpointError::Closed => (Status::BadHandle, libc::EBADF),
         EndpointError::Unsupported(_) => (Status::UnsupportedEndpoint, libc::EINVAL),
         EndpointError::System(error) => (Status::OutOfResources, error.raw_os_error().unwrap_or(libc::EIO)),
     };
@@ -285,7 +296,7 @@ fn refused(error: &EndpointError, stage: Stage) -> Failure {
 }
 
 /// Converts the error of a command that was not submitted.
-fn failure(error: &Error) -> Failure {
+pub(crate) fn failure(error: &Error) -> Failure {
     match error {
         Error::SessionFull => {
             Failure { errno: libc::EAGAIN, ..Failure::new(Status::OutOfResources, Stage::Queue) }
@@ -300,6 +311,10 @@ fn failure(error: &Error) -> Failure {
         Error::NotNear => {
             Failure { errno: libc::EOPNOTSUPP, ..Failure::new(Status::PathUnavailable, Stage::Destination) }
         }
+        Error::UnderWay => {
+            Failure { errno: libc::EBUSY, ..Failure::new(Status::CommandIdConflict, Stage::Queue) }
+        }
+        Error::NoOffset => Failure { errno: libc::ESPIPE, ..Failure::invalid(libc::ESPIPE) },
         Error::Range => Failure::new(Status::OutOfRange, Stage::Source),
         Error::Size(error) => Failure {
             errno: error.raw_os_error().unwrap_or(libc::EIO),

@@ -102,6 +102,11 @@ fn transfers() {
 }
 
 #[test]
+fn prepared() {
+    run("prepared", 8);
+}
+
+#[test]
 fn failures() {
     run("failures", 1);
 }

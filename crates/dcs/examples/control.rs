@@ -1,7 +1,7 @@
 //! The control path of library and engine: transfers of 64 bytes, file -> crc32c -> socket, between handles,
-//! on an engine that its caller drives. Made to be counted by callgrind: see `tests/instructions.rs`.
+//! on an engine that its caller drives; `control NUMBER prepared` prepares them. Made to be counted by callgrind: see `tests/instructions.rs`.
 
-use dcs::{Driver, Engine, Handle, Op, Session, Sink, Source};
+use dcs::{Driver, Engine, Handle, Op, Prepared, Session, Sink, Source};
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -28,6 +28,17 @@ fn counted(session: &Session, from: &Handle, to: &Handle, transfers: usize) -> b
     (0..transfers).all(|_| one(session, from, to))
 }
 
+/// The same, prepared once.
+#[inline(never)]
+fn counted_prepared(prepared: &mut Prepared, transfers: usize) -> bool {
+    let length = BYTES.len() as u64;
+    (0..transfers).all(|_| {
+        prepared.submit(0, 0, length).expect("it can be submitted");
+        let done = prepared.wait().expect("nothing fails here");
+        done.bytes_out == length && done.digests.len() == 1
+    })
+}
+
 fn main() -> ExitCode {
     let transfers = std::env::args().nth(1).and_then(|number| number.parse().ok()).unwrap_or(1);
     let path = std::env::temp_dir().join(format!("dcs-control-{}", std::process::id()));
@@ -46,12 +57,20 @@ fn main() -> ExitCode {
         far.read_exact(bytes).expect("all arrive");
         sent && bytes.iter().all(|byte| *byte == BYTES[0])
     };
+    let is_prepared = std::env::args().nth(2).is_some_and(|how| how == "prepared");
+    let mut prepared = session
+        .prepare(Source::handle(&from, ..), [Op::Crc32c], Sink::handle(&to, 0))
+        .expect("it can be prepared");
     let warm = (0..WARM_UP).all(|_| one(&session, &from, &to));
     let mut all = is_right(WARM_UP, warm);
     let mut left = transfers;
     while left > 0 {
         let number = left.min(AT_ONCE);
-        let sent = counted(&session, &from, &to, number);
+        let sent = if is_prepared {
+            counted_prepared(&mut prepared, number)
+        } else {
+            counted(&session, &from, &to, number)
+        };
         all &= is_right(number, sent);
         left -= number;
     }

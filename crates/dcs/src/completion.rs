@@ -2,7 +2,9 @@
 
 use crate::queue::Finished;
 use dcs_abi::operator::Operator;
-use dcs_abi::result::{self, DigestSlot, STAGE_DESTINATION, STAGE_OPERATORS, STAGE_SOURCE, StageTimes};
+use dcs_abi::result::{
+    self, DigestSlot, ResultArea, STAGE_DESTINATION, STAGE_OPERATORS, STAGE_SOURCE, StageTimes,
+};
 use std::time::Duration;
 
 /// The results of a transfer.
@@ -135,24 +137,28 @@ impl std::fmt::Debug for Path {
 
 impl Completion {
     pub(crate) fn new(finished: &Finished<'_>) -> Completion {
+        let mut completion = Completion::default();
+        completion.refill(finished);
+        completion
+    }
+
+    /// Becomes another one, in the same memory.
+    pub(crate) fn refill(&mut self, finished: &Finished<'_>) {
         let (area, chain) = (finished.result, finished.operators());
-        let digests = (0..chain.len()).filter_map(|place| Digest::new(place, &area.digests[place])).collect();
-        Completion {
-            bytes_in: area.bytes_in,
-            bytes_out: area.bytes_out,
-            digests,
-            breakdown: Breakdown::new(finished),
-            path: Path(area.path),
-            memory: None,
-        }
+        (self.bytes_in, self.bytes_out, self.path) = (area.bytes_in, area.bytes_out, Path(area.path));
+        self.digests.clear();
+        self.digests.extend((0..chain.len()).filter_map(|place| Digest::new(place, &area.digests[place])));
+        self.breakdown.refill(area, chain);
+        self.memory = None;
     }
 }
 
 impl Breakdown {
-    fn new(finished: &Finished<'_>) -> Breakdown {
-        let (area, chain) = (finished.result, finished.operators());
+    fn refill(&mut self, area: &ResultArea, chain: &[u8]) {
         let started = if area.started == 0 { area.finished } else { area.started };
-        let mut stages = Vec::with_capacity(STAGE_OPERATORS + chain.len());
+        let stages = &mut self.stages;
+        stages.clear();
+        stages.reserve(STAGE_OPERATORS + chain.len());
         let mut add = |name, times: StageTimes| {
             if times.operations > 0 {
                 stages.push(StageTime {
@@ -170,10 +176,7 @@ impl Breakdown {
             add(name, area.stages[STAGE_OPERATORS + at]);
         }
         add("destination", area.stages[STAGE_DESTINATION]);
-        Breakdown {
-            queued: Duration::from_nanos(started.saturating_sub(area.queued)),
-            run: Duration::from_nanos(area.finished.saturating_sub(started)),
-            stages,
-        }
+        self.queued = Duration::from_nanos(started.saturating_sub(area.queued));
+        self.run = Duration::from_nanos(area.finished.saturating_sub(started));
     }
 }

@@ -5,6 +5,7 @@ use dcs_abi::descriptor::{EndpointKind, Extent, Mode, OPEN_END, Pace};
 use dcs_devices::{Endpoint, EndpointError};
 use std::ops::{Bound, RangeBounds};
 use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// Where bytes come from. It holds a duplicate of its descriptor: the original may be closed any time.
@@ -19,7 +20,21 @@ pub struct Sink(pub(crate) Side);
 /// transfer that is given the descriptor itself does that each time, which for a small one is most of its
 /// cost.
 #[derive(Clone, Debug)]
-pub struct Handle(Arc<Endpoint>);
+pub struct Handle {
+    endpoint: Arc<Endpoint>,
+    open: Open,
+}
+
+/// Tells whether a handle is open, to all that hold it.
+#[derive(Clone, Debug)]
+pub(crate) struct Open(Arc<AtomicBool>);
+
+impl Open {
+    #[inline]
+    pub fn is_open(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
 
 impl Handle {
     /// Duplicates a descriptor and finds out what it is. Whether a socket blocks is asked here: set
@@ -29,7 +44,20 @@ impl Handle {
     ///
     /// [`Error::Endpoint`].
     pub fn new(fd: &impl AsFd) -> Result<Handle, Error> {
-        Endpoint::from_fd(fd.as_fd()).map(|endpoint| Handle(Arc::new(endpoint))).map_err(Error::Endpoint)
+        let endpoint = Arc::new(Endpoint::from_fd(fd.as_fd()).map_err(Error::Endpoint)?);
+        Ok(Handle { endpoint, open: Open(Arc::new(AtomicBool::new(true))) })
+    }
+
+    /// Closes it: no transfer that is submitted later can have it, neither one of a clone nor one that was prepared
+    /// before ([`EndpointError::Closed`]). Those under way go on.
+    pub fn close(&self) {
+        self.open.0.store(false, Ordering::Relaxed);
+    }
+
+    fn side(&self, range: Range) -> Side {
+        let open = self.open.is_open();
+        let endpoint = if open { Ok(Arc::clone(&self.endpoint)) } else { Err(EndpointError::Closed) };
+        Side { open: Some(self.open.clone()), ..Side::shared(endpoint, range) }
     }
 }
 
@@ -86,6 +114,8 @@ pub(crate) struct Side {
     pub memory: Option<Arc<Mutex<Vec<u8>>>>,
     /// A drive writes it itself.
     pub near: bool,
+    /// Its handle, where it has one, is not closed.
+    pub open: Option<Open>,
 }
 
 /// Which bytes of an endpoint.
@@ -148,6 +178,7 @@ impl Side {
             pace: Pace::default(),
             memory: None,
             near: false,
+            open: None,
         }
     }
 
@@ -220,7 +251,7 @@ impl Source {
     /// nothing.
     pub fn handle(handle: &Handle, range: impl RangeBounds<u64>) -> Source {
         let range = Range::Span(range.start_bound().cloned(), range.end_bound().cloned());
-        Source(Side::shared(Ok(Arc::clone(&handle.0)), range))
+        Source(handle.side(range))
     }
 
     /// Bytes of a namespace of an SSD that the engine drives itself. They need not be whole logical blocks.
@@ -325,7 +356,7 @@ impl Sink {
 
     /// Writes to a descriptor: a file or block device from this offset on, or a stream.
     pub fn handle(handle: &Handle, offset: u64) -> Sink {
-        Sink(Side::shared(Ok(Arc::clone(&handle.0)), Range::From(offset)))
+        Sink(handle.side(Range::From(offset)))
     }
 
     /// Memory of this many bytes, handed back in [`Completion::memory`](crate::Completion::memory), as long

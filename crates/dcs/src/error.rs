@@ -63,6 +63,15 @@ pub enum Error {
     /// The engine was made before a fork, by the parent.
     #[error("this engine belongs to the process that made it: after fork, make a new one")]
     Forked,
+    /// A prepared transfer was submitted again before its last submission was waited for.
+    #[error("this prepared transfer is under way: wait for it, or prepare another one")]
+    UnderWay,
+    /// Such a transfer cannot be prepared.
+    #[error("{0} cannot be prepared: submit each such transfer as a request")]
+    NotPrepared(&'static str),
+    /// An offset was given for a socket or a pipe.
+    #[error("a socket or pipe has no offsets: give 0")]
+    NoOffset,
     /// More operators than a chain can have.
     #[error("a chain has at most {} operators", dcs_abi::CHAIN_MAX)]
     ChainTooLong,

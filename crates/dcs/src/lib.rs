@@ -34,6 +34,7 @@
 //! | [`engine`] | [`Engine`], its [`Builder`](engine::Builder), cores and threads, [`Spread`] |
 //! | [`session`] | [`Session`], [`Request`], [`Transfer`] |
 //! | [`endpoint`] | [`Source`] and [`Sink`] |
+//! | [`prepared`] | [`Prepared`]: transfers that are bound once and submitted often |
 //! | [`op`] | [`Op`]: operators with their keys |
 //! | [`completion`] | [`Completion`]: digests, bytes, [`Breakdown`](completion::Breakdown), paths |
 //! | [`gpu`] | the GPUs of this machine, and what they do in which time |
@@ -67,6 +68,7 @@ pub mod gpu;
 pub mod media;
 pub mod net;
 pub mod op;
+pub mod prepared;
 pub mod session;
 pub mod statistics;
 
@@ -90,5 +92,6 @@ pub use endpoint::{Handle, Namespace, Sink, Source};
 pub use engine::{Backend, Cores, Driver, Engine, Spread};
 pub use error::{Error, TransferError};
 pub use op::{AwsChunked, AwsSignature, Grep, Op, PatternError};
+pub use prepared::Prepared;
 pub use session::{Request, Session, Transfer};
 pub use statistics::Statistics;

@@ -263,6 +263,26 @@ impl QueuePair {
 
 // The session's side.
 impl QueuePair {
+    /// Writes an inline entry, and rings the doorbell; identifier, handles and result address are filled in. Returns the
+    /// command identifier.
+    pub fn submit_inline(
+        &self,
+        inline: &mut InlineEntry,
+        chain: OpChain,
+        endpoints: Endpoints,
+    ) -> Result<u16, Refused> {
+        let mut state = self.state();
+        if state.closed {
+            return Err(Refused::Closed);
+        }
+        let cid = *state.free.last().filter(|_| state.room > 0).ok_or(Refused::Full)?;
+        (inline.cid, inline.result_address) = (cid, result_address(cid));
+        (inline.source_handle, inline.destination_handle) = (handle(cid, 0), handle(cid, 1));
+        self.take_in(&mut state, cid, endpoints, chain, None);
+        self.push_bytes(&mut state, &inline.to_bytes());
+        Ok(cid)
+    }
+
     /// Writes descriptor and entry, and rings the doorbell. Returns the command identifier.
     pub fn submit(&self, command: Command<'_>) -> Result<u16, Refused> {
         let Command { mut entry, chain, endpoints, secret, near, plain, describe } = command;

@@ -10,6 +10,7 @@ use crate::engine::meter::Meter;
 use crate::engine::shared::Shared;
 use crate::error::{Error, TransferError};
 use crate::op::Op;
+use crate::prepared::Prepared;
 use crate::queue::{Awaited, Command, Finished, QueuePair, Refused};
 use dcs_abi::CHAIN_MAX;
 use dcs_abi::descriptor::{self, Builder, EndpointKind, EndpointRole, Mode, Plain};
@@ -93,6 +94,21 @@ impl Session {
     /// Begins a transfer with more settings: prefix bytes, a length, a timeout, an order.
     pub fn request(&self, source: Source, chain: impl IntoIterator<Item = Op>, sink: Sink) -> Request<'_> {
         Request::new(To::Session(self), source, chain, sink)
+    }
+
+    /// Prepares a transfer that is to be submitted often, with other offsets and lengths each time: see [`Prepared`]. Of
+    /// ranges and offsets of source and sink nothing counts: each submission has its own.
+    ///
+    /// # Errors
+    ///
+    /// [`Error`], [`Error::NotPrepared`] among them.
+    pub fn prepare(
+        &self,
+        source: Source,
+        chain: impl IntoIterator<Item = Op>,
+        sink: Sink,
+    ) -> Result<Prepared, Error> {
+        self.request(source, chain, sink).prepare()
     }
 
     /// The load of its core.
@@ -185,6 +201,59 @@ impl<'a> Request<'a> {
             flags: 0,
         }
     }
+
+    /// Prepares it for many submissions, each with a length of its own: see [`Prepared`].
+    ///
+    /// # Errors
+    ///
+    /// [`Error`], [`Error::NotPrepared`] among them.
+    pub fn prepare(self) -> Result<Prepared, Error> {
+        let session = self.checked_session()?;
+        if self.prefix.is_some() {
+            return Err(Error::NotPrepared("a prefix"));
+        }
+        if self.sink.0.near {
+            return Err(Error::NotPrepared("a destination that a virtual drive writes (Sink::near_storage)"));
+        }
+        let entry = self.entry();
+        Prepared::new((&session.engine, &session.queue), (self.source.0, self.sink.0), self.chain, entry)
+    }
+
+    /// The session that it goes to, once it is known that its chain can go there.
+    fn checked_session(&self) -> Result<&'a Session, Error> {
+        if self.to.is_foreign() {
+            return Err(Error::Forked);
+        }
+        let session = match self.to {
+            To::Session(session) => session,
+            To::Spread(spread) => spread.session_for(&self.chain, self.rid),
+        };
+        if self.chain.len() > CHAIN_MAX {
+            return Err(Error::ChainTooLong);
+        }
+        let named = |(at, op): (usize, &Op)| Some((at, op.gpu_name()?));
+        match self.chain.iter().enumerate().find_map(named).filter(|_| !session.engine.has_gpu()) {
+            Some((at, name)) => Err(Error::NoGpu(name, at as u8)),
+            None => Ok(session),
+        }
+    }
+
+    /// Its entry, but for what its queue fills in.
+    #[inline]
+    fn entry(&self) -> SubmissionEntry {
+        let mut op_chain = [0; CHAIN_MAX];
+        op_chain.iter_mut().zip(&self.chain).for_each(|(number, op)| *number = op.number());
+        let timeout_ms = u32::try_from(self.timeout.as_nanos().div_ceil(1_000_000)).unwrap_or(u32::MAX);
+        SubmissionEntry {
+            opcode: OPCODE_TRANSFER,
+            rid: self.rid,
+            op_chain,
+            length: self.length,
+            timeout_ms,
+            flags: self.flags,
+            ..Default::default()
+        }
+    }
 }
 
 impl Request<'_> {
@@ -251,22 +320,9 @@ impl Request<'_> {
     ///
     /// [`Error`]: nothing was moved.
     pub fn submit(self) -> Result<Transfer, Error> {
-        if self.to.is_foreign() {
-            return Err(Error::Forked);
-        }
-        let session = match self.to {
-            To::Session(session) => session,
-            To::Spread(spread) => spread.session_for(&self.chain, self.rid),
-        };
-        if self.chain.len() > CHAIN_MAX {
-            return Err(Error::ChainTooLong);
-        }
-        if !session.engine.has_gpu()
-            && let Some((at, name)) =
-                self.chain.iter().map(Op::gpu_name).enumerate().find_map(|(at, name)| Some((at, name?)))
-        {
-            return Err(Error::NoGpu(name, at as u8));
-        }
+        let session = self.checked_session()?;
+        let mut entry = self.entry();
+        let named = entry.op_chain;
         let memory = self.sink.0.memory.clone();
         let (engine, queue) = (&session.engine, &session.queue);
         // A prefix of no bytes is no prefix.
@@ -276,7 +332,7 @@ impl Request<'_> {
         let (mut source, mut from) = describe(self.source.0)?;
         let (destination, to) = describe(self.sink.0)?;
         let (mut prefix, mut before) = prefix.map(describe).transpose()?.unzip();
-        let (mut chain, mut length, mut work) = (&self.chain[..], self.length, None);
+        let (mut chain, mut work) = (&self.chain[..], None);
         if let Some(near) = engine.near().filter(|_| Near::takes(&source, chain)) {
             // The kernel backend gets what comes out of the chain, by a pipe.
             let ranges = from.1.as_slice();
@@ -289,28 +345,15 @@ impl Request<'_> {
                 ranges: to.1.as_slice().to_vec(),
                 durable: self.flags & FLAG_DURABLE != 0,
             });
-            let job = Job::new(near, (Arc::clone(&source), ranges), chain, length, first, landing);
+            let job = Job::new(near, (Arc::clone(&source), ranges), chain, entry.length, first, landing);
             let (begun, pipe) = Work::new(job, destination.is_null(), engine.near_failures())?;
             (source, from) = describe(Side::shared(Ok(pipe), Range::From(0)))?;
-            (chain, length, work) = (&[], LENGTH_TO_END, Some(begun));
+            (chain, work) = (&[], Some(begun));
+            (entry.op_chain, entry.length) = ([0; CHAIN_MAX], LENGTH_TO_END);
         } else if lands {
             return Err(Error::NotNear);
         }
         let endpoints = [Some(source), Some(destination), prefix];
-        let mut op_chain = [0; CHAIN_MAX];
-        op_chain.iter_mut().zip(chain).for_each(|(number, op)| *number = op.number());
-        let mut named = [0; CHAIN_MAX];
-        named.iter_mut().zip(&self.chain).for_each(|(number, op)| *number = op.number());
-        let timeout_ms = u32::try_from(self.timeout.as_nanos().div_ceil(1_000_000)).unwrap_or(u32::MAX);
-        let entry = SubmissionEntry {
-            opcode: OPCODE_TRANSFER,
-            rid: self.rid,
-            op_chain,
-            length,
-            timeout_ms,
-            flags: self.flags,
-            ..Default::default()
-        };
         let secret = chain.iter().any(Op::has_parameter);
         let plain = if secret || before.is_some() { None } else { plain(&from, &to) };
         let write = |bytes: &mut [u8], handles: &[u32]| {
@@ -328,11 +371,7 @@ impl Request<'_> {
         }
         let cid = queue
             .submit(Command { entry, chain: named, endpoints, secret, near, plain, describe: &write })
-            .map_err(|refused| match refused {
-                Refused::Full => Error::SessionFull,
-                Refused::Closed => Error::Stopped,
-                Refused::NoRoom => Error::TooManyExtents,
-            })?;
+            .map_err(refused)?;
         engine.ring_doorbell();
         if let Some(work) = work {
             let (core, pair) = (Arc::clone(engine), Arc::clone(queue));
@@ -346,10 +385,19 @@ impl Request<'_> {
     }
 }
 
-/// An endpoint as the descriptor will have it, but for its handle.
-type Described = (descriptor::Endpoint, Extents);
+/// Why a queue took no command.
+pub(crate) fn refused(refused: Refused) -> Error {
+    match refused {
+        Refused::Full => Error::SessionFull,
+        Refused::Closed => Error::Stopped,
+        Refused::NoRoom => Error::TooManyExtents,
+    }
+}
 
-fn describe(side: Side) -> Result<(Arc<Endpoint>, Described), Error> {
+/// An endpoint as the descriptor will have it, but for its handle.
+pub(crate) type Described = (descriptor::Endpoint, Extents);
+
+pub(crate) fn describe(side: Side) -> Result<(Arc<Endpoint>, Described), Error> {
     let endpoint = match side.endpoint {
         Ok(ref endpoint) => Arc::clone(endpoint),
         Err(error) => return Err(Error::Endpoint(error)),
@@ -379,7 +427,7 @@ fn plain((source, from): &Described, (destination, to): &Described) -> Option<Pl
     Some(Plain { source: (*source, from.at_most_one()?), destination: (*destination, to.at_most_one()?) })
 }
 
-fn write_descriptor(
+pub(crate) fn write_descriptor(
     bytes: &mut [u8],
     handles: &[u32],
     endpoints: &[Option<(EndpointRole, &Described)>],
@@ -471,7 +519,7 @@ impl Transfer {
 }
 
 /// Makes the result of a transfer. `memory`: that of its sink.
-fn conclude(
+pub(crate) fn conclude(
     finished: &Finished<'_>,
     memory: Option<Arc<Mutex<Vec<u8>>>>,
 ) -> Result<Completion, TransferError> {

@@ -24,6 +24,9 @@ pub enum EndpointError {
     /// The descriptor is not open.
     #[error("the file descriptor is not open")]
     NotOpen,
+    /// A handle of it was closed.
+    #[error("the handle was closed: make another one, of an open file descriptor")]
+    Closed,
     /// The descriptor is of a kind that cannot be read or written as a stream of bytes.
     #[error("{0} cannot be the source or destination of a transfer")]
     Unsupported(&'static str),

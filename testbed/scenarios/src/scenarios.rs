@@ -3,7 +3,9 @@
 
 use crate::{Scenario, World};
 use dcs::media::{Pace, Sender, Settings};
-use dcs::{AwsChunked, Op, Operator, Sink, Source, Stage, Status, TransferError};
+use dcs::{
+    AwsChunked, EndpointError, Error, Handle, Op, Operator, Sink, Source, Stage, Status, TransferError,
+};
 use dcs_testkit::{bytes as data, hex};
 use openssl::hash::{MessageDigest, hash};
 use openssl::symm::{Cipher, encrypt};
@@ -22,6 +24,8 @@ pub const ALL: &[(&str, Scenario)] = &[
     ("what a peer sends comes to a file", peer_to_file),
     ("a connection is kept across transfers", many_on_one_connection),
     ("a prefix comes first", prefix_first),
+    ("what is prepared once is submitted often", prepared),
+    ("what is prepared is not submitted twice at once, nor with a closed handle", prepared_in_vain),
     ("what is compressed is restored", compressed_and_restored),
     ("many transfers at once each have their own bytes", many_at_once),
     ("more memory than a backend has at once is waited for", much_memory),
@@ -80,6 +84,76 @@ fn file_to_memory(world: &dyn World) {
     assert_eq!(done.digests[1].to_string(), digest(MessageDigest::sha1(), &bytes));
     assert_eq!(done.digests[2].to_string(), digest(MessageDigest::sha256(), &bytes));
     assert!(done.memory.unwrap() == bytes);
+}
+
+/// Pieces of a file go to a peer and to another file, with and without a descriptor (a cipher has a key), short ones and
+/// such as are of many blocks.
+fn prepared(world: &dyn World) {
+    let bytes = data(700_001, 31);
+    let from = Handle::new(&file(world, "prepared", &bytes)).unwrap();
+    let session = world.engine().session().unwrap();
+    let pieces = [(0, 64), (4096, 4096), (100, 1), (1000, 600_000), (699_000, 1001)];
+    let (key, counter) = ([3; 32], [5; 16]);
+    let cipher = Op::Aes256Ctr { key, counter };
+    for chain in [vec![Op::Md5], vec![Op::Crc32c, Op::Md5], vec![], vec![Op::Md5, cipher]] {
+        let (flow, mut peer) = world.connect();
+        let at = chain.iter().position(|op| *op == Op::Md5);
+        let encrypts = chain.iter().any(|op| matches!(op, Op::Aes256Ctr { .. }));
+        let mut prepared = session.prepare(Source::handle(&from, ..), chain.clone(), flow.sink()).unwrap();
+        for (offset, length) in pieces {
+            let piece = &bytes[offset..offset + length];
+            prepared.submit(offset as u64, 0, length as u64).unwrap();
+            let mut arrived = vec![0; length];
+            let done = std::thread::scope(|scope| {
+                let reading = scope.spawn(|| peer.read_exact(&mut arrived));
+                let done = prepared.wait().unwrap();
+                reading.join().unwrap().unwrap();
+                done
+            });
+            assert_eq!((done.bytes_in, done.bytes_out), (length as u64, length as u64));
+            let digests: Vec<String> = done.digests.iter().map(ToString::to_string).collect();
+            assert!(at.is_none_or(|at| digests[at] == digest(MessageDigest::md5(), piece)), "{digests:?}");
+            let sent = if encrypts {
+                encrypt(Cipher::aes_256_ctr(), &key, Some(&counter), piece).unwrap()
+            } else {
+                piece.to_vec()
+            };
+            assert!(arrived == sent, "{chain:?}: {length} bytes from {offset}");
+        }
+    }
+    let to = empty(world, "prepared-to", 10_000);
+    let sink = Sink::handle(&Handle::new(&to).unwrap(), 0);
+    let mut prepared = session.prepare(Source::handle(&from, ..), [Op::Sha256], sink).unwrap();
+    for (source, destination, length) in [(4096, 0, 4096), (0, 4096, 4096)] {
+        prepared.submit(source, destination, length).unwrap();
+        assert_eq!(prepared.wait().unwrap().bytes_out, length);
+    }
+    assert!(contents(&to, 8192) == [&bytes[4096..8192], &bytes[..4096]].concat());
+}
+
+fn prepared_in_vain(world: &dyn World) {
+    let bytes = data(5000, 32);
+    let from = Handle::new(&file(world, "prepared-in-vain", &bytes)).unwrap();
+    let session = world.engine().session().unwrap();
+    let (flow, mut peer) = world.connect();
+    let mut prepared = session.prepare(Source::handle(&from, ..), [Op::Crc32], flow.sink()).unwrap();
+    // More than there is: the submission fails, and what was prepared does not.
+    prepared.submit(4000, 0, 2000).unwrap();
+    let failed = prepared.wait().unwrap_err();
+    assert!(matches!(failed.status, Status::OutOfRange | Status::EndOfSource), "{failed}");
+    assert!(matches!(prepared.submit(0, 7, 100), Err(Error::NoOffset)), "a connection has no offsets");
+    prepared.submit(0, 0, 100).unwrap();
+    assert!(matches!(prepared.submit(0, 0, 100), Err(Error::UnderWay)), "its end was not waited for");
+    assert_eq!(prepared.wait().unwrap().bytes_out, 100);
+    let mut arrived = vec![0; 100];
+    peer.read_exact(&mut arrived).unwrap();
+    assert!(arrived == bytes[..100]);
+    from.close();
+    let closed = |result| matches!(result, Err(Error::Endpoint(EndpointError::Closed)));
+    assert!(closed(prepared.submit(0, 0, 100)), "its handle is closed");
+    assert!(closed(session.prepare(Source::handle(&from, ..), [], flow.sink()).map(drop)));
+    let in_memory = session.prepare(Source::memory(*b"x"), [], Sink::memory(1));
+    assert!(matches!(in_memory, Err(Error::NotPrepared(_))));
 }
 
 fn pieces_of_a_file(world: &dyn World) {

@@ -1,0 +1,356 @@
+//! Prepared transfers: bound once, submitted often.
+
+use crate::completion::Completion;
+use crate::endpoint::{Extents, Open, Side};
+use crate::engine::shared::Shared;
+use crate::error::{Error, TransferError};
+use crate::op::Op;
+use crate::queue::{Awaited, Command, Endpoints, Finished, OpChain, QueuePair};
+use crate::session::{Described, conclude, describe, refused, write_descriptor};
+use dcs_abi::descriptor::{EndpointKind, EndpointRole, Extent, OPEN_END, Plain};
+use dcs_abi::entry::SubmissionEntry;
+use dcs_abi::inline::InlineEntry;
+use dcs_abi::operator::{Operator, OperatorKind};
+use dcs_devices::Endpoint;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+/// A transfer whose ends and operators were bound once ([`Session::prepare`](crate::Session::prepare)), to be submitted
+/// often, each time with other offsets and another length. One submission is under way at a time: prepare as many
+/// as there are to be at once. Dropping it cancels what is under way.
+///
+/// ```
+/// use dcs::{Engine, Handle, Op, Sink, Source};
+/// # let directory = std::env::temp_dir().join(format!("dcs-prepared-{}", std::process::id()));
+/// # std::fs::create_dir_all(&directory)?;
+/// # let path = directory.join("file");
+/// # std::fs::write(&path, b"hello world")?;
+/// let (file, null) = (std::fs::File::open(&path)?, std::fs::File::create("/dev/null")?);
+/// let engine = Engine::builder().start()?;
+/// let session = engine.session()?;
+/// let (from, to) = (Handle::new(&file)?, Handle::new(&null)?);
+/// let mut prepared = session.prepare(Source::handle(&from, ..), [Op::Md5], Sink::handle(&to, 0))?;
+/// for (offset, length, md5) in
+///     [(0, 5, "5d41402abc4b2a76b9719d911017c592"), (6, 5, "7d793037a0760186574b0282f2f435e7")]
+/// {
+///     prepared.submit(offset, 0, length)?;
+///     let done = prepared.wait()?;
+///     assert_eq!((done.bytes_out, done.digests[0].to_string()), (5, md5.to_string()));
+/// }
+/// # std::fs::remove_dir_all(&directory)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Prepared {
+    engine: Arc<Shared>,
+    queue: Arc<QueuePair>,
+    source: End,
+    sink: End,
+    chain: Vec<Op>,
+    numbers: OpChain,
+    entry: SubmissionEntry,
+    /// What is submitted, but for offsets and length; none where it needs a descriptor.
+    inline: Option<InlineEntry>,
+    /// The submission under way.
+    under_way: Option<u16>,
+    completion: Completion,
+}
+
+/// One end of a prepared transfer.
+#[derive(Debug)]
+struct End {
+    endpoint: Arc<Endpoint>,
+    wire: dcs_abi::descriptor::Endpoint,
+    /// Its handle is not closed.
+    open: Option<Open>,
+    positional: bool,
+    /// Bytes that it has, where a destination's extent has to name them.
+    size: u64,
+}
+
+impl End {
+    fn new(side: Side) -> Result<End, Error> {
+        let open = side.open.clone();
+        let (endpoint, (wire, _)) = describe(side)?;
+        let kind = endpoint.kind();
+        let size = match kind {
+            EndpointKind::File => OPEN_END,
+            _ => endpoint.size().map_err(Error::Size)?.unwrap_or(0),
+        };
+        Ok(End { endpoint, wire, open, positional: kind.is_positional(), size })
+    }
+
+    fn check(&self, offset: u64) -> Result<(), Error> {
+        if self.open.as_ref().is_some_and(|open| !open.is_open()) {
+            return Err(Error::Endpoint(dcs_devices::EndpointError::Closed));
+        }
+        if offset != 0 && !self.positional {
+            return Err(Error::NoOffset);
+        }
+        Ok(())
+    }
+
+    fn extent(&self, offset: u64, length: Option<u64>) -> Result<Option<Extent>, Error> {
+        if !self.positional {
+            return Ok(None);
+        }
+        let length = match length {
+            Some(length) => length,
+            None => self.size.checked_sub(offset).ok_or(Error::Range)?,
+        };
+        offset.checked_add(length).ok_or(Error::Range)?;
+        Ok(Some(Extent { offset, length }))
+    }
+
+    fn described(&self, extent: Option<Extent>) -> Described {
+        (self.wire, extent.map_or(Extents::None, Extents::One))
+    }
+}
+
+fn changes_length(op: &Op) -> bool {
+    Operator::from_chain(op.number()).is_none_or(|(operator, _)| operator.kind() == OperatorKind::Resize)
+}
+
+impl Prepared {
+    pub(crate) fn new(
+        (engine, queue): (&Arc<Shared>, &Arc<QueuePair>),
+        (source, sink): (Side, Side),
+        chain: Vec<Op>,
+        entry: SubmissionEntry,
+    ) -> Result<Prepared, Error> {
+        if sink.memory.is_some() {
+            return Err(Error::NotPrepared("memory that each completion hands back (Sink::memory)"));
+        }
+        let (source, sink) = (End::new(source)?, End::new(sink)?);
+        if engine.near().is_some() && !chain.is_empty() {
+            return Err(Error::NotPrepared("a chain that a virtual drive may run (Backend::Drive)"));
+        }
+        let resizes = chain.iter().any(changes_length);
+        let mut prepared = Prepared {
+            engine: Arc::clone(engine),
+            queue: Arc::clone(queue),
+            numbers: entry.op_chain,
+            source,
+            sink,
+            chain,
+            entry,
+            inline: None,
+            under_way: None,
+            completion: Completion::default(),
+        };
+        let ends_itself = prepared.sink.positional && prepared.sink.endpoint.kind() != EndpointKind::File;
+        let described = prepared.chain.iter().any(Op::has_parameter) || (resizes && ends_itself);
+        if !described {
+            // A byte, to see whether such a transfer needs a descriptor.
+            let room = if ends_itself { 1 } else { OPEN_END };
+            let plain = Plain {
+                source: (prepared.source.wire, prepared.source.extent(0, Some(1))?),
+                destination: (prepared.sink.wire, prepared.sink.extent(0, Some(room))?),
+            };
+            prepared.inline = InlineEntry::new(&SubmissionEntry { length: 1, ..entry }, &plain);
+        }
+        Ok(prepared)
+    }
+
+    /// Submits it: `length` bytes from `from` on at the source, to `to` on at the sink. Ends without positions have offset
+    /// 0. A source that ends before that fails with [`Status::EndOfSource`](crate::Status) or
+    /// [`Status::OutOfRange`](crate::Status).
+    ///
+    /// # Errors
+    ///
+    /// [`Error`]: nothing was moved. [`Error::UnderWay`] where the submission before is not waited for;
+    /// [`EndpointError::Closed`](crate::EndpointError) where a handle was closed.
+    pub fn submit(&mut self, from: u64, to: u64, length: u64) -> Result<(), Error> {
+        if self.engine.is_foreign() {
+            return Err(Error::Forked);
+        }
+        if self.under_way.is_some() {
+            return Err(Error::UnderWay);
+        }
+        self.source.check(from)?;
+        self.sink.check(to)?;
+        let cid = match self.inline {
+            Some(mut inline) => {
+                (inline.source_offset, inline.destination_offset, inline.length) = (from, to, length);
+                let endpoints = self.endpoints();
+                self.queue.submit_inline(&mut inline, self.numbers, endpoints).map_err(refused)
+            }
+            None => self.submit_described(from, to, length),
+        };
+        let cid = match cid {
+            Err(Error::SessionFull) if self.engine.is_caller_driven() => {
+                // Identifiers of dropped transfers come back only when somebody drives.
+                self.engine.drive_once();
+                return Err(Error::SessionFull);
+            }
+            cid => cid?,
+        };
+        self.under_way = Some(cid);
+        self.engine.ring_doorbell();
+        Ok(())
+    }
+
+    fn endpoints(&self) -> Endpoints {
+        [Some(Arc::clone(&self.source.endpoint)), Some(Arc::clone(&self.sink.endpoint)), None]
+    }
+
+    /// The same, where operators have parameters, or ends what needs a descriptor.
+    fn submit_described(&mut self, from: u64, to: u64, length: u64) -> Result<u16, Error> {
+        let source = self.source.described(self.source.extent(from, Some(length))?);
+        let sink = self.sink.described(self.sink.extent(to, None)?);
+        let chain = &self.chain;
+        let write = |bytes: &mut [u8], handles: &[u32]| {
+            let described =
+                [Some((EndpointRole::Source, &source)), Some((EndpointRole::Destination, &sink)), None];
+            write_descriptor(bytes, handles, &described, chain)
+        };
+        let command = Command {
+            entry: SubmissionEntry { length, ..self.entry },
+            chain: self.numbers,
+            endpoints: self.endpoints(),
+            secret: self.chain.iter().any(Op::has_parameter),
+            near: None,
+            plain: None,
+            describe: &write,
+        };
+        self.queue.submit(command).map_err(refused)
+    }
+
+    /// Waits until the submission is done. On an engine without a thread of its own this drives the engine. What it
+    /// returns stays until the next submission is waited for.
+    ///
+    /// # Errors
+    ///
+    /// [`TransferError`]: stage, status, and what had been done. Where nothing is under way, the last completion is
+    /// returned.
+    pub fn wait(&mut self) -> Result<&Completion, TransferError> {
+        if let Some(cid) = self.under_way {
+            loop {
+                self.engine.wait(&self.queue, Awaited::Done(cid));
+                if let Some(failed) = self.take(cid) {
+                    match failed {
+                        Some(error) => return Err(*error),
+                        None => break,
+                    }
+                }
+            }
+        }
+        Ok(&self.completion)
+    }
+
+    /// As [`Prepared::wait`], without waiting: `None` where it is not done. On an engine without a thread of its own this
+    /// does a bounded piece of what can be done.
+    ///
+    /// # Errors
+    ///
+    /// As [`Prepared::wait`].
+    pub fn try_wait(&mut self) -> Option<Result<&Completion, TransferError>> {
+        if let Some(cid) = self.under_way {
+            self.engine.drive_once();
+            if let Some(error) = self.take(cid)? {
+                return Some(Err(*error));
+            }
+        }
+        Some(Ok(&self.completion))
+    }
+
+    /// Takes the completion, if it is there: the failure, if it is one.
+    fn take(&mut self, cid: u16) -> Option<Option<Box<TransferError>>> {
+        let completion = &mut self.completion;
+        let conclude = |finished: &Finished<'_>| {
+            if finished.entry.status().is_success() {
+                completion.refill(finished);
+                return None;
+            }
+            conclude(finished, None).err().map(Box::new)
+        };
+        let taken = if self.engine.is_foreign() {
+            Some(Finished::elsewhere(conclude))
+        } else {
+            self.queue.take(cid, conclude)
+        };
+        if taken.is_some() {
+            self.under_way = None;
+        }
+        taken
+    }
+
+    /// Polls it in a task: the task is woken when the submission is done.
+    ///
+    /// # Errors
+    ///
+    /// As [`Prepared::wait`].
+    ///
+    /// # Panics
+    ///
+    /// On an engine that is driven by its callers ([`Driver::Caller`](crate::Driver)), where nobody would wake the task.
+    pub fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<&Completion, TransferError>> {
+        assert!(!self.engine.is_caller_driven(), "{}", Error::CallerDriven);
+        if let Some(cid) = self.under_way {
+            if !self.engine.is_foreign() && self.queue.wake_when_done(cid, context.waker()) {
+                return Poll::Pending;
+            }
+            match self.take(cid) {
+                None => return Poll::Pending,
+                Some(Some(error)) => return Poll::Ready(Err(*error)),
+                Some(None) => {}
+            }
+        }
+        Poll::Ready(Ok(&self.completion))
+    }
+
+    /// Takes the completion of what is under way, and applies `of` to it, if it is there; else does what can be done
+    /// without waiting.
+    #[doc(hidden)]
+    pub fn take_with<R>(&mut self, of: impl FnOnce(&Finished<'_>) -> R) -> Option<R> {
+        let cid = self.under_way?;
+        let taken = if self.engine.is_foreign() {
+            Some(Finished::elsewhere(of))
+        } else {
+            self.engine.drive_once();
+            self.queue.take(cid, of)
+        };
+        if taken.is_some() {
+            self.under_way = None;
+        }
+        taken
+    }
+
+    /// Waits until what is under way is done, and leaves its completion to be taken.
+    #[doc(hidden)]
+    pub fn wait_done(&self) {
+        if let Some(cid) = self.under_way {
+            self.engine.wait(&self.queue, Awaited::Done(cid));
+        }
+    }
+
+    /// True where a submission is under way that was not waited for.
+    pub fn is_under_way(&self) -> bool {
+        self.under_way.is_some()
+    }
+
+    /// True where [`Prepared::wait`] would return at once.
+    pub fn is_done(&self) -> bool {
+        self.under_way.is_none_or(|cid| self.engine.is_foreign() || self.queue.has(Awaited::Done(cid)))
+    }
+
+    /// Asks the engine to abort what is under way. It is done soon after, with
+    /// [`Status::Cancelled`](crate::Status) unless it was faster.
+    pub fn cancel(&self) {
+        if let Some(cid) = self.under_way
+            && !self.engine.is_foreign()
+            && self.queue.cancel(cid)
+        {
+            self.engine.cancel(&self.queue, cid);
+        }
+    }
+}
+
+impl Drop for Prepared {
+    fn drop(&mut self) {
+        self.cancel();
+        if let Some(cid) = self.under_way.filter(|_| !self.engine.is_foreign()) {
+            self.queue.detach(cid);
+        }
+    }
+}
