@@ -1,4 +1,4 @@
-"""What ``await transfer`` does: waits for its descriptor in the running loop."""
+"""Implements ``await transfer``: waits for its descriptor in the running loop."""
 
 import asyncio
 import os
@@ -14,7 +14,7 @@ async def _ended(transfer):
         return
     loop = asyncio.get_running_loop()
     done = loop.create_future()
-    # A loop has one reader a descriptor, and several tasks may await one transfer.
+    # A loop has one reader for each descriptor, and several tasks may await one transfer.
     fd = os.dup(transfer.fileno())
     try:
         loop.add_reader(fd, _ring, done)
@@ -31,7 +31,7 @@ async def wait(transfer):
         await _ended(transfer)
     except asyncio.CancelledError:
         transfer.cancel()
-        # The engine lets go of socket, file and memory first: whoever cancels may want them next.
+        # The engine releases socket, file and memory first: the caller may use them next.
         await _ended(transfer)
         raise
     return transfer.result()

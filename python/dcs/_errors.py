@@ -6,20 +6,20 @@ import builtins
 class Error(OSError):
     """A transfer that failed, or could not be submitted.
 
-    It is an OSError: ``errno`` is that of the system call behind it, else the nearest in meaning (``ENODATA`` where a
-    source ended early, ``EBADMSG`` for a digest that is not the one expected, ...). What had been done by then is in
-    ``completion``: bytes, digests, times.
+    It is an OSError: ``errno`` is that of the failed system call, else the nearest in meaning (``ENODATA`` if a source
+    ended early, ``EBADMSG`` for an unexpected digest, ...). ``completion`` has what had been done by then: bytes,
+    digests, times.
     """
 
     #: Name of the status, as in docs/abi.md: "END_OF_SOURCE", "DIGEST_MISMATCH", "TIMEOUT", ...
     status = "INTERNAL_ERROR"
-    #: Where it went wrong: "source", "operator", "destination", "frontend", "queue", ...
+    #: Stage of the failure: "source", "operator", "destination", "frontend", "queue", ...
     stage = "none"
-    #: Place in the chain and name of the operator that failed, where the stage is "operator"; else None.
+    #: Place in the chain and name of the operator that failed, if the stage is "operator"; else None.
     operator = None
-    #: What can be done about it, in one line.
+    #: Advice in one line.
     advice = ""
-    #: A dcs.Completion; None where the error was pickled.
+    #: A dcs.Completion; None if the error was pickled.
     completion = None
 
     @property
@@ -41,7 +41,7 @@ class Error(OSError):
 
 
 class Timeout(Error, builtins.TimeoutError):
-    """The transfer's timeout is over."""
+    """The transfer reached its timeout."""
 
 
 class Disconnected(Error, ConnectionError):

@@ -198,8 +198,8 @@ impl Context {
         Ok(Context { operator, unit, expected })
     }
 
-    /// `unzstd` at the beginning of its stream, for frames whose window has `1 << window` bytes at most, 10 to 27: what
-    /// whoever runs it for others sets aside ([`memory_of_unzstd`]). A frame with a larger one is corrupt data.
+    /// Makes `unzstd` at the beginning of its stream, for frames with a window of at most `1 << window` bytes, 10 to 27. A
+    /// frame with a larger one is corrupt data. [`memory_of_unzstd`] tells the memory to set aside.
     ///
     /// # Errors
     ///

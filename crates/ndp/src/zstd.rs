@@ -50,7 +50,7 @@ const FRAME_HEADER: usize = 18;
 /// Bytes of the longest block. A longer unit is the content of a skippable frame, which produces nothing.
 const BLOCK: usize = 128 << 10;
 
-/// The largest window of a frame, as a power of two, where nobody says: 128 MiB, which is the library's own limit.
+/// Largest window of a frame by default, as a power of two: 128 MiB, which is the library's own limit.
 pub(crate) const WINDOW_MAX: u8 = 27;
 
 /// Error code of the library for lack of memory (`ZSTD_error_memory_allocation`).
