@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-/// The library's object, and how its last submission ended.
+/// State: the library's object, and the result of its last submission.
 struct State {
     prepared: Option<dcs::Prepared>,
     ended: Option<Result<dcs::Completion, TransferError>>,

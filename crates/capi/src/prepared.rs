@@ -10,12 +10,12 @@ use std::ffi::c_int;
 /// A prepared transfer. One thread at a time may use it.
 pub struct dcs_prepared {
     prepared: Prepared,
-    /// The end of the last submission.
+    /// Completion of the last submission; `None` while there is none.
     done: Option<dcs_completion>,
 }
 
 impl dcs_prepared {
-    /// Takes in the end of the submission under way, if it has come. False where it has not.
+    /// Takes the completion of the current submission, if it has come. Returns false if not.
     fn look(&mut self) -> bool {
         if self.prepared.is_under_way() {
             match self.prepared.take_with(dcs_completion::new) {
@@ -26,7 +26,7 @@ impl dcs_prepared {
         true
     }
 
-    /// The end of the last submission: `value`, or its errno.
+    /// Stores the last completion in `into`, and returns `value`, or errno of its failure.
     fn told(&self, into: *mut dcs_completion, value: c_int) -> Result<c_int, c_int> {
         let completion = self.done.ok_or(libc::EINVAL)?;
         let errno = completion.errno();
@@ -36,7 +36,7 @@ impl dcs_prepared {
     }
 }
 
-/// Freeing waits: the engine may still have the caller's memory.
+/// Cancels and waits: the engine may still use the caller's memory.
 impl Drop for dcs_prepared {
     fn drop(&mut self) {
         self.prepared.cancel();
