@@ -96,7 +96,7 @@ extern "C" {
 
 /* ---- Opcodes ---- */
 
-/** D2D transfer: source, operator chain, destination (struct dcs_sqe) */
+/** Transfer: source, operator chain, destination (struct dcs_sqe) */
 #define DCS_OPCODE_TRANSFER 0x81u
 /**
  * cancel a command of the same queue [NVMe I/O command 18h]: op_chain[0..2] = SQID, op_chain[2..4]

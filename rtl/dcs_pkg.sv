@@ -48,7 +48,7 @@ package dcs_pkg;
 
   // ---- Opcodes ----
 
-  // D2D transfer: source, operator chain, destination (struct dcs_sqe)
+  // Transfer: source, operator chain, destination (struct dcs_sqe)
   localparam logic [7:0] OpcodeTransfer = 8'h81;
   // cancel a command of the same queue [NVMe I/O command 18h]: op_chain[0..2] = SQID,
   // op_chain[2..4] = CID (CDW10)

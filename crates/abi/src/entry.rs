@@ -5,7 +5,7 @@ use crate::status::Stage;
 use crate::wire::wire_struct;
 use crate::{CHAIN_MAX, U48, Wire, WireError};
 
-/// Opcode of a D2D transfer. Vendor specific; bits 1:0 = 01b: the controller reads the command's data buffer,
+/// Opcode of a transfer. Vendor specific; bits 1:0 = 01b: the controller reads the command's data buffer,
 /// which holds the descriptor (NVMe Base 2.1, Opcode field of Command Dword 0).
 pub const OPCODE_TRANSFER: u8 = 0x81;
 /// Opcode of NVMe's Cancel command (NVMe Base 2.1, I/O command 18h).
@@ -16,7 +16,7 @@ pub const OPCODES: &[Constant] = &[
     Constant {
         name: "TRANSFER",
         value: OPCODE_TRANSFER as u64,
-        doc: "D2D transfer: source, operator chain, destination (struct dcs_sqe)",
+        doc: "Transfer: source, operator chain, destination (struct dcs_sqe)",
     },
     Constant {
         name: "CANCEL",
