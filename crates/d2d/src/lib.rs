@@ -38,7 +38,7 @@
 //! | `sender` | Tx FSM: credits, stall limit |
 //! | `pace` | how many bytes are due |
 //! | `receiver` | Rx FSM: gaps, overruns, grants |
-//! | `wire`, `reassembly` | received frames: headers, fragments |
+//! | `wire`, `reassembly`, `sequence` | received frames: headers, fragments, RTP's order |
 //! | `schedule` | turns and timers |
 //!
 //! Everything that another device or the network sent is checked before it is used. What cannot be ends the
@@ -47,7 +47,7 @@
 //! # What it doesn't implement
 //!
 //! TCP offload; IPv6; more than one tag; IP options in what is sent; contributing sources (CSRC); reordering
-//! of received RTP packets (what is missing is counted); cryptography (an [`Operator`] is a hook); frame
+//! of received RTP packets (what is missing, or late, is counted); cryptography (an [`Operator`] is a hook); frame
 //! check sequences and padding, which are the MAC's.
 #![no_std]
 #![forbid(unsafe_code)]
@@ -67,6 +67,7 @@ mod receiver;
 pub mod register;
 mod schedule;
 mod sender;
+mod sequence;
 pub mod ssd;
 mod streams;
 pub mod uoe;

@@ -5,11 +5,13 @@ use crate::interface::{Action, ConfigError, Nanos, Operator, Origin};
 use crate::reassembly::{Disposition, Limits, Reassembly};
 use crate::register::{END_HERE, Error, Kind, Medium, Role};
 use crate::schedule::Circle;
-use crate::streams::{Access, Command, Decoded, Settings, Streams, read};
+use crate::sequence::{Place, Sequence};
+use crate::streams::{Access, Command, Decoded, Settings, Stream, Streams, read};
 use crate::uoe::{self, Demands, Filter, Packets, Template};
 use crate::wire::{self, Packet, Rtp};
 use alloc::boxed::Box;
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::VecDeque;
+use alloc::collections::btree_map::{BTreeMap, Entry};
 use alloc::vec::Vec;
 
 /// The settings of a NIC.
@@ -44,7 +46,7 @@ impl Config {
             mtu: 1500,
             queue: 256 << 10,
             legacy: 256,
-            reassembly: Limits::default(),
+            reassembly: Limits::for_streams(streams),
         }
     }
 
@@ -93,10 +95,10 @@ pub enum Received {
 /// What the NIC has counted that belongs to no one stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
-    /// Fragmented datagrams of streams that were never whole, or contradicted themselves.
+    /// Fragmented datagrams of streams that were never whole, contradicted themselves, or had to make room.
     pub datagrams_lost: u64,
-    /// Fragments that went to the legacy function since there was no room for another datagram.
-    pub fragments_passed: u64,
+    /// Fragmented datagrams of nobody known yet that went to the legacy function to make room for others.
+    pub datagrams_passed: u64,
 }
 
 /// The network's side of a stream.
@@ -105,9 +107,13 @@ struct Network {
     registers: [u64; uoe::COUNT],
     packets: Option<Packets>,
     filter: Option<(Filter, Demands)>,
-    /// The RTP sequence number that comes next.
-    expected: Option<u16>,
+    sequence: Sequence,
+    /// The RTP source that the run takes: the one that its template names, else the first that came.
+    ssrc: Option<u32>,
 }
+
+/// The part of a filter that each fragment has: VLAN, destination, source (0: any).
+type Ends = (Option<u16>, [u8; 4], [u8; 4]);
 
 /// A NIC's D2D function, beside its legacy function.
 pub struct Nic {
@@ -115,6 +121,8 @@ pub struct Nic {
     streams: Streams,
     networks: Vec<Network>,
     filters: BTreeMap<Filter, u16>,
+    /// How many filters name this VLAN, destination and source.
+    ends: BTreeMap<Ends, u16>,
     reassembly: Reassembly,
     /// Frames that came for the legacy function and were held.
     held: VecDeque<Vec<u8>>,
@@ -136,6 +144,7 @@ impl Nic {
             streams: Streams::new(config.settings())?,
             networks: (0..config.streams).map(|_| Network::default()).collect(),
             filters: BTreeMap::new(),
+            ends: BTreeMap::new(),
             reassembly: Reassembly::new(config.reassembly),
             held: VecDeque::new(),
             legacy: VecDeque::new(),
@@ -156,6 +165,7 @@ impl Nic {
         self.streams.reset();
         self.networks.iter_mut().for_each(|network| *network = Network::default());
         self.filters.clear();
+        self.ends.clear();
         self.reassembly = Reassembly::new(self.config.reassembly);
         self.wire.clear();
     }
@@ -216,6 +226,7 @@ impl Nic {
                 Role::Receiver => stream.receiver.end_at(if count == END_HERE { 0 } else { count }),
                 Role::None => {}
             }
+            self.settle_end(number);
         }
     }
 
@@ -239,6 +250,7 @@ impl Nic {
                     && self.streams.stream(number).is_running()
                 {
                     self.filters.insert(filter.0, number);
+                    *self.ends.entry(ends(&filter.0)).or_default() += 1;
                     network.filter = Some(*filter);
                 }
             }
@@ -256,9 +268,15 @@ impl Nic {
     fn forget(&mut self, number: u16) {
         let network = &mut self.networks[usize::from(number)];
         network.packets = None;
-        network.expected = None;
+        (network.sequence, network.ssrc) = (Sequence::default(), None);
         if let Some((filter, _)) = network.filter.take() {
             self.filters.remove(&filter);
+            if let Entry::Occupied(mut count) = self.ends.entry(ends(&filter)) {
+                *count.get_mut() -= 1;
+                if *count.get() == 0 {
+                    count.remove();
+                }
+            }
         }
     }
 
@@ -283,10 +301,8 @@ impl Nic {
 
     /// The next thing to do. None: nothing until something happens, or [`Nic::next_deadline`].
     pub fn poll(&mut self, now: Nanos) -> Option<Action> {
-        while let Some((frames, lost)) = self.reassembly.expire(now) {
-            self.statistics.datagrams_lost += lost;
-            self.held.extend(frames);
-        }
+        self.reassembly.expire(now);
+        self.settle_fragments();
         if let Some(frame) = self.held.pop_front() {
             return Some(Action::Legacy { frame });
         }
@@ -366,17 +382,15 @@ impl Nic {
         if !self.may_be_ours(&packet) {
             return Received::Legacy;
         }
-        let (filters, networks) = (&self.filters, &self.networks);
-        let disposition = self
-            .reassembly
-            .add(&packet, frame, now, |from, to| find(filters, networks, &packet, from, to).is_some());
+        let (filters, networks, streams) = (&self.filters, &self.networks, &mut self.streams);
+        let disposition = self.reassembly.add(&packet, frame, now, |from, to| {
+            let (stream, _) = find(filters, networks, &packet, from, to)?;
+            Some(Origin { stream, run: streams.stream(stream).run })
+        });
+        self.settle_fragments();
         match disposition {
-            Disposition::Legacy => {
-                self.statistics.fragments_passed += 1;
-                return Received::Legacy;
-            }
-            Disposition::Held => {}
-            Disposition::Dropped(with_datagram) => self.statistics.datagrams_lost += u64::from(with_datagram),
+            Disposition::Legacy => return Received::Legacy,
+            Disposition::Held | Disposition::Dropped => {}
             // The stream may have ended in between: then nobody wants it any more.
             Disposition::Whole(datagram) => drop(self.take(&packet, &datagram)),
             Disposition::Release(frames) => self.held.extend(frames),
@@ -384,17 +398,33 @@ impl Nic {
         Received::Kept
     }
 
-    /// True if some stream receives at the packet's address.
+    /// True if some stream receives at the packet's address, from its source.
     fn may_be_ours(&self, packet: &Packet) -> bool {
-        let lowest = Filter {
-            vlan: packet.vlan,
-            destination: packet.destination,
-            destination_port: 0,
-            source: [0; 4],
-            source_port: 0,
-        };
-        let next = self.filters.range(lowest..).next();
-        next.is_some_and(|(filter, _)| (filter.vlan, filter.destination) == (packet.vlan, packet.destination))
+        let from = |source| self.ends.contains_key(&(packet.vlan, packet.destination, source));
+        from(packet.source) || from([0; 4])
+    }
+
+    /// Counts the datagrams that were lost, and passes on those that are nobody's.
+    fn settle_fragments(&mut self) {
+        self.held.extend(self.reassembly.released.drain(..));
+        self.statistics.datagrams_passed += core::mem::take(&mut self.reassembly.passed);
+        for run in self.reassembly.lost.drain(..) {
+            self.statistics.datagrams_lost += 1;
+            let stream = self.streams.stream(run.stream);
+            if stream.run == run.run && wanted(stream) > 0 {
+                stream.dropped = stream.dropped.saturating_add(1);
+            }
+        }
+    }
+
+    /// Counts as lost, where a run has all that it wants, the datagrams that have not become whole before.
+    fn settle_end(&mut self, number: u16) {
+        let stream = self.streams.stream(number);
+        if stream.role == Role::Sender && wanted(stream) == 0 {
+            let lost = self.reassembly.end(Origin { stream: number, run: stream.run });
+            self.statistics.datagrams_lost += lost;
+            stream.dropped = stream.dropped.saturating_add(lost as u32);
+        }
     }
 
     /// Takes a whole datagram.
@@ -405,31 +435,35 @@ impl Nic {
         };
         let network = &mut self.networks[usize::from(number)];
         let stream = self.streams.stream(number);
+        let wanted = wanted(stream);
+        if wanted == 0 {
+            return Received::Kept;
+        }
         let payload = wire::payload(packet, datagram).and_then(|payload| match demands.ssrc {
-            None => Some(payload),
+            None => Some((payload, Place::Next(0))),
             Some(ssrc) => {
-                let rtp = Rtp::of(payload).filter(|rtp| ssrc == 0 || ssrc == rtp.ssrc)?;
-                if let Some(expected) = network.expected {
-                    // Those that come late count as lost, too: they are passed on where they come.
-                    let missing = rtp.sequence.wrapping_sub(expected);
-                    stream.lost += if missing < 1 << 15 { u64::from(missing) } else { 0 };
-                }
-                network.expected = Some(rtp.sequence.wrapping_add(1));
-                Some(rtp.payload)
+                let ssrc = network.ssrc.or((ssrc != 0).then_some(ssrc));
+                let rtp = Rtp::of(payload).filter(|rtp| ssrc.is_none_or(|ssrc| ssrc == rtp.ssrc))?;
+                network.ssrc = Some(rtp.ssrc);
+                Some((rtp.payload, network.sequence.place(rtp.sequence)))
             }
         });
-        let queued = stream.sender.queue.len();
-        let room = u64::from(self.config.queue).saturating_sub(queued);
-        let left =
-            stream.sender.end().map_or(u64::MAX, |end| end.saturating_sub(stream.sender.sent() + queued));
-        match payload.filter(|payload| payload.len() as u64 <= room && left > 0 && stream.is_running()) {
-            Some(payload) => {
-                let count = left.min(payload.len() as u64) as usize;
+        let room = u64::from(self.config.queue).saturating_sub(stream.sender.queue.len());
+        match payload {
+            Some((_, Place::Passed)) => stream.late = stream.late.saturating_add(1),
+            Some((payload, Place::Next(missing))) if payload.len() as u64 <= room => {
+                let count = wanted.min(payload.len() as u64) as usize;
                 stream.sender.queue.push(&payload[..count]);
                 stream.packets += 1;
+                stream.lost += missing;
+            }
+            Some((_, Place::Next(missing))) => {
+                stream.dropped = stream.dropped.saturating_add(1);
+                stream.lost += missing;
             }
             None => stream.dropped = stream.dropped.saturating_add(1),
         }
+        self.settle_end(number);
         self.streams.circle.add(number);
         Received::Kept
     }
@@ -438,6 +472,17 @@ impl Nic {
     pub fn write_failed(&mut self, origin: Origin) {
         self.streams.write_failed(origin);
     }
+}
+
+fn ends(filter: &Filter) -> Ends {
+    (filter.vlan, filter.destination, filter.source)
+}
+
+/// Bytes that a sender's run still wants of the network.
+fn wanted(stream: &Stream) -> u64 {
+    let here = stream.sender.sent() + stream.sender.queue.len();
+    let end = stream.sender.end().unwrap_or(u64::MAX);
+    if stream.is_running() { end.saturating_sub(here) } else { 0 }
 }
 
 /// The stream that receives a packet: one that names its source before one that takes any.

@@ -4,16 +4,17 @@
 //! kept as they came: if it turns out to be nobody's here, they go on to the legacy function, untouched and
 //! in their order.
 
-use crate::interface::Nanos;
+use crate::interface::{Nanos, Origin};
 use crate::wire::{Packet, ports};
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use core::ops::Range;
 
-/// Bounds on what fragments may occupy.
+/// Bounds on what fragments may occupy. Where one is reached, the oldest datagram makes room: one that was given up,
+/// else one of nobody known yet, else a stream's.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Datagrams of which something was seen.
+    /// Datagrams of which something was seen. One source has half of them at most.
     pub datagrams: usize,
     /// Bytes of frames that are kept.
     pub bytes: usize,
@@ -21,10 +22,19 @@ pub struct Limits {
     pub time: Nanos,
 }
 
+impl Limits {
+    /// Two datagrams a stream, 64 at least and 1,024 at most; 16 KiB for each, so a mebibyte at least; and 15 seconds,
+    /// which RFC 791 names.
+    pub fn for_streams(streams: u16) -> Limits {
+        let datagrams = (2 * usize::from(streams)).clamp(64, 1024);
+        Limits { datagrams, bytes: datagrams << 14, time: 15_000_000_000 }
+    }
+}
+
 impl Default for Limits {
-    /// 64 datagrams, a mebibyte, and 15 seconds, which RFC 791 names.
+    /// Those for a single stream.
     fn default() -> Limits {
-        Limits { datagrams: 64, bytes: 1 << 20, time: 15_000_000_000 }
+        Limits::for_streams(1)
     }
 }
 
@@ -41,8 +51,8 @@ struct Key {
 enum Fate {
     /// The first fragment has not come.
     Unknown,
-    /// It has, and is a stream's.
-    Ours,
+    /// It has, and is of this run.
+    Ours(Origin),
     /// It is nobody's here: what comes passes.
     Legacy,
     /// It was given up: what comes is dropped.
@@ -117,8 +127,8 @@ pub(crate) enum Disposition {
     Held,
     /// It is nobody's here, and not kept: the caller has it.
     Legacy,
-    /// It was dropped. True: with the datagram, which is counted now.
-    Dropped(bool),
+    /// It was dropped, with its datagram.
+    Dropped,
     /// The datagram is whole: its payload from UDP's header on.
     Whole(Vec<u8>),
     /// It is nobody's here: these frames, the last being this one.
@@ -131,11 +141,18 @@ pub(crate) struct Reassembly {
     limits: Limits,
     datagrams: VecDeque<Datagram>,
     bytes: usize,
+    /// Runs that have lost a datagram, each as often as they have: the owner takes them out.
+    pub lost: Vec<Origin>,
+    /// Frames of datagrams that are nobody's as far as is known: the owner takes them out.
+    pub released: Vec<Vec<u8>>,
+    /// Datagrams of nobody known that made room for others, since it was asked last.
+    pub passed: u64,
 }
 
 impl Reassembly {
     pub fn new(limits: Limits) -> Reassembly {
-        Reassembly { limits, datagrams: VecDeque::new(), bytes: 0 }
+        let (lost, released) = (Vec::new(), Vec::new());
+        Reassembly { limits, datagrams: VecDeque::new(), bytes: 0, lost, released, passed: 0 }
     }
 
     pub fn bytes(&self) -> usize {
@@ -147,27 +164,58 @@ impl Reassembly {
         self.datagrams.front().map(|datagram| datagram.until)
     }
 
-    /// Gives up one datagram whose time is over at `now`. Frames that may be the legacy function's come back;
-    /// None: nothing is over. The number says how many datagrams were lost to a stream.
-    pub fn expire(&mut self, now: Nanos) -> Option<(Vec<Vec<u8>>, u64)> {
-        self.deadline().filter(|until| *until <= now)?;
-        let datagram = self.datagrams.pop_front()?;
-        self.bytes -= datagram.bytes();
-        Some(match datagram.fate {
-            Fate::Unknown => (datagram.frames, 0),
-            Fate::Ours => (Vec::new(), 1),
-            Fate::Legacy | Fate::Dropped => (Vec::new(), 0),
-        })
+    /// Gives up the datagrams whose time is over at `now`.
+    pub fn expire(&mut self, now: Nanos) {
+        while self.deadline().is_some_and(|until| until <= now) {
+            self.remove(0);
+        }
     }
 
-    /// Takes a fragment. `is_ours` tells from the ports, source and destination, whether a stream wants the
-    /// datagram.
+    /// Gives up the datagrams of a run. Returns how many.
+    pub fn end(&mut self, run: Origin) -> u64 {
+        let before = self.datagrams.len();
+        self.datagrams.retain(|datagram| datagram.fate != Fate::Ours(run));
+        self.bytes = self.datagrams.iter().map(Datagram::bytes).sum();
+        (before - self.datagrams.len()) as u64
+    }
+
+    fn remove(&mut self, at: usize) {
+        let Some(datagram) = self.datagrams.remove(at) else { return };
+        self.bytes -= datagram.bytes();
+        match datagram.fate {
+            Fate::Unknown => self.released.extend(datagram.frames),
+            Fate::Ours(run) => self.lost.push(run),
+            Fate::Legacy | Fate::Dropped => {}
+        }
+    }
+
+    /// Makes room at the cost of one of these datagrams. False: there is none.
+    fn evict(&mut self, among: impl Fn(&Datagram) -> bool) -> bool {
+        let candidates = self.datagrams.iter().enumerate().filter(|(_, datagram)| among(datagram));
+        let worth = |fate| match fate {
+            Fate::Legacy | Fate::Dropped => 0,
+            Fate::Unknown => 1,
+            Fate::Ours(_) => 2,
+        };
+        let Some((at, datagram)) = candidates.min_by_key(|(_, datagram)| worth(datagram.fate)) else {
+            return false;
+        };
+        self.passed += u64::from(datagram.fate == Fate::Unknown);
+        self.remove(at);
+        true
+    }
+
+    fn find(&self, key: Key) -> Option<usize> {
+        self.datagrams.iter().position(|datagram| datagram.key == key)
+    }
+
+    /// Takes a fragment. `whose` tells from the ports, source and destination, which run wants the datagram.
     pub fn add(
         &mut self,
         packet: &Packet,
         frame: &[u8],
         now: Nanos,
-        is_ours: impl FnOnce(u16, u16) -> bool,
+        whose: impl FnOnce(u16, u16) -> Option<Origin>,
     ) -> Disposition {
         let key = Key {
             vlan: packet.vlan,
@@ -175,16 +223,16 @@ impl Reassembly {
             destination: packet.destination,
             identification: packet.identification,
         };
-        let Some(at) = self.find_or_add(key, now) else { return Disposition::Legacy };
+        let at = self.find_or_add(key, packet.offset == 0, now);
         let datagram = &mut self.datagrams[at];
         match datagram.fate {
             Fate::Legacy => return Disposition::Legacy,
-            Fate::Dropped => return Disposition::Dropped(false),
-            Fate::Unknown | Fate::Ours => {}
+            Fate::Dropped => return Disposition::Dropped,
+            Fate::Unknown | Fate::Ours(_) => {}
         }
         if packet.offset == 0 && datagram.fate == Fate::Unknown {
-            let ours = ports(&frame[packet.body.clone()]).is_some_and(|(from, to)| is_ours(from, to));
-            datagram.fate = if ours { Fate::Ours } else { Fate::Legacy };
+            let run = ports(&frame[packet.body.clone()]).and_then(|(from, to)| whose(from, to));
+            datagram.fate = run.map_or(Fate::Legacy, Fate::Ours);
         }
         if datagram.fate == Fate::Legacy {
             return self.release(at, frame);
@@ -192,37 +240,55 @@ impl Reassembly {
         match datagram.fit(packet.offset, &frame[packet.body.clone()], packet.more) {
             Fit::Same => Disposition::Held,
             Fit::Contradicts => self.give_up(at, frame),
-            Fit::New if self.bytes + frame.len() > self.limits.bytes => self.give_up(at, frame),
-            Fit::New => {
-                self.bytes += frame.len();
-                datagram.covered += packet.body.len();
-                datagram.pieces.insert(packet.offset, (datagram.frames.len(), packet.body.clone()));
-                datagram.frames.push(frame.to_vec());
-                if !packet.more {
-                    datagram.end = Some(packet.offset + packet.body.len());
-                }
-                match datagram.whole() {
-                    Some(whole) => {
-                        self.bytes -= datagram.bytes();
-                        self.datagrams.remove(at);
-                        Disposition::Whole(whole)
-                    }
-                    None => Disposition::Held,
-                }
-            }
+            Fit::New => match self.room(key, frame.len()) {
+                Ok(at) => self.keep(at, packet, frame),
+                Err(at) => self.give_up(at, frame),
+            },
         }
     }
 
-    fn find_or_add(&mut self, key: Key, now: Nanos) -> Option<usize> {
-        if let Some(at) = self.datagrams.iter().position(|datagram| datagram.key == key) {
-            return Some(at);
+    /// Makes room for a frame of this datagram. Returns where the datagram is now; an error: there is no room.
+    fn room(&mut self, key: Key, bytes: usize) -> Result<usize, usize> {
+        let others = |datagram: &Datagram| datagram.key != key && !datagram.frames.is_empty();
+        while self.bytes + bytes > self.limits.bytes && self.evict(others) {}
+        let at = self.find(key).unwrap_or_default();
+        if self.bytes + bytes > self.limits.bytes { Err(at) } else { Ok(at) }
+    }
+
+    fn keep(&mut self, at: usize, packet: &Packet, frame: &[u8]) -> Disposition {
+        let datagram = &mut self.datagrams[at];
+        self.bytes += frame.len();
+        datagram.covered += packet.body.len();
+        datagram.pieces.insert(packet.offset, (datagram.frames.len(), packet.body.clone()));
+        datagram.frames.push(frame.to_vec());
+        if !packet.more {
+            datagram.end = Some(packet.offset + packet.body.len());
         }
-        if self.datagrams.len() >= self.limits.datagrams {
-            // One whose fate is known and whose frames are not kept can be forgotten: the rest of it passes
-            // or times out.
-            let forgotten = |datagram: &Datagram| matches!(datagram.fate, Fate::Legacy | Fate::Dropped);
-            let at = self.datagrams.iter().position(forgotten)?;
-            self.datagrams.remove(at);
+        match datagram.whole() {
+            Some(whole) => {
+                self.bytes -= datagram.bytes();
+                self.datagrams.remove(at);
+                Disposition::Whole(whole)
+            }
+            None => Disposition::Held,
+        }
+    }
+
+    fn find_or_add(&mut self, key: Key, is_first: bool, now: Nanos) -> usize {
+        let source = |datagram: &Datagram| datagram.key.source == key.source;
+        if let Some(at) = self.find(key) {
+            let is_done_with = matches!(self.datagrams[at].fate, Fate::Legacy | Fate::Dropped);
+            if !(is_first && is_done_with) {
+                return at;
+            }
+            // Another datagram has its identification by now.
+            self.remove(at);
+        } else if self.datagrams.iter().filter(|datagram| source(datagram)).count()
+            >= self.limits.datagrams.div_ceil(2)
+        {
+            self.evict(source);
+        } else if self.datagrams.len() >= self.limits.datagrams {
+            self.evict(|_| true);
         }
         self.datagrams.push_back(Datagram {
             key,
@@ -233,7 +299,7 @@ impl Reassembly {
             covered: 0,
             end: None,
         });
-        Some(self.datagrams.len() - 1)
+        self.datagrams.len() - 1
     }
 
     /// Forgets what is kept of a datagram, and gives the frames out.
@@ -251,13 +317,16 @@ impl Reassembly {
         Disposition::Release(frames)
     }
 
-    /// Gives up a datagram for which there is no room, or whose fragments overlap: a stream's is dropped,
-    /// another goes on as it came.
+    /// Gives up a datagram for which there is no room, or whose fragments overlap: a stream's is dropped and
+    /// counted, another goes on as it came.
     fn give_up(&mut self, at: usize, frame: &[u8]) -> Disposition {
-        if self.datagrams[at].fate == Fate::Unknown {
-            return self.release(at, frame);
+        match self.datagrams[at].fate {
+            Fate::Ours(run) => {
+                self.lost.push(run);
+                self.empty(at, Fate::Dropped);
+                Disposition::Dropped
+            }
+            _ => self.release(at, frame),
         }
-        self.empty(at, Fate::Dropped);
-        Disposition::Dropped(true)
     }
 }

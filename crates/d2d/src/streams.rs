@@ -87,7 +87,7 @@ pub(crate) struct Stream {
     pub run: u32,
     operator: Option<Box<dyn Operator + Send>>,
     announced: bool,
-    late: u32,
+    pub late: u32,
     pub dropped: u32,
     pub packets: u64,
     pub lost: u64,

@@ -12,9 +12,13 @@ use proptest::prelude::*;
 use smoltcp::wire::Ipv4Packet;
 
 fn rig(reassembly: Limits) -> Rig {
+    rig_of(&template(0, 1316), reassembly)
+}
+
+fn rig_of(ours: &Template, reassembly: Limits) -> Rig {
     let nic = nic::Config { reassembly, queue: 1 << 20, ..nic::Config::new(1) };
     let mut rig = Rig::new(ssd::Config::new(1, 64), nic, 5);
-    let writes = rig.layout(End::Nic).template(0, &template(0, 1316));
+    let writes = rig.layout(End::Nic).template(0, ours);
     rig.write_all(End::Nic, writes);
     let writes = rig.layout(End::Ssd).tasks(0, &[Task { lba: 0, blocks: 64 }]).unwrap();
     rig.write_all(End::Ssd, writes);
@@ -175,6 +179,7 @@ fn fragments_that_contradict_each_other_drop_the_datagram() {
             assert_eq!(rig.nic.receive(bytes, 0), Received::Kept, "{name}");
         }
         assert_eq!(rig.nic.statistics().datagrams_lost, 1, "{name}");
+        assert_eq!(rig.report(End::Nic, 0).dropped.packets, 1, "{name}");
         // The rest of it is dropped as well, and counted once.
         for (from, to) in [(160, 400), (400, 1008)] {
             assert_eq!(rig.nic.receive(&fragment(&whole, 1, from, to), 0), Received::Kept);
@@ -207,18 +212,101 @@ fn what_is_never_whole_is_given_up_in_time() {
 }
 
 #[test]
-fn where_there_is_no_room_fragments_pass() {
+fn a_flood_of_fragments_costs_no_datagram_of_a_stream() {
     let whole = frame(&template(0, 1316), &[7; 1000]);
-    let mut rig = rig(Limits { datagrams: 2, ..Limits::default() });
-    for identification in 0..2 {
-        rig.nic.receive(&fragment(&whole, identification, 504, 1008), 0);
+    let any = Template { source: [0; 4], source_port: 0, ..template(0, 1316) };
+    // Small ones, which take the places, and large ones, which take the room.
+    for size in [8, 1000] {
+        let mut rig = rig_of(&any, Limits::default());
+        for flood in 0..200u16 {
+            // From the stream's own source, and from others.
+            let others = Template { source: [10, 7, 0, (flood % 50) as u8], ..template(0, 1316) };
+            for source in [template(0, 1316), others] {
+                let theirs = frame(&source, &[9; 3000]);
+                assert_eq!(
+                    rig.nic.receive(&fragment(&theirs, 1000 + flood, 1000, 1000 + size), 0),
+                    Received::Kept
+                );
+            }
+            assert_eq!(rig.nic.receive(&fragment(&whole, flood, 0, 504), 0), Received::Kept);
+            assert_eq!(rig.nic.receive(&fragment(&whole, flood, 504, 1008), 0), Received::Kept);
+        }
+        let report = rig.report(End::Nic, 0);
+        assert_eq!((report.packets, report.dropped.packets), (200, 0), "{size}");
+        let statistics = rig.nic.statistics();
+        assert!(statistics.datagrams_lost == 0 && statistics.datagrams_passed > 100, "{statistics:?}");
+        assert_eq!(legacy(&mut rig).len() as u64, statistics.datagrams_passed);
     }
-    assert_eq!(rig.nic.receive(&fragment(&whole, 2, 504, 1008), 0), Received::Legacy);
-    assert_eq!(rig.nic.statistics().fragments_passed, 1);
-    // One that is done with makes room.
-    rig.nic.receive(&fragment(&whole, 0, 0, 504), 0);
-    assert_eq!(rig.nic.receive(&fragment(&whole, 2, 504, 1008), 0), Received::Kept);
-    // At an address of nobody's here, nothing is held.
-    let other = frame(&Template { destination: [10, 9, 9, 9], ..template(0, 1316) }, &[7; 1000]);
-    assert_eq!(rig.nic.receive(&fragment(&other, 1, 0, 504), 0), Received::Legacy);
+}
+
+#[test]
+fn where_there_is_no_room_the_oldest_makes_it_and_a_streams_loss_is_counted() {
+    let whole = frame(&template(0, 1316), &[7; 1000]);
+    let mut rig = rig(Limits { datagrams: 4, ..Limits::default() });
+    let tail = |identification| fragment(&whole, identification, 504, 1008);
+    // One source has half of the places.
+    for identification in 0..2 {
+        rig.nic.receive(&tail(identification), 0);
+    }
+    assert_eq!(rig.nic.receive(&tail(2), 0), Received::Kept);
+    assert_eq!(legacy(&mut rig), [tail(0)]);
+    assert_eq!(rig.nic.statistics().datagrams_passed, 1);
+    // Two are the stream's now: the older one goes, and is missed.
+    for identification in [1, 2] {
+        rig.nic.receive(&fragment(&whole, identification, 0, 160), 0);
+    }
+    assert_eq!(rig.nic.receive(&tail(3), 0), Received::Kept);
+    assert_eq!(rig.report(End::Nic, 0).dropped.packets, 1);
+    let statistics = rig.nic.statistics();
+    assert_eq!((statistics.datagrams_lost, statistics.datagrams_passed), (1, 1));
+    // At an address of nobody's here, or from a source that no stream takes, nothing is held.
+    for other in [
+        Template { destination: [10, 9, 9, 9], ..template(0, 1316) },
+        Template { source: [10, 9, 9, 9], ..template(0, 1316) },
+    ] {
+        let bytes = fragment(&frame(&other, &[7; 1000]), 1, 504, 1008);
+        assert_eq!(rig.nic.receive(&bytes, 0), Received::Legacy);
+    }
+}
+
+#[test]
+fn what_was_given_up_does_not_spoil_the_next_datagram_of_its_number() {
+    let whole = frame(&template(0, 1316), &[7; 1000]);
+    let other = frame(&Template { destination_port: 9, ..template(0, 1316) }, &[7; 1000]);
+    let mut rig = rig(Limits::default());
+    // Dropped, and of nobody here.
+    for (identification, first) in [(1, &whole), (2, &other)] {
+        rig.nic.receive(&fragment(first, identification, 0, 160), 0);
+        rig.nic.receive(&fragment(first, identification, 152, 400), 0);
+        for (from, to) in [(0, 504), (504, 1008)] {
+            assert_eq!(rig.nic.receive(&fragment(&whole, identification, from, to), 0), Received::Kept);
+        }
+    }
+    let report = rig.report(End::Nic, 0);
+    assert_eq!((report.packets, report.dropped.packets), (2, 1));
+    assert_eq!(rig.nic.statistics().datagrams_lost, 1);
+}
+
+#[test]
+fn a_datagram_that_is_not_whole_before_the_end_is_a_hole_and_one_behind_it_is_none() {
+    let whole = frame(&template(0, 1316), &[7; 1000]);
+    let mut rig = rig(Limits::default());
+    let first = |identification| fragment(&whole, identification, 0, 504);
+    rig.nic.receive(&first(1), 0);
+    let end = rig.layout(End::Nic).end_at(0, 1500);
+    rig.write(End::Nic, end);
+    for _ in 0..2 {
+        rig.nic.receive(&whole, 0);
+    }
+    assert_eq!(rig.report(End::Nic, 0).dropped.packets, 1);
+    // The sender goes on, and damaged, and in fragments.
+    let mut damaged = whole.clone();
+    damaged[60] ^= 1;
+    for bytes in [&whole, &damaged, &first(2)] {
+        assert_eq!(rig.nic.receive(bytes, 0), Received::Kept);
+    }
+    rig.now = 20 * SECOND;
+    legacy(&mut rig);
+    let report = rig.report(End::Nic, 0);
+    assert_eq!((report.packets, report.dropped.packets), (2, 1));
 }

@@ -192,14 +192,17 @@ fn a_tag_and_rtp_are_taken_off_and_what_is_missing_is_counted() {
     assert_eq!(rig.nic.receive(&packet(0x0005, &plain, 65_534, ssrc, b"one"), 0), Received::Kept);
     assert_eq!(rig.nic.receive(&packet(0x0006, &plain, 65_535, ssrc, b"not"), 0), Received::Legacy);
     assert_eq!(rig.nic.receive(&packet(5, &full, 65_535, ssrc, b"two\0\0\x03"), 0), Received::Kept);
-    // Two are missing, a late one of them comes after all.
+    // Two are missing. A late one of them does not come after all, nor does one twice; and neither sets the count back.
     assert_eq!(rig.nic.receive(&packet(5, &plain, 2, ssrc, b"three"), 0), Received::Kept);
-    assert_eq!(rig.nic.receive(&packet(5, &plain, 0, ssrc, b"four"), 0), Received::Kept);
+    assert_eq!(rig.nic.receive(&packet(5, &plain, 0, ssrc, b"late"), 0), Received::Kept);
+    assert_eq!(rig.nic.receive(&packet(5, &plain, 2, ssrc, b"three"), 0), Received::Kept);
+    assert_eq!(rig.nic.receive(&packet(5, &plain, 3, ssrc, b"four"), 0), Received::Kept);
     // Another source, and no RTP.
     assert_eq!(rig.nic.receive(&packet(5, &plain, 3, 9, b"not"), 0), Received::Kept);
     assert_eq!(rig.nic.receive(&packet(5, &[0; 12], 3, ssrc, b"not"), 0), Received::Kept);
     let report = rig.report(End::Nic, 0);
     assert_eq!((report.packets, report.lost, report.dropped.packets), (4, 2, 2));
+    assert_eq!(report.dropped.late, 2);
     rig.run(MS);
     let moved = rig.report(End::Ssd, 0).moved;
     assert_eq!(moved, 15);
@@ -207,6 +210,24 @@ fn a_tag_and_rtp_are_taken_off_and_what_is_missing_is_counted() {
     rig.write(End::Ssd, write);
     rig.run(10 * MS);
     assert_eq!(rig.content(&TASKS)[..15], *b"onetwothreefour");
+}
+
+#[test]
+fn where_any_rtp_source_is_taken_it_is_the_first_one_that_comes() {
+    let rtp = Rtp { kind: 33, sequence: 0, timestamp: 0, ssrc: 0 };
+    let ours = Template { rtp: Some(rtp), ..template(0, 1316) };
+    let mut rig = rig(&ours);
+    start(&mut rig, 0);
+    for (ssrc, sequence) in [(7u32, 100u16), (8, 50), (7, 101)] {
+        let mut bytes = vec![0x80, 33];
+        bytes.extend(sequence.to_be_bytes());
+        bytes.extend([0; 4]);
+        bytes.extend(ssrc.to_be_bytes());
+        bytes.push(ssrc as u8);
+        rig.nic.receive(&frame(&ours, &bytes), 0);
+    }
+    let report = rig.report(End::Nic, 0);
+    assert_eq!((report.packets, report.lost, report.dropped.packets), (2, 0, 1));
 }
 
 #[test]
