@@ -2,7 +2,7 @@
 
 use crate::process;
 use crate::setup::{self, Setup};
-use crate::stream::{Beginning, Cipher, Stop, Stream};
+use crate::stream::{Cipher, Stop, Stream, StreamOptions};
 use crate::streams::{Open, State};
 use crate::sys::{self, Errno, Identity};
 use dcs_preload_rules::{Counter, FirstCounter, Rule, key};
@@ -166,7 +166,7 @@ impl Call {
                 return Err("a compressed stream begins where the file begins".to_string());
             }
             let about = self.about(setup, rule, path);
-            let beginning = Beginning { file, at, end, chain, cipher, about };
+            let beginning = StreamOptions { file, at, end, chain, cipher, about };
             Stream::begin(&state.units, beginning)
         });
         // Another thread's stream, which began meanwhile.

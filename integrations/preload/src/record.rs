@@ -46,7 +46,7 @@ impl Record {
         let file = options.append(true).create(true).mode(0o640).custom_flags(flags).open(path)?;
         let metadata = file.metadata()?;
         Ok(Open {
-            fd: sys::out_of_the_way(file.into()).into_raw_fd(),
+            fd: sys::move_to_high_number(file.into()).into_raw_fd(),
             identity: (metadata.dev(), metadata.ino()),
         })
     }

@@ -100,7 +100,7 @@ fn prepare(config: Config) {
 fn open_proc() -> std::io::Result<c_int> {
     let mut options = std::fs::OpenOptions::new();
     let file = options.read(true).custom_flags(libc::O_PATH | libc::O_DIRECTORY).open("/proc")?;
-    Ok(sys::out_of_the_way(file.into()).into_raw_fd())
+    Ok(sys::move_to_high_number(file.into()).into_raw_fd())
 }
 
 impl Setup {

@@ -18,7 +18,11 @@ pub struct Staging {
 impl Staging {
     pub fn new(size: c_int) -> Result<Staging, Errno> {
         let (output, input) = sys::pipe(size)?;
-        Ok(Staging { output: sys::out_of_the_way(output), input: sys::out_of_the_way(input), held: 0 })
+        Ok(Staging {
+            output: sys::move_to_high_number(output),
+            input: sys::move_to_high_number(input),
+            held: 0,
+        })
     }
 
     /// Returns the number of bytes in it.

@@ -24,7 +24,7 @@ const AES_BLOCK: u64 = 16;
 pub type Cipher = ([u8; 32], [u8; 16]);
 
 /// Arguments for beginning a stream.
-pub struct Beginning<'a> {
+pub struct StreamOptions<'a> {
     pub file: Identity,
     /// Offset at which the program begins, and the end of the file.
     pub at: u64,
@@ -111,8 +111,8 @@ enum Feed {
 
 impl Stream {
     /// Begins a transfer. Nothing is fed yet.
-    pub fn begin(units: &Units, beginning: Beginning<'_>) -> Result<Stream, String> {
-        let Beginning { file, at, end, chain, cipher, about } = beginning;
+    pub fn begin(units: &Units, beginning: StreamOptions<'_>) -> Result<Stream, String> {
+        let StreamOptions { file, at, end, chain, cipher, about } = beginning;
         let skip = if chain.decrypts() { at % AES_BLOCK } else { 0 };
         let first = at - skip;
         let (place, pipes) = (units.place()?, units.pipes()?);

@@ -314,7 +314,7 @@ pub fn write(fd: c_int, line: &[u8]) -> bool {
 }
 
 /// Moves the descriptor to a high number, if the process may have that many.
-pub fn out_of_the_way(fd: OwnedFd) -> OwnedFd {
+pub fn move_to_high_number(fd: OwnedFd) -> OwnedFd {
     // SAFETY: no memory is involved.
     let high = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_DUPFD_CLOEXEC, DESCRIPTOR_MIN) };
     if high < 0 {

@@ -182,7 +182,7 @@ impl Pipes {
         let (source, input) = sys::pipe(PIPE_SIZE).map_err(failed)?;
         let (output, sink) = sys::pipe(PIPE_SIZE).map_err(failed)?;
         let handle = |end: OwnedFd| Handle::new(&end).map_err(|error| error.to_string());
-        let (input, output) = (sys::out_of_the_way(input), sys::out_of_the_way(output));
+        let (input, output) = (sys::move_to_high_number(input), sys::move_to_high_number(output));
         let size = sys::pipe_size(&input);
         Ok(Pipes { input, output, size, source: handle(source)?, sink: handle(sink)? })
     }

@@ -55,7 +55,7 @@ pub enum Event {
 
 /// A pending action of the fabric.
 #[derive(Debug)]
-pub(crate) enum Happening {
+pub(crate) enum Pending {
     /// A write arrives.
     Write { by: FunctionId, to: Target, bytes: Vec<u8> },
     /// A read request arrives.
@@ -102,7 +102,7 @@ pub(crate) struct Part {
 pub(crate) struct Scheduled {
     pub(crate) at: Ps,
     pub(crate) sequence: u64,
-    pub(crate) what: Happening,
+    pub(crate) what: Pending,
 }
 
 impl Ord for Scheduled {

@@ -9,7 +9,7 @@ use dcs_testkit::Random;
 
 use crate::count::{Meter, Record, Traffic};
 use crate::device::{Action, Context, Device};
-use crate::event::{Event, Happening, Part, Scheduled};
+use crate::event::{Event, Part, Pending, Scheduled};
 use crate::fault::{Fault, Injector, Operation, Rule};
 use crate::iommu::{Iommu, Refused};
 use crate::link::{Link, Ps, Rate, Timing, to_duration, to_ps};
@@ -58,7 +58,7 @@ pub(crate) struct Function {
 
 /// The requester that waits for a read.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Asker {
+pub(crate) enum Requester {
     Device(u64),
     Port(Tag),
     /// The call that steps the fabric itself.
@@ -68,7 +68,7 @@ pub(crate) enum Asker {
 /// A read with unanswered pieces.
 pub(crate) struct Split {
     pub(crate) function: FunctionId,
-    pub(crate) asker: Asker,
+    pub(crate) asker: Requester,
     pub(crate) data: Vec<u8>,
     pub(crate) left: usize,
     pub(crate) error: Option<BusError>,
@@ -300,7 +300,7 @@ impl Fabric {
     pub fn remove(&mut self, function: FunctionId) {
         self.functions[function.0].removed = true;
         if let Some(end) = self.wire_at(function) {
-            self.schedule(self.now, Happening::Carrier { end: end.other(), up: false });
+            self.schedule(self.now, Pending::Carrier { end: end.other(), up: false });
         }
     }
 
@@ -329,8 +329,8 @@ impl Fabric {
         }
         if let Some(end) = self.wire_at(function) {
             let up = self.wires[end.wire].up;
-            self.schedule(self.now, Happening::Carrier { end, up });
-            self.schedule(self.now, Happening::Carrier { end: end.other(), up });
+            self.schedule(self.now, Pending::Carrier { end, up });
+            self.schedule(self.now, Pending::Carrier { end: end.other(), up });
         }
     }
 
@@ -383,7 +383,7 @@ impl Fabric {
         self.wires.push(WireState::new(wire, ends));
         let ends = [WireEnd { wire: number, side: 0 }, WireEnd { wire: number, side: 1 }];
         for end in ends {
-            self.schedule(self.now, Happening::Carrier { end, up: true });
+            self.schedule(self.now, Pending::Carrier { end, up: true });
         }
         ends
     }
@@ -392,7 +392,7 @@ impl Fabric {
     pub fn set_carrier(&mut self, wire: WireEnd, up: bool) {
         self.wires[wire.wire].up = up;
         for end in [wire, wire.other()] {
-            self.schedule(self.now, Happening::Carrier { end, up });
+            self.schedule(self.now, Pending::Carrier { end, up });
         }
     }
 
@@ -405,7 +405,7 @@ impl Fabric {
         let held = self.wires[end.wire].ends[end.side].replace(function);
         assert!(held.is_none(), "the end is held by {held:?}");
         let up = self.wires[end.wire].up;
-        self.schedule(self.now, Happening::Carrier { end, up });
+        self.schedule(self.now, Pending::Carrier { end, up });
     }
 
     /// Changes the properties of a wire.
@@ -424,7 +424,7 @@ impl Fabric {
         let random = &mut self.random;
         let copies = self.wires[end.wire].send(end.side, now, frame.len(), || random.below(1000) as u16);
         for at in copies {
-            self.schedule(at, Happening::Frame { end: end.other(), bytes: frame.clone() });
+            self.schedule(at, Pending::Frame { end: end.other(), bytes: frame.clone() });
         }
     }
 
@@ -459,7 +459,7 @@ impl Fabric {
     /// Reads on behalf of a function and waits for the answer: for tests and for the host's plain loads. Events in that time are
     /// kept for [`Fabric::step`].
     pub fn read(&mut self, function: FunctionId, address: u64, length: u64) -> Result<Vec<u8>, BusError> {
-        self.issue_read(function, address, length, Asker::Here);
+        self.issue_read(function, address, length, Requester::Here);
         loop {
             if let Some(answer) = self.answered.take() {
                 return answer;
@@ -473,29 +473,29 @@ impl Fabric {
         while self.advance(to_ps(until)) {}
     }
 
-    pub(crate) fn schedule(&mut self, at: Ps, what: Happening) {
+    pub(crate) fn schedule(&mut self, at: Ps, what: Pending) {
         debug_assert!(at >= self.now, "time does not go back");
         self.sequence += 1;
         self.queue.push(Scheduled { at, sequence: self.sequence, what });
     }
 
-    fn happen(&mut self, what: Happening) {
+    fn happen(&mut self, what: Pending) {
         match what {
-            Happening::Write { by, to, bytes } => self.write_arrives(by, to, bytes),
-            Happening::Request { to, length, part } => self.request_arrives(to, length, part),
-            Happening::Reply { from, part, data } => self.complete(from, part, data),
-            Happening::Answer { part, data } => self.answer_arrives(part, data),
-            Happening::Timer { function, token } => self.call(function, |device, cx| device.timer(token, cx)),
-            Happening::Wake { function, token } => self.ready.push_back(Event::Wake { function, token }),
-            Happening::Interrupt { function, vector } => {
+            Pending::Write { by, to, bytes } => self.write_arrives(by, to, bytes),
+            Pending::Request { to, length, part } => self.request_arrives(to, length, part),
+            Pending::Reply { from, part, data } => self.complete(from, part, data),
+            Pending::Answer { part, data } => self.answer_arrives(part, data),
+            Pending::Timer { function, token } => self.call(function, |device, cx| device.timer(token, cx)),
+            Pending::Wake { function, token } => self.ready.push_back(Event::Wake { function, token }),
+            Pending::Interrupt { function, vector } => {
                 self.ready.push_back(Event::Interrupt { function, vector });
             }
-            Happening::Frame { end, bytes } => self.frame_arrives(end, bytes),
-            Happening::Send { end, bytes } => self.send(end, bytes),
-            Happening::Receive { function, bytes } => {
+            Pending::Frame { end, bytes } => self.frame_arrives(end, bytes),
+            Pending::Send { end, bytes } => self.send(end, bytes),
+            Pending::Receive { function, bytes } => {
                 self.call(function, |device, cx| device.frame(bytes, cx));
             }
-            Happening::Carrier { end, up } => {
+            Pending::Carrier { end, up } => {
                 if let Some(function) = self.wires[end.wire].ends[end.side] {
                     self.call(function, |device, cx| device.carrier(up, cx));
                 }
@@ -526,13 +526,13 @@ impl Fabric {
     fn act(&mut self, function: FunctionId, action: Action) {
         match action {
             Action::Read { address, length, token } => {
-                self.issue_read(function, address, length, Asker::Device(token));
+                self.issue_read(function, address, length, Requester::Device(token));
             }
             Action::Write { address, bytes } => self.issue_write(function, address, &bytes),
             Action::Interrupt(vector) => self.raise(function, vector),
             Action::After(time, token) => {
                 let at = self.now.saturating_add(to_ps(time));
-                self.schedule(at, Happening::Timer { function, token });
+                self.schedule(at, Pending::Timer { function, token });
             }
             Action::Send(frame) => self.send_from(function, frame),
             Action::Break(fault) => self.break_function(function, fault),
@@ -545,16 +545,21 @@ impl Fabric {
         match self.functions[function.0].faults.strike(&Operation::Transmit) {
             None => self.send(end, frame),
             Some(fault) => {
-                for (delay, frame) in self.spoil(function, fault, frame) {
+                for (delay, frame) in self.apply_fault(function, fault, frame) {
                     let at = self.now + to_ps(delay);
-                    self.schedule(at, Happening::Send { end, bytes: frame });
+                    self.schedule(at, Pending::Send { end, bytes: frame });
                 }
             }
         }
     }
 
     /// Applies a fault to a frame. Returns copies of the frame with the delay of each.
-    fn spoil(&mut self, function: FunctionId, fault: Fault, mut frame: Vec<u8>) -> Vec<(Duration, Vec<u8>)> {
+    fn apply_fault(
+        &mut self,
+        function: FunctionId,
+        fault: Fault,
+        mut frame: Vec<u8>,
+    ) -> Vec<(Duration, Vec<u8>)> {
         match fault {
             Fault::DuplicateFrame => vec![(Duration::ZERO, frame.clone()), (Duration::ZERO, frame)],
             Fault::DelayFrame(time) => vec![(time, frame)],
@@ -587,9 +592,9 @@ impl Fabric {
             Some(function) => match self.functions[function.0].faults.strike(&Operation::Receive) {
                 None => self.call(function, |device, cx| device.frame(bytes, cx)),
                 Some(fault) => {
-                    for (delay, bytes) in self.spoil(function, fault, bytes) {
+                    for (delay, bytes) in self.apply_fault(function, fault, bytes) {
                         let at = self.now + to_ps(delay);
-                        self.schedule(at, Happening::Receive { function, bytes });
+                        self.schedule(at, Pending::Receive { function, bytes });
                     }
                 }
             },
@@ -616,7 +621,7 @@ impl Fabric {
         let function = &mut self.functions[to.function.0];
         if function.hung {
             let at = part.deadline.max(self.now);
-            self.schedule(at, Happening::Answer { part, data: Err(BusError::Timeout) });
+            self.schedule(at, Pending::Answer { part, data: Err(BusError::Timeout) });
             return;
         }
         let mut bytes = vec![0; length as usize];
@@ -632,7 +637,7 @@ impl Fabric {
             }
         };
         let at = self.now + to_ps(self.timing.completer);
-        self.schedule(at, Happening::Reply { from: to.function, part, data });
+        self.schedule(at, Pending::Reply { from: to.function, part, data });
     }
 
     fn answer_arrives(&mut self, part: Part, data: Result<Vec<u8>, BusError>) {
@@ -652,11 +657,11 @@ impl Fabric {
         let data = split.error.map_or(Ok(split.data), Err);
         let function = split.function;
         match split.asker {
-            Asker::Device(token) => self.call(function, |device, cx| device.read_done(token, data, cx)),
-            Asker::Port(tag) => {
+            Requester::Device(token) => self.call(function, |device, cx| device.read_done(token, data, cx)),
+            Requester::Port(tag) => {
                 self.ready.push_back(Event::Read { function, done: ReadDone { tag, data } });
             }
-            Asker::Here => self.answered = Some(data),
+            Requester::Here => self.answered = Some(data),
         }
     }
 
@@ -673,7 +678,7 @@ impl Fabric {
                 let at = self.travel(function, HOST, self.now, 4);
                 let at = at.max(self.functions[function.0].posted);
                 self.functions[function.0].posted = at;
-                self.schedule(at, Happening::Interrupt { function, vector });
+                self.schedule(at, Pending::Interrupt { function, vector });
             }
         }
     }

@@ -177,7 +177,7 @@ impl FaultPlan {
     }
 
     /// Returns true if a struck operation succeeds with wrong data, which no host can detect: a digest has to find it.
-    pub fn is_a_lie(&self) -> bool {
+    pub fn corrupts_silently(&self) -> bool {
         self.device == Device::Ssd && matches!(self.effect, Effect::Corrupt | Effect::Short(_))
     }
 
@@ -416,7 +416,7 @@ impl Faults {
     }
 
     /// Returns a sentence for each plan that struck nothing: its user did not get the intended fault.
-    pub fn unstruck(&self, fabric: &Fabric) -> Vec<String> {
+    pub fn report_unused(&self, fabric: &Fabric) -> Vec<String> {
         self.struck(fabric).iter().filter_map(Struck::never).collect()
     }
 }
@@ -582,7 +582,7 @@ mod tests {
         assert!(operations.iter().all(|(queue, opcode)| strike(ssds[0], command(*queue, *opcode)).is_none()));
         assert_eq!(strike(nic, Operation::Transmit), Some(Fault::DuplicateFrame));
         assert_eq!(strike(nic, Operation::Receive), None);
-        assert!(faults.unstruck(&fabric).is_empty());
+        assert!(faults.report_unused(&fabric).is_empty());
     }
 
     #[test]
@@ -597,7 +597,7 @@ mod tests {
             "ssd:read:3:drop never struck: the most such operations that a device had were 2",
             "ssd0:flush:1:drop never struck: no device had such an operation",
         ];
-        assert_eq!(faults.unstruck(&fabric), told);
+        assert_eq!(faults.report_unused(&fabric), told);
     }
 
     #[test]

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use dcs_drivers::bus::{Bus, Tag, Window};
 
-use crate::event::Happening;
-use crate::fabric::{Asker, Fabric, FunctionId};
+use crate::event::Pending;
+use crate::fabric::{Fabric, FunctionId, Requester};
 use crate::link::to_ps;
 use crate::memory::Memory;
 
@@ -24,7 +24,7 @@ impl Port<'_> {
     /// Requests an [`crate::Event::Wake`] after this time: for the duration of work in the card.
     pub fn wake(&mut self, after: Duration, token: u64) {
         let at = self.fabric.now.saturating_add(to_ps(after));
-        self.fabric.schedule(at, Happening::Wake { function: self.function, token });
+        self.fabric.schedule(at, Pending::Wake { function: self.function, token });
     }
 
     /// Copies from one of the function's own BARs.
@@ -77,7 +77,7 @@ impl Bus for Port<'_> {
     }
 
     fn read(&mut self, address: u64, length: u32, tag: Tag) {
-        self.fabric.issue_read(self.function, address, u64::from(length), Asker::Port(tag));
+        self.fabric.issue_read(self.function, address, u64::from(length), Requester::Port(tag));
     }
 
     fn interrupt(&mut self, vector: u16) {

@@ -4,8 +4,8 @@
 use dcs_drivers::bus::BusError;
 
 use crate::count::Record;
-use crate::event::{Happening, Part, Target};
-use crate::fabric::{Asker, Fabric, FunctionId, HOST, Split};
+use crate::event::{Part, Pending, Target};
+use crate::fabric::{Fabric, FunctionId, HOST, Requester, Split};
 use crate::fault::{Fault, Operation};
 use crate::iommu::{PAGE, Refused};
 use crate::link::{Ps, to_ps};
@@ -50,11 +50,11 @@ impl Fabric {
         let at = self.travel(from, to.function, self.now, request.length) + request.delay;
         let at = at.max(self.functions[from.0].posted);
         self.functions[from.0].posted = at;
-        self.schedule(at, Happening::Write { by: from, to, bytes: bytes.to_vec() });
+        self.schedule(at, Pending::Write { by: from, to, bytes: bytes.to_vec() });
     }
 
     /// Issues a memory read by a function.
-    pub(crate) fn issue_read(&mut self, from: FunctionId, address: u64, length: u64, asker: Asker) {
+    pub(crate) fn issue_read(&mut self, from: FunctionId, address: u64, length: u64, asker: Requester) {
         let read = self.next_read;
         self.next_read += 1;
         let parts: Vec<(u64, u64)> = pages(address, length).collect();
@@ -70,11 +70,11 @@ impl Fabric {
             let mut request = Request { from, address, length, write: false, delay: 0 };
             match self.meet_fault(&mut request) {
                 Some(Fault::DropTransaction) => {
-                    self.schedule(deadline, Happening::Answer { part, data: Err(BusError::Timeout) });
+                    self.schedule(deadline, Pending::Answer { part, data: Err(BusError::Timeout) });
                 }
                 Some(Fault::AbortTransaction) => {
                     let at = self.now + 2 * to_ps(self.timing.hop);
-                    self.schedule(at, Happening::Answer { part, data: Err(BusError::Aborted) });
+                    self.schedule(at, Pending::Answer { part, data: Err(BusError::Aborted) });
                 }
                 _ => self.send_request(&request, part),
             }
@@ -89,18 +89,18 @@ impl Fabric {
                 let at = self.travel(from, to.function, self.now, 0) + request.delay;
                 if at > part.deadline {
                     let data = Err(BusError::Timeout);
-                    return self.schedule(part.deadline, Happening::Answer { part, data });
+                    return self.schedule(part.deadline, Pending::Answer { part, data });
                 }
                 // A request that waits behind writes has not been sent yet: its timeout begins later.
                 let at = at.max(self.functions[from.0].posted);
-                self.schedule(at, Happening::Request { to, length: request.length, part });
+                self.schedule(at, Pending::Request { to, length: request.length, part });
             }
             Route::Forbidden => {
-                self.schedule(start, Happening::Answer { part, data: Err(BusError::Unsupported) });
+                self.schedule(start, Pending::Answer { part, data: Err(BusError::Unsupported) });
             }
             Route::Nobody => {
                 let at = start + 2 * to_ps(self.timing.hop);
-                self.schedule(at, Happening::Answer { part, data: Err(BusError::Unsupported) });
+                self.schedule(at, Pending::Answer { part, data: Err(BusError::Unsupported) });
             }
         }
     }
@@ -111,7 +111,7 @@ impl Fabric {
         let start = self.now;
         let length = data.as_ref().map_or(0, |bytes| bytes.len() as u64);
         let at = self.travel(target, split.function, start, length).max(self.functions[target.0].posted);
-        self.schedule(at, Happening::Answer { part, data });
+        self.schedule(at, Pending::Answer { part, data });
     }
 
     /// Returns the fault at a request, if any. Faults that change the request do so here.

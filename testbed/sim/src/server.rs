@@ -136,7 +136,7 @@ pub struct Ended {
 
 /// A connection that the peer is establishing.
 #[derive(Clone, Copy, Debug)]
-pub struct Dialled {
+pub struct PendingConnection {
     set: usize,
     stream: usize,
     /// Connections of an integrated device beforehand.
@@ -298,7 +298,7 @@ impl Server {
 
     /// Has the peer of a set make a connection. [`Server::connected`] tells when it is established; until then make no other at
     /// the set. `None` if the host's network has failed.
-    pub fn dial(&mut self, set: usize) -> Option<Dialled> {
+    pub fn dial(&mut self, set: usize) -> Option<PendingConnection> {
         let from = 5000 + self.connections.len() as u16;
         let to = address(set).ip;
         let stream = self.sets[set].peer.connect((to, PORT), from);
@@ -312,12 +312,12 @@ impl Server {
             CardHost::accept(self, set);
         }
         self.dirty = true;
-        Some(Dialled { set, stream, before })
+        Some(PendingConnection { set, stream, before })
     }
 
     /// Returns the number of a new connection, once both ends have it.
-    pub fn connected(&mut self, dialled: &Dialled) -> Option<usize> {
-        let Dialled { set, stream, before } = *dialled;
+    pub fn connected(&mut self, dialled: &PendingConnection) -> Option<usize> {
+        let PendingConnection { set, stream, before } = *dialled;
         if !self.sets[set].peer.is_connected(stream) {
             return None;
         }

@@ -20,7 +20,7 @@ fn rows(plans: &[&str]) -> Vec<Row> {
         let design = row.design;
         assert!(row.attempt.struck.iter().all(|one| one.struck > 0), "{plans:?} at {design:?}");
         assert_eq!(row.attempt.transfers.len() as u64, TRANSFERS, "{plans:?} at {design:?}");
-        let lies = plans.iter().any(FaultPlan::is_a_lie);
+        let lies = plans.iter().any(FaultPlan::corrupts_silently);
         for (request, fate) in &row.attempt.transfers {
             let wrong = matches!(fate, Fate::Wrong(_));
             assert!(lies || !wrong, "{plans:?} at {design:?}: {request:?}: {fate:?}");

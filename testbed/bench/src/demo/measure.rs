@@ -9,7 +9,7 @@ use crate::host::contender::Contender;
 use crate::host::job::Job;
 use crate::host::measure::{CLIENT, SERVER, agree};
 use crate::host::protocol::{
-    Account, ClientRound, ClientTask, Extent, Item, Listening, Piece, Round, Serve, Told,
+    Account, ClientRound, ClientTask, Extent, Item, Listening, ObjectResult, Piece, Round, Serve,
 };
 use std::io;
 use std::path::Path;
@@ -31,7 +31,7 @@ pub struct Task {
 /// Outcome of a run.
 pub struct Run {
     /// Results by stream and file, in order.
-    pub files: Vec<Vec<Told>>,
+    pub files: Vec<Vec<ObjectResult>>,
     /// `None` if Python was the other end.
     pub marks: Option<Marks>,
     /// System calls, if they were counted.
@@ -124,7 +124,7 @@ impl Task {
     fn end(&self, server: &mut Helper, over_the_wire: u64, marks: Option<Marks>) -> io::Result<Run> {
         let account: Account = server.hear()?;
         agree(self.job.direction, &account, over_the_wire)?;
-        let files: Vec<Vec<Told>> = account.streams.into_iter().map(|stream| stream.each).collect();
+        let files: Vec<Vec<ObjectResult>> = account.streams.into_iter().map(|stream| stream.each).collect();
         let asked = self.streams.iter().map(Vec::len);
         if !files.iter().map(Vec::len).eq(asked) {
             return Err(io::Error::other("not every file has a result"));

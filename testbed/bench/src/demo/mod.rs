@@ -21,7 +21,7 @@ use crate::harness::shown::plural;
 use crate::harness::turns::{self, Board, Runs};
 use crate::host::contender::Contender;
 use crate::host::job::Job;
-use crate::host::protocol::Told;
+use crate::host::protocol::ObjectResult;
 use crate::interrupt;
 use crate::report::Report;
 use crate::units::human;
@@ -45,7 +45,7 @@ struct Demo<'a> {
     items: Vec<Original>,
     tools: Tools,
     /// Jobs, and the result that every correct run of them reports for each file.
-    verified: Vec<(Job, Vec<(Original, Told)>)>,
+    verified: Vec<(Job, Vec<(Original, ObjectResult)>)>,
     /// Errors found.
     problems: Vec<String>,
     /// Checks that were not possible because a tool is missing.
@@ -120,7 +120,7 @@ impl Demo<'_> {
     }
 
     /// Keeps the results, if every run has to give the same.
-    fn keep(&mut self, task: &Task, files: Vec<Vec<Told>>) {
+    fn keep(&mut self, task: &Task, files: Vec<Vec<ObjectResult>>) {
         if task.job.keeps_length() {
             let files = task.streams.iter().flatten().cloned().zip(files.into_iter().flatten());
             self.verified.push((task.job.clone(), files.collect()));
@@ -129,7 +129,7 @@ impl Demo<'_> {
 
     fn judge(&mut self, task: &Task, missing: Option<&str>, verdict: Option<Verdict>) {
         let job = format!("{}, {}", task.job.name(), task.contender.name());
-        let by = judge_of(&task.job);
+        let by = verifier_names(&task.job);
         if let Some(tool) = missing {
             self.report.text(format_args!("NOT CHECKED  {job}: {tool} was not found"));
             self.report.object(&json!({ "event": "check", "job": job, "ok": null, "missing": tool }));
@@ -198,12 +198,12 @@ impl Demo<'_> {
             return Vec::new();
         };
         let files = task.streams.iter().flatten().zip(run.files.iter().flatten());
-        let differs = |(item, file): &(&Original, &Told)| {
+        let differs = |(item, file): &(&Original, &ObjectResult)| {
             !verified.iter().any(|(other, good)| {
                 other.path == item.path && good.digests == file.digests && good.bytes_out == file.bytes_out
             })
         };
-        let said = |(item, _): (&Original, &Told)| {
+        let said = |(item, _): (&Original, &ObjectResult)| {
             let (job, who) = (task.job.name(), task.contender.name());
             format!("{job}, {who}: {} came out differently", item.path.display())
         };
@@ -254,7 +254,7 @@ fn count(task: &Task) -> io::Result<Option<f64>> {
 }
 
 /// Returns the programs that check such a chain.
-fn judge_of(job: &Job) -> &'static str {
+fn verifier_names(job: &Job) -> &'static str {
     match &job.chain[..] {
         [one] if one == "md5" => "Python's hashlib",
         [one] if one == "gzip" => "Python's gzip",
@@ -270,7 +270,12 @@ mod tests {
     fn problems(job: &str, told: [(u64, &str); 2]) -> usize {
         let item = Original { path: "a".into(), size: 1000, copy: "b".into(), counter: [0; 16] };
         let outcome = |(bytes_out, digest): (u64, &str)| {
-            vec![vec![Told { bytes_in: 1000, bytes_out, digests: vec![digest.into()], ..Told::default() }]]
+            vec![vec![ObjectResult {
+                bytes_in: 1000,
+                bytes_out,
+                digests: vec![digest.into()],
+                ..ObjectResult::default()
+            }]]
         };
         let report = &Report::silent();
         let options = &args::Demo { size: 1000, dir: None, runs: 1, unverified: false };

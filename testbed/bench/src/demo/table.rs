@@ -6,7 +6,7 @@ use crate::harness::figures::Medians;
 use crate::harness::shown::{self, Stage, plural};
 use crate::harness::table::{Table, costs, costs_header};
 use crate::host::contender::Contender;
-use crate::host::protocol::Told;
+use crate::host::protocol::ObjectResult;
 use crate::report::Report;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -59,7 +59,7 @@ pub fn figures(rows: &[Row], report: &Report) {
 }
 
 /// Reports the latency breakdown of one file: when each stage was busy, and for how much of that time.
-pub fn breakdown(task: &Task, path: &Path, file: &Told, report: &Report) {
+pub fn breakdown(task: &Task, path: &Path, file: &ObjectResult, report: &Report) {
     let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let number = |key: &str| file.breakdown[key].as_u64().unwrap_or(0);
     let job = task.job.name();

@@ -110,10 +110,10 @@ fn ssd(serial: &str) -> Option<Ssd> {
 
 /// The hidden subcommand: takes tasks from `host` until that ends, and runs each in a process of its own.
 pub fn run(host: SocketAddrV4) -> Result<(), Failure> {
-    obey(host).map_err(|error| Failure::new(Exit::Failed, format!("the guest's side: {error}")))
+    serve_requests(host).map_err(|error| Failure::new(Exit::Failed, format!("the guest's side: {error}")))
 }
 
-fn obey(host: SocketAddrV4) -> io::Result<()> {
+fn serve_requests(host: SocketAddrV4) -> io::Result<()> {
     let mut stream = TcpStream::connect(host)?;
     for line in BufReader::new(stream.try_clone()?).lines() {
         let outcome = perform(&serde_json::from_str(&line?)?).map_err(|error| error.to_string());

@@ -3,7 +3,7 @@
 use super::machine::Contents;
 use super::rig::{self, Rig};
 use super::table;
-use super::task::{OBJECT, Task, Who};
+use super::task::{DesignName, OBJECT, Task};
 use crate::args;
 use crate::failure::Failure;
 use crate::harness::contender::Named;
@@ -38,7 +38,7 @@ pub fn run(options: &args::VmDemo, report: &Report) -> Result<(), Failure> {
         return with_faults(rig, objects, &options.faults, report);
     }
     for (direction, chain) in JOBS {
-        let rows = Who::all(direction == Direction::Receive, chain)
+        let rows = DesignName::all(direction == Direction::Receive, chain)
             .map(|who| rig.run_and_trace(Task::objects(who, direction, chain, objects), SAMPLE))
             .collect::<Result<Vec<_>, _>>()?;
         table::job(&rows, report);
@@ -52,7 +52,7 @@ pub fn run(options: &args::VmDemo, report: &Report) -> Result<(), Failure> {
 /// Runs the jobs on the card alone, whose SSD has the faults. A failure is reported, and the next job runs.
 fn with_faults(mut rig: Rig<'_>, objects: usize, faults: &Faults, report: &Report) -> Result<(), Failure> {
     for (direction, chain) in JOBS {
-        let task = Task::objects(Who::Card, direction, chain, objects);
+        let task = Task::objects(DesignName::Card, direction, chain, objects);
         let (job, by) = (task.job(), task.who.name());
         match rig.attempt(task)? {
             Ok(row) => table::job(&[row], report),
@@ -66,7 +66,7 @@ fn with_faults(mut rig: Rig<'_>, objects: usize, faults: &Faults, report: &Repor
     tell(None, &rig.parts.struck()?, report);
     let seconds = rig.elapsed().as_secs_f64();
     let mut problems = rig.problems();
-    if faults.plans.iter().any(|plan| plan.is_a_lie()) {
+    if faults.plans.iter().any(|plan| plan.corrupts_silently()) {
         problems.drain(..).for_each(|problem| report.text(format_args!("as the SSD lied: {problem}")));
     }
     rig::conclude(&problems, seconds, report)

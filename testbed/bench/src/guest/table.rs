@@ -1,7 +1,7 @@
 //! Tables and JSON of the server demo's results.
 
 use super::rig::Row;
-use super::task::{OBJECT, TaskResult, Transfer, Who, is_device};
+use super::task::{DesignName, OBJECT, TaskResult, Transfer, is_device};
 use crate::guest::nic::KernelNic;
 use crate::harness::contender::Named;
 use crate::harness::shown;
@@ -64,11 +64,11 @@ impl Figures {
 /// Returns the CPU time of a row relative to the host-centric design's in the same job, and to that of the better
 /// software-optimised one.
 pub fn ratios(row: &Row, rows: &[Row]) -> [Option<f64>; 2] {
-    let least = |is_it: fn(Who) -> bool| {
+    let least = |is_it: fn(DesignName) -> bool| {
         let them = rows.iter().filter(|other| is_it(other.task.who));
         them.map(Row::cpu).min_by(f64::total_cmp).map(|cpu| row.cpu() / cpu)
     };
-    [least(|who| who == Who::Host), least(Who::is_software)]
+    [least(|who| who == DesignName::Host), least(DesignName::is_software)]
 }
 
 /// Returns a row as JSON.
@@ -87,7 +87,7 @@ pub fn object(row: &Row, rows: &[Row]) -> Value {
         "wall_s_in_qemu": row.outcome.counted.wall_ns as f64 / 1e9,
         "interrupts": row.outcome.counted.interrupts, "blocks": row.outcome.blocks,
     });
-    if row.task.who == Who::Card {
+    if row.task.who == DesignName::Card {
         object["submissions_per_transfer"] = figures.submissions.into();
         object["card_interrupts_per_transfer"] = figures.card_interrupts.into();
     }
@@ -114,7 +114,7 @@ pub fn job(rows: &[Row], report: &Report) {
     for row in rows {
         let figures = Figures::new(row);
         let [to_host, to_software] = ratios(row, rows).map(|ratio| number(ratio, 3));
-        let of_card = |figure| number(Some(figure).filter(|_| row.task.who == Who::Card), 2);
+        let of_card = |figure| number(Some(figure).filter(|_| row.task.who == DesignName::Card), 2);
         table.row([
             row.task.who.name().to_string(),
             format!("{:.3}", figures.cpu),

@@ -14,7 +14,7 @@ use std::net::SocketAddrV4;
 pub const OBJECT: u64 = 1 << 20;
 /// A design that does the job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Who {
+pub enum DesignName {
     /// Host-centric: a loop of system calls, on the controller and the NIC that the guest's kernel has.
     Host,
     /// Software-optimised: the process drives the card's controller of the SSD itself, over VFIO; data in host memory, operators
@@ -28,36 +28,43 @@ pub enum Who {
     Card,
 }
 
-impl Named for Who {
+impl Named for DesignName {
     /// All designs, each with its name and its exact contents.
-    const ALL: &'static [(Who, &'static str, &'static str)] = &[
-        (Who::Host, "host", "host-centric: the kernel's NVMe driver, ext4, TCP and NIC driver"),
+    const ALL: &'static [(DesignName, &'static str, &'static str)] = &[
+        (DesignName::Host, "host", "host-centric: the kernel's NVMe driver, ext4, TCP and NIC driver"),
         (
-            Who::SoftwareTcp,
+            DesignName::SoftwareTcp,
             "software-tcp",
             "software-optimised: NVMe in user space (VFIO), the kernel's TCP and NIC driver",
         ),
-        (Who::SoftwareNic, "software-nic", "software-optimised: NVMe, NIC (VFIO) and TCP in user space"),
         (
-            Who::SoftwareP2p,
+            DesignName::SoftwareNic,
+            "software-nic",
+            "software-optimised: NVMe, NIC (VFIO) and TCP in user space",
+        ),
+        (
+            DesignName::SoftwareP2p,
             "software-p2p",
             "software-controlled P2P: the same, from the SSD's memory to the NIC; no operators, no receiving",
         ),
-        (Who::Card, "card", "one command to the dcs card, which drives SSD and NIC"),
+        (DesignName::Card, "card", "one command to the dcs card, which drives SSD and NIC"),
     ];
 }
 
-impl Who {
+impl DesignName {
     /// Returns the designs that can do such jobs. Peer-to-peer is from SSD to NIC alone: no device on the bus is a processing
     /// unit, and received data are between headers.
-    pub fn all(receives: bool, chain: &[&str]) -> impl Iterator<Item = Who> {
+    pub fn all(receives: bool, chain: &[&str]) -> impl Iterator<Item = DesignName> {
         let peer = !receives && chain.is_empty();
-        Who::ALL.iter().map(|(who, ..)| *who).filter(move |who| peer || *who != Who::SoftwareP2p)
+        DesignName::ALL
+            .iter()
+            .map(|(who, ..)| *who)
+            .filter(move |who| peer || *who != DesignName::SoftwareP2p)
     }
 
     /// Returns true for the software-optimised designs, which the card is compared with.
     pub fn is_software(self) -> bool {
-        matches!(self, Who::SoftwareTcp | Who::SoftwareNic)
+        matches!(self, DesignName::SoftwareTcp | DesignName::SoftwareNic)
     }
 }
 
@@ -92,7 +99,7 @@ pub struct Stream {
 /// Some objects, over one connection or concurrently over several, from as many sets of an SSD and a NIC.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Task {
-    pub who: Who,
+    pub who: DesignName,
     /// Names of the operators.
     pub chain: Vec<String>,
     /// Objects in the order of their requests, over each connection.
@@ -110,12 +117,12 @@ pub struct Task {
 
 impl Task {
     /// Returns a task with objects one after the other, each submitted when the one before is done.
-    pub fn objects(who: Who, direction: Direction, chain: &[&str], count: usize) -> Task {
+    pub fn objects(who: DesignName, direction: Direction, chain: &[&str], count: usize) -> Task {
         let item = |file| Item { direction, file, length: OBJECT, at_ns: 0 };
         Task::items(who, chain, (0..count).map(item).collect())
     }
 
-    pub fn items(who: Who, chain: &[&str], items: Vec<Item>) -> Task {
+    pub fn items(who: DesignName, chain: &[&str], items: Vec<Item>) -> Task {
         Task {
             who,
             chain: chain.iter().map(ToString::to_string).collect(),
@@ -145,9 +152,9 @@ impl Task {
         let mut groups: Vec<(usize, Vec<usize>)> = Vec::new();
         for (number, stream) in self.streams.iter().enumerate() {
             let key = match self.who {
-                Who::Host => number,
-                Who::SoftwareTcp | Who::SoftwareNic | Who::SoftwareP2p => stream.set,
-                Who::Card => 0,
+                DesignName::Host => number,
+                DesignName::SoftwareTcp | DesignName::SoftwareNic | DesignName::SoftwareP2p => stream.set,
+                DesignName::Card => 0,
             };
             match groups.iter_mut().find(|(other, _)| *other == key) {
                 Some((_, group)) => group.push(number),
@@ -292,8 +299,8 @@ mod tests {
     fn who_blocks_has_a_thread_for_each_connection() {
         let streams: Vec<Stream> = [0, 1, 0, 1].map(Stream::new).into();
         let groups = |who| Task { streams: streams.clone(), ..Task::items(who, &[], Vec::new()) }.groups();
-        assert_eq!(groups(Who::Host), [[0], [1], [2], [3]]);
-        assert_eq!(groups(Who::SoftwareNic), [[0, 2], [1, 3]]);
-        assert_eq!(groups(Who::Card), [[0, 1, 2, 3]]);
+        assert_eq!(groups(DesignName::Host), [[0], [1], [2], [3]]);
+        assert_eq!(groups(DesignName::SoftwareNic), [[0, 2], [1, 3]]);
+        assert_eq!(groups(DesignName::Card), [[0, 1, 2, 3]]);
     }
 }

@@ -2,7 +2,7 @@
 
 use super::counters::{self, Snapshot};
 use super::designs::{self, Design, Submission};
-use super::task::{Blocks, Item, Task, TaskResult, Transfer, Who};
+use super::task::{Blocks, DesignName, Item, Task, TaskResult, Transfer};
 use crate::failure::{Exit, Failure};
 use crate::harness::connections::say;
 use crate::harness::data::Direction;
@@ -27,11 +27,11 @@ const SPUN: Duration = Duration::from_millis(20);
 pub fn run() -> Result<(), Failure> {
     // Ends with the process that started it.
     let _ = nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL);
-    let outcome = obey().map_err(|error| error.to_string());
+    let outcome = serve_requests().map_err(|error| error.to_string());
     say(&outcome).map_err(|error| Failure::new(Exit::Failed, format!("server helper: {error}")))
 }
 
-fn obey() -> io::Result<TaskResult> {
+fn serve_requests() -> io::Result<TaskResult> {
     let mut line = String::new();
     io::stdin().read_line(&mut line)?;
     let task: Task = serde_json::from_str(&line)?;
@@ -124,7 +124,7 @@ fn count(act: impl FnOnce() -> io::Result<Moved>) -> io::Result<TaskResult> {
 
 /// Makes connections, does a task over them, ends them.
 fn connected(task: &Task, design: &mut dyn Design, streams: &[usize]) -> io::Result<Moved> {
-    let vfio = || if task.who == Who::Card { counters::vfio_interrupts() } else { Ok(0) };
+    let vfio = || if task.who == DesignName::Card { counters::vfio_interrupts() } else { Ok(0) };
     streams.iter().try_for_each(|stream| design.connect(task.streams[*stream]))?;
     let before = (design.submissions(), vfio()?, design.blocks().unwrap_or_default());
     let mut transfers = match streams.len() {

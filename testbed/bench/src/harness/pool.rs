@@ -52,6 +52,6 @@ pub fn difference(delivered: &[u8], expected: &[u8]) -> Option<String> {
 }
 
 /// Drops a file from the page cache.
-pub fn chill(file: &Path) -> io::Result<()> {
+pub fn drop_from_page_cache(file: &Path) -> io::Result<()> {
     Ok(posix_fadvise(File::open(file)?, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED)?)
 }

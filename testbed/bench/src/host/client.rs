@@ -48,10 +48,10 @@ struct Stream<'a> {
 
 pub fn run() -> Result<(), Failure> {
     let _ = nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL);
-    obey().map_err(|error| Failure::new(Exit::Failed, format!("bench client: {error}")))
+    serve_requests().map_err(|error| Failure::new(Exit::Failed, format!("bench client: {error}")))
 }
 
-fn obey() -> io::Result<()> {
+fn serve_requests() -> io::Result<()> {
     // Pauses are to be as short as requested.
     nix::sys::prctl::set_timerslack(1)?;
     let mut lines = io::stdin().lock().lines();

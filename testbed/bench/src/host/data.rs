@@ -103,9 +103,9 @@ impl Data {
     }
 
     /// Drops the originals from the page cache.
-    pub fn chill(&self) -> io::Result<()> {
+    pub fn drop_from_page_cache(&self) -> io::Result<()> {
         for number in 0..self.files {
-            pool::chill(&self.original(number))?;
+            pool::drop_from_page_cache(&self.original(number))?;
         }
         Ok(())
     }

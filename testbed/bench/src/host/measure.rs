@@ -5,7 +5,7 @@ use super::contenders::PYTHON;
 use super::data::{Data, is_small};
 use super::job::Job;
 use super::protocol::{
-    Account, ClientRound, ClientTask, Extent, Item, Listening, Piece, Round, Serve, StreamAccount, Word,
+    Account, ClientRound, ClientTask, Extent, Item, Listening, Piece, Round, Serve, Signal, StreamAccount,
 };
 use super::verify;
 use crate::harness::contender::Named;
@@ -76,7 +76,7 @@ impl Scenario<'_> {
         if receives {
             self.data.blank_copies()?;
         } else if self.setting.cold {
-            self.data.chill()?;
+            self.data.drop_from_page_cache()?;
         }
         let mut server = self.start_server(contender, streams)?;
         let Listening { address, library } = server.hear()?;
@@ -92,7 +92,7 @@ impl Scenario<'_> {
         let length = if whole { self.data.pool.size } else { self.data.pool.size.min(SHORT_OBJECT) };
         self.check(contender, streams, length, &mut server, &mut client)?;
         if self.setting.cold && !receives {
-            self.data.chill()?;
+            self.data.drop_from_page_cache()?;
         }
         let (marks, account) = self.measure(&mut server, &mut client)?;
         if receives && self.job.keeps_length() {
@@ -193,10 +193,10 @@ impl Scenario<'_> {
         client.tell(&ClientRound { length, extent, store: None, warm_s, measure_s })?;
         server.tell(&Round { length, extent })?;
         client.hear::<()>()?;
-        server.tell(&Word::Begin)?;
+        server.tell(&Signal::Begin)?;
         let marks: Marks = client.hear()?;
-        server.tell(&Word::End)?;
-        server.tell(&Word::Stop)?;
+        server.tell(&Signal::End)?;
+        server.tell(&Signal::Stop)?;
         drop(hogs);
         let account: Account = server.hear()?;
         let over_the_wire: u64 = client.hear()?;

@@ -2,7 +2,7 @@
 //!
 //! | from | to | message |
 //! |---|---|---|
-//! | parent | server | [`Serve`], then a [`Round`] at a time, and during each round [`Word`]s |
+//! | parent | server | [`Serve`], then a [`Round`] at a time, and during each round [`Signal`]s |
 //! | server | parent | [`Listening`], then for each round an [`Account`] |
 //! | parent | client | [`ClientTask`], then a [`ClientRound`] at a time |
 //! | client | parent | for each round until it is stopped `null` at its first mark, then [`Marks`](crate::harness::figures::Marks); for one of all objects the marks; at the end of each round the bytes |
@@ -65,7 +65,7 @@ pub enum Extent {
 
 /// Requests to a server during a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Word {
+pub enum Signal {
     /// Record latencies from now on.
     Begin,
     /// Stop recording latencies.
@@ -100,12 +100,12 @@ pub struct StreamAccount {
     pub wrong: u64,
     /// Results of each object, in a round of all.
     #[serde(default)]
-    pub each: Vec<Told>,
+    pub each: Vec<ObjectResult>,
 }
 
 /// Outcome of one object.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Told {
+pub struct ObjectResult {
     pub bytes_in: u64,
     pub bytes_out: u64,
     pub digests: Vec<String>,

@@ -1,7 +1,7 @@
 //! The hidden subcommand that is measured: runs one contender, round after round, until its standard input ends.
 
 use super::contenders::Prepared;
-use super::protocol::{Account, Extent, Listening, Round, Serve, StreamAccount, Told, Word};
+use super::protocol::{Account, Extent, Listening, ObjectResult, Round, Serve, Signal, StreamAccount};
 use crate::failure::{Exit, Failure};
 use crate::harness::connections::{accept, listen, say};
 use crate::harness::cores::{limit_files, stay_on};
@@ -42,10 +42,10 @@ pub struct Latencies<'a> {
 pub fn run() -> Result<(), Failure> {
     // Ends with a benchmark that is killed.
     let _ = nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL);
-    obey().map_err(|error| Failure::new(Exit::Failed, format!("bench server: {error}")))
+    serve_requests().map_err(|error| Failure::new(Exit::Failed, format!("bench server: {error}")))
 }
 
-fn obey() -> io::Result<()> {
+fn serve_requests() -> io::Result<()> {
     let mut lines = io::stdin().lock().lines();
     let Some(line) = lines.next() else { return Ok(()) };
     let serve: Serve = serde_json::from_str(&line?)?;
@@ -86,12 +86,12 @@ fn obey() -> io::Result<()> {
 fn hear(lines: &mut impl Iterator<Item = io::Result<String>>, control: &Control) -> io::Result<()> {
     for line in lines {
         match serde_json::from_str(&line?)? {
-            Word::Begin => {
+            Signal::Begin => {
                 control.owed.store(true, Ordering::Relaxed);
                 control.counting.store(true, Ordering::Relaxed);
             }
-            Word::End => control.counting.store(false, Ordering::Relaxed),
-            Word::Stop => break,
+            Signal::End => control.counting.store(false, Ordering::Relaxed),
+            Signal::Stop => break,
         }
     }
     control.stop.store(true, Ordering::Relaxed);
@@ -149,6 +149,6 @@ impl StreamAccount {
 
     /// Records the results of the object added last.
     pub fn tell(&mut self, bytes_in: u64, bytes_out: u64, breakdown: Value, path: Vec<String>) {
-        self.each.push(Told { bytes_in, bytes_out, digests: self.digests.clone(), breakdown, path });
+        self.each.push(ObjectResult { bytes_in, bytes_out, digests: self.digests.clone(), breakdown, path });
     }
 }

@@ -42,11 +42,11 @@ struct Shared<'a> {
 
 pub fn run() -> Result<(), Failure> {
     let _ = nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL);
-    obey().map_err(|error| Failure::new(Exit::Failed, format!("bench load: {error}")))
+    serve_requests().map_err(|error| Failure::new(Exit::Failed, format!("bench load: {error}")))
 }
 
 /// Obeys the parent. An error of the server is reported as a result.
-fn obey() -> io::Result<()> {
+fn serve_requests() -> io::Result<()> {
     // Pauses are to be as short as requested.
     nix::sys::prctl::set_timerslack(1)?;
     limit_files()?;

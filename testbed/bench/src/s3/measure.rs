@@ -55,7 +55,7 @@ impl Scenario<'_> {
         let count = self.objects.count();
         self.check(contender, &server, (0..checked.min(count)).map(|number| (number, number)))?;
         if self.setting.cold {
-            objects::chill(&folder)?;
+            objects::drop_from_page_cache(&folder)?;
         }
         let requests: Vec<_> =
             (0..count).map(|number| self.get_request(contender, &writer, number)).collect();

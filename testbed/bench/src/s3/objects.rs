@@ -66,7 +66,7 @@ fn md5(bytes: &[u8]) -> io::Result<String> {
 }
 
 /// Drops all files of a folder from the page cache.
-pub fn chill(folder: &Path) -> io::Result<()> {
+pub fn drop_from_page_cache(folder: &Path) -> io::Result<()> {
     nix::unistd::sync();
     let mut folders = vec![folder.to_path_buf()];
     while let Some(folder) = folders.pop() {
@@ -74,7 +74,7 @@ pub fn chill(folder: &Path) -> io::Result<()> {
             let entry = entry?;
             match entry.file_type()? {
                 kind if kind.is_dir() => folders.push(entry.path()),
-                kind if kind.is_file() => pool::chill(&entry.path())?,
+                kind if kind.is_file() => pool::drop_from_page_cache(&entry.path())?,
                 _ => {}
             }
         }
@@ -99,7 +99,7 @@ mod tests {
         let mut wrong = right;
         wrong[70_000] ^= 1;
         assert_eq!(objects.fault(1, &wrong, None).unwrap(), "byte 70000 of 70001 is wrong");
-        chill(folder.path()).unwrap();
+        drop_from_page_cache(folder.path()).unwrap();
     }
 
     #[test]

@@ -150,7 +150,7 @@ impl Nic {
         }
         let (frame, mut bytes) = (std::mem::take(&mut held.frame), std::mem::take(&mut held.bytes));
         let (contexts, fault) = (held.contexts, held.fault.take());
-        spoil(&mut bytes, fault);
+        apply_fault(&mut bytes, fault);
         if std::mem::replace(&mut held.broken, false) {
             self.counts.broken += 1;
         } else {
@@ -220,7 +220,7 @@ impl Nic {
 }
 
 /// Applies a fault to a frame that was read.
-fn spoil(bytes: &mut [u8], fault: Option<Fault>) {
+fn apply_fault(bytes: &mut [u8], fault: Option<Fault>) {
     match fault {
         Some(Fault::ShortDma(missing)) => {
             let kept = (bytes.len() as u64).saturating_sub(missing) as usize;

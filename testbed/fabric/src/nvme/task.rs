@@ -190,7 +190,7 @@ impl Nvme {
             Next::Done(segments) => {
                 let held = self.tasks.get_mut(&task).expect("it is there");
                 held.segments = segments;
-                held.bend();
+                held.misdirect_data();
                 self.mapped(task, cx);
             }
         }
@@ -379,7 +379,7 @@ impl Nvme {
 
 impl Task {
     /// Applies faults to the places of the data.
-    fn bend(&mut self) {
+    fn misdirect_data(&mut self) {
         match self.fault {
             Some(Fault::ShortDma(missing)) => {
                 let mut left = (self.data.len() as u64).saturating_sub(missing);

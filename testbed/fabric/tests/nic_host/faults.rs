@@ -3,7 +3,7 @@
 //! the driver works again afterwards.
 //!
 //! A NIC that reports work that it has not done, or that moved wrong bytes, gives a driver no way to notice. Those
-//! faults are the table's [`Lie::Data`]: they are contained, and the checksum or digest of a higher layer has to
+//! faults are the table's [`Undetected::Data`]: they are contained, and the checksum or digest of a higher layer has to
 //! find them.
 
 use crate::scenarios::{DATA, Random, Rig, World, raw};
@@ -19,7 +19,7 @@ const LENGTH: u64 = 1400;
 const COUNT: u64 = 24;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Lie {
+enum Undetected {
     No,
     Data,
 }
@@ -74,7 +74,7 @@ impl Case {
     }
 
     /// Checks that frames were sent and received unchanged, in order, each once.
-    fn check_frames(&mut self, lie: Lie) {
+    fn check_frames(&mut self, lie: Undetected) {
         let ids: Vec<u64> = self.rig.sent.keys().copied().collect();
         assert_eq!(ids, (0..COUNT).collect::<Vec<_>>(), "each ends once");
         for id in 0..COUNT {
@@ -84,7 +84,7 @@ impl Case {
         let wire = self.rig.wire(0);
         let came: Vec<Vec<u8>> =
             std::mem::take(&mut self.rig.came).into_iter().map(|came| came.bytes).collect();
-        if lie == Lie::No {
+        if lie == Undetected::No {
             assert!(is_part(&wire, &self.out), "other frames came out");
             assert!(is_part(&came, &self.back), "other frames came in");
             for (id, end) in &self.rig.sent {
@@ -149,7 +149,7 @@ fn is_part(part: &[Vec<u8>], all: &[Vec<u8>]) -> bool {
     part.iter().all(|one| all.any(|other| other == one))
 }
 
-fn strike(name: &str, model: Model, rule: impl FnOnce(&Rig<Server>) -> Rule, lie: Lie, reach: Reach) {
+fn strike(name: &str, model: Model, rule: impl FnOnce(&Rig<Server>) -> Rule, lie: Undetected, reach: Reach) {
     println!("{name}, {model:?}");
     let mut case = Case::new(model);
     let (rule, nic) = (rule(&case.rig), case.rig.world.nic);
@@ -182,37 +182,37 @@ const MODELS: [Model; 2] = [Model::E1000e, Model::Igb];
 fn faults_of_frames() {
     let second = Duration::from_secs(1);
     for (when, fault, lie, reach) in [
-        (When::Fetch, Fault::DropCompletion, Lie::No, Reach::Reset),
-        (When::Fetch, Fault::DelayCompletion(second), Lie::No, Reach::One),
-        (When::Fetch, Fault::DelayCompletion(20 * second), Lie::No, Reach::Reset),
-        (When::Fetch, Fault::DuplicateCompletion, Lie::Data, Reach::Reset),
-        (When::Fetch, Fault::ShortDma(100), Lie::Data, Reach::One),
-        (When::Fetch, Fault::MisdirectedDma(4096), Lie::Data, Reach::Reset),
-        (When::Fetch, Fault::CorruptDma, Lie::Data, Reach::One),
-        (When::Fetch, Fault::Hang, Lie::No, Reach::Reset),
-        (When::Fetch, Fault::HangHard, Lie::No, Reach::Function),
-        (When::Fetch, Fault::HangBus, Lie::No, Reach::Function),
-        (When::Fetch, Fault::Remove, Lie::No, Reach::Function),
-        (When::Store, Fault::DropCompletion, Lie::No, Reach::Reset),
-        (When::Store, Fault::DelayCompletion(second / 50), Lie::No, Reach::Reset),
-        (When::Store, Fault::DelayCompletion(20 * second), Lie::No, Reach::Reset),
-        (When::Store, Fault::DuplicateCompletion, Lie::Data, Reach::Reset),
-        (When::Store, Fault::WrongLength(0xffff), Lie::No, Reach::Reset),
-        (When::Store, Fault::WrongLength(2049), Lie::No, Reach::Reset),
-        (When::Store, Fault::WrongLength(0), Lie::No, Reach::One),
-        (When::Store, Fault::WrongLength(2048), Lie::Data, Reach::One),
-        (When::Store, Fault::ReceiveError, Lie::No, Reach::One),
-        (When::Store, Fault::ShortDma(50), Lie::Data, Reach::One),
-        (When::Store, Fault::MisdirectedDma(OWN), Lie::Data, Reach::Reset),
-        (When::Store, Fault::CorruptDma, Lie::Data, Reach::One),
-        (When::Store, Fault::Hang, Lie::No, Reach::Reset),
-        (When::Store, Fault::HangHard, Lie::No, Reach::Function),
-        (When::Store, Fault::Remove, Lie::No, Reach::Function),
-        (When::Transmit, Fault::DropFrame, Lie::Data, Reach::One),
-        (When::Transmit, Fault::DuplicateFrame, Lie::Data, Reach::One),
-        (When::Receive, Fault::DropFrame, Lie::No, Reach::One),
-        (When::Receive, Fault::DuplicateFrame, Lie::Data, Reach::One),
-        (When::Receive, Fault::CorruptFrame { undetected: false }, Lie::No, Reach::One),
+        (When::Fetch, Fault::DropCompletion, Undetected::No, Reach::Reset),
+        (When::Fetch, Fault::DelayCompletion(second), Undetected::No, Reach::One),
+        (When::Fetch, Fault::DelayCompletion(20 * second), Undetected::No, Reach::Reset),
+        (When::Fetch, Fault::DuplicateCompletion, Undetected::Data, Reach::Reset),
+        (When::Fetch, Fault::ShortDma(100), Undetected::Data, Reach::One),
+        (When::Fetch, Fault::MisdirectedDma(4096), Undetected::Data, Reach::Reset),
+        (When::Fetch, Fault::CorruptDma, Undetected::Data, Reach::One),
+        (When::Fetch, Fault::Hang, Undetected::No, Reach::Reset),
+        (When::Fetch, Fault::HangHard, Undetected::No, Reach::Function),
+        (When::Fetch, Fault::HangBus, Undetected::No, Reach::Function),
+        (When::Fetch, Fault::Remove, Undetected::No, Reach::Function),
+        (When::Store, Fault::DropCompletion, Undetected::No, Reach::Reset),
+        (When::Store, Fault::DelayCompletion(second / 50), Undetected::No, Reach::Reset),
+        (When::Store, Fault::DelayCompletion(20 * second), Undetected::No, Reach::Reset),
+        (When::Store, Fault::DuplicateCompletion, Undetected::Data, Reach::Reset),
+        (When::Store, Fault::WrongLength(0xffff), Undetected::No, Reach::Reset),
+        (When::Store, Fault::WrongLength(2049), Undetected::No, Reach::Reset),
+        (When::Store, Fault::WrongLength(0), Undetected::No, Reach::One),
+        (When::Store, Fault::WrongLength(2048), Undetected::Data, Reach::One),
+        (When::Store, Fault::ReceiveError, Undetected::No, Reach::One),
+        (When::Store, Fault::ShortDma(50), Undetected::Data, Reach::One),
+        (When::Store, Fault::MisdirectedDma(OWN), Undetected::Data, Reach::Reset),
+        (When::Store, Fault::CorruptDma, Undetected::Data, Reach::One),
+        (When::Store, Fault::Hang, Undetected::No, Reach::Reset),
+        (When::Store, Fault::HangHard, Undetected::No, Reach::Function),
+        (When::Store, Fault::Remove, Undetected::No, Reach::Function),
+        (When::Transmit, Fault::DropFrame, Undetected::Data, Reach::One),
+        (When::Transmit, Fault::DuplicateFrame, Undetected::Data, Reach::One),
+        (When::Receive, Fault::DropFrame, Undetected::No, Reach::One),
+        (When::Receive, Fault::DuplicateFrame, Undetected::Data, Reach::One),
+        (When::Receive, Fault::CorruptFrame { undetected: false }, Undetected::No, Reach::One),
     ] {
         for after in [0, 5, COUNT - 1] {
             for model in MODELS {
@@ -231,13 +231,13 @@ fn faults_of_transactions() {
     };
     let delay = |ms| Fault::DelayTransaction(Duration::from_millis(ms));
     for (fault, write, read) in [
-        (Fault::DropTransaction, Lie::Data, Lie::Data),
+        (Fault::DropTransaction, Undetected::Data, Undetected::Data),
         // Within PCIe's completion timeout, and beyond it: then a read has failed.
-        (delay(10), Lie::No, Lie::No),
-        (delay(1000), Lie::No, Lie::Data),
-        (delay(3000), Lie::No, Lie::Data),
-        (Fault::MisdirectTransaction(OWN), Lie::Data, Lie::Data),
-        (Fault::AbortTransaction, Lie::Data, Lie::Data),
+        (delay(10), Undetected::No, Undetected::No),
+        (delay(1000), Undetected::No, Undetected::Data),
+        (delay(3000), Undetected::No, Undetected::Data),
+        (Fault::MisdirectTransaction(OWN), Undetected::Data, Undetected::Data),
+        (Fault::AbortTransaction, Undetected::Data, Undetected::Data),
     ] {
         for model in MODELS {
             for after in [0, 1, 7] {
@@ -250,7 +250,7 @@ fn faults_of_transactions() {
                 strike(&format!("{name}, read of a frame"), model, reads, read, Reach::Reset);
             }
             let name = format!("{fault:?}, read of a ring");
-            strike(&name, model, |rig| Rule::once(When::Read(own(rig)), fault), Lie::No, Reach::Reset);
+            strike(&name, model, |rig| Rule::once(When::Read(own(rig)), fault), Undetected::No, Reach::Reset);
         }
     }
 }

@@ -3,7 +3,7 @@
 //! host works again afterwards.
 //!
 //! A controller that reports success and did not move the data correctly gives NVMe without protection information
-//! no way to notice. Those faults are the table's [`Lie::Data`]: they are contained, and
+//! no way to notice. Those faults are the table's [`Undetected::Data`]: they are contained, and
 //! a digest has to find them.
 
 use crate::scenarios::{DATA, Random, Rig};
@@ -22,7 +22,7 @@ const EACH: u64 = 6;
 
 /// The trust that a success deserves.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Lie {
+enum Undetected {
     No,
     Data,
 }
@@ -88,13 +88,13 @@ impl Case {
     }
 
     /// Checks that a success has moved the right bytes, and that nothing else was written.
-    fn check_data(&mut self, lie: Lie) {
+    fn check_data(&mut self, lie: Undetected) {
         for id in 0..2 * EACH {
             let ok = self.rig.ended[&id].result.is_ok();
             let got = self.rig.get(id * STRIDE, STRIDE);
             let (data, rest) = got.split_at(LENGTH as usize);
             assert!(rest.iter().all(|byte| *byte == 0xaa), "{id}: written behind the data");
-            if id >= EACH || ok && lie == Lie::No {
+            if id >= EACH || ok && lie == Undetected::No {
                 assert!(data == self.contents[id as usize], "{id}: wrong data");
             }
         }
@@ -120,7 +120,7 @@ impl Case {
     }
 
     /// Checks that the controller works again, and that data it reported as written are there.
-    fn check_after(&mut self, lie: Lie, reach: Reach) {
+    fn check_after(&mut self, lie: Undetected, reach: Reach) {
         let ssd = self.rig.world.ssd;
         self.rig.world.fabric.clear_faults(ssd);
         if reach == Reach::Function {
@@ -139,7 +139,10 @@ impl Case {
         for id in (0..EACH).chain(written) {
             assert_eq!(self.rig.read(lba(id), 0, LENGTH), Ok(()));
             let got = self.rig.get(0, LENGTH);
-            assert!(got == self.contents[id as usize] || lie == Lie::Data, "{id}: wrong on the medium");
+            assert!(
+                got == self.contents[id as usize] || lie == Undetected::Data,
+                "{id}: wrong on the medium"
+            );
         }
         self.rig.put(0, &[0x77; LENGTH as usize]);
         assert_eq!(self.rig.write(9, 0, LENGTH), Ok(()));
@@ -153,7 +156,7 @@ fn lba(id: u64) -> u64 {
 }
 
 /// Runs a case with one rule.
-fn strike(name: &str, rule: impl FnOnce(&Rig<Server>) -> Rule, lie: Lie, reach: Reach) {
+fn strike(name: &str, rule: impl FnOnce(&Rig<Server>) -> Rule, lie: Undetected, reach: Reach) {
     println!("{name}");
     let mut case = Case::new();
     let (rule, ssd) = (rule(&case.rig), case.rig.world.ssd);
@@ -186,30 +189,30 @@ fn strike(name: &str, rule: impl FnOnce(&Rig<Server>) -> Rule, lie: Lie, reach: 
 fn faults_of_commands() {
     let second = Duration::from_secs(1);
     let faults = [
-        (Fault::DropCompletion, Lie::No, Reach::Reset),
-        (Fault::DelayCompletion(second), Lie::No, Reach::One),
-        (Fault::DelayCompletion(12 * second), Lie::No, Reach::One),
-        (Fault::DelayCompletion(40 * second), Lie::No, Reach::Reset),
-        (Fault::DuplicateCompletion, Lie::No, Reach::One),
-        (Fault::WrongPhase, Lie::No, Reach::Reset),
-        (Fault::WrongCid(1), Lie::No, Reach::Reset),
-        (Fault::WrongCid(4), Lie::No, Reach::Reset),
-        (Fault::WrongCid(0x8000), Lie::No, Reach::Reset),
-        (Fault::WrongQueue(1), Lie::No, Reach::Reset),
-        (Fault::WrongHead(1000), Lie::No, Reach::Reset),
-        (Fault::WrongHead(60), Lie::No, Reach::Reset),
-        (Fault::BadStatus(0x0281), Lie::No, Reach::One),
-        (Fault::BadStatus(0x0182), Lie::No, Reach::One),
-        (Fault::FalseStatus(0x0004), Lie::No, Reach::One),
-        (Fault::ShortDma(512), Lie::Data, Reach::One),
-        (Fault::MisdirectedDma(LENGTH), Lie::Data, Reach::One),
-        (Fault::CorruptDma, Lie::Data, Reach::One),
-        (Fault::LoseCommand, Lie::No, Reach::Reset),
-        (Fault::StallCommand, Lie::No, Reach::One),
-        (Fault::Hang, Lie::No, Reach::Reset),
-        (Fault::HangHard, Lie::No, Reach::Function),
-        (Fault::HangBus, Lie::No, Reach::Function),
-        (Fault::Remove, Lie::No, Reach::Function),
+        (Fault::DropCompletion, Undetected::No, Reach::Reset),
+        (Fault::DelayCompletion(second), Undetected::No, Reach::One),
+        (Fault::DelayCompletion(12 * second), Undetected::No, Reach::One),
+        (Fault::DelayCompletion(40 * second), Undetected::No, Reach::Reset),
+        (Fault::DuplicateCompletion, Undetected::No, Reach::One),
+        (Fault::WrongPhase, Undetected::No, Reach::Reset),
+        (Fault::WrongCid(1), Undetected::No, Reach::Reset),
+        (Fault::WrongCid(4), Undetected::No, Reach::Reset),
+        (Fault::WrongCid(0x8000), Undetected::No, Reach::Reset),
+        (Fault::WrongQueue(1), Undetected::No, Reach::Reset),
+        (Fault::WrongHead(1000), Undetected::No, Reach::Reset),
+        (Fault::WrongHead(60), Undetected::No, Reach::Reset),
+        (Fault::BadStatus(0x0281), Undetected::No, Reach::One),
+        (Fault::BadStatus(0x0182), Undetected::No, Reach::One),
+        (Fault::FalseStatus(0x0004), Undetected::No, Reach::One),
+        (Fault::ShortDma(512), Undetected::Data, Reach::One),
+        (Fault::MisdirectedDma(LENGTH), Undetected::Data, Reach::One),
+        (Fault::CorruptDma, Undetected::Data, Reach::One),
+        (Fault::LoseCommand, Undetected::No, Reach::Reset),
+        (Fault::StallCommand, Undetected::No, Reach::One),
+        (Fault::Hang, Undetected::No, Reach::Reset),
+        (Fault::HangHard, Undetected::No, Reach::Function),
+        (Fault::HangBus, Undetected::No, Reach::Function),
+        (Fault::Remove, Undetected::No, Reach::Function),
     ];
     for (fault, lie, reach) in faults {
         for opcode in [2, 1, 0] {
@@ -238,7 +241,7 @@ fn faults_that_do_not_pass() {
         (Fault::Hang, Reach::Reset),
     ] {
         let when = When::Command { queue: Some(1), opcode: None };
-        strike(&format!("{fault:?}, always"), |_| Rule::always(when, fault), Lie::No, reach);
+        strike(&format!("{fault:?}, always"), |_| Rule::always(when, fault), Undetected::No, reach);
     }
 }
 
@@ -251,11 +254,11 @@ fn faults_of_transactions() {
     };
     let data = |rig: &Rig<Server>| rig.at(0, DATA);
     for (fault, lie) in [
-        (Fault::DropTransaction, Lie::Data),
-        (Fault::DelayTransaction(second), Lie::No),
-        (Fault::DelayTransaction(12 * second), Lie::No),
-        (Fault::MisdirectTransaction(LENGTH), Lie::Data),
-        (Fault::AbortTransaction, Lie::Data),
+        (Fault::DropTransaction, Undetected::Data),
+        (Fault::DelayTransaction(second), Undetected::No),
+        (Fault::DelayTransaction(12 * second), Undetected::No),
+        (Fault::MisdirectTransaction(LENGTH), Undetected::Data),
+        (Fault::AbortTransaction, Undetected::Data),
     ] {
         for after in [0, 3] {
             let rule = |when| Rule::once(when, fault).after(after);
@@ -264,20 +267,20 @@ fn faults_of_transactions() {
             strike(
                 &format!("{name}, write to a queue"),
                 |rig| rule(When::Write(queues(rig))),
-                Lie::No,
+                Undetected::No,
                 Reach::Reset,
             );
             strike(&format!("{name}, write of data"), |rig| rule(When::Write(data(rig))), lie, Reach::Reset);
             strike(
                 &format!("{name}, read of data"),
                 |rig| rule(When::Read(data(rig))),
-                Lie::No,
+                Undetected::No,
                 Reach::Reset,
             );
         }
         // All entries are fetched by one read.
         let name = format!("{fault:?}, read of a queue");
-        strike(&name, |rig| Rule::once(When::Read(queues(rig)), fault), Lie::No, Reach::Reset);
+        strike(&name, |rig| Rule::once(When::Read(queues(rig)), fault), Undetected::No, Reach::Reset);
     }
 }
 

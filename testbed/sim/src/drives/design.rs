@@ -130,15 +130,15 @@ impl Place {
         let steps = &self.steps;
         match self.design {
             Design::Native => {
-                steps.host_asks().await;
+                steps.host_submits().await;
                 self.by_engine(request).await;
-                steps.host_hears().await;
+                steps.host_completes().await;
             }
             Design::FlexCsv => {
-                steps.guest_asks().await;
+                steps.guest_submits().await;
                 self.by_engine(request).await;
                 steps.injects().await;
-                steps.guest_hears().await;
+                steps.guest_completes().await;
             }
             Design::Passthrough => {
                 steps.guest_calls(true).await;
@@ -147,11 +147,11 @@ impl Place {
                 steps.guest_calls(false).await;
             }
             Design::SoftwareEngine => {
-                steps.guest_asks().await;
+                steps.guest_submits().await;
                 steps.exits().await;
                 self.by_hypervisor(request).await;
                 steps.answers().await;
-                steps.guest_hears().await;
+                steps.guest_completes().await;
             }
             Design::Software | Design::Optimised => self.by_guest(request).await,
         }
@@ -231,7 +231,7 @@ impl Place {
 
     async fn guest_disk(&self, disk: Disk) {
         let steps = &self.steps;
-        steps.guest_asks().await;
+        steps.guest_submits().await;
         if self.design == Design::Optimised {
             steps.disk(disk, steps.buffer).await;
             steps.injects().await;
@@ -240,7 +240,7 @@ impl Place {
             steps.host_disk(disk, steps.buffer).await;
             steps.answers().await;
         }
-        steps.guest_hears().await;
+        steps.guest_completes().await;
     }
 
     /// Checks that data from the SSD equal its contents.

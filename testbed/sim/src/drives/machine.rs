@@ -110,7 +110,7 @@ struct Block {
 
 /// The next event of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Over {
+enum SlotEvent {
     Load,
     Block,
 }
@@ -135,7 +135,7 @@ pub struct Machine {
     pub trace: Option<Vec<(Nanos, Nanos, Component)>>,
     slots: Slots,
     blocks: HashMap<u64, Block>,
-    over: BTreeSet<(Nanos, u16, Over)>,
+    over: BTreeSet<(Nanos, u16, SlotEvent)>,
     done: HashSet<u64>,
     timers: BTreeSet<(Nanos, u64)>,
     next: u64,
@@ -302,7 +302,7 @@ impl Machine {
         while let Some(action) = self.slots.next(now) {
             match action {
                 Action::Load { slot, .. } => {
-                    self.over.insert((now + self.build.loading, slot, Over::Load));
+                    self.over.insert((now + self.build.loading, slot, SlotEvent::Load));
                 }
                 Action::Run { slot, job } => self.run(slot, job),
             }
@@ -317,7 +317,7 @@ impl Machine {
         let Block { operator, length, .. } = self.blocks[&job.id.0];
         let time = self.build.timings.working(operator, length);
         let from = self.now();
-        self.over.insert((from + time, slot, Over::Block));
+        self.over.insert((from + time, slot, SlotEvent::Block));
         if let Some(trace) = &mut self.trace {
             trace.push((from, from + time, Component::Ndp));
         }
@@ -327,7 +327,7 @@ impl Machine {
         let now = self.now();
         while self.over.first().is_some_and(|(at, ..)| *at <= now) {
             let Some((_, slot, over)) = self.over.pop_first() else { break };
-            if over == Over::Load {
+            if over == SlotEvent::Load {
                 let job = self.slots.loaded(slot, now);
                 self.run(slot, job);
                 continue;

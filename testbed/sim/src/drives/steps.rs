@@ -65,12 +65,12 @@ impl Steps {
     }
 
     /// Submits a request from a guest's process through its storage stack.
-    pub async fn guest_asks(&self) {
+    pub async fn guest_submits(&self) {
         self.guest(self.stack_down()).await;
     }
 
     /// Delivers the answer: the guest's interrupt handler, the wake-up of its process, the other half of the stack.
-    pub async fn guest_hears(&self) {
+    pub async fn guest_completes(&self) {
         let woken = self.handle.with(|machine| {
             let parameters = &machine.build.parameters;
             parameters.interrupt + parameters.wake + parameters.syscall
@@ -276,12 +276,12 @@ impl Steps {
     }
 
     /// Submits in the host, without a hypervisor.
-    pub async fn host_asks(&self) {
+    pub async fn host_submits(&self) {
         self.handle.work(self.vcpu, Component::Kernel, self.stack_down()).await;
     }
 
     /// Handles the completion in the host: an interrupt wakes its process.
-    pub async fn host_hears(&self) {
+    pub async fn host_completes(&self) {
         let woken = self.handle.with(|machine| {
             let parameters = &machine.build.parameters;
             parameters.interrupt + parameters.wake + parameters.syscall

@@ -4,7 +4,7 @@ mod card;
 mod kernel;
 mod software;
 
-use super::task::{Blocks, Item, Stream, Task, Transfer, Who};
+use super::task::{Blocks, DesignName, Item, Stream, Task, Transfer};
 use crate::harness::data::Direction;
 use crate::harness::shown::Stage;
 use crate::operate;
@@ -58,11 +58,11 @@ pub enum Submission {
 /// Returns the design for one of the task's groups, ready to connect. `set` is the group's set, if it has one.
 pub fn of(task: &Task, set: usize) -> io::Result<Box<dyn Design>> {
     Ok(match task.who {
-        Who::Host => Box::new(kernel::Loop::new()),
-        Who::SoftwareTcp => Box::new(software::Driver::new(Way::KernelTcp, task.in_flight, set)?),
-        Who::SoftwareNic => Box::new(software::Driver::new(Way::Nic, task.in_flight, set)?),
-        Who::SoftwareP2p => Box::new(software::Driver::new(Way::PeerToPeer, task.in_flight, set)?),
-        Who::Card => Box::new(card::Card::new(task.in_flight, task.sets())?),
+        DesignName::Host => Box::new(kernel::Loop::new()),
+        DesignName::SoftwareTcp => Box::new(software::Driver::new(Way::KernelTcp, task.in_flight, set)?),
+        DesignName::SoftwareNic => Box::new(software::Driver::new(Way::Nic, task.in_flight, set)?),
+        DesignName::SoftwareP2p => Box::new(software::Driver::new(Way::PeerToPeer, task.in_flight, set)?),
+        DesignName::Card => Box::new(card::Card::new(task.in_flight, task.sets())?),
     })
 }
 

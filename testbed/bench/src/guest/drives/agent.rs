@@ -1,6 +1,6 @@
 //! The guest's side: makes two file systems, writes a file into each, reads it back, and then serves requests.
 
-use super::protocol::{Answer, FOLDERS, Job, MARK, PATTERN, Request, Who, write};
+use super::protocol::{Answer, Contender, FOLDERS, Job, MARK, PATTERN, Request, write};
 use crate::failure::Failure;
 use dcs::op::Grep;
 use dcs::{Backend, Engine, Op, Sink, Source};
@@ -121,12 +121,12 @@ fn call(program: &str, arguments: &[&str]) -> io::Result<()> {
     if status.success() { Ok(()) } else { Err(io::Error::other(format!("{program}: {status}"))) }
 }
 
-fn carry_out(engines: &Engines, (job, who): (Job, Who), path: &Path) -> io::Result<Answer> {
+fn carry_out(engines: &Engines, (job, who): (Job, Contender), path: &Path) -> io::Result<Answer> {
     match (job, who) {
-        (Job::Md5, Who::Program) => program("md5sum", path),
-        (_, Who::Program) => Err(io::Error::other("this job has no such contender")),
-        (_, Who::Guest) => transfer(&engines.kernel, job, path),
-        (_, Who::Drive) => transfer(&engines.drive, job, path),
+        (Job::Md5, Contender::Program) => program("md5sum", path),
+        (_, Contender::Program) => Err(io::Error::other("this job has no such contender")),
+        (_, Contender::Guest) => transfer(&engines.kernel, job, path),
+        (_, Contender::Drive) => transfer(&engines.drive, job, path),
     }
 }
 

@@ -1,6 +1,6 @@
 //! The demo itself: one process with drives and two guests, which do the same jobs at once.
 
-use super::protocol::{Answer, Job, MARK, PATTERN, Request, Who, write};
+use super::protocol::{Answer, Contender, Job, MARK, PATTERN, Request, write};
 use crate::args;
 use crate::command;
 use crate::failure::{Exit, Failure};
@@ -82,12 +82,12 @@ pub fn run(options: &args::CsdDemo, report: &Report) -> Result<(), Failure> {
             let step = report.step(format!("{} of the {} file: {}", job.name(), KINDS[folder], who.name()));
             let row = measure(&mut guests, &drives, Request::Do { job, who, folder }, size)?;
             drop(step);
-            row.check(&expected, (job, folder), who == Who::Drive)?;
-            if who == Who::Guest {
+            row.check(&expected, (job, folder), who == Contender::Drive)?;
+            if who == Contender::Guest {
                 base = Some(row.guest_cpu);
             }
             let ratio = base.map(|base| row.guest_cpu / base);
-            if who == Who::Drive {
+            if who == Contender::Drive {
                 worst = worst.max(ratio.unwrap_or(f64::INFINITY));
             }
             row.tell((job, KINDS[folder], who, ratio), size, &mut table, report);
@@ -96,7 +96,7 @@ pub fn run(options: &args::CsdDemo, report: &Report) -> Result<(), Failure> {
     report.text("");
     table.show(report);
     let step = report.step("compressing with gzip near storage, decompressing in the guests".into());
-    let request = Request::Do { job: Job::Gzip, who: Who::Drive, folder: 1 };
+    let request = Request::Do { job: Job::Gzip, who: Contender::Drive, folder: 1 };
     let row = measure(&mut guests, &drives, request, size)?;
     drop(step);
     row.check(&expected, (Job::Gzip, 1), true)?;
@@ -302,7 +302,7 @@ impl Row {
 
     fn tell(
         &self,
-        (job, file, who, ratio): (Job, &str, Who, Option<f64>),
+        (job, file, who, ratio): (Job, &str, Contender, Option<f64>),
         size: u64,
         table: &mut Table,
         report: &Report,

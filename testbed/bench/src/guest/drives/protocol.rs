@@ -15,7 +15,7 @@ pub const PATTERN: &str = "ERROR";
 
 /// The place where a job is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Who {
+pub enum Contender {
     /// busybox, in the guest.
     Program,
     /// dcs on the guest's kernel.
@@ -35,23 +35,23 @@ pub enum Job {
     Gzip,
 }
 
-impl Who {
-    pub const ALL: [Who; 3] = [Who::Program, Who::Guest, Who::Drive];
+impl Contender {
+    pub const ALL: [Contender; 3] = [Contender::Program, Contender::Guest, Contender::Drive];
 
     /// Returns its name in tables.
     pub fn name(self) -> &'static str {
         match self {
-            Who::Program => "busybox in the guest",
-            Who::Guest => "dcs in the guest",
-            Who::Drive => "dcs near storage",
+            Contender::Program => "busybox in the guest",
+            Contender::Guest => "dcs in the guest",
+            Contender::Drive => "dcs near storage",
         }
     }
 }
 
 impl Job {
     /// Returns the contenders for this job. busybox's grep is left out: it takes twenty times as long as the others.
-    pub fn by(self) -> impl Iterator<Item = Who> {
-        Who::ALL.into_iter().filter(move |who| *who != Who::Program || self == Job::Md5)
+    pub fn by(self) -> impl Iterator<Item = Contender> {
+        Contender::ALL.into_iter().filter(move |who| *who != Contender::Program || self == Job::Md5)
     }
 
     pub fn name(self) -> &'static str {
@@ -67,7 +67,7 @@ impl Job {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Request {
     /// Do a job on the file in that folder, read from the disk.
-    Do { job: Job, who: Who, folder: usize },
+    Do { job: Job, who: Contender, folder: usize },
     /// Drop all cached files, so that the next job reads from the disk.
     Forget,
     /// Power off.
@@ -112,7 +112,7 @@ mod tests {
     #[test]
     fn requests_come_back_as_they_were() {
         for request in
-            [Request::Do { job: Job::Grep, who: Who::Drive, folder: 1 }, Request::Forget, Request::End]
+            [Request::Do { job: Job::Grep, who: Contender::Drive, folder: 1 }, Request::Forget, Request::End]
         {
             let text = serde_json::to_string(&request).unwrap();
             assert!(!text.contains('\n'));

@@ -6,7 +6,7 @@ use super::shown;
 use crate::failure::Failure;
 use crate::guest::machine::Contents;
 use crate::guest::rig::Rig;
-use crate::guest::task::{Item, Task, Who};
+use crate::guest::task::{DesignName, Item, Task};
 use crate::harness::data::Direction;
 use crate::harness::faults::Faults;
 use crate::report::Report;
@@ -27,8 +27,9 @@ pub fn measure(options: &Options, report: &Report) -> Result<Measured, Failure> 
     let mut all = Vec::new();
     for (direction, chain) in [(Direction::Send, &[][..]), (Direction::Receive, &["crc32"][..])] {
         let run = |who| rig.run_and_trace(Task::items(who, chain, items(direction, count)), SAMPLE);
-        let rows =
-            Who::all(direction == Direction::Receive, chain).map(run).collect::<Result<Vec<_>, _>>()?;
+        let rows = DesignName::all(direction == Direction::Receive, chain)
+            .map(run)
+            .collect::<Result<Vec<_>, _>>()?;
         let side = if direction == Direction::Send { shown::SENDER } else { shown::RECEIVER };
         all.extend(measurement::rows(shown::BALANCER, side, MIB_PER_S, &rows));
     }

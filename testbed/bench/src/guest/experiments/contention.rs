@@ -12,7 +12,7 @@ use super::shown;
 use crate::failure::Failure;
 use crate::guest::machine::Contents;
 use crate::guest::rig::Rig;
-use crate::guest::task::{Item, Task, Who};
+use crate::guest::task::{DesignName, Item, Task};
 use crate::harness::data::Direction;
 use crate::harness::faults::Faults;
 use crate::harness::figures::median;
@@ -55,7 +55,7 @@ pub fn measure(options: &Options, report: &Report) -> Result<Measured, Failure> 
     let mut rows: Vec<Measurement> = Vec::new();
     for round in 0..size.rounds {
         let levels = if round == 0 && !options.quick { &SPINNERS[..] } else { &ENDS[..] };
-        for who in Who::all(false, &[]) {
+        for who in DesignName::all(false, &[]) {
             let mut alone = None;
             for spinners in levels {
                 let row = rig.run(task(who, *spinners, &size))?;
@@ -68,7 +68,7 @@ pub fn measure(options: &Options, report: &Report) -> Result<Measured, Failure> 
     Ok((rows, rig.problems()))
 }
 
-fn task(who: Who, spinners: usize, size: &Size) -> Task {
+fn task(who: DesignName, spinners: usize, size: &Size) -> Task {
     let item = |file| Item { direction: Direction::Send, file, length: size.length, at_ns: 0 };
     Task {
         lasting_ns: Some(size.lasting.as_nanos() as u64),

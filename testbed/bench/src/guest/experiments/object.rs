@@ -6,7 +6,7 @@ use super::shown;
 use crate::failure::Failure;
 use crate::guest::machine::Contents;
 use crate::guest::rig::Rig;
-use crate::guest::task::{Item, Task, Who};
+use crate::guest::task::{DesignName, Item, Task};
 use crate::harness::data::Direction;
 use crate::harness::faults::Faults;
 use crate::report::Report;
@@ -39,7 +39,7 @@ pub fn measure(options: &Options, report: &Report) -> Result<Measured, Failure> 
     let mut all = Vec::new();
     for (name, rate, items) in jobs {
         let run = |who| rig.run_and_trace(Task::items(who, &["md5"], items.clone()), SAMPLE);
-        let rows = Who::all(true, &["md5"]).map(run).collect::<Result<Vec<_>, _>>()?;
+        let rows = DesignName::all(true, &["md5"]).map(run).collect::<Result<Vec<_>, _>>()?;
         all.extend(measurement::rows(shown::OBJECT, name, rate, &rows));
     }
     Ok((all, rig.problems()))

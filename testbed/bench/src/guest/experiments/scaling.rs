@@ -10,14 +10,15 @@ use super::shown;
 use crate::failure::Failure;
 use crate::guest::machine::Contents;
 use crate::guest::rig::{Rig, Row};
-use crate::guest::task::{Blocks, Item, Stream, Task, Who};
+use crate::guest::task::{Blocks, DesignName, Item, Stream, Task};
 use crate::harness::data::Direction;
 use crate::harness::faults::Faults;
 use crate::harness::figures::median;
 use crate::report::Report;
 
 /// Designs, without peer-to-peer, which has an engine and a thread for each set as `software-nic` has.
-const DESIGNS: [Who; 4] = [Who::Host, Who::SoftwareTcp, Who::SoftwareNic, Who::Card];
+const DESIGNS: [DesignName; 4] =
+    [DesignName::Host, DesignName::SoftwareTcp, DesignName::SoftwareNic, DesignName::Card];
 /// Connections of a set, the same number as in virtual time.
 const STREAMS: usize = 2;
 
@@ -56,7 +57,7 @@ pub fn measure(options: &Options, report: &Report) -> Result<Measured, Failure> 
     Ok((rows, rig.problems()))
 }
 
-fn task(who: Who, sets: usize, size: &Size) -> Task {
+fn task(who: DesignName, sets: usize, size: &Size) -> Task {
     let item = |number| Item {
         direction: Direction::Send,
         file: number % size.files,
@@ -67,13 +68,13 @@ fn task(who: Who, sets: usize, size: &Size) -> Task {
     Task {
         streams: (0..STREAMS * sets).map(|stream| Stream::new(stream % sets)).collect(),
         // The card and the software have their next transfer before the last is done.
-        in_flight: if who == Who::Host { 1 } else { 2 },
+        in_flight: if who == DesignName::Host { 1 } else { 2 },
         ..Task::items(who, &[], items)
     }
 }
 
 /// Returns the rounds of a design with this many sets, as one row.
-fn measurement(rounds: &[Row], who: Who, sets: usize) -> Option<Measurement> {
+fn measurement(rounds: &[Row], who: DesignName, sets: usize) -> Option<Measurement> {
     let of = |count: usize| {
         let is_it = move |row: &&Row| row.task.who == who && row.task.sets() == count;
         rounds.iter().filter(is_it).collect::<Vec<_>>()
@@ -122,7 +123,7 @@ mod tests {
     #[test]
     fn each_set_has_its_streams_and_as_much_as_one_alone() {
         for sets in 1..=4 {
-            let task = task(Who::Card, sets, &WHOLE);
+            let task = task(DesignName::Card, sets, &WHOLE);
             assert_eq!((task.sets(), task.streams.len()), (sets, STREAMS * sets));
             for set in 0..sets {
                 assert_eq!(task.streams.iter().filter(|stream| stream.set == set).count(), STREAMS);

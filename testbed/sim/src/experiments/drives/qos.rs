@@ -142,7 +142,7 @@ fn build(setting: &Setting, strategy: Strategy, loads: &[Load]) -> Build {
 
 /// Results of a run, by guest.
 #[derive(Clone, Debug)]
-pub struct Ran {
+pub struct RunResult {
     /// Latencies of each guest's requests.
     pub latencies: Vec<Latencies>,
     /// Slot time that each guest got.
@@ -150,7 +150,7 @@ pub struct Ran {
 }
 
 /// Runs the guests' loads.
-pub fn run(setting: &Setting, strategy: Strategy, loads: &[Load]) -> Ran {
+pub fn run(setting: &Setting, strategy: Strategy, loads: &[Load]) -> RunResult {
     let server = Server::new(Design::FlexCsv, build(setting, strategy, loads));
     let handle = server.handle();
     let execution = setting.timings.working(Operator::Encryption, LENGTH);
@@ -187,7 +187,7 @@ pub fn run(setting: &Setting, strategy: Strategy, loads: &[Load]) -> Ran {
         handle.until(|_| (*left.borrow() == 0).then_some(())).await;
         charged
     });
-    Ran { latencies: taken.into_iter().map(|latencies| latencies.borrow().clone()).collect(), charged }
+    RunResult { latencies: taken.into_iter().map(|latencies| latencies.borrow().clone()).collect(), charged }
 }
 
 /// A guest's program.

@@ -3,7 +3,7 @@
 mod sets;
 
 use super::measurement::Measurement;
-use crate::guest::task::Who;
+use crate::guest::task::DesignName;
 use crate::harness::contender::Named;
 use crate::sim::bars::{Bar, Chart};
 use crate::sim::results::Results;
@@ -58,7 +58,7 @@ fn contention(rows: &[&Measurement]) -> Results {
         label: row.spinners.to_string(),
         parts: vec![(Component::Network, row.kept.unwrap_or(0.0))],
     };
-    let kept = |is_it: fn(Who) -> bool| {
+    let kept = |is_it: fn(DesignName) -> bool| {
         let them = rows.iter().filter(|row| row.spinners == 24 && is(row, is_it));
         them.filter_map(|row| row.kept).max_by(f64::total_cmp)
     };
@@ -67,21 +67,21 @@ fn contention(rows: &[&Measurement]) -> Results {
     let figures = [
         figure(
             "in QEMU: bandwidth beside 24 spinning guest processes, card",
-            |who| who == Who::Card,
+            |who| who == DesignName::Card,
             Some(0.71),
             Some(Reach::AtLeast(0.95)),
             "The card has its next command before the last is done. A 25th of an emulated processor suffices for the library where a command is of 8 MiB, and not where it is of 4 (0.82).",
         ),
         figure(
             "in QEMU: bandwidth beside 24 spinning guest processes, host-centric",
-            |who| who == Who::Host,
+            |who| who == DesignName::Host,
             Some(0.14),
             None,
             "One processor, a 25th of it. An emulated processor limits the bandwidth already without spinners, which a real one need not.",
         ),
         figure(
             "in QEMU: bandwidth beside 24 spinning guest processes, the better software-optimised",
-            Who::is_software,
+            DesignName::is_software,
             None,
             None,
             "As host-centric: TCP and the data's way through host memory take the processor.",
@@ -141,18 +141,18 @@ fn bar(row: &&Measurement) -> Bar {
 }
 
 /// Returns true if a row is of such a design.
-fn is(row: &Measurement, is_it: fn(Who) -> bool) -> bool {
-    Who::ALL.iter().any(|(who, name, _)| is_it(*who) && *name == row.by)
+fn is(row: &Measurement, is_it: fn(DesignName) -> bool) -> bool {
+    DesignName::ALL.iter().any(|(who, name, _)| is_it(*who) && *name == row.by)
 }
 
 /// Returns the card's guest CPU time over all these jobs, relative to another design's. For the software-optimised ones it is
 /// relative to the better one in each job.
-fn ratio(rows: &[&Measurement], jobs: &[&str], to: fn(Who) -> bool) -> f64 {
+fn ratio(rows: &[&Measurement], jobs: &[&str], to: fn(DesignName) -> bool) -> f64 {
     let cpu = |job: &&str, is_it| {
         let them = rows.iter().filter(|row| row.job == **job && is(row, is_it));
         them.filter_map(|row| row.guest_cpu_s_per_gib).min_by(f64::total_cmp).unwrap_or(f64::NAN)
     };
-    let card: f64 = jobs.iter().map(|job| cpu(job, |who| who == Who::Card)).sum();
+    let card: f64 = jobs.iter().map(|job| cpu(job, |who| who == DesignName::Card)).sum();
     card / jobs.iter().map(|job| cpu(job, to)).sum::<f64>()
 }
 
@@ -167,7 +167,7 @@ fn jobs<'a>(rows: &[&'a Measurement]) -> Vec<&'a str> {
     jobs
 }
 
-const HOST: fn(Who) -> bool = |who| who == Who::Host;
+const HOST: fn(DesignName) -> bool = |who| who == DesignName::Host;
 
 fn object(rows: &[&Measurement]) -> Results {
     let jobs = jobs(rows);
@@ -176,7 +176,7 @@ fn object(rows: &[&Measurement]) -> Results {
     let mut figures = vec![
         figure(
             "in QEMU: guest CPU at equal throughput, object server, card / the leaner software-optimised",
-            ratio(rows, mix, Who::is_software),
+            ratio(rows, mix, DesignName::is_software),
             Some(0.48),
             Some(Reach::AtMost(0.3)),
             "The data path alone: no HTTP, no Python.",
@@ -192,7 +192,7 @@ fn object(rows: &[&Measurement]) -> Results {
     if !others.is_empty() {
         figures.push(figure(
             "in QEMU: the same with objects of 4 to 64 KiB alone, card / the leaner software-optimised",
-            ratio(rows, others, Who::is_software),
+            ratio(rows, others, DesignName::is_software),
             None,
             None,
             "What a transfer costs whatever its size weighs more: opening the file, asking where it lies, submitting.",
@@ -225,13 +225,25 @@ fn balancer(rows: &[&Measurement]) -> Results {
         figures: vec![
             figure(
                 "in QEMU: guest CPU at equal throughput, balancer, sender and receiver, card / the leaner software-optimised",
-                ratio(rows, &both, Who::is_software),
+                ratio(rows, &both, DesignName::is_software),
                 Some(0.49),
                 Some(Reach::AtMost(0.3)),
                 "The data path alone: no Java.",
             ),
-            figure("in QEMU: the same, sender", ratio(rows, &[SENDER], Who::is_software), None, None, ""),
-            figure("in QEMU: the same, receiver", ratio(rows, &[RECEIVER], Who::is_software), None, None, ""),
+            figure(
+                "in QEMU: the same, sender",
+                ratio(rows, &[SENDER], DesignName::is_software),
+                None,
+                None,
+                "",
+            ),
+            figure(
+                "in QEMU: the same, receiver",
+                ratio(rows, &[RECEIVER], DesignName::is_software),
+                None,
+                None,
+                "",
+            ),
             figure(
                 "in QEMU: sender and receiver, card / host-centric",
                 ratio(rows, &both, HOST),

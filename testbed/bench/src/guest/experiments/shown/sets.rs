@@ -2,13 +2,13 @@
 
 use super::{HOST, SCALING, is, lines, number};
 use crate::guest::experiments::measurement::{Measurement, Sets};
-use crate::guest::task::Who;
+use crate::guest::task::DesignName;
 use crate::sim::bars::{Bar, Chart};
 use crate::sim::results::Results;
 use dcs_sim::cpu::Component;
 use dcs_sim::experiments::figure::{Figure, Reach};
 
-const CARD: fn(Who) -> bool = |who| who == Who::Card;
+const CARD: fn(DesignName) -> bool = |who| who == DesignName::Card;
 
 fn cells(row: &&Measurement) -> Vec<String> {
     let of = |figure: fn(&Sets) -> f64| row.sets.as_ref().map(figure);
@@ -31,7 +31,7 @@ fn cells(row: &&Measurement) -> Vec<String> {
 pub fn scaling(rows: &[&Measurement]) -> Results {
     let counted = |row: &Measurement| row.sets.as_ref().map_or(0, |sets| sets.count);
     let most = rows.iter().map(|row| counted(row)).max().unwrap_or(0);
-    let of = |is_it: fn(Who) -> bool, figure: fn(&Sets) -> f64| {
+    let of = |is_it: fn(DesignName) -> bool, figure: fn(&Sets) -> f64| {
         let row = rows.iter().find(|row| counted(row) == most && is(row, is_it));
         row.and_then(|row| row.sets.as_ref()).map(figure)
     };
@@ -63,13 +63,13 @@ pub fn scaling(rows: &[&Measurement]) -> Results {
         ),
         figure(
             "in QEMU: the same, software-optimised, the kernel's TCP",
-            of(|who| who == Who::SoftwareTcp, |sets| sets.of_one_set),
+            of(|who| who == DesignName::SoftwareTcp, |sets| sets.of_one_set),
             None,
             "An engine, and a thread, for each set.",
         ),
         figure(
             "in QEMU: the same, software-optimised, with a NIC and a TCP of its own",
-            of(|who| who == Who::SoftwareNic, |sets| sets.of_one_set),
+            of(|who| who == DesignName::SoftwareNic, |sets| sets.of_one_set),
             None,
             "An engine, and a thread, for each set.",
         ),
