@@ -72,6 +72,15 @@ pub struct InlineEnd {
     pub extent: Option<Extent>,
 }
 
+/// All of an inline entry but for handles, offsets, length, and what every entry has: operators, kinds and modes. What
+/// was checked of it for one entry holds for another of the same shape.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InlineShape {
+    op_chain: [u8; INLINE_CHAIN_MAX],
+    kinds: [u8; 2],
+    modes: u16,
+}
+
 /// Both ends of an inline entry: source and destination.
 pub type InlineEnds = (InlineEnd, InlineEnd);
 
@@ -154,6 +163,13 @@ impl InlineEntry {
             flags: self.flags & !FLAG_INLINE,
             ..Default::default()
         }
+    }
+
+    /// Its shape.
+    #[inline]
+    pub fn shape(&self) -> InlineShape {
+        let kinds = [self.source_kind, self.destination_kind];
+        InlineShape { op_chain: self.op_chain, kinds, modes: self.modes }
     }
 
     /// Its ends.

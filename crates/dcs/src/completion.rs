@@ -137,7 +137,13 @@ impl std::fmt::Debug for Path {
 
 impl Completion {
     pub(crate) fn new(finished: &Finished<'_>) -> Completion {
-        let mut completion = Completion::default();
+        let operators = finished.operators().len();
+        let stages = Vec::with_capacity(STAGE_OPERATORS + operators);
+        let mut completion = Completion {
+            digests: Vec::with_capacity(operators),
+            breakdown: Breakdown { stages, ..Default::default() },
+            ..Default::default()
+        };
         completion.refill(finished);
         completion
     }

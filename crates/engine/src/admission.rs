@@ -111,7 +111,16 @@ impl Engine {
         if let Some(inline) = inline {
             let command = self.commands.at(id.index);
             let spec = Arc::get_mut(&mut command.spec).expect("nobody has it before it is bound");
-            let read = spec.read_inline(&inline, &entry, &self.units);
+            let shape = Some(inline.shape());
+            let read = if command.shape == shape {
+                spec.read_again(&inline, &entry)
+            } else {
+                // Half of another one's would be none's.
+                command.shape = None;
+                let read = spec.read_inline(&inline, &entry, &self.units);
+                command.shape = shape.filter(|_| read.is_ok());
+                read
+            };
             return self.accept(id, read);
         }
         self.commands.at(id.index).awaiting_owner = true;
@@ -125,6 +134,7 @@ impl Engine {
             return;
         };
         command.awaiting_owner = false;
+        command.shape = None;
         if command.failure.is_some() {
             return self.complete_failed(id);
         }

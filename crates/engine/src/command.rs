@@ -9,6 +9,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use dcs_abi::CHAIN_MAX;
 use dcs_abi::entry::{LENGTH_TO_END, SubmissionEntry};
+use dcs_abi::inline::InlineShape;
 use dcs_abi::operator::OperatorKind;
 use dcs_abi::result::ResultArea;
 use dcs_abi::status::Stage;
@@ -110,6 +111,8 @@ pub(crate) struct Command {
     pub in_flight: u32,
     /// Its block, while its owner runs it.
     pub short: Option<RowId>,
+    /// The shape of the inline entry of which the specification was made last; none where it was made of a descriptor.
+    pub shape: Option<InlineShape>,
     /// Its completion is in the ring.
     pub posted: bool,
     /// Blocks that count against its queue's quota.
@@ -154,6 +157,7 @@ impl Command {
             write_at: Position::first_out(),
             in_flight: 0,
             short: None,
+            shape: None,
             posted: false,
             charged: 0,
             deadline: None,
@@ -242,8 +246,10 @@ impl Command {
     #[inline]
     pub fn forget_spec(&mut self) {
         match Arc::get_mut(&mut self.spec) {
+            // That of an inline entry has no parameters, so no keys: the next command of its shape takes it over.
+            Some(_) if self.shape.is_some() => {}
             Some(spec) => spec.clear(),
-            None => self.spec = Arc::default(),
+            None => (self.spec, self.shape) = (Arc::default(), None),
         }
     }
 }

@@ -52,6 +52,15 @@ impl EndpointSpec {
         self.extents.extend(end.extent);
     }
 
+    /// Another end of the same kind and modes.
+    #[inline]
+    fn aim(&mut self, end: &InlineEnd) {
+        self.handle = end.handle;
+        if let (Some(known), Some(extent)) = (self.extents.first_mut(), end.extent) {
+            *known = extent;
+        }
+    }
+
     fn clear(&mut self) {
         self.extents.clear();
         if self.extents.capacity() > EXTENTS_KEPT {
@@ -114,6 +123,22 @@ impl TransferSpec {
         for number in inline.op_chain.into_iter().take_while(|number| *number != 0) {
             self.chain.push(operator(number, self.chain.len(), &[], units)?);
         }
+        self.read_rest(entry)
+    }
+
+    /// Becomes what another inline entry of the same shape asks for, if it is sound: what that says was checked.
+    #[inline]
+    pub(crate) fn read_again(
+        &mut self,
+        inline: &InlineEntry,
+        entry: &SubmissionEntry,
+    ) -> Result<(), Refusal> {
+        let Ok((source, destination)) = inline.ends() else { return refuse(Status::InvalidField) };
+        if entry.flags & !FLAGS_ALL != 0 || entry.nsid != 0 || entry.nvme_flags != 0 {
+            return refuse(Status::InvalidField);
+        }
+        self.source.aim(&source);
+        self.destination.aim(&destination);
         self.read_rest(entry)
     }
 

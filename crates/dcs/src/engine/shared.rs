@@ -163,7 +163,8 @@ impl Shared {
         if self.info.asks_for_statistics {
             let (send, seen) = std::sync::mpsc::channel();
             self.push(Control::UpdateStatistics(send));
-            let _ = self.answer(&seen, None);
+            // A loop that does not answer has nothing new to tell.
+            let _ = self.answer(&seen, Some(Duration::from_secs(1)));
         }
         let mut counted = *self.info.statistics.lock().unwrap_or_else(|error| error.into_inner());
         counted.failed += self.info.near_failures.load(Ordering::Relaxed);
@@ -247,9 +248,9 @@ impl Shared {
         while !queue.has(awaited) {
             match self.try_turn() {
                 Some(mut turn) => {
-                    while !queue.has(awaited) {
-                        self.round(&mut **turn.backend, |_| queue.has(awaited));
-                    }
+                    // After a sleep somebody else may have taken it in.
+                    while !self.round(&mut **turn.backend, |_| queue.has(awaited)) && !queue.has(awaited) {}
+                    return;
                 }
                 None => queue.wait(awaited, || self.may_drive(queue)),
             }
@@ -282,20 +283,20 @@ impl Shared {
         !self.driven.load(Ordering::SeqCst)
     }
 
-    /// Works until there is nothing to do; then spins a while, then sleeps once.
-    fn round(&self, backend: &mut dyn BackendLoop, done: impl Fn(&dyn BackendLoop) -> bool) {
+    /// Works until there is nothing to do; then spins a while, then sleeps once. True where it was found to be done.
+    fn round(&self, backend: &mut dyn BackendLoop, done: impl Fn(&dyn BackendLoop) -> bool) -> bool {
         let mut idle_since = None;
         loop {
             let controlled = self.take_control(backend);
             if backend.step() || controlled {
                 idle_since = None;
                 if done(backend) {
-                    return;
+                    return true;
                 }
                 continue;
             }
             if done(backend) {
-                return;
+                return true;
             }
             if self.spin.is_zero() || !backend.is_busy() {
                 break;
@@ -312,6 +313,7 @@ impl Shared {
             backend.sleep();
         }
         self.asleep.store(false, Ordering::SeqCst);
+        false
     }
 
     fn take_control(&self, backend: &mut dyn BackendLoop) -> bool {
