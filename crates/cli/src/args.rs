@@ -75,7 +75,7 @@ impl Arguments {
     pub fn report(&self) -> Report {
         let report = |name| Report::new(name, &self.telling);
         let to = |name, destination: &OsString| match destination == "-" {
-            true => report(name).beside_data(),
+            true => report(name).results_to_stderr(),
             false => report(name),
         };
         match &self.command {

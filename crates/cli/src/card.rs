@@ -30,7 +30,7 @@ pub struct Engines {
 }
 
 /// Backends other than the kernel's that the environment may ask for.
-enum Asked {
+enum RequestedBackend {
     Kernel,
     Card,
     Drive,
@@ -47,10 +47,12 @@ impl Engines {
     ) -> Result<Engines, Failure> {
         let asked = asked()?;
         let near = match asked {
-            Asked::Drive => Some(Arc::new(beside_the_disk(names, nic.as_ref(), gpu.as_ref(), io)?)),
+            RequestedBackend::Drive => {
+                Some(Arc::new(beside_the_disk(names, nic.as_ref(), gpu.as_ref(), io)?))
+            }
             _ => None,
         };
-        let card = if let Asked::Card = asked { Some(Arc::new(card()?)) } else { None };
+        let card = if let RequestedBackend::Card = asked { Some(Arc::new(card()?)) } else { None };
         if let (Some(_), Some(name)) = (&card, names.iter().find(|name| nvme::is_named(name))) {
             return Err(Failure::usage(format!(
                 "{}: the card drives the SSDs that DCS_CARD_DISKS names",
@@ -84,11 +86,11 @@ impl Engines {
 }
 
 /// Returns the backend that the environment asks for.
-fn asked() -> Result<Asked, Failure> {
+fn asked() -> Result<RequestedBackend, Failure> {
     match std::env::var(BACKEND).as_deref() {
-        Ok("card") => Ok(Asked::Card),
-        Ok("drive") => Ok(Asked::Drive),
-        Ok("" | "kernel") | Err(_) => Ok(Asked::Kernel),
+        Ok("card") => Ok(RequestedBackend::Card),
+        Ok("drive") => Ok(RequestedBackend::Drive),
+        Ok("" | "kernel") | Err(_) => Ok(RequestedBackend::Kernel),
         Ok(other) => {
             let line = format!("{BACKEND} is {other:?}; expected kernel, card or drive");
             Err(Failure::usage(line).advise("correct the environment variable"))
@@ -99,10 +101,10 @@ fn asked() -> Result<Asked, Failure> {
 /// Refuses what streams in datagrams cannot go by: they are sent and received by sockets of the kernel.
 pub fn streams_by_kernel(nic: Option<&str>) -> Result<(), Failure> {
     let by = match (nic, asked()?) {
-        (None, Asked::Kernel) => return Ok(()),
+        (None, RequestedBackend::Kernel) => return Ok(()),
         (Some(nic), _) => format!("--nic {nic}: a NIC that this process drives"),
-        (None, Asked::Card) => format!("{BACKEND}=card: a card"),
-        (None, Asked::Drive) => format!("{BACKEND}=drive: a virtual drive"),
+        (None, RequestedBackend::Card) => format!("{BACKEND}=card: a card"),
+        (None, RequestedBackend::Drive) => format!("{BACKEND}=drive: a virtual drive"),
     };
     let advice = match nic {
         Some(_) => {

@@ -111,7 +111,7 @@ fn run(command: &Command, report: &Report) -> Result<(), failure::Failure> {
 
 /// Prints a failure. Returns the exit code for its kind.
 fn ended(report: &Report, result: Result<(), failure::Failure>) -> std::process::ExitCode {
-    let code = match result.and_then(|()| report.check_told()) {
+    let code = match result.and_then(|()| report.check_printed()) {
         Ok(()) => 0,
         Err(failure) => {
             report.failure(&failure);

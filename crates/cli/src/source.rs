@@ -39,7 +39,7 @@ pub struct NamedSource {
 enum From {
     File(File),
     /// Bytes of a file that the kernel generates whenever it is read.
-    Told(Arc<[u8]>),
+    Generated(Arc<[u8]>),
     Ssd(nvme::Range),
 }
 
@@ -105,7 +105,7 @@ impl NamedSource {
             (From::Ssd(range), _) => return range.source(cache),
             (From::File(file), Some((start, length))) => Source::file(file, start..start + length),
             (From::File(file), None) => Source::fd(file),
-            (From::Told(bytes), _) => return Source::memory(Arc::clone(bytes)),
+            (From::Generated(bytes), _) => return Source::memory(Arc::clone(bytes)),
         };
         source.cache(cache).zero_copy(zero_copy)
     }
@@ -134,7 +134,7 @@ impl NamedSource {
     pub fn runs(&self, runs: &[(u64, u64)], cache: Mode) -> Option<Source> {
         match &self.from {
             From::File(file) => Some(Source::extents(file, runs).cache(cache)),
-            From::Told(_) | From::Ssd(_) => None,
+            From::Generated(_) | From::Ssd(_) => None,
         }
     }
 
@@ -142,7 +142,7 @@ impl NamedSource {
     pub fn length(&self) -> Option<u64> {
         match &self.from {
             From::Ssd(range) => Some(range.length()),
-            From::Told(bytes) => Some(bytes.len() as u64),
+            From::Generated(bytes) => Some(bytes.len() as u64),
             From::File(_) => self.range.map(|(_, length)| length),
         }
     }
@@ -180,7 +180,7 @@ fn told(name: &str, file: File, offset: u64, length: Option<u64>) -> Result<Name
         return Err(beyond(name, offset, length, size));
     }
     let bytes = bytes[offset as usize..(offset + length) as usize].into();
-    let from = From::Told(bytes);
+    let from = From::Generated(bytes);
     Ok(NamedSource { name: name.to_string(), from, range: None, is_stdin: false, mode: None, identity: None })
 }
 

@@ -55,6 +55,6 @@ impl Summary<'_> {
         add_name(&mut object, "destination", self.destination);
         add_completion(&mut object, completion);
         report.object(&object);
-        deadline::done(report.check_told().map_or_else(|failure| failure.exit as u8, |()| 0));
+        deadline::done(report.check_printed().map_or_else(|failure| failure.exit as u8, |()| 0));
     }
 }

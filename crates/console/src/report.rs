@@ -56,7 +56,7 @@ impl Report {
     }
 
     /// Returns a report whose results go to standard error, because standard output carries the data.
-    pub fn beside_data(self) -> Report {
+    pub fn results_to_stderr(self) -> Report {
         Report { stdout_is_data: true, ..self }
     }
 
@@ -92,7 +92,7 @@ impl Report {
     }
 
     /// Fails if a result did not get to standard output.
-    pub fn check_told(&self) -> Result<(), Failure> {
+    pub fn check_printed(&self) -> Result<(), Failure> {
         let failed = |error| Err(Failure::io("standard output, which is for the results", error));
         self.refused.get().map_or(Ok(()), failed)
     }

@@ -60,7 +60,7 @@ const SLOTS_MAX: u16 = 64;
 fn main() -> std::process::ExitCode {
     let arguments = Arguments::try_parse().unwrap_or_else(|error| refuse(error, &Arguments::command()));
     let report = arguments.report();
-    match run(&arguments.command, &report).and_then(|()| report.check_told()) {
+    match run(&arguments.command, &report).and_then(|()| report.check_printed()) {
         Ok(()) => std::process::ExitCode::SUCCESS,
         Err(failure) => {
             report.failure(&failure);

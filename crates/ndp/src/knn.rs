@@ -3,7 +3,7 @@
 use crate::OperatorError;
 use crate::parameter::{self, Element, Knn};
 use crate::resize::Resize;
-use crate::rows::{Rows, Taken, Taker};
+use crate::rows::{RowOperator, RowProgress, Rows};
 use crate::table::print_float;
 use crate::wide;
 use std::collections::BinaryHeap;
@@ -58,8 +58,8 @@ pub(crate) fn floats(bytes: &[u8]) -> impl Iterator<Item = f32> {
     bytes.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes))
 }
 
-impl<Q: Query> Taker for Neighbours<Q> {
-    fn take(&mut self, rows: &[u8], _: &mut [u8]) -> Taken {
+impl<Q: Query> RowOperator for Neighbours<Q> {
+    fn take(&mut self, rows: &[u8], _: &mut [u8]) -> RowProgress {
         let mut keys = [0; BATCH];
         for batch in rows.chunks(self.width * BATCH) {
             let keys = &mut keys[..batch.len() / self.width];
@@ -76,7 +76,7 @@ impl<Q: Query> Taker for Neighbours<Q> {
             }
             self.rows += keys.len() as u64;
         }
-        Taken { consumed: rows.len(), ..Taken::default() }
+        RowProgress { consumed: rows.len(), ..RowProgress::default() }
     }
 
     /// Writes a line for each, the nearest first.

@@ -7,9 +7,9 @@ use crate::resize::{Codec, Step, StepEnd};
 pub(crate) const WIDTH_MAX: usize = 1 << 20;
 
 /// An operator on rows.
-pub(crate) trait Taker: Send {
+pub(crate) trait RowOperator: Send {
     /// Takes whole rows: at least one, and as many as it likes.
-    fn take(&mut self, rows: &[u8], output: &mut [u8]) -> Taken;
+    fn take(&mut self, rows: &[u8], output: &mut [u8]) -> RowProgress;
 
     /// Returns the bytes that come out at the end of the stream.
     fn finish(&mut self) -> Vec<u8>;
@@ -17,7 +17,7 @@ pub(crate) trait Taker: Send {
 
 /// Result of taking rows.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Taken {
+pub(crate) struct RowProgress {
     /// Bytes of rows that were used.
     pub(crate) consumed: usize,
     /// Bytes of the output that were filled.
@@ -39,7 +39,7 @@ pub(crate) struct Rows<T> {
     end: Option<Vec<u8>>,
 }
 
-impl<T: Taker> Rows<T> {
+impl<T: RowOperator> Rows<T> {
     /// Makes the state. `width` is 1 to [`WIDTH_MAX`].
     pub(crate) fn new(taker: T, width: usize) -> Rows<T> {
         Rows { taker, width, kept: Vec::new(), handed_out: None, pass: 0, end: None }
@@ -87,7 +87,7 @@ impl<T: Taker> Rows<T> {
     }
 }
 
-impl<T: Taker> Codec for Rows<T> {
+impl<T: RowOperator> Codec for Rows<T> {
     fn step(&mut self, input: &[u8], output: &mut [u8], last: bool) -> Step {
         if let Some(from) = self.handed_out {
             return self.hand_out_kept(from, output);
@@ -102,7 +102,7 @@ impl<T: Taker> Codec for Rows<T> {
         if whole == 0 || !self.kept.is_empty() {
             return self.keep(input);
         }
-        let Taken { consumed, produced, pass } = self.taker.take(&input[..whole], output);
+        let RowProgress { consumed, produced, pass } = self.taker.take(&input[..whole], output);
         self.pass = pass;
         match (consumed, pass) {
             (0, 1..) => self.hand_out(input, output),

@@ -46,12 +46,12 @@ impl Drop for Permit {
 
 impl Core {
     /// Makes a core of the calling thread's event loop.
-    pub fn here(shared: Arc<Shared>) -> Core {
+    pub fn on_this_thread(shared: Arc<Shared>) -> Core {
         Core { shared, open: Arc::default(), beside: None }
     }
 
     /// Makes a core with its own thread.
-    pub fn beside(shared: Arc<Shared>) -> io::Result<Core> {
+    pub fn on_new_thread(shared: Arc<Shared>) -> io::Result<Core> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let (handed, connections) = unbounded_channel();
         let of_loop = shared.clone();

@@ -46,7 +46,7 @@ pub enum MasterKeyError {
     },
     /// Users other than its owner and group may read it.
     #[error(transparent)]
-    Open(#[from] crate::secrets::Open),
+    Open(#[from] crate::secrets::OpenToOthers),
     /// The file doesn't hold a key.
     #[error("{path}: a master key is 32 random bytes in hexadecimal: make one with `openssl rand -hex 32`")]
     NoKey {

@@ -6,7 +6,7 @@ use std::path::Path;
 /// A file with secrets that others may read or change.
 #[derive(Debug, thiserror::Error)]
 #[error("{path}: it holds a secret, and others may {may} it: chmod 600 {path}")]
-pub struct Open {
+pub struct OpenToOthers {
     path: String,
     may: &'static str,
 }
@@ -16,8 +16,8 @@ pub struct Open {
 ///
 /// # Errors
 ///
-/// [`Open`] for such a file.
-pub fn check(path: &Path) -> Result<(), Open> {
+/// [`OpenToOthers`] for such a file.
+pub fn check(path: &Path) -> Result<(), OpenToOthers> {
     let Ok(file) = path.metadata() else { return Ok(()) };
     let may = match file.mode() {
         _ if !file.is_file() => return Ok(()),
@@ -25,7 +25,7 @@ pub fn check(path: &Path) -> Result<(), Open> {
         mode if mode & 0o004 != 0 => "read",
         _ => return Ok(()),
     };
-    Err(Open { path: path.display().to_string(), may })
+    Err(OpenToOthers { path: path.display().to_string(), may })
 }
 
 #[cfg(test)]

@@ -77,7 +77,8 @@ impl Server {
         }
         let listener = TcpListener::from_std(listener)?;
         let access = Access::new(config.users.clone(), config.anonymous, store.clone());
-        let (permits, asks) = (Arc::new(Semaphore::new(config.connections)), Arc::new(Mutex::new(())));
+        let (permits, health_check) =
+            (Arc::new(Semaphore::new(config.connections)), Arc::new(Mutex::new(())));
         let paths: Arc<[_]> = paths.into();
         let shared = |path: &Arc<DataPath>| {
             let mut builder = S3ServiceBuilder::new(Api {
@@ -96,15 +97,15 @@ impl Server {
                 path: path.clone(),
                 paths: paths.clone(),
                 store: store.clone(),
-                asks: asks.clone(),
+                health_check: health_check.clone(),
                 newcomers: Arc::default(),
                 permits: permits.clone(),
                 stop: stop.clone(),
             })
         };
-        let mut cores = vec![Core::here(shared(&paths[0]))];
+        let mut cores = vec![Core::on_this_thread(shared(&paths[0]))];
         for path in &paths[1..] {
-            cores.push(Core::beside(shared(path))?);
+            cores.push(Core::on_new_thread(shared(path))?);
         }
         Ok(Server { listener, cores, permits })
     }
@@ -163,7 +164,7 @@ impl Server {
         let newcomers = self.cores.iter().map(|core| &core.shared.newcomers);
         let first = newcomers.filter_map(|newcomers| Some((newcomers.since()?, newcomers)));
         if let Some((_, newcomers)) = first.min_by_key(|(since, _)| *since) {
-            newcomers.send_one_away();
+            newcomers.evict_oldest();
         }
     }
 

@@ -33,7 +33,7 @@ pub struct Config {
     /// TLS for every connection, if wanted.
     pub tls: Option<Tls>,
     /// True to take customers' keys over plain connections from other machines too.
-    pub keys_in_the_open: bool,
+    pub customer_keys_without_tls: bool,
     /// Clients that may see metrics and the status page.
     pub status_for: StatusFor,
 }
@@ -47,7 +47,7 @@ pub struct Shared {
     pub(crate) paths: Arc<[Arc<DataPath>]>,
     pub(crate) store: Arc<Store>,
     /// Lock that lets one health check at a time ask the engines, on any core.
-    pub(crate) asks: Arc<Mutex<()>>,
+    pub(crate) health_check: Arc<Mutex<()>>,
     pub(crate) newcomers: Arc<Newcomers>,
     /// Permits for connections, of all cores.
     pub(crate) permits: Arc<Semaphore>,
@@ -62,7 +62,7 @@ impl Shared {
 
     /// Returns true if nobody on the way can read what this peer sends.
     pub(crate) fn is_secure(&self, peer: SocketAddr) -> bool {
-        self.config.tls.is_some() || self.config.keys_in_the_open || is_this_machine(peer)
+        self.config.tls.is_some() || self.config.customer_keys_without_tls || is_this_machine(peer)
     }
 
     /// Returns true once the server is to stop: connections end after their current answer.

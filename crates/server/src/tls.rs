@@ -47,7 +47,7 @@ pub enum TlsError {
     },
     /// Users other than its owner and group may read the key.
     #[error(transparent)]
-    Open(#[from] crate::secrets::Open),
+    Open(#[from] crate::secrets::OpenToOthers),
     /// The certificate file has no certificate.
     #[error("{0}: no certificate in PEM")]
     Empty(String),

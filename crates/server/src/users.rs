@@ -35,7 +35,7 @@ pub enum UsersError {
     Io(#[from] std::io::Error),
     /// Users other than its owner and group may read the file.
     #[error(transparent)]
-    Open(#[from] crate::secrets::Open),
+    Open(#[from] crate::secrets::OpenToOthers),
     /// A line is not a user.
     #[error(
         "line {line}: expected an access key of 3 to 128 characters, a secret key of 8 or more, and rights, with blanks between them"

@@ -57,7 +57,7 @@ impl Chain {
     }
 
     /// Returns true if data come out unchanged, so that the kernel can stand in.
-    pub fn only_looks(&self) -> bool {
+    pub fn keeps_data(&self) -> bool {
         self.0.iter().all(|step| matches!(step, Step::Digest(_)))
     }
 }

@@ -85,7 +85,7 @@ impl Call {
         match self.ends() {
             _ if setup.rules.is_empty() || self.count == 0 => PLAIN,
             None => PLAIN,
-            Some(_) if setup.only_looks() => FALLBACK,
+            Some(_) if setup.keeps_data() => FALLBACK,
             Some(_) => failed(),
         }
     }
@@ -129,7 +129,7 @@ impl Call {
     fn begin(&self, setup: &'static Setup, socket: &libc::stat, file: Identity) -> Verdict {
         let (rule, path) = match self.choose(setup) {
             Choice::Rule(rule, path) if !setup.rules[rule].chain.is_empty() => (rule, path),
-            Choice::Unknown if setup.only_looks() => return FALLBACK,
+            Choice::Unknown if setup.keeps_data() => return FALLBACK,
             Choice::Unknown => {
                 trouble(setup, "the path of the file cannot be found out (no /proc)");
                 return failed();
@@ -148,7 +148,7 @@ impl Call {
             Ok(FileEnd::At(end)) => end,
             // Not even the kernel sends: the file may have grown since.
             Ok(FileEnd::Reached) => return Verdict::Sent(0),
-            Ok(FileEnd::Unknown) if chain.only_looks() => return FALLBACK,
+            Ok(FileEnd::Unknown) if chain.keeps_data() => return FALLBACK,
             Ok(FileEnd::Unknown) => {
                 trouble(setup, "the size of the file can't be found out");
                 return failed();
@@ -157,7 +157,7 @@ impl Call {
         };
         let Some(state) = process::state() else {
             trouble(setup, "there was no memory when the library was loaded");
-            return if chain.only_looks() { FALLBACK } else { failed() };
+            return if chain.keeps_data() { FALLBACK } else { failed() };
         };
         let slot = state.slot(sys::identity(socket));
         let mut open = slot.hold();
@@ -177,7 +177,7 @@ impl Call {
             Ok(stream) => *open = Some(Open { stream, socket: self.out_fd }),
             Err(why) => {
                 trouble(setup, &why);
-                return if chain.only_looks() { FALLBACK } else { failed() };
+                return if chain.keeps_data() { FALLBACK } else { failed() };
             }
         }
         self.carry(setup, state, &mut open, at)
@@ -264,7 +264,7 @@ impl Call {
         if let Stop::Errno(libc::EINVAL | libc::ENOSYS | libc::EOPNOTSUPP) = carried.stop {
             carried.stop = Stop::Engine;
         }
-        let (only_looks, resizes) = (!open.stream.changes(), open.stream.resizes());
+        let (keeps_data, resizes) = (!open.stream.changes(), open.stream.resizes());
         let ended = open.stream.is_complete() || carried.stop == Stop::Engine;
         let mut good = carried.stop != Stop::Engine;
         if ended && let Some(open) = slot.take() {
@@ -276,7 +276,7 @@ impl Call {
             return Verdict::Sent(carried.bytes);
         }
         match carried.stop {
-            _ if !good && only_looks => FALLBACK,
+            _ if !good && keeps_data => FALLBACK,
             _ if !good => failed(),
             Stop::Errno(errno) => {
                 if errno == libc::EAGAIN {

@@ -9,7 +9,7 @@ use std::thread::Thread;
 use std::time::{Duration, Instant};
 
 /// Milliseconds between two checks.
-pub const LOOK_MS: libc::c_int = 20;
+pub const CHECK_INTERVAL_MS: libc::c_int = 20;
 
 /// Checks of an engine that does nothing at all before it is given up: 10 seconds. Checks are counted instead of time,
 /// so that a process that was stopped meanwhile gives nothing up.
@@ -33,7 +33,7 @@ impl Patience {
         self.idle_looks = 0;
     }
 
-    /// Notes another [`LOOK_MS`] without progress. Returns true if the engine must be given up.
+    /// Notes another [`CHECK_INTERVAL_MS`] without progress. Returns true if the engine must be given up.
     pub fn is_over(&mut self, place: &Permit) -> bool {
         let operations = place.operations();
         self.idle_looks = if operations == self.operations { self.idle_looks + 1 } else { 0 };
@@ -57,7 +57,7 @@ impl Patience {
             return Some(transfer.wait());
         }
         let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
-        let look = Duration::from_millis(LOOK_MS as u64);
+        let look = Duration::from_millis(CHECK_INTERVAL_MS as u64);
         loop {
             if let Poll::Ready(done) = Pin::new(&mut transfer).poll(&mut Context::from_waker(&waker)) {
                 return Some(done);

@@ -105,8 +105,8 @@ fn open_proc() -> std::io::Result<c_int> {
 
 impl Setup {
     /// Returns true if no rule changes data, so that the kernel can always stand in.
-    pub fn only_looks(&self) -> bool {
-        self.rules.iter().all(|rule| rule.chain.only_looks())
+    pub fn keeps_data(&self) -> bool {
+        self.rules.iter().all(|rule| rule.chain.keeps_data())
     }
 
     /// Returns the open sockets of this process, each with one of its numbers.

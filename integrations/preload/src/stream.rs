@@ -1,6 +1,6 @@
 //! One stream: a file on its way through a chain into a socket, over any number of the program's calls.
 
-use crate::patience::{LOOK_MS, Patience};
+use crate::patience::{CHECK_INTERVAL_MS, Patience};
 use crate::record::Record;
 use crate::staging::Staging;
 use crate::sys::{self, Errno, Identity};
@@ -121,7 +121,7 @@ impl Stream {
         let (source, sink) = (Source::handle(&pipes.source, ..), Sink::handle(&pipes.sink, 0));
         let request = place.session().request(source, ops, sink).length(end - first);
         let transfer = request.submit().map_err(|error| error.to_string())?;
-        let (resizes, changes, skip) = (chain.resizes(), !chain.only_looks(), skip as usize);
+        let (resizes, changes, skip) = (chain.resizes(), !chain.keeps_data(), skip as usize);
         Ok(Stream {
             file,
             about,
@@ -326,7 +326,8 @@ impl Stream {
             }
         }
         let room = to_feed.then_some(&self.pipes.input);
-        let in_vain = sys::wait(&self.pipes.output, room, if caller_drives { PAUSE_MS } else { LOOK_MS });
+        let in_vain =
+            sys::wait(&self.pipes.output, room, if caller_drives { PAUSE_MS } else { CHECK_INTERVAL_MS });
         caller_drives || !in_vain || !self.patience.is_over(&self.place)
     }
 

@@ -52,7 +52,7 @@ use report::Report;
 fn main() -> std::process::ExitCode {
     let arguments = Arguments::try_parse().unwrap_or_else(|error| refuse(error, &Arguments::command()));
     let report = arguments.report();
-    match run(&arguments.command, &report).and_then(|()| report.check_told()) {
+    match run(&arguments.command, &report).and_then(|()| report.check_printed()) {
         Ok(()) => std::process::ExitCode::SUCCESS,
         Err(failure) => {
             report.failure(&failure);

@@ -74,7 +74,7 @@ pub fn run(serve: &Serve, report: &Report) -> Result<(), Failure> {
         head_timeout: serve.head_timeout,
         verify: serve.verify,
         tls,
-        keys_in_the_open: serve.customer_keys_without_tls,
+        customer_keys_without_tls: serve.customer_keys_without_tls,
         status_for: serve.status_for.into(),
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -127,7 +127,7 @@ fn data_paths(serve: &Serve, transfers: u16, direct: bool) -> Result<Vec<Arc<Dat
     let first = started(DataPath::start(builder(0)?, settings))?;
     let mut paths = vec![first.clone()];
     for at in 1..cores {
-        paths.push(started(first.beside(builder(at)?))?);
+        paths.push(started(first.for_another_core(builder(at)?))?);
     }
     Ok(paths)
 }

@@ -63,20 +63,20 @@ pub const PUT_MAX: u64 = 5 << 30;
 
 /// Kind of thing that a body becomes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Of {
+pub enum BodyKind {
     /// A whole object, which shares a file if it is small.
     Object,
     /// A part of an upload, which always has a file of its own.
     Part,
 }
 
-impl Of {
+impl BodyKind {
     /// Makes a draft for data of this size.
     pub fn draft(self, api: &Api, at_rest: &AtRest, size: u64) -> S3Result<Draft> {
         let room = room(at_rest, size);
         Ok(match self {
-            Of::Object => api.store.draft_of(size, stored_max(size, at_rest.compression), room),
-            Of::Part => api.store.draft_for(room),
+            BodyKind::Object => api.store.draft_of(size, stored_max(size, at_rest.compression), room),
+            BodyKind::Part => api.store.draft_for(room),
         }?)
     }
 }
@@ -88,7 +88,7 @@ impl Of {
 /// Fails if the data did not come, or differ from what was announced. Nothing is kept then.
 pub async fn take(
     api: &Api,
-    of: Of,
+    of: BodyKind,
     request: Request<'_>,
     given: Given<'_>,
     at_rest: &AtRest,

@@ -1,7 +1,7 @@
 //! CopyObject and UploadPartCopy: the engine copies from files to a file.
 
 use super::Api;
-use super::body::Of;
+use super::body::BodyKind;
 use super::common::{checksum_type, etag, hex, now, readable};
 use super::fields::{
     checksum_out, customer_key_of, encryption_of, encryption_out, headers_of, object_name_of,
@@ -17,7 +17,7 @@ use s3s::dto::*;
 use s3s::{S3Request, S3Response, S3Result, s3_error};
 
 /// Source of a copy, and its conditions.
-struct From<'a> {
+struct CopySourceArguments<'a> {
     source: &'a CopySource,
     headers: EncryptionHeaders<'a>,
     conditions: Conditions<'a>,
@@ -25,9 +25,9 @@ struct From<'a> {
 }
 
 /// Makes a copy's source of either input: both have the same fields.
-macro_rules! from_of {
+macro_rules! copy_source_of {
     ($input:expr, $range:expr) => {
-        From {
+        CopySourceArguments {
             source: &$input.copy_source,
             headers: EncryptionHeaders {
                 managed: None,
@@ -46,7 +46,7 @@ macro_rules! from_of {
     };
 }
 
-impl From<'_> {
+impl CopySourceArguments<'_> {
     fn place(&self) -> S3Result<(&str, &str)> {
         match self.source {
             CopySource::Bucket { bucket, key, version_id: None } => Ok((bucket, key)),
@@ -86,7 +86,7 @@ impl From<'_> {
     async fn copy(
         &self,
         api: &Api,
-        of: Of,
+        of: BodyKind,
         at_rest: &AtRest,
         key: Option<&Key>,
         checksum: Option<crate::store::record::Algorithm>,
@@ -109,7 +109,8 @@ impl From<'_> {
             let pieces = match pieces(api, self.place()?, &object, &range, old.as_ref(), one.is_none()) {
                 Ok(pieces) => pieces,
                 Err(error) => {
-                    super::get::broken(api, ObjectName { bucket, key: name }, &object, error).await?;
+                    super::get::check_unopenable(api, ObjectName { bucket, key: name }, &object, error)
+                        .await?;
                     continue;
                 }
             };
@@ -173,7 +174,7 @@ pub async fn object(
     let bucket = super::buckets::exists(api, &input.bucket)?;
     refuse_unsupported!(input);
     let condition = condition(&request.headers)?;
-    let from = from_of!(input, None);
+    let from = copy_source_of!(input, None);
     let replaces_headers = replaces(input.metadata_directive.as_ref().map(MetadataDirective::as_str))?;
     let replaces_tags = replaces(input.tagging_directive.as_ref().map(TaggingDirective::as_str))?;
     if from.place()? == (input.bucket.as_str(), input.key.as_str()) && !replaces_headers && !replaces_tags {
@@ -192,7 +193,7 @@ pub async fn object(
         input.checksum_algorithm.as_ref().map(|name| super::common::algorithm(name.as_str())).transpose()?;
     let before = from.object(api)?;
     let checksum = wanted.or(before.checksum.as_ref().map(|checksum| checksum.algorithm));
-    let (old, draft, segment) = from.copy(api, Of::Object, &at_rest, key.as_ref(), checksum).await?;
+    let (old, draft, segment) = from.copy(api, BodyKind::Object, &at_rest, key.as_ref(), checksum).await?;
     let veil = Veil::of(&at_rest, key.as_ref())?;
     let (checksum, segment) = (segment.checksum.clone(), veil.segment(&segment));
     let object = Object {
@@ -230,9 +231,9 @@ pub async fn part(
     let number = super::multipart::number(input.part_number)?;
     let upload = super::multipart::upload(api, &input.bucket, &input.key, &input.upload_id)?;
     let key = api.keys.for_old(object_name_of!(input), &upload.at_rest, &customer_key_of!(input))?;
-    let from = from_of!(input, input.copy_source_range.as_deref());
+    let from = copy_source_of!(input, input.copy_source_range.as_deref());
     let checksum = upload.checksum.map(|(algorithm, _)| algorithm);
-    let (_, draft, segment) = from.copy(api, Of::Part, &upload.at_rest, key.as_ref(), checksum).await?;
+    let (_, draft, segment) = from.copy(api, BodyKind::Part, &upload.at_rest, key.as_ref(), checksum).await?;
     let part = Part { modified: now(), segment: Veil::of(&upload.at_rest, key.as_ref())?.segment(&segment) };
     let mut result = CopyPartResult {
         e_tag: Some(etag(&hex(&part.segment.md5))),

@@ -68,7 +68,7 @@ fn not_modified(object: &Object) -> S3Error {
 
 /// Evaluates If-Range. True if the client has the rest of this object, so that the range is enough; otherwise it gets
 /// everything (RFC 9110 section 13.1.5).
-fn still(object: &Object, headers: &HeaderMap) -> bool {
+fn if_range_matches(object: &Object, headers: &HeaderMap) -> bool {
     let Some(wanted) = headers.get(http::header::IF_RANGE) else { return true };
     let etag = etag(&object.etag).to_http_header();
     let modified = super::common::http_date(&timestamp(object.modified));
@@ -220,13 +220,13 @@ pub async fn get(api: &Api, request: S3Request<GetObjectInput>) -> S3Result<S3Re
         let object = find(api, &input.bucket, &input.key)?;
         let key = api.keys.for_old(object_name_of!(input), &object.at_rest, &customer_key_of!(input))?;
         conditions_of!(input).check(&object)?;
-        let asked = input.range.filter(|_| still(&object, &request.headers));
+        let asked = input.range.filter(|_| if_range_matches(&object, &request.headers));
         let (range, partial) = range_of(&object, asked, input.part_number)?;
         let place = (input.bucket.as_str(), input.key.as_str());
         let pieces = match pieces(api, place, &object, &range, key.as_ref(), api.verify) {
             Ok(pieces) => pieces,
             Err(error) => {
-                broken(api, object_name_of!(input), &object, error).await?;
+                check_unopenable(api, object_name_of!(input), &object, error).await?;
                 continue;
             }
         };
@@ -261,7 +261,12 @@ pub async fn get(api: &Api, request: S3Request<GetObjectInput>) -> S3Result<S3Re
 /// # Errors
 ///
 /// Fails if a file is lost or has another length; the object is quarantined then.
-pub async fn broken(api: &Api, place: ObjectName<'_>, object: &Object, error: StoreError) -> S3Result<()> {
+pub async fn check_unopenable(
+    api: &Api,
+    place: ObjectName<'_>,
+    object: &Object,
+    error: StoreError,
+) -> S3Result<()> {
     let reason = match &error {
         StoreError::NotFound => match object.segments.first() {
             Some(segment) if segment.is_packed() => format!("missing: {segment} are not there"),
@@ -322,7 +327,7 @@ pub async fn head(api: &Api, request: S3Request<HeadObjectInput>) -> S3Result<S3
     let object = find(api, &input.bucket, &input.key)?;
     let key = api.keys.for_old(object_name_of!(input), &object.at_rest, &customer_key_of!(input))?;
     conditions_of!(input).check(&object)?;
-    let asked = input.range.filter(|_| still(&object, &request.headers));
+    let asked = input.range.filter(|_| if_range_matches(&object, &request.headers));
     let (range, partial) = range_of(&object, asked, input.part_number)?;
     let mut output = HeadObjectOutput {
         content_length: i64::try_from(range.end - range.start).ok(),

@@ -2,7 +2,7 @@
 
 use super::Api;
 use super::common::{etag, timestamp};
-use crate::store::{Listed, Listing, UploadListing};
+use crate::store::{Listing, ListingPage, UploadListing};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use s3s::dto::*;
@@ -40,7 +40,7 @@ impl Encoding {
     }
 }
 
-fn objects(listed: &Listed, encoding: &Encoding, owners: bool) -> Vec<Object> {
+fn objects(listed: &ListingPage, encoding: &Encoding, owners: bool) -> Vec<Object> {
     let object = |(key, object): &(String, crate::store::record::Object)| Object {
         key: Some(encoding.name(key)),
         e_tag: Some(etag(&object.etag)),

@@ -1,7 +1,7 @@
 //! Multipart uploads: create, put parts, list, complete, abort.
 
 use super::Api;
-use super::body::{self, Given, Of};
+use super::body::{self, BodyKind, Given};
 use super::common::{self, checksum_type, etag, hex, now, timestamp};
 use super::fields::{
     checksum_of, checksum_out, customer_key_of, encryption_of, encryption_out, headers_of, object_name_of,
@@ -106,7 +106,7 @@ pub async fn part(api: &Api, request: S3Request<UploadPartInput>) -> S3Result<S3
         wanted: upload.checksum.map(|(algorithm, _)| algorithm),
     };
     let (draft, segment) =
-        body::take(api, Of::Part, (&request).into(), given, &upload.at_rest, key.as_ref()).await?;
+        body::take(api, BodyKind::Part, (&request).into(), given, &upload.at_rest, key.as_ref()).await?;
     let wanted = upload.checksum.map(|(algorithm, _)| algorithm);
     if wanted.is_some() && wanted != segment.checksum.as_ref().map(|checksum| checksum.algorithm) {
         return Err(s3_error!(InvalidRequest, "the part's checksum has another algorithm than the upload's"));

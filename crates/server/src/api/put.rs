@@ -1,7 +1,7 @@
 //! PutObject.
 
 use super::Api;
-use super::body::{self, Given, Of};
+use super::body::{self, BodyKind, Given};
 use super::common::{checksum_type, etag, hex, now};
 use super::fields::{checksum_of, checksum_out, encryption_of, encryption_out, headers_of, object_name_of};
 use super::unsupported::refuse_unsupported;
@@ -51,7 +51,7 @@ pub async fn put(api: &Api, request: S3Request<PutObjectInput>) -> S3Result<S3Re
     let headers = headers_of!(input);
     let tags = super::tags::from_header(input.tagging.as_deref())?;
     let (draft, segment) =
-        body::take(api, Of::Object, (&request).into(), given, &at_rest, key.as_ref()).await?;
+        body::take(api, BodyKind::Object, (&request).into(), given, &at_rest, key.as_ref()).await?;
     let veil = Veil::of(&at_rest, key.as_ref())?;
     let (checksum, segment) = (segment.checksum.clone(), veil.segment(&segment));
     let object = Object {

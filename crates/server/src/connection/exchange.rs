@@ -125,7 +125,7 @@ impl Exchange {
     pub fn authorise(&self) {
         let mut state = self.state();
         state.authorised = true;
-        state.settle();
+        state.leave_newcomers_if_begun();
     }
 
     /// Returns true if the connection may be sent away.
@@ -153,7 +153,7 @@ impl Exchange {
     }
 
     /// Checks bytes of the body. An error is kept for the answer, because s3s would change it.
-    fn look_at(&self, bytes: &[u8]) -> io::Result<()> {
+    fn check_body(&self, bytes: &[u8]) -> io::Result<()> {
         let mut state = self.state();
         let is_ended = state.left.is_ended();
         let Some(xml) = &mut state.xml else { return Ok(()) };
@@ -208,7 +208,7 @@ impl Exchange {
         }
         let mut state = self.state();
         state.begun = true;
-        state.settle();
+        state.leave_newcomers_if_begun();
         Ok(())
     }
 
@@ -333,7 +333,7 @@ impl Exchange {
 
 impl State {
     /// Keeps the connection from being sent away once the request is authorised and its body has begun.
-    fn settle(&mut self) {
+    fn leave_newcomers_if_begun(&mut self) {
         if self.begun && self.authorised {
             self.newcomer = None;
         }
@@ -427,9 +427,9 @@ impl http_body::Body for SocketBody {
         let looked = match &found {
             Poll::Ready(Some(Ok(bytes))) => {
                 self.patience.moved(bytes.len() as u64);
-                self.exchange.look_at(bytes)
+                self.exchange.check_body(bytes)
             }
-            Poll::Ready(None) => self.exchange.look_at(&[]),
+            Poll::Ready(None) => self.exchange.check_body(&[]),
             _ => Ok(()),
         };
         if let Err(error) = looked {

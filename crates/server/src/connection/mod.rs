@@ -100,13 +100,13 @@ async fn serve_request(
     let mut answer = tokio::select! {
         answer = answer(head, peer, &exchange, shared).instrument(span) => answer,
         () = away.notified() => return Err(sent_away(shared)),
-        () = left(&exchange) => {
+        () = client_left(&exchange) => {
             let us = begun.elapsed().as_micros() as u64;
             tracing::info!(id, client = %peer, %method, path, us, "the client left before its answer");
             return Ok(None);
         }
     };
-    xml::refer(&mut answer);
+    xml::escape_characters(&mut answer);
     let error = errors::complete(&mut answer, &path, &id);
     let (stream, payload, left) = exchange.finish();
     let metrics = &shared.path.metrics;
@@ -184,7 +184,7 @@ fn sent_away(shared: &Shared) -> io::Error {
 const PRESENCE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Waits until the client has closed its side, and so does not want its answer.
-async fn left(exchange: &Exchange) {
+async fn client_left(exchange: &Exchange) {
     loop {
         tokio::time::sleep(PRESENCE_INTERVAL).await;
         if exchange.is_left() {
@@ -221,7 +221,7 @@ fn is_form(head: &Head) -> bool {
 
 /// Converts an error to S3's answer.
 fn error(error: S3Error) -> Response<Body> {
-    error.to_http_response().unwrap_or_else(|error| broken(&error))
+    error.to_http_response().unwrap_or_else(|error| internal_error(&error))
 }
 
 /// Most bytes of an unwanted body that are read to keep the connection. With more the connection ends.
@@ -245,7 +245,7 @@ async fn next_head(stream: &TcpStream, peer: SocketAddr, shared: &Shared) -> Res
             Err(_) => return Ok(None),
         },
         () = shared.stopped() => return Ok(None),
-        () = untaken(stream, peer) => {}
+        () = log_untaken_answer(stream, peer) => {}
     }
     match timeout(shared.config.head_timeout, head::read(stream)).await {
         Ok(head) => head,
@@ -257,7 +257,7 @@ async fn next_head(stream: &TcpStream, peer: SocketAddr, shared: &Shared) -> Res
 const UNTAKEN: Duration = Duration::from_secs(10);
 
 /// Logs a client that does not take its answer.
-async fn untaken(stream: &TcpStream, peer: SocketAddr) {
+async fn log_untaken_answer(stream: &TcpStream, peer: SocketAddr) {
     tokio::time::sleep(UNTAKEN).await;
     if let Ok(traffic) = Traffic::of(stream) {
         let bytes = traffic.unacknowledged;
@@ -286,12 +286,12 @@ async fn call(mut head: Head, peer: SocketAddr, exchange: Arc<Exchange>, shared:
             }
             response
         }
-        Err(error) => broken(&error),
+        Err(error) => internal_error(&error),
     }
 }
 
 /// Returns the answer when s3s itself fails.
-fn broken(error: &dyn std::fmt::Debug) -> Response<Body> {
+fn internal_error(error: &dyn std::fmt::Debug) -> Response<Body> {
     tracing::error!(?error, "a request failed");
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
@@ -455,7 +455,7 @@ async fn failed(
     let mut response = self::error(error);
     let resource = format!("/{}/{}", payload.bucket, payload.key);
     errors::complete(&mut response, &resource, id);
-    xml::refer(&mut response);
+    xml::escape_characters(&mut response);
     let (parts, body) = response.into_parts();
     let body = body.bytes().unwrap_or_default();
     let mut bytes = response::head(&parts, Some(body.len() as u64), true);

@@ -40,7 +40,7 @@ impl Newcomers {
     }
 
     /// Tells the oldest newcomer to go, if it has had its time. Returns true if there was one.
-    pub(crate) fn send_one_away(&self) -> bool {
+    pub(crate) fn evict_oldest(&self) -> bool {
         let mut line = self.line();
         let Some(first) = line.waiting.first_entry().filter(|first| first.get().0.elapsed() >= SETTLING)
         else {

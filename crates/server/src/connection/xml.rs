@@ -6,7 +6,7 @@ use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use s3s::Body;
 
 /// Replaces characters that XML text cannot have, or that a parser changes, by references (XML 1.0 sections 2.2, 2.11).
-pub fn refer(response: &mut Response<Body>) {
+pub fn escape_characters(response: &mut Response<Body>) {
     if response.headers().get(CONTENT_TYPE).is_none_or(|kind| kind != "application/xml") {
         return;
     }

@@ -125,9 +125,9 @@ async fn health(shared: &Shared) -> Result<(), String> {
         return Err(format!("a transfer has been waiting for its place for {} s", wait.as_secs()));
     }
     // One check asks at a time; others wait for it.
-    let _asks = shared.asks.lock().await;
+    let _health_check = shared.health_check.lock().await;
     for path in shared.paths.iter() {
-        path.answers().await.map_err(|error| format!("the engine does not answer: {error}"))?;
+        path.check_health().await.map_err(|error| format!("the engine does not answer: {error}"))?;
     }
     Ok(())
 }

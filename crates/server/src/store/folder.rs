@@ -294,7 +294,7 @@ impl Folder {
     }
 
     /// Notes files that no record refers to and that can't be removed, so that the next start checks them.
-    pub(super) fn left(&self, ids: &[u64]) {
+    pub(super) fn mark_unremovable(&self, ids: &[u64]) {
         self.ids().in_flight.extend(ids);
     }
 

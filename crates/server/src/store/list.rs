@@ -23,7 +23,7 @@ pub struct Listing {
 
 /// A listing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Listed {
+pub struct ListingPage {
     /// Keys and objects, in order. Segments are left out: a page of objects in ten thousand parts each would fill the
     /// memory.
     pub objects: Vec<(String, Object)>,
@@ -40,8 +40,8 @@ impl Store {
     /// # Errors
     ///
     /// [`StoreError::NoSuchBucket`], [`StoreError::Database`].
-    pub fn list(&self, bucket: &str, listing: &Listing) -> Result<Listed, StoreError> {
-        let mut listed = Listed::default();
+    pub fn list(&self, bucket: &str, listing: &Listing) -> Result<ListingPage, StoreError> {
+        let mut listed = ListingPage::default();
         let grouping = Grouping { prefix: &listing.prefix, delimiter: listing.delimiter.as_deref() };
         let mut from = grouping.start(listing.after.as_deref());
         let end = after_bucket(bucket);
@@ -66,7 +66,7 @@ impl Store {
                     if let Some(common) = grouping.common(key) {
                         listed.prefixes.push(common.to_owned());
                         last = Some(common.to_owned());
-                        from = behind(common);
+                        from = first_after_prefix(common);
                         continue 'seek;
                     }
                     let object = decode(bytes.value(), record.value());
@@ -99,7 +99,7 @@ impl Grouping<'_> {
     /// Returns the start of a listing; `None` if nothing can follow `after`.
     pub(super) fn start(&self, after: Option<&str>) -> Option<Bound<String>> {
         match after {
-            Some(after) if self.common(after) == Some(after) => behind(after),
+            Some(after) if self.common(after) == Some(after) => first_after_prefix(after),
             Some(after) if after >= self.prefix => Some(Bound::Excluded(after.to_owned())),
             _ => Some(Bound::Included(self.prefix.to_owned())),
         }
@@ -108,7 +108,7 @@ impl Grouping<'_> {
 
 /// Returns the first text after all that begin with `prefix`; `None` if there is none. Characters are ordered like
 /// their UTF-8.
-pub(super) fn behind(prefix: &str) -> Option<Bound<String>> {
+pub(super) fn first_after_prefix(prefix: &str) -> Option<Bound<String>> {
     let mut text = prefix.to_owned();
     while let Some(last) = text.pop() {
         let next = (u32::from(last) + 1..=u32::from(char::MAX)).find_map(char::from_u32);

@@ -85,7 +85,7 @@ pub use error::StoreError;
 pub(crate) use folder::RESERVE;
 pub use folder::{Draft, Target};
 pub use held::Held;
-pub use list::{Listed, Listing};
+pub use list::{Listing, ListingPage};
 pub use pack::place;
 pub use record::{Bucket, Object, Part, Segment, Upload};
 pub use recover::Recovery;

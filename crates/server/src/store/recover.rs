@@ -66,7 +66,7 @@ pub(super) fn mend(
     left.retain(|id| unfinished.binary_search(id).is_err());
     left.extend(untrimmed);
     left.sort_unstable();
-    folder.left(&left);
+    folder.mark_unremovable(&left);
     let floor = left.first().copied().unwrap_or(end);
     let transaction = database.begin_write()?;
     let mut changes = Changes::new(&transaction)?;

@@ -4,7 +4,7 @@ use std::ops::Bound;
 
 use super::change::{Condition, Entry};
 use super::error::StoreError;
-use super::list::{Grouping, behind};
+use super::list::{Grouping, first_after_prefix};
 use super::record::{Object, Part, Upload};
 use super::tables::{
     PARTS, UPLOADS, after_bucket, decode, need_bucket, object_key, part_key, split_key, upload_key,
@@ -196,7 +196,7 @@ impl Store {
                     if let Some(common) = grouping.common(key) {
                         listed.prefixes.push(common.to_owned());
                         last = Some((common.to_owned(), None));
-                        from = at(bucket, behind(common));
+                        from = at(bucket, first_after_prefix(common));
                         continue 'seek;
                     }
                     let Ok(upload) = decode(&upload_key(object, id), record.value()) else { continue };

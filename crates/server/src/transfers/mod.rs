@@ -11,7 +11,7 @@ mod patience;
 mod permits;
 
 pub use patience::Patience;
-pub(crate) use patience::{Call, TICK};
+pub(crate) use patience::{ConnectionWaiter, TICK};
 pub(crate) use permits::Permits;
 
 use crate::encryption::{self, Key};
@@ -23,7 +23,7 @@ use dcs::{
     Completion, Engine, Error, Mode, Op, Request, Session, Sink, Source, Statistics, Status, Transfer,
     TransferError,
 };
-use patience::{Watch, Way};
+use patience::{Awaited, Watch};
 use rustix::fs::OFlags;
 use std::io;
 use std::net::{Shutdown, TcpStream};
@@ -295,18 +295,21 @@ pub fn can_go_direct(folder: &Path) -> bool {
 }
 
 /// Most transfers of the server's own at the same time.
-const OWN: u16 = 64;
+const OWN_TRANSFERS_MAX: u16 = 64;
 
 /// Blocks of an engine for reading ahead, in addition to those that transfers always have.
-const AHEAD: u32 = 256;
+const READ_AHEAD_BLOCKS: u32 = 256;
 
 /// Returns the sizes of an engine with room for that many transfers of clients, and for the server's own. Half of an
 /// engine's blocks are guarantees, a quarter for each of two sessions.
 fn sizes(transfers: u16) -> (u16, u32) {
-    let (clients, own) = (u32::from(transfers), u32::from(OWN) + 1);
+    let (clients, own) = (u32::from(transfers), u32::from(OWN_TRANSFERS_MAX) + 1);
     let share = |clients: u32, own: u32| (clients + own).max(clients.max(own).div_ceil(3) * 4);
     let commands = share(clients, own);
-    let blocks = share(clients * permits::TRANSFER_MIN + AHEAD, own * permits::TRANSFER_MIN + AHEAD);
+    let blocks = share(
+        clients * permits::TRANSFER_MIN + READ_AHEAD_BLOCKS,
+        own * permits::TRANSFER_MIN + READ_AHEAD_BLOCKS,
+    );
     (u16::try_from(commands).unwrap_or(u16::MAX), blocks)
 }
 
@@ -327,7 +330,7 @@ impl DataPath {
         let permits = |transfers: u16| {
             Arc::new(Permits::new(u32::from(transfers) * permits::TRANSFER_MIN, metrics.clone()))
         };
-        let (clients, own) = (permits(settings.transfers), permits(OWN));
+        let (clients, own) = (permits(settings.transfers), permits(OWN_TRANSFERS_MAX));
         let patience = Patience::new(settings.patience, settings.min_rate);
         DataPath::open(engine, settings, Common { clients, own, metrics, patience })
     }
@@ -338,7 +341,7 @@ impl DataPath {
     /// # Errors
     ///
     /// Fails if the engine can't be started.
-    pub fn beside(&self, engine: dcs::engine::Builder) -> Result<DataPath, Error> {
+    pub fn for_another_core(&self, engine: dcs::engine::Builder) -> Result<DataPath, Error> {
         let common = Common {
             clients: self.clients.permits.clone(),
             own: self.own.permits.clone(),
@@ -357,7 +360,7 @@ impl DataPath {
             Ok(SessionShare { session, permits })
         };
         let Common { clients, own, metrics, patience } = common;
-        let (clients, own) = (share(settings.transfers, clients)?, share(OWN, own)?);
+        let (clients, own) = (share(settings.transfers, clients)?, share(OWN_TRANSFERS_MAX, own)?);
         Ok(DataPath { clients, own, settings, metrics, patience, engine })
     }
 
@@ -366,7 +369,7 @@ impl DataPath {
     /// # Errors
     ///
     /// [`DataPathError`]; also if another check is in progress.
-    pub async fn answers(&self) -> Result<(), DataPathError> {
+    pub async fn check_health(&self) -> Result<(), DataPathError> {
         let (source, sink) = (Source::memory(b"does it answer?".to_vec()), Sink::memory(15));
         let request = self.own.session.request(source, [Op::Crc32c], sink).timeout(Duration::from_secs(5));
         request.submit()?.await?;
@@ -385,12 +388,12 @@ impl DataPath {
 
     /// Returns the longest wait of a transfer for a permit, on any core.
     pub fn longest_wait(&self) -> Option<Duration> {
-        self.clients.permits.wait().max(self.own.permits.wait())
+        self.clients.permits.longest_wait().max(self.own.permits.longest_wait())
     }
 
     /// Registers a client that waits for a connection, until this is dropped. Meanwhile the server waits less long for
     /// the others.
-    pub(crate) fn call(&self) -> Call {
+    pub(crate) fn call(&self) -> ConnectionWaiter {
         self.patience.call()
     }
 
@@ -412,7 +415,7 @@ impl DataPath {
         target: Target<'_>,
     ) -> Result<Received, DataPathError> {
         let _permits = self.clients.permits.take(permits::needed(&intake.chain())).await;
-        let mut watch = self.watch(socket, Way::In(length));
+        let mut watch = self.watch(socket, Awaited::In(length));
         let size = intake.framing.as_ref().map_or(length, |(_, size)| *size);
         let mut sink = intake.sink(target, size);
         if let Target::File(file) = target
@@ -451,7 +454,7 @@ impl DataPath {
         self.patience().holding(&self.clients.permits)
     }
 
-    fn watch<'a>(&self, socket: &'a TcpStream, way: Way) -> Watch<'a> {
+    fn watch<'a>(&self, socket: &'a TcpStream, way: Awaited) -> Watch<'a> {
         Watch::new(socket, way, self.patience_with_a_place())
     }
 
@@ -624,7 +627,7 @@ impl DataPath {
     ) -> Result<Completion, DataPathError> {
         let _permits = self.clients.permits.take(permits::needed(&piece.chain)).await;
         let request = self.forward(&self.clients, socket, head, piece, more)?;
-        self.run(Direction::Get, request, Some(self.watch(socket, Way::Out))).await
+        self.run(Direction::Get, request, Some(self.watch(socket, Awaited::Out))).await
     }
 
     /// Makes the command that sends a piece.

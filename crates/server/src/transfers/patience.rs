@@ -24,12 +24,12 @@ const CLOSED_MAX: Duration = Duration::from_secs(1);
 
 /// Number of clients that wait for a connection: every client that the server waits for holds one.
 #[derive(Debug, Default)]
-struct Callers(AtomicUsize);
+struct ConnectionWaiters(AtomicUsize);
 
-impl Callers {
-    fn wait(self: &Arc<Callers>) -> Call {
+impl ConnectionWaiters {
+    fn wait(self: &Arc<ConnectionWaiters>) -> ConnectionWaiter {
         self.0.fetch_add(1, Ordering::Relaxed);
-        Call(self.clone())
+        ConnectionWaiter(self.clone())
     }
 
     fn are_there(&self) -> bool {
@@ -39,9 +39,9 @@ impl Callers {
 
 /// Registration of a client that waits for a connection.
 #[derive(Debug)]
-pub(crate) struct Call(Arc<Callers>);
+pub(crate) struct ConnectionWaiter(Arc<ConnectionWaiters>);
 
-impl Drop for Call {
+impl Drop for ConnectionWaiter {
     fn drop(&mut self) {
         self.0.0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -54,7 +54,7 @@ pub struct Patience {
     most: Duration,
     rate: u64,
     /// Clients that want this one's connection.
-    callers: Arc<Callers>,
+    callers: Arc<ConnectionWaiters>,
     /// Permits that the client holds while the server waits, and that others may want.
     holds: Option<Arc<Permits>>,
 }
@@ -78,7 +78,7 @@ impl Patience {
     }
 
     /// Registers a client that waits for a connection, until the call is dropped.
-    pub(crate) fn call(&self) -> Call {
+    pub(crate) fn call(&self) -> ConnectionWaiter {
         self.callers.wait()
     }
 
@@ -109,7 +109,7 @@ impl Patience {
 
 /// Direction of a transfer over its socket.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Way {
+pub(super) enum Awaited {
     /// From the client, with the number of bytes in all.
     In(u64),
     /// To the client.
@@ -119,7 +119,7 @@ pub(super) enum Way {
 /// A transfer over a client's socket, which the client may hold up.
 pub(super) struct Watch<'a> {
     socket: &'a TcpStream,
-    way: Way,
+    way: Awaited,
     patience: Patience,
     /// File that is allocated as the body comes in.
     pub(super) allocation: Option<Allocation<'a>>,
@@ -130,7 +130,7 @@ pub(super) struct Watch<'a> {
 }
 
 impl<'a> Watch<'a> {
-    pub(super) fn new(socket: &'a TcpStream, way: Way, patience: Patience) -> Watch<'a> {
+    pub(super) fn new(socket: &'a TcpStream, way: Awaited, patience: Patience) -> Watch<'a> {
         // If nothing came between two checks, the unread bytes belong to the same moment as the received ones.
         let look = || Traffic::of(socket).unwrap_or_default();
         let (mut begun, mut again) = (look(), look());
@@ -149,7 +149,7 @@ impl<'a> Watch<'a> {
         let before = std::mem::replace(&mut self.before, now);
         self.looked += time;
         match self.way {
-            Way::In(length) => {
+            Awaited::In(length) => {
                 let came = now.received.saturating_sub(self.begun.received.saturating_sub(self.begun.unread));
                 self.patience.moved(now.received.saturating_sub(before.received));
                 if now.unread == 0 && came < length {
@@ -159,7 +159,7 @@ impl<'a> Watch<'a> {
                     allocation.grow(came)?;
                 }
             }
-            Way::Out => {
+            Awaited::Out => {
                 let moved = now.acknowledged.saturating_sub(before.acknowledged);
                 self.patience.moved(moved);
                 if now.unacknowledged > 0 {
@@ -249,7 +249,7 @@ mod tests {
     #[test]
     fn who_has_left_is_not_computed_for() {
         let (client, server) = pair();
-        let mut watch = Watch::new(&server, Way::Out, Patience::new(SECOND, 1));
+        let mut watch = Watch::new(&server, Awaited::Out, Patience::new(SECOND, 1));
         watch.look().unwrap();
         let begun = Instant::now();
         drop(client);
@@ -262,7 +262,8 @@ mod tests {
         let (mut client, server) = pair();
         client.write_all(b"12345").unwrap();
         server.peek(&mut [0; 5]).unwrap();
-        let mut watch = Watch::new(&server, Way::In(10), Patience::new(Duration::from_millis(50), 1 << 20));
+        let mut watch =
+            Watch::new(&server, Awaited::In(10), Patience::new(Duration::from_millis(50), 1 << 20));
         let server_is_slow = |watch: &mut Watch<'_>| {
             let end = Instant::now() + Duration::from_millis(200);
             while Instant::now() < end {

@@ -60,7 +60,7 @@ impl Permits {
     }
 
     /// Returns the wait of the first in line.
-    pub(super) fn wait(&self) -> Option<Duration> {
+    pub(super) fn longest_wait(&self) -> Option<Duration> {
         self.line().since.first_key_value().map(|(_, since)| since.elapsed())
     }
 
@@ -117,7 +117,7 @@ mod tests {
         assert!(small.as_mut().poll(context).is_pending());
         drop(all);
         assert!(small.as_mut().poll(context).is_ready());
-        assert!(!permits.is_wanted() && permits.wait().is_none() && metrics.waiting.get() == 0);
+        assert!(!permits.is_wanted() && permits.longest_wait().is_none() && metrics.waiting.get() == 0);
     }
 
     #[test]

@@ -95,7 +95,7 @@ impl Rig {
             head_timeout: setting.head_timeout,
             verify: setting.verify,
             tls: setting.tls,
-            keys_in_the_open: false,
+            customer_keys_without_tls: false,
             status_for: StatusFor::Loopback,
         };
         let (stop, stopped) = watch::channel(false);
@@ -110,7 +110,7 @@ impl Rig {
                 let settings = Settings { transfers, min_rate, patience, durable, direct };
                 let mut paths = vec![Arc::new(DataPath::start(Engine::builder(), settings).unwrap())];
                 for _ in 1..cores() {
-                    paths.push(Arc::new(paths[0].beside(Engine::builder()).unwrap()));
+                    paths.push(Arc::new(paths[0].for_another_core(Engine::builder()).unwrap()));
                 }
                 let any = "127.0.0.1:0".parse().unwrap();
                 let of_rig = paths.clone();

@@ -3,7 +3,7 @@
 use super::float::{self, LANES, Sum};
 use super::number::{self, BATCH, Number};
 use super::{Column, Kind};
-use crate::rows::{Rows, Taken, Taker};
+use crate::rows::{RowOperator, RowProgress, Rows};
 use crate::table::ExpressionError;
 use crate::table::aggregate::{self, Kind as Wanted};
 use crate::wide;
@@ -114,13 +114,13 @@ impl Function {
     }
 }
 
-impl Taker for Aggregate {
-    fn take(&mut self, rows: &[u8], _: &mut [u8]) -> Taken {
+impl RowOperator for Aggregate {
+    fn take(&mut self, rows: &[u8], _: &mut [u8]) -> RowProgress {
         for batch in rows.chunks(self.width * BATCH) {
             self.functions.iter_mut().for_each(|function| function.take(batch, self.rows));
             self.rows += (batch.len() / self.width) as u64;
         }
-        Taken { consumed: rows.len(), ..Taken::default() }
+        RowProgress { consumed: rows.len(), ..RowProgress::default() }
     }
 
     /// Returns the results, separated by commas, and a line feed.

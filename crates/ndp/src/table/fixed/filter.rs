@@ -3,7 +3,7 @@
 
 use super::number::{self, BATCH, Number};
 use super::{Column, Kind};
-use crate::rows::{Rows, Taken, Taker};
+use crate::rows::{RowOperator, RowProgress, Rows};
 use crate::table::ExpressionError;
 use crate::table::filter::{Sign, comparison};
 use crate::wide;
@@ -185,12 +185,12 @@ impl<N: Number> wide::Loop for Mark<'_, N> {
     }
 }
 
-impl Taker for Filter {
+impl RowOperator for Filter {
     /// Takes as many rows as there is room for, so that no mark is wasted. If there is room for none, the first is
     /// handed out in pieces.
-    fn take(&mut self, rows: &[u8], output: &mut [u8]) -> Taken {
+    fn take(&mut self, rows: &[u8], output: &mut [u8]) -> RowProgress {
         let width = self.column.width;
-        let mut taken = Taken::default();
+        let mut taken = RowProgress::default();
         let mut marks = [0; BATCH];
         while taken.consumed < rows.len() {
             let rest = &rows[taken.consumed..];
