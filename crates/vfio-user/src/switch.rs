@@ -286,8 +286,8 @@ impl Switch {
         Ok(switch)
     }
 
-    /// Writes a batch in order; until it is written, the hold is kept. The joined side waits if the other is slow to take the writes: don't call it while holding a lock that
-    /// `take` needs.
+    /// Writes a batch in order, and keeps `hold` until the batch is written. The joined side waits if the other is slow to take the writes:
+    /// don't call it while holding a lock that `take` needs.
     ///
     /// # Errors
     ///
