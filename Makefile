@@ -28,7 +28,7 @@ help: ## this list
 
 # WASM=yes: dcs runs users' own operators too, and is larger than it promises to be. Packages do.
 WASM ?= no
-FEATURES = --no-default-features $(if $(filter yes,$(WASM)),--features dcs-cli/wasm)
+FEATURES = --no-default-features $(if $(filter yes,$(WASM)),--features "dcs-cli/wasm dcs-capi/wasm")
 
 build: ## the dcs command with dcs-csd, libdcs.so, libdcs.a and libdcs-preload.so, in target/release
 	@tools/setup

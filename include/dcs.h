@@ -1105,6 +1105,11 @@ static inline bool dcs_status_do_not_retry(uint16_t status) {
 #define DCS_SPIN_NEVER 4294967295
 
 /**
+ * Bytes of the name of a module: its SHA-256, with which the parameters of DCS_OP_MODULE begin.
+ */
+#define DCS_MODULE_NAME 32
+
+/**
  * Data pass unchanged, and a value comes out.
  */
 #define DCS_KIND_DIGEST 1
@@ -1684,6 +1689,34 @@ void dcs_session_close(struct dcs_session *session);
  * `session` is NULL or a session that was not closed.
  */
 int dcs_session_eventfd(const struct dcs_session *session);
+
+/**
+ * Lets chains of this process name an operator of the user's own: DCS_OP_MODULE, whose parameters are the
+ * DCS_MODULE_NAME bytes that are put at `name`, then what the module takes. `module` are the bytes of a WebAssembly
+ * module (docs/wasm.md), which are copied. A process has 256 at most; one that is loaded again is the same.
+ *
+ * Returns 0. On failure returns -1 and sets errno, and puts the reason at `error`, cut to `size` bytes and ended by
+ * a NUL: ENOEXEC where the bytes are no operator, ENOSPC where there are too many modules, ENOSYS where the library
+ * was built without an engine for them.
+ *
+ * # Safety
+ *
+ * `module` is valid for `length` bytes, `name` for DCS_MODULE_NAME; `error` is NULL or valid for `size`.
+ */
+int dcs_module_load(const void *module,
+                    size_t length,
+                    uint8_t *name,
+                    char *error,
+                    size_t size);
+
+/**
+ * Forgets the module of this name. Transfers that are under way keep it. Returns 0; -1 with EFAULT for NULL.
+ *
+ * # Safety
+ *
+ * `name` is NULL or valid for DCS_MODULE_NAME bytes.
+ */
+int dcs_module_unload(const uint8_t *name);
 
 /**
  * The number of the operator of that name (`md5`, `aes256-ctr`, `gpu:md5`); 0 where there is none.

@@ -74,7 +74,8 @@ mod _dcs {
     #[pymodule_export]
     use super::ops::{
         Op, aes256_ctr, aes256_xts, aes256_xts_decrypt, aggregate, aws_chunked, bitmap, blowfish_ctr, crc32,
-        crc32c, crc64_nvme, filter, grep, gunzip, gzip, knn, md5, sha1, sha256, sha512, slice, unzstd, zstd,
+        crc32c, crc64_nvme, filter, grep, gunzip, gzip, knn, md5, module, sha1, sha256, sha512, slice,
+        unzstd, zstd,
     };
     #[pymodule_export]
     use super::prepared::Prepared;

@@ -357,6 +357,27 @@ pub fn bitmap(operation: Option<&str>, count: bool) -> PyResult<Op> {
     Op::new(dcs::Op::Bitmap(Bitmap { operation, count }))
 }
 
+/// An operator of your own: a WebAssembly module (docs/wasm.md), which is loaded if it is not yet.
+///
+/// `module`: its bytes. `parameter`: what it takes, at most 1,024 bytes.
+#[pyfunction]
+#[pyo3(signature = (module, parameter=None))]
+pub fn module(
+    py: Python<'_>,
+    module: &Bound<'_, PyAny>,
+    parameter: Option<&Bound<'_, PyAny>>,
+) -> PyResult<Op> {
+    let bytes = bytes_of(module, "module")?;
+    let parameter = parameter.map(|value| bytes_of(value, "parameter")).transpose()?.unwrap_or_default();
+    let loaded = py.detach(|| dcs_wasm::Module::load(&bytes, dcs_wasm::Limits::default()));
+    let loaded = loaded.map_err(|error| PyValueError::new_err(format!("module: {error}")))?;
+    let name = *loaded.name();
+    if !loaded.install() {
+        return Err(PyValueError::new_err("module: too many modules are loaded"));
+    }
+    Op::new(dcs::Op::Module { name, parameter })
+}
+
 /// Removes S3's aws-chunked framing. The data are good only once the transfer has succeeded.
 ///
 /// `decoded_length`: bytes of the data without framing (x-amz-decoded-content-length). `checksum`: operator whose

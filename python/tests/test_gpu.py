@@ -47,7 +47,7 @@ with tempfile.TemporaryFile(dir=os.environ["PLACE"]) as file:
 try:
     dcs.Engine(gpu=0, gpu_storage="perhaps")
 except ValueError as error:
-    assert "gpu_storage is auto, on or off, not" in str(error), error
+    assert "gpu_storage must be auto, on or off, not" in str(error), error
 else:
     raise SystemExit("a mode that is none was taken")
 """

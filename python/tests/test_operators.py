@@ -1,6 +1,7 @@
 """Every operator against hashlib, zlib, cryptography and zstandard."""
 
 import array
+import base64
 import csv
 import gzip
 import hashlib
@@ -19,6 +20,11 @@ import dcs
 
 KEY, IV = bytes(range(32)), bytes(range(100, 116))
 XTS_KEY = bytes(range(64))
+# In WebAssembly, by hand: passes data on, and takes no parameter.
+PASSES = base64.b64decode(
+    "AGFzbQEAAAABEANgAAF/YAF/AX9gAn9/AX8DBAMAAQIFAwEAAQcwBAZtZW1vcnkCAAxkY3Nfb3BlcmF0b3IAAAlkY3Nfc3RhcnQA"
+    "AQhkY3Nfc3RlcAACCh4DBABBAAsEACAACxIAQRQgADYCAEEYIAA2AgAgAQsLGgEAQQALFAEAAAAABAAAAAQAAAAEAAAABAAA"
+)
 
 
 def reflected_crc(content, polynomial, bits):
@@ -214,6 +220,19 @@ def roaring(values):
     at = len(head) + 4 * len(pages)
     offsets = b"".join(struct.pack("<I", at + sum(map(len, containers[:nth]))) for nth in range(len(pages)))
     return head + offsets + b"".join(containers)
+
+
+def test_module():
+    content = data(100_000)
+    done = run(content, [dcs.module(PASSES), "md5"])
+    assert done.memory == content and done.digests["md5"] == hashlib.md5(content).digest()
+    with pytest.raises(dcs.Error) as caught:
+        run(content, [dcs.module(PASSES, b"y")])
+    assert caught.value.status == "BAD_PARAMETER"
+    with pytest.raises(ValueError, match="WebAssembly"):
+        dcs.module(PASSES[:-1])
+    with pytest.raises(TypeError, match="bytes-like"):
+        dcs.module("upper.wasm")
 
 
 def test_bitmap():

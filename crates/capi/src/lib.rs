@@ -14,6 +14,7 @@
 //! | `request` | what a transfer is to do, checked |
 //! | `completion` | what it did |
 //! | `operators` | chains of operators, and the table of all there are |
+//! | `modules` | operators of the user's own |
 //! | `parameters` | parameter blocks of operators, filled in |
 //! | `status` | statuses as errno, and in words |
 //!
@@ -34,6 +35,7 @@
 
 mod completion;
 mod engine;
+mod modules;
 mod operators;
 mod parameters;
 mod prepared;

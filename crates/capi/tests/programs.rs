@@ -72,6 +72,8 @@ fn folder() -> tempfile::TempDir {
     let text: String =
         (0..40_000).map(|line| format!("line {line} of a text, {}\n", random.below(10))).collect();
     std::fs::write(folder.path().join("text"), text).unwrap();
+    let module = wat::parse_file(root().join("sdk/examples/upper.wat")).unwrap();
+    std::fs::write(folder.path().join("upper.wasm"), module).unwrap();
     folder
 }
 
@@ -104,6 +106,11 @@ fn transfers() {
 #[test]
 fn prepared() {
     run("prepared", 8);
+}
+
+#[test]
+fn modules() {
+    run("modules", 0);
 }
 
 #[test]

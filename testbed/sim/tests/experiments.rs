@@ -74,6 +74,12 @@ fn faster_devices_leave_software_the_larger_share() {
     assert!(figures[1].ours > 0.7 && figures[0].ours < 0.3, "{figures:?}");
 }
 
+#[test]
+fn six_ssds_fill_40_gbps_with_few_cores() {
+    let figures = projection::work_figures(&projection::measure_work(parameters(), 3));
+    assert_reached(&figures);
+}
+
 /// Checks that received bytes are compared: a design that sends wrong ones is found.
 #[test]
 #[should_panic(expected = "the peer got a wrong byte")]

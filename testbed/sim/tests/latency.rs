@@ -16,7 +16,10 @@ fn what_the_issue_asks_for_is_reached_or_is_said_not_to_be() {
     let found: Vec<String> = figures.iter().map(|figure| format!("{:.3}", figure.ours)).collect();
     println!("{found:?}");
     // Host software alone reaches both; with the card's control as software, SSD -> MD5 -> NIC alone does.
-    assert_eq!(reached, [Some(true), Some(false), None, None, Some(true), Some(true), None]);
+    assert_eq!(
+        reached,
+        [Some(true), Some(false), None, None, Some(true), Some(true), None, Some(true), None]
+    );
 }
 
 #[test]

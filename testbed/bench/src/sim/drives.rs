@@ -4,7 +4,7 @@ use super::bars::{Bar, Chart};
 use super::results::Results;
 use dcs_sim::cpu::Component;
 use dcs_sim::drives::Operator;
-use dcs_sim::experiments::drives::{Setting, breakdown, native, qos, speedup, ssds, times};
+use dcs_sim::experiments::drives::{Setting, area, breakdown, native, qos, speedup, ssds, times};
 use serde_json::json;
 
 fn mb_per_s(rate: f64) -> String {
@@ -355,5 +355,49 @@ pub fn times(times: &times::Times, setting: &Setting) -> Results {
         objects: objects.collect(),
         figures: times::figures(times),
         chart: Chart { unit: "", bars: single.iter().map(bar).collect() },
+    }
+}
+
+/// Returns tables 1 to 3, of the FPGA's resources.
+pub fn area() -> Results {
+    let cells =
+        |area: area::Area| [area.luts, area.registers, area.block_rams].map(|count| count.to_string());
+    let none = || ["-"; 3].map(String::from);
+    let row = |part: &area::Part| {
+        let mut row = vec![format!("table {}: {}", part.table, part.name)];
+        row.extend(cells(part.paper));
+        row.extend(part.ours.map_or_else(none, |(_, area)| cells(area)));
+        row
+    };
+    let unit = |(name, area): &(&str, area::Area)| {
+        let mut row = vec![format!("{name}, of this repository")];
+        row.extend(none());
+        row.extend(cells(*area));
+        row
+    };
+    let object = |whose: &str, name: &str, area: area::Area| {
+        json!({
+            "event": "measurement", "experiment": "csd-area", "of": name, "whose": whose, "luts": area.luts,
+            "registers": area.registers, "block_rams": area.block_rams,
+        })
+    };
+    let paper = area::PARTS.iter().map(|part| object("paper", part.name, part.paper));
+    let ours = area::PARTS.iter().filter_map(|part| part.ours).chain(area::UNITS);
+    let bar = |part: &area::Part| Bar {
+        panel: format!("thousand LUTs (table {})", part.table),
+        label: part.name.into(),
+        parts: vec![(Component::Card, f64::from(part.paper.luts) / 1e3)],
+    };
+    Results {
+        name: "csd-area",
+        title: "The FPGA's resources (FlexCSV, tables 1 to 3), and those of the SystemVerilog of this repository",
+        header: vec!["", "LUTs", "registers", "block RAMs", "LUTs here", "registers here", "block RAMs here"],
+        rows: area::PARTS.iter().map(row).chain(area::UNITS.iter().map(unit)).collect(),
+        objects: paper.chain(ours.map(|(name, area)| object("ours", name, area))).collect(),
+        figures: area::figures(),
+        chart: Chart {
+            unit: "",
+            bars: area::PARTS.iter().skip(1).filter(|part| part.table > 1).map(bar).collect(),
+        },
     }
 }

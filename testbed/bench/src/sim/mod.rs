@@ -75,6 +75,8 @@ pub enum Experiment {
     CsdQos,
     /// Virtual drives: path to an SSD, loading an operator, renaming
     CsdSteps,
+    /// The resources of FlexCSV's FPGA (tables 1 to 3), and those of the SystemVerilog of this repository
+    CsdArea,
     /// All experiments
     All,
     /// List every parameter, with its source
@@ -83,7 +85,7 @@ pub enum Experiment {
     Faults(faults::Options),
 }
 
-const EXPERIMENTS: [Experiment; 14] = [
+const EXPERIMENTS: [Experiment; 15] = [
     Experiment::Latency,
     Experiment::Contention,
     Experiment::Object,
@@ -98,6 +100,7 @@ const EXPERIMENTS: [Experiment; 14] = [
     Experiment::CsdSsds,
     Experiment::CsdQos,
     Experiment::CsdSteps,
+    Experiment::CsdArea,
 ];
 
 const HELP: &str = "\
@@ -195,13 +198,17 @@ fn measure(experiment: &Experiment, (parameters, timings): (Parameters, Timings)
             show::encrypted(&encrypted::measure(parameters, length))
         }
         Experiment::Scaling => show::scaling(&scaling::measure(parameters, count(32, 4))),
-        Experiment::Projection => show::projection(&projection::measure(parameters, count(32, 8))),
+        Experiment::Projection => {
+            let work = projection::measure_work(parameters, count(24, 4) as usize);
+            show::projection(&projection::measure(parameters, count(32, 8)), &work)
+        }
         Experiment::D2d => show::d2d(&d2d::measure(parameters, count(100, 20))),
         Experiment::CsdBreakdown => drives::breakdown(&breakdown::measure(&setting(1, 1))),
         Experiment::CsdSpeedup => drives::speedup(&speedup::measure(&setting(200, 20))),
         Experiment::CsdNative => drives::native(&native::measure(&setting(400, 40))),
         Experiment::CsdSsds => drives::ssds(&ssds::measure(&setting(200, 20))),
         Experiment::CsdQos => drives::qos(&qos::measure(&setting(1000, 60))),
+        Experiment::CsdArea => drives::area(),
         Experiment::CsdSteps => drives::times(&times::measure(&setting(1, 1)), &setting(1, 1)),
         Experiment::All | Experiment::Parameters | Experiment::Faults(_) => unreachable!("it is none"),
     }

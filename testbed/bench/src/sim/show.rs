@@ -111,7 +111,11 @@ fn load_object(experiment: &str, design: &str, more: Value, measured: &Measured)
 pub fn latency(rows: &[latency::Row]) -> Results {
     let waits = |waiting| if waiting == Waiting::Poll { ", polling" } else { "" };
     let name = |row: &latency::Row| format!("{}{}", row.design.name(), waits(row.waiting));
-    let job = |row: &latency::Row| if row.operator.is_some() { "SSD -> MD5 -> NIC" } else { "SSD -> NIC" };
+    let job = |row: &latency::Row| match row.operator {
+        None => "SSD -> NIC",
+        Some(operator) if operator.digest_size() > 0 => "SSD -> MD5 -> NIC",
+        Some(_) => "SSD -> AES256 -> NIC",
+    };
     let cells = |row: &latency::Row| {
         let card = row.control() - row.software();
         let devices = row.total - row.control();
@@ -282,7 +286,7 @@ pub fn scaling(rows: &[scaling::Row]) -> Results {
 }
 
 /// Returns the results of [`projection`].
-pub fn projection(rows: &[projection::Row]) -> Results {
+pub fn projection(rows: &[projection::Row], work: &[projection::Work]) -> Results {
     let cells = |row: &projection::Row| {
         let latency = &row.latency;
         let share = format!("{:.1}", 100.0 * latency.control() as f64 / latency.total as f64);
@@ -308,6 +312,17 @@ pub fn projection(rows: &[projection::Row]) -> Results {
             "cores": row.throughput.as_ref().map(Measured::cores),
         })
     };
+    let work_cells = |row: &projection::Work| {
+        let devices = format!("{}, six SSDs, 40 Gb/s, {} cores", row.workload.name(), projection::CORES);
+        let mut cells = vec![row.design.name().into(), devices];
+        cells.extend(["-"; 4].map(String::from));
+        cells.extend([format!("{:.1}", row.measured.gbps()), format!("{:.3}", row.measured.cores())]);
+        cells
+    };
+    let work_object = |row: &projection::Work| {
+        let more = json!({ "workload": row.workload.name() });
+        load_object("projection", row.design.name(), more, &row.measured)
+    };
     let bar = |row: &projection::Row| Bar {
         panel: row.devices.name.into(),
         label: row.latency.design.name().into(),
@@ -326,9 +341,9 @@ pub fn projection(rows: &[projection::Row]) -> Results {
             "Gb/s",
             "cores",
         ],
-        rows: rows.iter().map(cells).collect(),
-        objects: rows.iter().map(object).collect(),
-        figures: projection::figures(rows),
+        rows: rows.iter().map(cells).chain(work.iter().map(work_cells)).collect(),
+        objects: rows.iter().map(object).chain(work.iter().map(work_object)).collect(),
+        figures: [projection::figures(rows), projection::work_figures(work)].concat(),
         chart: Chart { unit: "us", bars: rows.iter().map(bar).collect() },
     }
 }

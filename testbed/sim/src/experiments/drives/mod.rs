@@ -1,5 +1,6 @@
 //! FlexCSV's experiments (ATC 2021): virtual computational drives in four designs.
 
+pub mod area;
 pub mod breakdown;
 pub mod native;
 pub mod qos;
