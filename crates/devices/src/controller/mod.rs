@@ -303,28 +303,9 @@ impl Controller {
     }
 
     fn attempt(&mut self, operation: &Operation, route: &mut Route) -> Attempt {
-        let ring = self.ring.as_ref().is_some_and(|ring| ring.zero_copy);
         match operation.kind {
             OperationKind::Read { role, offset, block, start, length } => {
-                if role == EndpointRole::Source
-                    && let Some(errno) = route.source_error.take()
-                {
-                    return Attempt::failed(failure::reading(errno));
-                }
-                let Some(buffer) = self.pool.get_mut(block) else { return self.without(block) };
-                let side = route.side(role);
-                let bytes = buffer.bytes_mut();
-                let range = start as usize..(start + length) as usize;
-                match &side.endpoint.object {
-                    Object::File(file) => file::read(file, side.direct_io, offset, bytes, start, length),
-                    Object::Flow(flow) => flow::receive(flow, &mut bytes[range]),
-                    Object::Stream(stream) => flow::read(stream, &mut bytes[range]),
-                    Object::Memory(memory) => Attempt::moved(memory.read(offset, &mut bytes[range]), 0),
-                    Object::Paced(stream) => with_paced::read(stream, &mut bytes[range], &route.pace),
-                    Object::Namespace(_) | Object::Device(_) => {
-                        side.driven(DriveWork::Read { position: offset, block, start, length })
-                    }
-                }
+                self.read(route, role, offset, (block, start, length))
             }
             OperationKind::Write { offset, block, start, length, origin, more } => {
                 if let Some(attempt) =
@@ -335,27 +316,7 @@ impl Controller {
                 if matches!(route.side(EndpointRole::Destination).endpoint.object, Object::Paced(_)) {
                     return self.write_paced(operation.id, route, block, start..start + length);
                 }
-                let Some(buffer) = self.pool.get_mut(block) else { return self.without(block) };
-                let copy_error = route.copy_error;
-                let side = route.side(EndpointRole::Destination);
-                let bytes = &buffer.bytes()[start as usize..(start + length) as usize];
-                match &side.endpoint.object {
-                    Object::File(file) => file::write(file, side.direct_io, offset, bytes, start),
-                    Object::Flow(flow) => {
-                        let attempt = flow::send(flow, bytes, start, more, side.zero_copy, ring);
-                        copy::restore_error(copy_error, attempt)
-                    }
-                    Object::Stream(stream) => flow::write(stream, bytes),
-                    Object::Memory(memory) => match memory.write(offset, bytes) {
-                        0 => Attempt::failed(Failure::new(Status::CapacityExceeded)),
-                        written => Attempt::moved(written, 0),
-                    },
-                    // It was written to above.
-                    Object::Paced(_) => Attempt::failed(Failure::new(Status::InternalError)),
-                    Object::Namespace(_) | Object::Device(_) => {
-                        side.driven(DriveWork::Write { position: offset, block, start, length, more })
-                    }
-                }
+                self.write(route, offset, (block, start, length), more)
             }
             OperationKind::Direct { source, length, .. } if route.copy_may_wait(source, length) => {
                 copy::source_waits(route).unwrap_or(Attempt::Copy)
@@ -368,20 +329,70 @@ impl Controller {
             {
                 self.flush_paced(operation.id, route)
             }
-            OperationKind::Flush => match &route.side(EndpointRole::Destination).endpoint.object {
-                // Memory has nothing to flush to.
-                Object::File(file) if file.in_memory => Attempt::Done(Outcome::Flushed),
-                Object::File(file) => Attempt::Call(DiskRequest::Sync {
-                    fd: file.fd.as_raw_fd(),
-                    data: route.durable,
-                    close: file.tells_at_close,
-                }),
-                Object::Namespace(_) => route.side(EndpointRole::Destination).driven(DriveWork::Flush),
-                Object::Device(_) | Object::Flow(_) if route.acknowledged => route.poll_acknowledged(),
-                _ => Attempt::Done(Outcome::Flushed),
-            },
+            OperationKind::Flush => flush(route),
             OperationKind::Process { .. } | OperationKind::Resize { .. } | OperationKind::Snapshot { .. } => {
                 Attempt::failed(Failure::new(Status::InternalError))
+            }
+        }
+    }
+
+    /// Reads `length` bytes of a side at `offset` into the block at `start`.
+    fn read(
+        &mut self,
+        route: &mut Route,
+        role: EndpointRole,
+        offset: u64,
+        (block, start, length): (BlockId, u32, u32),
+    ) -> Attempt {
+        if role == EndpointRole::Source
+            && let Some(errno) = route.source_error.take()
+        {
+            return Attempt::failed(failure::reading(errno));
+        }
+        let Some(buffer) = self.pool.get_mut(block) else { return self.without(block) };
+        let side = route.side(role);
+        let bytes = buffer.bytes_mut();
+        let range = start as usize..(start + length) as usize;
+        match &side.endpoint.object {
+            Object::File(file) => file::read(file, side.direct_io, offset, bytes, start, length),
+            Object::Flow(flow) => flow::receive(flow, &mut bytes[range]),
+            Object::Stream(stream) => flow::read(stream, &mut bytes[range]),
+            Object::Memory(memory) => Attempt::moved(memory.read(offset, &mut bytes[range]), 0),
+            Object::Paced(stream) => with_paced::read(stream, &mut bytes[range], &route.pace),
+            Object::Namespace(_) | Object::Device(_) => {
+                side.driven(DriveWork::Read { position: offset, block, start, length })
+            }
+        }
+    }
+
+    /// Writes `length` bytes of the block from `start` on to the destination at `offset`.
+    fn write(
+        &mut self,
+        route: &mut Route,
+        offset: u64,
+        (block, start, length): (BlockId, u32, u32),
+        more: bool,
+    ) -> Attempt {
+        let ring = self.ring.as_ref().is_some_and(|ring| ring.zero_copy);
+        let Some(buffer) = self.pool.get_mut(block) else { return self.without(block) };
+        let copy_error = route.copy_error;
+        let side = route.side(EndpointRole::Destination);
+        let bytes = &buffer.bytes()[start as usize..(start + length) as usize];
+        match &side.endpoint.object {
+            Object::File(file) => file::write(file, side.direct_io, offset, bytes, start),
+            Object::Flow(flow) => {
+                let attempt = flow::send(flow, bytes, start, more, side.zero_copy, ring);
+                copy::restore_error(copy_error, attempt)
+            }
+            Object::Stream(stream) => flow::write(stream, bytes),
+            Object::Memory(memory) => match memory.write(offset, bytes) {
+                0 => Attempt::failed(Failure::new(Status::CapacityExceeded)),
+                written => Attempt::moved(written, 0),
+            },
+            // `write_paced` does it.
+            Object::Paced(_) => Attempt::failed(Failure::new(Status::InternalError)),
+            Object::Namespace(_) | Object::Device(_) => {
+                side.driven(DriveWork::Write { position: offset, block, start, length, more })
             }
         }
     }
@@ -706,4 +717,20 @@ fn borrow<'a>(fd: RawFd) -> BorrowedFd<'a> {
     // SAFETY: the descriptor belongs to an endpoint of the operation's route, which its owner keeps until the
     // operation is answered (the engine unbinds a command after its operations).
     unsafe { BorrowedFd::borrow_raw(fd) }
+}
+
+/// Flushes a destination that is not paced.
+fn flush(route: &mut Route) -> Attempt {
+    match &route.side(EndpointRole::Destination).endpoint.object {
+        // Memory has nothing to flush to.
+        Object::File(file) if file.in_memory => Attempt::Done(Outcome::Flushed),
+        Object::File(file) => Attempt::Call(DiskRequest::Sync {
+            fd: file.fd.as_raw_fd(),
+            data: route.durable,
+            close: file.tells_at_close,
+        }),
+        Object::Namespace(_) => route.side(EndpointRole::Destination).driven(DriveWork::Flush),
+        Object::Device(_) | Object::Flow(_) if route.acknowledged => route.poll_acknowledged(),
+        _ => Attempt::Done(Outcome::Flushed),
+    }
 }

@@ -89,91 +89,88 @@ impl<'a> Connection<'a> {
 
     /// Does what is possible without blocking.
     pub fn step(&mut self, buffers: &mut Buffers) -> io::Result<Step> {
-        let socket = self.socket.as_raw_fd();
         let mut step = Step::default();
-        match &mut self.state {
+        match self.state {
             State::Idle => {}
-            State::Head { under_way, sent } => {
-                let more = if under_way.request.put.is_some() {
-                    MsgFlags::from_bits_retain(libc::MSG_MORE)
-                } else {
-                    MsgFlags::empty()
-                };
-                let head = &under_way.request.head.as_bytes()[*sent..];
-                let flags = more | MsgFlags::MSG_NOSIGNAL;
-                let Some(length) = unless_blocked(send(socket, head, flags))? else { return Ok(step) };
-                (step.busy, *sent) = (true, *sent + length);
-                if length == head.len() {
-                    self.state = match under_way.request.put {
-                        Some(from) => State::Put { under_way: *under_way, from, sent: 0 },
-                        None => State::Answer { under_way: *under_way, bytes: Vec::new() },
-                    };
-                }
-            }
-            State::Put { under_way, from, sent } => {
-                let most = due(self.load, under_way.begun, *sent);
-                let mut at = (*from + *sent) as i64;
-                if most == 0 {
-                    return Ok(step);
-                }
-                let result = sendfile64(&self.socket, &buffers.pool, Some(&mut at), most as usize);
-                let result = unless_blocked(result).map_err(|error| explained(&self.socket, error));
-                let Some(length) = result? else { return Ok(step) };
-                if length == 0 {
-                    return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the pool is too short"));
-                }
-                (step.busy, step.moved, *sent) = (true, length as u64, *sent + length as u64);
-                if *sent == self.load.size {
-                    self.state = State::Answer { under_way: *under_way, bytes: Vec::new() };
-                }
-            }
-            State::Answer { under_way, bytes } => {
-                let first = &mut buffers.sink[..FIRST];
-                let Some(length) = unless_blocked(recv(socket, first, MsgFlags::empty()))? else {
-                    return Ok(step);
-                };
-                step.busy = true;
-                if length == 0 {
-                    return Err(io::Error::new(
-                        io::ErrorKind::UnexpectedEof,
-                        "the server closed the connection",
-                    ));
-                }
-                bytes.extend_from_slice(&first[..length]);
-                let Some(head) = http::parse(bytes)? else { return Ok(step) };
-                let body = (bytes.len() - head.size) as u64;
-                let length = check(under_way.request, self.load.size, &head, &bytes[head.size..])?;
-                if body > length {
-                    return Err(wrong(format!("{body} bytes of {length} arrived")));
-                }
-                step.moved = if under_way.request.put.is_none() { body } else { 0 };
-                let under_way = *under_way;
-                self.got(&mut step, under_way, length - body);
-            }
-            State::Got { under_way, left } => {
-                let is_get = under_way.request.put.is_none();
-                let most = due(self.load, under_way.begun, self.load.size.saturating_sub(*left)).min(*left);
-                if is_get && most == 0 {
-                    return Ok(step);
-                }
-                let most = if is_get { most } else { (*left).min(PIECE) } as usize;
-                let sink = &mut buffers.sink[..most];
-                let Some(length) = unless_blocked(recv(socket, sink, MsgFlags::MSG_TRUNC))? else {
-                    return Ok(step);
-                };
-                if length == 0 {
-                    return Err(io::Error::new(
-                        io::ErrorKind::UnexpectedEof,
-                        "the server closed the connection",
-                    ));
-                }
-                step.busy = true;
-                step.moved = if is_get { length as u64 } else { 0 };
-                let (under_way, left) = (*under_way, *left - length as u64);
-                self.got(&mut step, under_way, left);
-            }
+            State::Head { .. } => self.send_head(&mut step)?,
+            State::Put { .. } => self.send_body(&mut step, &buffers.pool)?,
+            State::Answer { .. } => self.receive_head(&mut step, &mut buffers.sink[..FIRST])?,
+            State::Got { .. } => self.receive_body(&mut step, &mut buffers.sink)?,
         }
         Ok(step)
+    }
+
+    fn send_head(&mut self, step: &mut Step) -> io::Result<()> {
+        let State::Head { under_way, sent } = &mut self.state else { return Ok(()) };
+        let more = match under_way.request.put {
+            Some(_) => MsgFlags::from_bits_retain(libc::MSG_MORE),
+            None => MsgFlags::empty(),
+        };
+        let head = &under_way.request.head.as_bytes()[*sent..];
+        let result = send(self.socket.as_raw_fd(), head, more | MsgFlags::MSG_NOSIGNAL);
+        let Some(length) = unless_blocked(result)? else { return Ok(()) };
+        (step.busy, *sent) = (true, *sent + length);
+        if length == head.len() {
+            self.state = match under_way.request.put {
+                Some(from) => State::Put { under_way: *under_way, from, sent: 0 },
+                None => State::Answer { under_way: *under_way, bytes: Vec::new() },
+            };
+        }
+        Ok(())
+    }
+
+    fn send_body(&mut self, step: &mut Step, pool: &File) -> io::Result<()> {
+        let State::Put { under_way, from, sent } = &mut self.state else { return Ok(()) };
+        let most = due(self.load, under_way.begun, *sent);
+        if most == 0 {
+            return Ok(());
+        }
+        let mut at = (*from + *sent) as i64;
+        let result = sendfile64(&self.socket, pool, Some(&mut at), most as usize);
+        let result = unless_blocked(result).map_err(|error| explained(&self.socket, error));
+        let Some(length) = result? else { return Ok(()) };
+        if length == 0 {
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the pool is too short"));
+        }
+        (step.busy, step.moved, *sent) = (true, length as u64, *sent + length as u64);
+        if *sent == self.load.size {
+            self.state = State::Answer { under_way: *under_way, bytes: Vec::new() };
+        }
+        Ok(())
+    }
+
+    fn receive_head(&mut self, step: &mut Step, first: &mut [u8]) -> io::Result<()> {
+        let State::Answer { under_way, bytes } = &mut self.state else { return Ok(()) };
+        let Some(length) = received(&self.socket, first, MsgFlags::empty())? else { return Ok(()) };
+        step.busy = true;
+        bytes.extend_from_slice(&first[..length]);
+        let Some(head) = http::parse(bytes)? else { return Ok(()) };
+        let body = (bytes.len() - head.size) as u64;
+        let length = check(under_way.request, self.load.size, &head, &bytes[head.size..])?;
+        if body > length {
+            return Err(wrong(format!("{body} bytes of {length} arrived")));
+        }
+        step.moved = if under_way.request.put.is_none() { body } else { 0 };
+        let under_way = *under_way;
+        self.got(step, under_way, length - body);
+        Ok(())
+    }
+
+    fn receive_body(&mut self, step: &mut Step, sink: &mut [u8]) -> io::Result<()> {
+        let State::Got { under_way, left } = self.state else { return Ok(()) };
+        let is_get = under_way.request.put.is_none();
+        let due = due(self.load, under_way.begun, self.load.size.saturating_sub(left)).min(left);
+        if is_get && due == 0 {
+            return Ok(());
+        }
+        let most = if is_get { due } else { left.min(PIECE) } as usize;
+        let Some(length) = received(&self.socket, &mut sink[..most], MsgFlags::MSG_TRUNC)? else {
+            return Ok(());
+        };
+        step.busy = true;
+        step.moved = if is_get { length as u64 } else { 0 };
+        self.got(step, under_way, left - length as u64);
+        Ok(())
     }
 
     fn got(&mut self, step: &mut Step, under_way: UnderWay<'a>, left: u64) {
@@ -237,6 +234,14 @@ fn explained(socket: &TcpStream, error: io::Error) -> io::Error {
 
 fn wrong(what: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what)
+}
+
+/// Receives bytes: nothing where none are there. The end of the connection is an error.
+fn received(socket: &TcpStream, sink: &mut [u8], flags: MsgFlags) -> io::Result<Option<usize>> {
+    match unless_blocked(recv(socket.as_raw_fd(), sink, flags))? {
+        Some(0) => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the server closed the connection")),
+        length => Ok(length),
+    }
 }
 
 fn unless_blocked<T>(result: nix::Result<T>) -> io::Result<Option<T>> {
