@@ -316,7 +316,7 @@ impl Engine {
     }
 
     #[inline]
-    fn start_passes(&mut self, occasion: Occasion) {
+    pub(crate) fn start_passes(&mut self, occasion: Occasion) {
         while self.units.has_filled_lanes()
             && let Some((operator, rows)) = self.units.start_pass(self.now, occasion)
         {
@@ -340,6 +340,20 @@ impl Engine {
         if self.actions.is_empty() && !self.frontend.is_quiet() {
             return self.next_command();
         }
+        let action = self.pop_action();
+        if action.is_none() && !self.frontend.is_quiet() { self.next_command() } else { action }
+    }
+
+    /// The next action in line. A short command that was stopped meanwhile ends here: nothing of it was begun.
+    #[inline]
+    fn pop_action(&mut self) -> Option<Action> {
+        while let Some(Action::Run(short)) = self.actions.front()
+            && self.is_stopped(short.command)
+        {
+            if let Some(Action::Run(short)) = self.actions.pop_front() {
+                self.end_stopped(short);
+            }
+        }
         self.actions.pop_front()
     }
 
@@ -351,7 +365,7 @@ impl Engine {
                 Pick::Fetch(queue, slot) => return Some(Action::FetchEntry { queue, slot }),
                 Pick::Begin(queue) => self.begin_waiting(queue),
             }
-            if let Some(action) = self.actions.pop_front() {
+            if let Some(action) = self.pop_action() {
                 return Some(action);
             }
         }

@@ -9,6 +9,7 @@ use crate::command::{Command, Phase};
 use crate::completion::is_digest_of;
 use crate::engine::Engine;
 use crate::interface::{Action, Binding, BlockId, CommandId, Failure, Nanos, OperationId, Outcome, QueueId};
+use crate::multi_lane::Occasion;
 use crate::scoreboard::{Device, RowId, State};
 use crate::transfer::TransferSpec;
 use alloc::sync::Arc;
@@ -162,6 +163,25 @@ impl Engine {
         }
     }
 
+    /// True for a command that has failed.
+    #[inline]
+    pub(crate) fn is_stopped(&mut self, id: CommandId) -> bool {
+        self.commands.find(id).is_some_and(|command| command.failure.is_some())
+    }
+
+    /// Ends a command that failed before its owner was told to run it.
+    #[cold]
+    pub(crate) fn end_stopped(&mut self, short: Short) {
+        let id = short.command;
+        // The core reuses its memory, if it is the core's alone when the command ends.
+        drop(short);
+        self.commands.at(id.index).awaiting_owner = false;
+        self.forget_short(id.index);
+        self.complete_failed(id);
+        self.settle();
+        self.start_passes(Occasion::Step);
+    }
+
     pub(crate) fn on_ran(&mut self, id: CommandId, ran: &Ran) {
         let Some(command) = self.commands.find(id).filter(|command| command.phase == Phase::Bind) else {
             self.counters.stale_events += 1;
@@ -185,8 +205,7 @@ impl Engine {
         }
         let command = self.commands.at(id.index);
         if ran.done == stages {
-            // It was faster than what would have stopped it.
-            command.failure = None;
+            // What was to stop it came too late for its bytes, but was told already: the command has failed.
             command.result.bytes_out = command.spec.length;
             self.forget_short(id.index);
             return self.finish(id);

@@ -14,12 +14,12 @@
 //! # Trust in a peer
 //!
 //! A peer is trusted with the BARs of the function, as any device on a bus is. An invalid message ends the connection. The listening side
-//! waits for no peer: bytes that a slow one does not take are kept for it, up to a limit, beyond which it is disconnected. A joined side
-//! waits for the listening one.
+//! waits for no peer: bytes that a slow one does not take are kept for it, up to a limit, beyond which it is disconnected. All peers together
+//! have a limit of four times that; beyond it, the one with the most bytes is disconnected. A joined side waits for the listening one.
 //!
 //! The number of peers is limited, and so is the number from one process: no process keeps others out by itself. A process is known by its
-//! number (SO_PEERCRED); all processes in other PID namespaces that this one does not see count as one. A user who may start processes, and
-//! connect (the folder's permissions decide), may still keep others out.
+//! number and its user's (SO_PEERCRED); all processes of a user in other PID namespaces that this one does not see count as one. A user who
+//! may start processes, and connect (the folder's permissions decide), may still keep others out.
 //!
 //! # What it doesn't implement
 //!
@@ -37,6 +37,8 @@ use nix::sys::socket::sockopt::PeerCredentials;
 use rustix::io::Errno;
 use rustix::net::{SendFlags, send};
 
+use crate::link::Hold;
+
 /// Size of a message before its data, in bytes.
 pub const HEAD: usize = 12;
 /// Most bytes of a write.
@@ -45,6 +47,8 @@ pub const LARGEST: usize = 4096;
 const PEERS_MAX: usize = 64;
 /// Most functions of one process that join one: `dcs d2d ssd` is one, and joins again after it was disconnected.
 const MOST_OF_A_PROCESS: usize = 8;
+/// Late bytes of all peers together, in limits of one.
+const OF_ALL: usize = 4;
 /// Time limit of a write: a peer that takes nothing for this long counts as gone.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Pause between attempts to join.
@@ -120,13 +124,47 @@ pub struct Alone;
 /// A handler of received writes: the address, the bytes.
 pub type Take = Arc<dyn Fn(u64, &[u8]) + Send + Sync>;
 
+/// Bytes that a peer was too slow to take.
+#[derive(Default)]
+struct Late {
+    /// Bytes that wait for the thread that writes them.
+    bytes: Vec<u8>,
+    /// Bytes that the thread has taken, and not yet written.
+    writing: usize,
+    /// There is such a thread.
+    has_thread: bool,
+    /// Held until they are written: the function is bus master as long as its writes go out.
+    holds: Vec<Arc<Hold>>,
+}
+
+impl Late {
+    fn owed(&self) -> usize {
+        self.bytes.len() + self.writing
+    }
+
+    /// Appends bytes, up to `kept` of all.
+    fn keep(&mut self, bytes: &[u8], kept: usize, hold: Option<&Arc<Hold>>) -> io::Result<()> {
+        let room = kept.saturating_sub(self.owed());
+        if bytes.len() > room {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        if bytes.len() > self.bytes.capacity() - self.bytes.len() {
+            // Twice the memory, but no more than may be kept.
+            self.bytes.reserve_exact(bytes.len().max(self.bytes.len()).min(room));
+        }
+        self.bytes.extend_from_slice(bytes);
+        let is_known = |hold| self.holds.last().is_some_and(|last| Arc::ptr_eq(last, hold));
+        self.holds.extend(hold.filter(|hold| !is_known(hold)).cloned());
+        Ok(())
+    }
+}
+
 /// Another function at the switch.
 struct Peer {
     stream: UnixStream,
-    /// Number of the process that connected; 0 if this PID namespace does not see it.
-    process: i32,
-    /// Bytes that it was too slow to take, for a thread that writes them; `None` if there is no such thread.
-    late: Mutex<Option<Vec<u8>>>,
+    /// Numbers of the user and the process that connected; 0 for a process that this PID namespace does not see.
+    process: (u32, i32),
+    late: Mutex<Late>,
 }
 
 impl Peer {
@@ -135,22 +173,19 @@ impl Peer {
         (&self.stream).write_all(bytes)
     }
 
-    /// Writes as much as possible without waiting. A thread writes the rest, if that is at most `kept` bytes.
-    fn offer(self: &Arc<Peer>, mut bytes: &[u8], kept: usize) -> io::Result<()> {
+    /// Writes as much as possible without waiting. A thread writes the rest, if that is at most `kept` bytes with what it has.
+    fn offer(self: &Arc<Peer>, mut bytes: &[u8], kept: usize, hold: Option<&Arc<Hold>>) -> io::Result<()> {
         let mut late = lock(&self.late);
-        if let Some(late) = &mut *late {
-            if late.len() + bytes.len() > kept {
-                return Err(io::ErrorKind::WouldBlock.into());
-            }
-            late.extend(bytes);
-            return Ok(());
+        if late.has_thread {
+            return late.keep(bytes, kept, hold);
         }
         while !bytes.is_empty() {
             match send(&self.stream, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
                 Ok(count) => bytes = &bytes[count..],
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => {
-                    *late = Some(bytes.to_vec());
+                    late.keep(bytes, kept, hold)?;
+                    late.has_thread = true;
                     let peer = self.clone();
                     return thread(move || peer.write_late());
                 }
@@ -163,26 +198,32 @@ impl Peer {
     /// Writes the late bytes, until there are none.
     fn write_late(&self) {
         loop {
-            let bytes = {
+            let (bytes, _until_written) = {
                 let mut late = lock(&self.late);
-                match late.take().filter(|bytes| !bytes.is_empty()) {
-                    // Later writes are appended to it.
-                    Some(bytes) => {
-                        *late = Some(Vec::new());
-                        bytes
-                    }
-                    None => return,
+                late.writing = late.bytes.len();
+                late.has_thread = late.writing > 0;
+                if !late.has_thread {
+                    return;
                 }
+                // Later writes are appended to it.
+                (std::mem::take(&mut late.bytes), std::mem::take(&mut late.holds))
             };
             if self.write(&bytes).is_err() {
                 return self.hang_up();
             }
+            lock(&self.late).writing = 0;
         }
+    }
+
+    fn owed(&self) -> usize {
+        lock(&self.late).owed()
     }
 
     /// Ends the connection, and so its reader, which removes the peer.
     fn hang_up(&self) {
         let _ = self.stream.shutdown(std::net::Shutdown::Both);
+        let mut late = lock(&self.late);
+        (late.bytes, late.holds) = Default::default();
     }
 }
 
@@ -245,25 +286,40 @@ impl Switch {
         Ok(switch)
     }
 
-    /// Writes a batch in order. The joined side waits if the other is slow to take the writes: don't call it while holding a lock that
-    /// `take` needs.
+    /// Writes a batch in order, and keeps `hold` until the batch is written. The joined side waits if the other is slow to take the writes:
+    /// don't call it while holding a lock that `take` needs.
     ///
     /// # Errors
     ///
     /// [`Alone`]; some of them may have arrived.
-    pub fn write(&self, batch: &mut Batch) -> Result<(), Alone> {
+    pub fn write(&self, batch: &mut Batch, hold: Option<Arc<Hold>>) -> Result<(), Alone> {
         let peers = self.peers().clone();
         let count = peers.len();
         let write = |peer: &Arc<Peer>| match self.kept {
             None => peer.write(&batch.0),
-            Some(kept) => peer.offer(&batch.0, kept),
+            Some(kept) => peer.offer(&batch.0, kept, hold.as_ref()),
         };
-        let gone: Vec<_> = peers.into_iter().filter(|peer| write(peer).is_err()).collect();
+        let (gone, there): (Vec<_>, Vec<_>) = peers.into_iter().partition(|peer| write(peer).is_err());
         batch.0.clear();
         for peer in &gone {
             self.forget(peer);
         }
+        self.bound(there);
         if gone.len() < count { Ok(()) } else { Err(Alone) }
+    }
+
+    /// Disconnects peers, the one with the most late bytes first, until all of them are within the limit for all.
+    fn bound(&self, peers: Vec<Arc<Peer>>) {
+        let most = self.kept.unwrap_or(usize::MAX).saturating_mul(OF_ALL);
+        let mut owed: Vec<(usize, Arc<Peer>)> = peers.into_iter().map(|peer| (peer.owed(), peer)).collect();
+        owed.sort_by_key(|(owed, _)| *owed);
+        let mut sum: usize = owed.iter().map(|(owed, _)| owed).sum();
+        while sum > most
+            && let Some((owed, peer)) = owed.pop()
+        {
+            self.forget(&peer);
+            sum -= owed;
+        }
     }
 
     fn peers(&self) -> MutexGuard<'_, Vec<Arc<Peer>>> {
@@ -277,7 +333,8 @@ impl Switch {
 
     fn add(&self, stream: UnixStream) -> io::Result<Arc<Peer>> {
         stream.set_write_timeout(Some(WRITE_TIMEOUT))?;
-        let process = getsockopt(&stream, PeerCredentials)?.pid();
+        let credentials = getsockopt(&stream, PeerCredentials)?;
+        let process = (credentials.uid(), credentials.pid());
         let (peer, mut peers) = (Arc::new(Peer { stream, process, late: Mutex::default() }), self.peers());
         let of_it = peers.iter().filter(|other| other.process == process).count();
         if peers.len() >= PEERS_MAX || of_it >= MOST_OF_A_PROCESS {
@@ -340,10 +397,19 @@ mod tests {
         (Arc::new(move |address, data: &[u8]| _ = told.lock().unwrap().send((address, data.to_vec()))), taken)
     }
 
-    fn await_peer(switch: &Switch) {
-        while switch.peers().is_empty() {
-            std::thread::yield_now();
+    /// More than anything here takes.
+    const LIMIT: Duration = Duration::from_secs(60);
+
+    fn await_peers(switch: &Switch, is_right: impl Fn(usize) -> bool) {
+        let end = std::time::Instant::now() + LIMIT;
+        while !is_right(switch.peers().len()) {
+            assert!(std::time::Instant::now() < end, "{switch:?}");
+            std::thread::sleep(Duration::from_millis(1));
         }
+    }
+
+    fn await_peer(switch: &Switch) {
+        await_peers(switch, |count| count > 0);
     }
 
     #[test]
@@ -355,20 +421,20 @@ mod tests {
         let joined = Switch::join(&path, back).unwrap();
         let mut batch = Batch::default();
         batch.add(1, b"lost");
-        assert_eq!(joined.write(&mut batch), Err(Alone), "no function listens");
+        assert_eq!(joined.write(&mut batch, None), Err(Alone), "no function listens");
         let listening = Switch::listen(&path, KEPT, take).unwrap();
         await_peer(&joined);
         batch.add(7, &[1; LARGEST]);
         batch.add(u64::MAX, b"x");
-        joined.write(&mut batch).unwrap();
+        joined.write(&mut batch, None).unwrap();
         assert_eq!(heard.recv().unwrap(), (7, vec![1; LARGEST]));
         assert_eq!(heard.recv().unwrap(), (u64::MAX, b"x".to_vec()));
         batch.add(9, b"grant");
-        listening.write(&mut batch).unwrap();
+        listening.write(&mut batch, None).unwrap();
         assert_eq!(answered.recv().unwrap(), (9, b"grant".to_vec()));
         let mut many = Batch::default();
         (0..20_000u64).for_each(|number| many.add(number, &number.to_le_bytes()));
-        joined.write(&mut many).unwrap();
+        joined.write(&mut many, None).unwrap();
         assert!(
             (0..20_000u64).all(|number| heard.recv().unwrap() == (number, number.to_le_bytes().to_vec()))
         );
@@ -389,9 +455,20 @@ mod tests {
         await_peer(&right);
         let mut batch = Batch::default();
         batch.add(3, b"right");
-        right.write(&mut batch).unwrap();
+        right.write(&mut batch, None).unwrap();
         assert_eq!(heard.recv().unwrap(), (3, b"right".to_vec()));
         assert!(listening.peers().len() <= 1);
+    }
+
+    #[test]
+    #[ignore = "the other process of the next test: makes a write, then waits to be disconnected"]
+    fn another_process() {
+        let Some(path) = std::env::var_os("DCS_TEST_SWITCH") else { return };
+        let mut stream = UnixStream::connect(path).unwrap();
+        let mut batch = Batch::default();
+        batch.add(5, b"abc");
+        stream.write_all(&batch.0).unwrap();
+        let _ = stream.read(&mut [0]);
     }
 
     #[test]
@@ -406,18 +483,16 @@ mod tests {
             assert!(!matches!(refused.read(&mut [0]), Ok(1..)), "disconnected");
         }
         assert_eq!(listening.peers().len(), MOST_OF_A_PROCESS);
-        // Another process, which makes a write and then waits to be disconnected.
-        let script = "import socket,struct,sys;s=socket.socket(socket.AF_UNIX);s.connect(sys.argv[1]);\
-                      s.send(struct.pack('<QI',5,3)+b'abc');s.recv(1)";
-        let other = std::process::Command::new("python3").args(["-c", script]).arg(&path).spawn();
-        let Ok(mut other) = other else { return println!("skipped: no python3 to be another process") };
+        let mut other = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "switch::tests::another_process", "--ignored"])
+            .env("DCS_TEST_SWITCH", &path)
+            .spawn()
+            .unwrap();
         assert_eq!(heard.recv_timeout(6 * WRITE_TIMEOUT), Ok((5, b"abc".to_vec())));
         assert_eq!(listening.peers().len(), MOST_OF_A_PROCESS + 1);
         // A place that one of them frees can be taken again.
         drop(greedy);
-        while listening.peers().len() > 1 {
-            std::thread::yield_now();
-        }
+        await_peers(&listening, |count| count <= 1);
         let mut again = UnixStream::connect(&path).unwrap();
         let mut batch = Batch::default();
         batch.add(6, b"again");
@@ -436,16 +511,14 @@ mod tests {
         let mut slow = UnixStream::connect(&path).unwrap();
         let (take, heard) = taking();
         let _quick = Switch::join(&path, take).unwrap();
-        while listening.peers().len() < 2 {
-            std::thread::yield_now();
-        }
+        await_peers(&listening, |count| count == 2);
         let (told, done) = channel();
         std::thread::spawn(move || {
             let mut batch = Batch::default();
             // More than twice what is kept.
             for first in (0..640u64).step_by(16) {
                 (first..first + 16).for_each(|number| batch.add(number, &[7; LARGEST]));
-                listening.write(&mut batch).unwrap();
+                listening.write(&mut batch, None).unwrap();
                 assert!(
                     (first..first + 16).all(|number| heard.recv().unwrap() == (number, vec![7; LARGEST]))
                 );
@@ -460,6 +533,71 @@ mod tests {
         assert!(!bytes.is_empty() && bytes.len() < 640 * LARGEST);
     }
 
+    /// Checks the bytes that are kept for a peer, with those that a thread is writing, and the first ones.
+    #[test]
+    fn no_more_is_kept_for_a_peer_than_may_be_nor_for_all() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("switch");
+        let listening = Switch::listen(&path, KEPT, Arc::new(|_, _| ())).unwrap();
+        let write = |listening: &Switch, bytes: usize| {
+            let mut batch = Batch::default();
+            (0..bytes / LARGEST).for_each(|_| batch.add(1, &[7; LARGEST]));
+            let _ = listening.write(&mut batch, None);
+        };
+        let slow = |count: usize| {
+            let slow: Vec<_> = (0..count).map(|_| UnixStream::connect(&path).unwrap()).collect();
+            await_peers(&listening, |there| there == count);
+            slow
+        };
+        // All at once: more than the socket's buffer and what is kept.
+        let first = slow(1);
+        write(&listening, 4 * KEPT);
+        await_peers(&listening, |there| there == 0);
+        drop(first);
+        // A piece at a time, of which the thread has some.
+        let pieces = slow(1);
+        for _ in 0..3 * KEPT / (64 << 10) {
+            write(&listening, 64 << 10);
+            let owed: usize = listening.peers().iter().map(|peer| peer.owed()).sum();
+            assert!(owed <= KEPT, "{owed}");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        await_peers(&listening, |there| there == 0);
+        drop(pieces);
+        // Each within its limit, and all of them beyond theirs: some go, and the rest stays.
+        let many = slow(MOST_OF_A_PROCESS);
+        write(&listening, KEPT);
+        let owed: usize = listening.peers().iter().map(|peer| peer.owed()).sum();
+        assert!(owed <= OF_ALL * KEPT && owed > KEPT, "{owed}");
+        await_peers(&listening, |there| there > 0 && there < MOST_OF_A_PROCESS);
+        drop(many);
+    }
+
+    #[test]
+    fn a_hold_is_kept_until_what_is_late_is_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("switch");
+        let listening = Switch::listen(&path, KEPT, Arc::new(|_, _| ())).unwrap();
+        for takes in [true, false] {
+            let mut slow = UnixStream::connect(&path).unwrap();
+            await_peer(&listening);
+            let (hold, mut batch) = (Arc::new(Hold::default()), Batch::default());
+            (0..KEPT / LARGEST).for_each(|_| batch.add(1, &[7; LARGEST]));
+            listening.write(&mut batch, Some(hold.clone())).unwrap();
+            assert!(Arc::strong_count(&hold) > 1, "it is not all out");
+            if takes {
+                slow.read_exact(&mut vec![0; KEPT / LARGEST * (HEAD + LARGEST)]).unwrap();
+            }
+            drop(slow);
+            let end = std::time::Instant::now() + LIMIT;
+            while Arc::strong_count(&hold) > 1 {
+                assert!(std::time::Instant::now() < end, "it is held on to");
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            await_peers(&listening, |count| count == 0);
+        }
+    }
+
     #[test]
     fn what_a_peer_takes_late_comes_whole_and_in_its_order() {
         let folder = tempfile::tempdir().unwrap();
@@ -471,14 +609,14 @@ mod tests {
         // More than a socket's buffer, and less than what is kept in addition to it.
         for number in 0..200u64 {
             batch.add(number, &[number as u8; LARGEST]);
-            listening.write(&mut batch).unwrap();
+            listening.write(&mut batch, None).unwrap();
         }
         let (take, heard) = taking();
         std::thread::spawn(move || read(&slow, &take));
         assert!((0..200u64).all(|number| heard.recv().unwrap() == (number, vec![number as u8; LARGEST])));
         // Then it is like any other peer.
         batch.add(1000, b"again");
-        listening.write(&mut batch).unwrap();
+        listening.write(&mut batch, None).unwrap();
         assert_eq!(heard.recv().unwrap(), (1000, b"again".to_vec()));
     }
 
@@ -498,7 +636,7 @@ mod tests {
         await_peer(&joined);
         let mut batch = Batch::default();
         batch.add(9, b"grant");
-        listening.write(&mut batch).unwrap();
+        listening.write(&mut batch, None).unwrap();
         assert_eq!(heard.recv().unwrap(), (9, b"grant".to_vec()));
     }
 

@@ -7,7 +7,7 @@ use crate::interrupt;
 use crate::report::Report;
 use crate::stream::ends::Address;
 use dcs_d2d::driver::{Layout, Report as Told, Write};
-use dcs_d2d::register::{EVENT, Error, Event, IDENTITY, Identity, Kind, State, Task, Times};
+use dcs_d2d::register::{EVENT, Error, Event, IDENTITY, Identity, Kind, State, Status, Task, Times};
 use dcs_vfio::{Container, Function, Mapping, VfioError};
 use nix::poll::{PollFd, PollFlags, PollTimeout};
 use nix::sys::eventfd::{EfdFlags, EventFd};
@@ -219,9 +219,8 @@ impl Driver {
         Ok(Some(woken))
     }
 
-    pub fn failure(&self, stream: u16, who: &str, error: Option<Error>) -> Failure {
-        let why = error.map_or("it did not start".to_string(), |error| error.to_string());
-        Failure::new(Exit::Failed, format!("stream {stream}: {who}: {why}"))
+    pub fn failure(&self, stream: u16, who: &str, status: &Status) -> Failure {
+        Failure::new(Exit::Failed, format!("stream {stream}: {who}: {}", reason(status)))
     }
 
     /// Tells how they ended.
@@ -233,12 +232,9 @@ impl Driver {
             dropped += u64::from(nic.dropped.packets);
             lost += nic.lost;
             bytes += if self.sender == Kind::Ssd { nic.taken } else { ssd.taken };
-            // The one that failed, before the one that says that its peer did.
-            let mut ends = [("the SSD", ssd.status), ("the NIC", nic.status)];
-            ends.sort_by_key(|(_, status)| status.error == Some(Error::Peer));
-            if let Some((who, status)) = ends.into_iter().find(|(_, status)| status.state != State::Idle) {
+            if let Some(why) = why(&ssd, &nic) {
                 failed += 1;
-                report.failure(&self.failure(stream, who, status.error));
+                report.failure(&Failure::new(Exit::Failed, format!("stream {stream}: {why}")));
             }
         }
         let streams = self.streams;
@@ -255,5 +251,73 @@ impl Driver {
             0 => Ok(()),
             _ => Err(Failure::new(Exit::Failed, format!("{failed} of {streams} streams failed"))),
         }
+    }
+}
+
+/// An end's own account of why it failed.
+fn reason(status: &Status) -> String {
+    match (status.error, status.state) {
+        (Some(error), _) => error.to_string(),
+        (None, State::Init) => "it did not start".to_string(),
+        (None, state) => format!("it has not ended; it is in {state:?}"),
+    }
+}
+
+/// Why a stream is not whole. None: it is.
+fn why(ssd: &Told, nic: &Told) -> Option<String> {
+    // The one that failed, before the one that says that its peer did, before one that says nothing.
+    let mut ends = [("the SSD", &ssd.status), ("the NIC", &nic.status)];
+    ends.sort_by_key(|(_, status)| (status.error.is_none(), status.error == Some(Error::Peer)));
+    let ended = ends.into_iter().find(|(_, status)| status.state != State::Idle);
+    if let Some((who, status)) = ended {
+        return Some(format!("{who}: {}", reason(status)));
+    }
+    // Of a NIC that receives from the network; one that sends counts neither.
+    let (dropped, lost) = (nic.dropped.packets, nic.lost);
+    (dropped > 0 || lost > 0).then(|| {
+        format!("what was stored has holes: {dropped} packets were dropped, {lost} RTP packets never came")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dcs_d2d::register::{Dropped, Role};
+
+    fn told(state: State, error: Option<Error>) -> Told {
+        let status = Status { state, error, role: Role::Sender, paused: false, starved: false, epoch: 1 };
+        Told { status, moved: 0, taken: 0, dropped: Dropped::default(), packets: 0, lost: 0 }
+    }
+
+    #[test]
+    fn the_end_that_failed_is_named_with_its_reason() {
+        let idle = told(State::Idle, None);
+        let peer = told(State::Failed, Some(Error::Peer));
+        let waits = told(State::Fetch, None);
+        let stalled = told(State::Failed, Some(Error::Stalled));
+        let stall = Error::Stalled.to_string();
+        assert_eq!(why(&idle, &idle), None);
+        for (ssd, nic, parts) in [
+            (&waits, &stalled, ["the NIC", stall.as_str()]),
+            (&stalled, &peer, ["the SSD", &stall]),
+            (&peer, &stalled, ["the NIC", &stall]),
+            (&stalled, &idle, ["the SSD", &stall]),
+            (&idle, &waits, ["the NIC", "it has not ended; it is in Fetch"]),
+            (&idle, &told(State::Init, None), ["the NIC", "it did not start"]),
+        ] {
+            let why = why(ssd, nic).unwrap();
+            assert!(parts.iter().all(|part| why.contains(part)), "{why}");
+        }
+    }
+
+    #[test]
+    fn a_recording_with_holes_is_not_whole() {
+        let idle = told(State::Idle, None);
+        let dropped = Told { dropped: Dropped { late: 0, packets: 3 }, ..idle };
+        let lost = Told { lost: 4, ..idle };
+        assert!(why(&idle, &dropped).unwrap().contains("3 packets were dropped"));
+        assert!(why(&idle, &lost).unwrap().contains("4 RTP packets never came"));
+        // What came late or twice, and was not stored, is no hole by itself.
+        assert_eq!(why(&idle, &Told { dropped: Dropped { late: 3, packets: 0 }, ..idle }), None);
     }
 }

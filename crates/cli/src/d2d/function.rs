@@ -236,7 +236,9 @@ impl<M: Machine> Serving<M> {
             return;
         }
         match self.port.hold_mastering() {
-            Some(_until_written) if self.switch.write(batch).is_ok() => return origins.clear(),
+            Some(until_written) if self.switch.write(batch, Some(until_written)).is_ok() => {
+                return origins.clear();
+            }
             _ => *batch = Batch::default(),
         }
         let mut machine = self.shared.lock();

@@ -56,7 +56,7 @@ fn start(options: &args::Record, driver: &Driver, at: Ipv4Addr, blocks: u32) -> 
             Receive { bytes: options.length, grants_to, times: stall(options.stall), ..Receive::default() };
         ssd.write(&ssd.layout.receive(stream, &receive));
         let place = ssd.layout.place(ssd.read(ssd.layout.place_reads(stream)));
-        let place = place.map_err(|status| driver.failure(stream, "the SSD", status.error))?;
+        let place = place.map_err(|status| driver.failure(stream, "the SSD", &status))?;
         nic.write(&nic.layout.template(stream, &template(options, at, stream)));
         let send = Send { bytes: options.length, times: stall(patience), interrupt: true, ..Send::default() };
         nic.write(&nic.layout.send(stream, &place, &send));

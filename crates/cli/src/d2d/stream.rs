@@ -82,7 +82,7 @@ fn start(
             Receive { bytes: options.length, grants_to, times: stall(patience), ..Receive::default() };
         nic.write(&nic.layout.receive(stream, &receive));
         let place = nic.layout.place(nic.read(nic.layout.place_reads(stream)));
-        let place = place.map_err(|status| driver.failure(stream, "the NIC", status.error))?;
+        let place = place.map_err(|status| driver.failure(stream, "the NIC", &status))?;
         ssd.write(&driver.tasks(stream, task)?);
         let send =
             Send { bytes: options.length, rate, credits: 0, times: stall(options.stall), interrupt: true };

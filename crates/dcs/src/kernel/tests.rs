@@ -213,6 +213,58 @@ fn a_cancelled_transfer_takes_no_room() {
     settle(&mut core);
 }
 
+/// A transfer of one block that was cancelled before its entry was fetched moves nothing.
+#[test]
+fn a_cancelled_transfer_of_one_block_moves_nothing() {
+    let (mut core, pair) = core();
+    let side = |handle| {
+        let endpoint = Endpoint { kind: EndpointKind::Memory as u8, handle, ..Default::default() };
+        (endpoint, Some(Extent { offset: 0, length: 4 }))
+    };
+    let submit = || {
+        let memory = Arc::new(Mutex::new(vec![0; 4]));
+        let endpoints = [
+            Some(Arc::new(dcs_devices::Endpoint::shared(b"some"[..].into()))),
+            Some(Arc::new(dcs_devices::Endpoint::sink(Arc::clone(&memory)))),
+            None,
+        ];
+        let entry = SubmissionEntry { opcode: OPCODE_TRANSFER, length: 4, ..Default::default() };
+        let command = QueueCommand {
+            chain: entry.op_chain,
+            entry,
+            endpoints,
+            secret: false,
+            near: None,
+            plain: Some(Plain { source: side(0), destination: side(1) }),
+            describe: &|_, _| unreachable!("it is plain"),
+        };
+        (pair.submit(command).unwrap(), memory)
+    };
+    for of in 1..8 {
+        let all: Vec<_> = (0..of).map(|_| submit()).collect();
+        let (cancelled, untouched) = &all[of / 2];
+        assert!(pair.cancel(*cancelled));
+        core.control(Control::Cancel(Arc::clone(&pair), *cancelled));
+        settle(&mut core);
+        assert_eq!(
+            (take(&pair, *cancelled), &untouched.lock().unwrap()[..]),
+            (Status::Cancelled, &[0; 4][..])
+        );
+        for (cid, memory) in all.iter().filter(|(cid, _)| cid != cancelled) {
+            assert_eq!((take(&pair, *cid), &memory.lock().unwrap()[..]), (Status::Success, &b"some"[..]));
+        }
+        assert!(core.engine.is_idle());
+    }
+    // The same where it waits for the owner when its queue goes.
+    let (_, untouched) = submit();
+    core.take_doorbells();
+    core.perform(1);
+    core.control(Control::DeleteQueue(*pair.id.get().unwrap()));
+    settle(&mut core);
+    assert!(pair.has(Awaited::Closed) && core.engine.is_idle());
+    assert_eq!(untouched.lock().unwrap()[..], [0; 4]);
+}
+
 struct Random(u64);
 
 impl Random {

@@ -27,6 +27,14 @@ fn long(rig: &mut Rig) -> Transfer {
     }
 }
 
+/// A transfer of one block, which the owner runs by itself.
+fn short(rig: &mut Rig) -> Transfer {
+    let bytes = rig.random.compressible(4000);
+    let (from, to) = (rig.device(Device::file(bytes)), rig.device(Device::file(Vec::new())));
+    let ends = Transfer::new(End::file(from, &[(0, 4000)]), End::file(to, &[(0, 4000)]));
+    Transfer { chain: chain(&[Aes256Ctr]), ..ends }
+}
+
 /// A transfer that never gets a byte, and holds its block.
 fn stalled(rig: &mut Rig) -> Transfer {
     let (from, to) = (rig.device(Device::Dead), rig.device(Device::sink(100)));
@@ -43,11 +51,11 @@ enum Blow {
 
 /// Strikes a command after this many steps of its life, or, with a timeout, in a world so much slower; tells
 /// whether it was alive, and the stage that its completion names.
-fn strike(blow: Blow, after: usize, seed: u64) -> (bool, Option<Stage>) {
+fn strike(blow: Blow, after: usize, seed: u64, victim: fn(&mut Rig) -> Transfer) -> (bool, Option<Stage>) {
     let (mut rig, queues) = rig(Options { seed, ..Options::default() });
     let other = long(&mut rig);
     let other = rig.submit(queues[1], &other);
-    let mut transfer = long(&mut rig);
+    let mut transfer = victim(&mut rig);
     if blow == Blow::Timeout {
         transfer.timeout_ms = 1;
         rig.options.latency = 1 + after as u64 * 10_000;
@@ -91,12 +99,16 @@ fn strike(blow: Blow, after: usize, seed: u64) -> (bool, Option<Stage>) {
 fn strike_everywhere(blow: Blow) {
     for seed in 0..3 {
         let strikes: Vec<_> =
-            (0..).map(|after| strike(blow, after, seed)).take_while(|strike| strike.0).collect();
+            (0..).map(|after| strike(blow, after, seed, long)).take_while(|strike| strike.0).collect();
         for stage in [Stage::Queue, Stage::Source, Stage::Operator, Stage::Destination] {
             let hit = strikes.iter().any(|strike| strike.1 == Some(stage));
             assert!(hit, "{blow:?} never struck at {stage:?} in {} strikes", strikes.len());
         }
     }
+    let of_short =
+        |seed| (0..).map(move |after| strike(blow, after, seed, short)).take_while(|strike| strike.0);
+    let strikes: Vec<_> = (0..40).flat_map(of_short).collect();
+    assert!(strikes.iter().any(|strike| strike.1 == Some(Stage::Queue)), "{blow:?} before it was run");
 }
 
 #[test]
@@ -111,10 +123,12 @@ fn a_queue_can_be_deleted_at_every_moment() {
 
 #[test]
 fn a_command_can_time_out_at_every_moment() {
-    let stages: Vec<_> = (1..100).map(|slow| strike(Blow::Timeout, slow, slow as u64).1).collect();
+    let stages: Vec<_> = (1..100).map(|slow| strike(Blow::Timeout, slow, slow as u64, long).1).collect();
     for stage in [Stage::None, Stage::Queue, Stage::Source, Stage::Operator, Stage::Destination] {
         assert!(stages.contains(&Some(stage)), "never timed out at {stage:?}");
     }
+    let ends: Vec<_> = (1..100).map(|slow| strike(Blow::Timeout, slow, slow as u64, short).1).collect();
+    assert!(ends.contains(&Some(Stage::Queue)) && ends.contains(&Some(Stage::None)));
 }
 
 /// Commands that take every block of their tenant's share, and one more that waits for some.

@@ -266,7 +266,7 @@ fn measure(wide: Wide, options: &Options, ops: &[Op], items: &[Vec<Item>]) -> io
     })
 }
 
-/// Returns the lanes filled in a pass on average.
+/// Returns the lanes filled in a pass on average: nothing where every transfer was done in one go, without a pass.
 fn lanes(before: &Statistics, after: &Statistics) -> Option<f64> {
     let (passes, filled) = (after.passes - before.passes, after.lanes_filled - before.lanes_filled);
     (passes > 0).then(|| filled as f64 / passes as f64)
