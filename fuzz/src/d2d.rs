@@ -40,7 +40,7 @@ struct Bench {
     now: u64,
     bus: VecDeque<(u64, Vec<u8>)>,
     reads: Vec<(Token, u32)>,
-    stores: Vec<Token>,
+    stores: Vec<(Token, u64, Vec<u8>)>,
 }
 
 fn template(stream: u16) -> Template {
@@ -59,6 +59,33 @@ fn template(stream: u16) -> Template {
         rtp: (stream == 1).then_some(Rtp { kind: 33, sequence: 7, timestamp: 9, ssrc: 1 }),
         payload: 300,
     }
+}
+
+/// Makes a frame of a stream's, or of one to the next port: the identification, the fragment field, the payload.
+fn frame(stream: u16, next: bool, identification: u8, fragment: u16, payload: &[u8]) -> Vec<u8> {
+    let template = template(stream);
+    let length = 8 + payload.len() as u16;
+    let mut ip = vec![0x45, 0];
+    ip.extend((20 + length).to_be_bytes());
+    ip.extend([0, identification]);
+    ip.extend(fragment.to_be_bytes());
+    ip.extend([9, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+    let sum: u32 = ip.chunks(2).map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]]))).sum();
+    let sum = (sum & 0xffff) + (sum >> 16);
+    let sum = !((sum & 0xffff) + (sum >> 16)) as u16;
+    ip[10..12].copy_from_slice(&sum.to_be_bytes());
+    let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1];
+    if stream == 2 {
+        frame.extend([0x81, 0, 0x20, 5]);
+    }
+    frame.extend([8, 0]);
+    frame.extend(ip);
+    frame.extend(template.source_port.to_be_bytes());
+    frame.extend((template.destination_port + u16::from(next)).to_be_bytes());
+    frame.extend(length.to_be_bytes());
+    frame.extend([0; 2]);
+    frame.extend(payload);
+    frame
 }
 
 impl Bench {
@@ -157,7 +184,7 @@ impl Bench {
                     !nic && data.len() % 4096 == 0 && blocks > 0 && lba + blocks <= BLOCKS,
                     "a store at {lba}"
                 );
-                self.stores.push(token);
+                self.stores.push((token, lba, data));
             }
             Action::Write { address, data, origin } => {
                 assert!(origin.stream < STREAMS);
@@ -204,32 +231,72 @@ impl Bench {
     fn packet(&mut self, input: &mut Input<'_>) {
         let flags = input.byte();
         let stream = u16::from(flags & 3) % STREAMS;
-        let template = template(stream);
         let fragment = input.number(2) as u16;
         let identification = input.byte();
         let length = usize::from(input.byte());
-        let mut body = template.source_port.to_be_bytes().to_vec();
-        body.extend((template.destination_port + u16::from(flags >> 2 & 1)).to_be_bytes());
-        body.extend((8 + length as u16).to_be_bytes());
-        body.extend([0; 2]);
-        body.extend(input.bytes(length));
-        let mut ip = vec![0x45, 0];
-        ip.extend((20 + body.len() as u16).to_be_bytes());
-        ip.extend([0, identification]);
-        ip.extend(if flags & 8 != 0 { fragment & 0x3fff } else { 0 }.to_be_bytes());
-        ip.extend([9, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
-        let sum: u32 = ip.chunks(2).map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]]))).sum();
-        let sum = (sum & 0xffff) + (sum >> 16);
-        let sum = !((sum & 0xffff) + (sum >> 16)) as u16;
-        ip[10..12].copy_from_slice(&sum.to_be_bytes());
-        let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1];
-        if stream == 2 {
-            frame.extend([0x81, 0, 0x20, 5]);
-        }
-        frame.extend([8, 0]);
-        frame.extend(ip);
-        frame.extend(body);
+        let fragment = if flags & 8 != 0 { fragment & 0x3fff } else { 0 };
+        let frame = frame(stream, flags & 4 != 0, identification, fragment, input.bytes(length));
         self.nic.receive(&frame, self.now);
+    }
+
+    /// Runs a stream from the SSD to the NIC, and checks what leaves.
+    fn check_sending(&mut self) {
+        self.start(1, false, 9_000, Rate::default());
+        let mut left = Vec::new();
+        for _ in 0..100 {
+            self.settle();
+            while let Some((token, blocks)) = self.reads.pop() {
+                self.ssd.read_done(token, Ok(vec![5; blocks as usize * 4096]), self.now);
+            }
+            while let Some((address, data)) = self.bus.pop_front() {
+                self.deliver(address, &data);
+            }
+            while let Some(frame) = self.nic.next_frame(self.now) {
+                if frame.stream.is_some() {
+                    // Behind the headers of Ethernet, IPv4, UDP and RTP.
+                    left.push(frame.bytes[54..].to_vec());
+                }
+            }
+            self.now += 1000;
+        }
+        assert_eq!(left.len(), 30);
+        assert!(left.concat() == [5; 9_000]);
+        self.expect_idle(1);
+    }
+
+    /// Runs a stream from the NIC to the SSD, and checks what is stored.
+    fn check_storing(&mut self) {
+        let bytes: Vec<u8> = (0..9_000u32).map(|at| (at * 7 >> 3) as u8).collect();
+        let mut medium = vec![0xee; BLOCKS as usize * 4096];
+        self.start(0, true, bytes.len() as u64, Rate::default());
+        let mut datagrams = bytes.chunks(500);
+        for number in 0..100 {
+            if let Some(payload) = datagrams.next() {
+                self.nic.receive(&frame(0, false, number, 0, payload), self.now);
+            }
+            self.settle();
+            while let Some((address, data)) = self.bus.pop_front() {
+                self.deliver(address, &data);
+            }
+            self.settle();
+            for (token, lba, data) in std::mem::take(&mut self.stores) {
+                medium[lba as usize * 4096..][..data.len()].copy_from_slice(&data);
+                self.ssd.store_done(token, Ok(()), self.now);
+            }
+            self.now += 1000;
+        }
+        // The tasks are two blocks from 7 on, then one more at 0, whose rest is zeros.
+        assert!(medium[7 * 4096..9 * 4096] == bytes[..8192]);
+        assert!(medium[..4096] == [&bytes[8192..], &[0; 3 * 4096 - 9_000]].concat());
+        assert!(medium[4096..7 * 4096].iter().chain(&medium[9 * 4096..]).all(|byte| *byte == 0xee));
+        self.expect_idle(0);
+    }
+
+    fn expect_idle(&self, stream: u16) {
+        for nic in [false, true] {
+            let status = self.read(nic, self.layout(nic).register(stream, register::STATUS));
+            assert_eq!(register::Status::from_bits(status).state, register::State::Idle);
+        }
     }
 
     fn act(&mut self, input: &mut Input<'_>) {
@@ -285,7 +352,7 @@ impl Bench {
                 }
             }
             9 => {
-                if let Some(token) = self.stores.pop() {
+                if let Some((token, ..)) = self.stores.pop() {
                     self.ssd.store_done(token, if nic { Err(MediumError) } else { Ok(()) }, self.now);
                     self.ssd.store_done(token, Err(MediumError), self.now);
                 }
@@ -328,7 +395,7 @@ impl Bench {
 }
 
 /// Writes arbitrary registers and apertures, receives arbitrary packets, and answers for the medium. Checks that nothing panics,
-/// actions are within bounds, both functions come to rest, and after a reset a stream works.
+/// actions are within bounds, both functions come to rest, and after a reset a stream works each way, with the right bytes.
 ///
 /// Each step is a byte with the action (low 4 bits), the function (bit 4) and the stream, and its operands: `act`.
 pub fn d2d(data: &[u8]) {
@@ -346,25 +413,9 @@ pub fn d2d(data: &[u8]) {
     for (token, _) in std::mem::take(&mut bench.reads) {
         bench.ssd.read_done(token, Err(MediumError), bench.now);
     }
-    for token in std::mem::take(&mut bench.stores) {
+    for (token, ..) in std::mem::take(&mut bench.stores) {
         bench.ssd.store_done(token, Ok(()), bench.now);
     }
-    bench.start(1, false, 9_000, Rate::default());
-    let mut frames = 0;
-    for _ in 0..100 {
-        bench.settle();
-        while let Some((token, blocks)) = bench.reads.pop() {
-            bench.ssd.read_done(token, Ok(vec![5; blocks as usize * 4096]), bench.now);
-        }
-        while let Some((address, data)) = bench.bus.pop_front() {
-            bench.deliver(address, &data);
-        }
-        while let Some(frame) = bench.nic.next_frame(bench.now) {
-            frames += usize::from(frame.stream.is_some());
-        }
-        bench.now += 1000;
-    }
-    assert_eq!(frames, 30);
-    let status = bench.read(false, bench.layout(false).register(1, register::STATUS));
-    assert_eq!(register::Status::from_bits(status).state, register::State::Idle);
+    bench.check_sending();
+    bench.check_storing();
 }
