@@ -23,6 +23,8 @@ pub struct Config {
     pub window: u32,
     /// Places in the aperture that a stream's runs use in turn.
     pub places: u8,
+    /// Epoch before each stream's first run. Choose it at random: a sender refuses the epoch that it used last at the same address.
+    pub epoch: u16,
     /// Bytes of a write to another function, at most.
     pub payload: u32,
     /// Largest IPv4 packet on the link, in bytes.
@@ -42,6 +44,7 @@ impl Config {
             streams,
             window: 32,
             places: 4,
+            epoch: 0,
             payload: 256,
             mtu: 1500,
             queue: 256 << 10,
@@ -56,6 +59,7 @@ impl Config {
             streams: self.streams,
             window: self.window,
             places: self.places,
+            epoch: self.epoch,
             payload: self.payload,
             tasks: 0,
             medium: Medium { block_shift: 0, mtu: self.mtu },

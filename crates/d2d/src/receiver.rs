@@ -63,14 +63,14 @@ pub(crate) enum Arrival {
 const IDLE: Plan = Plan { end: None, unit: 1, refresh: Times::REFRESH_US as Nanos * 1000, stall: None };
 
 impl Receiver {
-    /// A receiver whose queue has that many credits.
-    pub fn new(window: u32) -> Receiver {
+    /// Creates a receiver whose queue has that many credits, and whose first run has the epoch after this one.
+    pub fn new(window: u32, epoch: u16) -> Receiver {
         Receiver {
             state: State::Init,
             error: None,
             plan: IDLE,
             window: u64::from(window),
-            epoch: 0,
+            epoch,
             paused: false,
             queue: Queue::default(),
             received: 0,
@@ -95,11 +95,10 @@ impl Receiver {
         let epoch = self.epoch.wrapping_add(1);
         *self = Receiver {
             state: State::Fetch,
-            epoch,
             paused,
             since: now,
             owed: true,
-            ..Receiver::new(self.window as u32)
+            ..Receiver::new(self.window as u32, epoch)
         };
         match plan {
             // A sender that has used all its credits must leave a unit, and a credit more, in the queue.
@@ -111,8 +110,7 @@ impl Receiver {
 
     /// Back to Init, with an empty queue.
     pub fn clear(&mut self) {
-        let (epoch, paused) = (self.epoch, self.paused);
-        *self = Receiver { epoch, paused, ..Receiver::new(self.window as u32) };
+        *self = Receiver { paused: self.paused, ..Receiver::new(self.window as u32, self.epoch) };
     }
 
     pub fn fail(&mut self, error: Error) {

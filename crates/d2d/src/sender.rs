@@ -32,7 +32,8 @@ pub(crate) struct Sender {
     state: State,
     error: Option<Error>,
     plan: Option<Plan>,
-    last_epoch: Option<u16>,
+    /// The receiver's address and epoch of the last run.
+    last_run: Option<(u64, u16)>,
     paused: bool,
     pub queue: Queue,
     sent: u64,
@@ -49,11 +50,11 @@ pub(crate) struct Sender {
 impl Sender {
     /// Begins a run. An error is the run's end.
     pub fn start(&mut self, plan: Result<Plan, Error>, paused: bool, now: Nanos) {
-        let last_epoch = self.last_epoch;
-        *self = Sender { state: State::Parse, last_epoch, paused, since: now, ..Sender::default() };
+        let last_run = self.last_run;
+        *self = Sender { state: State::Parse, last_run, paused, since: now, ..Sender::default() };
         match plan.and_then(|plan| self.check(plan)) {
             Ok(plan) => {
-                self.last_epoch = Some(plan.epoch);
+                self.last_run = Some((plan.address, plan.epoch));
                 self.plan = Some(plan);
                 self.pace = Pace::new(plan.rate.bytes_per_second, plan.rate.granularity_us, now);
                 self.chunk = self.pace.due(now);
@@ -71,7 +72,7 @@ impl Sender {
             Err(Error::Credits)
         } else if !plan.address.is_multiple_of(CREDIT) || plan.address.checked_add(aperture).is_none() {
             Err(Error::Address)
-        } else if self.last_epoch == Some(plan.epoch) {
+        } else if self.last_run == Some((plan.address, plan.epoch)) {
             Err(Error::Epoch)
         } else {
             Ok(plan)
@@ -80,7 +81,7 @@ impl Sender {
 
     /// Back to Init, with an empty queue.
     pub fn clear(&mut self) {
-        *self = Sender { last_epoch: self.last_epoch, paused: self.paused, ..Sender::default() };
+        *self = Sender { last_run: self.last_run, paused: self.paused, ..Sender::default() };
     }
 
     pub fn fail(&mut self, error: Error) {

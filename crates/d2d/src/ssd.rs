@@ -19,6 +19,8 @@ pub struct Config {
     pub window: u32,
     /// Places in the aperture that a stream's runs use in turn.
     pub places: u8,
+    /// Epoch before each stream's first run. Choose it at random: a sender refuses the epoch that it used last at the same address.
+    pub epoch: u16,
     /// Bytes of a write to another function, at most.
     pub payload: u32,
     /// Tasks of a stream's list.
@@ -43,6 +45,7 @@ impl Config {
             streams,
             window: 32,
             places: 4,
+            epoch: 0,
             payload: 256,
             tasks: 256,
             block_shift: 12,
@@ -59,6 +62,7 @@ impl Config {
             streams: self.streams,
             window: self.window,
             places: self.places,
+            epoch: self.epoch,
             payload: self.payload,
             tasks: self.tasks,
             medium: Medium { block_shift: self.block_shift, mtu: 0 },

@@ -18,6 +18,8 @@ pub(crate) struct Settings {
     pub streams: u16,
     pub window: u32,
     pub places: u8,
+    /// Epoch before each stream's first run.
+    pub epoch: u16,
     pub payload: u32,
     /// Tasks of a list; 0 in a NIC.
     pub tasks: u32,
@@ -94,7 +96,7 @@ pub(crate) struct Stream {
 }
 
 impl Stream {
-    fn new(window: u32) -> Stream {
+    fn new(window: u32, epoch: u16) -> Stream {
         Stream {
             tx_address: TxAddress::default(),
             rate: Rate::default(),
@@ -107,7 +109,7 @@ impl Stream {
             grant_half: 0,
             role: Role::None,
             sender: Sender::default(),
-            receiver: Receiver::new(window),
+            receiver: Receiver::new(window, epoch),
             run: 0,
             operator: None,
             announced: false,
@@ -273,7 +275,7 @@ impl Streams {
         let count = settings.streams;
         Ok(Streams {
             settings,
-            all: (0..count).map(|_| Stream::new(settings.window)).collect(),
+            all: (0..count).map(|_| Stream::new(settings.window, settings.epoch)).collect(),
             circle: Circle::new(count),
             timers: Timers::new(count),
             events: VecDeque::new(),
@@ -290,8 +292,8 @@ impl Streams {
             let stream = self.stream(number);
             let (run, operator) = (stream.run, stream.operator.take());
             let sender = core::mem::take(&mut stream.sender);
-            let receiver = core::mem::replace(&mut stream.receiver, Receiver::new(window));
-            *stream = Stream { run, operator, sender, receiver, ..Stream::new(window) };
+            let receiver = core::mem::replace(&mut stream.receiver, Receiver::new(window, 0));
+            *stream = Stream { run, operator, sender, receiver, ..Stream::new(window, 0) };
         }
         self.circle.clear();
         self.timers.clear();

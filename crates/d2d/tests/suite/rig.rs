@@ -110,6 +110,12 @@ impl Rig {
         rig
     }
 
+    /// Powers the NIC off and on.
+    pub fn replace_nic(&mut self, config: nic::Config) {
+        self.nic = Nic::new(config).expect("a good one");
+        self.write(End::Nic, Write { offset: register::APERTURE_BASE, value: NIC_APERTURE });
+    }
+
     // Registers.
 
     pub fn write(&mut self, end: End, write: Write) {

@@ -173,6 +173,43 @@ fn a_sender_needs_a_run_of_its_own() {
 }
 
 #[test]
+fn a_sender_may_go_to_another_receiver_with_the_same_epoch() {
+    let mut rig = rig(1);
+    rig.prepare(1, &template(1, 1316), &[]);
+    rig.start(0, BYTES, &Send::default());
+    rig.run(10 * SECOND);
+    // The other stream of the NIC is in its first run too.
+    let grants_to = rig.grants_to(End::Ssd, 0);
+    rig.receive(End::Nic, 1, &Receive { bytes: BYTES, grants_to, ..Receive::default() });
+    let place = rig.place(End::Nic, 1).unwrap();
+    assert_eq!(place.epoch, rig.status(End::Nic, 0).epoch);
+    rig.send(End::Ssd, 0, &place, &Send { bytes: BYTES, ..Send::default() });
+    rig.run(10 * SECOND);
+    assert_eq!(rig.status(End::Ssd, 0).state, State::Idle);
+    assert_eq!(rig.received(1), rig.content(&TASKS)[..BYTES as usize]);
+}
+
+#[test]
+fn a_sender_takes_a_receiver_that_was_powered_on_again_for_another() {
+    let config = |epoch| nic::Config { epoch, ..nic::Config::new(2) };
+    for (epoch, first, error) in [(u16::MAX, 0, None), (0, 1, Some(Error::Epoch))] {
+        let mut rig = rig(1);
+        rig.start(0, BYTES, &Send::default());
+        rig.run(10 * SECOND);
+        assert_eq!(rig.status(End::Nic, 0).epoch, 1);
+        rig.replace_nic(config(epoch));
+        rig.prepare(0, &template(0, 1316), &TASKS);
+        let grants_to = rig.grants_to(End::Ssd, 0);
+        rig.receive(End::Nic, 0, &Receive { bytes: BYTES, grants_to, ..Receive::default() });
+        let place = rig.place(End::Nic, 0).unwrap();
+        assert_eq!(place.epoch, first);
+        rig.send(End::Ssd, 0, &place, &Send { bytes: BYTES, ..Send::default() });
+        rig.run(10 * SECOND);
+        assert_eq!(rig.status(End::Ssd, 0).error, error);
+    }
+}
+
+#[test]
 fn a_receiver_that_is_started_anew_ends_the_senders_run() {
     let mut rig = rig(1);
     rig.start(0, BYTES, &Send { rate: rate(1_000_000, 1000), ..Send::default() });
@@ -248,6 +285,29 @@ fn the_driver_passes_grants_on_where_the_receiver_has_no_address() {
     assert_eq!(rig.received(0), rig.content(&TASKS)[..BYTES as usize]);
     assert_eq!(rig.grants, 0);
     assert!(rig.interrupts.iter().filter(|(_, end, _)| *end == End::Nic).count() > 2);
+}
+
+#[test]
+fn a_paused_receiver_whose_grants_the_driver_repeats_is_not_taken_for_gone() {
+    for repeats in [true, false] {
+        let mut rig = rig(1);
+        rig.receive(End::Nic, 0, &Receive { bytes: BYTES, ..Receive::default() });
+        let place = rig.place(End::Nic, 0).unwrap();
+        let times = Times { stall_us: 10_000, refresh_us: 0 };
+        rig.send(End::Ssd, 0, &place, &Send { bytes: BYTES, times, ..Send::default() });
+        let write = rig.layout(End::Nic).pause(0, 0, true);
+        rig.write(End::Nic, write);
+        rig.pass_grant(0);
+        for _ in 0..10 {
+            let until = rig.now + 5 * MS;
+            rig.run(until);
+            if repeats {
+                rig.pass_grant(0);
+            }
+        }
+        let status = rig.status(End::Ssd, 0);
+        assert_eq!((status.starved, status.error), (repeats, (!repeats).then_some(Error::Stalled)));
+    }
 }
 
 #[test]
