@@ -322,6 +322,12 @@ impl Switch {
         }
     }
 
+    /// Disconnects the peers for which late bytes wait, so that nothing written before goes out any more. They may join again.
+    pub fn drop_late(&self) {
+        let late: Vec<_> = self.peers().iter().filter(|peer| peer.owed() > 0).cloned().collect();
+        late.iter().for_each(|peer| self.forget(peer));
+    }
+
     fn peers(&self) -> MutexGuard<'_, Vec<Arc<Peer>>> {
         lock(&self.peers)
     }
@@ -400,6 +406,10 @@ mod tests {
     /// More than anything here takes.
     const LIMIT: Duration = Duration::from_secs(60);
 
+    fn next(writes: &Receiver<(u64, Vec<u8>)>) -> (u64, Vec<u8>) {
+        writes.recv_timeout(LIMIT).expect("another write")
+    }
+
     fn await_peers(switch: &Switch, is_right: impl Fn(usize) -> bool) {
         let end = std::time::Instant::now() + LIMIT;
         while !is_right(switch.peers().len()) {
@@ -427,17 +437,15 @@ mod tests {
         batch.add(7, &[1; LARGEST]);
         batch.add(u64::MAX, b"x");
         joined.write(&mut batch, None).unwrap();
-        assert_eq!(heard.recv().unwrap(), (7, vec![1; LARGEST]));
-        assert_eq!(heard.recv().unwrap(), (u64::MAX, b"x".to_vec()));
+        assert_eq!(next(&heard), (7, vec![1; LARGEST]));
+        assert_eq!(next(&heard), (u64::MAX, b"x".to_vec()));
         batch.add(9, b"grant");
         listening.write(&mut batch, None).unwrap();
-        assert_eq!(answered.recv().unwrap(), (9, b"grant".to_vec()));
+        assert_eq!(next(&answered), (9, b"grant".to_vec()));
         let mut many = Batch::default();
         (0..20_000u64).for_each(|number| many.add(number, &number.to_le_bytes()));
         joined.write(&mut many, None).unwrap();
-        assert!(
-            (0..20_000u64).all(|number| heard.recv().unwrap() == (number, number.to_le_bytes().to_vec()))
-        );
+        assert!((0..20_000u64).all(|number| next(&heard) == (number, number.to_le_bytes().to_vec())));
     }
 
     #[test]
@@ -456,7 +464,7 @@ mod tests {
         let mut batch = Batch::default();
         batch.add(3, b"right");
         right.write(&mut batch, None).unwrap();
-        assert_eq!(heard.recv().unwrap(), (3, b"right".to_vec()));
+        assert_eq!(next(&heard), (3, b"right".to_vec()));
         assert!(listening.peers().len() <= 1);
     }
 
@@ -519,9 +527,7 @@ mod tests {
             for first in (0..640u64).step_by(16) {
                 (first..first + 16).for_each(|number| batch.add(number, &[7; LARGEST]));
                 listening.write(&mut batch, None).unwrap();
-                assert!(
-                    (first..first + 16).all(|number| heard.recv().unwrap() == (number, vec![7; LARGEST]))
-                );
+                assert!((first..first + 16).all(|number| next(&heard) == (number, vec![7; LARGEST])));
             }
             told.send(listening.peers().len()).unwrap();
         });
@@ -574,6 +580,39 @@ mod tests {
     }
 
     #[test]
+    fn late_bytes_are_dropped_with_their_peer_and_no_other() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("switch");
+        let listening = Switch::listen(&path, KEPT, Arc::new(|_, _| ())).unwrap();
+        let (take, heard) = taking();
+        let _quick = Switch::join(&path, take).unwrap();
+        await_peer(&listening);
+        let mut slow = UnixStream::connect(&path).unwrap();
+        await_peers(&listening, |count| count == 2);
+        let (hold, mut batch) = (Arc::new(Hold::default()), Batch::default());
+        (0..KEPT / LARGEST).for_each(|_| batch.add(1, &[7; LARGEST]));
+        listening.write(&mut batch, Some(hold.clone())).unwrap();
+        (0..KEPT / LARGEST).for_each(|_| assert_eq!(next(&heard), (1, vec![7; LARGEST])));
+        let end = std::time::Instant::now() + LIMIT;
+        while listening.peers().iter().filter(|peer| peer.owed() > 0).count() > 1 {
+            assert!(std::time::Instant::now() < end, "the quick one has taken everything");
+            std::thread::yield_now();
+        }
+        listening.drop_late();
+        assert_eq!(listening.peers().len(), 1);
+        while Arc::strong_count(&hold) > 1 {
+            assert!(std::time::Instant::now() < end, "it is held on to");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let mut came = Vec::new();
+        let _ = slow.read_to_end(&mut came);
+        assert!(came.len() < KEPT / LARGEST * (HEAD + LARGEST), "the rest is gone");
+        batch.add(2, b"next");
+        listening.write(&mut batch, None).unwrap();
+        assert_eq!(next(&heard), (2, b"next".to_vec()));
+    }
+
+    #[test]
     fn a_hold_is_kept_until_what_is_late_is_written() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("switch");
@@ -613,11 +652,11 @@ mod tests {
         }
         let (take, heard) = taking();
         std::thread::spawn(move || read(&slow, &take));
-        assert!((0..200u64).all(|number| heard.recv().unwrap() == (number, vec![number as u8; LARGEST])));
+        assert!((0..200u64).all(|number| next(&heard) == (number, vec![number as u8; LARGEST])));
         // Then it is like any other peer.
         batch.add(1000, b"again");
         listening.write(&mut batch, None).unwrap();
-        assert_eq!(heard.recv().unwrap(), (1000, b"again".to_vec()));
+        assert_eq!(next(&heard), (1000, b"again".to_vec()));
     }
 
     #[test]
@@ -637,7 +676,7 @@ mod tests {
         let mut batch = Batch::default();
         batch.add(9, b"grant");
         listening.write(&mut batch, None).unwrap();
-        assert_eq!(heard.recv().unwrap(), (9, b"grant".to_vec()));
+        assert_eq!(next(&heard), (9, b"grant".to_vec()));
     }
 
     #[test]

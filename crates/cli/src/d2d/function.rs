@@ -204,6 +204,10 @@ impl<M: Machine> Serving<M> {
     pub fn run(&self, mut carry: impl FnMut(Action), mut wire: impl FnMut() -> bool) -> ! {
         let (mut batch, mut origins, mut actions) = (Batch::default(), Vec::new(), Vec::new());
         loop {
+            let is_master = self.port.is_master();
+            if !is_master {
+                self.switch.drop_late();
+            }
             {
                 let mut machine = self.shared.lock();
                 let now = self.shared.now();
@@ -225,7 +229,7 @@ impl<M: Machine> Serving<M> {
             self.write(&mut batch, &mut origins);
             worked |= wire();
             if !worked {
-                self.sleep();
+                self.sleep(is_master);
             }
         }
     }
@@ -235,18 +239,19 @@ impl<M: Machine> Serving<M> {
         if batch.is_empty() {
             return;
         }
-        match self.port.hold_mastering() {
-            Some(until_written) if self.switch.write(batch, Some(until_written)).is_ok() => {
-                return origins.clear();
-            }
-            _ => *batch = Batch::default(),
+        let hold = self.port.hold_mastering();
+        if hold.is_some() && self.switch.write(batch, hold).is_ok() {
+            return origins.clear();
         }
+        *batch = Batch::default();
         let mut machine = self.shared.lock();
         origins.drain(..).for_each(|origin| machine.write_failed(origin));
     }
 
-    fn sleep(&self) {
-        let touched = || self.shared.touched.swap(false, Ordering::SeqCst);
+    /// Sleeps until there is something to do: also when bus mastering is no longer as given, since who ends it waits for late writes.
+    fn sleep(&self, is_master: bool) {
+        let touched =
+            || self.shared.touched.swap(false, Ordering::SeqCst) || self.port.is_master() != is_master;
         let (deadline, now) = (self.shared.lock().next_deadline(), self.shared.now());
         let limit = deadline.map(|at| Duration::from_nanos(at.saturating_sub(now)).max(NAP));
         self.shared.wake.sleep(limit, touched);
