@@ -2,22 +2,23 @@
 
 use super::args;
 use super::function::{Kind, PAYLOAD, Shared, serve, tell_once};
-use super::tap::{FRAME, Tap};
+use super::tap::{FRAME, Tap, dropped};
 use crate::failure::{Exit, Failure};
 use crate::report::Report;
+use crate::stream::channel::random;
 use dcs_d2d::nic::Config;
 use dcs_d2d::{CREDIT, Nic};
 use dcs_vfio_user::pci::Identity;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
-use std::sync::OnceLock;
-use std::time::Duration;
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
 /// Frames that are taken from the function at once.
 const FRAMES: usize = 64;
 /// Bytes that are kept for an SSD beside its streams' data: a grant has 20.
 const GRANTS: usize = 1 << 20;
-/// Time after which a tap device that has failed is tried again.
+/// Time after which a tap device is looked at again, and one that has failed is tried again.
 const PAUSE: Duration = Duration::from_millis(200);
 /// The other network controller, to which no stock driver binds.
 const IDENTITY: Identity =
@@ -74,7 +75,8 @@ fn untapped(name: &str, error: &io::Error) -> Failure {
 }
 
 pub fn run(options: &args::Nic, report: &Report) -> Result<(), Failure> {
-    let config = Config { payload: PAYLOAD, ..Config::new(options.served.streams as u16) };
+    let epoch = random()? as u16;
+    let config = Config { payload: PAYLOAD, epoch, ..Config::new(options.served.streams as u16) };
     let machine = Nic::new(config).map_err(|error| Failure::usage(error.to_string()))?;
     // What may be under way to an SSD without a grant, and the heads of its writes.
     let windows = options.served.streams * config.window as usize * CREDIT as usize;
@@ -87,11 +89,14 @@ pub fn run(options: &args::Nic, report: &Report) -> Result<(), Failure> {
     };
     let wire = Wire::open(options)?;
     let serving = serve(machine, &kind, &options.served, report)?;
-    let (shared, lost, unheard) = (&serving.shared, OnceLock::new(), OnceLock::new());
+    let (shared, lost) = (&serving.shared, OnceLock::new());
+    let name = options.tap.as_deref().unwrap_or_default();
+    let link = Link { shared, is_up: Mutex::new(true), name, report };
     std::thread::scope(|scope| {
         if let Wire::Tap(tap) = &wire {
+            link.look(tap);
             let hears = std::thread::Builder::new().name("dcs-d2d-tap".into());
-            let hear = || hear(tap, shared, &unheard, report);
+            let hear = || hear(tap, &link);
             hears.spawn_scoped(scope, hear).map_err(|error| Failure::io("a thread", &error))?;
         }
         let mut frames = Vec::new();
@@ -104,6 +109,9 @@ pub fn run(options: &args::Nic, report: &Report) -> Result<(), Failure> {
             let worked = !frames.is_empty();
             for frame in frames.drain(..) {
                 if let Err(error) = wire.send(&frame.bytes) {
+                    if let Wire::Tap(tap) = &wire {
+                        link.look(tap);
+                    }
                     tell_once(&lost, report, "a datagram is lost", &error);
                 }
             }
@@ -113,16 +121,66 @@ pub fn run(options: &args::Nic, report: &Report) -> Result<(), Failure> {
     })
 }
 
-/// Takes what comes by the wire, for ever.
-fn hear(tap: &Tap, shared: &Shared<Nic>, unheard: &OnceLock<()>, report: &Report) {
-    let mut frame = vec![0; FRAME];
+/// The link of a NIC whose wire is a tap device. While it is down, streams end with an error, and none starts.
+struct Link<'a> {
+    shared: &'a Shared<Nic>,
+    is_up: Mutex<bool>,
+    name: &'a str,
+    report: &'a Report,
+}
+
+impl Link<'_> {
+    /// Passes the state of the tap device on to the NIC, and reports it if it has changed.
+    fn look(&self, tap: &Tap) {
+        // Locked, so that the NIC gets changes in their order.
+        let mut was_up = self.is_up.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_up = tap.is_up();
+        if std::mem::replace(&mut *was_up, is_up) == is_up {
+            return;
+        }
+        self.shared.touch(|machine, _| machine.set_link(is_up));
+        let name = self.name;
+        self.report.remark(match is_up {
+            true => format!("dcs: {name} is up"),
+            false => format!(
+                "dcs: {name} is down, so streams have no link: ip link set {name} up; if it was deleted, start dcs d2d nic again"
+            ),
+        });
+    }
+
+    /// Reports frames that the kernel has dropped since the last call, because they came faster than the NIC took them.
+    fn tell_dropped(&self, before: &mut Option<u64>) {
+        let now = dropped(self.name);
+        let more = now.zip(*before).map_or(0, |(now, before)| now.saturating_sub(before));
+        if more > 0 {
+            let line = format!("{}: the kernel dropped {more} frames before the NIC took them", self.name);
+            self.report.failure(
+                &Failure::new(Exit::Failed, line).advise("recordings may have holes: send more slowly"),
+            );
+        }
+        *before = now;
+    }
+}
+
+/// Takes frames from the wire until the process ends, and watches the link.
+fn hear(tap: &Tap, link: &Link) {
+    let (mut frame, mut before, mut looked) = (vec![0; FRAME], dropped(link.name), Instant::now());
     loop {
+        let is_there = tap.wait(PAUSE);
+        if looked.elapsed() >= PAUSE {
+            looked = Instant::now();
+            link.look(tap);
+            link.tell_dropped(&mut before);
+        }
+        if !is_there {
+            continue;
+        }
         match tap.receive(&mut frame) {
             // What is no stream's is the legacy function's, which there is not.
-            Ok(length) => shared.touch(|machine, now| _ = machine.receive(&frame[..length], now)),
+            Ok(length) => link.shared.touch(|machine, now| _ = machine.receive(&frame[..length], now)),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => {
-                tell_once(unheard, report, "the tap device", &error);
+            Err(_) => {
+                link.look(tap);
                 std::thread::sleep(PAUSE);
             }
         }

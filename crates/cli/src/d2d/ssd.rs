@@ -2,12 +2,16 @@
 
 use super::args;
 use super::function::{Kind, PAYLOAD, Shared, serve, tell_once};
-use crate::failure::Failure;
+use crate::failure::{Exit, Failure};
 use crate::names::shown;
 use crate::report::Report;
+use crate::stream::channel::random;
 use dcs_d2d::ssd::{Config, MediumError};
 use dcs_d2d::{Action, Ssd, Token};
 use dcs_vfio_user::pci::Identity;
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, fcntl};
+use nix::libc;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -34,6 +38,13 @@ pub fn run(options: &args::Ssd, report: &Report) -> Result<(), Failure> {
         return Err(Failure::usage(format!("{}: it is empty", shown(&options.image)))
             .advise("name a file with a video, or a disk image"));
     }
+    lock(&file, bytes, options.writable).map_err(|error| match error.kind() {
+        io::ErrorKind::WouldBlock | io::ErrorKind::PermissionDenied => {
+            Failure::new(Exit::Failed, format!("{}: another program has locked it", shown(&options.image)))
+                .advise("stop that program; several may read one file, if none of them has --writable")
+        }
+        _ => failed(error),
+    })?;
     let block = Config::new(1, 1).block_shift;
     if options.writable && bytes % (1 << block) != 0 {
         let line =
@@ -43,6 +54,7 @@ pub fn run(options: &args::Ssd, report: &Report) -> Result<(), Failure> {
     let config = Config {
         payload: PAYLOAD,
         tasks: 16,
+        epoch: random()? as u16,
         ..Config::new(options.served.streams as u16, bytes.div_ceil(1 << block))
     };
     let machine = Ssd::new(config).map_err(|error| Failure::usage(error.to_string()))?;
@@ -85,6 +97,27 @@ pub fn run(options: &args::Ssd, report: &Report) -> Result<(), Failure> {
         };
         serving.run(carry, || false)
     })
+}
+
+/// Locks the file against writers, and against readers too if `writes`. The lock lasts as long as the file is open.
+///
+/// # Errors
+///
+/// EAGAIN, EACCES: another program has a lock.
+fn lock(file: &File, bytes: u64, writes: bool) -> io::Result<()> {
+    let kind = if writes { libc::F_WRLCK } else { libc::F_RDLCK };
+    let range = libc::flock {
+        l_type: kind as i16,
+        l_whence: libc::SEEK_SET as i16,
+        l_start: 0,
+        l_len: bytes as i64,
+        l_pid: 0,
+    };
+    match fcntl(file, FcntlArg::F_OFD_SETLK(&range)) {
+        // The file system has no locks.
+        Ok(_) | Err(Errno::ENOLCK | Errno::EOPNOTSUPP | Errno::ENOSYS) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// The file, and who waits for it.
@@ -139,6 +172,23 @@ fn read(file: &File, bytes: u64, offset: u64, length: usize) -> io::Result<Vec<u
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_has_many_readers_or_one_writer() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("disk");
+        std::fs::write(&path, [7; 4096]).unwrap();
+        let open = || File::options().read(true).write(true).open(&path).unwrap();
+        let (reader, other, writer) = (open(), open(), open());
+        lock(&reader, 4096, false).unwrap();
+        lock(&other, 4096, false).unwrap();
+        assert_eq!(lock(&writer, 4096, true).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        drop((reader, other));
+        lock(&writer, 4096, true).unwrap();
+        for writes in [true, false] {
+            assert_eq!(lock(&open(), 4096, writes).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        }
+    }
 
     #[test]
     fn a_file_that_was_cut_is_an_error_and_its_last_block_is_filled_up() {

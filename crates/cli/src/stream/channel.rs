@@ -291,7 +291,8 @@ fn explained(name: &str, error: TransferError) -> Failure {
     }
 }
 
-fn random() -> Result<u64, Failure> {
+/// Returns a random number.
+pub fn random() -> Result<u64, Failure> {
     let mut bytes = [0; 8];
     getrandom::fill(&mut bytes)
         .map_err(|error| Failure::new(Exit::Failed, format!("no random number: {error}")))?;

@@ -9,7 +9,7 @@
 //! | `tell` | how streams fare, for people and programs |
 
 pub mod args;
-mod channel;
+pub mod channel;
 pub mod ends;
 mod list;
 mod tell;

@@ -27,14 +27,18 @@ const SCRIPT: &str = r#"
 find() { for d in /sys/bus/pci/devices/*; do [ "$(cat $d/vendor) $(cat $d/device)" = "0xdc51 $1" ] && echo ${d##*/}; done; }
 SSD=$(find 0x0003 | head -n 1); READONLY=$(find 0x0003 | tail -n 1); NIC=$(find 0x0004)
 record() {
-  name=$1; shift
-  dcs d2d record "$@" --json >/tmp/said 2>&1 & DRIVER=$!
+  name=$1; shift; rm -f /tmp/said
+  dcs d2d record "$@" --json >/tmp/said 2>/tmp/complained & DRIVER=$!
   until grep -q streaming /tmp/said || ! [ -d /proc/$DRIVER ]; do sleep 0.1; done
   echo "@$name"
   wait $DRIVER; CODE=$?
-  step $name sh -c "cat /tmp/said; exit $CODE"
+  step $name sh -c "cat /tmp/said; cat /tmp/complained >&2; exit $CODE"
 }
 step sent dcs d2d stream $SSD $NIC udp://10.213.0.1:5004 --length LENGTH --rate 10M --streams STREAMS --from 10.213.0.2 --json
+record unplugged $SSD $NIC udp://10.213.0.2:6000 --length LENGTH --block BLOCKS
+step down dcs d2d stream $SSD $NIC udp://10.213.0.1:5004 --length LENGTH --rate 10M
+until dcs d2d stream $SSD $NIC udp://10.213.0.1:5004 --length LENGTH --rate 10M --json >/tmp/up 2>&1; do sleep 0.1; done
+step up cat /tmp/up
 record stored $SSD $NIC udp://10.213.0.2:6000 --length LENGTH --block BLOCKS --streams STREAMS
 record rtp $SSD $NIC rtp://10.213.0.2:7000 --length LENGTH --block BLOCKS --from 10.213.0.1
 record readonly $READONLY $NIC udp://10.213.0.2:6000 --length 1000
@@ -124,6 +128,7 @@ fn linux() {
         ip(line);
     }
     let sockets: Vec<UdpSocket> = (0..STREAMS as u16).map(|n| socket(5004 + 2 * n)).collect();
+    place.run("d2d ssd again.sock disk --switch switch.sock").fails(1, &["another program", "--writable"]);
     let machine = Machine::new().memory(512).limit(3 * LIMIT).iommu();
     let machine = machine.card(&place.path("ssd.sock")).card(&place.path("nic.sock"));
     let machine = machine.card(&place.path("readonly.sock"));
@@ -138,6 +143,15 @@ fn linux() {
     for socket in &sockets {
         assert!(receive(socket) == video[..LENGTH]);
     }
+
+    // The link goes while a stream waits for datagrams; none starts without it.
+    rig.guest.wait_for("@unplugged", LIMIT).unwrap();
+    ip("link set wire0 down");
+    rig.step("unplugged").fails(1, &["stream 0: the NIC: the NIC has no link"]);
+    rig.step("down").fails(1, &["stream 0: the NIC: the NIC has no link"]);
+    ip("link set wire0 up");
+    ip("neighbour replace 10.213.0.2 lladdr 02:00:00:00:00:02 dev wire0 nud permanent");
+    assert_eq!(rig.step("up").done()["failed"], 0);
 
     // Every stream's bytes are its own.
     let bytes = data((STREAMS + 1) * LENGTH);
@@ -176,9 +190,9 @@ fn linux() {
 
     rig.guest.wait_for("@readonly", LIMIT).unwrap();
     send("10.213.0.2:6000", &[1; 1000], &[1000], None);
-    rig.step("readonly").fails(1, &[]);
+    rig.step("readonly").fails(1, &["stream 0: the SSD", "the medium could not be written"]);
     assert!(rig.place.read("readonly") == video);
-    rig.step("silent").fails(1, &["stream 0: the SSD"]);
+    rig.step("silent").fails(1, &["stream 0: the SSD", "stall limit"]);
     rig.step("beyond").fails(2, &["for each of 9 streams"]);
     expect(&rig, &[of(3), of(1), of(2)]);
 }
