@@ -266,7 +266,7 @@ impl Bench {
 
     /// Runs a stream from the NIC to the SSD, and checks what is stored.
     fn check_storing(&mut self) {
-        let bytes: Vec<u8> = (0..9_000u32).map(|at| (at * 7 >> 3) as u8).collect();
+        let bytes: Vec<u8> = (0..9_000u32).map(|at| (at * 7 / 8) as u8).collect();
         let mut medium = vec![0xee; BLOCKS as usize * 4096];
         self.start(0, true, bytes.len() as u64, Rate::default());
         let mut datagrams = bytes.chunks(500);
