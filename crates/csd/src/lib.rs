@@ -63,6 +63,7 @@
 #![deny(unsafe_code)]
 
 mod admin;
+mod attach;
 pub mod chain;
 mod coalescing;
 pub mod config;
