@@ -220,6 +220,7 @@ const RUN_HELP: &str = "\
 A drive: NAME:KEY=VALUE,...
   size=SIZE        bytes of its namespace; a multiple of the block size
   backing=FILE     a file or a block device, which must be there; named several times: striped over all of them
+  backing=nvme:0000:01:00.0/1   an SSD, bound to vfio-pci, that this process drives itself; /1 is its namespace
   offset=SIZE      where the namespace starts in its backing; without one, behind those that are there, at the next MiB
   stripe=SIZE      bytes that lie in one backing before the next has its turn (128KiB)
   block=512|4096   bytes of a logical block (512)

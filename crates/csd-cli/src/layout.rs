@@ -18,6 +18,7 @@
 
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, fcntl};
+use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -51,6 +52,8 @@ pub enum LayoutError {
     Twice(PathBuf),
     #[error("a slice of a shared namespace has at least {ALIGNMENT} bytes, not {0}")]
     Small(u64),
+    #[error("{0}: an SSD that the process drives itself takes no part in stripes or shared subsystems")]
+    Alone(PathBuf),
 }
 
 impl LayoutError {
@@ -74,16 +77,37 @@ impl LayoutError {
             LayoutError::Locked { .. } => "end the other process, or give another offset".into(),
             LayoutError::Twice(_) => "name each backing once".into(),
             LayoutError::Small(_) => "choose 1MiB for each backing, or more".into(),
+            LayoutError::Alone(_) => {
+                "name it alone, without subsystem=; or leave it to the kernel's driver, and name its block device".into()
+            }
         }
     }
 }
 
-/// A part of a namespace: an open file, and where the part starts in it.
+/// A part of a namespace: its backing, and the offset at which it starts there.
 #[derive(Debug)]
 pub struct Slice {
-    pub file: File,
+    pub on: Backing,
     pub path: PathBuf,
     pub offset: u64,
+}
+
+/// The backing of a part of a namespace.
+#[derive(Debug)]
+pub enum Backing {
+    File(File),
+    Ssd(KnownSsd),
+}
+
+/// An SSD that this process drives.
+#[derive(Clone, Copy, Debug)]
+pub struct KnownSsd {
+    /// Number among the process's SSDs.
+    pub number: usize,
+    /// Number of the SSD's namespace.
+    pub namespace: u32,
+    /// Bytes of the namespace.
+    pub length: u64,
 }
 
 /// A shared namespace, by the first bytes of its identifier: who has the same may have the same bytes.
@@ -110,7 +134,7 @@ type Id = (u64, u64);
 struct Claim {
     id: Id,
     path: PathBuf,
-    file: File,
+    on: Backing,
     from: u64,
     to: u64,
     owner: String,
@@ -122,6 +146,8 @@ struct Claim {
 #[derive(Debug, Default)]
 pub struct Layout {
     claims: Vec<Claim>,
+    /// The SSDs that this process drives, by PCI function.
+    pub ssds: BTreeMap<String, KnownSsd>,
 }
 
 impl Layout {
@@ -137,6 +163,15 @@ impl Layout {
         if share.is_some() && length < ALIGNMENT {
             return Err(LayoutError::Small(length));
         }
+        if let Some((function, _)) = backing.iter().find_map(|path| ssd(path)) {
+            let known = self.ssds.get(&function).copied();
+            return match (backing, known) {
+                ([path], Some(ssd)) if share.is_none() => {
+                    self.place_on_ssd(owner, path, ssd, offset, length, read_only).map(|slice| vec![slice])
+                }
+                _ => Err(LayoutError::Alone(backing[0].clone())),
+            };
+        }
         let before = self.claims.len();
         let placed: Result<_, LayoutError> = backing
             .iter()
@@ -148,12 +183,10 @@ impl Layout {
                 let from = offset.unwrap_or_else(|| self.behind(id, share));
                 let to = from.saturating_add(length);
                 let (path, owner) = (path.clone(), owner.to_owned());
-                let claim = Claim { id, path, file, from, to, owner, read_only, share };
+                let claim = Claim { id, path, on: Backing::File(file), from, to, owner, read_only, share };
                 self.check(&claim)?;
                 lock(&claim)?;
-                let file =
-                    claim.file.try_clone().map_err(|error| LayoutError::Io(claim.path.clone(), error))?;
-                let slice = Slice { file, path: claim.path.clone(), offset: from };
+                let slice = Slice { on: claim.duplicate()?, path: claim.path.clone(), offset: from };
                 self.claims.push(claim);
                 Ok(slice)
             })
@@ -162,6 +195,27 @@ impl Layout {
             self.claims.truncate(before);
         }
         placed
+    }
+
+    /// Places a slice on an SSD.
+    fn place_on_ssd(
+        &mut self,
+        owner: &str,
+        path: &Path,
+        ssd: KnownSsd,
+        offset: Option<u64>,
+        length: u64,
+        read_only: bool,
+    ) -> Result<Slice, LayoutError> {
+        let id = (u64::MAX - 1, ssd.number as u64);
+        let from = offset.unwrap_or_else(|| self.behind(id, None));
+        let to = from.saturating_add(length);
+        let (path, owner) = (path.to_path_buf(), owner.to_owned());
+        let claim =
+            Claim { id, path: path.clone(), on: Backing::Ssd(ssd), from, to, owner, read_only, share: None };
+        self.check(&claim)?;
+        self.claims.push(claim);
+        Ok(Slice { on: Backing::Ssd(ssd), path, offset: from })
     }
 
     /// The place of the same shared namespace in a file, or the first behind all that is claimed there.
@@ -177,7 +231,10 @@ impl Layout {
     /// Checks that nobody else has these bytes, and that the file has them.
     fn check(&self, new: &Claim) -> Result<(), LayoutError> {
         let Claim { from, to, .. } = *new;
-        let length = length(&new.file).map_err(|error| LayoutError::Io(new.path.clone(), error))?;
+        let length = match &new.on {
+            Backing::File(file) => length(file).map_err(|error| LayoutError::Io(new.path.clone(), error))?,
+            Backing::Ssd(ssd) => ssd.length,
+        };
         let path = || new.path.clone();
         if to > length || to >= READERS {
             return Err(LayoutError::Short { path: path(), from, to, length });
@@ -197,10 +254,10 @@ impl Layout {
         let mine = |claim: &&Claim| claim.owner == owner;
         let mut changed = Vec::new();
         for claim in self.claims.iter().filter(mine) {
-            let file = claim.file.try_clone().map_err(|error| LayoutError::Io(claim.path.clone(), error))?;
+            let on = claim.duplicate()?;
             let (path, owner, to) =
                 (claim.path.clone(), claim.owner.clone(), claim.from.saturating_add(length));
-            changed.push(Claim { path, file, to, owner, ..*claim });
+            changed.push(Claim { path, on, to, owner, ..*claim });
         }
         changed.iter().try_for_each(|claim| self.check(claim))?;
         // A lock more than is needed is given back with the slice.
@@ -215,6 +272,28 @@ impl Layout {
     pub fn release(&mut self, owner: &str) {
         self.claims.retain(|claim| claim.owner != owner);
     }
+}
+
+impl Claim {
+    /// Returns its backing with another descriptor of the file.
+    fn duplicate(&self) -> Result<Backing, LayoutError> {
+        match &self.on {
+            Backing::Ssd(ssd) => Ok(Backing::Ssd(*ssd)),
+            Backing::File(file) => {
+                let file = file.try_clone().map_err(|error| LayoutError::Io(self.path.clone(), error))?;
+                Ok(Backing::File(file))
+            }
+        }
+    }
+}
+
+/// Returns the PCI function, and the namespace if one is named, of a backing like `nvme:0000:01:00.0/1`: an SSD that the
+/// process is to drive itself. Returns `None` for other backings.
+pub fn ssd(path: &Path) -> Option<(String, Option<&str>)> {
+    let text = path.to_str()?.strip_prefix("nvme:")?;
+    let (function, namespace) =
+        text.split_once('/').map_or((text, None), |(front, back)| (front, Some(back)));
+    Some((dcs_vfio::address(function).unwrap_or_else(|| function.to_owned()), namespace))
 }
 
 /// Bytes of a file or block device.
@@ -240,18 +319,19 @@ fn open(path: &Path, read_only: bool) -> Result<(File, Id, u64), LayoutError> {
 /// Locks a claim's bytes against all who may not have them too.
 fn lock(claim: &Claim) -> Result<(), LayoutError> {
     let Claim { from, to, read_only, share, .. } = *claim;
+    // VFIO lends an SSD to one process only.
+    let Backing::File(file) = &claim.on else { return Ok(()) };
     let refused = || LayoutError::Locked { path: claim.path.clone(), from, to };
     let io = |error: Errno| match error {
         Errno::EAGAIN | Errno::EACCES => refused(),
         other => LayoutError::Io(claim.path.clone(), other.into()),
     };
-    let set = |kind, from, to| {
-        fcntl(&claim.file, FcntlArg::F_OFD_SETLK(&range(kind, from, to))).map(drop).map_err(io)
-    };
+    let set =
+        |kind, from, to| fcntl(file, FcntlArg::F_OFD_SETLK(&range(kind, from, to))).map(drop).map_err(io);
     // Where the first of others' locks begins; nothing where there is none.
     let others = |from, to| {
         let mut found = range(nix::libc::F_WRLCK, from, to);
-        fcntl(&claim.file, FcntlArg::F_OFD_GETLK(&mut found)).map_err(io)?;
+        fcntl(file, FcntlArg::F_OFD_GETLK(&mut found)).map_err(io)?;
         Ok((found.l_type != nix::libc::F_UNLCK as i16).then_some(found.l_start as u64))
     };
     match share {

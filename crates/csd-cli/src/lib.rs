@@ -2,6 +2,7 @@
 //! people and programs may say to it (the fuzz target). The program is `main.rs`, which says how it is built.
 #![forbid(unsafe_code)]
 
+pub mod backings;
 pub mod port;
 pub mod request;
 pub mod spec;

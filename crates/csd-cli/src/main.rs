@@ -4,7 +4,7 @@
 //!
 //! ```text
 //!   QEMU, a guest --- NAME.sock ---+
-//!   QEMU, a guest --- NAME.sock ---+--- dcs csd run --- files, block devices
+//!   QEMU, a guest --- NAME.sock ---+--- dcs csd run --- files, block devices, SSDs over VFIO
 //!   dcs csd add, list ... --- csd.control
 //! ```
 //!
@@ -19,6 +19,7 @@
 //! | in the library: `spec` | drives as people write them |
 //! | `request`, `state` | what goes over the management socket: requests; what there is and what it has done |
 //! | `port` | a controller behind its function |
+//! | `backings` | files and SSDs that volumes lie on |
 //!
 //! # What it doesn't implement
 //!

@@ -9,7 +9,7 @@
 //! Requests come one at a time. A request is prepared first (files, sockets: what may wait, or fail), then the
 //! loop takes it over, which does all of it or nothing.
 
-use crate::layout::{Layout, LayoutError, Share};
+use crate::layout::{self, Backing, KnownSsd, Layout, LayoutError, Share};
 use crate::modules;
 use crate::pace::Pace;
 use dcs_console::failure::Failure;
@@ -17,6 +17,7 @@ use dcs_console::interrupt::{self, Leftover};
 use dcs_csd::namespace::identifier;
 use dcs_csd::storage::FileStorage;
 use dcs_csd::{Activity, Chain, Config, ConfigError, Controller, DriveId, Drives, Limits, Storage, VolumeId};
+use dcs_csd_cli::backings::{self, Backings};
 use dcs_csd_cli::port::{Front, GuestPort};
 use dcs_csd_cli::request::Rates;
 use dcs_csd_cli::spec::{Drive, Namespace};
@@ -26,7 +27,6 @@ use dcs_vfio_user::pci::{Function, Identity, Interrupts, NoRegisters, Setup};
 use dcs_vfio_user::wake::Wake;
 use dcs_vfio_user::{Port, Running, Server};
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
@@ -39,7 +39,11 @@ const ENTRIES: u32 = 256;
 /// BAR0 has at least so much: controllers of that size are what drivers know.
 const REGISTERS: u64 = 16 << 10;
 
-type Loop = Drives<GuestPort, FileStorage>;
+/// Advice if an SSD cannot be driven.
+const BINDING: &str =
+    "it must be bound to vfio-pci, behind an IOMMU: dcs doctor --bind says how, and what else uses it";
+
+type Loop = Drives<GuestPort, Backings>;
 type Job = Box<dyn FnOnce(&mut Loop) + Send>;
 
 /// A request that cannot be done. All is as it was.
@@ -110,7 +114,7 @@ struct Served {
 struct Prepared {
     space: Space,
     owner: String,
-    files: Vec<(File, u64)>,
+    slices: Vec<(Backing, u64)>,
     chain: Option<Arc<Chain>>,
     nguid: [u8; 16],
     /// Other controllers of its subsystem show it too.
@@ -132,7 +136,7 @@ impl Process {
         std::thread::Builder::new().name("dcs-csd".into()).spawn(move || {
             let begun = FileStorage::new(ENTRIES).and_then(|mut storage| {
                 storage.watch(woken.as_fd().try_clone_to_owned()?);
-                let mut drives = Drives::new(storage, ENTRIES as usize);
+                let mut drives = Drives::new(Backings::new(storage), ENTRIES as usize);
                 drives.set_disposal(threads::disposal(&woken)?);
                 if slots > 0 {
                     drives.set_workers(Box::new(Threads::start(slots, &woken)?));
@@ -166,6 +170,21 @@ impl Process {
         spec.check_name().map_err(Refused::new)?;
         let mut held = lock(&self.held);
         let Held { layout, drives } = &mut *held;
+        let mut taken = Vec::new();
+        let added =
+            self.take_ssds(layout, &spec, &mut taken).and_then(|()| self.add_to(layout, drives, spec));
+        if added.is_err() {
+            self.release_ssds(layout, &taken);
+        }
+        added
+    }
+
+    fn add_to(
+        &self,
+        layout: &mut Layout,
+        drives: &mut BTreeMap<String, Served>,
+        spec: Drive,
+    ) -> Result<(), Refused> {
         match drives.get_mut(&spec.name) {
             Some(_) if spec.namespaces.is_empty() => {
                 Err(Refused::new(format!("there is a drive {} already", spec.name)))
@@ -191,6 +210,47 @@ impl Process {
                 drives.insert(served.spec.name.clone(), served);
                 Ok(())
             }
+        }
+    }
+
+    /// Takes the SSDs over VFIO that namespaces are to lie on, and adds their functions to `taken`. They stay the process's
+    /// until it ends.
+    fn take_ssds(&self, layout: &mut Layout, spec: &Drive, taken: &mut Vec<String>) -> Result<(), Refused> {
+        for path in spec.namespaces.iter().flat_map(|space| &space.backing) {
+            let Some((function, namespace)) = layout::ssd(path) else { continue };
+            let number = |text: &str| text.parse().ok().filter(|number| *number > 0);
+            let namespace: Option<u32> = match namespace {
+                Some(text) => Some(number(text).ok_or_else(|| {
+                    Refused::new(format!(
+                        "{}: {text:?} is not a namespace; expected a number from 1",
+                        path.display()
+                    ))
+                })?),
+                None => None,
+            };
+            if let Some(known) = layout.ssds.get(&function) {
+                if namespace.is_none_or(|wanted| wanted == known.namespace) {
+                    continue;
+                }
+                let why = format!("{function}: namespace {} is driven already", known.namespace);
+                return Err(Refused::new(why).advise("a process drives one namespace of an SSD"));
+            }
+            let ssd = backings::open(&function, namespace, self.wake.as_fd());
+            let ssd = ssd.map_err(|error| Refused::new(error).advise(BINDING))?;
+            let known = ssd.namespace();
+            let (namespace, length) = known.ok_or_else(|| Refused::new(format!("{function} is gone")))?;
+            let number = self.call(move |drives| drives.storage_mut().add_ssd(ssd));
+            layout.ssds.insert(function.clone(), KnownSsd { number, namespace, length });
+            taken.push(function);
+        }
+        Ok(())
+    }
+
+    /// Gives back SSDs that were taken for a request that was refused: no volume on them was ever used.
+    fn release_ssds(&self, layout: &mut Layout, taken: &[String]) {
+        for known in taken.iter().filter_map(|function| layout.ssds.remove(function)) {
+            // It may take its time to stop: the loop goes on meanwhile.
+            drop(self.call(move |drives| drives.storage_mut().take_ssd(known.number)));
         }
     }
 
@@ -496,8 +556,8 @@ fn place(layout: &mut Layout, drive: &Drive, nsid: u32, wanted: &Namespace) -> R
         Some(_) => shared_identifier(drive, &space, chain.as_deref()),
         None => known,
     };
-    let files = slices.into_iter().map(|slice| (slice.file, slice.offset)).collect();
-    Ok(Prepared { space, owner, files, chain, nguid, shared: share.is_some() })
+    let slices = slices.into_iter().map(|slice| (slice.on, slice.offset)).collect();
+    Ok(Prepared { space, owner, slices, chain, nguid, shared: share.is_some() })
 }
 
 /// The operators that a namespace's data pass, with their key.
@@ -553,9 +613,9 @@ fn attach_one(
     controller: &mut Controller,
     prepared: Prepared,
 ) -> Result<VolumeId, Refused> {
-    let Prepared { space, files, chain, nguid, shared, .. } = prepared;
+    let Prepared { space, slices, chain, nguid, shared, .. } = prepared;
     let storage = drives.storage_mut();
-    let volume = storage.add(files, space.size, space.stripe, space.read_only).map_err(Refused::new)?;
+    let volume = add_volume(storage, slices, &space).map_err(Refused::new)?;
     let info = storage.volume(volume).ok_or_else(|| Refused::new("the volume is not there"));
     let attached = info.and_then(|info| {
         let mut namespace = dcs_csd::Namespace::new(space.nsid, volume, &info, space.block)?;
@@ -568,6 +628,20 @@ fn attach_one(
         storage.remove(volume);
     }
     attached.map(|()| volume)
+}
+
+/// In the loop: a volume on these.
+fn add_volume(storage: &mut Backings, slices: Vec<(Backing, u64)>, space: &Space) -> io::Result<VolumeId> {
+    let mut files = Vec::with_capacity(slices.len());
+    for (on, offset) in slices {
+        match on {
+            Backing::File(file) => files.push((file, offset)),
+            Backing::Ssd(ssd) => {
+                return storage.add_on_ssd(ssd.number, offset, space.size, space.read_only);
+            }
+        }
+    }
+    storage.files().add(files, space.size, space.stripe, space.read_only)
 }
 
 /// In the loop: a volume's length and a namespace's, both or none.

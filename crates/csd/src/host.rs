@@ -99,6 +99,22 @@ impl Piece {
         self.memory.load(self.offset, &mut bytes[..self.length]);
     }
 
+    /// Copies from its byte `at` on.
+    ///
+    /// # Panics
+    ///
+    /// Beyond its end, as [`Piece::store_at`].
+    pub fn load_at(&self, at: usize, bytes: &mut [u8]) {
+        assert!(at.checked_add(bytes.len()).is_some_and(|end| end <= self.length));
+        self.memory.load(self.offset + at as u64, bytes);
+    }
+
+    /// Copies into it, from its byte `at` on.
+    pub fn store_at(&self, at: usize, bytes: &[u8]) {
+        assert!(at.checked_add(bytes.len()).is_some_and(|end| end <= self.length));
+        self.memory.store(self.offset + at as u64, bytes);
+    }
+
     /// Copies into it.
     pub fn store(&self, bytes: &[u8]) {
         self.memory.store(self.offset, &bytes[..self.length]);

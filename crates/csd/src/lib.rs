@@ -15,7 +15,8 @@
 //!           Drives: whose command is next; tenants before queues (Shares)
 //!              |                       ^
 //!              v                       |
-//!           Storage: FileStorage (io_uring, O_DIRECT into the guest's memory), ModelStorage (memory, for tests)
+//!           Storage: FileStorage (io_uring, O_DIRECT into the guest's memory), SsdStorage (an SSD's queues),
+//!                    ModelStorage (memory, for tests)
 //! ```
 //!
 //! | module | contents |
@@ -37,7 +38,7 @@
 //! | [`pool`] | slots that do operators' work beside the loop |
 //! | `waste` | memory that is given back beside it |
 //! | [`drives`] | [`Drives`]: the controllers of a process, in turn |
-//! | [`storage`] | [`Storage`]: volumes on files, block devices, or in memory |
+//! | [`storage`] | [`Storage`]: volumes on files, block devices, SSDs that the process drives itself, or in memory |
 //!
 //! **Trust.** A guest may write anything at any time. Entries and lists are copied, then checked, then used;
 //! its memory is only reached through the [`HostPort`], which refuses what the guest did not map. A guest

@@ -4,6 +4,7 @@ mod beside;
 #[path = "../common/mod.rs"]
 mod common;
 mod crash;
+mod direct;
 mod firmware;
 mod hard;
 mod many;

@@ -3,11 +3,13 @@
 mod buffer;
 mod file;
 mod model;
+mod ssd;
 mod uring;
 
 pub use buffer::Buffer;
 pub use file::FileStorage;
 pub use model::ModelStorage;
+pub use ssd::{SsdBus, SsdStorage};
 
 use crate::host::Piece;
 

@@ -12,5 +12,6 @@ mod rates;
 mod rig;
 mod rules;
 mod sets;
+mod ssds;
 mod tenants;
 mod timers;

@@ -15,6 +15,7 @@ mod bus;
 mod error;
 mod link;
 mod memory;
+mod open;
 
 use crate::buffer::{BlockPool, Buffer};
 use bus::VfioBus;
@@ -33,6 +34,7 @@ pub use error::DriveError;
 use link::Link;
 pub use link::{Interface, NicOptions, NicRequest};
 use memory::Memory;
+pub use open::OpenSsd;
 use rustix::fd::BorrowedFd;
 use std::collections::HashMap;
 use std::sync::Arc;
