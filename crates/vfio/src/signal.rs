@@ -52,6 +52,9 @@ pub struct Signals {
 }
 
 impl Signals {
+    /// Requests that a process takes of the system's limit (fs.aio-max-nr).
+    pub const REQUESTS: u64 = ENDS as u64;
+
     /// Returns this process's signaller.
     ///
     /// # Errors

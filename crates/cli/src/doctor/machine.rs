@@ -3,13 +3,15 @@
 use super::probe::Probes;
 use super::row::{Row, State};
 use crate::units::human;
+use dcs_vfio::Signals;
 use dcs_vfio::sys::{Root, Seen};
 
 /// Bytes that an engine with its own SSDs locks by default: its blocks, queues and lists.
 const LOCKED: u64 = 40 << 20;
 
 pub fn rows(root: &Root, probes: &Probes) -> Vec<Row> {
-    let mut rows = vec![kernel(root), io_uring(root, probes), sendfile(probes), direct(probes), ktls(root)];
+    let mut rows =
+        vec![kernel(root), io_uring(root, probes), aio(root), sendfile(probes), direct(probes), ktls(root)];
     rows.extend(processor(probes));
     rows.extend([huge_pages(root), locked(root, probes), iommu(root), vfio(root)]);
     rows
@@ -47,6 +49,27 @@ fn io_uring(root: &Root, probes: &Probes) -> Row {
         _ if *errno == Some(nix::libc::ENOMEM) => row(State::Missing, format!("too little memory may be locked: {why}"))
             .fix("ulimit -l unlimited"),
         _ => row(State::Missing, why),
+    }
+}
+
+/// Reports the AIO requests that the limit leaves. Servers of PCI functions interrupt their guests by them.
+fn aio(root: &Root) -> Row {
+    let row = |state, found: String| Row::new("kernel", "Linux AIO", state, found);
+    let most = "proc/sys/fs/aio-max-nr";
+    match (root.number("proc/sys/fs/aio-nr"), root.number(most)) {
+        (Seen::Is(used), Seen::Is(most)) => {
+            let (found, wanted) = (format!("{used} of {most} requests are in use"), Signals::REQUESTS);
+            match most.saturating_sub(used) {
+                free if free >= wanted => row(State::Ok, found),
+                _ => row(
+                    State::Missing,
+                    format!("{found}: dcs csd, dcs d2d and the card in QEMU take {wanted} each, to interrupt guests"),
+                )
+                .fix(format!("sudo sysctl -w fs.aio-max-nr={}", used.max(most) + 65_536)),
+            }
+        }
+        (Seen::Unreadable(why), _) | (_, Seen::Unreadable(why)) => row(State::Unreadable, why),
+        _ => row(State::Unreadable, format!("/{most} does not exist: the kernel may be without AIO")),
     }
 }
 

@@ -414,6 +414,22 @@ fn memory_is_counted() {
 }
 
 #[test]
+fn aio_requests_are_counted() {
+    let tree = Tree::new();
+    assert_eq!(row(&tree.found(), "Linux AIO").state, State::Unreadable);
+    for (used, most, state, words) in [
+        ("0", "65536", State::Ok, ["0 of 65536", ""]),
+        ("65472", "65536", State::Ok, ["65472 of 65536", ""]),
+        ("65473", "65536", State::Missing, ["dcs d2d", "fs.aio-max-nr=131072"]),
+        // The limit was lowered meanwhile.
+        ("500", "64", State::Missing, ["500 of 64", "fs.aio-max-nr=66036"]),
+    ] {
+        tree.file("proc/sys/fs/aio-nr", used).file("proc/sys/fs/aio-max-nr", most);
+        says(row(&tree.found(), "Linux AIO"), state, &words);
+    }
+}
+
+#[test]
 fn paths_that_will_not_run_are_said() {
     let tree = Tree::new();
     let none = |text: &str| Err(text.to_owned());
@@ -430,9 +446,17 @@ fn this_machine_is_examined_without_a_fault() {
     let probes = Probes::here(Path::new("."));
     assert_eq!((&probes.plain, &probes.sendfile), (&Ok(()), &Ok(())));
     let found = examine(&Root::new("/"), &probes);
-    for name in
-        ["Linux", "io_uring", "huge pages", "locked memory", "IOMMU", "vfio-pci", "md5", "file -> socket"]
-    {
+    for name in [
+        "Linux",
+        "io_uring",
+        "Linux AIO",
+        "huge pages",
+        "locked memory",
+        "IOMMU",
+        "vfio-pci",
+        "md5",
+        "file -> socket",
+    ] {
         assert!(!row(&found, name).found.is_empty(), "{name}");
     }
     assert_eq!(row(&found, "Linux").state, State::Ok);
