@@ -6,6 +6,7 @@
 
 use crate::descriptor::{DescriptorError, Endpoint, EndpointKind, Extent, Mode, OPEN_END, Plain};
 use crate::entry::{FLAG_INLINE, LENGTH_TO_END, OPCODE_TRANSFER, SubmissionEntry, SubmissionPacket};
+use crate::operator::{Operator, OperatorKind};
 use crate::wire::wire_struct;
 use crate::{CHAIN_MAX, WireError};
 
@@ -110,13 +111,19 @@ impl InlineEntry {
             (LENGTH_TO_END, Some(extent)) => extent.length,
             (length, _) => length,
         };
-        let unpaced = |end: &Endpoint| (end.rate, end.window_us, end.pacing) == (0, 0, 0);
         let short = entry.op_chain[INLINE_CHAIN_MAX..] == [0; CHAIN_MAX - INLINE_CHAIN_MAX];
+        let opens = |at: Extent| at.offset.checked_add(at.length).is_none_or(|end| end == OPEN_END);
+        let fits = has_place(source) && has_place(destination) && source.immutable <= 1;
+        if !short || !fits || destination.immutable != 0 || from.is_some_and(opens) {
+            return None;
+        }
         let offset = |extent: &Option<Extent>| extent.map_or(0, |extent| extent.offset);
         let mode = |endpoint: &Endpoint| u16::from(endpoint.cache) | u16::from(endpoint.zero_copy) << 2;
         let inline = InlineEntry {
             opcode: entry.opcode,
+            nvme_flags: entry.nvme_flags,
             cid: entry.cid,
+            nsid: entry.nsid,
             rid: entry.rid,
             source_handle: source.handle,
             result_address: entry.result_address,
@@ -130,19 +137,24 @@ impl InlineEntry {
             timeout_ms: entry.timeout_ms,
             flags: entry.flags | FLAG_INLINE,
             modes: mode(source) | mode(destination) << 4 | u16::from(source.immutable) << 8,
-            ..Default::default()
         };
-        let opens = |extent: &Option<Extent>| extent.is_some_and(|at| at.offset + at.length == OPEN_END);
-        if !short || !unpaced(source) || !unpaced(destination) || opens(from) {
-            return None;
-        }
         let (one, other) = inline.ends().ok()?;
-        // What has an end of its own may have more room than is used.
-        let fits = match (other.extent, to) {
-            (Some(made), Some(wanted)) => made.offset == wanted.offset && made.length <= wanted.length,
+        let is_said = match (other.extent, to) {
+            // Memory may have more room than is used. An SSD has not: its extents are whole logical blocks.
+            (Some(made), Some(wanted)) if made.offset == wanted.offset && made.length < wanted.length => {
+                other.kind == EndpointKind::Memory && !inline.resizes()
+            }
             (made, wanted) => made == *wanted,
         };
-        (one.extent == *from && fits).then_some(inline)
+        (one.extent == *from && is_said).then_some(inline)
+    }
+
+    /// True where more or fewer bytes than `length` may come out of its chain.
+    fn resizes(&self) -> bool {
+        let resizes = |number: &u8| {
+            Operator::from_chain(*number).is_none_or(|(operator, _)| operator.kind() == OperatorKind::Resize)
+        };
+        self.op_chain.iter().take_while(|number| **number != 0).any(resizes)
     }
 
     /// The entry that it stands for; its descriptor has no address.
@@ -220,6 +232,12 @@ impl InlineEntry {
         };
         Ok(Plain { source: plain(source), destination: plain(destination) })
     }
+}
+
+/// True where an inline entry has room for all that an endpoint says.
+fn has_place(endpoint: &Endpoint) -> bool {
+    let unpaced = (endpoint.rate, endpoint.window_us, endpoint.pacing) == (0, 0, 0);
+    unpaced && endpoint.cache | endpoint.zero_copy <= 3
 }
 
 #[inline]
@@ -315,6 +333,60 @@ mod tests {
         assert_eq!(made(&to(EndpointKind::Memory, 7, 100)), Some(Extent { offset: 7, length: 100 }));
         assert_eq!(made(&to(EndpointKind::Memory, 7, 300)), Some(Extent { offset: 7, length: 100 }));
         assert_eq!(made(&to(EndpointKind::Memory, 7, 99)), None, "there is too little room");
+        assert_eq!(made(&to(EndpointKind::Block, 512, 100)), Some(Extent { offset: 512, length: 100 }));
+        for kind in [EndpointKind::Block, EndpointKind::DeviceMemory] {
+            assert_eq!(made(&to(kind, 512, 512)), None, "whole logical blocks stay whole");
+        }
+    }
+
+    /// An operator that changes the length needs the room that it was given.
+    #[test]
+    fn memory_behind_an_operator_that_changes_the_length_keeps_its_room() {
+        let memory = |length| Plain {
+            destination: (endpoint(EndpointKind::Memory, 4), Some(Extent { offset: 0, length })),
+            ..plain()
+        };
+        for operator in [Operator::Gunzip, Operator::Gzip, Operator::Unzstd] {
+            for op_chain in [[operator as u8, 0], [Operator::Crc32 as u8, operator as u8]] {
+                let mut entry = entry();
+                entry.op_chain[..2].copy_from_slice(&op_chain);
+                assert_eq!(InlineEntry::new(&entry, &memory(300)), None, "{operator:?}");
+                assert!(InlineEntry::new(&entry, &memory(100)).is_some(), "{operator:?}");
+            }
+        }
+    }
+
+    /// Whatever the fields of endpoints and entry: an inline entry says the same, or there is none.
+    #[test]
+    fn no_field_becomes_another() {
+        let change: [fn(&mut Plain, &mut SubmissionEntry, u8); 12] = [
+            |plain, _, to| plain.source.0.kind = to,
+            |plain, _, to| plain.source.0.cache = to,
+            |plain, _, to| plain.source.0.zero_copy = to,
+            |plain, _, to| plain.source.0.immutable = to,
+            |plain, _, to| plain.source.0.pacing = to,
+            |plain, _, to| plain.destination.0.kind = to,
+            |plain, _, to| plain.destination.0.cache = to,
+            |plain, _, to| plain.destination.0.zero_copy = to,
+            |plain, _, to| plain.destination.0.immutable = to,
+            |plain, _, to| plain.destination.0.window_us = to.into(),
+            |_, entry, to| entry.nvme_flags = to,
+            |_, entry, to| entry.nsid = to.into(),
+        ];
+        let mut made = 0;
+        for (at, change) in change.iter().enumerate() {
+            for to in 0..=u8::MAX {
+                let (mut plain, mut entry) = (plain(), entry());
+                change(&mut plain, &mut entry, to);
+                let Some(inline) = InlineEntry::new(&entry, &plain) else { continue };
+                let (read, again) = parse(&inline.to_bytes()).unwrap();
+                assert_eq!(read, SubmissionEntry { length: 100, ..entry }, "{at} {to}");
+                let said = again.unwrap().plain().unwrap();
+                assert_eq!((said.source, said.destination), (plain.source, plain.destination), "{at} {to}");
+                made += 1;
+            }
+        }
+        assert!(made > 500, "{made}");
     }
 
     #[test]

@@ -142,7 +142,7 @@ impl Prepared {
         let described = prepared.chain.iter().any(Op::has_parameter) || (resizes && ends_itself);
         if !described {
             // A byte, to see whether such a transfer needs a descriptor.
-            let room = if ends_itself { 1 } else { OPEN_END };
+            let room = if prepared.sink.endpoint.kind() == EndpointKind::Memory { 1 } else { OPEN_END };
             let plain = Plain {
                 source: (prepared.source.wire, prepared.source.extent(0, Some(1))?),
                 destination: (prepared.sink.wire, prepared.sink.extent(0, Some(room))?),
@@ -352,5 +352,35 @@ impl Drop for Prepared {
         if let Some(cid) = self.under_way.filter(|_| !self.engine.is_foreign()) {
             self.queue.detach(cid);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::endpoint::{Namespace, Sink, Source};
+    use crate::engine::{Driver, Engine};
+    use dcs_abi::status::{Stage, Status};
+    use dcs_devices::vfio_devices;
+    use std::sync::Arc;
+
+    /// A range of an SSD is whole logical blocks, however many bytes are written there: where no SSD is attached, a
+    /// write is refused for that, not for its length.
+    #[test]
+    fn a_range_of_an_ssd_is_named_as_it_is() {
+        let engine = Engine::builder().driver(Driver::Caller).start().unwrap();
+        let session = engine.session().unwrap();
+        let function = "0000:01:00.0".into();
+        let ssd =
+            vfio_devices::Namespace { function, number: 1, block_size: 512, blocks: 64, huge_pages: false };
+        let ssd = Namespace::new(&Arc::new(ssd));
+        let bytes: Arc<[u8]> = vec![7; 5000].into();
+        let source = || Source::memory(Arc::clone(&bytes));
+        let written = session.transfer(source(), [], Sink::namespace(&ssd, 512..8192)).unwrap().wait();
+        let error = written.unwrap_err();
+        assert_eq!((error.stage, error.status), (Stage::Destination, Status::BadHandle));
+        let mut prepared = session.prepare(source(), [], Sink::namespace(&ssd, ..)).unwrap();
+        prepared.submit(0, 512, 5000).unwrap();
+        let error = prepared.wait().unwrap_err();
+        assert_eq!((error.stage, error.status), (Stage::Destination, Status::BadHandle));
     }
 }
