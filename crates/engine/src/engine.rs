@@ -73,7 +73,7 @@ const FETCH_EVERY: u32 = 16;
 /// | [`Action::FetchEntry`] | one [`Event::Entry`]; those of one queue in the order of their actions. Zeroes where the entry cannot be read |
 /// | [`Action::FetchDescriptor`] | one [`Event::Descriptor`], with `None` where it cannot be read |
 /// | [`Action::Bind`] | one [`Event::Bound`]. After `Ok`, one [`Action::Unbind`] follows when the command ends |
-/// | [`Action::Run`] | one [`Event::Ran`] or [`Event::Bound`]. After the latter, and where stages are left, as [`Action::Bind`] |
+/// | [`Action::Run`] | one [`Event::Ran`] or [`Event::Bound`]. After the latter, and where stages or a flush are left, as [`Action::Bind`] |
 /// | [`Action::Unbind`] | none: release endpoints and operators |
 /// | [`Action::Issue`] | one [`Event::Done`], however late |
 /// | [`Action::StartPass`] | none of its own: it has the operations issued to that multi-lane operator processed, each with its [`Event::Done`] |

@@ -273,8 +273,8 @@ pub enum Action {
     /// [`Action::Bind`] a short command, and go on: read its source into its block, take that through the operators,
     /// write it, as far as that is allowed and goes at once; then answer with [`Event::Ran`]. An owner that cannot
     /// bind it, or found a direct path, or would rather be asked stage by stage, answers with [`Event::Bound`] as it
-    /// does to [`Action::Bind`]. Where all stages are done, the owner has let go of endpoints and operators before it
-    /// says so: no [`Action::Unbind`] follows.
+    /// does to [`Action::Bind`]. Where all stages are done, and the binding wants no flush, the owner has let go of
+    /// endpoints and operators before it says so: no [`Action::Unbind`] follows.
     Run(Short),
     /// Let go of a command's endpoints and operators. No operation of it is in flight, unless it hung past
     /// the abort grace.

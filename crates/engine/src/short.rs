@@ -193,24 +193,26 @@ impl Engine {
         };
         command.awaiting_owner = false;
         let stages = command.spec.stages();
-        command.bound = ran.done < stages;
+        // Who is to flush it is bound for that.
+        command.bound = ran.done < stages || ran.binding.flush;
         command.result.started = ran.times[0];
         // Whatever else: answers to identifiers that were given away are none to a later command.
         let serial = self.board.operation(row);
         self.board.get_mut(row).skip(u32::from(stages));
         if !self.told(id.index, ran) {
-            self.forget_short(id.index);
-            self.commands.at(id.index).failure.take();
-            return self.fail(id, Stage::Frontend, 0, Failure::new(Status::InternalError));
+            let refusal = (Stage::Frontend, 0, Failure::new(Status::InternalError));
+            self.commands.at(id.index).failure = Some(refusal);
         }
         let command = self.commands.at(id.index);
-        if ran.done == stages {
-            // What was to stop it came too late for its bytes, but was told already: the command has failed.
-            command.result.bytes_out = command.spec.length;
-            self.forget_short(id.index);
-            return self.finish(id);
+        if ran.done < stages {
+            // Where it has failed too: what was begun is with its device, and so may be its block.
+            return self.go_on(id, row, ran, serial.later(1 + u32::from(ran.done)));
         }
-        self.go_on(id, row, ran, serial.later(1 + u32::from(ran.done)));
+        (command.phase, command.flush) = (Phase::Run, ran.binding.flush);
+        let is_stopped = command.failure.is_some();
+        self.forget_short(id.index);
+        // What was to stop it came too late for its bytes, but was told already: the command has failed.
+        if is_stopped { self.complete_failed(id) } else { self.data_done(id.index) }
     }
 
     /// Takes in what the stages that are done tell; false where that cannot be.
@@ -244,6 +246,9 @@ impl Engine {
         if ran.done > 0 {
             result.bytes_in = spec.length;
         }
+        if ran.done == spec.stages() {
+            result.bytes_out = spec.length;
+        }
         self.now = self.now.max(ran.times[ran.done as usize]);
         self.counters.operations += u64::from(ran.done);
         true
@@ -251,7 +256,8 @@ impl Engine {
 
     /// Goes on with a short command where its owner stopped. `operation`: what the next stage was begun under.
     fn go_on(&mut self, id: CommandId, block: RowId, ran: &Ran, operation: OperationId) {
-        let now = self.now;
+        // Not since it is told: what was answered took its time before.
+        let began = ran.times[usize::from(ran.done)].min(self.now);
         let command = self.commands.at(id.index);
         command.short = None;
         command.phase = Phase::Run;
@@ -283,10 +289,10 @@ impl Engine {
                 row.to = Some(command.write_at);
                 command.write_at = command.write_at.advance(spec, length);
             }
-            row.set_issued(operation, length, now);
+            row.set_issued(operation, length, began);
             command.in_flight += 1;
             let times = &mut command.result.stages[device.slot()];
-            (times.first_issue, times.operations) = (now.max(1), 1);
+            (times.first_issue, times.operations) = (began.max(1), 1);
             self.counters.operations += 1;
         }
         self.join_segment(id.index, block);
@@ -303,8 +309,8 @@ impl Engine {
 
 impl crate::scoreboard::Row {
     /// It is with its device, under an identifier that was given away before.
-    fn set_issued(&mut self, operation: OperationId, asked: u64, now: Nanos) {
-        (self.state, self.asked, self.issued) = (State::Issue, asked, now);
+    fn set_issued(&mut self, operation: OperationId, asked: u64, began: Nanos) {
+        (self.state, self.asked, self.issued) = (State::Issue, asked, began);
         self.busy += 1;
         self.adopt(operation);
     }

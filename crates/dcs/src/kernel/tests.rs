@@ -151,10 +151,17 @@ fn a_plain_descriptor_follows_any_other() {
                 Some(Arc::new(dcs_devices::Endpoint::sink(Arc::clone(&memory)))),
                 None,
             ];
-            let entry =
-                SubmissionEntry { opcode: OPCODE_TRANSFER, length: LENGTH_TO_END, ..Default::default() };
+            // More operators than an inline entry has room for.
+            let op_chain =
+                [Operator::Crc32 as u8, Operator::Crc32c as u8, Operator::Md5 as u8, 0, 0, 0, 0, 0];
+            let entry = SubmissionEntry {
+                opcode: OPCODE_TRANSFER,
+                length: LENGTH_TO_END,
+                op_chain,
+                ..Default::default()
+            };
             let cid = pair.submit(QueueCommand {
-                chain: entry.op_chain,
+                chain: op_chain,
                 entry,
                 endpoints,
                 secret: false,

@@ -5,8 +5,9 @@
 //! must be idle.
 
 use super::serve::{blocks_of, granted};
-use dcs_abi::descriptor::{Builder, Endpoint, EndpointRole, Extent};
+use dcs_abi::descriptor::{Builder, Endpoint, EndpointKind, EndpointRole, Extent, OPEN_END, Plain};
 use dcs_abi::entry::{LENGTH_TO_END, OPCODE_TRANSFER, SubmissionEntry};
+use dcs_abi::inline::InlineEntry;
 use dcs_abi::operator::OPERATORS;
 use dcs_abi::result::DigestSlot;
 use dcs_abi::status::{STATUSES, Stage};
@@ -17,14 +18,18 @@ use dcs_engine::{
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-/// Runs an engine on the events that `data` spells.
-pub fn run(data: &[u8]) {
+/// Handles of an inline entry's ends.
+const INLINE_HANDLE: u32 = 77;
+
+/// Runs an engine on the events that `data` spells; tells how many inline entries came so far that they were to be run.
+pub fn run(data: &[u8]) -> usize {
     let mut world = World::new(data);
     while !world.bytes.is_empty() {
         world.event();
         world.act();
     }
     world.end();
+    world.inlined
 }
 
 /// The read or write of a short command.
@@ -55,6 +60,8 @@ struct World<'a> {
     holds: BTreeMap<BlockId, u32>,
     /// A finished command may leave operations behind where its grace has run out.
     expired: bool,
+    /// Inline entries that were to be run.
+    inlined: usize,
 }
 
 impl<'a> World<'a> {
@@ -88,6 +95,7 @@ impl<'a> World<'a> {
             users: BTreeMap::new(),
             holds: BTreeMap::new(),
             expired: false,
+            inlined: 0,
         };
         world.add_queue();
         world
@@ -187,7 +195,7 @@ impl<'a> World<'a> {
             descriptor_length: 600,
             length: LENGTH_TO_END,
             timeout_ms: u32::from(self.byte() % 3),
-            flags: u16::from(self.byte() % 16),
+            flags: u16::from(self.byte() % 8),
             result_address: u64::from(self.byte() & 1),
             ..Default::default()
         };
@@ -199,12 +207,30 @@ impl<'a> World<'a> {
             1 => entry.length = u64::from(self.word() % 50_000),
             _ => {}
         }
-        let mut bytes = entry.to_bytes();
+        let inline = if self.byte().is_multiple_of(2) { self.inline(entry) } else { None };
+        let mut bytes = inline.map_or_else(|| entry.to_bytes(), |inline| inline.to_bytes());
         if self.byte().is_multiple_of(8) {
             let at = self.below(64);
             bytes[at] ^= self.byte();
         }
         self.tell(Event::Entry { queue, bytes: &bytes });
+    }
+
+    /// The entry with its ends in it, as far as they, and two of its operators, can be there.
+    fn inline(&mut self, mut entry: SubmissionEntry) -> Option<InlineEntry> {
+        entry.op_chain[2..].fill(0);
+        entry.length = 1 + u64::from(self.word() % 5_000);
+        let mut end = |length| {
+            let kind = [EndpointKind::File, EndpointKind::Flow, EndpointKind::Memory, EndpointKind::Stream]
+                [self.below(4)];
+            let endpoint = Endpoint { kind: kind as u8, handle: INLINE_HANDLE, ..Default::default() };
+            let offset = u64::from(self.word());
+            let length = if kind == EndpointKind::File { length } else { Some(entry.length) };
+            let length = length.unwrap_or(OPEN_END - offset);
+            (endpoint, kind.is_positional().then_some(Extent { offset, length }))
+        };
+        let plain = Plain { source: end(Some(entry.length)), destination: end(None) };
+        InlineEntry::new(&entry, &plain)
     }
 
     /// A descriptor: a sound one for the most part.
@@ -297,7 +323,7 @@ impl<'a> World<'a> {
             }
             _ => {}
         }
-        if next == stages {
+        if next == stages && !ran.binding.flush {
             self.bound.remove(&command);
         }
         self.tell(Event::Ran { command, ran: &ran });
@@ -405,7 +431,10 @@ impl<'a> World<'a> {
                 Action::FetchEntry { queue, .. } => self.fetches.push_back(queue),
                 Action::FetchDescriptor { command, length, .. } => self.descriptors.push((command, length)),
                 Action::Bind { command, spec, .. } => self.binds.push((command, spec)),
-                Action::Run(short) => self.shorts.push(short),
+                Action::Run(short) => {
+                    self.inlined += usize::from(short.spec.source.handle == INLINE_HANDLE);
+                    self.shorts.push(short);
+                }
                 Action::Issue(operation) => self.issue(operation),
                 Action::Unbind { command } => {
                     assert!(self.bound.remove(&command).is_some(), "what is let go of was bound");

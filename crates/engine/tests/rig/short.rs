@@ -11,7 +11,7 @@ impl Rig {
         let Short { command, queue, spec, .. } = &short;
         let binding = match self.bind(*command, *queue, std::sync::Arc::clone(spec)) {
             // A direct path is the core's to take, and some owners want to be asked for each stage.
-            Ok(binding) if !binding.direct && !binding.flush && !self.random.one_in(5) => binding,
+            Ok(binding) if !binding.direct && !self.random.one_in(5) => binding,
             binding => return self.engine.handle(self.now, Event::Bound { command: *command, binding }),
         };
         let mut ran = Ran::new(binding, self.now);
@@ -25,7 +25,9 @@ impl Rig {
         }
         if ran.done == spec.stages() {
             self.ran.0 += 1;
-            self.unbind(*command);
+            if !binding.flush {
+                self.unbind(*command);
+            }
         } else {
             self.ran.1 += 1;
         }

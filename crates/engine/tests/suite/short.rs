@@ -4,9 +4,16 @@ use crate::chains::{chain, small};
 use crate::rig::device::Device;
 use crate::rig::host::{End, Transfer};
 use crate::rig::{Options, Rig};
+use dcs_abi::descriptor::{Endpoint, EndpointKind, Extent, Plain};
+use dcs_abi::entry::{OPCODE_TRANSFER, SubmissionEntry};
+use dcs_abi::inline::InlineEntry;
+use dcs_abi::operator::OPERATORS;
 use dcs_abi::operator::Operator::*;
+use dcs_abi::result::ResultArea;
 use dcs_abi::status::Status;
-use dcs_engine::QueueConfig;
+use dcs_engine::{
+    Action, Binding, Config, Engine, Event, Operation, OperationKind, Outcome, QueueConfig, Ran, Short, Then,
+};
 
 /// Every pair of ends and every chain that a short command may have, wherever chance has the owner stop: the bytes and
 /// digests are those of the plain program, and some commands ran to their end at once, others not.
@@ -64,4 +71,132 @@ fn others_are_asked_for_stage_by_stage() {
         assert_eq!(rig.verify(ticket), Status::Success);
     }
     assert_eq!(rig.ran, (0, 0));
+}
+
+/// Short commands that come together share the passes of a multi-lane unit; one that is alone goes by itself.
+#[test]
+fn short_commands_gather_in_lanes() {
+    const STREAMS: usize = 24;
+    for seed in 0..10 {
+        let units = OPERATORS.iter().map(|info| (info.operator, 8)).collect();
+        let config = Config { blocks: 200, commands: 40, units, multi_lane: vec![Md5], ..small() };
+        let options = Options { seed, latency: 20_000, pass_time: Some(2_000_000), ..Options::default() };
+        let mut rig = Rig::new(config, options);
+        let queue = rig.queue(QueueConfig::default());
+        let submit = |rig: &mut Rig| {
+            let bytes = rig.random.compressible(100);
+            let (from, to) = (rig.device(Device::file(bytes)), rig.device(Device::sink(5000)));
+            let ends = Transfer::new(End::file(from, &[(0, 100)]), End::stream(to));
+            rig.submit(queue, &Transfer { chain: chain(&[Md5]), ..ends })
+        };
+        let all: Vec<_> = (0..STREAMS).map(|_| submit(&mut rig)).collect();
+        rig.settle();
+        assert!(all.iter().all(|ticket| rig.verify(*ticket) == Status::Success));
+        let filled: Vec<usize> = rig.passes.iter().map(|pass| pass.2).collect();
+        // The last one may be alone by then.
+        let in_lanes = filled.iter().sum::<usize>();
+        assert!(in_lanes + 1 >= STREAMS && rig.ran.0 == 0, "all take a lane: {filled:?}");
+        assert!(rig.ran.1 > 0, "their sources are read at once");
+        assert!(filled.len() <= STREAMS / 2, "{filled:?}");
+        for _ in 0..STREAMS {
+            let alone = submit(&mut rig);
+            rig.settle();
+            assert_eq!(rig.verify(alone), Status::Success);
+        }
+        let passes = rig.passes.len() - filled.len();
+        assert!((1..STREAMS).contains(&passes), "{passes}: now and then its owner stops before it");
+    }
+}
+
+/// An engine with one command of 100 bytes from memory through CRC-32C to memory, which its owner is to run.
+fn to_run() -> (Engine, Short) {
+    let mut engine = Engine::new(Config { short: true, ..small() }).unwrap();
+    let queue = engine.add_queue(QueueConfig::default()).unwrap();
+    let memory = |handle| {
+        let endpoint = Endpoint { kind: EndpointKind::Memory as u8, handle, ..Default::default() };
+        (endpoint, Some(Extent { offset: 0, length: 100 }))
+    };
+    let op_chain = [Crc32c as u8, 0, 0, 0, 0, 0, 0, 0];
+    let entry = SubmissionEntry {
+        opcode: OPCODE_TRANSFER,
+        length: 100,
+        result_address: 8,
+        op_chain,
+        ..Default::default()
+    };
+    let inline = InlineEntry::new(&entry, &Plain { source: memory(1), destination: memory(2) }).unwrap();
+    engine.handle(50, Event::SubmissionDoorbell { queue, tail: 1 });
+    assert!(matches!(engine.poll_action(), Some(Action::FetchEntry { .. })));
+    engine.handle(60, Event::Entry { queue, bytes: &inline.to_bytes() });
+    let Some(Action::Run(short)) = engine.poll_action() else { panic!("it is short") };
+    (engine, short)
+}
+
+fn crc() -> dcs_abi::result::DigestSlot {
+    dcs_abi::result::DigestSlot { operator: Crc32c as u8, size: 4, ..Default::default() }
+}
+
+fn issued(engine: &mut Engine) -> Operation {
+    match engine.poll_action() {
+        Some(Action::Issue(operation)) => operation,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// What is left to be done once all bytes have arrived: the result.
+fn result(engine: &mut Engine) -> Box<ResultArea> {
+    loop {
+        match engine.poll_action() {
+            Some(Action::Complete { entry, result, .. }) => {
+                assert!(entry.status().is_success());
+                return result.unwrap().1;
+            }
+            Some(Action::Unbind { .. }) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// A destination that tells late is flushed behind a short command too: only then it is done.
+#[test]
+fn a_short_command_is_flushed_where_its_destination_wants_that() {
+    let (mut engine, short) = to_run();
+    let mut ran = Ran::new(Binding { flush: true, ..Binding::default() }, 100);
+    (0..3).for_each(|stage| ran.pass(200 + stage, 0));
+    ran.digests[0] = crc();
+    engine.handle(300, Event::Ran { command: short.command, ran: &ran });
+    let flush = issued(&mut engine);
+    assert_eq!(flush.kind, OperationKind::Flush);
+    engine.handle(400, Event::Done { operation: flush.id, outcome: Outcome::Flushed });
+    assert!(matches!(engine.poll_action(), Some(Action::Unbind { .. })));
+    assert_eq!(result(&mut engine).bytes_out, 100);
+    assert!(engine.is_idle());
+}
+
+/// The time of a stage that its owner could not finish at once begins where the stage before ended.
+#[test]
+fn the_stage_at_which_a_short_command_stops_keeps_its_time() {
+    let write = |engine: &mut Engine| {
+        let write = issued(engine);
+        assert!(matches!(write.kind, OperationKind::Write { .. }));
+        let moved = Outcome::Moved { bytes: 100, path: 0, held: false };
+        engine.handle(9000, Event::Done { operation: write.id, outcome: moved });
+    };
+    for begun in [false, true] {
+        let (mut engine, short) = to_run();
+        let mut ran = Ran::new(Binding::default(), 1000);
+        ran.pass(2000, 0);
+        let outcome = Outcome::Digest(crc());
+        ran.then = if begun { Then::Begun } else { Then::Answered(outcome.clone()) };
+        engine.handle(5000, Event::Ran { command: short.command, ran: &ran });
+        if begun {
+            let operation = short.operation.later(1);
+            engine.handle(5000, Event::Done { operation, outcome });
+        }
+        write(&mut engine);
+        let stages = result(&mut engine).stages;
+        let times = stages.iter().filter(|stage| stage.operations > 0);
+        let times: Vec<_> = times.map(|stage| (stage.first_issue, stage.last_done, stage.busy)).collect();
+        assert_eq!(times, [(1000, 2000, 1000), (5000, 9000, 4000), (2000, 5000, 3000)], "{begun}");
+    }
 }
