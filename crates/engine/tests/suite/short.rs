@@ -187,7 +187,7 @@ fn the_stage_at_which_a_short_command_stops_keeps_its_time() {
         let mut ran = Ran::new(Binding::default(), 1000);
         ran.pass(2000, 0);
         let outcome = Outcome::Digest(crc());
-        ran.then = if begun { Then::Begun } else { Then::Answered(outcome.clone()) };
+        ran.then = if begun { Then::Begun } else { Then::Answered(outcome) };
         engine.handle(5000, Event::Ran { command: short.command, ran: &ran });
         if begun {
             let operation = short.operation.later(1);
