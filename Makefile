@@ -92,9 +92,10 @@ preload: ## libdcs-preload.so in nginx, lighttpd, vsftpd and Java, which are ins
 	tools/setup-preload
 	$(CARGO) test -p dcs-preload --locked -- --nocapture
 
-hdfs: build ## HDFS's DataNodes on the engine, from Apache's jars: put, get, balancer, grep, and what digests cost
+hdfs: build ## HDFS's DataNodes on the engine, from Apache's jars: put, get, balancer, what digests cost; grep in the DataNode's blocks
 	integrations/hdfs/setup
 	integrations/hdfs/demo.py
+	integrations/hdfs/grep.py --size 512 --runs 1
 
 rtl: ## the engine in SystemVerilog: lint, benches, proofs, area, clock, to target/rtl; a quarter of an hour
 	@tools/setup
@@ -129,7 +130,7 @@ bench: workshop ## what the main jobs cost, beside what else could do them: a fe
 bench-all: build workshop ## every job, with small objects, cold files and hogs, and object servers, to target/bench: two hours and more
 	tools/bench-all
 
-report: workshop ## the papers' experiments beside the papers' figures, on one page: target/report/index.html
+report: build workshop ## the papers' experiments beside the papers' figures, on one page: target/report/index.html
 	tools/report
 
 generate: ## include/dcs.h, rtl/dcs_pkg.sv, tables of docs/abi.md, fuzz seeds: from crates/abi; the GPU's kernels

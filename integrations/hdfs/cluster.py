@@ -10,6 +10,7 @@ import pathlib
 import shutil
 import socket
 import subprocess
+import tempfile
 import time
 import urllib.request
 
@@ -53,6 +54,7 @@ class Cluster:
             (self.folder / "classes" / "webapps" / name).mkdir(parents=True)
         self._configure("name", {})
         self._configure("client", {}, level="WARN")
+        self._configure("job", {})
 
     def _configure(self, name, own, level="INFO"):
         properties = {
@@ -99,6 +101,21 @@ class Cluster:
     def client(self, main, *arguments):
         """Runs a program of Hadoop's on the cluster, and returns its output."""
         return self._run("client", main, *arguments)
+
+    def job(self, main, *arguments):
+        """Runs a job, and returns what it says, counters included, its seconds, and its CPU seconds: those of its own, and of the
+        programs that it has started and waited for."""
+        start = time.monotonic()
+        with tempfile.TemporaryFile() as said:
+            process = subprocess.Popen(self._command("job", main, *arguments), stdout=said, stderr=said)
+            _, status, used = os.wait4(process.pid, 0)
+            process.returncode = os.waitstatus_to_exitcode(status)
+            seconds = time.monotonic() - start
+            said.seek(0)
+            text = said.read().decode(errors="replace")
+        if process.returncode:
+            raise RuntimeError(f"{main} {arguments}: {text[-2000:]}")
+        return text, seconds, used.ru_utime + used.ru_stime
 
     def shell(self, *arguments):
         """`hdfs dfs ...`"""

@@ -56,6 +56,8 @@ pub enum Command {
     BenchClient,
     #[command(hide = true)]
     BenchHog { cores: Vec<usize> },
+    #[command(hide = true)]
+    BenchMemoryHog { cores: Vec<usize> },
     #[cfg(feature = "benchmarks")]
     #[command(hide = true)]
     BenchLoad,
@@ -162,6 +164,12 @@ pub struct Host {
     /// Busy processes that run on the measured process's cores
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = units::count::<0, 256>)]
     pub hogs: Vec<usize>,
+    /// Processes that go through more memory than any cache holds, each on a core of the client's
+    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = units::count::<0, 256>)]
+    pub memory_hogs: Vec<usize>,
+    /// Count instructions, cycles and cache misses of the measured process, where the machine has counters
+    #[arg(long)]
+    pub counters: bool,
     /// Measured seconds of each run, after a warm-up of one second, or of twice --seconds if that is less
     #[arg(long, value_name = "S", value_parser = units::seconds, default_value = "1")]
     pub seconds: f64,
@@ -316,6 +324,7 @@ Examples:
   dcs bench 'file>md5>socket' --size 4k --streams 1,64 --open once
   dcs bench 'socket>md5>file' --streams 16 --contenders loop-direct,engine-direct
   dcs bench 'file>sha256,aes256-ctr>socket' --hogs 0,8
+  dcs bench 'file>socket' --memory-hogs 0,1 --counters
   dcs bench 'file>gzip>socket' --json | jq -r '[.contender, .cpu_s_per_gib] | @tsv'
   dcs bench 'file>md5>socket' --svg md5.svg
   dcs bench control                                # instructions of one small transfer

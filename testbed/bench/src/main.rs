@@ -107,6 +107,9 @@ fn run(command: &Command, report: &Report) -> Result<(), Failure> {
         Command::BenchHog { cores } => {
             host::measure::hog(cores).map_err(|error| Failure::io("bench hog", &error))
         }
+        Command::BenchMemoryHog { cores } => {
+            host::measure::memory_hog(cores).map_err(|error| Failure::io("bench memory hog", &error))
+        }
         #[cfg(feature = "benchmarks")]
         Command::BenchLoad => s3::load::run(),
         #[cfg(feature = "benchmarks")]

@@ -85,6 +85,7 @@ impl Task {
             cold: false,
             small: false,
             same_operators: true,
+            counters: false,
             cores: cores::allowed()?,
         };
         if traced { Helper::start_traced(SERVER, &serve) } else { Helper::start(SERVER, &serve) }

@@ -13,12 +13,14 @@
 //! | `place` | the folder of the data, and room in it |
 //! | `pool` | objects as slices of a pool of text |
 //! | `data`, `random` | directions, the key, pseudo-random numbers and text |
+//! | `counters` | the processor's counters: instructions, cycles, cache misses |
 //! | `process`, `connections`, `syscalls`, `clocks` | helper processes, their connections, system calls and CPU time |
 
 pub mod clocks;
 pub mod connections;
 pub mod contender;
 pub mod cores;
+pub mod counters;
 pub mod data;
 pub mod faults;
 pub mod figures;

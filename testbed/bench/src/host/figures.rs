@@ -3,6 +3,7 @@
 use super::contender::Contender;
 use super::measure::{Run, Scenario};
 use crate::harness::contender::Named;
+use crate::harness::counters::{Counted, Counts};
 use crate::harness::data::Direction;
 use crate::harness::figures::{Cost, GIB, Medians, Ratio, cpu, median, percentile, ratio, throughput};
 use crate::harness::turns;
@@ -17,6 +18,7 @@ pub struct Row {
     pub streams: usize,
     pub size: u64,
     pub hogs: usize,
+    pub memory_hogs: usize,
     pub cold: bool,
     #[serde(flatten)]
     pub cost: Medians,
@@ -31,6 +33,9 @@ pub struct Row {
     pub output_ratio: f64,
     #[serde(flatten)]
     pub objects: Option<Objects>,
+    /// The processor's counters, if they were wanted.
+    #[serde(flatten)]
+    pub counters: Option<Counters>,
     pub library: String,
     pub open: &'static str,
     pub server_cores: Vec<usize>,
@@ -44,6 +49,21 @@ pub struct Objects {
     pub cpu_us_per_object: f64,
     pub latency_us_p50: f64,
     pub latency_us_p99: f64,
+}
+
+/// What the processor's counters say: medians, or why there are none.
+#[derive(Clone, Debug, Serialize)]
+#[serde(untagged)]
+pub enum Counters {
+    Counted {
+        instructions_per_byte: f64,
+        instructions_per_cycle: f64,
+        cache_references_per_kib: f64,
+        cache_misses_per_kib: f64,
+    },
+    Refused {
+        counters_refused: String,
+    },
 }
 
 /// All runs of one contender in one scenario.
@@ -82,6 +102,7 @@ pub fn rows(scenario: &Scenario<'_>, all: &[Runs], uncontended: Option<&[Runs]>)
             streams: scenario.streams,
             size: scenario.data.pool.size,
             hogs: scenario.hogs,
+            memory_hogs: scenario.memory_hogs,
             cold: scenario.setting.cold,
             cost,
             best_loop: best.as_ref().map(|(contender, _)| contender.name()),
@@ -90,6 +111,7 @@ pub fn rows(scenario: &Scenario<'_>, all: &[Runs], uncontended: Option<&[Runs]>)
             share_of_uncontended: without.map(|without| ratio(&mine, &without, throughput)),
             output_ratio: median(runs.runs.iter().map(|run| run.output_ratio)),
             objects: scenario.is_small().then(|| objects(runs, cost.cpu_s_per_gib)),
+            counters: counters(runs),
             library: runs.runs.first().map(|run| run.library.clone()).unwrap_or_default(),
             open: if scenario.open_once { "once" } else { "each" },
             server_cores: scenario.setting.server_cores.clone(),
@@ -109,4 +131,22 @@ fn objects(runs: &Runs, cpu_s_per_gib: f64) -> Objects {
         latency_us_p50: percentile(0.5),
         latency_us_p99: percentile(0.99),
     }
+}
+
+fn counters(runs: &Runs) -> Option<Counters> {
+    if let Counted::Refused(why) = runs.runs.first()?.counted.as_ref()? {
+        return Some(Counters::Refused { counters_refused: why.clone() });
+    }
+    let median = |of: fn(&Counts, f64) -> f64| {
+        median(runs.runs.iter().filter_map(|run| match &run.counted {
+            Some(Counted::Counts(counts)) => Some(of(counts, run.marks.bytes as f64)),
+            _ => None,
+        }))
+    };
+    Some(Counters::Counted {
+        instructions_per_byte: median(|counts, bytes| counts.instructions / bytes),
+        instructions_per_cycle: median(|counts, _| counts.instructions / counts.cycles.max(1.0)),
+        cache_references_per_kib: median(|counts, bytes| counts.cache_references / bytes * 1024.0),
+        cache_misses_per_kib: median(|counts, bytes| counts.cache_misses / bytes * 1024.0),
+    })
 }

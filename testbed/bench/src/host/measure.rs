@@ -10,6 +10,7 @@ use super::protocol::{
 use super::verify;
 use crate::harness::contender::Named;
 use crate::harness::cores::stay_on;
+use crate::harness::counters::Counted;
 use crate::harness::data::Direction;
 use crate::harness::figures::Marks;
 use crate::harness::load::Setting;
@@ -22,6 +23,10 @@ const SHORT_OBJECT: u64 = (256 << 10) + 13;
 pub const SERVER: &str = "bench-server";
 pub const CLIENT: &str = "bench-client";
 pub const HOG: &str = "bench-hog";
+pub const MEMORY_HOG: &str = "bench-memory-hog";
+/// Bytes that a memory hog goes through: several times a last level of cache.
+const MEMORY_HOG_BYTES: usize = 512 << 20;
+const CACHE_LINE: usize = 64;
 
 /// Set-up that is the same for all contenders and repetitions.
 pub struct Scenario<'a> {
@@ -29,6 +34,8 @@ pub struct Scenario<'a> {
     pub data: &'a Data,
     pub streams: usize,
     pub hogs: usize,
+    pub memory_hogs: usize,
+    pub counters: bool,
     pub open_once: bool,
     pub setting: Setting,
 }
@@ -43,9 +50,10 @@ pub struct Run {
     /// Latencies in microseconds, sorted.
     pub latency_us: Vec<f32>,
     pub library: String,
+    pub counted: Option<Counted>,
 }
 
-/// A process that only spins, until this is dropped.
+/// A process that only spins, or takes memory bandwidth, until this is dropped.
 struct Hog(Child);
 
 impl Drop for Hog {
@@ -62,6 +70,17 @@ pub fn hog(cores: &[usize]) -> io::Result<()> {
     let mut state = 1u64;
     loop {
         state = std::hint::black_box(state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1));
+    }
+}
+
+/// The hidden subcommand of a hog of memory: writes to a byte of each cache line, again and again.
+pub fn memory_hog(cores: &[usize]) -> io::Result<()> {
+    nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL)?;
+    stay_on(cores)?;
+    let mut memory = vec![1u8; MEMORY_HOG_BYTES];
+    loop {
+        memory.iter_mut().step_by(CACHE_LINE).for_each(|byte| *byte = byte.wrapping_add(1));
+        std::hint::black_box(&mut memory);
     }
 }
 
@@ -106,10 +125,10 @@ impl Scenario<'_> {
         }
         let sum = |bytes: fn(&StreamAccount) -> u64| account.streams.iter().map(bytes).sum::<u64>();
         let (bytes_in, bytes_out) = (sum(|stream| stream.bytes_in), sum(|stream| stream.bytes_out));
-        let mut latency_us = account.latency_us;
+        let (mut latency_us, counted) = (account.latency_us, account.counted);
         latency_us.sort_by(f32::total_cmp);
         let output_ratio = bytes_out as f64 / bytes_in.max(1) as f64;
-        Ok(Run { marks, output_ratio, size: self.data.pool.size, latency_us, library })
+        Ok(Run { marks, output_ratio, size: self.data.pool.size, latency_us, library, counted })
     }
 
     fn start_server(&self, contender: Contender, streams: &[Vec<Item>]) -> io::Result<Helper> {
@@ -121,6 +140,7 @@ impl Scenario<'_> {
             cold: self.setting.cold,
             small: self.is_small(),
             same_operators: false,
+            counters: self.counters,
             cores: self.setting.server_cores.clone(),
         };
         if contender != Contender::Python {
@@ -187,7 +207,13 @@ impl Scenario<'_> {
     }
 
     fn measure(&self, server: &mut Helper, client: &mut Helper) -> io::Result<(Marks, Account)> {
-        let hogs: Vec<Hog> = (0..self.hogs).map(|_| self.start_hog()).collect::<io::Result<_>>()?;
+        let mut hogs = Vec::new();
+        for _ in 0..self.hogs {
+            hogs.push(start_hog(HOG, &self.setting.server_cores)?);
+        }
+        for core in self.setting.client_cores.iter().rev().cycle().take(self.memory_hogs) {
+            hogs.push(start_hog(MEMORY_HOG, &[*core])?);
+        }
         let (length, extent) = (self.data.pool.size, Extent::UntilStopped);
         let (warm_s, measure_s) = (self.setting.warm_s, self.setting.measure_s);
         client.tell(&ClientRound { length, extent, store: None, warm_s, measure_s })?;
@@ -207,12 +233,12 @@ impl Scenario<'_> {
         }
         Ok((marks, account))
     }
+}
 
-    fn start_hog(&self) -> io::Result<Hog> {
-        let mut command = Command::new(std::env::current_exe()?);
-        command.arg(HOG).args(self.setting.server_cores.iter().map(ToString::to_string));
-        Ok(Hog(command.stdin(Stdio::null()).spawn()?))
-    }
+fn start_hog(name: &str, cores: &[usize]) -> io::Result<Hog> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.arg(name).args(cores.iter().map(ToString::to_string));
+    Ok(Hog(command.stdin(Stdio::null()).spawn()?))
 }
 
 fn piece(item: &Item) -> Piece {

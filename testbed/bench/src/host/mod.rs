@@ -38,7 +38,6 @@ use crate::harness::contender::Named;
 use crate::harness::load::{MODE, Setting};
 use crate::harness::place::{self, Folder};
 use crate::harness::plot::{self, Point};
-use crate::harness::shown::plural;
 use crate::harness::turns::Board;
 use crate::interrupt;
 use crate::report::Report;
@@ -110,7 +109,7 @@ fn introduce(options: &args::Host, setting: &Setting, report: &Report) {
 
 /// Returns a row's point in the plot.
 fn point(row: &Row) -> Point<'_> {
-    let hogs = if row.hogs > 0 { format!(", beside {}", plural(row.hogs, "hog")) } else { String::new() };
+    let hogs = table::beside(row);
     let cold = if row.cold { ", cold" } else { "" };
     let panel = format!("{}, {}{hogs}{cold}", row.job, human(row.size));
     Point { panel, series: row.contender, x: row.streams, y: row.cost.cpu_s_per_gib }
@@ -147,7 +146,7 @@ impl Bench<'_> {
                 let runs = self.scenario_runs(&scenario, step)?;
                 let key = (step.job.name(), step.streams, size);
                 let mine = figures::rows(&scenario, &runs, uncontended.get(&key).map(Vec::as_slice));
-                if step.hogs == 0 {
+                if (step.hogs, step.memory_hogs) == (0, 0) {
                     uncontended.insert(key, runs);
                 }
                 self.board.show(&mine, table::scenario);
@@ -164,6 +163,8 @@ impl Bench<'_> {
             data,
             streams: step.streams,
             hogs: step.hogs,
+            memory_hogs: step.memory_hogs,
+            counters: self.options.counters,
             open_once: self.options.open == args::OpenChoice::Once,
             setting: self.setting.clone(),
         }

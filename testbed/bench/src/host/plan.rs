@@ -26,7 +26,14 @@ pub struct Step {
     pub streams: usize,
     pub size: u64,
     pub hogs: usize,
+    pub memory_hogs: usize,
     pub contenders: Vec<Contender>,
+}
+
+impl Step {
+    fn key(&self) -> (&Job, usize, u64, usize, usize) {
+        (&self.job, self.streams, self.size, self.hogs, self.memory_hogs)
+    }
 }
 
 impl Plan {
@@ -92,14 +99,13 @@ impl Plan {
         }
         let streams = if options.streams.is_empty() { streams } else { &options.streams };
         let hogs = if options.hogs.is_empty() { &[0][..] } else { &options.hogs };
+        let memory_hogs = if options.memory_hogs.is_empty() { &[0][..] } else { &options.memory_hogs };
+        let beside = hogs.iter().flat_map(|hogs| memory_hogs.iter().map(|memory_hogs| (*hogs, *memory_hogs)));
         for streams in streams {
-            for hogs in hogs {
+            for (hogs, memory_hogs) in beside.clone() {
                 let (job, contenders) = (job.clone(), contenders.clone());
-                let step = Step { job, streams: *streams, size, hogs: *hogs, contenders };
-                let is_new = |known: &Step| {
-                    (&known.job, known.streams, known.size, known.hogs) != (&step.job, *streams, size, *hogs)
-                };
-                if self.steps.iter().all(is_new) {
+                let step = Step { job, streams: *streams, size, hogs, memory_hogs, contenders };
+                if self.steps.iter().all(|known| known.key() != step.key()) {
                     self.steps.push(step);
                 }
             }

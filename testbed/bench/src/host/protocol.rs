@@ -9,6 +9,7 @@
 
 use super::contender::Contender;
 use super::job::Job;
+use crate::harness::counters::Counted;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
@@ -41,6 +42,8 @@ pub struct Serve {
     pub small: bool,
     /// The loops use the engine's own operators, so that libraries are not compared.
     pub same_operators: bool,
+    /// Counts instructions, cycles and cache misses between `Begin` and `End`.
+    pub counters: bool,
     pub cores: Vec<usize>,
 }
 
@@ -66,9 +69,9 @@ pub enum Extent {
 /// Requests to a server during a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Signal {
-    /// Record latencies from now on.
+    /// Record latencies, and count, from now on.
     Begin,
-    /// Stop recording latencies.
+    /// Stop recording latencies, and counting.
     End,
     /// Begin no further objects.
     Stop,
@@ -87,6 +90,9 @@ pub struct Account {
     pub streams: Vec<StreamAccount>,
     /// Latencies of the objects finished between `Begin` and `End`, in microseconds.
     pub latency_us: Vec<f32>,
+    /// What the processor's counters counted meanwhile, if that was wanted.
+    #[serde(default)]
+    pub counted: Option<Counted>,
 }
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]

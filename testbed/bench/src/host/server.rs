@@ -5,6 +5,7 @@ use super::protocol::{Account, Extent, Listening, ObjectResult, Round, Serve, Si
 use crate::failure::{Exit, Failure};
 use crate::harness::connections::{accept, listen, say};
 use crate::harness::cores::{limit_files, stay_on};
+use crate::harness::counters::{Counted, Counters};
 use crate::harness::data::Direction;
 use crate::harness::syscalls;
 use crate::units::to_hex;
@@ -52,6 +53,8 @@ fn serve_requests() -> io::Result<()> {
     stay_on(&serve.cores)?;
     limit_files()?;
     let listener = listen()?;
+    // Threads that are started from here on are counted too.
+    let mut counters = serve.counters.then(Counters::open);
     let prepared = Prepared::new(&serve)?;
     say(&Listening { address: listener.local_addr()?.to_string(), library: prepared.library(&serve)? })?;
     while let Some(line) = lines.next() {
@@ -61,7 +64,7 @@ fn serve_requests() -> io::Result<()> {
         sockets.iter().try_for_each(|socket| socket.set_nodelay(true))?;
         let control = Control::default();
         let work = Work { serve: &serve, round, sockets: &sockets, control: &control };
-        let streams = std::thread::scope(|scope| {
+        let (streams, counted) = std::thread::scope(|scope| {
             // A tracer counts between the marks.
             let running = scope.spawn(|| {
                 syscalls::mark();
@@ -69,33 +72,50 @@ fn serve_requests() -> io::Result<()> {
                 syscalls::mark();
                 streams
             });
-            if round.extent == Extent::UntilStopped {
-                hear(&mut lines, &control)?;
-            }
-            running.join().map_err(|_| io::Error::other("panic"))?
+            let counted = match round.extent {
+                Extent::UntilStopped => hear(&mut lines, &control, &mut counters)?,
+                _ => None,
+            };
+            let streams = running.join().map_err(|_| io::Error::other("panic"))??;
+            Ok::<_, io::Error>((streams, counted))
         })?;
         // The other end may wait for this, and the reader of the account for the other end.
         drop(sockets);
         let latency_us = control.latency_us.into_inner().unwrap_or_else(|error| error.into_inner());
-        say(&Account { streams, latency_us })?;
+        say(&Account { streams, latency_us, counted })?;
     }
     Ok(())
 }
 
-/// Reads requests until the one to stop.
-fn hear(lines: &mut impl Iterator<Item = io::Result<String>>, control: &Control) -> io::Result<()> {
+/// Reads requests until the one to stop. Returns what was counted, or why not, if that is wanted.
+fn hear(
+    lines: &mut impl Iterator<Item = io::Result<String>>,
+    control: &Control,
+    counters: &mut Option<Result<Counters, String>>,
+) -> io::Result<Option<Counted>> {
+    let mut counted = None;
     for line in lines {
         match serde_json::from_str(&line?)? {
             Signal::Begin => {
                 control.owed.store(true, Ordering::Relaxed);
                 control.counting.store(true, Ordering::Relaxed);
+                if let Some(Ok(counters)) = counters {
+                    counters.begin()?;
+                }
             }
-            Signal::End => control.counting.store(false, Ordering::Relaxed),
+            Signal::End => {
+                counted = match counters {
+                    Some(Ok(counters)) => Some(Counted::Counts(counters.end()?)),
+                    Some(Err(why)) => Some(Counted::Refused(why.clone())),
+                    None => None,
+                };
+                control.counting.store(false, Ordering::Relaxed);
+            }
             Signal::Stop => break,
         }
     }
     control.stop.store(true, Ordering::Relaxed);
-    Ok(())
+    Ok(counted)
 }
 
 impl Work<'_> {

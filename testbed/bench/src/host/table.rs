@@ -1,7 +1,7 @@
 //! Tables for people.
 
 use super::contender::Contender;
-use super::figures::Row;
+use super::figures::{Counters, Row};
 use super::job::JOBS;
 use crate::harness::contender::Named;
 use crate::harness::figures::Ratio;
@@ -30,6 +30,14 @@ pub fn list(report: &Report) {
     }
 }
 
+/// Returns what ran beside, as a part of a sentence.
+pub fn beside(row: &Row) -> String {
+    let named = [(row.hogs, "hog"), (row.memory_hogs, "memory hog")];
+    let some: Vec<_> =
+        named.iter().filter(|(count, _)| *count > 0).map(|(count, name)| plural(*count, name)).collect();
+    if some.is_empty() { String::new() } else { format!(", beside {}", some.join(" and ")) }
+}
+
 /// Reports one scenario: its contenders side by side.
 pub fn scenario(rows: &[Row], report: &Report) {
     let Some(first) = rows.first() else { return };
@@ -40,13 +48,17 @@ pub fn scenario(rows: &[Row], report: &Report) {
         human(first.size),
         if first.cold { ", cold" } else { "" },
         if first.open == "once" { ", opened beforehand" } else { "" },
-        if first.hogs > 0 { format!(", beside {}", plural(first.hogs, "hog")) } else { String::new() },
+        beside(first),
     ));
     let objects = ["objects/CPU s", "us CPU each", "p50 us", "p99 us"];
     let objects = if first.objects.is_some() { &objects[..] } else { &[] };
     let mut header = vec!["contender".to_string()];
     header.extend(costs_header(Some(Contender::Loop.name())));
     header.extend(objects.iter().map(ToString::to_string));
+    let counts = matches!(first.counters, Some(Counters::Counted { .. }));
+    if counts {
+        header.extend(["instructions/byte", "a cycle", "cache misses/KiB"].map(String::from));
+    }
     header.push("library".into());
     let last = header.len() - 1;
     let mut table = Table::new(header).words(&[last]);
@@ -60,13 +72,33 @@ pub fn scenario(rows: &[Row], report: &Report) {
             cells.push(number(Some(objects.latency_us_p50), 0));
             cells.push(number(Some(objects.latency_us_p99), 0));
         }
-        let kept = row.share_of_uncontended.map_or(String::new(), |share| {
-            format!("; keeps {:.2} of its throughput without hogs", share.median)
-        });
+        if counts {
+            cells.extend(counter_cells(row));
+        }
+        let kept = row
+            .share_of_uncontended
+            .map_or(String::new(), |share| format!("; keeps {:.2} of its throughput alone", share.median));
         cells.push(format!("{}{kept}", row.library));
         table.row(cells);
     }
     table.show(report);
+    if let Some(Counters::Refused { counters_refused }) = &first.counters {
+        report.text(format_args!("counters: skipped: {counters_refused}"));
+    }
+}
+
+/// Returns what the processor's counters say. Those of Python are not counted.
+fn counter_cells(row: &Row) -> [String; 3] {
+    let Some(Counters::Counted {
+        instructions_per_byte: work,
+        instructions_per_cycle: pace,
+        cache_misses_per_kib: misses,
+        ..
+    }) = &row.counters
+    else {
+        return ["-", "-", "-"].map(String::from);
+    };
+    [format!("{work:.2}"), format!("{pace:.2}"), format!("{misses:.3}")]
 }
 
 /// Reports all scenarios: the engine compared with the loop.

@@ -7,6 +7,7 @@ pub mod bars;
 mod drives;
 mod faults;
 mod page;
+mod real;
 pub mod results;
 pub mod show;
 
@@ -37,6 +38,9 @@ pub struct Options {
     /// Output of `dcs vm demo --json` and `dcs bench guest all --json`, the designs in QEMU, to include in the page
     #[arg(long, value_name = "FILE", global = true, requires = "html")]
     pub guest: Option<PathBuf>,
+    /// Output of `integrations/hdfs/grep.py --json` and `dcs bench --counters --json`, real programs, to include in the page
+    #[arg(long, value_name = "FILE", global = true, requires = "html")]
+    pub real: Option<PathBuf>,
     /// Run only a few transfers, for a quick look: figures differ a little
     #[arg(long, global = true)]
     pub quick: bool,
@@ -143,7 +147,7 @@ pub fn run(options: &Options, report: &Report) -> Result<(), Failure> {
         Experiment::All => EXPERIMENTS.to_vec(),
         one => vec![one.clone()],
     };
-    let guest = page::guest(options)?;
+    let (guest, real) = (page::guest(options)?, real::read(options.real.as_deref())?);
     let mut all = Vec::new();
     for experiment in &chosen {
         let step = report.step(format!("{experiment:?}"));
@@ -157,7 +161,7 @@ pub fn run(options: &Options, report: &Report) -> Result<(), Failure> {
         all.push(shown);
     }
     if let Some(path) = &options.html {
-        Page { shown: &all, parameters: &parameters, timings: &timings, guest, quick: options.quick }
+        Page { shown: &all, parameters: &parameters, timings: &timings, guest, real, quick: options.quick }
             .write(path, report)?;
     }
     report.object(&json!({ "event": "done", "ok": true }));

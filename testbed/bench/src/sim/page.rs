@@ -4,6 +4,7 @@
 
 use super::Options;
 use super::bars;
+use super::real::Real;
 use super::results::Results;
 use super::show;
 use crate::failure::{Exit, Failure};
@@ -46,6 +47,7 @@ pub struct Page<'a> {
     pub parameters: &'a Parameters,
     pub timings: &'a Timings,
     pub guest: Option<Guest>,
+    pub real: Real,
     pub quick: bool,
 }
 
@@ -132,6 +134,7 @@ impl Page<'_> {
         }
         self.guest(&mut page)?;
         self.d2d(&mut page);
+        self.real.write(&mut page);
         self.sources(&mut page);
         self.data(&mut page);
         page.push_str("</main></body></html>\n");
@@ -159,6 +162,7 @@ impl Page<'_> {
         link(page, "qemu");
         self.in_guest().for_each(|shown| link(page, shown.name));
         link(page, "d2d-qemu");
+        self.real.links().into_iter().for_each(|name| link(page, name));
         page.push_str("<a href=\"#parameters\">parameters</a><a href=\"#data-lines\">data</a></nav>");
     }
 
@@ -247,7 +251,8 @@ impl Page<'_> {
                 page.push('\n');
             }
         }
-        for object in self.guest.iter().flat_map(|guest| &guest.demo) {
+        let demo = self.guest.iter().flat_map(|guest| &guest.demo);
+        for object in demo.chain(self.real.data()) {
             page.push_str(&escape(&object.to_string()));
             page.push('\n');
         }
@@ -298,7 +303,12 @@ fn figure_cells(figure: &Figure) -> Vec<String> {
 }
 
 /// Writes a table of HTML cells; the first `texts` columns are text.
-fn table(page: &mut String, header: &[&str], texts: usize, rows: impl Iterator<Item = Vec<String>>) {
+pub(super) fn table(
+    page: &mut String,
+    header: &[&str],
+    texts: usize,
+    rows: impl Iterator<Item = Vec<String>>,
+) {
     let class = |at: usize| if at < texts { " class=\"text\"" } else { "" };
     page.push_str("<div class=\"scroll\"><table><thead><tr>");
     for (at, name) in header.iter().enumerate() {
@@ -316,7 +326,7 @@ fn table(page: &mut String, header: &[&str], texts: usize, rows: impl Iterator<I
 }
 
 /// Formats a measured value: numbers with their significant digits.
-fn cell(value: &Value) -> String {
+pub(super) fn cell(value: &Value) -> String {
     match value {
         Value::String(text) => escape(text),
         Value::Number(number) => match number.as_f64() {
@@ -328,11 +338,11 @@ fn cell(value: &Value) -> String {
     }
 }
 
-fn escape(text: &str) -> String {
+pub(super) fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
-fn push(page: &mut String, text: std::fmt::Arguments<'_>) {
+pub(super) fn push(page: &mut String, text: std::fmt::Arguments<'_>) {
     // Writing to a String never fails.
     let _ = page.write_fmt(text);
 }

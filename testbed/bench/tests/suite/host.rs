@@ -87,6 +87,28 @@ fn small_objects_hogs_and_the_plot() {
 }
 
 #[test]
+fn memory_hogs_and_the_processor_s_counters() {
+    let place = Place::new();
+    let line = "bench file>socket --size 512k --streams 1 --memory-hogs 0,1 --contenders loop,engine --counters \
+                --seconds 0.1 --runs 1 --json --dir .";
+    let lines = place.run(line).ok().lines();
+    let rows = &lines[..lines.len() - 1];
+    assert_eq!(rows.len(), 2 * 2);
+    for row in rows {
+        assert_eq!(row["share_of_uncontended"].is_null(), row["memory_hogs"] == 0, "{row}");
+        match row["counters_refused"].as_str() {
+            Some(why) => assert!(why.starts_with("perf_event_open: ") && why.contains("; "), "{why}"),
+            None => {
+                assert!(positive(row, "instructions_per_byte") > positive(row, "cache_misses_per_kib") / 1e3)
+            }
+        }
+    }
+    // Skipped where they are wanted and cannot be had, and said so.
+    let shown = place.run(&line.replace(" --json", "")).ok();
+    assert!(shown.stdout().contains("counters: skipped: ") || shown.stdout().contains("instructions/byte"));
+}
+
+#[test]
 fn a_compressor_is_measured_by_what_goes_in() {
     let rows = measured("file>gzip>socket --streams 1 --size 512k --contenders loop,engine");
     for row in &rows {

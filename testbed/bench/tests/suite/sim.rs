@@ -47,6 +47,35 @@ const GUEST: &str = r#"{"event":"step","name":"boot"}
 {"event":"measurement","job":"SSD -> md5 -> NIC","by":"card","guest_cpu_s_per_gib":1.96,"guest_cpu_ratio":0.0907,"device_interrupts_per_gib":1072.0,"system_calls_per_gib":24064.0}
 "#;
 
+/// Fields of the output of `integrations/hdfs/grep.py --json` and of `dcs bench --counters --json`.
+const REAL: &str = r#"{"event":"step"}
+{"event":"measurement","hadoop_grep":"rare","pattern":"<ERROR>","by":"stock","gib":2.0,"matches":17,"runs":3,"seconds":30.0,"job_cpu_s":20.0,"datanode_cpu_s":2.0,"cpu_s":22.0,"datanode_sent_bytes":null}
+{"event":"measurement","hadoop_grep":"rare","pattern":"<ERROR>","by":"near storage","gib":2.0,"matches":17,"runs":3,"seconds":12.0,"job_cpu_s":9.0,"datanode_cpu_s":0.5,"cpu_s":9.5,"datanode_sent_bytes":4096}
+{"event":"measurement","job":"file>socket","contender":"loop","memory_hogs":1,"gib_per_s":1.5,"cpu_s_per_gib":0.7,"counters_refused":"perf_event_open: <none>"}
+{"event":"measurement","job":"file>socket","contender":"engine","memory_hogs":1,"gib_per_s":9.5,"cpu_s_per_gib":0.1,"instructions_per_byte":0.123,"instructions_per_cycle":1.567,"cache_misses_per_kib":0.031}
+"#;
+
+#[test]
+fn the_report_shows_what_real_programs_did() {
+    let place = Place::new();
+    place.write("real.json", REAL.as_bytes());
+    place.run("bench sim csd-area --quick --html report.html --real real.json").ok();
+    let page = String::from_utf8(place.read("report.html")).unwrap();
+    for part in [
+        "0.400</td>",
+        "0.432</td>",
+        "0.250</td>",
+        "&lt;ERROR&gt;",
+        "1.57</td>",
+        "No counters: perf_event_open: &lt;none&gt;",
+    ] {
+        assert!(page.contains(part), "{part}");
+    }
+    place.write("real.json", b"{\"event\":\"measurement\"}");
+    let run = place.run("bench sim csd-area --html report.html --real real.json");
+    run.fails(2, &["something else", "grep.py --json"]);
+}
+
 #[test]
 fn the_report_is_one_page_that_a_browser_shows() {
     let place = Place::new();
