@@ -8,6 +8,9 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
+use std::pin::Pin;
+use std::sync::{Arc, Barrier};
+use std::task::{Context, Wake, Waker};
 use std::time::{Duration, Instant};
 
 /// Longer than anything takes that does not wait; shorter than what is waited for here would.
@@ -337,4 +340,52 @@ fn a_session_full_of_dead_sockets_stops_nobody() {
         others_go_on(&other);
         assert!(dead.iter().all(|(transfer, _)| !transfer.is_done()));
     }
+}
+
+/// Counters of an engine whose thread does not come back are those that it told last, and nobody waits for them.
+#[test]
+fn counters_of_an_engine_that_is_stuck_are_had_at_once() {
+    struct Stuck(Barrier);
+    impl Wake for Stuck {
+        fn wake(self: Arc<Self>) {
+            self.0.wait();
+            self.0.wait();
+        }
+    }
+    for engine in engines() {
+        let session = engine.session().unwrap();
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let mut transfer = session.transfer(Source::socket(&ours), [], Sink::memory(3)).unwrap();
+        // The engine's thread wakes it, and does not return from that.
+        let stuck = Arc::new(Stuck(Barrier::new(2)));
+        let waker = Waker::from(Arc::clone(&stuck));
+        assert!(Pin::new(&mut transfer).poll(&mut Context::from_waker(&waker)).is_pending());
+        theirs.write_all(b"abc").unwrap();
+        drop(theirs);
+        stuck.0.wait();
+        let looks = 200;
+        let began = Instant::now();
+        let seen: Vec<u64> = (0..looks).map(|_| engine.statistics().operations).collect();
+        assert!(began.elapsed() < SOON, "{looks} looks took {:?}", began.elapsed());
+        assert!(seen.iter().all(|operations| *operations == seen[0]));
+        stuck.0.wait();
+        assert_eq!(transfer.wait().unwrap().bytes_out, 3);
+        while engine.statistics().completed != 1 {
+            std::thread::yield_now();
+        }
+        assert!(engine.statistics().operations >= 2);
+    }
+}
+
+/// Whoever only asks for counters drives nothing: what a step may wait for is for those who wait.
+#[test]
+fn counters_of_an_engine_that_callers_drive_move_nothing() {
+    let engine = Engine::builder().driver(Driver::Caller).start().unwrap();
+    let session = engine.session().unwrap();
+    let transfer = session.transfer(Source::memory(&b"abc"[..]), [Op::Md5], Sink::memory(3)).unwrap();
+    for _ in 0..10 {
+        assert_eq!(engine.statistics().fetched, 0);
+    }
+    assert_eq!(transfer.wait().unwrap().bytes_out, 3);
+    assert_eq!(engine.statistics().completed, 1);
 }

@@ -20,6 +20,9 @@ use std::time::{Duration, Instant};
 /// Steps of the engine that are taken for a caller who does not want to wait.
 const STEPS_AT_ONCE: usize = 4;
 
+/// Longest wait for a loop's counters.
+const STATISTICS_WAIT: Duration = Duration::from_millis(50);
+
 /// The state that an engine and its sessions share.
 #[derive(Debug)]
 pub(crate) struct Shared {
@@ -42,6 +45,8 @@ pub(crate) struct Shared {
     driven: AtomicBool,
     /// Queues whose threads may be waiting for their turn to drive.
     waiting: Mutex<Vec<Arc<QueuePair>>>,
+    /// Where the answer comes to somebody who asked for its counters, and went without.
+    unanswered: Mutex<Option<Receiver<()>>>,
     /// What its sessions give it to do.
     pub meter: Arc<Meter>,
     pub info: Info,
@@ -77,6 +82,7 @@ impl Shared {
             spin,
             driven: AtomicBool::new(false),
             waiting: Mutex::new(Vec::new()),
+            unanswered: Mutex::new(None),
             meter: Arc::default(),
             info,
         }
@@ -155,20 +161,39 @@ impl Shared {
         self.drive_once();
     }
 
-    /// Its counters, as of its last step.
+    /// Its counters, as of its last step. One that does not answer soon has nothing new to tell: they are those that it told
+    /// last, and from then on nobody waits until it has answered.
     pub fn statistics(&self) -> Statistics {
         if self.is_foreign() {
             return Statistics::default();
         }
         if self.info.asks_for_statistics {
-            let (send, seen) = std::sync::mpsc::channel();
-            self.push(Control::UpdateStatistics(send));
-            // A loop that does not answer has nothing new to tell.
-            let _ = self.answer(&seen, Some(Duration::from_secs(1)));
+            self.update_statistics();
         }
         let mut counted = *self.info.statistics.lock().unwrap_or_else(|error| error.into_inner());
         counted.failed += self.info.near_failures.load(Ordering::Relaxed);
         counted
+    }
+
+    fn update_statistics(&self) {
+        if self.driver == Driver::Caller
+            && let Some(mut turn) = self.try_turn()
+        {
+            // Without a step: that may take long, and nobody waits for one.
+            return turn.backend.control(Control::UpdateStatistics(std::sync::mpsc::channel().0));
+        }
+        let is_waited_for = |asked: &Receiver<()>| asked.try_recv() == Err(TryRecvError::Empty);
+        if self.unanswered().as_ref().is_some_and(is_waited_for) {
+            return;
+        }
+        let (send, seen) = std::sync::mpsc::channel();
+        self.push(Control::UpdateStatistics(send));
+        let answered = seen.recv_timeout(STATISTICS_WAIT);
+        *self.unanswered() = (answered == Err(RecvTimeoutError::Timeout)).then_some(seen);
+    }
+
+    fn unanswered(&self) -> MutexGuard<'_, Option<Receiver<()>>> {
+        self.unanswered.lock().unwrap_or_else(|error| error.into_inner())
     }
 
     /// Where failures at drives are counted.
