@@ -324,7 +324,7 @@ impl Request<'_> {
         let mut entry = self.entry();
         let named = entry.op_chain;
         let memory = self.sink.0.memory.clone();
-        let (engine, queue) = (&session.engine, &session.queue);
+        let engine = &session.engine;
         // A prefix of no bytes is no prefix.
         let is_empty = |side: &Side| matches!(&side.endpoint, Ok(endpoint) if endpoint.size().is_ok_and(|size| size == Some(0)));
         let prefix = self.prefix.filter(|side| !is_empty(side));
@@ -365,13 +365,23 @@ impl Request<'_> {
             write_descriptor(bytes, handles, &described, chain)
         };
         let near = work.as_ref().map(|work| Arc::clone(&work.outcome));
-        if queue.is_full() {
+        if session.queue.is_full() {
             // Where callers drive, identifiers of dropped transfers come back only when somebody does.
             engine.drive_once();
         }
+        // Nobody else takes the room that is found.
+        let (session, placing) = match self.to {
+            To::Session(session) => (session, None),
+            To::Spread(spread) => {
+                let placing = spread.placing();
+                (spread.session_for(&self.chain, self.rid), Some(placing))
+            }
+        };
+        let (engine, queue) = (&session.engine, &session.queue);
         let cid = queue
             .submit(Command { entry, chain: named, endpoints, secret, near, plain, describe: &write })
             .map_err(refused)?;
+        drop(placing);
         engine.ring_doorbell();
         if let Some(work) = work {
             let (core, pair) = (Arc::clone(engine), Arc::clone(queue));

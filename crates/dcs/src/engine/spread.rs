@@ -7,6 +7,7 @@ use crate::error::Error;
 use crate::op::Op;
 use crate::queue::DEPTH;
 use crate::session::{Request, Session, Transfer};
+use std::sync::{Mutex, MutexGuard};
 
 /// A session on each core of an engine, for a program that gives its transfers to the engine from one place:
 /// each goes to one core, whole, and which one is found when it is submitted.
@@ -31,6 +32,8 @@ use crate::session::{Request, Session, Transfer};
 pub struct Spread {
     sessions: Vec<Session>,
     gather: bool,
+    /// Held while a session with room is found for a transfer, until that has taken it.
+    placing: Mutex<()>,
 }
 
 impl Engine {
@@ -50,7 +53,8 @@ impl Engine {
     /// [`Error::NoSessions`], [`Error::Depth`], [`Error::Forked`].
     pub fn spread_with_depth(&self, depth: u16) -> Result<Spread, Error> {
         let sessions = self.cores.iter().map(|core| Engine::open(&core.shared, depth));
-        Ok(Spread { sessions: sessions.collect::<Result<_, _>>()?, gather: self.gather })
+        let sessions = sessions.collect::<Result<_, _>>()?;
+        Ok(Spread { sessions, gather: self.gather, placing: Mutex::new(()) })
     }
 }
 
@@ -77,6 +81,11 @@ impl Spread {
     /// Begins a transfer with more settings.
     pub fn request(&self, source: Source, chain: impl IntoIterator<Item = Op>, sink: Sink) -> Request<'_> {
         Request::new(crate::session::To::Spread(self), source, chain, sink)
+    }
+
+    /// The right to place a transfer: while it is held, room is only made.
+    pub(crate) fn placing(&self) -> MutexGuard<'_, ()> {
+        self.placing.lock().unwrap_or_else(|error| error.into_inner())
     }
 
     /// The session for a transfer.

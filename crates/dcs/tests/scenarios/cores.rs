@@ -122,6 +122,25 @@ fn handles_serve_transfers_on_any_core() {
     });
 }
 
+/// As many threads as there is room for transfers, each with one at a time: there is always room for the next.
+#[test]
+fn threads_that_share_a_spread_find_the_room_that_there_is() {
+    let engine = builder(2, Io::Auto).start().unwrap();
+    let spread = engine.spread_with_depth(2).unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let spread = &spread;
+            scope.spawn(move || {
+                for at in 0..3_000 {
+                    let bytes = [thread, at as u8];
+                    let done = spread.transfer(Source::memory(bytes), [], Sink::memory(2)).unwrap().wait();
+                    assert_eq!(done.unwrap().memory.as_deref(), Some(&bytes[..]));
+                }
+            });
+        }
+    });
+}
+
 #[test]
 fn one_request_id_is_one_order_on_a_spread() {
     for_each_io(|io| {
