@@ -3,14 +3,13 @@
 /// Bytes of one credit.
 pub const CREDIT: u64 = 4096;
 
-/// The count that the 32 bits on the wire stand for, if it is later than `last`. None if it is the same or an
-/// earlier one.
+/// Returns the count whose low 32 bits are `bits`, if it is later than `last`; `None` if it is the same or earlier.
 pub(crate) fn later(last: u64, bits: u32) -> Option<u64> {
     let ahead = bits.wrapping_sub(last as u32);
     (ahead != 0 && ahead < 1 << 31).then(|| last + u64::from(ahead))
 }
 
-/// True if epoch `other` comes after `epoch`.
+/// Returns true if epoch `other` comes after `epoch`.
 pub(crate) fn is_after(other: u16, epoch: u16) -> bool {
     let ahead = other.wrapping_sub(epoch);
     ahead != 0 && ahead < 1 << 15

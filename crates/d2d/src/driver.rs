@@ -1,6 +1,5 @@
-//! The driver's part: which registers are written and read, in which order, to set up, start, pause and end a
-//! stream and to learn its end. Nothing here does it: all are values, for a guest's program, a model and a
-//! test alike.
+//! The driver's part: which registers to write and read, in which order, to set up, start, pause and end a stream and to learn its result.
+//! These are only values: a guest's program, a model or a test carries them out.
 //!
 //! A stream from an SSD to a NIC:
 //!
@@ -13,7 +12,7 @@
 //! again      all of it from `receiver` on: an epoch is good for one run
 //! ```
 //!
-//! Where an operating system writes registers by halves, the upper half goes first.
+//! An operating system that writes registers by halves writes the upper half first.
 
 use crate::register::*;
 use crate::uoe::{self, Template};
@@ -24,77 +23,77 @@ use alloc::vec::Vec;
 pub struct Write {
     /// Offset in BAR0.
     pub offset: u64,
-    /// The value.
+    /// Value to write.
     pub value: u64,
 }
 
-/// This is no D2D function, or not of this version.
+/// The registers are not those of a D2D function of this version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no D2D function of version {}: its first register is {identity:#x}", Identity::VERSION)]
 pub struct LayoutError {
-    /// The first register.
+    /// Value of the first register.
     pub identity: u64,
 }
 
-/// What a function has, and where.
+/// The sizes and register offsets of a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
     /// SSD or NIC.
     pub kind: Kind,
     /// Streams and aperture.
     pub capabilities: Capabilities,
-    /// Where registers begin.
+    /// Offsets of the registers.
     pub offsets: Offsets,
-    /// Where lists of tasks begin.
+    /// Offset and size of the lists of tasks.
     pub task_memory: TaskMemory,
-    /// Blocks, MTU.
+    /// Size of blocks, MTU.
     pub medium: Medium,
-    /// Blocks of the medium.
+    /// Number of blocks of the medium.
     pub blocks: u64,
 }
 
-/// Where a receiver takes data, for the run that it has begun.
+/// The place at which a receiver takes data in its current run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// Its Rx Address.
+    /// Rx Address of the receiver.
     pub address: u64,
     /// Credits of its Rx queue.
     pub credits: u32,
     /// Credits after which its aperture wraps.
     pub aperture: u32,
-    /// The run.
+    /// Epoch of the run.
     pub epoch: u16,
 }
 
-/// How a stream receives.
+/// The settings of a receiver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Receive {
-    /// Bytes of the stream. 0: until it is told.
+    /// Bytes of the stream. 0: until the driver ends it.
     pub bytes: u64,
     /// Address of the sender's [`GRANT`] register; 0: the driver passes grants on.
     pub grants_to: u64,
     /// Stall limit and refresh interval.
     pub times: Times,
-    /// An interrupt at the end.
+    /// True for an interrupt at the end.
     pub interrupt: bool,
 }
 
-/// How a stream sends.
+/// The settings of a sender.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Send {
-    /// Bytes of the stream. 0: all that there are.
+    /// Bytes of the stream. 0: all.
     pub bytes: u64,
-    /// The rate.
+    /// Data rate and granularity.
     pub rate: Rate,
     /// Credits that may be under way; 0: as many as the receiver has.
     pub credits: u32,
     /// Stall limit.
     pub times: Times,
-    /// An interrupt at the end.
+    /// True for an interrupt at the end.
     pub interrupt: bool,
 }
 
-/// How a stream stands.
+/// The state and counts of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Report {
     /// State and error.
@@ -103,7 +102,7 @@ pub struct Report {
     pub moved: u64,
     /// Bytes that have left the receiver.
     pub taken: u64,
-    /// What was not used.
+    /// Writes and packets that were not used.
     pub dropped: Dropped,
     /// Packets sent or received by a NIC.
     pub packets: u64,
@@ -115,7 +114,7 @@ impl Layout {
     /// The registers that [`Layout::from_values`] is made from.
     pub const READS: [u64; 6] = [IDENTITY, CAPABILITIES, OFFSETS, TASK_MEMORY, MEDIUM, BLOCKS];
 
-    /// The layout that these values tell.
+    /// Parses the values of [`Layout::READS`].
     pub fn from_values(values: [u64; 6]) -> Result<Layout, LayoutError> {
         let kind = Identity::from_bits(values[0]).known().ok_or(LayoutError { identity: values[0] })?;
         Ok(Layout {
@@ -128,7 +127,7 @@ impl Layout {
         })
     }
 
-    /// Offset of a stream's register.
+    /// Returns the offset of a stream's register.
     pub fn register(&self, stream: u16, register: u64) -> u64 {
         u64::from(self.offsets.streams) + u64::from(stream) * STRIDE + register
     }
@@ -137,14 +136,14 @@ impl Layout {
         Write { offset: self.register(stream, register), value }
     }
 
-    /// Puts a NIC's template in place.
+    /// Returns the writes that set a NIC's template.
     pub fn template(&self, stream: u16, template: &Template) -> Vec<Write> {
         let first = u64::from(self.offsets.uoe) + u64::from(stream) * STRIDE;
         let values: [u64; uoe::COUNT] = template.registers();
         (first..).step_by(8).zip(values).map(|(offset, value)| Write { offset, value }).collect()
     }
 
-    /// Puts an SSD's list of tasks in place. None: the list is longer than the function's memory for it.
+    /// Returns the writes that set an SSD's list of tasks; `None` if the list is too long for the function.
     pub fn tasks(&self, stream: u16, tasks: &[Task]) -> Option<Vec<Write>> {
         let room = self.task_memory.tasks;
         let count = u32::try_from(tasks.len()).ok().filter(|count| *count <= room)?;
@@ -156,7 +155,7 @@ impl Layout {
         Some(writes)
     }
 
-    /// Starts a receiver.
+    /// Returns the writes that start a receiver.
     pub fn receive(&self, stream: u16, receive: &Receive) -> Vec<Write> {
         let control = Control { interrupt_at_end: receive.interrupt, ..Control::default() };
         let control = Control { interrupt_at_grant: receive.interrupt && receive.grants_to == 0, ..control };
@@ -169,12 +168,16 @@ impl Layout {
         ]
     }
 
-    /// The registers that [`Layout::place`] is made from, after a receiver's start.
+    /// Returns the registers that [`Layout::place`] parses, to be read after a receiver's start.
     pub fn place_reads(&self, stream: u16) -> [u64; 3] {
         [RX_ADDRESS, BASE_CREDITS, STATUS].map(|register| self.register(stream, register))
     }
 
-    /// The place that these values tell. An error: the receiver did not start.
+    /// Parses the values of [`Layout::place_reads`].
+    ///
+    /// # Errors
+    ///
+    /// The status of a receiver that did not start.
     pub fn place(&self, values: [u64; 3]) -> Result<Place, Status> {
         let status = Status::from_bits(values[2]);
         if !status.state.is_running() {
@@ -188,7 +191,7 @@ impl Layout {
         })
     }
 
-    /// Starts a sender to a receiver that has started.
+    /// Returns the writes that start a sender to a receiver that has started.
     pub fn send(&self, stream: u16, place: &Place, send: &Send) -> Vec<Write> {
         let credits = if send.credits == 0 { place.credits } else { send.credits.min(place.credits) };
         let control = Control {
@@ -208,34 +211,34 @@ impl Layout {
         ]
     }
 
-    /// Lets a stream stand still, or go on. `address` is a sender's Tx Address, and 0 of a receiver.
+    /// Returns the write that pauses or resumes a stream. `address` is the Tx Address of a sender, and 0 for a receiver.
     pub fn pause(&self, stream: u16, address: u64, pause: bool) -> Write {
         self.write(stream, TX_ADDRESS, TxAddress { address, pause, ..TxAddress::default() }.bits())
     }
 
-    /// Ends a run after this many bytes, or where it is if that is later. [`END_HERE`]: where it is.
+    /// Returns the write that ends a run after this many bytes, or at its position if that is later. [`END_HERE`]: at its position.
     pub fn end_at(&self, stream: u16, bytes: u64) -> Write {
         self.write(stream, BYTE_COUNT, bytes)
     }
 
-    /// Empties a stream, tasks too, and ends its run at once.
+    /// Returns the write that clears a stream: it ends the run and empties the queues and the list of tasks.
     pub fn clear(&self, stream: u16) -> Write {
         self.write(stream, TX_ADDRESS, TxAddress { clear: true, ..TxAddress::default() }.bits())
     }
 
-    /// Passes a receiver's grant, which was read from its [`GRANT`], on to the sender.
+    /// Returns the write that passes a grant, read from a receiver's [`GRANT`] register, on to the sender.
     pub fn grant(&self, stream: u16, grant: Grant) -> Write {
         self.write(stream, GRANT, grant.bits())
     }
 
-    /// The registers that [`Report::from_values`] is made from.
+    /// Returns the registers that [`Report::from_values`] parses.
     pub fn report_reads(&self, stream: u16) -> [u64; 6] {
         [STATUS, MOVED, TAKEN, DROPPED, PACKETS, LOST].map(|register| self.register(stream, register))
     }
 }
 
 impl Report {
-    /// The report that these values tell.
+    /// Parses the values of [`Layout::report_reads`].
     pub fn from_values(values: [u64; 6]) -> Report {
         Report {
             status: Status::from_bits(values[0]),

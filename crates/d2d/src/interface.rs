@@ -1,98 +1,96 @@
-//! What a function and its owner say to each other.
+//! Types that pass between a function and its owner.
 
 use alloc::vec::Vec;
 
 /// A time, or a span of it, in nanoseconds.
 pub type Nanos = u64;
 
-/// The run of a stream to which a write belongs.
+/// Identifies the run of a stream to which a write belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Origin {
-    /// The stream.
+    /// Number of the stream.
     pub stream: u16,
-    /// Its run.
+    /// Number of its run.
     pub run: u32,
 }
 
-/// An operation on the medium, by which its owner tells how it went.
+/// Identifies an operation on the medium, to report its result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Token(pub(crate) u64);
 
-/// Something that the owner of a function is to do.
+/// An action for the owner of a function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Read blocks of the medium, and call [`Ssd::read_done`](crate::Ssd::read_done).
     Read {
-        /// By which to answer.
+        /// Identifies the operation in the answer.
         token: Token,
-        /// First block.
+        /// Number of the first block.
         lba: u64,
-        /// Blocks.
+        /// Number of blocks.
         blocks: u32,
     },
     /// Write blocks of the medium, and call [`Ssd::store_done`](crate::Ssd::store_done).
     Store {
-        /// By which to answer.
+        /// Identifies the operation in the answer.
         token: Token,
-        /// First block.
+        /// Number of the first block.
         lba: u64,
-        /// Whole blocks.
+        /// Contents of whole blocks.
         data: Vec<u8>,
     },
-    /// Write to another function: data or a grant. Posted: there is an answer only where it cannot be
-    /// delivered, `write_failed`.
+    /// Write data or a grant to another function. The write is posted: call `write_failed` only if it cannot be delivered.
     Write {
-        /// By which to say that it failed.
+        /// Identifies the run if the write fails.
         origin: Origin,
-        /// Where, in the address space of the function.
+        /// Address, in the function's address space.
         address: u64,
-        /// At most the largest payload of a write.
+        /// Bytes to write, at most the largest payload.
         data: Vec<u8>,
     },
     /// Raise the interrupt of a stream.
     Interrupt {
-        /// The stream.
+        /// Number of the stream.
         stream: u16,
     },
     /// Hand a received frame to the legacy function after all.
     Legacy {
-        /// The frame as it came.
+        /// Frame as it was received.
         frame: Vec<u8>,
     },
 }
 
-/// Something that is done to a stream's bytes on the way, in order, once each: a digest, a cipher. The paper
-/// has none.
+/// A digest or a cipher that each byte of a stream passes once, in order. (Not in the paper.)
 pub trait Operator {
-    /// A run begins.
+    /// Begins a run.
     fn start(&mut self);
-    /// The next bytes to be written to the receiver, which it may change.
+    /// Processes the next bytes before they are written to the receiver. It may change them.
     fn update(&mut self, bytes: &mut [u8]);
 }
 
-/// A function cannot be made as its configuration says.
+/// A configuration is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
-    /// The number of streams.
+    /// Number of streams.
     #[error(
         "at least one stream, with room for a task in an SSD, and registers and tasks of all within 4 GiB"
     )]
     Streams,
-    /// The Rx queue.
+    /// Size of the Rx queue.
     #[error("a window of 2 to 1,048,576 credits")]
     Window,
-    /// Places for runs.
+    /// Number of places.
     #[error("places that are a power of two, at most 128")]
     Places,
-    /// Writes.
+    /// Size of writes.
     #[error("a largest payload that is a power of two, 64 to 4,096 bytes")]
     Payload,
-    /// Blocks.
+    /// Sizes of blocks and transfers.
     #[error(
         "blocks of 512 to 4,096 bytes, and transfers of whole ones, which fit the read-ahead and the window"
     )]
     Blocks,
-    /// The network.
+    /// Largest packet of the network.
     #[error("an MTU of at least 68 bytes")]
     Mtu,
 }

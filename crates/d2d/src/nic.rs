@@ -1,5 +1,4 @@
-//! The NIC: as a receiver it makes frames of what is written to it; as a sender it passes on what the network
-//! sends.
+//! The NIC. As a receiver it makes frames of the data written to it; as a sender it passes on received packets.
 
 use crate::interface::{Action, ConfigError, Nanos, Operator, Origin};
 use crate::reassembly::{Disposition, Limits, Reassembly};
@@ -17,7 +16,7 @@ use alloc::vec::Vec;
 /// The settings of a NIC.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
-    /// Streams.
+    /// Number of streams.
     pub streams: u16,
     /// Credits of an Rx queue.
     pub window: u32,
@@ -29,7 +28,7 @@ pub struct Config {
     pub payload: u32,
     /// Largest IPv4 packet on the link, in bytes.
     pub mtu: u16,
-    /// Bytes of a stream's Tx queue: what was received and not yet sent on.
+    /// Bytes of a stream's Tx queue: received and not yet sent on.
     pub queue: u32,
     /// Legacy frames that wait for the wire.
     pub legacy: usize,
@@ -38,7 +37,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// The usual choices: 128 KiB of credits, writes of 256 bytes, an MTU of 1,500, a Tx queue of 256 KiB.
+    /// Returns the usual settings: 128 KiB of credits, writes of 256 bytes, an MTU of 1,500, a Tx queue of 256 KiB.
     pub fn new(streams: u16) -> Config {
         Config {
             streams,
@@ -67,12 +66,12 @@ impl Config {
         }
     }
 
-    /// Bytes of BAR0.
+    /// Returns the size of BAR0 in bytes.
     pub fn registers(&self) -> u64 {
         self.settings().bar()
     }
 
-    /// Bytes of the aperture.
+    /// Returns the size of the aperture in bytes.
     pub fn aperture(&self) -> u64 {
         self.settings().place() * u64::from(self.places) * u64::from(self.streams)
     }
@@ -81,27 +80,27 @@ impl Config {
 /// A frame for the wire, without padding and frame check sequence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// The stream. None: the legacy function's.
+    /// Number of the stream; `None` for a legacy frame.
     pub stream: Option<u16>,
-    /// The frame.
+    /// Contents of the frame.
     pub bytes: Vec<u8>,
 }
 
-/// What became of a received frame.
+/// The result of a received frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Received {
-    /// It is the legacy function's, as it is.
+    /// The frame is the legacy function's.
     Legacy,
-    /// It is a stream's, or may be: should it turn out otherwise, it comes back by [`Action::Legacy`].
+    /// The frame is a stream's, or may be. If it turns out not to be, [`Action::Legacy`] returns it.
     Kept,
 }
 
-/// What the NIC has counted that belongs to no one stream.
+/// Counts that belong to no stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
-    /// Fragmented datagrams of streams that were never whole, contradicted themselves, or had to make room.
+    /// Fragmented datagrams of streams that stayed incomplete, contradicted themselves, or had to make room.
     pub datagrams_lost: u64,
-    /// Fragmented datagrams of nobody known yet that went to the legacy function to make room for others.
+    /// Fragmented datagrams of unknown owner that went to the legacy function to make room for others.
     pub datagrams_passed: u64,
 }
 
@@ -112,23 +111,23 @@ struct Network {
     packets: Option<Packets>,
     filter: Option<(Filter, Demands)>,
     sequence: Sequence,
-    /// The RTP source that the run takes: the one that its template names, else the first that came.
+    /// RTP source of the run: the one that its template names, else that of the first packet.
     ssrc: Option<u32>,
 }
 
-/// The part of a filter that each fragment has: VLAN, destination, source (0: any).
+/// The part of a filter that all fragments have: VLAN, destination, source (0: any).
 type Ends = (Option<u16>, [u8; 4], [u8; 4]);
 
-/// A NIC's D2D function, beside its legacy function.
+/// A NIC's D2D function, next to its legacy function.
 pub struct Nic {
     config: Config,
     streams: Streams,
     networks: Vec<Network>,
     filters: BTreeMap<Filter, u16>,
-    /// How many filters name this VLAN, destination and source.
+    /// Number of filters for a VLAN, destination and source.
     ends: BTreeMap<Ends, u16>,
     reassembly: Reassembly,
-    /// Frames that came for the legacy function and were held.
+    /// Frames that were held and turned out to be the legacy function's.
     held: VecDeque<Vec<u8>>,
     legacy: VecDeque<Vec<u8>>,
     /// Streams that may have a packet.
@@ -138,7 +137,7 @@ pub struct Nic {
 }
 
 impl Nic {
-    /// A NIC after power on, with a link.
+    /// Creates a NIC as after power-on, with a link.
     pub fn new(config: Config) -> Result<Nic, ConfigError> {
         if config.mtu < 68 {
             return Err(ConfigError::Mtu);
@@ -158,13 +157,12 @@ impl Nic {
         })
     }
 
-    /// Puts something on the way of a stream's bytes to another function, from its next start on.
+    /// Sets the operator of a stream that sends to another function, from its next start on.
     pub fn set_operator(&mut self, stream: u16, operator: Option<Box<dyn Operator + Send>>) {
         self.streams.set_operator(stream, operator);
     }
 
-    /// A reset of the D2D function: as after power on, except that epochs go on. Legacy frames and the link
-    /// stay.
+    /// Resets the D2D function. Epochs go on; legacy frames and the link stay.
     pub fn reset(&mut self) {
         self.streams.reset();
         self.networks.iter_mut().for_each(|network| *network = Network::default());
@@ -174,12 +172,12 @@ impl Nic {
         self.wire.clear();
     }
 
-    /// What was counted since power on.
+    /// Returns the counts since power-on.
     pub fn statistics(&self) -> Statistics {
         self.statistics
     }
 
-    /// Bytes of frames that wait for the rest of their datagrams.
+    /// Returns the bytes of frames that wait for the rest of their datagrams.
     pub fn bytes_held(&self) -> usize {
         self.reassembly.bytes()
     }
@@ -194,7 +192,7 @@ impl Nic {
         });
     }
 
-    /// Writes BAR0: eight bytes, or either half of them. Another write has no effect.
+    /// Writes BAR0: eight bytes, or either half of them. Other writes have no effect.
     pub fn write(&mut self, offset: u64, bytes: &[u8], now: Nanos) {
         let Some(access) = Access::of(offset, bytes) else { return };
         match self.streams.decode(access.at) {
@@ -268,7 +266,7 @@ impl Nic {
         }
     }
 
-    /// The stream neither sends nor receives packets any more.
+    /// Ends a stream's part in the network: it no longer sends or receives packets.
     fn forget(&mut self, number: u16) {
         let network = &mut self.networks[usize::from(number)];
         network.packets = None;
@@ -284,7 +282,7 @@ impl Nic {
         }
     }
 
-    /// The link has come, or gone: without it, every run ends.
+    /// Sets the state of the link. Without a link, all runs fail.
     pub fn set_link(&mut self, up: bool) {
         self.link = up;
         for number in 0..self.config.streams {
@@ -303,7 +301,7 @@ impl Nic {
         }
     }
 
-    /// The next thing to do. None: nothing until something happens, or [`Nic::next_deadline`].
+    /// Returns the next action; `None` if there is nothing to do before an event or [`Nic::next_deadline`].
     pub fn poll(&mut self, now: Nanos) -> Option<Action> {
         self.reassembly.expire(now);
         self.settle_fragments();
@@ -332,7 +330,7 @@ impl Nic {
         grant.or_else(|| self.streams.data_action(stream, now)).or_else(|| self.streams.end_action(stream))
     }
 
-    /// When to poll again if nothing happens before. 0: now.
+    /// Returns the time to poll again if nothing happens before. 0: at once.
     pub fn next_deadline(&self) -> Option<Nanos> {
         if !self.held.is_empty() {
             return Some(0);
@@ -342,7 +340,11 @@ impl Nic {
 
     // The wire.
 
-    /// Queues a frame of the legacy function. It comes back where the queue is full.
+    /// Queues a frame of the legacy function.
+    ///
+    /// # Errors
+    ///
+    /// The frame, if the queue is full.
     pub fn send_legacy(&mut self, frame: Vec<u8>) -> Result<(), Vec<u8>> {
         if self.legacy.len() >= self.config.legacy {
             return Err(frame);
@@ -351,7 +353,7 @@ impl Nic {
         Ok(())
     }
 
-    /// The frame that goes now that the wire is free: the legacy function's first, then the streams' in turn.
+    /// Returns the frame to send now that the wire is free: legacy frames first, then streams in turn.
     pub fn next_frame(&mut self, now: Nanos) -> Option<Frame> {
         if !self.link {
             return None;
@@ -395,20 +397,20 @@ impl Nic {
         match disposition {
             Disposition::Legacy => return Received::Legacy,
             Disposition::Held | Disposition::Dropped => {}
-            // The stream may have ended in between: then nobody wants it any more.
+            // The stream may have ended in between, and not take it any more.
             Disposition::Whole(datagram) => drop(self.take(&packet, &datagram)),
             Disposition::Release(frames) => self.held.extend(frames),
         }
         Received::Kept
     }
 
-    /// True if some stream receives at the packet's address, from its source.
+    /// Returns true if a stream receives at the packet's address, from its source.
     fn may_be_ours(&self, packet: &Packet) -> bool {
         let from = |source| self.ends.contains_key(&(packet.vlan, packet.destination, source));
         from(packet.source) || from([0; 4])
     }
 
-    /// Counts the datagrams that were lost, and passes on those that are nobody's.
+    /// Counts the datagrams that were lost, and passes on those of no stream.
     fn settle_fragments(&mut self) {
         self.held.extend(self.reassembly.released.drain(..));
         self.statistics.datagrams_passed += core::mem::take(&mut self.reassembly.passed);
@@ -421,7 +423,7 @@ impl Nic {
         }
     }
 
-    /// Counts as lost, where a run has all that it wants, the datagrams that have not become whole before.
+    /// If a run has all its bytes, counts its incomplete datagrams as lost.
     fn settle_end(&mut self, number: u16) {
         let stream = self.streams.stream(number);
         if stream.role == Role::Sender && wanted(stream) == 0 {
@@ -431,7 +433,7 @@ impl Nic {
         }
     }
 
-    /// Takes a whole datagram.
+    /// Takes a complete datagram.
     fn take(&mut self, packet: &Packet, datagram: &[u8]) -> Received {
         let Some((from, to)) = wire::ports(datagram) else { return Received::Legacy };
         let Some((number, demands)) = find(&self.filters, &self.networks, packet, from, to) else {
@@ -472,7 +474,7 @@ impl Nic {
         Received::Kept
     }
 
-    /// A write could not be delivered.
+    /// Reports that a write could not be delivered.
     pub fn write_failed(&mut self, origin: Origin) {
         self.streams.write_failed(origin);
     }
@@ -482,14 +484,14 @@ fn ends(filter: &Filter) -> Ends {
     (filter.vlan, filter.destination, filter.source)
 }
 
-/// Bytes that a sender's run still wants of the network.
+/// Returns how many bytes a sender's run still needs from the network.
 fn wanted(stream: &Stream) -> u64 {
     let here = stream.sender.sent() + stream.sender.queue.len();
     let end = stream.sender.end().unwrap_or(u64::MAX);
     if stream.is_running() { end.saturating_sub(here) } else { 0 }
 }
 
-/// The stream that receives a packet: one that names its source before one that takes any.
+/// Finds the stream that receives a packet. One that names its source precedes one that takes any.
 fn find(
     filters: &BTreeMap<Filter, u16>,
     networks: &[Network],

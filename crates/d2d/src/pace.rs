@@ -2,14 +2,13 @@
 
 use crate::interface::Nanos;
 
-/// A rate in slots of fixed length. Slot k begins k granularities after the start, and by then the bytes of
-/// the slots before it and its own are due: floor(rate * (k + 1) * granularity). The sum is computed anew
-/// each time, so nothing drifts.
+/// A rate in slots of fixed length. Slot k begins k granularities after the start, when its bytes and those of all slots before are due:
+/// floor(rate * (k + 1) * granularity). The sum is computed anew each time, so that rounding never accumulates.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Pace {
-    /// Bytes a second; 0: everything is always due.
+    /// Bytes per second; 0: everything is always due.
     rate: u64,
-    /// Nanoseconds of a slot.
+    /// Length of a slot in nanoseconds.
     slot: u64,
     start: Nanos,
     /// Position in the stream at the start.
@@ -23,13 +22,13 @@ impl Pace {
         Pace { rate, slot: u64::from(granularity_us) * 1000, start: now, base: 0 }
     }
 
-    /// Begins anew at `now`, from `position` on.
+    /// Restarts the slots at `now`, with the stream at `position`.
     pub fn restart(&mut self, now: Nanos, position: u64) {
         self.start = now;
         self.base = position;
     }
 
-    /// The position up to which bytes are due at `now`.
+    /// Returns the position up to which bytes are due at `now`.
     pub fn due(&self, now: Nanos) -> u64 {
         if self.rate == 0 {
             return u64::MAX;
@@ -39,7 +38,7 @@ impl Pace {
         self.base.saturating_add(u64::try_from(bytes).unwrap_or(u64::MAX))
     }
 
-    /// When the byte at `position` is due.
+    /// Returns the time at which the byte at `position` is due.
     pub fn when(&self, position: u64) -> Nanos {
         if self.rate == 0 {
             return self.start;

@@ -3,7 +3,7 @@
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-/// Bytes in order: those of a Tx queue or an Rx queue.
+/// The bytes of a Tx or an Rx queue.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Queue(VecDeque<u8>);
 
@@ -16,7 +16,7 @@ impl Queue {
         self.0.extend(bytes);
     }
 
-    /// Takes the first `count` bytes, or all that there are, into a buffer that has room for `room` more.
+    /// Takes the first `count` bytes, or all if there are fewer, into a buffer with capacity for `room` more.
     pub fn take(&mut self, count: u64, room: usize) -> Vec<u8> {
         let count = count.min(self.len()) as usize;
         let mut bytes = Vec::with_capacity(count + room);
@@ -28,7 +28,7 @@ impl Queue {
         bytes
     }
 
-    /// Empties it and gives its memory back.
+    /// Empties the queue and frees its memory.
     pub fn clear(&mut self) {
         self.0 = VecDeque::new();
     }

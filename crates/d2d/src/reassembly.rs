@@ -1,8 +1,7 @@
 //! Reassembly of IPv4 datagrams, bounded in datagrams, bytes and time. (RFC 791, 3.2)
 //!
-//! Which stream a datagram belongs to is said by its first fragment, which may come last. So the frames are
-//! kept as they came: if it turns out to be nobody's here, they go on to the legacy function, untouched and
-//! in their order.
+//! The first fragment, which may arrive last, tells which stream a datagram belongs to. So frames are kept as they came: those of no stream
+//! go to the legacy function, unchanged and in order.
 
 use crate::interface::{Nanos, Origin};
 use crate::wire::{Packet, ports};
@@ -10,21 +9,19 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use core::ops::Range;
 
-/// Bounds on what fragments may occupy. Where one is reached, the oldest datagram makes room: one that was given up,
-/// else one of nobody known yet, else a stream's.
+/// Limits on fragments. At a limit the oldest datagram makes room: one that was given up, else one of unknown owner, else a stream's.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Datagrams of which something was seen. One source has half of them at most.
+    /// Number of datagrams in progress. One source may have half of them.
     pub datagrams: usize,
-    /// Bytes of frames that are kept.
+    /// Bytes of all frames kept.
     pub bytes: usize,
-    /// Nanoseconds from a datagram's first fragment to come to its last.
+    /// Nanoseconds from the arrival of a datagram's first fragment to that of its last.
     pub time: Nanos,
 }
 
 impl Limits {
-    /// Two datagrams a stream, 64 at least and 1,024 at most; 16 KiB for each, so a mebibyte at least; and 15 seconds,
-    /// which RFC 791 names.
+    /// Returns the usual limits: two datagrams per stream, but 64 to 1,024; 16 KiB for each; 15 seconds (RFC 791).
     pub fn for_streams(streams: u16) -> Limits {
         let datagrams = (2 * usize::from(streams)).clamp(64, 1024);
         Limits { datagrams, bytes: datagrams << 14, time: 15_000_000_000 }
@@ -32,13 +29,13 @@ impl Limits {
 }
 
 impl Default for Limits {
-    /// Those for a single stream.
+    /// Returns the limits for a single stream.
     fn default() -> Limits {
         Limits::for_streams(1)
     }
 }
 
-/// What tells datagrams apart.
+/// The identity of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Key {
     vlan: Option<u16>,
@@ -49,13 +46,13 @@ struct Key {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
-    /// The first fragment has not come.
+    /// The first fragment has not arrived.
     Unknown,
-    /// It has, and is of this run.
+    /// The datagram is this run's.
     Ours(Origin),
-    /// It is nobody's here: what comes passes.
+    /// The datagram is of no stream: further fragments pass.
     Legacy,
-    /// It was given up: what comes is dropped.
+    /// The datagram was given up: further fragments are dropped.
     Dropped,
 }
 
@@ -65,11 +62,11 @@ struct Datagram {
     until: Nanos,
     fate: Fate,
     frames: Vec<Vec<u8>>,
-    /// By their place in the datagram: the frame, and the place in it.
+    /// Frame and range in it of each fragment, by offset in the datagram.
     pieces: BTreeMap<usize, (usize, Range<usize>)>,
-    /// Bytes of all pieces; none overlap.
+    /// Bytes of all pieces, which do not overlap.
     covered: usize,
-    /// Bytes of the datagram, once the last fragment has come.
+    /// Length of the datagram, known when the last fragment has arrived.
     end: Option<usize>,
 }
 
@@ -78,7 +75,7 @@ impl Datagram {
         self.frames.iter().map(Vec::len).sum()
     }
 
-    /// The whole, if there are no holes.
+    /// Returns the whole datagram, if it has no holes.
     fn whole(&self) -> Option<Vec<u8>> {
         let end = self.end.filter(|end| *end == self.covered)?;
         let mut whole = Vec::with_capacity(end);
@@ -89,7 +86,7 @@ impl Datagram {
     }
 }
 
-/// A fragment beside those that are there.
+/// The relation of a fragment to those already kept.
 enum Fit {
     New,
     Same,
@@ -105,7 +102,7 @@ impl Datagram {
             Some(end) => until != end,
             None => !more && last > until,
         };
-        // Only the last may have any length, and none is empty.
+        // All but the last have a multiple of 8 bytes, and none is empty.
         if ends || bytes.is_empty() || until > 65_515 || (more && !bytes.len().is_multiple_of(8)) {
             return Fit::Contradicts;
         }
@@ -120,32 +117,32 @@ impl Datagram {
     }
 }
 
-/// What became of a fragment.
+/// The result of a fragment.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Disposition {
-    /// It is kept.
+    /// The fragment is kept.
     Held,
-    /// It is nobody's here, and not kept: the caller has it.
+    /// The fragment is of no stream, and was not kept.
     Legacy,
-    /// It was dropped, with its datagram.
+    /// The fragment was dropped with its datagram.
     Dropped,
-    /// The datagram is whole: its payload from UDP's header on.
+    /// The datagram is complete: its payload, from UDP's header on.
     Whole(Vec<u8>),
-    /// It is nobody's here: these frames, the last being this one.
+    /// The datagram is of no stream: its frames, the last of which is this one.
     Release(Vec<Vec<u8>>),
 }
 
-/// The datagrams under way, the oldest first.
+/// The datagrams in progress, the oldest first.
 #[derive(Debug)]
 pub(crate) struct Reassembly {
     limits: Limits,
     datagrams: VecDeque<Datagram>,
     bytes: usize,
-    /// Runs that have lost a datagram, each as often as they have: the owner takes them out.
+    /// Runs that have lost a datagram, once per datagram. The owner removes them.
     pub lost: Vec<Origin>,
-    /// Frames of datagrams that are nobody's as far as is known: the owner takes them out.
+    /// Frames of datagrams that are not known to be a stream's. The owner removes them.
     pub released: Vec<Vec<u8>>,
-    /// Datagrams of nobody known that made room for others, since it was asked last.
+    /// Datagrams of unknown owner that made room for others. The owner resets the count.
     pub passed: u64,
 }
 
@@ -159,12 +156,12 @@ impl Reassembly {
         self.bytes
     }
 
-    /// When the oldest is given up.
+    /// Returns the time at which the oldest datagram is given up.
     pub fn deadline(&self) -> Option<Nanos> {
         self.datagrams.front().map(|datagram| datagram.until)
     }
 
-    /// Gives up the datagrams whose time is over at `now`.
+    /// Gives up the datagrams whose time has ended at `now`.
     pub fn expire(&mut self, now: Nanos) {
         while self.deadline().is_some_and(|until| until <= now) {
             self.remove(0);
@@ -189,7 +186,7 @@ impl Reassembly {
         }
     }
 
-    /// Makes room at the cost of one of these datagrams. False: there is none.
+    /// Removes one of these datagrams to make room. Returns false if there is none.
     fn evict(&mut self, among: impl Fn(&Datagram) -> bool) -> bool {
         let candidates = self.datagrams.iter().enumerate().filter(|(_, datagram)| among(datagram));
         let worth = |fate| match fate {
@@ -209,7 +206,7 @@ impl Reassembly {
         self.datagrams.iter().position(|datagram| datagram.key == key)
     }
 
-    /// Takes a fragment. `whose` tells from the ports, source and destination, which run wants the datagram.
+    /// Takes a fragment. `whose` finds the run that receives the datagram, by its source and destination ports.
     pub fn add(
         &mut self,
         packet: &Packet,
@@ -247,7 +244,7 @@ impl Reassembly {
         }
     }
 
-    /// Makes room for a frame of this datagram. Returns where the datagram is now; an error: there is no room.
+    /// Makes room for a frame of this datagram. Returns the datagram's new index, as an error if there is no room.
     fn room(&mut self, key: Key, bytes: usize) -> Result<usize, usize> {
         let others = |datagram: &Datagram| datagram.key != key && !datagram.frames.is_empty();
         while self.bytes + bytes > self.limits.bytes && self.evict(others) {}
@@ -281,7 +278,7 @@ impl Reassembly {
             if !(is_first && is_done_with) {
                 return at;
             }
-            // Another datagram has its identification by now.
+            // Another datagram has its identification now.
             self.remove(at);
         } else if self.datagrams.iter().filter(|datagram| source(datagram)).count()
             >= self.limits.datagrams.div_ceil(2)
@@ -302,7 +299,7 @@ impl Reassembly {
         self.datagrams.len() - 1
     }
 
-    /// Forgets what is kept of a datagram, and gives the frames out.
+    /// Empties a datagram and returns its frames.
     fn empty(&mut self, at: usize, fate: Fate) -> Vec<Vec<u8>> {
         let datagram = &mut self.datagrams[at];
         self.bytes -= datagram.bytes();
@@ -317,8 +314,8 @@ impl Reassembly {
         Disposition::Release(frames)
     }
 
-    /// Gives up a datagram for which there is no room, or whose fragments overlap: a stream's is dropped and
-    /// counted, another goes on as it came.
+    /// Gives up a datagram for which there is no room, or whose fragments overlap. A stream's is dropped and counted; any other goes to the
+    /// legacy function.
     fn give_up(&mut self, at: usize, frame: &[u8]) -> Disposition {
         match self.datagrams[at].fate {
             Fate::Ours(run) => {

@@ -1,8 +1,5 @@
-//! The Rx FSM: one stream's way from its aperture into its Rx queue, and the credits that it returns. [III-C,
-//! Fig. 5]
-//!
-//! What the data become, frames or blocks, is its owner's affair: it takes them out of the queue, and says
-//! when they have left.
+//! The Rx FSM: one stream's way from its aperture into its Rx queue, and the credits that it returns. [III-C, Fig. 5] Its owner takes the
+//! data out of the queue, as frames or blocks, and reports when they have left.
 
 use crate::credit::CREDIT;
 use crate::interface::Nanos;
@@ -10,19 +7,19 @@ use crate::queue::Queue;
 use crate::register::{Error, Grant, State, Times};
 use alloc::vec::Vec;
 
-/// Times that the last grant of a run is repeated.
+/// Number of times that the last grant of a run is repeated.
 const FAREWELLS: u8 = 8;
 
-/// How a run is to be, from the registers.
+/// The settings of a run, from the registers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
-    /// Bytes of the stream. None: until it is told.
+    /// Bytes of the stream; `None` until the driver ends it.
     pub end: Option<u64>,
-    /// Bytes that leave the queue together, if the stream does not end before: a packet, a block.
+    /// Bytes that leave the queue together, except at the end of the stream: a packet's or a block's.
     pub unit: u64,
-    /// Nanoseconds after which a grant is repeated.
+    /// Refresh interval of grants in nanoseconds.
     pub refresh: Nanos,
-    /// Nanoseconds that it waits for progress. None: for ever.
+    /// Stall limit in nanoseconds; `None` for no limit.
     pub stall: Option<Nanos>,
 }
 
@@ -32,7 +29,7 @@ pub(crate) struct Receiver {
     state: State,
     error: Option<Error>,
     plan: Plan,
-    /// Credits of the queue.
+    /// Size of the queue in credits.
     window: u64,
     epoch: u16,
     paused: bool,
@@ -41,7 +38,7 @@ pub(crate) struct Receiver {
     consumed: u64,
     /// Credits that the last grant returned.
     told: u64,
-    /// A grant is to be written, or has been ready for the driver since it was told last.
+    /// True if a grant has to be written, or reported to the driver.
     owed: bool,
     farewells: u8,
     refresh_at: Nanos,
@@ -49,14 +46,14 @@ pub(crate) struct Receiver {
     ended: bool,
 }
 
-/// What became of a data write.
+/// The result of a data write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arrival {
-    /// It is in the queue.
+    /// The data are in the queue.
     Taken,
-    /// It was of another run, or came before: it is dropped.
+    /// The write was another run's, or a duplicate, and was dropped.
     Late,
-    /// The run failed by it.
+    /// The write ended the run with an error.
     Failed,
 }
 
@@ -84,13 +81,12 @@ impl Receiver {
         }
     }
 
-    /// Bytes after which positions in the aperture wrap: twice the queue, so that old and new can be told
-    /// apart.
+    /// Returns the bytes after which positions in the aperture wrap: twice the queue, so that old and new positions differ.
     pub fn aperture(&self) -> u64 {
         2 * self.window * CREDIT
     }
 
-    /// Begins a run with the next epoch. An error is its end.
+    /// Begins a run with the next epoch. An invalid plan ends it at once.
     pub fn start(&mut self, plan: Result<Plan, Error>, paused: bool, now: Nanos) {
         let epoch = self.epoch.wrapping_add(1);
         *self = Receiver {
@@ -108,7 +104,7 @@ impl Receiver {
         }
     }
 
-    /// Back to Init, with an empty queue.
+    /// Returns to Init, with an empty queue.
     pub fn clear(&mut self) {
         *self = Receiver { paused: self.paused, ..Receiver::new(self.window as u32, self.epoch) };
     }
@@ -136,7 +132,7 @@ impl Receiver {
         self.paused = paused;
     }
 
-    /// Ends the run after `count` bytes, or where it is.
+    /// Ends the run after `count` bytes, or at its position if that is later.
     pub fn end_at(&mut self, count: u64) {
         if self.state.is_running() {
             self.plan.end = Some(count.max(self.received));
@@ -173,7 +169,7 @@ impl Receiver {
         Arrival::Taken
     }
 
-    /// Bytes that can leave the queue now: whole units, at most `most` bytes of them, or the stream's rest.
+    /// Returns how many bytes can leave the queue now: whole units up to `most` bytes, or the rest of the stream.
     pub fn ready(&self, most: u64) -> u64 {
         if self.paused || !self.state.is_running() {
             return 0;
@@ -182,21 +178,19 @@ impl Receiver {
         if units == 0 && self.plan.end == Some(self.received) { self.queue.len() } else { units }
     }
 
-    /// Takes bytes out of the queue, into a buffer that has room for `room` more. They hold their credits
-    /// until they are consumed.
+    /// Takes bytes out of the queue, into a buffer with capacity for `room` more. They keep their credits until they are consumed.
     pub fn take(&mut self, count: u64, room: usize) -> Vec<u8> {
         self.queue.take(count, room)
     }
 
-    /// This many bytes that were taken have left the function.
+    /// Notes that this many of the bytes taken have left the function.
     pub fn consume(&mut self, count: u64, now: Nanos) {
         if !self.state.is_running() {
             return;
         }
         self.consumed += count;
         self.since = now;
-        // Not each credit by itself where the window is large; but so that what a starved sender has sent
-        // always comes to a grant.
+        // With a large window not for each credit, but often enough that a starved sender always gets a grant.
         let step = (self.window.saturating_sub(self.plan.unit.div_ceil(CREDIT)) / 4).max(1);
         if self.credits() >= self.told + step {
             self.owed = true;
@@ -210,7 +204,7 @@ impl Receiver {
         }
     }
 
-    /// Credits that have been returned: whole ones, and the last as well at the end.
+    /// Returns the credits taken: whole ones, and at the end of the stream the last one too.
     fn credits(&self) -> u64 {
         match self.plan.end {
             Some(end) if end == self.consumed => end.div_ceil(CREDIT),
@@ -218,7 +212,7 @@ impl Receiver {
         }
     }
 
-    /// The grant as it stands.
+    /// Returns the present grant.
     pub fn grant(&self) -> Grant {
         Grant {
             taken: self.credits() as u32,
@@ -228,8 +222,7 @@ impl Receiver {
         }
     }
 
-    /// The grant that is to be written at `now`, if one is. `repeats`: it is written to a sender, so it may
-    /// get lost.
+    /// Returns the grant to write at `now`, if any. `repeats`: grants are written to a sender, and may get lost.
     pub fn next_grant(&mut self, repeats: bool, now: Nanos) -> Option<Grant> {
         let is_due = repeats && self.refreshes() && self.refresh_at <= now;
         if !self.owed && !is_due {
@@ -260,13 +253,13 @@ impl Receiver {
         Some(self.since.saturating_add(stall))
     }
 
-    /// When something is to be done if nothing happens.
+    /// Returns the time of the next refresh or of the stall limit.
     pub fn deadline(&self, repeats: bool) -> Option<Nanos> {
         let refresh = (repeats && self.refreshes()).then_some(self.refresh_at);
         [refresh, self.stall_deadline()].into_iter().flatten().min()
     }
 
-    /// The state, where the owner has nothing of it under way.
+    /// Returns the state, if its owner has no frame or block of it in progress.
     pub fn state(&self) -> State {
         if self.state == State::Fetch && self.ready(u64::MAX) > 0 { State::Calc } else { self.state }
     }
@@ -291,7 +284,7 @@ impl Receiver {
         self.consumed
     }
 
-    /// True once after each end.
+    /// Returns true once after each end.
     pub fn take_ended(&mut self) -> bool {
         core::mem::take(&mut self.ended)
     }

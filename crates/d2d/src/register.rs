@@ -1,8 +1,7 @@
 //! The registers of BAR0, with their offsets. Registers are 64 bits wide, little-endian.
 //!
-//! Reading a register's bits never fails: what the other side wrote is taken apart as it is, and whoever uses
-//! a value checks it first. Bits that no field names are dropped; values too large for their field are cut.
-//! docs/d2d.md has the same as tables.
+//! Parsing a register never fails: values of the other side are parsed as they are, and checked before use. Unnamed bits are dropped;
+//! values too large for their field are truncated. docs/d2d.md has the same as tables.
 
 use crate::bits::{field, place};
 
@@ -35,19 +34,17 @@ pub const RX_ADDRESS: u64 = 0x08;
 pub const RATE: u64 = 0x10;
 /// Stream: [`BaseCredits`]. [Table I]
 pub const BASE_CREDITS: u64 = 0x18;
-/// Stream: bytes of the stream; 0: as many as there are. Written during a run, the stream ends there, or
-/// where it is. [Table I]
+/// Stream: bytes of the stream; 0: all. A value written during a run ends the stream there, or at its position if that is later. [Table I]
 pub const BYTE_COUNT: u64 = 0x20;
-/// The byte count that, written during a run, ends the stream where it is: a NIC's sender behind what it has
-/// received.
+/// The byte count that, written during a run, ends the stream at its position; a NIC's sender after what it has received.
 pub const END_HERE: u64 = u64::MAX;
-/// Stream: the address to which the receiver writes grants; 0: to none. [Table I]
+/// Stream: the address to which the receiver writes grants; 0: none. [Table I]
 pub const CREDIT_ADDRESS: u64 = 0x28;
-/// Stream: [`Grant`]: in a sender written by the receiver, in a receiver what it granted last.
+/// Stream: [`Grant`]: in a sender written by the receiver, in a receiver its last grant.
 pub const GRANT: u64 = 0x30;
 /// Stream, read only: [`Status`].
 pub const STATUS: u64 = 0x38;
-/// Stream, read only: bytes of this run that a sender has written, or a receiver has got.
+/// Stream, read only: bytes of this run that a sender has written, or a receiver has received.
 pub const MOVED: u64 = 0x40;
 /// Stream, read only: bytes of this run that left the receiver's queue; in a sender as far as grants told.
 pub const TAKEN: u64 = 0x48;
@@ -67,20 +64,20 @@ pub const LOST: u64 = 0x78;
 /// The kind of a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// It reads and writes blocks: 1.
+    /// An SSD, which reads and writes blocks: 1.
     Ssd,
-    /// It sends and receives frames: 2.
+    /// A NIC, which sends and receives frames: 2.
     Nic,
 }
 
-/// What tells a D2D function from another, and its version.
+/// Identity and version of a D2D function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// [`Identity::MAGIC`], bits 31:0.
     pub magic: u32,
-    /// The version of this layout, bits 47:32: 1.
+    /// Version of this layout, bits 47:32: 1.
     pub version: u16,
-    /// 1: an SSD, 2: a NIC; bits 55:48.
+    /// Kind, bits 55:48. 1: an SSD, 2: a NIC.
     pub kind: u8,
 }
 
@@ -90,7 +87,7 @@ impl Identity {
     /// The version that this crate implements.
     pub const VERSION: u16 = 1;
 
-    /// The identity of a function.
+    /// Returns the identity of a function of this kind.
     pub const fn new(kind: Kind) -> Identity {
         let kind = match kind {
             Kind::Ssd => 1,
@@ -99,7 +96,7 @@ impl Identity {
         Identity { magic: Identity::MAGIC, version: Identity::VERSION, kind }
     }
 
-    /// The function's kind. None where this is no function that this version knows.
+    /// Returns the function's kind; `None` if it is unknown to this version.
     pub const fn known(self) -> Option<Kind> {
         if self.magic != Identity::MAGIC || self.version != Identity::VERSION {
             return None;
@@ -111,18 +108,18 @@ impl Identity {
         }
     }
 
-    /// Takes a register's value apart.
+    /// Parses a register's value.
     pub const fn from_bits(bits: u64) -> Identity {
         Identity { magic: bits as u32, version: field(bits, 32, 16) as u16, kind: field(bits, 48, 8) as u8 }
     }
 
-    /// The register's value.
+    /// Returns the register's value.
     pub const fn bits(self) -> u64 {
         self.magic as u64 | place(self.version as u64, 32, 16) | place(self.kind as u64, 48, 8)
     }
 }
 
-/// How many streams a function has, and how they receive.
+/// The number of streams, and the size of their places.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capabilities {
     /// Streams, bits 15:0.
@@ -134,7 +131,7 @@ pub struct Capabilities {
 }
 
 impl Capabilities {
-    /// Takes a register's value apart.
+    /// Parses a register's value.
     pub const fn from_bits(bits: u64) -> Capabilities {
         Capabilities {
             streams: bits as u16,
@@ -143,34 +140,34 @@ impl Capabilities {
         }
     }
 
-    /// The register's value.
+    /// Returns the register's value.
     pub const fn bits(self) -> u64 {
         self.streams as u64 | place(self.places as u64, 16, 8) | place(self.aperture as u64, 32, 32)
     }
 }
 
-/// Where the registers of all streams lie in BAR0.
+/// Offsets of the streams' registers in BAR0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Offsets {
-    /// Of the first stream, bits 31:0.
+    /// Offset of the first stream's registers, bits 31:0.
     pub streams: u32,
-    /// Of the first stream's UOE registers, bits 63:32; 0: there are none.
+    /// Offset of the first stream's UOE registers, bits 63:32; 0: there are none.
     pub uoe: u32,
 }
 
 impl Offsets {
-    /// Takes a register's value apart.
+    /// Parses a register's value.
     pub const fn from_bits(bits: u64) -> Offsets {
         Offsets { streams: bits as u32, uoe: field(bits, 32, 32) as u32 }
     }
 
-    /// The register's value.
+    /// Returns the register's value.
     pub const fn bits(self) -> u64 {
         self.streams as u64 | place(self.uoe as u64, 32, 32)
     }
 }
 
-/// Where the lists of tasks lie in BAR0.
+/// Offset and size of the lists of tasks in BAR0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TaskMemory {
     /// Offset of the first stream's list, bits 31:0; 0: there are none.
@@ -180,12 +177,12 @@ pub struct TaskMemory {
 }
 
 impl TaskMemory {
-    /// Takes a register's value apart.
+    /// Parses a register's value.
     pub const fn from_bits(bits: u64) -> TaskMemory {
         TaskMemory { offset: bits as u32, tasks: field(bits, 32, 32) as u32 }
     }
 
-    /// The register's value.
+    /// Returns the register's value.
     pub const fn bits(self) -> u64 {
         self.offset as u64 | place(self.tasks as u64, 32, 32)
     }
@@ -201,31 +198,31 @@ pub struct Medium {
 }
 
 impl Medium {
-    /// Takes a register's value apart.
+    /// Parses a register's value.
     pub const fn from_bits(bits: u64) -> Medium {
         Medium { block_shift: bits as u8, mtu: field(bits, 16, 16) as u16 }
     }
 
-    /// The register's value.
+    /// Returns the register's value.
     pub const fn bits(self) -> u64 {
         self.block_shift as u64 | place(self.mtu as u64, 16, 16)
     }
 }
 
-/// The stream whose end has waited longest to be acknowledged, of those that ended.
+/// The ended stream that has waited longest for an acknowledgement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// Its number, bits 15:0. None, bit 16 = 0: no stream.
+    /// Number of the stream, bits 15:0; `None` if bit 16 is 0.
     pub stream: Option<u16>,
 }
 
 impl Event {
-    /// Takes a register's value apart.
+    /// Parses a register's value.
     pub const fn from_bits(bits: u64) -> Event {
         Event { stream: if bits >> 16 & 1 != 0 { Some(bits as u16) } else { None } }
     }
 
-    /// The register's value.
+    /// Returns the register's value.
     pub const fn bits(self) -> u64 {
         match self.stream {
             Some(stream) => 1 << 16 | stream as u64,
@@ -234,26 +231,26 @@ impl Event {
     }
 }
 
-/// Where a sender writes, and the commands to a stream.
+/// The address to which a sender writes, and the commands to a stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TxAddress {
-    /// The receiver's Rx Address, bits 63:3. 0: the stream receives.
+    /// Rx Address of the receiver, bits 63:3. 0: the stream receives.
     pub address: u64,
-    /// Begin the run anew, bit 0. Reads as 0.
+    /// Start a run, bit 0. Reads as 0.
     pub start: bool,
     /// Empty the queues, bit 1. Reads as 0.
     pub clear: bool,
-    /// Stand still, bit 2, as long as it is set.
+    /// Pause, bit 2, as long as it is set.
     pub pause: bool,
 }
 
 impl TxAddress {
-    /// Takes a register's value apart.
+    /// Parses a register's value.
     pub const fn from_bits(bits: u64) -> TxAddress {
         TxAddress { address: bits & !7, start: bits & 1 != 0, clear: bits & 2 != 0, pause: bits & 4 != 0 }
     }
 
-    /// The register's value.
+    /// Returns the register's value.
     pub const fn bits(self) -> u64 {
         self.address & !7 | self.start as u64 | (self.clear as u64) << 1 | (self.pause as u64) << 2
     }
@@ -262,61 +259,61 @@ impl TxAddress {
 /// The rate of a sender.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rate {
-    /// Bytes a second, bits 39:0. 0: as fast as credits allow.
+    /// Bytes per second, bits 39:0. 0: as fast as credits allow.
     pub bytes_per_second: u64,
     /// Microseconds of a slot, bits 63:40.
     pub granularity_us: u32,
 }
 
 impl Rate {
-    /// Takes a register's value apart.
+    /// Parses a register's value.
     pub const fn from_bits(bits: u64) -> Rate {
         Rate { bytes_per_second: field(bits, 0, 40), granularity_us: field(bits, 40, 24) as u32 }
     }
 
-    /// The register's value.
+    /// Returns the register's value.
     pub const fn bits(self) -> u64 {
         place(self.bytes_per_second, 0, 40) | place(self.granularity_us as u64, 40, 24)
     }
 }
 
-/// How much may be under way, in credits of 4 KiB.
+/// Credits of 4 KiB that may be in flight.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BaseCredits {
-    /// Of this stream as a sender, bits 31:0: at most the receiver's Rx credits.
+    /// Credits of this stream as a sender, bits 31:0: at most the receiver's Rx credits.
     pub tx: u32,
-    /// Of this stream's Rx queue, bits 63:32. Read only.
+    /// Credits of this stream's Rx queue, bits 63:32. Read only.
     pub rx: u32,
 }
 
 impl BaseCredits {
-    /// Takes a register's value apart.
+    /// Parses a register's value.
     pub const fn from_bits(bits: u64) -> BaseCredits {
         BaseCredits { tx: bits as u32, rx: field(bits, 32, 32) as u32 }
     }
 
-    /// The register's value.
+    /// Returns the register's value.
     pub const fn bits(self) -> u64 {
         self.tx as u64 | place(self.rx as u64, 32, 32)
     }
 }
 
-/// What a receiver tells its sender.
+/// The state that a receiver reports to its sender.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Grant {
     /// Credits that have left the Rx queue since the run began, bits 31:0, modulo 2^32. The sender may be its
-    /// base credits ahead of it.
+    /// base credits ahead.
     pub taken: u32,
-    /// The run, bits 47:32.
+    /// Epoch of the run, bits 47:32.
     pub epoch: u16,
-    /// The receiver has failed, bit 48.
+    /// True if the receiver has failed, bit 48.
     pub failed: bool,
-    /// The receiver stands still, bit 49.
+    /// True if the receiver is paused, bit 49.
     pub paused: bool,
 }
 
 impl Grant {
-    /// Takes a register's value apart.
+    /// Parses a register's value.
     pub const fn from_bits(bits: u64) -> Grant {
         Grant {
             taken: bits as u32,
@@ -326,7 +323,7 @@ impl Grant {
         }
     }
 
-    /// The register's value.
+    /// Returns the register's value.
     pub const fn bits(self) -> u64 {
         self.taken as u64
             | place(self.epoch as u64, 32, 16)
@@ -335,7 +332,7 @@ impl Grant {
     }
 }
 
-/// The state of a stream, of both machines.
+/// The states of senders and receivers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum State {
     /// Not started: 0.
@@ -347,15 +344,15 @@ pub enum State {
     Send,
     /// A sender waits for its next slot: 3.
     Wait,
-    /// A sender has written all, and waits until the receiver has taken it: 4.
+    /// A sender has written everything, and waits until the receiver has taken it: 4.
     Check,
     /// Finished: 5.
     Idle,
     /// A receiver waits for a whole packet or block: 6.
     Fetch,
-    /// A receiver has one, which waits for its turn: 7.
+    /// A receiver has a packet or block that waits for its turn: 7.
     Calc,
-    /// It ended by an error: 8.
+    /// The run ended with an error: 8.
     Failed,
 }
 
@@ -372,25 +369,25 @@ impl State {
         State::Failed,
     ];
 
-    /// True between a start and the run's end.
+    /// Returns true between a start and the run's end.
     pub const fn is_running(self) -> bool {
         !matches!(self, State::Init | State::Idle | State::Failed)
     }
 }
 
-/// The part that a stream plays in its run.
+/// The role of a stream in its run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Role {
-    /// None, before it is started: 0.
+    /// No role, before the first start: 0.
     #[default]
     None,
-    /// It writes data to another function: 1.
+    /// The stream writes data to another function: 1.
     Sender,
-    /// Another function writes data to it: 2.
+    /// Another function writes data to the stream: 2.
     Receiver,
 }
 
-/// The reason for which a run failed.
+/// The reason why a run failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[repr(u8)]
 #[allow(missing_docs)]
@@ -401,11 +398,11 @@ pub enum Error {
         "the base credits are none, or more than half of the receiver's aperture, or too few for a packet"
     )]
     Credits = 2,
-    #[error("the task list is empty, names blocks that there are not, or is shorter than the stream")]
+    #[error("the task list is empty, names blocks beyond the medium, or is shorter than the stream")]
     Tasks = 3,
     #[error("the UOE's registers do not make a packet of this NIC")]
     Template = 4,
-    #[error("the receiver's run was used before: start the receiver anew, and take over its epoch")]
+    #[error("the receiver's run was used before: restart the receiver, and use its new epoch")]
     Epoch = 5,
     #[error("the medium could not be read")]
     Read = 6,
@@ -417,7 +414,7 @@ pub enum Error {
     Link = 9,
     #[error("the receiver failed")]
     Peer = 10,
-    #[error("the receiver was started anew")]
+    #[error("the receiver was restarted")]
     Restarted = 11,
     #[error("the receiver returned credits that were never used")]
     Grant = 12,
@@ -455,25 +452,25 @@ impl Error {
     ];
 }
 
-/// How a stream stands.
+/// The status of a stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Status {
-    /// The state, bits 3:0. A number that has no meaning reads as Init.
+    /// State, bits 3:0. An unknown number reads as Init.
     pub state: State,
-    /// The part that it plays, bits 5:4.
+    /// Role, bits 5:4.
     pub role: Role,
-    /// It stands still, bit 6.
+    /// True if it is paused, bit 6.
     pub paused: bool,
-    /// The sender waits for credits, bit 7.
+    /// True if the sender waits for credits, bit 7.
     pub starved: bool,
-    /// Why it failed, bits 15:8; 0: it did not.
+    /// Error, bits 15:8; 0: none.
     pub error: Option<Error>,
-    /// The run, bits 31:16: the receiver's, in a sender too.
+    /// Epoch of the receiver's run, bits 31:16, in a sender too.
     pub epoch: u16,
 }
 
 impl Status {
-    /// Takes a register's value apart.
+    /// Parses a register's value.
     pub const fn from_bits(bits: u64) -> Status {
         let (state, error) = (field(bits, 0, 4) as usize, field(bits, 8, 8) as usize);
         Status {
@@ -490,7 +487,7 @@ impl Status {
         }
     }
 
-    /// The register's value.
+    /// Returns the register's value.
     pub const fn bits(self) -> u64 {
         let error = match self.error {
             Some(error) => error as u64,
@@ -510,23 +507,23 @@ impl Status {
 pub struct TaskList {
     /// Tasks in the list, bits 31:0.
     pub tail: u32,
-    /// Tasks that were begun, bits 63:32. Read only.
+    /// Tasks that have begun, bits 63:32. Read only.
     pub head: u32,
 }
 
 impl TaskList {
-    /// Takes a register's value apart.
+    /// Parses a register's value.
     pub const fn from_bits(bits: u64) -> TaskList {
         TaskList { tail: bits as u32, head: field(bits, 32, 32) as u32 }
     }
 
-    /// The register's value.
+    /// Returns the register's value.
     pub const fn bits(self) -> u64 {
         self.tail as u64 | place(self.head as u64, 32, 32)
     }
 }
 
-/// How long a stream waits.
+/// Time limits of a stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Times {
     /// Microseconds without progress after which a run fails, bits 31:0. 0: a second for a sender, no limit
@@ -545,18 +542,18 @@ impl Times {
     /// The shortest refresh interval: below it, a function would do little else than repeat grants.
     pub const REFRESH_MIN_US: u32 = 1_000;
 
-    /// Takes a register's value apart.
+    /// Parses a register's value.
     pub const fn from_bits(bits: u64) -> Times {
         Times { stall_us: bits as u32, refresh_us: field(bits, 32, 32) as u32 }
     }
 
-    /// The register's value.
+    /// Returns the register's value.
     pub const fn bits(self) -> u64 {
         self.stall_us as u64 | place(self.refresh_us as u64, 32, 32)
     }
 }
 
-/// What a sender has to know of its receiver, and which interrupts the driver wants.
+/// A sender's knowledge of its receiver, and the interrupts that the driver wants.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Control {
     /// The receiver's epoch, bits 15:0. For senders.
@@ -570,7 +567,7 @@ pub struct Control {
 }
 
 impl Control {
-    /// Takes a register's value apart.
+    /// Parses a register's value.
     pub const fn from_bits(bits: u64) -> Control {
         Control {
             epoch: bits as u16,
@@ -580,7 +577,7 @@ impl Control {
         }
     }
 
-    /// The register's value.
+    /// Returns the register's value.
     pub const fn bits(self) -> u64 {
         self.epoch as u64
             | place(self.interrupt_at_end as u64, 16, 1)
@@ -589,7 +586,7 @@ impl Control {
     }
 }
 
-/// What a stream has not used. The counts stand still at their largest value.
+/// Writes and packets that a stream did not use. Counts stop at their largest value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Dropped {
     /// Data writes and grants of other runs, and repeated ones, bits 31:0.
@@ -599,12 +596,12 @@ pub struct Dropped {
 }
 
 impl Dropped {
-    /// Takes a register's value apart.
+    /// Parses a register's value.
     pub const fn from_bits(bits: u64) -> Dropped {
         Dropped { late: bits as u32, packets: field(bits, 32, 32) as u32 }
     }
 
-    /// The register's value.
+    /// Returns the register's value.
     pub const fn bits(self) -> u64 {
         self.late as u64 | place(self.packets as u64, 32, 32)
     }
@@ -623,12 +620,12 @@ impl Task {
     /// Bytes of a task.
     pub const SIZE: u64 = 16;
 
-    /// The task of two registers' values.
+    /// Parses a task from two registers' values.
     pub const fn from_bits(bits: [u64; 2]) -> Task {
         Task { lba: bits[0], blocks: bits[1] as u32 }
     }
 
-    /// The two registers' values.
+    /// Returns the two registers' values.
     pub const fn bits(self) -> [u64; 2] {
         [self.lba, self.blocks as u64]
     }

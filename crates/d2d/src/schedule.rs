@@ -1,14 +1,12 @@
-//! Whose turn it is: streams that may have something to do, in a circle, and those that wait for a time.
-//!
-//! No poll looks at all streams: a stream is in the circle after something has happened to it, once at most,
-//! and has one timer at most.
+//! Turns and timers of streams. No poll looks at all streams: a stream is in the circle, once at most, after something has happened to it,
+//! and has at most one timer.
 
 use crate::interface::Nanos;
 use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// A circle of streams: each is in it once, whoever comes first is served first.
+/// A queue of streams, each of which is in it at most once.
 #[derive(Debug)]
 pub(crate) struct Circle {
     order: VecDeque<u16>,
@@ -69,7 +67,7 @@ impl Timers {
         *old = time;
     }
 
-    /// Takes one stream whose time has come.
+    /// Takes a stream whose timer has expired.
     pub fn expired(&mut self, now: Nanos) -> Option<u16> {
         let (_, stream) = self.order.first().copied().filter(|(time, _)| *time <= now)?;
         self.set(stream, None);

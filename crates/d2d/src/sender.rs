@@ -7,10 +7,10 @@ use crate::queue::Queue;
 use crate::register::{Error, Grant, Rate, State};
 use alloc::vec::Vec;
 
-/// How a run is to be, from the registers.
+/// The settings of a run, from the registers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
-    /// The receiver's Rx Address.
+    /// Rx Address of the receiver.
     pub address: u64,
     pub rate: Rate,
     /// Credits that may be under way.
@@ -18,37 +18,37 @@ pub(crate) struct Plan {
     /// Credits after which the receiver's aperture wraps.
     pub aperture: u32,
     pub epoch: u16,
-    /// Bytes of the stream. None: until it is told.
+    /// Bytes of the stream; `None` until the driver ends it.
     pub end: Option<u64>,
-    /// Nanoseconds that it waits for progress.
+    /// Stall limit in nanoseconds.
     pub stall: Nanos,
-    /// Its source may be silent for as long as it likes: a network.
+    /// True if its source may be silent without limit: a network.
     pub patient: bool,
 }
 
-/// A sender. Its owner fills the queue, and carries out the writes.
+/// A sender. Its owner fills the queue and performs the writes.
 #[derive(Debug, Default)]
 pub(crate) struct Sender {
     state: State,
     error: Option<Error>,
     plan: Option<Plan>,
-    /// The receiver's address and epoch of the last run.
+    /// Address and epoch of the receiver in the last run.
     last_run: Option<(u64, u16)>,
     paused: bool,
     pub queue: Queue,
     sent: u64,
     /// Credits that the receiver has returned.
     taken: u64,
-    /// Where the chunk ends that is being sent.
+    /// End of the chunk that is being sent.
     chunk: u64,
     pace: Pace,
-    /// When something last went on.
+    /// Time of the last progress.
     since: Nanos,
     ended: bool,
 }
 
 impl Sender {
-    /// Begins a run. An error is the run's end.
+    /// Begins a run. An invalid plan ends it at once.
     pub fn start(&mut self, plan: Result<Plan, Error>, paused: bool, now: Nanos) {
         let last_run = self.last_run;
         *self = Sender { state: State::Parse, last_run, paused, since: now, ..Sender::default() };
@@ -79,7 +79,7 @@ impl Sender {
         }
     }
 
-    /// Back to Init, with an empty queue.
+    /// Returns to Init, with an empty queue.
     pub fn clear(&mut self) {
         *self = Sender { last_run: self.last_run, paused: self.paused, ..Sender::default() };
     }
@@ -93,7 +93,7 @@ impl Sender {
         }
     }
 
-    /// Stands still, or goes on: with a new slot, so that the time in between is not made up for.
+    /// Pauses or resumes. A resumed run begins a new slot, so the time of the pause is not made up for.
     pub fn pause(&mut self, paused: bool, now: Nanos) {
         if self.paused && !paused {
             self.since = now;
@@ -106,7 +106,7 @@ impl Sender {
         self.paused = paused;
     }
 
-    /// Ends the run after `count` bytes, or where it is.
+    /// Ends the run after `count` bytes, or at its position if that is later.
     pub fn end_at(&mut self, count: u64, now: Nanos) {
         if let Some(plan) = self.plan.as_mut().filter(|_| self.state.is_running()) {
             plan.end = Some(count.max(self.sent));
@@ -114,7 +114,7 @@ impl Sender {
         }
     }
 
-    /// Takes a grant. False: it is of another run, or says nothing new to this one.
+    /// Takes a grant. Returns false if it is another run's, or has nothing new.
     pub fn grant(&mut self, grant: Grant, now: Nanos) -> bool {
         let Some(plan) = self.plan else { return false };
         if !self.state.is_running() {
@@ -145,13 +145,12 @@ impl Sender {
         true
     }
 
-    /// Its source has given something: a stall begins anew.
+    /// Restarts the stall limit, as its source has made progress.
     pub fn touch(&mut self, now: Nanos) {
         self.since = now;
     }
 
-    /// Goes on as far as it can. Returns the next write: an address, and bytes that lie within one piece of
-    /// `payload` bytes there.
+    /// Proceeds as far as possible. Returns the next write: an address, and bytes that do not cross a multiple of `payload`.
     pub fn next(&mut self, now: Nanos, payload: u64) -> Option<(u64, Vec<u8>)> {
         let plan = self.plan.filter(|_| self.state.is_running())?;
         let end = plan.end.unwrap_or(u64::MAX);
@@ -201,7 +200,7 @@ impl Sender {
         }
     }
 
-    /// When something is to be done if nothing happens.
+    /// Returns the time of the next slot or of the stall limit.
     pub fn deadline(&self) -> Option<Nanos> {
         if self.state == State::Wait && !self.paused {
             return Some(self.pace.when(self.sent));
@@ -213,20 +212,20 @@ impl Sender {
         let plan = self.plan?;
         let waits = match self.state {
             State::Check => true,
-            // Data that are there and may go wait for nobody but the owner.
+            // Data that may be sent wait only for the owner.
             State::Send => self.is_starved() || (self.queue.len() == 0 && !plan.patient),
             _ => false,
         };
         (waits && !self.paused).then(|| self.since.saturating_add(plan.stall))
     }
 
-    /// The position up to which credits reach.
+    /// Returns the position up to which credits reach.
     fn limit(&self) -> u64 {
         let credits = self.plan.map_or(0, |plan| plan.credits);
         (self.taken + u64::from(credits)).saturating_mul(CREDIT)
     }
 
-    /// True if it waits for credits.
+    /// Returns true if it waits for credits.
     pub fn is_starved(&self) -> bool {
         self.state == State::Send && self.sent == self.limit()
     }
@@ -251,17 +250,17 @@ impl Sender {
         self.sent
     }
 
-    /// Bytes that the receiver is known to have taken.
+    /// Returns the bytes that the receiver is known to have taken.
     pub fn taken(&self) -> u64 {
         self.taken.saturating_mul(CREDIT).min(self.sent)
     }
 
-    /// Credits that the receiver has returned, as in its grants.
+    /// Returns the credits that the receiver has returned, as in its grants.
     pub fn taken_credits(&self) -> u32 {
         self.taken as u32
     }
 
-    /// True once after each end.
+    /// Returns true once after each end.
     pub fn take_ended(&mut self) -> bool {
         core::mem::take(&mut self.ended)
     }

@@ -1,35 +1,35 @@
-//! The order of a stream's received RTP packets. (RFC 3550, A.1) Nothing is put back in order: what comes late is not taken.
+//! Sequence numbers of a stream's received RTP packets (RFC 3550, A.1). Packets are not reordered: late ones are not taken.
 
-/// Numbers behind the next one that are late or come again, and not those of a sender that began anew.
+/// Distance behind the expected number within which a packet is late or a duplicate. Farther behind, the sender may have restarted.
 /// (MAX_MISORDER of RFC 3550)
 const MISORDERED: u16 = 100;
 
-/// The place of a packet among those that came before.
+/// The place of a packet in the sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// It is taken, and as many are missing before it.
+    /// The packet is taken. This many are missing before it.
     Next(u64),
-    /// Its turn has passed: it is late, or came before, or its number is not to be believed yet.
+    /// The packet is late or a duplicate, or its number needs confirmation by the next one.
     Passed,
 }
 
-/// The sequence number that comes next.
+/// The sequence number expected next.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Sequence {
     expected: Option<u16>,
-    /// Far behind: if this number comes at once, the sender has begun anew.
+    /// Number after one that was far behind. If it comes next, the sender has restarted.
     anew: Option<u16>,
 }
 
 impl Sequence {
-    /// Takes the number of the packet that has come.
+    /// Places a received packet by its number.
     pub fn place(&mut self, number: u16) -> Place {
         let ahead = number.wrapping_sub(self.expected.unwrap_or(number));
         let is_anew = self.anew.take() == Some(number);
         let missing = match ahead {
             0..0x8000 => ahead,
             _ if ahead.wrapping_neg() <= MISORDERED => return Place::Passed,
-            // The packet before, which was not taken.
+            // The packet before was not taken.
             _ if is_anew => 1,
             _ => {
                 self.anew = Some(number.wrapping_add(1));

@@ -1,4 +1,4 @@
-//! The SSD: as a sender it reads the blocks of its tasks, ahead of what is due; as a receiver it stores them.
+//! The SSD. As a sender it reads the blocks of its tasks, ahead of their due time; as a receiver it stores them.
 
 use crate::credit::CREDIT;
 use crate::interface::{Action, ConfigError, Nanos, Operator, Origin, Token};
@@ -13,7 +13,7 @@ use alloc::vec::Vec;
 /// The settings of an SSD.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
-    /// Streams.
+    /// Number of streams.
     pub streams: u16,
     /// Credits of an Rx queue.
     pub window: u32,
@@ -31,14 +31,14 @@ pub struct Config {
     pub blocks: u64,
     /// Bytes of a read or a store, at most: whole blocks.
     pub transfer: u32,
-    /// Bytes that a stream has read, or is reading, before they are sent.
+    /// Bytes that a stream reads ahead of what was sent, at most.
     pub read_ahead: u32,
-    /// Reads and stores that are under way at the medium, at most.
+    /// Reads and stores in progress at the medium, at most.
     pub outstanding: usize,
 }
 
 impl Config {
-    /// The usual choices, for a medium of this many blocks of 4 KiB: 128 KiB of credits, writes of 256 bytes,
+    /// Returns the usual settings, for a medium of this many blocks of 4 KiB: 128 KiB of credits, writes of 256 bytes,
     /// reads of 32 KiB, 64 KiB ahead.
     pub fn new(streams: u16, blocks: u64) -> Config {
         Config {
@@ -80,12 +80,12 @@ impl Config {
         if is_good { Ok(()) } else { Err(ConfigError::Blocks) }
     }
 
-    /// Bytes of BAR0.
+    /// Returns the size of BAR0 in bytes.
     pub fn registers(&self) -> u64 {
         self.settings().bar()
     }
 
-    /// Bytes of the aperture.
+    /// Returns the size of the aperture in bytes.
     pub fn aperture(&self) -> u64 {
         self.settings().place() * u64::from(self.places) * u64::from(self.streams)
     }
@@ -96,7 +96,7 @@ impl Config {
 #[error("the medium has failed")]
 pub struct MediumError;
 
-/// A read of a sender's.
+/// A sender's read.
 struct Reading {
     token: u64,
     bytes: u64,
@@ -106,32 +106,33 @@ struct Reading {
 /// The medium's side of a stream.
 #[derive(Default)]
 struct Tasks {
-    /// The list as it lies in BAR0, as far as it was ever written.
+    /// List in BAR0, as far as it was ever written.
     memory: Vec<[u64; 2]>,
-    /// The run's list.
+    /// List of the run.
     list: Vec<Task>,
-    /// Tasks that were begun, and blocks of the last of them that are dealt with.
+    /// Tasks that have begun.
     begun: usize,
+    /// Blocks of the last task begun that are done.
     within: u32,
     /// Bytes for which reads were issued.
     issued: u64,
     reads: VecDeque<Reading>,
-    /// Bytes of the stream in the run's store that is under way.
+    /// Bytes of the stream in the run's store in progress.
     store: Option<u64>,
-    /// The store of the run that is under way: one after the other.
+    /// Store of the run in progress; there is one at a time.
     storing: Option<u64>,
-    /// The last operation at the medium that was begun before the run was.
+    /// Last operation at the medium that began before the run.
     after: u64,
 }
 
 impl Tasks {
-    /// Forgets the run, whose store must have been taken out. The list in BAR0 stays.
+    /// Discards the run, whose store must have been removed. The list in BAR0 stays.
     fn rewind(&mut self) {
         let memory = core::mem::take(&mut self.memory);
         *self = Tasks { memory, ..Tasks::default() };
     }
 
-    /// Takes the first `tail` tasks over for a run. Returns their bytes; None: they cannot be.
+    /// Takes the first `tail` tasks for a run. Returns their bytes; `None` if they are invalid.
     fn parse(&mut self, tail: u32, config: &Config) -> Option<u64> {
         let list: Vec<Task> =
             self.memory.iter().take(tail as usize).map(|bits| Task::from_bits(*bits)).collect();
@@ -148,36 +149,36 @@ impl Tasks {
         blocks.checked_mul(1 << config.block_shift)
     }
 
-    /// The next blocks: where they begin, and how many are left in their task. None: the list is at its end.
+    /// Returns the next block, and how many are left in its task; `None` at the end of the list.
     fn next_blocks(&self) -> Option<(u64, u32)> {
         let at = if self.within == 0 { self.begun } else { self.begun - 1 };
         let task = self.list.get(at)?;
         Some((task.lba + u64::from(self.within), task.blocks - self.within))
     }
 
-    /// This many blocks of them are dealt with.
+    /// Advances by this many of the blocks left.
     fn advance(&mut self, blocks: u32, left: u32) {
         self.begun += usize::from(self.within == 0);
         self.within = if blocks == left { 0 } else { self.within + blocks };
     }
 }
 
-/// An SSD's D2D function. It has BAR0, and an aperture by which others write to it.
+/// An SSD's D2D function: BAR0, and an aperture to which others write.
 pub struct Ssd {
     config: Config,
     streams: Streams,
     tasks: Vec<Tasks>,
-    /// The streams of what is under way at the medium.
+    /// Streams of the operations in progress at the medium.
     outstanding: BTreeMap<u64, u16>,
     tokens: u64,
-    /// Stores under way whose runs are over. Later runs, of any stream, may name the same blocks: they wait.
+    /// Stores in progress whose runs have ended. Later runs of any stream may name the same blocks, so they wait.
     orphans: BTreeSet<u64>,
-    /// Streams that wait for room among what is under way.
+    /// Streams that wait for room among the operations in progress.
     waiting: Circle,
 }
 
 impl Ssd {
-    /// An SSD after power on.
+    /// Creates an SSD as after power-on.
     pub fn new(config: Config) -> Result<Ssd, ConfigError> {
         config.check()?;
         Ok(Ssd {
@@ -191,13 +192,13 @@ impl Ssd {
         })
     }
 
-    /// Puts something on the way of a stream's bytes, from its next start on.
+    /// Sets the operator of a sending stream, from its next start on.
     pub fn set_operator(&mut self, stream: u16, operator: Option<Box<dyn Operator + Send>>) {
         self.streams.set_operator(stream, operator);
     }
 
-    /// A reset of the function: as after power on, except that epochs go on. What is under way at the medium
-    /// still counts as under way until it is answered, and later runs wait for the stores.
+    /// Resets the function. Epochs go on. Operations at the medium stay in progress until they are answered, and later runs wait for the
+    /// stores.
     pub fn reset(&mut self) {
         self.streams.reset();
         self.waiting.clear();
@@ -208,7 +209,7 @@ impl Ssd {
         }
     }
 
-    /// Takes note of the stores whose runs are over.
+    /// Notes the stores whose runs have ended.
     fn orphan(&mut self) {
         for (number, tasks) in self.tasks.iter_mut().enumerate() {
             if !self.streams.stream(number as u16).is_running() {
@@ -217,7 +218,7 @@ impl Ssd {
         }
     }
 
-    /// True if a store of an earlier run is under way, of whatever stream.
+    /// Returns true if a store of an earlier run, of any stream, is in progress.
     fn waits_for_earlier(&self, stream: u16) -> bool {
         let after = self.tasks[usize::from(stream)].after;
         self.orphans.first().is_some_and(|token| *token <= after)
@@ -247,7 +248,7 @@ impl Ssd {
         value
     }
 
-    /// Writes BAR0: eight bytes, or either half of them. Another write has no effect.
+    /// Writes BAR0: eight bytes, or either half of them. Other writes have no effect.
     pub fn write(&mut self, offset: u64, bytes: &[u8], now: Nanos) {
         let Some(access) = Access::of(offset, bytes) else { return };
         match self.streams.decode(access.at) {
@@ -290,7 +291,7 @@ impl Ssd {
         let tasks = &mut self.tasks[usize::from(number)];
         let total = tasks.parse(stream.tail, &self.config);
         tasks.after = self.tokens;
-        // Without a count, a sender sends all that there is.
+        // Without a count, a sender sends everything.
         let total = total.filter(|total| stream.count <= *total).ok_or(Error::Tasks);
         match role {
             Role::Sender => {
@@ -327,7 +328,7 @@ impl Ssd {
         self.streams.data(offset, bytes, now);
     }
 
-    /// The next thing to do. None: nothing until something happens, or [`Ssd::next_deadline`].
+    /// Returns the next action; `None` if there is nothing to do before an event or [`Ssd::next_deadline`].
     pub fn poll(&mut self, now: Nanos) -> Option<Action> {
         while let Some(stream) = self.streams.turn(now) {
             if let Some(action) = self.step(stream, now) {
@@ -335,7 +336,7 @@ impl Ssd {
                 return Some(action);
             }
             self.streams.rest(stream);
-            // Who was woken for the room that there is may not need it any more.
+            // The stream that was woken for the room may not need it any more.
             if self.outstanding.len() < self.config.outstanding {
                 self.wake_waiting();
             }
@@ -356,11 +357,11 @@ impl Ssd {
         action
             .or_else(|| self.streams.data_action(stream, now))
             .or_else(|| self.streams.end_action(stream))
-            // An end that was found just now is told at once.
+            // An end found just now is reported at once.
             .or_else(|| self.streams.grant_action(stream, now))
     }
 
-    /// When to poll again if nothing happens before. 0: now.
+    /// Returns the time to poll again if nothing happens before. 0: at once.
     pub fn next_deadline(&self) -> Option<Nanos> {
         self.streams.next_deadline()
     }
@@ -434,8 +435,7 @@ impl Ssd {
         Some(Action::Store { token: Token(token), lba, data })
     }
 
-    /// The stream of an operation that has ended. Its run may be another one by now, which has neither the
-    /// read nor a store.
+    /// Returns the stream of an operation that has ended. The stream may be in a later run, which does not have the operation.
     fn ended(&mut self, token: Token) -> Option<u16> {
         let stream = self.outstanding.remove(&token.0)?;
         self.tasks[usize::from(stream)].storing.take_if(|storing| *storing == token.0);
@@ -447,7 +447,7 @@ impl Ssd {
         Some(stream)
     }
 
-    /// A read has ended, with the blocks that it named.
+    /// Reports that a read has ended, with the contents of its blocks.
     pub fn read_done(&mut self, token: Token, data: Result<Vec<u8>, MediumError>, now: Nanos) {
         let Some(number) = self.ended(token) else { return };
         let reads = &mut self.tasks[usize::from(number)].reads;
@@ -464,7 +464,7 @@ impl Ssd {
         }
     }
 
-    /// A store has ended.
+    /// Reports that a store has ended.
     pub fn store_done(&mut self, token: Token, result: Result<(), MediumError>, now: Nanos) {
         let is_orphan = self.orphans.contains(&token.0);
         let Some(number) = self.ended(token).filter(|_| !is_orphan) else { return };
@@ -476,7 +476,7 @@ impl Ssd {
         }
     }
 
-    /// A write could not be delivered.
+    /// Reports that a write could not be delivered.
     pub fn write_failed(&mut self, origin: Origin) {
         self.streams.write_failed(origin);
     }

@@ -1,4 +1,4 @@
-//! What both functions have in common: the streams' registers, their runs, whose turn it is.
+//! Registers, runs and turns of streams, common to both functions.
 
 use crate::credit::CREDIT;
 use crate::interface::{Action, ConfigError, Nanos, Operator, Origin};
@@ -11,7 +11,7 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-/// The settings that both kinds of functions have.
+/// The settings common to both kinds of functions.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Settings {
     pub kind: Kind,
@@ -71,7 +71,7 @@ impl Settings {
     }
 }
 
-/// A stream: its registers, and both machines, of which its role says which runs.
+/// A stream: its registers, a sender and a receiver. The role decides which of them runs.
 pub(crate) struct Stream {
     tx_address: TxAddress,
     rate: Rate,
@@ -81,7 +81,7 @@ pub(crate) struct Stream {
     times: Times,
     control: Control,
     pub tail: u32,
-    /// The lower half of a grant that is written in two.
+    /// Lower half of a grant that is written in two halves.
     grant_half: u32,
     pub role: Role,
     pub sender: Sender,
@@ -128,7 +128,7 @@ impl Stream {
         }
     }
 
-    /// Ends the run by an error.
+    /// Ends the run with an error.
     pub fn fail(&mut self, error: Error) {
         match self.role {
             Role::None => {}
@@ -137,7 +137,7 @@ impl Stream {
         }
     }
 
-    /// A sender's plan after the registers.
+    /// Returns a sender's plan from the registers.
     pub fn sender_plan(&self, end: Option<u64>, patient: bool) -> sender::Plan {
         let stall = if self.times.stall_us == 0 { Times::STALL_US } else { self.times.stall_us };
         sender::Plan {
@@ -152,7 +152,7 @@ impl Stream {
         }
     }
 
-    /// A receiver's plan after the registers.
+    /// Returns a receiver's plan from the registers.
     pub fn receiver_plan(&self, unit: u64) -> receiver::Plan {
         let refresh = if self.times.refresh_us == 0 { Times::REFRESH_US } else { self.times.refresh_us };
         let stall = self.times.stall_us;
@@ -164,7 +164,7 @@ impl Stream {
         }
     }
 
-    /// The grants go to a sender, and not to the driver.
+    /// Returns true if grants go to a sender, not to the driver.
     fn tells_sender(&self) -> bool {
         self.credit_address != 0
     }
@@ -205,15 +205,15 @@ impl Stream {
     }
 }
 
-/// The register that an offset in BAR0 names: eight bytes.
+/// The register at an offset in BAR0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Decoded {
     Global(u64),
-    /// A stream, and the offset in its registers.
+    /// Stream, and offset in its registers.
     Stream(u16, u64),
-    /// A stream, and the number of the UOE's register.
+    /// Stream, and number of the UOE's register.
     Uoe(u16, usize),
-    /// A stream, and the number of the word in its list of tasks.
+    /// Stream, and number of the word in its list of tasks.
     Task(u16, usize),
     Nothing,
 }
@@ -227,7 +227,7 @@ pub(crate) struct Access {
 }
 
 impl Access {
-    /// A write of eight bytes, or of either half. None: another one, which has no effect.
+    /// Parses a write of eight bytes, or of either half. Returns `None` for others, which have no effect.
     pub fn of(offset: u64, bytes: &[u8]) -> Option<Access> {
         let at = offset & !7;
         if let Ok(bytes) = bytes.try_into() {
@@ -251,7 +251,7 @@ impl Access {
     }
 }
 
-/// What a register write asks of the function, in this order.
+/// The commands of a register write, in the order of their execution.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Command {
     pub clear: bool,
@@ -283,8 +283,7 @@ impl Streams {
         })
     }
 
-    /// As after power on, except that epochs go on: grants and data of before are of other runs. Operators
-    /// stay.
+    /// Resets all streams. Epochs go on, so that earlier grants and data are of other runs. Operators stay.
     pub fn reset(&mut self) {
         for number in 0..self.settings.streams {
             self.clear(number);
@@ -366,7 +365,7 @@ impl Streams {
         }
     }
 
-    /// A stream's register. `head` is the number of tasks that were begun.
+    /// Reads a stream's register. `head`: number of tasks that have begun.
     pub fn read_stream(&self, number: u16, at: u64, head: u32) -> u64 {
         let stream = &self.all[usize::from(number)];
         match at {
@@ -414,7 +413,7 @@ impl Streams {
         }
     }
 
-    /// A write to a stream's register. Grants and pauses are dealt with; the rest is the function's.
+    /// Writes a stream's register. Grants and pauses are handled here, the returned commands by the function.
     pub fn write_stream(&mut self, number: u16, access: Access, now: Nanos) -> Command {
         let tasks = self.settings.tasks;
         let stream = self.stream(number);
@@ -426,7 +425,7 @@ impl Streams {
                 if access.has_lower_half() {
                     command = Command { clear: new.clear, start: new.start, end: None };
                     stream.tx_address.pause = new.pause;
-                    // A run that begins with this write begins as it says.
+                    // A run that begins with this write takes the pause from it.
                     if !new.start {
                         stream.sender.pause(new.pause, now);
                         stream.receiver.pause(new.pause, now);
@@ -459,7 +458,7 @@ impl Streams {
 
     // Runs.
 
-    /// Back to Init: queues and counts are emptied.
+    /// Returns a stream to Init, with empty queues and counts of 0.
     pub fn clear(&mut self, number: u16) {
         let stream = self.stream(number);
         stream.run = stream.run.wrapping_add(1);
@@ -469,7 +468,7 @@ impl Streams {
         (stream.late, stream.dropped, stream.packets, stream.lost) = (0, 0, 0, 0);
     }
 
-    /// A new run: its role comes from the Tx Address.
+    /// Begins a run, whose role comes from the Tx Address.
     pub fn begin(&mut self, number: u16) -> Role {
         self.clear(number);
         let stream = self.stream(number);
@@ -490,7 +489,7 @@ impl Streams {
         stream.receiver.start(plan, stream.tx_address.pause, now);
     }
 
-    /// A write to the aperture. Returns the stream that has got data.
+    /// Takes a write to the aperture. Returns the stream that received data.
     pub fn data(&mut self, offset: u64, bytes: &[u8], now: Nanos) -> Option<u16> {
         let (place, places) = (self.settings.place(), u64::from(self.settings.places));
         let at = offset / place;
@@ -515,7 +514,7 @@ impl Streams {
         }
     }
 
-    /// A write of this run could not be delivered.
+    /// Ends a run of which a write could not be delivered.
     pub fn write_failed(&mut self, origin: Origin) {
         let Some(stream) = self.all.get_mut(usize::from(origin.stream)) else { return };
         if stream.run == origin.run {
@@ -526,7 +525,7 @@ impl Streams {
 
     // Turns.
 
-    /// The stream whose turn it is.
+    /// Returns the next stream to look at.
     pub fn turn(&mut self, now: Nanos) -> Option<u16> {
         while let Some(number) = self.timers.expired(now) {
             let stream = self.stream(number);
@@ -540,7 +539,7 @@ impl Streams {
         self.circle.next()
     }
 
-    /// The stream has nothing to do until something happens, or its time comes.
+    /// Puts a stream to rest until an event or its deadline.
     pub fn rest(&mut self, number: u16) {
         let deadline = self.stream(number).deadline();
         self.timers.set(number, deadline);
@@ -550,7 +549,7 @@ impl Streams {
         if self.circle.first().is_some() { Some(0) } else { self.timers.first() }
     }
 
-    /// The write of a stream's grant, if there is one to write. The driver's grant is told by an interrupt.
+    /// Returns the write of a stream's grant if one is due, or the interrupt that reports it to the driver.
     pub fn grant_action(&mut self, number: u16, now: Nanos) -> Option<Action> {
         let stream = self.stream(number);
         if stream.role != Role::Receiver {
@@ -569,7 +568,7 @@ impl Streams {
         })
     }
 
-    /// The next write of a sender's data.
+    /// Returns the next write of a sender's data.
     pub fn data_action(&mut self, number: u16, now: Nanos) -> Option<Action> {
         let payload = u64::from(self.settings.payload);
         let stream = self.stream(number);
@@ -583,7 +582,7 @@ impl Streams {
         Some(Action::Write { origin: Origin { stream: number, run: stream.run }, address, data })
     }
 
-    /// Tells the driver of a run that has ended.
+    /// Returns the interrupt that reports the end of a run.
     pub fn end_action(&mut self, number: u16) -> Option<Action> {
         let stream = self.stream(number);
         let ended = stream.sender.take_ended() | stream.receiver.take_ended();

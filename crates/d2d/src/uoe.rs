@@ -1,7 +1,6 @@
 //! The registers of the UDP offload engine: a packet's headers as a template. [Table II]
 //!
-//! Byte i of a register, as it lies in memory, is byte i of the header on the wire: what is more than one
-//! byte is in network order.
+//! Byte i of a register in memory is byte i of the header on the wire: fields of several bytes are in network order.
 
 use crate::checksum::{fold, pseudo_header, sum};
 use crate::interface::Nanos;
@@ -39,11 +38,11 @@ pub(crate) const IPV4: [u8; 2] = [0x08, 0x00];
 /// Ticks of RTP's clock in a second, for MPEG. (RFC 2250)
 const CLOCK: u128 = 90_000;
 
-/// The template that registers hold cannot be.
+/// The registers do not hold a valid template.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs)]
 pub enum TemplateError {
-    #[error("the MAC destination is zero, or the source is a group's")]
+    #[error("the MAC destination is zero, or the source is a group address")]
     Mac,
     #[error("the tag is neither 802.1Q's nor zero")]
     Tag,
@@ -53,7 +52,7 @@ pub enum TemplateError {
     Destination,
     #[error("the RTP header has a version other than 2, padding, an extension or contributors")]
     Rtp,
-    #[error("the payload is none, or more than a packet of the NIC carries")]
+    #[error("the payload is zero, or more than a packet of the NIC carries")]
     Payload,
 }
 
@@ -73,9 +72,9 @@ pub struct Rtp {
 /// The headers of a stream's packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Template {
-    /// MAC address that packets go to.
+    /// Destination MAC address.
     pub mac_destination: [u8; 6],
-    /// MAC address that they come from.
+    /// Source MAC address.
     pub mac_source: [u8; 6],
     /// 802.1Q's tag control information. None: no tag.
     pub tag: Option<u16>,
@@ -83,19 +82,19 @@ pub struct Template {
     pub service: u8,
     /// Identification of the first packet.
     pub identification: u16,
-    /// Packets must not be fragmented on the way.
+    /// True if packets must not be fragmented (DF).
     pub dont_fragment: bool,
     /// Time to live.
     pub ttl: u8,
-    /// IPv4 address that packets come from.
+    /// Source IPv4 address.
     pub source: [u8; 4],
-    /// IPv4 address that they go to.
+    /// Destination IPv4 address.
     pub destination: [u8; 4],
-    /// UDP port that they come from.
+    /// Source UDP port.
     pub source_port: u16,
-    /// UDP port that they go to.
+    /// Destination UDP port.
     pub destination_port: u16,
-    /// RTP. None: without.
+    /// RTP's part; `None` for packets without RTP.
     pub rtp: Option<Rtp>,
     /// Payload bytes of a packet, without RTP's header: 1,316 for seven packets of an MPEG transport stream.
     pub payload: u16,
@@ -139,7 +138,7 @@ fn rtp_of(bytes: &Bytes) -> Result<Option<Rtp>, TemplateError> {
 }
 
 impl Template {
-    /// Takes the registers' values apart, and checks that a NIC with this MTU can send such packets.
+    /// Parses the registers' values, and checks that a NIC with this MTU can send such packets.
     pub fn from_registers(registers: &[u64; COUNT], mtu: u16) -> Result<Template, TemplateError> {
         let bytes = bytes_of(registers);
         let (first, second) = (bytes[3], bytes[4]);
@@ -175,7 +174,7 @@ impl Template {
         Ok(template)
     }
 
-    /// The registers' values. What the NIC fills is zero.
+    /// Returns the registers' values. Fields that the NIC fills are zero.
     pub fn registers(&self) -> [u64; COUNT] {
         let mut bytes: Bytes = [[0; 8]; COUNT];
         bytes[0][..6].copy_from_slice(&self.mac_destination);
@@ -198,12 +197,12 @@ impl Template {
         bytes.map(u64::from_le_bytes)
     }
 
-    /// Bytes of the headers from IPv4's on.
+    /// Returns the size of the headers from IPv4's on.
     fn ip_headers(&self) -> usize {
         20 + 8 + if self.rtp.is_some() { 12 } else { 0 }
     }
 
-    /// IPv4's header, with its checksum if it is `whole`.
+    /// Returns IPv4's header, with its checksum if `whole`.
     fn ip_header(&self, identification: u16, length: u16, whole: bool) -> [u8; 20] {
         let mut header = [0; 20];
         header[0] = 0x45;
@@ -230,7 +229,7 @@ impl Rtp {
     }
 }
 
-/// A template at work: it counts packets and knows when the first left.
+/// A template in use: counts packets, and keeps the time of the first.
 #[derive(Clone, Debug)]
 pub(crate) struct Packets {
     pub template: Template,
@@ -243,8 +242,7 @@ impl Packets {
         Packets { template, count: 0, first: 0 }
     }
 
-    /// The frame of a packet that leaves at `now`, without the frame check sequence and the padding, which
-    /// are the MAC's.
+    /// Returns the frame of a packet that leaves at `now`, without the frame check sequence and padding, which are the MAC's.
     pub fn frame(&mut self, payload: &[u8], now: Nanos) -> Vec<u8> {
         if self.count == 0 {
             self.first = now;
@@ -276,7 +274,7 @@ impl Packets {
         }
         frame.extend_from_slice(payload);
         let pseudo = pseudo_header(template.source, template.destination, total - 20);
-        // No checksum is zero on the wire, and the two zeros are the same number. (RFC 768)
+        // Zero means no checksum; 0xffff is the same number in one's complement. (RFC 768)
         let checksum = match !fold(sum(pseudo, &frame[udp..])) {
             0 => 0xffff,
             checksum => checksum,
@@ -286,8 +284,7 @@ impl Packets {
     }
 }
 
-/// The packets that a stream receives, after the same registers. What is zero in them matches anything,
-/// except the destination.
+/// The packets that a stream receives, from the same registers. Zero matches anything, except in the destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Filter {
     /// VLAN. None: packets without a tag.
@@ -298,16 +295,16 @@ pub(crate) struct Filter {
     pub source_port: u16,
 }
 
-/// The part of a filter that does not tell streams apart: a packet that it does not fit is a wrong one.
+/// Further demands on a stream's packets. A packet that does not meet them is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Demands {
     pub mac_destination: [u8; 6],
-    /// There is an RTP header, with this SSRC (0: any).
+    /// SSRC of RTP's header (0: any); `None` for packets without RTP.
     pub ssrc: Option<u32>,
 }
 
 impl Filter {
-    /// Takes the registers' values apart, for a stream that receives.
+    /// Parses the registers' values, for a stream that receives.
     pub fn from_registers(registers: &[u64; COUNT]) -> Result<(Filter, Demands), TemplateError> {
         let bytes = bytes_of(registers);
         let second = bytes[4];

@@ -1,10 +1,10 @@
-//! Received frames, taken apart. A frame is the peer's: each length is checked before it is used.
+//! Parsing of received frames. Frames are untrusted: each length is checked before it is used.
 
 use crate::checksum::{fold, pseudo_header, sum};
 use crate::uoe::{IPV4, TPID, UDP};
 use core::ops::Range;
 
-/// A packet of IPv4 that carries UDP or a fragment of it.
+/// An IPv4 packet that carries UDP, or a fragment of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Packet {
     pub mac_destination: [u8; 6],
@@ -12,11 +12,11 @@ pub(crate) struct Packet {
     pub source: [u8; 4],
     pub destination: [u8; 4],
     pub identification: u16,
-    /// Where its bytes lie in the datagram.
+    /// Offset of its bytes in the datagram.
     pub offset: usize,
-    /// More fragments follow.
+    /// True if more fragments follow.
     pub more: bool,
-    /// Its bytes in the frame, behind IPv4's header.
+    /// Range of its bytes in the frame, after IPv4's header.
     pub body: Range<usize>,
 }
 
@@ -25,7 +25,7 @@ fn array<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
 }
 
 impl Packet {
-    /// Takes a frame apart. None: it is something else, or its IPv4 header is not right.
+    /// Parses a frame. Returns `None` if it is anything else, or its IPv4 header is wrong.
     pub fn of(frame: &[u8]) -> Option<Packet> {
         let (vlan, ip) = match array(frame, 12)? {
             TPID => {
@@ -61,12 +61,12 @@ impl Packet {
     }
 }
 
-/// The ports of UDP's header: source, destination. None where the bytes end before.
+/// Returns the ports of UDP's header, source and destination; `None` if the bytes end before.
 pub(crate) fn ports(udp: &[u8]) -> Option<(u16, u16)> {
     Some((u16::from_be_bytes(array(udp, 0)?), u16::from_be_bytes(array(udp, 2)?)))
 }
 
-/// The payload of a UDP datagram. None if its length or its checksum is wrong.
+/// Returns the payload of a UDP datagram; `None` if its length or checksum is wrong.
 pub(crate) fn payload<'a>(packet: &Packet, udp: &'a [u8]) -> Option<&'a [u8]> {
     let length = usize::from(u16::from_be_bytes(array(udp, 4)?));
     let datagram = udp.get(..length).filter(|_| length >= 8)?;
@@ -75,7 +75,7 @@ pub(crate) fn payload<'a>(packet: &Packet, udp: &'a [u8]) -> Option<&'a [u8]> {
     (unchecked || fold(sum(pseudo, datagram)) == 0xffff).then_some(&datagram[8..])
 }
 
-/// What RTP's header says, and the payload behind it. (RFC 3550, 5.1)
+/// RTP's header and payload. (RFC 3550, 5.1)
 pub(crate) struct Rtp<'a> {
     pub sequence: u16,
     pub ssrc: u32,
@@ -83,7 +83,7 @@ pub(crate) struct Rtp<'a> {
 }
 
 impl<'a> Rtp<'a> {
-    /// None if this is no RTP packet of version 2, or it ends before its header does.
+    /// Parses a packet. Returns `None` if it is not RTP version 2, or ends before its header does.
     pub fn of(bytes: &'a [u8]) -> Option<Rtp<'a>> {
         let [first, _] = array(bytes, 0)?;
         let mut start = 12 + usize::from(first & 15) * 4;

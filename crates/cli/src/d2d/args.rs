@@ -17,25 +17,25 @@ pub struct D2d {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Serve an SSD that sends to NICs, to a QEMU of your own
+    /// Serve an SSD that sends to NICs, for your QEMU
     Ssd(Ssd),
-    /// Serve a NIC that takes what SSDs send, to a QEMU of your own
+    /// Serve a NIC that takes data from SSDs, for your QEMU
     Nic(Nic),
     /// In the guest: have an SSD send a video to a NIC, which sends it as UDP or RTP, and sleep until it is done
     Stream(Stream),
-    /// In the guest: have an SSD store what a NIC gets as UDP or RTP, and sleep until it is done
+    /// In the guest: have an SSD store what a NIC receives as UDP or RTP, and sleep until it is done
     Record(Record),
 }
 
-/// The options of a function.
+/// Options of a function.
 #[derive(Debug, Args)]
 pub struct Served {
-    /// Unix socket to serve it at (vfio-user)
+    /// Unix socket for QEMU (vfio-user)
     pub socket: PathBuf,
     /// Unix socket that stands for the PCIe switch between SSDs and a NIC: the NIC listens, SSDs join
     #[arg(long, value_name = "SOCKET")]
     pub switch: PathBuf,
-    /// Streams that it has
+    /// Number of streams of the function
     #[arg(long, value_name = "COUNT", value_parser = units::count::<1, 4096>, default_value = "128")]
     pub streams: usize,
 }
@@ -45,9 +45,9 @@ pub struct Served {
 pub struct Ssd {
     #[command(flatten)]
     pub served: Served,
-    /// File whose bytes are its blocks
+    /// File with the SSD's blocks
     pub image: PathBuf,
-    /// Let streams store into the file, which has to have whole blocks of 4,096 bytes; else it is read alone
+    /// Let streams write the file, which must have whole blocks of 4,096 bytes; otherwise it is only read
     #[arg(long)]
     pub writable: bool,
 }
@@ -57,21 +57,20 @@ pub struct Ssd {
 pub struct Nic {
     #[command(flatten)]
     pub served: Served,
-    /// Host that all datagrams go to, whatever address the guest has put into them; the port is the guest's
+    /// Host to which all datagrams go, whatever address the guest gives them; the port is the guest's
     #[arg(long, value_name = "ADDRESS", conflicts_with = "tap")]
     pub udp: Option<IpAddr>,
-    /// Tap device of this machine that is the wire: its frames go there as they are, and what comes from there is
-    /// received
+    /// Tap device of this machine to use as the wire: frames go to it unchanged, and come from it
     #[arg(long, value_name = "NAME")]
     pub tap: Option<String>,
 }
 
-/// The functions that a driver takes.
+/// Functions of a driver.
 #[derive(Debug, Args)]
 pub struct Functions {
-    /// The SSD's function, as 0000:00:04.0
+    /// PCI address of the SSD, as in 0000:00:04.0
     pub ssd: String,
-    /// The NIC's function
+    /// PCI address of the NIC
     pub nic: String,
 }
 
@@ -86,25 +85,25 @@ pub struct Stream {
     /// Bytes of the video
     #[arg(long, value_name = "SIZE", value_parser = units::size)]
     pub length: u64,
-    /// Block of the SSD at which it begins
+    /// Block of the SSD at which the video begins
     #[arg(long, value_name = "NUMBER", default_value = "0")]
     pub block: u64,
-    /// Bits a second, or free
+    /// Bits per second, or free
     #[arg(long, value_name = "RATE")]
     pub rate: Rate,
-    /// Time after which a stream sends what has become due
+    /// Interval at which a stream sends the data that are due
     #[arg(long, value_name = "TIME", value_parser = units::duration, default_value = "10ms")]
     pub slot: Duration,
-    /// Streams, of the same video
+    /// Number of streams, all of the same video
     #[arg(long, value_name = "COUNT", value_parser = units::count::<1, 4096>, default_value = "1")]
     pub streams: usize,
-    /// A stream fails when nothing has moved for this long
+    /// Time without progress after which a stream fails
     #[arg(long, value_name = "TIME", value_parser = units::duration, default_value = "5s")]
     pub stall: Duration,
-    /// Address that datagrams come from
+    /// Source address of datagrams
     #[arg(long, value_name = "ADDRESS", default_value = "10.0.2.15")]
     pub from: Ipv4Addr,
-    /// MAC address of the next hop; dcs d2d nic --udp looks at none
+    /// MAC address of the next hop; dcs d2d nic --udp ignores it
     #[arg(long, value_name = "MAC", value_parser = mac, default_value = "02:00:00:00:00:01")]
     pub mac: [u8; 6],
 }
@@ -114,29 +113,29 @@ pub struct Stream {
 pub struct Record {
     #[command(flatten)]
     pub functions: Functions,
-    /// udp://ADDRESS:PORT or rtp://ADDRESS:PORT that datagrams come to, with an IPv4 address; each further stream
-    /// is that to the second next port
+    /// udp://ADDRESS:PORT or rtp://ADDRESS:PORT to which datagrams come, with an IPv4 address; each further stream
+    /// has the second next port
     pub at: Address,
     /// Bytes to store
     #[arg(long, value_name = "SIZE", value_parser = units::size)]
     pub length: u64,
-    /// Block of the SSD that gets the first ones; each further stream has the blocks behind
+    /// Block of the SSD at which the first stream is stored; further streams follow it
     #[arg(long, value_name = "NUMBER", default_value = "0")]
     pub block: u64,
-    /// Streams
+    /// Number of streams
     #[arg(long, value_name = "COUNT", value_parser = units::count::<1, 4096>, default_value = "1")]
     pub streams: usize,
-    /// A stream fails when nothing has come for this long
+    /// Time without datagrams after which a stream fails
     #[arg(long, value_name = "TIME", value_parser = units::duration, default_value = "30s")]
     pub stall: Duration,
-    /// Take datagrams from this address alone
+    /// Take datagrams only from this address
     #[arg(long, value_name = "ADDRESS")]
     pub from: Option<Ipv4Addr>,
 }
 
-/// A MAC address as people write it.
+/// Parses a MAC address.
 fn mac(text: &str) -> Result<[u8; 6], String> {
-    let wrong = || format!("'{text}' is no MAC address, as 02:00:00:00:00:01");
+    let wrong = || format!("'{text}' is not a MAC address; expected one like 02:00:00:00:00:01");
     let is_byte = |part: &&str| part.len() == 2 && part.bytes().all(|digit| digit.is_ascii_hexdigit());
     let byte = |part| Some(part).filter(is_byte).and_then(|part| u8::from_str_radix(part, 16).ok());
     let parts: Option<Vec<u8>> = text.split(':').map(byte).collect();
@@ -156,14 +155,13 @@ In the guest, as root:
   dcs d2d record 0000:00:03.0 0000:00:04.0 udp://10.0.2.15:5004 --length 64MiB     # nic --tap tap0, ssd --writable
 
 The SSD's blocks are the bytes of its file, 4,096 each; the last one is filled up with zeros. The functions send to each other
-through the switch, past QEMU and past the guest's IOMMU. The driver takes both functions for itself (vfio-pci), writes their
-registers and sleeps; it is woken when a stream has ended. docs/d2d.md has registers and rules, so that you can write a driver
-of your own.
+through the switch, past QEMU and the guest's IOMMU. The driver takes both functions (vfio-pci), writes their registers and
+sleeps until a stream ends. docs/d2d.md has registers and rules for drivers of your own.
 
-A NIC on a tap device sends and receives frames: give the device an address, and the next hop's MAC address to stream (--mac). It
-answers no ARP: ip neighbour add 10.0.2.15 lladdr 02:00:00:00:00:02 dev tap0.
+A NIC on a tap device sends and receives frames: give the device an address, and the next hop's MAC address to dcs d2d stream (--mac).
+It does not answer ARP: ip neighbour add 10.0.2.15 lladdr 02:00:00:00:00:02 dev tap0.
 
-Exit codes: 0 all was sent, or stored; 1 a stream failed; 2 usage; 6 not permitted; 7 not found; 130 interrupted";
+Exit codes: 0 all was sent or stored; 1 a stream failed; 2 usage; 6 not permitted; 7 not found; 130 interrupted";
 
 #[cfg(test)]
 mod tests {

@@ -1,5 +1,5 @@
-//! The driver of a D2D SSD and a D2D NIC, in user space: it has their registers, sleeps while streams run, and
-//! tells how they ended. What is written to start them is in `stream` and `record`.
+//! The driver of a D2D SSD and a D2D NIC, in user space: maps their registers, sleeps while streams run, and reports the results. `stream`
+//! and `record` start the streams.
 
 use super::args::Functions;
 use crate::failure::{Exit, Failure};
@@ -16,11 +16,11 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-/// Stall limits after which a sleeper looks whether the functions are still there. One whose process has gone says
-/// nothing by itself.
+/// Number of stall limits after which a sleeping driver checks that the functions still answer. One whose process has ended does not
+/// interrupt.
 const LOOK: u32 = 4;
 
-/// A function whose registers are here.
+/// A function with its registers mapped.
 pub struct Device {
     function: Function,
     registers: Mapping,
@@ -30,7 +30,8 @@ pub struct Device {
 impl Device {
     fn open(container: &Container, name: &str, kind: Kind) -> Result<Device, Failure> {
         let address = dcs_vfio::address(name).ok_or_else(|| {
-            Failure::usage(format!("'{name}' is no function, as 0000:00:04.0")).advise("lspci lists them")
+            Failure::usage(format!("'{name}' is not a PCI address; expected one like 0000:00:04.0"))
+                .advise("lspci lists them")
         })?;
         let failed = |error: VfioError| refused(&address, &error);
         dcs_vfio::take(&address).map_err(failed)?;
@@ -41,11 +42,10 @@ impl Device {
         let layout = Layout::from_values(Layout::READS.map(|offset| registers.read64(offset)));
         let layout = layout.map_err(|error| Failure::usage(format!("{address}: {error}")))?;
         if layout.kind != kind {
-            return Err(Failure::usage(format!(
-                "{address} is the other kind of function: {:?}",
-                layout.kind
-            ))
-            .advise("the SSD comes first, then the NIC"));
+            let found = if layout.kind == Kind::Ssd { "an SSD, not a NIC" } else { "a NIC, not an SSD" };
+            return Err(
+                Failure::usage(format!("{address} is {found}")).advise("the SSD comes first, then the NIC")
+            );
         }
         Ok(Device { function, registers, layout })
     }
@@ -58,18 +58,18 @@ impl Device {
         offsets.map(|offset| self.registers.read64(offset))
     }
 
-    /// An error where nobody answers any more: all bits are 1 then, as on any bus.
+    /// Fails if the function no longer answers. Reads return all ones then, as on any bus.
     fn check(&self) -> Result<(), Failure> {
         match Identity::from_bits(self.registers.read64(IDENTITY)).known() {
             Some(kind) if kind == self.layout.kind => Ok(()),
             _ => {
                 Err(Failure::new(Exit::Failed, format!("{}: the function has gone", self.function.address()))
-                    .advise("see what its process says: dcs d2d ssd, dcs d2d nic"))
+                    .advise("look at the messages of its process: dcs d2d ssd, dcs d2d nic"))
             }
         }
     }
 
-    /// The address of a BAR, as other functions write to it.
+    /// Returns the address of a BAR for other functions.
     pub fn bar(&self, index: usize) -> Result<u64, Failure> {
         self.function.bar_address(index).map_err(|error| refused(self.function.address(), &error))
     }
@@ -79,7 +79,7 @@ impl Device {
     }
 }
 
-/// The failure for a function that cannot be had by VFIO, with what to do.
+/// Returns the failure for a function that VFIO cannot take, with advice.
 fn refused(address: &str, error: &VfioError) -> Failure {
     let exit = match error {
         VfioError::Io { source, .. } if source.kind() == std::io::ErrorKind::PermissionDenied => {
@@ -89,10 +89,10 @@ fn refused(address: &str, error: &VfioError) -> Failure {
         _ => Exit::Failed,
     };
     Failure::new(exit, format!("{address}: {error}"))
-        .advise("it takes root, the module vfio-pci and an IOMMU: dcs doctor says what there is")
+        .advise("this needs root, the module vfio-pci and an IOMMU: run dcs doctor")
 }
 
-/// The two functions, and how many streams run from one to the other.
+/// The two functions, and the number of streams between them.
 pub struct Driver {
     pub ssd: Device,
     pub nic: Device,
@@ -100,26 +100,28 @@ pub struct Driver {
     sender: Kind,
 }
 
-/// The address of datagrams: of IPv4, and with a port for each stream.
+/// Returns the IPv4 address of datagrams, after checking that each stream has a port.
 pub fn address(of: &Address, streams: usize) -> Result<Ipv4Addr, Failure> {
     let SocketAddr::V4(to) = of.resolve()? else {
-        return Err(Failure::usage(format!("{of}: a D2D NIC knows IPv4")));
+        return Err(Failure::usage(format!("{of}: a D2D NIC supports only IPv4")));
     };
     let last = usize::from(to.port()) + 2 * (streams - 1);
     if last > usize::from(u16::MAX) {
-        let line = format!("{of}: there are no ports for {streams} streams behind it");
-        return Err(Failure::usage(line).advise("each stream has the second next port: begin at a lower one"));
+        let line = format!("{of}: not enough ports follow for {streams} streams");
+        return Err(
+            Failure::usage(line).advise("each stream uses the second next port: begin at a lower one")
+        );
     }
     Ok(*to.ip())
 }
 
-/// A limit on what may take time, in registers.
+/// Returns the Times register for a stall limit.
 pub fn stall(limit: Duration) -> Times {
     Times { stall_us: u32::try_from(limit.as_micros()).unwrap_or(u32::MAX).max(1), refresh_us: 0 }
 }
 
 impl Driver {
-    /// Takes the functions. The `sender`'s interrupts wake who sleeps: its streams end last.
+    /// Takes the functions. The `sender`'s interrupts wake the driver, since its streams end last.
     pub fn open(functions: &Functions, streams: usize, sender: Kind) -> Result<Driver, Failure> {
         let container = Container::new().map_err(|error| refused(&functions.ssd, &error))?;
         let ssd = Device::open(&container, &functions.ssd, Kind::Ssd)?;
@@ -131,7 +133,7 @@ impl Driver {
         }
     }
 
-    /// The blocks of the SSD that so many bytes take, for each of `parts`, one behind the other.
+    /// Returns how many blocks of the SSD this many bytes take, after checking that all `parts` fit after `block`.
     pub fn blocks(&self, block: u64, length: u64, parts: u16) -> Result<u32, Failure> {
         let there = self.ssd.layout.blocks;
         let blocks = length.div_ceil(1 << self.ssd.layout.medium.block_shift);
@@ -141,21 +143,21 @@ impl Driver {
             _ => {
                 let each = if parts > 1 { format!(" for each of {parts} streams") } else { String::new() };
                 let line = format!("{length} bytes{each} from block {block}: the SSD has {there} blocks");
-                Err(Failure::usage(line).advise("--length and --block name bytes on the SSD"))
+                Err(Failure::usage(line).advise("--length and --block must be within the SSD"))
             }
         }
     }
 
-    /// The writes that name the blocks of a stream.
+    /// Returns the writes that set a stream's task.
     pub fn tasks(&self, stream: u16, task: Task) -> Result<Vec<Write>, Failure> {
-        self.ssd.layout.tasks(stream, &[task]).ok_or_else(|| Failure::usage("no room for a task"))
+        self.ssd.layout.tasks(stream, &[task]).ok_or_else(|| Failure::usage("the SSD has no room for a task"))
     }
 
     fn sender(&self) -> &Device {
         if self.sender == Kind::Ssd { &self.ssd } else { &self.nic }
     }
 
-    /// Starts the streams, sleeps until all have ended, and tells how.
+    /// Starts the streams, sleeps until all have ended, and reports the results.
     pub fn run(
         &self,
         at: &Address,
@@ -173,25 +175,20 @@ impl Driver {
         report.object(
             &json!({ "event": "streaming", "command": "d2d", "streams": streams, "to": at.to_string() }),
         );
-        report.remark(format_args!(
-            "dcs: {streams} streams go; the processor is not needed until one has ended"
-        ));
+        report.remark(format_args!("dcs: {streams} streams run; the processor sleeps until one has ended"));
         let woken = self.sleep(&event, limit).inspect_err(|_| {
-            report.remark(format_args!(
-                "dcs: a function has gone; the kernel may take a minute to let go of it"
-            ));
+            report
+                .remark(format_args!("dcs: a function has gone; the kernel may take a minute to release it"));
         });
         drop(guard);
         match woken? {
             Some(woken) => self.tell(woken, report),
-            // The functions are reset when they are let go of.
-            None => {
-                Err(Failure::new(Exit::Interrupted, "interrupted; the streams have ended where they were"))
-            }
+            // The functions are reset when they are released.
+            None => Err(Failure::new(Exit::Interrupted, "interrupted; the streams were stopped")),
         }
     }
 
-    /// Sleeps until all have ended; tells how often it was woken. None: by a signal.
+    /// Sleeps until all streams have ended. Returns how often it was woken; `None` after a signal.
     fn sleep(&self, event: &EventFd, limit: Duration) -> Result<Option<u64>, Failure> {
         let limit = limit.max(Duration::from_secs(1)).saturating_mul(LOOK);
         let limit = PollTimeout::try_from(limit).unwrap_or(PollTimeout::MAX);
@@ -223,7 +220,7 @@ impl Driver {
         Failure::new(Exit::Failed, format!("stream {stream}: {who}: {}", reason(status)))
     }
 
-    /// Tells how they ended.
+    /// Reports the results.
     fn tell(&self, woken: u64, report: &Report) -> Result<(), Failure> {
         let (mut failed, mut packets, mut bytes, mut dropped, mut lost) = (0, 0, 0, 0, 0);
         for stream in 0..self.streams {
@@ -239,7 +236,7 @@ impl Driver {
         }
         let streams = self.streams;
         report.remark(format_args!(
-            "dcs: {} of {streams} streams whole; {packets} packets, {}; woken {woken} times",
+            "dcs: {} of {streams} streams complete; {packets} packets, {}; woken {woken} times",
             streams - failed,
             crate::units::human(bytes)
         ));
@@ -254,7 +251,7 @@ impl Driver {
     }
 }
 
-/// An end's own account of why it failed.
+/// Returns the reason why an end failed.
 fn reason(status: &Status) -> String {
     match (status.error, status.state) {
         (Some(error), _) => error.to_string(),
@@ -263,19 +260,19 @@ fn reason(status: &Status) -> String {
     }
 }
 
-/// Why a stream is not whole. None: it is.
+/// Returns the reason why a stream is not complete, if it is not.
 fn why(ssd: &Told, nic: &Told) -> Option<String> {
-    // The one that failed, before the one that says that its peer did, before one that says nothing.
+    // The end that failed, before the one that reports its peer's failure, before one without an error.
     let mut ends = [("the SSD", &ssd.status), ("the NIC", &nic.status)];
     ends.sort_by_key(|(_, status)| (status.error.is_none(), status.error == Some(Error::Peer)));
     let ended = ends.into_iter().find(|(_, status)| status.state != State::Idle);
     if let Some((who, status)) = ended {
         return Some(format!("{who}: {}", reason(status)));
     }
-    // Of a NIC that receives from the network; one that sends counts neither.
+    // Only a NIC that receives from the network counts them.
     let (dropped, lost) = (nic.dropped.packets, nic.lost);
     (dropped > 0 || lost > 0).then(|| {
-        format!("what was stored has holes: {dropped} packets were dropped, {lost} RTP packets never came")
+        format!("the recording has holes: {dropped} packets were dropped, {lost} RTP packets never came")
     })
 }
 
@@ -317,7 +314,7 @@ mod tests {
         let lost = Told { lost: 4, ..idle };
         assert!(why(&idle, &dropped).unwrap().contains("3 packets were dropped"));
         assert!(why(&idle, &lost).unwrap().contains("4 RTP packets never came"));
-        // What came late or twice, and was not stored, is no hole by itself.
+        // Late and duplicate packets are not holes.
         assert_eq!(why(&idle, &Told { dropped: Dropped { late: 3, packets: 0 }, ..idle }), None);
     }
 }

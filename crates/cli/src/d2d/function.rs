@@ -1,5 +1,5 @@
-//! A D2D function that is served to QEMU: the guest's registers and the switch's writes one way, what the state
-//! machine says is to be done the other.
+//! A D2D function served to QEMU: passes the guest's register accesses and the switch's writes to the state machine, and performs its
+//! actions.
 //!
 //! ```text
 //!   a guest's loads and stores -- socket -- a thread --+
@@ -8,8 +8,8 @@
 //!   medium, wire <-------------------------------------+--- the loop, on the command's thread
 //! ```
 //!
-//! The loop never waits for a peer or a medium with the lock held: who writes to the function waits no longer than
-//! the state machine takes. A listener's loop waits for no peer at all.
+//! The loop never waits for a peer or the medium while it holds the lock, so writers to the function wait only for the state machine. A
+//! listener's loop never waits for a peer.
 
 use super::args::Served;
 use crate::failure::{Exit, Failure};
@@ -26,14 +26,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Actions that are taken at once.
+/// Actions that are taken at a time.
 const BATCH: usize = 256;
-/// The loop does not sleep for less: slots of many streams that begin close to each other go together.
+/// Shortest sleep of the loop: slots of many streams that begin close together are served together.
 const NAP: Duration = Duration::from_micros(200);
-/// Bytes of a write to another function.
+/// Largest write to another function, in bytes.
 pub const PAYLOAD: u32 = 4096;
 
-/// The registers and streams of an SSD or a NIC, behind their function.
+/// The state machine of an SSD or a NIC.
 pub trait Machine: Send + 'static {
     fn read(&self, offset: u64, bytes: &mut [u8]);
     fn write(&mut self, offset: u64, bytes: &[u8], now: u64);
@@ -73,7 +73,7 @@ macro_rules! machine {
 }
 machine!(dcs_d2d::Ssd, dcs_d2d::Nic);
 
-/// The state machine, and how the loop hears of what happens to it.
+/// The state machine, and the loop's wake-up.
 pub struct Shared<M> {
     machine: Mutex<M>,
     touched: AtomicBool,
@@ -86,12 +86,12 @@ impl<M: Machine> Shared<M> {
         self.machine.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The function's time.
+    /// Returns the function's time.
     pub fn now(&self) -> u64 {
         self.began.elapsed().as_nanos() as u64
     }
 
-    /// Something happens to it, of which the loop hears.
+    /// Changes the state machine, and wakes the loop.
     pub fn touch(&self, with: impl FnOnce(&mut M, u64)) {
         with(&mut self.lock(), self.now());
         self.touched.store(true, Ordering::SeqCst);
@@ -99,7 +99,7 @@ impl<M: Machine> Shared<M> {
     }
 }
 
-/// The registers, and the aperture, as the guest's processor sees them.
+/// The registers and the aperture for the guest's processor.
 struct Front<M>(Arc<Shared<M>>);
 
 impl<M: Machine> Registers for Front<M> {
@@ -120,7 +120,7 @@ impl<M: Machine> Registers for Front<M> {
     }
 }
 
-/// A function that is served.
+/// A function in service.
 pub struct Serving<M> {
     pub shared: Arc<Shared<M>>,
     port: Port,
@@ -133,14 +133,15 @@ pub struct Serving<M> {
 pub struct Kind {
     pub name: &'static str,
     pub identity: Identity,
-    /// Bytes of BAR0 and of the aperture.
+    /// Size of BAR0 in bytes.
     pub registers: u64,
+    /// Size of the aperture in bytes.
     pub aperture: u64,
-    /// It listens at the switch, and keeps so many bytes for an SSD that is slow to take them. None: it joins.
+    /// Bytes that it keeps for a slow SSD, if it listens at the switch; `None` if it joins.
     pub keeps: Option<usize>,
 }
 
-/// Serves a function, and says so.
+/// Starts to serve a function, and reports it.
 pub fn serve<M: Machine>(
     machine: M,
     kind: &Kind,
@@ -189,7 +190,7 @@ pub fn serve<M: Machine>(
     Ok(Serving { shared, port, switch, _running: running, _leftovers: leftovers })
 }
 
-/// Takes other functions' writes: what lies in a BAR, and nothing else.
+/// Returns the handler of other functions' writes. Writes outside the BARs are dropped.
 fn take<M: Machine>(shared: Arc<Shared<M>>, port: Port) -> Take {
     Arc::new(move |address, bytes| match port.bar(address, bytes.len() as u64) {
         Some((Region::Bar0, offset)) => shared.touch(|machine, now| machine.write(offset, bytes, now)),
@@ -199,8 +200,8 @@ fn take<M: Machine>(shared: Arc<Shared<M>>, port: Port) -> Take {
 }
 
 impl<M: Machine> Serving<M> {
-    /// Runs the function until a signal ends the process. `carry`: reads and stores, of the medium. `wire`: sends
-    /// what is ready, and tells whether there was anything.
+    /// Runs the function until a signal ends the process. `carry` performs reads and stores of the medium. `wire` sends frames that are
+    /// ready, and returns true if there were any.
     pub fn run(&self, mut carry: impl FnMut(Action), mut wire: impl FnMut() -> bool) -> ! {
         let (mut batch, mut origins, mut actions) = (Batch::default(), Vec::new(), Vec::new());
         loop {
@@ -234,7 +235,7 @@ impl<M: Machine> Serving<M> {
         }
     }
 
-    /// Writes to other functions, where this one may.
+    /// Writes to other functions, if this one is bus master.
     fn write(&self, batch: &mut Batch, origins: &mut Vec<Origin>) {
         if batch.is_empty() {
             return;
@@ -248,7 +249,7 @@ impl<M: Machine> Serving<M> {
         origins.drain(..).for_each(|origin| machine.write_failed(origin));
     }
 
-    /// Sleeps until there is something to do: also when bus mastering is no longer as given, since who ends it waits for late writes.
+    /// Sleeps until there is something to do, or bus mastering has changed: whoever ended it waits for late writes.
     fn sleep(&self, is_master: bool) {
         let touched =
             || self.shared.touched.swap(false, Ordering::SeqCst) || self.port.is_master() != is_master;
@@ -258,9 +259,9 @@ impl<M: Machine> Serving<M> {
     }
 }
 
-/// Tells a failure of the medium or of the wire once: the streams' registers have each.
+/// Reports a failure of the medium or the wire once: each is in a stream's registers.
 pub fn tell_once(told: &OnceLock<()>, report: &Report, what: &str, error: &std::io::Error) {
     if told.set(()).is_ok() {
-        report.failure(&Failure::new(Exit::Failed, format!("{what}: {error}; it goes on")));
+        report.failure(&Failure::new(Exit::Failed, format!("{what}: {error}; other streams go on")));
     }
 }

@@ -1,5 +1,5 @@
-//! `dcs d2d`: an SSD that sends videos to a NIC by itself, as PCI functions in processes of their own beside a
-//! guest of QEMU; and their driver, in the guest. docs/d2d.md has the protocol.
+//! `dcs d2d`: an SSD that sends videos to a NIC by itself, both PCI functions of a QEMU guest in processes of their own; and their driver,
+//! in the guest. docs/d2d.md has the protocol.
 //!
 //! ```text
 //!   guest: dcs d2d stream --- registers, once ---+---------------------------+
@@ -11,14 +11,14 @@
 //!                                              the switch: a socket
 //! ```
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
 //! | [`args`] | the command line and its help |
-//! | `function` | what both functions have in common: registers, the switch, the loop |
+//! | `function` | registers, switch and loop, common to both functions |
 //! | `ssd` | the SSD and its medium, a file |
 //! | `nic`, `tap` | the NIC and its wire: a UDP socket, or a tap device |
-//! | `driver` | the driver: has the functions, sleeps, tells how it went |
-//! | `stream`, `record` | what it writes for streams to the network, and from it |
+//! | `driver` | the driver: takes the functions, sleeps, reports the results |
+//! | `stream`, `record` | the driver's writes for streams to the network, and from it |
 
 pub mod args;
 mod driver;

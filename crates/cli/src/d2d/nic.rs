@@ -14,21 +14,21 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Frames that are taken from the function at once.
+/// Frames that are taken from the function at a time.
 const FRAMES: usize = 64;
-/// Bytes that are kept for an SSD beside its streams' data: a grant has 20.
+/// Bytes kept for an SSD in addition to its streams' data: a grant has 20.
 const GRANTS: usize = 1 << 20;
-/// Time after which a tap device is looked at again, and one that has failed is tried again.
+/// Interval at which a tap device is checked, and one that has failed is tried again.
 const PAUSE: Duration = Duration::from_millis(200);
-/// The other network controller, to which no stock driver binds.
+/// Class "other network controller", to which no stock driver binds.
 const IDENTITY: Identity =
     Identity { vendor: 0xdc51, device: 0x0004, class: [0x02, 0x80, 0x00], revision: 1 };
 
-/// The way that frames leave by.
+/// The wire of the NIC.
 enum Wire {
-    /// Each datagram goes to this host, at its own port.
+    /// Socket for datagrams, and the host to which they go, at their own ports.
     Udp(UdpSocket, IpAddr),
-    /// Frames go as they are.
+    /// Device for unchanged frames.
     Tap(Tap),
 }
 
@@ -44,7 +44,7 @@ impl Wire {
                 let socket = UdpSocket::bind((any, 0)).map_err(|error| Failure::io(to, &error))?;
                 Ok(Wire::Udp(socket, to))
             }
-            (None, None) => Err(Failure::usage("--udp or --tap is missing: it says where frames go").advise(
+            (None, None) => Err(Failure::usage("--udp or --tap is missing").advise(
                 "--udp 127.0.0.1 sends the datagrams to a host; --tap NAME sends frames to a device",
             )),
         }
@@ -61,14 +61,14 @@ impl Wire {
     }
 }
 
-/// The failure for a tap device that cannot be had.
+/// Returns the failure for a tap device that cannot be opened.
 fn untapped(name: &str, error: &io::Error) -> Failure {
     let (exit, advice) = match error.kind() {
         io::ErrorKind::PermissionDenied => {
-            (Exit::Permission, "it takes root, or a device of yours: ip tuntap add NAME mode tap user YOU")
+            (Exit::Permission, "this needs root, or a device of yours: ip tuntap add NAME mode tap user YOU")
         }
         io::ErrorKind::NotFound => (Exit::NotFound, "load the module: modprobe tun"),
-        io::ErrorKind::ResourceBusy => (Exit::Failed, "another program has it: name another one"),
+        io::ErrorKind::ResourceBusy => (Exit::Failed, "another program uses it: name another one"),
         _ => (Exit::Usage, "name a tap device, or a new one, in at most 15 letters"),
     };
     Failure::new(exit, format!("--tap {name}: {error}")).advise(advice)
@@ -78,7 +78,7 @@ pub fn run(options: &args::Nic, report: &Report) -> Result<(), Failure> {
     let epoch = random()? as u16;
     let config = Config { payload: PAYLOAD, epoch, ..Config::new(options.served.streams as u16) };
     let machine = Nic::new(config).map_err(|error| Failure::usage(error.to_string()))?;
-    // What may be under way to an SSD without a grant, and the heads of its writes.
+    // The data that may be in flight to an SSD without a grant, and the headers of its writes.
     let windows = options.served.streams * config.window as usize * CREDIT as usize;
     let kind = Kind {
         name: "nic",
@@ -176,7 +176,7 @@ fn hear(tap: &Tap, link: &Link) {
             continue;
         }
         match tap.receive(&mut frame) {
-            // What is no stream's is the legacy function's, which there is not.
+            // Frames of no stream are dropped: there is no legacy function.
             Ok(length) => link.shared.touch(|machine, now| _ = machine.receive(&frame[..length], now)),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(_) => {
@@ -187,7 +187,7 @@ fn hear(tap: &Tap, link: &Link) {
     }
 }
 
-/// The port to which a frame's datagram goes, and what that carries. Nothing where it is no UDP over IPv4.
+/// Returns the destination port and the payload of a frame's datagram; `None` if it is not UDP over IPv4.
 fn datagram(frame: &[u8]) -> Option<(u16, &[u8])> {
     let kind = |at: usize| Some([*frame.get(at)?, *frame.get(at + 1)?]);
     let at = if kind(12)? == [0x81, 0x00] { 16 } else { 12 };

@@ -1,4 +1,4 @@
-//! `dcs d2d record`: has an SSD store what a NIC gets from the network. What is written to both, and in which order.
+//! `dcs d2d record`: the writes that make an SSD store what a NIC receives from the network, in order.
 
 use super::args;
 use super::driver::{Driver, address, stall};
@@ -20,9 +20,9 @@ pub fn run(options: &args::Record, report: &Report) -> Result<(), Failure> {
     driver.run(&options.at, options.stall, || start(options, &driver, at, blocks), report)
 }
 
-/// The packets that are a stream's: those to its address and port. [docs/d2d.md, Parse Control]
+/// Returns the template that selects a stream's packets: those to its address and port. [docs/d2d.md, Parse Control]
 fn template(options: &args::Record, at: Ipv4Addr, stream: u16) -> Template {
-    // SSRC 0: of any source; the rest does not count.
+    // SSRC 0: any source. The other fields are not compared.
     let rtp = Rtp { kind: 33, sequence: 0, timestamp: 0, ssrc: 0 };
     Template {
         mac_destination: [0; 6],
@@ -41,12 +41,12 @@ fn template(options: &args::Record, at: Ipv4Addr, stream: u16) -> Template {
     }
 }
 
-/// Writes what all of them need, and starts them.
+/// Writes all registers, and starts the streams.
 fn start(options: &args::Record, driver: &Driver, at: Ipv4Addr, blocks: u32) -> Result<(), Failure> {
     let Driver { ssd, nic, .. } = driver;
     let (aperture, grants) = (ssd.bar(2)?, nic.bar(0)?);
     ssd.write(&[Write { offset: APERTURE_BASE, value: aperture }]);
-    // The one end that waits for the network tells the other when it has waited for too long.
+    // The SSD reports a network that is silent for too long. The NIC waits longer, so that it does not fail first.
     let patience = options.stall.saturating_add(Duration::from_secs(2));
     for stream in 0..driver.streams {
         let lba = options.block + u64::from(stream) * u64::from(blocks);

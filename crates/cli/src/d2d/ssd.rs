@@ -1,4 +1,4 @@
-//! `dcs d2d ssd`: the SSD, whose medium is a file that threads of its own read, and write where they may.
+//! `dcs d2d ssd`: the SSD, whose medium is a file that several threads read and, with `--writable`, write.
 
 use super::args;
 use super::function::{Kind, PAYLOAD, Shared, serve, tell_once};
@@ -18,13 +18,13 @@ use std::os::unix::fs::FileExt;
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-/// Threads of the medium.
+/// Number of threads of the medium.
 const THREADS: usize = 4;
-/// The other mass storage controller, to which no stock driver binds. The vendor's number is the card's.
+/// Class "other mass storage controller", to which no stock driver binds. The vendor is the card's.
 const IDENTITY: Identity =
     Identity { vendor: 0xdc51, device: 0x0003, class: [0x01, 0x80, 0x00], revision: 1 };
 
-/// What is wanted of the medium.
+/// An operation on the medium.
 enum Wanted {
     Read { token: Token, offset: u64, length: usize },
     Store { token: Token, offset: u64, data: Vec<u8> },
@@ -35,7 +35,7 @@ pub fn run(options: &args::Ssd, report: &Report) -> Result<(), Failure> {
     let file = File::options().read(true).write(options.writable).open(&options.image).map_err(failed)?;
     let bytes = std::io::Seek::seek(&mut &file, io::SeekFrom::End(0)).map_err(failed)?;
     if bytes == 0 {
-        return Err(Failure::usage(format!("{}: it is empty", shown(&options.image)))
+        return Err(Failure::usage(format!("{}: the file is empty", shown(&options.image)))
             .advise("name a file with a video, or a disk image"));
     }
     lock(&file, bytes, options.writable).map_err(|error| match error.kind() {
@@ -48,8 +48,8 @@ pub fn run(options: &args::Ssd, report: &Report) -> Result<(), Failure> {
     let block = Config::new(1, 1).block_shift;
     if options.writable && bytes % (1 << block) != 0 {
         let line =
-            format!("{}: its {bytes} bytes are no whole blocks of {}", shown(&options.image), 1 << block);
-        return Err(Failure::usage(line).advise("truncate --size=%4096 FILE fills up the last one"));
+            format!("{}: its {bytes} bytes are not a multiple of {}", shown(&options.image), 1 << block);
+        return Err(Failure::usage(line).advise("truncate --size=%4096 FILE fills up the last block"));
     }
     let config = Config {
         payload: PAYLOAD,
@@ -89,7 +89,7 @@ pub fn run(options: &args::Ssd, report: &Report) -> Result<(), Failure> {
             Action::Store { token, lba, data } if options.writable => {
                 let _ = wants.send(Wanted::Store { token, offset: lba << block, data });
             }
-            // The file is somebody's video.
+            // The file may only be read.
             Action::Store { token, .. } => {
                 serving.shared.touch(|machine, now| machine.store_done(token, Err(MediumError), now));
             }
@@ -120,10 +120,10 @@ fn lock(file: &File, bytes: u64, writes: bool) -> io::Result<()> {
     }
 }
 
-/// The file, and who waits for it.
+/// The file, and the operations that wait for it.
 struct Medium<'a> {
     file: File,
-    /// Its length when it was opened.
+    /// Length of the file when it was opened.
     bytes: u64,
     wanted: Mutex<Receiver<Wanted>>,
     shared: &'a Shared<Ssd>,
@@ -132,7 +132,7 @@ struct Medium<'a> {
 }
 
 impl Medium<'_> {
-    /// Does what is wanted, until nobody wants anything any more.
+    /// Performs operations until their sender is gone.
     fn serve(&self) {
         while let Some(wanted) = next(&self.wanted) {
             match wanted {
@@ -160,8 +160,7 @@ fn next(wanted: &Mutex<Receiver<Wanted>>) -> Option<Wanted> {
     wanted.lock().unwrap_or_else(PoisonError::into_inner).recv().ok()
 }
 
-/// Reads blocks of a file that had so many `bytes`. Behind them there are zeros; a file that has fewer by now is an
-/// error.
+/// Reads blocks of a file that had `bytes` when it was opened. Bytes after the end are zeros; if the file has been cut, the read fails.
 fn read(file: &File, bytes: u64, offset: u64, length: usize) -> io::Result<Vec<u8>> {
     let mut data = vec![0; length];
     let there = bytes.saturating_sub(offset).min(length as u64) as usize;

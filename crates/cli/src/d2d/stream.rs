@@ -62,7 +62,7 @@ fn template(options: &args::Stream, to: Ipv4Addr, stream: u16) -> Template {
     }
 }
 
-/// Writes what all of them need, and starts them.
+/// Writes all registers, and starts the streams.
 fn start(
     options: &args::Stream,
     driver: &Driver,
@@ -73,7 +73,7 @@ fn start(
     let Driver { ssd, nic, .. } = driver;
     let (aperture, grants) = (nic.bar(2)?, ssd.bar(0)?);
     nic.write(&[Write { offset: APERTURE_BASE, value: aperture }]);
-    // A receiver's time goes on while its sender waits for a slot, or for its first whole byte.
+    // A receiver's stall limit includes its sender's wait for a slot, or for its first byte.
     let patience = options.stall.saturating_add(options.slot).saturating_add(Duration::from_secs(2));
     for stream in 0..driver.streams {
         let grants_to = grants + ssd.layout.register(stream, GRANT);

@@ -174,7 +174,17 @@ mod tests {
             let result = unsafe { libc::ioctl(before.0.as_raw_fd(), libc::TUNSETOFFLOAD, libc::TUN_F_CSUM) };
             assert_eq!(result, 0);
             drop(before);
-            let tap = Tap::open("wire0").unwrap();
+            // Another test's child has the file until it executes its program.
+            let end = std::time::Instant::now() + Duration::from_secs(60);
+            let tap = loop {
+                match Tap::open("wire0") {
+                    Ok(tap) => break tap,
+                    Err(error) => {
+                        assert!(std::time::Instant::now() < end, "{error}");
+                        std::thread::sleep(Duration::from_millis(1));
+                    }
+                }
+            };
             UP.iter().for_each(|line| ip(line));
             send(1);
             let frame = datagram(&tap);

@@ -1,4 +1,4 @@
-//! One channel: its files, one after the other, into one sender.
+//! A channel: sends its files, one after the other.
 
 use super::args::Rate;
 use super::ends::{Address, Interface};
@@ -18,18 +18,18 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Transfers of a channel in flight: the one whose bytes go out, and the one that joins it.
+/// Transfers of a channel in flight: the one that is being sent, and the next.
 pub const TRANSFERS_AT_ONCE: usize = 2;
 
-/// A channel's orders: what it sends, where to, and how.
+/// The settings of a channel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     pub name: String,
     pub to: Address,
     pub files: Vec<PathBuf>,
-    /// No other channel waits for what it does.
+    /// True if there is no other channel, which would wait for it.
     pub alone: bool,
-    /// How often they are sent; none: without an end.
+    /// Number of times to send them; `None`: endless.
     pub times: Option<u32>,
     pub rate: Rate,
     pub window: Duration,
@@ -49,26 +49,26 @@ impl Settings {
         pace.window(self.window)
     }
 
-    /// Checks what the chain and the rate mean together, and tells the chain's names.
+    /// Checks the chain and whether the rate fits it. Returns the chain.
     fn check(&self, ciphers: &CipherOptions) -> Result<Chain, Failure> {
         let chain = Chain::new(&self.through, &Keys::new(ciphers), Counters::new(ciphers))?;
         if !chain.keeps_data() && self.rate == Rate::Pcr {
             return Err(Failure::usage(format!(
-                "{}: what an operator changes has no clock any more",
+                "{}: after an operator that changes the data there is no clock",
                 self.name
             ))
-            .advise("say its rate: --rate 8M"));
+            .advise("give the rate: --rate 8M"));
         }
         // The same counters would encrypt other bytes.
         if !chain.counters.is_empty() && (self.times != Some(1) || self.files.len() > 1) {
             return Err(Failure::usage(format!("{}: aes256-ctr is for one file, sent once", self.name))
-                .advise("encrypt the files before: dcs copy --through aes256-ctr"));
+                .advise("encrypt the files first: dcs copy --through aes256-ctr"));
         }
         Ok(chain)
     }
 }
 
-/// A transfer in flight, and which file it sends; none for the end.
+/// A transfer in flight.
 struct Item {
     transfer: Transfer,
     file: Option<PathBuf>,
@@ -81,22 +81,22 @@ pub struct Channel {
     pub settings: Settings,
     pub sender: Sender,
     rid: u32,
-    /// Files that were begun.
+    /// Number of files begun.
     begun: u64,
     items: VecDeque<Item>,
-    /// The end was submitted.
+    /// True if the end was submitted.
     ended: bool,
-    /// Files in a row that failed.
+    /// Number of files that failed in a row.
     failed_in_row: usize,
-    /// Files that failed,
+    /// Number of files that failed.
     pub failed: u64,
-    /// and those that were sent.
+    /// Number of files that were sent.
     pub sent: u64,
     pub worst_exit: Option<Exit>,
 }
 
 impl Channel {
-    /// Opens its sockets. `rid`: what orders its transfers; not 0.
+    /// Opens its sockets. `rid` puts its transfers in order, and is not 0.
     pub fn open(
         settings: Settings,
         rid: u32,
@@ -144,12 +144,12 @@ impl Channel {
         })
     }
 
-    /// All was sent, or could not be.
+    /// Returns true if all files were sent or have failed.
     pub fn is_done(&self) -> bool {
         self.ended && self.items.is_empty()
     }
 
-    /// The file that comes next, unless all were sent, or none can be.
+    /// Returns the next file, unless all were sent, or all have failed.
     fn next(&mut self) -> Option<PathBuf> {
         let count = self.settings.files.len() as u64;
         let all = self.settings.times.is_some_and(|times| self.begun >= u64::from(times) * count);
@@ -160,11 +160,11 @@ impl Channel {
         self.settings.files.get(((self.begun - 1) % count.max(1)) as usize).cloned()
     }
 
-    /// Submits what comes next, as far as it may be in flight.
+    /// Submits the next files, up to the number in flight.
     pub fn advance(&mut self, session: &Session, ciphers: &CipherOptions, report: &Report) {
         while self.items.len() < TRANSFERS_AT_ONCE && !self.ended {
             let Some(file) = self.next() else {
-                // What was taken so far is sent to its end.
+                // An empty transfer sends what is left.
                 self.ended = true;
                 match self.submit(session, None, ciphers) {
                     Ok(item) => self.items.push_back(item),
@@ -199,12 +199,12 @@ impl Channel {
         Ok(Item { transfer, file: Some(path), names: chain.names, counters: chain.counters })
     }
 
-    /// Opens a file. To open a pipe waits for its other end, and other channels would wait with it.
+    /// Opens a file. Opening a pipe waits for its other end, and all channels with it, so pipes are sent by themselves.
     fn open_file(&self, path: &Path) -> Result<File, Failure> {
         let failed = |error| Failure::io(shown(path), &error);
         let alone = self.settings.times == Some(1) && self.settings.alone;
         if !alone && std::fs::metadata(path).map_err(failed)?.file_type().is_fifo() {
-            let line = format!("{}: a pipe is no file of a list, and cannot begin again", shown(path));
+            let line = format!("{}: a pipe cannot be in a list or in a loop", shown(path));
             return Err(Failure::usage(line).advise("dcs stream PIPE udp://HOST:PORT sends it once"));
         }
         File::open(path).map_err(failed)
@@ -217,16 +217,15 @@ impl Channel {
         report.failure(failure);
     }
 
-    /// Takes in what is done.
+    /// Processes transfers that have ended.
     pub fn reap(&mut self, report: &Report) {
         while self.items.front().is_some_and(|item| item.transfer.is_done()) {
             let Some(item) = self.items.pop_front() else { return };
             let Item { transfer, file, names, counters } = item;
             match (transfer.wait(), file) {
-                // It takes no time: it would begin again and again.
+                // In a loop it would start again at once, over and over.
                 (Ok(completion), Some(file)) if completion.bytes_out == 0 => {
-                    let line =
-                        format!("{} -> {}: nothing of it is to be sent", shown(&file), self.settings.to);
+                    let line = format!("{} -> {}: there is nothing to send", shown(&file), self.settings.to);
                     let failure = Failure::new(Exit::Corrupt, line).advise("check whether the file is empty");
                     self.fail(&failure, report);
                 }
@@ -267,25 +266,24 @@ impl Channel {
         report.object(&object);
     }
 
-    /// How it fares.
+    /// Returns its statistics.
     pub fn state(&self) -> Sending {
         self.sender.state()
     }
 }
 
-/// The failure of a transfer, with what a stream's errno means.
+/// Returns the failure of a transfer, with the meaning of errno for streams.
 fn explained(name: &str, error: TransferError) -> Failure {
     let errno = error.errno;
     let failure = Failure::transfer(name, error, false);
     match (failure.exit, errno) {
         (Exit::Corrupt, libc_badmsg) if libc_badmsg == nix::errno::Errno::EBADMSG as i32 => {
-            Failure { line: format!("{name}: it is no MPEG transport stream"), ..failure }.advise(
-                "send it at a rate of its own: --rate 8M; or make one: ffmpeg -i FILE -c copy FILE.ts",
-            )
+            Failure { line: format!("{name}: not an MPEG transport stream"), ..failure }
+                .advise("send it at a rate: --rate 8M; or convert it: ffmpeg -i FILE -c copy FILE.ts")
         }
         (Exit::Corrupt, libc_nodata) if libc_nodata == nix::errno::Errno::ENODATA as i32 => {
-            Failure { line: format!("{name}: its transport stream has no clock (PCR)"), ..failure }
-                .advise("say its rate: --rate 8M")
+            Failure { line: format!("{name}: the transport stream has no clock (PCR)"), ..failure }
+                .advise("give the rate: --rate 8M")
         }
         _ => failure,
     }

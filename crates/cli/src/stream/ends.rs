@@ -1,4 +1,4 @@
-//! Where streams go and come from: addresses and their sockets.
+//! Addresses of streams and their sockets.
 
 use crate::failure::{Exit, Failure};
 use dcs::media::Framing;
@@ -8,11 +8,11 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::str::FromStr;
 
-/// Bytes that the kernel holds for a socket: a burst of a stream of 100 Mb/s.
+/// Buffers of sockets in the kernel: room for a burst of a stream of 100 Mb/s.
 const SEND_BUFFER: usize = 1 << 20;
 const RECEIVE_BUFFER: usize = 8 << 20;
 
-/// `udp://HOST:PORT`, `rtp://HOST:PORT`.
+/// The address of a stream, `udp://HOST:PORT` or `rtp://HOST:PORT`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Address {
     pub framing: Framing,
@@ -24,19 +24,21 @@ impl FromStr for Address {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Address, String> {
-        let wrong = || format!("'{text}' is no address of a stream: udp://HOST:PORT or rtp://HOST:PORT");
+        let wrong = || {
+            format!("'{text}' is not the address of a stream; expected udp://HOST:PORT or rtp://HOST:PORT")
+        };
         let (framing, rest) = match text.split_once("://") {
             Some(("udp", rest)) => (Framing::Plain, rest),
             Some(("rtp", rest)) => (Framing::Rtp, rest),
             _ => return Err(wrong()),
         };
-        // ffmpeg and VLC write udp://@GROUP:PORT for what they listen to.
+        // ffmpeg and VLC listen at udp://@GROUP:PORT.
         let (host, port) = rest.strip_prefix('@').unwrap_or(rest).rsplit_once(':').ok_or_else(wrong)?;
         let port: u16 = port.parse().map_err(|_| wrong())?;
         let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
         if port == 0 || framing == Framing::Rtp && port == u16::MAX {
             return Err(format!(
-                "'{text}': port {port} cannot be sent to, or has none behind it for reports"
+                "'{text}': port {port} is invalid; expected 1 to 65535, and for rtp 65534, since reports go to the next port"
             ));
         }
         Ok(Address { framing, host: host.to_string(), port })
@@ -51,7 +53,7 @@ impl fmt::Display for Address {
     }
 }
 
-/// An interface, by its name or its address.
+/// A network interface, by its name or address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Interface {
     Name(String),
@@ -65,7 +67,7 @@ impl FromStr for Interface {
         match text.parse() {
             Ok(address) => Ok(Interface::Address(address)),
             Err(_) if text.is_empty() || text.len() > 15 => {
-                Err(format!("'{text}' is no name of an interface"))
+                Err(format!("'{text}' is not the name of an interface"))
             }
             Err(_) => Ok(Interface::Name(text.to_string())),
         }
@@ -78,17 +80,17 @@ impl Interface {
             Interface::Name(name) => Ok(rustix::net::netdevice::name_to_index(socket, name)?),
             Interface::Address(_) => Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
-                "an interface of IPv6 is named by its name, as eth0",
+                "with IPv6 an interface has to be given by name, as in eth0",
             )),
         }
     }
 }
 
-/// The sockets of a stream that goes out.
+/// The sockets of an outgoing stream.
 #[derive(Debug)]
 pub struct Out {
     pub socket: UdpSocket,
-    /// To the next port, for reports.
+    /// Socket for reports, which go to the next port.
     pub reports: Option<UdpSocket>,
     pub to: SocketAddr,
     pub from: IpAddr,
@@ -107,7 +109,7 @@ impl Address {
         found.next().ok_or_else(|| Failure::new(Exit::Peer, format!("{self}: no such host")))
     }
 
-    /// Opens what sends there.
+    /// Opens sockets that send to it.
     pub fn open(&self, ttl: u8, interface: Option<&Interface>) -> Result<Out, Failure> {
         let to = self.resolve()?;
         let socket = sending(to, ttl, interface).map_err(self.failed())?;
@@ -122,7 +124,7 @@ impl Address {
         Ok(Out { socket, reports, to, from })
     }
 
-    /// Opens what receives there.
+    /// Opens a socket that receives at it.
     pub fn listen(&self, interface: Option<&Interface>) -> Result<UdpSocket, Failure> {
         let at = match self.host.as_str() {
             "" => SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), self.port),
@@ -139,7 +141,7 @@ fn sending(to: SocketAddr, ttl: u8, interface: Option<&Interface>) -> io::Result
         (SocketAddr::V6(_), _) => Ipv6Addr::UNSPECIFIED.into(),
     };
     let socket = UdpSocket::bind((any, 0))?;
-    // As much as the machine allows.
+    // The machine may allow less.
     let _ = sockopt::set_socket_send_buffer_size(&socket, SEND_BUFFER);
     match (to.is_ipv4(), interface.filter(|_| to.ip().is_multicast())) {
         (true, Some(Interface::Address(IpAddr::V4(address)))) => {
@@ -167,7 +169,7 @@ fn listening(at: SocketAddr, interface: Option<&Interface>) -> io::Result<UdpSoc
         if at.is_ipv4() { rustix::net::AddressFamily::INET } else { rustix::net::AddressFamily::INET6 };
     let flags = rustix::net::SocketFlags::CLOEXEC;
     let socket = rustix::net::socket_with(family, rustix::net::SocketType::DGRAM, flags, None)?;
-    // Several programs may listen to one group.
+    // Several programs may listen to a group.
     sockopt::set_socket_reuseaddr(&socket, at.ip().is_multicast())?;
     rustix::net::bind(&socket, &at)?;
     let socket = UdpSocket::from(socket);

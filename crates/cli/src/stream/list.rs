@@ -1,4 +1,4 @@
-//! Lists of channels, which change while they run.
+//! Lists of channels, which may change while they run.
 
 use super::args::Rate;
 use super::channel::Settings;
@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-/// A channel as the file has it.
+/// A channel's table in the file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Entry {
@@ -34,7 +34,7 @@ impl Entry {
         Ok(Settings {
             name,
             to: self.to.parse()?,
-            // As seen from the list, wherever that is.
+            // Relative to the list's folder.
             files: self.files.iter().map(|file| folder.join(file)).collect(),
             alone: false,
             times: if self.r#loop { None } else { Some(1) },
@@ -52,11 +52,11 @@ impl Entry {
 #[derive(Debug, Default)]
 pub struct Wanted {
     pub channels: Vec<Settings>,
-    /// Channels that cannot be: their names, and why.
+    /// Names of invalid channels, and the reasons.
     pub wrong: Vec<(String, String)>,
 }
 
-/// Reads a list. A channel that is wrong leaves the others as they are.
+/// Parses a list. An invalid channel does not affect the others.
 pub fn parse(text: &str, folder: &Path, window: Duration) -> Result<Wanted, String> {
     let tables: BTreeMap<String, toml::Value> = toml::from_str(text).map_err(|error| error.to_string())?;
     let mut wanted = Wanted::default();
@@ -70,7 +70,7 @@ pub fn parse(text: &str, folder: &Path, window: Duration) -> Result<Wanted, Stri
     Ok(wanted)
 }
 
-/// The file of a list, and when it was last read.
+/// The file of a list.
 pub struct List {
     path: PathBuf,
     window: Duration,
@@ -82,7 +82,7 @@ impl List {
         List { path: path.to_path_buf(), window, read: None }
     }
 
-    /// Its channels, where it is new, or has changed since it was last read.
+    /// Returns the channels if the list is new or has changed since the last call.
     pub fn changed(&mut self) -> Result<Option<Wanted>, Failure> {
         let name = shown(&self.path).to_string();
         let failed = |error| Failure::io(&name, &error);
@@ -91,13 +91,12 @@ impl List {
         if self.read == Some(state) {
             return Ok(None);
         }
-        // Told once, if it is wrong.
+        // A wrong list is reported once.
         self.read = Some(state);
         let text = std::fs::read_to_string(&self.path).map_err(failed)?;
         let folder = self.path.parent().unwrap_or(Path::new(""));
         parse(&text, folder, self.window).map(Some).map_err(|why| {
-            Failure::usage(format!("{name}: {}", why.trim_end()))
-                .advise("dcs help stream shows what a list looks like")
+            Failure::usage(format!("{name}: {}", why.trim_end())).advise("dcs help stream shows an example")
         })
     }
 }

@@ -1,12 +1,12 @@
-//! `dcs stream`: files into datagrams, each sent when it is due; one engine's thread for all streams.
+//! `dcs stream`: sends files in datagrams, each at its due time, from one engine thread for all streams.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
-//! | [`args`] | the command line and its help, of `dcs record` too |
+//! | [`args`] | the command lines of `dcs stream` and `dcs record`, and their help |
 //! | `ends` | addresses and sockets |
 //! | `list` | lists of channels |
-//! | `channel` | one channel: its files, one after the other |
-//! | `tell` | how streams fare, for people and programs |
+//! | `channel` | a channel: sends its files, one after the other |
+//! | `tell` | statistics, for people and programs |
 
 pub mod args;
 pub mod channel;
@@ -27,15 +27,15 @@ use nix::poll::{PollFd, PollFlags, PollTimeout};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-/// Interval at which the list is looked at, and metrics are written.
+/// Interval at which the list is checked and metrics are written.
 const TICK: Duration = Duration::from_secs(1);
-/// Bytes of an engine's block: what a stream reads at once.
+/// Size of an engine's block: the bytes that a stream reads at once.
 const BLOCK: u32 = 64 * 1024;
-/// Blocks of an engine for one stream.
+/// Fewest blocks of an engine.
 const BLOCKS: usize = 32;
-/// Channels of one command: their transfers are in one queue, beside those that are being ended.
+/// Most channels of a command: their transfers share a queue with those that are being ended.
 pub const CHANNELS_MAX: usize = DEPTH_MAX as usize / (TRANSFERS_AT_ONCE + 1) - 1;
-/// Channels that there is room for, where a list has fewer.
+/// Room for channels if the list has fewer.
 const CHANNELS_MIN: usize = 256;
 
 pub fn run(stream: &args::Stream, report: &Report) -> Result<(), Failure> {
@@ -51,17 +51,20 @@ pub fn run(stream: &args::Stream, report: &Report) -> Result<(), Failure> {
     let mut streams = Streams::start(stream, room, report)?;
     let opened = streams.replace(first);
     if list.is_none() {
-        // The one stream that there is.
+        // It is the only stream.
         opened?;
     }
     let guard = interrupt::transferring();
     streams.run(&mut list)?;
     streams.advance_all();
-    // A first signal that comes now does not keep it from being told.
+    // A first signal during this does not suppress the report.
     tell::all("done", &streams.channels, &streams.gone, report);
     drop(guard);
     if interrupt::pressed() && !endless {
-        return Err(Failure::new(Exit::Interrupted, "interrupted; what was not due yet was not sent"));
+        return Err(Failure::new(
+            Exit::Interrupted,
+            "interrupted; datagrams that were not yet due were not sent",
+        ));
     }
     match streams.exit() {
         Some((exit, failed)) if list.is_none() => {
@@ -75,9 +78,9 @@ pub fn run(stream: &args::Stream, report: &Report) -> Result<(), Failure> {
 fn single(stream: &args::Stream) -> Result<Settings, Failure> {
     let usage = |line: String| Failure::usage(line).advise("dcs stream FILE... udp://HOST:PORT");
     let Some((to, files)) = stream.what.split_last().filter(|(_, files)| !files.is_empty()) else {
-        return Err(usage("name a file and where it goes".to_string()));
+        return Err(usage("name a file and its destination".to_string()));
     };
-    let to = to.to_str().ok_or("the address is no text".to_string()).and_then(str::parse).map_err(usage)?;
+    let to = to.to_str().ok_or("the address is not text".to_string()).and_then(str::parse).map_err(usage)?;
     Ok(Settings {
         name: files[0].to_string_lossy().into_owned(),
         to,
@@ -97,17 +100,17 @@ fn single(stream: &args::Stream) -> Result<Settings, Failure> {
     })
 }
 
-/// All channels, and the engine that sends them.
+/// The channels, and the engine that sends them.
 struct Streams<'a> {
     options: &'a args::Stream,
     report: &'a Report,
-    // Dropped before the session that they are of.
+    // Dropped before their session.
     channels: Vec<Channel>,
     session: Session,
     _engine: Engine,
     most: usize,
     rids: u32,
-    /// Counts of channels that are gone.
+    /// Statistics of channels that have ended.
     gone: Statistics,
 }
 
@@ -117,7 +120,7 @@ impl<'a> Streams<'a> {
         let engine = Engine::builder()
             .io(options.io.into())
             .realtime(options.realtime.into())
-            // It is known when the next datagram is due: there is nothing to spin for.
+            // The next due time is known, so there is nothing to spin for.
             .spin(Duration::ZERO)
             .block_size(BLOCK)
             .blocks((most * 4).max(BLOCKS) as u32)
@@ -127,14 +130,13 @@ impl<'a> Streams<'a> {
             .start()
             .map_err(refused)?;
         let session = engine.session_with_depth(DEPTH_MAX).map_err(refused)?;
-        // Made before the first transfer, so that no end is missed.
+        // Created before the first transfer, so that no completion is missed.
         session.event_fd().map_err(refused)?;
         let gone = Statistics::default();
         Ok(Streams { options, report, channels: Vec::new(), session, _engine: engine, most, rids: 0, gone })
     }
 
-    /// Has these channels and no others; those that are as they were go on, and so do those of which the list
-    /// makes no sense now.
+    /// Replaces the channels. Unchanged ones go on, and so do those whose table is invalid now.
     fn replace(&mut self, wanted: Wanted) -> Result<(), Failure> {
         let Wanted { channels: wanted, wrong } = wanted;
         let stays = |channel: &Channel| {
@@ -145,7 +147,7 @@ impl<'a> Streams<'a> {
         self.channels = kept;
         for (name, why) in &wrong {
             let failure = Failure::usage(format!("[{name}]: {}", why.trim_end()));
-            self.report.failure(&failure.advise("dcs help stream shows what a list looks like"));
+            self.report.failure(&failure.advise("dcs help stream shows an example"));
         }
         for channel in ended {
             self.report.remark(format_args!("dcs: {} ends", channel.settings.name));
@@ -177,7 +179,7 @@ impl<'a> Streams<'a> {
         if self.channels.len() >= self.most {
             let line = format!("there is room for {} channels", self.most);
             return Err(
-                Failure::usage(line).advise("start it anew with the longer list, or another one beside it")
+                Failure::usage(line).advise("restart it with the longer list, or start another dcs stream")
             );
         }
         self.rids = self.rids.checked_add(1).unwrap_or(1);
@@ -191,7 +193,7 @@ impl<'a> Streams<'a> {
         }
     }
 
-    /// Runs until all is sent, or a signal comes.
+    /// Runs until everything is sent, or a signal arrives.
     fn run(&mut self, list: &mut Option<List>) -> Result<(), Failure> {
         let (mut ticked, mut told) = (Instant::now(), Instant::now());
         let mut unwritten = false;
@@ -201,7 +203,7 @@ impl<'a> Streams<'a> {
             if done || ticked.elapsed() >= TICK {
                 ticked = Instant::now();
                 if let Some(path) = &self.options.metrics {
-                    // The channels go on without them. It is told once, until they can be written again.
+                    // The channels go on without them. The failure is reported once, until they can be written again.
                     let failed = tell::write_metrics(path, &self.channels).err();
                     if let Some(failure) = failed.as_ref().filter(|_| !unwritten) {
                         self.report.failure(failure);
@@ -210,7 +212,7 @@ impl<'a> Streams<'a> {
                 }
                 match list.as_mut().map(List::changed) {
                     Some(Ok(Some(wanted))) => self.replace(wanted)?,
-                    // The channels that there are go on.
+                    // The present channels go on.
                     Some(Err(failure)) => self.report.failure(&failure),
                     _ => {}
                 }
@@ -226,7 +228,7 @@ impl<'a> Streams<'a> {
         }
     }
 
-    /// Waits until a transfer is done, a signal comes, or the time is up.
+    /// Waits until a transfer is done, a signal arrives, or the time has passed.
     fn wait(&self, time: Duration) {
         let Ok(event) = self.session.event_fd() else { return std::thread::sleep(time) };
         let mut fds = vec![PollFd::new(event, PollFlags::POLLIN)];
@@ -234,12 +236,12 @@ impl<'a> Streams<'a> {
         let time = time.min(self.options.every.unwrap_or(TICK)) + Duration::from_millis(1);
         let _ = nix::poll::poll(&mut fds, PollTimeout::try_from(time).unwrap_or(PollTimeout::MAX));
         if fds[0].any() == Some(true) {
-            // Cleared before the transfers are looked at.
+            // Cleared before the transfers are checked.
             let _ = nix::unistd::read(event.as_fd(), &mut [0; 8]);
         }
     }
 
-    /// Why a file was not sent, and how many were not.
+    /// Returns the exit code and the number of files that failed, if any did.
     fn exit(&self) -> Option<(Exit, u64)> {
         let failed = self.channels.iter().map(|channel| channel.failed).sum();
         self.channels.iter().find_map(|channel| channel.worst_exit).map(|exit| (exit, failed))

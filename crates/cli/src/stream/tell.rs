@@ -1,4 +1,4 @@
-//! How streams fare: for people, as JSON, and in Prometheus's text format.
+//! Statistics of streams: for people, as JSON, and in Prometheus's text format.
 
 use super::channel::Channel;
 use crate::failure::Failure;
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use std::io::Write;
 use std::path::Path;
 
-/// The sum of several.
+/// Returns the sum of statistics.
 pub fn sum(all: impl Iterator<Item = Sending>) -> Statistics {
     let mut sum = Statistics::default();
     for Sending { counts, .. } in all {
@@ -33,7 +33,7 @@ fn ms(nanos: u64) -> f64 {
     nanos as f64 / 1e6
 }
 
-/// The counts as JSON.
+/// Returns the counts as JSON.
 pub fn object(counts: &Statistics) -> Value {
     json!({
         "datagrams": counts.datagrams, "bytes": counts.bytes, "late": counts.late, "lost": counts.lost,
@@ -43,10 +43,10 @@ pub fn object(counts: &Statistics) -> Value {
     })
 }
 
-/// The counts in a line, for people.
+/// Returns the counts in a line, for people.
 pub fn line(streams: usize, counts: &Statistics, errno: i32) -> String {
     let mut line = format!(
-        "{streams} {}: {} datagrams, {} late, {} lost; from the due time 99 % at most {:.2} ms, most {:.2} ms",
+        "{streams} {}: {} datagrams, {} late, {} lost; deviation from the due time: 99 % within {:.2} ms, most {:.2} ms",
         if streams == 1 { "stream" } else { "streams" },
         counts.datagrams,
         counts.late,
@@ -59,7 +59,7 @@ pub fn line(streams: usize, counts: &Statistics, errno: i32) -> String {
     }
     if counts.slips > 0 {
         line += &format!(
-            "; put off {} times, {:.0} ms in all: its bytes came too late",
+            "; delayed {} times, by {:.0} ms in total, as data came too late",
             counts.slips,
             ms(counts.slipped)
         );
@@ -68,12 +68,12 @@ pub fn line(streams: usize, counts: &Statistics, errno: i32) -> String {
         line += &format!("; {} jumps of the clock", counts.jumps);
     }
     if counts.skipped > 0 {
-        line += &format!("; {} bytes left out, which are no packets", counts.skipped);
+        line += &format!("; {} bytes left out, which are not packets", counts.skipped);
     }
     line
 }
 
-/// Tells how all of them fare.
+/// Reports the statistics of all channels.
 pub fn all(event: &str, channels: &[Channel], gone: &Statistics, report: &Report) {
     let gone = Sending { counts: *gone, ..Sending::default() };
     let errno = channels.iter().map(|channel| channel.state().errno).find(|errno| *errno != 0).unwrap_or(0);
@@ -93,7 +93,7 @@ pub fn all(event: &str, channels: &[Channel], gone: &Statistics, report: &Report
     report.object(&json!({ "event": event, "command": "stream", "total": object(&total), "channels": each }));
 }
 
-/// All of it in Prometheus's text format.
+/// Returns the statistics in Prometheus's text format.
 fn metrics(channels: &[Channel]) -> prometheus::Result<String> {
     let registry = Registry::new();
     let counter =
@@ -104,14 +104,14 @@ fn metrics(channels: &[Channel]) -> prometheus::Result<String> {
         };
     let labels = &["channel", "to"];
     let counters = [
-        counter("datagrams_total", "Datagrams that were sent.", labels)?,
-        counter("bytes_total", "Bytes of their payloads.", labels)?,
-        counter("late_total", "Datagrams that were sent more than 5 ms after their time.", labels)?,
-        counter("lost_total", "Datagrams that the network did not take.", labels)?,
-        counter("slips_total", "Times that a stream was put off, since its bytes came too late.", labels)?,
-        counter("slipped_microseconds_total", "By how much it was put off.", labels)?,
-        counter("jumps_total", "Clock references that jumped without saying so.", labels)?,
-        counter("skipped_bytes_total", "Bytes left out, which are no packets.", labels)?,
+        counter("datagrams_total", "Datagrams sent.", labels)?,
+        counter("bytes_total", "Payload bytes sent.", labels)?,
+        counter("late_total", "Datagrams sent more than 5 ms after their due time.", labels)?,
+        counter("lost_total", "Datagrams that the network did not accept.", labels)?,
+        counter("slips_total", "Delays of a stream because its data came too late.", labels)?,
+        counter("slipped_microseconds_total", "Total length of these delays in microseconds.", labels)?,
+        counter("jumps_total", "Clock references that jumped without a mark.", labels)?,
+        counter("skipped_bytes_total", "Bytes left out, which are not packets.", labels)?,
         counter("files_failed_total", "Files that could not be sent.", labels)?,
     ];
     let within = counter(
@@ -153,7 +153,7 @@ fn metrics(channels: &[Channel]) -> prometheus::Result<String> {
     TextEncoder::new().encode_to_string(&registry.gather())
 }
 
-/// Writes them into a file, which is never seen half written.
+/// Writes the metrics to a file, which readers never see half-written.
 pub fn write_metrics(path: &Path, channels: &[Channel]) -> Result<(), Failure> {
     let failed = |error| Failure::io(shown(path), &error);
     let text = metrics(channels).map_err(|error| failed(std::io::Error::other(error)))?;

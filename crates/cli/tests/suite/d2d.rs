@@ -96,7 +96,7 @@ step stream sh -c "cat /tmp/said; exit $CODE"
 step again dcs d2d stream $SSD $NIC rtp://10.0.2.2:PORT --length 13160 --rate free --json
 rm /tmp/said
 dcs d2d stream $SSD $NIC udp://10.0.2.2:PORT --length LENGTH --rate 0.1M --stall 1s >/tmp/said 2>&1 & DRIVER=$!
-until grep -q "streams go" /tmp/said || ! [ -d /proc/$DRIVER ]; do sleep 0.1; done
+until grep -q "streams run" /tmp/said || ! [ -d /proc/$DRIVER ]; do sleep 0.1; done
 echo "@lost"
 # The kernel takes a minute to let go of a function that does not answer: that is not waited for.
 until grep -q "has gone" /tmp/said || ! [ -d /proc/$DRIVER ]; do sleep 0.1; done

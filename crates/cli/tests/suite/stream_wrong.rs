@@ -1,5 +1,4 @@
-//! `dcs stream` and `dcs record` where something is wrong: it is said, the other streams go on, and what was
-//! late or lost is counted.
+//! `dcs stream` and `dcs record` with bad input: it is reported, the other streams go on, and late and lost datagrams are counted.
 
 use crate::run::{Done, Place, data};
 use crate::stream::{Peer, TICKS, ended, interrupt, video, watch};
@@ -15,12 +14,12 @@ fn a_command_that_makes_no_sense_is_refused() {
     place.write("video.ts", &video(100, 0, 900));
     for (rest, words) in [
         ("udp://127.0.0.1:5004 --rate 0", "a rate is from 1 bit"),
-        ("udp://127.0.0.1:5004 --rate fast", "no rate"),
+        ("udp://127.0.0.1:5004 --rate fast", "not a rate"),
         ("udp://127.0.0.1:5004 --ttl 256", "256"),
         ("udp://127.0.0.1:0", "port 0"),
         ("rtp://127.0.0.1:65535", "port 65535"),
         ("127.0.0.1:5004", "udp://HOST:PORT"),
-        ("", "name a file and where it goes"),
+        ("", "name a file and its destination"),
         ("udp://127.0.0.1:5004 --sdp -", "only rtp://"),
         ("udp://127.0.0.1:5004 --list list.toml", "--list"),
         ("udp://127.0.0.1:5004 --through md6", "md6"),
@@ -68,7 +67,7 @@ fn a_file_that_cannot_be_sent_is_said_and_the_next_one_goes_on() {
     place.write("silent.ts", &silent);
     place.write("short.ts", &silent[..100 * PACKET]);
     for (wrong, code, words) in [
-        ("noise.ts", 5, "it is no MPEG transport stream"),
+        ("noise.ts", 5, "not an MPEG transport stream"),
         ("silent.ts", 5, "no clock (PCR)"),
         ("short.ts", 5, "short.ts -> "),
         ("short.ts", 5, "no clock (PCR)"),
@@ -165,7 +164,7 @@ fn a_disk_that_is_too_slow_puts_the_stream_off_and_that_is_counted() {
     disk.write_all(first).unwrap();
     // Till the last clock reference there is a time for all of it: 960 packets.
     let mut heard = peer.datagrams(0, 960 / 7 * 7 * PACKET).concat();
-    // It is to be too slow, whatever else the machine does: a quarter of a second is when a stream is put off.
+    // Too slow, whatever else the machine does: a stream is delayed if its bytes are late by a quarter of a second.
     std::thread::sleep(Duration::from_millis(400));
     disk.write_all(rest).unwrap();
     drop(disk);
