@@ -33,6 +33,8 @@ use video::Video;
 
 /// Bits per second of the video, as in the D2D paper.
 pub const RATE: u64 = 7_820_000;
+/// Least share of the rate, in percent, at which a program is plotted.
+const KEPT: f64 = 95.0;
 /// Streams that are listened to; the others go to a socket that is not read.
 const HEARD: usize = 8;
 
@@ -205,7 +207,7 @@ fn table(rows: &[Row], report: &Report) {
 /// The value of a row that a panel shows.
 type Measure = fn(&Row) -> f64;
 
-/// Draws a panel for the CPU time, and one for the deviation that 99 % do not exceed.
+/// Draws a panel for the CPU time, and one for the deviation that 99 % do not exceed, of programs that keep the rate.
 fn draw(rows: &[Row], path: &std::path::Path, report: &Report) -> Result<(), Failure> {
     let panels: [(&str, Measure); 2] = [
         ("CPU of a core a stream, %", |row| row.cpu_percent_a_stream),
@@ -214,9 +216,11 @@ fn draw(rows: &[Row], path: &std::path::Path, report: &Report) -> Result<(), Fai
     let point = |(panel, value): &(&str, Measure), row: &Row| {
         (panel.to_string(), row.contender, row.streams, value(row))
     };
+    // The deviation of a program that does not keep the rate only grows with the time.
+    let keeps_rate = |row: &&Row| row.rate_kept_percent >= KEPT;
     let points: Vec<Point<'_>> = panels
         .iter()
-        .flat_map(|panel| rows.iter().map(move |row| point(panel, row)))
+        .flat_map(|panel| rows.iter().filter(keeps_rate).map(move |row| point(panel, row)))
         .map(|(panel, series, x, y)| Point { panel, series, x, y })
         .collect();
     plot::draw(&points, &Contender::names(), ("streams", ""), path, report)

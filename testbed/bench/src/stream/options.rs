@@ -53,7 +53,8 @@ package imageio-ffmpeg. Without ffmpeg the video is packets without pictures, wh
 
 The time of arrival is the kernel's (SO_TIMESTAMPNS), of eight of the videos, so the listener adds nothing to it. Deviation is the
 distance from the constant rate that fits best; it says little of a program that does not keep the rate because the machine has too few
-cores. CPU time is that of the programs, in user space and in the kernel; over loopback it includes the kernel's receiving side, for each
-of them the same. Other work on the machine affects all of them: look at the load average.
+cores, and a program that keeps less than 95 % of it is not plotted. CPU time is that of the programs, in user space and in the kernel;
+over loopback it includes the kernel's receiving side, for each of them the same. Other work on the machine affects all of them: look at
+the load average.
 
 Exit codes: 0 measured; 1 a program failed, or sent nothing; 2 usage; 4 no space; 7 no dcs; 130 interrupted";
