@@ -245,6 +245,9 @@ fn hostile_expressions_take_linear_time() {
         r"(?:a?){60}a{60}c",
         r"(a|b)*a(a|b){12}x",
         "x*y",
+        "x[^x]*ab",
+        "(x|xa)[ab]*aa$",
+        "c.*abab",
     ] {
         assert!(lines(&grep(pattern), &text).is_empty(), "{pattern}");
         assert!(lines(&grep(pattern), &dense).is_empty(), "{pattern}");
@@ -293,6 +296,44 @@ fn literals_that_are_everywhere_are_given_up() {
     let expected: String = (0..20_000).filter(|number| number % 97 == 0).map(line).collect();
     for pattern in [r"\d+ e\d", r"e\d", r" e7|\d ez"] {
         assert_eq!(lines(&grep(pattern), text.as_bytes()), expected.as_bytes(), "{pattern}");
+    }
+}
+
+/// Every match of these ends alike: they are found from their ends, also where ends overlap, are on lines that do not match, or are
+/// so many that each line is searched forwards.
+#[test]
+fn matches_that_end_alike_are_those_of_gnu_grep() {
+    let mut random = dcs_testkit::Random(7);
+    let words = ["12ms", "ms", "7.25ms", "msms", "aa", "aaa", "x aaa", "ab", "b", " ", "x", "bab", "m"];
+    for lines_each in [1, 3, 40] {
+        let mut text = Vec::new();
+        for number in 0..600 {
+            for _ in 0..random.below(lines_each) {
+                text.extend_from_slice(random.pick(&words).as_bytes());
+            }
+            text.extend_from_slice(if number == 599 { b"" } else { b"\n" });
+        }
+        for pattern in [
+            "[0-9]ms$",
+            "[0-9.]+ms",
+            "x.*ms$",
+            "^[^x]*ms$",
+            "[a-z]aa$",
+            "(^|x)a?aa",
+            "[ab]+ab$",
+            "\\bx.*aa\\b",
+            "[^m]ms( |$)ms",
+        ] {
+            let wanted = gnu(&grep(pattern), &text);
+            for piece in [5, 300, 1 << 20] {
+                let cut = Cut { pieces: vec![piece], room: 4096, empty_end: false };
+                let (output, result) = resize(Operator::Grep, &grep(pattern).block(), &text, &cut);
+                assert!(
+                    result.is_ok() && output == wanted,
+                    "{pattern} in pieces of {piece}, lines of {lines_each}"
+                );
+            }
+        }
     }
 }
 

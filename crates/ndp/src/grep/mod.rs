@@ -1,6 +1,7 @@
 //! Lines of a text that match a regular expression, or their number.
 
 mod pattern;
+mod suffix;
 
 use crate::lines::{Lines, Selector};
 use crate::{OperatorError, parameter};

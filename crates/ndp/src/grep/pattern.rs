@@ -1,6 +1,7 @@
 //! A regular expression, compiled to find lines: literals by vector instructions, the rest by an automaton whose states
 //! are made on demand.
 
+use super::suffix::{Backwards, Suffix};
 use regex_automata::hybrid::{LazyStateID, dfa};
 use regex_automata::nfa::thompson;
 use regex_automata::util::prefilter::Prefilter;
@@ -17,7 +18,7 @@ use std::ops::Range;
 pub(super) const PATTERN_MAX: usize = 1016;
 
 /// Most bytes of an automaton, before its states are made.
-const AUTOMATON_MAX: usize = 128 << 10;
+pub(super) const AUTOMATON_MAX: usize = 128 << 10;
 
 /// Most places in an automaton. On hostile data, each byte makes a new state of nearly all of them, so the worst time
 /// per byte grows with their number. A pattern without repetitions has about one for each of its bytes.
@@ -66,6 +67,8 @@ pub(super) struct Pattern {
     literals: Option<Prefilter>,
     /// Automaton that says whether a line matches; `None` if the literals decide it.
     automaton: Option<Box<(dfa::DFA, dfa::Cache)>>,
+    /// Search by what all matches end with, once the literals are given up.
+    suffix: Option<Box<Suffix>>,
     /// State for a line that comes in parts.
     seen: Option<Seen>,
     /// Lines found by literals, and the bytes searched for them.
@@ -96,7 +99,8 @@ impl Pattern {
         let found = literals(&hir);
         let (literals, exact) = found.map_or((None, false), |(literals, exact)| (Some(literals), exact));
         let automaton = if exact { None } else { Some(Box::new(automaton(&hir)?)) };
-        Ok(Pattern { literals, automaton, seen: None, asked: 0, searched: 0 })
+        let suffix = if exact { None } else { Suffix::new(&hir).map(Box::new) };
+        Ok(Pattern { literals, automaton, suffix, seen: None, asked: 0, searched: 0 })
     }
 
     /// Returns the next matching line, with its line feed, from the beginning of a line on. `text` ends at the end of a
@@ -107,7 +111,7 @@ impl Pattern {
         }
         let mut at = from;
         loop {
-            let Some(literals) = &self.literals else { return self.scan(text, at) };
+            let Some(literals) = &self.literals else { return self.backwards(text, at) };
             let Some(found) = literals.find(text, Span { start: at, end: text.len() }) else {
                 self.searched += (text.len() - at) as u64;
                 return Ok(None);
@@ -172,6 +176,37 @@ impl Pattern {
             self.literals = None;
         }
         (self.asked, self.searched) = (0, 0);
+    }
+
+    /// Searches by what all matches end with. Lines with such an end that do not match are searched forwards, as are all from then
+    /// on if they are many.
+    fn backwards(&mut self, text: &[u8], from: usize) -> Result<Option<Range<usize>>, ()> {
+        // The beginning of a line; where to search on; the end of what was looked at backwards.
+        let (mut start, mut at, mut looked) = (from, from, from);
+        while let Some(suffix) = &mut self.suffix {
+            let Some(end) = suffix.find(text, at) else { return Ok(None) };
+            match suffix.look(text, start, looked..end)? {
+                Backwards::Match => {
+                    self.asked = self.asked.saturating_sub(1);
+                    return Ok(Some(line_around(text, start, end - 1)));
+                }
+                // Ends may overlap.
+                Backwards::No => (at, looked) = (end - suffix.length() + 1, end),
+                Backwards::Unknown => {
+                    let line = line_around(text, start, end - 1);
+                    let Some(automaton) = &mut self.automaton else { return Err(()) };
+                    if first_match(automaton, text, line.clone())?.is_some() {
+                        return Ok(Some(line));
+                    }
+                    (start, at, looked) = (line.end, line.end, line.end);
+                }
+            }
+            self.asked += 1;
+            if self.asked >= JUDGED {
+                self.suffix = None;
+            }
+        }
+        self.scan(text, start)
     }
 
     /// Searches without literals: the automaton goes over everything.

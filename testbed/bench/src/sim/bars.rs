@@ -14,7 +14,8 @@ const LEGEND: u32 = 60;
 
 /// A chart of bars.
 pub struct Chart {
-    /// Unit of the vertical axes, which are the same; if empty, each panel has its own axis, and its title names the unit.
+    /// Unit of the vertical axes, which are the same. If empty, titles name the unit, and panels of one quantity have the same axis:
+    /// those whose titles begin with the same words, up to a colon or comma.
     pub unit: &'static str,
     /// Bars, in order.
     pub bars: Vec<Bar>,
@@ -75,14 +76,22 @@ fn all(chart: &Chart, text: &mut String) -> Result<(), Failed> {
     root.fill(&WHITE)?;
     let (top, below) = root.split_vertically(LEGEND);
     legend(&top, chart, size.0)?;
-    let most = |bars: &[&Bar]| bars.iter().map(|bar| height(bar)).fold(0.0, f64::max);
-    let of_all = most(&chart.bars.iter().collect::<Vec<_>>());
+    let most = |title: &str| {
+        let same =
+            chart.bars.iter().filter(|bar| !chart.unit.is_empty() || quantity(&bar.panel) == quantity(title));
+        same.map(height).fold(0.0, f64::max)
+    };
     for (area, (title, bars)) in below.split_evenly((lines, columns)).iter().zip(&panels) {
-        let most = if chart.unit.is_empty() { most(bars) } else { of_all };
+        let most = most(title);
         panel(area, title, bars, chart.unit, if most > 0.0 { most * 1.06 } else { 1.0 })?;
     }
     root.present()?;
     Ok(())
+}
+
+/// Returns what a panel shows, by its title.
+fn quantity(title: &str) -> &str {
+    title.split([':', ',']).next().unwrap_or(title)
 }
 
 fn height(bar: &Bar) -> f64 {

@@ -2,6 +2,7 @@
 
 use super::bars::{Bar, Chart};
 use super::results::Results;
+use crate::harness::shown::plural;
 use dcs_sim::cpu::Component;
 use dcs_sim::drives::Operator;
 use dcs_sim::experiments::drives::{Setting, area, breakdown, native, qos, speedup, ssds, times};
@@ -199,7 +200,12 @@ pub fn ssds(rows: &ssds::Rows) -> Results {
     };
     let bandwidth_bar = |row: &ssds::Bandwidth| Bar {
         panel: "GB/s (figure 17)".into(),
-        label: format!("{} guests {} SSDs {}", row.guests, row.ssds, if row.operator { "card" } else { "" }),
+        label: format!(
+            "{} {} {}",
+            plural(row.guests, "guest"),
+            plural(row.ssds, "SSD"),
+            if row.operator { "card" } else { "" }
+        ),
         parts: vec![(Component::Bus, row.rate / 1e9)],
     };
     Results {

@@ -324,9 +324,14 @@ pub fn projection(rows: &[projection::Row], work: &[projection::Work]) -> Result
         load_object("projection", row.design.name(), more, &row.measured)
     };
     let bar = |row: &projection::Row| Bar {
-        panel: row.devices.name.into(),
+        panel: format!("us: {}", row.devices.name),
         label: row.latency.design.name().into(),
         parts: row.latency.parts.iter().map(|(what, time)| (*what, *time as f64 / 1e3)).collect(),
+    };
+    let work_bar = |row: &projection::Work| Bar {
+        panel: format!("cores for 40 Gb/s, six SSDs: {}", row.workload.name()),
+        label: row.design.name().into(),
+        parts: vec![(Component::Kernel, row.measured.cores() / row.measured.gbps() * 40.0)],
     };
     Results {
         name: "projection",
@@ -344,7 +349,7 @@ pub fn projection(rows: &[projection::Row], work: &[projection::Work]) -> Result
         rows: rows.iter().map(cells).chain(work.iter().map(work_cells)).collect(),
         objects: rows.iter().map(object).chain(work.iter().map(work_object)).collect(),
         figures: [projection::figures(rows), projection::work_figures(work)].concat(),
-        chart: Chart { unit: "us", bars: rows.iter().map(bar).collect() },
+        chart: Chart { unit: "", bars: rows.iter().map(bar).chain(work.iter().map(work_bar)).collect() },
     }
 }
 
