@@ -1445,7 +1445,7 @@ struct dcs_side {
     uint8_t immutable;
     /**
      * 1 for a destination: the virtual drive that has the file writes it itself, with DCS_BACKEND_DRIVE and
-     * operators, from a file of the same namespace (PATH_UNAVAILABLE else). It was written before, begins with
+     * operators (PATH_UNAVAILABLE else). It was written before, begins with
      * a logical block, and is nobody else's meanwhile; what comes out has to fit into it. A source's is 0.
      */
     uint8_t near_storage;

@@ -45,7 +45,7 @@ pub struct dcs_side {
     /// becomes of the file. A destination's is 0.
     pub immutable: u8,
     /// 1 for a destination: the virtual drive that has the file writes it itself, with DCS_BACKEND_DRIVE and
-    /// operators, from a file of the same namespace (PATH_UNAVAILABLE else). It was written before, begins with
+    /// operators (PATH_UNAVAILABLE else). It was written before, begins with
     /// a logical block, and is nobody else's meanwhile; what comes out has to fit into it. A source's is 0.
     pub near_storage: u8,
     /// Where in the file or block device. 0 for everything else. The file's own position is not used, nor

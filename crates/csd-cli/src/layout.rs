@@ -129,6 +129,11 @@ impl Share {
 /// A file or block device, whatever it is called.
 type Id = (u64, u64);
 
+/// Backings that are not files of a file system have these in its place.
+const BLOCK_DEVICE: u64 = u64::MAX;
+const SSD: u64 = u64::MAX - 1;
+const SPECIAL: u64 = SSD;
+
 /// Bytes that belong to somebody. The lock lives as long as the file is open, here or where a slice went.
 #[derive(Debug)]
 struct Claim {
@@ -148,6 +153,8 @@ pub struct Layout {
     claims: Vec<Claim>,
     /// The SSDs that this process drives, by PCI function.
     pub ssds: BTreeMap<String, KnownSsd>,
+    /// Disks that slices were ever on, by number: a file's is its file system's.
+    disks: Vec<Id>,
 }
 
 impl Layout {
@@ -207,7 +214,7 @@ impl Layout {
         length: u64,
         read_only: bool,
     ) -> Result<Slice, LayoutError> {
-        let id = (u64::MAX - 1, ssd.number as u64);
+        let id = (SSD, ssd.number as u64);
         let from = offset.unwrap_or_else(|| self.behind(id, None));
         let to = from.saturating_add(length);
         let (path, owner) = (path.to_path_buf(), owner.to_owned());
@@ -216,6 +223,27 @@ impl Layout {
         self.check(&claim)?;
         self.claims.push(claim);
         Ok(Slice { on: Backing::Ssd(ssd), path, offset: from })
+    }
+
+    /// Returns the group of each drive: drives that may wait for the same disk have the same number. `drive` names the drive of an owner.
+    pub fn groups<'a>(&'a mut self, drive: impl Fn(&'a str) -> &'a str) -> BTreeMap<&'a str, usize> {
+        let disk = |claim: &Claim| if claim.id.0 >= SPECIAL { claim.id } else { (claim.id.0, 0) };
+        for claim in &self.claims {
+            if !self.disks.contains(&disk(claim)) {
+                self.disks.push(disk(claim));
+            }
+        }
+        let number = |claim: &Claim| self.disks.iter().position(|known| *known == disk(claim)).unwrap_or(0);
+        let on: Vec<_> = self.claims.iter().map(|claim| (drive(&claim.owner), number(claim))).collect();
+        // Disks of one drive belong together: the lowest number is that of all.
+        let mut groups: Vec<usize> = (0..self.disks.len()).collect();
+        for (one, first) in &on {
+            for (_, second) in on.iter().filter(|(other, _)| one == other) {
+                let (low, high) = (groups[*first].min(groups[*second]), groups[*first].max(groups[*second]));
+                groups.iter_mut().filter(|group| **group == high).for_each(|group| *group = low);
+            }
+        }
+        on.into_iter().map(|(drive, disk)| (drive, groups[disk])).collect()
     }
 
     /// The place of the same shared namespace in a file, or the first behind all that is claimed there.
@@ -308,7 +336,7 @@ fn open(path: &Path, read_only: bool) -> Result<(File, Id, u64), LayoutError> {
     // A device has many names, and one number.
     let id = match known.file_type() {
         kind if kind.is_file() => (known.dev(), known.ino()),
-        kind if kind.is_block_device() => (u64::MAX, known.rdev()),
+        kind if kind.is_block_device() => (BLOCK_DEVICE, known.rdev()),
         _ => return Err(LayoutError::Kind(path.to_path_buf())),
     };
     let file = OpenOptions::new().read(true).write(!read_only).open(path).map_err(failed)?;
@@ -372,6 +400,39 @@ mod tests {
         let path = folder.path().join(name);
         File::create(&path).unwrap().set_len(length).unwrap();
         path
+    }
+
+    #[test]
+    fn drives_that_share_a_disk_are_a_group() {
+        let mut layout = Layout::default();
+        let on = KnownSsd { number: 0, namespace: 1, length: 1 };
+        let files =
+            [("a/1", 8, 1), ("b/1", 8, 2), ("c/1", 9, 1), ("d/1", 9, 2), ("d/2", SSD, 0), ("e/1", SSD, 0)];
+        for (owner, disk, number) in files.into_iter().chain([("f/1", SSD, 1), ("g/1", BLOCK_DEVICE, 1)]) {
+            let (id, owner) = ((disk, number), owner.to_owned());
+            let claim = Claim {
+                id,
+                path: PathBuf::new(),
+                from: 0,
+                to: 1,
+                owner,
+                read_only: false,
+                share: None,
+                on: Backing::Ssd(on),
+            };
+            layout.claims.push(claim);
+        }
+        let groups = layout.groups(|owner| &owner[..1]);
+        let of =
+            |names: &[&str]| names.iter().map(|name| groups[name]).collect::<std::collections::BTreeSet<_>>();
+        for group in [&["a", "b"][..], &["c", "d", "e"]] {
+            assert_eq!(of(group).len(), 1, "{groups:?}");
+        }
+        assert_eq!(of(&["a", "c", "f", "g"]).len(), 4, "{groups:?}");
+        // Numbers stay when others go.
+        let g = groups["g"];
+        layout.release("a/1");
+        assert_eq!(layout.groups(|owner| &owner[..1])["g"], g);
     }
 
     #[test]

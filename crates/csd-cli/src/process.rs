@@ -173,10 +173,19 @@ impl Process {
         let mut taken = Vec::new();
         let added =
             self.take_ssds(layout, &spec, &mut taken).and_then(|()| self.add_to(layout, drives, spec));
-        if added.is_err() {
-            self.release_ssds(layout, &taken);
+        match &added {
+            Ok(()) => self.regroup(layout, drives),
+            Err(_) => self.release_ssds(layout, &taken),
         }
         added
+    }
+
+    /// Tells the loop which drives may wait for the same disk.
+    fn regroup(&self, layout: &mut Layout, drives: &BTreeMap<String, Served>) {
+        let groups = layout.groups(|owner| owner.split('/').next().unwrap_or(owner));
+        let number = |(name, group)| drives.get(name).map(|served| (served.number, group));
+        let groups: Vec<_> = groups.into_iter().filter_map(number).collect();
+        self.call(move |drives| groups.into_iter().for_each(|(drive, group)| drives.set_group(drive, group)));
     }
 
     fn add_to(
@@ -351,6 +360,7 @@ impl Process {
         if let Some(nsid) = nsid {
             let space = served.spaces.remove_entry(&nsid).ok_or_else(|| no_space(name, nsid))?;
             self.forget(layout, name, &served.controller, &BTreeMap::from([space]));
+            self.regroup(layout, drives);
             return Ok(());
         }
         let Some(Served { socket, controller, number, spaces, running, .. }) = drives.remove(name) else {
@@ -361,6 +371,7 @@ impl Process {
         drop(running);
         self.forget(layout, name, &controller, &spaces);
         self.call(move |drives| drives.remove(number));
+        self.regroup(layout, drives);
         Ok(())
     }
 

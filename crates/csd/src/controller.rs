@@ -87,6 +87,8 @@ pub struct Controller {
     resetting: bool,
     pub(crate) shutdown_wanted: bool,
     pub(crate) interrupts: u64,
+    /// Entries and descriptors of the data of the command that begins.
+    pub(crate) walked: u64,
     /// Namespaces lie on volumes with a volatile cache.
     pub(crate) has_cache: bool,
 }
@@ -129,6 +131,7 @@ impl Controller {
             resetting: false,
             shutdown_wanted: false,
             interrupts: 0,
+            walked: 0,
             has_cache: false,
             config,
         })
@@ -274,6 +277,11 @@ impl Controller {
         self.is_running() && (0..self.submissions.len()).any(|queue| self.queue_is_ready(queue))
     }
 
+    /// Returns true if [`Controller::step`] has an admin command to begin.
+    pub fn is_admin_ready(&self) -> bool {
+        self.is_running() && self.queue_is_ready(0)
+    }
+
     /// True if the next command of a queue can be taken: there is one, and room for its end.
     fn queue_is_ready(&self, queue: usize) -> bool {
         let Some(Some(submissions)) = self.submissions.get(queue) else { return false };
@@ -309,6 +317,12 @@ impl Controller {
         }
         if self.is_running() || self.shutdown_wanted && !self.resetting {
             busy |= self.unpark(drive, port, storage);
+        }
+        if self.shutdown_wanted {
+            // The guest waits for none of them: their slots are for the flush.
+            while let Some(index) = self.near.take_waiting() {
+                self.release(index);
+            }
         }
         if self.shutdown_wanted && !self.resetting && self.parked.is_empty() && self.slots.has_free() {
             self.shutdown_wanted = false;
@@ -454,10 +468,13 @@ impl Controller {
         }
         if self.queue_is_ready(0) {
             let entry = self.fetch(port, 0)?;
+            let command = Command::from_bytes(&entry);
+            let copied = self.piece_of_program(&command);
             if self.begin_command(port, 0, &entry) {
-                self.admin(drive, port, storage, &Command::from_bytes(&entry));
+                self.admin(drive, port, storage, &command);
             }
-            return Some(COMMAND_COST);
+            self.limiter.bytes(self.slots.now, copied);
+            return Some(COMMAND_COST + copied);
         }
         let mut shares = std::mem::take(&mut self.queue_shares);
         let next = shares.next(|queue| self.queue_is_ready(queue));

@@ -43,11 +43,14 @@ pub struct DriveId(u32);
 /// Controllers with their guests, and the storage that they share.
 pub struct Drives<P, S> {
     drives: Vec<Option<Drive<P>>>,
-    shares: Shares,
+    /// Shares of the storage, by group, and the group whose turn it is.
+    shares: Vec<Shares>,
+    turn: usize,
     storage: S,
     responses: Vec<Response>,
-    /// Commands that the storage may have at once.
+    /// Commands that the storage may have at once of each group of drives, and those that it has.
     window: usize,
+    under_way: Vec<usize>,
     /// Shares of the time of operators: whose turn it is.
     operators: Shares,
     /// Slots that do operators' work; without, the loop does it.
@@ -70,6 +73,9 @@ struct Drive<P> {
     port: P,
     /// It goes when the storage has answered.
     removed: bool,
+    /// Drives of one group share a window, by weight: they may wait for the same disk.
+    group: usize,
+    weight: u32,
     /// Commands that the storage has for it, and those that slots work on.
     outstanding: usize,
     away: usize,
@@ -81,16 +87,18 @@ fn lock(controller: &Mutex<Controller>) -> MutexGuard<'_, Controller> {
 }
 
 impl<P: HostPort, S: Storage> Drives<P, S> {
-    /// No drives yet. The storage has commands up to `window` at once, all drives together; what is beyond
-    /// waits with its guest, where the shares decide who is next.
+    /// No drives yet. The storage has up to `window` commands at once of each [group](Drives::set_group) of drives; what is beyond
+    /// waits with its guest, and the shares decide whose is next.
     pub fn new(storage: S, window: usize) -> Drives<P, S> {
         let (drives, responses) = (Vec::new(), Vec::with_capacity(window));
         Drives {
             drives,
-            shares: Shares::default(),
+            shares: vec![Shares::default()],
+            turn: 0,
             storage,
             responses,
             window,
+            under_way: vec![0],
             operators: Shares::default(),
             pool: None,
             begun: 0,
@@ -148,8 +156,9 @@ impl<P: HostPort, S: Storage> Drives<P, S> {
         if place == self.drives.len() {
             self.drives.push(None);
         }
-        self.drives[place] = Some(Drive { controller, port, removed: false, outstanding: 0, away: 0 });
-        self.shares.set(place, weight);
+        let (removed, group, outstanding, away) = (false, 0, 0, 0);
+        self.drives[place] = Some(Drive { controller, port, removed, group, weight, outstanding, away });
+        self.shares[group].set(place, weight);
         self.operators.set(place, weight);
         if let Some(pool) = &mut self.pool {
             pool.set(place, weight);
@@ -159,12 +168,29 @@ impl<P: HostPort, S: Storage> Drives<P, S> {
 
     /// Gives a drive another weight.
     pub fn set_weight(&mut self, drive: DriveId, weight: u32) {
-        if matches!(self.drives.get(drive.0 as usize), Some(Some(_))) {
-            self.shares.set(drive.0 as usize, weight);
+        if let Some(Some(held)) = self.drives.get_mut(drive.0 as usize) {
+            held.weight = weight;
+            self.shares[held.group].set(drive.0 as usize, weight);
             self.operators.set(drive.0 as usize, weight);
             if let Some(pool) = &mut self.pool {
                 pool.set(drive.0 as usize, weight);
             }
+        }
+    }
+
+    /// Says which drives may wait for the same disk: those of one group. A disk that is slow, or hangs, holds up no drive of another
+    /// group. Groups have small numbers; a drive begins in group 0.
+    pub fn set_group(&mut self, drive: DriveId, group: usize) {
+        let groups = self.shares.len().max(group + 1);
+        self.shares.resize(groups, Shares::default());
+        self.under_way.resize(groups, 0);
+        let index = drive.0 as usize;
+        if let Some(Some(held)) = self.drives.get_mut(index)
+            && held.group != group
+        {
+            self.shares[held.group].remove(index);
+            held.group = group;
+            self.shares[group].set(index, held.weight);
         }
     }
 
@@ -175,7 +201,7 @@ impl<P: HostPort, S: Storage> Drives<P, S> {
         if let Some(Some(held)) = self.drives.get_mut(index) {
             held.removed = true;
             lock(&held.controller).reset();
-            self.shares.remove(index);
+            self.shares[held.group].remove(index);
             self.operators.remove(index);
             self.forget(index);
         }
@@ -362,27 +388,46 @@ impl<P: HostPort, S: Storage> Drives<P, S> {
         busy
     }
 
-    /// Begins commands of the drive whose turn it is, as long as that is so; how many, up to `most`.
+    /// Begins commands of the drive whose turn it is, as long as that is so, up to `most`. Returns their number.
     fn begin_next(&mut self, most: usize) -> usize {
-        let most = most.min(self.window.saturating_sub(self.under_way()));
-        if most == 0 {
-            return 0;
+        self.under_way.fill(0);
+        for held in self.drives.iter().flatten() {
+            self.under_way[held.group] += held.outstanding;
         }
+        let (groups, turn) = (self.shares.len(), self.turn);
+        for group in (0..groups).map(|at| (turn + at) % groups) {
+            let room = self.window.saturating_sub(self.under_way[group]);
+            let Some(index) = self.next_of(group, room) else { continue };
+            self.turn = (group + 1) % groups;
+            let Some(Some(held)) = self.drives.get_mut(index) else { return 0 };
+            let (mut controller, mut begun) = (lock(&held.controller), 0);
+            controller.at(held.port.uptime());
+            let shares = &mut self.shares[group];
+            while begun < most && (begun < room && shares.has_credit(index) || controller.is_admin_ready()) {
+                // None where it has no more, or a reset came between.
+                let Some(cost) = controller.step(index as u32, &mut held.port, &mut self.storage) else {
+                    break;
+                };
+                shares.charge(index, cost);
+                begun += 1;
+            }
+            held.outstanding = controller.outstanding();
+            return begun;
+        }
+        0
+    }
+
+    /// Returns the drive of a group whose turn it is. Without room in the group's window, one that has an admin command: a guest can find
+    /// out about a disk that hangs, and abort what waits for it.
+    fn next_of(&mut self, group: usize, room: usize) -> Option<usize> {
         let drives = &self.drives;
-        let next = self.shares.next(|index| {
-            drives[index].as_ref().is_some_and(|held| !held.removed && lock(&held.controller).is_ready())
-        });
-        let Some(index) = next else { return 0 };
-        let Some(Some(held)) = self.drives.get_mut(index) else { return 0 };
-        let (mut controller, mut begun) = (lock(&held.controller), 0);
-        controller.at(held.port.uptime());
-        while begun < most && self.shares.has_credit(index) {
-            // None where it has no more, or a reset came between.
-            let Some(cost) = controller.step(index as u32, &mut held.port, &mut self.storage) else { break };
-            self.shares.charge(index, cost);
-            begun += 1;
+        let is_ready = |index: usize, is_ready: fn(&Controller) -> bool| {
+            let held = drives[index].as_ref().filter(|held| !held.removed && held.group == group);
+            held.is_some_and(|held| is_ready(&lock(&held.controller)))
+        };
+        if room == 0 {
+            return (0..drives.len()).find(|index| is_ready(*index, Controller::is_admin_ready));
         }
-        held.outstanding = controller.outstanding();
-        begun
+        self.shares[group].next(|index| is_ready(index, Controller::is_ready))
     }
 }

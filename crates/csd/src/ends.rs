@@ -162,6 +162,9 @@ impl Controller {
         {
             buffer = self.more_zeros(response.ticket, storage, held);
         }
+        if self.flush_first(response.ticket, storage, &mut buffer) {
+            return;
+        }
         let slot = self.slots.get(index);
         let (more, stale) = (slot.remaining > 0, slot.stale);
         if slot.work == Work::Near && !stale {
@@ -179,6 +182,37 @@ impl Controller {
         }
     }
 
+    /// Flushes what a command has written to a volatile cache, if the guest has switched that off meanwhile. Returns true if the command
+    /// waits for that.
+    fn flush_first(
+        &mut self,
+        ticket: Ticket,
+        storage: &mut dyn Storage,
+        buffer: &mut Option<Buffer>,
+    ) -> bool {
+        let is_durable = self.is_durable(false);
+        let slot = self.slots.get(ticket.slot);
+        let is_volatile = matches!(
+            slot.action,
+            Action::Write { durable: false } | Action::Zero { durable: false, .. } | Action::Deallocate
+        );
+        if !is_volatile || !is_durable || slot.stale || slot.remaining > 0 || !slot.status.is_success() {
+            return false;
+        }
+        // Once is enough.
+        (slot.action, slot.remaining) = (Action::Flush, 1);
+        let data = buffer.take().map_or(Data::None, Data::Buffer);
+        storage.submit(Request {
+            ticket,
+            volume: slot.volume,
+            action: Action::Flush,
+            offset: 0,
+            length: 0,
+            data,
+        });
+        true
+    }
+
     /// All requests of a command are answered.
     fn finish(&mut self, port: &mut dyn HostPort, index: u16, buffer: Option<&mut Buffer>) {
         let slot = self.slots.get(index);
@@ -190,7 +224,7 @@ impl Controller {
                 return;
             }
             Work::Plain | Work::Zeros => self.logs.flushes += u64::from(status.is_success()),
-            Work::CacheOff if status.is_success() => self.features.write_cache = false,
+            Work::CacheOff if !status.is_success() => self.features.write_cache = true,
             Work::Transfer(_) | Work::Compare if status.is_success() => {
                 if let Some(buffer) = buffer {
                     status = self.through_buffer(port, index, buffer.bytes_mut());

@@ -204,6 +204,8 @@ impl Controller {
                 if !self.slots.has_free() {
                     return Err(Status::INTERRUPTED);
                 }
+                // From here on writes are durable, also those under way: they end with a flush of their own.
+                self.features.write_cache = false;
                 self.flush_all(drive, storage, port, Work::CacheOff, (0, command.cid));
                 return Ok(None);
             }

@@ -153,12 +153,9 @@ impl Controller {
             // Thin provisioning; there is a preferred granularity.
             features: u8::from(namespace.thin) | 1 << 4,
             sharing: namespace.shared.into(),
-            // Deallocated blocks read as zeros, and write zeroes may deallocate; not where zeros are
+            // Deallocated blocks read as zeros, and write zeroes may deallocate: not if deallocation does nothing, or zeros are
             // deciphered.
-            deallocated: match &namespace.chain {
-                None => 1 | u8::from(namespace.thin) << 3,
-                Some(_) => 0,
-            },
+            deallocated: if namespace.thin && namespace.chain.is_none() { 1 | 1 << 3 } else { 0 },
             granularity: (GRANULARITY >> namespace.shift).max(1),
             attributes: namespace.read_only.into(),
             nguid: namespace.nguid,

@@ -15,6 +15,10 @@ use crate::storage::{Action, Buffer, Data, Request, Storage, Ticket, VolumeError
 /// Pieces of the guest's memory that one request names at most; more of them are copied together.
 const PIECES: usize = 512;
 
+/// The cost of an entry or descriptor of a command's data, as bytes.
+const PIECE_COST: u64 = 512;
+const PIECES_FREE: u64 = 16;
+
 /// The status of a command whose request the storage did not do.
 pub(crate) fn status_of(error: VolumeError, action: Action) -> Status {
     match (error, action) {
@@ -45,13 +49,16 @@ impl Controller {
             }
             _ => self.begin_io(drive, port, storage, queue, &command),
         };
-        match begun {
+        let cost = match begun {
             Ok(cost) => cost,
             Err(status) => {
                 self.end(port, queue, command.cid, status, 0);
                 COMMAND_COST
             }
-        }
+        };
+        // Small pieces take as long as larger ones; a few are part of any command.
+        let pieces = std::mem::take(&mut self.walked).saturating_sub(PIECES_FREE);
+        cost.max(COMMAND_COST + PIECE_COST * pieces)
     }
 
     fn begin_io(
@@ -122,7 +129,7 @@ impl Controller {
         data: Data,
     ) {
         let slot = self.slots.get(index);
-        slot.action = action;
+        (slot.volume, slot.action) = (volume, action);
         slot.remaining += 1;
         if slot.remaining == 1 {
             self.clocked.hands(index);
@@ -176,7 +183,7 @@ impl Controller {
 
     /// Where the data of a command lie, in pieces that do not follow each other.
     pub(crate) fn find(
-        &self,
+        &mut self,
         port: &mut dyn HostPort,
         pointer: &DataPointer,
         length: u64,
@@ -185,7 +192,10 @@ impl Controller {
         let mut walk =
             Walk::new(pointer, length, self.registers.page()).map_err(Status::with_do_not_retry)?;
         let read = &mut |address, bytes: &mut [u8]| port.read(address, bytes).is_ok();
-        while let Some(place) = walk.next(read).map_err(Status::with_do_not_retry)? {
+        loop {
+            let place = walk.next(read).map_err(Status::with_do_not_retry);
+            self.walked = walk.steps();
+            let Some(place) = place? else { return Ok(()) };
             match places.last_mut() {
                 Some(last) if last.address.checked_add(last.length) == Some(place.address) => {
                     last.length += place.length;
@@ -193,7 +203,6 @@ impl Controller {
                 _ => places.push(place),
             }
         }
-        Ok(())
     }
 
     /// Hands a command with data to the storage; false where it needs a buffer and there is none.
@@ -376,7 +385,7 @@ impl Controller {
         }
         let index = self.take(Work::Plain, queue, command)?;
         let cost = COMMAND_COST * places.len() as u64;
-        let action = match self.config.write_through {
+        let action = match self.is_durable(false) {
             true => Action::Zero { deallocate: true, durable: true },
             false => Action::Deallocate,
         };

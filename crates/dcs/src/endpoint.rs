@@ -387,15 +387,14 @@ impl Sink {
         Sink(Side::shared(Ok(endpoint), range))
     }
 
-    /// The virtual drive that has the file writes it itself: nothing of what comes out of the chain crosses the
-    /// bus. For transfers of [`Backend::Drive`](crate::Backend::Drive) with operators, whose source is a file of
-    /// the same namespace ([`Error::NotNear`] else). The destination is a range that was written before, as
-    /// [`prepare`](crate::card::extents::prepare) leaves it, begins with a logical block, and is nobody else's
-    /// meanwhile, as for a card (`docs/server.md`); what comes out has to fit into it. A file that cannot be
-    /// had is refused with the reason.
+    /// Has the virtual drive with the file write it: what comes out of the chain does not cross the bus. For transfers of
+    /// [`Backend::Drive`](crate::Backend::Drive) with operators ([`Error::NotNear`] else). If the source is a file of the same block device,
+    /// nothing of it crosses the bus either; from any other source the guest sends the bytes, and the drive takes them through the chain.
+    /// The destination is a range that was written before, as [`prepare`](crate::card::extents::prepare) leaves it, begins with a logical
+    /// block, and belongs to nobody else meanwhile, as for a card (`docs/server.md`); what comes out has to fit into it. A file that the
+    /// drive cannot write is refused with the reason.
     ///
-    /// A transfer that is cancelled or runs out of time has ended before its drive has: the drive may still end the
-    /// command that it is at, about a second's. Until then, don't shorten the file, and don't write to the range.
+    /// A transfer that is cancelled or runs out of time ends when its drive has ended the command that it is at, within about a second.
     pub fn near_storage(mut self) -> Sink {
         self.0.near = true;
         self

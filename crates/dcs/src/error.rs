@@ -76,9 +76,7 @@ pub enum Error {
     #[error("a chain has at most {} operators", dcs_abi::CHAIN_MAX)]
     ChainTooLong,
     /// A destination that only a drive can write itself, and the transfer is none of a drive's.
-    #[error(
-        "a drive writes only what it has read itself, through operators (Sink::near_storage, Backend::Drive)"
-    )]
+    #[error("a drive writes only what has passed operators (Sink::near_storage, Backend::Drive)")]
     NotNear,
     /// More extents, or longer parameters, than a descriptor of this session has room for: 3 KiB together.
     #[error(

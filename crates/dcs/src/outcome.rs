@@ -5,7 +5,7 @@ use dcs_abi::entry::CompletionEntry;
 use dcs_abi::result::{DigestSlot, PATH_NEAR_STORAGE, ResultArea, STAGE_OPERATORS, StageTimes};
 use dcs_abi::status::{Stage, Status};
 use dcs_abi::{CHAIN_MAX, U48};
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// The reason for which a transfer failed.
@@ -40,6 +40,10 @@ pub(crate) struct DriveOutcome {
     ended: OnceLock<Ended>,
     /// The state of a drive that writes a file: [`BEFORE`], [`WRITING`] or [`NEVER`].
     writing: AtomicU8,
+    /// The pipe brings what the drive is to write: the drive comes after the kernel backend, not before it.
+    is_fed: bool,
+    /// The pipe's transfer has ended well: all that the pipe brought is the source's.
+    whole: AtomicBool,
     /// Failures that the kernel backend knows nothing of, of all transfers of an engine.
     failures: Arc<AtomicU64>,
 }
@@ -60,7 +64,22 @@ pub(crate) struct Ended {
 impl DriveOutcome {
     /// No outcome yet. A failure is counted in `failures`.
     pub fn new(failures: Arc<AtomicU64>) -> DriveOutcome {
-        DriveOutcome { ended: OnceLock::new(), writing: AtomicU8::new(BEFORE), failures }
+        DriveOutcome { failures, ..DriveOutcome::default() }
+    }
+
+    /// Makes the outcome of a drive that writes what the pipe brings: the transfer has not ended before the drive has.
+    pub fn fed(failures: Arc<AtomicU64>) -> DriveOutcome {
+        DriveOutcome { failures, is_fed: true, writing: AtomicU8::new(WRITING), ..DriveOutcome::default() }
+    }
+
+    /// Notes how the pipe's transfer ended. Call it before the pipe is closed.
+    pub fn pipe_ended(&self, status: Status) {
+        self.whole.store(status.is_success(), Ordering::Release);
+    }
+
+    /// Returns true if the pipe, which is at its end, has brought all of the source.
+    pub fn is_whole(&self) -> bool {
+        self.whole.load(Ordering::Acquire)
     }
 
     /// The drive is to write a file from now on. False where the transfer has ended: then it must not.
@@ -86,12 +105,12 @@ impl DriveOutcome {
         }
     }
 
-    /// Joins it with the end of the pipe's transfer. What went wrong there, at the sink, is what counts, but
-    /// where that ended well the drive's word does: a pipe just ends.
+    /// Joins it with the end of the pipe's transfer. A failure there, at the sink, is what counts; if there is none, the drive's is: a pipe
+    /// just ends. A pipe that feeds a drive breaks when the drive fails: then the drive's failure counts.
     pub fn join(&self, entry: &mut CompletionEntry, area: &mut ResultArea, reason: &mut Option<Box<str>>) {
-        let ok = entry.status().is_success();
         let lost = Ended { failure: Some(DriveFailure::new(Status::InternalError, 0)), ..Ended::default() };
         let ended = self.ended.get().unwrap_or(&lost);
+        let ok = entry.status().is_success() || self.is_fed && ended.failure.is_some();
         (area.bytes_in, area.digests) = (ended.taken, ended.digests);
         area.stages[STAGE_OPERATORS..].copy_from_slice(&ended.operators);
         area.path |= PATH_NEAR_STORAGE;

@@ -714,6 +714,9 @@ impl Slot {
 impl State {
     fn finish(&mut self, entry: CompletionEntry, after: &mut AfterUnlock) {
         let slot = &mut self.slots[entry.cid as usize];
+        if let Some(near) = &slot.near {
+            near.pipe_ended(entry.status());
+        }
         for at in 0..ENDPOINTS_MAX {
             // Another owner, if there is one, closes it.
             let Some(endpoint) = slot.endpoints[at].take().and_then(Arc::into_inner) else { continue };

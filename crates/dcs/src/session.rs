@@ -3,7 +3,7 @@
 //! `kernel` does, or a card.
 
 use crate::completion::Completion;
-use crate::drive::{Job, Landing, Near, Work};
+use crate::drive::{Feed, Job, Landing, Near, Work};
 use crate::endpoint::{Extents, Range, Side, Sink, Source};
 use crate::engine::Spread;
 use crate::engine::meter::Meter;
@@ -330,21 +330,29 @@ impl Request<'_> {
         let prefix = self.prefix.filter(|side| !is_empty(side));
         let lands = self.sink.0.near;
         let (mut source, mut from) = describe(self.source.0)?;
-        let (destination, to) = describe(self.sink.0)?;
+        let (mut destination, mut to) = describe(self.sink.0)?;
         let (mut prefix, mut before) = prefix.map(describe).transpose()?.unzip();
         let (mut chain, mut work) = (&self.chain[..], None);
-        if let Some(near) = engine.near().filter(|_| Near::takes(&source, chain)) {
+        let landing = lands.then(|| Landing {
+            endpoint: Arc::clone(&destination),
+            ranges: to.1.as_slice().to_vec(),
+            durable: self.flags & FLAG_DURABLE != 0,
+        });
+        let feeds = lands && Near::feeds(&source, &destination, chain);
+        if let Some((near, landing)) = engine.near().zip(landing.clone()).filter(|_| feeds) {
+            // The kernel backend brings what goes into the chain, by a pipe. The drive sees to it that it is on the disk.
+            let (begun, pipe) = Work::fed(Feed::new(near, chain, landing), engine.near_failures())?;
+            (destination, to) = describe(Side::shared(Ok(pipe), Range::From(0)))?;
+            (chain, work) = (&[], Some(begun));
+            entry.op_chain = [0; CHAIN_MAX];
+            entry.flags &= !FLAG_DURABLE;
+        } else if let Some(near) = engine.near().filter(|_| Near::takes(&source, chain)) {
             // The kernel backend gets what comes out of the chain, by a pipe.
             let ranges = from.1.as_slice();
             let first = prefix
                 .take()
                 .zip(before.take())
                 .map(|(memory, (_, extents)): (_, Described)| (memory, extents.as_slice().to_vec()));
-            let landing = lands.then(|| Landing {
-                endpoint: Arc::clone(&destination),
-                ranges: to.1.as_slice().to_vec(),
-                durable: self.flags & FLAG_DURABLE != 0,
-            });
             let job = Job::new(near, (Arc::clone(&source), ranges), chain, entry.length, first, landing);
             let (begun, pipe) = Work::new(job, destination.is_null(), engine.near_failures())?;
             (source, from) = describe(Side::shared(Ok(pipe), Range::From(0)))?;

@@ -35,6 +35,7 @@ pub struct Walk {
     unread: core::ops::Range<usize>,
     /// Address in the host's memory at which the list continues.
     list: u64,
+    steps: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -65,7 +66,7 @@ impl Walk {
             DataPointer::Sgl(descriptor) => Kind::Sgl(descriptor),
             DataPointer::SglWithMetadata(_) | DataPointer::Reserved(_) => return Err(Status::INVALID_FIELD),
         };
-        Ok(Walk { kind, left: length, group: [0; GROUP], unread: 0..0, list: 0 })
+        Ok(Walk { kind, left: length, group: [0; GROUP], unread: 0..0, list: 0, steps: 0 })
     }
 
     /// Returns the next piece of the data, `None` after the last one. `read` copies from the host's memory, and returns false if it could
@@ -79,6 +80,7 @@ impl Walk {
         read: &mut dyn FnMut(u64, &mut [u8]) -> bool,
     ) -> Result<Option<HostRange>, Status> {
         loop {
+            self.steps += 1;
             match self.kind {
                 // Only a scatter gather list can be too short.
                 Kind::End if self.left > 0 => return Err(Status::INVALID_SGL_LENGTH),
@@ -115,6 +117,11 @@ impl Walk {
                 }
             }
         }
+    }
+
+    /// Returns the number of entries and descriptors looked at so far, empty ones too: the work of the walk.
+    pub fn steps(&self) -> u64 {
+        self.steps
     }
 
     fn found(&mut self, address: u64, room: u64) -> Result<HostRange, Status> {

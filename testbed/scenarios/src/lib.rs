@@ -34,6 +34,11 @@ pub trait World {
     /// Prepares a file for the engine to write this many bytes.
     fn prepare(&self, file: &File, length: u64);
 
+    /// Returns true if transfers with operators can be prepared.
+    fn prepares_chains(&self) -> bool {
+        true
+    }
+
     /// Returns true if media streams in datagrams use the kernel's sockets.
     fn paces(&self) -> bool {
         true

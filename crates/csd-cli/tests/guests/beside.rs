@@ -63,6 +63,9 @@ impl World for Beside {
         loopback(Duration::from_secs(300))
     }
     fn prepare(&self, _: &File, _: u64) {}
+    fn prepares_chains(&self) -> bool {
+        false
+    }
 }
 
 /// By busybox.
@@ -86,6 +89,7 @@ fn in_the_guest() {
     pieces(&world.0);
     first(&world.0);
     landed(&world.0);
+    fed(&world.0);
     refusals(&world.0);
     encrypted(&world.0);
     large(&world.0);
@@ -241,6 +245,66 @@ fn landed(engine: &Engine) {
     assert!(matches!(none, Err(dcs::Error::NotNear)));
     drop(file);
     assert!(std::fs::read("/mnt/landed").unwrap().iter().all(|byte| *byte == 0xee));
+}
+
+/// The drive writes what the guest sends, through a chain: of memory, of a file elsewhere, of a pipe, of any length, into pieces.
+fn fed(engine: &Engine) {
+    let session = engine.session().unwrap();
+    let bytes: Vec<u8> = (0..1_300_007u32).map(|at| (at / 9 % 253) as u8).collect();
+    std::fs::write("/tmp/source", &bytes).unwrap();
+    let elsewhere = File::open("/tmp/source").unwrap();
+    let near = |source: Source, chain: &[Op], file: &File, at: u64| {
+        let sink = Sink::file(file, at).near_storage();
+        session.request(source, chain.to_vec(), sink).durable().submit().unwrap().wait()
+    };
+    let expected = md5("/tmp/source");
+    let (mut out, pipe) = (bytes.clone(), nix::unistd::pipe().unwrap());
+    let writer = std::thread::spawn(move || {
+        let mut file = File::from(pipe.1);
+        (0..bytes.len()).step_by(50_000).for_each(|at| {
+            file.write_all(&bytes[at..bytes.len().min(at + 50_000)]).unwrap();
+        });
+        bytes
+    });
+    let sources = [Source::fd(&pipe.0), Source::memory(out.clone()), Source::file(&elsewhere, ..)];
+    for source in sources {
+        // What lies behind it stays.
+        let file = written("/mnt/landed", &vec![0xee; 1_400_000]);
+        let done = near(source, &[Op::Md5], &file, 4096).unwrap();
+        assert_eq!((done.digests[0].to_string(), done.bytes_out), (expected.clone(), out.len() as u64));
+        assert_eq!(done.bytes_in, out.len() as u64);
+        assert!(done.path.names().any(|name| name == "beside the disk"));
+        drop(file);
+        let found = std::fs::read("/mnt/landed").unwrap();
+        assert!(found[4096..][..out.len()] == out && found.len() == 1_400_000);
+        assert!(found[..4096].iter().chain(&found[4096 + out.len()..]).all(|byte| *byte == 0xee));
+    }
+    let bytes = writer.join().unwrap();
+    // Of another length, and into a file in pieces, which is as long as what comes out.
+    let packed = written("/mnt/packed", &vec![0; 1 << 20]);
+    let done = near(Source::memory(bytes.clone()), &[Op::Md5, Op::Gzip { level: 1 }], &packed, 0).unwrap();
+    assert_eq!(done.digests[0].to_string(), expected);
+    drop(packed);
+    let packed = std::fs::read("/mnt/packed").unwrap()[..done.bytes_out as usize].to_vec();
+    let pieces = File::options().read(true).write(true).open("/mnt/two").unwrap();
+    let room = pieces.metadata().unwrap().len();
+    let take = |take: u64| [Op::Gunzip, Op::Slice { skip: 11, take }];
+    let error = near(Source::memory(packed.clone()), &take(room + 1), &pieces, 0).unwrap_err();
+    assert_eq!(error.status, Status::CapacityExceeded, "{error}");
+    assert_eq!(near(Source::memory(packed.clone()), &take(room), &pieces, 0).unwrap().bytes_out, room);
+    drop(pieces);
+    out = std::fs::read("/mnt/two").unwrap();
+    assert!(out == bytes[11..11 + room as usize]);
+    // The operator that fails, and a source that ends too early, are told.
+    let file = written("/mnt/landed", &vec![0xee; 1 << 20]);
+    let error = near(Source::memory(bytes[..5000].to_vec()), &[Op::Gunzip], &file, 0).unwrap_err();
+    assert_eq!(error.status, Status::CorruptData, "{error}");
+    let sink = Sink::file(&file, 0).near_storage();
+    let (reader, writer) = nix::unistd::pipe().unwrap();
+    File::from(writer).write_all(&bytes[..5000]).unwrap();
+    let request = session.request(Source::fd(&reader), [Op::Md5], sink);
+    let error = request.length(6000).submit().unwrap().wait().unwrap_err();
+    assert_eq!(error.status, Status::EndOfSource, "{error}");
 }
 
 /// Bytes that come first, a length, and how long the operators worked.

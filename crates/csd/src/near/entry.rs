@@ -24,7 +24,8 @@ pub enum DataLocation {
     Parameters,
     /// 4: the result page of a request that ended, or of a stream, as a source.
     Results,
-    /// 5: a stream: as a destination it is opened; as a source its output is taken, or it is closed.
+    /// 5: a stream: as a destination it is opened; as a source its output is taken, with the buffer's bytes as its next input
+    /// if the opcode has one from the guest, or it is closed.
     Stream,
     /// 6: nowhere, as a destination: what comes out is dropped, and digests are told.
     Nowhere,
@@ -61,7 +62,8 @@ pub struct Fields {
     /// Length of the source: double word 11, in logical blocks or bytes; bytes of a stream's source after
     /// which its command ends, 0: none.
     pub length: u64,
-    /// Where in the source: double words 12 and 13, in logical blocks or bytes; 0 for a buffer.
+    /// Where in the source: double words 12 and 13, in logical blocks or bytes; 0 for a buffer. Of a stream's input: 1 if
+    /// nothing follows it (double word 13).
     pub first: u64,
     /// Where in the destination: double words 14 and 15.
     pub target: u64,
@@ -99,6 +101,11 @@ impl Fields {
             (NO_DATA, Blocks | Memory | Stream, Nowhere) => fields(long(12), 0),
             (NO_DATA, Parameters | Stream, Guest) => fields(0, 0),
             (FROM_GUEST, Guest, Blocks | Memory | Parameters | Stream) => fields(0, word(12).into()),
+            (FROM_GUEST, Stream, Blocks | Memory | Nowhere) if word(13) <= 1 => {
+                fields(word(13).into(), word(12).into())
+            }
+            // The output is taken by later commands.
+            (FROM_GUEST, Stream, Guest) if word(13) <= 1 => fields(word(13).into(), 0),
             (TO_GUEST, Blocks | Memory | Results | Stream, Guest) => fields(long(12), buffer),
             _ => return Err(Status::INVALID_FIELD),
         };

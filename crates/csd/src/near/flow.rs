@@ -52,6 +52,8 @@ pub struct Near {
     pub(super) parameters: Option<Taken>,
     /// When its first step began, by the port's clock.
     pub(super) began: Option<u64>,
+    /// It gets no memory, and ends.
+    pub(super) refused: bool,
 }
 
 /// The command that it is.
@@ -114,6 +116,12 @@ pub(super) enum Source {
     },
     /// Of the namespace as it was when the stream was opened.
     Ranges(Run, Ranges),
+    /// Input of a stream, in the buffer of the guest's command. `last`: nothing follows what is left.
+    Fed {
+        next: u64,
+        left: u64,
+        last: bool,
+    },
     /// Bytes that came with the command.
     Bytes {
         bytes: Vec<u8>,
@@ -134,6 +142,7 @@ impl Source {
             Source::Guest { left, .. }
             | Source::Blocks { left, .. }
             | Source::Memory { left, .. }
+            | Source::Fed { left, .. }
             | Source::Zeros { left } => *left,
             Source::Ranges(_, ranges) => ranges.left,
             Source::Bytes { bytes, next } => (bytes.len() - next) as u64,
@@ -141,11 +150,34 @@ impl Source {
         }
     }
 
+    /// Returns true if all bytes went in, and none can follow.
+    fn is_over(&self) -> bool {
+        self.left() == 0 && !matches!(self, Source::Fed { last: false, .. })
+    }
+
+    /// Returns true if the guest has to send more input.
+    pub(super) fn starves(&self) -> bool {
+        matches!(self, Source::Fed { left: 0, last: false, .. })
+    }
+
+    /// Returns true if the guest's command has brought input, or its end.
+    pub(super) fn brings(&self) -> bool {
+        matches!(self, Source::Fed { .. }) && !self.starves()
+    }
+
+    /// Ends a command that has brought input: returns the bytes that went in. Those that did not are the guest's to send again.
+    pub(super) fn end_feeding(&mut self) -> u64 {
+        let Source::Fed { next, left, last } = self else { return 0 };
+        (*last, *left) = (*last && *left == 0, 0);
+        std::mem::take(next)
+    }
+
     /// The next this many bytes have gone in.
     fn advance(&mut self, count: u64) {
         match self {
             Source::Guest { next, left }
             | Source::Blocks { next, left, .. }
+            | Source::Fed { next, left, .. }
             | Source::Memory { next, left } => {
                 (*next, *left) = (*next + count, left.saturating_sub(count));
             }
@@ -178,7 +210,7 @@ impl Source {
 
 pub(super) enum Target {
     Guest { room: u64 },
-    Blocks { run: Run, next: u64, room: u64, durable: bool },
+    Blocks { run: Run, next: u64, room: u64 },
     Memory { next: u64, room: u64 },
     Nowhere,
 }
@@ -237,7 +269,7 @@ impl Near {
         let need = FLOW_BYTES + program.memory() + (program.len() * UNIT) as u64;
         let flow = Box::new(Flow::new(Pipeline::new(program), source));
         let (stream, parameters, began, pending) = (None, None, None, Vec::new());
-        Near { origin, flow, need, stream, target, made: 0, pending, parameters, began }
+        Near { origin, flow, need, stream, target, made: 0, pending, parameters, began, refused: false }
     }
 
     /// Bytes of memory that it takes at most, parameters included.
@@ -255,6 +287,13 @@ impl Near {
     /// It prepares operators, and nothing is to pass them yet.
     pub(super) fn prepares(&self) -> bool {
         matches!(self.origin, Origin::Load(_) | Origin::Open | Origin::Install(_))
+    }
+
+    /// Has all its memory: an execution's parameters come back when it ends.
+    pub(super) fn begins(&mut self) {
+        if let (Origin::Program(_), Some(parameters)) = (&self.origin, &mut self.parameters) {
+            parameters.passes();
+        }
     }
 
     /// It keeps its memory for longer than a command lasts.
@@ -291,7 +330,7 @@ impl Near {
         flow.source.advance(length);
         flow.taken += length;
         flow.hungry = false;
-        flow.pipeline.given(flow.source.left() == 0);
+        flow.pipeline.given(flow.source.is_over());
         if let Some((_, limit)) = &mut self.stream {
             *limit = limit.saturating_sub(length);
         }
@@ -304,9 +343,10 @@ impl Near {
         self.stream.is_some() && now.saturating_sub(*self.began.get_or_insert(now)) > TURN_MAX
     }
 
-    /// True where a stream's command has taken as much of the source as it may, and there is more.
+    /// Returns true if a stream's command has taken as much of the source as it may, and more is there or can follow.
     pub(super) fn is_sated(&self) -> bool {
-        self.stream.is_some_and(|(_, limit)| limit == 0) && self.flow.source.left() > 0
+        let limited = self.stream.is_some_and(|(_, limit)| limit == 0) && self.flow.source.left() > 0;
+        limited || self.flow.source.starves()
     }
 
     /// Bytes of output that are to be written to logical blocks before a command ends: of a stream, whole blocks.
@@ -414,11 +454,6 @@ impl Flow {
     pub(super) fn digest(&self) -> Vec<u8> {
         let slot = self.pipeline.digests().next();
         slot.map_or(Vec::new(), |slot| slot[16..16 + usize::from(slot[1])].to_vec())
-    }
-
-    /// True where nothing comes out any more.
-    pub(super) fn is_over(&self) -> bool {
-        self.ended && self.surplus.is_empty()
     }
 
     /// The result page: status, the operator that failed, bytes in and out, then for each operator the pieces

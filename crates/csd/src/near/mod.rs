@@ -35,7 +35,7 @@ pub use installed::{CHAIN, RANGES, SETS};
 pub(crate) use installed::{GRANULARITY, program_count};
 pub use loads::{Builder, LOADED, LOADED_BYTES, LOADED_MIB, WEBASSEMBLY};
 pub use pipeline::Worked;
-pub use ranges::{ENDED, REST};
+pub use ranges::{ENDED, FED, HUNGRY, REST};
 pub use stream::STREAMS;
 
 use budget::{Budget, Taken};
@@ -80,6 +80,8 @@ pub(crate) struct NearStorage {
     budget: Budget,
     /// Commands that wait for memory, in order.
     wanting: VecDeque<u16>,
+    /// The slot of a command that gets no memory and is about to end: the others wait until it has.
+    refused: Option<u16>,
     /// Commands that can go on without the storage.
     ready: Ready,
     /// Commands that slots work on.
@@ -108,7 +110,7 @@ impl NearStorage {
         }
         self.standard = Programs::default();
         self.loads.reset();
-        (self.ready, self.wanting) = (Ready::default(), VecDeque::new());
+        (self.ready, self.wanting, self.refused) = (Ready::default(), VecDeque::new(), None);
         // New memory: pages that nobody has touched.
         let new = vec![0; self.memory.len()];
         let old = std::mem::replace(&mut self.memory, new);

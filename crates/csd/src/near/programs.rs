@@ -103,6 +103,13 @@ impl Controller {
         }
     }
 
+    /// Returns the bytes that an admin command copies from the guest: those of Load Program.
+    pub(crate) fn piece_of_program(&self, command: &Command) -> u64 {
+        let loads = command.opcode == admin::LOAD_PROGRAM && self.has_sets();
+        let bytes = u64::from(LoadProgram::from_words(&command.words).bytes);
+        if loads { bytes.min(1 << self.config.transfer_shift) } else { 0 }
+    }
+
     /// Takes a piece of a program, of which the operator is made when the last one is there; or forgets a program.
     fn load_program(
         &mut self,
@@ -221,7 +228,8 @@ impl Controller {
         if length < head || length > head + PARAMETERS_MAX || (wanted.set != 0 && wanted.ranges != 0) {
             return Err(Status::INVALID_FIELD);
         }
-        let taken = self.near.budget.take(length as u64, false).ok_or(Status::INTERRUPTED)?;
+        // While the command waits for the rest of its memory, nobody can wait for this.
+        let taken = self.near.budget.take(length as u64, true).ok_or(Status::INTERRUPTED)?;
         let mut bytes = vec![0; length];
         let near = match self.copy_in(port, &command.data, &mut bytes) {
             Status::SUCCESS => {

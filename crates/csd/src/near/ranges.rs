@@ -12,6 +12,10 @@ const RANGE: usize = 16;
 pub const ENDED: u64 = 1 << 63;
 /// The same of a command to logical blocks: what still comes out is less than a block.
 pub const REST: u64 = 1 << 62;
+/// Of a result of a command on a stream whose input the guest sends: the chain wants more of it.
+pub const HUNGRY: u64 = 1 << 61;
+/// Number of ranges of a stream whose input the guest sends.
+pub const FED: u32 = u32::MAX;
 
 /// Ranges of a namespace, one after the other.
 #[derive(Debug)]
@@ -43,9 +47,9 @@ impl Ranges {
         Ok(Ranges { namespace, ranges, left: left.ok_or(Status::INVALID_FIELD)?, reading: (0, 0) })
     }
 
-    /// Bytes of this many ranges.
+    /// Bytes of this many ranges; [`FED`] has none.
     pub fn length(count: u32) -> usize {
-        count as usize * RANGE
+        if count == FED { 0 } else { count as usize * RANGE }
     }
 
     /// All of them, one after the other.

@@ -3,14 +3,15 @@
 
 use std::sync::Arc;
 
+use dcs_nvme::bytes::u32_at;
 use dcs_nvme::command::{self, Command};
 use dcs_nvme::{DataPointer, Status};
 
 use super::batch::{Batch, End, Operated};
-use super::entry::{DataLocation, Fields, NO_DATA};
+use super::entry::{DataLocation, FROM_GUEST, Fields, NO_DATA};
 use super::flow::{Near, Origin, Run, Source, Target};
 use super::program::{PARAMETERS_MAX, Program};
-use super::ranges::{ENDED, REST, Ranges};
+use super::ranges::{ENDED, FED, HUNGRY, REST, Ranges};
 use crate::controller::{COMMAND_COST, Controller};
 use crate::host::HostPort;
 use crate::slots::Work;
@@ -24,6 +25,9 @@ const STEP_COST: u64 = 1000;
 
 /// Bytes of a source that a stream's command is charged for at most: it ends after a while, whatever is left.
 const TURN_BYTES: u64 = 1 << 30;
+
+/// Most bytes of room for a command that brings a stream's input: its result has 32 bits for what came out.
+const FED_ROOM_MAX: u64 = u32::MAX as u64;
 
 /// Bytes of a source at most.
 const SOURCE_MAX: u64 = 1 << 40;
@@ -58,7 +62,10 @@ impl Controller {
             return Ok(COMMAND_COST);
         }
         if fields.source == DataLocation::Stream {
-            self.near.idle(fields.handle).map_err(Status::with_do_not_retry)?;
+            let flow = self.near.idle(fields.handle).map_err(Status::with_do_not_retry)?;
+            if entry[0] == FROM_GUEST && (!flow.source.starves() || fields.length > fields.buffer) {
+                return Err(Status::INVALID_FIELD.with_do_not_retry());
+            }
         }
         if matches!(fields.destination, DataLocation::Parameters | DataLocation::Stream) {
             let near = self.load(port, command, &fields);
@@ -109,8 +116,14 @@ impl Controller {
 
     /// Gives commands, and streams that are opened, their memory in order, as far as it is there. Commands under way
     /// are waited for, which end by themselves. One that would have to wait for streams, which last for as long as the
-    /// guest likes, goes on without, and ends.
+    /// guest likes, goes on without, and ends: its parameters may be what the next one needs.
     fn admit(&mut self) {
+        if let Some(index) = self.near.refused {
+            if self.slots.get(index).near.as_ref().is_some_and(|near| near.refused) {
+                return;
+            }
+            self.near.refused = None;
+        }
         while let Some(index) = self.near.wanting.front().copied() {
             let now = self.slots.now;
             let slot = self.slots.get(index);
@@ -119,6 +132,7 @@ impl Controller {
                 loop {
                     near.flow.memory = self.near.budget.take(near.need, lasts);
                     if near.flow.memory.is_some() {
+                        near.begins();
                         break;
                     }
                     if self.near.budget.will_fit(near.need) {
@@ -129,8 +143,15 @@ impl Controller {
                     }
                 }
             }
+            if let Some(near) = slot.near.as_mut().filter(|near| near.flow.memory.is_none()) {
+                near.refused = true;
+                self.near.refused = Some(index);
+            }
             self.near.wanting.pop_front();
             self.near.ready.push(slot.queue, index);
+            if self.near.refused.is_some() {
+                return;
+            }
         }
     }
 
@@ -180,6 +201,8 @@ impl Controller {
             return Err(Status::LBA_OUT_OF_RANGE);
         }
         let source = match first {
+            [] if u32_at(bytes, 4) == FED => Source::Fed { next: 0, left: 0, last: false },
+            _ if u32_at(bytes, 4) == FED => return Err(Status::INVALID_FIELD),
             [] => Source::Ranges(run, ranges),
             first => {
                 let first = Source::Bytes { bytes: first.to_vec(), next: 0 };
@@ -206,7 +229,7 @@ impl Controller {
     /// Checks a transfer.
     fn near_transfer(&mut self, command: &Command, fields: &Fields) -> Result<Near, Status> {
         if fields.source == DataLocation::Stream {
-            return self.near_stream(command.namespace, fields);
+            return self.near_stream(command, fields);
         }
         let program = match fields.handle {
             0 => Arc::default(),
@@ -259,7 +282,7 @@ impl Controller {
     /// A destination that is logical blocks.
     fn near_written(&self, namespace: u32, fields: &Fields) -> Result<Target, Status> {
         let (run, next, room) = self.near_blocks(namespace, fields.target, fields.room, true)?;
-        Ok(Target::Blocks { run, next, room, durable: self.is_durable(false) })
+        Ok(Target::Blocks { run, next, room })
     }
 
     /// A destination that is not logical blocks.
@@ -275,17 +298,25 @@ impl Controller {
     }
 
     /// A command that takes what comes out of a stream.
-    fn near_stream(&mut self, namespace: u32, fields: &Fields) -> Result<Near, Status> {
+    fn near_stream(&mut self, command: &Command, fields: &Fields) -> Result<Near, Status> {
         let target = match fields.destination {
-            DataLocation::Blocks => self.near_written(namespace, fields)?,
+            DataLocation::Blocks => self.near_written(command.namespace, fields)?,
             _ => self.near_target(fields)?,
         };
-        let flow = self.near.take_stream(fields.handle)?;
-        let limit = if fields.length == 0 { u64::MAX } else { fields.length };
+        let feeds = command.opcode == FROM_GUEST;
+        if feeds && target.room() > FED_ROOM_MAX && fields.destination != DataLocation::Nowhere {
+            return Err(Status::INVALID_FIELD);
+        }
+        let mut flow = self.near.take_stream(fields.handle)?;
+        let limit = if feeds || fields.length == 0 { u64::MAX } else { fields.length };
+        if feeds {
+            flow.source = Source::Fed { next: 0, left: fields.length, last: fields.first == 1 };
+        }
         let stream = Some((fields.handle, limit));
         let origin = Origin::Request(fields.request);
         let (parameters, began, pending) = (None, None, Vec::new());
-        Ok(Near { origin, flow, need: 0, stream, target, made: 0, pending, parameters, began })
+        let (need, made, refused) = (0, 0, false);
+        Ok(Near { origin, flow, need, stream, target, made, pending, parameters, began, refused })
     }
 
     /// Takes one command on by one step, of those that do not wait for the storage. Nothing where it could not.
@@ -388,11 +419,19 @@ impl Controller {
         if let Some((number, _)) = near.stream {
             near.flow.status = status;
             let to_blocks = matches!(near.target, Target::Blocks { .. });
-            result |= match near.flow.ended {
-                true if near.flow.is_over() => ENDED,
-                true if to_blocks && near.flow.surplus.len() < near.target.block() => REST,
+            let is_rest = to_blocks && near.flow.surplus.len() < near.target.block();
+            result |= match (near.flow.ended, near.flow.surplus.is_empty()) {
+                (true, true) => ENDED,
+                (true, false) if is_rest => REST,
+                (false, is_empty)
+                    if near.flow.hungry && near.flow.source.starves() && (is_empty || is_rest) =>
+                {
+                    HUNGRY
+                }
                 _ => 0,
             };
+            let fed = near.flow.source.end_feeding();
+            result |= fed << 32;
             self.near.give_stream(number, near.flow, self.slots.now);
         } else {
             self.near.discard(near.flow);
@@ -423,7 +462,9 @@ impl Controller {
         }
         let (slot, memory) = (self.slots.get(ticket.slot), &mut self.near.memory);
         near.deliver_surplus(slot, memory, port)?;
-        let is_full = near.stream.is_some() && near.target.room() == 0;
+        // Input that comes is taken even so: its output is for a later command.
+        let takes = near.flow.hungry && near.flow.source.brings();
+        let is_full = near.stream.is_some() && near.target.room() == 0 && !takes;
         if near.is_long(port.uptime()) || near.flow.ended || is_full {
             return self.near_write(ticket, near, storage);
         }
@@ -484,7 +525,8 @@ impl Controller {
         storage: &mut dyn Storage,
     ) -> Result<Next, Status> {
         let unwritten = near.unwritten(near.target.block() as u64);
-        let Target::Blocks { run, next, durable, .. } = &mut near.target else { return Ok(Next::Done) };
+        let durable = self.is_durable(false);
+        let Target::Blocks { run, next, .. } = &mut near.target else { return Ok(Next::Done) };
         if unwritten == 0 {
             near.put_back();
             return Ok(Next::Done);
@@ -501,7 +543,7 @@ impl Controller {
             self.buffers.give(buffer);
             return Err(Status::INTERNAL_ERROR);
         }
-        let action = Action::Write { durable: *durable };
+        let action = Action::Write { durable };
         self.near_submit(ticket, storage, (run.volume, action, *next, length), buffer);
         *next += length;
         Ok(Next::Waits)
@@ -531,7 +573,9 @@ impl Controller {
         let slot = self.slots.get(ticket.slot);
         near.give(length as usize, |source, bytes| {
             match source {
-                Source::Guest { next: at, .. } if !slot.load_at(port, *at, bytes) => {
+                Source::Guest { next: at, .. } | Source::Fed { next: at, .. }
+                    if !slot.load_at(port, *at, bytes) =>
+                {
                     return Err(Status::DATA_TRANSFER_ERROR);
                 }
                 Source::Bytes { bytes: all, next } => bytes.copy_from_slice(&all[*next..][..bytes.len()]),
@@ -565,7 +609,7 @@ impl Controller {
         buffer: Buffer,
     ) {
         let slot = self.slots.get(ticket.slot);
-        (slot.action, slot.remaining) = (action, 1);
+        (slot.volume, slot.action, slot.remaining) = (volume, action, 1);
         self.clocked.hands(ticket.slot);
         self.limiter.bytes(self.slots.now, length);
         let data = Data::Buffer(buffer);

@@ -59,7 +59,7 @@ impl FileStorage {
     ///
     /// Where the kernel has no io_uring, or does not allow it.
     pub fn new(entries: u32) -> io::Result<FileStorage> {
-        let entries = entries.clamp(8, 32_768).next_power_of_two();
+        let entries = entries.clamp(8, 4096).next_power_of_two();
         Ok(FileStorage {
             volumes: BTreeMap::new(),
             next_volume: 0,

@@ -72,6 +72,9 @@ pub struct Answer {
     pub result: i32,
 }
 
+/// Parts that the kernel has at once at most, for each that it takes in one call.
+const ANSWERS: u32 = 16;
+
 /// A ring.
 pub struct Uring {
     ring: ManuallyDrop<IoUring>,
@@ -90,17 +93,19 @@ pub struct Uring {
 }
 
 impl Uring {
-    /// A ring with room for that many parts at once, a power of two. It belongs to this thread.
+    /// Makes a ring that takes this many parts in one call, a power of two up to 4,096, and has up to [`ANSWERS`] times as many at once: disks
+    /// that hang keep theirs. It belongs to this thread.
     pub fn new(entries: u32) -> io::Result<Uring> {
-        let plain = || IoUring::builder().dontfork().build(entries);
+        let most = entries * ANSWERS;
+        let plain = || IoUring::builder().dontfork().setup_cqsize(most).build(entries);
         let quiet = || {
             let mut quiet = IoUring::builder();
-            quiet.dontfork().setup_coop_taskrun().setup_taskrun_flag().build(entries)
+            quiet.dontfork().setup_cqsize(most).setup_coop_taskrun().setup_taskrun_flag().build(entries)
         };
         // The owner is not interrupted for answers, but told of them, and takes them in when it calls the
         // kernel next: from 6.1 on all at once. Kernels before 5.19 know neither.
         let mut own = IoUring::builder();
-        own.dontfork().setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag();
+        own.dontfork().setup_cqsize(most).setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag();
         let ring = own.build(entries).or_else(|_| quiet()).or_else(|_| plain())?;
         let parameters = ring.params();
         // The last came with what `watch` needs, in 5.13.
@@ -121,7 +126,7 @@ impl Uring {
             free: Vec::with_capacity(entries as usize),
             backlog: VecDeque::with_capacity(entries as usize),
             in_flight: 0,
-            most: entries as usize,
+            most: most as usize,
         })
     }
 

@@ -1,8 +1,11 @@
 //! The controller under test: by a host that knows nothing of it, by hand, by anything at all, and on real
 //! files.
 
+mod durable;
 mod faults;
+mod fed;
 mod files;
+mod groups;
 mod life;
 mod loads;
 mod near;

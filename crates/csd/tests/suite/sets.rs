@@ -577,3 +577,31 @@ fn programs_that_cannot_be_are_refused() {
         assert!(done.status.is(Status::INVALID_NAMESPACE));
     }
 }
+
+/// Executions whose parameters take the memory that the first of them waits for: they end, all of them.
+#[test]
+fn executions_do_not_wait_for_each_other_s_parameters() {
+    let mut storage = ModelStorage::new(0);
+    let volume = storage.add(1 << 20, 512);
+    let config = Config { programs: true, memory: 1 << 20, operator_memory: 1 << 20, ..Config::new("tight") };
+    let mut machine = Machine::new(config, storage, true);
+    machine.attach(1, volume, 512);
+    machine.enable_sets(6);
+    machine.create(1);
+    let ranges = [range(0, 4096), range(65_536, 4096)];
+    let mut data: Vec<u8> = ranges.iter().flat_map(|range| range.bytes()).collect();
+    // The operator takes no parameter: they are refused when it is made, which needs memory.
+    data.resize(data.len() + (64 << 10), 0);
+    for _ in 0..7 {
+        let execute = Execute { program: Operator::Md5 as u16, ranges: 2, ..Execute::default() };
+        let entry = execute_entry(&mut machine, execute, &data);
+        machine.submit_bytes(1, entry);
+    }
+    machine.work();
+    let ended: Vec<_> = std::iter::from_fn(|| machine.reap(1)).map(|done| done.status).collect();
+    assert_eq!(ended.len(), 7, "{ended:?}");
+    assert!(ended.iter().any(|status| status.kind() == 7), "some had their turn: {ended:?}");
+    assert!(ended.iter().all(|status| status.kind() == 7 || *status == Status::INTERRUPTED), "{ended:?}");
+    let controller = machine.controller();
+    assert_eq!((controller.slots_used(), controller.operator_memory()), (0, 0));
+}

@@ -1,7 +1,8 @@
 //! Where the drive itself writes what comes out of a chain: a file that it has too.
 
 use super::device::{Buffer, Device};
-use super::work::{Moved, PIECES, Stream, TURN_BYTES, has_reader, look_after};
+use super::feed::Input;
+use super::work::{Moved, PIECES, Stream, TURN_BYTES, look_after};
 use super::{Holds, Near};
 use crate::card::extents::{ExtentError, Purpose};
 use crate::card::held::Held;
@@ -9,7 +10,6 @@ use crate::outcome::DriveFailure;
 use dcs_abi::descriptor::{EndpointKind, Extent, OPEN_END};
 use dcs_abi::status::{Stage, Status};
 use dcs_devices::Endpoint;
-use rustix::fd::OwnedFd;
 use std::sync::Arc;
 
 /// The file, and the ranges of it that may be written.
@@ -38,10 +38,15 @@ fn refused(reason: &str) -> DriveFailure {
 }
 
 impl Landing {
+    /// Returns the failure of a destination that a drive cannot have.
+    pub(super) fn is_no_file(&self) -> DriveFailure {
+        refused("the destination is no file: a drive writes to files that it has itself")
+    }
+
     /// Holds the file where it is on this drive.
     pub(super) fn hold(&self, near: &Near, device: &Device) -> Result<Landed, DriveFailure> {
         let (Some(number), Some(file)) = (self.endpoint.disk(), self.endpoint.file()) else {
-            return Err(refused("the destination is no file: a drive writes to files that it has itself"));
+            return Err(self.is_no_file());
         };
         if !self.endpoint.writable() {
             return Err(failure(Status::AccessDenied));
@@ -98,60 +103,67 @@ impl Landing {
 }
 
 impl Landed {
-    /// Has the drive write all that comes out of the stream.
-    pub fn pass(&self, stream: &Stream<'_>, pipe: &OwnedFd, source: &[Held]) -> Result<(), Moved> {
+    /// Has the drive write all that comes out of the stream. `land` has it write whole blocks, from a block on into room for this many.
+    /// `look` says before each command whether to go on.
+    pub fn pass(
+        &self,
+        stream: &Stream<'_>,
+        look: impl Fn() -> Result<(), Moved>,
+        mut input: Option<&mut Input<'_>>,
+    ) -> Result<(), Moved> {
+        let look = || look().and_then(|()| look_after(&self.held));
         let block = stream.device.block as u64;
         for place in &self.places {
             let (mut at, end) = (place.offset, place.offset + place.length);
             while end - at >= block {
-                self.look(pipe, source)?;
+                look()?;
                 // Bounded, so that whoever waits for the file is seen in time.
-                let room = (end - at).min(TURN_BYTES.into()) / block;
-                let (made, state) = stream.land(at / block, room as u32)?;
+                let room = ((end - at).min(TURN_BYTES.into()) / block) as u32;
+                let (made, state) = match &mut input {
+                    Some(input) => input.land(stream, at / block, room, &look)?,
+                    None => stream.land(at / block, room)?,
+                };
                 at += made;
                 match state {
                     State::Ended => return Ok(()),
-                    State::Rest if at < end => return self.rest(stream, (at, end), pipe, source),
+                    State::Rest if at < end => return self.rest(stream, (at, end), look, input),
                     // It goes to the next place, where there is one.
                     State::Rest => break,
-                    State::More => {}
+                    State::More | State::Hungry => {}
                 }
             }
             if at < end {
-                return self.rest(stream, (at, end), pipe, source);
+                return self.rest(stream, (at, end), look, input);
             }
         }
-        self.rest(stream, (0, 0), pipe, source)
+        self.rest(stream, (0, 0), look, input)
     }
 
-    /// Before the drive writes: the transfer has not ended, and nobody has waited for the files for too long.
-    fn look(&self, pipe: &OwnedFd, source: &[Held]) -> Result<(), Moved> {
-        if !has_reader(pipe) {
-            return Err(Moved::Unwanted);
-        }
-        look_after(source)?;
-        look_after(&self.held)
-    }
-
-    /// The last bytes, which fill no block: the rest of their block keeps what it has.
+    /// Writes the last bytes, which fill no block: the rest of their block keeps what it has.
     fn rest(
         &self,
         stream: &Stream<'_>,
         (at, end): (u64, u64),
-        pipe: &OwnedFd,
-        source: &[Held],
+        look: impl Fn() -> Result<(), Moved>,
+        mut input: Option<&mut Input<'_>>,
     ) -> Result<(), Moved> {
         let block = stream.device.block;
         let mut buffer = Buffer::new(block);
         let mut rest = Vec::new();
         loop {
-            let (length, is_last) = stream.next(Some(&mut buffer))?;
+            if let Some(input) = &mut input {
+                input.send(stream, &look)?;
+            }
+            let (length, state) = stream.next(Some(&mut buffer))?;
+            if let Some(input) = &mut input {
+                input.is_wanted |= state == State::Hungry;
+            }
             rest.extend_from_slice(&buffer.bytes()[..length]);
             if rest.len() as u64 > end - at {
                 return Err(Moved::Failed(failure(Status::CapacityExceeded)));
             }
-            self.look(pipe, source)?;
-            if is_last {
+            look()?;
+            if state == State::Ended {
                 break;
             }
         }
@@ -186,5 +198,7 @@ pub(super) enum State {
     More,
     /// Less than a block.
     Rest,
+    /// Nothing, before more goes in.
+    Hungry,
     Ended,
 }

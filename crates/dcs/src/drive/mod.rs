@@ -14,6 +14,7 @@
 //! |---|---|
 //! | `device` | the drive on which a file lies, and commands by the kernel driver's passthrough |
 //! | `landing` | a file of the drive that it writes itself |
+//! | `feed` | one transfer from elsewhere to such a file |
 //! | `work` | one transfer: where its file lies, the stream, what comes out |
 //!
 //! Of a file's bytes only those that come out of the chain reach the guest; where the sink is `/dev/null`,
@@ -22,8 +23,10 @@
 //! nothing to compute beside a disk. A file that cannot be had beside the disk is refused, and never read in
 //! the ordinary way instead: its path would tell, but its cost would surprise.
 //!
-//! Sinks are written by the guest's kernel, but for files of the same namespace of which that is asked
-//! ([`Sink::near_storage`](crate::Sink::near_storage)): the drive writes those, and nothing crosses the bus.
+//! Sinks are written by the guest's kernel, except for files of a drive of which that is asked
+//! ([`Sink::near_storage`](crate::Sink::near_storage)): the drive writes those. If the source is a file of the same namespace, nothing
+//! crosses the bus. Else the kernel backend reads the source into a pipe, and its bytes pass the chain in the drive, on their way to the
+//! disk.
 //!
 //! Blocks stay where they are as for a card (`card::hold`): a read lease, so that nobody writes to the
 //! file meanwhile; what is dirty is written back first. A file with holes, or room that was never written, is
@@ -31,7 +34,6 @@
 //!
 //! # What it doesn't implement
 //!
-//! * Chains whose data come from elsewhere than a drive's file and go to one beside the disk.
 //! * More than 32 KiB that come first ([`Request::prefix`](crate::Request::prefix)) with operators.
 //! * When operators worked ([`StageTime`](crate::StageTime)'s first and last): the drive tells how long.
 //! * More than [`TRANSFERS_MAX`](Near) transfers at the drive at once: others wait for one of them to end.
@@ -39,6 +41,7 @@
 //!   it.
 
 mod device;
+mod feed;
 mod landing;
 mod work;
 
@@ -47,6 +50,7 @@ use crate::card::hold::Holds;
 use crate::op::Op;
 use crate::outcome::DriveFailure;
 use dcs_devices::Endpoint;
+pub(crate) use feed::Feed;
 pub(crate) use landing::Landing;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 pub(crate) use work::{Job, Work};
@@ -85,6 +89,12 @@ impl Near {
         }
         *running += 1;
         Turn(self)
+    }
+
+    /// Returns true for a transfer whose bytes come from elsewhere than the drive that is to write them: the guest sends them.
+    pub fn feeds(source: &Endpoint, destination: &Endpoint, chain: &[Op]) -> bool {
+        let same = source.file().is_some() && source.disk() == destination.disk();
+        !same && !chain.is_empty() && chain.iter().all(|op| op.gpu_name().is_none())
     }
 
     /// True for a transfer of this source that has something to compute beside a disk. A GPU is none.

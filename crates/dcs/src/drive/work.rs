@@ -4,6 +4,7 @@ use super::Near;
 use super::device::{
     BLOCKS, Buffer, Device, FROM_GUEST, Failed, NO_DATA, NOWHERE, RESULTS, STREAM, TO_GUEST, Words,
 };
+use super::feed::Feed;
 use super::landing::{Landing, State};
 use crate::card::extents::{ExtentError, Purpose};
 use crate::card::held::Held;
@@ -29,6 +30,10 @@ use zeroize::Zeroizing;
 /// Nothing comes out any more; what still does is less than a block.
 const ENDED: u64 = 1 << 63;
 const REST: u64 = 1 << 62;
+/// Nothing comes out before more goes in.
+const HUNGRY: u64 = 1 << 61;
+/// The number of ranges of a stream whose input commands bring.
+pub(super) const FED: u32 = u32::MAX;
 
 /// Bytes of parameters and ranges at most.
 const OPEN_MAX: usize = 64 << 10;
@@ -48,6 +53,9 @@ const TIMES: usize = 704;
 /// Bytes that the pipe has room for, where the system allows so much.
 const PIPE: usize = 1 << 20;
 
+/// An operator: its number and parameter.
+pub(super) type Given = (u8, Zeroizing<Vec<u8>>);
+
 /// A transfer that is to be done at a drive.
 pub(crate) struct Job {
     near: Arc<Near>,
@@ -55,21 +63,37 @@ pub(crate) struct Job {
     ranges: Vec<Extent>,
     /// Bytes that are asked for; all where it is `LENGTH_TO_END`.
     length: u64,
-    chain: Vec<(u8, Zeroizing<Vec<u8>>)>,
+    chain: Vec<Given>,
     /// Memory whose bytes come first.
     prefix: Option<(Arc<Endpoint>, Vec<Extent>)>,
     /// Where the drive itself writes what comes out.
     landing: Option<Landing>,
 }
 
-/// A job, and the pipe by which what comes out goes to the kernel backend.
+/// A job, and the pipe between it and the kernel backend.
 #[derive(Debug)]
 pub(crate) struct Work {
-    job: Job,
+    job: Way,
     pipe: OwnedFd,
-    /// Nobody wants the bytes.
-    drops: bool,
     pub outcome: Arc<DriveOutcome>,
+}
+
+/// The way of the data.
+#[derive(Debug)]
+enum Way {
+    /// From a file of the drive, to the pipe. True: nobody wants the bytes.
+    Out(Job, bool),
+    /// From the pipe, to a file of the drive.
+    In(Feed),
+}
+
+/// Makes a pipe: its end for reading, and that for writing.
+fn pipe() -> Result<(OwnedFd, OwnedFd), Error> {
+    let pipe = rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK);
+    let (reader, writer) = pipe.map_err(|errno| Error::Start(errno.into()))?;
+    // Less where the user has many pipes.
+    let _ = rustix::pipe::fcntl_setpipe_size(&writer, PIPE);
+    Ok((reader, writer))
 }
 
 /// Keys are not printed.
@@ -88,9 +112,27 @@ impl Job {
         prefix: Option<(Arc<Endpoint>, Vec<Extent>)>,
         landing: Option<Landing>,
     ) -> Job {
-        let chain = chain.iter().map(|op| (op.number(), Zeroizing::new(op.parameter()))).collect();
+        let chain = given(chain);
         Job { near: Arc::clone(near), endpoint, ranges: ranges.to_vec(), length, chain, prefix, landing }
     }
+}
+
+/// Returns the operators of a chain as a drive gets them.
+pub(super) fn given(chain: &[Op]) -> Vec<Given> {
+    chain.iter().map(|op| (op.number(), Zeroizing::new(op.parameter()))).collect()
+}
+
+/// Checks the operators' parameters.
+pub(super) fn check_chain(chain: &[Given]) -> Result<(), DriveFailure> {
+    for (at, (number, parameter)) in chain.iter().enumerate() {
+        // One that only the drive knows is the drive's to check.
+        let Some(operator) = Operator::from_number(*number) else { continue };
+        if let Err(error) = dcs_ndp::Context::new(operator, parameter) {
+            let (stage, operator) = (Stage::Operator, at as u8);
+            return Err(DriveFailure { stage, operator, ..DriveFailure::new(error.status(), 0) });
+        }
+    }
+    Ok(())
 }
 
 impl Work {
@@ -101,52 +143,66 @@ impl Work {
     ///
     /// Where the process has no descriptor left.
     pub fn new(job: Job, drops: bool, failures: &Arc<AtomicU64>) -> Result<(Work, Arc<Endpoint>), Error> {
-        let pipe = rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK);
-        let (reader, writer) = pipe.map_err(|errno| Error::Start(errno.into()))?;
-        // Less where the user has many pipes.
-        let _ = rustix::pipe::fcntl_setpipe_size(&writer, PIPE);
+        let (reader, writer) = pipe()?;
         let source = Endpoint::from_fd(reader.as_fd())?;
         let outcome = Arc::new(DriveOutcome::new(Arc::clone(failures)));
-        Ok((Work { job, pipe: writer, drops, outcome }, Arc::new(source)))
+        Ok((Work { job: Way::Out(job, drops), pipe: writer, outcome }, Arc::new(source)))
+    }
+
+    /// Makes the work of a drive that writes what the pipe brings, and the end of the pipe that is the kernel backend's sink.
+    ///
+    /// # Errors
+    ///
+    /// If the process has no descriptor left.
+    pub fn fed(feed: Feed, failures: &Arc<AtomicU64>) -> Result<(Work, Arc<Endpoint>), Error> {
+        let (reader, writer) = pipe()?;
+        let sink = Endpoint::from_fd(writer.as_fd())?;
+        let outcome = Arc::new(DriveOutcome::fed(Arc::clone(failures)));
+        Ok((Work { job: Way::In(feed), pipe: reader, outcome }, Arc::new(sink)))
     }
 
     /// Begins, on a thread of its own, which calls `landed` when the outcome is there. Where there is no thread
     /// available, the outcome says so.
     pub fn start(self, landed: impl FnOnce() + Send + 'static) {
-        let outcome = Arc::clone(&self.outcome);
         let thread = std::thread::Builder::new().name("dcs-near".into()).stack_size(256 << 10);
-        let started = thread.spawn(move || {
+        let outcome = Arc::clone(&self.outcome);
+        let told = Told { outcome, landed: Some(landed), lost: Status::OutOfResources };
+        // Without a thread the closure is dropped, and tells.
+        let _ = thread.spawn(move || {
             // Signals are for the application's threads, and a broken pipe is an error of one transfer.
             let _ = crate::kernel::thread::prepare(&crate::engine::cores::Placement::default(), None);
-            let _told = Told { outcome: Arc::clone(&self.outcome), landed: Some(landed) };
+            let mut told = told;
+            told.lost = Status::InternalError;
             self.run();
         });
-        if let Err(error) = started {
-            let failure = DriveFailure::new(Status::OutOfResources, error.raw_os_error().unwrap_or(0));
-            outcome.set(Ended { failure: Some(failure), ..Ended::default() });
-        }
     }
 
     fn run(self) {
-        let Work { job, pipe, drops, outcome } = self;
+        let Work { job, pipe, outcome } = self;
         let mut ended = Ended::default();
-        ended.failure = job.run(&pipe, drops, &outcome, &mut ended).err();
+        let done = match &job {
+            Way::Out(job, drops) => job.run(&pipe, *drops, &outcome, &mut ended),
+            Way::In(feed) => feed.run(&pipe, &outcome, &mut ended),
+        };
+        ended.failure = done.err();
         outcome.set(ended);
         // The pipe ends after the outcome is there.
         drop(pipe);
     }
 }
 
-/// Tells that the outcome is there, also where the thread panics.
+/// Tells that the outcome is there, also if the thread panics, or never begins.
 struct Told<F: FnOnce()> {
     outcome: Arc<DriveOutcome>,
     landed: Option<F>,
+    /// The failure if there is no outcome.
+    lost: Status,
 }
 
 impl<F: FnOnce()> Drop for Told<F> {
     fn drop(&mut self) {
         // Ignored where there is one.
-        let lost = Some(DriveFailure::new(Status::InternalError, 0));
+        let lost = Some(DriveFailure::new(self.lost, 0));
         self.outcome.set(Ended { failure: lost, ..Ended::default() });
         if let Some(landed) = self.landed.take() {
             landed();
@@ -173,18 +229,16 @@ impl Job {
         let places = held.iter().flat_map(Held::places);
         let places: Vec<_> = places.map(|place| Extent { offset: place.offset + start, ..place }).collect();
         let landed = self.landing.as_ref().map(|landing| landing.hold(&self.near, &device)).transpose()?;
-        let stream = Stream::open(&device, &self.chain, &places, &first)?;
+        let stream = Stream::open(&device, &self.chain, Some(&places), &first)?;
         let moved = match &landed {
             Some(_) if !outcome.begin_to_write() => Err(Moved::Unwanted),
-            Some(landed) => landed.pass(&stream, pipe, &held),
+            Some(landed) => landed.pass(&stream, || go_on(pipe, &held), None),
             None => self.pass(&stream, pipe, drops, &held),
         };
         // Also where it failed: the digests as they stand, and the operator that failed.
         let page = stream.page();
         if let Ok(page) = &page {
-            ended.taken = page.taken;
-            (ended.digests, ended.operators) = (page.digests, page.operators);
-            ended.dropped = (drops || landed.is_some()).then_some(page.made);
+            page.tell(ended, drops || landed.is_some());
         }
         if let (Err(_), Some(landed)) = (&moved, &landed) {
             landed.forget();
@@ -236,14 +290,7 @@ impl Job {
         if !self.endpoint.readable() {
             return Err(DriveFailure::new(Status::AccessDenied, 0));
         }
-        for (at, (number, parameter)) in self.chain.iter().enumerate() {
-            // One that only the drive knows is the drive's to check.
-            let Some(operator) = Operator::from_number(*number) else { continue };
-            if let Err(error) = dcs_ndp::Context::new(operator, parameter) {
-                let (stage, operator) = (Stage::Operator, at as u8);
-                return Err(DriveFailure { stage, operator, ..DriveFailure::new(error.status(), 0) });
-            }
-        }
+        check_chain(&self.chain)?;
         let size = self
             .endpoint
             .size()
@@ -288,13 +335,13 @@ impl Job {
     fn pass(&self, stream: &Stream<'_>, pipe: &OwnedFd, drops: bool, held: &[Held]) -> Result<(), Moved> {
         let mut buffer = if drops { None } else { Some(Buffer::new(stream.device.most)) };
         loop {
-            let (length, is_last) = stream.next(buffer.as_mut())?;
+            let (length, state) = stream.next(buffer.as_mut())?;
             if let Some(buffer) = &buffer {
                 write(pipe, &buffer.bytes()[..length], || look_after(held))?;
             } else if !has_reader(pipe) {
                 return Err(Moved::Unwanted);
             }
-            if is_last {
+            if state == State::Ended {
                 return Ok(());
             }
             look_after(held)?;
@@ -331,7 +378,7 @@ fn write(pipe: &OwnedFd, mut bytes: &[u8], meanwhile: impl Fn() -> Result<(), Mo
             Ok(written) => bytes = &bytes[written..],
             Err(Errno::INTR) => {}
             Err(Errno::AGAIN) => {
-                let _ = poll(pipe, 100);
+                let _ = poll(pipe, PollFlags::OUT, 100);
                 meanwhile()?;
             }
             Err(_) => return Err(Moved::Unwanted),
@@ -340,17 +387,33 @@ fn write(pipe: &OwnedFd, mut bytes: &[u8], meanwhile: impl Fn() -> Result<(), Mo
     Ok(())
 }
 
-/// False where the pipe's other end is closed.
-pub(super) fn has_reader(pipe: &OwnedFd) -> bool {
-    !poll(pipe, 0).contains(PollFlags::ERR)
+/// Fails if nobody reads the pipe any more, or somebody else has waited for the source for too long.
+fn go_on(pipe: &OwnedFd, source: &[Held]) -> Result<(), Moved> {
+    if has_reader(pipe) { look_after(source) } else { Err(Moved::Unwanted) }
 }
 
-/// Waits until there is room in the pipe, or nobody reads it, or that many milliseconds.
-fn poll(pipe: &OwnedFd, limit: i64) -> PollFlags {
-    let mut polled = [PollFd::new(pipe, PollFlags::OUT)];
+/// False where the pipe's other end is closed.
+fn has_reader(pipe: &OwnedFd) -> bool {
+    !poll(pipe, PollFlags::OUT, 0).contains(PollFlags::ERR)
+}
+
+/// Waits until the pipe has one of these events, or its other end is closed, at most for this many milliseconds.
+pub(super) fn poll(pipe: &OwnedFd, events: PollFlags, limit: i64) -> PollFlags {
+    let mut polled = [PollFd::new(pipe, events)];
     let limit = Timespec { tv_sec: limit / 1000, tv_nsec: limit % 1000 * 1_000_000 };
     let _ = rustix::event::poll(&mut polled, Some(&limit));
     polled[0].revents()
+}
+
+impl State {
+    fn of(result: u64) -> State {
+        match result {
+            _ if result & ENDED != 0 => State::Ended,
+            _ if result & REST != 0 => State::Rest,
+            _ if result & HUNGRY != 0 => State::Hungry,
+            _ => State::More,
+        }
+    }
 }
 
 /// A stream of a drive, which closes it when it is dropped.
@@ -360,25 +423,27 @@ pub(super) struct Stream<'a> {
 }
 
 /// A stream's result page.
-struct Page {
+pub(super) struct Page {
     taken: u64,
     made: u64,
     digests: [DigestSlot; CHAIN_MAX],
     operators: [StageTimes; CHAIN_MAX],
-    failure: Option<DriveFailure>,
+    pub failure: Option<DriveFailure>,
 }
 
 impl<'a> Stream<'a> {
-    fn open(
+    /// Opens a stream over these places, behind the bytes that come first; without places, one whose input commands bring.
+    pub fn open(
         device: &'a Device,
-        chain: &[(u8, Zeroizing<Vec<u8>>)],
-        places: &[Extent],
+        chain: &[Given],
+        places: Option<&[Extent]>,
         first: &[u8],
     ) -> Result<Stream<'a>, DriveFailure> {
         // Never moved: keys are in it.
         let mut bytes = Zeroizing::new(Vec::with_capacity(OPEN_MAX + 16));
         bytes.extend_from_slice(&(chain.len() as u32 | (first.len() as u32) << 8).to_le_bytes());
-        bytes.extend_from_slice(&(places.len() as u32).to_le_bytes());
+        bytes.extend_from_slice(&places.map_or(FED, |places| places.len() as u32).to_le_bytes());
+        let places = places.unwrap_or_default();
         let too_long = || DriveFailure::from(ExtentError::Pieces(PIECES));
         for (number, parameter) in chain {
             let length =
@@ -419,9 +484,8 @@ impl<'a> Stream<'a> {
         source | destination << 4 | self.number << 16
     }
 
-    /// The next bytes that come out, into the buffer, or nowhere: how many, and true where these are the
-    /// last.
-    pub fn next(&self, buffer: Option<&mut Buffer>) -> Result<(usize, bool), DriveFailure> {
+    /// Takes the next bytes that come out, into the buffer, or drops them. Returns their number, and what still comes out.
+    pub fn next(&self, buffer: Option<&mut Buffer>) -> Result<(usize, State), DriveFailure> {
         let (opcode, destination, data) = match buffer {
             Some(buffer) => (TO_GUEST, 0, Some(buffer.bytes_mut())),
             None => (NO_DATA, NOWHERE, None),
@@ -430,8 +494,8 @@ impl<'a> Stream<'a> {
         let words = [room as u32 / 4, TURN_BYTES, 0, 0, 0, 0];
         let command = Words { opcode, places: self.places(STREAM, destination), words };
         let result = self.device.run(command, data).map_err(Failed::failure)?;
-        let length = (result & !ENDED).min(room as u64) as usize;
-        Ok((length, result & ENDED != 0))
+        let length = (result & !(ENDED | HUNGRY)).min(room as u64) as usize;
+        Ok((length, State::of(result)))
     }
 
     /// Has the drive write what comes out, whole blocks of it, to this many from this one on: how many bytes.
@@ -439,20 +503,40 @@ impl<'a> Stream<'a> {
         let words = [room, TURN_BYTES, 0, 0, first as u32, (first >> 32) as u32];
         let command = Words { opcode: NO_DATA, places: self.places(STREAM, BLOCKS), words };
         let result = self.device.run(command, None).map_err(Failed::failure)?;
-        let state = match (result & ENDED != 0, result & REST != 0) {
-            (true, _) => State::Ended,
-            (false, true) => State::Rest,
-            _ => State::More,
-        };
-        let made = result & !(ENDED | REST);
-        // Never more than it was given room for, whatever it says.
+        self.written(result & !(ENDED | REST | HUNGRY), room).map(|made| (made, State::of(result)))
+    }
+
+    /// Sends input, the last if nothing follows it. Has the drive write what comes out, whole blocks of it, to this many from this one on;
+    /// without a place, the output is for later commands. Returns the bytes of input that the drive took, the bytes that it wrote, and
+    /// what still comes out. Input that it did not take is to be sent again.
+    pub fn feed(
+        &self,
+        input: Option<&mut [u8]>,
+        (length, last): (usize, bool),
+        place: Option<(u64, u32)>,
+    ) -> Result<(usize, u64, State), DriveFailure> {
+        let (first, room) = place.unwrap_or_default();
+        let buffer = input.as_ref().map_or(0, |input| input.len() / 4);
+        let words = [buffer as u32, length as u32, room, last.into(), first as u32, (first >> 32) as u32];
+        let places = self.places(STREAM, if place.is_some() { BLOCKS } else { 0 });
+        let result =
+            self.device.run(Words { opcode: FROM_GUEST, places, words }, input).map_err(Failed::failure)?;
+        let (taken, made) = ((result & !(ENDED | REST | HUNGRY)) >> 32, result & u64::from(u32::MAX));
+        if taken > length as u64 {
+            return Err(DriveFailure::new(Status::InternalError, 0));
+        }
+        self.written(made, room).map(|made| (taken as usize, made, State::of(result)))
+    }
+
+    /// Checks the bytes that the drive says it has written: never more than it was given room for.
+    fn written(&self, made: u64, room: u32) -> Result<u64, DriveFailure> {
         match made <= u64::from(room) * self.device.block as u64 {
-            true => Ok((made, state)),
+            true => Ok(made),
             false => Err(DriveFailure::new(Status::InternalError, 0)),
         }
     }
 
-    fn page(&self) -> Result<Page, DriveFailure> {
+    pub fn page(&self) -> Result<Page, DriveFailure> {
         let mut buffer = Buffer::new(PAGE);
         let words = [PAGE as u32 / 4, 0, 0, 0, 0, 0];
         let command = Words { opcode: TO_GUEST, places: self.places(RESULTS, 0), words };
@@ -470,6 +554,13 @@ impl Drop for Stream<'_> {
 }
 
 impl Page {
+    /// Notes what was done. `dropped`: none of the output went through the pipe.
+    pub fn tell(&self, ended: &mut Ended, dropped: bool) {
+        ended.taken = self.taken;
+        (ended.digests, ended.operators) = (self.digests, self.operators);
+        ended.dropped = dropped.then_some(self.made);
+    }
+
     /// Of [`PAGE`] bytes.
     fn read(bytes: &[u8]) -> Page {
         let long = |at: usize| u64::get(&bytes[at..at + 8]);
