@@ -5,6 +5,7 @@ mod faults;
 mod frames;
 mod interplay;
 mod many;
+mod operators;
 mod reassembly;
 mod registers;
 mod reverse;
