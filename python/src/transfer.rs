@@ -37,7 +37,7 @@ impl Bell {
         self.rung.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn ring(&self) {
+    pub fn ring(&self) {
         *self.rung() = true;
         self.changed.notify_all();
         self.signal();

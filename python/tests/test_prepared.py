@@ -3,6 +3,8 @@
 import hashlib
 import os
 import socket
+import threading
+import time
 
 import dcs
 import pytest
@@ -71,3 +73,41 @@ def test_what_cannot_be_is_said(source):
             dcs.prepare(source, 10_000)
         with pytest.raises(TypeError):
             dcs.prepare(b"memory", near)
+
+
+def test_a_failure_cannot_be_overlooked(source):
+    near, far = socket.socketpair()
+    with near, far:
+        prepared = dcs.prepare(source, near)
+        prepared.submit(len(DATA), count=10)
+        while not prepared.done():
+            time.sleep(0.001)
+        with pytest.raises(ValueError, match="asked for"):
+            prepared.submit(count=10)
+        with pytest.raises(dcs.Error):
+            prepared.result()
+        prepared.submit(count=10)
+        assert prepared.result().bytes_out == 10
+
+
+def test_who_waits_is_woken_by_close(tmp_path):
+    near, far = socket.socketpair()
+    with near, far, open(tmp_path / "to", "wb") as to:
+        prepared = dcs.prepare(far, to)
+        prepared.submit(count=10)  # nobody sends them
+        raised = []
+        began = threading.Event()
+
+        def wait():
+            began.set()
+            try:
+                prepared.result()
+            except RuntimeError as error:
+                raised.append(str(error))
+
+        waiter = threading.Thread(target=wait, daemon=True)
+        waiter.start()
+        began.wait()
+        prepared.close()
+        waiter.join(60)
+        assert raised == ["the prepared transfer is closed"]

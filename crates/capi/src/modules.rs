@@ -11,8 +11,9 @@ pub const DCS_MODULE_NAME: usize = 32;
 /// module (docs/wasm.md), which are copied. A process has 256 at most; one that is loaded again is the same.
 ///
 /// Returns 0. On failure returns -1 and sets errno, and puts the reason at `error`, cut to `size` bytes and ended by
-/// a NUL: ENOEXEC where the bytes are no operator, ENOSPC where there are too many modules, ENOSYS where the library
-/// was built without an engine for them.
+/// a NUL: EFAULT where a pointer is NULL, EINVAL where `length` cannot be, ENOEXEC where the bytes are no operator, ENOSPC
+/// where there are too many modules, ENOSYS where the library was built without an engine for them, EIO for a fault of the
+/// library's own.
 ///
 /// # Safety
 ///
@@ -25,24 +26,24 @@ pub unsafe extern "C" fn dcs_module_load(
     error: *mut c_char,
     size: usize,
 ) -> c_int {
+    // SAFETY: the caller's promise. It stays where the library panics.
+    unsafe { copy_text("the library has a fault: please report it", error, size) };
     call(|| {
-        if name.is_null() {
-            return Err(libc::EFAULT);
-        }
+        let loaded = if name.is_null() {
+            Err((libc::EFAULT, String::from("name is NULL")))
+        } else {
+            // SAFETY: the caller's promise.
+            let bytes = unsafe { slice(module.cast::<u8>(), length) };
+            bytes
+                .map_err(|errno| (errno, "module is NULL, or its length cannot be".into()))
+                .and_then(engine::load)
+        };
         // SAFETY: the caller's promise.
-        let bytes = unsafe { slice(module.cast::<u8>(), length) }?;
-        match engine::load(bytes) {
-            Ok(loaded) => {
-                // SAFETY: not NULL, so valid for this many bytes by the caller's promise.
-                unsafe { name.cast::<[u8; DCS_MODULE_NAME]>().write(loaded) };
-                Ok(0)
-            }
-            Err((errno, why)) => {
-                // SAFETY: the caller's promise.
-                unsafe { copy_text(&why, error, size) };
-                Err(errno)
-            }
-        }
+        unsafe { copy_text(loaded.as_ref().err().map_or("", |(_, why)| why.as_str()), error, size) };
+        let loaded = loaded.map_err(|(errno, _)| errno)?;
+        // SAFETY: not NULL, so valid for this many bytes by the caller's promise.
+        unsafe { name.cast::<[u8; DCS_MODULE_NAME]>().write(loaded) };
+        Ok(0)
     })
 }
 

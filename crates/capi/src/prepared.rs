@@ -47,13 +47,13 @@ impl Drop for dcs_prepared {
 }
 
 /// Prepares a transfer that is to be submitted often, each time with other offsets and another length, and stores it in
-/// `*prepared`; free it with dcs_prepared_free before its session is closed. Ends, operators and settings are those of
-/// `request`; its offsets and its length do not count, and it has no prefix. Descriptors are duplicated and
+/// `*prepared`; free it with dcs_prepared_free, before its session is closed or after. Ends, operators and settings are those of
+/// `request`; its offsets are 0, its length does not count, and it has no prefix. Descriptors are duplicated and
 /// parameters copied now: what becomes of the caller's later changes nothing. Memory must stay valid until it is freed.
 ///
 /// Returns 0; or -1 and errno: EFAULT (a pointer is NULL), EINVAL (`size`; a prefix; a destination or a chain that a
-/// virtual drive has; an operator that is none), E2BIG (a request of a newer version of this library), EBADF (a descriptor
-/// is not open), ESHUTDOWN (the engine was stopped), or the errno of what is wrong with an end.
+/// virtual drive has), E2BIG (a request of a newer version of this library), EBADF (a descriptor is not open), EOPNOTSUPP (an
+/// operator that is none), or the errno of what is wrong with an end.
 ///
 /// # Safety
 ///
@@ -84,8 +84,8 @@ pub unsafe extern "C" fn dcs_prepare(
 /// character devices have offset 0.
 ///
 /// Returns 0; or -1 and errno, and nothing is moved: EFAULT (NULL), EBUSY (its last submission was not waited for, or
-/// polled until it was done), ESPIPE (an offset of what has none), EINVAL (offset and length overflow), EAGAIN (the
-/// session is full), ESHUTDOWN (the engine was stopped).
+/// polled until it was done), ESPIPE (an offset of what has none), ERANGE (offset and length overflow, or the end of a block
+/// device), EAGAIN (the session is full), ESHUTDOWN (the engine was stopped).
 ///
 /// # Safety
 ///
@@ -107,7 +107,8 @@ pub unsafe extern "C" fn dcs_prepared_submit(
 
 /// Waits until the last submission is done, and stores in `*done` what it did, whether it succeeded or not; `done` may be
 /// NULL. It may be asked again, with the same answer, until the next submission. On an engine that is driven by its
-/// callers this drives it.
+/// callers this drives it. A submission whose peer never answers ends by its request's timeout_ms, or when another
+/// thread closes the session: dcs_session_close may be called while this waits, and then dcs_prepared_free.
 ///
 /// Returns 0 where it succeeded; -1 and errno where it failed: that of the system call behind it, else dcs_status_errno of
 /// its status; or EFAULT (NULL), EINVAL (it was never submitted).

@@ -308,6 +308,9 @@ pub(crate) fn failure(error: &Error) -> Failure {
         Error::NoGpu(_, at) => {
             Failure { errno: libc::ENODEV, at: *at, ..Failure::new(Status::UnknownOperator, Stage::Operator) }
         }
+        Error::UnknownOperator(_, at) => {
+            Failure { at: *at, ..Failure::new(Status::UnknownOperator, Stage::Operator) }
+        }
         Error::NotNear => {
             Failure { errno: libc::EOPNOTSUPP, ..Failure::new(Status::PathUnavailable, Stage::Destination) }
         }

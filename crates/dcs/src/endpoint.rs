@@ -277,7 +277,8 @@ impl Source {
     ///
     /// `length` bytes at `address` must be valid for reads from any thread, and nobody may change them, until
     /// the transfer's completion was taken, or the engine was dropped. Dropping a transfer does not wait for
-    /// that.
+    /// that. Where a transfer is prepared with it: until the [`Prepared`](crate::Prepared) was dropped, and each of its
+    /// submissions' completions was taken before.
     pub unsafe fn raw(address: *const u8, length: usize) -> Source {
         let range = Range::Span(Bound::Unbounded, Bound::Unbounded);
         // SAFETY: the caller's promise; the engine drops a command's endpoints before it posts its
@@ -374,7 +375,8 @@ impl Sink {
     ///
     /// `length` bytes at `address` must be valid for reads and writes from any thread, and nobody else may
     /// use them, until the transfer's completion was taken, or the engine was dropped. Dropping a transfer
-    /// does not wait for that.
+    /// does not wait for that. Where a transfer is prepared with it: until the [`Prepared`](crate::Prepared) was dropped,
+    /// and each of its submissions' completions was taken before.
     pub unsafe fn raw(address: *mut u8, length: usize) -> Sink {
         // SAFETY: the caller's promise; the engine drops a command's endpoints before it posts its
         // completion.

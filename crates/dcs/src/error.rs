@@ -45,6 +45,9 @@ pub enum Error {
         "peer-to-peer is between an SSD and a NIC that the engine drives itself (Builder::nvme, Backend::Kernel), without a GPU"
     )]
     PeerToPeer,
+    /// There is no operator of this number, at this place of the chain.
+    #[error("there is no operator {0:#04x}: use operators that this engine has (dcs ops)")]
+    UnknownOperator(u8, u8),
     /// A chain asks for a GPU, by this operator at this place, and the engine has none.
     #[error("{0}: this engine has no GPU (Builder::gpu)")]
     NoGpu(&'static str, u8),
@@ -90,8 +93,8 @@ pub enum Error {
     /// The size of a source could not be found out.
     #[error("the size of the source could not be read: {0}")]
     Size(#[source] std::io::Error),
-    /// The range begins after its end.
-    #[error("the range begins after it ends")]
+    /// The range begins after its end, or ends behind what an offset can name.
+    #[error("the range begins after it ends, or its end cannot be named")]
     Range,
     /// Futures and eventfds need an engine with a thread of its own: nobody would drive this one.
     #[error("this engine is driven by the caller that waits: use wait(), or start it with Driver::Thread")]
@@ -99,7 +102,7 @@ pub enum Error {
 }
 
 /// A transfer that failed. What it had done by then is in [`TransferError::completion`].
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 #[error("{}", self.sentence())]
 pub struct TransferError {
     /// The status of the failure.

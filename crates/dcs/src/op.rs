@@ -181,6 +181,9 @@ impl Op {
         if let Op::Gpu(op) = self {
             return op.has_parameter();
         }
+        if let Op::Raw { parameter, .. } = self {
+            return !parameter.is_empty();
+        }
         !matches!(self, Op::Md5 | Op::Sha1 | Op::Sha256 | Op::Sha512 | Op::Crc32 | Op::Crc32c | Op::Crc64Nvme)
     }
 

@@ -54,6 +54,8 @@ pub struct Prepared {
     /// The submission under way.
     under_way: Option<u16>,
     completion: Completion,
+    /// How the last submission failed, where it did.
+    failed: Option<Box<TransferError>>,
 }
 
 /// One end of a prepared transfer.
@@ -80,14 +82,14 @@ impl End {
         Ok(End { endpoint, wire, open, positional: kind.is_positional(), size })
     }
 
-    fn check(&self, offset: u64) -> Result<(), Error> {
+    fn check(&self, offset: u64, length: u64) -> Result<(), Error> {
         if self.open.as_ref().is_some_and(|open| !open.is_open()) {
             return Err(Error::Endpoint(dcs_devices::EndpointError::Closed));
         }
         if offset != 0 && !self.positional {
             return Err(Error::NoOffset);
         }
-        Ok(())
+        offset.checked_add(length).map(|_| ()).ok_or(Error::Range)
     }
 
     fn extent(&self, offset: u64, length: Option<u64>) -> Result<Option<Extent>, Error> {
@@ -98,7 +100,6 @@ impl End {
             Some(length) => length,
             None => self.size.checked_sub(offset).ok_or(Error::Range)?,
         };
-        offset.checked_add(length).ok_or(Error::Range)?;
         Ok(Some(Extent { offset, length }))
     }
 
@@ -125,6 +126,11 @@ impl Prepared {
         if engine.near().is_some() && !chain.is_empty() {
             return Err(Error::NotPrepared("a chain that a virtual drive may run (Backend::Drive)"));
         }
+        for (at, op) in chain.iter().enumerate() {
+            if Operator::from_chain(op.number()).is_none() {
+                return Err(Error::UnknownOperator(op.number(), at as u8));
+            }
+        }
         let resizes = chain.iter().any(changes_length);
         let mut prepared = Prepared {
             engine: Arc::clone(engine),
@@ -137,6 +143,7 @@ impl Prepared {
             inline: None,
             under_way: None,
             completion: Completion::default(),
+            failed: None,
         };
         let ends_itself = prepared.sink.positional && prepared.sink.endpoint.kind() != EndpointKind::File;
         let described = prepared.chain.iter().any(Op::has_parameter) || (resizes && ends_itself);
@@ -167,10 +174,11 @@ impl Prepared {
         if self.under_way.is_some() {
             return Err(Error::UnderWay);
         }
-        self.source.check(from)?;
-        self.sink.check(to)?;
+        self.source.check(from, length)?;
+        self.sink.check(to, length)?;
         let cid = match self.inline {
             Some(mut inline) => {
+                self.sink.extent(to, None)?;
                 (inline.source_offset, inline.destination_offset, inline.length) = (from, to, length);
                 let endpoints = self.endpoints();
                 self.queue.submit_inline(&mut inline, self.numbers, endpoints).map_err(refused)
@@ -217,25 +225,30 @@ impl Prepared {
     }
 
     /// Waits until the submission is done. On an engine without a thread of its own this drives the engine. What it
-    /// returns stays until the next submission is waited for.
+    /// returns stays until the next submission is done: asked again, it says the same. Before the first submission it is an
+    /// empty completion.
     ///
     /// # Errors
     ///
-    /// [`TransferError`]: stage, status, and what had been done. Where nothing is under way, the last completion is
-    /// returned.
+    /// [`TransferError`]: stage, status, and what had been done.
     pub fn wait(&mut self) -> Result<&Completion, TransferError> {
         if let Some(cid) = self.under_way {
             loop {
                 self.engine.wait(&self.queue, Awaited::Done(cid));
-                if let Some(failed) = self.take(cid) {
-                    match failed {
-                        Some(error) => return Err(*error),
-                        None => break,
-                    }
+                if self.take(cid) {
+                    break;
                 }
             }
         }
-        Ok(&self.completion)
+        self.outcome()
+    }
+
+    /// Returns how the last submission ended.
+    fn outcome(&self) -> Result<&Completion, TransferError> {
+        match &self.failed {
+            Some(error) => Err(TransferError::clone(error)),
+            None => Ok(&self.completion),
+        }
     }
 
     /// As [`Prepared::wait`], without waiting: `None` where it is not done. On an engine without a thread of its own this
@@ -247,15 +260,15 @@ impl Prepared {
     pub fn try_wait(&mut self) -> Option<Result<&Completion, TransferError>> {
         if let Some(cid) = self.under_way {
             self.engine.drive_once();
-            if let Some(error) = self.take(cid)? {
-                return Some(Err(*error));
+            if !self.take(cid) {
+                return None;
             }
         }
-        Some(Ok(&self.completion))
+        Some(self.outcome())
     }
 
-    /// Takes the completion, if it is there: the failure, if it is one.
-    fn take(&mut self, cid: u16) -> Option<Option<Box<TransferError>>> {
+    /// Takes the completion. Returns false where it is not there yet.
+    fn take(&mut self, cid: u16) -> bool {
         let completion = &mut self.completion;
         let conclude = |finished: &Finished<'_>| {
             if finished.entry.status().is_success() {
@@ -269,10 +282,9 @@ impl Prepared {
         } else {
             self.queue.take(cid, conclude)
         };
-        if taken.is_some() {
-            self.under_way = None;
-        }
-        taken
+        let Some(failed) = taken else { return false };
+        (self.under_way, self.failed) = (None, failed);
+        true
     }
 
     /// Polls it in a task: the task is woken when the submission is done.
@@ -290,13 +302,11 @@ impl Prepared {
             if !self.engine.is_foreign() && self.queue.wake_when_done(cid, context.waker()) {
                 return Poll::Pending;
             }
-            match self.take(cid) {
-                None => return Poll::Pending,
-                Some(Some(error)) => return Poll::Ready(Err(*error)),
-                Some(None) => {}
+            if !self.take(cid) {
+                return Poll::Pending;
             }
         }
-        Poll::Ready(Ok(&self.completion))
+        Poll::Ready(self.outcome())
     }
 
     /// Takes the completion of what is under way, and applies `of` to it, if it is there; else does what can be done
@@ -357,11 +367,40 @@ impl Drop for Prepared {
 
 #[cfg(test)]
 mod tests {
-    use crate::endpoint::{Namespace, Sink, Source};
+    use crate::endpoint::{Handle, Namespace, Sink, Source};
     use crate::engine::{Driver, Engine};
+    use crate::error::Error;
+    use crate::op::Op;
     use dcs_abi::status::{Stage, Status};
     use dcs_devices::vfio_devices;
     use std::sync::Arc;
+
+    /// What failed is told again, and is not an older submission's success; a range whose end has no name is refused, and
+    /// so is an operator that is none.
+    #[test]
+    fn a_failure_stays_one() {
+        let engine = Engine::builder().driver(Driver::Caller).start().unwrap();
+        let session = engine.session().unwrap();
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(100).unwrap();
+        let file = Handle::new(&file).unwrap();
+        let null = Handle::new(&std::fs::File::create("/dev/null").unwrap()).unwrap();
+        let mut prepared =
+            session.prepare(Source::handle(&file, ..), [Op::Md5], Sink::handle(&null, 0)).unwrap();
+        prepared.submit(0, 0, 100).unwrap();
+        assert_eq!(prepared.wait().unwrap().bytes_out, 100);
+        prepared.submit(200, 0, 10).unwrap();
+        for _ in 0..2 {
+            assert_eq!(prepared.wait().unwrap_err().status, Status::OutOfRange);
+        }
+        assert!(prepared.try_wait().unwrap().is_err());
+        assert!(matches!(prepared.submit(u64::MAX - 5, 0, 10), Err(Error::Range)));
+        prepared.submit(0, 0, 50).unwrap();
+        assert_eq!(prepared.wait().unwrap().bytes_out, 50);
+        let none = Op::Raw { number: 100, parameter: Vec::new() };
+        let refused = session.prepare(Source::handle(&file, ..), [none], Sink::handle(&null, 0));
+        assert!(matches!(refused, Err(Error::UnknownOperator(100, 0))));
+    }
 
     /// A range of an SSD is whole logical blocks, however many bytes are written there: where no SSD is attached, a
     /// write is refused for that, not for its length.

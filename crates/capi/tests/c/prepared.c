@@ -63,6 +63,7 @@ static void in_vain(void) {
     CHECK(dcs_prepared_submit(prepared, UINT64_C(1) << 40, 0, 10) == 0);
     struct dcs_completion done;
     CHECK(dcs_prepared_wait(prepared, &done) == -1 && done.result.status == DCS_STATUS_OUT_OF_RANGE);
+    FAILS(dcs_prepared_submit(prepared, UINT64_MAX - 5, 0, 10), ERANGE);
     CHECK(dcs_prepared_submit(prepared, 0, 0, 20) == 0);
     CHECK(dcs_prepared_wait(prepared, NULL) == 0);
     char arrived[30];
@@ -81,6 +82,12 @@ static void in_vain(void) {
     request.prefix_length = 1;
     FAILS(dcs_prepare(session, &request, &prepared), EINVAL);
     FAILS(dcs_prepare(NULL, &request, &prepared), EFAULT);
+    static const struct dcs_op NONE = {.op = 100};
+    in = open_input();
+    request = request_of(in, 1);
+    request.chain = &NONE;
+    FAILS(dcs_prepare(session, &request, &prepared), EOPNOTSUPP);
+    close(in);
     FAILS(dcs_prepared_submit(NULL, 0, 0, 1), EFAULT);
 }
 
