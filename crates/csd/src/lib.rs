@@ -26,9 +26,9 @@
 //! | [`controller`] | [`Controller`]: a function as its guest sees it |
 //! | `registers`, `queue` | the registers of BAR0; submission and completion queues, shadow doorbells |
 //! | `admin`, `identify`, `features`, `logs` | commands of the admin queue |
-//! | `sets` | command sets beside NVM |
+//! | `command_sets` | command sets beside NVM |
 //! | `timers` | the timestamp, keep alive |
-//! | `io`, `slots`, `ends` | commands of the I/O queues, those under way, how they end |
+//! | `io`, `slots`, `completions` | commands of the I/O queues, those under way, how they end |
 //! | `copy`, `events`, `coalescing` | data that are copied at once; asynchronous events; interrupts for several completions |
 //! | [`latency`], [`limits`] | where commands spend their time; limits of a drive's rate |
 //! | [`chain`] | [`Chain`]: what the data of a namespace pass |
@@ -67,11 +67,12 @@ mod admin;
 mod attach;
 pub mod chain;
 mod coalescing;
+mod command_sets;
+mod completions;
 pub mod config;
 pub mod controller;
 mod copy;
 pub mod drives;
-mod ends;
 mod events;
 mod features;
 pub mod host;
@@ -85,7 +86,6 @@ pub mod near;
 pub mod pool;
 mod queue;
 mod registers;
-mod sets;
 pub mod shares;
 mod slots;
 pub mod storage;

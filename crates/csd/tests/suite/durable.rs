@@ -1,11 +1,16 @@
-//! A write cache that the guest switches off while writes are under way, and a shutdown while operators are at work.
+//! A write cache that the guest switches off while writes are under way, a shutdown while near-storage commands have all slots, and the cost
+//! of what a guest makes costly.
 
+use dcs_abi::operator::Operator;
+use dcs_csd::near::NO_DATA;
 use dcs_csd::storage::ModelStorage;
 use dcs_csd::{Action, Config, Request, Response, Storage, VolumeId, VolumeInfo};
 use dcs_nvme::command::{Blocks, Command, admin, feature, nvm};
-use dcs_nvme::{DataPointer, Status};
+use dcs_nvme::register::{self, Configuration, ShutdownRequest};
+use dcs_nvme::{DataPointer, Status, sgl};
 
-use crate::rig::{DATA, Machine};
+use crate::near::{NOWHERE, Near, STREAM, entry, open};
+use crate::rig::{DATA, LISTS, Machine};
 
 /// A storage that does what changes a volume only when it is told to.
 struct Late(ModelStorage, Vec<Request>);
@@ -74,4 +79,61 @@ fn writes_under_way_when_the_cache_goes_off_are_safe_when_they_end() {
         machine.drives.storage_mut().0.lose_power();
         assert!(machine.drives.storage().0.bytes(volume)[..4096].iter().all(|byte| *byte == expected));
     }
+}
+
+#[test]
+fn a_shutdown_does_not_wait_for_near_storage_commands() {
+    let mut storage = ModelStorage::new(0);
+    let volume = storage.add(1 << 20, 512);
+    let mut machine = Machine::new(Config { commands: 2, ..Config::new("off") }, storage, true);
+    machine.attach(1, volume, 512);
+    machine.enable();
+    machine.create(1);
+    let chain = [(Operator::Sha256, Vec::new())];
+    let handles = [(); 2].map(|()| u64::from(open(&mut machine, 1, &chain, &[(0, 1 << 20)]).result));
+    for handle in handles {
+        let near = Near { opcode: NO_DATA, source: STREAM, destination: NOWHERE, handle, ..Near::default() };
+        machine.submit_bytes(1, entry(near));
+    }
+    machine.drives.poll();
+    assert_eq!(machine.controller().slots_used(), 2);
+    assert_eq!(machine.reap(1), None);
+    let wanted = Configuration { enabled: true, shutdown: ShutdownRequest::Normal, ..Configuration::new(12) };
+    machine.write32(register::CC, wanted.bits());
+    machine.work();
+    assert_eq!(machine.read32(register::CSTS), 1 | 2 << 2, "it is complete");
+}
+
+/// A list of tiny pieces, and a piece of a program, cost what they take, also if the command fails.
+#[test]
+fn small_pieces_are_not_cheap() {
+    const PIECES: usize = 4096;
+    let mut storage = ModelStorage::new(0);
+    let volume = storage.add(1 << 20, 512);
+    let mut machine = Machine::new(Config::new("pieces"), storage, true);
+    machine.attach(1, volume, 512);
+    machine.enable();
+    machine.create(1);
+    let list: Vec<u8> =
+        (0..PIECES as u64).flat_map(|at| sgl::Descriptor::data(DATA + 2 * at, 1).bytes()).collect();
+    machine.guest.store(LISTS, &list);
+    let segment =
+        sgl::Descriptor { kind: sgl::LAST_SEGMENT, ..sgl::Descriptor::data(LISTS, list.len() as u32) };
+    for (count, status) in [(8, Status::SUCCESS), (9, Status::INVALID_SGL_LENGTH)] {
+        let words = Blocks { first: 0, count, durable: false }.words();
+        let data = DataPointer::Sgl(segment);
+        machine.submit(1, Command { opcode: nvm::READ, namespace: 1, data, words, ..Command::default() });
+        let controller = machine.controller.clone();
+        let cost = controller.lock().unwrap().step(0, &mut machine.guest, machine.drives.storage_mut());
+        assert!(cost.unwrap() > 500 * PIECES as u64, "{cost:?}");
+        machine.work();
+        assert!(machine.reap(1).unwrap().status.is(status));
+    }
+    // One of whole pages costs its bytes.
+    let words = Blocks { first: 0, count: 8, durable: false }.words();
+    let data = DataPointer::Prp(DATA, 0);
+    machine.submit(1, Command { opcode: nvm::READ, namespace: 1, data, words, ..Command::default() });
+    let controller = machine.controller.clone();
+    let cost = controller.lock().unwrap().step(0, &mut machine.guest, machine.drives.storage_mut());
+    assert_eq!(cost, Some(8192));
 }

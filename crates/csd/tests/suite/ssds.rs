@@ -137,6 +137,8 @@ fn a_drive_on_an_ssd_has_what_was_written() {
         let (offset, length) = (1 << 20, 2 << 20);
         assert!(offset + length < size, "{size}");
         let mut machine = drive(storage, (offset, length), block, direct);
+        let (_, identity) = machine.identify(0, 1);
+        assert_eq!(identity[33], 0, "nothing is said of deallocated blocks, which stay as they are");
         // Whatever lay there.
         let mut array = vec![0; length as usize];
         medium.load(offset, &mut array);
