@@ -39,7 +39,7 @@ pub(super) fn content(serial: u64, part: u64) -> Vec<u8> {
     (0..length).map(|at| (serial * 31 + part * 7 + at) as u8).collect()
 }
 
-fn segment(draft: &mut Draft, data: &[u8], durability: Durability) -> Segment {
+pub(super) fn segment(draft: &mut Draft, data: &[u8], durability: Durability) -> Segment {
     // The commit writes data that go to a pack.
     if draft.is_file() {
         trace::writes(&draft.path(), 0, data);
@@ -57,7 +57,7 @@ fn segment(draft: &mut Draft, data: &[u8], durability: Durability) -> Segment {
     }
 }
 
-fn object(serial: u64, segments: Vec<Segment>) -> Object {
+pub(super) fn object(serial: u64, segments: Vec<Segment>) -> Object {
     Object {
         size: segments.iter().map(|segment| segment.size).sum(),
         etag: serial.to_string(),

@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use super::crash_tests::{States, check, content, follow, open, put, put_in_parts, wait};
+use super::crash_tests::{States, check, content, follow, object, open, put, put_in_parts, segment, wait};
 use super::trace::{Event, Recorder};
 use super::*;
 use dcs_testkit::Random;
@@ -456,6 +456,42 @@ fn a_folder_that_can_t_be_synced_stops_the_store() {
     let (store, _) = open(&dir.path().join("store"), Durability::Full);
     assert_eq!(store.object("b", "a").unwrap().unwrap().modified, 1);
     put(&store, "a", 8).unwrap();
+}
+
+/// The folder of packs can't be opened once, when the name of a new pack is to be made durable: that put fails, and the
+/// next one in the same pack makes the name durable before it is acknowledged.
+#[test]
+fn a_pack_whose_name_is_not_durable_yet_is_named_by_the_next_put() {
+    let dir = tempfile::tempdir().unwrap();
+    let recorder = Recorder::start(dir.path());
+    let place = dir.path().join("store/deep");
+    let (store, _) = open(&place, Durability::Full);
+    wait(store.create_bucket("b", Bucket::default())).unwrap();
+    recorder.note("bucket".into());
+    recorder.note("begin put a 2".into());
+    let data = content(2, 0);
+    let mut draft = store.draft_of(data.len() as u64, data.len() as u64, 0).unwrap();
+    assert!(!draft.is_file(), "it goes to a pack");
+    let first = object(2, vec![segment(&mut draft, &data, Durability::Full)]);
+    let (packs, away) = (place.join("packs"), place.join("away"));
+    fs::rename(&packs, &away).unwrap();
+    let failed = wait(store.put("b", "a", first, vec![draft], Condition::None));
+    fs::rename(&away, &packs).unwrap();
+    assert!(matches!(failed, Err(StoreError::Io { .. })), "{failed:?}");
+    assert!(store.object("b", "a").unwrap().is_none());
+    let syncs = |events: &[Event]| {
+        events.iter().filter(|event| matches!(event, Event::Synced(path, _) if *path == packs)).count()
+    };
+    let before = syncs(&recorder.events());
+    for (serial, more) in [(7, 1), (5, 1)] {
+        recorder.note(format!("begin put a {serial}"));
+        put(&store, "a", serial).unwrap();
+        recorder.note(format!("end put a {serial}"));
+        assert_eq!(syncs(&recorder.events()) - before, more, "once for the pack");
+    }
+    let events = recorder.events().clone();
+    drop(store);
+    assert!(lose_power(dir.path(), &events, 50) > 50);
 }
 
 #[test]
