@@ -350,7 +350,12 @@ impl Controller {
         let action = Action::Zero { deallocate, durable };
         let index = self.take(Work::Plain, queue, command)?;
         self.submit(drive, storage, index, (volume, action, offset, length), Data::None);
-        Ok(COMMAND_COST + length / 64)
+        if thin {
+            return Ok(COMMAND_COST + length / 64);
+        }
+        // The disk may have to write them all.
+        self.limiter.bytes(self.slots.now, length);
+        Ok(COMMAND_COST + length)
     }
 
     fn manage_datasets(

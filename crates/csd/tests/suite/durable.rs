@@ -4,7 +4,7 @@
 use dcs_abi::operator::Operator;
 use dcs_csd::near::NO_DATA;
 use dcs_csd::storage::ModelStorage;
-use dcs_csd::{Action, Config, Request, Response, Storage, VolumeId, VolumeInfo};
+use dcs_csd::{Action, Config, Limits, Request, Response, Storage, VolumeId, VolumeInfo};
 use dcs_nvme::command::{Blocks, Command, admin, feature, nvm};
 use dcs_nvme::register::{self, Configuration, ShutdownRequest};
 use dcs_nvme::{DataPointer, Status, sgl};
@@ -136,4 +136,50 @@ fn small_pieces_are_not_cheap() {
     let controller = machine.controller.clone();
     let cost = controller.lock().unwrap().step(0, &mut machine.guest, machine.drives.storage_mut());
     assert_eq!(cost, Some(8192));
+}
+
+/// A storage whose volumes cannot deallocate.
+struct Thick(ModelStorage);
+
+impl Storage for Thick {
+    fn volume(&self, volume: VolumeId) -> Option<VolumeInfo> {
+        self.0.volume(volume).map(|info| VolumeInfo { thin: false, ..info })
+    }
+
+    fn submit(&mut self, request: Request) {
+        self.0.submit(request);
+    }
+
+    fn commit(&mut self) {}
+
+    fn reap(&mut self, responses: &mut Vec<Response>) {
+        self.0.reap(responses);
+    }
+}
+
+/// Zeros that the disk has to write cost as much as other bytes, and count for the limit.
+#[test]
+fn zeros_that_are_written_cost_their_bytes() {
+    let mut storage = ModelStorage::new(0);
+    let volume = storage.add(1 << 20, 512);
+    let mut machine = Machine::new(Config::new("thick"), Thick(storage), true);
+    machine.attach(1, volume, 512);
+    machine.enable();
+    machine.create(1);
+    machine.controller().set_limits(Limits { bytes: 1 << 20, ..Limits::default() });
+    let words = Blocks { first: 0, count: 1024, durable: false }.words();
+    let zeroes = Command { opcode: nvm::WRITE_ZEROES, namespace: 1, words, ..Command::default() };
+    machine.submit(1, zeroes);
+    let controller = machine.controller.clone();
+    let cost = controller.lock().unwrap().step(0, &mut machine.guest, machine.drives.storage_mut());
+    assert_eq!(cost, Some(4096 + (512 << 10)));
+    machine.work();
+    assert_eq!(machine.reap(1).map(|done| done.status), Some(Status::SUCCESS));
+    // Half a second's bytes were written: the next command waits.
+    machine.submit(1, zeroes);
+    machine.work();
+    assert_eq!(machine.reap(1), None);
+    machine.guest.clock.fetch_add(1_000_000_000, std::sync::atomic::Ordering::Relaxed);
+    machine.work();
+    assert_eq!(machine.reap(1).map(|done| done.status), Some(Status::SUCCESS));
 }
