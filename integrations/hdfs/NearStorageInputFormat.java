@@ -97,7 +97,9 @@ public final class NearStorageInputFormat extends FileInputFormat<NullWritable, 
 
         @Override
         public void close() throws IOException {
-            reader.close();
+            if (reader != null) {
+                reader.close();
+            }
         }
     }
 

@@ -113,8 +113,9 @@ class Cluster:
             seconds = time.monotonic() - start
             said.seek(0)
             text = said.read().decode(errors="replace")
-        if process.returncode:
-            raise RuntimeError(f"{main} {arguments}: {text[-2000:]}")
+        # The grep example goes on to its second job where the first one has failed, and ends with 0.
+        if process.returncode or "failed with state FAILED" in text:
+            raise RuntimeError(f"{main} {arguments}: {text}")
         return text, seconds, used.ru_utime + used.ru_stime
 
     def shell(self, *arguments):

@@ -105,6 +105,29 @@ def measure(options, folder, hdfs):
     return rows
 
 
+def refuse_damage(options, hdfs):
+    """Checks that a block with a wrong byte fails the job next to the blocks, as it does an HDFS client."""
+    block = max(hdfs.blocks("one").values(), key=lambda file: file.stat().st_size)
+    # Not at its ends, which are read through HDFS.
+    middle = block.stat().st_size // 2
+    with open(block, "r+b") as file:
+        file.seek(middle)
+        byte = file.read(1)
+        file.seek(middle)
+        file.write(bytes([byte[0] ^ 1]))
+        file.flush()
+        try:
+            Job(hdfs, "near storage", PATTERNS["rare"], options)
+        except RuntimeError as error:
+            if "--through, crc32c=" not in str(error):
+                raise
+        else:
+            sys.exit("grep: a damaged block was searched as if it were whole")
+        finally:
+            file.seek(middle)
+            file.write(byte)
+
+
 def row(name, pattern, way, jobs, matches, gib):
     def median(of):
         return round(statistics.median(map(of, jobs)), 3)
@@ -144,6 +167,7 @@ def main():
             hdfs.start_data("one")
             hdfs.shell("-put", folder / "log", "/log")
             rows = measure(options, folder, hdfs)
+            refuse_damage(options, hdfs)
     table(rows)
     if options.json:
         options.json.write_text("".join(json.dumps(row) + "\n" for row in rows))
