@@ -238,7 +238,7 @@ impl Controller {
         while let Some(index) = self.near.take_waiting() {
             self.release(index);
         }
-        self.near.reset();
+        self.near.reset(self.resetting);
         self.slots.in_use().for_each(|slot| slot.stale = true);
         self.resetting = true;
         self.end_reset();

@@ -101,8 +101,9 @@ impl NearStorage {
         NearStorage { memory, budget, ..NearStorage::default() }
     }
 
-    /// The guest's secrets go with it. Commands under way keep theirs.
-    pub fn reset(&mut self) {
+    /// Forgets what the guest has, its secrets included. Commands under way keep theirs. `again`: a reset is going on, and nothing was stored
+    /// in device memory since it began.
+    pub fn reset(&mut self, again: bool) {
         self.programs.clear();
         self.results.clear();
         for stream in std::mem::take(&mut self.streams) {
@@ -111,6 +112,9 @@ impl NearStorage {
         self.standard = Programs::default();
         self.loads.reset();
         (self.ready, self.wanting, self.refused) = (Ready::default(), VecDeque::new(), None);
+        if again {
+            return;
+        }
         // New memory: pages that nobody has touched.
         let new = vec![0; self.memory.len()];
         let old = std::mem::replace(&mut self.memory, new);

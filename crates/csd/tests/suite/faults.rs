@@ -165,6 +165,13 @@ fn a_reset_leaves_large_memory_to_somebody_else_and_ends_when_it_is_back() {
     machine.work();
     assert_eq!(handed.lock().unwrap().len(), 2, "device memory, and a stream");
     assert_eq!(machine.read32(register::CSTS), 1, "not yet");
+    // A guest that resets again meanwhile gets no other memory.
+    for _ in 0..3 {
+        machine.write32(register::CC, 1);
+        machine.write32(register::CC, 0);
+        machine.work();
+    }
+    assert_eq!(handed.lock().unwrap().len(), 2);
     assert!(machine.controller().operator_memory() > 90 << 20);
     handed.lock().unwrap().clear();
     machine.work();
