@@ -340,21 +340,28 @@ impl Engine {
         if self.actions.is_empty() && !self.frontend.is_quiet() {
             return self.next_command();
         }
-        let action = self.pop_action();
-        if action.is_none() && !self.frontend.is_quiet() { self.next_command() } else { action }
+        self.pop_action()
     }
 
-    /// The next action in line. A short command that was stopped meanwhile ends here: nothing of it was begun.
-    #[inline]
+    /// The next action in line.
+    #[inline(always)]
     fn pop_action(&mut self) -> Option<Action> {
-        while let Some(Action::Run(short)) = self.actions.front()
+        let action = self.actions.pop_front();
+        if let Some(Action::Run(short)) = &action
             && self.is_stopped(short.command)
         {
-            if let Some(Action::Run(short)) = self.actions.pop_front() {
-                self.end_stopped(short);
-            }
+            return self.pass_over(action);
         }
-        self.actions.pop_front()
+        action
+    }
+
+    /// Ends a short command that was stopped meanwhile, of which nothing was begun; tells what is next instead.
+    #[cold]
+    fn pass_over(&mut self, stopped: Option<Action>) -> Option<Action> {
+        if let Some(Action::Run(short)) = stopped {
+            self.end_stopped(short);
+        }
+        self.poll_action()
     }
 
     /// The next thing to do for a new command.
