@@ -199,6 +199,12 @@ impl Process {
                 Err(Refused::new(format!("there is a drive {} already", spec.name)))
             }
             Some(served) => {
+                if !spec.fits(&served.spec) {
+                    let why = format!("there is a drive {} already, with other settings", spec.name);
+                    return Err(
+                        Refused::new(why).advise("name the namespace alone; limits and weight: dcs csd set")
+                    );
+                }
                 let spec = Drive { namespaces: spec.namespaces, ..served.spec.clone() };
                 let prepared = prepare(layout, &spec, &served.spaces)?;
                 let added = self.attach(layout, &served.controller, prepared)?;

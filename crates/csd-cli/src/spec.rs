@@ -202,10 +202,9 @@ fn place(text: &str, at: usize) -> (usize, usize) {
 }
 
 impl Drive {
-    /// Reads `NAME:size=8G,backing=FILE,...`: a drive with one namespace; `NAME` alone is one without.
-    pub fn parse(text: &str) -> Result<Drive, String> {
-        let (name, options) = text.split_once(':').unwrap_or((text, ""));
-        let mut drive = Drive {
+    /// A drive of this name, with the settings that a drive has where nothing else is said, and without a namespace.
+    fn named(name: &str) -> Drive {
+        Drive {
             name: name.to_owned(),
             subsystem: None,
             path: 1,
@@ -219,7 +218,19 @@ impl Drive {
             load_programs: false,
             msi: false,
             namespaces: Vec::new(),
-        };
+        }
+    }
+
+    /// True where it asks for nothing, but for namespaces, that the drive which is there has not.
+    pub fn fits(&self, there: &Drive) -> bool {
+        let settings = Drive { namespaces: Vec::new(), ..self.clone() };
+        settings == Drive::named(&self.name) || settings == Drive { namespaces: Vec::new(), ..there.clone() }
+    }
+
+    /// Reads `NAME:size=8G,backing=FILE,...`: a drive with one namespace; `NAME` alone is one without.
+    pub fn parse(text: &str) -> Result<Drive, String> {
+        let (name, options) = text.split_once(':').unwrap_or((text, ""));
+        let mut drive = Drive::named(name);
         drive.check_name()?;
         if options.is_empty() {
             return Ok(drive);
@@ -316,6 +327,20 @@ fn number<T: std::str::FromStr>(key: &str, value: &str) -> Result<T, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_namespace_for_a_drive_brings_no_other_settings() {
+        let drive = |text| Drive::parse(text).unwrap();
+        let there = drive("a:size=1G,backing=x,iops=100,weight=2");
+        for fits in ["a:size=2G,backing=y", "a:size=2G,backing=y,weight=2,iops=100"] {
+            assert!(drive(fits).fits(&there), "{fits}");
+        }
+        for other in
+            ["a:size=2G,backing=y,weight=3", "a:size=2G,backing=y,msi", "a:size=2G,backing=y,iops=100"]
+        {
+            assert!(!drive(other).fits(&there), "{other}");
+        }
+    }
 
     #[test]
     fn an_option_and_a_table_are_the_same_drive() {

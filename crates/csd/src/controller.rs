@@ -360,6 +360,11 @@ impl Controller {
         self.near_back(port, batch);
     }
 
+    /// True while a reset waits for the storage, and for slots.
+    pub(crate) fn is_resetting(&self) -> bool {
+        self.resetting
+    }
+
     /// Commands on which slots work.
     pub fn away(&self) -> usize {
         self.near.away()

@@ -251,7 +251,7 @@ impl<P: HostPort, S: Storage> Drives<P, S> {
                 lock(&held.controller).disarm(&mut held.port);
             }
         }
-        let mut busy = self.answer() | self.take_back();
+        let mut busy = self.answer() | self.take_back() | self.recall();
         for (index, held) in self.drives.iter_mut().enumerate() {
             if let Some(Drive { controller, port, removed: false, .. }) = held {
                 busy |= lock(controller).attend(index as u32, port, &mut self.storage);
@@ -352,6 +352,31 @@ impl<P: HostPort, S: Storage> Drives<P, S> {
                 drop(controller);
                 self.forget(index);
             }
+        }
+        busy
+    }
+
+    /// Takes back what waits for a slot, of drives that are being reset or were removed: nobody wants it any more, and a
+    /// reset ends when it is back.
+    fn recall(&mut self) -> bool {
+        let mut busy = false;
+        for index in 0..self.drives.len() {
+            let (Some(pool), Some(Some(held))) = (&mut self.pool, self.drives.get_mut(index)) else {
+                continue;
+            };
+            if held.away == 0 {
+                continue;
+            }
+            let mut controller = lock(&held.controller);
+            if !held.removed && !controller.is_resetting() {
+                continue;
+            }
+            let batches = pool.recall(index);
+            busy |= !batches.is_empty();
+            batches.into_iter().for_each(|batch| controller.take_back(&mut held.port, batch));
+            (held.outstanding, held.away) = (controller.outstanding(), controller.away());
+            drop(controller);
+            self.forget(index);
         }
         busy
     }

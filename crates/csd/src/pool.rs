@@ -98,6 +98,20 @@ impl Pool {
         debug_assert_eq!(refused, Ok(()), "every drive is a tenant");
     }
 
+    /// Takes out a drive's work that waits for a slot. What slots work on is done soon.
+    pub fn recall(&mut self, drive: usize) -> Vec<Batch> {
+        let is_its = |batch: &Batch| batch.ticket.drive as usize == drive;
+        if !self.waiting.values().any(is_its) {
+            return Vec::new();
+        }
+        self.slots.retain(|job| usize::from(job.tenant) != drive);
+        let waiting = std::mem::take(&mut self.waiting).into_iter();
+        let (its, others) = waiting.partition(|(_, batch)| is_its(batch));
+        self.waiting = others;
+        let its: BTreeMap<u64, Batch> = its;
+        its.into_values().collect()
+    }
+
     /// Work that is done.
     pub fn done(&mut self, now: u64) -> Option<Batch> {
         let (slot, batch) = self.workers.done()?;

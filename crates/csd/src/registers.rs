@@ -173,6 +173,9 @@ impl Controller {
         let wanted = self.registers.configuration();
         if before.enabled && !wanted.enabled {
             self.begin_reset();
+        } else if !before.enabled && wanted.enabled && self.registers.csts.shutdown != Shutdown::None {
+            // It was shut down while it was disabled: it begins anew when the flush of that is done.
+            self.begin_reset();
         } else if !before.enabled && wanted.enabled {
             self.try_enable();
         }

@@ -117,6 +117,8 @@ impl Maps {
         }
         let inside: Vec<u64> = self.pieces.range(unmap.address..=last).map(|(start, _)| *start).collect();
         inside.iter().for_each(|start| drop(self.pieces.remove(start)));
+        // A file of which no piece is left gives its memory back to the host, as of a DIMM that was unplugged.
+        self.files.retain(|_, memory| Arc::strong_count(memory.mapping()) > 1);
         Ok(())
     }
 

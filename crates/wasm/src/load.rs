@@ -19,11 +19,13 @@ pub const MODULE_MAX: usize = 4 << 20;
 const TABLE_ELEMENTS: usize = 16 << 10;
 /// Most tables of a module.
 const TABLES: usize = 4;
-/// Most bytes of an instance in addition to its memory: tables, and the interpreter's data for functions, globals and segments,
-/// of which [`EnforcedLimits::strict`] permits some thousands.
-const INSTANCE: usize = 4 << 20;
+/// Most bytes of an instance in addition to its memory: tables, the interpreter's data for functions, globals and segments, of
+/// which [`EnforcedLimits::strict`] permits some thousands, and a stack, which may have twice its size while it grows.
+const INSTANCE: usize = (4 << 20) + 2 * STACK;
 /// Bytes of the stack of a module's values.
 const STACK: usize = 1 << 20;
+/// Bytes of one of them.
+const VALUE: usize = 8;
 /// Most nested calls.
 const CALLS: usize = 512;
 
@@ -174,7 +176,8 @@ fn config() -> Config {
     config.ignore_custom_sections(true);
     config.wasm_tail_call(false).wasm_multi_memory(false).wasm_memory64(false);
     config.wasm_custom_page_sizes(false).wasm_wide_arithmetic(false);
-    config.set_max_stack_height(STACK).set_max_recursion_depth(CALLS).set_max_cached_stacks(2);
+    // The height is counted in values. A stack that was kept for the next call would be nobody's memory.
+    config.set_max_stack_height(STACK / VALUE).set_max_recursion_depth(CALLS).set_max_cached_stacks(0);
     config
 }
 

@@ -89,6 +89,38 @@ fn modules() -> Vec<(&'static str, String)> {
     ]
 }
 
+/// A module whose functions have many values and call themselves often: its stack gets as high as a stack may.
+fn deep() -> Vec<u8> {
+    let add =
+        |at: u64| format!("(local.set $x (i64.add (local.get $x) (i64.const {})))", (1u64 << 48) + at * 7);
+    let additions: String = (0..2000).map(add).collect();
+    let text = format!(
+        r#"(module (memory (export "memory") 3)
+        (data (i32.const 0) "\01\00\00\00\00\04\00\00\00\00\01\00\00\04\00\00\00\00\01\00")
+        (func $f (param $d i32) (result i64) (local $x i64)
+            (if (i32.eqz (local.get $d)) (then (return (i64.const 1))))
+            (local.set $x (call $f (i32.sub (local.get $d) (i32.const 1)))) {additions} (local.get $x))
+        (func (export "dcs_operator") (result i32) (i32.const 0))
+        (func (export "dcs_start") (param i32) (result i32) (drop (call $f (i32.const 490))) (i32.const 0))
+        (func (export "dcs_step") (param i32 i32) (result i32) (i32.const 1)))"#
+    );
+    wat::parse_str(text).expect("it is one")
+}
+
+/// What a stream takes while it starts, and what is left of it.
+fn stack_of_a_stream() {
+    let bytes = deep();
+    let module = Module::load(&bytes, Limits::of_drive()).expect("it is an operator");
+    let before = NOW.load(Ordering::Relaxed);
+    MOST.store(before, Ordering::Relaxed);
+    let stream = dcs_ndp::module::Module::start(&module, &[]);
+    drop(stream);
+    let (most, left) = (MOST.load(Ordering::Relaxed) - before, NOW.load(Ordering::Relaxed) - before);
+    println!("a deep stack: {most} bytes at most, {left} afterwards");
+    assert!(most as u64 <= dcs_ndp::module::Module::memory(&module), "{most}");
+    assert!(left <= 64 << 10, "{left}");
+}
+
 /// All in one test: what others allocate meanwhile would count.
 #[test]
 fn loading_takes_no_more_memory_than_is_set_aside() {
@@ -100,4 +132,5 @@ fn loading_takes_no_more_memory_than_is_set_aside() {
         assert!(most <= BESIDES + PER_BYTE * bytes.len(), "{told:#?}");
     }
     println!("{told:#?}");
+    stack_of_a_stream();
 }

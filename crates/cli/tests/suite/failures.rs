@@ -25,7 +25,7 @@ fn each_mistake_has_its_code_and_its_words() {
         ("send a nonsense", 2, &["nonsense", "HOST:PORT"]),
         ("copy a b --through md6", 2, &["md6", "aes256-ctr"]),
         ("copy a b --through gzip:10", 2, &["gzip", "level 10", "0 to 9"]),
-        ("copy a b --through md5:1", 2, &["md5", "no parameters"]),
+        ("copy a b --through md5:1", 2, &["md5", "no other parameters"]),
         ("copy a b --through grep", 2, &["grep needs a pattern"]),
         ("copy a b --through grep:a{1,3}", 2, &["operator \"3}\"", "\\,"]),
         ("copy a b --through grep:-x:a", 2, &["no option 'x'"]),

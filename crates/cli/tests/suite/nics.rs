@@ -245,7 +245,7 @@ fn peers(rig: &mut Rig, resets: &TcpListener) {
     let said = error(&stuck.lines());
     assert!(stuck.code == 8 && said["bytes_out"].as_u64().unwrap() < BYTES as u64, "{said}");
     rig.step("host").fails(2, &["224.0.0.1/24 is not an address that a host can have"]);
-    rig.step("none").fails(2, &["no NIC that can be driven (1b36:0010)"]);
+    rig.step("none").fails(2, &["not a NIC that can be driven (1b36:0010)"]);
 }
 
 #[test]

@@ -94,6 +94,21 @@ fn a_shutdown_flushes() {
     machine.enable();
 }
 
+/// A driver that asks a disabled drive to shut down, as one that ends early may, gets a drive that runs afterwards.
+#[test]
+fn a_drive_that_was_shut_down_while_it_was_disabled_begins_anew() {
+    let mut machine = machine();
+    machine.write32(register::CC, 0);
+    machine.work();
+    let asked = Configuration { shutdown: ShutdownRequest::Normal, ..Configuration::new(12) };
+    machine.write32(register::CC, asked.bits());
+    machine.work();
+    assert_eq!(machine.read32(register::CSTS), 2 << 2);
+    machine.enable();
+    machine.create(1);
+    io(&mut machine, blocks(nvm::WRITE, 3, 1), Status::SUCCESS);
+}
+
 #[test]
 fn one_interrupt_for_a_batch() {
     let mut machine = machine();

@@ -293,6 +293,28 @@ fn a_reset_waits_for_slots() {
     assert!(machine.drives.is_removed(drive));
 }
 
+/// Work that has no slot yet does not hold up a reset: it is not done at all.
+#[test]
+fn a_reset_does_not_wait_for_work_that_waits_for_a_slot() {
+    let mut machine = with_slots(1);
+    let handle = u64::from(load(&mut machine, &[(Operator::Sha256, vec![])]).result);
+    let words = [0, 2048, 0, 0, 0, 0];
+    let (source, destination) = (BLOCKS, NOWHERE);
+    let digest =
+        Near { opcode: NO_DATA, namespace: 1, source, destination, handle, words, ..Near::default() };
+    (0..6).for_each(|_| _ = machine.submit_bytes(1, entry(digest)));
+    while machine.controller().away() < 2 {
+        machine.drives.poll();
+    }
+    machine.write32(dcs_nvme::register::CC, 0);
+    machine.drives.poll();
+    assert_eq!((machine.read32(dcs_nvme::register::CSTS), machine.controller().away()), (0, 0));
+    machine.enable();
+    machine.create(1);
+    let handle = load(&mut machine, &[(Operator::Sha256, vec![])]).result.into();
+    assert_eq!(run(&mut machine, Near { handle, ..digest }).status, Status::SUCCESS);
+}
+
 /// Who comes to the place of a drive that is gone has a share like any other, whatever the one before had.
 #[test]
 fn a_place_s_next_drive_has_no_debt_in_the_slots() {
