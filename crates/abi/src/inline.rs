@@ -212,7 +212,7 @@ impl InlineEntry {
         Ok((InlineEnd { immutable, ..source }, destination))
     }
 
-    /// What its descriptor would say.
+    /// The descriptor that it stands for.
     ///
     /// # Errors
     ///

@@ -46,7 +46,7 @@ step silent dcs d2d record $SSD $NIC udp://10.213.0.2:6000 --length 1MiB --stall
 step beyond dcs d2d record $SSD $NIC udp://10.213.0.2:6000 --length LENGTH --block BLOCKS --streams 9
 "#;
 
-/// What a network namespace of its own lacks here; nothing: the calling thread is in one.
+/// Puts the calling thread into a network namespace of its own, or says what that lacks here.
 fn enter() -> Result<(), String> {
     unshare(CloneFlags::CLONE_NEWNET).map_err(|error| format!("no network namespace of its own: {error}"))?;
     match Path::new("/dev/net/tun").exists() && Command::new("ip").arg("-V").output().is_ok() {

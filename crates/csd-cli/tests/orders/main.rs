@@ -377,7 +377,7 @@ fn without_a_process_the_commands_say_so() {
     assert!(!output.status.success());
 }
 
-/// What a guest loads must not hold up others: that needs slots, and the standard's command sets.
+/// Guests load programs only where slots run them, so that they hold up nobody, and where the standard's command sets are.
 #[test]
 fn a_guest_loads_programs_where_slots_run_them() {
     let folder = tempfile::tempdir().unwrap();

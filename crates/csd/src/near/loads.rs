@@ -6,7 +6,7 @@
 //!   Program Activation, Execute, chains that name it <-- Loaded <--+ or Invalid Program Data
 //! ```
 //!
-//! What they take is the guest's own: bytes of all programs have a limit, and what is made of them takes from the memory
+//! Their memory is the guest's own: bytes of all programs have a limit, and modules made of them take from the memory
 //! of the drive's operators. They are gone when the guest says so, or the controller is reset.
 
 use std::collections::BTreeMap;
@@ -69,7 +69,7 @@ pub(super) struct Install {
     made: Option<(Name, Arc<dyn Module>)>,
 }
 
-/// What a slot has to do for it.
+/// Work of a slot: it makes a module of a program's bytes.
 pub(super) struct Build {
     builder: Builder,
     bytes: Vec<u8>,
@@ -213,7 +213,7 @@ impl Install {
         MEMORY_BESIDES + MEMORY_PER_BYTE * u64::from(self.arriving.size)
     }
 
-    /// What is to be done.
+    /// Returns the work that makes its module, with the bytes that have arrived.
     pub fn work(&mut self) -> Build {
         let bytes = std::mem::take(&mut self.arriving.bytes);
         Build { builder: self.builder.clone(), bytes, made: None }
