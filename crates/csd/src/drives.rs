@@ -46,6 +46,8 @@ pub struct Drives<P, S> {
     /// Shares of the storage, by group, and the group whose turn it is.
     shares: Vec<Shares>,
     turn: usize,
+    /// The drive whose turn it is among those that have admin commands and no room.
+    admin_turn: usize,
     storage: S,
     responses: Vec<Response>,
     /// Commands that the storage may have at once of each group of drives, and those that it has.
@@ -95,6 +97,7 @@ impl<P: HostPort, S: Storage> Drives<P, S> {
             drives,
             shares: vec![Shares::default()],
             turn: 0,
+            admin_turn: 0,
             storage,
             responses,
             window,
@@ -442,8 +445,8 @@ impl<P: HostPort, S: Storage> Drives<P, S> {
         0
     }
 
-    /// Returns the drive of a group whose turn it is. Without room in the group's window, one that has an admin command: a guest can find
-    /// out about a disk that hangs, and abort what waits for it.
+    /// Returns the drive of a group whose turn it is. Without room in the group's window, it is the turn of those that have an admin command:
+    /// a guest can find out about a disk that hangs, and abort what waits for it.
     fn next_of(&mut self, group: usize, room: usize) -> Option<usize> {
         let drives = &self.drives;
         let is_ready = |index: usize, is_ready: fn(&Controller) -> bool| {
@@ -451,7 +454,12 @@ impl<P: HostPort, S: Storage> Drives<P, S> {
             held.is_some_and(|held| is_ready(&lock(&held.controller)))
         };
         if room == 0 {
-            return (0..drives.len()).find(|index| is_ready(*index, Controller::is_admin_ready));
+            // Not by the shares, in which others keep their turn. It is the next drive's turn afterwards: one that floods holds up none.
+            let count = drives.len();
+            let mut turns = (0..count).map(|at| (self.admin_turn + at) % count);
+            let next = turns.find(|index| is_ready(*index, Controller::is_admin_ready));
+            self.admin_turn = next.map_or(self.admin_turn, |index| index + 1);
+            return next;
         }
         self.shares[group].next(|index| is_ready(index, Controller::is_ready))
     }

@@ -49,7 +49,7 @@ pub struct Prepared {
     chain: Vec<Op>,
     numbers: OpChain,
     entry: SubmissionEntry,
-    /// What is submitted, but for offsets and length; none where it needs a descriptor.
+    /// The entry that is submitted, but for offsets and length; none where it needs a descriptor.
     inline: Option<InlineEntry>,
     /// The submission under way.
     under_way: Option<u16>,

@@ -1,8 +1,7 @@
 //! The memory of a queue pair: rings, doorbells, descriptors, results. Both sides copy; neither trusts.
 //!
-//! Everything that the engine reads here is plain atomics, so that a session may write to it at any time
-//! without undefined behaviour, just as a host may to memory that a card reads. The engine copies, then
-//! checks, then uses.
+//! Everything that the engine reads here is plain atomics, so that a session may write to it at any time without undefined behaviour, just
+//! as a host may to memory that a card reads. The engine copies, then checks, then uses.
 
 use crate::engine::meter::Meter;
 use crate::outcome::DriveOutcome;

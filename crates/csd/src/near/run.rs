@@ -669,7 +669,7 @@ impl Controller {
     }
 }
 
-/// What cannot be is not to be tried again; what others stand in the way of may be.
+/// Tells the guest not to try again, unless others stood in its way.
 fn final_unless_interrupted(status: Status) -> Status {
     if status == Status::INTERRUPTED { status } else { status.with_do_not_retry() }
 }

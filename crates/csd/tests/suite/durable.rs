@@ -34,7 +34,7 @@ impl Storage for Late {
     }
 }
 
-/// What is acknowledged after the cache was said to be off survives a loss of power, whatever was under way.
+/// Writes that are acknowledged after the cache was said to be off survive a loss of power, whatever was under way.
 #[test]
 fn writes_under_way_when_the_cache_goes_off_are_safe_when_they_end() {
     let blocks = Blocks { first: 0, count: 8, durable: false }.words();

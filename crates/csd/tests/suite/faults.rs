@@ -201,8 +201,8 @@ fn a_reset_leaves_large_memory_to_somebody_else_and_ends_when_it_is_back() {
     assert_eq!(machine.reap(1).expect("a completion").status, Status::SUCCESS);
 }
 
-/// What a guest has a drive keep counts as its operators' memory: parameters by a handle, and ranges and first bytes of a
-/// stream. Where there is no room for more, it is told to try again.
+/// Data that a drive keeps for its guest count as its operators' memory: parameters by a handle, and ranges and first bytes
+/// of a stream. Where there is no room for more, it is told to try again.
 #[test]
 fn parameters_and_ranges_count_as_memory() {
     let mut machine = machine();

@@ -315,7 +315,7 @@ fn a_reset_does_not_wait_for_work_that_waits_for_a_slot() {
     assert_eq!(run(&mut machine, Near { handle, ..digest }).status, Status::SUCCESS);
 }
 
-/// Who comes to the place of a drive that is gone has a share like any other, whatever the one before had.
+/// A drive in the place of one that is gone has a share like any other, whatever the one before had.
 #[test]
 fn a_place_s_next_drive_has_no_debt_in_the_slots() {
     let mut first = with_slots(1);

@@ -71,7 +71,7 @@ impl Feed {
     }
 }
 
-/// What the pipe brings, on its way to a stream.
+/// Input of a stream: bytes of a pipe, a bufferful at a time.
 pub(super) struct Input<'a> {
     pipe: &'a OwnedFd,
     outcome: &'a DriveOutcome,
