@@ -156,11 +156,26 @@ impl Controller {
         if slot.remaining == 0 {
             slot.times.answered(now);
         }
+        if response.written > 0 {
+            // Zeros that were to be made, and are written after all.
+            let beyond = response.written.saturating_sub(slot.length);
+            self.limiter.bytes(now, beyond);
+            self.pay(index, beyond);
+        }
+        let slot = self.slots.get(index);
         if slot.work == Work::Zeros
             && !slot.stale
             && let Some(held) = buffer
         {
             buffer = self.more_zeros(response.ticket, storage, held);
+        }
+        let slot = self.slots.get(index);
+        if slot.work == Work::Ranges
+            && !slot.stale
+            && slot.status.is_success()
+            && self.next_range(response.ticket, storage)
+        {
+            return;
         }
         if self.flush_first(response.ticket, storage, &mut buffer) {
             return;
@@ -223,7 +238,7 @@ impl Controller {
                 self.registers.csts.shutdown = Shutdown::Complete;
                 return;
             }
-            Work::Plain | Work::Zeros => self.logs.flushes += u64::from(status.is_success()),
+            Work::Plain | Work::Zeros | Work::Ranges => self.logs.flushes += u64::from(status.is_success()),
             Work::CacheOff if !status.is_success() => self.features.write_cache = true,
             Work::Transfer(_) | Work::Compare if status.is_success() => {
                 if let Some(buffer) = buffer {

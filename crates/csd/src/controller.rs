@@ -89,6 +89,8 @@ pub struct Controller {
     pub(crate) interrupts: u64,
     /// Entries and descriptors of the data of the command that begins.
     pub(crate) walked: u64,
+    /// Bytes that were read and written since somebody asked, and that no command was charged for when it began.
+    unpaid: u64,
     /// Namespaces lie on volumes with a volatile cache.
     pub(crate) has_cache: bool,
 }
@@ -132,6 +134,7 @@ impl Controller {
             shutdown_wanted: false,
             interrupts: 0,
             walked: 0,
+            unpaid: 0,
             has_cache: false,
             config,
         })
@@ -353,6 +356,18 @@ impl Controller {
         hands_over: bool,
     ) -> Option<Operated> {
         self.near_step(drive, port, storage, hands_over)
+    }
+
+    /// Returns the bytes that commands have read and written since the last call, and that [`Controller::step`] did not count: how many they
+    /// would be, nobody knew.
+    pub fn take_unpaid(&mut self) -> u64 {
+        std::mem::take(&mut self.unpaid)
+    }
+
+    /// A command reads or writes bytes that it was not charged for when it began.
+    pub(crate) fn pay(&mut self, slot: u16, bytes: u64) {
+        self.queue_shares.charge(self.slots.get(slot).queue.into(), bytes);
+        self.unpaid += bytes;
     }
 
     /// Takes work back that was handed over and is done, also where the controller was reset meanwhile.

@@ -330,6 +330,7 @@ impl<P: HostPort, S: Storage> Drives<P, S> {
                 continue;
             };
             self.operators.charge(index, cost);
+            self.shares[held.group].charge(index, controller.take_unpaid());
             if let (Some(pool), Some(batch)) = (&mut self.pool, batch) {
                 pool.request(batch, held.port.uptime());
             }
@@ -408,6 +409,7 @@ impl<P: HostPort, S: Storage> Drives<P, S> {
                 controller.at(*now.get_or_insert_with(|| held.port.uptime()));
                 controller.complete(&mut held.port, &mut self.storage, response);
                 held.outstanding = controller.outstanding();
+                self.shares[held.group].charge(index, controller.take_unpaid());
                 drop(controller);
                 self.forget(index);
             }

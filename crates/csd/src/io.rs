@@ -19,6 +19,9 @@ const PIECES: usize = 512;
 const PIECE_COST: u64 = 512;
 const PIECES_FREE: u64 = 16;
 
+/// Bytes that cost as much as one that is read or written, where they are zeroed or deallocated without being written.
+const DEALLOCATED_PER_BYTE: u64 = 64;
+
 /// The status of a command whose request the storage did not do.
 pub(crate) fn status_of(error: VolumeError, action: Action) -> Status {
     match (error, action) {
@@ -40,7 +43,7 @@ impl Controller {
         entry: &[u8; command::SIZE],
     ) -> u64 {
         let command = Command::from_bytes(entry);
-        self.limiter.command(self.slots.now);
+        self.limiter.commands(self.slots.now, 1);
         let begun = match (self.set_of(command.namespace), command.opcode) {
             (set::LOCAL_MEMORY, _) => self.local_memory(port, queue, &command, entry),
             (set::PROGRAMS, _) => self.execute(port, queue, &command, entry),
@@ -348,12 +351,14 @@ impl Controller {
         }
         let deallocate = thin && command.words[2] & Blocks::DEALLOCATE != 0;
         let action = Action::Zero { deallocate, durable };
-        let index = self.take(Work::Plain, queue, command)?;
-        self.submit(drive, storage, index, (volume, action, offset, length), Data::None);
-        if thin {
-            return Ok(COMMAND_COST + length / 64);
-        }
         // The disk may have to write them all.
+        let is_written = !thin || !deallocate && storage.volume(volume).is_some_and(|info| info.writes_zeros);
+        let index = self.take(Work::Plain, queue, command)?;
+        self.slots.get(index).length = if is_written { length } else { 0 };
+        self.submit(drive, storage, index, (volume, action, offset, length), Data::None);
+        if !is_written {
+            return Ok(COMMAND_COST + length / DEALLOCATED_PER_BYTE);
+        }
         self.limiter.bytes(self.slots.now, length);
         Ok(COMMAND_COST + length)
     }
@@ -383,20 +388,31 @@ impl Controller {
             return Err(Status::LBA_OUT_OF_RANGE.with_do_not_retry());
         }
         let (volume, wanted) = (namespace.volume, datasets.deallocate && namespace.thin);
-        let places: Vec<_> = ranges().filter_map(place).filter(|(_, length)| wanted && *length > 0).collect();
+        let places: Vec<_> =
+            ranges().filter_map(place).filter(|(_, length)| wanted && *length > 0).rev().collect();
         if places.is_empty() {
             self.end(port, queue, command.cid, Status::SUCCESS, 0);
-            return Ok(COMMAND_COST);
+            return Ok(COMMAND_COST + bytes.len() as u64);
         }
-        let index = self.take(Work::Plain, queue, command)?;
-        let cost = COMMAND_COST * places.len() as u64;
-        let action = match self.is_durable(false) {
-            true => Action::Zero { deallocate: true, durable: true },
-            false => Action::Deallocate,
-        };
-        for (offset, length) in places {
-            self.submit(drive, storage, index, (volume, action, offset, length), Data::None);
-        }
+        let index = self.take(Work::Ranges, queue, command)?;
+        // Each is a command's work, for the limits too.
+        self.limiter.commands(self.slots.now, places.len() as u64 - 1);
+        let deallocated: u64 = places.iter().map(|(_, length)| length / DEALLOCATED_PER_BYTE).sum();
+        let cost = COMMAND_COST * places.len() as u64 + deallocated;
+        let slot = self.slots.get(index);
+        (slot.volume, slot.ranges, slot.length) = (volume, places, 0);
+        self.next_range(Ticket { drive, slot: index }, storage);
         Ok(cost)
+    }
+
+    /// Deallocates a command's next range: one at a time, so that a command has one request at the storage, however many ranges it has.
+    /// Returns false if there is none.
+    pub(crate) fn next_range(&mut self, ticket: Ticket, storage: &mut dyn Storage) -> bool {
+        let slot = self.slots.get(ticket.slot);
+        let volume = slot.volume;
+        let Some((offset, length)) = slot.ranges.pop() else { return false };
+        let request = (volume, Action::Deallocate, offset, length);
+        self.submit(ticket.drive, storage, ticket.slot, request, Data::None);
+        true
     }
 }

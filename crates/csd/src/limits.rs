@@ -56,9 +56,9 @@ impl Limiter {
         }
     }
 
-    /// A command begins.
-    pub fn command(&mut self, now: u64) {
-        self.take(0, self.limits.commands, now, 1);
+    /// So many commands begin.
+    pub fn commands(&mut self, now: u64, count: u64) {
+        self.take(0, self.limits.commands, now, count);
     }
 
     /// This many bytes are read or written.
@@ -88,7 +88,7 @@ mod tests {
                 now += pause;
                 for _ in 0..tries {
                     if limiter.is_free(now) {
-                        limiter.command(now);
+                        limiter.commands(now, 1);
                         limiter.bytes(now, size);
                         begun.push((now, size));
                     }
@@ -117,7 +117,7 @@ mod tests {
         let mut begun = 0;
         for now in (5_000_000_000..15_000_000_000u64).step_by(100_000) {
             while limiter.is_free(now) {
-                limiter.command(now);
+                limiter.commands(now, 1);
                 begun += 1;
             }
         }

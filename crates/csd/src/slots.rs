@@ -24,6 +24,8 @@ pub enum Work {
     Plain,
     /// Zeros that pass a chain are written, a buffer at a time.
     Zeros,
+    /// Ranges are deallocated, one at a time.
+    Ranges,
     /// A near-storage command.
     Near,
     /// The write cache is off now.
@@ -53,7 +55,7 @@ pub struct Slot {
     pub namespace: u32,
     pub volume: VolumeId,
     pub action: Action,
-    /// In the volume.
+    /// In the volume; of a command without data, the bytes that it was charged for.
     pub offset: u64,
     pub length: u64,
     /// Of a near-storage command.
@@ -62,6 +64,8 @@ pub struct Slot {
     pub chain: Option<Arc<Chain>>,
     /// Bytes of a logical block, as a power of two.
     pub shift: u8,
+    /// Bytes of the volume that are still to be deallocated, the last ones first.
+    pub ranges: Vec<(u64, u64)>,
     /// Where its data lie in the guest's memory.
     pub places: Vec<HostRange>,
     /// Room for the same as pieces, when the storage does not have them.
@@ -86,6 +90,7 @@ impl Slot {
             near: None,
             chain: None,
             shift: 0,
+            ranges: Vec::new(),
             places: Vec::with_capacity(USUAL),
             pieces: Vec::with_capacity(USUAL),
         }
@@ -232,7 +237,7 @@ impl Slots {
     pub fn give(&mut self, index: u16) {
         let slot = self.get(index);
         slot.work = Work::Free;
-        (slot.chain, slot.near) = (None, None);
+        (slot.chain, slot.near, slot.ranges) = (None, None, Vec::new());
         slot.places.clear();
         slot.pieces.clear();
         self.free.push(index);

@@ -176,12 +176,8 @@ fn stream(machine: &mut Machine<ModelStorage>, packed: usize) -> u64 {
 
 #[test]
 fn a_stream_takes_no_more_than_was_set_aside() {
-    let mut storage = ModelStorage::new(0);
-    storage.add(8 << 20, 512);
-    let mut machine = Machine::with_workers(Config::new("count"), storage, Box::new(Slot(None)));
-    machine.attach(1, VolumeId(0), 512);
-    machine.enable();
-    machine.create(1);
+    let mut machine =
+        Machine::with_workers(Config::new("count"), rig::disk(8 << 20), Box::new(Slot(None))).up();
     // Noise of three bits a byte: packed it is less than half as much.
     let mut state = 1u64;
     let mut noise = || {

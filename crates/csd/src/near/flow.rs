@@ -50,6 +50,8 @@ pub struct Near {
     pub(super) pending: Vec<u8>,
     /// The memory of the parameters that it came with, where they are kept, or wait.
     pub(super) parameters: Option<Taken>,
+    /// Bytes that it was charged for when it began, and has not read from or written to logical blocks yet.
+    pub(super) paid: u64,
     /// When its first step began, by the port's clock.
     pub(super) began: Option<u64>,
     /// It gets no memory, and ends.
@@ -269,7 +271,8 @@ impl Near {
         let need = FLOW_BYTES + program.memory() + (program.len() * UNIT) as u64;
         let flow = Box::new(Flow::new(Pipeline::new(program), source));
         let (stream, parameters, began, pending) = (None, None, None, Vec::new());
-        Near { origin, flow, need, stream, target, made: 0, pending, parameters, began, refused: false }
+        let (made, paid, refused) = (0, 0, false);
+        Near { origin, flow, need, stream, target, made, pending, parameters, paid, began, refused }
     }
 
     /// Bytes of memory that it takes at most, parameters included.

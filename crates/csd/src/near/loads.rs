@@ -7,10 +7,11 @@
 //! ```
 //!
 //! Their memory is the guest's own: bytes of all programs have a limit, and modules made of them take from the memory
-//! of the drive's operators. They are gone when the guest says so, or the controller is reset.
+//! of the drive's operators. They are gone when the guest says so, or the controller is reset; their memory is given back beside the
+//! loop, and counts until then.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use dcs_ndp::module::{Module, Name};
 use dcs_nvme::Status;
@@ -18,6 +19,7 @@ use dcs_nvme::programs::{Descriptor, LoadProgram};
 
 use super::budget::{Budget, Taken};
 use super::installed::CHAIN;
+use crate::waste::Waste;
 
 /// Programs that a guest may load: their indexes are those behind [`CHAIN`].
 pub const LOADED: u16 = 16;
@@ -53,27 +55,63 @@ pub(super) struct Arriving {
     taken: Taken,
 }
 
+/// What is to be given back of programs, by whoever used them last. It takes milliseconds for each MiB of a module.
+#[derive(Default)]
+struct Bin {
+    waste: Mutex<Vec<Waste>>,
+    /// Whoever gives some of it back has one more of it.
+    old: Arc<()>,
+}
+
+impl Bin {
+    fn push(&self, old: impl Send + 'static) {
+        let waste = Waste::new((old, Arc::clone(&self.old)));
+        self.waste.lock().unwrap_or_else(PoisonError::into_inner).push(waste);
+    }
+}
+
+/// A module that was made of a program. When nobody uses it any more, it is in the bin.
+struct Made {
+    name: Name,
+    /// It is there until this is dropped.
+    module: Option<Arc<dyn Module>>,
+    /// Its part of the bytes of all programs, and the memory that it takes.
+    taken: Option<(Taken, Taken)>,
+    bin: Arc<Bin>,
+}
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        self.bin.push((self.module.take(), self.taken.take()));
+    }
+}
+
 /// A program that is there.
 pub(super) struct Loaded {
-    name: Name,
     identifier: Option<u64>,
-    pub module: Arc<dyn Module>,
-    /// Its part of the bytes of all programs, and the memory that it takes.
-    _taken: (Taken, Taken),
+    made: Made,
+}
+
+impl Loaded {
+    pub fn module(&self) -> &dyn Module {
+        self.made.module.as_deref().expect("a module is there until it is dropped")
+    }
 }
 
 /// A program that is being made.
 pub(super) struct Install {
     arriving: Arriving,
     builder: Builder,
-    made: Option<(Name, Arc<dyn Module>)>,
+    made: Option<Made>,
+    bin: Arc<Bin>,
 }
 
 /// Work of a slot: it makes a module of a program's bytes.
 pub(super) struct Build {
     builder: Builder,
     bytes: Vec<u8>,
-    made: Option<(Name, Arc<dyn Module>)>,
+    made: Option<Made>,
+    bin: Arc<Bin>,
 }
 
 /// All programs that a guest has loaded, or is loading.
@@ -82,12 +120,13 @@ pub(super) struct Loads {
     bytes: Budget,
     arriving: BTreeMap<u16, Arriving>,
     there: BTreeMap<u16, Arc<Loaded>>,
+    bin: Arc<Bin>,
 }
 
 impl Default for Loads {
     fn default() -> Loads {
-        let (arriving, there) = Default::default();
-        Loads { builder: None, bytes: Budget::new(LOADED_MIB << 20), arriving, there }
+        let (arriving, there, bin) = Default::default();
+        Loads { builder: None, bytes: Budget::new(LOADED_MIB << 20), arriving, there, bin }
     }
 }
 
@@ -104,8 +143,23 @@ impl Loads {
 
     /// All that were loaded are forgotten. Those that are being made, or are at work, keep what they take until then.
     pub fn reset(&mut self) {
-        self.arriving.clear();
+        if !self.arriving.is_empty() {
+            self.bin.push(std::mem::take(&mut self.arriving));
+        }
         self.there.clear();
+    }
+
+    /// Hands on what is to be given back.
+    pub fn empty_bin(&self, waste: &mut Vec<Waste>) {
+        // Without a builder there was never a program.
+        if self.are_taken() {
+            waste.append(&mut self.bin.waste.lock().unwrap_or_else(PoisonError::into_inner));
+        }
+    }
+
+    /// Returns true if all was given back that was in the bin.
+    pub fn is_clean(&self) -> bool {
+        Arc::strong_count(&self.bin.old) == 1
     }
 
     /// The number of programs that are there, and the bytes of all, with those that are on their way.
@@ -125,7 +179,7 @@ impl Loads {
 
     /// The program that is this module.
     pub fn named(&self, name: &Name) -> Option<&Arc<Loaded>> {
-        self.there.values().find(|loaded| loaded.name == *name)
+        self.there.values().find(|loaded| loaded.made.name == *name)
     }
 
     /// Takes down what a command says of a piece that is to come: the first one of a program, which ends what was
@@ -168,19 +222,20 @@ impl Loads {
         if arriving.bytes.len() < arriving.size as usize {
             return None;
         }
-        let builder = self.builder.clone()?;
-        Some(Install { arriving: self.arriving.remove(&index)?, builder, made: None })
+        let (builder, bin) = (self.builder.clone()?, self.bin.clone());
+        Some(Install { arriving: self.arriving.remove(&index)?, builder, made: None, bin })
     }
 
     /// A program was made.
     pub fn install(&mut self, install: Install, memory: Taken) -> Result<(), Status> {
         let Install { arriving, made, .. } = install;
-        let (name, module) = made.ok_or(Status::INTERNAL_ERROR)?;
+        let mut made = made.ok_or(Status::INTERNAL_ERROR)?;
         if self.there.contains_key(&arriving.index) {
             return Err(Status::PROGRAM_IN_USE);
         }
-        let (identifier, _taken) = (arriving.identifier, (arriving.taken, memory));
-        self.there.insert(arriving.index, Arc::new(Loaded { name, identifier, module, _taken }));
+        made.taken = Some((arriving.taken, memory));
+        let identifier = arriving.identifier;
+        self.there.insert(arriving.index, Arc::new(Loaded { identifier, made }));
         Ok(())
     }
 
@@ -216,7 +271,7 @@ impl Install {
     /// Returns the work that makes its module, with the bytes that have arrived.
     pub fn work(&mut self) -> Build {
         let bytes = std::mem::take(&mut self.arriving.bytes);
-        Build { builder: self.builder.clone(), bytes, made: None }
+        Build { builder: self.builder.clone(), bytes, made: None, bin: self.bin.clone() }
     }
 
     /// It is done.
@@ -227,7 +282,9 @@ impl Install {
 
 impl Build {
     pub fn run(&mut self) -> Result<(), Status> {
-        self.made = (self.builder)(&std::mem::take(&mut self.bytes));
+        let made = (self.builder)(&std::mem::take(&mut self.bytes));
+        let bin = self.bin.clone();
+        self.made = made.map(|(name, module)| Made { name, module: Some(module), taken: None, bin });
         match self.made {
             Some(_) => Ok(()),
             None => Err(Status::INVALID_PROGRAM_DATA.with_do_not_retry()),

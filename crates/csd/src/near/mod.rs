@@ -126,11 +126,12 @@ impl NearStorage {
     /// True where all memory of before a reset was given back: a guest that resets again and again has no more than it
     /// may.
     pub fn is_clean(&self) -> bool {
-        Arc::strong_count(&self.old_memory) == 1
+        Arc::strong_count(&self.old_memory) == 1 && self.loads.is_clean()
     }
 
     /// Memory that is to be given back.
     pub fn waste(&mut self) -> &mut Vec<Waste> {
+        self.loads.empty_bin(&mut self.waste);
         &mut self.waste
     }
 

@@ -146,7 +146,7 @@ impl Program {
     /// Bytes of memory that the operators of a stream take at most.
     pub fn memory(&self) -> u64 {
         let memory = |given: &Given| match (&given.loaded, given.operator) {
-            (Some(loaded), _) => loaded.module.memory(),
+            (Some(loaded), _) => loaded.module().memory(),
             (None, Operator::Unzstd) => memory_of_unzstd(WINDOW),
             (None, operator) => memory(operator, &given.parameter),
         };
@@ -161,7 +161,7 @@ impl Program {
     pub fn context(&self, place: usize) -> Result<Context, Status> {
         let Given { operator, parameter, loaded } = self.0.get(place).ok_or(Status::INTERNAL_ERROR)?;
         let context = match (loaded, operator) {
-            (Some(loaded), _) => Context::of_module(&*loaded.module, parameter),
+            (Some(loaded), _) => Context::of_module(loaded.module(), parameter),
             (None, Operator::Unzstd) if parameter.is_empty() => Context::unzstd(WINDOW),
             (None, operator) => Context::new(*operator, parameter),
         };

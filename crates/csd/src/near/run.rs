@@ -93,7 +93,7 @@ impl Controller {
         };
         self.slots.get(index).places = places;
         let near = found.and_then(|()| make(self).map_err(final_unless_interrupted));
-        let near = match near {
+        let mut near = match near {
             Ok(near) if near.flow.memory.is_some() || self.near.budget.fits(near.needs_in_all()) => near,
             refused => {
                 self.slots.give(index);
@@ -104,7 +104,8 @@ impl Controller {
         let moves = near.flow.source.left().min(limit).min(near.target.room().max(PIECE));
         // Neither operators that are made nor a stream that has failed move anything.
         let moves_none = near.prepares() || !near.flow.status.is_success();
-        let cost = COMMAND_COST + if moves_none { 0 } else { moves };
+        near.paid = if moves_none { 0 } else { moves };
+        let cost = COMMAND_COST + near.paid;
         let has_memory = near.flow.memory.is_some();
         self.slots.get(index).near = Some(Box::new(near));
         match has_memory {
@@ -315,8 +316,8 @@ impl Controller {
         let stream = Some((fields.handle, limit));
         let origin = Origin::Request(fields.request);
         let (parameters, began, pending) = (None, None, Vec::new());
-        let (need, made, refused) = (0, 0, false);
-        Ok(Near { origin, flow, need, stream, target, made, pending, parameters, began, refused })
+        let (need, made, paid, refused) = (0, 0, 0, false);
+        Ok(Near { origin, flow, need, stream, target, made, pending, parameters, paid, began, refused })
     }
 
     /// Takes one command on by one step, of those that do not wait for the storage. Nothing where it could not.
@@ -543,9 +544,10 @@ impl Controller {
             self.buffers.give(buffer);
             return Err(Status::INTERNAL_ERROR);
         }
-        let action = Action::Write { durable };
-        self.near_submit(ticket, storage, (run.volume, action, *next, length), buffer);
+        let (action, at) = (Action::Write { durable }, *next);
         *next += length;
+        let request = (run.volume, action, at, length);
+        self.near_submit(ticket, near, storage, request, buffer);
         Ok(Next::Waits)
     }
 
@@ -567,7 +569,7 @@ impl Controller {
         };
         if let Some((volume, at, length)) = blocks {
             let Some(buffer) = self.buffers.take(length as usize) else { return Ok(Next::NoBuffer) };
-            self.near_submit(ticket, storage, (volume, Action::Read, at, length), buffer);
+            self.near_submit(ticket, near, storage, (volume, Action::Read, at, length), buffer);
             return Ok(Next::Waits);
         }
         let slot = self.slots.get(ticket.slot);
@@ -604,6 +606,7 @@ impl Controller {
     fn near_submit(
         &mut self,
         ticket: Ticket,
+        near: &mut Near,
         storage: &mut dyn Storage,
         (volume, action, offset, length): (VolumeId, Action, u64, u64),
         buffer: Buffer,
@@ -612,6 +615,9 @@ impl Controller {
         (slot.volume, slot.action, slot.remaining) = (volume, action, 1);
         self.clocked.hands(ticket.slot);
         self.limiter.bytes(self.slots.now, length);
+        let paid = near.paid.min(length);
+        near.paid -= paid;
+        self.pay(ticket.slot, length - paid);
         let data = Data::Buffer(buffer);
         storage.submit(Request { ticket, volume, action, offset, length, data });
     }

@@ -48,8 +48,11 @@ struct Slice {
 struct Held {
     ticket: Ticket,
     data: Data,
+    volume: VolumeId,
     parts: u32,
     result: Result<(), VolumeError>,
+    /// Bytes of zeros that are written, since the file system cannot make them.
+    written: u64,
 }
 
 impl FileStorage {
@@ -103,6 +106,7 @@ impl FileStorage {
             volatile_cache: true,
             thin: !read_only,
             read_only,
+            writes_zeros: false,
         };
         let mut opened = Vec::with_capacity(files.len());
         for (file, offset) in files {
@@ -206,7 +210,15 @@ impl FileStorage {
             return Err((request, VolumeError::Refused));
         }
         let held = self.free.pop().unwrap_or_else(|| {
-            self.requests.push(Held { ticket: request.ticket, data: Data::None, parts: 0, result: Ok(()) });
+            let (ticket, volume) = (request.ticket, request.volume);
+            self.requests.push(Held {
+                ticket,
+                volume,
+                data: Data::None,
+                parts: 0,
+                result: Ok(()),
+                written: 0,
+            });
             self.requests.len() as u32 - 1
         });
         let operation = match request.action {
@@ -253,8 +265,8 @@ impl FileStorage {
                 gather(self.ring.part(index), &memory, request.offset, volume.stripe, within);
             }
         }
-        let (ticket, data) = (request.ticket, request.data);
-        self.requests[held as usize] = Held { ticket, data, parts, result: Ok(()) };
+        let (ticket, volume, data) = (request.ticket, request.volume, request.data);
+        self.requests[held as usize] = Held { ticket, volume, data, parts, result: Ok(()), written: 0 };
         if parts == 0 {
             self.end(held);
         }
@@ -264,7 +276,7 @@ impl FileStorage {
     fn end(&mut self, request: u32) {
         let held = &mut self.requests[request as usize];
         let data = std::mem::take(&mut held.data);
-        self.done.push(Response { ticket: held.ticket, data, result: held.result });
+        self.done.push(Response { ticket: held.ticket, data, result: held.result, written: held.written });
         self.free.push(request);
     }
 
@@ -276,8 +288,13 @@ impl FileStorage {
             Progress::Again => true,
             Progress::Done => false,
             Progress::WriteZeros => {
+                let held = &mut self.requests[request as usize];
+                held.written += part.length;
+                if let Some(volume) = self.volumes.get_mut(&held.volume.0) {
+                    volume.info.writes_zeros = true;
+                }
                 let zeros = self.zeros.get_or_insert_with(|| Buffer::new(ZEROS));
-                write_zeros(self.ring.part(answer.part), zeros);
+                write_zeros(part, zeros);
                 true
             }
             Progress::Failed(error) => {
@@ -465,7 +482,7 @@ impl Storage for FileStorage {
 
     fn submit(&mut self, request: Request) {
         if let Err((request, error)) = self.cut(request) {
-            self.done.push(Response { ticket: request.ticket, data: request.data, result: Err(error) });
+            self.done.push(Response::refused(request, error));
         }
     }
 

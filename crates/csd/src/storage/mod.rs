@@ -41,6 +41,8 @@ pub struct VolumeInfo {
     pub thin: bool,
     /// Nothing can be written.
     pub read_only: bool,
+    /// Zeros are written as other bytes are, as far as is known: nothing can make them.
+    pub writes_zeros: bool,
 }
 
 /// An action on a volume.
@@ -119,6 +121,15 @@ pub struct Response {
     pub data: Data,
     /// Its result.
     pub result: Result<(), VolumeError>,
+    /// Bytes that were written though the request has no data: zeros that could not be made otherwise.
+    pub written: u64,
+}
+
+impl Response {
+    /// The answer to a request that cannot be done.
+    pub(crate) fn refused(request: Request, error: VolumeError) -> Response {
+        Response { ticket: request.ticket, data: request.data, result: Err(error), written: 0 }
+    }
 }
 
 /// Volumes. Requests are answered once each, in any order.

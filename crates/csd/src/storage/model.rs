@@ -183,6 +183,7 @@ impl Storage for ModelStorage {
             volatile_cache: true,
             thin: true,
             read_only: false,
+            writes_zeros: false,
         })
     }
 
@@ -195,7 +196,7 @@ impl Storage for ModelStorage {
     fn reap(&mut self, responses: &mut Vec<Response>) {
         while let Some((_, mut request)) = self.waiting.pop_front_if(|(due, _)| *due <= self.now) {
             let result = self.perform(&mut request);
-            responses.push(Response { ticket: request.ticket, data: request.data, result });
+            responses.push(Response { ticket: request.ticket, data: request.data, result, written: 0 });
         }
     }
 }

@@ -163,6 +163,7 @@ impl<B: SsdBus> SsdStorage<B> {
             volatile_cache: true,
             thin: false,
             read_only,
+            writes_zeros: true,
         };
         if self.most == 0 || !self.fits(offset, length) {
             return None;
@@ -263,7 +264,7 @@ impl<B: SsdBus> SsdStorage<B> {
     fn end(&mut self, request: u32) {
         let held = &mut self.requests[request as usize];
         let data = std::mem::take(&mut held.data);
-        self.done.push(Response { ticket: held.ticket, data, result: held.result });
+        self.done.push(Response { ticket: held.ticket, data, result: held.result, written: 0 });
         self.free_requests.push(request);
     }
 
@@ -413,7 +414,7 @@ impl<B: SsdBus> Storage for SsdStorage<B> {
 
     fn submit(&mut self, request: Request) {
         if let Err((request, error)) = self.cut(request) {
-            self.done.push(Response { ticket: request.ticket, data: request.data, result: Err(error) });
+            self.done.push(Response::refused(request, error));
         }
     }
 

@@ -13,7 +13,7 @@ use dcs_nvme::command::{Blocks, Command, nvm};
 use dcs_nvme::{DataPointer, Status, register};
 
 use crate::near::{BLOCKS, NOWHERE, Near, PARAMETERS, STREAM, entry, load, machine, open, run, take};
-use crate::rig::{DATA, Machine};
+use crate::rig::{DATA, Machine, disk};
 
 /// An operator that panics: at its beginning, at work, or when it goes.
 struct Panics(&'static str);
@@ -146,16 +146,11 @@ fn unzstd_sets_aside_a_window_of_8_mib_and_takes_no_larger_one() {
 /// again and again it has no more than it may.
 #[test]
 fn a_reset_leaves_large_memory_to_somebody_else_and_ends_when_it_is_back() {
-    let mut storage = ModelStorage::new(0);
-    let volume = storage.add(1 << 20, 512);
     let config = Config { memory: 64 << 20, operator_memory: 200 << 20, ..Config::new("large") };
-    let mut machine = Machine::new(config, storage, true);
+    let mut machine = Machine::new(config, disk(1 << 20), true).up();
     let handed: Arc<Mutex<Vec<Waste>>> = Arc::default();
     let to = handed.clone();
     machine.drives.set_disposal(move |waste| to.lock().unwrap().push(waste));
-    machine.attach(1, volume, 512);
-    machine.enable();
-    machine.create(1);
     let large = [(Operator::Zstd, vec![19])];
     let stream = open(&mut machine, 1, &large, &[(0, 100)]);
     assert_eq!(stream.status, Status::SUCCESS);
@@ -222,12 +217,8 @@ fn parameters_and_ranges_count_as_memory() {
     assert_eq!(run(&mut machine, forget).status, Status::SUCCESS);
     assert_eq!(taken(&machine), with_one + 2000 * 16 - 32);
     // 1 MiB is the least that there is; a stream and some parameters, and no more.
-    let mut storage = ModelStorage::new(0);
-    let volume = storage.add(1 << 20, 512);
-    let mut small = Machine::new(Config { operator_memory: 1 << 20, ..Config::new("small") }, storage, true);
-    small.attach(1, volume, 512);
-    small.enable();
-    small.create(1);
+    let mut small =
+        Machine::new(Config { operator_memory: 1 << 20, ..Config::new("small") }, disk(1 << 20), true).up();
     let grep = dcs_ndp::parameter::Grep { pattern: "a".repeat(300), ..Default::default() };
     let chain = vec![(Operator::Md5, vec![]); 4];
     assert_eq!(open(&mut small, 1, &chain, &[(0, 1); 3000]).status, Status::SUCCESS);

@@ -3,14 +3,17 @@
 use std::fs::File;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use dcs_csd::storage::FileStorage;
 use dcs_csd::{
-    Action, Buffer, Config, Data, Piece, Request, Response, Storage, Ticket, VolumeError, VolumeId,
+    Action, Buffer, Config, Data, Limits, Piece, Request, Response, Storage, Ticket, VolumeError, VolumeId,
 };
 use dcs_drivers::bus::Window;
 use dcs_drivers::nvme::{Request as HostRequest, SglUse};
+use dcs_nvme::Status;
+use dcs_nvme::command::{Blocks, Command, nvm};
 use dcs_vfio::Mapping;
 
 use crate::peer::Pair;
@@ -158,6 +161,63 @@ fn deallocated_room_is_given_back() {
     assert_eq!(whole.metadata().unwrap().len(), 4 << 20);
     let response = run(&mut storage, volume, Action::Read, 0, 4096, buffer(&[1; 4096]));
     assert_eq!(bytes_of(response), [0; 4096]);
+}
+
+/// Zeros that a file system cannot make are written, and the storage says so: a drive pays for them like for other bytes, the first time too.
+#[test]
+fn zeros_that_the_file_system_cannot_make_are_paid_for() {
+    const LENGTH: u64 = 512 << 10;
+    let memory: File = rustix::fs::memfd_create("disk", rustix::fs::MemfdFlags::CLOEXEC).unwrap().into();
+    let mut storage = FileStorage::new(16).unwrap();
+    let volume = storage.add(vec![(memory.try_clone().unwrap(), 0)], 1 << 20, 0, false).unwrap();
+    assert!(storage.volume(volume).unwrap().thin && !storage.volume(volume).unwrap().writes_zeros);
+    memory.write_all_at(&[7; 1 << 20], 0).unwrap();
+    let block = storage.volume(volume).unwrap().alignment.max(512);
+    let mut machine = Machine::new(Config::new("memory"), storage, true);
+    machine.attach(1, volume, block);
+    machine.enable();
+    machine.create(1);
+    machine.controller().set_limits(Limits { bytes: 1 << 20, ..Limits::default() });
+    machine.guest.clock.fetch_add(1_000_000_000, Ordering::Relaxed);
+    let finish = |machine: &mut Machine<FileStorage>| loop {
+        machine.work();
+        if let Some(done) = machine.reap(1) {
+            return done.status;
+        }
+        machine.drives.storage_mut().wait(Duration::from_secs(1));
+    };
+    for (first, paid, unpaid) in [(0, LENGTH / 64, LENGTH), (LENGTH / block, LENGTH, 0)] {
+        let words = Blocks { first, count: (LENGTH / block) as u32, durable: false }.words();
+        machine.submit(1, Command { opcode: nvm::WRITE_ZEROES, namespace: 1, words, ..Command::default() });
+        let controller = machine.controller.clone();
+        let cost = controller.lock().unwrap().step(0, &mut machine.guest, machine.drives.storage_mut());
+        assert_eq!(cost, Some(4096 + paid));
+        let (storage, mut responses) = (machine.drives.storage_mut(), Vec::new());
+        storage.commit();
+        while responses.is_empty() {
+            storage.wait(Duration::from_secs(1));
+            storage.reap(&mut responses);
+        }
+        assert!(storage.volume(volume).unwrap().writes_zeros, "it has found out");
+        let response = responses.remove(0);
+        assert_eq!((response.written, responses.len()), (LENGTH, 0));
+        let mut held = controller.lock().unwrap();
+        held.complete(&mut machine.guest, storage, response);
+        assert_eq!(held.take_unpaid(), unpaid);
+        drop(held);
+        assert_eq!(machine.reap(1).map(|done| done.status), Some(Status::SUCCESS));
+        machine.submit(1, Command { opcode: nvm::FLUSH, namespace: 1, ..Command::default() });
+        machine.work();
+        assert_eq!(machine.reap(1), None, "half a second's bytes were written");
+        machine.guest.clock.fetch_add(480_000_000, Ordering::Relaxed);
+        machine.work();
+        assert_eq!(machine.reap(1), None);
+        machine.guest.clock.fetch_add(20_000_000, Ordering::Relaxed);
+        assert_eq!(finish(&mut machine), Status::SUCCESS);
+    }
+    let mut found = vec![1; 1 << 20];
+    memory.read_exact_at(&mut found, 0).unwrap();
+    assert!(found.iter().all(|byte| *byte == 0));
 }
 
 #[test]

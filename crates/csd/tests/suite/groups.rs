@@ -5,7 +5,7 @@ use dcs_csd::{Config, Request, Response, Storage, VolumeId, VolumeInfo};
 use dcs_nvme::command::{Blocks, Command, admin, nvm};
 use dcs_nvme::{DataPointer, Status};
 
-use crate::rig::{DATA, ENTRIES, Machine};
+use crate::rig::{DATA, ENTRIES, Machine, disk};
 
 /// A storage whose first volume never answers.
 struct Hangs(ModelStorage, Vec<Request>);
@@ -34,32 +34,21 @@ fn read() -> Command {
     Command { opcode: nvm::READ, namespace: 1, data: DataPointer::Prp(DATA, 0), words, ..Command::default() }
 }
 
-fn swap(one: &mut Machine<Hangs>, other: &mut Machine<Hangs>) {
-    std::mem::swap(&mut one.drives, &mut other.drives);
-}
-
 #[test]
 fn a_disk_that_hangs_holds_up_its_own_drives_alone() {
-    let mut storage = ModelStorage::new(0);
-    let volumes = [storage.add(1 << 20, 512), storage.add(1 << 20, 512)];
+    let mut storage = disk(1 << 20);
+    let volume = storage.add(1 << 20, 512);
     // The window has room for fewer commands than the first drive sends.
     let window = ENTRIES as usize - 2;
-    let mut first = Machine::with_window(Config::new("hangs"), Hangs(storage, Vec::new()), true, window);
-    first.attach(1, volumes[0], 512);
-    first.enable();
-    first.create(1);
-    let mut second = Machine::new(Config::new("goes on"), Hangs(ModelStorage::new(0), Vec::new()), true);
-    let number = first.drives.add(second.controller.clone(), second.guest.clone(), 1);
-    swap(&mut first, &mut second);
-    second.attach(1, volumes[1], 512);
-    second.enable();
-    second.create(1);
-    swap(&mut first, &mut second);
+    let hangs = Hangs(storage, Vec::new());
+    let mut first = Machine::with_window(Config::new("hangs"), hangs, true, window).up();
+    let second = Machine::new(Config::new("goes on"), Hangs(ModelStorage::new(0), Vec::new()), true);
+    let mut second = first.beside(second, volume, 1);
     (1..ENTRIES).for_each(|_| _ = first.submit(1, read()));
     first.work();
     assert_eq!((first.drives.under_way(), first.reap(1)), (window, None));
     // Of the same group: plain commands wait, the admin queues do not.
-    swap(&mut first, &mut second);
+    first.swap(&mut second);
     let identify = Command {
         opcode: admin::IDENTIFY,
         data: DataPointer::Prp(DATA, 0),
@@ -71,7 +60,7 @@ fn a_disk_that_hangs_holds_up_its_own_drives_alone() {
     second.work();
     assert_eq!(second.reap(1), None);
     // Of another group, they go on.
-    second.drives.set_group(number, 1);
+    second.drives.set_group(second.drive, 1);
     second.work();
     assert_eq!(second.reap(1).map(|done| done.status), Some(Status::SUCCESS));
     for _ in 0..20 {

@@ -6,7 +6,9 @@ use dcs_nvme::command::{Abort, Command, CreateSubmissionQueue, admin, nvm};
 use dcs_nvme::register::{self, Configuration, ShutdownRequest};
 use dcs_nvme::{AdminQueueSizes, Status};
 
-use crate::rig::{ADMIN_SUBMISSIONS, BASE, COMPLETIONS, DATA, ENTRIES, LENGTH, Machine, SHADOW, SUBMISSIONS};
+use crate::rig::{
+    ADMIN_SUBMISSIONS, BASE, COMPLETIONS, DATA, ENTRIES, LENGTH, Machine, SHADOW, SUBMISSIONS, disk,
+};
 use crate::rules::{BLOCKS, admin, blocks, io, machine, prp};
 
 #[test]
@@ -265,13 +267,7 @@ fn nobody_rings_who_is_looked_after() {
 
 /// One buffer, and a guest whose memory the kernel cannot reach: what comes second waits.
 fn short_of_buffers() -> Machine<ModelStorage> {
-    let mut storage = ModelStorage::new(0);
-    let volume = storage.add(BLOCKS as usize * 512, 512);
-    let mut machine = Machine::new(Config { buffers: 1, ..Config::new("short") }, storage, false);
-    machine.attach(1, volume, 512);
-    machine.enable();
-    machine.create(1);
-    machine
+    Machine::new(Config { buffers: 1, ..Config::new("short") }, disk(BLOCKS as usize * 512), false).up()
 }
 
 #[test]
@@ -297,12 +293,7 @@ fn commands_that_wait_for_a_buffer() {
 /// All slots are used: Abort and Keep Alive are taken all the same.
 #[test]
 fn admin_commands_need_no_slot() {
-    let mut storage = ModelStorage::new(0);
-    let volume = storage.add(1 << 20, 512);
-    let mut machine = Machine::new(Config { commands: 2, ..Config::new("busy") }, storage, true);
-    machine.attach(1, volume, 512);
-    machine.enable();
-    machine.create(1);
+    let mut machine = Machine::new(Config { commands: 2, ..Config::new("busy") }, disk(1 << 20), true).up();
     let cids = [0, 1, 2].map(|block| machine.submit(1, blocks(nvm::READ, block, 1)));
     (0..2).for_each(|_| machine.step());
     assert_eq!(machine.controller().slots_used(), 2);

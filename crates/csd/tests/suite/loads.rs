@@ -1,13 +1,15 @@
 //! Programs that guests load: WebAssembly modules, and what else a guest may send.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use dcs_abi::operator::Operator;
 use dcs_abi::status::Status as Reason;
 use dcs_csd::near::{Batch, Builder, CHAIN, LOADED, LOADED_BYTES, LOADED_MIB, WEBASSEMBLY};
 use dcs_csd::storage::ModelStorage;
 use dcs_csd::{Config, Workers};
+use dcs_ndp::OperatorError;
+use dcs_ndp::module::{Codec, Module};
 use dcs_nvme::command::{Command, GetLogPage, admin, log};
 use dcs_nvme::identify::{self, set};
 use dcs_nvme::programs::{self, Descriptor, LoadProgram, MemoryRange, ProgramActivation};
@@ -362,6 +364,77 @@ impl Workers for Slot {
         }
         Some((0, batch))
     }
+}
+
+/// A module that tells when it goes.
+struct Tells(dcs_wasm::Module, Arc<AtomicUsize>);
+
+impl Module for Tells {
+    fn start(&self, parameter: &[u8]) -> Result<Box<dyn Codec>, OperatorError> {
+        self.0.start(parameter)
+    }
+
+    fn memory(&self) -> u64 {
+        self.0.memory()
+    }
+}
+
+impl Drop for Tells {
+    fn drop(&mut self) {
+        self.1.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Modules are never given back by the loop: neither those that a guest unloads, nor those that are there, are used or are being made
+/// when it resets; and a reset ends when they are gone.
+#[test]
+fn modules_are_given_back_beside_the_loop() {
+    let goes = Arc::new(AtomicBool::new(true));
+    let mut machine = prepared(config(), Some(Box::new(Slot(None, goes.clone()))));
+    let (gone, handed) = (Arc::new(AtomicUsize::new(0)), Arc::new(Mutex::new(Vec::new())));
+    let (told, to) = (gone.clone(), handed.clone());
+    machine.controller().set_builder(Arc::new(move |bytes: &[u8]| {
+        let module = dcs_wasm::Module::load(bytes, dcs_wasm::Limits::of_drive()).ok()?;
+        Some((*module.name(), Arc::new(Tells(module, told.clone())) as Arc<dyn Module>))
+    }));
+    machine.drives.set_disposal(move |waste| to.lock().unwrap().push(waste));
+    let turns = module_bytes(TURNS);
+    assert_eq!(load(&mut machine, FIRST, &turns), Status::SUCCESS);
+    let held_before = held(&machine);
+    assert_eq!(unload(&mut machine, FIRST), Status::SUCCESS);
+    machine.work();
+    assert_eq!((gone.load(Ordering::Relaxed), handed.lock().unwrap().len()), (0, 1));
+    assert_eq!(machine.controller().loaded(), (0, held_before.0.1), "its bytes count until then");
+    handed.lock().unwrap().clear();
+    assert_eq!((gone.load(Ordering::Relaxed), held(&machine)), (1, ((0, 0), 0)));
+    // One that nobody uses, one that parameters name, one that is on its way, and one that is being made.
+    for (at, index) in (FIRST..FIRST + 2).enumerate() {
+        let body = format!("(drop (i32.const {at})) {TURNS}");
+        assert_eq!(load(&mut machine, index, &module_bytes(&body)), Status::SUCCESS);
+    }
+    let named = named(&module_bytes(&format!("(drop (i32.const 1)) {TURNS}")));
+    assert_eq!(crate::near::load(&mut machine, &named).status, Status::SUCCESS);
+    let begun = piece(&machine, whole(FIRST + 2, turns.len()), &turns[..8]);
+    assert_eq!(machine.admin(begun).status, Status::SUCCESS);
+    goes.store(false, Ordering::Relaxed);
+    let command = piece(&machine, whole(FIRST + 3, turns.len()), &turns);
+    machine.submit(0, command);
+    machine.work();
+    handed.lock().unwrap().clear();
+    machine.write32(register::CC, 0);
+    machine.work();
+    goes.store(true, Ordering::Relaxed);
+    machine.work();
+    assert_eq!(gone.load(Ordering::Relaxed), 1);
+    assert_eq!(machine.read32(register::CSTS), 1, "the modules are not back yet");
+    // What is given back may have been the last that used another one.
+    for _ in 0..3 {
+        let now = std::mem::take(&mut *handed.lock().unwrap());
+        drop(now);
+        machine.work();
+    }
+    assert_eq!((gone.load(Ordering::Relaxed), machine.read32(register::CSTS)), (4, 0));
+    assert_eq!(held(&machine), ((0, 0), 0));
 }
 
 #[test]

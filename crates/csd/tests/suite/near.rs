@@ -13,7 +13,7 @@ use crate::rig::{DATA, Machine};
 
 const GUEST: u32 = 0;
 pub const BLOCKS: u32 = 1;
-const MEMORY: u32 = 2;
+pub const MEMORY: u32 = 2;
 pub const PARAMETERS: u32 = 3;
 pub const RESULTS: u32 = 4;
 pub const STREAM: u32 = 5;
@@ -47,8 +47,12 @@ pub fn machine() -> Machine<ModelStorage> {
     machine
 }
 
-pub fn run(machine: &mut Machine<ModelStorage>, near: Near) -> Completion {
-    let cid = machine.submit_bytes(1, entry(near));
+pub fn run<S: Storage>(machine: &mut Machine<S>, near: Near) -> Completion {
+    run_entry(machine, entry(near))
+}
+
+fn run_entry<S: Storage>(machine: &mut Machine<S>, entry: [u8; 64]) -> Completion {
+    let cid = machine.submit_bytes(1, entry);
     machine.work();
     let done = machine.reap(1).expect("a completion");
     assert_eq!(done.cid, cid);
@@ -86,19 +90,25 @@ pub fn parameters(chain: &[(Operator, Vec<u8>)], ranges: u32) -> Vec<u8> {
     bytes
 }
 
-pub fn send(
-    machine: &mut Machine<ModelStorage>,
+/// The command that sends these bytes, which are put into the guest's memory.
+pub fn sending<S: Storage>(machine: &Machine<S>, namespace: u32, destination: u32, bytes: &[u8]) -> [u8; 64] {
+    machine.guest.store(DATA, bytes);
+    let length = bytes.len() as u32;
+    let words = [length / 4, length, 0, 0, 0, 0];
+    entry(Near { opcode: FROM_GUEST, namespace, destination, words, ..Near::default() })
+}
+
+pub fn send<S: Storage>(
+    machine: &mut Machine<S>,
     namespace: u32,
     destination: u32,
     bytes: &[u8],
 ) -> Completion {
-    machine.guest.store(DATA, bytes);
-    let length = bytes.len() as u32;
-    let words = [length / 4, length, 0, 0, 0, 0];
-    run(machine, Near { opcode: FROM_GUEST, namespace, destination, words, ..Near::default() })
+    let entry = sending(machine, namespace, destination, bytes);
+    run_entry(machine, entry)
 }
 
-pub fn load(machine: &mut Machine<ModelStorage>, chain: &[(Operator, Vec<u8>)]) -> Completion {
+pub fn load<S: Storage>(machine: &mut Machine<S>, chain: &[(Operator, Vec<u8>)]) -> Completion {
     send(machine, 0, PARAMETERS, &parameters(chain, 0))
 }
 
@@ -109,12 +119,17 @@ pub fn open(
     chain: &[(Operator, Vec<u8>)],
     ranges: &[(u64, u64)],
 ) -> Completion {
+    send(machine, namespace, STREAM, &opening(chain, ranges))
+}
+
+/// A chain and ranges, as they open a stream.
+pub fn opening(chain: &[(Operator, Vec<u8>)], ranges: &[(u64, u64)]) -> Vec<u8> {
     let mut bytes = parameters(chain, ranges.len() as u32);
     for (first, length) in ranges {
         bytes.extend_from_slice(&first.to_le_bytes());
         bytes.extend_from_slice(&length.to_le_bytes());
     }
-    send(machine, namespace, STREAM, &bytes)
+    bytes
 }
 
 /// The next output of a stream: at most so much room, and bytes of the source. The status, what came out, and true
@@ -351,10 +366,7 @@ fn what_cannot_be_is_refused() {
     }
     assert_eq!(load(&mut machine, &[(Operator::Md5, vec![])]).status.kind(), 7);
     // And a reset forgets all of them.
-    machine.write32(dcs_nvme::register::CC, 0);
-    machine.work();
-    machine.enable();
-    machine.create(1);
+    machine.again();
     assert!(run(&mut machine, Near { handle: 2, ..near }).status.is(Status::INVALID_FIELD));
 }
 
@@ -665,10 +677,7 @@ fn streams_that_cannot_be_are_refused_and_abandoned_ones_make_room() {
     machine.controller().resize(1, 1000, machine.drives.storage()).unwrap();
     assert!(take(&mut machine, cut, 4096, 0).0.is(Status::LBA_OUT_OF_RANGE));
     // And a reset forgets all of them.
-    machine.write32(dcs_nvme::register::CC, 0);
-    machine.work();
-    machine.enable();
-    machine.create(1);
+    machine.again();
     assert!(take(&mut machine, next, 64, 0).0.is(Status::INVALID_FIELD));
 }
 

@@ -4,14 +4,13 @@
 use dcs_csd::near::{FROM_GUEST, NO_DATA, TO_GUEST};
 use dcs_csd::shares::QUANTUM;
 use dcs_csd::storage::ModelStorage;
-use dcs_csd::{Config, Shares};
+use dcs_csd::{Config, Shares, VolumeId};
 use dcs_nvme::command::{Blocks, Command, nvm};
-use dcs_nvme::register;
 use dcs_nvme::walk::{HostRange, Walk};
 use dcs_nvme::{DataPointer, Status};
 use proptest::prelude::*;
 
-use crate::rig::{BASE, DATA, ENTRIES, LENGTH, LISTS, Machine};
+use crate::rig::{BASE, DATA, ENTRIES, LENGTH, LISTS, Machine, disk};
 
 /// An action of a guest.
 #[derive(Clone, Debug)]
@@ -87,13 +86,8 @@ fn act() -> impl Strategy<Value = Act> {
 /// Of the guest's memory only what the controller may write to changes; the machine itself says where else it
 /// tried.
 fn behave(acts: &[Act], direct: bool) -> Machine<ModelStorage> {
-    let mut storage = ModelStorage::new(0);
-    let volume = storage.add(128 << 10, 512);
     let config = Config { queues: 2, commands: 5, buffers: 1, ..Config::new("anything") };
-    let mut machine = Machine::new(config, storage, direct);
-    machine.attach(1, volume, 512);
-    machine.enable();
-    machine.create(1);
+    let mut machine = Machine::new(config, disk(128 << 10), direct).up();
     machine.create(2);
     for act in acts {
         match act {
@@ -112,10 +106,7 @@ fn behave(acts: &[Act], direct: bool) -> Machine<ModelStorage> {
             Act::List { at, bytes } => machine.guest.store(LISTS + at, bytes),
             Act::Reset => machine.controller().reset(),
             Act::Enable => {
-                machine.write32(register::CC, 0);
-                machine.work();
-                machine.enable();
-                machine.create(1);
+                machine.again();
                 machine.create(2);
             }
             Act::Detach(number) => drop(machine.controller().detach(*number)),
@@ -225,20 +216,9 @@ proptest! {
 /// Two guests on one storage, which does one command at a time.
 #[test]
 fn a_tenant_that_floods_gets_no_more_than_its_share() {
-    let mut storage = ModelStorage::new(0);
-    let volume = storage.add(4 << 20, 512);
-    let mut large = Machine::with_window(Config::new("large"), storage, true, 1);
-    let mut small = Machine::new(Config::new("small"), ModelStorage::new(0), true);
-    large.attach(1, volume, 512);
-    large.enable();
-    large.create(1);
-    // Both are the first one's drives' now; whoever works has them.
-    large.drives.add(small.controller.clone(), small.guest.clone(), 1);
-    std::mem::swap(&mut large.drives, &mut small.drives);
-    small.attach(1, volume, 512);
-    small.enable();
-    small.create(1);
-    std::mem::swap(&mut large.drives, &mut small.drives);
+    let mut large = Machine::with_window(Config::new("large"), disk(4 << 20), true, 1).up();
+    let small = Machine::new(Config::new("small"), ModelStorage::new(0), true);
+    let mut small = large.beside(small, VolumeId(0), 1);
     let read = |count| {
         let words = Blocks { first: 0, count, durable: false }.words();
         let data = DataPointer::Sgl(dcs_nvme::sgl::Descriptor::data(DATA, count * 512));

@@ -4,6 +4,7 @@ use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use dcs_csd::storage::ModelStorage;
 use dcs_csd::{
     Activity, Config, Controller, Direction, DriveId, Drives, HostError, HostPort, Namespace, Piece, Storage,
     VolumeId, Workers,
@@ -104,6 +105,13 @@ impl HostPort for Guest {
     }
 }
 
+/// A storage in memory, in which nothing takes time, with one volume of so many bytes.
+pub fn disk(length: usize) -> ModelStorage {
+    let mut storage = ModelStorage::new(0);
+    storage.add(length, 512);
+    storage
+}
+
 /// A drive, its guest, and what is behind.
 pub struct Machine<S> {
     pub drives: Drives<Guest, S>,
@@ -141,6 +149,39 @@ impl<S: Storage> Machine<S> {
         let guest = Guest::new(direct);
         let drive = drives.add(controller.clone(), guest.clone(), 1);
         Machine { drives, drive, controller, guest, queues: [(0, 0, true); 4], cid: 0 }
+    }
+
+    /// Attaches the storage's first volume as namespace 1, enables the controller, and makes queue pair 1.
+    pub fn up(mut self) -> Machine<S> {
+        self.attach(1, VolumeId(0), 512);
+        self.enable();
+        self.create(1);
+        self
+    }
+
+    /// Resets the controller, and brings it up as [`Machine::up`] does.
+    pub fn again(&mut self) {
+        self.write32(register::CC, 0);
+        self.work();
+        self.enable();
+        self.create(1);
+    }
+
+    /// Adds another machine's drive to this one's, with the volume as its namespace 1, and brings it up. All drives are this machine's
+    /// then, unless they are swapped.
+    pub fn beside(&mut self, mut other: Machine<S>, volume: VolumeId, weight: u32) -> Machine<S> {
+        other.drive = self.drives.add(other.controller.clone(), other.guest.clone(), weight);
+        self.swap(&mut other);
+        other.attach(1, volume, 512);
+        other.enable();
+        other.create(1);
+        self.swap(&mut other);
+        other
+    }
+
+    /// Lets another machine have the drives: whoever has them works.
+    pub fn swap(&mut self, other: &mut Machine<S>) {
+        std::mem::swap(&mut self.drives, &mut other.drives);
     }
 
     pub fn controller(&self) -> MutexGuard<'_, Controller> {

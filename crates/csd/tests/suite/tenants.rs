@@ -4,17 +4,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use dcs_abi::operator::Operator;
-use dcs_csd::near::{Batch, FROM_GUEST, NO_DATA, TO_GUEST};
+use dcs_csd::near::{Batch, NO_DATA, TO_GUEST};
 use dcs_csd::storage::ModelStorage;
 use dcs_csd::{Config, VolumeId, Workers};
 use dcs_nvme::command::{Blocks, Command, nvm};
 use dcs_nvme::{DataPointer, Status};
 
 use crate::near::{
-    BLOCKS, NOWHERE, Near, PARAMETERS, RESULTS, STREAM, entry, load, machine, module, open, parameters, run,
-    take,
+    BLOCKS, NOWHERE, Near, PARAMETERS, RESULTS, STREAM, entry, load, machine, module, open, opening,
+    parameters, run, sending, take,
 };
-use crate::rig::{DATA, Machine};
+use crate::rig::{DATA, Machine, disk};
 
 /// Between two looks at the plain commands of all guests, operators do a bounded piece of work, whoever's they
 /// are.
@@ -67,14 +67,7 @@ fn beside(first: &mut Machine<ModelStorage>, weight: u32) -> Machine<ModelStorag
     let mut other = Machine::new(Config::new("beside"), ModelStorage::new(0), true);
     other.guest.clock = first.guest.clock.clone();
     other.guest.tick = first.guest.tick.clone();
-    first.drives.add(other.controller.clone(), other.guest.clone(), weight);
-    // Both are the first one's drives' now; whoever works has them.
-    std::mem::swap(&mut first.drives, &mut other.drives);
-    other.attach(1, VolumeId(0), 512);
-    other.enable();
-    other.create(1);
-    std::mem::swap(&mut first.drives, &mut other.drives);
-    other
+    first.beside(other, VolumeId(0), weight)
 }
 
 /// Operators are made one at a time: a neighbour's plain command waits for one of them at most.
@@ -86,12 +79,8 @@ fn plain_reads_go_on_while_operators_are_made() {
     let chain = vec![(Operator::Module, slow); 8];
     // The clock goes on by as much as a context may take at each look.
     near.guest.tick.store(100_000, std::sync::atomic::Ordering::Relaxed);
-    let bytes = parameters(&chain, 0);
-    near.guest.store(DATA, &bytes);
-    let length = bytes.len() as u32;
-    let words = [length / 4, length, 0, 0, 0, 0];
-    let load = Near { opcode: FROM_GUEST, destination: PARAMETERS, words, ..Near::default() };
-    near.submit_bytes(1, entry(load));
+    let load = sending(&near, 0, PARAMETERS, &parameters(&chain, 0));
+    near.submit_bytes(1, load);
     let words = Blocks { first: 8, count: 8, durable: false }.words();
     let data = DataPointer::Prp(DATA, 0);
     let read = Command { opcode: nvm::READ, namespace: 1, data, words, ..Command::default() };
@@ -114,18 +103,12 @@ fn plain_reads_go_on_while_operators_are_made() {
 fn drives_have_shares_of_the_operators_time() {
     let mut first = machine();
     let mut second = beside(&mut first, 3);
-    let digest = |machine: &mut Machine<ModelStorage>, operators: usize| {
-        let bytes = parameters(&vec![(Operator::Crc32c, vec![]); operators], 0);
-        machine.guest.store(DATA, &bytes);
-        let length = bytes.len() as u32;
-        let words = [length / 4, length, 0, 0, 0, 0];
-        entry(Near { opcode: FROM_GUEST, destination: PARAMETERS, words, ..Near::default() })
-    };
     // The first one's chains are longer: a piece of its work takes more time.
     let mut commands = Vec::new();
     for (machine, operators) in [(0, 8), (1, 2)] {
         let one = if machine == 0 { &mut first } else { &mut second };
-        let load = digest(one, operators);
+        let chain = vec![(Operator::Crc32c, vec![]); operators];
+        let load = sending(one, 0, PARAMETERS, &parameters(&chain, 0));
         one.submit_bytes(1, load);
         first.work();
         let one = if machine == 0 { &mut first } else { &mut second };
@@ -196,13 +179,7 @@ fn with_slots(count: usize) -> Machine<ModelStorage> {
 }
 
 fn with_workers(workers: Box<Slots>) -> Machine<ModelStorage> {
-    let mut storage = ModelStorage::new(0);
-    let volume = storage.add(1 << 20, 512);
-    let mut machine = Machine::with_workers(Config::new("slots"), storage, workers);
-    machine.attach(1, volume, 512);
-    machine.enable();
-    machine.create(1);
-    machine
+    Machine::with_workers(Config::new("slots"), disk(1 << 20), workers).up()
 }
 
 /// Transfers of all kinds give in slots what they give without.
@@ -345,14 +322,8 @@ fn a_place_s_next_drive_has_no_debt_in_the_slots() {
     // Both have work all the time: for a while, each as much as the other.
     let mut done = [0; 2];
     for machine in [&mut next, &mut other] {
-        let parameters = parameters(&chain, 0);
-        machine.guest.store(DATA, &parameters);
-        let length = parameters.len() as u32;
-        let words = [length / 4, length, 0, 0, 0, 0];
-        machine.submit_bytes(
-            1,
-            entry(Near { opcode: FROM_GUEST, destination: PARAMETERS, words, ..Near::default() }),
-        );
+        let load = sending(machine, 0, PARAMETERS, &parameters(&chain, 0));
+        machine.submit_bytes(1, load);
         first.drives.poll();
     }
     first.work();
@@ -425,13 +396,7 @@ const MIB: u64 = 1 << 20;
 
 /// A drive whose operators have so much memory.
 fn with_memory(operator_memory: u64) -> Machine<ModelStorage> {
-    let mut storage = ModelStorage::new(0);
-    let volume = storage.add(1 << 20, 512);
-    let mut machine = Machine::new(Config { operator_memory, ..Config::new("small") }, storage, true);
-    machine.attach(1, volume, 512);
-    machine.enable();
-    machine.create(1);
-    machine
+    Machine::new(Config { operator_memory, ..Config::new("small") }, disk(1 << 20), true).up()
 }
 
 #[test]
@@ -485,13 +450,8 @@ fn a_stream_waits_for_the_memory_of_commands() {
     let words = [0, 2048, 0, 0, 0, 0];
     let (opcode, namespace, source, destination) = (NO_DATA, 1, BLOCKS, NOWHERE);
     let digest = Near { opcode, namespace, source, destination, handle, words, ..Near::default() };
-    let mut bytes = parameters(&largest, 1);
-    bytes.extend_from_slice(&[0u64, 100].map(u64::to_le_bytes).concat());
-    machine.guest.store(DATA, &bytes);
-    let words = [bytes.len() as u32 / 4, bytes.len() as u32, 0, 0, 0, 0];
-    let (opcode, destination) = (FROM_GUEST, STREAM);
-    let open = Near { opcode, namespace, destination, words, ..Near::default() };
-    let cids = [digest, open].map(|near| machine.submit_bytes(1, entry(near)));
+    let open = sending(&machine, 1, STREAM, &opening(&largest, &[(0, 100)]));
+    let cids = [entry(digest), open].map(|entry| machine.submit_bytes(1, entry));
     machine.work();
     let ends = [(); 2].map(|()| machine.reap(1).map(|done| (done.cid, done.status)));
     assert_eq!(ends, cids.map(|cid| Some((cid, Status::SUCCESS))));

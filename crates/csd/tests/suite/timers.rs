@@ -90,10 +90,7 @@ fn a_guest_that_is_not_heard_of_in_time_loses_its_controller() {
     machine.work();
     assert_eq!((machine.reap(1), machine.read32(register::CSTS)), (None, 0b11), "CSTS.CFS");
     // After a reset it is as new, and the timer is off.
-    machine.write32(register::CC, 0);
-    machine.work();
-    machine.enable();
-    machine.create(1);
+    machine.again();
     pass(&machine, 1 << 30);
     io(&mut machine, blocks(nvm::READ, 0, 1), Status::SUCCESS);
 }
