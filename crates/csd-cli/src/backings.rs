@@ -167,6 +167,14 @@ impl Backings {
         }
     }
 
+    /// Keeps these, one for each file of a volume, until the requests that it has now have ended. They are dropped at once if it is on an
+    /// SSD.
+    pub fn keep<T: Send + 'static>(&mut self, volume: VolumeId, kept: Vec<T>) {
+        if on_ssd(volume).is_none() {
+            self.files.keep(volume, kept);
+        }
+    }
+
     /// Sleeps until a request is answered or a guest rings, at most for `limit`.
     pub fn sleep(&mut self, limit: Option<Duration>) {
         let due = self.ssds.iter().flatten().filter_map(SsdStorage::deadline).min();

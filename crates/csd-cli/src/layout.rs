@@ -23,6 +23,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Slices begin at multiples of this, so that no two of them have a block of any disk in common.
 const ALIGNMENT: u64 = 1 << 20;
@@ -145,6 +146,33 @@ struct Claim {
     owner: String,
     read_only: bool,
     share: Option<Share>,
+    /// What is locked, for those too who still use what was cut off.
+    locked: Arc<Mutex<Locked>>,
+}
+
+/// The locked bytes of a slice.
+#[derive(Debug, Default)]
+struct Locked {
+    /// The end of those that belong to it, and of those that are locked beyond that, since somebody may still use them.
+    end: u64,
+    beyond: u64,
+    /// Those who may.
+    tails: usize,
+}
+
+/// Bytes that were cut off from a slice. They stay locked until this is dropped, and all before it: requests may be on them until then.
+#[derive(Debug)]
+pub struct Tail(Claim);
+
+impl Drop for Tail {
+    fn drop(&mut self) {
+        let mut locked = self.0.locked();
+        locked.tails -= 1;
+        if locked.tails == 0 && locked.end < locked.beyond {
+            self.0.unlock(locked.end, locked.beyond);
+            locked.beyond = locked.end;
+        }
+    }
 }
 
 /// The slices of this process.
@@ -190,10 +218,11 @@ impl Layout {
                 let from = offset.unwrap_or_else(|| self.behind(id, share));
                 let to = from.saturating_add(length);
                 let (path, owner) = (path.clone(), owner.to_owned());
-                let claim = Claim { id, path, on: Backing::File(file), from, to, owner, read_only, share };
+                let on = Backing::File(file);
+                let claim = Claim { id, path, on, from, to, owner, read_only, share, locked: Arc::default() };
                 self.check(&claim)?;
-                lock(&claim)?;
-                let slice = Slice { on: claim.duplicate()?, path: claim.path.clone(), offset: from };
+                claim.lock()?;
+                let slice = Slice { on: claim.duplicate()?.on, path: claim.path.clone(), offset: from };
                 self.claims.push(claim);
                 Ok(slice)
             })
@@ -218,8 +247,9 @@ impl Layout {
         let from = offset.unwrap_or_else(|| self.behind(id, None));
         let to = from.saturating_add(length);
         let (path, owner) = (path.to_path_buf(), owner.to_owned());
-        let claim =
-            Claim { id, path: path.clone(), on: Backing::Ssd(ssd), from, to, owner, read_only, share: None };
+        let (share, locked) = (None, Arc::default());
+        let on = Backing::Ssd(ssd);
+        let claim = Claim { id, path: path.clone(), on, from, to, owner, read_only, share, locked };
         self.check(&claim)?;
         self.claims.push(claim);
         Ok(Slice { on: Backing::Ssd(ssd), path, offset: from })
@@ -277,23 +307,26 @@ impl Layout {
         }
     }
 
-    /// Gives each of an owner's slices another length, or none of them.
-    pub fn resize(&mut self, owner: &str, length: u64) -> Result<(), LayoutError> {
-        let mine = |claim: &&Claim| claim.owner == owner;
+    /// Gives each of an owner's slices another length, or none of them. Returns what was cut off, one for each slice.
+    pub fn resize(&mut self, owner: &str, length: u64) -> Result<Vec<Tail>, LayoutError> {
         let mut changed = Vec::new();
-        for claim in self.claims.iter().filter(mine) {
-            let on = claim.duplicate()?;
-            let (path, owner, to) =
-                (claim.path.clone(), claim.owner.clone(), claim.from.saturating_add(length));
-            changed.push(Claim { path, on, to, owner, ..*claim });
+        for claim in self.claims.iter().filter(|claim| claim.owner == owner) {
+            if claim.share.is_some() && length < ALIGNMENT {
+                return Err(LayoutError::Small(length));
+            }
+            changed.push(Claim { to: claim.from.saturating_add(length), ..claim.duplicate()? });
         }
         changed.iter().try_for_each(|claim| self.check(claim))?;
-        // A lock more than is needed is given back with the slice.
-        changed.iter().try_for_each(lock)?;
-        for claim in self.claims.iter_mut().filter(|claim| claim.owner == owner) {
-            claim.to = claim.from.saturating_add(length);
-        }
-        Ok(())
+        let locked = changed.iter().try_for_each(Claim::lock);
+        let mine = self.claims.iter_mut().filter(|claim| claim.owner == owner);
+        let tails = mine.zip(changed).map(|(claim, changed)| {
+            if locked.is_ok() {
+                claim.to = changed.to;
+            }
+            changed.cut(claim.to)
+        });
+        let tails: Vec<Tail> = tails.collect();
+        locked.map(|()| tails)
     }
 
     /// Takes back all of an owner's.
@@ -303,14 +336,46 @@ impl Layout {
 }
 
 impl Claim {
-    /// Returns its backing with another descriptor of the file.
-    fn duplicate(&self) -> Result<Backing, LayoutError> {
-        match &self.on {
-            Backing::Ssd(ssd) => Ok(Backing::Ssd(*ssd)),
+    /// Returns the same claim, with another descriptor of the file.
+    fn duplicate(&self) -> Result<Claim, LayoutError> {
+        let on = match &self.on {
+            Backing::Ssd(ssd) => Backing::Ssd(*ssd),
             Backing::File(file) => {
-                let file = file.try_clone().map_err(|error| LayoutError::Io(self.path.clone(), error))?;
-                Ok(Backing::File(file))
+                Backing::File(file.try_clone().map_err(|error| LayoutError::Io(self.path.clone(), error))?)
             }
+        };
+        let (path, owner, locked) = (self.path.clone(), self.owner.clone(), self.locked.clone());
+        Ok(Claim { on, path, owner, locked, ..*self })
+    }
+
+    fn locked(&self) -> MutexGuard<'_, Locked> {
+        self.locked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Locks its bytes, and counts what was locked.
+    fn lock(&self) -> Result<(), LayoutError> {
+        let mut locked = self.locked();
+        lock(self)?;
+        locked.end = locked.end.max(self.to);
+        locked.beyond = locked.beyond.max(locked.end);
+        Ok(())
+    }
+
+    /// It ends here now.
+    fn cut(self, to: u64) -> Tail {
+        let mut locked = self.locked();
+        locked.end = to;
+        locked.tails += 1;
+        drop(locked);
+        Tail(self)
+    }
+
+    /// Unlocks bytes, of whichever lock. Where that fails, they are unlocked when the file is closed.
+    fn unlock(&self, from: u64, to: u64) {
+        let Backing::File(file) = &self.on else { return };
+        for base in [0, READERS, NAMES] {
+            let bytes = range(nix::libc::F_UNLCK, base + from, base + to);
+            let _ = fcntl(file, FcntlArg::F_OFD_SETLK(&bytes));
         }
     }
 }
@@ -410,16 +475,9 @@ mod tests {
             [("a/1", 8, 1), ("b/1", 8, 2), ("c/1", 9, 1), ("d/1", 9, 2), ("d/2", SSD, 0), ("e/1", SSD, 0)];
         for (owner, disk, number) in files.into_iter().chain([("f/1", SSD, 1), ("g/1", BLOCK_DEVICE, 1)]) {
             let (id, owner) = ((disk, number), owner.to_owned());
-            let claim = Claim {
-                id,
-                path: PathBuf::new(),
-                from: 0,
-                to: 1,
-                owner,
-                read_only: false,
-                share: None,
-                on: Backing::Ssd(on),
-            };
+            let (path, share, locked) = (PathBuf::new(), None, Arc::default());
+            let (from, to, read_only, on) = (0, 1, false, Backing::Ssd(on));
+            let claim = Claim { id, path, on, from, to, owner, read_only, share, locked };
             layout.claims.push(claim);
         }
         let groups = layout.groups(|owner| &owner[..1]);
@@ -489,6 +547,48 @@ mod tests {
         assert!(layout.place("a/1", paths, Some(1 << 20), 1 << 20, ALONE).is_ok());
         drop(other);
         assert!(layout.place("b/1", paths, Some(0), 1 << 20, ALONE).is_ok());
+    }
+
+    /// What is cut off is another one's as soon as nobody uses it, and not before; what grows again meanwhile stays.
+    #[test]
+    fn a_slice_s_tail_is_free_when_nobody_uses_it() {
+        const MIB: u64 = 1 << 20;
+        let folder = tempfile::tempdir().unwrap();
+        let path = file(&folder, "disk", 16 * MIB);
+        for kind in [ALONE, (true, None), (false, Some(Share(7)))] {
+            let place = |owner: &str, layout: &mut Layout, kind| {
+                layout.place(owner, std::slice::from_ref(&path), Some(0), 8 * MIB, kind)
+            };
+            let mut layout = Layout::default();
+            let slice = place("a/1", &mut layout, kind).unwrap();
+            // An open file description of its own is what another process would have.
+            let is_free = |from: u64, to: u64| {
+                let mut other = Layout::default();
+                other
+                    .place("x", std::slice::from_ref(&path), Some(from * MIB), (to - from) * MIB, ALONE)
+                    .is_ok()
+            };
+            let first = layout.resize("a/1", 4 * MIB).unwrap();
+            assert!(!is_free(4, 8) && !is_free(7, 8) && is_free(8, 16), "{kind:?}: it is still used");
+            drop(layout.resize("a/1", 6 * MIB).unwrap());
+            let second = layout.resize("a/1", 5 * MIB).unwrap();
+            drop(first);
+            assert!(!is_free(5, 8), "{kind:?}: the second one may still use it");
+            drop(second);
+            assert!(is_free(5, 8) && !is_free(4, 5), "{kind:?}");
+            // What cannot grow keeps what it has, and no more.
+            let taken = Layout::default().place("x", std::slice::from_ref(&path), Some(7 * MIB), MIB, ALONE);
+            assert!(layout.resize("a/1", 8 * MIB).is_err());
+            drop(taken);
+            assert!(is_free(5, 8) && !is_free(4, 5), "{kind:?}");
+            if kind.1.is_some() {
+                assert!(matches!(layout.resize("a/1", MIB - 512), Err(LayoutError::Small(_))));
+            }
+            layout.release("a/1");
+            assert!(!is_free(0, 5));
+            drop(slice);
+            assert!(is_free(0, 16));
+        }
     }
 
     #[test]

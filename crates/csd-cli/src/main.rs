@@ -12,6 +12,7 @@
 //! |---|---|
 //! | `args` | the command line and its help |
 //! | `layout` | which bytes of which file belong to which namespace |
+//! | `ssds` | SSDs that the process drives itself, and their start |
 //! | `process` | `dcs csd run`: the loop, drives, their sockets |
 //! | `control` | the management socket |
 //! | `scrape` | the same for Prometheus, by HTTP |
@@ -39,6 +40,7 @@ mod modules;
 mod pace;
 mod process;
 mod scrape;
+mod ssds;
 
 use args::{Arguments, Command, CsdCommand, Run};
 use clap::{CommandFactory, Parser};
@@ -121,7 +123,8 @@ fn serve(options: &Run, report: &Report) -> Result<(), Failure> {
     if slots > SLOTS_MAX {
         return Err(Failure::usage(format!("{slots} slots")).advise(format!("give 0 to {SLOTS_MAX}")));
     }
-    let process = Process::start(&sockets, options.poll.unwrap_or(POLL), slots).map_err(no_storage)?;
+    let process = Process::start(&sockets, options.poll.unwrap_or(POLL), slots, ssds::Ssds::new())
+        .map_err(no_storage)?;
     for drive in wanted.drives {
         let name = drive.name.clone();
         process.add(drive).map_err(|refused| refused.into_failure(&format!("drive {name}: ")))?;

@@ -9,15 +9,16 @@
 //! Requests come one at a time. A request is prepared first (files, sockets: what may wait, or fail), then the
 //! loop takes it over, which does all of it or nothing.
 
-use crate::layout::{self, Backing, KnownSsd, Layout, LayoutError, Share};
+use crate::layout::{Backing, Layout, LayoutError, Share};
 use crate::modules;
 use crate::pace::Pace;
+use crate::ssds::Ssds;
 use dcs_console::failure::Failure;
 use dcs_console::interrupt::{self, Leftover};
 use dcs_csd::namespace::identifier;
 use dcs_csd::storage::FileStorage;
 use dcs_csd::{Activity, Chain, Config, ConfigError, Controller, DriveId, Drives, Limits, Storage, VolumeId};
-use dcs_csd_cli::backings::{self, Backings};
+use dcs_csd_cli::backings::Backings;
 use dcs_csd_cli::port::{Front, GuestPort};
 use dcs_csd_cli::request::Rates;
 use dcs_csd_cli::spec::{Drive, Namespace};
@@ -38,10 +39,6 @@ use std::time::{Duration, Instant};
 const ENTRIES: u32 = 256;
 /// BAR0 has at least so much: controllers of that size are what drivers know.
 const REGISTERS: u64 = 16 << 10;
-
-/// Advice if an SSD cannot be driven.
-const BINDING: &str =
-    "it must be bound to vfio-pci, behind an IOMMU: dcs doctor --bind says how, and what else uses it";
 
 type Loop = Drives<GuestPort, Backings>;
 type Job = Box<dyn FnOnce(&mut Loop) + Send>;
@@ -83,16 +80,17 @@ impl From<ConfigError> for Refused {
 
 pub struct Process {
     sockets: PathBuf,
-    wake: Wake,
+    pub(crate) wake: Wake,
     /// Slots do operators' work.
     has_slots: bool,
     jobs: Sender<Job>,
-    held: Mutex<Held>,
+    pub(crate) held: Mutex<Held>,
+    pub(crate) ssds: Ssds,
 }
 
 #[derive(Default)]
-struct Held {
-    layout: Layout,
+pub(crate) struct Held {
+    pub(crate) layout: Layout,
     drives: BTreeMap<String, Served>,
 }
 
@@ -121,14 +119,15 @@ struct Prepared {
     shared: bool,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Process {
     /// Starts the loop, without any drive yet. It looks for work for `poll` after the last before it sleeps; operators'
-    /// work is done by this many slots, threads of their own, or by itself where there is none.
-    pub fn start(sockets: &Path, poll: Duration, slots: u16) -> io::Result<Arc<Process>> {
+    /// work is done by this many slots, threads of their own, or by itself where there is none. SSDs that it drives itself are opened by
+    /// `ssds`.
+    pub fn start(sockets: &Path, poll: Duration, slots: u16, ssds: Ssds) -> io::Result<Arc<Process>> {
         let wake = Wake::new()?;
         let (jobs, requests) = channel::<Job>();
         let (told, storage) = channel();
@@ -153,11 +152,11 @@ impl Process {
         })?;
         storage.recv().map_err(io::Error::other)??;
         let (sockets, has_slots) = (sockets.to_path_buf(), slots > 0);
-        Ok(Arc::new(Process { sockets, wake, has_slots, jobs, held: Mutex::default() }))
+        Ok(Arc::new(Process { sockets, wake, has_slots, jobs, held: Mutex::default(), ssds }))
     }
 
     /// Has the loop do something, and waits for that.
-    fn call<T: Send + 'static>(&self, work: impl FnOnce(&mut Loop) -> T + Send + 'static) -> T {
+    pub(crate) fn call<T: Send + 'static>(&self, work: impl FnOnce(&mut Loop) -> T + Send + 'static) -> T {
         let (told, answer) = channel();
         let job: Job = Box::new(move |drives| _ = told.send(work(drives)));
         self.jobs.send(job).expect("the loop lives as long as the process");
@@ -168,15 +167,21 @@ impl Process {
     /// Adds a drive, or namespaces to one that is there.
     pub fn add(&self, spec: Drive) -> Result<(), Refused> {
         spec.check_name().map_err(Refused::new)?;
+        // What may take long is done before and after the lock is held: others go on meanwhile.
+        let started = self.start_ssds(&spec)?;
         let mut held = lock(&self.held);
         let Held { layout, drives } = &mut *held;
-        let mut taken = Vec::new();
-        let added =
-            self.take_ssds(layout, &spec, &mut taken).and_then(|()| self.add_to(layout, drives, spec));
-        match &added {
-            Ok(()) => self.regroup(layout, drives),
-            Err(_) => self.release_ssds(layout, &taken),
-        }
+        let taken = self.take_ssds(layout, started);
+        let added = self.add_to(layout, drives, spec);
+        let given_back = match &added {
+            Ok(()) => {
+                self.regroup(layout, drives);
+                Vec::new()
+            }
+            Err(_) => self.release_ssds(layout, taken),
+        };
+        drop(held);
+        drop(given_back);
         added
     }
 
@@ -225,47 +230,6 @@ impl Process {
                 drives.insert(served.spec.name.clone(), served);
                 Ok(())
             }
-        }
-    }
-
-    /// Takes the SSDs over VFIO that namespaces are to lie on, and adds their functions to `taken`. They stay the process's
-    /// until it ends.
-    fn take_ssds(&self, layout: &mut Layout, spec: &Drive, taken: &mut Vec<String>) -> Result<(), Refused> {
-        for path in spec.namespaces.iter().flat_map(|space| &space.backing) {
-            let Some((function, namespace)) = layout::ssd(path) else { continue };
-            let number = |text: &str| text.parse().ok().filter(|number| *number > 0);
-            let namespace: Option<u32> = match namespace {
-                Some(text) => Some(number(text).ok_or_else(|| {
-                    Refused::new(format!(
-                        "{}: {text:?} is not a namespace; expected a number from 1",
-                        path.display()
-                    ))
-                })?),
-                None => None,
-            };
-            if let Some(known) = layout.ssds.get(&function) {
-                if namespace.is_none_or(|wanted| wanted == known.namespace) {
-                    continue;
-                }
-                let why = format!("{function}: namespace {} is driven already", known.namespace);
-                return Err(Refused::new(why).advise("a process drives one namespace of an SSD"));
-            }
-            let ssd = backings::open(&function, namespace, self.wake.as_fd());
-            let ssd = ssd.map_err(|error| Refused::new(error).advise(BINDING))?;
-            let known = ssd.namespace();
-            let (namespace, length) = known.ok_or_else(|| Refused::new(format!("{function} is gone")))?;
-            let number = self.call(move |drives| drives.storage_mut().add_ssd(ssd));
-            layout.ssds.insert(function.clone(), KnownSsd { number, namespace, length });
-            taken.push(function);
-        }
-        Ok(())
-    }
-
-    /// Gives back SSDs that were taken for a request that was refused: no volume on them was ever used.
-    fn release_ssds(&self, layout: &mut Layout, taken: &[String]) {
-        for known in taken.iter().filter_map(|function| layout.ssds.remove(function)) {
-            // It may take its time to stop: the loop goes on meanwhile.
-            drop(self.call(move |drives| drives.storage_mut().take_ssd(known.number)));
         }
     }
 
@@ -412,7 +376,8 @@ impl Process {
         let each = part(size, space.slices.len(), space.stripe);
         let before = part(space.size, space.slices.len(), space.stripe);
         let owner = owner(name, nsid);
-        layout.resize(&owner, each.max(before))?;
+        // Nothing is cut off yet.
+        drop(layout.resize(&owner, each.max(before))?);
         let (controller, volume, block) = (served.controller.clone(), *volume, space.block);
         let resized =
             self.call(move |drives| resize(drives, &mut lock(&controller), nsid, volume, size, block));
@@ -420,8 +385,9 @@ impl Process {
             Ok(()) => (each, Ok(())),
             Err(refused) => (before, Err(refused)),
         };
-        // A smaller one always fits.
-        layout.resize(&owner, length)?;
+        // A smaller one always fits. What it does not have any more is unlocked when no request is on it.
+        let tails = layout.resize(&owner, length)?;
+        self.call(move |drives| drives.storage_mut().keep(volume, tails));
         if resized.is_ok() {
             space.size = size;
             space.slices.iter_mut().for_each(|slice| slice.length = each);

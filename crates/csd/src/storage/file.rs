@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileTypeExt;
-use std::sync::Arc;
+use std::rc::Rc;
 
 use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
@@ -40,7 +40,7 @@ struct Volume {
 }
 
 struct Slice {
-    file: Arc<Opened>,
+    file: Rc<Opened>,
     offset: u64,
 }
 
@@ -154,6 +154,22 @@ impl FileStorage {
         }
         held.info.length = length;
         Ok(())
+    }
+
+    /// Keeps these, one for each of a volume's files, until the requests that it has now have ended; where that cannot be found out, since
+    /// there are no descriptors, until the volume is taken out.
+    pub fn keep<T: Send + 'static>(&mut self, volume: VolumeId, kept: Vec<T>) {
+        let Some(held) = self.volumes.get_mut(&volume.0) else { return };
+        for (slice, kept) in held.slices.iter_mut().zip(kept) {
+            slice.file.keep(Box::new(kept));
+            // Requests from now on are on another one.
+            let again =
+                slice.file.direct.try_clone().and_then(|direct| Ok((direct, slice.file.given.try_clone()?)));
+            if let Ok((direct, given)) = again {
+                let again = self.ring.open(direct, given);
+                self.ring.close(std::mem::replace(&mut slice.file, again));
+            }
+        }
     }
 
     /// A descriptor that ends [`FileStorage::sleep`] when something is written to it: an eventfd.

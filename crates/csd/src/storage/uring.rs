@@ -5,12 +5,14 @@
 //! leaked, never freed under the kernel.
 #![allow(unsafe_code)]
 
+use std::any::Any;
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::Arc;
+use std::rc::Rc;
 use std::time::Duration;
 
 use io_uring::types::{Fd, FsyncFlags, SubmitArgs, Timespec};
@@ -52,12 +54,21 @@ pub struct Opened {
     pub given: File,
     /// The ring's number for `direct`.
     number: Option<u32>,
+    /// What is to stay as long as it is open.
+    kept: RefCell<Vec<Box<dyn Any>>>,
+}
+
+impl Opened {
+    /// Keeps something until nobody uses the file by this any more.
+    pub fn keep(&self, kept: Box<dyn Any>) {
+        self.kept.borrow_mut().push(kept);
+    }
 }
 
 /// A part of a request: one file, one range of it.
 pub struct Part {
     pub request: u32,
-    pub file: Option<Arc<Opened>>,
+    pub file: Option<Rc<Opened>>,
     pub operation: Operation,
     pub offset: u64,
     pub length: u64,
@@ -161,7 +172,7 @@ impl Uring {
     }
 
     /// A file that parts can be on: `direct` is what data go through.
-    pub fn open(&mut self, direct: OwnedFd, given: File) -> Arc<Opened> {
+    pub fn open(&mut self, direct: OwnedFd, given: File) -> Rc<Opened> {
         let mut number = self.numbers.pop();
         if let Some(wanted) = number
             && self.ring.submitter().register_files_update(wanted, &[direct.as_raw_fd()]).is_err()
@@ -169,12 +180,12 @@ impl Uring {
             self.numbers.push(wanted);
             number = None;
         }
-        Arc::new(Opened { direct, given, number })
+        Rc::new(Opened { direct, given, number, kept: RefCell::default() })
     }
 
     /// Somebody does not need a file any more: it is closed where nobody does.
-    pub fn close(&mut self, file: Arc<Opened>) {
-        if let Some(Opened { number: Some(number), .. }) = Arc::into_inner(file)
+    pub fn close(&mut self, file: Rc<Opened>) {
+        if let Some(Opened { number: Some(number), .. }) = Rc::into_inner(file)
             && self.ring.submitter().register_files_update(number, &[-1]).is_ok()
         {
             self.numbers.push(number);

@@ -220,6 +220,45 @@ fn zeros_that_the_file_system_cannot_make_are_paid_for() {
     assert!(found.iter().all(|byte| *byte == 0));
 }
 
+/// What a volume keeps goes when the requests have ended that it had then, and with it when it is taken out.
+#[test]
+fn what_is_kept_for_requests_goes_with_the_last_of_them() {
+    let folder = folder();
+    let mut storage = FileStorage::new(16).unwrap();
+    let volume = storage.add(vec![(file(&folder, "kept"), 0)], 1 << 20, 0, false).unwrap();
+    let read = |storage: &mut FileStorage| {
+        let (ticket, data) = (Ticket { drive: 0, slot: 0 }, buffer(&[1; 4096]));
+        storage.submit(Request { ticket, volume, action: Action::Read, offset: 0, length: 4096, data });
+    };
+    let kept = [(); 3].map(|()| Arc::new(()));
+    let is_there = || kept.each_ref().map(|kept| Arc::strong_count(kept) > 1);
+    read(&mut storage);
+    storage.keep(volume, vec![kept[0].clone()]);
+    read(&mut storage);
+    read(&mut storage);
+    assert_eq!(is_there(), [true, false, false]);
+    storage.commit();
+    let mut responses = Vec::new();
+    while responses.len() < 3 {
+        storage.wait(Duration::from_secs(1));
+        storage.reap(&mut responses);
+    }
+    assert!(responses.iter().all(|response| response.result.is_ok()));
+    assert_eq!(is_there(), [false; 3]);
+    // At once, if it has none.
+    storage.keep(volume, vec![kept[1].clone()]);
+    assert_eq!(is_there(), [false; 3]);
+    read(&mut storage);
+    storage.keep(volume, vec![kept[2].clone()]);
+    storage.remove(volume);
+    assert_eq!(is_there(), [false, false, true], "a request is under way");
+    while responses.len() < 4 {
+        storage.wait(Duration::from_secs(1));
+        storage.reap(&mut responses);
+    }
+    assert_eq!(is_there(), [false; 3]);
+}
+
 #[test]
 fn volumes_that_cannot_be_are_refused() {
     let folder = folder();
