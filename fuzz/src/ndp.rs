@@ -1,6 +1,6 @@
 //! Target for the operators of `dcs-ndp`.
 
-#[path = "../../crates/ndp/tests/common/mod.rs"]
+#[path = "../../crates/ndp/tests/suite/common/mod.rs"]
 mod common;
 
 use common::{Cut, in_place, pieces, resize_within, whole};

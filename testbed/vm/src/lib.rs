@@ -22,6 +22,7 @@
 //! | [`machine`] | QEMU's command line |
 //! | [`guest`] | a running QEMU and its console |
 //! | [`wire`] | the outer end of a NIC's cable, frame by frame |
+//! | `turn` | how many tests boot guests at the same time |
 //!
 //! Without QEMU 10.1 or later on the machine, or Debian's package manager and a network, there is no virtual server: every error
 //! says what is missing, and [`Error::is_unavailable`] distinguishes this from a failure.
@@ -43,6 +44,7 @@ pub mod guest;
 pub mod initramfs;
 pub mod machine;
 pub mod tools;
+mod turn;
 pub mod wire;
 
 pub use error::Error;
@@ -50,3 +52,4 @@ pub use guest::Guest;
 pub use initramfs::Initramfs;
 pub use machine::{Machine, Network, Nic};
 pub use tools::Tools;
+pub use turn::{Turn, turn};

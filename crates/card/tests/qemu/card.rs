@@ -46,7 +46,7 @@ const BYTES: u64 = 1 << 20;
 #[test]
 fn a_guest_has_the_card_move_data_between_ssd_memory_and_network() {
     let Some(tools) = Tools::find_or_skip(Flavour::Cloud) else { return };
-    let _turn = crate::rig::turn();
+    let Some(_turn) = dcs_vm::turn() else { return };
     let folder = tempfile::tempdir().unwrap();
     let (socket, image) = (folder.path().join("card"), folder.path().join("disk.img"));
     let bytes: Vec<u8> = (0..16u64 << 20).map(|n| (n ^ n >> 9 ^ n >> 17) as u8).collect();
@@ -253,7 +253,7 @@ impl Driver {
     }
 
     fn interrupted(&self) {
-        let limit = Timespec::try_from(Duration::from_secs(60)).unwrap();
+        let limit = Timespec::try_from(Duration::from_secs(300)).unwrap();
         let mut wait = [PollFd::new(&self.events[1], PollFlags::IN)];
         assert_eq!(poll(&mut wait, Some(&limit)), Ok(1), "no interrupt");
         let mut count = [0; 8];

@@ -62,7 +62,7 @@ fn the_driver_in_the_guest() {
     let registers = card.bar(0).unwrap();
     registers.write64(0x10, SSD);
     registers.write64(0x20, 1);
-    let limit = Timespec::try_from(Duration::from_secs(100)).unwrap();
+    let limit = Timespec::try_from(Duration::from_secs(300)).unwrap();
     let mut waits: Vec<_> = events.iter().map(|event| PollFd::new(event, PollFlags::IN)).collect();
     assert_eq!(poll(&mut waits, Some(&limit)).unwrap(), 1);
     let vector = waits.iter().position(|wait| !wait.revents().is_empty()).unwrap();

@@ -1,8 +1,8 @@
 //! Runs the NIC driver's scenarios, which it passes on the fabric's models, on QEMU's NICs.
 
-#[path = "../../../../testbed/fabric/tests/nic_host/packets.rs"]
+#[path = "../../../../testbed/fabric/tests/suite/nic_host/packets.rs"]
 pub mod packets;
-#[path = "../../../../testbed/fabric/tests/nic_host/scenarios.rs"]
+#[path = "../../../../testbed/fabric/tests/suite/nic_host/scenarios.rs"]
 #[allow(dead_code, reason = "other worlds use the rest")]
 pub mod scenarios;
 

@@ -1,6 +1,6 @@
 //! Runs the NVMe host's scenarios, which it passes on the fabric's model, on QEMU's controller.
 
-#[path = "../../../../testbed/fabric/tests/nvme_host/scenarios.rs"]
+#[path = "../../../../testbed/fabric/tests/suite/nvme_host/scenarios.rs"]
 #[allow(dead_code, reason = "other worlds use the rest")]
 pub mod scenarios;
 

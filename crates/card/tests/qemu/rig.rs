@@ -1,8 +1,8 @@
 //! A card whose registers are a mailbox, a server with it, and a guest that sets the devices up with shell commands.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use dcs_drivers::bus::{Bus, Tag};
@@ -10,10 +10,10 @@ use dcs_vfio_user::pci::{Function, Identity, Interrupts, Registers, Setup};
 use dcs_vfio_user::wake::{Idle, Wake, Watch};
 use dcs_vfio_user::{Running, Server, VfioUserBus};
 use dcs_vm::tools::Flavour;
-use dcs_vm::{Guest, Initramfs, Machine, Network, Nic, Tools, disk};
+use dcs_vm::{Guest, Initramfs, Machine, Network, Nic, Tools, Turn, disk, turn};
 use tempfile::TempDir;
 
-pub const LIMIT: Duration = Duration::from_secs(120);
+pub const LIMIT: Duration = Duration::from_secs(900);
 /// Guest memory that its kernel leaves alone.
 pub const RAM: u64 = 0x0e00_0000;
 pub const MEMORY: u64 = 16 << 20;
@@ -55,19 +55,13 @@ impl Registers for Mailbox {
     fn reset(&mut self) {}
 }
 
-/// Waits for the turn to run a server: an emulated one needs its own processor to be in time.
-pub fn turn() -> MutexGuard<'static, ()> {
-    static TURN: Mutex<()> = Mutex::new(());
-    TURN.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 pub struct Rig {
     pub bus: VfioUserBus,
     pub guest: Guest,
     letters: Receiver<(u64, u64)>,
     answer: Arc<AtomicU32>,
     card: Option<Running>,
-    _turn: MutexGuard<'static, ()>,
+    _turn: Turn,
     _folder: TempDir,
 }
 
@@ -97,7 +91,7 @@ impl Rig {
 
     fn start(machine: Machine, inside: bool, (nic, network): (Nic, &Network), script: &str) -> Option<Rig> {
         let tools = Tools::find_or_skip(Flavour::Cloud)?;
-        let _turn = turn();
+        let _turn = turn()?;
         let folder = tempfile::tempdir().unwrap();
         let (letters_in, letters) = channel();
         let (answer, wake): (Arc<AtomicU32>, _) = (Default::default(), Wake::new().unwrap());

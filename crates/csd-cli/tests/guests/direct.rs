@@ -59,7 +59,7 @@ clients c d
 #[test]
 fn drives_lie_on_an_ssd_that_the_process_drives_itself() {
     let Some(tools) = Tools::find_or_skip(Flavour::Cloud) else { return };
-    let _turn = turn();
+    let Some(_turn) = turn() else { return };
     let folder = tempfile::tempdir().unwrap();
     let path = disk(folder.path(), "ssd", SSD);
     let mut initramfs = Initramfs::new(&tools).unwrap();

@@ -16,9 +16,8 @@ mod soak;
 
 use common::{Serving, disk};
 use dcs_vm::tools::Flavour;
-use dcs_vm::{Guest, Initramfs, Machine, Tools};
+use dcs_vm::{Guest, Initramfs, Machine, Tools, turn};
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(900);
@@ -35,12 +34,6 @@ fill() { seq $2 $(($2 + 40000)) | md5sum | cut -c1-32; seq $2 $(($2 + 40000)) >$
 sum() { md5sum <$1 | cut -c1-32; }
 same() { [ "$1" = "$2" ] && [ -n "$1" ] || { echo "@wrong $3: $1 is not $2"; poweroff -f; }; }
 "#;
-
-/// One after the other: an emulated machine needs a processor of its own.
-fn turn() -> MutexGuard<'static, ()> {
-    static TURN: Mutex<()> = Mutex::new(());
-    TURN.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// Boots a guest with the drive behind this socket, which runs this script.
 fn boot(tools: &Tools, folder: &Path, name: &str, sockets: &[&Path], script: &str) -> Guest {
@@ -85,7 +78,7 @@ read ANSWER
 #[test]
 fn stock_kernels_bind_make_file_systems_and_read_back_two_at_once() {
     let Some(tools) = Tools::find_or_skip(Flavour::Cloud) else { return };
-    let _turn = turn();
+    let Some(_turn) = turn() else { return };
     let folder = tempfile::tempdir().unwrap();
     let path = disk(folder.path(), "disk", 128 * MB);
     let drive = |name: &str| format!("{name}:size=48M,backing={}", path.display());
@@ -125,7 +118,7 @@ fn stock_kernels_bind_make_file_systems_and_read_back_two_at_once() {
 #[test]
 fn namespaces_come_grow_and_go_while_the_guest_runs() {
     let Some(tools) = Tools::find_or_skip(Flavour::Cloud) else { return };
-    let _turn = turn();
+    let Some(_turn) = turn() else { return };
     let folder = tempfile::tempdir().unwrap();
     let path = disk(folder.path(), "disk", 64 * MB);
     let drive = |size: &str| format!("d1:size={size},backing={}", path.display());
@@ -157,7 +150,7 @@ dd if=/dev/nvme0n1 of=/dev/null bs=4k 2>/dev/null && echo @alive
 #[test]
 fn what_was_flushed_is_there_after_the_process_was_killed() {
     let Some(tools) = Tools::find_or_skip(Flavour::Cloud) else { return };
-    let _turn = turn();
+    let Some(_turn) = turn() else { return };
     let folder = tempfile::tempdir().unwrap();
     let path = disk(folder.path(), "disk", 64 * MB);
     let drive = format!("d1:size=48M,backing={}", path.display());
@@ -186,7 +179,7 @@ mount -t ext4 /dev/nvme0n1 /mnt && echo @sum $(sum /mnt/flushed)
 #[test]
 fn a_guest_s_program_sends_commands_of_its_own() {
     let Some(tools) = Tools::find_or_skip(Flavour::Cloud) else { return };
-    let _turn = turn();
+    let Some(_turn) = turn() else { return };
     let folder = tempfile::tempdir().unwrap();
     let path = disk(folder.path(), "disk", 64 * MB);
     let drive = format!("d1:size=8M,backing={}", path.display());
@@ -200,7 +193,7 @@ fn a_guest_s_program_sends_commands_of_its_own() {
 #[test]
 fn an_encrypted_namespace_is_plain_for_its_guest_and_not_on_the_disk() {
     let Some(tools) = Tools::find_or_skip(Flavour::Cloud) else { return };
-    let _turn = turn();
+    let Some(_turn) = turn() else { return };
     let folder = tempfile::tempdir().unwrap();
     let (path, key) = (disk(folder.path(), "disk", 64 * MB), folder.path().join("key"));
     std::fs::write(&key, std::array::from_fn::<u8, 64, _>(|n| n as u8 ^ 0x5a)).unwrap();

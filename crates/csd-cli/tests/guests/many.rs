@@ -33,7 +33,7 @@ echo @through
 #[test]
 fn sixteen_drives_have_file_systems_that_fio_verifies_at_once() {
     let Some(tools) = Tools::find_or_skip(Flavour::Cloud) else { return };
-    let _turn = turn();
+    let Some(_turn) = turn() else { return };
     let folder = tempfile::tempdir().unwrap();
     let path = disk(folder.path(), "disk", 20 * (GUESTS * DRIVES) as u64 * MB);
     let names: Vec<String> = (0..GUESTS * DRIVES).map(|number| format!("d{number}")).collect();

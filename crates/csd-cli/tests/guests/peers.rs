@@ -53,7 +53,7 @@ echo @files
 /// Identify, features, logs and blocks by nvme-cli, a file system, and fio, with the kernel of this flavour.
 fn smoke(flavour: Flavour) {
     let Some(tools) = Tools::find_or_skip(flavour) else { return };
-    let _turn = turn();
+    let Some(_turn) = turn() else { return };
     let folder = tempfile::tempdir().unwrap();
     let path = disk(folder.path(), "disk", 128 * MB);
     let drive = format!("d1:size=64M,backing={}", path.display());
@@ -124,7 +124,7 @@ echo @through
 #[test]
 fn qemu_s_own_nvme_driver_drives_it_from_a_guest_over_vfio() {
     let Some(tools) = Tools::find_or_skip(Flavour::Cloud) else { return };
-    let _turn = turn();
+    let Some(_turn) = turn() else { return };
     let folder = tempfile::tempdir().unwrap();
     let path = disk(folder.path(), "disk", 64 * MB);
     let drive = format!("d1:size=16M,backing={}", path.display());

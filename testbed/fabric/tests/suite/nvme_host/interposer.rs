@@ -1,8 +1,8 @@
 //! The interposer between the NVMe host and the fabric's controller: without a fault nothing changes; with
 //! one, the named command is struck, ends accordingly, and the host works again.
 
-use crate::scenarios::{self, Random, Rig, World};
-use crate::server::{Server, server};
+use super::scenarios::{self, Random, Rig, World};
+use super::server::{Server, server};
 use dcs_drivers::bus::{Bus, ReadDone, Region};
 use dcs_drivers::nvme::{Config, Memory, NvmeError, Request, ResetCause, State, Status};
 use dcs_fabric::{FaultPlan, Interposer, nvme};

@@ -1,13 +1,11 @@
 //! The specification's rules, and a controller's answers when a host breaks them.
 
-mod host;
-
 use std::time::Duration;
 
+use crate::host::{Cmd, DATA, Host, pattern};
 use dcs_drivers::bus::Window;
 use dcs_fabric::nvme::{Config, Media, Nvme, Sgl};
 use dcs_fabric::{Access, Fault, Iommu, Rule, When, nvme};
-use host::{Cmd, DATA, Host, pattern};
 
 const SPECIFIC: u16 = 0x100;
 

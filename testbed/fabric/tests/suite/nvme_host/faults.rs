@@ -6,8 +6,8 @@
 //! no way to notice. Those faults are the table's [`Undetected::Data`]: they are contained, and
 //! a digest has to find them.
 
-use crate::scenarios::{DATA, Random, Rig};
-use crate::server::{OWN, Server, server};
+use super::scenarios::{DATA, Random, Rig};
+use super::server::{OWN, Server, server};
 use dcs_drivers::bus::Window;
 use dcs_drivers::nvme::{Memory, NvmeError, Request, ResetCause, State};
 use dcs_fabric::{Access, Fault, Iommu, Rule, When};

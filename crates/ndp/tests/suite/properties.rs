@@ -1,8 +1,6 @@
 //! Properties: how a stream is cut does not matter, inverses restore, damage is found, garbage does no harm.
 
-mod common;
-
-use common::{Cut, context, digest, in_place, pieces, resize, resized, sample, whole};
+use crate::common::{Cut, context, digest, in_place, pieces, resize, resized, sample, whole};
 use dcs_abi::operator::{OPERATORS, Operator, OperatorKind};
 use dcs_ndp::{OperatorError, library, parameter, sequential};
 use proptest::prelude::*;
@@ -294,9 +292,9 @@ fn only_resize_changes_the_length() {
             Operator::Knn => {
                 parameter::Knn { element: parameter::Element::U8, k: 3, query: vec![9; 16] }.block()
             }
-            Operator::AwsChunked => common::unsigned_chunks(data.len()),
+            Operator::AwsChunked => crate::common::unsigned_chunks(data.len()),
             Operator::Slice => parameter::slice(1, 4000).to_vec(),
-            Operator::Grep => common::grep("not there").block(),
+            Operator::Grep => crate::common::grep("not there").block(),
             Operator::Filter => b"-n:#1=not there".to_vec(),
             Operator::Aggregate => b"count".to_vec(),
             _ => vec![],

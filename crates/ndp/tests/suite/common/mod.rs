@@ -1,5 +1,5 @@
 //! Things that the tests share: sample data, and a driver that cuts a stream in pieces.
-#![allow(dead_code)] // every test file takes what it needs
+#![allow(dead_code)] // the fuzz targets take a part of it
 
 use dcs_abi::operator::Operator;
 use dcs_ndp::parameter::{AwsChunked, Grep};

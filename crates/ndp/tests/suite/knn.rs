@@ -1,13 +1,10 @@
 //! `knn` against Python's own arithmetic and, if installed, numpy's; and its errors.
 
-mod common;
-mod oracle;
-
-use common::{Cut, resize, whole};
+use crate::common::{Cut, resize, whole};
+use crate::oracle::Oracle;
 use dcs_abi::operator::Operator;
 use dcs_ndp::OperatorError;
 use dcs_ndp::parameter::{Element, Knn, KnnError};
-use oracle::Oracle;
 use proptest::prelude::*;
 use std::process::Command;
 use std::sync::{LazyLock, Mutex};

@@ -1,13 +1,11 @@
 //! Every fault of the NVMe model does what it says, and nothing else.
 
-mod host;
-
 use std::time::Duration;
 
+use crate::host::{Cmd, DATA, Done, Host, pattern};
 use dcs_drivers::bus::BusError;
 use dcs_fabric::nvme::{Config, Namespace, Nvme};
 use dcs_fabric::{Fault, Rule, When};
-use host::{Cmd, DATA, Done, Host, pattern};
 
 /// Blocks 0 and on hold a pattern; the card's memory holds another one.
 fn host() -> (Host, Namespace) {

@@ -1,9 +1,7 @@
 //! S3's framing: the examples that Amazon publishes, signatures by another library, cuts and damage of every
 //! kind.
 
-mod common;
-
-use common::{Cut, context, resize, sample, whole};
+use crate::common::{Cut, context, resize, sample, whole};
 use dcs_abi::operator::Operator;
 use dcs_ndp::parameter::{AwsChunked, AwsSignature};
 use dcs_ndp::{Context, OperatorError, sequential};
@@ -138,7 +136,7 @@ fn amazons_example_with_trailers() {
     assert_eq!(stream.len(), 66946, "the published Content-Length");
     let (output, result) = decode(&parameter, &stream, &whole());
     assert_eq!(result, Ok(()));
-    assert_eq!(value(&parameter, &stream), Some(common::digest(Operator::Crc32c, &output)));
+    assert_eq!(value(&parameter, &stream), Some(crate::common::digest(Operator::Crc32c, &output)));
     // Some clients send what the string to sign suggests: LF after the trailer, and an empty line.
     let mut client = Client::new(&parameter);
     [&[b'a'; 65536][..], &[b'a'; 1024], b""].iter().for_each(|data| client.chunk(data));
@@ -160,7 +158,7 @@ fn every_checksum_comes_out_decoded() {
         (Operator::Sha1, "X-Amz-Checksum-SHA1"),
         (Operator::Sha256, "x-amz-checksum-sha256"),
     ] {
-        let digits = common::digest(operator, &data);
+        let digits = crate::common::digest(operator, &data);
         let bytes: Vec<u8> = (0..digits.len())
             .step_by(2)
             .map(|at| u8::from_str_radix(&digits[at..at + 2], 16).unwrap())
@@ -229,7 +227,7 @@ fn broken_framing_is_named() {
     let stream = format!("5\r\nhello\r\n0\r\n{twice}\r\n");
     assert_eq!(decode(&summed, stream.as_bytes(), &whole()).1, framing);
     // The checksum of "hello" in base64, by another library.
-    assert_eq!(common::digest(Operator::Crc32, b"hello"), "3610a686");
+    assert_eq!(crate::common::digest(Operator::Crc32, b"hello"), "3610a686");
 }
 
 #[test]

@@ -1,8 +1,6 @@
 //! `grep` against GNU grep and Python's `re`, and its error messages.
 
-mod common;
-
-use common::{Cut, grep, resize, resized, whole};
+use crate::common::{Cut, grep, resize, resized, whole};
 use dcs_abi::operator::Operator;
 use dcs_ndp::parameter::Grep;
 use dcs_ndp::{Context, OperatorError, PatternError};

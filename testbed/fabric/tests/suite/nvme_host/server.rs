@@ -1,6 +1,6 @@
 //! The fabric as a world of the scenarios: a card, an SSD, a host that has nothing to do.
 
-use crate::scenarios::World;
+use super::scenarios::World;
 use dcs_drivers::bus::{Bus, ReadDone, Region};
 use dcs_drivers::nvme::Config;
 use dcs_fabric::{Event, Fabric, FunctionId, Rate, Timing, nvme};

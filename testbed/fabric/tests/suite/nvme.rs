@@ -1,12 +1,10 @@
 //! The NVMe model against a raw host that knows the specification.
 
-mod host;
-
 use std::time::Duration;
 
+use crate::host::{Cmd, DATA, Host, pattern};
 use dcs_fabric::HOST;
 use dcs_fabric::nvme::{Config, Media, Namespace, Nvme};
-use host::{Cmd, DATA, Host, pattern};
 
 #[test]
 fn it_tells_what_it_is() {

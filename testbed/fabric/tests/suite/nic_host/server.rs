@@ -1,6 +1,6 @@
 //! The fabric as a world of the scenarios: a card, a NIC, and a wire whose other end is the test's.
 
-use crate::scenarios::World;
+use super::scenarios::World;
 use dcs_drivers::bus::{Bus, ReadDone, Region};
 use dcs_drivers::nic::{Config, Model};
 use dcs_fabric::{Event, Fabric, FunctionId, Rate, Timing, Wire, WireEnd, nic};

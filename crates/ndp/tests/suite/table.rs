@@ -1,13 +1,10 @@
 //! `filter` and `aggregate` against Python's csv and decimal modules, and their errors.
 
-mod common;
-mod oracle;
-
-use common::{Cut, resize, resized, whole};
+use crate::common::{Cut, resize, resized, whole};
+use crate::oracle::Oracle;
 use dcs_abi::operator::Operator;
 use dcs_ndp::parameter::{check_aggregate, check_filter};
 use dcs_ndp::{ExpressionError, OperatorError, sequential};
-use oracle::Oracle;
 use proptest::prelude::*;
 use std::sync::{LazyLock, Mutex};
 

@@ -1,8 +1,6 @@
 //! Handmade Zstandard frames: neither output nor error depends on how they are cut.
 
-mod common;
-
-use common::{Cut, resize, resized, whole};
+use crate::common::{Cut, resize, resized, whole};
 use dcs_abi::operator::Operator;
 use dcs_ndp::OperatorError;
 

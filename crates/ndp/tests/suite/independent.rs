@@ -1,12 +1,10 @@
 //! Random streams against implementations that share no code with ours: OpenSSL, the zlib and gzip of
 //! Python's standard library, ruzstd, and CRCs bit by bit.
 
-mod common;
-
 use std::io::{Read, Write};
 use std::process::{Command, Stdio};
 
-use common::{digest, in_place, resized, sample};
+use crate::common::{digest, in_place, resized, sample};
 use dcs_abi::operator::Operator;
 use dcs_ndp::parameter;
 use openssl::hash::MessageDigest;

@@ -1,13 +1,10 @@
 //! `filter` and `aggregate` of binary rows against Python's struct, fractions and math modules, and their errors.
 
-mod common;
-mod oracle;
-
-use common::{Cut, resize, whole};
+use crate::common::{Cut, resize, whole};
+use crate::oracle::Oracle;
 use dcs_abi::operator::Operator;
 use dcs_ndp::parameter::{check_aggregate, check_filter};
 use dcs_ndp::{ExpressionError, OperatorError};
-use oracle::Oracle;
 use proptest::prelude::*;
 use std::sync::{LazyLock, Mutex};
 
@@ -174,7 +171,7 @@ proptest! {
         let expression = format!("-w{width}:{functions}");
         let (ours, result) = resize(Operator::Aggregate, expression.as_bytes(), data, &cut);
         prop_assert_eq!(result, Ok(()));
-        let (whole, _) = resize(Operator::Aggregate, expression.as_bytes(), data, &common::whole());
+        let (whole, _) = resize(Operator::Aggregate, expression.as_bytes(), data, &crate::common::whole());
         prop_assert!(ours == whole, "it depends on how the rows are cut");
         let [ours, theirs] = [ours, results].map(|bytes| String::from_utf8(bytes).unwrap());
         let (ours, theirs): (Vec<_>, Vec<_>) = (ours.trim_end().split(',').collect(), theirs.split(',').collect());
@@ -238,7 +235,7 @@ fn a_row_cut_short_is_an_error() {
 #[test]
 fn wide_rows_pass() {
     let width = 1 << 20;
-    let mut rows = common::sample(9, 3 * width);
+    let mut rows = crate::common::sample(9, 3 * width);
     (rows[width - 1], rows[2 * width - 1], rows[3 * width - 1]) = (7, 8, 7);
     let wanted = [&rows[..width], &rows[2 * width..]].concat();
     let expression = format!("-w{width}:u8@{}=7", width - 1);

@@ -6,8 +6,8 @@
 //! faults are the table's [`Undetected::Data`]: they are contained, and the checksum or digest of a higher layer has to
 //! find them.
 
-use crate::scenarios::{DATA, Random, Rig, World, raw};
-use crate::server::{MAC, OWN, Server, server};
+use super::scenarios::{DATA, Random, Rig, World, raw};
+use super::server::{MAC, OWN, Server, server};
 use dcs_drivers::bus::Window;
 use dcs_drivers::nic::{Memory, Model, ResetCause, State};
 use dcs_fabric::{Absent, Access, Fault, Iommu, Rule, When};

@@ -1,5 +1,5 @@
 //! Cost of modules compared with the same in Rust and with operators of `dcs-ndp`: MiB/s of one stream on one core, blocks of 64
-//! KiB, the best of several rounds in turns. `cargo run --release -p dcs-wasm --example speed`
+//! KiB, the best of several rounds in turns. `cargo run --release -p dcs-wasm --example modules`
 
 use dcs_abi::operator::Operator;
 use dcs_ndp::{Context, parameter};

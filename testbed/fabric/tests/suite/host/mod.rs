@@ -1,5 +1,4 @@
 //! A raw NVMe host in a card's memory, for tests of the model: it builds entries by hand and trusts nothing.
-#![allow(dead_code, reason = "each test file uses a part of it")]
 
 use std::time::Duration;
 

@@ -1,8 +1,6 @@
 //! Published vectors, and streams made by hand.
 
-mod common;
-
-use common::{Cut, context, digest, in_place, resize, resized, sample, whole};
+use crate::common::{Cut, context, digest, in_place, resize, resized, sample, whole};
 use dcs_abi::operator::{OPERATORS, Operator, OperatorKind};
 use dcs_abi::status::Status;
 use dcs_ndp::{Context, OperatorError, parameter, sequential};
@@ -237,9 +235,9 @@ fn misuse_is_an_error() {
             Operator::Aes256Xts | Operator::Aes256XtsDecrypt => {
                 parameter::aes256_xts(&XTS_KEY, 16, 0).to_vec()
             }
-            Operator::AwsChunked => common::unsigned_chunks(16),
+            Operator::AwsChunked => crate::common::unsigned_chunks(16),
             Operator::Slice => parameter::slice(0, 16).to_vec(),
-            Operator::Grep => common::grep("^[0-9]").block(),
+            Operator::Grep => crate::common::grep("^[0-9]").block(),
             Operator::Filter => b"price>100".to_vec(),
             Operator::Aggregate => b"count".to_vec(),
             Operator::Knn => parameter::Knn { element: parameter::Element::U8, k: 1, query: vec![1] }.block(),

@@ -1,8 +1,6 @@
 //! `bitmap` against the `roaring` crate, and what it refuses.
 
-mod common;
-
-use common::{Cut, resize, whole};
+use crate::common::{Cut, resize, whole};
 use dcs_abi::operator::Operator;
 use dcs_ndp::OperatorError;
 use dcs_ndp::parameter::{Bitmap, BitmapOperation};
