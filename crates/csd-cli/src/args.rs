@@ -4,8 +4,9 @@
 use clap::{Args, Parser, Subcommand};
 use dcs_console::report::{self, Report};
 use dcs_console::units;
+use dcs_csd::placement::{Binding, Policy};
 use dcs_csd_cli::request::Rates;
-use dcs_csd_cli::spec::Drive;
+use dcs_csd_cli::spec::{Drive, policy_named};
 use std::path::PathBuf;
 
 /// Give virtual machines NVMe drives out of files and disks. `dcs` starts this program for its command csd.
@@ -83,6 +84,12 @@ pub struct Run {
     /// are processors, less one]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(..=64))]
     pub slots: Option<u16>,
+    /// Which slot does which work: static-worst, static-best, dynamic, or reconfiguration (see below) [default: reconfiguration]
+    #[arg(long, value_name = "POLICY", value_parser = policy_named)]
+    pub policy: Option<Policy>,
+    /// A slot, and the operators that it is bound to, with commas between: md5,sha256; or any. Once for each slot
+    #[arg(long, value_name = "OPERATORS", value_parser = Binding::parse)]
+    pub slot: Vec<Binding>,
     /// Where Prometheus gets metrics, by HTTP at /metrics: IP:PORT, such as 127.0.0.1:9464; port 0 for one that
     /// is free. Whoever may connect there sees all drives' names and counters
     #[arg(long, value_name = "ADDRESS")]
@@ -237,13 +244,22 @@ A drive: NAME:KEY=VALUE,...
                    computational programs (namespace 18)
   load-programs    its guest may load programs of its own, WebAssembly modules (Load Program); with programs, and with slots
   weight=N         share beside the other drives, 1 to 1000 (1)
+  load=N           operators' work that it will have beside the other drives, 1 to 1000 (1): static policies go by it
   iops=N           commands a second at most (any)
   bytes-per-s=SIZE bytes that are read and written a second, at most (any)
   msi              MSI instead of MSI-X: QEMU can take the drive out of a running guest (device_del); fewer vectors
 
+Which slot does which work, by --policy:
+  reconfiguration  any slot does any chain: a slot that has another one gets it when there is nothing else to do for it
+  dynamic          any slot does the chains whose operators it is bound to (--slot); without --slot all chains
+  static-best      the same, and each drive has one slot of those that are bound alike: drives with the largest loads are apart
+  static-worst     the same, and drives with the largest loads are together
+A chain that no slot has all operators of is refused (unknown operator).
+
 The same as a file:
   sockets = \"/run/dcs\"
-  slots = 2
+  policy = \"dynamic\"
+  slot = [\"grep\", \"md5,sha256\"]
   [[drive]]
   name = \"a\"
   [[drive.namespace]]
@@ -255,6 +271,8 @@ Whoever may connect to a drive's socket has the drive; the folder's owner and mo
 
 Examples:
   dcs csd run --drive a:size=8G,backing=/srv/ssd0.img --drive b:size=8G,backing=/srv/ssd0.img
+  dcs csd run --policy static-best --slots 2 --drive a:size=8G,backing=/srv/ssd0.img,load=4 --drive b:size=8G,backing=/srv/ssd0.img
+  dcs csd run --policy dynamic --slot grep --slot md5,sha256 --drive a:size=8G,backing=/srv/ssd0.img
   dcs csd run --drive fast:size=64G,backing=/dev/nvme0n1,backing=/dev/nvme1n1,block=4096
   (umask 077; openssl rand -hex 64 >key); dcs csd run --drive c:size=8G,backing=/srv/ssd1.img,through=aes256-xts,key-file=key
   dcs csd run /etc/dcs/csd.toml --sockets /run/dcs";

@@ -14,6 +14,7 @@
 //! | `layout` | which bytes of which file belong to which namespace |
 //! | `ssds` | SSDs that the process drives itself, and their start |
 //! | `process` | `dcs csd run`: the loop, drives, their sockets |
+//! | `slots` | the slots that do operators' work, and which drive may ask what of them |
 //! | `control` | the management socket |
 //! | `scrape` | the same for Prometheus, by HTTP |
 //! | `manage` | `dcs csd add`, `remove`, `resize`, `set`, `list`, `stats` |
@@ -40,6 +41,7 @@ mod modules;
 mod pace;
 mod process;
 mod scrape;
+mod slots;
 mod ssds;
 
 use args::{Arguments, Command, CsdCommand, Run};
@@ -56,9 +58,6 @@ use std::time::Duration;
 
 /// Time for which the loop looks for work before it sleeps, unless told otherwise.
 const POLL: Duration = Duration::from_micros(50);
-
-/// Slots at most.
-const SLOTS_MAX: u16 = 64;
 
 fn main() -> std::process::ExitCode {
     let arguments = Arguments::try_parse().unwrap_or_else(|error| refuse(error, &Arguments::command()));
@@ -118,13 +117,10 @@ fn serve(options: &Run, report: &Report) -> Result<(), Failure> {
         None => Configuration::default(),
     };
     wanted.drives.extend(options.drive.iter().cloned());
+    let slots = slots::wanted(options, &wanted)?;
     let sockets = options.sockets.clone().or(wanted.sockets).unwrap_or_else(|| PathBuf::from("/run/dcs"));
-    let slots = options.slots.or(wanted.slots).unwrap_or_else(slots);
-    if slots > SLOTS_MAX {
-        return Err(Failure::usage(format!("{slots} slots")).advise(format!("give 0 to {SLOTS_MAX}")));
-    }
-    let process = Process::start(&sockets, options.poll.unwrap_or(POLL), slots, ssds::Ssds::new())
-        .map_err(no_storage)?;
+    let poll = options.poll.unwrap_or(POLL);
+    let process = Process::start(&sockets, poll, slots, ssds::Ssds::new()).map_err(no_storage)?;
     for drive in wanted.drives {
         let name = drive.name.clone();
         process.add(drive).map_err(|refused| refused.into_failure(&format!("drive {name}: ")))?;
@@ -154,12 +150,6 @@ fn serve(options: &Run, report: &Report) -> Result<(), Failure> {
     loop {
         std::thread::park();
     }
-}
-
-/// Slots where nobody says how many: the thread that serves the drives has a processor, too.
-fn slots() -> u16 {
-    let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    u16::try_from(processors - 1).unwrap_or(u16::MAX).min(SLOTS_MAX)
 }
 
 fn no_storage(error: std::io::Error) -> Failure {

@@ -12,12 +12,15 @@
 use crate::layout::{Backing, Layout, LayoutError, Share};
 use crate::modules;
 use crate::pace::Pace;
+use crate::slots;
 use crate::ssds::Ssds;
 use dcs_console::failure::Failure;
 use dcs_console::interrupt::{self, Leftover};
 use dcs_csd::namespace::identifier;
 use dcs_csd::storage::FileStorage;
-use dcs_csd::{Activity, Chain, Config, ConfigError, Controller, DriveId, Drives, Limits, Storage, VolumeId};
+use dcs_csd::{
+    Activity, Chain, Config, ConfigError, Controller, DriveId, Drives, Limits, Placement, Storage, VolumeId,
+};
 use dcs_csd_cli::backings::Backings;
 use dcs_csd_cli::port::{Front, GuestPort};
 use dcs_csd_cli::request::Rates;
@@ -81,8 +84,8 @@ impl From<ConfigError> for Refused {
 pub struct Process {
     sockets: PathBuf,
     pub(crate) wake: Wake,
-    /// Slots do operators' work.
-    has_slots: bool,
+    /// The slots that do operators' work.
+    slots: Option<Placement>,
     jobs: Sender<Job>,
     pub(crate) held: Mutex<Held>,
     pub(crate) ssds: Ssds,
@@ -125,20 +128,26 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Process {
     /// Starts the loop, without any drive yet. It looks for work for `poll` after the last before it sleeps; operators'
-    /// work is done by this many slots, threads of their own, or by itself where there is none. SSDs that it drives itself are opened by
-    /// `ssds`.
-    pub fn start(sockets: &Path, poll: Duration, slots: u16, ssds: Ssds) -> io::Result<Arc<Process>> {
+    /// work is done by these slots, threads of their own, or by itself where there is none. SSDs that it drives itself are opened
+    /// by `ssds`.
+    pub fn start(
+        sockets: &Path,
+        poll: Duration,
+        slots: Option<Placement>,
+        ssds: Ssds,
+    ) -> io::Result<Arc<Process>> {
         let wake = Wake::new()?;
         let (jobs, requests) = channel::<Job>();
         let (told, storage) = channel();
-        let woken = wake.clone();
+        let (woken, placement) = (wake.clone(), slots.clone());
         std::thread::Builder::new().name("dcs-csd".into()).spawn(move || {
             let begun = FileStorage::new(ENTRIES).and_then(|mut storage| {
                 storage.watch(woken.as_fd().try_clone_to_owned()?);
                 let mut drives = Drives::new(Backings::new(storage), ENTRIES as usize);
                 drives.set_disposal(threads::disposal(&woken)?);
-                if slots > 0 {
-                    drives.set_workers(Box::new(Threads::start(slots, &woken)?));
+                if let Some(placement) = placement {
+                    let threads = Threads::start(placement.slots().len() as u16, &woken)?;
+                    drives.set_placed_workers(Box::new(threads), placement).map_err(io::Error::other)?;
                 }
                 Ok(drives)
             });
@@ -151,8 +160,8 @@ impl Process {
             }
         })?;
         storage.recv().map_err(io::Error::other)??;
-        let (sockets, has_slots) = (sockets.to_path_buf(), slots > 0);
-        Ok(Arc::new(Process { sockets, wake, has_slots, jobs, held: Mutex::default(), ssds }))
+        let sockets = sockets.to_path_buf();
+        Ok(Arc::new(Process { sockets, wake, slots, jobs, held: Mutex::default(), ssds }))
     }
 
     /// Has the loop do something, and waits for that.
@@ -252,8 +261,8 @@ impl Process {
         };
         check_weight(spec.weight)?;
         let mut controller = Controller::new(config)?;
+        slots::check(self.slots.as_ref(), &spec)?;
         if spec.load_programs {
-            self.check_loading(&spec)?;
             controller.set_builder(modules::builder());
         }
         controller.set_limits(limits(&spec));
@@ -279,8 +288,13 @@ impl Process {
                 return Err(refused);
             }
         };
-        let (shared, guest, weight) = (controller.clone(), GuestPort::new(port.clone()), spec.weight);
-        let number = self.call(move |drives| drives.add(shared, guest, weight));
+        let (shared, guest) = (controller.clone(), GuestPort::new(port.clone()));
+        let (weight, load) = (spec.weight, spec.load.unwrap_or(1));
+        let number = self.call(move |drives| {
+            let number = drives.add(shared, guest, weight);
+            drives.set_load(number, load);
+            number
+        });
         match server.start() {
             Ok(running) => {
                 Ok(Served { spec, socket, controller, port, number, spaces, running, _leftover: leftover })
@@ -291,18 +305,6 @@ impl Process {
                 self.call(move |drives| drives.remove(number));
                 Err(Refused::new(format!("no thread for {}: {error}", spec.name)))
             }
-        }
-    }
-
-    /// Says why a drive's guest cannot load programs: what it loads is its own, and must hold up nobody else.
-    fn check_loading(&self, spec: &Drive) -> Result<(), Refused> {
-        let name = &spec.name;
-        match (spec.programs, self.has_slots) {
-            (false, _) => Err(Refused::new(format!("{name} has no programs to be loaded beside"))
-                .advise("say programs, too")),
-            (true, false) => Err(Refused::new(format!("no slots for what the guest of {name} may load"))
-                .advise("give operators threads of their own: dcs csd run --slots 1")),
-            (true, true) => Ok(()),
         }
     }
 
@@ -417,7 +419,11 @@ impl Process {
 
     /// The slots that do operators' work.
     pub fn slots(&self) -> Vec<Slot> {
-        self.call(|drives| drives.slots().enumerate().map(Slot::new).collect())
+        let held = lock(&self.held);
+        let named = |drive| held.drives.values().find(|served| served.number == drive);
+        let name = |drive| Some(named(drive)?.spec.name.clone());
+        let states = self.call(|drives| drives.slots().collect::<Vec<_>>());
+        states.iter().enumerate().map(|(slot, state)| Slot::new(slot, state, name)).collect()
     }
 
     /// All that there is, and what it has done.

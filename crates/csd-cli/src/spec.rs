@@ -3,6 +3,7 @@
 
 use dcs_console::failure::Failure;
 use dcs_console::units;
+use dcs_csd::placement::{Binding, Policy};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
@@ -21,6 +22,12 @@ pub struct Configuration {
     /// Slots for operators' work, threads of their own; 0: the thread that serves the drives does it.
     #[serde(default)]
     pub slots: Option<u16>,
+    /// Rule for the slots that may do a chain's work.
+    #[serde(default, deserialize_with = "policy")]
+    pub policy: Option<Policy>,
+    /// Each slot's operators, as `md5,sha256` or `any`.
+    #[serde(default, deserialize_with = "bindings")]
+    pub slot: Vec<Binding>,
     /// Drives, in the order in which they get their places.
     #[serde(default, rename = "drive")]
     pub drives: Vec<Drive>,
@@ -44,6 +51,9 @@ pub struct Drive {
     /// Its share beside those of the other drives.
     #[serde(default = "one")]
     pub weight: u32,
+    /// Work of operators that it will have beside the other drives, where static policies give it slots.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub load: Option<u32>,
     /// Commands a second at most; 0: any.
     #[serde(default)]
     pub iops: u64,
@@ -154,6 +164,25 @@ fn some_bytes<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<u64>, 
     bytes(from).map(Some)
 }
 
+/// Reads a policy's name.
+///
+/// # Errors
+///
+/// The names that there are.
+pub fn policy_named(name: &str) -> Result<Policy, String> {
+    let names = || Policy::ALL.map(Policy::name).join(", ");
+    Policy::from_name(name).ok_or_else(|| format!("{name:?} is no policy; there are {}", names()))
+}
+
+fn policy<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<Policy>, D::Error> {
+    policy_named(&String::deserialize(from)?).map(Some).map_err(serde::de::Error::custom)
+}
+
+fn bindings<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Vec<Binding>, D::Error> {
+    let slots = Vec::<String>::deserialize(from)?;
+    slots.iter().map(|slot| Binding::parse(slot).map_err(serde::de::Error::custom)).collect()
+}
+
 fn one_or_more<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Vec<PathBuf>, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]
@@ -210,6 +239,7 @@ impl Drive {
             path: 1,
             queues: 8,
             weight: 1,
+            load: None,
             iops: 0,
             bytes_per_s: 0,
             memory: mebibyte(),
@@ -263,6 +293,7 @@ impl Drive {
                 "path" => drive.path = number(key, value)?,
                 "queues" => drive.queues = number(key, value)?,
                 "weight" => drive.weight = number(key, value)?,
+                "load" => drive.load = Some(number(key, value)?),
                 "iops" => drive.iops = number(key, value)?,
                 "bytes-per-s" => drive.bytes_per_s = units::size(value)?,
                 "memory" => {
@@ -276,8 +307,8 @@ impl Drive {
                 _ => {
                     return Err(format!(
                         "{option}: of a drive there is size=, backing=, offset=, stripe=, block=, nsid=, read-only, \
-                         through=, key-file=, subsystem=, path=, queues=, weight=, iops=, bytes-per-s=, memory=, \
-                         operator-memory=, programs, load-programs, msi"
+                         through=, key-file=, subsystem=, path=, queues=, weight=, load=, iops=, bytes-per-s=, \
+                         memory=, operator-memory=, programs, load-programs, msi"
                     ));
                 }
             }
@@ -345,7 +376,7 @@ mod tests {
     #[test]
     fn an_option_and_a_table_are_the_same_drive() {
         let short =
-            Drive::parse("a:size=8G,backing=/srv/0,backing=/srv/1,offset=1M,subsystem=vm7,path=2,weight=2,iops=500,bytes-per-s=1M,programs,load-programs,msi,read-only")
+            Drive::parse("a:size=8G,backing=/srv/0,backing=/srv/1,offset=1M,subsystem=vm7,path=2,weight=2,load=3,iops=500,bytes-per-s=1M,programs,load-programs,msi,read-only")
                 .unwrap();
         let text = r#"
             [[drive]]
@@ -353,6 +384,7 @@ mod tests {
             subsystem = "vm7"
             path = 2
             weight = 2
+            load = 3
             iops = 500
             bytes-per-s = "1M"
             programs = true

@@ -125,7 +125,7 @@ mod tests {
             Err(DriveError::Slow(function.to_owned()))
         };
         let ssds = Ssds { open: Box::new(open), starting: Mutex::default() };
-        let process = Process::start(folder.path(), Duration::ZERO, 0, ssds).unwrap();
+        let process = Process::start(folder.path(), Duration::ZERO, None, ssds).unwrap();
         let spec = |text: &str| Drive::parse(text).unwrap();
         let add = |text: String| {
             let (process, spec) = (process.clone(), spec(&text));

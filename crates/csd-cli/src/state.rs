@@ -4,10 +4,11 @@
 use dcs_console::units::human;
 use dcs_csd::Counters;
 use dcs_csd::latency::{BUCKETS, Histogram, Stage};
-use dcs_csd::{SlotState, near};
+use dcs_csd::{DriveId, SlotState, near};
 use prometheus::core::{AtomicU64, GenericCounterVec};
 use prometheus::{IntGaugeVec, Opts, Registry, TextEncoder, proto};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -151,12 +152,24 @@ pub struct Worked {
 pub struct Slot {
     /// Its number, from 0 on.
     pub slot: usize,
+    /// Rule for the slots that may do a chain's work.
+    #[serde(default)]
+    pub policy: String,
+    /// The operators that it is bound to; nothing where it may have any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bound: Option<Vec<String>>,
+    /// The drives that have it as their own: with a static policy.
+    #[serde(default)]
+    pub owners: Vec<String>,
     /// The operators of the chain that it holds.
     pub operators: Vec<String>,
     /// It works.
     pub busy: bool,
     /// Batches of work that it has done.
     pub batches: u64,
+    /// Those of each drive that is there.
+    #[serde(default)]
+    pub drives: BTreeMap<String, u64>,
     /// How often it was loaded with other operators.
     pub loads: u64,
     /// How long it has worked.
@@ -164,13 +177,18 @@ pub struct Slot {
 }
 
 impl Slot {
-    /// Of the slot of this number.
-    pub fn new((slot, state): (usize, SlotState)) -> Slot {
+    /// Of the slot of this number; `name` tells a drive's name by its number in the loop.
+    pub fn new(slot: usize, state: &SlotState, name: impl Fn(DriveId) -> Option<String>) -> Slot {
+        let texts = |names: &mut dyn Iterator<Item = &'static str>| names.map(str::to_owned).collect();
         Slot {
             slot,
-            operators: state.operators().map(str::to_owned).collect(),
+            policy: state.policy.name().to_owned(),
+            bound: state.binding.names().map(|mut names| texts(&mut names)),
+            owners: state.owners.iter().filter_map(|drive| name(*drive)).collect(),
+            operators: texts(&mut state.operators()),
             busy: state.is_busy,
             batches: state.batches,
+            drives: state.drives.iter().filter_map(|(drive, count)| Some((name(*drive)?, *count))).collect(),
             loads: state.loads,
             time_ns: state.nanoseconds,
         }
@@ -178,10 +196,19 @@ impl Slot {
 
     /// Its line of figures.
     pub fn figures(&self) -> String {
-        let Slot { slot, operators, batches, loads, .. } = self;
+        let Slot { slot, policy, operators, batches, loads, .. } = self;
+        let bound = self.bound.as_ref().map_or("any operators".to_owned(), |bound| bound.join(", "));
+        let owners = match self.owners.as_slice() {
+            [] => String::new(),
+            owners => format!(" of {}", owners.join(", ")),
+        };
         let holds = if operators.is_empty() { "nothing".to_owned() } else { operators.join(", ") };
         let (busy, time) = (if self.busy { "busy" } else { "idle" }, Duration::from_nanos(self.time_ns));
-        format!("slot {slot}: holds {holds}, {busy}, {batches} batches in {time:.1?}, {loads} loads")
+        let by: Vec<String> = self.drives.iter().map(|(drive, count)| format!("{drive} {count}")).collect();
+        let by = if by.is_empty() { String::new() } else { format!(" ({})", by.join(", ")) };
+        format!(
+            "slot {slot}: {policy}, for {bound}{owners}; holds {holds}, {busy}, {batches} batches{by} in {time:.1?}, {loads} loads"
+        )
     }
 }
 
@@ -419,10 +446,19 @@ pub fn metrics(drives: &[State], slots_of_operators: &[Slot]) -> prometheus::Res
     let batches = by_slot("batches_total", "Batches of operators' work that a slot has done.")?;
     let loads = by_slot("loads_total", "How often a slot was loaded with other operators.")?;
     let worked = by_slot("nanoseconds_total", "How long a slot has worked.")?;
+    let name = "dcs_csd_operator_slot_drive_batches_total";
+    let by_drive: GenericCounterVec<AtomicU64> = GenericCounterVec::new(
+        Opts::new(name, "Batches of a drive's work that a slot has begun."),
+        &["slot", "drive"],
+    )?;
+    registry.register(Box::new(by_drive.clone()))?;
     for slot in slots_of_operators {
         let number = slot.slot.to_string();
         for (counter, value) in [(&batches, slot.batches), (&loads, slot.loads), (&worked, slot.time_ns)] {
             counter.with_label_values(&[number.as_str()]).inc_by(value);
+        }
+        for (drive, batches) in &slot.drives {
+            by_drive.with_label_values(&[number.as_str(), drive]).inc_by(*batches);
         }
     }
     let mut families = registry.gather();
@@ -533,8 +569,25 @@ mod tests {
             operators: vec![Worked { operator: "md5".into(), time_ns: 1_500_000_000, bytes: 1 << 30 }],
         };
         let held = vec!["gzip".to_owned(), "md5".to_owned()];
-        let slot = Slot { slot: 1, operators: held, batches: 7, loads: 2, time_ns: 9, ..Slot::default() };
-        assert_eq!(slot.figures(), "slot 1: holds gzip, md5, idle, 7 batches in 9.0ns, 2 loads");
+        let (policy, drives) = ("static-best".to_owned(), BTreeMap::from([("a".to_owned(), 6)]));
+        let (bound, owners) =
+            (Some(vec!["gzip".to_owned(), "md5".to_owned()]), vec!["a".to_owned(), "c".to_owned()]);
+        let slot = Slot {
+            slot: 1,
+            policy,
+            bound,
+            owners,
+            drives,
+            operators: held,
+            batches: 7,
+            loads: 2,
+            time_ns: 9,
+            busy: false,
+        };
+        assert_eq!(
+            slot.figures(),
+            "slot 1: static-best, for gzip, md5 of a, c; holds gzip, md5, idle, 7 batches (a 6) in 9.0ns, 2 loads"
+        );
         let text = metrics(std::slice::from_ref(&state), &[slot]).unwrap();
         for line in [
             "dcs_csd_reads_total{drive=\"a\"} 7",
@@ -543,6 +596,7 @@ mod tests {
             "dcs_csd_slots{drive=\"a\"} 256",
             "dcs_csd_slots_used{drive=\"a\"} 4",
             "dcs_csd_operator_slot_loads_total{slot=\"1\"} 2",
+            "dcs_csd_operator_slot_drive_batches_total{drive=\"a\",slot=\"1\"} 6",
             "dcs_csd_operator_memory_used_bytes{drive=\"a\"} 3145728",
             "dcs_csd_programs_loaded{drive=\"a\"} 5",
             "dcs_csd_limit_iops{drive=\"a\"} 500",

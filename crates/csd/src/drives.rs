@@ -8,6 +8,7 @@ use std::time::Duration;
 use crate::controller::Controller;
 use crate::host::HostPort;
 use crate::near::Operated;
+use crate::placement::{Placement, PlacementError};
 use crate::pool::{Pool, SlotState, Workers};
 use crate::shares::Shares;
 use crate::storage::{Response, Storage};
@@ -38,7 +39,7 @@ pub enum Activity {
 
 /// A drive among others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct DriveId(u32);
+pub struct DriveId(pub(crate) u32);
 
 /// Controllers with their guests, and the storage that they share.
 pub struct Drives<P, S> {
@@ -116,6 +117,27 @@ impl<P: HostPort, S: Storage> Drives<P, S> {
     /// slots.
     pub fn set_workers(&mut self, workers: Box<dyn Workers>) {
         self.pool = Pool::new(workers);
+    }
+
+    /// The same, with a policy and bindings.
+    ///
+    /// # Errors
+    ///
+    /// Where the placement is for another number of slots.
+    pub fn set_placed_workers(
+        &mut self,
+        workers: Box<dyn Workers>,
+        placement: Placement,
+    ) -> Result<(), PlacementError> {
+        self.pool = Some(Pool::placed(workers, placement)?);
+        Ok(())
+    }
+
+    /// Sets the load of a drive relative to others', by which static policies give it slots.
+    pub fn set_load(&mut self, drive: DriveId, load: u32) {
+        if let Some(pool) = &mut self.pool {
+            pool.set_load(drive.0 as usize, load);
+        }
     }
 
     /// Memory is given back by this from now on, which drops what it is handed beside the loop, and wakes the loop then.

@@ -35,7 +35,7 @@
 //! | [`namespace`] | [`Namespace`]: logical blocks on a volume, and their chain |
 //! | [`near`] | near-storage commands: a source, operators, a destination; those of the standard's command sets |
 //! | [`shares`] | [`Shares`]: who is next, by weight |
-//! | [`pool`] | slots that do operators' work beside the loop |
+//! | [`pool`], [`placement`] | slots that do operators' work beside the loop; which slot may do which work |
 //! | `waste` | memory that is given back beside it |
 //! | [`drives`] | [`Drives`]: the controllers of a process, in turn |
 //! | [`storage`] | [`Storage`]: volumes on files, block devices, SSDs that the process drives itself, or in memory |
@@ -83,6 +83,7 @@ pub mod limits;
 mod logs;
 pub mod namespace;
 pub mod near;
+pub mod placement;
 pub mod pool;
 mod queue;
 mod registers;
@@ -100,6 +101,7 @@ pub use host::{Direction, HostError, HostPort, Piece};
 pub use latency::Latencies;
 pub use limits::Limits;
 pub use namespace::Namespace;
+pub use placement::Placement;
 pub use pool::{SlotState, Workers};
 pub use shares::Shares;
 pub use storage::{

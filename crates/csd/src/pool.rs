@@ -1,15 +1,21 @@
 //! Slots that run operators' work beside the loop that drives the controllers: which batch is next in which slot is
-//! `dcs_slots`' to say.
+//! `dcs_slots`' to say, by the policy and the bindings of a [`Placement`].
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use dcs_abi::operator::Operator;
-use dcs_slots::{Action, Config, Job, JobId, OperatorId, Order, Policy, Slots, Tenant};
+use dcs_abi::status::Status as Reason;
+use dcs_slots::{Action, Config, Job, JobId, OperatorId, Order, Slots, Tenant};
 
+use crate::drives::DriveId;
 use crate::near::Batch;
+use crate::placement::{Binding, Placement, PlacementError, Policy};
 
 /// How far ahead of its share a drive's work may be that finds its operators in a slot, in nanoseconds.
 const LAG: u64 = 1_000_000;
+
+/// The operator of slots that are bound, to themselves: a group's work is for each of its slots.
+const BOUND: OperatorId = OperatorId(0);
 
 /// Those who do the work, one for each slot: threads, in a process.
 pub trait Workers: Send {
@@ -25,23 +31,61 @@ pub trait Workers: Send {
 
 /// Slots, and what waits for them.
 pub struct Pool {
-    slots: Slots,
+    /// Slots that share their work. Each group has shares of its own.
+    groups: Vec<Group>,
+    /// Each slot's group, and its place there.
+    places: Vec<(usize, u16)>,
     workers: Box<dyn Workers>,
+    placement: Placement,
+    drives: BTreeMap<usize, Member>,
     waiting: BTreeMap<u64, Batch>,
+    /// Work that no slot may do.
+    refused: VecDeque<Batch>,
     next: u64,
-    /// The chains that slots hold: numbers of operators, then zeros.
-    chains: Vec<[u8; 8]>,
+    held: Vec<Held>,
 }
 
-/// The operators that a slot holds, and the work that it has done.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Slots that have one line of work: all, those that are bound alike, or a drive's own one. Every drive is a tenant.
+struct Group {
+    slots: Slots,
+    /// Their numbers.
+    numbers: Vec<u16>,
+}
+
+/// A drive.
+struct Member {
+    weight: u32,
+    load: u32,
+    /// Its slots, where drives have some of their own: one of each kind.
+    own: Vec<u16>,
+}
+
+/// What a slot holds, and what it has done.
+#[derive(Clone, Default)]
+struct Held {
+    /// The chain: numbers of operators, then zeros.
+    chain: [u8; 8],
+    /// Batches of each drive, by number.
+    batches: Vec<u64>,
+}
+
+/// The operators that a slot is bound to and holds, and the work that it has done.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SlotState {
+    /// The policy of all slots.
+    pub policy: Policy,
+    /// The operators that it may have.
+    pub binding: Binding,
+    /// The drives that have it as their own: with a static policy.
+    pub owners: Vec<DriveId>,
     /// Numbers of the operators that it holds, then zeros.
     pub chain: [u8; 8],
     /// It works.
     pub is_busy: bool,
     /// Batches that it has run.
     pub batches: u64,
+    /// Those of each drive that has had some, and is still there.
+    pub drives: Vec<(DriveId, u64)>,
     /// How often it got other operators.
     pub loads: u64,
     /// How long it has worked, in nanoseconds.
@@ -56,46 +100,103 @@ impl SlotState {
 }
 
 impl Pool {
-    /// Slots that hold nothing. Nothing where there are none, or too many (4,096).
+    /// Slots that are loaded with what is needed. Nothing where there are none, or too many (4,096).
     pub fn new(workers: Box<dyn Workers>) -> Option<Pool> {
+        let slots = vec![Binding::Any; workers.count()];
+        Pool::placed(workers, Placement::new(Policy::Reconfiguration, slots).ok()?).ok()
+    }
+
+    /// Slots with a policy, and bound to operators.
+    ///
+    /// # Errors
+    ///
+    /// Where the placement is for another number of slots.
+    pub fn placed(workers: Box<dyn Workers>, placement: Placement) -> Result<Pool, PlacementError> {
         let count = workers.count();
-        let config = Config {
-            slots: vec![None; count],
-            policy: Policy::Reconfiguration,
-            order: Order::Shares,
-            lag: LAG,
-            // A slot's operators are there at once: nothing is gained from keeping others.
-            linger: 0,
-        };
-        let slots = Slots::new(&config).ok()?;
-        let (waiting, chains) = (BTreeMap::new(), vec![[0; 8]; count]);
-        Some(Pool { slots, workers, waiting, next: 0, chains })
+        if placement.slots().len() != count {
+            return Err(PlacementError::Count { slots: count, bound: placement.slots().len() });
+        }
+        let mut places = vec![(0, 0); count];
+        let mut groups = Vec::new();
+        for numbers in placement.groups() {
+            for (place, number) in numbers.iter().enumerate() {
+                places[usize::from(*number)] = (groups.len(), place as u16);
+            }
+            groups.push(Group::new(placement.policy(), numbers)?);
+        }
+        let (drives, waiting, refused) = (BTreeMap::new(), BTreeMap::new(), VecDeque::new());
+        let held = vec![Held::default(); count];
+        Ok(Pool { groups, places, workers, placement, drives, waiting, refused, next: 0, held })
     }
 
     /// Slots that there are.
     pub fn count(&self) -> usize {
-        self.chains.len()
+        self.held.len()
     }
 
     /// Adds a drive, or changes its weight.
     pub fn set(&mut self, drive: usize, weight: u32) {
-        let weight = weight.clamp(1, 1000);
-        // Slot 0 is there, and the weight one that can be.
-        let _ = self.slots.set_tenant(drive as u16, Tenant { weight, ..Tenant::default() });
+        let (weight, own) = (weight.clamp(1, 1000), Vec::new());
+        self.drives.entry(drive).or_insert(Member { weight, load: 1, own }).weight = weight;
+        self.assign();
+    }
+
+    /// Sets the load of a drive relative to others', by which it has slots of its own.
+    pub fn set_load(&mut self, drive: usize, load: u32) {
+        if let Some(member) = self.drives.get_mut(&drive) {
+            member.load = load.max(1);
+            self.assign();
+        }
     }
 
     /// Takes a drive out, none of whose work is left: who gets its place has neither its debt nor its credit.
     pub fn remove(&mut self, drive: usize) {
-        self.slots.remove_tenant(drive as u16);
+        self.drives.remove(&drive);
+        self.groups.iter_mut().for_each(|group| group.slots.remove_tenant(drive as u16));
+        self.held.iter_mut().filter_map(|held| held.batches.get_mut(drive)).for_each(|batches| *batches = 0);
+        self.assign();
     }
 
-    /// Work that waits for a slot.
-    pub fn request(&mut self, batch: Batch, now: u64) {
+    /// Gives all drives their slots anew, and their weights. Work that waits stays where it does.
+    fn assign(&mut self) {
+        let loads: Vec<f64> = self.drives.values().map(|member| f64::from(member.load)).collect();
+        let own = self.placement.assign(&loads);
+        for (place, (drive, member)) in self.drives.iter_mut().enumerate() {
+            member.own = own.iter().flatten().map(|slots| slots[place]).collect();
+            let tenant = Tenant { weight: member.weight, ..Tenant::default() };
+            for group in &mut self.groups {
+                // Slot 0 is there, and the weight one that can be.
+                let _ = group.slots.set_tenant(*drive as u16, tenant);
+            }
+        }
+    }
+
+    /// Work that waits for a slot. Where no slot has its operators, it comes back as refused.
+    pub fn request(&mut self, mut batch: Batch, now: u64) {
         self.next += 1;
-        let (id, tenant, operator) = (JobId(self.next), batch.ticket.drive as u16, operator(batch.chain()));
+        if let Err(reason) = self.line_up(&batch, now) {
+            batch.refuse(reason);
+            self.refused.push_back(batch);
+            return;
+        }
         self.waiting.insert(self.next, batch);
-        let refused = self.slots.request(Job { id, tenant, operator }, now);
-        debug_assert_eq!(refused, Ok(()), "every drive is a tenant");
+    }
+
+    fn line_up(&mut self, batch: &Batch, now: u64) -> Result<(), Reason> {
+        let (drive, chain) = (batch.ticket.drive as usize, batch.chain());
+        let kind = self.placement.kind_of(chain).ok_or(Reason::UnknownOperator)?;
+        let own = self.drives.get(&drive).and_then(|member| member.own.get(kind));
+        let (group, operator) = match self.placement.policy() {
+            Policy::Reconfiguration => (0, operator(chain)),
+            Policy::Dynamic => (kind, BOUND),
+            Policy::StaticWorst | Policy::StaticBest => {
+                (own.map_or(0, |slot| self.places[usize::from(*slot)].0), BOUND)
+            }
+        };
+        let job = Job { id: JobId(self.next), tenant: drive as u16, operator };
+        let taken = self.groups[group].slots.request(job, now);
+        debug_assert_eq!(taken, Ok(()), "every drive is a tenant");
+        Ok(())
     }
 
     /// Takes out a drive's work that waits for a slot. What slots work on is done soon.
@@ -104,7 +205,7 @@ impl Pool {
         if !self.waiting.values().any(is_its) {
             return Vec::new();
         }
-        self.slots.retain(|job| usize::from(job.tenant) != drive);
+        self.groups.iter_mut().for_each(|group| group.slots.retain(|job| usize::from(job.tenant) != drive));
         let waiting = std::mem::take(&mut self.waiting).into_iter();
         let (its, others) = waiting.partition(|(_, batch)| is_its(batch));
         self.waiting = others;
@@ -112,37 +213,94 @@ impl Pool {
         its.into_values().collect()
     }
 
-    /// Work that is done.
+    /// Work that is done, or refused.
     pub fn done(&mut self, now: u64) -> Option<Batch> {
+        if let Some(refused) = self.refused.pop_front() {
+            return Some(refused);
+        }
         let (slot, batch) = self.workers.done()?;
-        self.slots.done(slot, now);
+        let (group, place) = self.places[usize::from(slot)];
+        self.groups[group].slots.done(place, now);
         Some(batch)
     }
 
     /// Gives free slots what is next.
     pub fn dispatch(&mut self, now: u64) {
-        while let Some(action) = self.slots.next(now) {
-            let (slot, job) = match action {
-                Action::Run { slot, job } => (slot, job),
-                // Operators' code is everybody's, and their state the stream's: it is loaded when it is named.
-                Action::Load { slot, .. } => (slot, self.slots.loaded(slot, now)),
-            };
-            if let Some(batch) = self.waiting.remove(&job.id.0) {
-                self.chains[usize::from(slot)] = batch.chain();
-                self.workers.run(slot, batch);
+        for group in &mut self.groups {
+            while let Some((slot, job)) = group.next(now) {
+                if let Some(batch) = self.waiting.remove(&job.id.0) {
+                    self.held[usize::from(slot)].gets(&batch);
+                    self.workers.run(slot, batch);
+                }
             }
         }
     }
 
     /// The slots.
     pub fn state(&self) -> impl Iterator<Item = SlotState> {
-        self.slots.slots().iter().zip(&self.chains).map(|(slot, chain)| SlotState {
-            chain: *chain,
-            is_busy: !slot.is_free(),
-            batches: slot.blocks,
-            loads: slot.loads,
-            nanoseconds: slot.working,
+        let slots = self.places.iter().zip(&self.held).zip(self.placement.slots()).enumerate();
+        slots.map(|(number, (((group, place), held), binding))| {
+            let slot = &self.groups[*group].slots.slots()[usize::from(*place)];
+            SlotState {
+                policy: self.placement.policy(),
+                binding: binding.clone(),
+                owners: self.owners(number as u16),
+                chain: held.chain,
+                is_busy: !slot.is_free(),
+                batches: slot.blocks,
+                drives: held.drives(),
+                loads: slot.loads,
+                nanoseconds: slot.working,
+            }
         })
+    }
+
+    /// The drives that have this slot as their own.
+    fn owners(&self, slot: u16) -> Vec<DriveId> {
+        let own = self.drives.iter().filter(|(_, member)| member.own.contains(&slot));
+        own.map(|(drive, _)| DriveId(*drive as u32)).collect()
+    }
+}
+
+impl Group {
+    fn new(policy: Policy, numbers: Vec<u16>) -> Result<Group, PlacementError> {
+        let (held, policy) = match policy {
+            Policy::StaticWorst | Policy::StaticBest => (Some(BOUND), dcs_slots::Policy::Static),
+            Policy::Dynamic => (Some(BOUND), dcs_slots::Policy::Dynamic),
+            Policy::Reconfiguration => (None, dcs_slots::Policy::Reconfiguration),
+        };
+        // A slot's operators are there at once: nothing is gained from keeping others.
+        let (slots, order, lag, linger) = (vec![held; numbers.len()], Order::Shares, LAG, 0);
+        let slots = Slots::new(&Config { slots, policy, order, lag, linger })
+            .map_err(|_| PlacementError::Slots(numbers.len()))?;
+        Ok(Group { slots, numbers })
+    }
+
+    /// Its next work, and the number of the slot that does it.
+    fn next(&mut self, now: u64) -> Option<(u16, Job)> {
+        let (place, job) = match self.slots.next(now)? {
+            Action::Run { slot, job } => (slot, job),
+            // Operators' code is everybody's, and their state the stream's: it is loaded when it is named.
+            Action::Load { slot, .. } => (slot, self.slots.loaded(slot, now)),
+        };
+        Some((self.numbers[usize::from(place)], job))
+    }
+}
+
+impl Held {
+    /// It is to run this batch.
+    fn gets(&mut self, batch: &Batch) {
+        self.chain = batch.chain();
+        let drive = batch.ticket.drive as usize;
+        if self.batches.len() <= drive {
+            self.batches.resize(drive + 1, 0);
+        }
+        self.batches[drive] += 1;
+    }
+
+    fn drives(&self) -> Vec<(DriveId, u64)> {
+        let drives = self.batches.iter().enumerate().filter(|(_, batches)| **batches > 0);
+        drives.map(|(drive, batches)| (DriveId(drive as u32), *batches)).collect()
     }
 }
 

@@ -1,9 +1,12 @@
 //! Operators' work in slots, threads of their own, while neighbours read.
 
+use super::common::{Serving, disk};
 use super::{Ends, MB, folder, serve_with, until};
+use dcs::Status;
 use dcs_nvme::Completion;
 use dcs_nvme_client::load::{Check, Mix, Order, Runner, Stop, Workload};
 use dcs_nvme_client::{Device, Drive, Options};
+use serde_json::{Value, json};
 use std::sync::Barrier;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -106,4 +109,102 @@ fn operators_in_slots_give_the_same_and_leave_reads_alone() {
             assert!(lines.iter().any(|line| line.contains("holds sha256")), "{told}");
         }
     }
+}
+
+/// Drives with these settings, and slots: each drive, in turn, digests its first 4 MiB. The slots, as `dcs csd stats` tells them.
+fn slots_after_digests(drives: &[&str], more: &[&str], operators: u8) -> Vec<Value> {
+    let folder = folder();
+    let path = disk(folder.path(), "disk", drives.len() as u64 * 8 * MB);
+    let drives: Vec<String> =
+        drives.iter().map(|drive| drive.replace("DISK", path.to_str().unwrap())).collect();
+    let named = drives.iter().flat_map(|drive| ["--drive", drive]);
+    let arguments: Vec<&str> = named.chain(more.iter().copied()).collect();
+    let serving = Serving::start(folder.path(), &arguments).unwrap();
+    for drive in &drives {
+        let mut drive = Drive::open(&serving.socket(&drive[..1]), Options::default()).unwrap();
+        let buffer = drive.device.take(4096).unwrap();
+        assert_eq!(digest(&mut drive, buffer, operators), ZEROS);
+    }
+    let stats = serving.does(&["stats", "--json"]);
+    let lines = stats.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let slots: Vec<Value> = lines.filter(|line| line.get("slot").is_some()).collect();
+    let metrics = serving.does(&["stats", "--prometheus"]);
+    for slot in &slots {
+        for (drive, batches) in slot["drives"].as_object().unwrap() {
+            let labels = format!("{{drive=\"{drive}\",slot=\"{}\"}} {batches}", slot["slot"]);
+            let line = format!("dcs_csd_operator_slot_drive_batches_total{labels}");
+            assert!(metrics.lines().any(|one| one == line), "{line} is not in\n{metrics}");
+        }
+    }
+    slots
+}
+
+/// The drives that each slot has served, and those whose own it is.
+fn served(slots: &[Value]) -> Vec<(Vec<&str>, Vec<&str>)> {
+    let served = |slot: &Value| -> u64 {
+        slot["drives"].as_object().unwrap().values().filter_map(Value::as_u64).sum()
+    };
+    assert!(slots.iter().all(|slot| slot["batches"] == served(slot)), "{slots:?}");
+    slots
+        .iter()
+        .map(|slot| {
+            let drives = slot["drives"].as_object().unwrap().keys().map(String::as_str).collect();
+            let owners = slot["owners"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+            (drives, owners)
+        })
+        .collect()
+}
+
+/// Each policy places the drives' work as it says, in a process with threads.
+#[test]
+fn each_policy_has_the_slots_serve_whom_it_says() {
+    let settings = "size=8M,backing=DISK";
+    let loads = [4, 1, 4, 1].iter().zip("abcd".chars());
+    let loaded: Vec<String> = loads.map(|(load, name)| format!("{name}:{settings},load={load}")).collect();
+    let loaded: Vec<&str> = loaded.iter().map(String::as_str).collect();
+    let plain: Vec<String> = "abcd".chars().map(|name| format!("{name}:{settings}")).collect();
+    let plain: Vec<&str> = plain.iter().map(String::as_str).collect();
+    let bound = ["--slot", "sha256,md5", "--slot", "grep", "--slot", "md5,sha256"];
+    let with = |policy: &'static str| [&["--policy", policy][..], &bound].concat();
+    let all = vec!["a", "b", "c", "d"];
+    let worst = slots_after_digests(&loaded, &with("static-worst"), 1);
+    assert_eq!(
+        served(&worst),
+        [(vec!["a", "c"], vec!["a", "c"]), (vec![], all.clone()), (vec!["b", "d"], vec!["b", "d"])]
+    );
+    assert_eq!(worst[0]["bound"], json!(["md5", "sha256"]));
+    let best = slots_after_digests(&loaded, &with("static-best"), 2);
+    assert_eq!(
+        served(&best),
+        [(vec!["a", "b"], vec!["a", "b"]), (vec![], all.clone()), (vec!["c", "d"], vec!["c", "d"])]
+    );
+    // One command at a time: the first slot that is bound to its operators is free.
+    let dynamic = slots_after_digests(&plain, &with("dynamic"), 1);
+    assert_eq!(served(&dynamic), [(all.clone(), vec![]), (vec![], vec![]), (vec![], vec![])]);
+    assert_eq!(dynamic[0]["policy"], "dynamic");
+    let placed = [&worst, &best, &dynamic];
+    assert!(placed.iter().all(|slots| slots.iter().all(|slot| slot["loads"] == 0)), "{placed:?}");
+    let reconfigured = slots_after_digests(&plain, &["--slots", "2", "--policy", "reconfiguration"], 1);
+    assert!(reconfigured[0]["loads"].as_u64() > Some(0), "{reconfigured:?}");
+    assert!(reconfigured[0].get("bound").is_none(), "{reconfigured:?}");
+    let drives = served(&reconfigured);
+    assert!(all.iter().all(|drive| drives.iter().any(|(served, _)| served.contains(drive))), "{drives:?}");
+}
+
+/// A chain of which no slot has all operators fails with *unknown operator*, and others go on.
+#[test]
+fn what_no_slot_is_bound_to_is_unknown_to_guests() {
+    let folder = folder();
+    let serving = serve_with(folder.path(), 1, &["--policy", "dynamic", "--slot", "md5", "--slot", "sha256"]);
+    let mut drive = Drive::open(&serving.socket("d0"), Options::default()).unwrap();
+    let buffer = drive.device.take(4096).unwrap();
+    for chain in [&[8u8][..], &[1, SHA256]] {
+        let mut parameters = vec![chain.len() as u8, 0, 0, 0, 0, 0, 0, 0];
+        chain.iter().for_each(|number| parameters.extend([*number, 0, 0, 0, 0, 0, 0, 0]));
+        drive.device.memory().store(buffer, &parameters);
+        let length = parameters.len() as u32;
+        let refused = near(&mut drive, [FROM_GUEST, 0, LOAD, 0], buffer, [length / 4, length, 0, 0, 0, 0]);
+        assert_eq!(refused.status.0, Status::UnknownOperator.code(), "{chain:?}: {}", refused.status);
+    }
+    assert_eq!(digest(&mut drive, buffer, 2), ZEROS);
 }

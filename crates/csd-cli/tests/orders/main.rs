@@ -116,6 +116,74 @@ fn a_configuration_that_cannot_be_does_not_start() {
     assert!(error.contains("make the folder"), "{error}");
 }
 
+/// Slots that cannot be, and drives that ask of them what they cannot give.
+#[test]
+fn slots_that_cannot_be_do_not_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = disk(folder.path(), "disk", 64 * MB);
+    let refused = |more: &[&str], drive: &str| {
+        let arguments = [&["--drive", drive], more].concat();
+        Serving::start(folder.path(), &arguments).err().unwrap_or_default()
+    };
+    let plain = drive("a", &path, "");
+    for (more, said) in [
+        (&["--policy", "best"][..], "there are static-worst, static-best, dynamic, reconfiguration"),
+        (&["--policy", "dynamic", "--slots", "0"], "policy dynamic without a slot"),
+        (&["--policy", "dynamic", "--slot", "md4"], "\"md4\" is not an operator; there are any, module, md5"),
+        (&["--policy", "dynamic", "--slot", "md5,md5"], "md5 is named twice"),
+        (
+            &["--policy", "dynamic", "--slot", "md5,grep", "--slot", "md5"],
+            "slot 0 (md5,grep) and slot 1 (md5)",
+        ),
+        (&["--policy", "dynamic", "--slots", "2", "--slot", "md5"], "2 slots, and operators for 1"),
+        (&["--slot", "md5"], "--policy dynamic, static-best or static-worst"),
+        (&["--policy", "reconfiguration", "--slot", "md5"], "no slot is bound to some"),
+        (&["--slots", "65"], "65"),
+    ] {
+        let error = refused(more, &plain);
+        assert!(error.contains(said), "{more:?}: {error}");
+    }
+    let loaded = drive("a", &path, ",load=4");
+    let programs = drive("a", &path, ",programs,load-programs");
+    for (more, drive, said) in [
+        (&["--slots", "1"][..], &loaded, "a has a load, and no slot is a drive's own"),
+        (&["--slots", "0"], &loaded, "--policy static-best or static-worst"),
+        (&["--policy", "static-best"], &drive("a", &path, ",load=0"), "load must be 1 to 1000"),
+        (&["--policy", "dynamic", "--slot", "md5"], &programs, "dcs csd run --slot module"),
+        (&["--slots", "0"], &programs, "dcs csd run --slots 1"),
+    ] {
+        let error = refused(more, drive);
+        assert!(error.contains(said), "{more:?}: {error}");
+    }
+    // The same in a configuration, which options replace.
+    let config = folder.path().join("csd.toml");
+    let settings = "[[drive]]\nname='a'\nload=4\n[[drive.namespace]]\nsize='4M'\nbacking='DISK'\n";
+    let starts = |slots: &str, more: &[&str]| {
+        let text = format!("{slots}\n{settings}").replace("DISK", path.to_str().unwrap());
+        std::fs::write(&config, text).unwrap();
+        Serving::start(folder.path(), &[&[config.to_str().unwrap()], more].concat())
+    };
+    let serving = starts("policy='static-worst'\nslot=['md5,grep', 'sha256']", &[]).unwrap();
+    let stats = serving.does(&["stats"]);
+    assert!(
+        stats.contains("slot 0: static-worst, for md5, grep of a; holds nothing, idle, 0 batches"),
+        "{stats}"
+    );
+    assert!(stats.contains("slot 1: static-worst, for sha256 of a;"), "{stats}");
+    drop(serving);
+    for (slots, said) in [
+        ("policy='best'", "csd.toml:1:8: \"best\" is no policy; there are static-worst,"),
+        ("policy='dynamic'\nslot=['md4']", "csd.toml:2:6: \"md4\" is not an operator"),
+        ("policy='dynamic'\nslots=3\nslot=['md5']", "3 slots, and operators for 1"),
+    ] {
+        let error = starts(slots, &[]).err().unwrap();
+        assert!(error.contains(said), "{error}");
+    }
+    let serving =
+        starts("policy='static-worst'\nslot=['md5', 'grep']", &["--policy", "static-best", "--slot", "any"]);
+    assert!(serving.unwrap().does(&["stats"]).contains("slot 0: static-best, for any operators of a;"));
+}
+
 #[test]
 fn a_second_process_gets_neither_sockets_nor_bytes_of_the_first() {
     let folder = tempfile::tempdir().unwrap();

@@ -2,10 +2,12 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use dcs_abi::status::Status as Reason;
 use dcs_nvme::Status;
 
 use super::loads::Build;
 use super::pipeline::{Clock, Pipeline, Pulled, UNIT};
+use super::program::status_of;
 use crate::storage::Ticket;
 
 /// How long operators are made before others have their turn, in nanoseconds: one that takes longer, as a module may, is
@@ -96,6 +98,12 @@ impl Batch {
         self.build = None;
         self.out.clear();
         self.end = Err(Status::INTERNAL_ERROR);
+    }
+
+    /// No slot may do the work: its command fails for this reason.
+    pub(crate) fn refuse(&mut self, reason: Reason) {
+        self.fail();
+        self.end = Err(status_of(reason));
     }
 
     fn work(&mut self, began: u64, clock: Clock<'_>) -> Result<End, Status> {

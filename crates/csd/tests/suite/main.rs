@@ -10,6 +10,7 @@ mod life;
 mod loads;
 mod near;
 mod peer;
+mod placement;
 mod properties;
 mod rates;
 mod rig;

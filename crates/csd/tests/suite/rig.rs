@@ -144,7 +144,8 @@ impl<S: Storage> Machine<S> {
         Machine::of(config, drives, true)
     }
 
-    fn of(config: Config, mut drives: Drives<Guest, S>, direct: bool) -> Machine<S> {
+    /// The first drive of these.
+    pub fn of(config: Config, mut drives: Drives<Guest, S>, direct: bool) -> Machine<S> {
         let controller = Arc::new(Mutex::new(Controller::new(config).unwrap()));
         let guest = Guest::new(direct);
         let drive = drives.add(controller.clone(), guest.clone(), 1);

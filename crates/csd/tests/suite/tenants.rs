@@ -63,7 +63,7 @@ fn plain_reads_go_on_beside_a_neighbours_operators() {
 }
 
 /// Another drive beside the first one's, with a namespace that is the first one's volume.
-fn beside(first: &mut Machine<ModelStorage>, weight: u32) -> Machine<ModelStorage> {
+pub fn beside(first: &mut Machine<ModelStorage>, weight: u32) -> Machine<ModelStorage> {
     let mut other = Machine::new(Config::new("beside"), ModelStorage::new(0), true);
     other.guest.clock = first.guest.clock.clone();
     other.guest.tick = first.guest.tick.clone();
@@ -147,7 +147,7 @@ fn drives_have_shares_of_the_operators_time() {
 
 /// Slots that do their work when they are asked whether it is done, the last one first. They fail while they are told
 /// to, as one does whose operator panics.
-struct Slots(Vec<Option<Batch>>, Arc<AtomicBool>);
+pub struct Slots(Vec<Option<Batch>>, Arc<AtomicBool>);
 
 impl Workers for Slots {
     fn count(&self) -> usize {
@@ -169,7 +169,7 @@ impl Workers for Slots {
     }
 }
 
-fn slots(count: usize) -> Box<Slots> {
+pub fn slots(count: usize) -> Box<Slots> {
     Box::new(Slots((0..count).map(|_| None).collect(), Arc::default()))
 }
 

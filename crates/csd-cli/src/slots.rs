@@ -1,0 +1,84 @@
+//! The slots of `dcs csd run`: their number, their policy, the operators that they are bound to, and what a drive may ask of them.
+
+use crate::args::Run;
+use crate::process::Refused;
+use dcs_console::failure::Failure;
+use dcs_csd::placement::{Binding, Placement, PlacementError, Policy};
+use dcs_csd_cli::spec::{Configuration, Drive};
+
+/// Slots at most.
+const SLOTS_MAX: usize = 64;
+
+/// Returns the slots that the options, and else the configuration, ask for; `None` where there are to be none.
+pub fn wanted(options: &Run, file: &Configuration) -> Result<Option<Placement>, Failure> {
+    let policy = options.policy.or(file.policy);
+    let bound = if options.slot.is_empty() { &file.slot } else { &options.slot };
+    let count = options.slots.or(file.slots).map(usize::from);
+    if bound.len().max(count.unwrap_or_default()) > SLOTS_MAX {
+        let count = bound.len().max(count.unwrap_or_default());
+        return Err(Failure::usage(format!("{count} slots")).advise(format!("give 0 to {SLOTS_MAX}")));
+    }
+    if let Some(count) = count.filter(|count| !bound.is_empty() && *count != bound.len()) {
+        let why = format!("{count} slots, and operators for {}", bound.len());
+        return Err(Failure::usage(why).advise("leave --slots out: each --slot is one"));
+    }
+    let bound = match bound.is_empty() {
+        false => bound.clone(),
+        true => vec![Binding::Any; count.unwrap_or_else(|| usual().max(policy.is_some().into()))],
+    };
+    if bound.is_empty() {
+        return match policy {
+            None => Ok(None),
+            Some(policy) => {
+                let why = format!("policy {} without a slot", policy.name());
+                Err(Failure::usage(why).advise("give operators threads of their own: --slots 1"))
+            }
+        };
+    }
+    Placement::new(policy.unwrap_or_default(), bound).map(Some).map_err(|error| {
+        let advice = match error {
+            PlacementError::Bound => {
+                "name one that leaves them as they are: --policy dynamic, static-best or static-worst"
+            }
+            _ => "give slots the same operators, or none in common: --slot grep --slot md5,sha256",
+        };
+        Failure::usage(error.to_string()).advise(advice)
+    })
+}
+
+/// Slots where nobody says how many: the thread that serves the drives has a processor, too.
+fn usual() -> usize {
+    let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    (processors - 1).min(SLOTS_MAX)
+}
+
+/// Says what a drive asks of slots that they cannot give.
+pub fn check(slots: Option<&Placement>, spec: &Drive) -> Result<(), Refused> {
+    let (name, policy) = (&spec.name, slots.map(Placement::policy));
+    match spec.load {
+        Some(load) if !(1..=1000).contains(&load) => {
+            return Err(Refused::new(format!("load must be 1 to 1000, not {load}")));
+        }
+        Some(_) if !policy.is_some_and(Policy::is_static) => {
+            return Err(Refused::new(format!("{name} has a load, and no slot is a drive's own")).advise(
+                "slots are the drives' with --policy static-best or static-worst; else leave load out",
+            ));
+        }
+        _ => {}
+    }
+    // What a guest loads is its own, and must hold up nobody else.
+    match (spec.load_programs, spec.programs, slots) {
+        (false, ..) => Ok(()),
+        (true, false, _) => {
+            Err(Refused::new(format!("{name} has no programs to be loaded beside"))
+                .advise("say programs, too"))
+        }
+        (true, true, None) => Err(Refused::new(format!("no slots for what the guest of {name} may load"))
+            .advise("give operators threads of their own: dcs csd run --slots 1")),
+        (true, true, Some(slots)) if !slots.takes_modules() => {
+            Err(Refused::new(format!("no slot is bound to what the guest of {name} may load"))
+                .advise("bind one to modules: dcs csd run --slot module"))
+        }
+        (true, true, Some(_)) => Ok(()),
+    }
+}
