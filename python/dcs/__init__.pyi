@@ -95,6 +95,7 @@ class Engine:
         nice: int | None = None,
         gpu: int | None = None,
         gpu_storage: _Mode = "auto",
+        backend: Literal["kernel", "drive"] = "kernel",
     ) -> Self: ...
     def statistics(self) -> dict[str, int]: ...
     @property
@@ -205,6 +206,7 @@ def recvfile(
     prefix: Buffer | None = None,
     durable: bool = False,
     timeout: float | None = None,
+    near_storage: bool = False,
     engine: Engine | None = None,
 ) -> Completion: ...
 def transfer(
@@ -224,6 +226,7 @@ def transfer(
     source_cache: _Mode = "auto",
     destination_cache: _Mode = "auto",
     zero_copy: _Mode = "auto",
+    near_storage: bool = False,
     engine: Engine | None = None,
 ) -> Transfer: ...
 def prepare(

@@ -135,9 +135,11 @@ pub fn sendfile(
 /// (END_OF_SOURCE), but what came is written. None: until the peer stops sending.
 ///
 /// `prefix`: bytes that were already read from the socket and come first. `durable`: fdatasync of the file before it is
-/// done. All other arguments, the result and the errors are those of sendfile.
+/// done. `near_storage`: the virtual drive that has the file takes the bytes through the operators and writes what comes
+/// out (`Engine(backend="drive")`); that goes to bytes of the file that were written before, of a file that nobody else has
+/// open, from a logical block on, and has to fit into it. All other arguments, the result and the errors are those of sendfile.
 #[pyfunction]
-#[pyo3(signature = (sock, file, offset=0, count=None, through=None, *, prefix=None, durable=false, timeout=None, engine=None))]
+#[pyo3(signature = (sock, file, offset=0, count=None, through=None, *, prefix=None, durable=false, timeout=None, near_storage=false, engine=None))]
 #[expect(clippy::too_many_arguments, reason = "they are named in Python")]
 pub fn recvfile(
     py: Python<'_>,
@@ -149,12 +151,16 @@ pub fn recvfile(
     prefix: Option<&Bound<'_, PyAny>>,
     durable: bool,
     timeout: Option<f64>,
+    near_storage: bool,
     engine: Option<&Bound<'_, Engine>>,
 ) -> PyResult<Py<Completion>> {
     let offset = not_negative(offset, "offset")?;
     ends::check_open(file, "file", Stage::Destination)?;
     let source = ends::source(sock, "sock", 0, false)?;
-    let sink = ends::sink(file, "file", offset, false)?;
+    let mut sink = ends::sink(file, "file", offset, false)?;
+    if near_storage {
+        sink.end = sink.end.near_storage();
+    }
     let options = Options { through, count, prefix, timeout, durable, more: false, rid: 0, engine };
     submit(py, source, sink, options)?.finish(py)
 }
@@ -180,12 +186,13 @@ pub fn mode(name: &str, what: &str) -> PyResult<Mode> {
 /// `count`, `prefix`, `timeout`, `more`, `durable`, `immutable`, `engine`: as for sendfile and recvfile. `rid`: a
 /// transfer does not start before earlier ones with the same number, other than 0, are done. `source_cache`,
 /// `destination_cache`: "on" goes through the page cache, "off" bypasses it (O_DIRECT). `zero_copy`: "on" demands
-/// zero-copy send, "off" forbids it.
+/// zero-copy send, "off" forbids it. `near_storage`: the virtual drive that has the destination writes it, as for recvfile; of
+/// a source that is a file of the same drive no byte is read by this machine.
 ///
 /// Raises dcs.Error if it cannot be submitted (EAGAIN: as many transfers as Engine(depth=...) are in flight). The
 /// transfer reports later errors.
 #[pyfunction]
-#[pyo3(signature = (source, destination, through=None, *, offset=0, destination_offset=0, count=None, prefix=None, timeout=None, more=false, durable=false, immutable=false, rid=0, source_cache="auto", destination_cache="auto", zero_copy="auto", engine=None))]
+#[pyo3(signature = (source, destination, through=None, *, offset=0, destination_offset=0, count=None, prefix=None, timeout=None, more=false, durable=false, immutable=false, rid=0, source_cache="auto", destination_cache="auto", zero_copy="auto", near_storage=false, engine=None))]
 #[expect(clippy::too_many_arguments, reason = "they are named in Python")]
 pub fn transfer(
     py: Python<'_>,
@@ -204,6 +211,7 @@ pub fn transfer(
     source_cache: &str,
     destination_cache: &str,
     zero_copy: &str,
+    near_storage: bool,
     engine: Option<&Bound<'_, Engine>>,
 ) -> PyResult<Transfer> {
     let offset = not_negative(offset, "offset")?;
@@ -219,6 +227,9 @@ pub fn transfer(
         source.end = source.end.immutable();
     }
     sink.end = sink.end.cache(destination_cache).zero_copy(zero_copy);
+    if near_storage {
+        sink.end = sink.end.near_storage();
+    }
     let options = Options { through, count, prefix, timeout, durable, more, rid, engine };
     submit(py, source, sink, options)
 }

@@ -6,7 +6,7 @@
 
 use crate::calls::mode;
 use crate::error::refused;
-use dcs::{Cores, Io, Spread, Stage};
+use dcs::{Backend, Cores, Io, Spread, Stage};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict};
@@ -34,6 +34,8 @@ use std::time::Duration;
 /// numa_node: NUMA node, from 0, whose CPUs its threads run on and whose memory they take.
 /// nice: the nice value of its thread, -20 to 19.
 /// gpu: number of the GPU, from 0, that does operators like "gpu:md5"; none by default.
+/// backend: "kernel", or in a guest with virtual drives (dcs csd) "drive": operators on files of such a drive run beside
+/// its disk. That needs root. A file that cannot be had so is an error (PATH_UNAVAILABLE).
 /// gpu_storage: whether the GPU reads files itself (GPUDirect Storage) if the first operator is on it: "auto", "on" or
 /// "off".
 ///
@@ -63,6 +65,15 @@ fn seconds(value: f64, what: &str) -> PyResult<Duration> {
     Duration::try_from_secs_f64(value).map_err(|_| {
         PyValueError::new_err(format!("{what} must be a number of seconds, not negative: {value}"))
     })
+}
+
+/// Parses a backend's name.
+fn backend_of(name: &str) -> PyResult<Backend> {
+    match name {
+        "kernel" => Ok(Backend::Kernel),
+        "drive" => Ok(Backend::Drive),
+        _ => Err(PyValueError::new_err(format!("backend must be kernel or drive, not {name:?}"))),
+    }
 }
 
 /// Parses a number of cores, or "all".
@@ -114,7 +125,7 @@ const DEPTH: u16 = 1024;
 #[pymethods]
 impl Engine {
     #[new]
-    #[pyo3(signature = (*, io="auto", block_size=None, blocks=None, window=None, commands=None, depth=1024, spin=None, cores=None, core=None, cpus=None, numa_node=None, nice=None, gpu=None, gpu_storage="auto"))]
+    #[pyo3(signature = (*, io="auto", block_size=None, blocks=None, window=None, commands=None, depth=1024, spin=None, cores=None, core=None, cpus=None, numa_node=None, nice=None, gpu=None, gpu_storage="auto", backend="kernel"))]
     #[expect(clippy::too_many_arguments, reason = "they are named in Python")]
     fn new(
         py: Python<'_>,
@@ -132,6 +143,7 @@ impl Engine {
         nice: Option<i8>,
         gpu: Option<u32>,
         gpu_storage: &str,
+        backend: &str,
     ) -> PyResult<Engine> {
         let io = match io {
             "auto" => Io::Auto,
@@ -139,7 +151,7 @@ impl Engine {
             "plain" => Io::Plain,
             _ => return Err(PyValueError::new_err(format!("io must be auto, uring or plain, not {io:?}"))),
         };
-        let mut builder = dcs::Engine::builder().io(io);
+        let mut builder = dcs::Engine::builder().io(io).backend(backend_of(backend)?);
         if let Some(bytes) = block_size {
             builder = builder.block_size(bytes);
         }

@@ -89,6 +89,10 @@ pub fn refused(py: Python<'_>, error: &Error, stage: Stage) -> PyErr {
                                the results of some first"
                 .to_string()
         }
+        Error::NotNear => {
+            "near_storage needs operators, and an engine of a guest with virtual drives: Engine(backend=\"drive\")"
+                .to_string()
+        }
         Error::NoGpu(name, _) => {
             format!("{name}: this engine has no GPU: make one that has, by Engine(gpu=0)")
         }
