@@ -90,12 +90,14 @@ impl Shares {
         matches!(self.members.get(index), Some(Some(member)) if member.credit > 0)
     }
 
-    /// The member got something of this cost.
+    /// The member got something of this cost. Its turn ends when that uses up its credit; a member that has yet to get credit keeps its
+    /// turn, whatever it pays meanwhile for what it got before.
     pub fn charge(&mut self, index: usize, cost: u64) {
         let count = self.members.len();
         if let Some(Some(member)) = self.members.get_mut(index) {
+            let had_credit = member.credit > 0;
             member.credit = member.credit.saturating_sub_unsigned(cost);
-            if member.credit <= 0 && self.turn == index {
+            if had_credit && member.credit <= 0 && self.turn == index {
                 self.turn = (index + 1) % count;
             }
         }
@@ -126,6 +128,23 @@ mod tests {
             got[index] += 1;
         }
         assert!(got[0].abs_diff(got[1]) <= 2, "{got:?}");
+    }
+
+    /// What is paid late, or costs nothing, comes while a member waits for its next credit.
+    #[test]
+    fn who_pays_late_keeps_its_turn() {
+        for late in [0, 1, QUANTUM / 2] {
+            let mut shares = Shares::default();
+            (0..3).for_each(|index| shares.set(index, 1));
+            assert_eq!(shares.next(|_| true), Some(0));
+            shares.charge(0, QUANTUM);
+            shares.charge(1, late);
+            assert_eq!(shares.next(|_| true), Some(1), "{late}");
+            shares.charge(1, 0);
+            assert_eq!(shares.next(|_| true), Some(1), "{late}");
+            shares.charge(1, QUANTUM - late);
+            assert_eq!(shares.next(|_| true), Some(2), "{late}");
+        }
     }
 
     #[test]

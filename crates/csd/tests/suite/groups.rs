@@ -1,5 +1,9 @@
-//! Disks that hang: drives on other disks go on, and so do admin commands.
+//! Drives that wait for the same disk, or for others: each has its share of a disk, and one that hangs holds up neither drives on other
+//! disks nor admin commands.
 
+use std::collections::VecDeque;
+
+use dcs_csd::shares::QUANTUM;
 use dcs_csd::storage::ModelStorage;
 use dcs_csd::{Config, Request, Response, Storage, VolumeId, VolumeInfo};
 use dcs_nvme::command::{Blocks, Command, admin, nvm};
@@ -67,4 +71,86 @@ fn a_disk_that_hangs_holds_up_its_own_drives_alone() {
         assert_eq!(second.run(1, read()).status, Status::SUCCESS);
     }
     assert_eq!(second.drives.under_way(), window, "the first one's are still there");
+}
+
+/// A storage that answers one request at a time, and counts what the commands of each drive cost that it got.
+struct OneByOne {
+    model: ModelStorage,
+    answers: VecDeque<Response>,
+    got: [u64; 2],
+}
+
+impl OneByOne {
+    fn new(model: ModelStorage) -> OneByOne {
+        OneByOne { model, answers: VecDeque::new(), got: [0; 2] }
+    }
+}
+
+impl Storage for OneByOne {
+    fn volume(&self, volume: VolumeId) -> Option<VolumeInfo> {
+        self.model.volume(volume)
+    }
+
+    fn submit(&mut self, request: Request) {
+        self.got[request.ticket.drive as usize] += 4096 + request.length;
+        self.model.submit(request);
+    }
+
+    fn commit(&mut self) {}
+
+    fn reap(&mut self, responses: &mut Vec<Response>) {
+        let mut new = Vec::new();
+        self.model.reap(&mut new);
+        self.answers.extend(new);
+        responses.extend(self.answers.pop_front());
+    }
+}
+
+/// A deep window: answers come while a drive waits at its turn for room.
+#[test]
+fn answers_do_not_take_their_own_drive_s_turn() {
+    const BYTES: [u32; 2] = [4 << 10, 64 << 10];
+    const WEIGHTS: [u32; 2] = [4, 1];
+    // One less than the commands of a drive's three queues: there is always one that waits.
+    let window = 3 * (ENTRIES as usize - 1) - 1;
+    let volume = VolumeId(0);
+    let mut small =
+        Machine::with_window(Config::new("small"), OneByOne::new(disk(1 << 20)), true, window).up();
+    let large = Machine::new(Config::new("large"), OneByOne::new(ModelStorage::new(0)), true);
+    let mut large = small.beside(large, volume, WEIGHTS[1]);
+    small.drives.set_weight(small.drive, WEIGHTS[0]);
+    for queue in [2, 3] {
+        small.create(queue);
+        small.swap(&mut large);
+        large.create(queue);
+        small.swap(&mut large);
+    }
+    let read = |of: usize| {
+        let words = Blocks { first: 0, count: BYTES[of] / 512, durable: false }.words();
+        let data = DataPointer::Sgl(dcs_nvme::sgl::Descriptor::data(DATA, BYTES[of]));
+        Command { opcode: nvm::READ, namespace: 1, data, words, ..Command::default() }
+    };
+    for queue in 1..=3 {
+        for _ in 1..ENTRIES {
+            small.submit(queue, read(0));
+            large.submit(queue, read(1));
+        }
+    }
+    let slack = |of: usize| (4096 + u64::from(BYTES[of])).div_ceil(WEIGHTS[of].into());
+    let share = |got: [u64; 2], of: usize| got[of] / u64::from(WEIGHTS[of]);
+    for _ in 0..2_000 {
+        small.drives.poll();
+        for queue in 1..=3 {
+            while small.reap(queue).is_some_and(|done| done.status.is_success()) {
+                small.submit(queue, read(0));
+            }
+            while large.reap(queue).is_some_and(|done| done.status.is_success()) {
+                large.submit(queue, read(1));
+            }
+        }
+        let got = small.drives.storage().got;
+        assert!(share(got, 0).abs_diff(share(got, 1)) <= QUANTUM + slack(0) + slack(1), "{got:?}");
+    }
+    let got = small.drives.storage().got;
+    assert!((0..2).all(|of| share(got, of) > 15 * QUANTUM), "{got:?}");
 }
