@@ -9,7 +9,7 @@ use super::batch::Batch;
 use super::budget::Taken;
 use super::entry::RESULT_SIZE;
 use super::installed::Execution;
-use super::loads::Install;
+use super::loads::{Build, Install};
 use super::pipeline::{Pipeline, UNIT};
 use super::program::Program;
 use super::ranges::Ranges;
@@ -302,6 +302,13 @@ impl Near {
     /// It keeps its memory for longer than a command lasts.
     pub(super) fn lasts(&self) -> bool {
         matches!(self.origin, Origin::Open | Origin::Install(_))
+    }
+
+    /// The program that it loads has been made.
+    pub(super) fn built(&mut self, build: Option<Build>) {
+        if let (Origin::Install(install), Some(build)) = (&mut self.origin, build) {
+            install.done(build);
+        }
     }
 
     /// Takes its chain for a piece of work; for a slot, to which it is handed over, for as much as there is room for.

@@ -82,6 +82,10 @@ struct Made {
 
 impl Drop for Made {
     fn drop(&mut self) {
+        if let Some((bytes, memory)) = &mut self.taken {
+            bytes.passes();
+            memory.passes();
+        }
         self.bin.push((self.module.take(), self.taken.take()));
     }
 }
@@ -162,6 +166,11 @@ impl Loads {
         Arc::strong_count(&self.bin.old) == 1
     }
 
+    /// Returns a mark of what is given back and may be the last that uses a program: nothing is clean while there is one.
+    pub fn mark(&self) -> Arc<()> {
+        Arc::clone(&self.bin.old)
+    }
+
     /// The number of programs that are there, and the bytes of all, with those that are on their way.
     pub fn count(&self) -> (usize, u64) {
         (self.there.len(), self.bytes.taken())
@@ -202,7 +211,12 @@ impl Loads {
         }
         if wanted.offset == 0 {
             self.arriving.remove(&index);
-            let taken = self.bytes.take(wanted.size.into(), true).ok_or(Status::TOO_MANY_PROGRAM_BYTES)?;
+            let size = wanted.size.into();
+            let taken = self.bytes.take(size, true).ok_or_else(|| match self.bytes.will_fit(size) {
+                // Programs that are gone are still being given back.
+                true => Status::INTERRUPTED,
+                false => Status::TOO_MANY_PROGRAM_BYTES,
+            })?;
             let (size, bytes) = (wanted.size, Vec::new());
             self.arriving.insert(index, Arriving { index, size, identifier, bytes, taken });
             return Ok(());
@@ -228,14 +242,12 @@ impl Loads {
 
     /// A program was made.
     pub fn install(&mut self, install: Install, memory: Taken) -> Result<(), Status> {
-        let Install { arriving, made, .. } = install;
-        let mut made = made.ok_or(Status::INTERNAL_ERROR)?;
-        if self.there.contains_key(&arriving.index) {
+        let (index, identifier) = (install.arriving.index, install.arriving.identifier);
+        let made = install.made(Some(memory)).ok_or(Status::INTERNAL_ERROR)?;
+        if self.there.contains_key(&index) {
             return Err(Status::PROGRAM_IN_USE);
         }
-        made.taken = Some((arriving.taken, memory));
-        let identifier = arriving.identifier;
-        self.there.insert(arriving.index, Arc::new(Loaded { identifier, made }));
+        self.there.insert(index, Arc::new(Loaded { identifier, made }));
         Ok(())
     }
 
@@ -277,6 +289,18 @@ impl Install {
     /// It is done.
     pub fn done(&mut self, build: Build) {
         self.made = build.made;
+    }
+
+    /// Nobody wants it any more. The module that was made is in the bin, and counts until it is given back.
+    pub fn discard(self, memory: Option<Taken>) {
+        drop(self.made(memory));
+    }
+
+    /// Returns the module that was made, with the memory that it takes.
+    fn made(self, memory: Option<Taken>) -> Option<Made> {
+        let mut made = self.made?;
+        made.taken = memory.map(|memory| (self.arriving.taken, memory));
+        Some(made)
     }
 }
 

@@ -139,7 +139,8 @@ impl NearStorage {
     fn discard(&mut self, mut flow: Box<Flow>) {
         if let Some(memory) = flow.memory.as_mut().filter(|memory| memory.bytes() >= LARGE) {
             memory.passes();
-            self.waste.push(Waste::new(flow));
+            // It may be the last that uses a program.
+            self.waste.push(Waste::new((flow, self.loads.mark())));
         }
     }
 

@@ -394,6 +394,10 @@ impl Controller {
                 let installed = memory.and_then(|memory| self.near.loads.install(*install, memory));
                 return (installed.err().unwrap_or(status), 0);
             }
+            (false, Origin::Install(install)) => {
+                install.discard(near.flow.memory.take());
+                return (status, 0);
+            }
             (succeeded, origin) => {
                 self.near.discard(near.flow);
                 match origin {
@@ -494,6 +498,7 @@ impl Controller {
         if slot.stale {
             if let Some(near) = &mut slot.near {
                 near.flow.pipeline = batch.pipeline;
+                near.built(batch.build);
             }
             self.release(index);
             return self.end_reset();
@@ -502,9 +507,7 @@ impl Controller {
         slot.times.operators += batch.took;
         let Some(mut near) = slot.near.take() else { return };
         near.flow.pipeline = batch.pipeline;
-        if let (Origin::Install(install), Some(build)) = (&mut near.origin, batch.build) {
-            install.done(build);
-        }
+        near.built(batch.build);
         let delivered = near.deliver(slot, &mut self.near.memory, port, &batch.out);
         let end = delivered.and(batch.end);
         near.flow.hungry = end == Ok(End::Hungry);
@@ -645,7 +648,10 @@ impl Controller {
 impl Controller {
     /// Gives back the slot of a command that nobody wants to hear of any more.
     pub(crate) fn release(&mut self, index: u16) {
-        if let Some(near) = self.slots.get(index).near.take() {
+        if let Some(mut near) = self.slots.get(index).near.take() {
+            if let Origin::Install(install) = near.origin {
+                install.discard(near.flow.memory.take());
+            }
             self.near.discard(near.flow);
         }
         self.slots.give(index);

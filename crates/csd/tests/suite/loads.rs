@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex};
 
 use dcs_abi::operator::Operator;
 use dcs_abi::status::Status as Reason;
-use dcs_csd::near::{Batch, Builder, CHAIN, LOADED, LOADED_BYTES, LOADED_MIB, WEBASSEMBLY};
+use dcs_csd::near::{Batch, Builder, CHAIN, LOADED, LOADED_BYTES, LOADED_MIB, NO_DATA, WEBASSEMBLY};
 use dcs_csd::storage::ModelStorage;
-use dcs_csd::{Config, Workers};
+use dcs_csd::{Config, Waste, Workers};
 use dcs_ndp::OperatorError;
 use dcs_ndp::module::{Codec, Module};
 use dcs_nvme::command::{Command, GetLogPage, admin, log};
@@ -15,7 +15,7 @@ use dcs_nvme::identify::{self, set};
 use dcs_nvme::programs::{self, Descriptor, LoadProgram, MemoryRange, ProgramActivation};
 use dcs_nvme::{Status, register};
 
-use crate::near::{TURNS, module_bytes, parameters, through};
+use crate::near::{BLOCKS, NOWHERE, Near, TURNS, entry, module_bytes, parameters, through};
 use crate::rig::{DATA, LISTS, Machine};
 use crate::rules::prp;
 use crate::sets::{self, LENGTH, PROGRAMS, execute, range, store};
@@ -385,19 +385,183 @@ impl Drop for Tells {
     }
 }
 
+/// A machine with one slot, which works while `goes` is true; the modules that are gone, and what is to be given back.
+struct Observed {
+    machine: Machine<ModelStorage>,
+    goes: Arc<AtomicBool>,
+    gone: Arc<AtomicUsize>,
+    handed: Arc<Mutex<Vec<Waste>>>,
+}
+
+impl Observed {
+    fn new(config: Config) -> Observed {
+        let goes = Arc::new(AtomicBool::new(true));
+        let mut machine = prepared(config, Some(Box::new(Slot(None, goes.clone()))));
+        let (gone, handed) = (Arc::new(AtomicUsize::new(0)), Arc::new(Mutex::new(Vec::new())));
+        let (told, to) = (gone.clone(), handed.clone());
+        machine.controller().set_builder(Arc::new(move |bytes: &[u8]| {
+            let module = dcs_wasm::Module::load(bytes, dcs_wasm::Limits::of_drive()).ok()?;
+            Some((*module.name(), Arc::new(Tells(module, told.clone())) as Arc<dyn Module>))
+        }));
+        machine.drives.set_disposal(move |waste| to.lock().unwrap().push(waste));
+        Observed { machine, goes, gone, handed }
+    }
+
+    /// Works on while the slot does nothing.
+    fn wait(&mut self) {
+        self.goes.store(false, Ordering::Relaxed);
+        self.machine.work();
+    }
+
+    /// The slot works again.
+    fn go(&mut self) {
+        self.goes.store(true, Ordering::Relaxed);
+        self.machine.work();
+    }
+
+    /// Gives back what was handed over until now.
+    fn give_back(&mut self) {
+        let now = std::mem::take(&mut *self.handed.lock().unwrap());
+        drop(now);
+        self.machine.work();
+    }
+
+    fn gone(&self) -> usize {
+        self.gone.load(Ordering::Relaxed)
+    }
+}
+
+/// A reset ends when the modules are gone that a stream, a command, parameters, or a slot had, whichever has one last, and not before.
+#[test]
+fn a_reset_ends_when_modules_are_gone_that_were_in_use() {
+    let turns = module_bytes(TURNS);
+    for used in ["stream", "command", "parameters", "slot"] {
+        let mut all = Observed::new(config());
+        let reset = |all: &mut Observed| {
+            all.machine.write32(register::CC, 0);
+            all.machine.work();
+        };
+        if used != "slot" {
+            assert_eq!(load(&mut all.machine, FIRST, &turns), Status::SUCCESS);
+        }
+        match used {
+            "stream" => {
+                let opened = crate::near::open(&mut all.machine, 1, &named(&turns), &[(0, 4096)]);
+                assert_eq!(opened.status, Status::SUCCESS);
+                reset(&mut all);
+            }
+            "command" => {
+                let handle = crate::near::load(&mut all.machine, &named(&turns)).result.into();
+                all.wait();
+                let words = [0, 8, 0, 0, 0, 0];
+                let (source, destination) = (BLOCKS, NOWHERE);
+                let digest = Near {
+                    opcode: NO_DATA,
+                    namespace: 1,
+                    source,
+                    destination,
+                    handle,
+                    words,
+                    ..Near::default()
+                };
+                all.machine.submit_bytes(1, entry(digest));
+                all.machine.work();
+                reset(&mut all);
+                assert_eq!(all.machine.read32(register::CSTS), 1, "the slot is at it");
+                all.go();
+            }
+            "parameters" => {
+                assert_eq!(crate::near::load(&mut all.machine, &named(&turns)).status, Status::SUCCESS);
+                reset(&mut all);
+            }
+            _ => {
+                let command = piece(&all.machine, whole(FIRST, turns.len()), &turns);
+                all.machine.submit(0, command);
+                all.wait();
+                reset(&mut all);
+                all.give_back();
+                all.go();
+                assert_eq!(held(&all.machine).0, (0, turns.len() as u64), "it counts until it is gone");
+                assert!(held(&all.machine).1 > 1 << 20);
+            }
+        }
+        let mut rounds = 0;
+        while all.gone() == 0 {
+            assert_eq!(all.machine.read32(register::CSTS), 1, "{used}: the module is not back yet");
+            all.give_back();
+            rounds += 1;
+            assert!(rounds < 5, "{used}");
+        }
+        assert_eq!((all.gone(), all.machine.read32(register::CSTS)), (1, 0), "{used}");
+        assert_eq!(held(&all.machine), ((0, 0), 0));
+    }
+}
+
+/// Two programs on their way for one index: the module of the second one is for nothing, and counts until it is given back.
+#[test]
+fn a_module_for_nothing_counts_until_it_is_given_back() {
+    let mut all = Observed::new(config());
+    all.wait();
+    let modules = [1, 2].map(|at| module_bytes(&format!("(drop (i32.const {at})) {TURNS}")));
+    let bytes = modules[0].len() as u64;
+    for module in &modules {
+        let command = piece(&all.machine, whole(FIRST, module.len()), module);
+        all.machine.submit(0, command);
+        all.machine.work();
+    }
+    all.go();
+    let ends = [(); 2].map(|()| all.machine.reap(0).expect("a completion").status);
+    assert!(ends[0].is_success() && ends[1].is(Status::PROGRAM_IN_USE), "{ends:?}");
+    let ((count, counted), memory) = held(&all.machine);
+    assert_eq!((count, counted, all.gone()), (1, 2 * bytes, 0));
+    all.give_back();
+    assert_eq!((held(&all.machine), all.gone()), (((1, bytes), memory / 2), 1));
+}
+
+/// Programs that a guest has unloaded count until they are given back: what has no room meanwhile may be tried again, or waits. No stream is
+/// closed for it.
+#[test]
+fn programs_find_the_room_that_others_are_leaving() {
+    let mut all = Observed::new(config());
+    let (megabyte, small) = (large(LOADED_BYTES as usize), module_bytes(TURNS));
+    for index in FIRST..FIRST + 4 {
+        assert_eq!(load(&mut all.machine, index, &megabyte), Status::SUCCESS);
+    }
+    assert_eq!(load(&mut all.machine, FIRST + 4, &small), Status::TOO_MANY_PROGRAM_BYTES.with_do_not_retry());
+    assert_eq!(unload(&mut all.machine, FIRST), Status::SUCCESS);
+    assert_eq!(load(&mut all.machine, FIRST, &megabyte), Status::INTERRUPTED);
+    all.give_back();
+    assert_eq!(load(&mut all.machine, FIRST, &megabyte), Status::SUCCESS);
+    // Memory: four programs and a stream have nearly all.
+    let mut all = Observed::new(Config { operator_memory: 32 << 20, ..config() });
+    let program = large(100_000);
+    for index in FIRST..FIRST + 4 {
+        assert_eq!(load(&mut all.machine, index, &program), Status::SUCCESS);
+    }
+    let chain = [(Operator::Md5, vec![])];
+    let stream = crate::near::open(&mut all.machine, 1, &chain, &[(0, 4096)]);
+    assert_eq!(stream.status, Status::SUCCESS);
+    assert_eq!(unload(&mut all.machine, FIRST), Status::SUCCESS);
+    all.machine.guest.clock.fetch_add(60_000_000_000, Ordering::Relaxed);
+    let (before, last) = program.split_at(PIECE);
+    let command = piece(&all.machine, whole(FIRST, program.len()), before);
+    assert_eq!(all.machine.admin(command).status, Status::SUCCESS);
+    let wanted = LoadProgram { offset: PIECE as u32, ..whole(FIRST, program.len()) };
+    let command = piece(&all.machine, wanted, last);
+    all.machine.submit(0, command);
+    all.machine.work();
+    assert_eq!(all.machine.reap(0), None, "it waits for memory");
+    all.give_back();
+    assert_eq!(all.machine.reap(0).map(|done| done.status), Some(Status::SUCCESS));
+    let (status, data, _) = crate::near::take(&mut all.machine, stream.result.into(), 4096, 0);
+    assert_eq!((status, data.len()), (Status::SUCCESS, 4096));
+}
+
 /// Modules are never given back by the loop: neither those that a guest unloads, nor those that are there, are used or are being made
 /// when it resets; and a reset ends when they are gone.
 #[test]
 fn modules_are_given_back_beside_the_loop() {
-    let goes = Arc::new(AtomicBool::new(true));
-    let mut machine = prepared(config(), Some(Box::new(Slot(None, goes.clone()))));
-    let (gone, handed) = (Arc::new(AtomicUsize::new(0)), Arc::new(Mutex::new(Vec::new())));
-    let (told, to) = (gone.clone(), handed.clone());
-    machine.controller().set_builder(Arc::new(move |bytes: &[u8]| {
-        let module = dcs_wasm::Module::load(bytes, dcs_wasm::Limits::of_drive()).ok()?;
-        Some((*module.name(), Arc::new(Tells(module, told.clone())) as Arc<dyn Module>))
-    }));
-    machine.drives.set_disposal(move |waste| to.lock().unwrap().push(waste));
+    let Observed { mut machine, goes, gone, handed } = Observed::new(config());
     let turns = module_bytes(TURNS);
     assert_eq!(load(&mut machine, FIRST, &turns), Status::SUCCESS);
     let held_before = held(&machine);
