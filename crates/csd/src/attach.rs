@@ -34,7 +34,7 @@ impl Controller {
         Ok(())
     }
 
-    /// Detaches a namespace; the guest is told. What is under way on it goes on.
+    /// Detaches a namespace; the guest is told. What the storage has of it goes on; ranges and zeros that it does not have yet are not done.
     ///
     /// # Errors
     ///

@@ -10,7 +10,7 @@ use crate::host::{Direction, HostPort};
 use crate::namespace::Namespace;
 use crate::near;
 use crate::slots::Work;
-use crate::storage::{Action, Buffer, Data, Request, Storage, Ticket, VolumeError};
+use crate::storage::{Action, Buffer, Data, Request, Storage, Ticket, VolumeError, VolumeId};
 
 /// Pieces of the guest's memory that one request names at most; more of them are copied together.
 const PIECES: usize = 512;
@@ -21,6 +21,10 @@ const PIECES_FREE: u64 = 16;
 
 /// Bytes that cost as much as one that is read or written, where they are zeroed or deallocated without being written.
 const DEALLOCATED_PER_BYTE: u64 = 64;
+
+/// The cost of the bytes of a deallocated range at most. Guests deallocate terabytes with one range: their next command would wait for
+/// longer than their drivers do. Data that become free were paid for when they were written.
+const RANGE_BYTES_COST_MAX: u64 = 1 << 20;
 
 /// The status of a command whose request the storage did not do.
 pub(crate) fn status_of(error: VolumeError, action: Action) -> Status {
@@ -295,9 +299,12 @@ impl Controller {
         if slot.length == 0 || !slot.status.is_success() {
             return Some(buffer);
         }
+        let (namespace, volume, offset) = (slot.namespace, slot.volume, slot.offset);
         let length = slot.length.min(buffer.room() as u64);
         buffer.resize(length as usize);
-        slot.status = slot.zeros(buffer.bytes_mut());
+        let there = self.still_has(namespace, volume, offset + length);
+        let slot = self.slots.get(ticket.slot);
+        slot.status = there.map_or_else(|status| status, |()| slot.zeros(buffer.bytes_mut()));
         if !slot.status.is_success() {
             return Some(buffer);
         }
@@ -397,8 +404,8 @@ impl Controller {
         let index = self.take(Work::Ranges, queue, command)?;
         // Each is a command's work, for the limits too.
         self.limiter.commands(self.slots.now, places.len() as u64 - 1);
-        let deallocated: u64 = places.iter().map(|(_, length)| length / DEALLOCATED_PER_BYTE).sum();
-        let cost = COMMAND_COST * places.len() as u64 + deallocated;
+        let cost_of = |length: u64| COMMAND_COST + RANGE_BYTES_COST_MAX.min(length / DEALLOCATED_PER_BYTE);
+        let cost = places.iter().map(|(_, length)| cost_of(*length)).sum();
         let slot = self.slots.get(index);
         (slot.volume, slot.ranges, slot.length) = (volume, places, 0);
         self.next_range(Ticket { drive, slot: index }, storage);
@@ -406,13 +413,30 @@ impl Controller {
     }
 
     /// Deallocates a command's next range: one at a time, so that a command has one request at the storage, however many ranges it has.
-    /// Returns false if there is none.
+    /// Returns false if there is none, or it is not the namespace's any more.
     pub(crate) fn next_range(&mut self, ticket: Ticket, storage: &mut dyn Storage) -> bool {
         let slot = self.slots.get(ticket.slot);
-        let volume = slot.volume;
+        let (namespace, volume) = (slot.namespace, slot.volume);
         let Some((offset, length)) = slot.ranges.pop() else { return false };
+        if let Err(status) = self.still_has(namespace, volume, offset + length) {
+            self.slots.get(ticket.slot).status = status;
+            return false;
+        }
         let request = (volume, Action::Deallocate, offset, length);
         self.submit(ticket.drive, storage, ticket.slot, request, Data::None);
         true
+    }
+
+    /// Checks that a namespace lies on this volume, up to this byte at least: it may have been cut, or replaced, since a command on it
+    /// began.
+    fn still_has(&self, namespace: u32, volume: VolumeId, end: u64) -> Result<(), Status> {
+        let namespace = self.writable(namespace)?;
+        if namespace.volume != volume {
+            return Err(Status::INVALID_FIELD.with_do_not_retry());
+        }
+        match end <= namespace.blocks << namespace.shift {
+            true => Ok(()),
+            false => Err(Status::LBA_OUT_OF_RANGE.with_do_not_retry()),
+        }
     }
 }

@@ -13,7 +13,7 @@ use crate::near::{BLOCKS, MEMORY, NOWHERE, Near, STREAM, entry, load, open, run}
 use crate::rig::{DATA, LISTS, Machine, disk};
 
 /// A storage that does what changes a volume only when it is told to.
-struct Late(ModelStorage, Vec<Request>);
+pub struct Late(pub ModelStorage, pub Vec<Request>);
 
 impl Storage for Late {
     fn volume(&self, volume: VolumeId) -> Option<VolumeInfo> {

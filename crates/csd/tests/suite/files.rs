@@ -168,6 +168,11 @@ fn deallocated_room_is_given_back() {
 fn zeros_that_the_file_system_cannot_make_are_paid_for() {
     const LENGTH: u64 = 512 << 10;
     let memory: File = rustix::fs::memfd_create("disk", rustix::fs::MemfdFlags::CLOEXEC).unwrap().into();
+    let zeros = rustix::fs::FallocateFlags::ZERO_RANGE | rustix::fs::FallocateFlags::KEEP_SIZE;
+    if rustix::fs::fallocate(&memory, zeros, 0, 4096).is_ok() {
+        println!("skipped: files in memory can make zeros here");
+        return;
+    }
     let mut storage = FileStorage::new(16).unwrap();
     let volume = storage.add(vec![(memory.try_clone().unwrap(), 0)], 1 << 20, 0, false).unwrap();
     assert!(storage.volume(volume).unwrap().thin && !storage.volume(volume).unwrap().writes_zeros);

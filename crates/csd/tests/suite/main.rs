@@ -12,6 +12,7 @@ mod near;
 mod peer;
 mod placement;
 mod properties;
+mod ranges;
 mod rates;
 mod rig;
 mod rules;
