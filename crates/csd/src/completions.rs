@@ -52,6 +52,7 @@ impl Controller {
     }
 
     /// A queue that is to be deleted is, when its last command has ended.
+    #[inline]
     pub(crate) fn end_deletion(&mut self, port: &mut dyn HostPort, queue: u16) {
         let place = &mut self.submissions[usize::from(queue)];
         if let Some(held) = place

@@ -21,7 +21,7 @@ use crate::limits::{Limiter, Limits};
 use crate::logs::Logs;
 use crate::namespace::Namespace;
 use crate::near::{Batch, Builder, NearStorage, Operated};
-use crate::queue::{CompletionQueue, Shadow, SubmissionQueue, in_second_half};
+use crate::queue::{CompletionQueue, Shadow, SubmissionQueue, after, in_second_half};
 use crate::registers::Registers;
 use crate::shares::Shares;
 use crate::slots::{Buffers, Slots, Work};
@@ -531,7 +531,7 @@ impl Controller {
             self.fail();
             return None;
         }
-        held.head = (held.head + 1) % held.size;
+        held.head = after(held.head, held.size);
         held.outstanding += 1;
         Some(entry)
     }

@@ -196,6 +196,11 @@ impl Controller {
         length: u64,
         places: &mut Vec<HostRange>,
     ) -> Result<(), Status> {
+        if let Some(place) = HostRange::of_one_page(pointer, length, self.registers.page()) {
+            self.walked = 1;
+            places.push(place);
+            return Ok(());
+        }
         let mut walk =
             Walk::new(pointer, length, self.registers.page()).map_err(Status::with_do_not_retry)?;
         let read = &mut |address, bytes: &mut [u8]| port.read(address, bytes).is_ok();

@@ -117,7 +117,7 @@ impl CompletionQueue {
     }
 
     pub fn is_full(&self) -> bool {
-        (self.tail + 1) % self.size == self.head
+        after(self.tail, self.size) == self.head
     }
 
     /// Writes a completion, or keeps it until there is room.
@@ -146,11 +146,16 @@ impl CompletionQueue {
         self.fresh += 1;
         self.urgent |= !done.status.is_success();
         let half = in_second_half(self.tail, self.size);
-        self.tail = (self.tail + 1) % self.size;
+        self.tail = after(self.tail, self.size);
         self.phase ^= self.tail == 0;
         self.armed |= half != in_second_half(self.tail, self.size);
         Ok(())
     }
+}
+
+/// The index after this one in a queue of this size.
+pub fn after(index: u32, size: u32) -> u32 {
+    if index + 1 == size { 0 } else { index + 1 }
 }
 
 /// Which half of a queue of this size an index lies in.

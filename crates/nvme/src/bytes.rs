@@ -1,22 +1,29 @@
 //! Little-endian numbers in byte slices, and bit fields of registers.
 
 /// Returns the little-endian 16-bit number at `offset`; 0 past the end.
+#[inline]
 pub fn u16_at(bytes: &[u8], offset: usize) -> u16 {
     u16::from_le_bytes(array_at(bytes, offset))
 }
 
 /// Returns the little-endian 32-bit number at `offset`; 0 past the end.
+#[inline]
 pub fn u32_at(bytes: &[u8], offset: usize) -> u32 {
     u32::from_le_bytes(array_at(bytes, offset))
 }
 
 /// Returns the little-endian 64-bit number at `offset`; 0 past the end.
+#[inline]
 pub fn u64_at(bytes: &[u8], offset: usize) -> u64 {
     u64::from_le_bytes(array_at(bytes, offset))
 }
 
 /// Returns the bytes at `offset`; zeros past the end.
+#[inline]
 pub fn array_at<const N: usize>(bytes: &[u8], offset: usize) -> [u8; N] {
+    if let Some(found) = bytes.get(offset..).and_then(<[u8]>::first_chunk) {
+        return *found;
+    }
     let mut found = [0; N];
     for (to, from) in found.iter_mut().zip(bytes.iter().skip(offset)) {
         *to = *from;

@@ -1,6 +1,6 @@
 //! Completion queue entries. [base 3.3.3.2]
 
-use crate::bytes::{put, u16_at, u32_at};
+use crate::bytes::{u16_at, u32_at};
 use crate::status::Status;
 
 /// Size of an entry in bytes.
@@ -46,14 +46,14 @@ impl Completion {
     }
 
     /// Encodes it as bytes.
+    #[inline]
     pub fn bytes(&self) -> [u8; SIZE] {
-        let mut bytes = [0; SIZE];
-        put(&mut bytes, 0, &self.result.to_le_bytes());
-        put(&mut bytes, 4, &self.result_high.to_le_bytes());
-        put(&mut bytes, 8, &self.submission_head.to_le_bytes());
-        put(&mut bytes, 10, &self.submission_queue.to_le_bytes());
-        put(&mut bytes, 12, &self.cid.to_le_bytes());
-        put(&mut bytes, 14, &(self.status.0 << 1 | u16::from(self.phase)).to_le_bytes());
-        bytes
+        let status = self.status.0 << 1 | u16::from(self.phase);
+        let low = u64::from(self.result) | u64::from(self.result_high) << 32;
+        let high = u64::from(self.submission_head)
+            | u64::from(self.submission_queue) << 16
+            | u64::from(self.cid) << 32
+            | u64::from(status) << 48;
+        (u128::from(low) | u128::from(high) << 64).to_le_bytes()
     }
 }

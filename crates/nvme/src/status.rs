@@ -153,11 +153,13 @@ impl Status {
     }
 
     /// Sets the bit that says that the same command would fail again (DNR).
+    #[inline]
     pub const fn with_do_not_retry(self) -> Status {
         Status(self.0 | Status::DO_NOT_RETRY)
     }
 
     /// Returns true if the command succeeded.
+    #[inline]
     pub const fn is_success(self) -> bool {
         self.kind() == 0 && self.code() == 0
     }

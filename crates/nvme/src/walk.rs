@@ -54,6 +54,16 @@ enum Kind {
     End,
 }
 
+impl HostRange {
+    /// Returns where `length` bytes lie if they are within the first page that `pointer` names, as most commands' are: what a walk would find.
+    #[inline]
+    pub fn of_one_page(pointer: &DataPointer, length: u64, page: u64) -> Option<HostRange> {
+        let DataPointer::Prp(first, _) = *pointer else { return None };
+        let fits = length > 0 && first.is_multiple_of(4) && length <= page - (first & (page - 1));
+        fits.then_some(HostRange { address: first, length })
+    }
+}
+
 impl Walk {
     /// Starts a walk along `pointer` to `length` bytes, with memory pages of `page` bytes, a power of two.
     ///

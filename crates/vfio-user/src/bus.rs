@@ -13,7 +13,6 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -165,12 +164,11 @@ impl VfioUserBus {
                 take(at, left as usize, Taken::InPlace(memory, here - window.address));
                 return;
             }
-            let copying = self.link.state.copying.read().unwrap_or_else(PoisonError::into_inner);
+            let maps = self.link.maps();
             if !self.is_master() {
                 take(at, left as usize, Taken::Denied);
                 return;
             }
-            let maps = self.link.maps.read().unwrap_or_else(PoisonError::into_inner);
             let (count, path) = maps.path(here, left, write);
             let most = self.link.max_transfer();
             let count = match path {
@@ -182,7 +180,7 @@ impl VfioUserBus {
                 Path::Denied => take(at, count, Taken::Denied),
                 Path::Message => {
                     // The client may unmap while the message waits to be sent.
-                    drop((maps, copying));
+                    drop(maps);
                     take(at, count, Taken::ByMessage(here));
                 }
             }

@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
 use dcs_drivers::bus::{BusError, ReadDone, Tag};
@@ -29,14 +29,13 @@ const READS_MAX: usize = 4096;
 
 pub struct Link {
     pub state: Arc<State>,
-    pub maps: RwLock<Maps>,
     pub wake: Wake,
     connection: Mutex<Option<Arc<UnixStream>>>,
     max_transfer: AtomicUsize,
     vectors: Mutex<Vec<Option<OwnedFd>>>,
     signals: &'static Signals,
     reads: Mutex<Reads>,
-    uses: Mutex<Uses>,
+    before: Mutex<Before>,
 }
 
 /// A hold on the client's memory: until it is dropped, an unmapping or a reset is not answered.
@@ -65,13 +64,8 @@ impl Ended {
     }
 }
 
-/// The uses of the client's memory. All uses since the last unmapping or reset share one hold.
-#[derive(Default)]
-struct Uses {
-    current: Arc<Hold>,
-    /// Holds from before that had not ended at the last check.
-    before: Vec<Arc<Ended>>,
-}
+/// Holds on the client's memory from before the last unmapping or reset that had not ended at the last check.
+type Before = Vec<Arc<Ended>>;
 
 #[derive(Default)]
 struct Reads {
@@ -114,17 +108,16 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Link {
     pub fn new(state: Arc<State>, vectors: u16, wake: Wake) -> io::Result<Link> {
         let (vectors, signals) = (Mutex::new((0..vectors).map(|_| None).collect()), Signals::get()?);
-        let (maps, connection, reads, uses) = Default::default();
+        let (connection, reads, before) = Default::default();
         Ok(Link {
             state,
-            maps,
             wake,
             connection,
             max_transfer: MAX_TRANSFER.into(),
             vectors,
             signals,
             reads,
-            uses,
+            before,
         })
     }
 
@@ -141,7 +134,7 @@ impl Link {
     /// Removes the client and everything that it passed to us.
     pub fn disconnect(&self) {
         *lock(&self.connection) = None;
-        self.maps.write().unwrap_or_else(PoisonError::into_inner).remove_all();
+        self.maps_mut().remove_all();
         lock(&self.vectors).iter_mut().for_each(|vector| *vector = None);
         let mut reads = lock(&self.reads);
         let ids: Vec<u16> = reads.parts.keys().copied().collect();
@@ -150,22 +143,32 @@ impl Link {
         self.wake.notify();
     }
 
+    /// Returns the client's memory, to be held while it is accessed.
+    pub fn maps(&self) -> RwLockReadGuard<'_, Maps> {
+        self.state.maps.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the client's memory, to be changed.
+    pub fn maps_mut(&self) -> RwLockWriteGuard<'_, Maps> {
+        self.state.maps.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Returns a hold that keeps the client's memory in use.
     pub fn hold(&self) -> Arc<Hold> {
-        lock(&self.uses).current.clone()
+        self.maps().hold.clone()
     }
 
     /// Waits until all uses of the client's memory that were in progress at the call have ended; returns false if that takes too long.
     pub fn drain(&self) -> bool {
         let until = Instant::now() + DRAIN_TIMEOUT;
         let before = {
-            let mut uses = lock(&self.uses);
-            let last = std::mem::take(&mut uses.current);
-            uses.before.push(last.0.clone());
-            uses.before.clone()
+            let mut before = lock(&self.before);
+            let last = std::mem::take(&mut self.maps_mut().hold);
+            before.push(last.0.clone());
+            before.clone()
         };
         let ended = before.iter().all(|one| one.wait(until));
-        lock(&self.uses).before.retain(|one| !*lock(&one.is));
+        lock(&self.before).retain(|one| !*lock(&one.is));
         ended
     }
 

@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
+use crate::link::Hold;
 use crate::memory::Memory;
 use crate::wire::{DmaMap, DmaUnmap};
 
@@ -19,6 +20,8 @@ pub struct Maps {
     pieces: BTreeMap<u64, Piece>,
     /// Mapped files, each once, however many pieces are in it; by device, inode number, and whether it is writable.
     files: HashMap<(u64, u64, bool), Memory>,
+    /// Shared by all who use the memory since the last unmapping or reset.
+    pub hold: Arc<Hold>,
 }
 
 #[derive(Debug)]

@@ -4,7 +4,7 @@
 //! shared) would take a message and its answer: a process that serves many guests on one thread does not wait for one of them.
 
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError, RwLockReadGuard};
+use std::sync::{Arc, RwLockReadGuard};
 
 use dcs_vfio::Mapping;
 
@@ -72,12 +72,11 @@ impl Port {
 
     /// Returns the place of this many bytes in this process, for the kernel to read or `write`; `None` if they are not in one piece.
     pub fn direct(&self, address: u64, length: u64, write: bool) -> Option<MappedPiece> {
-        let _copying = self.copying().ok()?;
-        let maps = self.maps();
+        let maps = self.maps().ok()?;
         match maps.path(address, length, write) {
             (count, Path::Memory(memory, offset)) if count == length => {
                 // Under the lock of the maps, so that an unmapping that comes now waits for this hold.
-                Some(MappedPiece { memory: memory.mapping().clone(), offset, hold: self.link.hold() })
+                Some(MappedPiece { memory: memory.mapping().clone(), offset, hold: maps.hold.clone() })
             }
             _ => None,
         }
@@ -118,15 +117,10 @@ impl Port {
         self.link.is_connected()
     }
 
-    /// Returns a guard to hold while the host's memory is accessed: a request to end bus mastering waits for it.
-    fn copying(&self) -> Result<RwLockReadGuard<'_, ()>, Unreachable> {
-        let state = &self.link.state;
-        let copying = state.copying.read().unwrap_or_else(PoisonError::into_inner);
-        if state.master.load(Ordering::Acquire) { Ok(copying) } else { Err(Unreachable::Off) }
-    }
-
-    fn maps(&self) -> RwLockReadGuard<'_, Maps> {
-        self.link.maps.read().unwrap_or_else(PoisonError::into_inner)
+    /// Returns the host's memory, to be held while it is accessed: a request to end bus mastering waits for that.
+    fn maps(&self) -> Result<RwLockReadGuard<'_, Maps>, Unreachable> {
+        let maps = self.link.maps();
+        if self.link.state.master.load(Ordering::Acquire) { Ok(maps) } else { Err(Unreachable::Off) }
     }
 
     /// Calls `take` for the pieces of mapped memory that an access covers: the position in the access, the bytes, and their place.
@@ -137,8 +131,7 @@ impl Port {
         write: bool,
         mut take: impl FnMut(usize, usize, &Mapping, u64),
     ) -> Result<(), Unreachable> {
-        let _copying = self.copying()?;
-        let maps = self.maps();
+        let maps = self.maps()?;
         // Most accesses are in one piece.
         if let (count, Path::Memory(memory, offset)) = maps.path(address, length as u64, write)
             && count == length as u64

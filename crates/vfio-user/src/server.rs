@@ -4,8 +4,8 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -206,7 +206,7 @@ impl Session<'_> {
     }
 
     fn map(&mut self, map: &DmaMap, file: Option<BorrowedFd<'_>>) -> Answer<'static> {
-        let mut maps = self.link.maps.write().unwrap_or_else(PoisonError::into_inner);
+        let mut maps = self.link.maps_mut();
         let memory = match file {
             None => None,
             Some(file) => maps.file(file, map.writable).map_err(|_| Errno::INVAL)?,
@@ -217,7 +217,7 @@ impl Session<'_> {
 
     fn unmap(&mut self, unmap: &DmaUnmap, body: &[u8]) -> Answer<'static> {
         // The lock waits for copies in progress: after the answer nothing is accessed any more.
-        let mut maps = self.link.maps.write().unwrap_or_else(PoisonError::into_inner);
+        let mut maps = self.link.maps_mut();
         maps.remove(unmap).map_err(|_| Errno::INVAL)?;
         drop(maps);
         self.drain()?;

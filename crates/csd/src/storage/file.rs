@@ -214,16 +214,14 @@ impl FileStorage {
     }
 
     /// Makes the parts of a request: one for each slice that it touches.
-    fn cut(&mut self, mut request: Request) -> Result<(), (Request, VolumeError)> {
-        let Some(volume) = self.volumes.get(&request.volume.0) else {
-            return Err((request, VolumeError::Refused));
-        };
+    fn cut(&mut self, request: &mut Request) -> Result<(), VolumeError> {
+        let volume = self.volumes.get(&request.volume.0).ok_or(VolumeError::Refused)?;
         let info = &volume.info;
         let end = request.offset.checked_add(request.length);
         let aligned = (request.offset | request.length).is_multiple_of(info.alignment);
         let writes = !matches!(request.action, Action::Read | Action::Flush);
         if !aligned || end.is_none_or(|end| end > info.length) || (writes && info.read_only) {
-            return Err((request, VolumeError::Refused));
+            return Err(VolumeError::Refused);
         }
         let held = self.free.pop().unwrap_or_else(|| {
             let (ticket, volume) = (request.ticket, request.volume);
@@ -281,7 +279,8 @@ impl FileStorage {
                 gather(self.ring.part(index), &memory, request.offset, volume.stripe, within);
             }
         }
-        let (ticket, volume, data) = (request.ticket, request.volume, request.data);
+        let (ticket, volume) = (request.ticket, request.volume);
+        let data = std::mem::take(&mut request.data);
         self.requests[held as usize] = Held { ticket, volume, data, parts, result: Ok(()), written: 0 };
         if parts == 0 {
             self.end(held);
@@ -496,8 +495,8 @@ impl Storage for FileStorage {
         self.volumes.get(&volume.0).map(|held| held.info)
     }
 
-    fn submit(&mut self, request: Request) {
-        if let Err((request, error)) = self.cut(request) {
+    fn submit(&mut self, mut request: Request) {
+        if let Err(error) = self.cut(&mut request) {
             self.done.push(Response::refused(request, error));
         }
     }

@@ -180,6 +180,22 @@ proptest! {
         }
     }
 
+    /// Where data within one page lie is what a walk finds; nothing else is taken for that.
+    #[test]
+    fn data_within_one_page_are_where_a_walk_finds_them(first in 0u64..1 << 14, length in 0u64..9000, second in any::<u64>()) {
+        let pointer = DataPointer::Prp(first, second);
+        let mut walk = Walk::new(&pointer, length, 4096).unwrap();
+        let mut found = Vec::new();
+        let ended = loop {
+            match walk.next(&mut |_, _| false) {
+                Ok(Some(place)) => found.push(place),
+                end => break end.is_ok(),
+            }
+        };
+        let is_one = ended && found.len() == 1;
+        prop_assert_eq!(HostRange::of_one_page(&pointer, length, 4096), is_one.then(|| found[0]));
+    }
+
     /// The bound that the documentation of `Shares` names.
     #[test]
     fn members_get_their_shares(

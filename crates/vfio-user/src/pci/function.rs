@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use super::config::{self, Config, Effect, Identity, Interrupts};
+use crate::maps::Maps;
 use crate::memory::Memory;
 
 /// The registers of BAR0. Called for each access of the host, on the thread that answers the host: a call stores, wakes another thread and
@@ -82,8 +83,9 @@ pub(crate) struct State {
     pub sizes: [u64; 2],
     /// Number of times that the function was reset or lost its host. Counted when the registers know of it.
     pub resets: AtomicU64,
-    /// Held by every copy to or from others. Locking it for writing waits for the copies in progress.
-    pub copying: RwLock<()>,
+    /// The host's memory. Every copy to or from others holds it, and looks at `master` then. Locking it for writing waits for the copies in
+    /// progress.
+    pub maps: RwLock<Maps>,
     /// Memory of BAR2, if it has any.
     pub memory: Option<Memory>,
 }
@@ -119,9 +121,9 @@ impl Function {
                 Memory::create("dcs-function", length).map(|(memory, file)| (Some(memory), Some(file)))?
             }
         };
-        let (master, registers_address, memory_address, resets, copying) = Default::default();
+        let (master, registers_address, memory_address, resets, maps) = Default::default();
         let state =
-            Arc::new(State { master, registers_address, memory_address, sizes, resets, copying, memory });
+            Arc::new(State { master, registers_address, memory_address, sizes, resets, maps, memory });
         let table = vec![0; setup.interrupts.table() as usize];
         Ok(Function { config, setup, registers, file, table, state })
     }
@@ -229,7 +231,7 @@ impl Function {
         let was = self.state.master.swap(is_master, Ordering::AcqRel);
         if was && !is_master {
             // After this, no access that had begun before reaches others any more.
-            drop(self.state.copying.write().unwrap_or_else(PoisonError::into_inner));
+            drop(self.state.maps.write().unwrap_or_else(PoisonError::into_inner));
         }
     }
 }
