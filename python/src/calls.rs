@@ -132,7 +132,7 @@ pub fn sendfile(
 ///
 /// `offset`: first byte in the file; the file grows as needed and is not truncated, and its own position is neither
 /// used nor moved. `count`: bytes to receive in all, prefix included. A peer that stops sending earlier is an error
-/// (END_OF_SOURCE), but what came is written. None: until the peer stops sending.
+/// (END_OF_SOURCE), but what came is written; with `near_storage`, what `bytes_out` says. None: until the peer stops sending.
 ///
 /// `prefix`: bytes that were already read from the socket and come first. `durable`: fdatasync of the file before it is
 /// done. `near_storage`: the virtual drive that has the file takes the bytes through the operators and writes what comes

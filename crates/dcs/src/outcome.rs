@@ -54,8 +54,8 @@ pub(crate) struct Ended {
     pub failure: Option<DriveFailure>,
     /// Bytes of the file that went into the chain.
     pub taken: u64,
-    /// Bytes that came out of it, where they were dropped.
-    pub dropped: Option<u64>,
+    /// Bytes that came out of it and were dropped, or that the drive has written; none if they go through the pipe.
+    pub out: Option<u64>,
     pub digests: [DigestSlot; CHAIN_MAX],
     /// How long operators worked, and on how many pieces; when, a drive does not tell.
     pub operators: [StageTimes; CHAIN_MAX],
@@ -114,9 +114,10 @@ impl DriveOutcome {
         (area.bytes_in, area.digests) = (ended.taken, ended.digests);
         area.stages[STAGE_OPERATORS..].copy_from_slice(&ended.operators);
         area.path |= PATH_NEAR_STORAGE;
-        if let (true, Some(dropped)) = (ok, ended.dropped) {
-            area.bytes_out = dropped;
-            entry.delivered = U48::saturating(dropped);
+        // Bytes that the pipe brought to a drive are not yet in the file.
+        if let Some(out) = ended.out.or(self.is_fed.then_some(0)) {
+            area.bytes_out = out;
+            entry.delivered = U48::saturating(out);
         }
         if let (true, Some(failure)) = (ok, &ended.failure) {
             let index = if failure.stage == Stage::Operator { failure.operator } else { 0 };
@@ -169,12 +170,33 @@ mod tests {
         let outcome = DriveOutcome::default();
         let mut operators = [StageTimes::default(); CHAIN_MAX];
         operators[1] = StageTimes { busy: 5000, operations: 2, ..StageTimes::default() };
-        outcome.set(Ended { taken: 100, dropped: Some(90), operators, ..Ended::default() });
+        outcome.set(Ended { taken: 100, out: Some(90), operators, ..Ended::default() });
         let (entry, area) = joined(Status::Success, &outcome);
         assert_eq!(area.stages[STAGE_OPERATORS + 1], operators[1]);
         assert_eq!((entry.status(), area.bytes_out), (Status::Success, 90));
         assert_ne!(area.path & PATH_NEAR_STORAGE, 0);
         outcome.count(Status::Success);
         assert_eq!(outcome.failures.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn bytes_that_a_drive_has_not_written_are_not_delivered() {
+        // The source ended early, with bytes that fill no buffer of the drive's.
+        let fed = || DriveOutcome::fed(Arc::default());
+        let outcome = fed();
+        outcome.set(Ended { taken: 5, out: Some(3), ..Ended::default() });
+        let (entry, area) = joined(Status::EndOfSource, &outcome);
+        assert_eq!((area.bytes_in, area.bytes_out), (5, 3));
+        assert_eq!((entry.status(), entry.delivered.value()), (Status::EndOfSource, 3));
+        // The drive refused, or its thread died.
+        let outcome = fed();
+        let refused = Some(DriveFailure::new(Status::AccessDenied, 0));
+        outcome.set(Ended { failure: refused, ..Ended::default() });
+        assert_eq!(joined(Status::Success, &outcome).1.bytes_out, 0);
+        assert_eq!(joined(Status::Success, &fed()).1.bytes_out, 0);
+        // A drive that reads and writes was cancelled amid it.
+        let outcome = DriveOutcome::default();
+        outcome.set(Ended { taken: 100, out: Some(64), ..Ended::default() });
+        assert_eq!(joined(Status::Cancelled, &outcome).1.bytes_out, 64);
     }
 }

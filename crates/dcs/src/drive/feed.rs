@@ -52,8 +52,9 @@ impl Feed {
         // Also if it failed: the digests as they are, and the operator that failed.
         let page = stream.page();
         if let Ok(page) = &page {
-            page.tell(ended, true);
+            page.tell(ended);
         }
+        ended.out = Some(landed.written());
         let whole = match moved {
             Err(Moved::Failed(failure)) => Err(page.ok().and_then(|page| page.failure).unwrap_or(failure)),
             // The kernel backend says why the source did not bring all.

@@ -10,6 +10,7 @@ use crate::outcome::DriveFailure;
 use dcs_abi::descriptor::{EndpointKind, Extent, OPEN_END};
 use dcs_abi::status::{Stage, Status};
 use dcs_devices::Endpoint;
+use std::cell::Cell;
 use std::sync::Arc;
 
 /// The file, and the ranges of it that may be written.
@@ -27,6 +28,8 @@ pub(super) struct Landed {
     held: Vec<Held>,
     places: Vec<Extent>,
     durable: bool,
+    /// Bytes that the drive has written, in order.
+    written: Cell<u64>,
 }
 
 fn failure(status: Status) -> DriveFailure {
@@ -77,7 +80,7 @@ impl Landing {
             place.offset.is_multiple_of(block) && (at == last || place.length.is_multiple_of(block))
         };
         match places.iter().enumerate().all(whole) {
-            true => Ok(Landed { held, places, durable: self.durable }),
+            true => Ok(Landed { held, places, durable: self.durable, written: Cell::new(0) }),
             false => Err(refused("the destination begins, or goes on, amid a logical block")),
         }
     }
@@ -124,6 +127,7 @@ impl Landed {
                     None => stream.land(at / block, room)?,
                 };
                 at += made;
+                self.written.set(self.written.get() + made);
                 match state {
                     State::Ended => return Ok(()),
                     State::Rest if at < end => return self.rest(stream, (at, end), look, input),
@@ -171,8 +175,14 @@ impl Landed {
             stream.device.block_at(at / block as u64, false, &mut buffer)?;
             buffer.bytes_mut()[..rest.len()].copy_from_slice(&rest);
             stream.device.block_at(at / block as u64, true, &mut buffer)?;
+            self.written.set(self.written.get() + rest.len() as u64);
         }
         Ok(())
+    }
+
+    /// Returns how many bytes the drive has written, from the first one on. It may have written more where its last command failed.
+    pub fn written(&self) -> u64 {
+        self.written.get()
     }
 
     /// The drive may have written a part: the page cache forgets what it had there.

@@ -91,6 +91,14 @@ impl Near {
         Turn(self)
     }
 
+    /// Waits until no drive works for a transfer any more: what it was to write, it does not write later.
+    pub fn wait(&self) {
+        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        while *running > 0 {
+            running = self.ended.wait(running).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
     /// Returns true for a transfer whose bytes come from elsewhere than the drive that is to write them: the guest sends them.
     pub fn feeds(source: &Endpoint, destination: &Endpoint, chain: &[Op]) -> bool {
         let same = source.file().is_some() && source.disk() == destination.disk();
@@ -106,6 +114,6 @@ impl Near {
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
         *self.0.running.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
-        self.0.ended.notify_one();
+        self.0.ended.notify_all();
     }
 }

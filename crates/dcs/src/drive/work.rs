@@ -238,7 +238,11 @@ impl Job {
         // Also where it failed: the digests as they stand, and the operator that failed.
         let page = stream.page();
         if let Ok(page) = &page {
-            page.tell(ended, drops || landed.is_some());
+            page.tell(ended);
+            ended.out = drops.then_some(page.made);
+        }
+        if let Some(landed) = &landed {
+            ended.out = Some(landed.written());
         }
         if let (Err(_), Some(landed)) = (&moved, &landed) {
             landed.forget();
@@ -554,11 +558,10 @@ impl Drop for Stream<'_> {
 }
 
 impl Page {
-    /// Notes what was done. `dropped`: none of the output went through the pipe.
-    pub fn tell(&self, ended: &mut Ended, dropped: bool) {
+    /// Notes what was done.
+    pub fn tell(&self, ended: &mut Ended) {
         ended.taken = self.taken;
         (ended.digests, ended.operators) = (self.digests, self.operators);
-        ended.dropped = dropped.then_some(self.made);
     }
 
     /// Of [`PAGE`] bytes.

@@ -229,5 +229,9 @@ impl Drop for Engine {
                 None => core.shared.run(),
             }
         }
+        // Their transfers have ended; a drive may still be at its last command.
+        if let Some(near) = self.cores.first().and_then(|core| core.shared.near()) {
+            near.wait();
+        }
     }
 }
