@@ -4,6 +4,10 @@
 
 package dcs_pkg;
 
+  // Whoever uses the package does not use all of it; fields have the names that they have in C.
+  // verilator lint_off UNUSEDPARAM
+  // verilator lint_off SYMRSVDWORD
+
   // ---- Version and limits ----
 
   // version of this command set, in every descriptor
@@ -718,5 +722,8 @@ package dcs_pkg;
     // Namespace globally unique identifier; zeros: none. [NVMe Identify Namespace, NGUID]
     logic [15:0][7:0] nguid;
   } ssd_identity_t;
+
+  // verilator lint_on UNUSEDPARAM
+  // verilator lint_on SYMRSVDWORD
 
 endpackage

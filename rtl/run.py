@@ -16,7 +16,7 @@ import speed  # noqa: E402
 PARTS = {"lint": lint.run, "test": bench.run, "formal": formal.run, "area": area.run, "speed": speed.run}
 
 # One of each module, for every run of all tests.
-QUICK = ["ndp_md5", "ndp_sha256", "ndp_crc32", "ndp_aes256_ctr"]
+QUICK = ["ndp_md5", "ndp_sha256", "ndp_crc32", "ndp_aes256_ctr", "engine"]
 
 
 def main():

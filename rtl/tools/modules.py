@@ -26,6 +26,7 @@ UNITS = {
     "ndp_crc64_nvme": Unit("ndp_crc", "ndp_crc", {"Code": 2}),
     "ndp_aes256_ctr": Unit("ndp_aes256_ctr", "ndp_aes256_ctr"),
     "renaming": Unit("renaming", "renaming"),
+    "engine": Unit("engine", "engine"),
 }
 
 

@@ -23,7 +23,7 @@ pub fn package() -> String {
     for layout in STRUCTURES {
         out.push_str(&structure(layout));
     }
-    out + "\nendpackage\n"
+    out + "\n  // verilator lint_on UNUSEDPARAM\n  // verilator lint_on SYMRSVDWORD\n\nendpackage\n"
 }
 
 /// Returns the bits of the fields that hold a group's numbers; 32 without such a field.

@@ -1,0 +1,172 @@
+// Completions: the result area is written where one is wanted, then the completion entry is handed
+// to the frontend, in the order in which commands finished.
+//
+// Of the result area the words are written that say anything of a command with so many operators
+// (`ResultArea::used`). Times of stages are zeros: they are not taken yet.
+
+module completion
+  import core_pkg::*;
+  import dcs_pkg::*;
+(
+  input  logic                clk_i,
+  input  logic                rst_ni,
+
+  // A command is finished. There is room for all of them.
+  input  logic                finish_i,
+  input  command_t            finish_command_i,
+  input  posting_t            finish_posting_i,
+  input  address_t            finish_result_i,
+  // When its entry was checked, when it started, when it was finished.
+  input  logic [2:0][63:0]    finish_times_i,
+  input  logic [63:0]         finish_bytes_in_i,
+  input  logic [63:0]         finish_bytes_out_i,
+  // Its operators, and those whose digests were told.
+  input  places_t             finish_operators_i,
+  input  logic [ChainMax-1:0] finish_told_i,
+
+  // A word of struct dcs_digest.
+  output logic                digest_valid_o,
+  input  logic                digest_ready_i,
+  output command_t            digest_command_o,
+  output place_t              digest_at_o,
+  output logic [3:0]          digest_index_o,
+  input  logic [63:0]         digest_i,
+
+  output logic                write_valid_o,
+  input  logic                write_ready_i,
+  output address_t            write_address_o,
+  output logic [63:0]         write_data_o,
+
+  output logic                post_o,
+  output command_t            post_command_o,
+  output posting_t            post_posting_o,
+  output logic                idle_o
+);
+
+  typedef struct packed {
+    posting_t            posting;
+    address_t            result;
+    logic [2:0][63:0]    times;
+    logic [63:0]         bytes_in;
+    logic [63:0]         bytes_out;
+    places_t             operators;
+    logic [ChainMax-1:0] told;
+  } record_t;
+
+  typedef enum logic [1:0] {
+    Choose,
+    Head,
+    Digests,
+    Post
+  } state_e;
+
+  localparam int unsigned CommandsWidth = $clog2(Commands + 1);
+  localparam int unsigned StagesAt      = 8;
+  localparam int unsigned DigestsAt     = 48;
+
+  record_t                  records [Commands];
+  command_t                 line    [Commands];
+  command_t                 read_q, write_q, command_q;
+  logic [CommandsWidth-1:0] count_q;
+  state_e                   state_q;
+  record_t                  record;
+  // The word of head and stages, or of a digest; and which digest.
+  logic [5:0]               index_q;
+  places_t                  at_q;
+  logic [5:0]               head_words;
+  logic                     told, step, pop;
+  logic [7:0][63:0]         head;
+  logic [7:0]               word;
+
+  assign record     = records[command_q];
+  assign head_words = 6'(StagesAt) + (6'(record.operators) + 6'd2) * 6'd4;
+  assign told       = record.told[at_q[2:0]];
+  assign pop        = state_q == Choose && count_q != '0;
+  assign idle_o     = state_q == Choose && count_q == '0;
+
+  always_comb begin
+    head    = '0;
+    head[0] = {32'h0, record.posting.stage_index, record.posting.stage, 1'b0,
+               record.posting.status};
+    head[2] = record.bytes_in;
+    head[3] = record.bytes_out;
+    {head[6], head[5], head[4]} = record.times;
+  end
+
+  // ---- A word ----
+
+  assign word             = state_q == Head ? 8'(index_q)
+                            : 8'(DigestsAt) + 8'(at_q) * 8'd10 + 8'(index_q);
+  assign digest_valid_o   = state_q == Digests && told;
+  assign digest_command_o = command_q;
+  assign digest_at_o      = at_q[2:0];
+  assign digest_index_o   = index_q[3:0];
+  assign write_valid_o    = state_q == Head || (state_q == Digests && (!told || digest_ready_i));
+  assign write_address_o  = record.result + address_t'({word, 3'b0});
+  assign step             = write_valid_o && write_ready_i;
+
+  always_comb begin
+    write_data_o = '0;
+    if (state_q == Digests) begin
+      if (told) write_data_o = digest_i;
+    end else if (index_q < 6'(StagesAt)) begin
+      write_data_o = head[index_q[2:0]];
+    end
+  end
+
+  assign post_o         = state_q == Post;
+  assign post_command_o = command_q;
+  assign post_posting_o = record.posting;
+
+  always_ff @(posedge clk_i or negedge rst_ni) begin
+    if (!rst_ni) begin
+      state_q <= Choose;
+      count_q <= '0;
+      read_q  <= '0;
+      write_q <= '0;
+    end else begin
+      count_q <= count_q + CommandsWidth'(finish_i) - CommandsWidth'(pop);
+      if (finish_i) write_q <= command_t'(32'(write_q) + 1 == Commands ? 0 : 32'(write_q) + 1);
+      if (pop) read_q <= command_t'(32'(read_q) + 1 == Commands ? 0 : 32'(read_q) + 1);
+      unique case (state_q)
+        Choose:  if (pop) state_q <= records[line[read_q]].result == '0 ? Post : Head;
+        Head: begin
+          if (step && index_q + 1'b1 == head_words) begin
+            state_q <= record.operators == '0 ? Post : Digests;
+          end
+        end
+        Digests: if (step && index_q == 6'd9 && at_q + 1'b1 == record.operators) state_q <= Post;
+        Post:    state_q <= Choose;
+        default: ;
+      endcase
+    end
+  end
+
+  always_ff @(posedge clk_i) begin
+    if (finish_i) begin
+      line[write_q]             <= finish_command_i;
+      records[finish_command_i] <= '{
+        posting:   finish_posting_i,
+        result:    finish_result_i,
+        times:     finish_times_i,
+        bytes_in:  finish_bytes_in_i,
+        bytes_out: finish_bytes_out_i,
+        operators: finish_operators_i,
+        told:      finish_told_i
+      };
+    end
+    if (state_q == Choose) begin
+      command_q <= line[read_q];
+      index_q   <= '0;
+      at_q      <= '0;
+    end else if (step) begin
+      index_q   <= index_q + 1'b1;
+      if (state_q == Head && index_q + 1'b1 == head_words) index_q <= '0;
+      if (state_q == Digests && index_q == 6'd9) begin
+        index_q <= '0;
+        at_q    <= at_q + 1'b1;
+      end
+    end
+  end
+
+endmodule

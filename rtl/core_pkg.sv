@@ -1,0 +1,252 @@
+// Sizes of the engine core, and what its modules tell each other.
+//
+// The proofs make the sizes smaller: each stands on a line of its own.
+
+package core_pkg;
+
+  localparam int unsigned Queues     = 4;
+  localparam int unsigned Commands   = 16;
+  localparam int unsigned Blocks     = 32;
+  localparam int unsigned BlockShift = 12;
+  // Blocks that a command may hold at once.
+  localparam int unsigned Window     = 4;
+  // Units of each pool.
+  localparam int unsigned Units      = 2;
+  // Extents of a command: those of prefix, source and destination together.
+  localparam int unsigned Extents    = 16;
+  // Longest descriptor that is kept.
+  localparam int unsigned DescriptorBytes = 4096;
+
+  localparam int unsigned BlockSize    = 1 << BlockShift;
+  localparam int unsigned QueueWidth   = $clog2(Queues);
+  localparam int unsigned CommandWidth = $clog2(Commands);
+  localparam int unsigned RowWidth     = $clog2(Blocks);
+  localparam int unsigned UnitWidth    = $clog2(Units);
+  localparam int unsigned ExtentWidth  = $clog2(Extents);
+
+  typedef logic [QueueWidth-1:0]   queue_t;
+  typedef logic [CommandWidth-1:0] command_t;
+  // A row of the scoreboard, which is a block.
+  typedef logic [RowWidth-1:0]     row_t;
+  typedef logic [UnitWidth-1:0]    unit_t;
+  typedef logic [ExtentWidth-1:0]  extent_index_t;
+  typedef logic [ExtentWidth:0]    extent_count_t;
+  // Bytes of a block, or a place in it.
+  typedef logic [BlockShift:0]     bytes_t;
+  typedef logic [63:0]             address_t;
+  // A block's place in its command.
+  typedef logic [63-BlockShift:0]  sequence_t;
+  typedef logic [14:0]             status_t;
+  typedef logic [7:0]              serial_t;
+
+  // ---- Operators ----
+
+  localparam int unsigned Pools     = 8;
+  localparam int unsigned PoolWidth = $clog2(Pools);
+  typedef logic [PoolWidth-1:0] pool_t;
+  // A place in a chain, and how many there are.
+  typedef logic [2:0] place_t;
+  typedef logic [3:0] places_t;
+
+  // The operator that the units of each pool compute.
+  localparam logic [Pools-1:0][7:0] PoolOperator = '{
+    7: dcs_pkg::OpAes256Xts,
+    6: dcs_pkg::OpAes256Ctr,
+    5: dcs_pkg::OpCrc64Nvme,
+    4: dcs_pkg::OpCrc32c,
+    3: dcs_pkg::OpCrc32,
+    2: dcs_pkg::OpSha256,
+    1: dcs_pkg::OpSha1,
+    0: dcs_pkg::OpMd5
+  };
+
+  // Bytes of the parameter blocks that each takes: fewest and most. A digest's is the value
+  // that is expected.
+  localparam logic [Pools-1:0][7:0] PoolFewest = '{7: 80, 6: 48, default: 0};
+  localparam logic [Pools-1:0][7:0] PoolMost = '{
+    7: 80, 6: 48, 5: 8, 4: 4, 3: 4, 2: 32, 1: 20, 0: 16
+  };
+
+  // ---- A queue pair ----
+
+  typedef struct packed {
+    address_t    submission;
+    address_t    completion;
+    // 2 to 32768.
+    logic [15:0] depth;
+    // 1 to 256.
+    logic [8:0]  weight;
+    logic [15:0] tenant;
+    // The number by which its host knows it.
+    logic [15:0] number;
+    logic        interrupts;
+    logic [10:0] vector;
+  } queue_config_t;
+
+  // ---- A transfer, checked ----
+
+  typedef struct packed {
+    queue_t            owner;
+    logic [15:0]       cid;
+    logic [31:0]       rid;
+    address_t          result;
+    logic [31:0]       timeout;
+    logic [63:0]       length;
+    logic              durable;
+    logic              acknowledged;
+    logic              more;
+    logic [7:0]        source_kind;
+    logic [31:0]       source_handle;
+    logic [7:0]        destination_kind;
+    logic [31:0]       destination_handle;
+    logic [31:0]       prefix_handle;
+    logic              parallel_reads;
+    // Extents: those of the prefix are first, those of the destination are last.
+    extent_count_t     prefix;
+    extent_count_t     source;
+    extent_count_t     destination;
+    places_t           operators;
+    pool_t [dcs_pkg::ChainMax-1:0] chain;
+  } transfer_t;
+
+  function automatic logic is_positional(logic [7:0] kind);
+    return kind inside {
+      dcs_pkg::EndpointFile, dcs_pkg::EndpointBlock, dcs_pkg::EndpointMemory,
+      dcs_pkg::EndpointDeviceMemory
+    };
+  endfunction
+
+  function automatic logic is_digest(pool_t pool);
+    return PoolOperator[pool] < dcs_pkg::OpAes256Ctr;
+  endfunction
+
+  // What came of an entry. A cancel names the command that it is for, if that is in flight.
+  typedef enum logic [1:0] {
+    Accepted,
+    Refused,
+    Cancels
+  } verdict_e;
+
+  typedef struct packed {
+    verdict_e   kind;
+    command_t   command;
+    // A failure: see failure_t.
+    logic [7:0] stage;
+    place_t     at;
+    status_t    status;
+    logic       found;
+    command_t   target;
+  } verdict_t;
+
+  typedef struct packed {
+    logic [7:0] stage;
+    place_t     at;
+    status_t    status;
+  } failure_t;
+
+  // ---- The scoreboard ----
+
+  // Stages in their order: the source, the operators, the destination.
+  typedef logic [3:0] stage_t;
+  localparam stage_t StSource      = 4'd0;
+  localparam stage_t StDestination = 4'd9;
+
+  typedef enum logic [2:0] {
+    Free,
+    // For the row before it to pass the stage.
+    Wait,
+    // For nothing: it is dispatched in its turn.
+    Ready,
+    // In line for a unit.
+    Line,
+    // With its device.
+    Issued,
+    // All its stages are done.
+    Done,
+    // Its command failed before that.
+    Stopped
+  } row_state_e;
+
+  typedef enum logic [3:0] {
+    BoardNone,
+    // A block begins its way.
+    BoardAdd,
+    // A row is through with its stage.
+    BoardPass,
+    // A row is through with its last stage.
+    BoardDone,
+    BoardReady,
+    BoardWait,
+    BoardLine,
+    BoardIssue,
+    BoardStop,
+    // The row's unit is free.
+    BoardRelease,
+    // The first row of a command goes.
+    BoardRetire
+  } board_e;
+
+  // ---- Operations and outcomes ----
+
+  typedef enum logic [2:0] {
+    DoRead,
+    DoWrite,
+    DoProcess,
+    DoSnapshot,
+    DoFlush
+  } operation_e;
+
+  // Names an operation: its row, or, where it has no block, its command and place; and which of all
+  // that were issued for that it is.
+  typedef struct packed {
+    logic     blockless;
+    serial_t  serial;
+    row_t     row;
+    command_t command;
+    place_t   at;
+  } operation_id_t;
+
+  typedef struct packed {
+    operation_e    kind;
+    operation_id_t id;
+    // Read: from the prefix.
+    logic          prefix;
+    // Position on the device; 0 for a stream.
+    address_t      offset;
+    bytes_t        start;
+    bytes_t        length;
+    pool_t         pool;
+    unit_t         unit;
+    // Process: the stream's last block. Write: more bytes follow on the stream.
+    logic          last;
+    logic          more;
+  } operation_t;
+
+  typedef enum logic [2:0] {
+    Moved,
+    Processed,
+    Digest,
+    Flushed,
+    Failed
+  } outcome_e;
+
+  typedef struct packed {
+    operation_id_t id;
+    outcome_e      kind;
+    // Moved or processed.
+    bytes_t        bytes;
+    status_t       status;
+  } outcome_t;
+
+  // ---- A completion ----
+
+  typedef struct packed {
+    queue_t      owner;
+    logic [15:0] cid;
+    status_t     status;
+    logic [7:0]  stage;
+    logic [7:0]  stage_index;
+    logic [47:0] delivered;
+  } posting_t;
+
+endpackage

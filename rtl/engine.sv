@@ -1,0 +1,298 @@
+// The engine core: it runs commands and moves no byte of their data, as the Rust core does.
+//
+// Whoever owns it binds commands to devices (`bind`), does the operations that it issues
+// (`operation`), and answers them (`outcome`); it reads and writes host memory for queues,
+// descriptors and results by itself. Operations are taken whether or not their outcomes are.
+
+module engine
+  import core_pkg::*;
+  import dcs_pkg::*;
+(
+  input  logic          clk_i,
+  input  logic          rst_ni,
+  input  logic [63:0]   now_i,
+  input  logic [39:0]   millis_i,
+
+  input  logic          create_i,
+  input  queue_t        create_queue_i,
+  input  queue_config_t create_config_i,
+
+  input  logic          doorbell_valid_i,
+  input  logic          doorbell_completion_i,
+  input  queue_t        doorbell_queue_i,
+  input  logic [31:0]   doorbell_value_i,
+  output logic          doorbell_bad_o,
+
+  // Host memory, of any alignment. Words are written in their order.
+  output logic          read_valid_o,
+  input  logic          read_ready_i,
+  output address_t      read_address_o,
+  output logic [12:0]   read_bytes_o,
+  input  logic          data_valid_i,
+  output logic          data_ready_o,
+  input  logic [63:0]   data_i,
+  input  logic          data_error_i,
+  output logic          write_valid_o,
+  input  logic          write_ready_i,
+  output address_t      write_address_o,
+  output logic [63:0]   write_data_o,
+  output logic          interrupt_valid_o,
+  input  logic          interrupt_ready_i,
+  output logic [10:0]   interrupt_vector_o,
+
+  // What a transfer says, as it is checked: extents and parameter blocks of `checked`.
+  output command_t      checked_o,
+  output logic          extent_valid_o,
+  output extent_index_t extent_index_o,
+  output extent_t       extent_o,
+  output logic          parameter_valid_o,
+  output place_t        parameter_at_o,
+  output logic [4:0]    parameter_index_o,
+  output logic [63:0]   parameter_o,
+  input  command_t      look_command_i,
+  output transfer_t     look_transfer_o,
+
+  output logic          bind_valid_o,
+  input  logic          bind_ready_i,
+  output command_t      bind_command_o,
+  input  logic          bound_valid_i,
+  output logic          bound_ready_o,
+  input  command_t      bound_command_i,
+  input  logic          bound_ok_i,
+  input  logic          bound_flush_i,
+  input  failure_t      bound_failure_i,
+  output logic          unbind_valid_o,
+  input  logic          unbind_ready_i,
+  output command_t      unbind_command_o,
+
+  output logic          operation_valid_o,
+  input  logic          operation_ready_i,
+  output operation_t    operation_o,
+  output command_t      operation_command_o,
+  input  logic          outcome_valid_i,
+  output logic          outcome_ready_o,
+  input  outcome_t      outcome_i,
+  output logic          abort_valid_o,
+  input  logic          abort_ready_i,
+  output operation_id_t abort_id_o,
+  output logic          stale_o,
+
+  output logic          digest_valid_o,
+  input  logic          digest_ready_i,
+  output command_t      digest_command_o,
+  output place_t        digest_at_o,
+  output logic [3:0]    digest_index_o,
+  input  logic [63:0]   digest_i,
+
+  // Nothing is in flight, and all that commands had has come back.
+  output logic          idle_o
+);
+
+  logic        entry_valid, entry_ready, fetched;
+  queue_t      entry_queue;
+  command_t    entry_command;
+  address_t    entry_address;
+  logic [15:0] entry_tenant, entry_number;
+
+  logic        post;
+  command_t    post_command;
+  posting_t    post_posting;
+
+  logic        entry_write_valid, entry_write_ready, result_write_valid, result_write_ready;
+  address_t    entry_write_address, result_write_address;
+  logic [63:0] entry_write_data, result_write_data;
+
+  logic        frontend_idle, sequencer_idle, completion_idle;
+
+  frontend u_frontend (
+    .clk_i,
+    .rst_ni,
+    .create_i,
+    .create_queue_i,
+    .create_config_i,
+    .doorbell_valid_i,
+    .doorbell_completion_i,
+    .doorbell_queue_i,
+    .doorbell_value_i,
+    .doorbell_bad_o,
+    .entry_valid_o      (entry_valid),
+    .entry_ready_i      (entry_ready),
+    .entry_queue_o      (entry_queue),
+    .entry_command_o    (entry_command),
+    .entry_address_o    (entry_address),
+    .entry_tenant_o     (entry_tenant),
+    .entry_number_o     (entry_number),
+    .fetched_i          (fetched),
+    .fetched_queue_i    (entry_queue),
+    .post_i             (post),
+    .post_command_i     (post_command),
+    .post_posting_i     (post_posting),
+    .write_valid_o      (entry_write_valid),
+    .write_ready_i      (entry_write_ready),
+    .write_address_o    (entry_write_address),
+    .write_data_o       (entry_write_data),
+    .interrupt_valid_o,
+    .interrupt_ready_i,
+    .interrupt_vector_o,
+    .idle_o             (frontend_idle)
+  );
+
+  // A result's words all come before its completion entry, which is posted after them.
+  assign write_valid_o      = entry_write_valid || result_write_valid;
+  assign write_address_o    = entry_write_valid ? entry_write_address : result_write_address;
+  assign write_data_o       = entry_write_valid ? entry_write_data : result_write_data;
+  assign entry_write_ready  = write_ready_i;
+  assign result_write_ready = write_ready_i && !entry_write_valid;
+
+  logic                join_line;
+  logic [47:0]         join_key;
+  logic [Commands-1:0] turn, in_order;
+  logic                transfer_valid, verdict_valid, verdict_ready;
+  transfer_t           transfer;
+  verdict_t            verdict;
+  logic                finish;
+  command_t            finish_command;
+
+  validate u_validate (
+    .clk_i,
+    .rst_ni,
+    .entry_valid_i     (entry_valid),
+    .entry_ready_o     (entry_ready),
+    .entry_queue_i     (entry_queue),
+    .entry_command_i   (entry_command),
+    .entry_address_i   (entry_address),
+    .entry_tenant_i    (entry_tenant),
+    .entry_number_i    (entry_number),
+    .fetched_o         (fetched),
+    .read_valid_o,
+    .read_ready_i,
+    .read_address_o,
+    .read_bytes_o,
+    .data_valid_i,
+    .data_ready_o,
+    .data_i,
+    .data_error_i,
+    .join_o            (join_line),
+    .join_key_o        (join_key),
+    .command_o         (checked_o),
+    .transfer_valid_o  (transfer_valid),
+    .transfer_o        (transfer),
+    .extent_valid_o,
+    .extent_index_o,
+    .extent_o,
+    .parameter_valid_o,
+    .parameter_at_o,
+    .parameter_index_o,
+    .parameter_o,
+    .verdict_valid_o   (verdict_valid),
+    .verdict_ready_i   (verdict_ready),
+    .verdict_o         (verdict),
+    .finish_i          (finish),
+    .finish_command_i  (finish_command)
+  );
+
+  order #(
+    .Commands (Commands),
+    .KeyWidth (48)
+  ) u_order (
+    .clk_i,
+    .rst_ni,
+    .join_i          (join_line),
+    .join_command_i  (checked_o),
+    .join_key_i      (join_key),
+    .leave_i         (finish),
+    .leave_command_i (finish_command),
+    .there_o         (in_order),
+    .first_o         (turn)
+  );
+
+  posting_t            finish_posting;
+  address_t            finish_result;
+  logic [2:0][63:0]    finish_times;
+  logic [63:0]         finish_bytes_in, finish_bytes_out;
+  logic [ChainMax-1:0] finish_told;
+  places_t             finish_operators;
+
+  sequencer u_sequencer (
+    .clk_i,
+    .rst_ni,
+    .now_i,
+    .millis_i,
+    .verdict_valid_i    (verdict_valid),
+    .verdict_ready_o    (verdict_ready),
+    .verdict_i          (verdict),
+    .checked_i          (checked_o),
+    .transfer_valid_i   (transfer_valid),
+    .transfer_i         (transfer),
+    .extent_valid_i     (extent_valid_o),
+    .extent_index_i     (extent_index_o),
+    .extent_i           (extent_o),
+    .turn_i             (turn),
+    .bind_valid_o,
+    .bind_ready_i,
+    .bind_command_o,
+    .bound_valid_i,
+    .bound_ready_o,
+    .bound_command_i,
+    .bound_ok_i,
+    .bound_flush_i,
+    .bound_failure_i,
+    .unbind_valid_o,
+    .unbind_ready_i,
+    .unbind_command_o,
+    .look_command_i,
+    .look_transfer_o,
+    .operation_valid_o,
+    .operation_ready_i,
+    .operation_o,
+    .operation_command_o,
+    .outcome_valid_i,
+    .outcome_ready_o,
+    .outcome_i,
+    .abort_valid_o,
+    .abort_ready_i,
+    .abort_id_o,
+    .stale_o,
+    .finish_o           (finish),
+    .finish_command_o   (finish_command),
+    .finish_posting_o   (finish_posting),
+    .finish_result_o    (finish_result),
+    .finish_times_o     (finish_times),
+    .finish_bytes_in_o  (finish_bytes_in),
+    .finish_bytes_out_o (finish_bytes_out),
+    .finish_told_o      (finish_told),
+    .finish_operators_o (finish_operators),
+    .idle_o             (sequencer_idle)
+  );
+
+  completion u_completion (
+    .clk_i,
+    .rst_ni,
+    .finish_i           (finish),
+    .finish_command_i   (finish_command),
+    .finish_posting_i   (finish_posting),
+    .finish_result_i    (finish_result),
+    .finish_times_i     (finish_times),
+    .finish_bytes_in_i  (finish_bytes_in),
+    .finish_bytes_out_i (finish_bytes_out),
+    .finish_operators_i (finish_operators),
+    .finish_told_i      (finish_told),
+    .digest_valid_o,
+    .digest_ready_i,
+    .digest_command_o,
+    .digest_at_o,
+    .digest_index_o,
+    .digest_i,
+    .write_valid_o      (result_write_valid),
+    .write_ready_i      (result_write_ready),
+    .write_address_o    (result_write_address),
+    .write_data_o       (result_write_data),
+    .post_o             (post),
+    .post_command_o     (post_command),
+    .post_posting_o     (post_posting),
+    .idle_o             (completion_idle)
+  );
+
+  assign idle_o = frontend_idle && sequencer_idle && completion_idle && in_order == '0;
+
+endmodule

@@ -1,0 +1,73 @@
+"""Structures of the packages, by name: dictionaries to bits and back, as SystemVerilog packs them."""
+
+import re
+from functools import cache
+from pathlib import Path
+
+RTL = Path(__file__).resolve().parent.parent
+
+
+def clog2(number):
+    return max(int(number) - 1, 0).bit_length()
+
+
+@cache
+def package(name):
+    """The constants, the widths of types and the fields of structures of a package."""
+    text = re.sub(r"//[^\n]*", "", (RTL / f"{name}.sv").read_text())
+    known, widths, structs = {}, {"logic": 1}, {}
+    if name != "dcs_pkg":
+        for part in package("dcs_pkg"):
+            {"known": known, "widths": widths, "structs": structs}[part[0]].update(part[1])
+
+    def value(expression):
+        expression = re.sub(r"\d*'[sS]?([hd])([0-9a-fA-F]+)", lambda m: str(int(m[2], 16 if m[1] == "h" else 10)), expression)
+        expression = expression.replace("$clog2", "clog2").replace("dcs_pkg::", "").replace("/", "//")
+        return eval(expression, {"clog2": clog2}, known)
+
+    def width(kind):
+        kind = kind.strip().replace("dcs_pkg::", "")
+        dimensions = re.findall(r"\[([^\]]+):0\]", kind)
+        bits = widths[re.match(r"\w+", kind)[0]]
+        for high in dimensions:
+            bits *= value(high) + 1
+        return bits
+
+    pattern = r"localparam (?:int unsigned|logic \[[^\]]+\]|\w+) (\w+) *= ([^;{]+);|typedef (struct packed|enum [^{]*|[^;{]+?)(?:\s*\{([^}]*)\})?\s*(\w+);"
+    for found in re.finditer(pattern, text):
+        constant, expression, kind, body, defined = found.groups()
+        if constant:
+            known[constant] = value(expression)
+        elif kind == "struct packed":
+            fields = [(m[2], width(m[1])) for m in re.finditer(r"([\w:]+(?:\s*\[[^\]]+\])*)\s+(\w+);", body)]
+            structs[defined] = fields
+            widths[defined] = sum(bits for _, bits in fields)
+        elif kind.startswith("enum"):
+            widths[defined] = width(kind[4:])
+            for number, label in enumerate(re.findall(r"\w+", body)):
+                known[label] = number
+        else:
+            widths[defined] = width(kind)
+    return (("known", known), ("widths", widths), ("structs", structs))
+
+
+def constants(name):
+    return package(name)[0][1]
+
+
+def pack(structure, /, **values):
+    """The bits of a structure; fields that are not given are zero."""
+    bits = 0
+    structs = package("core_pkg")[2][1]
+    for field, width in structs[structure]:
+        bits = bits << width | values.pop(field, 0) & (1 << width) - 1
+    assert not values, f"{structure} has no {values}"
+    return bits
+
+
+def unpack(structure, bits):
+    fields = {}
+    for field, width in reversed(package("core_pkg")[2][1][structure]):
+        fields[field] = bits & (1 << width) - 1
+        bits >>= width
+    return fields
