@@ -45,6 +45,7 @@ pub mod card;
 pub mod cpu;
 pub mod design;
 pub mod drives;
+pub mod egress;
 pub mod executor;
 pub mod experiments;
 pub mod failed;

@@ -5,6 +5,7 @@
 
 use crate::card::CardHost;
 use crate::cpu::{Component, Cpu};
+use crate::egress::Egress;
 use crate::failed::Failed;
 use crate::integrated::Integrated;
 use crate::parameters::Parameters;
@@ -29,6 +30,8 @@ pub const HOST_MEMORY: u64 = 512 << 20;
 pub const PORT: u16 = 80;
 /// Bytes of a logical block: 1 << 9.
 const SHIFT: u8 = 9;
+/// Bytes of received frames that a NIC has room for.
+const FIFO: usize = 512 << 10;
 /// First tag of the NVMe hosts' register reads.
 const NVME_TAGS: u32 = 100;
 /// First tag of the networks' register reads.
@@ -89,6 +92,8 @@ pub struct Set {
     pub wire: WireEnd,
     /// The peer.
     pub peer: Peer,
+    /// Its frames on their way into the wire.
+    pub egress: Egress,
     /// The host's driver of the SSD.
     pub nvme: Option<Nvme>,
     /// The host's driver of the NIC, and its TCP.
@@ -454,6 +459,14 @@ impl Server {
         self.dirty = true;
     }
 
+    /// Returns the frames that a set's NIC had no room for.
+    pub fn missed(&mut self, set: usize) -> u64 {
+        if self.build.integrated {
+            return 0;
+        }
+        self.fabric.device::<dcs_fabric::nic::Nic>(self.sets[set].nic).counts().missed
+    }
+
     /// Watches a fence that the GPU is to set.
     pub fn watch_fence(&mut self, address: u64) {
         self.fences.insert(address, false);
@@ -510,13 +523,18 @@ impl Server {
         if let Some(card) = &mut self.card {
             card.poll(&mut self.fabric, now, !self.booted);
         }
-        let Server { fabric, sets, .. } = self;
+        let Server { fabric, sets, build, .. } = self;
+        // An integrated device receives nothing but acknowledgements.
+        let held = |fabric: &mut Fabric, nic| if build.integrated { 0 } else { held_by_nic(fabric, nic) };
         for set in sets {
             if set.peer.deadline().is_some_and(|at| at <= now) {
-                for frame in set.peer.step(now) {
-                    fabric.send(set.wire, frame);
-                }
+                set.egress.add(set.peer.step(now));
                 self.dirty = true;
+            }
+            while set.egress.is_waiting()
+                && let Some(frame) = set.egress.next(now, held(fabric, set.nic))
+            {
+                fabric.send(set.wire, frame);
             }
         }
         if !self.booted && self.build.host_drives {
@@ -535,7 +553,7 @@ impl Server {
             let network =
                 set.network.as_ref().filter(|_| !set.attended && !set.timer).and_then(Network::deadline);
             let nvme = set.nvme.as_ref().and_then(Nvme::deadline);
-            [set.peer.deadline(), network, nvme]
+            [set.peer.deadline(), set.egress.deadline(), network, nvme]
         });
         sets.chain([cpu, card, timer]).flatten().min()
     }
@@ -616,6 +634,11 @@ pub fn address(set: usize) -> Address {
     Address { ip: Ipv4Addr::new(10, 0, set as u8, 1), prefix: 24, gateway: None, mtu: 1500 }
 }
 
+/// Returns the bytes of frames that a NIC holds and has not stored.
+fn held_by_nic(fabric: &mut Fabric, nic: FunctionId) -> usize {
+    fabric.device::<dcs_fabric::nic::Nic>(nic).waiting()
+}
+
 fn is_up(set: &Set) -> bool {
     let nvme = set.nvme.as_ref().is_some_and(|nvme| nvme.state() == nvme::State::Ready);
     nvme && set.network.as_ref().is_some_and(|network| network.state() == State::Ready)
@@ -661,6 +684,7 @@ fn set(build: &Build, fabric: &mut Fabric, memory: &mut Region, pattern: &Rc<Pat
         nic,
         wire,
         peer,
+        egress: Egress::new(parameters.nic_rate, FIFO),
         nvme,
         network,
         ssd_news: false,
@@ -706,7 +730,7 @@ fn devices(
     let ssd = fabric.add_device("ssd", build.ssd_link, dcs_fabric::nvme::Nvme::new(config));
     let config = dcs_fabric::nic::Config {
         rate: build.parameters.nic_rate,
-        fifo: 512 << 10,
+        fifo: FIFO,
         ..dcs_fabric::nic::Config::new(dcs_fabric::nic::Family::Igb, mac(at))
     };
     (ssd, fabric.add_device("nic", build.nic_link, dcs_fabric::nic::Nic::new(config)))

@@ -76,7 +76,14 @@ fn faster_devices_leave_software_the_larger_share() {
 
 #[test]
 fn six_ssds_fill_40_gbps_with_few_cores() {
-    let figures = projection::work_figures(&projection::measure_work(parameters(), 3));
+    let rows = projection::measure_work(parameters(), 3);
+    for projection::Work { workload, design, measured } in &rows {
+        // A frame that is lost at the end of a transfer has the link stand still for a second, as smoltcp's least timeout is.
+        assert_eq!(measured.missed, 0, "{} by {design:?}", workload.name());
+        let least = if *workload == projection::Workload::Swift { 1.0 } else { 10.0 };
+        assert!(measured.gbps() > least, "{} by {design:?}: {} Gb/s", workload.name(), measured.gbps());
+    }
+    let figures = projection::work_figures(&rows);
     assert_reached(&figures);
 }
 

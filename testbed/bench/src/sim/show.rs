@@ -333,6 +333,12 @@ pub fn projection(rows: &[projection::Row], work: &[projection::Work]) -> Result
         label: row.design.name().into(),
         parts: vec![(Component::Kernel, row.measured.cores() / row.measured.gbps() * 40.0)],
     };
+    let rate_bar = |row: &projection::Work| Bar {
+        panel: format!("Gb/s, six SSDs and cores: {}", row.workload.name()),
+        label: row.design.name().into(),
+        parts: vec![(Component::Network, row.measured.gbps())],
+    };
+    let work_bars = || work.iter().map(work_bar).chain(work.iter().map(rate_bar));
     Results {
         name: "projection",
         title: "Faster devices: the latency of 4 KiB (us), and SSD -> NIC as fast as it goes",
@@ -349,7 +355,7 @@ pub fn projection(rows: &[projection::Row], work: &[projection::Work]) -> Result
         rows: rows.iter().map(cells).chain(work.iter().map(work_cells)).collect(),
         objects: rows.iter().map(object).chain(work.iter().map(work_object)).collect(),
         figures: [projection::figures(rows), projection::work_figures(work)].concat(),
-        chart: Chart { unit: "", bars: rows.iter().map(bar).chain(work.iter().map(work_bar)).collect() },
+        chart: Chart { unit: "", bars: rows.iter().map(bar).chain(work_bars()).collect() },
     }
 }
 

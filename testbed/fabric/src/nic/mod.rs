@@ -190,6 +190,11 @@ impl Nic {
         self.counts
     }
 
+    /// Returns the bytes of received frames that it has not stored.
+    pub fn waiting(&self) -> usize {
+        self.fifo.iter().map(Vec::len).sum()
+    }
+
     /// Returns true if it has a link, according to its status register.
     pub fn link(&self) -> bool {
         self.registers.link()

@@ -123,6 +123,8 @@ pub struct Measured {
     pub time: Nanos,
     /// Cores' time by component.
     pub busy: Vec<(Component, Nanos)>,
+    /// Frames that a NIC had no room for.
+    pub missed: u64,
 }
 
 impl Measured {
@@ -244,7 +246,8 @@ pub fn attempt(load: &Load) -> Result<Attempt, FaultPlanError> {
         (0..load.sets).for_each(|set| assert!(is_intact(&handle, set, longest), "a file was written to"));
     }
     let struck = handle.with(|server| faults.struck(&server.fabric));
-    Ok(Attempt { measured: Measured { bytes, time, busy }, transfers, struck })
+    let missed = handle.with(|server| (0..load.sets).map(|set| server.missed(set)).sum());
+    Ok(Attempt { measured: Measured { bytes, time, busy, missed }, transfers, struck })
 }
 
 /// Returns true if an SSD's files, which must not be written to, are unchanged.
