@@ -47,7 +47,12 @@ pub enum Command {
     #[command(hide = true)]
     GuestWorker,
     #[command(hide = true)]
-    GuestDrive { seed: u64, bytes: u64 },
+    GuestDrive {
+        seed: u64,
+        bytes: u64,
+        #[arg(long)]
+        virtio: bool,
+    },
     #[command(hide = true)]
     BenchControl { contender: String, transfers: usize },
     #[command(hide = true)]

@@ -100,7 +100,7 @@ fn run(command: &Command, report: &Report) -> Result<(), Failure> {
         Command::GuestEnvironment { sets } => guest::agent::environment(*sets),
         Command::GuestAgent { from } => guest::agent::run(*from),
         Command::GuestWorker => guest::worker::run(),
-        Command::GuestDrive { seed, bytes } => guest::drives::agent(*seed, *bytes),
+        Command::GuestDrive { seed, bytes, virtio } => guest::drives::agent(*seed, *bytes, *virtio),
         Command::BenchControl { contender, transfers } => host::control::child(contender, *transfers),
         Command::BenchServer => host::server::run(),
         Command::BenchClient => host::client::run(),

@@ -1,6 +1,6 @@
 //! The guest's side: makes two file systems, writes a file into each, reads it back, and then serves requests.
 
-use super::protocol::{Answer, Contender, FOLDERS, Job, MARK, PATTERN, Request, write};
+use super::protocol::{Answer, Contender, FOLDERS, Job, MARK, PATTERN, Request, VIRTIO, write};
 use crate::failure::Failure;
 use dcs::op::Grep;
 use dcs::{Backend, Engine, Op, Sink, Source};
@@ -19,10 +19,10 @@ struct Engines {
     drive: Engine,
 }
 
-/// Prepares files with that seed and size, then serves requests.
-pub fn run(seed: u64, bytes: u64) -> Result<(), Failure> {
+/// Prepares files with that seed and size, then serves requests. `virtio`: on a paravirtual disk, too.
+pub fn run(seed: u64, bytes: u64, virtio: bool) -> Result<(), Failure> {
     let say = |answer: &Answer| println!("{MARK}{}", serde_json::to_string(answer).unwrap_or_default());
-    if let Err(error) = prepare(seed, bytes) {
+    if let Err(error) = prepare(seed, bytes, virtio) {
         say(&Answer { error: Some(error.to_string()), ..Answer::default() });
         return Ok(());
     }
@@ -54,9 +54,13 @@ fn file(folder: usize) -> PathBuf {
 }
 
 /// Makes the file systems and files: written, flushed, dropped from the cache, and read back.
-fn prepare(seed: u64, bytes: u64) -> io::Result<()> {
+fn prepare(seed: u64, bytes: u64, virtio: bool) -> io::Result<()> {
     for (number, folder) in FOLDERS.iter().enumerate() {
-        let disk = disk(number as u32 + 1)?;
+        let disk = match (number == VIRTIO, virtio) {
+            (true, false) => continue,
+            (true, true) => "/dev/vda".to_owned(),
+            (false, _) => disk(number as u32 + 1)?,
+        };
         std::fs::create_dir_all(folder)?;
         call("mkfs.ext4", &["-q", "-F", "-b", "4096", &disk])?;
         call("mount", &["-t", "ext4", &disk, folder])?;

@@ -49,7 +49,7 @@ pub fn run(options: &args::CsdDemo, report: &Report) -> Result<(), Failure> {
     let step = report.step("booting two guests, which make file systems, write and read back".into());
     let mut guests = Vec::new();
     for (number, name) in NAMES.iter().enumerate() {
-        guests.push(Booted::start(&tools, &drives, folder.path(), (number, name), size)?);
+        guests.push(Booted::start(&tools, &drives, folder.path(), (number, name), size, false)?);
     }
     for guest in &mut guests {
         guest.answer()?;
@@ -106,10 +106,7 @@ pub fn run(options: &args::CsdDemo, report: &Report) -> Result<(), Failure> {
         share * 100.0
     ));
     report.object(&json!({ "event": "check", "what": "gzip", "ok": true, "delivered_share": share }));
-    for mut guest in guests {
-        guest.request(Request::End)?;
-        guest.guest.wait(LIMIT).map_err(failure)?;
-    }
+    guests.into_iter().try_for_each(|mut guest| guest.end())?;
     let seconds = start.elapsed().as_secs_f64();
     report.text(format_args!(
         "all bytes and digests are right; near storage a guest's processor does {:.3} of the work at most; {seconds:.0} s in all\n(processors are emulated: ratios are meaningful, seconds are not)",
@@ -120,7 +117,7 @@ pub fn run(options: &args::CsdDemo, report: &Report) -> Result<(), Failure> {
 }
 
 /// The `dcs csd run` process, with a drive for each guest.
-struct Drives {
+pub(super) struct Drives {
     child: Child,
     sockets: PathBuf,
     _interrupt: interrupt::Child,
@@ -134,7 +131,7 @@ impl Drop for Drives {
 }
 
 impl Drives {
-    fn start(folder: &Path, size: u64) -> Result<Drives, Failure> {
+    pub(super) fn start(folder: &Path, size: u64) -> Result<Drives, Failure> {
         let failed = |error: io::Error| Failure::io("dcs csd", &error);
         let space = size + ROOM;
         let (disk, key) = (folder.join("disk"), folder.join("key"));
@@ -182,7 +179,7 @@ impl Drives {
 }
 
 /// A guest that has booted.
-struct Booted {
+pub(super) struct Booted {
     guest: Guest,
     processor: Option<Processor>,
     name: &'static str,
@@ -190,12 +187,14 @@ struct Booted {
 }
 
 impl Booted {
-    fn start(
+    /// Boots a guest with a drive of its name; `virtio`: with a paravirtual disk, too.
+    pub(super) fn start(
         tools: &Tools,
         drives: &Drives,
         folder: &Path,
         (number, name): (usize, &'static str),
         size: u64,
+        virtio: bool,
     ) -> Result<Booted, Failure> {
         let mut initramfs = Initramfs::new(tools).map_err(failure)?;
         let program = std::env::current_exe().map_err(|error| Failure::io("this program", &error))?;
@@ -211,14 +210,21 @@ impl Booted {
             .advise("install e2fsprogs"));
         }
         initramfs.program("sbin/mkfs.ext4", mkfs).map_err(failure)?;
-        let script = format!("dcs-bench guest-drive {} {size}\n", seed(number));
+        let more = if virtio { " --virtio" } else { "" };
+        let script = format!("dcs-bench guest-drive {} {size}{more}\n", seed(number));
         let own = folder.join(name);
         std::fs::create_dir(&own).map_err(|error| Failure::io(own.display(), &error))?;
-        let machine = Machine::new()
+        let mut machine = Machine::new()
             .memory(MEMORY_MIB)
             .limit(2 * LIMIT)
             .arguments(["-name", "dcs,debug-threads=on"])
             .card(&drives.sockets.join(format!("{name}.sock")));
+        if virtio {
+            initramfs.modules(&["virtio_blk"]).map_err(failure)?;
+            let image = own.join("virtio");
+            dcs_vm::disk::blank(&image, size + ROOM).map_err(failure)?;
+            machine = machine.virtio(&image);
+        }
         let guest = machine.start(tools, &initramfs.finish(&script), &own).map_err(failure)?;
         let _interrupt = interrupt::child(guest.id());
         Ok(Booted { guest, processor: None, name, _interrupt })
@@ -230,7 +236,13 @@ impl Booted {
         self.guest.send(&text).map_err(failure)
     }
 
-    fn answer(&mut self) -> Result<Answer, Failure> {
+    /// Powers it off.
+    pub(super) fn end(&mut self) -> Result<(), Failure> {
+        self.request(Request::End)?;
+        self.guest.wait(LIMIT).map(drop).map_err(failure)
+    }
+
+    pub(super) fn answer(&mut self) -> Result<Answer, Failure> {
         let said = self.guest.wait_for(MARK, LIMIT).map_err(failure)?;
         let wrong = |why: String| Failure::new(Exit::Failed, format!("guest {}: {why}", self.name));
         let answer: Answer =
@@ -252,30 +264,52 @@ impl Booted {
 }
 
 /// A job that both guests did at once.
-struct Row {
-    answers: Vec<Answer>,
+pub(super) struct Row {
+    pub(super) answers: Vec<Answer>,
     /// CPU seconds per GiB of the guests' processors.
-    guest_cpu: f64,
+    pub(super) guest_cpu: f64,
+    /// CPU seconds per GiB of QEMU's other threads.
+    pub(super) qemu_cpu: f64,
     /// CPU seconds per GiB of the drives' process.
-    drive_cpu: f64,
-    seconds: f64,
+    pub(super) drive_cpu: f64,
+    pub(super) seconds: f64,
 }
 
-fn measure(guests: &mut [Booted], drives: &Drives, request: Request, size: u64) -> Result<Row, Failure> {
+/// Drops the guests' cached files.
+fn drop_caches(guests: &mut [Booted]) -> Result<(), Failure> {
+    guests.iter_mut().try_for_each(|guest| guest.request(Request::Forget))?;
+    guests.iter_mut().try_for_each(|guest| guest.answer().map(drop))
+}
+
+/// Returns the CPU time of all threads of the guests' QEMU.
+fn emulators(guests: &[Booted]) -> io::Result<Duration> {
+    guests.iter().map(|guest| cpu_of(guest.guest.id())).sum()
+}
+
+/// Has all guests carry out a request at once.
+pub(super) fn measure(
+    guests: &mut [Booted],
+    drives: &Drives,
+    request: Request,
+    size: u64,
+) -> Result<Row, Failure> {
     let failed = |error: io::Error| Failure::io("dcs csd", &error);
     let gib = (guests.len() as u64 * size) as f64 / (1u64 << 30) as f64;
     // The page cache of an earlier job must not affect this one.
-    guests.iter_mut().try_for_each(|guest| guest.request(Request::Forget))?;
-    guests.iter_mut().try_for_each(|guest| guest.answer().map(drop))?;
+    drop_caches(guests)?;
+    let qemu = emulators(guests).map_err(failed)?;
     let (start, process) = (Instant::now(), cpu_of(drives.child.id()).map_err(failed)?);
     let before = guests.iter_mut().map(Booted::time).sum::<Result<u64, _>>()?;
     guests.iter_mut().try_for_each(|guest| guest.request(request))?;
     let answers = guests.iter_mut().map(Booted::answer).collect::<Result<Vec<_>, _>>()?;
     let after = guests.iter_mut().map(Booted::time).sum::<Result<u64, _>>()?;
     let process = cpu_of(drives.child.id()).map_err(failed)?.saturating_sub(process);
+    let qemu = emulators(guests).map_err(failed)?.saturating_sub(qemu);
+    let processors = Duration::from_nanos(after - before);
     Ok(Row {
         answers,
-        guest_cpu: (after - before) as f64 / 1e9 / gib,
+        guest_cpu: processors.as_secs_f64() / gib,
+        qemu_cpu: qemu.saturating_sub(processors).as_secs_f64() / gib,
         drive_cpu: process.as_secs_f64() / gib,
         seconds: start.elapsed().as_secs_f64(),
     })
@@ -289,13 +323,23 @@ impl Row {
         (job, folder): (Job, usize),
         beside: bool,
     ) -> Result<(), Failure> {
-        for ((answer, expected), name) in self.answers.iter().zip(expected).zip(NAMES) {
-            let Expected { file, lines } = &expected[folder];
-            let wanted = if job == Job::Grep { lines } else { file };
-            if answer.md5 != *wanted || answer.beside != beside {
-                let why = format!("guest {name}, {}: {answer:?} where the MD5 is {wanted}", job.name());
-                return Err(Failure::new(Exit::Failed, why));
-            }
+        let guests = expected.iter().enumerate();
+        guests.into_iter().try_for_each(|(guest, files)| self.check_one(guest, &files[folder], job, beside))
+    }
+
+    /// The same for one guest.
+    pub(super) fn check_one(
+        &self,
+        guest: usize,
+        expected: &Expected,
+        job: Job,
+        beside: bool,
+    ) -> Result<(), Failure> {
+        let (answer, name) = (&self.answers[guest], NAMES[guest]);
+        let wanted = if job == Job::Grep { &expected.lines } else { &expected.file };
+        if answer.md5 != *wanted || answer.beside != beside {
+            let why = format!("guest {name}, {}: {answer:?} where the MD5 is {wanted}", job.name());
+            return Err(Failure::new(Exit::Failed, why));
         }
         Ok(())
     }
@@ -334,12 +378,12 @@ impl Row {
 }
 
 /// Returns the seed of a guest's files.
-fn seed(number: usize) -> u64 {
+pub(super) fn seed(number: usize) -> u64 {
     1000 + 10 * number as u64
 }
 
 /// MD5s of a file, and of its lines that match the pattern.
-struct Expected {
+pub(super) struct Expected {
     file: String,
     lines: String,
 }
@@ -357,13 +401,17 @@ fn told(command: &str, seed: u64, size: u64) -> io::Result<String> {
 
 /// Computes the MD5s of all guests' files with other programs.
 fn expected(size: u64) -> Result<Vec<[Expected; 2]>, Failure> {
-    let of = |seed| -> io::Result<Expected> {
+    let both = |number: usize| Ok([expected_of(seed(number), size)?, expected_of(seed(number) + 1, size)?]);
+    (0..NAMES.len()).map(both).collect()
+}
+
+/// Computes the MD5s of the file with this seed with other programs.
+pub(super) fn expected_of(seed: u64, size: u64) -> Result<Expected, Failure> {
+    let of = || -> io::Result<Expected> {
         let file = told("md5sum", seed, size)?;
         Ok(Expected { file, lines: told(&format!("grep {PATTERN} | md5sum"), seed, size)? })
     };
-    let both = |number: usize| Ok([of(seed(number))?, of(seed(number) + 1)?]);
-    let all: io::Result<_> = (0..NAMES.len()).map(both).collect();
-    all.map_err(|error| Failure::io("md5sum and grep", &error))
+    of().map_err(|error| Failure::io("md5sum and grep", &error))
 }
 
 /// Checks the disk: a guest's file may be readable there only if its namespace is plain.

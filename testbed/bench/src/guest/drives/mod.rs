@@ -7,14 +7,19 @@
 //! ```
 //!
 //! | module | contents |
+//! |---|---|
 //! | `demo` | the process, the guests, the jobs and their figures |
-//! | `demo` | the process, the guests, the jobs and their figures |
+//! | `designs` | `dcs bench guest drives`: the same jobs on a paravirtual disk and on a drive |
 //! | `agent` | the hidden subcommand in the guest: makes the files, does the jobs |
 //! | `protocol` | messages between them |
 
 mod agent;
 mod demo;
+#[cfg(feature = "benchmarks")]
+mod designs;
 mod protocol;
 
 pub use agent::run as agent;
 pub use demo::run;
+#[cfg(feature = "benchmarks")]
+pub use designs::run as designs;

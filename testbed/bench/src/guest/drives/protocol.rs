@@ -7,8 +7,12 @@ use std::io::{self, Write};
 /// Prefix that tells a guest's messages from other console output.
 pub const MARK: &str = "@demo ";
 
-/// The guest's file systems: the first on a plain namespace, the second on one that is encrypted on the disk.
-pub const FOLDERS: [&str; 2] = ["/mnt/plain", "/mnt/encrypted"];
+/// The guest's file systems: the first on a plain namespace, the second on one that is encrypted on the disk, the third on a
+/// paravirtual disk, where there is one.
+pub const FOLDERS: [&str; 3] = ["/mnt/plain", "/mnt/encrypted", "/mnt/virtio"];
+
+/// Number of the paravirtual disk's.
+pub const VIRTIO: usize = 2;
 
 /// The word that `grep` looks for.
 pub const PATTERN: &str = "ERROR";

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `contention` | bandwidth with spinning processes in the guest |
 //! | `scaling` | 1 to 4 sets of an SSD and a NIC on one card |
+//! | `super::drives` | md5 and grep on a paravirtual disk, a virtual drive, and near storage |
 //! | `object`, `balancer` | the patterns of `dcs bench sim`, at equal throughput |
 //! | `measurement` | a row: writing and reading it |
 //! | `shown` | tables, figures and bars of rows: here, and on the report's page |
@@ -30,6 +31,9 @@ use std::time::Instant;
 
 pub fn run(options: &Options, report: &Report) -> Result<(), Failure> {
     interrupt::install();
+    if options.experiment == Experiment::Drives {
+        return super::drives::designs(options, report);
+    }
     let chosen = match options.experiment {
         Experiment::All => {
             vec![Experiment::Contention, Experiment::Object, Experiment::Balancer, Experiment::Scaling]

@@ -30,7 +30,9 @@ pub enum Experiment {
     Balancer,
     /// 1 to 4 sets of an SSD and a NIC, two streams each; guest CPU per GiB, and the share of each set
     Scaling,
-    /// All experiments
+    /// md5 and grep of a file: on a paravirtual disk, on a virtual drive, and near storage; guest and host CPU per GiB
+    Drives,
+    /// All experiments but drives
     All,
 }
 
@@ -39,6 +41,7 @@ Examples:
   dcs bench guest object                           # a table, with the papers' figures
   dcs bench guest contention --svg contention.svg
   dcs bench guest scaling                          # up to four SSDs and four NICs on one card
+  dcs bench guest drives --svg drives.svg          # without the card: a guest's ways to its disk
   dcs bench guest all --json >guest.json              # for the report: dcs bench sim all --html report.html --guest guest.json
   dcs bench guest balancer --quick --json | jq 'select(.event == \"figure\")'
 
@@ -52,6 +55,8 @@ outside compares every byte and digest.
   software-p2p  software-controlled P2P: as software-nic, but data stay in the SSD's own memory, and the NIC reads them there; SSD -> NIC
                 without operators, so only in contention and as the balancer's sender
   card          one command to the dcs card
+
+drives boots a guest of its own, with a virtio-blk disk and a drive of dcs csd; it checks each digest.
 
 Ratios to the software-optimised design are to the better of the two (software-tcp, software-nic).
 
