@@ -3,7 +3,6 @@
 //! Only the user of the process may connect (mode 0600). Whatever comes is copied, checked, and then done, or
 //! refused with all as it was.
 
-use crate::modules;
 use crate::process::{Process, Refused};
 use dcs_csd_cli::request::{Answer, REQUEST_MAX, Rates, Request};
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -94,7 +93,7 @@ fn answer(line: &[u8], process: &Process) -> Answer {
         Request::Set { name, weight, iops, bytes_per_s } => {
             process.set(&name, Rates { weight, iops, bytes_per_s })
         }
-        Request::Load { module } => modules::load(&module),
+        Request::Load { module } => process.load(&module),
         Request::List {} => Ok(()),
     };
     match done {

@@ -417,6 +417,15 @@ impl Process {
         Ok(())
     }
 
+    /// Loads a module, which chains name by the SHA-256 of its bytes.
+    pub fn load(&self, module: &Path) -> Result<(), Refused> {
+        if self.slots.as_ref().is_some_and(|slots| !slots.takes_modules()) {
+            let why = "no slot is bound to modules";
+            return Err(Refused::new(why).advise("bind one to them: dcs csd run --slot module"));
+        }
+        modules::load(module)
+    }
+
     /// The slots that do operators' work.
     pub fn slots(&self) -> Vec<Slot> {
         let held = lock(&self.held);

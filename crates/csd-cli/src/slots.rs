@@ -12,8 +12,12 @@ const SLOTS_MAX: usize = 64;
 /// Returns the slots that the options, and else the configuration, ask for; `None` where there are to be none.
 pub fn wanted(options: &Run, file: &Configuration) -> Result<Option<Placement>, Failure> {
     let policy = options.policy.or(file.policy);
-    let bound = if options.slot.is_empty() { &file.slot } else { &options.slot };
-    let count = options.slots.or(file.slots).map(usize::from);
+    // What the options say of slots replaces all that the configuration says.
+    let (bound, count) = match options.slot.is_empty() && options.slots.is_none() {
+        true => (&file.slot, file.slots),
+        false => (&options.slot, options.slots),
+    };
+    let count = count.map(usize::from);
     if bound.len().max(count.unwrap_or_default()) > SLOTS_MAX {
         let count = bound.len().max(count.unwrap_or_default());
         return Err(Failure::usage(format!("{count} slots")).advise(format!("give 0 to {SLOTS_MAX}")));

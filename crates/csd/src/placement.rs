@@ -63,7 +63,7 @@ pub enum Binding {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BindingError {
     /// No operator has this name.
-    #[error("{0:?} is not an operator; there are any, module, {names}", names = names())]
+    #[error("{0:?} is not an operator; there are module, {names}; any stands alone", names = names())]
     Unknown(String),
     /// An operator is named twice.
     #[error("{0} is named twice")]

@@ -129,7 +129,7 @@ fn slots_that_cannot_be_do_not_start() {
     for (more, said) in [
         (&["--policy", "best"][..], "there are static-worst, static-best, dynamic, reconfiguration"),
         (&["--policy", "dynamic", "--slots", "0"], "policy dynamic without a slot"),
-        (&["--policy", "dynamic", "--slot", "md4"], "\"md4\" is not an operator; there are any, module, md5"),
+        (&["--policy", "dynamic", "--slot", "md4"], "\"md4\" is not an operator; there are module, md5"),
         (&["--policy", "dynamic", "--slot", "md5,md5"], "md5 is named twice"),
         (
             &["--policy", "dynamic", "--slot", "md5,grep", "--slot", "md5"],
@@ -466,7 +466,7 @@ fn modules_are_loaded_while_it_serves() {
     let serving = Serving::start(folder.path(), &["--drive", &drive("a", &path, "")]).unwrap();
     let text = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../sdk/examples/upper.wat");
     let module = folder.path().join("upper.wasm");
-    std::fs::write(&module, wat::parse_file(text).unwrap()).unwrap();
+    std::fs::write(&module, wat::parse_file(&text).unwrap()).unwrap();
     serving.does(&["load", module.to_str().unwrap()]);
     serving.does(&["load", module.to_str().unwrap()]);
     std::fs::write(&module, b"\0asm").unwrap();
@@ -478,4 +478,10 @@ fn modules_are_loaded_while_it_serves() {
     BufReader::new(&socket).read_line(&mut answer).unwrap();
     assert!(answer.contains("not a whole one"), "{answer}");
     assert_eq!(list(&serving).len(), 1);
+    drop((socket, serving));
+    // Slots that would do no module's work.
+    let bound = ["--policy", "dynamic", "--slot", "md5"];
+    let serving = Serving::start(folder.path(), &bound).unwrap();
+    std::fs::write(&module, wat::parse_file(&text).unwrap()).unwrap();
+    serving.refuses(&["load", module.to_str().unwrap()], "dcs csd run --slot module");
 }

@@ -103,7 +103,7 @@ impl Batch {
     /// No slot may do the work: its command fails for this reason.
     pub(crate) fn refuse(&mut self, reason: Reason) {
         self.fail();
-        self.end = Err(status_of(reason));
+        self.end = Err(status_of(reason).with_do_not_retry());
     }
 
     fn work(&mut self, began: u64, clock: Clock<'_>) -> Result<End, Status> {
