@@ -65,6 +65,7 @@ pub(crate) struct QueuePair {
     pub id: OnceLock<QueueId>,
     /// Transfers that may be in flight.
     depth: u16,
+    ring_depth: u16,
     submissions: Ring,
     /// Doorbells.
     pub sq_tail: AtomicU32,
@@ -226,12 +227,12 @@ pub(crate) enum Refused {
 impl QueuePair {
     pub fn new(depth: u16, meter: Arc<Meter>) -> QueuePair {
         let identifiers = identifiers(depth);
-        let ring = identifiers as usize + 1;
         let words = identifiers as usize * SLOT_SIZE / 8;
         QueuePair {
             id: OnceLock::new(),
             depth,
-            submissions: Ring::new(ring),
+            ring_depth: identifiers + 1,
+            submissions: Ring::new(identifiers as usize + 1),
             sq_tail: AtomicU32::new(0),
             cq_head: AtomicU32::new(0),
             memory: (0..words).map(|_| AtomicU64::new(0)).collect(),
@@ -252,7 +253,13 @@ impl QueuePair {
 
     /// Entries of each ring: one more than can be in them, so that a full ring differs from an empty one.
     pub fn ring_depth(&self) -> u16 {
-        identifiers(self.depth) + 1
+        self.ring_depth
+    }
+
+    /// The slot behind that one, in either ring.
+    #[inline]
+    pub fn after(&self, slot: u16) -> u16 {
+        if slot + 1 == self.ring_depth { 0 } else { slot + 1 }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -383,7 +390,7 @@ impl QueuePair {
 
     fn push_bytes(&self, state: &mut State, entry: &[u8; 64]) {
         self.submissions.write(state.sq_tail as usize, entry);
-        state.sq_tail = (state.sq_tail + 1) % self.ring_depth();
+        state.sq_tail = self.after(state.sq_tail);
         self.sq_tail.store(u32::from(state.sq_tail), Ordering::SeqCst);
     }
 
@@ -499,10 +506,15 @@ impl QueuePair {
         self.submissions.read(slot as usize)
     }
 
+    /// The endpoints behind the handles of a command's source and destination.
+    #[inline]
+    pub fn find_both(&self, source: u32, destination: u32) -> [Option<Arc<Endpoint>>; 2] {
+        let state = self.state();
+        [source, destination].map(|handle| state.endpoint(handle).cloned())
+    }
+
     pub fn find(&self, handle: u32) -> Option<Arc<Endpoint>> {
-        let at = handle.checked_sub(1)? as usize;
-        let slot = at / ENDPOINTS_MAX;
-        self.state().slots.get(slot)?.endpoints[at % ENDPOINTS_MAX].clone()
+        self.state().endpoint(handle).cloned()
     }
 
     /// Copies memory out; `None` where the range is not all inside.
@@ -575,8 +587,7 @@ impl QueuePair {
         let of = state.slots.get_mut(cid as usize).filter(|slot| slot.in_flight && slot.held.is_none());
         let spare = of.and_then(|of| std::mem::replace(&mut of.area, area));
         self.take_completion(&mut state, entry, &mut after);
-        let head = (slot + 1) % self.ring_depth();
-        self.cq_head.store(u32::from(head), Ordering::Release);
+        self.cq_head.store(u32::from(self.after(slot)), Ordering::Release);
         let sleepers = state.sleepers;
         drop(state);
         (self.tell(sleepers, after), spare)
@@ -711,6 +722,13 @@ impl Slot {
 }
 
 impl State {
+    /// The endpoint behind a handle: see [`handle`].
+    #[inline]
+    fn endpoint(&self, handle: u32) -> Option<&Arc<Endpoint>> {
+        let at = handle.checked_sub(1)? as usize;
+        self.slots.get(at / ENDPOINTS_MAX)?.endpoints[at % ENDPOINTS_MAX].as_ref()
+    }
+
     fn finish(&mut self, entry: CompletionEntry, after: &mut AfterUnlock) {
         let slot = &mut self.slots[entry.cid as usize];
         if let Some(near) = &slot.near {

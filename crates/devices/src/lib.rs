@@ -64,5 +64,5 @@ pub use buffer::{BlockPool, Buffer};
 pub use controller::{Controller, Event, Io, Setup};
 pub use endpoint::{Endpoint, EndpointError};
 pub use paced::{Receiving, Sending};
-pub use route::Route;
+pub use route::{Ends, Route};
 pub use traffic::Traffic;

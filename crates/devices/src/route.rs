@@ -86,6 +86,83 @@ pub(crate) struct Staging {
     pub held: u64,
 }
 
+/// Source and destination of a command, checked.
+#[derive(Debug)]
+pub struct Ends {
+    pub(crate) source: Side,
+    pub(crate) destination: Side,
+}
+
+impl Ends {
+    /// Finds both ends and checks them: kind, access, range. Whether a source that is a file has the range is left to
+    /// [`Ends::check_size`], which may ask its file system.
+    ///
+    /// # Errors
+    ///
+    /// [`Refusal`]; nothing is bound then.
+    #[inline]
+    pub fn bind(
+        spec: &TransferSpec,
+        [source, destination]: [Option<Arc<Endpoint>>; 2],
+    ) -> Result<Ends, Refusal> {
+        let side = |spec: &EndpointSpec, found: Option<Arc<Endpoint>>, stage| -> Result<Side, Refusal> {
+            let found = found.ok_or((stage, Failure::new(Status::BadHandle)))?;
+            check(spec, found, stage).map_err(|failure| (stage, failure))
+        };
+        let source = side(&spec.source, source, Stage::Source)?;
+        let destination = side(&spec.destination, destination, Stage::Destination)?;
+        let sized = check_size(&spec.destination, &destination, Stage::Destination);
+        sized.map_err(|failure| (Stage::Destination, failure))?;
+        Ends { source, destination }.apart(spec)
+    }
+
+    /// Refuses ends of which one overwrites what is still to be read from the other.
+    #[inline]
+    fn apart(self, spec: &TransferSpec) -> Result<Ends, Refusal> {
+        match overwrites_itself(spec, &self.source, &self.destination) {
+            true => Err((Stage::Destination, Failure::new(Status::Overlap))),
+            false => Ok(self),
+        }
+    }
+
+    /// Checks that the source has the bytes that the command names, if it is a file.
+    ///
+    /// # Errors
+    ///
+    /// [`Refusal`].
+    pub fn check_size(&self, spec: &TransferSpec) -> Result<(), Refusal> {
+        check_size(&spec.source, &self.source, Stage::Source).map_err(|failure| (Stage::Source, failure))
+    }
+
+    /// Returns the paths between them.
+    #[inline]
+    pub fn binding(&self, spec: &TransferSpec) -> Binding {
+        let flush = match &self.destination.endpoint.object {
+            Object::File(file) => file.tells_at_close,
+            // Done when its last datagram was sent, or when its end finds that nothing told its pace.
+            Object::Paced(_) => true,
+            _ => false,
+        };
+        let direct = KernelCopy::choose(spec, &self.source, &self.destination).is_some();
+        Binding { direct, flush }
+    }
+
+    /// Makes a route of them.
+    pub fn into_route(self, spec: &TransferSpec) -> Route {
+        Route::new(spec, None, self)
+    }
+
+    /// Returns true if writing to the destination may raise a signal on the thread that does it: SIGPIPE of a pipe, SIGXFSZ of a file.
+    pub fn may_signal(&self) -> bool {
+        matches!(self.destination.endpoint.object, Object::File(_) | Object::Stream(_))
+    }
+
+    /// Returns the endpoints, to be released.
+    pub fn into_endpoints(self) -> [Arc<Endpoint>; 2] {
+        [self.source.endpoint, self.destination.endpoint]
+    }
+}
+
 impl Route {
     /// Finds a command's endpoints and checks them: kind, access, range.
     ///
@@ -96,17 +173,17 @@ impl Route {
         spec: &TransferSpec,
         find: impl Fn(u32) -> Option<Arc<Endpoint>>,
     ) -> Result<(Route, Binding), Refusal> {
-        let side = |endpoint: &EndpointSpec, stage| -> Result<Side, Refusal> {
-            let found = find(endpoint.handle).ok_or((stage, Failure::new(Status::BadHandle)))?;
-            check(endpoint, &found, stage).map_err(|failure| (stage, failure))
+        let sized = |spec: &EndpointSpec, stage| -> Result<Side, Refusal> {
+            let found = find(spec.handle).ok_or((stage, Failure::new(Status::BadHandle)))?;
+            let side = check(spec, found, stage).map_err(|failure| (stage, failure))?;
+            check_size(spec, &side, stage).map_err(|failure| (stage, failure))?;
+            Ok(side)
         };
-        let prefix = spec.prefix.as_ref().map(|prefix| side(prefix, Stage::Source)).transpose()?;
-        let source = side(&spec.source, Stage::Source)?;
-        let destination = side(&spec.destination, Stage::Destination)?;
-        if overwrites_itself(spec, &source, &destination) {
-            return Err((Stage::Destination, Failure::new(Status::Overlap)));
-        }
-        let is_supported = match &destination.endpoint.object {
+        let prefix = spec.prefix.as_ref().map(|prefix| sized(prefix, Stage::Source)).transpose()?;
+        let source = sized(&spec.source, Stage::Source)?;
+        let destination = sized(&spec.destination, Stage::Destination)?;
+        let ends = Ends { source, destination }.apart(spec)?;
+        let is_supported = match &ends.destination.endpoint.object {
             Object::Device(_) => true,
             Object::Flow(flow) => spec.acknowledged && acknowledged::is_supported(flow),
             _ => false,
@@ -114,22 +191,20 @@ impl Route {
         if spec.acknowledged && !is_supported {
             return Err((Stage::Destination, Failure::new(Status::PathUnavailable)));
         }
-        let kernel_copy = KernelCopy::choose(spec, &source, &destination);
-        let flush = match &destination.endpoint.object {
-            Object::File(file) => file.tells_at_close,
-            // Done when its last datagram was sent, or when its end finds that nothing told its pace.
-            Object::Paced(_) => true,
-            _ => false,
-        };
+        let binding = ends.binding(spec);
+        Ok((Route::new(spec, prefix, ends), binding))
+    }
+
+    fn new(spec: &TransferSpec, prefix: Option<Side>, ends: Ends) -> Route {
+        let Ends { source, destination } = ends;
         let is_source = matches!(source.endpoint.object, Object::Paced(_));
         let pace = if is_source { spec.source.pace } else { spec.destination.pace };
-        let binding = Binding { direct: kernel_copy.is_some(), flush };
         let sends_again = sends_again(spec, &source, &destination);
-        let route = Route {
+        Route {
             prefix,
+            kernel_copy: KernelCopy::choose(spec, &source, &destination),
             source,
             destination,
-            kernel_copy,
             sends_again,
             staging: None,
             to_gpu: ToGpu::choose(spec),
@@ -142,8 +217,7 @@ impl Route {
             pace,
             begun: false,
             more: spec.more,
-        };
-        Ok((route, binding))
+        }
     }
 
     /// Returns true if a system call for this operation may raise a signal on the thread that makes it: SIGPIPE of a pipe or of a copy
@@ -247,7 +321,8 @@ impl Side {
     }
 }
 
-fn check(spec: &EndpointSpec, endpoint: &Arc<Endpoint>, stage: Stage) -> Result<Side, Failure> {
+/// Checks an end, all but what [`check_size`] does.
+fn check(spec: &EndpointSpec, endpoint: Arc<Endpoint>, stage: Stage) -> Result<Side, Failure> {
     if spec.kind != endpoint.kind() {
         return Err(Failure::new(Status::UnsupportedEndpoint));
     }
@@ -255,7 +330,6 @@ fn check(spec: &EndpointSpec, endpoint: &Arc<Endpoint>, stage: Stage) -> Result<
     if !(if is_source { endpoint.readable() } else { endpoint.writable() }) {
         return Err(Failure::new(Status::AccessDenied));
     }
-    let end = spec.extents.iter().map(|extent| extent.offset + extent.length).max().unwrap_or(0);
     let mut direct_io = false;
     if spec.zero_copy == Mode::On
         && !is_source
@@ -269,15 +343,8 @@ fn check(spec: &EndpointSpec, endpoint: &Arc<Endpoint>, stage: Stage) -> Result<
                 return Err(Failure::new(Status::UnsupportedEndpoint));
             }
             // Offsets of files must fit off_t.
-            if end > i64::MAX as u64 {
+            if end(spec) > i64::MAX as u64 {
                 return Err(Failure::new(Status::OutOfRange));
-            }
-            // A regular file grows as it is written; everything else has a fixed end, if it reports one.
-            if (is_source || file.is_block_device) && !file.surely_has(end) {
-                let size = file.size().map_err(failure::reading)?;
-                if end > size && !(is_source && file.hides_size(size)) {
-                    return Err(Failure::new(Status::OutOfRange));
-                }
             }
             direct_io = match spec.cache {
                 Mode::On => false,
@@ -290,14 +357,14 @@ fn check(spec: &EndpointSpec, endpoint: &Arc<Endpoint>, stage: Stage) -> Result<
             };
         }
         Object::Memory(memory) => {
-            if end > memory.length_u64() {
+            if end(spec) > memory.length_u64() {
                 return Err(Failure::new(Status::OutOfRange));
             }
         }
         Object::Namespace(namespace) => {
             let size = u64::from(namespace.block_size);
             let whole = |extent: &Extent| (extent.offset | extent.length).is_multiple_of(size);
-            if end > namespace.bytes() {
+            if end(spec) > namespace.bytes() {
                 return Err(Failure::new(Status::OutOfRange));
             }
             // Bytes read in excess of the request are discarded; bytes written in excess would be lost.
@@ -311,7 +378,26 @@ fn check(spec: &EndpointSpec, endpoint: &Arc<Endpoint>, stage: Stage) -> Result<
         // Its own NIC's engine checks whether it knows the connection.
         Object::Flow(_) | Object::Stream(_) | Object::Device(_) | Object::Paced(_) => {}
     }
-    Ok(Side { endpoint: Arc::clone(endpoint), direct_io, zero_copy: spec.zero_copy })
+    Ok(Side { endpoint, direct_io, zero_copy: spec.zero_copy })
+}
+
+/// Returns the end of the last of its extents on the device.
+fn end(spec: &EndpointSpec) -> u64 {
+    spec.extents.iter().map(|extent| extent.offset + extent.length).max().unwrap_or(0)
+}
+
+/// Checks that a file has the bytes that are named.
+fn check_size(spec: &EndpointSpec, side: &Side, stage: Stage) -> Result<(), Failure> {
+    let Object::File(file) = &side.endpoint.object else { return Ok(()) };
+    let (end, is_source) = (end(spec), stage == Stage::Source);
+    // A regular file grows as it is written; everything else has a fixed end, if it reports one.
+    if (is_source || file.is_block_device) && !file.surely_has(end) {
+        let size = file.size().map_err(failure::reading)?;
+        if end > size && !(is_source && file.hides_size(size)) {
+            return Err(Failure::new(Status::OutOfRange));
+        }
+    }
+    Ok(())
 }
 
 /// Returns true if sendfile(2) may repeat what a block holds: from the page cache, to a socket that does not make it wait.

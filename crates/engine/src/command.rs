@@ -285,6 +285,12 @@ impl Commands {
         CommandId { index, generation: slot.generation }
     }
 
+    /// The identifier that [`Commands::add`] would give.
+    #[inline]
+    pub fn next_free(&self) -> Option<CommandId> {
+        self.free.last().map(|index| self.id(*index))
+    }
+
     /// The command of that identifier, unless it is finished.
     #[inline]
     pub fn find(&mut self, id: CommandId) -> Option<&mut Command> {

@@ -11,6 +11,7 @@ use crate::order::Order;
 use crate::quota::Quota;
 use crate::renaming::Renaming;
 use crate::scoreboard::{RowId, Scoreboard};
+use crate::through::Through;
 use alloc::boxed::Box;
 use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec::Vec;
@@ -70,7 +71,7 @@ const FETCH_EVERY: u32 = 16;
 ///
 /// | action | answer owed |
 /// |---|---|
-/// | [`Action::FetchEntry`] | one [`Event::Entry`]; those of one queue in the order of their actions. Zeroes where the entry cannot be read |
+/// | [`Action::FetchEntry`] | one [`Event::Entry`], or [`Engine::enter`]; those of one queue in the order of their actions. Zeroes where the entry cannot be read |
 /// | [`Action::FetchDescriptor`] | one [`Event::Descriptor`], with `None` where it cannot be read |
 /// | [`Action::Bind`] | one [`Event::Bound`]. After `Ok`, one [`Action::Unbind`] follows when the command ends |
 /// | [`Action::Run`] | one [`Event::Ran`] or [`Event::Bound`]. After the latter, and where stages or a flush are left, as [`Action::Bind`] |
@@ -198,6 +199,8 @@ pub struct Engine {
     /// Memory of result areas, to be used again.
     #[expect(clippy::vec_box, reason = "the boxes themselves are given away")]
     pub(crate) areas: Vec<Box<ResultArea>>,
+    /// The command that goes through now.
+    pub(crate) through: Through,
     pub(crate) counters: Counters,
     pub(crate) now: Nanos,
 }
@@ -224,6 +227,7 @@ impl Engine {
             actions: VecDeque::new(),
             polled: 0,
             areas: Vec::new(),
+            through: Through::default(),
             counters: Counters::default(),
             now: 0,
             config,

@@ -74,7 +74,7 @@ impl Queue {
     #[inline]
     fn next_slot(&mut self) -> u16 {
         let slot = self.sq_fetch;
-        self.sq_fetch = (slot + 1) % self.config.depth;
+        self.sq_fetch = self.after(slot);
         slot
     }
 
@@ -90,9 +90,7 @@ impl Queue {
         if self.postings.is_empty() {
             return None;
         }
-        let slot = self.cq_tail;
-        let next = (slot + 1) % self.config.depth;
-        if next == self.cq_head {
+        if self.after(self.cq_tail) == self.cq_head {
             return if self.deleting {
                 self.postings.pop_front().map(|posting| (posting, None))
             } else {
@@ -100,14 +98,34 @@ impl Queue {
             };
         }
         let mut posting = self.postings.pop_front()?;
-        let number = self.number(id);
-        let entry = &mut posting.entry;
-        entry.sq_head = self.sq_head;
-        entry.sq_id = number;
-        entry.status |= u16::from(self.phase);
-        self.cq_tail = next;
-        self.phase ^= next == 0;
+        let (slot, entry) = self.next_completion(id, posting.entry);
+        posting.entry = entry;
         Some((posting, Some(slot)))
+    }
+
+    /// Completes an entry for the next slot of the completion ring, which has room, and tells the slot.
+    #[inline]
+    pub fn next_completion(&mut self, id: QueueId, mut entry: CompletionEntry) -> (u16, CompletionEntry) {
+        let slot = self.cq_tail;
+        entry.sq_head = self.sq_head;
+        entry.sq_id = self.number(id);
+        entry.status |= u16::from(self.phase);
+        self.cq_tail = self.after(slot);
+        self.phase ^= self.cq_tail == 0;
+        (slot, entry)
+    }
+
+    /// The slot behind that one, in either ring.
+    #[inline]
+    fn after(&self, slot: u16) -> u16 {
+        if slot + 1 == self.config.depth { 0 } else { slot + 1 }
+    }
+
+    /// True where the next entry that comes has its slot, and its completion has room, before all others.
+    #[inline]
+    pub fn lets_through(&self) -> bool {
+        let has_room = self.postings.is_empty() && self.after(self.cq_tail) != self.cq_head;
+        !self.deleting && self.fetching > 0 && has_room
     }
 }
 
@@ -299,7 +317,7 @@ impl Frontend {
         } else {
             return Arrival::Unasked;
         };
-        queue.sq_head = (queue.sq_head + 1) % queue.config.depth;
+        queue.sq_head = queue.after(queue.sq_head);
         arrival
     }
 

@@ -44,6 +44,7 @@
 //! | `command`, `position` | one command's state; its progress through its extents |
 //! | `admission`, `completion` | a command's start and its end |
 //! | `short` | commands of one block, which the owner may take through their stages by itself |
+//! | `through` | short commands of which nothing is kept: the owner runs them as it hands in their entries |
 //! | `order` | request ids |
 //! | `scoreboard`, `renaming`, `multi_lane` | rows and their blocks; physical units; passes of multi-lane units |
 //! | `credit`, `plan`, `dispatch`, `outcome` | a block's way: taken, planned, given to a device, answered |
@@ -77,6 +78,7 @@ mod quota;
 mod renaming;
 mod scoreboard;
 mod short;
+mod through;
 mod transfer;
 mod validate;
 mod waiting;
@@ -88,4 +90,5 @@ pub use interface::{
     OperationId, OperationKind, Outcome, QueueId,
 };
 pub use short::{Ran, SHORT_CHAIN_MAX, SHORT_STAGES_MAX, Short, Then};
+pub use through::{Passage, Posted, Went};
 pub use transfer::{EndpointSpec, OperatorSpec, TransferSpec};

@@ -23,11 +23,17 @@ impl Quota {
         Quota { free: total, guarantee, used: vec![0; queues as usize], owed, returned: false }
     }
 
+    /// True where a queue may take `count`.
+    #[inline]
+    pub fn has(&self, queue: usize, count: u32) -> bool {
+        let owed_to_others = self.owed - self.guarantee.saturating_sub(self.used[queue]);
+        self.free >= count + owed_to_others
+    }
+
     /// Takes `count` for a queue, all or nothing.
     #[inline]
     pub fn take(&mut self, queue: usize, count: u32) -> bool {
-        let owed_to_others = self.owed - self.guarantee.saturating_sub(self.used[queue]);
-        if self.free < count + owed_to_others {
+        if !self.has(queue, count) {
             return false;
         }
         self.set(queue, self.used[queue] + count);

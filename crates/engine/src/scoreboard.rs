@@ -209,6 +209,12 @@ impl Scoreboard {
         Some(id)
     }
 
+    /// The block that [`Scoreboard::take`] would take.
+    #[inline]
+    pub fn next_free(&self) -> Option<RowId> {
+        self.free.last().copied()
+    }
+
     /// Puts a block back.
     #[inline]
     pub fn put(&mut self, id: RowId) {
@@ -277,6 +283,7 @@ impl Scoreboard {
     }
 
     /// The identifier under which a device has this row.
+    #[inline]
     pub fn operation(&self, id: RowId) -> OperationId {
         OperationId { index: id.0, generation: self.get(id).serial }
     }

@@ -14,7 +14,7 @@ use crate::scoreboard::{Device, RowId, State};
 use crate::transfer::TransferSpec;
 use alloc::sync::Arc;
 use dcs_abi::descriptor::EndpointKind;
-use dcs_abi::result::{DigestSlot, StageTimes};
+use dcs_abi::result::{DigestSlot, ResultArea, StageTimes};
 use dcs_abi::status::{Stage, Status};
 
 /// Most operators of a short command.
@@ -84,6 +84,43 @@ impl Ran {
         self.done += 1;
         self.times[self.done as usize] = now;
         self.path |= path;
+    }
+}
+
+impl Ran {
+    /// Writes what the stages that are done tell into a result; false where that cannot be.
+    #[inline]
+    pub(crate) fn tell(&self, spec: &TransferSpec, result: &mut ResultArea) -> bool {
+        if self.done > spec.stages() {
+            return false;
+        }
+        for stage in 0..self.done {
+            let device = spec.device(stage);
+            if let Device::Operator(at) = device {
+                let (operator, value) = (spec.chain[at as usize].operator, &self.digests[at as usize]);
+                if operator.digest_size() > 0 {
+                    if !is_digest_of(operator, value) {
+                        return false;
+                    }
+                    result.digests[at as usize] = *value;
+                }
+            }
+            let (from, to) = (self.times[stage as usize], self.times[stage as usize + 1]);
+            result.stages[device.slot()] = StageTimes {
+                first_issue: from.max(1),
+                last_done: to,
+                busy: to.saturating_sub(from),
+                operations: 1,
+            };
+        }
+        result.path |= self.path;
+        if self.done > 0 {
+            result.bytes_in = spec.length;
+        }
+        if self.done == spec.stages() {
+            result.bytes_out = spec.length;
+        }
+        true
     }
 }
 
@@ -219,35 +256,8 @@ impl Engine {
     #[inline]
     fn told(&mut self, index: u16, ran: &Ran) -> bool {
         let command = self.commands.at(index);
-        let (spec, result) = (&*command.spec, &mut command.result);
-        if ran.done > spec.stages() {
+        if !ran.tell(&command.spec, &mut command.result) {
             return false;
-        }
-        for stage in 0..ran.done {
-            let device = spec.device(stage);
-            if let Device::Operator(at) = device {
-                let (operator, value) = (spec.chain[at as usize].operator, &ran.digests[at as usize]);
-                if operator.digest_size() > 0 {
-                    if !is_digest_of(operator, value) {
-                        return false;
-                    }
-                    result.digests[at as usize] = *value;
-                }
-            }
-            let (from, to) = (ran.times[stage as usize], ran.times[stage as usize + 1]);
-            result.stages[device.slot()] = StageTimes {
-                first_issue: from.max(1),
-                last_done: to,
-                busy: to.saturating_sub(from),
-                operations: 1,
-            };
-        }
-        result.path |= ran.path;
-        if ran.done > 0 {
-            result.bytes_in = spec.length;
-        }
-        if ran.done == spec.stages() {
-            result.bytes_out = spec.length;
         }
         self.now = self.now.max(ran.times[ran.done as usize]);
         self.counters.operations += u64::from(ran.done);

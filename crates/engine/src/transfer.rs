@@ -7,7 +7,7 @@ use dcs_abi::entry::LENGTH_TO_END;
 use dcs_abi::operator::{Operator, OperatorKind};
 
 /// A transfer, as a command asks for it.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct TransferSpec {
     /// Bytes before the source's.
     pub prefix: Option<EndpointSpec>,
@@ -28,7 +28,7 @@ pub struct TransferSpec {
 }
 
 /// One endpoint.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EndpointSpec {
     /// Its kind.
     pub kind: EndpointKind,
@@ -47,6 +47,7 @@ pub struct EndpointSpec {
 }
 
 /// One operator of a chain. The parameter block may hold a key: it is wiped when dropped and not printed.
+#[derive(Clone)]
 pub struct OperatorSpec {
     /// The operator.
     pub operator: Operator,

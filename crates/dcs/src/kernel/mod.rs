@@ -8,6 +8,7 @@ pub(crate) mod offload;
 mod pass;
 mod short;
 pub(crate) mod thread;
+mod through;
 mod wipe;
 
 use crate::backend::{BackendLoop, Control, Info, Port};
@@ -78,6 +79,8 @@ pub(crate) struct KernelLoop {
     engine: dcs_engine::Engine,
     controller: Controller,
     bound: Vec<Option<Bound>>,
+    /// The operators of the command that goes through, kept for their memory.
+    chain: Chain,
     /// Unloaded chains, kept for their memory.
     spare_chains: Vec<Chain>,
     passes: Vec<Pass>,
@@ -164,6 +167,7 @@ impl KernelLoop {
             passes,
             passed: Vec::new(),
             bound: (0..commands).map(|_| None).collect(),
+            chain: Chain::default(),
             spare_chains: Vec::new(),
             queues: (0..queues).map(|_| None).collect(),
             open: Vec::new(),
@@ -341,11 +345,7 @@ impl KernelLoop {
     #[inline(always)]
     fn perform_one(&mut self, action: Action) {
         match action {
-            Action::FetchEntry { queue, slot } => {
-                let bytes = self.pair(queue).map_or([0; 64], |pair| pair.read_submission(slot));
-                self.handle(Event::Entry { queue, bytes: &bytes });
-                self.fetched(queue, slot, &bytes);
-            }
+            Action::FetchEntry { queue, slot } => self.fetch_entry(queue, slot),
             Action::FetchDescriptor { command, queue, address, length } => {
                 let mut descriptor = std::mem::take(&mut self.descriptor);
                 let fetched =
@@ -396,9 +396,9 @@ impl KernelLoop {
     }
 
     /// An entry was fetched: if its transfer was cancelled before, it goes no further.
-    fn fetched(&mut self, id: QueueId, slot: u16, bytes: &[u8; 64]) {
+    #[cold]
+    fn fetched(&mut self, id: QueueId, bytes: &[u8; 64]) {
         let Some(queue) = self.queues.get_mut(id.0 as usize).and_then(Option::as_mut) else { return };
-        queue.next_fetch = (slot + 1) % queue.pair.ring_depth();
         let cid = entry_cid(bytes);
         if let Some(at) = queue.unwanted.iter().position(|unwanted| *unwanted == cid) {
             queue.unwanted.swap_remove(at);

@@ -1,10 +1,13 @@
 //! The controller: starts operations, tracks those that wait, reaps those that are done, sleeps.
 
+mod at_once;
 mod waits;
 mod with_calls;
 mod with_drives;
 mod with_gpu;
 mod with_paced;
+
+pub use at_once::Tried;
 
 use crate::attempt::{Attempt, DiskRequest, Interest};
 use crate::buffer::BlockPool;
@@ -14,11 +17,12 @@ use crate::endpoint::{Endpoint, Object};
 use crate::failure;
 use crate::gpu::{self, Gpu};
 use crate::paced::streams::Streams;
-use crate::route::Route;
+use crate::route::{Route, Side};
 use crate::uring::{Reply, Uring};
 use crate::vfio_devices::{DirectDevices, DriveEvent, DriveWork};
 use crate::{copy, file, flow};
 use dcs_abi::admin::Answer;
+use dcs_abi::descriptor::Pace;
 use dcs_abi::result::{PATH_IO_URING, PATH_ZERO_COPY};
 use dcs_abi::status::Status;
 use dcs_engine::{
@@ -349,8 +353,18 @@ impl Controller {
         {
             return Attempt::failed(failure::reading(errno));
         }
+        self.read_from(route.side(role), &route.pace, offset, (block, start, length))
+    }
+
+    /// Reads from this end into the block.
+    fn read_from(
+        &mut self,
+        side: &Side,
+        pace: &Pace,
+        offset: u64,
+        (block, start, length): (BlockId, u32, u32),
+    ) -> Attempt {
         let Some(buffer) = self.pool.get_mut(block) else { return self.without(block) };
-        let side = route.side(role);
         let bytes = buffer.bytes_mut();
         let range = start as usize..(start + length) as usize;
         match &side.endpoint.object {
@@ -358,7 +372,7 @@ impl Controller {
             Object::Flow(flow) => flow::receive(flow, &mut bytes[range]),
             Object::Stream(stream) => flow::read(stream, &mut bytes[range]),
             Object::Memory(memory) => Attempt::moved(memory.read(offset, &mut bytes[range]), 0),
-            Object::Paced(stream) => with_paced::read(stream, &mut bytes[range], &route.pace),
+            Object::Paced(stream) => with_paced::read(stream, &mut bytes[range], pace),
             Object::Namespace(_) | Object::Device(_) => {
                 side.driven(DriveWork::Read { position: offset, block, start, length })
             }
@@ -373,17 +387,29 @@ impl Controller {
         (block, start, length): (BlockId, u32, u32),
         more: bool,
     ) -> Attempt {
-        let ring = self.ring.as_ref().is_some_and(|ring| ring.zero_copy);
-        let Some(buffer) = self.pool.get_mut(block) else { return self.without(block) };
         let copy_error = route.copy_error;
         let side = route.side(EndpointRole::Destination);
+        let attempt = self.write_to(side, offset, (block, start, length), more);
+        match &side.endpoint.object {
+            Object::Flow(_) => copy::restore_error(copy_error, attempt),
+            _ => attempt,
+        }
+    }
+
+    /// Writes to this end from the block.
+    fn write_to(
+        &mut self,
+        side: &Side,
+        offset: u64,
+        (block, start, length): (BlockId, u32, u32),
+        more: bool,
+    ) -> Attempt {
+        let ring = self.ring.as_ref().is_some_and(|ring| ring.zero_copy);
+        let Some(buffer) = self.pool.get_mut(block) else { return self.without(block) };
         let bytes = &buffer.bytes()[start as usize..(start + length) as usize];
         match &side.endpoint.object {
             Object::File(file) => file::write(file, side.direct_io, offset, bytes, start),
-            Object::Flow(flow) => {
-                let attempt = flow::send(flow, bytes, start, more, side.zero_copy, ring);
-                copy::restore_error(copy_error, attempt)
-            }
+            Object::Flow(flow) => flow::send(flow, bytes, start, more, side.zero_copy, ring),
             Object::Stream(stream) => flow::write(stream, bytes),
             Object::Memory(memory) => match memory.write(offset, bytes) {
                 0 => Attempt::failed(Failure::new(Status::CapacityExceeded)),

@@ -13,7 +13,7 @@ use dcs_abi::result::DigestSlot;
 use dcs_abi::status::{STATUSES, Stage};
 use dcs_engine::{
     Action, Binding, BlockId, CommandId, Config, Engine, Event, Failure, Operation, OperationId,
-    OperationKind, Outcome, QueueConfig, QueueId, Ran, Short, Then, TransferSpec,
+    OperationKind, Outcome, Passage, Posted, QueueConfig, QueueId, Ran, Short, Then, TransferSpec, Went,
 };
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -21,15 +21,16 @@ use std::sync::Arc;
 /// Handles of an inline entry's ends.
 const INLINE_HANDLE: u32 = 77;
 
-/// Runs an engine on the events that `data` spells; tells how many inline entries came so far that they were to be run.
-pub fn run(data: &[u8]) -> usize {
+/// Runs an engine on the events that `data` spells; tells how many inline entries came so far that they were to be run, and how many
+/// commands went through.
+pub fn run(data: &[u8]) -> (usize, usize) {
     let mut world = World::new(data);
     while !world.bytes.is_empty() {
         world.event();
         world.act();
     }
     world.end();
-    world.inlined
+    (world.inlined, world.through)
 }
 
 /// The read or write of a short command.
@@ -62,6 +63,7 @@ struct World<'a> {
     expired: bool,
     /// Inline entries that were to be run.
     inlined: usize,
+    through: usize,
 }
 
 impl<'a> World<'a> {
@@ -96,6 +98,7 @@ impl<'a> World<'a> {
             holds: BTreeMap::new(),
             expired: false,
             inlined: 0,
+            through: 0,
         };
         world.add_queue();
         world
@@ -213,12 +216,42 @@ impl<'a> World<'a> {
             let at = self.below(64);
             bytes[at] ^= self.byte();
         }
-        self.tell(Event::Entry { queue, bytes: &bytes });
+        if self.byte().is_multiple_of(2) {
+            return self.tell(Event::Entry { queue, bytes: &bytes });
+        }
+        self.enter(queue, &bytes);
+    }
+
+    /// Hands an entry in, and runs it if it goes through.
+    fn enter(&mut self, queue: QueueId, bytes: &[u8; 64]) {
+        self.now += 10;
+        // Whoever runs it has no engine to ask meanwhile.
+        let tiny = Config { blocks: 100, commands: 2, queues: 1, ..self.engine.config().clone() };
+        let mut engine = std::mem::replace(&mut self.engine, Engine::new(tiny).expect("its sizes are sound"));
+        let posted = engine.enter(self.now, queue, bytes, |passage, ran| {
+            let Passage { command, queue, operation, block, .. } = *passage;
+            let (spec, until) = (Arc::new(passage.spec.clone()), passage.spec.stages());
+            self.through += 1;
+            let short = Short { command, queue, spec, operation, block, until };
+            if self.byte().is_multiple_of(8) {
+                let refused = (Stage::from_number(self.byte() % 6), self.byte() % 9, self.failure());
+                return Went::Bound(Err(refused));
+            }
+            self.run_as_told(&short, ran);
+            Went::Ran
+        });
+        self.engine = engine;
+        if let Some(Posted { entry, .. }) = posted {
+            assert!(entry.status().is_success());
+        }
     }
 
     /// The entry with its ends in it, as far as they, and two of its operators, can be there.
     fn inline(&mut self, mut entry: SubmissionEntry) -> Option<InlineEntry> {
         entry.op_chain[2..].fill(0);
+        if !self.byte().is_multiple_of(4) {
+            (entry.rid, entry.timeout_ms, entry.flags, entry.result_address) = (0, 0, 0, 8);
+        }
         entry.length = 1 + u64::from(self.word() % 5_000);
         let mut end = |length| {
             let kind = [EndpointKind::File, EndpointKind::Flow, EndpointKind::Memory, EndpointKind::Stream]
@@ -296,10 +329,18 @@ impl<'a> World<'a> {
     fn run_short(&mut self) {
         let at = self.below(self.shorts.len());
         let short = self.shorts.swap_remove(at);
+        let mut ran = Ran::new(Binding::default(), self.now);
+        self.run_as_told(&short, &mut ran);
+        let command = short.command;
+        self.tell(Event::Ran { command, ran: &ran });
+        self.tell(Event::Ran { command, ran: &ran });
+    }
+
+    fn run_as_told(&mut self, short: &Short, ran: &mut Ran) {
         let (command, spec) = (short.command, Arc::clone(&short.spec));
         let stages = spec.stages();
         self.bound.insert(command, spec);
-        let mut ran = Ran::new(Binding { direct: false, flush: self.byte() & 1 == 1 }, self.now);
+        ran.binding = Binding { direct: false, flush: self.byte() & 1 == 1 };
         for stage in 0..self.below(short.until as usize + 1) as u8 {
             if stage > 0 && usize::from(stage) <= short.spec.chain.len() {
                 let sound = self.digest_of(command, stage - 1).filter(|_| !self.byte().is_multiple_of(8));
@@ -312,7 +353,7 @@ impl<'a> World<'a> {
         match self.byte() % 4 {
             0 if next < stages && is_end => {
                 ran.then = Then::Begun;
-                self.issue(operation_of(&short, next));
+                self.issue(operation_of(short, next));
             }
             1 if next < stages => {
                 let outcome = self.any_outcome();
@@ -326,8 +367,6 @@ impl<'a> World<'a> {
         if next == stages && !ran.binding.flush {
             self.bound.remove(&command);
         }
-        self.tell(Event::Ran { command, ran: &ran });
-        self.tell(Event::Ran { command, ran: &ran });
     }
 
     fn failure(&mut self) -> Failure {

@@ -127,6 +127,10 @@ pub struct Rig {
     pub most_actions: usize,
     /// Short commands that were run to their end at once, and that were not.
     pub ran: (usize, usize),
+    /// Those among them of which the core had made no command before.
+    pub went: (usize, usize),
+    /// The one that is run now meets no device that needs time.
+    is_swift: bool,
     /// Commands that were submitted without a descriptor.
     pub inlined: usize,
     /// Engine times out commands when it wants; how often it asked for that.
@@ -163,6 +167,8 @@ impl Rig {
             trace: Vec::new(),
             most_actions: 0,
             ran: (0, 0),
+            went: (0, 0),
+            is_swift: false,
             inlined: 0,
             timeouts: 0,
         }

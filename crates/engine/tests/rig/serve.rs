@@ -116,7 +116,7 @@ impl Rig {
                 assert_eq!(u64::from(slot), state.fetched % u64::from(state.config.depth), "in order");
                 state.fetched += 1;
                 let bytes = state.ring[slot as usize];
-                self.engine.handle(self.now, Event::Entry { queue, bytes: &bytes });
+                self.enter(queue, &bytes);
             }
             Due::Descriptor { command, address, length } => {
                 let bytes = self.memory.read(address, length);

@@ -4,22 +4,64 @@ use super::Rig;
 use super::fault::Where;
 use super::serve::Flight;
 use dcs_abi::operator::OperatorKind;
-use dcs_engine::{EndpointRole, Event, Operation, OperationKind, Outcome, Ran, Short, Then};
+use dcs_engine::{
+    Action, Binding, Config, EndpointRole, Engine, Event, Operation, OperationKind, Outcome, Passage, Posted,
+    QueueId, Ran, Short, Then, Went,
+};
 
 impl Rig {
     pub(super) fn run_short(&mut self, short: Short) {
-        let Short { command, queue, spec, .. } = &short;
+        let mut ran = Ran::new(Binding::default(), self.now);
+        let command = short.command;
+        let went = self.take_short(&short, &mut ran);
+        self.now += u64::from(ran.done);
+        match went {
+            Went::Ran => self.engine.handle(self.now, Event::Ran { command, ran: &ran }),
+            Went::Bound(binding) => self.engine.handle(self.now, Event::Bound { command, binding }),
+        }
+    }
+
+    /// Hands in an entry: the one way or the other, and what goes through is run at once.
+    pub(super) fn enter(&mut self, queue: QueueId, bytes: &[u8; 64]) {
+        if self.random.one_in(3) {
+            return self.engine.handle(self.now, Event::Entry { queue, bytes });
+        }
+        // The rig that runs it has no engine to ask meanwhile.
+        let tiny = Config { blocks: 100, commands: 2, queues: 1, ..self.engine.config().clone() };
+        let mut engine = std::mem::replace(&mut self.engine, Engine::new(tiny).expect("its sizes are sound"));
+        let mut past = 0;
+        let posted = engine.enter(self.now, queue, bytes, |passage, ran| {
+            let until = passage.spec.stages();
+            let Passage { command, queue, operation, block, .. } = *passage;
+            let spec = std::sync::Arc::new(passage.spec.clone());
+            let went = self.take_short(&Short { command, queue, spec, operation, block, until }, ran);
+            past = u64::from(ran.done);
+            self.went.0 += usize::from(ran.done == until);
+            self.went.1 += usize::from(ran.done < until);
+            went
+        });
+        self.now += past;
+        self.engine = engine;
+        if let Some(Posted { slot, entry, address, result }) = posted {
+            self.serve(Action::Complete { queue, slot, entry, result: Some((address, result)) });
+        }
+    }
+
+    /// Takes a short command as far as chance has it.
+    fn take_short(&mut self, short: &Short, ran: &mut Ran) -> Went {
+        let Short { command, queue, spec, .. } = short;
         let binding = match self.bind(*command, *queue, std::sync::Arc::clone(spec)) {
             // A direct path is the core's to take, and some owners want to be asked for each stage.
             Ok(binding) if !binding.direct && !self.random.one_in(5) => binding,
-            binding => return self.engine.handle(self.now, Event::Bound { command: *command, binding }),
+            binding => return Went::Bound(binding),
         };
-        let mut ran = Ran::new(binding, self.now);
+        ran.binding = binding;
+        self.is_swift = self.random.one_in(2);
         while ran.done < short.until && ran.then == Then::Nothing {
-            if self.random.one_in(6) {
+            if !self.is_swift && self.random.one_in(6) {
                 break;
             }
-            if !self.stage_at_once(&short, &mut ran) {
+            if !self.stage_at_once(short, ran) {
                 break;
             }
         }
@@ -31,8 +73,7 @@ impl Rig {
         } else {
             self.ran.1 += 1;
         }
-        self.now += u64::from(ran.done);
-        self.engine.handle(self.now, Event::Ran { command: *command, ran: &ran });
+        Went::Ran
     }
 
     /// Does the next stage, or begins it; false where the core is to issue it.
@@ -48,7 +89,7 @@ impl Rig {
             return false;
         }
         let hangs = !is_operator && self.device_hangs(&kind, &short.spec);
-        if !is_operator && (faulty || hangs || self.random.one_in(4)) {
+        if !is_operator && (faulty || hangs || !self.is_swift && self.random.one_in(4)) {
             self.issue(operation);
             ran.then = Then::Begun;
             return true;

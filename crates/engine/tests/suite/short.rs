@@ -19,7 +19,7 @@ use dcs_engine::{
 /// digests are those of the plain program, and some commands ran to their end at once, others not.
 #[test]
 fn wherever_the_owner_stops_the_bytes_are_the_same() {
-    let (mut ran, mut inlined) = ((0, 0), 0);
+    let (mut ran, mut went, mut inlined) = ((0, 0), (0, 0), 0);
     for seed in 0..60 {
         let mut rig = Rig::new(small(), Options { seed, ..Options::default() });
         let queue = rig.queue(QueueConfig::default());
@@ -43,9 +43,11 @@ fn wherever_the_owner_stops_the_bytes_are_the_same() {
             }
         }
         ran = (ran.0 + rig.ran.0, ran.1 + rig.ran.1);
+        went = (went.0 + rig.went.0, went.1 + rig.went.1);
         inlined += rig.inlined;
     }
     assert!(ran.0 > 100 && ran.1 > 100 && inlined > 100, "all ways are taken: {ran:?}, {inlined}");
+    assert!(went.0 > 30 && went.1 > 100, "some as their entries came: {went:?}");
 }
 
 /// What is too long, or needs a flush, or lanes that others are in, is asked for stage by stage.

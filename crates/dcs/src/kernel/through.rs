@@ -1,0 +1,204 @@
+//! Commands that go through ([`Passage`]): run as their entries are fetched, without a route and without a place among those that
+//! are bound, as long as nothing has to wait.
+
+use super::{Bound, KernelLoop};
+use crate::kernel::thread::{Shield, clock};
+use crate::kernel::wipe;
+use crate::queue::QueuePair;
+use dcs_abi::descriptor::Extent;
+use dcs_abi::operator::OperatorKind;
+use dcs_abi::status::{Stage, Status};
+use dcs_devices::controller::Tried;
+use dcs_devices::{Controller, Ends};
+use dcs_engine::{
+    Binding, EndpointRole, Event, Failure, Operation, OperationKind, Outcome, Passage, QueueId, Ran, Then,
+    Went,
+};
+use dcs_ndp::Chain;
+
+/// What a command needs that goes through.
+struct Owner<'a> {
+    pair: &'a QueuePair,
+    controller: &'a mut Controller,
+    chain: &'a mut Chain,
+    bound: &'a mut [Option<Bound>],
+    /// The driving thread is the application's, and signals would reach it.
+    unshielded: Option<&'a mut Option<Shield>>,
+}
+
+impl KernelLoop {
+    /// Fetches the entry in this slot of a queue's ring, and hands it in.
+    #[inline]
+    pub(super) fn fetch_entry(&mut self, id: QueueId, slot: u16) {
+        let Some(queue) = self.queues.get_mut(id.0 as usize).and_then(Option::as_mut) else {
+            return self.handle(Event::Entry { queue: id, bytes: &[0; 64] });
+        };
+        let bytes = queue.pair.read_submission(slot);
+        queue.next_fetch = queue.pair.after(slot);
+        if !queue.unwanted.is_empty() {
+            self.handle(Event::Entry { queue: id, bytes: &bytes });
+            return self.fetched(id, &bytes);
+        }
+        let owner = Owner {
+            pair: &queue.pair,
+            controller: &mut self.controller,
+            chain: &mut self.chain,
+            bound: &mut self.bound,
+            unshielded: self.gets_signals.then_some(&mut self.shield),
+        };
+        let mut now = self.now;
+        let posted = self.engine.enter(now, id, &bytes, |passage, ran| {
+            let went = owner.run(passage, ran);
+            now = ran.times[usize::from(ran.done)];
+            if matches!(ran.then, Then::Answered(_)) {
+                now = clock();
+            }
+            went
+        });
+        self.now = now;
+        if let Some(posted) = posted {
+            let (slow, spare) =
+                queue.pair.complete(posted.slot, posted.entry, Some((posted.address, posted.result)));
+            self.let_go(slow);
+            spare.into_iter().for_each(|area| self.engine.recycle(area));
+        }
+    }
+}
+
+fn offset(extents: &[Extent]) -> u64 {
+    extents.first().map_or(0, |extent| extent.offset)
+}
+
+impl Owner<'_> {
+    #[inline]
+    fn run(mut self, passage: &Passage<'_>, ran: &mut Ran) -> Went {
+        let (spec, length) = (passage.spec, passage.spec.length as u32);
+        let ends = self.pair.find_both(spec.source.handle, spec.destination.handle);
+        let ends = match Ends::bind(spec, ends) {
+            Ok(ends) => ends,
+            Err(refusal) => return self.refuse(passage, refusal),
+        };
+        ran.binding = ends.binding(spec);
+        // A copy within the kernel is done in pieces of its own, and a flush is a stage that short commands have not.
+        if (ran.binding.direct && spec.chain.is_empty()) || ran.binding.flush {
+            return self.only_bind(passage, ends, ran.binding);
+        }
+        if let Err((at, failure)) = self.chain.load(spec) {
+            wipe::stack();
+            let sized = ends.check_size(spec).map_err(|(stage, failure)| (stage, 0, failure));
+            return Went::Bound(Err(sized.err().unwrap_or((Stage::Operator, at, failure))));
+        }
+        let tried = self.controller.try_read(&ends, offset(&spec.source.extents), passage.block, length);
+        let Some(path) = tried.moved(length) else { return self.read_later(passage, ends, tried, ran) };
+        ran.pass(clock(), path);
+        for at in 0..spec.chain.len() as u8 {
+            if let Some(outcome) = self.operate(passage, at, ran) {
+                ran.then = Then::Answered(outcome);
+                self.keep(passage, ends);
+                return Went::Ran;
+            }
+        }
+        if let Some(shield) = self.unshielded.take_if(|shield| shield.is_none() && ends.may_signal()) {
+            *shield = Some(Shield::raise());
+        }
+        let to = offset(&spec.destination.extents);
+        let tried = self.controller.try_write(&ends, to, passage.block, length, spec.more);
+        let Some(path) = tried.moved(length) else { return self.write_later(passage, ends, tried, ran) };
+        ran.pass(clock(), path);
+        ends.into_endpoints().into_iter().for_each(|endpoint| self.controller.let_go(endpoint));
+        Went::Ran
+    }
+
+    /// Has an operator do the block; returns what came of it where the command does not go on.
+    #[inline]
+    fn operate(&mut self, passage: &Passage<'_>, at: u8, ran: &mut Ran) -> Option<Outcome> {
+        let place = usize::from(at);
+        let is_digest = matches!(passage.spec.chain[place].operator.kind(), OperatorKind::Digest { .. });
+        let Some(buffer) = self.controller.pool.get_mut(passage.block) else {
+            return Some(Outcome::Failed(Failure::new(Status::InternalError)));
+        };
+        match self.chain.process(at, &mut buffer.bytes_mut()[..passage.spec.length as usize], true) {
+            Outcome::Digest(value) => ran.digests[place] = value,
+            Outcome::Processed { .. } if !is_digest => {}
+            outcome => return Some(outcome),
+        }
+        ran.pass(clock(), 0);
+        None
+    }
+
+    /// Tells why a command cannot be bound. Whatever else is wrong, a source without the bytes is told first.
+    #[cold]
+    fn refuse(&self, passage: &Passage<'_>, (stage, failure): (Stage, Failure)) -> Went {
+        let spec = passage.spec;
+        let again = match stage {
+            Stage::Source => None,
+            _ => dcs_devices::Route::bind(spec, |handle| self.pair.find(handle)).err(),
+        };
+        let (stage, failure) = again.unwrap_or((stage, failure));
+        Went::Bound(Err((stage, 0, failure)))
+    }
+
+    #[cold]
+    fn only_bind(&mut self, passage: &Passage<'_>, ends: Ends, binding: Binding) -> Went {
+        let spec = passage.spec;
+        if let Err((stage, failure)) = ends.check_size(spec) {
+            return Went::Bound(Err((stage, 0, failure)));
+        }
+        if let Err((at, failure)) = self.chain.load(spec) {
+            wipe::stack();
+            return Went::Bound(Err((Stage::Operator, at, failure)));
+        }
+        self.keep(passage, ends);
+        Went::Bound(Ok(binding))
+    }
+
+    /// Not all came at once: a source that is too short is refused, as it would have been before it was read.
+    #[cold]
+    fn read_later(&mut self, passage: &Passage<'_>, ends: Ends, tried: Tried, ran: &mut Ran) -> Went {
+        let (spec, block) = (passage.spec, passage.block);
+        if let Err((stage, failure)) = ends.check_size(spec) {
+            return Went::Bound(Err((stage, 0, failure)));
+        }
+        let (role, offset) = (EndpointRole::Source, offset(&spec.source.extents));
+        let kind = OperationKind::Read { role, offset, block, start: 0, length: spec.length as u32 };
+        self.go_on(passage, ends, (kind, tried), ran)
+    }
+
+    #[cold]
+    fn write_later(&mut self, passage: &Passage<'_>, ends: Ends, tried: Tried, ran: &mut Ran) -> Went {
+        let (spec, block) = (passage.spec, passage.block);
+        let (offset, length) = (offset(&spec.destination.extents), spec.length as u32);
+        let kind = OperationKind::Write { offset, block, start: 0, length, origin: None, more: spec.more };
+        self.go_on(passage, ends, (kind, tried), ran)
+    }
+
+    /// Goes on with an operation that was tried, and was not done with at once.
+    fn go_on(
+        &mut self,
+        passage: &Passage<'_>,
+        ends: Ends,
+        (kind, tried): (OperationKind, Tried),
+        ran: &mut Ran,
+    ) -> Went {
+        let id = passage.operation.later(u32::from(ran.done));
+        let operation = Operation { id, command: passage.command, kind };
+        let mut bound = self.bind(passage, ends);
+        ran.then = match self.controller.go_on(&operation, &mut bound.route, tried) {
+            Some(outcome) => Then::Answered(outcome),
+            None => Then::Begun,
+        };
+        self.bound[passage.command.slot()] = Some(bound);
+        Went::Ran
+    }
+
+    /// Keeps what is bound for the command that goes on.
+    fn keep(&mut self, passage: &Passage<'_>, ends: Ends) {
+        self.bound[passage.command.slot()] = Some(self.bind(passage, ends));
+    }
+
+    fn bind(&mut self, passage: &Passage<'_>, ends: Ends) -> Bound {
+        // No operator of an entry without a descriptor has parameters.
+        let (chain, route) = (std::mem::take(self.chain), ends.into_route(passage.spec));
+        Bound { command: passage.command, route, chain, secret: false }
+    }
+}

@@ -1,0 +1,257 @@
+//! Commands that go through: short ones that nothing holds up. Their owner runs them as it hands in their entries, and
+//! where all their stages are done then, the core has made no command of them: no slot, no row, no line of actions.
+//!
+//! Every rule holds that holds for others: who may take a block or a slot, identifiers that are in flight, request ids,
+//! the order of a queue's completions. What is not certain to go through takes the way of every other command, and so does
+//! what its owner could not finish: with what was done of it.
+
+use crate::engine::Engine;
+use crate::interface::{Action, Binding, BlockId, CommandId, Event, Failure, Nanos, OperationId, QueueId};
+use crate::renaming::Renaming;
+use crate::scoreboard::RowId;
+use crate::short::{Ran, SHORT_CHAIN_MAX};
+use crate::transfer::{EndpointSpec, TransferSpec};
+use alloc::boxed::Box;
+use dcs_abi::descriptor::{EndpointKind, Extent, OPEN_END};
+use dcs_abi::entry::{CompletionEntry, FLAG_INLINE, FLAG_MORE, OPCODE_TRANSFER};
+use dcs_abi::inline::{InlineEntry, InlineShape};
+use dcs_abi::operator::OperatorKind;
+use dcs_abi::result::ResultArea;
+use dcs_abi::status::Stage;
+use dcs_abi::{U48, Wire};
+
+/// A short command that its owner takes through all its stages, as far as that goes at once. As
+/// [`Short`](crate::Short), of which no command was made yet.
+#[derive(Debug)]
+pub struct Passage<'a> {
+    /// The command that it becomes where it is not finished.
+    pub command: CommandId,
+    /// Of which queue: handles are the queue's own.
+    pub queue: QueueId,
+    /// The transfer: no prefix, one extent an end at most, and a length that fits into a block.
+    pub spec: &'a TransferSpec,
+    /// Under this identifier its source is read; each later stage has [`OperationId::later`].
+    pub operation: OperationId,
+    /// Its block.
+    pub block: BlockId,
+}
+
+/// How far an owner took a [`Passage`].
+#[derive(Debug)]
+pub enum Went {
+    /// As far as its [`Ran`] tells, which is handled as by [`Event::Ran`].
+    Ran,
+    /// It was bound, and no stage was begun; or it could not be bound: as by [`Event::Bound`].
+    Bound(Result<Binding, (Stage, u8, Failure)>),
+}
+
+/// The completion of a command that went through: see [`Action::Complete`].
+#[derive(Debug)]
+pub struct Posted {
+    /// The slot of its queue's completion ring.
+    pub slot: u16,
+    /// The entry, phase bit set.
+    pub entry: CompletionEntry,
+    /// The bus address of the result area (untrusted).
+    pub address: u64,
+    /// The result area.
+    pub result: Box<ResultArea>,
+}
+
+/// The transfer of the command that goes through now, and what is known of its shape.
+#[derive(Debug, Default)]
+pub(crate) struct Through {
+    spec: TransferSpec,
+    /// The shape of the entry of which the specification was made last.
+    shape: Option<InlineShape>,
+    /// Commands of this shape may go through.
+    fits: bool,
+    /// An operator's unit has lanes, which others might share.
+    gathers: bool,
+}
+
+impl Through {
+    /// Becomes the transfer of an entry of another shape, and finds out whether such commands may go through.
+    #[cold]
+    fn learn(&mut self, inline: &InlineEntry, units: &Renaming) {
+        // Half of another one's would be none's.
+        self.shape = None;
+        let is_read = self.spec.read_inline(inline, &inline.entry(), units).is_ok();
+        self.shape = is_read.then(|| inline.shape());
+        let chain = &self.spec.chain;
+        let in_place = |kind| kind != OperatorKind::Resize;
+        let fits = chain.len() <= SHORT_CHAIN_MAX
+            && chain.iter().all(|operator| in_place(operator.kind) && !operator.on_gpu);
+        // Bytes that the source still has may be sent from there.
+        self.fits = is_read && fits && !self.spec.repeats_source();
+        self.gathers = chain.iter().any(|operator| units.gathers(operator.pool));
+    }
+
+    /// Becomes the transfer of an entry, if such a one may go through: what it takes for that is checked here, and what is
+    /// wrong with others is found out where all are checked.
+    #[inline]
+    fn take_up(&mut self, inline: &InlineEntry, units: &Renaming, block_size: u32) -> bool {
+        let length = inline.length;
+        if !(1..=u64::from(block_size)).contains(&length) {
+            return false;
+        }
+        if self.shape != Some(inline.shape()) {
+            self.learn(inline, units);
+        }
+        self.spec.length = length;
+        self.spec.more = inline.flags & FLAG_MORE != 0;
+        // Of which nobody knows how long it is, or where it ends.
+        let ends = |offset: u64| offset.checked_add(length).is_some_and(|end| end < OPEN_END);
+        let room = match self.spec.destination.kind {
+            EndpointKind::File => OPEN_END.saturating_sub(inline.destination_offset),
+            _ => length,
+        };
+        self.fits
+            && ends(inline.source_offset)
+            && ends(inline.destination_offset)
+            && self.spec.source.is_aimed(inline.source_handle, inline.source_offset, length)
+            && self.spec.destination.is_aimed(inline.destination_handle, inline.destination_offset, room)
+    }
+}
+
+impl EndpointSpec {
+    /// Becomes another end of the same kind and modes; false where such a one has no such extent.
+    #[inline]
+    fn is_aimed(&mut self, handle: u32, offset: u64, length: u64) -> bool {
+        self.handle = handle;
+        match self.extents.first_mut() {
+            Some(extent) => *extent = Extent { offset, length },
+            None if offset != 0 => return false,
+            None => {}
+        }
+        true
+    }
+}
+
+impl Engine {
+    /// Takes in an entry that was fetched, as [`Event::Entry`] does; where it is a short command that nothing holds up, it
+    /// is run by `owner` before this returns. `owner` is called at most once. It binds the command and goes on as with
+    /// [`Action::Run`], through all stages if that goes at once, and notes in the [`Ran`] what it did. Where all
+    /// are done, and the binding wants no flush, it has let go of endpoints and operators; the completion is returned,
+    /// if nothing is in line before it, and owed as for [`Action::Complete`].
+    #[inline]
+    pub fn enter(
+        &mut self,
+        now: Nanos,
+        queue: QueueId,
+        bytes: &[u8; 64],
+        owner: impl FnOnce(&Passage<'_>, &mut Ran) -> Went,
+    ) -> Option<Posted> {
+        self.now = self.now.max(now);
+        let Some((row, command)) = self.may_go_through(queue, bytes) else {
+            self.handle(now, Event::Entry { queue, bytes });
+            return None;
+        };
+        let operation = self.board.operation(row).later(1);
+        let mut ran = Ran::new(Binding::default(), self.now);
+        let passage = Passage { command, queue, spec: &self.through.spec, operation, block: row.block() };
+        match owner(&passage, &mut ran) {
+            Went::Ran if ran.done == self.through.spec.stages() && !ran.binding.flush => {
+                self.post_through(queue, bytes, row, &ran)
+            }
+            went => {
+                self.make_command(queue, bytes, operation, (&went, &ran));
+                None
+            }
+        }
+    }
+
+    /// Tells whether a command goes through, and which block and slot it would have. It becomes [`Engine::through`] then.
+    fn may_go_through(&mut self, queue: QueueId, bytes: &[u8; 64]) -> Option<(RowId, CommandId)> {
+        let flags = u16::from_le_bytes([bytes[60], bytes[61]]);
+        if !self.config.short || bytes[0] != OPCODE_TRANSFER || flags & !FLAG_MORE != FLAG_INLINE {
+            return None;
+        }
+        let inline = InlineEntry::get(bytes);
+        let others = (u32::from(inline.nvme_flags) | inline.nsid | inline.rid | inline.timeout_ms) != 0;
+        if others || inline.result_address == 0 || !self.frontend.get(queue)?.lets_through() {
+            return None;
+        }
+        let is_unknown = self.commands.find_by_cid(queue, inline.cid).is_none();
+        let has_block = self.admission.is_empty() && self.quota.has(queue.0 as usize, 1);
+        if !is_unknown || !has_block || !self.through.take_up(&inline, &self.units, self.config.block_size) {
+            return None;
+        }
+        if self.through.gathers && !self.is_alone() {
+            return None;
+        }
+        Some((self.board.next_free()?, self.commands.next_free()?))
+    }
+
+    /// True where a command that is fetched now would be the only one.
+    fn is_alone(&self) -> bool {
+        self.commands.in_use() == 0 && self.frontend.is_quiet() && !self.units.has_filled_lanes()
+    }
+
+    /// Posts the completion of a command that went through.
+    fn post_through(&mut self, queue: QueueId, bytes: &[u8; 64], row: RowId, ran: &Ran) -> Option<Posted> {
+        let mut result = self.areas.pop().unwrap_or_default();
+        *result = ResultArea::default();
+        let since = self.now;
+        if !ran.tell(&self.through.spec, &mut result) {
+            // A value that is none: its owner broke a rule, and the command fails of it.
+            let operation = self.board.operation(row).later(1);
+            self.areas.push(result);
+            self.make_command(queue, bytes, operation, (&Went::Ran, ran));
+            return None;
+        }
+        // Answers to identifiers that were given away are none to a later command.
+        self.board.get_mut(row).skip(u32::from(ran.done));
+        self.frontend.fetched(queue);
+        self.frontend.slots.give(queue.0 as usize, 1);
+        self.count_through(ran);
+        (result.queued, result.started, result.finished) = (since, ran.times[0], self.now);
+        let entry = CompletionEntry {
+            delivered: U48::saturating(self.through.spec.length),
+            cid: u16::from_le_bytes([bytes[2], bytes[3]]),
+            ..Default::default()
+        };
+        let (slot, entry) = self.frontend.get_mut(queue)?.next_completion(queue, entry);
+        let address = u64::get(&bytes[16..24]);
+        if self.actions.is_empty() {
+            return Some(Posted { slot, entry, address, result });
+        }
+        self.actions.push_back(Action::Complete { queue, slot, entry, result: Some((address, result)) });
+        None
+    }
+
+    fn count_through(&mut self, ran: &Ran) {
+        self.now = self.now.max(ran.times[usize::from(ran.done)]);
+        let counters = &mut self.counters;
+        counters.entries += 1;
+        counters.completions += 1;
+        counters.operations += u64::from(ran.done);
+        counters.commands_peak = counters.commands_peak.max(self.commands.in_use() as u64 + 1);
+        let blocks = u64::from(self.config.blocks - self.board.blocks_free());
+        counters.blocks_peak = counters.blocks_peak.max(blocks + 1);
+    }
+
+    /// Makes a command of what its owner could not finish, and goes on where it stopped.
+    #[cold]
+    fn make_command(
+        &mut self,
+        queue: QueueId,
+        bytes: &[u8; 64],
+        operation: OperationId,
+        (went, ran): (&Went, &Ran),
+    ) {
+        let now = self.now;
+        self.on_entry(queue, bytes);
+        let Some(Action::Run(short)) = self.actions.pop_back() else {
+            unreachable!("what was certain to go through is a short command");
+        };
+        debug_assert_eq!(short.operation, operation, "it has the block that its owner used");
+        let id = short.command;
+        // The core reuses its memory, if it is the core's alone when the command ends.
+        drop(short);
+        match went {
+            Went::Ran => self.handle(now, Event::Ran { command: id, ran }),
+            Went::Bound(binding) => self.handle(now, Event::Bound { command: id, binding: *binding }),
+        }
+    }
+}
