@@ -16,7 +16,7 @@ use dcs_devices::Endpoint;
 use dcs_devices::endpoint::Closing;
 use dcs_engine::QueueId;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 use std::task::Waker;
 
@@ -72,6 +72,8 @@ pub(crate) struct QueuePair {
     pub cq_head: AtomicU32,
     memory: Box<[AtomicU64]>,
     state: Mutex<State>,
+    /// By command identifier: a completion came that nobody has taken. As its slot says, for those who have not locked the state.
+    done: Box<[AtomicBool]>,
     finished: Condvar,
     event: OnceLock<OwnedFd>,
     /// The load of its core, to which its transfers belong.
@@ -120,8 +122,8 @@ struct Slot {
     /// The descriptor in its memory is [`Plain`], or none was ever there that was not.
     is_plain: bool,
     /// Files of a transfer that is done. To close them may wait, so whoever takes its completion
-    /// closes them, not the engine.
-    files: Endpoints,
+    /// closes them, not the engine. Mostly there are none.
+    files: Option<Box<Endpoints>>,
     /// Its completion came, and a drive still writes a file for it: it has not ended yet.
     held: Option<CompletionEntry>,
     /// Its completion came, and nobody has taken it.
@@ -245,6 +247,7 @@ impl QueuePair {
                 closed: false,
                 sleepers: 0,
             }),
+            done: (0..identifiers).map(|_| AtomicBool::new(false)).collect(),
             finished: Condvar::new(),
             event: OnceLock::new(),
             meter,
@@ -400,8 +403,9 @@ impl QueuePair {
         let slot = &mut state.slots[cid as usize];
         let entry = slot.done.take()?;
         let found = slot.with_finished(entry, of);
-        let files = std::mem::take(&mut slot.files);
+        let files = slot.files.take();
         slot.detached = true;
+        self.done[cid as usize].store(false, Ordering::Relaxed);
         state.release(cid);
         // Closed after the lock is released.
         drop(state);
@@ -424,8 +428,9 @@ impl QueuePair {
         let slot = &mut state.slots[cid as usize];
         slot.detached = true;
         slot.waker = None;
-        let files = std::mem::take(&mut slot.files);
+        let files = slot.files.take();
         if slot.done.take().is_some() {
+            self.done[cid as usize].store(false, Ordering::Relaxed);
             state.release(cid);
         }
         drop(state);
@@ -437,7 +442,7 @@ impl QueuePair {
         let mut state = self.state();
         let slot = &mut state.slots[cid as usize];
         let found = slot.done.map(|entry| slot.with_finished(entry, of));
-        let files = if found.is_some() { std::mem::take(&mut slot.files) } else { Endpoints::default() };
+        let files = found.as_ref().and_then(|_| slot.files.take());
         drop(state);
         drop(files);
         found
@@ -445,7 +450,11 @@ impl QueuePair {
 
     /// True where a transfer's completion can be taken, or the queue is gone.
     pub fn has(&self, awaited: Awaited) -> bool {
-        self.is_so(&self.state(), awaited)
+        match awaited {
+            // Whoever drives asks this often.
+            Awaited::Done(cid) => self.done[cid as usize].load(Ordering::Acquire),
+            _ => self.is_so(&self.state(), awaited),
+        }
     }
 
     fn is_so(&self, state: &State, awaited: Awaited) -> bool {
@@ -622,13 +631,21 @@ impl QueuePair {
     fn end(&self, state: &mut State, entry: CompletionEntry, after: &mut AfterUnlock) {
         self.forget_parameters(state, entry.cid);
         self.meter.end(&state.slots[entry.cid as usize].chain);
-        state.finish(entry, after);
+        self.finish(state, entry, after);
+    }
+
+    fn finish(&self, state: &mut State, entry: CompletionEntry, after: &mut AfterUnlock) {
+        if state.finish(entry, after) {
+            self.done[entry.cid as usize].store(true, Ordering::Release);
+        }
     }
 
     /// Wipes a transfer's parameters: keys may be among them.
     fn forget_parameters(&self, state: &mut State, cid: u16) {
         let secret = std::mem::take(&mut state.slots[cid as usize].secret);
-        self.clear_memory(cid as usize * SLOT_SIZE, secret);
+        if secret > 0 {
+            self.clear_memory(cid as usize * SLOT_SIZE, secret);
+        }
     }
 
     /// Finishes a transfer that the engine never had.
@@ -663,7 +680,7 @@ impl QueuePair {
         let mut after = AfterUnlock::default();
         for cid in 0..state.slots.len() {
             if let Some(entry) = state.slots[cid].held.take() {
-                state.finish(entry, &mut after);
+                self.finish(&mut state, entry, &mut after);
             }
         }
         let sleepers = state.sleepers;
@@ -694,7 +711,7 @@ impl Slot {
     /// it has is told here.
     fn begin(&mut self, endpoints: Endpoints, chain: OpChain, near: Option<Arc<DriveOutcome>>) {
         debug_assert!(!self.busy && !self.cancelling && !self.unfetched && self.done.is_none());
-        debug_assert!(self.endpoints.iter().chain(&self.files).all(Option::is_none));
+        debug_assert!(self.endpoints.iter().all(Option::is_none) && self.files.is_none());
         (self.busy, self.counted, self.in_flight, self.detached) = (true, true, true, false);
         (self.endpoints, self.chain, self.near) = (endpoints, chain, near);
         (self.reason, self.waker) = (None, None);
@@ -729,7 +746,8 @@ impl State {
         self.slots.get(at / ENDPOINTS_MAX)?.endpoints[at % ENDPOINTS_MAX].as_ref()
     }
 
-    fn finish(&mut self, entry: CompletionEntry, after: &mut AfterUnlock) {
+    /// Ends a transfer; true where its completion is to be taken now.
+    fn finish(&mut self, entry: CompletionEntry, after: &mut AfterUnlock) -> bool {
         let slot = &mut self.slots[entry.cid as usize];
         if let Some(near) = &slot.near {
             near.pipe_ended(entry.status());
@@ -739,7 +757,9 @@ impl State {
             let Some(endpoint) = slot.endpoints[at].take().and_then(Arc::into_inner) else { continue };
             match endpoint.closing() {
                 Closing::AtOnce => drop(endpoint),
-                Closing::OnDisk if !slot.detached => slot.files[at] = Some(Arc::new(endpoint)),
+                Closing::OnDisk if !slot.detached => {
+                    slot.files.get_or_insert_default()[at] = Some(Arc::new(endpoint));
+                }
                 Closing::OnDisk | Closing::OnPeer => after.slow.push(Arc::new(endpoint)),
             }
         }
@@ -747,7 +767,7 @@ impl State {
             // The pipe has no reader any more: the drive hears of that before its next command.
             if !near.has_let_go() {
                 slot.held = Some(entry);
-                return;
+                return false;
             }
             near.count(entry.status());
         }
@@ -757,7 +777,9 @@ impl State {
         if slot.detached {
             slot.done = None;
             self.release(entry.cid);
+            return false;
         }
+        true
     }
 
     /// Gives a transfer's room back once its completion was taken, and its identifier once the engine is

@@ -181,6 +181,7 @@ impl Calls {
     }
 
     /// Returns true if no job waits for a thread and no thread has anything to report.
+    #[inline]
     pub fn is_quiet(&self) -> bool {
         self.0.queued.load(Ordering::SeqCst) == 0 && !self.0.has_done.load(Ordering::SeqCst)
     }

@@ -71,6 +71,7 @@ impl Edges {
     }
 
     /// Returns true if it has no descriptor.
+    #[inline]
     pub fn is_closed(&self) -> bool {
         self.epoll.is_none()
     }

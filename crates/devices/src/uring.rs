@@ -363,6 +363,7 @@ impl Uring {
     }
 
     /// Returns true if the kernel has nothing of this ring's, not even a wait for the waker, and nothing is queued.
+    #[inline]
     pub fn is_quiet(&self) -> bool {
         let waits = self.wake_armed || self.edges_armed || self.edges_ending;
         self.in_flight == 0

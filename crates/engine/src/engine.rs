@@ -4,7 +4,7 @@
 use crate::admission::Admission;
 use crate::command::Commands;
 use crate::config::{Config, ConfigError, QueueConfig};
-use crate::frontend::{Frontend, Pick};
+use crate::frontend::{Frontend, Pick, Queue};
 use crate::interface::{Action, CommandId, Event, Nanos, QueueId};
 use crate::multi_lane::Occasion;
 use crate::order::Order;
@@ -295,6 +295,9 @@ impl Engine {
             Event::CompletionDoorbell { queue, head } => {
                 let sound = self.frontend.completion_doorbell(queue, head);
                 self.counters.bad_doorbells += u64::from(!sound);
+                if !self.frontend.get(queue).is_some_and(Queue::has_postings) {
+                    return;
+                }
                 self.post_completions(queue);
             }
             Event::Entry { queue, bytes } => self.on_entry(queue, bytes),

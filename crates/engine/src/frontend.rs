@@ -121,6 +121,12 @@ impl Queue {
         if slot + 1 == self.config.depth { 0 } else { slot + 1 }
     }
 
+    /// True where completions wait for room.
+    #[inline]
+    pub fn has_postings(&self) -> bool {
+        !self.postings.is_empty()
+    }
+
     /// True where the next entry that comes has its slot, and its completion has room, before all others.
     #[inline]
     pub fn lets_through(&self) -> bool {
@@ -211,7 +217,7 @@ impl Frontend {
     pub fn completion_doorbell(&mut self, id: QueueId, head: u32) -> bool {
         let Some(queue) = self.get_mut(id) else { return false };
         let depth = u32::from(queue.config.depth);
-        let distance = |from: u32, to: u32| (to + depth - from) % depth;
+        let distance = |from: u32, to: u32| if to >= from { to - from } else { to + depth - from };
         let (old, tail) = (u32::from(queue.cq_head), u32::from(queue.cq_tail));
         if head >= depth || distance(old, head) > distance(old, tail) {
             return false;

@@ -6,7 +6,6 @@
 //! every other.
 
 use crate::command::{Command, Phase};
-use crate::completion::is_digest_of;
 use crate::engine::Engine;
 use crate::interface::{Action, Binding, BlockId, CommandId, Failure, Nanos, OperationId, Outcome, QueueId};
 use crate::multi_lane::Occasion;
@@ -14,7 +13,8 @@ use crate::scoreboard::{Device, RowId, State};
 use crate::transfer::TransferSpec;
 use alloc::sync::Arc;
 use dcs_abi::descriptor::EndpointKind;
-use dcs_abi::result::{DigestSlot, ResultArea, StageTimes};
+use dcs_abi::operator::OperatorKind;
+use dcs_abi::result::{DigestSlot, ResultArea, STAGE_DESTINATION, STAGE_OPERATORS, STAGE_SOURCE, StageTimes};
 use dcs_abi::status::{Stage, Status};
 
 /// Most operators of a short command.
@@ -94,33 +94,41 @@ impl Ran {
         if self.done > spec.stages() {
             return false;
         }
-        for stage in 0..self.done {
-            let device = spec.device(stage);
-            if let Device::Operator(at) = device {
-                let (operator, value) = (spec.chain[at as usize].operator, &self.digests[at as usize]);
-                if operator.digest_size() > 0 {
-                    if !is_digest_of(operator, value) {
-                        return false;
-                    }
-                    result.digests[at as usize] = *value;
-                }
-            }
-            let (from, to) = (self.times[stage as usize], self.times[stage as usize + 1]);
-            result.stages[device.slot()] = StageTimes {
-                first_issue: from.max(1),
-                last_done: to,
-                busy: to.saturating_sub(from),
-                operations: 1,
-            };
-        }
+        let times = |stage: usize| {
+            let (from, to) = (self.times[stage], self.times[stage + 1]);
+            let busy = to.saturating_sub(from);
+            StageTimes { first_issue: from.max(1), last_done: to, busy, operations: 1 }
+        };
         result.path |= self.path;
         if self.done > 0 {
             result.bytes_in = spec.length;
+            result.stages[STAGE_SOURCE] = times(0);
+        }
+        let operators = spec.chain.iter().take(usize::from(self.done.saturating_sub(1)));
+        for (at, operator) in operators.enumerate() {
+            if let OperatorKind::Digest { size } = operator.kind {
+                let value = &self.digests[at];
+                if value.operator != operator.operator as u8 || usize::from(value.size) != size {
+                    return false;
+                }
+                result.digests[at] = *value;
+            }
+            result.stages[STAGE_OPERATORS + at] = times(at + 1);
         }
         if self.done == spec.stages() {
             result.bytes_out = spec.length;
+            result.stages[STAGE_DESTINATION] = times(spec.chain.len() + 1);
         }
         true
+    }
+
+    /// Becomes that of another command, of which nothing is done.
+    #[inline]
+    pub(crate) fn begin_again(&mut self, now: Nanos) {
+        (self.binding, self.done, self.path, self.then) = (Binding::default(), 0, 0, Then::Nothing);
+        self.times[0] = now;
+        // Those of the command before are no values of this one's.
+        self.digests.iter_mut().for_each(|digest| digest.operator = 0);
     }
 }
 

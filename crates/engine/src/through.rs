@@ -59,7 +59,7 @@ pub struct Posted {
 }
 
 /// The transfer of the command that goes through now, and what is known of its shape.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Through {
     spec: TransferSpec,
     /// The shape of the entry of which the specification was made last.
@@ -68,6 +68,15 @@ pub(crate) struct Through {
     fits: bool,
     /// An operator's unit has lanes, which others might share.
     gathers: bool,
+    /// What its owner did of it.
+    ran: Ran,
+}
+
+impl Default for Through {
+    fn default() -> Through {
+        let (spec, ran) = (TransferSpec::default(), Ran::new(Binding::default(), 0));
+        Through { spec, shape: None, fits: false, gathers: false, ran }
+    }
 }
 
 impl Through {
@@ -148,14 +157,15 @@ impl Engine {
             return None;
         };
         let operation = self.board.operation(row).later(1);
-        let mut ran = Ran::new(Binding::default(), self.now);
-        let passage = Passage { command, queue, spec: &self.through.spec, operation, block: row.block() };
-        match owner(&passage, &mut ran) {
-            Went::Ran if ran.done == self.through.spec.stages() && !ran.binding.flush => {
-                self.post_through(queue, bytes, row, &ran)
+        let Through { spec, ran, .. } = &mut self.through;
+        ran.begin_again(self.now);
+        let passage = Passage { command, queue, spec, operation, block: row.block() };
+        match owner(&passage, ran) {
+            Went::Ran if ran.done == spec.stages() && !ran.binding.flush => {
+                self.post_through(queue, bytes, row)
             }
             went => {
-                self.make_command(queue, bytes, operation, (&went, &ran));
+                self.make_command(queue, bytes, operation, &went);
                 None
             }
         }
@@ -189,25 +199,28 @@ impl Engine {
     }
 
     /// Posts the completion of a command that went through.
-    fn post_through(&mut self, queue: QueueId, bytes: &[u8; 64], row: RowId, ran: &Ran) -> Option<Posted> {
+    fn post_through(&mut self, queue: QueueId, bytes: &[u8; 64], row: RowId) -> Option<Posted> {
         let mut result = self.areas.pop().unwrap_or_default();
         *result = ResultArea::default();
         let since = self.now;
-        if !ran.tell(&self.through.spec, &mut result) {
+        let Through { spec, ran, .. } = &self.through;
+        if !ran.tell(spec, &mut result) {
             // A value that is none: its owner broke a rule, and the command fails of it.
             let operation = self.board.operation(row).later(1);
             self.areas.push(result);
-            self.make_command(queue, bytes, operation, (&Went::Ran, ran));
+            self.make_command(queue, bytes, operation, &Went::Ran);
             return None;
         }
         // Answers to identifiers that were given away are none to a later command.
         self.board.get_mut(row).skip(u32::from(ran.done));
+        self.now = since.max(ran.times[usize::from(ran.done)]);
+        (result.queued, result.started, result.finished) = (since, ran.times[0], self.now);
+        let (delivered, operations) = (U48::saturating(spec.length), u64::from(ran.done));
         self.frontend.fetched(queue);
         self.frontend.slots.give(queue.0 as usize, 1);
-        self.count_through(ran);
-        (result.queued, result.started, result.finished) = (since, ran.times[0], self.now);
+        self.count_through(operations);
         let entry = CompletionEntry {
-            delivered: U48::saturating(self.through.spec.length),
+            delivered,
             cid: u16::from_le_bytes([bytes[2], bytes[3]]),
             ..Default::default()
         };
@@ -220,12 +233,12 @@ impl Engine {
         None
     }
 
-    fn count_through(&mut self, ran: &Ran) {
-        self.now = self.now.max(ran.times[usize::from(ran.done)]);
+    #[inline]
+    fn count_through(&mut self, operations: u64) {
         let counters = &mut self.counters;
         counters.entries += 1;
         counters.completions += 1;
-        counters.operations += u64::from(ran.done);
+        counters.operations += operations;
         counters.commands_peak = counters.commands_peak.max(self.commands.in_use() as u64 + 1);
         let blocks = u64::from(self.config.blocks - self.board.blocks_free());
         counters.blocks_peak = counters.blocks_peak.max(blocks + 1);
@@ -233,14 +246,8 @@ impl Engine {
 
     /// Makes a command of what its owner could not finish, and goes on where it stopped.
     #[cold]
-    fn make_command(
-        &mut self,
-        queue: QueueId,
-        bytes: &[u8; 64],
-        operation: OperationId,
-        (went, ran): (&Went, &Ran),
-    ) {
-        let now = self.now;
+    fn make_command(&mut self, queue: QueueId, bytes: &[u8; 64], operation: OperationId, went: &Went) {
+        let (now, ran) = (self.now, self.through.ran);
         self.on_entry(queue, bytes);
         let Some(Action::Run(short)) = self.actions.pop_back() else {
             unreachable!("what was certain to go through is a short command");
@@ -250,7 +257,7 @@ impl Engine {
         // The core reuses its memory, if it is the core's alone when the command ends.
         drop(short);
         match went {
-            Went::Ran => self.handle(now, Event::Ran { command: id, ran }),
+            Went::Ran => self.handle(now, Event::Ran { command: id, ran: &ran }),
             Went::Bound(binding) => self.handle(now, Event::Bound { command: id, binding: *binding }),
         }
     }

@@ -128,6 +128,22 @@ impl Chain {
         loaded.and_then(Loaded::digest).unwrap_or_else(Outcome::Failed)
     }
 
+    /// Has the digest at that place take a stream that is one block, and writes its value. Returns false, and does nothing, for another
+    /// kind of operator, and for a digest with an expected value.
+    #[inline]
+    pub fn digest_whole(&mut self, at: u8, bytes: &[u8], slot: &mut DigestSlot) -> bool {
+        let Some(Loaded { context, covered }) = self.get_mut(at) else { return false };
+        slot.operator = context.operator() as u8;
+        let Some(digest) = context.plain_digest() else { return false };
+        digest.absorb(bytes);
+        *covered += bytes.len() as u64;
+        slot.covered = *covered;
+        let value = digest.value();
+        let (size, padded) = value.padded();
+        (slot.size, slot.value) = (size, *padded);
+        true
+    }
+
     /// Processes a block with the operator at that place: a digest reads it, a transform in place changes it. `last`:
     /// it is the stream's last block.
     pub fn process(&mut self, at: u8, bytes: &mut [u8], last: bool) -> Outcome {

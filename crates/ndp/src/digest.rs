@@ -35,6 +35,12 @@ impl DigestValue {
         (value.len() <= SIZE_MAX).then(|| DigestValue::new(value))
     }
 
+    /// Returns the number of its bytes, and these with zeros behind them.
+    #[inline]
+    pub(crate) fn padded(&self) -> (u8, &[u8; SIZE_MAX]) {
+        (self.size, &self.bytes)
+    }
+
     /// Returns the bytes of the value.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..usize::from(self.size)]
@@ -96,6 +102,7 @@ impl Digest {
         }
     }
 
+    #[inline]
     pub(crate) fn absorb(&mut self, data: &[u8]) {
         match self {
             Digest::Md5(state) => state.absorb(data),
@@ -107,16 +114,26 @@ impl Digest {
     }
 
     /// Returns the value of everything absorbed; more may follow.
+    #[inline]
     pub(crate) fn value(&self) -> DigestValue {
+        match self {
+            Digest::Crc { state, size } => {
+                let mut bytes = [0; SIZE_MAX];
+                // A value of fewer bytes is the number's last ones, and zeros follow.
+                bytes[..8].copy_from_slice(&(state.finalize() << (64 - 8 * *size)).to_be_bytes());
+                DigestValue { size: *size as u8, bytes }
+            }
+            others => others.value_of_hash(),
+        }
+    }
+
+    fn value_of_hash(&self) -> DigestValue {
         match self {
             Digest::Md5(state) => DigestValue::new(state.value().as_ref()),
             Digest::Sha1(state) => DigestValue::new(&state.clone().finalize()),
             Digest::Sha256(state) => DigestValue::new(state.value().as_ref()),
             Digest::Sha512(state) => DigestValue::new(&state.clone().finalize()),
-            Digest::Crc { state, size } => {
-                let value = state.finalize().to_be_bytes();
-                DigestValue::new(&value[value.len() - size..])
-            }
+            Digest::Crc { .. } => self.value(),
         }
     }
 }

@@ -237,6 +237,15 @@ impl Context {
         matches!(self.unit, Unit::Digest(_)) && self.expected.is_none()
     }
 
+    /// Returns the state of a digest without an expected value.
+    #[inline]
+    pub(crate) fn plain_digest(&mut self) -> Option<&mut Digest> {
+        match &mut self.unit {
+            Unit::Digest(digest) if self.expected.is_none() => Some(digest),
+            _ => None,
+        }
+    }
+
     /// Resets to the beginning of another stream if it is a digest of that operator without a parameter. Otherwise
     /// changes nothing and returns false.
     pub(crate) fn begin_again(&mut self, operator: Operator) -> bool {
@@ -290,6 +299,7 @@ impl Context {
     }
 
     /// Returns the operator.
+    #[inline]
     pub fn operator(&self) -> Operator {
         self.operator
     }

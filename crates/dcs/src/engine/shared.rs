@@ -45,6 +45,8 @@ pub(crate) struct Shared {
     driven: AtomicBool,
     /// Queues whose threads may be waiting for their turn to drive.
     waiting: Mutex<Vec<Arc<QueuePair>>>,
+    /// There may be some in `waiting`.
+    has_waiting: AtomicBool,
     /// Where the answer comes to somebody who asked for its counters, and went without.
     unanswered: Mutex<Option<Receiver<()>>>,
     /// What its sessions give it to do.
@@ -82,6 +84,7 @@ impl Shared {
             spin,
             driven: AtomicBool::new(false),
             waiting: Mutex::new(Vec::new()),
+            has_waiting: AtomicBool::new(false),
             unanswered: Mutex::new(None),
             meter: Arc::default(),
             info,
@@ -305,6 +308,8 @@ impl Shared {
             waiting.push(Arc::clone(queue));
         }
         drop(waiting);
+        // Before it is asked who drives: either is seen by whoever ends a turn.
+        self.has_waiting.store(true, Ordering::SeqCst);
         !self.driven.load(Ordering::SeqCst)
     }
 
@@ -359,6 +364,15 @@ impl Shared {
         self.waiting.lock().unwrap_or_else(|error| error.into_inner())
     }
 
+    /// Tells those who wait that nobody drives now.
+    #[cold]
+    fn nudge_waiting(&self) {
+        // Before they are taken: who comes meanwhile finds that nobody drives, or is told next time.
+        self.has_waiting.store(false, Ordering::SeqCst);
+        let waiting = std::mem::take(&mut *self.waiting());
+        waiting.iter().for_each(|queue| queue.nudge());
+    }
+
     fn try_turn(&self) -> Option<Turn<'_>> {
         match self.backend.try_lock() {
             Ok(backend) => Some(self.turn(Ok(backend))),
@@ -399,7 +413,8 @@ impl Drop for Turn<'_> {
 
 impl Drop for EndOfTurn<'_> {
     fn drop(&mut self) {
-        let waiting = std::mem::take(&mut *self.0.waiting());
-        waiting.iter().for_each(|queue| queue.nudge());
+        if self.0.has_waiting.load(Ordering::SeqCst) {
+            self.0.nudge_waiting();
+        }
     }
 }

@@ -316,6 +316,9 @@ impl KernelLoop {
     }
 
     fn take_device_events(&mut self) -> bool {
+        if self.controller.is_quiet() {
+            return false;
+        }
         let mut events = std::mem::take(&mut self.device_events);
         self.controller.short_of_blocks(self.engine.is_short_of_blocks());
         self.controller.poll(&mut events);

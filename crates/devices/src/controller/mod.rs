@@ -539,7 +539,8 @@ impl Controller {
     }
 
     /// Returns true if nothing is in progress that could report anything.
-    fn is_quiet(&self) -> bool {
+    #[inline]
+    pub fn is_quiet(&self) -> bool {
         let nothing = self.pending.is_empty() && self.held.is_empty() && self.events.is_empty();
         let nobody = self.drives.is_none() && self.gpu.is_none() && self.streams.is_empty();
         let quiet_ring = self.ring.as_ref().is_none_or(Uring::is_quiet);

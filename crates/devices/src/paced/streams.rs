@@ -29,6 +29,7 @@ pub(crate) struct Streams {
 
 impl Streams {
     /// Returns true if there is no stream.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.streams.is_empty() && self.turns.is_empty()
     }
