@@ -3,7 +3,7 @@
 
 use crate::drive::Near;
 use crate::endpoint::Namespace;
-use crate::queue::QueuePair;
+use crate::queue::{Finished, QueuePair};
 use crate::statistics::Statistics;
 use dcs_abi::admin::{AdminEntry, Answer};
 use dcs_devices::gpu;
@@ -71,6 +71,11 @@ pub(crate) trait BackendLoop: std::fmt::Debug + Send {
     fn control(&mut self, control: Control);
     /// Makes one round; false if there was nothing to do.
     fn step(&mut self) -> bool;
+    /// Runs a transfer to its end, if it is all that there is to do and waits for nothing, and hands over its completion. False where it
+    /// did not end so: then it goes on in rounds.
+    fn run_alone(&mut self, _pair: &Arc<QueuePair>, _cid: u16, _of: &mut dyn FnMut(&Finished<'_>)) -> bool {
+        false
+    }
     /// True if a session has rung since the last round.
     fn has_doorbell(&self) -> bool;
     /// Sleeps until a device, a session or a deadline has something to do.

@@ -233,6 +233,9 @@ impl Prepared {
     /// [`TransferError`]: stage, status, and what had been done.
     pub fn wait(&mut self) -> Result<&Completion, TransferError> {
         if let Some(cid) = self.under_way {
+            if self.run_alone(cid) {
+                return Ok(&self.completion);
+            }
             loop {
                 self.engine.wait(&self.queue, Awaited::Done(cid));
                 if self.take(cid) {
@@ -241,6 +244,17 @@ impl Prepared {
             }
         }
         self.outcome()
+    }
+
+    /// Runs the submission to its end, if it is all that the engine has to do. Such a one has not failed.
+    #[inline]
+    fn run_alone(&mut self, cid: u16) -> bool {
+        let completion = &mut self.completion;
+        let ended = self.engine.run_alone(&self.queue, cid, &mut |finished| completion.refill(finished));
+        if ended {
+            (self.under_way, self.failed) = (None, None);
+        }
+        ended
     }
 
     /// Returns how the last submission ended.

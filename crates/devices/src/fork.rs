@@ -26,6 +26,7 @@ impl Process {
     }
 
     /// Returns false in a child that was forked since.
+    #[inline]
     pub fn is_current(self) -> bool {
         self.0 == FORKS.load(Ordering::Relaxed)
     }

@@ -106,8 +106,9 @@ impl Ends {
         [source, destination]: [Option<Arc<Endpoint>>; 2],
     ) -> Result<Ends, Refusal> {
         let side = |spec: &EndpointSpec, found: Option<Arc<Endpoint>>, stage| -> Result<Side, Refusal> {
-            let found = found.ok_or((stage, Failure::new(Status::BadHandle)))?;
-            check(spec, found, stage).map_err(|failure| (stage, failure))
+            let endpoint = found.ok_or((stage, Failure::new(Status::BadHandle)))?;
+            let direct_io = check(spec, &endpoint, stage).map_err(|failure| (stage, failure))?;
+            Ok(Side { endpoint, direct_io, zero_copy: spec.zero_copy })
         };
         let source = side(&spec.source, source, Stage::Source)?;
         let destination = side(&spec.destination, destination, Stage::Destination)?;
@@ -174,8 +175,9 @@ impl Route {
         find: impl Fn(u32) -> Option<Arc<Endpoint>>,
     ) -> Result<(Route, Binding), Refusal> {
         let sized = |spec: &EndpointSpec, stage| -> Result<Side, Refusal> {
-            let found = find(spec.handle).ok_or((stage, Failure::new(Status::BadHandle)))?;
-            let side = check(spec, found, stage).map_err(|failure| (stage, failure))?;
+            let endpoint = find(spec.handle).ok_or((stage, Failure::new(Status::BadHandle)))?;
+            let direct_io = check(spec, &endpoint, stage).map_err(|failure| (stage, failure))?;
+            let side = Side { endpoint, direct_io, zero_copy: spec.zero_copy };
             check_size(spec, &side, stage).map_err(|failure| (stage, failure))?;
             Ok(side)
         };
@@ -321,8 +323,8 @@ impl Side {
     }
 }
 
-/// Checks an end, all but what [`check_size`] does.
-fn check(spec: &EndpointSpec, endpoint: Arc<Endpoint>, stage: Stage) -> Result<Side, Failure> {
+/// Checks an end, all but what [`check_size`] does. Returns true if it is read or written past the page cache.
+fn check(spec: &EndpointSpec, endpoint: &Endpoint, stage: Stage) -> Result<bool, Failure> {
     if spec.kind != endpoint.kind() {
         return Err(Failure::new(Status::UnsupportedEndpoint));
     }
@@ -378,15 +380,20 @@ fn check(spec: &EndpointSpec, endpoint: Arc<Endpoint>, stage: Stage) -> Result<S
         // Its own NIC's engine checks whether it knows the connection.
         Object::Flow(_) | Object::Stream(_) | Object::Device(_) | Object::Paced(_) => {}
     }
-    Ok(Side { endpoint, direct_io, zero_copy: spec.zero_copy })
+    Ok(direct_io)
 }
 
 /// Returns the end of the last of its extents on the device.
+#[inline]
 fn end(spec: &EndpointSpec) -> u64 {
+    if let [extent] = spec.extents.as_slice() {
+        return extent.offset + extent.length;
+    }
     spec.extents.iter().map(|extent| extent.offset + extent.length).max().unwrap_or(0)
 }
 
 /// Checks that a file has the bytes that are named.
+#[inline]
 fn check_size(spec: &EndpointSpec, side: &Side, stage: Stage) -> Result<(), Failure> {
     let Object::File(file) = &side.endpoint.object else { return Ok(()) };
     let (end, is_source) = (end(spec), stage == Stage::Source);
@@ -410,15 +417,18 @@ fn sends_again(spec: &TransferSpec, source: &Side, destination: &Side) -> bool {
 
 /// Returns true if bytes would be written to a part of the same file that is still to be read. Writing each byte where it was read
 /// (encryption in place, say) is sound.
+#[inline]
 fn overwrites_itself(spec: &TransferSpec, source: &Side, destination: &Side) -> bool {
     let same = match (&source.endpoint.object, &destination.endpoint.object) {
         (Object::File(from), Object::File(to)) => from.identity == to.identity,
         (Object::Namespace(from), Object::Namespace(to)) => Arc::ptr_eq(from, to),
         _ => false,
     };
-    if !same {
-        return false;
-    }
+    same && overlaps(spec)
+}
+
+/// Returns true if bytes would be written that are still to be read, both ends being the same.
+fn overlaps(spec: &TransferSpec) -> bool {
     let (read, written) = (&spec.source.extents, &spec.destination.extents);
     let starts = |extents: &[Extent]| extents.first().map(|extent| extent.offset);
     let in_place = spec.prefix.is_none()

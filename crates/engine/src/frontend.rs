@@ -121,6 +121,25 @@ impl Queue {
         if slot + 1 == self.config.depth { 0 } else { slot + 1 }
     }
 
+    /// True where nothing of this queue is under way, and there is one entry more with this tail.
+    #[inline]
+    pub fn is_next(&self, tail: u32) -> bool {
+        let is_read = self.cq_head == self.cq_tail && self.postings.is_empty();
+        let is_fetched =
+            self.sq_fetch == self.sq_tail && self.sq_head == self.sq_tail && self.waiting.is_empty();
+        is_read && is_fetched && !self.deleting && u32::from(self.after(self.sq_tail)) == tail
+    }
+
+    /// Passes over an entry, and over its completion, which the host has taken.
+    #[inline]
+    pub fn pass(&mut self, id: QueueId, entry: CompletionEntry) -> CompletionEntry {
+        self.sq_tail = self.after(self.sq_tail);
+        (self.sq_fetch, self.sq_head) = (self.sq_tail, self.sq_tail);
+        let (_, entry) = self.next_completion(id, entry);
+        self.cq_head = self.cq_tail;
+        entry
+    }
+
     /// True where completions wait for room.
     #[inline]
     pub fn has_postings(&self) -> bool {

@@ -90,5 +90,5 @@ pub use interface::{
     OperationId, OperationKind, Outcome, QueueId,
 };
 pub use short::{Ran, SHORT_CHAIN_MAX, SHORT_STAGES_MAX, Short, Then};
-pub use through::{Passage, Posted, Went};
+pub use through::{Alone, Passage, Posted, Went};
 pub use transfer::{EndpointSpec, OperatorSpec, TransferSpec};

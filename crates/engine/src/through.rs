@@ -6,6 +6,7 @@
 //! what its owner could not finish: with what was done of it.
 
 use crate::engine::Engine;
+use crate::frontend::Pick;
 use crate::interface::{Action, Binding, BlockId, CommandId, Event, Failure, Nanos, OperationId, QueueId};
 use crate::renaming::Renaming;
 use crate::scoreboard::RowId;
@@ -58,6 +59,17 @@ pub struct Posted {
     pub result: Box<ResultArea>,
 }
 
+/// What [`Engine::enter_alone`] did with an entry.
+#[derive(Debug)]
+pub enum Alone<'a> {
+    /// Nothing: it is not the only one, or no such command.
+    Not,
+    /// Its command went through: the completion, which is taken in. No doorbell is owed for either ring.
+    Ended(CompletionEntry, &'a ResultArea),
+    /// It was fetched, and its command goes on as every other.
+    GoesOn,
+}
+
 /// The transfer of the command that goes through now, and what is known of its shape.
 #[derive(Debug)]
 pub(crate) struct Through {
@@ -70,12 +82,14 @@ pub(crate) struct Through {
     gathers: bool,
     /// What its owner did of it.
     ran: Ran,
+    /// The result of the one that was alone. Whatever a command of this shape does not write is zero.
+    result: Box<ResultArea>,
 }
 
 impl Default for Through {
     fn default() -> Through {
         let (spec, ran) = (TransferSpec::default(), Ran::new(Binding::default(), 0));
-        Through { spec, shape: None, fits: false, gathers: false, ran }
+        Through { spec, shape: None, fits: false, gathers: false, ran, result: Box::default() }
     }
 }
 
@@ -94,6 +108,7 @@ impl Through {
         // Bytes that the source still has may be sent from there.
         self.fits = is_read && fits && !self.spec.repeats_source();
         self.gathers = chain.iter().any(|operator| units.gathers(operator.pool));
+        *self.result = ResultArea::default();
     }
 
     /// Becomes the transfer of an entry, if such a one may go through: what it takes for that is checked here, and what is
@@ -120,6 +135,18 @@ impl Through {
             && ends(inline.destination_offset)
             && self.spec.source.is_aimed(inline.source_handle, inline.source_offset, length)
             && self.spec.destination.is_aimed(inline.destination_handle, inline.destination_offset, room)
+    }
+}
+
+impl Through {
+    /// Writes the result of the one that was alone; false where its owner told of it what cannot be.
+    #[inline]
+    fn tell(&mut self, since: Nanos) -> bool {
+        let Through { spec, ran, result, .. } = self;
+        result.path = 0;
+        (result.queued, result.started) = (since, ran.times[0]);
+        result.finished = since.max(ran.times[usize::from(ran.done)]);
+        ran.tell(spec, result)
     }
 }
 
@@ -171,23 +198,92 @@ impl Engine {
         }
     }
 
+    /// Takes in the only entry that there is, as far as its owner knows: the next one of its queue's ring, of which no doorbell
+    /// told yet. Where nothing is under way and it goes through, this is all that there is to do for it; `tail`: the doorbell's value.
+    #[inline]
+    pub fn enter_alone(
+        &mut self,
+        now: Nanos,
+        (queue, tail): (QueueId, u32),
+        bytes: &[u8; 64],
+        owner: impl FnOnce(&Passage<'_>, &mut Ran) -> Went,
+    ) -> Alone<'_> {
+        self.now = self.now.max(now);
+        let since = self.now;
+        let Some((row, command)) = self.may_go_alone(queue, tail, bytes) else { return Alone::Not };
+        let operation = self.board.operation(row).later(1);
+        let Through { spec, ran, .. } = &mut self.through;
+        ran.begin_again(since);
+        let passage = Passage { command, queue, spec, operation, block: row.block() };
+        let went = owner(&passage, ran);
+        if !matches!(went, Went::Ran)
+            || ran.done != spec.stages()
+            || ran.binding.flush
+            || !self.through.tell(since)
+        {
+            self.frontend.submission_doorbell(queue, tail);
+            let picked = self.frontend.pick();
+            debug_assert!(matches!(picked, Some(Pick::Fetch(of, _)) if of == queue), "{picked:?}");
+            self.make_command(queue, bytes, operation, &went);
+            return Alone::GoesOn;
+        }
+        let entry = self.end_alone(queue, bytes, row);
+        Alone::Ended(entry, &self.through.result)
+    }
+
+    /// As [`Engine::may_go_through`], where nothing else may be under way.
+    fn may_go_alone(&mut self, queue: QueueId, tail: u32, bytes: &[u8; 64]) -> Option<(RowId, CommandId)> {
+        let is_next = self.frontend.get(queue)?.is_next(tail);
+        if !is_next || !self.actions.is_empty() || !self.ready.is_empty() || !self.is_alone() {
+            return None;
+        }
+        self.take_up(queue, bytes)
+    }
+
+    /// Counts a command that was alone, and makes its completion.
+    fn end_alone(&mut self, queue: QueueId, bytes: &[u8; 64], row: RowId) -> CompletionEntry {
+        let Through { spec, ran, result, .. } = &self.through;
+        self.now = result.finished;
+        let entry = CompletionEntry {
+            delivered: U48::saturating(spec.length),
+            cid: u16::from_le_bytes([bytes[2], bytes[3]]),
+            ..Default::default()
+        };
+        let operations = ran.done;
+        self.board.get_mut(row).skip(u32::from(operations));
+        self.count_through(operations.into());
+        match self.frontend.get_mut(queue) {
+            Some(state) => state.pass(queue, entry),
+            None => entry,
+        }
+    }
+
     /// Tells whether a command goes through, and which block and slot it would have. It becomes [`Engine::through`] then.
     fn may_go_through(&mut self, queue: QueueId, bytes: &[u8; 64]) -> Option<(RowId, CommandId)> {
+        let cid = u16::from_le_bytes([bytes[2], bytes[3]]);
+        let goes_first = self.frontend.get(queue)?.lets_through() && self.admission.is_empty();
+        if !goes_first || self.commands.find_by_cid(queue, cid).is_some() {
+            return None;
+        }
+        let taken = self.take_up(queue, bytes)?;
+        // Others might share its lanes.
+        (!self.through.gathers || self.is_alone()).then_some(taken)
+    }
+
+    /// Takes up an entry's transfer, if such a one may go through.
+    #[inline]
+    fn take_up(&mut self, queue: QueueId, bytes: &[u8; 64]) -> Option<(RowId, CommandId)> {
         let flags = u16::from_le_bytes([bytes[60], bytes[61]]);
         if !self.config.short || bytes[0] != OPCODE_TRANSFER || flags & !FLAG_MORE != FLAG_INLINE {
             return None;
         }
         let inline = InlineEntry::get(bytes);
         let others = (u32::from(inline.nvme_flags) | inline.nsid | inline.rid | inline.timeout_ms) != 0;
-        if others || inline.result_address == 0 || !self.frontend.get(queue)?.lets_through() {
+        let has_block = self.quota.has(queue.0 as usize, 1);
+        if others || inline.result_address == 0 || !has_block {
             return None;
         }
-        let is_unknown = self.commands.find_by_cid(queue, inline.cid).is_none();
-        let has_block = self.admission.is_empty() && self.quota.has(queue.0 as usize, 1);
-        if !is_unknown || !has_block || !self.through.take_up(&inline, &self.units, self.config.block_size) {
-            return None;
-        }
-        if self.through.gathers && !self.is_alone() {
+        if !self.through.take_up(&inline, &self.units, self.config.block_size) {
             return None;
         }
         Some((self.board.next_free()?, self.commands.next_free()?))

@@ -4,7 +4,7 @@
 use crate::backend::{BackendLoop, Control, Driver, Info};
 use crate::drive::Near;
 use crate::engine::meter::Meter;
-use crate::queue::{Awaited, QueuePair};
+use crate::queue::{Awaited, Finished, QueuePair};
 use crate::statistics::Statistics;
 use dcs_abi::admin::{AdminEntry, Answer};
 use dcs_abi::status::Status;
@@ -283,6 +283,15 @@ impl Shared {
                 None => queue.wait(awaited, || self.may_drive(queue)),
             }
         }
+    }
+
+    /// Runs a transfer to its end, where its caller drives, and it is all that there is to do: see [`BackendLoop::run_alone`].
+    pub fn run_alone(&self, queue: &Arc<QueuePair>, cid: u16, of: &mut dyn FnMut(&Finished<'_>)) -> bool {
+        if self.driver != Driver::Caller || self.is_foreign() || self.has_control() {
+            return false;
+        }
+        let Some(mut turn) = self.try_turn() else { return false };
+        turn.backend.run_alone(queue, cid, of)
     }
 
     /// A bounded piece of work without waiting, where nobody else drives.

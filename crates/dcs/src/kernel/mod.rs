@@ -14,7 +14,7 @@ mod wipe;
 use crate::backend::{BackendLoop, Control, Info, Port};
 use crate::endpoint::Namespace;
 use crate::error::Error;
-use crate::queue::QueuePair;
+use crate::queue::{Finished, QueuePair};
 use crate::statistics::Statistics;
 use dcs_abi::descriptor;
 use dcs_abi::operator::Operator;
@@ -580,6 +580,10 @@ impl BackendLoop for KernelLoop {
             self.publish();
         }
         any
+    }
+
+    fn run_alone(&mut self, pair: &Arc<QueuePair>, cid: u16, of: &mut dyn FnMut(&Finished<'_>)) -> bool {
+        self.go_alone(pair, cid, of)
     }
 
     fn has_doorbell(&self) -> bool {

@@ -1,20 +1,22 @@
 //! Commands that go through ([`Passage`]): run as their entries are fetched, without a route and without a place among those that
 //! are bound, as long as nothing has to wait.
 
-use super::{Bound, KernelLoop};
+use super::{Bound, KernelLoop, entry_cid};
 use crate::kernel::thread::{Shield, clock};
 use crate::kernel::wipe;
-use crate::queue::QueuePair;
+use crate::queue::{Finished, QueuePair};
 use dcs_abi::descriptor::Extent;
 use dcs_abi::operator::OperatorKind;
 use dcs_abi::status::{Stage, Status};
 use dcs_devices::controller::Tried;
-use dcs_devices::{Controller, Ends};
+use dcs_devices::{Controller, Endpoint, Ends};
 use dcs_engine::{
-    Binding, EndpointRole, Event, Failure, Operation, OperationKind, Outcome, Passage, Posted, QueueId, Ran,
-    Then, Went,
+    Alone, Binding, EndpointRole, Event, Failure, Operation, OperationKind, Outcome, Passage, Posted,
+    QueueId, Ran, Then, Went,
 };
 use dcs_ndp::Chain;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// What a command needs that goes through.
 struct Owner<'a> {
@@ -22,6 +24,8 @@ struct Owner<'a> {
     controller: &'a mut Controller,
     chain: &'a mut Chain,
     bound: &'a mut [Option<Bound>],
+    /// What is behind these handles, where that is known.
+    found: Option<((u32, u32), [Option<Arc<Endpoint>>; 2])>,
     /// The driving thread is the application's, and signals would reach it.
     unshielded: Option<&'a mut Option<Shield>>,
 }
@@ -44,6 +48,7 @@ impl KernelLoop {
             controller: &mut self.controller,
             chain: &mut self.chain,
             bound: &mut self.bound,
+            found: None,
             unshielded: self.gets_signals.then_some(&mut self.shield),
         };
         let mut now = self.now;
@@ -68,6 +73,65 @@ impl KernelLoop {
     }
 }
 
+impl KernelLoop {
+    /// Runs the transfer of that identifier through, if it is all that there is to do, and hands over how it ended. Returns false if it
+    /// did not: then a round does the rest.
+    pub(super) fn go_alone(
+        &mut self,
+        pair: &Arc<QueuePair>,
+        cid: u16,
+        of: &mut dyn FnMut(&Finished<'_>),
+    ) -> bool {
+        let Some(id) = pair.id.get().copied().filter(|_| self.is_at_rest()) else { return false };
+        let Some(Some(queue)) = self.queues.get_mut(id.0 as usize) else { return false };
+        let (tail, head) = (pair.sq_tail.load(Ordering::SeqCst), pair.cq_head.load(Ordering::Acquire));
+        let is_next = u32::from(pair.after(queue.next_fetch)) == tail;
+        if !is_next || !Arc::ptr_eq(&queue.pair, pair) || !queue.unwanted.is_empty() {
+            return false;
+        }
+        let bytes = pair.read_submission(queue.next_fetch);
+        if entry_cid(&bytes) != cid {
+            return false;
+        }
+        let Some(found) = pair.find_shared(cid) else { return false };
+        if std::mem::replace(&mut queue.seen_head, head) != head {
+            self.engine.handle(self.now, Event::CompletionDoorbell { queue: id, head });
+        }
+        let owner = Owner {
+            pair,
+            controller: &mut self.controller,
+            chain: &mut self.chain,
+            bound: &mut self.bound,
+            found: Some(found),
+            unshielded: self.gets_signals.then_some(&mut self.shield),
+        };
+        self.now = clock();
+        let alone =
+            self.engine.enter_alone(self.now, (id, tail), &bytes, |passage, ran| owner.run(passage, ran));
+        if matches!(alone, Alone::Not) {
+            return false;
+        }
+        (queue.seen_tail, queue.next_fetch) = (tail, pair.after(queue.next_fetch));
+        self.unpublished = true;
+        let Alone::Ended(entry, result) = alone else {
+            self.now = clock();
+            return false;
+        };
+        queue.seen_head = pair.pass_head();
+        self.now = result.finished;
+        let (chain, endpoints) = pair.pass(cid);
+        of(&Finished { entry, chain, result, reason: None });
+        endpoints.into_iter().flatten().for_each(|endpoint| self.controller.let_go_of_one(endpoint));
+        true
+    }
+
+    /// Returns true if nothing is under way, and no session has rung but perhaps one.
+    fn is_at_rest(&self) -> bool {
+        let is_open = !self.closed && !self.stopping && self.opening.is_empty() && self.open.len() == 1;
+        is_open && self.controller.is_quiet()
+    }
+}
+
 fn offset(extents: &[Extent]) -> u64 {
     extents.first().map_or(0, |extent| extent.offset)
 }
@@ -76,8 +140,10 @@ impl Owner<'_> {
     #[inline]
     fn run(mut self, passage: &Passage<'_>, ran: &mut Ran) -> Went {
         let (spec, length) = (passage.spec, passage.spec.length as u32);
-        let ends = self.pair.find_both(spec.source.handle, spec.destination.handle);
-        let ends = match Ends::bind(spec, ends) {
+        let handles = (spec.source.handle, spec.destination.handle);
+        let found = self.found.take().filter(|(of, _)| *of == handles).map(|(_, found)| found);
+        let found = found.unwrap_or_else(|| self.pair.find_both(handles.0, handles.1));
+        let ends = match Ends::bind(spec, found) {
             Ok(ends) => ends,
             Err(refusal) => return self.refuse(passage, refusal),
         };
@@ -91,9 +157,10 @@ impl Owner<'_> {
             let sized = ends.check_size(spec).map_err(|(stage, failure)| (stage, 0, failure));
             return Went::Bound(Err(sized.err().unwrap_or((Stage::Operator, at, failure))));
         }
-        let tried = self.controller.try_read(&ends, offset(&spec.source.extents), passage.block, length);
-        let Some(path) = tried.moved(length) else { return self.read_later(passage, ends, tried, ran) };
-        ran.pass(clock(), path);
+        match self.controller.try_read(&ends, offset(&spec.source.extents), passage.block, length) {
+            Ok(path) => ran.pass(clock(), path),
+            Err(tried) => return self.read_later(passage, ends, tried, ran),
+        }
         for at in 0..spec.chain.len() as u8 {
             if let Some(outcome) = self.operate(passage, at, ran) {
                 ran.then = Then::Answered(outcome);
@@ -105,10 +172,11 @@ impl Owner<'_> {
             *shield = Some(Shield::raise());
         }
         let to = offset(&spec.destination.extents);
-        let tried = self.controller.try_write(&ends, to, passage.block, length, spec.more);
-        let Some(path) = tried.moved(length) else { return self.write_later(passage, ends, tried, ran) };
-        ran.pass(clock(), path);
-        ends.into_endpoints().into_iter().for_each(|endpoint| self.controller.let_go(endpoint));
+        match self.controller.try_write(&ends, to, passage.block, length, spec.more) {
+            Ok(path) => ran.pass(clock(), path),
+            Err(tried) => return self.write_later(passage, ends, tried, ran),
+        }
+        self.controller.let_go_of_ends(ends);
         Went::Ran
     }
 

@@ -6,39 +6,56 @@ use crate::route::{Ends, Route};
 use dcs_abi::descriptor::Pace;
 use dcs_engine::{BlockId, Operation, Outcome};
 
-/// The result of an operation that was tried at once.
+/// The result of an operation that was tried at once, and did not move all that was asked for or left the block with a device.
 #[derive(Debug)]
-pub struct Tried(Attempt);
+pub struct Tried(Box<Attempt>);
 
 impl Tried {
     /// Returns the path that the bytes took, if all that were asked for have moved, and the block is free.
-    #[inline]
-    pub fn moved(&self, asked: u32) -> Option<u32> {
-        match self.0 {
+    #[inline(always)]
+    fn moved(attempt: Attempt, asked: u32) -> Result<u32, Tried> {
+        match attempt {
             Attempt::Done(Outcome::Moved { bytes, path, held: false }) if bytes == u64::from(asked) => {
-                Some(path)
+                Ok(path)
             }
-            _ => None,
+            attempt => Err(Tried::other(attempt)),
         }
+    }
+
+    #[cold]
+    fn other(attempt: Attempt) -> Tried {
+        Tried(Box::new(attempt))
     }
 }
 
 impl Controller {
-    /// Tries to read from the source into the block, from its first byte on. What came of it is to be handed to [`Controller::go_on`] if
-    /// not all has moved.
-    #[inline]
-    pub fn try_read(&mut self, ends: &Ends, offset: u64, block: BlockId, length: u32) -> Tried {
-        Tried(self.read_from(&ends.source, &Pace::default(), offset, (block, 0, length)))
+    /// Tries to read from the source into the block, from its first byte on. Returns the path that the bytes took.
+    ///
+    /// # Errors
+    ///
+    /// If not all has moved: [`Controller::go_on`] takes what came of it.
+    pub fn try_read(&mut self, ends: &Ends, offset: u64, block: BlockId, length: u32) -> Result<u32, Tried> {
+        Tried::moved(self.read_from(&ends.source, &Pace::default(), offset, (block, 0, length)), length)
     }
 
     /// Tries to write to the destination, from the block's first byte on; `more`: see [`OperationKind::Write`](dcs_engine::OperationKind).
-    #[inline]
-    pub fn try_write(&mut self, ends: &Ends, offset: u64, block: BlockId, length: u32, more: bool) -> Tried {
-        Tried(self.write_to(&ends.destination, offset, (block, 0, length), more))
+    ///
+    /// # Errors
+    ///
+    /// As [`Controller::try_read`].
+    pub fn try_write(
+        &mut self,
+        ends: &Ends,
+        offset: u64,
+        block: BlockId,
+        length: u32,
+        more: bool,
+    ) -> Result<u32, Tried> {
+        Tried::moved(self.write_to(&ends.destination, offset, (block, 0, length), more), length)
     }
 
     /// Goes on with an operation that was tried, as [`Controller::start`] does.
     pub fn go_on(&mut self, operation: &Operation, route: &mut Route, tried: Tried) -> Option<Outcome> {
-        self.settle(operation, route, tried.0)
+        self.settle(operation, route, *tried.0)
     }
 }

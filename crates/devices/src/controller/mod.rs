@@ -357,6 +357,7 @@ impl Controller {
     }
 
     /// Reads from this end into the block.
+    #[inline]
     fn read_from(
         &mut self,
         side: &Side,
@@ -397,6 +398,7 @@ impl Controller {
     }
 
     /// Writes to this end from the block.
+    #[inline]
     fn write_to(
         &mut self,
         side: &Side,

@@ -5,7 +5,7 @@ use crate::attempt::{Attempt, DiskRequest};
 use crate::buffer::Buffer;
 use crate::calls::{Copied, Done, Work};
 use crate::endpoint::{Closing, Endpoint};
-use crate::route::Route;
+use crate::route::{Ends, Route};
 use dcs_abi::status::Status;
 use dcs_engine::{BlockId, EndpointRole, Failure, Operation, OperationId, OperationKind, Outcome};
 use std::sync::Arc;
@@ -137,6 +137,28 @@ impl Controller {
         }
     }
 
+    /// Releases both ends of a command that is done, neither of which is paced.
+    #[inline]
+    pub fn let_go_of_ends(&self, ends: Ends) {
+        ends.into_endpoints().into_iter().for_each(|endpoint| self.let_go_of_one(endpoint));
+    }
+
+    /// Releases an endpoint that is not paced.
+    #[inline]
+    pub fn let_go_of_one(&self, endpoint: Arc<Endpoint>) {
+        if let Some(endpoint) = Arc::into_inner(endpoint) {
+            self.close_aside(endpoint);
+        }
+    }
+
+    /// Closes an endpoint that nobody has any more, on a thread if that may wait.
+    #[cold]
+    fn close_aside(&self, endpoint: Endpoint) {
+        if endpoint.closing() != Closing::AtOnce {
+            self.calls.close(endpoint.pool(), endpoint);
+        }
+    }
+
     fn let_go_of(&mut self, route: Route) {
         route.into_endpoints().for_each(|endpoint| self.let_go(endpoint));
     }
@@ -144,10 +166,8 @@ impl Controller {
     /// Releases an endpoint without waiting.
     pub fn let_go(&mut self, endpoint: Arc<Endpoint>) {
         self.let_go_of_paced(&endpoint);
-        if let Some(endpoint) = Arc::into_inner(endpoint)
-            && endpoint.closing() != Closing::AtOnce
-        {
-            self.calls.close(endpoint.pool(), endpoint);
+        if let Some(endpoint) = Arc::into_inner(endpoint) {
+            self.close_aside(endpoint);
         }
     }
 }
