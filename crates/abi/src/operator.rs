@@ -355,6 +355,7 @@ impl Operator {
     }
 
     /// The name of what a number stands for in a chain: `md5`, `gpu:md5`.
+    #[inline]
     pub fn chain_name(number: u8) -> Option<&'static str> {
         let (operator, on_gpu) = Operator::from_chain(number)?;
         Some(if on_gpu { operator.info().gpu? } else { operator.name() })

@@ -240,6 +240,7 @@ macro_rules! wire_struct {
             }
 
             /// The value as bytes.
+            #[inline]
             pub fn to_bytes(&self) -> [u8; $size] {
                 let mut bytes = [0; $size];
                 <Self as $crate::Wire>::put(self, &mut bytes);

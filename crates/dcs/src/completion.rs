@@ -153,7 +153,13 @@ impl Completion {
         let (area, chain) = (finished.result, finished.operators());
         (self.bytes_in, self.bytes_out, self.path) = (area.bytes_in, area.bytes_out, Path(area.path));
         self.digests.clear();
-        self.digests.extend((0..chain.len()).filter_map(|place| Digest::new(place, &area.digests[place])));
+        for (place, slot) in area.digests[..chain.len()].iter().enumerate() {
+            if slot.size > 0
+                && let Some(digest) = Digest::new(place, slot)
+            {
+                self.digests.push(digest);
+            }
+        }
         self.breakdown.refill(area, chain);
         self.memory = None;
     }
@@ -165,24 +171,31 @@ impl Breakdown {
         let stages = &mut self.stages;
         stages.clear();
         stages.reserve(STAGE_OPERATORS + chain.len());
-        let mut add = |name, times: StageTimes| {
+        let mut add = |name, times: &StageTimes| {
             if times.operations > 0 {
                 stages.push(StageTime {
                     name,
-                    first: Duration::from_nanos(times.first_issue.saturating_sub(started)),
-                    last: Duration::from_nanos(times.last_done.saturating_sub(started)),
-                    busy: Duration::from_nanos(times.busy),
+                    first: duration(times.first_issue.saturating_sub(started)),
+                    last: duration(times.last_done.saturating_sub(started)),
+                    busy: duration(times.busy),
                     operations: times.operations,
                 });
             }
         };
-        add("source", area.stages[STAGE_SOURCE]);
+        add("source", &area.stages[STAGE_SOURCE]);
         for (at, number) in chain.iter().enumerate() {
             let name = Operator::chain_name(*number).unwrap_or("operator");
-            add(name, area.stages[STAGE_OPERATORS + at]);
+            add(name, &area.stages[STAGE_OPERATORS + at]);
         }
-        add("destination", area.stages[STAGE_DESTINATION]);
-        self.queued = Duration::from_nanos(started.saturating_sub(area.queued));
-        self.run = Duration::from_nanos(area.finished.saturating_sub(started));
+        add("destination", &area.stages[STAGE_DESTINATION]);
+        self.queued = duration(started.saturating_sub(area.queued));
+        self.run = duration(area.finished.saturating_sub(started));
     }
+}
+
+/// Nanoseconds as a duration: mostly less than a second, and then nothing is divided.
+#[inline(always)]
+fn duration(nanos: u64) -> Duration {
+    const SECOND: u64 = 1_000_000_000;
+    if nanos < SECOND { Duration::new(0, nanos as u32) } else { Duration::from_nanos(nanos) }
 }

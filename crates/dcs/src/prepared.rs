@@ -89,7 +89,10 @@ impl End {
         if offset != 0 && !self.positional {
             return Err(Error::NoOffset);
         }
-        offset.checked_add(length).map(|_| ()).ok_or(Error::Range)
+        match offset.checked_add(length) {
+            Some(_) => Ok(()),
+            None => Err(Error::Range),
+        }
     }
 
     fn extent(&self, offset: u64, length: Option<u64>) -> Result<Option<Extent>, Error> {
@@ -176,34 +179,40 @@ impl Prepared {
         }
         self.source.check(from, length)?;
         self.sink.check(to, length)?;
-        let cid = match self.inline {
-            Some(mut inline) => {
-                self.sink.extent(to, None)?;
-                (inline.source_offset, inline.destination_offset, inline.length) = (from, to, length);
-                let endpoints = self.endpoints();
-                self.queue.submit_inline(&mut inline, self.numbers, endpoints).map_err(refused)
+        let endpoints = self.endpoints();
+        let cid = if let Some(inline) = &mut self.inline {
+            if self.sink.positional && to > self.sink.size {
+                return Err(Error::Range);
             }
-            None => self.submit_described(from, to, length),
-        };
-        let cid = match cid {
-            Err(Error::SessionFull) if self.engine.is_caller_driven() => {
-                // Identifiers of dropped transfers come back only when somebody drives.
-                self.engine.drive_once();
-                return Err(Error::SessionFull);
+            (inline.source_offset, inline.destination_offset, inline.length) = (from, to, length);
+            match self.queue.submit_inline(inline, self.numbers, endpoints) {
+                Ok(cid) => cid,
+                Err(reason) => return Err(self.not_submitted(refused(reason))),
             }
-            cid => cid?,
+        } else {
+            self.submit_described(from, to, length).map_err(|error| self.not_submitted(error))?
         };
         self.under_way = Some(cid);
         self.engine.ring_doorbell();
         Ok(())
     }
 
+    #[cold]
+    fn not_submitted(&self, error: Error) -> Error {
+        if matches!(error, Error::SessionFull) && self.engine.is_caller_driven() {
+            // Identifiers of dropped transfers come back only when somebody drives.
+            self.engine.drive_once();
+        }
+        error
+    }
+
+    #[inline]
     fn endpoints(&self) -> Endpoints {
         [Some(Arc::clone(&self.source.endpoint)), Some(Arc::clone(&self.sink.endpoint)), None]
     }
 
     /// The same, where operators have parameters, or ends what needs a descriptor.
-    fn submit_described(&mut self, from: u64, to: u64, length: u64) -> Result<u16, Error> {
+    fn submit_described(&self, from: u64, to: u64, length: u64) -> Result<u16, Error> {
         let source = self.source.described(self.source.extent(from, Some(length))?);
         let sink = self.sink.described(self.sink.extent(to, None)?);
         let chain = &self.chain;

@@ -3,6 +3,8 @@
 //! Everything that the engine reads here is plain atomics, so that a session may write to it at any time without undefined behaviour, just
 //! as a host may to memory that a card reads. The engine copies, then checks, then uses.
 
+pub(crate) mod alone;
+
 use crate::engine::meter::Meter;
 use crate::outcome::DriveOutcome;
 use crate::ring::Ring;
@@ -328,6 +330,7 @@ impl QueuePair {
     }
 
     /// Takes an identifier, the last one that is free, for a transfer that is submitted now.
+    #[inline]
     fn take_in(
         &self,
         state: &mut State,
@@ -391,6 +394,7 @@ impl QueuePair {
         self.push_bytes(&mut self.state(), bytes);
     }
 
+    #[inline]
     fn push_bytes(&self, state: &mut State, entry: &[u8; 64]) {
         self.submissions.write(state.sq_tail as usize, entry);
         state.sq_tail = self.after(state.sq_tail);
@@ -513,50 +517,6 @@ impl QueuePair {
     #[inline]
     pub fn read_submission(&self, slot: u16) -> [u8; 64] {
         self.submissions.read(slot as usize)
-    }
-
-    /// The endpoints behind the handles of a command's source and destination.
-    #[inline]
-    pub fn find_both(&self, source: u32, destination: u32) -> [Option<Arc<Endpoint>>; 2] {
-        let state = self.state();
-        [source, destination].map(|handle| state.endpoint(handle).cloned())
-    }
-
-    /// The handles of a transfer's source and destination, and the endpoints behind them; none where it may not go alone: somebody wants to
-    /// be told of its end, or nobody else has its endpoints, and closing them may wait.
-    pub fn find_shared(&self, cid: u16) -> Option<((u32, u32), [Option<Arc<Endpoint>>; 2])> {
-        let state = self.state();
-        let slot = state.slots.get(cid as usize)?;
-        let is_shared = |at: usize| slot.endpoints[at].as_ref().filter(|end| Arc::strong_count(end) > 1);
-        let (source, destination) = (is_shared(0)?, is_shared(1)?);
-        let is_plain = slot.near.is_none() && slot.waker.is_none() && slot.secret == 0;
-        if !is_plain || !slot.in_flight || slot.detached || slot.cancelling {
-            return None;
-        }
-        let found = [Some(Arc::clone(source)), Some(Arc::clone(destination))];
-        Some(((handle(cid, 0), handle(cid, 1)), found))
-    }
-
-    /// Passes over the next slot of the completion ring. Returns the doorbell's value.
-    pub fn pass_head(&self) -> u32 {
-        let head = self.after(self.cq_head.load(Ordering::Relaxed) as u16).into();
-        self.cq_head.store(head, Ordering::Release);
-        head
-    }
-
-    /// Ends a transfer whose completion is taken as it comes. Returns its chain, and its endpoints.
-    pub fn pass(&self, cid: u16) -> (OpChain, [Option<Arc<Endpoint>>; 2]) {
-        let mut state = self.state();
-        let slot = &mut state.slots[cid as usize];
-        let chain = slot.chain;
-        self.meter.end(&chain);
-        let endpoints = [slot.endpoints[0].take(), slot.endpoints[1].take()];
-        (slot.in_flight, slot.detached) = (false, true);
-        state.release(cid);
-        let sleepers = state.sleepers;
-        drop(state);
-        self.wake(sleepers);
-        (chain, endpoints)
     }
 
     pub fn find(&self, handle: u32) -> Option<Arc<Endpoint>> {
@@ -750,7 +710,9 @@ impl Slot {
         debug_assert!(!self.busy && !self.cancelling && !self.unfetched && self.done.is_none());
         debug_assert!(self.endpoints.iter().all(Option::is_none) && self.files.is_none());
         (self.busy, self.counted, self.in_flight, self.detached) = (true, true, true, false);
-        (self.endpoints, self.chain, self.near) = (endpoints, chain, near);
+        // Those that it had are gone: there is nothing to be dropped.
+        std::mem::forget(std::mem::replace(&mut self.endpoints, endpoints));
+        (self.chain, self.near) = (chain, near);
         (self.reason, self.waker) = (None, None);
     }
 
@@ -835,45 +797,4 @@ impl State {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::outcome::Ended;
-    use dcs_abi::entry::OPCODE_TRANSFER;
-
-    /// A transfer that a drive writes to a file ends when the drive has ended, however it ends; one of which the drive
-    /// has written nothing yet ends at once, and the drive writes nothing.
-    #[test]
-    fn a_cancelled_transfer_ends_when_its_drive_has_written() {
-        let pair = QueuePair::new(4, Arc::default());
-        let begin = || {
-            let near = Arc::new(DriveOutcome::default());
-            let entry = SubmissionEntry { opcode: OPCODE_TRANSFER, ..Default::default() };
-            let command = Command {
-                entry,
-                chain: OpChain::default(),
-                endpoints: Endpoints::default(),
-                secret: false,
-                near: Some(Arc::clone(&near)),
-                plain: None,
-                describe: &|_, _| Some(8),
-            };
-            (pair.submit(command).unwrap(), near)
-        };
-        let status = |cid| pair.take(cid, |finished| finished.entry.status());
-        let (late, writing) = begin();
-        assert!(writing.begin_to_write());
-        let (early, never) = begin();
-        for cid in [late, early] {
-            assert!(pair.cancel(cid));
-            drop(pair.cancelled(cid, false));
-        }
-        assert!(!pair.has(Awaited::Done(late)) && status(late).is_none(), "the drive still writes");
-        assert_eq!(status(early), Some(Status::Cancelled));
-        assert!(!never.begin_to_write());
-        drop(pair.landed());
-        assert!(!pair.has(Awaited::Done(late)));
-        writing.set(Ended::default());
-        drop(pair.landed());
-        assert_eq!(status(late), Some(Status::Cancelled));
-    }
-}
+mod tests;

@@ -15,7 +15,7 @@ impl Ring {
         Ring((0..depth).map(|_| std::array::from_fn(|_| AtomicU64::new(0))).collect())
     }
 
-    #[inline]
+    #[inline(always)]
     pub fn read(&self, at: usize) -> [u8; 64] {
         let mut bytes = [0; 64];
         let (chunks, _) = bytes.as_chunks_mut::<8>();
@@ -25,7 +25,7 @@ impl Ring {
         bytes
     }
 
-    #[inline]
+    #[inline(always)]
     pub fn write(&self, at: usize, bytes: &[u8; 64]) {
         for (word, chunk) in self.0[at % self.0.len()].iter().zip(bytes.as_chunks::<8>().0) {
             word.store(u64::get(chunk), Ordering::Release);

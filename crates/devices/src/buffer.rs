@@ -45,6 +45,7 @@ impl Buffer {
     }
 
     /// Returns the block's bytes.
+    #[inline]
     pub fn bytes(&self) -> &[u8] {
         match &self.memory {
             Memory::Own(memory, start) => &memory[*start..start + self.size],
@@ -55,6 +56,7 @@ impl Buffer {
     }
 
     /// Returns the block's bytes, mutable.
+    #[inline]
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         match &mut self.memory {
             Memory::Own(memory, start) => &mut memory[*start..*start + self.size],
@@ -104,11 +106,13 @@ impl BlockPool {
     }
 
     /// Returns a block's buffer, unless the kernel has it.
+    #[inline]
     pub fn get(&self, block: BlockId) -> Option<&Buffer> {
         self.buffers.get(block.index())?.as_ref()
     }
 
     /// Returns a block's buffer, mutable, unless the kernel has it.
+    #[inline]
     pub fn get_mut(&mut self, block: BlockId) -> Option<&mut Buffer> {
         self.buffers.get_mut(block.index())?.as_mut()
     }

@@ -56,6 +56,7 @@ pub enum Closing {
 #[derive(Debug)]
 pub struct Endpoint {
     pub(crate) object: Object,
+    kind: EndpointKind,
     readable: bool,
     writable: bool,
 }
@@ -184,17 +185,17 @@ impl Endpoint {
             FileType::Directory => return Err(EndpointError::Unsupported("a directory")),
             _ => return Err(EndpointError::Unsupported("this kind of descriptor")),
         };
-        Ok(Endpoint { object, readable: access != OFlags::WRONLY, writable: access != OFlags::RDONLY })
+        Ok(Endpoint::of(object, access != OFlags::WRONLY, access != OFlags::RDONLY))
     }
 
     /// Makes an endpoint of memory to read from.
     pub fn shared(bytes: Arc<[u8]>) -> Endpoint {
-        Endpoint { object: Object::Memory(Memory::Shared(bytes)), readable: true, writable: false }
+        Endpoint::of(Object::Memory(Memory::Shared(bytes)), true, false)
     }
 
     /// Makes an endpoint of memory to write to; its length is its capacity.
     pub fn sink(bytes: Arc<Mutex<Vec<u8>>>) -> Endpoint {
-        Endpoint { object: Object::Memory(Memory::Sink(bytes)), readable: false, writable: true }
+        Endpoint::of(Object::Memory(Memory::Sink(bytes)), false, true)
     }
 
     /// Makes an endpoint of memory of a caller in another language.
@@ -205,21 +206,21 @@ impl Endpoint {
     /// for writes, from any thread, and nothing else may change them.
     pub unsafe fn foreign(address: *mut u8, length: usize) -> Endpoint {
         let memory = Memory::Foreign(ForeignMemory { address, length });
-        Endpoint { object: Object::Memory(memory), readable: true, writable: true }
+        Endpoint::of(Object::Memory(memory), true, true)
     }
 
     /// Makes an endpoint of a connection of a card or a NIC, by the card's number for it or [`NicRequest`](crate::vfio_devices::NicRequest)'s.
     /// `connection` keeps it open.
     pub fn device_flow(handle: u32, connection: Arc<dyn std::any::Any + Send + Sync>) -> Endpoint {
         let object = Object::Device(DeviceFlow { handle, _connection: connection });
-        Endpoint { object, readable: true, writable: true }
+        Endpoint::of(object, true, true)
     }
 
     /// Makes an endpoint of a namespace of an SSD that an engine drives ([`Controller::attach`](crate::Controller::attach)). Only that
     /// engine can use it.
     pub fn namespace(namespace: &Arc<Namespace>) -> Endpoint {
         let object = Object::Namespace(Arc::clone(namespace));
-        Endpoint { object, readable: true, writable: true }
+        Endpoint::of(object, true, true)
     }
 
     /// Makes an endpoint of a media stream sent by this connected datagram socket. `reports`: where reports about it go (RTCP), and the
@@ -236,7 +237,7 @@ impl Endpoint {
         let socket = datagrams(socket)?;
         let reports = reports.map(|(fd, name)| datagrams(fd).map(|fd| (fd, name))).transpose()?;
         let outgoing = Box::new(Mutex::new(Outgoing::new(socket, reports, settings)));
-        Ok(Endpoint { object: Object::Paced(Paced::Out(outgoing)), readable: false, writable: true })
+        Ok(Endpoint::of(Object::Paced(Paced::Out(outgoing)), false, true))
     }
 
     /// Makes an endpoint of a media stream received by this datagram socket.
@@ -246,7 +247,7 @@ impl Endpoint {
     /// [`EndpointError`]; nothing stays open then.
     pub fn incoming(socket: BorrowedFd<'_>, framing: dcs_media::Framing) -> Result<Endpoint, EndpointError> {
         let incoming = Box::new(Mutex::new(Incoming::new(datagrams(socket)?, framing)));
-        Ok(Endpoint { object: Object::Paced(Paced::In(incoming)), readable: true, writable: false })
+        Ok(Endpoint::of(Object::Paced(Paced::In(incoming)), true, false))
     }
 
     /// Returns the state of an outgoing stream, if this is one.
@@ -322,9 +323,8 @@ impl Endpoint {
         }
     }
 
-    /// Returns the kind of endpoint by which a command may name it.
-    pub fn kind(&self) -> EndpointKind {
-        match &self.object {
+    fn of(object: Object, readable: bool, writable: bool) -> Endpoint {
+        let kind = match &object {
             Object::File(file) if file.is_block_device => EndpointKind::Block,
             Object::File(_) => EndpointKind::File,
             Object::Flow(_) | Object::Device(_) => EndpointKind::Flow,
@@ -332,7 +332,14 @@ impl Endpoint {
             Object::Memory(_) => EndpointKind::Memory,
             Object::Namespace(_) => EndpointKind::Block,
             Object::Paced(_) => EndpointKind::Paced,
-        }
+        };
+        Endpoint { object, kind, readable, writable }
+    }
+
+    /// Returns the kind of endpoint by which a command may name it.
+    #[inline]
+    pub fn kind(&self) -> EndpointKind {
+        self.kind
     }
 
     /// Returns the wait that releasing it may cause.
@@ -363,11 +370,13 @@ impl Endpoint {
     }
 
     /// Returns true if it may be read.
+    #[inline]
     pub fn readable(&self) -> bool {
         self.readable
     }
 
     /// Returns true if it may be written.
+    #[inline]
     pub fn writable(&self) -> bool {
         self.writable
     }
@@ -444,6 +453,7 @@ impl File {
     }
 
     /// Returns the file through the page cache, for offsets and lengths of any alignment.
+    #[inline]
     pub fn cached(&self) -> BorrowedFd<'_> {
         self.cached.as_ref().unwrap_or(&self.fd).as_fd()
     }

@@ -44,7 +44,7 @@ pub(crate) fn read(
     if !file.nowait.load(Ordering::Relaxed) {
         return Attempt::Call(uncached);
     }
-    match rustix::io::preadv2(file.cached(), &mut [IoSliceMut::new(into)], offset, ReadWriteFlags::NOWAIT) {
+    match read_cached(file, into, offset) {
         // Not always the end of the file (BUGS in preadv2(2)): a read that may wait tells.
         Ok(0) => Attempt::Disk(uncached),
         Ok(bytes) => Attempt::moved(bytes, cached | PATH_SYSCALL),
@@ -55,6 +55,18 @@ pub(crate) fn read(
         }
         Err(errno) => Attempt::failed(failure::reading(errno)),
     }
+}
+
+/// Reads what the page cache has.
+#[inline]
+pub(crate) fn read_cached(file: &File, into: &mut [u8], offset: u64) -> Result<usize, Errno> {
+    rustix::io::preadv2(file.cached(), &mut [IoSliceMut::new(into)], offset, ReadWriteFlags::NOWAIT)
+}
+
+/// Returns true if all of a cached range is read as [`read_cached`] does.
+#[inline]
+pub(crate) fn has_cache(file: &File, direct: bool) -> bool {
+    !direct && !file.in_memory && file.nowait.load(Ordering::Relaxed)
 }
 
 /// Reads a file of a file system in memory: there is no disk to wait for.

@@ -44,13 +44,30 @@ pub(crate) fn send(
         let (fd, demanded) = (flow.fd.as_raw_fd(), zero_copy == Mode::On);
         return Attempt::Disk(DiskRequest::SendZeroCopy { fd, start, length, more, demanded });
     }
+    sent(flow, send_now(flow, bytes, more))
+}
+
+/// Sends what there is room for, by a copy.
+#[inline]
+pub(crate) fn send_now(flow: &Flow, bytes: &[u8], more: bool) -> Result<usize, Errno> {
     let mut flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
     flags.set(SendFlags::MORE, more);
-    match rustix::io::retry_on_intr(|| rustix::net::send(&flow.fd, bytes, flags)) {
+    rustix::io::retry_on_intr(|| rustix::net::send(&flow.fd, bytes, flags))
+}
+
+/// Returns what came of a send.
+pub(crate) fn sent(flow: &Flow, result: Result<usize, Errno>) -> Attempt {
+    match result {
         Ok(bytes) => failure::written(bytes, PATH_SYSCALL),
         Err(Errno::AGAIN) => Attempt::NotReady(flow.fd.as_raw_fd(), Interest::Writable),
         Err(errno) => Attempt::failed(failure::writing(errno)),
     }
+}
+
+/// Returns true if a send of so many bytes is a copy, whatever the flow is.
+#[inline]
+pub(crate) fn copies(length: usize, zero_copy: Mode) -> bool {
+    zero_copy != Mode::On && length < ZERO_COPY_MIN
 }
 
 /// Returns true if a send should use zero copy. AUTO: only through a NIC (loopback copies anyway, later), for sends that are worth it,

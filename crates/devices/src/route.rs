@@ -100,25 +100,20 @@ impl Ends {
     /// # Errors
     ///
     /// [`Refusal`]; nothing is bound then.
-    #[inline]
+    #[inline(always)]
     pub fn bind(
         spec: &TransferSpec,
         [source, destination]: [Option<Arc<Endpoint>>; 2],
     ) -> Result<Ends, Refusal> {
-        let side = |spec: &EndpointSpec, found: Option<Arc<Endpoint>>, stage| -> Result<Side, Refusal> {
-            let endpoint = found.ok_or((stage, Failure::new(Status::BadHandle)))?;
-            let direct_io = check(spec, &endpoint, stage).map_err(|failure| (stage, failure))?;
-            Ok(Side { endpoint, direct_io, zero_copy: spec.zero_copy })
-        };
-        let source = side(&spec.source, source, Stage::Source)?;
-        let destination = side(&spec.destination, destination, Stage::Destination)?;
+        let source = checked(&spec.source, source, Stage::Source)?;
+        let destination = checked(&spec.destination, destination, Stage::Destination)?;
         let sized = check_size(&spec.destination, &destination, Stage::Destination);
         sized.map_err(|failure| (Stage::Destination, failure))?;
         Ends { source, destination }.apart(spec)
     }
 
     /// Refuses ends of which one overwrites what is still to be read from the other.
-    #[inline]
+    #[inline(always)]
     fn apart(self, spec: &TransferSpec) -> Result<Ends, Refusal> {
         match overwrites_itself(spec, &self.source, &self.destination) {
             true => Err((Stage::Destination, Failure::new(Status::Overlap))),
@@ -144,7 +139,8 @@ impl Ends {
             Object::Paced(_) => true,
             _ => false,
         };
-        let direct = KernelCopy::choose(spec, &self.source, &self.destination).is_some();
+        let direct =
+            spec.chain.is_empty() && KernelCopy::choose(spec, &self.source, &self.destination).is_some();
         Binding { direct, flush }
     }
 
@@ -174,13 +170,7 @@ impl Route {
         spec: &TransferSpec,
         find: impl Fn(u32) -> Option<Arc<Endpoint>>,
     ) -> Result<(Route, Binding), Refusal> {
-        let sized = |spec: &EndpointSpec, stage| -> Result<Side, Refusal> {
-            let endpoint = find(spec.handle).ok_or((stage, Failure::new(Status::BadHandle)))?;
-            let direct_io = check(spec, &endpoint, stage).map_err(|failure| (stage, failure))?;
-            let side = Side { endpoint, direct_io, zero_copy: spec.zero_copy };
-            check_size(spec, &side, stage).map_err(|failure| (stage, failure))?;
-            Ok(side)
-        };
+        let sized = |spec: &EndpointSpec, stage| sized(spec, find(spec.handle), stage);
         let prefix = spec.prefix.as_ref().map(|prefix| sized(prefix, Stage::Source)).transpose()?;
         let source = sized(&spec.source, Stage::Source)?;
         let destination = sized(&spec.destination, Stage::Destination)?;
@@ -323,7 +313,25 @@ impl Side {
     }
 }
 
+/// Finds and checks an end.
+fn sized(spec: &EndpointSpec, found: Option<Arc<Endpoint>>, stage: Stage) -> Result<Side, Refusal> {
+    let side = checked(spec, found, stage)?;
+    check_size(spec, &side, stage).map_err(|failure| (stage, failure))?;
+    Ok(side)
+}
+
+/// Checks an end that was found, all but what [`check_size`] does.
+#[inline(always)]
+fn checked(spec: &EndpointSpec, found: Option<Arc<Endpoint>>, stage: Stage) -> Result<Side, Refusal> {
+    let Some(endpoint) = found else { return Err((stage, Failure::new(Status::BadHandle))) };
+    match check(spec, &endpoint, stage) {
+        Ok(direct_io) => Ok(Side { endpoint, direct_io, zero_copy: spec.zero_copy }),
+        Err(failure) => Err((stage, failure)),
+    }
+}
+
 /// Checks an end, all but what [`check_size`] does. Returns true if it is read or written past the page cache.
+#[inline(always)]
 fn check(spec: &EndpointSpec, endpoint: &Endpoint, stage: Stage) -> Result<bool, Failure> {
     if spec.kind != endpoint.kind() {
         return Err(Failure::new(Status::UnsupportedEndpoint));

@@ -15,7 +15,7 @@ use crate::transfer::{EndpointSpec, TransferSpec};
 use alloc::boxed::Box;
 use dcs_abi::descriptor::{EndpointKind, Extent, OPEN_END};
 use dcs_abi::entry::{CompletionEntry, FLAG_INLINE, FLAG_MORE, OPCODE_TRANSFER};
-use dcs_abi::inline::{InlineEntry, InlineShape};
+use dcs_abi::inline::InlineEntry;
 use dcs_abi::operator::OperatorKind;
 use dcs_abi::result::ResultArea;
 use dcs_abi::status::Stage;
@@ -40,8 +40,8 @@ pub struct Passage<'a> {
 /// How far an owner took a [`Passage`].
 #[derive(Debug)]
 pub enum Went {
-    /// As far as its [`Ran`] tells, which is handled as by [`Event::Ran`].
-    Ran,
+    /// It was run as far as its [`Ran`] tells, at this time: handled as by [`Event::Ran`].
+    Ran(Nanos),
     /// It was bound, and no stage was begun; or it could not be bound: as by [`Event::Bound`].
     Bound(Result<Binding, (Stage, u8, Failure)>),
 }
@@ -59,7 +59,7 @@ pub struct Posted {
     pub result: Box<ResultArea>,
 }
 
-/// What [`Engine::enter_alone`] did with an entry.
+/// An entry that [`Engine::enter_alone`] was given: its fate.
 #[derive(Debug)]
 pub enum Alone<'a> {
     /// Nothing: it is not the only one, or no such command.
@@ -74,8 +74,8 @@ pub enum Alone<'a> {
 #[derive(Debug)]
 pub(crate) struct Through {
     spec: TransferSpec,
-    /// The shape of the entry of which the specification was made last.
-    shape: Option<InlineShape>,
+    /// The shape of the entry of which the specification was made last: operators and kinds, and modes, as they are written.
+    shape: Option<(u32, u16)>,
     /// Commands of this shape may go through.
     fits: bool,
     /// An operator's unit has lanes, which others might share.
@@ -95,12 +95,10 @@ impl Default for Through {
 
 impl Through {
     /// Becomes the transfer of an entry of another shape, and finds out whether such commands may go through.
+    /// False where it is none.
     #[cold]
-    fn learn(&mut self, inline: &InlineEntry, units: &Renaming) {
-        // Half of another one's would be none's.
-        self.shape = None;
+    fn learn(&mut self, inline: &InlineEntry, units: &Renaming) -> bool {
         let is_read = self.spec.read_inline(inline, &inline.entry(), units).is_ok();
-        self.shape = is_read.then(|| inline.shape());
         let chain = &self.spec.chain;
         let in_place = |kind| kind != OperatorKind::Resize;
         let fits = chain.len() <= SHORT_CHAIN_MAX
@@ -109,33 +107,56 @@ impl Through {
         self.fits = is_read && fits && !self.spec.repeats_source();
         self.gathers = chain.iter().any(|operator| units.gathers(operator.pool));
         *self.result = ResultArea::default();
+        is_read
     }
 
     /// Becomes the transfer of an entry, if such a one may go through: what it takes for that is checked here, and what is
-    /// wrong with others is found out where all are checked.
+    /// wrong with others is found out where all are checked. The entry is read field by field: most of it is never looked at.
     #[inline]
-    fn take_up(&mut self, inline: &InlineEntry, units: &Renaming, block_size: u32) -> bool {
-        let length = inline.length;
-        if !(1..=u64::from(block_size)).contains(&length) {
+    fn take_up(&mut self, bytes: &[u8; 64], units: &Renaming, block_size: u32) -> bool {
+        let flags = half(bytes, 60);
+        // No fused command, no namespace, no order, no time: these are for others.
+        let is_plain = long(bytes, 0) & 0xffff_ffff_0000_ffff == u64::from(OPCODE_TRANSFER)
+            && word(bytes, 8) | word(bytes, 56) == 0
+            && flags & !FLAG_MORE == FLAG_INLINE;
+        let length = long(bytes, 48);
+        if !is_plain || long(bytes, 16) == 0 || length.wrapping_sub(1) >= u64::from(block_size) {
             return false;
         }
-        if self.shape != Some(inline.shape()) {
-            self.learn(inline, units);
+        let shape = (word(bytes, 40), half(bytes, 62));
+        if self.shape != Some(shape) {
+            self.shape = self.learn(&InlineEntry::get(bytes), units).then_some(shape);
         }
         self.spec.length = length;
-        self.spec.more = inline.flags & FLAG_MORE != 0;
-        // Of which nobody knows how long it is, or where it ends.
-        let ends = |offset: u64| offset.checked_add(length).is_some_and(|end| end < OPEN_END);
+        self.spec.more = flags & FLAG_MORE != 0;
+        let (from, to) = (long(bytes, 24), long(bytes, 32));
         let room = match self.spec.destination.kind {
-            EndpointKind::File => OPEN_END.saturating_sub(inline.destination_offset),
+            EndpointKind::File => OPEN_END.saturating_sub(to),
             _ => length,
         };
+        // Of which nobody knows how long it is, or where it ends.
+        let ends = |offset: u64| offset < OPEN_END && length < OPEN_END - offset;
         self.fits
-            && ends(inline.source_offset)
-            && ends(inline.destination_offset)
-            && self.spec.source.is_aimed(inline.source_handle, inline.source_offset, length)
-            && self.spec.destination.is_aimed(inline.destination_handle, inline.destination_offset, room)
+            && ends(from)
+            && ends(to)
+            && self.spec.source.is_aimed(word(bytes, 12), from, length)
+            && self.spec.destination.is_aimed(word(bytes, 44), to, room)
     }
+}
+
+#[inline(always)]
+fn long(bytes: &[u8; 64], at: usize) -> u64 {
+    u64::get(&bytes[at..at + 8])
+}
+
+#[inline(always)]
+fn word(bytes: &[u8; 64], at: usize) -> u32 {
+    u32::get(&bytes[at..at + 4])
+}
+
+#[inline(always)]
+fn half(bytes: &[u8; 64], at: usize) -> u16 {
+    u16::get(&bytes[at..at + 2])
 }
 
 impl Through {
@@ -188,7 +209,7 @@ impl Engine {
         ran.begin_again(self.now);
         let passage = Passage { command, queue, spec, operation, block: row.block() };
         match owner(&passage, ran) {
-            Went::Ran if ran.done == spec.stages() && !ran.binding.flush => {
+            Went::Ran(_) if ran.done == spec.stages() && !ran.binding.flush => {
                 self.post_through(queue, bytes, row)
             }
             went => {
@@ -216,7 +237,7 @@ impl Engine {
         ran.begin_again(since);
         let passage = Passage { command, queue, spec, operation, block: row.block() };
         let went = owner(&passage, ran);
-        if !matches!(went, Went::Ran)
+        if !matches!(went, Went::Ran(_))
             || ran.done != spec.stages()
             || ran.binding.flush
             || !self.through.tell(since)
@@ -231,7 +252,7 @@ impl Engine {
         Alone::Ended(entry, &self.through.result)
     }
 
-    /// As [`Engine::may_go_through`], where nothing else may be under way.
+    /// Tells the same as [`Engine::may_go_through`], where nothing else may be under way.
     fn may_go_alone(&mut self, queue: QueueId, tail: u32, bytes: &[u8; 64]) -> Option<(RowId, CommandId)> {
         let is_next = self.frontend.get(queue)?.is_next(tail);
         if !is_next || !self.actions.is_empty() || !self.ready.is_empty() || !self.is_alone() {
@@ -241,6 +262,7 @@ impl Engine {
     }
 
     /// Counts a command that was alone, and makes its completion.
+    #[inline]
     fn end_alone(&mut self, queue: QueueId, bytes: &[u8; 64], row: RowId) -> CompletionEntry {
         let Through { spec, ran, result, .. } = &self.through;
         self.now = result.finished;
@@ -273,17 +295,8 @@ impl Engine {
     /// Takes up an entry's transfer, if such a one may go through.
     #[inline]
     fn take_up(&mut self, queue: QueueId, bytes: &[u8; 64]) -> Option<(RowId, CommandId)> {
-        let flags = u16::from_le_bytes([bytes[60], bytes[61]]);
-        if !self.config.short || bytes[0] != OPCODE_TRANSFER || flags & !FLAG_MORE != FLAG_INLINE {
-            return None;
-        }
-        let inline = InlineEntry::get(bytes);
-        let others = (u32::from(inline.nvme_flags) | inline.nsid | inline.rid | inline.timeout_ms) != 0;
-        let has_block = self.quota.has(queue.0 as usize, 1);
-        if others || inline.result_address == 0 || !has_block {
-            return None;
-        }
-        if !self.through.take_up(&inline, &self.units, self.config.block_size) {
+        let may = self.config.short && self.quota.has(queue.0 as usize, 1);
+        if !may || !self.through.take_up(bytes, &self.units, self.config.block_size) {
             return None;
         }
         Some((self.board.next_free()?, self.commands.next_free()?))
@@ -304,7 +317,7 @@ impl Engine {
             // A value that is none: its owner broke a rule, and the command fails of it.
             let operation = self.board.operation(row).later(1);
             self.areas.push(result);
-            self.make_command(queue, bytes, operation, &Went::Ran);
+            self.make_command(queue, bytes, operation, &Went::Ran(since));
             return None;
         }
         // Answers to identifiers that were given away are none to a later command.
@@ -353,7 +366,7 @@ impl Engine {
         // The core reuses its memory, if it is the core's alone when the command ends.
         drop(short);
         match went {
-            Went::Ran => self.handle(now, Event::Ran { command: id, ran: &ran }),
+            Went::Ran(at) => self.handle(*at, Event::Ran { command: id, ran: &ran }),
             Went::Bound(binding) => self.handle(now, Event::Bound { command: id, binding: *binding }),
         }
     }

@@ -37,6 +37,7 @@ impl Chain {
     /// # Errors
     ///
     /// Returns the operator that cannot be loaded, and the reason.
+    #[inline]
     pub fn load(&mut self, spec: &TransferSpec) -> Result<(), (u8, Failure)> {
         self.live = 0;
         for (at, spec) in spec.chain.iter().enumerate() {
@@ -138,9 +139,7 @@ impl Chain {
         digest.absorb(bytes);
         *covered += bytes.len() as u64;
         slot.covered = *covered;
-        let value = digest.value();
-        let (size, padded) = value.padded();
-        (slot.size, slot.value) = (size, *padded);
+        slot.size = digest.write(&mut slot.value);
         true
     }
 

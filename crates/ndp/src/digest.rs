@@ -35,12 +35,6 @@ impl DigestValue {
         (value.len() <= SIZE_MAX).then(|| DigestValue::new(value))
     }
 
-    /// Returns the number of its bytes, and these with zeros behind them.
-    #[inline]
-    pub(crate) fn padded(&self) -> (u8, &[u8; SIZE_MAX]) {
-        (self.size, &self.bytes)
-    }
-
     /// Returns the bytes of the value.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..usize::from(self.size)]
@@ -63,6 +57,12 @@ impl fmt::Debug for DigestValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "DigestValue({self})")
     }
+}
+
+/// Returns the bytes of a number of `size` bytes, zeros behind them.
+#[inline]
+fn first_bytes(number: u64, size: usize) -> [u8; 8] {
+    (number << (64 - 8 * size)).to_be_bytes()
 }
 
 /// Running state of a digest.
@@ -119,12 +119,24 @@ impl Digest {
         match self {
             Digest::Crc { state, size } => {
                 let mut bytes = [0; SIZE_MAX];
-                // A value of fewer bytes is the number's last ones, and zeros follow.
-                bytes[..8].copy_from_slice(&(state.finalize() << (64 - 8 * *size)).to_be_bytes());
+                bytes[..8].copy_from_slice(&first_bytes(state.finalize(), *size));
                 DigestValue { size: *size as u8, bytes }
             }
             others => others.value_of_hash(),
         }
+    }
+
+    /// Writes the value of everything absorbed, and zeros behind it. Returns the number of its bytes.
+    #[inline]
+    pub(crate) fn write(&self, into: &mut [u8; SIZE_MAX]) -> u8 {
+        if let Digest::Crc { state, size } = self {
+            *into = [0; SIZE_MAX];
+            into[..8].copy_from_slice(&first_bytes(state.finalize(), *size));
+            return *size as u8;
+        }
+        let value = self.value_of_hash();
+        *into = value.bytes;
+        value.size
     }
 
     fn value_of_hash(&self) -> DigestValue {

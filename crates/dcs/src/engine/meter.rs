@@ -65,6 +65,7 @@ impl Meter {
     }
 
     /// A transfer through these operators (numbers, then zeros) is submitted.
+    #[inline]
     pub fn begin(&self, chain: &[u8]) {
         self.transfers.fetch_add(1, Ordering::Relaxed);
         if let Some(unit) = unit_of(chain.iter().copied()) {
@@ -73,6 +74,7 @@ impl Meter {
     }
 
     /// It has ended.
+    #[inline]
     pub fn end(&self, chain: &[u8]) {
         self.transfers.fetch_sub(1, Ordering::Relaxed);
         if let Some(unit) = unit_of(chain.iter().copied()) {

@@ -382,6 +382,7 @@ impl Shared {
         waiting.iter().for_each(|queue| queue.nudge());
     }
 
+    #[inline]
     fn try_turn(&self) -> Option<Turn<'_>> {
         match self.backend.try_lock() {
             Ok(backend) => Some(self.turn(Ok(backend))),
@@ -390,6 +391,7 @@ impl Shared {
         }
     }
 
+    #[inline]
     fn turn<'a>(&'a self, backend: LockResult<MutexGuard<'a, Box<dyn BackendLoop>>>) -> Turn<'a> {
         self.driven.store(true, Ordering::SeqCst);
         let mut backend = backend.unwrap_or_else(|error| {
@@ -413,6 +415,7 @@ struct Turn<'a> {
 struct EndOfTurn<'a>(&'a Shared);
 
 impl Drop for Turn<'_> {
+    #[inline]
     fn drop(&mut self) {
         self.backend.end_turn();
         // Before the backend is free: afterwards another may drive already.
@@ -421,6 +424,7 @@ impl Drop for Turn<'_> {
 }
 
 impl Drop for EndOfTurn<'_> {
+    #[inline]
     fn drop(&mut self) {
         if self.0.has_waiting.load(Ordering::SeqCst) {
             self.0.nudge_waiting();

@@ -228,14 +228,14 @@ fn a_cancelled_transfer_of_one_block_moves_nothing() {
         let endpoint = Endpoint { kind: EndpointKind::Memory as u8, handle, ..Default::default() };
         (endpoint, Some(Extent { offset: 0, length: 4 }))
     };
-    let submit = || {
+    let submit = |timeout_ms| {
         let memory = Arc::new(Mutex::new(vec![0; 4]));
         let endpoints = [
             Some(Arc::new(dcs_devices::Endpoint::shared(b"some"[..].into()))),
             Some(Arc::new(dcs_devices::Endpoint::sink(Arc::clone(&memory)))),
             None,
         ];
-        let entry = SubmissionEntry { opcode: OPCODE_TRANSFER, length: 4, ..Default::default() };
+        let entry = SubmissionEntry { opcode: OPCODE_TRANSFER, length: 4, timeout_ms, ..Default::default() };
         let command = QueueCommand {
             chain: entry.op_chain,
             entry,
@@ -248,7 +248,7 @@ fn a_cancelled_transfer_of_one_block_moves_nothing() {
         (pair.submit(command).unwrap(), memory)
     };
     for of in 1..8 {
-        let all: Vec<_> = (0..of).map(|_| submit()).collect();
+        let all: Vec<_> = (0..of).map(|at| submit(at as u32 % 2 * 60_000)).collect();
         let (cancelled, untouched) = &all[of / 2];
         assert!(pair.cancel(*cancelled));
         core.control(Control::Cancel(Arc::clone(&pair), *cancelled));
@@ -262,8 +262,8 @@ fn a_cancelled_transfer_of_one_block_moves_nothing() {
         }
         assert!(core.engine.is_idle());
     }
-    // The same where it waits for the owner when its queue goes.
-    let (_, untouched) = submit();
+    // The same where it waits for the owner when its queue goes: it has a time, so it does not go through.
+    let (_, untouched) = submit(60_000);
     core.take_doorbells();
     core.perform(1);
     core.control(Control::DeleteQueue(*pair.id.get().unwrap()));
@@ -407,4 +407,63 @@ fn a_core_that_was_given_up_sleeps() {
     core.sleep();
     assert!(began.elapsed() >= late, "it slept {:?}", began.elapsed());
     wakes.join().unwrap();
+}
+
+/// A transfer that is all there is to do is run as it is waited for, and leaves the rings as every other; one that was cancelled, one
+/// that has another behind it, and one whose endpoints are nobody else's are run in rounds.
+#[test]
+fn a_transfer_that_is_alone_is_run_as_it_is_waited_for() {
+    let (mut core, pair) = core();
+    let memory = Arc::new(Mutex::new(vec![0; 100]));
+    let from = Arc::new(dcs_devices::Endpoint::shared((0..100).collect::<Vec<u8>>().into()));
+    let to = Arc::new(dcs_devices::Endpoint::sink(Arc::clone(&memory)));
+    let chain = [Operator::Crc32c as u8, 0, 0, 0, 0, 0, 0, 0];
+    let submit = |from: &Arc<dcs_devices::Endpoint>, to: &Arc<dcs_devices::Endpoint>| {
+        memory.lock().unwrap().fill(0);
+        let entry =
+            SubmissionEntry { opcode: OPCODE_TRANSFER, op_chain: chain, length: 100, ..Default::default() };
+        let end = |endpoint: &Arc<dcs_devices::Endpoint>| {
+            let wire = Endpoint { kind: endpoint.kind() as u8, ..Default::default() };
+            (wire, Some(Extent { offset: 0, length: 100 }))
+        };
+        let plain = Plain { source: end(from), destination: end(to) };
+        let mut inline = dcs_abi::inline::InlineEntry::new(&entry, &plain).unwrap();
+        pair.submit_inline(&mut inline, chain, [Some(Arc::clone(from)), Some(Arc::clone(to)), None]).unwrap()
+    };
+    let is_right = |finished: &Finished<'_>| {
+        let right = finished.entry.status().is_success() && finished.result.bytes_out == 100;
+        right && finished.operators() == [Operator::Crc32c as u8] && finished.result.digests[0].size == 4
+    };
+    let moved = || memory.lock().unwrap().iter().copied().eq(0..100);
+    for round in 0..100 {
+        let cid = submit(&from, &to);
+        if round % 4 == 3 {
+            let other = submit(&from, &to);
+            assert!(!core.run_alone(&pair, cid, &mut |_| panic!("it has another behind it")));
+            settle(&mut core);
+            assert!([cid, other].into_iter().all(|cid| pair.take(cid, is_right) == Some(true)));
+        } else {
+            let mut seen = None;
+            assert!(core.run_alone(&pair, cid, &mut |finished| seen = Some(is_right(finished))));
+            assert_eq!(seen, Some(true));
+            assert!(!pair.has(Awaited::Done(cid)), "its completion is taken");
+            assert!(round % 5 > 0 || !core.step(), "nothing is left to do");
+        }
+        assert!(moved());
+        assert_eq!((Arc::strong_count(&from), Arc::strong_count(&to)), (1, 1), "it has let go of them");
+    }
+    assert!(core.engine.is_idle());
+    let lone = Arc::new(dcs_devices::Endpoint::sink(Arc::clone(&memory)));
+    let cid = submit(&from, &lone);
+    drop(lone);
+    assert!(!core.run_alone(&pair, cid, &mut |_| panic!("closing its destination is for its taker")));
+    settle(&mut core);
+    assert!(pair.take(cid, is_right) == Some(true) && moved());
+    let cid = submit(&from, &to);
+    assert!(pair.cancel(cid));
+    assert!(!core.run_alone(&pair, cid, &mut |_| panic!("it was cancelled")));
+    core.control(Control::Cancel(Arc::clone(&pair), cid));
+    settle(&mut core);
+    assert_eq!(pair.take(cid, |finished| finished.entry.status()), Some(Status::Cancelled));
+    assert!(!moved() && core.engine.is_idle());
 }

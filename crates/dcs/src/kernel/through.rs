@@ -4,12 +4,13 @@
 use super::{Bound, KernelLoop, entry_cid};
 use crate::kernel::thread::{Shield, clock};
 use crate::kernel::wipe;
+use crate::queue::alone::Found;
 use crate::queue::{Finished, QueuePair};
 use dcs_abi::descriptor::Extent;
-use dcs_abi::operator::OperatorKind;
+use dcs_abi::operator::{Operator, OperatorKind};
 use dcs_abi::status::{Stage, Status};
 use dcs_devices::controller::Tried;
-use dcs_devices::{Controller, Endpoint, Ends};
+use dcs_devices::{Controller, Ends};
 use dcs_engine::{
     Alone, Binding, EndpointRole, Event, Failure, Operation, OperationKind, Outcome, Passage, Posted,
     QueueId, Ran, Then, Went,
@@ -18,14 +19,14 @@ use dcs_ndp::Chain;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// What a command needs that goes through.
+/// Everything that a command needs that goes through.
 struct Owner<'a> {
     pair: &'a QueuePair,
     controller: &'a mut Controller,
     chain: &'a mut Chain,
     bound: &'a mut [Option<Bound>],
-    /// What is behind these handles, where that is known.
-    found: Option<((u32, u32), [Option<Arc<Endpoint>>; 2])>,
+    /// Endpoints behind these handles, where they are known.
+    found: Option<Found>,
     /// The driving thread is the application's, and signals would reach it.
     unshielded: Option<&'a mut Option<Shield>>,
 }
@@ -43,7 +44,7 @@ impl KernelLoop {
             self.handle(Event::Entry { queue: id, bytes: &bytes });
             return self.fetched(id, &bytes);
         }
-        let owner = Owner {
+        let mut owner = Owner {
             pair: &queue.pair,
             controller: &mut self.controller,
             chain: &mut self.chain,
@@ -54,9 +55,8 @@ impl KernelLoop {
         let mut now = self.now;
         let posted = self.engine.enter(now, id, &bytes, |passage, ran| {
             let went = owner.run(passage, ran);
-            now = ran.times[usize::from(ran.done)];
-            if matches!(ran.then, Then::Answered(_)) {
-                now = clock();
+            if let Went::Ran(at) = went {
+                now = at;
             }
             went
         });
@@ -97,7 +97,7 @@ impl KernelLoop {
         if std::mem::replace(&mut queue.seen_head, head) != head {
             self.engine.handle(self.now, Event::CompletionDoorbell { queue: id, head });
         }
-        let owner = Owner {
+        let mut owner = Owner {
             pair,
             controller: &mut self.controller,
             chain: &mut self.chain,
@@ -119,9 +119,11 @@ impl KernelLoop {
         };
         queue.seen_head = pair.pass_head();
         self.now = result.finished;
-        let (chain, endpoints) = pair.pass(cid);
+        let (chain, [source, destination]) = pair.pass(cid);
         of(&Finished { entry, chain, result, reason: None });
-        endpoints.into_iter().flatten().for_each(|endpoint| self.controller.let_go_of_one(endpoint));
+        if let (Some(source), Some(destination)) = (source, destination) {
+            self.controller.let_go_of_ends([source, destination]);
+        }
         true
     }
 
@@ -138,7 +140,7 @@ fn offset(extents: &[Extent]) -> u64 {
 
 impl Owner<'_> {
     #[inline]
-    fn run(mut self, passage: &Passage<'_>, ran: &mut Ran) -> Went {
+    fn run(&mut self, passage: &Passage<'_>, ran: &mut Ran) -> Went {
         let (spec, length) = (passage.spec, passage.spec.length as u32);
         let handles = (spec.source.handle, spec.destination.handle);
         let found = self.found.take().filter(|(of, _)| *of == handles).map(|(_, found)| found);
@@ -161,11 +163,11 @@ impl Owner<'_> {
             Ok(path) => ran.pass(clock(), path),
             Err(tried) => return self.read_later(passage, ends, tried, ran),
         }
-        for at in 0..spec.chain.len() as u8 {
-            if let Some(outcome) = self.operate(passage, at, ran) {
+        for (at, operator) in (0..).zip(&spec.chain) {
+            if let Some(outcome) = self.operate(passage, (at, operator.operator), ran) {
                 ran.then = Then::Answered(outcome);
                 self.keep(passage, ends);
-                return Went::Ran;
+                return Went::Ran(clock());
             }
         }
         if let Some(shield) = self.unshielded.take_if(|shield| shield.is_none() && ends.may_signal()) {
@@ -176,15 +178,19 @@ impl Owner<'_> {
             Ok(path) => ran.pass(clock(), path),
             Err(tried) => return self.write_later(passage, ends, tried, ran),
         }
-        self.controller.let_go_of_ends(ends);
-        Went::Ran
+        self.controller.let_go_of_ends(ends.into_endpoints());
+        Went::Ran(ran.times[usize::from(ran.done)])
     }
 
     /// Has an operator do the block; returns what came of it where the command does not go on.
     #[inline]
-    fn operate(&mut self, passage: &Passage<'_>, at: u8, ran: &mut Ran) -> Option<Outcome> {
+    fn operate(
+        &mut self,
+        passage: &Passage<'_>,
+        (at, operator): (u8, Operator),
+        ran: &mut Ran,
+    ) -> Option<Outcome> {
         let place = usize::from(at);
-        let is_digest = matches!(passage.spec.chain[place].operator.kind(), OperatorKind::Digest { .. });
         let Some(buffer) = self.controller.pool.get_mut(passage.block) else {
             return Some(Outcome::Failed(Failure::new(Status::InternalError)));
         };
@@ -193,6 +199,7 @@ impl Owner<'_> {
             ran.pass(clock(), 0);
             return None;
         }
+        let is_digest = matches!(operator.kind(), OperatorKind::Digest { .. });
         match self.chain.process(at, bytes, true) {
             Outcome::Digest(value) => ran.digests[place] = value,
             Outcome::Processed { .. } if !is_digest => {}
@@ -264,7 +271,7 @@ impl Owner<'_> {
             None => Then::Begun,
         };
         self.bound[passage.command.slot()] = Some(bound);
-        Went::Ran
+        Went::Ran(clock())
     }
 
     /// Keeps what is bound for the command that goes on.

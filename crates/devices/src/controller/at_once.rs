@@ -2,8 +2,11 @@
 
 use super::Controller;
 use crate::attempt::Attempt;
+use crate::endpoint::Object;
 use crate::route::{Ends, Route};
+use crate::{file, flow};
 use dcs_abi::descriptor::Pace;
+use dcs_abi::result::{PATH_SOURCE_CACHED, PATH_SYSCALL};
 use dcs_engine::{BlockId, Operation, Outcome};
 
 /// The result of an operation that was tried at once, and did not move all that was asked for or left the block with a device.
@@ -35,6 +38,15 @@ impl Controller {
     ///
     /// If not all has moved: [`Controller::go_on`] takes what came of it.
     pub fn try_read(&mut self, ends: &Ends, offset: u64, block: BlockId, length: u32) -> Result<u32, Tried> {
+        if let Object::File(file) = &ends.source.endpoint.object
+            && file::has_cache(file, ends.source.direct_io)
+            && let Some(buffer) = self.pool.get_mut(block)
+            && let into = &mut buffer.bytes_mut()[..length as usize]
+            && file::read_cached(file, into, offset) == Ok(length as usize)
+        {
+            return Ok(PATH_SOURCE_CACHED | PATH_SYSCALL);
+        }
+        // A file is read again: not all of it is cached, and then that is the least.
         Tried::moved(self.read_from(&ends.source, &Pace::default(), offset, (block, 0, length)), length)
     }
 
@@ -51,6 +63,15 @@ impl Controller {
         length: u32,
         more: bool,
     ) -> Result<u32, Tried> {
+        if let Object::Flow(flow) = &ends.destination.endpoint.object
+            && flow::copies(length as usize, ends.destination.zero_copy)
+            && let Some(buffer) = self.pool.get(block)
+        {
+            return match flow::send_now(flow, &buffer.bytes()[..length as usize], more) {
+                Ok(bytes) if bytes == length as usize => Ok(PATH_SYSCALL),
+                result => Err(Tried::other(flow::sent(flow, result))),
+            };
+        }
         Tried::moved(self.write_to(&ends.destination, offset, (block, 0, length), more), length)
     }
 

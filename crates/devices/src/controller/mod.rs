@@ -575,6 +575,7 @@ impl Controller {
     }
 
     /// Returns true if operations are in progress whose end the kernel will report.
+    #[inline]
     pub fn is_busy(&self) -> bool {
         let gpu = self.gpu.as_ref().is_some_and(Gpu::is_busy);
         !self.pending.is_empty() || gpu || self.ring.as_ref().is_some_and(Uring::is_busy)

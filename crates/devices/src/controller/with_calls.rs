@@ -5,7 +5,7 @@ use crate::attempt::{Attempt, DiskRequest};
 use crate::buffer::Buffer;
 use crate::calls::{Copied, Done, Work};
 use crate::endpoint::{Closing, Endpoint};
-use crate::route::{Ends, Route};
+use crate::route::Route;
 use dcs_abi::status::Status;
 use dcs_engine::{BlockId, EndpointRole, Failure, Operation, OperationId, OperationKind, Outcome};
 use std::sync::Arc;
@@ -138,16 +138,13 @@ impl Controller {
     }
 
     /// Releases both ends of a command that is done, neither of which is paced.
-    #[inline]
-    pub fn let_go_of_ends(&self, ends: Ends) {
-        ends.into_endpoints().into_iter().for_each(|endpoint| self.let_go_of_one(endpoint));
-    }
-
-    /// Releases an endpoint that is not paced.
-    #[inline]
-    pub fn let_go_of_one(&self, endpoint: Arc<Endpoint>) {
-        if let Some(endpoint) = Arc::into_inner(endpoint) {
-            self.close_aside(endpoint);
+    #[inline(always)]
+    pub fn let_go_of_ends(&self, [source, destination]: [Arc<Endpoint>; 2]) {
+        if let Some(source) = Arc::into_inner(source) {
+            self.close_aside(source);
+        }
+        if let Some(destination) = Arc::into_inner(destination) {
+            self.close_aside(destination);
         }
     }
 

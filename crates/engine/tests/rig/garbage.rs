@@ -238,7 +238,7 @@ impl<'a> World<'a> {
                 return Went::Bound(Err(refused));
             }
             self.run_as_told(&short, ran);
-            Went::Ran
+            Went::Ran(self.now + u64::from(self.byte()))
         });
         self.engine = engine;
         if let Some(Posted { entry, .. }) = posted {

@@ -16,7 +16,7 @@ impl Rig {
         let went = self.take_short(&short, &mut ran);
         self.now += u64::from(ran.done);
         match went {
-            Went::Ran => self.engine.handle(self.now, Event::Ran { command, ran: &ran }),
+            Went::Ran(_) => self.engine.handle(self.now, Event::Ran { command, ran: &ran }),
             Went::Bound(binding) => self.engine.handle(self.now, Event::Bound { command, binding }),
         }
     }
@@ -73,7 +73,7 @@ impl Rig {
         } else {
             self.ran.1 += 1;
         }
-        Went::Ran
+        Went::Ran(self.now + u64::from(ran.done))
     }
 
     /// Does the next stage, or begins it; false where the core is to issue it.
