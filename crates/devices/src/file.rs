@@ -44,7 +44,14 @@ pub(crate) fn read(
     if !file.nowait.load(Ordering::Relaxed) {
         return Attempt::Call(uncached);
     }
-    match read_cached(file, into, offset) {
+    let read = read_cached(file, into, offset);
+    after_read(file, read, uncached)
+}
+
+/// Returns what came of [`read_cached`]; `uncached`: the request that reads what is not cached.
+fn after_read(file: &File, read: Result<usize, Errno>, uncached: DiskRequest) -> Attempt {
+    let cached = PATH_SOURCE_CACHED;
+    match read {
         // Not always the end of the file (BUGS in preadv2(2)): a read that may wait tells.
         Ok(0) => Attempt::Disk(uncached),
         Ok(bytes) => Attempt::moved(bytes, cached | PATH_SYSCALL),
@@ -61,6 +68,14 @@ pub(crate) fn read(
 #[inline]
 pub(crate) fn read_cached(file: &File, into: &mut [u8], offset: u64) -> Result<usize, Errno> {
     rustix::io::preadv2(file.cached(), &mut [IoSliceMut::new(into)], offset, ReadWriteFlags::NOWAIT)
+}
+
+/// Returns what came of [`read_cached`] into a block's first bytes, where that was not all.
+#[cold]
+pub(crate) fn after_short_read(file: &File, read: Result<usize, Errno>, offset: u64, length: u32) -> Attempt {
+    let (fd, path) = (file.cached().as_raw_fd(), PATH_SOURCE_CACHED);
+    let uncached = DiskRequest::Read { fd, offset, start: 0, length, wanted: length, path };
+    after_read(file, read, uncached)
 }
 
 /// Returns true if all of a cached range is read as [`read_cached`] does.

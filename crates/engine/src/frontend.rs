@@ -132,12 +132,12 @@ impl Queue {
 
     /// Passes over an entry, and over its completion, which the host has taken.
     #[inline]
-    pub fn pass(&mut self, id: QueueId, entry: CompletionEntry) -> CompletionEntry {
+    pub fn pass(&mut self, id: QueueId, entry: CompletionEntry) -> (u16, CompletionEntry) {
         self.sq_tail = self.after(self.sq_tail);
         (self.sq_fetch, self.sq_head) = (self.sq_tail, self.sq_tail);
-        let (_, entry) = self.next_completion(id, entry);
+        let completion = self.next_completion(id, entry);
         self.cq_head = self.cq_tail;
-        entry
+        completion
     }
 
     /// True where completions wait for room.

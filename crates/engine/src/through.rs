@@ -64,8 +64,9 @@ pub struct Posted {
 pub enum Alone<'a> {
     /// Nothing: it is not the only one, or no such command.
     Not,
-    /// Its command went through: the completion, which is taken in. No doorbell is owed for either ring.
-    Ended(CompletionEntry, &'a ResultArea),
+    /// Its command went through: the slot of its completion, which is taken in, the entry and the result. No doorbell is
+    /// owed for either ring.
+    Ended(u16, CompletionEntry, &'a ResultArea),
     /// It was fetched, and its command goes on as every other.
     GoesOn,
 }
@@ -189,8 +190,8 @@ impl Engine {
     /// Takes in an entry that was fetched, as [`Event::Entry`] does; where it is a short command that nothing holds up, it
     /// is run by `owner` before this returns. `owner` is called at most once. It binds the command and goes on as with
     /// [`Action::Run`], through all stages if that goes at once, and notes in the [`Ran`] what it did. Where all
-    /// are done, and the binding wants no flush, it has let go of endpoints and operators; the completion is returned,
-    /// if nothing is in line before it, and owed as for [`Action::Complete`].
+    /// are done, and the binding wants no flush, it has let go of endpoints and operators; the completion is returned, and
+    /// owed as for [`Action::Complete`].
     #[inline]
     pub fn enter(
         &mut self,
@@ -248,14 +249,16 @@ impl Engine {
             self.make_command(queue, bytes, operation, &went);
             return Alone::GoesOn;
         }
-        let entry = self.end_alone(queue, bytes, row);
-        Alone::Ended(entry, &self.through.result)
+        let (slot, entry) = self.end_alone(queue, bytes, row);
+        Alone::Ended(slot, entry, &self.through.result)
     }
 
     /// Tells the same as [`Engine::may_go_through`], where nothing else may be under way.
     fn may_go_alone(&mut self, queue: QueueId, tail: u32, bytes: &[u8; 64]) -> Option<(RowId, CommandId)> {
         let is_next = self.frontend.get(queue)?.is_next(tail);
-        if !is_next || !self.actions.is_empty() || !self.ready.is_empty() || !self.is_alone() {
+        // Whoever has fetches under way, of whichever queue, has taken slots for them.
+        let is_alone = self.frontend.slots.free() == u32::from(self.config.commands) && self.is_alone();
+        if !is_next || !is_alone || !self.actions.is_empty() || !self.ready.is_empty() {
             return None;
         }
         self.take_up(queue, bytes)
@@ -263,7 +266,7 @@ impl Engine {
 
     /// Counts a command that was alone, and makes its completion.
     #[inline]
-    fn end_alone(&mut self, queue: QueueId, bytes: &[u8; 64], row: RowId) -> CompletionEntry {
+    fn end_alone(&mut self, queue: QueueId, bytes: &[u8; 64], row: RowId) -> (u16, CompletionEntry) {
         let Through { spec, ran, result, .. } = &self.through;
         self.now = result.finished;
         let entry = CompletionEntry {
@@ -276,14 +279,16 @@ impl Engine {
         self.count_through(operations.into());
         match self.frontend.get_mut(queue) {
             Some(state) => state.pass(queue, entry),
-            None => entry,
+            None => (0, entry),
         }
     }
 
     /// Tells whether a command goes through, and which block and slot it would have. It becomes [`Engine::through`] then.
     fn may_go_through(&mut self, queue: QueueId, bytes: &[u8; 64]) -> Option<(RowId, CommandId)> {
         let cid = u16::from_le_bytes([bytes[2], bytes[3]]);
-        let goes_first = self.frontend.get(queue)?.lets_through() && self.admission.is_empty();
+        // What is in line may be about the slot that this one would have: its owner has not let go of the last command there.
+        let goes_first = self.actions.is_empty() && self.admission.is_empty();
+        let goes_first = goes_first && self.frontend.get(queue)?.lets_through();
         if !goes_first || self.commands.find_by_cid(queue, cid).is_some() {
             return None;
         }
@@ -334,12 +339,7 @@ impl Engine {
             ..Default::default()
         };
         let (slot, entry) = self.frontend.get_mut(queue)?.next_completion(queue, entry);
-        let address = u64::get(&bytes[16..24]);
-        if self.actions.is_empty() {
-            return Some(Posted { slot, entry, address, result });
-        }
-        self.actions.push_back(Action::Complete { queue, slot, entry, result: Some((address, result)) });
-        None
+        Some(Posted { slot, entry, address: u64::get(&bytes[16..24]), result })
     }
 
     #[inline]

@@ -40,6 +40,9 @@ use zeroize::Zeroize;
 /// longer.
 const ACTIONS_A_ROUND: usize = 64;
 
+/// Actions for which a command counts that went through: its fetch, its run and its completion.
+const ACTIONS_OF_A_PASSAGE: usize = 3;
+
 /// Time for which a command that is to end waits for its operations with the kernel, nanoseconds.
 const ABORT_GRACE: Nanos = 500_000_000;
 
@@ -337,18 +340,23 @@ impl KernelLoop {
 
     /// Performs this many actions at most; false where there was none.
     fn perform(&mut self, most: usize) -> bool {
-        for done in 0..most {
+        let mut done = 0;
+        while done < most {
             let Some(action) = self.engine.poll_action() else { return done > 0 };
-            self.perform_one(action);
+            done += self.perform_one(action);
         }
         true
     }
 
+    /// Performs an action; tells for how many it counts.
     // Inlined: an action is taken out of the engine's line into its parts.
     #[inline(always)]
-    fn perform_one(&mut self, action: Action) {
+    fn perform_one(&mut self, action: Action) -> usize {
         match action {
-            Action::FetchEntry { queue, slot } => self.fetch_entry(queue, slot),
+            Action::FetchEntry { queue, slot } if self.fetch_entry(queue, slot) => {
+                return ACTIONS_OF_A_PASSAGE;
+            }
+            Action::FetchEntry { .. } => {}
             Action::FetchDescriptor { command, queue, address, length } => {
                 let mut descriptor = std::mem::take(&mut self.descriptor);
                 let fetched =
@@ -367,7 +375,7 @@ impl KernelLoop {
             }
             Action::Run(short) => self.run_short(short),
             Action::Unbind { command } => {
-                if let Some(bound) = self.bound[command.slot()].take() {
+                if let Some(bound) = self.bound[command.slot()].take_if(|bound| bound.command == command) {
                     self.unbind(bound);
                 }
             }
@@ -396,6 +404,7 @@ impl KernelLoop {
                 }
             }
         }
+        1
     }
 
     /// An entry was fetched: if its transfer was cancelled before, it goes no further.

@@ -467,3 +467,83 @@ fn a_transfer_that_is_alone_is_run_as_it_is_waited_for() {
     assert_eq!(pair.take(cid, |finished| finished.entry.status()), Some(Status::Cancelled));
     assert!(!moved() && core.engine.is_idle());
 }
+
+/// Submits a transfer that needs no descriptor and has no operators.
+fn submit_short(
+    pair: &QueuePair,
+    from: dcs_devices::Endpoint,
+    to: dcs_devices::Endpoint,
+    length: u64,
+) -> u16 {
+    let end = |endpoint: &dcs_devices::Endpoint| {
+        let wire = Endpoint { kind: endpoint.kind() as u8, ..Default::default() };
+        (wire, endpoint.kind().is_positional().then_some(Extent { offset: 0, length }))
+    };
+    let plain = Some(Plain { source: end(&from), destination: end(&to) });
+    let entry = SubmissionEntry { opcode: OPCODE_TRANSFER, length, ..Default::default() };
+    let command = QueueCommand {
+        chain: entry.op_chain,
+        entry,
+        endpoints: [Some(Arc::new(from)), Some(Arc::new(to)), None],
+        secret: false,
+        near: None,
+        plain,
+        describe: &|_, _| unreachable!("it is plain"),
+    };
+    pair.submit(command).unwrap()
+}
+
+/// One that stops half-way keeps what it is bound to, whichever command had its slot before, and takes no memory for good.
+#[test]
+fn a_transfer_that_stops_half_way_has_its_slot_for_itself() {
+    let (mut core, pair) = core();
+    let bytes = |length: usize| dcs_devices::Endpoint::shared(vec![1; length].into());
+    let room = |length: usize| dcs_devices::Endpoint::sink(Arc::new(Mutex::new(vec![0; length])));
+    for round in 0..256usize {
+        let fill: Vec<_> = (0..round % 13).map(|_| submit_short(&pair, bytes(4), room(4), 4)).collect();
+        // Two blocks: it is bound.
+        let (long, _) = submit(&pair, &[7; 5000], [0; 8], |_| ());
+        let (reader, writer) = rustix::pipe::pipe().unwrap();
+        let reader = dcs_devices::Endpoint::from_fd(std::os::fd::AsFd::as_fd(&reader)).unwrap();
+        let waits = submit_short(&pair, reader, room(8), 8);
+        settle(&mut core);
+        rustix::io::write(&writer, &[1; 8]).unwrap();
+        // The ring tells in its own time that the pipe is ready.
+        let end = std::time::Instant::now() + Duration::from_secs(60);
+        while !pair.has(Awaited::Done(waits)) && std::time::Instant::now() < end {
+            core.step();
+        }
+        for cid in fill.into_iter().chain([long, waits]) {
+            assert_eq!(take(&pair, cid), Status::Success, "round {round}");
+        }
+        assert!(core.spare_chains.len() <= 4, "{} chains", core.spare_chains.len());
+    }
+}
+
+/// A completion doorbell is not trusted, whoever reads it.
+#[test]
+fn a_bad_completion_doorbell_leaves_one_that_is_alone_on_its_ring() {
+    let (mut core, pair) = core();
+    let from = Arc::new(dcs_devices::Endpoint::shared(vec![1; 4].into()));
+    let to = Arc::new(dcs_devices::Endpoint::sink(Arc::new(Mutex::new(vec![0; 4]))));
+    for round in 0..80 {
+        let end = Endpoint { kind: EndpointKind::Memory as u8, ..Default::default() };
+        let extent = Some(Extent { offset: 0, length: 4 });
+        let entry = SubmissionEntry { opcode: OPCODE_TRANSFER, length: 4, ..Default::default() };
+        let plain = Plain { source: (end, extent), destination: (end, extent) };
+        let mut inline = dcs_abi::inline::InlineEntry::new(&entry, &plain).unwrap();
+        let endpoints = [Some(Arc::clone(&from)), Some(Arc::clone(&to)), None];
+        let cid = pair.submit_inline(&mut inline, entry.op_chain, endpoints).unwrap();
+        if round % 20 == 5 {
+            pair.cq_head.store(65535, Ordering::Release);
+        }
+        let mut seen = None;
+        if !core.run_alone(&pair, cid, &mut |finished| seen = Some(finished.entry.status())) {
+            settle(&mut core);
+            seen = Some(take(&pair, cid));
+        }
+        assert_eq!(seen, Some(Status::Success), "round {round}");
+        assert!(pair.cq_head.load(Ordering::Acquire) < u32::from(pair.ring_depth()));
+    }
+    assert!(core.engine.is_idle());
+}

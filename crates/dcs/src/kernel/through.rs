@@ -24,6 +24,7 @@ struct Owner<'a> {
     pair: &'a QueuePair,
     controller: &'a mut Controller,
     chain: &'a mut Chain,
+    spare_chains: &'a mut Vec<Chain>,
     bound: &'a mut [Option<Bound>],
     /// Endpoints behind these handles, where they are known.
     found: Option<Found>,
@@ -32,31 +33,34 @@ struct Owner<'a> {
 }
 
 impl KernelLoop {
-    /// Fetches the entry in this slot of a queue's ring, and hands it in.
+    /// Fetches the entry in this slot of a queue's ring, and hands it in. Returns true if its command was run.
     #[inline]
-    pub(super) fn fetch_entry(&mut self, id: QueueId, slot: u16) {
+    pub(super) fn fetch_entry(&mut self, id: QueueId, slot: u16) -> bool {
         let Some(queue) = self.queues.get_mut(id.0 as usize).and_then(Option::as_mut) else {
-            return self.handle(Event::Entry { queue: id, bytes: &[0; 64] });
+            self.handle(Event::Entry { queue: id, bytes: &[0; 64] });
+            return false;
         };
         let bytes = queue.pair.read_submission(slot);
         queue.next_fetch = queue.pair.after(slot);
         if !queue.unwanted.is_empty() {
             self.handle(Event::Entry { queue: id, bytes: &bytes });
-            return self.fetched(id, &bytes);
+            self.fetched(id, &bytes);
+            return false;
         }
         let mut owner = Owner {
             pair: &queue.pair,
             controller: &mut self.controller,
             chain: &mut self.chain,
+            spare_chains: &mut self.spare_chains,
             bound: &mut self.bound,
             found: None,
             unshielded: self.gets_signals.then_some(&mut self.shield),
         };
-        let mut now = self.now;
+        let (mut now, mut ran_it) = (self.now, false);
         let posted = self.engine.enter(now, id, &bytes, |passage, ran| {
             let went = owner.run(passage, ran);
             if let Went::Ran(at) = went {
-                now = at;
+                (now, ran_it) = (at, true);
             }
             went
         });
@@ -70,6 +74,7 @@ impl KernelLoop {
                 self.engine.recycle(area);
             }
         }
+        ran_it
     }
 }
 
@@ -101,6 +106,7 @@ impl KernelLoop {
             pair,
             controller: &mut self.controller,
             chain: &mut self.chain,
+            spare_chains: &mut self.spare_chains,
             bound: &mut self.bound,
             found: Some(found),
             unshielded: self.gets_signals.then_some(&mut self.shield),
@@ -113,16 +119,19 @@ impl KernelLoop {
         }
         (queue.seen_tail, queue.next_fetch) = (tail, pair.after(queue.next_fetch));
         self.unpublished = true;
-        let Alone::Ended(entry, result) = alone else {
+        let Alone::Ended(slot, entry, result) = alone else {
             self.now = clock();
             return false;
         };
-        queue.seen_head = pair.pass_head();
+        queue.seen_head = pair.pass_head(slot);
         self.now = result.finished;
-        let (chain, [source, destination]) = pair.pass(cid);
+        let (chain, [source, destination, prefix]) = pair.pass(cid);
         of(&Finished { entry, chain, result, reason: None });
         if let (Some(source), Some(destination)) = (source, destination) {
             self.controller.let_go_of_ends([source, destination]);
+        }
+        if let Some(prefix) = prefix {
+            self.controller.let_go(prefix);
         }
         true
     }
@@ -276,12 +285,14 @@ impl Owner<'_> {
 
     /// Keeps what is bound for the command that goes on.
     fn keep(&mut self, passage: &Passage<'_>, ends: Ends) {
-        self.bound[passage.command.slot()] = Some(self.bind(passage, ends));
+        let bound = self.bind(passage, ends);
+        self.bound[passage.command.slot()] = Some(bound);
     }
 
     fn bind(&mut self, passage: &Passage<'_>, ends: Ends) -> Bound {
         // No operator of an entry without a descriptor has parameters.
-        let (chain, route) = (std::mem::take(self.chain), ends.into_route(passage.spec));
+        let fresh = self.spare_chains.pop().unwrap_or_default();
+        let (chain, route) = (std::mem::replace(self.chain, fresh), ends.into_route(passage.spec));
         Bound { command: passage.command, route, chain, secret: false }
     }
 }

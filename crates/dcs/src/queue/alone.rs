@@ -1,6 +1,6 @@
 //! The engine's questions to a queue pair for a transfer that goes through, alone or not: its endpoints, and its end.
 
-use super::{Endpoint, OpChain, QueuePair, handle};
+use super::{Endpoint, Endpoints, OpChain, QueuePair, handle};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -33,20 +33,20 @@ impl QueuePair {
         Some(((handle(cid, 0), handle(cid, 1)), found))
     }
 
-    /// Passes over the next slot of the completion ring. Returns the doorbell's value.
-    pub fn pass_head(&self) -> u32 {
-        let head = self.after(self.cq_head.load(Ordering::Relaxed) as u16).into();
+    /// Passes over this slot of the completion ring, which is the core's number, not the session's. Returns the doorbell's value.
+    pub fn pass_head(&self, slot: u16) -> u32 {
+        let head = self.after(slot).into();
         self.cq_head.store(head, Ordering::Release);
         head
     }
 
     /// Ends a transfer whose completion is taken as it comes. Returns its chain, and its endpoints.
-    pub fn pass(&self, cid: u16) -> (OpChain, BothEnds) {
+    pub fn pass(&self, cid: u16) -> (OpChain, Endpoints) {
         let mut state = self.state();
         let slot = &mut state.slots[cid as usize];
         let chain = slot.chain;
         self.meter.end(&chain);
-        let endpoints = [slot.endpoints[0].take(), slot.endpoints[1].take()];
+        let endpoints = std::mem::take(&mut slot.endpoints);
         (slot.in_flight, slot.detached) = (false, true);
         state.release(cid);
         let sleepers = state.sleepers;

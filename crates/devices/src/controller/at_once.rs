@@ -41,12 +41,13 @@ impl Controller {
         if let Object::File(file) = &ends.source.endpoint.object
             && file::has_cache(file, ends.source.direct_io)
             && let Some(buffer) = self.pool.get_mut(block)
-            && let into = &mut buffer.bytes_mut()[..length as usize]
-            && file::read_cached(file, into, offset) == Ok(length as usize)
         {
-            return Ok(PATH_SOURCE_CACHED | PATH_SYSCALL);
+            let read = file::read_cached(file, &mut buffer.bytes_mut()[..length as usize], offset);
+            return match read {
+                Ok(bytes) if bytes == length as usize => Ok(PATH_SOURCE_CACHED | PATH_SYSCALL),
+                read => Err(Tried::other(file::after_short_read(file, read, offset, length))),
+            };
         }
-        // A file is read again: not all of it is cached, and then that is the least.
         Tried::moved(self.read_from(&ends.source, &Pace::default(), offset, (block, 0, length)), length)
     }
 

@@ -162,6 +162,8 @@ impl Rig {
         let direct = self.options.direct;
         let covered = vec![0; spec.chain.len()];
         let bound = Bound { queue, spec, contexts, covered };
+        let has_slot = |other: &CommandId| other.slot() == command.slot();
+        assert!(!self.bound.keys().any(has_slot), "the last command of its slot was let go of");
         assert!(self.bound.insert(command, bound).is_none(), "a command is bound once");
         Ok(Binding { direct, flush: self.options.flush })
     }

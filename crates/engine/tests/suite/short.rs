@@ -263,7 +263,8 @@ fn a_command_that_is_alone_leaves_the_rings_as_every_other() {
                 stages(ran, 3, now);
                 Went::Ran(now + 3)
             });
-            let Alone::Ended(entry, result) = went else { panic!("{went:?}") };
+            let Alone::Ended(of, entry, result) = went else { panic!("{went:?}") };
+            assert_eq!(of, slot);
             (entry, Box::new(*result))
         } else {
             engine.handle(now, Event::SubmissionDoorbell { queue, tail });
