@@ -43,6 +43,8 @@ pub enum LayoutError {
         "a namespace has at least one logical block, and whole ones: {size} bytes are not a multiple of {block}"
     )]
     Size { size: u64, block: u64 },
+    #[error("a striped namespace has whole rows of stripes: {size} bytes are not a multiple of {row}")]
+    Rows { size: u64, row: u64 },
     #[error("{path}: bytes {from} to {to} were asked for, and it has {length}")]
     Short { path: PathBuf, from: u64, to: u64, length: u64 },
     #[error("{path}: bytes {from} to {to} overlap those of {owner}")]
@@ -69,6 +71,7 @@ impl LayoutError {
             LayoutError::Size { block, .. } => {
                 format!("choose a size that is a multiple of {block}, such as 8G")
             }
+            LayoutError::Rows { row, .. } => format!("choose a multiple of {row}, or another stripe"),
             LayoutError::Short { path, to, .. } => {
                 format!("make it longer (truncate -s {to} {}), or the namespace smaller", path.display())
             }

@@ -375,6 +375,7 @@ impl Process {
         let served = drives.get_mut(name).ok_or_else(|| missing(name))?;
         let (space, volume) = served.spaces.get_mut(&nsid).ok_or_else(|| no_space(name, nsid))?;
         check_size(size, space.block)?;
+        check_rows(size, space.slices.len(), space.stripe)?;
         let each = part(size, space.slices.len(), space.stripe);
         let before = part(space.size, space.slices.len(), space.stripe);
         let owner = owner(name, nsid);
@@ -541,6 +542,7 @@ fn place(layout: &mut Layout, drive: &Drive, nsid: u32, wanted: &Namespace) -> R
         let error = format!("a stripe is a power of two from 4KiB to 1GiB, not {stripe} bytes");
         return Err(Refused::new(error));
     }
+    check_rows(size, wanted.backing.len(), stripe)?;
     let chain = chain(wanted)?;
     let owner = owner(&drive.name, nsid);
     let length = part(size, wanted.backing.len(), stripe);
@@ -656,10 +658,17 @@ fn resize(
     if size > before {
         storage.resize(volume, size).map_err(Refused::new)?;
     }
-    let resized = controller.resize(nsid, size / block, &*storage);
-    // A smaller one always fits.
-    let _ = storage.resize(volume, if resized.is_ok() { size } else { before });
-    Ok(resized?)
+    if let Err(error) = controller.resize(nsid, size / block, &*storage) {
+        // It had this length.
+        let _ = storage.resize(volume, before);
+        return Err(error.into());
+    }
+    if let Err(error) = storage.resize(volume, size) {
+        // Its tail is nobody else's while requests can reach it.
+        controller.resize(nsid, before / block, &*storage)?;
+        return Err(Refused::new(error));
+    }
+    Ok(())
 }
 
 /// Bytes of each slice of a namespace: whole stripes, where it has several.
@@ -677,6 +686,15 @@ fn check_size(size: u64, block: u64) -> Result<(), Refused> {
     match size > 0 && size.is_multiple_of(block) {
         true => Ok(()),
         false => Err(LayoutError::Size { size, block }.into()),
+    }
+}
+
+/// Checks that a namespace on several slices has whole rows of stripes.
+fn check_rows(size: u64, slices: usize, stripe: u64) -> Result<(), Refused> {
+    let row = stripe.saturating_mul(slices as u64);
+    match slices > 1 && !size.is_multiple_of(row) {
+        true => Err(LayoutError::Rows { size, row }.into()),
+        false => Ok(()),
     }
 }
 

@@ -90,6 +90,29 @@ fn what_cannot_be_is_refused_and_all_is_as_it_was() {
     serving.does(&["add", &drive("b", &path, ",offset=4M")]);
 }
 
+/// A volume of stripes ends with a whole row: one that ended before its namespace's last stripe could still be written behind its end,
+/// where another namespace may lie.
+#[test]
+fn striped_namespaces_have_whole_rows() {
+    let folder = tempfile::tempdir().unwrap();
+    let (one, two) = (disk(folder.path(), "one", 64 * MB), disk(folder.path(), "two", 64 * MB));
+    let striped = drive("a", &one, &format!(",backing={},stripe=128K", two.display()));
+    let serving = Serving::start(folder.path(), &["--drive", &striped]).unwrap();
+    let before = list(&serving);
+    for size in ["2176K", "1088K", "4224K"] {
+        serving.refuses(&["resize", "a/1", size], "choose a multiple of 262144");
+        assert_eq!(list(&serving), before, "{size}");
+    }
+    let partial = striped.replace("a:size=4M", "b:size=2176K");
+    serving.refuses(&["add", &partial], "choose a multiple of 262144");
+    assert_eq!(list(&serving), before);
+    for (size, bytes) in [("2304K", 9 * MB / 4), ("8M", 8 * MB)] {
+        serving.does(&["resize", "a/1", size]);
+        let space = &list(&serving)[0]["namespaces"][0];
+        assert_eq!((&space["size"], &space["slices"][1]["length"]), (&json!(bytes), &json!(bytes / 2)));
+    }
+}
+
 #[test]
 fn a_configuration_that_cannot_be_does_not_start() {
     let folder = tempfile::tempdir().unwrap();
