@@ -195,6 +195,8 @@ module sequencer
   state_e        state_q, state_d;
   verdict_t      verdict_q;
   outcome_t      outcome_q;
+  logic          bound_ok_q, bound_flush_q;
+  failure_t      bound_failure_q;
   // The failure that is being told; that of a cancelled command names the stage farthest down.
   failure_t      failure_q, failure_d;
   logic          by_stage_q, by_stage_d;
@@ -660,17 +662,17 @@ module sequencer
       Bound: begin
         run_write     = 1'b1;
         run_d.binding = 1'b0;
-        run_d.bound   = bound_ok_i;
+        run_d.bound   = bound_ok_q;
         if (run.failed) begin
           state_d = Conclude;
-        end else if (bound_ok_i) begin
+        end else if (bound_ok_q) begin
           run_d.phase       = Run;
           run_d.started     = now_i;
-          run_d.flush       = bound_flush_i || transfer.durable || transfer.acknowledged;
+          run_d.flush       = bound_flush_q || transfer.durable || transfer.acknowledged;
           run_d.source_done = 1'b0;
           state_d           = Plan;
         end else begin
-          failure_d = bound_failure_i;
+          failure_d = bound_failure_q;
           state_d   = Fail;
         end
       end
@@ -1192,8 +1194,11 @@ module sequencer
     seek_q         <= seek_d;
     looked_q       <= looked_d;
     if (state_q == Idle) begin
-      verdict_q <= verdict_i;
-      outcome_q <= outcome_i;
+      verdict_q       <= verdict_i;
+      outcome_q       <= outcome_i;
+      bound_ok_q      <= bound_ok_i;
+      bound_flush_q   <= bound_flush_i;
+      bound_failure_q <= bound_failure_i;
     end
     if (state_q == Issue || state_q == Blockless) operation_command_o <= command_q;
     if (state_q == Start) bind_command_o <= command_q;

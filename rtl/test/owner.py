@@ -159,7 +159,8 @@ class World:
         if self.sees("read_valid_o") and self.driven["read_ready_i"]:
             address, count = self.sees("read_address_o"), self.sees("read_bytes_o")
             sound = address + count <= MEMORY
-            at = self.later(60)
+            # Faster than the devices: else few commands are in flight.
+            at = self.cycle + (1 if self.chance is None else self.chance.randrange(1, 20))
             for start in range(address, address + count, 8):
                 bits = int.from_bytes(self.memory[start : start + 8], "little") if sound else 0
                 self.reads.append((at, bits, int(not sound)))
