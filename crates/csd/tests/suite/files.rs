@@ -141,6 +141,18 @@ fn stripes_over_three_files() {
     let mut zeroed = expected.clone();
     zeroed[4096..44 << 10].fill(0);
     assert!(bytes_of(response) == zeroed);
+    // Cut: what is behind its end may be another volume's.
+    let (row, end) = (3 * stripe as u64, length as u64);
+    assert!(storage.resize(volume, end - row + stripe as u64).is_err());
+    storage.resize(volume, end - row).unwrap();
+    for action in [Action::Deallocate, zero, Action::Write { durable: false }, Action::Read] {
+        let data = buffer(&[9; 4096]);
+        let refused = run(&mut storage, volume, action, end - row, 4096, data);
+        assert_eq!(refused.result, Err(VolumeError::Refused), "{action:?}");
+    }
+    storage.resize(volume, end).unwrap();
+    let response = run(&mut storage, volume, Action::Read, 0, end, buffer(&vec![1; length]));
+    assert!(bytes_of(response) == zeroed);
 }
 
 #[test]
