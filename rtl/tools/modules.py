@@ -19,6 +19,7 @@ class Unit:
 
 UNITS = {
     "ndp_md5": Unit("ndp_md5", "ndp_md5"),
+    "ndp_sha1": Unit("ndp_sha1", "ndp_sha1"),
     "ndp_sha256": Unit("ndp_sha256", "ndp_sha256"),
     "ndp_crc32": Unit("ndp_crc", "ndp_crc"),
     "ndp_crc32c": Unit("ndp_crc", "ndp_crc", {"Code": 1}),
