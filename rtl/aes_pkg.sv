@@ -32,6 +32,15 @@ package aes_pkg;
     8'h7b, 8'h77, 8'h7c, 8'h63
   };
 
+  // The substitution back.
+  function automatic logic [255:0][7:0] make_inverse();
+    logic [255:0][7:0] inverse;
+    for (int unsigned i = 0; i < 256; i++) inverse[SBox[i]] = 8'(i);
+    return inverse;
+  endfunction
+
+  localparam logic [255:0][7:0] InverseSBox = make_inverse();
+
   function automatic logic [7:0] double(logic [7:0] x);
     return {x[6:0], 1'b0} ^ (x[7] ? 8'h1b : 8'h00);
   endfunction
@@ -46,10 +55,34 @@ package aes_pkg;
     return y;
   endfunction
 
-  function automatic block_t mix_columns(block_t x);
+  function automatic block_t unshift_rows(block_t x);
+    block_t y;
+    for (int unsigned column = 0; column < 4; column++) begin
+      for (int unsigned row = 0; row < 4; row++) begin
+        y[4*((column + row) % 4) + row] = x[4*column + row];
+      end
+    end
+    return y;
+  endfunction
+
+  // MixColumns of bytes; `doubled` is twice the same.
+  function automatic block_t mix_columns(block_t x, block_t doubled);
     block_t y;
     for (int unsigned i = 0; i < 16; i++) begin
-      y[i] = double(x[i] ^ x[next(i, 1)]) ^ x[next(i, 1)] ^ x[next(i, 2)] ^ x[next(i, 3)];
+      y[i] = doubled[i] ^ doubled[next(i, 1)] ^ x[next(i, 1)] ^ x[next(i, 2)] ^ x[next(i, 3)];
+    end
+    return y;
+  endfunction
+
+  // InvMixColumns of bytes; `fourfold` is four times the same. Its factors 14, 11, 13 and 9 are
+  // those of MixColumns, and 12, 8, 12 and 8.
+  function automatic block_t unmix_columns(block_t x, block_t fourfold);
+    block_t y, all;
+    for (int unsigned i = 0; i < 16; i++) begin
+      all[i] = double(fourfold[i] ^ fourfold[next(i, 1)] ^ fourfold[next(i, 2)]
+                      ^ fourfold[next(i, 3)]);
+      y[i] = double(x[i] ^ x[next(i, 1)]) ^ x[next(i, 1)] ^ x[next(i, 2)] ^ x[next(i, 3)]
+           ^ fourfold[i] ^ fourfold[next(i, 2)] ^ all[i];
     end
     return y;
   endfunction
@@ -57,6 +90,23 @@ package aes_pkg;
   // The byte this many rows further in the same column.
   function automatic int unsigned next(int unsigned i, int unsigned rows);
     return i / 4 * 4 + (i + rows) % 4;
+  endfunction
+
+  // The key of a round of AES-256, of that two rounds before and the last word before. The even
+  // rounds rotate that word and add a constant, the others only substitute.
+  function automatic block_t expand(block_t older, logic [31:0] newest, logic even,
+                                    logic [7:0] constant);
+    logic [31:0] word;
+    block_t key;
+    word = newest;
+    if (even) word = {word[7:0], word[31:8]};
+    for (int unsigned i = 0; i < 4; i++) word[8*i +: 8] = SBox[word[8*i +: 8]];
+    if (even) word[7:0] = word[7:0] ^ constant;
+    for (int unsigned i = 0; i < 4; i++) begin
+      word = word ^ older[4*i +: 4];
+      key[4*i +: 4] = word;
+    end
+    return key;
   endfunction
 
 endpackage

@@ -64,25 +64,11 @@ module ndp_aes256_ctr
   block_t            expanded, loaded;
   // The words before the last one of a key or counter.
   logic [95:0]       words_q;
-  logic [31:0]       last_word, rotated, substituted;
   logic              is_even, key_enter;
   logic [7:0]        round_constant_q;
 
-  // Rounds 2, 4, ... rotate the word before and add a constant, the others only substitute.
   assign is_even   = !turn_q[0];
-  assign last_word = key_q[Rounds][15:12];
-  assign rotated   = is_even ? {last_word[7:0], last_word[31:8]} : last_word;
-
-  always_comb begin
-    logic [31:0] word;
-    for (int unsigned i = 0; i < 4; i++) substituted[8*i +: 8] = SBox[rotated[8*i +: 8]];
-    word = substituted ^ (is_even ? {24'd0, round_constant_q} : 32'd0);
-    for (int unsigned i = 0; i < 4; i++) begin
-      word = word ^ key_q[Rounds-1][4*i +: 4];
-      expanded[4*i +: 4] = word;
-    end
-  end
-
+  assign expanded  = expand(key_q[Rounds-1], key_q[Rounds][15:12], is_even, round_constant_q);
   assign loaded    = {state_i, words_q};
   assign key_enter = state_q == Expand || (state_q == LoadKey && turned && turn_q[1:0] == 2'd3);
 
@@ -104,9 +90,8 @@ module ndp_aes256_ctr
   end
 
   always_ff @(posedge clk_i) begin
-    if (state_q == LoadCounter && turned) counter_q <= {counter_q[95:0], swap(state_i)};
-    else if (state_q == Unload && turned) counter_q <= {counter_q[95:0], 32'd0};
-    else if (taken) counter_q <= counter_q + 128'd1;
+    // One adder does both, so that its LUTs are the multiplexer.
+    counter_q <= (turned ? {counter_q[95:0], swap(state_i)} : counter_q) + 128'(taken);
   end
 
   function automatic logic [31:0] swap(logic [31:0] word);
@@ -116,7 +101,7 @@ module ndp_aes256_ctr
   // ---- The rounds ----
 
   block_t [Rounds-1:0] block_q;
-  block_t              substituted_block, kept;
+  block_t              substituted_block, unused_multiple, kept;
   logic                advance;
 
   always_ff @(posedge clk_i) begin
@@ -135,9 +120,10 @@ module ndp_aes256_ctr
 
   aes_sub u_last_sub (
     .clk_i,
-    .enable_i (advance),
-    .block_i  (block_q[Rounds-1]),
-    .block_o  (substituted_block)
+    .enable_i  (advance),
+    .block_i   (block_q[Rounds-1]),
+    .block_o   (substituted_block),
+    .multiple_o(unused_multiple)
   );
 
   // ---- The data, on their way beside the counters ----

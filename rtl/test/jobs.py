@@ -34,6 +34,8 @@ class Unit:
         self.dut = dut
         self.width = len(dut.data_i) // 8
         self.cycles = 0
+        # The last job was an error.
+        self.refused = False
 
     async def start(self):
         dut = self.dut
@@ -99,6 +101,8 @@ class Unit:
             if hasattr(dut, "out_valid_o") and int(dut.out_valid_o.value) and int(dut.out_ready_i.value):
                 out.append((int(dut.out_o.value), int(dut.out_keep_o.value), int(dut.out_last_o.value)))
             ready = int(dut.job_ready_o.value)
+            if hasattr(dut, "job_error_o"):
+                self.refused = bool(dut.job_error_o.value)
             await FallingEdge(dut.clk_i)
             self.cycles += 1
             assert self.cycles - started < 1000 + 400 * len(beats), "the unit hangs"
@@ -107,6 +111,22 @@ class Unit:
         dut.job_valid_i.value = 0
         assert given == len(beats) and taken == words and None not in state[first_out:]
         return state, out, self.cycles - started
+
+
+def words(data):
+    """Words of 32 bits, as a state has them."""
+    return [int.from_bytes(data[at : at + 4], "little") for at in range(0, len(data), 4)]
+
+
+def joined(out):
+    """The bytes of words that came out; each but the last one is full, and nothing is behind the last one."""
+    data = b""
+    for at, (word, keep, last) in enumerate(out):
+        assert last == (at == len(out) - 1) and (last or keep == 0xFFFF)
+        size = keep.bit_length()
+        assert keep == (1 << size) - 1 and word >> 8 * size == 0
+        data += word.to_bytes(16, "little")[:size]
+    return data
 
 
 def lengths(chance, block=64):

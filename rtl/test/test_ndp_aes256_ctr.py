@@ -4,7 +4,7 @@ import random
 import subprocess
 
 import cocotb
-from jobs import SEEDS, Job, Unit, lengths, pieces, record
+from jobs import SEEDS, Job, Unit, joined, lengths, pieces, record, words
 
 KEY_WORDS, WORDS = 8, 12
 
@@ -14,23 +14,8 @@ def openssl(key, counter, data):
     return subprocess.run(command, input=data, capture_output=True, check=True).stdout
 
 
-def words(data):
-    return [int.from_bytes(data[at : at + 4], "little") for at in range(0, len(data), 4)]
-
-
 def moved(counter, blocks):
     return ((int.from_bytes(counter, "big") + blocks) % (1 << 128)).to_bytes(16, "big")
-
-
-def joined(out):
-    """The bytes that came out; each word but the last one is full, and nothing is behind the last one."""
-    data = b""
-    for at, (word, keep, last) in enumerate(out):
-        assert last == (at == len(out) - 1) and (last or keep == 0xFFFF)
-        size = keep.bit_length()
-        assert keep == (1 << size) - 1 and word >> 8 * size == 0
-        data += word.to_bytes(16, "little")[:size]
-    return data
 
 
 async def encipher(unit, state, data, final, chance):

@@ -26,6 +26,8 @@ UNITS = {
     "ndp_crc32c_512": Unit("ndp_crc", "ndp_crc", {"Code": 1, "DataWidth": 512}),
     "ndp_crc64_nvme": Unit("ndp_crc", "ndp_crc", {"Code": 2}),
     "ndp_aes256_ctr": Unit("ndp_aes256_ctr", "ndp_aes256_ctr"),
+    "ndp_aes256_xts": Unit("ndp_aes256_xts", "ndp_aes256_xts"),
+    "ndp_aes256_xts_decrypt": Unit("ndp_aes256_xts", "ndp_aes256_xts", {"Inverse": 1}),
     "renaming": Unit("renaming", "renaming"),
     "engine": Unit("engine", "engine"),
 }
