@@ -92,7 +92,7 @@ hdfs: build ## HDFS's DataNodes on the engine, from Apache's jars: put, get, bal
 	integrations/hdfs/demo.py
 	integrations/hdfs/grep.py --size 512 --runs 1
 
-rtl: ## the engine in SystemVerilog: lint, benches, proofs, area, clock, to target/rtl; a quarter of an hour
+rtl: ## the engine in SystemVerilog: lint, benches, proofs, area, clock, to target/rtl; takes long
 	@tools/setup
 	tools/rtl all
 

@@ -27,9 +27,10 @@ def yosys(args, name, script):
 
 
 def read(top, parameters, files):
-    """The command that reads a module."""
+    """The command that reads a module; what the modules ask to keep is left of their hierarchy by the synthesis."""
     given = " ".join(f"-G{key}={value}" for key, value in parameters.items())
-    return f"read_slang --threads 1 --ignore-assertions -D SYNTHESIS --top {top} {given} {' '.join(map(str, files))}\n"
+    options = "--threads 1 --keep-hierarchy --ignore-assertions -D SYNTHESIS"
+    return f"read_slang {options} --top {top} {given} {' '.join(map(str, files))}\n"
 
 
 def measure(args, name):

@@ -22,12 +22,14 @@ UNITS = {
     "ndp_sha1": Unit("ndp_sha1", "ndp_sha1"),
     "ndp_sha256": Unit("ndp_sha256", "ndp_sha256"),
     "ndp_crc32": Unit("ndp_crc", "ndp_crc"),
+    "ndp_crc32_512": Unit("ndp_crc", "ndp_crc", {"DataWidth": 512}),
     "ndp_crc32c": Unit("ndp_crc", "ndp_crc", {"Code": 1}),
     "ndp_crc32c_512": Unit("ndp_crc", "ndp_crc", {"Code": 1, "DataWidth": 512}),
     "ndp_crc64_nvme": Unit("ndp_crc", "ndp_crc", {"Code": 2}),
     "ndp_aes256_ctr": Unit("ndp_aes256_ctr", "ndp_aes256_ctr"),
     "ndp_aes256_xts": Unit("ndp_aes256_xts", "ndp_aes256_xts"),
     "ndp_aes256_xts_decrypt": Unit("ndp_aes256_xts", "ndp_aes256_xts", {"Inverse": 1}),
+    "ndp_pool": Unit("ndp_pool", "ndp_pool"),
     "renaming": Unit("renaming", "renaming"),
     "engine": Unit("engine", "engine"),
 }
@@ -35,15 +37,16 @@ UNITS = {
 
 def files(top):
     """The files of a module, of the packages that it imports, and of the modules in it: packages first."""
-    packages, modules = [], []
+    packages, modules, seen = [], [], set()
 
     def visit(name):
+        seen.add(name)
         text = (RTL / f"{name}.sv").read_text()
         for package in re.findall(r"\b(\w+_pkg)::", text):
             if package not in packages and package != name:
                 visit(package)
         for module in re.findall(r"^ +(\w+) (?:#\(|u_\w+ \()", text, re.M):
-            if (RTL / f"{module}.sv").is_file() and module not in modules:
+            if (RTL / f"{module}.sv").is_file() and module not in seen:
                 visit(module)
         (packages if name.endswith("_pkg") else modules).append(name)
 
