@@ -8,7 +8,7 @@ use crate::identity::{Identity, differ};
 use crate::names::shown;
 use crate::nvme;
 use crate::replace::{self, Replaced};
-use crate::temp_file::{Entry, TempFile, Wanted};
+use crate::temp_file::{Entry, TempFile, TempFileOptions};
 use dcs::{Mode, Sink};
 use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
@@ -197,6 +197,6 @@ fn existing(path: &Path, name: &str, options: &Options<'_>) -> Result<Kind, Fail
 
 fn beside(at: Entry, options: &Options<'_>, replaced: Option<Replaced>) -> io::Result<Kind> {
     let (no_clobber, durable) = (options.no_clobber, options.file.durable);
-    let wanted = Wanted { replaced, mode: options.mode, no_clobber, durable };
-    Ok(Kind::TempFile(Box::new(TempFile::new(at, wanted)?)))
+    let made = TempFileOptions { replaced, mode: options.mode, no_clobber, durable };
+    Ok(Kind::TempFile(Box::new(TempFile::new(at, made)?)))
 }

@@ -47,7 +47,7 @@ pub struct TempFile {
 }
 
 /// Properties of a file to make.
-pub struct Wanted {
+pub struct TempFileOptions {
     pub replaced: Option<Replaced>,
     /// Permission bits of a new file, before the umask.
     pub mode: u32,
@@ -88,12 +88,12 @@ impl Entry {
 
 impl TempFile {
     /// Makes a temporary file next to this entry.
-    pub fn new(at: Entry, wanted: Wanted) -> io::Result<TempFile> {
+    pub fn new(at: Entry, options: TempFileOptions) -> io::Result<TempFile> {
         // The umask is for new files. A file that replaces another gets that one's owner first, then its permissions.
-        let mode = if wanted.replaced.is_some() { 0o600 } else { wanted.mode };
+        let mode = if options.replaced.is_some() { 0o600 } else { options.mode };
         let (temporary, file, leftover) = create(&at, mode)?;
         deadline::leaves(Some(shown(&temporary.path).to_string()));
-        let Wanted { replaced, no_clobber, durable, .. } = wanted;
+        let TempFileOptions { replaced, no_clobber, durable, .. } = options;
         Ok(TempFile { file, temporary, at, replaced, no_clobber, durable, leftover: Some(leftover) })
     }
 

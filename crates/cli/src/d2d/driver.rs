@@ -6,7 +6,7 @@ use crate::failure::{Exit, Failure};
 use crate::interrupt;
 use crate::report::Report;
 use crate::stream::ends::Address;
-use dcs_d2d::driver::{Layout, Report as Told, Write};
+use dcs_d2d::driver::{Layout, Report as StreamReport, Write};
 use dcs_d2d::register::{EVENT, Error, Event, IDENTITY, Identity, Kind, State, Status, Task, Times};
 use dcs_vfio::{Container, Function, Mapping, VfioError};
 use nix::poll::{PollFd, PollFlags, PollTimeout};
@@ -74,8 +74,9 @@ impl Device {
         self.function.bar_address(index).map_err(|error| refused(self.function.address(), &error))
     }
 
-    fn told(&self, stream: u16) -> Told {
-        Told::from_values(self.read(self.layout.report_reads(stream)))
+    /// Reads how a stream fares.
+    fn stream_report(&self, stream: u16) -> StreamReport {
+        StreamReport::from_values(self.read(self.layout.report_reads(stream)))
     }
 }
 
@@ -182,7 +183,7 @@ impl Driver {
         });
         drop(guard);
         match woken? {
-            Some(woken) => self.tell(woken, report),
+            Some(woken) => self.report_results(woken, report),
             // The functions are reset when they are released.
             None => Err(Failure::new(Exit::Interrupted, "interrupted; the streams were stopped")),
         }
@@ -221,10 +222,10 @@ impl Driver {
     }
 
     /// Reports the results.
-    fn tell(&self, woken: u64, report: &Report) -> Result<(), Failure> {
+    fn report_results(&self, woken: u64, report: &Report) -> Result<(), Failure> {
         let (mut failed, mut packets, mut bytes, mut dropped, mut lost) = (0, 0, 0, 0, 0);
         for stream in 0..self.streams {
-            let (ssd, nic) = (self.ssd.told(stream), self.nic.told(stream));
+            let (ssd, nic) = (self.ssd.stream_report(stream), self.nic.stream_report(stream));
             packets += nic.packets;
             dropped += u64::from(nic.dropped.packets);
             lost += nic.lost;
@@ -261,7 +262,7 @@ fn reason(status: &Status) -> String {
 }
 
 /// Returns the reason why a stream is not complete, if it is not.
-fn why(ssd: &Told, nic: &Told) -> Option<String> {
+fn why(ssd: &StreamReport, nic: &StreamReport) -> Option<String> {
     // The end that failed, before the one that reports its peer's failure, before one without an error.
     let mut ends = [("the SSD", &ssd.status), ("the NIC", &nic.status)];
     ends.sort_by_key(|(_, status)| (status.error.is_none(), status.error == Some(Error::Peer)));
@@ -281,17 +282,17 @@ mod tests {
     use super::*;
     use dcs_d2d::register::{Dropped, Role};
 
-    fn told(state: State, error: Option<Error>) -> Told {
+    fn stream_report(state: State, error: Option<Error>) -> StreamReport {
         let status = Status { state, error, role: Role::Sender, paused: false, starved: false, epoch: 1 };
-        Told { status, moved: 0, taken: 0, dropped: Dropped::default(), packets: 0, lost: 0 }
+        StreamReport { status, moved: 0, taken: 0, dropped: Dropped::default(), packets: 0, lost: 0 }
     }
 
     #[test]
     fn the_end_that_failed_is_named_with_its_reason() {
-        let idle = told(State::Idle, None);
-        let peer = told(State::Failed, Some(Error::Peer));
-        let waits = told(State::Fetch, None);
-        let stalled = told(State::Failed, Some(Error::Stalled));
+        let idle = stream_report(State::Idle, None);
+        let peer = stream_report(State::Failed, Some(Error::Peer));
+        let waits = stream_report(State::Fetch, None);
+        let stalled = stream_report(State::Failed, Some(Error::Stalled));
         let stall = Error::Stalled.to_string();
         assert_eq!(why(&idle, &idle), None);
         for (ssd, nic, parts) in [
@@ -300,7 +301,7 @@ mod tests {
             (&peer, &stalled, ["the NIC", &stall]),
             (&stalled, &idle, ["the SSD", &stall]),
             (&idle, &waits, ["the NIC", "it has not ended; it is in Fetch"]),
-            (&idle, &told(State::Init, None), ["the NIC", "it did not start"]),
+            (&idle, &stream_report(State::Init, None), ["the NIC", "it did not start"]),
         ] {
             let why = why(ssd, nic).unwrap();
             assert!(parts.iter().all(|part| why.contains(part)), "{why}");
@@ -309,12 +310,12 @@ mod tests {
 
     #[test]
     fn a_recording_with_holes_is_not_whole() {
-        let idle = told(State::Idle, None);
-        let dropped = Told { dropped: Dropped { late: 0, packets: 3 }, ..idle };
-        let lost = Told { lost: 4, ..idle };
+        let idle = stream_report(State::Idle, None);
+        let dropped = StreamReport { dropped: Dropped { late: 0, packets: 3 }, ..idle };
+        let lost = StreamReport { lost: 4, ..idle };
         assert!(why(&idle, &dropped).unwrap().contains("3 packets were dropped"));
         assert!(why(&idle, &lost).unwrap().contains("4 RTP packets never came"));
         // Late and duplicate packets are not holes.
-        assert_eq!(why(&idle, &Told { dropped: Dropped { late: 3, packets: 0 }, ..idle }), None);
+        assert_eq!(why(&idle, &StreamReport { dropped: Dropped { late: 3, packets: 0 }, ..idle }), None);
     }
 }

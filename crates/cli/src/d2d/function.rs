@@ -260,8 +260,8 @@ impl<M: Machine> Serving<M> {
 }
 
 /// Reports a failure of the medium or the wire once: each is in a stream's registers.
-pub fn tell_once(told: &OnceLock<()>, report: &Report, what: &str, error: &std::io::Error) {
-    if told.set(()).is_ok() {
+pub fn report_once(reported: &OnceLock<()>, report: &Report, what: &str, error: &std::io::Error) {
+    if reported.set(()).is_ok() {
         report.failure(&Failure::new(Exit::Failed, format!("{what}: {error}; other streams go on")));
     }
 }

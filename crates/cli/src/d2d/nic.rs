@@ -1,7 +1,7 @@
 //! `dcs d2d nic`: the NIC, whose wire leads to a UDP socket, or to a tap device, of this machine.
 
 use super::args;
-use super::function::{Kind, PAYLOAD, Shared, serve, tell_once};
+use super::function::{Kind, PAYLOAD, Shared, report_once, serve};
 use super::tap::{FRAME, Tap, dropped};
 use crate::failure::{Exit, Failure};
 use crate::report::Report;
@@ -112,7 +112,7 @@ pub fn run(options: &args::Nic, report: &Report) -> Result<(), Failure> {
                     if let Wire::Tap(tap) = &wire {
                         link.look(tap);
                     }
-                    tell_once(&lost, report, "a datagram is lost", &error);
+                    report_once(&lost, report, "a datagram is lost", &error);
                 }
             }
             worked
@@ -149,7 +149,7 @@ impl Link<'_> {
     }
 
     /// Reports frames that the kernel has dropped since the last call, because they came faster than the NIC took them.
-    fn tell_dropped(&self, before: &mut Option<u64>) {
+    fn report_dropped(&self, before: &mut Option<u64>) {
         let now = dropped(self.name);
         let more = now.zip(*before).map_or(0, |(now, before)| now.saturating_sub(before));
         if more > 0 {
@@ -170,7 +170,7 @@ fn hear(tap: &Tap, link: &Link) {
         if looked.elapsed() >= PAUSE {
             looked = Instant::now();
             link.look(tap);
-            link.tell_dropped(&mut before);
+            link.report_dropped(&mut before);
         }
         if !is_there {
             continue;

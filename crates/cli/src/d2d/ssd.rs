@@ -1,7 +1,7 @@
 //! `dcs d2d ssd`: the SSD, whose medium is a file that several threads read and, with `--writable`, write.
 
 use super::args;
-use super::function::{Kind, PAYLOAD, Shared, serve, tell_once};
+use super::function::{Kind, PAYLOAD, Shared, report_once, serve};
 use crate::failure::{Exit, Failure};
 use crate::names::shown;
 use crate::report::Report;
@@ -25,7 +25,7 @@ const IDENTITY: Identity =
     Identity { vendor: 0xdc51, device: 0x0003, class: [0x01, 0x80, 0x00], revision: 1 };
 
 /// An operation on the medium.
-enum Wanted {
+enum Operation {
     Read { token: Token, offset: u64, length: usize },
     Store { token: Token, offset: u64, data: Vec<u8> },
 }
@@ -66,13 +66,13 @@ pub fn run(options: &args::Ssd, report: &Report) -> Result<(), Failure> {
         keeps: None,
     };
     let serving = serve(machine, &kind, &options.served, report)?;
-    let (wants, wanted) = channel();
+    let (operations, received) = channel();
     let medium = Medium {
         file,
         bytes,
-        wanted: Mutex::new(wanted),
+        operations: Mutex::new(received),
         shared: &serving.shared,
-        told: OnceLock::new(),
+        reported: OnceLock::new(),
         report,
     };
     std::thread::scope(|scope| {
@@ -84,10 +84,10 @@ pub fn run(options: &args::Ssd, report: &Report) -> Result<(), Failure> {
             Action::Read { token, lba, blocks } => {
                 let (offset, length) = (lba << block, (blocks as usize) << block);
                 // The threads live as long as the process.
-                let _ = wants.send(Wanted::Read { token, offset, length });
+                let _ = operations.send(Operation::Read { token, offset, length });
             }
             Action::Store { token, lba, data } if options.writable => {
-                let _ = wants.send(Wanted::Store { token, offset: lba << block, data });
+                let _ = operations.send(Operation::Store { token, offset: lba << block, data });
             }
             // The file may only be read.
             Action::Store { token, .. } => {
@@ -125,39 +125,40 @@ struct Medium<'a> {
     file: File,
     /// Length of the file when it was opened.
     bytes: u64,
-    wanted: Mutex<Receiver<Wanted>>,
+    operations: Mutex<Receiver<Operation>>,
     shared: &'a Shared<Ssd>,
-    told: OnceLock<()>,
+    reported: OnceLock<()>,
     report: &'a Report,
 }
 
 impl Medium<'_> {
     /// Performs operations until their sender is gone.
     fn serve(&self) {
-        while let Some(wanted) = next(&self.wanted) {
-            match wanted {
-                Wanted::Read { token, offset, length } => {
-                    let data = self.tell(read(&self.file, self.bytes, offset, length));
+        while let Some(operation) = next(&self.operations) {
+            match operation {
+                Operation::Read { token, offset, length } => {
+                    let data = self.reported(read(&self.file, self.bytes, offset, length));
                     self.shared.touch(|machine, now| machine.read_done(token, data, now));
                 }
-                Wanted::Store { token, offset, data } => {
-                    let stored = self.tell(self.file.write_all_at(&data, offset));
+                Operation::Store { token, offset, data } => {
+                    let stored = self.reported(self.file.write_all_at(&data, offset));
                     self.shared.touch(|machine, now| machine.store_done(token, stored, now));
                 }
             }
         }
     }
 
-    fn tell<T>(&self, done: io::Result<T>) -> Result<T, MediumError> {
+    /// Reports the first failure of the file.
+    fn reported<T>(&self, done: io::Result<T>) -> Result<T, MediumError> {
         done.map_err(|error| {
-            tell_once(&self.told, self.report, "the SSD's file", &error);
+            report_once(&self.reported, self.report, "the SSD's file", &error);
             MediumError
         })
     }
 }
 
-fn next(wanted: &Mutex<Receiver<Wanted>>) -> Option<Wanted> {
-    wanted.lock().unwrap_or_else(PoisonError::into_inner).recv().ok()
+fn next(operations: &Mutex<Receiver<Operation>>) -> Option<Operation> {
+    operations.lock().unwrap_or_else(PoisonError::into_inner).recv().ok()
 }
 
 /// Reads blocks of a file that had `bytes` when it was opened. Bytes after the end are zeros; if the file has been cut, the read fails.

@@ -5,7 +5,7 @@ use super::driver::{Driver, address, stall};
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::report::Report;
-use crate::stream::args::Rate as Wanted;
+use crate::stream::args::Rate as Pacing;
 use dcs::media::Framing;
 use dcs_d2d::driver::{Receive, Send, Write};
 use dcs_d2d::register::{APERTURE_BASE, GRANT, Kind, Rate, Task};
@@ -28,12 +28,12 @@ pub fn run(options: &args::Stream, report: &Report) -> Result<(), Failure> {
 
 fn rate(options: &args::Stream) -> Result<Rate, Failure> {
     let bytes_per_second = match options.rate {
-        Wanted::Free => return Ok(Rate::default()),
-        Wanted::Pcr => {
+        Pacing::Free => return Ok(Rate::default()),
+        Pacing::Pcr => {
             return Err(Failure::usage("--rate pcr: a D2D SSD looks at no byte of the video")
                 .advise("say its rate in bits a second: --rate 7.82M"));
         }
-        Wanted::Bits(bits) => bits.div_ceil(8),
+        Pacing::Bits(bits) => bits.div_ceil(8),
     };
     let granularity_us = u32::try_from(options.slot.as_micros()).unwrap_or(u32::MAX);
     if bytes_per_second >= 1 << 40 || !(1..1 << 24).contains(&granularity_us) {
