@@ -93,6 +93,8 @@ extern "C" {
 #define DCS_ADMIN_CQE_SIZE 16
 /** bytes of struct dcs_ssd_identity */
 #define DCS_SSD_IDENTITY_SIZE 64
+/** bytes of struct dcs_paced_sending */
+#define DCS_PACED_SENDING_SIZE 176
 
 /* ---- Opcodes ---- */
 
@@ -130,7 +132,7 @@ extern "C" {
 #define DCS_ADMIN_GRANT_MEMORY 0xc0u
 /**
  * let go of a handle: CDW10; a connection that is open is reset, datagrams that are not sent yet
- * are not
+ * are not, but a media stream sends what it has taken, in its time
  */
 #define DCS_ADMIN_RELEASE 0xc4u
 /**
@@ -172,6 +174,18 @@ extern "C" {
  * (dcs_ssd_identity), in granted memory
  */
 #define DCS_ADMIN_IDENTIFY_SSD 0xeau
+/**
+ * open a media stream to a host or a group, a PACED destination: CDW10 the NIC's handle, CDW11 the
+ * peer's IPv4 address, CDW12 15:0 its port, 31:16 bytes of payload of each datagram, CDW13 7:0 hops
+ * of datagrams to a group, bit 8 RTP (a header before each payload, reports to the next port),
+ * CDW14-15 where RTP's numbers begin; CDW6-7 nanoseconds since 1970; gives a handle
+ */
+#define DCS_ADMIN_OPEN_PACED 0xecu
+/**
+ * what a media stream has sent: CDW10 its handle; data_address: where 176 bytes are written
+ * (dcs_paced_sending), in granted memory
+ */
+#define DCS_ADMIN_PACED_SENDING 0xf2u
 
 /* ---- What memory is granted for ---- */
 
@@ -1016,6 +1030,50 @@ DCS_STATIC_ASSERT(offsetof(struct dcs_ssd_identity, block_size) == 28, "dcs_ssd_
 DCS_STATIC_ASSERT(offsetof(struct dcs_ssd_identity, blocks) == 32, "dcs_ssd_identity.blocks");
 DCS_STATIC_ASSERT(offsetof(struct dcs_ssd_identity, serial) == 40, "dcs_ssd_identity.serial");
 DCS_STATIC_ASSERT(offsetof(struct dcs_ssd_identity, reserved_60) == 60, "dcs_ssd_identity.reserved_60");
+
+/** What a media stream has sent. */
+struct dcs_paced_sending {
+    /** Datagrams that were sent. */
+    uint64_t datagrams;
+    /** Bytes of their payload. */
+    uint64_t bytes;
+    /** Datagrams that were sent more than 5 ms after their time. */
+    uint64_t late;
+    /** Datagrams that were not sent: there was no link, or no way to the peer. */
+    uint64_t lost;
+    /** Times that all that followed was put off, since bytes came too late. */
+    uint64_t slips;
+    /** Nanoseconds that it was put off by, in total. */
+    uint64_t slipped;
+    /** Clock references (PCR) that jumped without a mark. */
+    uint64_t jumps;
+    /** Bytes left out, which are no packets of a transport stream. */
+    uint64_t skipped;
+    /** Largest deviation from the due time, in nanoseconds. */
+    uint64_t worst;
+    /**
+     * Datagrams by their deviation: at most 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 100, 250 ms,
+     * and more.
+     */
+    uint64_t deviations[12];
+    /** errno (Linux) for which the last one was lost; 0: none was. */
+    uint32_t errno_;
+    /** Reserved, zero. */
+    uint8_t reserved_172[4];
+};
+DCS_STATIC_ASSERT(sizeof(struct dcs_paced_sending) == 176, "dcs_paced_sending");
+DCS_STATIC_ASSERT(offsetof(struct dcs_paced_sending, datagrams) == 0, "dcs_paced_sending.datagrams");
+DCS_STATIC_ASSERT(offsetof(struct dcs_paced_sending, bytes) == 8, "dcs_paced_sending.bytes");
+DCS_STATIC_ASSERT(offsetof(struct dcs_paced_sending, late) == 16, "dcs_paced_sending.late");
+DCS_STATIC_ASSERT(offsetof(struct dcs_paced_sending, lost) == 24, "dcs_paced_sending.lost");
+DCS_STATIC_ASSERT(offsetof(struct dcs_paced_sending, slips) == 32, "dcs_paced_sending.slips");
+DCS_STATIC_ASSERT(offsetof(struct dcs_paced_sending, slipped) == 40, "dcs_paced_sending.slipped");
+DCS_STATIC_ASSERT(offsetof(struct dcs_paced_sending, jumps) == 48, "dcs_paced_sending.jumps");
+DCS_STATIC_ASSERT(offsetof(struct dcs_paced_sending, skipped) == 56, "dcs_paced_sending.skipped");
+DCS_STATIC_ASSERT(offsetof(struct dcs_paced_sending, worst) == 64, "dcs_paced_sending.worst");
+DCS_STATIC_ASSERT(offsetof(struct dcs_paced_sending, deviations) == 72, "dcs_paced_sending.deviations");
+DCS_STATIC_ASSERT(offsetof(struct dcs_paced_sending, errno_) == 168, "dcs_paced_sending.errno_");
+DCS_STATIC_ASSERT(offsetof(struct dcs_paced_sending, reserved_172) == 172, "dcs_paced_sending.reserved_172");
 
 /* ---- Reading a completion entry ---- */
 

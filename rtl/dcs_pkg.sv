@@ -49,6 +49,8 @@ package dcs_pkg;
   localparam int unsigned AdminCqeSize = 32'd16;
   // bytes of struct dcs_ssd_identity
   localparam int unsigned SsdIdentitySize = 32'd64;
+  // bytes of struct dcs_paced_sending
+  localparam int unsigned PacedSendingSize = 32'd176;
 
   // ---- Opcodes ----
 
@@ -77,7 +79,7 @@ package dcs_pkg;
   // CDW10-11 bytes, CDW12 DCS_GRANT_*; gives a handle
   localparam logic [7:0] AdminGrantMemory = 8'hc0;
   // let go of a handle: CDW10; a connection that is open is reset, datagrams that are not sent yet
-  // are not
+  // are not, but a media stream sends what it has taken, in its time
   localparam logic [7:0] AdminRelease = 8'hc4;
   // drive an NVMe controller: data_address: its BAR0, CDW10 bytes of that, CDW11 namespace (0: the
   // first one); gives a handle, CDW1: bytes of a logical block
@@ -104,6 +106,14 @@ package dcs_pkg;
   // what an SSD says of itself: CDW10 its handle; data_address: where 64 bytes are written
   // (dcs_ssd_identity), in granted memory
   localparam logic [7:0] AdminIdentifySsd = 8'hea;
+  // open a media stream to a host or a group, a PACED destination: CDW10 the NIC's handle, CDW11
+  // the peer's IPv4 address, CDW12 15:0 its port, 31:16 bytes of payload of each datagram, CDW13
+  // 7:0 hops of datagrams to a group, bit 8 RTP (a header before each payload, reports to the next
+  // port), CDW14-15 where RTP's numbers begin; CDW6-7 nanoseconds since 1970; gives a handle
+  localparam logic [7:0] AdminOpenPaced = 8'hec;
+  // what a media stream has sent: CDW10 its handle; data_address: where 176 bytes are written
+  // (dcs_paced_sending), in granted memory
+  localparam logic [7:0] AdminPacedSending = 8'hf2;
 
   // ---- What memory is granted for ----
 
@@ -722,6 +732,35 @@ package dcs_pkg;
     // Namespace globally unique identifier; zeros: none. [NVMe Identify Namespace, NGUID]
     logic [15:0][7:0] nguid;
   } ssd_identity_t;
+
+  // What a media stream has sent.
+  typedef struct packed {
+    // Reserved, zero.
+    logic [3:0][7:0] reserved_172;
+    // errno (Linux) for which the last one was lost; 0: none was.
+    logic [31:0] errno;
+    // Datagrams by their deviation: at most 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 100, 250 ms,
+    // and more.
+    logic [11:0][63:0] deviations;
+    // Largest deviation from the due time, in nanoseconds.
+    logic [63:0] worst;
+    // Bytes left out, which are no packets of a transport stream.
+    logic [63:0] skipped;
+    // Clock references (PCR) that jumped without a mark.
+    logic [63:0] jumps;
+    // Nanoseconds that it was put off by, in total.
+    logic [63:0] slipped;
+    // Times that all that followed was put off, since bytes came too late.
+    logic [63:0] slips;
+    // Datagrams that were not sent: there was no link, or no way to the peer.
+    logic [63:0] lost;
+    // Datagrams that were sent more than 5 ms after their time.
+    logic [63:0] late;
+    // Bytes of their payload.
+    logic [63:0] bytes;
+    // Datagrams that were sent.
+    logic [63:0] datagrams;
+  } paced_sending_t;
 
   // verilator lint_on UNUSEDPARAM
   // verilator lint_on SYMRSVDWORD

@@ -1,8 +1,10 @@
 //! Admin commands of an engine that is a PCIe function: queues, memory, devices, connections.
 //!
 //! Queues are made and deleted by NVMe's own commands (NVMe Base 2.1, Admin Command Set). What NVMe has no
-//! word for is vendor specific (C0h and above) and carries all it needs in the entry. One gives more than a
-//! completion holds, into memory (bits 1:0 of its opcode are 2); the others move no data (0).
+//! word for is vendor specific (C0h and above) and carries all it needs in the entry. Two give more than a
+//! completion holds, into memory (bits 1:0 of their opcodes are 2); the others move no data (0).
+
+use core::net::{Ipv4Addr, SocketAddrV4};
 
 use crate::layout::Constant;
 use crate::status::Status;
@@ -61,6 +63,82 @@ wire_struct! {
     }
 }
 
+wire_struct! {
+    /// What a media stream has sent.
+    PacedSending, PacedSendingPacket, PACED_SENDING, "dcs_paced_sending", 176 {
+        /// Datagrams that were sent.
+        datagrams: u64 = 0,
+        /// Bytes of their payload.
+        bytes: u64 = 8,
+        /// Datagrams that were sent more than 5 ms after their time.
+        late: u64 = 16,
+        /// Datagrams that were not sent: there was no link, or no way to the peer.
+        lost: u64 = 24,
+        /// Times that all that followed was put off, since bytes came too late.
+        slips: u64 = 32,
+        /// Nanoseconds that it was put off by, in total.
+        slipped: u64 = 40,
+        /// Clock references (PCR) that jumped without a mark.
+        jumps: u64 = 48,
+        /// Bytes left out, which are no packets of a transport stream.
+        skipped: u64 = 56,
+        /// Largest deviation from the due time, in nanoseconds.
+        worst: u64 = 64,
+        /// Datagrams by their deviation: at most 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 100, 250 ms, and more.
+        deviations: [u64; 12] = 72,
+        /// errno (Linux) for which the last one was lost; 0: none was.
+        errno: u32 = 168,
+    }
+}
+
+/// A media stream to open: the arguments of OPEN_PACED.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PacedOptions {
+    /// The NIC's handle.
+    pub nic: u32,
+    /// The peer, or a group.
+    pub to: SocketAddrV4,
+    /// Bytes of payload of each datagram, without RTP's header.
+    pub payload: u16,
+    /// Hops that a datagram to a group may take.
+    pub hops: u8,
+    /// RTP's header is put before each payload, and reports go to the next port.
+    pub rtp: bool,
+    /// Where RTP's numbers begin.
+    pub random: u64,
+    /// Nanoseconds since 1970 now, for reports.
+    pub unix: u64,
+}
+
+impl PacedOptions {
+    /// They as an admin command.
+    pub fn entry(&self) -> AdminEntry {
+        let words = [
+            self.nic,
+            self.to.ip().to_bits(),
+            u32::from(self.to.port()) | u32::from(self.payload) << 16,
+            u32::from(self.hops) | u32::from(self.rtp) << 8,
+            self.random as u32,
+            (self.random >> 32) as u32,
+        ];
+        AdminEntry { opcode: opcode::OPEN_PACED, data_address: self.unix, words, ..Default::default() }
+    }
+
+    /// Those of an admin command.
+    pub fn of(entry: &AdminEntry) -> Option<PacedOptions> {
+        let [nic, peer, sizes, how, low, high] = entry.words;
+        (how >> 9 == 0).then(|| PacedOptions {
+            nic,
+            to: SocketAddrV4::new(Ipv4Addr::from_bits(peer), sizes as u16),
+            payload: (sizes >> 16) as u16,
+            hops: how as u8,
+            rtp: how & 0x100 != 0,
+            random: u64::from(low) | u64::from(high) << 32,
+            unix: entry.data_address,
+        })
+    }
+}
+
 /// The answer to an admin command: value and extra of its completion, or the status of its failure.
 pub type Answer = Result<(u32, u32), Status>;
 
@@ -78,7 +156,7 @@ pub mod opcode {
     pub const ABORT: u8 = 0x08;
     /// Memory of the host that commands may name.
     pub const GRANT_MEMORY: u8 = 0xc0;
-    /// A handle goes: memory, a listener, a connection, datagrams.
+    /// A handle goes: memory, a listener, a connection, datagrams, a media stream.
     pub const RELEASE: u8 = 0xc4;
     /// An NVMe controller is the engine's from now on.
     pub const ATTACH_SSD: u8 = 0xc8;
@@ -98,6 +176,10 @@ pub mod opcode {
     pub const DROPPED: u8 = 0xe4;
     /// Asks an SSD for its identity.
     pub const IDENTIFY_SSD: u8 = 0xea;
+    /// Opens a media stream.
+    pub const OPEN_PACED: u8 = 0xec;
+    /// Asks a media stream what it has sent.
+    pub const PACED_SENDING: u8 = 0xf2;
 }
 
 /// In GRANT_MEMORY: the engine may read the memory.
@@ -114,7 +196,7 @@ pub const ADMIN_OPCODES: &[Constant] = &[
     row("CREATE_CQ", opcode::CREATE_CQ, "create a completion queue: CDW10 15:0 QID, 31:16 size (0's based); CDW11 bit 0 contiguous (must be 1), bit 1 interrupts, 31:16 vector; data_address: base [NVMe 05h]"),
     row("ABORT", opcode::ABORT, "abort a command: CDW10 15:0 SQID, 31:16 CID [NVMe 08h]"),
     row("GRANT_MEMORY", opcode::GRANT_MEMORY, "memory that queues, descriptors, results and MEMORY endpoints may lie in: data_address, CDW10-11 bytes, CDW12 DCS_GRANT_*; gives a handle"),
-    row("RELEASE", opcode::RELEASE, "let go of a handle: CDW10; a connection that is open is reset, datagrams that are not sent yet are not"),
+    row("RELEASE", opcode::RELEASE, "let go of a handle: CDW10; a connection that is open is reset, datagrams that are not sent yet are not, but a media stream sends what it has taken, in its time"),
     row("ATTACH_SSD", opcode::ATTACH_SSD, "drive an NVMe controller: data_address: its BAR0, CDW10 bytes of that, CDW11 namespace (0: the first one); gives a handle, CDW1: bytes of a logical block"),
     row("ATTACH_NIC", opcode::ATTACH_NIC, "drive a NIC: data_address: its BAR0, CDW10 bytes of that, CDW11 PCI device id, CDW12 IPv4 address, CDW13 7:0 prefix length, 31:16 MTU, CDW14 gateway (0: none); gives a handle"),
     row("LISTEN", opcode::LISTEN, "wait for TCP connections: CDW10 the NIC's handle, CDW11 port; gives a handle"),
@@ -124,6 +206,8 @@ pub const ADMIN_OPCODES: &[Constant] = &[
     row("DATAGRAMS", opcode::DATAGRAMS, "open UDP datagrams between a port and a peer: CDW10 the NIC's handle, CDW11 the peer's IPv4 address, CDW12 15:0 its port, 31:16 the port here, CDW13 bytes of payload of each datagram that is sent (0: as many as the MTU allows); gives a handle"),
     row("DROPPED", opcode::DROPPED, "how many datagrams came when there was no room for them: CDW10 the datagrams' handle; gives their number, modulo 2^32"),
     row("IDENTIFY_SSD", opcode::IDENTIFY_SSD, "what an SSD says of itself: CDW10 its handle; data_address: where 64 bytes are written (dcs_ssd_identity), in granted memory"),
+    row("OPEN_PACED", opcode::OPEN_PACED, "open a media stream to a host or a group, a PACED destination: CDW10 the NIC's handle, CDW11 the peer's IPv4 address, CDW12 15:0 its port, 31:16 bytes of payload of each datagram, CDW13 7:0 hops of datagrams to a group, bit 8 RTP (a header before each payload, reports to the next port), CDW14-15 where RTP's numbers begin; CDW6-7 nanoseconds since 1970; gives a handle"),
+    row("PACED_SENDING", opcode::PACED_SENDING, "what a media stream has sent: CDW10 its handle; data_address: where 176 bytes are written (dcs_paced_sending), in granted memory"),
 ];
 
 const fn row(name: &'static str, opcode: u8, doc: &'static str) -> Constant {
@@ -147,7 +231,27 @@ mod tests {
         let bytes = entry.to_bytes();
         assert_eq!((bytes[0], bytes[2], bytes[25], bytes[40], bytes[60]), (5, 7, 0x10, 1, 6));
         let ours = ADMIN_OPCODES.iter().filter(|row| row.value >= 0xc0);
-        let way = |row: &Constant| if row.value == u64::from(opcode::IDENTIFY_SSD) { 2 } else { 0 };
+        let to_host = [opcode::IDENTIFY_SSD, opcode::PACED_SENDING].map(u64::from);
+        let way = |row: &Constant| if to_host.contains(&row.value) { 2 } else { 0 };
         assert!(ours.clone().count() > 0 && ours.into_iter().all(|row| row.value & 3 == way(row)));
+    }
+
+    #[test]
+    fn a_media_stream_s_options_are_all_in_the_entry() {
+        let options = PacedOptions {
+            nic: 3,
+            to: "239.1.1.1:5004".parse().unwrap(),
+            payload: 1316,
+            hops: 4,
+            rtp: true,
+            random: 0x0123_4567_89ab_cdef,
+            unix: 1_700_000_000_123_456_789,
+        };
+        let entry = options.entry();
+        assert_eq!(PacedOptions::of(&entry), Some(options));
+        assert_eq!(entry.words[..4], [3, 0xef01_0101, 1316 << 16 | 5004, 0x104]);
+        let mut unknown = entry;
+        unknown.words[3] |= 0x200;
+        assert_eq!(PacedOptions::of(&unknown), None);
     }
 }

@@ -90,4 +90,5 @@ pub const STRUCTURES: &[&layout::Layout] = &[
     &admin::ADMIN,
     &admin::ADMIN_COMPLETION,
     &admin::SSD_IDENTITY,
+    &admin::PACED_SENDING,
 ];

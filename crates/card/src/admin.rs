@@ -5,12 +5,13 @@ use crate::handles::{Access, HandleTarget, Refusal};
 use crate::registers::AdminQueues;
 use crate::rings::{COMPLETION, CompletionQueue, Pair, Ring, SUBMISSION};
 use dcs_abi::admin::{
-    AdminCompletion, AdminEntry, AdminPacket, Answer, GRANT_READ, GRANT_WRITE, SsdIdentity, opcode,
+    AdminCompletion, AdminEntry, AdminPacket, Answer, GRANT_READ, GRANT_WRITE, PacedOptions, PacedSending,
+    SsdIdentity, opcode,
 };
 use dcs_abi::result::PATH_PEER_TO_PEER;
 use dcs_abi::status::Status;
 use dcs_drivers::bus::{Bus, Window};
-use dcs_drivers::network::{self, Address, Network};
+use dcs_drivers::network::{self, Address, Network, Sending};
 use dcs_drivers::nic;
 use dcs_drivers::nvme::{self, State};
 use dcs_drivers::ssd::Ssd;
@@ -242,6 +243,8 @@ impl Card {
             opcode::DATAGRAMS => Some(self.open_datagrams(bus, entry)),
             opcode::DROPPED => Some(self.dropped(entry)),
             opcode::IDENTIFY_SSD => nothing(self.identify_ssd(bus, entry)),
+            opcode::OPEN_PACED => Some(self.open_paced(bus, entry)),
+            opcode::PACED_SENDING => nothing(self.paced_sending(bus, entry)),
             _ => Some(Err(Status::InvalidOpcode)),
         }
     }
@@ -366,6 +369,10 @@ impl Card {
             HandleTarget::Listener(at, port) => self.networks[at].unlisten(port),
             HandleTarget::Flow(at, flow) => self.networks[at].release(bus, flow),
             HandleTarget::Datagrams(at, ends) => self.networks[at].close_datagrams(bus, ends),
+            HandleTarget::Paced(at, stream) => {
+                self.networks[at].set_now(self.now);
+                self.networks[at].release_paced(bus, stream);
+            }
             HandleTarget::Gone => {}
             // A device stays with the card until the card is reset.
             HandleTarget::Ssd(_) | HandleTarget::Nic(_) => return Err(Status::UnsupportedEndpoint),
@@ -430,6 +437,47 @@ impl Card {
             self.networks[at].close_datagrams(bus, ends);
         }
         Ok((handle.ok_or(Status::OutOfResources)?, 0))
+    }
+
+    fn open_paced(&mut self, bus: &mut dyn Bus, entry: &AdminEntry) -> Answer {
+        let options = PacedOptions::of(entry).ok_or(Status::InvalidField)?;
+        let at = self.nic_of(options.nic)?;
+        self.networks[at].set_now(self.now);
+        let stream = self.networks[at].open_paced(&options)?;
+        let handle = self.handles.add(HandleTarget::Paced(at, stream));
+        if handle.is_none() {
+            self.networks[at].release_paced(bus, stream);
+        }
+        Ok((handle.ok_or(Status::OutOfResources)?, 0))
+    }
+
+    /// Writes what a media stream has sent to the host's memory.
+    fn paced_sending(&self, bus: &mut dyn Bus, entry: &AdminEntry) -> Result<(), Status> {
+        let sending = match self.handles.get(entry.words[0]) {
+            Some(HandleTarget::Paced(at, stream)) => self.networks[at].sending(stream),
+            Some(HandleTarget::Gone) => None,
+            _ => return Err(Status::BadHandle),
+        };
+        let Sending { counts, errno } = sending.ok_or(Status::DeviceReset)?;
+        let window = Window { address: entry.data_address, length: PacedSending::SIZE as u64 };
+        if !self.handles.any_allows(window, Access::Write) {
+            return Err(Status::DataTransferError);
+        }
+        let sending = PacedSending {
+            datagrams: counts.datagrams,
+            bytes: counts.bytes,
+            late: counts.late,
+            lost: counts.lost,
+            slips: counts.slips,
+            slipped: counts.slipped,
+            jumps: counts.jumps,
+            skipped: counts.skipped,
+            worst: counts.worst,
+            deviations: counts.deviations,
+            errno,
+        };
+        bus.write(window.address, &sending.to_bytes());
+        Ok(())
     }
 
     fn dropped(&self, entry: &AdminEntry) -> Answer {

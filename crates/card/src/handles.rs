@@ -1,4 +1,5 @@
-//! Handles: the numbers by which commands name memory, SSDs, NICs, connections and datagrams; and the memory that the host has granted.
+//! Handles: the numbers by which commands name memory, SSDs, NICs, connections, datagrams and media streams; and the memory that the host
+//! has granted.
 //!
 //! Each access to host memory is checked here first: released memory is out of reach from then on.
 
@@ -35,7 +36,9 @@ pub enum HandleTarget {
     Flow(usize, dcs_net::Flow),
     /// Datagrams between a port of a NIC and a peer.
     Datagrams(usize, Ends),
-    /// A port, a connection or datagrams of a NIC that was attached again since: only the handle is left.
+    /// A media stream of a NIC.
+    Paced(usize, u32),
+    /// A port, a connection, datagrams or a media stream of a NIC that was attached again since: only the handle is left.
     Gone,
 }
 
@@ -108,12 +111,20 @@ impl Handles {
         self.targets.get_mut((handle as usize).checked_sub(1)?)?.take()
     }
 
-    /// Marks the targets of a NIC that is attached again as gone: ports, connections and datagrams. No new one is mistaken for one of them.
+    /// Marks the targets of a NIC that is attached again as gone: ports, connections, datagrams and media streams. No new one is mistaken for
+    /// one of them.
     pub fn forget_network(&mut self, nic: usize) {
         for target in self.targets.iter_mut().flatten() {
-            if matches!(target, HandleTarget::Listener(at, _) | HandleTarget::Flow(at, _) | HandleTarget::Datagrams(at, _) if *at == nic)
-            {
-                *target = HandleTarget::Gone;
+            match target {
+                HandleTarget::Listener(at, _)
+                | HandleTarget::Flow(at, _)
+                | HandleTarget::Datagrams(at, _)
+                | HandleTarget::Paced(at, _)
+                    if *at == nic =>
+                {
+                    *target = HandleTarget::Gone;
+                }
+                _ => {}
             }
         }
     }

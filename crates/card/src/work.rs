@@ -3,7 +3,7 @@
 use crate::card::Card;
 use crate::handles::{Access, HandleTarget};
 use crate::host::PendingRead;
-use dcs_abi::descriptor::EndpointKind;
+use dcs_abi::descriptor::{EndpointKind, Pace};
 use dcs_abi::entry::LENGTH_TO_END;
 use dcs_abi::status::{Stage, Status};
 use dcs_drivers::bus::{Bus, Window};
@@ -25,6 +25,8 @@ pub(crate) struct Bound {
     pub(crate) chain: Chain,
     /// Bytes requested of the source so far.
     pub(crate) read: u64,
+    /// Set once a paced destination has begun its transfer.
+    pub(crate) begun: bool,
 }
 
 impl Card {
@@ -52,8 +54,10 @@ impl Card {
         let mut chain = Chain::default();
         chain.load(&spec).map_err(|(at, failure)| (Stage::Operator, at, failure))?;
         let names = [spec.source.handle, spec.destination.handle].map(|handle| self.handles.name(handle));
-        self.bound[command.slot()] = Some(Bound { spec, names, chain, read: 0 });
-        Ok(Binding::default())
+        // A media stream's transfer is done when its last datagram was sent.
+        let flush = spec.destination.kind == EndpointKind::Paced;
+        self.bound[command.slot()] = Some(Bound { spec, names, chain, read: 0, begun: false });
+        Ok(Binding { flush, ..Binding::default() })
     }
 
     /// Checks that the card can drive an endpoint, and may access all of its extents.
@@ -81,7 +85,12 @@ impl Card {
                 let there = self.networks.get(at).is_some_and(|network| network.has_datagrams(ends));
                 if there { Ok(()) } else { Err(Status::PeerReset) }
             }
+            (EndpointKind::Paced, HandleTarget::Paced(at, stream)) if write => {
+                let there = self.networks.get(at).is_some_and(|network| network.has_paced(stream));
+                if there { Ok(()) } else { Err(Status::DeviceReset) }
+            }
             (EndpointKind::Flow, HandleTarget::Gone) => Err(Status::PeerReset),
+            (EndpointKind::Paced, HandleTarget::Gone) => Err(Status::DeviceReset),
             _ => Err(Status::UnsupportedEndpoint),
         }
     }
@@ -89,6 +98,14 @@ impl Card {
     /// Releases the endpoints and operators of a command that is over.
     pub(crate) fn unbind(&mut self, bus: &mut dyn Bus, command: CommandId) {
         let Some(bound) = self.bound[command.slot()].take() else { return };
+        let handle = bound.spec.destination.handle;
+        if let Some(HandleTarget::Paced(at, stream)) = self.handles.get(handle)
+            && bound.begun
+            && bound.names[1] == self.handles.name(handle)
+        {
+            self.networks[at].set_now(self.now);
+            self.networks[at].end_paced(stream);
+        }
         let handle = bound.spec.source.handle;
         if let Some(HandleTarget::Datagrams(at, ends)) = self.handles.get(handle)
             && bound.names[0] == self.handles.name(handle)
@@ -133,6 +150,13 @@ impl Card {
                         self.networks[at].write_datagrams(ends, operation.id, piece);
                         self.networks[at].poll(bus, self.now);
                     }
+                    (EndpointKind::Paced, Some(HandleTarget::Paced(at, stream))) => {
+                        let piece = dcs_net::Piece { offset: span.memory, length: span.length };
+                        let begin = self.begin_paced(operation.command);
+                        self.networks[at].set_now(self.now);
+                        self.networks[at].write_paced(bus, stream, (operation.id, piece), begin.as_ref());
+                        self.networks[at].poll(bus, self.now);
+                    }
                     _ => self.write(bus, operation.id, &spec.destination, span),
                 }
             }
@@ -143,6 +167,15 @@ impl Card {
                 Some(HandleTarget::Flow(at, flow)) if spec.acknowledged => {
                     self.networks[at].flush(flow, operation.id);
                 }
+                Some(HandleTarget::Paced(at, stream)) => {
+                    let begin = self.begin_paced(operation.command);
+                    self.networks[at].set_now(self.now);
+                    self.networks[at].flush_paced(bus, stream, operation.id, spec.more, begin.as_ref());
+                    self.networks[at].poll(bus, self.now);
+                }
+                _ if spec.destination.kind == EndpointKind::Paced => {
+                    self.done(operation.id, Outcome::Failed(Failure::new(Status::DeviceReset)));
+                }
                 _ => self.done(operation.id, Outcome::Flushed),
             },
             OperationKind::Direct { .. } => {
@@ -150,6 +183,12 @@ impl Card {
             }
             _ => self.process(bus, operation),
         }
+    }
+
+    /// Returns the pace of a command's transfer, if it has not begun yet; it has now.
+    fn begin_paced(&mut self, command: CommandId) -> Option<Pace> {
+        let bound = self.bound[command.slot()].as_mut()?;
+        (!core::mem::replace(&mut bound.begun, true)).then_some(bound.spec.destination.pace)
     }
 
     pub(crate) fn span(&self, position: u64, block: BlockId, start: u32, length: u32) -> Span {

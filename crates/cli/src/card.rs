@@ -61,11 +61,7 @@ impl Engines {
             .advise(format!("unset {BACKEND} to have it driven by this process")));
         }
         if let (Some(_), Some(nic)) = (&card, &nic) {
-            return Err(Failure::usage(format!(
-                "--nic {}: the card drives the NICs that DCS_CARD_NIC names",
-                nic.function
-            ))
-            .advise(format!("unset {BACKEND} to have it driven by this process")));
+            return Err(of_card(nic));
         }
         if let (Some(_), Some(gpu)) = (&card, &gpu) {
             return Err(Failure::usage(format!("{}: the card has no GPU", gpu.operator))
@@ -98,8 +94,39 @@ fn asked() -> Result<RequestedBackend, Failure> {
     }
 }
 
-/// Refuses what streams in datagrams cannot go by: they are sent and received by sockets of the kernel.
-pub fn streams_by_kernel(nic: Option<&str>) -> Result<(), Failure> {
+/// What sends a stream's datagrams.
+pub enum Device {
+    /// Sockets of the kernel.
+    Kernel,
+    /// A NIC that this process drives.
+    Nic(dcs::Nic),
+    /// A NIC of a card.
+    Card,
+}
+
+impl Device {
+    /// Returns what the options and the environment ask for.
+    pub fn new(nic: Option<dcs::Nic>) -> Result<Device, Failure> {
+        match (nic, asked()?) {
+            (None, RequestedBackend::Kernel) => Ok(Device::Kernel),
+            (Some(nic), RequestedBackend::Kernel) => Ok(Device::Nic(nic)),
+            (None, RequestedBackend::Card) => Ok(Device::Card),
+            (Some(nic), RequestedBackend::Card) => Err(of_card(&nic)),
+            (_, RequestedBackend::Drive) => {
+                let line = format!("{BACKEND}=drive: a virtual drive has no streams in datagrams");
+                Err(Failure::usage(line).advise(format!("unset {BACKEND}, or name a NIC: --nic")))
+            }
+        }
+    }
+}
+
+fn of_card(nic: &dcs::Nic) -> Failure {
+    let line = format!("--nic {}: the card drives the NICs that DCS_CARD_NIC names", nic.function);
+    Failure::usage(line).advise(format!("unset {BACKEND} to have it driven by this process"))
+}
+
+/// Refuses what streams cannot be recorded by: they are received by sockets of the kernel.
+pub fn records_by_kernel(nic: Option<&str>) -> Result<(), Failure> {
     let by = match (nic, asked()?) {
         (None, RequestedBackend::Kernel) => return Ok(()),
         (Some(nic), _) => format!("--nic {nic}: a NIC that this process drives"),
@@ -107,16 +134,14 @@ pub fn streams_by_kernel(nic: Option<&str>) -> Result<(), Failure> {
         (None, RequestedBackend::Drive) => format!("{BACKEND}=drive: a virtual drive"),
     };
     let advice = match nic {
-        Some(_) => {
-            "leave out --nic; an SSD and a NIC that send by themselves are those of dcs d2d".to_string()
-        }
-        None => format!("unset {BACKEND}; an SSD and a NIC that send by themselves are those of dcs d2d"),
+        Some(_) => "leave out --nic".to_string(),
+        None => format!("unset {BACKEND}"),
     };
-    let line = format!("{by} has no streams in datagrams, only sockets of the kernel have");
-    Err(Failure::usage(line).advise(advice))
+    Err(Failure::usage(format!("{by} joins no groups; only sockets of the kernel receive streams"))
+        .advise(advice))
 }
 
-fn card() -> Result<Engine, Failure> {
+pub fn card() -> Result<Engine, Failure> {
     let options = Options::from_environment()
         .map_err(|error| Failure::usage(error.to_string()).advise("correct the environment variable"))?;
     let builder = Engine::builder().backend(Backend::Card).card(options);

@@ -9,7 +9,7 @@ use serde_json::json;
 use std::net::Ipv4Addr;
 
 /// Returns the NIC that the options name, if they name one.
-pub fn wanted(options: &NicOptions) -> Result<Option<Nic>, Failure> {
+pub fn requested(options: &NicOptions) -> Result<Option<Nic>, Failure> {
     let Some(text) = &options.nic else { return Ok(None) };
     let function = dcs_vfio::address(text.strip_prefix("nic:").unwrap_or(text)).ok_or_else(|| {
         Failure::usage(format!("--nic {text}: not the address of a PCI function"))
@@ -35,7 +35,7 @@ pub fn say(engine: &Engine, report: &Report) {
     let mac: Vec<String> = interface.mac.iter().map(|byte| format!("{byte:02x}")).collect();
     let (mac, nic) = (mac.join(":"), &interface.options);
     report.remark(format_args!(
-        "dcs: {} (Intel {}, {mac}) has {}/{} and its own TCP in this process",
+        "dcs: {} (Intel {}, {mac}) has {}/{} and its own TCP and UDP in this process",
         nic.function, interface.model, nic.address, nic.prefix
     ));
     report.object(&json!({
@@ -54,11 +54,11 @@ mod tests {
 
     #[test]
     fn a_nic_has_a_function_and_an_address() {
-        let nic = wanted(&options("2:0.0", "10.0.2.15/24")).ok().flatten().unwrap();
+        let nic = requested(&options("2:0.0", "10.0.2.15/24")).ok().flatten().unwrap();
         assert_eq!((nic.function.as_str(), nic.prefix), ("0000:02:00.0", 24));
         assert_eq!(nic.address, Ipv4Addr::new(10, 0, 2, 15));
         let none = NicOptions { nic: None, address: None, gateway: None };
-        assert!(matches!(wanted(&none), Ok(None)));
+        assert!(matches!(requested(&none), Ok(None)));
     }
 
     #[test]
@@ -70,7 +70,7 @@ mod tests {
             ("02:00.0", "fe80::1/64", "--address"),
             ("02:00.0", "", "--address"),
         ] {
-            let failure = wanted(&options(nic, address)).unwrap_err();
+            let failure = requested(&options(nic, address)).unwrap_err();
             assert!(failure.line.contains(what), "{}", failure.line);
         }
     }

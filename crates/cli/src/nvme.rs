@@ -214,7 +214,7 @@ fn no_gpu(gpu: Option<Gpu>, error: &GpuError) -> Failure {
 }
 
 /// Returns the failure if an SSD or a NIC can't be driven, with what to do about it.
-fn failure(error: Error) -> Failure {
+pub fn failure(error: Error) -> Failure {
     let Error::Drive(error) = error else { return Failure::refused("engine", error) };
     let line = error.to_string();
     let (exit, advice) = match &error {

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 const TICK: Duration = Duration::from_millis(50);
 
 pub fn run(record: &Record, report: &Report) -> Result<(), Failure> {
-    card::streams_by_kernel(record.nic.as_deref())?;
+    card::records_by_kernel(record.nic.as_deref())?;
     interrupt::install();
     let counters = Counters::new(&record.ciphers);
     let chain = Chain::new(&record.through, &Keys::new(&record.ciphers), counters)?;

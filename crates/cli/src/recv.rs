@@ -37,7 +37,7 @@ pub fn run(recv: &args::Recv, report: &Report) -> Result<(), Failure> {
     let expected = Expected::new(&recv.sink.expect, &chain.names)?;
     let engines = Engines::new(
         &[&recv.file],
-        nic::wanted(&recv.nic)?,
+        nic::requested(&recv.nic)?,
         chain.gpu(moving.gpu, moving.gpu_storage),
         moving.io.into(),
         report,

@@ -36,7 +36,7 @@ pub fn run(send: &args::Send, report: &Report) -> Result<(), Failure> {
     let chain = Chain::new(&moving.through, &Keys::new(&moving.ciphers), counters)?;
     let engines = Engines::new(
         &[&send.file],
-        nic::wanted(&send.nic)?,
+        nic::requested(&send.nic)?,
         chain.gpu(moving.gpu, moving.gpu_storage),
         moving.io.into(),
         report,

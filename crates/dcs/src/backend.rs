@@ -6,6 +6,8 @@ use crate::endpoint::Namespace;
 use crate::queue::{Finished, QueuePair};
 use crate::statistics::Statistics;
 use dcs_abi::admin::{AdminEntry, Answer};
+use dcs_abi::status::Status;
+use dcs_devices::Sending;
 use dcs_devices::gpu;
 use dcs_devices::vfio_devices::{Interface, NicOptions};
 use dcs_engine::QueueId;
@@ -48,6 +50,8 @@ pub(crate) enum Control {
     Cancel(Arc<QueuePair>, u16),
     /// An admin command for a card or a NIC, and where its answer goes.
     Admin(AdminEntry, Sender<Answer>),
+    /// What a media stream of a NIC has sent, by its handle.
+    PacedSending(u32, Sender<Result<Sending, Status>>),
     /// Brings the statistics up to date where that costs something; then says so.
     UpdateStatistics(Sender<()>),
     Stop,

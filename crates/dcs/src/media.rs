@@ -1,5 +1,5 @@
-//! Media streams in datagrams: a sink whose bytes are sent when they are due, a source that puts what comes
-//! into its order. On the kernel backend alone.
+//! Media streams in datagrams: a sink whose bytes are sent when they are due, by a socket of the kernel's, or by
+//! a NIC that the engine or its card drives; a source that puts what comes into its order, by a socket.
 //!
 //! ```no_run
 //! use dcs::media::{Pace, Sender, Settings};
@@ -21,13 +21,17 @@
 //! transfer is submitted with [`Request::more`](crate::Request::more), the next one joins it without a pause.
 
 use crate::endpoint::{Range, Sink, Source};
+use crate::engine::Engine;
 use crate::error::Error;
+use crate::net::{Held, NetError};
+use dcs_abi::admin::PacedOptions;
 use dcs_abi::descriptor::Pacing;
 use dcs_devices::Endpoint;
 use dcs_media::rtp::Header;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 pub use dcs_abi::descriptor::Pace as WirePace;
 pub use dcs_devices::{Receiving, Sending};
@@ -70,37 +74,39 @@ impl Pace {
 
 /// How a sender makes datagrams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Settings(dcs_media::sender::Settings);
+pub struct Settings {
+    sender: dcs_media::sender::Settings,
+    random: u64,
+}
 
 impl Settings {
     /// Seven packets of a transport stream, and nothing else.
     pub fn plain() -> Settings {
-        Settings(dcs_media::sender::Settings::default())
+        Settings { sender: dcs_media::sender::Settings::default(), random: 0 }
     }
 
     /// The same behind RTP's header. `random`: a number that nobody guesses; the stream's number, its first
     /// sequence number and its first timestamp come of it (RFC 3550, 5.1).
     pub fn rtp(random: u64) -> Settings {
-        let first = Header {
-            ssrc: random as u32,
-            sequence: (random >> 32) as u16,
-            timestamp: (random >> 16) as u32 ^ (random >> 48) as u32,
-            ..Header::default()
-        };
-        let settings = dcs_media::sender::Settings { framing: Framing::Rtp, first, ..Default::default() };
-        Settings(settings)
+        let (framing, first) = (Framing::Rtp, Header::random(random));
+        let sender = dcs_media::sender::Settings { framing, first, ..Default::default() };
+        Settings { sender, random }
     }
 
     /// Bytes of a datagram's payload: a multiple of 188 for a transport stream; without this 1,316.
     pub fn payload(mut self, bytes: usize) -> Settings {
-        self.0.payload = bytes;
+        self.sender.payload = bytes;
         self
     }
 }
 
-/// A media stream that is sent by a socket.
+/// A media stream that is sent by a socket, or by a NIC.
 #[derive(Clone, Debug)]
-pub struct Sender(Arc<Endpoint>);
+pub struct Sender {
+    endpoint: Arc<Endpoint>,
+    /// The NIC's stream, and the NIC's address.
+    nic: Option<(Arc<Held>, Ipv4Addr)>,
+}
 
 impl Sender {
     /// Duplicates a connected socket of datagrams. `reports`: another one, to which reports about the stream
@@ -115,20 +121,63 @@ impl Sender {
         settings: Settings,
     ) -> Result<Sender, Error> {
         let reports = reports.map(|(socket, name)| (socket.as_fd(), name.to_string()));
-        let endpoint = Endpoint::outgoing(socket.as_fd(), reports, settings.0).map_err(Error::Endpoint)?;
-        Ok(Sender(Arc::new(endpoint)))
+        let endpoint =
+            Endpoint::outgoing(socket.as_fd(), reports, settings.sender).map_err(Error::Endpoint)?;
+        Ok(Sender { endpoint: Arc::new(endpoint), nic: None })
+    }
+
+    /// Opens a stream of the NIC by which this host or group is reached: one that the engine drives itself
+    /// ([`Builder::nic`](crate::engine::Builder::nic)), or one of its card's. `hops`: how many a datagram to a
+    /// group may take. Reports of RTP go to the next port.
+    ///
+    /// A datagram counts as sent when the NIC has sent it. Without a link, or while nobody answers ARP, those
+    /// that are due are lost (ENETDOWN, EHOSTUNREACH), and the stream goes on.
+    ///
+    /// # Errors
+    ///
+    /// [`NetError`]: the engine has no NIC, or none that reaches that address; a port is 0, the payload does not fit, or there are 2,048
+    /// streams.
+    pub fn by_nic(
+        engine: &Engine,
+        to: SocketAddrV4,
+        hops: u8,
+        settings: Settings,
+    ) -> Result<Sender, NetError> {
+        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let dcs_media::sender::Settings { framing, payload, .. } = settings.sender;
+        let (held, local) = engine.open_paced(PacedOptions {
+            nic: 0,
+            to,
+            // More than a datagram's is refused.
+            payload: u16::try_from(payload).unwrap_or(u16::MAX),
+            hops,
+            rtp: framing == Framing::Rtp,
+            random: settings.random,
+            unix: unix.as_nanos() as u64,
+        })?;
+        let endpoint = Endpoint::device_paced(held.handle(), Arc::clone(&held) as _);
+        Ok(Sender { endpoint: Arc::new(endpoint), nic: Some((held, local)) })
     }
 
     /// It as the sink of a transfer, which is done when its last datagram was sent.
     pub fn sink(&self, pace: Pace) -> Sink {
-        let mut sink = Sink::endpoint(Arc::clone(&self.0), Range::From(0));
+        let mut sink = Sink::endpoint(Arc::clone(&self.endpoint), Range::From(0));
         sink.0.pace = pace.0;
         sink
     }
 
-    /// How it fares.
+    /// The address of the NIC that sends it, if one does.
+    pub fn local(&self) -> Option<Ipv4Addr> {
+        self.nic.as_ref().map(|(_, local)| *local)
+    }
+
+    /// How it fares. A NIC's stream that is gone tells nothing: all is 0.
     pub fn state(&self) -> Sending {
-        self.0.sending().unwrap_or_default()
+        let state = match &self.nic {
+            Some((stream, _)) => stream.paced_sending(),
+            None => self.endpoint.sending(),
+        };
+        state.unwrap_or_default()
     }
 }
 

@@ -14,9 +14,9 @@ use crate::backend::Port;
 use crate::endpoint::{Range, Sink, Source};
 use crate::engine::Engine;
 use crate::engine::shared::Shared;
-use dcs_abi::admin::{AdminEntry, opcode};
+use dcs_abi::admin::{AdminEntry, PacedOptions, opcode};
 use dcs_abi::status::Status;
-use dcs_devices::Endpoint;
+use dcs_devices::{Endpoint, Sending};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::num::NonZeroU16;
 use std::sync::mpsc::Receiver;
@@ -84,9 +84,20 @@ const LISTEN: &str = "listen";
 
 /// A handle of the card's, or the engine's, until this is dropped.
 #[derive(Debug)]
-struct Held {
+pub(crate) struct Held {
     engine: Arc<Shared>,
     handle: u32,
+}
+
+impl Held {
+    pub fn handle(&self) -> u32 {
+        self.handle
+    }
+
+    /// What it has sent, where it is a media stream that is still there.
+    pub fn paced_sending(&self) -> Option<Sending> {
+        self.engine.paced_sending(self.handle)
+    }
 }
 
 impl Drop for Held {
@@ -168,6 +179,19 @@ impl Engine {
         let entry = entry(opcode::DATAGRAMS, &[nic.handle, remote.ip().to_bits(), ports, payload]);
         let (handle, _) = self.ask(WHAT, &entry)?;
         Ok(Datagrams(Arc::new(Held { engine: Arc::clone(self.first()), handle })))
+    }
+
+    /// Opens a media stream of the NIC by which its peer is reached; a group is reached by the first. Returns its address
+    /// too.
+    pub(crate) fn open_paced(&self, options: PacedOptions) -> Result<(Arc<Held>, Ipv4Addr), NetError> {
+        const WHAT: &str = "open a media stream";
+        let ports = &self.first().info.nics;
+        let nic = match ports.first() {
+            Some(first) if options.to.ip().is_multicast() => first,
+            _ => self.choose(WHAT, None, *options.to.ip())?,
+        };
+        let (handle, _) = self.ask(WHAT, &PacedOptions { nic: nic.handle, ..options }.entry())?;
+        Ok((Arc::new(Held { engine: Arc::clone(self.first()), handle }), nic.nic.address))
     }
 
     /// Waits for connections to a port of the card's only address, or of the NIC's.

@@ -216,6 +216,12 @@ impl Endpoint {
         Endpoint::of(object, true, true)
     }
 
+    /// Makes an endpoint of a media stream sent by a NIC of a card or of the engine, by its number. `stream` keeps it open.
+    pub fn device_paced(handle: u32, stream: Arc<dyn std::any::Any + Send + Sync>) -> Endpoint {
+        let object = Object::Paced(Paced::Device(DeviceFlow { handle, _connection: stream }));
+        Endpoint::of(object, false, true)
+    }
+
     /// Makes an endpoint of a namespace of an SSD that an engine drives ([`Controller::attach`](crate::Controller::attach)). Only that
     /// engine can use it.
     pub fn namespace(namespace: &Arc<Namespace>) -> Endpoint {
@@ -273,10 +279,10 @@ impl Endpoint {
         }
     }
 
-    /// Returns the card's number for its connection, if this is one.
+    /// Returns the card's number for its connection or media stream, if this is one.
     pub fn device_handle(&self) -> Option<u32> {
         match &self.object {
-            Object::Device(flow) => Some(flow.handle),
+            Object::Device(flow) | Object::Paced(Paced::Device(flow)) => Some(flow.handle),
             _ => None,
         }
     }

@@ -10,7 +10,7 @@
 //!                                                             > Bus: own memory, writes, split reads
 //!   engine's operations --> Network --> Nic: rings, frames --/
 //!                             |
-//!                           dcs_net: TCP, UDP
+//!                           dcs_net: TCP, UDP; dcs_media: when a datagram is due
 //! ```
 //!
 //! | module | what it holds |
@@ -19,7 +19,8 @@
 //! | [`nvme`] | an NVMe host |
 //! | [`ssd`] | an NVMe host as source and destination of an engine's operations |
 //! | [`nic`] | Intel NICs: 82574, 82576 |
-//! | [`network`] | a NIC with TCP and UDP on top: connections and datagrams as source and destination of an engine's operations |
+//! | [`network`] | a NIC with TCP and UDP on top: connections, datagrams and media streams as ends of an engine's operations |
+//! | [`pacer`] | the sender of a media stream, with the transfers that feed it |
 //! | `registers` | reads of a controller's registers, one at a time |
 //!
 //! # What it doesn't implement
@@ -32,6 +33,7 @@ pub mod bus;
 pub mod network;
 pub mod nic;
 pub mod nvme;
+pub mod pacer;
 pub mod ssd;
 
 mod registers;

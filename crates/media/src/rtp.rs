@@ -23,6 +23,17 @@ pub struct Header {
 }
 
 impl Header {
+    /// Makes a stream's first header: its identifier, first sequence number and first timestamp come of a number that nobody guesses (RFC
+    /// 3550, 5.1).
+    pub fn random(number: u64) -> Header {
+        Header {
+            ssrc: number as u32,
+            sequence: (number >> 32) as u16,
+            timestamp: (number >> 16) as u32 ^ (number >> 48) as u32,
+            ..Header::default()
+        }
+    }
+
     /// Writes the header: version 2, no padding, no extension, no contributors.
     pub fn write(&self, into: &mut [u8; HEADER]) {
         into[0] = 0x80;

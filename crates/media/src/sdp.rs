@@ -1,6 +1,6 @@
 //! Session descriptions (RFC 8866), by which players find a stream.
 
-use std::net::{IpAddr, SocketAddr};
+use core::net::{IpAddr, SocketAddr};
 
 /// A stream to describe.
 #[derive(Clone, Copy, Debug)]

@@ -91,7 +91,7 @@
 //! * IPv4 fragments: received ones are counted and dropped, none are sent. IPv4 options are skipped.
 //! * Path MTU discovery: packets may be fragmented on the way (DF is clear). ICMP errors are neither sent nor
 //!   obeyed.
-//! * Multicast, and datagrams to broadcast addresses.
+//! * Receiving from multicast groups (datagrams to groups are sent: RFC 1112, level 1); datagrams to broadcast addresses.
 //! * Urgent data (urgent bytes are received in line), ECN, SYN cookies (a full backlog drops its oldest half-open connection), TCP Fast
 //!   Open, Nagle's algorithm ([`Chunk::more`] instead), F-RTO, DSACK, pacing, CUBIC.
 //! * VLAN tags.

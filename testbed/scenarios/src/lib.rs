@@ -14,9 +14,10 @@
 
 mod scenarios;
 
+use dcs::media::{Sender, Settings};
 use dcs::{Engine, Sink, Source};
 use std::fs::File;
-use std::net::{TcpListener, TcpStream};
+use std::net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket};
 use std::path::Path;
 use std::time::Duration;
 
@@ -39,9 +40,12 @@ pub trait World {
         true
     }
 
-    /// Returns true if media streams in datagrams use the kernel's sockets.
-    fn paces(&self) -> bool {
-        true
+    /// Makes a media stream, and returns its sender and its receiver: a socket of the kernel.
+    fn media(&self, settings: Settings) -> (Sender, UdpSocket) {
+        let peer = receiver(Ipv4Addr::LOCALHOST);
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        socket.connect(peer.local_addr().unwrap()).unwrap();
+        (Sender::new(&socket, None, settings).unwrap(), peer)
     }
 }
 
@@ -52,6 +56,13 @@ pub trait Flow {
 
     /// Returns the sink for bytes to send.
     fn sink(&self) -> Sink;
+}
+
+/// Makes a socket at this address that receives datagrams.
+pub fn receiver(at: Ipv4Addr) -> UdpSocket {
+    let socket = UdpSocket::bind((at, 0)).unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    socket
 }
 
 /// Makes a connection of the kernel from this machine to itself, and returns the engine's end and the other.

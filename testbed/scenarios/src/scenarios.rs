@@ -2,10 +2,12 @@
 //! emulation.
 
 use crate::{Scenario, World};
-use dcs::media::{Pace, Sender, Settings};
+use dcs::media::{Pace, Settings};
 use dcs::{
     AwsChunked, EndpointError, Error, Handle, Op, Operator, Sink, Source, Stage, Status, TransferError,
 };
+use dcs_media::rtp::{HEADER, Header};
+use dcs_media::ts::{self, PACKET, PAYLOAD, Packet};
 use dcs_testkit::{bytes as data, hex};
 use openssl::hash::{MessageDigest, hash};
 use openssl::symm::{Cipher, encrypt};
@@ -14,6 +16,9 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, UdpSocket};
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
+
+/// errno for bytes that are no transport stream (EBADMSG).
+const BADMSG: i32 = 74;
 
 /// Every scenario, with its name.
 #[rustfmt::skip]
@@ -40,7 +45,9 @@ pub const ALL: &[(&str, Scenario)] = &[
     ("a session that goes tells its transfers", session_goes),
     ("S3's framing comes off, and its checksum is told", framing_comes_off),
     ("a digest that is not the expected one withholds the end", expected_digest),
-    ("a media stream goes out in datagrams, or is refused", media_stream),
+    ("a media stream goes out in datagrams", media_stream),
+    ("media streams go by their clock, and join", joined_streams),
+    ("a media stream without a clock is said", clockless_stream),
 ];
 
 fn digest(kind: MessageDigest, bytes: &[u8]) -> String {
@@ -518,26 +525,84 @@ fn expected_digest(world: &dyn World) {
 fn media_stream(world: &dyn World) {
     let bytes = data(100_001, 22);
     let file = file(world, "stream", &bytes);
-    let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
-    peer.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-    socket.connect(peer.local_addr().unwrap()).unwrap();
-    let sender = Sender::new(&socket, None, Settings::plain()).unwrap();
+    let (sender, peer) = world.media(Settings::plain());
     let session = world.engine().session().unwrap();
     let sink = sender.sink(Pace::constant(10_000_000));
-    let done = session.transfer(Source::file(&file, ..), [Op::Md5], sink).unwrap().wait();
-    if !world.paces() {
-        let error = done.expect_err("it has no such endpoints");
-        assert_eq!(verdict(&error), (Status::UnsupportedEndpoint, Stage::Destination));
-        return;
-    }
-    let done = done.unwrap();
+    let done = session.transfer(Source::file(&file, ..), [Op::Md5], sink).unwrap().wait().unwrap();
     assert_eq!(done.digests[0].to_string(), digest(MessageDigest::md5(), &bytes));
-    let (mut heard, mut buffer) = (Vec::new(), [0; 2000]);
-    while heard.len() < bytes.len() {
+    let heard = heard(&peer, 0, bytes.len());
+    assert!(heard.iter().rev().skip(1).all(|datagram| datagram.len() == PAYLOAD));
+    assert!(heard.concat() == bytes);
+    let counts = sender.state().counts;
+    assert_eq!((counts.datagrams, counts.bytes, counts.lost), (heard.len() as u64, bytes.len() as u64, 0));
+    assert_eq!(counts.deviations.iter().sum::<u64>(), counts.datagrams);
+}
+
+/// Receives datagrams until there are this many bytes of payload behind headers of this length.
+fn heard(peer: &UdpSocket, header: usize, bytes: usize) -> Vec<Vec<u8>> {
+    let (mut all, mut left, mut buffer) = (Vec::new(), bytes, [0; 2000]);
+    while left > 0 {
         let length = peer.recv(&mut buffer).expect("all of it comes");
-        assert_eq!(length, (bytes.len() - heard.len()).min(1316));
-        heard.extend_from_slice(&buffer[..length]);
+        left = left.checked_sub(length - header).expect("no more than that");
+        all.push(buffer[..length].to_vec());
     }
-    assert!(heard == bytes);
+    all
+}
+
+/// A transport stream of this many packets at 20 Mb/s, with a clock reference every 40.
+fn video(packets: u64, counter: u8) -> Vec<u8> {
+    let mut counter = counter;
+    let packet = |number: u64| {
+        let pcr = number.is_multiple_of(40).then_some(900 + number * 2030);
+        counter = (counter + u8::from(pcr.is_none())) & 15;
+        ts::make(0x100, counter, pcr, number as u8)
+    };
+    (0..packets).flat_map(packet).collect()
+}
+
+fn joined_streams(world: &dyn World) {
+    let videos = [video(301, 3), video(202, 9)];
+    let (sender, peer) = world.media(Settings::rtp(u64::MAX - 7));
+    let session = world.engine().session().unwrap();
+    let transfers: Vec<_> = videos
+        .iter()
+        .enumerate()
+        .map(|(at, bytes)| {
+            let file = file(world, &format!("video-{at}"), bytes);
+            let request = session.request(Source::file(&file, ..), [], sender.sink(Pace::pcr())).rid(7);
+            if at == 0 { request.more() } else { request }.submit().unwrap()
+        })
+        .collect();
+    let total = videos.iter().map(Vec::len).sum();
+    let heard = heard(&peer, HEADER, total);
+    for (transfer, bytes) in transfers.into_iter().zip(&videos) {
+        assert_eq!(transfer.wait().unwrap().bytes_out, bytes.len() as u64);
+    }
+    assert!(heard.iter().rev().skip(1).all(|datagram| datagram.len() == HEADER + PAYLOAD));
+    let (mut counter, mut marks) = (3, 0);
+    for (number, datagram) in heard.iter().enumerate() {
+        let (header, packets) = Header::parse(datagram).unwrap();
+        assert_eq!(header.sequence, u16::MAX.wrapping_add(number as u16));
+        for packet in packets.as_chunks::<PACKET>().0 {
+            let packet = Packet::parse(packet).unwrap();
+            assert_eq!(packet.counter, (counter + u8::from(packet.has_payload)) & 15);
+            counter = packet.counter;
+            marks += usize::from(packet.discontinuity);
+        }
+    }
+    assert_eq!(marks, 1);
+    assert_eq!(sender.state().counts.bytes, total as u64);
+}
+
+fn clockless_stream(world: &dyn World) {
+    let (sender, _peer) = world.media(Settings::plain());
+    let session = world.engine().session().unwrap();
+    let noise = file(world, "noise", &data(20_000, 23));
+    let sent = session.transfer(Source::file(&noise, ..), [], sender.sink(Pace::pcr())).unwrap().wait();
+    let error = sent.expect_err("nothing says when it is due");
+    assert_eq!((verdict(&error), error.errno), ((Status::CorruptData, Stage::Destination), BADMSG));
+    // The next one goes on.
+    let memory = Source::memory(vec![7; 1316]);
+    let done = session.transfer(memory, [], sender.sink(Pace::free())).unwrap().wait().unwrap();
+    assert_eq!(done.bytes_out, 1316);
 }

@@ -6,6 +6,7 @@ mod flows;
 mod host;
 mod hostile;
 mod nic_faults;
+mod paced;
 mod peer;
 mod properties;
 mod rig;

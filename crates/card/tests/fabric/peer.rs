@@ -37,6 +37,8 @@ pub struct Peer {
     stack: Stack,
     pub streams: Vec<Stream>,
     pub ports: Vec<Port>,
+    /// Frames of IPv4 that have arrived, with their times, where they are kept.
+    pub frames: Option<Vec<(u64, Vec<u8>)>>,
     /// Set to ignore everything that arrives, as if the wire lost it.
     pub deaf: bool,
 }
@@ -45,7 +47,7 @@ impl Peer {
     pub fn new(address: Ipv4Addr) -> Peer {
         // It checks and computes all checksums, so that the NIC's checksums are verified independently.
         let stack = Stack::new([2, 0, 0, 0, 0, 9], address, ChecksumCapabilities::default());
-        Peer { stack, streams: Vec::new(), ports: Vec::new(), deaf: false }
+        Peer { stack, streams: Vec::new(), ports: Vec::new(), frames: None, deaf: false }
     }
 
     pub fn deadline(&self) -> Option<u64> {
@@ -104,10 +106,14 @@ impl Peer {
         self.stack.sockets.get_mut::<tcp::Socket>(self.streams[stream].handle).state() == tcp::State::Closed
     }
 
-    pub fn receive(&mut self, frame: Vec<u8>) {
-        if !self.deaf {
-            self.stack.receive(frame);
+    pub fn receive(&mut self, now: u64, frame: Vec<u8>) {
+        if self.deaf {
+            return;
         }
+        if let Some(frames) = self.frames.as_mut().filter(|_| frame[12..14] == [8, 0]) {
+            frames.push((now, frame.clone()));
+        }
+        self.stack.receive(frame);
     }
 
     /// Does what it can; returns its frames.

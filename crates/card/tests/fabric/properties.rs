@@ -4,7 +4,7 @@
 use crate::rig::{End, FREE, Rig, Transfer};
 use crate::transfers::data;
 use dcs_abi::admin::opcode;
-use dcs_abi::descriptor::EndpointKind;
+use dcs_abi::descriptor::{EndpointKind, Pace};
 use dcs_abi::entry::FLAG_DURABLE;
 use dcs_abi::operator::Operator::{self, *};
 use dcs_abi::status::Status;
@@ -118,7 +118,7 @@ fn begin(rig: &mut Rig, number: u64, plan: &Plan) -> Begun {
                 rig.ssds[0].1.store(*at, &input[done..done + *piece as usize]);
                 done += *piece as usize;
             }
-            End { kind: EndpointKind::Block, handle: 2, extents }
+            End { kind: EndpointKind::Block, handle: 2, extents, pace: Pace::default() }
         }
         At::Memory => {
             let extents = extents(memory, length, 1, &plan.cuts);
@@ -127,7 +127,7 @@ fn begin(rig: &mut Rig, number: u64, plan: &Plan) -> Begun {
                 rig.store(*at, &input[done..done + *piece as usize]);
                 done += *piece as usize;
             }
-            End { kind: EndpointKind::Memory, handle: 1, extents }
+            End { kind: EndpointKind::Memory, handle: 1, extents, pace: Pace::default() }
         }
         At::Flow => {
             let (flow, stream) = connection(rig, 0);
@@ -137,12 +137,18 @@ fn begin(rig: &mut Rig, number: u64, plan: &Plan) -> Begun {
     };
     let room = (expected.output.len() as u64).next_multiple_of(512).max(512);
     let (to, stream) = match plan.to {
-        At::Ssd => {
-            (End { kind: EndpointKind::Block, handle: 3, extents: extents(ssd, room, 512, &plan.cuts) }, None)
-        }
+        At::Ssd => (
+            End {
+                kind: EndpointKind::Block,
+                handle: 3,
+                extents: extents(ssd, room, 512, &plan.cuts),
+                pace: Pace::default(),
+            },
+            None,
+        ),
         At::Memory => {
             let extents = extents(memory + ROOM, room, 1, &plan.cuts);
-            (End { kind: EndpointKind::Memory, handle: 1, extents }, None)
+            (End { kind: EndpointKind::Memory, handle: 1, extents, pace: Pace::default() }, None)
         }
         At::Flow => {
             let (flow, stream) = connection(rig, 1);

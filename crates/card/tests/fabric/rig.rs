@@ -2,7 +2,7 @@
 
 use crate::peer::Peer;
 use dcs_abi::admin::{AdminCompletion, AdminCompletionPacket, AdminEntry, GRANT_READ, GRANT_WRITE, opcode};
-use dcs_abi::descriptor::{Builder, Endpoint, EndpointKind, EndpointRole, Extent};
+use dcs_abi::descriptor::{Builder, Endpoint, EndpointKind, EndpointRole, Extent, Pace};
 use dcs_abi::entry::{CompletionEntry, OPCODE_TRANSFER, SubmissionEntry};
 use dcs_abi::operator::Operator;
 use dcs_abi::register::{cq_head_doorbell, sq_tail_doorbell};
@@ -67,19 +67,25 @@ pub struct End {
     pub kind: EndpointKind,
     pub handle: u32,
     pub extents: Vec<(u64, u64)>,
+    /// When what goes to it is due.
+    pub pace: Pace,
 }
 
 impl End {
     pub fn ssd(handle: u32, extents: &[(u64, u64)]) -> End {
-        End { kind: EndpointKind::Block, handle, extents: extents.to_vec() }
+        End { kind: EndpointKind::Block, handle, extents: extents.to_vec(), pace: Pace::default() }
     }
 
     pub fn flow(handle: u32) -> End {
-        End { kind: EndpointKind::Flow, handle, extents: Vec::new() }
+        End { kind: EndpointKind::Flow, handle, extents: Vec::new(), pace: Pace::default() }
+    }
+
+    pub fn paced(handle: u32, pace: Pace) -> End {
+        End { kind: EndpointKind::Paced, handle, extents: Vec::new(), pace }
     }
 
     pub fn memory(handle: u32, address: u64, length: u64) -> End {
-        End { kind: EndpointKind::Memory, handle, extents: vec![(address, length)] }
+        End { kind: EndpointKind::Memory, handle, extents: vec![(address, length)], pace: Pace::default() }
     }
 }
 
@@ -243,7 +249,7 @@ impl Rig {
             None => return deadline.is_some(),
             Some(Event::Frame { bytes, .. }) => {
                 if let Some((.., peer)) = &mut self.nic {
-                    peer.receive(bytes);
+                    peer.receive(now, bytes);
                 }
             }
             Some(Event::Read { function, done }) if function == self.card_id => {
@@ -526,7 +532,9 @@ fn descriptor(transfer: &Transfer) -> Vec<u8> {
     for (role, end) in
         [(EndpointRole::Source, &transfer.source), (EndpointRole::Destination, &transfer.destination)]
     {
-        let endpoint = Endpoint { kind: end.kind as u8, handle: end.handle, ..Default::default() };
+        let Pace { pacing, rate, window_us } = end.pace;
+        let (kind, pacing) = (end.kind as u8, pacing as u8);
+        let endpoint = Endpoint { kind, handle: end.handle, pacing, rate, window_us, ..Default::default() };
         let extents: Vec<Extent> =
             end.extents.iter().map(|(offset, length)| Extent { offset: *offset, length: *length }).collect();
         builder.endpoint(role, endpoint, &extents).expect("they fit");

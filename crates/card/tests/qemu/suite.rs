@@ -2,12 +2,13 @@
 //! the other end of the card's cable, so that Linux's TCP is the peer.
 
 use std::fs::File;
-use std::net::{Ipv4Addr, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::Duration;
 
 use dcs::card::{Disk, Nic as CardNic, Options, extents};
+use dcs::media::{Sender, Settings};
 use dcs::net::{Connection, Listener};
 use dcs::{Backend, Engine, Sink, Source};
 use dcs_card::card::Config;
@@ -19,6 +20,7 @@ use dcs_vm::{Initramfs, Machine, Network, Nic, Tools, disk};
 use crate::rig::{LIMIT, MEMORY};
 
 const CARD: Ipv4Addr = Ipv4Addr::new(10, 0, 3, 1);
+const LINUX: Ipv4Addr = Ipv4Addr::new(10, 0, 3, 2);
 const PORT: u16 = 80;
 
 #[test]
@@ -98,8 +100,10 @@ impl World for Card {
         extents::prepare(file, length).unwrap();
     }
 
-    fn paces(&self) -> bool {
-        false
+    fn media(&self, settings: Settings) -> (Sender, UdpSocket) {
+        let peer = dcs_scenarios::receiver(LINUX);
+        let SocketAddr::V4(to) = peer.local_addr().unwrap() else { panic!("it has an address of IPv4") };
+        (Sender::by_nic(&self.engine, to, 1, settings).unwrap(), peer)
     }
 }
 

@@ -1,7 +1,7 @@
 //! The command line of `dcs stream` and `dcs record`, and its help.
 
 use super::ends::{Address, Interface};
-use crate::args::{Choice, CipherOptions, IoChoice};
+use crate::args::{Choice, CipherOptions, IoChoice, NicOptions};
 use crate::units;
 use clap::Args;
 use std::ffi::OsString;
@@ -87,9 +87,8 @@ pub struct Stream {
     /// Interface to the kernel: auto takes io_uring where it is available, else plain system calls
     #[arg(long, value_enum, default_value = "auto")]
     pub io: IoChoice,
-    /// Refused: only dcs send and dcs recv can use such a NIC
-    #[arg(long, value_name = "FUNCTION", hide = true)]
-    pub nic: Option<String>,
+    #[command(flatten)]
+    pub nic: NicOptions,
 }
 
 #[derive(Debug, Args)]
@@ -125,7 +124,7 @@ pub struct Record {
     /// Interface to the kernel: auto takes io_uring where it is available, else plain system calls
     #[arg(long, value_enum, default_value = "auto")]
     pub io: IoChoice,
-    /// Refused: only dcs send and dcs recv can use such a NIC
+    /// Refused: only sockets of the kernel receive streams
     #[arg(long, value_name = "FUNCTION", hide = true)]
     pub nic: Option<String>,
 }
@@ -137,6 +136,7 @@ Examples:
   dcs stream video.ts udp://127.0.0.1:5004 --through md5                  # prints the md5 of the file as it was read
   dcs stream data.bin udp://127.0.0.1:5004 --rate 8M --window 5ms
   dcs stream --list channels.toml --every 10s --metrics /run/dcs/stream.prom
+  dcs stream video.ts udp://239.1.1.1:5004 --nic 0000:02:00.0 --address 10.0.2.15/24
 
 A file is an MPEG transport stream; with --rate free, or bits per second, any file. Datagrams have seven packets each, and are sent
 according to the stream's clock (PCR). Files follow each other without a gap in their counters (continuity_counter); where the clock
@@ -144,6 +144,7 @@ starts again, the stream is marked. Late (5 ms), delayed and lost datagrams are 
 --through md5 prints the md5 of each file as it is read. Of the first file these are the bytes that are sent; in later files, also
 when a file starts again, counters and the mark of the new clock are set after that.
 rtp:// adds RTP's header (payload type 33) and sends reports to the next port (RTCP).
+With --nic, or with DCS_BACKEND=card, a NIC that this process or the card drives sends it, by IPv4.
 
 A list has a table for each channel:
   [news]

@@ -9,11 +9,12 @@ use crate::keys::{Counters, Keys};
 use crate::names::shown;
 use crate::report::{Report, add_completion};
 use dcs::media::{Framing, Pace, Sender, Sending, Settings as Datagrams, sdp};
-use dcs::{Completion, Session, Source, Transfer, TransferError};
+use dcs::{Completion, Engine, Session, Source, Transfer, TransferError};
 use serde_json::json;
 use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::fs::File;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -47,6 +48,33 @@ impl Settings {
             Rate::Bits(bits) => Pace::constant(bits),
         };
         pace.window(self.window)
+    }
+
+    /// Opens the sockets of the kernel that send it. Returns its address and this machine's too.
+    fn open_by_socket(&self, datagrams: Datagrams) -> Result<(Sender, SocketAddr, IpAddr), Failure> {
+        let out = self.to.open(self.ttl, self.interface.as_ref())?;
+        let name = format!("dcs@{}", out.from);
+        let reports = out.reports.as_ref().map(|reports| (reports as _, name.as_str()));
+        let failed = |error| Failure::refused(&self.name, error);
+        Ok((Sender::new(&out.socket, reports, datagrams).map_err(failed)?, out.to, out.from))
+    }
+
+    /// Opens a stream of the engine's NIC, or of its card's.
+    fn open_by_nic(
+        &self,
+        engine: &Engine,
+        datagrams: Datagrams,
+    ) -> Result<(Sender, SocketAddr, IpAddr), Failure> {
+        if self.interface.is_some() {
+            return Err(Failure::usage(format!("{}: interface: the NIC that is driven sends it", self.name))
+                .advise("leave out the interface"));
+        }
+        let to = self.to.resolve_v4()?;
+        let sender = Sender::by_nic(engine, to, self.ttl, datagrams)
+            .map_err(|error| Failure::new(Exit::Peer, format!("{}: {error}", self.to)))
+            .map_err(|failure| failure.advise("check the address, --ttl (1 or more) and --gateway"))?;
+        let from = sender.local().unwrap_or(Ipv4Addr::UNSPECIFIED);
+        Ok((sender, to.into(), from.into()))
     }
 
     /// Checks the chain and whether the rate fits it. Returns the chain.
@@ -96,39 +124,33 @@ pub struct Channel {
 }
 
 impl Channel {
-    /// Opens its sockets. `rid` puts its transfers in order, and is not 0.
+    /// Opens its sockets, or its stream of this engine's NIC. `rid` puts its transfers in order, and is not 0.
     pub fn open(
         settings: Settings,
         rid: u32,
         ciphers: &CipherOptions,
+        nic: Option<&Engine>,
         report: &Report,
     ) -> Result<Channel, Failure> {
         settings.check(ciphers)?;
-        let out = settings.to.open(settings.ttl, settings.interface.as_ref())?;
         let random = random()?;
         let datagrams = match settings.to.framing {
             Framing::Plain => Datagrams::plain(),
             Framing::Rtp => Datagrams::rtp(random),
         };
-        let name = format!("dcs@{}", out.from);
-        let reports = out.reports.as_ref().map(|reports| (reports as _, name.as_str()));
-        let failed = |error| Failure::refused(&settings.name, error);
-        let sender = Sender::new(&out.socket, reports, datagrams).map_err(failed)?;
-        if let Some(to) = &settings.sdp {
+        let (sender, to, from) = match nic {
+            Some(engine) => settings.open_by_nic(engine, datagrams)?,
+            None => settings.open_by_socket(datagrams)?,
+        };
+        if let Some(file) = &settings.sdp {
             if settings.to.framing != Framing::Rtp {
                 return Err(Failure::usage(format!(
                     "{}: only rtp:// has a description (SDP)",
                     settings.name
                 )));
             }
-            let session = sdp::Session {
-                name: &settings.name,
-                to: out.to,
-                from: out.from,
-                ttl: settings.ttl,
-                id: random >> 1,
-            };
-            describe(to, &settings.name, &sdp::describe(&session), report)?;
+            let session = sdp::Session { name: &settings.name, to, from, ttl: settings.ttl, id: random >> 1 };
+            describe(file, &settings.name, &sdp::describe(&session), report)?;
         }
         Ok(Channel {
             settings,
@@ -232,7 +254,7 @@ impl Channel {
                 (Ok(completion), Some(file)) => {
                     self.failed_in_row = 0;
                     self.sent += 1;
-                    self.tell(&file, (&names, &counters), &completion, report);
+                    self.report_sent(&file, (&names, &counters), &completion, report);
                 }
                 (Ok(_), None) => {}
                 (Err(error), file) => {
@@ -244,7 +266,8 @@ impl Channel {
         }
     }
 
-    fn tell(
+    /// Reports a file that was sent, and its digests.
+    fn report_sent(
         &self,
         file: &PathBuf,
         (names, counters): (&[&'static str], &[Counter]),
@@ -266,7 +289,7 @@ impl Channel {
         report.object(&object);
     }
 
-    /// Returns its statistics.
+    /// Returns its statistics. A card or an engine that drives a NIC is asked for them.
     pub fn state(&self) -> Sending {
         self.sender.state()
     }

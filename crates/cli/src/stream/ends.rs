@@ -5,7 +5,7 @@ use dcs::media::Framing;
 use rustix::net::sockopt;
 use std::fmt;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, ToSocketAddrs, UdpSocket};
 use std::str::FromStr;
 
 /// Buffers of sockets in the kernel: room for a burst of a stream of 100 Mb/s.
@@ -122,6 +122,15 @@ impl Address {
             }
         };
         Ok(Out { socket, reports, to, from })
+    }
+
+    /// Returns the address for a NIC that has no socket of the kernel.
+    pub fn resolve_v4(&self) -> Result<SocketAddrV4, Failure> {
+        match self.resolve()? {
+            SocketAddr::V4(to) => Ok(to),
+            SocketAddr::V6(_) => Err(Failure::usage(format!("{self}: such a NIC sends by IPv4 alone"))
+                .advise("give an IPv4 address, or leave out --nic")),
+        }
     }
 
     /// Opens a socket that receives at it.

@@ -48,26 +48,26 @@ impl Entry {
     }
 }
 
-/// The channels of a list.
+/// The configuration of all channels.
 #[derive(Debug, Default)]
-pub struct Wanted {
+pub struct Configuration {
     pub channels: Vec<Settings>,
     /// Names of invalid channels, and the reasons.
-    pub wrong: Vec<(String, String)>,
+    pub invalid: Vec<(String, String)>,
 }
 
 /// Parses a list. An invalid channel does not affect the others.
-pub fn parse(text: &str, folder: &Path, window: Duration) -> Result<Wanted, String> {
+pub fn parse(text: &str, folder: &Path, window: Duration) -> Result<Configuration, String> {
     let tables: BTreeMap<String, toml::Value> = toml::from_str(text).map_err(|error| error.to_string())?;
-    let mut wanted = Wanted::default();
+    let mut configuration = Configuration::default();
     for (name, table) in tables {
         let entry = table.try_into::<Entry>().map_err(|error| error.message().to_string());
         match entry.and_then(|entry| entry.settings(name.clone(), folder, window)) {
-            Ok(settings) => wanted.channels.push(settings),
-            Err(why) => wanted.wrong.push((name, why)),
+            Ok(settings) => configuration.channels.push(settings),
+            Err(why) => configuration.invalid.push((name, why)),
         }
     }
-    Ok(wanted)
+    Ok(configuration)
 }
 
 /// The file of a list.
@@ -83,7 +83,7 @@ impl List {
     }
 
     /// Returns the channels if the list is new or has changed since the last call.
-    pub fn changed(&mut self) -> Result<Option<Wanted>, Failure> {
+    pub fn changed(&mut self) -> Result<Option<Configuration>, Failure> {
         let name = shown(&self.path).to_string();
         let failed = |error| Failure::io(&name, &error);
         let metadata = std::fs::metadata(&self.path).map_err(failed)?;
@@ -123,9 +123,9 @@ mod tests {
         ] {
             let good = "[good]\nto='udp://h:1'\nfiles=['x']\n";
             let why = match parse(&format!("{good}{text}"), Path::new(""), window) {
-                Ok(wanted) => {
-                    assert_eq!(wanted.channels.len(), 1, "the other one is there");
-                    format!("[{}]: {}", wanted.wrong[0].0, wanted.wrong[0].1)
+                Ok(configuration) => {
+                    assert_eq!(configuration.channels.len(), 1, "the other one is there");
+                    format!("[{}]: {}", configuration.invalid[0].0, configuration.invalid[0].1)
                 }
                 Err(why) => why,
             };

@@ -6,23 +6,25 @@
 //! | `ends` | addresses and sockets |
 //! | `list` | lists of channels |
 //! | `channel` | a channel: sends its files, one after the other |
-//! | `tell` | statistics, for people and programs |
+//! | `statistics` | statistics, for people and programs |
 
 pub mod args;
 pub mod channel;
 pub mod ends;
 mod list;
-mod tell;
+mod statistics;
 
-use crate::card;
+use crate::card::{self, Device};
 use crate::failure::{Exit, Failure};
 use crate::interrupt;
 use crate::report::Report;
+use crate::{nic, nvme};
 use channel::{Channel, Settings, TRANSFERS_AT_ONCE};
+use dcs::engine::Builder;
 use dcs::media::Statistics;
 use dcs::session::DEPTH_MAX;
 use dcs::{Engine, Session};
-use list::{List, Wanted};
+use list::{Configuration, List};
 use nix::poll::{PollFd, PollFlags, PollTimeout};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -35,20 +37,26 @@ const BLOCK: u32 = 64 * 1024;
 const BLOCKS: usize = 32;
 /// Most channels of a command: their transfers share a queue with those that are being ended.
 pub const CHANNELS_MAX: usize = DEPTH_MAX as usize / (TRANSFERS_AT_ONCE + 1) - 1;
+/// Most channels of a card, which has 63 commands at once.
+const CHANNELS_OF_CARD: usize = 63 / (TRANSFERS_AT_ONCE + 1);
 /// Room for channels if the list has fewer.
 const CHANNELS_MIN: usize = 256;
 
 pub fn run(stream: &args::Stream, report: &Report) -> Result<(), Failure> {
-    card::streams_by_kernel(stream.nic.as_deref())?;
     interrupt::install();
+    let by = Device::new(nic::requested(&stream.nic)?)?;
     let mut list = stream.list.as_deref().map(|path| List::new(path, stream.window));
     let first = match &mut list {
         Some(list) => list.changed()?.unwrap_or_default(),
-        None => Wanted { channels: vec![single(stream)?], wrong: Vec::new() },
+        None => Configuration { channels: vec![single(stream)?], invalid: Vec::new() },
     };
     let endless = list.is_some() || first.channels.iter().all(|settings| settings.times.is_none());
-    let room = if list.is_some() { first.channels.len().clamp(CHANNELS_MIN, CHANNELS_MAX) } else { 2 };
-    let mut streams = Streams::start(stream, room, report)?;
+    let room = match (&list, &by) {
+        (None, _) => 2,
+        (_, Device::Card) => CHANNELS_OF_CARD,
+        _ => first.channels.len().clamp(CHANNELS_MIN, CHANNELS_MAX),
+    };
+    let mut streams = Streams::start(stream, by, room, report)?;
     let opened = streams.replace(first);
     if list.is_none() {
         // It is the only stream.
@@ -58,7 +66,7 @@ pub fn run(stream: &args::Stream, report: &Report) -> Result<(), Failure> {
     streams.run(&mut list)?;
     streams.advance_all();
     // A first signal during this does not suppress the report.
-    tell::all("done", &streams.channels, &streams.gone, report);
+    statistics::all("done", &streams.channels, &streams.gone, report);
     drop(guard);
     if interrupt::pressed() && !endless {
         return Err(Failure::new(
@@ -100,6 +108,20 @@ fn single(stream: &args::Stream) -> Result<Settings, Failure> {
     })
 }
 
+/// Returns the settings of an engine of the kernel backend for this many channels.
+fn builder(options: &args::Stream, most: usize) -> Builder {
+    Engine::builder()
+        .io(options.io.into())
+        .realtime(options.realtime.into())
+        // The next due time is known, so there is nothing to spin for.
+        .spin(Duration::ZERO)
+        .block_size(BLOCK)
+        .blocks((most * 4).max(BLOCKS) as u32)
+        .window(2)
+        .commands((most * (TRANSFERS_AT_ONCE + 1)) as u16)
+        .sessions(2)
+}
+
 /// The channels, and the engine that sends them.
 struct Streams<'a> {
     options: &'a args::Stream,
@@ -107,7 +129,9 @@ struct Streams<'a> {
     // Dropped before their session.
     channels: Vec<Channel>,
     session: Session,
-    _engine: Engine,
+    engine: Engine,
+    /// Set if a NIC of the engine, or of its card, sends them.
+    by_nic: bool,
     most: usize,
     rids: u32,
     /// Statistics of channels that have ended.
@@ -115,46 +139,46 @@ struct Streams<'a> {
 }
 
 impl<'a> Streams<'a> {
-    fn start(options: &'a args::Stream, most: usize, report: &'a Report) -> Result<Streams<'a>, Failure> {
+    fn start(
+        options: &'a args::Stream,
+        by: Device,
+        most: usize,
+        report: &'a Report,
+    ) -> Result<Streams<'a>, Failure> {
         let refused = |error| Failure::refused("stream", error);
-        let engine = Engine::builder()
-            .io(options.io.into())
-            .realtime(options.realtime.into())
-            // The next due time is known, so there is nothing to spin for.
-            .spin(Duration::ZERO)
-            .block_size(BLOCK)
-            .blocks((most * 4).max(BLOCKS) as u32)
-            .window(2)
-            .commands((most * (TRANSFERS_AT_ONCE + 1)) as u16)
-            .sessions(2)
-            .start()
-            .map_err(refused)?;
+        let by_nic = !matches!(by, Device::Kernel);
+        let engine = match by {
+            Device::Card => card::card()?,
+            Device::Kernel => builder(options, most).start().map_err(refused)?,
+            Device::Nic(nic) => builder(options, most).nic(nic).start().map_err(nvme::failure)?,
+        };
+        nic::say(&engine, report);
         let session = engine.session_with_depth(DEPTH_MAX).map_err(refused)?;
         // Created before the first transfer, so that no completion is missed.
         session.event_fd().map_err(refused)?;
         let gone = Statistics::default();
-        Ok(Streams { options, report, channels: Vec::new(), session, _engine: engine, most, rids: 0, gone })
+        Ok(Streams { options, report, channels: Vec::new(), session, engine, by_nic, most, rids: 0, gone })
     }
 
     /// Replaces the channels. Unchanged ones go on, and so do those whose table is invalid now.
-    fn replace(&mut self, wanted: Wanted) -> Result<(), Failure> {
-        let Wanted { channels: wanted, wrong } = wanted;
+    fn replace(&mut self, configuration: Configuration) -> Result<(), Failure> {
+        let Configuration { channels, invalid } = configuration;
         let stays = |channel: &Channel| {
             let name = &channel.settings.name;
-            wanted.contains(&channel.settings) || wrong.iter().any(|(wrong, _)| wrong == name)
+            channels.contains(&channel.settings) || invalid.iter().any(|(invalid, _)| invalid == name)
         };
         let (kept, ended): (Vec<_>, Vec<_>) = std::mem::take(&mut self.channels).into_iter().partition(stays);
         self.channels = kept;
-        for (name, why) in &wrong {
+        for (name, why) in &invalid {
             let failure = Failure::usage(format!("[{name}]: {}", why.trim_end()));
             self.report.failure(&failure.advise("dcs help stream shows an example"));
         }
         for channel in ended {
             self.report.remark(format_args!("dcs: {} ends", channel.settings.name));
-            self.gone = tell::sum([channel.state(), self.gone_state()].into_iter());
+            self.gone = statistics::sum([channel.state(), self.gone_state()].into_iter());
         }
         let mut first = Ok(());
-        for settings in wanted {
+        for settings in channels {
             if self.channels.iter().any(|channel| channel.settings == settings) {
                 continue;
             }
@@ -183,7 +207,8 @@ impl<'a> Streams<'a> {
             );
         }
         self.rids = self.rids.checked_add(1).unwrap_or(1);
-        Channel::open(settings, self.rids, &self.options.ciphers, self.report)
+        let nic = self.by_nic.then_some(&self.engine);
+        Channel::open(settings, self.rids, &self.options.ciphers, nic, self.report)
     }
 
     fn advance_all(&mut self) {
@@ -204,14 +229,14 @@ impl<'a> Streams<'a> {
                 ticked = Instant::now();
                 if let Some(path) = &self.options.metrics {
                     // The channels go on without them. The failure is reported once, until they can be written again.
-                    let failed = tell::write_metrics(path, &self.channels).err();
+                    let failed = statistics::write_metrics(path, &self.channels).err();
                     if let Some(failure) = failed.as_ref().filter(|_| !unwritten) {
                         self.report.failure(failure);
                     }
                     unwritten = failed.is_some();
                 }
                 match list.as_mut().map(List::changed) {
-                    Some(Ok(Some(wanted))) => self.replace(wanted)?,
+                    Some(Ok(Some(configuration))) => self.replace(configuration)?,
                     // The present channels go on.
                     Some(Err(failure)) => self.report.failure(&failure),
                     _ => {}
@@ -222,7 +247,7 @@ impl<'a> Streams<'a> {
             }
             if self.options.every.is_some_and(|every| told.elapsed() >= every) {
                 told = Instant::now();
-                tell::all("streaming", &self.channels, &self.gone, self.report);
+                statistics::all("streaming", &self.channels, &self.gone, self.report);
             }
             self.wait(TICK.saturating_sub(ticked.elapsed()));
         }

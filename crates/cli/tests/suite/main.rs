@@ -32,6 +32,7 @@ mod serve_start;
 mod serve_stop;
 mod setup;
 mod stream;
+mod stream_nic;
 mod stream_peers;
 mod stream_wrong;
 mod stuck;

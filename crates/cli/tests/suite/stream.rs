@@ -77,7 +77,7 @@ impl Peer {
     }
 
     /// The next report, and whether it says goodbye.
-    fn report(&self) -> (Report, bool) {
+    pub fn report(&self) -> (Report, bool) {
         let mut buffer = [0; 500];
         let length = received(|| self.reports.recv(&mut buffer));
         let goodbye = buffer[length - 8..length - 6] == [0x81, 203];

@@ -33,20 +33,28 @@ fn a_command_that_makes_no_sense_is_refused() {
         );
     }
     assert_eq!(place.run("record 127.0.0.1:5004 out").code(), 2);
-    // Sockets of the kernel send and receive, and nothing else does.
-    for (backend, nic, words) in [
-        ("card", "", "DCS_BACKEND=card"),
-        ("drive", "", "DCS_BACKEND=drive"),
-        ("cart", "", "expected kernel, card or drive"),
-        ("kernel", "--nic 0000:01:00.0", "--nic 0000:01:00.0"),
+    // Sockets of the kernel receive, and nothing else does. NICs that are driven directly send too.
+    let (stream, record) = ("stream video.ts udp://127.0.0.1:5004", "record udp://127.0.0.1:5004 out");
+    let nic = "--nic 0000:01:00.0";
+    for (line, backend, nic, words) in [
+        (record, "card", "", "DCS_BACKEND=card"),
+        (record, "drive", "", "DCS_BACKEND=drive"),
+        (record, "kernel", nic, "--nic 0000:01:00.0"),
+        (record, "cart", "", "expected kernel, card or drive"),
+        (stream, "cart", "", "expected kernel, card or drive"),
+        (stream, "drive", "", "DCS_BACKEND=drive"),
+        (stream, "kernel", nic, "--address"),
+        (stream, "card", "--nic 0000:01:00.0 --address 10.0.2.15/24", "DCS_CARD_NIC"),
+        (stream, "kernel", "--nic eth0 --address 10.0.2.15/24", "not the address of a PCI function"),
     ] {
-        for line in ["stream video.ts udp://127.0.0.1:5004", "record udp://127.0.0.1:5004 out"] {
-            let mut command = place.dcs(&format!("{line} {nic}"));
-            let output = command.env("DCS_BACKEND", backend).output().unwrap();
-            let said = String::from_utf8_lossy(&output.stderr).into_owned();
-            assert!(output.status.code() == Some(2) && said.contains(words), "{line} {backend}: {said}");
-        }
+        let mut command = place.dcs(&format!("{line} {nic}"));
+        let output = command.env("DCS_BACKEND", backend).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.code() == Some(2) && said.contains(words), "{line} {backend}: {said}");
     }
+    place
+        .run(&format!("{stream} --nic 0000:7f:1f.7 --address 10.0.2.15/24"))
+        .fails(7, &["no PCI function 0000:7f:1f.7"]);
     let interface = "udp://239.1.1.1:5004 --interface nosuch0";
     let done = place.run(&format!("stream video.ts {interface}"));
     assert!(done.code() != 0 && done.stderr().contains("239.1.1.1"), "{}", done.stderr());

@@ -9,8 +9,8 @@ use super::options::{Disk, Nic, Options};
 use super::page_allocator::Pages;
 use crate::backend::Port;
 use dcs_abi::admin::{
-    AdminCompletion, AdminCompletionPacket, AdminEntry, Answer, GRANT_READ, GRANT_WRITE, SsdIdentity,
-    SsdIdentityPacket, opcode,
+    AdminCompletion, AdminCompletionPacket, AdminEntry, Answer, GRANT_READ, GRANT_WRITE, PacedSending,
+    PacedSendingPacket, SsdIdentity, SsdIdentityPacket, opcode,
 };
 use dcs_abi::entry::{CompletionEntry, SubmissionEntry};
 use dcs_abi::register::{
@@ -19,6 +19,7 @@ use dcs_abi::register::{
 };
 use dcs_abi::result::{ResultArea, ResultPacket};
 use dcs_abi::status::Status;
+use dcs_devices::Sending;
 use dcs_devices::controller::Waker;
 use dcs_nvme::command::{Abort, CreateCompletionQueue, CreateSubmissionQueue};
 use dcs_nvme::register::{ACQ, AQA, ASQ, CC, CSTS};
@@ -51,7 +52,10 @@ const SLOT: u64 = 0x4000;
 /// A slot: the descriptor, then the result area.
 pub(super) const DESCRIPTOR: u64 = 0x3000;
 pub(super) const RESULT: u64 = SLOT - DESCRIPTOR;
+/// What a media stream has sent, behind the last slot.
+const SENDING: u64 = SLOT_AT + SLOTS as u64 * SLOT;
 const DATA: u64 = 2 << 20;
+const _: () = assert!(SENDING + PacedSending::SIZE as u64 <= DATA);
 const LENGTH: u64 = 16 << 20;
 /// The handle that the card gives out first: of the buffer.
 pub(super) const BUFFER_HANDLE: u32 = 1;
@@ -76,6 +80,15 @@ impl Ring {
     }
 }
 
+/// Who waits for the answer to an admin command.
+#[derive(Debug)]
+enum Asker {
+    Nobody,
+    Answer(Sender<Answer>),
+    /// What a media stream has sent, which the card writes into a slot's place.
+    Sending(Sender<Result<Sending, Status>>),
+}
+
 /// The card.
 #[derive(Debug)]
 pub(super) struct Hardware {
@@ -85,11 +98,13 @@ pub(super) struct Hardware {
     admin: Ring,
     commands: Ring,
     /// Admin commands that the card has, by identifier: which, and who asked.
-    asked: HashMap<u16, (u8, Sender<Answer>)>,
-    waiting: VecDeque<(AdminEntry, Option<Sender<Answer>>)>,
+    asked: HashMap<u16, (u8, Asker)>,
+    waiting: VecDeque<(AdminEntry, Asker)>,
     /// Bytes of the descriptor in each slot, which may hold keys.
     lengths: [usize; SLOTS],
     next_cid: u16,
+    /// Set while the card writes what a media stream has sent: there is one place for that.
+    tells: bool,
     /// Its NICs.
     pub nics: Vec<Port>,
     // The kernel resets each when this and the mappings of its BARs, which the containers hold, are gone.
@@ -147,6 +162,7 @@ impl Hardware {
             waiting: VecDeque::new(),
             lengths: [0; SLOTS],
             next_cid: 0,
+            tells: false,
             nics: Vec::new(),
             functions: Vec::new(),
         };
@@ -271,29 +287,59 @@ impl Hardware {
 
     /// Begins an admin command; its answer goes to `answer`.
     pub fn admin(&mut self, entry: AdminEntry, answer: Sender<Answer>) {
-        self.waiting.push_back((entry, Some(answer)));
+        self.waiting.push_back((entry, Asker::Answer(answer)));
+        self.give_admin();
+    }
+
+    /// Asks what a media stream has sent.
+    pub fn paced_sending(&mut self, handle: u32, answer: Sender<Result<Sending, Status>>) {
+        let entry = entry(opcode::PACED_SENDING, self.address(SENDING), &[handle]);
+        self.waiting.push_back((entry, Asker::Sending(answer)));
         self.give_admin();
     }
 
     /// Has a command aborted.
     pub fn abort(&mut self, cid: u16) {
         let words = Abort { submission_queue: 1, cid }.words();
-        self.waiting.push_back((entry(opcode::ABORT, 0, &words), None));
+        self.waiting.push_back((entry(opcode::ABORT, 0, &words), Asker::Nobody));
         self.give_admin();
+    }
+
+    /// Reads what the card has written of a media stream.
+    fn sending(&self) -> Result<Sending, Status> {
+        let mut bytes = [0; PacedSending::SIZE];
+        self.buffer.load(SENDING, &mut bytes);
+        let packet = PacedSendingPacket::new_checked(&bytes[..]);
+        let sending =
+            packet.and_then(|packet| PacedSending::parse(&packet)).map_err(|_| Status::InternalError)?;
+        let counts = dcs_media::sender::Statistics {
+            datagrams: sending.datagrams,
+            bytes: sending.bytes,
+            late: sending.late,
+            worst: sending.worst,
+            deviations: sending.deviations,
+            slips: sending.slips,
+            slipped: sending.slipped,
+            lost: sending.lost,
+            jumps: sending.jumps,
+            skipped: sending.skipped,
+        };
+        Ok(Sending { counts, errno: sending.errno as i32, segments: false })
     }
 
     fn give_admin(&mut self) {
         while self.asked.len() < SLOTS
-            && let Some((mut entry, answer)) = self.waiting.pop_front()
+            && !(self.tells && matches!(self.waiting.front(), Some((_, Asker::Sending(_)))))
+            && let Some((mut entry, asker)) = self.waiting.pop_front()
         {
+            self.tells |= matches!(asker, Asker::Sending(_));
             self.next_cid = self.next_cid.wrapping_add(1);
             while self.asked.contains_key(&self.next_cid) {
                 self.next_cid = self.next_cid.wrapping_add(1);
             }
             entry.cid = self.next_cid;
             // One whose answer nobody wants is kept all the same: it has its entry in the ring.
-            let answer = answer.unwrap_or_else(|| std::sync::mpsc::channel().0);
-            self.asked.insert(entry.cid, (entry.opcode, answer));
+            self.asked.insert(entry.cid, (entry.opcode, asker));
             self.buffer.store(ADMIN_SQ + u64::from(self.admin.tail) * 64, &entry.to_bytes());
             Ring::advance(&mut self.admin.tail);
             self.registers.write32(sq_tail_doorbell(0) as u64, self.admin.tail.into());
@@ -314,13 +360,20 @@ impl Hardware {
             any = true;
             self.admin.turned ^= Ring::advance(&mut self.admin.head);
             self.registers.write32(cq_head_doorbell(0) as u64, self.admin.head.into());
-            if let Some((asked, answer)) = self.asked.remove(&found.cid) {
+            if let Some((asked, asker)) = self.asked.remove(&found.cid) {
                 let status = Status::from_code(found.status >> 1);
                 let told = if status.is_success() { Ok((found.value, found.extra)) } else { Err(status) };
-                let unwanted = answer.send(told).is_err();
+                let unwanted = match asker {
+                    Asker::Nobody => true,
+                    Asker::Answer(answer) => answer.send(told).is_err(),
+                    Asker::Sending(answer) => {
+                        self.tells = false;
+                        answer.send(told.and_then(|_| self.sending())).is_err()
+                    }
+                };
                 if unwanted && told.is_ok() && matches!(asked, opcode::ACCEPT | opcode::CONNECT) {
                     // A connection that nobody waits for any more.
-                    self.waiting.push_back((self::entry(opcode::RELEASE, 0, &[found.value]), None));
+                    self.waiting.push_back((self::entry(opcode::RELEASE, 0, &[found.value]), Asker::Nobody));
                 }
             }
         }

@@ -489,7 +489,9 @@ impl BackendLoop for CardLoop {
             Control::Cancel(pair, cid) => self.cancel(&pair, cid),
             // Whoever asks a card that is lost sees that nobody will answer.
             Control::Admin(..) if self.lost => {}
+            Control::PacedSending(..) if self.lost => {}
             Control::Admin(entry, answer) => self.hardware.admin(entry, answer),
+            Control::PacedSending(handle, answer) => self.hardware.paced_sending(handle, answer),
             Control::UpdateStatistics(seen) => {
                 // A register read stops the processor for longer than all else that a transfer takes.
                 if !self.lost {

@@ -8,7 +8,7 @@ use super::held::Held;
 use super::hold::{Holds, Unheld};
 use super::page_allocator::{PageAllocator, Pages};
 use dcs_abi::descriptor::{
-    self, Builder, Descriptor, EndpointKind, EndpointRole, EndpointView, Extent, OPEN_END,
+    self, Builder, Descriptor, EndpointKind, EndpointRole, EndpointView, Extent, OPEN_END, Pace,
 };
 use dcs_abi::entry::{CompletionEntry, LENGTH_TO_END, SubmissionEntry};
 use dcs_abi::operator::{Operator, OperatorKind};
@@ -212,11 +212,12 @@ impl Context<'_> {
         length: Option<u64>,
     ) -> Result<End, Refusal> {
         let refuse = |status| Refusal::new(Stage::Destination, status, 0);
-        if view.kind == EndpointKind::Paced {
-            return Err(refuse(Status::UnsupportedEndpoint));
-        }
         if !endpoint.writable() {
             return Err(refuse(Status::AccessDenied));
+        }
+        if view.kind == EndpointKind::Paced {
+            let handle = endpoint.device_handle().ok_or(refuse(Status::UnsupportedEndpoint))?;
+            return Ok(paced(handle, view.pace));
         }
         if let Some(handle) = endpoint.device_handle() {
             return Ok(flow(handle));
@@ -295,6 +296,12 @@ impl Context<'_> {
         let endpoint = descriptor::Endpoint { kind: EndpointKind::Block as u8, handle, ..Default::default() };
         Ok(End { endpoint, extents: places })
     }
+}
+
+fn paced(handle: u32, Pace { pacing, rate, window_us }: Pace) -> End {
+    let (kind, pacing) = (EndpointKind::Paced as u8, pacing as u8);
+    let endpoint = descriptor::Endpoint { kind, handle, pacing, rate, window_us, ..Default::default() };
+    End { endpoint, extents: Vec::new() }
 }
 
 fn flow(handle: u32) -> End {

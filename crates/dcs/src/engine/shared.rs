@@ -8,6 +8,7 @@ use crate::queue::{Awaited, Finished, QueuePair};
 use crate::statistics::Statistics;
 use dcs_abi::admin::{AdminEntry, Answer};
 use dcs_abi::status::Status;
+use dcs_devices::Sending;
 use dcs_devices::controller::Waker;
 use dcs_devices::fork::Process;
 use std::cell::RefCell;
@@ -162,6 +163,13 @@ impl Shared {
     pub fn admin_later(&self, entry: AdminEntry) {
         self.push(Control::Admin(entry, std::sync::mpsc::channel().0));
         self.drive_once();
+    }
+
+    /// What a media stream of a NIC has sent, by its handle.
+    pub fn paced_sending(&self, handle: u32) -> Option<Sending> {
+        let (send, receive) = std::sync::mpsc::channel();
+        self.push(Control::PacedSending(handle, send));
+        self.answer(&receive, None).ok()?.ok()
     }
 
     /// Its counters, as of its last step. One that does not answer soon has nothing new to tell: they are those that it told

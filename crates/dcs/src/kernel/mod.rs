@@ -556,6 +556,10 @@ impl BackendLoop for KernelLoop {
             }
             Control::Admin(_, answer) if self.closed => _ = answer.send(Err(Status::QueueDeleted)),
             Control::Admin(entry, answer) => self.admin(&entry, answer),
+            Control::PacedSending(handle, answer) => {
+                // An error: nobody waits for the answer.
+                let _ = answer.send(self.controller.paced_sending(handle).ok_or(Status::DeviceReset));
+            }
             Control::Stop => {
                 self.stopping = true;
                 self.opening.drain(..).for_each(|pair| drop(pair.close()));

@@ -2,7 +2,7 @@
 //! [`net`](crate::net) is the same on both.
 
 use super::KernelLoop;
-use dcs_abi::admin::{AdminEntry, Answer, opcode};
+use dcs_abi::admin::{AdminEntry, Answer, PacedOptions, opcode};
 use dcs_abi::status::Status;
 use dcs_devices::vfio_devices::NicRequest;
 use std::collections::HashMap;
@@ -36,6 +36,7 @@ fn ask(entry: &AdminEntry) -> Option<NicRequest> {
         }
         opcode::SHUTDOWN => Some(NicRequest::Shutdown(first)),
         opcode::RELEASE => Some(NicRequest::Release(first)),
+        opcode::OPEN_PACED => PacedOptions::of(entry).map(NicRequest::OpenPaced),
         _ => None,
     }
 }

@@ -1,6 +1,7 @@
 //! The SSDs and the NIC that a controller drives itself.
 
 use super::{Controller, Event, Pending, Setup};
+use crate::paced::Sending;
 use crate::vfio_devices::{
     DirectDevices, DriveError, DriveEvent, DriveWork, Driven, Interface, Moved, Namespace, NicOptions,
     NicRequest, SsdOptions,
@@ -53,6 +54,12 @@ impl Controller {
             Some(drives) => drives.ask(ticket, ask),
             None => Some(Err(Status::UnsupportedEndpoint)),
         }
+    }
+
+    /// Returns what a media stream of the NIC has sent, by its handle.
+    pub fn paced_sending(&self, handle: u32) -> Option<Sending> {
+        let sending = self.drives.as_ref()?.paced_sending(handle)?;
+        Some(Sending { counts: sending.counts, errno: sending.errno as i32, segments: false })
     }
 
     /// Releases the devices, if all are idle: they are stopped and reset. Waits a while for peers to acknowledge what connections of the

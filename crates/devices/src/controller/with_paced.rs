@@ -5,6 +5,7 @@ use crate::attempt::Attempt;
 use crate::endpoint::{Endpoint, Object};
 use crate::paced::{Outgoing, Paced, locked};
 use crate::route::Route;
+use crate::vfio_devices::{DriveWork, Driven};
 use dcs_abi::descriptor::Pace;
 use dcs_abi::result::PATH_SYSCALL;
 use dcs_abi::status::Status;
@@ -16,7 +17,7 @@ use std::sync::{Arc, Mutex};
 pub(super) fn read(stream: &Paced, into: &mut [u8], pace: &Pace) -> Attempt {
     match stream {
         Paced::In(incoming) => locked(incoming).read(into, pace),
-        Paced::Out(_) => Attempt::failed(Failure::new(Status::AccessDenied)),
+        Paced::Out(_) | Paced::Device(_) => Attempt::failed(Failure::new(Status::AccessDenied)),
     }
 }
 
@@ -28,6 +29,16 @@ fn outgoing(endpoint: &Endpoint) -> Result<&Mutex<Outgoing>, Attempt> {
     }
 }
 
+/// Returns the work for the NIC that sends the route's stream, if one does.
+fn driven(route: &mut Route, work: DriveWork) -> Option<Attempt> {
+    let Object::Paced(Paced::Device(stream)) = &route.side(EndpointRole::Destination).endpoint.object else {
+        return None;
+    };
+    let handle = stream.handle;
+    let begin = (!std::mem::replace(&mut route.begun, true)).then_some(route.pace);
+    Some(Attempt::Drive(Driven::Paced { handle, begin, more: route.more }, work))
+}
+
 impl Controller {
     /// Gives a stream bytes of a block; if it has no room, the operation waits.
     pub(super) fn write_paced(
@@ -37,6 +48,11 @@ impl Controller {
         block: BlockId,
         range: Range<u32>,
     ) -> Attempt {
+        let (start, length) = (range.start, range.end - range.start);
+        let work = DriveWork::Write { position: 0, block, start, length, more: false };
+        if let Some(attempt) = driven(route, work) {
+            return attempt;
+        }
         let Some(buffer) = self.pool.get_mut(block) else { return self.without(block) };
         let bytes = &buffer.bytes()[range.start as usize..range.end as usize];
         let begun = std::mem::replace(&mut route.begun, true);
@@ -65,6 +81,9 @@ impl Controller {
 
     /// Waits until everything that a stream has taken is sent; if more follows, only notes that.
     pub(super) fn flush_paced(&mut self, operation: OperationId, route: &mut Route) -> Attempt {
+        if let Some(attempt) = driven(route, DriveWork::Flush) {
+            return attempt;
+        }
         let begun = std::mem::replace(&mut route.begun, true);
         if !begun && route.more {
             // Nothing precedes what follows.
@@ -109,6 +128,9 @@ impl Controller {
 
     /// Ends a transfer on a stream when its endpoint is released: bytes that the stream has taken get their times.
     pub(super) fn let_go_of_paced(&mut self, endpoint: &Arc<Endpoint>) {
+        if let (Object::Paced(Paced::Device(stream)), Some(drives)) = (&endpoint.object, &mut self.drives) {
+            drives.end_paced(stream.handle);
+        }
         if let Object::Paced(Paced::Out(outgoing)) = &endpoint.object {
             let next = {
                 let mut outgoing = locked(outgoing);

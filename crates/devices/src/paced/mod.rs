@@ -5,6 +5,8 @@
 //!   read:  bytes <-- Incoming: dcs_media::Receiver +<-- datagrams that have arrived
 //! ```
 //!
+//! A NIC that the engine drives itself has streams of its own (`dcs_drivers::network`): they are known here by number.
+//!
 //! The owner of an engine's streams ([`streams`]) calls [`Outgoing::send_due`] when the first of them is due.
 
 pub(crate) mod streams;
@@ -15,6 +17,7 @@ mod outgoing;
 pub(crate) use incoming::Incoming;
 pub(crate) use outgoing::Outgoing;
 
+use crate::endpoint::DeviceFlow;
 use dcs_media::{Nanos, receiver, sender};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -26,6 +29,8 @@ pub(crate) enum Paced {
     Out(Box<Mutex<Outgoing>>),
     /// An incoming stream.
     In(Box<Mutex<Incoming>>),
+    /// An outgoing stream of a NIC that a card or the engine drives.
+    Device(DeviceFlow),
 }
 
 /// State of an outgoing stream.

@@ -1,11 +1,10 @@
 //! An outgoing stream.
 
-use crate::failure;
 use crate::paced::{Sending, now};
-use dcs_abi::descriptor::{Pace, Pacing};
-use dcs_abi::status::Status;
+use dcs_abi::descriptor::Pace;
+use dcs_drivers::pacer::Pacer;
 use dcs_engine::Failure;
-use dcs_media::{Nanos, Sender, clock, rtcp, sender};
+use dcs_media::{Nanos, rtcp, sender};
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::SendFlags;
@@ -19,14 +18,10 @@ const FULL: Nanos = 250_000;
 /// The socket, and the stream sent by it.
 #[derive(Debug)]
 pub(crate) struct Outgoing {
-    sender: Sender,
+    pacer: Pacer,
     socket: OwnedFd,
     /// Sender of reports (RTCP).
     reports: Option<Reports>,
-    /// Span within which due datagrams are sent together, in nanoseconds.
-    window: Nanos,
-    /// Set while a transfer's bytes are arriving.
-    open: bool,
     segments: bool,
     errno: i32,
 }
@@ -52,59 +47,41 @@ pub(crate) struct Progress {
 
 impl Outgoing {
     pub fn new(socket: OwnedFd, reports: Option<(OwnedFd, String)>, settings: sender::Settings) -> Outgoing {
-        let sender = Sender::new(settings);
-        let settings = sender.settings();
+        let pacer = Pacer::new(settings);
+        let settings = pacer.sender.settings();
         let size = settings.framing.header() + settings.payload;
         let segments = segment(&socket, size);
         let reports = reports.map(|(socket, name)| Reports { socket, name, next: 0 });
-        Outgoing { sender, socket, reports, window: 0, open: false, segments, errno: 0 }
+        Outgoing { pacer, socket, reports, segments, errno: 0 }
     }
 
     pub fn state(&self) -> Sending {
-        Sending { counts: self.sender.statistics(), errno: self.errno, segments: self.segments }
+        Sending { counts: self.pacer.sender.statistics(), errno: self.errno, segments: self.segments }
     }
 
     /// Begins another transfer, whose bytes follow.
     pub fn begin(&mut self, pace: &Pace) {
-        let pacing = match pace.pacing {
-            Pacing::Free => clock::Pacing::Free,
-            Pacing::Constant => clock::Pacing::Constant(pace.rate),
-            Pacing::Pcr => clock::Pacing::Pcr,
-        };
-        if self.open {
-            // The previous transfer was not ended, since its destination was not flushed: this one joins it.
-            let _ = self.end(true);
-        }
-        self.window = u64::from(pace.window_us) * 1000;
-        self.sender.begin(pacing);
-        self.open = true;
+        self.pacer.begin(pace, now());
     }
 
     /// Takes bytes; returns how many there was room for.
     pub fn push(&mut self, bytes: &[u8]) -> Result<usize, Failure> {
-        self.sender.push(bytes, now()).map_err(refused)
+        self.pacer.push(bytes, now())
     }
 
     /// Ends a transfer: all its bytes are here. `more`: another one joins it.
     pub fn end(&mut self, more: bool) -> Result<(), Failure> {
-        if !std::mem::take(&mut self.open) {
-            return Ok(());
-        }
-        self.sender.end(more, now()).map_err(refused)
+        self.pacer.end(more, now())
     }
 
     /// Returns true if nothing is left to send. Once its transfer is ended, every byte that was taken has its time.
     pub fn is_empty(&self) -> bool {
-        self.sender.is_empty()
+        self.pacer.sender.is_empty()
     }
 
     /// Returns the time of the next turn: the tick closest to the time when its first datagram is due.
     pub fn next(&mut self) -> Option<Nanos> {
-        let due = self.sender.next_due()?;
-        Some(match self.window {
-            0 => due,
-            window => due.saturating_add(window / 2) / window * window,
-        })
+        self.pacer.next_turn()
     }
 
     /// Sends what is due.
@@ -112,9 +89,7 @@ impl Outgoing {
         let mut full = false;
         for _ in 0..BATCHES_A_TURN {
             let now = now();
-            // Streams with the same window share ticks: half of the window belongs to this tick.
-            let until = now.saturating_add(self.window / 2);
-            match self.send_batch(until, now) {
+            match self.send_batch(self.pacer.until(now), now) {
                 None => break,
                 Some(room) => full = !room,
             }
@@ -124,13 +99,13 @@ impl Outgoing {
         }
         self.report();
         let next = if full { Some(now() + FULL) } else { self.next() };
-        Progress { next, wants: self.sender.wants(), is_empty: self.sender.is_empty() }
+        Progress { next, wants: self.pacer.sender.wants(), is_empty: self.pacer.sender.is_empty() }
     }
 
     /// Sends datagrams that are due. `None`: there are none; false: the socket has no room for them.
     fn send_batch(&mut self, until: Nanos, now: Nanos) -> Option<bool> {
         let segments = self.segments;
-        let batch = self.sender.batch(until, now)?;
+        let batch = self.pacer.sender.batch(until, now)?;
         let (count, size) = (batch.count, batch.size);
         let pieces = if segments { 1 } else { count };
         let mut sent = 0;
@@ -140,13 +115,13 @@ impl Outgoing {
                 Err(errno) => return Some(self.refused(errno, (sent, pieces, count), now)),
             }
         }
-        self.sender.sent(count, now);
+        self.pacer.sender.sent(count, now);
         Some(true)
     }
 
     /// Handles an error of the network for the piece that follows `sent` sent ones; `pieces` make up `count` datagrams.
     fn refused(&mut self, errno: Errno, (sent, pieces, count): (u64, u64, u64), now: Nanos) -> bool {
-        self.sender.sent(sent, now);
+        self.pacer.sender.sent(sent, now);
         match errno {
             Errno::AGAIN | Errno::NOBUFS => return false,
             // The device does not support it, or the path needs shorter ones: send one by one then.
@@ -155,7 +130,7 @@ impl Outgoing {
                 segment(&self.socket, 0);
             }
             _ => {
-                self.sender.lost(if pieces == 1 { count } else { 1 });
+                self.pacer.sender.lost(if pieces == 1 { count } else { 1 });
                 self.errno = errno.raw_os_error();
             }
         }
@@ -166,7 +141,7 @@ impl Outgoing {
     fn report(&mut self) {
         let now = now();
         let Some(reports) = self.reports.as_mut().filter(|reports| reports.next <= now) else { return };
-        if self.sender.statistics().datagrams > 0 {
+        if self.pacer.sender.statistics().datagrams > 0 {
             reports.next = now + rtcp::INTERVAL;
             self.send_report(false);
         }
@@ -176,7 +151,7 @@ impl Outgoing {
     fn send_report(&self, last: bool) {
         if let Some(Reports { socket, name, .. }) = &self.reports {
             let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
-            let report = self.sender.report(now(), unix.as_nanos() as u64);
+            let report = self.pacer.sender.report(now(), unix.as_nanos() as u64);
             let _ = send(socket, &report.write(name, last));
         }
     }
@@ -184,7 +159,7 @@ impl Outgoing {
 
 impl Drop for Outgoing {
     fn drop(&mut self) {
-        if self.sender.statistics().datagrams > 0 {
+        if self.pacer.sender.statistics().datagrams > 0 {
             self.send_report(true);
         }
     }
@@ -198,14 +173,6 @@ fn send(socket: &OwnedFd, bytes: &[u8]) -> Result<(), Errno> {
         Err(Errno::CONNREFUSED) => send(),
         result => result,
     }
-}
-
-fn refused(error: sender::Error) -> Failure {
-    let errno = match error {
-        sender::Error::NotTransportStream => Errno::BADMSG,
-        sender::Error::NoClock => Errno::NODATA,
-    };
-    failure::with_errno(Status::CorruptData, errno)
 }
 
 /// Has the kernel cut what one call sends into datagrams of this size; 0 turns that off. Returns true on success.
@@ -227,6 +194,7 @@ fn segment(socket: &impl AsFd, size: usize) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use dcs_abi::descriptor::Pacing;
     use std::net::UdpSocket;
 
     #[test]

@@ -5,7 +5,8 @@
 use super::DriveEvent;
 use super::bus::VfioBus;
 use super::error::DriveError;
-use dcs_abi::admin::Answer;
+use dcs_abi::admin::{Answer, PacedOptions};
+use dcs_abi::descriptor::Pace;
 use dcs_abi::status::Status;
 use dcs_drivers::bus::{Region, Window};
 use dcs_drivers::network::{Address, Network, NetworkAction, State, WriteTo};
@@ -61,7 +62,9 @@ pub enum NicRequest {
     Connect(SocketAddrV4),
     /// End a connection's outgoing stream.
     Shutdown(u32),
-    /// Release a listener or a connection.
+    /// A media stream. Answer: it.
+    OpenPaced(PacedOptions),
+    /// Release a listener, a connection or a media stream.
     Release(u32),
 }
 
@@ -70,6 +73,7 @@ pub enum NicRequest {
 enum HandleTarget {
     Listener(u16),
     Flow(Flow),
+    Paced(u32),
 }
 
 /// A NIC and its connections; see the [module](self).
@@ -210,6 +214,10 @@ impl Link {
                 Some(HandleTarget::Flow(_)) => Err(Status::PeerReset),
                 _ => Err(Status::BadHandle),
             },
+            NicRequest::OpenPaced(options) => {
+                self.network.set_now(now);
+                self.network.open_paced(&options).map(|stream| (self.handle(HandleTarget::Paced(stream)), 0))
+            }
             NicRequest::Release(handle) => match self.targets.remove(&handle) {
                 Some(HandleTarget::Listener(port)) => {
                     self.network.unlisten(port);
@@ -217,6 +225,11 @@ impl Link {
                 }
                 Some(HandleTarget::Flow(flow)) => {
                     self.network.release(&mut self.bus, flow);
+                    Ok((0, 0))
+                }
+                Some(HandleTarget::Paced(stream)) => {
+                    self.network.set_now(now);
+                    self.network.release_paced(&mut self.bus, stream);
                     Ok((0, 0))
                 }
                 None => Err(Status::BadHandle),
@@ -260,6 +273,46 @@ impl Link {
     /// Begins a flush, which is done when the peer has acknowledged everything sent so far.
     pub fn flush(&mut self, flow: Flow, operation: OperationId) {
         self.network.flush(flow, operation);
+    }
+
+    /// Returns the media stream of a handle.
+    pub fn paced(&self, handle: u32) -> Option<u32> {
+        match self.targets.get(&handle) {
+            Some(HandleTarget::Paced(stream)) => Some(*stream),
+            _ => None,
+        }
+    }
+
+    /// Gives a media stream a block's bytes.
+    pub fn write_paced(
+        &mut self,
+        now: Nanos,
+        stream: u32,
+        write: (OperationId, Piece),
+        begin: Option<&Pace>,
+    ) {
+        self.network.set_now(now);
+        self.network.write_paced(&mut self.bus, stream, write, begin);
+        self.look(now);
+    }
+
+    /// Waits until a media stream has sent everything, unless another transfer joins it.
+    pub fn flush_paced(
+        &mut self,
+        now: Nanos,
+        stream: u32,
+        (operation, more): (OperationId, bool),
+        begin: Option<&Pace>,
+    ) {
+        self.network.set_now(now);
+        self.network.flush_paced(&mut self.bus, stream, operation, more, begin);
+        self.look(now);
+    }
+
+    /// Ends a transfer to a media stream.
+    pub fn end_paced(&mut self, now: Nanos, stream: u32) {
+        self.network.set_now(now);
+        self.network.end_paced(stream);
     }
 
     pub fn abort(&mut self, operation: OperationId) {

@@ -7,7 +7,7 @@
 //! that, the NIC fetches from there, and data cross no host memory. Completions and frames interrupt by the eventfd that the engine sleeps
 //! on; a busy engine polls for them.
 //!
-//! TCP is [`dcs_net`]'s: no kernel knows the connections of such a NIC, and they end with the engine.
+//! TCP and UDP are [`dcs_net`]'s: no kernel knows the connections and media streams of such a NIC, and they end with the engine.
 //!
 //! A function must be bound to vfio-pci already. Nothing here binds it: that would take it from its current user.
 
@@ -20,10 +20,11 @@ mod open;
 use crate::buffer::{BlockPool, Buffer};
 use bus::VfioBus;
 use dcs_abi::admin::Answer;
+use dcs_abi::descriptor::Pace;
 use dcs_abi::result::{PATH_PEER_TO_PEER, PATH_VFIO};
 use dcs_abi::status::Status;
 use dcs_drivers::bus::{Region, Window};
-use dcs_drivers::network::Network;
+use dcs_drivers::network::{Network, Sending};
 use dcs_drivers::nvme::{self, Config, IdentifyError, ResetCause, State};
 use dcs_drivers::ssd::{Job, LOGICAL_BLOCK_MAX, Span, Ssd, Work};
 use dcs_engine::{BlockId, DeviceEvent, Failure, Nanos, OperationId, Outcome};
@@ -310,7 +311,52 @@ impl DirectDevices {
         match driven {
             Driven::Namespace(namespace) => self.submit_ssd(namespace, operation, work, buffer),
             Driven::Flow(handle) => self.submit_nic(*handle, operation, work, buffer),
+            Driven::Paced { handle, begin, more } => {
+                self.submit_paced(*handle, (begin.as_ref(), *more), operation, work, buffer)
+            }
         }
+    }
+
+    fn submit_paced(
+        &mut self,
+        handle: u32,
+        (begin, more): (Option<&Pace>, bool),
+        operation: OperationId,
+        work: DriveWork,
+        buffer: Option<Buffer>,
+    ) -> Result<(), (Failure, Option<Buffer>)> {
+        let now = self.now();
+        let stream = self.link.as_mut().and_then(|link| link.paced(handle).map(|stream| (link, stream)));
+        let Some((link, stream)) = stream else { return Err((Failure::new(Status::BadHandle), buffer)) };
+        match work {
+            DriveWork::Write { block, start, length, .. } => {
+                let offset =
+                    self.blocks + block.index() as u64 * u64::from(self.block_size) + u64::from(start);
+                if let Some(buffer) = buffer {
+                    self.lent.insert(block, buffer);
+                }
+                link.write_paced(now, stream, (operation, Piece { offset, length }), begin);
+            }
+            DriveWork::Flush => link.flush_paced(now, stream, (operation, more), begin),
+            DriveWork::Read { .. } => return Err((Failure::new(Status::AccessDenied), buffer)),
+        }
+        Ok(())
+    }
+
+    /// Ends a transfer to a media stream of the NIC.
+    pub fn end_paced(&mut self, handle: u32) {
+        let now = self.now();
+        if let Some(link) = &mut self.link
+            && let Some(stream) = link.paced(handle)
+        {
+            link.end_paced(now, stream);
+        }
+    }
+
+    /// Returns what a media stream of the NIC has sent.
+    pub fn paced_sending(&self, handle: u32) -> Option<Sending> {
+        let link = self.link.as_ref()?;
+        link.network.sending(link.paced(handle)?)
     }
 
     fn submit_nic(
@@ -474,6 +520,8 @@ pub(crate) enum Driven {
     Namespace(Arc<Namespace>),
     /// A connection of the NIC, by its handle.
     Flow(u32),
+    /// A media stream of the NIC, by its handle. `begin`: the transfer's first operation says its pace. `more`: another transfer joins it.
+    Paced { handle: u32, begin: Option<Pace>, more: bool },
 }
 
 /// A device's work for an operation: a range of the namespace or the stream, and of a block.

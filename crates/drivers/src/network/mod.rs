@@ -8,9 +8,11 @@
 mod connections;
 mod datagrams;
 mod flow;
+mod paced;
 mod udp;
 
 pub use datagrams::Read;
+pub use paced::Sending;
 pub use udp::Ends;
 
 use crate::bus::{Bus, ReadDone, Region, Window};
@@ -21,6 +23,7 @@ use dcs_abi::status::Status;
 use dcs_engine::{BlockId, DeviceEvent, Failure, Nanos, OperationId, Outcome};
 use dcs_net::{self as net, Chunk, Event, FrameId, Owner, Piece, Reason, Stack, Verdict, checksum};
 use flow::Flow;
+use paced::Streams;
 use std::collections::{HashMap, VecDeque};
 use udp::Udp;
 
@@ -102,6 +105,7 @@ pub struct Network {
     listeners: HashMap<u16, Listener>,
     connecting: HashMap<net::Flow, u16>,
     udp: Udp,
+    paced: Streams,
     events: VecDeque<DeviceEvent>,
     actions: VecDeque<NetworkAction>,
     model: nic::Model,
@@ -130,7 +134,7 @@ impl Network {
     /// Returns how many bytes [`Network::new`] takes of its memory, if that begins at a page.
     pub fn memory(config: &nic::Config) -> u64 {
         let headers = (FRAMES as u64 * HEADER).next_multiple_of(4096);
-        config.memory().next_multiple_of(4096) + headers
+        config.memory().next_multiple_of(4096) + headers + paced::MEMORY
     }
 
     /// Makes the driver of a NIC, with rings and buffers in `memory`; returns `None` if that is too small. `key`: the secret of TCP's
@@ -143,6 +147,7 @@ impl Network {
     ) -> Option<Network> {
         let region = memory.take(config.memory(), 4096)?;
         let headers = (0..FRAMES).map(|_| memory.take(HEADER, 64)).collect::<Option<Vec<_>>>()?;
+        let paced = Streams::new(memory)?;
         let (registers, model) = (config.registers, config.model);
         let nic = Nic::new(config, region).ok()?;
         let (frames, received, flows, tokens, listeners, connecting) = Default::default();
@@ -168,6 +173,7 @@ impl Network {
             listeners,
             connecting,
             udp: Udp::default(),
+            paced,
             events,
             actions,
             model,
@@ -253,6 +259,7 @@ impl Network {
             self.stack.iter_mut().for_each(|stack| stack.frame_sent(frame.id));
         }
         self.close_all_datagrams(bus);
+        self.drop_all_paced();
         self.take_events(bus);
         self.flows.values_mut().for_each(|flow| flow.released = true);
         self.flows.retain(|_, flow| !flow.is_over());
@@ -309,8 +316,8 @@ impl Network {
         self.nic.disarm(bus);
     }
 
-    /// Resets connections that the host has not ended. Those that it has ended send the rest: returns true as long as some of it, or an
-    /// end, is not acknowledged.
+    /// Resets connections that the host has not ended, and ends media streams. Connections that it has ended send the rest: returns true as
+    /// long as some of it, or an end, is not acknowledged.
     pub fn finish(&mut self, bus: &mut dyn Bus) -> bool {
         let open = self.flows.iter().filter(|(_, flow)| !flow.shut).map(|(name, _)| *name);
         let open: Vec<net::Flow> = open.chain(self.connecting.keys().copied()).collect();
@@ -320,8 +327,9 @@ impl Network {
         self.flows.values_mut().for_each(|flow| flow.released = true);
         self.take_events(bus);
         self.flows.retain(|_, flow| !flow.is_over());
+        let leaving = self.finish_paced(bus);
         let stack = self.stack.as_ref();
-        self.flows.keys().any(|flow| stack.is_some_and(|stack| !stack.has_sent_all(*flow)))
+        leaving || self.flows.keys().any(|flow| stack.is_some_and(|stack| !stack.has_sent_all(*flow)))
     }
 
     /// Returns the latest time for the next call of [`Network::poll`].
@@ -329,7 +337,8 @@ impl Network {
         let stack = self.stack.as_ref().and_then(Stack::deadline);
         let stuck = self.flows.values().filter(|_| self.short).filter_map(Flow::stuck_since).min();
         let patience = stuck.map(|since| since.saturating_add(HOLD_LIMIT));
-        [self.nic.deadline(), stack, patience].into_iter().flatten().min()
+        let paced = self.paced.deadline();
+        [self.nic.deadline(), stack, patience, paced].into_iter().flatten().min()
     }
 
     /// Processes the answer to a register read of the NIC's driver.
@@ -347,6 +356,7 @@ impl Network {
             nic::State::Ready if !self.fresh && self.frames.is_empty() => {
                 if let Some(mac) = self.nic.address() {
                     self.take_events(bus);
+                    self.paced.renew();
                     self.stack = Some(Stack::new(self.stack_config(mac)));
                     self.fresh = true;
                 }
@@ -368,6 +378,7 @@ impl Network {
         }
         self.take_events(bus);
         self.reset_stuck(bus);
+        self.send_paced(bus);
         self.transmit(bus, now);
         self.take_events(bus);
         if self.detached && !self.stopping && self.frames.is_empty() {
@@ -464,8 +475,16 @@ impl Network {
                 Event::Sent { flow, offset } => self.with(flow, |flow, events| flow.sent(offset, events)),
                 Event::Acknowledged { flow, offset } => self.with(flow, |flow, _| flow.acknowledged(offset)),
                 Event::Free { owner: Owner::Flow(_), block } => self.free(block),
-                Event::Free { owner: Owner::Port(_), block } => self.datagrams_sent(block),
-                Event::Unsent { block, .. } => self.unsent(block),
+                Event::Free { owner: Owner::Port(_), block } => {
+                    if !self.paced_sent(bus, block) {
+                        self.datagrams_sent(block);
+                    }
+                }
+                Event::Unsent { block, .. } => {
+                    if !self.paced_unsent(block) {
+                        self.unsent(block);
+                    }
+                }
                 Event::Datagram { port, from, piece } => self.datagram(bus, (port, from), piece),
                 Event::Release { buffer } => {
                     if let Some(frame) = self.received.remove(&buffer) {
@@ -655,6 +674,9 @@ impl Network {
     /// Aborts an operation. Bytes that a read already had are kept for the next one. A write cannot be taken out of a stream, so its
     /// connection ends.
     pub fn abort(&mut self, bus: &mut dyn Bus, operation: OperationId) {
+        if self.abort_paced(operation) {
+            return;
+        }
         if self.abort_datagrams(operation) {
             return self.take_events(bus);
         }

@@ -13,6 +13,8 @@ use smoltcp::wire::{
 
 /// Size of the Ethernet and IPv4 headers, in bytes.
 const BEFORE: usize = 14 + 20;
+/// Hops that a packet may take (time to live, RFC 791), where nobody says another number.
+pub(super) const HOPS: u8 = 64;
 
 /// The content of an IPv4 packet.
 struct Body<'a> {
@@ -23,6 +25,8 @@ struct Body<'a> {
     payload: &'a [Piece],
     /// Payload of each frame that the NIC makes, in bytes.
     segment: Option<u16>,
+    /// Time to live, in hops.
+    hops: u8,
 }
 
 impl Body<'_> {
@@ -100,19 +104,31 @@ impl Stack {
     /// Makes one datagram of the sender whose turn it is.
     fn datagram_frame(&mut self, ends: Tuple, now: Nanos) -> Option<Frame> {
         let (port, to) = ends;
-        let hop = self.shared.config.next_hop(*to.ip())?;
         self.senders.get_mut(&ends)?.queued = false;
-        let Some(mac) = self.neighbours.find(hop, true, now) else {
-            if !self.neighbours.wait(hop, Turn::Sender(ends)) {
-                self.drop_unroutable(ends);
+        let mac = match group_mac(*to.ip()) {
+            Some(mac) => mac,
+            None => {
+                let hop = self.shared.config.next_hop(*to.ip())?;
+                let Some(mac) = self.neighbours.find(hop, true, now) else {
+                    if !self.neighbours.wait(hop, Turn::Sender(ends)) {
+                        self.drop_unroutable(ends);
+                    }
+                    return None;
+                };
+                mac
             }
-            return None;
         };
-        let (piece, block) = self.next_datagram(ends)?;
+        let (piece, hops, block) = self.next_datagram(ends)?;
         let sending = Sending { blocks: vec![block], ..Sending::default() };
         let payload = Vec::from_iter((piece.length > 0).then_some(piece));
-        let body =
-            Body { to: *to.ip(), protocol: IpProtocol::Udp, header: 8, payload: &payload, segment: None };
+        let body = Body {
+            to: *to.ip(),
+            protocol: IpProtocol::Udp,
+            header: 8,
+            payload: &payload,
+            segment: None,
+            hops,
+        };
         let (mut header, sum) = self.ipv4_header(&body, mac);
         let mut udp = UdpPacket::new_unchecked(&mut header[BEFORE..]);
         udp.set_src_port(port);
@@ -174,8 +190,14 @@ impl Stack {
             Packet::Echo { icmp, piece, buffer, .. } => {
                 let sending = Sending { buffer: Some(buffer), ..Sending::default() };
                 let payload = Vec::from_iter((piece.length > 0).then_some(piece));
-                let body =
-                    Body { to, protocol: IpProtocol::Icmp, header: 8, payload: &payload, segment: None };
+                let body = Body {
+                    to,
+                    protocol: IpProtocol::Icmp,
+                    header: 8,
+                    payload: &payload,
+                    segment: None,
+                    hops: HOPS,
+                };
                 let (mut header, _) = self.ipv4_header(&body, mac);
                 header[BEFORE..].copy_from_slice(&icmp);
                 self.frame(header, payload, None, None, sending)
@@ -204,7 +226,8 @@ impl Stack {
         sending: Sending,
     ) -> Frame {
         self.shared.statistics.segments_out += 1;
-        let body = Body { to, protocol: IpProtocol::Tcp, header: tcp.len(), payload: &payload, segment };
+        let (protocol, header) = (IpProtocol::Tcp, tcp.len());
+        let body = Body { to, protocol, header, payload: &payload, segment, hops: HOPS };
         let (mut header, sum) = self.ipv4_header(&body, mac);
         tcp.emit(&mut header[BEFORE..], sum);
         let checksum = Some(ChecksumOffload { start: BEFORE as u16, offset: 16 });
@@ -234,7 +257,7 @@ impl Stack {
         packet.set_header_len(20);
         packet.set_total_len((20 + length) as u16);
         packet.set_ident(self.identification);
-        packet.set_hop_limit(64);
+        packet.set_hop_limit(body.hops);
         packet.set_next_header(body.protocol);
         packet.set_src_addr(from);
         packet.set_dst_addr(body.to);
@@ -246,4 +269,10 @@ impl Stack {
         let counted = if body.segment.is_some() { 0 } else { length as u16 };
         (header, pseudo_header(from.octets(), body.to.octets(), body.protocol, counted).value())
     }
+}
+
+/// Returns the Ethernet address of a group (RFC 1112, 6.4); `None` if the address is a host's.
+fn group_mac(address: Ipv4Addr) -> Option<[u8; 6]> {
+    let [_, b, c, d] = address.octets();
+    address.is_multicast().then_some([0x01, 0x00, 0x5e, b & 0x7f, c, d])
 }

@@ -1,7 +1,8 @@
 //! Datagrams: open ports, and the senders that use them.
 
+use super::egress::HOPS;
 use super::{Stack, Tuple, Turn};
-use crate::message::{BlockId, Chunk, Event, OpenError, Owner, Piece, SendError};
+use crate::message::{BlockId, Chunk, Event, Nanos, OpenError, Owner, Piece, SendError};
 use crate::slab::Key;
 use core::net::{Ipv4Addr, SocketAddrV4};
 use std::collections::VecDeque;
@@ -23,6 +24,8 @@ struct Cut {
     piece: Piece,
     /// Payload of each datagram except the last, in bytes.
     payload: u32,
+    /// Time to live of each datagram, in hops.
+    hops: u8,
     block: Key,
     name: BlockId,
 }
@@ -53,6 +56,15 @@ impl Stack {
         self.shared.config.next_hop(to).is_some()
     }
 
+    /// Returns true if a datagram to an address could leave now: it is a group's, or the neighbour that it goes to is known; otherwise that
+    /// is asked for its address.
+    pub fn can_reach(&mut self, to: Ipv4Addr, now: Nanos) -> bool {
+        if to.is_multicast() {
+            return true;
+        }
+        self.shared.config.next_hop(to).is_some_and(|hop| self.neighbours.find(hop, true, now).is_some())
+    }
+
     /// Sends a datagram from an open port. Its block is free when the NIC has sent it.
     pub fn send_udp(&mut self, port: u16, to: SocketAddrV4, chunk: Chunk) -> Result<(), SendError> {
         let most = self.datagram_max();
@@ -60,6 +72,19 @@ impl Stack {
             return Err(SendError::Length);
         }
         self.send_datagrams(port, to, chunk, most)
+    }
+
+    /// Sends one datagram from an open port to a host or a group (multicast), which may take this many hops. Its block is free when the NIC
+    /// has sent it.
+    pub fn send_to(&mut self, port: u16, to: SocketAddrV4, chunk: Chunk, hops: u8) -> Result<(), SendError> {
+        let fits = (1..=u32::from(self.datagram_max())).contains(&chunk.piece.length);
+        if !fits || chunk.piece.offset.checked_add(chunk.piece.length.into()).is_none() {
+            return Err(SendError::Length);
+        }
+        if !to.ip().is_multicast() && !self.has_route(*to.ip()) {
+            return Err(SendError::Unreachable(*to.ip()));
+        }
+        self.queue(port, to, chunk, (chunk.piece.length, hops))
     }
 
     /// Sends a chunk from an open port as datagrams of `payload` bytes each, the last one with the rest; in order, one per turn, as
@@ -71,7 +96,7 @@ impl Stack {
         chunk: Chunk,
         payload: u16,
     ) -> Result<(), SendError> {
-        let Chunk { piece, block: name, .. } = chunk;
+        let piece = chunk.piece;
         if !self.ports.contains(&port) || to.port() == 0 {
             return Err(SendError::Closed);
         }
@@ -82,12 +107,26 @@ impl Stack {
         if !self.has_route(*to.ip()) {
             return Err(SendError::Unreachable(*to.ip()));
         }
+        self.queue(port, to, chunk, (payload.into(), HOPS))
+    }
+
+    /// Queues a chunk for datagrams of `payload` bytes each, which may take `hops` hops.
+    fn queue(
+        &mut self,
+        port: u16,
+        to: SocketAddrV4,
+        Chunk { piece, block: name, .. }: Chunk,
+        (payload, hops): (u32, u8),
+    ) -> Result<(), SendError> {
+        if !self.ports.contains(&port) || to.port() == 0 {
+            return Err(SendError::Closed);
+        }
         if self.senders.get(&(port, to)).is_some_and(|it| it.chunks.len() >= self.shared.config.limits.chunks)
         {
             return Err(SendError::Full);
         }
         let block = self.shared.block(Owner::Port(port), name);
-        let cut = Cut { piece, payload: payload.into(), block, name };
+        let cut = Cut { piece, payload, hops, block, name };
         self.senders.entry((port, to)).or_default().chunks.push_back(cut);
         self.take_turn(Turn::Sender((port, to)));
         Ok(())
@@ -119,11 +158,11 @@ impl Stack {
         }
     }
 
-    /// Returns the next datagram's payload, and its block, which the frame now has.
-    pub(super) fn next_datagram(&mut self, ends: Tuple) -> Option<(Piece, Key)> {
+    /// Returns the next datagram's payload, its hops, and its block, which the frame now has.
+    pub(super) fn next_datagram(&mut self, ends: Tuple) -> Option<(Piece, u8, Key)> {
         let chunks = &mut self.senders.get_mut(&ends)?.chunks;
         let cut = chunks.front_mut()?;
-        let (length, block) = (cut.piece.length.min(cut.payload), cut.block);
+        let (length, hops, block) = (cut.piece.length.min(cut.payload), cut.hops, cut.block);
         let piece = cut.piece.part(0, length);
         cut.piece = cut.piece.part(length.into(), cut.piece.length - length);
         self.shared.blocks.framed(block);
@@ -134,7 +173,7 @@ impl Stack {
         if !self.drop_idle(ends) {
             self.take_turn(Turn::Sender(ends));
         }
-        Some((piece, block))
+        Some((piece, hops, block))
     }
 
     /// Drops a sender's chunks, since there is no route to the peer.

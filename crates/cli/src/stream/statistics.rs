@@ -75,14 +75,16 @@ pub fn line(streams: usize, counts: &Statistics, errno: i32) -> String {
 
 /// Reports the statistics of all channels.
 pub fn all(event: &str, channels: &[Channel], gone: &Statistics, report: &Report) {
+    let states: Vec<Sending> = channels.iter().map(Channel::state).collect();
     let gone = Sending { counts: *gone, ..Sending::default() };
-    let errno = channels.iter().map(|channel| channel.state().errno).find(|errno| *errno != 0).unwrap_or(0);
-    let total = sum(channels.iter().map(Channel::state).chain([gone]));
+    let errno = states.iter().map(|state| state.errno).find(|errno| *errno != 0).unwrap_or(0);
+    let total = sum(states.iter().copied().chain([gone]));
     report.remark(line(channels.len(), &total, errno));
     let each: Vec<Value> = channels
         .iter()
-        .map(|channel| {
-            let mut object = object(&channel.state().counts);
+        .zip(&states)
+        .map(|(channel, state)| {
+            let mut object = object(&state.counts);
             object["channel"] = channel.settings.name.as_str().into();
             object["to"] = channel.settings.to.to_string().into();
             object["files_sent"] = channel.sent.into();
