@@ -55,7 +55,7 @@ async def vectors(dut):
         "27182818284590452353602874713526624977572470936999595749669676273141592653589793238462643383279502884197169399375105820974944592"
     )
     plain = bytes(range(256)) * 2
-    lines = (RTL.parent / "crates/ndp/tests/xts-aes-256.txt").read_text().split()
+    lines = (RTL.parent / "crates/ndp/tests/suite/xts-aes-256.txt").read_text().split()
     assert len(lines) == 10
     for number, coded in zip(lines[::2], lines[1::2]):
         given, expected = plain, bytes.fromhex(coded)

@@ -1,4 +1,5 @@
-//! Chooses the engine for `dcs send`, `dcs recv` and `dcs copy`. With DCS_BACKEND=card, connections are the card's own,
+//! Chooses the engine for `dcs send`, `dcs recv` and `dcs copy`, and what sends the datagrams of `dcs stream`. With
+//! DCS_BACKEND=card, connections are the card's own,
 //! on its own address; with a NIC that this process drives, they are this process's, on the NIC's address. With
 //! DCS_BACKEND=drive, in a guest, virtual drives run chains on their files, next to the disk.
 
@@ -94,7 +95,7 @@ fn asked() -> Result<RequestedBackend, Failure> {
     }
 }
 
-/// What sends a stream's datagrams.
+/// The sender of a stream's datagrams.
 pub enum Device {
     /// Sockets of the kernel.
     Kernel,

@@ -84,7 +84,7 @@ pub struct Run {
     /// are processors, less one]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(..=64))]
     pub slots: Option<u16>,
-    /// Which slot does which work: static-worst, static-best, dynamic, or reconfiguration (see below) [default: reconfiguration]
+    /// Policy of the slots: static-worst, static-best, dynamic, or reconfiguration (see below) [default: reconfiguration]
     #[arg(long, value_name = "POLICY", value_parser = policy_named)]
     pub policy: Option<Policy>,
     /// A slot, and the operators that it is bound to, with commas between: md5,sha256; or any. Once for each slot
@@ -254,7 +254,7 @@ Which slot does which work, by --policy:
   dynamic          any slot does the chains whose operators it is bound to (--slot); without --slot all chains
   static-best      the same, and each drive has one slot of those that are bound alike: drives with the largest loads are apart
   static-worst     the same, and drives with the largest loads are together
-A chain that no slot has all operators of is refused (unknown operator).
+A chain whose operators no slot has together fails (unknown operator).
 
 The same as a file:
   sockets = \"/run/dcs\"

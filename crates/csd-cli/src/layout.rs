@@ -149,7 +149,7 @@ struct Claim {
     owner: String,
     read_only: bool,
     share: Option<Share>,
-    /// What is locked, for those too who still use what was cut off.
+    /// The locked bytes, shared with those who still use what was cut off.
     locked: Arc<Mutex<Locked>>,
 }
 
@@ -552,7 +552,7 @@ mod tests {
         assert!(layout.place("b/1", paths, Some(0), 1 << 20, ALONE).is_ok());
     }
 
-    /// What is cut off is another one's as soon as nobody uses it, and not before; what grows again meanwhile stays.
+    /// Bytes that are cut off become free when nobody uses them any more, not before; those that grow again meanwhile stay.
     #[test]
     fn a_slice_s_tail_is_free_when_nobody_uses_it() {
         const MIB: u64 = 1 << 20;

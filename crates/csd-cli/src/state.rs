@@ -177,7 +177,7 @@ pub struct Slot {
 }
 
 impl Slot {
-    /// Of the slot of this number; `name` tells a drive's name by its number in the loop.
+    /// Returns the state of the slot of this number; `name` gives a drive's name by its number in the loop.
     pub fn new(slot: usize, state: &SlotState, name: impl Fn(DriveId) -> Option<String>) -> Slot {
         let texts = |names: &mut dyn Iterator<Item = &'static str>| names.map(str::to_owned).collect();
         Slot {

@@ -33,7 +33,7 @@ const SUBMISSIONS: u64 = BASE + 0x4_0000;
 const COMPLETIONS: u64 = BASE + 0x5_0000;
 const DATA: u64 = BASE + 0x10_0000;
 
-/// What is counted: what a process does for its drives.
+/// The counted part: a process's work for its drives.
 #[inline(never)]
 fn poll(drives: &mut Drives<Guest, FileStorage>) -> Activity {
     black_box(drives.poll())

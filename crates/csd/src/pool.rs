@@ -60,7 +60,7 @@ struct Member {
     own: Vec<u16>,
 }
 
-/// What a slot holds, and what it has done.
+/// State of a slot: its chain and its counts.
 #[derive(Clone, Default)]
 struct Held {
     /// The chain: numbers of operators, then zeros.

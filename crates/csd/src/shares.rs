@@ -130,7 +130,7 @@ mod tests {
         assert!(got[0].abs_diff(got[1]) <= 2, "{got:?}");
     }
 
-    /// What is paid late, or costs nothing, comes while a member waits for its next credit.
+    /// Late or free payments come while a member waits for its next credit.
     #[test]
     fn who_pays_late_keeps_its_turn() {
         for late in [0, 1, QUANTUM / 2] {

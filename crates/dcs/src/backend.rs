@@ -50,7 +50,7 @@ pub(crate) enum Control {
     Cancel(Arc<QueuePair>, u16),
     /// An admin command for a card or a NIC, and where its answer goes.
     Admin(AdminEntry, Sender<Answer>),
-    /// What a media stream of a NIC has sent, by its handle.
+    /// Returns the counts of a NIC's media stream, by its handle.
     PacedSending(u32, Sender<Result<Sending, Status>>),
     /// Brings the statistics up to date where that costs something; then says so.
     UpdateStatistics(Sender<()>),

@@ -171,7 +171,7 @@ impl Sender {
         self.nic.as_ref().map(|(_, local)| *local)
     }
 
-    /// How it fares. A NIC's stream that is gone tells nothing: all is 0.
+    /// Returns its statistics; all zero if the NIC's stream is gone.
     pub fn state(&self) -> Sending {
         let state = match &self.nic {
             Some((stream, _)) => stream.paced_sending(),

@@ -94,7 +94,7 @@ impl Held {
         self.handle
     }
 
-    /// What it has sent, where it is a media stream that is still there.
+    /// Returns its counts, if it is a media stream that still exists.
     pub fn paced_sending(&self) -> Option<Sending> {
         self.engine.paced_sending(self.handle)
     }

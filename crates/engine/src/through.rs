@@ -27,7 +27,7 @@ use dcs_abi::{U48, Wire};
 pub struct Passage<'a> {
     /// The command that it becomes where it is not finished.
     pub command: CommandId,
-    /// Of which queue: handles are the queue's own.
+    /// Its queue: handles are the queue's own.
     pub queue: QueueId,
     /// The transfer: no prefix, one extent an end at most, and a length that fits into a block.
     pub spec: &'a TransferSpec,
@@ -37,7 +37,7 @@ pub struct Passage<'a> {
     pub block: BlockId,
 }
 
-/// How far an owner took a [`Passage`].
+/// Progress of an owner with a [`Passage`].
 #[derive(Debug)]
 pub enum Went {
     /// It was run as far as its [`Ran`] tells, at this time: handled as by [`Event::Ran`].
@@ -81,7 +81,7 @@ pub(crate) struct Through {
     fits: bool,
     /// An operator's unit has lanes, which others might share.
     gathers: bool,
-    /// What its owner did of it.
+    /// The owner's notes of it.
     ran: Ran,
     /// The result of the one that was alone. Whatever a command of this shape does not write is zero.
     result: Box<ResultArea>,

@@ -1,5 +1,5 @@
 //! Counts the instructions that a one-block transfer takes in the core: by callgrind, so exactly, whatever
-//! else the machine does. The driver's own part of `examples/core.rs` is counted too: the figure is an
+//! else the machine does. The driver's own part of `examples/alone.rs` is counted too: the figure is an
 //! upper bound.
 //!
 //! Where there is no valgrind, or this is not a release build of x86-64, nothing is counted, and the test
@@ -13,14 +13,14 @@ const TRANSFERS: u64 = 1000;
 /// The example, built as packages are, but with its symbols.
 fn example() -> PathBuf {
     let built = Command::new(env!("CARGO"))
-        .args(["build", "--profile", "dist", "--locked", "--example", "core"])
+        .args(["build", "--profile", "dist", "--locked", "--example", "alone"])
         .env("CARGO_PROFILE_DIST_STRIP", "none")
         .status();
     assert!(built.is_ok_and(|status| status.success()), "the example is built");
     let mut path = std::env::current_exe().expect("a test knows where it is");
     path.pop();
     path.pop();
-    path.join("../dist/examples/core")
+    path.join("../dist/examples/alone")
 }
 
 /// Instructions of one transfer with this chain.
@@ -30,7 +30,7 @@ fn counted(chain: &[&str]) -> u64 {
     std::fs::create_dir_all(&directory).expect("a temporary directory can be made");
     let out = directory.join("callgrind");
     let run = Command::new("valgrind")
-        .args(["--tool=callgrind", "--toggle-collect=*control::counted*"])
+        .args(["--tool=callgrind", "--toggle-collect=*alone::counted*"])
         .arg(format!("--callgrind-out-file={}", out.display()))
         .arg(example())
         .arg(TRANSFERS.to_string())

@@ -177,7 +177,7 @@ impl Rig {
         assert!(self.still < STILL, "time stands still at {now}, {deadlines:?}, {event:?}: {:?}", self.card);
         let over = event.is_none() && now >= until;
         match event {
-            Some(Event::Frame { bytes, .. }) => self.peer.receive(bytes),
+            Some(Event::Frame { bytes, .. }) => self.peer.receive(now, bytes),
             Some(Event::Read { function, done }) if function == self.card_id => {
                 self.oracle.seen(&done);
                 let mut watch = Watch { port: self.fabric.port(function), oracle: &mut self.oracle };

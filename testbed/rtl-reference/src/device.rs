@@ -28,7 +28,7 @@ fn mix(numbers: [u64; 3]) -> u64 {
     numbers.into_iter().fold(0x9e37_79b9_7f4a_7c15, step) >> 16
 }
 
-/// What one command meets.
+/// The devices that one command meets.
 pub struct World<'a> {
     number: u64,
     command: &'a Command,
@@ -37,7 +37,7 @@ pub struct World<'a> {
     taken: u64,
     /// Bytes that went through each operator.
     processed: BTreeMap<u8, u64>,
-    /// What was issued.
+    /// Operations issued.
     pub operations: Vec<Vec<u64>>,
 }
 

@@ -30,7 +30,7 @@ const OPERATORS: [Operator; 8] = [
     Operator::Aes256Xts,
 ];
 
-/// What is asked.
+/// The input.
 #[derive(Deserialize)]
 struct Asked {
     queues: Vec<Ring>,
@@ -58,7 +58,7 @@ struct Command {
     fault: Option<(u64, u64, u16)>,
 }
 
-/// What became of a command.
+/// Outcome of a command.
 #[derive(Serialize)]
 struct Told {
     status: u16,

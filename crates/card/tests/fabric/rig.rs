@@ -67,7 +67,7 @@ pub struct End {
     pub kind: EndpointKind,
     pub handle: u32,
     pub extents: Vec<(u64, u64)>,
-    /// When what goes to it is due.
+    /// The pace of a paced destination.
     pub pace: Pace,
 }
 

@@ -55,7 +55,7 @@ pub(super) struct Arriving {
     taken: Taken,
 }
 
-/// What is to be given back of programs, by whoever used them last. It takes milliseconds for each MiB of a module.
+/// Waste of programs, put here by their last users. Freeing takes milliseconds for each MiB of a module.
 #[derive(Default)]
 struct Bin {
     waste: Mutex<Vec<Waste>>,

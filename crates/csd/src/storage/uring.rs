@@ -54,7 +54,7 @@ pub struct Opened {
     pub given: File,
     /// The ring's number for `direct`.
     number: Option<u32>,
-    /// What is to stay as long as it is open.
+    /// Kept as long as it is open.
     kept: RefCell<Vec<Box<dyn Any>>>,
 }
 

@@ -237,7 +237,7 @@ fn zeros_that_the_file_system_cannot_make_are_paid_for() {
     assert!(found.iter().all(|byte| *byte == 0));
 }
 
-/// What a volume keeps goes when the requests have ended that it had then, and with it when it is taken out.
+/// Things that a volume keeps are dropped when its requests of that time have ended, or when it is taken out.
 #[test]
 fn what_is_kept_for_requests_goes_with_the_last_of_them() {
     let folder = folder();

@@ -180,7 +180,7 @@ proptest! {
         }
     }
 
-    /// Where data within one page lie is what a walk finds; nothing else is taken for that.
+    /// Data within one page are found where a walk finds them; nothing else is taken for that.
     #[test]
     fn data_within_one_page_are_where_a_walk_finds_them(first in 0u64..1 << 14, length in 0u64..9000, second in any::<u64>()) {
         let pointer = DataPointer::Prp(first, second);

@@ -54,7 +54,7 @@ fn second(machine: &Machine<Late>) -> &[u8] {
     &machine.drives.storage().0.bytes(VOLUME)[1024 * 512..1032 * 512]
 }
 
-/// What is cut off from a namespace, or is another one's, is not touched by what a command has yet to do.
+/// Blocks that were cut off, or given to another namespace, are not touched by the rest of a command.
 #[test]
 fn a_range_is_not_touched_that_its_namespace_has_no_more() {
     type Change = fn(&mut Machine<Late>);

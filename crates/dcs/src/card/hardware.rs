@@ -52,7 +52,7 @@ const SLOT: u64 = 0x4000;
 /// A slot: the descriptor, then the result area.
 pub(super) const DESCRIPTOR: u64 = 0x3000;
 pub(super) const RESULT: u64 = SLOT - DESCRIPTOR;
-/// What a media stream has sent, behind the last slot.
+/// Place of a media stream's counts, behind the last slot.
 const SENDING: u64 = SLOT_AT + SLOTS as u64 * SLOT;
 const DATA: u64 = 2 << 20;
 const _: () = assert!(SENDING + PacedSending::SIZE as u64 <= DATA);
@@ -80,12 +80,12 @@ impl Ring {
     }
 }
 
-/// Who waits for the answer to an admin command.
+/// Receiver of an admin command's answer.
 #[derive(Debug)]
 enum Asker {
     Nobody,
     Answer(Sender<Answer>),
-    /// What a media stream has sent, which the card writes into a slot's place.
+    /// Waits for a media stream's counts, which the card writes into a slot's place.
     Sending(Sender<Result<Sending, Status>>),
 }
 

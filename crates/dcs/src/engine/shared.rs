@@ -165,7 +165,7 @@ impl Shared {
         self.drive_once();
     }
 
-    /// What a media stream of a NIC has sent, by its handle.
+    /// Returns the counts of a NIC's media stream, by its handle.
     pub fn paced_sending(&self, handle: u32) -> Option<Sending> {
         let (send, receive) = std::sync::mpsc::channel();
         self.push(Control::PacedSending(handle, send));

@@ -111,7 +111,7 @@ impl Waiting {
     }
 }
 
-/// What a stream has sent.
+/// Counts of a stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sending {
     /// Counts of its datagrams.

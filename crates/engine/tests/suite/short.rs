@@ -331,7 +331,7 @@ fn a_command_that_was_alone_goes_on_where_its_owner_stopped() {
     }
 }
 
-/// What could not be bound fails, whoever was alone; and what is not alone, or no such command, is not touched.
+/// Commands that cannot be bound fail, alone or not; others that are not alone, or are no such commands, are not touched.
 #[test]
 fn a_command_that_is_not_alone_is_not_taken() {
     let (mut engine, queue, entry) = alone();

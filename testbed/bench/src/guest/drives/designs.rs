@@ -72,7 +72,7 @@ struct Measured {
     job: Job,
     way: Way,
     guest_cpu: f64,
-    /// Of QEMU's other threads and of the drives' process.
+    /// CPU seconds per GiB of QEMU's other threads and of the drives' process.
     host_cpu: f64,
     seconds: f64,
     delivered: u64,

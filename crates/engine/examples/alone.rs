@@ -106,7 +106,7 @@ fn main() -> ExitCode {
     let transfers = arguments.next().and_then(|number| number.parse().ok());
     let chain: Option<Vec<Operator>> = arguments.map(|name| Operator::from_name(&name)).collect();
     let (Some(transfers), Some(chain)) = (transfers, chain) else {
-        eprintln!("usage: control TRANSFERS [OPERATOR]...");
+        eprintln!("usage: alone TRANSFERS [OPERATOR]...");
         return ExitCode::FAILURE;
     };
     let mut engine = Engine::new(Config::default()).expect("the default sizes are sound");
