@@ -35,7 +35,7 @@ macro_rules! subjects {
     };
 }
 
-static SUBJECTS: [Subject; 13] = subjects! {
+static SUBJECTS: [Subject; 14] = subjects! {
     entry: SubmissionEntry, SubmissionPacket, SUBMISSION;
     inline: InlineEntry, InlinePacket, INLINE;
     entry: CompletionEntry, CompletionPacket, COMPLETION;
@@ -49,6 +49,7 @@ static SUBJECTS: [Subject; 13] = subjects! {
     admin: AdminEntry, AdminPacket, ADMIN;
     admin: AdminCompletion, AdminCompletionPacket, ADMIN_COMPLETION;
     admin: SsdIdentity, SsdIdentityPacket, SSD_IDENTITY;
+    admin: PacedSending, PacedSendingPacket, PACED_SENDING;
 };
 
 #[test]
