@@ -78,7 +78,7 @@ impl Settings {
     }
 
     /// Checks the chain and whether the rate fits it. Returns the chain.
-    fn check(&self, ciphers: &CipherOptions) -> Result<Chain, Failure> {
+    pub fn check(&self, ciphers: &CipherOptions) -> Result<Chain, Failure> {
         let chain = Chain::new(&self.through, &Keys::new(ciphers), Counters::new(ciphers))?;
         if !chain.keeps_data() && self.rate == Rate::Pcr {
             return Err(Failure::usage(format!(

@@ -44,12 +44,17 @@ const CHANNELS_MIN: usize = 256;
 
 pub fn run(stream: &args::Stream, report: &Report) -> Result<(), Failure> {
     interrupt::install();
-    let by = Device::new(nic::requested(&stream.nic)?)?;
     let mut list = stream.list.as_deref().map(|path| List::new(path, stream.window));
     let first = match &mut list {
         Some(list) => list.changed()?.unwrap_or_default(),
-        None => Configuration { channels: vec![single(stream)?], invalid: Vec::new() },
+        None => {
+            let only = single(stream)?;
+            // Before a NIC is looked for, and taken.
+            only.check(&stream.ciphers)?;
+            Configuration { channels: vec![only], invalid: Vec::new() }
+        }
     };
+    let by = Device::new(nic::requested(&stream.nic)?)?;
     let endless = list.is_some() || first.channels.iter().all(|settings| settings.times.is_none());
     let room = match (&list, &by) {
         (None, _) => 2,

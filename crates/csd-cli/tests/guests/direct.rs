@@ -41,7 +41,7 @@ serve() {
 }
 clients() {
   DRIVES="$1 $2" timeout 100 guest-side --ignored --exact direct::in_the_guest --nocapture --test-threads 1 >/tmp/out 2>&1 && echo @clients && return
-  echo "@wrong clients: $(tail -n 20 /tmp/out | tr '\n' ' ') $(csd stats | tr '\n' ' ')"
+  echo "@wrong clients: $(tail -n 20 /tmp/out | tr '\n' ' ') the process: $(tail -n 20 /tmp/run | tr '\n' ' ') $(for t in /proc/$P/task/*; do echo $(cat $t/comm $t/wchan) $(grep State $t/status); done | tr '\n' ' ') $(csd stats 2>&1 | tr '\n' ' ')"
 }
 serve a 8M b 24M
 csd resize b/1 8M
