@@ -96,7 +96,7 @@ pub struct Run {
     pub metrics: Option<std::net::SocketAddr>,
 }
 
-/// Which process a command is for.
+/// The process that a command is for.
 #[derive(Clone, Debug, Args)]
 pub struct To {
     /// Folder of the sockets of the process
@@ -204,7 +204,7 @@ impl Target {
 }
 
 impl Arguments {
-    /// Where and how the command tells its results.
+    /// Returns the report of the command, by the options for output.
     pub fn report(&self) -> Report {
         Report::new("csd", &self.telling)
     }

@@ -1,4 +1,5 @@
-//! Backings of volumes: files and block devices, by the kernel, and SSDs that this process drives itself, over VFIO.
+//! Backings of volumes: files and block devices, through the kernel, and SSDs that this process drives itself
+//! over VFIO.
 
 use crate::port::uptime;
 use dcs_csd::storage::{FileStorage, SsdBus, SsdStorage};
@@ -10,11 +11,11 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
-/// Volumes on SSDs have numbers from here on: the SSD's, then in these bits the volume's own.
+/// First number of volumes on SSDs: the SSD's number, then in these bits the volume's own.
 const ON_SSD: u32 = 1 << 31;
 const OWN: u32 = 0xffff;
 
-/// Time that an SSD may take to start. CAP.TO allows two minutes, too long for a management request.
+/// Time that an SSD may take to start. CAP.TO allows two minutes, which is too long for a management request.
 const START: Duration = Duration::from_secs(30);
 
 /// An SSD that this process drives.
@@ -85,7 +86,7 @@ pub fn open(function: &str, namespace: Option<u32>, wake: BorrowedFd<'_>) -> Res
 /// All backings of a process.
 pub struct Backings {
     files: FileStorage,
-    /// By number; `None` where one was taken out.
+    /// By number; `None` if one was removed.
     ssds: Vec<Option<Ssd>>,
 }
 
@@ -116,7 +117,7 @@ impl Backings {
         free
     }
 
-    /// Takes out an SSD on which no volume has ever been used.
+    /// Removes an SSD on which no volume has ever been used.
     pub fn take_ssd(&mut self, number: usize) -> Option<Ssd> {
         self.ssds.get_mut(number)?.take()
     }
@@ -167,8 +168,8 @@ impl Backings {
         }
     }
 
-    /// Keeps these, one for each file of a volume, until the requests that it has now have ended. They are dropped at once if it is on an
-    /// SSD.
+    /// Keeps these, one for each file of a volume, until the requests that it has now have ended. On an SSD
+    /// they are dropped at once.
     pub fn keep<T: Send + 'static>(&mut self, volume: VolumeId, kept: Vec<T>) {
         if on_ssd(volume).is_none() {
             self.files.keep(volume, kept);
@@ -206,7 +207,8 @@ impl Storage for Backings {
         self.ssds.iter_mut().flatten().for_each(SsdStorage::commit);
     }
 
-    /// Adds the files' answers first: that an SSD has interrupted is among them, and its own answers are there by then.
+    /// Adds the files' answers first: the signal of an SSD's interrupt is among them, and its own answers
+    /// have arrived by then.
     fn reap(&mut self, responses: &mut Vec<Response>) {
         self.files.reap(responses);
         self.ssds.iter_mut().flatten().for_each(|ssd| ssd.reap(responses));

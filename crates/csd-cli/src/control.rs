@@ -1,7 +1,7 @@
 //! The management socket: a line of JSON for a request, one for its answer.
 //!
-//! Only the user of the process may connect (mode 0600). Whatever comes is copied, checked, and then done, or
-//! refused with all as it was.
+//! Only the user of the process may connect (mode 0600). A request is copied, checked, and then carried out,
+//! or refused without any change.
 
 use crate::process::{Process, Refused};
 use dcs_csd_cli::request::{Answer, REQUEST_MAX, Rates, Request};
@@ -13,14 +13,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// Its name in the folder of the sockets.
+/// Name of the socket in the folder of the sockets.
 pub const NAME: &str = "csd.control";
-/// Most connections at once.
+/// Maximum number of connections at once.
 const CONNECTIONS: usize = 16;
-/// Time for which a connection may say nothing, or take nothing.
+/// Time for which a connection may send nothing or take nothing.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
 
-/// Listens in the folder and answers on threads of its own, as long as the process lives.
+/// Listens in the folder and answers on threads of its own while the process lives.
 pub fn listen(folder: &Path, process: Arc<Process>) -> io::Result<()> {
     let path = folder.join(NAME);
     if UnixStream::connect(&path).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused) {
@@ -32,7 +32,7 @@ pub fn listen(folder: &Path, process: Arc<Process>) -> io::Result<()> {
     std::thread::Builder::new().name("dcs-csd-control".into()).spawn(move || {
         for stream in listener.incoming() {
             let Ok(stream) = stream else {
-                // Out of descriptors, say: that passes, or does not.
+                // For example out of descriptors: that may pass.
                 std::thread::sleep(Duration::from_millis(10));
                 continue;
             };
@@ -42,7 +42,7 @@ pub fn listen(folder: &Path, process: Arc<Process>) -> io::Result<()> {
             }
             let (process, counted) = (process.clone(), open.clone());
             let spawned = std::thread::Builder::new().name("dcs-csd-request".into()).spawn(move || {
-                // A peer that breaks off is nobody's failure.
+                // A peer that breaks off is no error.
                 let _ = serve(stream, &process);
                 counted.fetch_sub(1, Ordering::AcqRel);
             });
@@ -102,7 +102,7 @@ fn answer(line: &[u8], process: &Process) -> Answer {
     }
 }
 
-/// Has a request done by the process whose sockets are in this folder.
+/// Sends a request to the process whose sockets are in this folder.
 pub fn ask(folder: &Path, request: &Request) -> io::Result<Answer> {
     let stream = UnixStream::connect(folder.join(NAME))?;
     // Adding a drive may wait for a disk.

@@ -1,9 +1,9 @@
-//! Every `dcs csd` that README, docs and help show is one that this program takes.
+//! Checks that each `dcs csd` command in README, docs and help is accepted by this program.
 
 use crate::args::Arguments;
 use dcs_documents::Program;
 
-/// clap looks at all of it.
+/// clap checks the whole command line.
 const PROGRAM: Program<Arguments> = Program { name: "dcs-csd", unfit: |_| None };
 
 #[test]

@@ -1,20 +1,21 @@
-//! Slices: which bytes of which file or block device belong to which namespace.
+//! Slices: the bytes of files and block devices that belong to each namespace.
 //!
-//! No two overlap, within the process or in several: each slice is a lock of its byte range (an open file
-//! description's lock). A second process that is given the same slice is refused, and one that was killed leaves
+//! Slices do not overlap, within a process or between several: each slice locks its byte range (an open file
+//! description's lock). A second process that wants the same slice is refused, and one that was killed leaves
 //! no lock behind.
 //!
-//! Slices of a shared namespace are had by all who show the same one, and by nobody else. A lock has no room for
-//! a name, so three ranges are locked, two of them far behind the end of any file:
+//! The slices of a shared namespace belong to all who share it, and to no other. A lock has no room for a
+//! name, so three ranges are locked, two of them far beyond the end of any file:
 //!
-//! | who | the bytes | [`READERS`] on | [`NAMES`] on |
+//! | owner | the bytes | from [`READERS`] | from [`NAMES`] |
 //! |---|---|---|---|
-//! | one alone, to write | exclusive | | |
-//! | one alone, read only | shared | shared | nobody may have a lock |
-//! | a shared namespace | shared | nobody may have a lock | shared, from the place that is its name on; others begin there too |
+//! | one owner, to write | exclusive | | |
+//! | one owner, read only | shared | shared | others may have no lock |
+//! | a shared namespace | shared | others may have no lock | shared, from a place that stands for its name;
+//! the others begin there too |
 //!
-//! Each takes its own locks first, and looks for others' then: of two at once both may be refused, and never
-//! none.
+//! Each takes its own locks first, then looks for those of others: of two at once both may be refused, but
+//! they never both succeed.
 
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, fcntl};
@@ -25,14 +26,14 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Slices begin at multiples of this, so that no two of them have a block of any disk in common.
+/// Slices begin at multiples of this, so that two of them never share a block of any disk.
 const ALIGNMENT: u64 = 1 << 20;
 
-/// Where the locks of slices are repeated that one alone reads, and of shared ones, with their names.
+/// Where readers lock the bytes of their slices again, and where shared namespaces do, with their names.
 const READERS: u64 = 1 << 61;
 const NAMES: u64 = 1 << 62;
 
-/// Why a namespace cannot lie there.
+/// The reason why a namespace cannot be placed.
 #[derive(Debug, thiserror::Error)]
 pub enum LayoutError {
     #[error("{0}: {1}")]
@@ -60,7 +61,7 @@ pub enum LayoutError {
 }
 
 impl LayoutError {
-    /// Advice about it.
+    /// Returns advice about it.
     pub fn advice(&self) -> String {
         match self {
             LayoutError::Io(path, error) if error.kind() == std::io::ErrorKind::NotFound => {
@@ -114,31 +115,31 @@ pub struct KnownSsd {
     pub length: u64,
 }
 
-/// A shared namespace, by the first bytes of its identifier: who has the same may have the same bytes.
+/// A shared namespace, by the first bytes of its identifier: those who have the same may have the same bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share(u64);
 
 impl Share {
-    /// The share of the namespace with this identifier.
+    /// Returns the share of the namespace with this identifier.
     pub fn of(identifier: [u8; 16]) -> Share {
         Share(u64::from_le_bytes(std::array::from_fn(|at| identifier[at])))
     }
 
-    /// Where its lock begins, behind the first byte of a slice.
+    /// Returns the place where its lock begins, after the first byte of a slice.
     fn place(self) -> u64 {
         self.0 % ALIGNMENT
     }
 }
 
-/// A file or block device, whatever it is called.
+/// Identifies a file or block device, whatever its name.
 type Id = (u64, u64);
 
-/// Backings that are not files of a file system have these in its place.
+/// Used in its place for backings that are not files of a file system.
 const BLOCK_DEVICE: u64 = u64::MAX;
 const SSD: u64 = u64::MAX - 1;
 const SPECIAL: u64 = SSD;
 
-/// Bytes that belong to somebody. The lock lives as long as the file is open, here or where a slice went.
+/// Bytes with an owner. The lock lasts as long as the file is open, here or where a slice was passed.
 #[derive(Debug)]
 struct Claim {
     id: Id,
@@ -149,21 +150,22 @@ struct Claim {
     owner: String,
     read_only: bool,
     share: Option<Share>,
-    /// The locked bytes, shared with those who still use what was cut off.
+    /// The locked bytes, shared with those who still use the part that was cut off.
     locked: Arc<Mutex<Locked>>,
 }
 
 /// The locked bytes of a slice.
 #[derive(Debug, Default)]
 struct Locked {
-    /// The end of those that belong to it, and of those that are locked beyond that, since somebody may still use them.
+    /// The end of its bytes, and the end of the locked bytes beyond, which may still be in use.
     end: u64,
     beyond: u64,
-    /// Those who may.
+    /// Who may use them.
     tails: usize,
 }
 
-/// Bytes that were cut off from a slice. They stay locked until this is dropped, and all before it: requests may be on them until then.
+/// Bytes that were cut off from a slice. They, and all before them, stay locked until this is dropped:
+/// requests may use them until then.
 #[derive(Debug)]
 pub struct Tail(Claim);
 
@@ -184,12 +186,12 @@ pub struct Layout {
     claims: Vec<Claim>,
     /// The SSDs that this process drives, by PCI function.
     pub ssds: BTreeMap<String, KnownSsd>,
-    /// Disks that slices were ever on, by number: a file's is its file system's.
+    /// Disks that slices have ever been on, by number; for a file it is the number of its file system.
     disks: Vec<Id>,
 }
 
 impl Layout {
-    /// Gives `owner` a slice of this length in each of these. Where one cannot be had, none is kept.
+    /// Gives `owner` a slice of this length in each of these, or none at all if one cannot be had.
     pub fn place(
         &mut self,
         owner: &str,
@@ -258,7 +260,8 @@ impl Layout {
         Ok(Slice { on: Backing::Ssd(ssd), path, offset: from })
     }
 
-    /// Returns the group of each drive: drives that may wait for the same disk have the same number. `drive` names the drive of an owner.
+    /// Returns the group of each drive: drives that may wait for the same disk have the same number. `drive`
+    /// returns the drive of an owner.
     pub fn groups<'a>(&'a mut self, drive: impl Fn(&'a str) -> &'a str) -> BTreeMap<&'a str, usize> {
         let disk = |claim: &Claim| if claim.id.0 >= SPECIAL { claim.id } else { (claim.id.0, 0) };
         for claim in &self.claims {
@@ -268,7 +271,7 @@ impl Layout {
         }
         let number = |claim: &Claim| self.disks.iter().position(|known| *known == disk(claim)).unwrap_or(0);
         let on: Vec<_> = self.claims.iter().map(|claim| (drive(&claim.owner), number(claim))).collect();
-        // Disks of one drive belong together: the lowest number is that of all.
+        // Disks of one drive belong together: all get the lowest number.
         let mut groups: Vec<usize> = (0..self.disks.len()).collect();
         for (one, first) in &on {
             for (_, second) in on.iter().filter(|(other, _)| one == other) {
@@ -279,7 +282,7 @@ impl Layout {
         on.into_iter().map(|(drive, disk)| (drive, groups[disk])).collect()
     }
 
-    /// The place of the same shared namespace in a file, or the first behind all that is claimed there.
+    /// Returns the place of the same shared namespace in a file, or the first place after all claims there.
     fn behind(&self, id: Id, share: Option<Share>) -> u64 {
         let same = |claim: &&Claim| claim.id == id && share.is_some() && claim.share == share;
         if let Some(claim) = self.claims.iter().find(same) {
@@ -289,7 +292,7 @@ impl Layout {
         ends.max().unwrap_or(0).next_multiple_of(ALIGNMENT)
     }
 
-    /// Checks that nobody else has these bytes, and that the file has them.
+    /// Checks that the bytes have no other owner, and that the file is long enough.
     fn check(&self, new: &Claim) -> Result<(), LayoutError> {
         let Claim { from, to, .. } = *new;
         let length = match &new.on {
@@ -310,7 +313,8 @@ impl Layout {
         }
     }
 
-    /// Gives each of an owner's slices another length, or none of them. Returns what was cut off, one for each slice.
+    /// Changes the length of each of an owner's slices, or of none. Returns the parts that were cut off, one
+    /// for each slice.
     pub fn resize(&mut self, owner: &str, length: u64) -> Result<Vec<Tail>, LayoutError> {
         let mut changed = Vec::new();
         for claim in self.claims.iter().filter(|claim| claim.owner == owner) {
@@ -332,14 +336,14 @@ impl Layout {
         locked.map(|()| tails)
     }
 
-    /// Takes back all of an owner's.
+    /// Releases all slices of an owner.
     pub fn release(&mut self, owner: &str) {
         self.claims.retain(|claim| claim.owner != owner);
     }
 }
 
 impl Claim {
-    /// Returns the same claim, with another descriptor of the file.
+    /// Returns the same claim with another descriptor of the file.
     fn duplicate(&self) -> Result<Claim, LayoutError> {
         let on = match &self.on {
             Backing::Ssd(ssd) => Backing::Ssd(*ssd),
@@ -355,7 +359,7 @@ impl Claim {
         self.locked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Locks its bytes, and counts what was locked.
+    /// Locks its bytes, and records the end of the lock.
     fn lock(&self) -> Result<(), LayoutError> {
         let mut locked = self.locked();
         lock(self)?;
@@ -364,7 +368,7 @@ impl Claim {
         Ok(())
     }
 
-    /// It ends here now.
+    /// Sets its end.
     fn cut(self, to: u64) -> Tail {
         let mut locked = self.locked();
         locked.end = to;
@@ -373,7 +377,7 @@ impl Claim {
         Tail(self)
     }
 
-    /// Unlocks bytes, of whichever lock. Where that fails, they are unlocked when the file is closed.
+    /// Unlocks bytes of any lock. If that fails, they are unlocked when the file is closed.
     fn unlock(&self, from: u64, to: u64) {
         let Backing::File(file) = &self.on else { return };
         for base in [0, READERS, NAMES] {
@@ -383,8 +387,8 @@ impl Claim {
     }
 }
 
-/// Returns the PCI function, and the namespace if one is named, of a backing like `nvme:0000:01:00.0/1`: an SSD that the
-/// process is to drive itself. Returns `None` for other backings.
+/// Returns the PCI function, and the namespace if one is named, of a backing like `nvme:0000:01:00.0/1`: an
+/// SSD that the process drives itself. Returns `None` for other backings.
 pub fn ssd(path: &Path) -> Option<(String, Option<&str>)> {
     let text = path.to_str()?.strip_prefix("nvme:")?;
     let (function, namespace) =
@@ -392,14 +396,14 @@ pub fn ssd(path: &Path) -> Option<(String, Option<&str>)> {
     Some((dcs_vfio::address(function).unwrap_or_else(|| function.to_owned()), namespace))
 }
 
-/// Bytes of a file or block device.
+/// Returns the length of a file or block device.
 fn length(mut file: &File) -> io::Result<u64> {
     file.seek(SeekFrom::End(0))
 }
 
 fn open(path: &Path, read_only: bool) -> Result<(File, Id, u64), LayoutError> {
     let failed = |error| LayoutError::Io(path.to_path_buf(), error);
-    // What is no file and no disk may wait for somebody when it is opened.
+    // Opening anything else, such as a pipe, could wait for ever.
     let known = std::fs::metadata(path).map_err(failed)?;
     // A device has many names, and one number.
     let id = match known.file_type() {
@@ -412,10 +416,10 @@ fn open(path: &Path, read_only: bool) -> Result<(File, Id, u64), LayoutError> {
     Ok((file, id, length))
 }
 
-/// Locks a claim's bytes against all who may not have them too.
+/// Locks a claim's bytes against all who may not share them.
 fn lock(claim: &Claim) -> Result<(), LayoutError> {
     let Claim { from, to, read_only, share, .. } = *claim;
-    // VFIO lends an SSD to one process only.
+    // VFIO gives an SSD to one process only.
     let Backing::File(file) = &claim.on else { return Ok(()) };
     let refused = || LayoutError::Locked { path: claim.path.clone(), from, to };
     let io = |error: Errno| match error {
@@ -424,7 +428,7 @@ fn lock(claim: &Claim) -> Result<(), LayoutError> {
     };
     let set =
         |kind, from, to| fcntl(file, FcntlArg::F_OFD_SETLK(&range(kind, from, to))).map(drop).map_err(io);
-    // Where the first of others' locks begins; nothing where there is none.
+    // The place where the first lock of another begins; `None` if there is none.
     let others = |from, to| {
         let mut found = range(nix::libc::F_WRLCK, from, to);
         fcntl(file, FcntlArg::F_OFD_GETLK(&mut found)).map_err(io)?;
@@ -490,7 +494,7 @@ mod tests {
             assert_eq!(of(group).len(), 1, "{groups:?}");
         }
         assert_eq!(of(&["a", "c", "f", "g"]).len(), 4, "{groups:?}");
-        // Numbers stay when others go.
+        // Numbers stay when other drives go.
         let g = groups["g"];
         layout.release("a/1");
         assert_eq!(layout.groups(|owner| &owner[..1])["g"], g);
@@ -513,7 +517,7 @@ mod tests {
         assert!(matches!(error, LayoutError::Short { from: 0x30_0000, length: 0x80_0000, .. }), "{error}");
         assert!(matches!(place("c/1", Some(u64::MAX), 2), Err(LayoutError::Short { .. })));
         drop(second);
-        // The end of what has begun may grow into what is free, and nowhere else.
+        // A slice may grow into free bytes, and nowhere else.
         let error = layout.resize("a/1", (1 << 20) + 1).unwrap_err();
         assert!(error.to_string().ends_with("overlap those of b/1"), "{error}");
         layout.resize("a/1", 1 << 20).unwrap();
@@ -541,7 +545,7 @@ mod tests {
     fn another_process_s_slice_is_refused_until_it_is_free() {
         let folder = tempfile::tempdir().unwrap();
         let path = file(&folder, "disk", 8 << 20);
-        // An open file description of its own is what another process would have.
+        // An open file description of its own, as another process would have.
         let other = Layout::default().place("x", std::slice::from_ref(&path), None, 1 << 20, ALONE).unwrap();
         let mut layout = Layout::default();
         let paths = std::slice::from_ref(&path);
@@ -552,7 +556,8 @@ mod tests {
         assert!(layout.place("b/1", paths, Some(0), 1 << 20, ALONE).is_ok());
     }
 
-    /// Bytes that are cut off become free when nobody uses them any more, not before; those that grow again meanwhile stay.
+    /// Bytes that are cut off become free when they are not used any more, not before; those that grow again
+    /// meanwhile stay locked.
     #[test]
     fn a_slice_s_tail_is_free_when_nobody_uses_it() {
         const MIB: u64 = 1 << 20;
@@ -564,7 +569,7 @@ mod tests {
             };
             let mut layout = Layout::default();
             let slice = place("a/1", &mut layout, kind).unwrap();
-            // An open file description of its own is what another process would have.
+            // An open file description of its own, as another process would have.
             let is_free = |from: u64, to: u64| {
                 let mut other = Layout::default();
                 other
@@ -579,7 +584,7 @@ mod tests {
             assert!(!is_free(5, 8), "{kind:?}: the second one may still use it");
             drop(second);
             assert!(is_free(5, 8) && !is_free(4, 5), "{kind:?}");
-            // What cannot grow keeps what it has, and no more.
+            // A slice that cannot grow keeps its bytes, and no more.
             let taken = Layout::default().place("x", std::slice::from_ref(&path), Some(7 * MIB), MIB, ALONE);
             assert!(layout.resize("a/1", 8 * MIB).is_err());
             drop(taken);
@@ -614,7 +619,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = file(&folder, "disk", 32 << 20);
         let (one, other) = (Some(Share(7)), Some(Share(8)));
-        // Each an open file description of its own, as other processes have.
+        // Each has an open file description of its own, as in other processes.
         let place = |offset, (read_only, share)| {
             let mut layout = Layout::default();
             layout.place("a/1", std::slice::from_ref(&path), Some(offset), 4 << 20, (read_only, share))?;
@@ -637,7 +642,7 @@ mod tests {
         drop((first, second));
         assert!(refused(8 << 20, ALONE), "one path is left");
         drop(reader);
-        // Readers that know nothing of each other may be several, and no shared one beside them.
+        // Several independent readers are allowed, but no shared namespace beside them.
         let readers = [place(8 << 20, (true, None)).unwrap(), place(8 << 20, (true, None)).unwrap()];
         assert!(refused(8 << 20, (false, one)) && refused(8 << 20, ALONE));
         drop(readers);
@@ -645,7 +650,7 @@ mod tests {
         let mut layout = Layout::default();
         let small = layout.place("a/1", std::slice::from_ref(&path), None, 1000, (false, one));
         assert!(matches!(small, Err(LayoutError::Small(1000))));
-        // In one process it lies where it is.
+        // In one process it stays where it is.
         let paths = std::slice::from_ref(&path);
         layout.place("z/1", paths, None, 1 << 20, ALONE).unwrap();
         let first = layout.place("a/1", paths, None, 2 << 20, (false, one)).unwrap();

@@ -1,5 +1,6 @@
-//! The parts of `dcs-csd` that others use too: a drive's controller behind a vfio-user function (the testbed), what
-//! people and programs may say to it (the fuzz target). The program is `main.rs`, which says how it is built.
+//! The parts of `dcs-csd` that others use too: a drive's controller behind a vfio-user function (for the
+//! testbed), and the configurations and requests that users write (for the fuzz target). The program is
+//! `main.rs`, whose first lines describe its structure.
 #![forbid(unsafe_code)]
 
 pub mod backings;

@@ -1,4 +1,4 @@
-//! `dcs-csd`: virtual machines get NVMe drives out of files and disks. `dcs csd` starts it.
+//! `dcs-csd`: gives virtual machines NVMe drives from files and disks. `dcs csd` starts it.
 //!
 //! # Architecture
 //!
@@ -8,27 +8,28 @@
 //!   dcs csd add, list ... --- csd.control
 //! ```
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
 //! | `args` | the command line and its help |
-//! | `layout` | which bytes of which file belong to which namespace |
-//! | `ssds` | SSDs that the process drives itself, and their start |
+//! | `layout` | the bytes of files that belong to each namespace |
+//! | `ssds` | starts SSDs that the process drives itself |
 //! | `process` | `dcs csd run`: the loop, drives, their sockets |
-//! | `slots` | the slots that do operators' work, and which drive may ask what of them |
+//! | `slots` | the slots that do operators' work, and the checks of what drives ask of them |
 //! | `control` | the management socket |
-//! | `scrape` | the same for Prometheus, by HTTP |
+//! | `scrape` | metrics for Prometheus, by HTTP |
 //! | `manage` | `dcs csd add`, `remove`, `resize`, `set`, `list`, `stats` |
-//! | in the library: `spec` | drives as people write them |
-//! | `request`, `state` | what goes over the management socket: requests; what there is and what it has done |
+//! | in the library: `spec` | drives as users write them |
+//! | `request`, `state` | the messages of the management socket: requests; the state and the counters of a
+//! process |
 //! | `port` | a controller behind its function |
-//! | `backings` | files and SSDs that volumes lie on |
+//! | `backings` | files and SSDs that volumes are on |
 //!
 //! # What it doesn't implement
 //!
-//! * Other machines' guests: a socket of the same machine, memory that QEMU shares.
+//! * Guests on other machines: sockets and shared memory are local.
 //! * Operators on a namespace other than aes256-xts.
-//! * Reloading a configuration: `dcs csd add`, `remove` and `resize` change what runs; the file is the
-//!   owner's.
+//! * Reloading a configuration: `dcs csd add`, `remove` and `resize` change the running process, not the
+//!   file.
 #![forbid(unsafe_code)]
 
 mod args;
@@ -56,7 +57,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Time for which the loop looks for work before it sleeps, unless told otherwise.
+/// Default time for which the loop looks for work before it sleeps.
 const POLL: Duration = Duration::from_micros(50);
 
 fn main() -> std::process::ExitCode {
@@ -89,7 +90,7 @@ fn run(command: &Command, report: &Report) -> Result<(), Failure> {
     }
 }
 
-/// Becomes the program that boots guests, which is no part of an installation. Returns where there is none.
+/// Starts the program that boots guests, which is not part of an installation. Returns only if it is missing.
 fn demo() -> Failure {
     let beside = std::env::current_exe().ok().map(|own| own.with_file_name("dcs-bench"));
     let program = beside.filter(|path| path.is_file()).unwrap_or_else(|| "dcs-bench".into());
@@ -104,7 +105,7 @@ fn demo() -> Failure {
     }
 }
 
-/// The pages and the description of `dcs csd` and of its commands.
+/// Returns the man pages and the description of `dcs csd` and its commands.
 fn pages(folder: &Path) -> Result<(), Failure> {
     dcs_console::pages::write_companion(folder, Arguments::command(), &["csd"])
         .map_err(|error| Failure::io(folder.display(), &error))
@@ -146,7 +147,7 @@ fn serve(options: &Run, report: &Report) -> Result<(), Failure> {
     if let Some(address) = metrics {
         report.remark(format_args!("dcs: metrics at http://{address}/metrics"));
     }
-    // It serves until a signal ends the process.
+    // Serves until a signal ends the process.
     loop {
         std::thread::park();
     }

@@ -1,4 +1,4 @@
-//! The commands that change or tell what runs.
+//! Commands that change a running process, or report its state.
 
 use crate::args::{Add, Load, Remove, Resize, Set, Stats, To};
 use crate::control;
@@ -85,7 +85,7 @@ fn ask(to: &To, request: &Request) -> Result<Vec<State>, Failure> {
     ask_all(to, request).map(|(drives, _)| drives)
 }
 
-/// The drives, and the slots that do operators' work.
+/// Returns the drives, and the slots that do operators' work.
 fn ask_all(to: &To, request: &Request) -> Result<(Vec<State>, Vec<Slot>), Failure> {
     let name = to.sockets.join(control::NAME);
     match control::ask(&to.sockets, request) {

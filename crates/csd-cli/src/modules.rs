@@ -1,4 +1,4 @@
-//! Users' own operators: the modules that chains of all drives may name.
+//! Users' own operators: the modules that the chains of all drives may name.
 
 use crate::process::Refused;
 use dcs_csd::near::Builder;
@@ -8,7 +8,7 @@ use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Makes operators of what guests load.
+/// Makes operators of programs that guests load.
 pub fn builder() -> Builder {
     Arc::new(|bytes| {
         let module = Module::load(bytes, Limits::of_drive()).ok()?;
@@ -16,13 +16,13 @@ pub fn builder() -> Builder {
     })
 }
 
-/// Loads a module: who names it by the SHA-256 of its bytes gets it.
+/// Loads a module, which chains name by the SHA-256 of its bytes.
 pub fn load(path: &Path) -> Result<(), Refused> {
     let refused = |error: &dyn std::fmt::Display| Refused::new(format!("module {}: {error}", path.display()));
     if !path.is_absolute() {
         return Err(refused(&"its path is not a whole one"));
     }
-    // No pipe, to which nobody might ever write.
+    // A pipe is refused: reading it could wait for ever.
     if !path.metadata().map_err(|error| refused(&error))?.is_file() {
         return Err(refused(&"it is no file"));
     }

@@ -1,47 +1,47 @@
-//! How the loop waits: when it looks again at once, when it sleeps, and for how long.
+//! Pace of the loop: when it looks for work again at once, when it sleeps, and for how long.
 //!
-//! A look costs the processor's time, a sleep costs the way back from it. So it looks only
+//! Looking costs CPU time, and a sleep costs the time to wake up. So the loop looks again only
 //!
-//! - for guests' next commands, when the storage has run out of most of what it had: until they come, the disk
-//!   does nothing;
-//! - for the storage's answers, when they are few: nothing is gained from waiting for several at once;
+//! - for guests' next commands, if the storage has finished most of its work: until they come, the disk is
+//!   idle;
+//! - for the storage's answers, if they are few: waiting for several at once gains nothing;
 //!
-//! and both only as long as that has paid lately. Otherwise it sleeps until the storage answers. Guests whose
-//! doorbells are in their own memory are looked at after [`STORAGE_WAIT`] all the same; they have to ring the real ones
-//! only when nothing has happened for longer.
+//! and both only while that has paid lately. Otherwise it sleeps until the storage answers. Guests with
+//! shadow doorbells are looked at after [`STORAGE_WAIT`] in any case; they have to ring the real ones only if
+//! nothing has happened for longer.
 
 use dcs_csd::{Drives, HostPort, Storage};
 use std::time::{Duration, Instant};
 
-/// The storage's answers are waited for so long before the guests are looked at.
+/// Time to wait for the storage's answers before looking at the guests again.
 const STORAGE_WAIT: Duration = Duration::from_micros(50);
 
-/// Commands under way that are few.
+/// Number of commands in progress that counts as few.
 const FEW_COMMANDS: usize = 4;
 
-/// The loop's memory of what it waited for, and how long.
+/// Remembers what the loop waited for, and for how long.
 #[derive(Debug)]
 pub struct Pace {
     poll: Duration,
-    /// When something was last done.
+    /// Time at which some work was last done.
     since: Instant,
     guests: Look,
     storage: Look,
-    /// The most commands that the storage had at once since the loop slept.
+    /// Maximum number of commands that the storage had at once since the loop slept.
     most: usize,
-    /// As [`Drives`] counted them then.
+    /// [`Drives`]' counters at that time.
     begun: u64,
     answered: u64,
 }
 
 impl Pace {
-    /// It looks for `poll` at most before it sleeps.
+    /// Makes it; the loop looks for `poll` at most before it sleeps.
     pub fn new(poll: Duration) -> Pace {
         let (guests, storage) = (Look::new(poll), Look::new(poll));
         Pace { poll, since: Instant::now(), guests, storage, most: 0, begun: 0, answered: 0 }
     }
 
-    /// Something was done.
+    /// Some work was done.
     pub fn worked<P: HostPort, S: Storage>(&mut self, now: Instant, drives: &Drives<P, S>) {
         let idle = now.saturating_duration_since(self.since);
         self.since = now;
@@ -56,7 +56,7 @@ impl Pace {
         self.most = self.most.max(drives.under_way());
     }
 
-    /// Nothing is to do: true if it is to look again at once.
+    /// There is nothing to do: returns true to look again at once.
     pub fn looks(&mut self, now: Instant, under_way: usize) -> bool {
         let idle = now.saturating_duration_since(self.since);
         if 2 * under_way <= self.most {
@@ -66,7 +66,7 @@ impl Pace {
         }
     }
 
-    /// How long it sleeps at most; nothing where only an answer, or somebody who rings, is to wake it.
+    /// Returns the longest time to sleep; `None` if only an answer or a ring is to wake it.
     pub fn nap(&mut self, now: Instant, under_way: usize) -> Option<Duration> {
         self.most = under_way;
         let idle = now.saturating_duration_since(self.since);
@@ -74,12 +74,13 @@ impl Pace {
     }
 }
 
-/// How long the loop looks for something before it sleeps: up to `most`, as long as that has paid lately.
+/// Time for which the loop looks for something before it sleeps: up to `most`, as long as that has paid
+/// lately.
 #[derive(Debug, PartialEq)]
 struct Look {
     now: Duration,
     most: Duration,
-    /// Somebody waited for it since it was last learned from.
+    /// The loop was waiting since the last result.
     waited: bool,
 }
 
@@ -88,13 +89,13 @@ impl Look {
         Look { now: most, most, waited: false }
     }
 
-    /// True if it is to look on after so long.
+    /// Returns true to go on looking after this time.
     fn look(&mut self, idle: Duration) -> bool {
         self.waited = true;
         idle < self.now
     }
 
-    /// Learns from how long it took until there was something to do: only if somebody waited for it.
+    /// Learns from the time until there was something to do, if the loop was waiting for it.
     fn learn(&mut self, idle: Duration) {
         if std::mem::take(&mut self.waited) {
             self.now = match idle <= self.most {
@@ -126,7 +127,7 @@ mod tests {
         (0..3).for_each(|_| learn(&mut look, 49 * US));
         learn(&mut look, 2 * US);
         assert_eq!(look.now, 50 * US);
-        // Nobody waited.
+        // Nothing was waited for.
         look.learn(500 * US);
         assert_eq!(look.now, 50 * US);
     }

@@ -1,4 +1,5 @@
-//! A drive's controller behind its function: registers one way, the guest's memory and interrupts the other.
+//! A drive's controller behind its vfio-user function: registers in one direction, the guest's memory and
+//! interrupts in the other.
 
 use dcs_csd::{Controller, Direction, HostError, HostPort, Piece};
 use dcs_vfio_user::Port;
@@ -7,15 +8,15 @@ use dcs_vfio_user::wake::Wake;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// The registers: what a guest's processor loads and stores.
+/// The registers, which a guest's processor reads and writes.
 pub struct Front {
     controller: Arc<Mutex<Controller>>,
-    /// The loop.
+    /// Wakes the loop.
     wake: Wake,
 }
 
 impl Front {
-    /// The front of a controller. A loop drives it; `wake` wakes the loop.
+    /// Makes the registers of a controller that a loop drives; `wake` wakes the loop.
     pub fn new(controller: Arc<Mutex<Controller>>, wake: Wake) -> Front {
         Front { controller, wake }
     }
@@ -44,10 +45,10 @@ impl Registers for Front {
     }
 }
 
-/// All ports' clock begins with the first look at it.
+/// The first use starts the clock of all ports.
 static BEGAN: LazyLock<Instant> = LazyLock::new(Instant::now);
 
-/// Nanoseconds since then.
+/// Returns the nanoseconds since then.
 pub fn uptime() -> u64 {
     BEGAN.elapsed().as_nanos() as u64
 }
@@ -58,7 +59,7 @@ pub struct GuestPort {
 }
 
 impl GuestPort {
-    /// Behind this port.
+    /// Makes the guest behind this port.
     pub fn new(port: Port) -> GuestPort {
         GuestPort { port }
     }

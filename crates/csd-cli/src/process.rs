@@ -1,4 +1,4 @@
-//! The process: drives, their functions and sockets, and the thread that drives all of them.
+//! The process: drives, their functions and sockets, and the thread that serves them all.
 //!
 //! ```text
 //!   a guest's loads and stores -- socket -- a thread a function --> Controller (under its lock)
@@ -6,8 +6,8 @@
 //!   requests -- management socket -- a thread a request --> jobs --> the loop: Drives, Storage
 //! ```
 //!
-//! Requests come one at a time. A request is prepared first (files, sockets: what may wait, or fail), then the
-//! loop takes it over, which does all of it or nothing.
+//! Requests are carried out one at a time. A request is prepared first (files and sockets, which may block or
+//! fail), then the loop carries it out in full or not at all.
 
 use crate::layout::{Backing, Layout, LayoutError, Share};
 use crate::modules;
@@ -38,15 +38,15 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Entries of the storage's ring, and commands that it has at once.
+/// Number of entries of the storage's ring, and of commands that it has at once.
 const ENTRIES: u32 = 256;
-/// BAR0 has at least so much: controllers of that size are what drivers know.
+/// Minimum size of BAR0: drivers know controllers of that size.
 const REGISTERS: u64 = 16 << 10;
 
 type Loop = Drives<GuestPort, Backings>;
 type Job = Box<dyn FnOnce(&mut Loop) + Send>;
 
-/// A request that cannot be done. All is as it was.
+/// A refused request. Nothing has changed.
 #[derive(Debug)]
 pub struct Refused {
     pub error: String,
@@ -97,7 +97,7 @@ pub(crate) struct Held {
     drives: BTreeMap<String, Served>,
 }
 
-/// A drive that is served.
+/// A drive that is being served.
 struct Served {
     spec: Drive,
     socket: PathBuf,
@@ -107,18 +107,18 @@ struct Served {
     number: DriveId,
     spaces: BTreeMap<u32, (Space, VolumeId)>,
     running: Running,
-    /// The file of its socket.
+    /// Path of its socket.
     _leftover: Leftover,
 }
 
-/// A namespace that has its place and its files, and no volume yet.
+/// A namespace with its place and its files, but no volume yet.
 struct Prepared {
     space: Space,
     owner: String,
     slices: Vec<(Backing, u64)>,
     chain: Option<Arc<Chain>>,
     nguid: [u8; 16],
-    /// Other controllers of its subsystem show it too.
+    /// Other controllers of its subsystem have it too.
     shared: bool,
 }
 
@@ -127,9 +127,9 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Process {
-    /// Starts the loop, without any drive yet. It looks for work for `poll` after the last before it sleeps; operators'
-    /// work is done by these slots, threads of their own, or by itself where there is none. SSDs that it drives itself are opened
-    /// by `ssds`.
+    /// Starts the loop, without drives. It looks for work for `poll` before it sleeps. Operators' work is
+    /// done by these slots, which are threads, or by the loop if there are none. `ssds` opens SSDs that the
+    /// process drives itself.
     pub fn start(
         sockets: &Path,
         poll: Duration,
@@ -164,7 +164,7 @@ impl Process {
         Ok(Arc::new(Process { sockets, wake, slots, jobs, held: Mutex::default(), ssds }))
     }
 
-    /// Has the loop do something, and waits for that.
+    /// Has the loop do something, and waits for it.
     pub(crate) fn call<T: Send + 'static>(&self, work: impl FnOnce(&mut Loop) -> T + Send + 'static) -> T {
         let (told, answer) = channel();
         let job: Job = Box::new(move |drives| _ = told.send(work(drives)));
@@ -173,10 +173,10 @@ impl Process {
         answer.recv().expect("the loop does every job")
     }
 
-    /// Adds a drive, or namespaces to one that is there.
+    /// Adds a drive, or namespaces to an existing one.
     pub fn add(&self, spec: Drive) -> Result<(), Refused> {
         spec.check_name().map_err(Refused::new)?;
-        // What may take long is done before and after the lock is held: others go on meanwhile.
+        // Slow work is done before and after the lock is held: other requests go on meanwhile.
         let started = self.start_ssds(&spec)?;
         let mut held = lock(&self.held);
         let Held { layout, drives } = &mut *held;
@@ -254,7 +254,7 @@ impl Process {
             vendor,
             number: spec.path,
             shared: spec.subsystem.is_some(),
-            // Linux (6.12) takes a flush that a dead path had for failed, though there is another path.
+            // Linux (6.12) takes a flush in progress on a dead path for failed, though there is another path.
             write_through: spec.subsystem.is_some(),
             subsystem: subsystem(&spec),
             ..Config::new(spec.subsystem.as_ref().unwrap_or(&spec.name))
@@ -308,7 +308,7 @@ impl Process {
         }
     }
 
-    /// Makes volumes of what was prepared, and attaches them: all, or none.
+    /// Makes volumes of prepared namespaces and attaches them: all or none.
     fn attach(
         &self,
         layout: &mut Layout,
@@ -324,7 +324,7 @@ impl Process {
         attached
     }
 
-    /// Takes away a namespace, or a whole drive.
+    /// Removes a namespace, or a whole drive.
     pub fn remove(&self, name: &str, nsid: Option<u32>) -> Result<(), Refused> {
         let mut held = lock(&self.held);
         let Held { layout, drives } = &mut *held;
@@ -338,7 +338,7 @@ impl Process {
         let Some(Served { socket, controller, number, spaces, running, .. }) = drives.remove(name) else {
             return Err(missing(name));
         };
-        // The guest is hung up on, and what it has under way ends, before anything is taken away.
+        // The guest is disconnected, and its commands in progress end, before anything is removed.
         let _ = std::fs::remove_file(&socket);
         drop(running);
         self.forget(layout, name, &controller, &spaces);
@@ -347,7 +347,7 @@ impl Process {
         Ok(())
     }
 
-    /// Detaches namespaces, and gives back what they lie on.
+    /// Detaches namespaces, and releases their slices.
     fn forget(
         &self,
         layout: &mut Layout,
@@ -360,7 +360,7 @@ impl Process {
         self.call(move |drives| {
             let mut controller = lock(&controller);
             for (nsid, volume) in all {
-                // It is there: it was attached with the volume.
+                // The drive exists: it was attached with the volume.
                 let _ = controller.detach(nsid);
                 drives.storage_mut().remove(volume);
             }
@@ -368,7 +368,7 @@ impl Process {
         spaces.keys().for_each(|nsid| layout.release(&owner(name, *nsid)));
     }
 
-    /// Gives a namespace another size.
+    /// Resizes a namespace.
     pub fn resize(&self, name: &str, nsid: u32, size: u64) -> Result<(), Refused> {
         let mut held = lock(&self.held);
         let Held { layout, drives } = &mut *held;
@@ -388,7 +388,7 @@ impl Process {
             Ok(()) => (each, Ok(())),
             Err(refused) => (before, Err(refused)),
         };
-        // A smaller one always fits. What it does not have any more is unlocked when no request is on it.
+        // A smaller one always fits. The bytes that it loses are unlocked when no request uses them.
         let tails = layout.resize(&owner, length)?;
         self.call(move |drives| drives.storage_mut().keep(volume, tails));
         if resized.is_ok() {
@@ -398,7 +398,7 @@ impl Process {
         resized
     }
 
-    /// Gives a drive another share, or other limits.
+    /// Changes a drive's share or limits.
     pub fn set(&self, name: &str, rates: Rates) -> Result<(), Refused> {
         let mut held = lock(&self.held);
         let served = held.drives.get_mut(name).ok_or_else(|| missing(name))?;
@@ -436,7 +436,7 @@ impl Process {
         states.iter().enumerate().map(|(slot, state)| Slot::new(slot, state, name)).collect()
     }
 
-    /// All that there is, and what it has done.
+    /// Returns the state and the counters of everything.
     pub fn state(&self) -> Vec<State> {
         lock(&self.held).drives.values().map(Served::state).collect()
     }
@@ -483,7 +483,7 @@ fn run(mut drives: Loop, requests: &Receiver<Job>, wake: &Wake, poll: Duration) 
             continue;
         }
         let nap = pace.nap(Instant::now(), drives.under_way());
-        // Whoever comes after this look wakes the thread.
+        // A wake-up after this check wakes the thread.
         let asleep = wake.asleep();
         let found = step(&mut drives, requests) || (nap.is_none() && drives.arm());
         if found {
@@ -560,7 +560,7 @@ fn place(layout: &mut Layout, drive: &Drive, nsid: u32, wanted: &Namespace) -> R
     Ok(Prepared { space, owner, slices, chain, nguid, shared: share.is_some() })
 }
 
-/// The operators that a namespace's data pass, with their key.
+/// Returns the chain that a namespace's data pass, with its key.
 fn chain(wanted: &Namespace) -> Result<Option<Arc<Chain>>, Refused> {
     let Some(operator) = &wanted.through else {
         return match wanted.key_file {
@@ -585,7 +585,7 @@ fn chain(wanted: &Namespace) -> Result<Option<Arc<Chain>>, Refused> {
     Ok(Some(Arc::new(chain?)))
 }
 
-/// In the loop: volumes and namespaces, all or none.
+/// In the loop: makes volumes and namespaces, all or none.
 fn attach(
     drives: &mut Loop,
     controller: &mut Controller,
@@ -630,7 +630,7 @@ fn attach_one(
     attached.map(|()| volume)
 }
 
-/// In the loop: a volume on these.
+/// In the loop: makes a volume on these.
 fn add_volume(storage: &mut Backings, slices: Vec<(Backing, u64)>, space: &Space) -> io::Result<VolumeId> {
     let mut files = Vec::with_capacity(slices.len());
     for (on, offset) in slices {
@@ -644,7 +644,7 @@ fn add_volume(storage: &mut Backings, slices: Vec<(Backing, u64)>, space: &Space
     storage.files().add(files, space.size, space.stripe, space.read_only)
 }
 
-/// In the loop: a volume's length and a namespace's, both or none.
+/// In the loop: changes a volume's length and a namespace's, both or neither.
 fn resize(
     drives: &mut Loop,
     controller: &mut Controller,
@@ -659,19 +659,19 @@ fn resize(
         storage.resize(volume, size).map_err(Refused::new)?;
     }
     if let Err(error) = controller.resize(nsid, size / block, &*storage) {
-        // It had this length.
+        // It had this length before.
         let _ = storage.resize(volume, before);
         return Err(error.into());
     }
     if let Err(error) = storage.resize(volume, size) {
-        // Its tail is nobody else's while requests can reach it.
+        // Its tail gets no new owner while requests can reach it.
         controller.resize(nsid, before / block, &*storage)?;
         return Err(Refused::new(error));
     }
     Ok(())
 }
 
-/// Bytes of each slice of a namespace: whole stripes, where it has several.
+/// Returns the length of each slice of a namespace: whole stripes if it has several.
 fn part(size: u64, slices: usize, stripe: u64) -> u64 {
     match slices as u64 {
         1 => size,
@@ -698,7 +698,7 @@ fn check_rows(size: u64, slices: usize, stripe: u64) -> Result<(), Refused> {
     }
 }
 
-/// The name of a drive's subsystem (NQN).
+/// Returns the name of a drive's subsystem (NQN).
 fn subsystem(spec: &Drive) -> String {
     match &spec.subsystem {
         Some(name) => format!("nqn.2014-08.org.nvmexpress:dcs-shared:{name}"),
@@ -706,8 +706,8 @@ fn subsystem(spec: &Drive) -> String {
     }
 }
 
-/// The identifier of a shared namespace. Whoever shows other bytes, or by another key, shows another one: a guest
-/// takes them for different namespaces then, and not for paths to the same.
+/// Returns the identifier of a shared namespace. It differs for other bytes and other keys, so that a guest
+/// takes those for different namespaces, and not for paths to the same one.
 fn shared_identifier(drive: &Drive, space: &Space, chain: Option<&Chain>) -> [u8; 16] {
     let mut text = format!("{} {} {} {:?}", subsystem(drive), space.block, space.stripe, space.through);
     for lies in &space.slices {

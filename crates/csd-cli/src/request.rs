@@ -1,79 +1,80 @@
 //! Requests of the management socket, and their answers: a line of JSON each.
 //!
-//! A line is copied, then read here, then carried out: what is not a request is answered with the reason, and changes nothing.
+//! A line is copied, read here, then carried out: an invalid request is answered with the reason, and changes
+//! nothing.
 
 use crate::spec::Drive;
 use crate::state::{Slot, State};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
-/// Longest request, in bytes.
+/// Maximum length of a request, in bytes.
 pub const REQUEST_MAX: u64 = 64 << 10;
 
-/// A request: what the management socket is told.
+/// A request on the management socket.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(tag = "command", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Request {
-    /// A drive, or namespaces of one that is there.
+    /// Adds a drive, or namespaces to an existing one.
     Add {
-        /// It is made where its name is new.
+        /// A new name makes a drive.
         drive: Drive,
     },
-    /// A namespace, or a whole drive.
+    /// Removes a namespace, or a whole drive.
     Remove {
         /// The drive's name.
         name: String,
-        /// Without one: the drive.
+        /// The namespace; without it, the drive.
         nsid: Option<u32>,
     },
-    /// A namespace's size in bytes.
+    /// Resizes a namespace.
     Resize {
         /// The drive's name.
         name: String,
         /// The namespace's number.
         nsid: u32,
-        /// In bytes.
+        /// The new size in bytes.
         size: u64,
     },
-    /// A drive's share and limits. What is not named stays as it is.
+    /// Changes a drive's share and limits; those that are not given stay.
     Set {
         /// The drive's name.
         name: String,
-        /// Its share beside the others.
+        /// Its share, relative to the others.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         weight: Option<u32>,
-        /// Commands a second at most; 0: any.
+        /// Most commands a second; 0: no limit.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         iops: Option<u64>,
-        /// Bytes a second at most; 0: any.
+        /// Most bytes a second; 0: no limit.
         #[serde(default, rename = "bytes-per-s", skip_serializing_if = "Option::is_none")]
         bytes_per_s: Option<u64>,
     },
-    /// An operator of a user's own, for all drives.
+    /// Loads a user's own operator, for all drives.
     Load {
-        /// The WebAssembly module; a whole path.
+        /// Absolute path of the WebAssembly module.
         module: PathBuf,
     },
-    /// All that there is, and what it has done.
+    /// Lists the state and the counters of everything.
     List {},
 }
 
-/// A drive's share and limits, where they are to be other ones: see [`Request::Set`].
+/// New values of a drive's share and limits: see [`Request::Set`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Rates {
-    /// Its share beside the others.
+    /// Its share, relative to the others.
     pub weight: Option<u32>,
-    /// Commands a second at most; 0: any.
+    /// Most commands a second; 0: no limit.
     pub iops: Option<u64>,
-    /// Bytes a second at most; 0: any.
+    /// Most bytes a second; 0: no limit.
     pub bytes_per_s: Option<u64>,
 }
 
-/// The answer to a command.
+/// The answer to a request.
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(untagged)]
 pub enum Answer {
-    /// It was done, and this is what there is now.
+    /// It was carried out; this is the state now.
     Done {
         /// All drives.
         drives: Vec<State>,
@@ -81,11 +82,11 @@ pub enum Answer {
         #[serde(default)]
         slots: Vec<Slot>,
     },
-    /// All is as it was.
+    /// It was refused; nothing has changed.
     Refused {
-        /// Why.
+        /// The reason.
         error: String,
-        /// What helps, where somebody knows.
+        /// Advice, if there is any.
         advice: Option<String>,
     },
 }
@@ -95,7 +96,7 @@ impl Request {
     ///
     /// # Errors
     ///
-    /// Why it is no request.
+    /// Says why it is not a request.
     pub fn parse(line: &[u8]) -> Result<Request, String> {
         if line.len() as u64 > REQUEST_MAX {
             return Err(format!("a request is one line of at most {REQUEST_MAX} bytes"));
@@ -103,11 +104,11 @@ impl Request {
         serde_json::from_slice(line).map_err(|error| format!("not a request: {error}"))
     }
 
-    /// The line that says it.
+    /// Returns the line of the request.
     ///
     /// # Errors
     ///
-    /// Where a path is no text.
+    /// Fails if a path is not valid UTF-8.
     pub fn line(&self) -> Result<Vec<u8>, serde_json::Error> {
         let mut line = serde_json::to_vec(self)?;
         line.push(b'\n');

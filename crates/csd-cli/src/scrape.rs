@@ -1,4 +1,4 @@
-//! Metrics over HTTP, as Prometheus takes them: `GET /metrics`, one connection after the other.
+//! Metrics over HTTP, as Prometheus reads them: `GET /metrics`, one connection at a time.
 
 use crate::process::Process;
 use dcs_csd_cli::state;
@@ -9,20 +9,20 @@ use std::time::{Duration, Instant};
 
 /// Most bytes of a request.
 const HEAD_MAX: usize = 8 << 10;
-/// Time for a request to come, and for its answer to go, so that nobody holds up the next one for longer.
+/// Time for a request to come, and for its answer to go, so that no client holds up the next one for longer.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Listens at this address and answers on a thread of its own, as long as the process lives; the address,
-/// with the port that was free where none was asked for.
+/// Listens at this address and answers on a thread of its own while the process lives. Returns the address,
+/// with the port that was chosen if none was given.
 pub fn listen(address: SocketAddr, process: Arc<Process>) -> io::Result<SocketAddr> {
     let listener = TcpListener::bind(address)?;
     let bound = listener.local_addr()?;
     std::thread::Builder::new().name("dcs-csd-metrics".into()).spawn(move || {
         for stream in listener.incoming() {
             match stream {
-                // A peer that breaks off is nobody's failure.
+                // A peer that breaks off is no error.
                 Ok(stream) => _ = serve(&stream, || state::metrics(&process.state(), &process.slots())),
-                // Out of descriptors, say: that passes, or does not.
+                // For example out of descriptors: that may pass.
                 Err(_) => std::thread::sleep(Duration::from_millis(10)),
             }
         }
@@ -49,7 +49,7 @@ fn serve(mut stream: &TcpStream, metrics: impl FnOnce() -> prometheus::Result<St
     stream.write_all(&answer(&request, metrics))
 }
 
-/// The answer to a request's first line; its fields say nothing that matters here.
+/// Returns the answer to a request's first line; the header fields do not matter.
 fn answer(request: &[u8], metrics: impl FnOnce() -> prometheus::Result<String>) -> Vec<u8> {
     let line = request.split(|byte| *byte == b'\r').next().unwrap_or_default();
     let words: Vec<&[u8]> = line.split(|byte| *byte == b' ').collect();

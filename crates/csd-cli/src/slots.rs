@@ -1,4 +1,5 @@
-//! The slots of `dcs csd run`: their number, their policy, the operators that they are bound to, and what a drive may ask of them.
+//! The slots of `dcs csd run`: their number, policy and bindings, and the checks of what a drive asks of
+//! them.
 
 use crate::args::Run;
 use crate::process::Refused;
@@ -6,13 +7,13 @@ use dcs_console::failure::Failure;
 use dcs_csd::placement::{Binding, Placement, PlacementError, Policy};
 use dcs_csd_cli::spec::{Configuration, Drive};
 
-/// Slots at most.
+/// Maximum number of slots.
 const SLOTS_MAX: usize = 64;
 
-/// Returns the slots that the options, and else the configuration, ask for; `None` where there are to be none.
+/// Returns the slots that the options ask for, else the configuration; `None` for none.
 pub fn wanted(options: &Run, file: &Configuration) -> Result<Option<Placement>, Failure> {
     let policy = options.policy.or(file.policy);
-    // What the options say of slots replaces all that the configuration says.
+    // Options about slots replace everything that the configuration says about them.
     let (bound, count) = match options.slot.is_empty() && options.slots.is_none() {
         true => (&file.slot, file.slots),
         false => (&options.slot, options.slots),
@@ -50,13 +51,13 @@ pub fn wanted(options: &Run, file: &Configuration) -> Result<Option<Placement>, 
     })
 }
 
-/// Slots where nobody says how many: the thread that serves the drives has a processor, too.
+/// Returns the default number of slots: the thread that serves the drives needs a processor, too.
 fn usual() -> usize {
     let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     (processors - 1).min(SLOTS_MAX)
 }
 
-/// Says what a drive asks of slots that they cannot give.
+/// Checks that the slots can do what a drive asks for.
 pub fn check(slots: Option<&Placement>, spec: &Drive) -> Result<(), Refused> {
     let (name, policy) = (&spec.name, slots.map(Placement::policy));
     match spec.load {
@@ -70,7 +71,7 @@ pub fn check(slots: Option<&Placement>, spec: &Drive) -> Result<(), Refused> {
         }
         _ => {}
     }
-    // What a guest loads is its own, and must hold up nobody else.
+    // A guest's own program must not hold up others.
     match (spec.load_programs, spec.programs, slots) {
         (false, ..) => Ok(()),
         (true, false, _) => {

@@ -1,4 +1,4 @@
-//! Drives as people write them: `--drive NAME:size=8G,backing=FILE`, tables of a configuration file, JSON on
+//! Drives as users write them: `--drive NAME:size=8G,backing=FILE`, tables of a configuration file, JSON on
 //! the management socket.
 
 use dcs_console::failure::Failure;
@@ -7,9 +7,9 @@ use dcs_csd::placement::{Binding, Policy};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
-/// Bytes of a stripe, where none are given.
+/// Default number of bytes of a stripe.
 const STRIPE: u64 = 128 << 10;
-/// Most bytes of a configuration file.
+/// Maximum length of a configuration file.
 const CONFIG_MAX: u64 = 1 << 20;
 
 /// A configuration file.
@@ -19,7 +19,7 @@ pub struct Configuration {
     /// The folder of the sockets.
     #[serde(default)]
     pub sockets: Option<PathBuf>,
-    /// Slots for operators' work, threads of their own; 0: the thread that serves the drives does it.
+    /// Slots for operators' work, each a thread; 0: the thread that serves the drives does it.
     #[serde(default)]
     pub slots: Option<u16>,
     /// Rule for the slots that may do a chain's work.
@@ -28,7 +28,7 @@ pub struct Configuration {
     /// Each slot's operators, as `md5,sha256` or `any`.
     #[serde(default, deserialize_with = "bindings")]
     pub slot: Vec<Binding>,
-    /// Drives, in the order in which they get their places.
+    /// Drives, in the order in which they are placed.
     #[serde(default, rename = "drive")]
     pub drives: Vec<Drive>,
 }
@@ -39,40 +39,40 @@ pub struct Configuration {
 pub struct Drive {
     /// Its socket is NAME.sock.
     pub name: String,
-    /// The subsystem of which it is one controller among several; without one, it is alone.
+    /// The subsystem that it shares with other controllers; without one, it is alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subsystem: Option<String>,
-    /// Its number in its subsystem, from 1 on: each path to a namespace has another one.
+    /// Its number in its subsystem, from 1 on: each path to a namespace has a different one.
     #[serde(default = "first")]
     pub path: u16,
-    /// I/O queue pairs.
+    /// Number of I/O queue pairs.
     #[serde(default = "eight")]
     pub queues: u16,
-    /// Its share beside those of the other drives.
+    /// Its share, relative to the other drives.
     #[serde(default = "one")]
     pub weight: u32,
-    /// Work of operators that it will have beside the other drives, where static policies give it slots.
+    /// Its expected operators' work, relative to the other drives, by which static policies assign slots.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load: Option<u32>,
-    /// Commands a second at most; 0: any.
+    /// Most commands a second; 0: no limit.
     #[serde(default)]
     pub iops: u64,
-    /// Bytes that are read and written a second, at most; 0: any.
+    /// Most bytes read and written a second; 0: no limit.
     #[serde(default, deserialize_with = "bytes")]
     pub bytes_per_s: u64,
     /// Bytes of device memory for near-storage commands.
     #[serde(default = "mebibyte", deserialize_with = "memory")]
     pub memory: u32,
-    /// Bytes of memory that operators of near-storage commands may take together.
+    /// Bytes of memory that operators of near-storage commands may use together.
     #[serde(default = "operator_memory", deserialize_with = "bytes")]
     pub operator_memory: u64,
-    /// It shows its device memory and its operators by the standard's command sets too.
+    /// Offers its device memory and its operators by the standard's command sets too.
     #[serde(default)]
     pub programs: bool,
     /// Its guest may load programs of its own.
     #[serde(default)]
     pub load_programs: bool,
-    /// It interrupts by MSI instead of MSI-X, so that QEMU can take it out of a running guest.
+    /// It interrupts by MSI instead of MSI-X, so that QEMU can unplug it from a running guest.
     #[serde(default)]
     pub msi: bool,
     /// Its namespaces.
@@ -84,7 +84,7 @@ pub struct Drive {
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Namespace {
-    /// Its number; without one, the first that is free.
+    /// Its number; without one, the first free one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nsid: Option<u32>,
     /// In bytes.
@@ -93,10 +93,10 @@ pub struct Namespace {
     /// Files or block devices; with several, it is striped over them.
     #[serde(deserialize_with = "one_or_more")]
     pub backing: Vec<PathBuf>,
-    /// Where it starts in its backing; without one, behind the slices that are there.
+    /// Its first byte in its backing; without one, after the slices that are there.
     #[serde(default, deserialize_with = "some_bytes", skip_serializing_if = "Option::is_none")]
     pub offset: Option<u64>,
-    /// With several backings: bytes that lie in one of them, before the next has its turn.
+    /// With several backings: bytes on one of them before the next one's turn.
     #[serde(default = "stripe", deserialize_with = "bytes")]
     pub stripe: u64,
     /// Bytes of a logical block.
@@ -108,7 +108,7 @@ pub struct Namespace {
     /// The operators that its data pass on their way to the backing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub through: Option<String>,
-    /// Where its key is, as the process that serves finds it.
+    /// Path of its key, as seen by the process that serves.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key_file: Option<PathBuf>,
 }
@@ -168,7 +168,7 @@ fn some_bytes<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<u64>, 
 ///
 /// # Errors
 ///
-/// The names that there are.
+/// Lists the existing names.
 pub fn policy_named(name: &str) -> Result<Policy, String> {
     let names = || Policy::ALL.map(Policy::name).join(", ");
     Policy::from_name(name).ok_or_else(|| format!("{name:?} is no policy; there are {}", names()))
@@ -197,7 +197,7 @@ fn one_or_more<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Vec<PathBuf>
 }
 
 impl Configuration {
-    /// Reads a file.
+    /// Reads a configuration file.
     pub fn read(path: &Path) -> Result<Configuration, Failure> {
         use std::io::Read;
         let mut text = String::new();
@@ -210,11 +210,11 @@ impl Configuration {
         })
     }
 
-    /// Reads TOML.
+    /// Reads a configuration in TOML.
     ///
     /// # Errors
     ///
-    /// Line, column, and what is wrong there.
+    /// Returns line, column, and the error there.
     pub fn parse(text: &str) -> Result<Configuration, (usize, usize, String)> {
         toml::from_str(text).map_err(|error| {
             let (line, column) = place(text, error.span().map_or(0, |span| span.start));
@@ -223,7 +223,7 @@ impl Configuration {
     }
 }
 
-/// Line and column of a byte, from 1 on.
+/// Returns line and column of a byte, from 1 on.
 fn place(text: &str, at: usize) -> (usize, usize) {
     let before = &text.as_bytes()[..at.min(text.len())];
     let start = before.iter().rposition(|byte| *byte == b'\n').map_or(0, |newline| newline + 1);
@@ -231,7 +231,7 @@ fn place(text: &str, at: usize) -> (usize, usize) {
 }
 
 impl Drive {
-    /// A drive of this name, with the settings that a drive has where nothing else is said, and without a namespace.
+    /// Returns a drive with this name and default settings, without a namespace.
     fn named(name: &str) -> Drive {
         Drive {
             name: name.to_owned(),
@@ -251,7 +251,7 @@ impl Drive {
         }
     }
 
-    /// True where it asks for nothing, but for namespaces, that the drive which is there has not.
+    /// Returns true if, apart from namespaces, it asks for nothing that the existing drive does not have.
     pub fn fits(&self, there: &Drive) -> bool {
         let settings = Drive { namespaces: Vec::new(), ..self.clone() };
         settings == Drive::named(&self.name) || settings == Drive { namespaces: Vec::new(), ..there.clone() }
@@ -322,12 +322,11 @@ impl Drive {
         Ok(drive)
     }
 
-    /// A name is a file's name, a label of metrics and a part of the serial number; a subsystem's is a serial
-    /// number.
+    /// Checks the names, which become file names, metric labels and parts of serial numbers, and the path.
     ///
     /// # Errors
     ///
-    /// What is wrong with one of them, or with the path.
+    /// Returns the first error.
     pub fn check_name(&self) -> Result<(), String> {
         match &self.subsystem {
             Some(subsystem) => check_name(subsystem, "subsystem")?,

@@ -1,4 +1,5 @@
-//! SSDs that the process drives itself: they are started before a request takes hold of anything else, since that may take long.
+//! SSDs that the process drives itself: a request starts them before it locks anything, since that may take
+//! long.
 
 use crate::layout;
 use crate::layout::{KnownSsd, Layout};
@@ -15,13 +16,13 @@ use std::sync::{Mutex, MutexGuard};
 const BINDING: &str =
     "it must be bound to vfio-pci, behind an IOMMU: dcs doctor --bind says how, and what else uses it";
 
-/// Opens and starts the SSD of a PCI function and a namespace, whose interrupts signal a descriptor.
+/// Opens and starts the SSD of a PCI function and a namespace; its interrupts signal a descriptor.
 type Open = dyn Fn(&str, Option<u32>, BorrowedFd<'_>) -> Result<Ssd, DriveError> + Send + Sync;
 
-/// The way to SSDs.
+/// Starts SSDs.
 pub struct Ssds {
     open: Box<Open>,
-    /// Whoever starts SSDs holds it: two requests may name the same one.
+    /// Held while SSDs are started: two requests may name the same one.
     starting: Mutex<()>,
 }
 
@@ -38,7 +39,7 @@ pub struct Started<'a> {
     _turn: Option<MutexGuard<'a, ()>>,
 }
 
-/// Returns the namespace that is named of an SSD.
+/// Returns the number of the SSD's namespace in a backing.
 fn number(path: &Path, namespace: Option<&str>) -> Result<Option<u32>, Refused> {
     let Some(text) = namespace else { return Ok(None) };
     let number = text.parse().ok().filter(|number| *number > 0);
@@ -48,8 +49,8 @@ fn number(path: &Path, namespace: Option<&str>) -> Result<Option<u32>, Refused> 
 }
 
 impl Process {
-    /// Starts the SSDs over VFIO that namespaces are to lie on, those that the process does not have yet. The process's lock is not held
-    /// meanwhile.
+    /// Starts the SSDs over VFIO on which namespaces will be, unless the process has them already. The
+    /// process's lock is not held meanwhile.
     pub(crate) fn start_ssds(&self, spec: &Drive) -> Result<Started<'_>, Refused> {
         let mut started = Started { ssds: BTreeMap::new(), _turn: None };
         for path in spec.namespaces.iter().flat_map(|space| &space.backing) {
@@ -74,7 +75,8 @@ impl Process {
         Ok(started)
     }
 
-    /// Gives the loop SSDs that were started. They stay the process's until it ends, unless the request is refused: returns their functions.
+    /// Gives started SSDs to the loop. They stay with the process until it ends, unless the request is
+    /// refused. Returns their functions.
     pub(crate) fn take_ssds(&self, layout: &mut Layout, started: Started<'_>) -> Vec<String> {
         let take = |(function, (ssd, namespace, length)): (String, (Ssd, u32, u64))| {
             let number = self.call(move |drives| drives.storage_mut().add_ssd(ssd));
@@ -84,8 +86,8 @@ impl Process {
         started.ssds.into_iter().map(take).collect()
     }
 
-    /// Takes back SSDs that were taken for a request that was refused: no volume on them was ever used. They may take their time to stop, which
-    /// they do when they are dropped.
+    /// Takes back SSDs of a refused request: no volume on them was ever used. They are stopped when they are
+    /// dropped, which may take long.
     pub(crate) fn release_ssds(&self, layout: &mut Layout, taken: Vec<String>) -> Vec<Ssd> {
         let known = taken.iter().filter_map(|function| layout.ssds.remove(function));
         known
@@ -100,17 +102,17 @@ mod tests {
     use std::sync::mpsc::{Receiver, channel};
     use std::time::Duration;
 
-    /// Time that nothing takes.
+    /// A time limit that is never reached.
     const LONG: Duration = Duration::from_secs(60);
 
-    /// Runs it on a thread of its own; its result comes.
+    /// Runs it on a thread of its own; returns the receiver of its result.
     fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Receiver<T> {
         let (told, result) = channel();
         std::thread::spawn(move || told.send(work()));
         result
     }
 
-    /// While an SSD starts, the process does all other requests; one that names the same SSD waits.
+    /// While an SSD starts, the process carries out all other requests; one that names the same SSD waits.
     #[test]
     fn an_ssd_that_starts_slowly_holds_up_nobody_else() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! The state and counters of a process, as they go over the management socket; for people, and for
+//! The state and counters of a process, as sent over the management socket, and printed for people and for
 //! Prometheus.
 
 use dcs_console::units::human;
@@ -17,46 +17,46 @@ use std::time::Duration;
 pub struct State {
     /// Its name.
     pub name: String,
-    /// Where QEMU attaches it.
+    /// Path of the socket to which QEMU connects.
     pub socket: PathBuf,
-    /// A client is connected: QEMU, most of the time.
+    /// A client is connected: normally QEMU.
     pub connected: bool,
-    /// The subsystem of which it is one controller among several.
+    /// The subsystem that it shares with other controllers.
     pub subsystem: Option<String>,
-    /// Its number there.
+    /// Its number in the subsystem.
     pub path: u16,
-    /// Its share beside the others.
+    /// Its share, relative to the others.
     pub weight: u32,
-    /// Commands a second at most; 0: any.
+    /// Most commands a second; 0: no limit.
     pub iops: u64,
-    /// Bytes a second at most; 0: any.
+    /// Most bytes a second; 0: no limit.
     pub bytes_per_s: u64,
-    /// I/O queue pairs.
+    /// Number of I/O queue pairs.
     pub queues: u16,
     /// It interrupts by MSI.
     pub msi: bool,
     /// Its namespaces, by number.
     pub namespaces: Vec<Space>,
-    /// Commands that the storage has.
+    /// Number of commands that the storage has.
     pub under_way: u64,
-    /// Commands that it may have under way.
+    /// Maximum number of commands in progress.
     pub slots: u64,
-    /// Those that it has: the storage's, near-storage ones, those that wait for a buffer.
+    /// Number of commands in progress: at the storage, near-storage ones, and those that wait for a buffer.
     pub slots_used: u64,
-    /// Bytes of memory that operators of near-storage commands may take.
+    /// Maximum bytes of memory of the operators of near-storage commands.
     #[serde(default)]
     pub operator_memory: u64,
-    /// Those of them that are set aside for commands and streams.
+    /// Bytes of it that commands and streams have reserved.
     #[serde(default)]
     pub operator_memory_used: u64,
-    /// Programs that its guest has loaded.
+    /// Number of programs that its guest has loaded.
     #[serde(default)]
     pub programs_loaded: u64,
-    /// What it has done.
+    /// Its counters.
     pub counted: Counted,
-    /// Latencies of commands of I/O queues, since the drive was added.
+    /// Latencies of commands of I/O queues since the drive was added.
     pub latencies: Latencies,
-    /// The work of operators of near-storage commands, since the drive was added.
+    /// Work of the operators of near-storage commands since the drive was added.
     #[serde(default)]
     pub operators: Vec<Worked>,
 }
@@ -66,32 +66,32 @@ pub struct State {
 pub struct Space {
     /// Its number.
     pub nsid: u32,
-    /// In bytes.
+    /// Size in bytes.
     pub size: u64,
     /// Bytes of a logical block.
     pub block: u64,
     /// The guest cannot write.
     pub read_only: bool,
-    /// Bytes that lie in one slice before the next has its turn.
+    /// Bytes on one slice before the next one's turn.
     pub stripe: u64,
     /// The operators that its data pass.
     pub through: Option<String>,
-    /// Where it lies.
+    /// The places of its bytes.
     pub slices: Vec<Lies>,
 }
 
-/// Where a namespace, or a part of it, lies.
+/// The place of a namespace or of a part of it.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Lies {
     /// A file or a block device.
     pub backing: PathBuf,
     /// First byte.
     pub offset: u64,
-    /// In bytes.
+    /// Length in bytes.
     pub length: u64,
 }
 
-/// Since the drive was added.
+/// Counters since the drive was added.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
 pub struct Counted {
     /// Reads and compares.
@@ -102,37 +102,37 @@ pub struct Counted {
     pub flushes: u64,
     /// Near-storage transfers.
     pub near: u64,
-    /// Bytes that were read.
+    /// Bytes read.
     pub bytes_read: u64,
-    /// Bytes that were written.
+    /// Bytes written.
     pub bytes_written: u64,
     /// Commands that failed.
     pub errors: u64,
-    /// Those of them that the medium failed.
+    /// Commands that failed because of the medium.
     pub media_errors: u64,
-    /// Interrupts that were raised.
+    /// Interrupts raised.
     pub interrupts: u64,
 }
 
-/// Commands by the time that they took in each stage.
+/// Commands counted by the time that they took in each stage.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct Latencies {
     /// Upper bounds of the buckets, in nanoseconds; the last bucket has none.
     pub bounds_ns: Vec<u64>,
     /// Each stage.
     pub stages: Vec<Times>,
-    /// Near-storage commands that took more than 1.5 times what was worked on them.
+    /// Near-storage commands that took more than 1.5 times as long as they were worked on.
     pub violations: u64,
 }
 
-/// Commands by the time that they took in one stage.
+/// Commands counted by the time that they took in one stage.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct Times {
     /// Its name.
     pub stage: String,
     /// Commands in each bucket.
     pub counts: Vec<u64>,
-    /// Of all commands.
+    /// Sum for all commands.
     pub sum_ns: u64,
 }
 
@@ -141,9 +141,9 @@ pub struct Times {
 pub struct Worked {
     /// Its name.
     pub operator: String,
-    /// How long.
+    /// Time that it worked.
     pub time_ns: u64,
-    /// Bytes that went into it; that came out of it, where it changes the length.
+    /// Bytes that went in; bytes that came out, if it changes the length.
     pub bytes: u64,
 }
 
@@ -155,29 +155,30 @@ pub struct Slot {
     /// Rule for the slots that may do a chain's work.
     #[serde(default)]
     pub policy: String,
-    /// The operators that it is bound to; nothing where it may have any.
+    /// The operators that it is bound to; empty if it may have any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bound: Option<Vec<String>>,
-    /// The drives that have it as their own: with a static policy.
+    /// The drives that it belongs to, with a static policy.
     #[serde(default)]
     pub owners: Vec<String>,
     /// The operators of the chain that it holds.
     pub operators: Vec<String>,
-    /// It works.
+    /// It is working.
     pub busy: bool,
-    /// Batches of work that it has done.
+    /// Batches of work done.
     pub batches: u64,
-    /// Those of each drive that is there.
+    /// Batches of each existing drive.
     #[serde(default)]
     pub drives: BTreeMap<String, u64>,
-    /// How often it was loaded with other operators.
+    /// Number of times that it was loaded with other operators.
     pub loads: u64,
-    /// How long it has worked.
+    /// Time that it has worked.
     pub time_ns: u64,
 }
 
 impl Slot {
-    /// Returns the state of the slot of this number; `name` gives a drive's name by its number in the loop.
+    /// Returns the state of the slot with this number; `name` returns a drive's name by its number in the
+    /// loop.
     pub fn new(slot: usize, state: &SlotState, name: impl Fn(DriveId) -> Option<String>) -> Slot {
         let texts = |names: &mut dyn Iterator<Item = &'static str>| names.map(str::to_owned).collect();
         Slot {
@@ -194,7 +195,7 @@ impl Slot {
         }
     }
 
-    /// Its line of figures.
+    /// Returns its line of figures.
     pub fn figures(&self) -> String {
         let Slot { slot, policy, operators, batches, loads, .. } = self;
         let bound = self.bound.as_ref().map_or("any operators".to_owned(), |bound| bound.join(", "));
@@ -213,7 +214,7 @@ impl Slot {
 }
 
 impl Worked {
-    /// Of the operator of this name.
+    /// Makes the work of the operator with this name.
     pub fn new(operator: &str, worked: near::Worked) -> Worked {
         Worked { operator: operator.to_owned(), time_ns: worked.nanoseconds, bytes: worked.bytes }
     }
@@ -232,8 +233,8 @@ impl From<&dcs_csd::Latencies> for Latencies {
 }
 
 impl Times {
-    /// A bound that this share of the commands, in hundredths, kept to; nothing where there was none, or it took
-    /// longer than all bounds.
+    /// Returns a bound within which this share of the commands, in hundredths, stayed; `None` if there were
+    /// none, or the time was longer than all bounds.
     fn within(&self, hundredths: u64, bounds: &[u64]) -> Option<Duration> {
         let all: u64 = self.counts.iter().sum();
         let mut left = (all * hundredths).div_ceil(100);
@@ -246,7 +247,7 @@ impl Times {
         None
     }
 
-    /// As Prometheus has it.
+    /// Returns it in Prometheus's format.
     fn histogram(&self, bounds: &[u64]) -> proto::Histogram {
         let mut sum = 0;
         let buckets = bounds.iter().zip(&self.counts).map(|(bound, count)| {
@@ -282,7 +283,7 @@ impl From<Counters> for Counted {
 }
 
 impl State {
-    /// Its lines in a list.
+    /// Returns its lines of a list.
     pub fn lines(&self) -> Vec<String> {
         let guest = if self.connected { "a guest" } else { "no guest" };
         let subsystem = self.subsystem.iter().map(|name| format!(", path {} of {name}", self.path));
@@ -303,7 +304,7 @@ impl State {
         lines
     }
 
-    /// Its lines of figures.
+    /// Returns its lines of figures.
     pub fn figures(&self) -> String {
         let Latencies { bounds_ns, stages, violations } = &self.latencies;
         let times = stages.iter().filter_map(|times| {
@@ -352,11 +353,11 @@ impl std::fmt::Display for Lies {
     }
 }
 
-/// All of it in Prometheus's text format, version 0.0.4.
+/// Returns everything in Prometheus's text format, version 0.0.4.
 ///
 /// # Errors
 ///
-/// Where the format has no room for it.
+/// Fails if the registry refuses a metric.
 pub fn metrics(drives: &[State], slots_of_operators: &[Slot]) -> prometheus::Result<String> {
     let registry = Registry::new();
     let counter = |name: &str, help: &str| -> prometheus::Result<GenericCounterVec<AtomicU64>> {
@@ -462,7 +463,7 @@ pub fn metrics(drives: &[State], slots_of_operators: &[Slot]) -> prometheus::Res
         }
     }
     let mut families = registry.gather();
-    // They have been counted elsewhere: the registry's own histograms count for themselves.
+    // Counted elsewhere: the registry's own histograms would count themselves.
     families.push(latencies(drives));
     families.extend(operators(drives));
     families.retain(|family| !family.get_metric().is_empty());
@@ -477,7 +478,7 @@ fn label(name: &str, value: &str) -> proto::LabelPair {
     pair
 }
 
-/// Operators' times and bytes, by drive.
+/// Returns operators' times and bytes, by drive.
 fn operators(drives: &[State]) -> [proto::MetricFamily; 2] {
     let family = |name: &str, help: &str, value: fn(&Worked) -> f64| {
         let all = drives.iter().flat_map(|drive| drive.operators.iter().map(move |worked| (drive, worked)));
@@ -508,7 +509,7 @@ fn operators(drives: &[State]) -> [proto::MetricFamily; 2] {
     ]
 }
 
-/// Histograms, by drive and stage.
+/// Returns histograms, by drive and stage.
 fn latencies(drives: &[State]) -> proto::MetricFamily {
     let all = drives.iter().flat_map(|drive| drive.latencies.stages.iter().map(move |times| (drive, times)));
     let all = all.map(|(drive, times)| {

@@ -1,4 +1,4 @@
-//! Threads beside the loop: those that do operators' work, a slot each, and the one that gives memory back.
+//! Threads outside the loop: those that do operators' work, one for each slot, and the one that frees memory.
 
 use crate::port::uptime;
 use dcs_csd::near::Batch;
@@ -9,21 +9,21 @@ use std::io;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Batches that are done, and the slots that did them.
+/// Finished batches, and their slots.
 type Done = Mutex<VecDeque<(u16, Batch)>>;
 
-/// A thread for each slot. They end when this is dropped and they have done what they have.
+/// A thread for each slot. When this is dropped, they finish their work and end.
 pub struct Threads {
     slots: Vec<Sender<Batch>>,
     done: Arc<Done>,
 }
 
 impl Threads {
-    /// Starts this many. They wake the loop when they have done something.
+    /// Starts this many threads. They wake the loop when they have done something.
     ///
     /// # Errors
     ///
-    /// Where there are no threads to be had.
+    /// Fails if threads cannot be created.
     pub fn start(count: u16, wake: &Wake) -> io::Result<Threads> {
         let done = Arc::<Done>::default();
         let slot = |slot| {
@@ -38,11 +38,11 @@ impl Threads {
     }
 }
 
-/// Starts the thread that gives memory back which the loop has done with, and wakes the loop then.
+/// Starts the thread that frees memory which the loop does not use any more; it wakes the loop then.
 ///
 /// # Errors
 ///
-/// Where there is no thread to be had.
+/// Fails if the thread cannot be created.
 pub fn disposal(wake: &Wake) -> io::Result<impl FnMut(Waste) + Send + 'static> {
     let (sender, all) = channel::<Waste>();
     let wake = wake.clone();
@@ -52,7 +52,7 @@ pub fn disposal(wake: &Wake) -> io::Result<impl FnMut(Waste) + Send + 'static> {
             wake.notify();
         }
     })?;
-    // The thread lives as long as the sender: what it does not take is dropped here.
+    // The thread lives as long as the sender: what it has not taken is dropped here.
     Ok(move |waste| drop(sender.send(waste)))
 }
 

@@ -9,7 +9,7 @@ use crate::queue::{CompletionQueue, Shadow, SubmissionQueue};
 use crate::storage::Storage;
 
 impl Controller {
-    /// Does a command of the admin queue.
+    /// Carries out a command of the admin queue.
     pub(crate) fn admin(
         &mut self,
         drive: u32,
@@ -25,7 +25,7 @@ impl Controller {
         };
         let end = match command.opcode {
             _ if command.fused != 0 => status(Status::INVALID_FIELD.with_do_not_retry()),
-            // Over PCIe admin commands have page lists. [base 4.1]
+            // Over PCIe, admin commands have page lists. [base 4.1]
             _ if !matches!(command.data, DataPointer::Prp(..)) => {
                 status(Status::INVALID_FIELD.with_do_not_retry())
             }
@@ -56,7 +56,7 @@ impl Controller {
             admin::LOAD_PROGRAM | admin::PROGRAM_ACTIVATION | admin::MEMORY_RANGE_SETS => {
                 match self.manage_programs(port, command) {
                     Ok(value) => value.map(|value| (Status::SUCCESS, value)),
-                    // There is room for it later.
+                    // Reserved now, so that there is room later.
                     Err(Status::INTERRUPTED) => Some((Status::INTERRUPTED, 0)),
                     Err(error) => Some((error.with_do_not_retry(), 0)),
                 }
@@ -71,7 +71,7 @@ impl Controller {
         }
     }
 
-    /// Where a new queue lies, if that can be. [base 5.4, 5.5]
+    /// Returns the address of a new queue, if it is valid. [base 5.4, 5.5]
     fn place(&self, command: &Command, entries: u32, contiguous: bool) -> Result<(u64, u32), Status> {
         let DataPointer::Prp(base, _) = command.data else { return Err(Status::INVALID_FIELD) };
         if !(2..=self.config.entries).contains(&entries) || !self.registers.configuration().has_entry_sizes()
@@ -137,7 +137,7 @@ impl Controller {
         }
     }
 
-    /// Ends when the last command of the queue has.
+    /// Deletes a queue. The command ends when the last command of the queue has ended.
     fn delete_submission_queue(
         &mut self,
         port: &mut dyn HostPort,
@@ -149,8 +149,7 @@ impl Controller {
             Some(held) => held.deleted_by = Some(command.cid),
             None => return Some((Status::INVALID_QUEUE_ID.with_do_not_retry(), 0)),
         }
-        // The ends of its commands must not be followed by more of them: those that have not begun never
-        // will.
+        // No command of the queue may complete after this one: those that have not begun never will.
         for _ in 0..self.parked.len() {
             let Some(index) = self.parked.pop_front() else { break };
             let slot = self.slots.get(index);
@@ -166,7 +165,7 @@ impl Controller {
         None
     }
 
-    /// Bit 0 of the result: the command was not aborted. [base 5.1]
+    /// Aborts a command. Bit 0 of the result is set if the command was not aborted. [base 5.1]
     fn abort(&mut self, port: &mut dyn HostPort, command: &Command) -> u32 {
         let wanted = Abort::from_words(&command.words);
         let queue = wanted.submission_queue;
@@ -178,7 +177,7 @@ impl Controller {
         let place = self.parked.iter().position(|index| slots.get(*index).is(queue, wanted.cid));
         let parked = place.and_then(|place| self.parked.remove(place));
         let wanting = || self.near.abort(|index| slots.get(index).is(queue, wanted.cid));
-        // What the storage or operators have is not taken back.
+        // Requests that the storage or the operators have are not cancelled.
         let Some(index) = parked.or_else(wanting) else { return 1 };
         self.slots.give(index);
         self.end(port, queue, wanted.cid, Status::ABORT_REQUESTED, 0);

@@ -1,4 +1,4 @@
-//! Attaching: namespaces come to a controller, go, and change their size while its guest runs. The guest learns it by an event.
+//! Attaching, detaching and resizing of namespaces while the guest runs. The guest learns of it by an event.
 
 use crate::config::ConfigError;
 use crate::controller::Controller;
@@ -6,11 +6,11 @@ use crate::namespace::Namespace;
 use crate::storage::Storage;
 
 impl Controller {
-    /// Attaches a namespace; the guest is told.
+    /// Attaches a namespace and notifies the guest.
     ///
     /// # Errors
     ///
-    /// Where its number is taken or too large.
+    /// Fails if its number is taken or too large.
     pub fn attach(&mut self, namespace: Namespace, storage: &dyn Storage) -> Result<(), ConfigError> {
         let most = u64::from(self.config.namespaces);
         let number = namespace.number;
@@ -34,22 +34,23 @@ impl Controller {
         Ok(())
     }
 
-    /// Detaches a namespace; the guest is told. What the storage has of it goes on; ranges and zeros that it does not have yet are not done.
+    /// Detaches a namespace and notifies the guest. Requests that the storage already has go on; ranges and
+    /// zeros that it does not have yet are not done.
     ///
     /// # Errors
     ///
-    /// Where there is none.
+    /// Fails if there is no such namespace.
     pub fn detach(&mut self, number: u32) -> Result<(), ConfigError> {
         self.namespaces.remove(&number).ok_or(ConfigError::Missing(number))?;
         self.has_changed(number);
         Ok(())
     }
 
-    /// Gives a namespace another size, in logical blocks; the guest is told.
+    /// Changes the size of a namespace, in logical blocks, and notifies the guest.
     ///
     /// # Errors
     ///
-    /// Where there is none, or its volume is smaller.
+    /// Fails if there is no such namespace, or its volume is smaller.
     pub fn resize(&mut self, number: u32, blocks: u64, storage: &dyn Storage) -> Result<(), ConfigError> {
         let namespace = self.namespaces.get(&number).ok_or(ConfigError::Missing(number))?;
         let changed = Namespace { blocks, ..namespace.clone() };
@@ -59,7 +60,7 @@ impl Controller {
         Ok(())
     }
 
-    /// The namespaces that are attached, by number.
+    /// Returns the attached namespaces, by number.
     pub fn namespaces(&self) -> impl Iterator<Item = &Namespace> {
         self.namespaces.values()
     }

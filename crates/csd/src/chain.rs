@@ -1,11 +1,11 @@
-//! The chain of a namespace: what its data pass between guest and volume.
+//! The chain of a namespace: the operators that data pass between guest and volume.
 
 use dcs_abi::operator::Operator;
 use dcs_ndp::{Context, parameter};
 
 use crate::config::ConfigError;
 
-/// AES-256-XTS: every logical block is a data unit, and its number the tweak. [IEEE 1619]
+/// AES-256-XTS: each logical block is a data unit, and its number is the tweak. [IEEE 1619]
 pub struct Chain {
     key: [u8; 64],
 }
@@ -27,20 +27,20 @@ impl Eq for Chain {}
 impl Drop for Chain {
     fn drop(&mut self) {
         self.key.fill(0);
-        // Keeps the compiler from leaving the fill out.
+        // Keeps the compiler from removing the fill.
         std::hint::black_box(&self.key);
     }
 }
 
 impl Chain {
-    /// The key of the data, then that of the tweaks.
+    /// Makes a chain from a key: the half for the data, then the half for the tweaks.
     ///
     /// # Errors
     ///
-    /// Where both are the same.
+    /// Fails if the two halves are equal.
     pub fn aes256_xts(key: &[u8; 64]) -> Result<Chain, ConfigError> {
         let chain = Chain { key: *key };
-        // The operator itself says which keys it takes.
+        // The operator itself checks the key.
         match chain.context(Operator::Aes256Xts, 0, 512) {
             Some(_) => Ok(chain),
             None => Err(ConfigError::Key),
@@ -60,21 +60,21 @@ impl Chain {
         context.is_some_and(|mut context| context.in_place(bytes, true).is_ok())
     }
 
-    /// What tells chains of different keys apart, and tells nothing of the key: a block that no namespace has,
-    /// encrypted.
+    /// Distinguishes chains by their keys without revealing a key: it is the encryption of a block number
+    /// that no namespace has.
     pub fn fingerprint(&self) -> [u8; 16] {
         let mut bytes = [0; 512];
         self.encrypt(1 << 63, 9, &mut bytes);
         std::array::from_fn(|at| bytes[at])
     }
 
-    /// Encrypts whole logical blocks of `1 << shift` bytes, of which `first` is the first. False where that
-    /// cannot be, and then the bytes are as they were.
+    /// Encrypts whole logical blocks of `1 << shift` bytes; `first` is the number of the first one. Returns
+    /// false, and leaves the bytes unchanged, if that is impossible.
     pub(crate) fn encrypt(&self, first: u64, shift: u8, bytes: &mut [u8]) -> bool {
         self.apply(Operator::Aes256Xts, first, shift, bytes)
     }
 
-    /// The same the other way round.
+    /// Decrypts in the same way.
     pub(crate) fn decrypt(&self, first: u64, shift: u8, bytes: &mut [u8]) -> bool {
         self.apply(Operator::Aes256XtsDecrypt, first, shift, bytes)
     }
@@ -93,7 +93,7 @@ mod tests {
         let chain = Chain::aes256_xts(&key()).unwrap();
         let mut whole = [7; 4 * 512];
         assert!(chain.encrypt(100, 9, &mut whole));
-        // Block by block it is the same.
+        // Block by block gives the same result.
         for (number, block) in (100..).zip(whole.chunks_exact(512)) {
             let mut alone = [7; 512];
             assert!(chain.encrypt(number, 9, &mut alone));

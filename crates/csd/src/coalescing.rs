@@ -1,38 +1,39 @@
-//! Interrupt coalescing: an interrupt for several completions of I/O queues. [base 5.27.1.6, 5.27.1.7]
+//! Interrupt coalescing: one interrupt for several completions of I/O queues. [base 5.27.1.6, 5.27.1.7]
 //!
-//! A vector is raised when this many completions wait for it as the guest set, or when the first of them has
-//! waited for so long. One with an error is told of at once, and so are those of the admin queue.
+//! A vector is raised when the number of completions that the guest has set are pending, or when the first of
+//! them has waited for the time that it has set. Errors and completions of the admin queue are reported at
+//! once.
 
 use crate::queue::CompletionQueue;
 
 /// Unit of the time, in nanoseconds.
 const UNIT: u64 = 100_000;
 
-/// Completions that no interrupt told of yet, of one vector.
+/// Completions of one vector for which no interrupt was raised yet.
 #[derive(Clone, Copy, Default)]
 struct Waiting {
     count: u32,
-    /// When the first of them came.
+    /// Time at which the first of them was posted.
     since: u64,
-    /// One of them is not to wait.
+    /// One of them must not wait.
     urgent: bool,
 }
 
-/// Vectors whose completions wait for others.
+/// Vectors with pending completions.
 #[derive(Default)]
 pub(crate) struct Coalescing {
     vectors: Vec<Waiting>,
 }
 
-/// Completions and nanoseconds that a vector waits for; nothing where none waits: a time of 0.
+/// Completions and nanoseconds that a vector waits for; `None` if it does not wait (a time of 0).
 fn wanted(feature: u32) -> Option<(u32, u64)> {
     let (threshold, time) = (feature & 0xff, feature >> 8 & 0xff);
     (time > 0).then_some((threshold + 1, u64::from(time) * UNIT))
 }
 
 impl Coalescing {
-    /// A batch is through: raises the vectors that are due. `features`: the feature's value for a vector, 0
-    /// where its completions do not wait.
+    /// Ends a batch: raises the vectors that are due. `features` returns the feature's value for a vector, 0
+    /// if its completions do not wait.
     pub fn settle(
         &mut self,
         completions: &mut [Option<CompletionQueue>],
@@ -64,12 +65,12 @@ impl Coalescing {
         }
     }
 
-    /// Completions wait for others, or will.
+    /// Returns true if completions are pending, or the next ones will be.
     pub fn is_wanted(&self, feature: u32) -> bool {
         wanted(feature).is_some() || self.vectors.iter().any(|held| held.count > 0)
     }
 
-    /// When the next vector is due, by the port's clock.
+    /// Returns the time at which the next vector is due, by the port's clock.
     pub fn deadline(&self, feature: u32) -> Option<u64> {
         let (_, time) = wanted(feature)?;
         let waiting = self.vectors.iter().filter(|held| held.count > 0);

@@ -1,5 +1,5 @@
-//! Command sets beside NVM: a namespace of subsystem local memory, which is the device memory, and one of
-//! computational programs, which are the operators. A guest sees them when it has selected all command sets
+//! Command sets other than NVM: a namespace of subsystem local memory, which is the device memory, and one of
+//! computational programs, which are the operators. A guest sees them if it has selected all command sets
 //! (CC.CSS = 110b).
 
 use dcs_nvme::command::{ALL_NAMESPACES, Command};
@@ -14,16 +14,16 @@ use crate::near;
 /// The only combination of command sets: NVM, subsystem local memory, computational programs.
 const COMBINATION: u64 = 1 << set::NVM | 1 << set::LOCAL_MEMORY | 1 << set::PROGRAMS;
 
-/// CNTID for the controller that is asked.
+/// CNTID of the controller that receives the command.
 const THIS_CONTROLLER: u16 = 0xffff;
 
 impl Controller {
-    /// The guest has selected all command sets.
+    /// Returns true if the guest has selected all command sets.
     pub(crate) fn has_sets(&self) -> bool {
         self.config.programs && self.registers.enabled_by.command_set == Configuration::ALL_SETS
     }
 
-    /// The command set of a namespace; NVM's for a number that is none.
+    /// Returns the command set of a namespace; NVM if there is no such namespace.
     pub(crate) fn set_of(&self, number: u32) -> u8 {
         if number <= self.config.namespaces || !self.has_sets() {
             return set::NVM;
@@ -35,7 +35,7 @@ impl Controller {
         }
     }
 
-    /// The numbers of active namespaces above `after`, of one command set or of all.
+    /// Returns the numbers of the active namespaces above `after`, of one command set or of all.
     pub(crate) fn active_numbers(&self, after: u32, set: Option<u8>) -> impl Iterator<Item = u32> {
         let nvm = self.namespaces.range(after.saturating_add(1)..).map(|(number, _)| *number);
         let others = match self.has_sets() {
@@ -46,11 +46,12 @@ impl Controller {
             .filter(move |number| set.is_none_or(|set| self.set_of(*number) == set))
     }
 
-    /// Identify data that only a namespace of logical blocks has: `None` where there is none of this number.
+    /// Returns identify data that only a namespace of logical blocks has; `None` if no namespace has this
+    /// number.
     ///
     /// # Errors
     ///
-    /// Where the number can be none, or the namespace is of another command set.
+    /// Fails if the number is invalid, or the namespace is of another command set.
     pub(crate) fn with_blocks(&self, number: u32) -> Result<Option<&crate::Namespace>, Status> {
         match self.set_of(number) {
             set::NVM => self.known(number),
@@ -58,7 +59,7 @@ impl Controller {
         }
     }
 
-    /// Identify data by CNS and CSI that are about command sets.
+    /// Returns identify data by CNS and CSI that describe command sets.
     pub(crate) fn identify_sets(&self, command: &Command) -> Result<[u8; SIZE], Status> {
         let (structure, wanted) = (command.words[0] as u8, (command.words[1] >> 24) as u8);
         let number = command.namespace;
@@ -81,14 +82,14 @@ impl Controller {
             identify::ACTIVE_NAMESPACES_OF_SET => {
                 Ok(identify::active_namespaces_bytes(self.active_numbers(number, Some(wanted))))
             }
-            // All fields are zero: what they could limit is not limited.
+            // All fields are zero: there are no limits.
             identify::CONTROLLER_OF_SET => Ok([0; SIZE]),
             identify::NAMESPACE_OF_SET => self.identify_of_set(number, wanted),
             _ => Err(Status::INVALID_FIELD),
         }
     }
 
-    /// A namespace of any command set.
+    /// Returns identify data of a namespace of any command set.
     fn identify_any(&self, number: u32) -> Result<[u8; SIZE], Status> {
         Ok(match self.set_of(number) {
             set::NVM => self.known(number)?.map_or([0; SIZE], |namespace| {
@@ -104,9 +105,9 @@ impl Controller {
             return Err(Status::INVALID_COMMAND_SET);
         }
         match wanted {
-            // All fields are zero here too.
+            // Here too all fields are zero.
             set::NVM => self.known(number).map(|_| [0; SIZE]),
-            // The size, where other command sets have it; no source has the specification's fields.
+            // The size, in the bytes that other command sets use: no source shows the specification's fields.
             set::LOCAL_MEMORY => {
                 let mut data = [0; SIZE];
                 data[..8].copy_from_slice(&u64::from(self.config.memory).to_le_bytes());
@@ -126,7 +127,7 @@ impl Controller {
         }
     }
 
-    /// What identifies a namespace: its identifier and its command set.
+    /// Returns the descriptors that identify a namespace: its identifier and its command set.
     pub(crate) fn descriptors_of_set(&self, number: u32) -> [u8; SIZE] {
         let nguid = identifier(&self.config.subsystem, number);
         let known =

@@ -1,4 +1,4 @@
-//! Ends of commands: answers of the storage, completions, interrupts.
+//! The end of commands: answers of the storage, completions, interrupts.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ use crate::slots::Work;
 use crate::storage::{Action, Buffer, Data, Request, Response, Storage, Ticket};
 
 impl Controller {
-    /// A command ends.
+    /// Ends a command.
     pub(crate) fn end(&mut self, port: &mut dyn HostPort, queue: u16, cid: u16, status: Status, result: u64) {
         if let Some(Some(held)) = self.submissions.get_mut(usize::from(queue)) {
             held.finish(cid);
@@ -22,7 +22,7 @@ impl Controller {
         self.post(port, queue, cid, status, result);
     }
 
-    /// A command ends whose identifier another one has.
+    /// Ends a command whose identifier belongs to another one.
     pub(crate) fn end_conflict(&mut self, port: &mut dyn HostPort, queue: u16, cid: u16) {
         self.post(port, queue, cid, Status::ID_CONFLICT.with_do_not_retry(), 0);
     }
@@ -51,7 +51,7 @@ impl Controller {
         self.end_deletion(port, queue);
     }
 
-    /// A queue that is to be deleted is, when its last command has ended.
+    /// Deletes a queue that waits for deletion, once its last command has ended.
     #[inline]
     pub(crate) fn end_deletion(&mut self, port: &mut dyn HostPort, queue: u16) {
         let place = &mut self.submissions[usize::from(queue)];
@@ -69,7 +69,7 @@ impl Controller {
         }
     }
 
-    /// A batch is through: one interrupt for each vector with new completions.
+    /// Ends a batch: raises one interrupt for each vector with new completions.
     pub fn settle(&mut self, port: &mut dyn HostPort) {
         self.settle_times(port);
         self.quiet_completions(port);
@@ -90,7 +90,7 @@ impl Controller {
         }
     }
 
-    /// Guests need not ring when they have taken the new completions.
+    /// Lets guests take the new completions without ringing.
     fn quiet_completions(&mut self, port: &mut dyn HostPort) {
         let Some(shadow) = self.shadow else { return };
         for (number, queue) in self.completions.iter_mut().enumerate().skip(1) {
@@ -101,7 +101,7 @@ impl Controller {
         }
     }
 
-    /// The same, where the guest has set coalescing.
+    /// The same, if the guest has set coalescing.
     fn settle_coalesced(&mut self, port: &mut dyn HostPort) {
         let (now, features, interrupts) = (port.uptime(), &self.features, &mut self.interrupts);
         let feature = |vector| if features.is_coalesced(vector) { features.coalescing } else { 0 };
@@ -111,22 +111,22 @@ impl Controller {
         });
     }
 
-    /// The histograms of its commands.
+    /// Returns the latency histograms of its commands.
     pub fn latencies(&self) -> &Latencies {
         &self.clocked.latencies
     }
 
-    /// The work of each operator of near-storage commands, since the drive was made.
+    /// Returns the work of each operator for near-storage commands since the drive was made.
     pub fn operators(&self) -> impl Iterator<Item = (Operator, Worked)> {
         self.near.worked()
     }
 
-    /// It is now this time of its port's clock: for the commands that begin or end before the next call.
+    /// Sets the time, by its port's clock, of commands that begin or end before the next call.
     pub(crate) fn at(&mut self, now: u64) {
         self.slots.now = now;
     }
 
-    /// The storage has a batch, and guests have their completions.
+    /// Ends a batch: the storage has the requests, and guests have their completions.
     pub(crate) fn settle_times(&mut self, port: &mut dyn HostPort) {
         if !self.clocked.is_settled() {
             let (now, slots) = (port.uptime(), &mut self.slots);
@@ -134,7 +134,7 @@ impl Controller {
         }
     }
 
-    /// The storage has answered: the command goes on, or ends.
+    /// Takes an answer of the storage: the command goes on, or ends.
     pub fn complete(&mut self, port: &mut dyn HostPort, storage: &mut dyn Storage, response: Response) {
         let (index, now) = (response.ticket.slot, self.slots.now);
         let slot = self.slots.get(index);
@@ -158,7 +158,7 @@ impl Controller {
             slot.times.answered(now);
         }
         if response.written > 0 {
-            // Zeros that were to be made, and are written after all.
+            // The storage could not zero the range without writing: zeros were written.
             let beyond = response.written.saturating_sub(slot.length);
             self.limiter.bytes(now, beyond);
             self.pay(index, beyond);
@@ -198,8 +198,8 @@ impl Controller {
         }
     }
 
-    /// Flushes what a command has written to a volatile cache, if the guest has switched that off meanwhile. Returns true if the command
-    /// waits for that.
+    /// Flushes the data that a command has written to a volatile cache, if the guest has switched the cache
+    /// off since. Returns true if the command waits for that.
     fn flush_first(
         &mut self,
         ticket: Ticket,
@@ -215,7 +215,7 @@ impl Controller {
         if !is_volatile || !is_durable || slot.stale || slot.remaining > 0 || !slot.status.is_success() {
             return false;
         }
-        // Once is enough.
+        // One flush is enough.
         (slot.action, slot.remaining) = (Action::Flush, 1);
         let data = buffer.take().map_or(Data::None, Data::Buffer);
         storage.submit(Request {
@@ -229,7 +229,7 @@ impl Controller {
         true
     }
 
-    /// All requests of a command are answered.
+    /// Ends a command or takes its next step: all of its requests are answered.
     fn finish(&mut self, port: &mut dyn HostPort, index: u16, buffer: Option<&mut Buffer>) {
         let slot = self.slots.get(index);
         let (queue, cid, work) = (slot.queue, slot.cid, slot.work);

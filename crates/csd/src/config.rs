@@ -1,49 +1,49 @@
 //! The configuration of a drive.
 
-/// The configuration of a drive. The same configuration shows the same drive again.
+/// The configuration of a drive. The same configuration gives the same drive again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
     /// Serial number: 1 to 20 printable ASCII characters.
     pub serial: String,
-    /// The PCI vendor that the function shows, which identify data repeat.
+    /// The PCI vendor ID of the function, which identify data repeat.
     pub vendor: u16,
-    /// Name of the subsystem (NQN): 1 to 223 bytes. Controllers of the same subsystem show the same one.
+    /// The subsystem's name (NQN): 1 to 223 bytes. Controllers of the same subsystem report the same one.
     pub subsystem: String,
     /// Number of the controller in its subsystem (CNTLID), 0 to 0xffef.
     pub number: u16,
-    /// There is no volatile write cache: every write is on the medium when it is answered, and guests need no
-    /// flushes.
+    /// There is no volatile write cache: every write is on the medium when it is completed, and guests need
+    /// no flushes.
     pub write_through: bool,
-    /// Its subsystem has other controllers too: a guest may use several of them as paths.
+    /// Its subsystem has several controllers, which a guest may use as paths.
     pub shared: bool,
-    /// I/O queue pairs at most, 1 to 64. There is a vector for each, and one for the admin queue.
+    /// Maximum number of I/O queue pairs, 1 to 64. There is a vector for each, and one for the admin queue.
     pub queues: u16,
-    /// Entries of a queue at most, 2 to 65,536.
+    /// Maximum number of entries of a queue, 2 to 65,536.
     pub entries: u32,
-    /// Commands under way at most, 1 to 4,096.
+    /// Maximum number of commands in progress, 1 to 4,096.
     pub commands: u16,
-    /// Bytes of a command's data at most, as a power of two, 12 to 22.
+    /// Maximum number of bytes of a command's data, as a power of two, 12 to 22.
     pub transfer_shift: u8,
-    /// Commands whose data go through a copy at most at once, 1 to 256: this many buffers of the largest
-    /// transfer there may be.
+    /// Maximum number of commands at once whose data are copied, 1 to 256: each has a buffer of the largest
+    /// transfer.
     pub buffers: u16,
     /// Bytes of device memory for near-storage commands, up to 1 GiB.
     pub memory: u32,
-    /// Bytes of memory that operators of near-storage commands and streams may take together, 1 MiB to 64 GiB.
+    /// Bytes of memory that operators of near-storage commands and streams may use together, 1 MiB to 64 GiB.
     pub operator_memory: u64,
-    /// Its device memory is a namespace of subsystem local memory too, and its operators are the programs of a
-    /// namespace of computational programs, for a guest that selects these command sets. It has device memory
-    /// then.
+    /// Device memory is also a namespace of subsystem local memory, and operators are also the programs of a
+    /// namespace of computational programs, for a guest that selects these command sets. Requires device
+    /// memory.
     pub programs: bool,
-    /// Shadow doorbells are offered: fewer register writes.
+    /// Offers shadow doorbells, which save register writes.
     pub shadow_doorbells: bool,
-    /// Namespaces have numbers up to this one, 1 to 1,024. Firmware looks at each of them.
+    /// The largest namespace number, 1 to 1,024. Firmware probes each number.
     pub namespaces: u32,
 }
 
 impl Config {
-    /// The usual drive of this serial number: 8 queue pairs of up to 1,024 entries, 256 commands, transfers
-    /// of 1 MiB.
+    /// Returns the default configuration with this serial number: 8 queue pairs of up to 1,024 entries, 256
+    /// commands, transfers of 1 MiB.
     pub fn new(serial: &str) -> Config {
         Config {
             serial: serial.to_owned(),
@@ -65,26 +65,26 @@ impl Config {
         }
     }
 
-    /// The number of the namespace of subsystem local memory, where it has one.
+    /// Returns the number of the namespace of subsystem local memory, if there is one.
     pub fn local_memory_namespace(&self) -> u32 {
         self.namespaces + 1
     }
 
-    /// The number of the namespace of computational programs, where it has one.
+    /// Returns the number of the namespace of computational programs, if there is one.
     pub fn programs_namespace(&self) -> u32 {
         self.namespaces + 2
     }
 
-    /// The largest number that a namespace may have.
+    /// Returns the largest number that a namespace may have.
     pub(crate) fn largest_namespace(&self) -> u32 {
         if self.programs { self.programs_namespace() } else { self.namespaces }
     }
 
-    /// Says why there can be no such drive.
+    /// Checks the configuration.
     ///
     /// # Errors
     ///
-    /// The first thing that is wrong.
+    /// Returns the first invalid setting.
     pub fn check(&self) -> Result<(), ConfigError> {
         let printable = |text: &str| text.bytes().all(|byte| (0x20..0x7f).contains(&byte));
         if self.serial.is_empty() || self.serial.len() > 20 || !printable(&self.serial) {
@@ -110,37 +110,37 @@ impl Config {
     }
 }
 
-/// Why a drive, or a namespace, cannot be.
+/// The reason why a drive or a namespace cannot be made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
-    /// No serial number.
+    /// The serial number is missing or invalid.
     #[error("a serial number has 1 to 20 printable ASCII characters")]
     Serial,
-    /// No name of a subsystem.
+    /// The subsystem's name is missing or invalid.
     #[error("a subsystem's name (NQN) has 1 to 223 bytes")]
     Subsystem,
-    /// A number that is too small or too large.
+    /// A number is too small or too large.
     #[error("{name} must be {least} to {most}, not {value}")]
     Range {
         /// The setting's name.
         name: &'static str,
-        /// The value that was given.
+        /// The given value.
         value: u64,
-        /// The smallest one.
+        /// The smallest valid value.
         least: u64,
-        /// The largest one.
+        /// The largest valid value.
         most: u64,
     },
-    /// A namespace's number is taken.
+    /// A namespace with this number exists already.
     #[error("there is a namespace {0} already")]
     Taken(u32),
-    /// No such namespace.
+    /// There is no namespace with this number.
     #[error("there is no namespace {0}")]
     Missing(u32),
-    /// Logical blocks of a size that is not offered.
+    /// The size of logical blocks is not supported.
     #[error("logical blocks have 512 or 4096 bytes")]
     Block,
-    /// A volume takes only whole blocks of its own.
+    /// The volume has larger blocks than the namespace.
     #[error(
         "logical blocks of {block} bytes on a volume that takes multiples of {alignment}: use larger ones"
     )]
@@ -150,10 +150,10 @@ pub enum ConfigError {
         /// Bytes of the volume's blocks.
         alignment: u64,
     },
-    /// The key of a chain.
+    /// The key of a chain is invalid.
     #[error("a key of aes256-xts has two different halves of 32 bytes")]
     Key,
-    /// Beyond the end of the volume.
+    /// The namespace ends beyond the volume's end.
     #[error("the namespace has {wanted} bytes and its volume {there}")]
     Size {
         /// Bytes of the namespace.

@@ -1,8 +1,9 @@
-//! A function as its guest sees it: an NVMe controller, as a state machine.
+//! An NVMe controller as its guest sees it: a state machine.
 //!
-//! Its owner passes on what the guest does to the registers, calls [`Controller::attend`],
-//! [`Controller::step`], [`Controller::operate`] and [`Controller::settle`] in turn, and brings the storage's answers;
-//! [`Drives`](crate::drives::Drives) does all that for several. Each call does a bounded number of things.
+//! Its owner passes on the guest's register accesses, calls [`Controller::attend`], [`Controller::step`],
+//! [`Controller::operate`] and [`Controller::settle`] in turn, and brings the storage's answers;
+//! [`Drives`](crate::drives::Drives) does that for several controllers. Each call does a bounded amount of
+//! work.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -29,13 +30,13 @@ use crate::storage::Storage;
 use crate::timers::Timers;
 use crate::waste::Waste;
 
-/// How long shadow doorbells are not looked at that could not be armed, in nanoseconds.
+/// Time before shadow doorbells that could not be armed are read again, in nanoseconds.
 const LOOK_AGAIN: u64 = 1_000_000;
 
-/// The cost of a command beside its bytes.
+/// The cost of a command in addition to its bytes.
 pub(crate) const COMMAND_COST: u64 = 4096;
 
-/// Counters of a controller. Commands that failed are errors, and nothing else.
+/// Counters of a controller. A command that failed counts as an error only.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Reads and compares.
@@ -46,15 +47,15 @@ pub struct Counters {
     pub flushes: u64,
     /// Near-storage transfers.
     pub near: u64,
-    /// Bytes that were read.
+    /// Bytes read.
     pub bytes_read: u64,
-    /// Bytes that were written.
+    /// Bytes written.
     pub bytes_written: u64,
     /// Commands that failed.
     pub errors: u64,
-    /// Those of them that the medium failed.
+    /// Commands that failed because of the medium.
     pub media_errors: u64,
-    /// Interrupts that were raised.
+    /// Interrupts raised.
     pub interrupts: u64,
 }
 
@@ -62,11 +63,11 @@ pub struct Counters {
 pub struct Controller {
     pub(crate) config: Config,
     pub(crate) registers: Registers,
-    /// By number; the admin queues are 0.
+    /// By queue number; 0 is the admin queue.
     pub(crate) submissions: Vec<Option<SubmissionQueue>>,
     pub(crate) completions: Vec<Option<CompletionQueue>>,
     pub(crate) shadow: Option<Shadow>,
-    /// When the shadow doorbells are looked at again though nobody rings: the guest could not be told to.
+    /// Time at which the shadow doorbells are read again without a ring: the guest could not be told to ring.
     look_again: Option<u64>,
     pub(crate) queue_shares: Shares,
     pub(crate) slots: Slots,
@@ -83,15 +84,16 @@ pub struct Controller {
     pub(crate) clocked: Clocked,
     pub(crate) limiter: Limiter,
     pub(crate) coalescing: Coalescing,
-    /// A reset waits until the storage has answered.
+    /// A reset waits for the storage's answers.
     resetting: bool,
     pub(crate) shutdown_wanted: bool,
     pub(crate) interrupts: u64,
-    /// Entries and descriptors of the data of the command that begins.
+    /// List entries and descriptors read for the data of the command that begins.
     pub(crate) walked: u64,
-    /// Bytes that were read and written since somebody asked, and that no command was charged for when it began.
+    /// Bytes read and written since the last [`Controller::take_unpaid`] that no command was charged for when
+    /// it began.
     unpaid: u64,
-    /// Namespaces lie on volumes with a volatile cache.
+    /// Some namespace is on a volume with a volatile cache.
     pub(crate) has_cache: bool,
 }
 
@@ -102,11 +104,11 @@ impl std::fmt::Debug for Controller {
 }
 
 impl Controller {
-    /// A controller without namespaces, as after power-on.
+    /// Makes a controller without namespaces, as after power-on.
     ///
     /// # Errors
     ///
-    /// Where there can be none of this configuration.
+    /// Fails if the configuration is invalid.
     pub fn new(config: Config) -> Result<Controller, ConfigError> {
         config.check()?;
         let pairs = usize::from(config.queues) + 1;
@@ -140,12 +142,13 @@ impl Controller {
         })
     }
 
-    /// Interrupt vectors that it raises: 0 for the admin queue, and one for each I/O queue pair.
+    /// Returns the number of interrupt vectors that it raises: 0 is the admin queue's, and each I/O queue
+    /// pair has one.
     pub fn vectors(&self) -> u16 {
         self.config.queues + 1
     }
 
-    /// Its counters since it was made.
+    /// Returns its counters since it was made.
     pub fn counters(&self) -> Counters {
         Counters {
             reads: self.logs.reads,
@@ -160,34 +163,35 @@ impl Controller {
         }
     }
 
-    /// Its limits.
+    /// Returns its limits.
     pub fn limits(&self) -> Limits {
         self.limiter.limits()
     }
 
-    /// Other limits from now on.
+    /// Changes its limits.
     pub fn set_limits(&mut self, limits: Limits) {
         self.limiter.set(limits);
     }
 
-    /// Lets the guest load programs of its own, of which `builder` makes operators. Slots should do operators' work
-    /// then: whoever drives the controller without would make them itself.
+    /// Lets the guest load programs of its own, of which `builder` makes operators. Operators should have
+    /// slots then: without them the caller of [`Controller::operate`] would make the modules itself.
     pub fn set_builder(&mut self, builder: Builder) {
         self.near.set_builder(builder);
     }
 
-    /// The number of programs that the guest has loaded, and the bytes of all, with those that are on their way.
+    /// Returns the number of programs that the guest has loaded, and the bytes of all, including those that
+    /// are being loaded.
     pub fn loaded(&self) -> (usize, u64) {
         self.near.loaded()
     }
 
-    /// Slots of commands that are used. [`Config::commands`] says how many there are.
+    /// Returns the number of slots for commands in use, of [`Config::commands`].
     pub fn slots_used(&self) -> usize {
         self.slots.used()
     }
 
-    /// When something is to be done though neither the guest nor the storage says anything, by the port's
-    /// clock: the guest's keep alive runs out, completions have waited long enough for others, a limit lets
+    /// Returns the time, by the port's clock, at which something is due though neither the guest nor the
+    /// storage does anything: the guest's keep alive expires, pending completions are due, or a limit lets
     /// the next command begin.
     pub fn deadline(&self) -> Option<u64> {
         if !self.is_running() {
@@ -201,32 +205,32 @@ impl Controller {
         [self.timers.deadline(), coalescing, limit, self.look_again].into_iter().flatten().min()
     }
 
-    /// Its configuration.
+    /// Returns its configuration.
     pub fn config(&self) -> &Config {
         &self.config
     }
 
-    /// Commands that the storage has.
+    /// Returns the number of commands that the storage has.
     pub fn outstanding(&self) -> usize {
         self.slots.used() - self.parked.len() - self.near.waiting() - self.near.away()
     }
 
-    /// It takes commands.
+    /// Returns true if it takes commands.
     pub fn is_running(&self) -> bool {
         let status = self.registers.csts;
         status.ready && !status.fatal && !self.resetting && status.shutdown == Shutdown::None
     }
 
-    /// A reset of the function: all registers are as after power-on. What the storage still has is not
-    /// answered; until it is back, the controller does not become ready again. (`HostPort` refuses what the
-    /// guest does not want to be reached any more.)
+    /// Resets the function: all registers are as after power-on. Commands that the storage still has are not
+    /// completed; the controller becomes ready again when all have come back. (`HostPort` refuses access to
+    /// memory that the guest has unmapped.)
     pub fn reset(&mut self) {
         self.registers.reset();
         self.begin_reset();
     }
 
-    /// CC.EN is zero: deletes the queues. CSTS.RDY follows when the storage has answered: until then it may
-    /// write to the guest's memory.
+    /// Deletes the queues since CC.EN is zero. CSTS.RDY changes when the storage has answered: until then it
+    /// may write to the guest's memory.
     pub(crate) fn begin_reset(&mut self) {
         self.submissions.iter_mut().for_each(|queue| *queue = None);
         self.completions.iter_mut().for_each(|queue| *queue = None);
@@ -247,7 +251,7 @@ impl Controller {
         self.end_reset();
     }
 
-    /// The reset is through, if the storage has answered and the memory of before is given back.
+    /// Ends the reset if the storage has answered and memory from before is freed.
     pub(crate) fn end_reset(&mut self) {
         if self.resetting && self.slots.used() == 0 && self.near.is_clean() {
             self.resetting = false;
@@ -256,7 +260,7 @@ impl Controller {
         }
     }
 
-    /// Becomes ready, if CC says so and no reset is under way.
+    /// Becomes ready if CC allows it and no reset is in progress.
     pub(crate) fn try_enable(&mut self) {
         let wanted = self.registers.configuration();
         if !wanted.enabled || self.resetting {
@@ -270,12 +274,12 @@ impl Controller {
         self.registers.csts.ready = true;
     }
 
-    /// Only a reset helps now: CSTS.CFS.
+    /// Fails the controller (CSTS.CFS): only a reset helps.
     pub(crate) fn fail(&mut self) {
         self.registers.csts.fatal = true;
     }
 
-    /// True if [`Controller::step`] has something to do, as far as doorbells say.
+    /// Returns true if [`Controller::step`] has something to do, as far as the doorbells show.
     pub fn is_ready(&self) -> bool {
         self.is_running() && (0..self.submissions.len()).any(|queue| self.queue_is_ready(queue))
     }
@@ -285,19 +289,20 @@ impl Controller {
         self.is_running() && self.queue_is_ready(0)
     }
 
-    /// True if the next command of a queue can be taken: there is one, and room for its end.
+    /// Returns true if the next command of a queue can be taken: there is one, and room for its completion.
     fn queue_is_ready(&self, queue: usize) -> bool {
         let Some(Some(submissions)) = self.submissions.get(queue) else { return false };
         let completions = self.completions.get(usize::from(submissions.completion_queue));
         let room = completions.and_then(Option::as_ref).is_some_and(|held| held.waiting.is_empty());
-        // Admin commands do without a slot, or say that there is none: one may be to end what the slots have.
+        // Admin commands need no slot, or report that none is free: one may abort the commands that have the
+        // slots.
         let free = queue == 0
             || (self.slots.has_free() && self.parked.is_empty() && self.limiter.is_free(self.slots.now));
         submissions.has_entries() && room && free
     }
 
-    /// Looks after what needs no new command: shadow doorbells, completions that wait for room, commands that
-    /// wait for a buffer, events, a shutdown. True where anything was done.
+    /// Does the work that needs no new command: shadow doorbells, completions that wait for room, commands
+    /// that wait for a buffer, events, a shutdown. Returns true if it did anything.
     pub fn attend(&mut self, drive: u32, port: &mut dyn HostPort, storage: &mut dyn Storage) -> bool {
         let mut busy = false;
         if self.resetting {
@@ -322,7 +327,7 @@ impl Controller {
             busy |= self.unpark(drive, port, storage);
         }
         if self.shutdown_wanted {
-            // The guest waits for none of them: their slots are for the flush.
+            // The guest does not wait for these commands any more: their slots are for the flush.
             while let Some(index) = self.near.take_waiting() {
                 self.release(index);
             }
@@ -335,19 +340,19 @@ impl Controller {
         busy
     }
 
-    /// Memory that it has done with, and that somebody is to give back.
+    /// Returns memory that it does not use any more, to be freed by its owner.
     pub fn waste(&mut self) -> &mut Vec<Waste> {
         self.near.waste()
     }
 
-    /// True where [`Controller::operate`] has something to do.
+    /// Returns true if [`Controller::operate`] has something to do.
     pub fn operates(&mut self) -> bool {
         self.is_near_ready()
     }
 
-    /// Takes a near-storage command on by a bounded piece; nothing where there is none that could be. Whoever calls it
-    /// for several controllers does so for one of them at a time, with everybody's plain commands between. Where it
-    /// `hands_over`, operators' work is not done, but handed to the caller: [`Controller::take_back`] wants it done.
+    /// Does the next bounded piece of a near-storage command; `None` if no command can go on. With several
+    /// controllers, call it for one at a time, and serve all plain commands in between. With `hands_over`,
+    /// operators' work is not done but returned: do it and call [`Controller::take_back`].
     pub fn operate(
         &mut self,
         drive: u32,
@@ -358,34 +363,34 @@ impl Controller {
         self.near_step(drive, port, storage, hands_over)
     }
 
-    /// Returns the bytes that commands have read and written since the last call, and that [`Controller::step`] did not count: how many they
-    /// would be, nobody knew.
+    /// Returns the bytes that commands have read and written since the last call and that
+    /// [`Controller::step`] did not count, since their number was unknown then.
     pub fn take_unpaid(&mut self) -> u64 {
         std::mem::take(&mut self.unpaid)
     }
 
-    /// A command reads or writes bytes that it was not charged for when it began.
+    /// Charges a command for bytes that it was not charged for when it began.
     pub(crate) fn pay(&mut self, slot: u16, bytes: u64) {
         self.queue_shares.charge(self.slots.get(slot).queue.into(), bytes);
         self.unpaid += bytes;
     }
 
-    /// Takes work back that was handed over and is done, also where the controller was reset meanwhile.
+    /// Takes back work that was handed over and is done, even if the controller was reset since.
     pub fn take_back(&mut self, port: &mut dyn HostPort, batch: Batch) {
         self.near_back(port, batch);
     }
 
-    /// True while a reset waits for the storage, and for slots.
+    /// Returns true while a reset waits for the storage or for slots.
     pub(crate) fn is_resetting(&self) -> bool {
         self.resetting
     }
 
-    /// Commands on which slots work.
+    /// Returns the number of commands on which slots work.
     pub fn away(&self) -> usize {
         self.near.away()
     }
 
-    /// Bytes of memory that operators have, or may yet take. [`Config::operator_memory`] says how many there are.
+    /// Returns the bytes of memory that operators have reserved, of [`Config::operator_memory`].
     pub fn operator_memory(&self) -> u64 {
         self.near.operator_memory()
     }
@@ -395,8 +400,8 @@ impl Controller {
         if room { self.events.take() } else { None }
     }
 
-    /// Takes the doorbells that the guest has written to its shadows; true where there are new ones. Where they cannot
-    /// be reached, [`Controller::deadline`] says when to look again.
+    /// Reads the shadow doorbells; returns true if there are new values. If they cannot be read,
+    /// [`Controller::deadline`] says when to try again.
     fn look_at_shadows(&mut self, port: &mut dyn HostPort) -> bool {
         let Some(shadow) = self.shadow else { return false };
         let (mut busy, mut all) = (false, true);
@@ -407,7 +412,7 @@ impl Controller {
             {
                 let half = in_second_half(held.tail, held.size);
                 if !held.ring(tail) {
-                    // It is not looked at again before it is right.
+                    // It is not read again until it is valid.
                     self.events.doorbell(true);
                     continue;
                 }
@@ -431,9 +436,9 @@ impl Controller {
         busy
     }
 
-    /// Nothing is to do: from now on the guest is to write the real doorbells. True where it has written a
-    /// shadow meanwhile. Where it cannot be told, since its memory is elsewhere for a while,
-    /// [`Controller::deadline`] says when to look again.
+    /// Asks the guest to ring the real doorbells, since there is nothing to do. Returns true if it has
+    /// written a shadow doorbell meanwhile. If the guest's memory cannot be reached for now,
+    /// [`Controller::deadline`] says when to try again.
     pub fn arm(&mut self, port: &mut dyn HostPort) -> bool {
         let Some(shadow) = self.shadow.filter(|_| self.is_running()) else { return false };
         let mut told = true;
@@ -450,13 +455,13 @@ impl Controller {
             }
         }
         self.look_again = if told { None } else { Some(port.uptime() + LOOK_AGAIN) };
-        // Or the guest reads the index before we wrote it, and we its doorbell before it wrote that: nobody
-        // would tell anybody.
+        // Otherwise the guest could read the index before we wrote it, and we its doorbell before it wrote
+        // that: nobody would notice the command.
         std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
         self.look_at_shadows(port)
     }
 
-    /// Somebody looks again: guests need not ring.
+    /// Tells guests not to ring: the shadow doorbells are being read.
     pub fn disarm(&mut self, port: &mut dyn HostPort) {
         let Some(shadow) = self.shadow.filter(|_| self.is_running()) else { return };
         for (queue, held) in self.submissions.iter_mut().enumerate().skip(1) {
@@ -480,8 +485,8 @@ impl Controller {
         busy
     }
 
-    /// Takes the next command and begins it: the admin queue's before those of the I/O queues, and those in
-    /// turn. What it cost in shares of the storage; nothing where there is none.
+    /// Takes the next command and begins it: admin commands first, then those of the I/O queues in turn.
+    /// Returns its cost in shares of the storage; `None` if there is no command.
     pub fn step(&mut self, drive: u32, port: &mut dyn HostPort, storage: &mut dyn Storage) -> Option<u64> {
         if !self.is_running() {
             return None;
@@ -507,12 +512,12 @@ impl Controller {
             shares.charge(queue, cost);
             Some(cost)
         });
-        // A command of an I/O queue creates and deletes none.
+        // Commands of I/O queues do not create or delete queues.
         self.queue_shares = shares;
         cost
     }
 
-    /// Takes down a command's identifier; false where another one has it: then the command has ended.
+    /// Registers a command's identifier. Returns false if another command has it: then the command has ended.
     fn begin_command(&mut self, port: &mut dyn HostPort, queue: u16, entry: &[u8; command::SIZE]) -> bool {
         let cid = u16_at(entry, 2);
         let free = self.submissions[usize::from(queue)].as_mut().is_some_and(|held| held.begin(cid));
@@ -522,7 +527,8 @@ impl Controller {
         free
     }
 
-    /// Copies the next entry of a queue. A queue that cannot be read is the end: only a reset helps.
+    /// Copies the next entry of a queue. If the queue cannot be read the controller fails: only a reset
+    /// helps.
     fn fetch(&mut self, port: &mut dyn HostPort, queue: usize) -> Option<[u8; command::SIZE]> {
         let held = self.submissions[queue].as_mut()?;
         let mut entry = [0; command::SIZE];

@@ -1,15 +1,15 @@
-//! Data of a command that are copied at once, by its data pointer.
+//! Small data of commands, which are copied at once through the data pointer.
 
 use dcs_nvme::{DataPointer, Status, Walk};
 
 use crate::controller::Controller;
 use crate::host::{HostError, HostPort};
 
-/// Called with each piece of a command's data: address and length.
+/// Called with the address and length of each piece of a command's data.
 type Each<'a> = dyn FnMut(&mut dyn HostPort, u64, usize) -> Result<(), HostError> + 'a;
 
 impl Controller {
-    /// Copies to where a command's data pointer says.
+    /// Copies to the guest's memory at a command's data pointer.
     pub(crate) fn copy_out(&self, port: &mut dyn HostPort, pointer: &DataPointer, data: &[u8]) -> Status {
         let mut done = 0;
         self.walk(port, pointer, data.len() as u64, &mut |port, address, length| {
@@ -19,7 +19,7 @@ impl Controller {
         })
     }
 
-    /// Copies from where a command's data pointer says.
+    /// Copies from the guest's memory at a command's data pointer.
     pub(crate) fn copy_in(&self, port: &mut dyn HostPort, pointer: &DataPointer, data: &mut [u8]) -> Status {
         let mut done = 0;
         self.walk(port, pointer, data.len() as u64, &mut |port, address, length| {
@@ -29,7 +29,7 @@ impl Controller {
         })
     }
 
-    /// Calls `each` with every piece of a command's data.
+    /// Calls `each` for each piece of a command's data.
     fn walk(
         &self,
         port: &mut dyn HostPort,

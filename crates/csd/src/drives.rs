@@ -1,5 +1,4 @@
-//! The controllers of a process, in turn: tenants have their shares of the storage, and within them their
-//! queues.
+//! The controllers of a process, in turn: tenants have shares of the storage, and so have the queues of each.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,30 +13,31 @@ use crate::shares::Shares;
 use crate::storage::{Response, Storage};
 use crate::waste::Waste;
 
-/// Commands that are begun in one call at most.
+/// Maximum number of commands that are begun in one call.
 const BATCH: usize = 64;
 
 /// Commands that are begun before the storage gets them: a disk works on the first of a batch while the rest
-/// are begun.
+/// is begun.
 const CHUNK: usize = 8;
 
-/// Steps of near-storage commands in one call, where slots do the work.
+/// Steps of near-storage commands in one call if operators have slots.
 const STEPS_MAX: usize = 4;
 
-/// Batches of one drive that slots have, or that wait for one, for each slot: one more is ready when one is done. The
-/// rest waits with its drive, so that a guest with many chains makes nobody's scheduling long, nor its own reset.
+/// Batches of one drive for each slot, at work or waiting for one: the next is ready when one is done. The
+/// rest waits with its drive, so that a guest with many chains makes neither scheduling nor its own reset
+/// slow.
 const AWAY_MAX: usize = 2;
 
-/// The findings of a call of [`Drives::poll`].
+/// The result of [`Drives::poll`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Activity {
-    /// Something was done: call again.
+    /// Some work was done: call again.
     Busy,
-    /// Nothing is to do before a guest rings a doorbell or the storage answers.
+    /// There is nothing to do until a guest rings a doorbell or the storage answers.
     Idle,
 }
 
-/// A drive among others.
+/// One of the drives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct DriveId(pub(crate) u32);
 
@@ -47,51 +47,52 @@ pub struct Drives<P, S> {
     /// Shares of the storage, by group, and the group whose turn it is.
     shares: Vec<Shares>,
     turn: usize,
-    /// The drive whose turn it is among those that have admin commands and no room.
+    /// The drive whose turn it is among those that have admin commands but no room in the window.
     admin_turn: usize,
     storage: S,
     responses: Vec<Response>,
-    /// Commands that the storage may have at once of each group of drives, and those that it has.
+    /// Maximum number of commands that the storage has from each group, and the number that it has.
     window: usize,
     under_way: Vec<usize>,
-    /// Shares of the time of operators: whose turn it is.
+    /// Shares of the operators' time.
     operators: Shares,
-    /// Slots that do operators' work; without, the loop does it.
+    /// Slots that do the operators' work; if there are none, the loop does it.
     pool: Option<Pool>,
-    /// Commands that were begun, and requests that the storage answered, since it was made.
+    /// Commands begun, and requests answered by the storage, since it was made.
     begun: u64,
     answered: u64,
     /// Guests must ring the real doorbells.
     armed: bool,
-    /// Memory that is to be given back, and who does so; nobody: the loop, a bit at a time.
+    /// Memory to be freed, and the thread that frees it; without one the loop does, a bit at a time.
     waste: VecDeque<Waste>,
     disposal: Option<Disposal>,
 }
 
-/// Gives memory back beside the loop.
+/// Frees memory outside the loop.
 type Disposal = Box<dyn FnMut(Waste) + Send>;
 
 struct Drive<P> {
     controller: Arc<Mutex<Controller>>,
     port: P,
-    /// It goes when the storage has answered.
+    /// It is removed once the storage has answered.
     removed: bool,
     /// Drives of one group share a window, by weight: they may wait for the same disk.
     group: usize,
     weight: u32,
-    /// Commands that the storage has for it, and those that slots work on.
+    /// Its commands at the storage, and those on which slots work.
     outstanding: usize,
     away: usize,
 }
 
-/// A controller is in order after every call, even one that panicked.
+/// A controller's state is valid after every call, even one that panicked.
 fn lock(controller: &Mutex<Controller>) -> MutexGuard<'_, Controller> {
     controller.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl<P: HostPort, S: Storage> Drives<P, S> {
-    /// No drives yet. The storage has up to `window` commands at once of each [group](Drives::set_group) of drives; what is beyond
-    /// waits with its guest, and the shares decide whose is next.
+    /// Makes it without drives. The storage has up to `window` commands at once from each
+    /// [group](Drives::set_group) of drives; further ones wait with their guests, and the shares decide whose
+    /// is next.
     pub fn new(storage: S, window: usize) -> Drives<P, S> {
         let (drives, responses) = (Vec::new(), Vec::with_capacity(window));
         Drives {
@@ -113,8 +114,8 @@ impl<P: HostPort, S: Storage> Drives<P, S> {
         }
     }
 
-    /// Operators' work is done by these from now on. Before the first drive is added; nothing changes where there are no
-    /// slots.
+    /// Has these slots do the operators' work. Call it before the first drive is added; it does nothing if
+    /// there are no slots.
     pub fn set_workers(&mut self, workers: Box<dyn Workers>) {
         self.pool = Pool::new(workers);
     }
@@ -123,7 +124,7 @@ impl<P: HostPort, S: Storage> Drives<P, S> {
     ///
     /// # Errors
     ///
-    /// Where the placement is for another number of slots.
+    /// Fails if the placement is for another number of slots.
     pub fn set_placed_workers(
         &mut self,
         workers: Box<dyn Workers>,
@@ -133,49 +134,49 @@ impl<P: HostPort, S: Storage> Drives<P, S> {
         Ok(())
     }
 
-    /// Sets the load of a drive relative to others', by which static policies give it slots.
+    /// Sets a drive's load relative to others, by which static policies assign slots.
     pub fn set_load(&mut self, drive: DriveId, load: u32) {
         if let Some(pool) = &mut self.pool {
             pool.set_load(drive.0 as usize, load);
         }
     }
 
-    /// Memory is given back by this from now on, which drops what it is handed beside the loop, and wakes the loop then.
+    /// Has this free memory outside the loop; it wakes the loop when it has.
     pub fn set_disposal(&mut self, disposal: impl FnMut(Waste) + Send + 'static) {
         self.disposal = Some(Box::new(disposal));
     }
 
-    /// Slots that do operators' work, if there are any.
+    /// Returns the slots that do operators' work, if there are any.
     pub fn slots(&self) -> impl Iterator<Item = SlotState> {
         self.pool.iter().flat_map(Pool::state)
     }
 
-    /// The storage.
+    /// Returns the storage.
     pub fn storage(&self) -> &S {
         &self.storage
     }
 
-    /// The storage, to be changed.
+    /// Returns the storage, mutably.
     pub fn storage_mut(&mut self) -> &mut S {
         &mut self.storage
     }
 
-    /// Commands that the storage has.
+    /// Returns the number of commands that the storage has.
     pub fn under_way(&self) -> usize {
         self.drives.iter().flatten().map(|held| held.outstanding).sum()
     }
 
-    /// Commands that were begun since this was made.
+    /// Returns the number of commands begun since this was made.
     pub fn begun(&self) -> u64 {
         self.begun
     }
 
-    /// Requests that the storage answered since this was made.
+    /// Returns the number of requests that the storage has answered since this was made.
     pub fn answered(&self) -> u64 {
         self.answered
     }
 
-    /// Adds a drive. Whoever else has the controller calls `register_read`, `register_write` and `reset`.
+    /// Adds a drive. Others that hold the controller may call `register_read`, `register_write` and `reset`.
     pub fn add(&mut self, controller: Arc<Mutex<Controller>>, port: P, weight: u32) -> DriveId {
         let place = self.drives.iter().position(Option::is_none).unwrap_or(self.drives.len());
         if place == self.drives.len() {
@@ -191,7 +192,7 @@ impl<P: HostPort, S: Storage> Drives<P, S> {
         DriveId(place as u32)
     }
 
-    /// Gives a drive another weight.
+    /// Changes a drive's weight.
     pub fn set_weight(&mut self, drive: DriveId, weight: u32) {
         if let Some(Some(held)) = self.drives.get_mut(drive.0 as usize) {
             held.weight = weight;
@@ -203,8 +204,8 @@ impl<P: HostPort, S: Storage> Drives<P, S> {
         }
     }
 
-    /// Says which drives may wait for the same disk: those of one group. A disk that is slow, or hangs, holds up no drive of another
-    /// group. Groups have small numbers; a drive begins in group 0.
+    /// Puts a drive into a group: drives of one group may wait for the same disk. A slow or hanging disk
+    /// holds up no drive of another group. Groups have small numbers; a drive begins in group 0.
     pub fn set_group(&mut self, drive: DriveId, group: usize) {
         let groups = self.shares.len().max(group + 1);
         self.shares.resize(groups, Shares::default());
@@ -219,8 +220,8 @@ impl<P: HostPort, S: Storage> Drives<P, S> {
         }
     }
 
-    /// Takes a drive out: its controller is reset, and gets no command any more. What the storage has of it
-    /// is waited for by later calls of [`Drives::poll`]; [`Drives::is_removed`] says when that is over.
+    /// Removes a drive: its controller is reset and gets no more commands. Later calls of [`Drives::poll`]
+    /// wait for its requests at the storage; [`Drives::is_removed`] says when they have ended.
     pub fn remove(&mut self, drive: DriveId) {
         let index = drive.0 as usize;
         if let Some(Some(held)) = self.drives.get_mut(index) {
@@ -232,7 +233,7 @@ impl<P: HostPort, S: Storage> Drives<P, S> {
         }
     }
 
-    /// True if nothing is left of a drive that was taken out.
+    /// Returns true if nothing is left of a removed drive.
     pub fn is_removed(&self, drive: DriveId) -> bool {
         self.drives.get(drive.0 as usize).is_none_or(Option::is_none)
     }
@@ -241,14 +242,14 @@ impl<P: HostPort, S: Storage> Drives<P, S> {
         let is_over = |held: &mut Drive<P>| held.removed && held.outstanding == 0 && held.away == 0;
         if let Some(held) = self.drives[index].take_if(is_over) {
             self.waste.push_back(Waste::new(held.controller));
-            // Who gets its place is a tenant like any other.
+            // The next drive at this place is a tenant like any other.
             if let Some(pool) = &mut self.pool {
                 pool.remove(index);
             }
         }
     }
 
-    /// Gives memory back that nobody has any more; true where there was some.
+    /// Frees memory that is not used any more; returns true if there was some.
     fn dispose(&mut self) -> bool {
         let busy = !self.waste.is_empty();
         match &mut self.disposal {
@@ -258,7 +259,7 @@ impl<P: HostPort, S: Storage> Drives<P, S> {
         busy
     }
 
-    /// For how long nothing is to do where neither a guest nor the storage says anything; nothing: for ever.
+    /// Returns how long there is nothing to do unless a guest or the storage does something; `None` for ever.
     pub fn rest(&mut self) -> Option<Duration> {
         let all = self.drives.iter_mut().flatten().filter(|held| !held.removed);
         let rests = all.filter_map(|held| {
@@ -268,8 +269,8 @@ impl<P: HostPort, S: Storage> Drives<P, S> {
         rests.min()
     }
 
-    /// Takes what the storage has answered to the guests, and their next commands to the storage: a bounded
-    /// number of them.
+    /// Passes the storage's answers to the guests, and their next commands to the storage: a bounded number
+    /// of them.
     pub fn poll(&mut self) -> Activity {
         if std::mem::take(&mut self.armed) {
             for held in self.drives.iter_mut().flatten().filter(|held| !held.removed) {
@@ -283,7 +284,7 @@ impl<P: HostPort, S: Storage> Drives<P, S> {
             }
         }
         if busy {
-            // Guests hear of their answers first: they wake up while their next commands are begun.
+            // Guests get their answers first: they wake up while their next commands are begun.
             self.settle();
         }
         let mut left = BATCH;
@@ -298,7 +299,7 @@ impl<P: HostPort, S: Storage> Drives<P, S> {
         self.begun += (BATCH - left) as u64;
         self.storage.commit();
         self.settle();
-        // Last, when the disk has its commands and guests their answers.
+        // Last, once the disk has its commands and the guests have their answers.
         busy |= self.operate();
         busy |= self.dispose();
         if busy { Activity::Busy } else { Activity::Idle }
@@ -316,23 +317,23 @@ impl<P: HostPort, S: Storage> Drives<P, S> {
         }
     }
 
-    /// Takes near-storage commands on. Where slots work, by several steps that only move data; else by one piece of one
-    /// command's work: however many there are, everybody's plain commands wait for no more than that.
+    /// Does near-storage work. With slots, several steps, which only move data; else one piece of one
+    /// command's work, so that plain commands of all guests wait for no more than that.
     fn operate(&mut self) -> bool {
         let steps = if self.pool.is_some() { STEPS_MAX } else { 1 };
         let busy = (0..steps).take_while(|_| self.operate_once()).count() > 0;
         if let Some(pool) = &mut self.pool
             && let Some(held) = self.drives.iter_mut().flatten().next()
         {
-            // All ports have one clock.
+            // All ports have the same clock.
             pool.dispatch(held.port.uptime());
         }
         busy
     }
 
-    /// Takes one near-storage command of one drive on by a step. Drives have shares of the time.
+    /// Does a step of one near-storage command of one drive. Drives have shares of the time.
     fn operate_once(&mut self) -> bool {
-        // Those that could not.
+        // Drives that could not.
         let mut tried = Vec::new();
         let most = self.pool.as_ref().map_or(usize::MAX, |pool| pool.count() * AWAY_MAX);
         loop {
@@ -362,7 +363,7 @@ impl<P: HostPort, S: Storage> Drives<P, S> {
         }
     }
 
-    /// Takes work back that slots have done.
+    /// Takes back work that slots have done.
     fn take_back(&mut self) -> bool {
         let mut busy = false;
         while let Some(pool) = &mut self.pool
@@ -382,8 +383,8 @@ impl<P: HostPort, S: Storage> Drives<P, S> {
         busy
     }
 
-    /// Takes back what waits for a slot, of drives that are being reset or were removed: nobody wants it any more, and a
-    /// reset ends when it is back.
+    /// Takes back the waiting batches of drives that are being reset or were removed: their results are not
+    /// needed, and a reset waits for them.
     fn recall(&mut self) -> bool {
         let mut busy = false;
         for index in 0..self.drives.len() {
@@ -407,8 +408,8 @@ impl<P: HostPort, S: Storage> Drives<P, S> {
         busy
     }
 
-    /// Nobody polls for a while: guests with shadow doorbells are to ring the real ones. True where one has
-    /// written a shadow meanwhile: poll again.
+    /// Asks guests with shadow doorbells to ring the real ones, since nobody polls for a while. Returns true
+    /// if one has written a shadow doorbell meanwhile: poll again.
     pub fn arm(&mut self) -> bool {
         let mut more = false;
         self.armed = true;
@@ -431,7 +432,8 @@ impl<P: HostPort, S: Storage> Drives<P, S> {
             let Some(Some(held)) = self.drives.get_mut(index) else { continue };
             let mut controller = lock(&held.controller);
             controller.at(*now.get_or_insert_with(|| held.port.uptime()));
-            // Several at once, if they follow each other: a guest's registers wait for a few.
+            // Several at once if they follow each other: register accesses of a guest may wait for a few
+            // commands.
             let (mut next, mut left) = (Some(first), CHUNK);
             while let Some(response) = next {
                 controller.complete(&mut held.port, &mut self.storage, response);
@@ -448,7 +450,8 @@ impl<P: HostPort, S: Storage> Drives<P, S> {
         busy
     }
 
-    /// Begins commands of the drive whose turn it is, as long as that is so, up to `most`. Returns their number.
+    /// Begins commands of the drive whose turn it is, as long as it has the turn, up to `most`. Returns their
+    /// number.
     fn begin_next(&mut self, most: usize) -> usize {
         self.under_way.fill(0);
         for held in self.drives.iter().flatten() {
@@ -464,7 +467,7 @@ impl<P: HostPort, S: Storage> Drives<P, S> {
             controller.at(held.port.uptime());
             let shares = &mut self.shares[group];
             while begun < most && (begun < room && shares.has_credit(index) || controller.is_admin_ready()) {
-                // None where it has no more, or a reset came between.
+                // `None` if it has no more commands, or a reset came in between.
                 let Some(cost) = controller.step(index as u32, &mut held.port, &mut self.storage) else {
                     break;
                 };
@@ -477,8 +480,8 @@ impl<P: HostPort, S: Storage> Drives<P, S> {
         0
     }
 
-    /// Returns the drive of a group whose turn it is. Without room in the group's window, it is the turn of those that have an admin command:
-    /// a guest can find out about a disk that hangs, and abort what waits for it.
+    /// Returns the drive of a group whose turn it is. If the group's window is full, drives with an admin
+    /// command take turns: a guest can find out about a disk that hangs, and abort commands that wait for it.
     fn next_of(&mut self, group: usize, room: usize) -> Option<usize> {
         let drives = &self.drives;
         let is_ready = |index: usize, is_ready: fn(&Controller) -> bool| {
@@ -486,7 +489,8 @@ impl<P: HostPort, S: Storage> Drives<P, S> {
             held.is_some_and(|held| is_ready(&lock(&held.controller)))
         };
         if room == 0 {
-            // Not by the shares, in which others keep their turn. It is the next drive's turn afterwards: one that floods holds up none.
+            // Not by the shares, where the others keep their turn. The next drive is next: one that floods
+            // holds up no other.
             let count = drives.len();
             let mut turns = (0..count).map(|at| (self.admin_turn + at) % count);
             let next = turns.find(|index| is_ready(*index, Controller::is_admin_ready));

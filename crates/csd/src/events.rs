@@ -1,26 +1,26 @@
-//! Asynchronous events: told by the completion of a request that waits for one. [base 5.2]
+//! Asynchronous events, reported by completing a request that waits for one. [base 5.2]
 
 use std::collections::VecDeque;
 
 use dcs_nvme::command::log;
 
-/// Requests that may wait at most.
+/// Maximum number of waiting requests.
 pub const REQUESTS: u16 = 4;
 
-/// Bit of the feature by which the guest wants to know of namespaces that changed; the same as in OAES.
+/// Feature bit with which the guest asks for reports of changed namespaces; the same bit as in OAES.
 pub const NAMESPACES_CHANGED: u32 = 1 << 8;
 
 /// The kind of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// A doorbell that is not there, or a value that cannot be. [base figure 145]
+    /// A doorbell that does not exist, or an invalid value. [base figure 145]
     Doorbell { value: bool },
-    /// Namespaces came, went, or have another size. [base figure 147]
+    /// Namespaces were added, removed or resized. [base figure 147]
     Namespaces,
 }
 
 impl Kind {
-    /// Its group: one event of each is told until its log has been read.
+    /// Returns its group: only one event of each is reported until the guest has read its log.
     fn group(self) -> usize {
         match self {
             Kind::Doorbell { .. } => 0,
@@ -35,7 +35,7 @@ impl Kind {
         }
     }
 
-    /// Double word 0 of the completion: type, information, log page.
+    /// Returns double word 0 of the completion: type, information, log page.
     fn result(self) -> u32 {
         let (kind, information) = match self {
             Kind::Doorbell { value } => (0, u32::from(value)),
@@ -50,14 +50,14 @@ impl Kind {
 pub struct Events {
     requests: VecDeque<u16>,
     happened: [Option<Kind>; 2],
-    /// Told, and the log was not read yet.
+    /// Reported, but the log was not read yet.
     told: [bool; 2],
-    /// Feature 0Bh: which ones the guest wants.
+    /// Feature 0Bh: the events that the guest asks for.
     pub wanted: u32,
 }
 
 impl Events {
-    /// A request waits; false where too many do.
+    /// Adds a waiting request; returns false if there are too many.
     pub fn request(&mut self, cid: u16) -> bool {
         let room = self.requests.len() < REQUESTS.into();
         if room {
@@ -66,14 +66,14 @@ impl Events {
         room
     }
 
-    /// Takes a request back.
+    /// Removes a waiting request.
     pub fn abort(&mut self, cid: u16) -> bool {
         let before = self.requests.len();
         self.requests.retain(|waiting| *waiting != cid);
         self.requests.len() < before
     }
 
-    /// The guest rang a doorbell wrongly: with a wrong `value`, or one that is not there.
+    /// Reports a wrong doorbell: a wrong `value`, or a doorbell that does not exist.
     pub fn doorbell(&mut self, value: bool) {
         self.happen(Kind::Doorbell { value });
     }
@@ -88,7 +88,7 @@ impl Events {
         self.happened[kind.group()].get_or_insert(kind);
     }
 
-    /// The next event to be told, and the request that waited for it.
+    /// Returns the next event to report, and the request that waited for it.
     pub fn take(&mut self) -> Option<(u16, u32)> {
         let group = (0..2).find(|group| self.happened[*group].is_some() && !self.told[*group])?;
         let cid = self.requests.pop_front()?;
@@ -97,7 +97,7 @@ impl Events {
         Some((cid, kind.result()))
     }
 
-    /// The guest has read this log.
+    /// The guest has read this log: its events are reported again.
     pub fn has_read(&mut self, page: u8) {
         let groups = [log::ERRORS, log::CHANGED_NAMESPACES];
         if let Some(group) = groups.iter().position(|log| *log == page) {

@@ -1,4 +1,4 @@
-//! Features: what the guest may set, and read again. None outlives a reset.
+//! Features: settings that the guest may change and read. A reset restores the defaults.
 
 use dcs_nvme::Status;
 use dcs_nvme::command::{ALL_NAMESPACES, Command, Feature, QueueCounts, feature};
@@ -9,33 +9,33 @@ use crate::logs::WARNING_TEMPERATURE;
 use crate::slots::Work;
 use crate::storage::Storage;
 
-/// Bytes of the host behavior support data. [base figure 338]
+/// Bytes of host behavior support data. [base figure 338]
 const HOST_BEHAVIOR_SIZE: usize = 512;
 
 /// The features' values.
 pub struct Features {
     arbitration: u32,
-    /// Over and under.
+    /// The thresholds: over and under.
     thresholds: [u16; 2],
     error_recovery: u32,
     pub write_cache: bool,
     pub coalescing: u32,
-    /// Of each vector: interrupts are not coalesced.
+    /// For each vector: its interrupts are not coalesced.
     vectors: Vec<bool>,
     atomicity: u32,
     behavior: [u8; HOST_BEHAVIOR_SIZE],
     host: HostIdentifier,
 }
 
-/// The guest's identifier. [base 2.1 5.1.25.1.28]
+/// The identifier that the guest has set. [base 2.1 5.1.25.1.28]
 #[derive(Clone, Copy, Default)]
 struct HostIdentifier {
     bytes: [u8; 16],
-    /// It has 16 bytes; else it has the first 8.
+    /// It has 16 bytes; otherwise only the first 8 count.
     extended: bool,
 }
 
-/// Bytes of a host identifier, by the feature's value.
+/// Returns the number of bytes of a host identifier, by the feature's value.
 fn host_identifier_size(value: u32) -> usize {
     if value & 1 != 0 { 16 } else { 8 }
 }
@@ -55,12 +55,12 @@ impl Features {
         }
     }
 
-    /// Interrupts of a vector are coalesced, if any are. Those of the admin queue's never are.
+    /// Returns true if coalescing applies to a vector. The admin queue's interrupts are never coalesced.
     pub fn is_coalesced(&self, vector: u16) -> bool {
         self.vectors.get(usize::from(vector)) == Some(&false)
     }
 
-    /// The threshold that a value of the feature names. [base figure 321]
+    /// Returns the temperature threshold that a value of the feature selects. [base figure 321]
     fn threshold(&mut self, value: u32) -> Option<&mut u16> {
         let (sensor, which) = (value >> 16 & 0xf, value >> 20 & 3);
         self.thresholds.get_mut(which as usize).filter(|_| sensor == 0)
@@ -68,12 +68,12 @@ impl Features {
 }
 
 impl Controller {
-    /// A write is to be on the medium when it is answered.
+    /// Returns true if a write must be on the medium when it is completed.
     pub(crate) fn is_durable(&self, asked_for: bool) -> bool {
         asked_for || self.config.write_through || !self.features.write_cache
     }
 
-    /// The feature is there.
+    /// Returns true if the feature is supported.
     pub(crate) fn has_feature(&self, number: u8) -> bool {
         match number {
             feature::VOLATILE_WRITE_CACHE => self.has_cache,
@@ -108,13 +108,13 @@ impl Controller {
         }
     }
 
-    /// The numbers of I/O queues.
+    /// Returns the numbers of I/O queues.
     fn queue_counts(&self) -> u32 {
         let count = u32::from(self.config.queues);
         QueueCounts { submissions: count, completions: count }.bits()
     }
 
-    /// Get Features: the value, or why there is none. [base 5.15]
+    /// Carries out Get Features: returns the value, or the status of the error. [base 5.15]
     pub(crate) fn get_features(&mut self, port: &mut dyn HostPort, command: &Command) -> Result<u32, Status> {
         let wanted = Feature::from_words(&command.words);
         self.check_feature(command, wanted.number)?;
@@ -122,7 +122,7 @@ impl Controller {
         let mut usual = Features::new(self.config.queues);
         let (features, is_default) = match wanted.select {
             0 => (&mut self.features, false),
-            // None is saved: the default is what is there after a reset.
+            // None can be saved: the default is the value after a reset.
             1 | 2 => (&mut usual, true),
             3 => {
                 let changeable = wanted.number != feature::POWER_MANAGEMENT;
@@ -176,7 +176,8 @@ impl Controller {
         }
     }
 
-    /// Set Features: the result, or why not. Nothing where the command ends later. [base 5.27]
+    /// Carries out Set Features: returns the result, or the status of the error; `None` if the command ends
+    /// later. [base 5.27]
     pub(crate) fn set_features(
         &mut self,
         drive: u32,
@@ -192,7 +193,7 @@ impl Controller {
         let (features, value) = (&mut self.features, wanted.value);
         match wanted.number {
             feature::ARBITRATION => features.arbitration = value,
-            // There is one power state.
+            // There is only one power state.
             feature::POWER_MANAGEMENT if value & 0x1f == 0 => {}
             feature::POWER_MANAGEMENT => return Err(Status::INVALID_FIELD),
             feature::TEMPERATURE_THRESHOLD => {
@@ -204,7 +205,8 @@ impl Controller {
                 if !self.slots.has_free() {
                     return Err(Status::INTERRUPTED);
                 }
-                // From here on writes are durable, also those under way: they end with a flush of their own.
+                // From here on writes are durable, including those in progress: they end with a flush of
+                // their own.
                 self.features.write_cache = false;
                 self.flush_all(drive, storage, port, Work::CacheOff, (0, command.cid));
                 return Ok(None);
@@ -249,7 +251,7 @@ impl Controller {
                     status => return Err(status),
                 }
             }
-            // There is one combination of command sets.
+            // There is only one combination of command sets.
             feature::COMMAND_SETS if value & 0x1ff == 0 => {}
             feature::COMMAND_SETS => return Err(Status::COMMAND_SETS_REJECTED),
             _ => return Err(Status::INVALID_FIELD),

@@ -1,4 +1,4 @@
-//! The guest, as its controller reaches it.
+//! The guest as its controller reaches it.
 
 use std::any::Any;
 use std::fmt;
@@ -7,55 +7,55 @@ use std::sync::Arc;
 
 use dcs_vfio::Mapping;
 
-/// Which way data go.
+/// The direction in which data go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// Into the guest's memory: a read.
     ToGuest,
-    /// Out of it: a write.
+    /// Out of the guest's memory: a write.
     FromGuest,
 }
 
-/// The guest's memory is not there, or may not be reached.
+/// The guest has no memory at this address, or does not allow access to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no memory of the guest at this address, or it may not be reached")]
 pub struct HostError;
 
-/// All of a guest that its controller reaches: memory by bus address, and interrupts.
+/// A guest as its controller reaches it: memory by bus address, and interrupts.
 pub trait HostPort {
-    /// Copies from the guest's memory: all or nothing. Reads of 4 and 8 bytes that are aligned are not torn.
+    /// Copies from the guest's memory, all or nothing. Aligned reads of 4 and 8 bytes are atomic.
     ///
     /// # Errors
     ///
-    /// Where any byte may not be reached.
+    /// Fails if any byte cannot be reached.
     fn read(&mut self, address: u64, bytes: &mut [u8]) -> Result<(), HostError>;
 
-    /// Copies into the guest's memory: all or nothing. Within one call the last bytes are written last, so
-    /// that an entry whose end says that it is new is whole by then.
+    /// Copies into the guest's memory, all or nothing. A call writes the last bytes last, so that an entry is
+    /// complete once its last word marks it as new.
     ///
     /// # Errors
     ///
-    /// Where any byte may not be reached.
+    /// Fails if any byte cannot be reached.
     fn write(&mut self, address: u64, bytes: &[u8]) -> Result<(), HostError>;
 
-    /// The same memory for the kernel, which reads or writes it without a copy. Nothing where it is not in
-    /// one mapping, or not to be reached in this direction: then it is copied.
+    /// Returns the same memory for the kernel to read or write without a copy; `None` if it is not in one
+    /// mapping, or not accessible in this direction: then it is copied.
     fn direct(&mut self, address: u64, length: u64, direction: Direction) -> Option<Piece>;
 
-    /// Nanoseconds of a clock that goes on evenly, wherever it began: one clock for all guests of a process.
+    /// Returns the nanoseconds of a monotonic clock: one clock for all guests of a process.
     fn uptime(&mut self) -> u64;
 
-    /// Raises an interrupt. Ignored where the guest has not set the vector up.
+    /// Raises an interrupt. Ignored if the guest has not set up the vector.
     fn interrupt(&mut self, vector: u16);
 }
 
-/// Memory of a guest that is lent to the kernel. The mapping is kept as long as the piece is.
+/// Memory of a guest that is lent to the kernel. The mapping lives as long as the piece.
 #[derive(Clone)]
 pub struct Piece {
     memory: Arc<Mapping>,
     offset: u64,
     length: usize,
-    /// Somebody's who wants to know how long the kernel may have the memory.
+    /// Held by the owner of the memory, to know how long the kernel may use it.
     _hold: Option<Arc<dyn Any + Send + Sync>>,
 }
 
@@ -66,30 +66,30 @@ impl fmt::Debug for Piece {
 }
 
 impl Piece {
-    /// A piece of a mapping; nothing where that is shorter.
+    /// Returns a piece of a mapping; `None` if the mapping is shorter.
     pub fn new(memory: Arc<Mapping>, offset: u64, length: u64) -> Option<Piece> {
         let fits = offset.checked_add(length).is_some_and(|end| end <= memory.length());
         let length = usize::try_from(length).ok().filter(|_| fits)?;
         Some(Piece { memory, offset, length, _hold: None })
     }
 
-    /// The same; `hold` is dropped with it.
+    /// The same; `hold` is dropped with the piece.
     #[must_use]
     pub fn held(self, hold: Arc<dyn Any + Send + Sync>) -> Piece {
         Piece { _hold: Some(hold), ..self }
     }
 
-    /// In bytes.
+    /// Returns its length in bytes.
     pub fn length(&self) -> usize {
         self.length
     }
 
-    /// Where it is in this process: for the kernel, which may have it as long as the piece is kept.
+    /// Returns its address in this process: for the kernel, which may use it as long as the piece lives.
     pub(crate) fn pointer(&self) -> NonNull<u8> {
         self.memory.pointer(self.offset, self.length)
     }
 
-    /// True if it begins at a multiple of `start`, and its length is one of `length`.
+    /// Returns true if it begins at a multiple of `start`, and its length is a multiple of `length`.
     pub(crate) fn is_aligned(&self, (start, length): (usize, usize)) -> bool {
         (self.pointer().as_ptr() as usize).is_multiple_of(start) && self.length.is_multiple_of(length)
     }
@@ -99,17 +99,17 @@ impl Piece {
         self.memory.load(self.offset, &mut bytes[..self.length]);
     }
 
-    /// Copies from its byte `at` on.
+    /// Copies from it, from byte `at` on.
     ///
     /// # Panics
     ///
-    /// Beyond its end, as [`Piece::store_at`].
+    /// Panics beyond its end, as [`Piece::store_at`] does.
     pub fn load_at(&self, at: usize, bytes: &mut [u8]) {
         assert!(at.checked_add(bytes.len()).is_some_and(|end| end <= self.length));
         self.memory.load(self.offset + at as u64, bytes);
     }
 
-    /// Copies into it, from its byte `at` on.
+    /// Copies into it, from byte `at` on.
     pub fn store_at(&self, at: usize, bytes: &[u8]) {
         assert!(at.checked_add(bytes.len()).is_some_and(|end| end <= self.length));
         self.memory.store(self.offset + at as u64, bytes);

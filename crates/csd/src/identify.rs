@@ -1,4 +1,4 @@
-//! Identify: what the controller says about itself and its namespaces. [base 5.17]
+//! Identify data of the controller and its namespaces. [base 5.17]
 
 use dcs_nvme::command::{ALL_NAMESPACES, Command};
 use dcs_nvme::identify::{self, EntrySizes, Format, Identifier, SIZE, Sgl};
@@ -12,10 +12,10 @@ use crate::namespace::Namespace;
 use crate::registers::VERSION;
 use crate::timers::KEEP_ALIVE;
 
-/// Abort commands that may wait at once, as the data say. None ever waits.
+/// Number of Abort commands in progress at once, as reported. None is ever in progress.
 const ABORTS: u16 = 4;
 
-/// Bytes that are best written together.
+/// The best size of a write in bytes.
 const GRANULARITY: u32 = 4096;
 
 fn only(bytes: usize) -> EntrySizes {
@@ -23,7 +23,7 @@ fn only(bytes: usize) -> EntrySizes {
     EntrySizes { least: shift, most: shift }
 }
 
-/// Text, padded with spaces.
+/// Returns text padded with spaces.
 fn text<const N: usize>(text: &str) -> [u8; N] {
     let mut padded = [b' '; N];
     padded.iter_mut().zip(text.bytes()).for_each(|(to, from)| *to = from);
@@ -43,7 +43,7 @@ impl Controller {
         let (structure, number) = (command.words[0] as u8, command.namespace);
         match structure {
             identify::CONTROLLER => Ok(self.identify_controller()),
-            // Namespaces that are allocated are attached.
+            // All allocated namespaces are attached.
             identify::NAMESPACE | identify::ALLOCATED_NAMESPACE => Ok(match self.with_blocks(number)? {
                 Some(namespace) => self.identify_namespace(namespace),
                 None => [0; SIZE],
@@ -66,10 +66,10 @@ impl Controller {
         }
     }
 
-    /// The controllers of the subsystem, or those to which a namespace is attached.
+    /// Returns the controllers of the subsystem, or those to which a namespace is attached.
     fn controllers(&self, command: &Command) -> Result<[u8; SIZE], Status> {
         let (structure, least) = (command.words[0] as u8, (command.words[0] >> 16) as u16);
-        // Nobody here knows the others of its subsystem.
+        // The other controllers of the subsystem are not known here.
         if self.config.shared {
             return Err(Status::INVALID_FIELD);
         }
@@ -84,11 +84,11 @@ impl Controller {
         Ok(identify::controllers_bytes(if listed { &this } else { &[] }))
     }
 
-    /// The namespace with this number, if it is active.
+    /// Returns the namespace with this number if it is active.
     ///
     /// # Errors
     ///
-    /// Where the number can be none.
+    /// Fails if the number is invalid.
     pub(crate) fn known(&self, number: u32) -> Result<Option<&Namespace>, Status> {
         if number == 0 || number > self.config.largest_namespace() {
             return Err(Status::INVALID_NAMESPACE);
@@ -105,14 +105,14 @@ impl Controller {
             serial: text(&config.serial),
             model: text("dcs virtual drive"),
             firmware: text(FIRMWARE),
-            // Its subsystem may have other controllers.
+            // The subsystem may have other controllers.
             sharing: u8::from(config.shared) << 1,
             // In pages of 4 KiB.
             max_transfer: config.transfer_shift - 12,
             number: config.number,
             version: VERSION,
             events: NAMESPACES_CHANGED,
-            // Host identifiers have 8 or 16 bytes.
+            // Host identifiers of 8 or 16 bytes.
             attributes: 1,
             // An I/O controller.
             kind: 1,
@@ -120,7 +120,7 @@ impl Controller {
             optional_admin: u16::from(config.shadow_doorbells) << 8,
             aborts: ABORTS,
             event_requests: REQUESTS,
-            // One, read only.
+            // One slot, read only.
             firmware_slots: 0b11,
             // Commands supported and effects; any length and offset.
             log_pages: 0b110,
@@ -139,7 +139,7 @@ impl Controller {
             sgl: Sgl::Bytes,
             bit_buckets: false,
             subsystem,
-            // Nobody knows.
+            // Not known.
             power: 0,
         }
         .bytes()
@@ -150,11 +150,11 @@ impl Controller {
             blocks: namespace.blocks,
             capacity: namespace.blocks,
             used: namespace.blocks,
-            // Thin provisioning; there is a preferred granularity.
+            // Thin provisioning; with a preferred granularity.
             features: u8::from(namespace.thin) | 1 << 4,
             sharing: namespace.shared.into(),
-            // Deallocated blocks read as zeros, and write zeroes may deallocate: not if deallocation does nothing, or zeros are
-            // deciphered.
+            // Deallocated blocks read as zeros, and Write Zeroes may deallocate; not if the volume cannot
+            // deallocate, or a chain would decrypt the zeros.
             deallocated: if namespace.thin && namespace.chain.is_none() { 1 | 1 << 3 } else { 0 },
             granularity: (GRANULARITY >> namespace.shift).max(1),
             attributes: namespace.read_only.into(),

@@ -1,4 +1,4 @@
-//! Commands of the I/O queues: the NVM command set [NVM 3.2], and the way to those of the others.
+//! Commands of the I/O queues: the NVM command set [NVM 3.2]; those of other command sets are passed on.
 
 use dcs_nvme::command::{self, ALL_NAMESPACES, Blocks, Command, Datasets, Range, nvm};
 use dcs_nvme::identify::set;
@@ -12,21 +12,23 @@ use crate::near;
 use crate::slots::Work;
 use crate::storage::{Action, Buffer, Data, Request, Storage, Ticket, VolumeError, VolumeId};
 
-/// Pieces of the guest's memory that one request names at most; more of them are copied together.
+/// Maximum number of pieces of the guest's memory in one request; if there are more, data are copied.
 const PIECES: usize = 512;
 
-/// The cost of an entry or descriptor of a command's data, as bytes.
+/// The cost of a list entry or descriptor of a command's data, in bytes.
 const PIECE_COST: u64 = 512;
 const PIECES_FREE: u64 = 16;
 
-/// Bytes that cost as much as one that is read or written, where they are zeroed or deallocated without being written.
+/// Bytes that cost as much as one read or written byte if they are zeroed or deallocated without being
+/// written.
 const DEALLOCATED_PER_BYTE: u64 = 64;
 
-/// The cost of the bytes of a deallocated range at most. Guests deallocate terabytes with one range: their next command would wait for
-/// longer than their drivers do. Data that become free were paid for when they were written.
+/// Maximum cost of a deallocated range, in bytes. Guests deallocate terabytes with one range: otherwise their
+/// next command would wait longer than their drivers' timeout. Freed data were paid for when they were
+/// written.
 const RANGE_BYTES_COST_MAX: u64 = 1 << 20;
 
-/// The status of a command whose request the storage did not do.
+/// Returns the status of a command whose request failed at the storage.
 pub(crate) fn status_of(error: VolumeError, action: Action) -> Status {
     match (error, action) {
         (VolumeError::Medium(_), Action::Read) => Status::UNRECOVERED_READ_ERROR,
@@ -37,7 +39,7 @@ pub(crate) fn status_of(error: VolumeError, action: Action) -> Status {
 }
 
 impl Controller {
-    /// Begins a command of an I/O queue; what it cost.
+    /// Begins a command of an I/O queue; returns its cost.
     pub(crate) fn io(
         &mut self,
         drive: u32,
@@ -63,7 +65,7 @@ impl Controller {
                 COMMAND_COST
             }
         };
-        // Small pieces take as long as larger ones; a few are part of any command.
+        // Small pieces take as long as larger ones; a few of them are part of any command.
         let pieces = std::mem::take(&mut self.walked).saturating_sub(PIECES_FREE);
         cost.max(COMMAND_COST + PIECE_COST * pieces)
     }
@@ -105,7 +107,7 @@ impl Controller {
         }
     }
 
-    /// The namespace of a command.
+    /// Returns the namespace of a command.
     fn active(&self, number: u32) -> Result<&Namespace, Status> {
         let known = self.known(number).map_err(Status::with_do_not_retry)?;
         known.ok_or(Status::INVALID_FIELD.with_do_not_retry())
@@ -120,7 +122,7 @@ impl Controller {
         Ok(namespace)
     }
 
-    /// A slot: commands are only taken while there are any.
+    /// Takes a slot: commands are only taken while there is a free one.
     fn take(&mut self, work: Work, queue: u16, command: &Command) -> Result<u16, Status> {
         let index = self.slots.take(work, queue, command.cid).ok_or(Status::INTERRUPTED)?;
         self.slots.get(index).namespace = command.namespace;
@@ -148,7 +150,8 @@ impl Controller {
         storage.submit(Request { ticket, volume, action, offset, length, data });
     }
 
-    /// Checks a command that has data, and takes down where they lie: its slot, and how many they are.
+    /// Checks a command with data, and stores the places of its data: returns its slot and the number of
+    /// bytes.
     fn data_command(
         &mut self,
         port: &mut dyn HostPort,
@@ -188,7 +191,7 @@ impl Controller {
         Ok((index, length))
     }
 
-    /// Where the data of a command lie, in pieces that do not follow each other.
+    /// Adds the places of a command's data to `places`; adjacent ones are joined.
     pub(crate) fn find(
         &mut self,
         port: &mut dyn HostPort,
@@ -217,7 +220,7 @@ impl Controller {
         }
     }
 
-    /// Hands a command with data to the storage; false where it needs a buffer and there is none.
+    /// Hands a command with data to the storage; returns false if it needs a buffer and none is free.
     fn begin(&mut self, drive: u32, index: u16, port: &mut dyn HostPort, storage: &mut dyn Storage) -> bool {
         let slot = self.slots.get(index);
         let (work, queue, cid) = (slot.work, slot.queue, slot.cid);
@@ -264,7 +267,7 @@ impl Controller {
         true
     }
 
-    /// Begins what waited for a buffer, as far as there are any.
+    /// Begins the commands that wait for a buffer, as far as buffers are free.
     pub(crate) fn unpark(&mut self, drive: u32, port: &mut dyn HostPort, storage: &mut dyn Storage) -> bool {
         let mut busy = false;
         while let Some(index) = self.parked.front().copied() {
@@ -277,7 +280,7 @@ impl Controller {
         busy
     }
 
-    /// The storage has filled a buffer, or is through with it.
+    /// Takes a buffer back that the storage has filled or written.
     pub(crate) fn through_buffer(&mut self, port: &mut dyn HostPort, index: u16, bytes: &mut [u8]) -> Status {
         let slot = self.slots.get(index);
         match slot.work {
@@ -290,8 +293,8 @@ impl Controller {
         }
     }
 
-    /// Zeros that pass a chain: the next of them, in the buffer of the last; that comes back where there are
-    /// none.
+    /// Writes the next zeros that pass a chain, in the buffer of the last ones. Returns the buffer if there are
+    /// none, or the command has failed.
     pub(crate) fn more_zeros(
         &mut self,
         ticket: Ticket,
@@ -318,7 +321,7 @@ impl Controller {
         None
     }
 
-    /// Counts what was moved.
+    /// Counts the bytes moved.
     pub(crate) fn count(&mut self, index: u16, status: Status) {
         let slot = self.slots.get(index);
         let (work, length) = (slot.work, slot.length);
@@ -363,7 +366,7 @@ impl Controller {
         }
         let deallocate = thin && command.words[2] & Blocks::DEALLOCATE != 0;
         let action = Action::Zero { deallocate, durable };
-        // The disk may have to write them all.
+        // The disk may have to write all of them.
         let is_written = !thin || !deallocate && storage.volume(volume).is_some_and(|info| info.writes_zeros);
         let index = self.take(Work::Plain, queue, command)?;
         self.slots.get(index).length = if is_written { length } else { 0 };
@@ -407,7 +410,7 @@ impl Controller {
             return Ok(COMMAND_COST + bytes.len() as u64);
         }
         let index = self.take(Work::Ranges, queue, command)?;
-        // Each is a command's work, for the limits too.
+        // Each range counts as a command, for the limits too.
         self.limiter.commands(self.slots.now, places.len() as u64 - 1);
         let cost_of = |length: u64| COMMAND_COST + RANGE_BYTES_COST_MAX.min(length / DEALLOCATED_PER_BYTE);
         let cost = places.iter().map(|(_, length)| cost_of(*length)).sum();
@@ -417,8 +420,9 @@ impl Controller {
         Ok(cost)
     }
 
-    /// Deallocates a command's next range: one at a time, so that a command has one request at the storage, however many ranges it has.
-    /// Returns false if there is none, or it is not the namespace's any more.
+    /// Deallocates a command's next range. It is one at a time, so that a command has one request at the
+    /// storage, however many ranges it has. Returns false if there is none, or the namespace does not have it
+    /// any more.
     pub(crate) fn next_range(&mut self, ticket: Ticket, storage: &mut dyn Storage) -> bool {
         let slot = self.slots.get(ticket.slot);
         let (namespace, volume) = (slot.namespace, slot.volume);
@@ -432,8 +436,8 @@ impl Controller {
         true
     }
 
-    /// Checks that a namespace lies on this volume, up to this byte at least: it may have been cut, or replaced, since a command on it
-    /// began.
+    /// Checks that a namespace is on this volume and has at least this many bytes: it may have been cut or
+    /// replaced since a command on it began.
     fn still_has(&self, namespace: u32, volume: VolumeId, end: u64) -> Result<(), Status> {
         let namespace = self.writable(namespace)?;
         if namespace.volume != volume {

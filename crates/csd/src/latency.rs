@@ -3,16 +3,16 @@
 //! ```text
 //!   entry fetched -- fetch --> the kernel has it -- storage --> answered -- completion --> interrupt raised
 //!                                                                  ^  |
-//!                                     near-storage commands alone: +--+ operators, a piece at a time
+//!                                     near-storage commands only: +--+ operators, a piece at a time
 //! ```
 //!
-//! The clock is read for a batch of commands, not for each: a stage ends when its batch is handed on, which is
-//! when the kernel, or the guest, learns of it. The time in the guest's queue before that cannot be seen.
+//! The clock is read once for a batch of commands: a stage ends when its batch is passed on, which is when
+//! the kernel or the guest learns of it. The time in the guest's queue before that is not visible.
 
-/// Bounded buckets of a histogram: up to 1 us, 2 us, 4 us and so on, the last up to 8.4 s.
+/// Number of bounded buckets of a histogram: up to 1 us, 2 us, 4 us and so on, the last up to 8.4 s.
 pub const BUCKETS: usize = 24;
 
-/// Commands by the time that they took.
+/// Commands counted by the time that they took.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Histogram {
     counts: [u64; BUCKETS + 1],
@@ -28,35 +28,35 @@ impl Histogram {
         self.sum = self.sum.saturating_add(nanoseconds);
     }
 
-    /// Commands in each bucket; the last one has no bound.
+    /// Returns the number of commands in each bucket; the last one has no bound.
     pub fn counts(&self) -> &[u64] {
         &self.counts
     }
 
-    /// The largest time that falls into a bucket, in nanoseconds.
+    /// Returns the longest time that is counted in a bucket, in nanoseconds.
     pub fn bound(bucket: usize) -> u64 {
         1000 << bucket
     }
 
-    /// Nanoseconds of all commands together.
+    /// Returns the nanoseconds of all commands together.
     pub fn sum(&self) -> u64 {
         self.sum
     }
 }
 
-/// A part of a command's way.
+/// A stage of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// From the copy of its entry until the storage has it: its data are found, copied and encrypted, it may
+    /// From the copy of its entry until the storage has it: its data are found, copied and encrypted; it may
     /// wait for a buffer.
     Fetch,
-    /// The storage works on it; of a near-storage command, all pieces together.
+    /// In the storage; of a near-storage command, the sum of all pieces.
     Storage,
-    /// Operators of a near-storage command, all pieces together.
+    /// In the operators of a near-storage command; the sum of all pieces.
     Operators,
     /// From the storage's last answer until the guest has the completion and its interrupt.
     Completion,
-    /// All of it, and waiting between pieces.
+    /// All of it, including waits between pieces.
     Whole,
 }
 
@@ -65,7 +65,7 @@ impl Stage {
     pub const ALL: [Stage; 5] =
         [Stage::Fetch, Stage::Storage, Stage::Operators, Stage::Completion, Stage::Whole];
 
-    /// Its name.
+    /// Returns its name.
     pub fn name(self) -> &'static str {
         match self {
             Stage::Fetch => "fetch",
@@ -77,17 +77,17 @@ impl Stage {
     }
 }
 
-/// Histograms of commands of I/O queues that had something to wait for.
+/// Histograms of commands of I/O queues that reached the storage or operators.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Latencies {
     stages: [Histogram; Stage::ALL.len()],
-    /// Near-storage commands that took longer than 1.5 times what the storage and their operators worked on
-    /// them (FlexCSV's measure, 1.5 T_exec): the rest they waited for others.
+    /// Near-storage commands that took more than 1.5 times as long as the storage and their operators worked
+    /// on them (FlexCSV's measure, 1.5 T_exec): they waited for others.
     pub violations: u64,
 }
 
 impl Latencies {
-    /// The commands by their time in this stage.
+    /// Returns the histogram of this stage.
     pub fn of(&self, stage: Stage) -> &Histogram {
         &self.stages[stage as usize]
     }
@@ -97,45 +97,45 @@ impl Latencies {
     }
 }
 
-/// Times of a command under way, in nanoseconds.
+/// Times of a command in progress, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Times {
     pub fetched: u64,
-    /// When the storage got it, or its last piece.
+    /// Time at which the storage got it, or its last piece.
     handed: Option<u64>,
-    /// The storage has worked on it for so long.
+    /// Time for which the storage has worked on it.
     storage: u64,
-    /// Its operators have.
+    /// Time for which its operators have worked on it.
     pub operators: u64,
 }
 
 impl Times {
-    /// The times of a command whose entry was copied now.
+    /// Makes the times of a command whose entry was copied now.
     pub fn new(fetched: u64) -> Times {
         Times { fetched, ..Times::default() }
     }
 
-    /// The storage has it, or its next piece: its times before that.
+    /// The storage has got it, or its next piece: ends the stage before.
     pub fn hand(&mut self, now: u64) -> Times {
         let before = *self;
         self.handed = Some(now);
         before
     }
 
-    /// The storage has answered all that it had of the command.
+    /// The storage has answered all requests of the command.
     pub fn answered(&mut self, now: u64) {
         self.storage += self.handed.map_or(0, |handed| now.saturating_sub(handed));
     }
 }
 
-/// A command that has ended, and of which the guest has not been told yet.
+/// A command that has ended, but was not reported to the guest yet.
 struct Ended {
     times: Times,
     answered: u64,
     is_near: bool,
 }
 
-/// The times of a controller.
+/// The latencies of a controller.
 #[derive(Default)]
 pub(crate) struct Clocked {
     handed: Vec<u16>,
@@ -144,13 +144,13 @@ pub(crate) struct Clocked {
 }
 
 impl Clocked {
-    /// This many commands are under way at most.
+    /// Makes them for this many commands in progress.
     pub fn new(commands: usize) -> Clocked {
         let (handed, ended) = (Vec::with_capacity(commands), Vec::with_capacity(commands));
         Clocked { handed, ended, latencies: Latencies::default() }
     }
 
-    /// The storage has a command's next piece.
+    /// The storage has got a command's next piece.
     pub fn hands(&mut self, slot: u16) {
         self.handed.push(slot);
     }
@@ -160,13 +160,13 @@ impl Clocked {
         self.ended.push(Ended { times, answered: now, is_near });
     }
 
-    /// Nothing was handed on, and nothing has ended.
+    /// Returns true if nothing was passed on and nothing has ended.
     pub fn is_settled(&self) -> bool {
         self.handed.is_empty() && self.ended.is_empty()
     }
 
-    /// The storage has a batch, and guests have their completions. `hand` tells a slot's command of it
-    /// ([`Times::hand`]).
+    /// Ends a batch: the storage has the requests, and guests have their completions. `hand` calls
+    /// [`Times::hand`] of a slot's command.
     pub fn settle(&mut self, now: u64, mut hand: impl FnMut(u16) -> Times) {
         for slot in self.handed.drain(..) {
             let times = hand(slot);

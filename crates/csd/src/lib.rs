@@ -1,4 +1,5 @@
-//! Virtual computational storage drives: a standard NVMe controller for every guest, and what is behind it.
+//! Virtual computational storage drives: a standard NVMe controller for every guest, and the storage behind
+//! it.
 //!
 //! # Architecture
 //!
@@ -21,31 +22,32 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | [`config`] | what a drive and its namespaces are to be, and why they cannot |
-//! | [`host`] | [`HostPort`]: all of the guest that a controller reaches |
-//! | [`controller`] | [`Controller`]: a function as its guest sees it |
+//! | [`config`] | the configuration of a drive and its namespaces, and errors in it |
+//! | [`host`] | [`HostPort`]: the guest as a controller reaches it |
+//! | [`controller`] | [`Controller`]: an NVMe controller as its guest sees it |
 //! | `registers`, `queue` | the registers of BAR0; submission and completion queues, shadow doorbells |
 //! | `admin`, `identify`, `features`, `logs` | commands of the admin queue |
-//! | `command_sets` | command sets beside NVM |
+//! | `command_sets` | command sets other than NVM |
 //! | `timers` | the timestamp, keep alive |
-//! | `io`, `slots`, `completions` | commands of the I/O queues, those under way, how they end |
-//! | `copy`, `events`, `coalescing` | data that are copied at once; asynchronous events; interrupts for several completions |
-//! | [`latency`], [`limits`] | where commands spend their time; limits of a drive's rate |
-//! | [`chain`] | [`Chain`]: what the data of a namespace pass |
+//! | `io`, `slots`, `completions` | commands of the I/O queues, those in progress, their completions |
+//! | `copy`, `events`, `coalescing` | small data of commands; asynchronous events; interrupts for several
+//! completions |
+//! | [`latency`], [`limits`] | times of commands in each stage; limits of a drive's rate |
+//! | [`chain`] | [`Chain`]: the operators that a namespace's data pass |
 //! | [`namespace`] | [`Namespace`]: logical blocks on a volume, and their chain |
 //! | [`near`] | near-storage commands: a source, operators, a destination; those of the standard's command sets |
-//! | [`shares`] | [`Shares`]: who is next, by weight |
-//! | [`pool`], [`placement`] | slots that do operators' work beside the loop; which slot may do which work |
-//! | `waste` | memory that is given back beside it |
+//! | [`shares`] | [`Shares`]: whose turn it is, by weight |
+//! | [`pool`], [`placement`] | slots that do operators' work outside the loop; which slot may do which work |
+//! | `waste` | memory that is freed outside the loop |
 //! | [`drives`] | [`Drives`]: the controllers of a process, in turn |
 //! | [`storage`] | [`Storage`]: volumes on files, block devices, SSDs that the process drives itself, or in memory |
 //!
 //! **Trust.** A guest may write anything at any time. Entries and lists are copied, then checked, then used;
 //! its memory is only reached through the [`HostPort`], which refuses what the guest did not map. A guest
-//! that breaks a rule gets the status that the specification names, and harms no other: a controller shares
-//! nothing with the next but the storage, and of that it has its share.
+//! that breaks a rule gets the status that the specification defines, and harms no other: controllers share
+//! only the storage, and each has its share of it.
 //!
-//! **Truth.** A command is completed when what it asked for has happened: a flush when the disk has said so
+//! **Durability.** A command is completed when its work is done: a flush when the disk has acknowledged it
 //! (fdatasync), a write with FUA when it is on the medium. A disk's error becomes a media status.
 //!
 //! Sections are those of the NVM Express Base Specification 2.0c (\[base\]), the NVM Command Set
@@ -56,10 +58,10 @@
 //! * Fused commands, metadata and protection information, reservations, namespace management by the guest,
 //!   firmware download, self-test, sanitize, format, security, directives, zones.
 //! * Queues that are not contiguous, weighted arbitration (CC.AMS), I/O command sets other than NVM,
-//!   Subsystem Local Memory and Computational Programs. Of the last one: programs other than WebAssembly modules, the
-//!   fields of the logs of their types and of memory range sets.
-//! * Operators of one chain side by side: a chain is in one slot at a time.
-//! * Deallocation on block devices: it is taken, and nothing is done.
+//!   Subsystem Local Memory and Computational Programs. Of the last one: programs other than WebAssembly
+//!   modules, the fields of the logs of their types and of memory range sets.
+//! * Parallel operators of one chain: a chain is in one slot at a time.
+//! * Deallocation on block devices: it is accepted and ignored.
 //! * A controller memory buffer, and bit buckets in scatter gather lists.
 #![deny(unsafe_code)]
 

@@ -1,26 +1,25 @@
 //! Limits of a drive's rate: commands and bytes a second.
 //!
-//! A drive that has had more than its limit gets none of its next commands until the average is kept again.
-//! After a rest it may go ahead by what it would have had in [`BURST`]: in any time `t` it begins at most
-//! `rate * (t + BURST)` and one command more.
+//! A drive that has exceeded its limit begins no command until the average is kept again. After a pause it
+//! may make up for [`BURST`]: in any time `t` it begins at most `rate * (t + BURST)` and one command more.
 
-/// Rest that a drive may make up for, in nanoseconds.
+/// Pause that a drive may make up for, in nanoseconds.
 pub const BURST: u64 = 10_000_000;
 
-/// Limits; zero: none.
+/// Limits of a drive; zero means none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
-    /// Commands of I/O queues a second.
+    /// Most commands of I/O queues a second.
     pub commands: u64,
-    /// Bytes that they read and write on namespaces, a second.
+    /// Most bytes read and written on namespaces a second.
     pub bytes: u64,
 }
 
-/// How much of its limits a drive has used.
+/// The part of its limits that a drive has used.
 #[derive(Default)]
 pub(crate) struct Limiter {
     limits: Limits,
-    /// When what was had has been worked off, by the port's clock: of commands, of bytes.
+    /// Times, by the port's clock, at which commands and bytes so far are within the limits again.
     due: [u64; 2],
 }
 
@@ -29,7 +28,7 @@ impl Limiter {
         self.limits
     }
 
-    /// Other limits from now on. A debt is forgotten.
+    /// Changes the limits, and forgets the debt.
     pub fn set(&mut self, limits: Limits) {
         *self = Limiter { limits, due: [0; 2] };
     }
@@ -38,12 +37,12 @@ impl Limiter {
         self.limits != Limits::default()
     }
 
-    /// When the next command may begin.
+    /// Returns the time at which the next command may begin.
     pub fn due(&self) -> u64 {
         self.due[0].max(self.due[1])
     }
 
-    /// True if a command may begin.
+    /// Returns true if a command may begin.
     pub fn is_free(&self, now: u64) -> bool {
         self.due() <= now
     }
@@ -56,12 +55,12 @@ impl Limiter {
         }
     }
 
-    /// So many commands begin.
+    /// Counts commands that begin.
     pub fn commands(&mut self, now: u64, count: u64) {
         self.take(0, self.limits.commands, now, count);
     }
 
-    /// This many bytes are read or written.
+    /// Counts bytes that are read or written.
     pub fn bytes(&mut self, now: u64, bytes: u64) {
         self.take(1, self.limits.bytes, now, bytes);
     }
@@ -73,7 +72,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Whenever it is asked, within any two times no more begins than the limit allows.
+        /// In any interval no more begins than the limit allows, at whatever times it is asked.
         #[test]
         fn no_time_has_more_than_its_limit(
             rate in 1..1_000_000u64,
@@ -99,7 +98,7 @@ mod tests {
                 for last in first..begun.len() {
                     let window = u128::from(begun[last].0 - begun[first].0 + BURST);
                     let count = (last - first) as u128;
-                    // A time is rounded down to a nanosecond for each command.
+                    // Each command's time is rounded down to a nanosecond.
                     prop_assert!(count * 999_999_999 / u128::from(rate) <= window + count);
                     if bytes > 0 {
                         prop_assert!(sum * 1_000_000_000 / u128::from(bytes) <= window + count);

@@ -14,7 +14,7 @@ use crate::near::entry::{FROM_GUEST, NO_DATA, TO_GUEST};
 /// Entries of the error log.
 pub const ERRORS: u16 = 16;
 
-/// A temperature that would be worth a warning, and one that would be critical, in Kelvin.
+/// The warning and the critical temperature, in kelvins.
 pub const WARNING_TEMPERATURE: u16 = 343;
 pub const CRITICAL_TEMPERATURE: u16 = 353;
 
@@ -24,7 +24,7 @@ const TEMPERATURE: u16 = 298;
 /// Logical blocks are counted in units of 1,000 times 512 bytes.
 const UNIT: u64 = 512_000;
 
-/// The revision of the firmware, as it is shown.
+/// The reported firmware revision.
 pub const FIRMWARE: &str = env!("CARGO_PKG_VERSION");
 
 /// The contents of the logs.
@@ -42,7 +42,7 @@ pub struct Logs {
 }
 
 impl Logs {
-    /// A command failed.
+    /// Records a command that failed.
     pub fn failed(&mut self, done: &Completion) {
         self.error_count += 1;
         let mut entry = [0; 64];
@@ -50,29 +50,29 @@ impl Logs {
         entry[8..10].copy_from_slice(&done.submission_queue.to_le_bytes());
         entry[10..12].copy_from_slice(&done.cid.to_le_bytes());
         entry[12..14].copy_from_slice(&(done.status.0 << 1).to_le_bytes());
-        // Nobody says which field of the command it was.
+        // The wrong field of the command is not known.
         entry[14..16].fill(0xff);
         self.errors.truncate(usize::from(ERRORS) - 1);
         self.errors.push_front(entry);
         self.media_errors += u64::from(done.status.kind() == 2);
     }
 
-    /// The number of commands that have failed.
+    /// Returns the number of commands that have failed.
     pub fn errors(&self) -> u64 {
         self.error_count
     }
 
-    /// The newest error comes first. [base figure 206]
+    /// Returns the error log, newest first. [base figure 206]
     fn error_page(&self, page: &mut Vec<u8>) {
         self.errors.iter().for_each(|entry| page.extend_from_slice(entry));
         page.resize(usize::from(ERRORS) * 64, 0);
     }
 
-    /// [base figure 207]
+    /// Returns the health log. [base figure 207]
     fn health(&self, page: &mut Vec<u8>) {
         page.resize(512, 0);
         page[1..3].copy_from_slice(&TEMPERATURE.to_le_bytes());
-        // Spare room, and the least of it, in percent.
+        // Available spare, and its threshold, in percent.
         page[3..5].copy_from_slice(&[100, 10]);
         let counts = [
             (32, self.bytes_read.div_ceil(UNIT)),
@@ -88,7 +88,7 @@ impl Logs {
     }
 }
 
-/// Firmware in slot 1. [base figure 208]
+/// Returns the firmware log: firmware in slot 1. [base figure 208]
 fn firmware(page: &mut Vec<u8>) {
     page.resize(512, 0);
     page[0] = 1;
@@ -101,7 +101,7 @@ fn firmware(page: &mut Vec<u8>) {
 const SUPPORTED: u8 = 1;
 const CHANGES: u8 = 1 << 1;
 
-/// Which commands there are of a command set, and what they do. [base figure 209]
+/// Returns the supported commands of a command set, and their effects. [base figure 209]
 fn effects(page: &mut Vec<u8>, set: u8) {
     page.resize(4096, 0);
     let admin = [
@@ -150,7 +150,7 @@ fn effects(page: &mut Vec<u8>, set: u8) {
 }
 
 impl Controller {
-    /// Get Log Page.
+    /// Carries out Get Log Page.
     pub(crate) fn get_log_page(&mut self, port: &mut dyn HostPort, command: &Command) -> Status {
         let wanted = GetLogPage::from_words(&command.words);
         let everywhere = matches!(command.namespace, 0 | ALL_NAMESPACES);
@@ -165,7 +165,7 @@ impl Controller {
             log::FIRMWARE => firmware(&mut page),
             log::CHANGED_NAMESPACES => self.changed_namespaces(&mut page),
             log::EFFECTS => {
-                // Which command set's: only where there are several.
+                // The command set's identifier counts only if there are several.
                 let set = if self.has_sets() { (command.words[4] >> 24) as u8 } else { set::NVM };
                 if !matches!(set, set::NVM | set::LOCAL_MEMORY | set::PROGRAMS) {
                     return Status::INVALID_FIELD.with_do_not_retry();
@@ -180,7 +180,7 @@ impl Controller {
                 }
                 match wanted.page {
                     log::PROGRAMS => self.near.program_list(&mut page),
-                    // There is none: all is zero, whatever fields it has.
+                    // No type has entries: all is zero, whatever the fields are.
                     _ => page.resize(LIST_HEADER, 0),
                 }
             }
@@ -189,7 +189,7 @@ impl Controller {
         let Some(rest) = usize::try_from(wanted.offset).ok().and_then(|offset| page.get(offset..)) else {
             return Status::INVALID_FIELD.with_do_not_retry();
         };
-        // What is beyond the page's end nobody defines: it stays as it is.
+        // The specification does not define the bytes beyond a page's end: they are unchanged.
         let length = rest.len().min(wanted.bytes as usize);
         let status = self.copy_out(port, &command.data, &rest[..length]);
         if status.is_success() && !wanted.retain_event {
@@ -201,7 +201,7 @@ impl Controller {
         status
     }
 
-    /// A double word for each log page: bit 0, it is there. [base 2.2 5.1.12.1.1]
+    /// Returns a double word for each log page; bit 0: supported. [base 2.2 5.1.12.1.1]
     fn supported_pages(&self, page: &mut Vec<u8>) {
         page.resize(1024, 0);
         let always = [
@@ -219,8 +219,8 @@ impl Controller {
         }
     }
 
-    /// A double word for each feature: bit 0, it is there; from bit 20 on its scope, bit 0 of which is a
-    /// namespace and bit 1 the controller. [base 2.2 5.1.12.1.18]
+    /// Returns a double word for each feature; bit 0: supported; from bit 20 on its scope: bit 0 of that is a
+    /// namespace, bit 1 the controller. [base 2.2 5.1.12.1.18]
     fn supported_features(&self, page: &mut Vec<u8>) {
         page.resize(1024, 0);
         for (number, place) in (0..=u8::MAX).zip(page.chunks_exact_mut(4)) {
@@ -231,7 +231,7 @@ impl Controller {
         }
     }
 
-    /// The numbers of those that changed since the log was read; one that says so where they are too many.
+    /// Returns the numbers of the namespaces that changed since the log was read, or the value for too many.
     /// [base 5.16.1.5]
     fn changed_namespaces(&self, page: &mut Vec<u8>) {
         page.resize(4096, 0);

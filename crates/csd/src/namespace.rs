@@ -6,37 +6,37 @@ use crate::chain::Chain;
 use crate::config::ConfigError;
 use crate::storage::{VolumeId, VolumeInfo};
 
-/// Logical blocks that a guest sees, and where they lie.
+/// Logical blocks that a guest sees, and their place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Namespace {
-    /// Its number (NSID), from 1 on.
+    /// Namespace number (NSID), from 1.
     pub number: u32,
-    /// The volume that it lies on, from the first byte on.
+    /// The volume that it is on, from the volume's first byte.
     pub volume: VolumeId,
-    /// Logical blocks.
+    /// Number of logical blocks.
     pub blocks: u64,
     /// Bytes of a logical block, as a power of two: 9 or 12.
     pub shift: u8,
-    /// Globally unique identifier; zeros: none.
+    /// Globally unique identifier; zeros if there is none.
     pub nguid: [u8; 16],
-    /// IEEE extended unique identifier; zeros: none.
+    /// IEEE extended unique identifier; zeros if there is none.
     pub eui64: [u8; 8],
-    /// Other controllers show it too.
+    /// Other controllers have it too.
     pub shared: bool,
-    /// Nothing can be written.
+    /// It cannot be written.
     pub read_only: bool,
-    /// Deallocated blocks take no room.
+    /// Deallocated blocks take no space.
     pub thin: bool,
-    /// The operators that its data pass on their way to the volume, and back the other way round.
+    /// The operators that its data pass on their way to the volume, and in reverse on their way back.
     pub chain: Option<Arc<Chain>>,
 }
 
 impl Namespace {
-    /// The namespace of this number on all of a volume, in logical blocks of `block` bytes.
+    /// Makes the namespace with this number on a whole volume, in logical blocks of `block` bytes.
     ///
     /// # Errors
     ///
-    /// Blocks of a size that is not offered, or that the volume does not take.
+    /// Fails if the block size is not supported, or smaller than the volume's.
     pub fn new(
         number: u32,
         volume: VolumeId,
@@ -63,11 +63,11 @@ impl Namespace {
         })
     }
 
-    /// Says why it cannot lie on its volume.
+    /// Checks that the volume can hold it.
     ///
     /// # Errors
     ///
-    /// The first thing that is wrong.
+    /// Returns the first error.
     pub(crate) fn check(&self, volume: Option<&VolumeInfo>) -> Result<(), ConfigError> {
         if self.shift != 9 && self.shift != 12 {
             return Err(ConfigError::Block);
@@ -83,15 +83,15 @@ impl Namespace {
         Ok(())
     }
 
-    /// Where these logical blocks lie in its volume, in bytes: first, and how many. Nothing beyond its end.
+    /// Returns the first byte and the length of these logical blocks in its volume; `None` beyond its end.
     pub fn bytes(&self, first: u64, count: u64) -> Option<(u64, u64)> {
         let end = first.checked_add(count)?;
         (end <= self.blocks).then_some((first << self.shift, count << self.shift))
     }
 }
 
-/// The identifier (NGUID) by which a guest knows a namespace, wherever it lies and however large it is: the MD5
-/// of the subsystem's name and the namespace's number.
+/// Returns the identifier (NGUID) by which a guest knows a namespace, wherever it is and however large: the
+/// MD5 of the subsystem's name and the namespace's number.
 pub fn identifier(subsystem: &str, number: u32) -> [u8; 16] {
     let mut identifier = [0; 16];
     if let Ok(mut digest) = dcs_ndp::Context::new(dcs_abi::operator::Operator::Md5, &[]) {

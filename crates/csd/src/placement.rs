@@ -1,7 +1,9 @@
-//! The slots that may do a chain's work: the policy, the operators that each slot is bound to, and the slots of each drive.
+//! Placement of chains in slots: the policy, the operators that each slot is bound to, and the slots of each
+//! drive.
 //!
-//! Slots that are bound to the same operators are a *kind*. Two kinds have no operator in common, so that a chain has one kind
-//! at most: the one that has all of its operators. With a static policy each drive has one slot of each kind.
+//! Slots that are bound to the same operators are of one *kind*. Two kinds have no operator in common, so
+//! that a chain belongs to at most one kind: the one that has all of its operators. With a static policy each
+//! drive has one slot of each kind.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -9,26 +11,26 @@ use std::fmt;
 use dcs_abi::operator::{OPERATORS, Operator};
 use dcs_slots::assignment;
 
-/// Rule for the slots that may do a chain's work.
+/// Rule that selects the slots that may do a chain's work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Policy {
-    /// The drive's own slot; drives with the highest loads have one together.
+    /// The drive's own slot; the drives with the highest loads share one.
     StaticWorst,
-    /// The drive's own slot; slots have equal loads, as far as drives allow.
+    /// The drive's own slot; the slots' loads are as equal as the drives allow.
     StaticBest,
-    /// Any slot that is bound to its operators.
+    /// Any slot that is bound to the chain's operators.
     Dynamic,
-    /// Any slot: it is loaded with other operators.
+    /// Any slot: it is loaded with other operators if necessary.
     #[default]
     Reconfiguration,
 }
 
 impl Policy {
-    /// All of them.
+    /// All policies.
     pub const ALL: [Policy; 4] =
         [Policy::StaticWorst, Policy::StaticBest, Policy::Dynamic, Policy::Reconfiguration];
 
-    /// The name that people type.
+    /// Returns the name that people type.
     pub fn name(self) -> &'static str {
         match self {
             Policy::StaticWorst => "static-worst",
@@ -38,12 +40,12 @@ impl Policy {
         }
     }
 
-    /// The policy of this name.
+    /// Returns the policy with this name.
     pub fn from_name(name: &str) -> Option<Policy> {
         Policy::ALL.into_iter().find(|policy| policy.name() == name)
     }
 
-    /// Each drive has slots of its own.
+    /// Returns true if each drive has slots of its own.
     pub fn is_static(self) -> bool {
         matches!(self, Policy::StaticWorst | Policy::StaticBest)
     }
@@ -52,20 +54,20 @@ impl Policy {
 /// The operators that a slot is bound to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Binding {
-    /// All that there are.
+    /// All operators.
     #[default]
     Any,
-    /// These, by number.
+    /// These operators, by number.
     Operators(BTreeSet<u8>),
 }
 
-/// A slot's operators that cannot be.
+/// The reason why a slot's operators are invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BindingError {
-    /// No operator has this name.
+    /// There is no operator with this name.
     #[error("{0:?} is not an operator; there are module, {names}; any stands alone", names = names())]
     Unknown(String),
-    /// An operator is named twice.
+    /// The same operator twice.
     #[error("{0} is named twice")]
     Twice(&'static str),
 }
@@ -80,7 +82,7 @@ impl Binding {
     ///
     /// # Errors
     ///
-    /// Names that are no operator's, or the same one twice.
+    /// Fails if a name is not an operator's, or the same one comes twice.
     pub fn parse(text: &str) -> Result<Binding, BindingError> {
         if text == "any" {
             return Ok(Binding::Any);
@@ -97,7 +99,7 @@ impl Binding {
         Ok(Binding::Operators(numbers))
     }
 
-    /// Returns true if it has the operator of this number.
+    /// Returns true if it includes the operator with this number.
     fn has(&self, number: u8) -> bool {
         match self {
             Binding::Any => true,
@@ -112,7 +114,7 @@ impl Binding {
         }
     }
 
-    /// The names of its operators; nothing where it has all.
+    /// Returns the names of its operators; `None` if it has all.
     pub fn names(&self) -> Option<impl Iterator<Item = &'static str>> {
         match self {
             Binding::Any => None,
@@ -130,10 +132,10 @@ impl fmt::Display for Binding {
     }
 }
 
-/// Slots and a policy that do not go together.
+/// The reason why slots and a policy do not fit together.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PlacementError {
-    /// No slots, or more than there can be.
+    /// No slots, or too many.
     #[error("{0} slots: give 1 to 4096")]
     Slots(usize),
     /// A chain could belong to either of two slots.
@@ -151,15 +153,15 @@ pub enum PlacementError {
         /// Its operators.
         other: Binding,
     },
-    /// It is for another number of slots than there are.
+    /// It is for another number of slots.
     #[error("operators for {bound} slots, and there are {slots}")]
     Count {
-        /// Slots that there are.
+        /// Number of existing slots.
         slots: usize,
-        /// Slots that it is for.
+        /// Number of slots that it is for.
         bound: usize,
     },
-    /// Slots that are loaded with other operators are bound to none.
+    /// With reconfiguration, slots are not bound to operators.
     #[error(
         "policy reconfiguration loads each slot with the operators that are needed: no slot is bound to some"
     )]
@@ -171,16 +173,16 @@ pub enum PlacementError {
 pub struct Placement {
     policy: Policy,
     slots: Vec<Binding>,
-    /// Each kind's slots.
+    /// The slots of each kind.
     kinds: Vec<Vec<u16>>,
 }
 
 impl Placement {
-    /// A policy for slots with these operators.
+    /// Makes a policy for slots with these operators.
     ///
     /// # Errors
     ///
-    /// Slots that cannot be with this policy, or beside each other.
+    /// Fails if the slots do not fit the policy, or each other.
     pub fn new(policy: Policy, slots: Vec<Binding>) -> Result<Placement, PlacementError> {
         if !(1..=4096).contains(&slots.len()) {
             return Err(PlacementError::Slots(slots.len()));
@@ -209,7 +211,7 @@ impl Placement {
         self.policy
     }
 
-    /// Returns what each slot is bound to.
+    /// Returns the operators that each slot is bound to.
     pub fn slots(&self) -> &[Binding] {
         &self.slots
     }
@@ -219,7 +221,8 @@ impl Placement {
         self.slots.iter().any(|slot| slot.has(Operator::Module as u8))
     }
 
-    /// Returns the slots that have one line of work: each alone where they are the drives' own, those of a kind, or all.
+    /// Returns the groups of slots that share a queue of work: each slot alone with a static policy,
+    /// otherwise the slots of a kind, or all.
     pub(crate) fn groups(&self) -> Vec<Vec<u16>> {
         match self.policy {
             Policy::StaticWorst | Policy::StaticBest => {
@@ -229,7 +232,8 @@ impl Placement {
         }
     }
 
-    /// Returns the kind of slots that has all operators of a chain. A copy without operators belongs to the first one.
+    /// Returns the kind of slots that has all operators of a chain. A copy without operators belongs to the
+    /// first kind.
     pub(crate) fn kind_of(&self, chain: [u8; 8]) -> Option<usize> {
         let has = |kind: &Vec<u16>| {
             let slot = &self.slots[usize::from(kind[0])];
@@ -238,7 +242,8 @@ impl Placement {
         self.kinds.iter().position(has)
     }
 
-    /// Returns the slot of each drive in each kind, by the drives' loads; nothing where drives have none of their own.
+    /// Returns the slot of each drive in each kind, by the drives' loads; `None` if drives have no slots of
+    /// their own.
     pub(crate) fn assign(&self, loads: &[f64]) -> Option<Vec<Vec<u16>>> {
         let of = match self.policy {
             Policy::StaticWorst => assignment::worst,

@@ -1,5 +1,5 @@
-//! Slots that run operators' work beside the loop that drives the controllers: which batch is next in which slot is
-//! `dcs_slots`' to say, by the policy and the bindings of a [`Placement`].
+//! Slots that do operators' work outside the loop that drives the controllers. `dcs_slots` decides which
+//! batch is next in which slot, by the policy and the bindings of a [`Placement`].
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -11,29 +11,29 @@ use crate::drives::DriveId;
 use crate::near::Batch;
 use crate::placement::{Binding, Placement, PlacementError, Policy};
 
-/// How far ahead of its share a drive's work may be that finds its operators in a slot, in nanoseconds.
+/// Time by which a drive may be ahead of its share to keep its operators in a slot, in nanoseconds.
 const LAG: u64 = 1_000_000;
 
-/// The operator of slots that are bound, to themselves: a group's work is for each of its slots.
+/// Stands for all operators of bound slots: all slots of their group can do the group's work.
 const BOUND: OperatorId = OperatorId(0);
 
-/// Those who do the work, one for each slot: threads, in a process.
+/// The workers of slots, one for each: threads, in a process.
 pub trait Workers: Send {
-    /// Slots that there are.
+    /// Returns the number of slots.
     fn count(&self) -> usize;
 
-    /// Has a slot, which is free, run a batch ([`Batch::run`]).
+    /// Has a free slot run a batch ([`Batch::run`]).
     fn run(&mut self, slot: u16, batch: Batch);
 
-    /// A slot that has done its batch, and this.
+    /// Returns a slot that has finished its batch, and the batch.
     fn done(&mut self) -> Option<(u16, Batch)>;
 }
 
-/// Slots, and what waits for them.
+/// Slots, and the work that waits for them.
 pub struct Pool {
-    /// Slots that share their work. Each group has shares of its own.
+    /// Groups of slots that share their work. Each group has shares of its own.
     groups: Vec<Group>,
-    /// Each slot's group, and its place there.
+    /// Each slot's group, and its place in the group.
     places: Vec<(usize, u16)>,
     workers: Box<dyn Workers>,
     placement: Placement,
@@ -45,10 +45,11 @@ pub struct Pool {
     held: Vec<Held>,
 }
 
-/// Slots that have one line of work: all, those that are bound alike, or a drive's own one. Every drive is a tenant.
+/// Slots that share a queue of work: all, those with the same binding, or a drive's own one. Every drive is a
+/// tenant.
 struct Group {
     slots: Slots,
-    /// Their numbers.
+    /// The numbers of its slots.
     numbers: Vec<u16>,
 }
 
@@ -56,14 +57,14 @@ struct Group {
 struct Member {
     weight: u32,
     load: u32,
-    /// Its slots, where drives have some of their own: one of each kind.
+    /// Its slots if drives have their own: one of each kind.
     own: Vec<u16>,
 }
 
-/// State of a slot: its chain and its counts.
+/// State of a slot: its chain and its counters.
 #[derive(Clone, Default)]
 struct Held {
-    /// The chain: numbers of operators, then zeros.
+    /// Numbers of the chain's operators, then zeros.
     chain: [u8; 8],
     /// Batches of each drive, by number.
     batches: Vec<u64>,
@@ -74,43 +75,44 @@ struct Held {
 pub struct SlotState {
     /// The policy of all slots.
     pub policy: Policy,
-    /// The operators that it may have.
+    /// The operators that it is bound to.
     pub binding: Binding,
-    /// The drives that have it as their own: with a static policy.
+    /// The drives that it belongs to, with a static policy.
     pub owners: Vec<DriveId>,
     /// Numbers of the operators that it holds, then zeros.
     pub chain: [u8; 8],
-    /// It works.
+    /// It is working.
     pub is_busy: bool,
     /// Batches that it has run.
     pub batches: u64,
-    /// Those of each drive that has had some, and is still there.
+    /// Batches of each drive that has had some and still exists.
     pub drives: Vec<(DriveId, u64)>,
-    /// How often it got other operators.
+    /// Number of times that it was loaded with other operators.
     pub loads: u64,
-    /// How long it has worked, in nanoseconds.
+    /// Nanoseconds that it has worked.
     pub nanoseconds: u64,
 }
 
 impl SlotState {
-    /// The names of the operators that it holds.
+    /// Returns the names of the operators that it holds.
     pub fn operators(&self) -> impl Iterator<Item = &'static str> {
         self.chain.iter().filter_map(|number| Operator::from_number(*number)).map(Operator::name)
     }
 }
 
 impl Pool {
-    /// Slots that are loaded with what is needed. Nothing where there are none, or too many (4,096).
+    /// Makes slots that are loaded with the operators that are needed. `None` if there are no slots, or too
+    /// many (4,096).
     pub fn new(workers: Box<dyn Workers>) -> Option<Pool> {
         let slots = vec![Binding::Any; workers.count()];
         Pool::placed(workers, Placement::new(Policy::Reconfiguration, slots).ok()?).ok()
     }
 
-    /// Slots with a policy, and bound to operators.
+    /// Makes slots with a policy, bound to operators.
     ///
     /// # Errors
     ///
-    /// Where the placement is for another number of slots.
+    /// Fails if the placement is for another number of slots.
     pub fn placed(workers: Box<dyn Workers>, placement: Placement) -> Result<Pool, PlacementError> {
         let count = workers.count();
         if placement.slots().len() != count {
@@ -129,7 +131,7 @@ impl Pool {
         Ok(Pool { groups, places, workers, placement, drives, waiting, refused, next: 0, held })
     }
 
-    /// Slots that there are.
+    /// Returns the number of slots.
     pub fn count(&self) -> usize {
         self.held.len()
     }
@@ -141,7 +143,7 @@ impl Pool {
         self.assign();
     }
 
-    /// Sets the load of a drive relative to others', by which it has slots of its own.
+    /// Sets a drive's load relative to others, by which drives get slots of their own.
     pub fn set_load(&mut self, drive: usize, load: u32) {
         if let Some(member) = self.drives.get_mut(&drive) {
             member.load = load.max(1);
@@ -149,7 +151,7 @@ impl Pool {
         }
     }
 
-    /// Takes a drive out, none of whose work is left: who gets its place has neither its debt nor its credit.
+    /// Removes a drive that has no work left: the next one at its place inherits neither debt nor credit.
     pub fn remove(&mut self, drive: usize) {
         self.drives.remove(&drive);
         self.groups.iter_mut().for_each(|group| group.slots.remove_tenant(drive as u16));
@@ -157,7 +159,7 @@ impl Pool {
         self.assign();
     }
 
-    /// Gives all drives their slots anew, and their weights. Work that waits stays where it does.
+    /// Assigns slots to drives again, with their weights. Waiting work stays where it is.
     fn assign(&mut self) {
         let loads: Vec<f64> = self.drives.values().map(|member| f64::from(member.load)).collect();
         let own = self.placement.assign(&loads);
@@ -165,13 +167,13 @@ impl Pool {
             member.own = own.iter().flatten().map(|slots| slots[place]).collect();
             let tenant = Tenant { weight: member.weight, ..Tenant::default() };
             for group in &mut self.groups {
-                // Slot 0 is there, and the weight one that can be.
+                // Slot 0 exists, and the weight is valid.
                 let _ = group.slots.set_tenant(*drive as u16, tenant);
             }
         }
     }
 
-    /// Work that waits for a slot. Where no slot has its operators, it comes back as refused.
+    /// Adds work that waits for a slot. If no slot has its operators it is returned as refused.
     pub fn request(&mut self, mut batch: Batch, now: u64) {
         self.next += 1;
         if let Err(reason) = self.line_up(&batch, now) {
@@ -199,7 +201,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Takes out a drive's work that waits for a slot. What slots work on is done soon.
+    /// Removes a drive's waiting work. Work in slots ends soon.
     pub fn recall(&mut self, drive: usize) -> Vec<Batch> {
         let is_its = |batch: &Batch| batch.ticket.drive as usize == drive;
         if !self.waiting.values().any(is_its) {
@@ -213,7 +215,7 @@ impl Pool {
         its.into_values().collect()
     }
 
-    /// Work that is done, or refused.
+    /// Returns work that is done or refused.
     pub fn done(&mut self, now: u64) -> Option<Batch> {
         if let Some(refused) = self.refused.pop_front() {
             return Some(refused);
@@ -224,7 +226,7 @@ impl Pool {
         Some(batch)
     }
 
-    /// Gives free slots what is next.
+    /// Gives free slots their next work.
     pub fn dispatch(&mut self, now: u64) {
         for group in &mut self.groups {
             while let Some((slot, job)) = group.next(now) {
@@ -236,7 +238,7 @@ impl Pool {
         }
     }
 
-    /// The slots.
+    /// Returns the slots.
     pub fn state(&self) -> impl Iterator<Item = SlotState> {
         let slots = self.places.iter().zip(&self.held).zip(self.placement.slots()).enumerate();
         slots.map(|(number, (((group, place), held), binding))| {
@@ -255,7 +257,7 @@ impl Pool {
         })
     }
 
-    /// The drives that have this slot as their own.
+    /// Returns the drives that this slot belongs to.
     fn owners(&self, slot: u16) -> Vec<DriveId> {
         let own = self.drives.iter().filter(|(_, member)| member.own.contains(&slot));
         own.map(|(drive, _)| DriveId(*drive as u32)).collect()
@@ -269,18 +271,18 @@ impl Group {
             Policy::Dynamic => (Some(BOUND), dcs_slots::Policy::Dynamic),
             Policy::Reconfiguration => (None, dcs_slots::Policy::Reconfiguration),
         };
-        // A slot's operators are there at once: nothing is gained from keeping others.
+        // Loading a slot's operators takes no time: nothing is gained by keeping others.
         let (slots, order, lag, linger) = (vec![held; numbers.len()], Order::Shares, LAG, 0);
         let slots = Slots::new(&Config { slots, policy, order, lag, linger })
             .map_err(|_| PlacementError::Slots(numbers.len()))?;
         Ok(Group { slots, numbers })
     }
 
-    /// Its next work, and the number of the slot that does it.
+    /// Returns the group's next work, and the number of the slot that does it.
     fn next(&mut self, now: u64) -> Option<(u16, Job)> {
         let (place, job) = match self.slots.next(now)? {
             Action::Run { slot, job } => (slot, job),
-            // Operators' code is everybody's, and their state the stream's: it is loaded when it is named.
+            // Operators' code is shared, and their state is the stream's: naming the operators loads them.
             Action::Load { slot, .. } => (slot, self.slots.loaded(slot, now)),
         };
         Some((self.numbers[usize::from(place)], job))
@@ -288,7 +290,7 @@ impl Group {
 }
 
 impl Held {
-    /// It is to run this batch.
+    /// Gives a batch to a slot.
     fn gets(&mut self, batch: &Batch) {
         self.chain = batch.chain();
         let drive = batch.ticket.drive as usize;
@@ -304,7 +306,7 @@ impl Held {
     }
 }
 
-/// A number for a chain: its operator's, where there is one; else one that chains hardly share (FNV-1a).
+/// Returns a number for a chain: its operator's number if it has only one, otherwise a hash (FNV-1a).
 fn operator(chain: [u8; 8]) -> OperatorId {
     match chain {
         [one, 0, ..] => OperatorId(one.into()),

@@ -12,15 +12,15 @@ pub struct SubmissionQueue {
     pub size: u32,
     pub head: u32,
     pub tail: u32,
-    /// The guest rings the real doorbell for its next command, though it has a shadow.
+    /// The guest must ring the real doorbell for its next command, although it has a shadow.
     pub armed: bool,
-    /// Where the ends of its commands go.
+    /// The completion queue of its commands.
     pub completion_queue: u16,
-    /// Commands of it that are under way.
+    /// Number of its commands in progress.
     pub outstanding: u32,
-    /// It ends when none is: the command that asked for it.
+    /// The command that deletes it, which ends when no command is in progress.
     pub deleted_by: Option<u16>,
-    /// Their identifiers, a bit each.
+    /// The identifiers in use, a bit each.
     identifiers: Box<[u64; 1 << 10]>,
 }
 
@@ -39,7 +39,7 @@ impl SubmissionQueue {
         }
     }
 
-    /// A command with this identifier begins; false where another one has it.
+    /// Registers a command's identifier; returns false if another command has it.
     pub fn begin(&mut self, cid: u16) -> bool {
         let (word, bit) = (&mut self.identifiers[usize::from(cid >> 6)], 1 << (cid & 63));
         let free = *word & bit == 0;
@@ -47,12 +47,12 @@ impl SubmissionQueue {
         free
     }
 
-    /// The command with this identifier ends.
+    /// Frees the identifier of a command that ends.
     pub fn finish(&mut self, cid: u16) {
         self.identifiers[usize::from(cid >> 6)] &= !(1 << (cid & 63));
     }
 
-    /// The guest says how far it has filled the queue; false where that cannot be.
+    /// Takes the tail that the guest has written; returns false if it is invalid.
     pub fn ring(&mut self, tail: u32) -> bool {
         let good = tail < self.size;
         if good {
@@ -74,15 +74,15 @@ pub struct CompletionQueue {
     pub head: u32,
     pub tail: u32,
     phase: bool,
-    /// The vector that is raised, if any.
+    /// The vector to raise, if any.
     pub vector: Option<u16>,
-    /// Completions that no interrupt told of yet.
+    /// Completions that no interrupt has reported yet.
     pub fresh: u32,
-    /// One of them tells of an error.
+    /// One of them reports an error.
     pub urgent: bool,
-    /// The guest rings the real doorbell for its next head, though it has a shadow; or would soon.
+    /// The guest must ring the real doorbell for its next head, although it has a shadow, now or soon.
     pub armed: bool,
-    /// Submission queues that use it.
+    /// Number of submission queues that use it.
     pub users: u16,
     /// Completions for which there was no room.
     pub waiting: VecDeque<Completion>,
@@ -106,7 +106,7 @@ impl CompletionQueue {
         }
     }
 
-    /// The guest says how far it has read; false where it cannot have.
+    /// Takes the head that the guest has written; returns false if it is invalid.
     pub fn ring(&mut self, head: u32) -> bool {
         let ahead = |from: u32, to: u32| (to + self.size - from) % self.size;
         let good = head < self.size && ahead(self.head, head) <= ahead(self.head, self.tail);
@@ -129,7 +129,7 @@ impl CompletionQueue {
         self.write(port, done)
     }
 
-    /// Writes what waited, as far as there is room.
+    /// Writes the completions that waited, as far as there is room.
     pub fn drain(&mut self, port: &mut dyn HostPort) -> Result<(), HostError> {
         while !self.is_full()
             && let Some(done) = self.waiting.pop_front()
@@ -153,28 +153,28 @@ impl CompletionQueue {
     }
 }
 
-/// The index after this one in a queue of this size.
+/// Returns the index after this one in a queue of this size.
 pub fn after(index: u32, size: u32) -> u32 {
     if index + 1 == size { 0 } else { index + 1 }
 }
 
-/// Which half of a queue of this size an index lies in.
+/// Returns true if an index is in the second half of a queue of this size.
 pub fn in_second_half(index: u32, size: u32) -> bool {
     index >= size / 2
 }
 
-/// Doorbells in the guest's memory, and how far it may go on before it has to write the real ones. For I/O
+/// Doorbells in the guest's memory, and the values up to which it need not write the real ones. For I/O
 /// queues. [base 5.8, B.5]
 #[derive(Clone, Copy)]
 pub struct Shadow {
-    /// The page with the doorbells.
+    /// Address of the page with the doorbells.
     pub doorbells: u64,
-    /// The page with the indexes.
+    /// Address of the page with the indexes.
     pub events: u64,
 }
 
 impl Shadow {
-    /// Where the doorbell with this number is on a page: the tail of queue n is 2n, the head 2n + 1.
+    /// Returns the address of a doorbell on a page: the tail of queue n is number 2n, the head 2n + 1.
     fn place(page: u64, number: usize) -> Result<u64, HostError> {
         page.checked_add(4 * number as u64).ok_or(HostError)
     }
@@ -185,14 +185,14 @@ impl Shadow {
         Ok(u32::from_le_bytes(word))
     }
 
-    /// Wants the real doorbell when the shadow passes `value`.
+    /// Asks for the real doorbell when the shadow passes `value`.
     pub fn arm(self, port: &mut dyn HostPort, number: usize, value: u32) -> Result<(), HostError> {
         port.write(Shadow::place(self.events, number)?, &value.to_le_bytes())
     }
 
-    /// Wants no doorbell before the shadow has gone on from `at` by three quarters of its queue: called in each half
-    /// anew, this keeps a guest from ringing. The quarter before `at` is left out, since the guest looks at the index
-    /// after it has written the shadow: it may be on its way to `at` from there.
+    /// Asks for no doorbell before the shadow is three quarters of its queue beyond `at`. Called once in each
+    /// half of the queue, this keeps a guest from ringing. The quarter before `at` is left out, since the
+    /// guest reads the index after it has written the shadow: it may be on its way to `at` from there.
     pub fn quiet(
         self,
         port: &mut dyn HostPort,
@@ -226,7 +226,7 @@ mod tests {
         assert!(queue.begin(64) && !queue.begin(63));
     }
 
-    /// All memory that there is, but for the end of the address space.
+    /// All memory exists, except at the end of the address space.
     struct Everywhere;
 
     impl HostPort for Everywhere {

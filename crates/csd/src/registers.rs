@@ -1,4 +1,4 @@
-//! The registers of BAR0, and what writing them starts.
+//! The registers of BAR0, and the effects of writing them.
 
 use dcs_nvme::register::{
     ACQ, AQA, ASQ, CAP, CC, CSTS, DOORBELLS, INTMC, INTMS, Shutdown, ShutdownRequest, VS,
@@ -16,11 +16,11 @@ pub const STRIDE: u64 = 4;
 /// Largest memory page, as a power of two: 64 KiB.
 const PAGE_SHIFT_MAX: u8 = 16;
 
-/// Time that a reset may take, in units of 500 ms: a disk's answer is waited for, since it writes to the
-/// guest's memory until then.
+/// Time that a reset may take, in units of 500 ms: the disk's answers are waited for, since it may write to
+/// the guest's memory until then.
 const TIMEOUT: u8 = 60;
 
-/// The registers' values.
+/// The values of the registers.
 pub struct Registers {
     cap: Capabilities,
     mask: u32,
@@ -29,18 +29,18 @@ pub struct Registers {
     aqa: AdminQueueSizes,
     asq: u64,
     acq: u64,
-    /// CC as it was when the controller was enabled.
+    /// CC at the time when the controller was enabled.
     pub enabled_by: Configuration,
 }
 
-/// The admin queues that the registers describe.
+/// The admin queues as the registers describe them.
 pub struct AdminQueues {
     pub submissions: (u64, u32),
     pub completions: (u64, u32),
 }
 
 impl Registers {
-    /// With queues of this many entries at most, and more command sets than NVM.
+    /// Makes registers for queues of at most this many entries; `command_sets`: of more sets than NVM.
     pub fn new(entries: u32, command_sets: bool) -> Registers {
         let cap = Capabilities {
             max_entries: entries,
@@ -64,7 +64,7 @@ impl Registers {
         }
     }
 
-    /// All but the capabilities are as after power-on.
+    /// Sets all registers but the capabilities to their values after power-on.
     pub fn reset(&mut self) {
         *self = Registers::new(self.cap.max_entries, self.cap.command_sets);
     }
@@ -73,12 +73,12 @@ impl Registers {
         Configuration::from_bits(self.cc)
     }
 
-    /// Bytes of a page of the guest's memory.
+    /// Returns the bytes of a page of the guest's memory.
     pub fn page(&self) -> u64 {
         self.enabled_by.page_bytes()
     }
 
-    /// The admin queues, where what CC and their registers say can be.
+    /// Returns the admin queues, if CC and their registers are valid.
     pub fn admin_queues(&self) -> Option<AdminQueues> {
         let wanted = self.configuration();
         let sizes = [self.aqa.submissions, self.aqa.completions];
@@ -118,25 +118,25 @@ impl Registers {
     }
 }
 
-/// Half of a 64-bit register is written.
+/// Writes half of a 64-bit register.
 fn set_half(register: &mut u64, offset: u64, value: u32) {
     let shift = 8 * (offset & 4);
     *register = *register & !(0xffff_ffff << shift) | u64::from(value) << shift;
 }
 
 impl Controller {
-    /// Bytes of registers and doorbells.
+    /// Returns the bytes of the registers and doorbells.
     pub fn registers_len(&self) -> u64 {
         DOORBELLS + 2 * STRIDE * (u64::from(self.config.queues) + 1)
     }
 
-    /// The guest reads registers. Doorbells, and what lies beyond, read as zeros.
+    /// Reads registers for the guest. Doorbells, and offsets beyond them, read as zeros.
     pub fn register_read(&self, offset: u64, bytes: &mut [u8]) {
         self.registers.read(offset, bytes);
     }
 
-    /// The guest writes registers: 4 bytes, or 8 that are two registers or a long one. Anything else is
-    /// ignored. True where that gives the controller something to do.
+    /// Writes registers for the guest: 4 bytes, or 8 that are two registers or a long one. Anything else is
+    /// ignored. Returns true if the controller has something to do.
     pub fn register_write(&mut self, offset: u64, bytes: &[u8]) -> bool {
         let word = |bytes: &[u8]| bytes.try_into().map(u32::from_le_bytes).unwrap_or_default();
         match bytes.len() {
@@ -174,7 +174,7 @@ impl Controller {
         if before.enabled && !wanted.enabled {
             self.begin_reset();
         } else if !before.enabled && wanted.enabled && self.registers.csts.shutdown != Shutdown::None {
-            // It was shut down while it was disabled: it begins anew when the flush of that is done.
+            // It was shut down while it was disabled: it restarts when the flush of the shutdown is done.
             self.begin_reset();
         } else if !before.enabled && wanted.enabled {
             self.try_enable();
@@ -193,7 +193,7 @@ impl Controller {
             return false;
         }
         if self.shadow.is_some() && queue > 0 {
-            // A hint to look at the shadows: what they say may be newer already.
+            // A hint to look at the shadow doorbells, which may be newer already.
             return true;
         }
         let is_tail = number.is_multiple_of(2);

@@ -1,20 +1,19 @@
-//! Who is next: members get what there is by their weights.
+//! Shares by weight: whose turn it is.
 //!
-//! Surplus round robin: a member whose turn it is goes on until its credit is used up, may overdraw it by one
-//! job, and gets new credit, by its weight, in the next round. A job's cost need not be known before it is
-//! done.
+//! Surplus round robin: a member keeps the turn until its credit is used up, may overdraw it by one job, and
+//! gets new credit, by its weight, in the next round. A job's cost need not be known in advance.
 //!
-//! The bound: between two members that have had jobs all the time, what each got, divided by its weight,
-//! differs by at most [`QUANTUM`] and each one's largest job divided by its weight.
+//! The bound: between two members that always have had jobs, what each got, divided by its weight, differs by
+//! at most [`QUANTUM`] and each one's largest job divided by its weight.
 
-/// Credit a round, for a weight of one.
+/// Credit for a round at a weight of one.
 pub const QUANTUM: u64 = 64 << 10;
 
 /// Members that take turns.
 #[derive(Clone, Debug, Default)]
 pub struct Shares {
     members: Vec<Option<Member>>,
-    /// Whose turn it is.
+    /// The member that has the turn.
     turn: usize,
 }
 
@@ -25,7 +24,7 @@ struct Member {
 }
 
 impl Shares {
-    /// Adds a member with a weight from 1 to 1,000 (others are cut), at `index`, or changes its weight.
+    /// Adds a member at `index` with a weight from 1 to 1,000 (others are clamped), or changes its weight.
     pub fn set(&mut self, index: usize, weight: u32) {
         if self.members.len() <= index {
             self.members.resize(index + 1, None);
@@ -37,25 +36,25 @@ impl Shares {
         }
     }
 
-    /// Takes a member out.
+    /// Removes a member.
     pub fn remove(&mut self, index: usize) {
         if let Some(member) = self.members.get_mut(index) {
             *member = None;
         }
     }
 
-    /// The member whose turn it is, of those that are ready; [`Shares::charge`] it for what it gets. Nothing
-    /// where none is ready.
+    /// Returns the member whose turn it is among those that are ready, to be [charged](Shares::charge) for
+    /// what it gets; `None` if none is ready.
     pub fn next(&mut self, mut is_ready: impl FnMut(usize) -> bool) -> Option<usize> {
         let count = self.members.len();
         loop {
-            // The rounds after which the first of those that are ready has credit, but for one.
+            // The number of rounds before the one in which the first ready member has credit.
             let mut rounds: Option<i64> = None;
             for _ in 0..count {
                 let index = self.turn;
                 if let Some(Some(member)) = self.members.get_mut(index) {
                     if !is_ready(index) {
-                        // Credit cannot be saved up; a debt stays.
+                        // Credit is not saved up; debt is.
                         member.credit = member.credit.min(0);
                     } else {
                         let quantum = (member.weight * QUANTUM) as i64;
@@ -71,13 +70,13 @@ impl Shares {
                 }
                 self.turn = (index + 1) % count;
             }
-            // Rounds in which nobody gets anything are done at once.
+            // Rounds in which nobody gets anything are counted at once.
             let rounds = rounds?;
             for (index, member) in self.members.iter_mut().enumerate() {
                 if let Some(member) = member
                     && is_ready(index)
                 {
-                    // One that has become ready meanwhile has no debt that such rounds would pay off.
+                    // A member that became ready since then has no debt that such rounds would pay.
                     let credit = rounds.saturating_mul((member.weight * QUANTUM) as i64);
                     member.credit = member.credit.saturating_add(credit).min(0);
                 }
@@ -85,13 +84,13 @@ impl Shares {
         }
     }
 
-    /// True if it is still this member's turn.
+    /// Returns true if this member still has the turn.
     pub fn has_credit(&self, index: usize) -> bool {
         matches!(self.members.get(index), Some(Some(member)) if member.credit > 0)
     }
 
-    /// The member got something of this cost. Its turn ends when that uses up its credit; a member that has yet to get credit keeps its
-    /// turn, whatever it pays meanwhile for what it got before.
+    /// Charges the member for something of this cost. Its turn ends when its credit is used up; a member that
+    /// has not got its credit yet keeps the turn, whatever it is charged meanwhile for earlier jobs.
     pub fn charge(&mut self, index: usize, cost: u64) {
         let count = self.members.len();
         if let Some(Some(member)) = self.members.get_mut(index) {
@@ -115,7 +114,7 @@ mod tests {
         (0..2).for_each(|index| shares.set(index, 1));
         assert_eq!(shares.next(|index| index == 0), Some(0));
         shares.charge(0, 1 << 40);
-        // The other one is asked after a second time only when the rounds of the first one's debt are counted.
+        // The other member is asked again only when the rounds of the first one's debt are counted.
         let mut asked = 0;
         let next = shares.next(|index| {
             asked += index;
@@ -130,7 +129,7 @@ mod tests {
         assert!(got[0].abs_diff(got[1]) <= 2, "{got:?}");
     }
 
-    /// Late or free payments come while a member waits for its next credit.
+    /// Late or free charges come while a member waits for its next credit.
     #[test]
     fn who_pays_late_keeps_its_turn() {
         for late in [0, 1, QUANTUM / 2] {

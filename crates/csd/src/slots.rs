@@ -1,4 +1,4 @@
-//! Commands under way.
+//! Commands in progress.
 
 use std::sync::Arc;
 
@@ -14,61 +14,61 @@ use crate::storage::{Action, Buffer, VolumeId};
 /// The work that is left when the storage has answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
-    /// Nobody uses the slot.
+    /// The slot is free.
     Free,
     /// Data went one way.
     Transfer(Direction),
-    /// Compare the bytes that were read with the guest's.
+    /// Compare the data that were read with the guest's.
     Compare,
     /// There are no data, in one request or several.
     Plain,
-    /// Zeros that pass a chain are written, a buffer at a time.
+    /// Writing zeros that pass a chain, a buffer at a time.
     Zeros,
-    /// Ranges are deallocated, one at a time.
+    /// Deallocating ranges, one at a time.
     Ranges,
     /// A near-storage command.
     Near,
-    /// The write cache is off now.
+    /// Switching the write cache off.
     CacheOff,
-    /// The controller is shut down.
+    /// Shutting down the controller.
     Shutdown,
 }
 
-/// Pieces of a command's data that there is room for from the beginning.
+/// Number of pieces of a command's data for which memory is allocated in advance.
 const USUAL: usize = 8;
 
-/// A command under way.
+/// A command in progress.
 #[derive(Debug)]
 pub struct Slot {
     pub work: Work,
-    /// The submission queue that it came from, and its number there.
+    /// The submission queue that it came from, and its identifier there.
     pub queue: u16,
     pub cid: u16,
-    /// The first thing that went wrong.
+    /// The first error.
     pub status: Status,
-    /// Requests that are not answered yet.
+    /// Number of requests without an answer.
     pub remaining: u32,
     pub times: Times,
-    /// The controller was reset meanwhile: nobody wants to know.
+    /// The controller was reset since: the command is not completed.
     pub stale: bool,
-    /// The namespace.
+    /// The namespace's number.
     pub namespace: u32,
     pub volume: VolumeId,
     pub action: Action,
-    /// In the volume; of a command without data, the bytes that it was charged for.
+    /// Offset in the volume; of a command without data, the bytes that it was charged for.
     pub offset: u64,
     pub length: u64,
-    /// Of a near-storage command.
+    /// State of a near-storage command.
     pub near: Option<Box<Near>>,
     /// The operators that its data pass.
     pub chain: Option<Arc<Chain>>,
     /// Bytes of a logical block, as a power of two.
     pub shift: u8,
-    /// Bytes of the volume that are still to be deallocated, the last ones first.
+    /// Ranges of the volume that are still to be deallocated, the last ones first.
     pub ranges: Vec<(u64, u64)>,
-    /// Where its data lie in the guest's memory.
+    /// Places of its data in the guest's memory.
     pub places: Vec<HostRange>,
-    /// Room for the same as pieces, when the storage does not have them.
+    /// Memory for the same as pieces, while the storage does not have them.
     pub pieces: Vec<Piece>,
 }
 
@@ -96,12 +96,12 @@ impl Slot {
         }
     }
 
-    /// It is the command of this queue and identifier.
+    /// Returns true if it has the command of this queue and identifier.
     pub fn is(&self, queue: u16, cid: u16) -> bool {
         (self.queue, self.cid) == (queue, cid)
     }
 
-    /// Turns the bytes that lie on the volume at the slot's offset into the guest's, or the other way round.
+    /// Decrypts the bytes at the slot's offset of the volume, or encrypts the guest's.
     pub fn pass(&self, encrypt: bool, bytes: &mut [u8]) -> bool {
         let first = self.offset >> self.shift;
         match &self.chain {
@@ -111,13 +111,13 @@ impl Slot {
         }
     }
 
-    /// Zeros as they lie on the volume.
+    /// Writes zeros as they are on the volume.
     pub fn zeros(&self, bytes: &mut [u8]) -> Status {
         bytes.fill(0);
         if self.pass(true, bytes) { Status::SUCCESS } else { Status::INTERNAL_ERROR }
     }
 
-    /// The guest's data as they lie on the volume.
+    /// Copies the guest's data as they are on the volume.
     pub fn fetch(&self, port: &mut dyn HostPort, bytes: &mut [u8]) -> Status {
         match self.load(port, bytes) {
             true if self.pass(true, bytes) => Status::SUCCESS,
@@ -126,7 +126,7 @@ impl Slot {
         }
     }
 
-    /// Copies the guest's data; false where they cannot be reached.
+    /// Copies the guest's data; returns false if they cannot be reached.
     fn load(&self, port: &mut dyn HostPort, mut bytes: &mut [u8]) -> bool {
         self.places.iter().all(|place| {
             let (part, rest) = std::mem::take(&mut bytes).split_at_mut(place.length as usize);
@@ -135,7 +135,7 @@ impl Slot {
         })
     }
 
-    /// Copies to where the guest wants the data; false where that cannot be reached.
+    /// Copies to the guest's memory; returns false if it cannot be reached.
     pub fn store(&self, port: &mut dyn HostPort, mut bytes: &[u8]) -> bool {
         self.places.iter().all(|place| {
             let (part, rest) = bytes.split_at(place.length as usize);
@@ -144,7 +144,7 @@ impl Slot {
         })
     }
 
-    /// The part of a command's data from byte `at` on, as places.
+    /// Returns the places of a command's data from byte `at` on.
     fn part(&self, at: u64, length: u64) -> impl Iterator<Item = HostRange> {
         let (mut skip, mut left) = (at, length);
         self.places.iter().filter_map(move |place| {
@@ -156,7 +156,7 @@ impl Slot {
         })
     }
 
-    /// Copies the guest's data from byte `at` on; false where they cannot be reached.
+    /// Copies the guest's data from byte `at` on; returns false if they cannot be reached.
     pub fn load_at(&self, port: &mut dyn HostPort, at: u64, mut bytes: &mut [u8]) -> bool {
         self.part(at, bytes.len() as u64).all(|place| {
             let (part, rest) = std::mem::take(&mut bytes).split_at_mut(place.length as usize);
@@ -165,7 +165,7 @@ impl Slot {
         }) && bytes.is_empty()
     }
 
-    /// Copies to where the guest wants the data from byte `at` on; false where that cannot be reached.
+    /// Copies to the guest's memory from byte `at` on; returns false if it cannot be reached.
     pub fn store_at(&self, port: &mut dyn HostPort, at: u64, mut bytes: &[u8]) -> bool {
         self.part(at, bytes.len() as u64).all(|place| {
             let (part, rest) = bytes.split_at(place.length as usize);
@@ -174,7 +174,7 @@ impl Slot {
         }) && bytes.is_empty()
     }
 
-    /// Holds the guest's data against these.
+    /// Compares the guest's data with these.
     pub fn compare(&self, port: &mut dyn HostPort, mut bytes: &[u8]) -> Status {
         let mut theirs = [0; 4096];
         for place in &self.places {
@@ -201,7 +201,7 @@ impl Slot {
 pub struct Slots {
     slots: Vec<Slot>,
     free: Vec<u16>,
-    /// The port's clock, when the batch began.
+    /// The port's clock at the beginning of the batch.
     pub now: u64,
 }
 
@@ -219,7 +219,7 @@ impl Slots {
         self.slots.len() - self.free.len()
     }
 
-    /// A free slot for a command; nothing where there is none.
+    /// Takes a free slot for a command; `None` if there is none.
     pub fn take(&mut self, work: Work, queue: u16, cid: u16) -> Option<u16> {
         let (index, fetched) = (self.free.pop()?, self.now);
         let slot = self.get(index);
@@ -229,7 +229,7 @@ impl Slots {
         Some(index)
     }
 
-    /// The slot with this number, which was taken.
+    /// Returns the slot with this number, which must be in use.
     pub fn get(&mut self, index: u16) -> &mut Slot {
         &mut self.slots[usize::from(index)]
     }
@@ -243,13 +243,13 @@ impl Slots {
         self.free.push(index);
     }
 
-    /// Those that are used, by number.
+    /// Returns the slots in use, by number.
     pub fn in_use(&mut self) -> impl Iterator<Item = &mut Slot> {
         self.slots.iter_mut().filter(|slot| slot.work != Work::Free)
     }
 }
 
-/// Buffers for data that go through a copy: made when they are first needed, and kept.
+/// Buffers for data that are copied: allocated when first needed, and kept.
 pub struct Buffers {
     free: Vec<Buffer>,
     made: u16,
@@ -262,7 +262,7 @@ impl Buffers {
         Buffers { free: Vec::new(), made: 0, most, room }
     }
 
-    /// A buffer of this length; nothing where all are used.
+    /// Takes a buffer of this length; `None` if all are in use.
     pub fn take(&mut self, length: usize) -> Option<Buffer> {
         let mut buffer = match self.free.pop() {
             Some(buffer) => buffer,

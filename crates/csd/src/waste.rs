@@ -1,14 +1,14 @@
-//! Memory that is given back beside the loop that drives the controllers: a guest can have so much of it that the kernel
-//! takes milliseconds for that, and others would wait.
+//! Memory that is freed outside the loop that drives the controllers: a guest can have so much that the
+//! kernel takes milliseconds for it, and others would wait.
 
 use std::any::Any;
 use std::fmt;
 
-/// Something that is only to be dropped.
+/// Something that only needs to be dropped.
 pub struct Waste(Box<dyn Any + Send>);
 
 impl Waste {
-    /// Whatever it is.
+    /// Makes it of any value.
     pub fn new(what: impl Any + Send) -> Waste {
         Waste(Box::new(what))
     }

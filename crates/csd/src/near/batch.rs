@@ -1,4 +1,4 @@
-//! A bounded piece of a chain's work, wherever it is done: by the loop that drives the controllers, or by a slot.
+//! A bounded piece of a chain's work, done by the loop that drives the controllers, or by a slot.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -10,47 +10,47 @@ use super::pipeline::{Clock, Pipeline, Pulled, UNIT};
 use super::program::status_of;
 use crate::storage::Ticket;
 
-/// How long operators are made before others have their turn, in nanoseconds: one that takes longer, as a module may, is
-/// the last.
+/// Time for which operators are made before other drives have their turn, in nanoseconds. The last one made,
+/// such as a module, may take longer.
 const PREPARATION: u64 = 20_000;
 
-/// How long a slot works on one batch, in nanoseconds, but for the piece that it is at then.
+/// Time for which a slot works on one batch, in nanoseconds; the piece in progress is finished.
 const BATCH_TIME_MAX: u64 = 1_000_000;
 
-/// A chain, taken from its command for as long as somebody works on it.
+/// A chain on loan from its command while a slot or the loop works on it.
 pub struct Batch {
     pub(crate) ticket: Ticket,
     pub(super) pipeline: Pipeline,
-    /// A program is made, and that is all.
+    /// Only makes a program.
     pub(super) build: Option<Build>,
-    /// Operators are made, and nothing is to pass them yet.
+    /// Only makes operators; no data pass them yet.
     prepares: bool,
-    /// Bytes that are to come out at most.
+    /// Maximum number of bytes of output.
     most: usize,
     pub(super) out: Vec<u8>,
     pub(super) end: Result<End, Status>,
     pub(super) took: u64,
 }
 
-/// The outcome of a step of a command.
+/// The outcome of a command's step.
 #[derive(Debug)]
 pub struct Operated {
-    /// The time that it took, in nanoseconds.
+    /// Time that it took, in nanoseconds.
     pub cost: u64,
     /// Work for a slot.
     pub batch: Option<Batch>,
 }
 
-/// How a batch ended.
+/// The reason why a batch ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
     /// There is more to do.
     More,
     /// All operators are made.
     Prepared,
-    /// Nothing comes out before more goes in.
+    /// The chain needs more input.
     Hungry,
-    /// All has come out.
+    /// The chain has ended.
     Last,
 }
 
@@ -61,24 +61,24 @@ impl std::fmt::Debug for Batch {
 }
 
 impl Batch {
-    /// Work on the chain of a command, until at most this many bytes, one [`UNIT`] at least, have come out.
+    /// Makes the batch of a command's chain, until at most this many bytes, [`UNIT`] at least, have come out.
     pub(super) fn new(ticket: Ticket, pipeline: Pipeline, prepares: bool, most: usize) -> Batch {
         let (build, out) = (None, Vec::new());
         Batch { ticket, pipeline, build, prepares, most, out, end: Ok(End::More), took: 0 }
     }
 
-    /// A program is made.
+    /// Makes the batch that makes a program.
     pub(super) fn of_build(ticket: Ticket, build: Build) -> Batch {
         Batch { build: Some(build), ..Batch::new(ticket, Pipeline::of_module(), true, 0) }
     }
 
-    /// The numbers of its operators, then zeros.
+    /// Returns the numbers of its operators, then zeros.
     pub fn chain(&self) -> [u8; 8] {
         self.pipeline.chain
     }
 
-    /// Does the work. `clock` tells the time, in nanoseconds. An operator that panics fails its own command, wherever it
-    /// works.
+    /// Does the work. `clock` returns the time in nanoseconds. An operator that panics fails only its own
+    /// command, wherever it runs.
     pub fn run(&mut self, clock: &mut dyn FnMut() -> u64) {
         let began = clock();
         match catch_unwind(AssertUnwindSafe(|| self.work(began, clock))) {
@@ -88,19 +88,18 @@ impl Batch {
         self.took = clock().saturating_sub(began);
     }
 
-    /// The work cannot be done: its command fails. Nothing is left of the chain, whose operators may have panicked, nor
-    /// of what came out of it.
+    /// Fails the command. Drops the chain, since its operators may have panicked, and its output.
     pub fn fail(&mut self) {
         let failed = std::mem::take(&mut self.pipeline);
         self.pipeline.chain = failed.chain;
-        // What panicked in its work may do so again when it goes.
+        // The chain may panic again when it is dropped.
         let _ = catch_unwind(AssertUnwindSafe(|| drop(failed)));
         self.build = None;
         self.out.clear();
         self.end = Err(Status::INTERNAL_ERROR);
     }
 
-    /// No slot may do the work: its command fails for this reason.
+    /// Fails the command with this status: no slot may do the work.
     pub(crate) fn refuse(&mut self, reason: Reason) {
         self.fail();
         self.end = Err(status_of(reason).with_do_not_retry());
@@ -124,7 +123,7 @@ impl Batch {
         end
     }
 
-    /// Pulls output, `made` bytes of it, until there is enough.
+    /// Pulls output until there is enough; `made` counts its bytes.
     fn pull(&mut self, made: &mut usize, began: u64, clock: Clock<'_>) -> Result<End, Status> {
         loop {
             let end = *made + UNIT;

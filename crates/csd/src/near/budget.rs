@@ -1,23 +1,23 @@
-//! Memory of operators: a drive has so much, and commands take of it what their chains may need.
+//! Memory of operators: a drive has a limit, and commands reserve the maximum that their chains may need.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The memory that a drive's operators may take, all its commands and streams together.
+/// The memory that a drive's operators may use, for all commands and streams together.
 #[derive(Debug, Default)]
 pub struct Budget {
     most: u64,
     held: Arc<Held>,
 }
 
-/// Bytes that are taken; those of them that streams have, between their commands too.
+/// Reserved bytes, and those of them that streams keep between commands.
 #[derive(Debug, Default)]
 struct Held {
     all: AtomicU64,
     streams: AtomicU64,
 }
 
-/// Memory that is taken until this is dropped.
+/// Reserved memory, until this is dropped.
 #[derive(Debug)]
 pub struct Taken {
     bytes: u64,
@@ -30,12 +30,12 @@ impl Budget {
         Budget { most, held: Arc::default() }
     }
 
-    /// Bytes that are taken.
+    /// Returns the number of reserved bytes.
     pub fn taken(&self) -> u64 {
         self.held.all.load(Ordering::Relaxed)
     }
 
-    /// Takes this many bytes; nothing where they are not there.
+    /// Reserves memory; `None` if not enough is free.
     pub fn take(&self, bytes: u64, by_stream: bool) -> Option<Taken> {
         if bytes > self.most.saturating_sub(self.taken()) {
             return None;
@@ -48,24 +48,24 @@ impl Budget {
         Some(Taken { bytes, by_stream, held })
     }
 
-    /// True where this many bytes are there once the commands under way have ended.
+    /// Returns true if this many bytes will be free once the commands in progress have ended.
     pub fn will_fit(&self, bytes: u64) -> bool {
         bytes <= self.most.saturating_sub(self.held.streams.load(Ordering::Relaxed))
     }
 
-    /// True where this many bytes are ever there.
+    /// Returns true if this many bytes can ever be free.
     pub fn fits(&self, bytes: u64) -> bool {
         bytes <= self.most
     }
 }
 
 impl Taken {
-    /// Bytes that are taken.
+    /// Returns the number of reserved bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Whoever had them is gone, and they come back soon.
+    /// Marks memory as soon free: its owner is gone.
     pub fn passes(&mut self) {
         if std::mem::take(&mut self.by_stream) {
             self.held.streams.fetch_sub(self.bytes, Ordering::Relaxed);

@@ -1,17 +1,17 @@
-//! The fields of near-storage commands in their entries.
+//! Entries of near-storage commands.
 
 use dcs_nvme::Status;
 use dcs_nvme::bytes::u32_at;
 use dcs_nvme::command;
 
-/// No buffer of the guest.
+/// The guest has no buffer.
 pub const NO_DATA: u8 = 0xc0;
-/// Its buffer is the source.
+/// The guest's buffer is the source.
 pub const FROM_GUEST: u8 = 0xc1;
-/// Its buffer is the destination.
+/// The guest's buffer is the destination.
 pub const TO_GUEST: u8 = 0xc2;
 
-/// Where data of a near-storage command are: the values of its double word 2.
+/// Places of a near-storage command's data: the values in double word 2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DataLocation {
     /// 0: the guest's buffer.
@@ -20,14 +20,14 @@ pub enum DataLocation {
     Blocks,
     /// 2: device memory.
     Memory,
-    /// 3: parameters: as a destination they are loaded, as a source forgotten.
+    /// 3: parameters: a destination loads them, a source forgets them.
     Parameters,
-    /// 4: the result page of a request that ended, or of a stream, as a source.
+    /// 4: the result page of a request that has ended, or of a stream; a source only.
     Results,
-    /// 5: a stream: as a destination it is opened; as a source its output is taken, with the buffer's bytes as its next input
-    /// if the opcode has one from the guest, or it is closed.
+    /// 5: a stream. A destination opens it; a source takes its output, with the guest's buffer as its next
+    /// input if the opcode has one from the guest, or closes it.
     Stream,
-    /// 6: nowhere, as a destination: what comes out is dropped, and digests are told.
+    /// 6: nowhere, a destination only: output is dropped, and only digests are kept.
     Nowhere,
 }
 
@@ -49,26 +49,26 @@ impl DataLocation {
 /// The fields of a near-storage command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fields {
-    /// Where the data come from: double word 2, bits 3:0.
+    /// Source: double word 2, bits 3:0.
     pub source: DataLocation,
-    /// Where they go: bits 7:4.
+    /// Destination: double word 2, bits 7:4.
     pub destination: DataLocation,
-    /// Parameters that were loaded, 0: no operators; or a stream's number. Bits 31:16.
+    /// Handle of loaded parameters (0: no operators), or number of a stream: double word 2, bits 31:16.
     pub handle: u16,
-    /// The guest's own number for it, by which its result page is found: double word 3.
+    /// The guest's own number of the request, by which it finds the result page: double word 3.
     pub request: u32,
     /// Bytes of the guest's buffer: double word 10, in double words.
     pub buffer: u64,
-    /// Length of the source: double word 11, in logical blocks or bytes; bytes of a stream's source after
-    /// which its command ends, 0: none.
+    /// Length of the source: double word 11, in logical blocks or bytes. For a stream the bytes of its source
+    /// after which the command ends; 0: no limit.
     pub length: u64,
-    /// Where in the source: double words 12 and 13, in logical blocks or bytes; 0 for a buffer. Of a stream's input: 1 if
-    /// nothing follows it (double word 13).
+    /// First block or byte of the source: double words 12 and 13; 0 for a buffer. For a stream's input,
+    /// double word 13 is 1 if it is the last.
     pub first: u64,
-    /// Where in the destination: double words 14 and 15.
+    /// First block or byte of the destination: double words 14 and 15.
     pub target: u64,
-    /// Room in the destination, in logical blocks or bytes: the buffer's; double word 12 where the buffer is
-    /// the source; double word 10 where there is none.
+    /// Room in the destination, in logical blocks or bytes: of the buffer; double word 12 if the buffer is
+    /// the source; double word 10 if there is no buffer.
     pub room: u64,
 }
 
@@ -77,7 +77,7 @@ impl Fields {
     ///
     /// # Errors
     ///
-    /// Invalid Field in Command, where a place has no meaning or not with this opcode.
+    /// Returns Invalid Field in Command if a place is not defined, or not with this opcode.
     pub fn from_entry(entry: &[u8; command::SIZE]) -> Result<Fields, Status> {
         let word = |at: usize| u32_at(entry, 4 * at);
         let long = |at: usize| u64::from(word(at + 1)) << 32 | u64::from(word(at));
@@ -104,7 +104,7 @@ impl Fields {
             (FROM_GUEST, Stream, Blocks | Memory | Nowhere) if word(13) <= 1 => {
                 fields(word(13).into(), word(12).into())
             }
-            // The output is taken by later commands.
+            // Later commands take the output.
             (FROM_GUEST, Stream, Guest) if word(13) <= 1 => fields(word(13).into(), 0),
             (TO_GUEST, Blocks | Memory | Results | Stream, Guest) => fields(long(12), buffer),
             _ => return Err(Status::INVALID_FIELD),

@@ -1,4 +1,4 @@
-//! Data on their way through a near-storage command: from a source, through a chain, to a destination.
+//! Data of a near-storage command on their way from a source through a chain to a destination.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -19,83 +19,84 @@ use crate::namespace::Namespace;
 use crate::slots::Slot;
 use crate::storage::{Ticket, VolumeId};
 
-/// How long a stream's command lasts before it ends in favour of the next one, in nanoseconds.
+/// Time after which a stream's command ends to let others run, in nanoseconds.
 const TURN_MAX: u64 = 1_000_000_000;
 
-/// Bytes of memory that a flow takes besides its operators: a piece on its way in, as much as may come out at once and,
-/// on its way to logical blocks, wait beside that; and of a stream what there was no room for.
+/// Bytes of memory that a flow takes in addition to its operators: a piece of input, a piece of output,
+/// output that waits for logical blocks, and of a stream output that had no room.
 const FLOW_BYTES: u64 = 512 << 10;
 
-/// Bytes that come out of one batch of a slot's work at most; of output that is gathered for logical blocks, with what is
-/// there, so many.
+/// Maximum number of bytes of output of one batch; of output that is collected for logical blocks, the
+/// maximum including what is there already.
 const BATCH_MAX: usize = 256 << 10;
 const GATHERED_MAX: usize = 128 << 10;
 
-/// Where the result page has operators' pieces and times.
+/// Offsets of operators' pieces and times in the result page.
 const PIECES_AT: usize = 24;
 const TIMES_AT: usize = 704;
 
-/// A near-storage command under way.
+/// A near-storage command in progress.
 pub struct Near {
     pub(super) origin: Origin,
     pub(super) flow: Box<Flow>,
-    /// Bytes of memory that the flow takes at most.
+    /// Maximum number of bytes of memory that the flow takes.
     pub(super) need: u64,
-    /// The stream that the flow is, and bytes of its source that this command may still take.
+    /// The number of the stream that the flow belongs to, and bytes of its source that this command may still
+    /// take.
     pub(super) stream: Option<(u16, u64)>,
     pub(super) target: Target,
-    /// Bytes that this command delivered.
+    /// Bytes that this command has delivered.
     pub(super) made: u64,
     /// Output on its way to logical blocks.
     pub(super) pending: Vec<u8>,
-    /// The memory of the parameters that it came with, where they are kept, or wait.
+    /// Memory of the parameters that this command loads, while they are kept or wait.
     pub(super) parameters: Option<Taken>,
-    /// Bytes that it was charged for when it began, and has not read from or written to logical blocks yet.
+    /// Bytes that it was charged for when it began, and has not yet read from or written to logical blocks.
     pub(super) paid: u64,
-    /// When its first step began, by the port's clock.
+    /// Time at which its first step began, by the port's clock.
     pub(super) began: Option<u64>,
-    /// It gets no memory, and ends.
+    /// There is no memory for it: it ends.
     pub(super) refused: bool,
 }
 
-/// The command that it is.
+/// The kind of command, and what ends with it.
 pub(super) enum Origin {
-    /// The vendor's, with the guest's number for it.
+    /// A vendor command, with the guest's number of the request.
     Request(u32),
-    /// One of local memory.
+    /// A command of local memory.
     Memory,
     /// The execution of a program.
     Program(Execution),
-    /// Parameters are loaded, once their operators have been tried.
+    /// Loading parameters; ends when their operators have been tried.
     Load(Arc<Program>),
-    /// A stream is opened, once its operators have been made.
+    /// Opening a stream; ends when its operators have been made.
     Open,
-    /// A program is loaded, once it has been made.
+    /// Loading a program; ends when it has been made.
     Install(Box<Install>),
 }
 
-/// A source on its way through a chain: of one command, or, a stream, of several.
+/// A source on its way through a chain: of one command, or of the several commands of a stream.
 pub(super) struct Flow {
     pub(super) pipeline: Pipeline,
     pub(super) source: Source,
-    /// Bytes that went in, and that came out.
+    /// Bytes that went in, and bytes that came out.
     pub(super) taken: u64,
     pub(super) made: u64,
-    /// The chain wants more of the source.
+    /// The chain needs more of the source.
     pub(super) hungry: bool,
-    /// The last has come out of the chain.
+    /// The chain has no more output.
     pub(super) ended: bool,
-    /// Output that no command had room for yet.
+    /// Output that had no room in the commands so far.
     pub(super) surplus: VecDeque<u8>,
-    /// The first thing that went wrong.
+    /// The first error.
     pub(super) status: Status,
-    /// The memory of the parameters and ranges that a stream was opened with.
+    /// Memory of the parameters and ranges with which a stream was opened.
     pub(super) parameters: Option<Taken>,
-    /// The memory that it takes, set aside; none where a command still waits for it. It is given back last.
+    /// Its reserved memory; `None` while a command waits for it. It is released last.
     pub(super) memory: Option<Taken>,
 }
 
-/// Logical blocks, as they lie on a volume.
+/// Logical blocks on a volume.
 pub(super) struct Run {
     pub(super) volume: VolumeId,
     pub(super) chain: Option<Arc<Chain>>,
@@ -116,29 +117,29 @@ pub(super) enum Source {
         next: u64,
         left: u64,
     },
-    /// Of the namespace as it was when the stream was opened.
+    /// The namespace as it was when the stream was opened.
     Ranges(Run, Ranges),
-    /// Input of a stream, in the buffer of the guest's command. `last`: nothing follows what is left.
+    /// Input of a stream, in the buffer of the guest's command. `last`: no input follows it.
     Fed {
         next: u64,
         left: u64,
         last: bool,
     },
-    /// Bytes that came with the command.
+    /// Bytes from the command itself.
     Bytes {
         bytes: Vec<u8>,
         next: usize,
     },
-    /// Bytes that are zero.
+    /// Zeros.
     Zeros {
         left: u64,
     },
-    /// One after the other, each with bytes that are left.
+    /// Several sources in order, each with the number of bytes left.
     Several(VecDeque<Source>),
 }
 
 impl Source {
-    /// Bytes that did not go in yet.
+    /// Returns the number of bytes that are left.
     pub(super) fn left(&self) -> u64 {
         match self {
             Source::Guest { left, .. }
@@ -167,14 +168,15 @@ impl Source {
         matches!(self, Source::Fed { .. }) && !self.starves()
     }
 
-    /// Ends a command that has brought input: returns the bytes that went in. Those that did not are the guest's to send again.
+    /// Ends a command that has brought input, and returns the bytes that went in. The guest sends the others
+    /// again.
     pub(super) fn end_feeding(&mut self) -> u64 {
         let Source::Fed { next, left, last } = self else { return 0 };
         (*last, *left) = (*last && *left == 0, 0);
         std::mem::take(next)
     }
 
-    /// The next this many bytes have gone in.
+    /// The next bytes have gone in.
     fn advance(&mut self, count: u64) {
         match self {
             Source::Guest { next, left }
@@ -198,7 +200,7 @@ impl Source {
         }
     }
 
-    /// The one that is taken now.
+    /// Returns the source in use.
     pub(super) fn current(&mut self) -> &mut Source {
         if matches!(self, Source::Several(sources) if sources.is_empty()) {
             return self;
@@ -218,7 +220,7 @@ pub(super) enum Target {
 }
 
 impl Target {
-    /// Bytes that it has room for.
+    /// Returns the number of bytes that it has room for.
     pub(super) fn room(&self) -> u64 {
         match self {
             Target::Guest { room } | Target::Blocks { room, .. } | Target::Memory { room, .. } => *room,
@@ -228,7 +230,7 @@ impl Target {
 }
 
 impl Target {
-    /// Bytes of a logical block; elsewhere a byte.
+    /// Returns the bytes of a logical block; 1 for other targets.
     pub(super) fn block(&self) -> usize {
         match self {
             Target::Blocks { run, .. } => 1 << run.shift,
@@ -244,7 +246,7 @@ impl std::fmt::Debug for Near {
 }
 
 impl Run {
-    /// True where it is still what the namespace lies on, by the same key.
+    /// Returns true if the namespace is still on the same volume, with the same key.
     pub(super) fn is_of(&self, namespace: &Namespace) -> bool {
         let same = match (&self.chain, &namespace.chain) {
             (None, None) => true,
@@ -254,7 +256,7 @@ impl Run {
         same && (self.volume, self.shift) == (namespace.volume, namespace.shift)
     }
 
-    /// Turns the guest's bytes into those that lie at this byte of the volume, or the other way round.
+    /// Encrypts the guest's bytes at this byte of the volume, or decrypts them.
     pub(super) fn pass(&self, encrypt: bool, at: u64, bytes: &mut [u8]) -> bool {
         let first = at >> self.shift;
         match &self.chain {
@@ -266,7 +268,7 @@ impl Run {
 }
 
 impl Near {
-    /// All of one source.
+    /// Makes a command that takes all of one source.
     pub(super) fn new(origin: Origin, program: Arc<Program>, source: Source, target: Target) -> Near {
         let need = FLOW_BYTES + program.memory() + (program.len() * UNIT) as u64;
         let flow = Box::new(Flow::new(Pipeline::new(program), source));
@@ -275,43 +277,43 @@ impl Near {
         Near { origin, flow, need, stream, target, made, pending, parameters, paid, began, refused }
     }
 
-    /// Bytes of memory that it takes at most, parameters included.
+    /// Returns the maximum number of bytes of memory that it takes, including parameters.
     pub(super) fn needs_in_all(&self) -> u64 {
         self.need + self.parameters.as_ref().map_or(0, Taken::bytes)
     }
 
-    /// A program that is to be made.
+    /// Returns the program to be made, if it loads one.
     pub(super) fn install(install: Install) -> Near {
         let need = install.memory();
         let (origin, source) = (Origin::Install(Box::new(install)), Source::Zeros { left: 0 });
         Near { need, ..Near::new(origin, Arc::default(), source, Target::Nowhere) }
     }
 
-    /// It prepares operators, and nothing is to pass them yet.
+    /// Returns true if it only makes operators, and no data pass them yet.
     pub(super) fn prepares(&self) -> bool {
         matches!(self.origin, Origin::Load(_) | Origin::Open | Origin::Install(_))
     }
 
-    /// Has all its memory: an execution's parameters come back when it ends.
+    /// It has all its memory: an execution's parameters are released when it ends.
     pub(super) fn begins(&mut self) {
         if let (Origin::Program(_), Some(parameters)) = (&self.origin, &mut self.parameters) {
             parameters.passes();
         }
     }
 
-    /// It keeps its memory for longer than a command lasts.
+    /// Returns true if it keeps its memory longer than a command lasts.
     pub(super) fn lasts(&self) -> bool {
         matches!(self.origin, Origin::Open | Origin::Install(_))
     }
 
-    /// The program that it loads has been made.
+    /// Takes the program that has been made.
     pub(super) fn built(&mut self, build: Option<Build>) {
         if let (Origin::Install(install), Some(build)) = (&mut self.origin, build) {
             install.done(build);
         }
     }
 
-    /// Takes its chain for a piece of work; for a slot, to which it is handed over, for as much as there is room for.
+    /// Takes its chain for a piece of work; for a slot, for as much output as there is room for.
     pub(super) fn batch(&mut self, ticket: Ticket, hands_over: bool) -> Batch {
         if let Origin::Install(install) = &mut self.origin {
             return Batch::of_build(ticket, install.work());
@@ -327,7 +329,8 @@ impl Near {
         Batch::new(ticket, std::mem::take(&mut self.flow.pipeline), self.prepares(), most)
     }
 
-    /// The next bytes of the source go into the chain: as many as `fill` is given room for, if that brings them.
+    /// Puts the next bytes of the source into the chain: `fill` writes them into a buffer, or
+    /// fails.
     pub(super) fn give(
         &mut self,
         length: usize,
@@ -347,25 +350,27 @@ impl Near {
         Ok(())
     }
 
-    /// True where a stream's command has lasted for long enough: its owner wants to look around. It has made a
-    /// step at least.
+    /// Returns true if a stream's command has lasted long enough, so that its owner can look around. It has
+    /// made a step at least.
     pub(super) fn is_long(&mut self, now: u64) -> bool {
         self.stream.is_some() && now.saturating_sub(*self.began.get_or_insert(now)) > TURN_MAX
     }
 
-    /// Returns true if a stream's command has taken as much of the source as it may, and more is there or can follow.
+    /// Returns true if a stream's command has taken as much of the source as it may, and there is or can be
+    /// more.
     pub(super) fn is_sated(&self) -> bool {
         let limited = self.stream.is_some_and(|(_, limit)| limit == 0) && self.flow.source.left() > 0;
         limited || self.flow.source.starves()
     }
 
-    /// Bytes of output that are to be written to logical blocks before a command ends: of a stream, whole blocks.
+    /// Returns the bytes of output that must be written to logical blocks before a command ends; of a stream,
+    /// whole blocks.
     pub(super) fn unwritten(&self, block: u64) -> u64 {
         let pending = self.pending.len() as u64;
         if self.stream.is_some() { pending / block * block } else { pending }
     }
 
-    /// A stream's command ends: output that fills no block stays for the next one.
+    /// Ends a stream's command: output that fills no block is kept for the next one.
     pub(super) fn put_back(&mut self) {
         self.made -= self.pending.len() as u64;
         for byte in self.pending.drain(..).rev() {
@@ -373,7 +378,7 @@ impl Near {
         }
     }
 
-    /// Delivers what an earlier command of the stream had no room for.
+    /// Delivers output that had no room in an earlier command of the stream.
     pub(super) fn deliver_surplus(
         &mut self,
         slot: &Slot,
@@ -460,14 +465,14 @@ impl Flow {
         }
     }
 
-    /// The value of its only operator, a digest.
+    /// Returns the value of its only operator, a digest.
     pub(super) fn digest(&self) -> Vec<u8> {
         let slot = self.pipeline.digests().next();
         slot.map_or(Vec::new(), |slot| slot[16..16 + usize::from(slot[1])].to_vec())
     }
 
-    /// The result page: status, the operator that failed, bytes in and out, then for each operator the pieces
-    /// that it worked on, a digest slot, and the time that it took.
+    /// Returns the result page: status, the operator that failed, bytes in and out, and for each operator the
+    /// number of pieces, a digest slot, and its time.
     pub(super) fn page(&self, request: u32, status: Status) -> Box<[u8; RESULT_SIZE]> {
         let mut page = Box::new([0; RESULT_SIZE]);
         let digests = self.pipeline.digests().enumerate();

@@ -1,4 +1,4 @@
-//! The programs that are activated, sets of memory ranges, and what an execution holds of both.
+//! Activated programs, sets of memory ranges, and the parts of both that an execution holds.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,21 +9,21 @@ use dcs_nvme::programs::{MemoryRange, ProgramActivation};
 
 use super::loads::Loads;
 
-/// The index of the program that is a chain of operators.
+/// Index of the program that is a chain of operators.
 pub const CHAIN: u16 = 0x100;
-/// Sets of memory ranges that there may be.
+/// Maximum number of sets of memory ranges.
 pub const SETS: usize = 64;
-/// Memory ranges of a set at most.
+/// Maximum number of memory ranges in a set.
 pub const RANGES: usize = 8;
-/// Places and lengths in local memory are multiples of this.
+/// Addresses and lengths in local memory are multiples of this.
 pub const GRANULARITY: u64 = 4;
 
-/// The programs that there are.
+/// Returns the number of programs.
 pub fn program_count() -> u16 {
     OPERATORS.len() as u16 + 1
 }
 
-/// Says why there is no program of this index.
+/// Checks that there is a program with this index.
 pub(super) fn exists(loads: &Loads, program: u16) -> Result<(), Status> {
     match program {
         CHAIN => Ok(()),
@@ -37,16 +37,16 @@ pub(super) fn exists(loads: &Loads, program: u16) -> Result<(), Status> {
     }
 }
 
-/// The programs that are activated, and the sets of memory ranges.
+/// Activated programs, and sets of memory ranges.
 pub struct Programs {
-    /// Shared with those that run.
+    /// Shared with running executions.
     pub(super) activated: BTreeMap<u16, Arc<()>>,
     /// Shared with the executions that use them.
     pub(super) sets: BTreeMap<u16, Arc<Vec<MemoryRange>>>,
 }
 
 impl Default for Programs {
-    /// All programs of the controller's own are activated.
+    /// Makes it with all of the controller's own programs activated.
     fn default() -> Programs {
         let indexes = OPERATORS.iter().map(|info| info.operator as u16).chain([CHAIN]);
         Programs { activated: indexes.map(|index| (index, Arc::default())).collect(), sets: BTreeMap::new() }
@@ -86,11 +86,11 @@ impl Programs {
     }
 }
 
-/// What an execution holds as long as it runs, and where its result page goes.
+/// The parts that an execution holds while it runs, and the place of its result page.
 pub struct Execution {
     pub(super) _running: Arc<()>,
     pub(super) _set: Arc<Vec<MemoryRange>>,
-    /// Where a digest's value goes, and where the result page.
+    /// The places of a digest's value and of the result page.
     pub(super) digest: Option<u64>,
     pub(super) page: Option<u64>,
 }

@@ -1,4 +1,4 @@
-//! Programs that a guest loads: WebAssembly modules, for this guest's chains and executions alone.
+//! Programs that a guest loads: WebAssembly modules, for this guest's chains and executions only.
 //!
 //! ```text
 //!   Load Program, a piece at a time --> Arriving --all there--> Install: a batch of work, for a slot
@@ -6,9 +6,9 @@
 //!   Program Activation, Execute, chains that name it <-- Loaded <--+ or Invalid Program Data
 //! ```
 //!
-//! Their memory is the guest's own: bytes of all programs have a limit, and modules made of them take from the memory
-//! of the drive's operators. They are gone when the guest says so, or the controller is reset; their memory is given back beside the
-//! loop, and counts until then.
+//! The guest pays for their memory: all programs together have a limit, and their modules take memory of the
+//! drive's operators. They are removed when the guest unloads them, or the controller is reset; their memory
+//! is freed outside the loop, and counts until then.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,45 +21,45 @@ use super::budget::{Budget, Taken};
 use super::installed::CHAIN;
 use crate::waste::Waste;
 
-/// Programs that a guest may load: their indexes are those behind [`CHAIN`].
+/// Number of programs that a guest may load, at the indexes after [`CHAIN`].
 pub const LOADED: u16 = 16;
 
-/// Bytes of a program that is loaded at most.
+/// Maximum number of bytes of a loaded program.
 pub const LOADED_BYTES: u32 = 1 << 20;
 
-/// Bytes of all of them, in MiB.
+/// Maximum number of MiB of all loaded programs.
 pub const LOADED_MIB: u64 = 4;
 
-/// The type of program that may be loaded, of those that are the vendor's: a WebAssembly module.
+/// Type of the programs that may be loaded, one of the vendor's: a WebAssembly module.
 pub const WEBASSEMBLY: u8 = 0xc0;
 
-/// The program is one that was loaded.
+/// The program was loaded by the guest.
 const DOWNLOADED: u8 = 1;
 
-/// Bytes of memory that making an operator takes for each byte of its module, and besides. What is made takes less:
-/// `crates/wasm` measures it.
+/// Bytes of memory for making an operator: for each byte of its module, and in addition. The operator itself
+/// takes less: `crates/wasm` measures it.
 const MEMORY_PER_BYTE: u64 = 64;
 const MEMORY_BESIDES: u64 = 1 << 20;
 
-/// Makes an operator of a module's bytes; nothing where they are none. It must not take long, nor much memory, whatever
-/// they are.
+/// Makes an operator of a module's bytes; `None` if they are not valid. It must take neither long nor much
+/// memory, whatever the bytes are.
 pub type Builder = Arc<dyn Fn(&[u8]) -> Option<(Name, Arc<dyn Module>)> + Send + Sync>;
 
-/// A program whose bytes come piece by piece.
+/// A program that is being received piece by piece.
 pub(super) struct Arriving {
     pub index: u16,
     size: u32,
     identifier: Option<u64>,
     bytes: Vec<u8>,
-    /// Its part of the bytes of all programs.
+    /// Its reserved part of the limit for all programs.
     taken: Taken,
 }
 
-/// Waste of programs, put here by their last users. Freeing takes milliseconds for each MiB of a module.
+/// Memory of programs, put here by their last users. Freeing it takes milliseconds for each MiB of a module.
 #[derive(Default)]
 struct Bin {
     waste: Mutex<Vec<Waste>>,
-    /// Whoever gives some of it back has one more of it.
+    /// Everything that is being freed holds a reference to it.
     old: Arc<()>,
 }
 
@@ -70,12 +70,12 @@ impl Bin {
     }
 }
 
-/// A module that was made of a program. When nobody uses it any more, it is in the bin.
+/// A module made of a program. Its last user puts it into the bin.
 struct Made {
     name: Name,
-    /// It is there until this is dropped.
+    /// `None` only while it is dropped.
     module: Option<Arc<dyn Module>>,
-    /// Its part of the bytes of all programs, and the memory that it takes.
+    /// Its part of the limit for all programs, and the memory that it takes.
     taken: Option<(Taken, Taken)>,
     bin: Arc<Bin>,
 }
@@ -90,7 +90,7 @@ impl Drop for Made {
     }
 }
 
-/// A program that is there.
+/// A loaded program.
 pub(super) struct Loaded {
     identifier: Option<u64>,
     made: Made,
@@ -110,7 +110,7 @@ pub(super) struct Install {
     bin: Arc<Bin>,
 }
 
-/// Work of a slot: it makes a module of a program's bytes.
+/// The work of a slot that makes a module of a program's bytes.
 pub(super) struct Build {
     builder: Builder,
     bytes: Vec<u8>,
@@ -118,7 +118,7 @@ pub(super) struct Build {
     bin: Arc<Bin>,
 }
 
-/// All programs that a guest has loaded, or is loading.
+/// All programs that a guest has loaded or is loading.
 pub(super) struct Loads {
     builder: Option<Builder>,
     bytes: Budget,
@@ -140,12 +140,12 @@ impl Loads {
         self.builder = Some(builder);
     }
 
-    /// The guest may load programs.
+    /// Returns true if the guest may load programs.
     pub fn are_taken(&self) -> bool {
         self.builder.is_some()
     }
 
-    /// All that were loaded are forgotten. Those that are being made, or are at work, keep what they take until then.
+    /// Forgets all programs. Those that are being made or used keep their memory until they are done.
     pub fn reset(&mut self) {
         if !self.arriving.is_empty() {
             self.bin.push(std::mem::take(&mut self.arriving));
@@ -153,46 +153,47 @@ impl Loads {
         self.there.clear();
     }
 
-    /// Hands on what is to be given back.
+    /// Passes on the memory to be freed.
     pub fn empty_bin(&self, waste: &mut Vec<Waste>) {
-        // Without a builder there was never a program.
+        // Without a builder there never was a program.
         if self.are_taken() {
             waste.append(&mut self.bin.waste.lock().unwrap_or_else(PoisonError::into_inner));
         }
     }
 
-    /// Returns true if all was given back that was in the bin.
+    /// Returns true if everything in the bin was freed.
     pub fn is_clean(&self) -> bool {
         Arc::strong_count(&self.bin.old) == 1
     }
 
-    /// Returns a mark of what is given back and may be the last that uses a program: nothing is clean while there is one.
+    /// Returns a mark for memory to be freed that may be the last user of a program: [`Loads::is_clean`] is
+    /// false while there is one.
     pub fn mark(&self) -> Arc<()> {
         Arc::clone(&self.bin.old)
     }
 
-    /// The number of programs that are there, and the bytes of all, with those that are on their way.
+    /// Returns the number of loaded programs, and the bytes of all, including those that are being loaded.
     pub fn count(&self) -> (usize, u64) {
         (self.there.len(), self.bytes.taken())
     }
 
-    /// The highest index that there is.
+    /// Returns the highest index.
     pub fn last(&self) -> u16 {
         if self.are_taken() { CHAIN + LOADED } else { CHAIN }
     }
 
-    /// The program of this index.
+    /// Returns the program with this index.
     pub fn get(&self, index: u16) -> Option<&Arc<Loaded>> {
         self.there.get(&index)
     }
 
-    /// The program that is this module.
+    /// Returns the program of the module with this name.
     pub fn named(&self, name: &Name) -> Option<&Arc<Loaded>> {
         self.there.values().find(|loaded| loaded.made.name == *name)
     }
 
-    /// Takes down what a command says of a piece that is to come: the first one of a program, which ends what was
-    /// arriving before, or the next one.
+    /// Checks and registers the piece that a command announces: the first one of a program, which replaces a
+    /// program that was arriving, or the next one.
     pub fn expect(&mut self, wanted: &LoadProgram) -> Result<(), Status> {
         let index = wanted.program;
         let identifier = match wanted.identifier_kind {
@@ -213,7 +214,7 @@ impl Loads {
             self.arriving.remove(&index);
             let size = wanted.size.into();
             let taken = self.bytes.take(size, true).ok_or_else(|| match self.bytes.will_fit(size) {
-                // Programs that are gone are still being given back.
+                // Removed programs are still being freed.
                 true => Status::INTERRUPTED,
                 false => Status::TOO_MANY_PROGRAM_BYTES,
             })?;
@@ -229,7 +230,7 @@ impl Loads {
         }
     }
 
-    /// The piece has come. The program, where it was the last one.
+    /// Adds a piece. Returns the program if it was the last one.
     pub fn arrived(&mut self, index: u16, piece: &[u8]) -> Option<Install> {
         let arriving = self.arriving.get_mut(&index)?;
         arriving.bytes.extend_from_slice(piece);
@@ -240,7 +241,7 @@ impl Loads {
         Some(Install { arriving: self.arriving.remove(&index)?, builder, made: None, bin })
     }
 
-    /// A program was made.
+    /// Registers a program that was made.
     pub fn install(&mut self, install: Install, memory: Taken) -> Result<(), Status> {
         let (index, identifier) = (install.arriving.index, install.arriving.identifier);
         let made = install.made(Some(memory)).ok_or(Status::INTERNAL_ERROR)?;
@@ -251,7 +252,7 @@ impl Loads {
         Ok(())
     }
 
-    /// Forgets a program, of which nobody uses anything.
+    /// Removes a program that nothing uses.
     pub fn unload(&mut self, index: u16) -> Result<(), Status> {
         match self.there.get(&index) {
             None => self.arriving.remove(&index).map(drop).ok_or(Status::NO_PROGRAM),
@@ -263,7 +264,7 @@ impl Loads {
         }
     }
 
-    /// The descriptor of an index behind [`CHAIN`].
+    /// Returns the descriptor of an index after [`CHAIN`].
     pub fn descriptor(&self, index: u16, activated: bool) -> Descriptor {
         self.there.get(&index).map_or_else(Descriptor::default, |loaded| Descriptor {
             occupied: DOWNLOADED,
@@ -275,23 +276,24 @@ impl Loads {
 }
 
 impl Install {
-    /// Bytes of memory that it takes at most.
+    /// Returns the maximum number of bytes of memory that it takes.
     pub fn memory(&self) -> u64 {
         MEMORY_BESIDES + MEMORY_PER_BYTE * u64::from(self.arriving.size)
     }
 
-    /// Returns the work that makes its module, with the bytes that have arrived.
+    /// Returns the work that makes its module, with the bytes received.
     pub fn work(&mut self) -> Build {
         let bytes = std::mem::take(&mut self.arriving.bytes);
         Build { builder: self.builder.clone(), bytes, made: None, bin: self.bin.clone() }
     }
 
-    /// It is done.
+    /// Takes the finished work.
     pub fn done(&mut self, build: Build) {
         self.made = build.made;
     }
 
-    /// Nobody wants it any more. The module that was made is in the bin, and counts until it is given back.
+    /// Cancels the work: the program is not needed any more. A module that was made goes to the bin, and
+    /// counts until it is freed.
     pub fn discard(self, memory: Option<Taken>) {
         drop(self.made(memory));
     }

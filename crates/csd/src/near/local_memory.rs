@@ -1,4 +1,4 @@
-//! Commands of subsystem local memory: the device memory as bytes.
+//! Commands of subsystem local memory: device memory as bytes.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ fn is_whole(numbers: &[u64]) -> bool {
 }
 
 impl Controller {
-    /// Begins a command of local memory; what it cost.
+    /// Begins a command of local memory; returns its cost.
     pub(crate) fn local_memory(
         &mut self,
         port: &mut dyn HostPort,
@@ -29,7 +29,7 @@ impl Controller {
             return Err(Status::INVALID_FIELD.with_do_not_retry());
         }
         match command.opcode {
-            // Nothing outlives the power: there is nothing to be made safe.
+            // Local memory is volatile: there is nothing to flush.
             nvm::FLUSH => {
                 self.end(port, queue, command.cid, Status::SUCCESS, 0);
                 Ok(COMMAND_COST)

@@ -1,15 +1,15 @@
-//! Near-storage commands: data go from a source through a chain of operators to a destination, beside the
+//! Near-storage commands: data go from a source through a chain of operators to a destination, next to the
 //! disk.
 //!
-//! They are vendor commands of I/O queues, whose opcodes say which way the guest's buffer goes: [`NO_DATA`],
-//! [`FROM_GUEST`], [`TO_GUEST`]. So the stock driver's passthrough carries them, which maps one buffer in one
-//! direction. `docs/csd.md` has the table of their fields.
+//! They are vendor commands of I/O queues; the opcode gives the direction of the guest's buffer: [`NO_DATA`],
+//! [`FROM_GUEST`], [`TO_GUEST`]. So the stock driver's passthrough, which maps one buffer in one direction,
+//! carries them. `docs/csd.md` has the table of their fields.
 //!
-//! The standard's commands of subsystem local memory and computational programs come to the same.
+//! The standard's commands of subsystem local memory and computational programs are carried out the same way.
 //!
-//! Operators are those of `dcs_ndp`, run here block by block: neither the engine's core nor the library is
-//! between. Both move data between descriptors of their own process, and a guest's memory, a slice under a
-//! chain, and device memory are none; and the controller is a state machine without threads, as they are not.
+//! Operators are those of `dcs_ndp`, run here block by block, without the engine's core or the library. Both
+//! of these move data between descriptors of their own process, which a guest's memory, a slice under a
+//! chain, and device memory are not; and they have threads, while the controller is a state machine without.
 
 mod batch;
 mod budget;
@@ -49,26 +49,27 @@ use stream::Stream;
 
 use crate::waste::Waste;
 
-/// Bytes of memory from which on others give it back: it takes the kernel a tenth of a millisecond for each MiB.
+/// Memory of this size or more is freed outside the loop: the kernel needs a tenth of a millisecond for each
+/// MiB.
 const LARGE: u64 = 4 << 20;
 
-/// Parameters that one controller keeps at most.
+/// Maximum number of parameters that one controller keeps.
 pub const HANDLES: usize = 64;
-/// Result pages that it keeps: those of the last requests.
+/// Number of result pages that are kept: those of the last requests.
 pub const RESULTS: usize = 64;
 
-/// All that near-storage commands have of a controller.
+/// The near-storage state of a controller.
 #[derive(Default)]
 pub(crate) struct NearStorage {
-    /// By handle, less one.
+    /// Loaded parameters, by handle, less one.
     programs: Vec<Option<(Arc<Program>, Option<Taken>)>>,
     results: VecDeque<(u32, Box<[u8; RESULT_SIZE]>)>,
-    /// By number, less one.
+    /// By place: a stream's number has its place, plus one.
     streams: Vec<Stream>,
-    /// The numbers of streams, by place, and what the last one that was opened has above its place.
+    /// The numbers of streams, by place, and the upper bits of the last number given.
     stream_numbers: Vec<u16>,
     opened: u16,
-    /// Uses of streams so far.
+    /// Number of uses of streams so far.
     uses: u64,
     /// Device memory.
     memory: Vec<u8>,
@@ -76,33 +77,33 @@ pub(crate) struct NearStorage {
     standard: Programs,
     /// Programs that the guest has loaded.
     loads: Loads,
-    /// The memory that operators may take.
+    /// The memory that operators may use.
     budget: Budget,
     /// Commands that wait for memory, in order.
     wanting: VecDeque<u16>,
-    /// The slot of a command that gets no memory and is about to end: the others wait until it has.
+    /// The slot of a command that gets no memory and is about to end: the others wait for that.
     refused: Option<u16>,
     /// Commands that can go on without the storage.
     ready: Ready,
-    /// Commands that slots work on.
+    /// Number of commands on which slots work.
     away: usize,
-    /// The work of each operator that there was, by number.
+    /// The work of each operator so far, by number.
     worked: BTreeMap<u8, (Operator, Worked)>,
-    /// Memory that is to be given back.
+    /// Memory to be freed.
     waste: Vec<Waste>,
-    /// Whoever gives device memory back has one more of it.
+    /// Device memory that is being freed holds a reference to it.
     old_memory: Arc<()>,
 }
 
 impl NearStorage {
-    /// With this many bytes of device memory, and of memory for operators.
+    /// Makes it with this many bytes of device memory, and of memory for operators.
     pub fn new(memory: u32, operators: u64) -> NearStorage {
         let (memory, budget) = (vec![0; memory as usize], Budget::new(operators));
         NearStorage { memory, budget, ..NearStorage::default() }
     }
 
-    /// Forgets what the guest has, its secrets included. Commands under way keep theirs. `again`: a reset is going on, and nothing was stored
-    /// in device memory since it began.
+    /// Forgets the guest's state, including its secrets. Commands in progress keep theirs. `again`: a reset
+    /// is in progress, and nothing was stored in device memory since it began.
     pub fn reset(&mut self, again: bool) {
         self.programs.clear();
         self.results.clear();
@@ -115,7 +116,7 @@ impl NearStorage {
         if again {
             return;
         }
-        // New memory: pages that nobody has touched.
+        // New memory: untouched pages.
         let new = vec![0; self.memory.len()];
         let old = std::mem::replace(&mut self.memory, new);
         if old.len() as u64 >= LARGE {
@@ -123,23 +124,24 @@ impl NearStorage {
         }
     }
 
-    /// True where all memory of before a reset was given back: a guest that resets again and again has no more than it
-    /// may.
+    /// Returns true if all memory from before a reset was freed: a guest that resets again and again must not
+    /// get more than its limit.
     pub fn is_clean(&self) -> bool {
         Arc::strong_count(&self.old_memory) == 1 && self.loads.is_clean()
     }
 
-    /// Memory that is to be given back.
+    /// Returns memory to be freed.
     pub fn waste(&mut self) -> &mut Vec<Waste> {
         self.loads.empty_bin(&mut self.waste);
         &mut self.waste
     }
 
-    /// Lets go of a flow. Where that may take long, somebody else does it; its memory counts as taken until then.
+    /// Drops a flow. If that may take long, it is done outside the loop; its memory counts as reserved until
+    /// then.
     fn discard(&mut self, mut flow: Box<Flow>) {
         if let Some(memory) = flow.memory.as_mut().filter(|memory| memory.bytes() >= LARGE) {
             memory.passes();
-            // It may be the last that uses a program.
+            // It may be the last user of a program.
             self.waste.push(Waste::new((flow, self.loads.mark())));
         }
     }
@@ -149,12 +151,13 @@ impl NearStorage {
         self.loads.set_builder(builder);
     }
 
-    /// The number of programs that the guest has loaded, and the bytes of all, with those that are on their way.
+    /// Returns the number of programs that the guest has loaded, and the bytes of all, including those that
+    /// are being loaded.
     pub fn loaded(&self) -> (usize, u64) {
         self.loads.count()
     }
 
-    /// Programs that may be there at once, and bytes of those that are loaded, in MiB.
+    /// Returns the maximum number of programs, and of MiB of loaded ones.
     pub fn most_programs(&self) -> (u16, u64) {
         match self.loads.are_taken() {
             true => (program_count() + LOADED, LOADED_MIB),
@@ -162,28 +165,28 @@ impl NearStorage {
         }
     }
 
-    /// Commands that wait neither for the storage nor for a slot.
+    /// Returns the number of commands that wait neither for the storage nor for a slot.
     pub fn waiting(&self) -> usize {
         self.ready.len() + self.wanting.len()
     }
 
-    /// Commands that slots work on.
+    /// Returns the number of commands on which slots work.
     pub fn away(&self) -> usize {
         self.away
     }
 
-    /// Takes out the command that waits for memory of which this is true.
+    /// Removes the first command that waits for memory for which `is_wanted` returns true.
     pub fn abort(&mut self, mut is_wanted: impl FnMut(u16) -> bool) -> Option<u16> {
         let place = self.wanting.iter().position(|index| is_wanted(*index))?;
         self.wanting.remove(place)
     }
 
-    /// Bytes of memory that operators have, or may yet take.
+    /// Returns the number of bytes of memory that operators have reserved.
     pub fn operator_memory(&self) -> u64 {
         self.budget.taken()
     }
 
-    /// An operator has worked.
+    /// Counts an operator's work.
     fn work(&mut self, operator: Operator, work: Worked) {
         let (_, all) = self.worked.entry(operator as u8).or_insert((operator, Worked::default()));
         all.nanoseconds += work.nanoseconds;
@@ -191,12 +194,12 @@ impl NearStorage {
         all.pieces += work.pieces;
     }
 
-    /// The work of each operator that there was, all guests' commands since the drive was made.
+    /// Returns the work of each operator since the drive was made.
     pub fn worked(&self) -> impl Iterator<Item = (Operator, Worked)> {
         self.worked.values().copied()
     }
 
-    /// Takes one of them out.
+    /// Removes a waiting command.
     pub fn take_waiting(&mut self) -> Option<u16> {
         self.wanting.pop_front().or_else(|| self.ready.pop())
     }

@@ -1,4 +1,4 @@
-//! A chain at work: a stream goes in piece by piece, and what comes out is pulled out of its end.
+//! A chain at work: input goes in piece by piece, and output is pulled out of its end.
 
 use std::sync::Arc;
 
@@ -11,12 +11,12 @@ use dcs_nvme::Status;
 use super::loads::Loaded;
 use super::program::{Program, status_of};
 
-/// Bytes that come out at once at most. The largest data unit too: an operator that needs whole ones gets so
-/// many, but at the end.
+/// Maximum number of bytes of output at once. It is the largest data unit too: an operator that needs whole
+/// units gets this many bytes, except at the end.
 pub const UNIT: usize = 64 << 10;
 
-/// Bytes that an operator that changes the length gets between two looks at the clock. A byte may cost it a
-/// microsecond, as with a pattern made to be slow, and others wait meanwhile.
+/// Bytes that an operator that changes the length gets between two reads of the clock. A byte may take a
+/// microsecond, for example with a pattern made to be slow, and others wait meanwhile.
 const GULP: usize = 4 << 10;
 
 /// Bytes of a digest slot.
@@ -25,36 +25,35 @@ const SLOT: usize = 80;
 /// The result of a pull.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pulled {
-    /// This many bytes, which may be none: there is more to come.
+    /// This many bytes, maybe none; there is more to come.
     Bytes(usize),
-    /// The last ones.
+    /// The last bytes.
     Last(usize),
-    /// Nothing before more goes in.
+    /// None before more input.
     Hungry,
 }
 
-/// A chain in the middle of its stream. What goes in and what comes out at once is bounded, whatever the
-/// operators make of it.
+/// A chain in the middle of its stream. Input and output at once are bounded, whatever the operators do.
 #[derive(Default)]
 pub struct Pipeline {
     /// The numbers of its operators, then zeros.
     pub chain: [u8; CHAIN_MAX],
     input: Input,
-    /// The operators, as long as not all of the steps are made.
+    /// The operators, while not all of the steps are made.
     program: Option<Arc<Program>>,
     steps: Vec<Step>,
-    /// Programs of the guest's that its operators are: they are in use.
+    /// The guest's programs among its operators, held since they are in use.
     _loaded: Vec<Arc<Loaded>>,
     /// The operator that failed.
     pub failed: Option<u8>,
 }
 
-/// The work of an operator.
+/// The work done by an operator.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Worked {
-    /// Nanoseconds of its port's clock.
+    /// Time, by the port's clock.
     pub nanoseconds: u64,
-    /// Bytes that went into it; that came out of it, where it changes the length.
+    /// Bytes that went in; bytes that came out, if it changes the length.
     pub bytes: u64,
     /// Pieces of data, each at most [`UNIT`] bytes.
     pub pieces: u64,
@@ -74,16 +73,16 @@ struct Input {
 struct Step {
     context: Context,
     worked: Worked,
-    /// The part of that which has been told.
+    /// The part of `worked` that has been reported.
     told: Worked,
-    /// Bytes that went into it; that came out of it, where it changes the length.
+    /// Bytes that went in; bytes that came out, if it changes the length.
     covered: u64,
-    /// Bytes that it got and did not take yet, between these places, and whether more follows.
+    /// Bytes that it was given and has not taken, between these positions, and whether more can follow.
     kept: Vec<u8>,
     at: usize,
     end: usize,
     last: bool,
-    /// Nothing comes out of it any more.
+    /// It has no more output.
     ended: bool,
 }
 
@@ -102,26 +101,26 @@ impl Input {
 }
 
 impl Pipeline {
-    /// A chain that is to be prepared.
+    /// Makes a chain that has to be prepared.
     pub fn new(program: Arc<Program>) -> Pipeline {
         let (chain, steps) = (program.numbers(), Vec::with_capacity(program.len()));
         let (input, _loaded) = (Input::default(), program.loaded());
         Pipeline { chain, input, program: Some(program), steps, _loaded, failed: None }
     }
 
-    /// None, where a module is made: it says so, and nothing passes it.
+    /// Makes the chain of a batch that makes a module: no data pass it.
     pub fn of_module() -> Pipeline {
         let mut chain = [0; CHAIN_MAX];
         chain[0] = Operator::Module as u8;
         Pipeline { chain, ..Pipeline::default() }
     }
 
-    /// Makes the next operator's context, which may take as long as a piece of its work. True where all were made
-    /// before.
+    /// Makes the next operator's context, which may take as long as a piece of its work. Returns true if all
+    /// were made before.
     ///
     /// # Errors
     ///
-    /// The status where the operator does not take its parameter.
+    /// Returns the status if the operator does not accept its parameter.
     pub fn prepare(&mut self, clock: Clock<'_>) -> Result<bool, Status> {
         let Some(program) = &self.program else { return Ok(true) };
         let place = self.steps.len();
@@ -131,14 +130,14 @@ impl Pipeline {
             self.steps.push(Step::new(context, clock().saturating_sub(began)));
         }
         if self.steps.len() == program.len() {
-            // Keys are not kept for longer.
+            // Keys are not kept any longer.
             self.program = None;
         }
         Ok(false)
     }
 
-    /// The next bytes of the stream, when it is hungry, as `fill` brings them; [`Pipeline::given`] says when they are
-    /// there.
+    /// Lets `fill` write the next bytes of the stream to a buffer, when the chain needs input; call
+    /// [`Pipeline::given`] when they are there.
     pub fn input<E>(
         &mut self,
         length: usize,
@@ -152,7 +151,7 @@ impl Pipeline {
         fill(&mut input.bytes)
     }
 
-    /// They are there; with `last` nothing follows them.
+    /// The input is there; `last`: no more follows.
     pub fn given(&mut self, last: bool) {
         self.input.last = last;
     }
@@ -166,22 +165,22 @@ impl Pipeline {
         self.given(last);
     }
 
-    /// Pulls the next output into `out`, which has room for [`UNIT`] bytes. `clock` says how long each operator
-    /// works.
+    /// Pulls the next output into `out`, which has room for [`UNIT`] bytes. `clock` measures the time of each
+    /// operator.
     ///
     /// # Errors
     ///
-    /// The status of the operator that fails.
+    /// Returns the status of the operator that fails.
     pub fn pull(&mut self, out: &mut [u8], clock: Clock<'_>) -> Result<Pulled, Status> {
         pull(&mut self.steps, &mut self.input, &mut self.failed, clock, out)
     }
 
-    /// The operators' work so far, in order.
+    /// Returns the operators' work so far, in order.
     pub fn worked(&self) -> impl Iterator<Item = Worked> {
         self.steps.iter().map(Step::work)
     }
 
-    /// Tells each operator's work since the last call.
+    /// Reports each operator's work since the last call.
     pub fn tell(&mut self, mut to: impl FnMut(Operator, Worked)) {
         for step in &mut self.steps {
             let (now, told) = (step.work(), step.told);
@@ -197,7 +196,7 @@ impl Pipeline {
         }
     }
 
-    /// The digests as they stand: a slot for each operator, in order.
+    /// Returns the current digests: a slot for each operator, in order.
     pub fn digests(&self) -> impl Iterator<Item = [u8; SLOT]> {
         self.steps.iter().map(|step| {
             let mut slot = DigestSlot { covered: step.covered, ..DigestSlot::default() };
@@ -211,7 +210,7 @@ impl Pipeline {
     }
 }
 
-/// Bytes out of the last of the steps.
+/// Pulls bytes out of the last step.
 fn pull(
     steps: &mut [Step],
     input: &mut Input,
@@ -248,15 +247,15 @@ fn pull(
     Ok(pulled)
 }
 
-/// An operator's next input: what it gets now, or what it has kept.
+/// An operator's next input: new bytes, or those that it has kept.
 enum Got {
     Below(Pulled),
-    /// True: no more is available yet.
+    /// Returns true if there is no more for now.
     Kept(bool),
 }
 
 impl Step {
-    /// Its context took this many nanoseconds to make.
+    /// Makes a step, whose context took this many nanoseconds to make.
     fn new(context: Context, nanoseconds: u64) -> Step {
         let (kept, told) = (Vec::new(), Worked::default());
         let worked = Worked { nanoseconds, ..told };
@@ -286,7 +285,7 @@ impl Step {
         Ok(pulled)
     }
 
-    /// Gets more where fewer than `least` bytes are kept, once; true where nothing is available yet.
+    /// Gets more, once, if fewer than `least` bytes are kept; returns true if there is no more for now.
     fn fill(
         &mut self,
         least: usize,
@@ -297,7 +296,7 @@ impl Step {
         }
         self.kept.copy_within(self.at..self.end, 0);
         (self.at, self.end) = (0, self.end - self.at);
-        // Once: what is there stays, to be written over.
+        // Grows once: the bytes stay, and are overwritten later.
         self.kept.resize(UNIT, 0);
         let (length, last, hungry) = match below(&mut self.kept[self.end..])? {
             Pulled::Bytes(length) => (length, false, false),
@@ -323,7 +322,7 @@ impl Step {
     fn resize(&mut self, hungry: bool, out: &mut [u8]) -> Result<Pulled, OperatorError> {
         let input = &self.kept[self.at..self.end.min(self.at + GULP)];
         let is_all = self.at + input.len() == self.end;
-        // What it could make of what it has, it has made.
+        // It has made all that it can of its input.
         let stuck = input.is_empty() && !self.last;
         let progress = self.context.resize(input, out, self.last && is_all)?;
         self.at += progress.consumed;
@@ -366,7 +365,7 @@ mod tests {
         }
     }
 
-    /// Any cut gives what the sequential program gives.
+    /// Any division into pieces gives the same result as the sequential program.
     #[test]
     fn pieces_give_what_the_whole_gives() {
         let key = std::array::from_fn(|i| i as u8);
@@ -402,7 +401,7 @@ mod tests {
         }
     }
 
-    /// Each operator's time is its own, and is told once.
+    /// Each operator's time is counted for itself, and reported once.
     #[test]
     fn each_operator_s_work_is_told() {
         let mut pipeline =
@@ -417,7 +416,7 @@ mod tests {
             Ok(Pulled::Last(_))
         ) {}
         let worked: Vec<Worked> = pipeline.worked().collect();
-        // Two looks at the clock for each piece.
+        // The clock is read twice for each piece.
         assert!(worked.iter().all(|one| one.nanoseconds == 5 * one.pieces), "{worked:?}");
         assert!(time == 2 * worked.iter().map(|one| one.nanoseconds).sum::<u64>());
         assert!(worked[0].bytes == 200_000 && worked[0].pieces >= 4, "{worked:?}");
@@ -430,7 +429,7 @@ mod tests {
         pipeline.tell(|_, work| assert_eq!(work, Worked::default()));
     }
 
-    /// However slow a byte is, the clock is looked at after a few thousand of them.
+    /// However slow a byte is, the clock is read after a few thousand of them.
     #[test]
     fn a_slow_pattern_is_looked_after_often() {
         let grep = parameter::Grep { pattern: "[^c]{60}d".into(), ..Default::default() };

@@ -1,4 +1,4 @@
-//! Parameters that were loaded: operators, and what each was given.
+//! Loaded parameters: operators, and the parameter block of each.
 
 use std::sync::Arc;
 
@@ -15,25 +15,26 @@ use super::ranges::Ranges;
 /// Bytes before the first operator: the number of operators, then reserved ones.
 const HEADER: usize = 8;
 /// Bytes before an operator's parameter: its number, a reserved byte, the parameter's length, four reserved
-/// ones.
+/// bytes.
 const OPERATOR: usize = 8;
 
-/// Bytes of parameters at most.
+/// Maximum number of bytes of parameters.
 pub const PARAMETERS_MAX: usize = 64 << 10;
 
-/// The largest window of a frame that `unzstd` takes in a drive, as a power of two: 8 MiB, which all decoders have (RFC 8878,
-/// 3.1.1.1.2), and no level of `zstd` exceeds unless it is told to. Each chain sets that aside, whatever its data are.
+/// The largest window of a frame that `unzstd` accepts in a drive, as a power of two: 8 MiB, which all
+/// decoders support (RFC 8878, 3.1.1.1.2), and no level of `zstd` exceeds by default. Each chain reserves
+/// that much, whatever its data are.
 const WINDOW: u8 = 23;
 
-/// Operators, with their parameter blocks. Those that cannot be are found out when their contexts are made.
+/// Operators with their parameter blocks. Invalid ones are detected when their contexts are made.
 #[derive(Default)]
 pub struct Program(Vec<Given>);
 
-/// An operator, and what it is given.
+/// An operator and its parameter block.
 struct Given {
     operator: Operator,
     parameter: Vec<u8>,
-    /// It is a program that the guest has loaded; the parameter is its own.
+    /// It is a program that the guest has loaded; the parameter is the program's.
     loaded: Option<Arc<Loaded>>,
 }
 
@@ -47,18 +48,18 @@ impl Drop for Program {
     }
 }
 
-/// The NVMe status for why a chain cannot be.
+/// Returns the NVMe status for a failed chain.
 pub fn status_of(reason: Reason) -> Status {
     Status(reason.code())
 }
 
 impl Program {
-    /// Reads parameters, which may name what the guest has loaded.
+    /// Reads parameters, which may name programs that the guest has loaded.
     ///
     /// # Errors
     ///
-    /// Invalid Field in Command for bytes that are no parameters; a status of the vendor's type (7h) for
-    /// operators that are not there.
+    /// Returns Invalid Field in Command if the bytes are malformed; a status of the vendor's type (7h) for
+    /// operators that do not exist.
     pub fn read(bytes: &[u8], loads: &Loads) -> Result<Program, Status> {
         let (header, rest) = bytes.split_at_checked(HEADER).ok_or(Status::INVALID_FIELD)?;
         let count = usize::from(header[0]);
@@ -68,13 +69,13 @@ impl Program {
         Program::operators(count, rest, loads).map(|(program, _)| program)
     }
 
-    /// Reads what opens a stream: the same, where there may be no operator, and behind them ranges, whose
-    /// number is in bytes 4 to 7 of the header, and bytes that come before the ranges', whose number is in
-    /// bytes 1 to 3. The operators, the ranges, and the bytes that come first.
+    /// Reads the bytes that open a stream: parameters, possibly without operators, then ranges, whose number
+    /// is in bytes 4 to 7 of the header, then prefix bytes, whose number is in bytes 1 to 3. Returns the
+    /// operators, the ranges and the prefix.
     ///
     /// # Errors
     ///
-    /// As [`Program::read`].
+    /// Those of [`Program::read`].
     pub fn read_stream<'a>(bytes: &'a [u8], loads: &Loads) -> Result<(Program, [&'a [u8]; 2]), Status> {
         let (header, rest) = bytes.split_at_checked(HEADER).ok_or(Status::INVALID_FIELD)?;
         let count = usize::from(header[0]);
@@ -88,7 +89,7 @@ impl Program {
         Ok((program, [ranges, first]))
     }
 
-    /// Reads this many operators; what lies behind them.
+    /// Reads this many operators; returns the bytes after them.
     fn operators<'a>(count: usize, mut rest: &'a [u8], loads: &Loads) -> Result<(Program, &'a [u8]), Status> {
         let mut program = Program(Vec::with_capacity(count));
         for _ in 0..count {
@@ -112,38 +113,38 @@ impl Program {
         Program(operators.into_iter().map(given).collect())
     }
 
-    /// One operator.
+    /// Makes a program of one operator.
     pub fn of(operator: Operator, parameter: &[u8]) -> Program {
         Program(vec![Given { operator, parameter: parameter.to_vec(), loaded: None }])
     }
 
-    /// One that the guest has loaded.
+    /// Makes a program of one operator that the guest has loaded.
     pub fn of_loaded(loaded: Arc<Loaded>, parameter: &[u8]) -> Program {
         let parameter = parameter.to_vec();
         Program(vec![Given { operator: Operator::Module, parameter, loaded: Some(loaded) }])
     }
 
-    /// The status where no handle is free.
+    /// Returns the status for a load when no handle is free.
     pub fn too_many() -> Status {
         status_of(Reason::OutOfResources)
     }
 
-    /// Operators.
+    /// Returns the number of operators.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Their numbers, then zeros.
+    /// Returns their numbers, then zeros.
     pub fn numbers(&self) -> [u8; CHAIN_MAX] {
         std::array::from_fn(|at| self.0.get(at).map_or(0, |given| given.operator as u8))
     }
 
-    /// The programs that the guest has loaded among them.
+    /// Returns the guest's programs among them.
     pub(super) fn loaded(&self) -> Vec<Arc<Loaded>> {
         self.0.iter().filter_map(|given| given.loaded.clone()).collect()
     }
 
-    /// Bytes of memory that the operators of a stream take at most.
+    /// Returns the maximum number of bytes of memory that the operators of a stream take.
     pub fn memory(&self) -> u64 {
         let memory = |given: &Given| match (&given.loaded, given.operator) {
             (Some(loaded), _) => loaded.module().memory(),
@@ -153,11 +154,11 @@ impl Program {
         self.0.iter().map(memory).sum()
     }
 
-    /// The operator at this place, at the beginning of its stream.
+    /// Makes the context of the operator at this place, at the beginning of its stream.
     ///
     /// # Errors
     ///
-    /// A status of the vendor's type (7h) where it does not take its parameter.
+    /// Returns a status of the vendor's type (7h) if it does not accept its parameter.
     pub fn context(&self, place: usize) -> Result<Context, Status> {
         let Given { operator, parameter, loaded } = self.0.get(place).ok_or(Status::INTERNAL_ERROR)?;
         let context = match (loaded, operator) {
@@ -170,7 +171,7 @@ impl Program {
 }
 
 impl Given {
-    /// A module is the guest's own, where it has loaded that; else the process's.
+    /// Returns a module: the guest's own if it has loaded it, else the process's.
     fn new(operator: Operator, parameter: &[u8], loads: &Loads) -> Given {
         let module = (operator == Operator::Module).then(|| module::split(parameter).ok()).flatten();
         match module.and_then(|(name, own)| Some((loads.named(name)?.clone(), own.to_vec()))) {

@@ -1,11 +1,11 @@
-//! Computational programs: the operators as programs of the controller's own, which work on ranges of device
+//! Computational programs: the operators as the controller's own programs, which work on ranges of device
 //! memory.
 //!
 //! The index of a program is the number of its operator; [`CHAIN`] is a chain of several. The first memory
-//! range is the source; what comes out lies in the second, from its first byte on: the data, or of a digest
-//! its value. A third, if there is one, gets the result page. The data behind the ranges' descriptors are the
-//! operator's parameter block, or for a chain what parameters of the vendor's commands are. CPARAM1 is how
-//! many bytes of the source are taken, 0 for all; the value that is returned is how many came out.
+//! range is the source. The output is at the beginning of the second: the data, or the value of a digest. A
+//! third range, if there is one, gets the result page. The data after the ranges' descriptors are the
+//! operator's parameter block, or for a chain parameters as in the vendor's commands. CPARAM1 is the number
+//! of bytes of the source that are taken, 0 for all; the returned value is the length of the output.
 
 use std::sync::Arc;
 
@@ -24,11 +24,11 @@ use super::program::{PARAMETERS_MAX, Program};
 use crate::controller::Controller;
 use crate::host::HostPort;
 
-/// A program is the controller's own.
+/// The program is one of the controller's own.
 const OWN: u8 = 2;
 
 impl NearStorage {
-    /// The log of programs: a descriptor for each index.
+    /// Returns the program log: a descriptor for each index.
     pub(crate) fn program_list(&self, page: &mut Vec<u8>) {
         let last = self.loads.last();
         let count = u32::from(last) + 1;
@@ -52,7 +52,8 @@ impl NearStorage {
         }
     }
 
-    /// Puts a digest's value and the result page where an execution wants them; the value's length.
+    /// Stores a digest's value and the result page where the execution wants them; returns the value's
+    /// length.
     pub(super) fn end_execution(
         &mut self,
         execution: &Execution,
@@ -70,7 +71,7 @@ impl NearStorage {
 }
 
 impl Controller {
-    /// A command of the admin queue for programs: its result; nothing where it ends later.
+    /// Carries out an admin command of programs: returns its result; `None` if it ends later.
     pub(crate) fn manage_programs(
         &mut self,
         port: &mut dyn HostPort,
@@ -103,14 +104,14 @@ impl Controller {
         }
     }
 
-    /// Returns the bytes that an admin command copies from the guest: those of Load Program.
+    /// Returns the number of bytes that an admin command copies from the guest: those of Load Program.
     pub(crate) fn piece_of_program(&self, command: &Command) -> u64 {
         let loads = command.opcode == admin::LOAD_PROGRAM && self.has_sets();
         let bytes = u64::from(LoadProgram::from_words(&command.words).bytes);
         if loads { bytes.min(1 << self.config.transfer_shift) } else { 0 }
     }
 
-    /// Takes a piece of a program, of which the operator is made when the last one is there; or forgets a program.
+    /// Takes a piece of a program, of which an operator is made after the last piece; or unloads a program.
     fn load_program(
         &mut self,
         port: &mut dyn HostPort,
@@ -122,7 +123,7 @@ impl Controller {
             return Err(Status::INVALID_PROGRAM_INDEX);
         }
         if index <= CHAIN {
-            // The controller's own.
+            // One of the controller's own.
             return Err(Status::PROGRAM_INDEX_NOT_DOWNLOADABLE);
         }
         if wanted.unload {
@@ -135,7 +136,7 @@ impl Controller {
             return Err(Status::INVALID_FIELD);
         }
         if !self.slots.has_free() {
-            // The last piece needs one.
+            // The last piece needs a slot.
             return Err(Status::INTERRUPTED);
         }
         self.near.loads.expect(wanted)?;
@@ -147,12 +148,12 @@ impl Controller {
         let Some(install) = self.near.loads.arrived(index, &piece) else { return Ok(Some(0)) };
         match self.start(port, (0, command.cid), None, |_| Ok(Near::install(install))) {
             Ok(_) => Ok(None),
-            // It would need more memory than the operators may ever have.
+            // It needs more memory than the operators can ever have.
             Err(_) => Err(Status::INSUFFICIENT_PROGRAM_RESOURCES),
         }
     }
 
-    /// The memory ranges of a set that is to be made.
+    /// Returns the memory ranges of a set that is to be made.
     fn ranges(
         &self,
         port: &mut dyn HostPort,
@@ -194,7 +195,7 @@ impl Controller {
         Ok(ranges)
     }
 
-    /// Begins to execute a program; what it cost.
+    /// Begins to execute a program; returns its cost.
     pub(crate) fn execute(
         &mut self,
         port: &mut dyn HostPort,
@@ -228,7 +229,7 @@ impl Controller {
         if length < head || length > head + PARAMETERS_MAX || (wanted.set != 0 && wanted.ranges != 0) {
             return Err(Status::INVALID_FIELD);
         }
-        // While the command waits for the rest of its memory, nobody can wait for this.
+        // While the command waits for the rest of its memory, no other can wait for this part.
         let taken = self.near.budget.take(length as u64, true).ok_or(Status::INTERRUPTED)?;
         let mut bytes = vec![0; length];
         let near = match self.copy_in(port, &command.data, &mut bytes) {
@@ -244,7 +245,7 @@ impl Controller {
         near.map(|near| Near { parameters: Some(taken), ..near })
     }
 
-    /// The memory ranges of an execution: a set that there is, or those of its data.
+    /// Returns the memory ranges of an execution: those of a set, or those in its data.
     fn set(&self, set: u16, ranges: &[u8]) -> Result<Arc<Vec<MemoryRange>>, Status> {
         match set {
             0 => self.read_ranges(ranges).map(Arc::new),

@@ -1,40 +1,41 @@
-//! Ranges of a namespace, as they are read block by block.
+//! Ranges of a namespace, read block by block.
 
 use std::collections::VecDeque;
 
 use dcs_nvme::Status;
 use dcs_nvme::bytes::u64_at;
 
-/// Bytes of a range: its first byte in the namespace, and its length in bytes.
+/// Bytes of a range's description: its first byte in the namespace, and its length in bytes.
 const RANGE: usize = 16;
 
-/// Of a result of a command on a stream: nothing comes out any more.
+/// Flag in the result of a stream's command: there is no more output.
 pub const ENDED: u64 = 1 << 63;
-/// The same of a command to logical blocks: what still comes out is less than a block.
+/// Flag in the result of a stream's command to logical blocks: the rest of the output is less than a block.
 pub const REST: u64 = 1 << 62;
-/// Of a result of a command on a stream whose input the guest sends: the chain wants more of it.
+/// Flag in the result of a stream's command with input from the guest: the chain needs more.
 pub const HUNGRY: u64 = 1 << 61;
-/// Number of ranges of a stream whose input the guest sends.
+/// Number of ranges that stands for a stream whose input the guest sends.
 pub const FED: u32 = u32::MAX;
 
-/// Ranges of a namespace, one after the other.
+/// Ranges of a namespace, in order.
 #[derive(Debug)]
 pub struct Ranges {
     pub namespace: u32,
-    /// First byte and length of those that are left.
+    /// First byte and length of the ranges that are left.
     ranges: VecDeque<(u64, u64)>,
-    /// Bytes that are left.
+    /// Number of bytes that are left.
     pub left: u64,
-    /// Of the blocks that are being read: bytes before those that are wanted, and these.
+    /// Of the blocks that are being read: the number of bytes before the wanted ones, and the number of
+    /// those.
     pub reading: (u64, u64),
 }
 
 impl Ranges {
-    /// Reads ranges: little-endian numbers.
+    /// Reads ranges, as little-endian numbers.
     ///
     /// # Errors
     ///
-    /// Invalid Field in Command, where they are too long together.
+    /// Returns Invalid Field in Command if they are too long together.
     pub fn read(namespace: u32, bytes: &[u8]) -> Result<Ranges, Status> {
         let range = |bytes: &[u8]| (u64_at(bytes, 0), u64_at(bytes, 8));
         let ranges: VecDeque<_> =
@@ -47,18 +48,18 @@ impl Ranges {
         Ok(Ranges { namespace, ranges, left: left.ok_or(Status::INVALID_FIELD)?, reading: (0, 0) })
     }
 
-    /// Bytes of this many ranges; [`FED`] has none.
+    /// Returns the number of bytes that describe this many ranges; [`FED`] has none.
     pub fn length(count: u32) -> usize {
         if count == FED { 0 } else { count as usize * RANGE }
     }
 
-    /// All of them, one after the other.
+    /// Returns all of them, in order.
     pub fn all(&self) -> impl Iterator<Item = (u64, u64)> {
         self.ranges.iter().copied()
     }
 
-    /// The next blocks of `1 << shift` bytes to be read, for at most `most` bytes, which are several blocks:
-    /// the first byte, and how many.
+    /// Returns the next blocks of `1 << shift` bytes to be read, for at most `most` bytes, which must be
+    /// several blocks: the first byte and the length.
     pub fn next(&mut self, most: u64, shift: u8) -> Option<(u64, u64)> {
         let (first, length) = *self.ranges.front()?;
         let block = 1 << shift;
@@ -69,12 +70,12 @@ impl Ranges {
         Some((begin, end - begin))
     }
 
-    /// The first byte of the blocks that are being read.
+    /// Returns the first byte of the blocks that are being read.
     pub fn first(&self, shift: u8) -> u64 {
         self.ranges.front().map_or(0, |(first, _)| first >> shift << shift)
     }
 
-    /// The blocks that were asked for by the last `next` are there.
+    /// Takes the blocks of the last `next`, and returns the wanted bytes.
     pub fn advance(&mut self) {
         let (_, wanted) = self.reading;
         self.left -= wanted;

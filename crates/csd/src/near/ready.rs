@@ -1,11 +1,11 @@
-//! Near-storage commands that can go on: the drive's submission queues take turns, by the time that their operators
-//! work.
+//! Near-storage commands that can go on: the drive's submission queues take turns, by the time that their
+//! operators take.
 
 use std::collections::VecDeque;
 
 use crate::shares::Shares;
 
-/// Commands' slots, by the queue that they came from.
+/// Slots of commands, by their queue.
 #[derive(Debug, Default)]
 pub struct Ready {
     queues: Vec<VecDeque<u16>>,
@@ -18,12 +18,12 @@ impl Ready {
         self.count
     }
 
-    /// A command can go on: behind the others of its queue.
+    /// Adds a command after the others of its queue.
     pub fn push(&mut self, queue: u16, slot: u16) {
         self.queue(queue).push_back(slot);
     }
 
-    /// The same, before them: it had its turn, and could not.
+    /// Adds it before the others: it had its turn, and could not go on.
     pub fn push_first(&mut self, queue: u16, slot: u16) {
         self.queue(queue).push_front(slot);
     }
@@ -38,7 +38,7 @@ impl Ready {
         &mut self.queues[at]
     }
 
-    /// The next one of the queue whose turn it is.
+    /// Returns the next command of the queue whose turn it is.
     pub fn pop(&mut self) -> Option<u16> {
         let queues = &self.queues;
         let queue = self.shares.next(|queue| queues.get(queue).is_some_and(|queue| !queue.is_empty()))?;
@@ -47,7 +47,7 @@ impl Ready {
         Some(slot)
     }
 
-    /// A queue's command had its turn, which took so much time.
+    /// Charges a queue for its command's turn.
     pub fn charge(&mut self, queue: u16, cost: u64) {
         self.shares.charge(queue.into(), cost);
     }
@@ -57,7 +57,7 @@ impl Ready {
 mod tests {
     use super::*;
 
-    /// One queue's commands work ten times as long as the other's, and there are more of them.
+    /// One queue's commands take ten times as long as the other's, and there are more of them.
     #[test]
     fn queues_get_the_same_time() {
         let (mut ready, mut time) = (Ready::default(), [0; 2]);

@@ -1,5 +1,5 @@
-//! A near-storage command under way: a piece of its source at a time passes the chain, and what comes out
-//! goes to its destination.
+//! A near-storage command in progress: a piece of its source at a time passes the chain, and the output goes
+//! to its destination.
 
 use std::sync::Arc;
 
@@ -17,23 +17,25 @@ use crate::host::HostPort;
 use crate::slots::Work;
 use crate::storage::{Action, Buffer, Data, Request, Storage, Ticket, VolumeId};
 
-/// Bytes of a source that are taken at once.
+/// Bytes of a source that are read at once.
 const PIECE: u64 = 128 << 10;
 
-/// The cost of a step beside the time that it takes, in nanoseconds.
+/// The cost of a step in addition to its time, in nanoseconds.
 const STEP_COST: u64 = 1000;
 
-/// Bytes of a source that a stream's command is charged for at most: it ends after a while, whatever is left.
+/// Maximum number of bytes of a source that a stream's command is charged for: it ends after a while,
+/// whatever is left.
 const TURN_BYTES: u64 = 1 << 30;
 
-/// Most bytes of room for a command that brings a stream's input: its result has 32 bits for what came out.
+/// Maximum room of a command that brings a stream's input: its result has 32 bits for the length of the
+/// output.
 const FED_ROOM_MAX: u64 = u32::MAX as u64;
 
-/// Bytes of a source at most.
+/// Maximum number of bytes of a source.
 const SOURCE_MAX: u64 = 1 << 40;
 
 impl Controller {
-    /// Begins a near-storage command; what it cost.
+    /// Begins a near-storage command; returns its cost.
     pub(crate) fn near_command(
         &mut self,
         port: &mut dyn HostPort,
@@ -77,7 +79,7 @@ impl Controller {
         })
     }
 
-    /// Starts a transfer, with the guest's buffer if it has one; what it cost.
+    /// Starts a transfer, with the guest's buffer if it has one; returns its cost.
     pub(super) fn start(
         &mut self,
         port: &mut dyn HostPort,
@@ -102,7 +104,7 @@ impl Controller {
         };
         let limit = near.stream.map_or(u64::MAX, |(_, limit)| limit.min(TURN_BYTES));
         let moves = near.flow.source.left().min(limit).min(near.target.room().max(PIECE));
-        // Neither operators that are made nor a stream that has failed move anything.
+        // Neither making operators nor a stream that has failed moves data.
         let moves_none = near.prepares() || !near.flow.status.is_success();
         near.paid = if moves_none { 0 } else { moves };
         let cost = COMMAND_COST + near.paid;
@@ -115,9 +117,10 @@ impl Controller {
         Ok(cost)
     }
 
-    /// Gives commands, and streams that are opened, their memory in order, as far as it is there. Commands under way
-    /// are waited for, which end by themselves. One that would have to wait for streams, which last for as long as the
-    /// guest likes, goes on without, and ends: its parameters may be what the next one needs.
+    /// Gives commands, including those that open streams, their memory in order, as far as it is free. They
+    /// wait for commands in progress, which end by themselves. One that would have to wait for streams, which
+    /// last as long as the guest likes, goes on without memory and ends: its parameters may be what the next
+    /// one needs.
     fn admit(&mut self) {
         if let Some(index) = self.near.refused {
             if self.slots.get(index).near.as_ref().is_some_and(|near| near.refused) {
@@ -156,7 +159,7 @@ impl Controller {
         }
     }
 
-    /// True where a near-storage command can be taken on.
+    /// Returns true if a near-storage command can go on.
     pub(crate) fn is_near_ready(&mut self) -> bool {
         if !self.is_running() || !self.limiter.is_free(self.slots.now) {
             return false;
@@ -165,13 +168,13 @@ impl Controller {
         self.near.ready.len() > 0
     }
 
-    /// Loads parameters, or opens a stream, when the operators have been made.
+    /// Loads parameters or opens a stream; either ends when the operators have been made.
     fn load(&mut self, port: &mut dyn HostPort, command: &Command, fields: &Fields) -> Result<Near, Status> {
         let length = fields.length.min(fields.buffer) as usize;
         if fields.length > fields.buffer || length > PARAMETERS_MAX {
             return Err(Status::INVALID_FIELD);
         }
-        // It lasts: a handle or a stream is kept for as long as the guest likes.
+        // Long-lived: a handle or a stream is kept as long as the guest likes.
         let taken = self.near.budget.take(length as u64, true).ok_or(Status::INTERRUPTED)?;
         let mut bytes = vec![0; length];
         let status = self.copy_in(port, &command.data, &mut bytes);
@@ -191,7 +194,7 @@ impl Controller {
         Ok(Near { parameters: Some(taken), ..near })
     }
 
-    /// A stream of ranges of a namespace.
+    /// Opens a stream of ranges of a namespace.
     fn open(&self, namespace: u32, bytes: &[u8]) -> Result<(Origin, Arc<Program>, Source), Status> {
         let (program, [ranges, first]) = Program::read_stream(bytes, &self.near.loads)?;
         let ranges = Ranges::read(namespace, ranges)?;
@@ -263,7 +266,7 @@ impl Controller {
         Ok(Near::new(Origin::Request(fields.request), program, source, target))
     }
 
-    /// Logical blocks of a namespace, as they lie on its volume: first byte, and bytes.
+    /// Returns logical blocks of a namespace on its volume: first byte and length.
     pub(super) fn near_blocks(
         &self,
         number: u32,
@@ -280,13 +283,13 @@ impl Controller {
         Ok((Run { volume, chain, shift }, offset, length))
     }
 
-    /// A destination that is logical blocks.
+    /// Returns a destination of logical blocks.
     fn near_written(&self, namespace: u32, fields: &Fields) -> Result<Target, Status> {
         let (run, next, room) = self.near_blocks(namespace, fields.target, fields.room, true)?;
         Ok(Target::Blocks { run, next, room })
     }
 
-    /// A destination that is not logical blocks.
+    /// Returns a destination that is not logical blocks.
     fn near_target(&self, fields: &Fields) -> Result<Target, Status> {
         match fields.destination {
             DataLocation::Memory => {
@@ -298,7 +301,7 @@ impl Controller {
         }
     }
 
-    /// A command that takes what comes out of a stream.
+    /// Begins a command that takes output of a stream.
     fn near_stream(&mut self, command: &Command, fields: &Fields) -> Result<Near, Status> {
         let target = match fields.destination {
             DataLocation::Blocks => self.near_written(command.namespace, fields)?,
@@ -320,7 +323,7 @@ impl Controller {
         Ok(Near { origin, flow, need, stream, target, made, pending, parameters, paid, began, refused })
     }
 
-    /// Takes one command on by one step, of those that do not wait for the storage. Nothing where it could not.
+    /// Does a step of one command that does not wait for the storage. Returns `None` if none could go on.
     pub(crate) fn near_step(
         &mut self,
         drive: u32,
@@ -366,7 +369,7 @@ impl Controller {
         Some(Operated { cost, batch })
     }
 
-    /// Ends the command in this slot, and gives that back.
+    /// Ends the command in this slot, and frees the slot.
     fn end_near(&mut self, port: &mut dyn HostPort, index: u16, status: Status) {
         let slot = self.slots.get(index);
         let (queue, cid, near, times) = (slot.queue, slot.cid, slot.near.take(), slot.times);
@@ -381,7 +384,8 @@ impl Controller {
         self.end(port, queue, cid, status, result);
     }
 
-    /// Operators have been made, or not: the status, and the number of the parameters or the stream.
+    /// Operators have been made, or failed: returns the status, and the handle of the parameters or the
+    /// number of the stream.
     fn end_preparation(&mut self, mut near: Near, status: Status) -> (Status, u64) {
         let parameters = near.parameters.take();
         let number = match (status.is_success(), near.origin) {
@@ -409,7 +413,7 @@ impl Controller {
         number.map_or((Program::too_many(), 0), |number| (status, number.into()))
     }
 
-    /// A transfer ends: its result.
+    /// Ends a transfer: returns its result.
     fn end_transfer(&mut self, mut near: Near, status: Status) -> u64 {
         let mut result = near.made;
         near.flow.pipeline.tell(|operator, work| self.near.work(operator, work));
@@ -452,7 +456,7 @@ impl Controller {
         storage: &mut dyn Storage,
     ) -> Result<Next, Status> {
         if near.flow.memory.is_none() {
-            // Streams have it.
+            // The stream keeps the memory.
             return Err(Status::INTERRUPTED);
         }
         if near.prepares() {
@@ -467,7 +471,7 @@ impl Controller {
         }
         let (slot, memory) = (self.slots.get(ticket.slot), &mut self.near.memory);
         near.deliver_surplus(slot, memory, port)?;
-        // Input that comes is taken even so: its output is for a later command.
+        // Input is taken even without room: its output is for a later command.
         let takes = near.flow.hungry && near.flow.source.brings();
         let is_full = near.stream.is_some() && near.target.room() == 0 && !takes;
         if near.is_long(port.uptime()) || near.flow.ended || is_full {
@@ -480,7 +484,7 @@ impl Controller {
         }
     }
 
-    /// A slot has done a batch that was handed over.
+    /// Takes back a batch from a slot.
     pub(crate) fn near_back(&mut self, port: &mut dyn HostPort, batch: Batch) {
         self.near.away -= 1;
         let slot = self.slots.get(batch.ticket.slot);
@@ -490,7 +494,7 @@ impl Controller {
         self.near_worked(port, batch);
     }
 
-    /// A batch of a command's work is done: what came out goes to its destination.
+    /// Ends a batch of a command's work: output goes to its destination.
     fn near_worked(&mut self, port: &mut dyn HostPort, batch: Batch) {
         self.at(port.uptime());
         let index = batch.ticket.slot;
@@ -520,8 +524,8 @@ impl Controller {
         }
     }
 
-    /// Writes output to logical blocks, where that is its destination and there is some; else the command is
-    /// done.
+    /// Writes output to logical blocks, if that is its destination and there is some; otherwise the command
+    /// has ended.
     fn near_write(
         &mut self,
         ticket: Ticket,
@@ -554,7 +558,7 @@ impl Controller {
         Ok(Next::Waits)
     }
 
-    /// More of the source goes in.
+    /// Takes more of the source.
     fn near_source(
         &mut self,
         ticket: Ticket,
@@ -595,8 +599,8 @@ impl Controller {
         Ok(Next::Again)
     }
 
-    /// The next blocks of a stream's ranges: their volume, first byte and bytes. The namespace may have been cut since
-    /// the stream was opened. Another one in its place is not what the stream was opened on.
+    /// Returns the next blocks of a stream's ranges: volume, first byte and length. The namespace may have
+    /// been cut or replaced since the stream was opened: then the stream fails.
     fn next_blocks(&self, run: &Run, ranges: &mut Ranges, most: u64) -> Result<(VolumeId, u64, u64), Status> {
         let namespace = self.known(ranges.namespace)?.filter(|namespace| run.is_of(namespace));
         let namespace = namespace.ok_or(Status::INVALID_FIELD)?;
@@ -625,7 +629,7 @@ impl Controller {
         storage.submit(Request { ticket, volume, action, offset, length, data });
     }
 
-    /// The storage has answered a near-storage command.
+    /// Takes an answer of the storage to a near-storage command.
     pub(crate) fn near_answered(&mut self, ticket: Ticket, port: &mut dyn HostPort, buffer: Option<Buffer>) {
         let index = ticket.slot;
         let slot = self.slots.get(index);
@@ -646,7 +650,7 @@ impl Controller {
 }
 
 impl Controller {
-    /// Gives back the slot of a command that nobody wants to hear of any more.
+    /// Frees the slot of a command whose result is not needed any more.
     pub(crate) fn release(&mut self, index: u16) {
         if let Some(mut near) = self.slots.get(index).near.take() {
             if let Origin::Install(install) = near.origin {
@@ -657,8 +661,8 @@ impl Controller {
         self.slots.give(index);
     }
 
-    /// Blocks of a command's source are there: their bytes go into the chain. They are what lay there when they were asked
-    /// for, by the key of then, whatever was done to the namespace since.
+    /// Puts blocks of a command's source into the chain. They are decrypted with the key from when they were
+    /// read, whatever was done to the namespace since.
     fn arrived(near: &mut Near, bytes: &mut [u8]) -> Status {
         let wanted = match &*near.flow.source.current() {
             Source::Blocks { run, next, .. } => {
@@ -681,20 +685,20 @@ impl Controller {
     }
 }
 
-/// Tells the guest not to try again, unless others stood in its way.
+/// Sets Do Not Retry, unless the command only had to wait for others.
 fn final_unless_interrupted(status: Status) -> Status {
     if status == Status::INTERRUPTED { status } else { status.with_do_not_retry() }
 }
 
 /// The next step of a command.
 enum Next {
-    /// The chain's, by the loop or a slot.
+    /// In the chain, by the loop or a slot.
     Work,
-    /// By another step.
+    /// Another step of the loop.
     Again,
-    /// When the storage has answered.
+    /// Waits for the storage.
     Waits,
-    /// When a buffer is free.
+    /// Waits for a buffer.
     NoBuffer,
     Done,
 }

@@ -1,39 +1,39 @@
-//! Streams: a chain over ranges of a namespace whose output is taken by several commands.
+//! Streams: a chain over ranges of a namespace whose output several commands take.
 //!
-//! One command opens a stream: its buffer has the operators and the ranges. Others take what comes out, as
-//! much as they have room for, or drop it, where digests alone are wanted; each ends within a bounded part of
-//! the source, so that none outlasts a driver's patience. So a file that lies in many pieces, begins and ends
-//! amid blocks, and is larger than any transfer, passes one chain.
+//! One command opens a stream: its buffer has the operators and the ranges. Others take as much of the output
+//! as they have room for, or drop it if only digests are wanted. Each ends after a bounded part of the
+//! source, so that none exceeds a driver's timeout. So a file that has many pieces, begins and ends inside
+//! blocks, and is larger than any transfer, passes one chain.
 
 use dcs_nvme::Status;
 
 use super::NearStorage;
 use super::flow::Flow;
 
-/// Streams that one controller keeps at most. Where another one is opened, the one that nobody has used for
-/// longest goes: its owner may have been killed.
+/// Maximum number of streams of one controller. Opening another closes the one that has been unused for
+/// longest: its owner may have been killed.
 pub const STREAMS: usize = 64;
 
-/// A stream that nobody has used for so long, in nanoseconds, gives its memory to others that need it.
+/// Time after which an unused stream's memory may go to others, in nanoseconds.
 const ABANDONED: u64 = 10_000_000_000;
 
-/// A stream's number has its place, from 1 on, in these bits; those above tell its owner from that of the one
-/// before it.
+/// The lowest bits of a stream's number are its place, from 1; the others distinguish it from the streams
+/// that had the place before.
 const PLACE: u16 = 0x7f;
 
 /// A stream between its commands.
 pub(super) enum Stream {
     Free,
-    /// No command is at work on it.
+    /// No command works on it.
     Idle(Box<Flow>, Used),
     Busy,
 }
 
-/// When a stream was last used: by the port's clock, and after how many uses of others.
+/// Time of a stream's last use by the port's clock, and the count of all uses by then.
 pub(super) type Used = (u64, u64);
 
 impl NearStorage {
-    /// Keeps a stream; its number, from 1 on. None where all have commands at work.
+    /// Keeps a stream, and returns its number, from 1; `None` if all have commands at work.
     pub(super) fn open(&mut self, flow: Box<Flow>, now: u64) -> Option<u16> {
         let free = self.streams.iter().position(|stream| matches!(stream, Stream::Free));
         let place = match free {
@@ -54,7 +54,7 @@ impl NearStorage {
         Some(number)
     }
 
-    /// The idle stream that nobody has used for longest: when it was used, and its place.
+    /// Returns the last use and the place of the idle stream that has been unused for longest.
     fn oldest(&self) -> Option<(Used, usize)> {
         let idle = |(place, stream): (usize, &Stream)| match stream {
             Stream::Idle(_, used) => Some((*used, place)),
@@ -63,7 +63,7 @@ impl NearStorage {
         self.streams.iter().enumerate().filter_map(idle).min()
     }
 
-    /// Closes the stream that nobody has used for longest, where that is so long that its owner may have been killed.
+    /// Closes the stream that has been unused for longest, if its owner may have been killed by then.
     pub(super) fn close_abandoned(&mut self, now: u64) -> bool {
         let oldest = self.oldest().filter(|((since, _), _)| now.saturating_sub(*since) >= ABANDONED);
         oldest.is_some_and(|(_, place)| {
@@ -73,14 +73,14 @@ impl NearStorage {
         })
     }
 
-    /// Lets go of a stream that has lost its place.
+    /// Drops a stream that has lost its place.
     pub(super) fn forget(&mut self, stream: Stream) {
         if let Stream::Idle(flow, _) = stream {
             self.discard(flow);
         }
     }
 
-    /// None where the stream of this number was closed, or gone for another one.
+    /// Returns `None` if the stream with this number was closed, or replaced by another.
     fn place_of_stream(&self, number: u16) -> Option<usize> {
         let place = usize::from(number & PLACE).checked_sub(1)?;
         (self.stream_numbers.get(place) == Some(&number)).then_some(place)
@@ -95,7 +95,7 @@ impl NearStorage {
         }
     }
 
-    /// A stream that no command is at work on.
+    /// Returns a stream on which no command works.
     pub(super) fn idle(&mut self, number: u16) -> Result<&Flow, Status> {
         match self.stream(number)? {
             Stream::Idle(flow, _) => Ok(flow),
@@ -111,7 +111,7 @@ impl NearStorage {
         }
     }
 
-    /// The command has ended.
+    /// Gives the stream back at the end of the command.
     pub(super) fn give_stream(&mut self, number: u16, flow: Box<Flow>, now: u64) {
         self.uses += 1;
         if let Some(place) = self.place_of_stream(number)
@@ -123,7 +123,7 @@ impl NearStorage {
         }
     }
 
-    /// Forgets a stream.
+    /// Closes a stream.
     pub(super) fn close(&mut self, number: u16) -> Result<(), Status> {
         let closed = std::mem::replace(self.stream(number)?, Stream::Free);
         self.forget(closed);

@@ -1,9 +1,9 @@
-//! Memory of this process that data go through where the kernel cannot reach the guest's.
+//! Memory of this process for data that the kernel cannot move to or from the guest's directly.
 
-/// Where buffers begin: enough for O_DIRECT on any disk.
+/// Alignment of buffers: enough for O_DIRECT on any disk.
 const ALIGNMENT: usize = 4096;
 
-/// Bytes at an aligned place. Moving a buffer does not move its bytes.
+/// Bytes at an aligned address. Moving a buffer does not move its bytes.
 pub struct Buffer {
     memory: Vec<u8>,
     start: usize,
@@ -17,34 +17,34 @@ impl std::fmt::Debug for Buffer {
 }
 
 impl Buffer {
-    /// A buffer of zeros with room for that many bytes.
+    /// Makes a buffer of zeros with room for this many bytes.
     pub fn new(room: usize) -> Buffer {
         let memory = vec![0; room + ALIGNMENT];
         let start = memory.as_ptr().align_offset(ALIGNMENT);
         Buffer { memory, start, length: room }
     }
 
-    /// Bytes that it can have.
+    /// Returns the number of bytes that it has room for.
     pub fn room(&self) -> usize {
         self.memory.len() - ALIGNMENT
     }
 
-    /// Gives it another length. What its bytes are then nobody says.
+    /// Changes its length. Its contents are undefined afterwards.
     ///
     /// # Panics
     ///
-    /// Where that is more than there is room for.
+    /// Panics if it has no room for that.
     pub fn resize(&mut self, length: usize) {
         assert!(length <= self.room(), "{length} bytes in a buffer of {}", self.room());
         self.length = length;
     }
 
-    /// Its bytes.
+    /// Returns its bytes.
     pub fn bytes(&self) -> &[u8] {
         &self.memory[self.start..self.start + self.length]
     }
 
-    /// Its bytes, to be changed.
+    /// Returns its bytes, mutably.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         &mut self.memory[self.start..self.start + self.length]
     }

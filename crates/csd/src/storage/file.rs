@@ -1,5 +1,5 @@
-//! Volumes on files and block devices, by io_uring: straight from and into the guests' memory where O_DIRECT
-//! can.
+//! Volumes on files and block devices, by io_uring: straight from and into the guests' memory if O_DIRECT
+//! allows it.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -14,10 +14,10 @@ use rustix::io::Errno;
 use super::uring::{Answer, Opened, Operation, Part, Uring};
 use super::{Action, Buffer, Data, Request, Response, Storage, Ticket, VolumeError, VolumeId, VolumeInfo};
 
-/// Where an O_DIRECT file's memory and offsets have to be aligned to when nobody says.
+/// Alignment of memory and offsets for O_DIRECT if the kernel does not report it.
 const USUAL_ALIGNMENT: u64 = 4096;
 
-/// Bytes of zeros that are written where a file system cannot make zeros itself, again and again.
+/// Bytes of zeros that are written at a time if a file system cannot zero a range itself.
 const ZEROS: usize = 1 << 20;
 
 /// Volumes on files and block devices.
@@ -34,7 +34,7 @@ pub struct FileStorage {
 
 struct Volume {
     slices: Vec<Slice>,
-    /// Bytes that lie in one slice before the next one's turn.
+    /// Bytes in one slice before the next one's turn.
     stripe: u64,
     info: VolumeInfo,
 }
@@ -44,23 +44,23 @@ struct Slice {
     offset: u64,
 }
 
-/// A request under way.
+/// A request in progress.
 struct Held {
     ticket: Ticket,
     data: Data,
     volume: VolumeId,
     parts: u32,
     result: Result<(), VolumeError>,
-    /// Bytes of zeros that are written, since the file system cannot make them.
+    /// Bytes of zeros written because the file system cannot zero the range.
     written: u64,
 }
 
 impl FileStorage {
-    /// No volumes. This many parts of requests are with the kernel at once, a power of two.
+    /// Makes it without volumes. The kernel gets this many parts of requests at once, a power of two.
     ///
     /// # Errors
     ///
-    /// Where the kernel has no io_uring, or does not allow it.
+    /// Fails if the kernel has no io_uring, or does not allow it.
     pub fn new(entries: u32) -> io::Result<FileStorage> {
         let entries = entries.clamp(8, 4096).next_power_of_two();
         Ok(FileStorage {
@@ -75,13 +75,13 @@ impl FileStorage {
         })
     }
 
-    /// A volume of `length` bytes on files or block devices, which are open for reading, and for writing
-    /// unless it is `read_only`. With each goes the offset at which its slice begins. With several, `stripe`
-    /// bytes (a multiple of 4,096) lie on each in turn. A file that is too short is made longer.
+    /// Adds a volume of `length` bytes on files or block devices, which must be open for reading, and for
+    /// writing unless it is `read_only`, each with the offset of its slice. With several, `stripe` bytes (a
+    /// multiple of 4,096) are on each in turn. A file that is too short is extended.
     ///
     /// # Errors
     ///
-    /// `InvalidInput` for sizes that cannot be; those of the system calls.
+    /// Returns `InvalidInput` for invalid sizes; errors of the system calls.
     pub fn add(
         &mut self,
         files: Vec<(File, u64)>,
@@ -102,7 +102,7 @@ impl FileStorage {
             length,
             alignment: 1,
             memory_alignment: 1,
-            // The page cache's or the disk's: nobody can rule it out.
+            // Of the page cache or of the disk: neither can be ruled out.
             volatile_cache: true,
             thin: !read_only,
             read_only,
@@ -130,18 +130,18 @@ impl FileStorage {
         Ok(VolumeId(id))
     }
 
-    /// Takes a volume out. Its files are closed when its last request has ended.
+    /// Removes a volume. Its files are closed when its last request has ended.
     pub fn remove(&mut self, volume: VolumeId) {
         for slice in self.volumes.remove(&volume.0).into_iter().flat_map(|held| held.slices) {
             self.ring.close(slice.file);
         }
     }
 
-    /// Gives a volume another length. A file that is too short is made longer; none is made shorter.
+    /// Changes a volume's length. A file that is too short is extended; none is truncated.
     ///
     /// # Errors
     ///
-    /// As [`FileStorage::add`]; `NotFound` where there is no such volume.
+    /// Those of [`FileStorage::add`]; `NotFound` if there is no such volume.
     pub fn resize(&mut self, volume: VolumeId, length: u64) -> io::Result<()> {
         let held = self.volumes.get_mut(&volume.0).ok_or(io::ErrorKind::NotFound)?;
         let count = held.slices.len() as u64;
@@ -156,13 +156,13 @@ impl FileStorage {
         Ok(())
     }
 
-    /// Keeps these, one for each of a volume's files, until the requests that it has now have ended; where that cannot be found out, since
-    /// there are no descriptors, until the volume is taken out.
+    /// Keeps these, one for each of a volume's files, until the requests that it has now have ended; if there
+    /// are no descriptors to track that, until the volume is removed.
     pub fn keep<T: Send + 'static>(&mut self, volume: VolumeId, kept: Vec<T>) {
         let Some(held) = self.volumes.get_mut(&volume.0) else { return };
         for (slice, kept) in held.slices.iter_mut().zip(kept) {
             slice.file.keep(Box::new(kept));
-            // Requests from now on are on another one.
+            // Later requests use another descriptor.
             let again =
                 slice.file.direct.try_clone().and_then(|direct| Ok((direct, slice.file.given.try_clone()?)));
             if let Ok((direct, given)) = again {
@@ -172,12 +172,12 @@ impl FileStorage {
         }
     }
 
-    /// A descriptor that ends [`FileStorage::sleep`] when something is written to it: an eventfd.
+    /// Watches a descriptor, an eventfd: [`FileStorage::sleep`] ends when something is written to it.
     pub fn watch(&mut self, event: OwnedFd) {
         self.ring.watch(event);
     }
 
-    /// Sleeps until a request is answered or the watched descriptor is written to, at most so long.
+    /// Sleeps until a request is answered or the watched descriptor is written to, at most this long.
     pub fn sleep(&mut self, limit: Option<std::time::Duration>) {
         if self.done.is_empty() {
             self.ring.submit();
@@ -185,12 +185,12 @@ impl FileStorage {
         }
     }
 
-    /// True if requests are under way.
+    /// Returns true if requests are in progress.
     pub fn is_busy(&self) -> bool {
         self.ring.is_busy() || !self.done.is_empty()
     }
 
-    /// Waits until a request is answered, or the time is up.
+    /// Waits until a request is answered, or the time is over.
     pub fn wait(&mut self, timeout: std::time::Duration) {
         self.ring.submit();
         if self.ring.is_busy() && self.done.is_empty() {
@@ -198,7 +198,7 @@ impl FileStorage {
         }
     }
 
-    /// Where a request's data lie, as the kernel is told: pieces of memory in order.
+    /// Returns a request's data as the kernel takes them: pieces of memory in order.
     fn memory(data: &mut Data) -> Vec<libc::iovec> {
         let piece = |base: *mut u8, length| libc::iovec { iov_base: base.cast(), iov_len: length };
         match data {
@@ -295,7 +295,7 @@ impl FileStorage {
         self.free.push(request);
     }
 
-    /// The kernel has answered a part: it goes on, or is done.
+    /// Takes the kernel's answer to a part: it goes on, or is done.
     fn answer(&mut self, answer: &Answer) {
         let part = self.ring.part(answer.part);
         let request = part.request;
@@ -339,7 +339,7 @@ enum Progress {
     Done,
     /// The rest of it is tried again.
     Again,
-    /// The file system cannot make zeros: they are written.
+    /// The file system cannot zero the range: zeros are written.
     WriteZeros,
     Failed(VolumeError),
 }
@@ -358,7 +358,7 @@ fn progress(part: &mut Part, result: i32) -> Progress {
                 return Progress::Done;
             }
             if done == 0 {
-                // The file is shorter than it was.
+                // The file was truncated.
                 return Progress::Failed(VolumeError::Medium(Errno::IO.raw_os_error()));
             }
             part.offset += done;
@@ -373,7 +373,7 @@ fn progress(part: &mut Part, result: i32) -> Progress {
     }
 }
 
-/// Takes this many bytes off the front.
+/// Removes this many bytes from the front.
 fn skip(pieces: &mut Vec<libc::iovec>, mut bytes: usize) {
     let whole = pieces.iter().take_while(|piece| {
         let fits = piece.iov_len <= bytes;
@@ -388,7 +388,7 @@ fn skip(pieces: &mut Vec<libc::iovec>, mut bytes: usize) {
     }
 }
 
-/// The part writes zeros instead.
+/// Makes the part write zeros instead.
 fn write_zeros(part: &mut Part, zeros: &mut Buffer) {
     let base = zeros.bytes_mut().as_mut_ptr();
     let mut left = part.length as usize;
@@ -400,7 +400,7 @@ fn write_zeros(part: &mut Part, zeros: &mut Buffer) {
     part.operation = Operation::Write { durable: true };
 }
 
-/// The pieces of memory whose place in the volume is on one slice.
+/// Returns the pieces of memory whose place in the volume is on one slice.
 fn gather(part: &mut Part, memory: &[libc::iovec], mut at: u64, stripe: u64, within: impl Fn(u64) -> bool) {
     for piece in memory {
         let mut done = 0;
@@ -418,12 +418,12 @@ fn gather(part: &mut Part, memory: &[libc::iovec], mut at: u64, stripe: u64, wit
 }
 
 impl Volume {
-    /// The slice that a byte of the volume lies on.
+    /// Returns the slice with a byte of the volume.
     fn slice_of(&self, at: u64) -> u64 {
         at / self.stripe % self.slices.len() as u64
     }
 
-    /// Bytes of a slice that lie before this place of the volume.
+    /// Returns the number of bytes of a slice that are before this place of the volume.
     fn before(&self, slice: u64, at: u64) -> u64 {
         let (count, row) = (self.slices.len() as u64, at / self.stripe);
         let whole = row / count * self.stripe;
@@ -435,14 +435,14 @@ impl Volume {
             }
     }
 
-    /// The range of a slice that belongs to a range of the volume: it is in one piece.
+    /// Returns the range of a slice for a range of the volume: it is contiguous.
     fn range(&self, slice: u64, offset: u64, length: u64) -> (u64, u64) {
         let start = self.before(slice, offset);
         (start, self.before(slice, offset + length) - start)
     }
 }
 
-/// Makes a file long enough.
+/// Extends a file if necessary.
 fn fit(file: &File, offset: u64, length: u64, read_only: bool) -> io::Result<()> {
     let end = offset.checked_add(length).ok_or(io::ErrorKind::InvalidInput)?;
     let metadata = file.metadata()?;
@@ -457,7 +457,7 @@ fn fit(file: &File, offset: u64, length: u64, read_only: bool) -> io::Result<()>
     }
 }
 
-/// The same file with O_DIRECT, where it can be, and what it wants offsets and memory aligned to.
+/// Opens the same file with O_DIRECT, if possible, and returns its alignments of offsets and memory.
 fn reopen(file: &File, read_only: bool) -> io::Result<(OwnedFd, u64, u64)> {
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
     let access = if read_only { OFlags::RDONLY } else { OFlags::RDWR };
@@ -466,7 +466,7 @@ fn reopen(file: &File, read_only: bool) -> io::Result<(OwnedFd, u64, u64)> {
             let (offset, memory) = alignment(direct.as_fd());
             Ok((direct, offset, memory))
         }
-        // The file system has no O_DIRECT.
+        // The file system does not support O_DIRECT.
         Err(Errno::INVAL) => Ok((file.try_clone()?.into(), 1, 1)),
         Err(error) => Err(error.into()),
     }
@@ -481,8 +481,8 @@ fn alignment(file: BorrowedFd<'_>) -> (u64, u64) {
     }
 }
 
-/// True if room in it can be given back: only a file's, by a hole. Tried beyond its end, where there is
-/// nothing.
+/// Returns true if ranges of it can be deallocated: only a file's, by punching a hole. Tried beyond its end,
+/// where there are no data.
 fn can_punch(file: &File) -> io::Result<bool> {
     let metadata = file.metadata()?;
     let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
@@ -520,7 +520,7 @@ impl Storage for FileStorage {
 }
 
 impl Drop for FileStorage {
-    /// The kernel's last word is waited for, a while; what it still has after that is leaked.
+    /// Waits for the kernel's last answer for a while; parts that it still has after that are leaked.
     fn drop(&mut self) {
         if !self.ring.settle() {
             std::mem::forget(std::mem::take(&mut self.requests));

@@ -1,4 +1,4 @@
-//! Volumes, on which namespaces lie: they take requests and answer them later.
+//! Volumes, on which namespaces are: they take requests and answer them later.
 
 mod buffer;
 mod file;
@@ -13,12 +13,12 @@ pub use ssd::{SsdBus, SsdStorage};
 
 use crate::host::Piece;
 
-/// Who a request is from. The storage gives it back as it is.
+/// The sender of a request. The storage returns it unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Ticket {
-    /// Which drive's.
+    /// The drive.
     pub drive: u32,
-    /// Which of its commands under way.
+    /// The slot of its command.
     pub slot: u16,
 }
 
@@ -33,45 +33,45 @@ pub struct VolumeInfo {
     pub length: u64,
     /// Offsets and lengths of requests are multiples of this, a power of two.
     pub alignment: u64,
-    /// Memory that the kernel is to reach without a copy lies at multiples of this, a power of two.
+    /// Alignment of memory that the kernel accesses without a copy, a power of two.
     pub memory_alignment: u64,
-    /// Written data are safe only after a flush, or if the write was durable.
+    /// Written data are safe only after a flush, unless the write was durable.
     pub volatile_cache: bool,
-    /// Deallocated bytes take no room, and read as zeros.
+    /// Deallocated bytes take no space, and read as zeros.
     pub thin: bool,
-    /// Nothing can be written.
+    /// It cannot be written.
     pub read_only: bool,
-    /// Zeros are written as other bytes are, as far as is known: nothing can make them.
+    /// Zeros have to be written like other bytes, as far as is known: there is no faster way.
     pub writes_zeros: bool,
 }
 
 /// An action on a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Into the data.
+    /// Reads.
     Read,
-    /// From the data. `durable`: done only when it is on the medium.
+    /// Writes. `durable`: it ends only when the data are on the medium.
     Write {
-        /// As FUA says.
+        /// Set by FUA.
         durable: bool,
     },
-    /// All that was written before, and answered, is on the medium when this is done.
+    /// Flushes: all writes that were answered before are on the medium when it ends.
     Flush,
-    /// Zeros. `deallocate`: rather by giving the room back.
+    /// Writes zeros. `deallocate`: preferably by deallocating.
     Zero {
-        /// As DEAC says.
+        /// Set by DEAC.
         deallocate: bool,
-        /// As FUA says.
+        /// Set by FUA.
         durable: bool,
     },
-    /// The room is given back where it can be; the bytes then read as zeros.
+    /// Deallocates if possible; the bytes then read as zeros.
     Deallocate,
 }
 
-/// Where a request's data are.
+/// The place of a request's data.
 #[derive(Debug, Default)]
 pub enum Data {
-    /// It has none.
+    /// No data.
     #[default]
     None,
     /// In the guest's memory.
@@ -83,31 +83,31 @@ pub enum Data {
 /// A request. It owns its data until it is answered.
 #[derive(Debug)]
 pub struct Request {
-    /// From whom.
+    /// The sender.
     pub ticket: Ticket,
     /// The volume.
     pub volume: VolumeId,
     /// The action.
     pub action: Action,
-    /// First byte of the volume.
+    /// First byte in the volume.
     pub offset: u64,
-    /// In bytes.
+    /// Length in bytes.
     pub length: u64,
-    /// As many bytes, where the action has any.
+    /// Data of that length, if the action has any.
     pub data: Data,
 }
 
-/// Why a request was not done.
+/// The reason why a request failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum VolumeError {
     /// The medium failed.
     #[error("the medium failed (errno {0})")]
     Medium(i32),
-    /// No room is left on it.
+    /// It has no space left.
     #[error("no room is left")]
     Full,
-    /// It cannot be done: beyond the end, on a volume that is not there, read only, or of a kind that there
-    /// is not.
+    /// The request is invalid: beyond the end, on a volume that does not exist, a write to a read-only one,
+    /// or not supported.
     #[error("the volume cannot do that")]
     Refused,
 }
@@ -115,34 +115,34 @@ pub enum VolumeError {
 /// The answer to a request.
 #[derive(Debug)]
 pub struct Response {
-    /// From whom it was.
+    /// The sender of the request.
     pub ticket: Ticket,
     /// The request's data.
     pub data: Data,
     /// Its result.
     pub result: Result<(), VolumeError>,
-    /// Bytes that were written though the request has no data: zeros that could not be made otherwise.
+    /// Bytes written though the request has no data: zeros that could not be made otherwise.
     pub written: u64,
 }
 
 impl Response {
-    /// The answer to a request that cannot be done.
+    /// Returns the answer to an invalid request.
     pub(crate) fn refused(request: Request, error: VolumeError) -> Response {
         Response { ticket: request.ticket, data: request.data, result: Err(error), written: 0 }
     }
 }
 
-/// Volumes. Requests are answered once each, in any order.
+/// Volumes. Each request is answered once, in any order.
 pub trait Storage {
-    /// The properties of a volume; nothing where there is none.
+    /// Returns the properties of a volume; `None` if there is none.
     fn volume(&self, volume: VolumeId) -> Option<VolumeInfo>;
 
     /// Takes a request.
     fn submit(&mut self, request: Request);
 
-    /// All requests of a batch are there: hands them on.
+    /// Submits the requests of a batch: all are there.
     fn commit(&mut self);
 
-    /// Adds what has been answered.
+    /// Adds new answers.
     fn reap(&mut self, responses: &mut Vec<Response>);
 }

@@ -1,14 +1,14 @@
-//! Volumes in memory, in virtual time: for tests, and experiments.
+//! Volumes in memory and in virtual time, for tests and experiments.
 //!
-//! A volume has a volatile cache: what was written counts as safe only when it was flushed, or written
-//! durably. [`ModelStorage::lose_power`] takes the rest back.
+//! A volume has a volatile cache: written data are safe only after a flush, or if the write was durable.
+//! [`ModelStorage::lose_power`] reverts the others.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
 
 use super::{Action, Data, Request, Response, Storage, VolumeError, VolumeId, VolumeInfo};
 
-/// Bytes of which it is noted together that they are not safe.
+/// Bytes whose safety is tracked together.
 const PIECE: usize = 64 << 10;
 
 /// Volumes in memory.
@@ -23,9 +23,9 @@ pub struct ModelStorage {
 
 #[derive(Debug)]
 struct Volume {
-    /// The data as reads see them.
+    /// The data as reads return them.
     current: Vec<u8>,
-    /// The data as they are after a loss of power.
+    /// The data that remain after a loss of power.
     safe: Vec<u8>,
     /// Pieces of `PIECE` bytes in which the two may differ.
     dirty: BTreeSet<usize>,
@@ -37,7 +37,7 @@ impl Volume {
         self.dirty.extend(range.start / PIECE..range.end.div_ceil(PIECE));
     }
 
-    /// All is safe.
+    /// Makes all data safe.
     fn keep(&mut self) {
         for piece in std::mem::take(&mut self.dirty) {
             let range = piece * PIECE..((piece + 1) * PIECE).min(self.current.len());
@@ -45,7 +45,7 @@ impl Volume {
         }
     }
 
-    /// What is not safe is gone.
+    /// Discards data that are not safe.
     fn lose(&mut self) {
         for piece in std::mem::take(&mut self.dirty) {
             let range = piece * PIECE..((piece + 1) * PIECE).min(self.current.len());
@@ -55,34 +55,34 @@ impl Volume {
 }
 
 impl ModelStorage {
-    /// No volumes. Requests are answered `latency` nanoseconds of virtual time after they came.
+    /// Makes it without volumes. Requests are answered `latency` nanoseconds of virtual time later.
     pub fn new(latency: u64) -> ModelStorage {
         ModelStorage { latency, ..ModelStorage::default() }
     }
 
-    /// A volume of `length` bytes that are zero, whose offsets and lengths are multiples of `alignment`.
+    /// Adds a volume of `length` zero bytes, whose offsets and lengths are multiples of `alignment`.
     pub fn add(&mut self, length: usize, alignment: u64) -> VolumeId {
         let (current, safe) = (vec![0; length], vec![0; length]);
         self.volumes.push(Volume { current, safe, dirty: BTreeSet::new(), alignment });
         VolumeId(self.volumes.len() as u32 - 1)
     }
 
-    /// Virtual time goes on to `now`, in nanoseconds.
+    /// Advances virtual time to `now`, in nanoseconds.
     pub fn advance(&mut self, now: u64) {
         self.now = self.now.max(now);
     }
 
-    /// When the next request is answered.
+    /// Returns the time of the next answer.
     pub fn deadline(&self) -> Option<u64> {
         self.waiting.front().map(|(due, _)| *due)
     }
 
-    /// The next request that is done fails.
+    /// Makes the next request fail.
     pub fn fail_next(&mut self, error: VolumeError) {
         self.errors.push_back(error);
     }
 
-    /// Power is lost: requests under way are dropped, undone, and what was not safe is gone.
+    /// Loses power: drops requests in progress without doing them, and discards data that are not safe.
     pub fn lose_power(&mut self) {
         self.waiting.clear();
         for volume in &mut self.volumes {
@@ -90,12 +90,12 @@ impl ModelStorage {
         }
     }
 
-    /// The bytes of a volume.
+    /// Returns the bytes of a volume.
     pub fn bytes(&self, volume: VolumeId) -> &[u8] {
         self.volumes.get(volume.0 as usize).map_or(&[], |volume| &volume.current)
     }
 
-    /// The same, to be changed behind everybody's back.
+    /// The same, mutably, without the knowledge of its users.
     pub fn bytes_mut(&mut self, volume: VolumeId) -> &mut [u8] {
         self.volumes.get_mut(volume.0 as usize).map_or(&mut [], |volume| {
             volume.touch(0..volume.current.len());
@@ -143,7 +143,7 @@ impl ModelStorage {
     }
 }
 
-/// Copies to where a request's data are.
+/// Copies to a request's data.
 fn fill(data: &mut Data, mut from: &[u8]) {
     match data {
         Data::None => {}
@@ -158,7 +158,7 @@ fn fill(data: &mut Data, mut from: &[u8]) {
     }
 }
 
-/// Copies from where they are.
+/// Copies from a request's data.
 fn take(data: &Data, mut to: &mut [u8]) {
     match data {
         Data::None => {}

@@ -1,8 +1,8 @@
-//! Volumes on a namespace of an NVMe SSD that this process drives itself, past the kernel: over VFIO, or over any other
-//! [`Bus`].
+//! Volumes on a namespace of an NVMe SSD that this process drives itself, without the kernel's driver: over
+//! VFIO, or any other [`Bus`].
 //!
-//! Data go through memory that the SSD reaches: a copy on their way, each way. Requests are cut into pieces of
-//! [`PIECE`] bytes, of which [`SLOTS`] are with the SSD at once; the others wait in order.
+//! Data are copied through memory that the SSD reaches, in both directions. Requests are cut into pieces of
+//! [`PIECE`] bytes, of which the SSD has [`SLOTS`] at once; the others wait in order.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -12,22 +12,22 @@ use dcs_nvme::Status;
 
 use super::{Action, Data, Request, Response, Storage, Ticket, VolumeError, VolumeId, VolumeInfo};
 
-/// Most bytes of a command to the SSD.
+/// Maximum number of bytes of a command to the SSD.
 const PIECE: u64 = 128 << 10;
 
-/// Most commands that the SSD has at once.
+/// Maximum number of commands that the SSD has at once.
 const SLOTS: usize = 64;
 
 /// Bytes of a page of the SSD.
 const PAGE: u64 = 4096;
 
-/// Nanoseconds that an SSD may take to stop.
+/// Time that an SSD may take to stop, in nanoseconds.
 const STOP: u64 = 5_000_000_000;
 
-/// The errno that a medium's error has.
+/// The errno of a media error.
 const EIO: i32 = 5;
 
-/// The bus on which the SSD is, with memory of its own, and the answers to reads of its registers.
+/// The bus of the SSD, with memory of its own, and the answers to reads of its registers.
 pub trait SsdBus: Bus {
     /// Returns the next answer.
     fn answer(&mut self) -> Option<ReadDone>;
@@ -52,7 +52,7 @@ pub struct SsdStorage<B: SsdBus> {
     free_requests: Vec<u32>,
     done: Vec<Response>,
     scratch: Vec<u8>,
-    /// Bytes of a logical block, and of a command, when the SSD came up.
+    /// Bytes of a logical block, and of a command, at the SSD's first start.
     block: u64,
     most: u64,
 }
@@ -62,7 +62,7 @@ struct Volume {
     info: VolumeInfo,
 }
 
-/// A request under way.
+/// A request in progress.
 struct Held {
     ticket: Ticket,
     action: Action,
@@ -84,18 +84,19 @@ struct Piece {
 #[derive(Clone, Copy)]
 enum Flight {
     Under(Piece),
-    /// It has failed, and the SSD may still reach the slot's memory.
+    /// It has failed, and the SSD may still access the slot's memory.
     Held,
 }
 
 impl<B: SsdBus> SsdStorage<B> {
-    /// Returns the bytes of its bus's own memory that it takes.
+    /// Returns the number of bytes of the bus's own memory that it takes.
     pub fn memory() -> u64 {
         config(Window { address: 0, length: 0x4000 }, None).memory() + PAGE + SLOTS as u64 * PIECE
     }
 
-    /// Makes a driver of the SSD with these registers, and of a namespace of it: the first one, if none is named. It is not [started](Self::start)
-    /// yet. Returns `None` if these are not registers, or the bus has too little memory.
+    /// Makes a driver of the SSD with these registers, and of one of its namespaces (the first one by
+    /// default). It is not [started](Self::start) yet. Returns `None` if these are not registers, or the bus
+    /// has too little memory.
     pub fn new(bus: B, registers: Window, namespace: Option<u32>) -> Option<SsdStorage<B>> {
         let config = config(registers, namespace);
         let mut memory = Region::whole(bus.window());
@@ -148,8 +149,8 @@ impl<B: SsdBus> SsdStorage<B> {
         self.host.deadline()
     }
 
-    /// Adds a volume of `length` bytes from this byte of the namespace on. Returns `None` if the namespace does not have them, or they are not
-    /// whole blocks.
+    /// Adds a volume of `length` bytes from this byte of the namespace on. Returns `None` if the namespace
+    /// does not have them, or they are not whole blocks.
     pub fn add(&mut self, offset: u64, length: u64, read_only: bool) -> Option<VolumeId> {
         if self.volumes.is_empty() {
             let (found, block) = (self.host.namespace()?, self.size()?.1);
@@ -158,7 +159,7 @@ impl<B: SsdBus> SsdStorage<B> {
         let info = VolumeInfo {
             length,
             alignment: self.block,
-            // Data are copied, so they may be anywhere.
+            // Data are copied, so that memory need not be aligned.
             memory_alignment: 1,
             volatile_cache: true,
             thin: false,
@@ -180,12 +181,12 @@ impl<B: SsdBus> SsdStorage<B> {
         whole && self.size().is_some_and(|(size, _)| end.is_some_and(|end| end <= size))
     }
 
-    /// Removes a volume. Requests under way on it go on.
+    /// Removes a volume. Its requests in progress go on.
     pub fn remove(&mut self, volume: VolumeId) {
         self.volumes.remove(&volume.0);
     }
 
-    /// Changes a volume's length. Returns false if it cannot have that length.
+    /// Changes a volume's length. Returns false if the length is not possible.
     pub fn resize(&mut self, volume: VolumeId, length: u64) -> bool {
         let fits = self.volumes.get(&volume.0).is_some_and(|held| self.fits(held.offset, length));
         if let Some(held) = self.volumes.get_mut(&volume.0).filter(|_| fits) {
@@ -194,12 +195,12 @@ impl<B: SsdBus> SsdStorage<B> {
         fits
     }
 
-    /// Returns true if requests are under way.
+    /// Returns true if requests are in progress.
     pub fn is_busy(&self) -> bool {
         self.requests.len() > self.free_requests.len() || !self.done.is_empty()
     }
 
-    /// Takes the SSD's answers, and acts on time limits.
+    /// Takes the SSD's answers, and acts on timeouts.
     pub fn look(&mut self) {
         let now = self.bus.now();
         self.host.poll(&mut self.bus, now);
@@ -232,7 +233,7 @@ impl<B: SsdBus> SsdStorage<B> {
             return Err((request, VolumeError::Refused));
         }
         let index = self.free_requests.pop().unwrap_or(self.requests.len() as u32);
-        // Deallocation is a hint, which is not passed on.
+        // Deallocation is a hint, and is not passed on.
         let total = if request.action == Action::Deallocate { 0 } else { request.length };
         let (first, most) = (volume.offset + request.offset, self.most);
         let mut pieces = 0;
@@ -284,7 +285,7 @@ impl<B: SsdBus> SsdStorage<B> {
             match self.host.state() {
                 State::Ready if self.same_blocks() => {}
                 State::Starting => break,
-                // It has failed for good, or has come back with other blocks.
+                // It has failed permanently, or has come back with other blocks.
                 _ => {
                     self.waiting.pop_front();
                     self.end_piece(piece, Err(VolumeError::Medium(EIO)));
@@ -305,7 +306,7 @@ impl<B: SsdBus> SsdStorage<B> {
         self.host.ring(&mut self.bus);
     }
 
-    /// Returns true if blocks have the size that volumes were made for: a reset may bring the SSD back with another one.
+    /// Returns true if the blocks still have the size for which volumes were made: a reset may change it.
     fn same_blocks(&self) -> bool {
         self.size().is_some_and(|(_, block)| block == self.block)
     }
@@ -361,7 +362,7 @@ fn failure(error: NvmeError) -> VolumeError {
 }
 
 impl Data {
-    /// Copies the request's bytes from `at` on; zeros if it has none.
+    /// Copies the request's bytes from `at` on; zeros if it has no data.
     fn load_at(&self, mut at: usize, mut bytes: &mut [u8]) {
         match self {
             Data::None => bytes.fill(0),
@@ -396,7 +397,7 @@ impl Data {
 }
 
 impl<B: SsdBus> Drop for SsdStorage<B> {
-    /// Stops the SSD before its memory goes. One that does not stop in time is left to its bus.
+    /// Stops the SSD before its memory is freed. One that does not stop in time is left to its bus.
     fn drop(&mut self) {
         let now = self.bus.now();
         self.host.halt(&mut self.bus, now);

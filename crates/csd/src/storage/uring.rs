@@ -1,8 +1,8 @@
 //! io_uring: parts of requests that the kernel carries out.
 //!
-//! The rule that makes it sound: a part owns its list of pieces, and its request the memory that they name,
-//! from its submission until the kernel's answer. If the ring must go before that, both stay: they are
-//! leaked, never freed under the kernel.
+//! The rule that makes it sound: from submission until the kernel's answer a part owns its list of pieces,
+//! and its request the memory that they name. If the ring is dropped before that, both are leaked: they are
+//! never freed while the kernel may use them.
 #![allow(unsafe_code)]
 
 use std::any::Any;
@@ -18,10 +18,10 @@ use std::time::Duration;
 use io_uring::types::{Fd, FsyncFlags, SubmitArgs, Timespec};
 use io_uring::{IoUring, cqueue, opcode, squeue};
 
-/// Pieces of a part that there is room for from the beginning.
+/// Number of pieces of a part for which memory is allocated in advance.
 const USUAL: usize = 8;
 
-/// An operation of the kernel's.
+/// An operation of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     Read,
@@ -29,37 +29,37 @@ pub enum Operation {
         durable: bool,
     },
     Sync,
-    /// The mode is fallocate(2)'s.
+    /// With the mode of fallocate(2).
     Allocate {
         mode: i32,
         durable: bool,
     },
 }
 
-/// `RWF_DSYNC`: as if the file had been opened with O_DSYNC. [pwritev2(2)]
+/// `RWF_DSYNC`: as if the file were open with O_DSYNC. [pwritev2(2)]
 const RWF_DSYNC: i32 = 2;
 
-/// The number by which the answer of the watched descriptor is known.
+/// User data of the watched descriptor's entry.
 const WATCH: u64 = u64::MAX;
 
-/// Files that the ring knows by a number of their own, which spares the kernel a look into the process's
-/// table for each part. Those beyond are named by their descriptors.
+/// Maximum number of files registered with the ring, which saves the kernel a look-up in the process's table
+/// for each part. Further ones are named by their descriptors.
 const FILES: u32 = 1024;
 
-/// A file of a volume. It is closed when the volume is gone and its last request has ended.
+/// A file of a volume. It is closed when the volume is removed and its last request has ended.
 pub struct Opened {
-    /// For data: with O_DIRECT where that can be.
+    /// For data: with O_DIRECT if possible.
     pub direct: OwnedFd,
-    /// As it was given: its locks go when it is closed.
+    /// As it was given: closing it releases its locks.
     pub given: File,
-    /// The ring's number for `direct`.
+    /// The index at which `direct` is registered.
     number: Option<u32>,
-    /// Kept as long as it is open.
+    /// Kept while it is open.
     kept: RefCell<Vec<Box<dyn Any>>>,
 }
 
 impl Opened {
-    /// Keeps something until nobody uses the file by this any more.
+    /// Keeps something until nothing uses the file through this handle any more.
     pub fn keep(&self, kept: Box<dyn Any>) {
         self.kept.borrow_mut().push(kept);
     }
@@ -73,17 +73,17 @@ pub struct Part {
     pub offset: u64,
     pub length: u64,
     pub pieces: Vec<libc::iovec>,
-    /// The request's memory is the kernel's.
+    /// The part uses the request's memory.
     pub lent: bool,
 }
 
-/// A part's answer, as the kernel gave it: bytes, or an error's number below zero.
+/// The kernel's answer to a part: bytes, or a negative errno.
 pub struct Answer {
     pub part: u32,
     pub result: i32,
 }
 
-/// Parts that the kernel has at once at most, for each that it takes in one call.
+/// Number of parts that the kernel may have at once, for each that it takes in one call.
 const ANSWERS: u32 = 16;
 
 /// A ring.
@@ -91,11 +91,11 @@ pub struct Uring {
     ring: ManuallyDrop<IoUring>,
     parts: ManuallyDrop<Vec<Part>>,
     free: Vec<u32>,
-    /// Numbers for files that nobody has.
+    /// Free indexes for registered files.
     numbers: Vec<u32>,
     /// A descriptor that ends a sleep when it becomes readable.
     watched: Option<OwnedFd>,
-    /// The kernel looks at it.
+    /// The kernel watches it.
     watching: bool,
     /// Parts that wait for room.
     backlog: VecDeque<u32>,
@@ -104,8 +104,8 @@ pub struct Uring {
 }
 
 impl Uring {
-    /// Makes a ring that takes this many parts in one call, a power of two up to 4,096, and has up to [`ANSWERS`] times as many at once: disks
-    /// that hang keep theirs. It belongs to this thread.
+    /// Makes a ring that takes this many parts in one call, a power of two up to 4,096, and has up to
+    /// [`ANSWERS`] times as many at once: disks that hang keep theirs. It belongs to this thread.
     pub fn new(entries: u32) -> io::Result<Uring> {
         let most = entries * ANSWERS;
         let plain = || IoUring::builder().dontfork().setup_cqsize(most).build(entries);
@@ -113,13 +113,13 @@ impl Uring {
             let mut quiet = IoUring::builder();
             quiet.dontfork().setup_cqsize(most).setup_coop_taskrun().setup_taskrun_flag().build(entries)
         };
-        // The owner is not interrupted for answers, but told of them, and takes them in when it calls the
-        // kernel next: from 6.1 on all at once. Kernels before 5.19 know neither.
+        // The kernel does not interrupt the owner for answers, but sets a flag; the owner takes them with its
+        // next call, from 6.1 on all at once. Kernels before 5.19 support neither.
         let mut own = IoUring::builder();
         own.dontfork().setup_cqsize(most).setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag();
         let ring = own.build(entries).or_else(|_| quiet()).or_else(|_| plain())?;
         let parameters = ring.params();
-        // The last came with what `watch` needs, in 5.13.
+        // 5.13 was the last to add an operation that `watch` needs.
         if !parameters.is_feature_nodrop()
             || !parameters.is_feature_ext_arg()
             || !parameters.is_feature_resource_tagging()
@@ -141,7 +141,7 @@ impl Uring {
         })
     }
 
-    /// A part that nobody uses: its number. Its list of pieces is empty.
+    /// Returns the number of a free part, whose list of pieces is empty.
     pub fn take(&mut self) -> u32 {
         if let Some(index) = self.free.pop() {
             return index;
@@ -171,7 +171,7 @@ impl Uring {
         self.free.push(index);
     }
 
-    /// A file that parts can be on: `direct` is what data go through.
+    /// Adds a file for parts; `direct` is used for data.
     pub fn open(&mut self, direct: OwnedFd, given: File) -> Rc<Opened> {
         let mut number = self.numbers.pop();
         if let Some(wanted) = number
@@ -183,7 +183,7 @@ impl Uring {
         Rc::new(Opened { direct, given, number, kept: RefCell::default() })
     }
 
-    /// Somebody does not need a file any more: it is closed where nobody does.
+    /// Releases a file: it is closed if nothing else uses it.
     pub fn close(&mut self, file: Rc<Opened>) {
         if let Some(Opened { number: Some(number), .. }) = Rc::into_inner(file)
             && self.ring.submitter().register_files_update(number, &[-1]).is_ok()
@@ -192,7 +192,7 @@ impl Uring {
         }
     }
 
-    /// A descriptor that ends a sleep when something is written to it: an eventfd.
+    /// Watches a descriptor, an eventfd: a sleep ends when something is written to it.
     pub fn watch(&mut self, event: OwnedFd) {
         self.watched = Some(event);
     }
@@ -200,23 +200,23 @@ impl Uring {
     fn look_at_watched(&mut self) {
         let Some(event) = self.watched.as_ref().filter(|_| !self.watching) else { return };
         let poll = opcode::PollAdd::new(Fd(event.as_raw_fd()), libc::POLLIN as u32).multi(true);
-        // SAFETY: the entry names a descriptor that is open as long as the ring is there, and no memory.
+        // SAFETY: the entry names a descriptor that is open as long as the ring exists, and no memory.
         self.watching = unsafe { self.ring.submission().push(&poll.build().user_data(WATCH)) }.is_ok();
     }
 
-    /// Hands a part to the kernel, now or when there is room.
+    /// Submits a part, now or when there is room.
     pub fn start(&mut self, index: u32) {
         self.backlog.push_back(index);
     }
 
-    /// Hands over what waits.
+    /// Submits the parts that wait.
     pub fn submit(&mut self) {
         while self.in_flight < self.most
             && let Some(index) = self.backlog.pop_front()
         {
             let entry = entry(&self.parts[index as usize]).user_data(index.into());
-            // SAFETY: what the entry names, the part and its request own until the kernel's answer; the file
-            // too.
+            // SAFETY: the part and its request own everything that the entry names until the kernel's answer;
+            // so does the file.
             if unsafe { self.ring.submission().push(&entry) }.is_err() {
                 self.backlog.push_front(index);
                 break;
@@ -225,15 +225,15 @@ impl Uring {
             self.in_flight += 1;
         }
         if !self.ring.submission().is_empty() {
-            // What fails here (EAGAIN, EBUSY, EINTR) is tried again with the next call.
+            // A call that fails (EAGAIN, EBUSY, EINTR) is repeated next time.
             let _ = self.ring.submit();
         }
     }
 
-    /// Takes in what the kernel has answered.
+    /// Takes the kernel's answers.
     pub fn reap(&mut self, answers: &mut Vec<Answer>) {
         if self.ring.submission().taskrun() {
-            // The kernel has answers, and brings them when it is called.
+            // The kernel has answers, and delivers them when it is called.
             let _ = self.ring.submit();
         }
         for entry in self.ring.completion() {
@@ -248,31 +248,31 @@ impl Uring {
         }
     }
 
-    /// True if parts are under way, or wait.
+    /// Returns true if parts are in progress or wait.
     pub fn is_busy(&self) -> bool {
         self.in_flight > 0 || !self.backlog.is_empty()
     }
 
-    /// True if entries wait to be handed over.
+    /// Returns true if entries wait to be submitted.
     pub fn has_backlog(&self) -> bool {
         !self.backlog.is_empty()
     }
 
-    /// Waits for an answer, or for what is watched, a while, or for ever. For a while it is several where many
-    /// are under way: they are taken in together.
+    /// Waits for an answer or for the watched descriptor, with or without a time limit. With a limit it waits
+    /// for several answers if many parts are in progress: they are taken together.
     pub fn wait(&mut self, limit: Option<Duration>) {
-        // Only a short while is worth it: whoever wakes the thread counts as one answer.
+        // This pays only for a short time: a wake-up by the watched descriptor counts as one answer.
         let short = limit.is_some_and(|limit| limit < Duration::from_millis(1));
         let least = if short { (self.in_flight / 8).clamp(1, 8) } else { 1 };
         self.look_at_watched();
         let limit = limit.map(Timespec::from);
         let arguments = limit.as_ref().map_or(SubmitArgs::new(), |limit| SubmitArgs::new().timespec(limit));
-        // What fails here is tried again with the next call.
+        // A call that fails is repeated next time.
         let _ = self.ring.submitter().submit_with_args(least, &arguments);
     }
 
-    /// Waits for all that the kernel has, a while. False where it still has something: what that names must
-    /// stay.
+    /// Waits for all of the kernel's answers, for a while. Returns false if it still has parts: everything
+    /// that they name must stay.
     pub fn settle(&mut self) -> bool {
         self.backlog.clear();
         let mut answers = Vec::new();
@@ -324,7 +324,7 @@ fn entry_on(part: &Part, fd: Fd) -> squeue::Entry {
 impl Drop for Uring {
     fn drop(&mut self) {
         if self.settle() {
-            // SAFETY: the kernel has nothing of them any more, and nobody uses them after this.
+            // SAFETY: the kernel has none of them any more, and nothing uses them after this.
             unsafe {
                 ManuallyDrop::drop(&mut self.ring);
                 ManuallyDrop::drop(&mut self.parts);
