@@ -414,7 +414,7 @@ impl Spec {
         Ok(text.to_string())
     }
 
-    /// Parses chunks without signatures: nobody types the key that signs them.
+    /// Parses chunks without signatures: the signing key is not typed by people.
     fn aws_chunked(&self) -> Result<Op, Failure> {
         let refused =
             |what: &str| Failure::usage(format!("--through: {what}")).advise(usage_of(self.operator));

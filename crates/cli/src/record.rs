@@ -31,7 +31,7 @@ pub fn run(record: &Record, report: &Report) -> Result<(), Failure> {
     session.event_fd().map_err(refused)?;
     let socket = record.from.listen(record.interface.as_ref())?;
     let receiver = Receiver::new(&socket, record.from.framing).map_err(refused)?;
-    // What has come stays, however the recording ends.
+    // Received bytes stay, however the recording ends.
     let file = SinkOptions { in_place: true, durable: record.durable, expect: Vec::new() };
     let to = NamedSink::open(
         &record.file,

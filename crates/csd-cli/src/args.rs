@@ -37,31 +37,31 @@ pub struct Csd {
 
 #[derive(Debug, Subcommand)]
 pub enum CsdCommand {
-    /// Serve drives until a signal ends it
+    /// Serve drives until a signal ends the process
     #[command(after_help = RUN_HELP)]
     Run(Run),
     /// Add a drive, or a namespace to a drive, while guests run
     #[command(after_help = ADD_HELP)]
     Add(Add),
-    /// Take a namespace, or a whole drive, away from a running guest
+    /// Remove a namespace, or a whole drive, from a running guest
     #[command(after_help = REMOVE_HELP)]
     Remove(Remove),
-    /// Make a namespace larger or smaller while its guest runs
+    /// Resize a namespace while its guest runs
     #[command(after_help = RESIZE_HELP)]
     Resize(Resize),
-    /// Give a drive another share, or other limits, while its guest runs
+    /// Change a drive's share or limits while its guest runs
     #[command(after_help = SET_HELP)]
     Set(Set),
     /// Let the chains of all drives use an operator of your own, a WebAssembly module
     #[command(after_help = LOAD_HELP)]
     Load(Load),
-    /// List drives and namespaces, and where they lie
+    /// List drives, namespaces and their backings
     #[command(after_help = LIST_HELP)]
     List(To),
-    /// Tell what each drive has done
+    /// Show the counters of each drive
     #[command(after_help = STATS_HELP)]
     Stats(Stats),
-    /// Boot two guests on one process, check every byte, and compare what work costs them and near storage
+    /// Boot two guests on one process, check every byte, and compare the cost of work in the guests and near storage
     #[command(after_help = DEMO_HELP)]
     Demo(Demo),
 }
@@ -76,8 +76,7 @@ pub struct Run {
     /// Folder of the sockets: DIR/NAME.sock for each drive, DIR/csd.control for commands [default: /run/dcs]
     #[arg(long, value_name = "DIR")]
     pub sockets: Option<PathBuf>,
-    /// How long to look for work after the last, before sleeping: a guest's next command is answered sooner,
-    /// for as much CPU time
+    /// Time to poll for more work before sleeping: a guest's next command is answered sooner, for more CPU time
     #[arg(long, value_name = "TIME", value_parser = units::duration)]
     pub poll: Option<std::time::Duration>,
     /// Threads that do operators' work, up to 64; 0: the thread that serves the drives does it [default: as many as there
@@ -87,11 +86,11 @@ pub struct Run {
     /// Policy of the slots: static-worst, static-best, dynamic, or reconfiguration (see below) [default: reconfiguration]
     #[arg(long, value_name = "POLICY", value_parser = policy_named)]
     pub policy: Option<Policy>,
-    /// A slot, and the operators that it is bound to, with commas between: md5,sha256; or any. Once for each slot
+    /// A slot with the operators that it is bound to, separated by commas: md5,sha256; or any. Once for each slot
     #[arg(long, value_name = "OPERATORS", value_parser = Binding::parse)]
     pub slot: Vec<Binding>,
-    /// Where Prometheus gets metrics, by HTTP at /metrics: IP:PORT, such as 127.0.0.1:9464; port 0 for one that
-    /// is free. Whoever may connect there sees all drives' names and counters
+    /// Address for Prometheus, which gets metrics by HTTP at /metrics: IP:PORT, such as 127.0.0.1:9464; port 0 for
+    /// a free one. Anyone who can connect there sees all drives' names and counters
     #[arg(long, value_name = "ADDRESS")]
     pub metrics: Option<std::net::SocketAddr>,
 }
@@ -146,7 +145,7 @@ pub struct Resize {
 pub struct Set {
     /// NAME of a drive
     pub name: String,
-    /// weight=N, iops=N, bytes-per-s=SIZE, one or several, with commas between; 0 takes a limit away
+    /// weight=N, iops=N, bytes-per-s=SIZE, one or several, separated by commas; 0 removes a limit
     #[arg(value_parser = rates)]
     pub rates: Rates,
     #[command(flatten)]
@@ -157,14 +156,14 @@ fn rates(text: &str) -> Result<Rates, String> {
     let mut rates = Rates::default();
     for option in text.split(',') {
         let (key, value) = option.split_once('=').unwrap_or((option, ""));
-        let number = || value.parse().map_err(|_| format!("{option}: that is no number, or too large"));
+        let number = || value.parse().map_err(|_| format!("{option}: not a number, or too large"));
         match key {
             "weight" => {
-                rates.weight = Some(value.parse().map_err(|_| format!("{option}: that is no weight"))?)
+                rates.weight = Some(value.parse().map_err(|_| format!("{option}: not a weight"))?)
             }
             "iops" => rates.iops = Some(number()?),
             "bytes-per-s" => rates.bytes_per_s = Some(units::size(value)?),
-            _ => return Err(format!("{option}: there is weight=, iops=, bytes-per-s=")),
+            _ => return Err(format!("{option}: use weight=, iops= or bytes-per-s=")),
         }
     }
     Ok(rates)
@@ -226,14 +225,14 @@ Examples:
 const RUN_HELP: &str = "\
 A drive: NAME:KEY=VALUE,...
   size=SIZE        bytes of its namespace; a multiple of the block size
-  backing=FILE     a file or a block device, which must be there; named several times: striped over all of them
+  backing=FILE     a file or a block device, which must exist; several times: striped over all of them
   backing=nvme:0000:01:00.0/1   an SSD, bound to vfio-pci, that this process drives itself; /1 is its namespace
-  offset=SIZE      where the namespace starts in its backing; without one, behind those that are there, at the next MiB
-  stripe=SIZE      bytes that lie in one backing before the next has its turn (128KiB)
+  offset=SIZE      where the namespace starts in its backing; by default after the others, at the next MiB
+  stripe=SIZE      bytes on one backing before the next one's turn (128KiB)
   block=512|4096   bytes of a logical block (512)
-  nsid=N           number of the namespace (the first that is free)
+  nsid=N           number of the namespace (the first free one)
   read-only        the guest cannot write
-  through=aes256-xts   what is on the backing is encrypted, each logical block by its number; the guest needs to know nothing
+  through=aes256-xts   data on the backing are encrypted, each logical block by its number; the guest does not notice
   key-file=FILE    its key: 64 bytes, or 128 hexadecimal digits
   subsystem=NAME   several drives, of one process or of several, are paths to the same namespaces (native multipath)
   path=N           its number among them, 1 to 1000 (1)
@@ -243,18 +242,18 @@ A drive: NAME:KEY=VALUE,...
   programs         the standard's command sets too: device memory as subsystem local memory (namespace 17), operators as
                    computational programs (namespace 18)
   load-programs    its guest may load programs of its own, WebAssembly modules (Load Program); with programs, and with slots
-  weight=N         share beside the other drives, 1 to 1000 (1)
-  load=N           operators' work that it will have beside the other drives, 1 to 1000 (1): static policies go by it
-  iops=N           commands a second at most (any)
-  bytes-per-s=SIZE bytes that are read and written a second, at most (any)
-  msi              MSI instead of MSI-X: QEMU can take the drive out of a running guest (device_del); fewer vectors
+  weight=N         share relative to the other drives, 1 to 1000 (1)
+  load=N           operators' work expected, relative to the other drives, 1 to 1000 (1), for static policies
+  iops=N           most commands a second (any)
+  bytes-per-s=SIZE most bytes read and written a second (any)
+  msi              MSI instead of MSI-X: QEMU can unplug the drive from a running guest (device_del); fewer vectors
 
 Which slot does which work, by --policy:
-  reconfiguration  any slot does any chain: a slot that has another one gets it when there is nothing else to do for it
+  reconfiguration  any slot does any chain: it is loaded with other operators when it has no more work for those it has
   dynamic          any slot does the chains whose operators it is bound to (--slot); without --slot all chains
-  static-best      the same, and each drive has one slot of those that are bound alike: drives with the largest loads are apart
-  static-worst     the same, and drives with the largest loads are together
-A chain whose operators no slot has together fails (unknown operator).
+  static-best      the same, and each drive has one of the slots with the same operators: drives with the largest loads have different ones
+  static-worst     the same, and drives with the largest loads share a slot
+A chain fails (unknown operator) if no slot has all of its operators.
 
 The same as a file:
   sockets = \"/run/dcs\"
@@ -266,8 +265,8 @@ The same as a file:
   size = \"8G\"
   backing = [\"/srv/ssd0.img\", \"/srv/ssd1.img\"]
 
-The same configuration after a restart or a crash gives the guests the same bytes: what a guest flushed is there.
-Whoever may connect to a drive's socket has the drive; the folder's owner and mode decide.
+The same configuration after a restart or a crash gives the guests the same bytes: flushed data are there.
+Anyone who can connect to a drive's socket controls the drive: the folder's owner and mode decide.
 
 Examples:
   dcs csd run --drive a:size=8G,backing=/srv/ssd0.img --drive b:size=8G,backing=/srv/ssd0.img
@@ -278,27 +277,27 @@ Examples:
   dcs csd run /etc/dcs/csd.toml --sockets /run/dcs";
 
 const ADD_HELP: &str = "\
-A NAME that is new makes a drive with a socket of its own; one that is there gets another namespace, which its guest sees at once.
+A new NAME makes a drive with a socket of its own; an existing drive gets another namespace, which its guest sees at once.
 
 Examples:
   dcs csd add c:size=8G,backing=/srv/ssd1.img
   dcs csd add a:size=1G,backing=/srv/ssd1.img,nsid=2";
 
 const REMOVE_HELP: &str = "\
-What the guest has under way on it ends first. Its bytes stay where they are.
+The guest's commands in progress on it end first. Its bytes stay in place.
 
 Examples:
   dcs csd remove a/2
   dcs csd remove c";
 
 const RESIZE_HELP: &str = "\
-A namespace grows where the bytes behind it in its backing are free. What lies behind the end of a smaller one is no more reached.
+A namespace can grow if the bytes after it in its backing are free. Bytes beyond the end of a smaller one are not reached any more.
 
 Examples:
   dcs csd resize a/2 2G";
 
 const SET_HELP: &str = "\
-A limit holds the guest's next commands back until the average is kept: none is refused. After a rest a drive may make up for 10 ms.
+A limit holds the guest's next commands back until the average is kept: none is refused. After a pause a drive may make up for 10 ms.
 
 Examples:
   dcs csd set a iops=5000,bytes-per-s=200MiB
@@ -307,8 +306,8 @@ Examples:
 
 const LOAD_HELP: &str = "\
 Guests' near-storage commands name it by the SHA-256 of its bytes (sha256sum), and so does dcs in a guest, which has the same file:
-DCS_BACKEND=drive dcs copy /mnt/notes - --through ./upper.wasm. It is there until the process ends. docs/wasm.md says what
-a module is, and what it cannot do.
+DCS_BACKEND=drive dcs copy /mnt/notes - --through ./upper.wasm. It stays loaded until the process ends. docs/wasm.md
+describes modules and their limits.
 
 Examples:
   dcs csd load upper.wasm";
@@ -329,12 +328,12 @@ Examples:
   dcs csd demo --size 256MiB
   dcs csd demo --json | jq -r 'select(.event == \"measurement\") | [.job, .by, .guest_cpu_s_per_gib] | @tsv'
 
-Two guests with stock kernels, each with a drive of one dcs csd: ext4 on a plain and on an encrypted namespace, files written, flushed and read
-back byte for byte. Then both at once compute MD5s and look for lines: dcs (and busybox) in the guest, and dcs near storage. It tells the CPU time of the
- guests' processors for each GiB, and how much of it is left near storage. Nothing stays behind.
+Two guests with stock kernels, each with a drive of one dcs csd: ext4 on a plain and on an encrypted namespace, files written, flushed, read
+back and compared. Then both at once compute MD5s and search lines: dcs (and busybox) in the guest, and dcs near storage. It shows the CPU time of the
+guests' processors for each GiB, and how much of it is left near storage. It leaves no files behind.
 
-It needs an x86-64 Linux, and no root. A QEMU of version 10.1 or later is used where there is one (DCS_QEMU names it);
-else QEMU, a kernel and busybox are fetched from Debian's packages into ~/.cache/dcs (70 MB, once).
+It needs an x86-64 Linux, and no root. An installed QEMU 10.1 or later is used (DCS_QEMU names it);
+otherwise QEMU, a kernel and busybox are fetched from Debian's packages into ~/.cache/dcs (70 MB, once).
 DCS_VM_CONSOLE=1 shows the guests' consoles.
 
-Exit codes: 0 all checks passed; 1 a check or a guest failed; 2 usage; 7 no dcs-bench, which does it; 9 no virtual server can be had here";
+Exit codes: 0 all checks passed; 1 a check or a guest failed; 2 usage; 7 dcs-bench is not installed; 9 no virtual server is available";

@@ -29,7 +29,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// Slices begin at multiples of this, so that two of them never share a block of any disk.
 const ALIGNMENT: u64 = 1 << 20;
 
-/// Where readers lock the bytes of their slices again, and where shared namespaces do, with their names.
+/// Where the slices' readers take further locks, and where shared namespaces do, with their names.
 const READERS: u64 = 1 << 61;
 const NAMES: u64 = 1 << 62;
 
@@ -77,13 +77,13 @@ impl LayoutError {
                 format!("make it longer (truncate -s {to} {}), or the namespace smaller", path.display())
             }
             LayoutError::Overlap { .. } => {
-                "give another offset, or none: then it lies behind the others".into()
+                "give another offset, or none: then it is placed after the others".into()
             }
             LayoutError::Locked { .. } => "end the other process, or give another offset".into(),
             LayoutError::Twice(_) => "name each backing once".into(),
             LayoutError::Small(_) => "choose 1MiB for each backing, or more".into(),
             LayoutError::Alone(_) => {
-                "name it alone, without subsystem=; or leave it to the kernel's driver, and name its block device".into()
+                "name it as the only backing, without subsystem=; or leave it to the kernel's driver, and name its block device".into()
             }
         }
     }
@@ -160,7 +160,7 @@ struct Locked {
     /// The end of its bytes, and the end of the locked bytes beyond, which may still be in use.
     end: u64,
     beyond: u64,
-    /// Who may use them.
+    /// Number of tails that were cut off and may be in use.
     tails: usize,
 }
 

@@ -26,7 +26,7 @@ pub fn remove(options: &Remove, report: &Report) -> Result<(), Failure> {
 pub fn resize(options: &Resize, report: &Report) -> Result<(), Failure> {
     let name = options.target.name.clone();
     let Some(nsid) = options.target.nsid else {
-        return Err(Failure::usage(format!("{name} is a drive; what has a size is a namespace"))
+        return Err(Failure::usage(format!("{name} is a drive; only namespaces have a size"))
             .advise(format!("for example: dcs csd resize {name}/1 16G")));
     };
     let drives = ask(&options.to, &Request::Resize { name: name.clone(), nsid, size: options.size })?;

@@ -30,7 +30,7 @@ pub fn load(path: &Path) -> Result<(), Refused> {
     let file = File::open(path).map_err(|error| refused(&error))?;
     file.take(MODULE_MAX as u64 + 1).read_to_end(&mut bytes).map_err(|error| refused(&error))?;
     let module = Module::load(&bytes, Limits::of_drive())
-        .map_err(|error| refused(&error).advise("docs/wasm.md says what an operator has to be"))?;
+        .map_err(|error| refused(&error).advise("docs/wasm.md says what a module must have"))?;
     match module.install() {
         true => Ok(()),
         false => Err(refused(&"there are too many modules already")),

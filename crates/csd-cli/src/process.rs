@@ -216,7 +216,7 @@ impl Process {
                 if !spec.fits(&served.spec) {
                     let why = format!("there is a drive {} already, with other settings", spec.name);
                     return Err(
-                        Refused::new(why).advise("name the namespace alone; limits and weight: dcs csd set")
+                        Refused::new(why).advise("give only the namespace; for limits and weight use dcs csd set")
                     );
                 }
                 let spec = Drive { namespaces: spec.namespaces, ..served.spec.clone() };
@@ -536,7 +536,7 @@ fn place(layout: &mut Layout, drive: &Drive, nsid: u32, wanted: &Namespace) -> R
     let Namespace { size, stripe, block, read_only, .. } = *wanted;
     check_size(size, block)?;
     if wanted.backing.is_empty() {
-        return Err(Refused::new("a namespace lies on something").advise("name it: backing=FILE"));
+        return Err(Refused::new("a namespace needs a backing").advise("name it: backing=FILE"));
     }
     if !stripe.is_power_of_two() || !(4096..=1 << 30).contains(&stripe) {
         let error = format!("a stripe is a power of two from 4KiB to 1GiB, not {stripe} bytes");
@@ -565,14 +565,14 @@ fn chain(wanted: &Namespace) -> Result<Option<Arc<Chain>>, Refused> {
     let Some(operator) = &wanted.through else {
         return match wanted.key_file {
             Some(_) => {
-                Err(Refused::new("a key that nothing takes").advise("say what takes it: through=aes256-xts"))
+                Err(Refused::new("a key without an operator").advise("name the operator: through=aes256-xts"))
             }
             None => Ok(None),
         };
     };
     if operator != "aes256-xts" {
         return Err(
-            Refused::new(format!("{operator} cannot be on a namespace")).advise("there is aes256-xts")
+            Refused::new(format!("a namespace cannot have {operator}")).advise("use aes256-xts")
         );
     }
     let path = wanted.key_file.as_deref().ok_or_else(|| {
@@ -736,19 +736,19 @@ fn owner(name: &str, nsid: u32) -> String {
 }
 
 fn missing(name: &str) -> Refused {
-    Refused::new(format!("there is no drive {name}")).advise("dcs csd list names those that there are")
+    Refused::new(format!("there is no drive {name}")).advise("dcs csd list shows the existing ones")
 }
 
 fn no_space(name: &str, nsid: u32) -> Refused {
     Refused::new(format!("there is no namespace {name}/{nsid}"))
-        .advise("dcs csd list names those that there are")
+        .advise("dcs csd list shows the existing ones")
 }
 
 fn occupied(socket: &Path, error: &io::Error) -> Refused {
     let refused = Refused::new(format!("{}: {error}", socket.display()));
     match error.kind() {
         io::ErrorKind::AddrInUse => {
-            refused.advise("another process serves there: end it, or choose another folder")
+            refused.advise("another process serves this folder: end it, or choose another folder")
         }
         io::ErrorKind::NotFound => refused.advise("make the folder, or choose another: --sockets DIR"),
         _ => refused.advise("choose a folder where you may make sockets: --sockets DIR"),

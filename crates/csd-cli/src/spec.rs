@@ -171,7 +171,7 @@ fn some_bytes<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<u64>, 
 /// Lists the existing names.
 pub fn policy_named(name: &str) -> Result<Policy, String> {
     let names = || Policy::ALL.map(Policy::name).join(", ");
-    Policy::from_name(name).ok_or_else(|| format!("{name:?} is no policy; there are {}", names()))
+    Policy::from_name(name).ok_or_else(|| format!("{name:?} is not a policy; the policies are {}", names()))
 }
 
 fn policy<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<Policy>, D::Error> {
@@ -306,7 +306,7 @@ impl Drive {
                 "msi" if value.is_empty() => drive.msi = true,
                 _ => {
                     return Err(format!(
-                        "{option}: of a drive there is size=, backing=, offset=, stripe=, block=, nsid=, read-only, \
+                        "{option}: not an option of a drive; the options are size=, backing=, offset=, stripe=, block=, nsid=, read-only, \
                          through=, key-file=, subsystem=, path=, queues=, weight=, load=, iops=, bytes-per-s=, \
                          memory=, operator-memory=, programs, load-programs, msi"
                     ));
@@ -314,9 +314,9 @@ impl Drive {
             }
         }
         drive.check_name()?;
-        space.size = size.ok_or("a drive has a size: size=8G")?;
+        space.size = size.ok_or("a drive needs a size: size=8G")?;
         if space.backing.is_empty() {
-            return Err("a drive lies on something: backing=FILE".into());
+            return Err("a drive needs a backing: backing=FILE".into());
         }
         drive.namespaces.push(space);
         Ok(drive)
@@ -331,7 +331,7 @@ impl Drive {
         match &self.subsystem {
             Some(subsystem) => check_name(subsystem, "subsystem")?,
             None if self.path == 1 => {}
-            None => return Err("a path is one of a shared subsystem: subsystem=NAME".into()),
+            None => return Err("path needs a shared subsystem: subsystem=NAME".into()),
         }
         if !(1..=1000).contains(&self.path) {
             return Err(format!("path must be 1 to 1000, not {}", self.path));
@@ -351,7 +351,7 @@ fn check_name(name: &str, whose: &str) -> Result<(), String> {
 }
 
 fn number<T: std::str::FromStr>(key: &str, value: &str) -> Result<T, String> {
-    value.parse().map_err(|_| format!("{key}={value}: that is no number, or too large"))
+    value.parse().map_err(|_| format!("{key}={value}: not a number, or too large"))
 }
 
 #[cfg(test)]

@@ -154,7 +154,7 @@ pub enum ConfigError {
     #[error("a key of aes256-xts has two different halves of 32 bytes")]
     Key,
     /// The namespace ends beyond the volume's end.
-    #[error("the namespace has {wanted} bytes and its volume {there}")]
+    #[error("the namespace has {wanted} bytes, but its volume only {there}")]
     Size {
         /// Bytes of the namespace.
         wanted: u64,

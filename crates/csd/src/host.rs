@@ -18,7 +18,7 @@ pub enum Direction {
 
 /// The guest has no memory at this address, or does not allow access to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no memory of the guest at this address, or it may not be reached")]
+#[error("the guest has no memory at this address, or does not allow this access")]
 pub struct HostError;
 
 /// A guest as its controller reaches it: memory by bus address, and interrupts.

@@ -65,7 +65,7 @@ pub enum Binding {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BindingError {
     /// There is no operator with this name.
-    #[error("{0:?} is not an operator; there are module, {names}; any stands alone", names = names())]
+    #[error("{0:?} is not an operator: use {names} or module; or any alone", names = names())]
     Unknown(String),
     /// The same operator twice.
     #[error("{0} is named twice")]
@@ -140,8 +140,7 @@ pub enum PlacementError {
     Slots(usize),
     /// A chain could belong to either of two slots.
     #[error(
-        "slot {first} ({one}) and slot {second} ({other}) have some operators in common and not all: which one a chain belongs to \
-         is open"
+        "slot {first} ({one}) and slot {second} ({other}) share some operators but not all: a chain could belong to either"
     )]
     Overlap {
         /// A slot's number.
@@ -154,7 +153,7 @@ pub enum PlacementError {
         other: Binding,
     },
     /// It is for another number of slots.
-    #[error("operators for {bound} slots, and there are {slots}")]
+    #[error("operators for {bound} slots, but there are {slots}")]
     Count {
         /// Number of existing slots.
         slots: usize,
@@ -163,7 +162,7 @@ pub enum PlacementError {
     },
     /// With reconfiguration, slots are not bound to operators.
     #[error(
-        "policy reconfiguration loads each slot with the operators that are needed: no slot is bound to some"
+        "policy reconfiguration loads each slot with the operators that are needed: slots cannot be bound to some"
     )]
     Bound,
 }
@@ -308,7 +307,7 @@ mod tests {
         let open = refused(Policy::Dynamic, &["grep", "md5,sha256", "md5"]);
         assert!(open.contains("slot 1 (md5,sha256) and slot 2 (md5)"), "{open}");
         assert!(refused(Policy::StaticBest, &["any", "md5"]).contains("slot 0 (any) and slot 1 (md5)"));
-        assert!(refused(Policy::Reconfiguration, &["md5"]).contains("is bound to some"));
+        assert!(refused(Policy::Reconfiguration, &["md5"]).contains("cannot be bound to some"));
         assert!(refused(Policy::Dynamic, &[]).contains("1 to 4096"));
         for (text, said) in
             [("", "not an operator"), ("md5,md5", "md5 is named twice"), ("md5, grep", "\" grep\"")]

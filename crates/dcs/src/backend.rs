@@ -38,7 +38,8 @@ pub enum Driver {
     /// A thread of its own: it spins while there is work, and sleeps when there is none.
     #[default]
     Thread,
-    /// Whoever waits for a transfer: no hand-over between threads. Nothing moves while nobody waits.
+    /// The thread that waits for a transfer: no hand-over between threads. Nothing moves while no thread
+    /// waits.
     Caller,
 }
 
@@ -75,8 +76,8 @@ pub(crate) trait BackendLoop: std::fmt::Debug + Send {
     fn control(&mut self, control: Control);
     /// Makes one round; false if there was nothing to do.
     fn step(&mut self) -> bool;
-    /// Runs a transfer to its end, if it is all that there is to do and waits for nothing, and hands over its completion. False where it
-    /// did not end so: then it goes on in rounds.
+    /// Runs a transfer to its end, if it is the only work and waits for nothing, and hands over its
+    /// completion. Returns false if it did not end this way: then it goes on in rounds.
     fn run_alone(&mut self, _pair: &Arc<QueuePair>, _cid: u16, _of: &mut dyn FnMut(&Finished<'_>)) -> bool {
         false
     }

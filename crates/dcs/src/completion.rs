@@ -21,7 +21,7 @@ pub struct Completion {
     pub breakdown: Breakdown,
     /// The paths that the bytes took.
     pub path: Path,
-    /// The bytes, where the sink was [`Sink::memory`](crate::Sink::memory).
+    /// The bytes, if the sink was [`Sink::memory`](crate::Sink::memory).
     pub memory: Option<Vec<u8>>,
 }
 
@@ -118,7 +118,7 @@ const PATH_NAMES: &[(u32, &str)] = &[
 ];
 
 impl Path {
-    /// True where all bits of `path` are set.
+    /// Returns true if all bits of `path` are set.
     pub fn has(self, path: u32) -> bool {
         self.0 & path == path
     }

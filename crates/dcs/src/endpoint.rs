@@ -37,7 +37,7 @@ impl Open {
 }
 
 impl Handle {
-    /// Duplicates a descriptor and finds out what it is. Whether a socket blocks is asked here: set
+    /// Duplicates a descriptor and determines its kind. Whether a socket blocks is determined here: set
     /// O_NONBLOCK before.
     ///
     /// # Errors
@@ -108,13 +108,13 @@ pub(crate) struct Side {
     pub cache: Mode,
     pub zero_copy: Mode,
     pub immutable: bool,
-    /// When bytes are due, where it is paced.
+    /// The schedule of its bytes, if it is paced.
     pub pace: Pace,
     /// The memory of a memory sink, to be handed back.
     pub memory: Option<Arc<Mutex<Vec<u8>>>>,
     /// A drive writes it itself.
     pub near: bool,
-    /// Its handle, where it has one, is not closed.
+    /// Its handle, if it has one, is not closed.
     pub open: Option<Open>,
 }
 
@@ -145,7 +145,7 @@ pub(crate) enum Extents {
 }
 
 impl Extents {
-    /// The only one, or that there is none; `None` where there are many.
+    /// The only one, or that there is none; `None` if there are several.
     pub fn at_most_one(&self) -> Option<Option<Extent>> {
         match self {
             Extents::None => Some(None),
@@ -275,10 +275,10 @@ impl Source {
     ///
     /// # Safety
     ///
-    /// `length` bytes at `address` must be valid for reads from any thread, and nobody may change them, until
-    /// the transfer's completion was taken, or the engine was dropped. Dropping a transfer does not wait for
-    /// that. Where a transfer is prepared with it: until the [`Prepared`](crate::Prepared) was dropped, and each of its
-    /// submissions' completions was taken before.
+    /// `length` bytes at `address` must be valid for reads from any thread, and must not change, until the
+    /// transfer's completion was taken, or the engine was dropped. Dropping a transfer does not wait for
+    /// that. If a transfer is prepared with it: until the [`Prepared`](crate::Prepared) was dropped, and the
+    /// completions of all its submissions were taken before.
     pub unsafe fn raw(address: *const u8, length: usize) -> Source {
         let range = Range::Span(Bound::Unbounded, Bound::Unbounded);
         // SAFETY: the caller's promise; the engine drops a command's endpoints before it posts its
@@ -292,29 +292,29 @@ impl Source {
         Source(Side::shared(Ok(endpoint), range))
     }
 
-    /// Page cache: [`Mode::On`] through it, [`Mode::Off`] past it (O_DIRECT). What does not begin on the
-    /// device's alignment goes through it all the same: [`Completion::path`](crate::Completion::path) tells.
+    /// Page cache: [`Mode::On`] uses it, [`Mode::Off`] bypasses it (O_DIRECT). Data that are not aligned as
+    /// the device requires go through it in any case: see [`Completion::path`](crate::Completion::path).
     pub fn cache(mut self, mode: Mode) -> Source {
         self.0.cache = mode;
         self
     }
 
-    /// The kernel's own copy, where the chain is empty, or a socket or pipe is the destination and the source
+    /// The kernel's own copy, if the chain is empty, or if a socket or pipe is the destination and the source
     /// is [immutable](Source::immutable): [`Mode::Off`] forbids it.
     pub fn zero_copy(mut self, mode: Mode) -> Source {
         self.0.zero_copy = mode;
         self
     }
 
-    /// A promise that nobody writes to these bytes of the file, or truncates it, until the reader at the
-    /// other end has read them. That is later than the end of the transfer, and later than TCP's
-    /// acknowledgement where the reader is on the same machine or in a container of it: a file that is
-    /// replaced by renaming another one over it keeps the promise, one that is written in place does not.
+    /// Promises that these bytes of the file are neither written nor truncated until the reader at the other
+    /// end has read them. That is later than the end of the transfer, and later than TCP's acknowledgement if
+    /// the reader is on the same machine or in a container of it: a file that is replaced by renaming another
+    /// one over it keeps the promise, one that is written in place does not.
     ///
-    /// Where the chain is empty, or all of its operators are digests, and bytes go to a socket that does not
-    /// block, or to a pipe, the kernel is then lent the pages of the page cache, as by sendfile(2): a copy or
-    /// two less. Where somebody writes to them all the same, the reader may get other bytes than the digests
-    /// are of. Without the promise the reader gets what was read, whatever becomes of the file.
+    /// If the chain is empty or has only digests, and bytes go to a socket that does not block, or to a pipe,
+    /// the kernel is then lent the pages of the page cache, as by sendfile(2): that saves a copy or two. If
+    /// the file is written all the same, the reader may get other bytes than those that the digests cover.
+    /// Without the promise the reader gets the bytes that were read, whatever happens to the file.
     pub fn immutable(mut self) -> Source {
         self.0.immutable = true;
         self
@@ -332,8 +332,8 @@ impl Sink {
         Sink(Side::fd(file, Range::extents(extents)))
     }
 
-    /// Bytes of a namespace of an SSD that the engine drives itself: from the beginning of a logical block
-    /// on. What lies behind the last byte that comes keeps what it has.
+    /// Bytes of a namespace of an SSD that the engine drives itself, from the beginning of a logical block.
+    /// Bytes after the last one written are unchanged.
     pub fn namespace(namespace: &Namespace, range: impl RangeBounds<u64>) -> Sink {
         let range = Range::Span(range.start_bound().cloned(), range.end_bound().cloned());
         Sink(Side::shared(Ok(Arc::clone(&namespace.endpoint)), range))
@@ -373,10 +373,10 @@ impl Sink {
     ///
     /// # Safety
     ///
-    /// `length` bytes at `address` must be valid for reads and writes from any thread, and nobody else may
-    /// use them, until the transfer's completion was taken, or the engine was dropped. Dropping a transfer
-    /// does not wait for that. Where a transfer is prepared with it: until the [`Prepared`](crate::Prepared) was dropped,
-    /// and each of its submissions' completions was taken before.
+    /// `length` bytes at `address` must be valid for reads and writes from any thread, and must not be used
+    /// otherwise, until the transfer's completion was taken, or the engine was dropped. Dropping a transfer
+    /// does not wait for that. If a transfer is prepared with it: until the [`Prepared`](crate::Prepared) was
+    /// dropped, and the completions of all its submissions were taken before.
     pub unsafe fn raw(address: *mut u8, length: usize) -> Sink {
         // SAFETY: the caller's promise; the engine drops a command's endpoints before it posts its
         // completion.
@@ -389,12 +389,13 @@ impl Sink {
         Sink(Side::shared(Ok(endpoint), range))
     }
 
-    /// Has the virtual drive with the file write it: what comes out of the chain does not cross the bus. For transfers of
-    /// [`Backend::Drive`](crate::Backend::Drive) with operators ([`Error::NotNear`] else). If the source is a file of the same block device,
-    /// nothing of it crosses the bus either; from any other source the guest sends the bytes, and the drive takes them through the chain.
-    /// The destination is a range that was written before, as [`prepare`](crate::card::extents::prepare) leaves it, begins with a logical
-    /// block, and belongs to nobody else meanwhile, as for a card (`docs/server.md`); what comes out has to fit into it. A file that the
-    /// drive cannot write is refused with the reason.
+    /// Has the virtual drive that has the file write it: the chain's output does not cross the bus. For
+    /// transfers of [`Backend::Drive`](crate::Backend::Drive) with operators (otherwise [`Error::NotNear`]).
+    /// If the source is a file of the same block device, none of it crosses the bus either; from any other
+    /// source the guest sends the bytes, and the drive takes them through the chain. The destination is a
+    /// range that was written before, as [`prepare`](crate::card::extents::prepare) leaves it, begins at a
+    /// logical block, and has no other user meanwhile, as for a card (`docs/server.md`); the output has to
+    /// fit into it. A file that the drive cannot write is refused with the reason.
     ///
     /// A transfer that is cancelled or runs out of time ends when its drive has ended the command that it is at, within about a second.
     pub fn near_storage(mut self) -> Sink {
@@ -402,14 +403,14 @@ impl Sink {
         self
     }
 
-    /// Page cache: [`Mode::On`] through it, [`Mode::Off`] past it (O_DIRECT). What is not a whole page goes
-    /// through it all the same: [`Completion::path`](crate::Completion::path) tells.
+    /// Page cache: [`Mode::On`] uses it, [`Mode::Off`] bypasses it (O_DIRECT). Bytes that are less than a
+    /// page go through it in any case: see [`Completion::path`](crate::Completion::path).
     pub fn cache(mut self, mode: Mode) -> Sink {
         self.0.cache = mode;
         self
     }
 
-    /// Zero-copy send, and the kernel's own copy where the chain is empty: [`Mode::On`] demands the former,
+    /// Zero-copy send, and the kernel's own copy if the chain is empty: [`Mode::On`] demands the former,
     /// [`Mode::Off`] forbids both.
     pub fn zero_copy(mut self, mode: Mode) -> Sink {
         self.0.zero_copy = mode;

@@ -96,12 +96,12 @@ pub enum Error {
     /// The range begins after its end, or ends behind what an offset can name.
     #[error("the range begins after it ends, or its end cannot be named")]
     Range,
-    /// Futures and eventfds need an engine with a thread of its own: nobody would drive this one.
+    /// Futures and eventfds need an engine with a thread of its own: nothing would drive this one.
     #[error("this engine is driven by the caller that waits: use wait(), or start it with Driver::Thread")]
     CallerDriven,
 }
 
-/// A transfer that failed. What it had done by then is in [`TransferError::completion`].
+/// A transfer failed. Its results so far are in [`TransferError::completion`].
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{}", self.sentence())]
 pub struct TransferError {
@@ -109,11 +109,11 @@ pub struct TransferError {
     pub status: Status,
     /// Where.
     pub stage: Stage,
-    /// Which operator of the chain, where the stage is [`Stage::Operator`].
+    /// The operator of the chain, if the stage is [`Stage::Operator`].
     pub operator: Option<(u8, Operator)>,
     /// A GPU was to do that operator.
     pub on_gpu: bool,
-    /// errno of the system call behind it; 0 where there was none.
+    /// The errno of the failed system call; 0 if there was none.
     pub errno: i32,
     /// Why, in a sentence, where status and errno do not say enough: a file that a card cannot have.
     pub reason: Option<Box<str>>,

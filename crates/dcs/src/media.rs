@@ -38,13 +38,12 @@ pub use dcs_devices::{Receiving, Sending};
 pub use dcs_media::sender::{DEVIATIONS, LATE_AFTER, SLIP, Statistics};
 pub use dcs_media::{Framing, sdp};
 
-/// Time within which datagrams that are due go together, and for which a missing one is waited for, where
-/// nobody says another.
+/// Default time within which datagrams that are due go together, and for which a missing one is waited for.
 pub const WINDOW: Duration = Duration::from_millis(1);
-/// Time for which a missing datagram is waited for, where nobody says another.
+/// Default time for which a missing datagram is waited for.
 pub const PATIENCE: Duration = Duration::from_millis(100);
 
-/// What says when bytes are due.
+/// The schedule of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pace(WirePace);
 
@@ -85,8 +84,8 @@ impl Settings {
         Settings { sender: dcs_media::sender::Settings::default(), random: 0 }
     }
 
-    /// The same behind RTP's header. `random`: a number that nobody guesses; the stream's number, its first
-    /// sequence number and its first timestamp come of it (RFC 3550, 5.1).
+    /// The same after RTP's header. `random`: an unpredictable number, from which the stream's number, its
+    /// first sequence number and its first timestamp are derived (RFC 3550, 5.1).
     pub fn rtp(random: u64) -> Settings {
         let (framing, first) = (Framing::Rtp, Header::random(random));
         let sender = dcs_media::sender::Settings { framing, first, ..Default::default() };
@@ -130,8 +129,8 @@ impl Sender {
     /// ([`Builder::nic`](crate::engine::Builder::nic)), or one of its card's. `hops`: how many a datagram to a
     /// group may take. Reports of RTP go to the next port.
     ///
-    /// A datagram counts as sent when the NIC has sent it. Without a link, or while nobody answers ARP, those
-    /// that are due are lost (ENETDOWN, EHOSTUNREACH), and the stream goes on.
+    /// A datagram counts as sent when the NIC has sent it. Without a link, or while ARP gets no answer,
+    /// datagrams that are due are lost (ENETDOWN, EHOSTUNREACH), and the stream goes on.
     ///
     /// # Errors
     ///

@@ -2,10 +2,9 @@
 //! sinks of transfers. And TCP on the address of a NIC that the engine drives itself
 //! ([`Builder::nic`](crate::engine::Builder::nic)).
 //!
-//! A card may have several NICs, each with an address: whatever has a local address belongs to the NIC of
-//! that address. Where none is said, it is chosen as a kernel would: the NIC on whose network the peer is (of
-//! several, the one with the longest prefix), else the first that has a gateway. A port that is listened to
-//! has to be one of an address where there are several.
+//! A card may have several NICs, each with an address: a local address selects the NIC. Without one, the
+//! choice is a kernel's: the NIC on whose network the peer is (of several, the one with the longest prefix),
+//! else the first that has a gateway. If there are several NICs, a listening port needs an address.
 //!
 //! The kernel knows nothing of them: the card, or the engine, makes and takes every segment. A connection is
 //! open as long as it, or a transfer that names it, lives, and as long as the engine does; so are datagrams.
@@ -102,7 +101,7 @@ impl Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        // It may be the engine's own thread that lets go of it last: nobody waits.
+        // The engine's own thread may drop it last: nothing waits.
         self.engine.admin_later(entry(opcode::RELEASE, &[self.handle]));
     }
 }
@@ -137,18 +136,18 @@ pub struct Connection {
 /// closes them.
 ///
 /// As a sink, each block of a transfer (64 KiB, unless the card was made otherwise) is cut into datagrams of
-/// this many bytes of payload, the last one of what is left, and the transfer is done when the NIC has sent
-/// them, as fast as it can. **Nothing is sent again, and nothing is slowed down by a peer or a network that
-/// cannot follow**: what is lost is lost, and the transfer succeeds all the same. It fails with `WRITE_ERROR`
-/// (errno EHOSTUNREACH) where nobody answers ARP.
+/// this many bytes of payload, the last one shorter, and the transfer ends when the NIC has sent them, as
+/// fast as it can. **Nothing is sent again, and nothing is slowed down for a peer or a network that cannot
+/// follow**: lost datagrams are lost, and the transfer succeeds all the same. It fails with `WRITE_ERROR`
+/// (errno EHOSTUNREACH) if ARP gets no answer.
 ///
-/// As a source, the payloads of datagrams from that peer to that port are put one behind the other, as they
-/// come, until the transfer has the length that it must have been given ([`crate::session::Request::length`],
-/// else `INVALID_FIELD`). Where one is lost it waits for others: give it a timeout. A datagram that is longer
-/// than what a transfer lacks fails it with `READ_ERROR` (errno EMSGSIZE), and is the next one's; the next
-/// one also gets what comes after a transfer that failed, never the rest of a datagram of which that had a
-/// part. What comes while no transfer waits is held: 256 datagrams, and 1,024 of all of a NIC's; more are
-/// dropped, and counted ([`Datagrams::dropped`]). Empty datagrams are passed over.
+/// As a source, the payloads of datagrams from that peer to that port are joined as they come, until the
+/// transfer has its length, which is required ([`crate::session::Request::length`], else `INVALID_FIELD`). If
+/// one is lost it waits for others: give it a timeout. A datagram that is longer than the rest of a transfer
+/// fails it with `READ_ERROR` (errno EMSGSIZE), and goes to the next one; the next one also gets datagrams
+/// that come after a transfer that failed, but never the rest of a datagram of which that got a part.
+/// Datagrams that come while no transfer waits are held: 256, and 1,024 for all of a NIC; further ones are
+/// dropped and counted ([`Datagrams::dropped`]). Empty datagrams are skipped.
 #[derive(Clone, Debug)]
 pub struct Datagrams(Arc<Held>);
 
@@ -228,7 +227,8 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// [`NetError`]: nobody answers, or refuses; this engine has no NIC, nor a card with one; or none of several reaches it.
+    /// [`NetError`]: the peer does not answer, or refuses; this engine has no NIC, nor a card with one; or
+    /// none of several reaches the peer.
     pub fn connect(&self, to: SocketAddrV4) -> Result<Connection, NetError> {
         self.connect_within(None, to, None)
     }

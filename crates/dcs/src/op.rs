@@ -104,11 +104,11 @@ pub enum Op {
     Module {
         /// Which module.
         name: [u8; 32],
-        /// What it takes.
+        /// Its parameters.
         parameter: Vec<u8>,
     },
-    /// A digest that is to have this value: where it has another the transfer fails with
-    /// [`Status::DigestMismatch`](crate::Status), and the last of the data are not delivered.
+    /// A digest with an expected value: if it differs, the transfer fails with
+    /// [`Status::DigestMismatch`](crate::Status), and the last data are not delivered.
     Expect {
         /// Which digest.
         digest: Operator,

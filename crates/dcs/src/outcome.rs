@@ -82,13 +82,13 @@ impl DriveOutcome {
         self.whole.load(Ordering::Acquire)
     }
 
-    /// The drive is to write a file from now on. False where the transfer has ended: then it must not.
+    /// Returns true if the drive may write a file from now on; false if the transfer has ended.
     pub fn begin_to_write(&self) -> bool {
         self.writing.compare_exchange(BEFORE, WRITING, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
-    /// The pipe's transfer has ended. False where the drive still writes a file: the transfer has not ended before it
-    /// says so.
+    /// The pipe's transfer has ended. Returns false if the drive still writes a file: the transfer ends when
+    /// it has finished.
     pub fn has_let_go(&self) -> bool {
         let before = self.writing.compare_exchange(BEFORE, NEVER, Ordering::AcqRel, Ordering::Acquire);
         before != Err(WRITING) || self.ended.get().is_some()
@@ -98,7 +98,7 @@ impl DriveOutcome {
         let _ = self.ended.set(ended);
     }
 
-    /// The pipe's transfer has ended, once: where it is a failure for the drive's part alone, that is counted.
+    /// The pipe's transfer has ended; called once. Counts a failure that only the drive's part has.
     pub fn count(&self, status: Status) {
         if status.is_success() && self.ended.get().is_none_or(|ended| ended.failure.is_some()) {
             self.failures.fetch_add(1, Ordering::Relaxed);
@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn a_pipe_that_ends_is_not_the_end_of_a_file() {
-        // The thread died: nobody knows whether that was all.
+        // The thread died: it is not known whether that was all.
         let (entry, _) = joined(Status::Success, &DriveOutcome::default());
         assert_eq!(entry.status(), Status::InternalError);
         // The drive failed: its word.
@@ -166,7 +166,7 @@ mod tests {
         );
         // The sink failed: that is why the drive could not go on.
         assert_eq!(joined(Status::PeerReset, &outcome).0.status(), Status::PeerReset);
-        // All went well, and nobody wanted the bytes.
+        // All went well, and the bytes were to be discarded.
         let outcome = DriveOutcome::default();
         let mut operators = [StageTimes::default(); CHAIN_MAX];
         operators[1] = StageTimes { busy: 5000, operations: 2, ..StageTimes::default() };

@@ -49,12 +49,12 @@ pub struct Prepared {
     chain: Vec<Op>,
     numbers: OpChain,
     entry: SubmissionEntry,
-    /// The entry that is submitted, but for offsets and length; none where it needs a descriptor.
+    /// The entry that is submitted, except for offsets and length; `None` if it needs a descriptor.
     inline: Option<InlineEntry>,
     /// The submission under way.
     under_way: Option<u16>,
     completion: Completion,
-    /// How the last submission failed, where it did.
+    /// The failure of the last submission, if it failed.
     failed: Option<Box<TransferError>>,
 }
 
@@ -168,8 +168,8 @@ impl Prepared {
     ///
     /// # Errors
     ///
-    /// [`Error`]: nothing was moved. [`Error::UnderWay`] where the submission before is not waited for;
-    /// [`EndpointError::Closed`](crate::EndpointError) where a handle was closed.
+    /// [`Error`]: nothing was moved. [`Error::UnderWay`] if the previous submission was not waited for;
+    /// [`EndpointError::Closed`](crate::EndpointError) if a handle was closed.
     pub fn submit(&mut self, from: u64, to: u64, length: u64) -> Result<(), Error> {
         if self.engine.is_foreign() {
             return Err(Error::Forked);
@@ -200,7 +200,7 @@ impl Prepared {
     #[cold]
     fn not_submitted(&self, error: Error) -> Error {
         if matches!(error, Error::SessionFull) && self.engine.is_caller_driven() {
-            // Identifiers of dropped transfers come back only when somebody drives.
+            // Identifiers of dropped transfers come back only when a thread drives.
             self.engine.drive_once();
         }
         error
@@ -233,9 +233,9 @@ impl Prepared {
         self.queue.submit(command).map_err(refused)
     }
 
-    /// Waits until the submission is done. On an engine without a thread of its own this drives the engine. What it
-    /// returns stays until the next submission is done: asked again, it says the same. Before the first submission it is an
-    /// empty completion.
+    /// Waits until the submission is done. On an engine without a thread of its own this drives the engine.
+    /// The result stays until the next submission is done: further calls return the same. Before the first
+    /// submission it is an empty completion.
     ///
     /// # Errors
     ///
@@ -274,8 +274,8 @@ impl Prepared {
         }
     }
 
-    /// As [`Prepared::wait`], without waiting: `None` where it is not done. On an engine without a thread of its own this
-    /// does a bounded piece of what can be done.
+    /// As [`Prepared::wait`], without waiting: `None` if it is not done. On an engine without a thread of its
+    /// own this does a bounded piece of work.
     ///
     /// # Errors
     ///
@@ -290,7 +290,7 @@ impl Prepared {
         Some(self.outcome())
     }
 
-    /// Takes the completion. Returns false where it is not there yet.
+    /// Takes the completion. Returns false if it has not come yet.
     fn take(&mut self, cid: u16) -> bool {
         let completion = &mut self.completion;
         let conclude = |finished: &Finished<'_>| {
@@ -318,7 +318,8 @@ impl Prepared {
     ///
     /// # Panics
     ///
-    /// On an engine that is driven by its callers ([`Driver::Caller`](crate::Driver)), where nobody would wake the task.
+    /// On an engine that is driven by its callers ([`Driver::Caller`](crate::Driver)), where nothing would
+    /// wake the task.
     pub fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<&Completion, TransferError>> {
         assert!(!self.engine.is_caller_driven(), "{}", Error::CallerDriven);
         if let Some(cid) = self.under_way {
@@ -357,12 +358,12 @@ impl Prepared {
         }
     }
 
-    /// True where a submission is under way that was not waited for.
+    /// Returns true if a submission is in progress that was not waited for.
     pub fn is_under_way(&self) -> bool {
         self.under_way.is_some()
     }
 
-    /// True where [`Prepared::wait`] would return at once.
+    /// Returns true if [`Prepared::wait`] would return at once.
     pub fn is_done(&self) -> bool {
         self.under_way.is_none_or(|cid| self.engine.is_foreign() || self.queue.has(Awaited::Done(cid)))
     }
@@ -398,8 +399,8 @@ mod tests {
     use dcs_devices::vfio_devices;
     use std::sync::Arc;
 
-    /// What failed is told again, and is not an older submission's success; a range whose end has no name is refused, and
-    /// so is an operator that is none.
+    /// A failure is returned again, not the success of an older submission; a range with an invalid end is
+    /// refused, and so is an invalid operator.
     #[test]
     fn a_failure_stays_one() {
         let engine = Engine::builder().driver(Driver::Caller).start().unwrap();

@@ -74,7 +74,8 @@ pub(crate) struct QueuePair {
     pub cq_head: AtomicU32,
     memory: Box<[AtomicU64]>,
     state: Mutex<State>,
-    /// By command identifier: a completion came that nobody has taken. As its slot says, for those who have not locked the state.
+    /// By command identifier: a completion has come and was not taken. The same as in its slot, for those who
+    /// have not locked the state.
     done: Box<[AtomicBool]>,
     finished: Condvar,
     event: OnceLock<OwnedFd>,
@@ -103,14 +104,14 @@ struct State {
 #[derive(Debug, Default)]
 struct Slot {
     busy: bool,
-    /// It takes room: in flight, or done and nobody has taken its completion.
+    /// It takes room: in flight, or done and its completion was not taken.
     counted: bool,
     /// The engine was asked to abort it and has not done so yet: until then the identifier is not free.
     cancelling: bool,
     /// It was cancelled before the engine fetched its entry, which is still in the ring: until it is fetched,
     /// the identifier is not free.
     unfetched: bool,
-    /// Nobody waits for it any more.
+    /// Its completion will not be taken.
     detached: bool,
     /// Submitted, and its completion has not come.
     in_flight: bool,
@@ -123,14 +124,14 @@ struct Slot {
     secret: usize,
     /// The descriptor in its memory is [`Plain`], or none was ever there that was not.
     is_plain: bool,
-    /// Files of a transfer that is done. To close them may wait, so whoever takes its completion
-    /// closes them, not the engine. Mostly there are none.
+    /// Files of a transfer that is done. Closing them may block, so the thread that takes its completion
+    /// closes them, not the engine. Usually there are none.
     files: Option<Box<Endpoints>>,
     /// Its completion came, and a drive still writes a file for it: it has not ended yet.
     held: Option<CompletionEntry>,
-    /// Its completion came, and nobody has taken it.
+    /// Its completion has come, and was not taken.
     done: Option<CompletionEntry>,
-    /// What the engine said of it then. The memory goes back and forth between the two.
+    /// The engine's result then. The memory goes back and forth between the two.
     area: Option<Box<ResultArea>>,
     /// The reason of its failure in words, where its backend gives one.
     reason: Option<Box<str>>,
@@ -186,13 +187,13 @@ pub(crate) enum Awaited {
     Opened,
     /// This transfer is done.
     Done(u16),
-    /// A transfer is done whose completion nobody has taken, or none is in flight.
+    /// Returns true if a transfer is done whose completion was not taken, or none is in flight.
     Any,
     /// The queue is gone, and with it all that was in flight.
     Closed,
 }
 
-/// Writes a descriptor, given the handles of its endpoints. Returns its length, or `None` where there is no
+/// Writes a descriptor, given the handles of its endpoints. Returns its length, or `None` if there is no
 /// room.
 type Describe<'a> = dyn Fn(&mut [u8], &[u32]) -> Option<usize> + 'a;
 
@@ -207,7 +208,8 @@ pub(crate) struct Command<'a> {
     pub secret: bool,
     /// A drive runs its chain.
     pub near: Option<Arc<DriveOutcome>>,
-    /// Its descriptor, where that is of the most common kind, but for its handles; then nobody asks `describe`.
+    /// Its descriptor, if it is of the most common kind, except for its handles; then `describe` is not
+    /// called.
     pub plain: Option<Plain>,
     pub describe: &'a Describe<'a>,
 }
@@ -216,7 +218,7 @@ pub(crate) struct Command<'a> {
 #[derive(Debug, Default)]
 struct AfterUnlock {
     wakers: Vec<Waker>,
-    /// Endpoints whose close may wait, and that nobody else will close.
+    /// Endpoints whose close may block, and that nothing else will close.
     slow: Vec<Arc<Endpoint>>,
 }
 
@@ -371,13 +373,14 @@ impl QueuePair {
         Ok(length)
     }
 
-    /// True where nothing can be submitted.
+    /// Returns true if nothing can be submitted.
     pub fn is_full(&self) -> bool {
         let state = self.state();
         state.room == 0 || state.free.is_empty()
     }
 
-    /// Notes that the engine will be asked to abort a transfer; false where it is done, or was asked already.
+    /// Records that the engine will be asked to abort a transfer; returns false if it is done, or was asked
+    /// already.
     pub fn cancel(&self, cid: u16) -> bool {
         let mut state = self.state();
         let slot = &mut state.slots[cid as usize];
@@ -417,7 +420,7 @@ impl QueuePair {
         Some(found)
     }
 
-    /// Registers a task to be woken when a transfer is done; false where it is done already.
+    /// Registers a task to be woken when a transfer is done; returns false if it is done already.
     pub fn wake_when_done(&self, cid: u16, waker: &Waker) -> bool {
         let slot = &mut self.state().slots[cid as usize];
         if slot.done.is_none() {
@@ -426,7 +429,7 @@ impl QueuePair {
         slot.done.is_none()
     }
 
-    /// Says that nobody will take this transfer's completion.
+    /// Records that this transfer's completion will not be taken.
     pub fn detach(&self, cid: u16) {
         let mut state = self.state();
         let slot = &mut state.slots[cid as usize];
@@ -452,10 +455,10 @@ impl QueuePair {
         found
     }
 
-    /// True where a transfer's completion can be taken, or the queue is gone.
+    /// Returns true if a transfer's completion can be taken, or the queue is gone.
     pub fn has(&self, awaited: Awaited) -> bool {
         match awaited {
-            // Whoever drives asks this often.
+            // The driving thread calls this often.
             Awaited::Done(cid) => self.done[cid as usize].load(Ordering::Acquire),
             _ => self.is_so(&self.state(), awaited),
         }
@@ -490,7 +493,7 @@ impl QueuePair {
         self.wake(sleepers);
     }
 
-    /// A wake is a system call, so it is made only where somebody sleeps.
+    /// A wake-up is a system call, so it is made only if a thread sleeps.
     fn wake(&self, sleepers: u32) {
         if sleepers > 0 {
             self.finished.notify_all();
@@ -523,7 +526,7 @@ impl QueuePair {
         self.state().endpoint(handle).cloned()
     }
 
-    /// Copies memory out; `None` where the range is not all inside.
+    /// Copies memory out; `None` if the range is not entirely inside.
     pub fn read_bus(&self, address: u64, length: u32, into: &mut Vec<u8>) -> Option<()> {
         let range = self.range(address, u64::from(length))?;
         // What was in it is overwritten.
@@ -576,9 +579,9 @@ impl QueuePair {
         }
     }
 
-    /// Takes a completion in, that of this slot of the completion ring, and wakes whoever waits. `result`: what the
-    /// command did, and the address that its entry gave for that. Returns the endpoints that are still to be closed,
-    /// and memory of another result area.
+    /// Takes the completion in this slot of the completion ring, and wakes the thread that waits. `result`:
+    /// the command's result, and the address that its entry gave for it. Returns the endpoints that are still
+    /// to be closed, and memory of another result area.
     pub fn complete(
         &self,
         slot: u16,
@@ -588,7 +591,8 @@ impl QueuePair {
         let mut state = self.state();
         let mut after = AfterUnlock::default();
         let cid = entry.cid;
-        // A process may have written any address into the ring: an area is its own command's, or nobody's.
+        // A process may have written any address into the ring: an area counts only if it is its own
+        // command's.
         let area = result.filter(|(address, _)| *address == result_address(cid)).map(|(_, area)| area);
         let of = state.slots.get_mut(cid as usize).filter(|slot| slot.in_flight && slot.held.is_none());
         let spare = of.and_then(|of| std::mem::replace(&mut of.area, area));
@@ -599,7 +603,7 @@ impl QueuePair {
         (self.tell(sleepers, after), spare)
     }
 
-    /// Makes the eventfd readable, where there is one.
+    /// Makes the eventfd readable, if there is one.
     pub fn signal(&self) {
         if let Some(event) = self.event.get() {
             // EAGAIN: the counter is full, so it is readable.
@@ -704,8 +708,8 @@ impl QueuePair {
 }
 
 impl Slot {
-    /// Becomes that of a transfer that is submitted. One that is free has no endpoints, completion or waker; what else
-    /// it has is told here.
+    /// Becomes the slot of a transfer that is submitted. A free slot has no endpoints, completion or waker;
+    /// everything else is set here.
     fn begin(&mut self, endpoints: Endpoints, chain: OpChain, near: Option<Arc<DriveOutcome>>) {
         debug_assert!(!self.busy && !self.cancelling && !self.unfetched && self.done.is_none());
         debug_assert!(self.endpoints.iter().all(Option::is_none) && self.files.is_none());

@@ -116,15 +116,15 @@ impl Session {
         &self.engine.meter
     }
 
-    /// True where nothing can be submitted.
+    /// Returns true if nothing can be submitted.
     pub(crate) fn is_full(&self) -> bool {
         self.queue.is_full()
     }
 
-    /// Waits until some transfer of this session is done that nobody has taken: [`Transfer::is_done`] tells
-    /// which. At once where one is already, or where none is in flight. On an engine without a thread of its
-    /// own this drives the engine: one thread can have many transfers in flight, and takes them as they are
-    /// done.
+    /// Waits until some transfer of this session is done and was not taken: [`Transfer::is_done`] shows
+    /// which. Returns at once if one is done already, or none is in flight. On an engine without a thread of
+    /// its own this drives the engine: one thread can have many transfers in flight, and takes them as they
+    /// are done.
     pub fn wait_any(&self) {
         // A thread that takes one of several that are done, and waits for another, drives too.
         self.engine.drive_once();
@@ -136,7 +136,7 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// [`Error::CallerDriven`] where no thread would run the transfers meanwhile; [`Error::Start`] where the
+    /// [`Error::CallerDriven`] if no thread would run the transfers meanwhile; [`Error::Start`] if the
     /// process has no descriptor left; [`Error::Forked`].
     pub fn event_fd(&self) -> Result<BorrowedFd<'_>, Error> {
         if self.engine.is_foreign() {
@@ -148,7 +148,7 @@ impl Session {
         self.queue.event().map(|event| event.as_fd()).map_err(Error::Start)
     }
 
-    /// Makes the eventfd readable, where there is one, for a transfer that ended without the engine.
+    /// Makes the eventfd readable, if there is one, for a transfer that ended without the engine.
     #[doc(hidden)]
     pub fn signal(&self) {
         self.queue.signal();
@@ -298,11 +298,11 @@ impl Request<'_> {
         self
     }
 
-    /// The transfer is done when the TCP of the destination's peer has acknowledged every byte; without this,
-    /// when all are sent. Acknowledged is not read by the peer's application. It fails where the connection
-    /// ends before ([`Status::PeerReset`]), and may wait for long: give it a [`Request::timeout`]. For TCP
-    /// sockets, connections of a card, and of a NIC that the engine drives; nobody can tell of others, and
-    /// the transfer fails with [`Status::PathUnavailable`].
+    /// The transfer ends when the TCP of the destination's peer has acknowledged every byte; without this,
+    /// when all are sent. Acknowledged does not mean read by the peer's application. It fails if the
+    /// connection ends before ([`Status::PeerReset`]), and may wait for long: give it a [`Request::timeout`].
+    /// For TCP sockets, connections of a card, and connections of a NIC that the engine drives; for other
+    /// sinks this is unknown, and the transfer fails with [`Status::PathUnavailable`].
     pub fn acknowledged(mut self) -> Self {
         self.flags |= FLAG_ACKNOWLEDGED;
         self
@@ -374,10 +374,10 @@ impl Request<'_> {
         };
         let near = work.as_ref().map(|work| Arc::clone(&work.outcome));
         if session.queue.is_full() {
-            // Where callers drive, identifiers of dropped transfers come back only when somebody does.
+            // If callers drive, identifiers of dropped transfers come back only when one does.
             engine.drive_once();
         }
-        // Nobody else takes the room that is found.
+        // No other thread takes the room that is found.
         let (session, placing) = match self.to {
             To::Session(session) => (session, None),
             To::Spread(spread) => {
@@ -395,7 +395,7 @@ impl Request<'_> {
             let (core, pair) = (Arc::clone(engine), Arc::clone(queue));
             work.start(move || {
                 drop(pair.landed());
-                // Whoever drives the engine may wait for that.
+                // The thread that drives the engine may wait for that.
                 core.ring_doorbell();
             });
         }
@@ -530,7 +530,7 @@ impl Transfer {
         }
     }
 
-    /// True where [`Transfer::wait`] would return at once.
+    /// Returns true if [`Transfer::wait`] would return at once.
     pub fn is_done(&self) -> bool {
         self.taken || self.engine.is_foreign() || self.queue.has(Awaited::Done(self.cid))
     }
@@ -581,7 +581,7 @@ impl Future for Transfer {
 
     /// # Panics
     ///
-    /// On an engine that is driven by its callers ([`Driver::Caller`](crate::Driver)), where nobody would
+    /// On an engine that is driven by its callers ([`Driver::Caller`](crate::Driver)), where nothing would
     /// wake the task; and when it is polled after it was ready.
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         assert!(!self.engine.is_caller_driven(), "{}", Error::CallerDriven);

@@ -17,7 +17,7 @@ pub struct Statistics {
     pub fetched: u64,
     /// Completions that were posted.
     pub completed: u64,
-    /// Completions that told of a failure.
+    /// Completions that reported a failure.
     pub failed: u64,
     /// Operations that devices and operators were given.
     pub operations: u64,
@@ -29,10 +29,10 @@ pub struct Statistics {
     pub gpu_batches: u64,
     /// Blocks in those batches.
     pub gpu_blocks: u64,
-    /// Bytes that SSDs and the NIC, where the engine drives them itself, moved into blocks in host memory, or
-    /// out of them.
+    /// Bytes that SSDs and the NIC, if the engine drives them itself, moved between blocks in host memory and
+    /// themselves.
     pub host_bytes: u64,
-    /// The same, where the blocks lie in an SSD's memory
+    /// The same for blocks in an SSD's memory
     /// ([`Builder::peer_to_peer`](crate::engine::Builder::peer_to_peer)).
     pub peer_bytes: u64,
     /// Bytes that the processor copied into an SSD's memory, or out of it.

@@ -111,7 +111,8 @@ pub(crate) struct Command {
     pub in_flight: u32,
     /// Its block, while its owner runs it.
     pub short: Option<RowId>,
-    /// The shape of the inline entry of which the specification was made last; none where it was made of a descriptor.
+    /// Shape of the inline entry that the specification was last made of; `None` if it was made of a
+    /// descriptor.
     pub shape: Option<InlineShape>,
     /// Its completion is in the ring.
     pub posted: bool,
@@ -169,7 +170,7 @@ impl Command {
         }
     }
 
-    /// Makes a free slot a new command's. What [`Command::prepare`] sets is left to it.
+    /// Initializes a free slot for a new command, except for what [`Command::prepare`] sets.
     #[inline]
     fn begin(&mut self, queue: QueueId, entry: SubmissionEntry, now: Nanos) {
         self.phase = Phase::Fetch;
@@ -213,8 +214,7 @@ impl Command {
         }
         self.read_at = Position::first_in(spec);
         self.write_at = Position::first_out();
-        // A source of which nobody knows how long it is (a file of /proc) is read in one go, from front to
-        // back.
+        // A source of unknown length (a file of /proc) is read in one go, from front to back.
         self.parallel_reads = spec.source.kind.is_positional() && !spec.source.is_open_ended();
         self.parallel_writes = spec.destination.kind.is_positional();
         self.gather = spec.gathers();
@@ -229,8 +229,8 @@ impl Command {
         1 + u16::from(self.withholds && segment + 1 == self.segment_count)
     }
 
-    /// True where it is certain, before the last block is there, that more bytes follow a block: only then
-    /// may a socket be told to wait for them.
+    /// Returns true if it is certain, before the last block is there, that more bytes follow a block: only
+    /// then may a socket be told to wait for them.
     pub fn certainly_continues(&self) -> bool {
         self.spec.length != LENGTH_TO_END && self.segment_count == 1
     }
@@ -275,8 +275,7 @@ impl Commands {
         }
     }
 
-    /// Takes a slot. Whoever fetches an entry has first taken a slot from the frontend's quota, so one is
-    /// free.
+    /// Takes a slot. A fetched entry has taken a slot from the frontend's quota before, so one is free.
     #[inline]
     pub fn add(&mut self, queue: QueueId, entry: SubmissionEntry, now: Nanos) -> CommandId {
         let index = self.free.pop().expect("the frontend's quota counts command slots");
@@ -336,7 +335,7 @@ impl Commands {
         (command.registered, command.bucket_next) = (true, next);
     }
 
-    /// A command's identifier may be used again; false where it was not registered.
+    /// Frees a command's identifier; returns false if it was not registered.
     #[inline]
     pub fn unregister(&mut self, index: u16) -> bool {
         let command = &mut self.slots[index as usize];

@@ -38,9 +38,8 @@ impl Engine {
         self.complete_failed(id);
     }
 
-    /// Aborts what is in flight and stops what is not. Writes that are done stay: they still count as
-    /// delivered if those before them come through. Where the destination is full, writes
-    /// that are in flight had room: they go on.
+    /// Aborts operations in flight and stops the others. Finished writes stay: they still count as delivered
+    /// if those before them succeed. If the destination is full, writes in flight had room: they go on.
     fn stop_rows(&mut self, index: u16, is_full: bool) {
         let mine: Vec<RowId> = self.board.of_command(index).collect();
         for id in mine {
@@ -75,7 +74,7 @@ impl Engine {
         self.deadlines.insert((grace, id));
     }
 
-    /// An operation of a failed command came back. What it did is still told; then it is forgotten.
+    /// An operation of a failed command has come back. Its result is still reported; then it is forgotten.
     pub(crate) fn drained(&mut self, id: RowId, outcome: &Outcome) {
         let row = self.board.get_mut(id);
         let index = row.command;
@@ -113,7 +112,8 @@ impl Engine {
         self.complete_failed(id);
     }
 
-    /// Completes a failed command once nothing of it is in flight and its digests have told their values.
+    /// Completes a failed command once it has no operation in flight and its digests have reported their
+    /// values.
     pub(crate) fn complete_failed(&mut self, id: CommandId) {
         let Some(command) = self.commands.find(id) else { return };
         if command.awaiting_owner || command.in_flight > 0 || command.failure.is_none() {
@@ -235,8 +235,8 @@ impl Engine {
         orphans
     }
 
-    /// Posts the completions for which there is room. Of a queue that is being deleted those without room are
-    /// dropped: nobody would make room any more.
+    /// Posts the completions for which there is room. Those of a queue that is being deleted are dropped if
+    /// there is none: no room would ever be made.
     pub(crate) fn post_completions(&mut self, id: QueueId) {
         while let Some(queue) = self.frontend.get_mut(id) {
             let Some((posting, slot)) = queue.next_posting(id) else { break };
@@ -273,7 +273,7 @@ impl Engine {
         self.finish(id);
     }
 
-    /// Aborts a command; false where it is not in flight.
+    /// Aborts a command; returns false if it is not in flight.
     pub(crate) fn abort(&mut self, queue: QueueId, cid: u16) -> bool {
         let Some(target) = self.commands.find_by_cid(queue, cid) else {
             return self.abort_waiting(queue, cid);
@@ -318,7 +318,7 @@ impl Engine {
     }
 }
 
-/// A failure as it is told: one without a stage is the frontend's, and success is none.
+/// Returns a failure as it is reported: one without a stage is the frontend's, and success is `None`.
 pub(crate) fn as_reported(stage: Stage, at: u8, failure: Failure) -> (Stage, u8, Failure) {
     let stage = if stage == Stage::None { Stage::Frontend } else { stage };
     let at = if stage == Stage::Operator { at } else { 0 };
@@ -326,7 +326,7 @@ pub(crate) fn as_reported(stage: Stage, at: u8, failure: Failure) -> (Stage, u8,
     (stage, at, Failure { status, ..failure })
 }
 
-/// True where a digest's value is one that this operator can have.
+/// Returns true if this operator can have this digest value.
 pub(crate) fn is_digest_of(operator: Operator, slot: &DigestSlot) -> bool {
     let size = operator.digest_size();
     size > 0 && slot.operator == operator as u8 && slot.size as usize == size

@@ -16,8 +16,8 @@ pub struct Config {
     pub blocks: u32,
     /// Blocks that one segment of a command may hold at once: how far reading runs ahead of writing.
     pub window: u16,
-    /// Blocks that fit close to whoever processes them (a processor's second-level cache). With this many
-    /// commands in flight that they would hold more, each reads ahead less, down to one block.
+    /// Number of blocks that fit close to the processor of the data (its second-level cache). If the commands
+    /// in flight would hold more, each reads ahead less, down to one block.
     pub cached_blocks: u32,
     /// Commands in flight.
     pub commands: u16,

@@ -5,7 +5,7 @@ use crate::interface::BlockId;
 use crate::scoreboard::{RowId, State};
 
 impl Engine {
-    /// Takes a block for a segment: a reserved one, or one on credit. Where there is none the segment gets in
+    /// Takes a block for a segment: a reserved one, or one on credit. If there is none, the segment gets in
     /// line, or, at its window, waits for one of its own.
     #[inline]
     pub(crate) fn take_block(&mut self, index: u16, segment: u8) -> Option<RowId> {

@@ -96,7 +96,7 @@ impl Engine {
         self.issue(id, kind, u64::from(length - start));
     }
 
-    /// True where the segment has a block to fill, now or already; else the row waits for one.
+    /// Returns true if the segment has a block to fill, now or already; otherwise the row waits for one.
     fn has_output(&mut self, id: RowId, index: u16, segment: u8) -> bool {
         if self.commands.at(index).segments[segment as usize].filling.is_some() {
             return true;
@@ -130,7 +130,7 @@ impl Engine {
         let (offset, run) = position.run(spec);
         if run == 0 {
             if row.previous.is_some() {
-                // What comes before it has room: all of that is written first.
+                // The blocks before it have room: they are all written first.
                 row.state = State::Wait;
                 return;
             }
@@ -185,8 +185,8 @@ impl Engine {
         times.operations += 1;
         self.counters.operations += 1;
         let action = Action::Issue(Operation { id: operation, command, kind });
-        // What is near is finished before anything else is fetched: then it is near still. Fetching takes
-        // turns.
+        // Blocks that are near are finished before others are fetched, while they are still near. Fetching
+        // takes turns.
         match kind {
             OperationKind::Process { .. } | OperationKind::Resize { .. } | OperationKind::Write { .. } => {
                 self.actions.push_front(action);

@@ -1,5 +1,5 @@
-//! The core itself: the parts that it owns, and `step`, which hands each event to the part that it is for and collects the actions.
-//! What a command needs is decided in the parts (`validate`, `dispatch`, `completion`), not here.
+//! The core itself: its parts, and `step`, which hands each event to its part and collects the actions. The
+//! needs of a command are decided in the parts (`validate`, `dispatch`, `completion`), not here.
 
 use crate::admission::Admission;
 use crate::command::Commands;
@@ -26,7 +26,7 @@ pub struct Counters {
     pub completions: u64,
     /// Completions that a queue had no room for when it was deleted.
     pub dropped: u64,
-    /// Completions that told of a failure.
+    /// Completions that reported a failure.
     pub failures: u64,
     /// Operations issued to devices.
     pub operations: u64,
@@ -44,7 +44,7 @@ pub struct Counters {
     pub blocks_peak: u64,
 }
 
-/// One action in this many is the fetch of a new command, where there is any.
+/// One action in this many fetches a new command, if there is one.
 const FETCH_EVERY: u32 = 16;
 
 /// The engine core: a state machine without I/O, threads or a clock.
@@ -210,7 +210,7 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// [`ConfigError`] where the sizes make no engine.
+    /// Returns [`ConfigError`] for invalid sizes.
     pub fn new(config: Config) -> Result<Engine, ConfigError> {
         config.check()?;
         Ok(Engine {
@@ -259,13 +259,13 @@ impl Engine {
         self.board.blocks_free()
     }
 
-    /// True where a command waits for a block that somebody else has.
+    /// Returns true if a command waits for a block that others have.
     pub fn is_short_of_blocks(&self) -> bool {
         !self.admission.is_empty() || !self.awaiting_block.is_empty()
     }
 
-    /// True where no command is in flight and all that commands had has come back: blocks, credits, slots,
-    /// units, scoreboard rows. An owner that stops waits for it.
+    /// Returns true if no command is in flight and everything that commands had has come back: blocks,
+    /// credits, slots, units, scoreboard rows. An owner that stops waits for that.
     pub fn is_idle(&self) -> bool {
         let pools_full = self.quota.free() == self.config.blocks
             && self.board.blocks_free() == self.config.blocks
@@ -315,8 +315,8 @@ impl Engine {
         self.start_passes(Occasion::Step);
     }
 
-    /// The owner has nothing else to do: no action is left, no doorbell was rung and no device has answered
-    /// since it last looked. What waits only for company goes without it.
+    /// Call it when there is nothing else to do: no action is left, no doorbell was rung, and no device has
+    /// answered since the last check. Blocks that only wait for company go on without it.
     pub fn handle_idle(&mut self, now: Nanos) {
         self.now = self.now.max(now);
         self.start_passes(Occasion::Idle);
@@ -385,8 +385,8 @@ impl Engine {
         }
     }
 
-    /// Takes back the memory of a result area that was written where it belongs. An owner that has no use for
-    /// the box of [`Action::Complete`] saves the next command an allocation.
+    /// Takes back the memory of a result area after it was written to its address. An owner that does not
+    /// need the box of [`Action::Complete`] saves the next command an allocation.
     pub fn recycle(&mut self, area: Box<ResultArea>) {
         if self.areas.len() < self.config.commands as usize {
             self.areas.push(area);

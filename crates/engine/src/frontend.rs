@@ -13,7 +13,7 @@ use dcs_abi::result::ResultArea;
 /// A completion that is ready to be posted.
 #[derive(Debug)]
 pub(crate) struct Posting {
-    /// Slot of its command, which stays taken until this is posted; none where there was none.
+    /// Slot of its command, which stays taken until this is posted; `None` if it had none.
     pub command: Option<u16>,
     pub entry: CompletionEntry,
     pub result: Option<(u64, Box<ResultArea>)>,
@@ -31,7 +31,7 @@ pub(crate) enum Pick {
 /// The meaning of an entry that came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arrival {
-    /// Nobody asked for it.
+    /// An answer without a request.
     Unasked,
     /// Its command has a slot.
     WithSlot,
@@ -83,8 +83,8 @@ impl Queue {
         self.config.number.unwrap_or(id.0)
     }
 
-    /// The next completion for which there is room, and its slot; without room there is none, or, where the
-    /// queue is being deleted, one without a slot.
+    /// Returns the next completion for which there is room, and its slot; `None` without room. If the queue
+    /// is being deleted, a completion without room comes without a slot.
     #[inline]
     pub fn next_posting(&mut self, id: QueueId) -> Option<(Posting, Option<u16>)> {
         if self.postings.is_empty() {
@@ -121,7 +121,7 @@ impl Queue {
         if slot + 1 == self.config.depth { 0 } else { slot + 1 }
     }
 
-    /// True where nothing of this queue is under way, and there is one entry more with this tail.
+    /// Returns true if nothing of this queue is in progress, and this tail adds one entry.
     #[inline]
     pub fn is_next(&self, tail: u32) -> bool {
         let is_read = self.cq_head == self.cq_tail && self.postings.is_empty();
@@ -140,13 +140,13 @@ impl Queue {
         completion
     }
 
-    /// True where completions wait for room.
+    /// Returns true if completions wait for room.
     #[inline]
     pub fn has_postings(&self) -> bool {
         !self.postings.is_empty()
     }
 
-    /// True where the next entry that comes has its slot, and its completion has room, before all others.
+    /// Returns true if the next entry would get its slot, and its completion room, before all others.
     #[inline]
     pub fn lets_through(&self) -> bool {
         let has_room = self.postings.is_empty() && self.after(self.cq_tail) != self.cq_head;
@@ -211,7 +211,7 @@ impl Frontend {
         self.queues.get_mut(id.0 as usize)?.as_mut()
     }
 
-    /// The submission doorbell: false where the value is not a slot of the queue.
+    /// Takes the submission doorbell; returns false if the value is not a slot of the queue.
     pub fn submission_doorbell(&mut self, id: QueueId, tail: u32) -> bool {
         let Some(queue) = self.get_mut(id).filter(|queue| tail < u32::from(queue.config.depth)) else {
             return false;
@@ -232,7 +232,7 @@ impl Frontend {
         }
     }
 
-    /// The completion doorbell: false where the head would pass what was posted.
+    /// Takes the completion doorbell; returns false if the head would pass the posted completions.
     pub fn completion_doorbell(&mut self, id: QueueId, head: u32) -> bool {
         let Some(queue) = self.get_mut(id) else { return false };
         let depth = u32::from(queue.config.depth);
@@ -245,14 +245,14 @@ impl Frontend {
         true
     }
 
-    /// True where no queue has entries to fetch or to begin.
+    /// Returns true if no queue has entries to fetch or to begin.
     #[inline]
     pub fn is_quiet(&self) -> bool {
         self.round.is_empty()
     }
 
-    /// Picks the next command: each queue in turn, `weight` commands a turn. Takes a command slot for it.
-    /// Where there is none, entries are fetched without, so that it is known when their time is up.
+    /// Picks the next command: each queue in turn, `weight` commands a turn. Takes a command slot for it. If
+    /// none is free, entries are fetched without one, so that their timeouts can be noticed.
     #[inline]
     pub fn pick(&mut self) -> Option<Pick> {
         self.pick_with_slot().or_else(|| self.pick_early())
@@ -297,7 +297,7 @@ impl Frontend {
             self.leave_round(at);
             return None;
         };
-        // What is on its way without a slot comes first.
+        // Fetches in progress without a slot come first.
         let overtakes = queue.waiting.is_empty() && queue.early > 0;
         if queue.turn == 0 || overtakes || !self.slots.take(at as usize, 1) {
             // Its weight is spent, or it has no command slot now.
@@ -353,7 +353,7 @@ impl Frontend {
         }
     }
 
-    /// True where no entry waits for a slot.
+    /// Returns true if no entry waits for a slot.
     pub fn nobody_waits(&self) -> bool {
         let waiting = |queue: &Queue| queue.waiting.len();
         debug_assert_eq!(self.waiting, self.queues.iter().flatten().map(waiting).sum::<usize>());

@@ -75,7 +75,7 @@ impl BlockId {
     }
 }
 
-/// Why something failed: a status, and the errno behind it where there is one.
+/// The reason of a failure: a status, and the errno behind it if there is one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Failure {
     /// The completion's status.
@@ -94,7 +94,7 @@ impl Failure {
 /// The owner's findings when it bound a command's endpoints to devices and loaded its operators.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Binding {
-    /// Source and destination have a path between them that needs no block (sendfile, splice). Used where the
+    /// Source and destination have a path between them that needs no block (sendfile, splice). Used if the
     /// chain is empty.
     pub direct: bool,
     /// The destination says when it is flushed, and not before, whether it has kept what it took: it is
@@ -128,8 +128,8 @@ pub enum Event<'a> {
         /// The 64 bytes.
         bytes: &'a [u8; 64],
     },
-    /// [`Action::FetchDescriptor`] is done (it always must be, and [`Action::Bind`] too: no timeout cuts them
-    /// short): a copy of the descriptor, or nothing where it could not be read.
+    /// The end of [`Action::FetchDescriptor`], which must always end, as must [`Action::Bind`]: no timeout
+    /// cuts them short. A copy of the descriptor, or `None` if it could not be read.
     Descriptor {
         /// Its command.
         command: CommandId,
@@ -147,7 +147,7 @@ pub enum Event<'a> {
     Ran {
         /// Its command.
         command: CommandId,
-        /// What was done of it.
+        /// The part that was done.
         ran: &'a Ran,
     },
     /// [`Action::Issue`] is done, or failed, or was aborted.
@@ -180,7 +180,7 @@ pub enum Event<'a> {
     },
 }
 
-/// An event of a device: how a driver reports to whoever owns it. [`Event`] is made of it as it stands.
+/// A driver's report to its owner. [`Event`] is made of it unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeviceEvent {
     /// [`Event::Done`].
@@ -270,11 +270,11 @@ pub enum Action {
         /// The transfer.
         spec: Arc<TransferSpec>,
     },
-    /// [`Action::Bind`] a short command, and go on: read its source into its block, take that through the operators,
-    /// write it, as far as that is allowed and goes at once; then answer with [`Event::Ran`]. An owner that cannot
-    /// bind it, or found a direct path, or would rather be asked stage by stage, answers with [`Event::Bound`] as it
-    /// does to [`Action::Bind`]. Where all stages are done, and the binding wants no flush, the owner has let go of
-    /// endpoints and operators before it says so: no [`Action::Unbind`] follows.
+    /// [`Action::Bind`] a short command, and go on: read its source into its block, take that through the
+    /// operators, write it, as far as that is allowed and possible at once; then answer with [`Event::Ran`].
+    /// An owner that cannot bind it, or has found a direct path, or prefers a request for each stage, answers
+    /// with [`Event::Bound`] as to [`Action::Bind`]. If all stages are done, and the binding needs no flush,
+    /// the owner has released endpoints and operators before it answers: no [`Action::Unbind`] follows.
     Run(Short),
     /// Let go of a command's endpoints and operators. No operation of it is in flight, unless it hung past
     /// the abort grace.
@@ -357,8 +357,8 @@ pub enum OperationKind {
         /// More bytes of the same stream follow soon (MSG_MORE).
         more: bool,
     },
-    /// Move bytes from source to destination without a block. That none moved does not mean that the source
-    /// has ended: it is read then. A failure is the destination's; one of the source is told as
+    /// Move bytes from source to destination without a block. If none moved, that does not mean that the
+    /// source has ended: it is read then. A failure is the destination's; one of the source is reported as
     /// [`Status::PathUnavailable`], and by the read that follows.
     Direct {
         /// Position at the source; 0 for a stream.

@@ -1,10 +1,10 @@
 //! The engine core: it runs commands, and it does no I/O.
 //!
-//! An [`Engine`] is a state machine. Whoever owns it hands it [`Event`]s and the time ([`Engine::handle`])
-//! and does the [`Action`]s that it hands back ([`Engine::poll_action`]). It has no thread, no file
-//! descriptor and no clock: the same code runs over io_uring, behind a PCIe function, in virtual time in a
-//! test, and as the reference for the engine in SystemVerilog. The crate is `no_std`, so that this cannot
-//! change unnoticed.
+//! An [`Engine`] is a state machine. Its owner hands it [`Event`]s and the time ([`Engine::handle`]) and
+//! performs the [`Action`]s that it returns ([`Engine::poll_action`]). It has no thread, no file descriptor
+//! and no clock: the same code runs over io_uring, behind a PCIe function, in virtual time in a test, and as
+//! the reference for the engine in SystemVerilog. The crate is `no_std`, so that this cannot change
+//! unnoticed.
 //!
 //! # Architecture
 //!

@@ -7,9 +7,9 @@
 //! * whatever else there is to do, no block waits longer than [`PATIENCE`] times what a pass takes. That is
 //!   learned from the answers.
 //!
-//! Streams are not counted, and there is no timer: a lone stream on an owner that is not busy waits for
-//! nobody. While a pass runs beside its owner, no other is started, since its streams come back when it ends;
-//! but a lane that hangs holds up the others for no longer than another pass would take.
+//! Streams are not counted, and there is no timer: a lone stream on an idle owner does not wait for others.
+//! While a pass runs beside its owner, no other is started, since its streams come back when it ends; but a
+//! lane that hangs holds up the others for no longer than another pass would take.
 
 use crate::interface::Nanos;
 use crate::scoreboard::RowId;
@@ -89,7 +89,7 @@ impl MultiLaneUnit {
         if self.running > 0 { self.started.saturating_add(2 * self.time) } else { 0 }
     }
 
-    /// Starts a pass where it is time for one; tells of how many rows.
+    /// Starts a pass if it is time for one; returns its number of rows.
     pub fn start(&mut self, now: Nanos, occasion: Occasion) -> Option<usize> {
         let deadline = self.deadline()?;
         let due = occasion == Occasion::Idle || self.waiting.len() >= self.lanes || deadline <= now;

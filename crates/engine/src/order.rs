@@ -17,12 +17,12 @@ impl Order {
         }
     }
 
-    /// True where nothing is before the command.
+    /// Returns true if nothing is before the command.
     pub fn may_start(&self, tenant: u16, rid: u32, command: CommandId) -> bool {
         rid == 0 || self.lines.get(&(tenant, rid)).and_then(VecDeque::front) == Some(&command)
     }
 
-    /// True where nobody is in any line.
+    /// Returns true if all lines are empty.
     pub fn is_empty(&self) -> bool {
         self.lines.is_empty()
     }

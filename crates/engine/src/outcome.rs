@@ -131,7 +131,7 @@ impl Engine {
         } else {
             command.read_at = command.read_at.advance(&command.spec, u64::from(bytes));
             if row.start < row.end && !command.gather {
-                // What a stream has is passed on; the rest of the block's plan is taken back.
+                // A stream's available bytes are passed on; the rest of the block's plan is taken back.
                 command.planned -= u64::from(row.end - row.start);
                 command.source_done = false;
                 row.last = false;
@@ -163,8 +163,8 @@ impl Engine {
         self.make_ready(id);
     }
 
-    /// Delivered is what the destination took in order: what a write puts behind one that is not done yet
-    /// counts when its turn comes, and never where the source ended before it.
+    /// Delivered bytes are those that the destination took in order: a write after an unfinished one counts
+    /// when its turn comes, and never if the source ended before it.
     #[inline]
     pub(crate) fn count_delivered(&mut self, id: RowId, bytes: u64) {
         let row = self.board.get(id);
@@ -191,8 +191,8 @@ impl Engine {
         }
     }
 
-    /// Takes writes that are done off the front, and frees their blocks: only now, so that a slow write holds
-    /// up reading at the window. What the next one has written so far counts as delivered.
+    /// Removes finished writes from the front, and frees their blocks: only now, so that a slow write holds
+    /// up reading at the window. The part of the next one that is written so far counts as delivered.
     pub(crate) fn retire_writes(&mut self, index: u16) {
         while let Some(front) = self.commands.at(index).last_segment().head {
             let row = self.board.get(front);

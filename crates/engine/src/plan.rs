@@ -120,7 +120,7 @@ impl Engine {
         }
     }
 
-    /// True where a row is not to be written before the one behind it is through the chain.
+    /// Returns true if a row must not be written before the one behind it has passed the chain.
     #[inline(never)]
     pub(crate) fn is_withheld(&mut self, id: RowId) -> bool {
         let row = self.board.get(id);

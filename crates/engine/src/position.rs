@@ -43,7 +43,7 @@ impl Position {
         }
     }
 
-    /// The position `bytes` further on; it stays where the extents end.
+    /// Returns the position `bytes` further on; it stays at the end of the extents.
     #[inline]
     pub fn advance(mut self, spec: &TransferSpec, mut bytes: u64) -> Position {
         while bytes > 0 {

@@ -4,7 +4,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 /// A pool of equal things, shared by queues. Half of it is split into guarantees: a queue that holds less
-/// than its guarantee will always find the rest of it free; everything else goes to whoever comes first.
+/// than its guarantee always finds the rest of it free; everything else goes to the first who comes.
 #[derive(Debug)]
 pub(crate) struct Quota {
     free: u32,
@@ -23,7 +23,7 @@ impl Quota {
         Quota { free: total, guarantee, used: vec![0; queues as usize], owed, returned: false }
     }
 
-    /// True where a queue may take `count`.
+    /// Returns true if a queue may take `count`.
     #[inline]
     pub fn has(&self, queue: usize, count: u32) -> bool {
         let owed_to_others = self.owed - self.guarantee.saturating_sub(self.used[queue]);
@@ -50,7 +50,7 @@ impl Quota {
         self.returned |= count > 0;
     }
 
-    /// True where [`Quota::take_returned`] would be.
+    /// Returns true if [`Quota::take_returned`] would return true.
     pub fn has_returned(&self) -> bool {
         self.returned
     }

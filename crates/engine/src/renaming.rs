@@ -1,7 +1,7 @@
 //! Operator renaming: operators of chains onto physical units (FlexCSV section 4.5.1).
 //!
-//! A chain names an operator; which unit works on a block is decided block by block, by whichever is free.
-//! The stream's state is the command's, not the unit's: a unit is loaded with it for one block.
+//! A chain names an operator; the unit that works on a block is chosen block by block, from those that are
+//! free. The stream's state is the command's, not the unit's: a unit is loaded with it for one block.
 
 use crate::interface::Nanos;
 use crate::multi_lane::{MultiLaneUnit, Occasion};
@@ -17,14 +17,14 @@ struct Pool {
     count: u16,
     free: Vec<u16>,
     waiting: VecDeque<RowId>,
-    /// Set where the units are the lanes of one.
+    /// Set if the units are the lanes of one.
     multi_lane: Option<MultiLaneUnit>,
 }
 
 #[derive(Debug)]
 pub(crate) struct Renaming {
     pools: Vec<Pool>,
-    /// The pool of each number of a chain; [`NO_POOL`] where there is none.
+    /// The pool of each number of a chain; [`NO_POOL`] if there is none.
     by_number: [u8; 256],
     /// Rows in lanes that wait for a pass.
     filled: usize,
@@ -152,7 +152,7 @@ impl Renaming {
         self.busy -= before - waiting.len();
     }
 
-    /// True where no unit works and nobody waits for one.
+    /// Returns true if no unit works and nothing waits for one.
     pub fn all_free(&self) -> bool {
         let free = |pool: &Pool| pool.free.len() == pool.count as usize && pool.waiting.is_empty();
         debug_assert_eq!(self.busy == 0, self.pools.iter().all(free));

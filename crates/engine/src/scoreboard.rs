@@ -174,7 +174,7 @@ pub(crate) struct Scoreboard {
     /// Those of the blocks, then [`CHAIN_MAX`] for each command.
     rows: Vec<Row>,
     blocks: u32,
-    /// Blocks in use by nobody.
+    /// Number of free blocks.
     free: Vec<RowId>,
     /// Rows without a block that are in use.
     blockless: usize,

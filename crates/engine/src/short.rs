@@ -1,9 +1,9 @@
-//! Short commands: those whose data fit into one block. An owner that does operations where it stands may take one
-//! through its stages by itself, and tells the core once what it did.
+//! Short commands: those whose data fit into one block. An owner that performs operations at once may take
+//! one through its stages by itself, and reports the results together.
 //!
-//! The core keeps what it always keeps: who may start, which block is whose, what a command has delivered. Where the
-//! owner stops (a device that needs time, an operator that waits for company, a failure) the command goes on as
-//! every other.
+//! The core keeps its usual records: who may start, the owner of each block, the bytes that a command has
+//! delivered. If the owner stops (a device that needs time, an operator that waits for company, a failure)
+//! the command goes on like any other.
 
 use crate::command::{Command, Phase};
 use crate::engine::Engine;
@@ -36,11 +36,11 @@ pub struct Short {
     pub operation: OperationId,
     /// Its block.
     pub block: BlockId,
-    /// Stages that the owner may do, counted from the source: at least 1, and all where it is their number.
+    /// Number of stages that the owner may do, counted from the source: at least 1.
     pub until: u8,
 }
 
-/// What an owner did of a short command.
+/// The stages of a short command that its owner did.
 #[derive(Clone, Copy, Debug)]
 pub struct Ran {
     /// The paths found.
@@ -57,7 +57,7 @@ pub struct Ran {
     pub then: Then,
 }
 
-/// What became of the first stage of a short command that is not done.
+/// The outcome of the first unfinished stage of a short command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Then {
     /// Nothing yet: it is issued as every other. Also where all stages are done.
@@ -88,7 +88,7 @@ impl Ran {
 }
 
 impl Ran {
-    /// Writes what the stages that are done tell into a result; false where that cannot be.
+    /// Writes the results of the finished stages into a result area; returns false if they are invalid.
     #[inline]
     pub(crate) fn tell(&self, spec: &TransferSpec, result: &mut ResultArea) -> bool {
         if self.done > spec.stages() {
@@ -133,7 +133,7 @@ impl Ran {
 }
 
 impl TransferSpec {
-    /// True where a command of it can be short, as far as it alone tells.
+    /// Returns true if a command of it can be short, as far as the specification alone shows.
     fn is_short(&self, block_size: u32) -> bool {
         let few = self.chain.len() <= SHORT_CHAIN_MAX && self.prefix.is_none();
         let fits = (1..=u64::from(block_size)).contains(&self.length);
@@ -166,7 +166,7 @@ impl Command {
 }
 
 impl Engine {
-    /// Has the owner run a command that has its block, if it is one for that; false where it is not.
+    /// Has the owner run a command that has its block, if it can be short; returns false if it cannot.
     #[inline]
     pub(crate) fn start_short(&mut self, id: CommandId) -> bool {
         let block_size = self.config.block_size;
@@ -214,7 +214,7 @@ impl Engine {
         self.commands.find(id).is_some_and(|command| command.failure.is_some())
     }
 
-    /// Ends a command that failed before its owner was told to run it.
+    /// Ends a command that failed before its owner was asked to run it.
     #[cold]
     pub(crate) fn end_stopped(&mut self, short: Short) {
         let id = short.command;
@@ -250,17 +250,18 @@ impl Engine {
         }
         let command = self.commands.at(id.index);
         if ran.done < stages {
-            // Where it has failed too: what was begun is with its device, and so may be its block.
+            // If it has failed too: operations that were begun are with their devices, and so may be its
+            // block.
             return self.go_on(id, row, ran, serial.later(1 + u32::from(ran.done)));
         }
         (command.phase, command.flush) = (Phase::Run, ran.binding.flush);
         let is_stopped = command.failure.is_some();
         self.forget_short(id.index);
-        // What was to stop it came too late for its bytes, but was told already: the command has failed.
+        // The abort came too late for its bytes, but was answered already: the command has failed.
         if is_stopped { self.complete_failed(id) } else { self.data_done(id.index) }
     }
 
-    /// Takes in what the stages that are done tell; false where that cannot be.
+    /// Takes the results of the finished stages; returns false if they are invalid.
     #[inline]
     fn told(&mut self, index: u16, ran: &Ran) -> bool {
         let command = self.commands.at(index);
@@ -274,7 +275,7 @@ impl Engine {
 
     /// Goes on with a short command where its owner stopped. `operation`: what the next stage was begun under.
     fn go_on(&mut self, id: CommandId, block: RowId, ran: &Ran, operation: OperationId) {
-        // Not since it is told: what was answered took its time before.
+        // Not since the report: operations that were answered took their time before.
         let began = ran.times[usize::from(ran.done)].min(self.now);
         let command = self.commands.at(id.index);
         command.short = None;

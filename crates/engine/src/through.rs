@@ -1,9 +1,9 @@
 //! Commands that go through: short ones that nothing holds up. Their owner runs them as it hands in their entries, and
 //! where all their stages are done then, the core has made no command of them: no slot, no row, no line of actions.
 //!
-//! Every rule holds that holds for others: who may take a block or a slot, identifiers that are in flight, request ids,
-//! the order of a queue's completions. What is not certain to go through takes the way of every other command, and so does
-//! what its owner could not finish: with what was done of it.
+//! The rules for other commands hold: who may take a block or a slot, identifiers in flight, request ids, the
+//! order of a queue's completions. A command that might not go through takes the usual way, and so does one
+//! that its owner could not finish: with its results so far.
 
 use crate::engine::Engine;
 use crate::frontend::Pick;
@@ -25,7 +25,7 @@ use dcs_abi::{U48, Wire};
 /// [`Short`](crate::Short), of which no command was made yet.
 #[derive(Debug)]
 pub struct Passage<'a> {
-    /// The command that it becomes where it is not finished.
+    /// The command that it becomes if it is not finished.
     pub command: CommandId,
     /// Its queue: handles are the queue's own.
     pub queue: QueueId,
@@ -95,8 +95,8 @@ impl Default for Through {
 }
 
 impl Through {
-    /// Becomes the transfer of an entry of another shape, and finds out whether such commands may go through.
-    /// False where it is none.
+    /// Becomes the transfer of an entry of another shape, and checks whether such commands may go through.
+    /// Returns false if they may not.
     #[cold]
     fn learn(&mut self, inline: &InlineEntry, units: &Renaming) -> bool {
         let is_read = self.spec.read_inline(inline, &inline.entry(), units).is_ok();
@@ -135,7 +135,7 @@ impl Through {
             EndpointKind::File => OPEN_END.saturating_sub(to),
             _ => length,
         };
-        // Of which nobody knows how long it is, or where it ends.
+        // Of unknown length or end.
         let ends = |offset: u64| offset < OPEN_END && length < OPEN_END - offset;
         self.fits
             && ends(from)
@@ -161,7 +161,7 @@ fn half(bytes: &[u8; 64], at: usize) -> u16 {
 }
 
 impl Through {
-    /// Writes the result of the one that was alone; false where its owner told of it what cannot be.
+    /// Writes the result of the command that was alone; returns false if its owner reported invalid results.
     #[inline]
     fn tell(&mut self, since: Nanos) -> bool {
         let Through { spec, ran, result, .. } = self;
@@ -173,7 +173,7 @@ impl Through {
 }
 
 impl EndpointSpec {
-    /// Becomes another end of the same kind and modes; false where such a one has no such extent.
+    /// Becomes another end of the same kind and modes; returns false if such an end cannot have this extent.
     #[inline]
     fn is_aimed(&mut self, handle: u32, offset: u64, length: u64) -> bool {
         self.handle = handle;
@@ -187,11 +187,11 @@ impl EndpointSpec {
 }
 
 impl Engine {
-    /// Takes in an entry that was fetched, as [`Event::Entry`] does; where it is a short command that nothing holds up, it
-    /// is run by `owner` before this returns. `owner` is called at most once. It binds the command and goes on as with
-    /// [`Action::Run`], through all stages if that goes at once, and notes in the [`Ran`] what it did. Where all
-    /// are done, and the binding wants no flush, it has let go of endpoints and operators; the completion is returned, and
-    /// owed as for [`Action::Complete`].
+    /// Takes an entry that was fetched, as [`Event::Entry`] does; a short command that nothing holds up is
+    /// run by `owner` before this returns. `owner` is called at most once. It binds the command and goes on
+    /// as with [`Action::Run`], through all stages if that is possible at once, and notes its results in the
+    /// [`Ran`]. If all stages are done, and the binding needs no flush, it has released endpoints and
+    /// operators; the completion is returned, and has to be delivered as for [`Action::Complete`].
     #[inline]
     pub fn enter(
         &mut self,
@@ -220,8 +220,9 @@ impl Engine {
         }
     }
 
-    /// Takes in the only entry that there is, as far as its owner knows: the next one of its queue's ring, of which no doorbell
-    /// told yet. Where nothing is under way and it goes through, this is all that there is to do for it; `tail`: the doorbell's value.
+    /// Takes the only entry that there is, as far as its owner knows: the next one of its queue's ring, whose
+    /// doorbell was not passed on yet. If nothing is in progress and it goes through, no other call is needed
+    /// for it; `tail`: the doorbell's value.
     #[inline]
     pub fn enter_alone(
         &mut self,
@@ -256,7 +257,7 @@ impl Engine {
     /// Tells the same as [`Engine::may_go_through`], where nothing else may be under way.
     fn may_go_alone(&mut self, queue: QueueId, tail: u32, bytes: &[u8; 64]) -> Option<(RowId, CommandId)> {
         let is_next = self.frontend.get(queue)?.is_next(tail);
-        // Whoever has fetches under way, of whichever queue, has taken slots for them.
+        // Fetches in progress, of any queue, have slots already.
         let is_alone = self.frontend.slots.free() == u32::from(self.config.commands) && self.is_alone();
         if !is_next || !is_alone || !self.actions.is_empty() || !self.ready.is_empty() {
             return None;
@@ -286,7 +287,8 @@ impl Engine {
     /// Tells whether a command goes through, and which block and slot it would have. It becomes [`Engine::through`] then.
     fn may_go_through(&mut self, queue: QueueId, bytes: &[u8; 64]) -> Option<(RowId, CommandId)> {
         let cid = u16::from_le_bytes([bytes[2], bytes[3]]);
-        // What is in line may be about the slot that this one would have: its owner has not let go of the last command there.
+        // Pending actions may be about the slot that this command would get: its owner has not released the
+        // last command there.
         let goes_first = self.actions.is_empty() && self.admission.is_empty();
         let goes_first = goes_first && self.frontend.get(queue)?.lets_through();
         if !goes_first || self.commands.find_by_cid(queue, cid).is_some() {
@@ -307,7 +309,7 @@ impl Engine {
         Some((self.board.next_free()?, self.commands.next_free()?))
     }
 
-    /// True where a command that is fetched now would be the only one.
+    /// Returns true if a command that is fetched now would be the only one.
     fn is_alone(&self) -> bool {
         self.commands.in_use() == 0 && self.frontend.is_quiet() && !self.units.has_filled_lanes()
     }
@@ -353,7 +355,7 @@ impl Engine {
         counters.blocks_peak = counters.blocks_peak.max(blocks + 1);
     }
 
-    /// Makes a command of what its owner could not finish, and goes on where it stopped.
+    /// Makes a command of one that its owner could not finish, and goes on where it stopped.
     #[cold]
     fn make_command(&mut self, queue: QueueId, bytes: &[u8; 64], operation: OperationId, went: &Went) {
         let (now, ran) = (self.now, self.through.ran);

@@ -36,11 +36,11 @@ pub struct EndpointSpec {
     pub cache: Mode,
     /// Zero copy, peer-to-peer.
     pub zero_copy: Mode,
-    /// Nobody writes to it meanwhile.
+    /// It is not written to meanwhile.
     pub immutable: bool,
     /// The queue's handle.
     pub handle: u32,
-    /// When what goes to it is due, where it is paced.
+    /// The schedule of its bytes, if it is paced.
     pub pace: Pace,
     /// Its extents; none for a stream.
     pub extents: Vec<Extent>,
@@ -76,7 +76,7 @@ impl Drop for OperatorSpec {
 }
 
 impl EndpointSpec {
-    /// True for a file that is read until it gives no more: nobody knows how long it is.
+    /// Returns true for a file of unknown length, which is read to its end.
     #[inline]
     pub(crate) fn is_open_ended(&self) -> bool {
         let ends_open = |extent: &Extent| extent.offset.checked_add(extent.length) == Some(OPEN_END);
@@ -95,12 +95,12 @@ impl EndpointSpec {
 }
 
 impl TransferSpec {
-    /// True where an operator changes the length of the data.
+    /// Returns true if an operator changes the length of the data.
     pub fn resizes(&self) -> bool {
         self.chain.iter().any(|spec| spec.kind == OperatorKind::Resize)
     }
 
-    /// True where what goes out is what came in, and is still at the source then. Without operators the
+    /// Returns true if the output is the input, and the source still has it then. Without operators the
     /// direct path may have moved some of it, and blocks are no longer counted from the first byte on.
     pub(crate) fn repeats_source(&self) -> bool {
         let passes_on = |spec: &OperatorSpec| matches!(spec.kind, OperatorKind::Digest { .. });
@@ -108,15 +108,15 @@ impl TransferSpec {
         self.source.immutable && self.source.kind.is_positional() && digests
     }
 
-    /// True where a digest is to have a value that is known beforehand.
+    /// Returns true if a digest has an expected value.
     pub(crate) fn expects(&self) -> bool {
         self.chain
             .iter()
             .any(|spec| matches!(spec.kind, OperatorKind::Digest { .. }) && !spec.parameter.is_empty())
     }
 
-    /// True where blocks are filled before they go on: the destination has positions, or an operator needs
-    /// whole data units (the papers' packet gathering).
+    /// Returns true if blocks are filled before they go on: the destination has positions, or an operator
+    /// needs whole data units (the papers' packet gathering).
     pub(crate) fn gathers(&self) -> bool {
         let whole = |spec: &OperatorSpec| spec.kind == OperatorKind::InPlace { whole_units: true };
         self.destination.kind.is_positional() || self.chain.iter().any(whole)

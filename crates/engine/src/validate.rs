@@ -13,14 +13,14 @@ use dcs_abi::operator::{Operator, OperatorInfo, OperatorKind};
 use dcs_abi::status::{Stage, Status};
 
 impl OperatorSpec {
-    /// True where a block holds whole data units of an operator that needs them. Their size stands behind
-    /// XTS's two keys; whether it is one that the operator takes is for the operator to say.
+    /// Returns true if a block holds whole data units of an operator that needs them. Their size is after
+    /// XTS's two keys; the operator itself checks whether it supports the size.
     fn fits(&self, block_size: u32) -> bool {
         if self.kind != (OperatorKind::InPlace { whole_units: true }) {
             return true;
         }
         let unit = self.parameter.get(64..68).and_then(|field| field.try_into().ok()).map(u32::from_le_bytes);
-        // What is no data unit at all is the operator's to refuse, as a bad parameter.
+        // An invalid size is the operator's to refuse, as a bad parameter.
         let is_unit = |unit: &u32| unit.is_power_of_two() && (16..=65536).contains(unit);
         unit.filter(is_unit).is_none_or(|unit| block_size.is_multiple_of(unit))
     }

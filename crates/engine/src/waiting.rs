@@ -123,7 +123,7 @@ impl Engine {
         self.post_completions(queue);
     }
 
-    /// Aborts an entry that has no slot; false where there is none with this identifier.
+    /// Aborts an entry that has no slot; returns false if there is none with this identifier.
     #[cold]
     pub(crate) fn abort_waiting(&mut self, queue: QueueId, target: u16) -> bool {
         let waiting = self.frontend.get_mut(queue).and_then(|state| {

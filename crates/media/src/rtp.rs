@@ -23,8 +23,8 @@ pub struct Header {
 }
 
 impl Header {
-    /// Makes a stream's first header: its identifier, first sequence number and first timestamp come of a number that nobody guesses (RFC
-    /// 3550, 5.1).
+    /// Makes a stream's first header: its identifier, first sequence number and first timestamp are derived
+    /// from an unpredictable number (RFC 3550, 5.1).
     pub fn random(number: u64) -> Header {
         Header {
             ssrc: number as u32,

@@ -55,7 +55,8 @@ pub struct Settings {
     pub framing: Framing,
     /// Size of a datagram's payload in bytes; a multiple of 188 for a transport stream.
     pub payload: usize,
-    /// First header: the stream's identifier, first sequence number and first timestamp; random, where that matters.
+    /// First header: the stream's identifier, first sequence number and first timestamp; random, if that
+    /// matters.
     pub first: Header,
 }
 

@@ -249,7 +249,8 @@ impl<M: Machine> Serving<M> {
         origins.drain(..).for_each(|origin| machine.write_failed(origin));
     }
 
-    /// Sleeps until there is something to do, or bus mastering has changed: whoever ended it waits for late writes.
+    /// Sleeps until there is something to do, or bus mastering has changed: its user then waits for late
+    /// writes.
     fn sleep(&self, is_master: bool) {
         let touched =
             || self.shared.touched.swap(false, Ordering::SeqCst) || self.port.is_master() != is_master;

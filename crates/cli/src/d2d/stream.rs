@@ -1,4 +1,4 @@
-//! `dcs d2d stream`: has an SSD send a video to a NIC. What is written to both, and in which order.
+//! `dcs d2d stream`: has an SSD send a video to a NIC, by writing to the registers of both in order.
 
 use super::args;
 use super::driver::{Driver, address, stall};

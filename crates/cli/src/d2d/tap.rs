@@ -26,7 +26,7 @@ struct Request {
 pub struct Tap(File);
 
 impl Tap {
-    /// Opens the device of this name; makes it where there is none.
+    /// Opens the device of this name; makes it if it does not exist.
     ///
     /// # Errors
     ///

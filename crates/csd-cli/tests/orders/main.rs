@@ -160,7 +160,7 @@ fn slots_that_cannot_be_do_not_start() {
         ),
         (&["--policy", "dynamic", "--slots", "2", "--slot", "md5"], "2 slots, and operators for 1"),
         (&["--slot", "md5"], "--policy dynamic, static-best or static-worst"),
-        (&["--policy", "reconfiguration", "--slot", "md5"], "no slot is bound to some"),
+        (&["--policy", "reconfiguration", "--slot", "md5"], "slots cannot be bound to some"),
         (&["--slots", "65"], "65"),
     ] {
         let error = refused(more, &plain);
@@ -169,7 +169,7 @@ fn slots_that_cannot_be_do_not_start() {
     let loaded = drive("a", &path, ",load=4");
     let programs = drive("a", &path, ",programs,load-programs");
     for (more, drive, said) in [
-        (&["--slots", "1"][..], &loaded, "a has a load, and no slot is a drive's own"),
+        (&["--slots", "1"][..], &loaded, "a has a load, but drives have no slots of their own"),
         (&["--slots", "0"], &loaded, "--policy static-best or static-worst"),
         (&["--policy", "static-best"], &drive("a", &path, ",load=0"), "load must be 1 to 1000"),
         (&["--policy", "dynamic", "--slot", "md5"], &programs, "dcs csd run --slot module"),
@@ -195,7 +195,7 @@ fn slots_that_cannot_be_do_not_start() {
     assert!(stats.contains("slot 1: static-worst, for sha256 of a;"), "{stats}");
     drop(serving);
     for (slots, said) in [
-        ("policy='best'", "csd.toml:1:8: \"best\" is no policy; there are static-worst,"),
+        ("policy='best'", "csd.toml:1:8: \"best\" is not a policy; the policies are static-worst,"),
         ("policy='dynamic'\nslot=['md4']", "csd.toml:2:6: \"md4\" is not an operator"),
         ("policy='dynamic'\nslots=3\nslot=['md5']", "3 slots, and operators for 1"),
     ] {
@@ -214,7 +214,7 @@ fn a_second_process_gets_neither_sockets_nor_bytes_of_the_first() {
     let path = disk(folder.path(), "disk", 64 * MB);
     let first = Serving::start(folder.path(), &["--drive", &drive("a", &path, "")]).unwrap();
     let error = Serving::start(folder.path(), &["--drive", &drive("a", &path, ",offset=8M")]).err().unwrap();
-    assert!(error.contains("another process serves there"), "{error}");
+    assert!(error.contains("another process serves this folder"), "{error}");
     let error = Serving::start(other.path(), &["--drive", &drive("a", &path, "")]).err().unwrap();
     assert!(error.contains("in use by another process"), "{error}");
     assert_eq!(list(&first).len(), 1, "it serves on");

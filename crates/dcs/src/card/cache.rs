@@ -5,12 +5,12 @@ use rustix::fs::Advice;
 use std::io;
 use std::num::NonZeroU64;
 
-/// Has the kernel drop what it has cached of a range of a file or block device. False where some of it stays:
-/// it is mapped, or dirty.
+/// Has the kernel drop its cached pages of a range of a file or block device. Returns false if some stay,
+/// since they are mapped or dirty.
 ///
 /// # Errors
 ///
-/// Where the kernel does not tell whether it is gone.
+/// Fails if the kernel does not report whether the pages are gone.
 pub(super) fn forget(file: BorrowedFd<'_>, offset: u64, length: u64) -> io::Result<bool> {
     let page = rustix::param::page_size() as u64;
     let begin = offset / page * page;
@@ -95,7 +95,7 @@ mod tests {
         }
         assert!(forget(file.as_fd(), 512, 4096).unwrap());
         assert!(!is_cached(file.as_fd(), 0, 8192).unwrap() && !is_resident(file.as_fd(), 0, 8192).unwrap());
-        // What somebody has mapped stays.
+        // Mapped pages stay.
         let (null, read, shared) = (std::ptr::null_mut(), libc::PROT_READ, libc::MAP_SHARED);
         // SAFETY: a new mapping of bytes that the file has; it stays until the process ends.
         let memory = unsafe { libc::mmap(null, 8192, read, shared, file.as_raw_fd(), 0) };

@@ -51,8 +51,7 @@ impl KernelDisk {
     }
 }
 
-/// Identifiers by which two namespaces are told apart. An identifier that the kernel does not tell is not
-/// compared.
+/// Identifiers that distinguish namespaces. An identifier that the kernel does not report is not compared.
 fn difference(kernel: &SsdIdentity, card: &SsdIdentity) -> Option<String> {
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
@@ -84,7 +83,7 @@ fn identity(folder: &Path) -> Option<SsdIdentity> {
     let length = serial.len().min(identity.serial.len());
     identity.serial.fill(b' ');
     identity.serial[..length].copy_from_slice(&serial.as_bytes()[..length]);
-    // Both are missing where they are zero; the UUID stands in for an NGUID that is.
+    // Zeros mean that either is missing; the UUID stands in for a missing NGUID.
     let bytes = |name: &str| {
         let digits: Vec<u8> = text(name)?.bytes().filter(u8::is_ascii_hexdigit).collect();
         let pair = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
@@ -104,7 +103,7 @@ fn folder(number: u64) -> PathBuf {
     PathBuf::from(format!("/sys/dev/block/{major}:{minor}"))
 }
 
-/// Device numbers that are a disk which the card drives, and where they start on it.
+/// Device numbers that belong to a disk which the card drives, and their first byte on it.
 #[derive(Clone, Debug)]
 pub(super) struct DiskMap {
     /// The card's handle.

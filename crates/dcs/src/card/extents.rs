@@ -40,15 +40,15 @@ pub enum ExtentError {
     /// A file system that is not known to keep its files as they are read.
     #[error("a card can have files of ext4 and XFS, and this is on {0}")]
     System(String),
-    /// A file whose bytes on the disk are not what is read, or that nobody may write.
+    /// The file's bytes on the disk are not those that are read, or it cannot be written.
     #[error("a card cannot have this file: {0}")]
     Kind(&'static str),
-    /// A source that somebody could change.
+    /// A source that others could change.
     #[error(
         "the file is open for writing, or mapped so, somewhere: close it there, and open it for reading alone"
     )]
     Writers,
-    /// A destination that somebody else has open.
+    /// A destination that others have open.
     #[error("somebody else has the file open: a card writes to a file that nobody else has open")]
     Open,
     /// A lease is its owner's to take.
@@ -68,7 +68,7 @@ pub enum ExtentError {
     /// A block device that is in use.
     #[error("the block device is mounted, or another has it open exclusively: end that first")]
     Claimed,
-    /// Somebody came for the file while the card had it.
+    /// Another program wanted the file while the card had it.
     #[error("somebody opened the file, or cut it, while the card had it: nobody may meanwhile")]
     Wanted,
     /// Its blocks were moved all the same.
@@ -159,7 +159,7 @@ pub enum Purpose {
     Write,
 }
 
-/// Where on its device, in bytes, a range of a file lies, in order. What is dirty in the page cache is
+/// Returns the ranges of the device, in bytes and in order, that hold a range of a file. Dirty pages are
 /// written back first.
 ///
 /// # Errors
@@ -228,12 +228,12 @@ fn ask(file: BorrowedFd<'_>, start: u64, length: u64) -> io::Result<Box<Map>> {
     Ok(map)
 }
 
-/// Makes a file ready to be written by the card: `length` bytes, each of which has a written place on the
-/// disk. What was there is overwritten by zeros. The file may be longer.
+/// Prepares a file for writing by the card: `length` bytes, each at a written place on the disk. Existing
+/// data are overwritten with zeros. The file may be longer.
 ///
 /// # Errors
 ///
-/// Where it cannot be written.
+/// Fails if the file cannot be written.
 pub fn prepare(file: &File, length: u64) -> io::Result<()> {
     let zeros = vec![0; 1 << 20];
     let mut at = 0;

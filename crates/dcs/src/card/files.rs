@@ -38,7 +38,7 @@ pub(super) fn system(file: BorrowedFd<'_>) -> Result<i64, ExtentError> {
     Ok(stat.f_type)
 }
 
-/// Refuses a file whose bytes on the disk are not what a reader gets, or which nobody may write.
+/// Refuses a file whose bytes on the disk are not those that a reader gets, or which cannot be written.
 pub(super) fn check(file: BorrowedFd<'_>, purpose: Purpose) -> Result<(), ExtentError> {
     let system = system(file)?;
     if !matches!(system, EXT4 | XFS) {
@@ -65,8 +65,8 @@ pub(super) fn check(file: BorrowedFd<'_>, purpose: Purpose) -> Result<(), Extent
     }
 }
 
-/// `direct`: the alignment of memory for direct I/O, of which there is none (0) where the data go through the
-/// journal or lie in the inode. Kernels before 6.1 do not tell.
+/// `direct`: the alignment of memory for direct I/O, 0 if there is none because the data go through the
+/// journal or are in the inode. Kernels before 6.1 do not report it.
 fn check_ext4(file: BorrowedFd<'_>, direct: Option<u32>) -> Result<(), ExtentError> {
     const JOURNALLED: ExtentError = ExtentError::Kind("its data go through the journal (data=journal)");
     let flags = ext4_flags(file).map_err(ExtentError::Unknown)?;

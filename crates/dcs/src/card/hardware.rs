@@ -338,7 +338,7 @@ impl Hardware {
                 self.next_cid = self.next_cid.wrapping_add(1);
             }
             entry.cid = self.next_cid;
-            // One whose answer nobody wants is kept all the same: it has its entry in the ring.
+            // An entry without a waiting thread is kept all the same: it is in the ring.
             self.asked.insert(entry.cid, (entry.opcode, asker));
             self.buffer.store(ADMIN_SQ + u64::from(self.admin.tail) * 64, &entry.to_bytes());
             Ring::advance(&mut self.admin.tail);
@@ -372,7 +372,7 @@ impl Hardware {
                     }
                 };
                 if unwanted && told.is_ok() && matches!(asked, opcode::ACCEPT | opcode::CONNECT) {
-                    // A connection that nobody waits for any more.
+                    // A connection that no thread waits for any more.
                     self.waiting.push_back((self::entry(opcode::RELEASE, 0, &[found.value]), Asker::Nobody));
                 }
             }
@@ -492,7 +492,7 @@ impl Hardware {
         }
     }
 
-    /// Switches the card off: it ends all that it has. Whoever still waits is told that there is no card.
+    /// Switches the card off: all its transfers end. Threads that still wait learn that there is no card.
     pub fn stop(&mut self) {
         self.registers.write32(CC, 0);
         self.asked.clear();

@@ -1,4 +1,4 @@
-//! Ranges of files and block devices that stay where they are, and as they are, while a device has them.
+//! Ranges of files and block devices whose blocks neither move nor change while a device uses them.
 
 use super::cache;
 use super::extents::{self, ExtentError, Purpose};
@@ -23,7 +23,7 @@ pub(crate) struct Held {
 }
 
 impl Holds {
-    /// Holds a range of a file, and finds out where it lies: in how many pieces at most.
+    /// Holds a range of a file, and finds its places: at most this many pieces.
     pub fn held_file(
         &mut self,
         given: BorrowedFd<'_>,
@@ -96,12 +96,13 @@ impl Held {
         self.extents.clone().unwrap_or_else(|| vec![range])
     }
 
-    /// The time since which somebody waits for it, if somebody does.
+    /// Returns the time since which another program waits for it, if one does.
     pub fn is_wanted(&self) -> Option<Instant> {
         self.hold.is_wanted()
     }
 
-    /// Lets go of it: what the device wrote is not in the page cache, and a file must be where it was.
+    /// Releases it: data that the device wrote are not in the page cache, and a file's blocks must not have
+    /// moved.
     pub fn finish(&self) -> Result<(), ExtentError> {
         let Held { hold, purpose, offset, length, .. } = self;
         let Some(extents) = &self.extents else {

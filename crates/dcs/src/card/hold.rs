@@ -8,7 +8,7 @@
 //! | destination | a write lease on the description that was given: nobody else has the file open at all |
 //! | block device | O_EXCL: it is not mounted, and nobody else has claimed it |
 //!
-//! Whoever opens a leased file waits, up to the kernel's lease-break-time. No signal is sent that would
+//! A program that opens a leased file waits up to the kernel's lease-break-time. No signal is sent that would
 //! end the process: the lease is polled ([`Hold::is_wanted`]).
 
 use super::extents::ExtentError;
@@ -60,13 +60,13 @@ enum Way {
 }
 
 impl Hold {
-    /// The file whose blocks are held: not the one that was given, where it is a snapshot.
+    /// The file whose blocks are held: another than the given one if it is a snapshot.
     pub fn file(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
 
-    /// The time since which somebody waits for it, if somebody does. Nothing of it may be used when
-    /// [`limits`] are over.
+    /// Returns the time since which another program waits for it, if one does. It must not be used any more
+    /// when [`limits`] are over.
     pub fn is_wanted(&self) -> Option<Instant> {
         if self.way == Way::Claim || self.wanted.get().is_some() {
             return self.wanted.get().copied();
@@ -80,8 +80,8 @@ impl Hold {
         Some(*self.wanted.get_or_init(Instant::now))
     }
 
-    /// True if somebody has modified the file since it is held: who gave it can, by the descriptor that was
-    /// given.
+    /// Returns true if the file was modified since it is held: its owner can do that, by the descriptor that
+    /// was given.
     pub fn is_changed(&self) -> io::Result<bool> {
         Ok(modified(self.file())? != *self.modified.lock().unwrap_or_else(|error| error.into_inner()))
     }
@@ -134,8 +134,8 @@ impl Drop for Hold {
     }
 }
 
-/// Time for which a transfer may go on when somebody waits for its file, and time after which the card has to
-/// have let go of it, whatever it takes. The kernel lets them in after the whole of lease-break-time.
+/// Time for which a transfer may go on while another program waits for its file, and time after which the
+/// card must have released it in any case. The kernel lets the program in after the whole lease-break-time.
 pub(crate) fn limits() -> (Duration, Duration) {
     let text = std::fs::read_to_string("/proc/sys/fs/lease-break-time").unwrap_or_default();
     // 0: for ever.
@@ -200,7 +200,7 @@ impl Holds {
         self.keep(identity, hold)
     }
 
-    /// The file's hold, where it is held already in the same way.
+    /// Returns the file's hold, if it is already held in the same way.
     fn shared(&self, identity: (u64, u64), way: Way) -> Result<Option<Arc<Hold>>, Unheld> {
         match self.found(identity) {
             None => Ok(None),
@@ -248,7 +248,7 @@ fn open_again(given: BorrowedFd<'_>, flags: OFlags) -> Result<OwnedFd, Errno> {
 
 fn again(given: BorrowedFd<'_>, flags: OFlags, expected: (u64, u64)) -> Result<OwnedFd, ExtentError> {
     let file = open_again(given, flags).map_err(|errno| match errno {
-        // Another program has a lease on it, and was told just now.
+        // Another program has a lease on it, and has just been notified.
         Errno::AGAIN => ExtentError::Writers,
         errno => ExtentError::Unheld(errno.into()),
     })?;
@@ -256,8 +256,8 @@ fn again(given: BorrowedFd<'_>, flags: OFlags, expected: (u64, u64)) -> Result<O
     same.then_some(file).ok_or(ExtentError::Unheld(io::Error::from_raw_os_error(libc::ESTALE)))
 }
 
-/// An unnamed file that shares a range's blocks with a file, at the same offset; none where this file system
-/// shares no blocks.
+/// Makes an unnamed file that shares a range's blocks with a file, at the same offset; `None` if this file
+/// system cannot share blocks.
 fn snapshot(given: BorrowedFd<'_>, offset: u64, length: u64) -> Result<Option<OwnedFd>, ExtentError> {
     /// struct file_clone_range. [linux/fs.h]
     #[repr(C)]

@@ -36,9 +36,9 @@
 //!
 //! # A card that goes
 //!
-//! Where the card has said nothing for a second while it has commands, it is asked whether it is there
-//! (CSTS). One that was pulled out, was reset or has failed ends all of them with `DEVICE_RESET` at stage
-//! `frontend`, and all later ones; how much they had delivered nobody can say.
+//! If the card has commands and reports nothing for a second, its status (CSTS) is read. A card that was
+//! pulled out, was reset or has failed ends all commands, and all later ones, with `DEVICE_RESET` at stage
+//! `frontend`; how much they had delivered is unknown.
 //!
 //! # What it doesn't implement
 //!
@@ -86,7 +86,7 @@ use translate::{LATER, Refusal, Translated, Translator};
 /// interrupts.
 const WATCH_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Interval at which the loop looks whether somebody waits for a file that the card has.
+/// Interval at which the loop checks for programs that wait for a file that the card has.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The refusal of commands whose card has gone.
@@ -123,7 +123,7 @@ struct Flight {
     cid: u16,
     result: u64,
     translated: Translated,
-    /// It was aborted because somebody waits for the file at this stage.
+    /// It was aborted because another program waits for its file at this stage.
     given_up: Option<Stage>,
 }
 
@@ -148,7 +148,7 @@ pub(crate) struct CardLoop {
     lost: bool,
     /// When it was last known to be there, while it has something.
     heard: Option<Instant>,
-    /// When it was last asked whether somebody waits for a file.
+    /// Time of the last check for programs that wait for a file.
     looked: Instant,
 }
 
@@ -233,7 +233,7 @@ impl CardLoop {
         }
     }
 
-    /// Ends what the card had. How much of it was delivered nobody can say any more.
+    /// Ends all commands of the card. How much of them was delivered is unknown.
     fn lose(&mut self) {
         self.lost = true;
         self.stalled = false;
@@ -242,7 +242,7 @@ impl CardLoop {
         for at in 0..self.flights.len() {
             let Some(flight) = self.flights[at].take() else { continue };
             let (completion, area) = failed(flight.cid, &gone());
-            // What the kernel has cached of its file may be old.
+            // The kernel's cached pages of its file may be outdated.
             let _ = flight.translated.finish(&self.hardware, &completion);
             flight.translated.release(&mut self.memory);
             self.complete(flight.queue, completion, flight.result, &area, None);
@@ -302,8 +302,8 @@ impl CardLoop {
         }
     }
 
-    /// Hands a session's command to the card, under the identifier `as_cid`; or completes it at once. False
-    /// where there is no room for it now.
+    /// Hands a session's command to the card, under the identifier `as_cid`, or completes it at once. Returns
+    /// false if there is no room for it now.
     fn begin(&mut self, id: QueueId, bytes: &[u8; 64], as_cid: u16) -> bool {
         let Some(queue) = self.queues[id.0 as usize].as_mut() else { return true };
         let Ok((entry, inline)) = inline::parse(bytes) else {
@@ -360,7 +360,7 @@ impl CardLoop {
         true
     }
 
-    /// Tells a session that a command is done, and why it failed where that is to be said in words.
+    /// Completes a session's command, with the reason of a failure in words if there is one.
     fn complete(
         &mut self,
         id: QueueId,
@@ -400,7 +400,7 @@ impl CardLoop {
             let given_up = flight.given_up.filter(|_| completion.status() == Status::Cancelled);
             let given_up = given_up
                 .map(|stage| Refusal::of_file(stage, Status::PathUnavailable, &extents::ExtentError::Wanted));
-            // What failed on the card says why itself.
+            // The card itself gives the reason of a failure.
             let failure = failure.filter(|_| completion.status().is_success());
             if let Some(refusal) = given_up.or(failure) {
                 (completion.stage, area.stage) = (refusal.stage as u8, refusal.stage as u8);
@@ -421,8 +421,8 @@ impl CardLoop {
         any
     }
 
-    /// Has transfers aborted whose files somebody waits for. A card that does not let go of them in time is
-    /// switched off: the kernel lets them in then.
+    /// Aborts transfers whose files other programs wait for. A card that does not release them in time is
+    /// switched off: then the kernel lets the programs in.
     fn look_after_holds(&mut self) {
         self.looked = Instant::now();
         let mut limits = None;
@@ -487,7 +487,7 @@ impl BackendLoop for CardLoop {
             Control::AddQueue(pair) => self.opening.push(pair),
             Control::DeleteQueue(queue) => self.delete_queue(queue),
             Control::Cancel(pair, cid) => self.cancel(&pair, cid),
-            // Whoever asks a card that is lost sees that nobody will answer.
+            // Threads that query a lost card learn that no answer will come.
             Control::Admin(..) if self.lost => {}
             Control::PacedSending(..) if self.lost => {}
             Control::Admin(entry, answer) => self.hardware.admin(entry, answer),
@@ -572,7 +572,7 @@ fn failed(cid: u16, refusal: &Refusal) -> (CompletionEntry, ResultArea) {
 }
 
 impl Queue {
-    /// True where an entry of this command identifier is in the ring that was not taken.
+    /// Returns true if an entry with this command identifier is in the ring and was not taken.
     fn has_unfetched(&self, cid: u16) -> bool {
         let depth = self.pair.ring_depth();
         let tail = self.pair.sq_tail.load(Ordering::SeqCst) % u32::from(depth);

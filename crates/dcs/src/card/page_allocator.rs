@@ -29,7 +29,7 @@ impl PageAllocator {
         length <= self.all
     }
 
-    /// Allocates this many bytes, rounded up to pages; nothing where no gap is large enough.
+    /// Allocates this many bytes, rounded up to pages; `None` if no gap is large enough.
     pub fn allocate(&mut self, length: u64) -> Option<Pages> {
         let length = length.max(1).checked_next_multiple_of(PAGE)?;
         let at = self.free.iter().position(|free| free.length >= length)?;

@@ -48,8 +48,7 @@ impl From<(Stage, Status, i32)> for Refusal {
     }
 }
 
-/// There is no room in the buffer now, or a file is another transfer's. Nobody outside of this backend sees
-/// it.
+/// There is no room in the buffer now, or another transfer has a file. Internal to this backend.
 pub(super) const LATER: Status = Status::Unknown(0);
 
 /// Makes the card's commands.
@@ -148,7 +147,7 @@ impl Translator {
     }
 }
 
-/// Bytes that the destination gets at most, where that is known: no operator changes the length of the data.
+/// Maximum number of bytes that the destination gets, if known: no operator changes the length of the data.
 fn length(entry: &SubmissionEntry, given: &Descriptor<'_>) -> Option<u64> {
     let resizes = |number: &u8| {
         Operator::from_number(*number).is_some_and(|operator| operator.kind() == OperatorKind::Resize)
@@ -268,7 +267,7 @@ impl Context<'_> {
             let missing = ExtentError::Disk(rustix::fs::major(device), rustix::fs::minor(device));
             refusal(stage, &missing)
         })?;
-        // Behind a partition's end lies somebody else's; behind a file's, nothing that is its own.
+        // Bytes beyond a partition's end belong to others; bytes beyond a file's end do not exist.
         let outside = if stage == Stage::Source { Status::OutOfRange } else { Status::CapacityExceeded };
         let size = endpoint.size().map_err(|error| errno(stage, &error))?.unwrap_or(0);
         let end = |range: &Extent| range.offset.checked_add(range.length);
@@ -324,13 +323,13 @@ fn refusal(stage: Stage, error: &ExtentError) -> Refusal {
 }
 
 impl Translated {
-    /// The time since which somebody waits for a file that this has, and the stage, if somebody does.
+    /// Returns the time since which another program waits for one of its files, and the stage, if one does.
     pub fn wanted(&self) -> Option<(Stage, Instant)> {
         let wanted = self.held.iter().filter_map(|held| Some((held.stage(), held.is_wanted()?)));
         wanted.min_by_key(|(_, since)| *since)
     }
 
-    /// True where somebody may come and wait for what this has.
+    /// Returns true if another program could wait for one of its files.
     pub fn holds_any(&self) -> bool {
         !self.held.is_empty()
     }

@@ -83,7 +83,8 @@ pub(super) enum Failed {
 }
 
 impl Device {
-    /// The drive of which a block device is a namespace or a partition, and where that begins on it.
+    /// Returns the drive that a block device is a namespace or a partition of, and the device's first byte on
+    /// it.
     pub fn of(number: u64) -> Result<(Device, u64), DriveFailure> {
         let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
         let elsewhere = || {
@@ -152,7 +153,7 @@ impl Device {
         Ok(())
     }
 
-    /// True where both are the same namespace.
+    /// Returns true if both are the same namespace.
     pub fn is(&self, other: &Device) -> bool {
         let number = |device: &Device| device.file.metadata().map(|found| found.rdev()).ok();
         number(self).is_some() && number(self) == number(other)
@@ -214,7 +215,7 @@ impl Device {
 }
 
 impl Failed {
-    /// What it means for a transfer.
+    /// The consequence for a transfer.
     pub fn failure(self) -> DriveFailure {
         match self {
             // The drive's own reasons are those of the command set.

@@ -1,4 +1,4 @@
-//! Where the drive itself writes what comes out of a chain: a file that it has too.
+//! A destination that the drive itself writes: a file on the drive.
 
 use super::device::{Buffer, Device};
 use super::feed::Input;
@@ -46,7 +46,7 @@ impl Landing {
         refused("the destination is no file: a drive writes to files that it has itself")
     }
 
-    /// Holds the file where it is on this drive.
+    /// Holds the file at its place on this drive.
     pub(super) fn hold(&self, near: &Near, device: &Device) -> Result<Landed, DriveFailure> {
         let (Some(number), Some(file)) = (self.endpoint.disk(), self.endpoint.file()) else {
             return Err(self.is_no_file());
@@ -120,7 +120,7 @@ impl Landed {
             let (mut at, end) = (place.offset, place.offset + place.length);
             while end - at >= block {
                 look()?;
-                // Bounded, so that whoever waits for the file is seen in time.
+                // Bounded, so that programs that wait for the file are noticed in time.
                 let room = ((end - at).min(TURN_BYTES.into()) / block) as u32;
                 let (made, state) = match &mut input {
                     Some(input) => input.land(stream, at / block, room, &look)?,
@@ -131,7 +131,7 @@ impl Landed {
                 match state {
                     State::Ended => return Ok(()),
                     State::Rest if at < end => return self.rest(stream, (at, end), look, input),
-                    // It goes to the next place, where there is one.
+                    // Goes on at the next place, if there is one.
                     State::Rest => break,
                     State::More | State::Hungry => {}
                 }
@@ -192,7 +192,7 @@ impl Landed {
         }
     }
 
-    /// Lets go of the file: what the drive wrote is not in the page cache, and it is where it was.
+    /// Releases the file: the drive's data are not in the page cache, and its blocks have not moved.
     pub fn finish(&self, device: &Device) -> Result<(), DriveFailure> {
         if self.durable {
             device.flush().map_err(|failure| DriveFailure { stage: Stage::Destination, ..failure })?;
@@ -202,7 +202,7 @@ impl Landed {
     }
 }
 
-/// What still comes out of a stream.
+/// The rest of a stream's output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
     More,

@@ -17,20 +17,20 @@
 //! | `feed` | one transfer from elsewhere to such a file |
 //! | `work` | one transfer: where its file lies, the stream, what comes out |
 //!
-//! Of a file's bytes only those that come out of the chain reach the guest; where the sink is `/dev/null`,
-//! only the digests do. All that concerns the sink, order, timeouts and cancelling is the kernel backend's.
-//! A transfer without operators, and one whose source is no file, is the kernel backend's alone: there is
-//! nothing to compute beside a disk. A file that cannot be had beside the disk is refused, and never read in
-//! the ordinary way instead: its path would tell, but its cost would surprise.
+//! Only the chain's output reaches the guest, not the file's bytes; if the sink is `/dev/null`, only the
+//! digests do. Sinks, order, timeouts and cancelling are the kernel backend's. So are transfers without
+//! operators, and transfers whose source is not a file: there is nothing to compute next to a disk. A file
+//! that the drive cannot use is refused, and never read by the guest instead: the path would show that, but
+//! the cost would be a surprise.
 //!
 //! Sinks are written by the guest's kernel, except for files of a drive of which that is asked
 //! ([`Sink::near_storage`](crate::Sink::near_storage)): the drive writes those. If the source is a file of the same namespace, nothing
 //! crosses the bus. Else the kernel backend reads the source into a pipe, and its bytes pass the chain in the drive, on their way to the
 //! disk.
 //!
-//! Blocks stay where they are as for a card (`card::hold`): a read lease, so that nobody writes to the
-//! file meanwhile; what is dirty is written back first. A file with holes, or room that was never written, is
-//! refused.
+//! Blocks are kept in place as for a card (`card::hold`): by a read lease, so that no program writes to the
+//! file meanwhile; dirty pages are written back first. A file with holes, or with space that was never
+//! written, is refused.
 //!
 //! # What it doesn't implement
 //!

@@ -41,8 +41,8 @@ const OPEN_MAX: usize = 64 << 10;
 pub(super) const PIECES: usize = 3_000;
 /// Bytes that come first at most: they fit beside parameters and ranges.
 const FIRST_MAX: usize = 32 << 10;
-/// Bytes, read of a file or written to one, after which a command ends, so that it is heard of whoever waits for
-/// the file. A drive that is slow ends it sooner.
+/// Bytes read from or written to a file after which a command ends, so that programs that wait for the file
+/// are noticed. A slow drive ends it sooner.
 pub(super) const TURN_BYTES: u32 = 16 << 20;
 /// Bytes of a result page, and where operators' pieces, digests and times begin in it.
 const PAGE: usize = 768;
@@ -50,7 +50,7 @@ const WORKED: usize = 24;
 const DIGESTS: usize = 64;
 const TIMES: usize = 704;
 
-/// Bytes that the pipe has room for, where the system allows so much.
+/// Size requested for the pipe, in bytes; the system may grant less.
 const PIPE: usize = 1 << 20;
 
 /// An operator: its number and parameter.
@@ -61,12 +61,12 @@ pub(crate) struct Job {
     near: Arc<Near>,
     endpoint: Arc<Endpoint>,
     ranges: Vec<Extent>,
-    /// Bytes that are asked for; all where it is `LENGTH_TO_END`.
+    /// Number of bytes requested; `LENGTH_TO_END` for all.
     length: u64,
     chain: Vec<Given>,
     /// Memory whose bytes come first.
     prefix: Option<(Arc<Endpoint>, Vec<Extent>)>,
-    /// Where the drive itself writes what comes out.
+    /// Set if the drive itself writes the output.
     landing: Option<Landing>,
 }
 
@@ -81,7 +81,7 @@ pub(crate) struct Work {
 /// The way of the data.
 #[derive(Debug)]
 enum Way {
-    /// From a file of the drive, to the pipe. True: nobody wants the bytes.
+    /// From a file of the drive to the pipe. True: the bytes are discarded.
     Out(Job, bool),
     /// From the pipe, to a file of the drive.
     In(Feed),
@@ -91,7 +91,7 @@ enum Way {
 fn pipe() -> Result<(OwnedFd, OwnedFd), Error> {
     let pipe = rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK);
     let (reader, writer) = pipe.map_err(|errno| Error::Start(errno.into()))?;
-    // Less where the user has many pipes.
+    // Less if the user has many pipes.
     let _ = rustix::pipe::fcntl_setpipe_size(&writer, PIPE);
     Ok((reader, writer))
 }
@@ -136,12 +136,12 @@ pub(super) fn check_chain(chain: &[Given]) -> Result<(), DriveFailure> {
 }
 
 impl Work {
-    /// The work, and the end of the pipe that is the kernel backend's source. `drops`: nobody wants the
-    /// bytes. A failure that the kernel backend knows nothing of is counted in `failures`.
+    /// Makes the work, and the end of the pipe that is the kernel backend's source. `drops`: the bytes are
+    /// discarded. A failure that the kernel backend does not see is counted in `failures`.
     ///
     /// # Errors
     ///
-    /// Where the process has no descriptor left.
+    /// Fails if the process has no descriptor left.
     pub fn new(job: Job, drops: bool, failures: &Arc<AtomicU64>) -> Result<(Work, Arc<Endpoint>), Error> {
         let (reader, writer) = pipe()?;
         let source = Endpoint::from_fd(reader.as_fd())?;
@@ -161,8 +161,8 @@ impl Work {
         Ok((Work { job: Way::In(feed), pipe: reader, outcome }, Arc::new(sink)))
     }
 
-    /// Begins, on a thread of its own, which calls `landed` when the outcome is there. Where there is no thread
-    /// available, the outcome says so.
+    /// Starts a thread for it, which calls `landed` when the outcome is known. If no thread is available, the
+    /// outcome reports that.
     pub fn start(self, landed: impl FnOnce() + Send + 'static) {
         let thread = std::thread::Builder::new().name("dcs-near".into()).stack_size(256 << 10);
         let outcome = Arc::clone(&self.outcome);
@@ -201,7 +201,7 @@ struct Told<F: FnOnce()> {
 
 impl<F: FnOnce()> Drop for Told<F> {
     fn drop(&mut self) {
-        // Ignored where there is one.
+        // Ignored if there is one.
         let lost = Some(DriveFailure::new(self.lost, 0));
         self.outcome.set(Ended { failure: lost, ..Ended::default() });
         if let Some(landed) = self.landed.take() {
@@ -235,7 +235,7 @@ impl Job {
             Some(landed) => landed.pass(&stream, || go_on(pipe, &held), None),
             None => self.pass(&stream, pipe, drops, &held),
         };
-        // Also where it failed: the digests as they stand, and the operator that failed.
+        // Also after a failure: the digests so far, and the operator that failed.
         let page = stream.page();
         if let Ok(page) = &page {
             page.tell(ended);
@@ -249,7 +249,7 @@ impl Job {
         }
         match moved {
             Err(Moved::Failed(failure)) => Err(page.ok().and_then(|page| page.failure).unwrap_or(failure)),
-            // The kernel backend has let go of it, and says why.
+            // The kernel backend has dropped it, and gives the reason.
             Err(Moved::Unwanted) => Ok(()),
             Ok(()) => {
                 let whole = page.and_then(|_| Ok(held.iter().try_for_each(Held::finish)?));
@@ -289,7 +289,7 @@ impl Job {
         Ok(bytes)
     }
 
-    /// The ranges of the file that are read, this many bytes at most; true where it ends before these.
+    /// Returns the ranges of the file to be read, at most this many bytes; true if the file ends before.
     fn check(&self, length: u64) -> Result<(Vec<Extent>, bool), DriveFailure> {
         if !self.endpoint.readable() {
             return Err(DriveFailure::new(Status::AccessDenied, 0));
@@ -317,7 +317,7 @@ impl Job {
         Ok((ranges, self.length != LENGTH_TO_END && left > 0))
     }
 
-    /// Holds the file where it is.
+    /// Holds the file in its place.
     fn hold(&self, ranges: &[Extent]) -> Result<Vec<Held>, DriveFailure> {
         let Some(file) = self.endpoint.file() else { return Ok(Vec::new()) };
         let is_device = self.endpoint.kind() == dcs_abi::descriptor::EndpointKind::Block;
@@ -356,7 +356,7 @@ impl Job {
 /// Why bytes go no further.
 pub(super) enum Moved {
     Failed(DriveFailure),
-    /// Nobody reads the pipe any more.
+    /// The pipe's reader is gone.
     Unwanted,
 }
 
@@ -366,7 +366,7 @@ impl From<DriveFailure> for Moved {
     }
 }
 
-/// Lets go of a file that somebody else has waited for, for as long as they may be kept waiting.
+/// Releases a file that another program has waited for as long as it may be kept waiting.
 pub(super) fn look_after(held: &[Held]) -> Result<(), Moved> {
     let since = held.iter().filter_map(Held::is_wanted).min();
     match since.is_some_and(|since| since.elapsed() >= hold::limits().0) {
@@ -391,12 +391,12 @@ fn write(pipe: &OwnedFd, mut bytes: &[u8], meanwhile: impl Fn() -> Result<(), Mo
     Ok(())
 }
 
-/// Fails if nobody reads the pipe any more, or somebody else has waited for the source for too long.
+/// Fails if the pipe's reader is gone, or another program has waited for the source for too long.
 fn go_on(pipe: &OwnedFd, source: &[Held]) -> Result<(), Moved> {
     if has_reader(pipe) { look_after(source) } else { Err(Moved::Unwanted) }
 }
 
-/// False where the pipe's other end is closed.
+/// Returns false if the pipe's other end is closed.
 fn has_reader(pipe: &OwnedFd) -> bool {
     !poll(pipe, PollFlags::OUT, 0).contains(PollFlags::ERR)
 }

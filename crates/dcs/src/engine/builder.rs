@@ -17,7 +17,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// Time for which an engine looks for work before it sleeps, where there are cores for that.
+/// Default time for which an engine looks for work before it sleeps, if there are cores for that.
 #[doc(hidden)]
 pub const SPIN: Duration = Duration::from_micros(20);
 
@@ -90,22 +90,22 @@ impl Builder {
         self
     }
 
-    /// Peer-to-peer: the blocks lie in the memory of the first SSD ([`Builder::nvme`]), which has to have a
-    /// persistent memory region. It reads into them there, and the NIC ([`Builder::nic`]) fetches from there:
-    /// data cross no host memory, and the processor sees none. So nothing but that is done: namespace to
-    /// connection, without operators; and connection to memory, by a copy, so that requests are heard. What
-    /// else is submitted fails with `PathUnavailable`.
+    /// Peer-to-peer: the blocks are in the memory of the first SSD ([`Builder::nvme`]), which must have a
+    /// persistent memory region. It reads into that memory, and the NIC ([`Builder::nic`]) fetches from it:
+    /// data cross no host memory, and the processor does not touch them. So only these transfers are
+    /// possible: namespace to connection, without operators; and connection to memory, by a copy, so that
+    /// requests can be received. Others fail with `PathUnavailable`.
     pub fn peer_to_peer(mut self) -> Self {
         self.peer_to_peer = true;
         self
     }
 
-    /// The NIC that the engine of [`Backend::Kernel`] drives itself, past the kernel's driver and without its
-    /// TCP: a PCI function, which has to be bound to vfio-pci already, and the address that it has on its
-    /// network. Then [`Engine::connect`] and [`Engine::listen`] make connections of that address, which are
-    /// sources and sinks ([`Source::connection`](crate::Source::connection)) of this engine's transfers. They
-    /// are served by whoever drives the engine: with [`Driver::Caller`], only while somebody waits. The
-    /// memory of all blocks is locked.
+    /// The NIC that the engine of [`Backend::Kernel`] drives itself, without the kernel's driver and TCP: a
+    /// PCI function, which must be bound to vfio-pci already, and the address that it has on its network.
+    /// Then [`Engine::connect`] and [`Engine::listen`] make connections of that address, which are sources
+    /// and sinks ([`Source::connection`](crate::Source::connection)) of this engine's transfers. The thread
+    /// that drives the engine serves them: with [`Driver::Caller`] only while a thread waits. The memory of
+    /// all blocks is locked.
     pub fn nic(mut self, nic: crate::Nic) -> Self {
         self.nic = Some(nic);
         self
@@ -125,10 +125,10 @@ impl Builder {
         self
     }
 
-    /// Choice of whether that GPU reads files itself, past the host's memory (GPUDirect Storage), where the
-    /// first operator of a chain is on it. Auto: where that is available. On: the engine does not start
-    /// without it. Off: never. [`Engine::gpu_storage`] says which; the path of each transfer says what was
-    /// done.
+    /// Selects whether that GPU reads files itself, without the host's memory (GPUDirect Storage), if the
+    /// first operator of a chain is on it. Auto: if that is available. On: the engine does not start without
+    /// it. Off: never. [`Engine::gpu_storage`] returns the choice; the path of each transfer shows which way
+    /// its data went.
     pub fn gpu_storage(mut self, mode: Mode) -> Self {
         self.gpu_storage = mode;
         self
@@ -147,7 +147,7 @@ impl Builder {
         self
     }
 
-    /// io_uring, plain system calls, or whichever is available. The environment variable `DCS_IO` (`auto`,
+    /// Selects io_uring, plain system calls, or automatic choice. The environment variable `DCS_IO` (`auto`,
     /// `uring`, `plain`) overrides [`Io::Auto`].
     pub fn io(mut self, io: Io) -> Self {
         self.io = io;
@@ -198,8 +198,8 @@ impl Builder {
         self
     }
 
-    /// Binds the engine's thread to a processor, by its number from 0 on. One that is not there, or not
-    /// allowed, leaves it where the scheduler puts it. With several cores: [`Builder::cpus`].
+    /// Binds the engine's thread to a processor, by its number from 0. If the processor does not exist or is
+    /// not allowed, the scheduler chooses. With several cores: [`Builder::cpus`].
     pub fn core(self, core: usize) -> Self {
         self.cpus([core])
     }
@@ -211,9 +211,9 @@ impl Builder {
         self
     }
 
-    /// Runs the engine's threads on a NUMA node's processors, and takes their memory from that node, as long
-    /// as it has some: blocks, and all that the threads themselves make. The memory of a session's queues
-    /// comes from where its opener runs. [`Builder::cpus`], where it is given, says which processors.
+    /// Runs the engine's threads on a NUMA node's processors, and takes memory from that node while it has
+    /// some: blocks, and everything that the threads allocate. The memory of a session's queues comes from
+    /// the node of the thread that opens it. [`Builder::cpus`], if given, names the processors.
     pub fn numa_node(mut self, node: u32) -> Self {
         self.place.node = Some(node);
         self
@@ -234,12 +234,12 @@ impl Builder {
         self
     }
 
-    /// Choice of whether the engine's threads run before all ordinary ones of the machine (SCHED_RR, priority
-    /// 1), for media streams whose datagrams are to be sent when they are due. It needs CAP_SYS_NICE or a
-    /// limit (RLIMIT_RTPRIO) that allows it; [`Mode::Auto`] does without where it is not allowed, and then has
-    /// timers that are not put off (PR_SET_TIMERSLACK). Its blocks are pinned at the start, where io_uring wants
-    /// that, so that no stream waits for it later. Threads that make calls which wait stay ordinary.
-    /// [`Mode::Off`] without this.
+    /// Selects whether the engine's threads run before all ordinary ones of the machine (SCHED_RR, priority
+    /// 1), for media streams whose datagrams must be sent in time. It needs CAP_SYS_NICE or a limit
+    /// (RLIMIT_RTPRIO) that allows it; [`Mode::Auto`] does without if it is not allowed, and then has timers
+    /// that are not delayed (PR_SET_TIMERSLACK). Its blocks are pinned at the start, if io_uring requires
+    /// that, so that no stream waits for it later. Threads that make blocking calls stay ordinary.
+    /// [`Mode::Off`] does without.
     pub fn realtime(mut self, mode: Mode) -> Self {
         self.realtime = mode;
         self
@@ -249,10 +249,10 @@ impl Builder {
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] for sizes that make no engine, [`Error::Start`] and [`Error::IoUring`] where the
-    /// system has not what it needs, or does not permit the nice value (EACCES) or real time (EPERM); [`Error::Card`],
-    /// [`Error::Drive`] and [`Error::Gpu`] for devices that cannot be had; [`Error::Processors`],
-    /// [`Error::NumaNode`] and [`Error::OneCore`] for cores that cannot be so.
+    /// [`Error::Config`] for invalid sizes; [`Error::Start`] and [`Error::IoUring`] if the system lacks
+    /// something, or does not permit the nice value (EACCES) or real time (EPERM); [`Error::Card`],
+    /// [`Error::Drive`] and [`Error::Gpu`] for devices that are not available; [`Error::Processors`],
+    /// [`Error::NumaNode`] and [`Error::OneCore`] for invalid choices of cores.
     pub fn start(mut self) -> Result<Engine, Error> {
         if self.peer_to_peer {
             let there = self.backend == Backend::Kernel && self.gpu.is_none();
@@ -369,7 +369,7 @@ fn spawn(builder: &Arc<Builder>, place: Placement, near: Option<Arc<Near>>) -> R
             return;
         }
         drop(send);
-        // After a panic, which is a defect, it goes on only to refuse what is asked of it: nobody waits for
+        // After a panic, which is a defect, it goes on only to refuse requests, so that no caller waits for
         // ever.
         let run = || std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| shared.run()));
         let _ = run().or_else(|_| run());

@@ -51,8 +51,8 @@ use std::thread::JoinHandle;
 /// Keep an engine as long as the program transfers anything: to start one is slow, to submit to one is fast.
 ///
 /// With [`Driver::Thread`] (the default) the engine works while your threads do something else. With
-/// [`Driver::Caller`] it works inside the waiting calls alone: nothing moves, no timeout fires and no
-/// connection of its NIC is served while nobody waits; futures panic, since nobody would wake them.
+/// [`Driver::Caller`] it works only inside waiting calls: while no thread waits nothing moves, no timeout
+/// fires and no connection of its NIC is served; futures panic, since nothing would wake them.
 ///
 /// ```
 /// use dcs::{Engine, Op, Sink, Source};

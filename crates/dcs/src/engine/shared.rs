@@ -30,8 +30,8 @@ pub(crate) struct Shared {
     driver: Driver,
     /// The process that made it: no other may drive it.
     process: Process,
-    /// The engine's thread holds it for good; without one, whoever drives. Dropped by the process that made
-    /// it alone.
+    /// The engine's thread holds it for good; without one, the thread that drives at the moment. Only dropped
+    /// by the process that made it.
     backend: ManuallyDrop<Mutex<Box<dyn BackendLoop>>>,
     control: Mutex<Vec<Control>>,
     /// There may be something in `control`.
@@ -42,15 +42,15 @@ pub(crate) struct Shared {
     stopping: AtomicBool,
     waker: Waker,
     spin: Duration,
-    /// Somebody drives.
+    /// A thread drives the engine.
     driven: AtomicBool,
     /// Queues whose threads may be waiting for their turn to drive.
     waiting: Mutex<Vec<Arc<QueuePair>>>,
     /// There may be some in `waiting`.
     has_waiting: AtomicBool,
-    /// Where the answer comes to somebody who asked for its counters, and went without.
+    /// Receives the answer to a request for the counters whose caller did not wait for it.
     unanswered: Mutex<Option<Receiver<()>>>,
-    /// What its sessions give it to do.
+    /// Work from its sessions.
     pub meter: Arc<Meter>,
     pub info: Info,
 }
@@ -58,7 +58,7 @@ pub(crate) struct Shared {
 impl Drop for Shared {
     fn drop(&mut self) {
         if !self.is_foreign() {
-            // SAFETY: nobody has it any more.
+            // SAFETY: no other thread has it any more.
             unsafe { ManuallyDrop::drop(&mut self.backend) };
         }
     }
@@ -152,14 +152,14 @@ impl Shared {
                         self.round(&mut **turn.backend, |_| is_there());
                     }
                 }
-                // Whoever drives does this too; should it stop, it is our turn.
+                // The driving thread does this too; should it stop, it is our turn.
                 None => std::thread::sleep(Duration::from_millis(1)),
             }
         }
         answer.into_inner().unwrap_or(Err(Status::QueueDeleted))
     }
 
-    /// Begins an admin command whose answer nobody waits for.
+    /// Begins an admin command whose answer is not waited for.
     pub fn admin_later(&self, entry: AdminEntry) {
         self.push(Control::Admin(entry, std::sync::mpsc::channel().0));
         self.drive_once();
@@ -172,8 +172,8 @@ impl Shared {
         self.answer(&receive, None).ok()?.ok()
     }
 
-    /// Its counters, as of its last step. One that does not answer soon has nothing new to tell: they are those that it told
-    /// last, and from then on nobody waits until it has answered.
+    /// Returns its counters, as of its last step. A core that does not answer soon has nothing new: the
+    /// counters are the last ones that it reported, and later calls do not wait until it has answered.
     pub fn statistics(&self) -> Statistics {
         if self.is_foreign() {
             return Statistics::default();
@@ -190,7 +190,7 @@ impl Shared {
         if self.driver == Driver::Caller
             && let Some(mut turn) = self.try_turn()
         {
-            // Without a step: that may take long, and nobody waits for one.
+            // Without a step: that may take long, and no caller waits for one.
             return turn.backend.control(Control::UpdateStatistics(std::sync::mpsc::channel().0));
         }
         let is_waited_for = |asked: &Receiver<()>| asked.try_recv() == Err(TryRecvError::Empty);
@@ -212,7 +212,7 @@ impl Shared {
         &self.info.near_failures
     }
 
-    /// Near storage, where it has that.
+    /// Near storage, if it has any.
     pub fn near(&self) -> Option<&Arc<Near>> {
         self.info.near.as_ref()
     }
@@ -284,7 +284,7 @@ impl Shared {
         while !queue.has(awaited) {
             match self.try_turn() {
                 Some(mut turn) => {
-                    // After a sleep somebody else may have taken it in.
+                    // After a sleep another thread may have taken it in.
                     while !self.round(&mut **turn.backend, |_| queue.has(awaited)) && !queue.has(awaited) {}
                     return;
                 }
@@ -302,7 +302,7 @@ impl Shared {
         turn.backend.run_alone(queue, cid, of)
     }
 
-    /// A bounded piece of work without waiting, where nobody else drives.
+    /// Does a bounded piece of work without waiting, if no other thread drives.
     pub fn drive_once(&self) {
         if self.driver == Driver::Caller
             && !self.is_foreign()
@@ -317,20 +317,21 @@ impl Shared {
         }
     }
 
-    /// True if nobody drives. Else this queue will be woken when the driver's turn is over. To be called
-    /// under the queue's lock, so that the wake-up cannot come before its thread waits for it.
+    /// Returns true if no thread drives. Otherwise this queue will be woken when the driver's turn is over.
+    /// Call it under the queue's lock, so that the wake-up cannot come before its thread waits for it.
     fn may_drive(&self, queue: &Arc<QueuePair>) -> bool {
         let mut waiting = self.waiting();
         if !waiting.iter().any(|other| Arc::ptr_eq(other, queue)) {
             waiting.push(Arc::clone(queue));
         }
         drop(waiting);
-        // Before it is asked who drives: either is seen by whoever ends a turn.
+        // The flag is set before `driven` is read: a thread that ends its turn sees it, or we see no driver.
         self.has_waiting.store(true, Ordering::SeqCst);
         !self.driven.load(Ordering::SeqCst)
     }
 
-    /// Works until there is nothing to do; then spins a while, then sleeps once. True where it was found to be done.
+    /// Works until there is nothing to do; then spins for a while, then sleeps once. Returns true if the work
+    /// was found to be done.
     fn round(&self, backend: &mut dyn BackendLoop, done: impl Fn(&dyn BackendLoop) -> bool) -> bool {
         let mut idle_since = None;
         loop {
@@ -355,7 +356,7 @@ impl Shared {
             std::hint::spin_loop();
         }
         self.asleep.store(true, Ordering::SeqCst);
-        // A doorbell rung before this line found nobody asleep: look once more.
+        // A doorbell rung before this line found no sleeping thread: check once more.
         if !backend.has_doorbell() && !self.has_control() {
             backend.sleep();
         }
@@ -381,10 +382,11 @@ impl Shared {
         self.waiting.lock().unwrap_or_else(|error| error.into_inner())
     }
 
-    /// Tells those who wait that nobody drives now.
+    /// Wakes waiting threads, since no thread drives now.
     #[cold]
     fn nudge_waiting(&self) {
-        // Before they are taken: who comes meanwhile finds that nobody drives, or is told next time.
+        // Set before they are taken: a thread that comes meanwhile sees that no thread drives, or is woken
+        // next time.
         self.has_waiting.store(false, Ordering::SeqCst);
         let waiting = std::mem::take(&mut *self.waiting());
         waiting.iter().for_each(|queue| queue.nudge());
@@ -413,9 +415,9 @@ impl Shared {
     }
 }
 
-/// The right to drive the engine. When it ends, those who wait for theirs are told.
+/// The right to drive the engine. When it ends, threads that wait for theirs are woken.
 struct Turn<'a> {
-    // Fields are dropped in this order: the backend is free when the others are told.
+    // Fields are dropped in this order: the backend is free when the others are woken.
     backend: MutexGuard<'a, Box<dyn BackendLoop>>,
     end: EndOfTurn<'a>,
 }

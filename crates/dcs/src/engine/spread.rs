@@ -13,10 +13,10 @@ use std::sync::{Mutex, MutexGuard};
 /// each goes to one core, whole, and which one is found when it is submitted.
 ///
 /// It is the core with the fewest transfers in flight. Streams that can share lanes are gathered, unless
-/// [`Builder::gather`](super::Builder::gather) forbids it: where the chain has an operator whose unit takes
-/// many streams side by side, as md5's does, the transfer goes to the core that has most such streams, until
-/// its lanes are full. Transfers with one request id ([`Request::rid`]), other than 0, go to one core, where
-/// they keep their order.
+/// [`Builder::gather`](super::Builder::gather) forbids it: if the chain has an operator whose unit takes many
+/// streams side by side, as md5's does, the transfer goes to the core with most such streams, until its lanes
+/// are full. Transfers with one request id ([`Request::rid`]), other than 0, go to one core, where they keep
+/// their order.
 ///
 /// ```
 /// use dcs::engine::Cores;
@@ -95,7 +95,7 @@ impl Spread {
         }
         let with_room = self.sessions.iter().enumerate().filter(|(_, session)| !session.is_full());
         let meters = with_room.map(|(at, session)| (at, session.meter()));
-        // Where none has room the first says so.
+        // If none has room, the first reports it.
         let at = meter::place(meters, chain.iter().map(Op::number), self.gather).unwrap_or(0);
         &self.sessions[at]
     }

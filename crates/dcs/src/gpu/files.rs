@@ -25,7 +25,7 @@ pub struct Reading {
 pub struct MeasuredFile {
     /// The operator's name: `gpu:md5`.
     pub operator: &'static str,
-    /// By GPUDirect Storage, where that is available.
+    /// By GPUDirect Storage, if available.
     pub direct: Result<Reading, StorageError>,
     /// With O_DIRECT to the host's memory, and copied from there.
     pub by_host: Reading,

@@ -39,9 +39,9 @@ pub struct Measured {
     pub operator: &'static str,
     /// The kernel, on data that are on the GPU, by the GPU's clock.
     pub resident: f64,
-    /// Of what the GPU's memory allows where each byte is read once, and written once where data change. None
-    /// where the GPU's cache has room for half of the data: then they may never have been fetched from its
-    /// memory.
+    /// The part of the GPU memory's bandwidth, if each byte is read once, and written once where data change.
+    /// `None` if the GPU's cache has room for half of the data: then they may never have been fetched from
+    /// its memory.
     pub of_floor: Option<f64>,
     /// With the copies in and out, each step after the one before.
     pub apart: f64,
@@ -50,7 +50,7 @@ pub struct Measured {
     /// One core of this machine's CPU, on as many streams.
     pub cpu: f64,
     /// A whole engine, from memory through the operator on the GPU to /dev/null, and the same with the
-    /// operator on the engine's own core. None where pieces are no blocks of an engine, or there are more
+    /// operator on the engine's own core. `None` if the pieces are not blocks of an engine, or there are more
     /// streams than a session has room for.
     pub engine: Option<(f64, f64)>,
 }
@@ -72,7 +72,7 @@ pub enum MeasureError {
     Plan,
 }
 
-/// Measures what a GPU does with these operators, each beside the CPU. What it computes is checked first.
+/// Measures a GPU's speed with these operators, each compared with the CPU. The results are checked first.
 ///
 /// # Errors
 ///

@@ -126,7 +126,7 @@ impl KernelLoop {
         DirectDevices { ssds, nic, gpu }: DirectDevices<'_>,
     ) -> Result<KernelLoop, Error> {
         let passes = Pass::all();
-        // Whether there is a module of a name is found where one is named.
+        // Modules are looked up by name when one is used.
         config.units.push((Operator::Module, 1));
         // A lane is a physical unit: as many streams as there are lanes may have a block with the unit at
         // once.
@@ -140,7 +140,7 @@ impl KernelLoop {
             // A block of each command may be with each of its operators.
             config.gpu = offload::operators().map(|operator| (operator, config.commands)).collect();
         }
-        // What the kernel moves, and operators do here, is done where it is asked for.
+        // Data that the kernel moves, and operators that run here, are done immediately.
         config.short = ssds.is_empty() && nic.is_none() && gpu.is_none();
         config.multi_lane = passes.iter().map(|pass| pass.lanes().0).collect();
         let setup = Setup { blocks: config.blocks, block_size: config.block_size, io, by_callers };
@@ -338,7 +338,7 @@ impl KernelLoop {
         any
     }
 
-    /// Performs this many actions at most; false where there was none.
+    /// Performs at most this many actions; returns false if there were none.
     fn perform(&mut self, most: usize) -> bool {
         let mut done = 0;
         while done < most {
@@ -388,7 +388,7 @@ impl KernelLoop {
             Action::Abort { operation } => self.controller.abort(operation),
             Action::Complete { queue, slot, entry, result } => {
                 if !entry.status().is_success() {
-                    // Whoever sees it may ask why.
+                    // The caller may ask for the reason.
                     self.publish();
                 }
                 if let Some(pair) = self.pair(queue) {
@@ -557,7 +557,7 @@ impl BackendLoop for KernelLoop {
             Control::Admin(_, answer) if self.closed => _ = answer.send(Err(Status::QueueDeleted)),
             Control::Admin(entry, answer) => self.admin(&entry, answer),
             Control::PacedSending(handle, answer) => {
-                // An error: nobody waits for the answer.
+                // An error: nothing waits for the answer.
                 let _ = answer.send(self.controller.paced_sending(handle).ok_or(Status::DeviceReset));
             }
             Control::Stop => {
@@ -606,7 +606,7 @@ impl BackendLoop for KernelLoop {
 
     fn sleep(&mut self) {
         if self.closed {
-            // Nothing is done any more, whatever has happened: there is only somebody to be refused.
+            // No work is done any more: commands are only refused.
             return self.controller.rest();
         }
         let now = clock();
@@ -616,7 +616,7 @@ impl BackendLoop for KernelLoop {
 }
 
 impl Queue {
-    /// True where an entry of this command identifier is in the ring that the engine has not fetched.
+    /// Returns true if an entry with this command identifier is in the ring that the engine has not fetched.
     fn has_unfetched(&self, cid: u16) -> bool {
         let depth = self.pair.ring_depth();
         let tail = self.pair.sq_tail.load(Ordering::SeqCst) % u32::from(depth);

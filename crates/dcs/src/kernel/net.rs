@@ -56,7 +56,7 @@ impl KernelLoop {
             },
         };
         if let Some(now) = answered {
-            // An error: nobody waits for the answer.
+            // An error: nothing waits for the answer.
             let _ = answer.send(now);
         }
     }
@@ -65,7 +65,7 @@ impl KernelLoop {
     pub(super) fn answered(&mut self, ticket: u16, answer: Answer) {
         let handle = answer.map(|(handle, _)| handle);
         let wanted = self.requests.waiting.remove(&ticket).is_some_and(|waits| waits.send(answer).is_ok());
-        // A connection that nobody waits for any more.
+        // A connection that nothing waits for any more.
         if let (false, Ok(handle)) = (wanted, handle) {
             let _ = self.controller.ask(0, NicRequest::Release(handle));
         }

@@ -28,8 +28,8 @@ struct Out {
 pub(super) struct Offloads(HashMap<OperationId, Out>);
 
 impl Offloads {
-    /// Takes an operation in, if it is one for the GPU. Its outcome, where that is known already, else `None`
-    /// inside.
+    /// Takes an operation, if it is one for the GPU. Returns its outcome if it is known already, otherwise
+    /// `None` inside.
     pub fn take(
         &mut self,
         operation: &Operation,
@@ -55,7 +55,7 @@ impl Offloads {
         Some(None)
     }
 
-    /// The GPU is done with one; `None` where it is not known.
+    /// The GPU has finished one; `None` if it is not known.
     pub fn done(
         &mut self,
         operation: OperationId,

@@ -58,7 +58,7 @@ impl Pass {
         true
     }
 
-    /// Takes an aborted operation out; false where it is not here.
+    /// Removes an aborted operation; returns false if it is not here.
     pub fn abort(&mut self, operation: OperationId) -> bool {
         let before = self.waiting.len();
         self.waiting.retain(|waiting| waiting.operation != operation);

@@ -12,7 +12,7 @@ pub(crate) fn clock() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// Bytes of a core's second-level cache; where the system does not say, as much as a common core has.
+/// Bytes of a core's second-level cache; if the system does not report it, the size of a common core's.
 pub(crate) fn cache_size() -> u32 {
     let told = |index: u32| {
         let read = |what| {
@@ -56,8 +56,8 @@ fn be_nice(level: i8) -> io::Result<()> {
     }
 }
 
-/// Has the calling thread run when its time has come: in real time where that is allowed. Its children, the
-/// kernel's io_uring workers among them, are ordinary.
+/// Has the calling thread run in time: in real time if that is allowed. Its children, including the kernel's
+/// io_uring workers, are ordinary.
 pub(crate) fn in_time(mode: Mode) -> io::Result<()> {
     if mode == Mode::Off {
         return Ok(());
@@ -86,7 +86,7 @@ fn block_signals() {
     }
 }
 
-/// Processors that are not there, or not allowed, leave the thread where the scheduler puts it.
+/// If processors do not exist or are not allowed, the scheduler chooses.
 fn bind_to(cpus: &[usize]) {
     let known = cpus.iter().filter(|cpu| **cpu < libc::CPU_SETSIZE as usize);
     if known.clone().next().is_none() {

@@ -26,7 +26,7 @@ struct Owner<'a> {
     chain: &'a mut Chain,
     spare_chains: &'a mut Vec<Chain>,
     bound: &'a mut [Option<Bound>],
-    /// Endpoints behind these handles, where they are known.
+    /// Endpoints of these handles, if they are known.
     found: Option<Found>,
     /// The driving thread is the application's, and signals would reach it.
     unshielded: Option<&'a mut Option<Shield>>,
@@ -191,7 +191,7 @@ impl Owner<'_> {
         Went::Ran(ran.times[usize::from(ran.done)])
     }
 
-    /// Has an operator do the block; returns what came of it where the command does not go on.
+    /// Has an operator process the block; returns the outcome if the command does not go on.
     #[inline]
     fn operate(
         &mut self,
@@ -218,7 +218,8 @@ impl Owner<'_> {
         None
     }
 
-    /// Tells why a command cannot be bound. Whatever else is wrong, a source without the bytes is told first.
+    /// Returns the reason why a command cannot be bound. A source without the bytes comes first, whatever
+    /// else is wrong.
     #[cold]
     fn refuse(&self, passage: &Passage<'_>, (stage, failure): (Stage, Failure)) -> Went {
         let spec = passage.spec;

@@ -4,7 +4,7 @@ use super::{Endpoint, Endpoints, OpChain, QueuePair, handle};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// The endpoints of source and destination, where they are known.
+/// The endpoints of source and destination, if they are known.
 pub(crate) type BothEnds = [Option<Arc<Endpoint>>; 2];
 
 /// The handles of source and destination, and what is behind them.
@@ -18,8 +18,9 @@ impl QueuePair {
         [source, destination].map(|handle| state.endpoint(handle).cloned())
     }
 
-    /// The handles of a transfer's source and destination, and the endpoints behind them; none where it may not go alone: somebody wants to
-    /// be told of its end, or nobody else has its endpoints, and closing them may wait.
+    /// The handles of a transfer's source and destination, and their endpoints; `None` if it must not go
+    /// alone: a waker is to be told of its end, or it has the last reference to its endpoints, and closing
+    /// them may block.
     pub fn find_shared(&self, cid: u16) -> Option<Found> {
         let state = self.state();
         let slot = state.slots.get(cid as usize)?;

@@ -1,4 +1,5 @@
-//! Operations on both ends of a command that has no route yet: tried at once. Only where that did not do, a route is made.
+//! Operations on both ends of a command that has no route yet: tried at once. A route is made only if that
+//! fails.
 
 use super::Controller;
 use crate::attempt::Attempt;

@@ -583,7 +583,7 @@ impl Controller {
 
     fn clear_wake(&self) {
         let mut count = [0; 8];
-        // EAGAIN: nobody woke us.
+        // EAGAIN: no wake-up came.
         let _ = rustix::io::read(&*self.wake, &mut count);
     }
 

@@ -148,7 +148,7 @@ impl Controller {
         }
     }
 
-    /// Closes an endpoint that nobody has any more, on a thread if that may wait.
+    /// Closes an endpoint that has no other user, on a thread if that may block.
     #[cold]
     fn close_aside(&self, endpoint: Endpoint) {
         if endpoint.closing() != Closing::AtOnce {

@@ -129,7 +129,7 @@ impl Driver {
     pub fn load(library: Option<&Path>) -> Result<Arc<Driver>, GpuError> {
         let library = Library::open(library, SWITCH, NAME)
             .map_err(|(library, why)| GpuError::NoDriver { library, why })?;
-        // SAFETY: the library is CUDA's driver by its name, or by the word of whoever named another one.
+        // SAFETY: the library is CUDA's driver by its name, or the user vouches for another one.
         let entry = unsafe { EntryPoints::load(&library) };
         let entry =
             entry.map_err(|symbol| GpuError::OldDriver { library: library.path.clone(), missing: symbol })?;

@@ -198,7 +198,7 @@ impl CuFile {
         if !library.is_stand_in() && !Path::new("/proc/modules").exists() {
             return Err(StorageError::NoModules);
         }
-        // SAFETY: the library is cuFile by its name, or by the word of whoever named another one.
+        // SAFETY: the library is cuFile by its name, or the user vouches for another one.
         let entry = unsafe { EntryPoints::load(&library) }
             .map_err(|missing| StorageError::Old { library: library.path.clone(), missing })?;
         let _current = context.current()?;

@@ -517,7 +517,7 @@ impl Network {
         }
     }
 
-    /// Ends a stream with a goodbye, if it has sent anything that somebody was told about.
+    /// Ends a stream with a goodbye, if it has sent anything.
     fn leave(&mut self, bus: &mut dyn Bus, id: u32) {
         self.paced.schedule(id, None);
         match self.paced.streams.get_mut(&id) {

@@ -64,4 +64,4 @@ QEMU emulates each instruction, so its seconds mean nothing. Guest CPU seconds p
 spinners with that without, several sets with one. What QEMU's servers lack (a GPU, an integrated device) is in dcs bench sim, in virtual time.
 docs/experiments.md says how it is measured and what it does not show.
 
-Exit codes: 0 done; 1 a check or the guest failed; 2 usage; 9 no virtual server can be had here; 130 interrupted";
+Exit codes: 0 done; 1 a check or the guest failed; 2 usage; 9 no virtual server is available; 130 interrupted";
