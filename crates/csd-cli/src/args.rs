@@ -158,9 +158,7 @@ fn rates(text: &str) -> Result<Rates, String> {
         let (key, value) = option.split_once('=').unwrap_or((option, ""));
         let number = || value.parse().map_err(|_| format!("{option}: not a number, or too large"));
         match key {
-            "weight" => {
-                rates.weight = Some(value.parse().map_err(|_| format!("{option}: not a weight"))?)
-            }
+            "weight" => rates.weight = Some(value.parse().map_err(|_| format!("{option}: not a weight"))?),
             "iops" => rates.iops = Some(number()?),
             "bytes-per-s" => rates.bytes_per_s = Some(units::size(value)?),
             _ => return Err(format!("{option}: use weight=, iops= or bytes-per-s=")),

@@ -215,9 +215,8 @@ impl Process {
             Some(served) => {
                 if !spec.fits(&served.spec) {
                     let why = format!("there is a drive {} already, with other settings", spec.name);
-                    return Err(
-                        Refused::new(why).advise("give only the namespace; for limits and weight use dcs csd set")
-                    );
+                    return Err(Refused::new(why)
+                        .advise("give only the namespace; for limits and weight use dcs csd set"));
                 }
                 let spec = Drive { namespaces: spec.namespaces, ..served.spec.clone() };
                 let prepared = prepare(layout, &spec, &served.spaces)?;
@@ -571,9 +570,7 @@ fn chain(wanted: &Namespace) -> Result<Option<Arc<Chain>>, Refused> {
         };
     };
     if operator != "aes256-xts" {
-        return Err(
-            Refused::new(format!("a namespace cannot have {operator}")).advise("use aes256-xts")
-        );
+        return Err(Refused::new(format!("a namespace cannot have {operator}")).advise("use aes256-xts"));
     }
     let path = wanted.key_file.as_deref().ok_or_else(|| {
         Refused::new(format!("no key for {operator}")).advise("name a file with it: key-file=FILE")

@@ -65,21 +65,20 @@ pub fn check(slots: Option<&Placement>, spec: &Drive) -> Result<(), Refused> {
             return Err(Refused::new(format!("load must be 1 to 1000, not {load}")));
         }
         Some(_) if !policy.is_some_and(Policy::is_static) => {
-            return Err(Refused::new(format!("{name} has a load, but drives have no slots of their own")).advise(
-                "use --policy static-best or static-worst, or leave load out",
-            ));
+            return Err(Refused::new(format!("{name} has a load, but drives have no slots of their own"))
+                .advise("use --policy static-best or static-worst, or leave load out"));
         }
         _ => {}
     }
     // A guest's own program must not hold up others.
     match (spec.load_programs, spec.programs, slots) {
         (false, ..) => Ok(()),
-        (true, false, _) => {
-            Err(Refused::new(format!("{name} has load-programs without programs"))
-                .advise("add programs, or leave load-programs out"))
+        (true, false, _) => Err(Refused::new(format!("{name} has load-programs without programs"))
+            .advise("add programs, or leave load-programs out")),
+        (true, true, None) => {
+            Err(Refused::new(format!("there are no slots for programs that the guest of {name} loads"))
+                .advise("give operators threads of their own: dcs csd run --slots 1"))
         }
-        (true, true, None) => Err(Refused::new(format!("there are no slots for programs that the guest of {name} loads"))
-            .advise("give operators threads of their own: dcs csd run --slots 1")),
         (true, true, Some(slots)) if !slots.takes_modules() => {
             Err(Refused::new(format!("no slot is bound to programs that the guest of {name} loads"))
                 .advise("bind one to modules: dcs csd run --slot module"))
