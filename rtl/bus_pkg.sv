@@ -8,7 +8,9 @@ package bus_pkg;
   localparam int unsigned IdWidth   = 4;
   // Bytes of a beat, and the longest burst.
   localparam int unsigned BeatBytes = DataWidth / 8;
+  // verilator lint_off UNUSEDPARAM
   localparam int unsigned MostBeats = 4096 / BeatBytes;
+  // verilator lint_on UNUSEDPARAM
 
   localparam logic [1:0] BurstIncrement = 2'b01;
   localparam logic [1:0] ResponseOkay   = 2'b00;

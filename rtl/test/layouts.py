@@ -21,7 +21,7 @@ def package(name):
             {"known": known, "widths": widths, "structs": structs}[part[0]].update(part[1])
 
     def value(expression):
-        expression = re.sub(r"\d*'[sS]?([hd])([0-9a-fA-F]+)", lambda m: str(int(m[2], 16 if m[1] == "h" else 10)), expression)
+        expression = re.sub(r"\d*'[sS]?([hdb])([0-9a-fA-F]+)", lambda m: str(int(m[2], {"h": 16, "d": 10, "b": 2}[m[1]])), expression)
         expression = expression.replace("$clog2", "clog2").replace("dcs_pkg::", "").replace("/", "//")
         return eval(expression, {"clog2": clog2}, known)
 

@@ -19,10 +19,17 @@ def run(args):
     return all([bench(args, name, unit) for name, unit in chosen(args).items()])
 
 
-def reference(args):
-    """Builds the program that tells what the Rust core makes of the same commands."""
+# The programs that tell what the Rust code makes of the same, by bench.
+REFERENCES = {"engine": "rtl", "d2d_tx": "d2d", "d2d_rx": "d2d", "uoe": "d2d"}
+
+
+def reference(args, bench):
+    """Builds the program that a bench compares with; gives its path by the name of its variable."""
+    name = REFERENCES.get(bench)
+    if name is None:
+        return {}
     subprocess.run(["cargo", "build", "-q", "-p", "dcs-rtl-reference"], cwd=RTL.parent, check=True)
-    return args.target.parent / "debug" / "dcs-rtl-reference"
+    return {f"DCS_{name.upper()}_REFERENCE": str(args.target.parent / "debug" / f"dcs-{name}-reference")}
 
 
 def bench(args, name, unit):
@@ -57,8 +64,8 @@ def bench(args, name, unit):
             extra_env={
                 "DCS_SEEDS": str(args.seeds),
                 "DCS_FIGURES": str(figures),
-                "DCS_RTL_REFERENCE": str(reference(args)) if unit.bench == "engine" else "",
                 "PYTHONPATH": os.pathsep.join(sys.path),
+                **reference(args, unit.bench),
             },
         )
         tests, failed = get_results(results)

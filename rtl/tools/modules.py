@@ -32,6 +32,9 @@ UNITS = {
     "ndp_pool": Unit("ndp_pool", "ndp_pool"),
     "renaming": Unit("renaming", "renaming"),
     "engine": Unit("engine", "engine"),
+    "d2d_tx": Unit("d2d_tx", "d2d_tx"),
+    "d2d_rx": Unit("d2d_rx", "d2d_rx"),
+    "uoe": Unit("uoe", "uoe"),
 }
 
 
