@@ -20,6 +20,7 @@ module completion
   input  logic [2:0][63:0]    finish_times_i,
   input  logic [63:0]         finish_bytes_in_i,
   input  logic [63:0]         finish_bytes_out_i,
+  input  logic [15:0]         finish_path_i,
   // Its operators, and those whose digests were told.
   input  places_t             finish_operators_i,
   input  logic [ChainMax-1:0] finish_told_i,
@@ -36,6 +37,7 @@ module completion
   input  logic                write_ready_i,
   output address_t            write_address_o,
   output logic [63:0]         write_data_o,
+  output command_t            write_command_o,
 
   output logic                post_o,
   output command_t            post_command_o,
@@ -49,6 +51,7 @@ module completion
     logic [2:0][63:0]    times;
     logic [63:0]         bytes_in;
     logic [63:0]         bytes_out;
+    logic [15:0]         path;
     places_t             operators;
     logic [ChainMax-1:0] told;
   } record_t;
@@ -88,6 +91,7 @@ module completion
     head    = '0;
     head[0] = {32'h0, record.posting.stage_index, record.posting.stage, 1'b0,
                record.posting.status};
+    head[1] = 64'(record.path);
     head[2] = record.bytes_in;
     head[3] = record.bytes_out;
     {head[6], head[5], head[4]} = record.times;
@@ -102,6 +106,7 @@ module completion
   assign digest_at_o      = at_q[2:0];
   assign digest_index_o   = index_q[3:0];
   assign write_valid_o    = state_q == Head || (state_q == Digests && (!told || digest_ready_i));
+  assign write_command_o  = command_q;
   assign write_address_o  = record.result + address_t'({word, 3'b0});
   assign step             = write_valid_o && write_ready_i;
 
@@ -151,6 +156,7 @@ module completion
         times:     finish_times_i,
         bytes_in:  finish_bytes_in_i,
         bytes_out: finish_bytes_out_i,
+        path:      finish_path_i,
         operators: finish_operators_i,
         told:      finish_told_i
       };

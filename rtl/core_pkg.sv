@@ -100,6 +100,10 @@ package core_pkg;
     logic [7:0]        destination_kind;
     logic [31:0]       destination_handle;
     logic [31:0]       prefix_handle;
+    // When what goes to a paced destination is due.
+    logic [7:0]        pacing;
+    logic [63:0]       rate;
+    logic [31:0]       window_us;
     logic              parallel_reads;
     // Extents: those of the prefix are first, those of the destination are last.
     extent_count_t     prefix;
@@ -235,6 +239,8 @@ package core_pkg;
     outcome_e      kind;
     // Moved or processed.
     bytes_t        bytes;
+    // Moved: PATH bits, of the path that they took.
+    logic [15:0]   path;
     status_t       status;
   } outcome_t;
 

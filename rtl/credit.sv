@@ -33,6 +33,9 @@ module credit
 
   // Commands in line for which there is a block now.
   output logic [Commands-1:0] line_o,
+  // Commands in line, and blocks that nobody has.
+  output logic [Commands-1:0] waits_o,
+  output logic [Blocks-1:0]   free_o,
   output logic                idle_o
 );
 
@@ -44,6 +47,7 @@ module credit
   logic [Commands-1:0]    waits_q;
   count_t                 free_count;
   logic                   reserved, may, charge, refund;
+  logic [Queues-1:0]      unused_none;
 
   // The first block that a command holds is the reserved one.
   assign reserved  = held_q[command_i] == '0;
@@ -51,6 +55,8 @@ module credit
   assign granted_o = take_i && (reserved || (held_q[command_i] < count_t'(Window) && may));
   assign charge    = start_i || (granted_o && !reserved);
   assign refund    = finish_i || (give_i && held_q[command_i] > 1);
+  assign waits_o   = waits_q;
+  assign free_o    = free_q;
   assign idle_o    = free_count == count_t'(Blocks) && free_q == '1;
 
   quota #(
@@ -60,6 +66,7 @@ module credit
     .clk_i,
     .rst_ni,
     .open_o,
+    .none_o       (unused_none),
     .take_i       (charge),
     .take_queue_i (queue_i),
     .give_i       (refund),

@@ -17,6 +17,13 @@ module engine
   input  queue_t        create_queue_i,
   input  queue_config_t create_config_i,
 
+  // A queue pair is to go: its commands are stopped, then it is gone.
+  input  logic          delete_i,
+  input  queue_t        delete_queue_i,
+  output logic          deleted_valid_o,
+  input  logic          deleted_ready_i,
+  output queue_t        deleted_queue_o,
+
   input  logic          doorbell_valid_i,
   input  logic          doorbell_completion_i,
   input  queue_t        doorbell_queue_i,
@@ -25,6 +32,9 @@ module engine
 
   // Host memory, of any alignment. Words are written in their order.
   output logic          read_valid_o,
+  // An entry of a queue, not a descriptor. The queue is the same for both.
+  output logic          read_entry_o,
+  output queue_t        read_queue_o,
   input  logic          read_ready_i,
   output address_t      read_address_o,
   output logic [12:0]   read_bytes_o,
@@ -33,12 +43,18 @@ module engine
   input  logic [63:0]   data_i,
   input  logic          data_error_i,
   output logic          write_valid_o,
+  // A word of a completion entry, not of a result.
+  output logic          write_entry_o,
+  output command_t      write_command_o,
   input  logic          write_ready_i,
   output address_t      write_address_o,
   output logic [63:0]   write_data_o,
   output logic          interrupt_valid_o,
   input  logic          interrupt_ready_i,
   output logic [10:0]   interrupt_vector_o,
+  // A completion entry is in its ring, or was dropped.
+  output logic          posted_o,
+  output command_t      posted_command_o,
 
   // What a transfer says, as it is checked: extents and parameter blocks of `checked`.
   output command_t      checked_o,
@@ -46,6 +62,7 @@ module engine
   output extent_index_t extent_index_o,
   output extent_t       extent_o,
   output logic          parameter_valid_o,
+  output logic [7:0]    parameter_bytes_o,
   output place_t        parameter_at_o,
   output logic [4:0]    parameter_index_o,
   output logic [63:0]   parameter_o,
@@ -72,6 +89,16 @@ module engine
   input  logic          outcome_valid_i,
   output logic          outcome_ready_o,
   input  outcome_t      outcome_i,
+  // Blocks that a device still has after an outcome, and one that it has not any more.
+  input  logic [Blocks-1:0] held_i,
+  input  logic          released_valid_i,
+  output logic          released_ready_o,
+  input  row_t          released_row_i,
+  // A command is to stop, asked for beside its queue. Nothing happens where there is none.
+  input  logic          stop_valid_i,
+  output logic          stop_ready_o,
+  input  queue_t        stop_queue_i,
+  input  logic [15:0]   stop_cid_i,
   output logic          abort_valid_o,
   input  logic          abort_ready_i,
   output operation_id_t abort_id_o,
@@ -85,7 +112,14 @@ module engine
   input  logic [63:0]   digest_i,
 
   // Nothing is in flight, and all that commands had has come back.
-  output logic          idle_o
+  output logic          idle_o,
+  // Nothing will happen by itself: the clock may stand still until something comes in. But while
+  // `timed_o`, timeouts come with `millis_i`.
+  output logic          quiet_o,
+  output logic          timed_o,
+  // A command waits for a block that another one has.
+  output logic          short_o,
+  output logic [Blocks-1:0] free_o
 );
 
   logic        entry_valid, entry_ready, fetched;
@@ -103,6 +137,10 @@ module engine
   logic [63:0] entry_write_data, result_write_data;
 
   logic        frontend_idle, sequencer_idle, completion_idle;
+  logic        frontend_quiet, validate_quiet, sequencer_quiet, stop_found, checking;
+  command_t    result_command, entry_write_command;
+  command_t    stop_command;
+  logic [Queues-1:0] deleting;
 
   frontend u_frontend (
     .clk_i,
@@ -110,6 +148,12 @@ module engine
     .create_i,
     .create_queue_i,
     .create_config_i,
+    .delete_i,
+    .delete_queue_i,
+    .deleting_o         (deleting),
+    .deleted_valid_o,
+    .deleted_ready_i,
+    .deleted_queue_o,
     .doorbell_valid_i,
     .doorbell_completion_i,
     .doorbell_queue_i,
@@ -134,10 +178,17 @@ module engine
     .interrupt_valid_o,
     .interrupt_ready_i,
     .interrupt_vector_o,
-    .idle_o             (frontend_idle)
+    .write_command_o    (entry_write_command),
+    .posted_o,
+    .posted_command_o,
+    .idle_o             (frontend_idle),
+    .quiet_o            (frontend_quiet)
   );
 
   // A result's words all come before its completion entry, which is posted after them.
+  assign write_entry_o      = entry_write_valid;
+  assign write_command_o    = entry_write_valid ? entry_write_command : result_command;
+  assign read_queue_o       = entry_queue;
   assign write_valid_o      = entry_write_valid || result_write_valid;
   assign write_address_o    = entry_write_valid ? entry_write_address : result_write_address;
   assign write_data_o       = entry_write_valid ? entry_write_data : result_write_data;
@@ -165,6 +216,7 @@ module engine
     .entry_number_i    (entry_number),
     .fetched_o         (fetched),
     .read_valid_o,
+    .read_entry_o,
     .read_ready_i,
     .read_address_o,
     .read_bytes_o,
@@ -181,6 +233,7 @@ module engine
     .extent_index_o,
     .extent_o,
     .parameter_valid_o,
+    .parameter_bytes_o,
     .parameter_at_o,
     .parameter_index_o,
     .parameter_o,
@@ -188,7 +241,12 @@ module engine
     .verdict_ready_i   (verdict_ready),
     .verdict_o         (verdict),
     .finish_i          (finish),
-    .finish_command_i  (finish_command)
+    .finish_command_i  (finish_command),
+    .stop_queue_i,
+    .stop_cid_i,
+    .stop_found_o      (stop_found),
+    .stop_command_o    (stop_command),
+    .quiet_o           (validate_quiet)
   );
 
   order #(
@@ -210,6 +268,7 @@ module engine
   address_t            finish_result;
   logic [2:0][63:0]    finish_times;
   logic [63:0]         finish_bytes_in, finish_bytes_out;
+  logic [15:0]         finish_path;
   logic [ChainMax-1:0] finish_told;
   places_t             finish_operators;
 
@@ -249,6 +308,16 @@ module engine
     .outcome_valid_i,
     .outcome_ready_o,
     .outcome_i,
+    .held_i,
+    .released_valid_i,
+    .released_ready_o,
+    .released_row_i,
+    .deleting_i         (deleting),
+    .stop_valid_i,
+    .stop_ready_o,
+    .stop_found_i       (stop_found),
+    .stop_command_i     (stop_command),
+    .checking_i         (checking),
     .abort_valid_o,
     .abort_ready_i,
     .abort_id_o,
@@ -260,9 +329,14 @@ module engine
     .finish_times_o     (finish_times),
     .finish_bytes_in_o  (finish_bytes_in),
     .finish_bytes_out_o (finish_bytes_out),
+    .finish_path_o      (finish_path),
     .finish_told_o      (finish_told),
     .finish_operators_o (finish_operators),
-    .idle_o             (sequencer_idle)
+    .idle_o             (sequencer_idle),
+    .quiet_o            (sequencer_quiet),
+    .timed_o,
+    .short_o,
+    .free_o
   );
 
   completion u_completion (
@@ -276,6 +350,7 @@ module engine
     .finish_bytes_in_i  (finish_bytes_in),
     .finish_bytes_out_i (finish_bytes_out),
     .finish_operators_i (finish_operators),
+    .finish_path_i      (finish_path),
     .finish_told_i      (finish_told),
     .digest_valid_o,
     .digest_ready_i,
@@ -287,12 +362,15 @@ module engine
     .write_ready_i      (result_write_ready),
     .write_address_o    (result_write_address),
     .write_data_o       (result_write_data),
+    .write_command_o    (result_command),
     .post_o             (post),
     .post_command_o     (post_command),
     .post_posting_o     (post_posting),
     .idle_o             (completion_idle)
   );
 
-  assign idle_o = frontend_idle && sequencer_idle && completion_idle && in_order == '0;
+  assign checking = entry_valid;
+  assign quiet_o  = frontend_quiet && validate_quiet && sequencer_quiet && completion_idle;
+  assign idle_o   = frontend_idle && sequencer_idle && completion_idle && in_order == '0;
 
 endmodule

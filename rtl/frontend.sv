@@ -17,6 +17,15 @@ module frontend
   input  queue_t        create_queue_i,
   input  queue_config_t create_config_i,
 
+  // A queue pair is to go: nothing more is fetched, and completions for which its ring has no room
+  // are dropped. When its last command's slot is free, it is gone.
+  input  logic              delete_i,
+  input  queue_t            delete_queue_i,
+  output logic [Queues-1:0] deleting_o,
+  output logic              deleted_valid_o,
+  input  logic              deleted_ready_i,
+  output queue_t            deleted_queue_o,
+
   // A doorbell was rung: a submission queue's tail, or a completion queue's head. One that makes no
   // sense is ignored, and told.
   input  logic          doorbell_valid_i,
@@ -47,17 +56,23 @@ module frontend
   input  logic          write_ready_i,
   output address_t      write_address_o,
   output logic [63:0]   write_data_o,
+  output command_t      write_command_o,
   // After it.
   output logic          interrupt_valid_o,
   input  logic          interrupt_ready_i,
   output logic [10:0]   interrupt_vector_o,
+  // The completion of a command is posted, or dropped.
+  output logic          posted_o,
+  output command_t      posted_command_o,
 
   // No command has a slot, and no entry is left to fetch.
-  output logic          idle_o
+  output logic          idle_o,
+  // Nothing will happen by itself.
+  output logic          quiet_o
 );
 
   queue_config_t [Queues-1:0]       config_q;
-  logic          [Queues-1:0]       there_q, phase_q, entries, room;
+  logic          [Queues-1:0]       there_q, deleting_q, phase_q, entries, room;
   logic          [Queues-1:0][14:0] tail_q, fetch_q, head_q, post_q, taken_q;
   logic          [Queues-1:0][14:0] post_next;
   logic          [Queues-1:0]       open;
@@ -73,7 +88,7 @@ module frontend
 
   always_comb begin
     for (int unsigned i = 0; i < Queues; i++) begin
-      entries[i]   = there_q[i] && tail_q[i] != fetch_q[i];
+      entries[i]   = there_q[i] && !deleting_q[i] && tail_q[i] != fetch_q[i];
       post_next[i] = next(post_q[i], config_q[i].depth);
       room[i]      = post_next[i] != taken_q[i];
     end
@@ -101,6 +116,7 @@ module frontend
   command_t   slot;
   logic [Commands-1:0] slots_q;
   logic [$clog2(Commands+1)-1:0] free_count;
+  logic [Queues-1:0] none, gone;
   logic       posted;
   command_t   posting_q;
   queue_t     posting_queue;
@@ -117,6 +133,7 @@ module frontend
     .clk_i,
     .rst_ni,
     .open_o       (open),
+    .none_o       (none),
     .take_i       (offer && !entry_valid_o),
     .take_queue_i (at_q),
     .give_i       (posted),
@@ -128,6 +145,19 @@ module frontend
     slot = '0;
     for (int unsigned i = Commands; i > 0; i--) begin
       if (!slots_q[i-1]) slot = command_t'(i - 1);
+    end
+  end
+
+  // ---- Queues that go ----
+
+  assign gone            = deleting_q & none;
+  assign deleting_o      = deleting_q;
+  assign deleted_valid_o = gone != '0;
+
+  always_comb begin
+    deleted_queue_o = '0;
+    for (int unsigned i = Queues; i > 0; i--) begin
+      if (gone[i-1]) deleted_queue_o = queue_t'(i - 1);
     end
   end
 
@@ -164,11 +194,12 @@ module frontend
 
   // ---- Completions ----
 
-  typedef enum logic [1:0] {
+  typedef enum logic [2:0] {
     Choose,
     Low,
     High,
-    Tell
+    Tell,
+    Drop
   } state_e;
 
   state_e              state_q;
@@ -196,7 +227,9 @@ module frontend
   );
 
   always_comb begin
-    for (int unsigned i = 0; i < Commands; i++) may[i] = first[i] && room[queue_q[i]];
+    for (int unsigned i = 0; i < Commands; i++) begin
+      may[i] = first[i] && (room[queue_q[i]] || deleting_q[queue_q[i]]);
+    end
   end
 
   arbiter #(
@@ -227,20 +260,25 @@ module frontend
   assign write_address_o    = config_q[posting_queue].completion
                               + address_t'({post_q[posting_queue], state_q == High, 3'b0});
   assign write_data_o       = state_q == High ? entry[127:64] : entry[63:0];
+  assign write_command_o    = posting_q;
+  assign posted_o           = posted;
+  assign posted_command_o   = posting_q;
   assign interrupt_valid_o  = state_q == Tell && config_q[posting_queue].interrupts;
   assign interrupt_vector_o = config_q[posting_queue].vector;
-  assign posted             = state_q == Tell
-                              && (interrupt_ready_i || !config_q[posting_queue].interrupts);
+  assign posted             = state_q == Drop
+                              || (state_q == Tell
+                                  && (interrupt_ready_i || !config_q[posting_queue].interrupts));
 
   always_ff @(posedge clk_i or negedge rst_ni) begin
     if (!rst_ni) begin
       state_q <= Choose;
     end else begin
       unique case (state_q)
-        Choose: if (chosen_valid) state_q <= Low;
+        Choose: if (chosen_valid) state_q <= room[queue_q[chosen]] ? Low : Drop;
         Low:    if (write_ready_i) state_q <= High;
         High:   if (write_ready_i) state_q <= Tell;
         Tell:   if (posted) state_q <= Choose;
+        Drop:   state_q <= Choose;
         default: ;
       endcase
     end
@@ -258,9 +296,15 @@ module frontend
 
   always_ff @(posedge clk_i or negedge rst_ni) begin
     if (!rst_ni) begin
-      there_q <= '0;
+      there_q    <= '0;
+      deleting_q <= '0;
     end else begin
       if (create_i) there_q[create_queue_i] <= 1'b1;
+      if (delete_i) deleting_q[delete_queue_i] <= there_q[delete_queue_i];
+      if (deleted_valid_o && deleted_ready_i) begin
+        there_q[deleted_queue_o]    <= 1'b0;
+        deleting_q[deleted_queue_o] <= 1'b0;
+      end
     end
   end
 
@@ -289,6 +333,8 @@ module frontend
   end
 
   assign idle_o = entries == '0 && free_count == ($clog2(Commands+1))'(Commands) && slots_q == '0
-                  && there == '0;
+                  && there == '0 && deleting_q == '0;
+  assign quiet_o = (entry_valid_o || (entries & open) == '0) && state_q == Choose && !chosen_valid
+                   && !deleted_valid_o;
 
 endmodule

@@ -13,8 +13,9 @@ module quota #(
   input  logic                  clk_i,
   input  logic                  rst_ni,
 
-  // Queues that may take one now.
+  // Queues that may take one now, and those that have none.
   output logic [Queues-1:0]     open_o,
+  output logic [Queues-1:0]     none_o,
   input  logic                  take_i,
   input  logic [QueueWidth-1:0] take_queue_i,
   input  logic                  give_i,
@@ -39,6 +40,7 @@ module quota #(
   always_comb begin
     for (int unsigned i = 0; i < Queues; i++) begin
       open_o[i] = used_q[i] < Guarantee || free_q > owed_q;
+      none_o[i] = used_q[i] == '0;
     end
   end
 

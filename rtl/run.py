@@ -1,4 +1,5 @@
-"""Lints, simulates, proves, synthesizes and places the modules in this folder; see tools/rtl, which runs it."""
+"""Lints, simulates, proves, synthesizes and places the modules in this folder, and runs the core beside the Rust core; see tools/rtl,
+which runs it."""
 
 import argparse
 import sys
@@ -9,11 +10,13 @@ sys.path[:0] = [str(HERE / "tools"), str(HERE / "test")]
 
 import area  # noqa: E402
 import bench  # noqa: E402
+import body  # noqa: E402
+import core  # noqa: E402
 import formal  # noqa: E402
 import lint  # noqa: E402
 import speed  # noqa: E402
 
-PARTS = {"lint": lint.run, "test": bench.run, "formal": formal.run, "area": area.run, "speed": speed.run}
+PARTS = {"lint": lint.run, "test": bench.run, "core": core.run, "formal": formal.run, "area": area.run, "speed": speed.run}
 
 # For every run of all tests: few, since they may take 40 seconds. The others run in `make rtl`.
 QUICK = ["ndp_md5", "ndp_sha256", "ndp_crc32", "ndp_aes256_ctr", "engine"]
@@ -23,13 +26,14 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--target", type=Path, required=True, help="where results are kept")
     parser.add_argument("--seeds", type=int, default=8, help="how many seeds each bench runs")
-    parser.add_argument("part", choices=[*PARTS, "quick", "all"])
+    parser.add_argument("--commands", type=int, default=100_000, help="how many commands both cores are given")
+    parser.add_argument("part", choices=[*PARTS, "body", "quick", "all"])
     parser.add_argument("module", nargs="*", help="only these modules")
     args = parser.parse_args()
-    parts = {"all": list(PARTS), "quick": ["lint", "test"]}.get(args.part, [args.part])
+    parts = {"all": list(PARTS), "quick": ["lint", "test", "core"]}.get(args.part, [args.part])
     if args.part == "quick":
-        args.seeds, args.module = 1, QUICK
-    good = [PARTS[part](args) for part in parts]
+        args.seeds, args.commands, args.module = 1, 2000, QUICK
+    good = [body.run(args)] if args.part == "body" else [PARTS[part](args) for part in parts]
     sys.exit(0 if all(good) else 1)
 
 

@@ -24,6 +24,8 @@ module validate
 
   // Host memory: so many bytes from any address; they come in words, all of them, the last one too.
   output logic          read_valid_o,
+  // An entry of a queue, not a descriptor.
+  output logic          read_entry_o,
   input  logic          read_ready_i,
   output address_t      read_address_o,
   output logic [12:0]   read_bytes_o,
@@ -45,6 +47,7 @@ module validate
   output extent_index_t extent_index_o,
   output extent_t       extent_o,
   output logic          parameter_valid_o,
+  output logic [7:0]    parameter_bytes_o,
   output place_t        parameter_at_o,
   output logic [4:0]    parameter_index_o,
   output logic [63:0]   parameter_o,
@@ -55,7 +58,16 @@ module validate
 
   // A command is finished: its identifier is free.
   input  logic          finish_i,
-  input  command_t      finish_command_i
+  input  command_t      finish_command_i,
+
+  // Which command has this identifier. One that is being checked is not told of yet.
+  input  queue_t        stop_queue_i,
+  input  logic [15:0]   stop_cid_i,
+  output logic          stop_found_o,
+  output command_t      stop_command_o,
+
+  // Nothing will happen by itself: no entry is being checked, or memory is waited for.
+  output logic          quiet_o
 );
 
   localparam int unsigned BufferWords = DescriptorBytes / 8;
@@ -138,7 +150,7 @@ module validate
   logic   [Commands-1:0]       known_q;
   queue_t [Commands-1:0]       known_queue_q;
   logic   [Commands-1:0][15:0] known_cid_q;
-  logic   [Commands-1:0]       same, target;
+  logic   [Commands-1:0]       same, target, stop;
   logic   [15:0]               target_cid, target_number;
   command_t                    target_index;
   logic                        register;
@@ -152,11 +164,19 @@ module validate
     for (int unsigned i = 0; i < Commands; i++) begin
       same[i]   = known_q[i] && known_queue_q[i] == entry_queue_i && known_cid_q[i] == entry.cid;
       target[i] = known_q[i] && known_queue_q[i] == entry_queue_i && known_cid_q[i] == target_cid;
+      stop[i]   = known_q[i] && known_queue_q[i] == stop_queue_i && known_cid_q[i] == stop_cid_i;
+    end
+    stop_command_o = '0;
+    for (int unsigned i = Commands; i > 0; i--) begin
+      if (stop[i-1]) stop_command_o = command_t'(i - 1);
     end
     for (int unsigned i = Commands; i > 0; i--) begin
       if (target[i-1]) target_index = command_t'(i - 1);
     end
   end
+
+  assign stop_found_o = stop != '0;
+  assign quiet_o      = state_q == Idle ? !entry_valid_i : state_q inside {Entry, Fetch};
 
   always_ff @(posedge clk_i or negedge rst_ni) begin
     if (!rst_ni) begin
@@ -330,6 +350,7 @@ module validate
 
   assign read_valid_o   = (state_q == Idle && entry_valid_i)
                           || (state_q == Judge && step_q == 2'd1);
+  assign read_entry_o   = state_q == Idle;
   assign read_address_o = state_q == Idle ? entry_address_i : entry.descriptor_address;
   assign read_bytes_o   = state_q == Idle ? 13'(SqeSize) : entry.descriptor_length[12:0];
   assign data_ready_o   = state_q inside {Entry, Fetch};
@@ -349,6 +370,7 @@ module validate
       : '{offset: offset_q, length: extent_length};
 
   assign parameter_valid_o = state_q == Parameter && step_q == 2'd1;
+  assign parameter_bytes_o = named.count > 32'd255 ? '1 : named.count[7:0];
   assign parameter_at_o    = at_q;
   assign parameter_index_o = index_q[4:0];
   assign parameter_o       = buffer_word_q;
@@ -369,6 +391,9 @@ module validate
     destination_kind:   ends_q[Destination].kind,
     destination_handle: ends_q[Destination].handle,
     prefix_handle:      ends_q[Prefix].handle,
+    pacing:             ends_q[Destination].pacing,
+    rate:               ends_q[Destination].rate,
+    window_us:          ends_q[Destination].window_us,
     parallel_reads:     !source_open,
     prefix:             counts_q[Prefix],
     source:             counts_q[Source],

@@ -15,7 +15,7 @@ use dcs_abi::operator::OPERATORS;
 use dcs_drivers::bus::{Bus, ReadDone, Region, Tag, Window};
 use dcs_drivers::network::{Network, NetworkAction};
 use dcs_drivers::ssd::Ssd;
-use dcs_engine::{Action, Engine, Event, Nanos, OperationId, Outcome, QueueId, Short};
+use dcs_engine::{Action, Core, Engine, Event, Nanos, OperationId, Outcome, QueueId, Short};
 use dcs_vfio_user::wake::Wake;
 use std::collections::HashMap;
 
@@ -31,6 +31,8 @@ const STEPS: usize = 4096;
 pub struct Config {
     /// Sizes of the engine. Its queues are what the host can create.
     pub engine: dcs_engine::Config,
+    /// Makes another core than the Rust one; its sizes are its own, whatever [`Config::engine`] says.
+    pub core: Option<fn() -> Box<dyn Core>>,
     /// Most handles.
     pub handles: usize,
     /// Most SSDs that may be attached.
@@ -60,7 +62,7 @@ impl Default for Config {
             ..dcs_engine::Config::default()
         };
         let nvme = dcs_drivers::nvme::Config::new(Window { address: 0, length: 0 }, 0);
-        Config { engine, handles: 1024, ssds: 4, nics: 4, key: [0; 16], costs: Costs::NONE, nvme }
+        Config { engine, core: None, handles: 1024, ssds: 4, nics: 4, key: [0; 16], costs: Costs::NONE, nvme }
     }
 }
 
@@ -84,7 +86,7 @@ pub enum CardError {
 #[derive(Debug)]
 pub struct Card {
     pub(crate) config: Config,
-    pub(crate) engine: Engine,
+    pub(crate) engine: Box<dyn Core>,
     pub(crate) registers: SharedRegisters,
     pub(crate) admin: Option<Admin>,
     pub(crate) handles: Handles,
@@ -117,8 +119,12 @@ impl Card {
     /// # Errors
     ///
     /// [`CardError`] if the sizes are not possible.
-    pub fn new(config: Config, bus: &dyn Bus, wake: Option<Wake>) -> Result<Card, CardError> {
-        let engine = Engine::new(config.engine.clone())?;
+    pub fn new(mut config: Config, bus: &dyn Bus, wake: Option<Wake>) -> Result<Card, CardError> {
+        let engine: Box<dyn Core> = match config.core {
+            Some(make) => make(),
+            None => Box::new(Engine::new(config.engine.clone())?),
+        };
+        config.engine = engine.config().clone();
         let window = bus.window();
         let mut memory = Region::whole(window);
         let length = u64::from(config.engine.blocks) * u64::from(config.engine.block_size);
@@ -161,8 +167,8 @@ impl Card {
     }
 
     /// Returns the engine, for inspection.
-    pub fn engine(&self) -> &Engine {
-        &self.engine
+    pub fn engine(&self) -> &dyn Core {
+        &*self.engine
     }
 
     /// Returns the SSDs that it drives, or has driven.

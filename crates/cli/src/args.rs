@@ -267,6 +267,17 @@ pub struct Card {
     /// Memory of the card, a power of two: blocks, queues, rings
     #[arg(long, value_name = "SIZE", value_parser = units::size, default_value = "16MiB")]
     pub memory: u64,
+    /// Core of its engine; rtl needs a dcs that was built with the feature rtl
+    #[arg(long, value_enum, default_value = "rust")]
+    pub engine: CardEngine,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum CardEngine {
+    /// The Rust core
+    Rust,
+    /// The core in SystemVerilog, simulated
+    Rtl,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]

@@ -15,7 +15,7 @@ pub fn run(options: &args::Card, report: &Report) -> Result<(), Failure> {
     let mut key = [0; 16];
     getrandom::fill(&mut key)
         .map_err(|error| Failure::new(Exit::Failed, format!("no randomness: {error}")))?;
-    let config = Config { key, ..Config::default() };
+    let config = with_core(options.engine, Config { key, ..Config::default() })?;
     let socket = shown(&options.socket);
     if !options.memory.is_power_of_two() {
         let line = format!("--memory {}: a card's memory must be a power of two", options.memory);
@@ -36,5 +36,19 @@ pub fn run(options: &args::Card, report: &Report) -> Result<(), Failure> {
     loop {
         std::thread::park();
         let _ = &served;
+    }
+}
+
+/// The settings with the core that was asked for.
+fn with_core(engine: args::CardEngine, config: Config) -> Result<Config, Failure> {
+    match engine {
+        args::CardEngine::Rust => Ok(config),
+        #[cfg(feature = "rtl")]
+        args::CardEngine::Rtl => Ok(Config { core: Some(|| Box::new(dcs_rtl::Body::new())), ..config }),
+        #[cfg(not(feature = "rtl"))]
+        args::CardEngine::Rtl => {
+            let line = "--engine rtl: this dcs was built without the core in SystemVerilog".into();
+            Err(Failure::usage(line).advise("cargo build -p dcs-cli --features rtl, see docs/rtl.md"))
+        }
     }
 }

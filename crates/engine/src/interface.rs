@@ -1,5 +1,7 @@
 //! The engine's whole interface: events go in, actions come out.
 
+use crate::config::{Config, QueueConfig};
+use crate::engine::{Counters, Engine};
 use crate::short::{Ran, Short};
 use crate::transfer::TransferSpec;
 use alloc::boxed::Box;
@@ -27,6 +29,11 @@ pub struct CommandId {
 }
 
 impl CommandId {
+    /// The command of a slot, for a core that is not [`Engine`]: another generation for each command in it.
+    pub fn new(slot: u16, generation: u32) -> CommandId {
+        CommandId { index: slot, generation }
+    }
+
     /// The slot of the command: below [`Config::commands`](crate::Config), unique among commands in flight.
     pub fn slot(self) -> usize {
         self.index as usize
@@ -195,6 +202,73 @@ impl From<DeviceEvent> for Event<'_> {
             DeviceEvent::Done(operation, outcome) => Event::Done { operation, outcome },
             DeviceEvent::Released(block) => Event::Released { block },
         }
+    }
+}
+
+/// A core, as an owner calls it: [`Engine`], whose documentation has the contract, or one in hardware.
+pub trait Core: core::fmt::Debug + Send {
+    /// [`Engine::config`].
+    fn config(&self) -> &Config;
+    /// [`Engine::counters`].
+    fn counters(&self) -> Counters;
+    /// [`Engine::add_queue`].
+    fn add_queue(&mut self, config: QueueConfig) -> Option<QueueId>;
+    /// [`Engine::handle`].
+    fn handle(&mut self, now: Nanos, event: Event<'_>);
+    /// [`Engine::handle_idle`].
+    fn handle_idle(&mut self, now: Nanos);
+    /// [`Engine::poll_action`].
+    fn poll_action(&mut self) -> Option<Action>;
+    /// [`Engine::next_timeout`].
+    fn next_timeout(&self) -> Option<Nanos>;
+    /// [`Engine::handle_timeout`].
+    fn handle_timeout(&mut self, now: Nanos);
+    /// [`Engine::blocks_free`].
+    fn blocks_free(&self) -> u32;
+    /// [`Engine::is_short_of_blocks`].
+    fn is_short_of_blocks(&self) -> bool;
+    /// [`Engine::is_idle`].
+    fn is_idle(&self) -> bool;
+    /// [`Engine::recycle`].
+    fn recycle(&mut self, area: Box<ResultArea>);
+}
+
+impl Core for Engine {
+    fn config(&self) -> &Config {
+        self.config()
+    }
+    fn counters(&self) -> Counters {
+        self.counters()
+    }
+    fn add_queue(&mut self, config: QueueConfig) -> Option<QueueId> {
+        self.add_queue(config)
+    }
+    fn handle(&mut self, now: Nanos, event: Event<'_>) {
+        self.handle(now, event);
+    }
+    fn handle_idle(&mut self, now: Nanos) {
+        self.handle_idle(now);
+    }
+    fn poll_action(&mut self) -> Option<Action> {
+        self.poll_action()
+    }
+    fn next_timeout(&self) -> Option<Nanos> {
+        self.next_timeout()
+    }
+    fn handle_timeout(&mut self, now: Nanos) {
+        self.handle_timeout(now);
+    }
+    fn blocks_free(&self) -> u32 {
+        self.blocks_free()
+    }
+    fn is_short_of_blocks(&self) -> bool {
+        self.is_short_of_blocks()
+    }
+    fn is_idle(&self) -> bool {
+        self.is_idle()
+    }
+    fn recycle(&mut self, area: Box<ResultArea>) {
+        self.recycle(area);
     }
 }
 

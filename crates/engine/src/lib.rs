@@ -86,7 +86,7 @@ mod waiting;
 pub use config::{Config, ConfigError, QueueConfig};
 pub use engine::{Counters, Engine};
 pub use interface::{
-    Action, Binding, BlockId, CommandId, DeviceEvent, EndpointRole, Event, Failure, Nanos, Operation,
+    Action, Binding, BlockId, CommandId, Core, DeviceEvent, EndpointRole, Event, Failure, Nanos, Operation,
     OperationId, OperationKind, Outcome, QueueId,
 };
 pub use short::{Ran, SHORT_CHAIN_MAX, SHORT_STAGES_MAX, Short, Then};

@@ -61,6 +61,13 @@ pub struct OperatorSpec {
     pub parameter: Box<[u8]>,
 }
 
+impl OperatorSpec {
+    /// An operator with its parameter block, as a core that is not [`Engine`](crate::Engine) tells it to its owner.
+    pub fn new(operator: Operator, parameter: Box<[u8]>) -> OperatorSpec {
+        OperatorSpec { operator, on_gpu: false, kind: operator.kind(), pool: 0, parameter }
+    }
+}
+
 impl core::fmt::Debug for OperatorSpec {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         write!(f, "{} ({} bytes of parameters)", self.operator.name(), self.parameter.len())

@@ -1,6 +1,7 @@
 //! The command line of `dcs demo`, `dcs bench` and `dcs vm`. Help teaches by example: every subcommand ends
 //! with commands that work as they stand.
 
+use crate::guest::engine::CardEngine;
 use crate::guest::nic::KernelNic;
 use crate::harness::cores::ServerCores;
 use crate::harness::faults::Faults;
@@ -37,6 +38,8 @@ pub enum Command {
     #[command(hide = true)]
     GuestCard {
         socket: PathBuf,
+        #[arg(long, value_enum, default_value = "rust")]
+        engine: CardEngine,
         #[command(flatten)]
         faults: Faults,
     },
@@ -257,6 +260,9 @@ pub struct VmDemo {
     /// NIC of the guest's kernel; all but virtio need the kernel with all drivers, a download of 100 MB, once
     #[arg(long, value_enum, default_value = "virtio")]
     pub nic: KernelNic,
+    /// Core of the card's engine; rtl needs a program that was built with the feature rtl
+    #[arg(long, value_enum, default_value = "rust")]
+    pub engine: CardEngine,
     #[command(flatten)]
     pub faults: Faults,
 }
@@ -267,6 +273,9 @@ pub struct VmShell {
     /// NIC of the guest's kernel
     #[arg(long, value_enum, default_value = "virtio")]
     pub nic: KernelNic,
+    /// Core of the card's engine; rtl needs a program that was built with the feature rtl
+    #[arg(long, value_enum, default_value = "rust")]
+    pub engine: CardEngine,
     #[command(flatten)]
     pub faults: Faults,
 }

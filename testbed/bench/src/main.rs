@@ -96,7 +96,7 @@ fn run(command: &Command, report: &Report) -> Result<(), Failure> {
             pages::write_companion(folder, Arguments::command(), &["demo", "bench", "vm"])
                 .map_err(|error| Failure::io(folder.display(), &error))
         }
-        Command::GuestCard { socket, faults } => guest::card::run(socket, faults),
+        Command::GuestCard { socket, engine, faults } => guest::card::run(socket, *engine, faults),
         Command::GuestEnvironment { sets } => guest::agent::environment(*sets),
         Command::GuestAgent { from } => guest::agent::run(*from),
         Command::GuestWorker => guest::worker::run(),

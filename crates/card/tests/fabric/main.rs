@@ -1,5 +1,6 @@
 //! Tests of the card on the in-memory fabric: real queues, real NVMe commands, virtual time.
 
+mod core;
 mod datagrams;
 mod faults;
 mod flows;

@@ -20,7 +20,7 @@ pub const HOST_MEMORY: u64 = 64 << 20;
 /// Size of the card's own memory in bytes.
 const OWN_MEMORY: u64 = 16 << 20;
 /// Number of the command queues: the last one that the card has.
-pub const QUEUE: u16 = 8;
+pub const QUEUE: u16 = crate::core::QUEUES;
 /// Number of the further command queues.
 pub const ANOTHER: u16 = 3;
 /// Entries of the admin and command queues.
@@ -167,7 +167,8 @@ impl Rig {
                 (id, namespace)
             })
             .collect();
-        let card = Card::new(config, &fabric.port(card_id), None).expect("the sizes are sound");
+        let card =
+            Card::new(crate::core::of(config), &fabric.port(card_id), None).expect("the sizes are sound");
         let (admin, queues, seen, submitted) = Default::default();
         let mut rig =
             Rig { fabric, card, card_id, ssds, nic: None, admin, queues, next_cid: 0, seen, submitted };

@@ -1,8 +1,9 @@
 //! The host's side: rings and descriptors in memory, submissions, completions.
 
 use super::Rig;
+use super::short::Core;
 use dcs_abi::descriptor::{Builder, DESCRIPTOR_MAX, Endpoint, EndpointKind, EndpointRole, Extent, Plain};
-use dcs_abi::entry::{CompletionEntry, LENGTH_TO_END, OPCODE_TRANSFER, SubmissionEntry};
+use dcs_abi::entry::{CompletionEntry, FLAG_INLINE, LENGTH_TO_END, OPCODE_TRANSFER, SubmissionEntry};
 use dcs_abi::inline::InlineEntry;
 use dcs_abi::operator::Operator;
 use dcs_abi::result::ResultArea;
@@ -205,7 +206,7 @@ pub struct Completed {
     pub order: usize,
 }
 
-impl Rig {
+impl<E: Core> Rig<E> {
     /// Submits a transfer.
     pub fn submit(&mut self, queue: QueueId, transfer: &Transfer) -> usize {
         let descriptor = transfer.descriptor();
@@ -289,6 +290,19 @@ impl Rig {
         let submitted = Submitted { queue, cid, transfer, input, already, result_address, done, excused };
         self.submitted.push(submitted);
         ticket
+    }
+
+    /// Changes the entry that was submitted last, and its descriptor, before either is fetched.
+    pub fn change_last(&mut self, queue: QueueId, change: impl FnOnce(&mut [u8; 64], &mut [u8])) {
+        let state = self.queues.get_mut(&queue).expect("a queue of this rig");
+        let depth = state.config.depth;
+        let entry = &mut state.ring[usize::from((state.tail + depth - 1) % depth)];
+        let is_inline = u16::from_le_bytes([entry[60], entry[61]]) & FLAG_INLINE != 0;
+        let address = u64::from_le_bytes(core::array::from_fn(|at| entry[24 + at]));
+        match self.memory.pieces.get_mut(&address) {
+            Some(descriptor) if !is_inline => change(entry, descriptor),
+            _ => change(entry, &mut []),
+        }
     }
 
     pub fn ring_doorbell(&mut self, queue: QueueId) {

@@ -29,6 +29,7 @@ use device::Device;
 use fault::Fault;
 use host::{Memory, Queue, Submitted};
 use serve::{Block, Bound, Flight};
+use short::Core;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -93,8 +94,8 @@ pub enum Due {
 }
 
 /// The world.
-pub struct Rig {
-    pub engine: Engine,
+pub struct Rig<E = Engine> {
+    pub engine: E,
     pub now: Nanos,
     pub random: Random,
     pub options: Options,
@@ -140,9 +141,17 @@ pub struct Rig {
 impl Rig {
     pub fn new(mut config: Config, options: Options) -> Rig {
         config.short |= options.short;
+        Rig::with(Engine::new(config).expect("the test's sizes are sound"), options)
+    }
+}
+
+impl<E: Core> Rig<E> {
+    /// A world around this core.
+    pub fn with(engine: E, options: Options) -> Rig<E> {
+        let config = engine.config();
         let blocks = (0..config.blocks).map(|_| Block::new(config.block_size)).collect();
         Rig {
-            engine: Engine::new(config).expect("the test's sizes are sound"),
+            engine,
             now: 0,
             random: Random(options.seed),
             options,
@@ -271,7 +280,7 @@ impl Rig {
     /// Runs for so long.
     pub fn run_for(&mut self, time: Nanos) {
         let end = self.now + time;
-        let event = |rig: &Rig| rig.due.first_key_value().map(|(key, _)| key.0);
+        let event = |rig: &Rig<E>| rig.due.first_key_value().map(|(key, _)| key.0);
         while event(self).into_iter().chain(self.engine.next_timeout()).min().is_some_and(|at| at <= end) {
             self.step();
         }

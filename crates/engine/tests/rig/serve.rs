@@ -2,6 +2,7 @@
 
 use super::device::Device;
 use super::fault::{self, Kind, Where};
+use super::short::Core;
 use super::{Due, LATE, Rig};
 use dcs_abi::descriptor::EndpointKind;
 use dcs_abi::operator::Operator;
@@ -51,7 +52,7 @@ pub struct Flight {
     pub reset: bool,
 }
 
-impl Rig {
+impl<E: Core> Rig<E> {
     pub(super) fn serve(&mut self, action: Action) {
         match action {
             Action::FetchEntry { queue, slot } => self.fetch_entry(queue, slot),
@@ -116,7 +117,7 @@ impl Rig {
                 assert_eq!(u64::from(slot), state.fetched % u64::from(state.config.depth), "in order");
                 state.fetched += 1;
                 let bytes = state.ring[slot as usize];
-                self.enter(queue, &bytes);
+                E::enter(self, queue, &bytes);
             }
             Due::Descriptor { command, address, length } => {
                 let bytes = self.memory.read(address, length);
@@ -127,7 +128,7 @@ impl Rig {
                 let binding = self.bind(command, queue, spec);
                 self.engine.handle(self.now, Event::Bound { command, binding });
             }
-            Due::Run { short } => self.run_short(short),
+            Due::Run { short } => E::run(self, short),
             Due::Answer { operation } => self.answer(operation),
             Due::Again { operation, outcome } => {
                 self.engine.handle(self.now, Event::Done { operation, outcome });
@@ -346,7 +347,7 @@ pub(super) fn blocks_of(kind: &OperationKind) -> [Option<BlockId>; 2] {
 }
 
 // What the engine promises of each operation.
-impl Rig {
+impl<E: Core> Rig<E> {
     fn check_operation(&mut self, operation: &Operation, spec: &TransferSpec) -> Option<(Operator, u16)> {
         let size = u64::from(self.engine.config().block_size);
         match operation.kind {

@@ -9,8 +9,31 @@ use dcs_engine::{
     QueueId, Ran, Short, Then, Went,
 };
 
+/// A core in the rig: those that run short commands have another way of handing entries in.
+pub trait Core: dcs_engine::Core + Sized {
+    /// Hands in an entry.
+    fn enter(rig: &mut Rig<Self>, queue: QueueId, bytes: &[u8; 64]) {
+        rig.engine.handle(rig.now, Event::Entry { queue, bytes });
+    }
+
+    /// Runs a short command.
+    fn run(_rig: &mut Rig<Self>, short: Short) {
+        panic!("{short:?} was not offered");
+    }
+}
+
+impl Core for Engine {
+    fn enter(rig: &mut Rig, queue: QueueId, bytes: &[u8; 64]) {
+        rig.enter(queue, bytes);
+    }
+
+    fn run(rig: &mut Rig, short: Short) {
+        rig.run_short(short);
+    }
+}
+
 impl Rig {
-    pub(super) fn run_short(&mut self, short: Short) {
+    fn run_short(&mut self, short: Short) {
         let mut ran = Ran::new(Binding::default(), self.now);
         let command = short.command;
         let went = self.take_short(&short, &mut ran);
@@ -22,7 +45,7 @@ impl Rig {
     }
 
     /// Hands in an entry: the one way or the other, and what goes through is run at once.
-    pub(super) fn enter(&mut self, queue: QueueId, bytes: &[u8; 64]) {
+    fn enter(&mut self, queue: QueueId, bytes: &[u8; 64]) {
         if self.random.one_in(3) {
             return self.engine.handle(self.now, Event::Entry { queue, bytes });
         }

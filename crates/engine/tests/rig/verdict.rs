@@ -3,6 +3,7 @@
 use super::Rig;
 use super::device::Device;
 use super::host::{Chain, Completed, Submitted, Transfer};
+use super::short::Core;
 use super::work::slot;
 use dcs_abi::entry::FLAG_DURABLE;
 use dcs_abi::operator::{Operator, OperatorKind};
@@ -10,7 +11,7 @@ use dcs_abi::result::DigestSlot;
 use dcs_abi::status::{Stage, Status};
 use dcs_ndp::sequential;
 
-impl Rig {
+impl<E: Core> Rig<E> {
     /// The end of a command.
     pub fn done(&self, ticket: usize) -> &Completed {
         let command = &self.submitted[ticket];

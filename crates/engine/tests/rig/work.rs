@@ -3,6 +3,7 @@
 use super::device::Device;
 use super::fault::Kind;
 use super::serve::Flight;
+use super::short::Core;
 use super::{Due, Rig};
 use dcs_abi::result::{DigestSlot, PATH_KERNEL_COPY};
 use dcs_abi::status::Status;
@@ -10,7 +11,7 @@ use dcs_engine::{BlockId, CommandId, EndpointRole, EndpointSpec, Failure, Operat
 use dcs_ndp::{DigestValue, OperatorError};
 use std::sync::Arc;
 
-impl Rig {
+impl<E: Core> Rig<E> {
     /// Does what an operation asks for.
     pub(super) fn carry_out(&mut self, flight: &Flight) -> Outcome {
         let command = flight.operation.command;

@@ -2,6 +2,7 @@
 //! card's SSDs.
 
 use crate::failure::{Exit, Failure};
+use crate::guest::engine::CardEngine;
 use crate::harness::connections::say;
 use crate::harness::faults::{Faults, Strikes};
 use dcs_card::card::{Card, Config};
@@ -28,13 +29,13 @@ pub struct Listening {}
 #[derive(Deserialize, Serialize)]
 pub struct Asked {}
 
-pub fn run(socket: &Path, faults: &Faults) -> Result<(), Failure> {
+pub fn run(socket: &Path, engine: CardEngine, faults: &Faults) -> Result<(), Failure> {
     // The card ends if its server is killed.
     let _ = nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL);
     let failed = |error: String| Failure::new(Exit::Failed, format!("the card's process: {error}"));
     let mut key = [0; 16];
     getrandom::fill(&mut key).map_err(|error| failed(error.to_string()))?;
-    let config = Config { key, ..Config::default() };
+    let config = Config { key, core: engine.make()?, ..Config::default() };
     let interposer = interposer(faults)?;
     let interposer = Arc::new(Mutex::new(interposer));
     let served = if faults.plans.is_empty() {

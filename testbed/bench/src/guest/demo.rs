@@ -32,7 +32,7 @@ pub fn run(options: &args::VmDemo, report: &Report) -> Result<(), Failure> {
         return Err(Failure::usage(format!("--size must be 1MiB to {OBJECTS_MAX}MiB")));
     }
     let contents = Contents { send: vec![OBJECT; objects], receive: vec![OBJECT; objects] };
-    let mut rig = Rig::boot(&contents, 1, (options.nic, &options.faults), report)?;
+    let mut rig = Rig::boot(&contents, 1, (options.nic, &options.faults, options.engine), report)?;
     table::introduce(objects, rig.elapsed(), options.nic, report);
     if !options.faults.plans.is_empty() {
         return with_faults(rig, objects, &options.faults, report);

@@ -4,6 +4,7 @@ use super::agent;
 use super::card::{self, Asked, Listening};
 use super::task::object;
 use crate::failure::{Exit, Failure};
+use crate::guest::engine::CardEngine;
 use crate::guest::nic::KernelNic;
 use crate::harness::faults::{Faults, Strikes};
 use crate::harness::process::Helper;
@@ -63,6 +64,8 @@ pub struct Wanted<'a> {
     pub limit: Duration,
     /// Faults of the card's SSDs.
     pub faults: &'a Faults,
+    /// The core of the card's engine.
+    pub engine: CardEngine,
 }
 
 /// Objects on the SSD to send, and to receive into: bytes of each.
@@ -75,6 +78,7 @@ pub struct Contents {
 impl Parts {
     pub fn new(wanted: &Wanted<'_>, report: &Report) -> Result<Parts, Failure> {
         card::interposer(wanted.faults)?;
+        wanted.engine.make()?;
         let flavour = wanted.nic.flavour();
         let tools = Tools::find(flavour, &|step| report.remark(format_args!("dcs: {step}")));
         let tools = tools.map_err(failure)?;
@@ -87,7 +91,7 @@ impl Parts {
         let initramfs = initramfs(&tools, flavour, wanted)?;
         drop(step);
         let socket = folder.path().join("card");
-        let card = start_card(&socket, wanted.faults)?;
+        let card = start_card(&socket, wanted.faults, wanted.engine)?;
         let mut machine = Machine::new()
             .memory(MEMORY_MIB)
             .limit(wanted.limit)
@@ -128,11 +132,11 @@ impl Parts {
 }
 
 /// Starts the card in a process of its own. It listens when this returns.
-fn start_card(socket: &Path, faults: &Faults) -> Result<Helper, Failure> {
+fn start_card(socket: &Path, faults: &Faults, engine: CardEngine) -> Result<Helper, Failure> {
     let failed = |error| Failure::io("the card's process", &error);
     let program = std::env::current_exe().map_err(failed)?;
     let mut command = Command::new(program);
-    command.arg("guest-card").arg(socket);
+    command.arg("guest-card").arg(socket).args(["--engine", engine.name()]);
     for plan in &faults.plans {
         command.args(["--fault", &plan.to_string()]);
     }

@@ -10,7 +10,7 @@
 //! | module | contents |
 //! |---|---|
 //! | `machine`, `nic` | the virtual server's parts |
-//! | `card` | the card's process |
+//! | `card`, `engine` | the card's process, and which core it has |
 //! | `rig` | a running server: runs tasks, and has them checked |
 //! | `demo`, `table` | `dcs vm demo` |
 //! | `d2d` | `dcs vm d2d` |
@@ -31,6 +31,7 @@ pub mod d2d;
 pub mod demo;
 mod designs;
 pub mod drives;
+pub mod engine;
 #[cfg(feature = "benchmarks")]
 pub mod experiments;
 mod machine;

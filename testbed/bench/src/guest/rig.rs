@@ -4,6 +4,7 @@ use super::client::{self, Client, Expected, Processor, Received, Verdict};
 use super::machine::{Contents, Parts, SEED, Wanted, failure, seed};
 use super::task::{Stream, Task, TaskResult};
 use crate::failure::{Exit, Failure};
+use crate::guest::engine::CardEngine;
 use crate::guest::nic::KernelNic;
 use crate::harness::contender::Named;
 use crate::harness::faults::Faults;
@@ -86,7 +87,7 @@ impl Rig<'_> {
     pub fn boot<'a>(
         contents: &Contents,
         sets: usize,
-        (nic, faults): (KernelNic, &Faults),
+        (nic, faults, engine): (KernelNic, &Faults, CardEngine),
         report: &'a Report,
     ) -> Result<Rig<'a>, Failure> {
         let start = Instant::now();
@@ -95,7 +96,7 @@ impl Rig<'_> {
         let port = listener.local_addr().map_or(0, |address| address.port());
         let script = format!("dcs-bench guest-agent {}:{port}\n", super::agent::gateway(0));
         let parts = Parts::new(
-            &Wanted { contents, sets, nic, dcs: None, script: &script, limit: LIMIT, faults },
+            &Wanted { contents, sets, nic, dcs: None, script: &script, limit: LIMIT, faults, engine },
             report,
         )?;
         let step = report.step("booting the guest".into());

@@ -35,8 +35,9 @@ pub fn run(options: &args::VmShell, report: &Report) -> Result<(), Failure> {
     let limit = Duration::from_secs(7 * 24 * 3600);
     let dcs = command::find()?;
     let nic = options.nic;
-    let faults = &options.faults;
-    let wanted = Wanted { contents: &contents, sets: 1, nic, dcs: Some(&dcs), script: SCRIPT, limit, faults };
+    let (faults, engine) = (&options.faults, options.engine);
+    let wanted =
+        Wanted { contents: &contents, sets: 1, nic, dcs: Some(&dcs), script: SCRIPT, limit, faults, engine };
     let mut parts = Parts::new(&wanted, report)?;
     let mut qemu = parts
         .machine

@@ -4,6 +4,7 @@ use super::measurement::{self, Measured};
 use super::options::Options;
 use super::shown;
 use crate::failure::Failure;
+use crate::guest::engine::CardEngine;
 use crate::guest::machine::Contents;
 use crate::guest::rig::Rig;
 use crate::guest::task::{DesignName, Item, Task};
@@ -23,7 +24,7 @@ pub const MIB_PER_S: f64 = 8.0;
 pub fn measure(options: &Options, report: &Report) -> Result<Measured, Failure> {
     let count = if options.quick { QUICK } else { COUNT };
     let contents = Contents { send: vec![LENGTH; count], receive: vec![LENGTH; count] };
-    let mut rig = Rig::boot(&contents, 1, (options.nic, &Faults::default()), report)?;
+    let mut rig = Rig::boot(&contents, 1, (options.nic, &Faults::default(), CardEngine::Rust), report)?;
     let mut all = Vec::new();
     for (direction, chain) in [(Direction::Send, &[][..]), (Direction::Receive, &["crc32"][..])] {
         let run = |who| rig.run_and_trace(Task::items(who, chain, items(direction, count)), SAMPLE);

@@ -10,6 +10,7 @@ use super::options::Options;
 use super::pin::Pinned;
 use super::shown;
 use crate::failure::Failure;
+use crate::guest::engine::CardEngine;
 use crate::guest::machine::Contents;
 use crate::guest::rig::Rig;
 use crate::guest::task::{DesignName, Item, Task};
@@ -47,7 +48,7 @@ const QUICK: Size = Size { rounds: 1, lasting: Duration::from_millis(1500), leng
 pub fn measure(options: &Options, report: &Report) -> Result<Measured, Failure> {
     let size = if options.quick { QUICK } else { WHOLE };
     let contents = Contents { send: vec![size.length; OBJECTS], receive: Vec::new() };
-    let mut rig = Rig::boot(&contents, 1, (options.nic, &Faults::default()), report)?;
+    let mut rig = Rig::boot(&contents, 1, (options.nic, &Faults::default(), CardEngine::Rust), report)?;
     let pinned = Pinned::new(&rig)?;
     if let Some(why) = pinned.missing() {
         report.remark(format_args!("dcs: {why}"));

@@ -4,6 +4,7 @@ use super::measurement::{self, Measured};
 use super::options::Options;
 use super::shown;
 use crate::failure::Failure;
+use crate::guest::engine::CardEngine;
 use crate::guest::machine::Contents;
 use crate::guest::rig::Rig;
 use crate::guest::task::{DesignName, Item, Task};
@@ -35,7 +36,7 @@ pub fn measure(options: &Options, report: &Report) -> Result<Measured, Failure> 
     if let Some(mix) = small.filter(|_| !options.quick) {
         jobs.push((mix.name, SMALL_MIB_PER_S, items(*mix, SMALL, SMALL_MIB_PER_S, &mut contents)));
     }
-    let mut rig = Rig::boot(&contents, 1, (options.nic, &Faults::default()), report)?;
+    let mut rig = Rig::boot(&contents, 1, (options.nic, &Faults::default(), CardEngine::Rust), report)?;
     let mut all = Vec::new();
     for (name, rate, items) in jobs {
         let run = |who| rig.run_and_trace(Task::items(who, &["md5"], items.clone()), SAMPLE);

@@ -8,6 +8,7 @@ use super::options::Options;
 use super::pin::Pinned;
 use super::shown;
 use crate::failure::Failure;
+use crate::guest::engine::CardEngine;
 use crate::guest::machine::Contents;
 use crate::guest::rig::{Rig, Row};
 use crate::guest::task::{Blocks, DesignName, Item, Stream, Task};
@@ -41,7 +42,7 @@ pub fn measure(options: &Options, report: &Report) -> Result<Measured, Failure> 
     let size = if options.quick { QUICK } else { WHOLE };
     let contents = Contents { send: vec![size.length; size.files], receive: Vec::new() };
     let most = size.sets.iter().copied().max().unwrap_or(1);
-    let mut rig = Rig::boot(&contents, most, (options.nic, &Faults::default()), report)?;
+    let mut rig = Rig::boot(&contents, most, (options.nic, &Faults::default(), CardEngine::Rust), report)?;
     let pinned = Pinned::new(&rig)?;
     let mut rounds = Vec::new();
     for _ in 0..size.rounds {

@@ -1,0 +1,156 @@
+//! Random commands through both cores: the same of them are refused, with the same status; of what succeeds all is the same.
+
+use crate::plan::{Fate, Plan};
+use crate::rig::short::Core;
+use crate::rig::{Options, Rig};
+use dcs_abi::result::DigestSlot;
+use dcs_abi::status::{Stage, Status};
+use dcs_engine::{EndpointRole, Engine, OperationKind, QueueConfig, QueueId};
+use dcs_rtl::Body;
+use dcs_testkit::Random;
+
+/// The end of a command.
+#[derive(Debug, PartialEq, Eq)]
+struct End {
+    told: (Status, Stage, u8),
+    delivered: u64,
+    /// Bytes in, and digests.
+    result: Option<(u64, [DigestSlot; 8])>,
+    /// What is at its destination.
+    bytes: Vec<u8>,
+}
+
+/// What both cores make of a scenario.
+struct Ran {
+    ends: Vec<End>,
+    /// Operations of each queue, in an order of their own.
+    operations: Vec<(u16, Vec<u64>)>,
+}
+
+/// A scenario: what the world is like, and its commands.
+#[derive(Debug)]
+struct Scenario {
+    options: Options,
+    depth: u16,
+    /// All commands succeed, and devices move all that they are asked for: the operations are the same.
+    exact: bool,
+    plans: Vec<Plan>,
+}
+
+impl Scenario {
+    fn random(seed: u64) -> Scenario {
+        let mut random = Random(seed ^ 0x5ca1_ab1e);
+        let exact = random.one_in(3);
+        let mut plans: Vec<_> = (0..1 + random.index(14)).map(|_| Plan::random(&mut random)).collect();
+        if exact {
+            plans.retain(|plan| plan.fate == Fate::Good && !plan.from_stream && !plan.to_stream);
+        }
+        let latency = *random.pick(&[10, 1_000, 100_000]);
+        let pieces = !exact && random.one_in(2);
+        let options = Options { seed, latency, pieces, short: false, ..Options::default() };
+        Scenario { options, depth: *random.pick(&[16, 32]), exact, plans }
+    }
+
+    fn run<E: Core>(&self, engine: E) -> (E, Ran) {
+        let mut rig = Rig::with(engine, self.options.clone());
+        let queues: Vec<QueueId> = (0..4)
+            .map(|at| {
+                let (tenant, weight) = (at % 2, 1 + at);
+                rig.queue(QueueConfig { tenant, depth: self.depth, weight, number: None })
+            })
+            .collect();
+        let mut tickets = Vec::new();
+        for plan in &self.plans {
+            tickets.push(plan.submit(&mut rig, &queues));
+            rig.run_for(plan.pause);
+        }
+        rig.settle();
+        let ends = tickets.iter().zip(&self.plans).map(|(ticket, plan)| end(&rig, *ticket, plan)).collect();
+        let mut operations: Vec<_> = rig.trace.iter().map(|(queue, kind)| (queue.0, words(kind))).collect();
+        operations.sort_unstable();
+        let counters = rig.engine.counters();
+        assert_eq!((counters.stale_events, counters.bad_doorbells), (0, 0));
+        for queue in queues {
+            rig.delete(queue);
+            rig.settle();
+            assert!(rig.is_deleted(queue));
+        }
+        (rig.engine, Ran { ends, operations })
+    }
+}
+
+fn end<E: Core>(rig: &Rig<E>, ticket: usize, plan: &Plan) -> End {
+    if plan.fate != Fate::Spoiled {
+        rig.verify(ticket);
+    }
+    let (told, done) = (rig.end(ticket), rig.done(ticket));
+    let is_good = told.0 == Status::Success;
+    let transfer = rig.submitted[ticket].transfer.as_ref().expect("a transfer");
+    let device = rig.devices.get(transfer.destination.handle as usize).filter(|_| is_good);
+    End {
+        told,
+        // How far one came that fails is a matter of time.
+        delivered: if is_good { done.entry.delivered.value() } else { 0 },
+        result: done.result.as_ref().filter(|_| is_good).map(|area| (area.bytes_in, area.digests)),
+        bytes: device.map_or_else(Vec::new, |device| device.bytes().to_vec()),
+    }
+}
+
+/// An operation, without what depends on time: its block and its unit.
+fn words(kind: &OperationKind) -> Vec<u64> {
+    match *kind {
+        OperationKind::Read { role, offset, start, length, .. } => {
+            vec![0, (role == EndpointRole::Prefix).into(), offset, start.into(), length.into()]
+        }
+        OperationKind::Write { offset, start, length, more, .. } => {
+            vec![1, offset, start.into(), length.into(), more.into()]
+        }
+        OperationKind::Process { operator, length, last, .. } => {
+            vec![2, operator.into(), length.into(), last.into()]
+        }
+        OperationKind::Snapshot { operator } => vec![3, operator.into()],
+        OperationKind::Flush => vec![4],
+        other => panic!("{other:?} of a core without them"),
+    }
+}
+
+/// Where an operator refuses the data, one after it may be the first to fail: it sees the first blocks before the other sees the last.
+fn agree(one: &End, other: &End) -> bool {
+    let at_operators = [one, other].iter().all(|end| end.told.1 == Stage::Operator);
+    one == other || at_operators && one.told.0 != Status::Success && other.told.0 != Status::Success
+}
+
+/// Runs scenarios from this seed on until so many commands have been compared; tells how many, and how many operations.
+fn compare(seed: u64, count: usize) -> (usize, usize, u64) {
+    let (mut commands, mut operations) = (0, 0);
+    // One body for all: a queue that is gone leaves nothing behind.
+    let mut body = Body::new();
+    for seed in seed.. {
+        let scenario = Scenario::random(seed);
+        let config = dcs_engine::Core::config(&body).clone();
+        let (_, rust) = scenario.run(Engine::new(config).expect("its sizes are sound"));
+        let (again, rtl) = scenario.run(body);
+        body = again;
+        for ((rust, rtl), plan) in rust.ends.iter().zip(&rtl.ends).zip(&scenario.plans) {
+            assert!(agree(rust, rtl), "seed {seed}: {plan:?}: Rust {:?}, RTL {:?}", rust.told, rtl.told);
+        }
+        if scenario.exact {
+            assert_eq!(rust.operations, rtl.operations, "seed {seed}: {scenario:?}");
+            operations += rtl.operations.len();
+        }
+        commands += scenario.plans.len();
+        if commands >= count {
+            break;
+        }
+    }
+    (commands, operations, body.cycles())
+}
+
+#[test]
+fn both_cores_say_the_same() {
+    // A longer run: so many commands, from this seed on.
+    let number = |name| std::env::var(name).ok().and_then(|value| value.parse::<usize>().ok());
+    let (seed, count) = (number("DCS_RTL_SEED").unwrap_or(1), number("DCS_RTL_COMMANDS").unwrap_or(2_000));
+    let (commands, operations, cycles) = compare(seed as u64, count);
+    println!("{commands} commands and {operations} operations as in the Rust core, in {cycles} cycles");
+}

@@ -1,0 +1,13 @@
+//! The core in SystemVerilog in the Rust core's rig, beside the Rust core.
+
+#[path = "../../../engine/tests/suite/chains.rs"]
+#[allow(dead_code)]
+mod chains;
+mod control;
+mod lockstep;
+mod plan;
+#[path = "../../../engine/tests/rig/mod.rs"]
+mod rig;
+
+// It offers no short commands to run.
+impl rig::short::Core for dcs_rtl::Body {}

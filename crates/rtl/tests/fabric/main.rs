@@ -1,0 +1,24 @@
+//! The card's own tests on the fabric, with the core in SystemVerilog.
+//!
+//! Those that are left out need what this core has not: see [`core`].
+
+mod core;
+#[path = "../../../card/tests/fabric/datagrams.rs"]
+mod datagrams;
+#[path = "../../../card/tests/fabric/faults.rs"]
+mod faults;
+#[path = "../../../card/tests/fabric/flows.rs"]
+mod flows;
+#[path = "../../../card/tests/fabric/host.rs"]
+mod host;
+#[path = "../../../card/tests/fabric/hostile.rs"]
+mod hostile;
+#[path = "../../../card/tests/fabric/nic_faults.rs"]
+mod nic_faults;
+mod paths;
+#[path = "../../../card/tests/fabric/peer.rs"]
+mod peer;
+#[path = "../../../card/tests/fabric/rig.rs"]
+mod rig;
+#[path = "../../../card/tests/fabric/transfers.rs"]
+mod transfers;

@@ -1,0 +1,87 @@
+//! The paths of the papers' servers, byte for byte: SSD -> md5 -> memory, SSD -> aes256-ctr -> SSD, SSD -> md5 -> NIC, NIC -> crc32c -> SSD.
+
+use crate::rig::{CARD, End, FREE, Rig, Transfer};
+use crate::transfers::{data, digest};
+use dcs_abi::admin::opcode;
+use dcs_abi::operator::Operator::{Aes256Ctr, Crc32c, Gzip, Md5};
+use dcs_abi::status::{Stage, Status};
+use dcs_card::card::Config;
+use dcs_fabric::Wire;
+use dcs_fabric::nic::Family;
+use dcs_ndp::{parameter, sequential};
+
+#[test]
+fn ssd_to_memory_through_md5() {
+    let mut rig = Rig::ready(Config::default(), 1);
+    let bytes = data(300_001, 1);
+    rig.ssds[0].1.store(0, &bytes);
+    let to = End::memory(1, FREE, 300_001);
+    let ended = rig.run(&Transfer::new(End::ssd(2, &[(0, 300_001)]), to).through(&[(Md5, &[])]));
+    assert_eq!((ended.status(), ended.entry.delivered.value()), (Status::Success, 300_001));
+    assert_eq!(ended.digest(0), digest(Md5, &bytes));
+    assert_eq!(rig.load(FREE, bytes.len()), bytes);
+    rig.assert_idle();
+}
+
+#[test]
+fn ssd_to_ssd_through_aes256_ctr() {
+    let mut rig = Rig::ready(Config::default(), 2);
+    let bytes = data(1 << 18, 2);
+    rig.ssds[0].1.store(1 << 20, &bytes);
+    let key = parameter::aes256_ctr(&[7; 32], &[9; 16]);
+    let transfer = Transfer::new(End::ssd(2, &[(1 << 20, 1 << 18)]), End::ssd(3, &[(4096, 1 << 18)]));
+    let ended = rig.run(&transfer.through(&[(Aes256Ctr, &key)]));
+    assert_eq!(ended.status(), Status::Success);
+    let mut written = vec![0; 1 << 18];
+    rig.ssds[1].1.load(4096, &mut written);
+    let plain = sequential::run(&vec![(Aes256Ctr, key.to_vec())], &bytes).expect("it takes any bytes");
+    assert!(written == plain.output && written != bytes);
+    rig.assert_idle();
+}
+
+/// A card with an SSD and a NIC to which the peer has connected; the handle and the peer's stream.
+fn connected() -> (Rig, u32, usize) {
+    let mut rig = Rig::ready(Config::default(), 1);
+    let nic = rig.plug(Family::Igb, Wire::default()).expect("it is attached");
+    let listener = rig.command(opcode::LISTEN, &[nic, 80]).expect("it listens").0;
+    let (flow, stream) = rig.accepted(listener, 80, 4000);
+    (rig, flow, stream)
+}
+
+#[test]
+fn ssd_to_nic_through_md5_and_nic_to_ssd_through_crc32c() {
+    let (mut rig, flow, stream) = connected();
+    let bytes = data(200_000, 3);
+    rig.ssds[0].1.store(0, &bytes);
+    let out = Transfer::new(End::ssd(2, &[(0, 200_000)]), End::flow(flow)).through(&[(Md5, &[])]);
+    let ended = rig.run(&out);
+    assert_eq!((ended.status(), ended.digest(0)), (Status::Success, &digest(Md5, &bytes)[..]));
+    assert!(rig.run_until(|rig| rig.stream(stream).got.len() >= 200_000));
+    assert!(rig.stream(stream).got == bytes);
+
+    let answer = data(150_000, 4);
+    rig.stream(stream).to_send.extend(&answer);
+    let back = Transfer::new(End::flow(flow), End::ssd(2, &[(1 << 20, 150_000)]));
+    let ended = rig.run(&Transfer { length: 150_000, ..back }.through(&[(Crc32c, &[])]));
+    assert_eq!((ended.status(), ended.digest(0)), (Status::Success, &digest(Crc32c, &answer)[..]));
+    let mut written = vec![0; 150_000];
+    rig.ssds[0].1.load(1 << 20, &mut written);
+    assert!(written == answer);
+    rig.assert_idle();
+}
+
+#[test]
+fn what_the_core_has_not_is_refused() {
+    let mut rig = Rig::ready(Config::default(), 1);
+    let transfer = || Transfer::new(End::ssd(2, &[(0, 4096)]), End::memory(1, FREE, 8192));
+    let ended = rig.run(&transfer().through(&[(Md5, &[]), (Gzip, &[])]));
+    assert_eq!(
+        (ended.status(), ended.entry.stage(), ended.entry.stage_index),
+        (Status::UnknownOperator, Stage::Operator, 1)
+    );
+    // More extents than it keeps.
+    let many: Vec<_> = (0..17).map(|at| (at * 8192, 512)).collect();
+    let ended = rig.run(&Transfer::new(End::ssd(2, &many), End::memory(1, FREE, 17 * 512)));
+    assert_eq!((ended.status(), ended.entry.stage()), (Status::OutOfResources, Stage::Frontend));
+    rig.assert_idle();
+}

@@ -1,0 +1,35 @@
+"""What `crates/rtl` needs to build a module as a body of Rust's: Verilator's folder, the module's files, and the sizes, numbers and
+structures of the core, a line each."""
+
+import re
+from pathlib import Path
+
+import verilator
+from layouts import RTL, package
+from modules import UNITS, files
+
+CONSTANTS = "Queues Commands Blocks BlockSize Window Units Pools Extents".split()
+STRUCTURES = "queue_config_t transfer_t failure_t operation_id_t operation_t outcome_t extent_t".split()
+ENUMS = "DoRead DoWrite DoProcess DoSnapshot DoFlush Moved Processed Digest Flushed Failed".split()
+
+
+def run(args):
+    known, widths, structs = (part[1] for part in package("core_pkg"))
+    print("root", Path(verilator.__file__).parent)
+    for name in args.module or ["engine"]:
+        for path in files(UNITS[name].top):
+            print("file", path)
+    for name in CONSTANTS + ENUMS:
+        print("constant", name, known[name])
+    print("operators", *pool_operators(known))
+    for name in STRUCTURES:
+        print("struct", name, *(f"{field}:{width}" for field, width in structs[name]))
+    return True
+
+
+def pool_operators(known):
+    """The operator's number of each pool."""
+    text = (RTL / "core_pkg.sv").read_text()
+    body = re.search(r"PoolOperator = '\{(.*?)\};", text, re.S)[1]
+    found = {int(at): known[name] for at, name in re.findall(r"(\d+): dcs_pkg::(\w+)", body)}
+    return [found[at] for at in range(len(found))]
