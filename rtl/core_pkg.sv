@@ -2,6 +2,7 @@
 //
 // The proofs make the sizes smaller: each stands on a line of its own.
 
+// verilator lint_off UNUSEDPARAM
 package core_pkg;
 
   localparam int unsigned Queues     = 4;
@@ -111,6 +112,9 @@ package core_pkg;
     extent_count_t     destination;
     places_t           operators;
     pool_t [dcs_pkg::ChainMax-1:0] chain;
+    // Places with a parameter block, and those where it is a digest's, but of another length.
+    logic [dcs_pkg::ChainMax-1:0] given;
+    logic [dcs_pkg::ChainMax-1:0] misfit;
   } transfer_t;
 
   function automatic logic is_positional(logic [7:0] kind);
@@ -243,6 +247,50 @@ package core_pkg;
     logic [15:0]   path;
     status_t       status;
   } outcome_t;
+
+  // ---- Block memory: a row of the scoreboard is a block ----
+
+  localparam int unsigned WordBytes = 16;
+  localparam int unsigned WordShift = $clog2(WordBytes);
+
+  // Bytes in memory's order, and which of them are there.
+  typedef logic [8*WordBytes-1:0] block_word_t;
+  typedef logic [WordBytes-1:0]   keep_t;
+
+  // A word's place in its block; a word of the memory.
+  typedef logic [BlockShift-WordShift-1:0] word_index_t;
+
+  typedef struct packed {
+    row_t        row;
+    word_index_t word;
+  } word_at_t;
+
+  // ---- Contexts: the operators of commands, by command and place ----
+
+  typedef struct packed {
+    command_t command;
+    place_t   at;
+  } context_t;
+
+  // A word of 32 bits of a context.
+  typedef struct packed {
+    context_t   of;
+    logic [4:0] word;
+  } context_at_t;
+
+  // What a unit is asked for.
+  typedef struct packed {
+    operation_id_t id;
+    bytes_t        length;
+    // Bytes of the stream, those of this job among them.
+    logic [60:0]   covered;
+    // It ends its stream; it is not the stream's first one; a value is expected of it.
+    logic          ends;
+    logic          begun;
+    logic          expects;
+    // The stream has ended before: its digest is there.
+    logic          told;
+  } job_t;
 
   // ---- A completion ----
 

@@ -56,8 +56,11 @@ module engine
   output logic          posted_o,
   output command_t      posted_command_o,
 
-  // What a transfer says, as it is checked: extents and parameter blocks of `checked`.
+  // What a transfer says, as it is checked: extents and parameter blocks of `checked`, then all of
+  // it, for a cycle or more before it is bound.
   output command_t      checked_o,
+  output logic          transfer_valid_o,
+  output transfer_t     transfer_o,
   output logic          extent_valid_o,
   output extent_index_t extent_index_o,
   output extent_t       extent_o,
@@ -198,8 +201,7 @@ module engine
   logic                join_line;
   logic [47:0]         join_key;
   logic [Commands-1:0] turn, in_order;
-  logic                transfer_valid, verdict_valid, verdict_ready;
-  transfer_t           transfer;
+  logic                verdict_valid, verdict_ready;
   verdict_t            verdict;
   logic                finish;
   command_t            finish_command;
@@ -227,8 +229,8 @@ module engine
     .join_o            (join_line),
     .join_key_o        (join_key),
     .command_o         (checked_o),
-    .transfer_valid_o  (transfer_valid),
-    .transfer_o        (transfer),
+    .transfer_valid_o,
+    .transfer_o,
     .extent_valid_o,
     .extent_index_o,
     .extent_o,
@@ -281,8 +283,8 @@ module engine
     .verdict_ready_o    (verdict_ready),
     .verdict_i          (verdict),
     .checked_i          (checked_o),
-    .transfer_valid_i   (transfer_valid),
-    .transfer_i         (transfer),
+    .transfer_valid_i   (transfer_valid_o),
+    .transfer_i         (transfer_o),
     .extent_valid_i     (extent_valid_o),
     .extent_index_i     (extent_index_o),
     .extent_i           (extent_o),

@@ -4,6 +4,11 @@ package md5_pkg;
 
   typedef logic [31:0] word_t;
 
+  // The chaining value at a stream's start, the last word first.
+  localparam logic [3:0][31:0] Initial = {
+    32'h10325476, 32'h98badcfe, 32'hefcdab89, 32'h67452301
+  };
+
   // floor(2^32 * abs(sin(i + 1))), the last one first.
   localparam logic [63:0][31:0] K = {
     32'heb86d391, 32'h2ad7d2bb, 32'hbd3af235, 32'hf7537e82, 32'h4e0811a1, 32'ha3014314,

@@ -4,6 +4,11 @@ package sha1_pkg;
 
   typedef logic [31:0] word_t;
 
+  // The chaining value at a stream's start, the last word first.
+  localparam logic [4:0][31:0] Initial = {
+    32'hc3d2e1f0, 32'h10325476, 32'h98badcfe, 32'hefcdab89, 32'h67452301
+  };
+
   // By the round, which is 20 steps; the last one first.
   localparam logic [3:0][31:0] K = {32'hca62c1d6, 32'h8f1bbcdc, 32'h6ed9eba1, 32'h5a827999};
 

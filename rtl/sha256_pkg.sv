@@ -4,6 +4,12 @@ package sha256_pkg;
 
   typedef logic [31:0] word_t;
 
+  // The chaining value at a stream's start, the last word first.
+  localparam logic [7:0][31:0] Initial = {
+    32'h5be0cd19, 32'h1f83d9ab, 32'h9b05688c, 32'h510e527f, 32'ha54ff53a, 32'h3c6ef372,
+    32'hbb67ae85, 32'h6a09e667
+  };
+
   // The first 32 bits of the fractional parts of the cube roots of the first 64 primes, the last
   // one first.
   localparam logic [63:0][31:0] K = {

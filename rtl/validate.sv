@@ -132,6 +132,7 @@ module validate
   // One past the last place with a parameter block.
   places_t               parameters_count_q, operators_q;
   pool_t [ChainMax-1:0]  chain_q;
+  logic [ChainMax-1:0]   given_q, misfit_q;
   logic [63:0]           length_q;
   failure_t              failure_q;
   verdict_e              kind_q;
@@ -399,7 +400,9 @@ module validate
     source:             counts_q[Source],
     destination:        counts_q[Destination],
     operators:          operators_q,
-    chain:              chain_q
+    chain:              chain_q,
+    given:              given_q,
+    misfit:             misfit_q
   };
 
   assign verdict_valid_o = state_q == Tell;
@@ -541,6 +544,8 @@ module validate
         length_q           <= '0;
         ends_q             <= '0;
         parameters_q       <= '0;
+        given_q            <= '0;
+        misfit_q           <= '0;
         kind_q             <= Refused;
         failure_q          <= refuse(StageFrontend, '0, StatusInvalidField);
       end
@@ -682,6 +687,10 @@ module validate
       Chain: begin
         step_q        <= '0;
         chain_q[at_q] <= pool;
+        if (!chain_end) begin
+          given_q[at_q]  <= given != '0;
+          misfit_q[at_q] <= is_digest(pool) && given != '0 && given != 32'(PoolMost[pool]);
+        end
         if (!chain_end && !chain_hole && !surplus_flags) begin
           operators_q <= places_t'(at_q) + 1'b1;
           at_q        <= at_q + 1'b1;

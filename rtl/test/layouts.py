@@ -55,19 +55,19 @@ def constants(name):
     return package(name)[0][1]
 
 
-def pack(structure, /, **values):
-    """The bits of a structure; fields that are not given are zero."""
+def pack(structure, of="core_pkg", /, **values):
+    """The bits of a structure of a package; fields that are not given are zero."""
     bits = 0
-    structs = package("core_pkg")[2][1]
+    structs = package(of)[2][1]
     for field, width in structs[structure]:
         bits = bits << width | values.pop(field, 0) & (1 << width) - 1
     assert not values, f"{structure} has no {values}"
     return bits
 
 
-def unpack(structure, bits):
+def unpack(structure, bits, of="core_pkg"):
     fields = {}
-    for field, width in reversed(package("core_pkg")[2][1][structure]):
+    for field, width in reversed(package(of)[2][1][structure]):
         fields[field] = bits & (1 << width) - 1
         bits >>= width
     return fields

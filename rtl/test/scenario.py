@@ -52,6 +52,8 @@ class Command:
     kind: str = "good"
     # Its operations of this stage are answered when they are aborted, and not before.
     hangs: int = None
+    # Identifiers, flags and addresses, as `write` takes them.
+    words: tuple = ()
 
     def plain(self):
         """For the Rust core."""
@@ -78,19 +80,24 @@ class Transfer:
     destination_kind: int
     destination_extents: list
     length: int
+    # Parameter blocks, by place.
+    parameters: dict = field(default_factory=dict)
     content: bytes = b""
     covered: dict = field(default_factory=dict)
 
-    def expected(self):
-        """The bytes that arrive, and the digests, of a plain sequential program."""
-        data, digests = self.prefix, {}
+    def given(self):
+        """The bytes that go into the chain."""
+        data = self.prefix
         if self.source_kind in POSITIONAL:
             for offset, length in self.source_extents:
                 data += self.source[offset : offset + length]
         else:
             data += self.source
-        if self.length != TO_END:
-            data = data[: self.length]
+        return data if self.length == TO_END else data[: self.length]
+
+    def expected(self):
+        """The bytes that arrive, and the digests, of a plain sequential program."""
+        data, digests = self.given(), {}
         self.covered = {"in": len(data)}
         for at, operator in enumerate(self.chain):
             unit = Unit(operator, at)
@@ -181,10 +188,18 @@ def build(chance, number, queue, cid, result, address):
     return command
 
 
+def random_parameters(chance, operator):
+    """A cipher's keys, and its counter or data units."""
+    block = bytearray(chance.randbytes(PARAMETERS[operator]))
+    if operator == C["OpAes256Xts"]:
+        block[64:72] = chance.choice([512, 4096, 16]).to_bytes(8, "little")
+    return bytes(block)
+
+
 def write(chance, command, transfer, inline, words):
     """The entry and the descriptor."""
     cid, rid, flags, result, address = words
-    command.transfer, command.cid, command.result = transfer, cid, result
+    command.transfer, command.cid, command.result, command.words = transfer, cid, result, words
     source_positional = transfer.source_kind in POSITIONAL
     common = {"opcode": C["OpcodeTransfer"], "cid": cid, "rid": rid, "result_address": result}
     if inline:
@@ -220,14 +235,13 @@ def write(chance, command, transfer, inline, words):
     destination = end(transfer.destination_kind, 2, transfer.destination_extents)
     parameters = 0
     for at, operator in enumerate(transfer.chain):
-        size = PARAMETERS.get(operator, 0)
-        if size:
-            block = bytearray(chance.randbytes(size))
-            if operator == C["OpAes256Xts"]:
-                block[64:68] = chance.choice([512, 4096, 16]).to_bytes(4, "little")
-            place = pack("parameter_t", kind=C["ParameterDirect"], length=size, offset=256 + len(extents))
+        block = transfer.parameters.get(at)
+        if block is None and operator in PARAMETERS:
+            block = transfer.parameters[at] = random_parameters(chance, operator)
+        if block is not None:
+            place = pack("parameter_t", kind=C["ParameterDirect"], length=len(block), offset=256 + len(extents))
             parameters |= place << 128 * at
-            extents += block
+            extents += block + bytes(-len(block) % 8)
     header = pack(
         "descriptor_t",
         version=C["AbiVersion"],

@@ -32,6 +32,8 @@ UNITS = {
     "ndp_pool": Unit("ndp_pool", "ndp_pool"),
     "renaming": Unit("renaming", "renaming"),
     "engine": Unit("engine", "engine"),
+    "engine_units": Unit("engine_units", "engine_units"),
+    "memory_endpoint": Unit("memory_endpoint", "memory_endpoint"),
     "d2d_tx": Unit("d2d_tx", "d2d_tx"),
     "d2d_rx": Unit("d2d_rx", "d2d_rx"),
     "uoe": Unit("uoe", "uoe"),
