@@ -145,7 +145,8 @@ class Bench:
             self.parse = None
         step = int(dut.step_q.value)
         ended, told = int(dut.ended_o.value), int(dut.told_o.value)
-        turn = step == TURN and int(dut.step_d.value) == STORE and not int(dut.fail.value) and not ended and not told
+        # A turn that changes nothing is one without work.
+        turn = step == TURN and int(dut.step_d.value) == STORE and dut.c_d.value == dut.c_q.value
         self.quiet = self.quiet + 1 if step in (PICK, STORE) or turn else 0
         if told or ended and int(dut.ended_interrupt_o.value):
             self.ended.append(int(dut.ended_stream_o.value))

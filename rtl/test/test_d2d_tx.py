@@ -89,8 +89,8 @@ class Bench:
         elif not asks:
             self.parse = None
         step = int(dut.step_q.value)
-        # A round in which every turn is over at once is one without work.
-        turn = step == TURN and int(dut.step_d.value) == STORE and not int(dut.fail.value)
+        # A turn that changes nothing is one without work.
+        turn = step == TURN and int(dut.step_d.value) == STORE and dut.c_d.value == dut.c_q.value
         self.quiet = self.quiet + 1 if step in (PICK, STORE) or turn else 0
         if int(dut.ended_o.value):
             self.quiet = 0

@@ -37,6 +37,8 @@ UNITS = {
     "d2d_tx": Unit("d2d_tx", "d2d_tx"),
     "d2d_rx": Unit("d2d_rx", "d2d_rx"),
     "uoe": Unit("uoe", "uoe"),
+    "nic_controller": Unit("nic_controller", "nic_controller"),
+    "nic_controller_advanced": Unit("nic_controller", "nic_controller", {"Advanced": 1}),
 }
 
 

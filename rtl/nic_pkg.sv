@@ -1,0 +1,77 @@
+// What the NIC's controller is told of connections, and its sizes.
+
+package nic_pkg;
+
+  localparam int unsigned Connections = 8;
+  // Operations that are sent and not acknowledged, or wait for it.
+  localparam int unsigned Pending = 8;
+  // Descriptors of the transmit ring, of 16 bytes each.
+  localparam int unsigned Entries = 64;
+
+  localparam int unsigned ConnectionWidth = $clog2(Connections);
+  localparam int unsigned PendingWidth    = $clog2(Pending);
+  localparam int unsigned EntryWidth      = $clog2(Entries);
+
+  typedef logic [ConnectionWidth-1:0] connection_t;
+  typedef logic [PendingWidth-1:0]    pending_t;
+  typedef logic [EntryWidth-1:0]      entry_t;
+  // A sequence number of TCP.
+  typedef logic [31:0] number_t;
+
+  // A connection as software opens it. Addresses and ports have the order of the wire, byte 0 in
+  // the lowest bits; numbers are numbers.
+  typedef struct packed {
+    logic        tcp;
+    logic [47:0] mac_destination;
+    logic [47:0] mac_source;
+    logic [31:0] source;
+    logic [31:0] destination;
+    logic [15:0] source_port;
+    logic [15:0] destination_port;
+    logic [7:0]  service;
+    logic [7:0]  ttl;
+    // Bytes of payload in a segment or a datagram.
+    logic [15:0] most;
+    logic [15:0] identification;
+    // TCP: the number of the next byte that is taken from the core, and of the next one that is
+    // sent; up to where the peer has acknowledged, and up to where its window reaches.
+    number_t     next;
+    number_t     sent;
+    number_t     acknowledged;
+    number_t     limit;
+    // TCP: what is told to the peer.
+    number_t     acknowledges;
+    logic [15:0] window;
+    // It has failed: its operations end so.
+    logic        failed;
+    logic [14:0] status;
+  } template_t;
+
+  // What software asks for.
+  typedef enum logic [2:0] {
+    // A connection, with everything.
+    Open,
+    // A command writes to a connection.
+    Bind,
+    // An acknowledgement came: `first` are the bytes acknowledged, `second` is the window's end.
+    Acknowledged,
+    // The next headers tell `first` as acknowledged and `second` as window.
+    Advertise,
+    // Send again what was sent from `first` on, `second` bytes.
+    Resend,
+    // All operations of the connection end with the status in `first`.
+    Fail,
+    // The NIC was stopped: what it had is not sent. Datagrams are lost with the status in `first`.
+    WasStopped
+  } request_e;
+
+  typedef struct packed {
+    request_e            kind;
+    connection_t         connection;
+    core_pkg::command_t  command;
+    number_t             first;
+    number_t             second;
+    template_t           opened;
+  } request_t;
+
+endpackage
