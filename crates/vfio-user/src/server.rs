@@ -15,7 +15,7 @@ use crate::bus::VfioUserBus;
 use crate::link::Link;
 use crate::pci::{Function, Interrupts, Region};
 use crate::port::Port;
-use crate::socket::{self, Message};
+use crate::socket::{Message, Reader};
 use crate::wake::Wake;
 use crate::wire::{Access, DmaMap, DmaUnmap, HEADER, Header, Request, SetIrqs, Version, WireError, reply};
 
@@ -126,8 +126,9 @@ impl Server {
         let link = self.shared.link.clone();
         let Ok(socket) = link.connect(socket) else { return };
         let mut session = Session { function: &mut self.function, link: &link, spoken: false };
+        let mut reader = Reader::new();
         // A client that breaks the protocol is disconnected like one that left.
-        while let Ok(Some(message)) = socket::receive(socket.as_fd()) {
+        while let Ok(Some(message)) = reader.receive(socket.as_fd()) {
             if self.shared.stop.load(Ordering::Acquire) || session.take(message).is_err() {
                 break;
             }

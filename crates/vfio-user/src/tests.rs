@@ -16,7 +16,7 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use crate::memory::Memory;
 use crate::pci::{Function, Identity, Interrupts, NoRegisters, Region, Registers, Setup};
-use crate::socket::{self, Message};
+use crate::socket::{self, Message, Reader};
 use crate::wake::Wake;
 use crate::wire::{Access, Header, Payload, command, reply};
 use crate::{Port, Running, Server, Unreachable, VfioUserBus};
@@ -80,7 +80,8 @@ impl Client {
         let peer = Arc::new(Mutex::new(vec![0; 4096]));
         let mut side = Side { socket: socket.clone(), peer: peer.clone(), bar2: None, payload };
         std::thread::spawn(move || {
-            while let Ok(Some(Message { header, body, fds })) = socket::receive(side.socket.as_fd()) {
+            let mut reader = Reader::new();
+            while let Ok(Some(Message { header, body, fds })) = reader.receive(side.socket.as_fd()) {
                 if !header.is_reply() {
                     side.answer(&header, &body);
                 } else {
@@ -461,7 +462,7 @@ fn nothing_is_answered_before_the_version() {
     let card = card();
     let socket = UnixStream::connect(&card.path).unwrap();
     socket::send(socket.as_fd(), &Header::request(1, command::GET_INFO, 0, false).to_bytes(), None).unwrap();
-    let answer = socket::receive(socket.as_fd()).unwrap().unwrap();
+    let answer = Reader::new().receive(socket.as_fd()).unwrap().unwrap();
     assert_eq!(answer.header.failure(), Some(71));
 }
 

@@ -185,13 +185,31 @@ impl Device {
         self.store(BAR0, offset, bytes, false)
     }
 
-    /// Stores to a register of 4 bytes without waiting: a doorbell.
+    /// Stores to registers of 4 bytes without waiting: doorbells. Several are one message, as QEMU sends them.
     ///
     /// # Errors
     ///
     /// If the process is gone.
-    pub fn post(&mut self, offset: u64, value: u32) -> Result<(), Error> {
-        self.store(BAR0, offset, &value.to_le_bytes(), true)
+    ///
+    /// # Panics
+    ///
+    /// If there are more than two.
+    pub fn post(&mut self, stores: &[(u64, u32)]) -> Result<(), Error> {
+        match stores {
+            [] => Ok(()),
+            [(offset, value)] => self.store(BAR0, *offset, &value.to_le_bytes(), true),
+            _ => {
+                let mut body = [0; 8 + 2 * 24];
+                body[0] = stores.len() as u8;
+                for (one, (offset, value)) in body[8..].chunks_exact_mut(24).zip(stores) {
+                    one[..8].copy_from_slice(&offset.to_le_bytes());
+                    one[8..12].copy_from_slice(&BAR0.to_le_bytes());
+                    one[12..16].copy_from_slice(&4u32.to_le_bytes());
+                    one[16..20].copy_from_slice(&value.to_le_bytes());
+                }
+                self.send(command::REGION_WRITE_MULTI, &body[..8 + stores.len() * 24], None, true)
+            }
+        }
     }
 
     fn store(&mut self, region: u32, offset: u64, bytes: &[u8], posted: bool) -> Result<(), Error> {

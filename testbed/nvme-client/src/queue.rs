@@ -29,7 +29,7 @@ pub struct Queue {
     phase: bool,
     stride: u64,
     shadow: Option<Shadow>,
-    /// Doorbell messages sent.
+    /// Messages sent for doorbells.
     doorbells: u64,
 }
 
@@ -73,7 +73,7 @@ impl Queue {
         self.entries
     }
 
-    /// Returns the number of doorbells rung by a message.
+    /// Returns the number of messages by which doorbells were rung.
     pub fn doorbells(&self) -> u64 {
         self.doorbells
     }
@@ -90,34 +90,29 @@ impl Queue {
     ///
     /// If the process is gone.
     pub fn ring(&mut self, device: &mut Device) -> Result<(), Error> {
-        if self.tail != self.told {
-            let old = std::mem::replace(&mut self.told, self.tail);
-            self.bell(device, false, old, self.tail)?;
-        }
-        if self.head != self.freed {
-            let old = std::mem::replace(&mut self.freed, self.head);
-            self.bell(device, true, old, self.head)?;
-        }
-        Ok(())
-    }
-
-    fn bell(&mut self, device: &mut Device, is_head: bool, old: u32, new: u32) -> Result<(), Error> {
-        let offset = match is_head {
-            true => register::head_doorbell(self.number, self.stride),
-            false => register::tail_doorbell(self.number, self.stride),
-        };
-        if let Some(shadow) = self.shadow {
-            let place = 4 * (2 * u64::from(self.number) + u64::from(is_head));
-            // Earlier writes are visible before the doorbell.
-            device.memory().store(shadow.doorbells + place, &new.to_le_bytes());
-            fence(Ordering::SeqCst);
-            let event = device.memory().read32(shadow.events + place);
-            if !passes(event as u16, old as u16, new as u16) {
-                return Ok(());
+        let (mut bells, mut count) = ([(0, 0); 2], 0);
+        let tail = (false, std::mem::replace(&mut self.told, self.tail), self.tail);
+        let head = (true, std::mem::replace(&mut self.freed, self.head), self.head);
+        for (is_head, old, new) in [tail, head] {
+            if old != new && self.is_message(device, is_head, old, new) {
+                let register = if is_head { register::head_doorbell } else { register::tail_doorbell };
+                bells[count] = (register(self.number, self.stride), new);
+                count += 1;
             }
         }
-        self.doorbells += 1;
-        device.post(offset, new)
+        self.doorbells += u64::from(count > 0);
+        device.post(&bells[..count])
+    }
+
+    /// Rings a doorbell in memory, if there is one. Returns true if it is to be rung by a message.
+    fn is_message(&self, device: &Device, is_head: bool, old: u32, new: u32) -> bool {
+        let Some(shadow) = self.shadow else { return true };
+        let place = 4 * (2 * u64::from(self.number) + u64::from(is_head));
+        // Earlier writes are visible before the doorbell.
+        device.memory().store(shadow.doorbells + place, &new.to_le_bytes());
+        fence(Ordering::SeqCst);
+        let event = device.memory().read32(shadow.events + place);
+        passes(event as u16, old as u16, new as u16)
     }
 
     /// Takes the next completion, if there is one.
