@@ -22,7 +22,7 @@ use crate::limits::{Limiter, Limits};
 use crate::logs::Logs;
 use crate::namespace::Namespace;
 use crate::near::{Batch, Builder, NearStorage, Operated};
-use crate::queue::{CompletionQueue, Shadow, SubmissionQueue, after, in_second_half};
+use crate::queue::{CompletionQueue, Shadow, SubmissionQueue, in_second_half};
 use crate::registers::Registers;
 use crate::shares::Shares;
 use crate::slots::{Buffers, Slots, Work};
@@ -530,15 +530,10 @@ impl Controller {
     /// Copies the next entry of a queue. If the queue cannot be read the controller fails: only a reset
     /// helps.
     fn fetch(&mut self, port: &mut dyn HostPort, queue: usize) -> Option<[u8; command::SIZE]> {
-        let held = self.submissions[queue].as_mut()?;
-        let mut entry = [0; command::SIZE];
-        let address = held.base.checked_add(u64::from(held.head) * command::SIZE as u64);
-        if address.is_none_or(|address| port.read(address, &mut entry).is_err()) {
+        let entry = self.submissions[queue].as_mut()?.fetch(port);
+        if entry.is_err() {
             self.fail();
-            return None;
         }
-        held.head = after(held.head, held.size);
-        held.outstanding += 1;
-        Some(entry)
+        entry.ok()
     }
 }

@@ -339,6 +339,7 @@ impl Controller {
         }
     }
 
+    #[inline(never)]
     fn write_zeroes(
         &mut self,
         drive: u32,
@@ -378,6 +379,7 @@ impl Controller {
         Ok(COMMAND_COST + length)
     }
 
+    #[inline(never)]
     fn manage_datasets(
         &mut self,
         drive: u32,

@@ -20,12 +20,12 @@ pub struct Histogram {
 }
 
 impl Histogram {
-    /// Counts a command that took this many nanoseconds.
-    pub fn record(&mut self, nanoseconds: u64) {
+    /// Counts this many commands that took that many nanoseconds each.
+    pub fn record(&mut self, nanoseconds: u64, commands: u64) {
         let microseconds = nanoseconds.div_ceil(1000).max(1);
         let bucket = microseconds.next_power_of_two().trailing_zeros() as usize;
-        self.counts[bucket.min(BUCKETS)] += 1;
-        self.sum = self.sum.saturating_add(nanoseconds);
+        self.counts[bucket.min(BUCKETS)] += commands;
+        self.sum = self.sum.saturating_add(nanoseconds.saturating_mul(commands));
     }
 
     /// Returns the number of commands in each bucket; the last one has no bound.
@@ -92,13 +92,13 @@ impl Latencies {
         &self.stages[stage as usize]
     }
 
-    fn record(&mut self, stage: Stage, nanoseconds: u64) {
-        self.stages[stage as usize].record(nanoseconds);
+    fn record(&mut self, stage: Stage, nanoseconds: u64, commands: u64) {
+        self.stages[stage as usize].record(nanoseconds, commands);
     }
 }
 
 /// Times of a command in progress, in nanoseconds.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Times {
     pub fetched: u64,
     /// Time at which the storage got it, or its last piece.
@@ -128,11 +128,12 @@ impl Times {
     }
 }
 
-/// A command that has ended, but was not reported to the guest yet.
+/// Commands that have ended and that the guest has not been told of yet: all with these times, as those of a batch often are.
 struct Ended {
     times: Times,
     answered: u64,
     is_near: bool,
+    commands: u64,
 }
 
 /// The latencies of a controller.
@@ -157,7 +158,12 @@ impl Clocked {
 
     /// A command ends.
     pub fn ends(&mut self, times: Times, now: u64, is_near: bool) {
-        self.ended.push(Ended { times, answered: now, is_near });
+        match self.ended.last_mut() {
+            Some(last) if (last.times, last.answered, last.is_near) == (times, now, is_near) => {
+                last.commands += 1;
+            }
+            _ => self.ended.push(Ended { times, answered: now, is_near, commands: 1 }),
+        }
     }
 
     /// Returns true if nothing was passed on and nothing has ended.
@@ -168,24 +174,33 @@ impl Clocked {
     /// Ends a batch: the storage has the requests, and guests have their completions. `hand` calls
     /// [`Times::hand`] of a slot's command.
     pub fn settle(&mut self, now: u64, mut hand: impl FnMut(u16) -> Times) {
+        // Those that were fetched together, and their number.
+        let (mut fetched, mut commands) = (now, 0);
         for slot in self.handed.drain(..) {
             let times = hand(slot);
             if times.handed.is_none() {
-                self.latencies.record(Stage::Fetch, now.saturating_sub(times.fetched));
+                if times.fetched != fetched && commands > 0 {
+                    self.latencies.record(Stage::Fetch, now.saturating_sub(fetched), commands);
+                    commands = 0;
+                }
+                (fetched, commands) = (times.fetched, commands + 1);
             }
         }
-        for Ended { times, answered, is_near } in self.ended.drain(..) {
+        if commands > 0 {
+            self.latencies.record(Stage::Fetch, now.saturating_sub(fetched), commands);
+        }
+        for Ended { times, answered, is_near, commands } in self.ended.drain(..) {
             let whole = now.saturating_sub(times.fetched);
             if times.handed.is_some() {
-                self.latencies.record(Stage::Storage, times.storage);
+                self.latencies.record(Stage::Storage, times.storage, commands);
             }
             if is_near {
-                self.latencies.record(Stage::Operators, times.operators);
+                self.latencies.record(Stage::Operators, times.operators, commands);
                 let worked = times.storage + times.operators;
-                self.latencies.violations += u64::from(2 * whole > 3 * worked);
+                self.latencies.violations += if 2 * whole > 3 * worked { commands } else { 0 };
             }
-            self.latencies.record(Stage::Completion, now.saturating_sub(answered));
-            self.latencies.record(Stage::Whole, whole);
+            self.latencies.record(Stage::Completion, now.saturating_sub(answered), commands);
+            self.latencies.record(Stage::Whole, whole, commands);
         }
     }
 }
@@ -208,7 +223,7 @@ mod tests {
             (u64::MAX, BUCKETS),
         ] {
             let mut histogram = Histogram::default();
-            histogram.record(time);
+            histogram.record(time, 1);
             assert_eq!(histogram.counts().iter().position(|count| *count == 1), Some(bucket), "{time}");
             assert!(bucket == BUCKETS || time <= Histogram::bound(bucket));
             assert!(bucket == 0 || time > Histogram::bound(bucket - 1));

@@ -2,9 +2,12 @@
 
 use std::collections::VecDeque;
 
-use dcs_nvme::{Completion, completion};
+use dcs_nvme::{Completion, command, completion};
 
 use crate::host::{HostError, HostPort};
+
+/// Entries that are copied from a guest's memory at once, if there are as many.
+const TOGETHER: usize = 8;
 
 /// A submission queue. [base 3.3.1.1]
 pub struct SubmissionQueue {
@@ -22,6 +25,9 @@ pub struct SubmissionQueue {
     pub deleted_by: Option<u16>,
     /// The identifiers in use, a bit each.
     identifiers: Box<[u64; 1 << 10]>,
+    /// Copies of the next entries. The last `copied` of them are still to be taken.
+    entries: Box<[[u8; command::SIZE]; TOGETHER]>,
+    copied: usize,
 }
 
 impl SubmissionQueue {
@@ -36,6 +42,8 @@ impl SubmissionQueue {
             outstanding: 0,
             deleted_by: None,
             identifiers: Box::new([0; 1 << 10]),
+            entries: Box::new([[0; command::SIZE]; TOGETHER]),
+            copied: 0,
         }
     }
 
@@ -63,6 +71,31 @@ impl SubmissionQueue {
 
     pub fn has_entries(&self) -> bool {
         self.head != self.tail && self.deleted_by.is_none()
+    }
+
+    /// Takes the next entry, which must be there.
+    pub fn fetch(&mut self, port: &mut dyn HostPort) -> Result<[u8; command::SIZE], HostError> {
+        if self.copied == 0 {
+            let end = if self.tail > self.head { self.tail } else { self.size };
+            let several = ((end - self.head) as usize).min(TOGETHER);
+            // Perhaps only some of them can be reached.
+            self.copied = match self.copy(port, several) {
+                Err(HostError) if several > 1 => self.copy(port, 1),
+                copied => copied,
+            }?;
+        }
+        let entry = self.entries[TOGETHER - self.copied];
+        self.copied -= 1;
+        self.head = after(self.head, self.size);
+        self.outstanding += 1;
+        Ok(entry)
+    }
+
+    /// Copies this many entries from the head on.
+    fn copy(&mut self, port: &mut dyn HostPort, count: usize) -> Result<usize, HostError> {
+        let address = self.base.checked_add(u64::from(self.head) * command::SIZE as u64).ok_or(HostError)?;
+        port.read(address, self.entries[TOGETHER - count..].as_flattened_mut())?;
+        Ok(count)
     }
 }
 
@@ -260,6 +293,49 @@ mod tests {
         assert!(
             shadow.arm(&mut Everywhere, 1023, 0).is_ok() && shadow.arm(&mut Everywhere, 1024, 0).is_err()
         );
+    }
+
+    /// Memory up to this address, in which each entry begins with its number; and how often it was read.
+    struct Numbered(u64, usize);
+
+    impl HostPort for Numbered {
+        fn read(&mut self, address: u64, bytes: &mut [u8]) -> Result<(), HostError> {
+            self.1 += 1;
+            for (place, entry) in (address..).step_by(command::SIZE).zip(bytes.chunks_mut(command::SIZE)) {
+                entry[0] = (place / command::SIZE as u64) as u8;
+            }
+            if address + bytes.len() as u64 <= self.0 { Ok(()) } else { Err(HostError) }
+        }
+        fn write(&mut self, _: u64, _: &[u8]) -> Result<(), HostError> {
+            Err(HostError)
+        }
+        fn direct(&mut self, _: u64, _: u64, _: Direction) -> Option<Piece> {
+            None
+        }
+        fn uptime(&mut self) -> u64 {
+            0
+        }
+        fn interrupt(&mut self, _: u16) {}
+    }
+
+    #[test]
+    fn entries_are_taken_in_order_and_several_are_copied_at_once() {
+        let (mut queue, mut port) = (SubmissionQueue::new((0, 16), 0), Numbered(u64::MAX, 0));
+        (queue.head, queue.tail) = (12, 10);
+        let taken: Vec<u8> = std::iter::from_fn(|| {
+            queue.has_entries().then(|| queue.fetch(&mut port).unwrap()[0])
+        })
+        .collect();
+        assert_eq!(taken, [12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
+        assert_eq!((port.1, queue.outstanding), (3, 14));
+    }
+
+    #[test]
+    fn entries_before_one_that_cannot_be_reached_are_taken() {
+        let (mut queue, mut port) = (SubmissionQueue::new((0, 16), 0), Numbered(3 * 64, 0));
+        queue.tail = 5;
+        (0..3).for_each(|number| assert_eq!(queue.fetch(&mut port).unwrap()[0], number));
+        assert!(queue.fetch(&mut port).is_err() && queue.head == 3);
     }
 
     #[test]

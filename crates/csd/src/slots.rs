@@ -175,6 +175,7 @@ impl Slot {
     }
 
     /// Compares the guest's data with these.
+    #[inline(never)]
     pub fn compare(&self, port: &mut dyn HostPort, mut bytes: &[u8]) -> Status {
         let mut theirs = [0; 4096];
         for place in &self.places {

@@ -44,7 +44,8 @@ pub enum Mix {
 pub enum Check {
     /// Every byte.
     All,
-    /// The first word only, for workloads whose speed counts: it identifies unit and round.
+    /// The first word only, for workloads whose speed counts: it identifies unit and round. Writes change no other word of the memory
+    /// that they are from.
     First,
     /// Nothing: the data were written by others.
     Nothing,
@@ -263,7 +264,7 @@ impl Runner {
             self.busy[unit as usize] = true;
             if write {
                 self.rounds[unit as usize] += 1;
-                self.fill(drive, usize::from(index));
+                self.fill(drive, workload.check, usize::from(index));
             }
         }
         let queue = &mut drive.queues[self.queue];
@@ -343,9 +344,12 @@ impl Runner {
         bytes
     }
 
-    fn fill(&self, drive: &Drive, index: usize) {
+    fn fill(&self, drive: &Drive, check: Check, index: usize) {
         let slot = self.slots[index];
         let word = self.word(slot.unit);
+        if check == Check::First {
+            return drive.device.memory().store(slot.data, &word.to_le_bytes());
+        }
         for page in 0..self.bytes / PAGE {
             drive.device.memory().store(slot.data + page * PAGE, &Runner::page(word, page));
         }

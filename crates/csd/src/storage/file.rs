@@ -218,7 +218,7 @@ impl FileStorage {
         let volume = self.volumes.get(&request.volume.0).ok_or(VolumeError::Refused)?;
         let info = &volume.info;
         let end = request.offset.checked_add(request.length);
-        let aligned = (request.offset | request.length).is_multiple_of(info.alignment);
+        let aligned = (request.offset | request.length) & (info.alignment - 1) == 0;
         let writes = !matches!(request.action, Action::Read | Action::Flush);
         if !aligned || end.is_none_or(|end| end > info.length) || (writes && info.read_only) {
             return Err(VolumeError::Refused);
@@ -244,41 +244,10 @@ impl FileStorage {
                 Operation::Allocate { mode: if deallocate { PUNCH } else { ZERO }, durable }
             }
         };
-        let one = volume.slices.len() == 1;
-        let mut parts = 0;
-        for (number, slice) in volume.slices.iter().enumerate() {
-            let (offset, length) = match request.action {
-                Action::Flush => (0, 0),
-                _ if one => (request.offset, request.length),
-                _ => volume.range(number as u64, request.offset, request.length),
-            };
-            if length == 0 && request.action != Action::Flush {
-                continue;
-            }
-            let index = self.ring.take();
-            let part = self.ring.part(index);
-            (part.request, part.operation, part.length) = (held, operation, length);
-            part.offset = slice.offset + offset;
-            part.file = Some(slice.file.clone());
-            match &mut request.data {
-                Data::Pieces(pieces) if one => part.pieces.extend(pieces.iter().map(|piece| libc::iovec {
-                    iov_base: piece.pointer().as_ptr().cast(),
-                    iov_len: piece.length(),
-                })),
-                Data::Buffer(buffer) if one => part.pieces.push(libc::iovec {
-                    iov_base: buffer.bytes_mut().as_mut_ptr().cast(),
-                    iov_len: request.length as usize,
-                }),
-                _ => {}
-            }
-            parts += 1;
-            self.ring.start(index);
-            if !one && request.length > 0 {
-                let memory = FileStorage::memory(&mut request.data);
-                let within = |at| volume.slice_of(at) == number as u64;
-                gather(self.ring.part(index), &memory, request.offset, volume.stripe, within);
-            }
-        }
+        let parts = match &volume.slices[..] {
+            [slice] => whole(&mut self.ring, slice, (held, operation), request),
+            _ => each(&mut self.ring, volume, (held, operation), request),
+        };
         let (ticket, volume) = (request.ticket, request.volume);
         let data = std::mem::take(&mut request.data);
         self.requests[held as usize] = Held { ticket, volume, data, parts, result: Ok(()), written: 0 };
@@ -373,6 +342,57 @@ fn progress(part: &mut Part, result: i32) -> Progress {
     }
 }
 
+/// Makes the only part of a request whose volume is one slice; the number of parts.
+fn whole(ring: &mut Uring, slice: &Slice, kind: (u32, Operation), request: &mut Request) -> u32 {
+    if request.length == 0 && request.action != Action::Flush {
+        return 0;
+    }
+    let index = ring.take();
+    let part = ring.part(index);
+    (part.request, part.operation) = kind;
+    (part.offset, part.length) = (slice.offset + request.offset, request.length);
+    part.file = Some(slice.file.clone());
+    match &mut request.data {
+        Data::None => {}
+        Data::Buffer(buffer) => part.pieces.push(libc::iovec {
+            iov_base: buffer.bytes_mut().as_mut_ptr().cast(),
+            iov_len: request.length as usize,
+        }),
+        Data::Pieces(pieces) => part.pieces.extend(pieces.iter().map(|piece| libc::iovec {
+            iov_base: piece.pointer().as_ptr().cast(),
+            iov_len: piece.length(),
+        })),
+    }
+    ring.start(index);
+    1
+}
+
+/// Makes a part of a request for each slice of its volume that it touches; the number of parts.
+fn each(ring: &mut Uring, volume: &Volume, kind: (u32, Operation), request: &mut Request) -> u32 {
+    let memory = FileStorage::memory(&mut request.data);
+    let mut parts = 0;
+    for (number, slice) in (0u64..).zip(&volume.slices) {
+        let (offset, length) = match request.action {
+            Action::Flush => (0, 0),
+            _ => volume.range(number, request.offset, request.length),
+        };
+        if length == 0 && request.action != Action::Flush {
+            continue;
+        }
+        let index = ring.take();
+        let part = ring.part(index);
+        (part.request, part.operation) = kind;
+        (part.offset, part.length) = (slice.offset + offset, length);
+        part.file = Some(slice.file.clone());
+        if length > 0 {
+            gather(part, &memory, request.offset, volume.stripe, |at| volume.slice_of(at) == number);
+        }
+        ring.start(index);
+        parts += 1;
+    }
+    parts
+}
+
 /// Removes this many bytes from the front.
 fn skip(pieces: &mut Vec<libc::iovec>, mut bytes: usize) {
     let whole = pieces.iter().take_while(|piece| {
@@ -460,8 +480,14 @@ fn fit(file: &File, offset: u64, length: u64, read_only: bool) -> io::Result<()>
 /// Opens the same file with O_DIRECT, if possible, and returns its alignments of offsets and memory.
 fn reopen(file: &File, read_only: bool) -> io::Result<(OwnedFd, u64, u64)> {
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-    let access = if read_only { OFlags::RDONLY } else { OFlags::RDWR };
-    match rustix::fs::open(path, access | OFlags::DIRECT | OFlags::CLOEXEC, Mode::empty()) {
+    let access = OFlags::CLOEXEC | if read_only { OFlags::RDONLY } else { OFlags::RDWR };
+    let open = |flags| rustix::fs::open(&path, access | OFlags::DIRECT | flags, Mode::empty());
+    // Nobody asks when a guest last read, and to note it takes time. Only a file's owner may leave it out.
+    let direct = match open(OFlags::NOATIME) {
+        Err(Errno::PERM) => open(OFlags::empty()),
+        opened => opened,
+    };
+    match direct {
         Ok(direct) => {
             let (offset, memory) = alignment(direct.as_fd());
             Ok((direct, offset, memory))
@@ -512,7 +538,7 @@ impl Storage for FileStorage {
             self.answer(&answer);
         }
         self.answers = answers;
-        if self.ring.has_backlog() {
+        if self.ring.has_ready() {
             self.ring.submit();
         }
         responses.append(&mut self.done);

@@ -204,25 +204,31 @@ impl Uring {
         self.watching = unsafe { self.ring.submission().push(&poll.build().user_data(WATCH)) }.is_ok();
     }
 
-    /// Submits a part, now or when there is room.
+    /// Gets a part ready, now or when there is room: the kernel has it after the next [`Uring::submit`].
     pub fn start(&mut self, index: u32) {
-        self.backlog.push_back(index);
+        if !self.backlog.is_empty() || !self.push(index) {
+            self.backlog.push_back(index);
+        }
     }
 
-    /// Submits the parts that wait.
+    /// Adds a part to those that the kernel gets next. Returns false if there is no room.
+    fn push(&mut self, index: u32) -> bool {
+        let part = &mut self.parts[index as usize];
+        // SAFETY: the part and its request own everything that the entry names until the kernel's answer;
+        // so does the file.
+        let pushed = self.in_flight < self.most
+            && unsafe { self.ring.submission().push(&entry(part).user_data(index.into())) }.is_ok();
+        part.lent |= pushed;
+        self.in_flight += usize::from(pushed);
+        pushed
+    }
+
+    /// Submits the parts that are ready.
     pub fn submit(&mut self) {
-        while self.in_flight < self.most
-            && let Some(index) = self.backlog.pop_front()
+        while let Some(index) = self.backlog.front().copied()
+            && self.push(index)
         {
-            let entry = entry(&self.parts[index as usize]).user_data(index.into());
-            // SAFETY: the part and its request own everything that the entry names until the kernel's answer;
-            // so does the file.
-            if unsafe { self.ring.submission().push(&entry) }.is_err() {
-                self.backlog.push_front(index);
-                break;
-            }
-            self.parts[index as usize].lent = true;
-            self.in_flight += 1;
+            self.backlog.pop_front();
         }
         if !self.ring.submission().is_empty() {
             // A call that fails (EAGAIN, EBUSY, EINTR) is repeated next time.
@@ -253,9 +259,9 @@ impl Uring {
         self.in_flight > 0 || !self.backlog.is_empty()
     }
 
-    /// Returns true if entries wait to be submitted.
-    pub fn has_backlog(&self) -> bool {
-        !self.backlog.is_empty()
+    /// Returns true if parts wait to be submitted.
+    pub fn has_ready(&mut self) -> bool {
+        !self.backlog.is_empty() || !self.ring.submission().is_empty()
     }
 
     /// Waits for an answer or for the watched descriptor, with or without a time limit. With a limit it waits
