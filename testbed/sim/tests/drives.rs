@@ -82,8 +82,12 @@ fn a_virtual_drive_is_near_native() {
 fn single_steps() {
     let times = times::measure(&setting(1));
     println!("{times:?}");
-    // The paper's host loads more slowly than one with PCIe to itself.
+    // The paper's host loads more slowly than one that makes a system call a word.
     assert_reached(&times::figures(&times), &["loading a slot"]);
+    let rate = |nanos| setting(1).timings.bitstream as f64 * 1e3 / nanos as f64;
+    assert!((3.0..6.0).contains(&rate(times.by_host)), "XAPP1338's typical MB/s: {}", rate(times.by_host));
+    assert!((790.0..=800.0).contains(&rate(times.by_card)), "{}", rate(times.by_card));
+    assert!(1.0 - times.by_card as f64 / times.by_host as f64 > 0.994);
 }
 
 /// Checks that changes of parameters show in the related figures, and only there, so that figures are measured and not constants.
@@ -106,7 +110,7 @@ fn parameters_have_their_effects() {
     slow.timings.drive_ssd_latency = 1_000_000;
     let slow = speedup(&slow, Design::Software);
     assert!(slow < 1.1, "{slow}");
-    // A slot that takes half a second to load causes violations; one of 8 ms hardly does.
+    // A slot that takes a third of a second to load causes violations; one of 5 ms hardly does.
     let late = |bitstream| {
         let mut setting = setting(60);
         setting.timings.bitstream = bitstream;

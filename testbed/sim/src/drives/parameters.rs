@@ -48,8 +48,8 @@ crate::parameters::parameters! {
         "From a block's first word to a slot's first answer: 64 cycles of 250 MHz, as the card's units have it (crates/card, costs).";
     bitstream: u64 = 4_194_304, "bytes",
         "A slot's partial bitstream, large enough for the largest operator (table 3: 63,570 LUTs, 3.7 % of an Alveo U250's 1.73 million): 4 MiB, assumed: about that share of the whole device's.";
-    icap: u64 = 500_000_000, "bytes/s",
-        "The FPGA's configuration port from inside: 32 bits at 125 MHz in devices of several dies, as the U250 is (Xilinx, XAPP1338).";
+    icap: u64 = 800_000_000, "bytes/s",
+        "The FPGA's configuration port from inside, for slots in the die that has the port: 32 bits at 200 MHz (Xilinx, XAPP1338). Slots in other dies of a U250 would take 125 MHz, but four have room in one: 4 * 63,570 of its 432,000 LUTs.";
     example: u64 = 100_000_000, "bytes/s",
         "The example operator of figure 6 (section 3.2).";
 }
