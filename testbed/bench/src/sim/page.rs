@@ -8,6 +8,7 @@ use super::real::Real;
 use super::results::Results;
 use super::show;
 use crate::failure::{Exit, Failure};
+use crate::guest::drives;
 use crate::guest::experiments::{measurement::Measurement, shown};
 use crate::report::Report;
 use dcs_sim::drives::Timings;
@@ -61,22 +62,23 @@ pub struct Guest {
     shown: Vec<Results>,
 }
 
-/// Reads a guest's measurements from a file with the output of `dcs vm demo --json`, of `dcs bench guest --json`, of `dcs vm d2d
-/// --json`, or of several, one after the other.
+/// Reads a guest's measurements from a file with the output of `dcs vm demo --json`, of `dcs bench guest --json`, also of `drives`, of `dcs
+/// vm d2d --json`, or of several, one after the other.
 pub fn guest(options: &Options) -> Result<Option<Guest>, Failure> {
     let Some(path) = &options.guest else { return Ok(None) };
     let text = std::fs::read_to_string(path).map_err(|error| Failure::io(path.display(), &error))?;
     let bad = |why: String| {
         Failure::usage(format!("{}: {why}", path.display())).advise(
-            "expected the output of dcs vm demo --json, dcs bench guest all --json or dcs vm d2d --json",
+            "expected the output of dcs vm demo --json, dcs bench guest all --json, dcs bench guest drives --json or dcs vm d2d --json",
         )
     };
     let lines = text.lines().filter(|line| !line.trim().is_empty());
     let all: Vec<Value> =
         lines.map(serde_json::from_str).collect::<Result<_, _>>().map_err(|error| bad(error.to_string()))?;
     let d2d = all.iter().rfind(|row| row["event"] == "d2d").cloned();
+    let drives: Vec<Value> = all.iter().filter(|row| row["event"] == "design").cloned().collect();
     let rows: Vec<Value> = all.into_iter().filter(|row| row["event"] == "measurement").collect();
-    if rows.is_empty() && d2d.is_none() {
+    if rows.is_empty() && drives.is_empty() && d2d.is_none() {
         return Err(bad("it has no measurement".into()));
     }
     let (experiments, demo): (Vec<Value>, Vec<Value>) =
@@ -86,7 +88,12 @@ pub fn guest(options: &Options) -> Result<Option<Guest>, Failure> {
     }
     let rows = experiments.into_iter().map(serde_json::from_value);
     let rows: Vec<Measurement> = rows.collect::<Result<_, _>>().map_err(|error| bad(error.to_string()))?;
-    Ok(Some(Guest { demo, d2d, shown: shown::all(&rows) }))
+    let mut shown = shown::all(&rows);
+    if !drives.is_empty() {
+        let of_drives = drives::designs_shown(&drives);
+        shown.push(of_drives.ok_or_else(|| bad("a row of drives without its figures".into()))?);
+    }
+    Ok(Some(Guest { demo, d2d, shown }))
 }
 
 const D2D: &str = "\
@@ -191,7 +198,7 @@ impl Page<'_> {
     fn guest(&self, page: &mut String) -> Result<(), Failure> {
         push(page, format_args!("<h2 id=\"qemu\">In QEMU: the designs in a guest</h2><p>{IN_QEMU}</p>"));
         let Some(guest) = &self.guest else {
-            page.push_str("<p>Not measured for this page: <code>dcs vm demo --json &gt; guest.json</code>, <code>dcs bench guest all --json &gt;&gt; guest.json</code>, then <code>--guest guest.json</code>.</p>");
+            page.push_str("<p>Not measured for this page: <code>dcs vm demo --json &gt; guest.json</code>, <code>dcs bench guest all --json &gt;&gt; guest.json</code>, <code>dcs bench guest drives --json &gt;&gt; guest.json</code>, then <code>--guest guest.json</code>.</p>");
             return Ok(());
         };
         if !guest.demo.is_empty() {

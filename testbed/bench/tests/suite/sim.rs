@@ -77,6 +77,35 @@ fn the_report_shows_what_real_programs_did() {
 }
 
 #[test]
+fn the_report_shows_a_guest_s_ways_to_its_disk() {
+    let place = Place::new();
+    let row = |design: &str, job: &str, cpu: f64| {
+        serde_json::json!({
+            "event": "design", "experiment": "guest-drives", "design": design, "job": job, "guest_cpu_s_per_gib": cpu,
+            "of_paravirtual": 9.9, "host_cpu_s_per_gib": 0.77, "seconds_per_gib_in_qemu": 12.3,
+            "delivered_share": 0.25, "bytes": 1 << 24, "rounds": [cpu],
+        })
+    };
+    let (paravirtual, near) =
+        ("paravirtual disk (virtio-blk), software in the guest", "virtual drive, near storage");
+    // A run before the last one does not count.
+    let rows = [
+        row(near, "md5", 50.0),
+        row(paravirtual, "md5", 8.0),
+        row(near, "md5", 1.0),
+        row(paravirtual, "grep", 4.0),
+    ];
+    let lines: String = rows.iter().map(|row| format!("{row}\n")).collect();
+    place.write("guest.json", lines.as_bytes());
+    place.run("bench sim csd-area --quick --html report.html --guest guest.json").ok();
+    let page = String::from_utf8(place.read("report.html")).unwrap();
+    for part in ["guest-drives", "0.125</td>", "0.250</td>", "12.3</td>", "1.00</td>"] {
+        assert!(page.contains(part), "{part}");
+    }
+    assert!(!page.contains("50.00</td>"));
+}
+
+#[test]
 fn the_report_is_one_page_that_a_browser_shows() {
     let place = Place::new();
     place.write("guest.json", GUEST.as_bytes());
@@ -147,6 +176,7 @@ fn what_is_no_guest_s_measurement_is_refused_before_anything_is_measured() {
         ("{\"event\":\"done\"}", "no measurement"),
         ("{\"event\":\"measurement\"}", "guest_cpu_s_per_gib"),
         ("{\"event\":\"measurement\",\"experiment\":\"guest-object\"}", "missing field"),
+        ("{\"event\":\"design\",\"experiment\":\"guest-drives\"}", "a row of drives"),
     ] {
         place.write("guest.json", text.as_bytes());
         let run = place.run("bench sim latency --html report.html --guest guest.json");

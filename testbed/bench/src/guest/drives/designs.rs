@@ -21,7 +21,7 @@ use dcs_sim::cpu::Component;
 use dcs_sim::experiments::figure::Figure;
 use dcs_vm::Tools;
 use dcs_vm::tools::Flavour;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::time::Instant;
 
 /// Name of the experiment.
@@ -68,6 +68,7 @@ impl Way {
 }
 
 /// Medians of a job's rounds by a design.
+#[derive(Clone, Debug)]
 struct Measured {
     job: Job,
     way: Way,
@@ -110,7 +111,7 @@ pub fn run(options: &Options, report: &Report) -> Result<(), Failure> {
     }
     let [mut guest] = guest;
     guest.end()?;
-    let shown = results(&all, size, rounds);
+    let shown = results(&all, size);
     show::experiment(&shown, report);
     if let Some(path) = &options.svg {
         bars::draw(&shown.chart, path, report)?;
@@ -145,7 +146,7 @@ fn median_of(job: Job, way: Way, rows: &[(Way, Row)], size: u64) -> Measured {
     }
 }
 
-fn results(all: &[Measured], size: u64, rounds: usize) -> Results {
+fn results(all: &[Measured], size: u64) -> Results {
     let base = |job: Job| {
         let found = all.iter().find(|row| row.job == job && row.way == Way::Paravirtual);
         found.map_or(f64::NAN, |row| row.guest_cpu)
@@ -184,7 +185,6 @@ fn results(all: &[Measured], size: u64, rounds: usize) -> Results {
             why: "The paper's figure 16 is throughput, on a processor that is not emulated; in virtual time: dcs bench sim csd-speedup.",
         }
     };
-    debug_assert!(all.iter().all(|row| row.rounds.len() == rounds));
     Results {
         name: NAME,
         title: "In QEMU, without KVM: a file through an operator, by the guest's way to its disk",
@@ -205,4 +205,33 @@ fn results(all: &[Measured], size: u64, rounds: usize) -> Results {
         ],
         chart: Chart { unit: "", bars: all.iter().map(bar).collect() },
     }
+}
+
+impl Measured {
+    /// Reads the object of [`results`] again; returns the bytes of the file too.
+    fn of(object: &Value) -> Option<(Measured, u64)> {
+        let number = |field: &str| object[field].as_f64();
+        let size = object["bytes"].as_u64()?;
+        let measured = Measured {
+            job: [Job::Md5, Job::Grep].into_iter().find(|job| object["job"] == job.name())?,
+            way: Way::ALL.into_iter().find(|way| object["design"] == way.name())?,
+            guest_cpu: number("guest_cpu_s_per_gib")?,
+            host_cpu: number("host_cpu_s_per_gib")?,
+            seconds: number("seconds_per_gib_in_qemu")?,
+            delivered: (number("delivered_share")? * size as f64).round() as u64,
+            rounds: object["rounds"].as_array()?.iter().filter_map(Value::as_f64).collect(),
+        };
+        Some((measured, size))
+    }
+}
+
+/// Returns what a run with `--json` measured, for the report's page: of the last run, if there are several; `None` if these are no rows of
+/// one.
+pub fn shown(rows: &[Value]) -> Option<Results> {
+    let all: Vec<(Measured, u64)> = rows.iter().map(Measured::of).collect::<Option<_>>()?;
+    let size = all.last()?.1;
+    let last = |(job, way)| all.iter().rfind(|(row, _)| (row.job, row.way) == (job, way));
+    let ways = [Job::Md5, Job::Grep].into_iter().flat_map(|job| Way::ALL.map(|way| (job, way)));
+    let all: Vec<Measured> = ways.filter_map(last).map(|(row, _)| row.clone()).collect();
+    Some(results(&all, size))
 }

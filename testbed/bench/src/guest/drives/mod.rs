@@ -22,4 +22,4 @@ mod protocol;
 pub use agent::run as agent;
 pub use demo::run;
 #[cfg(feature = "benchmarks")]
-pub use designs::run as designs;
+pub use designs::{run as designs, shown as designs_shown};
