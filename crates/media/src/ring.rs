@@ -1,6 +1,13 @@
 //! The datagrams of a sender, in a ring of slots of equal length.
 
 use crate::Nanos;
+use core::sync::atomic::{AtomicUsize, Ordering};
+
+/// Most slots that all rings of a process may have grown by: as many as 64 streams may have on the way to a clock reference.
+const GROWN_MAX: usize = 64 * crate::sender::SLOTS_MAX;
+
+/// Slots that all rings of this process have grown by.
+static GROWN: AtomicUsize = AtomicUsize::new(0);
 
 /// A datagram.
 #[derive(Clone, Copy, Debug, Default)]
@@ -18,6 +25,8 @@ pub(crate) struct Slot {
 pub(crate) struct Ring {
     bytes: Vec<u8>,
     slots: Vec<Slot>,
+    /// Number of slots that it began with.
+    first: usize,
     /// Size of a header in bytes.
     header: usize,
     payload: usize,
@@ -34,6 +43,7 @@ impl Ring {
         Ring {
             bytes: vec![0; slots * (header + payload)],
             slots: vec![Slot::default(); slots],
+            first: slots,
             header,
             payload,
             head: 0,
@@ -88,10 +98,15 @@ impl Ring {
         (self.slots.len() - self.index(first)) as u64
     }
 
-    /// Doubles the number of slots.
-    pub fn grow(&mut self) {
-        let mut larger = Ring::new(self.slots.len() * 2, self.header, self.payload);
-        (larger.head, larger.timed, larger.tail) = (self.head, self.timed, self.tail);
+    /// Doubles the number of slots; returns false if the rings of this process have grown too much already.
+    pub fn grow(&mut self) -> bool {
+        let (slots, first) = (self.slots.len() * 2, self.first);
+        let more = |grown: usize| Some(grown + slots - first).filter(|grown| *grown <= GROWN_MAX);
+        if GROWN.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_err() {
+            return false;
+        }
+        let mut larger = self.like(slots);
+        larger.first = first;
         // The slot at the tail may be half filled; in a full ring it is the head.
         let end = (self.tail + 1).min(self.head + self.slots.len() as u64);
         for number in self.head..end {
@@ -99,5 +114,26 @@ impl Ring {
             larger.payload(number).copy_from_slice(self.payload(number));
         }
         *self = larger;
+        true
+    }
+
+    /// Goes back to the number of slots that it began with. It has to be empty, and no slot half filled.
+    pub fn shrink(&mut self) {
+        if self.slots.len() > self.first {
+            *self = self.like(self.first);
+        }
+    }
+
+    /// Returns an empty ring of the same form that goes on with the same numbers.
+    fn like(&self, slots: usize) -> Ring {
+        let mut ring = Ring::new(slots, self.header, self.payload);
+        (ring.head, ring.timed, ring.tail) = (self.head, self.timed, self.tail);
+        ring
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        GROWN.fetch_sub(self.slots.len() - self.first, Ordering::Relaxed);
     }
 }

@@ -11,7 +11,7 @@ use crate::{Framing, Nanos};
 /// Initial number of datagrams that a sender has room for.
 const SLOTS: usize = 64;
 /// Most datagrams: there may be that many between two clock references.
-const SLOTS_MAX: usize = 8192;
+pub(crate) const SLOTS_MAX: usize = 8192;
 /// Most datagrams of one batch, as limited by UDP in one call (UDP_SEGMENT).
 const BATCH: u64 = 64;
 /// Most bytes of one batch.
@@ -305,6 +305,7 @@ impl Sender {
             counted.worst = counted.worst.max(deviation);
             counted.late += u64::from(now > slot.due && deviation > LATE_AFTER);
         }
+        self.give_back();
     }
 
     /// Notes that this many datagrams of the last batch were refused, and are not tried again.
@@ -312,6 +313,14 @@ impl Sender {
         let count = count.min(self.ring.tail - self.ring.head);
         self.ring.head += count;
         self.statistics.lost += count;
+        self.give_back();
+    }
+
+    /// Gives back the memory in which datagrams waited for a clock, once all of them are gone.
+    fn give_back(&mut self) {
+        if self.fill == 0 && self.is_empty() {
+            self.ring.shrink();
+        }
     }
 
     /// Returns a report about what was sent, for the receivers; `unix`: nanoseconds since 1970, at `now`.
@@ -356,12 +365,11 @@ impl Sender {
             return Ok(false);
         }
         // Nothing can be sent before the next clock reference arrives.
-        if self.ring.capacity() >= SLOTS_MAX {
+        if self.ring.capacity() >= SLOTS_MAX || !self.ring.grow() {
             let span = self.clock.finish(self.position, now);
             self.time(span);
             return Err(Error::NoClock);
         }
-        self.ring.grow();
         Ok(true)
     }
 
