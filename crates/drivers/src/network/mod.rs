@@ -91,8 +91,8 @@ pub struct Network {
     path: u32,
     headers: Vec<Region>,
     free_headers: Vec<usize>,
-    /// Frames at the NIC: the stack's name for each, and its header buffer.
-    frames: HashMap<u64, (FrameId, usize)>,
+    /// Frames at the NIC: the stack's name for each, its header buffer, and the place of its payload, if it has one.
+    frames: HashMap<u64, (FrameId, usize, Option<u64>)>,
     frames_given: u64,
     /// Frame for which the NIC's ring has no room yet.
     back: Option<(net::Frame, usize)>,
@@ -401,6 +401,10 @@ impl Network {
 
     fn take_sent(&mut self) {
         while let Some(sent) = self.nic.sent() {
+            let place = self.frames.get(&sent.id).and_then(|(_, _, place)| *place);
+            if let (Err(_), Some(place)) = (sent.result, place) {
+                self.paced.reset_at(place);
+            }
             if sent.memory == nic::Memory::Quiet {
                 self.frame_is_over(sent.id);
             }
@@ -411,7 +415,7 @@ impl Network {
     }
 
     fn frame_is_over(&mut self, id: u64) {
-        let Some((frame, slot)) = self.frames.remove(&id) else { return };
+        let Some((frame, slot, _)) = self.frames.remove(&id) else { return };
         self.free_headers.push(slot);
         if let Some(stack) = &mut self.stack {
             stack.frame_sent(frame);
@@ -593,7 +597,7 @@ impl Network {
             );
             self.frames_given += 1;
             let id = self.frames_given;
-            self.frames.insert(id, (frame.id, slot));
+            self.frames.insert(id, (frame.id, slot, frame.payload.first().map(|piece| piece.offset)));
             match self.nic.transmit(bus, now, id, &nic::Frame { data: &data, offload }) {
                 Ok(()) => {}
                 Err(nic::TransmitError::Full) => {

@@ -18,7 +18,7 @@ use dcs_media::{Framing, rtcp, sender};
 use dcs_net::{Chunk, Piece, Stack};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
-/// errno of datagrams that are lost since there is no link (ENETDOWN).
+/// errno of datagrams that are lost since there is no link, or the NIC was reset (ENETDOWN).
 const NO_LINK: u32 = 100;
 /// errno if nothing answers at the address of the peer or the gateway (EHOSTUNREACH).
 const UNREACHABLE: u32 = 113;
@@ -139,6 +139,14 @@ impl Streams {
     pub fn renew(&mut self) {
         self.given.clear();
         self.free = (0..PLACES).collect();
+    }
+
+    /// Notes that the NIC was reset before it had sent what lies there: it never will.
+    pub fn reset_at(&mut self, offset: u64) {
+        let places = &self.places;
+        if let Some(given) = self.given.values_mut().find(|given| places[given.place].offset() == offset) {
+            given.errno = Some(NO_LINK);
+        }
     }
 
     /// Returns the time of the first turn. Without a free place the next one comes when the NIC has sent something.
