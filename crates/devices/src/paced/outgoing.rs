@@ -84,21 +84,22 @@ impl Outgoing {
         self.pacer.next_turn()
     }
 
-    /// Sends what is due.
-    pub fn send_due(&mut self) -> Progress {
+    /// Sends what is due at this time, which is now.
+    pub fn send_due(&mut self, mut at: Nanos) -> Progress {
         let mut full = false;
         for _ in 0..BATCHES_A_TURN {
-            let now = now();
-            match self.send_batch(self.pacer.until(now), now) {
+            match self.send_batch(self.pacer.until(at), at) {
                 None => break,
                 Some(room) => full = !room,
             }
-            if full {
+            let until = self.pacer.until(at);
+            if full || self.pacer.sender.next_due().is_none_or(|due| due > until) {
                 break;
             }
+            at = now();
         }
-        self.report();
-        let next = if full { Some(now() + FULL) } else { self.next() };
+        self.report(at);
+        let next = if full { Some(at + FULL) } else { self.next() };
         Progress { next, wants: self.pacer.sender.wants(), is_empty: self.pacer.sender.is_empty() }
     }
 
@@ -138,8 +139,7 @@ impl Outgoing {
     }
 
     /// Sends a report if one is due.
-    fn report(&mut self) {
-        let now = now();
+    fn report(&mut self, now: Nanos) {
         let Some(reports) = self.reports.as_mut().filter(|reports| reports.next <= now) else { return };
         if self.pacer.sender.statistics().datagrams > 0 {
             reports.next = now + rtcp::INTERVAL;

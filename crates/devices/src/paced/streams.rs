@@ -69,7 +69,8 @@ impl Streams {
         // No more turns than there are now: a stream that always has something due takes its next turn later.
         for _ in 0..self.turns.len() {
             let Some(Reverse((turn, key))) = self.turns.peek().copied() else { return };
-            if turn > now() {
+            let now = now();
+            if turn > now {
                 return;
             }
             self.turns.pop();
@@ -77,7 +78,7 @@ impl Streams {
                 continue;
             };
             let Object::Paced(Paced::Out(outgoing)) = &stream.endpoint.object else { continue };
-            let progress = locked(outgoing).send_due();
+            let progress = locked(outgoing).send_due(now);
             stream.turn = progress.next;
             if progress.wants || progress.is_empty {
                 ready.append(&mut stream.waiting);
