@@ -25,7 +25,7 @@ use crate::engine::Engine;
 use crate::error::Error;
 use crate::net::{Held, NetError};
 use dcs_abi::admin::PacedOptions;
-use dcs_abi::descriptor::Pacing;
+use dcs_abi::descriptor::{Pacing, WINDOW_MAX_US};
 use dcs_devices::Endpoint;
 use dcs_media::rtp::Header;
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -40,6 +40,8 @@ pub use dcs_media::{Framing, sdp};
 
 /// Default time within which datagrams that are due go together, and for which a missing one is waited for.
 pub const WINDOW: Duration = Duration::from_millis(1);
+/// The longest span of a window, also for received datagrams.
+pub const WINDOW_MAX: Duration = Duration::from_micros(WINDOW_MAX_US as u64);
 /// Default time for which a missing datagram is waited for.
 pub const PATIENCE: Duration = Duration::from_millis(100);
 

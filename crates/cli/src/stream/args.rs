@@ -4,6 +4,7 @@ use super::ends::{Address, Interface};
 use crate::args::{Choice, CipherOptions, IoChoice, NicOptions};
 use crate::units;
 use clap::Args;
+use dcs::media::WINDOW_MAX;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -42,6 +43,15 @@ impl std::str::FromStr for Rate {
     }
 }
 
+/// Parses the span of a window.
+fn window(text: &str) -> Result<Duration, String> {
+    let window = units::duration(text)?;
+    match window <= WINDOW_MAX {
+        true => Ok(window),
+        false => Err(format!("a window has at most {} s", WINDOW_MAX.as_secs())),
+    }
+}
+
 #[derive(Debug, Args)]
 #[command(after_help = STREAM_HELP)]
 pub struct Stream {
@@ -65,7 +75,7 @@ pub struct Stream {
     #[arg(long, conflicts_with = "list")]
     pub interface: Option<Interface>,
     /// Send datagrams together that are due within this time
-    #[arg(long, value_name = "TIME", value_parser = units::duration, default_value = "1ms")]
+    #[arg(long, value_name = "TIME", value_parser = window, default_value = "1ms")]
     pub window: Duration,
     /// Run with real-time priority (SCHED_RR): auto does if it is permitted, as to root
     #[arg(long, value_enum, default_value = "auto")]
@@ -108,7 +118,7 @@ pub struct Record {
     #[arg(long, value_name = "SIZE", value_parser = units::size)]
     pub length: Option<u64>,
     /// Wait this long for a missing datagram (RTP)
-    #[arg(long, value_name = "TIME", value_parser = units::duration, default_value = "100ms")]
+    #[arg(long, value_name = "TIME", value_parser = window, default_value = "100ms")]
     pub window: Duration,
     /// Interface on which to join the group: its name or its address
     #[arg(long)]

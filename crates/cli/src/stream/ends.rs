@@ -77,7 +77,8 @@ impl FromStr for Interface {
 impl Interface {
     fn index(&self, socket: &UdpSocket) -> io::Result<u32> {
         match self {
-            Interface::Name(name) => Ok(rustix::net::netdevice::name_to_index(socket, name)?),
+            Interface::Name(name) => rustix::net::netdevice::name_to_index(socket, name)
+                .map_err(|error| io::Error::other(format!("interface {name}: {}", io::Error::from(error)))),
             Interface::Address(_) => Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
                 "with IPv6 an interface has to be given by name, as in eth0",
@@ -165,6 +166,8 @@ fn sending(to: SocketAddr, ttl: u8, interface: Option<&Interface>) -> io::Result
         (_, None) => {}
     }
     if to.is_ipv4() {
+        // The address of all is named on purpose.
+        sockopt::set_socket_broadcast(&socket, true)?;
         sockopt::set_ip_multicast_ttl(&socket, ttl.into())?;
     } else {
         sockopt::set_ipv6_multicast_hops(&socket, ttl.into())?;
@@ -206,6 +209,13 @@ fn listening(at: SocketAddr, interface: Option<&Interface>) -> io::Result<UdpSoc
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn datagrams_go_to_all_of_a_network() {
+        let to = SocketAddr::from((Ipv4Addr::new(127, 255, 255, 255), 5004));
+        let socket = sending(to, 1, None).unwrap();
+        assert_eq!(socket.send(&[7; 188]).unwrap(), 188);
+    }
 
     #[test]
     fn addresses_are_read_and_shown_as_people_write_them() {

@@ -75,23 +75,27 @@ pub struct List {
     path: PathBuf,
     window: Duration,
     read: Option<(SystemTime, u64)>,
+    /// Set while the file is not there, or not accessible.
+    missing: bool,
 }
 
 impl List {
     pub fn new(path: &Path, window: Duration) -> List {
-        List { path: path.to_path_buf(), window, read: None }
+        List { path: path.to_path_buf(), window, read: None, missing: false }
     }
 
-    /// Returns the channels if the list is new or has changed since the last call.
+    /// Returns the channels if the list is new or has changed since the last call. What is wrong with it is returned once.
     pub fn changed(&mut self) -> Result<Option<Configuration>, Failure> {
         let name = shown(&self.path).to_string();
         let failed = |error| Failure::io(&name, &error);
-        let metadata = std::fs::metadata(&self.path).map_err(failed)?;
-        let state = (metadata.modified().map_err(failed)?, metadata.len());
-        if self.read == Some(state) {
-            return Ok(None);
-        }
-        // A wrong list is reported once.
+        let state = std::fs::metadata(&self.path).and_then(|file| Ok((file.modified()?, file.len())));
+        let was_missing = std::mem::replace(&mut self.missing, state.is_err());
+        let state = match state {
+            Ok(state) if self.read == Some(state) => return Ok(None),
+            Ok(state) => state,
+            Err(_) if was_missing => return Ok(None),
+            Err(error) => return Err(failed(error)),
+        };
         self.read = Some(state);
         let text = std::fs::read_to_string(&self.path).map_err(failed)?;
         let folder = self.path.parent().unwrap_or(Path::new(""));
@@ -104,6 +108,28 @@ impl List {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_wrong_with_a_list_is_said_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("list");
+        let mut list = List::new(&path, Duration::from_millis(1));
+        let write = |text: &str| std::fs::write(&path, text).unwrap();
+        write("[a]\nto='udp://h:1'\nfiles=['x']\n");
+        assert_eq!(list.changed().ok().flatten().unwrap().channels.len(), 1);
+        for _ in 0..2 {
+            std::fs::rename(&path, folder.path().join("away")).unwrap();
+            assert!(list.changed().unwrap_err().line.contains("list"));
+            assert!(list.changed().unwrap().is_none() && list.changed().unwrap().is_none());
+            // It is back as it was.
+            std::fs::rename(folder.path().join("away"), &path).unwrap();
+            assert!(list.changed().unwrap().is_none());
+        }
+        write("[a");
+        assert!(list.changed().is_err() && list.changed().unwrap().is_none());
+        write("");
+        assert!(list.changed().unwrap().unwrap().channels.is_empty());
+    }
 
     #[test]
     fn a_list_is_read_and_what_is_wrong_is_named() {
