@@ -35,7 +35,9 @@ const FEATURES: WasmFeatures = WasmFeatures::MUTABLE_GLOBAL
 
 impl From<BinaryReaderError> for LoadError {
     fn from(error: BinaryReaderError) -> LoadError {
-        LoadError::Invalid(error.to_string())
+        // Some of its messages have many lines.
+        let words = error.to_string();
+        LoadError::Invalid(words.split_whitespace().collect::<Vec<_>>().join(" "))
     }
 }
 
