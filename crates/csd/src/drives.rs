@@ -20,6 +20,10 @@ const BATCH: usize = 64;
 /// is begun.
 const CHUNK: usize = 8;
 
+/// The storage gets the next commands of a batch in chunks that are so many times as large: each chunk costs a
+/// call of the kernel and the disk's doorbell.
+const CHUNK_GROWTH: usize = 4;
+
 /// Steps of near-storage commands in one call if operators have slots.
 const STEPS_MAX: usize = 4;
 
@@ -287,14 +291,18 @@ impl<P: HostPort, S: Storage> Drives<P, S> {
             // Guests get their answers first: they wake up while their next commands are begun.
             self.settle();
         }
-        let mut left = BATCH;
+        let (mut left, mut chunk, mut room) = (BATCH, CHUNK, CHUNK);
         loop {
-            match self.begin_next(left.min(CHUNK)) {
+            match self.begin_next(left.min(room).min(CHUNK)) {
                 0 => break,
-                begun => left -= begun,
+                begun => (left, room) = (left - begun, room - begun),
             }
             busy = true;
-            self.storage.commit();
+            if room == 0 {
+                self.storage.commit();
+                chunk *= CHUNK_GROWTH;
+                room = chunk;
+            }
         }
         self.begun += (BATCH - left) as u64;
         self.storage.commit();

@@ -322,10 +322,8 @@ mod tests {
     fn entries_are_taken_in_order_and_several_are_copied_at_once() {
         let (mut queue, mut port) = (SubmissionQueue::new((0, 16), 0), Numbered(u64::MAX, 0));
         (queue.head, queue.tail) = (12, 10);
-        let taken: Vec<u8> = std::iter::from_fn(|| {
-            queue.has_entries().then(|| queue.fetch(&mut port).unwrap()[0])
-        })
-        .collect();
+        let taken: Vec<u8> =
+            std::iter::from_fn(|| queue.has_entries().then(|| queue.fetch(&mut port).unwrap()[0])).collect();
         assert_eq!(taken, [12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
         assert_eq!((port.1, queue.outstanding), (3, 14));
     }

@@ -111,7 +111,11 @@ impl Reader {
 }
 
 /// Waits for bytes, and returns the number of those that fit; 0 at the end of the stream.
-fn receive_some(socket: BorrowedFd<'_>, bytes: &mut [u8], mut take: impl FnMut(OwnedFd)) -> io::Result<usize> {
+fn receive_some(
+    socket: BorrowedFd<'_>,
+    bytes: &mut [u8],
+    mut take: impl FnMut(OwnedFd),
+) -> io::Result<usize> {
     loop {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
@@ -195,7 +199,9 @@ mod tests {
         for piece in [1, 15, 17, 4096, 5000, stream.len()] {
             let (mut here, there) = UnixStream::pair().unwrap();
             let stream = stream.clone();
-            let sender = std::thread::spawn(move || stream.chunks(piece).for_each(|part| here.write_all(part).unwrap()));
+            let sender = std::thread::spawn(move || {
+                stream.chunks(piece).for_each(|part| here.write_all(part).unwrap())
+            });
             let mut reader = Reader::new();
             for (id, length) in (0u16..).zip(lengths) {
                 let message = reader.receive(there.as_fd()).unwrap().unwrap();

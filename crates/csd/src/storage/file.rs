@@ -358,10 +358,12 @@ fn whole(ring: &mut Uring, slice: &Slice, kind: (u32, Operation), request: &mut 
             iov_base: buffer.bytes_mut().as_mut_ptr().cast(),
             iov_len: request.length as usize,
         }),
-        Data::Pieces(pieces) => part.pieces.extend(pieces.iter().map(|piece| libc::iovec {
-            iov_base: piece.pointer().as_ptr().cast(),
-            iov_len: piece.length(),
-        })),
+        Data::Pieces(pieces) => {
+            part.pieces.extend(pieces.iter().map(|piece| libc::iovec {
+                iov_base: piece.pointer().as_ptr().cast(),
+                iov_len: piece.length(),
+            }))
+        }
     }
     ring.start(index);
     1
