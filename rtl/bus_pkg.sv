@@ -2,15 +2,14 @@
 // burst across 4 KiB. A module has a pair of ports for each bus that it masters (`bus_o` of
 // `request_t`, `bus_i` of `response_t`).
 
+// verilator lint_off UNUSEDPARAM
 package bus_pkg;
 
   localparam int unsigned DataWidth = 128;
   localparam int unsigned IdWidth   = 4;
   // Bytes of a beat, and the longest burst.
   localparam int unsigned BeatBytes = DataWidth / 8;
-  // verilator lint_off UNUSEDPARAM
   localparam int unsigned MostBeats = 4096 / BeatBytes;
-  // verilator lint_on UNUSEDPARAM
 
   localparam logic [1:0] BurstIncrement = 2'b01;
   localparam logic [1:0] ResponseOkay   = 2'b00;
@@ -67,3 +66,4 @@ package bus_pkg;
   } response_t;
 
 endpackage
+// verilator lint_on UNUSEDPARAM

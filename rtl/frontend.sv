@@ -203,7 +203,11 @@ module frontend
   } state_e;
 
   state_e              state_q;
+`ifdef FORMAL
+  posting_t [Commands-1:0] postings;
+`else
   posting_t            postings [Commands];
+`endif
   queue_t [Commands-1:0] queue_q;
   logic   [Commands-1:0] there, first, may;
   logic                chosen_valid;

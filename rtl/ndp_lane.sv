@@ -53,9 +53,6 @@ module ndp_lane
   // Words of a context: a digest's value, a cipher's number that is kept behind a reserved word.
   localparam logic [4:0] ValueAt  = 5'd8;
   localparam logic [4:0] NumberAt = 5'd17;
-  // Words of the block that are asked for ahead.
-  localparam int unsigned Ahead = 4;
-  localparam int unsigned AheadWidth = $clog2(Ahead);
 
   typedef enum logic [1:0] {
     Idle,
@@ -72,48 +69,28 @@ module ndp_lane
 
   // ---- The block's words ----
 
-  (* ram_style = "distributed" *)
-  block_word_t               words_q [Ahead];
-  logic [AheadWidth-1:0]  put_q, get_q;
-  // Words that may be asked for, and those that are there.
-  logic [AheadWidth:0]    room_q, there_q;
-  logic [BlockShift:0]       unasked_q;
-  word_index_t               ask_q;
-  logic                      ask, pop;
-  block_word_t               next_word;
+  logic        there, pop;
+  block_word_t next_word;
+  logic [BlockShift-WordShift:0] words;
 
-  assign read_valid_o = state_q == Work && unasked_q != '0 && room_q != '0;
-  assign read_at_o    = '{row: job_q.id.row, word: ask_q};
-  assign ask          = read_valid_o && read_ready_i;
-  assign next_word    = words_q[get_q];
+  assign words = job_i.length[BlockShift:WordShift]
+                 + (BlockShift-WordShift+1)'(job_i.length[WordShift-1:0] != '0);
 
-  always_ff @(posedge clk_i) begin
-    if (read_done_i) words_q[put_q] <= read_data_i;
-  end
-
-  always_ff @(posedge clk_i or negedge rst_ni) begin
-    if (!rst_ni) begin
-      put_q   <= '0;
-      get_q   <= '0;
-      room_q  <= (AheadWidth+1)'(Ahead);
-      there_q <= '0;
-    end else begin
-      put_q   <= put_q + AheadWidth'(read_done_i);
-      get_q   <= get_q + AheadWidth'(pop);
-      room_q  <= room_q + (AheadWidth+1)'(pop) - (AheadWidth+1)'(ask);
-      there_q <= there_q + (AheadWidth+1)'(read_done_i) - (AheadWidth+1)'(pop);
-    end
-  end
-
-  always_ff @(posedge clk_i) begin
-    if (accept) begin
-      ask_q     <= '0;
-      unasked_q <= job_i.length;
-    end else if (ask) begin
-      ask_q     <= ask_q + 1'b1;
-      unasked_q <= unasked_q > bytes_t'(WordBytes) ? unasked_q - bytes_t'(WordBytes) : '0;
-    end
-  end
+  block_fetch u_fetch (
+    .clk_i,
+    .rst_ni,
+    .start_i (accept),
+    .at_i    ('{row: job_i.id.row, word: '0}),
+    .words_i (words),
+    .read_valid_o,
+    .read_ready_i,
+    .read_at_o,
+    .read_done_i,
+    .read_data_i,
+    .valid_o (there),
+    .ready_i (pop),
+    .word_o  (next_word)
+  );
 
   // ---- They are fed; without any byte the job is one word that has none ----
 
@@ -122,7 +99,7 @@ module ndp_lane
   logic [DataBytes-1:0]   data_keep;
   logic [8*DataBytes-1:0] data, kept;
 
-  assign data_valid = state_q == Work && !fed_q && (there_q != '0 || job_q.length == '0);
+  assign data_valid = state_q == Work && !fed_q && (there || job_q.length == '0);
   assign data_last  = left_q <= bytes_t'(DataBytes);
   assign feed       = data_valid && data_ready;
 

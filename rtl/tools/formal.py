@@ -30,6 +30,7 @@ opt -full
 
 # Sizes of the core where a proof is of a module that has them from its package.
 SIZES = {
+    "frontend": {"Queues": 2, "Commands": 2},
     "credit": {"Queues": 2, "Commands": 2, "Blocks": 4, "Window": 2},
     "scoreboard": {"Queues": 2, "Commands": 2, "Blocks": 4},
 }
@@ -46,6 +47,12 @@ PROOFS = {
         ("<= stays & same;", "<= there_q & same;", "a wait for a command that has left"),
         ("<= before_q[i] & stays;", "<= before_q[i];", "a line that never moves"),
         ("<= stays & same;", "<= same & ~stays;", "a command that overtakes"),
+    ],
+    "frontend": [
+        ("room[i]      = post_next[i] != taken_q[i];", "room[i]      = 1'b1;", "a ring that is overrun"),
+        ("post_q[doorbell_queue_i], rung_depth)", "post_next[doorbell_queue_i], rung_depth)", "a host that takes what is not there"),
+        ("if (posted) slots_q[posting_q]", "if (post_i) slots_q[post_command_i]", "a slot of two commands"),
+        (".leave_i         (posted)", ".leave_i         (posted && interrupt_ready_i)", "a command that completes twice"),
     ],
     "quota": [
         ("used_q[give_queue_i] <= Guarantee", "used_q[give_queue_i] < Guarantee", "a guarantee that is forgotten"),

@@ -34,6 +34,8 @@ UNITS = {
     "engine": Unit("engine", "engine"),
     "engine_units": Unit("engine_units", "engine_units"),
     "memory_endpoint": Unit("memory_endpoint", "memory_endpoint"),
+    "nvme_controller": Unit("nvme_controller", "nvme_controller"),
+    "block_port": Unit("block_port", "block_port"),
     "d2d_tx": Unit("d2d_tx", "d2d_tx"),
     "d2d_rx": Unit("d2d_rx", "d2d_rx"),
     "uoe": Unit("uoe", "uoe"),
