@@ -150,9 +150,9 @@ fn slots_that_cannot_be_do_not_start() {
     };
     let plain = drive("a", &path, "");
     for (more, said) in [
-        (&["--policy", "best"][..], "there are static-worst, static-best, dynamic, reconfiguration"),
+        (&["--policy", "best"][..], "the policies are static-worst, static-best, dynamic, reconfiguration"),
         (&["--policy", "dynamic", "--slots", "0"], "policy dynamic without a slot"),
-        (&["--policy", "dynamic", "--slot", "md4"], "\"md4\" is not an operator; there are module, md5"),
+        (&["--policy", "dynamic", "--slot", "md4"], "\"md4\" is not an operator: use md5, sha1"),
         (&["--policy", "dynamic", "--slot", "md5,md5"], "md5 is named twice"),
         (
             &["--policy", "dynamic", "--slot", "md5,grep", "--slot", "md5"],
@@ -474,7 +474,7 @@ fn a_guest_loads_programs_where_slots_run_them() {
     let folder = tempfile::tempdir().unwrap();
     let path = disk(folder.path(), "disk", 16 * MB);
     let serving = Serving::start(folder.path(), &["--slots", "1"]).unwrap();
-    serving.refuses(&["add", &drive("a", &path, ",load-programs")], "no programs");
+    serving.refuses(&["add", &drive("a", &path, ",load-programs")], "load-programs without programs");
     serving.does(&["add", &drive("a", &path, ",programs,load-programs")]);
     drop(serving);
     let serving = Serving::start(folder.path(), &["--slots", "0"]).unwrap();

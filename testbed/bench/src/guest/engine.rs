@@ -30,10 +30,10 @@ impl CardEngine {
             #[cfg(feature = "rtl")]
             CardEngine::Rtl => Ok(Some(|| Box::new(dcs_rtl::Body::new()))),
             #[cfg(not(feature = "rtl"))]
-            CardEngine::Rtl => Err(Failure::usage(
-                "--engine rtl: this program was built without the core in SystemVerilog".into(),
-            )
-            .advise("cargo build -p dcs-bench --features rtl")),
+            CardEngine::Rtl => {
+                Err(Failure::usage("--engine rtl: this program was built without the core in SystemVerilog")
+                    .advise("cargo build -p dcs-bench --features rtl"))
+            }
         }
     }
 }
