@@ -15,6 +15,8 @@ use std::time::Duration;
 /// The seed of all data.
 const SEED: u64 = 0xc5d;
 const WARM_UP: Duration = Duration::from_millis(300);
+/// Time for which the process of [`Contender::Awake`] looks for work: longer than a disk takes.
+const LONG_POLL: &str = "1ms";
 
 fn failed(error: Error) -> io::Error {
     match error {
@@ -54,7 +56,8 @@ pub fn run(
 ) -> io::Result<Run> {
     let (pid, socket, size) = match job.region() {
         Some(region) => {
-            let (pid, socket) = served.region(region)?;
+            let poll = (contender == Contender::Awake).then_some(LONG_POLL);
+            let (pid, socket) = served.region(region, poll)?;
             (pid, socket, served.size())
         }
         None => {

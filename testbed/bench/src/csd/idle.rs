@@ -27,7 +27,7 @@ fn measure(folder: &Folder, cores: &[usize], report: &Report) -> io::Result<()> 
     File::create(&path)?.set_len(DRIVES * SIZE)?;
     let drives =
         (0..DRIVES).map(|number| format!("i{number}:size={SIZE},block=4096,backing={}", path.display()));
-    let process = Process::start(folder.path(), drives, cores)?;
+    let process = Process::start(folder.path(), drives, None, cores)?;
     let options = Options { queues: 8, memory: 4 << 20, ..Options::default() };
     let open =
         |number| Drive::open(&process.socket(&format!("i{number}")), options).map_err(io::Error::other);

@@ -27,6 +27,7 @@ pub enum Contender {
     Drive,
     Polled,
     Bells,
+    Awake,
 }
 
 impl Named for Contender {
@@ -34,6 +35,11 @@ impl Named for Contender {
         (Contender::Fio, "fio", "fio's io_uring engine on the file, O_DIRECT"),
         (Contender::Drive, "drive", "a drive of dcs csd run; the driver sleeps until an interrupt"),
         (Contender::Polled, "polled", "the same; the driver looks for completions"),
+        (
+            Contender::Awake,
+            "awake",
+            "the same as polled; the process looks for work for 1 ms before it sleeps",
+        ),
         (Contender::Bells, "bells", "the same as polled, without shadow doorbells"),
     ];
 }
@@ -64,11 +70,11 @@ impl Job {
     }
 
     pub fn contenders(self) -> &'static [Contender] {
-        use Contender::{Bells, Drive, Fio, Polled};
+        use Contender::{Awake, Bells, Drive, Fio, Polled};
         match self {
             Job::Random => &[Fio, Drive, Polled, Bells],
-            Job::Latency => &[Fio, Drive, Polled],
-            Job::Read | Job::Write => &[Fio, Drive],
+            Job::Latency => &[Fio, Drive, Polled, Awake],
+            Job::Read | Job::Write => &[Fio, Drive, Polled],
             Job::Memory => &[Polled, Bells],
             Job::Idle => &[],
         }

@@ -43,11 +43,13 @@ Examples:
 
 Jobs: random (4 KiB reads), latency (the same, one at a time), read, write (128 KiB, sequential), memory (4 KiB reads of a
 drive in memory, no disk), idle. Contenders: fio (io_uring, O_DIRECT, on the same part of the same file), drive (dcs csd run, with a
-guest's driver that sleeps until an interrupt), polled (the same driver polls for completions), bells (the same, without shadow doorbells:
-each doorbell is a message). The driver is a vfio-user client: the same as a guest's, without a virtual machine.
+guest's driver that sleeps until an interrupt), polled (the same driver polls for completions), awake (the same, and the process
+polls too: dcs csd run --poll 1ms), bells (polled without shadow doorbells: each batch rings by a message). The driver is a vfio-user
+client: the same as a guest's, without a virtual machine.
 CPU time is that of the process that moves the data: dcs csd run, or fio (as fio reports it, including choosing offsets). The driver's
 is reported separately. Ratios are to fio, within a repetition. The driver wrote all file data, and checks the first word of
-each read. Use a release build on a quiet machine; on a busy one ratios and CPU times hold better than throughputs.
+each read; a write changes that word alone, as fio changes a few. Use a release build on a quiet machine; on a busy one ratios and CPU
+times hold better than throughputs.
 QEMU's storage daemon is not a contender: its clients of vhost-user-blk are QEMU itself and libblkio.
 
 Exit codes: 0 measured; 1 a contender failed or delivered wrong bytes; 2 usage; 4 no space; 7 a contender that was named is not there;

@@ -36,7 +36,8 @@ pub struct Served<'a> {
     file: Option<&'a Path>,
     size: u64,
     cores: &'a [usize],
-    process: Option<Process>,
+    /// With the time for which it looks for work.
+    process: Option<(Process, Option<&'static str>)>,
     memory: Option<MemoryDrive>,
 }
 
@@ -57,11 +58,14 @@ impl<'a> Served<'a> {
         self.cores
     }
 
-    /// Returns the process that serves a third of the file, and its drive's socket.
-    pub fn region(&mut self, region: u64) -> io::Result<(u32, PathBuf)> {
-        let process = match self.process.take() {
-            Some(process) => process,
+    /// Returns the process that serves a third of the file, and its drive's socket. It looks for work for `poll` before it sleeps; by
+    /// default as long as `dcs csd run` does.
+    pub fn region(&mut self, region: u64, poll: Option<&'static str>) -> io::Result<(u32, PathBuf)> {
+        // Two processes cannot have the same part of a file.
+        let process = match self.process.take_if(|(_, has)| *has == poll) {
+            Some((process, _)) => process,
             None => {
+                self.process = None;
                 let file = self.file()?.display().to_string();
                 let drives = (0..3).map(|region| {
                     format!(
@@ -70,11 +74,11 @@ impl<'a> Served<'a> {
                         region * self.size
                     )
                 });
-                Process::start(self.folder.path(), drives, self.cores)?
+                Process::start(self.folder.path(), drives, poll, self.cores)?
             }
         };
         let found = (process.pid(), process.socket(&format!("r{region}")));
-        self.process = Some(process);
+        self.process = Some((process, poll));
         Ok(found)
     }
 
@@ -102,6 +106,7 @@ impl Process {
     pub fn start(
         folder: &Path,
         drives: impl IntoIterator<Item = String>,
+        poll: Option<&str>,
         cores: &[usize],
     ) -> io::Result<Process> {
         let own = std::env::current_exe()?;
@@ -115,6 +120,7 @@ impl Process {
         let mut command = Command::new(own);
         command.arg(BECOME).arg(cores.join(",")).arg("--").arg(program).args(["csd", "run", "--sockets"]);
         command.arg(folder);
+        poll.into_iter().for_each(|time| _ = command.arg("--poll").arg(time));
         let mut last = PathBuf::new();
         for drive in drives {
             last = folder.join(format!("{}.sock", drive.split(':').next().unwrap_or_default()));
@@ -163,7 +169,7 @@ pub fn fill(folder: &Folder, size: u64, cores: &[usize], board: &Board<'_>) -> R
     board.say("writing the file");
     let mut served = Served::none(folder, Some(&path), size, cores);
     for (region, bytes) in [(0, 4096), (1, 128 << 10), (2, 128 << 10)] {
-        let (_, socket) = served.region(region).map_err(failed)?;
+        let (_, socket) = served.region(region, None).map_err(failed)?;
         driver::fill(&socket, bytes, size).map_err(failed)?;
     }
     Ok(path)
