@@ -230,6 +230,8 @@ impl MemoryDrive {
                 wake.sleep(Some(Duration::from_millis(100)), || {
                     drives.poll() == Activity::Busy || drives.arm()
                 });
+            } else {
+                std::thread::yield_now();
             }
         }
     }

@@ -4,6 +4,9 @@ use crate::failure::Failure;
 use clap::ValueEnum;
 use dcs_engine::Core;
 
+/// A function that makes a core.
+pub type Make = fn() -> Box<dyn Core>;
+
 /// A core.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum CardEngine {
@@ -24,7 +27,7 @@ impl CardEngine {
     }
 
     /// Returns what makes it, unless it is the Rust core.
-    pub fn make(self) -> Result<Option<fn() -> Box<dyn Core>>, Failure> {
+    pub fn make(self) -> Result<Option<Make>, Failure> {
         match self {
             CardEngine::Rust => Ok(None),
             #[cfg(feature = "rtl")]
