@@ -47,7 +47,7 @@ fn with_core(engine: args::CardEngine, config: Config) -> Result<Config, Failure
         args::CardEngine::Rtl => Ok(Config { core: Some(|| Box::new(dcs_rtl::Body::new())), ..config }),
         #[cfg(not(feature = "rtl"))]
         args::CardEngine::Rtl => {
-            let line = "--engine rtl: this dcs was built without the core in SystemVerilog".into();
+            let line = "--engine rtl: this dcs was built without the core in SystemVerilog";
             Err(Failure::usage(line).advise("cargo build -p dcs-cli --features rtl, see docs/rtl.md"))
         }
     }
