@@ -1,5 +1,6 @@
-// What is proved of `frontend`, whatever a host rings: a completion ring is never overrun, each
-// command completes once, a slot has one command, and the entries that are fetched were written.
+// What is proved of `frontend`, whatever a host rings and while queues come and go: a completion ring
+// is never overrun, each command completes once, a slot has one command, and entries that are fetched
+// were written.
 
 module frontend_proof
   import core_pkg::*;
@@ -9,6 +10,9 @@ module frontend_proof
   input logic          create_i,
   input queue_t        create_queue_i,
   input queue_config_t create_config_i,
+  input logic          delete_i,
+  input queue_t        delete_queue_i,
+  input logic          deleted_ready_i,
   input logic          doorbell_valid_i,
   input logic          doorbell_completion_i,
   input queue_t        doorbell_queue_i,
@@ -22,7 +26,10 @@ module frontend_proof
   input logic          interrupt_ready_i
 );
 
-  logic          bad, entry_valid, write_valid, interrupt_valid, idle;
+  logic          bad, entry_valid, write_valid, interrupt_valid, idle, quiet, posted, deleted;
+  logic [Queues-1:0] deleting;
+  queue_t        deleted_queue;
+  command_t      write_command, posted_command;
   queue_t        entry_queue;
   command_t      entry_command;
   address_t      entry_address, write_address;
@@ -36,6 +43,12 @@ module frontend_proof
     .create_i,
     .create_queue_i,
     .create_config_i,
+    .delete_i,
+    .delete_queue_i,
+    .deleting_o         (deleting),
+    .deleted_valid_o    (deleted),
+    .deleted_ready_i,
+    .deleted_queue_o    (deleted_queue),
     .doorbell_valid_i,
     .doorbell_completion_i,
     .doorbell_queue_i,
@@ -57,10 +70,14 @@ module frontend_proof
     .write_ready_i,
     .write_address_o    (write_address),
     .write_data_o       (write_data),
+    .write_command_o    (write_command),
+    .posted_o           (posted),
+    .posted_command_o   (posted_command),
     .interrupt_valid_o  (interrupt_valid),
     .interrupt_ready_i,
     .interrupt_vector_o (vector),
-    .idle_o             (idle)
+    .idle_o             (idle),
+    .quiet_o            (quiet)
   );
 
   // ---- A command: its entry is offered, it runs, it waits to be told ----
@@ -73,7 +90,7 @@ module frontend_proof
   queue_t                  now;
 
   assign now   = u_frontend.posting_queue;
-  assign wrote = u_frontend.state_q == 2'd2 && write_ready_i;
+  assign wrote = u_frontend.state_q == 3'd2 && write_ready_i;
 
   initial started_q = 1'b0;
 
@@ -103,10 +120,11 @@ module frontend_proof
         running_q[post_command_i] <= 1'b0;
         waiting_q[post_command_i] <= 1'b1;
       end
-      if (u_frontend.posted) waiting_q[u_frontend.posting_q] <= 1'b0;
+      if (posted) waiting_q[posted_command] <= 1'b0;
       for (int unsigned i = 0; i < Queues; i++) begin
         unread_q[i] <= unread_q[i] + 17'(wrote && now == queue_t'(i))
                        - (doorbell_queue_i == queue_t'(i) ? taken : '0);
+        if (create_i && create_queue_i == queue_t'(i)) unread_q[i] <= '0;
       end
     end
   end
@@ -176,7 +194,7 @@ module frontend_proof
           assert (unread_q[i] == distance(u_frontend.taken_q[i], u_frontend.post_q[i],
                                           u_frontend.config_q[i].depth));
         end else begin
-          assert (unread_q[i] == '0 && used[i] == '0);
+          assert (used[i] == '0 && !deleting[i]);
         end
       end
       assert (8'(u_frontend.u_slots.free_q) + all == 8'(Commands));
@@ -184,7 +202,8 @@ module frontend_proof
       if (entry_valid) assert (u_frontend.there_q[entry_queue]);
       if (!entry_valid) assert (!copied_q);
       // What is told is a command that waits for it: once, since then it does not wait any more.
-      if (u_frontend.state_q != 2'd0) begin
+      if (u_frontend.state_q != 3'd0) begin
+        assert (u_frontend.state_q <= 3'd4);
         assert (waiting_q[u_frontend.posting_q] && u_frontend.there_q[now]);
       end
       if (write_valid) begin

@@ -52,7 +52,7 @@ PROOFS = {
         ("room[i]      = post_next[i] != taken_q[i];", "room[i]      = 1'b1;", "a ring that is overrun"),
         ("post_q[doorbell_queue_i], rung_depth)", "post_next[doorbell_queue_i], rung_depth)", "a host that takes what is not there"),
         ("if (posted) slots_q[posting_q]", "if (post_i) slots_q[post_command_i]", "a slot of two commands"),
-        (".leave_i         (posted)", ".leave_i         (posted && interrupt_ready_i)", "a command that completes twice"),
+        (".leave_i         (posted)", ".leave_i         (posted && room[posting_queue])", "a command that completes twice"),
     ],
     "quota": [
         ("used_q[give_queue_i] <= Guarantee", "used_q[give_queue_i] < Guarantee", "a guarantee that is forgotten"),
