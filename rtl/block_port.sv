@@ -85,7 +85,8 @@ module block_port
   block_word_t           word;
   logic [BlockShift-WordShift:0] words;
 
-  assign asked     = burst_of(bus_i.ar.addr[WindowShift-1:0], bus_i.ar.id, bus_i.ar.len, bus_i.ar.size);
+  assign asked     = burst_of(bus_i.ar.addr[WindowShift-1:0], bus_i.ar.id, bus_i.ar.len,
+                              bus_i.ar.size);
   assign start     = bus_i.ar_valid && !reading_q;
   assign read_last = (asked.place & ~((place_t'(1) << asked.size) - 1'b1))
                      + (place_t'(asked.left) << asked.size);

@@ -12,7 +12,9 @@ module memory_endpoint
   import core_pkg::*;
 #(
   // Of its bursts.
-  parameter bus_pkg::id_t Id = '0
+  parameter bus_pkg::id_t Id   = '0,
+  // PATH bits that it tells of the bytes.
+  parameter logic [15:0]  Path = '0
 ) (
   input  logic               clk_i,
   input  logic               rst_ni,
@@ -53,7 +55,8 @@ module memory_endpoint
   assign unused            = ^{of_reads, of_writes};
 
   memory_read #(
-    .Id (Id)
+    .Id   (Id),
+    .Path (Path)
   ) u_read (
     .clk_i,
     .rst_ni,
@@ -73,7 +76,8 @@ module memory_endpoint
   );
 
   memory_write #(
-    .Id (Id)
+    .Id   (Id),
+    .Path (Path)
   ) u_write (
     .clk_i,
     .rst_ni,

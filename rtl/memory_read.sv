@@ -3,7 +3,9 @@
 module memory_read
   import core_pkg::*;
 #(
-  parameter bus_pkg::id_t Id = '0
+  parameter bus_pkg::id_t Id   = '0,
+  // PATH bits that it tells of the bytes.
+  parameter logic [15:0]  Path = '0
 ) (
   input  logic               clk_i,
   input  logic               rst_ni,
@@ -121,6 +123,7 @@ module memory_read
     id:     id,
     kind:   bad_q ? Failed : Moved,
     bytes:  bad_q ? '0 : length,
+    path:   bad_q ? '0 : Path,
     status: bad_q ? dcs_pkg::StatusDataTransferError : '0
   };
 

@@ -27,7 +27,9 @@ module nvme_controller
   import dcs_pkg::*;
 #(
   // Of its bursts.
-  parameter bus_pkg::id_t Id = '0
+  parameter bus_pkg::id_t Id   = '0,
+  // PATH bits that it tells of the bytes.
+  parameter logic [15:0]  Path = '0
 ) (
   input  logic               clk_i,
   input  logic               rst_ni,
@@ -588,6 +590,7 @@ module nvme_controller
     id:     flight_q.id,
     kind:   failed_q ? Failed : flight_q.kind == DoFlush ? Flushed : Moved,
     bytes:  failed_q || flight_q.kind == DoFlush ? '0 : flight_q.bytes,
+    path:   failed_q || flight_q.kind == DoFlush ? '0 : Path,
     status: failed_q ? status_q : '0
   };
 
