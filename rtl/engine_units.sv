@@ -22,6 +22,12 @@ module engine_units
   input  queue_t        create_queue_i,
   input  queue_config_t create_config_i,
 
+  input  logic          delete_i,
+  input  queue_t        delete_queue_i,
+  output logic          deleted_valid_o,
+  input  logic          deleted_ready_i,
+  output queue_t        deleted_queue_o,
+
   input  logic          doorbell_valid_i,
   input  logic          doorbell_completion_i,
   input  queue_t        doorbell_queue_i,
@@ -29,6 +35,8 @@ module engine_units
   output logic          doorbell_bad_o,
 
   output logic          read_valid_o,
+  output logic          read_entry_o,
+  output queue_t        read_queue_o,
   input  logic          read_ready_i,
   output address_t      read_address_o,
   output logic [12:0]   read_bytes_o,
@@ -37,12 +45,16 @@ module engine_units
   input  logic [63:0]   data_i,
   input  logic          data_error_i,
   output logic          write_valid_o,
+  output logic          write_entry_o,
+  output command_t      write_command_o,
   input  logic          write_ready_i,
   output address_t      write_address_o,
   output logic [63:0]   write_data_o,
   output logic          interrupt_valid_o,
   input  logic          interrupt_ready_i,
   output logic [10:0]   interrupt_vector_o,
+  output logic          posted_o,
+  output command_t      posted_command_o,
 
   output command_t      checked_o,
   output logic          transfer_valid_o,
@@ -73,6 +85,14 @@ module engine_units
   input  logic          outcome_valid_i,
   output logic          outcome_ready_o,
   input  outcome_t      outcome_i,
+  input  logic [Blocks-1:0] held_i,
+  input  logic          released_valid_i,
+  output logic          released_ready_o,
+  input  row_t          released_row_i,
+  input  logic          stop_valid_i,
+  output logic          stop_ready_o,
+  input  queue_t        stop_queue_i,
+  input  logic [15:0]   stop_cid_i,
   output logic          abort_valid_o,
   input  logic          abort_ready_i,
   output operation_id_t abort_id_o,
@@ -89,7 +109,11 @@ module engine_units
   input  block_word_t [Writers-1:0] block_write_data_i,
   input  keep_t [Writers-1:0]       block_write_keep_i,
 
-  output logic          idle_o
+  output logic          idle_o,
+  output logic          quiet_o,
+  output logic          timed_o,
+  output logic          short_o,
+  output logic [Blocks-1:0] free_o
 );
 
   // ---- Operations and their outcomes, by whose they are ----
@@ -141,7 +165,8 @@ module engine_units
 
   // ---- The modules ----
 
-  logic        parameter_valid;
+  logic        parameter_valid, quiet, units_quiet, unused;
+  logic [7:0]  parameter_bytes;
   place_t      parameter_at;
   logic [4:0]  parameter_index;
   logic [63:0] parameter_word;
@@ -151,6 +176,9 @@ module engine_units
   logic [3:0]  digest_index;
   logic [63:0] digest;
 
+  assign quiet_o = quiet && units_quiet;
+  assign unused  = ^parameter_bytes;
+
   engine u_engine (
     .clk_i,
     .rst_ni,
@@ -159,12 +187,19 @@ module engine_units
     .create_i,
     .create_queue_i,
     .create_config_i,
+    .delete_i,
+    .delete_queue_i,
+    .deleted_valid_o,
+    .deleted_ready_i,
+    .deleted_queue_o,
     .doorbell_valid_i,
     .doorbell_completion_i,
     .doorbell_queue_i,
     .doorbell_value_i,
     .doorbell_bad_o,
     .read_valid_o,
+    .read_entry_o,
+    .read_queue_o,
     .read_ready_i,
     .read_address_o,
     .read_bytes_o,
@@ -173,12 +208,16 @@ module engine_units
     .data_i,
     .data_error_i,
     .write_valid_o,
+    .write_entry_o,
+    .write_command_o,
     .write_ready_i,
     .write_address_o,
     .write_data_o,
     .interrupt_valid_o,
     .interrupt_ready_i,
     .interrupt_vector_o,
+    .posted_o,
+    .posted_command_o,
     .checked_o,
     .transfer_valid_o,
     .transfer_o,
@@ -186,6 +225,7 @@ module engine_units
     .extent_index_o,
     .extent_o,
     .parameter_valid_o (parameter_valid),
+    .parameter_bytes_o (parameter_bytes),
     .parameter_at_o    (parameter_at),
     .parameter_index_o (parameter_index),
     .parameter_o       (parameter_word),
@@ -210,6 +250,14 @@ module engine_units
     .outcome_valid_i   (outcome_valid),
     .outcome_ready_o   (outcome_ready),
     .outcome_i         (outcome),
+    .held_i,
+    .released_valid_i,
+    .released_ready_o,
+    .released_row_i,
+    .stop_valid_i,
+    .stop_ready_o,
+    .stop_queue_i,
+    .stop_cid_i,
     .abort_valid_o,
     .abort_ready_i,
     .abort_id_o,
@@ -220,7 +268,11 @@ module engine_units
     .digest_at_o       (digest_at),
     .digest_index_o    (digest_index),
     .digest_i          (digest),
-    .idle_o
+    .idle_o,
+    .quiet_o           (quiet),
+    .timed_o,
+    .short_o,
+    .free_o
   );
 
   logic        units_read, units_read_ready, units_read_done, units_write, units_write_ready;
@@ -260,7 +312,8 @@ module engine_units
     .digest_command_i  (digest_command),
     .digest_at_i       (digest_at),
     .digest_index_i    (digest_index),
-    .digest_o          (digest)
+    .digest_o          (digest),
+    .quiet_o           (units_quiet)
   );
 
   block_memory #(

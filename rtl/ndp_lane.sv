@@ -239,7 +239,8 @@ module ndp_lane
   assign outcome_valid_o = state_q == Tell;
 
   always_comb begin
-    outcome_o = '{id: job_q.id, kind: Processed, bytes: job_q.length, status: '0};
+    outcome_o = '{id: job_q.id, kind: Processed, bytes: job_q.length, path: '0,
+                  status: '0};
     if (IsDigest && job_q.ends) outcome_o.kind = Digest;
     if (error_q || wrong_q) begin
       outcome_o.kind   = Failed;

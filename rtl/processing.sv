@@ -58,7 +58,10 @@ module processing
   input  command_t    digest_command_i,
   input  place_t      digest_at_i,
   input  logic [3:0]  digest_index_i,
-  output logic [63:0] digest_o
+  output logic [63:0] digest_o,
+
+  // No unit works.
+  output logic        quiet_o
 );
 
   localparam int unsigned Lanes     = Pools * Units;
@@ -365,6 +368,7 @@ module processing
   );
 
   assign outcome_o = outcomes[teller];
+  assign quiet_o   = &lane_ready && !line_there;
 
   always_comb begin
     outcome_ready         = '0;
