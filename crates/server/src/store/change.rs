@@ -3,11 +3,12 @@
 //! Each change checks everything that can fail before it changes tables, so that a failed one leaves no trace and the
 //! others go on.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use redb::{ReadableTable, Table, WriteTransaction};
 
 use super::error::StoreError;
+use super::journal::{Mark, Put};
 use super::pack::{self, Extent};
 use super::record::{Bucket, Object, Part, Segment, Upload};
 use super::tables::*;
@@ -59,6 +60,8 @@ pub(super) struct Changes<'t> {
     pub(super) discarded: Vec<u64>,
     /// Packs of which extents were discarded.
     emptied: BTreeSet<u64>,
+    /// Objects that were put, for the journal; `None` if it does not need them.
+    puts: Option<Vec<Put>>,
 }
 
 /// An object's record, encoded for the database.
@@ -73,6 +76,11 @@ impl Entry {
     pub(super) fn new(bucket: &str, key: &str, object: Object) -> Self {
         let key = object_key(bucket, key);
         Self { record: encode(&key, &object), key, size: object.size, segments: object.segments }
+    }
+
+    /// Returns the most bytes that it takes in the journal.
+    pub(super) fn journaled(&self) -> usize {
+        self.key.len() + self.record.len() + super::journal::frame_max(self.segments.len())
     }
 }
 
@@ -102,7 +110,31 @@ impl<'t> Changes<'t> {
             stored: 0,
             discarded: Vec::new(),
             emptied: BTreeSet::new(),
+            puts: None,
         })
+    }
+
+    /// Keeps the objects that are put from now on for the journal.
+    pub(super) fn keep_puts(&mut self) {
+        self.puts = Some(Vec::new());
+    }
+
+    /// Returns the objects that were kept. Their data have these CRC-64s, by segment.
+    pub(super) fn take_puts(&mut self, sums: &BTreeMap<u64, u64>) -> Vec<Put> {
+        let mut puts = self.puts.take().unwrap_or_default();
+        for put in &mut puts {
+            put.sums.iter_mut().for_each(|sum| *sum = sums.get(sum).copied().unwrap_or_default());
+        }
+        puts
+    }
+
+    /// Has the journal begin with entries of this mark.
+    pub(super) fn begin_journal(&mut self, mark: Mark) -> Result<(), StoreError> {
+        for (name, word) in STATE_JOURNAL_MARKS.into_iter().zip(mark) {
+            self.state.insert(name, word)?;
+        }
+        self.state.insert(STATE_JOURNAL_PACK, 0)?;
+        Ok(())
     }
 
     /// Writes the counters. Returns the ids whose files are to be removed after the commit.
@@ -145,6 +177,11 @@ impl<'t> Changes<'t> {
         self.discarded.push(id);
         self.emptied.extend(Extent::of(id).map(|extent| extent.pack));
         Ok(())
+    }
+
+    /// Has the packs of these extents looked at by [`Changes::discard_packs`].
+    pub(super) fn emptied(&mut self, ids: impl Iterator<Item = u64>) {
+        self.emptied.extend(ids.filter_map(Extent::of).map(|extent| extent.pack));
     }
 
     /// Has packs removed that are not being filled and have no extents left.
@@ -237,6 +274,23 @@ impl<'t> Changes<'t> {
         self.need_bucket(bucket)?;
         let old = self.old(&entry.key)?;
         condition.check(old.as_ref())?;
+        if let Some(puts) = &mut self.puts {
+            // The ids stand for the sums until these are known.
+            let sums = entry.segments.iter().map(|segment| segment.id).collect();
+            puts.push(Put { key: entry.key.clone(), record: entry.record.clone(), sums });
+        }
+        self.insert(entry, old)
+    }
+
+    /// Puts an object that the journal has.
+    pub(super) fn put_again(&mut self, put: Put, object: Object) -> Result<(), StoreError> {
+        let Put { key, record, .. } = put;
+        let entry = Entry { key, record, size: object.size, segments: object.segments };
+        let old = self.old(&entry.key)?;
+        self.insert(&entry, old)
+    }
+
+    fn insert(&mut self, entry: &Entry, old: Option<Old>) -> Result<(), StoreError> {
         for segment in &entry.segments {
             self.blobs.insert(segment.id, ())?;
         }

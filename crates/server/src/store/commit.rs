@@ -7,6 +7,9 @@
 //!                                        sweeper: unlink
 //! ```
 //!
+//! A batch of small objects alone is made durable by the journal: write their pack, apply each, append an entry, sync
+//! the pack, commit in memory ([`journal`](super::journal)).
+//!
 //! A job that fails does not affect others. If a folder or the database fails, all jobs of the batch do. The database
 //! is then opened again, which is the only way to go on after a failed write, and tells which of the two states it is
 //! in. So a draft is removed only when it is known that no record refers to it.
@@ -18,9 +21,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, RwLock};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use redb::{Database, ReadableDatabase};
 use tokio::sync::oneshot;
@@ -30,12 +34,16 @@ use super::database;
 use super::durability::Durability;
 use super::error::StoreError;
 use super::folder::{Draft, Folder};
-use super::pack::Pack;
+use super::journal::{self, Journal};
+use super::pack::{Extent, Pack};
 use super::sweep::Sweeper;
 use super::tables::BLOBS;
 
 /// Most operations in a transaction.
 const BATCH: usize = 1024;
+
+/// Time without a commit after which the journal is taken into the database.
+const REST: Duration = Duration::from_secs(1);
 
 /// Database; `None` after it failed and could not be opened again.
 pub(super) type Shared = Arc<RwLock<Option<Database>>>;
@@ -48,6 +56,9 @@ pub(super) trait Job: Send {
     /// Returns its drafts.
     fn drafts(&mut self) -> &mut Vec<Draft>;
 
+    /// Returns the most bytes that it takes in the journal; `None` if it can't be there.
+    fn journaled(&self) -> Option<usize>;
+
     /// Fails only this operation.
     fn fail(&mut self, error: StoreError);
 
@@ -59,6 +70,7 @@ pub(super) trait Job: Send {
 struct Operation<T, F> {
     change: Option<F>,
     drafts: Vec<Draft>,
+    journaled: Option<usize>,
     result: Result<T, StoreError>,
     reply: oneshot::Sender<Result<T, StoreError>>,
 }
@@ -79,6 +91,10 @@ where
 
     fn drafts(&mut self) -> &mut Vec<Draft> {
         &mut self.drafts
+    }
+
+    fn journaled(&self) -> Option<usize> {
+        self.journaled
     }
 
     fn fail(&mut self, error: StoreError) {
@@ -110,6 +126,10 @@ impl Job for MoreIds {
         &mut self.1
     }
 
+    fn journaled(&self) -> Option<usize> {
+        None
+    }
+
     /// Does nothing, because this job writes nothing.
     fn fail(&mut self, _: StoreError) {}
 
@@ -132,10 +152,11 @@ impl Committer {
         folder: Arc<Folder>,
         durability: Durability,
         unsynced: Arc<AtomicBool>,
+        journal: Journal,
     ) -> Result<Self, StoreError> {
         let (jobs, queue) = mpsc::channel();
         let sweeper = Sweeper::start(folder.clone(), durability)?;
-        let worker = Worker { database, path, folder, durability, unsynced, sweeper, stopped: None };
+        let worker = Worker { database, path, folder, durability, unsynced, sweeper, journal, stopped: None };
         let thread = thread::Builder::new()
             .name("store-commit".into())
             .spawn(move || worker.run(&queue))
@@ -158,9 +179,20 @@ impl Committer {
         drafts: Vec<Draft>,
         change: impl FnOnce(&mut Changes<'_>) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
+        self.submit_put(drafts, None, change).await
+    }
+
+    /// Has `change` applied and committed. If `journaled` tells the most bytes that it takes in the journal, it puts an
+    /// object and does nothing else.
+    pub(super) async fn submit_put<T: Send + 'static>(
+        &self,
+        drafts: Vec<Draft>,
+        journaled: Option<usize>,
+        change: impl FnOnce(&mut Changes<'_>) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
         let (reply, answer) = oneshot::channel();
         let result = Err(StoreError::Closed);
-        self.send(Box::new(Operation { change: Some(change), drafts, result, reply }))?;
+        self.send(Box::new(Operation { change: Some(change), drafts, journaled, result, reply }))?;
         answer.await.unwrap_or(Err(StoreError::Closed))
     }
 
@@ -193,16 +225,34 @@ struct Worker {
     /// True if a sync of the database has failed since it was last read from the disk.
     unsynced: Arc<AtomicBool>,
     sweeper: Sweeper,
+    journal: Journal,
     /// Error for which the store takes no more changes.
     stopped: Option<StoreError>,
 }
 
 impl Worker {
     fn run(mut self, queue: &Receiver<Box<dyn Job>>) {
-        while let Ok(job) = queue.recv() {
-            let mut batch = vec![job];
-            batch.extend(queue.try_iter().take(BATCH - 1));
-            self.commit(batch);
+        loop {
+            let job = match self.journal.is_pending() {
+                true => queue.recv_timeout(REST),
+                false => queue.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            };
+            match job {
+                Ok(job) => {
+                    let mut batch = vec![job];
+                    batch.extend(queue.try_iter().take(BATCH - 1));
+                    self.commit(batch);
+                }
+                // A checkpoint: the database takes what only the journal has.
+                Err(RecvTimeoutError::Timeout) => self.commit(Batch::new()),
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+        }
+        // The next start has no journal to read.
+        if let Some(pack) = self.folder.filling() {
+            self.folder.leave_pack(pack.id);
+            drop(pack);
+            self.commit(Batch::new());
         }
         self.sweeper.stop();
         if self.stopped.is_some() {
@@ -218,8 +268,14 @@ impl Worker {
             batch.into_iter().for_each(|job| job.answer(Err(why.clone())));
             return;
         }
-        self.write_packs(&mut batch);
-        let result = self.sync_folders(&mut batch).and_then(|()| self.transact(&mut batch));
+        let packs = self.write_packs(&mut batch);
+        let result = match self.journal_place(&packs, &mut batch) {
+            Some((pack, extent)) => self.append(&mut batch, &pack, extent).map(|()| Vec::new()),
+            None => {
+                self.sync_packs(packs, &mut batch);
+                self.sync_folders(&mut batch).and_then(|()| self.transact(&mut batch))
+            }
+        };
         if let Err(error) = &result {
             tracing::error!(%error, operations = batch.len(), "a commit failed");
             self.recover(&mut batch);
@@ -234,9 +290,8 @@ impl Worker {
         self.sweeper.sweep(discarded);
     }
 
-    /// Writes small objects' data to their packs, and syncs each pack once. A failed write fails one operation; a
-    /// failed sync fails all operations whose data it should have made durable.
-    fn write_packs(&mut self, batch: &mut Batch) {
+    /// Writes small objects' data to their packs. A failed write fails one operation.
+    fn write_packs(&mut self, batch: &mut Batch) -> BTreeMap<u64, Arc<Pack>> {
         let mut packs: BTreeMap<u64, Arc<Pack>> = BTreeMap::new();
         for job in batch.iter_mut() {
             let written = job.drafts().iter_mut().try_for_each(|draft| {
@@ -245,6 +300,68 @@ impl Worker {
             });
             written.unwrap_or_else(|error| job.fail(error));
         }
+        packs
+    }
+
+    /// Returns the pack and the extent for a batch's entry in the journal; `None` if the batch has anything but small
+    /// objects in the pack of the journal, or there is more to write down.
+    fn journal_place(
+        &self,
+        packs: &BTreeMap<u64, Arc<Pack>>,
+        batch: &mut Batch,
+    ) -> Option<(Arc<Pack>, Extent)> {
+        let pack = packs.get(&self.journal.pack()?).filter(|_| packs.len() == 1)?;
+        let room: Option<usize> = batch.iter().map(|job| job.journaled()).sum();
+        let is_open = self.database.read().expect("readers do not panic").is_some();
+        if !is_open || self.folder.reservation().is_some() {
+            return None;
+        }
+        let extent = self.folder.journal_extent(pack.id, room? + journal::FRAME_MAX)?;
+        Some((pack.clone(), extent))
+    }
+
+    /// Applies a batch of small objects, and makes it durable by an entry in the journal. If that can't be written, the
+    /// operations fail, and nothing is changed.
+    fn append(&mut self, batch: &mut Batch, pack: &Arc<Pack>, extent: Extent) -> Result<(), StoreError> {
+        let database = self.database.read().expect("readers do not panic");
+        let mut transaction = database.as_ref().ok_or(StoreError::Closed)?.begin_write()?;
+        transaction.set_durability(redb::Durability::None)?;
+        let mut changes = Changes::new(&transaction)?;
+        changes.keep_puts();
+        let mut sums = BTreeMap::new();
+        for job in batch.iter_mut() {
+            job.apply(&mut changes)?;
+            sums.extend(job.drafts().iter().map(|draft| (draft.id(), draft.sum())));
+        }
+        let puts = changes.take_puts(&sums);
+        if puts.is_empty() {
+            return Ok(());
+        }
+        let entry = self.journal.entry(&mut changes, &puts)?;
+        let replaced = changes.finish()?;
+        debug_assert!(entry.len() as u64 <= extent.bytes().end - extent.bytes().start);
+        super::kill_points::point("before the commit");
+        let written = pack.write(extent, &entry).map_err(StoreError::io("write", &pack.path));
+        let synced = written.and_then(|()| match self.durability {
+            Durability::None => Ok(()),
+            _ => pack.sync().map_err(StoreError::io("sync", &pack.path)),
+        });
+        if let Err(error) = synced {
+            tracing::error!(%error, path = %pack.path.display(), "the journal could not be written");
+            // A later sync would succeed though these data are lost.
+            self.folder.leave_pack(pack.id);
+            self.journal.broken();
+            batch.iter_mut().for_each(|job| job.fail(error.clone()));
+            return Ok(());
+        }
+        transaction.commit()?;
+        super::kill_points::point("after the commit");
+        self.journal.appended(extent, replaced);
+        Ok(())
+    }
+
+    /// Syncs each pack once. A failed sync fails all operations whose data it should have made durable.
+    fn sync_packs(&mut self, packs: BTreeMap<u64, Arc<Pack>>, batch: &mut Batch) {
         if self.durability != Durability::Full {
             return;
         }
@@ -303,9 +420,15 @@ impl Worker {
         // The order matters: a pack that closes in between is still in flight for the first, or known to the second.
         let reservation = self.folder.reservation();
         let closed = self.folder.take_closed();
-        let result = self.write(batch, &removed, &closed, reservation);
-        match &result {
-            Ok(_) => reservation.into_iter().for_each(|(_, end)| self.folder.reserved(end)),
+        // At the level `none` nothing waits for names.
+        let named = |pack: &Arc<Pack>| self.durability == Durability::None || !pack.is_new();
+        let pack = self.folder.filling().filter(named).map(|pack| pack.id);
+        let mut result = self.write(batch, &removed, &closed, reservation, pack);
+        match &mut result {
+            Ok(discarded) => {
+                discarded.extend(self.journal.checkpointed(pack));
+                reservation.into_iter().for_each(|(_, end)| self.folder.reserved(end));
+            }
             Err(_) => {
                 self.sweeper.put_back(removed);
                 closed.into_iter().for_each(|pack| self.folder.pack_closed(pack));
@@ -320,6 +443,7 @@ impl Worker {
         removed: &[u64],
         closed: &[u64],
         reservation: Option<(u64, u64)>,
+        pack: Option<u64>,
     ) -> Result<Vec<u64>, StoreError> {
         let database = self.database.read().expect("readers do not panic");
         let transaction = database.as_ref().ok_or(StoreError::Closed)?.begin_write()?;
@@ -331,6 +455,7 @@ impl Worker {
         for job in batch {
             job.apply(&mut changes)?;
         }
+        self.journal.checkpoint(&mut changes, pack)?;
         changes.discard_packs(closed, |pack| self.folder.is_in_flight(pack))?;
         let discarded = changes.finish()?;
         super::kill_points::point("before the commit");
@@ -353,13 +478,16 @@ impl Worker {
             }
             self.unsynced.store(false, Relaxed);
         }
-        *database = Some(database::open(&self.path, self.durability != Durability::None, &self.unsynced)?.0);
+        let opened = database::open(&self.path, self.durability != Durability::None, &self.unsynced)?.0;
+        journal::replay(&opened, &self.folder, self.journal.acknowledged())?;
+        *database = Some(opened);
         Ok(())
     }
 
     /// Recovers after a failure: finds out which drafts records refer to, and takes those and the doubtful ones from
     /// their jobs.
     fn recover(&mut self, batch: &mut Batch) {
+        self.journal.broken();
         let drafts: Vec<_> = batch.iter_mut().flat_map(|job| std::mem::take(job.drafts())).collect();
         if self.stopped.is_some() {
             return drafts.into_iter().for_each(Draft::leave);

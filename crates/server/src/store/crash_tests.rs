@@ -31,7 +31,7 @@ pub(super) fn wait<T>(future: impl Future<Output = T>) -> T {
 }
 
 /// Largest object in a pack, so that about half of the objects are in packs.
-const PACK: u64 = 32 << 10;
+pub(super) const PACK: u64 = 32 << 10;
 
 /// Returns the data that the operation of that number writes: 0 to 64 KiB.
 pub(super) fn content(serial: u64, part: u64) -> Vec<u8> {

@@ -123,4 +123,4 @@ macro_rules! from_database {
     };
 }
 
-from_database! { StorageError TableError TransactionError CommitError DatabaseError }
+from_database! { StorageError TableError TransactionError CommitError DatabaseError SetDurabilityError }

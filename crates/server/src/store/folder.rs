@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::error::StoreError;
 use super::held::Holds;
-use super::pack::{self, BLOCK, Extent, PACK_BLOCKS, Pack};
+use super::pack::{self, BLOCK, EXTENT_MAX, Extent, PACK_BLOCKS, Pack};
 use super::record::Segment;
 use super::trace;
 
@@ -146,7 +146,7 @@ impl Folder {
         let Some((pack, next)) = filling.as_mut() else { return Ok(None) };
         let (pack, extent) = (pack.clone(), Extent { pack: pack.id, first: *next, blocks });
         *next += blocks;
-        let content = Content::Packed(Packed { pack, extent, bytes: Vec::new(), written: false });
+        let content = Content::Packed(Packed { pack, extent, bytes: Vec::new(), written: false, sum: 0 });
         self.waiting.fetch_add(blocks * BLOCK, Relaxed);
         Ok(Some((Draft { id: extent.id(), content, folder: self.clone(), kept: false }, taken)))
     }
@@ -164,6 +164,24 @@ impl Folder {
             }
         }
         Ok(None)
+    }
+
+    /// Takes room for this many bytes of the journal, if this pack is being filled and has it.
+    pub(super) fn journal_extent(&self, pack: u64, bytes: usize) -> Option<Extent> {
+        let blocks = (bytes as u64).div_ceil(BLOCK);
+        let mut filling = self.filling.lock().expect("no code that holds it panics");
+        let (_, next) = filling.as_mut().filter(|(filling, next)| {
+            filling.id == pack && blocks <= EXTENT_MAX && *next + blocks <= PACK_BLOCKS
+        })?;
+        let extent = Extent { pack, first: *next, blocks };
+        *next += blocks;
+        Some(extent)
+    }
+
+    /// Returns the pack that is being filled.
+    pub(super) fn filling(&self) -> Option<Arc<Pack>> {
+        let filling = self.filling.lock().expect("no code that holds it panics");
+        filling.as_ref().map(|(pack, _)| pack.clone())
     }
 
     /// Returns the bytes of extents that wait in memory.
@@ -280,6 +298,18 @@ impl Folder {
         }
     }
 
+    /// Removes a file, a pack, or extents that follow each other.
+    pub(super) fn remove_run(&self, ids: &[u64]) -> Result<(), StoreError> {
+        match (ids.first().copied().and_then(Extent::of), ids.last().copied().and_then(Extent::of)) {
+            (Some(first), Some(last)) if first.blocks > 0 => {
+                let all = Extent { blocks: last.first + last.blocks - first.first, ..first };
+                let path = pack::path(&self.packs, all.pack);
+                pack::remove(&self.packs, all).map(drop).map_err(StoreError::io("remove data of", &path))
+            }
+            _ => ids.iter().try_for_each(|id| self.remove(*id).map(drop)),
+        }
+    }
+
     /// Returns the reservation to write into the database before more ids are handed out: the lowest id in flight and
     /// the new end. `None` while half of a range is left.
     pub(super) fn reservation(&self) -> Option<(u64, u64)> {
@@ -374,6 +404,8 @@ struct Packed {
     bytes: Vec<u8>,
     /// True if some of the bytes may be in the pack.
     written: bool,
+    /// CRC-64 of the bytes, once they are written.
+    sum: u64,
 }
 
 /// Destination of a draft's data.
@@ -434,8 +466,17 @@ impl Draft {
     pub(super) fn write(&mut self) -> Result<(), StoreError> {
         let Content::Packed(packed) = &mut self.content else { return Ok(()) };
         packed.written = true;
+        packed.sum = super::journal::sum(&packed.bytes);
         let written = packed.pack.write(packed.extent, &packed.bytes);
         written.map_err(StoreError::io("write", &packed.pack.path))
+    }
+
+    /// Returns the CRC-64 of the data that were written to the pack.
+    pub(super) fn sum(&self) -> u64 {
+        match &self.content {
+            Content::File(_) => 0,
+            Content::Packed(packed) => packed.sum,
+        }
     }
 
     /// Returns true if a segment's length is that of the draft's data, as far as it is known here.

@@ -19,6 +19,7 @@
 //! | `pack` | files that small objects share |
 //! | `held` | files that are read later |
 //! | `commit` | group commit |
+//! | `journal` | commits of small objects, made durable with their data |
 //! | `change` | what operations do inside a transaction |
 //! | `list`, `uploads` | listings; multipart uploads |
 //! | [`memory`] | what of a file is in memory and not on the disk |
@@ -29,7 +30,8 @@
 //! **Puts.** A [`Draft`] is a data file under its final name that no record refers to. It is filled, then
 //! [`Store::put`] commits a record that does. A reader sees the old object or the new one. What was replaced becomes
 //! garbage in the same transaction, and its files are removed afterwards; a reader that has one open reads on. A small
-//! object's draft is in memory, and its bytes are written together with all that wait.
+//! object's draft is in memory, and its bytes are written together with all that wait, and with the change of the
+//! database: one sync makes them all durable.
 //!
 //! **What a crash loses**: nothing that was acknowledged, as far as [`Durability`] says. An operation in progress has
 //! happened or not, never by half, and leaves no file behind.
@@ -53,6 +55,7 @@ mod durability;
 mod error;
 mod folder;
 mod held;
+mod journal;
 mod kill_points;
 mod list;
 pub mod memory;
@@ -95,6 +98,7 @@ pub use uploads::{ListedUploads, UploadListing};
 use change::Entry;
 use commit::{Committer, Shared};
 use folder::Folder;
+use journal::Journal;
 use pack::Extent;
 use tables::*;
 
@@ -230,9 +234,13 @@ impl Store {
         }
         let end = database::state(&database, STATE_END)?;
         let folder = Arc::new(Folder::new(dir, end, end + folder::RANGE)?);
-        let recovery = recover::mend(&database, &folder, durability, crashed)?;
+        let next = journal::replay(&database, &folder, u64::MAX)?;
+        let mark = journal::new_mark()?;
+        let recovery = recover::mend(&database, &folder, durability, crashed, mark)?;
+        let journal = Journal::new(mark, next);
         let database = Arc::new(RwLock::new(Some(database)));
-        let committer = Committer::start(database.clone(), path, folder.clone(), durability, unsynced)?;
+        let committer =
+            Committer::start(database.clone(), path, folder.clone(), durability, unsynced, journal)?;
         Ok((
             Arc::new(Self {
                 committer,
@@ -508,7 +516,10 @@ impl Store {
         }
         let entry = Entry::new(bucket, key, object);
         let bucket = bucket.to_owned();
-        self.committer.submit(drafts, move |changes| changes.put(&bucket, &entry, &condition)).await
+        let in_packs = !drafts.is_empty() && drafts.iter().all(|draft| !draft.is_file());
+        let journaled = in_packs.then(|| entry.journaled());
+        let change = move |changes: &mut change::Changes<'_>| changes.put(&bucket, &entry, &condition);
+        self.committer.submit_put(drafts, journaled, change).await
     }
 
     /// Changes an object's record, except for its size and segments. `change` runs on the thread that

@@ -9,6 +9,8 @@
 //!   id   1 | pack: 40 bits | first block: 14 | blocks: 9          blocks 0: the pack itself
 //! ```
 //!
+//! Some extents hold entries of the journal ([`journal`](super::journal)).
+//!
 //! Extents that nothing refers to any more are garbage, like files, and *removing* one returns its blocks to the file
 //! system (fallocate(2), FALLOC_FL_PUNCH_HOLE). A pack without extents is removed. What a crash left in packs that were
 //! being filled is found at the next start: it is between the extents that records refer to.
@@ -97,6 +99,13 @@ pub(super) fn is_packed(id: u64) -> bool {
     id & FLAG != 0
 }
 
+/// Returns true if the ids are of extents and the second begins where the first ends.
+pub(super) fn are_neighbours(id: u64, next: u64) -> bool {
+    let (Some(extent), Some(next)) = (Extent::of(id), Extent::of(next)) else { return false };
+    let both = extent.blocks > 0 && next.blocks > 0 && extent.pack == next.pack;
+    both && extent.first + extent.blocks == next.first
+}
+
 /// Describes the place of a segment's data, for people.
 pub fn place(id: u64) -> String {
     match Extent::of(id) {
@@ -109,6 +118,9 @@ pub fn place(id: u64) -> String {
 pub(super) fn path(packs: &Path, pack: u64) -> PathBuf {
     packs.join(format!("{pack:016x}"))
 }
+
+/// Most blocks of an extent.
+pub(super) const EXTENT_MAX: u64 = (1 << BLOCKS_BITS) - 1;
 
 /// A pack that is being filled, or was, while drafts in it are in flight.
 #[derive(Debug)]
@@ -228,5 +240,11 @@ mod tests {
             assert!(!extents(extent.pack - 1).contains(&extent.id()));
         }
         assert_eq!(Extent::of((1 << 40) - 1), None);
+        let id = |pack, first, blocks| Extent { pack, first, blocks }.id();
+        assert!(are_neighbours(id(1, 0, 3), id(1, 3, 1)));
+        for other in [id(2, 3, 1), id(1, 4, 1), id(1, 3, 0), 3] {
+            assert!(!are_neighbours(id(1, 0, 3), other), "{other:x}");
+        }
+        assert!(!are_neighbours(whole(1), id(1, 0, 3)));
     }
 }

@@ -366,7 +366,8 @@ fn a_store_that_does_not_sync_is_found_out() {
     let events = events_of(dir.path(), 1, 6);
     let synced = |event: &Event, is: &Is<'_>| matches!(event, Event::Synced(path, _) if is(path));
     let is_data = |path: &Path| path.parent().is_some_and(|above| above.ends_with("data/0"));
-    let cases: [(&str, &Is<'_>); 5] = [
+    let cases: [(&str, &Is<'_>); 6] = [
+        ("packs", &|path| path.parent().is_some_and(|above| above.ends_with("packs"))),
         ("the database", &|path| path.ends_with("meta.redb")),
         ("data files", &is_data),
         ("names of data files", &|path| path.ends_with("data/0")),
@@ -492,6 +493,117 @@ fn a_pack_whose_name_is_not_durable_yet_is_named_by_the_next_put() {
     let events = recorder.events().clone();
     drop(store);
     assert!(lose_power(dir.path(), &events, 50) > 50);
+}
+
+/// Returns the first numbers of operations whose data go to a pack.
+fn small(count: usize) -> Vec<u64> {
+    let is_small = |serial: &u64| content(*serial, 0).len() as u64 <= super::crash_tests::PACK;
+    (1..).filter(is_small).take(count).collect()
+}
+
+/// A store that recorder looks at, with a bucket.
+fn recorded(dir: &Path) -> (Arc<Recorder>, Arc<Store>) {
+    let recorder = Recorder::start(dir);
+    let (store, _) = open(&dir.join("store/deep"), Durability::Full);
+    wait(store.create_bucket("b", Bucket::default())).unwrap();
+    recorder.note("bucket".into());
+    (recorder, store)
+}
+
+fn noted(recorder: &Recorder, store: &Store, key: &str, serial: u64) -> Result<(), StoreError> {
+    recorder.note(format!("begin put {key} {serial}"));
+    let done = put(store, key, serial);
+    if done.is_ok() {
+        recorder.note(format!("end put {key} {serial}"));
+    }
+    done
+}
+
+/// Counts the successful syncs of files that `is` selects.
+fn syncs(events: &[Event], is: impl Fn(&Path) -> bool) -> usize {
+    events.iter().filter(|event| matches!(event, Event::Synced(path, _) if is(path))).count()
+}
+
+/// Small objects are durable by the sync of their pack alone, and the database has them later.
+#[test]
+fn the_journal_loses_nothing_that_was_acknowledged() {
+    let dir = tempfile::tempdir().unwrap();
+    let (recorder, store) = recorded(dir.path());
+    let is_database = |path: &Path| path.ends_with("meta.redb");
+    let is_pack = |path: &Path| path.parent().is_some_and(|above| above.ends_with("packs"));
+    for (at, serial) in small(12).into_iter().enumerate() {
+        let before = recorder.events().len();
+        noted(&recorder, &store, &format!("{}", at % 3), serial).unwrap();
+        let events = &recorder.events()[before..];
+        let expected = if at == 0 { (1, 1) } else { (0, 1) };
+        assert_eq!((syncs(events, is_database), syncs(events, is_pack)), expected, "put {at}");
+    }
+    // Another kind of change takes all of them into the database.
+    recorder.note("begin delete 0 99".into());
+    assert!(wait(store.delete("b", vec!["0".into()])).unwrap()[0]);
+    recorder.note("end delete 0 99".into());
+    for (at, serial) in small(16)[12..].iter().enumerate() {
+        noted(&recorder, &store, &format!("{}", at % 3), *serial).unwrap();
+    }
+    let running = recorder.events().clone();
+    drop(store);
+    let closed = recorder.events().clone();
+    assert!(lose_power(dir.path(), &closed, 80) > 80);
+    let is_synced_pack = |event: &Event| matches!(event, Event::Synced(path, _) if is_pack(path));
+    let bad = without(&running, is_synced_pack);
+    let found = std::panic::catch_unwind(|| {
+        look(&Disk::after(&bad), dir.path(), &bad, &mut Choice::Oldest, "packs are not synced");
+    });
+    assert!(found.is_err(), "what is not synced is not missed");
+}
+
+/// The journal can't be synced once: that put fails, and has happened or not after a crash. The next ones do not
+/// depend on it.
+#[test]
+fn an_entry_that_can_t_be_synced_is_not_built_upon() {
+    let dir = tempfile::tempdir().unwrap();
+    let (recorder, store) = recorded(dir.path());
+    let serials = small(8);
+    noted(&recorder, &store, "a", serials[0]).unwrap();
+    noted(&recorder, &store, "b", serials[1]).unwrap();
+    let id = store.object("b", "a").unwrap().unwrap().segments[0].id;
+    let pack = super::pack::Extent::of(id).unwrap().pack;
+    recorder.fail_next_sync(format!("packs/{pack:016x}").leak(), |_, _| {});
+    let failed = noted(&recorder, &store, "a", serials[2]);
+    assert!(recorder.has_failed() && matches!(failed, Err(StoreError::Io { .. })), "{failed:?}");
+    assert_eq!(store.object("b", "a").unwrap().unwrap().modified, serials[0]);
+    for serial in &serials[3..] {
+        noted(&recorder, &store, "a", *serial).unwrap();
+        noted(&recorder, &store, "b", *serial).unwrap();
+    }
+    let events = recorder.events().clone();
+    drop(store);
+    assert!(lose_power(dir.path(), &events, 60) > 60);
+}
+
+/// The database fails while the journal has what it lacks: it is opened again, and has all that was acknowledged.
+#[test]
+fn a_database_that_failed_takes_the_journal_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let (recorder, store) = recorded(dir.path());
+    let serials = small(6);
+    for (key, serial) in ["a", "b", "a", "c"].into_iter().zip(&serials) {
+        noted(&recorder, &store, key, *serial).unwrap();
+    }
+    recorder.fail_next_sync("meta.redb", |_, _| {});
+    let failed = wait(store.delete("b", vec!["c".into()]));
+    assert!(recorder.has_failed() && failed.is_err(), "{failed:?}");
+    // This machine's kernel may keep the database in memory: the store has stopped then.
+    if store.takes_changes() {
+        let modified = |key: &str| store.object("b", key).unwrap().map(|object| object.modified);
+        assert_eq!([modified("a"), modified("b")], [Some(serials[2]), Some(serials[1])]);
+        noted(&recorder, &store, "d", serials[4]).unwrap();
+    }
+    drop(store);
+    let (store, _) = open(&dir.path().join("store/deep"), Durability::Full);
+    let modified = |key: &str| store.object("b", key).unwrap().map(|object| object.modified);
+    assert_eq!([modified("a"), modified("b")], [Some(serials[2]), Some(serials[1])]);
+    assert_eq!(wait(store.repair(true)).unwrap(), Repaired::default());
 }
 
 #[test]

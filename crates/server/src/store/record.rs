@@ -9,8 +9,9 @@ use serde::{Deserialize, Serialize};
 use super::pack;
 
 /// Format of the records and of the folder. A folder of a later format is refused; one of an earlier format is read,
-/// and has this format from then on. 2 has more kinds of [`Encryption`], 3 has packs, which small objects share.
-pub const FORMAT: u32 = 3;
+/// and has this format from then on. 2 has more kinds of [`Encryption`], 3 has packs, which small objects share, 4 has
+/// a journal in them.
+pub const FORMAT: u32 = 4;
 
 /// Milliseconds since 1970-01-01 00:00 UTC.
 pub type Time = u64;
@@ -169,7 +170,8 @@ pub struct Segment {
     pub stored: u64,
     /// MD5 of the plain data, perhaps veiled ([`Encryption::CustomerBound`]).
     pub md5: [u8; 16],
-    /// Additional checksum of the plain data, if one was requested; perhaps veiled.
+    /// Another checksum of the plain data, perhaps veiled: of a whole object CRC-64/NVME; of a part the additional
+    /// one, or else CRC-64/NVME. Older versions wrote the additional one, or none.
     pub checksum: Option<Checksum>,
 }
 

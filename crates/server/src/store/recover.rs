@@ -14,6 +14,7 @@ use super::database;
 use super::durability::Durability;
 use super::error::StoreError;
 use super::folder::{Folder, RANGE, sync_folder};
+use super::journal::Mark;
 use super::pack;
 use super::sweep::sweep;
 use super::tables::*;
@@ -29,12 +30,13 @@ pub struct Recovery {
     pub garbage: usize,
 }
 
-/// Removes what a crash left behind, and reserves the first ids.
+/// Removes what a crash left behind, reserves the first ids, and begins a journal with that mark.
 pub(super) fn mend(
     database: &Database,
     folder: &Folder,
     durability: Durability,
     crashed: bool,
+    mark: Mark,
 ) -> Result<Recovery, StoreError> {
     let (floor, end) = (database::state(database, STATE_FLOOR)?, database::state(database, STATE_END)?);
     let reading = database.begin_read()?;
@@ -72,6 +74,7 @@ pub(super) fn mend(
     let mut changes = Changes::new(&transaction)?;
     changes.removed(&garbage)?;
     changes.reserve(floor, end + RANGE)?;
+    changes.begin_journal(mark)?;
     changes.finish()?;
     transaction.commit()?;
     Ok(recovery)

@@ -10,7 +10,7 @@ use std::thread::{self, JoinHandle};
 use super::durability::Durability;
 use super::error::StoreError;
 use super::folder::{Folder, sync_folder};
-use super::pack::{is_packed, is_whole};
+use super::pack::{self, is_packed, is_whole};
 use super::trace;
 
 /// A thread that removes files.
@@ -92,13 +92,16 @@ fn run(queue: &Receiver<Vec<u64>>, folder: &Folder, durability: Durability, remo
 
 /// Removes files, extents and packs, and the folders that they leave empty. Keeps in `ids` those that are gone.
 pub(super) fn sweep(folder: &Folder, ids: &mut Vec<u64>, durability: Durability) -> Result<(), StoreError> {
-    ids.retain(|id| match folder.remove(*id) {
-        Ok(_) => true,
-        Err(error) => {
-            tracing::warn!(%error, "a file stays until the next start");
-            false
+    ids.sort_unstable();
+    let mut gone = Vec::with_capacity(ids.len());
+    // Extents that follow each other are one hole.
+    for run in ids.chunk_by(|id, next| pack::are_neighbours(*id, *next)) {
+        match folder.remove_run(run) {
+            Ok(()) => gone.extend(run),
+            Err(error) => tracing::warn!(%error, "a file stays until the next start"),
         }
-    });
+    }
+    *ids = gone;
     if ids.iter().any(|id| is_whole(*id)) && durability != Durability::None {
         sync_folder(folder.packs())?;
     }

@@ -44,6 +44,13 @@ pub(super) const STATE_BYTES: &str = "bytes";
 /// `STATE`: bytes of all objects at rest.
 pub(super) const STATE_STORED: &str = "stored";
 
+/// `STATE`: number of the journal's next entry.
+pub(super) const STATE_JOURNAL: &str = "journal";
+/// `STATE`: pack that has the journal's entries; 0 for none.
+pub(super) const STATE_JOURNAL_PACK: &str = "journal-pack";
+/// `STATE`: mark of the journal's entries.
+pub(super) const STATE_JOURNAL_MARKS: [&str; 2] = ["journal-mark-0", "journal-mark-1"];
+
 /// Returns the key of an object.
 pub(super) fn object_key(bucket: &str, key: &str) -> Vec<u8> {
     [bucket.as_bytes(), &[0], key.as_bytes()].concat()
