@@ -71,6 +71,15 @@ pub enum BodyKind {
 }
 
 impl BodyKind {
+    /// Returns the algorithm of the additional checksum, if that one is asked for. A part whose client asks for none
+    /// has a CRC-64, as in S3: readers check the part by it.
+    pub fn checksum(self, asked: Option<Algorithm>) -> Option<Algorithm> {
+        match self {
+            BodyKind::Object => asked,
+            BodyKind::Part => asked.or(Some(Algorithm::Crc64Nvme)),
+        }
+    }
+
     /// Makes a draft for data of this size.
     pub fn draft(self, api: &Api, at_rest: &AtRest, size: u64) -> S3Result<Draft> {
         let room = room(at_rest, size);
@@ -81,7 +90,7 @@ impl BodyKind {
     }
 }
 
-/// Takes the body into a draft.
+/// Takes the body into a draft. Returns the draft, its segment, and the additional checksum.
 ///
 /// # Errors
 ///
@@ -93,7 +102,7 @@ pub async fn take(
     given: Given<'_>,
     at_rest: &AtRest,
     key: Option<&Key>,
-) -> S3Result<(Draft, Segment)> {
+) -> S3Result<(Draft, Segment, Option<Checksum>)> {
     let exchange = request.extensions.get::<Arc<Exchange>>();
     let exchange = exchange.ok_or_else(|| s3_error!(InternalError, "the request has no connection"))?;
     let length = exchange.length();
@@ -129,22 +138,38 @@ pub async fn take(
     let intake = Intake {
         framing,
         sha256: matches!(payload, Payload::Whole(_)),
-        checksum,
+        checksum: of.checksum(checksum),
+        crc64: of == BodyKind::Object,
         compression: at_rest.compression,
         cipher: key.map(|key| (**key, encryption::counter(draft.id()))),
     };
     let mut received = receive(api, exchange, length, &intake, draft.target()).await?;
     check(&received, &payload, &given)?;
     draft.fill(std::mem::take(&mut received.bytes))?;
-    let value = received.checksum.clone().zip(checksum);
+    let (segment, checksum) = segment(&draft, received, intake.checksum);
+    Ok((draft, segment, checksum))
+}
+
+/// Makes the segment of data that were received into a draft. Also returns their additional checksum, of that
+/// algorithm.
+///
+/// A whole object's segment has a CRC-64, by which readers check it; the additional checksum is in the object's record.
+pub fn segment(
+    draft: &Draft,
+    received: Received,
+    algorithm: Option<Algorithm>,
+) -> (Segment, Option<Checksum>) {
+    let of = |(value, algorithm)| Checksum { algorithm, value, parts: None };
+    let checksum = received.checksum.zip(algorithm).map(of);
+    let crc64 = received.crc64.map(|value| of((value, Algorithm::Crc64Nvme)));
     let segment = Segment {
         id: draft.id(),
         size: received.size,
         stored: received.stored,
         md5: received.md5,
-        checksum: value.map(|(value, algorithm)| Checksum { algorithm, value, parts: None }),
+        checksum: crc64.or_else(|| checksum.clone()),
     };
-    Ok((draft, segment))
+    (segment, checksum)
 }
 
 /// Returns the bytes that must be free on the disk for a body. The store's reserve covers small bodies; the size of

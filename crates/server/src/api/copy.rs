@@ -81,8 +81,8 @@ impl CopySourceArguments<'_> {
         }
     }
 
-    /// Copies to a draft, of a part of an upload or of a whole object. Returns the source's key, the draft, and its
-    /// segment with digests unveiled.
+    /// Copies to a draft, of a part of an upload or of a whole object. Returns the source, the draft, its segment with
+    /// digests unveiled, and the additional checksum.
     async fn copy(
         &self,
         api: &Api,
@@ -90,7 +90,7 @@ impl CopySourceArguments<'_> {
         at_rest: &AtRest,
         key: Option<&Key>,
         checksum: Option<crate::store::record::Algorithm>,
-    ) -> S3Result<(Object, Draft, Segment)> {
+    ) -> S3Result<(Object, Draft, Segment, Option<Checksum>)> {
         // An object that is replaced between the look-up and the opening of its files is looked up again.
         for _ in 0..8 {
             let object = self.object(api)?;
@@ -116,7 +116,8 @@ impl CopySourceArguments<'_> {
             };
             let mut draft = of.draft(api, at_rest, range.end - range.start)?;
             let intake = Intake {
-                checksum,
+                checksum: of.checksum(checksum),
+                crc64: of == BodyKind::Object,
                 compression: at_rest.compression,
                 cipher: key.map(|key| (**key, encryption::counter(draft.id()))),
                 ..Intake::default()
@@ -134,15 +135,8 @@ impl CopySourceArguments<'_> {
                 return Err(self.damaged(api, &object, "its digest differs").await);
             }
             draft.fill(std::mem::take(&mut copied.bytes))?;
-            let value = copied.checksum.zip(checksum);
-            let segment = Segment {
-                id: draft.id(),
-                size: copied.size,
-                stored: copied.stored,
-                md5: copied.md5,
-                checksum: value.map(|(value, algorithm)| Checksum { algorithm, value, parts: None }),
-            };
-            return Ok((object, draft, segment));
+            let (segment, checksum) = super::body::segment(&draft, copied, intake.checksum);
+            return Ok((object, draft, segment, checksum));
         }
         Err(s3_error!(SlowDown, "the object is replaced too often to be copied"))
     }
@@ -193,9 +187,10 @@ pub async fn object(
         input.checksum_algorithm.as_ref().map(|name| super::common::algorithm(name.as_str())).transpose()?;
     let before = from.object(api)?;
     let checksum = wanted.or(before.checksum.as_ref().map(|checksum| checksum.algorithm));
-    let (old, draft, segment) = from.copy(api, BodyKind::Object, &at_rest, key.as_ref(), checksum).await?;
+    let (old, draft, segment, checksum) =
+        from.copy(api, BodyKind::Object, &at_rest, key.as_ref(), checksum).await?;
     let veil = Veil::of(&at_rest, key.as_ref())?;
-    let (checksum, segment) = (segment.checksum.clone(), veil.segment(&segment));
+    let segment = veil.segment(&segment);
     let object = Object {
         size: segment.size,
         etag: hex(&segment.md5),
@@ -233,14 +228,15 @@ pub async fn part(
     let key = api.keys.for_old(object_name_of!(input), &upload.at_rest, &customer_key_of!(input))?;
     let from = copy_source_of!(input, input.copy_source_range.as_deref());
     let checksum = upload.checksum.map(|(algorithm, _)| algorithm);
-    let (_, draft, segment) = from.copy(api, BodyKind::Part, &upload.at_rest, key.as_ref(), checksum).await?;
+    let (_, draft, segment, checksum) =
+        from.copy(api, BodyKind::Part, &upload.at_rest, key.as_ref(), checksum).await?;
     let part = Part { modified: now(), segment: Veil::of(&upload.at_rest, key.as_ref())?.segment(&segment) };
     let mut result = CopyPartResult {
         e_tag: Some(etag(&hex(&part.segment.md5))),
         last_modified: Some(super::common::timestamp(part.modified)),
         ..Default::default()
     };
-    checksum_out!(result, &segment.checksum);
+    checksum_out!(result, &checksum);
     let mut output = UploadPartCopyOutput { copy_part_result: Some(result), ..Default::default() };
     encryption_out!(output, &upload.at_rest);
     api.store.put_part(&input.bucket, &input.key, &input.upload_id, number, part, draft).await?;

@@ -105,15 +105,15 @@ pub async fn part(api: &Api, request: S3Request<UploadPartInput>) -> S3Result<S3
         checksum: checksum_of!(input),
         wanted: upload.checksum.map(|(algorithm, _)| algorithm),
     };
-    let (draft, segment) =
+    let (draft, segment, checksum) =
         body::take(api, BodyKind::Part, (&request).into(), given, &upload.at_rest, key.as_ref()).await?;
     let wanted = upload.checksum.map(|(algorithm, _)| algorithm);
-    if wanted.is_some() && wanted != segment.checksum.as_ref().map(|checksum| checksum.algorithm) {
+    if wanted.is_some() && wanted != checksum.as_ref().map(|checksum| checksum.algorithm) {
         return Err(s3_error!(InvalidRequest, "the part's checksum has another algorithm than the upload's"));
     }
     let part = Part { modified: now(), segment: Veil::of(&upload.at_rest, key.as_ref())?.segment(&segment) };
     let mut output = UploadPartOutput { e_tag: Some(etag(&hex(&part.segment.md5))), ..Default::default() };
-    checksum_out!(output, &segment.checksum);
+    checksum_out!(output, &checksum);
     encryption_out!(output, &upload.at_rest);
     api.store.put_part(&input.bucket, &input.key, &input.upload_id, number, part, draft).await?;
     Ok(S3Response::new(output))

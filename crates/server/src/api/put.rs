@@ -50,10 +50,10 @@ pub async fn put(api: &Api, request: S3Request<PutObjectInput>) -> S3Result<S3Re
     };
     let headers = headers_of!(input);
     let tags = super::tags::from_header(input.tagging.as_deref())?;
-    let (draft, segment) =
+    let (draft, segment, checksum) =
         body::take(api, BodyKind::Object, (&request).into(), given, &at_rest, key.as_ref()).await?;
     let veil = Veil::of(&at_rest, key.as_ref())?;
-    let (checksum, segment) = (segment.checksum.clone(), veil.segment(&segment));
+    let segment = veil.segment(&segment);
     let object = Object {
         size: segment.size,
         etag: hex(&segment.md5),

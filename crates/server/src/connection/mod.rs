@@ -19,7 +19,7 @@ use crate::shared::Shared;
 use crate::transfers::{Data, DataPathError, GivenUp, Piece, TICK};
 use crate::{signed, status};
 use bytes::Bytes;
-use dcs::Traffic;
+use dcs::{Op, Operator, Traffic};
 use http::{Response, StatusCode, response::Parts};
 use http_body_util::BodyExt;
 use response::Status;
@@ -364,9 +364,7 @@ async fn send_payload(
     let mut stream = stream;
     match pieces {
         // Bytes in memory are sent at once: the engine has nothing to do.
-        [Piece { data: Data::Open(opened), chain, range, .. }]
-            if chain.is_empty() && length <= SMALL && opened.from_memory(range.clone(), &mut head) =>
-        {
+        [piece] if length <= SMALL && from_memory(piece, &mut head) => {
             return write(stream, shared, &head).await.map(Some);
         }
         // A command's leading bytes pass its operators too. Data in a shared file may become a hole as soon as this
@@ -405,6 +403,27 @@ async fn send_payload(
         }
     }
     TcpStream::from_std(socket).map(Some)
+}
+
+/// Appends a piece's bytes if they are in memory, and are right where that is to be checked by their CRC-64. Returns
+/// true if it did. Of wrong ones the engine tells what there is to tell.
+fn from_memory(piece: &Piece, to: &mut Vec<u8>) -> bool {
+    let Data::Open(opened) = &piece.data else { return false };
+    let expected = match piece.chain.as_slice() {
+        [] => None,
+        [Op::Expect { digest: Operator::Crc64Nvme, value }] => Some(value),
+        _ => return false,
+    };
+    let begin = to.len();
+    if !opened.from_memory(piece.range.clone(), to) {
+        return false;
+    }
+    let crc = |bytes| crc_fast::checksum(crc_fast::CrcAlgorithm::Crc64Nvme, bytes).to_be_bytes();
+    let right = expected.is_none_or(|expected| crc(&to[begin..])[..] == expected[..]);
+    if !right {
+        to.truncate(begin);
+    }
+    right
 }
 
 /// Runs a task for a client, until the client has closed its side.

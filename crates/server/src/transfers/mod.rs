@@ -1,9 +1,10 @@
 //! Transfers of the server: moves objects' data by commands of the engine.
 //!
 //! ```text
-//!   put   socket > [aws-chunked] > md5 > [sha256] > [checksum] > [compress] > [encrypt] > file, made durable,
-//!         or memory where it is small, and from there to a pack
-//!   get   file > [decrypt] > [decompress] > [md5, as expected] > [slice] > socket, behind the answer's head
+//!   put   socket > [aws-chunked] > md5 > [sha256] > [checksum] > [crc64-nvme] > [compress] > [encrypt]
+//!           > file, made durable, or memory where it is small, and from there to a pack
+//!   get   file > [decrypt] > [decompress] > [crc64-nvme or md5, as expected] > [slice]
+//!           > socket, behind the answer's head
 //! ```
 
 mod allocation;
@@ -228,6 +229,8 @@ pub struct Received {
     pub sha256: Option<[u8; 32]>,
     /// Additional checksum, if requested.
     pub checksum: Option<Vec<u8>>,
+    /// CRC-64/NVME of the plain data, if requested, or if it is the additional checksum.
+    pub crc64: Option<Vec<u8>>,
     /// Checksum that came in the trailer.
     pub trailer: Option<Vec<u8>>,
 }
@@ -241,6 +244,8 @@ pub struct Intake {
     pub sha256: bool,
     /// Additional checksum to compute.
     pub checksum: Option<Algorithm>,
+    /// True to compute CRC-64/NVME, by which readers check the data.
+    pub crc64: bool,
     /// Compression at rest.
     pub compression: Compression,
     /// Key and first counter block, if the data are to be encrypted.
@@ -693,6 +698,9 @@ impl Intake {
             chain.push(Op::Sha256);
         }
         chain.extend(self.checksum.map(checksum_op));
+        if self.crc64 && self.checksum != Some(Algorithm::Crc64Nvme) {
+            chain.push(Op::Crc64Nvme);
+        }
         match self.compression {
             Compression::None => {}
             Compression::Gzip => chain.push(Op::Gzip { level: GZIP_LEVEL }),
@@ -732,6 +740,7 @@ impl Intake {
         let size = self.framing.as_ref().map_or(completion.bytes_in, |(_, size)| *size);
         let trailer = self.framing.as_ref().and_then(|(op, _)| value(op));
         let (stored, bytes) = (completion.bytes_out, completion.memory.unwrap_or_default());
-        Ok(Received { size, stored, bytes, md5, sha256, checksum, trailer })
+        let crc64 = value(&Op::Crc64Nvme);
+        Ok(Received { size, stored, bytes, md5, sha256, checksum, crc64, trailer })
     }
 }

@@ -6,7 +6,8 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use dcs::Engine;
 use dcs_server::encryption::Keys;
 use dcs_server::scrub::{Action, Checked, Scrub, Tally, Verdict};
-use dcs_server::store::record::{Bucket, Compression};
+use dcs_server::store::Condition;
+use dcs_server::store::record::{Algorithm, Bucket, Checksum, Compression, Object, Segment};
 use dcs_server::transfers::{DataPath, Settings};
 use dcs_testkit::bytes as data;
 use std::io::Write;
@@ -181,6 +182,42 @@ fn a_reader_who_finds_damage_is_the_last_one() {
         assert!(second.status == 500 && second.text().contains("kept from readers"), "{}", second.text());
         put(&mut rig.client(), key, b"new");
         assert_eq!(rig.client().ask("GET", &target, &[], b"").body, b"new");
+    }
+}
+
+/// Readers check an object by its CRC-64, and by its MD5 where the record has no CRC-64.
+#[test]
+fn a_reader_checks_by_the_digest_that_the_record_has() {
+    let body = data(9000, 5);
+    for pack in [0, 64 << 10] {
+        let rig = Rig::with(Setting { verify: true, pack, ..Default::default() });
+        put(&mut rig.client(), "new", &body);
+        let record = rig.store.object("bucket", "new").unwrap().unwrap();
+        let right = record.segments[0].clone();
+        assert!(
+            right.checksum.as_ref().is_some_and(|checksum| checksum.algorithm == Algorithm::Crc64Nvme),
+            "{right:?}"
+        );
+        assert_eq!(record.checksum, None, "the client gave none");
+        let wrong = Checksum { algorithm: Algorithm::Crc64Nvme, value: vec![1; 8], parts: None };
+        let other = Checksum { algorithm: Algorithm::Crc32, value: vec![1; 4], parts: None };
+        let cases = [
+            ("crc", Segment { md5: [1; 16], ..right.clone() }, 200),
+            ("wrong-crc", Segment { checksum: Some(wrong), ..right.clone() }, 500),
+            ("md5", Segment { checksum: None, ..right.clone() }, 200),
+            ("other", Segment { checksum: Some(other), ..right.clone() }, 200),
+            ("wrong-md5", Segment { checksum: None, md5: [1; 16], ..right }, 500),
+        ];
+        for (key, segment, status) in cases {
+            let size = body.len() as u64;
+            let mut draft = rig.store.draft_of(size, size, size).unwrap();
+            draft.fill(body.clone()).unwrap();
+            let object = Object { segments: vec![Segment { id: draft.id(), ..segment }], ..record.clone() };
+            wait(rig.store.put("bucket", key, object, vec![draft], Condition::None)).unwrap();
+            let got = rig.client().ask("GET", &format!("/bucket/{key}"), &[], b"");
+            assert_eq!(got.status, status, "{key}");
+            assert!(status != 200 || got.body == body, "{key}");
+        }
     }
 }
 
