@@ -176,8 +176,8 @@ fn piece(
     Ok(Piece { data, segment: segment.id, range: from..to, chain, length })
 }
 
-/// Returns the operator that fails if the data are not those that were put: by their CRC-64, which costs a tenth of an
-/// MD5. Segments that older versions wrote, and parts with another checksum, have only the MD5.
+/// Returns the operator that fails if the data are not those that were put: by their CRC-64, which costs much less
+/// than an MD5. Segments that older versions wrote, and parts with another checksum, have only the MD5.
 fn expected(segment: &Segment) -> Op {
     match &segment.checksum {
         Some(record::Checksum { algorithm: Algorithm::Crc64Nvme, value, .. }) => {
