@@ -2,8 +2,8 @@
 
 use crate::config::QueueConfig;
 use crate::interface::QueueId;
+use crate::line::{Deadlines, Line};
 use crate::quota::Quota;
-use crate::waiting::{Deadlines, Line};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;

@@ -1,8 +1,5 @@
 //! The engine's whole interface: events go in, actions come out.
 
-use crate::config::{Config, QueueConfig};
-use crate::engine::{Counters, Engine};
-use crate::short::{Ran, Short};
 use crate::transfer::TransferSpec;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -202,73 +199,6 @@ impl From<DeviceEvent> for Event<'_> {
             DeviceEvent::Done(operation, outcome) => Event::Done { operation, outcome },
             DeviceEvent::Released(block) => Event::Released { block },
         }
-    }
-}
-
-/// A core, as an owner calls it: [`Engine`], whose documentation has the contract, or one in hardware.
-pub trait Core: core::fmt::Debug + Send {
-    /// [`Engine::config`].
-    fn config(&self) -> &Config;
-    /// [`Engine::counters`].
-    fn counters(&self) -> Counters;
-    /// [`Engine::add_queue`].
-    fn add_queue(&mut self, config: QueueConfig) -> Option<QueueId>;
-    /// [`Engine::handle`].
-    fn handle(&mut self, now: Nanos, event: Event<'_>);
-    /// [`Engine::handle_idle`].
-    fn handle_idle(&mut self, now: Nanos);
-    /// [`Engine::poll_action`].
-    fn poll_action(&mut self) -> Option<Action>;
-    /// [`Engine::next_timeout`].
-    fn next_timeout(&self) -> Option<Nanos>;
-    /// [`Engine::handle_timeout`].
-    fn handle_timeout(&mut self, now: Nanos);
-    /// [`Engine::blocks_free`].
-    fn blocks_free(&self) -> u32;
-    /// [`Engine::is_short_of_blocks`].
-    fn is_short_of_blocks(&self) -> bool;
-    /// [`Engine::is_idle`].
-    fn is_idle(&self) -> bool;
-    /// [`Engine::recycle`].
-    fn recycle(&mut self, area: Box<ResultArea>);
-}
-
-impl Core for Engine {
-    fn config(&self) -> &Config {
-        self.config()
-    }
-    fn counters(&self) -> Counters {
-        self.counters()
-    }
-    fn add_queue(&mut self, config: QueueConfig) -> Option<QueueId> {
-        self.add_queue(config)
-    }
-    fn handle(&mut self, now: Nanos, event: Event<'_>) {
-        self.handle(now, event);
-    }
-    fn handle_idle(&mut self, now: Nanos) {
-        self.handle_idle(now);
-    }
-    fn poll_action(&mut self) -> Option<Action> {
-        self.poll_action()
-    }
-    fn next_timeout(&self) -> Option<Nanos> {
-        self.next_timeout()
-    }
-    fn handle_timeout(&mut self, now: Nanos) {
-        self.handle_timeout(now);
-    }
-    fn blocks_free(&self) -> u32 {
-        self.blocks_free()
-    }
-    fn is_short_of_blocks(&self) -> bool {
-        self.is_short_of_blocks()
-    }
-    fn is_idle(&self) -> bool {
-        self.is_idle()
-    }
-    fn recycle(&mut self, area: Box<ResultArea>) {
-        self.recycle(area);
     }
 }
 
@@ -486,4 +416,74 @@ pub enum OperationKind {
     /// Make the destination durable, or wait until its peer has acknowledged everything, as the command wants
     /// it.
     Flush,
+}
+
+/// Most operators of a short command.
+pub const SHORT_CHAIN_MAX: usize = 2;
+
+/// Most stages of a short command: source, operators, destination.
+pub const SHORT_STAGES_MAX: usize = SHORT_CHAIN_MAX + 2;
+
+/// A short command that its owner is to run.
+#[derive(Clone, Debug)]
+pub struct Short {
+    /// The command.
+    pub command: CommandId,
+    /// Of which queue: handles are the queue's own.
+    pub queue: QueueId,
+    /// The transfer: no prefix, one extent an end at most, and a length that fits into a block.
+    pub spec: Arc<TransferSpec>,
+    /// Under this identifier its source is read; each later stage has [`OperationId::later`].
+    pub operation: OperationId,
+    /// Its block.
+    pub block: BlockId,
+    /// Number of stages that the owner may do, counted from the source: at least 1.
+    pub until: u8,
+}
+
+/// The stages of a short command that its owner did.
+#[derive(Clone, Copy, Debug)]
+pub struct Ran {
+    /// The paths found.
+    pub binding: Binding,
+    /// Stages that are done with all of the command's bytes: source, operators, destination.
+    pub done: u8,
+    /// When the first stage began, and when each that is done ended.
+    pub times: [Nanos; SHORT_STAGES_MAX + 1],
+    /// `PATH_*` bits of the stages that are done.
+    pub path: u32,
+    /// The values of the digests that are done, by their places in the chain.
+    pub digests: [DigestSlot; SHORT_CHAIN_MAX],
+    /// The stage behind those.
+    pub then: Then,
+}
+
+/// The outcome of the first unfinished stage of a short command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Then {
+    /// Nothing yet: it is issued as every other. Also where all stages are done.
+    Nothing,
+    /// It was begun: source or destination. [`Event::Done`](crate::Event::Done) follows.
+    Begun,
+    /// It was begun, and this came of it.
+    Answered(Outcome),
+}
+
+impl Ran {
+    /// Nothing was done since `now` but to bind it.
+    #[inline]
+    pub fn new(binding: Binding, now: Nanos) -> Ran {
+        let mut times = [0; SHORT_STAGES_MAX + 1];
+        times[0] = now;
+        let digests = [DigestSlot::default(); SHORT_CHAIN_MAX];
+        Ran { binding, done: 0, times, path: 0, digests, then: Then::Nothing }
+    }
+
+    /// The next stage is done.
+    #[inline]
+    pub fn pass(&mut self, now: Nanos, path: u32) {
+        self.done += 1;
+        self.times[self.done as usize] = now;
+        self.path |= path;
+    }
 }

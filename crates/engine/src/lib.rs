@@ -36,10 +36,10 @@
 //! |---|---|
 //! | [`interface`] | events, actions, operations, outcomes |
 //! | [`config`] | sizes |
-//! | `engine` | the state machine's step |
+//! | `engine`, `owned` | the state machine's step; its calls as a trait, [`Core`], which a core in hardware has too |
 //! | `frontend`, `quota` | queue pairs, arbitration, phase bits; the share that no tenant can take from another |
-//! | `waiting` | entries that wait for a command slot |
-//! | `transfer` | a transfer as a command asks for it |
+//! | `line`, `waiting` | entries that wait for a command slot, in lines; their start and their end |
+//! | `transfer` | the specification of a transfer |
 //! | `validate` | entry and descriptor become a checked [`TransferSpec`] |
 //! | `command`, `position` | one command's state; its progress through its extents |
 //! | `admission`, `completion` | a command's start and its end |
@@ -69,9 +69,11 @@ mod dispatch;
 mod engine;
 mod frontend;
 pub mod interface;
+mod line;
 mod multi_lane;
 mod order;
 mod outcome;
+mod owned;
 mod plan;
 mod position;
 mod quota;
@@ -86,9 +88,9 @@ mod waiting;
 pub use config::{Config, ConfigError, QueueConfig};
 pub use engine::{Counters, Engine};
 pub use interface::{
-    Action, Binding, BlockId, CommandId, Core, DeviceEvent, EndpointRole, Event, Failure, Nanos, Operation,
-    OperationId, OperationKind, Outcome, QueueId,
+    Action, Binding, BlockId, CommandId, DeviceEvent, EndpointRole, Event, Failure, Nanos, Operation,
+    OperationId, OperationKind, Outcome, QueueId, Ran, SHORT_CHAIN_MAX, SHORT_STAGES_MAX, Short, Then,
 };
-pub use short::{Ran, SHORT_CHAIN_MAX, SHORT_STAGES_MAX, Short, Then};
+pub use owned::Core;
 pub use through::{Alone, Passage, Posted, Went};
 pub use transfer::{EndpointSpec, OperatorSpec, TransferSpec};

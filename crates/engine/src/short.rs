@@ -7,90 +7,22 @@
 
 use crate::command::{Command, Phase};
 use crate::engine::Engine;
-use crate::interface::{Action, Binding, BlockId, CommandId, Failure, Nanos, OperationId, Outcome, QueueId};
+use crate::interface::{
+    Action, Binding, CommandId, Failure, Nanos, OperationId, Ran, SHORT_CHAIN_MAX, Short, Then,
+};
 use crate::multi_lane::Occasion;
 use crate::scoreboard::{Device, RowId, State};
 use crate::transfer::TransferSpec;
 use alloc::sync::Arc;
 use dcs_abi::descriptor::EndpointKind;
 use dcs_abi::operator::OperatorKind;
-use dcs_abi::result::{DigestSlot, ResultArea, STAGE_DESTINATION, STAGE_OPERATORS, STAGE_SOURCE, StageTimes};
+use dcs_abi::result::{ResultArea, STAGE_DESTINATION, STAGE_OPERATORS, STAGE_SOURCE, StageTimes};
 use dcs_abi::status::{Stage, Status};
-
-/// Most operators of a short command.
-pub const SHORT_CHAIN_MAX: usize = 2;
-
-/// Most stages of a short command: source, operators, destination.
-pub const SHORT_STAGES_MAX: usize = SHORT_CHAIN_MAX + 2;
-
-/// A short command that its owner is to run.
-#[derive(Clone, Debug)]
-pub struct Short {
-    /// The command.
-    pub command: CommandId,
-    /// Of which queue: handles are the queue's own.
-    pub queue: QueueId,
-    /// The transfer: no prefix, one extent an end at most, and a length that fits into a block.
-    pub spec: Arc<TransferSpec>,
-    /// Under this identifier its source is read; each later stage has [`OperationId::later`].
-    pub operation: OperationId,
-    /// Its block.
-    pub block: BlockId,
-    /// Number of stages that the owner may do, counted from the source: at least 1.
-    pub until: u8,
-}
-
-/// The stages of a short command that its owner did.
-#[derive(Clone, Copy, Debug)]
-pub struct Ran {
-    /// The paths found.
-    pub binding: Binding,
-    /// Stages that are done with all of the command's bytes: source, operators, destination.
-    pub done: u8,
-    /// When the first stage began, and when each that is done ended.
-    pub times: [Nanos; SHORT_STAGES_MAX + 1],
-    /// `PATH_*` bits of the stages that are done.
-    pub path: u32,
-    /// The values of the digests that are done, by their places in the chain.
-    pub digests: [DigestSlot; SHORT_CHAIN_MAX],
-    /// The stage behind those.
-    pub then: Then,
-}
-
-/// The outcome of the first unfinished stage of a short command.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Then {
-    /// Nothing yet: it is issued as every other. Also where all stages are done.
-    Nothing,
-    /// It was begun: source or destination. [`Event::Done`](crate::Event::Done) follows.
-    Begun,
-    /// It was begun, and this came of it.
-    Answered(Outcome),
-}
-
-impl Ran {
-    /// Nothing was done since `now` but to bind it.
-    #[inline]
-    pub fn new(binding: Binding, now: Nanos) -> Ran {
-        let mut times = [0; SHORT_STAGES_MAX + 1];
-        times[0] = now;
-        let digests = [DigestSlot::default(); SHORT_CHAIN_MAX];
-        Ran { binding, done: 0, times, path: 0, digests, then: Then::Nothing }
-    }
-
-    /// The next stage is done.
-    #[inline]
-    pub fn pass(&mut self, now: Nanos, path: u32) {
-        self.done += 1;
-        self.times[self.done as usize] = now;
-        self.path |= path;
-    }
-}
 
 impl Ran {
     /// Writes the results of the finished stages into a result area; returns false if they are invalid.
     #[inline]
-    pub(crate) fn tell(&self, spec: &TransferSpec, result: &mut ResultArea) -> bool {
+    pub(crate) fn write_result(&self, spec: &TransferSpec, result: &mut ResultArea) -> bool {
         if self.done > spec.stages() {
             return false;
         }
@@ -244,7 +176,7 @@ impl Engine {
         // Whatever else: answers to identifiers that were given away are none to a later command.
         let serial = self.board.operation(row);
         self.board.get_mut(row).skip(u32::from(stages));
-        if !self.told(id.index, ran) {
+        if !self.take_results(id.index, ran) {
             let refusal = (Stage::Frontend, 0, Failure::new(Status::InternalError));
             self.commands.at(id.index).failure = Some(refusal);
         }
@@ -263,9 +195,9 @@ impl Engine {
 
     /// Takes the results of the finished stages; returns false if they are invalid.
     #[inline]
-    fn told(&mut self, index: u16, ran: &Ran) -> bool {
+    fn take_results(&mut self, index: u16, ran: &Ran) -> bool {
         let command = self.commands.at(index);
-        if !ran.tell(&command.spec, &mut command.result) {
+        if !ran.write_result(&command.spec, &mut command.result) {
             return false;
         }
         self.now = self.now.max(ran.times[ran.done as usize]);

@@ -7,10 +7,11 @@
 
 use crate::engine::Engine;
 use crate::frontend::Pick;
-use crate::interface::{Action, Binding, BlockId, CommandId, Event, Failure, Nanos, OperationId, QueueId};
+use crate::interface::{
+    Action, Binding, BlockId, CommandId, Event, Failure, Nanos, OperationId, QueueId, Ran, SHORT_CHAIN_MAX,
+};
 use crate::renaming::Renaming;
 use crate::scoreboard::RowId;
-use crate::short::{Ran, SHORT_CHAIN_MAX};
 use crate::transfer::{EndpointSpec, TransferSpec};
 use alloc::boxed::Box;
 use dcs_abi::descriptor::{EndpointKind, Extent, OPEN_END};
@@ -163,12 +164,12 @@ fn half(bytes: &[u8; 64], at: usize) -> u16 {
 impl Through {
     /// Writes the result of the command that was alone; returns false if its owner reported invalid results.
     #[inline]
-    fn tell(&mut self, since: Nanos) -> bool {
+    fn write_result(&mut self, since: Nanos) -> bool {
         let Through { spec, ran, result, .. } = self;
         result.path = 0;
         (result.queued, result.started) = (since, ran.times[0]);
         result.finished = since.max(ran.times[usize::from(ran.done)]);
-        ran.tell(spec, result)
+        ran.write_result(spec, result)
     }
 }
 
@@ -242,7 +243,7 @@ impl Engine {
         if !matches!(went, Went::Ran(_))
             || ran.done != spec.stages()
             || ran.binding.flush
-            || !self.through.tell(since)
+            || !self.through.write_result(since)
         {
             self.frontend.submission_doorbell(queue, tail);
             let picked = self.frontend.pick();
@@ -320,7 +321,7 @@ impl Engine {
         *result = ResultArea::default();
         let since = self.now;
         let Through { spec, ran, .. } = &self.through;
-        if !ran.tell(spec, &mut result) {
+        if !ran.write_result(spec, &mut result) {
             // A value that is none: its owner broke a rule, and the command fails of it.
             let operation = self.board.operation(row).later(1);
             self.areas.push(result);

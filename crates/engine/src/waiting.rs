@@ -1,71 +1,14 @@
-//! Entries that wait for a command slot. Their time runs and they can be cancelled, though nothing of them
-//! has begun.
+//! Entries that wait for a command slot: they begin when there is one, or end by their timeout or a cancel.
 
 use crate::completion::as_reported;
 use crate::engine::Engine;
 use crate::frontend::Posting;
-use crate::interface::{Failure, Nanos, QueueId};
+use crate::interface::{Failure, QueueId};
+use crate::line::{Waiting, parse};
 use alloc::boxed::Box;
-use alloc::collections::{BTreeSet, VecDeque};
-use dcs_abi::entry::{CompletionEntry, SubmissionEntry};
-use dcs_abi::inline;
+use dcs_abi::entry::CompletionEntry;
 use dcs_abi::result::ResultArea;
 use dcs_abi::status::{Stage, Status};
-
-/// An entry that was fetched before there was a slot for its command.
-#[derive(Debug)]
-pub(crate) struct Waiting {
-    /// Names it among all that ever waited.
-    serial: u64,
-    bytes: [u8; 64],
-    /// When it was fetched: its timeout counts from here.
-    since: Nanos,
-    deadline: Option<Nanos>,
-}
-
-/// One queue's entries without a slot, in their order.
-pub(crate) type Line = VecDeque<Waiting>;
-
-/// When entries without a slot run out of time.
-#[derive(Debug, Default)]
-pub(crate) struct Deadlines {
-    serial: u64,
-    due: BTreeSet<(Nanos, u16, u64)>,
-}
-
-impl Deadlines {
-    /// Makes an entry one that waits.
-    fn join(&mut self, queue: QueueId, bytes: &[u8; 64], now: Nanos) -> Waiting {
-        self.serial += 1;
-        let timeout = parse(bytes).map_or(0, |entry| u64::from(entry.timeout_ms) * 1_000_000);
-        let deadline = (timeout > 0).then(|| now.saturating_add(timeout));
-        self.due.extend(deadline.map(|at| (at, queue.0, self.serial)));
-        Waiting { serial: self.serial, bytes: *bytes, since: now, deadline }
-    }
-
-    /// An entry waits no more.
-    pub fn leave(&mut self, queue: QueueId, waiting: &Waiting) {
-        if let Some(at) = waiting.deadline {
-            self.due.remove(&(at, queue.0, waiting.serial));
-        }
-    }
-
-    /// The first of them.
-    pub fn first(&self) -> Option<Nanos> {
-        self.due.first().map(|(at, ..)| *at)
-    }
-
-    /// Takes the first one out that is due.
-    fn pop(&mut self, now: Nanos) -> Option<(QueueId, u64)> {
-        let (_, queue, serial) = *self.due.first().filter(|(at, ..)| *at <= now)?;
-        self.due.pop_first();
-        Some((QueueId(queue), serial))
-    }
-}
-
-fn parse(bytes: &[u8; 64]) -> Option<SubmissionEntry> {
-    inline::parse(bytes).ok().map(|(entry, _)| entry)
-}
 
 /// The command identifier of an entry, however malformed the rest of it is.
 fn cid(bytes: &[u8; 64]) -> u16 {
