@@ -14,7 +14,7 @@ use std::path::PathBuf;
 #[command(name = "dcs", bin_name = "dcs", version)]
 pub struct Arguments {
     #[command(flatten)]
-    pub telling: report::Options,
+    pub output: report::Options,
     #[command(subcommand)]
     pub command: Command,
 }
@@ -203,7 +203,7 @@ impl Target {
 impl Arguments {
     /// Returns the report of the command, by the options for output.
     pub fn report(&self) -> Report {
-        Report::new("csd", &self.telling)
+        Report::new("csd", &self.output)
     }
 }
 

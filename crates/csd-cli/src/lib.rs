@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 pub mod backings;
+pub mod metrics;
 pub mod port;
 pub mod request;
 pub mod spec;

@@ -118,7 +118,7 @@ fn serve(options: &Run, report: &Report) -> Result<(), Failure> {
         None => Configuration::default(),
     };
     wanted.drives.extend(options.drive.iter().cloned());
-    let slots = slots::wanted(options, &wanted)?;
+    let slots = slots::placement(options, &wanted)?;
     let sockets = options.sockets.clone().or(wanted.sockets).unwrap_or_else(|| PathBuf::from("/run/dcs"));
     let poll = options.poll.unwrap_or(POLL);
     let process = Process::start(&sockets, poll, slots, ssds::Ssds::new()).map_err(no_storage)?;

@@ -5,20 +5,21 @@ use crate::control;
 use crate::process::Refused;
 use dcs_console::failure::{Exit, Failure};
 use dcs_console::report::Report;
+use dcs_csd_cli::metrics::metrics;
 use dcs_csd_cli::request::{Answer, Rates, Request};
-use dcs_csd_cli::state::{self, Slot, State};
+use dcs_csd_cli::state::{Slot, State};
 use serde_json::json;
 use std::io::ErrorKind;
 
 pub fn add(options: &Add, report: &Report) -> Result<(), Failure> {
-    let drives = ask(&options.to, &Request::Add { drive: options.drive.clone() })?;
-    tell(drives.iter().filter(|drive| drive.name == options.drive.name), report);
+    let drives = send(&options.to, &Request::Add { drive: options.drive.clone() })?;
+    report_drives(drives.iter().filter(|drive| drive.name == options.drive.name), report);
     Ok(())
 }
 
 pub fn remove(options: &Remove, report: &Report) -> Result<(), Failure> {
     let target = options.target.clone();
-    ask(&options.to, &Request::Remove { name: target.name, nsid: target.nsid })?;
+    send(&options.to, &Request::Remove { name: target.name, nsid: target.nsid })?;
     report.object(&json!({ "event": "removed" }));
     Ok(())
 }
@@ -29,36 +30,36 @@ pub fn resize(options: &Resize, report: &Report) -> Result<(), Failure> {
         return Err(Failure::usage(format!("{name} is a drive; only namespaces have a size"))
             .advise(format!("for example: dcs csd resize {name}/1 16G")));
     };
-    let drives = ask(&options.to, &Request::Resize { name: name.clone(), nsid, size: options.size })?;
-    tell(drives.iter().filter(|drive| drive.name == name), report);
+    let drives = send(&options.to, &Request::Resize { name: name.clone(), nsid, size: options.size })?;
+    report_drives(drives.iter().filter(|drive| drive.name == name), report);
     Ok(())
 }
 
 pub fn set(options: &Set, report: &Report) -> Result<(), Failure> {
     let Rates { weight, iops, bytes_per_s } = options.rates;
     let request = Request::Set { name: options.name.clone(), weight, iops, bytes_per_s };
-    let drives = ask(&options.to, &request)?;
-    tell(drives.iter().filter(|drive| drive.name == options.name), report);
+    let drives = send(&options.to, &request)?;
+    report_drives(drives.iter().filter(|drive| drive.name == options.name), report);
     Ok(())
 }
 
 pub fn load(options: &Load, report: &Report) -> Result<(), Failure> {
     let module = options.module.canonicalize();
     let module = module.map_err(|error| Failure::io(options.module.display(), &error))?;
-    ask(&options.to, &Request::Load { module })?;
+    send(&options.to, &Request::Load { module })?;
     report.object(&json!({ "event": "loaded" }));
     Ok(())
 }
 
 pub fn list(to: &To, report: &Report) -> Result<(), Failure> {
-    tell(ask(to, &Request::List {})?.iter(), report);
+    report_drives(send(to, &Request::List {})?.iter(), report);
     Ok(())
 }
 
 pub fn stats(options: &Stats, report: &Report) -> Result<(), Failure> {
-    let (drives, slots) = ask_all(&options.to, &Request::List {})?;
+    let (drives, slots) = send_all(&options.to, &Request::List {})?;
     if options.prometheus {
-        let text = state::metrics(&drives, &slots)
+        let text = metrics(&drives, &slots)
             .map_err(|error| Failure::new(Exit::Failed, format!("no metrics: {error}")))?;
         report.line(text.trim_end());
         return Ok(());
@@ -74,19 +75,19 @@ pub fn stats(options: &Stats, report: &Report) -> Result<(), Failure> {
     Ok(())
 }
 
-fn tell<'a>(drives: impl Iterator<Item = &'a State>, report: &Report) {
+fn report_drives<'a>(drives: impl Iterator<Item = &'a State>, report: &Report) {
     for drive in drives {
         report.object(&json!(drive));
         report.text(drive.lines().join("\n"));
     }
 }
 
-fn ask(to: &To, request: &Request) -> Result<Vec<State>, Failure> {
-    ask_all(to, request).map(|(drives, _)| drives)
+fn send(to: &To, request: &Request) -> Result<Vec<State>, Failure> {
+    send_all(to, request).map(|(drives, _)| drives)
 }
 
 /// Returns the drives, and the slots that do operators' work.
-fn ask_all(to: &To, request: &Request) -> Result<(Vec<State>, Vec<Slot>), Failure> {
+fn send_all(to: &To, request: &Request) -> Result<(Vec<State>, Vec<Slot>), Failure> {
     let name = to.sockets.join(control::NAME);
     match control::ask(&to.sockets, request) {
         Ok(Answer::Done { drives, slots }) => Ok((drives, slots)),

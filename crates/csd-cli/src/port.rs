@@ -9,16 +9,16 @@ use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 /// The registers, which a guest's processor reads and writes.
-pub struct Front {
+pub struct DriveRegisters {
     controller: Arc<Mutex<Controller>>,
     /// Wakes the loop.
     wake: Wake,
 }
 
-impl Front {
+impl DriveRegisters {
     /// Makes the registers of a controller that a loop drives; `wake` wakes the loop.
-    pub fn new(controller: Arc<Mutex<Controller>>, wake: Wake) -> Front {
-        Front { controller, wake }
+    pub fn new(controller: Arc<Mutex<Controller>>, wake: Wake) -> DriveRegisters {
+        DriveRegisters { controller, wake }
     }
 
     fn lock(&self) -> MutexGuard<'_, Controller> {
@@ -26,7 +26,7 @@ impl Front {
     }
 }
 
-impl Registers for Front {
+impl Registers for DriveRegisters {
     fn read(&mut self, offset: u64, bytes: &mut [u8]) {
         bytes.fill(0);
         self.lock().register_read(offset, bytes);

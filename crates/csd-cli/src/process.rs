@@ -22,10 +22,10 @@ use dcs_csd::{
     Activity, Chain, Config, ConfigError, Controller, DriveId, Drives, Limits, Placement, Storage, VolumeId,
 };
 use dcs_csd_cli::backings::Backings;
-use dcs_csd_cli::port::{Front, GuestPort};
+use dcs_csd_cli::port::{DriveRegisters, GuestPort};
 use dcs_csd_cli::request::Rates;
 use dcs_csd_cli::spec::{Drive, Namespace};
-use dcs_csd_cli::state::{Lies, Slot, Space, State, Worked};
+use dcs_csd_cli::state::{Slice, Slot, Space, State, Worked};
 use dcs_csd_cli::threads::{self, Threads};
 use dcs_vfio_user::pci::{Function, Identity, Interrupts, NoRegisters, Setup};
 use dcs_vfio_user::wake::Wake;
@@ -138,7 +138,7 @@ impl Process {
     ) -> io::Result<Arc<Process>> {
         let wake = Wake::new()?;
         let (jobs, requests) = channel::<Job>();
-        let (told, storage) = channel();
+        let (done, storage) = channel();
         let (woken, placement) = (wake.clone(), slots.clone());
         std::thread::Builder::new().name("dcs-csd".into()).spawn(move || {
             let begun = FileStorage::new(ENTRIES).and_then(|mut storage| {
@@ -153,10 +153,10 @@ impl Process {
             });
             match begun {
                 Ok(drives) => {
-                    let _ = told.send(Ok(()));
+                    let _ = done.send(Ok(()));
                     run(drives, &requests, &woken, poll);
                 }
-                Err(error) => _ = told.send(Err(error)),
+                Err(error) => _ = done.send(Err(error)),
             }
         })?;
         storage.recv().map_err(io::Error::other)??;
@@ -166,8 +166,8 @@ impl Process {
 
     /// Has the loop do something, and waits for it.
     pub(crate) fn call<T: Send + 'static>(&self, work: impl FnOnce(&mut Loop) -> T + Send + 'static) -> T {
-        let (told, answer) = channel();
-        let job: Job = Box::new(move |drives| _ = told.send(work(drives)));
+        let (done, answer) = channel();
+        let job: Job = Box::new(move |drives| _ = done.send(work(drives)));
         self.jobs.send(job).expect("the loop lives as long as the process");
         self.wake.notify();
         answer.recv().expect("the loop does every job")
@@ -243,23 +243,8 @@ impl Process {
 
     /// Makes a drive and its socket.
     fn serve(&self, layout: &mut Layout, spec: Drive) -> Result<Served, Refused> {
-        let identity = Identity::NVME;
-        let vendor = identity.vendor;
-        let config = Config {
-            queues: spec.queues,
-            memory: spec.memory,
-            operator_memory: spec.operator_memory,
-            programs: spec.programs,
-            vendor,
-            number: spec.path,
-            shared: spec.subsystem.is_some(),
-            // Linux (6.12) takes a flush in progress on a dead path for failed, though there is another path.
-            write_through: spec.subsystem.is_some(),
-            subsystem: subsystem(&spec),
-            ..Config::new(spec.subsystem.as_ref().unwrap_or(&spec.name))
-        };
         check_weight(spec.weight)?;
-        let mut controller = Controller::new(config)?;
+        let mut controller = Controller::new(configuration(&spec))?;
         slots::check(self.slots.as_ref(), &spec)?;
         if spec.load_programs {
             controller.set_builder(modules::builder());
@@ -271,14 +256,14 @@ impl Process {
             true => Interrupts::Msi(vectors.next_power_of_two().min(32)),
             false => Interrupts::MsiX(vectors),
         };
-        let setup = Setup { identity, registers, memory: 0, aperture: 0, interrupts };
+        let setup = Setup { identity: Identity::NVME, registers, memory: 0, aperture: 0, interrupts };
         let function = Function::new(setup, Box::new(NoRegisters)).map_err(Refused::new)?;
         let socket = self.sockets.join(format!("{}.sock", spec.name));
         let bind = || Server::bind_port(&socket, function, self.wake.clone());
         let ((mut server, port), leftover) =
             interrupt::leftover_of(&socket, bind).map_err(|error| occupied(&socket, &error))?;
         let controller = Arc::new(Mutex::new(controller));
-        server.function().set_registers(Box::new(Front::new(controller.clone(), self.wake.clone())));
+        server.function().set_registers(Box::new(DriveRegisters::new(controller.clone(), self.wake.clone())));
         let prepared = prepare(layout, &spec, &BTreeMap::new());
         let spaces = match prepared.and_then(|prepared| self.attach(layout, &controller, prepared)) {
             Ok(spaces) => spaces,
@@ -464,7 +449,7 @@ impl Served {
             programs_loaded: controller.loaded().0 as u64,
             latencies: controller.latencies().into(),
             operators: controller.operators().map(|(one, work)| Worked::new(one.name(), work)).collect(),
-            counted: controller.counters().into(),
+            counted: controller.counters(),
         }
     }
 }
@@ -549,9 +534,10 @@ fn place(layout: &mut Layout, drive: &Drive, nsid: u32, wanted: &Namespace) -> R
     let known = identifier(&subsystem(drive), nsid);
     let share = drive.subsystem.is_some().then(|| Share::of(known));
     let slices = layout.place(&owner, &wanted.backing, wanted.offset, length, (read_only, share))?;
-    let lies = slices.iter().map(|slice| Lies { backing: slice.path.clone(), offset: slice.offset, length });
+    let placed =
+        slices.iter().map(|slice| Slice { backing: slice.path.clone(), offset: slice.offset, length });
     let through = wanted.through.clone();
-    let space = Space { nsid, size, block, read_only, stripe, through, slices: lies.collect() };
+    let space = Space { nsid, size, block, read_only, stripe, through, slices: placed.collect() };
     let nguid = match share {
         Some(_) => shared_identifier(drive, &space, chain.as_deref()),
         None => known,
@@ -693,6 +679,22 @@ fn check_rows(size: u64, slices: usize, stripe: u64) -> Result<(), Refused> {
     match slices > 1 && !size.is_multiple_of(row) {
         true => Err(LayoutError::Rows { size, row }.into()),
         false => Ok(()),
+    }
+}
+
+fn configuration(spec: &Drive) -> Config {
+    Config {
+        queues: spec.queues,
+        memory: spec.memory,
+        operator_memory: spec.operator_memory,
+        programs: spec.programs,
+        vendor: Identity::NVME.vendor,
+        number: spec.path,
+        shared: spec.subsystem.is_some(),
+        // Linux (6.12) takes a flush in progress on a dead path for failed, though there is another path.
+        write_through: spec.subsystem.is_some(),
+        subsystem: subsystem(spec),
+        ..Config::new(spec.subsystem.as_ref().unwrap_or(&spec.name))
     }
 }
 

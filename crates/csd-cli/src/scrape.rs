@@ -1,7 +1,7 @@
 //! Metrics over HTTP, as Prometheus reads them: `GET /metrics`, one connection at a time.
 
 use crate::process::Process;
-use dcs_csd_cli::state;
+use dcs_csd_cli::metrics::metrics;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ pub fn listen(address: SocketAddr, process: Arc<Process>) -> io::Result<SocketAd
         for stream in listener.incoming() {
             match stream {
                 // A peer that breaks off is no error.
-                Ok(stream) => _ = serve(&stream, || state::metrics(&process.state(), &process.slots())),
+                Ok(stream) => _ = serve(&stream, || metrics(&process.state(), &process.slots())),
                 // For example out of descriptors: that may pass.
                 Err(_) => std::thread::sleep(Duration::from_millis(10)),
             }
@@ -81,17 +81,17 @@ fn answer(request: &[u8], metrics: impl FnOnce() -> prometheus::Result<String>) 
 mod tests {
     use super::*;
 
-    fn told(request: &[u8]) -> String {
+    fn answer_to(request: &[u8]) -> String {
         String::from_utf8(answer(request, || Ok("a 1\n".to_owned()))).unwrap()
     }
 
     #[test]
     fn metrics_are_told_and_nothing_else() {
-        let good = told(b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n");
+        let good = answer_to(b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n");
         assert!(good.starts_with("HTTP/1.1 200 OK\r\n") && good.ends_with("\r\n\r\na 1\n"), "{good}");
         assert!(good.contains("\r\nContent-Length: 4\r\n"), "{good}");
-        assert!(told(b"GET /metrics?a=b HTTP/1.0\r\n\r\n").starts_with("HTTP/1.1 200"));
-        let head = told(b"HEAD /metrics HTTP/1.1\r\n\r\n");
+        assert!(answer_to(b"GET /metrics?a=b HTTP/1.0\r\n\r\n").starts_with("HTTP/1.1 200"));
+        let head = answer_to(b"HEAD /metrics HTTP/1.1\r\n\r\n");
         assert!(head.contains("\r\nContent-Length: 4\r\n") && head.ends_with("\r\n\r\n"), "{head}");
         for (request, status) in [
             (&b"GET / HTTP/1.1\r\n\r\n"[..], "404"),
@@ -104,7 +104,7 @@ mod tests {
             (b"", "400"),
             (&[0xff; 9000], "400"),
         ] {
-            let answer = told(request);
+            let answer = answer_to(request);
             assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{request:?}: {answer}");
         }
     }

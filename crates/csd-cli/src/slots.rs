@@ -11,7 +11,7 @@ use dcs_csd_cli::spec::{Configuration, Drive};
 const SLOTS_MAX: usize = 64;
 
 /// Returns the slots that the options ask for, else the configuration; `None` for none.
-pub fn wanted(options: &Run, file: &Configuration) -> Result<Option<Placement>, Failure> {
+pub fn placement(options: &Run, file: &Configuration) -> Result<Option<Placement>, Failure> {
     let policy = options.policy.or(file.policy);
     // Options about slots replace everything that the configuration says about them.
     let (bound, count) = match options.slot.is_empty() && options.slots.is_none() {

@@ -306,7 +306,7 @@ impl Drive {
                 "msi" if value.is_empty() => drive.msi = true,
                 _ => {
                     return Err(format!(
-                        "{option}: not an option of a drive; the options are size=, backing=, offset=, stripe=, block=, nsid=, read-only, \
+                        "{option}: expected size=, backing=, offset=, stripe=, block=, nsid=, read-only, \
                          through=, key-file=, subsystem=, path=, queues=, weight=, load=, iops=, bytes-per-s=, \
                          memory=, operator-memory=, programs, load-programs, msi"
                     ));
@@ -410,10 +410,10 @@ mod tests {
             ("-a", "begins with"),
             ("a:backing=x", "size=8G"),
             ("a:size=1G", "backing=FILE"),
-            ("a:size=1G,backing=", "there is size="),
+            ("a:size=1G,backing=", "expected size="),
             ("a:size=1X,backing=x", "expected a size like"),
             ("a:size=1G,backing=x,colour=red", "colour=red"),
-            ("a:size=1G,backing=x,queues=many", "no number"),
+            ("a:size=1G,backing=x,queues=many", "not a number"),
             ("a:size=1G,backing=x,msi=yes", "msi"),
             ("a:size=1G,backing=x,path=2", "subsystem=NAME"),
             ("a:size=1G,backing=x,subsystem=s,path=0", "1 to 1000"),

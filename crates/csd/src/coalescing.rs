@@ -26,7 +26,7 @@ pub(crate) struct Coalescing {
 }
 
 /// Completions and nanoseconds that a vector waits for; `None` if it does not wait (a time of 0).
-fn wanted(feature: u32) -> Option<(u32, u64)> {
+fn settings(feature: u32) -> Option<(u32, u64)> {
     let (threshold, time) = (feature & 0xff, feature >> 8 & 0xff);
     (time > 0).then_some((threshold + 1, u64::from(time) * UNIT))
 }
@@ -56,7 +56,7 @@ impl Coalescing {
             held.urgent |= fresh > 0 && (urgent || number == 0);
         }
         for (vector, held) in (0u16..).zip(vectors.iter_mut()) {
-            let (most, time) = wanted(features(vector)).unwrap_or((1, 0));
+            let (most, time) = settings(features(vector)).unwrap_or((1, 0));
             let is_due = held.urgent || held.count >= most || now.saturating_sub(held.since) >= time;
             if held.count > 0 && is_due {
                 *held = Waiting::default();
@@ -66,13 +66,13 @@ impl Coalescing {
     }
 
     /// Returns true if completions are pending, or the next ones will be.
-    pub fn is_wanted(&self, feature: u32) -> bool {
-        wanted(feature).is_some() || self.vectors.iter().any(|held| held.count > 0)
+    pub fn is_on(&self, feature: u32) -> bool {
+        settings(feature).is_some() || self.vectors.iter().any(|held| held.count > 0)
     }
 
     /// Returns the time at which the next vector is due, by the port's clock.
     pub fn deadline(&self, feature: u32) -> Option<u64> {
-        let (_, time) = wanted(feature)?;
+        let (_, time) = settings(feature)?;
         let waiting = self.vectors.iter().filter(|held| held.count > 0);
         waiting.map(|held| held.since.saturating_add(time)).min()
     }

@@ -73,7 +73,7 @@ impl Controller {
     pub fn settle(&mut self, port: &mut dyn HostPort) {
         self.settle_times(port);
         self.quiet_completions(port);
-        if self.coalescing.is_wanted(self.features.coalescing) {
+        if self.coalescing.is_on(self.features.coalescing) {
             return self.settle_coalesced(port);
         }
         let mut raised = 0u128;
@@ -84,7 +84,7 @@ impl Controller {
                 && raised >> vector & 1 == 0
             {
                 raised |= 1 << vector;
-                self.interrupts += 1;
+                self.logs.counters.interrupts += 1;
                 port.interrupt(vector);
             }
         }
@@ -103,7 +103,7 @@ impl Controller {
 
     /// The same, if the guest has set coalescing.
     fn settle_coalesced(&mut self, port: &mut dyn HostPort) {
-        let (now, features, interrupts) = (port.uptime(), &self.features, &mut self.interrupts);
+        let (now, features, interrupts) = (port.uptime(), &self.features, &mut self.logs.counters.interrupts);
         let feature = |vector| if features.is_coalesced(vector) { features.coalescing } else { 0 };
         self.coalescing.settle(&mut self.completions, now, feature, |vector| {
             *interrupts += 1;
@@ -239,7 +239,9 @@ impl Controller {
                 self.registers.csts.shutdown = Shutdown::Complete;
                 return;
             }
-            Work::Plain | Work::Zeros | Work::Ranges => self.logs.flushes += u64::from(status.is_success()),
+            Work::Plain | Work::Zeros | Work::Ranges => {
+                self.logs.counters.flushes += u64::from(status.is_success())
+            }
             Work::CacheOff if !status.is_success() => self.features.write_cache = true,
             Work::Transfer(_) | Work::Compare if status.is_success() => {
                 if let Some(buffer) = buffer {

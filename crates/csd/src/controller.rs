@@ -87,7 +87,6 @@ pub struct Controller {
     /// A reset waits for the storage's answers.
     resetting: bool,
     pub(crate) shutdown_wanted: bool,
-    pub(crate) interrupts: u64,
     /// List entries and descriptors read for the data of the command that begins.
     pub(crate) walked: u64,
     /// Bytes read and written since the last [`Controller::take_unpaid`] that no command was charged for when
@@ -134,7 +133,6 @@ impl Controller {
             coalescing: Coalescing::default(),
             resetting: false,
             shutdown_wanted: false,
-            interrupts: 0,
             walked: 0,
             unpaid: 0,
             has_cache: false,
@@ -150,17 +148,7 @@ impl Controller {
 
     /// Returns its counters since it was made.
     pub fn counters(&self) -> Counters {
-        Counters {
-            reads: self.logs.reads,
-            writes: self.logs.writes,
-            flushes: self.logs.flushes,
-            near: self.logs.near,
-            bytes_read: self.logs.bytes_read,
-            bytes_written: self.logs.bytes_written,
-            errors: self.logs.errors(),
-            media_errors: self.logs.media_errors,
-            interrupts: self.interrupts,
-        }
+        self.logs.counters
     }
 
     /// Returns its limits.

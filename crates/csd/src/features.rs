@@ -211,17 +211,7 @@ impl Controller {
                 self.flush_all(drive, storage, port, Work::CacheOff, (0, command.cid));
                 return Ok(None);
             }
-            feature::NUMBER_OF_QUEUES => {
-                let there = self.submissions.iter().skip(1).flatten().count();
-                if there > 0 || self.completions.iter().skip(1).flatten().count() > 0 {
-                    return Err(Status::SEQUENCE_ERROR);
-                }
-                let counts = QueueCounts::from_bits(value);
-                if counts.submissions > 0xffff || counts.completions > 0xffff {
-                    return Err(Status::INVALID_FIELD);
-                }
-                return Ok(Some(self.queue_counts()));
-            }
+            feature::NUMBER_OF_QUEUES => return self.set_number_of_queues(value).map(Some),
             feature::INTERRUPT_COALESCING => features.coalescing = value & 0xffff,
             feature::INTERRUPT_VECTOR => {
                 let vector = features.vectors.get_mut((value & 0xffff) as usize);
@@ -230,26 +220,17 @@ impl Controller {
             feature::WRITE_ATOMICITY => features.atomicity = value & 1,
             feature::ASYNCHRONOUS_EVENTS => self.events.wanted = value,
             feature::HOST_BEHAVIOR => {
-                let mut data = [0; HOST_BEHAVIOR_SIZE];
-                match self.copy_in(port, &command.data, &mut data) {
-                    Status::SUCCESS => self.features.behavior = data,
-                    status => return Err(status),
-                }
+                self.features.behavior = self.data_from_guest(port, command, HOST_BEHAVIOR_SIZE)?;
             }
             feature::TIMESTAMP => {
-                let mut data = [0; 8];
-                match self.copy_in(port, &command.data, &mut data) {
-                    Status::SUCCESS => self.timers.set_timestamp(port.uptime(), data),
-                    status => return Err(status),
-                }
+                let data = self.data_from_guest(port, command, 8)?;
+                self.timers.set_timestamp(port.uptime(), data);
             }
             feature::KEEP_ALIVE => self.timers.set_keep_alive(port.uptime(), value),
             feature::HOST_IDENTIFIER => {
-                let (mut bytes, size) = ([0; 16], host_identifier_size(value));
-                match self.copy_in(port, &command.data, &mut bytes[..size]) {
-                    Status::SUCCESS => self.features.host = HostIdentifier { bytes, extended: size == 16 },
-                    status => return Err(status),
-                }
+                let size = host_identifier_size(value);
+                let bytes = self.data_from_guest(port, command, size)?;
+                self.features.host = HostIdentifier { bytes, extended: size == 16 };
             }
             // There is only one combination of command sets.
             feature::COMMAND_SETS if value & 0x1ff == 0 => {}
@@ -257,5 +238,31 @@ impl Controller {
             _ => return Err(Status::INVALID_FIELD),
         }
         Ok(Some(0))
+    }
+
+    fn set_number_of_queues(&self, value: u32) -> Result<u32, Status> {
+        let there = self.submissions.iter().skip(1).flatten().count();
+        if there > 0 || self.completions.iter().skip(1).flatten().count() > 0 {
+            return Err(Status::SEQUENCE_ERROR);
+        }
+        let counts = QueueCounts::from_bits(value);
+        if counts.submissions > 0xffff || counts.completions > 0xffff {
+            return Err(Status::INVALID_FIELD);
+        }
+        Ok(self.queue_counts())
+    }
+
+    /// Copies the first `size` bytes of a feature's data from the guest; the others are zero.
+    fn data_from_guest<const N: usize>(
+        &self,
+        port: &mut dyn HostPort,
+        command: &Command,
+        size: usize,
+    ) -> Result<[u8; N], Status> {
+        let mut data = [0; N];
+        match self.copy_in(port, &command.data, &mut data[..size]) {
+            Status::SUCCESS => Ok(data),
+            status => Err(status),
+        }
     }
 }

@@ -328,12 +328,12 @@ impl Controller {
         if status.is_success() {
             match work {
                 Work::Transfer(Direction::FromGuest) => {
-                    self.logs.writes += 1;
-                    self.logs.bytes_written += length;
+                    self.logs.counters.writes += 1;
+                    self.logs.counters.bytes_written += length;
                 }
                 _ => {
-                    self.logs.reads += 1;
-                    self.logs.bytes_read += length;
+                    self.logs.counters.reads += 1;
+                    self.logs.counters.bytes_read += length;
                 }
             }
         }

@@ -7,7 +7,7 @@ use dcs_nvme::identify::set;
 use dcs_nvme::programs::LIST_HEADER;
 use dcs_nvme::{Completion, Status, local_memory, programs};
 
-use crate::controller::Controller;
+use crate::controller::{Controller, Counters};
 use crate::host::HostPort;
 use crate::near::entry::{FROM_GUEST, NO_DATA, TO_GUEST};
 
@@ -31,22 +31,15 @@ pub const FIRMWARE: &str = env!("CARGO_PKG_VERSION");
 #[derive(Default)]
 pub struct Logs {
     errors: VecDeque<[u8; 64]>,
-    error_count: u64,
-    pub reads: u64,
-    pub writes: u64,
-    pub flushes: u64,
-    pub near: u64,
-    pub bytes_read: u64,
-    pub bytes_written: u64,
-    pub media_errors: u64,
+    pub counters: Counters,
 }
 
 impl Logs {
     /// Records a command that failed.
     pub fn failed(&mut self, done: &Completion) {
-        self.error_count += 1;
+        self.counters.errors += 1;
         let mut entry = [0; 64];
-        entry[..8].copy_from_slice(&self.error_count.to_le_bytes());
+        entry[..8].copy_from_slice(&self.counters.errors.to_le_bytes());
         entry[8..10].copy_from_slice(&done.submission_queue.to_le_bytes());
         entry[10..12].copy_from_slice(&done.cid.to_le_bytes());
         entry[12..14].copy_from_slice(&(done.status.0 << 1).to_le_bytes());
@@ -54,12 +47,7 @@ impl Logs {
         entry[14..16].fill(0xff);
         self.errors.truncate(usize::from(ERRORS) - 1);
         self.errors.push_front(entry);
-        self.media_errors += u64::from(done.status.kind() == 2);
-    }
-
-    /// Returns the number of commands that have failed.
-    pub fn errors(&self) -> u64 {
-        self.error_count
+        self.counters.media_errors += u64::from(done.status.kind() == 2);
     }
 
     /// Returns the error log, newest first. [base figure 206]
@@ -74,13 +62,14 @@ impl Logs {
         page[1..3].copy_from_slice(&TEMPERATURE.to_le_bytes());
         // Available spare, and its threshold, in percent.
         page[3..5].copy_from_slice(&[100, 10]);
+        let counters = self.counters;
         let counts = [
-            (32, self.bytes_read.div_ceil(UNIT)),
-            (48, self.bytes_written.div_ceil(UNIT)),
-            (64, self.reads),
-            (80, self.writes),
-            (160, self.media_errors),
-            (176, self.error_count),
+            (32, counters.bytes_read.div_ceil(UNIT)),
+            (48, counters.bytes_written.div_ceil(UNIT)),
+            (64, counters.reads),
+            (80, counters.writes),
+            (160, counters.media_errors),
+            (176, counters.errors),
         ];
         for (at, count) in counts {
             page[at..at + 8].copy_from_slice(&count.to_le_bytes());

@@ -1,4 +1,4 @@
-//! The fuzz target of `fuzz/src/csd.rs` on its corpus, and on anything.
+//! Runs the fuzz target `fuzz/src/csd.rs` on its corpus and on random bytes.
 
 #[path = "../../../fuzz/replay.rs"]
 mod replay;

@@ -67,7 +67,7 @@ fn sixteen_drives_at_once_mix_up_nothing() {
     assert_eq!(stats.lines().filter(|line| line.starts_with('d')).count(), 16, "{stats}");
 }
 
-/// A neighbour that does its worst until it is told to stop; how often it did.
+/// A neighbour that does its worst until it is stopped; returns how often it did.
 fn until(stop: &AtomicBool, mut act: impl FnMut(u64)) -> u64 {
     let mut done = 0;
     while !stop.load(Ordering::Acquire) {
@@ -124,7 +124,7 @@ fn a_bad_neighbour_takes_nothing_from_the_others_but_its_share() {
             ready.wait();
             until(stop, |_| _ = runner.run(&mut drive, &flood).unwrap())
         });
-        // Its completion queue is full, and it does not care.
+        // Its completion queue is full, and it does not read it.
         let stalls = scope.spawn(move || {
             let mut drive = Drive::open(&socket(2), Options { entries: 16, ..small }).unwrap();
             neglect(&mut drive, 15);
@@ -168,7 +168,7 @@ fn a_bad_neighbour_takes_nothing_from_the_others_but_its_share() {
     }
 }
 
-/// A guest that is not heard of any more: the process, which nobody says anything to, notices.
+/// A guest falls silent: the process notices by itself.
 #[test]
 fn an_idle_process_notices_that_a_keep_alive_has_run_out() {
     let folder = folder();

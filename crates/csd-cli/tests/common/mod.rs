@@ -18,8 +18,8 @@ pub struct Serving {
 }
 
 impl Serving {
-    /// Starts it, with its sockets in this folder; it is ready when this returns. Fails with what it said
-    /// where it ended.
+    /// Starts it, with its sockets in this folder, and waits until it is ready. If it ends instead, fails
+    /// with its output.
     pub fn start(sockets: &Path, arguments: &[&str]) -> Result<Serving, String> {
         let mut child = Command::new(PROGRAM)
             .args(["csd", "run", "--json", "--sockets"])

@@ -1,4 +1,4 @@
-//! Drivers that know nothing of us: Linux of other versions than the rest of the tests', and QEMU's own.
+//! Independent drivers: Linux in other versions than the other tests use, and QEMU's own.
 
 use super::*;
 
@@ -18,7 +18,7 @@ fn programs(tools: &Tools, initramfs: &mut Initramfs<'_>, wanted: &[(&str, &str)
     Some(())
 }
 
-/// nvme-cli asks all that it knows, and moves blocks by passthrough; then a file system.
+/// nvme-cli runs all of its queries, and moves blocks by passthrough; then a file system is used.
 const SMOKE: &str = r#"
 await /dev/nvme0n1
 echo @kernel $(uname -r)

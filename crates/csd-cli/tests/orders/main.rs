@@ -139,7 +139,7 @@ fn a_configuration_that_cannot_be_does_not_start() {
     assert!(error.contains("make the folder"), "{error}");
 }
 
-/// Slots that cannot be, and drives that ask of them what they cannot give.
+/// Invalid slots, and drives that ask for something that the slots cannot do.
 #[test]
 fn slots_that_cannot_be_do_not_start() {
     let folder = tempfile::tempdir().unwrap();
@@ -320,7 +320,7 @@ fn any_order_is_done_or_refused_with_all_as_it_was() {
         serde_json::from_str(&answer)
             .unwrap_or_else(|_| panic!("{}: {answer:?}", String::from_utf8_lossy(line)))
     };
-    // What there is, without what goes on meanwhile.
+    // The state without the parts that change meanwhile.
     let bare = |mut answer: Value| {
         for drive in answer["drives"].as_array_mut().unwrap() {
             drive
@@ -436,7 +436,7 @@ fn metrics_are_served_over_http() {
         let _ = stream.read_to_string(&mut answer);
         answer
     };
-    // One that says nothing is waited for 5 s, not longer.
+    // A silent client is waited for 5 s, not longer.
     let silent = TcpStream::connect(address).unwrap();
     let answer = ask("GET /metrics HTTP/1.1\r\nHost: here\r\n\r\n");
     drop(silent);
@@ -468,7 +468,8 @@ fn without_a_process_the_commands_say_so() {
     assert!(!output.status.success());
 }
 
-/// Guests load programs only where slots run them, so that they hold up nobody, and where the standard's command sets are.
+/// Guests may load programs only with slots to run them, so that they hold up no other guest, and with the
+/// standard's command sets.
 #[test]
 fn a_guest_loads_programs_where_slots_run_them() {
     let folder = tempfile::tempdir().unwrap();

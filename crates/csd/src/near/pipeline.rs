@@ -74,7 +74,7 @@ struct Step {
     context: Context,
     worked: Worked,
     /// The part of `worked` that has been reported.
-    told: Worked,
+    reported: Worked,
     /// Bytes that went in; bytes that came out, if it changes the length.
     covered: u64,
     /// Bytes that it was given and has not taken, between these positions, and whether more can follow.
@@ -181,16 +181,16 @@ impl Pipeline {
     }
 
     /// Reports each operator's work since the last call.
-    pub fn tell(&mut self, mut to: impl FnMut(Operator, Worked)) {
+    pub fn report(&mut self, mut to: impl FnMut(Operator, Worked)) {
         for step in &mut self.steps {
-            let (now, told) = (step.work(), step.told);
-            step.told = now;
+            let (now, reported) = (step.work(), step.reported);
+            step.reported = now;
             to(
                 step.context.operator(),
                 Worked {
-                    nanoseconds: now.nanoseconds - told.nanoseconds,
-                    bytes: now.bytes - told.bytes,
-                    pieces: now.pieces - told.pieces,
+                    nanoseconds: now.nanoseconds - reported.nanoseconds,
+                    bytes: now.bytes - reported.bytes,
+                    pieces: now.pieces - reported.pieces,
                 },
             );
         }
@@ -257,9 +257,9 @@ enum Got {
 impl Step {
     /// Makes a step, whose context took this many nanoseconds to make.
     fn new(context: Context, nanoseconds: u64) -> Step {
-        let (kept, told) = (Vec::new(), Worked::default());
-        let worked = Worked { nanoseconds, ..told };
-        Step { context, worked, told, covered: 0, kept, at: 0, end: 0, last: false, ended: false }
+        let (kept, reported) = (Vec::new(), Worked::default());
+        let worked = Worked { nanoseconds, ..reported };
+        Step { context, worked, reported, covered: 0, kept, at: 0, end: 0, last: false, ended: false }
     }
 
     fn work(&self) -> Worked {
@@ -406,7 +406,7 @@ mod tests {
     fn each_operator_s_work_is_told() {
         let mut pipeline =
             pipeline(&[(Operator::Md5, vec![]), (Operator::Gzip, vec![]), (Operator::Crc32c, vec![])]);
-        let (mut out, mut time, mut told) = (vec![0; UNIT], 0, Vec::new());
+        let (mut out, mut time, mut reported) = (vec![0; UNIT], 0, Vec::new());
         pipeline.give(&[7; 200_000], true);
         while !matches!(
             pipeline.pull(&mut out, &mut || {
@@ -421,12 +421,12 @@ mod tests {
         assert!(time == 2 * worked.iter().map(|one| one.nanoseconds).sum::<u64>());
         assert!(worked[0].bytes == 200_000 && worked[0].pieces >= 4, "{worked:?}");
         assert!(worked[1].bytes == worked[2].bytes && worked[1].bytes < 2000, "{worked:?}");
-        pipeline.tell(|operator, work| told.push((operator, work)));
+        pipeline.report(|operator, work| reported.push((operator, work)));
         assert_eq!(
-            told,
+            reported,
             [Operator::Md5, Operator::Gzip, Operator::Crc32c].into_iter().zip(worked).collect::<Vec<_>>()
         );
-        pipeline.tell(|_, work| assert_eq!(work, Worked::default()));
+        pipeline.report(|_, work| assert_eq!(work, Worked::default()));
     }
 
     /// However slow a byte is, the clock is read after a few thousand of them.

@@ -28,10 +28,10 @@ const WINDOW: u8 = 23;
 
 /// Operators with their parameter blocks. Invalid ones are detected when their contexts are made.
 #[derive(Default)]
-pub struct Program(Vec<Given>);
+pub struct Program(Vec<Step>);
 
 /// An operator and its parameter block.
-struct Given {
+struct Step {
     operator: Operator,
     parameter: Vec<u8>,
     /// It is a program that the guest has loaded; the parameter is the program's.
@@ -101,7 +101,7 @@ impl Program {
             }
             let operator = operator::Operator::from_number(head[0]);
             let operator = operator.ok_or(status_of(Reason::UnknownOperator))?;
-            program.0.push(Given::new(operator, parameter, loads));
+            program.0.push(Step::new(operator, parameter, loads));
             rest = after.get(length.next_multiple_of(8)..).unwrap_or_default();
         }
         Ok((program, rest))
@@ -109,19 +109,19 @@ impl Program {
 
     #[cfg(test)]
     pub fn new(operators: Vec<(Operator, Vec<u8>)>) -> Program {
-        let given = |(operator, parameter)| Given { operator, parameter, loaded: None };
+        let given = |(operator, parameter)| Step { operator, parameter, loaded: None };
         Program(operators.into_iter().map(given).collect())
     }
 
     /// Makes a program of one operator.
     pub fn of(operator: Operator, parameter: &[u8]) -> Program {
-        Program(vec![Given { operator, parameter: parameter.to_vec(), loaded: None }])
+        Program(vec![Step { operator, parameter: parameter.to_vec(), loaded: None }])
     }
 
     /// Makes a program of one operator that the guest has loaded.
     pub fn of_loaded(loaded: Arc<Loaded>, parameter: &[u8]) -> Program {
         let parameter = parameter.to_vec();
-        Program(vec![Given { operator: Operator::Module, parameter, loaded: Some(loaded) }])
+        Program(vec![Step { operator: Operator::Module, parameter, loaded: Some(loaded) }])
     }
 
     /// Returns the status for a load when no handle is free.
@@ -146,7 +146,7 @@ impl Program {
 
     /// Returns the maximum number of bytes of memory that the operators of a stream take.
     pub fn memory(&self) -> u64 {
-        let memory = |given: &Given| match (&given.loaded, given.operator) {
+        let memory = |given: &Step| match (&given.loaded, given.operator) {
             (Some(loaded), _) => loaded.module().memory(),
             (None, Operator::Unzstd) => memory_of_unzstd(WINDOW),
             (None, operator) => memory(operator, &given.parameter),
@@ -160,7 +160,7 @@ impl Program {
     ///
     /// Returns a status of the vendor's type (7h) if it does not accept its parameter.
     pub fn context(&self, place: usize) -> Result<Context, Status> {
-        let Given { operator, parameter, loaded } = self.0.get(place).ok_or(Status::INTERNAL_ERROR)?;
+        let Step { operator, parameter, loaded } = self.0.get(place).ok_or(Status::INTERNAL_ERROR)?;
         let context = match (loaded, operator) {
             (Some(loaded), _) => Context::of_module(loaded.module(), parameter),
             (None, Operator::Unzstd) if parameter.is_empty() => Context::unzstd(WINDOW),
@@ -170,13 +170,13 @@ impl Program {
     }
 }
 
-impl Given {
+impl Step {
     /// Returns a module: the guest's own if it has loaded it, else the process's.
-    fn new(operator: Operator, parameter: &[u8], loads: &Loads) -> Given {
+    fn new(operator: Operator, parameter: &[u8], loads: &Loads) -> Step {
         let module = (operator == Operator::Module).then(|| module::split(parameter).ok()).flatten();
         match module.and_then(|(name, own)| Some((loads.named(name)?.clone(), own.to_vec()))) {
-            Some((loaded, parameter)) => Given { operator, parameter, loaded: Some(loaded) },
-            None => Given { operator, parameter: parameter.to_vec(), loaded: None },
+            Some((loaded, parameter)) => Step { operator, parameter, loaded: Some(loaded) },
+            None => Step { operator, parameter: parameter.to_vec(), loaded: None },
         }
     }
 }

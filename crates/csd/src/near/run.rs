@@ -416,8 +416,8 @@ impl Controller {
     /// Ends a transfer: returns its result.
     fn end_transfer(&mut self, mut near: Near, status: Status) -> u64 {
         let mut result = near.made;
-        near.flow.pipeline.tell(|operator, work| self.near.work(operator, work));
-        self.logs.near += u64::from(status.is_success());
+        near.flow.pipeline.report(|operator, work| self.near.work(operator, work));
+        self.logs.counters.near += u64::from(status.is_success());
         match &near.origin {
             Origin::Request(request) => self.near.keep(*request, near.flow.page(*request, status)),
             Origin::Program(execution) => {

@@ -1,5 +1,5 @@
-//! A write cache that the guest switches off while writes are under way, a shutdown while near-storage commands have all slots, and the cost
-//! of what a guest makes costly.
+//! A write cache that the guest switches off while writes are in progress, a shutdown while near-storage
+//! commands have all slots, and the cost of expensive commands.
 
 use dcs_abi::operator::Operator;
 use dcs_csd::near::{FROM_GUEST, NO_DATA};
@@ -12,7 +12,7 @@ use dcs_nvme::{DataPointer, Status, sgl};
 use crate::near::{BLOCKS, MEMORY, NOWHERE, Near, STREAM, entry, load, open, run};
 use crate::rig::{DATA, LISTS, Machine, disk};
 
-/// A storage that does what changes a volume only when it is told to.
+/// A storage that changes a volume only when the test allows it.
 pub struct Late(pub ModelStorage, pub Vec<Request>);
 
 impl Storage for Late {

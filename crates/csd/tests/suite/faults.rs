@@ -1,5 +1,5 @@
-//! Operators that panic, namespaces that are replaced, memory that takes long to be given back: what one guest does, or its
-//! host's owner, concerns nobody else.
+//! Operators that panic, namespaces that are replaced, memory that takes long to free: one guest's troubles
+//! do not affect the others.
 
 use std::sync::{Arc, Mutex};
 
@@ -12,10 +12,10 @@ use dcs_ndp::module::{Codec, Module, Step};
 use dcs_nvme::command::{Blocks, Command, nvm};
 use dcs_nvme::{DataPointer, Status, register};
 
-use crate::near::{BLOCKS, NOWHERE, Near, PARAMETERS, STREAM, entry, load, machine, open, run, take};
+use crate::near::{Near, PARAMETERS, STREAM, entry, load, machine, open, run, take};
 use crate::rig::{DATA, Machine, disk};
 
-/// An operator that panics: at its beginning, at work, or when it goes.
+/// An operator that panics: when it is made, at work, or when it is dropped.
 struct Panics(&'static str);
 
 impl Module for Panics {
@@ -55,7 +55,7 @@ fn an_operator_that_panics_on_the_loop_fails_its_own_command() {
         } else {
             assert_eq!(opened.status, Status::SUCCESS);
             assert_eq!(take(&mut machine, opened.result.into(), 4096, 0).0, Status::INTERNAL_ERROR);
-            // Nothing of it is used any more.
+            // The chain is not used any more.
             assert_eq!(take(&mut machine, opened.result.into(), 4096, 0).0, Status::INTERNAL_ERROR);
         }
     }
@@ -76,8 +76,8 @@ fn replace(machine: &mut Machine<ModelStorage>, volume: VolumeId, key: u8) {
     machine.controller().attach(namespace, machine.drives.storage()).unwrap();
 }
 
-/// A read that is under way while its namespace is replaced brings what was there, by the key of then; the next one fails:
-/// never do bytes come that nobody wrote.
+/// A read in progress while its namespace is replaced returns the old bytes, decrypted with the old key; the
+/// next one fails. No read returns bytes that were never written.
 #[test]
 fn a_stream_never_reads_by_another_key_or_from_another_namespace() {
     let mut machine = machine();
@@ -142,8 +142,8 @@ fn unzstd_sets_aside_a_window_of_8_mib_and_takes_no_larger_one() {
     }
 }
 
-/// Memory that takes long to be given back goes to somebody else, and counts until he has done it: also where a guest resets
-/// again and again it has no more than it may.
+/// Memory that takes long to free is freed outside the loop, and counts until then: a guest that resets again
+/// and again gets no more than its limit.
 #[test]
 fn a_reset_leaves_large_memory_to_somebody_else_and_ends_when_it_is_back() {
     let config = Config { memory: 64 << 20, operator_memory: 200 << 20, ..Config::new("large") };
@@ -172,21 +172,12 @@ fn a_reset_leaves_large_memory_to_somebody_else_and_ends_when_it_is_back() {
     machine.work();
     assert_eq!(machine.read32(register::CSTS), 0);
     assert_eq!(machine.controller().operator_memory(), 0);
-    // A command's memory too; who needs it meanwhile waits for it, and is not told to try again.
+    // A command's memory too; a command that needs it meanwhile waits, and is not told to try again.
     machine.enable();
     machine.create(1);
     let handle = load(&mut machine, &[(Operator::Zstd, vec![19]), (Operator::Zstd, vec![19])]).result.into();
     handed.lock().unwrap().clear();
-    let words = [0, 8, 0, 0, 0, 0];
-    let digest = Near {
-        opcode: NO_DATA,
-        namespace: 1,
-        source: BLOCKS,
-        destination: NOWHERE,
-        handle,
-        words,
-        ..Near::default()
-    };
+    let digest = Near::digest(handle, 8);
     assert_eq!(run(&mut machine, digest).status, Status::SUCCESS);
     machine.submit_bytes(1, entry(digest));
     machine.work();
@@ -196,8 +187,8 @@ fn a_reset_leaves_large_memory_to_somebody_else_and_ends_when_it_is_back() {
     assert_eq!(machine.reap(1).expect("a completion").status, Status::SUCCESS);
 }
 
-/// Data that a drive keeps for its guest count as its operators' memory: parameters by a handle, and ranges and first bytes
-/// of a stream. Where there is no room for more, it is told to try again.
+/// Data that a drive keeps for its guest count as its operators' memory: parameters with a handle, and ranges
+/// and prefix of a stream. If there is no room for more, the guest is told to try again.
 #[test]
 fn parameters_and_ranges_count_as_memory() {
     let mut machine = machine();

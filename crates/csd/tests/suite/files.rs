@@ -1,4 +1,4 @@
-//! The storage on real files: what is written through it is what the file holds.
+//! The storage on real files: the file holds what was written.
 
 use std::fs::File;
 use std::os::unix::fs::{FileExt, MetadataExt};

@@ -1,5 +1,5 @@
-//! Drives that wait for the same disk, or for others: each has its share of a disk, and one that hangs holds up neither drives on other
-//! disks nor admin commands.
+//! Drives on the same disk and on others: each has its share of a disk, and a disk that hangs holds up
+//! neither drives on other disks nor admin commands.
 
 use std::collections::VecDeque;
 

@@ -159,9 +159,9 @@ fn shadow_doorbells() {
     machine.guest.store(SHADOW + 8, &1u32.to_le_bytes());
     machine.work();
     assert!(machine.peek(1).is_some_and(|done| done.status == Status::SUCCESS));
-    // From there on the real one is wanted.
+    // From there on the real doorbell is requested.
     assert_eq!(machine.guest.load(SHADOW + 4096 + 8), 1u32.to_le_bytes());
-    // A late write of the real doorbell does not take anything back.
+    // A late write of the real doorbell does not undo anything.
     machine.write32(register::tail_doorbell(1, 4), 0);
     machine.work();
     assert_eq!(machine.peek(1), None);
@@ -199,7 +199,8 @@ fn with_shadows() -> Machine<ModelStorage> {
     machine
 }
 
-/// The guest's memory is elsewhere for a while, so that it cannot be told to ring: it is looked after all the same.
+/// The guest's memory cannot be reached for a while, so that it cannot be asked to ring: its commands are
+/// found all the same.
 #[test]
 fn a_guest_that_cannot_be_told_to_ring_is_looked_after() {
     let mut machine = with_shadows();
@@ -213,7 +214,7 @@ fn a_guest_that_cannot_be_told_to_ring_is_looked_after() {
     assert!(machine.peek(1).is_some());
     assert!(!machine.drives.arm());
     assert!(machine.drives.rest().is_some_and(|rest| rest.as_millis() <= 1), "nobody would ring");
-    // Without a doorbell; the index still says that none is wanted.
+    // Without a doorbell; the index still requests none.
     machine.guest.store(SHADOW + 8, &2u32.to_le_bytes());
     machine.work();
     assert!(machine.peek(1).is_some());
@@ -222,7 +223,8 @@ fn a_guest_that_cannot_be_told_to_ring_is_looked_after() {
     assert_eq!((machine.drives.rest(), machine.guest.load(events + 8)), (None, 2u32.to_le_bytes()));
 }
 
-/// The doorbells cannot be reached just when the guest has been told to ring: it may have written one before that.
+/// The doorbells cannot be reached just when the guest has been asked to ring: it may have written one before
+/// that.
 #[test]
 fn a_doorbell_that_cannot_be_read_is_looked_at_again() {
     let mut machine = with_shadows();
@@ -235,8 +237,8 @@ fn a_doorbell_that_cannot_be_read_is_looked_at_again() {
     assert_eq!(machine.drives.rest(), None);
 }
 
-/// While somebody looks, a guest never rings, also where the drive sees a doorbell before the guest looks at its index,
-/// as Linux does (`nvme_dbbuf_need_event`).
+/// While the drive polls, a guest never rings, even if the drive sees a doorbell before the guest reads its
+/// index, as Linux does (`nvme_dbbuf_need_event`).
 #[test]
 fn nobody_rings_who_is_looked_after() {
     let mut machine = with_shadows();
@@ -246,7 +248,7 @@ fn nobody_rings_who_is_looked_after() {
     let rings = |event: u16, old: u32, new: u32| {
         (new as u16).wrapping_sub(event).wrapping_sub(1) < (new as u16).wrapping_sub(old as u16)
     };
-    // The first one is asked for: nobody looked.
+    // The first ring is requested: the drive was not polling.
     let mut counts = [0; 2];
     for round in 0..4 * ENTRIES {
         let (old, new) = (round % ENTRIES, (round + 1) % ENTRIES);
@@ -265,7 +267,7 @@ fn nobody_rings_who_is_looked_after() {
     assert_eq!(counts, [0, 0]);
 }
 
-/// One buffer, and a guest whose memory the kernel cannot reach: what comes second waits.
+/// One buffer, and a guest whose memory the kernel cannot reach: the second command waits.
 fn short_of_buffers() -> Machine<ModelStorage> {
     Machine::new(Config { buffers: 1, ..Config::new("short") }, disk(BLOCKS as usize * 512), false).up()
 }

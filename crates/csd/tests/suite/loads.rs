@@ -1,11 +1,11 @@
-//! Programs that guests load: WebAssembly modules, and what else a guest may send.
+//! Programs that guests load: WebAssembly modules, and other bytes that a guest may send.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use dcs_abi::operator::Operator;
 use dcs_abi::status::Status as Reason;
-use dcs_csd::near::{Batch, Builder, CHAIN, LOADED, LOADED_BYTES, LOADED_MIB, NO_DATA, WEBASSEMBLY};
+use dcs_csd::near::{Batch, Builder, CHAIN, LOADED, LOADED_BYTES, LOADED_MIB, WEBASSEMBLY};
 use dcs_csd::storage::ModelStorage;
 use dcs_csd::{Config, Waste, Workers};
 use dcs_ndp::OperatorError;
@@ -15,7 +15,7 @@ use dcs_nvme::identify::{self, set};
 use dcs_nvme::programs::{self, Descriptor, LoadProgram, MemoryRange, ProgramActivation};
 use dcs_nvme::{Status, register};
 
-use crate::near::{BLOCKS, NOWHERE, Near, TURNS, entry, module_bytes, parameters, through};
+use crate::near::{Near, TURNS, entry, module_bytes, parameters, through};
 use crate::rig::{DATA, LISTS, Machine};
 use crate::rules::prp;
 use crate::sets::{self, LENGTH, PROGRAMS, execute, range, store};
@@ -76,7 +76,7 @@ fn whole(index: u16, size: usize) -> LoadProgram {
     LoadProgram { program: index, kind: WEBASSEMBLY, size: size as u32, ..LoadProgram::default() }
 }
 
-/// Loads a program, in pieces; how the last one ended, or the first that failed.
+/// Loads a program in pieces; returns the status of the last one, or of the first that failed.
 fn load(machine: &mut Machine<ModelStorage>, index: u16, bytes: &[u8]) -> Status {
     for (place, part) in bytes.chunks(PIECE).enumerate() {
         let wanted = LoadProgram { offset: (place * PIECE) as u32, ..whole(index, bytes.len()) };
@@ -176,7 +176,7 @@ fn a_guest_s_program_is_loaded_activated_and_executed() {
     assert_eq!(machine.admin(page).status, Status::SUCCESS);
     let expected = Descriptor { occupied: 1, activated: true, kind: WEBASSEMBLY, identifier: None };
     assert_eq!(Descriptor::from_bytes(&machine.guest.bytes(DATA, 64)), expected);
-    // It goes when nobody uses it.
+    // It is removed when it is not used.
     assert!(unload(&mut machine, FIRST).is(Status::PROGRAM_IN_USE), "it is activated");
     assert_eq!(activate(&mut machine, FIRST, 0), Status::SUCCESS);
     assert!(unload(&mut machine, FIRST).is(Status::PROGRAM_IN_USE), "a stream has it");
@@ -225,7 +225,7 @@ fn what_is_no_program_is_refused_as_the_standard_says() {
         (LoadProgram { size: size as u32 - 1, ..wanted }, &good, Status::PROGRAM_TOO_BIG),
         (LoadProgram { offset: u32::MAX, ..wanted }, &good, Status::PROGRAM_TOO_BIG),
         (LoadProgram { offset: 4, ..wanted }, &good[4..], Status::INVALID_PROGRAM_DATA),
-        // Bytes that are none, and such as are no operator.
+        // Bytes that are not a module, and modules that are not operators.
         (LoadProgram { size: 4, ..wanted }, b"\0asm", Status::INVALID_PROGRAM_DATA),
         (LoadProgram { size: 8, ..wanted }, b"\0asm\x01\0\0\0", Status::INVALID_PROGRAM_DATA),
         (LoadProgram { size: size as u32 - 1, ..wanted }, &good[..size - 1], Status::INVALID_PROGRAM_DATA),
@@ -287,7 +287,7 @@ fn programs_have_limits() {
     assert!(load(&mut machine, FIRST + 4, &small).is(Status::TOO_MANY_PROGRAM_BYTES));
     assert_eq!(unload(&mut machine, FIRST + 3), Status::SUCCESS);
     assert_eq!(load(&mut machine, FIRST + 4, &small), Status::SUCCESS);
-    // What they take of the operators' memory is theirs for as long as they are there.
+    // Their part of the operators' memory stays reserved while they are loaded.
     let held = machine.controller().operator_memory();
     assert!(held > 3 * u64::from(LOADED_BYTES), "{held}");
     let mut poor = prepared(Config { operator_memory: 32 << 20, ..config() }, None);
@@ -330,7 +330,7 @@ fn a_hostile_program_fails_its_own_command() {
         assert_eq!(activate(&mut machine, FIRST + 1, 0), Status::SUCCESS);
         assert_eq!(unload(&mut machine, FIRST + 1), Status::SUCCESS);
     }
-    // What loops when it is tried, and a megabyte of anything.
+    // A module that loops when it is tried, and a megabyte of random bytes.
     let start = r#"(module (memory (export "memory") 1) (func $s (loop $again (br $again))) (start $s))"#;
     let start = wat::parse_str(start).unwrap();
     let junk = dcs_testkit::Random(7).bytes(LOADED_BYTES as usize);
@@ -343,7 +343,7 @@ fn a_hostile_program_fails_its_own_command() {
     assert_eq!(execute(&mut machine, FIRST, 0, &ranges(4096), b"").result, 4096);
 }
 
-/// One slot, which does its work when it is allowed to.
+/// One slot, which works when it is allowed to.
 struct Slot(Option<Batch>, Arc<AtomicBool>);
 
 impl Workers for Slot {
@@ -366,7 +366,7 @@ impl Workers for Slot {
     }
 }
 
-/// A module that tells when it goes.
+/// A module that counts when it is dropped.
 struct Tells(dcs_wasm::Module, Arc<AtomicUsize>);
 
 impl Module for Tells {
@@ -419,7 +419,7 @@ impl Observed {
         self.machine.work();
     }
 
-    /// Gives back what was handed over until now.
+    /// Frees what was handed over so far.
     fn give_back(&mut self) {
         let now = std::mem::take(&mut *self.handed.lock().unwrap());
         drop(now);
@@ -431,7 +431,8 @@ impl Observed {
     }
 }
 
-/// A reset ends when the modules are gone that a stream, a command, parameters, or a slot had, whichever has one last, and not before.
+/// A reset ends when the modules of streams, commands, parameters and slots have been freed, in whatever
+/// order, and not before.
 #[test]
 fn a_reset_ends_when_modules_are_gone_that_were_in_use() {
     let turns = module_bytes(TURNS);
@@ -453,17 +454,7 @@ fn a_reset_ends_when_modules_are_gone_that_were_in_use() {
             "command" => {
                 let handle = crate::near::load(&mut all.machine, &named(&turns)).result.into();
                 all.wait();
-                let words = [0, 8, 0, 0, 0, 0];
-                let (source, destination) = (BLOCKS, NOWHERE);
-                let digest = Near {
-                    opcode: NO_DATA,
-                    namespace: 1,
-                    source,
-                    destination,
-                    handle,
-                    words,
-                    ..Near::default()
-                };
+                let digest = Near::digest(handle, 8);
                 all.machine.submit_bytes(1, entry(digest));
                 all.machine.work();
                 reset(&mut all);
@@ -497,7 +488,8 @@ fn a_reset_ends_when_modules_are_gone_that_were_in_use() {
     }
 }
 
-/// Two programs on their way for one index: the module of the second one is for nothing, and counts until it is given back.
+/// Two programs being loaded for one index: the module of the second is discarded, and counts until it is
+/// freed.
 #[test]
 fn a_module_for_nothing_counts_until_it_is_given_back() {
     let mut all = Observed::new(config());
@@ -518,8 +510,8 @@ fn a_module_for_nothing_counts_until_it_is_given_back() {
     assert_eq!((held(&all.machine), all.gone()), (((1, bytes), memory / 2), 1));
 }
 
-/// Programs that a guest has unloaded count until they are given back: what has no room meanwhile may be tried again, or waits. No stream is
-/// closed for it.
+/// Programs that a guest has unloaded count until they are freed: a load without room may be tried again, or
+/// waits. No stream is closed for it.
 #[test]
 fn programs_find_the_room_that_others_are_leaving() {
     let mut all = Observed::new(config());
@@ -557,8 +549,8 @@ fn programs_find_the_room_that_others_are_leaving() {
     assert_eq!((status, data.len()), (Status::SUCCESS, 4096));
 }
 
-/// Modules are never given back by the loop: neither those that a guest unloads, nor those that are there, are used or are being made
-/// when it resets; and a reset ends when they are gone.
+/// The loop never frees modules: neither unloaded ones, nor those that are loaded, used or being made at a
+/// reset; and a reset ends when they are freed.
 #[test]
 fn modules_are_given_back_beside_the_loop() {
     let Observed { mut machine, goes, gone, handed } = Observed::new(config());
@@ -571,7 +563,7 @@ fn modules_are_given_back_beside_the_loop() {
     assert_eq!(machine.controller().loaded(), (0, held_before.0.1), "its bytes count until then");
     handed.lock().unwrap().clear();
     assert_eq!((gone.load(Ordering::Relaxed), held(&machine)), (1, ((0, 0), 0)));
-    // One that nobody uses, one that parameters name, one that is on its way, and one that is being made.
+    // One without a user, one that parameters name, one that is being received, and one that is being made.
     for (at, index) in (FIRST..FIRST + 2).enumerate() {
         let body = format!("(drop (i32.const {at})) {TURNS}");
         assert_eq!(load(&mut machine, index, &module_bytes(&body)), Status::SUCCESS);
@@ -591,7 +583,7 @@ fn modules_are_given_back_beside_the_loop() {
     machine.work();
     assert_eq!(gone.load(Ordering::Relaxed), 1);
     assert_eq!(machine.read32(register::CSTS), 1, "the modules are not back yet");
-    // What is given back may have been the last that used another one.
+    // Freed memory may have been the last user of another one.
     for _ in 0..3 {
         let now = std::mem::take(&mut *handed.lock().unwrap());
         drop(now);
@@ -633,7 +625,7 @@ fn programs_are_made_in_slots() {
     machine.work();
     assert_eq!(machine.read32(register::CSTS), 0);
     assert_eq!(held(&machine), ((0, 0), 0));
-    // Who makes them may panic.
+    // The builder may panic.
     machine.enable_sets(6);
     let panics = Arc::new(|_: &[u8]| panic!("a fault of the engine's"));
     machine.controller().set_builder(panics);

@@ -1,5 +1,5 @@
-//! The controller under test: by a host that knows nothing of it, by hand, by anything at all, and on real
-//! files.
+//! The controller under test: with an independent host driver, with hand-made commands, with random ones, and
+//! on real files.
 
 mod durable;
 mod faults;

@@ -1,4 +1,4 @@
-//! Near-storage commands: what comes out is what the operators make of the source, by whatever way.
+//! Near-storage commands: every way gives the output that the operators make of the source.
 
 use std::sync::Arc;
 
@@ -30,6 +30,15 @@ pub struct Near {
     pub request: u32,
     /// CDW10 to 15.
     pub words: [u32; 6],
+}
+
+impl Near {
+    /// Digests the first blocks of namespace 1: their bytes go nowhere.
+    pub fn digest(handle: u64, blocks: u32) -> Near {
+        let (opcode, namespace, source, destination) = (NO_DATA, 1, BLOCKS, NOWHERE);
+        let words = [0, blocks, 0, 0, 0, 0];
+        Near { opcode, namespace, source, destination, handle, words, request: 0 }
+    }
 }
 
 /// A machine with a plain namespace 1 and an encrypted one, 2, of 1 MiB each.
@@ -199,7 +208,7 @@ fn read_through() {
     assert!(machine.guest.bytes(DATA, 512) == content[..512]);
 }
 
-/// A file's lines, found beside the disk: its last block is cut to the file's length.
+/// Lines of a file, found near storage: its last block is cut to the file's length.
 #[test]
 fn grep_through() {
     let mut machine = machine();
@@ -217,7 +226,7 @@ fn grep_through() {
     assert_eq!(done.status, Status::SUCCESS);
     let expected: String = (0..10_000).filter(|number| number % 50 == 7).map(line).collect();
     assert_eq!(machine.guest.bytes(DATA, done.result as usize), expected.as_bytes());
-    // A pattern that is none is refused when it is loaded.
+    // An invalid pattern is refused when it is loaded.
     let broken = parameter::Grep { pattern: "(".into(), ..Default::default() };
     assert_ne!(load(&mut machine, &[(Operator::Grep, broken.block())]).status, Status::SUCCESS);
 }
@@ -244,7 +253,7 @@ fn write_through_and_back() {
     assert_eq!(done.status, Status::SUCCESS);
     let packed = done.result;
     assert!(packed > 0 && packed < 300_000);
-    // Nothing of it lies there as it was made.
+    // The plain bytes are nowhere on the volume.
     let magic = [0x28, 0xb5, 0x2f, 0xfd];
     assert_ne!(machine.drives.storage().bytes(VolumeId(1))[5 * 4096..5 * 4096 + 4], magic);
     // Back, beside the disk: into device memory, cut to its length, and unpacked there.
@@ -354,10 +363,10 @@ fn what_cannot_be_is_refused() {
     let done = run(&mut machine, Near { handle, request: 5, ..near });
     assert_eq!(done.status.kind(), dcs_nvme::Status(dcs_abi::status::Status::DigestMismatch.code()).kind());
     assert_eq!(page(&mut machine, 5)[6], 1);
-    // A medium that fails is one, here too.
+    // A failing medium gives a media status, here too.
     machine.drives.storage_mut().fail_next(VolumeError::Medium(5));
     assert!(run(&mut machine, near).status.is(Status::UNRECOVERED_READ_ERROR));
-    // A handle that was given back is none any more.
+    // A forgotten handle is invalid.
     let forget = Near { opcode: NO_DATA, source: PARAMETERS, handle, ..Near::default() };
     assert_eq!(run(&mut machine, forget).status, Status::SUCCESS);
     assert!(run(&mut machine, Near { handle, ..near }).status.is(Status::INVALID_FIELD));
@@ -414,7 +423,7 @@ fn a_stream_is_taken_by_several_commands() {
         assert!(run(&mut machine, close).status.is(Status::INVALID_FIELD), "it is closed");
         assert!(take(&mut machine, handle, 4096, 0).0.is(Status::INVALID_FIELD));
     }
-    // What unpacks to more than was asked for is kept for the next command.
+    // Unpacked bytes beyond the requested ones are kept for the next command.
     let handle = u64::from(open(&mut machine, 1, &[(Operator::Gzip, vec![])], &[(0, 1 << 20)]).result);
     let (mut packed, mut ended) = (Vec::new(), false);
     while !ended {
@@ -530,7 +539,7 @@ fn a_stream_goes_to_blocks_and_its_rest_to_the_guest() {
         }
         assert!(out == content[5..5 + length as usize], "{length} in {room} blocks, {limit}");
     }
-    // Where there is no room at all, nothing is lost.
+    // Without any room, nothing is lost.
     let handle = u64::from(open(&mut machine, 1, &[], &[(0, 100)]).result);
     let to = |first, room| Near {
         opcode: NO_DATA,
@@ -584,7 +593,7 @@ fn digests_alone_need_no_buffer() {
     assert_eq!(page(&mut machine, 9)[80..112], *sha256(&content[512..2048]).as_bytes());
 }
 
-/// A command that lasts ends, so that its owner can look around: with what it has done.
+/// A long command ends with its output so far, so that its owner can look around.
 /// A stream's command takes its share of the storage for what it may move before its turn is over, not for all that is
 /// left of the stream; and nothing for a stream that has failed.
 #[test]
@@ -681,22 +690,12 @@ fn streams_that_cannot_be_are_refused_and_abandoned_ones_make_room() {
     assert!(take(&mut machine, next, 64, 0).0.is(Status::INVALID_FIELD));
 }
 
-/// A command is worked on by the storage and its operators; where it lies for more than half as long beside
-/// that, it is counted.
+/// A command is counted if it waits more than half as long as the storage and its operators work on it.
 #[test]
 fn commands_that_wait_for_others_are_counted() {
     let mut machine = machine();
     let handle = load(&mut machine, &[(Operator::Md5, vec![])]).result.into();
-    let words = [0, 256, 0, 0, 0, 0];
-    let digest = Near {
-        opcode: NO_DATA,
-        namespace: 1,
-        source: BLOCKS,
-        destination: NOWHERE,
-        handle,
-        words,
-        ..Near::default()
-    };
+    let digest = Near::digest(handle, 256);
     // 128 KiB are a piece. The storage takes 5 ms for it, and that is all.
     let pass = |machine: &Machine<ModelStorage>, ms: u64| {
         machine.guest.clock.fetch_add(ms * 1_000_000, std::sync::atomic::Ordering::Relaxed);
@@ -758,7 +757,7 @@ fn modules_are_operators_of_a_drive() {
     let once = through(&mut machine, &chain[..1], data.len()).unwrap();
     assert!(once == data.iter().map(|byte| !byte).collect::<Vec<_>>());
 
-    // One that loops fails its own stream; the drive goes on. One that nobody loaded is refused.
+    // A module that loops fails its own stream; the drive goes on. One that was not loaded is refused.
     let loops = module("(loop $again (br $again)) (unreachable)");
     let failed = through(&mut machine, &[(Operator::Module, loops)], data.len());
     assert_eq!(failed, Err(Status(dcs_abi::status::Status::ModuleFuel.code())));

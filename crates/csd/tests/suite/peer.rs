@@ -1,4 +1,4 @@
-//! The drivers' NVMe host, which knows nothing of this crate, brings a drive up and uses it.
+//! The NVMe host of `dcs-drivers`, which is independent of this crate, starts a drive and uses it.
 
 use dcs_csd::storage::ModelStorage;
 use dcs_csd::{Chain, Config, Storage, VolumeError};

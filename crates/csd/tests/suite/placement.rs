@@ -1,16 +1,16 @@
-//! Policies of slots: which slot serves which drive's chains, and what none serves.
+//! Policies of slots: the slot that serves each drive's chains, and chains that none serves.
 
 use std::sync::atomic::Ordering;
 
 use dcs_abi::operator::Operator;
 use dcs_abi::status::Status as Reason;
-use dcs_csd::near::{NO_DATA, TO_GUEST};
+use dcs_csd::near::TO_GUEST;
 use dcs_csd::placement::{Binding, Placement, PlacementError, Policy};
 use dcs_csd::storage::ModelStorage;
 use dcs_csd::{Config, DriveId, Drives};
 use dcs_nvme::Status;
 
-use crate::near::{BLOCKS, NOWHERE, Near, entry, load, open, run};
+use crate::near::{BLOCKS, Near, entry, load, open, run};
 use crate::rig::Machine;
 use crate::tenants::{beside, slots};
 
@@ -61,7 +61,7 @@ impl Process {
     fn digests(&mut self, drive: usize, chain: &[Operator]) {
         self.on(drive, |machine| {
             let handle = handle(machine, chain);
-            assert_eq!(run(machine, digest(handle)).status, Status::SUCCESS);
+            assert_eq!(run(machine, Near::digest(handle, 2048)).status, Status::SUCCESS);
         });
     }
 
@@ -82,12 +82,6 @@ fn handle(machine: &mut Machine<ModelStorage>, chain: &[Operator]) -> u64 {
     let loaded = load(machine, &chain);
     assert_eq!(loaded.status, Status::SUCCESS);
     loaded.result.into()
-}
-
-/// 1 MiB of logical blocks to nowhere.
-fn digest(handle: u64) -> Near {
-    let (opcode, namespace, source, destination) = (NO_DATA, 1, BLOCKS, NOWHERE);
-    Near { opcode, namespace, source, destination, handle, words: [0, 2048, 0, 0, 0, 0], ..Near::default() }
 }
 
 const UNKNOWN: Reason = Reason::UnknownOperator;
@@ -131,7 +125,7 @@ fn the_drives_that_are_there_share_the_slots() {
     process.first.drives.remove(other);
     process.first.work();
     assert_eq!(owners(&process), [vec![one], vec![]]);
-    // Nothing is told of a drive that is gone.
+    // A removed drive is not reported.
     let states: Vec<_> = process.first.drives.slots().collect();
     assert!(states.iter().all(|slot| slot.drives.is_empty() && slot.batches > 0), "{states:?}");
 }
@@ -141,11 +135,11 @@ fn with_a_dynamic_policy_any_slot_that_is_bound_serves() {
     let mut process = Process::new(Policy::Dynamic, &["sha256", "md5", "md5"], &[1, 1]);
     let handle = process.on(1, |machine| handle(machine, &[Operator::Md5]));
     // One after the other: always the first one that is free.
-    process.on(1, |machine| assert_eq!(run(machine, digest(handle)).status, Status::SUCCESS));
+    process.on(1, |machine| assert_eq!(run(machine, Near::digest(handle, 2048)).status, Status::SUCCESS));
     assert_eq!(process.served(), [vec![], vec![1], vec![]]);
     // Two at once: both slots, and no other.
     process.on(1, |machine| {
-        (0..2).for_each(|_| _ = machine.submit_bytes(1, entry(digest(handle))));
+        (0..2).for_each(|_| _ = machine.submit_bytes(1, entry(Near::digest(handle, 2048))));
         machine.work();
         (0..2).for_each(|_| assert_eq!(machine.reap(1).map(|done| done.status), Some(Status::SUCCESS)));
     });
@@ -179,7 +173,7 @@ fn a_chain_that_no_slot_has_is_refused() {
         assert_eq!(machine.controller().away(), 0);
         // Others go on, and so does a copy without operators.
         let handle = handle(machine, &[Operator::Sha1, Operator::Md5]);
-        assert_eq!(run(machine, digest(handle)).status, Status::SUCCESS);
+        assert_eq!(run(machine, Near::digest(handle, 2048)).status, Status::SUCCESS);
         let words = [1024, 8, 0, 0, 0, 0];
         let copy = Near { opcode: TO_GUEST, namespace: 1, source: BLOCKS, words, ..Near::default() };
         assert_eq!(run(machine, copy).status, Status::SUCCESS);
@@ -195,7 +189,7 @@ fn a_placement_is_for_the_slots_that_there_are() {
     assert_eq!(refused, Err(PlacementError::Count { slots: 2, bound: 3 }));
 }
 
-/// The time that a drive has in its own slot is nothing that another slot's drives have to make up for.
+/// Time that a drive has in its own slot does not count among the drives of another slot.
 #[test]
 fn a_drive_that_comes_to_a_shared_slot_has_its_share_at_once() {
     let mut process = Process::new(Policy::StaticBest, &["any", "any"], &[10, 1, 1, 1]);
@@ -208,7 +202,7 @@ fn a_drive_that_comes_to_a_shared_slot_has_its_share_at_once() {
         let coming = if done[0] < 40 { 3 } else { 4 };
         for (drive, handle) in handles.iter().enumerate().take(coming).skip(begun) {
             let machine = if drive == 0 { &mut process.first } else { &mut process.others[drive - 1] };
-            (0..2).for_each(|_| _ = machine.submit_bytes(1, entry(digest(*handle))));
+            (0..2).for_each(|_| _ = machine.submit_bytes(1, entry(Near::digest(*handle, 2048))));
             done = if drive == 3 { [0; 4] } else { done };
         }
         begun = begun.max(coming);
@@ -218,7 +212,7 @@ fn a_drive_that_comes_to_a_shared_slot_has_its_share_at_once() {
             while let Some(end) = machine.reap(1) {
                 assert_eq!(end.status, Status::SUCCESS);
                 done[drive] += 1;
-                machine.submit_bytes(1, entry(digest(*handle)));
+                machine.submit_bytes(1, entry(Near::digest(*handle, 2048)));
             }
             assert!(done[1..].iter().all(|count| *count < 100), "{done:?}");
         }

@@ -1,5 +1,5 @@
-//! Whatever a guest writes: no panic, nothing outside of its memory, and the drive goes on. And the bound of
-//! the shares.
+//! Random guests: no panic, no access outside their memory, and the drive goes on. And the bound of the
+//! shares.
 
 use dcs_csd::near::{FROM_GUEST, NO_DATA, TO_GUEST};
 use dcs_csd::shares::QUANTUM;
@@ -83,8 +83,8 @@ fn act() -> impl Strategy<Value = Act> {
     ]
 }
 
-/// Of the guest's memory only what the controller may write to changes; the machine itself says where else it
-/// tried.
+/// Only the parts of the guest's memory that the controller may write change; the machine itself reports
+/// other attempts.
 fn behave(acts: &[Act], direct: bool) -> Machine<ModelStorage> {
     let config = Config { queues: 2, commands: 5, buffers: 1, ..Config::new("anything") };
     let mut machine = Machine::new(config, disk(128 << 10), direct).up();

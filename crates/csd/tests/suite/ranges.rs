@@ -1,5 +1,5 @@
-//! Commands that have one request after the other, ranges that are deallocated and zeros that pass a chain: what happens between two of
-//! them, and their cost.
+//! Commands with one request after the other (deallocated ranges, and zeros that pass a chain): changes
+//! between two requests, and their cost.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! Where commands spend their time, limits of a drive's rate, interrupts for several completions, and when
-//! something is to be done though nobody says anything.
+//! Latencies of commands, limits of a drive's rate, interrupt coalescing, and work that is due by the clock
+//! alone.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -25,7 +25,7 @@ fn set(machine: &mut Machine<ModelStorage>, number: u8, value: u32) {
     assert_eq!(done.status, Status::SUCCESS);
 }
 
-/// How many commands there were of a stage, and the bucket of all of them.
+/// Returns the number of commands of a stage, and the bucket of all of them.
 fn stage(machine: &Machine<ModelStorage>, stage: Stage) -> (u64, usize) {
     let histogram = *machine.controller().latencies().of(stage);
     let bucket = histogram.counts().iter().rposition(|count| *count > 0).unwrap_or(0);
@@ -84,7 +84,7 @@ fn a_limit_of_commands_holds_the_next_ones_back_until_it_is_time() {
     pass(&machine, 1000 * MS);
     let done = for_a_second(&mut machine, 1);
     assert!((99..=103).contains(&done), "{done} in a second");
-    // Admin commands go on, and somebody knows when the next I/O command may begin.
+    // Admin commands go on, and the deadline shows when the next I/O command may begin.
     set(&mut machine, feature::ARBITRATION, 0);
     let rest = machine.drives.rest().expect("commands wait");
     assert!(rest <= Duration::from_millis(10), "{rest:?}");
@@ -156,7 +156,7 @@ fn the_end_of_a_keep_alive_is_known_beforehand() {
     pass(&machine, rest.as_nanos() as u64 - 1);
     machine.work();
     assert_eq!(machine.read32(dcs_nvme::register::CSTS), 0b01);
-    // Nobody but the clock says anything.
+    // Only the clock advances.
     pass(&machine, 1);
     assert_eq!(machine.drives.rest(), Some(Duration::ZERO));
     assert_eq!(machine.drives.poll(), Activity::Idle);

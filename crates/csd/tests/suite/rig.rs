@@ -1,4 +1,4 @@
-//! A guest in memory, and a driver by hand: it writes entries, rings doorbells, and reads completions.
+//! A guest in memory, and a driver made for tests: it writes entries, rings doorbells, and reads completions.
 
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,11 +14,11 @@ use dcs_nvme::register::{self, Configuration};
 use dcs_nvme::{AdminQueueSizes, Completion, DataPointer, Status, completion, identify};
 use dcs_vfio::Mapping;
 
-/// Where the guest's memory begins, and how much it has.
+/// First address and size of the guest's memory.
 pub const BASE: u64 = 0x1_0000_0000;
 pub const LENGTH: u64 = 8 << 20;
 
-/// Places in it.
+/// Addresses in it.
 pub const ADMIN_SUBMISSIONS: u64 = BASE;
 pub const ADMIN_COMPLETIONS: u64 = BASE + 0x1000;
 pub const SUBMISSIONS: u64 = BASE + 0x1_0000;
@@ -37,9 +37,9 @@ pub struct Guest {
     pub interrupts: Arc<Mutex<Vec<u16>>>,
     /// Its port's clock, in nanoseconds.
     pub clock: Arc<AtomicU64>,
-    /// How much each look at the clock takes.
+    /// Time that each reading of the clock takes.
     pub tick: Arc<AtomicU64>,
-    /// A page of its memory that is not there now; 0: all is.
+    /// Address of a page that cannot be reached for now; 0: none.
     pub gone: Arc<AtomicU64>,
     /// The kernel may reach the memory.
     pub direct: bool,
@@ -105,14 +105,14 @@ impl HostPort for Guest {
     }
 }
 
-/// A storage in memory, in which nothing takes time, with one volume of so many bytes.
+/// Makes a storage in memory that answers at once, with one volume of this many bytes.
 pub fn disk(length: usize) -> ModelStorage {
     let mut storage = ModelStorage::new(0);
     storage.add(length, 512);
     storage
 }
 
-/// A drive, its guest, and what is behind.
+/// A drive, its guest and its storage.
 pub struct Machine<S> {
     pub drives: Drives<Guest, S>,
     pub drive: DriveId,
@@ -180,7 +180,7 @@ impl<S: Storage> Machine<S> {
         other
     }
 
-    /// Lets another machine have the drives: whoever has them works.
+    /// Gives the drives to another machine, which runs them then.
     pub fn swap(&mut self, other: &mut Machine<S>) {
         std::mem::swap(&mut self.drives, &mut other.drives);
     }
@@ -207,7 +207,7 @@ impl<S: Storage> Machine<S> {
         u32::from_le_bytes(bytes)
     }
 
-    /// Lets the drive work until it has nothing to do.
+    /// Runs the drive until it has nothing to do.
     pub fn work(&mut self) {
         for _ in 0..POLLS_MAX {
             if self.drives.poll() == Activity::Idle && !self.drives.arm() {
@@ -217,7 +217,7 @@ impl<S: Storage> Machine<S> {
         panic!("the drive never rests");
     }
 
-    /// Lets the drive take one command, and the storage answer none.
+    /// Runs the drive for one command; the storage answers none.
     pub fn step(&mut self) {
         let mut controller = self.controller.lock().unwrap();
         assert!(controller.step(0, &mut self.guest, self.drives.storage_mut()).is_some());
@@ -292,7 +292,7 @@ impl<S: Storage> Machine<S> {
         self.cid
     }
 
-    /// The next completion of a queue, if there is one. The head is told at once.
+    /// Takes the next completion of a queue, if there is one, and rings the head doorbell.
     pub fn reap(&mut self, queue: u16) -> Option<Completion> {
         let done = self.peek(queue)?;
         let head = self.queues[usize::from(queue)].1;
@@ -300,7 +300,7 @@ impl<S: Storage> Machine<S> {
         Some(done)
     }
 
-    /// The same, and the controller does not learn of it.
+    /// The same without ringing.
     pub fn peek(&mut self, queue: u16) -> Option<Completion> {
         let base = match queue {
             0 => ADMIN_COMPLETIONS,

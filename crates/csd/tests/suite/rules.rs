@@ -1,5 +1,4 @@
-//! Rules of NVMe, each broken by hand: the status that the specification names. And what a controller says of
-//! itself.
+//! Rules of NVMe, each broken on purpose, with the status that the specification defines. And identify data.
 
 use dcs_csd::storage::ModelStorage;
 use dcs_csd::{Config, Namespace, Storage};

@@ -207,7 +207,8 @@ fn volumes_that_an_ssd_does_not_have_are_refused() {
     assert!((info.length, info.read_only, info.thin) == (block, true, false));
 }
 
-/// An SSD that fails, hangs or is gone fails its own commands, each once, and what it may still write to is nobody's.
+/// An SSD that fails, hangs or is removed fails its own commands, each once, and memory that it may still
+/// write is not used again.
 #[test]
 fn an_ssd_that_fails_fails_its_own_commands() {
     for fault in [Fault::BadStatus(0x281), Fault::LoseCommand, Fault::Hang, Fault::HangHard, Fault::Remove] {

@@ -1,4 +1,4 @@
-//! Operators of several drives: what they share, and how much each of them has of it.
+//! Operators of several drives: their shares of time and memory.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,27 +11,18 @@ use dcs_nvme::command::{Blocks, Command, nvm};
 use dcs_nvme::{DataPointer, Status};
 
 use crate::near::{
-    BLOCKS, NOWHERE, Near, PARAMETERS, RESULTS, STREAM, entry, load, machine, module, open, opening,
-    parameters, run, sending, take,
+    BLOCKS, Near, PARAMETERS, RESULTS, STREAM, entry, load, machine, module, open, opening, parameters, run,
+    sending, take,
 };
 use crate::rig::{DATA, Machine, disk};
 
-/// Between two looks at the plain commands of all guests, operators do a bounded piece of work, whoever's they
-/// are.
+/// Between two turns of the plain commands of all guests, operators of any drive do a bounded piece of work.
 #[test]
 fn plain_reads_go_on_beside_a_neighbours_operators() {
     let mut near = machine();
     let loaded = load(&mut near, &[(Operator::Sha256, vec![]), (Operator::Md5, vec![])]).result;
     let mut plain = beside(&mut near, 1);
-    let digest = Near {
-        opcode: NO_DATA,
-        namespace: 1,
-        source: BLOCKS,
-        destination: NOWHERE,
-        handle: loaded.into(),
-        words: [0, 2048, 0, 0, 0, 0],
-        ..Near::default()
-    };
+    let digest = Near::digest(loaded.into(), 2048);
     const COMMANDS: u64 = 5;
     for _ in 0..COMMANDS {
         near.submit_bytes(1, entry(digest));
@@ -62,7 +53,7 @@ fn plain_reads_go_on_beside_a_neighbours_operators() {
     assert!(polls >= COMMANDS * 16, "more than 64 KiB of operators at once: {polls} pieces, {reads} reads");
 }
 
-/// Another drive beside the first one's, with a namespace that is the first one's volume.
+/// Makes another drive in the same process, with a namespace on the first one's volume.
 pub fn beside(first: &mut Machine<ModelStorage>, weight: u32) -> Machine<ModelStorage> {
     let mut other = Machine::new(Config::new("beside"), ModelStorage::new(0), true);
     other.guest.clock = first.guest.clock.clone();
@@ -113,16 +104,7 @@ fn drives_have_shares_of_the_operators_time() {
         first.work();
         let one = if machine == 0 { &mut first } else { &mut second };
         let handle = one.reap(1).expect("parameters").result.into();
-        let words = [0, 2048, 0, 0, 0, 0];
-        commands.push(entry(Near {
-            opcode: NO_DATA,
-            namespace: 1,
-            source: BLOCKS,
-            destination: NOWHERE,
-            handle,
-            words,
-            ..Near::default()
-        }));
+        commands.push(entry(Near::digest(handle, 2048)));
     }
     first.guest.tick.store(10_000, std::sync::atomic::Ordering::Relaxed);
     for _ in 0..6 {
@@ -145,8 +127,8 @@ fn drives_have_shares_of_the_operators_time() {
     assert!(2 * one < three && three < 4 * one, "{one} ns for a weight of 1, {three} ns for one of 3");
 }
 
-/// Slots that do their work when they are asked whether it is done, the last one first. They fail while they are told
-/// to, as one does whose operator panics.
+/// Slots that do their work when they are polled, the last batch first. They fail while `fails` is set, like
+/// a slot whose operator panics.
 pub struct Slots(Vec<Option<Batch>>, Arc<AtomicBool>);
 
 impl Workers for Slots {
@@ -236,16 +218,7 @@ fn slots_give_what_the_loop_gives() {
 fn a_reset_waits_for_slots() {
     let mut machine = with_slots(1);
     let handle = u64::from(load(&mut machine, &[(Operator::Sha256, vec![])]).result);
-    let words = [0, 2048, 0, 0, 0, 0];
-    let digest = Near {
-        opcode: NO_DATA,
-        namespace: 1,
-        source: BLOCKS,
-        destination: NOWHERE,
-        handle,
-        words,
-        ..Near::default()
-    };
+    let digest = Near::digest(handle, 2048);
     (0..2).for_each(|_| _ = machine.submit_bytes(1, entry(digest)));
     while machine.controller().away() == 0 {
         machine.drives.poll();
@@ -275,10 +248,7 @@ fn a_reset_waits_for_slots() {
 fn a_reset_does_not_wait_for_work_that_waits_for_a_slot() {
     let mut machine = with_slots(1);
     let handle = u64::from(load(&mut machine, &[(Operator::Sha256, vec![])]).result);
-    let words = [0, 2048, 0, 0, 0, 0];
-    let (source, destination) = (BLOCKS, NOWHERE);
-    let digest =
-        Near { opcode: NO_DATA, namespace: 1, source, destination, handle, words, ..Near::default() };
+    let digest = Near::digest(handle, 2048);
     (0..6).for_each(|_| _ = machine.submit_bytes(1, entry(digest)));
     while machine.controller().away() < 2 {
         machine.drives.poll();
@@ -292,21 +262,13 @@ fn a_reset_does_not_wait_for_work_that_waits_for_a_slot() {
     assert_eq!(run(&mut machine, Near { handle, ..digest }).status, Status::SUCCESS);
 }
 
-/// A drive in the place of one that is gone has a share like any other, whatever the one before had.
+/// A drive in the place of a removed one has a share like any other, whatever its predecessor had.
 #[test]
 fn a_place_s_next_drive_has_no_debt_in_the_slots() {
     let mut first = with_slots(1);
     let mut other = beside(&mut first, 1);
     let chain = [(Operator::Crc32c, vec![])];
-    let digest = |handle: u64| Near {
-        opcode: NO_DATA,
-        namespace: 1,
-        source: BLOCKS,
-        destination: NOWHERE,
-        handle,
-        words: [0, 2048, 0, 0, 0, 0],
-        ..Near::default()
-    };
+    let digest = |handle: u64| Near::digest(handle, 2048);
     let handle = load(&mut first, &chain).result.into();
     // Each look at the clock takes 10 ms: the first drive has a slot for seconds.
     first.guest.tick.store(10_000_000, Ordering::Relaxed);
@@ -346,7 +308,7 @@ fn a_place_s_next_drive_has_no_debt_in_the_slots() {
     assert!(done[0].abs_diff(done[1]) <= 4, "{done:?}");
 }
 
-/// Nothing is used any more of a chain that failed in a slot, not even its digests.
+/// A chain that failed in a slot is not used any more, not even its digests.
 #[test]
 fn a_chain_that_fails_in_a_slot_is_gone() {
     let workers = slots(1);
@@ -375,10 +337,8 @@ fn a_drive_hands_over_no_more_than_slots_soon_take() {
     machine.create(2);
     let chains = [Operator::Sha256, Operator::Md5, Operator::Crc32c, Operator::Sha1];
     let handles = chains.map(|operator| u64::from(load(&mut machine, &[(operator, vec![])]).result));
-    let words = [0, 64, 0, 0, 0, 0];
     for (number, handle) in handles.into_iter().cycle().take(14).enumerate() {
-        let (opcode, namespace, source, destination) = (NO_DATA, 1, BLOCKS, NOWHERE);
-        let digest = Near { opcode, namespace, source, destination, handle, words, ..Near::default() };
+        let digest = Near::digest(handle, 64);
         machine.submit_bytes(1 + number as u16 % 2, entry(digest));
     }
     let (mut most, mut ended) = (0, 0);
@@ -411,16 +371,7 @@ fn operators_take_no_more_memory_than_there_is() {
     let handle = load(&mut machine, &vec![largest.clone(); 2]).result.into();
     let parameters = parameters(&vec![largest.clone(); 2], 0).len() as u64;
     assert_eq!(machine.controller().operator_memory(), parameters, "they are kept");
-    let words = [0, 2048, 0, 0, 0, 0];
-    let digest = entry(Near {
-        opcode: NO_DATA,
-        namespace: 1,
-        source: BLOCKS,
-        destination: NOWHERE,
-        handle,
-        words,
-        ..Near::default()
-    });
+    let digest = entry(Near::digest(handle, 2048));
     let [first, _, third] = [(); 3].map(|()| machine.submit_bytes(1, digest));
     let mut most = 0;
     (0..3).for_each(|_| _ = machine.drives.poll());
@@ -447,9 +398,7 @@ fn a_stream_waits_for_the_memory_of_commands() {
     let mut machine = with_memory(200 * MIB);
     let largest = vec![(Operator::Zstd, vec![19]); 2];
     let handle = load(&mut machine, &largest).result.into();
-    let words = [0, 2048, 0, 0, 0, 0];
-    let (opcode, namespace, source, destination) = (NO_DATA, 1, BLOCKS, NOWHERE);
-    let digest = Near { opcode, namespace, source, destination, handle, words, ..Near::default() };
+    let digest = Near::digest(handle, 2048);
     let open = sending(&machine, 1, STREAM, &opening(&largest, &[(0, 100)]));
     let cids = [entry(digest), open].map(|entry| machine.submit_bytes(1, entry));
     machine.work();
@@ -462,13 +411,13 @@ fn a_stream_s_memory_is_its_own_until_it_is_closed_or_abandoned() {
     let mut machine = with_memory(200 * MIB);
     let largest = vec![(Operator::Zstd, vec![19]); 2];
     let stream = u64::from(open(&mut machine, 1, &largest, &[(0, 100)]).result);
-    // Nobody knows how long it lasts: what does not fit beside it does not wait.
+    // It may last for ever: commands that do not fit beside it do not wait.
     let refused = open(&mut machine, 1, &largest, &[(0, 100)]).status;
     assert_eq!(refused, Status::INTERRUPTED);
     assert_eq!(load(&mut machine, &largest).status, Status::INTERRUPTED);
     let small = u64::from(open(&mut machine, 1, &[(Operator::Md5, vec![])], &[(0, 100)]).result);
     assert!(take(&mut machine, stream, 4096, 0).0.is_success());
-    // After ten seconds its owner may have been killed; but who needs no room takes none away.
+    // After ten seconds its owner may have been killed; but a command that needs no memory closes no stream.
     let pass = |machine: &Machine<ModelStorage>| {
         machine.guest.clock.fetch_add(10_000_000_000, std::sync::atomic::Ordering::Relaxed);
     };

@@ -1,4 +1,4 @@
-//! What a controller keeps for its guest: the time, its identifier, and that it lives.
+//! State that a controller keeps for its guest: the time, its identifier, and the keep alive timer.
 
 use std::sync::atomic::Ordering;
 

@@ -9,7 +9,7 @@ use crate::interrupt;
 use crate::s3::process::BECOME;
 use dcs_csd::storage::ModelStorage;
 use dcs_csd::{Activity, Config, Controller, Drives, Namespace, Storage};
-use dcs_csd_cli::port::{Front, GuestPort};
+use dcs_csd_cli::port::{DriveRegisters, GuestPort};
 use dcs_vfio_user::pci::{Function, Identity, Interrupts, NoRegisters, Setup};
 use dcs_vfio_user::wake::Wake;
 use dcs_vfio_user::{Running, Server};
@@ -214,7 +214,7 @@ impl MemoryDrive {
         let function = Function::new(setup, Box::new(NoRegisters))?;
         let (mut server, port) = Server::bind_port(path, function, wake.clone())?;
         let controller = Arc::new(Mutex::new(controller));
-        server.function().set_registers(Box::new(Front::new(controller.clone(), wake.clone())));
+        server.function().set_registers(Box::new(DriveRegisters::new(controller.clone(), wake.clone())));
         let mut drives = Drives::new(storage, 256);
         drives.add(controller, GuestPort::new(port), 1);
         Ok((drives, server.start()?))
