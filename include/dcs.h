@@ -1109,7 +1109,8 @@ static inline bool dcs_status_do_not_retry(uint16_t status) {
 #define DCS_DRIVER_THREAD 0
 
 /**
- * Whoever waits for a transfer runs it: no hand-over between threads. Nothing moves while nobody waits.
+ * The thread that waits for a transfer runs it: no hand-over between threads. Nothing moves while no thread
+ * waits.
  */
 #define DCS_DRIVER_CALLER 1
 
@@ -1491,20 +1492,20 @@ struct dcs_side {
      */
     uint8_t zero_copy;
     /**
-     * 1 for a source: a promise that nobody writes to these bytes of the file, or truncates it, until the
+     * 1 for a source: a promise that these bytes of the file are neither written nor truncated until the
      * reader at the other end has read them. That is later than the end of the transfer, and later than
-     * TCP's acknowledgement where the reader is on the same machine or in a container of it: a file that is
-     * replaced by renaming another one over it keeps the promise, one that is written in place does not.
-     * Where the chain is empty, or all of its operators are digests, the kernel may then be lent the pages
-     * of the page cache, as by sendfile(2): a copy or two less. If somebody writes to them all the same, the
-     * reader may get other bytes than the digests are of. With 0 the reader gets what was read, whatever
-     * becomes of the file. A destination's is 0.
+     * TCP's acknowledgement if the reader is on the same machine or in a container of it: a file that is
+     * replaced by renaming another one over it keeps the promise, one that is written in place does not. If
+     * the chain is empty or has only digests, the kernel may then be lent the pages of the page cache, as by
+     * sendfile(2): that saves a copy or two. If the file is written all the same, the reader may get other
+     * bytes than those that the digests cover. With 0 the reader gets the bytes that were read, whatever
+     * happens to the file. A destination's is 0.
      */
     uint8_t immutable;
     /**
      * 1 for a destination: the virtual drive that has the file writes it itself, with DCS_BACKEND_DRIVE and
-     * operators (PATH_UNAVAILABLE else). It was written before, begins with
-     * a logical block, and is nobody else's meanwhile; what comes out has to fit into it. A source's is 0.
+     * operators (else PATH_UNAVAILABLE). The range was written before, begins at a logical block, and has no
+     * other user meanwhile; the output has to fit into it. A source's is 0.
      */
     uint8_t near_storage;
     /**
@@ -1690,7 +1691,7 @@ int dcs_engine_uses_io_uring(const struct dcs_engine *engine);
 int dcs_engine_cores(const struct dcs_engine *engine);
 
 /**
- * Aborts what is in flight, waits until the engine has let go of all descriptors and memory, and stops it.
+ * Aborts what is in flight, waits until the engine has released all descriptors and memory, and stops it.
  *
  * Its transfers end with DCS_STATUS_QUEUE_DELETED unless they were faster. Its sessions and transfers stay,
  * and are to be closed and freed as ever, before or after; they cannot submit any more. NULL is ignored. No
@@ -1722,7 +1723,7 @@ int dcs_session_open(struct dcs_engine *engine,
                      struct dcs_session **session);
 
 /**
- * Aborts the session's transfers, waits until the engine has let go of their descriptors and memory, and
+ * Aborts the session's transfers, waits until the engine has released their descriptors and memory, and
  * closes it.
  *
  * The transfers end with DCS_STATUS_QUEUE_DELETED unless they were faster; they stay, and are to be freed as
@@ -1740,7 +1741,7 @@ void dcs_session_close(struct dcs_session *session);
  * transfers (dcs_transfer_poll). It does not block, belongs to the session, and is closed with it.
  *
  * Returns the descriptor, or -1 and errno: EFAULT (NULL), EOPNOTSUPP (the engine is driven by the caller
- * that waits: nobody would drive it meanwhile), EMFILE.
+ * that waits: nothing would drive it meanwhile), EMFILE.
  *
  * # Safety
  *

@@ -17,7 +17,8 @@ use std::time::Duration;
 
 /// A thread of the engine's own runs it: it spins while there is work, and sleeps when there is none.
 pub const DCS_DRIVER_THREAD: u8 = 0;
-/// Whoever waits for a transfer runs it: no hand-over between threads. Nothing moves while nobody waits.
+/// The thread that waits for a transfer runs it: no hand-over between threads. Nothing moves while no thread
+/// waits.
 pub const DCS_DRIVER_CALLER: u8 = 1;
 
 /// This machine's kernel.
@@ -191,10 +192,15 @@ fn configure(builder: Builder, options: &dcs_engine_options) -> Result<Builder, 
         builder = builder.gpu(device.into());
     }
     let storage = Mode::from_number(options.gpu_storage).ok_or(libc::EINVAL)?;
-    builder = builder.gpu_storage(storage);
+    let builder = builder.gpu_storage(storage);
     if !(-20..=19).contains(&options.nice) {
         return Err(libc::EINVAL);
     }
+    Ok(set_sizes(builder, options))
+}
+
+/// Sets the node, the nice value and the sizes that are given: zero leaves the default.
+fn set_sizes(mut builder: Builder, options: &dcs_engine_options) -> Builder {
     if let Some(node) = options.numa_node.checked_sub(1) {
         builder = builder.numa_node(node.into());
     }
@@ -216,7 +222,7 @@ fn configure(builder: Builder, options: &dcs_engine_options) -> Result<Builder, 
     if options.window != 0 {
         builder = builder.window(options.window);
     }
-    Ok(builder)
+    builder
 }
 
 /// Returns errno for an error outside of any transfer.
@@ -288,7 +294,7 @@ pub unsafe extern "C" fn dcs_engine_cores(engine: *const dcs_engine) -> c_int {
     })
 }
 
-/// Aborts what is in flight, waits until the engine has let go of all descriptors and memory, and stops it.
+/// Aborts what is in flight, waits until the engine has released all descriptors and memory, and stops it.
 ///
 /// Its transfers end with DCS_STATUS_QUEUE_DELETED unless they were faster. Its sessions and transfers stay,
 /// and are to be closed and freed as ever, before or after; they cannot submit any more. NULL is ignored. No
@@ -338,7 +344,7 @@ pub unsafe extern "C" fn dcs_session_open(
     })
 }
 
-/// Aborts the session's transfers, waits until the engine has let go of their descriptors and memory, and
+/// Aborts the session's transfers, waits until the engine has released their descriptors and memory, and
 /// closes it.
 ///
 /// The transfers end with DCS_STATUS_QUEUE_DELETED unless they were faster; they stay, and are to be freed as
@@ -363,7 +369,7 @@ pub unsafe extern "C" fn dcs_session_close(session: *mut dcs_session) {
 /// transfers (dcs_transfer_poll). It does not block, belongs to the session, and is closed with it.
 ///
 /// Returns the descriptor, or -1 and errno: EFAULT (NULL), EOPNOTSUPP (the engine is driven by the caller
-/// that waits: nobody would drive it meanwhile), EMFILE.
+/// that waits: nothing would drive it meanwhile), EMFILE.
 ///
 /// # Safety
 ///

@@ -27,7 +27,7 @@ impl dcs_prepared {
     }
 
     /// Stores the last completion in `into`, and returns `value`, or errno of its failure.
-    fn told(&self, into: *mut dcs_completion, value: c_int) -> Result<c_int, c_int> {
+    fn store_last(&self, into: *mut dcs_completion, value: c_int) -> Result<c_int, c_int> {
         let completion = self.done.ok_or(libc::EINVAL)?;
         let errno = completion.errno();
         // SAFETY: NULL or valid for a write, by the promise of each function that calls this.
@@ -124,7 +124,7 @@ pub unsafe extern "C" fn dcs_prepared_wait(prepared: *mut dcs_prepared, done: *m
         while !prepared.look() {
             prepared.prepared.wait_done();
         }
-        prepared.told(done, 0)
+        prepared.store_last(done, 0)
     })
 }
 
@@ -141,7 +141,7 @@ pub unsafe extern "C" fn dcs_prepared_poll(prepared: *mut dcs_prepared, done: *m
     call(|| {
         // SAFETY: NULL or a prepared transfer of this thread's, by the caller's promise.
         let prepared = unsafe { prepared.as_mut() }.ok_or(libc::EFAULT)?;
-        if prepared.look() { prepared.told(done, 1) } else { Ok(0) }
+        if prepared.look() { prepared.store_last(done, 1) } else { Ok(0) }
     })
 }
 

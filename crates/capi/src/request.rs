@@ -35,18 +35,18 @@ pub struct dcs_side {
     /// Zero-copy send, and the kernel's own copy where the chain is empty or, to a socket or pipe, the source
     /// is immutable: DCS_MODE_OFF forbids both; DCS_MODE_ON demands the former of a destination.
     pub zero_copy: u8,
-    /// 1 for a source: a promise that nobody writes to these bytes of the file, or truncates it, until the
+    /// 1 for a source: a promise that these bytes of the file are neither written nor truncated until the
     /// reader at the other end has read them. That is later than the end of the transfer, and later than
-    /// TCP's acknowledgement where the reader is on the same machine or in a container of it: a file that is
-    /// replaced by renaming another one over it keeps the promise, one that is written in place does not.
-    /// Where the chain is empty, or all of its operators are digests, the kernel may then be lent the pages
-    /// of the page cache, as by sendfile(2): a copy or two less. If somebody writes to them all the same, the
-    /// reader may get other bytes than the digests are of. With 0 the reader gets what was read, whatever
-    /// becomes of the file. A destination's is 0.
+    /// TCP's acknowledgement if the reader is on the same machine or in a container of it: a file that is
+    /// replaced by renaming another one over it keeps the promise, one that is written in place does not. If
+    /// the chain is empty or has only digests, the kernel may then be lent the pages of the page cache, as by
+    /// sendfile(2): that saves a copy or two. If the file is written all the same, the reader may get other
+    /// bytes than those that the digests cover. With 0 the reader gets the bytes that were read, whatever
+    /// happens to the file. A destination's is 0.
     pub immutable: u8,
     /// 1 for a destination: the virtual drive that has the file writes it itself, with DCS_BACKEND_DRIVE and
-    /// operators (PATH_UNAVAILABLE else). It was written before, begins with
-    /// a logical block, and is nobody else's meanwhile; what comes out has to fit into it. A source's is 0.
+    /// operators (else PATH_UNAVAILABLE). The range was written before, begins at a logical block, and has no
+    /// other user meanwhile; the output has to fit into it. A source's is 0.
     pub near_storage: u8,
     /// Where in the file or block device. 0 for everything else. The file's own position is not used, nor
     /// changed.

@@ -141,47 +141,63 @@ impl Card {
             }
             OperationKind::Write { offset, block, start, length, more, .. } => {
                 let span = self.span(offset, block, start, length);
-                match (spec.destination.kind, self.handles.get(spec.destination.handle)) {
-                    (EndpointKind::Flow, Some(HandleTarget::Flow(at, flow))) => {
-                        self.send(bus, at, flow, operation, span, more);
-                    }
-                    (EndpointKind::Flow, Some(HandleTarget::Datagrams(at, ends))) => {
-                        let piece = dcs_net::Piece { offset: span.memory, length: span.length };
-                        self.networks[at].write_datagrams(ends, operation.id, piece);
-                        self.networks[at].poll(bus, self.now);
-                    }
-                    (EndpointKind::Paced, Some(HandleTarget::Paced(at, stream))) => {
-                        let piece = dcs_net::Piece { offset: span.memory, length: span.length };
-                        let begin = self.begin_paced(operation.command);
-                        self.networks[at].set_now(self.now);
-                        self.networks[at].write_paced(bus, stream, (operation.id, piece), begin.as_ref());
-                        self.networks[at].poll(bus, self.now);
-                    }
-                    _ => self.write(bus, operation.id, &spec.destination, span),
-                }
+                self.write_to(bus, operation, &spec.destination, span, more);
             }
-            OperationKind::Flush => match self.handles.get(spec.destination.handle) {
-                Some(HandleTarget::Ssd(at)) => {
-                    self.submit(bus, at, Job { operation: operation.id, work: Work::Flush })
-                }
-                Some(HandleTarget::Flow(at, flow)) if spec.acknowledged => {
-                    self.networks[at].flush(flow, operation.id);
-                }
-                Some(HandleTarget::Paced(at, stream)) => {
-                    let begin = self.begin_paced(operation.command);
-                    self.networks[at].set_now(self.now);
-                    self.networks[at].flush_paced(bus, stream, operation.id, spec.more, begin.as_ref());
-                    self.networks[at].poll(bus, self.now);
-                }
-                _ if spec.destination.kind == EndpointKind::Paced => {
-                    self.done(operation.id, Outcome::Failed(Failure::new(Status::DeviceReset)));
-                }
-                _ => self.done(operation.id, Outcome::Flushed),
-            },
+            OperationKind::Flush => self.flush(bus, operation, &spec),
             OperationKind::Direct { .. } => {
                 self.done(operation.id, Outcome::Failed(Failure::new(Status::PathUnavailable)));
             }
             _ => self.process(bus, operation),
+        }
+    }
+
+    /// Writes a span to a command's destination.
+    fn write_to(
+        &mut self,
+        bus: &mut dyn Bus,
+        operation: &Operation,
+        destination: &EndpointSpec,
+        span: Span,
+        more: bool,
+    ) {
+        let piece = dcs_net::Piece { offset: span.memory, length: span.length };
+        match (destination.kind, self.handles.get(destination.handle)) {
+            (EndpointKind::Flow, Some(HandleTarget::Flow(at, flow))) => {
+                self.send(bus, at, flow, operation, span, more);
+            }
+            (EndpointKind::Flow, Some(HandleTarget::Datagrams(at, ends))) => {
+                self.networks[at].write_datagrams(ends, operation.id, piece);
+                self.networks[at].poll(bus, self.now);
+            }
+            (EndpointKind::Paced, Some(HandleTarget::Paced(at, stream))) => {
+                let begin = self.begin_paced(operation.command);
+                self.networks[at].set_now(self.now);
+                self.networks[at].write_paced(bus, stream, (operation.id, piece), begin.as_ref());
+                self.networks[at].poll(bus, self.now);
+            }
+            _ => self.write(bus, operation.id, destination, span),
+        }
+    }
+
+    /// Flushes a command's destination.
+    fn flush(&mut self, bus: &mut dyn Bus, operation: &Operation, spec: &TransferSpec) {
+        match self.handles.get(spec.destination.handle) {
+            Some(HandleTarget::Ssd(at)) => {
+                self.submit(bus, at, Job { operation: operation.id, work: Work::Flush })
+            }
+            Some(HandleTarget::Flow(at, flow)) if spec.acknowledged => {
+                self.networks[at].flush(flow, operation.id);
+            }
+            Some(HandleTarget::Paced(at, stream)) => {
+                let begin = self.begin_paced(operation.command);
+                self.networks[at].set_now(self.now);
+                self.networks[at].flush_paced(bus, stream, operation.id, spec.more, begin.as_ref());
+                self.networks[at].poll(bus, self.now);
+            }
+            _ if spec.destination.kind == EndpointKind::Paced => {
+                self.done(operation.id, Outcome::Failed(Failure::new(Status::DeviceReset)));
+            }
+            _ => self.done(operation.id, Outcome::Flushed),
         }
     }
 

@@ -13,7 +13,7 @@ use std::time::Duration;
 #[command(name = "dcs", version, after_help = EXAMPLES)]
 pub struct Arguments {
     #[command(flatten)]
-    pub telling: dcs_console::report::Options,
+    pub output: dcs_console::report::Options,
     #[command(subcommand)]
     pub command: Command,
 }
@@ -73,7 +73,7 @@ pub struct Companion {
 impl Arguments {
     /// Makes the report of the command's results.
     pub fn report(&self) -> Report {
-        let report = |name| Report::new(name, &self.telling);
+        let report = |name| Report::new(name, &self.output);
         let to = |name, destination: &OsString| match destination == "-" {
             true => report(name).results_to_stderr(),
             false => report(name),

@@ -46,7 +46,7 @@ impl Engines {
         io: dcs::Io,
         report: &Report,
     ) -> Result<Engines, Failure> {
-        let asked = asked()?;
+        let asked = requested()?;
         let near = match asked {
             RequestedBackend::Drive => {
                 Some(Arc::new(beside_the_disk(names, nic.as_ref(), gpu.as_ref(), io)?))
@@ -83,7 +83,7 @@ impl Engines {
 }
 
 /// Returns the backend that the environment asks for.
-fn asked() -> Result<RequestedBackend, Failure> {
+fn requested() -> Result<RequestedBackend, Failure> {
     match std::env::var(BACKEND).as_deref() {
         Ok("card") => Ok(RequestedBackend::Card),
         Ok("drive") => Ok(RequestedBackend::Drive),
@@ -108,7 +108,7 @@ pub enum Device {
 impl Device {
     /// Returns what the options and the environment ask for.
     pub fn new(nic: Option<dcs::Nic>) -> Result<Device, Failure> {
-        match (nic, asked()?) {
+        match (nic, requested()?) {
             (None, RequestedBackend::Kernel) => Ok(Device::Kernel),
             (Some(nic), RequestedBackend::Kernel) => Ok(Device::Nic(nic)),
             (None, RequestedBackend::Card) => Ok(Device::Card),
@@ -128,7 +128,7 @@ fn of_card(nic: &dcs::Nic) -> Failure {
 
 /// Refuses what streams cannot be recorded by: they are received by sockets of the kernel.
 pub fn records_by_kernel(nic: Option<&str>) -> Result<(), Failure> {
-    let by = match (nic, asked()?) {
+    let by = match (nic, requested()?) {
         (None, RequestedBackend::Kernel) => return Ok(()),
         (Some(nic), _) => format!("--nic {nic}: a NIC that this process drives"),
         (None, RequestedBackend::Card) => format!("{BACKEND}=card: a card"),

@@ -70,11 +70,9 @@ pub fn run(copy: &args::Copy, report: &Report) -> Result<(), Failure> {
             transfer::run(job(source, to.sink(moving.cache.into()), engines.any()), report)?
         }
     };
-    if let Some(holes) = holes.as_ref().filter(|_| !chain.ops.is_empty() && chain.keeps_data()) {
-        holes.dig(&to).map_err(|error| Failure::io(&to.name, &error))?;
-    }
-    if let (Some(file), Some(_), true) = (to.file(), &holes, copy.sink.durable) {
-        file.sync_all().map_err(|error| Failure::io(&to.name, &error))?;
+    if let Some(holes) = &holes {
+        let digs = !chain.ops.is_empty() && chain.keeps_data();
+        holes.finish(&to, digs, copy.sink.durable).map_err(|error| Failure::io(&to.name, &error))?;
     }
     from.advance(done.completion.bytes_in);
     expected.check(&done.completion, &to)?;
@@ -87,7 +85,7 @@ pub fn run(copy: &args::Copy, report: &Report) -> Result<(), Failure> {
         counters: &chain.counters,
         done: &done,
     }
-    .tell(report);
+    .report(report);
     Ok(())
 }
 
@@ -147,11 +145,14 @@ impl Holes {
         Ok(Done { completion, elapsed: begun.elapsed() })
     }
 
-    /// Makes the holes in the copy, where it has zeros.
-    fn dig(&self, to: &NamedSink) -> io::Result<()> {
+    /// Makes the holes in the copy that has zeros there, if it `digs`, and makes it durable.
+    fn finish(&self, to: &NamedSink, digs: bool, durable: bool) -> io::Result<()> {
         let Some(file) = to.file() else { return Ok(()) };
-        let holes = sparse::holes(&self.data, self.start, self.end);
-        holes.iter().try_for_each(|(at, length)| sparse::dig(file, at - self.start, *length))
+        if digs {
+            let holes = sparse::holes(&self.data, self.start, self.end);
+            holes.iter().try_for_each(|(at, length)| sparse::dig(file, at - self.start, *length))?;
+        }
+        if durable { file.sync_all() } else { Ok(()) }
     }
 }
 

@@ -107,7 +107,7 @@ pub fn begin(timeout: Duration, report: Report) -> io::Result<()> {
         let mut state = state();
         (state.first, state.limit) = (Some(tells), Some(timeout));
     }
-    interrupt::tell_end(interrupted, over);
+    interrupt::on_end(interrupted, over);
     std::thread::Builder::new().name("dcs-deadline".into()).spawn(move || watch(&report))?;
     std::thread::Builder::new().name("dcs-signals".into()).spawn(move || {
         while passed_on.read_exact(&mut [0]).is_ok() {
@@ -202,7 +202,7 @@ fn watch(report: &Report) {
                     }
                     Ending::Code(code) => *code,
                 };
-                tell(&state, code);
+                report_expiry(&state, code);
                 leave(code.into());
             }
         };
@@ -210,7 +210,7 @@ fn watch(report: &Report) {
 }
 
 /// Tells the first process how this one ends. By then all output is written.
-fn tell(state: &State, code: u8) {
+fn report_expiry(state: &State, code: u8) {
     if let Some(first) = &state.first {
         let_go(first.as_raw_fd());
         let mut first = first;
@@ -245,7 +245,7 @@ fn let_go(first: RawFd) {
 /// Ends the command: nothing is printed any more, however long the process takes to end.
 pub fn over(code: u8) {
     let state = state();
-    tell(&state, code);
+    report_expiry(&state, code);
     std::mem::forget(state);
 }
 

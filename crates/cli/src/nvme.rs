@@ -71,7 +71,13 @@ pub fn engine(
         Error::Gpu(error) => no_gpu(gpu, &error),
         error => failure(error),
     })?;
-    crate::nic::say(&engine, report);
+    announce(&engine, report);
+    Ok(Some(Arc::new(engine)))
+}
+
+/// Reports the devices that the engine drives.
+fn announce(engine: &Engine, report: &Report) {
+    crate::nic::say(engine, report);
     if let Some(gpu) = engine.gpu() {
         let (major, minor) = gpu.capability;
         report.remark(format_args!("dcs: GPU {}: {}, {}", gpu.device, gpu.name, units::human(gpu.memory)));
@@ -103,7 +109,6 @@ pub fn engine(
             "huge_pages": namespace.has_huge_pages(),
         }));
     }
-    Ok(Some(Arc::new(engine)))
 }
 
 /// Returns the range that a name stands for, of a namespace that the engine drives; `None` if it does not name an SSD.

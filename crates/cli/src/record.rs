@@ -55,7 +55,7 @@ pub fn run(record: &Record, report: &Report) -> Result<(), Failure> {
     let name = format!("{} -> {}", record.from, to.name);
     let completion = ended.map_err(|error| Failure::transfer(&name, error, false))?;
     to.commit(completion.bytes_out)?;
-    tell(record, &chain.names, &completion, &receiver.state(), why, start.elapsed(), report);
+    report_end(record, &chain.names, &completion, &receiver.state(), why, start.elapsed(), report);
     // A first signal that comes now does not suppress the report.
     drop(guard);
     Ok(())
@@ -101,7 +101,7 @@ fn ended(result: Result<Completion, TransferError>, stopped: bool) -> Result<Com
     }
 }
 
-fn tell(
+fn report_end(
     record: &Record,
     chain: &[&'static str],
     completion: &Completion,

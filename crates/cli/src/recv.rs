@@ -79,7 +79,7 @@ pub fn run(recv: &args::Recv, report: &Report) -> Result<(), Failure> {
         counters: &chain.counters,
         done: &done,
     }
-    .tell(report);
+    .report(report);
     Ok(())
 }
 

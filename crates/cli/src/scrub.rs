@@ -80,7 +80,7 @@ pub fn run(options: &Scrub, report: &Report) -> Result<(), Failure> {
     let runtime = runtime.map_err(|error| Failure::io("the runtime", &error))?;
     if options.repair {
         let repaired = runtime.block_on(store.repair(options.dry_run));
-        tell_repair(&repaired.map_err(|error| opening(&named, &error))?, options.dry_run, report);
+        report_repair(&repaired.map_err(|error| opening(&named, &error))?, options.dry_run, report);
     }
     let pass = Pass {
         store,
@@ -122,8 +122,8 @@ async fn go(pass: Pass, report: &Report, bar: Option<&ProgressBar>) -> Result<Ta
         }
         if checked.is_finding() {
             match bar {
-                Some(bar) => bar.suspend(|| tell(checked, report)),
-                None => tell(checked, report),
+                Some(bar) => bar.suspend(|| report_object(checked, report)),
+                None => report_object(checked, report),
             }
         }
     });
@@ -154,7 +154,7 @@ fn shown(name: &str) -> std::str::EscapeDebug<'_> {
 }
 
 /// Prints a repair.
-fn tell_repair(repaired: &Repaired, dry_run: bool, report: &Report) {
+fn report_repair(repaired: &Repaired, dry_run: bool, report: &Report) {
     let Repaired { objects, buckets, uploads, files, extents } = repaired;
     for object in objects {
         report.text(format_args!("unreadable  {}", shown(object)));
@@ -178,18 +178,18 @@ fn tell_repair(repaired: &Repaired, dry_run: bool, report: &Report) {
 }
 
 /// Prints the result for one object.
-fn tell(checked: &Checked, report: &Report) {
+fn report_object(checked: &Checked, report: &Report) {
     let Checked { bucket, key, size, verdict, action } = checked;
     let reason = verdict.reason().map(|reason| format!(": {reason}")).unwrap_or_default();
     let reason = shown(&reason);
-    report.text(format_args!("{}  {bucket}/{}{reason}{}", verdict.name(), shown(key), said(*action)));
+    report.text(format_args!("{}  {bucket}/{}{reason}{}", verdict.name(), shown(key), note(*action)));
     report.object(&json!({
         "event": "object", "bucket": bucket, "key": key, "size": size, "verdict": verdict.name(),
         "reason": verdict.reason(), "action": (*action != Action::None).then(|| action.name()),
     }));
 }
 
-fn said(action: Action) -> &'static str {
+fn note(action: Action) -> &'static str {
     match action {
         Action::None => "",
         Action::Quarantined => " (quarantined)",

@@ -69,7 +69,7 @@ pub fn run(send: &args::Send, report: &Report) -> Result<(), Failure> {
         counters: &chain.counters,
         done: &done,
     }
-    .tell(report);
+    .report(report);
     Ok(())
 }
 

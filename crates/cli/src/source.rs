@@ -19,7 +19,7 @@ use std::sync::Arc;
 /// Size that files of /sys report.
 const PAGE: u64 = 4096;
 /// Most bytes of a file that the kernel generates.
-const TOLD_MAX: u64 = 64 << 20;
+const GENERATED_MAX: u64 = 64 << 20;
 
 /// An open source.
 pub struct NamedSource {
@@ -84,8 +84,8 @@ impl NamedSource {
             return Err(Failure::usage(format!("{name} is a folder"))
                 .advise("send an archive: tar c DIR | dcs send - ..."));
         }
-        if kind.is_file() && is_told(&file, &metadata) {
-            return told(name, file, offset, length);
+        if kind.is_file() && is_generated(&file, &metadata) {
+            return generated(name, file, offset, length);
         }
         let is_positional = kind.is_file() || kind.is_block_device();
         let range = match is_positional {
@@ -156,23 +156,24 @@ impl NamedSource {
 }
 
 /// Returns true if reading gives another size than the file's, as in /proc (0) and /sys (a page).
-fn is_told(file: &File, metadata: &Metadata) -> bool {
+fn is_generated(file: &File, metadata: &Metadata) -> bool {
     use nix::sys::statfs::{
         CGROUP2_SUPER_MAGIC, DEBUGFS_MAGIC, PROC_SUPER_MAGIC, SYSFS_MAGIC, TRACEFS_MAGIC,
     };
-    let told = [CGROUP2_SUPER_MAGIC, DEBUGFS_MAGIC, PROC_SUPER_MAGIC, SYSFS_MAGIC, TRACEFS_MAGIC];
+    let generated = [CGROUP2_SUPER_MAGIC, DEBUGFS_MAGIC, PROC_SUPER_MAGIC, SYSFS_MAGIC, TRACEFS_MAGIC];
     metadata.len() <= PAGE
-        && nix::sys::statfs::fstatfs(file).is_ok_and(|system| told.contains(&system.filesystem_type()))
+        && nix::sys::statfs::fstatfs(file).is_ok_and(|system| generated.contains(&system.filesystem_type()))
 }
 
 /// Reads such a file to its end.
-fn told(name: &str, file: File, offset: u64, length: Option<u64>) -> Result<NamedSource, Failure> {
+fn generated(name: &str, file: File, offset: u64, length: Option<u64>) -> Result<NamedSource, Failure> {
     let mut bytes = Vec::new();
-    let read = file.take(TOLD_MAX + 1).read_to_end(&mut bytes);
+    let read = file.take(GENERATED_MAX + 1).read_to_end(&mut bytes);
     read.map_err(|error| Failure::io(name, &error))?;
     let size = bytes.len() as u64;
-    if size > TOLD_MAX {
-        let line = format!("{name}: the kernel generates this file, and it has more than {TOLD_MAX} bytes");
+    if size > GENERATED_MAX {
+        let line =
+            format!("{name}: the kernel generates this file, and it has more than {GENERATED_MAX} bytes");
         return Err(Failure::usage(line).advise(format!("send it as a stream: cat {name} | dcs send - ...")));
     }
     let length = length.unwrap_or(size.saturating_sub(offset));

@@ -23,7 +23,7 @@ pub struct Summary<'a> {
 
 impl Summary<'_> {
     /// Prints the digests as md5sum does, the counters, and a summary.
-    pub fn tell(&self, report: &Report) {
+    pub fn report(&self, report: &Report) {
         let Done { completion, elapsed } = self.done;
         for digest in &completion.digests {
             let module = Some(digest.place).filter(|_| digest.operator == Operator::Module);

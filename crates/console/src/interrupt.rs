@@ -165,7 +165,7 @@ pub fn leftover_by(remove: impl Fn() + Send + 'static) -> Leftover {
 
 /// Sets the callbacks for the end by a signal: before the process cleans up, which may wait for a file system, and with
 /// its exit code.
-pub fn tell_end(begin: fn(), end: fn(u8)) {
+pub fn on_end(begin: fn(), end: fn(u8)) {
     let _ = LAST.set(LastWords { begin, end });
 }
 

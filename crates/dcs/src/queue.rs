@@ -4,6 +4,7 @@
 //! as a host may to memory that a card reads. The engine copies, then checks, then uses.
 
 pub(crate) mod alone;
+mod memory;
 
 use crate::engine::meter::Meter;
 use crate::outcome::DriveOutcome;
@@ -526,52 +527,6 @@ impl QueuePair {
         self.state().endpoint(handle).cloned()
     }
 
-    /// Copies memory out; `None` if the range is not entirely inside.
-    pub fn read_bus(&self, address: u64, length: u32, into: &mut Vec<u8>) -> Option<()> {
-        let range = self.range(address, u64::from(length))?;
-        // What was in it is overwritten.
-        into.resize(length as usize, 0);
-        self.read_memory(range.start, into);
-        Some(())
-    }
-
-    fn read_memory(&self, at: usize, into: &mut [u8]) {
-        let (words, tail) = into.as_chunks_mut::<8>();
-        let memory = &self.memory[at / 8..];
-        for (chunk, word) in words.iter_mut().zip(memory) {
-            *chunk = word.load(Ordering::Relaxed).to_le_bytes();
-        }
-        if !tail.is_empty() {
-            let last = memory[words.len()].load(Ordering::Relaxed).to_le_bytes();
-            tail.copy_from_slice(&last[..tail.len()]);
-        }
-    }
-
-    fn clear_memory(&self, at: usize, length: usize) {
-        let words = &self.memory[at / 8..(at + length).div_ceil(8)];
-        words.iter().for_each(|word| word.store(0, Ordering::Relaxed));
-    }
-
-    /// Addresses are multiples of 8: words are the unit of this memory.
-    fn range(&self, address: u64, length: u64) -> Option<std::ops::Range<usize>> {
-        let start = address.checked_sub(BASE).filter(|start| start.is_multiple_of(8))?;
-        let end = start.checked_add(length).filter(|end| *end <= self.memory.len() as u64 * 8)?;
-        Some(start as usize..end as usize)
-    }
-
-    fn write_memory(&self, at: usize, bytes: &[u8]) {
-        let (words, tail) = bytes.as_chunks::<8>();
-        let memory = &self.memory[at / 8..];
-        for (chunk, word) in words.iter().zip(memory) {
-            word.store(u64::from_le_bytes(*chunk), Ordering::Relaxed);
-        }
-        if !tail.is_empty() {
-            let mut raw = [0; 8];
-            raw[..tail.len()].copy_from_slice(tail);
-            memory[words.len()].store(u64::from_le_bytes(raw), Ordering::Relaxed);
-        }
-    }
-
     /// Notes the reason of a command's failure, before its completion is written.
     pub fn explain(&self, cid: u16, reason: Box<str>) {
         if let Some(slot) = self.state().slots.get_mut(cid as usize) {
@@ -600,7 +555,7 @@ impl QueuePair {
         self.cq_head.store(u32::from(self.after(slot)), Ordering::Release);
         let sleepers = state.sleepers;
         drop(state);
-        (self.tell(sleepers, after), spare)
+        (self.notify(sleepers, after), spare)
     }
 
     /// Makes the eventfd readable, if there is one.
@@ -611,7 +566,7 @@ impl QueuePair {
         }
     }
 
-    fn tell(&self, sleepers: u32, after: AfterUnlock) -> Vec<Arc<Endpoint>> {
+    fn notify(&self, sleepers: u32, after: AfterUnlock) -> Vec<Arc<Endpoint>> {
         self.wake(sleepers);
         self.signal();
         after.wakers.into_iter().for_each(Waker::wake);
@@ -672,7 +627,7 @@ impl QueuePair {
         state.release(cid);
         let sleepers = state.sleepers;
         drop(state);
-        self.tell(sleepers, after)
+        self.notify(sleepers, after)
     }
 
     /// Drives may have ended to write files: takes in that transfers have ended of which only that was missing.
@@ -686,7 +641,7 @@ impl QueuePair {
         }
         let sleepers = state.sleepers;
         drop(state);
-        self.tell(sleepers, after)
+        self.notify(sleepers, after)
     }
 
     /// Closes the queue: transfers that were never fetched fail, and none can be submitted any more.
@@ -703,7 +658,7 @@ impl QueuePair {
         }
         let sleepers = state.sleepers;
         drop(state);
-        self.tell(sleepers, after)
+        self.notify(sleepers, after)
     }
 }
 

@@ -329,38 +329,13 @@ impl Request<'_> {
         let is_empty = |side: &Side| matches!(&side.endpoint, Ok(endpoint) if endpoint.size().is_ok_and(|size| size == Some(0)));
         let prefix = self.prefix.filter(|side| !is_empty(side));
         let lands = self.sink.0.near;
-        let (mut source, mut from) = describe(self.source.0)?;
-        let (mut destination, mut to) = describe(self.sink.0)?;
-        let (mut prefix, mut before) = prefix.map(describe).transpose()?.unzip();
-        let (mut chain, mut work) = (&self.chain[..], None);
-        let landing = lands.then(|| Landing {
-            endpoint: Arc::clone(&destination),
-            ranges: to.1.as_slice().to_vec(),
-            durable: self.flags & FLAG_DURABLE != 0,
-        });
-        let feeds = lands && Near::feeds(&source, &destination, chain);
-        if let Some((near, landing)) = engine.near().zip(landing.clone()).filter(|_| feeds) {
-            // The kernel backend brings what goes into the chain, by a pipe. The drive sees to it that it is on the disk.
-            let (begun, pipe) = Work::fed(Feed::new(near, chain, landing), engine.near_failures())?;
-            (destination, to) = describe(Side::shared(Ok(pipe), Range::From(0)))?;
-            (chain, work) = (&[], Some(begun));
-            entry.op_chain = [0; CHAIN_MAX];
-            entry.flags &= !FLAG_DURABLE;
-        } else if let Some(near) = engine.near().filter(|_| Near::takes(&source, chain)) {
-            // The kernel backend gets what comes out of the chain, by a pipe.
-            let ranges = from.1.as_slice();
-            let first = prefix
-                .take()
-                .zip(before.take())
-                .map(|(memory, (_, extents)): (_, Described)| (memory, extents.as_slice().to_vec()));
-            let job = Job::new(near, (Arc::clone(&source), ranges), chain, entry.length, first, landing);
-            let (begun, pipe) = Work::new(job, destination.is_null(), engine.near_failures())?;
-            (source, from) = describe(Side::shared(Ok(pipe), Range::From(0)))?;
-            (chain, work) = (&[], Some(begun));
-            (entry.op_chain, entry.length) = ([0; CHAIN_MAX], LENGTH_TO_END);
-        } else if lands {
-            return Err(Error::NotNear);
-        }
+        let (mut source, mut destination) = (describe(self.source.0)?, describe(self.sink.0)?);
+        let mut prefix = prefix.map(describe).transpose()?;
+        let ends = (&mut source, &mut destination, &mut prefix);
+        let work = near_work(engine, &mut entry, ends, &self.chain, lands)?;
+        let chain = if work.is_some() { &[] } else { &self.chain[..] };
+        let ((source, from), (destination, to)) = (source, destination);
+        let (prefix, before) = prefix.unzip();
         let endpoints = [Some(source), Some(destination), prefix];
         let secret = chain.iter().any(Op::has_parameter);
         let plain = if secret || before.is_some() { None } else { plain(&from, &to) };
@@ -392,15 +367,63 @@ impl Request<'_> {
         drop(placing);
         engine.ring_doorbell();
         if let Some(work) = work {
-            let (core, pair) = (Arc::clone(engine), Arc::clone(queue));
-            work.start(move || {
-                drop(pair.landed());
-                // The thread that drives the engine may wait for that.
-                core.ring_doorbell();
-            });
+            start(work, engine, queue);
         }
         Ok(Transfer { engine: Arc::clone(engine), queue: Arc::clone(queue), cid, memory, taken: false })
     }
+}
+
+/// Has a drive do its part of a transfer, if there is one that can. The end that the drive has is replaced by
+/// a pipe to or from it, and the kernel backend has no operators then.
+fn near_work(
+    engine: &Shared,
+    entry: &mut SubmissionEntry,
+    (source, destination, prefix): (&mut DescribedEnd, &mut DescribedEnd, &mut Option<DescribedEnd>),
+    chain: &[Op],
+    lands: bool,
+) -> Result<Option<Work>, Error> {
+    let Some(near) = engine.near() else {
+        return if lands { Err(Error::NotNear) } else { Ok(None) };
+    };
+    let landing = lands.then(|| Landing {
+        endpoint: Arc::clone(&destination.0),
+        ranges: destination.1.1.as_slice().to_vec(),
+        durable: entry.flags & FLAG_DURABLE != 0,
+    });
+    let through = |pipe| describe(Side::shared(Ok(pipe), Range::From(0)));
+    let work = match landing {
+        // The pipe feeds the chain. The drive ensures that the output is on the disk.
+        Some(landing) if Near::feeds(&source.0, &destination.0, chain) => {
+            let (work, pipe) = Work::fed(Feed::new(near, chain, landing), engine.near_failures())?;
+            *destination = through(pipe)?;
+            entry.flags &= !FLAG_DURABLE;
+            work
+        }
+        // The pipe brings the chain's output.
+        landing if Near::takes(&source.0, chain) => {
+            let first = prefix.take().map(|(memory, (_, extents))| (memory, extents.as_slice().to_vec()));
+            let from = (Arc::clone(&source.0), source.1.1.as_slice());
+            let job = Job::new(near, from, chain, entry.length, first, landing);
+            let (work, pipe) = Work::new(job, destination.0.is_null(), engine.near_failures())?;
+            *source = through(pipe)?;
+            entry.length = LENGTH_TO_END;
+            work
+        }
+        Some(_) => return Err(Error::NotNear),
+        None => return Ok(None),
+    };
+    entry.op_chain = [0; CHAIN_MAX];
+    Ok(Some(work))
+}
+
+/// Starts a drive's part of a submitted transfer.
+fn start(work: Work, engine: &Arc<Shared>, queue: &Arc<QueuePair>) {
+    let (core, pair) = (Arc::clone(engine), Arc::clone(queue));
+    work.start(move || {
+        drop(pair.landed());
+        // The thread that drives the engine may wait for that.
+        core.ring_doorbell();
+    });
 }
 
 /// Why a queue took no command.
@@ -415,7 +438,10 @@ pub(crate) fn refused(refused: Refused) -> Error {
 /// An endpoint as the descriptor will have it, but for its handle.
 pub(crate) type Described = (descriptor::Endpoint, Extents);
 
-pub(crate) fn describe(side: Side) -> Result<(Arc<Endpoint>, Described), Error> {
+/// An endpoint with its description.
+type DescribedEnd = (Arc<Endpoint>, Described);
+
+pub(crate) fn describe(side: Side) -> Result<DescribedEnd, Error> {
     let endpoint = match side.endpoint {
         Ok(ref endpoint) => Arc::clone(endpoint),
         Err(error) => return Err(Error::Endpoint(error)),

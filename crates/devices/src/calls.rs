@@ -287,7 +287,7 @@ impl Shared {
             let attempt = catch_unwind(AssertUnwindSafe(|| perform(&mut work)))
                 .unwrap_or_else(|_| Attempt::failed(Failure::new(Status::InternalError)));
             match operation {
-                Some(operation) => self.tell(Done { operation, attempt, work }),
+                Some(operation) => self.finish(Done { operation, attempt, work }),
                 // Dropping it closes the endpoint.
                 None => drop(work),
             }
@@ -303,7 +303,7 @@ impl Shared {
         Some(job)
     }
 
-    fn tell(&self, done: Done) {
+    fn finish(&self, done: Done) {
         self.state().done.push(done);
         self.has_done.store(true, Ordering::SeqCst);
         if self.asleep.swap(false, Ordering::SeqCst) {

@@ -101,7 +101,7 @@ pub(crate) struct File {
     /// Set if the file is in memory (tmpfs): no call waits for a disk.
     pub in_memory: bool,
     /// Set if the file system may report lost writes only when the file is closed: one of a server or a program (NFS, SMB, FUSE).
-    pub tells_at_close: bool,
+    pub reports_at_close: bool,
     /// Number of the device that the file system is on, or of the block device itself.
     device: u64,
     /// Size at the last query, if a query may wait (a file system without a disk of this machine).
@@ -427,7 +427,7 @@ impl File {
             false => None,
         };
         let in_memory = !is_block_device && is_in_memory(&fd, identity.0);
-        let tells_at_close = !is_block_device && !in_memory && tells_at_close(&fd, identity.0);
+        let reports_at_close = !is_block_device && !in_memory && reports_at_close(&fd, identity.0);
         Ok(File {
             to_gpu: OnceLock::new(),
             gpu_failed: AtomicBool::new(false),
@@ -438,7 +438,7 @@ impl File {
             nowait: AtomicBool::new(true),
             noappend: AtomicBool::new(true),
             in_memory,
-            tells_at_close,
+            reports_at_close,
             device: identity.0,
             size_seen: (!in_memory && rustix::fs::major(identity.0) == 0).then(AtomicU64::default),
             direct: OnceLock::new(),
@@ -568,7 +568,7 @@ fn is_in_memory(fd: &OwnedFd, device: u64) -> bool {
 
 /// Returns true if a close may report what no write has reported. A file system on a disk of this machine has written to the page cache,
 /// and a close adds nothing; FUSE may be on a disk too.
-fn tells_at_close(fd: &OwnedFd, device: u64) -> bool {
+fn reports_at_close(fd: &OwnedFd, device: u64) -> bool {
     // linux/magic.h: FUSE_SUPER_MAGIC, BTRFS_SUPER_MAGIC.
     const FUSE: i64 = 0x6573_5546;
     const BTRFS: i64 = 0x9123_683e;

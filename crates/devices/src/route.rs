@@ -134,7 +134,7 @@ impl Ends {
     #[inline]
     pub fn binding(&self, spec: &TransferSpec) -> Binding {
         let flush = match &self.destination.endpoint.object {
-            Object::File(file) => file.tells_at_close,
+            Object::File(file) => file.reports_at_close,
             // Done when its last datagram was sent, or when its end finds that nothing told its pace.
             Object::Paced(_) => true,
             _ => false,

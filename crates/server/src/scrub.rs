@@ -204,16 +204,16 @@ impl Scrub {
     /// # Errors
     ///
     /// [`ScrubError`] if not all objects were checked.
-    pub async fn run(self, mut tell: impl FnMut(&Checked)) -> Result<Tally, ScrubError> {
+    pub async fn run(self, mut each: impl FnMut(&Checked)) -> Result<Tally, ScrubError> {
         let pass = Arc::new(Pass {
             nowhere: File::options().write(true).open("/dev/null").map_err(ScrubError::Nowhere)?,
             pace: self.rate.map(Pace::new),
             scrub: self,
         });
         let mut tally = Tally::default();
-        let mut told = |checked: Checked| {
+        let mut report = |checked: Checked| {
             tally.add(&checked);
-            tell(&checked);
+            each(&checked);
         };
         let mut under_way = JoinSet::new();
         let mut after = None;
@@ -225,13 +225,13 @@ impl Scrub {
                 while under_way.len() >= pass.scrub.in_flight.max(1)
                     && let Some(done) = under_way.join_next().await
                 {
-                    told(joined(done)?);
+                    report(joined(done)?);
                 }
                 under_way.spawn(pass.clone().check(bucket, key, object));
             }
         }
         while let Some(done) = under_way.join_next().await {
-            told(joined(done)?);
+            report(joined(done)?);
         }
         Ok(tally)
     }

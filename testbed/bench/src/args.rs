@@ -16,7 +16,7 @@ use std::path::PathBuf;
 #[command(name = "dcs", bin_name = "dcs", version)]
 pub struct Arguments {
     #[command(flatten)]
-    pub telling: report::Options,
+    pub output: report::Options,
     #[command(subcommand)]
     pub command: Command,
 }
@@ -88,7 +88,7 @@ impl Arguments {
             Command::Csd(_) => "csd",
             _ => "helper",
         };
-        Report::new(name, &self.telling)
+        Report::new(name, &self.output)
     }
 }
 

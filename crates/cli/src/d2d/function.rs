@@ -100,9 +100,9 @@ impl<M: Machine> Shared<M> {
 }
 
 /// The registers and the aperture for the guest's processor.
-struct Front<M>(Arc<Shared<M>>);
+struct SharedRegisters<M>(Arc<Shared<M>>);
 
-impl<M: Machine> Registers for Front<M> {
+impl<M: Machine> Registers for SharedRegisters<M> {
     fn read(&mut self, offset: u64, bytes: &mut [u8]) {
         self.0.lock().read(offset, bytes);
     }
@@ -163,7 +163,7 @@ pub fn serve<M: Machine>(
     let function = Function::new(setup, Box::new(NoRegisters)).map_err(failed)?;
     let bind = || Server::bind_port(&served.socket, function, wake);
     let ((mut server, port), leftover) = interrupt::leftover_of(&served.socket, bind).map_err(failed)?;
-    server.function().set_registers(Box::new(Front(shared.clone())));
+    server.function().set_registers(Box::new(SharedRegisters(shared.clone())));
     let mut leftovers = vec![leftover];
     let take = take(shared.clone(), port.clone());
     let switch = match kind.keeps {

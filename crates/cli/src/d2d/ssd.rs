@@ -30,7 +30,8 @@ enum Operation {
     Store { token: Token, offset: u64, data: Vec<u8> },
 }
 
-pub fn run(options: &args::Ssd, report: &Report) -> Result<(), Failure> {
+/// Opens and locks the medium's file; returns its length, too.
+fn open(options: &args::Ssd) -> Result<(File, u64), Failure> {
     let failed = |error| Failure::io(shown(&options.image), &error);
     let file = File::options().read(true).write(options.writable).open(&options.image).map_err(failed)?;
     let bytes = std::io::Seek::seek(&mut &file, io::SeekFrom::End(0)).map_err(failed)?;
@@ -45,6 +46,12 @@ pub fn run(options: &args::Ssd, report: &Report) -> Result<(), Failure> {
         }
         _ => failed(error),
     })?;
+    Ok((file, bytes))
+}
+
+pub fn run(options: &args::Ssd, report: &Report) -> Result<(), Failure> {
+    let failed = |error| Failure::io(shown(&options.image), &error);
+    let (file, bytes) = open(options)?;
     let block = Config::new(1, 1).block_shift;
     if options.writable && bytes % (1 << block) != 0 {
         let line =

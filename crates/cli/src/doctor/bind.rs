@@ -25,7 +25,7 @@ pub fn bind(root: &Root, text: &str, report: &Report) -> Result<(), Failure> {
         );
     }
     dcs_vfio::take(&function.address).map_err(|error| failure(&function.address, &error))?;
-    said(report, "bound", &function.address, "vfio-pci has it now; dcs doctor --release returns it");
+    report_change(report, "bound", &function.address, "vfio-pci has it now; dcs doctor --release returns it");
     Ok(())
 }
 
@@ -38,11 +38,11 @@ pub fn release(root: &Root, text: &str, report: &Report) -> Result<(), Failure> 
     }
     dcs_vfio::unbind(&function.address).map_err(|error| failure(&function.address, &error))?;
     let driver = dcs_vfio::driver(&function.address).unwrap_or_else(|| "no driver".into());
-    said(report, "released", &function.address, &format!("{driver} has it now"));
+    report_change(report, "released", &function.address, &format!("{driver} has it now"));
     Ok(())
 }
 
-fn said(report: &Report, event: &str, address: &str, what: &str) {
+fn report_change(report: &Report, event: &str, address: &str, what: &str) {
     report.text(format_args!("{address}: {what}"));
     report.object(&json!({ "event": event, "address": address, "driver": dcs_vfio::driver(address) }));
 }

@@ -168,15 +168,7 @@ impl Hardware {
         };
         hardware.start()?;
         hardware.make_queues()?;
-        let mut maps = Vec::new();
-        for (kernel, function) in kernel.iter().zip(&disks) {
-            let number = kernel.as_ref().map_or(0, KernelDisk::namespace);
-            let handle = hardware.attach("attach the SSD", opcode::ATTACH_SSD, function, &[number])?;
-            if let Some(kernel) = kernel {
-                kernel.must_be(&hardware.identity(handle)?)?;
-            }
-            maps.push(DiskMap::new(handle, kernel.as_ref()));
-        }
+        let maps = hardware.attach_disks(&kernel, &disks)?;
         for (nic, function) in options.nics.iter().zip(&nics) {
             let port = hardware.attach_nic(nic, function)?;
             hardware.nics.push(port);
@@ -185,6 +177,24 @@ impl Hardware {
         hardware.functions.extend(nics);
         hardware.functions.push(card);
         Ok((hardware, maps))
+    }
+
+    /// Has the card attach its SSDs; fails if one is not the kernel's disk with that number.
+    fn attach_disks(
+        &mut self,
+        kernel: &[Option<KernelDisk>],
+        disks: &[Function],
+    ) -> Result<Vec<DiskMap>, CardError> {
+        let mut maps = Vec::new();
+        for (kernel, function) in kernel.iter().zip(disks) {
+            let number = kernel.as_ref().map_or(0, KernelDisk::namespace);
+            let handle = self.attach("attach the SSD", opcode::ATTACH_SSD, function, &[number])?;
+            if let Some(kernel) = kernel {
+                kernel.must_be(&self.identity(handle)?)?;
+            }
+            maps.push(DiskMap::new(handle, kernel.as_ref()));
+        }
+        Ok(maps)
     }
 
     fn start(&self) -> Result<(), CardError> {

@@ -4,7 +4,7 @@
 use super::Near;
 use super::device::{Buffer, Device};
 use super::landing::{Landing, State};
-use super::work::{Given, Moved, Stream, check_chain, given, poll};
+use super::work::{Moved, OperatorBlock, Stream, check_chain, operator_blocks, poll};
 use crate::op::Op;
 use crate::outcome::{DriveFailure, DriveOutcome, Ended};
 use dcs_abi::status::{Stage, Status};
@@ -16,7 +16,7 @@ use std::sync::Arc;
 /// A transfer that a drive is to write.
 pub(crate) struct Feed {
     near: Arc<Near>,
-    chain: Vec<Given>,
+    chain: Vec<OperatorBlock>,
     landing: Landing,
 }
 
@@ -29,7 +29,7 @@ impl std::fmt::Debug for Feed {
 
 impl Feed {
     pub fn new(near: &Arc<Near>, chain: &[Op], landing: Landing) -> Feed {
-        Feed { near: Arc::clone(near), chain: given(chain), landing }
+        Feed { near: Arc::clone(near), chain: operator_blocks(chain), landing }
     }
 
     pub(super) fn run(
@@ -52,7 +52,7 @@ impl Feed {
         // Also if it failed: the digests as they are, and the operator that failed.
         let page = stream.page();
         if let Ok(page) = &page {
-            page.tell(ended);
+            page.store(ended);
         }
         ended.out = Some(landed.written());
         let whole = match moved {
@@ -145,10 +145,10 @@ impl<'a> Input<'a> {
             // It has all: nothing is left to send.
             return Err(DriveFailure::new(Status::InternalError, 0).into());
         }
-        let given = (self.length, self.ended);
+        let operator_blocks = (self.length, self.ended);
         let whole = self.length.next_multiple_of(4);
         let bytes = (self.length > 0).then(|| &mut self.buffer.bytes_mut()[..whole]);
-        let (taken, made, state) = stream.feed(bytes, given, place)?;
+        let (taken, made, state) = stream.feed(bytes, operator_blocks, place)?;
         self.told = self.ended && taken == self.length;
         self.buffer.bytes_mut().copy_within(taken..self.length, 0);
         self.length -= taken;

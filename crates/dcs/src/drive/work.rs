@@ -54,7 +54,7 @@ const TIMES: usize = 704;
 const PIPE: usize = 1 << 20;
 
 /// An operator: its number and parameter.
-pub(super) type Given = (u8, Zeroizing<Vec<u8>>);
+pub(super) type OperatorBlock = (u8, Zeroizing<Vec<u8>>);
 
 /// A transfer that is to be done at a drive.
 pub(crate) struct Job {
@@ -63,7 +63,7 @@ pub(crate) struct Job {
     ranges: Vec<Extent>,
     /// Number of bytes requested; `LENGTH_TO_END` for all.
     length: u64,
-    chain: Vec<Given>,
+    chain: Vec<OperatorBlock>,
     /// Memory whose bytes come first.
     prefix: Option<(Arc<Endpoint>, Vec<Extent>)>,
     /// Set if the drive itself writes the output.
@@ -112,18 +112,18 @@ impl Job {
         prefix: Option<(Arc<Endpoint>, Vec<Extent>)>,
         landing: Option<Landing>,
     ) -> Job {
-        let chain = given(chain);
+        let chain = operator_blocks(chain);
         Job { near: Arc::clone(near), endpoint, ranges: ranges.to_vec(), length, chain, prefix, landing }
     }
 }
 
 /// Returns the operators of a chain as a drive gets them.
-pub(super) fn given(chain: &[Op]) -> Vec<Given> {
+pub(super) fn operator_blocks(chain: &[Op]) -> Vec<OperatorBlock> {
     chain.iter().map(|op| (op.number(), Zeroizing::new(op.parameter()))).collect()
 }
 
 /// Checks the operators' parameters.
-pub(super) fn check_chain(chain: &[Given]) -> Result<(), DriveFailure> {
+pub(super) fn check_chain(chain: &[OperatorBlock]) -> Result<(), DriveFailure> {
     for (at, (number, parameter)) in chain.iter().enumerate() {
         // One that only the drive knows is the drive's to check.
         let Some(operator) = Operator::from_number(*number) else { continue };
@@ -166,7 +166,7 @@ impl Work {
     pub fn start(self, landed: impl FnOnce() + Send + 'static) {
         let thread = std::thread::Builder::new().name("dcs-near".into()).stack_size(256 << 10);
         let outcome = Arc::clone(&self.outcome);
-        let told = Told { outcome, landed: Some(landed), lost: Status::OutOfResources };
+        let told = OutcomeGuard { outcome, landed: Some(landed), lost: Status::OutOfResources };
         // Without a thread the closure is dropped, and tells.
         let _ = thread.spawn(move || {
             // Signals are for the application's threads, and a broken pipe is an error of one transfer.
@@ -192,14 +192,14 @@ impl Work {
 }
 
 /// Tells that the outcome is there, also if the thread panics, or never begins.
-struct Told<F: FnOnce()> {
+struct OutcomeGuard<F: FnOnce()> {
     outcome: Arc<DriveOutcome>,
     landed: Option<F>,
     /// The failure if there is no outcome.
     lost: Status,
 }
 
-impl<F: FnOnce()> Drop for Told<F> {
+impl<F: FnOnce()> Drop for OutcomeGuard<F> {
     fn drop(&mut self) {
         // Ignored if there is one.
         let lost = Some(DriveFailure::new(self.lost, 0));
@@ -238,7 +238,7 @@ impl Job {
         // Also after a failure: the digests so far, and the operator that failed.
         let page = stream.page();
         if let Ok(page) = &page {
-            page.tell(ended);
+            page.store(ended);
             ended.out = drops.then_some(page.made);
         }
         if let Some(landed) = &landed {
@@ -439,7 +439,7 @@ impl<'a> Stream<'a> {
     /// Opens a stream over these places, behind the bytes that come first; without places, one whose input commands bring.
     pub fn open(
         device: &'a Device,
-        chain: &[Given],
+        chain: &[OperatorBlock],
         places: Option<&[Extent]>,
         first: &[u8],
     ) -> Result<Stream<'a>, DriveFailure> {
@@ -559,7 +559,7 @@ impl Drop for Stream<'_> {
 
 impl Page {
     /// Notes what was done.
-    pub fn tell(&self, ended: &mut Ended) {
+    pub fn store(&self, ended: &mut Ended) {
         ended.taken = self.taken;
         (ended.digests, ended.operators) = (self.digests, self.operators);
     }

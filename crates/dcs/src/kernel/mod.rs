@@ -113,6 +113,19 @@ pub(crate) struct KernelLoop {
     unpublished: bool,
 }
 
+/// Tells the core the physical units of the operators that run here.
+fn set_units(config: &mut Config, passes: &[Pass]) {
+    // Modules are looked up by name when one is used.
+    config.units.push((Operator::Module, 1));
+    // A lane is a physical unit: as many streams as there are lanes may have a block with the unit at once.
+    for (operator, units) in &mut config.units {
+        if let Some((_, lanes)) = passes.iter().map(Pass::lanes).find(|lanes| lanes.0 == *operator) {
+            *units = lanes as u16;
+        }
+    }
+    config.multi_lane = passes.iter().map(|pass| pass.lanes().0).collect();
+}
+
 impl KernelLoop {
     /// Pins its blocks, so that no transfer waits for that later.
     pub fn pin(&mut self) {
@@ -126,15 +139,7 @@ impl KernelLoop {
         DirectDevices { ssds, nic, gpu }: DirectDevices<'_>,
     ) -> Result<KernelLoop, Error> {
         let passes = Pass::all();
-        // Modules are looked up by name when one is used.
-        config.units.push((Operator::Module, 1));
-        // A lane is a physical unit: as many streams as there are lanes may have a block with the unit at
-        // once.
-        for (operator, units) in &mut config.units {
-            if let Some((_, lanes)) = passes.iter().map(Pass::lanes).find(|lanes| lanes.0 == *operator) {
-                *units = lanes as u16;
-            }
-        }
+        set_units(&mut config, &passes);
         config.cached_blocks = cache_size().checked_div(config.block_size).unwrap_or(0);
         if gpu.is_some() {
             // A block of each command may be with each of its operators.
@@ -142,7 +147,6 @@ impl KernelLoop {
         }
         // Data that the kernel moves, and operators that run here, are done immediately.
         config.short = ssds.is_empty() && nic.is_none() && gpu.is_none();
-        config.multi_lane = passes.iter().map(|pass| pass.lanes().0).collect();
         let setup = Setup { blocks: config.blocks, block_size: config.block_size, io, by_callers };
         if matches!((ssds, nic, &gpu), ([], None, None)) {
             // The kernel does not take long to stop what it can stop. A call that it cannot stop keeps its

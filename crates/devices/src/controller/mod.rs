@@ -757,7 +757,7 @@ fn flush(route: &mut Route) -> Attempt {
         Object::File(file) => Attempt::Call(DiskRequest::Sync {
             fd: file.fd.as_raw_fd(),
             data: route.durable,
-            close: file.tells_at_close,
+            close: file.reports_at_close,
         }),
         Object::Namespace(_) => route.side(EndpointRole::Destination).driven(DriveWork::Flush),
         Object::Device(_) | Object::Flow(_) if route.acknowledged => route.poll_acknowledged(),

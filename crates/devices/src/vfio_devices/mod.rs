@@ -136,6 +136,17 @@ pub(crate) enum DriveEvent {
     Answer(u16, Answer),
 }
 
+/// Checks that the SSDs are different ones, and each is ready to be taken.
+fn check_ssds(wanted: &[SsdOptions]) -> Result<(), DriveError> {
+    for (at, one) in wanted.iter().enumerate() {
+        if wanted[..at].iter().any(|other| other.function == one.function) {
+            return Err(DriveError::Twice(one.function.clone()));
+        }
+        check(&one.function, Some(NVME))?;
+    }
+    Ok(())
+}
+
 impl DirectDevices {
     /// Takes the devices and starts them, with memory for `blocks` blocks, of which the pool is made. Their interrupts signal `wake`.
     pub fn open(
@@ -144,12 +155,7 @@ impl DirectDevices {
         block_size: u32,
         wake: BorrowedFd<'_>,
     ) -> Result<(DirectDevices, BlockPool), DriveError> {
-        for (at, one) in wanted.iter().enumerate() {
-            if wanted[..at].iter().any(|other| other.function == one.function) {
-                return Err(DriveError::Twice(one.function.clone()));
-            }
-            check(&one.function, Some(NVME))?;
-        }
+        check_ssds(wanted)?;
         let model = nic
             .map(|nic| check(&nic.function, None).and_then(|()| link::model(&nic.function)))
             .transpose()?;

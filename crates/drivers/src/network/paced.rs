@@ -48,7 +48,7 @@ pub(super) struct Streams {
     places: Vec<Region>,
     free: Vec<usize>,
     /// Datagrams that the stack or the NIC has, by token.
-    given: HashMap<u64, Given>,
+    in_flight: HashMap<u64, InFlight>,
     last: u32,
     last_port: u16,
     bytes: Vec<u8>,
@@ -56,7 +56,7 @@ pub(super) struct Streams {
 
 /// A datagram that the stack or the NIC has.
 #[derive(Debug)]
-struct Given {
+struct InFlight {
     stream: u32,
     place: usize,
     kind: Kind,
@@ -137,7 +137,7 @@ impl Streams {
 
     /// Forgets what the stack and the NIC had: both are new.
     pub fn renew(&mut self) {
-        self.given.clear();
+        self.in_flight.clear();
         self.free = (0..PLACES).collect();
     }
 
@@ -398,7 +398,7 @@ impl Network {
                 paced.free.push(place);
                 break;
             }
-            paced.given.insert(token, Given { stream: id, place, kind: Kind::Media, errno: None });
+            paced.in_flight.insert(token, InFlight { stream: id, place, kind: Kind::Media, errno: None });
             stream.given += 1;
         }
         if stream.given == 0 {
@@ -411,14 +411,14 @@ impl Network {
 
     /// Notes that not all of a datagram will be sent; returns false if it is no stream's.
     pub(super) fn paced_unsent(&mut self, token: u64) -> bool {
-        let Some(given) = self.paced.given.get_mut(&token) else { return false };
+        let Some(given) = self.paced.in_flight.get_mut(&token) else { return false };
         given.errno = Some(UNREACHABLE);
         true
     }
 
     /// Takes the place of a datagram back, which the NIC has sent, or never will; returns false if it is no stream's.
     pub(super) fn paced_sent(&mut self, bus: &mut dyn Bus, token: u64) -> bool {
-        let Some(given) = self.paced.given.remove(&token) else { return false };
+        let Some(given) = self.paced.in_flight.remove(&token) else { return false };
         let (id, now) = (given.stream, self.media_now());
         self.paced.free.push(given.place);
         if given.kind == Kind::Goodbye {
@@ -512,7 +512,7 @@ impl Network {
             self.paced.free.push(place);
             return false;
         }
-        self.paced.given.insert(self.next_token, Given { stream: id, place, kind, errno: None });
+        self.paced.in_flight.insert(self.next_token, InFlight { stream: id, place, kind, errno: None });
         true
     }
 

@@ -37,7 +37,7 @@ impl<'a, T> From<&'a S3Request<T>> for Request<'a> {
 
 /// Digests that the data must have.
 #[derive(Default)]
-pub struct Given<'a> {
+pub struct GivenDigests<'a> {
     /// Content-MD5.
     pub content_md5: Option<&'a str>,
     /// The additional checksum from a header.
@@ -99,7 +99,7 @@ pub async fn take(
     api: &Api,
     of: BodyKind,
     request: Request<'_>,
-    given: Given<'_>,
+    given: GivenDigests<'_>,
     at_rest: &AtRest,
     key: Option<&Key>,
 ) -> S3Result<(Draft, Segment, Option<Checksum>)> {
@@ -285,7 +285,7 @@ fn announced(headers: &HeaderMap) -> S3Result<Option<Algorithm>> {
 }
 
 /// Compares the body's digests with the announced ones.
-fn check(received: &Received, payload: &Payload, given: &Given<'_>) -> S3Result<()> {
+fn check(received: &Received, payload: &Payload, given: &GivenDigests<'_>) -> S3Result<()> {
     if let Some(text) = given.content_md5 {
         let expected = BASE64.decode(text).ok().filter(|md5| md5.len() == 16);
         let expected = expected.ok_or_else(|| s3_error!(InvalidDigest))?;

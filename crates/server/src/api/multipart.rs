@@ -1,7 +1,7 @@
 //! Multipart uploads: create, put parts, list, complete, abort.
 
 use super::Api;
-use super::body::{self, BodyKind, Given};
+use super::body::{self, BodyKind, GivenDigests};
 use super::common::{self, checksum_type, etag, hex, now, timestamp};
 use super::fields::{
     checksum_of, checksum_out, customer_key_of, encryption_of, encryption_out, headers_of, object_name_of,
@@ -100,7 +100,7 @@ pub async fn part(api: &Api, request: S3Request<UploadPartInput>) -> S3Result<S3
     let number = number(input.part_number)?;
     let upload = upload(api, &input.bucket, &input.key, &input.upload_id)?;
     let key = api.keys.for_old(object_name_of!(input), &upload.at_rest, &customer_key_of!(input))?;
-    let given = Given {
+    let given = GivenDigests {
         content_md5: input.content_md5.as_deref(),
         checksum: checksum_of!(input),
         wanted: upload.checksum.map(|(algorithm, _)| algorithm),

@@ -1,7 +1,7 @@
 //! PutObject.
 
 use super::Api;
-use super::body::{self, BodyKind, Given};
+use super::body::{self, BodyKind, GivenDigests};
 use super::common::{checksum_type, etag, hex, now};
 use super::fields::{checksum_of, checksum_out, encryption_of, encryption_out, headers_of, object_name_of};
 use super::unsupported::refuse_unsupported;
@@ -43,7 +43,7 @@ pub async fn put(api: &Api, request: S3Request<PutObjectInput>) -> S3Result<S3Re
     let condition = condition(&request.headers)?;
     let (at_rest, key) = api.keys.for_new(object_name_of!(input), bucket.defaults, &encryption_of!(input))?;
     let wanted = input.checksum_algorithm.as_ref();
-    let given = Given {
+    let given = GivenDigests {
         content_md5: input.content_md5.as_deref(),
         checksum: checksum_of!(input),
         wanted: wanted.map(|name| super::common::algorithm(name.as_str())).transpose()?,

@@ -116,10 +116,7 @@ async fn serve_request(
     let close = close || left.is_none() || shared.stopping();
     let (parts, body) = answer.into_parts();
     let status = parts.status;
-    let bytes_out = match payload.pieces.as_slice() {
-        [] => body.bytes().map_or(0, |body| body.len() as u64),
-        pieces => pieces.iter().map(|piece| piece.length).sum(),
-    };
+    let bytes_out = length_of(&payload, &body);
     let answered = begun.elapsed();
     // A client that is not authorised may be sent away if it does not take the answer.
     let sent = tokio::select! {
@@ -150,6 +147,13 @@ async fn serve_request(
     match sent? {
         Some(stream) => finish(stream, shared, close, left).await,
         None => Ok(None),
+    }
+}
+
+fn length_of(payload: &Payload, body: &Body) -> u64 {
+    match payload.pieces.as_slice() {
+        [] => body.bytes().map_or(0, |body| body.len() as u64),
+        pieces => pieces.iter().map(|piece| piece.length).sum(),
     }
 }
 
