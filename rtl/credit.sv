@@ -27,6 +27,11 @@ module credit
   input  row_t                give_block_i,
   // It has no block any more and gives its reserved one back.
   input  logic                finish_i,
+  // It leaves a block behind that a device still has, and takes none any more. When the device is
+  // through with it, the block comes back; nothing happens where it is not such a block.
+  input  logic                orphan_i,
+  input  logic                back_i,
+  input  row_t                back_block_i,
   // The command that all this is about, and its queue. One of them at a time.
   input  command_t            command_i,
   input  queue_t              queue_i,
@@ -46,7 +51,11 @@ module credit
   queue_t [Commands-1:0]  queue_q;
   logic [Commands-1:0]    waits_q;
   count_t                 free_count;
-  logic                   reserved, may, charge, refund;
+  // Blocks that were left behind, by which queue; commands whose reserved block is among them.
+  logic [Blocks-1:0]      orphan_q;
+  queue_t [Blocks-1:0]    orphan_queue_q;
+  logic [Commands-1:0]    lent_q;
+  logic                   reserved, may, charge, refund, back;
   logic [Queues-1:0]      unused_none;
 
   // The first block that a command holds is the reserved one.
@@ -54,7 +63,8 @@ module credit
   assign may       = open_o[queue_i] && (turn_i || waits_q == '0);
   assign granted_o = take_i && (reserved || (held_q[command_i] < count_t'(Window) && may));
   assign charge    = start_i || (granted_o && !reserved);
-  assign refund    = finish_i || (give_i && held_q[command_i] > 1);
+  assign back      = back_i && orphan_q[back_block_i];
+  assign refund    = back || (finish_i && !lent_q[command_i]) || (give_i && held_q[command_i] > 1);
   assign waits_o   = waits_q;
   assign free_o    = free_q;
   assign idle_o    = free_count == count_t'(Blocks) && free_q == '1;
@@ -70,7 +80,7 @@ module credit
     .take_i       (charge),
     .take_queue_i (queue_i),
     .give_i       (refund),
-    .give_queue_i (queue_i),
+    .give_queue_i (back ? orphan_queue_q[back_block_i] : queue_i),
     .free_o       (free_count)
   );
 
@@ -86,9 +96,11 @@ module credit
 
   always_ff @(posedge clk_i or negedge rst_ni) begin
     if (!rst_ni) begin
-      free_q  <= '1;
-      held_q  <= '0;
-      waits_q <= '0;
+      free_q   <= '1;
+      held_q   <= '0;
+      waits_q  <= '0;
+      orphan_q <= '0;
+      lent_q   <= '0;
     end else begin
       if (granted_o) begin
         free_q[block_o]   <= 1'b0;
@@ -97,6 +109,17 @@ module credit
       if (give_i) begin
         free_q[give_block_i] <= 1'b1;
         held_q[command_i]    <= held_q[command_i] - 1'b1;
+      end
+      // The last block that a command leaves behind is its reserved one.
+      if (orphan_i) begin
+        orphan_q[give_block_i] <= 1'b1;
+        held_q[command_i]      <= held_q[command_i] - 1'b1;
+        if (held_q[command_i] == count_t'(1)) lent_q[command_i] <= 1'b1;
+      end
+      if (start_i) lent_q[command_i] <= 1'b0;
+      if (back) begin
+        orphan_q[back_block_i] <= 1'b0;
+        free_q[back_block_i]   <= 1'b1;
       end
       // Who is refused for want of a block gets in line; who has its turn leaves it, and so does
       // who is at its window: a block of its own that comes back has it ask again.
@@ -107,6 +130,7 @@ module credit
 
   always_ff @(posedge clk_i) begin
     if (start_i) queue_q[command_i] <= queue_i;
+    if (orphan_i) orphan_queue_q[give_block_i] <= queue_i;
   end
 
 endmodule

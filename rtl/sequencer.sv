@@ -217,7 +217,7 @@ module sequencer
   end
 
   logic [Queues-1:0]   open;
-  logic                credit_take, credit_granted, credit_idle;
+  logic                credit_take, credit_granted, credit_back, credit_idle;
   row_t                credit_block;
   logic [Commands-1:0] line, credit_waits;
 
@@ -234,6 +234,9 @@ module sequencer
     .give_i       (step.credit_give),
     .give_block_i (event_q.row),
     .finish_i     (step.credit_finish),
+    .orphan_i     (step.credit_orphan),
+    .back_i       (credit_back),
+    .back_block_i (released_row_i),
     .command_i    (event_q.command),
     .queue_i      (transfer.owner),
     .line_o       (line),
@@ -433,6 +436,7 @@ module sequencer
     doomed_take             = 1'b0;
     released_ready_o        = 1'b0;
     stop_ready_o            = 1'b0;
+    credit_back             = 1'b0;
     verdict_ready_o         = 1'b0;
     bound_ready_o           = 1'b0;
     outcome_ready_o         = 1'b0;
@@ -444,6 +448,7 @@ module sequencer
         idle_step.next.state   = outcome_i.id.blockless ? AnswerBlockless : Answer;
       end else if (released_valid_i) begin
         released_ready_o       = 1'b1;
+        credit_back            = row_state == Free;
         idle_step.next.row     = released_row_i;
         idle_step.next.command = row_command;
         idle_step.next.state   = row_state inside {Done, Stopped} ? Retire : Idle;

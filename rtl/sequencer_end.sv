@@ -145,14 +145,13 @@ module sequencer_end
         end
       end
 
+      // A block that a device still has comes back by itself.
       FreeRow: begin
-        next.state = Idle;
-        if (!facts_i.held) begin
-          step_o.change      = BoardRetire;
-          step_o.credit_give = 1'b1;
-          next.row           = facts_i.follower_row;
-          next.state         = facts_i.follower ? FreeRow : Finish;
-        end
+        step_o.change        = BoardRetire;
+        step_o.credit_give   = !facts_i.held;
+        step_o.credit_orphan = facts_i.held;
+        next.row             = facts_i.follower_row;
+        next.state           = facts_i.follower ? FreeRow : Finish;
       end
 
       Finish: begin

@@ -114,7 +114,9 @@ module sequencer_issue
           pool:    pool,
           unit:    facts_i.unit,
           last:    block.last,
-          more:    block.last ? transfer.more : transfer.length != LengthToEnd
+          // What nothing follows yet goes out: the next block may be one that waits for this one's.
+          more:    block.last ? transfer.more
+                   : transfer.length != LengthToEnd && facts_i.follower
         };
         if (event_i.looked && facts_i.follows < 64'(facts_i.most)) begin
           next.operation.length = facts_i.follows[BlockShift:0];

@@ -191,6 +191,7 @@ package sequencer_pkg;
     logic         credit_start;
     logic         credit_leave;
     logic         credit_give;
+    logic         credit_orphan;
     logic         credit_finish;
     logic         admission_join;
     logic         admission_leave;

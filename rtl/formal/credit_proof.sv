@@ -1,5 +1,6 @@
 // What is proved of `credit`: no block has two owners, none is lost, a command that has started gets
-// its reserved block whenever it asks, and nobody has more than its window.
+// its reserved block whenever it asks, and nobody has more than its window. Nobody leaves blocks
+// behind here.
 
 module credit_proof
   import core_pkg::*;
@@ -35,6 +36,9 @@ module credit_proof
     .give_i,
     .give_block_i,
     .finish_i,
+    .orphan_i (1'b0),
+    .back_i (1'b0),
+    .back_block_i ('0),
     .command_i,
     .queue_i,
     .line_o (line),

@@ -70,8 +70,9 @@ class World:
         return self.cycle + (1 if self.chance is None else 1 + int(self.chance.randrange(1, most) * self.slow))
 
     async def start(self):
-        names = """create_i doorbell_valid_i read_ready_i data_valid_i write_ready_i interrupt_ready_i bind_ready_i bound_valid_i
-            unbind_ready_i operation_ready_i outcome_valid_i abort_ready_i digest_ready_i look_command_i now_i millis_i rst_ni"""
+        names = """create_i delete_i deleted_ready_i doorbell_valid_i read_ready_i data_valid_i write_ready_i interrupt_ready_i bind_ready_i bound_valid_i
+            unbind_ready_i operation_ready_i outcome_valid_i held_i released_valid_i stop_valid_i abort_ready_i digest_ready_i
+            look_command_i now_i millis_i rst_ni"""
         for name in names.split():
             if hasattr(self.dut, name):
                 self.drive(name, 0)
@@ -297,8 +298,6 @@ class World:
         trace = [kind, operation["prefix"], operation["offset"], operation["start"], operation["length"]]
         if kind == C["DoProcess"]:
             trace = [kind, place["at"], 0, operation["length"], operation["last"]]
-        if kind == C["DoWrite"]:
-            trace += [operation["more"]]
         if kind in (C["DoSnapshot"], C["DoFlush"]):
             trace = [kind, place["at"]]
         state["trace"].append(trace)

@@ -149,7 +149,8 @@ def compare(world, command, other):
     if entry["status"] or fills:
         # What comes in one read after the other fills blocks here wherever there is a chain.
         return 0
-    assert sorted(map(tuple, state["trace"])) == sorted(map(tuple, other["operations"])), what
+    # Whether more follows a write is a matter of time here.
+    assert sorted(map(tuple, state["trace"])) == sorted(tuple(words[:5]) for words in other["operations"]), what
     return len(state["trace"])
 
 

@@ -25,7 +25,8 @@ const NONSENSE: u64 = (1 << 13) - 1;
 /// A read of host memory that the owner has yet to answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reading {
-    Entry(QueueId),
+    /// For this slot.
+    Entry(QueueId, usize),
     /// Of so many bytes.
     Descriptor(CommandId, u64),
 }
@@ -254,7 +255,7 @@ impl Body {
         if out.read_entry_o {
             self.counters.entries += 1;
             self.slots[out.checked_o as usize].begin();
-            self.reading = Some(Reading::Entry(queue));
+            self.reading = Some(Reading::Entry(queue, out.checked_o as usize));
             self.actions.push_back(Action::FetchEntry { queue, slot: (address as u32 / 64) as u16 });
         } else {
             let command = self.command(out.checked_o);
@@ -324,13 +325,9 @@ impl Body {
 
     /// The bytes of a read, or none where it failed.
     fn answer(&mut self, reading: Reading, bytes: Option<&[u8]>) {
-        if self.reading != Some(reading) {
-            self.counters.stale_events += 1;
-            return;
-        }
         self.reading = None;
         let length = match reading {
-            Reading::Entry(_) => 64,
+            Reading::Entry(..) => 64,
             Reading::Descriptor(_, length) => length as usize,
         };
         let bytes = bytes.filter(|bytes| bytes.len() == length);
@@ -486,7 +483,15 @@ impl Core for Body {
         match event {
             Event::SubmissionDoorbell { queue, tail } => self.doorbell(queue, tail, false),
             Event::CompletionDoorbell { queue, head } => self.doorbell(queue, head, true),
-            Event::Entry { queue, bytes } => self.answer(Reading::Entry(queue), Some(bytes)),
+            Event::Entry { queue, bytes } => match self.reading {
+                Some(reading @ Reading::Entry(other, slot)) if other == queue => {
+                    let timeout = u32::from_le_bytes([bytes[56], bytes[57], bytes[58], bytes[59]]);
+                    let due = (self.now / MILLISECOND + u64::from(timeout) + 1) * MILLISECOND;
+                    self.slots[slot].due = (timeout > 0).then_some(due);
+                    self.answer(reading, Some(bytes));
+                }
+                _ => self.counters.stale_events += 1,
+            },
             Event::Descriptor { command, bytes } => match self.reading {
                 Some(reading @ Reading::Descriptor(other, _)) if other == command => {
                     self.answer(reading, bytes)
@@ -516,7 +521,9 @@ impl Core for Body {
     }
 
     fn next_timeout(&self) -> Option<Nanos> {
-        self.out.timed_o.then(|| (self.now / MILLISECOND + 1) * MILLISECOND)
+        let next = (self.now / MILLISECOND + 1) * MILLISECOND;
+        let due = self.slots.iter().filter_map(|slot| slot.due).min();
+        self.out.timed_o.then(|| due.map_or(next, |due| due.max(next)))
     }
 
     fn handle_timeout(&mut self, now: Nanos) {

@@ -6,7 +6,7 @@ use dcs_abi::descriptor::{EndpointKind, Extent, Pace, Pacing};
 use dcs_abi::entry::CompletionEntry;
 use dcs_abi::operator::Operator;
 use dcs_abi::result::{DigestSlot, ResultArea, ResultPacket};
-use dcs_engine::{EndpointSpec, OperatorSpec, TransferSpec};
+use dcs_engine::{EndpointSpec, Nanos, OperatorSpec, TransferSpec};
 
 /// Words of a completion entry, and where it goes.
 #[derive(Clone, Copy, Debug, Default)]
@@ -20,6 +20,8 @@ struct Posting {
 #[derive(Debug)]
 pub struct Slot {
     pub generation: u32,
+    /// When its time may be over, at the earliest.
+    pub due: Option<Nanos>,
     extents: [Extent; EXTENTS as usize],
     parameters: [Box<[u8]>; CHAIN_MAX],
     digests: [[u64; DigestSlot::SIZE / 8]; CHAIN_MAX],
@@ -31,6 +33,7 @@ impl Slot {
     pub fn new() -> Slot {
         Slot {
             generation: 0,
+            due: None,
             extents: Default::default(),
             parameters: Default::default(),
             digests: Default::default(),
@@ -120,6 +123,7 @@ impl Slot {
     pub fn end(&mut self) -> Option<(u16, u16, CompletionEntry, Option<(u64, Box<ResultArea>)>)> {
         let Posting { words, queue, slot } = std::mem::take(&mut self.posting);
         let result = self.result.take();
+        self.due = None;
         let words = [words[0]?, words[1]?];
         let bytes: Vec<u8> = words.into_iter().flat_map(u64::to_le_bytes).collect();
         // Whichever phase it has.

@@ -9,3 +9,15 @@ pub const QUEUES: u16 = 8;
 pub fn of(config: Config) -> Config {
     config
 }
+
+/// What it has not, of what tests need.
+const LACKS: &[&str] = &[];
+
+/// Returns true, and says so, if it has not what a test needs.
+pub fn lacks(what: &str) -> bool {
+    let lacks = LACKS.contains(&what);
+    if lacks {
+        println!("skipped: the core has no {what}");
+    }
+    lacks
+}

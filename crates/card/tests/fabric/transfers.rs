@@ -126,6 +126,9 @@ fn an_ssd_says_which_one_it_is() {
 
 #[test]
 fn a_stream_that_ends_early_leaves_the_rest_of_the_logical_block() {
+    if crate::core::lacks("operators that change the length") {
+        return;
+    }
     let mut rig = Rig::ready(Config::default(), 2);
     let bytes = data(10_000, 6);
     rig.ssds[0].1.store(0, &bytes);
@@ -144,6 +147,9 @@ fn a_stream_that_ends_early_leaves_the_rest_of_the_logical_block() {
 
 #[test]
 fn what_changes_its_length_is_written_whole() {
+    if crate::core::lacks("operators that change the length") {
+        return;
+    }
     let mut rig = Rig::ready(Config::default(), 2);
     let bytes: Vec<u8> = (0..1_000_000u32).flat_map(|number| (number / 7).to_le_bytes()).collect();
     rig.ssds[0].1.store(0, &bytes);

@@ -43,7 +43,7 @@ const KEEP_ALIVE: Nanos = 2 * 3600 * 1_000_000_000;
 const TCP_CHECKSUM: u16 = 16;
 /// Size below which a block may wait briefly for the next one of its stream, to share a segment with it (MSG_MORE). The end of a larger
 /// block does not wait: the next block may be waiting for just this one to be acknowledged.
-const WORTH_WAITING: u32 = 8192;
+const WORTH_WAITING: u32 = 4096;
 
 /// The network address that the NIC uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

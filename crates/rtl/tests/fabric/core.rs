@@ -10,3 +10,20 @@ pub const QUEUES: u16 = 4;
 pub fn of(config: Config) -> Config {
     Config { core: Some(|| Box::new(Body::new())), ..config }
 }
+
+/// What it has not, of what tests need.
+const LACKS: &[&str] = &[
+    "operators that change the length",
+    "errno in results",
+    "blocks of 64 KiB",
+    "completions before the peer has acknowledged",
+];
+
+/// Returns true, and says so, if it has not what a test needs.
+pub fn lacks(what: &str) -> bool {
+    let lacks = LACKS.contains(&what);
+    if lacks {
+        println!("skipped: the core has no {what}");
+    }
+    lacks
+}

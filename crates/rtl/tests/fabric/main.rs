@@ -1,6 +1,6 @@
 //! The card's own tests on the fabric, with the core in SystemVerilog.
 //!
-//! Those that are left out need what this core has not: see [`core`].
+//! Those that need what this core has not are skipped, and say so: [`core`] has the list.
 
 mod core;
 #[path = "../../../card/tests/fabric/datagrams.rs"]
