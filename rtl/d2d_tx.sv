@@ -143,13 +143,28 @@ module d2d_tx
 
   // ---- What a register reads as ----
 
-  position_t taken_bytes;
-  logic      starved;
-  position_t limit;
+  position_t taken_bytes, limit, granted, due;
+  logic      starved, is_later, is_false;
+  payload_t  bytes;
+  grant_t    grant;
 
-  assign limit       = (c_q.taken + 64'(c_q.budget)) << CreditShift;
   assign starved     = c_q.state == StSend && c_q.sent == limit;
   assign taken_bytes = c_q.taken << CreditShift;
+
+  d2d_credit u_credit (
+    .sent_i    (c_q.sent),
+    .taken_i   (c_q.taken),
+    .budget_i  (c_q.budget),
+    .limit_o   (limit),
+    .queued_i  (c_q.queued),
+    .due_i     (due),
+    .offset_i  (c_q.offset[PayloadShift-1:0]),
+    .bytes_o   (bytes),
+    .grant_i   (grant.taken),
+    .newer_o   (is_later),
+    .false_o   (is_false),
+    .granted_o (granted)
+  );
 
   always_comb begin
     logic [15:0] epoch;
@@ -184,17 +199,10 @@ module d2d_tx
 
   // ---- A grant ----
 
-  grant_t      grant;
-  logic [31:0] ahead;
   logic [15:0] epochs;
-  position_t   granted;
-  logic        is_later;
 
-  assign grant    = grant_t'(50'(merged({32'b0, c_q.grant_half})));
-  assign ahead    = grant.taken - c_q.taken[31:0];
-  assign epochs   = grant.epoch - c_q.run_epoch;
-  assign is_later = ahead != '0 && !ahead[31];
-  assign granted  = c_q.taken + 64'(ahead);
+  assign grant  = grant_t'(50'(merged({32'b0, c_q.grant_half})));
+  assign epochs = grant.epoch - c_q.run_epoch;
 
   // ---- What a write, a queue or a turn makes of the stream ----
 
@@ -203,18 +211,10 @@ module d2d_tx
   logic          fail, start, to_ended;
   error_t        failure;
   logic [63:0]   value;
-  position_t     chunk, ready;
-  payload_t      room, bytes, bytes_q;
+  payload_t      bytes_q;
 
-  // Bytes that may go now: there, due, within credits, and up to a multiple of the largest payload.
-  always_comb begin
-    chunk = c_q.bounded && c_q.end_at < c_q.chunk ? c_q.end_at : c_q.chunk;
-    ready = chunk - c_q.sent;
-    if (64'(c_q.queued) < ready) ready = 64'(c_q.queued);
-    if (limit - c_q.sent < ready) ready = limit - c_q.sent;
-    room  = payload_t'(1 << PayloadShift) - {1'b0, c_q.offset[PayloadShift-1:0]};
-    bytes = ready < 64'(room) ? payload_t'(ready) : room;
-  end
+  // The chunk's end, or the stream's.
+  assign due = c_q.bounded && c_q.end_at < c_q.chunk ? c_q.end_at : c_q.chunk;
 
   // The copy: which addresses are out, an answer was an error, the burst's last beat.
   logic ar_done_q, aw_done_q, bad_q, beat_last;
@@ -327,13 +327,13 @@ module d2d_tx
                   failure = ErrPeer;
                 end else begin
                   if (grant.paused) c_d.since = now_i;
-                  if (is_later && granted > credits_of(c_q.sent)) begin
+                  if (is_false) begin
                     fail    = 1'b1;
                     failure = ErrGrant;
                   end else if (is_later) begin
                     c_d.taken = granted;
                     c_d.since = now_i;
-                  end else if (!grant.paused && ahead != '0) begin
+                  end else if (!grant.paused && grant.taken != c_q.taken[31:0]) begin
                     c_d.late = c_q.late + 32'(c_q.late != '1);
                   end
                 end
@@ -429,7 +429,7 @@ module d2d_tx
           unique case (c_q.state)
             StSend: begin
               if (c_q.pause) step_d = Store;
-              else if (c_q.sent >= chunk) c_d.state = StWait;
+              else if (c_q.sent >= due) c_d.state = StWait;
               else if (bytes == '0) step_d = Store;
               else step_d = Address;
             end
@@ -502,7 +502,7 @@ module d2d_tx
       step_q <= step_d;
       if (step_q == Sweep) at_q <= at_q + 1'b1;
       if (step_q == Pick) at_q <= at;
-      if (step_q == Turn && step_d == Store) begin
+      if (step_q == Turn && step_d != Turn) begin
         turn_q <= at_q == stream_t'(Streams - 1) ? '0 : at_q + 1'b1;
       end
       if (step_q == Turn) bytes_q <= bytes;

@@ -44,9 +44,6 @@ module nic_controller
   input  bus_pkg::response_t bus_i
 );
 
-  localparam int unsigned Frames     = Entries / 3;
-  localparam int unsigned FrameWidth = $clog2(Frames);
-  localparam int unsigned UsedWidth  = $clog2(Entries + 1);
   localparam int unsigned TimerWidth = $clog2(Interval + 1);
 
   // An operation that was taken from the core.
@@ -61,17 +58,10 @@ module nic_controller
     logic          sent;
     bytes_t        at;
     bytes_t        stop;
-    // Frames of it in the ring.
-    logic [FrameWidth:0] frames;
     // It can't be sent, for this reason.
     logic          lost;
     status_t       status;
   } entry_state_t;
-
-  typedef struct packed {
-    pending_t pending;
-    entry_t   last;
-  } frame_t;
 
   typedef enum logic [3:0] {
     Sweep,
@@ -103,25 +93,33 @@ module nic_controller
   template_t    c_q, c_d;
   connection_t  at_q, at;
   connection_t  owners [Commands];
-  frame_t       frames [Frames];
   entry_state_t [Pending-1:0] entries_q;
-  logic [Pending-1:0]    valid_q;
+  logic [Pending-1:0]    valid_q, busy;
   pending_t              turn_q, vacant;
   logic                  has_vacant;
   entry_state_t          e;
-  entry_t                tail_q;
-  logic [UsedWidth-1:0]  used_q;
-  logic [FrameWidth-1:0] oldest_q, newest_q;
-  logic [FrameWidth:0]   count_q;
+  entry_t                tail, last;
   logic [TimerWidth-1:0] timer_q;
   outcome_t              outcome_q, outcome_d;
-  logic                  store, is_due, room, bad_q;
+  logic                  store, is_due, has_room, any, done, bad_q, held_q;
   logic [1:0]            beat_q;
 
+  nic_ring u_ring (
+    .clk_i,
+    .rst_ni,
+    .clear_i        (step_q == Request && request_i.kind == WasStopped),
+    .room_o         (has_room),
+    .tail_o         (tail),
+    .push_i         (step_q == Finish && !bad_q),
+    .push_pending_i (turn_q),
+    .any_o          (any),
+    .last_o         (last),
+    .pop_i          (step_q == Looked && bus_i.r_valid && done),
+    .busy_o         (busy)
+  );
+
   assign e      = entries_q[turn_q];
-  assign is_due = timer_q == '0 && count_q != '0;
-  // One descriptor stays free: with none the ring would look empty.
-  assign room   = used_q < UsedWidth'(Entries - 3) && count_q < (FrameWidth + 1)'(Frames);
+  assign is_due = timer_q == '0 && any && !held_q;
 
   always_comb begin
     vacant     = '0;
@@ -159,16 +157,14 @@ module nic_controller
   logic    is_acknowledged, may_send;
   bytes_t  left, piece;
 
-  frame_t look;
-  logic   done;
-
   function automatic logic reaches(number_t number, number_t other);
     return $signed(number - other) >= 0;
   endfunction
 
   assign ends_at         = e.number + number_t'(e.length);
   assign is_acknowledged = !e.tcp || reaches(c_q.acknowledged, ends_at);
-  assign may_send        = e.at != e.stop && room && (!e.tcp || e.sent
+  assign may_send        = e.at != e.stop && has_room && !held_q
+                           && (!e.tcp || e.sent
                            || (e.number == c_q.sent && reaches(c_q.limit, ends_at)));
   assign left            = e.stop - e.at;
   assign piece           = e.tcp || 16'(left) <= c_q.most ? left : bytes_t'(c_q.most);
@@ -230,10 +226,10 @@ module nic_controller
         outcome_d       = '0;
         outcome_d.id    = e.id;
         outcome_d.kind  = Failed;
-        if (e.frames == '0 && (e.lost || c_q.failed)) begin
+        if (!busy[turn_q] && (e.lost || c_q.failed)) begin
           outcome_d.status = e.lost ? e.status : c_q.status;
           step_d           = Tell;
-        end else if (e.frames == '0 && e.sent && (e.tcp || e.at == e.stop) && is_acknowledged) begin
+        end else if (!busy[turn_q] && e.sent && (e.tcp || e.at == e.stop) && is_acknowledged) begin
           outcome_d.kind  = Moved;
           outcome_d.bytes = e.length;
           step_d          = Tell;
@@ -285,12 +281,8 @@ module nic_controller
       at_q     <= '0;
       valid_q  <= '0;
       turn_q   <= '0;
-      tail_q   <= '0;
-      used_q   <= '0;
-      oldest_q <= '0;
-      newest_q <= '0;
-      count_q  <= '0;
       timer_q  <= '0;
+      held_q   <= 1'b0;
     end else begin
       step_q <= step_d;
       if (timer_q != '0) timer_q <= timer_q - 1'b1;
@@ -300,33 +292,15 @@ module nic_controller
       if (step_q == Judge && step_d == Pick) turn_q <= turn_q + 1'b1;
       if (step_q == Judge && step_d == Tell) valid_q[turn_q] <= 1'b0;
       if (step_q == Take && operation_i.kind == DoWrite) valid_q[vacant] <= 1'b1;
+      if (step_q == Request && request_i.kind == WillStop) held_q <= 1'b1;
       if (step_q == Request && request_i.kind == WasStopped) begin
-        tail_q   <= '0;
-        used_q   <= '0;
-        oldest_q <= '0;
-        newest_q <= '0;
-        count_q  <= '0;
+        held_q <= 1'b0;
       end
-      if (step_q == Finish && !bad_q) begin
-        tail_q   <= tail_q + entry_t'(3);
-        used_q   <= used_q + UsedWidth'(3);
-        newest_q <= newest_q == FrameWidth'(Frames - 1) ? '0 : newest_q + 1'b1;
-        count_q  <= count_q + 1'b1;
-        timer_q  <= TimerWidth'(Interval);
-      end
-      if (step_q == Looked && bus_i.r_valid) begin
-        timer_q <= TimerWidth'(Interval);
-        if (done) begin
-          timer_q  <= '0;
-          used_q   <= used_q - UsedWidth'(3);
-          oldest_q <= oldest_q == FrameWidth'(Frames - 1) ? '0 : oldest_q + 1'b1;
-          count_q  <= count_q - 1'b1;
-        end
-      end
+      if (step_q == Finish && !bad_q) timer_q <= TimerWidth'(Interval);
+      if (step_q == Looked && bus_i.r_valid) timer_q <= done ? '0 : TimerWidth'(Interval);
     end
   end
 
-  assign look = frames[oldest_q];
   // The done bit of the oldest frame's last descriptor.
   assign done = bus_i.r.data[96] && bus_i.r.resp == bus_pkg::ResponseOkay;
 
@@ -353,8 +327,7 @@ module nic_controller
                      {entries_q[i].stop, entries_q[i].at});
         end
         if (request_i.kind == WasStopped) begin
-          entries_q[i].frames <= '0;
-          if (entries_q[i].frames != '0 && !entries_q[i].tcp) begin
+          if (busy[i] && !entries_q[i].tcp) begin
             entries_q[i].lost   <= 1'b1;
             entries_q[i].status <= request_i.first[14:0];
           end
@@ -366,14 +339,9 @@ module nic_controller
         entries_q[turn_q].lost   <= 1'b1;
         entries_q[turn_q].status <= dcs_pkg::StatusPathUnavailable;
       end else begin
-        entries_q[turn_q].at     <= e.at + piece;
-        entries_q[turn_q].frames <= e.frames + 1'b1;
+        entries_q[turn_q].at <= e.at + piece;
         if (piece == left) entries_q[turn_q].sent <= 1'b1;
-        frames[newest_q]         <= '{pending: turn_q, last: tail_q + entry_t'(2)};
       end
-    end
-    if (step_q == Looked && bus_i.r_valid && done) begin
-      entries_q[look.pending].frames <= entries_q[look.pending].frames - 1'b1;
     end
     unique case (step_q)
       Judge: begin
@@ -450,22 +418,22 @@ module nic_controller
   logic [127:0] context_word, payload_at, headers_at;
   entry_t       header_at;
 
-  assign header_at = tail_q + 1'b1;
+  assign header_at = tail + 1'b1;
 
   assign header_bytes = e.tcp ? 32'd54 : 32'd42;
   // Of the frame, without headers where it is segmented.
   assign bytes        = segment ? 32'(piece) : 32'(piece) + header_bytes;
 
   always_comb begin
-    logic [31:0] most, kind, head, tail;
+    logic [31:0] most, kind, insert, insert_behind;
     most = segment ? {c_q.most, 16'b0} : '0;
     if (Advanced) begin
       context_word = {most | (segment ? 32'd20 << 8 : '0),
                       Extension | 32'h0020_0400 | (e.tcp ? 32'h0800 : '0),
                       32'b0, 32'd14 << 9 | 32'd20};
       kind = 32'h0030_0000 | (segment ? 32'h8000_0000 : '0);
-      head = bytes << 14 | Checksums;
-      tail = '0;
+      insert = bytes << 14 | Checksums;
+      insert_behind = '0;
     end else begin
       context_word = {most | (segment ? header_bytes << 8 : '0),
                       Extension | (e.tcp ? 32'h0100_0000 : '0) | 32'h0200_0000
@@ -473,20 +441,20 @@ module nic_controller
                       (e.tcp ? 32'd50 << 8 : 32'd40 << 8) | 32'd34,
                       32'h0021_180e};
       kind = 32'h0010_0000 | (segment ? 32'h0400_0000 : '0);
-      head = Checksums;
-      tail = Checksums;
+      insert = Checksums;
+      insert_behind = Checksums;
     end
-    headers_at = {head, Extension | InsertFcs | kind | header_bytes,
+    headers_at = {insert, Extension | InsertFcs | kind | header_bytes,
               HeaderBase + 64'({header_at, 6'b0})};
-    payload_at = {tail, Extension | InsertFcs | End | Report | kind | 32'(piece),
+    payload_at = {insert_behind, Extension | InsertFcs | End | Report | kind | 32'(piece),
               BlockBase + 64'(e.address) + 64'(e.at)};
   end
 
   // ---- The bus ----
 
   entry_t place, rung;
-  assign place = tail_q + entry_t'(part_q) - 1'b1;
-  assign rung  = tail_q + entry_t'(3);
+  assign place = tail + entry_t'(part_q) - 1'b1;
+  assign rung  = tail + entry_t'(3);
 
   always_comb begin
     bus_o          = '0;
@@ -514,7 +482,7 @@ module nic_controller
                         : part_q == First ? headers_at : payload_at;
       end
     endcase
-    bus_o.ar.addr  = RingBase + 64'({look.last, 4'b0});
+    bus_o.ar.addr  = RingBase + 64'({last, 4'b0});
     bus_o.ar.size  = 3'd4;
     bus_o.ar.burst = bus_pkg::BurstIncrement;
     bus_o.ar_valid = step_q == Look;

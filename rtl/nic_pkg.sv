@@ -2,6 +2,9 @@
 
 package nic_pkg;
 
+  // Whoever uses the package does not use all of it.
+  // verilator lint_off UNUSEDPARAM
+
   localparam int unsigned Connections = 8;
   // Operations that are sent and not acknowledged, or wait for it.
   localparam int unsigned Pending = 8;
@@ -61,7 +64,9 @@ package nic_pkg;
     Resend,
     // All operations of the connection end with the status in `first`.
     Fail,
-    // The NIC was stopped: what it had is not sent. Datagrams are lost with the status in `first`.
+    // The NIC gets nothing more until it was stopped: then what it had is not sent, and datagrams
+    // among that are lost with the status in `first`.
+    WillStop,
     WasStopped
   } request_e;
 
@@ -73,5 +78,46 @@ package nic_pkg;
     number_t             second;
     template_t           opened;
   } request_t;
+
+  // ---- What is received ----
+
+  // Buffers of 2 KiB, one for each descriptor of the receive ring.
+  localparam int unsigned Buffers     = 32;
+  localparam int unsigned BufferShift = 11;
+  localparam int unsigned BufferWidth = $clog2(Buffers);
+  typedef logic [BufferWidth-1:0] buffer_t;
+
+  typedef enum logic [1:0] {
+    // A connection, whose `next` is the number that is expected.
+    Listen,
+    // A command reads from a connection.
+    Assign,
+    // Behind what has come nothing follows; or the connection has failed, with a status.
+    Ended,
+    Broken
+  } receive_e;
+
+  typedef struct packed {
+    receive_e            kind;
+    connection_t         connection;
+    core_pkg::command_t  command;
+    core_pkg::status_t   status;
+    template_t           opened;
+  } receive_request_t;
+
+  // What software is told of a frame: it has its buffer, or (`kept`) only what its header said,
+  // as the payload is kept for the core.
+  typedef struct packed {
+    buffer_t     place;
+    logic [15:0] length;
+    logic        kept;
+    connection_t connection;
+    number_t     acknowledges;
+    logic [15:0] window;
+    // What is expected next.
+    number_t     next;
+  } received_t;
+
+  // verilator lint_on UNUSEDPARAM
 
 endpackage

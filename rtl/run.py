@@ -19,7 +19,7 @@ import speed  # noqa: E402
 PARTS = {"lint": lint.run, "test": bench.run, "core": core.run, "formal": formal.run, "area": area.run, "speed": speed.run}
 
 # For every run of all tests: few, since they may take 40 seconds. The others run in `make rtl`.
-QUICK = ["ndp_md5", "ndp_sha256", "ndp_crc32", "ndp_aes256_ctr", "engine"]
+QUICK = ["ndp_md5", "ndp_sha256", "ndp_crc32", "ndp_aes256_ctr", "engine", "uoe", "nic_controller"]
 
 
 def main():

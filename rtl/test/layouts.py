@@ -16,17 +16,17 @@ def package(name):
     """The constants, the widths of types and the fields of structures of a package."""
     text = re.sub(r"//[^\n]*", "", (RTL / f"{name}.sv").read_text())
     known, widths, structs = {}, {"logic": 1}, {}
-    if name != "dcs_pkg":
-        for part in package("dcs_pkg"):
+    for other in sorted(set(re.findall(r"\b(\w+_pkg)::", text)) - {name}):
+        for part in package(other):
             {"known": known, "widths": widths, "structs": structs}[part[0]].update(part[1])
 
     def value(expression):
         expression = re.sub(r"\d*'[sS]?([hdb])([0-9a-fA-F]+)", lambda m: str(int(m[2], {"h": 16, "d": 10, "b": 2}[m[1]])), expression)
-        expression = expression.replace("$clog2", "clog2").replace("dcs_pkg::", "").replace("/", "//")
+        expression = re.sub(r"\w+_pkg::", "", expression).replace("$clog2", "clog2").replace("/", "//")
         return eval(expression, {"clog2": clog2}, known)
 
     def width(kind):
-        kind = kind.strip().replace("dcs_pkg::", "")
+        kind = re.sub(r"\w+_pkg::", "", kind.strip())
         dimensions = re.findall(r"\[([^\]]+):0\]", kind)
         bits = widths[re.match(r"\w+", kind)[0]]
         for high in dimensions:

@@ -315,3 +315,25 @@ async def lock_step(dut):
         runs, frames, grants = runs + bench.runs, frames + bench.frames, grants + bench.written
     record(f"{runs} runs, {frames} packets, {grants} grants, errors {sorted(errors - {0})}")
     assert runs > 20 and frames > 30 and grants > 50
+
+
+@cocotb.test()
+async def cycles(dut):
+    """Two blocks of data in writes of 256 bytes, where memory answers at once."""
+    await start(dut, ("now_i", "access_valid_i", "take_valid_i", "consume_valid_i"))
+    bench = Bench(dut, 0)
+    bench.rust.close()
+    bench.queue.chance = bench.grants.chance = None
+    bench.chance.random = lambda: 0.0
+    bench.units[0], bench.good[0] = 1472, True
+    await bench.register(0, TX_ADDRESS, 3, START)
+    for _ in range(3 * STREAMS):
+        await bench.cycle()
+    cycles = 0
+    for at in range(0, 8192, 256):
+        bench.writer.begin(PLACE + at, bytes(256))
+        while not bench.writer.answered:
+            await bench.cycle()
+            cycles += 1
+    assert await bench.register(0, MOVED) == 8192
+    record(f"{cycles / 32:.1f} cycles for a write of 256 bytes")

@@ -41,7 +41,7 @@ from jobs import SEEDS, record
 BLOCKS, BLOCK = 1 << 20, 4096
 COMPARED = (TX_ADDRESS, RATE, BASE_CREDITS, BYTE_COUNT, GRANT, STATUS, MOVED, TAKEN, TIMES, CONTROL, DROPPED)
 # Steps of the machine.
-PICK, TURN, STORE = 1, 8, 12
+PICK, PARSE, MULTIPLY, DIVIDE, TURN, STORE = 1, 4, 5, 6, 8, 12
 IDLE = 5
 
 
@@ -330,3 +330,29 @@ async def lock_step(dut):
         runs, writes = runs + bench.runs, writes + bench.writes
     record(f"{runs} runs, {writes} writes to receivers, {ends} times at an end, errors {sorted(errors - {0})}")
     assert runs > 10 and writes > 100
+
+
+@cocotb.test()
+async def cycles(dut):
+    """Five blocks without a pace, where memory answers at once."""
+    await start(dut, ("now_i", "access_valid_i", "push_valid_i"))
+    bench = Bench(dut, 0)
+    bench.memory.chance, bench.bad = None, None
+    bench.memory.bad = lambda at, data: False
+    stream = bench.streams[0]
+    stream.memory, stream.tail = [(0, 5)], 1
+    for number, value in ((BYTE_COUNT, 0), (RATE, 0), (BASE_CREDITS, WINDOW), (CONTROL, 2 * WINDOW << 32)):
+        await bench.register(0, number, 3, value)
+    bench.rust.close()
+    bench.owner = lambda number: (0, 5 * BLOCK)
+    await bench.register(0, TX_ADDRESS, 3, address(0) | START)
+    begun = bench.cycles
+    while int(dut.step_q.value) in (PARSE, MULTIPLY, DIVIDE):
+        await bench.cycle()
+    started = bench.cycles - begun
+    await bench.push(0, 5 * BLOCK, 0)
+    begun = bench.cycles
+    while len(bench.memory.written) < 5 * BLOCK // 256:
+        await bench.cycle()
+    each = (bench.cycles - begun) / len(bench.memory.written)
+    record(f"{started} cycles for a start, {each:.1f} for a write of 256 bytes, the other streams' turns among them")

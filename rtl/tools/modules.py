@@ -40,6 +40,7 @@ UNITS = {
     "d2d_rx": Unit("d2d_rx", "d2d_rx"),
     "uoe": Unit("uoe", "uoe"),
     "nic_controller": Unit("nic_controller", "nic_controller"),
+    "nic_receive": Unit("nic_receive", "nic_receive"),
     "nic_controller_advanced": Unit("nic_controller", "nic_controller", {"Advanced": 1}),
 }
 
