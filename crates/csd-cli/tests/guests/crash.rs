@@ -6,7 +6,7 @@ use dcs_csd::storage::ModelStorage;
 use dcs_csd::{
     Action, Activity, Config, Controller, Data, Drives, Namespace, Request, Storage, Ticket, VolumeId,
 };
-use dcs_csd_cli::port::{Front, GuestPort};
+use dcs_csd_cli::port::{DriveRegisters, GuestPort};
 use dcs_vfio_user::Server;
 use dcs_vfio_user::pci::{Function, Identity, Interrupts, NoRegisters, Setup};
 use dcs_vfio_user::wake::Wake;
@@ -165,7 +165,7 @@ impl Model {
         let wake = Wake::new().unwrap();
         let (mut server, port) = Server::bind_port(socket, function, wake.clone()).unwrap();
         let controller = Arc::new(Mutex::new(controller));
-        server.function().set_registers(Box::new(Front::new(controller.clone(), wake.clone())));
+        server.function().set_registers(Box::new(DriveRegisters::new(controller.clone(), wake.clone())));
         let stop = Arc::new(AtomicBool::new(false));
         let (stopped, woken) = (stop.clone(), wake.clone());
         let thread = std::thread::spawn(move || {

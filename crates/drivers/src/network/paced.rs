@@ -144,7 +144,8 @@ impl Streams {
     /// Notes that the NIC was reset before it had sent what lies there: it never will.
     pub fn reset_at(&mut self, offset: u64) {
         let places = &self.places;
-        if let Some(given) = self.given.values_mut().find(|given| places[given.place].offset() == offset) {
+        let mut in_flight = self.in_flight.values_mut();
+        if let Some(given) = in_flight.find(|given| places[given.place].offset() == offset) {
             given.errno = Some(NO_LINK);
         }
     }

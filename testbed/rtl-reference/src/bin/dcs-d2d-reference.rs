@@ -103,8 +103,7 @@ impl Reference {
             Function::Ssd(Box::new(Ssd::new(config)?))
         } else {
             let queue = settings.queue;
-            let config =
-                nic::Config { window, places, payload, epoch, queue, ..nic::Config::new(streams) };
+            let config = nic::Config { window, places, payload, epoch, queue, ..nic::Config::new(streams) };
             Function::Nic(Box::new(Nic::new(config)?))
         };
         Ok(Reference { function, tokens: BTreeMap::new(), operations: 0 })
@@ -171,9 +170,10 @@ impl Reference {
             }
             (Request::Frame, Function::Nic(nic)) => {
                 let frame = nic.next_frame(now);
-                return Ok(frame.map_or(Value::Null, |frame| {
-                    json!({"stream": frame.stream, "data": hexadecimal(&frame.bytes)})
-                }));
+                return Ok(frame.map_or(
+                    Value::Null,
+                    |frame| json!({"stream": frame.stream, "data": hexadecimal(&frame.bytes)}),
+                ));
             }
             (Request::Legacy { bytes: data }, Function::Nic(nic)) => {
                 nic.send_legacy(bytes(&data)?).map_err(|_| "the queue of legacy frames is full")?;
