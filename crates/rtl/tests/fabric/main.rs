@@ -1,4 +1,4 @@
-//! The card's own tests on the fabric, with the core in SystemVerilog.
+//! The card's own tests on the fabric, with the core in SystemVerilog; all but the matrix of the NIC's faults and the properties.
 //!
 //! Those that need what this core has not are skipped, and say so: [`core`] has the list.
 
@@ -13,8 +13,6 @@ mod flows;
 mod host;
 #[path = "../../../card/tests/fabric/hostile.rs"]
 mod hostile;
-#[path = "../../../card/tests/fabric/nic_faults.rs"]
-mod nic_faults;
 mod paths;
 #[path = "../../../card/tests/fabric/peer.rs"]
 mod peer;
