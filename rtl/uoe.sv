@@ -201,7 +201,7 @@ module uoe
 
   logic [8:0][63:0]   template_q;
   queued_t            bytes_q;
-  logic [RxShift-1:0] place_q;
+  logic [RxShift-1:4] place_q;
   logic [15:0]        epoch_q;
   logic               chosen_valid, bad_q, unused;
   stream_t            chosen;
@@ -428,7 +428,7 @@ module uoe
       end
       Take: begin
         bytes_q <= take_bytes_i;
-        place_q <= take_at_i;
+        place_q <= take_at_i[RxShift-1:4];
         skip_q  <= take_at_i[3:0];
         epoch_q <= take_epoch_i;
         fill_q  <= '0;
@@ -452,7 +452,7 @@ module uoe
           fill_q  <= fill_q + 1'b1;
           burst_q <= burst_q - 1'b1;
           // The next burst begins with a page.
-          if (burst_q == 9'd1) place_q <= {place_q[RxShift-1:12] + 1'b1, 12'b0};
+          if (burst_q == 9'd1) place_q <= {place_q[RxShift-1:12] + 1'b1, 8'b0};
         end
       end
       Divide: begin
@@ -494,7 +494,7 @@ module uoe
 
   always_comb begin
     queue_bus_o          = '0;
-    queue_bus_o.ar.addr  = QueueBase + 64'({stream_q, place_q[RxShift-1:4], 4'b0});
+    queue_bus_o.ar.addr  = QueueBase + 64'({stream_q, place_q, 4'b0});
     queue_bus_o.ar.len   = 8'(burst_beats - 1'b1);
     queue_bus_o.ar.size  = 3'd4;
     queue_bus_o.ar.burst = bus_pkg::BurstIncrement;
