@@ -137,6 +137,8 @@ pub(super) fn forget_memory(path: &Path) -> Result<(), StoreError> {
 pub(super) fn create(root: &Path) -> Result<(), StoreError> {
     let (draft, path, data) = (root.join("meta.redb.new"), root.join("meta.redb"), root.join("data"));
     make_folder(&data)?;
+    // A store whose database is there has its data folder.
+    sync_folder(root)?;
     trace::removes(&draft);
     match fs::remove_file(&draft) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
