@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use redb::{ReadableTable, Table, WriteTransaction};
 
 use super::error::StoreError;
+use super::extent::{self, Extent};
 use super::journal::{Mark, Put};
-use super::pack::{self, Extent};
 use super::record::{Bucket, Object, Part, Segment, Upload};
 use super::tables::*;
 
@@ -193,9 +193,9 @@ impl<'t> Changes<'t> {
         let mut packs = std::mem::take(&mut self.emptied);
         packs.extend(closed);
         for pack in packs.into_iter().filter(|pack| !is_open(*pack)) {
-            if self.blobs.range(pack::extents(pack))?.next().is_none() {
-                self.garbage.insert(pack::whole(pack), ())?;
-                self.discarded.push(pack::whole(pack));
+            if self.blobs.range(extent::extents(pack))?.next().is_none() {
+                self.garbage.insert(extent::whole(pack), ())?;
+                self.discarded.push(extent::whole(pack));
             }
         }
         Ok(())

@@ -33,9 +33,10 @@ use super::change::Changes;
 use super::database;
 use super::durability::Durability;
 use super::error::StoreError;
+use super::extent::Extent;
 use super::folder::{Draft, Folder};
 use super::journal::{self, Journal};
-use super::pack::{Extent, Pack};
+use super::pack::Pack;
 use super::sweep::Sweeper;
 use super::tables::BLOBS;
 

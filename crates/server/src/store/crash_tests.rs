@@ -13,8 +13,8 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use super::extent::Extent;
 use super::kill_points::DIE_AT;
-use super::pack::Extent;
 use super::record::AtRest;
 use super::*;
 

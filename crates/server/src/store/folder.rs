@@ -9,8 +9,9 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::error::StoreError;
+use super::extent::{BLOCK, EXTENT_MAX, Extent, PACK_BLOCKS};
 use super::held::Holds;
-use super::pack::{self, BLOCK, EXTENT_MAX, Extent, PACK_BLOCKS, Pack};
+use super::pack::{self, Pack};
 use super::record::Segment;
 use super::trace;
 

@@ -10,8 +10,8 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::error::StoreError;
+use super::extent::Extent;
 use super::folder::Folder;
-use super::pack::Extent;
 use super::record::Segment;
 
 /// Holders of each file, and the sweeper that removes files after the last.

@@ -29,8 +29,9 @@ use serde::{Deserialize, Serialize};
 
 use super::change::Changes;
 use super::error::StoreError;
+use super::extent::{BLOCK, Extent};
 use super::folder::Folder;
-use super::pack::{self, BLOCK, Extent};
+use super::pack;
 use super::record::{Object, Segment};
 use super::tables::*;
 

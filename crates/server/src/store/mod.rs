@@ -16,7 +16,7 @@
 //! | `database` | its file |
 //! | `durability` | when a change is acknowledged |
 //! | `folder` | data files, their ids, drafts |
-//! | `pack` | files that small objects share |
+//! | `pack`, `extent` | files that small objects share; runs of blocks in them |
 //! | `held` | files that are read later |
 //! | `commit` | group commit |
 //! | `journal` | commits of small objects, made durable with their data |
@@ -53,6 +53,7 @@ mod crash_tests;
 mod database;
 mod durability;
 mod error;
+mod extent;
 mod folder;
 mod held;
 mod journal;
@@ -85,11 +86,11 @@ use redb::{ReadTransaction, ReadableDatabase, ReadableTable, ReadableTableMetada
 pub use change::Condition;
 pub use durability::Durability;
 pub use error::StoreError;
+pub use extent::place;
 pub(crate) use folder::RESERVE;
 pub use folder::{Draft, Target};
 pub use held::Held;
 pub use list::{Listing, ListingPage};
-pub use pack::place;
 pub use record::{Bucket, Object, Part, Segment, Upload};
 pub use recover::Recovery;
 pub use repair::Repaired;
@@ -97,9 +98,9 @@ pub use uploads::{ListedUploads, UploadListing};
 
 use change::Entry;
 use commit::{Committer, Shared};
+use extent::Extent;
 use folder::Folder;
 use journal::Journal;
-use pack::Extent;
 use tables::*;
 
 /// Settings of a store.

@@ -567,7 +567,7 @@ fn an_entry_that_can_t_be_synced_is_not_built_upon() {
     noted(&recorder, &store, "a", serials[0]).unwrap();
     noted(&recorder, &store, "b", serials[1]).unwrap();
     let id = store.object("b", "a").unwrap().unwrap().segments[0].id;
-    let pack = super::pack::Extent::of(id).unwrap().pack;
+    let pack = super::extent::Extent::of(id).unwrap().pack;
     recorder.fail_next_sync(format!("packs/{pack:016x}").leak(), |_, _| {});
     let failed = noted(&recorder, &store, "a", serials[2]);
     assert!(recorder.has_failed() && matches!(failed, Err(StoreError::Io { .. })), "{failed:?}");

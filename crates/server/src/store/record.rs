@@ -6,7 +6,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::pack;
+use super::extent;
 
 /// Format of the records and of the folder. A folder of a later format is refused; one of an earlier format is read,
 /// and has this format from then on. 2 has more kinds of [`Encryption`], 3 has packs, which small objects share, 4 has
@@ -178,14 +178,14 @@ pub struct Segment {
 impl Segment {
     /// Returns true if it is in a pack, and has no file of its own.
     pub fn is_packed(&self) -> bool {
-        pack::is_packed(self.id)
+        extent::is_packed(self.id)
     }
 }
 
 /// Describes the place of the data, for people.
 impl fmt::Display for Segment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&pack::place(self.id))
+        f.write_str(&extent::place(self.id))
     }
 }
 

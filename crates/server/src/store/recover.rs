@@ -13,6 +13,7 @@ use super::change::Changes;
 use super::database;
 use super::durability::Durability;
 use super::error::StoreError;
+use super::extent;
 use super::folder::{Folder, RANGE, sync_folder};
 use super::journal::Mark;
 use super::pack;
@@ -90,11 +91,11 @@ fn trim_packs(
     let mut left = Vec::new();
     for pack in pack::packs_between(folder.packs(), ids).map_err(at)? {
         let mut referred = Vec::new();
-        for entry in blobs.range(pack::extents(pack))? {
+        for entry in blobs.range(extent::extents(pack))? {
             referred.push(entry?.0.value());
         }
         let trimmed = match referred.is_empty() {
-            true => folder.remove(pack::whole(pack)).map(drop),
+            true => folder.remove(extent::whole(pack)).map(drop),
             false => pack::trim(folder.packs(), pack, referred.into_iter()).map_err(at),
         };
         if let Err(error) = trimmed {

@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 
 use super::change::Changes;
 use super::error::StoreError;
-use super::pack;
+use super::extent;
 use super::record::{Bucket, Object, Part, Upload};
 use super::tables::*;
 
@@ -147,7 +147,7 @@ impl Changes<'_> {
                 self.discard_id(*id)?;
             }
         }
-        let extents = others.iter().filter(|id| pack::is_packed(**id)).count();
+        let extents = others.iter().filter(|id| extent::is_packed(**id)).count();
         Ok((others.len() - extents, extents))
     }
 }

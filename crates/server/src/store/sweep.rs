@@ -9,8 +9,8 @@ use std::thread::{self, JoinHandle};
 
 use super::durability::Durability;
 use super::error::StoreError;
+use super::extent::{self, is_packed, is_whole};
 use super::folder::{Folder, sync_folder};
-use super::pack::{self, is_packed, is_whole};
 use super::trace;
 
 /// A thread that removes files.
@@ -95,7 +95,7 @@ pub(super) fn sweep(folder: &Folder, ids: &mut Vec<u64>, durability: Durability)
     ids.sort_unstable();
     let mut gone = Vec::with_capacity(ids.len());
     // Extents that follow each other are one hole.
-    for run in ids.chunk_by(|id, next| pack::are_neighbours(*id, *next)) {
+    for run in ids.chunk_by(|id, next| extent::are_neighbours(*id, *next)) {
         match folder.remove_run(run) {
             Ok(()) => gone.extend(run),
             Err(error) => tracing::warn!(%error, "a file stays until the next start"),
