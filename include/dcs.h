@@ -112,8 +112,8 @@ extern "C" {
 #define DCS_ADMIN_DELETE_SQ 0x00u
 /**
  * create a submission queue: CDW10 15:0 QID, 31:16 size (0's based); CDW11 bit 0 contiguous (must
- * be 1), 31:16 the CQ, which has the same number; CDW12 15:0 tenant, whose rids order commands;
- * data_address: base [NVMe 01h; CDW12 is ours]
+ * be 1), 31:16 the CQ, which has the same number; CDW12 15:0 tenant, one of the function's own,
+ * whose rids order commands; data_address: base [NVMe 01h; CDW12 is ours]
  */
 #define DCS_ADMIN_CREATE_SQ 0x01u
 /** delete a completion queue: CDW10 15:0 QID [NVMe 04h] */
@@ -131,8 +131,9 @@ extern "C" {
  */
 #define DCS_ADMIN_GRANT_MEMORY 0xc0u
 /**
- * let go of a handle: CDW10; a connection that is open is reset, datagrams that are not sent yet
- * are not, but a media stream sends what it has taken, in its time
+ * let go of a handle: CDW10; a part that was lent is taken back; a connection that is open is
+ * reset, datagrams that are not sent yet are not, but a media stream sends what it has taken, in
+ * its time
  */
 #define DCS_ADMIN_RELEASE 0xc4u
 /**
@@ -186,6 +187,17 @@ extern "C" {
  * (dcs_paced_sending), in granted memory
  */
 #define DCS_ADMIN_PACED_SENDING 0xf2u
+/**
+ * let another function of the card use a part of an SSD: CDW10 the SSD's handle, CDW11 15:0 the
+ * function, 31:16 DCS_GRANT_*, CDW12-13 first byte, CDW14-15 bytes (whole logical blocks); function
+ * 0's alone; gives a handle, CDW1: the part's number there
+ */
+#define DCS_ADMIN_LEND_SSD 0xf4u
+/**
+ * open a part of an SSD that function 0 lends to this one: CDW10 its number, from 0; gives a
+ * handle, which IDENTIFY_SSD takes too, CDW1: bytes of a logical block
+ */
+#define DCS_ADMIN_OPEN_PART 0xf8u
 
 /* ---- What memory is granted for ---- */
 

@@ -65,8 +65,8 @@ package dcs_pkg;
   // delete a submission queue: CDW10 15:0 QID [NVMe 00h]
   localparam logic [7:0] AdminDeleteSq = 8'h00;
   // create a submission queue: CDW10 15:0 QID, 31:16 size (0's based); CDW11 bit 0 contiguous (must
-  // be 1), 31:16 the CQ, which has the same number; CDW12 15:0 tenant, whose rids order commands;
-  // data_address: base [NVMe 01h; CDW12 is ours]
+  // be 1), 31:16 the CQ, which has the same number; CDW12 15:0 tenant, one of the function's own,
+  // whose rids order commands; data_address: base [NVMe 01h; CDW12 is ours]
   localparam logic [7:0] AdminCreateSq = 8'h01;
   // delete a completion queue: CDW10 15:0 QID [NVMe 04h]
   localparam logic [7:0] AdminDeleteCq = 8'h04;
@@ -78,8 +78,9 @@ package dcs_pkg;
   // memory that queues, descriptors, results and MEMORY endpoints may lie in: data_address,
   // CDW10-11 bytes, CDW12 DCS_GRANT_*; gives a handle
   localparam logic [7:0] AdminGrantMemory = 8'hc0;
-  // let go of a handle: CDW10; a connection that is open is reset, datagrams that are not sent yet
-  // are not, but a media stream sends what it has taken, in its time
+  // let go of a handle: CDW10; a part that was lent is taken back; a connection that is open is
+  // reset, datagrams that are not sent yet are not, but a media stream sends what it has taken, in
+  // its time
   localparam logic [7:0] AdminRelease = 8'hc4;
   // drive an NVMe controller: data_address: its BAR0, CDW10 bytes of that, CDW11 namespace (0: the
   // first one); gives a handle, CDW1: bytes of a logical block
@@ -114,6 +115,13 @@ package dcs_pkg;
   // what a media stream has sent: CDW10 its handle; data_address: where 176 bytes are written
   // (dcs_paced_sending), in granted memory
   localparam logic [7:0] AdminPacedSending = 8'hf2;
+  // let another function of the card use a part of an SSD: CDW10 the SSD's handle, CDW11 15:0 the
+  // function, 31:16 DCS_GRANT_*, CDW12-13 first byte, CDW14-15 bytes (whole logical blocks);
+  // function 0's alone; gives a handle, CDW1: the part's number there
+  localparam logic [7:0] AdminLendSsd = 8'hf4;
+  // open a part of an SSD that function 0 lends to this one: CDW10 its number, from 0; gives a
+  // handle, which IDENTIFY_SSD takes too, CDW1: bytes of a logical block
+  localparam logic [7:0] AdminOpenPart = 8'hf8;
 
   // ---- What memory is granted for ----
 

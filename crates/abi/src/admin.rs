@@ -139,6 +139,48 @@ impl PacedOptions {
     }
 }
 
+/// A part of an SSD that another function of the card may use: the arguments of LEND_SSD.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LentPart {
+    /// The SSD's handle.
+    pub ssd: u32,
+    /// The function that may use it.
+    pub function: u16,
+    /// What it may do: `GRANT_*`.
+    pub grants: u16,
+    /// First byte, and length in bytes: whole logical blocks.
+    pub first: u64,
+    /// In bytes.
+    pub length: u64,
+}
+
+impl LentPart {
+    /// It as an admin command.
+    pub fn entry(&self) -> AdminEntry {
+        let words = [
+            self.ssd,
+            u32::from(self.function) | u32::from(self.grants) << 16,
+            self.first as u32,
+            (self.first >> 32) as u32,
+            self.length as u32,
+            (self.length >> 32) as u32,
+        ];
+        AdminEntry { opcode: opcode::LEND_SSD, words, ..Default::default() }
+    }
+
+    /// That of an admin command.
+    pub fn of(entry: &AdminEntry) -> LentPart {
+        let [ssd, to, first, first_high, length, length_high] = entry.words;
+        LentPart {
+            ssd,
+            function: to as u16,
+            grants: (to >> 16) as u16,
+            first: u64::from(first) | u64::from(first_high) << 32,
+            length: u64::from(length) | u64::from(length_high) << 32,
+        }
+    }
+}
+
 /// The answer to an admin command: value and extra of its completion, or the status of its failure.
 pub type Answer = Result<(u32, u32), Status>;
 
@@ -180,6 +222,10 @@ pub mod opcode {
     pub const OPEN_PACED: u8 = 0xec;
     /// Asks a media stream what it has sent.
     pub const PACED_SENDING: u8 = 0xf2;
+    /// Lets another function of the card use a part of an SSD.
+    pub const LEND_SSD: u8 = 0xf4;
+    /// Opens a part of an SSD that the function may use.
+    pub const OPEN_PART: u8 = 0xf8;
 }
 
 /// In GRANT_MEMORY: the engine may read the memory.
@@ -191,12 +237,12 @@ pub const GRANT_WRITE: u32 = 2;
 #[rustfmt::skip]
 pub const ADMIN_OPCODES: &[Constant] = &[
     row("DELETE_SQ", opcode::DELETE_SQ, "delete a submission queue: CDW10 15:0 QID [NVMe 00h]"),
-    row("CREATE_SQ", opcode::CREATE_SQ, "create a submission queue: CDW10 15:0 QID, 31:16 size (0's based); CDW11 bit 0 contiguous (must be 1), 31:16 the CQ, which has the same number; CDW12 15:0 tenant, whose rids order commands; data_address: base [NVMe 01h; CDW12 is ours]"),
+    row("CREATE_SQ", opcode::CREATE_SQ, "create a submission queue: CDW10 15:0 QID, 31:16 size (0's based); CDW11 bit 0 contiguous (must be 1), 31:16 the CQ, which has the same number; CDW12 15:0 tenant, one of the function's own, whose rids order commands; data_address: base [NVMe 01h; CDW12 is ours]"),
     row("DELETE_CQ", opcode::DELETE_CQ, "delete a completion queue: CDW10 15:0 QID [NVMe 04h]"),
     row("CREATE_CQ", opcode::CREATE_CQ, "create a completion queue: CDW10 15:0 QID, 31:16 size (0's based); CDW11 bit 0 contiguous (must be 1), bit 1 interrupts, 31:16 vector; data_address: base [NVMe 05h]"),
     row("ABORT", opcode::ABORT, "abort a command: CDW10 15:0 SQID, 31:16 CID [NVMe 08h]"),
     row("GRANT_MEMORY", opcode::GRANT_MEMORY, "memory that queues, descriptors, results and MEMORY endpoints may lie in: data_address, CDW10-11 bytes, CDW12 DCS_GRANT_*; gives a handle"),
-    row("RELEASE", opcode::RELEASE, "let go of a handle: CDW10; a connection that is open is reset, datagrams that are not sent yet are not, but a media stream sends what it has taken, in its time"),
+    row("RELEASE", opcode::RELEASE, "let go of a handle: CDW10; a part that was lent is taken back; a connection that is open is reset, datagrams that are not sent yet are not, but a media stream sends what it has taken, in its time"),
     row("ATTACH_SSD", opcode::ATTACH_SSD, "drive an NVMe controller: data_address: its BAR0, CDW10 bytes of that, CDW11 namespace (0: the first one); gives a handle, CDW1: bytes of a logical block"),
     row("ATTACH_NIC", opcode::ATTACH_NIC, "drive a NIC: data_address: its BAR0, CDW10 bytes of that, CDW11 PCI device id, CDW12 IPv4 address, CDW13 7:0 prefix length, 31:16 MTU, CDW14 gateway (0: none); gives a handle"),
     row("LISTEN", opcode::LISTEN, "wait for TCP connections: CDW10 the NIC's handle, CDW11 port; gives a handle"),
@@ -208,6 +254,8 @@ pub const ADMIN_OPCODES: &[Constant] = &[
     row("IDENTIFY_SSD", opcode::IDENTIFY_SSD, "what an SSD says of itself: CDW10 its handle; data_address: where 64 bytes are written (dcs_ssd_identity), in granted memory"),
     row("OPEN_PACED", opcode::OPEN_PACED, "open a media stream to a host or a group, a PACED destination: CDW10 the NIC's handle, CDW11 the peer's IPv4 address, CDW12 15:0 its port, 31:16 bytes of payload of each datagram, CDW13 7:0 hops of datagrams to a group, bit 8 RTP (a header before each payload, reports to the next port), CDW14-15 where RTP's numbers begin; CDW6-7 nanoseconds since 1970; gives a handle"),
     row("PACED_SENDING", opcode::PACED_SENDING, "what a media stream has sent: CDW10 its handle; data_address: where 176 bytes are written (dcs_paced_sending), in granted memory"),
+    row("LEND_SSD", opcode::LEND_SSD, "let another function of the card use a part of an SSD: CDW10 the SSD's handle, CDW11 15:0 the function, 31:16 DCS_GRANT_*, CDW12-13 first byte, CDW14-15 bytes (whole logical blocks); function 0's alone; gives a handle, CDW1: the part's number there"),
+    row("OPEN_PART", opcode::OPEN_PART, "open a part of an SSD that function 0 lends to this one: CDW10 its number, from 0; gives a handle, which IDENTIFY_SSD takes too, CDW1: bytes of a logical block"),
 ];
 
 const fn row(name: &'static str, opcode: u8, doc: &'static str) -> Constant {
@@ -234,6 +282,15 @@ mod tests {
         let to_host = [opcode::IDENTIFY_SSD, opcode::PACED_SENDING].map(u64::from);
         let way = |row: &Constant| if to_host.contains(&row.value) { 2 } else { 0 };
         assert!(ours.clone().count() > 0 && ours.into_iter().all(|row| row.value & 3 == way(row)));
+    }
+
+    #[test]
+    fn a_lent_part_is_all_in_the_entry() {
+        let (first, length) = (0x1_2345_6000, 0x7_0000_1000);
+        let part = LentPart { ssd: 2, function: 3, grants: 1, first, length };
+        let entry = part.entry();
+        assert_eq!(LentPart::of(&entry), part);
+        assert_eq!(entry.words, [2, 0x1_0003, 0x2345_6000, 1, 0x1000, 7]);
     }
 
     #[test]

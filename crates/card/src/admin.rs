@@ -1,20 +1,19 @@
-//! The admin queue: queue pairs, granted memory, devices. Commands are executed one after the other, except those that wait for a device.
+//! A function's admin queue: queue pairs, granted memory, what is done with devices (how they are attached: `attach`). Commands are executed one after the other, except those that wait for a device.
 
-use crate::card::{Card, FIRST_SSD};
+use crate::card::Card;
+use crate::function::own_memory;
 use crate::handles::{Access, HandleTarget, Refusal};
+use crate::host::PendingRead;
 use crate::registers::AdminQueues;
 use crate::rings::{COMPLETION, CompletionQueue, Pair, Ring, SUBMISSION};
 use dcs_abi::admin::{
     AdminCompletion, AdminEntry, AdminPacket, Answer, GRANT_READ, GRANT_WRITE, PacedOptions, PacedSending,
-    SsdIdentity, opcode,
+    opcode,
 };
-use dcs_abi::result::PATH_PEER_TO_PEER;
 use dcs_abi::status::Status;
-use dcs_drivers::bus::{Bus, Window};
-use dcs_drivers::network::{self, Address, Network, Sending};
-use dcs_drivers::nic;
-use dcs_drivers::nvme::{self, State};
-use dcs_drivers::ssd::Ssd;
+use dcs_drivers::bus::{Buses, Window};
+use dcs_drivers::network::{self, Sending};
+use dcs_drivers::nvme::State;
 use dcs_engine::{Event, QueueConfig, QueueId};
 use dcs_nvme::command::{Abort, CreateCompletionQueue, CreateSubmissionQueue};
 use std::collections::VecDeque;
@@ -28,7 +27,7 @@ const WAITING_MAX: usize = 1024;
 
 /// The admin queue pair.
 #[derive(Debug)]
-pub struct Admin {
+pub(crate) struct Admin {
     submissions: Ring,
     completions: Ring,
     tail: u16,
@@ -44,7 +43,7 @@ pub struct Admin {
     /// Completion queues that have no submission queue yet.
     created: Vec<(u16, CompletionQueue)>,
     /// Commands that wait for a device: identifier, and the device.
-    attaching: Vec<(u16, Attached)>,
+    pub(crate) attaching: Vec<(u16, Attached)>,
     /// Number of commands that have no answer yet, including those that wait for a connection or the end of a queue.
     waiting: usize,
     /// Completions for which the ring has no room.
@@ -53,7 +52,7 @@ pub struct Admin {
 
 /// A device that is being started.
 #[derive(Clone, Copy, Debug)]
-enum Attached {
+pub(crate) enum Attached {
     Ssd(usize),
     Nic(usize),
 }
@@ -86,25 +85,25 @@ impl Admin {
 }
 
 impl Card {
-    pub(crate) fn admin_doorbell(&mut self, bus: &mut dyn Bus, tail: u32) {
-        if let Some(admin) = &mut self.admin
+    pub(crate) fn admin_doorbell(&mut self, bus: &mut dyn Buses, function: usize, tail: u32) {
+        if let Some(admin) = &mut self.functions[function].admin
             && tail < u32::from(admin.submissions.depth)
         {
             admin.tail = tail as u16;
-            self.fetch_admin(bus);
+            self.fetch_admin(bus, function);
         }
     }
 
-    pub(crate) fn admin_head(&mut self, head: u32) {
-        if let Some(admin) = &mut self.admin
+    pub(crate) fn admin_head(&mut self, function: usize, head: u32) {
+        if let Some(admin) = &mut self.functions[function].admin
             && head < u32::from(admin.completions.depth)
         {
             admin.read = head as u16;
         }
     }
 
-    fn fetch_admin(&mut self, bus: &mut dyn Bus) {
-        let Some(admin) = &mut self.admin else { return };
+    fn fetch_admin(&mut self, bus: &mut dyn Buses, function: usize) {
+        let Some(admin) = &mut self.functions[function].admin else { return };
         // A host that takes no completions gets no more of them.
         if admin.fetching || admin.head == admin.tail || !admin.held.is_empty() {
             return;
@@ -112,11 +111,11 @@ impl Card {
         let window = admin.submissions.entry(admin.head, SUBMISSION);
         admin.fetching = true;
         admin.head = (admin.head + 1) % admin.submissions.depth;
-        self.read_admin_entry(bus, window);
+        self.read_host(bus, function, window, PendingRead::AdminEntry);
     }
 
-    pub(crate) fn admin_entry(&mut self, bus: &mut dyn Bus, bytes: &[u8]) {
-        let Some(admin) = &mut self.admin else { return };
+    pub(crate) fn admin_entry(&mut self, bus: &mut dyn Buses, function: usize, bytes: &[u8]) {
+        let Some(admin) = &mut self.functions[function].admin else { return };
         admin.fetching = false;
         let cid = bytes.get(2..4).map_or(0, |cid| u16::from_le_bytes([cid[0], cid[1]]));
         let entry = AdminPacket::new_checked(bytes).and_then(|packet| AdminEntry::parse(&packet));
@@ -124,40 +123,40 @@ impl Card {
         let full = admin.waiting > WAITING_MAX;
         let answer = match entry {
             Ok(entry) if full && may_wait(entry.opcode) => Some(Err(Status::OutOfResources)),
-            Ok(entry) => self.execute(bus, &entry),
+            Ok(entry) => self.execute(bus, function, &entry),
             Err(_) => Some(Err(Status::InvalidField)),
         };
         if let Some(answer) = answer {
-            self.answer(bus, cid, answer);
+            self.answer(bus, function, cid, answer);
         }
-        self.fetch_admin(bus);
+        self.fetch_admin(bus, function);
     }
 
     /// Completes commands that have waited for a device, or for room in the ring.
-    pub(crate) fn settle_admin(&mut self, bus: &mut dyn Bus) {
-        let Some(admin) = &mut self.admin else { return };
+    pub(crate) fn settle_admin(&mut self, bus: &mut dyn Buses, function: usize) {
+        let Some(admin) = &mut self.functions[function].admin else { return };
         let waiting = std::mem::take(&mut admin.attaching);
         for (cid, device) in waiting {
-            match self.attached(device) {
-                Some(answer) => self.answer(bus, cid, answer),
+            match self.attached(function, device) {
+                Some(answer) => self.answer(bus, function, cid, answer),
                 None => {
-                    if let Some(admin) = &mut self.admin {
+                    if let Some(admin) = &mut self.functions[function].admin {
                         admin.attaching.push((cid, device));
                     }
                 }
             }
         }
-        while let Some(admin) = &mut self.admin
+        while let Some(admin) = &mut self.functions[function].admin
             && admin.has_room()
             && let Some(completion) = admin.held.pop_front()
         {
-            self.post(bus, completion);
+            self.post(bus, function, completion);
         }
-        self.fetch_admin(bus);
+        self.fetch_admin(bus, function);
     }
 
     /// Returns the result of a device's start, `None` while it goes on.
-    fn attached(&mut self, device: Attached) -> Option<Answer> {
+    fn attached(&mut self, function: usize, device: Attached) -> Option<Answer> {
         let (thing, extra) = match device {
             Attached::Ssd(at) => match self.ssds[at].host().state() {
                 State::Starting => return None,
@@ -173,29 +172,37 @@ impl Card {
                 network::State::Failed => return Some(Err(Status::DeviceReset)),
             },
         };
-        Some(self.handles.add(thing).map(|handle| (handle, extra)).ok_or(Status::OutOfResources))
+        Some(
+            self.functions[function]
+                .handles
+                .add(thing)
+                .map(|handle| (handle, extra))
+                .ok_or(Status::OutOfResources),
+        )
     }
 
     /// Answers an admin command that requested a connection: with the connection, or the reason why there is none.
     pub(crate) fn connection(
         &mut self,
-        bus: &mut dyn Bus,
+        bus: &mut dyn Buses,
         at: usize,
         cid: u16,
         connection: Result<(dcs_net::Flow, Ipv4Addr), Status>,
     ) {
+        // Function 0 alone has NICs.
+        let function = 0;
         let answer = connection.and_then(|(flow, peer)| {
-            let handle = self.handles.add(HandleTarget::Flow(at, flow));
+            let handle = self.functions[function].handles.add(HandleTarget::Flow(at, flow));
             if handle.is_none() {
                 self.networks[at].release(bus, flow);
             }
             Ok((handle.ok_or(Status::OutOfResources)?, peer.to_bits()))
         });
-        self.answer(bus, cid, answer);
+        self.answer(bus, function, cid, answer);
     }
 
-    fn answer(&mut self, bus: &mut dyn Bus, cid: u16, answer: Answer) {
-        let Some(admin) = &mut self.admin else { return };
+    fn answer(&mut self, bus: &mut dyn Buses, function: usize, cid: u16, answer: Answer) {
+        let Some(admin) = &mut self.functions[function].admin else { return };
         admin.waiting = admin.waiting.saturating_sub(1);
         let (status, (value, extra)) = match answer {
             Ok(values) => (Status::Success, values),
@@ -204,14 +211,14 @@ impl Card {
         let completion =
             AdminCompletion { value, extra, sq_head: 0, sq_id: 0, cid, status: status.code() << 1 };
         if admin.has_room() && admin.held.is_empty() {
-            self.post(bus, completion);
+            self.post(bus, function, completion);
         } else {
             admin.held.push_back(completion);
         }
     }
 
-    fn post(&mut self, bus: &mut dyn Bus, mut completion: AdminCompletion) {
-        let Some(admin) = &mut self.admin else { return };
+    fn post(&mut self, bus: &mut dyn Buses, function: usize, mut completion: AdminCompletion) {
+        let Some(admin) = &mut self.functions[function].admin else { return };
         completion.sq_head = admin.head;
         completion.status |= u16::from(admin.phase);
         let window = admin.completions.entry(admin.next, COMPLETION);
@@ -219,30 +226,33 @@ impl Card {
         if admin.next == admin.completions.depth {
             (admin.next, admin.phase) = (0, !admin.phase);
         }
-        bus.write(window.address, &completion.to_bytes());
-        self.interrupt(bus, 0);
+        bus.write_host(function, window.address, &completion.to_bytes());
+        self.interrupt(bus, function, 0);
     }
 
     /// Executes a command; returns `None` if its answer comes later.
-    fn execute(&mut self, bus: &mut dyn Bus, entry: &AdminEntry) -> Option<Answer> {
+    fn execute(&mut self, bus: &mut dyn Buses, function: usize, entry: &AdminEntry) -> Option<Answer> {
         let nothing = |result: Result<(), Status>| Some(result.map(|()| (0, 0)));
         match entry.opcode {
-            opcode::CREATE_CQ => nothing(self.create_completions(entry)),
-            opcode::CREATE_SQ => nothing(self.create_submissions(entry)),
-            opcode::DELETE_SQ => self.delete_submissions(entry),
-            opcode::DELETE_CQ => nothing(self.delete_completions(entry)),
-            opcode::ABORT => nothing(self.abort(entry)),
-            opcode::GRANT_MEMORY => Some(self.grant(bus, entry)),
-            opcode::RELEASE => nothing(self.release(bus, entry)),
+            opcode::CREATE_CQ => nothing(self.create_completions(function, entry)),
+            opcode::CREATE_SQ => nothing(self.create_submissions(function, entry)),
+            opcode::DELETE_SQ => self.delete_submissions(function, entry),
+            opcode::DELETE_CQ => nothing(self.delete_completions(function, entry)),
+            opcode::ABORT => nothing(self.abort(function, entry)),
+            opcode::GRANT_MEMORY => Some(self.grant(bus, function, entry)),
+            opcode::RELEASE => nothing(self.release(bus, function, entry)),
+            opcode::IDENTIFY_SSD => nothing(self.identify_ssd(bus, function, entry)),
+            opcode::OPEN_PART => Some(self.open_part(function, entry)),
+            _ if function > 0 => Some(Err(Status::InvalidOpcode)),
             opcode::ATTACH_SSD => self.attach_ssd(bus, entry),
             opcode::ATTACH_NIC => self.attach_nic(bus, entry),
+            opcode::LEND_SSD => Some(self.lend_ssd(entry)),
             opcode::LISTEN => Some(self.listen(entry)),
             opcode::ACCEPT => self.accept(entry),
             opcode::CONNECT => self.connect(entry),
             opcode::SHUTDOWN => nothing(self.shutdown(entry)),
             opcode::DATAGRAMS => Some(self.open_datagrams(bus, entry)),
             opcode::DROPPED => Some(self.dropped(entry)),
-            opcode::IDENTIFY_SSD => nothing(self.identify_ssd(bus, entry)),
             opcode::OPEN_PACED => Some(self.open_paced(bus, entry)),
             opcode::PACED_SENDING => nothing(self.paced_sending(bus, entry)),
             _ => Some(Err(Status::InvalidOpcode)),
@@ -252,31 +262,33 @@ impl Card {
     /// Makes the ring that a Create command names.
     fn new_ring(
         &self,
+        function: usize,
         base: u64,
         (number, depth, contiguous): (u16, u32, bool),
         bytes: u64,
         access: Access,
     ) -> Result<Ring, Status> {
-        let known = number >= 1 && usize::from(number) <= self.pairs.len();
+        let known = number >= 1 && usize::from(number) <= self.functions[function].pairs.len();
         if !known || !(2..=DEPTH_MAX).contains(&depth) || !contiguous {
             return Err(Status::InvalidField);
         }
         let ring = Ring { base, depth: depth as u16 };
         let aligned = ring.base.is_multiple_of(4096);
-        if !aligned || !self.handles.any_allows(ring.window(bytes), access) {
+        if !aligned || !self.functions[function].handles.any_allows(ring.window(bytes), access) {
             return Err(Status::DataTransferError);
         }
         Ok(ring)
     }
 
-    fn create_completions(&mut self, entry: &AdminEntry) -> Result<(), Status> {
+    fn create_completions(&mut self, function: usize, entry: &AdminEntry) -> Result<(), Status> {
         let wanted = CreateCompletionQueue::from_words(&entry.words);
         let CreateCompletionQueue { queue: number, entries, contiguous, interrupts, vector } = wanted;
         let shape = (number, entries, contiguous);
-        let ring = self.new_ring(entry.data_address, shape, COMPLETION, Access::Write)?;
-        let admin = self.admin.as_mut().ok_or(Status::InternalError)?;
+        let ring = self.new_ring(function, entry.data_address, shape, COMPLETION, Access::Write)?;
+        let function = &mut self.functions[function];
+        let admin = function.admin.as_mut().ok_or(Status::InternalError)?;
         let taken = admin.created.iter().any(|(other, _)| *other == number);
-        if taken || self.pairs[number as usize - 1].is_some() {
+        if taken || function.pairs[number as usize - 1].is_some() {
             return Err(Status::InvalidField);
         }
         let vector = interrupts.then_some(vector);
@@ -284,12 +296,12 @@ impl Card {
         Ok(())
     }
 
-    fn create_submissions(&mut self, entry: &AdminEntry) -> Result<(), Status> {
+    fn create_submissions(&mut self, function: usize, entry: &AdminEntry) -> Result<(), Status> {
         let wanted = CreateSubmissionQueue::from_words(&entry.words);
         let CreateSubmissionQueue { queue: number, entries, contiguous, completion_queue, .. } = wanted;
         let shape = (number, entries, contiguous);
-        let ring = self.new_ring(entry.data_address, shape, SUBMISSION, Access::Read)?;
-        let admin = self.admin.as_mut().ok_or(Status::InternalError)?;
+        let ring = self.new_ring(function, entry.data_address, shape, SUBMISSION, Access::Read)?;
+        let admin = self.functions[function].admin.as_mut().ok_or(Status::InternalError)?;
         let at = admin.created.iter().position(|(other, _)| *other == number);
         let completions = at.map(|at| admin.created[at].1).ok_or(Status::InvalidField)?;
         // The engine's rings are pairs of one size.
@@ -297,21 +309,26 @@ impl Card {
             return Err(Status::InvalidField);
         }
         let (tenant, depth) = (entry.words[2] as u16, ring.depth);
-        let config = QueueConfig { tenant, depth, weight: 1, number: Some(number) };
+        let config =
+            QueueConfig { function: function as u16, tenant, depth, weight: 1, number: Some(number) };
         let id = self.engine.add_queue(config).ok_or(Status::OutOfResources)?;
+        self.owners[usize::from(id.0)] = function;
         if let Some(at) = at {
             admin.created.remove(at);
         }
         let pair =
             Pair { id, number, submissions: ring, completions, fetches: VecDeque::new(), deleted_by: None };
-        self.pairs[number as usize - 1] = Some(pair);
+        self.functions[function].pairs[number as usize - 1] = Some(pair);
         Ok(())
     }
 
     /// Deletes a queue pair's submission queue, and with it the pair; its completion queue is free again for another.
-    fn delete_submissions(&mut self, entry: &AdminEntry) -> Option<Answer> {
+    fn delete_submissions(&mut self, function: usize, entry: &AdminEntry) -> Option<Answer> {
         let number = entry.words[0] as u16;
-        let pair = self.pairs.get_mut(usize::from(number).wrapping_sub(1)).and_then(Option::as_mut);
+        let pair = self.functions[function]
+            .pairs
+            .get_mut(usize::from(number).wrapping_sub(1))
+            .and_then(Option::as_mut);
         let Some(pair) = pair.filter(|pair| pair.deleted_by.is_none()) else {
             return Some(Err(Status::InvalidField));
         };
@@ -321,50 +338,55 @@ impl Card {
         None
     }
 
-    pub(crate) fn queue_deleted(&mut self, bus: &mut dyn Bus, queue: QueueId) {
-        self.leaving.retain(|leaving| *leaving != queue);
-        let at = self.pairs.iter().position(|pair| pair.as_ref().is_some_and(|pair| pair.id == queue));
-        let Some(pair) = at.and_then(|at| self.pairs[at].take()) else { return };
-        if let Some(admin) = &mut self.admin {
+    pub(crate) fn queue_deleted(&mut self, bus: &mut dyn Buses, queue: QueueId) {
+        let function = self.owner(queue);
+        self.functions[function].leaving.retain(|leaving| *leaving != queue);
+        let at = self.functions[function]
+            .pairs
+            .iter()
+            .position(|pair| pair.as_ref().is_some_and(|pair| pair.id == queue));
+        let Some(pair) = at.and_then(|at| self.functions[function].pairs[at].take()) else { return };
+        if let Some(admin) = &mut self.functions[function].admin {
             admin.created.push((pair.number, pair.completions));
         }
         if let Some(cid) = pair.deleted_by {
-            self.answer(bus, cid, Ok((0, 0)));
+            self.answer(bus, function, cid, Ok((0, 0)));
         }
     }
 
-    fn delete_completions(&mut self, entry: &AdminEntry) -> Result<(), Status> {
+    fn delete_completions(&mut self, function: usize, entry: &AdminEntry) -> Result<(), Status> {
         let number = entry.words[0] as u16;
-        let admin = self.admin.as_mut().ok_or(Status::InternalError)?;
+        let admin = self.functions[function].admin.as_mut().ok_or(Status::InternalError)?;
         let at = admin.created.iter().position(|(other, _)| *other == number).ok_or(Status::InvalidField)?;
         admin.created.remove(at);
         Ok(())
     }
 
-    fn abort(&mut self, entry: &AdminEntry) -> Result<(), Status> {
+    fn abort(&mut self, function: usize, entry: &AdminEntry) -> Result<(), Status> {
         let Abort { submission_queue: number, cid } = Abort::from_words(&entry.words);
-        let pair = self.pairs.get(usize::from(number).wrapping_sub(1)).and_then(Option::as_ref);
+        let pair =
+            self.functions[function].pairs.get(usize::from(number).wrapping_sub(1)).and_then(Option::as_ref);
         let queue = pair.ok_or(Status::InvalidField)?.id;
         self.handle(Event::Abort { queue, cid });
         Ok(())
     }
 
-    fn grant(&mut self, bus: &dyn Bus, entry: &AdminEntry) -> Answer {
+    fn grant(&mut self, bus: &dyn Buses, function: usize, entry: &AdminEntry) -> Answer {
         let length = u64::from(entry.words[0]) | u64::from(entry.words[1]) << 32;
         let grants = entry.words[2];
         if grants & !(GRANT_READ | GRANT_WRITE) != 0 {
             return Err(Status::InvalidField);
         }
         let window = Window { address: entry.data_address, length };
-        match self.handles.grant(window, grants, bus.window()) {
+        match self.functions[function].handles.grant(window, grants, own_memory(bus, function)) {
             Ok(handle) => Ok((handle, 0)),
             Err(Refusal::Place) => Err(Status::DataTransferError),
             Err(Refusal::Full) => Err(Status::OutOfResources),
         }
     }
 
-    fn release(&mut self, bus: &mut dyn Bus, entry: &AdminEntry) -> Result<(), Status> {
-        match self.handles.get(entry.words[0]).ok_or(Status::BadHandle)? {
+    fn release(&mut self, bus: &mut dyn Buses, function: usize, entry: &AdminEntry) -> Result<(), Status> {
+        match self.functions[function].handles.get(entry.words[0]).ok_or(Status::BadHandle)? {
             HandleTarget::Memory { .. } => {}
             HandleTarget::Listener(at, port) => self.networks[at].unlisten(port),
             HandleTarget::Flow(at, flow) => self.networks[at].release(bus, flow),
@@ -373,16 +395,17 @@ impl Card {
                 self.networks[at].set_now(self.now);
                 self.networks[at].release_paced(bus, stream);
             }
-            HandleTarget::Gone => {}
+            HandleTarget::Lent(to, number) => self.functions[to].take_back(number),
+            HandleTarget::Part(..) | HandleTarget::Gone => {}
             // A device stays with the card until the card is reset.
             HandleTarget::Ssd(_) | HandleTarget::Nic(_) => return Err(Status::UnsupportedEndpoint),
         }
-        self.handles.remove(entry.words[0]);
+        self.functions[function].handles.remove(entry.words[0]);
         Ok(())
     }
 
     fn nic_of(&self, handle: u32) -> Result<usize, Status> {
-        match self.handles.get(handle) {
+        match self.functions[0].handles.get(handle) {
             Some(HandleTarget::Nic(at)) => Ok(at),
             _ => Err(Status::BadHandle),
         }
@@ -391,7 +414,7 @@ impl Card {
     fn listen(&mut self, entry: &AdminEntry) -> Answer {
         let (at, port) = (self.nic_of(entry.words[0])?, entry.words[1] as u16);
         self.networks[at].listen(port)?;
-        let handle = self.handles.add(HandleTarget::Listener(at, port));
+        let handle = self.functions[0].handles.add(HandleTarget::Listener(at, port));
         if handle.is_none() {
             self.networks[at].unlisten(port);
         }
@@ -399,7 +422,7 @@ impl Card {
     }
 
     fn accept(&mut self, entry: &AdminEntry) -> Option<Answer> {
-        match self.handles.get(entry.words[0]) {
+        match self.functions[0].handles.get(entry.words[0]) {
             Some(HandleTarget::Listener(at, port)) => {
                 self.networks[at].accept(port, entry.cid).err().map(Err)
             }
@@ -418,7 +441,7 @@ impl Card {
     }
 
     fn shutdown(&mut self, entry: &AdminEntry) -> Result<(), Status> {
-        match self.handles.get(entry.words[0]) {
+        match self.functions[0].handles.get(entry.words[0]) {
             Some(HandleTarget::Flow(at, flow)) => self.networks[at].shutdown(flow),
             Some(HandleTarget::Gone) => return Err(Status::PeerReset),
             _ => return Err(Status::BadHandle),
@@ -426,25 +449,25 @@ impl Card {
         Ok(())
     }
 
-    fn open_datagrams(&mut self, bus: &mut dyn Bus, entry: &AdminEntry) -> Answer {
+    fn open_datagrams(&mut self, bus: &mut dyn Buses, entry: &AdminEntry) -> Answer {
         let at = self.nic_of(entry.words[0])?;
         let (there, here) = (entry.words[2] as u16, (entry.words[2] >> 16) as u16);
         let ends = (here, SocketAddrV4::new(Ipv4Addr::from_bits(entry.words[1]), there));
         let payload = u16::try_from(entry.words[3]).map_err(|_| Status::InvalidField)?;
         self.networks[at].open_datagrams(ends, payload)?;
-        let handle = self.handles.add(HandleTarget::Datagrams(at, ends));
+        let handle = self.functions[0].handles.add(HandleTarget::Datagrams(at, ends));
         if handle.is_none() {
             self.networks[at].close_datagrams(bus, ends);
         }
         Ok((handle.ok_or(Status::OutOfResources)?, 0))
     }
 
-    fn open_paced(&mut self, bus: &mut dyn Bus, entry: &AdminEntry) -> Answer {
+    fn open_paced(&mut self, bus: &mut dyn Buses, entry: &AdminEntry) -> Answer {
         let options = PacedOptions::of(entry).ok_or(Status::InvalidField)?;
         let at = self.nic_of(options.nic)?;
         self.networks[at].set_now(self.now);
         let stream = self.networks[at].open_paced(&options)?;
-        let handle = self.handles.add(HandleTarget::Paced(at, stream));
+        let handle = self.functions[0].handles.add(HandleTarget::Paced(at, stream));
         if handle.is_none() {
             self.networks[at].release_paced(bus, stream);
         }
@@ -452,15 +475,15 @@ impl Card {
     }
 
     /// Writes what a media stream has sent to the host's memory.
-    fn paced_sending(&self, bus: &mut dyn Bus, entry: &AdminEntry) -> Result<(), Status> {
-        let sending = match self.handles.get(entry.words[0]) {
+    fn paced_sending(&self, bus: &mut dyn Buses, entry: &AdminEntry) -> Result<(), Status> {
+        let sending = match self.functions[0].handles.get(entry.words[0]) {
             Some(HandleTarget::Paced(at, stream)) => self.networks[at].sending(stream),
             Some(HandleTarget::Gone) => None,
             _ => return Err(Status::BadHandle),
         };
         let Sending { counts, errno } = sending.ok_or(Status::DeviceReset)?;
         let window = Window { address: entry.data_address, length: PacedSending::SIZE as u64 };
-        if !self.handles.any_allows(window, Access::Write) {
+        if !self.functions[0].handles.any_allows(window, Access::Write) {
             return Err(Status::DataTransferError);
         }
         let sending = PacedSending {
@@ -476,163 +499,21 @@ impl Card {
             deviations: counts.deviations,
             errno,
         };
-        bus.write(window.address, &sending.to_bytes());
+        bus.write_host(0, window.address, &sending.to_bytes());
         Ok(())
     }
 
     fn dropped(&self, entry: &AdminEntry) -> Answer {
-        let dropped = match self.handles.get(entry.words[0]) {
+        let dropped = match self.functions[0].handles.get(entry.words[0]) {
             Some(HandleTarget::Datagrams(at, ends)) => self.networks[at].dropped_datagrams(ends),
             Some(HandleTarget::Gone) => None,
             _ => return Err(Status::BadHandle),
         };
         dropped.map(|count| (count as u32, 0)).ok_or(Status::PeerReset)
     }
-
-    /// Writes the identity of an SSD's namespace to the host's memory, so that the host can check that it is the intended one.
-    fn identify_ssd(&self, bus: &mut dyn Bus, entry: &AdminEntry) -> Result<(), Status> {
-        let Some(HandleTarget::Ssd(at)) = self.handles.get(entry.words[0]) else {
-            return Err(Status::BadHandle);
-        };
-        let host = self.ssds[at].host();
-        let identity = match (host.namespace(), host.controller()) {
-            (Some(namespace), Some(controller)) => SsdIdentity {
-                nguid: namespace.nguid,
-                eui64: namespace.eui64,
-                nsid: namespace.number,
-                block_size: namespace.block_size,
-                blocks: namespace.blocks,
-                serial: controller.serial,
-            },
-            _ => return Err(Status::DeviceReset),
-        };
-        let window = Window { address: entry.data_address, length: SsdIdentity::SIZE as u64 };
-        if !self.handles.any_allows(window, Access::Write) {
-            return Err(Status::DataTransferError);
-        }
-        bus.write(window.address, &identity.to_bytes());
-        Ok(())
-    }
-
-    /// Returns the window of a device's registers, if the address is allowed.
-    fn registers_of(&self, bus: &dyn Bus, entry: &AdminEntry, least: u64) -> Option<Window> {
-        let registers = Window { address: entry.data_address, length: entry.words[0].into() };
-        let end = registers.address.checked_add(registers.length);
-        let sound = registers.length >= least && end.is_some() && registers.address.is_multiple_of(4096);
-        (sound && !overlaps(registers, bus.window())).then_some(registers)
-    }
-
-    /// Starts driving a NIC, from scratch if it was driven before. The answer comes when it is up.
-    fn attach_nic(&mut self, bus: &mut dyn Bus, entry: &AdminEntry) -> Option<Answer> {
-        let registers = self.registers_of(bus, entry, 0x2_0000);
-        let model = u16::try_from(entry.words[1]).ok().and_then(nic::Model::of);
-        let (Some(registers), Some(model)) = (registers, model) else {
-            return Some(Err(Status::InvalidField));
-        };
-        let gateway = Some(entry.words[4]).filter(|bits| *bits != 0).map(Ipv4Addr::from_bits);
-        let (ip, prefix, mtu) =
-            (Ipv4Addr::from_bits(entry.words[2]), entry.words[3] as u8, (entry.words[3] >> 16) as u16);
-        if prefix > 32 || !(576..=1500).contains(&mtu) {
-            return Some(Err(Status::InvalidField));
-        }
-        let address = Address { ip, prefix, gateway, mtu };
-        let at = match self.place_of_nic(registers, model, address) {
-            Ok(at) => at,
-            Err(status) => return Some(Err(status)),
-        };
-        self.handles.forget_network(at);
-        self.networks[at].start(bus, self.now, address);
-        if let Some(admin) = &mut self.admin {
-            admin.attaching.push((entry.cid, Attached::Nic(at)));
-        }
-        None
-    }
-
-    /// Starts driving an SSD, from scratch if it was driven before. The answer comes when it is up.
-    fn attach_ssd(&mut self, bus: &mut dyn Bus, entry: &AdminEntry) -> Option<Answer> {
-        let Some(registers) = self.registers_of(bus, entry, 0x1010) else {
-            return Some(Err(Status::InvalidField));
-        };
-        let at = match self.place_of_ssd(registers, entry.words[1]) {
-            Ok(at) => at,
-            Err(status) => return Some(Err(status)),
-        };
-        self.ssds[at].start(bus, self.now);
-        if let Some(admin) = &mut self.admin {
-            admin.attaching.push((entry.cid, Attached::Ssd(at)));
-        }
-        None
-    }
-
-    /// Finds a NIC's place in the card's list: its old place, a new one, or the place of one that was detached at a reset.
-    fn place_of_nic(
-        &mut self,
-        registers: Window,
-        model: nic::Model,
-        address: Address,
-    ) -> Result<usize, Status> {
-        let mut others = self.networks.iter().filter(|network| !network.is_detached());
-        if others.any(|other| other.registers() != registers && overlaps(other.registers(), registers)) {
-            return Err(Status::InvalidField);
-        }
-        if let Some(at) = self.networks.iter().position(|network| network.registers() == registers) {
-            let same = self.networks[at].model() == model || self.networks[at].relocate(registers, model);
-            return if same { Ok(at) } else { Err(Status::InvalidField) };
-        }
-        let at = self.networks.len();
-        if at < self.config().nics {
-            let controller = FIRST_SSD + (self.config().ssds + at) as u32;
-            let config = nic::Config::new(registers, controller, model);
-            let secret = (self.config().key, PATH_PEER_TO_PEER);
-            let network = Network::new(config, address, secret, &mut self.memory);
-            self.networks.push(network.ok_or(Status::OutOfResources)?);
-            return Ok(at);
-        }
-        let free = self.networks.iter_mut().position(|network| network.relocate(registers, model));
-        free.ok_or(Status::OutOfResources)
-    }
-
-    /// Finds a place as [`Card::place_of_nic`] does, for a namespace of an SSD.
-    fn place_of_ssd(&mut self, registers: Window, namespace: u32) -> Result<usize, Status> {
-        let mut others = self.ssds.iter().filter(|ssd| !ssd.is_detached());
-        if others.any(|other| other.registers() != registers && overlaps(other.registers(), registers)) {
-            return Err(Status::InvalidField);
-        }
-        let namespace = (namespace > 0).then_some(namespace);
-        if let Some(at) = self.ssds.iter().position(|ssd| ssd.registers() == registers) {
-            let same = self.ssds[at].namespace() == namespace || self.ssds[at].relocate(registers, namespace);
-            return if same { Ok(at) } else { Err(Status::InvalidField) };
-        }
-        if self.ssds.len() < self.config().ssds {
-            return self.new_ssd(registers, namespace).ok_or(Status::OutOfResources);
-        }
-        let free = self.ssds.iter_mut().position(|ssd| ssd.relocate(registers, namespace));
-        free.ok_or(Status::OutOfResources)
-    }
-
-    fn new_ssd(&mut self, registers: Window, namespace: Option<u32>) -> Option<usize> {
-        let at = self.ssds.len();
-        let block_size = self.config().engine.block_size;
-        let config = nvme::Config {
-            registers,
-            controller: FIRST_SSD + at as u32,
-            namespace,
-            max_transfer: self.config().nvme.max_transfer.min(u64::from(block_size) + 8192),
-            ..self.config().nvme
-        };
-        let most = self.config().engine.blocks as usize / (2 * self.config().ssds);
-        let ssd = Ssd::new(config, (most.max(1), PATH_PEER_TO_PEER), block_size, &mut self.memory)?;
-        self.ssds.push(ssd);
-        Some(at)
-    }
 }
 
 /// Returns true if such a command may have to wait for a device or a peer.
 fn may_wait(opcode: u8) -> bool {
     matches!(opcode, opcode::ATTACH_SSD | opcode::ATTACH_NIC | opcode::ACCEPT | opcode::CONNECT)
-}
-
-fn overlaps(one: Window, other: Window) -> bool {
-    one.address < other.address.saturating_add(other.length)
-        && other.address < one.address.saturating_add(one.length)
 }

@@ -1,18 +1,17 @@
-//! The card: the engine core, its controllers and its host's queues, over one bus. A state machine without thread and clock.
+//! The card: the engine core, its controllers and its hosts' queues, over its buses. A state machine without thread and clock.
 //!
 //! The owner of the bus calls [`Card::read_done`] for each answer and [`Card::poll`] whenever something may have happened: a register was
 //! written, a device wrote into the card's memory, or [`Card::deadline`] has come.
 
 use crate::admin::Admin;
 use crate::costs::Costs;
-use crate::handles::Handles;
+use crate::function::{Function, own_memory};
 use crate::host::PendingRead;
-use crate::registers::{AdminQueues, EngineCapabilities, Registers, SharedRegisters};
-use crate::rings::Pair;
+use crate::registers::{EngineCapabilities, Registers, SharedRegisters};
 use crate::timers::Timers;
 use crate::work::Bound;
 use dcs_abi::operator::OPERATORS;
-use dcs_drivers::bus::{Bus, ReadDone, Region, Tag, Window};
+use dcs_drivers::bus::{Bus, Buses, ReadDone, Region, Tag, Window};
 use dcs_drivers::network::{Network, NetworkAction};
 use dcs_drivers::ssd::Ssd;
 use dcs_engine::{Action, Core, Engine, Event, Nanos, OperationId, Outcome, QueueId, Short};
@@ -23,17 +22,21 @@ use std::collections::HashMap;
 pub(crate) const HOST_READS: u32 = 0;
 /// Controller number of the first SSD; the others follow.
 pub(crate) const FIRST_SSD: u32 = 1;
+/// Most functions.
+const FUNCTIONS_MAX: u16 = 64;
 /// Most steps of one [`Card::poll`], so that its owner gets to its other work.
 const STEPS: usize = 4096;
 
 /// The settings of a card.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Sizes of the engine. Its queues are what the host can create.
+    /// Sizes of the engine. Its queues are what the hosts can create, each function's host the same number.
     pub engine: dcs_engine::Config,
     /// Makes another core than the Rust one; its sizes are its own, whatever [`Config::engine`] says.
     pub core: Option<fn() -> Box<dyn Core>>,
-    /// Most handles.
+    /// Functions, 1 to 64. Function 0 has the card's devices, and lends parts of SSDs to the others.
+    pub functions: usize,
+    /// Most handles of each function.
     pub handles: usize,
     /// Most SSDs that may be attached.
     pub ssds: usize,
@@ -62,7 +65,26 @@ impl Default for Config {
             ..dcs_engine::Config::default()
         };
         let nvme = dcs_drivers::nvme::Config::new(Window { address: 0, length: 0 }, 0);
-        Config { engine, core: None, handles: 1024, ssds: 4, nics: 4, key: [0; 16], costs: Costs::NONE, nvme }
+        Config {
+            engine,
+            core: None,
+            functions: 1,
+            handles: 1024,
+            ssds: 4,
+            nics: 4,
+            key: [0; 16],
+            costs: Costs::NONE,
+            nvme,
+        }
+    }
+}
+
+impl Config {
+    /// Returns the queue pairs that each function's host can create; `None` if the sizes do not allow as many functions.
+    pub fn queue_pairs(&self) -> Option<u16> {
+        let functions =
+            u16::try_from(self.functions).ok().filter(|count| (1..=FUNCTIONS_MAX).contains(count))?;
+        Some(self.engine.queues / functions).filter(|pairs| *pairs > 0)
     }
 }
 
@@ -72,6 +94,16 @@ pub enum CardError {
     /// The engine refuses its sizes.
     #[error(transparent)]
     Engine(#[from] dcs_engine::ConfigError),
+    /// There is not one queue pair for each function.
+    #[error(
+        "{functions} functions cannot be had with {queues} queue pairs: there are 1 to 64, each with a queue pair at least"
+    )]
+    Functions {
+        /// Number of functions.
+        functions: usize,
+        /// Number of queue pairs of the engine.
+        queues: u16,
+    },
     /// The blocks don't fit into the card's memory.
     #[error("{blocks} bytes of blocks do not fit into the card's own memory of {memory} bytes")]
     Memory {
@@ -87,22 +119,17 @@ pub enum CardError {
 pub struct Card {
     pub(crate) config: Config,
     pub(crate) engine: Box<dyn Core>,
-    pub(crate) registers: SharedRegisters,
-    pub(crate) admin: Option<Admin>,
-    pub(crate) handles: Handles,
-    /// Queue pairs by the host's queue number, less 1.
-    pub(crate) pairs: Vec<Option<Pair>>,
-    /// Queues of the engine that a reset has yet to delete.
-    pub(crate) leaving: Vec<QueueId>,
-    /// Admin queues to start after that.
-    pub(crate) starting: Option<AdminQueues>,
+    pub(crate) functions: Vec<Function>,
+    /// The function of each queue of the engine.
+    pub(crate) owners: Vec<usize>,
     pub(crate) ssds: Vec<Ssd>,
     pub(crate) networks: Vec<Network>,
     /// Free part of own memory.
     pub(crate) memory: Region,
     pub(crate) blocks: Region,
     pub(crate) bound: Vec<Option<Bound>>,
-    pub(crate) pending_reads: HashMap<u32, PendingRead>,
+    /// Reads of hosts' memory, each with its function.
+    pub(crate) pending_reads: HashMap<u32, (usize, PendingRead)>,
     pub(crate) next_read: u32,
     pub(crate) next_entry: u32,
     pub(crate) timers: Timers<(OperationId, Outcome)>,
@@ -130,16 +157,17 @@ impl Card {
         let length = u64::from(config.engine.blocks) * u64::from(config.engine.block_size);
         let blocks =
             memory.take(length, 4096).ok_or(CardError::Memory { blocks: length, memory: window.length })?;
-        let registers =
-            SharedRegisters::new(Registers::new(capabilities(&config), config.engine.queues + 1), wake);
+        let pairs = config
+            .queue_pairs()
+            .ok_or(CardError::Functions { functions: config.functions, queues: config.engine.queues })?;
+        let function = |_| {
+            let registers = Registers::new(capabilities(&config), pairs + 1);
+            Function::new(SharedRegisters::new(registers, wake.clone()), pairs, config.handles)
+        };
         Ok(Card {
             engine,
-            registers,
-            admin: None,
-            handles: Handles::new(config.handles),
-            pairs: (0..config.engine.queues).map(|_| None).collect(),
-            leaving: Vec::new(),
-            starting: None,
+            functions: (0..config.functions).map(function).collect(),
+            owners: vec![0; config.engine.queues.into()],
             ssds: Vec::new(),
             networks: Vec::new(),
             memory,
@@ -156,9 +184,14 @@ impl Card {
         })
     }
 
-    /// Returns its registers, for the host's side.
+    /// Returns function 0's registers, for its host's side.
     pub fn registers(&self) -> SharedRegisters {
-        self.registers.clone()
+        self.functions[0].registers.clone()
+    }
+
+    /// Returns the registers of every function, for their hosts' sides.
+    pub fn all_registers(&self) -> Vec<SharedRegisters> {
+        self.functions.iter().map(|function| function.registers.clone()).collect()
     }
 
     /// Returns its settings.
@@ -182,11 +215,13 @@ impl Card {
     }
 
     /// Processes the answer to a read over the bus.
-    pub fn read_done(&mut self, bus: &mut dyn Bus, now: Nanos, done: ReadDone) {
+    pub fn read_done(&mut self, bus: &mut dyn Buses, now: Nanos, done: ReadDone) {
         self.now = self.now.max(now);
         // Answers to reads from before a reset are ignored.
-        if self.registers.lock().is_stopped() {
-            self.take_requests(bus);
+        for at in 0..self.functions.len() {
+            if self.functions[at].registers.lock().is_stopped() {
+                self.take_requests(bus, at);
+            }
         }
         match done.tag.controller() {
             HOST_READS => self.host_read_done(bus, done),
@@ -204,9 +239,9 @@ impl Card {
     }
 
     /// Does everything that is due; returns true if there may be more right away.
-    pub fn poll(&mut self, bus: &mut dyn Bus, now: Nanos) -> bool {
+    pub fn poll(&mut self, bus: &mut dyn Buses, now: Nanos) -> bool {
         self.now = self.now.max(now);
-        self.take_requests(bus);
+        (0..self.functions.len()).for_each(|at| self.take_requests(bus, at));
         for _ in 0..STEPS {
             let mut any = self.act(bus);
             if !any {
@@ -218,8 +253,10 @@ impl Card {
                 any = true;
             }
             if !any {
-                self.start(bus);
-                self.settle_admin(bus);
+                for at in 0..self.functions.len() {
+                    self.start(bus, at);
+                    self.settle_admin(bus, at);
+                }
                 self.show_load();
                 return false;
             }
@@ -235,11 +272,14 @@ impl Card {
         devices.chain(self.engine.next_timeout()).chain(self.timers.next()).chain(action).min()
     }
 
-    /// Ends everything: the function was reset by the bus, or lost its host, and can reach no device.
-    fn on_reset(&mut self, bus: &mut dyn Bus) {
-        self.ssds.iter_mut().for_each(Ssd::on_reset);
-        self.networks.iter_mut().for_each(|network| network.on_reset(bus));
-        for number in self.pending_reads.keys().copied().collect::<Vec<_>>() {
+    /// Ends everything of a function: it was reset by the bus, or lost its host. Function 0 can reach no device.
+    fn on_reset(&mut self, bus: &mut dyn Buses, function: usize) {
+        if function == 0 {
+            self.ssds.iter_mut().for_each(Ssd::on_reset);
+            self.networks.iter_mut().for_each(|network| network.on_reset(bus));
+        }
+        let pending = self.pending_reads.iter().filter(|(_, (of, _))| *of == function);
+        for number in pending.map(|(number, _)| *number).collect::<Vec<_>>() {
             let data = Err(dcs_drivers::bus::BusError::Timeout);
             self.host_read_done(bus, ReadDone { tag: Tag::new(HOST_READS, number), data });
         }
@@ -252,81 +292,88 @@ impl Card {
             || self.ssds.iter().any(|ssd| ssd.is_busy() || ssd.deadline().is_some())
     }
 
-    fn take_requests(&mut self, bus: &mut dyn Bus) {
-        let requests = self.registers.lock().take();
+    fn take_requests(&mut self, bus: &mut dyn Buses, at: usize) {
+        let requests = self.functions[at].registers.lock().take();
         if requests.reset {
-            self.on_reset(bus);
+            self.on_reset(bus, at);
         }
         if requests.stop {
-            self.stop(bus);
+            self.stop(bus, at);
         }
         if requests.start.is_some() {
-            self.starting = requests.start;
+            self.functions[at].starting = requests.start;
         }
-        self.start(bus);
+        self.start(bus, at);
         (0..32)
             .filter(|vector| requests.interrupts >> vector & 1 == 1)
-            .for_each(|vector| bus.interrupt(vector));
+            .for_each(|vector| bus.interrupt_host(at, vector));
         for (queue, tail) in requests.tails {
             match queue {
-                0 => self.admin_doorbell(bus, tail),
-                _ => self.ring(queue, |queue| Event::SubmissionDoorbell { queue, tail }),
+                0 => self.admin_doorbell(bus, at, tail),
+                _ => self.ring((at, queue), |queue| Event::SubmissionDoorbell { queue, tail }),
             }
         }
         for (queue, head) in requests.heads {
             match queue {
-                0 => self.admin_head(head),
-                _ => self.ring(queue, |queue| Event::CompletionDoorbell { queue, head }),
+                0 => self.admin_head(at, head),
+                _ => self.ring((at, queue), |queue| Event::CompletionDoorbell { queue, head }),
             }
         }
     }
 
-    pub(crate) fn ring<'a>(&mut self, queue: u16, event: impl FnOnce(QueueId) -> Event<'a>) {
-        if let Some(Some(pair)) = self.pairs.get(queue as usize - 1) {
+    /// Tells the engine of a doorbell of a function's queue.
+    fn ring<'a>(&mut self, (at, queue): (usize, u16), event: impl FnOnce(QueueId) -> Event<'a>) {
+        if let Some(Some(pair)) = self.functions[at].pairs.get(queue as usize - 1) {
             let event = event(pair.id);
             self.handle(event);
         }
     }
 
-    /// Starts the card, once the queues from before are gone.
-    fn start(&mut self, bus: &dyn Bus) {
-        if self.leaving.is_empty()
-            && let Some(queues) = self.starting.take()
+    /// Starts a function, once its queues from before are gone.
+    fn start(&mut self, bus: &dyn Bus, at: usize) {
+        let function = &mut self.functions[at];
+        if function.leaving.is_empty()
+            && let Some(queues) = function.starting.take()
         {
-            self.admin = Admin::new(queues, bus.window());
-            match self.admin {
-                Some(_) => self.registers.lock().set_ready(),
-                None => self.registers.lock().set_fatal(),
+            function.admin = Admin::new(queues, own_memory(bus, at));
+            match function.admin {
+                Some(_) => function.registers.lock().set_ready(),
+                None => function.registers.lock().set_fatal(),
             }
         }
     }
 
-    /// Stops the card: the host's queues and handles are removed, and the devices are told to stop. The engine is kept: it knows what
-    /// devices still do to its blocks, and mistakes no late answer for that of another operation.
-    fn stop(&mut self, bus: &mut dyn Bus) {
-        self.networks.iter_mut().for_each(|network| network.detach(bus));
-        let now = self.now;
-        self.ssds.iter_mut().for_each(|ssd| ssd.detach(bus, now));
-        self.admin = None;
+    /// Stops a function: its host's queues and handles are removed. If it is function 0, the devices are told to stop, and their parts are
+    /// taken back from the others. The engine is kept: it knows what devices still do to its blocks, and mistakes no late answer for that
+    /// of another operation.
+    fn stop(&mut self, bus: &mut dyn Buses, at: usize) {
+        if at == 0 {
+            self.networks.iter_mut().for_each(|network| network.detach(bus));
+            let now = self.now;
+            self.ssds.iter_mut().for_each(|ssd| ssd.detach(bus, now));
+            self.functions.iter_mut().for_each(Function::take_all_back);
+        }
+        let function = &mut self.functions[at];
+        function.admin = None;
         // An admin entry that is still in flight does not belong to the next queue.
-        self.pending_reads.retain(|_, read| !matches!(read, PendingRead::AdminEntry));
-        self.starting = None;
-        self.handles.clear();
-        for pair in std::mem::take(&mut self.pairs).into_iter().flatten() {
-            self.leaving.push(pair.id);
+        self.pending_reads.retain(|_, (of, read)| *of != at || !matches!(read, PendingRead::AdminEntry));
+        function.starting = None;
+        function.handles.clear();
+        let pairs: Vec<_> = function.pairs.iter_mut().filter_map(Option::take).collect();
+        for pair in pairs {
+            self.functions[at].leaving.push(pair.id);
             self.handle(Event::DeleteQueue { queue: pair.id });
             // The engine waits for entries that arrived out of turn; the others are still to come.
             for _ in pair.fetches.iter().filter(|(_, entry)| entry.is_some()) {
                 self.handle(Event::Entry { queue: pair.id, bytes: &[0; 64] });
             }
         }
-        self.pairs.resize_with(self.config.engine.queues.into(), || None);
     }
 
-    /// Gives up: the card cannot reach its host's memory.
-    pub(crate) fn give_up(&mut self) {
-        self.registers.lock().set_fatal();
-        self.admin = None;
+    /// Gives a function up: the card cannot reach its host's memory.
+    pub(crate) fn give_up(&mut self, at: usize) {
+        self.functions[at].registers.lock().set_fatal();
+        self.functions[at].admin = None;
     }
 
     pub(crate) fn handle(&mut self, event: Event<'_>) {
@@ -337,15 +384,16 @@ impl Card {
         self.handle(Event::Done { operation, outcome });
     }
 
+    /// Shows function 0 the engine's load. The others see none: it is their neighbours', too.
     fn show_load(&self) {
         let blocks = self.engine.blocks_free();
         let rows = self.config.engine.blocks;
         let field = |rows: u32| rows.min(u16::MAX.into()) as u16;
-        self.registers.lock().set_load(blocks, field(rows - blocks), field(rows));
+        self.functions[0].registers.lock().set_load(blocks, field(rows - blocks), field(rows));
     }
 
     /// Performs the engine's actions, as far as the card is free for them.
-    fn act(&mut self, bus: &mut dyn Bus) -> bool {
+    fn act(&mut self, bus: &mut dyn Buses) -> bool {
         let mut any = false;
         loop {
             let action = match self.next_action.take() {
@@ -374,7 +422,7 @@ impl Card {
         any
     }
 
-    fn look_at_devices(&mut self, bus: &mut dyn Bus) -> bool {
+    fn look_at_devices(&mut self, bus: &mut dyn Buses) -> bool {
         let mut any = false;
         for at in 0..self.ssds.len() {
             self.ssds[at].poll(bus, self.now);
@@ -398,14 +446,14 @@ impl Card {
         any
     }
 
-    fn perform(&mut self, bus: &mut dyn Bus, action: Action) {
+    fn perform(&mut self, bus: &mut dyn Buses, action: Action) {
         match action {
             Action::FetchEntry { queue, slot } => self.fetch_entry(bus, queue, slot),
-            Action::FetchDescriptor { command, address, length, .. } => {
-                self.fetch_descriptor(bus, command, address, length);
+            Action::FetchDescriptor { command, queue, address, length } => {
+                self.fetch_descriptor(bus, (queue, command), address, length);
             }
-            Action::Bind { command, spec, .. } | Action::Run(Short { command, spec, .. }) => {
-                let binding = self.bind(command, spec);
+            Action::Bind { command, queue, spec } | Action::Run(Short { command, queue, spec, .. }) => {
+                let binding = self.bind(command, queue, spec);
                 self.handle(Event::Bound { command, binding });
             }
             Action::Unbind { command } => self.unbind(bus, command),
@@ -422,7 +470,7 @@ impl Card {
             }
             Action::Complete { queue, slot, entry, result } => {
                 if let Some((address, area)) = result {
-                    self.write_result(bus, address, &area);
+                    self.write_result(bus, queue, address, &area);
                     self.engine.recycle(area);
                 }
                 self.complete(bus, queue, slot, &entry.to_bytes());

@@ -1,8 +1,9 @@
 //! Handles: the numbers by which commands name memory, SSDs, NICs, connections, datagrams and media streams; and the memory that the host
-//! has granted.
+//! has granted. Each function has its own.
 //!
 //! Each access to host memory is checked here first: released memory is out of reach from then on.
 
+use crate::function::Part;
 use dcs_abi::admin::{GRANT_READ, GRANT_WRITE};
 use dcs_drivers::bus::Window;
 use dcs_drivers::network::Ends;
@@ -16,9 +17,19 @@ pub enum Access {
     Write,
 }
 
+impl Access {
+    /// Returns the right that it takes: `GRANT_*`.
+    pub fn bit(self) -> u32 {
+        match self {
+            Access::Read => GRANT_READ,
+            Access::Write => GRANT_WRITE,
+        }
+    }
+}
+
 /// The target that a handle names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HandleTarget {
+pub(crate) enum HandleTarget {
     /// Host memory.
     Memory {
         /// Place of the memory on the bus.
@@ -38,7 +49,12 @@ pub enum HandleTarget {
     Datagrams(usize, Ends),
     /// A media stream of a NIC.
     Paced(usize, u32),
-    /// A port, a connection, datagrams or a media stream of a NIC that was attached again since: only the handle is left.
+    /// A part of an SSD that function 0 lends to this function, with its number.
+    Part(u32, Part),
+    /// A part of an SSD that function 0 lends: to that function, under that number.
+    Lent(usize, u32),
+    /// A port, a connection, datagrams or a media stream of a NIC that was attached again since, or a part that was taken back: only
+    /// the handle is left.
     Gone,
 }
 
@@ -53,7 +69,7 @@ pub enum Refusal {
 
 /// The handles of a card. Number 0 is never a handle.
 #[derive(Debug)]
-pub struct Handles {
+pub(crate) struct Handles {
     targets: Vec<Option<HandleTarget>>,
     /// Count of handles issued, at the time when each handle was last issued.
     given: Vec<u64>,
@@ -114,18 +130,19 @@ impl Handles {
     /// Marks the targets of a NIC that is attached again as gone: ports, connections, datagrams and media streams. No new one is mistaken for
     /// one of them.
     pub fn forget_network(&mut self, nic: usize) {
-        for target in self.targets.iter_mut().flatten() {
-            match target {
-                HandleTarget::Listener(at, _)
-                | HandleTarget::Flow(at, _)
-                | HandleTarget::Datagrams(at, _)
-                | HandleTarget::Paced(at, _)
-                    if *at == nic =>
-                {
-                    *target = HandleTarget::Gone;
-                }
-                _ => {}
-            }
+        self.forget(|target| match target {
+            HandleTarget::Listener(at, _)
+            | HandleTarget::Flow(at, _)
+            | HandleTarget::Datagrams(at, _)
+            | HandleTarget::Paced(at, _) => *at == nic,
+            _ => false,
+        });
+    }
+
+    /// Marks targets as gone.
+    pub fn forget(&mut self, is_gone: impl Fn(&HandleTarget) -> bool) {
+        for target in self.targets.iter_mut().flatten().filter(|target| is_gone(target)) {
+            *target = HandleTarget::Gone;
         }
     }
 
@@ -142,10 +159,7 @@ impl Handles {
 
 impl HandleTarget {
     fn allows(&self, wanted: Window, access: Access) -> bool {
-        let bit = match access {
-            Access::Read => GRANT_READ,
-            Access::Write => GRANT_WRITE,
-        };
+        let bit = access.bit();
         matches!(self, HandleTarget::Memory { window, grants }
             if grants & bit != 0 && window.contains(wanted.address, wanted.length))
     }

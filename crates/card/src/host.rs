@@ -1,4 +1,4 @@
-//! Accesses to the host's memory: entries and descriptors in, results and completions out. All of it must be granted, and is checked again
+//! Accesses to the hosts' memory: entries and descriptors in, results and completions out. All of it must be granted, and is checked again
 //! each time.
 
 use crate::card::{Card, HOST_READS};
@@ -7,7 +7,7 @@ use crate::rings::{COMPLETION, Pair, SUBMISSION};
 use crate::work::moved;
 use dcs_abi::result::ResultArea;
 use dcs_abi::status::Status;
-use dcs_drivers::bus::{Bus, ReadDone, Tag, Window};
+use dcs_drivers::bus::{Buses, ReadDone, Tag, Window};
 use dcs_engine::{CommandId, Event, Failure, OperationId, Outcome, QueueId};
 
 /// The purpose of a read of host memory that is not answered yet.
@@ -24,31 +24,27 @@ pub(crate) enum PendingRead {
 }
 
 impl Card {
-    /// Reads host memory.
-    pub(crate) fn read_host(&mut self, bus: &mut dyn Bus, window: Window, pending: PendingRead) {
+    /// Reads memory of a function's host.
+    pub(crate) fn read_host(&mut self, bus: &mut dyn Buses, at: usize, window: Window, pending: PendingRead) {
         self.next_read = self.next_read.wrapping_add(1);
-        self.pending_reads.insert(self.next_read, pending);
-        bus.read(window.address, window.length as u32, Tag::new(HOST_READS, self.next_read));
+        self.pending_reads.insert(self.next_read, (at, pending));
+        bus.read_host(at, window.address, window.length as u32, Tag::new(HOST_READS, self.next_read));
     }
 
-    pub(crate) fn read_admin_entry(&mut self, bus: &mut dyn Bus, window: Window) {
-        self.read_host(bus, window, PendingRead::AdminEntry);
-    }
-
-    pub(crate) fn host_read_done(&mut self, bus: &mut dyn Bus, done: ReadDone) {
-        match (self.pending_reads.remove(&done.tag.number()), done.data) {
-            (None, _) => {}
-            (Some(PendingRead::AdminEntry), Ok(bytes)) => self.admin_entry(bus, &bytes),
-            (Some(PendingRead::Entry(queue, number)), Ok(bytes)) => self.entry_fetched(queue, number, &bytes),
-            (Some(PendingRead::AdminEntry), Err(_)) => self.give_up(),
-            (Some(PendingRead::Entry(queue, number)), Err(_)) => {
+    pub(crate) fn host_read_done(&mut self, bus: &mut dyn Buses, done: ReadDone) {
+        let Some((at, pending)) = self.pending_reads.remove(&done.tag.number()) else { return };
+        match (pending, done.data) {
+            (PendingRead::AdminEntry, Ok(bytes)) => self.admin_entry(bus, at, &bytes),
+            (PendingRead::Entry(queue, number), Ok(bytes)) => self.entry_fetched(queue, number, &bytes),
+            (PendingRead::AdminEntry, Err(_)) => self.give_up(at),
+            (PendingRead::Entry(queue, number), Err(_)) => {
                 // A failed read for a queue that a reset has ended does not concern later queues.
                 if self.pair_of(queue).is_some() {
-                    self.give_up();
+                    self.give_up(at);
                 }
                 self.entry_fetched(queue, number, &[0; 64]);
             }
-            (Some(PendingRead::Descriptor(command)), data) => {
+            (PendingRead::Descriptor(command), data) => {
                 let mut data = data.ok();
                 self.handle(Event::Descriptor { command, bytes: data.as_deref() });
                 // The data may contain keys.
@@ -56,21 +52,32 @@ impl Card {
                     bytes.fill(0);
                 }
             }
-            (Some(PendingRead::Memory { operation, to }), Ok(bytes)) => {
+            (PendingRead::Memory { operation, to }, Ok(bytes)) => {
                 bus.store(to, &bytes);
                 self.done(operation, moved(bytes.len() as u64, 0));
             }
-            (Some(PendingRead::Memory { operation, .. }), Err(_)) => {
+            (PendingRead::Memory { operation, .. }, Err(_)) => {
                 self.done(operation, Outcome::Failed(Failure::new(Status::ReadError)));
             }
         }
     }
 
-    pub(crate) fn pair_of(&mut self, queue: QueueId) -> Option<&mut Pair> {
-        self.pairs.iter_mut().flatten().find(|pair| pair.id == queue)
+    /// Returns the function of a queue of the engine.
+    pub(crate) fn owner(&self, queue: QueueId) -> usize {
+        self.owners[usize::from(queue.0)]
     }
 
-    pub(crate) fn fetch_entry(&mut self, bus: &mut dyn Bus, queue: QueueId, slot: u16) {
+    pub(crate) fn pair_of(&mut self, queue: QueueId) -> Option<&mut Pair> {
+        let at = self.owner(queue);
+        self.functions[at].pairs.iter_mut().flatten().find(|pair| pair.id == queue)
+    }
+
+    /// Returns true if a function's host has granted this memory.
+    pub(crate) fn is_granted(&self, at: usize, window: Window, access: Access) -> bool {
+        self.functions[at].handles.any_allows(window, access)
+    }
+
+    pub(crate) fn fetch_entry(&mut self, bus: &mut dyn Buses, queue: QueueId, slot: u16) {
         let number = self.next_entry;
         let Some(pair) = self.pair_of(queue) else {
             // The queue is being deleted; the engine still waits for its entries.
@@ -79,10 +86,11 @@ impl Card {
         pair.fetches.push_back((number, None));
         let window = pair.submissions.entry(slot, SUBMISSION);
         self.next_entry = number.wrapping_add(1);
-        if self.handles.any_allows(window, Access::Read) {
-            self.read_host(bus, window, PendingRead::Entry(queue, number));
+        let at = self.owner(queue);
+        if self.is_granted(at, window, Access::Read) {
+            self.read_host(bus, at, window, PendingRead::Entry(queue, number));
         } else {
-            self.give_up();
+            self.give_up(at);
             self.entry_fetched(queue, number, &[0; 64]);
         }
     }
@@ -104,43 +112,49 @@ impl Card {
 
     pub(crate) fn fetch_descriptor(
         &mut self,
-        bus: &mut dyn Bus,
-        command: CommandId,
+        bus: &mut dyn Buses,
+        (queue, command): (QueueId, CommandId),
         address: u64,
         length: u32,
     ) {
-        let window = Window { address, length: length.into() };
-        if length > 0 && self.handles.any_allows(window, Access::Read) {
-            self.read_host(bus, window, PendingRead::Descriptor(command));
+        let (at, window) = (self.owner(queue), Window { address, length: length.into() });
+        if length > 0 && self.is_granted(at, window, Access::Read) {
+            self.read_host(bus, at, window, PendingRead::Descriptor(command));
         } else {
             self.handle(Event::Descriptor { command, bytes: None });
         }
     }
 
-    pub(crate) fn write_result(&mut self, bus: &mut dyn Bus, address: u64, area: &ResultArea) {
-        let bytes = area.to_bytes();
+    pub(crate) fn write_result(
+        &mut self,
+        bus: &mut dyn Buses,
+        queue: QueueId,
+        address: u64,
+        area: &ResultArea,
+    ) {
+        let (at, bytes) = (self.owner(queue), area.to_bytes());
         let window = Window { address, length: bytes.len() as u64 };
-        if self.handles.any_allows(window, Access::Write) {
-            bus.write(address, &bytes);
+        if self.is_granted(at, window, Access::Write) {
+            bus.write_host(at, address, &bytes);
         }
     }
 
-    pub(crate) fn complete(&mut self, bus: &mut dyn Bus, queue: QueueId, slot: u16, entry: &[u8]) {
+    pub(crate) fn complete(&mut self, bus: &mut dyn Buses, queue: QueueId, slot: u16, entry: &[u8]) {
         let Some(completions) = self.pair_of(queue).map(|pair| pair.completions) else { return };
-        let window = completions.ring.entry(slot, COMPLETION);
-        if !self.handles.any_allows(window, Access::Write) {
-            return self.give_up();
+        let (at, window) = (self.owner(queue), completions.ring.entry(slot, COMPLETION));
+        if !self.is_granted(at, window, Access::Write) {
+            return self.give_up(at);
         }
-        bus.write(window.address, entry);
+        bus.write_host(at, window.address, entry);
         if let Some(vector) = completions.vector {
-            self.interrupt(bus, vector);
+            self.interrupt(bus, at, vector);
         }
     }
 
-    /// Raises an interrupt, unless the host has masked it.
-    pub(crate) fn interrupt(&self, bus: &mut dyn Bus, vector: u16) {
-        if self.registers.lock().may_interrupt(vector) {
-            bus.interrupt(vector);
+    /// Interrupts a function's host, unless it has masked that.
+    pub(crate) fn interrupt(&self, bus: &mut dyn Buses, at: usize, vector: u16) {
+        if self.functions[at].registers.lock().may_interrupt(vector) {
+            bus.interrupt_host(at, vector);
         }
     }
 }

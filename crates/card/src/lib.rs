@@ -10,21 +10,38 @@
 //!        \___________________________________ one Bus __________________________________/
 //! ```
 //!
-//! A [`card::Card`] is a state machine: it has no thread, no clock and no file descriptor, and reaches everything through a
-//! [`Bus`](dcs_drivers::bus::Bus). [`dcs_drivers::ssd`] and [`dcs_drivers::network`] drive its SSDs and NICs.
+//! A [`card::Card`] is a state machine: it has no thread, no clock and no file descriptor, and reaches everything through
+//! [`Buses`](dcs_drivers::bus::Buses). [`dcs_drivers::ssd`] and [`dcs_drivers::network`] drive its SSDs and NICs.
+//!
+//! # Functions
+//!
+//! A card has one or several functions, each with a host of its own. A function is all that its host has: registers, an admin queue, queue
+//! pairs, handles. On the other side is what they share: the engine, the devices, the card's own memory.
+//!
+//! ```text
+//!   host 0 --- function 0 ---+--- attaches devices, lends parts of SSDs (LEND_SSD) ---> SSDs, NICs
+//!   host 1 --- function 1 ---+--- opens its parts (OPEN_PART)
+//!   host 2 --- function 2 ---+--- Engine: slots and blocks in equal parts, units by turns, functions before queues
+//! ```
+//!
+//! The card reaches a host over its function's bus, and nothing else of that host's. A function's reset, failure or removal ends its own
+//! commands; what it was lent stays. Function 0's takes its devices, and with them what it has lent. The others have no devices of their own,
+//! do not see the engine's load, and cannot tell how many they are.
 //!
 //! | module | what it holds |
 //! |---|---|
 //! | [`card`] | the card: host queues in, devices out, the engine core between |
 //! | [`registers`] | BAR0: NVMe's controller registers, the engine's own, doorbells |
-//! | `admin`, `rings`, `handles` | the admin queue; queue pairs in host memory; the targets that commands may name |
-//! | `host`, `work` | its accesses to host memory; the engine's operations, performed |
+//! | `function` | a function, and the parts of SSDs that it is lent |
+//! | `admin`, `attach`, `rings`, `handles` | a function's admin queue; devices; queue pairs in host memory; the targets that commands may name |
+//! | `host`, `work` | its accesses to hosts' memory; the engine's operations, performed |
 //! | [`costs`] | the costs of its own work, in virtual time |
 //! | [`serve`] | the card as a process next to QEMU: a function of [`dcs_vfio_user`], and the thread that owns its bus |
 //!
 //! # What it doesn't implement
 //!
-//! * Virtual functions, several hosts, live migration. A queue's tenant affects the order of its commands; nothing else separates tenants.
+//! * Live migration. Parts of NICs: they are function 0's.
+//! * Tenants within a function: a queue's tenant affects the order of its commands; nothing else separates tenants of one function.
 //! * SSDs with logical blocks over 4 KiB; writes that begin inside a logical block.
 //! * Passes of multi-lane units: each operator's unit takes one stream at a time.
 //! * Aborting a write to a connection without ending the connection: bytes cannot be taken out of a stream.
@@ -50,8 +67,10 @@
 #![forbid(unsafe_code)]
 
 mod admin;
+mod attach;
 pub mod card;
 pub mod costs;
+mod function;
 mod handles;
 mod host;
 pub mod registers;

@@ -60,6 +60,33 @@ pub trait Bus {
     fn interrupt(&mut self, vector: u16);
 }
 
+/// The buses of a card with several functions. Over its own, the [`Bus`], it reaches its devices; over each function's it reaches that
+/// function's host, with that function's rights. Function 0 has the card's own bus. A card with one function needs no methods.
+///
+/// Answers to reads come to the card as those over its own bus do: their tags are unique among all.
+pub trait Buses: Bus {
+    /// Makes a memory write to an address of a function's host.
+    fn write_host(&mut self, function: usize, address: u64, bytes: &[u8]) {
+        if function == 0 {
+            self.write(address, bytes);
+        }
+    }
+
+    /// Makes a memory read from an address of a function's host.
+    fn read_host(&mut self, function: usize, address: u64, length: u32, tag: Tag) {
+        if function == 0 {
+            self.read(address, length, tag);
+        }
+    }
+
+    /// Interrupts a function's host.
+    fn interrupt_host(&mut self, function: usize, vector: u16) {
+        if function == 0 {
+            self.interrupt(vector);
+        }
+    }
+}
+
 /// The name of a read. The upper half names a controller (the owner of the bus assigns it), the lower half is the controller's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Tag(pub u64);

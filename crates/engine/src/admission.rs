@@ -1,6 +1,7 @@
 //! A command's start: entry, descriptor, order, blocks, binding.
 
 use crate::command::Phase;
+use crate::config::QueueConfig;
 use crate::engine::Engine;
 use crate::frontend::Arrival;
 use crate::interface::{Action, Binding, CommandId, Failure, Nanos, QueueId};
@@ -238,8 +239,20 @@ impl Engine {
         }
     }
 
-    pub(crate) fn tenant(&self, queue: QueueId) -> u16 {
-        self.frontend.get(queue).map_or(0, |queue| queue.config.tenant)
+    /// The tenant of a queue, with its function in the upper half.
+    pub(crate) fn tenant(&self, queue: QueueId) -> u32 {
+        let tenant = |config: QueueConfig| u32::from(config.function) << 16 | u32::from(config.tenant);
+        self.frontend.get(queue).map_or(0, |queue| tenant(queue.config))
+    }
+
+    /// Shares slots and blocks among the functions that have queues: a queue came or went.
+    pub(crate) fn share_pools(&mut self) {
+        let functions = self.frontend.functions();
+        self.frontend.slots.share(&functions);
+        self.quota.share(&functions);
+        let mut there = functions.into_iter().flatten();
+        let first = there.next();
+        self.has_functions = there.any(|function| Some(function) != first);
     }
 }
 

@@ -254,6 +254,7 @@ impl Engine {
             }
         }
         if self.frontend.remove_if_drained(id) {
+            self.share_pools();
             self.actions.push_back(Action::QueueDeleted { queue: id });
         }
     }

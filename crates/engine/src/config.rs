@@ -114,7 +114,10 @@ impl Config {
 /// Sizes of one queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueConfig {
-    /// The tenant whose commands these are: request ids (`rid`) order commands of one tenant.
+    /// The function of the device whose host has the queue. Functions share slots and blocks first, then each one's
+    /// queues share its part; and units take turns between functions. The owner's word, never the host's.
+    pub function: u16,
+    /// The tenant whose commands these are: request ids (`rid`) order commands of one tenant of a function.
     pub tenant: u16,
     /// Entries of the submission and of the completion ring: 2 to 32768.
     pub depth: u16,
@@ -127,7 +130,7 @@ pub struct QueueConfig {
 
 impl Default for QueueConfig {
     fn default() -> Self {
-        QueueConfig { tenant: 0, depth: 64, weight: 1, number: None }
+        QueueConfig { function: 0, tenant: 0, depth: 64, weight: 1, number: None }
     }
 }
 

@@ -16,8 +16,9 @@ impl Engine {
         if held > 0 && held >= command.reserved(segment) {
             let state = &mut command.segments[segment as usize];
             // Everybody's blocks together are to stay cached_blocks: so its share of them is a command's
-            // window, too.
-            let share_is_taken = u64::from(held) * in_use >= u64::from(self.config.cached_blocks);
+            // window, too. Of several functions none has a smaller one for another's commands.
+            let share_is_taken =
+                !self.has_functions && u64::from(held) * in_use >= u64::from(self.config.cached_blocks);
             if held >= self.config.window || share_is_taken {
                 return None;
             }

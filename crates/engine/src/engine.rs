@@ -185,6 +185,8 @@ pub struct Engine {
     pub(crate) units: Renaming,
     /// Blocks: who may take how many.
     pub(crate) quota: Quota,
+    /// More than one function has queues.
+    pub(crate) has_functions: bool,
     pub(crate) order: Order,
     /// Commands that wait for the blocks that they need at least.
     pub(crate) admission: Admission,
@@ -219,6 +221,7 @@ impl Engine {
             board: Scoreboard::new(config.blocks, config.commands),
             units: Renaming::new(&config.units, &config.gpu, &config.multi_lane),
             quota: Quota::new(config.blocks, config.queues),
+            has_functions: false,
             order: Order::default(),
             admission: Admission::new(config.queues),
             awaiting_block: VecDeque::new(),
@@ -236,7 +239,9 @@ impl Engine {
 
     /// Adds a queue pair; `None` where all are in use or its sizes are out of range ([`QueueConfig`]).
     pub fn add_queue(&mut self, config: QueueConfig) -> Option<QueueId> {
-        self.frontend.add(config)
+        let added = self.frontend.add(config)?;
+        self.share_pools();
+        Some(added)
     }
 
     /// The core's sizes.

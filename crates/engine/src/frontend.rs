@@ -201,6 +201,11 @@ impl Frontend {
         Some(QueueId(at as u16))
     }
 
+    /// The function of each queue, of those that there are.
+    pub fn functions(&self) -> Vec<Option<u16>> {
+        self.queues.iter().map(|queue| Some(queue.as_ref()?.config.function)).collect()
+    }
+
     #[inline]
     pub fn get(&self, id: QueueId) -> Option<&Queue> {
         self.queues.get(id.0 as usize)?.as_ref()

@@ -54,7 +54,7 @@
 //! * Devices, operators, memory: an operation names a block by number; whoever performs it owns the bytes.
 //! * Recovery of devices: an operation that fails, fails its command. Device controllers retry what is worth
 //!   it.
-//! * Virtual functions.
+//! * Functions of a device: it shares what there is among them, and knows nothing else of them.
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -3,22 +3,22 @@
 use crate::interface::CommandId;
 use alloc::collections::{BTreeMap, VecDeque};
 
-/// Lines of commands, by tenant and request id. The front of each line may run.
+/// Lines of commands, by tenant (with its function in the upper half) and request id. The front of each line may run.
 #[derive(Debug, Default)]
 pub(crate) struct Order {
-    lines: BTreeMap<(u16, u32), VecDeque<CommandId>>,
+    lines: BTreeMap<(u32, u32), VecDeque<CommandId>>,
 }
 
 impl Order {
     /// Adds a command to its line. `rid` 0 has no line.
-    pub fn join(&mut self, tenant: u16, rid: u32, command: CommandId) {
+    pub fn join(&mut self, tenant: u32, rid: u32, command: CommandId) {
         if rid != 0 {
             self.lines.entry((tenant, rid)).or_default().push_back(command);
         }
     }
 
     /// Returns true if nothing is before the command.
-    pub fn may_start(&self, tenant: u16, rid: u32, command: CommandId) -> bool {
+    pub fn may_start(&self, tenant: u32, rid: u32, command: CommandId) -> bool {
         rid == 0 || self.lines.get(&(tenant, rid)).and_then(VecDeque::front) == Some(&command)
     }
 
@@ -28,7 +28,7 @@ impl Order {
     }
 
     /// Takes a finished command out of its line; tells who is first now, if that changed.
-    pub fn leave(&mut self, tenant: u16, rid: u32, command: CommandId) -> Option<CommandId> {
+    pub fn leave(&mut self, tenant: u32, rid: u32, command: CommandId) -> Option<CommandId> {
         let line = self.lines.get_mut(&(tenant, rid))?;
         let was_first = line.front() == Some(&command);
         line.retain(|other| *other != command);

@@ -3,7 +3,7 @@
 use crate::command::Phase;
 use crate::completion::is_digest_of;
 use crate::engine::Engine;
-use crate::interface::{Failure, OperationId, Outcome};
+use crate::interface::{Failure, OperationId, Outcome, QueueId};
 use crate::scoreboard::{Device, RowId, State};
 use crate::transfer::OperatorSpec;
 use dcs_abi::entry::LENGTH_TO_END;
@@ -344,12 +344,17 @@ impl Engine {
     pub(crate) fn return_unit(&mut self, id: RowId) {
         let row = self.board.get_mut(id);
         if let Some(unit) = row.unit.take() {
-            let pool = row.pool;
+            let (pool, queue) = (row.pool, row.queue);
+            if self.has_functions {
+                let frontend = &self.frontend;
+                let of = |queue| frontend.get(QueueId(queue)).map_or(0, |queue| queue.config.function);
+                self.units.pass_turn(pool, of(queue), |row| of(self.board.get(row).queue));
+            }
             self.pass_unit_on(pool, unit);
         }
     }
 
-    /// A free unit goes to the row that waited longest for one of its kind.
+    /// A free unit goes to the first row in line for one of its kind.
     fn pass_unit_on(&mut self, pool: u8, unit: u16) {
         if let Some(next) = self.units.release(pool, unit) {
             self.board.get_mut(next).unit = Some(unit);

@@ -83,7 +83,19 @@ impl Renaming {
         unit
     }
 
-    /// Frees a unit: for the row that has waited longest for one of this pool, if any does.
+    /// Brings the row to the head of a pool's line whose function is next after that of the row whose unit is freed: of
+    /// this function's rows, the one that has waited longest. `function` tells a row's.
+    #[cold]
+    pub fn pass_turn(&mut self, pool: u8, last: u16, function: impl Fn(RowId) -> u16) {
+        let waiting = &mut self.pools[pool as usize].waiting;
+        let distance = |row: RowId| function(row).wrapping_sub(last).wrapping_sub(1);
+        let next = (0..waiting.len()).min_by_key(|at| distance(waiting[*at]));
+        if let Some(row) = next.and_then(|at| waiting.remove(at)) {
+            waiting.push_front(row);
+        }
+    }
+
+    /// Frees a unit: for the first row in the line for this pool, if there is one.
     #[inline]
     pub fn release(&mut self, pool: u8, unit: u16) -> Option<RowId> {
         let pool = &mut self.pools[pool as usize];
@@ -180,5 +192,20 @@ mod tests {
         assert!(!renaming.all_free());
         assert_eq!([renaming.release(pool, 0), renaming.release(pool, 1)], [None; 2]);
         assert!(renaming.all_free());
+    }
+
+    #[test]
+    fn functions_take_turns_however_many_rows_wait_of_each() {
+        let mut renaming = Renaming::new(&[(Operator::Md5, 1)], &[], &[]);
+        let function = |row: RowId| [9, 9, 9, 9, 2, 4, 9][row.0 as usize];
+        (0..7).for_each(|row| _ = renaming.rename(0, RowId(row)));
+        let (mut last, mut order) = (9, Vec::new());
+        loop {
+            renaming.pass_turn(0, last, function);
+            let Some(row) = renaming.release(0, 0) else { break };
+            last = function(row);
+            order.push(row.0);
+        }
+        assert_eq!(order, [4, 5, 1, 2, 3, 6]);
     }
 }

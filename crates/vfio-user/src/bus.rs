@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use dcs_drivers::bus::{Bus, BusError, ReadDone, Tag, Window};
+use dcs_drivers::bus::{Bus, BusError, Buses, ReadDone, Tag, Window};
 
 use crate::link::Link;
 use crate::maps::Path;
@@ -199,6 +199,8 @@ enum Taken<'a> {
     ByMessage(u64),
     Denied,
 }
+
+impl Buses for VfioUserBus {}
 
 impl Bus for VfioUserBus {
     fn window(&self) -> Window {

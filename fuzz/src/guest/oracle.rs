@@ -3,7 +3,7 @@
 
 use dcs_abi::admin::{AdminEntry, AdminPacket, opcode};
 use dcs_card::registers::AdminQueues;
-use dcs_drivers::bus::{Bus, ReadDone, Tag, Window};
+use dcs_drivers::bus::{Bus, Buses, ReadDone, Tag, Window};
 use dcs_fabric::Port;
 use std::collections::HashSet;
 
@@ -92,6 +92,8 @@ pub struct Watch<'a> {
     pub port: Port<'a>,
     pub oracle: &'a mut Oracle,
 }
+
+impl Buses for Watch<'_> {}
 
 impl Bus for Watch<'_> {
     fn window(&self) -> Window {

@@ -203,6 +203,18 @@ impl Fabric {
         Port { fabric: self, function }
     }
 
+    /// Copies from a BAR of a function that the caller plays.
+    ///
+    /// # Panics
+    ///
+    /// If the range is outside of it, or the function is a device model.
+    pub fn load_bar(&self, function: FunctionId, bar: usize, offset: u64, bytes: &mut [u8]) {
+        let held = &self.functions[function.0].bars[bar];
+        let within = held.window.contains(held.window.address.saturating_add(offset), bytes.len() as u64);
+        assert!(within, "outside of the BAR: {offset:#x}");
+        held.memory.as_ref().expect("plain memory").load(offset, bytes);
+    }
+
     /// Returns the function's name.
     pub fn name(&self, function: FunctionId) -> &str {
         &self.functions[function.0].name

@@ -20,7 +20,7 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::Duration;
 
-use dcs_drivers::bus::{Bus, ReadDone, Tag, Window};
+use dcs_drivers::bus::{Bus, Buses, ReadDone, Tag, Window};
 use dcs_nvme::Status;
 use dcs_nvme::command::{self, Blocks, Command, CreateCompletionQueue, CreateSubmissionQueue, DataPointer};
 use dcs_nvme::command::{admin, nvm};
@@ -209,6 +209,8 @@ impl Interposer {
         self.ssds.iter().position(|ssd| ssd.registers.contains(address, length))
     }
 }
+
+impl Buses for Interposed<'_> {}
 
 impl Bus for Interposed<'_> {
     fn window(&self) -> Window {

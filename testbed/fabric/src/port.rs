@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dcs_drivers::bus::{Bus, Tag, Window};
+use dcs_drivers::bus::{Bus, Buses, Tag, Window};
 
 use crate::event::Pending;
 use crate::fabric::{Fabric, FunctionId, Requester};
@@ -33,9 +33,7 @@ impl Port<'_> {
     ///
     /// If the range is outside of it, or the function is a device model.
     pub fn load_bar(&self, bar: usize, offset: u64, bytes: &mut [u8]) {
-        let held = &self.fabric.functions[self.function.0].bars[bar];
-        assert!(within(held.window, offset, bytes), "outside of the BAR: {offset:#x}");
-        held.memory.as_ref().expect("plain memory").load(offset, bytes);
+        self.fabric.load_bar(self.function, bar, offset, bytes);
     }
 
     /// Copies into one of the function's own BARs.
@@ -54,6 +52,8 @@ impl Port<'_> {
         self.fabric.functions[self.function.0].bars.len() - 1
     }
 }
+
+impl Buses for Port<'_> {}
 
 fn within(window: Window, offset: u64, bytes: &[u8]) -> bool {
     offset.checked_add(bytes.len() as u64).is_some_and(|end| end <= window.length)

@@ -144,8 +144,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut engine = Engine::new(config)?;
     let mut rings: Vec<(QueueId, u16, u32)> = Vec::new();
     for ring in &asked.queues {
-        let config =
-            QueueConfig { tenant: ring.tenant, depth: ring.depth, weight: 1, number: Some(ring.number) };
+        let config = QueueConfig {
+            function: 0,
+            tenant: ring.tenant,
+            depth: ring.depth,
+            weight: 1,
+            number: Some(ring.number),
+        };
         rings.push((engine.add_queue(config).ok_or("no room for a queue")?, ring.depth, 0));
     }
     let mut told = Vec::new();

@@ -4,6 +4,7 @@ mod core;
 mod datagrams;
 mod faults;
 mod flows;
+mod functions;
 mod host;
 mod hostile;
 mod nic_faults;

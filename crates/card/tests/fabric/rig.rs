@@ -9,8 +9,8 @@ use dcs_abi::register::{cq_head_doorbell, sq_tail_doorbell};
 use dcs_abi::result::{ResultArea, ResultPacket};
 use dcs_abi::status::Status;
 use dcs_card::card::{Card, Config};
-use dcs_drivers::bus::Bus;
-use dcs_fabric::{Event, Fabric, FunctionId, HOST, Rate, Timing, Wire, WireEnd, nic, nvme};
+use dcs_drivers::bus::{Bus, Buses, Tag, Window};
+use dcs_fabric::{Access, Event, Fabric, FunctionId, HOST, Iommu, Rate, Timing, Wire, WireEnd, nic, nvme};
 use dcs_vfio_user::pci::{self, Registers};
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -137,9 +137,22 @@ pub struct Rig {
     pub fabric: Fabric,
     pub card: Card,
     pub card_id: FunctionId,
+    /// The host whose turn it is: its function of the card, and its memory's place on the bus.
+    function: usize,
+    base: u64,
+    /// Functions of the card, by number; the first one is `card_id`.
+    pub functions: Vec<FunctionId>,
+    /// The other hosts' queues and commands.
+    others: Vec<HostSide>,
     pub ssds: Vec<(FunctionId, nvme::Namespace)>,
     /// NIC, with the peer at the other end of its wire.
     pub nic: Option<(FunctionId, WireEnd, Peer)>,
+    host: HostSide,
+}
+
+/// A host's side of its queues.
+#[derive(Debug, Default)]
+struct HostSide {
     admin: Side,
     /// Command queues; transfers are submitted to the last one.
     queues: Vec<Queue>,
@@ -149,12 +162,64 @@ pub struct Rig {
     submitted: Vec<(u16, u64)>,
 }
 
+/// The card's buses: its own, and its functions'.
+struct Ports<'a> {
+    fabric: &'a mut Fabric,
+    functions: &'a [FunctionId],
+}
+
+impl Bus for Ports<'_> {
+    fn window(&self) -> Window {
+        let own = self.functions[0];
+        self.fabric.bar(own, 1)
+    }
+    fn load(&self, offset: u64, bytes: &mut [u8]) {
+        self.fabric.load_bar(self.functions[0], 1, offset, bytes);
+    }
+    fn store(&mut self, offset: u64, bytes: &[u8]) {
+        self.fabric.port(self.functions[0]).store(offset, bytes);
+    }
+    fn write(&mut self, address: u64, bytes: &[u8]) {
+        self.write_host(0, address, bytes);
+    }
+    fn read(&mut self, address: u64, length: u32, tag: Tag) {
+        self.read_host(0, address, length, tag);
+    }
+    fn interrupt(&mut self, vector: u16) {
+        self.interrupt_host(0, vector);
+    }
+}
+
+impl Buses for Ports<'_> {
+    fn write_host(&mut self, function: usize, address: u64, bytes: &[u8]) {
+        self.fabric.port(self.functions[function]).write(address, bytes);
+    }
+    fn read_host(&mut self, function: usize, address: u64, length: u32, tag: Tag) {
+        self.fabric.port(self.functions[function]).read(address, length, tag);
+    }
+    fn interrupt_host(&mut self, function: usize, vector: u16) {
+        self.fabric.port(self.functions[function]).interrupt(vector);
+    }
+}
+
 impl Rig {
     /// Makes a server whose card is up, with this many SSDs of 64 MiB plugged in.
     pub fn new(config: Config, ssds: usize) -> Rig {
-        let mut fabric = Fabric::new(Timing::default(), HOST_MEMORY, 7);
+        let hosts = config.functions;
+        let mut fabric = Fabric::new(Timing::default(), HOST_MEMORY * hosts as u64, 7);
         let card_id = fabric.add_endpoint("card", Rate::GEN2_X8, &[0x2000, OWN_MEMORY]);
-        fabric.set_bus_master(card_id, true);
+        let mut functions = vec![card_id];
+        functions.extend((1..hosts).map(|_| fabric.add_endpoint("function", Rate::GEN2_X8, &[0x2000])));
+        for (at, function) in functions.iter().enumerate() {
+            fabric.set_bus_master(*function, true);
+            // A host's memory begins at 0 for its function, which reaches nothing else.
+            if at > 0 {
+                let mut iommu = Iommu::new();
+                let window = Window { address: 0, length: HOST_MEMORY };
+                iommu.map(window, HOST_MEMORY * at as u64, Access::ReadWrite);
+                fabric.set_iommu(*function, Some(iommu));
+            }
+        }
         let ssds = (0..ssds)
             .map(|_| {
                 let namespace = nvme::Namespace::new(1 << 17, 9);
@@ -169,11 +234,24 @@ impl Rig {
             .collect();
         let card =
             Card::new(crate::core::of(config), &fabric.port(card_id), None).expect("the sizes are sound");
-        let (admin, queues, seen, submitted) = Default::default();
-        let mut rig =
-            Rig { fabric, card, card_id, ssds, nic: None, admin, queues, next_cid: 0, seen, submitted };
+        let others = (0..hosts).map(|_| HostSide::default()).collect();
+        let (function, base, nic, host) = (0, 0, None, HostSide::default());
+        let mut rig = Rig { fabric, card, card_id, function, base, functions, others, ssds, nic, host };
         rig.enable();
         rig
+    }
+
+    /// Gives the turn to the host of a function.
+    pub fn on(&mut self, function: usize) -> &mut Rig {
+        std::mem::swap(&mut self.host, &mut self.others[self.function]);
+        std::mem::swap(&mut self.host, &mut self.others[function]);
+        (self.function, self.base) = (function, HOST_MEMORY * function as u64);
+        self
+    }
+
+    /// Returns the function of the host whose turn it is.
+    pub fn own_function(&self) -> FunctionId {
+        self.functions[self.function]
     }
 
     /// Makes a server with everything that a transfer needs: granted memory is handle 1, the SSDs follow, and there is a queue pair.
@@ -192,7 +270,7 @@ impl Rig {
     }
 
     fn bar0(&self) -> u64 {
-        self.fabric.bar(self.card_id, 0).address
+        self.fabric.bar(self.own_function(), 0).address
     }
 
     pub fn write_register(&mut self, offset: u64, bytes: &[u8]) {
@@ -207,25 +285,27 @@ impl Rig {
     }
 
     pub fn store(&mut self, address: u64, bytes: &[u8]) {
-        self.fabric.port(HOST).store(address, bytes);
+        self.fabric.port(HOST).store(self.base + address, bytes);
     }
 
     pub fn load(&mut self, address: u64, length: usize) -> Vec<u8> {
         let mut bytes = vec![0; length];
-        self.fabric.port(HOST).load(address, &mut bytes);
+        self.fabric.port(HOST).load(self.base + address, &mut bytes);
         bytes
     }
 
     /// Lets the card do what it can now.
     fn poll(&mut self) {
         let now = self.now();
-        let mut port = self.fabric.port(self.card_id);
-        while self.card.poll(&mut port, now) {}
-        let registers = self.card.registers().lock().clone();
-        for offset in [0, 0xf00] {
-            let mut bytes = [0; 0x40];
-            registers.read(offset, &mut bytes);
-            port.store_bar(0, offset, &bytes);
+        let mut ports = Ports { fabric: &mut self.fabric, functions: &self.functions };
+        while self.card.poll(&mut ports, now) {}
+        for (function, registers) in self.functions.iter().zip(self.card.all_registers()) {
+            let registers = registers.lock().clone();
+            for offset in [0, 0xf00] {
+                let mut bytes = [0; 0x40];
+                registers.read(offset, &mut bytes);
+                self.fabric.port(*function).store_bar(0, offset, &bytes);
+            }
         }
     }
 
@@ -253,12 +333,15 @@ impl Rig {
                     peer.receive(now, bytes);
                 }
             }
-            Some(Event::Read { function, done }) if function == self.card_id => {
-                self.card.read_done(&mut self.fabric.port(function), now, done);
+            Some(Event::Read { function, done }) if self.functions.contains(&function) => {
+                let mut ports = Ports { fabric: &mut self.fabric, functions: &self.functions };
+                self.card.read_done(&mut ports, now, done);
             }
-            Some(Event::Written { function, bar: 0, offset, bytes, by }) if function == self.card_id => {
-                assert_eq!(by, HOST, "only the host writes the card's registers");
-                self.card.registers().write(offset, &bytes);
+            Some(Event::Written { function, bar: 0, offset, bytes, by }) => {
+                if let Some(at) = self.functions.iter().position(|known| *known == function) {
+                    assert_eq!(by, HOST, "only hosts write the card's registers");
+                    self.card.all_registers()[at].write(offset, &bytes);
+                }
             }
             Some(_) => {}
         }
@@ -278,7 +361,7 @@ impl Rig {
     }
 
     pub fn enable(&mut self) {
-        (self.admin, self.queues) = Default::default();
+        (self.host.admin, self.host.queues) = Default::default();
         self.store(ADMIN_CQ, &[0; 0x1000]);
         self.store(CQ, &[0; 0x1000]);
         let depth = u32::from(DEPTH - 1);
@@ -291,16 +374,22 @@ impl Rig {
 
     /// Resets the function and starts it again before the card has polled once.
     pub fn reset_and_start(&mut self) {
-        (self.admin, self.queues) = Default::default();
+        (self.host.admin, self.host.queues) = Default::default();
         self.store(ADMIN_CQ, &[0; 0x1000]);
         self.store(CQ, &[0; 0x1000]);
-        let mut registers = self.card.registers();
+        let mut registers = self.card.all_registers()[self.function].clone();
         let depth = u32::from(DEPTH - 1);
         pci::Registers::reset(&mut registers);
         registers.write(0x24, &(depth | depth << 16).to_le_bytes());
         registers.write(0x28, &ADMIN_SQ.to_le_bytes());
         registers.write(0x30, &ADMIN_CQ.to_le_bytes());
         registers.write(0x14, &0x0046_0001u32.to_le_bytes());
+    }
+
+    /// Unplugs the function of the host whose turn it is.
+    pub fn take_away(&mut self) {
+        self.fabric.remove(self.own_function());
+        pci::Registers::reset(&mut self.card.all_registers()[self.function]);
     }
 
     pub fn disable(&mut self) {
@@ -326,25 +415,25 @@ impl Rig {
 
     /// Puts an admin command into its ring, and rings; returns its cid.
     pub fn push_admin(&mut self, mut entry: AdminEntry) -> u16 {
-        self.next_cid += 1;
-        entry.cid = self.next_cid;
-        self.store(ADMIN_SQ + u64::from(self.admin.tail) * 64, &entry.to_bytes());
-        self.admin.tail = (self.admin.tail + 1) % DEPTH;
-        self.write_register(sq_tail_doorbell(0) as u64, &u32::from(self.admin.tail).to_le_bytes());
+        self.host.next_cid += 1;
+        entry.cid = self.host.next_cid;
+        self.store(ADMIN_SQ + u64::from(self.host.admin.tail) * 64, &entry.to_bytes());
+        self.host.admin.tail = (self.host.admin.tail + 1) % DEPTH;
+        self.write_register(sq_tail_doorbell(0) as u64, &u32::from(self.host.admin.tail).to_le_bytes());
         entry.cid
     }
 
     /// Takes the next admin completion, if there is one.
     pub fn reap_admin(&mut self) -> Option<AdminCompletion> {
-        let bytes = self.load(ADMIN_CQ + u64::from(self.admin.head) * 16, 16);
+        let bytes = self.load(ADMIN_CQ + u64::from(self.host.admin.head) * 16, 16);
         let packet = AdminCompletionPacket::new_checked(&bytes[..]).expect("16 bytes");
         let found = AdminCompletion::parse(&packet).expect("no reserved bytes");
-        if (found.status & 1 == 1) == self.admin.turned {
+        if (found.status & 1 == 1) == self.host.admin.turned {
             return None;
         }
-        self.admin.head = (self.admin.head + 1) % DEPTH;
-        self.admin.turned ^= self.admin.head == 0;
-        self.write_register(cq_head_doorbell(0) as u64, &u32::from(self.admin.head).to_le_bytes());
+        self.host.admin.head = (self.host.admin.head + 1) % DEPTH;
+        self.host.admin.turned ^= self.host.admin.head == 0;
+        self.write_register(cq_head_doorbell(0) as u64, &u32::from(self.host.admin.head).to_le_bytes());
         Some(found)
     }
 
@@ -370,13 +459,13 @@ impl Rig {
         self.admin(AdminEntry { opcode: opcode::CREATE_CQ, data_address: cq, words, ..Default::default() })?;
         let words = [size, 1 | u32::from(number) << 16, 0, 0, 0, 0];
         self.admin(AdminEntry { opcode: opcode::CREATE_SQ, data_address: sq, words, ..Default::default() })?;
-        self.queues.push(Queue { number, sq, cq, side: Side::default() });
+        self.host.queues.push(Queue { number, sq, cq, side: Side::default() });
         Ok(())
     }
 
     /// Drops the command queues on the host's side.
     pub fn forget_queues(&mut self) {
-        self.queues.clear();
+        self.host.queues.clear();
         self.store(CQ, &[0; 0x1000]);
     }
 
@@ -436,8 +525,8 @@ impl Rig {
 
     /// Submits a transfer, and returns its cid.
     pub fn submit(&mut self, transfer: &Transfer) -> u16 {
-        self.next_cid += 1;
-        let cid = self.next_cid;
+        self.host.next_cid += 1;
+        let cid = self.host.next_cid;
         let place = u64::from(cid % 256);
         let descriptor = descriptor(transfer);
         assert!(descriptor.len() as u64 <= DESCRIPTOR);
@@ -461,12 +550,12 @@ impl Rig {
         };
         self.submit_raw(&entry.to_bytes());
         let now = self.now();
-        self.submitted.push((cid, now));
+        self.host.submitted.push((cid, now));
         cid
     }
 
     pub fn submit_raw(&mut self, entry: &[u8; 64]) {
-        let queue = self.queues.last_mut().expect("there is a queue");
+        let queue = self.host.queues.last_mut().expect("there is a queue");
         let (number, at) = (queue.number, queue.sq + u64::from(queue.side.tail) * 64);
         queue.side.tail = (queue.side.tail + 1) % DEPTH;
         let tail = u32::from(queue.side.tail).to_le_bytes();
@@ -476,40 +565,41 @@ impl Rig {
 
     /// Reads new completions.
     fn reap(&mut self) {
-        (0..self.queues.len()).for_each(|at| while self.reap_one(at) {});
+        (0..self.host.queues.len()).for_each(|at| while self.reap_one(at) {});
     }
 
     fn reap_one(&mut self, at: usize) -> bool {
-        let Queue { number, cq, side: Side { head, turned, .. }, .. } = self.queues[at];
+        let Queue { number, cq, side: Side { head, turned, .. }, .. } = self.host.queues[at];
         let bytes = self.load(cq + u64::from(head) * 16, 16);
         let Some(entry) = CompletionEntry::if_new(&bytes, !turned).expect("16 bytes") else { return false };
-        let side = &mut self.queues[at].side;
+        let side = &mut self.host.queues[at].side;
         side.head = (head + 1) % DEPTH;
         side.turned ^= side.head == 0;
         let head = u32::from(side.head).to_le_bytes();
         self.write_register(cq_head_doorbell(number) as u64, &head);
         assert_eq!(entry.sq_id, number, "the host's number of the queue");
         let now = self.now();
-        self.seen.push((entry.cid, entry, now));
+        self.host.seen.push((entry.cid, entry, now));
         true
     }
 
     /// Returns true if a transfer has ended.
     pub fn is_done(&mut self, cid: u16) -> bool {
         self.reap();
-        self.seen.iter().any(|seen| seen.0 == cid)
+        self.host.seen.iter().any(|seen| seen.0 == cid)
     }
 
     /// Waits for the end of a transfer and returns it.
     pub fn wait(&mut self, cid: u16) -> Ended {
         let came = self.run_until(|rig| {
             rig.reap();
-            rig.seen.iter().any(|seen| seen.0 == cid)
+            rig.host.seen.iter().any(|seen| seen.0 == cid)
         });
         assert!(came, "command {cid} is never completed: {:#?}", self.card.engine());
-        let at = self.seen.iter().position(|seen| seen.0 == cid).expect("it was there");
-        let (_, entry, when) = self.seen.remove(at);
-        let since = self.submitted.iter().find(|submitted| submitted.0 == cid).map_or(when, |found| found.1);
+        let at = self.host.seen.iter().position(|seen| seen.0 == cid).expect("it was there");
+        let (_, entry, when) = self.host.seen.remove(at);
+        let since =
+            self.host.submitted.iter().find(|submitted| submitted.0 == cid).map_or(when, |found| found.1);
         let bytes = self.load(RESULTS + u64::from(cid % 256) * RESULT, ResultArea::SIZE);
         let packet = ResultPacket::new_checked(&bytes[..]).expect("as many bytes as there are");
         let result = ResultArea::parse(&packet).expect("no reserved bytes");

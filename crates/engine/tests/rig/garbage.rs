@@ -126,7 +126,8 @@ impl<'a> World<'a> {
 
     fn add_queue(&mut self) {
         let (tenant, weight) = (u16::from(self.byte() & 1), 1 + u16::from(self.byte() & 3));
-        self.engine.add_queue(QueueConfig { tenant, depth: 8, weight, number: None });
+        let function = tenant * (weight & 1);
+        self.engine.add_queue(QueueConfig { function, tenant, depth: 8, weight, number: None });
     }
 
     fn event(&mut self) {

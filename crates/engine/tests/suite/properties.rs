@@ -216,7 +216,15 @@ fn check(config: Config, options: Options, plans: &[Plan]) {
     let blocks = u64::from(config.blocks);
     let mut rig = Rig::new(config, options);
     let queues: Vec<QueueId> = (0..4)
-        .map(|at| rig.queue(QueueConfig { tenant: at % 2, depth: 16, weight: 1 + at, number: None }))
+        .map(|at| {
+            rig.queue(QueueConfig {
+                function: at / 2,
+                tenant: at % 2,
+                depth: 16,
+                weight: 1 + at,
+                number: None,
+            })
+        })
         .collect();
     let mut tickets = Vec::new();
     for plan in plans {

@@ -1,0 +1,213 @@
+//! Devices of the card: how function 0 attaches them, and lends parts of SSDs to the other functions.
+
+use crate::admin::Attached;
+use crate::card::{Card, FIRST_SSD};
+use crate::function::Part;
+use crate::handles::{Access, HandleTarget};
+use dcs_abi::admin::{AdminEntry, Answer, GRANT_READ, GRANT_WRITE, LentPart, SsdIdentity};
+use dcs_abi::result::PATH_PEER_TO_PEER;
+use dcs_abi::status::Status;
+use dcs_drivers::bus::{Buses, Window};
+use dcs_drivers::network::{Address, Network};
+use dcs_drivers::nic;
+use dcs_drivers::nvme;
+use dcs_drivers::ssd::Ssd;
+use std::net::Ipv4Addr;
+
+impl Card {
+    /// Writes the identity of an SSD's namespace, or of a part, to the host's memory, so that the host can check that it is the intended
+    /// one. A part has no names: they are the SSD's.
+    pub(crate) fn identify_ssd(
+        &self,
+        bus: &mut dyn Buses,
+        function: usize,
+        entry: &AdminEntry,
+    ) -> Result<(), Status> {
+        let (at, part) = match self.functions[function].handles.get(entry.words[0]) {
+            Some(HandleTarget::Ssd(at)) => (at, None),
+            Some(HandleTarget::Part(_, part)) => (part.ssd, Some(part)),
+            Some(HandleTarget::Gone) => return Err(Status::DeviceReset),
+            _ => return Err(Status::BadHandle),
+        };
+        let host = self.ssds[at].host();
+        let (namespace, controller) = host.namespace().zip(host.controller()).ok_or(Status::DeviceReset)?;
+        let identity = match part {
+            None => SsdIdentity {
+                nguid: namespace.nguid,
+                eui64: namespace.eui64,
+                nsid: namespace.number,
+                block_size: namespace.block_size,
+                blocks: namespace.blocks,
+                serial: controller.serial,
+            },
+            Some(part) => SsdIdentity {
+                block_size: namespace.block_size,
+                blocks: part.length / u64::from(namespace.block_size),
+                serial: [b' '; 20],
+                ..SsdIdentity::default()
+            },
+        };
+        let window = Window { address: entry.data_address, length: SsdIdentity::SIZE as u64 };
+        if !self.is_granted(function, window, Access::Write) {
+            return Err(Status::DataTransferError);
+        }
+        bus.write_host(function, window.address, &identity.to_bytes());
+        Ok(())
+    }
+
+    /// Lends a part of an SSD to another function.
+    pub(crate) fn lend_ssd(&mut self, entry: &AdminEntry) -> Answer {
+        let LentPart { ssd, function, grants, first, length } = LentPart::of(entry);
+        let Some(HandleTarget::Ssd(at)) = self.functions[0].handles.get(ssd) else {
+            return Err(Status::BadHandle);
+        };
+        let (to, grants) = (usize::from(function), u32::from(grants));
+        if to == 0 || to >= self.functions.len() || grants & !(GRANT_READ | GRANT_WRITE) != 0 {
+            return Err(Status::InvalidField);
+        }
+        let block = self.ssds[at].host().namespace().map(|namespace| u64::from(namespace.block_size));
+        let is_whole = |block| (first | length).is_multiple_of(block) && length > 0;
+        if !block.is_some_and(is_whole) {
+            return Err(block.map_or(Status::DeviceReset, |_| Status::InvalidField));
+        }
+        if let Some(refusal) = self.ssds[at].refuses(first, length, true) {
+            return Err(refusal);
+        }
+        let part = Part { ssd: at, first, length, grants };
+        let number = self.functions[to].lend(part).ok_or(Status::OutOfResources)?;
+        match self.functions[0].handles.add(HandleTarget::Lent(to, number)) {
+            Some(handle) => Ok((handle, number)),
+            None => {
+                self.functions[to].take_back(number);
+                Err(Status::OutOfResources)
+            }
+        }
+    }
+
+    /// Opens a part of an SSD that a function was lent.
+    pub(crate) fn open_part(&mut self, function: usize, entry: &AdminEntry) -> Answer {
+        let number = entry.words[0];
+        let function = &mut self.functions[function];
+        let part = function.part(number).ok_or(Status::InvalidField)?.ok_or(Status::DeviceReset)?;
+        let namespace = self.ssds[part.ssd].host().namespace().ok_or(Status::DeviceReset)?;
+        let handle = function.handles.add(HandleTarget::Part(number, part)).ok_or(Status::OutOfResources)?;
+        Ok((handle, namespace.block_size))
+    }
+
+    /// Returns the window of a device's registers, if the address is allowed.
+    fn registers_of(&self, bus: &dyn Buses, entry: &AdminEntry, least: u64) -> Option<Window> {
+        let registers = Window { address: entry.data_address, length: entry.words[0].into() };
+        let end = registers.address.checked_add(registers.length);
+        let sound = registers.length >= least && end.is_some() && registers.address.is_multiple_of(4096);
+        (sound && !overlaps(registers, bus.window())).then_some(registers)
+    }
+
+    /// Starts driving a NIC, from scratch if it was driven before. The answer comes when it is up.
+    pub(crate) fn attach_nic(&mut self, bus: &mut dyn Buses, entry: &AdminEntry) -> Option<Answer> {
+        let registers = self.registers_of(bus, entry, 0x2_0000);
+        let model = u16::try_from(entry.words[1]).ok().and_then(nic::Model::of);
+        let (Some(registers), Some(model)) = (registers, model) else {
+            return Some(Err(Status::InvalidField));
+        };
+        let gateway = Some(entry.words[4]).filter(|bits| *bits != 0).map(Ipv4Addr::from_bits);
+        let (ip, prefix, mtu) =
+            (Ipv4Addr::from_bits(entry.words[2]), entry.words[3] as u8, (entry.words[3] >> 16) as u16);
+        if prefix > 32 || !(576..=1500).contains(&mtu) {
+            return Some(Err(Status::InvalidField));
+        }
+        let address = Address { ip, prefix, gateway, mtu };
+        let at = match self.place_of_nic(registers, model, address) {
+            Ok(at) => at,
+            Err(status) => return Some(Err(status)),
+        };
+        self.functions[0].handles.forget_network(at);
+        self.networks[at].start(bus, self.now, address);
+        if let Some(admin) = &mut self.functions[0].admin {
+            admin.attaching.push((entry.cid, Attached::Nic(at)));
+        }
+        None
+    }
+
+    /// Starts driving an SSD, from scratch if it was driven before. The answer comes when it is up.
+    pub(crate) fn attach_ssd(&mut self, bus: &mut dyn Buses, entry: &AdminEntry) -> Option<Answer> {
+        let Some(registers) = self.registers_of(bus, entry, 0x1010) else {
+            return Some(Err(Status::InvalidField));
+        };
+        let at = match self.place_of_ssd(registers, entry.words[1]) {
+            Ok(at) => at,
+            Err(status) => return Some(Err(status)),
+        };
+        self.ssds[at].start(bus, self.now);
+        if let Some(admin) = &mut self.functions[0].admin {
+            admin.attaching.push((entry.cid, Attached::Ssd(at)));
+        }
+        None
+    }
+
+    /// Finds a NIC's place in the card's list: its old place, a new one, or the place of one that was detached at a reset.
+    fn place_of_nic(
+        &mut self,
+        registers: Window,
+        model: nic::Model,
+        address: Address,
+    ) -> Result<usize, Status> {
+        let mut others = self.networks.iter().filter(|network| !network.is_detached());
+        if others.any(|other| other.registers() != registers && overlaps(other.registers(), registers)) {
+            return Err(Status::InvalidField);
+        }
+        if let Some(at) = self.networks.iter().position(|network| network.registers() == registers) {
+            let same = self.networks[at].model() == model || self.networks[at].relocate(registers, model);
+            return if same { Ok(at) } else { Err(Status::InvalidField) };
+        }
+        let at = self.networks.len();
+        if at < self.config().nics {
+            let controller = FIRST_SSD + (self.config().ssds + at) as u32;
+            let config = nic::Config::new(registers, controller, model);
+            let secret = (self.config().key, PATH_PEER_TO_PEER);
+            let network = Network::new(config, address, secret, &mut self.memory);
+            self.networks.push(network.ok_or(Status::OutOfResources)?);
+            return Ok(at);
+        }
+        let free = self.networks.iter_mut().position(|network| network.relocate(registers, model));
+        free.ok_or(Status::OutOfResources)
+    }
+
+    /// Finds a place as [`Card::place_of_nic`] does, for a namespace of an SSD.
+    fn place_of_ssd(&mut self, registers: Window, namespace: u32) -> Result<usize, Status> {
+        let mut others = self.ssds.iter().filter(|ssd| !ssd.is_detached());
+        if others.any(|other| other.registers() != registers && overlaps(other.registers(), registers)) {
+            return Err(Status::InvalidField);
+        }
+        let namespace = (namespace > 0).then_some(namespace);
+        if let Some(at) = self.ssds.iter().position(|ssd| ssd.registers() == registers) {
+            let same = self.ssds[at].namespace() == namespace || self.ssds[at].relocate(registers, namespace);
+            return if same { Ok(at) } else { Err(Status::InvalidField) };
+        }
+        if self.ssds.len() < self.config().ssds {
+            return self.new_ssd(registers, namespace).ok_or(Status::OutOfResources);
+        }
+        let free = self.ssds.iter_mut().position(|ssd| ssd.relocate(registers, namespace));
+        free.ok_or(Status::OutOfResources)
+    }
+
+    fn new_ssd(&mut self, registers: Window, namespace: Option<u32>) -> Option<usize> {
+        let at = self.ssds.len();
+        let block_size = self.config().engine.block_size;
+        let config = nvme::Config {
+            registers,
+            controller: FIRST_SSD + at as u32,
+            namespace,
+            max_transfer: self.config().nvme.max_transfer.min(u64::from(block_size) + 8192),
+            ..self.config().nvme
+        };
+        let most = self.config().engine.blocks as usize / (2 * self.config().ssds);
+        let ssd = Ssd::new(config, (most.max(1), PATH_PEER_TO_PEER), block_size, &mut self.memory)?;
+        self.ssds.push(ssd);
+        Some(at)
+    }
+}
+
+fn overlaps(one: Window, other: Window) -> bool {
+    one.address < other.address.saturating_add(other.length)
+        && other.address < one.address.saturating_add(one.length)
+}

@@ -1,0 +1,430 @@
+//! Tests of a card with several functions: each has a host of its own, whose memory the others cannot reach, and a part of the SSD.
+
+use crate::rig::{End, FREE, HOST_MEMORY, QUEUE, Rig, Transfer};
+use crate::transfers::data;
+use dcs_abi::admin::{AdminEntry, GRANT_READ, GRANT_WRITE, LentPart, SsdIdentity, SsdIdentityPacket, opcode};
+use dcs_abi::operator::Operator::{self, Crc32, Md5};
+use dcs_abi::status::Status;
+use dcs_card::card::{Card, CardError, Config};
+use dcs_card::costs::Costs;
+use dcs_fabric::{Fabric, Rate, Timing};
+use dcs_testkit::Random;
+
+/// Bytes of a function's part, and of a transfer.
+const PART: u64 = 4 << 20;
+const LENGTH: u64 = 300_000;
+
+/// First byte of a function's part on the SSD.
+fn first(function: usize) -> u64 {
+    8 * (function as u64 + 1) << 20
+}
+
+fn config(functions: usize) -> Config {
+    let mut config = Config { functions, costs: Costs::FPGA, ..Config::default() };
+    config.engine.queues = QUEUE * functions as u16;
+    // An engine has two of each for a queue.
+    config.engine.commands = config.engine.commands.max(2 * config.engine.queues);
+    config.engine.blocks = config.engine.blocks.max(config.engine.commands.into());
+    config
+}
+
+fn lend(rig: &mut Rig, function: usize, grants: u32) -> Result<(u32, u32), Status> {
+    let part = LentPart {
+        ssd: 2,
+        function: function as u16,
+        grants: grants as u16,
+        first: first(function),
+        length: PART,
+    };
+    rig.on(0).admin(part.entry())
+}
+
+/// Brings up a function's host, with all of its memory (handle 1), a queue, and its part (handle 2).
+fn bring_up(rig: &mut Rig, function: usize) {
+    rig.on(function).enable();
+    assert_eq!(rig.grant(0, HOST_MEMORY), 1);
+    rig.create_queues().unwrap();
+    assert_eq!(rig.command(opcode::OPEN_PART, &[0]), Ok((2, 512)));
+}
+
+/// A server whose SSD is attached to function 0 and lent to all others, which are up.
+fn ready(functions: usize) -> Rig {
+    let mut rig = Rig::ready(config(functions), 1);
+    for function in 1..functions {
+        assert_eq!(lend(&mut rig, function, GRANT_READ | GRANT_WRITE), Ok((2 + function as u32, 0)));
+        bring_up(&mut rig, function);
+    }
+    rig
+}
+
+fn read() -> Transfer {
+    Transfer::new(End::ssd(2, &[(512, LENGTH)]), End::memory(1, FREE, LENGTH)).through(&[(Md5, &[])])
+}
+
+/// Puts bytes of its own into each function's part; function 0's are read by it from the same place of the SSD.
+fn fill(rig: &mut Rig, function: usize) -> Vec<u8> {
+    let bytes = data(LENGTH as usize, 100 + function as u64);
+    let from = if function == 0 { 0 } else { first(function) };
+    rig.ssds[0].1.store(from + 512, &bytes);
+    bytes
+}
+
+/// Runs a transfer of a function, and checks its bytes.
+fn works(rig: &mut Rig, function: usize) {
+    let bytes = fill(rig, function);
+    rig.on(function).store(FREE, &vec![0; LENGTH as usize]);
+    assert_eq!(rig.run(&read()).status(), Status::Success, "function {function}");
+    assert!(rig.load(FREE, LENGTH as usize) == bytes, "function {function}");
+}
+
+fn steps(rig: &mut Rig, count: usize) {
+    (0..count).for_each(|_| _ = rig.step());
+}
+
+#[test]
+fn each_function_has_its_own_memory_queues_interrupts_and_part() {
+    let mut rig = ready(4);
+    let wanted: Vec<_> = (0..4).map(|function| fill(&mut rig, function)).collect();
+    let interrupts =
+        |rig: &Rig| rig.functions.iter().map(|at| rig.fabric.interrupts(*at, 1)).collect::<Vec<_>>();
+    let before = interrupts(&rig);
+    let cids: Vec<u16> = (0..4).map(|function| rig.on(function).submit(&read())).collect();
+    for function in 0..4 {
+        let ended = rig.on(function).wait(cids[function]);
+        assert_eq!(ended.status(), Status::Success);
+        assert!(rig.load(FREE, LENGTH as usize) == wanted[function]);
+    }
+    let more: Vec<u64> = interrupts(&rig).iter().zip(before).map(|(now, before)| now - before).collect();
+    assert_eq!(more, [1; 4]);
+    // Each writes its part back, a block further: handles and places are the same numbers for all.
+    for (function, bytes) in wanted.iter().enumerate().skip(1) {
+        let write = Transfer::new(End::memory(1, FREE, LENGTH), End::ssd(2, &[(1 << 20, LENGTH)]));
+        assert_eq!(rig.on(function).run(&write).status(), Status::Success);
+        let mut there = vec![0; LENGTH as usize];
+        rig.ssds[0].1.load(first(function) + (1 << 20), &mut there);
+        assert!(there == *bytes);
+    }
+    for at in rig.functions.clone() {
+        assert_eq!(rig.fabric.take_refused(at), []);
+    }
+    rig.assert_idle();
+}
+
+#[test]
+fn a_part_is_all_that_a_function_reaches_of_an_ssd() {
+    let mut rig = ready(3);
+    rig.on(1);
+    for (offset, length) in [(PART, 512), (PART - 512, 1024), (u64::MAX - 1023, 512), (1 << 40, 512)] {
+        let beyond = End::ssd(2, &[(0, 512), (offset, length)]);
+        let there = End::memory(1, FREE, 512 + length.min(1024));
+        let ended = rig.run(&Transfer { length: 512, ..Transfer::new(beyond.clone(), there.clone()) });
+        assert_eq!(ended.status(), Status::OutOfRange, "{offset:#x}");
+        let ended = rig.run(&Transfer { length: 512, ..Transfer::new(there, beyond) });
+        assert_eq!(ended.status(), Status::OutOfRange, "{offset:#x}");
+    }
+    let identity = |rig: &mut Rig| {
+        let ask = AdminEntry { opcode: opcode::IDENTIFY_SSD, data_address: FREE, ..Default::default() };
+        rig.admin(AdminEntry { words: [2, 0, 0, 0, 0, 0], ..ask }).unwrap();
+        let bytes = rig.load(FREE, SsdIdentity::SIZE);
+        SsdIdentity::parse(&SsdIdentityPacket::new_checked(&bytes[..]).unwrap()).unwrap()
+    };
+    let mine = identity(&mut rig);
+    assert_eq!((mine.block_size, mine.blocks, mine.nsid), (512, PART / 512, 0));
+    assert_eq!((mine.nguid, mine.eui64, mine.serial), ([0; 16], [0; 8], [b' '; 20]));
+    assert_eq!(identity(rig.on(0)).blocks, 1 << 17);
+    // It has no other devices, and makes none.
+    let bar = rig.fabric.bar(rig.ssds[0].0, 0);
+    for code in [opcode::ATTACH_SSD, opcode::ATTACH_NIC, opcode::LEND_SSD, opcode::LISTEN, opcode::DATAGRAMS]
+    {
+        let words = [bar.length as u32, 0, 0, 0, 0, 0];
+        let entry = AdminEntry { opcode: code, data_address: bar.address, words, ..Default::default() };
+        assert_eq!(rig.on(1).admin(entry), Err(Status::InvalidOpcode), "{code:#x}");
+    }
+    assert_eq!(rig.command(opcode::OPEN_PART, &[1]), Err(Status::InvalidField));
+    assert_eq!(rig.command(opcode::OPEN_PART, &[u32::MAX]), Err(Status::InvalidField));
+    assert_eq!(rig.on(0).command(opcode::OPEN_PART, &[0]), Err(Status::InvalidField));
+    works(&mut rig, 1);
+}
+
+#[test]
+fn what_cannot_be_lent_is_refused_and_what_is_lent_is_taken_back() {
+    let mut rig = Rig::ready(config(2), 1);
+    let good = LentPart { ssd: 2, function: 1, grants: 1, first: first(1), length: PART };
+    for (part, status) in [
+        (LentPart { ssd: 1, ..good }, Status::BadHandle),
+        (LentPart { ssd: 9, ..good }, Status::BadHandle),
+        (LentPart { function: 0, ..good }, Status::InvalidField),
+        (LentPart { function: 2, ..good }, Status::InvalidField),
+        (LentPart { grants: 4, ..good }, Status::InvalidField),
+        (LentPart { first: 100, ..good }, Status::InvalidField),
+        (LentPart { length: 100, ..good }, Status::InvalidField),
+        (LentPart { length: 0, ..good }, Status::InvalidField),
+        (LentPart { length: 64 << 20, ..good }, Status::OutOfRange),
+        (LentPart { first: 1 << 63, length: 1 << 63, ..good }, Status::OutOfRange),
+    ] {
+        assert_eq!(rig.admin(part.entry()), Err(status), "{part:?}");
+    }
+    assert_eq!(rig.admin(good.entry()), Ok((3, 0)));
+    bring_up(&mut rig, 1);
+    works(&mut rig, 1);
+    let write = Transfer::new(End::memory(1, FREE, LENGTH), End::ssd(2, &[(0, LENGTH)]));
+    assert_eq!(rig.run(&write).status(), Status::UnsupportedEndpoint, "it may only read");
+    // While a command is under way.
+    let cids: Vec<u16> = (0..8).map(|_| rig.submit(&read())).collect();
+    steps(&mut rig, 60);
+    assert_eq!(rig.on(0).command(opcode::RELEASE, &[3]), Ok((0, 0)));
+    for cid in cids {
+        let status = rig.on(1).wait(cid).status();
+        assert!([Status::Success, Status::DeviceReset].contains(&status), "{status:?}");
+    }
+    assert_eq!(rig.run(&read()).status(), Status::DeviceReset);
+    assert_eq!(rig.command(opcode::OPEN_PART, &[0]), Err(Status::DeviceReset));
+    assert_eq!(rig.command(opcode::RELEASE, &[2]), Ok((0, 0)));
+    assert_eq!(rig.on(0).admin(good.entry()), Ok((3, 0)));
+    assert_eq!(rig.on(1).command(opcode::OPEN_PART, &[0]), Ok((2, 512)));
+    works(&mut rig, 1);
+    rig.assert_idle();
+}
+
+/// Resets one function at many moments, by CC.EN or as the bus does; the others notice nothing, and it starts again.
+#[test]
+fn a_reset_of_one_function_leaves_the_others_running() {
+    for by_bus in [false, true] {
+        for between in [0, 1, 7, 30, 90, 200, 400] {
+            let mut rig = ready(3);
+            let wanted: Vec<_> = (0..3).map(|function| fill(&mut rig, function)).collect();
+            let mut cids = Vec::new();
+            for function in 0..3 {
+                rig.on(function);
+                cids.push((0..8).map(|_| rig.submit(&read())).collect::<Vec<u16>>());
+            }
+            steps(&mut rig, between);
+            rig.on(2);
+            match by_bus {
+                false => rig.disable(),
+                true => rig.reset_and_start(),
+            }
+            let late = rig.load(FREE, LENGTH as usize);
+            for function in 0..2 {
+                for cid in &cids[function] {
+                    let status = rig.on(function).wait(*cid).status();
+                    assert_eq!(status, Status::Success, "function {function}, after {between} steps");
+                }
+                assert!(rig.load(FREE, LENGTH as usize) == wanted[function]);
+            }
+            assert!(
+                by_bus || rig.on(2).load(FREE, LENGTH as usize) == late,
+                "nothing is written after a reset"
+            );
+            rig.on(2);
+            if by_bus {
+                assert_eq!(rig.grant(0, HOST_MEMORY), 1);
+                rig.create_queues().unwrap();
+                assert_eq!(rig.command(opcode::OPEN_PART, &[0]), Ok((2, 512)));
+            } else {
+                bring_up(&mut rig, 2);
+            }
+            works(&mut rig, 2);
+            rig.assert_idle();
+        }
+    }
+}
+
+/// Its devices go with function 0. The others lose what they were lent, and nothing else.
+#[test]
+fn function_0_takes_its_devices_along() {
+    for between in [0, 20, 100, 300] {
+        let mut rig = ready(2);
+        let cids: Vec<u16> = (0..8).map(|_| rig.on(1).submit(&read())).collect();
+        steps(&mut rig, between);
+        rig.on(0).disable();
+        for cid in cids {
+            let status = rig.on(1).wait(cid).status();
+            let known = [Status::Success, Status::DeviceReset, Status::BadHandle];
+            assert!(known.contains(&status), "{status:?} after {between} steps");
+        }
+        assert_eq!(rig.run(&read()).status(), Status::DeviceReset);
+        let copy = Transfer::new(End::memory(1, FREE, LENGTH), End::memory(1, 2 * FREE, LENGTH));
+        let bytes = data(LENGTH as usize, 7);
+        rig.store(FREE, &bytes);
+        assert_eq!(rig.run(&copy.through(&[(Md5, &[])])).status(), Status::Success);
+        assert!(rig.load(2 * FREE, LENGTH as usize) == bytes);
+        rig.on(0).enable();
+        assert_eq!(rig.grant(0, HOST_MEMORY), 1);
+        rig.create_queues().unwrap();
+        assert_eq!(rig.attach(0), Ok(2));
+        lend(&mut rig, 1, GRANT_READ).unwrap();
+        assert_eq!(rig.on(1).command(opcode::OPEN_PART, &[0]), Ok((3, 512)), "handle 2 names what is gone");
+        assert_eq!(rig.run(&read()).status(), Status::DeviceReset);
+        rig.command(opcode::RELEASE, &[2]).unwrap();
+        assert_eq!(rig.command(opcode::OPEN_PART, &[0]), Ok((2, 512)));
+        works(&mut rig, 1);
+        rig.on(0);
+        works(&mut rig, 0);
+        rig.assert_idle();
+    }
+}
+
+/// A host's memory goes away under its commands: its function fails, alone.
+#[test]
+fn a_function_whose_memory_is_gone_fails_alone() {
+    for between in [0, 5, 40, 150] {
+        let mut rig = ready(3);
+        for function in [1, 2] {
+            rig.on(function);
+            (0..8).for_each(|_| _ = rig.submit(&read()));
+        }
+        steps(&mut rig, between);
+        let gone = rig.functions[2];
+        rig.fabric.iommu(gone).unwrap().unmap(0);
+        rig.on(2).submit(&read());
+        assert!(rig.run_until(|rig| rig.read_register(0x1c) & 2 != 0), "CSTS.CFS after {between} steps");
+        assert_eq!(rig.on(1).read_register(0x1c), 1);
+        assert_eq!(rig.on(0).read_register(0x1c), 1);
+        works(&mut rig, 1);
+        works(&mut rig, 0);
+        // It is unplugged, too.
+        rig.on(2).take_away();
+        works(&mut rig, 1);
+        rig.assert_idle();
+    }
+}
+
+/// One host fills its registers, doorbells, rings and entries with garbage, and resets now and then. Its neighbour's transfers go on, and
+/// its neighbour's memory, load and part stay its own.
+#[test]
+fn a_host_that_writes_rubbish_beside_an_honest_one() {
+    let mut numbers = Random(5);
+    let mut random = move || numbers.next();
+    for _round in 0..12 {
+        let mut rig = ready(3);
+        let honest = data(1 << 20, 9);
+        rig.on(1).store(HOST_MEMORY - (1 << 20), &honest);
+        rig.ssds[0].1.store(first(1) + (2 << 20), &honest);
+        for _ in 0..6 {
+            rig.on(1);
+            let bytes = fill(&mut rig, 1);
+            let cids: Vec<u16> = (0..4).map(|_| rig.submit(&read())).collect();
+            rig.on(2);
+            for _ in 0..40 {
+                let value = random();
+                match random() % 9 {
+                    0 => rig.write_register((random() % 0x2000) & !3, &(value as u32).to_le_bytes()),
+                    1 => rig.write_register(0x1000 + random() % 16 * 4, &(value as u32 % 70).to_le_bytes()),
+                    2 => rig.write_register(random() % 0x1ff8, &value.to_le_bytes()),
+                    3 => rig.store(0x1000 + random() % 0x3f00, &value.to_le_bytes()),
+                    4 => rig.store(0x10_0000 + random() % 0x8000, &value.to_le_bytes()),
+                    5 => {
+                        let mut words = [0; 6];
+                        words.iter_mut().for_each(|word| *word = (random() & random()) as u32 % 9);
+                        let known = [0xc0, 0xc4, 0xc8, 0xcc, 0xd0, 0xea, 0xf4, 0xf8, 0x00, 0x01, 0x05, 0x08];
+                        let opcode = known[random() as usize % known.len()];
+                        rig.push_admin(AdminEntry {
+                            opcode,
+                            data_address: value,
+                            words,
+                            ..Default::default()
+                        });
+                    }
+                    6 => _ = rig.submit(&read()),
+                    7 if value % 8 == 0 => rig.write_register(0x14, &0x0046_0000u32.to_le_bytes()),
+                    _ => (0..value % 30).for_each(|_| _ = rig.step()),
+                }
+            }
+            rig.on(1);
+            for cid in cids {
+                assert_eq!(rig.wait(cid).status(), Status::Success);
+            }
+            assert!(rig.load(FREE, LENGTH as usize) == bytes);
+            assert_eq!(rig.read_register(0xf10), 64, "another's load is not shown");
+            assert_eq!(rig.read_register(0x1c), 1);
+        }
+        assert!(rig.load(HOST_MEMORY - (1 << 20), 1 << 20) == honest);
+        let mut there = vec![0; 1 << 20];
+        rig.ssds[0].1.load(first(1) + (2 << 20), &mut there);
+        assert!(there == honest);
+        rig.on(2).disable();
+        bring_up(&mut rig, 2);
+        works(&mut rig, 2);
+        rig.assert_idle();
+    }
+}
+
+/// The time in which function 1 has 24 transfers done, four at a time, while the functions from 2 on, if there is a flood, keep as many as
+/// they can under way.
+fn time(functions: usize, flood: Option<&Transfer>, one: &Transfer) -> u64 {
+    let mut rig = ready(functions);
+    let mut under_way: Vec<Vec<u16>> = vec![Vec::new(); functions];
+    let start =
+        |rig: &mut Rig, function: usize, transfer: &Transfer, under_way: &mut Vec<u16>, most: usize| {
+            rig.on(function);
+            while under_way.len() < most {
+                under_way.push(rig.submit(transfer));
+            }
+        };
+    // The others have filled all that they can fill when it begins.
+    let floods = |rig: &mut Rig, under_way: &mut [Vec<u16>]| {
+        for function in 2..functions {
+            flood.inspect(|flood| start(rig, function, flood, &mut under_way[function], 60));
+        }
+    };
+    floods(&mut rig, &mut under_way);
+    steps(&mut rig, 2000);
+    let (begin, mut done) = (rig.now(), 0);
+    while done < 24 {
+        start(&mut rig, 1, one, &mut under_way[1], 4);
+        floods(&mut rig, &mut under_way);
+        steps(&mut rig, 20);
+        for (function, mine) in under_way.iter_mut().enumerate().skip(1) {
+            rig.on(function);
+            let ended: Vec<u16> = mine.iter().copied().filter(|cid| rig.is_done(*cid)).collect();
+            for cid in &ended {
+                assert_eq!(rig.wait(*cid).status(), Status::Success);
+            }
+            done += if function == 1 { ended.len() } else { 0 };
+            mine.retain(|cid| !ended.contains(cid));
+        }
+    }
+    rig.now() - begin
+}
+
+/// However many commands, whatever their sizes and operators: a function that floods leaves another its part of slots, blocks, the SSD and
+/// units. A function has seven eighths of its equal part of slots and blocks for sure, and every other turn of a unit.
+#[test]
+fn one_that_floods_leaves_another_its_share() {
+    let memory = |length| End::memory(1, FREE, length);
+    let from = |length| Transfer::new(End::ssd(2, &[(0, length)]), memory(length));
+    let small = Transfer::new(End::ssd(2, &[(0, 4096)]), memory(4096));
+    let chains: [&[(Operator, &[u8])]; 2] = [&[], &[(Crc32, &[])]];
+    for chain in chains {
+        let one = from(512 << 10).through(chain);
+        for flood in
+            [from(2 << 20).through(chain), small.clone().through(chain), from(64 << 10).through(chain)]
+        {
+            for functions in [3, 5] {
+                let [alone, beside] = [None, Some(&flood)].map(|flood| time(functions, flood, &one));
+                let active = functions as u64 - 1;
+                println!(
+                    "{} bytes x 60, {active} functions: {:.2} of its time alone",
+                    flood.length,
+                    beside as f64 / alone as f64
+                );
+                assert!(
+                    beside < alone * active * 13 / 10,
+                    "{beside} ns, alone {alone} ns, {active} functions"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn functions_that_cannot_be_are_refused() {
+    let mut fabric = Fabric::new(Timing::default(), HOST_MEMORY, 1);
+    let id = fabric.add_endpoint("card", Rate::GEN2_X8, &[0x2000, 16 << 20]);
+    for functions in [0, 9, 65] {
+        let refused = Card::new(Config { functions, ..Config::default() }, &fabric.port(id), None);
+        assert!(matches!(refused, Err(CardError::Functions { queues: 8, .. })), "{functions}");
+    }
+    assert!(Card::new(Config { functions: 8, ..Config::default() }, &fabric.port(id), None).is_ok());
+}
