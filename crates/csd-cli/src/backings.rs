@@ -11,15 +11,14 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
-/// First number of volumes on SSDs: the SSD's number, then in these bits the volume's own.
+/// First number of volumes on SSDs.
 const ON_SSD: u32 = 1 << 31;
-const OWN: u32 = 0xffff;
 
 /// Time that an SSD may take to start. CAP.TO allows two minutes, which is too long for a management request.
 const START: Duration = Duration::from_secs(30);
 
 /// An SSD that this process drives.
-pub type Ssd = SsdStorage<Driven>;
+pub type Ssd = dcs_csd::storage::Ssd<Driven>;
 
 /// Its bus.
 pub struct Driven(OpenSsd);
@@ -68,7 +67,7 @@ impl SsdBus for Driven {
 pub fn open(function: &str, namespace: Option<u32>, wake: BorrowedFd<'_>) -> Result<Ssd, DriveError> {
     let taken = OpenSsd::open(function, Ssd::memory(), wake)?;
     let (registers, name) = (taken.registers(), || function.to_owned());
-    let ssd = SsdStorage::new(Driven(taken), registers, namespace);
+    let ssd = Ssd::new(Driven(taken), registers, namespace);
     let mut ssd = ssd.ok_or_else(|| DriveError::Registers(name()))?;
     ssd.start();
     let end = Instant::now() + START;
@@ -86,20 +85,18 @@ pub fn open(function: &str, namespace: Option<u32>, wake: BorrowedFd<'_>) -> Res
 /// All backings of a process.
 pub struct Backings {
     files: FileStorage,
-    /// By number; `None` if one was removed.
-    ssds: Vec<Option<Ssd>>,
+    ssds: SsdStorage<Driven>,
 }
 
-/// Returns the number of a volume's SSD, and the volume's there; `None` if it is on files.
-fn on_ssd(volume: VolumeId) -> Option<(usize, VolumeId)> {
-    let ssd = ((volume.0 & !ON_SSD) >> OWN.count_ones()) as usize;
-    (volume.0 & ON_SSD != 0).then_some((ssd, VolumeId(volume.0 & OWN)))
+/// Returns a volume's number on SSDs; `None` if it is on files.
+fn on_ssds(volume: VolumeId) -> Option<VolumeId> {
+    (volume.0 & ON_SSD != 0).then_some(VolumeId(volume.0 & !ON_SSD))
 }
 
 impl Backings {
     /// Makes backings of files, without any SSD.
     pub fn new(files: FileStorage) -> Backings {
-        Backings { files, ssds: Vec::new() }
+        Backings { files, ssds: SsdStorage::default() }
     }
 
     /// Returns the volumes on files.
@@ -109,49 +106,36 @@ impl Backings {
 
     /// Adds an SSD, and returns its number.
     pub fn add_ssd(&mut self, ssd: Ssd) -> usize {
-        let free = self.ssds.iter().position(Option::is_none).unwrap_or_else(|| {
-            self.ssds.push(None);
-            self.ssds.len() - 1
-        });
-        self.ssds[free] = Some(ssd);
-        free
+        self.ssds.add_ssd(ssd)
     }
 
     /// Removes an SSD on which no volume has ever been used.
     pub fn take_ssd(&mut self, number: usize) -> Option<Ssd> {
-        self.ssds.get_mut(number)?.take()
+        self.ssds.take_ssd(number)
     }
 
-    fn ssd(&mut self, number: usize) -> io::Result<&mut Ssd> {
-        self.ssds.get_mut(number).and_then(Option::as_mut).ok_or_else(|| io::ErrorKind::NotFound.into())
-    }
-
-    /// Adds a volume on an SSD.
+    /// Adds a volume on SSDs, striped over them if they are several: their numbers, and where it begins on each.
     ///
     /// # Errors
     ///
-    /// If the SSD does not have these bytes, or has had 65,536 volumes.
-    pub fn add_on_ssd(
+    /// If the SSDs do not have these bytes.
+    pub fn add_on_ssds(
         &mut self,
-        ssd: usize,
-        offset: u64,
+        slices: &[(usize, u64)],
+        stripe: u64,
         length: u64,
         read_only: bool,
     ) -> io::Result<VolumeId> {
-        let held = self.ssd(ssd)?;
-        let VolumeId(own) = held.add(offset, length, read_only).ok_or(io::ErrorKind::InvalidInput)?;
-        if own > OWN {
-            held.remove(VolumeId(own));
-            return Err(io::Error::other("65,536 namespaces were on this SSD: start the process anew"));
-        }
-        Ok(VolumeId(ON_SSD | (ssd as u32) << OWN.count_ones() | own))
+        let VolumeId(own) =
+            self.ssds.add(slices, stripe, length, read_only).ok_or(io::ErrorKind::InvalidInput)?;
+        Ok(VolumeId(ON_SSD | own))
     }
 
     /// Removes a volume.
     pub fn remove(&mut self, volume: VolumeId) {
-        match on_ssd(volume) {
+        match on_ssds(volume) {
             None => self.files.remove(volume),
-            Some((ssd, own)) => _ = self.ssd(ssd).map(|held| held.remove(own)),
+            Some(own) => self.ssds.remove(own),
         }
     }
 
@@ -161,9 +145,9 @@ impl Backings {
     ///
     /// Those of [`FileStorage::resize`].
     pub fn resize(&mut self, volume: VolumeId, length: u64) -> io::Result<()> {
-        match on_ssd(volume) {
+        match on_ssds(volume) {
             None => self.files.resize(volume, length),
-            Some((ssd, own)) if self.ssd(ssd)?.resize(own, length) => Ok(()),
+            Some(own) if self.ssds.resize(own, length) => Ok(()),
             Some(_) => Err(io::ErrorKind::InvalidInput.into()),
         }
     }
@@ -171,46 +155,42 @@ impl Backings {
     /// Keeps these, one for each file of a volume, until the requests that it has now have ended. On an SSD
     /// they are dropped at once.
     pub fn keep<T: Send + 'static>(&mut self, volume: VolumeId, kept: Vec<T>) {
-        if on_ssd(volume).is_none() {
+        if on_ssds(volume).is_none() {
             self.files.keep(volume, kept);
         }
     }
 
     /// Sleeps until a request is answered or a guest rings, at most for `limit`.
     pub fn sleep(&mut self, limit: Option<Duration>) {
-        let due = self.ssds.iter().flatten().filter_map(SsdStorage::deadline).min();
-        let due = due.map(|due| Duration::from_nanos(due.saturating_sub(uptime())));
+        let due = self.ssds.deadline().map(|due| Duration::from_nanos(due.saturating_sub(uptime())));
         self.files.sleep([limit, due].into_iter().flatten().min());
     }
 }
 
 impl Storage for Backings {
     fn volume(&self, volume: VolumeId) -> Option<VolumeInfo> {
-        match on_ssd(volume) {
+        match on_ssds(volume) {
             None => self.files.volume(volume),
-            Some((ssd, own)) => self.ssds.get(ssd)?.as_ref()?.volume(own),
+            Some(own) => self.ssds.volume(own),
         }
     }
 
     fn submit(&mut self, request: Request) {
-        match on_ssd(request.volume) {
+        match on_ssds(request.volume) {
             None => self.files.submit(request),
-            Some((ssd, volume)) => {
-                let held = self.ssds[ssd].as_mut().expect("an SSD with volumes is not taken out");
-                held.submit(Request { volume, ..request });
-            }
+            Some(volume) => self.ssds.submit(Request { volume, ..request }),
         }
     }
 
     fn commit(&mut self) {
         self.files.commit();
-        self.ssds.iter_mut().flatten().for_each(SsdStorage::commit);
+        self.ssds.commit();
     }
 
     /// Adds the files' answers first: the signal of an SSD's interrupt is among them, and its own answers
     /// have arrived by then.
     fn reap(&mut self, responses: &mut Vec<Response>) {
         self.files.reap(responses);
-        self.ssds.iter_mut().flatten().for_each(|ssd| ssd.reap(responses));
+        self.ssds.reap(responses);
     }
 }

@@ -56,8 +56,10 @@ pub enum LayoutError {
     Twice(PathBuf),
     #[error("a slice of a shared namespace has at least {ALIGNMENT} bytes, not {0}")]
     Small(u64),
-    #[error("{0}: an SSD that the process drives itself takes no part in stripes or shared subsystems")]
-    Alone(PathBuf),
+    #[error(
+        "{0}: stripes lie on SSDs that the process drives itself, or on files and block devices, not on both"
+    )]
+    Mixed(PathBuf),
 }
 
 impl LayoutError {
@@ -82,8 +84,8 @@ impl LayoutError {
             LayoutError::Locked { .. } => "end the other process, or give another offset".into(),
             LayoutError::Twice(_) => "name each backing once".into(),
             LayoutError::Small(_) => "choose 1MiB for each backing, or more".into(),
-            LayoutError::Alone(_) => {
-                "name it as the only backing, without subsystem=; or leave it to the kernel's driver, and name its block device".into()
+            LayoutError::Mixed(_) => {
+                "leave the SSDs to the kernel's driver, and name their block devices; or bind all of them to vfio-pci".into()
             }
         }
     }
@@ -203,27 +205,21 @@ impl Layout {
         if share.is_some() && length < ALIGNMENT {
             return Err(LayoutError::Small(length));
         }
-        if let Some((function, _)) = backing.iter().find_map(|path| ssd(path)) {
-            let known = self.ssds.get(&function).copied();
-            return match (backing, known) {
-                ([path], Some(ssd)) if share.is_none() => {
-                    self.place_on_ssd(owner, path, ssd, offset, length, read_only).map(|slice| vec![slice])
-                }
-                _ => Err(LayoutError::Alone(backing[0].clone())),
-            };
+        let on_ssds = backing.iter().filter(|path| ssd(path).is_some()).count();
+        if on_ssds > 0 && on_ssds < backing.len() {
+            return Err(LayoutError::Mixed(backing[0].clone()));
         }
         let before = self.claims.len();
         let placed: Result<_, LayoutError> = backing
             .iter()
             .map(|path| {
-                let (file, id, _) = open(path, read_only)?;
+                let (on, id) = self.find(path, read_only)?;
                 if self.claims[before..].iter().any(|claim| claim.id == id) {
                     return Err(LayoutError::Twice(path.clone()));
                 }
                 let from = offset.unwrap_or_else(|| self.behind(id, share));
                 let to = from.saturating_add(length);
                 let (path, owner) = (path.clone(), owner.to_owned());
-                let on = Backing::File(file);
                 let claim = Claim { id, path, on, from, to, owner, read_only, share, locked: Arc::default() };
                 self.check(&claim)?;
                 claim.lock()?;
@@ -238,26 +234,15 @@ impl Layout {
         placed
     }
 
-    /// Places a slice on an SSD.
-    fn place_on_ssd(
-        &mut self,
-        owner: &str,
-        path: &Path,
-        ssd: KnownSsd,
-        offset: Option<u64>,
-        length: u64,
-        read_only: bool,
-    ) -> Result<Slice, LayoutError> {
-        let id = (SSD, ssd.number as u64);
-        let from = offset.unwrap_or_else(|| self.behind(id, None));
-        let to = from.saturating_add(length);
-        let (path, owner) = (path.to_path_buf(), owner.to_owned());
-        let (share, locked) = (None, Arc::default());
-        let on = Backing::Ssd(ssd);
-        let claim = Claim { id, path: path.clone(), on, from, to, owner, read_only, share, locked };
-        self.check(&claim)?;
-        self.claims.push(claim);
-        Ok(Slice { on: Backing::Ssd(ssd), path, offset: from })
+    /// Finds a backing: a file or block device, which is opened, or an SSD that the process drives.
+    fn find(&self, path: &Path, read_only: bool) -> Result<(Backing, Id), LayoutError> {
+        let Some((function, _)) = ssd(path) else {
+            let (file, id, _) = open(path, read_only)?;
+            return Ok((Backing::File(file), id));
+        };
+        let missing = || LayoutError::Io(path.to_path_buf(), io::ErrorKind::NotConnected.into());
+        let known = self.ssds.get(&function).copied().ok_or_else(missing)?;
+        Ok((Backing::Ssd(known), (SSD, known.number as u64)))
     }
 
     /// Returns the group of each drive: drives that may wait for the same disk have the same number. `drive`

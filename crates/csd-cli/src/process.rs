@@ -616,14 +616,15 @@ fn attach_one(
 
 /// In the loop: makes a volume on these.
 fn add_volume(storage: &mut Backings, slices: Vec<(Backing, u64)>, space: &Space) -> io::Result<VolumeId> {
-    let mut files = Vec::with_capacity(slices.len());
+    let (mut files, mut ssds) = (Vec::new(), Vec::new());
     for (on, offset) in slices {
         match on {
             Backing::File(file) => files.push((file, offset)),
-            Backing::Ssd(ssd) => {
-                return storage.add_on_ssd(ssd.number, offset, space.size, space.read_only);
-            }
+            Backing::Ssd(ssd) => ssds.push((ssd.number, offset)),
         }
+    }
+    if !ssds.is_empty() {
+        return storage.add_on_ssds(&ssds, space.stripe, space.size, space.read_only);
     }
     storage.files().add(files, space.size, space.stripe, space.read_only)
 }

@@ -73,6 +73,11 @@ impl Controller {
         asked_for || self.config.write_through || !self.features.write_cache
     }
 
+    /// Returns true if the host has enabled a form of copies' sources (CDFE of the host behavior support).
+    pub(crate) fn has_enabled(&self, form: u8) -> bool {
+        u16::from_le_bytes([self.features.behavior[4], self.features.behavior[5]]) >> form & 1 != 0
+    }
+
     /// Returns true if the feature is supported.
     pub(crate) fn has_feature(&self, number: u8) -> bool {
         match number {

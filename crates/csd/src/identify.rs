@@ -9,6 +9,7 @@ use crate::events::{NAMESPACES_CHANGED, REQUESTS};
 use crate::host::HostPort;
 use crate::logs::{CRITICAL_TEMPERATURE, ERRORS, FIRMWARE, WARNING_TEMPERATURE};
 use crate::namespace::Namespace;
+use crate::near::COPY_MAX;
 use crate::registers::VERSION;
 use crate::timers::KEEP_ALIVE;
 
@@ -131,8 +132,9 @@ impl Controller {
             submission_entries: only(command::SIZE),
             completion_entries: only(completion::SIZE),
             namespaces: config.largest_namespace(),
-            // Compare, dataset management, write zeroes, timestamp.
-            optional_commands: 1 | 1 << 2 | 1 << 3 | 1 << 6,
+            // Compare, dataset management, write zeroes, timestamp, copy.
+            optional_commands: 1 | 1 << 2 | 1 << 3 | 1 << 6 | 1 << 8,
+            copy_forms: self.copy_forms(),
             write_cache: self.has_cache,
             // Flush takes the number of all namespaces.
             flush_all: 0b11,
@@ -157,6 +159,9 @@ impl Controller {
             // deallocate, or a chain would decrypt the zeros.
             deallocated: if namespace.thin && namespace.chain.is_none() { 1 | 1 << 3 } else { 0 },
             granularity: (GRANULARITY >> namespace.shift).max(1),
+            copy_source: u16::MAX,
+            copy_length: (COPY_MAX >> namespace.shift) as u32,
+            copy_sources: 256,
             attributes: namespace.read_only.into(),
             nguid: namespace.nguid,
             eui64: namespace.eui64,

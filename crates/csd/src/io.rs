@@ -56,6 +56,7 @@ impl Controller {
             (_, near::NO_DATA | near::FROM_GUEST | near::TO_GUEST) if command.fused == 0 => {
                 self.near_command(port, queue, &command, entry)
             }
+            (_, nvm::COPY) if command.fused == 0 => self.copy_into_blocks(port, queue, &command),
             _ => self.begin_io(drive, port, storage, queue, &command),
         };
         let cost = match begun {
@@ -404,7 +405,8 @@ impl Controller {
         if ranges().any(|range| place(range).is_none()) {
             return Err(Status::LBA_OUT_OF_RANGE.with_do_not_retry());
         }
-        let (volume, wanted) = (namespace.volume, datasets.deallocate && namespace.thin);
+        let (volume, wanted) =
+            (namespace.volume, datasets.deallocate && (namespace.thin || namespace.takes_hints));
         let places: Vec<_> =
             ranges().filter_map(place).filter(|(_, length)| wanted && *length > 0).rev().collect();
         if places.is_empty() {

@@ -114,6 +114,7 @@ fn effects(page: &mut Vec<u8>, set: u8) {
         (nvm::COMPARE, 0),
         (nvm::WRITE_ZEROES, CHANGES),
         (nvm::DATASET_MANAGEMENT, CHANGES),
+        (nvm::COPY, CHANGES),
         (NO_DATA, CHANGES),
         (FROM_GUEST, CHANGES),
         (TO_GUEST, 0),

@@ -27,6 +27,8 @@ pub struct Namespace {
     pub read_only: bool,
     /// Deallocated blocks take no space.
     pub thin: bool,
+    /// Deallocation is passed on, and what is read then is not known.
+    pub takes_hints: bool,
     /// The operators that its data pass on their way to the volume, and in reverse on their way back.
     pub chain: Option<Arc<Chain>>,
 }
@@ -59,6 +61,7 @@ impl Namespace {
             shared: false,
             read_only: info.read_only,
             thin: info.thin,
+            takes_hints: info.takes_hints,
             chain: None,
         })
     }

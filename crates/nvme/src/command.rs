@@ -54,6 +54,8 @@ pub mod nvm {
     pub const WRITE_ZEROES: u8 = 0x08;
     /// Dataset management: [`Datasets`](super::Datasets). [NVM 3.2.3]
     pub const DATASET_MANAGEMENT: u8 = 0x09;
+    /// Copy: [`BlocksCopy`](super::BlocksCopy). [NVM 1.0c 3.2.2]
+    pub const COPY: u8 = 0x19;
 }
 
 /// Numbers of features. [base 5.27.1]
@@ -248,6 +250,39 @@ impl Blocks {
         let flags = if self.durable { Blocks::FORCE_UNIT_ACCESS } else { 0 };
         let count = u32::from(one_less(self.count));
         [self.first as u32, (self.first >> 32) as u32, count | flags, 0, 0, 0]
+    }
+}
+
+/// A copy into logical blocks, which concatenates its sources there. [NVM 1.1 figures 33 and 34]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BlocksCopy {
+    /// First logical block of the destination (SDLBA).
+    pub target: u64,
+    /// Number of sources, 1 to 256, whose descriptors are the data. NR is one less.
+    pub sources: u16,
+    /// Form of the descriptors (DESFMT): `FORM_*` of [`local_memory`](crate::local_memory).
+    pub form: u8,
+    /// Set to complete only when the blocks are on the medium (FUA).
+    pub durable: bool,
+}
+
+impl BlocksCopy {
+    /// Decodes a command's double words.
+    pub fn from_words(words: &[u32; 6]) -> BlocksCopy {
+        BlocksCopy {
+            target: u64::from(words[1]) << 32 | u64::from(words[0]),
+            sources: u16::from(words[2] as u8) + 1,
+            form: (words[2] >> 8 & 0xf) as u8,
+            durable: words[2] & Blocks::FORCE_UNIT_ACCESS != 0,
+        }
+    }
+
+    /// Encodes it as a command's double words.
+    pub fn words(self) -> [u32; 6] {
+        let flags = if self.durable { Blocks::FORCE_UNIT_ACCESS } else { 0 };
+        let sources = u32::from(one_less(self.sources.into()) as u8);
+        let word = sources | u32::from(self.form & 0xf) << 8 | flags;
+        [self.target as u32, (self.target >> 32) as u32, word, 0, 0, 0]
     }
 }
 

@@ -129,8 +129,10 @@ pub struct Controller {
     pub completion_entries: EntrySizes,
     /// Largest namespace number (NN).
     pub namespaces: u32,
-    /// Optional commands (ONCS): bit 3, write zeroes; bit 6, the timestamp feature.
+    /// Optional commands (ONCS): bit 2, dataset management; bit 3, write zeroes; bit 6, the timestamp feature; bit 8, copy.
     pub optional_commands: u16,
+    /// Forms of the sources of copies (CDFS): bit n, form n.
+    pub copy_forms: u16,
     /// Set if there is a volatile write cache: without one, flush does nothing (VWC bit 0).
     pub write_cache: bool,
     /// Effect of a flush of all namespaces (VWC bits 2:1), of 2 bits: 3, it flushes them.
@@ -174,6 +176,7 @@ impl Controller {
             completion_entries: EntrySizes::from_bits(data[513]),
             namespaces: u32_at(data, 516),
             optional_commands: u16_at(data, 520),
+            copy_forms: u16_at(data, 534),
             write_cache: data[525] & 1 != 0,
             flush_all: data[525] >> 1 & 3,
             sgl: match sgls & 3 {
@@ -213,6 +216,7 @@ impl Controller {
         put(512, &[self.submission_entries.bits(), self.completion_entries.bits()]);
         put(516, &self.namespaces.to_le_bytes());
         put(520, &self.optional_commands.to_le_bytes());
+        put(534, &self.copy_forms.to_le_bytes());
         put(525, &[(self.flush_all & 3) << 1 | u8::from(self.write_cache)]);
         let sgls = self.sgl as u32 | u32::from(self.bit_buckets) << 16;
         put(536, &sgls.to_le_bytes());
@@ -254,6 +258,12 @@ pub struct Namespace {
     /// Preferred size and alignment of writes and deallocations in logical blocks, 1 to 65,536; valid if `features` say so. NPWG, NPWA,
     /// NPDG and NPDA are one less.
     pub granularity: u32,
+    /// Most logical blocks of one source of a copy (MSSRL).
+    pub copy_source: u16,
+    /// Most logical blocks of a copy (MCL).
+    pub copy_length: u32,
+    /// Most sources of a copy, 1 to 256. MSRC is one less.
+    pub copy_sources: u16,
     /// Attributes (NSATTR): bit 0, currently write protected.
     pub attributes: u8,
     /// Globally unique identifier; zeros if none (NGUID).
@@ -285,6 +295,9 @@ impl Namespace {
             sharing: data[30],
             deallocated: data[33],
             granularity: u32::from(u16_at(data, 64)) + 1,
+            copy_source: u16_at(data, 74),
+            copy_length: u32_at(data, 76),
+            copy_sources: u16::from(data[80]) + 1,
             attributes: data[99],
             nguid: array_at(data, 104),
             eui64: array_at(data, 120),
@@ -308,6 +321,9 @@ impl Namespace {
         put(33, &[self.deallocated]);
         let granularity = (self.granularity.saturating_sub(1) as u16).to_le_bytes();
         [64, 66, 68, 70].iter().for_each(|at| put(*at, &granularity));
+        put(74, &self.copy_source.to_le_bytes());
+        put(76, &self.copy_length.to_le_bytes());
+        put(80, &[self.copy_sources.saturating_sub(1) as u8]);
         put(99, &[self.attributes]);
         put(104, &self.nguid);
         put(120, &self.eui64);

@@ -74,6 +74,8 @@ impl Copy {
 /// Size of a source's descriptor in bytes.
 pub const SOURCE_SIZE: usize = 32;
 
+/// Form number of [`Blocks`] of the destination's own namespace, which is not named: in the NVM command set's copy alone.
+pub const FORM_OWN_BLOCKS: u8 = 0;
 /// Form number of [`Blocks`].
 pub const FORM_BLOCKS: u8 = 2;
 /// Form number of [`Bytes`].

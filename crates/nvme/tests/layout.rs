@@ -3,7 +3,7 @@
 //! A table's numbers are independent shifts and masks: none is taken from the crate.
 
 use dcs_nvme::command::{
-    Abort, Blocks, CreateCompletionQueue, CreateSubmissionQueue, Feature, GetLogPage, QueueCounts,
+    Abort, Blocks, BlocksCopy, CreateCompletionQueue, CreateSubmissionQueue, Feature, GetLogPage, QueueCounts,
 };
 use dcs_nvme::identify::{self, AnyNamespace, Controller, EntrySizes, Format, Namespace, Sgl};
 use dcs_nvme::register::{Shutdown, ShutdownRequest};
@@ -231,6 +231,9 @@ fn every_status_has_words() {
 fn double_words_of_commands() {
     let blocks = Blocks { first: 0x1_2345_6789, count: 65536, durable: true };
     assert_eq!(blocks.words(), [0x2345_6789, 1, 0x4000_ffff, 0, 0, 0]);
+    let copy = BlocksCopy { target: 0x1_2345_6789, sources: 256, form: 4, durable: true };
+    assert_eq!(copy.words(), [0x2345_6789, 1, 0x4000_04ff, 0, 0, 0]);
+    assert_eq!(BlocksCopy::from_words(&copy.words()), copy);
     let (queue, entries, contiguous) = (3, 16, true);
     let completion = CreateCompletionQueue { queue, entries, contiguous, interrupts: true, vector: 9 };
     assert_eq!(completion.words(), [0x000f_0003, 0x0009_0003, 0, 0, 0, 0]);
@@ -266,6 +269,7 @@ fn identify_data_of_a_controller() {
     data[516] = 9;
     data[520] = 8;
     data[525] = 0b111;
+    data[534] = 0x15;
     data[536..540].copy_from_slice(&[2, 0, 1, 0]);
     data[768..771].copy_from_slice(b"nqn");
     data[2048..2050].copy_from_slice(&[0xc4, 9]);
@@ -297,6 +301,7 @@ fn identify_data_of_a_controller() {
         completion_entries: EntrySizes { least: 4, most: 4 },
         namespaces: 9,
         optional_commands: 8,
+        copy_forms: 0x15,
         write_cache: true,
         flush_all: 3,
         sgl: Sgl::DoubleWords,
@@ -320,6 +325,7 @@ fn identify_data_of_a_namespace() {
     data[30] = 1;
     data[33] = 9;
     [64, 66, 68, 70].iter().for_each(|at| data[*at] = 7);
+    data[74..81].copy_from_slice(&[2, 1, 4, 3, 0, 0, 127]);
     data[99] = 1;
     data[104..120].fill(1);
     data[120..128].fill(2);
@@ -327,6 +333,7 @@ fn identify_data_of_a_namespace() {
     let found = Namespace::from_bytes(&data);
     assert_eq!((found.blocks, found.capacity, found.used, found.format), (8, 256, 7, 17));
     assert_eq!((found.features, found.deallocated, found.granularity), (0x11, 9, 8));
+    assert_eq!((found.copy_source, found.copy_length, found.copy_sources), (0x102, 0x304, 128));
     assert_eq!(found.attributes, 1);
     assert_eq!((found.sharing, found.nguid, found.eui64), (1, [1; 16], [2; 8]));
     assert_eq!(found.current_format(), Format { metadata: 8, shift: 12 });

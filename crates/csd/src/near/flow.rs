@@ -57,6 +57,8 @@ pub struct Near {
     pub(super) began: Option<u64>,
     /// There is no memory for it: it ends.
     pub(super) refused: bool,
+    /// What it writes is to be on the medium when it ends, as FUA says.
+    pub(super) durable: bool,
 }
 
 /// The kind of command, and what ends with it.
@@ -273,8 +275,8 @@ impl Near {
         let need = FLOW_BYTES + program.memory() + (program.len() * UNIT) as u64;
         let flow = Box::new(Flow::new(Pipeline::new(program), source));
         let (stream, parameters, began, pending) = (None, None, None, Vec::new());
-        let (made, paid, refused) = (0, 0, false);
-        Near { origin, flow, need, stream, target, made, pending, parameters, paid, began, refused }
+        let (made, paid, refused, durable) = (0, 0, false, false);
+        Near { origin, flow, need, stream, target, made, pending, parameters, paid, began, refused, durable }
     }
 
     /// Returns the maximum number of bytes of memory that it takes, including parameters.

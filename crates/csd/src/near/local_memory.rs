@@ -12,7 +12,7 @@ use super::installed::GRANULARITY;
 use crate::controller::{COMMAND_COST, Controller};
 use crate::host::HostPort;
 
-fn is_whole(numbers: &[u64]) -> bool {
+pub(super) fn is_whole(numbers: &[u64]) -> bool {
     numbers.iter().all(|number| number.is_multiple_of(GRANULARITY))
 }
 

@@ -13,6 +13,7 @@
 
 mod batch;
 mod budget;
+mod copy;
 pub(crate) mod entry;
 pub(crate) mod flow;
 mod installed;
@@ -37,6 +38,8 @@ pub use loads::{Builder, LOADED, LOADED_BYTES, LOADED_MIB, WEBASSEMBLY};
 pub use pipeline::Worked;
 pub use ranges::{ENDED, FED, HUNGRY, REST};
 pub use stream::STREAMS;
+
+pub(crate) use copy::COPY_MAX;
 
 use budget::{Budget, Taken};
 use dcs_abi::operator::Operator;

@@ -319,8 +319,21 @@ impl Controller {
         let stream = Some((fields.handle, limit));
         let origin = Origin::Request(fields.request);
         let (parameters, began, pending) = (None, None, Vec::new());
-        let (need, made, paid, refused) = (0, 0, 0, false);
-        Ok(Near { origin, flow, need, stream, target, made, pending, parameters, paid, began, refused })
+        let (need, made, paid, refused, durable) = (0, 0, 0, false, false);
+        Ok(Near {
+            origin,
+            flow,
+            need,
+            stream,
+            target,
+            made,
+            pending,
+            parameters,
+            paid,
+            began,
+            refused,
+            durable,
+        })
     }
 
     /// Does a step of one command that does not wait for the storage. Returns `None` if none could go on.
@@ -533,7 +546,7 @@ impl Controller {
         storage: &mut dyn Storage,
     ) -> Result<Next, Status> {
         let unwritten = near.unwritten(near.target.block() as u64);
-        let durable = self.is_durable(false);
+        let durable = self.is_durable(near.durable);
         let Target::Blocks { run, next, .. } = &mut near.target else { return Ok(Next::Done) };
         if unwritten == 0 {
             near.put_back();

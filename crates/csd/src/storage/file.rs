@@ -105,6 +105,7 @@ impl FileStorage {
             // Of the page cache or of the disk: neither can be ruled out.
             volatile_cache: true,
             thin: !read_only,
+            takes_hints: false,
             read_only,
             writes_zeros: false,
         };

@@ -9,7 +9,7 @@ mod uring;
 pub use buffer::Buffer;
 pub use file::FileStorage;
 pub use model::ModelStorage;
-pub use ssd::{SsdBus, SsdStorage};
+pub use ssd::{Ssd, SsdBus, SsdStorage};
 
 use crate::host::Piece;
 
@@ -39,6 +39,8 @@ pub struct VolumeInfo {
     pub volatile_cache: bool,
     /// Deallocated bytes take no space, and read as zeros.
     pub thin: bool,
+    /// Deallocation is passed on, and may free space; what is read then is not known.
+    pub takes_hints: bool,
     /// It cannot be written.
     pub read_only: bool,
     /// Zeros have to be written like other bytes, as far as is known: there is no faster way.

@@ -182,6 +182,7 @@ impl Storage for ModelStorage {
             memory_alignment: held.alignment,
             volatile_cache: true,
             thin: true,
+            takes_hints: false,
             read_only: false,
             writes_zeros: false,
         })

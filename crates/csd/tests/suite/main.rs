@@ -1,6 +1,7 @@
 //! The controller under test: with an independent host driver, with hand-made commands, with random ones, and
 //! on real files.
 
+mod copies;
 mod durable;
 mod faults;
 mod fed;

@@ -27,7 +27,7 @@ pub const PROGRAMS: u32 = 18;
 pub const LENGTH: u32 = 1 << 20;
 
 /// A machine with a plain namespace 1 and an encrypted one, 2, that has selected these command sets.
-fn machine(sets: u8) -> Machine<ModelStorage> {
+pub fn machine(sets: u8) -> Machine<ModelStorage> {
     let mut storage = ModelStorage::new(0);
     let volumes = [storage.add(1 << 20, 512), storage.add(1 << 20, 512)];
     let config = Config { buffers: 2, programs: true, memory: LENGTH, ..Config::new("sets") };
@@ -47,7 +47,7 @@ fn all() -> Machine<ModelStorage> {
 }
 
 /// The buffer as one piece.
-fn buffer(length: usize) -> DataPointer {
+pub fn buffer(length: usize) -> DataPointer {
     DataPointer::Sgl(sgl::Descriptor::data(DATA, length as u32))
 }
 

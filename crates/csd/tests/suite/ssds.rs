@@ -4,12 +4,12 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use dcs_csd::storage::{SsdBus, SsdStorage};
+use dcs_csd::storage::{Ssd, SsdBus, SsdStorage};
 use dcs_csd::{Config, Storage};
 use dcs_drivers::bus::{Bus, ReadDone, Tag, Window};
 use dcs_drivers::nvme::State;
 use dcs_fabric::{Event, Fabric, Fault, FunctionId, Rate, Rule, Timing, When, nvme};
-use dcs_nvme::command::{Blocks, Command, nvm};
+use dcs_nvme::command::{Blocks, Command, Datasets, Range, nvm};
 use dcs_nvme::{Completion, DataPointer, Status};
 use dcs_testkit::Random;
 
@@ -74,13 +74,15 @@ fn ssd(config: nvme::Config) -> (SsdStorage<Process>, Process) {
     fabric.set_bus_master(ssd, true);
     let registers = fabric.bar(ssd, 0);
     let process = Process { fabric: Rc::new(RefCell::new(fabric)), own, ssd };
-    assert!(SsdStorage::<Process>::memory() <= OWN);
-    let mut storage = SsdStorage::new(process.clone(), registers, None).unwrap();
-    storage.start();
-    while storage.state() == State::Starting {
-        storage.look();
+    assert!(Ssd::<Process>::memory() <= OWN);
+    let mut ssd = Ssd::new(process.clone(), registers, None).unwrap();
+    ssd.start();
+    while ssd.state() == State::Starting {
+        ssd.look();
     }
-    assert_eq!(storage.state(), State::Ready);
+    assert_eq!(ssd.state(), State::Ready);
+    let mut storage = SsdStorage::default();
+    assert_eq!(storage.add_ssd(ssd), 0);
     (storage, process)
 }
 
@@ -91,7 +93,7 @@ fn drive(
     block: u64,
     direct: bool,
 ) -> Machine<SsdStorage<Process>> {
-    let volume = storage.add(offset, length, false).unwrap();
+    let volume = storage.add(&[(0, offset)], 0, length, false).unwrap();
     let mut machine = Machine::new(Config::new("ssd"), storage, direct);
     machine.attach(1, volume, block);
     machine.enable();
@@ -133,7 +135,7 @@ fn a_drive_on_an_ssd_has_what_was_written() {
     for (seed, (kind, block, direct)) in kinds.into_iter().enumerate() {
         let medium = kind.namespaces[0].clone();
         let (storage, _) = ssd(kind);
-        let (size, _) = storage.size().unwrap();
+        let (size, _) = storage.ssd(0).and_then(Ssd::size).unwrap();
         let (offset, length) = (1 << 20, 2 << 20);
         assert!(offset + length < size, "{size}");
         let mut machine = drive(storage, (offset, length), block, direct);
@@ -195,13 +197,13 @@ fn a_drive_on_an_ssd_has_what_was_written() {
 #[test]
 fn volumes_that_an_ssd_does_not_have_are_refused() {
     let (mut storage, _) = ssd(nvme::Config::default());
-    let (size, block) = storage.size().unwrap();
+    let (size, block) = storage.ssd(0).and_then(Ssd::size).unwrap();
     for (offset, length) in
         [(0, 0), (0, size + block), (size, block), (u64::MAX - 511, 512), (1, block), (0, block + 1)]
     {
-        assert!(storage.add(offset, length, false).is_none(), "{offset} {length}");
+        assert!(storage.add(&[(0, offset)], 0, length, false).is_none(), "{offset} {length}");
     }
-    let volume = storage.add(block, size - block, true).unwrap();
+    let volume = storage.add(&[(0, block)], 0, size - block, true).unwrap();
     assert!(!storage.resize(volume, size) && storage.resize(volume, block));
     let info = storage.volume(volume).unwrap();
     assert!((info.length, info.read_only, info.thin) == (block, true, false));
@@ -234,5 +236,150 @@ fn an_ssd_that_fails_fails_its_own_commands() {
             "{fault:?}: {ended:?}"
         );
         assert_eq!(machine.controller().outstanding(), 0);
+    }
+}
+
+/// SSDs that are up, on one fabric, and the process that drives them.
+fn several(kinds: Vec<nvme::Config>) -> (SsdStorage<Process>, Vec<FunctionId>, Rc<RefCell<Fabric>>) {
+    let mut fabric = Fabric::new(Timing::default(), 1 << 20, 1);
+    let places: Vec<(FunctionId, FunctionId)> = kinds
+        .into_iter()
+        .map(|kind| {
+            let own = fabric.add_endpoint("process", Rate::GEN3_X4, &[OWN]);
+            let ssd = fabric.add_device("ssd", Rate::GEN3_X4, nvme::Nvme::new(kind));
+            fabric.set_bus_master(own, true);
+            fabric.set_bus_master(ssd, true);
+            (own, ssd)
+        })
+        .collect();
+    let registers: Vec<_> = places.iter().map(|(_, ssd)| fabric.bar(*ssd, 0)).collect();
+    let fabric = Rc::new(RefCell::new(fabric));
+    let mut storage = SsdStorage::default();
+    for ((own, ssd), registers) in places.iter().zip(registers) {
+        let process = Process { fabric: fabric.clone(), own: *own, ssd: *ssd };
+        let mut ssd = Ssd::new(process, registers, None).unwrap();
+        ssd.start();
+        while ssd.state() == State::Starting {
+            ssd.look();
+        }
+        storage.add_ssd(ssd);
+    }
+    (storage, places.into_iter().map(|(_, ssd)| ssd).collect(), fabric)
+}
+
+/// The bytes of a volume over three SSDs lie in stripes, at the place of each, and nowhere else; flushes go to all.
+#[test]
+fn a_striped_drive_has_its_bytes_on_all_ssds_in_turn() {
+    const STRIPE: u64 = 16 << 10;
+    let kinds: Vec<nvme::Config> = (0..3).map(|_| nvme::Config::default()).collect();
+    let media: Vec<_> = kinds.iter().map(|kind| kind.namespaces[0].clone()).collect();
+    let (mut storage, ssds, fabric) = several(kinds);
+    let places = [(2, 1 << 20), (0, 0), (1, 5 << 20)];
+    let (row, length) = (3 * STRIPE, 3 * STRIPE * 40);
+    for (slices, stripe, length) in [
+        (&places[..], STRIPE, length + 512),
+        (&places, 0, length),
+        (&places, 100, length),
+        (&[(0, 0), (7, 0)], STRIPE, 2 * STRIPE),
+        (&[(0, 0), (1, 1 << 40)], STRIPE, 2 * STRIPE),
+        (&[], STRIPE, STRIPE),
+    ] {
+        assert!(storage.add(slices, stripe, length, false).is_none(), "{slices:?} {stripe} {length}");
+    }
+    let volume = storage.add(&places, STRIPE, length, false).unwrap();
+    assert!(
+        !storage.resize(volume, length - 512)
+            && storage.resize(volume, row)
+            && storage.resize(volume, length)
+    );
+    let mut machine = Machine::new(Config::new("ssd"), storage, true);
+    machine.attach(1, volume, 512);
+    machine.enable();
+    machine.create(1);
+    let list: Vec<u8> = (1..200u64).flat_map(|page| (DATA + page * 4096).to_le_bytes()).collect();
+    machine.guest.store(LISTS, &list);
+    let (mut array, mut random) = (vec![0; length as usize], Random(4));
+    for _ in 0..60 {
+        let first = random.below(length / 512);
+        let count = (1 + random.below(1000)).min(length / 512 - first);
+        let (at, bytes) = ((first * 512) as usize, (count * 512) as usize);
+        if random.below(2) == 0 {
+            let content = random.bytes(bytes);
+            machine.guest.store(DATA, &content);
+            let done = run(&mut machine, moves(nvm::WRITE, (first, count as u32), bytes));
+            assert_eq!(done.status, Status::SUCCESS);
+            array[at..at + bytes].copy_from_slice(&content);
+        } else {
+            let done = run(&mut machine, moves(nvm::READ, (first, count as u32), bytes));
+            assert_eq!(done.status, Status::SUCCESS);
+            assert!(machine.guest.bytes(DATA, bytes) == array[at..at + bytes]);
+        }
+    }
+    for (at, stripe) in array.chunks_exact(STRIPE as usize).enumerate() {
+        let (ssd, offset) = places[at % 3];
+        let mut there = vec![0; STRIPE as usize];
+        media[ssd].load(offset + (at / 3) as u64 * STRIPE, &mut there);
+        assert!(there == stripe, "stripe {at}");
+    }
+    let flushes = || {
+        ssds.iter()
+            .map(|ssd| fabric.borrow_mut().device::<nvme::Nvme>(*ssd).counts().flushes)
+            .collect::<Vec<_>>()
+    };
+    let before = flushes();
+    let flush = Command { opcode: nvm::FLUSH, namespace: 1, ..Command::default() };
+    assert_eq!(run(&mut machine, flush).status, Status::SUCCESS);
+    assert!(flushes().iter().zip(before).all(|(now, before)| *now == before + 1));
+    assert!(!machine.drives.storage().is_busy());
+}
+
+/// A guest's hints reach the SSDs, those of its blocks alone; a namespace says nothing of what is read then.
+#[test]
+fn deallocation_is_passed_on() {
+    for stripes in [1, 2] {
+        let kinds: Vec<nvme::Config> = (0..stripes).map(|_| nvme::Config::default()).collect();
+        let media: Vec<_> = kinds.iter().map(|kind| kind.namespaces[0].clone()).collect();
+        let (mut storage, ssds, fabric) = several(kinds);
+        let (offset, length) = (1u64 << 20, 1u64 << 20);
+        let slices: Vec<_> = (0..stripes).map(|ssd| (ssd, offset)).collect();
+        media.iter().for_each(|medium| medium.store(0, &vec![7; 4 << 20]));
+        let volume = storage.add(&slices, 4096, length, false).unwrap();
+        assert!(storage.volume(volume).unwrap().takes_hints);
+        let mut machine = Machine::new(Config::new("ssd"), storage, true);
+        machine.attach(1, volume, 512);
+        machine.enable();
+        machine.create(1);
+        let identity = machine.identify(0, 1).1;
+        assert_eq!(
+            (identity[24] & 1, identity[33]),
+            (0, 0),
+            "it is not thin, and says nothing of deallocated blocks"
+        );
+        let ranges = [(8, 16), (100, 0), (1024, 512)].map(|(first, count)| Range { first, count }.bytes());
+        machine.guest.store(DATA, &ranges.concat());
+        let words = Datasets { ranges: 3, deallocate: true }.words();
+        let data = DataPointer::Prp(DATA, 0);
+        let trim =
+            Command { opcode: nvm::DATASET_MANAGEMENT, namespace: 1, data, words, ..Command::default() };
+        assert_eq!(run(&mut machine, trim).status, Status::SUCCESS);
+        let counted =
+            |ssd: &FunctionId| fabric.borrow_mut().device::<nvme::Nvme>(*ssd).counts().blocks_deallocated;
+        assert_eq!(ssds.iter().map(counted).sum::<u64>(), 16 + 512);
+        // The model's blocks read as zeros then: exactly those of the ranges.
+        for block in 0..length / 512 {
+            let stripe = block * 512 / 4096;
+            let place = offset + stripe / stripes as u64 * 4096 + block * 512 % 4096;
+            let (mut there, gone) = ([0; 512], (8..24).contains(&block) || (1024..1536).contains(&block));
+            let (ssd, place) =
+                if stripes == 1 { (0, offset + block * 512) } else { (stripe as usize % 2, place) };
+            media[ssd].load(place, &mut there);
+            assert_eq!(there, [if gone { 0 } else { 7 }; 512], "block {block} of {stripes}");
+        }
+        for medium in &media {
+            let (mut before, mut behind) = (vec![0; offset as usize], vec![0; 1 << 20]);
+            medium.load(0, &mut before);
+            medium.load(offset + length, &mut behind);
+            assert!(before.iter().chain(&behind).all(|byte| *byte == 7), "beside the volume");
+        }
     }
 }

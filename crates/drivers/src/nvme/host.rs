@@ -9,7 +9,7 @@ use super::recover::Recovery;
 use super::start::{Admin, Bringup, Stage};
 use crate::bus::{Bus, ReadDone, Region, Window};
 use dcs_engine::Nanos;
-use dcs_nvme::command::{Blocks, Command, DataPointer, nvm};
+use dcs_nvme::command::{Blocks, Command, DataPointer, Datasets, nvm};
 use dcs_nvme::identify::Sgl;
 use dcs_nvme::{Completion, Status};
 use std::collections::VecDeque;
@@ -35,6 +35,11 @@ pub enum Request<'a> {
     },
     /// Bring everything that was written and completed to the medium.
     Flush,
+    /// Deallocate blocks: a hint, for a controller that [takes it](super::identify::Controller::deallocates).
+    Deallocate {
+        /// Place of one range ([`Range`](dcs_nvme::command::Range)) that the owner has stored.
+        ranges: Window,
+    },
 }
 
 /// The end of a command.
@@ -234,6 +239,11 @@ impl Nvme {
             Request::Flush => {
                 entry.opcode = nvm::FLUSH;
                 &[]
+            }
+            Request::Deallocate { ref ranges } => {
+                entry.opcode = nvm::DATASET_MANAGEMENT;
+                entry.words = Datasets { ranges: 1, deallocate: true }.words();
+                std::slice::from_ref(ranges)
             }
         };
         let index = self.next_queue().ok_or(SubmitError::Full)?;

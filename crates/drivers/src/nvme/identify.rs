@@ -27,6 +27,9 @@ pub enum IdentifyError {
     TooLarge,
 }
 
+/// Bit of ONCS: the dataset management command is supported.
+const DATASET_MANAGEMENT: u16 = 1 << 2;
+
 /// The fields of the identify controller data that the host needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Controller {
@@ -38,6 +41,8 @@ pub struct Controller {
     pub sgl: Sgl,
     /// Set if there is a volatile write cache: without one, flush does nothing.
     pub write_cache: bool,
+    /// Set if it supports dataset management: hints that blocks are not needed any more.
+    pub deallocates: bool,
     /// PCI vendor number.
     pub vendor: u16,
     /// Serial number, padded with spaces.
@@ -63,6 +68,7 @@ impl Controller {
             abort_limit: found.aborts,
             sgl: found.sgl,
             write_cache: found.write_cache,
+            deallocates: found.optional_commands & DATASET_MANAGEMENT != 0,
             vendor: found.vendor,
             serial: found.serial,
         })

@@ -60,8 +60,9 @@ pub(super) fn controller(config: &Config) -> Vec<u8> {
         submission_entries: only(command::SIZE),
         completion_entries: only(completion::SIZE),
         namespaces: config.namespaces.len() as u32,
-        // Write Zeroes.
-        optional_commands: 1 << 3,
+        // Dataset Management, Write Zeroes.
+        optional_commands: 1 << 2 | 1 << 3,
+        copy_forms: 0,
         write_cache: config.cache,
         // Flush takes the broadcast namespace identifier.
         flush_all: 0b11,

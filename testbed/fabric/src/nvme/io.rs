@@ -1,6 +1,6 @@
 //! Commands of I/O queues [NVMe 1.4, 6].
 
-use dcs_nvme::command::{ALL_NAMESPACES, Blocks, Command, nvm};
+use dcs_nvme::command::{ALL_NAMESPACES, Blocks, Command, Datasets, Range, nvm};
 
 use super::namespace::Namespace;
 use super::task::{Action, Direction, Task};
@@ -18,10 +18,16 @@ impl Nvme {
         let namespace = self.namespace(command.namespace);
         match command.opcode {
             nvm::FLUSH if everywhere || namespace.is_some() => Action::Media(self.config.media.flush),
-            nvm::FLUSH | nvm::READ | nvm::WRITE | nvm::WRITE_ZEROES => match namespace {
-                None => status::INVALID_NAMESPACE.into(),
-                Some(namespace) => self.blocks(command, namespace),
-            },
+            nvm::DATASET_MANAGEMENT if namespace.is_some() => {
+                let length = usize::from(Datasets::from_words(&command.words).ranges) * Range::SIZE;
+                Action::Transfer(Direction::FromHost, length as u64)
+            }
+            nvm::FLUSH | nvm::READ | nvm::WRITE | nvm::WRITE_ZEROES | nvm::DATASET_MANAGEMENT => {
+                match namespace {
+                    None => status::INVALID_NAMESPACE.into(),
+                    Some(namespace) => self.blocks(command, namespace),
+                }
+            }
             _ => status::INVALID_OPCODE.into(),
         }
     }
@@ -52,6 +58,9 @@ impl Nvme {
             self.counts.flushes += 1;
             return self.flush(nsid);
         }
+        if command.opcode == nvm::DATASET_MANAGEMENT {
+            return self.manage_datasets(task);
+        }
         // FUA, or no cache.
         let durable = blocks.durable || !self.caches();
         let namespace = &self.config.namespaces[nsid as usize - 1];
@@ -71,6 +80,22 @@ impl Nvme {
             _ => {
                 namespace.clear(offset, blocks << namespace.shift(), durable);
                 self.counts.writes += 1;
+            }
+        }
+    }
+
+    /// Deallocates ranges, which read as zeros then. Those that the namespace does not have are left out: it is a hint.
+    fn manage_datasets(&mut self, task: &Task) {
+        let namespace = &self.config.namespaces[task.command.namespace as usize - 1];
+        if !Datasets::from_words(&task.command.words).deallocate {
+            return;
+        }
+        for range in task.data.chunks_exact(Range::SIZE).map(Range::from_bytes) {
+            let end = range.first.checked_add(range.count.into());
+            if end.is_some_and(|end| end <= namespace.blocks()) {
+                let (offset, blocks) = (range.first << namespace.shift(), u64::from(range.count));
+                namespace.clear(offset, blocks << namespace.shift(), false);
+                self.counts.blocks_deallocated += blocks;
             }
         }
     }

@@ -172,6 +172,8 @@ pub struct Counts {
     pub blocks_read: u64,
     /// Blocks written.
     pub blocks_written: u64,
+    /// Blocks deallocated.
+    pub blocks_deallocated: u64,
     /// Reads.
     pub reads: u64,
     /// Writes.
