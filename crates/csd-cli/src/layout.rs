@@ -486,6 +486,53 @@ mod tests {
     }
 
     #[test]
+    fn slices_of_ssds_are_striped_and_shared_as_those_of_files_are() {
+        const MIB: u64 = 1 << 20;
+        let folder = tempfile::tempdir().unwrap();
+        let disk = file(&folder, "disk", 8 * MIB);
+        let mut layout = Layout::default();
+        let path = |number: u64| PathBuf::from(format!("nvme:0000:0{number}:00.0"));
+        for number in [1, 2] {
+            let known = KnownSsd { number: number as usize - 1, namespace: 1, length: 8 * number * MIB };
+            layout.ssds.insert(format!("0000:0{number}:00.0"), known);
+        }
+        let both = [path(1), path(2)];
+        let striped = layout.place("a/1", &both, None, 2 * MIB, ALONE).unwrap();
+        let on = |slice: &Slice| match slice.on {
+            Backing::Ssd(ssd) => (ssd.number, slice.offset),
+            Backing::File(_) => panic!("it is on an SSD"),
+        };
+        assert_eq!(striped.iter().map(on).collect::<Vec<_>>(), [(0, 0), (1, 0)]);
+        let next = layout.place("b/1", &both[1..], None, MIB, ALONE).unwrap();
+        assert_eq!(on(&next[0]), (1, 2 * MIB));
+        // The second SSD is larger; the first one has to have room, too.
+        let error = layout.place("c/1", &both, None, 7 * MIB, ALONE).unwrap_err();
+        assert!(matches!(error, LayoutError::Short { .. }), "{error}");
+        let error = layout.place("c/1", &[path(1), path(1)], None, MIB, ALONE).unwrap_err();
+        assert!(matches!(error, LayoutError::Twice(_)), "{error}");
+        for mixed in [[path(1), disk.clone()], [disk, path(1)]] {
+            let error = layout.place("c/1", &mixed, None, MIB, ALONE).unwrap_err();
+            assert!(matches!(error, LayoutError::Mixed(_)) && error.advice().contains("vfio-pci"), "{error}");
+        }
+        let error = layout.place("c/1", &[path(3)], None, MIB, ALONE).unwrap_err();
+        assert!(matches!(error, LayoutError::Io(..)), "{error}");
+        // Drives that show the same namespace have the same bytes, and nobody else.
+        let share = |number| (false, Some(Share(number)));
+        let first = layout.place("d/1", &both, None, MIB, share(7)).unwrap();
+        let second = layout.place("e/1", &both, None, MIB, share(7)).unwrap();
+        assert!(first.iter().map(on).eq(second.iter().map(on)));
+        let place = on(&first[0]).1;
+        for kind in [ALONE, share(8)] {
+            let error = layout.place("f/1", &both[..1], Some(place), MIB, kind).unwrap_err();
+            assert!(matches!(error, LayoutError::Overlap { .. }), "{error}");
+        }
+        layout.release("d/1");
+        assert!(layout.place("f/1", &both[..1], Some(place), MIB, ALONE).is_err(), "one path is left");
+        layout.release("e/1");
+        assert!(layout.place("f/1", &both[..1], Some(place), MIB, ALONE).is_ok());
+    }
+
+    #[test]
     fn slices_lie_one_behind_the_other_and_never_overlap() {
         let folder = tempfile::tempdir().unwrap();
         let path = file(&folder, "disk", 8 << 20);

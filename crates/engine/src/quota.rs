@@ -42,24 +42,25 @@ impl Quota {
         Quota { total, free: total, queues: vec![held; queues as usize], owed, returned: false }
     }
 
-    /// Shares the pool among the functions that have queues; `functions` names each queue's. Seven eighths of the pool,
-    /// but all less a few, are guaranteed to the functions in equal parts, and each one's part to its queues. While
-    /// only one function has queues, half of the pool is guaranteed to all queues, as in [`Quota::new`].
+    /// Shares the pool among the functions that have queues; `functions` names each queue's. All but an eighth of it, ten
+    /// at least and half at most, is guaranteed to the functions in equal parts, and each one's part to its queues.
+    /// While only one function has queues, half of the pool is guaranteed to all queues, as in [`Quota::new`].
     pub fn share(&mut self, functions: &[Option<u16>]) {
         let of = |function| functions.iter().filter(|other| **other == Some(function)).count() as u32;
         let first = |at: usize| functions[..at].iter().all(|other| *other != functions[at]);
         let sharing = (0..functions.len()).filter(|at| functions[*at].is_some() && first(*at)).count() as u32;
         let surplus = (self.total / 8).max(SURPLUS).min(self.total / 2);
         for (held, function) in self.queues.iter_mut().zip(functions) {
-            held.guarantee = match function {
+            let guarantee = match function {
                 _ if sharing < 2 => self.total / 2 / functions.len() as u32,
                 Some(function) => (self.total - surplus) / sharing / of(*function),
                 None => 0,
             };
+            // A larger guarantee of one may be free for it now, a smaller one of another for all.
+            self.returned |= held.guarantee != guarantee;
+            held.guarantee = guarantee;
         }
         self.owed = self.queues.iter().map(|held| held.owed()).sum();
-        // A larger guarantee of one may be free for it now, a smaller one of another for all.
-        self.returned = true;
     }
 
     /// Returns true if a queue may take `count`.
