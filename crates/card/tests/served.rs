@@ -116,7 +116,7 @@ impl Host {
         let (slot, phase) = (u64::from(count % DEPTH), u8::from(count / DEPTH % 2 == 0));
         self.device.memory().store(sq + slot * 64, entry);
         let next = (count + 1) % DEPTH;
-        self.device.post(sq_tail_doorbell(queue) as u64, next).unwrap();
+        self.device.post(&[(sq_tail_doorbell(queue) as u64, next)]).unwrap();
         let (mut bytes, end) = ([0; 16], Instant::now() + LONG);
         loop {
             self.device.memory().load(cq + slot * 16, &mut bytes);
@@ -126,7 +126,7 @@ impl Host {
             assert!(Instant::now() < end, "no completion");
             std::thread::yield_now();
         }
-        self.device.post(cq_head_doorbell(queue) as u64, next).unwrap();
+        self.device.post(&[(cq_head_doorbell(queue) as u64, next)]).unwrap();
         bytes
     }
 
@@ -170,7 +170,7 @@ fn each_function_serves_a_host_at_its_socket() {
     one.works(50);
     // One goes in the middle of a command; the next finds the function as after power-on.
     let tail = (other.commands + 1) % DEPTH;
-    other.device.post(sq_tail_doorbell(1) as u64, tail).unwrap();
+    other.device.post(&[(sq_tail_doorbell(1) as u64, tail)]).unwrap();
     drop(other);
     one.works(51);
     let mut next = Host::new(&sockets[2]);

@@ -57,7 +57,7 @@ impl Scenario {
         let queues: Vec<QueueId> = (0..4)
             .map(|at| {
                 let (tenant, weight) = (at % 2, 1 + at);
-                rig.queue(QueueConfig { tenant, depth: self.depth, weight, number: None })
+                rig.queue(QueueConfig { function: 0, tenant, depth: self.depth, weight, number: None })
             })
             .collect();
         let mut tickets = Vec::new();
