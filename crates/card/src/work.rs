@@ -202,13 +202,7 @@ impl Card {
     }
 
     /// Flushes a command's destination.
-    fn flush(
-        &mut self,
-        bus: &mut dyn Buses,
-        function: usize,
-        operation: &Operation,
-        spec: &TransferSpec,
-    ) {
+    fn flush(&mut self, bus: &mut dyn Buses, function: usize, operation: &Operation, spec: &TransferSpec) {
         match self.functions[function].handles.get(spec.destination.handle) {
             Some(HandleTarget::Ssd(at) | HandleTarget::Part(_, Part { ssd: at, .. })) => {
                 self.submit(bus, at, Job { operation: operation.id, work: Work::Flush })

@@ -39,7 +39,7 @@ impl Host {
     fn new(socket: &Path) -> Host {
         let mut device = Device::connect(socket, MEMORY).unwrap();
         device.listen(2).unwrap();
-        device.write(0x24, &(DEPTH - 1 | (DEPTH - 1) << 16).to_le_bytes()).unwrap();
+        device.write(0x24, &((DEPTH - 1) | ((DEPTH - 1) << 16)).to_le_bytes()).unwrap();
         device.write(0x28, &Device::address(ADMIN_SQ).to_le_bytes()).unwrap();
         device.write(0x30, &Device::address(ADMIN_CQ).to_le_bytes()).unwrap();
         device.write(0x14, &0x0046_0001u32.to_le_bytes()).unwrap();
@@ -102,7 +102,7 @@ impl Host {
         let slot = self.commands;
         let completion = self.pass((1, SQ, CQ), slot, &entry.to_bytes());
         self.commands += 1;
-        let phase = slot / DEPTH % 2 == 0;
+        let phase = (slot / DEPTH).is_multiple_of(2);
         let completion = CompletionEntry::if_new(&completion, phase).unwrap().expect("it is new");
         assert!(self.device.wait(1, LONG).unwrap(), "an interrupt");
         let mut result = vec![0; ResultArea::SIZE];
@@ -113,7 +113,7 @@ impl Host {
 
     /// Puts an entry into a ring, and waits for its completion.
     fn pass(&mut self, (queue, sq, cq): (u16, u64, u64), count: u32, entry: &[u8; 64]) -> [u8; 16] {
-        let (slot, phase) = (u64::from(count % DEPTH), u8::from(count / DEPTH % 2 == 0));
+        let (slot, phase) = (u64::from(count % DEPTH), u8::from((count / DEPTH).is_multiple_of(2)));
         self.device.memory().store(sq + slot * 64, entry);
         let next = (count + 1) % DEPTH;
         self.device.post(&[(sq_tail_doorbell(queue) as u64, next)]).unwrap();

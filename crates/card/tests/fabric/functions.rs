@@ -16,7 +16,7 @@ const LENGTH: u64 = 300_000;
 
 /// First byte of a function's part on the SSD.
 fn first(function: usize) -> u64 {
-    8 * (function as u64 + 1) << 20
+    (8 * (function as u64 + 1)) << 20
 }
 
 fn config(functions: usize) -> Config {
@@ -364,8 +364,8 @@ fn time(functions: usize, flood: Option<&Transfer>, one: &Transfer) -> u64 {
         };
     // The others have filled all that they can fill when it begins.
     let floods = |rig: &mut Rig, under_way: &mut [Vec<u16>]| {
-        for function in 2..functions {
-            flood.inspect(|flood| start(rig, function, flood, &mut under_way[function], 60));
+        for (function, mine) in under_way.iter_mut().enumerate().skip(2) {
+            flood.inspect(|flood| start(rig, function, flood, mine, 60));
         }
     };
     floods(&mut rig, &mut under_way);
