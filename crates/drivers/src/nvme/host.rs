@@ -243,7 +243,7 @@ impl Nvme {
             Request::Deallocate { ref ranges } => {
                 entry.opcode = nvm::DATASET_MANAGEMENT;
                 entry.words = Datasets { ranges: 1, deallocate: true }.words();
-                std::slice::from_ref(ranges)
+                core::slice::from_ref(ranges)
             }
         };
         let index = self.next_queue().ok_or(SubmitError::Full)?;
