@@ -24,7 +24,6 @@ echo bound
 no 'has no namespace 7\|did not start' run --drive x:size=8M,backing=nvme:$F/7
 no 'is not a namespace' run --drive x:size=8M,backing=nvme:$F/0
 no 'there is no PCI function' run --drive x:size=8M,backing=nvme:0000:1f:1f.7
-no 'name it as the only backing' run --drive x:size=8M,backing=nvme:$F,subsystem=vm7
 no 'asked for, and it has 50331648' run --drive x:size=64M,backing=nvme:$F
 # A refused request gives the SSD back: other processes can take it.
 dd if=/dev/zero of=/tmp/file bs=1M count=8 2>/dev/null; mkdir /tmp/z

@@ -196,6 +196,8 @@ fn zeros_that_the_file_system_cannot_make_are_paid_for() {
     machine.create(1);
     machine.controller().set_limits(Limits { bytes: 1 << 20, ..Limits::default() });
     machine.guest.clock.fetch_add(1_000_000_000, Ordering::Relaxed);
+    // The drive reads the clock here: the steps below do not.
+    machine.work();
     let finish = |machine: &mut Machine<FileStorage>| loop {
         machine.work();
         if let Some(done) = machine.reap(1) {
