@@ -21,7 +21,7 @@
 //! * **Until the checkpoint** entries and the data that they replaced stay where they are. Afterwards they are garbage.
 
 use std::collections::BTreeMap;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 
 use crc_fast::CrcAlgorithm;
 use redb::{Database, ReadableDatabase};
@@ -119,8 +119,10 @@ impl Journal {
 
 /// Returns a new mark.
 pub(super) fn new_mark() -> Result<Mark, StoreError> {
-    let word =
-        || getrandom::u64().map_err(|error| StoreError::io("get", "random bytes".as_ref())(error.into()));
+    let word = || {
+        getrandom::u64()
+            .map_err(|error| StoreError::io("get", "random bytes".as_ref())(io::Error::other(error)))
+    };
     Ok([word()?, word()?])
 }
 
