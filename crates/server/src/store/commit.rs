@@ -480,7 +480,7 @@ impl Worker {
             self.unsynced.store(false, Relaxed);
         }
         let opened = database::open(&self.path, self.durability != Durability::None, &self.unsynced)?.0;
-        journal::replay(&opened, &self.folder, self.journal.acknowledged())?;
+        journal::replay(&opened, &self.folder, self.durability, self.journal.acknowledged())?;
         *database = Some(opened);
         Ok(())
     }

@@ -113,6 +113,8 @@ fn child() {
     // The test's name is on this line.
     say("\n".into());
     let serial = AtomicU64::new(orders[2].parse().unwrap());
+    // Wherever it is killed, this file is unfinished.
+    let _unfinished = store.draft().unwrap();
     std::thread::scope(|scope| {
         for thread in 0..THREADS {
             let (store, serial) = (&store, &serial);

@@ -21,19 +21,23 @@
 //! * **Until the checkpoint** entries and the data that they replaced stay where they are. Afterwards they are garbage.
 
 use std::collections::BTreeMap;
-use std::io::{self, ErrorKind};
+use std::fs::File;
+use std::io::{self, ErrorKind, Read};
+use std::path::Path;
 
 use crc_fast::CrcAlgorithm;
 use redb::{Database, ReadableDatabase};
 use serde::{Deserialize, Serialize};
 
 use super::change::Changes;
+use super::durability::Durability;
 use super::error::StoreError;
 use super::extent::{BLOCK, Extent};
 use super::folder::Folder;
 use super::pack;
 use super::record::{Object, Segment};
 use super::tables::*;
+use super::trace;
 
 /// A mark of 16 bytes: what entries begin with.
 pub(super) type Mark = [u64; 2];
@@ -181,7 +185,15 @@ pub(super) fn decode_entry(mark: Mark, bytes: &[u8]) -> Option<(u64, Vec<Put>)> 
 }
 
 /// Applies the entries that the database lacks, those numbered below `before`. Returns the number of the next entry.
-pub(super) fn replay(database: &Database, folder: &Folder, before: u64) -> Result<u64, StoreError> {
+///
+/// A process that was killed may have written an entry and not synced it. So unless nothing is durable, the pack is
+/// synced first: what is applied here replaces objects for good.
+pub(super) fn replay(
+    database: &Database,
+    folder: &Folder,
+    durability: Durability,
+    before: u64,
+) -> Result<u64, StoreError> {
     let state = database.begin_read()?.open_table(STATE)?;
     let number = |name| Ok::<_, StoreError>(state.get(name)?.map_or(0, |value| value.value()));
     let (mut next, pack) = (number(STATE_JOURNAL)?, number(STATE_JOURNAL_PACK)?);
@@ -189,11 +201,7 @@ pub(super) fn replay(database: &Database, folder: &Folder, before: u64) -> Resul
     if pack == 0 {
         return Ok(next);
     }
-    let path = pack::path(folder.packs(), pack);
-    let bytes = match std::fs::read(&path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(next),
-        read => read.map_err(StoreError::io("read", &path))?,
-    };
+    let Some(bytes) = read_pack(&pack::path(folder.packs(), pack), durability)? else { return Ok(next) };
     let places = (0..bytes.len()).step_by(BLOCK as usize);
     let mut entries: BTreeMap<u64, Vec<Put>> =
         places.filter_map(|at| decode_entry(mark, &bytes[at..])).collect();
@@ -219,6 +227,23 @@ pub(super) fn replay(database: &Database, folder: &Folder, before: u64) -> Resul
         transaction.commit()?;
     }
     Ok(next)
+}
+
+/// Reads a whole pack as it is on the disk; `None` if there is none.
+fn read_pack(path: &Path, durability: Durability) -> Result<Option<Vec<u8>>, StoreError> {
+    let mut file = match File::open(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        opened => opened.map_err(StoreError::io("open", path))?,
+    };
+    if durability != Durability::None {
+        trace::syncs(path, || file.sync_data()).map_err(StoreError::io("sync", path))?;
+        // Memory may have what an earlier sync failed to write. The kernel drops what it takes for written.
+        rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed)
+            .map_err(|error| StoreError::io("forget what is in memory of", path)(error.into()))?;
+    }
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes).map_err(StoreError::io("read", path))?;
+    Ok(Some(bytes))
 }
 
 /// Returns true if all of an object's data are in the pack.

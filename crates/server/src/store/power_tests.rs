@@ -581,6 +581,57 @@ fn an_entry_that_can_t_be_synced_is_not_built_upon() {
     assert!(lose_power(dir.path(), &events, 60) > 60);
 }
 
+/// Returns an event in another folder, as one that came after `more` others.
+fn moved(event: &Event, (from, to): (&Path, &Path), more: usize) -> Event {
+    let place = |path: &Path| to.join(path.strip_prefix(from).unwrap());
+    match event {
+        Event::Write(path, offset, data) => Event::Write(place(path), *offset, data.clone()),
+        Event::Resize(path, length) => Event::Resize(place(path), *length),
+        Event::File(path) => Event::File(place(path)),
+        Event::Folder(path) => Event::Folder(place(path)),
+        Event::Rename(before, after) => Event::Rename(place(before), place(after)),
+        Event::Remove(path) => Event::Remove(place(path)),
+        Event::Synced(path, begun) => Event::Synced(place(path), begun + more),
+        Event::SyncFailed(path, begun) => Event::SyncFailed(place(path), begun + more),
+        Event::Note(text) => Event::Note(text.clone()),
+    }
+}
+
+/// A process is killed when it has written an entry of the journal and not synced it, and the power goes while or after
+/// the next one starts: what the entry would replace was acknowledged, and is there unless all of the entry is.
+#[test]
+fn an_entry_that_a_killed_process_did_not_sync_is_not_built_upon() {
+    let dir = tempfile::tempdir().unwrap();
+    let (recorder, store) = recorded(dir.path());
+    for (key, serial) in ["a", "b", "a"].into_iter().zip(small(3)) {
+        noted(&recorder, &store, key, serial).unwrap();
+    }
+    let mut events = recorder.events().clone();
+    drop(store);
+    let is_pack = |path: &Path| path.parent().is_some_and(|above| above.ends_with("packs"));
+    let synced = |event: &Event| matches!(event, Event::Synced(path, _) if is_pack(path));
+    let killed = events.iter().rposition(synced).unwrap();
+    events.truncate(killed);
+    // The next process finds in memory what the killed one wrote.
+    let next = tempfile::tempdir().unwrap();
+    Disk::after(&events).make(dir.path(), next.path(), &mut Choice::Newest);
+    let recorder = Recorder::start(next.path());
+    let (store, recovery) = open(&next.path().join("store/deep"), Durability::Full);
+    assert!(recovery.crashed);
+    assert_eq!(store.object("b", "a").unwrap().unwrap().modified, small(3)[2], "the entry is taken");
+    let later = recorder.events().clone();
+    drop(store);
+    let mut all: Vec<_> = events.iter().map(|event| moved(event, (dir.path(), next.path()), 0)).collect();
+    all.extend(later.iter().map(|event| moved(event, (next.path(), next.path()), killed)));
+    for end in killed..=all.len() {
+        let (disk, what) = (Disk::after(&all[..end]), format!("after event {end} of {}", all.len()));
+        for number in 0..4 {
+            let mut choice = if number == 0 { Choice::Oldest } else { Choice::Any(Random(number)) };
+            look(&disk, next.path(), &all[..end], &mut choice, &what);
+        }
+    }
+}
+
 /// The database fails while the journal has what it lacks: it is opened again, and has all that was acknowledged.
 #[test]
 fn a_database_that_failed_takes_the_journal_again() {
