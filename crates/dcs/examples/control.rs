@@ -22,7 +22,7 @@ fn one(session: &Session, from: &Handle, to: &Handle) -> bool {
     done.bytes_out == BYTES.len() as u64 && done.digests.len() == 1
 }
 
-/// What is counted.
+/// Runs the transfers that are counted. Returns true if all succeed.
 #[inline(never)]
 fn counted(session: &Session, from: &Handle, to: &Handle, transfers: usize) -> bool {
     (0..transfers).all(|_| one(session, from, to))

@@ -28,7 +28,7 @@ pub struct Completion {
 /// The value of one digest operator, or a value that another operator found in the data.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Digest {
-    /// Which operator.
+    /// The operator.
     pub operator: Operator,
     /// Its place in the chain, from 0.
     pub place: usize,
@@ -97,7 +97,7 @@ pub struct StageTime {
     pub operations: u64,
 }
 
-/// Which paths the bytes of a transfer took: `PATH_*` bits of the command set.
+/// The paths that the bytes of a transfer took: `PATH_*` bits of the command set.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub struct Path(pub u32);
 

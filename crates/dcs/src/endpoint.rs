@@ -8,11 +8,11 @@ use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// Where bytes come from. It holds a duplicate of its descriptor: the original may be closed any time.
+/// The source of a transfer's bytes. It holds a duplicate of its descriptor: the original may be closed any time.
 #[derive(Debug)]
 pub struct Source(pub(crate) Side);
 
-/// Where bytes go. It holds a duplicate of its descriptor.
+/// The destination of a transfer's bytes. It holds a duplicate of its descriptor.
 #[derive(Debug)]
 pub struct Sink(pub(crate) Side);
 
@@ -118,7 +118,7 @@ pub(crate) struct Side {
     pub open: Option<Open>,
 }
 
-/// Which bytes of an endpoint.
+/// A range of an endpoint's bytes.
 #[derive(Clone, Debug)]
 #[doc(hidden)]
 pub enum Range {

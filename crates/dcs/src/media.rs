@@ -73,7 +73,7 @@ impl Pace {
     }
 }
 
-/// How a sender makes datagrams.
+/// A sender's way of making datagrams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
     sender: dcs_media::sender::Settings,
@@ -210,7 +210,7 @@ impl Receiver {
         self.0.stop_receiving();
     }
 
-    /// How it fares.
+    /// Returns its state.
     pub fn state(&self) -> Receiving {
         self.0.receiving().unwrap_or_default()
     }

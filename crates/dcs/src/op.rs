@@ -102,7 +102,7 @@ pub enum Op {
     /// 1,024 bytes. Where no such module is loaded the transfer fails with
     /// [`Status::UnknownOperator`](crate::Status).
     Module {
-        /// Which module.
+        /// The module.
         name: [u8; 32],
         /// Its parameters.
         parameter: Vec<u8>,
@@ -110,7 +110,7 @@ pub enum Op {
     /// A digest with an expected value: if it differs, the transfer fails with
     /// [`Status::DigestMismatch`](crate::Status), and the last data are not delivered.
     Expect {
-        /// Which digest.
+        /// The digest.
         digest: Operator,
         /// Its value, as the completion would tell it.
         value: Vec<u8>,

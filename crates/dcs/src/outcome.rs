@@ -1,4 +1,4 @@
-//! How a transfer ended at a virtual drive ([`drive`](crate::drive)), joined with how the kernel backend's
+//! The outcome of a transfer at a virtual drive ([`drive`](crate::drive)), joined with how the kernel backend's
 //! transfer of the pipe ended.
 
 use dcs_abi::entry::CompletionEntry;
@@ -34,7 +34,7 @@ const BEFORE: u8 = 0;
 const WRITING: u8 = 1;
 const NEVER: u8 = 2;
 
-/// How a transfer ended at the drive. It is set before the pipe ends.
+/// The outcome of a transfer at the drive. It is set before the pipe ends.
 #[derive(Debug, Default)]
 pub(crate) struct DriveOutcome {
     ended: OnceLock<Ended>,
@@ -57,7 +57,7 @@ pub(crate) struct Ended {
     /// Bytes that came out of it and were dropped, or that the drive has written; none if they go through the pipe.
     pub out: Option<u64>,
     pub digests: [DigestSlot; CHAIN_MAX],
-    /// How long operators worked, and on how many pieces; when, a drive does not tell.
+    /// Time that operators worked, and the number of pieces; a drive does not tell when.
     pub operators: [StageTimes; CHAIN_MAX],
 }
 

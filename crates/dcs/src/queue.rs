@@ -119,7 +119,7 @@ struct Slot {
     /// The endpoints behind its handles: see [`handle`].
     endpoints: Endpoints,
     chain: OpChain,
-    /// How it ends at a drive, where one runs its chain.
+    /// Its outcome at a drive, if one runs its chain.
     near: Option<Arc<DriveOutcome>>,
     /// Bytes of its descriptor that may hold keys, from its start.
     secret: usize,

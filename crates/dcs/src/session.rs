@@ -52,7 +52,7 @@ pub struct Request<'a> {
     flags: u16,
 }
 
-/// Where a request is submitted.
+/// The queue that a request is submitted to.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum To<'a> {
     Session(&'a Session),

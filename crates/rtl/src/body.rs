@@ -35,7 +35,7 @@ enum Reading {
 pub struct Body {
     model: Model,
     input: In,
-    /// What it put out in the last cycle.
+    /// Its outputs in the last cycle.
     out: Out,
     config: Config,
     now: Nanos,

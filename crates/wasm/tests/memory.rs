@@ -107,7 +107,7 @@ fn deep() -> Vec<u8> {
     wat::parse_str(text).expect("it is one")
 }
 
-/// What a stream takes while it starts, and what is left of it.
+/// Memory that a stream takes while it starts, and that is left afterwards.
 fn stack_of_a_stream() {
     let bytes = deep();
     let module = Module::load(&bytes, Limits::of_drive()).expect("it is an operator");

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 /// Bytes of the longest frame: a packet of IPv4 behind Ethernet's header and a tag.
 pub const FRAME: usize = 65_535 + 18;
-/// Where devices are opened.
+/// The device file that makes interfaces.
 const PATH: &str = "/dev/net/tun";
 
 /// `struct ifreq`, as far as TUNSETIFF reads it. [linux/if.h]

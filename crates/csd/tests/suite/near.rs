@@ -489,7 +489,7 @@ fn a_stream_begins_with_bytes_that_came_with_it() {
     assert!(md5.bytes == total && gzip.bytes < total && md5.pieces > 4, "{worked:?}");
 }
 
-/// What comes out of a stream goes to logical blocks of another namespace, which is encrypted: whole blocks, from
+/// The output of a stream goes to logical blocks of another namespace, which is encrypted: whole blocks, from
 /// several commands, however these are cut; what fills none is taken by the guest.
 #[test]
 fn a_stream_goes_to_blocks_and_its_rest_to_the_guest() {

@@ -117,7 +117,7 @@ impl DiskMap {
         DiskMap { handle, device: device.map(|disk| disk.number) }
     }
 
-    /// Where a block device begins on this disk, if it is this disk or a partition of it.
+    /// Returns the start of a block device on this disk, if it is this disk or a partition of it.
     pub fn start_of(&self, device: u64) -> Option<u64> {
         let disk = self.device?;
         if device == disk {

@@ -1,4 +1,4 @@
-//! Where on its disk a file's bytes lie (FIEMAP), and why they may not be had there.
+//! The extents of a file on its disk (FIEMAP), and the reasons not to read them there.
 
 use super::cache;
 use dcs_abi::descriptor::Extent;

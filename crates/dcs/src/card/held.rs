@@ -18,7 +18,7 @@ pub(crate) struct Held {
     purpose: Purpose,
     offset: u64,
     length: u64,
-    /// Where a file lies; none: it is a block device.
+    /// Extents of a file; `None`: it is a block device.
     extents: Option<Vec<Extent>>,
 }
 
@@ -90,7 +90,7 @@ impl Held {
         self.stage
     }
 
-    /// Where on its device a file's range lies; of a block device, the range itself.
+    /// Returns the extents of a file's range on its device; of a block device, the range itself.
     pub fn places(&self) -> Vec<Extent> {
         let range = Extent { offset: self.offset, length: self.length };
         self.extents.clone().unwrap_or_else(|| vec![range])

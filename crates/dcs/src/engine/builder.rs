@@ -69,7 +69,7 @@ impl Default for Builder {
 }
 
 impl Builder {
-    /// Which backend.
+    /// Sets the backend.
     pub fn backend(mut self, backend: Backend) -> Self {
         self.backend = backend;
         self
@@ -141,7 +141,7 @@ impl Builder {
         self
     }
 
-    /// Who drives the engine.
+    /// Sets the driver of the engine.
     pub fn driver(mut self, driver: Driver) -> Self {
         self.driver = driver;
         self

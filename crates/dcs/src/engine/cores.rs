@@ -1,4 +1,4 @@
-//! Which processors an engine's threads run on, and where their memory is.
+//! The processors that an engine's threads run on, and the place of their memory.
 
 use crate::error::Error;
 use crate::kernel::thread::allowed;
@@ -35,7 +35,7 @@ impl std::str::FromStr for Cores {
 }
 
 impl Cores {
-    /// How many that are on this machine, for a process that names no processors.
+    /// Number of cores on this machine, for a process that names no processors.
     pub fn count(self) -> usize {
         match self {
             Cores::Number(number) => number.get(),
@@ -44,7 +44,7 @@ impl Cores {
     }
 }
 
-/// Where one thread of an engine runs, and its memory is.
+/// The place of one thread of an engine and of its memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Placement {
     /// The processors that it may run on; none: all of the process's.

@@ -207,7 +207,7 @@ impl Shared {
         self.unanswered.lock().unwrap_or_else(|error| error.into_inner())
     }
 
-    /// Where failures at drives are counted.
+    /// Returns the counter of failures at drives.
     pub fn near_failures(&self) -> &Arc<AtomicU64> {
         &self.info.near_failures
     }

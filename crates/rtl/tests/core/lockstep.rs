@@ -17,11 +17,11 @@ struct End {
     delivered: u64,
     /// Bytes in, and digests.
     result: Option<(u64, [DigestSlot; 8])>,
-    /// What is at its destination.
+    /// The bytes at its destination.
     bytes: Vec<u8>,
 }
 
-/// What both cores make of a scenario.
+/// The results of a scenario, of one core.
 struct Ran {
     ends: Vec<End>,
     /// Operations of each queue, in an order of their own.

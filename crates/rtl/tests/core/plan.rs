@@ -22,7 +22,7 @@ const BOTH: [usize; 24] =
 const PLAIN: [usize; 2] = [32, 36];
 const INLINE: [usize; 5] = [24, 31, 32, 38, 39];
 
-/// What becomes of a command.
+/// The fate of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// It succeeds, or one of its operators refuses its data.

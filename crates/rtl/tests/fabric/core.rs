@@ -11,7 +11,7 @@ pub fn of(config: Config) -> Config {
     Config { core: Some(|| Box::new(Body::new())), ..config }
 }
 
-/// What it has not, of what tests need.
+/// Features that tests ask for and this core lacks.
 const LACKS: &[&str] = &[
     "operators that change the length",
     "errno in results",
