@@ -1,9 +1,13 @@
 //! Tests the whole card in QEMU, through an IOMMU: a driver in the guest has it move data between QEMU's SSD, the guest's memory and,
 //! through QEMU's NIC, a client outside with its own TCP.
 
+use std::fs::File;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,6 +20,7 @@ use dcs_abi::result::{ResultArea, ResultPacket};
 use dcs_abi::status::Status;
 use dcs_card::card::Config;
 use dcs_card::serve::serve;
+use dcs_ndp::parameter;
 use dcs_testkit::hex;
 use dcs_vfio::{Access, Buffer, Container, Function, Mapping};
 use dcs_vm::machine::Forward;
@@ -23,6 +28,7 @@ use dcs_vm::tools::Flavour;
 use dcs_vm::{Initramfs, Machine, Network, Nic, Tools};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
+use crate::core;
 use crate::rig::{LIMIT, MEMORY};
 
 /// Bus address of the driver's memory.
@@ -42,6 +48,12 @@ const PORT: u16 = 80;
 const DEPTH: u16 = 64;
 /// Bytes of one transfer.
 const BYTES: u64 = 1 << 20;
+/// Places on the SSD: what came over the network through MD5 and through CRC-32C, and what was encrypted.
+const RECEIVED: u64 = 8 << 20;
+const CODED: u64 = 9 << 20;
+const ENCRYPTED: u64 = 10 << 20;
+const KEY: [u8; 32] = [0x5a; 32];
+const COUNTER: [u8; 16] = [0xff; 16];
 
 #[test]
 fn a_guest_has_the_card_move_data_between_ssd_memory_and_network() {
@@ -51,7 +63,7 @@ fn a_guest_has_the_card_move_data_between_ssd_memory_and_network() {
     let (socket, image) = (folder.path().join("card"), folder.path().join("disk.img"));
     let bytes: Vec<u8> = (0..16u64 << 20).map(|n| (n ^ n >> 9 ^ n >> 17) as u8).collect();
     std::fs::write(&image, &bytes).unwrap();
-    let card = serve(&socket, MEMORY, Config::default()).unwrap();
+    let card = serve(&socket, MEMORY, core::of(Config::default())).unwrap();
     let mut initramfs = Initramfs::new(&tools).unwrap();
     initramfs.modules(&["vfio-pci", "vfio_iommu_type1"]).unwrap();
     initramfs.program("bin/guest-side", &std::env::current_exe().unwrap()).unwrap();
@@ -67,14 +79,29 @@ fn a_guest_has_the_card_move_data_between_ssd_memory_and_network() {
         assert_eq!(digest, hex(&md5(read)));
     }
     println!("{}", guest.wait_for("@times", LIMIT).unwrap());
+    guest.wait_for("@encrypted", LIMIT).unwrap();
+    assert!(on_disk(&image, ENCRYPTED) == openssl(&bytes[..BYTES as usize]), "SSD -> aes256-ctr -> SSD");
     guest.wait_for("@listening", LIMIT).unwrap();
-    flows(&from, &bytes, &mut guest);
+    let (received, coded) = flows(&from, &bytes, &mut guest);
     guest.wait_for("@guest's end", LIMIT).unwrap();
+    assert!(on_disk(&image, RECEIVED) == received, "NIC -> md5 -> SSD");
+    assert!(on_disk(&image, CODED) == coded, "NIC -> crc32c -> SSD");
+    // All other bytes of the disk are as they were.
+    let (now, all) = (std::fs::read(&image).unwrap(), bytes.len());
+    let changed = [RECEIVED, CODED, ENCRYPTED].map(|at| at as usize..(at + BYTES) as usize);
+    let same = |range: std::ops::Range<usize>| now[range.clone()] == bytes[range];
+    assert!(now.len() == all && same(0..changed[0].start) && same(changed[2].end..all));
     drop(card);
 }
 
-/// Connects a client on this machine, with this machine's own TCP: it receives what the SSD has, and what it sends is then on the SSD.
-fn flows(to: &SocketAddr, bytes: &[u8], guest: &mut dcs_vm::Guest) {
+fn on_disk(image: &Path, offset: u64) -> Vec<u8> {
+    let mut bytes = vec![0; BYTES as usize];
+    File::open(image).unwrap().read_exact_at(&mut bytes, offset).unwrap();
+    bytes
+}
+
+/// Connects a client on this machine, with this machine's own TCP: it receives what the SSD has, and sends what is to be on the SSD then.
+fn flows(to: &SocketAddr, bytes: &[u8], guest: &mut dcs_vm::Guest) -> (Vec<u8>, Vec<u8>) {
     let mut stream = TcpStream::connect(to).unwrap();
     stream.set_read_timeout(Some(LIMIT)).unwrap();
     let mut got = vec![0; BYTES as usize];
@@ -85,21 +112,45 @@ fn flows(to: &SocketAddr, bytes: &[u8], guest: &mut dcs_vm::Guest) {
     stream.write_all(&sent).unwrap();
     assert_eq!(guest.wait_for("@received", LIMIT).unwrap(), hex(&md5(&sent)));
     assert_eq!(guest.wait_for("@written", LIMIT).unwrap(), hex(&md5(&sent)));
+    let coded: Vec<u8> = sent.iter().map(|byte| byte.wrapping_mul(5) ^ 0x33).collect();
+    stream.write_all(&coded).unwrap();
+    assert_eq!(guest.wait_for("@coded", LIMIT).unwrap(), hex(&crc32c(&coded).to_be_bytes()));
+    (sent, coded)
+}
+
+/// Computes CRC-32C bit by bit, as RFC 3720 defines it.
+fn crc32c(bytes: &[u8]) -> u32 {
+    !bytes.iter().fold(!0, |code, byte| {
+        (0..8)
+            .fold(code ^ u32::from(*byte), |code, _| code >> 1 ^ if code & 1 == 1 { 0x82f6_3b78 } else { 0 })
+    })
+}
+
+/// Encrypts by another program.
+fn openssl(bytes: &[u8]) -> Vec<u8> {
+    piped(
+        Command::new("openssl").args(["enc", "-aes-256-ctr", "-K", &hex(&KEY), "-iv", &hex(&COUNTER)]),
+        bytes,
+    )
 }
 
 /// Returns the MD5 computed by another program: coreutils outside, busybox in the guest.
 pub fn md5(bytes: &[u8]) -> Vec<u8> {
-    let output = std::process::Command::new("md5sum")
-        .stdin(std::process::Stdio::piped())
-        .stdout(std::process::Stdio::piped())
-        .spawn()
-        .and_then(|mut child| {
-            std::io::Write::write_all(&mut child.stdin.take().expect("asked for"), bytes)?;
-            child.wait_with_output()
-        })
-        .expect("coreutils");
-    let text = String::from_utf8(output.stdout).unwrap();
+    let text = String::from_utf8(piped(&mut Command::new("md5sum"), bytes)).unwrap();
     (0..16).map(|n| u8::from_str_radix(&text[2 * n..2 * n + 2], 16).unwrap()).collect()
+}
+
+/// Runs a program and returns what it makes of these bytes.
+fn piped(program: &mut Command, bytes: &[u8]) -> Vec<u8> {
+    let mut child = program.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut stdin = child.stdin.take().expect("asked for");
+    // It may write before it has read all.
+    let output = std::thread::scope(|scope| {
+        scope.spawn(move || stdin.write_all(bytes).unwrap());
+        child.wait_with_output().unwrap()
+    });
+    assert!(output.status.success(), "{program:?}: {}", output.status);
+    output.stdout
 }
 
 /// A transfer's source or destination: its kind, its handle, and the position.
@@ -209,11 +260,16 @@ impl Driver {
     /// Reads from the SSD through MD5 into memory.
     fn read(&mut self, offset: u64) -> Vec<u8> {
         let source = (EndpointKind::Block, self.ssd, Some(offset));
-        self.transfer(source, (EndpointKind::Memory, 1, Some(BUFFER + DATA)), Operator::Md5)[..16].to_vec()
+        self.transfer(source, (EndpointKind::Memory, 1, Some(BUFFER + DATA)), (Operator::Md5, &[]))
     }
 
-    /// Does a transfer; waits for the interrupt.
-    fn transfer(&mut self, source: End, destination: End, operator: Operator) -> Vec<u8> {
+    /// Does a transfer through an operator with this parameter block; waits for the interrupt. Returns the digest.
+    fn transfer(
+        &mut self,
+        source: End,
+        destination: End,
+        (operator, parameter): (Operator, &[u8]),
+    ) -> Vec<u8> {
         let mut bytes = [0; 0x1000];
         let mut builder = Builder::new(&mut bytes).unwrap();
         for (role, (kind, handle, offset)) in
@@ -223,6 +279,7 @@ impl Driver {
             let extents: Vec<_> = offset.map(|offset| Extent { offset, length: BYTES }).into_iter().collect();
             builder.endpoint(role, endpoint, &extents).unwrap();
         }
+        builder.parameter(0, parameter).unwrap();
         let length = builder.finish();
         self.memory.store(DESCRIPTOR, &bytes[..length]);
         let entry = SubmissionEntry {
@@ -249,7 +306,8 @@ impl Driver {
         let mut result = vec![0; ResultArea::SIZE];
         self.memory.load(RESULT, &mut result);
         let result = ResultArea::parse(&ResultPacket::new_checked(&result[..]).unwrap()).unwrap();
-        result.digests[0].value.to_vec()
+        let digest = &result.digests[0];
+        digest.value[..usize::from(digest.size)].to_vec()
     }
 
     fn interrupted(&self) {
@@ -277,14 +335,21 @@ fn the_driver_in_the_guest() {
     let start = std::time::Instant::now();
     (0..32).for_each(|turn| _ = driver.read(turn % 8 * BYTES));
     println!("@times SSD -> md5 -> memory: {:?} for 1 MiB", start.elapsed() / 32);
+    let ssd = driver.ssd;
+    let disk = |offset| (EndpointKind::Block, ssd, Some(offset));
+    let key = parameter::aes256_ctr(&KEY, &COUNTER);
+    driver.transfer(disk(0), disk(ENCRYPTED), (Operator::Aes256Ctr, &key));
+    println!("@encrypted");
     let listener = driver.admin(opcode::LISTEN, 0, [driver.nic, PORT.into(), 0, 0, 0, 0]);
     println!("@listening");
     let flow = driver.admin(opcode::ACCEPT, 0, [listener, 0, 0, 0, 0, 0]);
-    let (ssd, flow) = (driver.ssd, (EndpointKind::Flow, flow, None));
-    let digest = driver.transfer((EndpointKind::Block, ssd, Some(0)), flow, Operator::Md5);
-    println!("@sent {}", hex(&digest[..16]));
-    let digest = driver.transfer(flow, (EndpointKind::Block, ssd, Some(8 << 20)), Operator::Md5);
-    println!("@received {}", hex(&digest[..16]));
-    println!("@written {}", hex(&driver.read(8 << 20)));
+    let flow = (EndpointKind::Flow, flow, None);
+    let digest = driver.transfer(disk(0), flow, (Operator::Md5, &[]));
+    println!("@sent {}", hex(&digest));
+    let digest = driver.transfer(flow, disk(RECEIVED), (Operator::Md5, &[]));
+    println!("@received {}", hex(&digest));
+    println!("@written {}", hex(&driver.read(RECEIVED)));
+    let digest = driver.transfer(flow, disk(CODED), (Operator::Crc32c, &[]));
+    println!("@coded {}", hex(&digest));
     println!("@guest's end");
 }

@@ -3,6 +3,9 @@
 
 mod bringup;
 mod card;
+#[path = "../fabric/core.rs"]
+#[allow(dead_code, reason = "only the settings are needed here")]
+mod core;
 mod datagrams;
 mod files;
 mod iommu;
