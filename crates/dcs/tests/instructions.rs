@@ -11,7 +11,7 @@ use std::process::Command;
 const TRANSFERS: u64 = 512;
 
 /// Most instructions of a transfer, by the example's arguments. An ordinary release build: packages are a little better.
-const MOST: [(&[&str], u64); 2] = [(&[], 4_600), (&["prepared"], 2_550)];
+const MOST: [(&[&str], u64); 2] = [(&[], 4_550), (&["prepared"], 2_500)];
 
 /// The example, with its symbols.
 fn example() -> PathBuf {

@@ -256,6 +256,7 @@ impl Engine {
     }
 
     /// Tells the same as [`Engine::may_go_through`], where nothing else may be under way.
+    #[inline]
     fn may_go_alone(&mut self, queue: QueueId, tail: u32, bytes: &[u8; 64]) -> Option<(RowId, CommandId)> {
         let is_next = self.frontend.get(queue)?.is_next(tail);
         // Fetches in progress, of any queue, have slots already.
@@ -278,7 +279,7 @@ impl Engine {
         };
         let operations = ran.done;
         self.board.get_mut(row).skip(u32::from(operations));
-        self.count_through(operations.into());
+        self.count_through(operations.into(), 0);
         match self.frontend.get_mut(queue) {
             Some(state) => state.pass(queue, entry),
             None => (0, entry),
@@ -335,7 +336,7 @@ impl Engine {
         let (delivered, operations) = (U48::saturating(spec.length), u64::from(ran.done));
         self.frontend.fetched(queue);
         self.frontend.slots.give(queue.0 as usize, 1);
-        self.count_through(operations);
+        self.count_through(operations, self.commands.in_use());
         let entry = CompletionEntry {
             delivered,
             cid: u16::from_le_bytes([bytes[2], bytes[3]]),
@@ -345,13 +346,14 @@ impl Engine {
         Some(Posted { slot, entry, address: u64::get(&bytes[16..24]), result })
     }
 
+    /// Counts a command that went through, beside that many others.
     #[inline]
-    fn count_through(&mut self, operations: u64) {
+    fn count_through(&mut self, operations: u64, others: usize) {
         let counters = &mut self.counters;
         counters.entries += 1;
         counters.completions += 1;
         counters.operations += operations;
-        counters.commands_peak = counters.commands_peak.max(self.commands.in_use() as u64 + 1);
+        counters.commands_peak = counters.commands_peak.max(others as u64 + 1);
         let blocks = u64::from(self.config.blocks - self.board.blocks_free());
         counters.blocks_peak = counters.blocks_peak.max(blocks + 1);
     }

@@ -90,8 +90,8 @@ impl KernelLoop {
         let Some(id) = pair.id.get().copied().filter(|_| self.is_at_rest()) else { return false };
         let Some(Some(queue)) = self.queues.get_mut(id.0 as usize) else { return false };
         let (tail, head) = (pair.sq_tail.load(Ordering::SeqCst), pair.cq_head.load(Ordering::Acquire));
-        let is_next = u32::from(pair.after(queue.next_fetch)) == tail;
-        if !is_next || !Arc::ptr_eq(&queue.pair, pair) || !queue.unwanted.is_empty() {
+        let next = pair.after(queue.next_fetch);
+        if u32::from(next) != tail || !Arc::ptr_eq(&queue.pair, pair) || !queue.unwanted.is_empty() {
             return false;
         }
         let bytes = pair.read_submission(queue.next_fetch);
@@ -117,7 +117,7 @@ impl KernelLoop {
         if matches!(alone, Alone::Not) {
             return false;
         }
-        (queue.seen_tail, queue.next_fetch) = (tail, pair.after(queue.next_fetch));
+        (queue.seen_tail, queue.next_fetch) = (tail, next);
         self.unpublished = true;
         let Alone::Ended(slot, entry, result) = alone else {
             self.now = clock();
