@@ -147,12 +147,15 @@ mod engine {
 
     pub const READ: u64 = 0;
 
-    pub fn load(path: &Path, _: &[u8]) -> Result<(), Failure> {
+    /// Nothing: no module can be loaded.
+    pub type Module = [u8; 0];
+
+    pub fn load(path: &Path, _: &[u8]) -> Result<Module, Failure> {
         let line = format!("module {}: this dcs was built without WebAssembly", path.display());
         Err(Failure::usage(line).advise("build it with: make build WASM=yes (packages have it)"))
     }
 
-    pub fn install(_: &Path, _: (), _: &[u8]) -> Result<[u8; 32], Failure> {
+    pub fn install(_: &Path, _: Module, _: &[u8]) -> Result<[u8; 32], Failure> {
         Ok([0; 32])
     }
 }
