@@ -141,8 +141,8 @@ fn first_line(child: &mut Child) -> String {
     line
 }
 
-/// Returns one of the Rust library's examples, built as this test was. `tools/test` says that cargo has built them with all tests;
-/// for the library's package alone dependencies have other features, and are built again.
+/// Returns one of the Rust library's examples, built as this test was. `tools/test` says that cargo has built them
+/// with all tests; for the library's package alone dependencies have other features, and are built again.
 fn rust_example(name: &str) -> PathBuf {
     static EXAMPLES: OnceLock<PathBuf> = OnceLock::new();
     let folder = EXAMPLES.get_or_init(|| {
