@@ -6,8 +6,8 @@ package nic_pkg;
   // verilator lint_off UNUSEDPARAM
 
   localparam int unsigned Connections = 8;
-  // Operations that are sent and not acknowledged, or wait for it.
-  localparam int unsigned Pending = 8;
+  // Operations that are sent and not acknowledged, or wait for it: one for each command.
+  localparam int unsigned Pending = 16;
   // Descriptors of the transmit ring, of 16 bytes each.
   localparam int unsigned Entries = 64;
 

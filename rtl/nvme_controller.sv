@@ -106,7 +106,7 @@ module nvme_controller
   logic [Keys-1:0]    live_q, sent_q, aborted_q;
   key_t               put_q, get_q, key_in, key_abort, key_waiting;
   operation_t         waiting;
-  logic               there, take, abort, cancel_q;
+  logic               there, take, aborting, cancel_q;
 
   function automatic key_t key(logic blockless, row_t row, command_t command);
     return blockless ? key_t'(Blocks + 32'(command)) : key_t'(row);
@@ -597,7 +597,7 @@ module nvme_controller
   // ---- The line, and aborts ----
 
   assign abort_ready_o = !cancel_q;
-  assign abort         = abort_valid_i && abort_ready_o && live_q[key_abort]
+  assign aborting      = abort_valid_i && abort_ready_o && live_q[key_abort]
                          && serial_q[key_abort] == abort_id_i.serial;
   assign cancel_valid_o = cancel_q;
 
@@ -609,8 +609,8 @@ module nvme_controller
       aborted_q <= '0;
       cancel_q  <= 1'b0;
     end else begin
-      cancel_q <= cancel_q ? !cancel_ready_i : abort && sent_q[key_abort];
-      if (abort) aborted_q[key_abort] <= 1'b1;
+      cancel_q <= cancel_q ? !cancel_ready_i : aborting && sent_q[key_abort];
+      if (aborting) aborted_q[key_abort] <= 1'b1;
       if (entered) sent_q[key_now] <= 1'b1;
       if (state_q == Answer && outcome_ready_i) begin
         live_q[key_now]    <= 1'b0;

@@ -111,7 +111,7 @@ class Memory:
 
     def address(self, bits):
         burst = unpack("address_t", bits)
-        assert burst["size"] == 4 and burst["burst"] == 1
+        assert burst["burst"] == 1 and (burst["size"] == 4 or burst["len"] == 0)
         beats = burst["addr"] % BEAT // BEAT + burst["len"] + 1
         assert burst["addr"] // 4096 == ((burst["addr"] & ~(BEAT - 1)) + beats * BEAT - 1) // 4096, "a burst across 4 KiB"
         return burst
@@ -128,8 +128,12 @@ class Memory:
         run = bytes(value for _, value in places)
         assert not places or [at for at, _ in places] == list(range(places[0][0], places[0][0] + len(places)))
         start = places[0][0] if places else burst["addr"]
+        self.arrived(start, run, lambda bad: self.answers.append(pack("written_t", id=burst["id"], resp=2 if bad else 0)))
+
+    def arrived(self, start, run, answer):
+        """A write is there as a whole. Subclasses have other things than memory at some addresses, and answer later."""
         bad = self.bad(start, run)
         if not bad:
-            self.bytes.update(places)
+            self.bytes.update(enumerate(run, start))
         self.written.append((start, run))
-        self.answers.append(pack("written_t", id=burst["id"], resp=2 if bad else 0))
+        answer(bad)

@@ -22,6 +22,7 @@ class Nic:
 
     def stop(self):
         self.head = self.tail = 0
+        self.waits = False
         self.context, self.pieces, self.options = None, [], 0
         for at in range(ENTRIES):
             self.memory.load(self.ring + 16 * at, bytes(16))
@@ -38,7 +39,7 @@ class Nic:
 
     def work(self):
         """Does a descriptor, if there is one."""
-        if self.head == self.tail:
+        if self.waits or self.head == self.tail:
             return
         place = self.ring + 16 * self.head
         words = [int.from_bytes(self.memory.store(place + 4 * at, 4), "little") for at in range(4)]
@@ -49,11 +50,19 @@ class Nic:
             self.context = words
             return
         assert kind == (3 if self.advanced else 1)
-        length = words[2] & 0xFFFF
         if not self.pieces:
             self.options, self.payload = words[3] >> 8 & 3, words[3] >> 14
             self.segment = words[2] >> (31 if self.advanced else 26) & 1
-        self.pieces.append(self.memory.store(words[0] | words[1] << 32, length))
+        self.waits = True
+        self.fetch(words[0] | words[1] << 32, words[2] & 0xFFFF, lambda data: self.fetched(place, words, data))
+
+    def fetch(self, address, length, then):
+        """Reads headers or payload. In subclasses they may come later."""
+        then(self.memory.store(address, length))
+
+    def fetched(self, place, words, data):
+        self.waits = False
+        self.pieces.append(data)
         if words[2] >> 24 & 1:
             frame = b"".join(self.pieces)
             self.pieces = []
@@ -100,6 +109,37 @@ class Nic:
             value = 0xFFFF - fold(summed(frame[start:]) + more)
             frame[at : at + 2] = (value or 0xFFFF if not tcp else value).to_bytes(2, "big")
         return bytes(frame)
+
+
+class ReceiveRing:
+    """The receive ring of either: frames into the buffers that are posted."""
+
+    def __init__(self, memory, ring, tail, buffers, entries, size):
+        self.memory, self.ring, self.register, self.buffers = memory, ring, tail, buffers
+        self.entries, self.size, self.head, self.tail = entries, size, 0, 0
+
+    def saw(self, address, data):
+        if address == self.register:
+            self.tail = int.from_bytes(data, "little")
+
+    def has_room(self):
+        return self.head != self.tail
+
+    def put(self, frame, status):
+        """Gives the frame's place."""
+        at = self.head
+        place = self.ring + 16 * at
+        buffer = int.from_bytes(self.memory.store(place, 8), "little")
+        assert buffer == self.buffers + self.size * at and self.memory.store(place + 8, 8) == bytes(8)
+        self.memory.load(buffer, frame)
+        self.memory.load(place, bytes(8) + status.to_bytes(4, "little") + len(frame).to_bytes(2, "little") + bytes(2))
+        self.head = (at + 1) % self.entries
+        return at
+
+
+def sound(frame):
+    """The status of a frame that is whole, and whose checksums are right."""
+    return 1 | 2 | 1 << 6 | 1 << (5 if frame[23] == 6 else 4)
 
 
 def parse(frame):

@@ -83,6 +83,8 @@ class Transfer:
     # Parameter blocks, by place.
     parameters: dict = field(default_factory=dict)
     content: bytes = b""
+    # Numbers of source, destination and prefix.
+    handles: tuple = (1, 2, 3)
     covered: dict = field(default_factory=dict)
 
     def given(self):
@@ -207,8 +209,8 @@ def write(chance, command, transfer, inline, words):
         entry = pack(
             "inline_sqe_t",
             **common,
-            source_handle=1,
-            destination_handle=2,
+            source_handle=transfer.handles[0],
+            destination_handle=transfer.handles[1],
             source_offset=transfer.source_extents[0][0] if source_positional else 0,
             destination_offset=transfer.destination_extents[0][0] if transfer.destination_extents else 0,
             op_chain=sum(number << 8 * at for at, number in enumerate(transfer.chain)),
@@ -230,9 +232,9 @@ def write(chance, command, transfer, inline, words):
             extents.extend(offset.to_bytes(8, "little") + length.to_bytes(8, "little"))
         return pack("endpoint_t", kind=kind, handle=handle, extents_offset=at, extents_count=len(pieces), cache=chance.choice([0, 1, 2]))
 
-    prefix = end(C["EndpointMemory"], 3, [(64, len(transfer.prefix))]) if transfer.prefix else 0
-    source = end(transfer.source_kind, 1, transfer.source_extents)
-    destination = end(transfer.destination_kind, 2, transfer.destination_extents)
+    prefix = end(C["EndpointMemory"], transfer.handles[2], [(64, len(transfer.prefix))]) if transfer.prefix else 0
+    source = end(transfer.source_kind, transfer.handles[0], transfer.source_extents)
+    destination = end(transfer.destination_kind, transfer.handles[1], transfer.destination_extents)
     parameters = 0
     for at, operator in enumerate(transfer.chain):
         block = transfer.parameters.get(at)

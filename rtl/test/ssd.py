@@ -1,4 +1,7 @@
-"""An SSD behind an NVMe queue pair: it fetches entries, moves bytes and writes completions in its own time; and it can fail."""
+"""An SSD behind an NVMe queue pair: it fetches entries, moves bytes and writes completions in its own time; and it can fail.
+
+Here it reaches the controller's memory by the ports of that, and blocks at once; subclasses have a bus for both.
+"""
 
 from axi import WORD, Memory
 from layouts import pack
@@ -27,6 +30,8 @@ class Bells(Memory):
 
 
 class Ssd:
+    blocks_at, own_at = BLOCKS, OWN
+
     def __init__(self, dut, chance, blocks, size, shift):
         self.dut, self.chance, self.blocks, self.disk, self.size = dut, chance, blocks, bytearray(chance.randbytes(size)), 1 << shift
         self.bells = Bells(dut, chance, self)
@@ -86,9 +91,13 @@ class Ssd:
             if self.write[3] and self.write[4] == self.epoch:
                 self.write[3]()
             self.write = None
+        self.work(not self.reads and self.read is None)
+
+    def work(self, may_fetch):
+        """What it does by itself in a cycle."""
         if self.gone:
             return
-        if self.fetched != self.tail and not self.reads and self.read is None and self.chance.random() < 0.3:
+        if self.fetched != self.tail and may_fetch and self.chance.random() < 0.3:
             self.fetch()
         for command in [command for command in self.commands if command["due"] <= self.cycle]:
             self.commands.remove(command)
@@ -137,14 +146,16 @@ class Ssd:
         assert start + count <= len(self.disk)
         prp = command["prp"]
         assert prp % 4 == 0 and prp % 4096 + count <= 4096, "a command within a page"
-        if prp < OWN:
-            at = prp - BLOCKS
+        if prp < self.own_at:
             if command["opcode"] == 2:
-                self.blocks.bytes[at : at + count] = self.disk[start : start + count]
-            else:
-                self.disk[start : start + count] = self.blocks.bytes[at : at + count]
-            return self.complete(command, 0)
-        assert prp == OWN + 4096
+                return self.give(prp, self.disk[start : start + count], lambda: self.complete(command, 0))
+
+            def came(data):
+                self.disk[start : start + count] = data
+                self.complete(command, 0)
+
+            return self.ask(prp, count, came)
+        assert prp == self.own_at + 4096
         words = count // WORD
         if command["opcode"] == 2:
             for word in range(words):
@@ -163,6 +174,17 @@ class Ssd:
         for word in range(words):
             self.get(PAGE + word, arrived)
         return None
+
+    def give(self, address, data, then):
+        """Writes into a block."""
+        at = address - self.blocks_at
+        self.blocks.bytes[at : at + len(data)] = data
+        then()
+
+    def ask(self, address, count, then):
+        """Reads from a block."""
+        at = address - self.blocks_at
+        then(self.blocks.bytes[at : at + count])
 
     def complete(self, command, status):
         assert (self.posted + 1) % ENTRIES != self.head, "the completion ring is overrun"

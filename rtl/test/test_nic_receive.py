@@ -14,6 +14,7 @@ from cocotb.triggers import FallingEdge, ReadOnly
 from d2d import start
 from jobs import SEEDS, record
 from layouts import package
+from nic import ReceiveRing, sound
 
 C = package("core_pkg")[0][1]
 N = package("nic_pkg")[0][1]
@@ -77,7 +78,7 @@ class Bench:
     def __init__(self, dut, seed):
         self.dut, self.chance = dut, random.Random(seed)
         self.memory = Memory(dut.bus_o, dut.bus_i, self.chance)
-        self.head = self.tail = 0
+        self.ring = ReceiveRing(self.memory, RING, TAIL, BUFFERS, ENTRIES, SIZE)
         self.connections = [None] * CONNECTIONS
         self.owners = [None] * COMMANDS
         # Frames on their way, and what is expected of those that the ring has.
@@ -91,20 +92,13 @@ class Bench:
 
     def deliver(self):
         """A frame into the ring, if there is room."""
-        if not self.wire or self.head == self.tail:
+        if not self.wire or not self.ring.has_room():
             return
         frame, good, event = self.wire.popleft()
-        place = RING + 16 * self.head
-        buffer = little(self.memory.store(place, 8))
-        assert buffer == BUFFERS + SIZE * self.head and self.memory.store(place + 8, 8) == bytes(8)
-        self.memory.load(buffer, frame)
-        status = 1 | 2 | 1 << 6 | 1 << (5 if frame[23] == 6 else 4)
+        status = sound(frame)
         if not good:
             status = self.chance.choice([status | 1 << 31, status | 1 << 30, status | 1 << 29, status & ~0x30, status & ~2])
-        written = bytes(8) + status.to_bytes(4, "little") + len(frame).to_bytes(2, "little") + bytes(2)
-        self.memory.load(place, written)
-        self.expected.append((self.head, frame, event))
-        self.head = (self.head + 1) % ENTRIES
+        self.expected.append((self.ring.put(frame, status), frame, event))
 
     # Peers.
 
@@ -174,8 +168,7 @@ class Bench:
         await ReadOnly()
         self.memory.sample()
         for address, data in self.memory.written:
-            if address == TAIL:
-                self.tail = little(data)
+            self.ring.saw(address, data)
         self.memory.written.clear()
         if takes and int(dut.event_valid_o.value):
             self.event(unpack("received_t", int(dut.event_o.value)))

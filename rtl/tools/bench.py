@@ -50,7 +50,8 @@ def bench(args, name, unit):
             sources=files(unit.top),
             hdl_toplevel=unit.top,
             parameters=unit.parameters,
-            build_args=["--assert", "-Wall"],
+            # A bench sees ports alone; the runner's own option makes a model of all signals, several times as large.
+            build_args=["--assert", "-Wall", "--no-public-flat-rw", "--public-depth", "1"],
             build_dir=folder,
             log_file=folder / "build.log",
         )

@@ -36,6 +36,8 @@ UNITS = {
     "memory_endpoint": Unit("memory_endpoint", "memory_endpoint"),
     "nvme_controller": Unit("nvme_controller", "nvme_controller"),
     "block_port": Unit("block_port", "block_port"),
+    "card": Unit("card", "card"),
+    "card_advanced": Unit("card", "card", {"Advanced": 1}),
     "d2d_tx": Unit("d2d_tx", "d2d_tx"),
     "d2d_rx": Unit("d2d_rx", "d2d_rx"),
     "uoe": Unit("uoe", "uoe"),
