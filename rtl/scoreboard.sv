@@ -67,8 +67,9 @@ module scoreboard
   assign ahead         = before_q[row_i];
   assign behind         = behind_q[row_i];
 
-  // Nothing before a row is still to pass its next stage.
-  assign clear = !ordered_i || first_q[row_i] || stage_q[ahead] > stage_i;
+  // Nothing before a row is still to pass its next stage. A row that is done may stay: its device
+  // has its block.
+  assign clear = !ordered_i || first_q[row_i] || stage_q[ahead] > stage_i || state_q[ahead] == Done;
   // The row behind has waited for this one.
   assign wake  = change_i inside {BoardPass, BoardDone} && follower_o && state_q[behind] == Wait
                  && stage_q[behind] == stage_q[row_i];

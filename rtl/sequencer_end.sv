@@ -131,6 +131,7 @@ module sequencer_end
         next.state = Idle;
         if (run.failed && !run.binding && run.in_flight == '0) begin
           next.row   = facts_i.head;
+          next.whole = 1'b1;
           next.state = facts_i.there ? FreeRow : Finish;
           if (run.bound && run.phase != Collect) begin
             step_o.run_write = 1'b1;
@@ -151,7 +152,15 @@ module sequencer_end
         step_o.credit_give   = !facts_i.held;
         step_o.credit_orphan = facts_i.held;
         next.row             = facts_i.follower_row;
-        next.state           = facts_i.follower ? FreeRow : Finish;
+        next.whole           = event_i.whole && row_state == Done;
+        next.state           = !facts_i.follower ? Finish : next.whole ? FreeCount : FreeRow;
+      end
+
+      // What was written behind a block that a device still has counts as delivered.
+      FreeCount: begin
+        step_o.run_write = stage == StDestination && !facts_i.dropped;
+        run_d.bytes_out  = run.bytes_out + 64'(facts_i.block.start);
+        next.state       = FreeRow;
       end
 
       Finish: begin

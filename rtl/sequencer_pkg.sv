@@ -91,6 +91,7 @@ package sequencer_pkg;
     StopNext,
     Conclude,
     FreeRow,
+    FreeCount,
     Finish
   } state_e;
 
@@ -105,6 +106,8 @@ package sequencer_pkg;
     logic        by_stage;
     logic        issued;
     stage_t      deepest;
+    // Of a command that ends, all rows before this one were written.
+    logic        whole;
     // Where the unit was given back, or the stage passed: what comes then.
     state_e      after;
     // The command was in line for a block.

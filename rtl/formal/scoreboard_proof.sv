@@ -108,12 +108,6 @@ module scoreboard_proof
           assume (operators_i[i] == operators_q[i] && positional_i[i] == positional_q[i]);
         end
       end
-      // The first row of a command goes as soon as its write is done.
-      for (int unsigned i = 0; i < Commands; i++) begin
-        if (there[i] && u_scoreboard.state_q[heads[i]] == Done && change_i != BoardNone) begin
-          assume (change_i == BoardRetire && row_i == heads[i]);
-        end
-      end
       if (change_i == BoardAdd) assume (!used_q[row_i] && !failed_q[command_i]);
       else if (change_i != BoardNone) assume (used_q[row_i]);
       unique case (change_i)

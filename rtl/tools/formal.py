@@ -69,6 +69,7 @@ PROOFS = {
         ("stage_q[ahead] > stage_i", "stage_q[ahead] >= stage_i", "an operator that takes a block too early"),
         ("&& stage_q[behind] == stage_q[row_i]", "", "a row that is woken too early"),
         ("first_q[behind]   <= 1'b1;", "first_q[behind]   <= ordered_i;", "a row without a place"),
+        ("|| state_q[ahead] == Done", "", "a row that waits for one that is done"),
         ("state_q[row_i] <= clear ? Ready : Wait", "state_q[row_i] <= clear || has_unit_o ? Ready : Wait", "a unit that lets overtake"),
     ],
     "d2d_credit": [

@@ -123,12 +123,24 @@ fn agree(one: &End, other: &End, plan: &Plan) -> bool {
     one == other || fails && (at_operators || races)
 }
 
+/// Names the scenario in which a check fails.
+struct Seed(u64);
+
+impl Drop for Seed {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("in the scenario of seed {}", self.0);
+        }
+    }
+}
+
 /// Runs scenarios from this seed on until so many commands have been compared; tells how many, and how many operations.
 fn compare(seed: u64, count: usize) -> (usize, usize, u64) {
     let (mut commands, mut operations) = (0, 0);
     // One body for all: a queue that is gone leaves nothing behind.
     let mut body = Body::new();
     for seed in seed.. {
+        let _named = Seed(seed);
         let scenario = Scenario::random(seed);
         let config = dcs_engine::Core::config(&body).clone();
         let (_, rust) = scenario.run(Engine::new(config).expect("its sizes are sound"));
@@ -163,4 +175,10 @@ fn both_cores_say_the_same() {
     let (seed, count) = (number("DCS_RTL_SEED").unwrap_or(1), number("DCS_RTL_COMMANDS").unwrap_or(2_000));
     let (commands, operations, cycles) = compare(seed as u64, count);
     println!("{commands} commands and {operations} operations as in the Rust core, in {cycles} cycles");
+}
+
+/// A device holds on to a block, a later one is written to the stream, and then the command fails: both count as delivered.
+#[test]
+fn what_follows_a_held_block_is_delivered() {
+    compare(9_242, 1);
 }

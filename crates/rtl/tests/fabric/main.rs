@@ -1,4 +1,5 @@
-//! The card's own tests on the fabric, with the core in SystemVerilog; all but the matrix of the NIC's faults and the properties.
+//! The card's own tests on the fabric, with the core in SystemVerilog; all but those of several functions (`functions`: it shares slots
+//! among queues, not among functions first) and the random transfers (`properties`: half of them change the length of the data).
 //!
 //! Those that need what this core has not are skipped, and say so: [`core`] has the list.
 
@@ -13,6 +14,10 @@ mod flows;
 mod host;
 #[path = "../../../card/tests/fabric/hostile.rs"]
 mod hostile;
+#[path = "../../../card/tests/fabric/nic_faults.rs"]
+mod nic_faults;
+#[path = "../../../card/tests/fabric/paced.rs"]
+mod paced;
 mod paths;
 #[path = "../../../card/tests/fabric/peer.rs"]
 mod peer;

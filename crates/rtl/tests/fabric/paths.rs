@@ -1,6 +1,6 @@
 //! The paths of the papers' servers, byte for byte: SSD -> md5 -> memory, SSD -> aes256-ctr -> SSD, SSD -> md5 -> NIC, NIC -> crc32c -> SSD.
 
-use crate::rig::{CARD, End, FREE, Rig, Transfer};
+use crate::rig::{End, FREE, Rig, Transfer};
 use crate::transfers::{data, digest};
 use dcs_abi::admin::opcode;
 use dcs_abi::operator::Operator::{Aes256Ctr, Crc32c, Gzip, Md5};
