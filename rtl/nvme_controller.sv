@@ -322,7 +322,9 @@ module nvme_controller
   assign unfetched  = rung_tail_q - head_q;
   assign known      = found_q.number == config_i.number && used_q[entry_t'(found_q.identifier)]
       && generations_q[entry_t'(found_q.identifier)] == found_q.identifier[15:EntryWidth];
-  assign impossible = found_q.head >= 16'(Entries) || moved > unfetched;
+  // Nor is a ring full of what is under way, where one of its commands has ended.
+  assign impossible = found_q.head >= 16'(Entries) || moved > unfetched
+                      || entry_t'(found_q.head) == tail_q + 1'b1;
   assign key_now    = key(flight_q.id.blockless, flight_q.id.row, flight_q.id.command);
 
   always_comb begin
