@@ -246,7 +246,8 @@ module d2d_rx
   logic [CountWidth-1:0]  count_q;
   logic [RxShift:0]       room_q;
   logic [BeatShift-1:0]   first_q;
-  logic [BeatShift:0]     here;
+  // Bytes of the beat; bytes that there is place for in it, whichever of them are strobed.
+  logic [BeatShift:0]     here, lanes;
   logic [RxShift:0]       left;
   logic [bus_pkg::BeatBytes-1:0] fits;
 
@@ -257,6 +258,7 @@ module d2d_rx
                     && place == c_q.epoch[PlacesShift-1:0];
   assign distance = offset - c_q.received[PlaceShift-1:0];
   assign left     = room_q + (RxShift + 1)'(first_q);
+  assign lanes    = (BeatShift + 1)'(bus_pkg::BeatBytes) - (BeatShift + 1)'(first_q);
 
   always_comb begin
     here = '0;
@@ -528,7 +530,7 @@ module d2d_rx
       room_q     <= (RxShift + 1)'(c_q.consumed + 64'(1 << RxShift) - c_q.received);
     end else if (step_q == Copy && aperture_bus_i.w_valid && queue_bus_i.w_ready) begin
       count_q <= count_q + CountWidth'(here);
-      room_q  <= room_q > (RxShift + 1)'(here) ? room_q - (RxShift + 1)'(here) : '0;
+      room_q  <= room_q > (RxShift + 1)'(lanes) ? room_q - (RxShift + 1)'(lanes) : '0;
       first_q <= '0;
     end
   end
