@@ -146,11 +146,11 @@ pub struct LentPart {
     pub ssd: u32,
     /// The function that may use it.
     pub function: u16,
-    /// What it may do: `GRANT_*`.
+    /// Rights of the function: `GRANT_*`.
     pub grants: u16,
-    /// First byte, and length in bytes: whole logical blocks.
+    /// First byte of the part, the first one of a logical block.
     pub first: u64,
-    /// In bytes.
+    /// Length in bytes: whole logical blocks.
     pub length: u64,
 }
 
@@ -198,7 +198,7 @@ pub mod opcode {
     pub const ABORT: u8 = 0x08;
     /// Memory of the host that commands may name.
     pub const GRANT_MEMORY: u8 = 0xc0;
-    /// A handle goes: memory, a listener, a connection, datagrams, a media stream.
+    /// Releases a handle: of memory, a listener, a connection, datagrams, a media stream, a part of an SSD.
     pub const RELEASE: u8 = 0xc4;
     /// An NVMe controller is the engine's from now on.
     pub const ATTACH_SSD: u8 = 0xc8;

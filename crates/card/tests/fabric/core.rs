@@ -10,10 +10,10 @@ pub fn of(config: Config) -> Config {
     config
 }
 
-/// What it has not, of what tests need.
+/// Needs of tests that it does not meet.
 const LACKS: &[&str] = &[];
 
-/// Returns true, and says so, if it has not what a test needs.
+/// Returns true, and prints that the test is skipped, if it does not have what a test needs.
 pub fn lacks(what: &str) -> bool {
     let lacks = LACKS.contains(&what);
     if lacks {

@@ -55,9 +55,9 @@ pub struct Near {
     pub(super) paid: u64,
     /// Time at which its first step began, by the port's clock.
     pub(super) began: Option<u64>,
-    /// There is no memory for it: it ends.
+    /// Set if there is no memory for it: it ends.
     pub(super) refused: bool,
-    /// What it writes is to be on the medium when it ends, as FUA says.
+    /// Set if its writes must be on the medium when it ends, as with FUA.
     pub(super) durable: bool,
 }
 
