@@ -14,7 +14,7 @@ use dcs_abi::status::Status;
 use dcs_drivers::bus::{Buses, Window};
 use dcs_drivers::network::{self, Sending};
 use dcs_drivers::nvme::State;
-use dcs_engine::{Event, QueueConfig, QueueId};
+use dcs_engine::{Event, OperationId, QueueConfig, QueueId};
 use dcs_nvme::command::{Abort, CreateCompletionQueue, CreateSubmissionQueue};
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -42,19 +42,23 @@ pub(crate) struct Admin {
     read: u16,
     /// Completion queues that have no submission queue yet.
     created: Vec<(u16, CompletionQueue)>,
-    /// Commands that wait for a device: identifier, and the device.
-    pub(crate) attaching: Vec<(u16, Attached)>,
+    /// Commands that wait for a device: identifier, and the event.
+    pub(crate) awaited: Vec<(u16, Awaited)>,
     /// Number of commands that have no answer yet, including those that wait for a connection or the end of a queue.
     waiting: usize,
     /// Completions for which the ring has no room.
     held: VecDeque<AdminCompletion>,
 }
 
-/// A device that is being started.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Attached {
+/// The event that an admin command waits for.
+#[derive(Clone, Debug)]
+pub(crate) enum Awaited {
+    /// The start of an SSD.
     Ssd(usize),
+    /// The start of a NIC.
     Nic(usize),
+    /// The end of operations at an SSD, on bytes of a part that is taken back.
+    Ended(usize, Vec<OperationId>),
 }
 
 impl Admin {
@@ -73,7 +77,7 @@ impl Admin {
             phase: true,
             read: 0,
             created: Vec::new(),
-            attaching: Vec::new(),
+            awaited: Vec::new(),
             waiting: 0,
             held: VecDeque::new(),
         })
@@ -135,13 +139,13 @@ impl Card {
     /// Completes commands that have waited for a device, or for room in the ring.
     pub(crate) fn settle_admin(&mut self, bus: &mut dyn Buses, function: usize) {
         let Some(admin) = &mut self.functions[function].admin else { return };
-        let waiting = std::mem::take(&mut admin.attaching);
-        for (cid, device) in waiting {
-            match self.attached(function, device) {
+        let waiting = std::mem::take(&mut admin.awaited);
+        for (cid, event) in waiting {
+            match self.result_of(function, &event) {
                 Some(answer) => self.answer(bus, function, cid, answer),
                 None => {
                     if let Some(admin) = &mut self.functions[function].admin {
-                        admin.attaching.push((cid, device));
+                        admin.awaited.push((cid, event));
                     }
                 }
             }
@@ -155,10 +159,13 @@ impl Card {
         self.fetch_admin(bus, function);
     }
 
-    /// Returns the result of a device's start, `None` while it goes on.
-    fn attached(&mut self, function: usize, device: Attached) -> Option<Answer> {
-        let (thing, extra) = match device {
-            Attached::Ssd(at) => match self.ssds[at].host().state() {
+    /// Returns the result of what a command waits for, `None` while it goes on.
+    fn result_of(&mut self, function: usize, event: &Awaited) -> Option<Answer> {
+        let (thing, extra) = match *event {
+            Awaited::Ended(at, ref operations) => {
+                return self.have_ended(at, operations).then_some(Ok((0, 0)));
+            }
+            Awaited::Ssd(at) => match self.ssds[at].host().state() {
                 State::Starting => return None,
                 State::Ready => {
                     let namespace = self.ssds[at].host().namespace();
@@ -166,7 +173,7 @@ impl Card {
                 }
                 _ => return Some(Err(Status::DeviceReset)),
             },
-            Attached::Nic(at) => match self.networks[at].state() {
+            Awaited::Nic(at) => match self.networks[at].state() {
                 network::State::Ready => (HandleTarget::Nic(at), 0),
                 network::State::Starting => return None,
                 network::State::Failed => return Some(Err(Status::DeviceReset)),
@@ -240,7 +247,7 @@ impl Card {
             opcode::DELETE_CQ => nothing(self.delete_completions(function, entry)),
             opcode::ABORT => nothing(self.abort(function, entry)),
             opcode::GRANT_MEMORY => Some(self.grant(bus, function, entry)),
-            opcode::RELEASE => nothing(self.release(bus, function, entry)),
+            opcode::RELEASE => self.release(bus, function, entry),
             opcode::IDENTIFY_SSD => nothing(self.identify_ssd(bus, function, entry)),
             opcode::OPEN_PART => Some(self.open_part(function, entry)),
             _ if function > 0 => Some(Err(Status::InvalidOpcode)),
@@ -385,8 +392,20 @@ impl Card {
         }
     }
 
-    fn release(&mut self, bus: &mut dyn Buses, function: usize, entry: &AdminEntry) -> Result<(), Status> {
-        match self.functions[function].handles.get(entry.words[0]).ok_or(Status::BadHandle)? {
+    /// Releases a handle. The answer for a part that was lent comes when the SSD has ended what it does to the part's bytes, so that
+    /// function 0 may give them to another then.
+    fn release(&mut self, bus: &mut dyn Buses, function: usize, entry: &AdminEntry) -> Option<Answer> {
+        let Some(target) = self.functions[function].handles.get(entry.words[0]) else {
+            return Some(Err(Status::BadHandle));
+        };
+        let is_full = |admin: &Admin| admin.waiting > WAITING_MAX;
+        if matches!(target, HandleTarget::Lent(..))
+            && self.functions[function].admin.as_ref().is_some_and(is_full)
+        {
+            return Some(Err(Status::OutOfResources));
+        }
+        let mut awaited = None;
+        match target {
             HandleTarget::Memory { .. } => {}
             HandleTarget::Listener(at, port) => self.networks[at].unlisten(port),
             HandleTarget::Flow(at, flow) => self.networks[at].release(bus, flow),
@@ -395,13 +414,20 @@ impl Card {
                 self.networks[at].set_now(self.now);
                 self.networks[at].release_paced(bus, stream);
             }
-            HandleTarget::Lent(to, number) => self.functions[to].take_back(number),
+            HandleTarget::Lent(to, number) => awaited = self.take_back(to, number),
             HandleTarget::Part(..) | HandleTarget::Gone => {}
             // A device stays with the card until the card is reset.
-            HandleTarget::Ssd(_) | HandleTarget::Nic(_) => return Err(Status::UnsupportedEndpoint),
+            HandleTarget::Ssd(_) | HandleTarget::Nic(_) => return Some(Err(Status::UnsupportedEndpoint)),
         }
-        self.functions[function].handles.remove(entry.words[0]);
-        Ok(())
+        let function = &mut self.functions[function];
+        function.handles.remove(entry.words[0]);
+        match (awaited, &mut function.admin) {
+            (Some(event), Some(admin)) => {
+                admin.awaited.push((entry.cid, event));
+                None
+            }
+            _ => Some(Ok((0, 0))),
+        }
     }
 
     fn nic_of(&self, handle: u32) -> Result<usize, Status> {

@@ -1,6 +1,6 @@
 //! Devices of the card: how function 0 attaches them, and lends parts of SSDs to the other functions.
 
-use crate::admin::Attached;
+use crate::admin::Awaited;
 use crate::card::{Card, FIRST_SSD};
 use crate::function::Part;
 use crate::handles::{Access, HandleTarget};
@@ -12,6 +12,7 @@ use dcs_drivers::network::{Address, Network};
 use dcs_drivers::nic;
 use dcs_drivers::nvme;
 use dcs_drivers::ssd::Ssd;
+use dcs_engine::OperationId;
 use std::net::Ipv4Addr;
 
 impl Card {
@@ -84,6 +85,43 @@ impl Card {
         }
     }
 
+    /// Takes a part back, and returns what is to be awaited before its bytes are nobody's: operations at the SSD that the function began.
+    pub(crate) fn take_back(&mut self, function: usize, number: u32) -> Option<Awaited> {
+        let part = self.functions[function].part(number)??;
+        self.functions[function].take_back(number);
+        let operations = self.ssds[part.ssd].operations_on(part.first, part.length);
+        (!self.have_ended(part.ssd, &operations)).then_some(Awaited::Ended(part.ssd, operations))
+    }
+
+    /// Notes what SSDs still do to the parts of a function that is reset: a command may end before its operations.
+    pub(crate) fn note_ending(&mut self, at: usize) {
+        self.forget_ended(at);
+        let mut ending = std::mem::take(&mut self.functions[at].ending);
+        for part in self.functions[at].parts() {
+            for operation in self.ssds[part.ssd].operations_on(part.first, part.length) {
+                if !ending.contains(&(part.ssd, operation)) {
+                    ending.push((part.ssd, operation));
+                }
+            }
+        }
+        self.functions[at].ending = ending;
+    }
+
+    /// Forgets operations from before a function's reset that have ended.
+    pub(crate) fn forget_ended(&mut self, at: usize) {
+        let mut ending = std::mem::take(&mut self.functions[at].ending);
+        ending.retain(|(ssd, operation)| !self.have_ended(*ssd, &[*operation]));
+        self.functions[at].ending = ending;
+    }
+
+    /// Returns true if an SSD does nothing more for these operations. One that failed carries out no command before it is started again,
+    /// and none from before then.
+    pub(crate) fn have_ended(&self, at: usize, operations: &[OperationId]) -> bool {
+        let ssd = &self.ssds[at];
+        let is_on = matches!(ssd.host().state(), nvme::State::Ready | nvme::State::Starting);
+        !is_on || !operations.iter().any(|operation| ssd.has(*operation))
+    }
+
     /// Opens a part of an SSD that a function was lent.
     pub(crate) fn open_part(&mut self, function: usize, entry: &AdminEntry) -> Answer {
         let number = entry.words[0];
@@ -123,7 +161,7 @@ impl Card {
         self.functions[0].handles.forget_network(at);
         self.networks[at].start(bus, self.now, address);
         if let Some(admin) = &mut self.functions[0].admin {
-            admin.attaching.push((entry.cid, Attached::Nic(at)));
+            admin.awaited.push((entry.cid, Awaited::Nic(at)));
         }
         None
     }
@@ -139,7 +177,7 @@ impl Card {
         };
         self.ssds[at].start(bus, self.now);
         if let Some(admin) = &mut self.functions[0].admin {
-            admin.attaching.push((entry.cid, Attached::Ssd(at)));
+            admin.awaited.push((entry.cid, Awaited::Ssd(at)));
         }
         None
     }

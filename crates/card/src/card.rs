@@ -11,7 +11,7 @@ use crate::registers::{EngineCapabilities, Registers, SharedRegisters};
 use crate::timers::Timers;
 use crate::work::Bound;
 use dcs_abi::operator::OPERATORS;
-use dcs_drivers::bus::{Bus, Buses, ReadDone, Region, Tag, Window};
+use dcs_drivers::bus::{Bus, Buses, ReadDone, Region, Window};
 use dcs_drivers::network::{Network, NetworkAction};
 use dcs_drivers::ssd::Ssd;
 use dcs_engine::{Action, Core, Engine, Event, Nanos, OperationId, Outcome, QueueId, Short};
@@ -278,11 +278,7 @@ impl Card {
             self.ssds.iter_mut().for_each(Ssd::on_reset);
             self.networks.iter_mut().for_each(|network| network.on_reset(bus));
         }
-        let pending = self.pending_reads.iter().filter(|(_, (of, _))| *of == function);
-        for number in pending.map(|(number, _)| *number).collect::<Vec<_>>() {
-            let data = Err(dcs_drivers::bus::BusError::Timeout);
-            self.host_read_done(bus, ReadDone { tag: Tag::new(HOST_READS, number), data });
-        }
+        self.end_host_reads(function);
     }
 
     /// Returns true if devices may write into own memory soon, so that polling is worthwhile.
@@ -329,10 +325,15 @@ impl Card {
         }
     }
 
-    /// Starts a function, once its queues from before are gone.
+    /// Starts a function, once its queues from before are gone, and its parts are accessed by nothing from before.
     fn start(&mut self, bus: &dyn Bus, at: usize) {
+        if self.functions[at].starting.is_none() {
+            return;
+        }
+        self.forget_ended(at);
         let function = &mut self.functions[at];
         if function.leaving.is_empty()
+            && function.ending.is_empty()
             && let Some(queues) = function.starting.take()
         {
             function.admin = Admin::new(queues, own_memory(bus, at));
@@ -353,6 +354,7 @@ impl Card {
             self.ssds.iter_mut().for_each(|ssd| ssd.detach(bus, now));
             self.functions.iter_mut().for_each(Function::take_all_back);
         }
+        self.note_ending(at);
         let function = &mut self.functions[at];
         function.admin = None;
         // An admin entry that is still in flight does not belong to the next queue.

@@ -6,7 +6,7 @@ use crate::handles::{HandleTarget, Handles};
 use crate::registers::{AdminQueues, SharedRegisters};
 use crate::rings::Pair;
 use dcs_drivers::bus::{Bus, Window};
-use dcs_engine::QueueId;
+use dcs_engine::{OperationId, QueueId};
 
 /// Most parts of SSDs that a function may be lent.
 const PARTS_MAX: usize = 64;
@@ -41,6 +41,8 @@ pub(crate) struct Function {
     pub pairs: Vec<Option<Pair>>,
     /// Queues of the engine that a reset has yet to delete.
     pub leaving: Vec<QueueId>,
+    /// Operations at SSDs from before a reset, on the function's parts: the SSD and the operation.
+    pub ending: Vec<(usize, OperationId)>,
     /// Admin queues to start after that.
     pub starting: Option<AdminQueues>,
     /// Parts of SSDs that it is lent, by number; `None` where one was taken back. A reset of the function leaves them.
@@ -56,6 +58,7 @@ impl Function {
             handles: Handles::new(handles),
             pairs: (0..pairs).map(|_| None).collect(),
             leaving: Vec::new(),
+            ending: Vec::new(),
             starting: None,
             parts: Vec::new(),
         }
@@ -74,6 +77,11 @@ impl Function {
     /// Returns a part that it is lent; `None` inside if that was taken back.
     pub fn part(&self, number: u32) -> Option<Option<Part>> {
         self.parts.get(number as usize).copied()
+    }
+
+    /// Returns the parts that it is lent.
+    pub fn parts(&self) -> impl Iterator<Item = &Part> {
+        self.parts.iter().flatten()
     }
 
     /// Takes a part back: its handles name nothing any more.

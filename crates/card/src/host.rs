@@ -33,31 +33,52 @@ impl Card {
 
     pub(crate) fn host_read_done(&mut self, bus: &mut dyn Buses, done: ReadDone) {
         let Some((at, pending)) = self.pending_reads.remove(&done.tag.number()) else { return };
-        match (pending, done.data) {
-            (PendingRead::AdminEntry, Ok(bytes)) => self.admin_entry(bus, at, &bytes),
-            (PendingRead::Entry(queue, number), Ok(bytes)) => self.entry_fetched(queue, number, &bytes),
-            (PendingRead::AdminEntry, Err(_)) => self.give_up(at),
-            (PendingRead::Entry(queue, number), Err(_)) => {
-                // A failed read for a queue that a reset has ended does not concern later queues.
-                if self.pair_of(queue).is_some() {
-                    self.give_up(at);
-                }
-                self.entry_fetched(queue, number, &[0; 64]);
+        let Ok(mut bytes) = done.data else {
+            // A failed read for a queue that a reset has ended does not concern later queues.
+            let is_needed = match pending {
+                PendingRead::AdminEntry => true,
+                PendingRead::Entry(queue, _) => self.pair_of(queue).is_some(),
+                PendingRead::Descriptor(_) | PendingRead::Memory { .. } => false,
+            };
+            if is_needed {
+                self.give_up(at);
             }
-            (PendingRead::Descriptor(command), data) => {
-                let mut data = data.ok();
-                self.handle(Event::Descriptor { command, bytes: data.as_deref() });
+            return self.host_read_failed(&pending);
+        };
+        match pending {
+            PendingRead::AdminEntry => self.admin_entry(bus, at, &bytes),
+            PendingRead::Entry(queue, number) => self.entry_fetched(queue, number, &bytes),
+            PendingRead::Descriptor(command) => {
+                self.handle(Event::Descriptor { command, bytes: Some(&bytes) });
                 // The data may contain keys.
-                if let Some(bytes) = &mut data {
-                    bytes.fill(0);
-                }
+                bytes.fill(0);
             }
-            (PendingRead::Memory { operation, to }, Ok(bytes)) => {
+            PendingRead::Memory { operation, to } => {
                 bus.store(to, &bytes);
                 self.done(operation, moved(bytes.len() as u64, 0));
             }
-            (PendingRead::Memory { operation, .. }, Err(_)) => {
+        }
+    }
+
+    /// Ends what waits for a read of host memory that has failed.
+    fn host_read_failed(&mut self, pending: &PendingRead) {
+        match *pending {
+            PendingRead::AdminEntry => {}
+            PendingRead::Entry(queue, number) => self.entry_fetched(queue, number, &[0; 64]),
+            PendingRead::Descriptor(command) => self.handle(Event::Descriptor { command, bytes: None }),
+            PendingRead::Memory { operation, .. } => {
                 self.done(operation, Outcome::Failed(Failure::new(Status::ReadError)));
+            }
+        }
+    }
+
+    /// Ends what waits for reads of a function's host, which are not answered any more, since the function was reset. That is no failure of
+    /// the function: it may be starting again.
+    pub(crate) fn end_host_reads(&mut self, function: usize) {
+        let pending = self.pending_reads.iter().filter(|(_, (of, _))| *of == function);
+        for number in pending.map(|(number, _)| *number).collect::<Vec<_>>() {
+            if let Some((_, pending)) = self.pending_reads.remove(&number) {
+                self.host_read_failed(&pending);
             }
         }
     }

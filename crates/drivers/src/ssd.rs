@@ -132,10 +132,12 @@ impl Ssd {
         })
     }
 
-    /// Detaches it from its host, after a reset of the card: the SSD is told to stop.
+    /// Detaches it from its host, after a reset of the card: the SSD is told to stop, and operations that wait for it fail.
     pub fn detach(&mut self, bus: &mut dyn Bus, now: Nanos) {
         self.detached = true;
         self.host.halt(bus, now);
+        // It may be started again before it has stopped: nothing from before is submitted then.
+        self.give_up_waiting();
     }
 
     /// Returns true if it was detached from its host.
@@ -251,6 +253,28 @@ impl Ssd {
     /// Returns true if operations wait or are in progress.
     pub fn is_busy(&self) -> bool {
         !self.waiting.is_empty() || !self.filled.is_empty() || !self.flights.is_empty()
+    }
+
+    /// Returns the operations that wait to read or write some of these bytes, or do so now.
+    pub fn operations_on(&self, first: u64, length: u64) -> Vec<OperationId> {
+        let end = first.saturating_add(length);
+        let is_there = |job: &&Job| match job.work {
+            Work::Read(span) | Work::Write(span) => {
+                span.position < end && first < span.position.saturating_add(span.length.into())
+            }
+            Work::Flush => false,
+        };
+        self.jobs().filter(is_there).map(|job| job.operation).collect()
+    }
+
+    /// Returns true if an operation waits or is in progress, or has failed and the SSD may still access its memory.
+    pub fn has(&self, operation: OperationId) -> bool {
+        self.jobs().any(|job| job.operation == operation)
+    }
+
+    fn jobs(&self) -> impl Iterator<Item = &Job> {
+        let given = self.filled.iter().chain(self.flights.values()).map(|flight| &flight.job);
+        self.waiting.iter().chain(given)
     }
 
     fn fail(&mut self, operation: OperationId, status: Status) {
@@ -450,6 +474,11 @@ impl Ssd {
         while let Some(id) = self.host.freed() {
             self.freed(id);
         }
+        self.give_up_waiting();
+    }
+
+    /// Fails everything that the SSD has not been given.
+    fn give_up_waiting(&mut self) {
         while !self.filled.is_empty() {
             self.give_up_filled(0, Status::DeviceReset);
         }

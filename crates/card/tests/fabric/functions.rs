@@ -7,8 +7,9 @@ use dcs_abi::operator::Operator::{self, Crc32, Md5};
 use dcs_abi::status::Status;
 use dcs_card::card::{Card, CardError, Config};
 use dcs_card::costs::Costs;
-use dcs_fabric::{Fabric, Rate, Timing};
+use dcs_fabric::{Fabric, Fault, Rate, Rule, Timing, When};
 use dcs_testkit::Random;
+use std::time::Duration;
 
 /// Bytes of a function's part, and of a transfer.
 const PART: u64 = 4 << 20;
@@ -49,7 +50,11 @@ fn bring_up(rig: &mut Rig, function: usize) {
 
 /// A server whose SSD is attached to function 0 and lent to all others, which are up.
 fn ready(functions: usize) -> Rig {
-    let mut rig = Rig::ready(config(functions), 1);
+    ready_with(config(functions), functions)
+}
+
+fn ready_with(config: Config, functions: usize) -> Rig {
+    let mut rig = Rig::ready(config, 1);
     for function in 1..functions {
         assert_eq!(lend(&mut rig, function, GRANT_READ | GRANT_WRITE), Ok((2 + function as u32, 0)));
         bring_up(&mut rig, function);
@@ -184,6 +189,148 @@ fn what_cannot_be_lent_is_refused_and_what_is_lent_is_taken_back() {
     assert_eq!(rig.on(1).command(opcode::OPEN_PART, &[0]), Ok((2, 512)));
     works(&mut rig, 1);
     rig.assert_idle();
+}
+
+/// Has function 1 write to its part, and returns the command's cid when the SSD has it, and will report its end 20 ms later.
+fn write_late(rig: &mut Rig, bytes: &[u8]) -> u16 {
+    let ssd = rig.ssds[0].0;
+    let late = Fault::DelayCompletion(Duration::from_millis(20));
+    rig.fabric.inject(ssd, Rule::once(When::opcode(1), late));
+    rig.on(1).store(FREE, bytes);
+    let cid = rig.submit(&write(2, bytes));
+    assert!(rig.run_until(|rig| rig.fabric.faults_struck(ssd) == 1));
+    cid
+}
+
+/// Returns bytes of the SSD, from the beginning of function 1's part on.
+fn there(rig: &Rig, length: usize) -> Vec<u8> {
+    let mut bytes = vec![0; length];
+    rig.ssds[0].1.load(first(1), &mut bytes);
+    bytes
+}
+
+fn write(handle: u32, bytes: &[u8]) -> Transfer {
+    let length = bytes.len() as u64;
+    Transfer::new(End::memory(1, FREE, length), End::ssd(handle, &[(0, length)]))
+}
+
+/// A late write of the old owner would destroy what the new one has written: the answer comes when the SSD has ended it.
+#[test]
+fn a_part_that_was_taken_back_is_written_by_nobody() {
+    let mut waited = 0;
+    for between in 0..40 {
+        let mut rig = ready(2);
+        let late = Fault::DelayCompletion(Duration::from_millis(20));
+        rig.fabric.inject(rig.ssds[0].0, Rule::once(When::opcode(1), late));
+        let bytes = data(4096, 1);
+        rig.on(1).store(FREE, &bytes);
+        let cid = rig.submit(&write(2, &bytes));
+        steps(&mut rig, between);
+        let began = rig.now();
+        assert_eq!(rig.on(0).command(opcode::RELEASE, &[3]), Ok((0, 0)));
+        waited += u32::from(rig.now() - began > 15_000_000);
+        let before = there(&rig, 4096);
+        assert_eq!(rig.command(opcode::RELEASE, &[3]), Err(Status::BadHandle));
+        rig.on(1).wait(cid);
+        rig.assert_idle();
+        assert!(there(&rig, 4096) == before, "after {between} steps");
+    }
+    assert!(waited > 0, "the SSD was at work once");
+}
+
+/// A command that a reset ends may end before its operations. The function starts when these have ended, too: its next host's data stay.
+#[test]
+fn a_part_is_not_written_late_after_a_reset_of_its_function() {
+    let mut config = config(2);
+    config.engine.abort_grace = 1_000_000;
+    let mut rig = ready_with(config, 2);
+    let (old, new) = (data(4096, 1), data(4096, 2));
+    write_late(&mut rig, &old);
+    rig.disable();
+    bring_up(&mut rig, 1);
+    let before = there(&rig, 4096);
+    let late = rig.now() + 100_000_000;
+    rig.run_until(|rig| rig.now() > late);
+    assert!(there(&rig, 4096) == before, "nothing is written any more");
+    rig.on(1).store(FREE, &new);
+    assert_eq!(rig.run(&write(2, &new)).status(), Status::Success);
+    rig.assert_idle();
+    assert!(there(&rig, 4096) == new);
+}
+
+/// Function 0 is answered, whatever its SSD does; and operations of others on the bytes, which go on without end, do not matter.
+#[test]
+fn a_part_is_taken_back_in_the_end() {
+    for fault in [Fault::LoseCommand, Fault::Hang, Fault::HangHard, Fault::Remove] {
+        let mut rig = ready(2);
+        let ssd = rig.ssds[0].0;
+        rig.fabric.inject(ssd, Rule::once(When::opcode(1), fault));
+        let cid = rig.on(1).submit(&write(2, &[1; 4096]));
+        assert!(rig.run_until(|rig| rig.fabric.faults_struck(ssd) == 1));
+        assert_eq!(rig.on(0).command(opcode::RELEASE, &[3]), Ok((0, 0)), "{fault:?}");
+        assert_eq!(rig.on(1).wait(cid).status(), Status::DeviceReset, "{fault:?}");
+    }
+    let mut rig = ready(3);
+    write_late(&mut rig, &[1; 4096]);
+    let part = LentPart { ssd: 2, function: 2, grants: 1, first: first(1), length: PART };
+    assert_eq!(rig.on(0).admin(part.entry()), Ok((5, 1)));
+    assert_eq!(rig.on(2).command(opcode::OPEN_PART, &[1]), Ok((3, 512)));
+    let read = Transfer::new(End::ssd(3, &[(0, 4096)]), End::memory(1, FREE, 4096));
+    let release = AdminEntry { opcode: opcode::RELEASE, words: [3, 0, 0, 0, 0, 0], ..Default::default() };
+    rig.on(0).push_admin(release);
+    let mut under_way: Vec<u16> = (0..8).map(|_| rig.on(2).submit(&read)).collect();
+    let answered = rig.run_until(|rig| {
+        for cid in &mut under_way {
+            if rig.on(2).is_done(*cid) {
+                assert_eq!(rig.wait(*cid).status(), Status::Success);
+                *cid = rig.submit(&read);
+            }
+        }
+        rig.on(0).reap_admin().is_some()
+    });
+    assert!(answered && rig.now() < 1_000_000_000);
+}
+
+/// Function 0 resets and attaches its SSD again before that has stopped: writes from before that waited for the SSD are not carried out.
+#[test]
+fn nothing_from_before_a_reset_is_written_after_it() {
+    for between in [60, 120, 250] {
+        let mut rig = ready(2);
+        let bytes = data(2 << 20, 3);
+        rig.on(1).store(FREE, &bytes);
+        let cids: Vec<u16> = (0..3).map(|_| rig.submit(&write(2, &bytes))).collect();
+        steps(&mut rig, between);
+        rig.on(0).disable();
+        rig.enable();
+        assert_eq!(rig.grant(0, HOST_MEMORY), 1);
+        assert_eq!(rig.attach(0), Ok(2));
+        let before = there(&rig, bytes.len());
+        let statuses: Vec<Status> = cids.iter().map(|cid| rig.on(1).wait(*cid).status()).collect();
+        assert!(statuses.iter().any(|status| *status != Status::Success), "after {between} steps");
+        rig.assert_idle();
+        assert!(there(&rig, bytes.len()) == before, "after {between} steps");
+    }
+}
+
+/// A reset ends reads of the host's memory. The function that starts again has not failed by that.
+#[test]
+fn a_reset_while_entries_are_fetched_is_no_failure() {
+    // Doorbells that come after the reset would be those of the next queues.
+    for between in 4..20 {
+        let mut rig = ready(2);
+        rig.on(1).submit(&read());
+        rig.push_admin(AdminEntry { opcode: opcode::OPEN_PART, ..Default::default() });
+        steps(&mut rig, between);
+        rig.reset_and_start();
+        // Its registers are the old ones until the card has looked.
+        steps(&mut rig, 1);
+        assert!(rig.run_until(|rig| rig.read_register(0x1c) & 1 != 0));
+        assert_eq!(rig.read_register(0x1c), 1, "after {between} steps");
+        assert_eq!(rig.grant(0, HOST_MEMORY), 1);
+        rig.create_queues().unwrap();
+        assert_eq!(rig.command(opcode::OPEN_PART, &[0]), Ok((2, 512)));
+        works(&mut rig, 1);
+    }
 }
 
 /// Resets one function at many moments, by CC.EN or as the bus does; the others notice nothing, and it starts again.
