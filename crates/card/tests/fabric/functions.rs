@@ -7,6 +7,7 @@ use dcs_abi::operator::Operator::{self, Crc32, Md5};
 use dcs_abi::status::Status;
 use dcs_card::card::{Card, CardError, Config};
 use dcs_card::costs::Costs;
+use dcs_drivers::bus::Window;
 use dcs_fabric::{Fabric, Fault, Rate, Rule, Timing, When};
 use dcs_testkit::Random;
 use std::time::Duration;
@@ -242,22 +243,30 @@ fn a_part_that_was_taken_back_is_written_by_nobody() {
 #[test]
 fn a_part_is_not_written_late_after_a_reset_of_its_function() {
     let mut waited = 0;
-    for between in 0..40 {
-        let mut config = config(2);
+    for between in 0..20 {
+        let mut config = config(3);
         config.engine.abort_grace = 1_000_000;
-        let mut rig = ready_with(config, 2);
-        let late = Fault::DelayCompletion(Duration::from_millis(20));
-        rig.fabric.inject(rig.ssds[0].0, Rule::once(When::opcode(1), late));
+        let mut rig = ready_with(config, 3);
+        // The SSD reads the entry late, and writes then.
+        let late = Fault::DelayTransaction(Duration::from_millis(4));
+        let all = Window { address: 0, length: u64::MAX };
+        rig.fabric.inject(rig.ssds[0].0, Rule::once(When::Read(all), late));
         let (old, new) = (data(4096, 1), data(4096, 2));
         rig.on(1).store(FREE, &old);
         rig.submit(&write(2, &old));
         steps(&mut rig, between);
+        // A neighbour's work goes on, so that the card looks at its clock.
+        let long = Transfer::new(End::ssd(2, &[(0, PART)]), End::memory(1, FREE, PART));
+        let others: Vec<u16> = (0..12).map(|_| rig.on(2).submit(&long)).collect();
         let began = rig.now();
-        rig.disable();
+        rig.on(1).disable();
         bring_up(&mut rig, 1);
-        waited += u32::from(rig.now() - began > 15_000_000);
+        waited += u32::from(rig.now() - began > 2_000_000);
         let before = there(&rig, 4096);
-        let end = rig.now() + 100_000_000;
+        for cid in others {
+            assert_eq!(rig.on(2).wait(cid).status(), Status::Success);
+        }
+        let end = began + 20_000_000;
         rig.run_until(|rig| rig.now() > end);
         assert!(there(&rig, 4096) == before, "after {between} steps");
         rig.on(1).store(FREE, &new);
