@@ -468,16 +468,14 @@ fn run(mut drives: Loop, requests: &Receiver<Job>, wake: &Wake, poll: Duration) 
             continue;
         }
         let nap = pace.nap(Instant::now(), drives.under_way());
-        // A wake-up after this check wakes the thread.
-        let asleep = wake.asleep();
-        let found = step(&mut drives, requests) || (nap.is_none() && drives.arm());
-        if found {
-            pace.worked(Instant::now(), &drives);
-        } else {
+        let look = |drives: &mut Loop| step(drives, requests) || (nap.is_none() && drives.arm());
+        let sleep = |drives: &mut Loop| {
             let rest = nap.or_else(|| drives.rest());
             drives.storage_mut().sleep(rest);
+        };
+        if wake.sleep_by(&mut drives, look, sleep) {
+            pace.worked(Instant::now(), &drives);
         }
-        drop(asleep);
     }
 }
 

@@ -41,30 +41,33 @@ impl Wake {
     /// Sleeps until [`Wake::notify`] is called, or `limit` has passed. Does not sleep if `ready` returns true; it is called after the last
     /// moment at which a notification could be missed.
     pub fn sleep(&self, limit: Option<Duration>, ready: impl FnOnce() -> bool) {
-        let _asleep = self.asleep();
-        if !ready() {
+        let wait = |_: &mut ()| {
             let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
             // An interrupted wait is an early end of it.
             let _ = poll(&mut [PollFd::new(&self.0.event, PollFlags::IN)], limit.as_ref());
-        }
+        };
+        self.sleep_by(&mut (), |()| ready(), wait);
         let _ = rustix::io::read(&self.0.event, &mut [0; 8]);
     }
 
-    /// Announces a sleep, for a thread that waits for other things too: until the returned value is dropped, [`Wake::notify`] writes to the
-    /// eventfd of this waker. Check once more for work when you have it; then sleep in a way that a write to the eventfd ends.
-    pub fn asleep(&self) -> Asleep<'_> {
+    /// The same for a thread that waits for other things too, `of` which both functions get. `ready` may take everything that has arrived, what
+    /// the eventfd of this waker says too. `sleep` must end when [`Wake::notify`] writes to the eventfd after that. Returns what `ready`
+    /// returned.
+    pub fn sleep_by<T>(
+        &self,
+        of: &mut T,
+        ready: impl FnOnce(&mut T) -> bool,
+        sleep: impl FnOnce(&mut T),
+    ) -> bool {
         self.0.asleep.store(true, Ordering::SeqCst);
-        Asleep(self)
-    }
-}
-
-/// A sleep that is announced or in progress.
-#[derive(Debug)]
-pub struct Asleep<'a>(&'a Wake);
-
-impl Drop for Asleep<'_> {
-    fn drop(&mut self) {
-        self.0.0.asleep.store(false, Ordering::SeqCst);
+        let ready = ready(of);
+        // A call notifies once for each announcement: if that was before or while `ready` looked, its write may be gone, and no later call
+        // writes. There may be work that `ready` did not see.
+        if !ready && self.0.asleep.load(Ordering::SeqCst) {
+            sleep(of);
+        }
+        self.0.asleep.store(false, Ordering::SeqCst);
+        ready
     }
 }
 
@@ -139,17 +142,29 @@ mod tests {
     }
 
     #[test]
-    fn a_call_writes_to_who_sleeps_by_other_means() {
+    fn a_call_writes_once_to_who_sleeps_by_other_means() {
         let (wake, mut written) = (Wake::new().unwrap(), [0; 8]);
-        drop(wake.asleep());
         wake.notify();
         assert!(rustix::io::read(&wake, &mut written).is_err(), "no thread sleeps");
-        let asleep = wake.asleep();
-        wake.notify();
-        wake.notify();
+        let sleep = |(): &mut ()| (0..2).for_each(|_| wake.notify());
+        assert!(!wake.sleep_by(&mut (), |()| false, sleep));
         rustix::io::read(&wake, &mut written).unwrap();
         assert_eq!(u64::from_ne_bytes(written), 1);
-        drop(asleep);
+        assert!(wake.sleep_by(&mut (), |()| true, |()| panic!("it is ready")));
+    }
+
+    /// Two calls come while the thread looks: it takes the first one's event with everything else, before the work of the second is there.
+    #[test]
+    fn who_has_taken_a_call_s_event_does_not_sleep() {
+        let wake = Wake::new().unwrap();
+        let look = |(): &mut ()| {
+            wake.notify();
+            rustix::io::read(&wake, &mut [0; 8]).unwrap();
+            wake.notify();
+            assert!(rustix::io::read(&wake, &mut [0; 8]).is_err(), "written once");
+            false
+        };
+        wake.sleep_by(&mut (), look, |()| panic!("nothing would wake it"));
     }
 
     #[test]
