@@ -93,6 +93,8 @@ impl Peer {
             Some(socket) => socket,
             None => dial(&self.address)?,
         };
+        // A small body would wait 40 ms for the acknowledgement of the head.
+        socket.set_nodelay(true)?;
         socket.set_read_timeout(Some(PATIENCE))?;
         socket.write_all(head.as_bytes())?;
         socket.write_all(body)?;
