@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 
 use crate::debian::{Apt, Release};
 use crate::error::{self, Error};
-use crate::tools::{Flavour, Program};
+use crate::tools::{Flavour, Program, image};
+use crate::vmlinux::unpacked;
 
 /// Finds and fetches files. Other processes wait until this is dropped, and then find what it fetched.
 pub(crate) struct Fetch<'a> {
@@ -78,7 +79,7 @@ impl<'a> Fetch<'a> {
         Ok(Program { path, root: Some(root) })
     }
 
-    /// Returns a folder with a kernel, its modules, and busybox.
+    /// Returns a folder with a kernel, its modules, and busybox; in `vmlinux` is the kernel unpacked, if it can be.
     pub(crate) fn guest(&mut self, flavour: Flavour) -> Result<PathBuf, Error> {
         let (folder, package, release) = flavour.package();
         let root = self.cache.join(folder);
@@ -89,6 +90,15 @@ impl<'a> Fetch<'a> {
                 packages.push("busybox-static".into());
                 apt.alone(&packages, root)
             })?;
+        }
+        let vmlinux = root.join("vmlinux");
+        if !vmlinux.exists() {
+            let image = image(&root)?;
+            if let Some(kernel) = unpacked(&fs::read(&image).map_err(error::at(&image))?) {
+                let partial = root.join("vmlinux.partial");
+                fs::write(&partial, kernel).map_err(error::at(&partial))?;
+                fs::rename(&partial, &vmlinux).map_err(error::at(&vmlinux))?;
+            }
         }
         Ok(root)
     }

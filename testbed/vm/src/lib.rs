@@ -15,6 +15,7 @@
 //! |---|---|
 //! | [`tools`] | programs and files that are needed: finding and running them |
 //! | `fetch` | fetching what this machine lacks into a cache folder |
+//! | `vmlinux` | the kernel unpacked, so that no boot unpacks it |
 //! | [`debian`] | packages of Debian without installing them |
 //! | [`cpio`] | the archive that a kernel unpacks as its first file system |
 //! | [`initramfs`] | its contents |
@@ -45,6 +46,7 @@ pub mod initramfs;
 pub mod machine;
 pub mod tools;
 mod turn;
+mod vmlinux;
 pub mod wire;
 
 pub use error::Error;

@@ -280,7 +280,7 @@ impl Machine {
             };
             qemu.args(["-drive", &flash(0, &code, ",readonly=on"), "-drive", &flash(1, &variables, "")]);
         } else {
-            qemu.arg("-kernel").arg(tools.kernel()?).arg("-initrd").arg(&image);
+            qemu.arg("-kernel").arg(tools.bootable()?).arg("-initrd").arg(&image);
             qemu.args(["-append", &self.command_line()]);
         }
         qemu.args(&self.arguments);
