@@ -10,9 +10,11 @@ from modules import RTL
 def run(args):
     if args.module and "engine" not in args.module:
         return True
-    # The guest takes too long for every run of all tests.
-    tests = ["--test", "core", "--test", "fabric"] if args.part == "quick" else []
-    command = ["cargo", "test", "-p", "dcs-rtl", "--features", "verilator", "--locked", *tests, "--", "--nocapture"]
+    # The guest takes too long for every run of all tests. For this package alone cargo would build dependencies
+    # again, with other features than all tests are built with.
+    tests = ["core", "core_on_fabric", *([] if args.part == "quick" else ["core_in_guest"])]
+    command = ["cargo", "test", "--workspace", "--features", "dcs-rtl/verilator", "--locked"]
+    command += [word for test in tests for word in ("--test", test)] + ["--", "--nocapture"]
     environment = os.environ | {"DCS_RTL_COMMANDS": str(args.commands)}
     done = subprocess.run(command, cwd=RTL.parent, env=environment, capture_output=True, text=True)
     log = args.target / "core.log"

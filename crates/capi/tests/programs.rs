@@ -147,7 +147,7 @@ fn rust_example(name: &str) -> PathBuf {
     static EXAMPLES: OnceLock<PathBuf> = OnceLock::new();
     let folder = EXAMPLES.get_or_init(|| {
         let profile = deps().parent().unwrap().to_path_buf();
-        if std::env::var_os("DCS_EXAMPLES").is_none_or(|value| value != "built") {
+        if std::env::var_os("DCS_WORKSPACE").is_none_or(|value| value != "built") {
             let mut cargo = Command::new(env!("CARGO"));
             cargo.args(["build", "--quiet", "--package", "dcs-library", "--examples"]).current_dir(root());
             cargo.arg("--target-dir").arg(profile.parent().unwrap());
