@@ -213,6 +213,12 @@ impl Guest<'_> {
                 let port = u32::from(PORT) + number;
                 (0, vec![handle, PEER.to_bits(), port | port << 16, u32::from(self.byte())])
             }
+            opcode::LEND_SSD => {
+                let grants = u32::from(self.byte() % 4);
+                let (first, length) = (u32::from(self.byte()) * 2048, 512 + u32::from(self.byte()) * 512);
+                (0, vec![2, number | grants << 16, first, 0, length, 0])
+            }
+            opcode::OPEN_PART => (0, vec![number - 1]),
             opcode::DELETE_SQ | opcode::DELETE_CQ => (0, vec![number]),
             _ => (0, vec![handle]),
         };

@@ -69,7 +69,9 @@ fn config() -> Config {
     config.engine.blocks = 32;
     config.engine.cached_blocks = 32;
     config.engine.commands = 8;
-    config.engine.queues = 2;
+    // Two of them are function 1's, whose host is away.
+    config.functions = 2;
+    config.engine.queues = 4;
     config.nvme.timeout = 200_000_000;
     config.nvme.admin_timeout = 100_000_000;
     config
