@@ -248,8 +248,9 @@ impl Engine {
     /// Shares slots and blocks among the functions that have queues: a queue came or went.
     pub(crate) fn share_pools(&mut self) {
         let functions = self.frontend.functions();
-        self.frontend.slots.share(&functions);
-        self.quota.share(&functions);
+        let weight = |function| self.config.weight(function);
+        self.frontend.slots.share(&functions, weight);
+        self.quota.share(&functions, weight);
         let mut there = functions.into_iter().flatten();
         let first = there.next();
         self.has_functions = there.any(|function| Some(function) != first);

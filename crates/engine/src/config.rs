@@ -7,6 +7,9 @@ use dcs_abi::operator::{OPERATORS, Operator};
 /// Fewest blocks of an engine: a chain of eight resizing operators has nine segments.
 pub const BLOCKS_MIN: u32 = (CHAIN_MAX as u32 + 1) * 2;
 
+/// Largest weight of a function.
+const WEIGHT_MAX: u16 = 256;
+
 /// Sizes of an engine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
@@ -36,6 +39,9 @@ pub struct Config {
     pub direct_chunk: u64,
     /// The owner runs short commands ([`Action::Run`](crate::Action)).
     pub short: bool,
+    /// The functions' weights, by their numbers: 1 to 256, and 1 for those that are not named. Functions that share have
+    /// slots and blocks, and turns at operators' units, in proportion to them.
+    pub weights: Vec<u16>,
     /// Nanoseconds that a failed command waits for its aborted operations before it completes without them.
     pub abort_grace: u64,
 }
@@ -55,6 +61,7 @@ impl Default for Config {
             multi_lane: Vec::new(),
             direct_chunk: 1 << 20,
             short: false,
+            weights: Vec::new(),
             abort_grace: 5_000_000_000,
         }
     }
@@ -69,6 +76,8 @@ pub enum ConfigError {
     Blocks,
     /// `window`, `commands`, `queues` or `direct_chunk` is 0.
     Zero,
+    /// A function's weight is 0, or over 256.
+    Weight,
     /// Fewer than two blocks or two commands for each queue: half of each is for guarantees, and a queue
     /// without one could be kept out by the others for ever.
     Guarantee,
@@ -80,6 +89,7 @@ impl core::fmt::Display for ConfigError {
             ConfigError::BlockSize => f.write_str("block_size must be a multiple of 4096, up to 1 GiB"),
             ConfigError::Blocks => write!(f, "blocks must be {BLOCKS_MIN} to {}", 1 << 20),
             ConfigError::Zero => f.write_str("window, commands, queues and direct_chunk must not be 0"),
+            ConfigError::Weight => f.write_str("weights of functions must be 1 to 256"),
             ConfigError::Guarantee => f.write_str("there must be two blocks and two commands for each queue"),
         }
     }
@@ -104,18 +114,26 @@ impl Config {
         if zero || self.commands == 0 {
             return Err(ConfigError::Zero);
         }
+        if !self.weights.iter().all(|weight| (1..=WEIGHT_MAX).contains(weight)) {
+            return Err(ConfigError::Weight);
+        }
         if self.blocks.min(u32::from(self.commands)) / 2 < u32::from(self.queues) {
             return Err(ConfigError::Guarantee);
         }
         Ok(())
+    }
+
+    /// Returns a function's weight.
+    pub fn weight(&self, function: u16) -> u16 {
+        self.weights.get(usize::from(function)).copied().unwrap_or(1)
     }
 }
 
 /// Sizes of one queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueConfig {
-    /// The function of the device whose host has the queue. Functions share slots and blocks first, then each one's
-    /// queues share its part; and units take turns between functions. The owner's word, never the host's.
+    /// The function of the device whose host has the queue. Functions share slots and blocks first, by their weights
+    /// ([`Config::weights`]), then each one's queues share its part; and units take turns between functions. The owner's word, never the host's.
     pub function: u16,
     /// The tenant whose commands these are: request ids (`rid`) order commands of one tenant of a function.
     pub tenant: u16,
@@ -137,6 +155,7 @@ impl Default for QueueConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::vec;
 
     #[test]
     fn sizes_that_make_no_engine_are_told_apart() {
@@ -156,6 +175,12 @@ mod tests {
             Config { direct_chunk: 0, ..good.clone() },
         ];
         assert!(zeros.iter().all(|config| config.check() == Err(ConfigError::Zero)));
+        for weights in [vec![0], vec![1, 257], vec![256, 1, 0]] {
+            assert_eq!(Config { weights, ..good.clone() }.check(), Err(ConfigError::Weight));
+        }
+        let weighted = Config { weights: vec![3, 256], ..good.clone() };
+        assert_eq!(weighted.check(), Ok(()));
+        assert_eq!([0, 1, 2].map(|function| weighted.weight(function)), [3, 256, 1]);
         assert_eq!(Config { queues: 129, ..good.clone() }.check(), Err(ConfigError::Guarantee));
         assert_eq!(Config { commands: 127, ..good }.check(), Err(ConfigError::Guarantee));
     }

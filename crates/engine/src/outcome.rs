@@ -348,7 +348,8 @@ impl Engine {
             if self.has_functions {
                 let frontend = &self.frontend;
                 let of = |queue| frontend.get(QueueId(queue)).map_or(0, |queue| queue.config.function);
-                self.units.pass_turn(pool, of(queue), |row| of(self.board.get(row).queue));
+                let (last, weight) = (of(queue), self.config.weight(of(queue)));
+                self.units.pass_turn(pool, unit, (last, weight), |row| of(self.board.get(row).queue));
             }
             self.pass_unit_on(pool, unit);
         }

@@ -43,17 +43,26 @@ impl Quota {
     }
 
     /// Shares the pool among the functions that have queues; `functions` names each queue's. All but an eighth of it, ten
-    /// at least and half at most, is guaranteed to the functions in equal parts, and each one's part to its queues.
-    /// While only one function has queues, half of the pool is guaranteed to all queues, as in [`Quota::new`].
-    pub fn share(&mut self, functions: &[Option<u16>]) {
+    /// at least and half at most, is guaranteed to the functions: one to each, the rest in proportion to their weights;
+    /// and each one's part to its queues, in equal parts. While only one function has queues, half of the pool is guaranteed to all queues, as in [`Quota::new`].
+    pub fn share(&mut self, functions: &[Option<u16>], weight: impl Fn(u16) -> u16) {
         let of = |function| functions.iter().filter(|other| **other == Some(function)).count() as u32;
         let first = |at: usize| functions[..at].iter().all(|other| *other != functions[at]);
-        let sharing = (0..functions.len()).filter(|at| functions[*at].is_some() && first(*at)).count() as u32;
+        let (mut sharing, mut weights) = (0, 0);
+        for (_, function) in functions.iter().enumerate().filter(|(at, _)| first(*at)) {
+            sharing += u32::from(function.is_some());
+            weights += function.map_or(0, |function| u32::from(weight(function)));
+        }
         let surplus = (self.total / 8).max(SURPLUS).min(self.total / 2);
+        let guaranteed = self.total - surplus;
+        // One for each, if there are as many. With equal weights all parts are equal.
+        let each = guaranteed.min(sharing) / sharing.max(1);
+        let rest = u64::from(guaranteed - each * sharing);
+        let part = |function| each + (rest * u64::from(weight(function)) / u64::from(weights)) as u32;
         for (held, function) in self.queues.iter_mut().zip(functions) {
             let guarantee = match function {
                 _ if sharing < 2 => self.total / 2 / functions.len() as u32,
-                Some(function) => (self.total - surplus) / sharing / of(*function),
+                Some(function) => part(*function) / of(*function),
                 None => 0,
             };
             // A larger guarantee of one may be free for it now, a smaller one of another for all.
@@ -116,6 +125,11 @@ impl Quota {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use dcs_testkit::Random;
+
+    fn equal(_: u16) -> u16 {
+        1
+    }
 
     #[test]
     fn a_greedy_queue_leaves_every_other_its_guarantee() {
@@ -137,9 +151,9 @@ mod tests {
     #[test]
     fn functions_have_equal_parts_and_their_queues_parts_of_these() {
         let mut quota = Quota::new(80, 5); // guarantee 8 each
-        quota.share(&[Some(0), Some(0), Some(0), None, None]);
+        quota.share(&[Some(0), Some(0), Some(0), None, None], equal);
         assert_eq!(quota.owed, 5 * 8, "one function alone has what it had");
-        quota.share(&[Some(0), Some(0), Some(0), Some(7), None]); // 35 each: 11 to each queue of the first
+        quota.share(&[Some(0), Some(0), Some(0), Some(7), None], equal); // 35 each: 11 to each queue of the first
         let mut greedy = 0;
         while [0, 1, 2].into_iter().any(|queue| quota.take(queue, 1)) {
             greedy += 1;
@@ -148,13 +162,13 @@ mod tests {
         assert!(quota.take(3, 35) && !quota.take(3, 1));
         quota.give(3, 35);
         // A third function comes: what is owed to it comes as others give back, and they get no more until then.
-        quota.share(&[Some(0), Some(0), Some(0), Some(7), Some(2)]); // 23 each
+        quota.share(&[Some(0), Some(0), Some(0), Some(7), Some(2)], equal); // 23 each
         assert!(!quota.take(0, 1) && quota.take(4, 12) && !quota.take(4, 1));
         quota.give(0, 11);
         assert!(!quota.take(1, 1) && quota.take(4, 11) && quota.take(3, 23));
         assert_eq!(quota.free(), 0);
         quota.give(3, 23);
-        quota.share(&[Some(0), Some(0), Some(0), None, Some(2)]);
+        quota.share(&[Some(0), Some(0), Some(0), None, Some(2)], equal);
         assert!(quota.take(4, 12), "its part is larger again");
     }
 
@@ -163,8 +177,58 @@ mod tests {
     fn what_one_command_needs_at_once_is_nobody_s_guarantee() {
         for (total, functions) in [(18, 4), (64, 2), (64, 8), (256, 16)] {
             let mut quota = Quota::new(total, functions);
-            quota.share(&(0..functions).map(Some).collect::<Vec<_>>());
+            quota.share(&(0..functions).map(Some).collect::<Vec<_>>(), equal);
             assert!(quota.take(0, 9), "{total} {functions}");
+        }
+    }
+    #[test]
+    fn functions_have_parts_by_their_weights() {
+        let mut quota = Quota::new(80, 4);
+        quota.share(&[Some(0), Some(0), Some(1), Some(2)], |function| [6, 1, 1][usize::from(function)]);
+        // 70 are guaranteed, one to each, the other 67 by weights.
+        let guarantees: Vec<u32> = quota.queues.iter().map(|held| held.guarantee).collect();
+        assert_eq!(guarantees, [(1 + 50) / 2, (1 + 50) / 2, 1 + 8, 1 + 8]);
+    }
+
+    /// Whatever the others take, a function gets its part, which is at least what its weight is of all weights, less what is
+    /// nobody's and what does not divide; and with equal weights, whatever they are, all is as without.
+    #[test]
+    fn a_part_is_what_the_weight_says_whoever_floods() {
+        let mut random = Random(18);
+        for _ in 0..2000 {
+            let (total, queues) = (20 + random.below(300) as u32, 2 + random.below(8) as u16);
+            let weights: Vec<u16> = (0..4).map(|_| 1 + random.below(256) as u16).collect();
+            let weight = |function: u16| weights[usize::from(function)];
+            let of: Vec<Option<u16>> =
+                (0..queues).map(|_| Some(random.below(5) as u16).filter(|function| *function < 4)).collect();
+            let mut quota = Quota::new(total, queues);
+            quota.share(&of, weight);
+            let there: Vec<u16> = (0..4).filter(|function| of.contains(&Some(*function))).collect();
+            if there.len() < 2 {
+                continue;
+            }
+            let guaranteed = total - (total / 8).max(SURPLUS).min(total / 2);
+            let quiet = there[random.below(there.len() as u64) as usize];
+            let own = |at: &usize| of[*at] == Some(quiet);
+            while (0..of.len()).filter(|at| of[*at].is_some() && !own(at)).any(|at| quota.take(at, 1)) {}
+            let taken =
+                (0..of.len()).filter(own).map(|at| (0..).take_while(|_| quota.take(at, 1)).count() as u32);
+            let taken: u32 = taken.sum();
+            let sum: u32 = there.iter().map(|function| u32::from(weight(*function))).sum();
+            let by_weight = (guaranteed - there.len() as u32) * u32::from(weight(quiet)) / sum + 1;
+            let queues = (0..of.len()).filter(own).count() as u32;
+            assert!(
+                taken + queues > by_weight,
+                "{taken} of {total}, {by_weight} by weights {weights:?}, {of:?}"
+            );
+
+            let (mut plain, mut same) = (Quota::new(total, queues as u16), Quota::new(total, queues as u16));
+            let of = &of[..queues as usize];
+            plain.share(of, equal);
+            same.share(of, |_| weights[0]);
+            let guarantees =
+                |quota: &Quota| quota.queues.iter().map(|held| held.guarantee).collect::<Vec<_>>();
+            assert_eq!(guarantees(&plain), guarantees(&same));
         }
     }
 }

@@ -7,6 +7,7 @@ use crate::interface::Nanos;
 use crate::multi_lane::{MultiLaneUnit, Occasion};
 use crate::scoreboard::RowId;
 use alloc::collections::VecDeque;
+use alloc::vec;
 use alloc::vec::Vec;
 use dcs_abi::operator::{ON_GPU, Operator, OperatorKind};
 
@@ -17,6 +18,8 @@ struct Pool {
     count: u16,
     free: Vec<u16>,
     waiting: VecDeque<RowId>,
+    /// Turns in a row, at each unit, of the function whose row it works for.
+    turns: Vec<u16>,
     /// Set if the units are the lanes of one.
     multi_lane: Option<MultiLaneUnit>,
 }
@@ -48,6 +51,7 @@ impl Renaming {
             count,
             free: (0..count).rev().collect(),
             waiting: VecDeque::new(),
+            turns: vec![1; count.into()],
             multi_lane: (!on_gpu
                 && multi_lane.contains(&operator)
                 && operator.kind() != OperatorKind::Resize)
@@ -83,16 +87,29 @@ impl Renaming {
         unit
     }
 
-    /// Brings the row to the head of a pool's line whose function is next after that of the row whose unit is freed: of
-    /// this function's rows, the one that has waited longest. `function` tells a row's.
+    /// Brings the row to the head of a pool's line that gets a unit which is freed: of the function `last`, whose row has
+    /// it, as long as that has had fewer turns in a row than its weight, and else of the function next after that. Of
+    /// this function's rows it is the one that has waited longest. `function` tells a row's.
     #[cold]
-    pub fn pass_turn(&mut self, pool: u8, last: u16, function: impl Fn(RowId) -> u16) {
-        let waiting = &mut self.pools[pool as usize].waiting;
-        let distance = |row: RowId| function(row).wrapping_sub(last).wrapping_sub(1);
+    pub fn pass_turn(
+        &mut self,
+        pool: u8,
+        unit: u16,
+        (last, weight): (u16, u16),
+        function: impl Fn(RowId) -> u16,
+    ) {
+        let Pool { waiting, turns, .. } = &mut self.pools[pool as usize];
+        let turns = &mut turns[unit as usize];
+        let before = if *turns < weight { last } else { last.wrapping_add(1) };
+        let distance = |row: RowId| function(row).wrapping_sub(before);
         let next = (0..waiting.len()).min_by_key(|at| distance(waiting[*at]));
-        if let Some(row) = next.and_then(|at| waiting.remove(at)) {
-            waiting.push_front(row);
-        }
+        let Some(row) = next.and_then(|at| waiting.remove(at)) else {
+            *turns = 1;
+            return;
+        };
+        // A function that is alone in the line has had all its turns when another comes.
+        *turns = if function(row) == last { turns.saturating_add(1) } else { 1 };
+        waiting.push_front(row);
     }
 
     /// Frees a unit: for the first row in the line for this pool, if there is one.
@@ -201,11 +218,27 @@ mod tests {
         (0..7).for_each(|row| _ = renaming.rename(0, RowId(row)));
         let (mut last, mut order) = (9, Vec::new());
         loop {
-            renaming.pass_turn(0, last, function);
+            renaming.pass_turn(0, 0, (last, 1), function);
             let Some(row) = renaming.release(0, 0) else { break };
             last = function(row);
             order.push(row.0);
         }
         assert_eq!(order, [4, 5, 1, 2, 3, 6]);
+    }
+    #[test]
+    fn a_function_has_as_many_turns_in_a_row_as_its_weight() {
+        let mut renaming = Renaming::new(&[(Operator::Md5, 2)], &[], &[]);
+        let function = |row: RowId| row.0 as u16 % 3;
+        let weight = |function: u16| [1, 3, 2][function as usize];
+        (0..80).for_each(|row| _ = renaming.rename(0, RowId(row)));
+        // Row 0 has unit 0, row 1 unit 1, and they are freed in turn.
+        let (mut at, mut order) = ([0, 1], [Vec::new(), Vec::new()]);
+        for unit in (0..2).cycle().take(24) {
+            renaming.pass_turn(0, unit as u16, (at[unit], weight(at[unit])), function);
+            at[unit] = function(renaming.release(0, unit as u16).expect("one waits"));
+            order[unit].push(at[unit]);
+        }
+        assert_eq!(order[0], [1, 1, 1, 2, 2, 0, 1, 1, 1, 2, 2, 0]);
+        assert_eq!(order[1], [1, 1, 2, 2, 0, 1, 1, 1, 2, 2, 0, 1]);
     }
 }

@@ -81,6 +81,7 @@ impl<'a> World<'a> {
             multi_lane: vec![OPERATORS[0].operator, OPERATORS[7].operator],
             direct_chunk: 5000,
             short: true,
+            weights: vec![2, 1],
             abort_grace: 1000,
         };
         let mut world = World {
