@@ -26,6 +26,7 @@ impl Card {
     ) -> Result<(), Status> {
         let (at, part) = match self.functions[function].handles.get(entry.words[0]) {
             Some(HandleTarget::Ssd(at)) => (at, None),
+            Some(HandleTarget::Part(_, part)) if !self.has_part(&part) => return Err(Status::DeviceReset),
             Some(HandleTarget::Part(_, part)) => (part.ssd, Some(part)),
             Some(HandleTarget::Gone) => return Err(Status::DeviceReset),
             _ => return Err(Status::BadHandle),
@@ -42,8 +43,8 @@ impl Card {
                 serial: controller.serial,
             },
             Some(part) => SsdIdentity {
-                block_size: namespace.block_size,
-                blocks: part.length / u64::from(namespace.block_size),
+                block_size: part.block_size,
+                blocks: part.length / u64::from(part.block_size),
                 serial: [b' '; 20],
                 ..SsdIdentity::default()
             },
@@ -66,15 +67,14 @@ impl Card {
         if to == 0 || to >= self.functions.len() || grants & !(GRANT_READ | GRANT_WRITE) != 0 {
             return Err(Status::InvalidField);
         }
-        let block = self.ssds[at].host().namespace().map(|namespace| u64::from(namespace.block_size));
-        let is_whole = |block| (first | length).is_multiple_of(block) && length > 0;
-        if !block.is_some_and(is_whole) {
-            return Err(block.map_or(Status::DeviceReset, |_| Status::InvalidField));
+        let block_size = self.ssds[at].block_size().ok_or(Status::DeviceReset)?;
+        if !(first | length).is_multiple_of(u64::from(block_size)) || length == 0 {
+            return Err(Status::InvalidField);
         }
         if let Some(refusal) = self.ssds[at].refuses(first, length, true) {
             return Err(refusal);
         }
-        let part = Part { ssd: at, first, length, grants };
+        let part = Part { ssd: at, first, length, block_size, grants };
         let number = self.functions[to].lend(part).ok_or(Status::OutOfResources)?;
         match self.functions[0].handles.add(HandleTarget::Lent(to, number)) {
             Some(handle) => Ok((handle, number)),
@@ -122,14 +122,22 @@ impl Card {
         !is_on || !operations.iter().any(|operation| ssd.has(*operation))
     }
 
+    /// Returns true if a part's SSD is there, with the logical blocks that it had when the part was lent.
+    pub(crate) fn has_part(&self, part: &Part) -> bool {
+        self.ssds.get(part.ssd).and_then(Ssd::block_size) == Some(part.block_size)
+    }
+
     /// Opens a part of an SSD that a function was lent.
     pub(crate) fn open_part(&mut self, function: usize, entry: &AdminEntry) -> Answer {
         let number = entry.words[0];
-        let function = &mut self.functions[function];
-        let part = function.part(number).ok_or(Status::InvalidField)?.ok_or(Status::DeviceReset)?;
-        let namespace = self.ssds[part.ssd].host().namespace().ok_or(Status::DeviceReset)?;
-        let handle = function.handles.add(HandleTarget::Part(number, part)).ok_or(Status::OutOfResources)?;
-        Ok((handle, namespace.block_size))
+        let part = self.functions[function].part(number);
+        let part = part.ok_or(Status::InvalidField)?.ok_or(Status::DeviceReset)?;
+        if !self.has_part(&part) {
+            return Err(Status::DeviceReset);
+        }
+        let handles = &mut self.functions[function].handles;
+        let handle = handles.add(HandleTarget::Part(number, part)).ok_or(Status::OutOfResources)?;
+        Ok((handle, part.block_size))
     }
 
     /// Returns the window of a device's registers, if the address is allowed.

@@ -19,6 +19,8 @@ pub(crate) struct Part {
     /// First byte in the namespace, and length in bytes: whole logical blocks.
     pub first: u64,
     pub length: u64,
+    /// Bytes of a logical block. With blocks of another size the SSD does not have the part any more.
+    pub block_size: u32,
     /// Rights: `GRANT_*`.
     pub grants: u32,
 }
@@ -115,7 +117,7 @@ mod tests {
 
     #[test]
     fn parts_are_bounded_and_their_handles_go_with_them() {
-        let part = Part { ssd: 0, first: 4096, length: 8192, grants: 3 };
+        let part = Part { ssd: 0, first: 4096, length: 8192, block_size: 512, grants: 3 };
         let mut function = function();
         let numbers: Vec<_> = (0..=PARTS_MAX).map(|_| function.lend(part)).collect();
         assert_eq!((numbers[1], numbers[PARTS_MAX - 1], numbers[PARTS_MAX]), (Some(1), Some(63), None));
@@ -134,7 +136,7 @@ mod tests {
 
     #[test]
     fn a_part_has_its_own_bytes_alone() {
-        let part = Part { ssd: 0, first: 4096, length: 8192, grants: 3 };
+        let part = Part { ssd: 0, first: 4096, length: 8192, block_size: 512, grants: 3 };
         assert_eq!((part.place(0, 8192), part.place(8191, 1)), (Some(4096), Some(4096 + 8191)));
         assert_eq!(
             [part.place(0, 8193), part.place(8192, 1), part.place(u64::MAX, 2), part.place(1, u64::MAX)],

@@ -86,6 +86,9 @@ impl Card {
             }
             (EndpointKind::Block, HandleTarget::Part(_, part)) => {
                 let ssd = self.ssds.get(part.ssd).ok_or(Status::BadHandle)?;
+                if !self.has_part(&part) {
+                    return Err(Status::DeviceReset);
+                }
                 if part.grants & access.bit() == 0 {
                     return Err(Status::UnsupportedEndpoint);
                 }
@@ -257,6 +260,9 @@ impl Card {
         work: impl FnOnce(Span) -> Work,
     ) {
         match part.place(span.position, span.length.into()) {
+            _ if !self.has_part(part) => {
+                self.done(operation, Outcome::Failed(Failure::new(Status::DeviceReset)));
+            }
             Some(position) => {
                 self.submit(bus, part.ssd, Job { operation, work: work(Span { position, ..span }) });
             }

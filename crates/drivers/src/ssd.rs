@@ -170,8 +170,14 @@ impl Ssd {
         &self.host
     }
 
-    /// Starts the controller, or resets it and starts it again.
+    /// Returns the size of a logical block in bytes, since the host started it and it was ready.
+    pub fn block_size(&self) -> Option<u32> {
+        self.size
+    }
+
+    /// Starts the controller, or resets it and starts it again. Operations that wait for it fail: its logical blocks may be others.
     pub fn start(&mut self, bus: &mut dyn Bus, now: Nanos) {
+        self.give_up_waiting();
         (self.detached, self.size) = (false, None);
         match self.host.state() {
             State::Off => self.host.start(bus, now),

@@ -431,6 +431,61 @@ fn function_0_takes_its_devices_along() {
     }
 }
 
+/// An SSD that is attached again with larger logical blocks does not have the parts any more, whose ends are amid such blocks: nothing is
+/// written to what lies beside them, whenever that happens. With blocks of the same size it has them.
+#[test]
+fn a_part_s_ssd_that_is_attached_again() {
+    for (shift, between) in [(12, 0), (12, 40), (12, 200), (12, 2000), (9, 200), (9, 2000)] {
+        let mut rig = ready(2);
+        // Its last logical block but one, which is in the middle of one of 4 KiB.
+        let first = first(1) + PART + 512;
+        let part = LentPart { ssd: 2, function: 1, grants: 3, first, length: 512 };
+        let (_, number) = rig.on(0).admin(part.entry()).unwrap();
+        assert_eq!(rig.on(1).command(opcode::OPEN_PART, &[number]), Ok((3, 512)));
+        let medium = dcs_fabric::nvme::Namespace::new(1 << (26 - shift), shift);
+        medium.store(first - 512, &data(4096, 5));
+        rig.store(FREE, &[0xee; 512]);
+        let write = Transfer::new(End::memory(1, FREE, 512), End::ssd(3, &[(0, 512)]));
+        let cids: Vec<u16> = (0..6).map(|_| rig.submit(&write)).collect();
+        steps(&mut rig, between);
+        let ssd = rig.ssds[0].0;
+        rig.fabric.device::<dcs_fabric::nvme::Nvme>(ssd).format(1, medium.clone());
+        let bar = rig.fabric.bar(ssd, 0);
+        let words = [bar.length as u32, 0, 0, 0, 0, 0];
+        let attach =
+            AdminEntry { opcode: opcode::ATTACH_SSD, data_address: bar.address, words, ..Default::default() };
+        let (handle, size) = rig.on(0).admin(attach).unwrap();
+        assert_eq!(size, 1 << shift);
+        rig.on(1);
+        for cid in cids {
+            let status = rig.wait(cid).status();
+            assert!(
+                [Status::Success, Status::DeviceReset].contains(&status),
+                "{status:?} after {between} steps"
+            );
+        }
+        let mut there = vec![0; 4096];
+        medium.load(first - 512, &mut there);
+        there[512..1024].copy_from_slice(&data(4096, 5)[512..1024]);
+        assert!(there == data(4096, 5), "what lies beside the part, after {between} steps");
+        let (wanted, part) = if shift == 9 {
+            (Status::Success, Ok((4, 512)))
+        } else {
+            (Status::DeviceReset, Err(Status::DeviceReset))
+        };
+        assert_eq!(rig.run(&write).status(), wanted, "{shift}");
+        assert_eq!(rig.command(opcode::OPEN_PART, &[number]), part);
+        // Lent again, it has whole ones of the new blocks.
+        let lent = LentPart { ssd: handle, function: 1, grants: 3, first: first & !4095, length: 4096 };
+        let (_, number) = rig.on(0).admin(lent.entry()).unwrap();
+        let (handle, size) = rig.on(1).command(opcode::OPEN_PART, &[number]).unwrap();
+        assert_eq!(size, 1 << shift);
+        let write = Transfer::new(End::memory(1, FREE, 4096), End::ssd(handle, &[(0, 4096)]));
+        assert_eq!(rig.run(&write).status(), Status::Success);
+        rig.assert_idle();
+    }
+}
+
 /// A host's memory goes away under its commands: its function fails, alone.
 #[test]
 fn a_function_whose_memory_is_gone_fails_alone() {
