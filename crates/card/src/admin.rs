@@ -316,8 +316,8 @@ impl Card {
             return Err(Status::InvalidField);
         }
         let (tenant, depth) = (entry.words[2] as u16, ring.depth);
-        let config =
-            QueueConfig { function: function as u16, tenant, depth, weight: 1, number: Some(number) };
+        let weight = self.config.engine.weight(function as u16);
+        let config = QueueConfig { function: function as u16, tenant, depth, weight, number: Some(number) };
         let id = self.engine.add_queue(config).ok_or(Status::OutOfResources)?;
         self.owners[usize::from(id.0)] = function;
         if let Some(at) = at {

@@ -80,6 +80,17 @@ impl Default for Config {
 }
 
 impl Config {
+    /// Returns the default with this many functions: each host can create two queue pairs at least, and slots and blocks suffice for that.
+    pub fn for_functions(functions: usize) -> Config {
+        let mut config = Config { functions, ..Config::default() };
+        let engine = &mut config.engine;
+        engine.queues = engine.queues.max(u16::try_from(2 * functions).unwrap_or(u16::MAX));
+        engine.commands = engine.commands.max(engine.queues.saturating_mul(2));
+        engine.blocks = engine.blocks.max(engine.commands.into());
+        engine.cached_blocks = engine.blocks;
+        config
+    }
+
     /// Returns the queue pairs that each function's host can create; `None` if the sizes do not allow as many functions.
     pub fn queue_pairs(&self) -> Option<u16> {
         let functions =
@@ -152,14 +163,14 @@ impl Card {
             None => Box::new(Engine::new(config.engine.clone())?),
         };
         config.engine = engine.config().clone();
+        let pairs = config
+            .queue_pairs()
+            .ok_or(CardError::Functions { functions: config.functions, queues: config.engine.queues })?;
         let window = bus.window();
         let mut memory = Region::whole(window);
         let length = u64::from(config.engine.blocks) * u64::from(config.engine.block_size);
         let blocks =
             memory.take(length, 4096).ok_or(CardError::Memory { blocks: length, memory: window.length })?;
-        let pairs = config
-            .queue_pairs()
-            .ok_or(CardError::Functions { functions: config.functions, queues: config.engine.queues })?;
         let function = |_| {
             let registers = Registers::new(capabilities(&config), pairs + 1);
             Function::new(SharedRegisters::new(registers, wake.clone()), pairs, config.handles)

@@ -21,7 +21,7 @@
 //! ```text
 //!   host 0 --- function 0 ---+--- attaches devices, lends parts of SSDs (LEND_SSD) ---> SSDs, NICs
 //!   host 1 --- function 1 ---+--- opens its parts (OPEN_PART)
-//!   host 2 --- function 2 ---+--- Engine: slots and blocks in equal parts, units by turns, functions before queues
+//!   host 2 --- function 2 ---+--- Engine: slots and blocks by weights, units by turns, functions before queues
 //! ```
 //!
 //! The card reaches a host over its function's bus, and nothing else of that host's. A function's reset, failure or removal ends its own

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -24,7 +24,15 @@ pub enum ServeError {
     /// The card's sizes are refused.
     #[error(transparent)]
     Card(#[from] CardError),
-    /// Memory, socket or thread could not be made.
+    /// A function's socket could not be made.
+    #[error("{}: {error}", socket.display())]
+    Socket {
+        /// The socket.
+        socket: PathBuf,
+        /// The reason.
+        error: io::Error,
+    },
+    /// Memory or a thread could not be made.
     #[error("the card cannot be served: {0}")]
     Io(#[from] io::Error),
 }
@@ -145,6 +153,24 @@ pub fn serve_by(
     made.start(|mut card, mut bus, _, stop| run(&mut card, &mut bus, stop))
 }
 
+/// Sockets that were made for a card. They are removed if the card cannot be.
+struct Sockets(Vec<PathBuf>);
+
+impl Sockets {
+    /// Keeps a socket that was bound, or says which one could not be.
+    fn bind<T>(&mut self, socket: &Path, bound: io::Result<T>) -> Result<T, ServeError> {
+        let bound = bound.map_err(|error| ServeError::Socket { socket: socket.to_path_buf(), error })?;
+        self.0.push(socket.to_path_buf());
+        Ok(bound)
+    }
+}
+
+impl Drop for Sockets {
+    fn drop(&mut self) {
+        self.0.iter().for_each(|socket| _ = std::fs::remove_file(socket));
+    }
+}
+
 /// A card, and the servers of its functions.
 struct Made {
     card: Card,
@@ -170,14 +196,17 @@ impl Made {
             };
             Function::new(setup, Box::new(NoRegisters))
         };
-        let (server, bus) = Server::bind(first, function(memory)?, wake.clone())?;
+        let mut sockets = Sockets(Vec::new());
+        let (server, bus) = sockets.bind(first, Server::bind(first, function(memory)?, wake.clone()))?;
         let card = Card::new(config, &bus, Some(wake.clone()))?;
         let (mut servers, mut ports) = (vec![server], Vec::new());
         for socket in others {
-            let (server, port) = Server::bind_port(socket, function(0)?, wake.clone())?;
+            let (server, port) =
+                sockets.bind(socket, Server::bind_port(socket, function(0)?, wake.clone()))?;
             servers.push(server);
             ports.push(port);
         }
+        sockets.0.clear();
         for (server, registers) in servers.iter_mut().zip(card.all_registers()) {
             server.function().set_registers(Box::new(registers));
         }

@@ -56,6 +56,8 @@ pub enum Command {
     Doctor(Doctor),
     /// Serve the card to a QEMU of your own
     Card(Card),
+    /// Lend parts of the card's SSDs to other functions of the card, until interrupted
+    Lend(Lend),
     /// An SSD that sends videos to a NIC by itself, for a QEMU of your own, and their driver in the guest
     D2d(crate::d2d::args::D2d),
     /// Write man pages and completions into a folder, for make install
@@ -94,6 +96,7 @@ impl Arguments {
             Command::Scrub(_) => report("scrub"),
             Command::Doctor(_) => report("doctor"),
             Command::Card(_) => report("card"),
+            Command::Lend(_) => report("lend"),
             Command::D2d(_) => report("d2d"),
             Command::Pages { .. } => report("pages"),
         }
@@ -262,14 +265,31 @@ pub struct Doctor {
 #[derive(Debug, Args)]
 #[command(after_help = CARD_HELP)]
 pub struct Card {
-    /// Unix socket to serve the card at (vfio-user)
-    pub socket: PathBuf,
+    /// Unix socket to serve the card at (vfio-user); of several, each serves a function to a guest of its own
+    #[arg(required = true, value_name = "SOCKET")]
+    pub sockets: Vec<PathBuf>,
     /// Memory of the card, a power of two: blocks, queues, rings
     #[arg(long, value_name = "SIZE", value_parser = units::size, default_value = "16MiB")]
     pub memory: u64,
+    /// Weights of the functions, 1 to 256, in the order of the sockets: each gets slots, blocks and operators' time in
+    /// proportion while several have work (default: 1 each)
+    #[arg(long, value_name = "WEIGHTS", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub weights: Vec<u16>,
     /// Core of its engine; rtl needs a dcs that was built with the feature rtl
     #[arg(long, value_enum, default_value = "rust")]
     pub engine: CardEngine,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = LEND_HELP)]
+pub struct Lend {
+    /// FUNCTION=DEVICE, or FUNCTION=DEVICE@FIRST+LENGTH in bytes: a block device of an SSD that the card drives, for
+    /// example a partition, which nobody else uses meanwhile
+    #[arg(required = true, value_name = "PART", value_parser = crate::lend::wanted)]
+    pub parts: Vec<crate::lend::Wanted>,
+    /// Lend them to be read only
+    #[arg(long)]
+    pub read_only: bool,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -455,4 +475,19 @@ Examples:
   qemu-system-x86_64 ... -object memory-backend-memfd,id=m,size=1G,share=on -machine q35,memory-backend=m \\
     -device '{\"driver\":\"vfio-user-pci\",\"socket\":{\"type\":\"unix\",\"path\":\"/run/user/1000/card\"},\"rombar\":0}'
 
-It serves until it is interrupted; then QEMU's guests see the card pulled out. dcs vm does all of this by itself.";
+  dcs card /run/user/1000/f0 /run/user/1000/f1    # two functions: the first guest lends parts of its SSDs to the second
+
+It serves until it is interrupted; then QEMU's guests see the card pulled out. dcs vm does all of this by itself.
+Function 0, at the first socket, has the card's memory and devices. The guests of the others use what it lends them.";
+
+const LEND_HELP: &str = "\
+Examples, in the guest that has the card's function 0:
+  export DCS_CARD_DISKS=0000:00:05.0=/dev/nvme0n1
+  dcs lend 1=/dev/nvme0n1p2                              # a partition
+  dcs lend 1=/dev/nvme0n1@4MiB+1GiB 2=/dev/nvme0n1@2GiB+1GiB
+  dcs lend 1=/dev/nvme0n1p3 2=/dev/nvme0n1p3 --read-only # the same one to two functions
+
+It says the number of each part, by which the function's guest opens it (Engine::open_part), and runs until it is
+interrupted. Then it takes the parts back, and ends when the SSDs have ended what the functions began on them.
+DCS_CARD names the card's function 0 if there are several functions in this machine. Meanwhile no other command can
+have this function: it is this one's.";

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `args` | the command line and its help |
 //! | `send`, `recv`, `copy`, `stream`, `record`, `ops`, `run`, `serve`, `scrub`, `doctor` | one subcommand each |
-//! | `serve_card` | `dcs card` |
+//! | `serve_card`, `lend` | `dcs card`, and what its function 0 lends to the others |
 //! | `d2d` | `dcs d2d`: an SSD and a NIC for QEMU, and their driver |
 //! | `companion` | `dcs demo`, `dcs bench`, `dcs vm` and `dcs csd`, which are other programs' |
 //! | `chain`, `keys` | operators, keys and counters as people give them |
@@ -36,6 +36,7 @@ mod documents;
 mod expect;
 mod identity;
 mod keys;
+mod lend;
 mod modules;
 mod nic;
 mod nvme;
@@ -101,6 +102,7 @@ fn run(command: &Command, report: &Report) -> Result<(), failure::Failure> {
         Command::Doctor(options) => doctor::run(options, report),
         Command::Pages { folder } => pages::run(folder),
         Command::Card(options) => serve_card::run(options, report),
+        Command::Lend(options) => lend::run(options, report),
         Command::D2d(options) => d2d::run(options, report),
         Command::Demo(_) => Err(companion::start("demo")),
         Command::Bench(_) => Err(companion::start("bench")),

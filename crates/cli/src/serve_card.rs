@@ -1,4 +1,4 @@
-//! `dcs card`: serves the card to a QEMU at a vfio-user socket.
+//! `dcs card`: serves the card to QEMUs, each of its functions at a vfio-user socket.
 
 use crate::args;
 use crate::failure::{Exit, Failure};
@@ -6,36 +6,74 @@ use crate::interrupt;
 use crate::names::{add_name, shown};
 use crate::report::Report;
 use crate::units::human;
-use dcs_card::card::Config;
-use dcs_card::serve::serve;
+use dcs_card::card::{CardError, Config};
+use dcs_card::serve::{ServeError, serve_functions};
 use serde_json::json;
+use std::path::{Path, PathBuf};
 
 pub fn run(options: &args::Card, report: &Report) -> Result<(), Failure> {
     interrupt::install();
     let mut key = [0; 16];
     getrandom::fill(&mut key)
         .map_err(|error| Failure::new(Exit::Failed, format!("no randomness: {error}")))?;
-    let config = with_core(options.engine, Config { key, ..Config::default() })?;
-    let socket = shown(&options.socket);
+    let config = Config { key, ..Config::for_functions(options.sockets.len()) };
+    let mut config = with_core(options.engine, config)?;
+    if !options.weights.is_empty() {
+        config.engine.weights = weights(options)?;
+    }
     if !options.memory.is_power_of_two() {
         let line = format!("--memory {}: a card's memory must be a power of two", options.memory);
         return Err(Failure::usage(line).advise("for example 16MiB"));
     }
-    let serve = || serve(&options.socket, options.memory, config);
-    let (served, _leftover) = interrupt::leftover_of(&options.socket, serve)
-        .map_err(|error| Failure::new(Exit::Failed, format!("{socket}: {error}")))?;
-    let mut object = json!({ "event": "listening", "command": "card" });
-    add_name(&mut object, "socket", &options.socket);
-    report.object(&object);
-    report.remark(format_args!(
-        "dcs: a card with {} at {socket}; attach it to QEMU with\n\
-         -device '{{\"driver\":\"vfio-user-pci\",\"socket\":{{\"type\":\"unix\",\"path\":\"{socket}\"}},\"rombar\":0}}'",
-        human(options.memory)
-    ));
+    let sockets: Vec<&Path> = options.sockets.iter().map(PathBuf::as_path).collect();
+    let serve = || serve_functions(&sockets, options.memory, config);
+    let (served, _leftovers) =
+        interrupt::leftovers_of(&options.sockets, serve).map_err(|error| refusal(&error))?;
+    for (function, socket) in options.sockets.iter().enumerate() {
+        let mut object = json!({ "event": "listening", "command": "card", "function": function });
+        add_name(&mut object, "socket", socket);
+        report.object(&object);
+        let what = match function {
+            0 => format!("a card with {}", human(options.memory)),
+            _ => format!("its function {function}"),
+        };
+        let socket = shown(socket);
+        report.remark(format_args!(
+            "dcs: {what} at {socket}; attach it to QEMU with\n\
+             -device '{{\"driver\":\"vfio-user-pci\",\"socket\":{{\"type\":\"unix\",\"path\":\"{socket}\"}},\"rombar\":0}}'"
+        ));
+    }
     // Serves until a signal ends the process.
     loop {
         std::thread::park();
         let _ = &served;
+    }
+}
+
+/// Returns the functions' weights, of which there is one for each.
+fn weights(options: &args::Card) -> Result<Vec<u16>, Failure> {
+    let (weights, functions) = (options.weights.len(), options.sockets.len());
+    if weights != functions {
+        let line = format!("--weights: {weights} of them, and {functions} sockets");
+        return Err(Failure::usage(line).advise("give a weight for each socket, for example --weights 2,1"));
+    }
+    if matches!(options.engine, args::CardEngine::Rtl) {
+        let line = "--engine rtl --weights: the core in SystemVerilog shares by queues, without weights";
+        return Err(Failure::usage(line).advise("leave out --weights"));
+    }
+    Ok(options.weights.clone())
+}
+
+/// The reason why the card is not served, with what to do.
+fn refusal(error: &ServeError) -> Failure {
+    let failure = Failure::new(Exit::Failed, error.to_string());
+    match error {
+        ServeError::Card(CardError::Memory { blocks, .. }) => {
+            let least = blocks.saturating_mul(2).next_power_of_two();
+            failure.advise(format!("--memory {}MiB", least >> 20))
+        }
+        ServeError::Card(CardError::Functions { .. }) => failure.advise("give fewer sockets"),
+        _ => failure,
     }
 }
 

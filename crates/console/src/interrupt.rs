@@ -158,6 +158,16 @@ pub fn leftover_of<T, E>(path: &Path, make: impl FnOnce() -> Result<T, E>) -> Re
     Ok((made, state.leave(Left::Path(path.to_path_buf()))))
 }
 
+/// Has a signal remove all of these paths, which `make` makes, likewise.
+pub fn leftovers_of<T, E>(
+    paths: &[PathBuf],
+    make: impl FnOnce() -> Result<T, E>,
+) -> Result<(T, Vec<Leftover>), E> {
+    let mut state = state();
+    let made = make()?;
+    Ok((made, paths.iter().map(|path| state.leave(Left::Path(path.clone()))).collect()))
+}
+
 /// Has a signal call this to clean up.
 pub fn leftover_by(remove: impl Fn() + Send + 'static) -> Leftover {
     state().leave(Left::Other(Box::new(remove)))

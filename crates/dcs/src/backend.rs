@@ -1,11 +1,12 @@
 //! Backends as the engine's handle sees them: which there are, and the interface of each: a loop that one thread
 //! at a time drives.
 
+use crate::card::parts::Lending;
 use crate::drive::Near;
 use crate::endpoint::Namespace;
 use crate::queue::{Finished, QueuePair};
 use crate::statistics::Statistics;
-use dcs_abi::admin::{AdminEntry, Answer};
+use dcs_abi::admin::{AdminEntry, Answer, SsdIdentity};
 use dcs_abi::status::Status;
 use dcs_devices::Sending;
 use dcs_devices::gpu;
@@ -53,6 +54,8 @@ pub(crate) enum Control {
     Admin(AdminEntry, Sender<Answer>),
     /// Returns the counts of a NIC's media stream, by its handle.
     PacedSending(u32, Sender<Result<Sending, Status>>),
+    /// Returns the identity of a card's SSD, or of a part of one, by its handle.
+    Identity(u32, Sender<Result<SsdIdentity, Status>>),
     /// Brings the statistics up to date where that costs something; then says so.
     UpdateStatistics(Sender<()>),
     Stop,
@@ -98,6 +101,8 @@ pub(crate) struct Info {
     /// The card's NICs, or the engine's own.
     pub nics: Vec<Port>,
     pub namespaces: Vec<Namespace>,
+    /// What parts of SSDs between a card's functions need, if there is a card.
+    pub lending: Option<Arc<Lending>>,
     pub interface: Option<Arc<Interface>>,
     pub gpu: Option<gpu::Properties>,
     pub gpu_storage: Option<Result<gpu::Storage, gpu::StorageError>>,

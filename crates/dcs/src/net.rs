@@ -89,6 +89,10 @@ pub(crate) struct Held {
 }
 
 impl Held {
+    pub fn new(engine: &Arc<Shared>, handle: u32) -> Held {
+        Held { engine: Arc::clone(engine), handle }
+    }
+
     pub fn handle(&self) -> u32 {
         self.handle
     }

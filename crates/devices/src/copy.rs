@@ -134,7 +134,9 @@ fn end(route: &Route, role: EndpointRole, offset: u64) -> Option<End<'_>> {
         Object::File(file) => Some(End { fd: file.cached(), offset: Some(offset), is_socket: false }),
         Object::Flow(flow) => Some(End { fd: flow.fd.as_fd(), offset: None, is_socket: true }),
         Object::Stream(stream) => Some(End { fd: stream.fd.as_fd(), offset: None, is_socket: false }),
-        Object::Memory(_) | Object::Device(_) | Object::Namespace(_) | Object::Paced(_) => None,
+        Object::Memory(_) | Object::Device(_) | Object::Namespace(_) | Object::Part(_) | Object::Paced(_) => {
+            None
+        }
     }
 }
 

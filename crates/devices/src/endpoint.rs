@@ -69,7 +69,21 @@ pub(crate) enum Object {
     Memory(Memory),
     Device(DeviceFlow),
     Namespace(Arc<Namespace>),
+    Part(Part),
     Paced(Paced),
+}
+
+/// A part of an SSD that a function of a card was lent. Only that card's backend can use it.
+#[derive(Debug)]
+pub struct Part {
+    /// The backend's number, which differs from every other's in this process.
+    pub backend: u64,
+    /// The card's handle.
+    pub handle: u32,
+    /// Length in bytes.
+    pub bytes: u64,
+    /// Keeps the part open.
+    pub held: Arc<dyn std::any::Any + Send + Sync>,
 }
 
 /// A connection of a card, or of a NIC that the engine drives. Its backend knows it by number.
@@ -287,6 +301,19 @@ impl Endpoint {
         }
     }
 
+    /// Makes an endpoint of a part of an SSD that a card's function was lent.
+    pub fn part(part: Part) -> Endpoint {
+        Endpoint::of(Object::Part(part), true, true)
+    }
+
+    /// Returns the part of an SSD that it is, if it is one.
+    pub fn as_part(&self) -> Option<&Part> {
+        match &self.object {
+            Object::Part(part) => Some(part),
+            _ => None,
+        }
+    }
+
     /// Returns the descriptor of a file or block device, if this is one.
     pub fn file(&self) -> Option<BorrowedFd<'_>> {
         match &self.object {
@@ -336,7 +363,7 @@ impl Endpoint {
             Object::Flow(_) | Object::Device(_) => EndpointKind::Flow,
             Object::Stream(_) => EndpointKind::Stream,
             Object::Memory(_) => EndpointKind::Memory,
-            Object::Namespace(_) => EndpointKind::Block,
+            Object::Namespace(_) | Object::Part(_) => EndpointKind::Block,
             Object::Paced(_) => EndpointKind::Paced,
         };
         Endpoint { object, kind, readable, writable }
@@ -398,6 +425,7 @@ impl Endpoint {
             Object::Flow(_) | Object::Stream(_) | Object::Device(_) | Object::Paced(_) => None,
             Object::Memory(memory) => Some(memory.length() as u64),
             Object::Namespace(namespace) => Some(namespace.bytes()),
+            Object::Part(part) => Some(part.bytes),
         })
     }
 }

@@ -385,6 +385,7 @@ fn check(spec: &EndpointSpec, endpoint: &Endpoint, stage: Stage) -> Result<bool,
                 return Err(Failure::new(Status::PathUnavailable));
             }
         }
+        Object::Part(_) => return Err(Failure::new(Status::UnsupportedEndpoint)),
         // Its own NIC's engine checks whether it knows the connection.
         Object::Flow(_) | Object::Stream(_) | Object::Device(_) | Object::Paced(_) => {}
     }

@@ -8,6 +8,7 @@ mod card;
 mod core;
 mod datagrams;
 mod files;
+mod functions;
 mod iommu;
 mod kinds;
 mod library;

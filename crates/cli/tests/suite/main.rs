@@ -16,6 +16,7 @@ mod guest;
 mod help;
 mod interrupt;
 mod keys;
+mod lend;
 #[cfg(feature = "wasm")]
 mod modules;
 mod names;

@@ -110,11 +110,14 @@ pub(super) struct DiskMap {
     pub handle: u32,
     /// The kernel's number for the same disk.
     device: Option<u64>,
+    /// Bytes of a logical block, if the kernel has it.
+    pub block_size: Option<u32>,
 }
 
 impl DiskMap {
     pub fn new(handle: u32, device: Option<&KernelDisk>) -> DiskMap {
-        DiskMap { handle, device: device.map(|disk| disk.number) }
+        let block_size = device.map(|disk| disk.identity.block_size);
+        DiskMap { handle, device: device.map(|disk| disk.number), block_size }
     }
 
     /// Returns the start of a block device on this disk, if it is this disk or a partition of it.

@@ -12,6 +12,11 @@ pub enum CardError {
     /// A function cannot be had over VFIO.
     #[error(transparent)]
     Vfio(#[from] VfioError),
+    /// A function other than 0 was given devices.
+    #[error(
+        "{0} is not the card's function 0, which alone has SSDs and NICs: unset DCS_CARD_DISKS and DCS_CARD_NIC, and open the parts of SSDs that function 0 lends"
+    )]
+    NoDevices(String),
     /// The card is one of another version, or broken.
     #[error("the card: {0}")]
     Card(&'static str),

@@ -24,7 +24,7 @@ use dcs_devices::controller::Waker;
 use dcs_nvme::command::{Abort, CreateCompletionQueue, CreateSubmissionQueue};
 use dcs_nvme::register::{ACQ, AQA, ASQ, CC, CSTS};
 use dcs_nvme::{AdminQueueSizes, Configuration, ControllerStatus};
-use dcs_vfio::{Access, Buffer, Container, Function, Mapping};
+use dcs_vfio::{Access, Buffer, Container, Function, Mapping, VfioError};
 use rustix::event::{EventfdFlags, PollFd, PollFlags};
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd, OwnedFd};
@@ -52,10 +52,11 @@ const SLOT: u64 = 0x4000;
 /// A slot: the descriptor, then the result area.
 pub(super) const DESCRIPTOR: u64 = 0x3000;
 pub(super) const RESULT: u64 = SLOT - DESCRIPTOR;
-/// Place of a media stream's counts, behind the last slot.
+/// Place of a media stream's counts, or of an SSD's identity, behind the last slot.
 const SENDING: u64 = SLOT_AT + SLOTS as u64 * SLOT;
 const DATA: u64 = 2 << 20;
-const _: () = assert!(SENDING + PacedSending::SIZE as u64 <= DATA);
+const _: () =
+    assert!(SENDING + PacedSending::SIZE as u64 <= DATA && SENDING + SsdIdentity::SIZE as u64 <= DATA);
 const LENGTH: u64 = 16 << 20;
 /// The handle that the card gives out first: of the buffer.
 pub(super) const BUFFER_HANDLE: u32 = 1;
@@ -87,6 +88,15 @@ enum Asker {
     Answer(Sender<Answer>),
     /// Waits for a media stream's counts, which the card writes into a slot's place.
     Sending(Sender<Result<Sending, Status>>),
+    /// Waits for an SSD's identity, which the card writes there too.
+    Identity(Sender<Result<SsdIdentity, Status>>),
+}
+
+impl Asker {
+    /// True if the card writes the answer into the place of which there is one.
+    fn needs_place(&self) -> bool {
+        matches!(self, Asker::Sending(_) | Asker::Identity(_))
+    }
 }
 
 /// The card.
@@ -103,7 +113,7 @@ pub(super) struct Hardware {
     /// Bytes of the descriptor in each slot, which may hold keys.
     lengths: [usize; SLOTS],
     next_cid: u16,
-    /// Set while the card writes what a media stream has sent: there is one place for that.
+    /// Set while the card writes what a media stream has sent, or which SSD it is: there is one place for that.
     tells: bool,
     /// Its NICs.
     pub nics: Vec<Port>,
@@ -128,17 +138,22 @@ impl Hardware {
             Ok(function)
         };
         let card = open(&near, &card)?;
-        let (own, memory) = (card.bar_address(2)?, Arc::new(card.bar(2)?));
-        // Its own too: by a write to itself it finds out its address.
-        near.map(&memory, own, Access::Both)?;
+        let own = own_memory(&card, options)?;
+        if let Some((own, memory)) = &own {
+            // Its own too: by a write to itself it finds out its address.
+            near.map(memory, *own, Access::Both)?;
+        }
         let disks: Vec<Function> =
             options.disks.iter().map(|disk| open(&far, &disk.function)).collect::<Result<_, _>>()?;
         let nics: Vec<Function> =
             options.nics.iter().map(|nic| open(&far, &nic.function)).collect::<Result<_, _>>()?;
-        if !disks.is_empty() || !nics.is_empty() {
-            far.map(&memory, own, Access::Both)?;
+        let mut windows = Vec::new();
+        if let Some((own, memory)) = own {
+            if !disks.is_empty() || !nics.is_empty() {
+                far.map(&memory, own, Access::Both)?;
+            }
+            windows.push((own, memory.length()));
         }
-        let mut windows = vec![(own, memory.length())];
         for device in disks.iter().chain(&nics) {
             let (bar, address) = (device.bar(0)?, device.bar_address(0)?);
             windows.push((address, bar.length()));
@@ -262,8 +277,13 @@ impl Hardware {
     fn identity(&mut self, handle: u32) -> Result<SsdIdentity, CardError> {
         let to = entry(opcode::IDENTIFY_SSD, self.address(DATA), &[handle]);
         self.ask("tell which SSD it is", to)?;
+        self.read_identity(DATA)
+    }
+
+    /// Reads what the card has written of an SSD.
+    fn read_identity(&self, at: u64) -> Result<SsdIdentity, CardError> {
         let mut bytes = [0; SsdIdentity::SIZE];
-        self.buffer.load(DATA, &mut bytes);
+        self.buffer.load(at, &mut bytes);
         let packet = SsdIdentityPacket::new_checked(&bytes[..]);
         packet
             .and_then(|packet| SsdIdentity::parse(&packet))
@@ -308,6 +328,13 @@ impl Hardware {
         self.give_admin();
     }
 
+    /// Asks which SSD, or which part of one, a handle names.
+    pub fn ask_identity(&mut self, handle: u32, answer: Sender<Result<SsdIdentity, Status>>) {
+        let entry = entry(opcode::IDENTIFY_SSD, self.address(SENDING), &[handle]);
+        self.waiting.push_back((entry, Asker::Identity(answer)));
+        self.give_admin();
+    }
+
     /// Has a command aborted.
     pub fn abort(&mut self, cid: u16) {
         let words = Abort { submission_queue: 1, cid }.words();
@@ -339,10 +366,10 @@ impl Hardware {
 
     fn give_admin(&mut self) {
         while self.asked.len() < SLOTS
-            && !(self.tells && matches!(self.waiting.front(), Some((_, Asker::Sending(_)))))
+            && !(self.tells && self.waiting.front().is_some_and(|(_, asker)| asker.needs_place()))
             && let Some((mut entry, asker)) = self.waiting.pop_front()
         {
-            self.tells |= matches!(asker, Asker::Sending(_));
+            self.tells |= asker.needs_place();
             self.next_cid = self.next_cid.wrapping_add(1);
             while self.asked.contains_key(&self.next_cid) {
                 self.next_cid = self.next_cid.wrapping_add(1);
@@ -379,6 +406,11 @@ impl Hardware {
                     Asker::Sending(answer) => {
                         self.tells = false;
                         answer.send(told.and_then(|_| self.sending())).is_err()
+                    }
+                    Asker::Identity(answer) => {
+                        self.tells = false;
+                        let read = |_| self.read_identity(SENDING).map_err(|_| Status::InternalError);
+                        answer.send(told.and_then(read)).is_err()
                     }
                 };
                 if unwanted && told.is_ok() && matches!(asked, opcode::ACCEPT | opcode::CONNECT) {
@@ -507,6 +539,16 @@ impl Hardware {
         self.registers.write32(CC, 0);
         self.asked.clear();
         self.waiting.clear();
+    }
+}
+
+/// The card's own memory, with its address. Only function 0 has it as a BAR, and only function 0 has devices.
+fn own_memory(card: &Function, options: &Options) -> Result<Option<(u64, Arc<Mapping>)>, CardError> {
+    match card.bar(2) {
+        Ok(memory) => Ok(Some((card.bar_address(2)?, Arc::new(memory)))),
+        Err(VfioError::Missing(..)) if options.disks.is_empty() && options.nics.is_empty() => Ok(None),
+        Err(VfioError::Missing(address, _)) => Err(CardError::NoDevices(address)),
+        Err(error) => Err(error.into()),
     }
 }
 

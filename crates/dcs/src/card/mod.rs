@@ -26,6 +26,7 @@
 //! | `files` | which files a card may have |
 //! | `hold`, `held` | what keeps a file's blocks where they are meanwhile; ranges that are held |
 //! | `cache` | the page cache of what the card writes |
+//! | `parts` | parts of SSDs: function 0 lends them, the card's other functions open them |
 //!
 //! # The page cache
 //!
@@ -39,6 +40,12 @@
 //! If the card has commands and reports nothing for a second, its status (CSTS) is read. A card that was
 //! pulled out, was reset or has failed ends all commands, and all later ones, with `DEVICE_RESET` at stage
 //! `frontend`; how much they had delivered is unknown.
+//!
+//! # Functions
+//!
+//! Of a card with several functions this process drives one. Function 0 has the devices, and lends parts of its SSDs to
+//! the others ([`Engine::lend`](crate::Engine::lend)). Another one is driven without disks and NICs, has no memory of the
+//! card as a BAR, and opens the parts that it is lent ([`Engine::open_part`](crate::Engine::open_part)).
 //!
 //! # What it doesn't implement
 //!
@@ -59,10 +66,12 @@ pub(crate) mod held;
 pub(crate) mod hold;
 pub(crate) mod options;
 mod page_allocator;
+pub(crate) mod parts;
 mod translate;
 
 pub use error::CardError;
 pub use options::{Disk, Nic, Options, OptionsError};
+pub use parts::{Access, Lent, Part, PartError};
 
 use crate::backend::{BackendLoop, Control, Info};
 use crate::error::Error;
@@ -77,6 +86,7 @@ use dcs_devices::controller::Waker;
 use dcs_engine::QueueId;
 use hardware::{BUFFER_HANDLE, Hardware, SLOTS};
 use page_allocator::PageAllocator;
+use parts::Lending;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -132,6 +142,7 @@ struct Flight {
 pub(crate) struct CardLoop {
     hardware: Hardware,
     translator: Translator,
+    lending: Arc<Lending>,
     memory: PageAllocator,
     queues: Vec<Option<Queue>>,
     opening: Vec<Arc<QueuePair>>,
@@ -156,6 +167,7 @@ impl CardLoop {
     pub fn new(options: &Options) -> Result<CardLoop, Error> {
         let waker = Waker::new().map_err(Error::Start)?;
         let (hardware, disks) = Hardware::new(options)?;
+        let lending = Arc::new(Lending::new(disks.clone()));
         let counted = Statistics {
             blocks: hardware.blocks(),
             blocks_free: hardware.blocks(),
@@ -165,7 +177,8 @@ impl CardLoop {
         Ok(CardLoop {
             memory: PageAllocator::new(hardware.data()),
             hardware,
-            translator: Translator::new(disks, BUFFER_HANDLE),
+            translator: Translator::new(disks, lending.number(), BUFFER_HANDLE),
+            lending,
             queues: Vec::new(),
             opening: Vec::new(),
             flights: (0..SLOTS).map(|_| None).collect(),
@@ -191,6 +204,7 @@ impl CardLoop {
             statistics: Arc::clone(&self.statistics),
             asks_for_statistics: true,
             nics: self.hardware.nics.clone(),
+            lending: Some(Arc::clone(&self.lending)),
             ..Info::default()
         }
     }
@@ -489,8 +503,9 @@ impl BackendLoop for CardLoop {
             Control::Cancel(pair, cid) => self.cancel(&pair, cid),
             // Threads that query a lost card learn that no answer will come.
             Control::Admin(..) if self.lost => {}
-            Control::PacedSending(..) if self.lost => {}
+            Control::PacedSending(..) | Control::Identity(..) if self.lost => {}
             Control::Admin(entry, answer) => self.hardware.admin(entry, answer),
+            Control::Identity(handle, answer) => self.hardware.ask_identity(handle, answer),
             Control::PacedSending(handle, answer) => self.hardware.paced_sending(handle, answer),
             Control::UpdateStatistics(seen) => {
                 // A register read stops the processor for longer than all else that a transfer takes.

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 /// The card and its devices.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// The card's PCI address (`0000:00:04.0`); without one, the only card that there is.
+    /// The card's PCI address (`0000:00:04.0`), which of several functions is one; without one, the first that there is.
     pub card: Option<String>,
     /// SSDs that the card drives.
     pub disks: Vec<Disk>,

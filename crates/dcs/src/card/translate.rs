@@ -14,6 +14,7 @@ use dcs_abi::entry::{CompletionEntry, LENGTH_TO_END, SubmissionEntry};
 use dcs_abi::operator::{Operator, OperatorKind};
 use dcs_abi::status::{Stage, Status};
 use dcs_devices::Endpoint;
+use dcs_devices::endpoint::Part;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -55,6 +56,8 @@ pub(super) const LATER: Status = Status::Unknown(0);
 #[derive(Debug)]
 pub(super) struct Translator {
     disks: Vec<DiskMap>,
+    /// The backend's number, by which it knows its parts of SSDs.
+    number: u64,
     /// The card's handle for the buffer.
     buffer: u32,
     holds: Holds,
@@ -77,8 +80,8 @@ struct End {
 }
 
 impl Translator {
-    pub fn new(disks: Vec<DiskMap>, buffer: u32) -> Translator {
-        Translator { disks, buffer, holds: Holds::default() }
+    pub fn new(disks: Vec<DiskMap>, number: u64, buffer: u32) -> Translator {
+        Translator { disks, number, buffer, holds: Holds::default() }
     }
 
     /// Makes the card's command of a session's. The pages that it allocates are in the [`Translated`].
@@ -180,6 +183,9 @@ impl Context<'_> {
             return Ok(flow(handle));
         }
         let mut extents: Vec<Extent> = view.extents().collect();
+        if let Some(part) = endpoint.as_part() {
+            return self.part(part, extents, Stage::Source);
+        }
         if endpoint.file().is_some() {
             // It has no bytes that the card could find, whatever it would give to a read.
             extents
@@ -222,6 +228,12 @@ impl Context<'_> {
             return Ok(flow(handle));
         }
         let mut extents: Vec<Extent> = view.extents().collect();
+        if let Some(part) = endpoint.as_part() {
+            if let ([only], Some(length)) = (&mut extents[..], length) {
+                only.length = only.length.min(length);
+            }
+            return self.part(part, extents, Stage::Destination);
+        }
         if endpoint.file().is_some() {
             if let [only] = &mut extents[..] {
                 // A file grows under the kernel; here it is as long as it is.
@@ -249,6 +261,15 @@ impl Context<'_> {
         let kind = EndpointKind::Memory as u8;
         let endpoint = descriptor::Endpoint { kind, handle: self.translator.buffer, ..Default::default() };
         End { endpoint, extents: vec![Extent { offset: self.hardware.address(pages.offset), length }] }
+    }
+
+    /// A part of an SSD that function 0 lends to this one.
+    fn part(&self, part: &Part, extents: Vec<Extent>, stage: Stage) -> Result<End, Refusal> {
+        if part.backend != self.translator.number {
+            return Err(Refusal::new(stage, Status::UnsupportedEndpoint, 0));
+        }
+        let (kind, handle) = (EndpointKind::Block as u8, part.handle);
+        Ok(End { endpoint: descriptor::Endpoint { kind, handle, ..Default::default() }, extents })
     }
 
     /// A file, or a block device, on a disk that the card drives.

@@ -6,7 +6,7 @@ use crate::drive::Near;
 use crate::engine::meter::Meter;
 use crate::queue::{Awaited, Finished, QueuePair};
 use crate::statistics::Statistics;
-use dcs_abi::admin::{AdminEntry, Answer};
+use dcs_abi::admin::{AdminEntry, Answer, SsdIdentity};
 use dcs_abi::status::Status;
 use dcs_devices::Sending;
 use dcs_devices::controller::Waker;
@@ -170,6 +170,13 @@ impl Shared {
         let (send, receive) = std::sync::mpsc::channel();
         self.push(Control::PacedSending(handle, send));
         self.answer(&receive, None).ok()?.ok()
+    }
+
+    /// Returns the identity of a card's SSD, or of a part of one, by its handle.
+    pub fn identity(&self, handle: u32) -> Result<SsdIdentity, Status> {
+        let (send, receive) = std::sync::mpsc::channel();
+        self.push(Control::Identity(handle, send));
+        self.answer(&receive, None)?
     }
 
     /// Returns its counters, as of its last step. A core that does not answer soon has nothing new: the

@@ -207,6 +207,7 @@ impl KernelLoop {
             asks_for_statistics: true,
             has_ring: self.controller.has_ring(),
             nics: interface.iter().map(port).collect(),
+            lending: None,
             namespaces: self.namespaces.iter().map(Namespace::new).collect(),
             interface,
             gpu: self.gpu.clone(),
@@ -560,6 +561,7 @@ impl BackendLoop for KernelLoop {
             }
             Control::Admin(_, answer) if self.closed => _ = answer.send(Err(Status::QueueDeleted)),
             Control::Admin(entry, answer) => self.admin(&entry, answer),
+            Control::Identity(_, answer) => _ = answer.send(Err(Status::UnsupportedEndpoint)),
             Control::PacedSending(handle, answer) => {
                 // An error: nothing waits for the answer.
                 let _ = answer.send(self.controller.paced_sending(handle).ok_or(Status::DeviceReset));

@@ -374,7 +374,7 @@ impl Controller {
             Object::Stream(stream) => flow::read(stream, &mut bytes[range]),
             Object::Memory(memory) => Attempt::moved(memory.read(offset, &mut bytes[range]), 0),
             Object::Paced(stream) => with_paced::read(stream, &mut bytes[range], pace),
-            Object::Namespace(_) | Object::Device(_) => {
+            Object::Namespace(_) | Object::Device(_) | Object::Part(_) => {
                 side.driven(DriveWork::Read { position: offset, block, start, length })
             }
         }
@@ -419,7 +419,7 @@ impl Controller {
             },
             // `write_paced` does it.
             Object::Paced(_) => Attempt::failed(Failure::new(Status::InternalError)),
-            Object::Namespace(_) | Object::Device(_) => {
+            Object::Namespace(_) | Object::Device(_) | Object::Part(_) => {
                 side.driven(DriveWork::Write { position: offset, block, start, length, more })
             }
         }

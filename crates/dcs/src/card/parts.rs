@@ -1,0 +1,432 @@
+//! Parts of SSDs between a card's functions. Function 0's host lends a range of a block device to another function
+//! ([`Engine::lend`]); that function's host opens it by its number ([`Engine::open_part`]), and then it is a source
+//! and a destination of its transfers ([`Source::part`], [`Sink::part`]). The hosts tell each other the number in
+//! their own way. docs/server.md, *Several functions*, says what the functions share.
+
+use super::disks::DiskMap;
+use super::extents::{ExtentError, Purpose};
+use super::held::Held;
+use super::hold::{Holds, Unheld};
+use crate::endpoint::{Range, Sink, Source};
+use crate::engine::Engine;
+use crate::engine::shared::Shared;
+use crate::net;
+use dcs_abi::admin::{AdminEntry, GRANT_READ, GRANT_WRITE, LentPart, opcode};
+use dcs_abi::descriptor::{EndpointKind, Extent};
+use dcs_abi::status::{Stage, Status};
+use dcs_devices::{Endpoint, endpoint};
+use std::io;
+use std::ops::{Bound, RangeBounds};
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// Why a part of an SSD is not lent, not taken back, or not opened.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PartError {
+    /// The engine has no card.
+    #[error("the engine has no card: make it with the card's backend")]
+    NoCard,
+    /// A file, a pipe, a socket.
+    #[error(
+        "a part of an SSD is lent by its block device, for example a partition: the blocks of a file may move"
+    )]
+    NotDevice,
+    /// The block device is open for less than is lent.
+    #[error("the block device is not open for {0}: a function is lent what its lender may do itself")]
+    NotOpen(&'static str),
+    /// The range cannot be lent.
+    #[error(
+        "{length} bytes from byte {first} on cannot be lent: a part is whole logical blocks of {block} bytes, one at least, and the device has {size} bytes"
+    )]
+    Range {
+        /// First byte of the range.
+        first: u64,
+        /// Its length in bytes.
+        length: u64,
+        /// Bytes of a logical block.
+        block: u32,
+        /// Bytes of the device.
+        size: u64,
+    },
+    /// The card cannot have the block device, or it was used meanwhile.
+    #[error(transparent)]
+    Device(#[from] ExtentError),
+    /// The card refused.
+    #[error("the card cannot {what}: {why}")]
+    Refused {
+        /// The request.
+        what: &'static str,
+        /// The reason, with what to do.
+        why: String,
+        /// The status of its answer.
+        status: Status,
+    },
+}
+
+/// The rights of a function to a part that it is lent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// To read it.
+    Read,
+    /// To write it.
+    Write,
+    /// To read and write it.
+    Both,
+}
+
+impl Access {
+    fn reads(self) -> bool {
+        self != Access::Write
+    }
+
+    fn writes(self) -> bool {
+        self != Access::Read
+    }
+
+    fn grants(self) -> u16 {
+        let read = if self.reads() { GRANT_READ } else { 0 };
+        let write = if self.writes() { GRANT_WRITE } else { 0 };
+        (read | write) as u16
+    }
+}
+
+/// What parts of SSDs need of a card's backend.
+#[derive(Debug)]
+pub(crate) struct Lending {
+    /// Differs from every other backend's in this process.
+    number: u64,
+    disks: Vec<DiskMap>,
+    /// Claims of block devices of which parts are lent.
+    holds: Mutex<Holds>,
+}
+
+impl Lending {
+    pub(super) fn new(disks: Vec<DiskMap>) -> Lending {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Lending { number: NEXT.fetch_add(1, Ordering::Relaxed), disks, holds: Mutex::default() }
+    }
+
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Claims a range of a block device, and returns it as the card has it, with the claim.
+    fn claim(
+        &self,
+        device: &Endpoint,
+        range: (Bound<u64>, Bound<u64>),
+        access: Access,
+    ) -> Result<(LentPart, Held), PartError> {
+        let (Some(given), Some(number)) = (device.file(), device.disk()) else {
+            return Err(PartError::NotDevice);
+        };
+        if device.kind() != EndpointKind::Block {
+            return Err(PartError::NotDevice);
+        }
+        for (needed, open, what) in
+            [(access.reads(), device.readable(), "reading"), (access.writes(), device.writable(), "writing")]
+        {
+            if needed && !open {
+                return Err(PartError::NotOpen(what));
+            }
+        }
+        let size = device.size().map_err(ExtentError::Unheld)?.unwrap_or(0);
+        let found = self.disks.iter().find_map(|disk| Some((disk, disk.start_of(number)?, disk.block_size?)));
+        let missing = ExtentError::Disk(rustix::fs::major(number), rustix::fs::minor(number));
+        let (disk, start, block) = found.ok_or(missing)?;
+        let (first, length) = whole_blocks(range, size, block)?;
+        let purpose = if access.writes() { Purpose::Write } else { Purpose::Read };
+        let extent = Extent { offset: first, length };
+        let mut holds = self.holds.lock().unwrap_or_else(|error| error.into_inner());
+        let held = holds.held_device(given, extent, Stage::Destination, purpose);
+        let held = held.map_err(|unheld| match unheld {
+            Unheld::Busy => ExtentError::Claimed,
+            Unheld::Refused(error) => error,
+        })?;
+        let grants = access.grants();
+        Ok((LentPart { ssd: disk.handle, function: 0, grants, first: start + first, length }, held))
+    }
+}
+
+/// Returns the first byte and the length of a range of a device, if it is whole logical blocks.
+fn whole_blocks(
+    (from, to): (Bound<u64>, Bound<u64>),
+    size: u64,
+    block: u32,
+) -> Result<(u64, u64), PartError> {
+    let first = match from {
+        Bound::Included(from) => from,
+        Bound::Excluded(before) => before.saturating_add(1),
+        Bound::Unbounded => 0,
+    };
+    let end = match to {
+        Bound::Included(last) => last.saturating_add(1),
+        Bound::Excluded(end) => end,
+        Bound::Unbounded => size,
+    };
+    let length = end.saturating_sub(first);
+    let is_whole = (first | length).is_multiple_of(u64::from(block.max(1)));
+    if !is_whole || length == 0 || end > size {
+        return Err(PartError::Range { first, length, block, size });
+    }
+    Ok((first, length))
+}
+
+/// A part of an SSD that function 0 lends to another function of the card, until this is dropped or
+/// [taken back](Lent::take_back). Meanwhile nobody on this host may claim or mount its block device, and it is no
+/// endpoint of this engine's transfers; other parts of it may be lent.
+///
+/// It ends with the engine too.
+#[derive(Debug)]
+pub struct Lent {
+    engine: Arc<Shared>,
+    handle: u32,
+    /// The SSD's handle.
+    ssd: u32,
+    function: u16,
+    number: u32,
+    bytes: u64,
+    /// The claim; `None` once it is taken back.
+    held: Option<Held>,
+}
+
+impl Lent {
+    /// The function that it is lent to.
+    pub fn function(&self) -> u16 {
+        self.function
+    }
+
+    /// The number by which that function's host opens it: [`Engine::open_part`].
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// Its length in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// True if the card and the SSD are there: without them nothing is lent.
+    pub fn is_there(&self) -> bool {
+        self.engine.identity(self.ssd).is_ok()
+    }
+
+    /// Takes it back: waits until the SSD has ended what the function began on it. Its later transfers fail with
+    /// [`Status::DeviceReset`]. What the function wrote is what readers of the block device get from then on.
+    ///
+    /// # Errors
+    ///
+    /// [`PartError::Refused`]: the card is gone, and with it what it lent. [`PartError::Device`]: somebody has the
+    /// block device mapped, and may read there what it had before.
+    pub fn take_back(mut self) -> Result<(), PartError> {
+        self.end()
+    }
+
+    fn end(&mut self) -> Result<(), PartError> {
+        let Some(held) = self.held.take() else { return Ok(()) };
+        let answer = self.engine.admin(entry(opcode::RELEASE, self.handle));
+        let dropped = held.finish();
+        answer.map_err(|status| refused("take the part back", "the card is gone, or was reset", status))?;
+        Ok(dropped?)
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        // In a process that was forked nothing of the engine may be touched.
+        if !self.engine.is_foreign() {
+            // An error says that nothing is lent any more.
+            let _ = self.end();
+        }
+    }
+}
+
+/// A part of an SSD that function 0 lends to the function that this engine drives. It is open until this and all
+/// transfers that name it are gone.
+#[derive(Clone, Debug)]
+pub struct Part {
+    endpoint: Arc<Endpoint>,
+    number: u32,
+    block_size: u32,
+    bytes: u64,
+}
+
+impl Part {
+    /// Its number.
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// Bytes of a logical block.
+    pub fn block_size(&self) -> u32 {
+        self.block_size
+    }
+
+    /// Bytes of all of it.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
+impl Engine {
+    /// Lends a range of a block device to another function of the card, whose function 0 this engine drives: a whole disk
+    /// that the card drives, or a partition of one. It must be open for all that is lent, and neither mounted nor claimed
+    /// by another.
+    ///
+    /// # Errors
+    ///
+    /// [`PartError`]; then nothing is lent.
+    pub fn lend(
+        &self,
+        function: u16,
+        device: &impl AsFd,
+        range: impl RangeBounds<u64>,
+        access: Access,
+    ) -> Result<Lent, PartError> {
+        let engine = Arc::clone(self.first());
+        let lending = engine.info.lending.as_ref().ok_or(PartError::NoCard)?;
+        let endpoint = Endpoint::from_fd(device.as_fd());
+        let endpoint = endpoint.map_err(|error| ExtentError::Unheld(io::Error::other(error)))?;
+        let range = (range.start_bound().cloned(), range.end_bound().cloned());
+        let (part, held) = lending.claim(&endpoint, range, access)?;
+        let answer = engine.admin(LentPart { function, ..part }.entry());
+        let (handle, number) =
+            answer.map_err(|status| refused("lend the part", why_not_lent(status, function), status))?;
+        let LentPart { ssd, length: bytes, .. } = part;
+        Ok(Lent { engine, handle, ssd, function, number, bytes, held: Some(held) })
+    }
+
+    /// Opens the part with this number that function 0 lends to the function that this engine drives. A function's parts
+    /// are numbered from 0.
+    ///
+    /// # Errors
+    ///
+    /// [`PartError::NoCard`], [`PartError::Refused`].
+    pub fn open_part(&self, number: u32) -> Result<Part, PartError> {
+        const WHAT: &str = "open the part";
+        let engine = self.first();
+        let lending = engine.info.lending.as_ref().ok_or(PartError::NoCard)?;
+        let failed = |status| refused(WHAT, why_not_opened(status, number), status);
+        let (handle, block_size) = engine.admin(entry(opcode::OPEN_PART, number)).map_err(failed)?;
+        let held = Arc::new(net::Held::new(engine, handle));
+        let identity = engine.identity(handle).map_err(failed)?;
+        let bytes = identity.blocks.saturating_mul(identity.block_size.into());
+        let part = endpoint::Part { backend: lending.number, handle, bytes, held };
+        Ok(Part { endpoint: Arc::new(Endpoint::part(part)), number, block_size, bytes })
+    }
+}
+
+fn entry(opcode: u8, word: u32) -> AdminEntry {
+    let mut entry = AdminEntry { opcode, ..Default::default() };
+    entry.words[0] = word;
+    entry
+}
+
+fn refused(what: &'static str, why: impl Into<String>, status: Status) -> PartError {
+    PartError::Refused { what, why: why.into(), status }
+}
+
+fn why_not_lent(status: Status, function: u16) -> String {
+    match status {
+        Status::InvalidOpcode => "function 0 alone lends, and this engine drives another one".into(),
+        Status::InvalidField if function == 0 => "function 0 lends, to functions from 1 on".into(),
+        Status::InvalidField => format!("it has no function {function}"),
+        Status::OutOfResources => {
+            format!("function {function} has 64 parts, or no handle is left: take one back first")
+        }
+        status => status.to_string(),
+    }
+}
+
+fn why_not_opened(status: Status, number: u32) -> String {
+    match status {
+        Status::InvalidField => {
+            format!("function 0 has lent no part {number} to this function: lend it there first")
+        }
+        Status::DeviceReset => {
+            format!("part {number} was taken back, or its SSD is gone: have function 0 lend it again")
+        }
+        status => status.to_string(),
+    }
+}
+
+fn span(range: impl RangeBounds<u64>) -> Range {
+    Range::Span(range.start_bound().cloned(), range.end_bound().cloned())
+}
+
+impl Source {
+    /// Bytes of a part of an SSD that the engine's function of a card was lent. They need not be whole logical
+    /// blocks.
+    pub fn part(part: &Part, range: impl RangeBounds<u64>) -> Source {
+        Source::endpoint(Arc::clone(&part.endpoint), span(range))
+    }
+}
+
+impl Sink {
+    /// Bytes of a part of an SSD, from the beginning of a logical block. Bytes after the last one written are
+    /// unchanged.
+    pub fn part(part: &Part, range: impl RangeBounds<u64>) -> Sink {
+        Sink::endpoint(Arc::clone(&part.endpoint), span(range))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_is_whole_logical_blocks_of_the_device() {
+        let of = |range: (Bound<u64>, Bound<u64>)| whole_blocks(range, 1 << 20, 4096).ok();
+        let bounds = |(from, to): (u64, u64)| (Bound::Included(from), Bound::Excluded(to));
+        assert_eq!(of((Bound::Unbounded, Bound::Unbounded)), Some((0, 1 << 20)));
+        assert_eq!(of((Bound::Excluded(4095), Bound::Included(8191))), Some((4096, 4096)));
+        assert_eq!(of(bounds((4096, 1 << 20))), Some((4096, (1 << 20) - 4096)));
+        let wrong =
+            [(0, 0), (512, 4096), (0, 4097), (4096, (1 << 20) + 4096), (8192, 4096), (1 << 20, u64::MAX)];
+        for range in wrong {
+            assert_eq!(of(bounds(range)), None, "{range:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_block_device_of_the_card_s_is_refused_with_what_to_do() {
+        let lending = Lending::new(Vec::new());
+        let claim = |endpoint: Endpoint| {
+            lending
+                .claim(&endpoint, (Bound::Unbounded, Bound::Unbounded), Access::Both)
+                .unwrap_err()
+                .to_string()
+        };
+        let file = tempfile::tempfile().unwrap();
+        let error = claim(Endpoint::from_fd(file.as_fd()).unwrap());
+        assert!(error.contains("by its block device"), "{error}");
+        let (reader, _writer) = io::pipe().unwrap();
+        let error = claim(Endpoint::from_fd(reader.as_fd()).unwrap());
+        assert!(error.contains("by its block device"), "{error}");
+    }
+
+    #[test]
+    fn an_engine_without_a_card_lends_and_opens_nothing() {
+        let engine = Engine::builder().start().unwrap();
+        let file = tempfile::tempfile().unwrap();
+        assert!(matches!(engine.lend(1, &file, .., Access::Read), Err(PartError::NoCard)));
+        assert!(matches!(engine.open_part(0), Err(PartError::NoCard)));
+    }
+
+    #[test]
+    fn an_engine_of_the_kernel_has_no_part_of_a_card_s() {
+        let part = endpoint::Part { backend: 7, handle: 1, bytes: 8192, held: Arc::new(()) };
+        let (endpoint, bytes) = (Arc::new(Endpoint::part(part)), 8192);
+        let part = Part { endpoint, number: 0, block_size: 512, bytes };
+        let engine = Engine::builder().start().unwrap();
+        let session = engine.session().unwrap();
+        let error =
+            session.transfer(Source::part(&part, ..), [], Sink::memory(8192)).unwrap().wait().unwrap_err();
+        assert_eq!((error.status, error.stage), (Status::UnsupportedEndpoint, Stage::Source), "{error}");
+        let source = Source::memory(vec![0; 512]);
+        let error = session.transfer(source, [], Sink::part(&part, 512..1024)).unwrap().wait().unwrap_err();
+        assert_eq!((error.status, error.stage), (Status::UnsupportedEndpoint, Stage::Destination), "{error}");
+    }
+}
