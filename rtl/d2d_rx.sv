@@ -170,15 +170,16 @@ module d2d_rx
   // ---- What is in the queue and may leave it ----
 
   position_t queued, units, most;
-  logic      has_rest;
+  logic      has_rest, all;
   assign queued   = c_q.received - c_q.taken_out;
   assign has_rest = c_q.bounded && c_q.end_at == c_q.received;
+  assign all      = step_q != Take || 64'(take_most_i) >= queued;
 
   always_comb begin
-    most = step_q == Take && 64'(take_most_i) < queued ? 64'(take_most_i) : queued;
+    most = all ? queued : 64'(take_most_i);
     if (Network) units = most >= 64'(c_q.unit) ? 64'(c_q.unit) : '0;
     else units = most & ~(64'(c_q.unit) - 1'b1);
-    if (units == '0 && has_rest) units = queued;
+    if (units == '0 && has_rest && all) units = queued;
     if (c_q.pause || !is_running(c_q.state)) units = '0;
   end
 

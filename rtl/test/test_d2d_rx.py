@@ -255,6 +255,9 @@ class Bench:
         if frame is None:
             return
         number, packet = frame["stream"], bytes.fromhex(frame["data"])[42:]
+        if self.chance.random() < 0.3:
+            said = await self.ask("take", stream=number, most=self.chance.randrange(len(packet)))
+            assert said["taken"][0] == 0, "more was taken than was asked for"
         said = await self.ask("take", stream=number, most=self.units[number])
         length, at, epoch = said["taken"]
         assert length == len(packet), f"{length} bytes were taken, not {len(packet)}"

@@ -169,13 +169,14 @@ impl Receiver {
         Arrival::Taken
     }
 
-    /// Returns how many bytes can leave the queue now: whole units up to `most` bytes, or the rest of the stream.
+    /// Returns how many bytes, `most` at most, can leave the queue now: whole units, or the rest of the stream.
     pub fn ready(&self, most: u64) -> u64 {
         if self.paused || !self.state.is_running() {
             return 0;
         }
-        let units = self.queue.len().min(most) / self.plan.unit * self.plan.unit;
-        if units == 0 && self.plan.end == Some(self.received) { self.queue.len() } else { units }
+        let queued = self.queue.len();
+        let units = queued.min(most) / self.plan.unit * self.plan.unit;
+        if units == 0 && queued <= most && self.plan.end == Some(self.received) { queued } else { units }
     }
 
     /// Takes bytes out of the queue, into a buffer with capacity for `room` more. They keep their credits until they are consumed.
@@ -287,5 +288,21 @@ impl Receiver {
     /// Returns true once after each end.
     pub fn take_ended(&mut self) -> bool {
         core::mem::take(&mut self.ended)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_is_given_more_than_asked_for() {
+        let mut receiver = Receiver::new(8, 0);
+        receiver.start(Ok(Plan { end: Some(700), unit: 256, ..IDLE }), false, 0);
+        receiver.data(1, 4, 0, &[7; 700], 0);
+        assert_eq!([255, 256, 600, 700].map(|most| receiver.ready(most)), [0, 256, 512, 512]);
+        receiver.take(512, 0);
+        // The rest of the stream.
+        assert_eq!([0, 187, 188, u64::MAX].map(|most| receiver.ready(most)), [0, 0, 188, 188]);
     }
 }
