@@ -27,6 +27,8 @@ def main():
     parser.add_argument("--target", type=Path, required=True, help="where results are kept")
     parser.add_argument("--seeds", type=int, default=8, help="how many seeds each bench runs")
     parser.add_argument("--commands", type=int, default=100_000, help="how many commands both cores are given")
+    parser.add_argument("--parts", action="store_true", help="area of each module within, none of them dissolved")
+    parser.add_argument("--without", action="append", default=[], metavar="MODULE", help="area without what is in these modules")
     parser.add_argument("part", choices=[*PARTS, "body", "quick", "all"])
     parser.add_argument("module", nargs="*", help="only these modules")
     args = parser.parse_args()

@@ -33,23 +33,57 @@ def read(top, parameters, files):
     return f"read_slang {options} --top {top} {given} {' '.join(map(str, files))}\n"
 
 
-def measure(args, name):
+def synthesize(args, name, result, options):
+    """Gives what yosys counts, by module."""
     unit = modules.UNITS[name]
     script = read(unit.top, unit.parameters, modules.files(unit.top))
-    script += f"synth_xilinx -family xc7 -flatten -noiopad -top {unit.top}\ntee -q -o {name}.json stat -json -tech xilinx\n"
-    folder = yosys(args, name, script)
+    script += "".join(f"blackbox {module}$*\n" for module in args.without)
+    script += f"synth_xilinx -family xc7 {options} -noiopad -top {unit.top}\n"
+    folder = yosys(args, result, script + f"tee -q -o {result}.json stat -json -tech xilinx\n")
     # Lines of the log's kind stand before and behind the object.
-    text = (folder / f"{name}.json").read_text()
-    cells = json.loads(re.search(r"\{.*\}", text, re.S)[0])["design"]["num_cells_by_type"]
+    text = (folder / f"{result}.json").read_text()
+    return json.loads(re.search(r"\{.*\}", text, re.S)[0])
+
+
+def area(cells):
+    """LUTs, registers and block RAMs of primitives."""
     luts = sum(LUTS.get(cell, 0) * count for cell, count in cells.items())
     registers = sum(count for cell, count in cells.items() if re.fullmatch(r"FD[RSCP]E(_1)?", cell))
     brams = sum(BRAMS.get(cell, 0) * count for cell, count in cells.items())
     return luts, registers, brams
 
 
+def measure(args, name):
+    return area(synthesize(args, name, name, "-flatten")["design"]["num_cells_by_type"])
+
+
+def parts(args, name):
+    """Each module within one that is left as it is, with all that is in it; its name has the way to it."""
+    synthesized = synthesize(args, name, f"{name}_parts", "")["modules"]
+    found = {module.removeprefix("\\"): part["num_cells_by_type"] for module, part in synthesized.items()}
+    known = {}
+
+    def whole(module):
+        if module not in known:
+            cells = found[module]
+            inner = [tuple(count * part for part in whole(cell)) for cell, count in cells.items() if cell in found]
+            known[module] = tuple(map(sum, zip(area(cells), *inner)))
+        return known[module]
+
+    return {module: whole(module) for module in found}
+
+
+def said(area):
+    luts, registers, brams = area
+    return f"{luts} LUTs, {registers} registers, {brams:g} block RAMs"
+
+
 def run(args):
     print("area: Xilinx 7 series by yosys: LUTs, registers, block RAMs")
     for name in modules.chosen(args):
-        luts, registers, brams = measure(args, name)
-        print(f"area {name}: {luts} LUTs, {registers} registers, {brams:g} block RAMs", flush=True)
+        if args.parts:
+            for part, found in parts(args, name).items():
+                print(f"area {name}: {part}: {said(found)}", flush=True)
+        else:
+            print(f"area {name}: {said(measure(args, name))}", flush=True)
     return True
