@@ -2,35 +2,24 @@
 
 from collections import deque
 
-from layouts import package
+import layouts
 
-BEAT = 16
-
-
-def structure(name):
-    return package("bus_pkg")[2][1][name]
+BEAT = layouts.constants("bus_pkg")["BeatBytes"]
+ERROR = 2
 
 
 def pack(name, **values):
-    bits = 0
-    for field, width in structure(name):
-        bits = bits << width | values.pop(field, 0) & (1 << width) - 1
-    assert not values, f"{name} has no {values}"
-    return bits
+    return layouts.pack(name, "bus_pkg", **values)
 
 
 def unpack(name, bits):
-    fields = {}
-    for field, width in reversed(structure(name)):
-        fields[field] = bits & (1 << width) - 1
-        bits >>= width
-    return fields
+    return layouts.unpack(name, bits, "bus_pkg")
 
 
 def shifts(name):
     """Where the fields of a structure begin, from its lowest bit."""
     at, found = 0, {}
-    for field, width in reversed(structure(name)):
+    for field, width in reversed(layouts.package("bus_pkg")[2][1][name]):
         found[field] = at
         at += width
     return found
@@ -48,9 +37,11 @@ class Memory:
         self.request, self.response, self.chance = request, response, chance
         self.bad = bad or (lambda address, data: False)
         self.bytes = {}
+        # Addresses of which every access fails; the share of cycles in which a channel moves.
+        self.broken, self.pace = range(0), 0.6
         self.reads, self.writes, self.beats, self.answers = deque(), deque(), deque(), deque()
-        # What was written: address and bytes, in order, good or not; and the bursts that were read.
-        self.written, self.bursts = [], 0
+        # What was written: address and bytes, in order, good or not.
+        self.written = []
         self.offer = {"r": None, "b": None}
         self.ready, self.driven = {}, None
 
@@ -60,20 +51,18 @@ class Memory:
     def store(self, address, length):
         return bytes(self.bytes.get(address + at, 0xEE) for at in range(length))
 
-    def may(self, share):
-        return self.chance is None or self.chance.random() < share
+    def may(self):
+        return self.chance is None or self.chance.random() < self.pace
 
     def drive(self):
         """Before the cycle: what is offered and taken in it."""
-        if self.offer["r"] is None and self.reads and self.may(0.7):
+        if self.offer["r"] is None and self.reads and self.may():
             at, left, identity = self.reads[0]
             data = int.from_bytes(self.store(at, BEAT), "little")
-            self.offer["r"] = pack("read_t", id=identity, data=data, last=int(left == 0))
-        if self.offer["b"] is None and self.answers and self.may(0.5):
+            self.offer["r"] = pack("read_t", id=identity, data=data, resp=ERROR * (at in self.broken), last=int(left == 0))
+        if self.offer["b"] is None and self.answers and self.may():
             self.offer["b"] = self.answers[0]
-        self.ready = {name: int(self.may(0.6)) for name in ("ar", "aw", "w")}
-        # A beat is not taken before its address, so that it is known where it goes.
-        self.ready["w"] &= int(bool(self.writes))
+        self.ready = {name: int(self.may()) for name in ("ar", "aw", "w")}
         bits = sum(self.ready[channel] << RESPONSE[f"{channel}_ready"] for channel in ("ar", "aw", "w"))
         for channel, offer in self.offer.items():
             if offer is not None:
@@ -82,32 +71,31 @@ class Memory:
             self.response.value = self.driven = bits
 
     def sample(self):
-        """In the cycle, when all is settled: what goes over. Tells if anything did."""
+        """In the cycle, when all is settled: what goes over."""
         bits = int(self.request.value)
         offers = any(offer is not None for offer in self.offer.values())
         if not (bits & VALID or offers and bits & READY):
-            return False
-        said, moved = unpack("request_t", bits), False
+            return
+        said = unpack("request_t", bits)
         if said["ar_valid"] and self.ready["ar"]:
             burst = self.address(said["ar"])
             self.reads.append([burst["addr"] & ~(BEAT - 1), burst["len"], burst["id"]])
-            self.bursts, moved = self.bursts + 1, True
         if said["aw_valid"] and self.ready["aw"]:
             self.writes.append((self.address(said["aw"]), []))
-            moved = True
         if said["r_ready"] and self.offer["r"] is not None:
-            self.offer["r"], moved = None, True
+            self.offer["r"] = None
             self.reads[0][0] += BEAT
             self.reads[0][1] -= 1
             if self.reads[0][1] < 0:
                 self.reads.popleft()
         if said["w_valid"] and self.ready["w"]:
-            moved = True
-            self.beat(unpack("write_t", said["w"]))
+            self.beats.append(unpack("write_t", said["w"]))
+        # A beat may come before its address.
+        while self.beats and self.writes:
+            self.beat(self.beats.popleft())
         if said["b_ready"] and self.offer["b"] is not None:
-            self.offer["b"], moved = None, True
+            self.offer["b"] = None
             self.answers.popleft()
-        return moved
 
     def address(self, bits):
         burst = unpack("address_t", bits)
@@ -128,12 +116,12 @@ class Memory:
         run = bytes(value for _, value in places)
         assert not places or [at for at, _ in places] == list(range(places[0][0], places[0][0] + len(places)))
         start = places[0][0] if places else burst["addr"]
-        self.arrived(start, run, lambda bad: self.answers.append(pack("written_t", id=burst["id"], resp=2 if bad else 0)))
+        self.arrived(start, run, lambda bad: self.answers.append(pack("written_t", id=burst["id"], resp=ERROR * bad)))
 
     def arrived(self, start, run, answer):
         """A write is there as a whole. Subclasses have other things than memory at some addresses, and answer later."""
-        bad = self.bad(start, run)
+        bad = bool(start in self.broken or self.bad(start, run))
         if not bad:
-            self.bytes.update(enumerate(run, start))
+            self.load(start, run)
         self.written.append((start, run))
         answer(bad)

@@ -3,7 +3,8 @@
 Here it reaches the controller's memory by the ports of that, and blocks at once; subclasses have a bus for both.
 """
 
-from axi import WORD, Memory
+from blocks import WORD
+from bus import Memory
 from layouts import pack
 
 ENTRIES, COMPLETIONS, PAGE = 16, 64, 256
@@ -15,18 +16,15 @@ class Bells(Memory):
     """The bus on which doorbells are rung."""
 
     def __init__(self, dut, chance, ssd):
-        super().__init__(dut, chance, 0)
+        super().__init__(dut.bus_o, dut.bus_i, chance)
         self.ssd = ssd
 
-    def store(self, at, data, keep):
-        if self.ssd.gone:
-            return False
-        register = at + (keep & -keep).bit_length() - 1
-        assert keep == 15 << register % 16
-        value = int.from_bytes(data[register % 16 : register % 16 + 4], "little")
-        assert register in (TAIL, HEAD) and value < ENTRIES
-        self.ssd.rung(register, value)
-        return True
+    def arrived(self, start, run, answer):
+        if not self.ssd.gone:
+            value = int.from_bytes(run, "little")
+            assert start in (TAIL, HEAD) and len(run) == 4 and value < ENTRIES
+            self.ssd.rung(start, value)
+        answer(self.ssd.gone)
 
 
 class Ssd:
@@ -34,7 +32,7 @@ class Ssd:
 
     def __init__(self, dut, chance, blocks, size, shift):
         self.dut, self.chance, self.blocks, self.disk, self.size = dut, chance, blocks, bytearray(chance.randbytes(size)), 1 << shift
-        self.bells = Bells(dut, chance, self)
+        self.bells = Bells(dut, chance, self) if dut is not None else None
         # What goes over its ports: words to be read and to be written, each with what comes then.
         self.reads, self.coming, self.writes, self.read, self.write = [], [], [], None, None
         self.faults, self.slow, self.gone, self.cycle, self.most, self.flushes = 0.0, 40, False, 0, 0, 0
@@ -66,8 +64,8 @@ class Ssd:
     def put(self, index, data, keep, then=None):
         self.writes.append((index, int.from_bytes(data, "little"), keep, then, self.epoch))
 
-    def offer(self):
-        self.bells.offer()
+    def drive(self):
+        self.bells.drive()
         if self.read is None and self.reads and self.chance.random() < 0.7:
             self.read = self.reads.pop(0)
         if self.write is None and self.writes and self.chance.random() < 0.7:
@@ -79,9 +77,9 @@ class Ssd:
         if self.write:
             self.dut.own_write_at_i.value, self.dut.own_write_data_i.value, self.dut.own_write_keep_i.value = self.write[:3]
 
-    def take(self):
+    def sample(self):
         self.cycle += 1
-        self.bells.take()
+        self.bells.sample()
         if int(self.dut.own_read_done_o.value):
             self.coming.pop(0)(int(self.dut.own_read_data_o.value).to_bytes(WORD, "little"))
         if self.read and int(self.dut.own_read_ready_o.value):

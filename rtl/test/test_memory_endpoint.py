@@ -3,7 +3,8 @@
 import random
 
 import cocotb
-from axi import SHIFT, Blocks, Memory
+from blocks import SHIFT, Blocks
+from bus import BEAT, Memory
 from cocotb.clock import Clock
 from cocotb.triggers import FallingEdge, ReadOnly
 from jobs import SEEDS, record
@@ -14,10 +15,24 @@ BLOCK = 1 << C["BlockShift"]
 SIZE = 1 << 18
 
 
+class Ram(Memory):
+    """Memory that is compared as a whole."""
+
+    def __init__(self, dut, chance):
+        super().__init__(dut.bus_o, dut.bus_i, chance)
+        self.bytes = bytearray(SIZE)
+
+    def load(self, address, data):
+        self.bytes[address : address + len(data)] = data
+
+    def store(self, address, length):
+        return bytes(self.bytes[address : address + length])
+
+
 class Bench:
     def __init__(self, dut, chance):
         self.dut, self.chance, self.cycle = dut, chance, 0
-        self.memory, self.blocks = Memory(dut, chance, SIZE), Blocks(dut, chance, C["Blocks"] << SHIFT)
+        self.memory, self.blocks = Ram(dut, chance), Blocks(dut, chance, C["Blocks"] << SHIFT)
         # By row: the operation, what memory and block must be afterwards, and if it fails.
         self.flying, self.todo, self.done = {}, [], 0
 
@@ -40,14 +55,14 @@ class Bench:
         self.dut.address_i.value = address
 
     async def step(self):
-        self.memory.offer()
-        self.blocks.offer()
+        self.memory.drive()
+        self.blocks.drive()
         ready = self.chance is None or self.chance.random() < 0.5
         self.dut.outcome_ready_i.value = int(ready)
         await ReadOnly()
         assert int(self.dut.operation_ready_o.value)
-        self.memory.take()
-        self.blocks.take()
+        self.memory.sample()
+        self.blocks.sample()
         told = unpack("outcome_t", int(self.dut.outcome_o.value)) if int(self.dut.outcome_valid_o.value) and ready else None
         await FallingEdge(self.dut.clk_i)
         self.dut.operation_valid_i.value = 0
@@ -57,7 +72,7 @@ class Bench:
 
 def beats(address, length):
     """The addresses of the bus that it takes."""
-    return range(address // 16 * 16, address + length)
+    return range(address // BEAT * BEAT, address + length)
 
 
 @cocotb.test()
@@ -68,7 +83,7 @@ async def moves(dut):
         chance = random.Random(seed)
         bench = Bench(dut, chance)
         await bench.start()
-        bench.memory.stalls = chance.choice([0, 0.3, 0.8])
+        bench.memory.pace = chance.choice([1, 0.7, 0.2])
         bench.memory.bytes[:] = chance.randbytes(SIZE)
         bench.blocks.bytes[:] = chance.randbytes(len(bench.blocks.bytes))
         if chance.random() < 0.7:

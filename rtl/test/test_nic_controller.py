@@ -44,7 +44,7 @@ class Connection:
         self.macs, self.addresses, self.ports = chance.randbytes(12), chance.randbytes(8), chance.randbytes(4)
         self.service, self.ttl = chance.randrange(256), chance.randint(1, 255)
         self.first = chance.choice([MASK - 3000, chance.getrandbits(32)])
-        # All that was taken, and what the peer has of it; datagrams that are on their way.
+        # All that was taken, and what the peer has of it; datagrams that are on their way, by operation.
         self.stream, self.got, self.datagrams = b"", bytearray(), []
         self.pieces = {}
         self.window = chance.choice([5000, 20_000])
@@ -66,9 +66,10 @@ class Connection:
         payload = seen["payload"]
         assert 0 < len(payload) <= self.most
         if not self.tcp:
-            # In order; those before it were lost in a NIC that was reset.
-            assert payload in self.datagrams, "a datagram"
-            del self.datagrams[: self.datagrams.index(payload) + 1]
+            # In an operation's order; those before it were lost in a NIC that was reset.
+            run = next((run for run in self.datagrams if payload in run), None)
+            assert run is not None, "a datagram"
+            del run[: run.index(payload) + 1]
             return
         assert (seen["acknowledges"], seen["window"]) in self.told
         at = seen["number"] - self.first & MASK
@@ -160,7 +161,7 @@ class Bench:
         connection = self.connections[number]
         connection.stream += data
         if not connection.tcp:
-            connection.datagrams += [data[at : at + connection.most] for at in range(0, len(data), connection.most)]
+            connection.datagrams.append([data[at : at + connection.most] for at in range(0, len(data), connection.most)])
         identity = layouts.unpack("operation_t", operation)["id"]
         self.pending[identity] = (command, number, data, len(connection.stream))
 

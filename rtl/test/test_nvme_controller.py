@@ -3,7 +3,7 @@
 import random
 
 import cocotb
-from axi import SHIFT, Blocks
+from blocks import SHIFT, Blocks
 from cocotb.clock import Clock
 from cocotb.triggers import FallingEdge, ReadOnly
 from jobs import SEEDS, record
@@ -62,8 +62,8 @@ class Bench:
     async def step(self):
         dut, chance = self.dut, self.chance
         dut.millis_i.value = self.cycle // 250
-        self.ssd.offer()
-        self.blocks.offer()
+        self.ssd.drive()
+        self.blocks.drive()
         ready = chance.random() < 0.5
         dut.outcome_ready_i.value = int(ready)
         dut.cancel_ready_i.value = int(chance.random() < 0.5)
@@ -72,8 +72,8 @@ class Bench:
             dut.abort_id_i.value = self.aborts[0]
         await ReadOnly()
         assert int(dut.operation_ready_o.value)
-        self.ssd.take()
-        self.blocks.take()
+        self.ssd.sample()
+        self.blocks.sample()
         if self.aborts and int(dut.abort_ready_o.value):
             self.aborts.pop(0)
         if int(dut.cancel_valid_o.value) and int(dut.cancel_ready_i.value):
