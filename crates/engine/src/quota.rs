@@ -185,9 +185,9 @@ mod tests {
     fn functions_have_parts_by_their_weights() {
         let mut quota = Quota::new(80, 4);
         quota.share(&[Some(0), Some(0), Some(1), Some(2)], |function| [6, 1, 1][usize::from(function)]);
-        // 70 are guaranteed, one to each, the other 67 by weights.
+        // 70 are guaranteed, one to each, the other 67 by weights: 51, for two queues, 9 and 9.
         let guarantees: Vec<u32> = quota.queues.iter().map(|held| held.guarantee).collect();
-        assert_eq!(guarantees, [(1 + 50) / 2, (1 + 50) / 2, 1 + 8, 1 + 8]);
+        assert_eq!(guarantees, [25, 25, 9, 9]);
     }
 
     /// Whatever the others take, a function gets its part, which is at least what its weight is of all weights, less what is
