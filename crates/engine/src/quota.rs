@@ -42,9 +42,10 @@ impl Quota {
         Quota { total, free: total, queues: vec![held; queues as usize], owed, returned: false }
     }
 
-    /// Shares the pool among the functions that have queues; `functions` names each queue's. All but an eighth of it, ten
-    /// at least and half at most, is guaranteed to the functions: one to each, the rest in proportion to their weights;
-    /// and each one's part to its queues, in equal parts. While only one function has queues, half of the pool is guaranteed to all queues, as in [`Quota::new`].
+    /// Shares the pool among the functions that have queues; `functions` names each queue's. All but an eighth of
+    /// it, ten at least and half at most, is guaranteed to the functions: one to each, the rest in proportion to
+    /// their weights; and each one's part to its queues, in equal parts. While only one function has queues, half of
+    /// the pool is guaranteed to all queues, as in [`Quota::new`].
     pub fn share(&mut self, functions: &[Option<u16>], weight: impl Fn(u16) -> u16) {
         let of = |function| functions.iter().filter(|other| **other == Some(function)).count() as u32;
         let first = |at: usize| functions[..at].iter().all(|other| *other != functions[at]);
