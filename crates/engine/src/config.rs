@@ -133,7 +133,8 @@ impl Config {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueConfig {
     /// The function of the device whose host has the queue. Functions share slots and blocks first, by their weights
-    /// ([`Config::weights`]), then each one's queues share its part; and units take turns between functions. The owner's word, never the host's.
+    /// ([`Config::weights`]), then each one's queues share its part; and units take turns between functions. The
+    /// owner's word, never the host's.
     pub function: u16,
     /// The tenant whose commands these are: request ids (`rid`) order commands of one tenant of a function.
     pub tenant: u16,
