@@ -6,6 +6,8 @@
 package core_pkg;
 
   localparam int unsigned Queues     = 4;
+  // Functions that have queues at once.
+  localparam int unsigned Functions  = Queues;
   localparam int unsigned Commands   = 16;
   localparam int unsigned Blocks     = 32;
   localparam int unsigned BlockShift = 12;
@@ -20,12 +22,14 @@ package core_pkg;
 
   localparam int unsigned BlockSize    = 1 << BlockShift;
   localparam int unsigned QueueWidth   = $clog2(Queues);
+  localparam int unsigned FunctionWidth = $clog2(Functions);
   localparam int unsigned CommandWidth = $clog2(Commands);
   localparam int unsigned RowWidth     = $clog2(Blocks);
   localparam int unsigned UnitWidth    = $clog2(Units);
   localparam int unsigned ExtentWidth  = $clog2(Extents);
 
   typedef logic [QueueWidth-1:0]   queue_t;
+  typedef logic [FunctionWidth-1:0] function_t;
   typedef logic [CommandWidth-1:0] command_t;
   // A row of the scoreboard, which is a block.
   typedef logic [RowWidth-1:0]     row_t;
@@ -77,6 +81,8 @@ package core_pkg;
     logic [15:0] depth;
     // 1 to 256.
     logic [8:0]  weight;
+    // The function whose host has it: its owner numbers those that have queues.
+    function_t   func;
     logic [15:0] tenant;
     // The number by which its host knows it.
     logic [15:0] number;

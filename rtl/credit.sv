@@ -10,6 +10,9 @@ module credit
   input  logic                clk_i,
   input  logic                rst_ni,
 
+  // Queues that there are, and the function of each.
+  input  logic [Queues-1:0]      there_i,
+  input  function_t [Queues-1:0] func_i,
   // Queues one of whose commands may start now.
   output logic [Queues-1:0]   open_o,
   // A command starts: its first block is reserved.
@@ -75,6 +78,8 @@ module credit
   ) u_quota (
     .clk_i,
     .rst_ni,
+    .there_i,
+    .func_i,
     .open_o,
     .none_o       (unused_none),
     .take_i       (charge),

@@ -143,7 +143,8 @@ module engine
   logic        frontend_quiet, validate_quiet, sequencer_quiet, stop_found, checking;
   command_t    result_command, entry_write_command;
   command_t    stop_command;
-  logic [Queues-1:0] deleting;
+  logic [Queues-1:0] deleting, there;
+  function_t [Queues-1:0] func;
 
   frontend u_frontend (
     .clk_i,
@@ -157,6 +158,8 @@ module engine
     .deleted_valid_o,
     .deleted_ready_i,
     .deleted_queue_o,
+    .there_o            (there),
+    .func_o             (func),
     .doorbell_valid_i,
     .doorbell_completion_i,
     .doorbell_queue_i,
@@ -253,13 +256,13 @@ module engine
 
   order #(
     .Commands (Commands),
-    .KeyWidth (48)
+    .KeyWidth (48 + FunctionWidth)
   ) u_order (
     .clk_i,
     .rst_ni,
     .join_i          (join_line),
     .join_command_i  (checked_o),
-    .join_key_i      (join_key),
+    .join_key_i      ({func[entry_queue], join_key}),
     .leave_i         (finish),
     .leave_command_i (finish_command),
     .there_o         (in_order),
@@ -314,6 +317,8 @@ module engine
     .released_valid_i,
     .released_ready_o,
     .released_row_i,
+    .there_i            (there),
+    .func_i             (func),
     .deleting_i         (deleting),
     .stop_valid_i,
     .stop_ready_o,

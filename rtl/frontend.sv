@@ -25,6 +25,9 @@ module frontend
   output logic              deleted_valid_o,
   input  logic              deleted_ready_i,
   output queue_t            deleted_queue_o,
+  // Queues that there are, and the function of each.
+  output logic [Queues-1:0]      there_o,
+  output function_t [Queues-1:0] func_o,
 
   // A doorbell was rung: a submission queue's tail, or a completion queue's head. One that makes no
   // sense is ignored, and told.
@@ -88,6 +91,7 @@ module frontend
 
   always_comb begin
     for (int unsigned i = 0; i < Queues; i++) begin
+      func_o[i]    = config_q[i].func;
       entries[i]   = there_q[i] && !deleting_q[i] && tail_q[i] != fetch_q[i];
       post_next[i] = next(post_q[i], config_q[i].depth);
       room[i]      = post_next[i] != taken_q[i];
@@ -132,6 +136,8 @@ module frontend
   ) u_slots (
     .clk_i,
     .rst_ni,
+    .there_i      (there_o),
+    .func_i       (func_o),
     .open_o       (open),
     .none_o       (none),
     .take_i       (offer && !entry_valid_o),
@@ -152,6 +158,7 @@ module frontend
 
   assign gone            = deleting_q & none;
   assign deleting_o      = deleting_q;
+  assign there_o         = there_q;
   assign deleted_valid_o = gone != '0;
 
   always_comb begin

@@ -66,7 +66,8 @@ module ndp_pool #(
   renaming #(
     .Pools(Pools),
     .Units(Units),
-    .Rows (Rows)
+    .Rows (Rows),
+    .Functions(2)
   ) u_renaming (
     .clk_i,
     .rst_ni,
@@ -74,15 +75,18 @@ module ndp_pool #(
     .rename_ready_o,
     .rename_pool_i,
     .rename_row_i,
+    .rename_func_i (1'b0),
     .release_valid_i(release_valid),
     .release_ready_o(release_ready),
     .release_pool_i (release_pool),
     .release_unit_i (release_unit),
+    .release_func_i (1'b0),
     .forget_valid_i,
     .forget_ready_o,
     .forget_found_o,
     .forget_pool_i,
     .forget_row_i,
+    .forget_func_i (1'b0),
     .grant_valid_o  (grant),
     .grant_ready_i  (1'b1),
     .grant_pool_o   (grant_pool),

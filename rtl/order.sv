@@ -1,6 +1,6 @@
 // Lines of commands by a key: the first of each line may go, as in the Rust core's `order.rs`,
-// where the key is tenant and request id. Lines for blocks and for room in a ring
-// have the queue as key.
+// where the key is function, tenant and request id. Lines for blocks and for room in a ring have
+// the queue as key.
 //
 // For every command it is kept which others are before it, so that any of them may leave at once.
 

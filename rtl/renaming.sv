@@ -2,20 +2,23 @@
 // `renaming.rs` has it.
 //
 // A pool is the units of one operator. A row of the scoreboard that asks for a unit of a pool gets
-// the free one of the lowest number; where none is free it stands in the pool's line. A unit that
-// is free again goes to the row that has waited longest. A line is linked through one memory, with
-// a place for every row, since a row is in one line at most. An answer comes a cycle later. A row
-// leaves its line, when its command failed, by a walk along it: that is rare, and may take a cycle
-// for each row in the line, while everything else waits.
+// the free one of the lowest number; where none is free it stands in its function's line for the
+// pool. Functions take turns: a unit that is free again goes to the next one, after that of the
+// row that had it, whose rows wait, and of these to the one that has waited longest. A line is
+// linked through one memory, with a place for every row, since a row is in one line at most. An
+// answer comes a cycle later. A row leaves its line, when its command failed, by a walk along it:
+// that is rare, and may take a cycle for each row in the line, while everything else waits.
 
 module renaming #(
   parameter int unsigned Pools = 8,
   parameter int unsigned Units = 4,
   parameter int unsigned Rows  = 64,
+  parameter int unsigned Functions = 4,
 
   localparam int unsigned PoolWidth = $clog2(Pools),
   localparam int unsigned UnitWidth = $clog2(Units),
-  localparam int unsigned RowWidth  = $clog2(Rows)
+  localparam int unsigned RowWidth  = $clog2(Rows),
+  localparam int unsigned FunctionWidth = $clog2(Functions)
 ) (
   input  logic                 clk_i,
   input  logic                 rst_ni,
@@ -25,12 +28,14 @@ module renaming #(
   output logic                 rename_ready_o,
   input  logic [PoolWidth-1:0] rename_pool_i,
   input  logic [RowWidth-1:0]  rename_row_i,
+  input  logic [FunctionWidth-1:0] rename_func_i,
 
-  // A unit that was granted is done.
+  // A unit that was granted to a row of this function is done.
   input  logic                 release_valid_i,
   output logic                 release_ready_o,
   input  logic [PoolWidth-1:0] release_pool_i,
   input  logic [UnitWidth-1:0] release_unit_i,
+  input  logic [FunctionWidth-1:0] release_func_i,
 
   // A row leaves its line, stable until it is ready; `found` tells then that it was in it. Where it
   // wasn't, it has a unit, or is being granted one.
@@ -39,6 +44,7 @@ module renaming #(
   output logic                 forget_found_o,
   input  logic [PoolWidth-1:0] forget_pool_i,
   input  logic [RowWidth-1:0]  forget_row_i,
+  input  logic [FunctionWidth-1:0] forget_func_i,
 
   // A row has a unit.
   output logic                 grant_valid_o,
@@ -52,20 +58,37 @@ module renaming #(
 );
 
   typedef logic [RowWidth-1:0] row_t;
+  typedef logic [FunctionWidth-1:0] function_t;
+
+  // A pool's line of a function.
+  typedef struct packed {
+    logic [PoolWidth-1:0] pool;
+    function_t            func;
+  } line_t;
+
+  localparam int unsigned Lines = 2**(PoolWidth + FunctionWidth);
 
   logic [Pools-1:0][Units-1:0] free_q;
-  // The lines: the row that has waited longest, and the one that came last.
-  logic [Pools-1:0] waiting_q;
-  row_t [Pools-1:0] first_q, last_q;
+  // Lines with rows.
+  logic [Pools-1:0][Functions-1:0] waiting_q;
 
-  // The row behind a row in its line.
+  // The row of each line that has waited longest, and the one that came last; the row behind a row
+  // in its line.
 `ifdef FORMAL
+  row_t [Lines-1:0] first_q, last_q;
   row_t [Rows-1:0] behind_q;
 `else
   (* ram_style = "distributed" *)
+  row_t first_q [Lines];
+  (* ram_style = "distributed" *)
+  row_t last_q [Lines];
+  (* ram_style = "distributed" *)
   row_t behind_q [Rows];
 `endif
-  row_t behind;
+  line_t line;
+  row_t first, last, behind;
+  function_t turn;
+  logic waits;
   logic link;
   row_t link_at, link_to;
 
@@ -73,7 +96,7 @@ module renaming #(
   logic walking_q, at_first_q;
   row_t walk_q, before_q;
 
-  logic idle, open, rename, give_back, here, at_last;
+  logic idle, open, rename, give_back, here, at_last, head, tail;
   logic granted;
   logic [UnitWidth-1:0] lowest;
 
@@ -83,14 +106,30 @@ module renaming #(
   assign rename_ready_o  = open && !release_valid_i;
   assign rename          = rename_valid_i && rename_ready_o;
   assign give_back       = release_valid_i && release_ready_o;
-  assign granted         = give_back ? waiting_q[release_pool_i]
+  assign granted         = give_back ? waiting_q[release_pool_i] != '0
                                      : rename && free_q[rename_pool_i] != '0;
 
   assign here            = walk_q == forget_row_i;
-  assign at_last         = walk_q == last_q[forget_pool_i];
-  assign forget_ready_o  = walking_q ? here || at_last
-                                     : forget_valid_i && !waiting_q[forget_pool_i];
+  assign at_last         = walk_q == last;
+  assign forget_ready_o  = walking_q ? here || at_last : forget_valid_i && !waits;
   assign forget_found_o  = walking_q && here;
+
+  // The line that this is about. After a function come those with the numbers after its own.
+  always_comb begin
+    turn = release_func_i;
+    for (int unsigned i = Functions - 1; i > 0; i--) begin
+      function_t next;
+      next = function_t'((32'(release_func_i) + i) % Functions);
+      if (waiting_q[release_pool_i][next]) turn = next;
+    end
+    if (!idle) line = '{pool: forget_pool_i, func: forget_func_i};
+    else if (release_valid_i) line = '{pool: release_pool_i, func: turn};
+    else line = '{pool: rename_pool_i, func: rename_func_i};
+  end
+
+  assign waits = waiting_q[line.pool][line.func];
+  assign first = first_q[line];
+  assign last  = last_q[line];
 
   always_comb begin
     lowest = '0;
@@ -101,10 +140,9 @@ module renaming #(
 
   // ---- The memory of the lines ----
 
-  assign behind  = behind_q[walking_q ? walk_q : first_q[release_pool_i]];
-  assign link    = walking_q ? here && !at_first_q
-                             : rename && !granted && waiting_q[rename_pool_i];
-  assign link_at = walking_q ? before_q : last_q[rename_pool_i];
+  assign behind  = behind_q[walking_q ? walk_q : first];
+  assign link    = walking_q ? here && !at_first_q : rename && !granted && waits;
+  assign link_at = walking_q ? before_q : last;
   assign link_to = walking_q ? behind : rename_row_i;
 
   always_ff @(posedge clk_i) begin
@@ -113,31 +151,27 @@ module renaming #(
 
   // ---- Units and lines ----
 
+  assign head = give_back || (rename && !granted && !waits) || (walking_q && here && at_first_q);
+  assign tail = (rename && !granted) || (walking_q && here && !at_first_q && at_last);
+
   always_ff @(posedge clk_i or negedge rst_ni) begin
     if (!rst_ni) begin
       free_q    <= '1;
       waiting_q <= '0;
     end else if (give_back) begin
       if (!granted) free_q[release_pool_i][release_unit_i] <= 1'b1;
-      else if (first_q[release_pool_i] == last_q[release_pool_i]) waiting_q[release_pool_i] <= 1'b0;
+      else if (first == last) waiting_q[line.pool][line.func] <= 1'b0;
     end else if (rename) begin
       if (granted) free_q[rename_pool_i][lowest] <= 1'b0;
-      else waiting_q[rename_pool_i] <= 1'b1;
+      else waiting_q[line.pool][line.func] <= 1'b1;
     end else if (walking_q && here && at_first_q && at_last) begin
-      waiting_q[forget_pool_i] <= 1'b0;
+      waiting_q[line.pool][line.func] <= 1'b0;
     end
   end
 
   always_ff @(posedge clk_i) begin
-    if (give_back) begin
-      first_q[release_pool_i] <= behind;
-    end else if (rename && !granted) begin
-      if (!waiting_q[rename_pool_i]) first_q[rename_pool_i] <= rename_row_i;
-      last_q[rename_pool_i] <= rename_row_i;
-    end else if (walking_q && here) begin
-      if (at_first_q) first_q[forget_pool_i] <= behind;
-      else if (at_last) last_q[forget_pool_i] <= before_q;
-    end
+    if (head) first_q[line] <= rename ? rename_row_i : behind;
+    if (tail) last_q[line] <= rename ? rename_row_i : before_q;
   end
 
   // ---- The walk ----
@@ -146,7 +180,7 @@ module renaming #(
     if (!rst_ni) begin
       walking_q <= 1'b0;
     end else if (!walking_q) begin
-      walking_q <= forget_valid_i && waiting_q[forget_pool_i];
+      walking_q <= forget_valid_i && waits;
     end else begin
       walking_q <= !forget_ready_o;
     end
@@ -155,7 +189,7 @@ module renaming #(
   always_ff @(posedge clk_i) begin
     at_first_q <= !walking_q;
     before_q   <= walk_q;
-    walk_q     <= walking_q ? behind : first_q[forget_pool_i];
+    walk_q     <= walking_q ? behind : first;
   end
 
   // ---- The answer ----
@@ -170,7 +204,7 @@ module renaming #(
     if (open) begin
       grant_pool_o <= give_back ? release_pool_i : rename_pool_i;
       grant_unit_o <= give_back ? release_unit_i : lowest;
-      grant_row_o  <= give_back ? first_q[release_pool_i] : rename_row_i;
+      grant_row_o  <= give_back ? first : rename_row_i;
     end
   end
 

@@ -62,6 +62,9 @@ module sequencer
   input  logic          released_valid_i,
   output logic          released_ready_o,
   input  row_t          released_row_i,
+  // Queues that there are, and the function of each.
+  input  logic [Queues-1:0]      there_i,
+  input  function_t [Queues-1:0] func_i,
   // Commands of these queues are stopped.
   input  logic [Queues-1:0] deleting_i,
   // A command is to stop, asked for beside the queues: the one with the identifier, if there is.
@@ -147,6 +150,7 @@ module sequencer
   row_t                grant_row;
   logic                rename_ready, release_ready, forget_ready, forget_found, units_free;
   pool_t               pool;
+  function_t           func;
   logic                to_positional, ordered;
   place_t              at;
 
@@ -187,7 +191,8 @@ module sequencer
   renaming #(
     .Pools (Pools),
     .Units (Units),
-    .Rows  (Blocks)
+    .Rows  (Blocks),
+    .Functions (Functions)
   ) u_renaming (
     .clk_i,
     .rst_ni,
@@ -195,15 +200,18 @@ module sequencer
     .rename_ready_o  (rename_ready),
     .rename_pool_i   (pool),
     .rename_row_i    (event_q.row),
+    .rename_func_i   (func),
     .release_valid_i (event_q.state == GiveUnit),
     .release_ready_o (release_ready),
     .release_pool_i  (pool),
     .release_unit_i  (units[event_q.row]),
+    .release_func_i  (func),
     .forget_valid_i  (event_q.state == StopForget),
     .forget_ready_o  (forget_ready),
     .forget_found_o  (forget_found),
     .forget_pool_i   (pool),
     .forget_row_i    (event_q.row),
+    .forget_func_i   (func),
     .grant_valid_o   (grant_valid),
     .grant_ready_i   (1'b1),
     .grant_pool_o    (grant_pool),
@@ -224,6 +232,8 @@ module sequencer
   credit u_credit (
     .clk_i,
     .rst_ni,
+    .there_i,
+    .func_i,
     .open_o       (open),
     .start_i      (step.credit_start),
     .take_i       (credit_take),
@@ -328,6 +338,7 @@ module sequencer
   assign dropped         = block.number > run.last_block;
   assign at              = place_t'(stage - 1'b1);
   assign pool            = transfer.chain[at];
+  assign func            = func_i[transfer.owner];
   assign is_last_stage   = places_t'(stage) == transfer.operators;
   assign next_stage      = is_last_stage ? StDestination : stage + 1'b1;
   assign left            = transfer.length - run.planned;

@@ -7,6 +7,8 @@ module credit_proof
 (
   input logic     clk_i,
   input logic     rst_ni,
+  input logic [Queues-1:0]      there_i,
+  input function_t [Queues-1:0] func_i,
   input logic     start_i,
   input logic     take_i,
   input logic     turn_i,
@@ -26,6 +28,8 @@ module credit_proof
   credit u_credit (
     .clk_i,
     .rst_ni,
+    .there_i,
+    .func_i,
     .open_o (open),
     .start_i,
     .take_i,
@@ -107,11 +111,9 @@ module credit_proof
     end
   end
 
-  logic [7:0] owed;
-
   always_comb begin
     sound = u_credit.free_q == ~owned_q;
-    owed  = '0;
+    sound &= u_credit.lent_q == '0 && u_credit.orphan_q == '0;
     for (int unsigned i = 0; i < Commands; i++) begin
       sound &= 8'(u_credit.held_q[i]) == held[i];
       if (!started_commands_q[i]) sound &= held[i] == '0 && !u_credit.waits_q[i];
@@ -119,10 +121,8 @@ module credit_proof
     end
     for (int unsigned i = 0; i < Queues; i++) begin
       sound &= 8'(u_credit.u_quota.used_q[i]) == used[i];
-      if (used[i] < 8'(Blocks / 2 / Queues)) owed += 8'(Blocks / 2 / Queues) - used[i];
     end
     sound &= 8'(u_credit.free_count) + all == 8'(Blocks) && all <= 8'(Blocks);
-    sound &= 8'(u_credit.u_quota.owed_q) == owed && 8'(u_credit.free_count) >= owed;
   end
 
   always_comb begin

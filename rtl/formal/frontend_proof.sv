@@ -150,7 +150,7 @@ module frontend_proof
   // ---- What holds at any time ----
 
   logic [Queues-1:0][7:0] used;
-  logic [7:0]             all, owed;
+  logic [7:0]             all;
   logic                   offered;
 
   always_comb begin
@@ -162,12 +162,8 @@ module frontend_proof
                           : (running_q[i] || waiting_q[i]) && owner_q[i] == queue_t'(queue));
       end
     end
-    all  = '0;
-    owed = '0;
-    for (int unsigned i = 0; i < Queues; i++) begin
-      all  += used[i];
-      owed += used[i] < 8'(Commands / 2 / Queues) ? 8'(Commands / 2 / Queues) - used[i] : '0;
-    end
+    all = '0;
+    for (int unsigned i = 0; i < Queues; i++) all += used[i];
   end
 
   always_comb begin
@@ -198,7 +194,6 @@ module frontend_proof
         end
       end
       assert (8'(u_frontend.u_slots.free_q) + all == 8'(Commands));
-      assert (8'(u_frontend.u_slots.owed_q) == owed && 8'(u_frontend.u_slots.free_q) >= owed);
       if (entry_valid) assert (u_frontend.there_q[entry_queue]);
       if (!entry_valid) assert (!copied_q);
       // What is told is a command that waits for it: once, since then it does not wait any more.

@@ -4,22 +4,27 @@ module renaming_proof #(
   parameter int unsigned Pools = 2,
   parameter int unsigned Units = 2,
   parameter int unsigned Rows  = 4,
+  parameter int unsigned Functions = 2,
 
   localparam int unsigned PoolWidth = $clog2(Pools),
   localparam int unsigned UnitWidth = $clog2(Units),
-  localparam int unsigned RowWidth  = $clog2(Rows)
+  localparam int unsigned RowWidth  = $clog2(Rows),
+  localparam int unsigned FunctionWidth = $clog2(Functions)
 ) (
   input logic                 clk_i,
   input logic                 rst_ni,
   input logic                 rename_valid_i,
   input logic [PoolWidth-1:0] rename_pool_i,
   input logic [RowWidth-1:0]  rename_row_i,
+  input logic [FunctionWidth-1:0] rename_func_i,
   input logic                 release_valid_i,
   input logic [PoolWidth-1:0] release_pool_i,
   input logic [UnitWidth-1:0] release_unit_i,
+  input logic [FunctionWidth-1:0] release_func_i,
   input logic                 forget_valid_i,
   input logic [PoolWidth-1:0] forget_pool_i,
   input logic [RowWidth-1:0]  forget_row_i,
+  input logic [FunctionWidth-1:0] forget_func_i,
   input logic                 grant_ready_i
 );
 
@@ -31,7 +36,8 @@ module renaming_proof #(
   renaming #(
     .Pools (Pools),
     .Units (Units),
-    .Rows  (Rows)
+    .Rows  (Rows),
+    .Functions (Functions)
   ) u_renaming (
     .clk_i,
     .rst_ni,
@@ -39,15 +45,18 @@ module renaming_proof #(
     .rename_ready_o  (rename_ready),
     .rename_pool_i,
     .rename_row_i,
+    .rename_func_i,
     .release_valid_i,
     .release_ready_o (release_ready),
     .release_pool_i,
     .release_unit_i,
+    .release_func_i,
     .forget_valid_i,
     .forget_ready_o  (forget_ready),
     .forget_found_o  (forget_found),
     .forget_pool_i,
     .forget_row_i,
+    .forget_func_i,
     .grant_valid_o   (grant_valid),
     .grant_ready_i,
     .grant_pool_o    (grant_pool),
@@ -60,13 +69,33 @@ module renaming_proof #(
 
   logic [Rows-1:0]                asked_q;
   logic [Rows-1:0][PoolWidth-1:0] pool_q;
-  // older_q[a][b]: b had asked before a did, and has no unit yet.
+  logic [Rows-1:0][FunctionWidth-1:0] func_q;
+  // older_q[a][b]: b had asked before a did, for the same pool and of the same function, and has no
+  // unit yet.
   logic [Rows-1:0][Rows-1:0]      older_q;
   logic [Pools-1:0][Units-1:0]    owned_q;
   logic [RowWidth:0]              patience_q;
   logic                           started_q, forgetting_q;
   logic [PoolWidth-1:0]           forget_pool_q;
   logic [RowWidth-1:0]            forget_row_q;
+  logic [FunctionWidth-1:0]       forget_func_q;
+  // A unit was freed: the functions whose rows waited, and that of the row that had it.
+  logic                           passed_q;
+  logic [Functions-1:0]           waiters_q, waiters;
+  logic [FunctionWidth-1:0]       before_q;
+
+  // Rows in a line: those that asked, but for the one that is being told.
+  logic [Rows-1:0] line;
+
+  always_comb begin
+    for (int unsigned i = 0; i < Rows; i++) begin
+      line[i] = asked_q[i] && !(grant_valid && grant_row == RowWidth'(i));
+    end
+    waiters = '0;
+    for (int unsigned i = 0; i < Rows; i++) begin
+      if (line[i] && pool_q[i] == release_pool_i) waiters[func_q[i]] = 1'b1;
+    end
+  end
 
   logic rename, give_back, forget, grant, pending;
   assign rename    = rename_valid_i && rename_ready;
@@ -86,7 +115,11 @@ module renaming_proof #(
       owned_q      <= '0;
       patience_q   <= '0;
       forgetting_q <= 1'b0;
+      passed_q     <= 1'b0;
     end else begin
+      if (give_back) passed_q <= waiters != '0;
+      else if (rename || grant) passed_q <= 1'b0;
+      if (give_back) {waiters_q, before_q} <= {waiters, release_func_i};
       if (give_back) owned_q[release_pool_i][release_unit_i] <= 1'b0;
       if (grant) begin
         asked_q[grant_row]             <= 1'b0;
@@ -96,8 +129,10 @@ module renaming_proof #(
       if (rename) begin
         asked_q[rename_row_i] <= 1'b1;
         pool_q[rename_row_i]  <= rename_pool_i;
+        func_q[rename_row_i]  <= rename_func_i;
         for (int unsigned i = 0; i < Rows; i++) begin
           older_q[rename_row_i][i] <= asked_q[i] && pool_q[i] == rename_pool_i
+              && func_q[i] == rename_func_i
               && !(grant && RowWidth'(i) == grant_row);
         end
       end
@@ -110,6 +145,7 @@ module renaming_proof #(
       forgetting_q  <= forget_valid_i && !forget_ready;
       forget_pool_q <= forget_pool_i;
       forget_row_q  <= forget_row_i;
+      forget_func_q <= forget_func_i;
     end
   end
 
@@ -121,25 +157,28 @@ module renaming_proof #(
     if (started_q) begin
       if (rename_valid_i) assume (!asked_q[rename_row_i]);
       if (release_valid_i) assume (owned_q[release_pool_i][release_unit_i]);
-      if (forget_valid_i) assume (!asked_q[forget_row_i] || pool_q[forget_row_i] == forget_pool_i);
+      if (forget_valid_i) begin
+        assume (!asked_q[forget_row_i] || (pool_q[forget_row_i] == forget_pool_i
+                                           && func_q[forget_row_i] == forget_func_i));
+      end
       if (forgetting_q) begin
         assume (forget_valid_i);
         assume (forget_pool_i == forget_pool_q && forget_row_i == forget_row_q);
+        assume (forget_func_i == forget_func_q);
       end
     end
   end
 
   // ---- What the lines look like, so that the proof is by induction: for any number of cycles ----
 
-  // Rows in a line: those that asked, but for the one that is being told.
-  logic [Rows-1:0] line;
   logic [RowWidth:0] walked;
   logic sound;
 
+  function automatic logic together(logic [RowWidth-1:0] a, logic [RowWidth-1:0] b);
+    return pool_q[a] == pool_q[b] && func_q[a] == func_q[b];
+  endfunction
+
   always_comb begin
-    for (int unsigned i = 0; i < Rows; i++) begin
-      line[i] = asked_q[i] && !(grant_valid && grant_row == RowWidth'(i));
-    end
     walked = '0;
     for (int unsigned i = 0; i < Rows; i++) begin
       walked += (RowWidth + 1)'(older_q[u_renaming.walk_q][i] && line[i]);
@@ -149,9 +188,9 @@ module renaming_proof #(
     for (int unsigned a = 0; a < Rows; a++) begin
       for (int unsigned b = 0; b < Rows; b++) begin
         if (older_q[a][b]) begin
-          sound &= line[a] && asked_q[b] && pool_q[a] == pool_q[b] && !older_q[b][a];
+          sound &= line[a] && asked_q[b] && together(a, b) && !older_q[b][a];
         end
-        if (a != b && line[a] && line[b] && pool_q[a] == pool_q[b]) begin
+        if (a != b && line[a] && line[b] && together(a, b)) begin
           sound &= older_q[a][b] || older_q[b][a];
         end
         for (int unsigned c = 0; c < Rows; c++) begin
@@ -163,23 +202,26 @@ module renaming_proof #(
     for (int unsigned a = 0; a < Rows; a++) begin
       logic [RowWidth-1:0] next;
       next = u_renaming.behind_q[a];
-      if (line[a] && u_renaming.last_q[pool_q[a]] != RowWidth'(a)) begin
-        sound &= line[next] && pool_q[next] == pool_q[a] && older_q[next][a];
+      if (line[a] && u_renaming.last_q[{pool_q[a], func_q[a]}] != RowWidth'(a)) begin
+        sound &= line[next] && together(next, a) && older_q[next][a];
         for (int unsigned b = 0; b < Rows; b++) sound &= !(older_q[next][b] && older_q[b][a]);
       end
-      if (line[a]) sound &= u_renaming.waiting_q[pool_q[a]];
+      if (line[a]) sound &= u_renaming.waiting_q[pool_q[a]][func_q[a]];
     end
     for (int unsigned p = 0; p < Pools; p++) begin
-      logic [RowWidth-1:0] first, last;
-      first = u_renaming.first_q[p];
-      last  = u_renaming.last_q[p];
-      if (u_renaming.waiting_q[p]) begin
-        sound &= line[first] && pool_q[first] == PoolWidth'(p);
-        sound &= line[last] && pool_q[last] == PoolWidth'(p);
-        for (int unsigned a = 0; a < Rows; a++) begin
-          sound &= !(older_q[first][a] && line[a]) && !older_q[a][last];
+      for (int unsigned f = 0; f < Functions; f++) begin
+        logic [RowWidth-1:0] first, last;
+        first = u_renaming.first_q[p*Functions+f];
+        last  = u_renaming.last_q[p*Functions+f];
+        if (u_renaming.waiting_q[p][f]) begin
+          sound &= line[first] && pool_q[first] == PoolWidth'(p);
+          sound &= line[last] && pool_q[last] == PoolWidth'(p);
+          sound &= func_q[first] == FunctionWidth'(f) && func_q[last] == FunctionWidth'(f);
+          for (int unsigned a = 0; a < Rows; a++) begin
+            sound &= !(older_q[first][a] && line[a]) && !older_q[a][last];
+          end
+          sound &= u_renaming.free_q[p] == '0;
         end
-        sound &= u_renaming.free_q[p] == '0;
       end
       for (int unsigned u = 0; u < Units; u++) begin
         sound &= u_renaming.free_q[p][u] == !(owned_q[p][u]
@@ -192,16 +234,21 @@ module renaming_proof #(
     end
     // A walk is in the line that it was begun in, and all rows that it has passed are others.
     sound &= u_renaming.walking_q == forgetting_q;
+    if (passed_q) sound &= grant_valid;
     sound &= patience_q == (forgetting_q ? walked + 1'b1 : '0);
     if (forgetting_q) begin
       sound &= line[u_renaming.walk_q] && pool_q[u_renaming.walk_q] == forget_pool_q;
-      if (line[forget_row_q]) sound &= pool_q[forget_row_q] == forget_pool_q;
+      sound &= func_q[u_renaming.walk_q] == forget_func_q;
+      if (line[forget_row_q]) begin
+        sound &= pool_q[forget_row_q] == forget_pool_q && func_q[forget_row_q] == forget_func_q;
+      end
       sound &= !(older_q[u_renaming.walk_q][forget_row_q] && line[forget_row_q]);
       if (u_renaming.at_first_q) begin
-        sound &= u_renaming.walk_q == u_renaming.first_q[forget_pool_q];
+        sound &= u_renaming.walk_q == u_renaming.first_q[{forget_pool_q, forget_func_q}];
       end else begin
         sound &= line[u_renaming.before_q] && pool_q[u_renaming.before_q] == forget_pool_q;
-        sound &= u_renaming.before_q != u_renaming.last_q[forget_pool_q];
+        sound &= func_q[u_renaming.before_q] == forget_func_q;
+        sound &= u_renaming.before_q != u_renaming.last_q[{forget_pool_q, forget_func_q}];
         sound &= u_renaming.behind_q[u_renaming.before_q] == u_renaming.walk_q;
       end
     end
@@ -217,8 +264,15 @@ module renaming_proof #(
         assert (!owned_q[grant_pool][grant_unit]);
         // Who gets one has asked for it, once.
         assert (asked_q[grant_row] && pool_q[grant_row] == grant_pool);
-        // Nobody is overtaken.
+        // Nobody is overtaken by a row of its own function.
         assert (older_q[grant_row] == '0);
+      end
+      // Functions take turns: none that waited comes before the one that has the unit now.
+      for (int unsigned f = 0; f < Functions; f++) begin
+        if (passed_q && waiters_q[f]) begin
+          assert (FunctionWidth'(func_q[grant_row] - before_q - 1'b1)
+                  <= FunctionWidth'(f - before_q - 1'b1));
+        end
       end
       // Nobody waits while a unit is free.
       if (!grant_valid) begin

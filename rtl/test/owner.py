@@ -14,8 +14,8 @@ NEVER = 1 << 62
 
 
 class Ring:
-    def __init__(self, world, index, depth, weight, tenant):
-        self.index, self.depth, self.tenant, self.number = index, depth, tenant, 10 + index
+    def __init__(self, world, index, depth, weight, tenant, func):
+        self.index, self.depth, self.tenant, self.func, self.number = index, depth, tenant, func, 10 + index
         self.submission, self.completion = world.allocate(depth * 64), world.allocate(depth * 16)
         self.tail = self.head = self.taken = self.written = 0
         self.phase, self.owed, self.config = 1, [], None
@@ -26,6 +26,7 @@ class Ring:
             depth=depth,
             weight=weight,
             tenant=tenant,
+            func=func,
             number=self.number,
             interrupts=1,
             vector=index + 3,
@@ -81,8 +82,8 @@ class World:
             await FallingEdge(self.dut.clk_i)
         self.drive("rst_ni", 1)
 
-    async def create(self, depth, weight=1, tenant=0):
-        ring = Ring(self, len(self.rings), depth, weight, tenant)
+    async def create(self, depth, weight=1, tenant=0, func=0):
+        ring = Ring(self, len(self.rings), depth, weight, tenant, func)
         self.rings.append(ring)
         self.drive("create_i", 1)
         self.drive("create_queue_i", ring.index)

@@ -124,7 +124,7 @@ def rust(commands, world):
     program = os.environ.get("DCS_RTL_REFERENCE")
     if not program:
         return None
-    queues = [{"tenant": ring.tenant, "depth": ring.depth, "number": ring.number} for ring in world.rings]
+    queues = [{"function": ring.func, "tenant": ring.tenant, "depth": ring.depth, "number": ring.number} for ring in world.rings]
     asked = {"queues": queues, "block_size": 1 << C["BlockShift"], "commands": [command.plain() for command in commands]}
     done = subprocess.run([program], input=json.dumps(asked), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -163,7 +163,7 @@ async def random_commands(dut):
         world = Checked(dut, chance, chance.choice([0.2, 2, 20]))
         await world.start()
         for weight in (1, 3, 2, 1):
-            await world.create(chance.choice([2, 5, 16]), weight, chance.randrange(2))
+            await world.create(chance.choice([2, 5, 16]), weight, chance.randrange(2), chance.randrange(4))
         commands = scenario(chance, world, 60)
         reference = rust(commands, world)
         await run(world, commands, chance, chance.choice([0, 20, 400]))

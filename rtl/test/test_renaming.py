@@ -12,11 +12,13 @@ from jobs import SEEDS, record
 class Plain:
     """The Rust core's renaming, but that of a pool's free units the lowest one is taken."""
 
-    def __init__(self, pools, units):
+    def __init__(self, pools, units, functions):
         self.free = [set(range(units)) for _ in range(pools)]
-        self.lines = [deque() for _ in range(pools)]
+        self.lines = [[] for _ in range(pools)]
+        self.functions, self.func = functions, {}
 
-    def rename(self, pool, row):
+    def rename(self, pool, row, func):
+        self.func[row] = func
         if self.free[pool]:
             unit = min(self.free[pool])
             self.free[pool].remove(unit)
@@ -24,9 +26,11 @@ class Plain:
         self.lines[pool].append(row)
         return None
 
-    def release(self, pool, unit):
-        if self.lines[pool]:
-            return pool, unit, self.lines[pool].popleft()
+    def release(self, pool, unit, last):
+        line = self.lines[pool]
+        if line:
+            # The first of those whose function is next.
+            return pool, unit, line.pop(min(range(len(line)), key=lambda at: (self.func[line[at]] - last - 1) % self.functions))
         self.free[pool].add(unit)
         return None
 
@@ -58,9 +62,10 @@ class Bench:
 
     def __init__(self, dut):
         self.dut = dut
-        pools, units, self.rows = (int(getattr(dut, name).value) for name in ("Pools", "Units", "Rows"))
+        names = ("Pools", "Units", "Rows", "Functions")
+        pools, units, self.rows, self.functions = (int(getattr(dut, name).value) for name in names)
         self.pools = pools
-        self.plain = Plain(pools, units)
+        self.plain = Plain(pools, units, self.functions)
         # Grants that were decided and not told yet; those in use; the pool of every row that is not idle.
         self.decided, self.owned, self.where = deque(), set(), {}
         # What is asked for stays so until it is answered.
@@ -70,18 +75,22 @@ class Bench:
     def wish(self, chance, busy):
         idle = [row for row in range(self.rows) if row not in self.where]
         if self.rename is None and idle and chance.random() < busy:
-            self.rename = {"pool": chance.randrange(min(self.pools, 3)), "row": chance.choice(idle)}
+            self.rename = {
+                "pool": chance.randrange(min(self.pools, 3)),
+                "row": chance.choice(idle),
+                "func": chance.randrange(self.functions),
+            }
         if self.release is None and self.owned and chance.random() < 0.3:
             self.release = chance.choice(sorted(self.owned))
         if self.forget is None and self.where and chance.random() < 0.03:
             row = chance.choice(sorted(self.where))
-            self.forget = {"pool": self.where[row], "row": row}
+            self.forget = {"pool": self.where[row], "row": row, "func": self.plain.func[row]}
 
     async def step(self, ready):
         """A cycle."""
         dut, release = self.dut, self.release
         ask(dut, "rename", self.rename)
-        ask(dut, "release", release and {"pool": release[0], "unit": release[1]})
+        ask(dut, "release", release and {"pool": release[0], "unit": release[1], "func": self.plain.func[release[2]]})
         ask(dut, "forget", self.forget)
         dut.grant_ready_i.value = int(ready)
         await ReadOnly()
@@ -101,11 +110,11 @@ class Bench:
         if released:
             self.owned.remove(release)
             del self.where[release[2]]
-            grant = self.plain.release(*release[:2])
+            grant = self.plain.release(*release[:2], self.plain.func[release[2]])
             self.release = None
         self.decided.extend([grant] if grant else [])
         if self.forget is not None and int(dut.forget_ready_o.value):
-            found = self.plain.forget(**self.forget)
+            found = self.plain.forget(self.forget["pool"], self.forget["row"])
             assert int(dut.forget_found_o.value) == found
             if found:
                 self.forgotten += 1
@@ -146,13 +155,13 @@ async def cycles(dut):
     dut.grant_ready_i.value = 1
     for row in range(units + 1):
         await FallingEdge(dut.clk_i)
-        ask(dut, "rename", {"pool": 1, "row": row})
+        ask(dut, "rename", {"pool": 1, "row": row, "func": 0})
         await FallingEdge(dut.clk_i)
         ask(dut, "rename", None)
         await ReadOnly()
         assert int(dut.grant_valid_o.value) == (row < units), "a unit a cycle later, or a place in the line"
     await FallingEdge(dut.clk_i)
-    ask(dut, "release", {"pool": 1, "unit": 0})
+    ask(dut, "release", {"pool": 1, "unit": 0, "func": 0})
     await FallingEdge(dut.clk_i)
     ask(dut, "release", None)
     await ReadOnly()

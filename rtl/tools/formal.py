@@ -38,15 +38,16 @@ SIZES = {
 }
 
 # The solver of a proof, where z3 takes too long.
-SOLVERS = {"d2d_rx": "boolector"}
+SOLVERS = {"d2d_rx": "boolector", "renaming": "boolector"}
 
 # By module, planted bugs: a text of the module, what stands there instead, and what comes of it.
 PROOFS = {
     "renaming": [
         ("free_q[rename_pool_i][lowest] <= 1'b0", "free_q[rename_pool_i][lowest] <= grant_valid_o", "two owners"),
-        ("last_q[forget_pool_i] <= before_q", "last_q[forget_pool_i] <= walk_q", "a line with a lost end"),
-        ("else waiting_q[rename_pool_i] <= 1'b1;", "else waiting_q[rename_pool_i] <= grant_ready_i;", "a lost row"),
-        ("grant_row_o  <= give_back ? first_q", "grant_row_o  <= give_back ? last_q", "a row that overtakes"),
+        ("rename_row_i : before_q", "rename_row_i : walk_q", "a line with a lost end"),
+        ("else waiting_q[line.pool][line.func] <= 1'b1;", "else waiting_q[line.pool][line.func] <= grant_ready_i;", "a lost row"),
+        ("grant_row_o  <= give_back ? first", "grant_row_o  <= give_back ? last", "a row that overtakes"),
+        ("i = Functions - 1; i > 0; i--", "i = Functions; i > 1; i--", "a function without its turn"),
     ],
     "order": [
         ("<= stays & same;", "<= there_q & same;", "a wait for a command that has left"),
@@ -60,8 +61,8 @@ PROOFS = {
         (".leave_i         (posted)", ".leave_i         (posted && room[posting_queue])", "a command that completes twice"),
     ],
     "quota": [
-        ("used_q[give_queue_i] <= Guarantee", "used_q[give_queue_i] < Guarantee", "a guarantee that is forgotten"),
-        ("|| free_q > owed_q", "|| free_q >= owed_q", "a guarantee that is taken"),
+        ("there_i[j] && func_i[i] == func_i[j]", "there_i[j]", "a function's part by the number of its queues"),
+        ("(CountWidth + 1)'(lacks[i]) > owed", "(CountWidth + 1)'(lacks[i]) >= owed", "a guarantee that is taken"),
         ("take_i && !(give_i && take_queue_i == give_queue_i)", "take_i && !give_i", "a credit that is lost"),
     ],
     "credit": [

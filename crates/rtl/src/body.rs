@@ -41,7 +41,8 @@ pub struct Body {
     now: Nanos,
     cycles: u64,
     counters: Counters,
-    queues: [bool; QUEUES as usize],
+    /// The function of each queue that there is: its number in the card, and in the core.
+    queues: [Option<(u16, u64)>; QUEUES as usize],
     slots: Vec<Slot>,
     flights: Flights,
     /// How often a device still has each block.
@@ -87,6 +88,7 @@ impl Body {
             cached_blocks: BLOCKS as u32,
             commands: COMMANDS as u16,
             queues: QUEUES as u16,
+            weights: Vec::new(),
             units: (0..OPERATORS.len() as u64).map(|pool| (operator(pool), UNITS as u16)).collect(),
             gpu: Vec::new(),
             multi_lane: Vec::new(),
@@ -243,7 +245,7 @@ impl Body {
             self.posted(out.posted_command_o);
         }
         if out.deleted_valid_o {
-            self.queues[out.deleted_queue_o as usize] = false;
+            self.queues[out.deleted_queue_o as usize] = None;
             self.actions.push_back(Action::QueueDeleted { queue: QueueId(out.deleted_queue_o as u16) });
         }
     }
@@ -404,8 +406,16 @@ impl Body {
         }
     }
 
+    /// Returns the core's number of a function: that of its other queues, or the first that is free.
+    fn function(&self, function: u16) -> u64 {
+        let there = || self.queues.iter().flatten();
+        let known = there().find(|(other, _)| *other == function).map(|(_, func)| *func);
+        let free = || (0..QUEUES).find(|func| there().all(|(_, other)| other != func));
+        known.or_else(free).expect("a function for each queue")
+    }
+
     fn delete(&mut self, queue: QueueId) {
-        if !self.queues.get(usize::from(queue.0)).is_some_and(|there| *there) {
+        if !self.queues.get(usize::from(queue.0)).is_some_and(Option::is_some) {
             self.counters.stale_events += 1;
             return;
         }
@@ -456,14 +466,16 @@ impl Core for Body {
 
     fn add_queue(&mut self, config: QueueConfig) -> Option<QueueId> {
         let sound = (2..=1 << 15).contains(&config.depth) && (1..=256).contains(&config.weight);
-        let at = self.queues.iter().position(|there| !there).filter(|_| sound)?;
-        self.queues[at] = true;
+        let at = self.queues.iter().position(Option::is_none).filter(|_| sound)?;
+        let func = self.function(config.function);
+        self.queues[at] = Some((config.function, func));
         let base = (at as u64) << 32;
         let queue = model::QueueConfig {
             submission: base,
             completion: base,
             depth: config.depth.into(),
             weight: config.weight.into(),
+            func,
             tenant: config.tenant.into(),
             number: config.number.unwrap_or(at as u16).into(),
             interrupts: 0,

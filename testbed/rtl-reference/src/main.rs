@@ -41,6 +41,7 @@ struct Asked {
 /// A queue pair.
 #[derive(Deserialize)]
 struct Ring {
+    function: u16,
     tenant: u16,
     depth: u16,
     number: u16,
@@ -145,7 +146,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut rings: Vec<(QueueId, u16, u32)> = Vec::new();
     for ring in &asked.queues {
         let config = QueueConfig {
-            function: 0,
+            function: ring.function,
             tenant: ring.tenant,
             depth: ring.depth,
             weight: 1,

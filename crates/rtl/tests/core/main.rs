@@ -4,6 +4,7 @@
 #[allow(dead_code)]
 mod chains;
 mod control;
+mod functions;
 mod lockstep;
 mod plan;
 #[path = "../../../engine/tests/rig/mod.rs"]

@@ -1,5 +1,6 @@
-//! The card's own tests on the fabric, with the core in SystemVerilog; all but those of several functions (`functions`: it shares slots
-//! among queues, not among functions first) and the random transfers (`properties`: half of them change the length of the data).
+//! The card's own tests on the fabric, with the core in SystemVerilog; all but those of several functions
+//! (`functions`: each has as many queues there as this core has in all) and the random transfers (`properties`:
+//! half of them change the length of the data).
 //!
 //! Those that need what this core has not are skipped, and say so: [`core`] has the list.
 
