@@ -24,8 +24,10 @@ pub(crate) const HOST_READS: u32 = 0;
 pub(crate) const FIRST_SSD: u32 = 1;
 /// Most functions.
 const FUNCTIONS_MAX: u16 = 64;
-/// Most steps of one [`Card::poll`], so that its owner gets to its other work.
-const STEPS: usize = 4096;
+/// Most steps of one [`Card::poll`], and actions of a step, so that its owner gets to its other work: every host's doorbells and resets, and
+/// the time.
+const STEPS: usize = 16;
+const ACTIONS: usize = 64;
 
 /// The settings of a card.
 #[derive(Clone, Debug)]
@@ -253,6 +255,7 @@ impl Card {
     pub fn poll(&mut self, bus: &mut dyn Buses, now: Nanos) -> bool {
         self.now = self.now.max(now);
         (0..self.functions.len()).for_each(|at| self.take_requests(bus, at));
+        let mut is_busy = true;
         for _ in 0..STEPS {
             let mut any = self.act(bus);
             if !any {
@@ -264,15 +267,17 @@ impl Card {
                 any = true;
             }
             if !any {
-                for at in 0..self.functions.len() {
-                    self.start(bus, at);
-                    self.settle_admin(bus, at);
-                }
-                self.show_load();
-                return false;
+                is_busy = false;
+                break;
             }
         }
-        true
+        // Whatever the others' load is.
+        for at in 0..self.functions.len() {
+            self.start(bus, at);
+            self.settle_admin(bus, at);
+        }
+        self.show_load();
+        is_busy
     }
 
     /// Returns the latest time for the next call of [`Card::poll`].
@@ -408,7 +413,7 @@ impl Card {
     /// Performs the engine's actions, as far as the card is free for them.
     fn act(&mut self, bus: &mut dyn Buses) -> bool {
         let mut any = false;
-        loop {
+        for _ in 0..ACTIONS {
             let action = match self.next_action.take() {
                 Some(action) => action,
                 None => {
@@ -424,6 +429,7 @@ impl Card {
             self.perform(bus, action);
             any = true;
         }
+        any
     }
 
     fn take_timers(&mut self) -> bool {

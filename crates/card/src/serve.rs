@@ -224,8 +224,11 @@ impl Made {
         let thread = std::thread::Builder::new()
             .name("dcs-card".into())
             .spawn(move || run(card, bus, ports, &stopped))?;
-        let servers = servers.into_iter().map(Server::start).collect::<io::Result<_>>()?;
-        Ok(Served { stop, wake, thread: Some(thread), _servers: servers })
+        let mut served = Served { stop, wake, thread: Some(thread), _servers: Vec::new() };
+        for server in servers {
+            served._servers.push(server.start()?);
+        }
+        Ok(served)
     }
 }
 
@@ -235,6 +238,7 @@ fn run(card: &mut Card, hosts: &mut Hosts, stop: &AtomicBool) {
     let now = || start.elapsed().as_nanos() as u64;
     while !stop.load(Ordering::Acquire) {
         hosts.bus.acknowledge_resets();
+        hosts.ports.iter_mut().for_each(Port::acknowledge_resets);
         while let Some(answer) = hosts.done.pop_front().or_else(|| hosts.bus.answer()) {
             card.read_done(hosts, now(), answer);
         }

@@ -7,7 +7,7 @@ use crate::process::{Process, Refused};
 use dcs_csd_cli::request::{Answer, REQUEST_MAX, Rates, Request};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -23,10 +23,7 @@ const SILENCE_MAX: Duration = Duration::from_secs(10);
 /// Listens in the folder and answers on threads of its own while the process lives.
 pub fn listen(folder: &Path, process: Arc<Process>) -> io::Result<()> {
     let path = folder.join(NAME);
-    if UnixStream::connect(&path).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused) {
-        std::fs::remove_file(&path)?;
-    }
-    let listener = UnixListener::bind(&path)?;
+    let listener = dcs_vfio_user::listen(&path)?;
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))?;
     let open = Arc::new(AtomicUsize::new(0));
     std::thread::Builder::new().name("dcs-csd-control".into()).spawn(move || {

@@ -43,23 +43,28 @@ impl Quota {
     }
 
     /// Shares the pool among the functions that have queues; `functions` names each queue's. All but an eighth of
-    /// it, ten at least and half at most, is guaranteed to the functions: one to each, the rest in proportion to
-    /// their weights; and each one's part to its queues, in equal parts. While only one function has queues, half of
+    /// it, ten at least and half at most, is guaranteed to the functions: one to each queue, the rest in proportion to
+    /// their weights, or, where these are equal, all in equal parts; and each one's part to its queues, in equal parts. While only one function has queues, half of
     /// the pool is guaranteed to all queues, as in [`Quota::new`].
     pub fn share(&mut self, functions: &[Option<u16>], weight: impl Fn(u16) -> u16) {
         let of = |function| functions.iter().filter(|other| **other == Some(function)).count() as u32;
         let first = |at: usize| functions[..at].iter().all(|other| *other != functions[at]);
-        let (mut sharing, mut weights) = (0, 0);
+        let (mut sharing, mut weights, mut are_equal, mut last) = (0, 0, true, None);
         for (_, function) in functions.iter().enumerate().filter(|(at, _)| first(*at)) {
             sharing += u32::from(function.is_some());
-            weights += function.map_or(0, |function| u32::from(weight(function)));
+            let Some(weight) = function.map(&weight) else { continue };
+            weights += u32::from(weight);
+            are_equal &= *last.get_or_insert(weight) == weight;
         }
         let surplus = (self.total / 8).max(SURPLUS).min(self.total / 2);
         let guaranteed = self.total - surplus;
-        // One for each, if there are as many. With equal weights all parts are equal.
-        let each = guaranteed.min(sharing) / sharing.max(1);
-        let rest = u64::from(guaranteed - each * sharing);
-        let part = |function| each + (rest * u64::from(weight(function)) / u64::from(weights)) as u32;
+        // However small its weight is, a function has one for each of its queues: there are as many.
+        let open = functions.iter().flatten().count() as u32;
+        let rest = u64::from(guaranteed.saturating_sub(open));
+        let part = |function| match are_equal {
+            true => guaranteed / sharing,
+            false => of(function) + (rest * u64::from(weight(function)) / u64::from(weights)) as u32,
+        };
         for (held, function) in self.queues.iter_mut().zip(functions) {
             let guarantee = match function {
                 _ if sharing < 2 => self.total / 2 / functions.len() as u32,
@@ -186,7 +191,7 @@ mod tests {
     fn functions_have_parts_by_their_weights() {
         let mut quota = Quota::new(80, 4);
         quota.share(&[Some(0), Some(0), Some(1), Some(2)], |function| [6, 1, 1][usize::from(function)]);
-        // 70 are guaranteed, one to each, the other 67 by weights: 51, for two queues, 9 and 9.
+        // 70 are guaranteed, one to each queue, the other 66 by weights: 51, for two queues, 9 and 9.
         let guarantees: Vec<u32> = quota.queues.iter().map(|held| held.guarantee).collect();
         assert_eq!(guarantees, [25, 25, 9, 9]);
     }
@@ -216,8 +221,13 @@ mod tests {
                 (0..of.len()).filter(own).map(|at| (0..).take_while(|_| quota.take(at, 1)).count() as u32);
             let taken: u32 = taken.sum();
             let sum: u32 = there.iter().map(|function| u32::from(weight(*function))).sum();
-            let by_weight = (guaranteed - there.len() as u32) * u32::from(weight(quiet)) / sum + 1;
             let queues = (0..of.len()).filter(own).count() as u32;
+            let open = of.iter().flatten().count() as u32;
+            let by_weight = (guaranteed - open) * u32::from(weight(quiet)) / sum + queues;
+            let are_equal = there.iter().all(|function| weight(*function) == weight(quiet));
+            let is_left_out =
+                quota.queues.iter().zip(&of).any(|(held, of)| of.is_some() && held.guarantee == 0);
+            assert!(are_equal || !is_left_out, "{total}, {weights:?}, {of:?}");
             assert!(
                 taken + queues > by_weight,
                 "{taken} of {total}, {by_weight} by weights {weights:?}, {of:?}"

@@ -25,6 +25,7 @@
 //! | [`maps`] | the memory that the client lets the device reach |
 //! | `socket` | whole messages with their file descriptors |
 //! | `link` | the state that the two threads share |
+//! | [`listen()`] | sockets at paths, in place of those that are no longer in use |
 //! | [`Server`] | answers a client |
 //! | [`VfioUserBus`] | the bus, as device controllers see it |
 //! | [`Port`] | the host's memory and interrupts, for a function that needs only those and never waits |
@@ -49,6 +50,7 @@
 
 mod bus;
 mod link;
+mod listen;
 pub mod maps;
 pub mod memory;
 pub mod pci;
@@ -61,6 +63,7 @@ pub mod wire;
 
 pub use bus::VfioUserBus;
 pub use link::Hold;
+pub use listen::listen;
 pub use port::{MappedPiece, Port, Unreachable};
 pub use server::{Running, Server};
 

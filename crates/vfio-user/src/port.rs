@@ -16,6 +16,8 @@ use crate::pci::Region;
 #[derive(Clone)]
 pub struct Port {
     link: Arc<Link>,
+    /// Count of resets that the owner knows of, if it counts them.
+    known: Option<u64>,
 }
 
 /// A piece of the host's memory, for the kernel or a device to read or write. The client is told that its memory is free when the hold is
@@ -45,7 +47,7 @@ pub enum Unreachable {
 
 impl Port {
     pub(crate) fn new(link: Arc<Link>) -> Port {
-        Port { link }
+        Port { link, known: None }
     }
 
     /// Copies from the host's memory, everything or nothing.
@@ -84,7 +86,19 @@ impl Port {
 
     /// Interrupts the host. Does nothing if the host has not set up that vector.
     pub fn interrupt(&self, vector: u16) {
-        self.link.interrupt(vector.into());
+        if self.knows_resets() {
+            self.link.interrupt(vector.into());
+        }
+    }
+
+    /// Ends the time before a reset, as [`VfioUserBus::acknowledge_resets`](crate::VfioUserBus::acknowledge_resets) does. From the first call
+    /// on this port reaches nothing between a reset, or the loss of its host, and the next call.
+    pub fn acknowledge_resets(&mut self) {
+        self.known = Some(self.link.state.resets.load(Ordering::Acquire));
+    }
+
+    fn knows_resets(&self) -> bool {
+        self.known.is_none_or(|known| known == self.link.state.resets.load(Ordering::Acquire))
     }
 
     /// Returns true if the function may access other devices now: it is bus master.
@@ -120,7 +134,8 @@ impl Port {
     /// Returns the host's memory, to be held while it is accessed: a request to end bus mastering waits for that.
     fn maps(&self) -> Result<RwLockReadGuard<'_, Maps>, Unreachable> {
         let maps = self.link.maps();
-        if self.link.state.master.load(Ordering::Acquire) { Ok(maps) } else { Err(Unreachable::Off) }
+        let is_on = self.link.state.master.load(Ordering::Acquire) && self.knows_resets();
+        if is_on { Ok(maps) } else { Err(Unreachable::Off) }
     }
 
     /// Calls `take` for the pieces of mapped memory that an access covers: the position in the access, the bytes, and their place.

@@ -13,6 +13,7 @@ use rustix::io::Errno;
 
 use crate::bus::VfioUserBus;
 use crate::link::Link;
+use crate::listen::listen;
 use crate::pci::{Function, Interrupts, Region};
 use crate::port::Port;
 use crate::socket::{Message, Reader};
@@ -88,10 +89,7 @@ impl Server {
 
     fn listen(path: &Path, function: Function, wake: Wake) -> io::Result<Server> {
         let link = Arc::new(Link::new(function.state().clone(), function.interrupts().vectors(), wake)?);
-        if UnixStream::connect(path).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused) {
-            std::fs::remove_file(path)?;
-        }
-        let listener = UnixListener::bind(path)?;
+        let listener = listen(path)?;
         let shared = Arc::new(Shared { link, stop: AtomicBool::new(false), listener: listener.try_clone()? });
         Ok(Server { listener, function, shared })
     }

@@ -27,7 +27,7 @@
 //! the processes decides which functions share a switch.
 
 use std::io::{self, Read, Write};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -38,6 +38,7 @@ use rustix::io::Errno;
 use rustix::net::{SendFlags, send};
 
 use crate::link::Hold;
+use crate::listen::listen;
 
 /// Size of a message before its data, in bytes.
 pub const HEAD: usize = 12;
@@ -243,10 +244,7 @@ impl Switch {
     ///
     /// As [`Server::bind`](crate::Server::bind).
     pub fn listen(path: &Path, kept: usize, take: Take) -> io::Result<Arc<Switch>> {
-        if UnixStream::connect(path).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused) {
-            std::fs::remove_file(path)?;
-        }
-        let listener = UnixListener::bind(path)?;
+        let listener = listen(path)?;
         let switch = Arc::new(Switch { peers: Mutex::default(), take, kept: Some(kept) });
         let accepting = switch.clone();
         thread(move || {
@@ -393,6 +391,7 @@ fn read(mut stream: &UnixStream, take: &Take) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::net::UnixListener;
     use std::sync::mpsc::{Receiver, channel};
 
     const KEPT: usize = 1 << 20;

@@ -671,6 +671,26 @@ fn a_function_is_found_by_the_addresses_of_its_bars_while_it_answers_to_them() {
     assert_eq!(port.bar(BAR2, 8), None);
 }
 
+/// What belongs to the time before a reset reaches nothing after it, where the owner counts resets.
+#[test]
+fn a_port_reaches_nothing_between_a_reset_and_its_owner_s_word() {
+    let mut drive = drive();
+    let mut client = Client::connect(&drive.path, Payload::At32);
+    let (_ram, file) = Memory::create("ram", 0x2000).unwrap();
+    client.map(RAM, 0x1000, Some(file.as_fd())).unwrap();
+    client.config(4, &[6, 0]);
+    drive.port.acknowledge_resets();
+    assert_eq!(drive.port.write(RAM, b"now"), Ok(()));
+    client.ask(command::RESET, &[], &[]).unwrap();
+    client.config(4, &[6, 0]);
+    assert!(drive.port.is_master());
+    assert_eq!(drive.port.write(RAM, b"old"), Err(Unreachable::Off));
+    assert_eq!(drive.port.read(RAM, &mut [0; 3]), Err(Unreachable::Off));
+    assert!(drive.port.direct(RAM, 3, true).is_none());
+    drive.port.acknowledge_resets();
+    assert_eq!(drive.port.write(RAM, b"new"), Ok(()));
+}
+
 /// Has the client, which shares the event's file, make writers block and fill the counter.
 #[test]
 fn a_client_that_fills_its_event_does_not_stop_who_interrupts_it() {

@@ -342,19 +342,21 @@ fn early_end(world: &dyn World) {
 }
 
 fn reset_by_peer(world: &dyn World) {
-    let bytes = data(4 << 20, 10);
+    let bytes = data(8 << 20, 10);
     let file = file(world, "reset", &bytes);
     let (flow, mut peer) = world.connect();
     let session = world.engine().session().unwrap();
     let transfer = session.transfer(Source::file(&file, ..), [Op::Md5], flow.sink()).unwrap();
-    let mut some = vec![0; 100_000];
+    // A backend that counts what is acknowledged may not know of the last bytes: those that are under way at once,
+    // far fewer than these.
+    let mut some = vec![0; 1 << 20];
     peer.read_exact(&mut some).unwrap();
-    assert!(some == bytes[..100_000]);
+    assert!(some == bytes[..1 << 20]);
     rustix::net::sockopt::set_socket_linger(&peer, Some(Duration::ZERO)).unwrap();
     drop(peer);
     let error = transfer.wait().unwrap_err();
     assert_eq!(verdict(&error), (Status::PeerReset, Stage::Destination));
-    assert!((100_000..4 << 20).contains(&error.completion.bytes_out), "{error}");
+    assert!((100_000..8 << 20).contains(&error.completion.bytes_out), "{error}");
 }
 
 fn stuck_peer(world: &dyn World) {

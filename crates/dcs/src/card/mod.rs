@@ -502,8 +502,9 @@ impl BackendLoop for CardLoop {
             Control::DeleteQueue(queue) => self.delete_queue(queue),
             Control::Cancel(pair, cid) => self.cancel(&pair, cid),
             // Threads that query a lost card learn that no answer will come.
-            Control::Admin(..) if self.lost => {}
-            Control::PacedSending(..) | Control::Identity(..) if self.lost => {}
+            // Dropped, which answers them.
+            Control::Admin(..) | Control::PacedSending(..) | Control::Identity(..)
+                if self.lost || self.closed => {}
             Control::Admin(entry, answer) => self.hardware.admin(entry, answer),
             Control::Identity(handle, answer) => self.hardware.ask_identity(handle, answer),
             Control::PacedSending(handle, answer) => self.hardware.paced_sending(handle, answer),

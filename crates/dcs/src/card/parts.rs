@@ -375,6 +375,7 @@ impl Sink {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Driver;
 
     #[test]
     fn a_part_is_whole_logical_blocks_of_the_device() {
@@ -413,6 +414,18 @@ mod tests {
         let file = tempfile::tempfile().unwrap();
         assert!(matches!(engine.lend(1, &file, .., Access::Read), Err(PartError::NoCard)));
         assert!(matches!(engine.open_part(0), Err(PartError::NoCard)));
+    }
+
+    /// What is asked for after the engine's end, and what nobody takes any more, is answered.
+    #[test]
+    fn who_asks_an_engine_that_has_ended_is_answered() {
+        for driver in [Driver::Thread, Driver::Caller] {
+            let engine = Engine::builder().driver(driver).start().unwrap();
+            let shared = Arc::clone(engine.first());
+            drop(engine);
+            assert_eq!(shared.identity(1), Err(Status::QueueDeleted));
+            assert_eq!(shared.admin(entry(opcode::RELEASE, 1)), Err(Status::QueueDeleted));
+        }
     }
 
     #[test]

@@ -36,6 +36,8 @@ pub(crate) struct Shared {
     control: Mutex<Vec<Control>>,
     /// There may be something in `control`.
     has_control: AtomicBool,
+    /// Nobody takes what is in `control` any more. Read and written under its lock.
+    ended: AtomicBool,
     /// The driver sleeps, or is about to: it wants to be woken.
     asleep: AtomicBool,
     /// The engine was dropped.
@@ -79,6 +81,7 @@ impl Shared {
             backend: ManuallyDrop::new(Mutex::new(backend)),
             control: Mutex::new(Vec::new()),
             has_control: AtomicBool::new(false),
+            ended: AtomicBool::new(false),
             asleep: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
             waker,
@@ -243,7 +246,13 @@ impl Shared {
         if self.is_foreign() {
             return;
         }
-        self.control.lock().unwrap_or_else(|error| error.into_inner()).push(control);
+        let mut all = self.control.lock().unwrap_or_else(|error| error.into_inner());
+        if self.ended.load(Ordering::SeqCst) {
+            // It is dropped, which answers it.
+            return;
+        }
+        all.push(control);
+        drop(all);
         self.has_control.store(true, Ordering::SeqCst);
         self.ring_doorbell();
     }
@@ -277,6 +286,11 @@ impl Shared {
             self.round(&mut **turn.backend, stopped);
         }
         turn.backend.close();
+        let mut control = self.control.lock().unwrap_or_else(|error| error.into_inner());
+        self.ended.store(true, Ordering::SeqCst);
+        let rest = std::mem::take(&mut *control);
+        drop(control);
+        drop(rest);
     }
 
     /// Drives the engine until the queue has what is awaited; or, where another thread drives it, waits for
