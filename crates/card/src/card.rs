@@ -271,7 +271,7 @@ impl Card {
                 break;
             }
         }
-        // Whatever the others' load is.
+        // Also while other functions keep the card busy: admin commands wait for nobody's load.
         for at in 0..self.functions.len() {
             self.start(bus, at);
             self.settle_admin(bus, at);

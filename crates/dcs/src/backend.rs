@@ -101,7 +101,7 @@ pub(crate) struct Info {
     /// The card's NICs, or the engine's own.
     pub nics: Vec<Port>,
     pub namespaces: Vec<Namespace>,
-    /// What parts of SSDs between a card's functions need, if there is a card.
+    /// State for lending and opening parts of SSDs; `None` without a card.
     pub lending: Option<Arc<Lending>>,
     pub interface: Option<Arc<Interface>>,
     pub gpu: Option<gpu::Properties>,

@@ -671,7 +671,7 @@ fn a_function_is_found_by_the_addresses_of_its_bars_while_it_answers_to_them() {
     assert_eq!(port.bar(BAR2, 8), None);
 }
 
-/// What belongs to the time before a reset reaches nothing after it, where the owner counts resets.
+/// Accesses that were begun before a reset fail until the owner says that it knows of the reset.
 #[test]
 fn a_port_reaches_nothing_between_a_reset_and_its_owner_s_word() {
     let mut drive = drive();

@@ -92,7 +92,7 @@ impl Access {
     }
 }
 
-/// What parts of SSDs need of a card's backend.
+/// A card's backend as lending and opening parts sees it: its disks, and the claims of those that are lent.
 #[derive(Debug)]
 pub(crate) struct Lending {
     /// Differs from every other backend's in this process.
@@ -416,7 +416,7 @@ mod tests {
         assert!(matches!(engine.open_part(0), Err(PartError::NoCard)));
     }
 
-    /// What is asked for after the engine's end, and what nobody takes any more, is answered.
+    /// Requests to an engine that has ended fail; they do not wait for a thread that is gone.
     #[test]
     fn who_asks_an_engine_that_has_ended_is_answered() {
         for driver in [Driver::Thread, Driver::Caller] {
