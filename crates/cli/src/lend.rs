@@ -52,30 +52,40 @@ pub fn run(options: &args::Lend, report: &Report) -> Result<(), Failure> {
     let engine = card::card()?;
     let guard = interrupt::transferring();
     let mut lent = Vec::new();
-    for (wanted, device) in options.parts.iter().zip(&devices) {
+    let all = options.parts.iter().zip(&devices).try_for_each(|(wanted, device)| {
         let part = lend(&engine, wanted, device, options)?;
-        let mut object = json!({ "event": "lent", "command": "lend", "function": part.function(),
-            "part": part.number(), "bytes": part.bytes(), "read_only": options.read_only });
-        add_name(&mut object, "device", &wanted.device);
-        report.object(&object);
-        report.remark(format_args!(
-            "dcs: function {} has {} of {} as its part {}",
-            part.function(),
-            human(part.bytes()),
-            shown(&wanted.device),
-            part.number()
-        ));
+        report_lent(wanted, &part, options.read_only, report);
         lent.push((wanted, part));
-    }
-    wait(&lent)?;
+        Ok(())
+    });
+    let mut outcome = all.and_then(|()| wait(&lent));
+    // Those that were lent before one that was refused are taken back too.
     for (wanted, part) in lent {
         let (function, number) = (part.function(), part.number());
-        part.take_back().map_err(|error| failed(wanted, &error))?;
-        report
-            .object(&json!({ "event": "returned", "command": "lend", "function": function, "part": number }));
+        match part.take_back() {
+            Ok(()) => report.object(
+                &json!({ "event": "returned", "command": "lend", "function": function, "part": number }),
+            ),
+            Err(error) => outcome = outcome.and(Err(failed(wanted, &error))),
+        }
     }
     drop(guard);
+    outcome?;
     Err(Failure::new(Exit::Interrupted, "interrupted; all parts were taken back"))
+}
+
+fn report_lent(wanted: &Wanted, part: &Lent, read_only: bool, report: &Report) {
+    let mut object = json!({ "event": "lent", "command": "lend", "function": part.function(),
+        "part": part.number(), "bytes": part.bytes(), "read_only": read_only });
+    add_name(&mut object, "device", &wanted.device);
+    report.object(&object);
+    report.remark(format_args!(
+        "dcs: function {} has {} of {} as its part {}",
+        part.function(),
+        human(part.bytes()),
+        shown(&wanted.device),
+        part.number()
+    ));
 }
 
 fn open(part: &Wanted, options: &args::Lend) -> Result<File, Failure> {

@@ -19,6 +19,7 @@ step function dcs lend 2=$DISK
 step range dcs lend 1=$DISK@100+4096
 step file dcs lend 1=/init
 step other env DCS_CARD=$2 dcs lend 1=$DISK
+step half dcs lend 1=$DISK@4MiB+1MiB 2=$DISK@8MiB+512 --json
 step bare env DCS_CARD=$2 DCS_CARD_DISKS= dcs lend 1=$DISK
 dcs lend 1=$DISK@4MiB+1MiB 1=$DISK@8MiB+512 --json >/tmp/lend 2>/tmp/said & LEND=$!
 lent 2
@@ -57,6 +58,10 @@ fn parts_are_lent_until_a_signal_comes_or_the_card_goes() {
     rig.step("range").fails(1, &["whole logical blocks of 512 bytes", "16777216"]);
     rig.step("file").fails(1, &["by its block device"]);
     rig.step("other").fails(1, &["not the card's function 0", "unset DCS_CARD_DISKS"]);
+    let half = rig.step("half");
+    let told = |of: &str| half.lines().iter().filter(|line| line["event"] == of).count();
+    assert_eq!((told("lent"), told("returned")), (1, 1));
+    half.fails(1, &["has no function 2"]);
     rig.step("bare").fails(1, &["on no disk that the card drives"]);
     rig.step("busy").fails(1, &["another process"]);
     let returned = rig.step("returned");
