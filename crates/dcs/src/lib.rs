@@ -48,11 +48,12 @@
 //! | [`binding`] | what the C API in `crates/capi` needs beyond this, hidden from the documentation |
 //! | `outcome` | how a transfer ended at a virtual drive |
 //! | `drive` | the drive backend: in a guest, chains on a virtual drive's files run beside the disk |
+//! | [`page_cache`] | what the kernel has in memory of a file |
 //! | [`card`] | the card backend: a PCIe card runs the transfers on SSDs and a NIC of its own |
 //!
 //! # What it doesn't implement
 //!
-//! * The engine in SystemVerilog: there are parts of it (`docs/rtl.md`), which no backend drives yet.
+//! * The engine in SystemVerilog: it stands in the card's process (`docs/rtl.md`), not here.
 //! * Multi-lane units for all operators: those without one run one stream at a time on the engine's core.
 //! * TLS, HTTP; datagram sockets but for [`media`]: endpoints are byte streams, files and memory, and on a card (not on a NIC
 //!   that the engine drives itself) UDP ([`net::Datagrams`]).
@@ -85,6 +86,7 @@ pub use dcs_abi::descriptor::Mode;
 pub use dcs_abi::operator::Operator;
 pub use dcs_abi::status::{Stage, Status};
 pub use dcs_devices::gpu::GpuError;
+pub use dcs_devices::page_cache;
 pub use dcs_devices::vfio_devices::{DriveError, Interface};
 pub use dcs_devices::{EndpointError, Io, Traffic};
 pub use dcs_drivers::nic::Model as NicModel;

@@ -6,6 +6,7 @@
 use crate::buffer::ALIGNMENT;
 use crate::gpu::{RegisteredFile, StorageError};
 use crate::paced::{Incoming, Outgoing, Paced, Receiving, Sending, locked};
+use crate::page_cache;
 use crate::vfio_devices::Namespace;
 use dcs_abi::descriptor::EndpointKind;
 use rustix::fd::{AsFd, BorrowedFd, IntoRawFd, OwnedFd};
@@ -550,15 +551,7 @@ impl File {
     }
 
     fn cached_pages(&self, offset: u64, length: u64) -> Option<u64> {
-        use rustix::fd::AsRawFd;
-        // cachestat(2): the number is the same on all architectures but alpha.
-        const CACHESTAT: libc::c_long = 451;
-        let (range, mut counted) = ([offset, length], [0u64; 5]);
-        // SAFETY: struct cachestat_range is an offset and a length; struct cachestat is five numbers, the first of which counts cached
-        // pages.
-        let code =
-            unsafe { libc::syscall(CACHESTAT, self.fd.as_raw_fd(), range.as_ptr(), counted.as_mut_ptr(), 0) };
-        (code == 0).then_some(counted[0])
+        page_cache::counts(self.fd.as_fd(), offset, length).ok().map(|counts| counts.cached)
     }
 
     /// Returns the file opened with O_DIRECT, and the alignment that offsets and lengths need.

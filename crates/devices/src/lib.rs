@@ -31,6 +31,7 @@
 //! | `acknowledged` | the wait until a peer has acknowledged what was sent |
 //! | `calls` | system calls that may wait, on separate threads |
 //! | `uring` | io_uring, and all unsafe code for it |
+//! | [`page_cache`] | what the kernel has in memory of a file |
 //! | [`fork`] | which process an engine belongs to, after a fork |
 //! | [`vfio_devices`] | SSDs and a NIC that the process drives directly, over VFIO |
 //! | [`gpu`] | a GPU that processes blocks, by CUDA's driver, and reads files, by cuFile |
@@ -45,6 +46,7 @@ pub mod controller;
 pub mod endpoint;
 pub mod fork;
 pub mod gpu;
+pub mod page_cache;
 pub mod route;
 pub mod vfio_devices;
 

@@ -1,7 +1,7 @@
 //! The extents of a file on its disk (FIEMAP), and the reasons not to read them there.
 
-use super::cache;
 use dcs_abi::descriptor::Extent;
+use dcs_devices::page_cache;
 use rustix::fd::{AsFd, BorrowedFd};
 use std::fs::File;
 use std::io;
@@ -250,7 +250,7 @@ pub fn prepare(file: &File, length: u64) -> io::Result<()> {
         file.set_len(length)?;
     }
     file.sync_data()?;
-    cache::forget(file.as_fd(), 0, whole)?;
+    page_cache::forget(file.as_fd(), 0, whole)?;
     Ok(())
 }
 

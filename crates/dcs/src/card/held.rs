@@ -1,11 +1,11 @@
 //! Ranges of files and block devices whose blocks neither move nor change while a device uses them.
 
-use super::cache;
 use super::extents::{self, ExtentError, Purpose};
 use super::files;
 use super::hold::{Hold, Holds, Unheld};
 use dcs_abi::descriptor::Extent;
 use dcs_abi::status::Stage;
+use dcs_devices::page_cache;
 use rustix::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Instant;
@@ -70,17 +70,13 @@ impl Holds {
 
 /// Nothing of the range may be cached: the card writes past the cache.
 fn forget(hold: &Hold, offset: u64, length: u64, block: bool) -> Result<(), ExtentError> {
-    let gone = cache::forget(hold.file(), offset, length);
-    let gone = match gone {
-        Ok(false) if block => {
-            cache::flush(hold.file()).and_then(|()| cache::forget(hold.file(), offset, length))
-        }
-        gone => gone,
-    };
-    match gone {
-        Ok(true) => Ok(()),
-        Ok(false) => Err(ExtentError::Cached),
-        Err(error) => Err(ExtentError::Unheld(error)),
+    let mut stay = page_cache::forget(hold.file(), offset, length);
+    if block && matches!(stay, Ok(1..)) {
+        stay = page_cache::flush(hold.file()).and_then(|()| page_cache::forget(hold.file(), offset, length));
+    }
+    match stay.map_err(ExtentError::Unheld)? {
+        0 => Ok(()),
+        _ => Err(ExtentError::Cached),
     }
 }
 

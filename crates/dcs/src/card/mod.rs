@@ -57,7 +57,6 @@
 
 pub mod extents;
 
-mod cache;
 mod disks;
 pub(crate) mod error;
 mod files;

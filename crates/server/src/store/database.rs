@@ -3,11 +3,13 @@
 use std::cmp::Ordering;
 use std::fs::{self, File, OpenOptions};
 use std::io;
+use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
+use dcs::page_cache;
 use redb::backends::FileBackend;
 use redb::{Database, ReadableDatabase, StorageBackend};
 
@@ -120,17 +122,15 @@ pub(super) fn forget_memory(path: &Path) -> Result<(), StoreError> {
     // Data that were written after the failed sync must reach the disk first.
     trace::syncs(path, || file.sync_data()).map_err(StoreError::io("sync", path))?;
     // Tests put the content of their simulated disk in place before anything is read.
-    super::memory::forget(&file).map_err(StoreError::io("forget what is in memory of", path))?;
+    let forget = || page_cache::forget(file.as_fd(), 0, file.metadata()?.len());
+    forget().map_err(StoreError::io("forget what is in memory of", path))?;
     trace::forgot(path);
-    match super::memory::forget(&file).map_err(StoreError::io("forget what is in memory of", path))? {
-        0 => {}
-        _ => {
-            return Err(StoreError::Stopped(
-                "the database can't be read from the disk: the kernel keeps some of it in memory",
-            ));
-        }
+    match forget().map_err(StoreError::io("forget what is in memory of", path))? {
+        0 => Ok(()),
+        _ => Err(StoreError::Stopped(
+            "the database can't be read from the disk: the kernel keeps some of it in memory",
+        )),
     }
-    Ok(())
 }
 
 /// Makes a new store in `root`. The database appears under its name when it is complete.

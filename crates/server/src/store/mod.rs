@@ -22,7 +22,6 @@
 //! | `journal` | commits of small objects, made durable with their data |
 //! | `change` | what operations do inside a transaction |
 //! | `list`, `uploads` | listings; multipart uploads |
-//! | [`memory`] | what of a file is in memory and not on the disk |
 //! | `trace` | tells tests what is written and synced |
 //! | `repair` | removes what can't be read |
 //! | `sweep`, `recover` | removal of files: of what was replaced, of what a crash left |
@@ -59,7 +58,6 @@ mod held;
 mod journal;
 mod kill_points;
 mod list;
-pub mod memory;
 mod pack;
 #[cfg(test)]
 mod power_tests;
