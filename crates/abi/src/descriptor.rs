@@ -12,8 +12,7 @@ use crate::{ABI_VERSION, CHAIN_MAX, Wire, WireError};
 /// Largest descriptor that an engine fetches, in bytes.
 pub const DESCRIPTOR_MAX: usize = 64 * 1024;
 
-/// Where an extent of a FILE ends that goes on as far as the file does: the largest offset that a file can
-/// have.
+/// End of a FILE extent that reaches to the end of the file: the largest offset that a file can have.
 pub const OPEN_END: u64 = i64::MAX as u64;
 
 wire_struct! {

@@ -23,6 +23,7 @@
 //! | [`status`] | status codes (NVMe's where NVMe has one) and stages |
 //! | [`register`] | registers, doorbells |
 //! | [`layout`] | the tables that generators read |
+//! | `wire` | little-endian fields; one definition becomes packet, repr and table |
 //!
 //! # Example
 //!

@@ -38,7 +38,7 @@ pub const ENGINE_BLOCK: usize = 0xf00;
 /// The first doorbell (NVMe over PCIe Transport 1.1, doorbell properties).
 pub const DOORBELL_BASE: usize = nvme::DOORBELLS as usize;
 
-/// Who it is: [`ENGINE_ID_VALUE`].
+/// Identity of an engine: [`ENGINE_ID_VALUE`].
 pub const ENGINE_ID: usize = 0xf00;
 /// Version of this command set.
 pub const ENGINE_ABI: usize = 0xf04;

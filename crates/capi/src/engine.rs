@@ -27,7 +27,7 @@ pub const DCS_BACKEND_KERNEL: u8 = 0;
 /// (FUNCTION=DISK,...) and DCS_CARD_NIC (FUNCTION=ADDRESS/PREFIX,GATEWAY;...) name.
 pub const DCS_BACKEND_CARD: u8 = 1;
 /// As DCS_BACKEND_KERNEL, in a guest that has virtual drives (dcs csd): operators on files of such a drive run
-/// beside its disk. A file that cannot be had so is refused.
+/// beside its disk. A file that the drive cannot read so is refused.
 pub const DCS_BACKEND_DRIVE: u8 = 2;
 
 /// io_uring where it is available, else plain system calls. The environment variable DCS_IO (auto, uring,
@@ -240,7 +240,7 @@ fn errno(error: &Error) -> c_int {
     }
 }
 
-/// Says in one line what a GPU is, counted from 1, or why it cannot be had: no driver, no GPU, not that many.
+/// Describes a GPU, counted from 1, in one line, or says why it is not available: no driver, no GPU, not that many.
 ///
 /// Writes up to `size` bytes, the NUL at the end included, and returns the length of the whole line, as
 /// snprintf(3) does.

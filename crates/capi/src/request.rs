@@ -48,7 +48,7 @@ pub struct dcs_side {
     /// operators (else PATH_UNAVAILABLE). The range was written before, begins at a logical block, and has no
     /// other user meanwhile; the output has to fit into it. A source's is 0.
     pub near_storage: u8,
-    /// Where in the file or block device. 0 for everything else. The file's own position is not used, nor
+    /// Position in the file or block device. 0 for everything else. The file's own position is not used, nor
     /// changed.
     pub offset: u64,
     /// Memory in place of a descriptor; NULL where `fd` counts. It must stay valid and untouched until the
@@ -65,9 +65,9 @@ pub struct dcs_side {
 pub struct dcs_request {
     /// sizeof(struct dcs_request).
     pub size: usize,
-    /// Where bytes come from.
+    /// Source of the bytes.
     pub source: dcs_side,
-    /// Where they go. A file grows as needed and is not truncated.
+    /// Destination of the bytes. A file grows as needed and is not truncated.
     pub destination: dcs_side,
     /// Bytes to move in all, those of the prefix included; a source that ends before fails with
     /// DCS_STATUS_END_OF_SOURCE. DCS_LENGTH_TO_END: all that there is, from a file as it is now. A file that

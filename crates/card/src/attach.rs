@@ -2,8 +2,8 @@
 
 use crate::admin::Awaited;
 use crate::card::{Card, FIRST_SSD};
-use crate::function::Part;
 use crate::handles::{Access, HandleTarget};
+use crate::part::Part;
 use dcs_abi::admin::{AdminEntry, Answer, GRANT_READ, GRANT_WRITE, LentPart, SsdIdentity};
 use dcs_abi::result::PATH_PEER_TO_PEER;
 use dcs_abi::status::Status;

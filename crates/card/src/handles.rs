@@ -3,7 +3,7 @@
 //!
 //! Each access to host memory is checked here first: released memory is out of reach from then on.
 
-use crate::function::Part;
+use crate::part::Part;
 use dcs_abi::admin::{GRANT_READ, GRANT_WRITE};
 use dcs_drivers::bus::Window;
 use dcs_drivers::network::Ends;

@@ -32,8 +32,9 @@
 //! |---|---|
 //! | [`card`] | the card: host queues in, devices out, the engine core between |
 //! | [`registers`] | BAR0: NVMe's controller registers, the engine's own, doorbells |
-//! | `function` | a function, and the parts of SSDs that it is lent |
+//! | `function`, `part` | a function; parts of SSDs that it is lent |
 //! | `admin`, `attach`, `rings`, `handles` | a function's admin queue; devices; queue pairs in host memory; the targets that commands may name |
+//! | `timers` | things that are due at a time |
 //! | `host`, `work` | its accesses to hosts' memory; the engine's operations, performed |
 //! | [`costs`] | the costs of its own work, in virtual time |
 //! | [`serve`] | the card as a process next to QEMU: a function of [`dcs_vfio_user`], and the thread that owns its bus |
@@ -74,6 +75,7 @@ pub mod costs;
 mod function;
 mod handles;
 mod host;
+mod part;
 pub mod registers;
 mod rings;
 pub mod serve;

@@ -1,9 +1,9 @@
 //! The engine's operations on the card: checks and binds endpoints, performs reads, writes and operators.
 
 use crate::card::Card;
-use crate::function::Part;
 use crate::handles::{Access, HandleTarget};
 use crate::host::PendingRead;
+use crate::part::Part;
 use dcs_abi::descriptor::{EndpointKind, Pace};
 use dcs_abi::entry::LENGTH_TO_END;
 use dcs_abi::status::{Stage, Status};

@@ -285,11 +285,39 @@ pub struct Card {
 pub struct Lend {
     /// FUNCTION=DEVICE, or FUNCTION=DEVICE@FIRST+LENGTH in bytes: a block device of an SSD that the card drives, for
     /// example a partition, which nobody else uses meanwhile
-    #[arg(required = true, value_name = "PART", value_parser = crate::lend::wanted)]
-    pub parts: Vec<crate::lend::Wanted>,
+    #[arg(required = true, value_name = "PART", value_parser = wanted)]
+    pub parts: Vec<Wanted>,
     /// Lend them to be read only
     #[arg(long)]
     pub read_only: bool,
+}
+
+/// A part to lend, as the command line names it: `1=/dev/nvme0n1p2`, `1=/dev/nvme0n1@4MiB+1GiB`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    pub function: u16,
+    pub device: PathBuf,
+    /// First byte and length; `None`: all of the device.
+    pub range: Option<(u64, u64)>,
+}
+
+/// Parses a part to lend.
+pub fn wanted(text: &str) -> Result<Wanted, String> {
+    const LIKE: &str =
+        "expected FUNCTION=DEVICE, or FUNCTION=DEVICE@FIRST+LENGTH, like 1=/dev/nvme0n1@4MiB+1GiB";
+    let (function, rest) = text.split_once('=').ok_or(LIKE)?;
+    let function = function.parse().map_err(|_| LIKE)?;
+    // A name may have the sign itself.
+    let range = |text: &str| {
+        let (first, length) = text.split_once('+')?;
+        Some((units::size(first).ok()?, units::size(length).ok()?))
+    };
+    let parted = rest.rsplit_once('@').and_then(|(device, text)| Some((device, range(text)?)));
+    let (device, range) = parted.map_or((rest, None), |(device, range)| (device, Some(range)));
+    if device.is_empty() {
+        return Err(LIKE.into());
+    }
+    Ok(Wanted { function, device: device.into(), range })
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]

@@ -1,49 +1,20 @@
 //! `dcs lend`: function 0 of the card lends parts of its SSDs to other functions, until a signal comes.
 
-use crate::args;
+use crate::args::{self, Wanted};
 use crate::card;
 use crate::failure::{Exit, Failure};
 use crate::interrupt;
 use crate::names::{add_name, shown};
 use crate::report::Report;
-use crate::units::{human, size};
+use crate::units::human;
 use dcs::Engine;
 use dcs::card::{Access, Lent, PartError};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde_json::json;
 use std::fs::File;
-use std::path::PathBuf;
 
 /// Interval at which the card is checked, in milliseconds.
 const CHECK: u16 = 1000;
-
-/// A part to lend, as the command line names it: `1=/dev/nvme0n1p2`, `1=/dev/nvme0n1@4MiB+1GiB`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wanted {
-    function: u16,
-    device: PathBuf,
-    /// First byte and length; `None`: all of the device.
-    range: Option<(u64, u64)>,
-}
-
-/// Parses a part to lend.
-pub fn wanted(text: &str) -> Result<Wanted, String> {
-    const LIKE: &str =
-        "expected FUNCTION=DEVICE, or FUNCTION=DEVICE@FIRST+LENGTH, like 1=/dev/nvme0n1@4MiB+1GiB";
-    let (function, rest) = text.split_once('=').ok_or(LIKE)?;
-    let function = function.parse().map_err(|_| LIKE)?;
-    // A name may have the sign itself.
-    let range = |text: &str| {
-        let (first, length) = text.split_once('+')?;
-        Some((size(first).ok()?, size(length).ok()?))
-    };
-    let parted = rest.rsplit_once('@').and_then(|(device, text)| Some((device, range(text)?)));
-    let (device, range) = parted.map_or((rest, None), |(device, range)| (device, Some(range)));
-    if device.is_empty() {
-        return Err(LIKE.into());
-    }
-    Ok(Wanted { function, device: device.into(), range })
-}
 
 pub fn run(options: &args::Lend, report: &Report) -> Result<(), Failure> {
     interrupt::install();
@@ -126,6 +97,7 @@ fn wait(lent: &[(&Wanted, Lent)]) -> Result<(), Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::args::wanted;
 
     #[test]
     fn a_part_is_a_function_a_device_and_perhaps_a_range() {

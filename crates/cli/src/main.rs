@@ -1,5 +1,13 @@
 //! The `dcs` command: moves bytes through an engine, from a shell.
 //!
+//! # Architecture
+//!
+//! ```text
+//!   arguments --args--> a subcommand --source, chain, sink--> a request --transfer--> dcs: the engine of this process
+//!                          |                                     |
+//!                          +-- companion: another program        +-- progress, Ctrl-C, a deadline; then summary
+//! ```
+//!
 //! | module | what it holds |
 //! |---|---|
 //! | `args` | the command line and its help |
@@ -7,7 +15,8 @@
 //! | `serve_card`, `lend` | `dcs card`, and what its function 0 lends to the others |
 //! | `d2d` | `dcs d2d`: an SSD and a NIC for QEMU, and their driver |
 //! | `companion` | `dcs demo`, `dcs bench`, `dcs vm` and `dcs csd`, which are other programs' |
-//! | `chain`, `keys` | operators, keys and counters as people give them |
+//! | `chain`, `keys`, `expect` | operators, keys and counters as people give them; expected digests |
+//! | `modules` | users' own operators, in a folder |
 //! | `source`, `sink`, `address` | files, pipes and sockets as people name them |
 //! | `closed_stdio` | standard input and output that were closed from the start |
 //! | `identity`, `sparse`, `replace`, `temp_file` | what cp promises: holes, owners, modes, no half file |
@@ -19,6 +28,11 @@
 //! | `summary` | what was done; for people and as JSON |
 //!
 //! Code that it shares with `dcs-bench` is in `dcs_console`: sizes and times, failures, Ctrl-C, reports.
+//!
+//! # What it doesn't implement
+//!
+//! * Data paths: every byte of a transfer is moved by the engine ([`dcs`]), the server (`dcs_server`) or the card (`dcs_card`).
+//! * Names of parts of a card's SSDs: `dcs lend` lends them, the library opens them.
 #![deny(unsafe_code)]
 
 mod address;

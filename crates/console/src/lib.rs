@@ -1,5 +1,13 @@
 //! The parts that `dcs`, `dcs-csd` and `dcs-bench` share.
 //!
+//! # Architecture
+//!
+//! ```text
+//!   command line --units, keys, refusal--> a program --report, names--> people, or JSON on the output
+//!                                             |
+//!                                             +-- failure: a sentence and an exit code; interrupt: what ends it
+//! ```
+//!
 //! | module | what it holds |
 //! |---|---|
 //! | [`failure`] | what went wrong, and its exit code |
@@ -11,6 +19,10 @@
 //! | [`keys`] | keys from files |
 //! | [`pages`] | man pages |
 //! | [`operate`] | a chain of operators without an engine |
+//!
+//! # What it doesn't implement
+//!
+//! Commands: each program has its own, and their help.
 #![deny(unsafe_code)]
 
 pub mod failure;

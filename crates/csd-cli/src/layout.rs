@@ -193,7 +193,7 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// Gives `owner` a slice of this length in each of these, or none at all if one cannot be had.
+    /// Gives `owner` a slice of this length in each of these, or none at all if one has no room.
     pub fn place(
         &mut self,
         owner: &str,

@@ -14,6 +14,8 @@
 //! | `layout` | the bytes of files that belong to each namespace |
 //! | `ssds` | starts SSDs that the process drives itself |
 //! | `process` | `dcs csd run`: the loop, drives, their sockets |
+//! | `pace` | when the loop looks for work again, and when it sleeps |
+//! | `modules` | users' own operators, which the chains of all drives may name |
 //! | `slots` | the slots that do operators' work, and the checks of what drives ask of them |
 //! | `control` | the management socket |
 //! | `scrape` | metrics for Prometheus, by HTTP |

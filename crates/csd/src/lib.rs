@@ -27,6 +27,7 @@
 //! | [`controller`] | [`Controller`]: an NVMe controller as its guest sees it |
 //! | `registers`, `queue` | the registers of BAR0; submission and completion queues, shadow doorbells |
 //! | `admin`, `identify`, `features`, `logs` | commands of the admin queue |
+//! | `attach` | namespaces that come, go and grow while the guest runs |
 //! | `command_sets` | command sets other than NVM |
 //! | `timers` | the timestamp, keep alive |
 //! | `io`, `slots`, `completions` | commands of the I/O queues, those in progress, their completions |

@@ -34,6 +34,7 @@
 //! | `streams` | registers, runs and turns, common to both functions |
 //! | `sender` | Tx FSM: credits, stall limit |
 //! | `pace` | due times |
+//! | `credit`, `bits`, `checksum` | credits, and numbers that wrap; bit fields; the Internet checksum |
 //! | `receiver` | Rx FSM: gaps, overruns, grants |
 //! | `wire`, `reassembly`, `sequence` | received frames: headers, fragments, RTP's order |
 //! | `schedule` | turns and timers |

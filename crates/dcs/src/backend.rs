@@ -26,10 +26,10 @@ pub enum Backend {
     Kernel,
     /// A dcs card in this machine, which drives SSDs and NICs of its own: see [`card`](crate::card).
     Card,
-    /// As [`Backend::Kernel`], in a guest that has virtual drives of `dcs csd`: operators on files of such a
-    /// drive run beside its disk, and what comes out of them alone crosses the bus. Transfers without
-    /// operators, and those whose source is no file, go as by the kernel; a file that cannot be had so is
-    /// refused ([`Status::PathUnavailable`](crate::Status::PathUnavailable)), with the reason. Needs root.
+    /// [`Backend::Kernel`] in a guest that has virtual drives of `dcs csd`: operators on their files run beside
+    /// the disk, and only the output crosses the bus. Transfers without operators, or from other sources, use
+    /// the kernel. A file that the drive cannot read so is refused
+    /// ([`Status::PathUnavailable`](crate::Status::PathUnavailable)), with the reason. Needs root.
     Drive,
 }
 

@@ -28,7 +28,7 @@ pub enum Error {
     /// An SSD that the engine is to drive itself cannot be driven.
     #[error(transparent)]
     Drive(#[from] dcs_devices::vfio_devices::DriveError),
-    /// The GPU that the engine is to have cannot be had.
+    /// The requested GPU is not available.
     #[error(transparent)]
     Gpu(#[from] dcs_devices::gpu::GpuError),
     /// This many processors were named, and the engine is to have that many cores.
@@ -107,7 +107,7 @@ pub enum Error {
 pub struct TransferError {
     /// The status of the failure.
     pub status: Status,
-    /// Where.
+    /// The stage that failed.
     pub stage: Stage,
     /// The operator of the chain, if the stage is [`Stage::Operator`].
     pub operator: Option<(u8, Operator)>,

@@ -42,7 +42,7 @@
 //! | [`statistics`] | what an engine counts |
 //! | [`net`] | listeners, connections and datagrams on the addresses of NICs that an engine or a card drives |
 //! | `backend` | the interface of the backends |
-//! | `queue` | the queue pair's memory |
+//! | `queue`, `ring` | the queue pair's memory; its submission ring |
 //! | `kernel` | the kernel backend: the loop that joins core, devices and operators |
 //! | [`media`] | media streams in datagrams, each sent when it is due |
 //! | [`binding`] | what the C API in `crates/capi` needs beyond this, hidden from the documentation |

@@ -48,7 +48,7 @@ pub(crate) fn read(
     after_read(file, read, uncached)
 }
 
-/// Returns what came of [`read_cached`]; `uncached`: the request that reads what is not cached.
+/// Returns the outcome of [`read_cached`]. `uncached` is the request that reads what is not cached.
 fn after_read(file: &File, read: Result<usize, Errno>, uncached: DiskRequest) -> Attempt {
     let cached = PATH_SOURCE_CACHED;
     match read {
@@ -70,7 +70,7 @@ pub(crate) fn read_cached(file: &File, into: &mut [u8], offset: u64) -> Result<u
     rustix::io::preadv2(file.cached(), &mut [IoSliceMut::new(into)], offset, ReadWriteFlags::NOWAIT)
 }
 
-/// Returns what came of [`read_cached`] into a block's first bytes, where that was not all.
+/// Returns the outcome of a [`read_cached`] into a block that was short.
 #[cold]
 pub(crate) fn after_short_read(file: &File, read: Result<usize, Errno>, offset: u64, length: u32) -> Attempt {
     let (fd, path) = (file.cached().as_raw_fd(), PATH_SOURCE_CACHED);

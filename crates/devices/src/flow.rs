@@ -55,7 +55,7 @@ pub(crate) fn send_now(flow: &Flow, bytes: &[u8], more: bool) -> Result<usize, E
     rustix::io::retry_on_intr(|| rustix::net::send(&flow.fd, bytes, flags))
 }
 
-/// Returns what came of a send.
+/// Returns the outcome of a send.
 pub(crate) fn sent(flow: &Flow, result: Result<usize, Errno>) -> Attempt {
     match result {
         Ok(bytes) => failure::written(bytes, PATH_SYSCALL),

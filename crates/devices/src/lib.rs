@@ -30,6 +30,8 @@
 //! | [`Traffic`] | bytes moved over a TCP connection, as the kernel counts them |
 //! | `acknowledged` | the wait until a peer has acknowledged what was sent |
 //! | `calls` | system calls that may wait, on separate threads |
+//! | `edge` | waits that report a descriptor once for each change |
+//! | `failure` | errno to status |
 //! | `uring` | io_uring, and all unsafe code for it |
 //! | [`page_cache`] | what the kernel has in memory of a file |
 //! | [`fork`] | which process an engine belongs to, after a fork |

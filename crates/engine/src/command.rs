@@ -54,9 +54,9 @@ pub(crate) struct Segment {
     pub awaiting_block: bool,
     /// The row that waits to fill a block of this segment.
     pub stalled: Option<RowId>,
-    /// The rows of its blocks in order: the first,
+    /// First row of its blocks, in order.
     pub head: Option<RowId>,
-    /// and the last.
+    /// Last row of its blocks.
     pub tail: Option<RowId>,
     /// Sequence number of its next block.
     pub sequence: u64,

@@ -269,7 +269,7 @@ pub enum Action {
     Bind {
         /// The command.
         command: CommandId,
-        /// Of which queue: handles are the queue's own.
+        /// Its queue; handles belong to it.
         queue: QueueId,
         /// The transfer.
         spec: Arc<TransferSpec>,
@@ -350,11 +350,11 @@ pub enum OperationKind {
     Write {
         /// Position on the device; 0 for a stream.
         offset: u64,
-        /// From this block,
+        /// Block with the data.
         block: BlockId,
-        /// from this byte of it,
+        /// First byte in it.
         start: u32,
-        /// this many bytes.
+        /// Number of bytes.
         length: u32,
         /// The source has the same bytes at this position, and keeps them: they may be written from there.
         origin: Option<u64>,
@@ -429,7 +429,7 @@ pub const SHORT_STAGES_MAX: usize = SHORT_CHAIN_MAX + 2;
 pub struct Short {
     /// The command.
     pub command: CommandId,
-    /// Of which queue: handles are the queue's own.
+    /// Its queue; handles belong to it.
     pub queue: QueueId,
     /// The transfer: no prefix, one extent an end at most, and a length that fits into a block.
     pub spec: Arc<TransferSpec>,

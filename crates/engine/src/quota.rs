@@ -3,7 +3,7 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// Fewest things that are nobody's guarantee, if that is not more than half: as many as one command may need at once.
+/// Least number kept out of all guarantees, unless that is over half: as many as one command may need at once.
 const SURPLUS: u32 = 10;
 
 /// A pool of equal things, shared by queues. A queue that holds less than its guarantee always finds the rest
@@ -19,7 +19,7 @@ pub(crate) struct Quota {
     returned: bool,
 }
 
-/// A queue's things.
+/// A queue's use of the pool, and its guarantee.
 #[derive(Clone, Copy, Debug)]
 struct Held {
     used: u32,

@@ -20,6 +20,7 @@
 //! | module | contents |
 //! |---|---|
 //! | `chain` | [`Chain`]: the operators of a command of the engine |
+//! | `error` | errors of operators, and their statuses |
 //! | `digest` | digests and CRCs; [`DigestValue`] |
 //! | `hash` | streams of hash functions: whole blocks and padding |
 //! | `lanes` | [`Lanes`] that take many streams at once, and the passes through them |

@@ -2,7 +2,6 @@
 
 use dcs_abi::operator::Operator;
 
-use crate::aws_chunked::trailer_of;
 use crate::grep::{self, PatternError};
 use crate::knn;
 use crate::resize::Resize;
@@ -351,6 +350,18 @@ pub(crate) fn parse_expected(operator: Operator, block: &[u8]) -> Result<Option<
         size if size == operator.digest_size() => Ok(Some(DigestValue::new(block))),
         _ => Err(OperatorError::BadParameter),
     }
+}
+
+/// Returns the name of the trailer with that operator's checksum; `None` if there is no such trailer.
+pub(crate) fn trailer_of(operator: Operator) -> Option<&'static [u8]> {
+    Some(match operator {
+        Operator::Crc32 => b"x-amz-checksum-crc32",
+        Operator::Crc32c => b"x-amz-checksum-crc32c",
+        Operator::Crc64Nvme => b"x-amz-checksum-crc64nvme",
+        Operator::Sha1 => b"x-amz-checksum-sha1",
+        Operator::Sha256 => b"x-amz-checksum-sha256",
+        _ => return None,
+    })
 }
 
 pub(crate) fn parse_aws_chunked(block: &[u8]) -> Result<AwsChunked, OperatorError> {

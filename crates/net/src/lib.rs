@@ -37,6 +37,7 @@
 //! | `tcp::queue` | the send queue, which holds places, not bytes |
 //! | `tcp::receiver` | packet gathering: each received byte to its place in the stream |
 //! | `tcp::scoreboard` | selective acknowledgements, and losses by time |
+//! | `ranges`, `slab`, `statistics` | sets of byte ranges; tables with keys; counters |
 //! | `shared` | blocks in use: by a queue, by frames at the NIC |
 //!
 //! ## Sending: done is not free

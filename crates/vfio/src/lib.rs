@@ -15,6 +15,8 @@
 //!   Signals     eventfds that other processes hold too, signalled without waiting
 //! ```
 //!
+//! Unsafe code is in `ioctl` (calls to the kernel), `mapping` (memory that others change) and `signal` alone.
+//!
 //! Functions in one container reach each other if their BARs are mapped, and otherwise only what is mapped: an SSD and a NIC that have only
 //! a card's BAR in their address space cannot touch the machine's memory.
 //!

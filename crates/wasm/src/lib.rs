@@ -1,5 +1,7 @@
 //! Users' own operators: WebAssembly modules that a `dcs` chain may name.
 //!
+//! # Architecture
+//!
 //! ```text
 //!   bytes --load--> Module: checked, compiled, tried --install--> chains of this process name it
 //!                     |  start: an instance with a memory of its own
@@ -16,7 +18,7 @@
 //!
 //! docs/wasm.md has the interface; `sdk/` has it for Rust and C.
 //!
-//! # What it doesn't do
+//! # What it doesn't implement
 //!
 //! * Nothing can be imported: a module has no clock, no files, no network and no random numbers.
 //! * Vector instructions, threads, tail calls and 64-bit memories are refused.

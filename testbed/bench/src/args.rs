@@ -104,6 +104,9 @@ pub struct Demo {
     /// Measured runs of each contender; the results are medians
     #[arg(long, default_value = "3", value_parser = clap::value_parser!(u32).range(1..=99))]
     pub runs: u32,
+    /// Check what arrives, and measure nothing
+    #[arg(long, conflicts_with_all = ["runs", "unverified"])]
+    pub check_only: bool,
     /// Succeed even if python3 or openssl is missing and some checks could not be made
     #[arg(long)]
     pub unverified: bool,

@@ -1,6 +1,12 @@
 //! `dcs-bench`: the demo, the benchmarks and the virtual server. `dcs demo`, `dcs bench`, `dcs vm` and `dcs csd demo`
 //! start it.
 //!
+//! # Architecture
+//!
+//! ```text
+//!   a job --> contenders, in turns (harness) --> runs: time, CPU time, calls --> medians --> table, plot, JSON
+//! ```
+//!
 //! | module | contents |
 //! |---|---|
 //! | `args` | the command line and its help |
@@ -14,6 +20,10 @@
 //! | `apps`, `gpu` | `dcs bench apps`, `dcs bench gpu` |
 //! | `harness` | parts that all have in common |
 //! | `command` | finds the `dcs` next to this program |
+//!
+//! # What it doesn't implement
+//!
+//! Contenders: they are programs and libraries that users would take otherwise, installed or built in pinned versions.
 //!
 //! The feature `benchmarks` adds all but the demo, `dcs vm demo`, `dcs vm shell`, `dcs bench host` and `dcs bench
 //! cores`.

@@ -1,5 +1,14 @@
 //! Finds the `dcs` commands in README, SPECIFICATION, CONTRIBUTING, SECURITY, docs and help, so that the programs' tests can
 //! check each of them.
+//!
+//! # Architecture
+//!
+//! A line of a code block that names `dcs` is a command: [`Shown`]. The program whose subcommand it is parses it with the parser that its
+//! users meet, so that no document shows an option that is not there.
+//!
+//! # What it doesn't implement
+//!
+//! Running them: `crates/cli/tests/suite/documents.rs` does that, for those that need neither root nor another machine.
 #![forbid(unsafe_code)]
 
 use clap::Parser;

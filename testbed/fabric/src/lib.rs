@@ -51,6 +51,7 @@
 //! | `fabric` | functions, events, time |
 //! | `transaction` | the path of a write or read |
 //! | `link` | rates, hops, packets |
+//! | `count` | counters of the traffic |
 //! | `iommu` | access rights and translation |
 //! | `fault` | faults: [`Fault`], [`Rule`], [`When`] |
 //! | `plan` | faults in the users' syntax: [`FaultPlan`], [`Faults`] |

@@ -3,6 +3,14 @@
 //!
 //! Devices have no bytes here, only sizes: how much of an operation they do at once, and where they fail, follows from the
 //! command's number and the position, so that both cores meet the same devices, whatever the order.
+//!
+//! # Architecture
+//!
+//! `main` is the Rust core's owner: it hands entries in, has `device` answer the operations, and writes down how each command ended.
+//!
+//! # What it doesn't implement
+//!
+//! Bytes and digests: the bench compares those with a plain program's.
 #![forbid(unsafe_code)]
 
 mod device;
@@ -32,7 +40,7 @@ const OPERATORS: [Operator; 8] = [
 
 /// The input.
 #[derive(Deserialize)]
-struct Asked {
+struct Input {
     queues: Vec<Ring>,
     block_size: u32,
     commands: Vec<Command>,
@@ -61,7 +69,7 @@ struct Command {
 
 /// Outcome of a command.
 #[derive(Serialize)]
-struct Told {
+struct Answer {
     status: u16,
     stage: u8,
     index: u8,
@@ -132,7 +140,7 @@ impl Run<'_> {
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let asked: Asked = serde_json::from_reader(std::io::stdin().lock())?;
+    let asked: Input = serde_json::from_reader(std::io::stdin().lock())?;
     let config = Config {
         block_size: asked.block_size,
         blocks: 32,
@@ -168,7 +176,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let result = run.has_result;
         let (done, operations) = (run.done.ok_or("a command did not complete")?, run.world.operations);
         engine.handle(0, Event::CompletionDoorbell { queue: *queue, head: *tail });
-        told.push(Told {
+        told.push(Answer {
             status: done.status >> 1,
             stage: done.stage,
             index: done.stage_index,

@@ -21,6 +21,7 @@
 //! | [`parameters`] | every parameter, with its source |
 //! | [`cpu`] | cores, run queue, interrupts |
 //! | [`server`], [`card`], [`peer`], [`pattern`] | the machine and the far end of its wires |
+//! | `egress` | a peer's frames that the NIC has no room for yet |
 //! | [`executor`] | programs as futures |
 //! | [`host`], [`design`] | software, step by step; the designs |
 //! | [`kernels`] | operators on the GPU |

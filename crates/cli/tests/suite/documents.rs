@@ -4,6 +4,7 @@
 //! targets of make, files, links.
 
 use crate::run::{Done, IV, KEY, KEY_XTS, Place, data};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -23,8 +24,8 @@ fn documents() -> Vec<(String, String)> {
     all.map(|path| (path.display().to_string(), std::fs::read_to_string(&path).unwrap())).collect()
 }
 
-/// Returns the lines of documents and help that are commands.
-fn lines() -> Vec<String> {
+/// Returns the lines of documents and help that are commands, each once.
+fn lines() -> BTreeSet<String> {
     let place = Place::new();
     let help = ["send", "recv", "copy", "ops"].map(|name| place.run(&format!("{name} --help")).ok().stdout());
     let documents = documents().into_iter().map(|(_, text)| text);

@@ -9,7 +9,7 @@ pub enum CardError {
     /// There is none.
     #[error("there is no dcs card in this machine (a PCI function {0:04x}:{1:04x})")]
     None(u16, u16),
-    /// A function cannot be had over VFIO.
+    /// A function is not available over VFIO.
     #[error(transparent)]
     Vfio(#[from] VfioError),
     /// A function other than 0 was given devices.

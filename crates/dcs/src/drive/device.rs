@@ -172,7 +172,7 @@ impl Device {
         done.map(|_| ()).map_err(Failed::failure)
     }
 
-    /// Has the drive put on its disk what it has written. The file system has nothing dirty, and need not.
+    /// Makes what the drive wrote durable on its disk.
     pub fn flush(&self) -> Result<(), DriveFailure> {
         let done = self.run(Words { opcode: 0, places: 0, words: [0; 6] }, None);
         done.map(|_| ()).map_err(Failed::failure)

@@ -114,7 +114,7 @@ impl<'a> Input<'a> {
         Ok(())
     }
 
-    /// Has the drive write what comes out of the stream to this many blocks from this one on, with more input if the stream wants it.
+    /// Has the drive write whole blocks of the stream's output, and gives it more input if the stream wants that.
     pub fn land(
         &mut self,
         stream: &Stream<'_>,

@@ -106,8 +106,8 @@ impl Landing {
 }
 
 impl Landed {
-    /// Has the drive write all that comes out of the stream. `land` has it write whole blocks, from a block on into room for this many.
-    /// `look` says before each command whether to go on.
+    /// Has the drive write all of the stream's output. `land` has it write whole blocks: first block, room in blocks. `look` says before
+    /// each command whether to go on.
     pub fn pass(
         &self,
         stream: &Stream<'_>,

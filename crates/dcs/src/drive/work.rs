@@ -502,7 +502,7 @@ impl<'a> Stream<'a> {
         Ok((length, State::of(result)))
     }
 
-    /// Has the drive write what comes out, whole blocks of it, to this many from this one on: how many bytes.
+    /// Has the drive write whole blocks of the output, at most `room` from block `first` on. Returns the bytes written.
     pub fn land(&self, first: u64, room: u32) -> Result<(u64, State), DriveFailure> {
         let words = [room, TURN_BYTES, 0, 0, first as u32, (first >> 32) as u32];
         let command = Words { opcode: NO_DATA, places: self.places(STREAM, BLOCKS), words };

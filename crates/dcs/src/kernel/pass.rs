@@ -65,7 +65,7 @@ impl Pass {
         self.waiting.len() < before
     }
 
-    /// Processes all that waits; tells what came of each operation.
+    /// Processes all that waits, and returns each operation's outcome.
     pub fn run(
         &mut self,
         bound: &mut [Option<Bound>],

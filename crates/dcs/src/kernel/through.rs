@@ -245,7 +245,7 @@ impl Owner<'_> {
         Went::Bound(Ok(binding))
     }
 
-    /// Not all came at once: a source that is too short is refused, as it would have been before it was read.
+    /// Reads the rest later, because not all came at once. A source that is too short is refused, as before a read.
     #[cold]
     fn read_later(&mut self, passage: &Passage<'_>, ends: Ends, tried: Tried, ran: &mut Ran) -> Went {
         let (spec, block) = (passage.spec, passage.block);

@@ -20,8 +20,6 @@ use line::{Line, trim};
 use signature::Signature;
 use trailer::Checksum;
 
-pub(crate) use trailer::name as trailer_of;
-
 /// Bytes of the longest line before a chunk, its end included.
 const HEADER_MAX: usize = 256;
 /// Bytes of all trailers together.

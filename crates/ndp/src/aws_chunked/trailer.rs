@@ -3,6 +3,7 @@
 use base64ct::{Base64, Encoding};
 use dcs_abi::operator::Operator;
 
+use crate::parameter::trailer_of;
 use crate::{DigestValue, OperatorError};
 
 /// An announced checksum.
@@ -13,21 +14,9 @@ pub(super) struct Checksum {
     value: Option<DigestValue>,
 }
 
-/// Returns the name of the trailer with that operator's checksum; `None` if there is no such trailer.
-pub(crate) fn name(operator: Operator) -> Option<&'static [u8]> {
-    Some(match operator {
-        Operator::Crc32 => b"x-amz-checksum-crc32",
-        Operator::Crc32c => b"x-amz-checksum-crc32c",
-        Operator::Crc64Nvme => b"x-amz-checksum-crc64nvme",
-        Operator::Sha1 => b"x-amz-checksum-sha1",
-        Operator::Sha256 => b"x-amz-checksum-sha256",
-        _ => return None,
-    })
-}
-
 impl Checksum {
     pub fn new(operator: Operator) -> Result<Checksum, OperatorError> {
-        let name = name(operator).ok_or(OperatorError::BadParameter)?;
+        let name = trailer_of(operator).ok_or(OperatorError::BadParameter)?;
         Ok(Checksum { operator, name, value: None })
     }
 

@@ -1,6 +1,8 @@
 //! Rows of a table whose field compares with a constant as wanted.
 
-use super::{Column, ExpressionError, Format, Row, number, row_at, without_mark};
+use super::expression::ExpressionError;
+use super::number;
+use super::text::{Column, Format, Row, row_at, without_mark};
 use crate::OperatorError;
 use crate::lines::{Lines, Selector};
 use std::cmp::Ordering;

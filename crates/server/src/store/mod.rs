@@ -235,7 +235,7 @@ impl Store {
         let folder = Arc::new(Folder::new(dir, end, end + folder::RANGE)?);
         let next = journal::replay(&database, &folder, durability, u64::MAX)?;
         let mark = journal::new_mark()?;
-        let recovery = recover::mend(&database, &folder, durability, crashed, mark)?;
+        let recovery = recover::clean_up(&database, &folder, durability, crashed, mark)?;
         let journal = Journal::new(mark, next);
         let database = Arc::new(RwLock::new(Some(database)));
         let committer =

@@ -501,7 +501,7 @@ fn small(count: usize) -> Vec<u64> {
     (1..).filter(is_small).take(count).collect()
 }
 
-/// A store that recorder looks at, with a bucket.
+/// Makes a store whose writes a recorder takes down, with a bucket.
 fn recorded(dir: &Path) -> (Arc<Recorder>, Arc<Store>) {
     let recorder = Recorder::start(dir);
     let (store, _) = open(&dir.join("store/deep"), Durability::Full);

@@ -32,7 +32,7 @@ pub struct Recovery {
 }
 
 /// Removes what a crash left behind, reserves the first ids, and begins a journal with that mark.
-pub(super) fn mend(
+pub(super) fn clean_up(
     database: &Database,
     folder: &Folder,
     durability: Durability,

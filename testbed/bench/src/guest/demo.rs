@@ -8,7 +8,7 @@ use crate::args;
 use crate::failure::Failure;
 use crate::harness::contender::Named;
 use crate::harness::data::Direction;
-use crate::harness::faults::{Faults, tell};
+use crate::harness::faults::{Faults, report_strikes};
 use crate::interrupt;
 use crate::report::Report;
 use serde_json::json;
@@ -63,7 +63,7 @@ fn with_faults(mut rig: Rig<'_>, objects: usize, faults: &Faults, report: &Repor
         }
     }
     report.text("");
-    tell(None, &rig.parts.struck()?, report);
+    report_strikes(None, &rig.parts.struck()?, report);
     let seconds = rig.elapsed().as_secs_f64();
     let mut problems = rig.problems();
     if faults.plans.iter().any(|plan| plan.corrupts_silently()) {

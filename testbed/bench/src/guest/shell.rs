@@ -5,7 +5,7 @@ use super::task::OBJECT;
 use crate::args;
 use crate::command;
 use crate::failure::{Exit, Failure};
-use crate::harness::faults::tell;
+use crate::harness::faults::report_strikes;
 use crate::interrupt;
 use crate::report::Report;
 use std::time::Duration;
@@ -45,7 +45,7 @@ pub fn run(options: &args::VmShell, report: &Report) -> Result<(), Failure> {
         .map_err(failure)?;
     let _child = interrupt::child(qemu.id());
     let status = qemu.wait().map_err(|error| Failure::io("QEMU", &error))?;
-    tell(None, &parts.struck()?, report);
+    report_strikes(None, &parts.struck()?, report);
     match status.success() {
         true => Ok(()),
         false => {

@@ -39,7 +39,7 @@ impl Strikes {
 }
 
 /// Reports how often each fault struck, and which never did. `by`: the design, if there are several.
-pub fn tell(by: Option<&str>, all: &[Struck], report: &Report) {
+pub fn report_strikes(by: Option<&str>, all: &[Struck], report: &Report) {
     for one in all {
         let never = one.never();
         report.object(&json!({

@@ -1,7 +1,7 @@
 //! `dcs bench sim faults`: transfers of every design while devices fail.
 
 use crate::failure::{Exit, Failure};
-use crate::harness::faults::{Faults, tell};
+use crate::harness::faults::{Faults, report_strikes};
 use crate::harness::table::Table;
 use crate::report::Report;
 use crate::units;
@@ -71,7 +71,7 @@ pub fn run(options: &Options, parameters: Parameters, report: &Report) -> Result
     report.text("");
     for row in &rows {
         objects(row, report);
-        tell(Some(row.design.name()), &row.attempt.struck, report);
+        report_strikes(Some(row.design.name()), &row.attempt.struck, report);
     }
     let wrong: usize = rows.iter().map(|row| row.count(is_wrong)).sum();
     if wrong > 0 && !plans.iter().any(|plan| plan.corrupts_silently()) {

@@ -4,7 +4,7 @@ use super::float::{self, LANES, Sum};
 use super::number::{self, BATCH, Number};
 use super::{Column, Kind};
 use crate::rows::{RowOperator, RowProgress, Rows};
-use crate::table::ExpressionError;
+use crate::table::expression::ExpressionError;
 use crate::table::aggregate::{self, Kind as Wanted};
 use crate::wide;
 use std::fmt::{Display, LowerExp};

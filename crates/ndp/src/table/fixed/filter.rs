@@ -4,7 +4,7 @@
 use super::number::{self, BATCH, Number};
 use super::{Column, Kind};
 use crate::rows::{RowOperator, RowProgress, Rows};
-use crate::table::ExpressionError;
+use crate::table::expression::ExpressionError;
 use crate::table::filter::{Sign, comparison};
 use crate::wide;
 use std::cmp::Ordering;

@@ -5,7 +5,7 @@ mod filter;
 mod float;
 mod number;
 
-use super::ExpressionError;
+use super::expression::ExpressionError;
 use crate::rows::WIDTH_MAX;
 
 pub(super) use aggregate::Aggregate;
