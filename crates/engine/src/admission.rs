@@ -54,7 +54,7 @@ impl Admission {
     }
 
     /// Takes a command out of its line: it has started, or failed.
-    pub fn leave(&mut self, queue: QueueId, id: CommandId) {
+    fn leave(&mut self, queue: QueueId, id: CommandId) {
         let line = &mut self.lines[queue.0 as usize];
         line.retain(|other| *other != id);
         if line.is_empty() {
@@ -184,12 +184,19 @@ impl Engine {
         while in_vain < self.admission.queues_waiting() && self.quota.free() > 0 {
             let Some((queue, id)) = self.admission.next() else { return };
             if self.start(id) {
-                self.admission.leave(queue, id);
+                self.leave_admission(queue, id);
                 in_vain = 0;
             } else {
                 in_vain += 1;
             }
         }
+    }
+
+    /// Takes a command out of its queue's line.
+    pub(crate) fn leave_admission(&mut self, queue: QueueId, id: CommandId) {
+        self.admission.leave(queue, id);
+        // It was the first one's; the next one has its own.
+        self.quota.unclaim(queue.0 as usize);
     }
 
     /// Takes the blocks that each segment of a command's chain always has, all or none, and has its endpoints
@@ -200,6 +207,7 @@ impl Engine {
         let needed = u32::from(command.segment_count) + u32::from(command.withholds);
         let queue = command.queue;
         if !self.quota.take(queue.0 as usize, needed) {
+            self.quota.claim(queue.0 as usize, needed);
             return false;
         }
         command.charged = needed;

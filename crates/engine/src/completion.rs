@@ -27,7 +27,7 @@ impl Engine {
         let (phase, queue) = (command.phase, command.queue);
         command.phase = Phase::Drain;
         if phase == Phase::Admission {
-            self.admission.leave(queue, id);
+            self.leave_admission(queue, id);
         }
         if self.commands.at(id.index).bound {
             self.stop_rows(id.index, is_full);

@@ -17,6 +17,15 @@ pub(crate) struct Quota {
     owed: u32,
     /// Something was given back since this was last asked: who waits may try again.
     returned: bool,
+    /// What is kept for a queue that needs more at once than it is guaranteed.
+    claim: Option<Claim>,
+}
+
+/// A claim to things that are nobody's guarantee: they are kept for it as they come back.
+#[derive(Clone, Copy, Debug)]
+struct Claim {
+    queue: usize,
+    count: u32,
 }
 
 /// A queue's use of the pool, and its guarantee.
@@ -39,7 +48,7 @@ impl Quota {
         let guarantee = total / 2 / u32::from(queues);
         let owed = guarantee * u32::from(queues);
         let held = Held { used: 0, guarantee };
-        Quota { total, free: total, queues: vec![held; queues as usize], owed, returned: false }
+        Quota { total, free: total, queues: vec![held; queues as usize], owed, returned: false, claim: None }
     }
 
     /// Shares the pool among the functions that have queues; `functions` names each queue's. All but an eighth of
@@ -81,8 +90,30 @@ impl Quota {
     /// Returns true if a queue may take `count`.
     #[inline]
     pub fn has(&self, queue: usize, count: u32) -> bool {
-        let owed_to_others = self.owed - self.queues[queue].owed();
-        self.free >= count + owed_to_others
+        let own = self.queues[queue];
+        let claimed = match self.claim {
+            // A guarantee goes before a claim.
+            Some(claim) if claim.queue != queue && own.owed() < count => {
+                claim.count.saturating_sub(self.queues[claim.queue].owed())
+            }
+            _ => 0,
+        };
+        self.free >= count + (self.owed - own.owed()) + claimed
+    }
+
+    /// Keeps for a queue what it needs at once, if that is more than it is guaranteed, and nothing is kept for another: else who needs one
+    /// at a time could take each that comes back, for ever.
+    pub fn claim(&mut self, queue: usize, count: u32) {
+        if self.claim.is_none() && count > self.queues[queue].guarantee {
+            self.claim = Some(Claim { queue, count });
+        }
+    }
+
+    /// Ends a queue's claim, if it has one.
+    pub fn unclaim(&mut self, queue: usize) {
+        if self.claim.take_if(|claim| claim.queue == queue).is_some() {
+            self.returned = true;
+        }
     }
 
     /// Takes `count` for a queue, all or nothing.
@@ -176,6 +207,30 @@ mod tests {
         quota.give(3, 23);
         quota.share(&[Some(0), Some(0), Some(0), None, Some(2)], equal);
         assert!(quota.take(4, 12), "its part is larger again");
+    }
+
+    /// What comes back is kept for the one that needs several, but for guarantees.
+    #[test]
+    fn a_queue_that_needs_more_than_its_guarantee_gets_it_from_who_takes_one_at_a_time() {
+        let mut quota = Quota::new(40, 4); // guarantee 5 each
+        let taken = (0..).take_while(|_| quota.take(0, 1)).count();
+        quota.claim(1, 5);
+        quota.give(0, 1);
+        assert!(quota.take(0, 1), "it is guaranteed that many");
+        quota.claim(1, 8);
+        quota.claim(2, 9);
+        for _ in 0..3 {
+            assert!(!quota.take(1, 8));
+            quota.give(0, 1);
+            assert!(!quota.take(0, 1) && quota.take(2, 5), "a guarantee goes before");
+            quota.give(2, 5);
+        }
+        assert!(quota.take(1, 8) && taken == 25);
+        quota.unclaim(2);
+        quota.give(0, 1);
+        assert!(!quota.take(0, 1), "it is the queue's until that says otherwise");
+        quota.unclaim(1);
+        assert!(quota.take(0, 1) && quota.take_returned());
     }
 
     /// A command with the longest chain always finds its blocks in the end, however many functions there are.

@@ -173,6 +173,30 @@ fn a_function_whose_devices_hang_leaves_another_its_part() {
     rig.settle();
 }
 
+/// A chain that needs more blocks at once than its queue is guaranteed: another function takes each one that comes back, one at a time.
+#[test]
+fn a_long_chain_gets_its_blocks_while_another_function_floods() {
+    let config = Config { commands: 64, queues: 8, blocks: 40, window: 8, ..small() };
+    let mut rig = Rig::new(config, Options::default());
+    let of = |function| QueueConfig { function, depth: 256, ..QueueConfig::default() };
+    let quiet: Vec<QueueId> = (0..4).map(|_| rig.queue(of(1))).collect();
+    let floods: Vec<QueueId> = (0..4).map(|_| rig.queue(of(0))).collect();
+    let plain: Vec<_> = (0..400)
+        .map(|at| {
+            let transfer = copy(&mut rig, 40_000, &[]);
+            rig.submit(floods[at % 4], &transfer)
+        })
+        .collect();
+    rig.run_for(1_000_000);
+    let long = copy(&mut rig, 20_000, &[Gzip, Gunzip, Zstd, Unzstd, Gzip, Gunzip]);
+    let long = rig.submit(quiet[0], &long);
+    assert!(rig.run_until(long));
+    assert_eq!(rig.verify(long), Status::Success);
+    let left = plain.iter().filter(|ticket| rig.done_yet(**ticket).is_none()).count();
+    assert!(left > 200, "{left} plain copies are left");
+    rig.settle();
+}
+
 /// However many commands one function has, a command of another gets every other turn of a unit.
 #[test]
 fn functions_take_turns_at_a_unit() {
