@@ -1,5 +1,6 @@
 //! A child of fork does nothing with its parent's engine, and is told so.
 
+use dcs::card::{Access, PartError};
 use dcs::{Driver, Engine, Error, Op, Session, Sink, Source, Status, Transfer};
 use std::io::Write;
 use std::os::unix::net::UnixStream;
@@ -20,6 +21,8 @@ fn inherits(
         refused(session.transfer(Source::socket(&ours), [Op::Md5], Sink::memory(3))),
         matches!(engine.session(), Err(Error::Forked)),
         matches!(session.event_fd(), Err(Error::Forked)),
+        matches!(engine.lend(1, &ours, .., Access::Read), Err(PartError::Forked)),
+        matches!(engine.open_part(0), Err(PartError::Forked)),
         // A child may have an engine of its own.
         {
             let mut own = theirs;

@@ -28,6 +28,9 @@ pub enum PartError {
     /// The engine has no card.
     #[error("the engine has no card: make it with the card's backend")]
     NoCard,
+    /// In a process that was forked from the engine's.
+    #[error("this engine belongs to the process that made it: after fork, make a new one")]
+    Forked,
     /// A file, a pipe, a socket.
     #[error(
         "a part of an SSD is lent by its block device, for example a partition: the blocks of a file may move"
@@ -219,12 +222,16 @@ impl Lent {
     /// # Errors
     ///
     /// [`PartError::Refused`]: the card is gone, and with it what it lent. [`PartError::Device`]: somebody has the
-    /// block device mapped, and may read there what it had before.
+    /// block device mapped, and may read there what it had before. [`PartError::Forked`]: the process that lent it still does.
     pub fn take_back(mut self) -> Result<(), PartError> {
         self.end()
     }
 
     fn end(&mut self) -> Result<(), PartError> {
+        // There nothing of the engine may be touched.
+        if self.engine.is_foreign() {
+            return Err(PartError::Forked);
+        }
         let Some(held) = self.held.take() else { return Ok(()) };
         let answer = self.engine.admin(entry(opcode::RELEASE, self.handle));
         let dropped = held.finish();
@@ -235,11 +242,8 @@ impl Lent {
 
 impl Drop for Lent {
     fn drop(&mut self) {
-        // In a process that was forked nothing of the engine may be touched.
-        if !self.engine.is_foreign() {
-            // An error says that nothing is lent any more.
-            let _ = self.end();
-        }
+        // An error says that nothing is lent any more, or not by this process.
+        let _ = self.end();
     }
 }
 
@@ -286,6 +290,9 @@ impl Engine {
         access: Access,
     ) -> Result<Lent, PartError> {
         let engine = Arc::clone(self.first());
+        if engine.is_foreign() {
+            return Err(PartError::Forked);
+        }
         let lending = engine.info.lending.as_ref().ok_or(PartError::NoCard)?;
         let endpoint = Endpoint::from_fd(device.as_fd());
         let endpoint = endpoint.map_err(|error| ExtentError::Unheld(io::Error::other(error)))?;
@@ -303,10 +310,13 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// [`PartError::NoCard`], [`PartError::Refused`].
+    /// [`PartError::NoCard`], [`PartError::Forked`], [`PartError::Refused`].
     pub fn open_part(&self, number: u32) -> Result<Part, PartError> {
         const WHAT: &str = "open the part";
         let engine = self.first();
+        if engine.is_foreign() {
+            return Err(PartError::Forked);
+        }
         let lending = engine.info.lending.as_ref().ok_or(PartError::NoCard)?;
         let failed = |status| refused(WHAT, why_not_opened(status, number), status);
         let (handle, block_size) = engine.admin(entry(opcode::OPEN_PART, number)).map_err(failed)?;

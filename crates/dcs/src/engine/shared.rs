@@ -33,11 +33,10 @@ pub(crate) struct Shared {
     /// The engine's thread holds it for good; without one, the thread that drives at the moment. Only dropped
     /// by the process that made it.
     backend: ManuallyDrop<Mutex<Box<dyn BackendLoop>>>,
-    control: Mutex<Vec<Control>>,
+    /// `None` once nobody takes it any more.
+    control: Mutex<Option<Vec<Control>>>,
     /// There may be something in `control`.
     has_control: AtomicBool,
-    /// Nobody takes what is in `control` any more. Read and written under its lock.
-    ended: AtomicBool,
     /// The driver sleeps, or is about to: it wants to be woken.
     asleep: AtomicBool,
     /// The engine was dropped.
@@ -79,9 +78,8 @@ impl Shared {
             driver,
             process: Process::current(),
             backend: ManuallyDrop::new(Mutex::new(backend)),
-            control: Mutex::new(Vec::new()),
+            control: Mutex::new(Some(Vec::new())),
             has_control: AtomicBool::new(false),
-            ended: AtomicBool::new(false),
             asleep: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
             waker,
@@ -247,11 +245,9 @@ impl Shared {
             return;
         }
         let mut all = self.control.lock().unwrap_or_else(|error| error.into_inner());
-        if self.ended.load(Ordering::SeqCst) {
-            // It is dropped, which answers it.
-            return;
-        }
-        all.push(control);
+        // One that nobody takes is dropped, which answers it.
+        let Some(waiting) = &mut *all else { return };
+        waiting.push(control);
         drop(all);
         self.has_control.store(true, Ordering::SeqCst);
         self.ring_doorbell();
@@ -287,8 +283,7 @@ impl Shared {
         }
         turn.backend.close();
         let mut control = self.control.lock().unwrap_or_else(|error| error.into_inner());
-        self.ended.store(true, Ordering::SeqCst);
-        let rest = std::mem::take(&mut *control);
+        let rest = control.take();
         drop(control);
         drop(rest);
     }
@@ -389,7 +384,10 @@ impl Shared {
         if !self.has_control() || !self.has_control.swap(false, Ordering::SeqCst) {
             return false;
         }
-        let control = std::mem::take(&mut *self.control.lock().unwrap_or_else(|error| error.into_inner()));
+        let control = {
+            let mut control = self.control.lock().unwrap_or_else(|error| error.into_inner());
+            control.as_mut().map(std::mem::take).unwrap_or_default()
+        };
         let any = !control.is_empty();
         control.into_iter().for_each(|control| backend.control(control));
         any
