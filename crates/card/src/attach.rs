@@ -31,10 +31,8 @@ impl Card {
             Some(HandleTarget::Gone) => return Err(Status::DeviceReset),
             _ => return Err(Status::BadHandle),
         };
+        self.ssds[at].block_size().ok_or(Status::DeviceReset)?;
         let host = self.ssds[at].host();
-        if matches!(host.state(), nvme::State::Failed(_)) {
-            return Err(Status::DeviceReset);
-        }
         let (namespace, controller) = host.namespace().zip(host.controller()).ok_or(Status::DeviceReset)?;
         let identity = match part {
             None => SsdIdentity {
@@ -127,8 +125,7 @@ impl Card {
 
     /// Returns true if a part's SSD is there, with the logical blocks that it had when the part was lent.
     pub(crate) fn has_part(&self, part: &Part) -> bool {
-        let ssd = self.ssds.get(part.ssd).filter(|ssd| !matches!(ssd.host().state(), nvme::State::Failed(_)));
-        ssd.and_then(Ssd::block_size) == Some(part.block_size)
+        self.ssds.get(part.ssd).and_then(Ssd::block_size) == Some(part.block_size)
     }
 
     /// Opens a part of an SSD that a function was lent.

@@ -170,9 +170,9 @@ impl Ssd {
         &self.host
     }
 
-    /// Returns the size of a logical block in bytes, since the host started it and it was ready.
+    /// Returns the size of a logical block in bytes, since the host started it and it was ready, and until it fails.
     pub fn block_size(&self) -> Option<u32> {
-        self.size
+        self.size.filter(|_| !matches!(self.host.state(), State::Failed(_)))
     }
 
     /// Starts the controller, or resets it and starts it again. Operations that wait for it fail: its logical blocks may be others.
