@@ -3,7 +3,8 @@
 //! Each change checks everything that can fail before it changes tables, so that a failed one leaves no trace and the
 //! others go on.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use redb::{ReadableTable, Table, WriteTransaction};
 
@@ -30,7 +31,11 @@ pub enum Condition {
 }
 
 impl Condition {
-    fn check(&self, old: Option<&Old>) -> Result<(), StoreError> {
+    pub(super) fn is_none(&self) -> bool {
+        *self == Self::None
+    }
+
+    pub(super) fn check(&self, old: Option<&Old>) -> Result<(), StoreError> {
         match (self, old) {
             (Self::None, _) | (Self::Absent, None) => Ok(()),
             (Self::Matches(_) | Self::Present, None) => Err(StoreError::NoSuchKey),
@@ -60,16 +65,16 @@ pub(super) struct Changes<'t> {
     pub(super) discarded: Vec<u64>,
     /// Packs of which extents were discarded.
     emptied: BTreeSet<u64>,
-    /// Objects that were put, for the journal; `None` if it does not need them.
-    puts: Option<Vec<Put>>,
 }
 
 /// An object's record, encoded for the database.
+#[derive(Debug)]
 pub(super) struct Entry {
-    key: Vec<u8>,
-    record: Vec<u8>,
+    /// Its key in the table.
+    pub(super) key: Vec<u8>,
+    pub(super) record: Vec<u8>,
     size: u64,
-    segments: Vec<Segment>,
+    pub(super) segments: Vec<Segment>,
 }
 
 impl Entry {
@@ -78,10 +83,29 @@ impl Entry {
         Self { record: encode(&key, &object), key, size: object.size, segments: object.segments }
     }
 
+    /// Makes one of what the journal has.
+    pub(super) fn of(put: Put) -> Result<Self, StoreError> {
+        let Put { key, record, .. } = put;
+        let object: Object = decode(&key, &record)?;
+        Ok(Self { key, record, size: object.size, segments: object.segments })
+    }
+
+    /// Returns what the journal has of it. The bytes of its segments have these CRC-64s.
+    pub(super) fn put(&self, sums: Vec<u64>) -> Put {
+        Put { key: self.key.clone(), record: self.record.clone(), sums }
+    }
+
     /// Returns the most bytes that it takes in the journal.
     pub(super) fn journaled(&self) -> usize {
         self.key.len() + self.record.len() + super::journal::frame_max(self.segments.len())
     }
+}
+
+/// An object to put, if its condition holds.
+pub(super) struct NewPut {
+    pub(super) bucket: String,
+    pub(super) entry: Arc<Entry>,
+    pub(super) condition: Condition,
 }
 
 /// An object that is replaced or deleted.
@@ -89,6 +113,20 @@ pub(super) enum Old {
     Sound(Box<Object>),
     /// An object whose record is damaged.
     Damaged,
+}
+
+impl Old {
+    /// Decodes an object that is replaced or deleted. A damaged record does not block its key: a repair finds out which
+    /// files it had.
+    pub(super) fn of(key: &[u8], record: &[u8]) -> Result<Old, StoreError> {
+        match decode(key, record) {
+            Err(StoreError::Damaged(why)) => {
+                tracing::warn!(why, "its data stay until dcs scrub --repair removes them");
+                Ok(Old::Damaged)
+            }
+            found => Ok(Old::Sound(Box::new(found?))),
+        }
+    }
 }
 
 fn stored(segments: &[Segment]) -> i64 {
@@ -110,22 +148,7 @@ impl<'t> Changes<'t> {
             stored: 0,
             discarded: Vec::new(),
             emptied: BTreeSet::new(),
-            puts: None,
         })
-    }
-
-    /// Keeps the objects that are put from now on for the journal.
-    pub(super) fn keep_puts(&mut self) {
-        self.puts = Some(Vec::new());
-    }
-
-    /// Returns the objects that were kept. Their data have these CRC-64s, by segment.
-    pub(super) fn take_puts(&mut self, sums: &BTreeMap<u64, u64>) -> Vec<Put> {
-        let mut puts = self.puts.take().unwrap_or_default();
-        for put in &mut puts {
-            put.sums.iter_mut().for_each(|sum| *sum = sums.get(sum).copied().unwrap_or_default());
-        }
-        puts
     }
 
     /// Has the journal begin with entries of this mark.
@@ -252,42 +275,23 @@ impl<'t> Changes<'t> {
         self.objects.get(key)?.map(|record| decode(key, record.value())).transpose()
     }
 
-    /// Returns the object that is replaced or deleted. A damaged record does not block its key: a repair finds out
-    /// which files it had.
+    /// Returns the object that is replaced or deleted.
     fn old(&self, key: &[u8]) -> Result<Option<Old>, StoreError> {
-        match self.object(key) {
-            Err(StoreError::Damaged(why)) => {
-                tracing::warn!(why, "its data stay until dcs scrub --repair removes them");
-                Ok(Some(Old::Damaged))
-            }
-            found => Ok(found?.map(|object| Old::Sound(Box::new(object)))),
-        }
+        self.objects.get(key)?.map(|record| Old::of(key, record.value())).transpose()
     }
 
     /// Puts an object with new segments.
-    pub(super) fn put(
-        &mut self,
-        bucket: &str,
-        entry: &Entry,
-        condition: &Condition,
-    ) -> Result<(), StoreError> {
-        self.need_bucket(bucket)?;
-        let old = self.old(&entry.key)?;
-        condition.check(old.as_ref())?;
-        if let Some(puts) = &mut self.puts {
-            // The ids stand for the sums until these are known.
-            let sums = entry.segments.iter().map(|segment| segment.id).collect();
-            puts.push(Put { key: entry.key.clone(), record: entry.record.clone(), sums });
-        }
-        self.insert(entry, old)
+    pub(super) fn put(&mut self, put: &NewPut) -> Result<(), StoreError> {
+        self.need_bucket(&put.bucket)?;
+        let old = self.old(&put.entry.key)?;
+        put.condition.check(old.as_ref())?;
+        self.insert(&put.entry, old)
     }
 
     /// Puts an object that the journal has.
-    pub(super) fn put_again(&mut self, put: Put, object: Object) -> Result<(), StoreError> {
-        let Put { key, record, .. } = put;
-        let entry = Entry { key, record, size: object.size, segments: object.segments };
+    pub(super) fn put_again(&mut self, entry: &Entry) -> Result<(), StoreError> {
         let old = self.old(&entry.key)?;
-        self.insert(&entry, old)
+        self.insert(entry, old)
     }
 
     fn insert(&mut self, entry: &Entry, old: Option<Old>) -> Result<(), StoreError> {

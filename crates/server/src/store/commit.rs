@@ -7,8 +7,8 @@
 //!                                        sweeper: unlink
 //! ```
 //!
-//! A batch of small objects alone is made durable by the journal: write their pack, apply each, append an entry, sync
-//! the pack, commit in memory ([`journal`](super::journal)).
+//! A batch of small objects alone is made durable by the journal: write their pack, check each, append an entry, sync
+//! the pack ([`journal`](super::journal)). The database takes them later ([`waiting`](super::waiting)).
 //!
 //! A job that fails does not affect others. If a folder or the database fails, all jobs of the batch do. The database
 //! is then opened again, which is the only way to go on after a failed write, and tells which of the two states it is
@@ -29,7 +29,7 @@ use std::time::Duration;
 use redb::{Database, ReadableDatabase};
 use tokio::sync::oneshot;
 
-use super::change::Changes;
+use super::change::{Changes, NewPut};
 use super::database;
 use super::durability::Durability;
 use super::error::StoreError;
@@ -39,12 +39,13 @@ use super::journal::{self, Journal};
 use super::pack::Pack;
 use super::sweep::Sweeper;
 use super::tables::BLOBS;
+use super::waiting::Waiting;
 
 /// Most operations in a transaction.
 const BATCH: usize = 1024;
 
 /// Time without a commit after which the journal is taken into the database.
-const REST: Duration = Duration::from_secs(1);
+const REST: Duration = Duration::from_secs(if cfg!(test) { 60 } else { 1 });
 
 /// Database; `None` after it failed and could not be opened again.
 pub(super) type Shared = Arc<RwLock<Option<Database>>>;
@@ -58,7 +59,14 @@ pub(super) trait Job: Send {
     fn drafts(&mut self) -> &mut Vec<Draft>;
 
     /// Returns the most bytes that it takes in the journal; `None` if it can't be there.
-    fn journaled(&self) -> Option<usize>;
+    fn journaled(&self) -> Option<usize> {
+        None
+    }
+
+    /// Returns the object that it puts, if it has not failed, and does nothing else.
+    fn put(&self) -> Option<&NewPut> {
+        None
+    }
 
     /// Fails only this operation.
     fn fail(&mut self, error: StoreError);
@@ -71,7 +79,6 @@ pub(super) trait Job: Send {
 struct Operation<T, F> {
     change: Option<F>,
     drafts: Vec<Draft>,
-    journaled: Option<usize>,
     result: Result<T, StoreError>,
     reply: oneshot::Sender<Result<T, StoreError>>,
 }
@@ -94,25 +101,67 @@ where
         &mut self.drafts
     }
 
-    fn journaled(&self) -> Option<usize> {
-        self.journaled
-    }
-
     fn fail(&mut self, error: StoreError) {
         self.change = None;
         self.result = Err(error);
     }
 
     fn answer(self: Box<Self>, committed: Result<(), StoreError>) {
-        let result = committed.and(self.result);
-        if result.is_ok() {
-            self.drafts.into_iter().for_each(Draft::keep);
-        } else {
-            drop(self.drafts);
-        }
-        // The send fails if the caller does not wait any more.
-        let _ = self.reply.send(result);
+        answer(self.drafts, committed.and(self.result), self.reply);
     }
+}
+
+/// A put whose caller waits for the result.
+struct PutOperation {
+    /// `None` after it was applied, or failed.
+    put: Option<NewPut>,
+    drafts: Vec<Draft>,
+    journaled: Option<usize>,
+    result: Result<(), StoreError>,
+    reply: oneshot::Sender<Result<(), StoreError>>,
+}
+
+impl Job for PutOperation {
+    fn apply(&mut self, changes: &mut Changes<'_>) -> Result<(), StoreError> {
+        let Some(put) = self.put.take() else { return Ok(()) };
+        self.result = changes.put(&put);
+        self.result.clone().or_else(|error| if error.is_fatal() { Err(error) } else { Ok(()) })
+    }
+
+    fn drafts(&mut self) -> &mut Vec<Draft> {
+        &mut self.drafts
+    }
+
+    fn journaled(&self) -> Option<usize> {
+        self.journaled
+    }
+
+    fn put(&self) -> Option<&NewPut> {
+        self.put.as_ref()
+    }
+
+    fn fail(&mut self, error: StoreError) {
+        self.put = None;
+        self.result = Err(error);
+    }
+
+    fn answer(self: Box<Self>, committed: Result<(), StoreError>) {
+        answer(self.drafts, committed.and(self.result), self.reply);
+    }
+}
+
+fn answer<T>(
+    drafts: Vec<Draft>,
+    result: Result<T, StoreError>,
+    reply: oneshot::Sender<Result<T, StoreError>>,
+) {
+    if result.is_ok() {
+        drafts.into_iter().for_each(Draft::keep);
+    } else {
+        drop(drafts);
+    }
+    // The send fails if the caller does not wait any more.
+    let _ = reply.send(result);
 }
 
 /// Request for more ids, which every transaction grants.
@@ -125,10 +174,6 @@ impl Job for MoreIds {
 
     fn drafts(&mut self) -> &mut Vec<Draft> {
         &mut self.1
-    }
-
-    fn journaled(&self) -> Option<usize> {
-        None
     }
 
     /// Does nothing, because this job writes nothing.
@@ -154,10 +199,13 @@ impl Committer {
         durability: Durability,
         unsynced: Arc<AtomicBool>,
         journal: Journal,
+        waiting: Arc<Waiting>,
     ) -> Result<Self, StoreError> {
         let (jobs, queue) = mpsc::channel();
         let sweeper = Sweeper::start(folder.clone(), durability)?;
-        let worker = Worker { database, path, folder, durability, unsynced, sweeper, journal, stopped: None };
+        let stopped = None;
+        let worker =
+            Worker { database, path, folder, durability, unsynced, sweeper, journal, waiting, stopped };
         let thread = thread::Builder::new()
             .name("store-commit".into())
             .spawn(move || worker.run(&queue))
@@ -180,20 +228,22 @@ impl Committer {
         drafts: Vec<Draft>,
         change: impl FnOnce(&mut Changes<'_>) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
-        self.submit_put(drafts, None, change).await
+        let (reply, answer) = oneshot::channel();
+        let result = Err(StoreError::Closed);
+        self.send(Box::new(Operation { change: Some(change), drafts, result, reply }))?;
+        answer.await.unwrap_or(Err(StoreError::Closed))
     }
 
-    /// Has `change` applied and committed. If `journaled` tells the most bytes that it takes in the journal, it puts an
-    /// object and does nothing else.
-    pub(super) async fn submit_put<T: Send + 'static>(
+    /// Has an object put and committed. `journaled` tells the most bytes that it takes in the journal, if it can be
+    /// there.
+    pub(super) async fn submit_put(
         &self,
         drafts: Vec<Draft>,
         journaled: Option<usize>,
-        change: impl FnOnce(&mut Changes<'_>) -> Result<T, StoreError> + Send + 'static,
-    ) -> Result<T, StoreError> {
+        put: NewPut,
+    ) -> Result<(), StoreError> {
         let (reply, answer) = oneshot::channel();
-        let result = Err(StoreError::Closed);
-        self.send(Box::new(Operation { change: Some(change), drafts, journaled, result, reply }))?;
+        self.send(Box::new(PutOperation { put: Some(put), drafts, journaled, result: Ok(()), reply }))?;
         answer.await.unwrap_or(Err(StoreError::Closed))
     }
 
@@ -227,6 +277,7 @@ struct Worker {
     unsynced: Arc<AtomicBool>,
     sweeper: Sweeper,
     journal: Journal,
+    waiting: Arc<Waiting>,
     /// Error for which the store takes no more changes.
     stopped: Option<StoreError>,
 }
@@ -289,6 +340,20 @@ impl Worker {
             job.answer(committed.clone());
         }
         self.sweeper.sweep(discarded);
+        if self.waiting.are_many()
+            && let Err(error) = self.settle()
+        {
+            tracing::error!(%error, "the database does not take what the journal has");
+            self.recover(&mut Batch::new());
+        }
+    }
+
+    /// Has the database take the puts that wait for it.
+    fn settle(&mut self) -> Result<(), StoreError> {
+        let database = self.database.read().expect("readers do not panic");
+        self.waiting.settle(database.as_ref().ok_or(StoreError::Closed)?)?;
+        self.journal.replaced(self.waiting.take_replaced());
+        Ok(())
     }
 
     /// Writes small objects' data to their packs. A failed write fails one operation.
@@ -321,25 +386,29 @@ impl Worker {
         Some((pack.clone(), extent))
     }
 
-    /// Applies a batch of small objects, and makes it durable by an entry in the journal. If that can't be written, the
+    /// Checks a batch of small objects, and makes it durable by an entry in the journal. If that can't be written, the
     /// operations fail, and nothing is changed.
     fn append(&mut self, batch: &mut Batch, pack: &Arc<Pack>, extent: Extent) -> Result<(), StoreError> {
+        let (mut objects, mut puts) = (Vec::new(), Vec::new());
         let database = self.database.read().expect("readers do not panic");
-        let mut transaction = database.as_ref().ok_or(StoreError::Closed)?.begin_write()?;
-        transaction.set_durability(redb::Durability::None)?;
-        let mut changes = Changes::new(&transaction)?;
-        changes.keep_puts();
-        let mut sums = BTreeMap::new();
+        let reading = database.as_ref().ok_or(StoreError::Closed)?;
         for job in batch.iter_mut() {
-            job.apply(&mut changes)?;
-            sums.extend(job.drafts().iter().map(|draft| (draft.id(), draft.sum())));
+            let Some(put) = job.put() else { continue };
+            let object = put.entry.clone();
+            match self.waiting.check(reading, put, &objects) {
+                Err(error) if error.is_fatal() => return Err(error),
+                Err(error) => job.fail(error),
+                Ok(()) => {
+                    puts.push(object.put(job.drafts().iter().map(Draft::sum).collect()));
+                    objects.push(object);
+                }
+            }
         }
-        let puts = changes.take_puts(&sums);
+        drop(database);
         if puts.is_empty() {
             return Ok(());
         }
-        let entry = self.journal.entry(&mut changes, &puts)?;
-        let replaced = changes.finish()?;
+        let entry = self.journal.entry(&puts);
         debug_assert!(entry.len() as u64 <= extent.bytes().end - extent.bytes().start);
         super::kill_points::point("before the commit");
         let written = pack.write(extent, &entry).map_err(StoreError::io("write", &pack.path));
@@ -355,9 +424,9 @@ impl Worker {
             batch.iter_mut().for_each(|job| job.fail(error.clone()));
             return Ok(());
         }
-        transaction.commit()?;
         super::kill_points::point("after the commit");
-        self.journal.appended(extent, replaced);
+        self.journal.appended(extent);
+        self.waiting.add(objects, self.journal.acknowledged());
         Ok(())
     }
 
@@ -416,6 +485,7 @@ impl Worker {
         if self.database.read().expect("readers do not panic").is_none() {
             self.reopen()?;
         }
+        self.settle()?;
         let removed = self.sweeper.take_removed();
         self.folder.leave_old_pack();
         // The order matters: a pack that closes in between is still in flight for the first, or known to the second.
@@ -480,7 +550,11 @@ impl Worker {
             self.unsynced.store(false, Relaxed);
         }
         let opened = database::open(&self.path, self.durability != Durability::None, &self.unsynced)?.0;
-        journal::replay(&opened, &self.folder, self.durability, self.journal.acknowledged())?;
+        let before = self.journal.acknowledged();
+        let (_, replaced) = journal::replay(&opened, &self.folder, self.durability, before)?;
+        self.waiting.forget();
+        self.journal.replaced(self.waiting.take_replaced());
+        self.journal.replaced(replaced);
         *database = Some(opened);
         Ok(())
     }

@@ -1,9 +1,10 @@
 //! The journal: what PUTs of small objects change in the database, next to the objects' data, so that one sync makes
 //! both durable.
 //!
-//! A commit of small objects alone appends a *journal entry* to the pack that has their data, and its transaction
-//! stays in memory (redb's `Durability::None`) until a *checkpoint*: a commit of another kind, or to another pack, or
-//! a second without any. Whoever opens the database applies the entries that it lacks.
+//! A commit of small objects alone appends a *journal entry* to the pack that has their data. The database takes them
+//! later ([`waiting`](super::waiting)), in a transaction that stays in memory (redb's `Durability::None`) until a
+//! *checkpoint*: a commit of another kind, or to another pack, or a second without any. Whoever opens the database
+//! applies the entries that it lacks.
 //!
 //! ```text
 //!   pack   | data | data | entry 7 | data | entry 8 | ...
@@ -14,13 +15,13 @@
 //! * **Whole or not at all.** The disk may have an entry without its data, or the reverse. An entry counts if its own
 //!   CRC-64 is right and those of all its data are. Each is durable before the next is written, so what comes after one
 //!   that does not count was never acknowledged.
-//! * **Once.** Each transaction moves the number of the next entry in the database, so a state of the database says
-//!   which entries it has.
+//! * **Once.** Each transaction with puts moves the number of the next entry in the database, so a state of the
+//!   database says which entries it has.
 //! * **Not forged.** The mark is random, made at each start, and known from the database alone: no object can have
 //!   bytes that pass for an entry.
 //! * **Until the checkpoint** entries and the data that they replaced stay where they are. Afterwards they are garbage.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{self, ErrorKind, Read};
 use std::path::Path;
@@ -29,13 +30,13 @@ use crc_fast::CrcAlgorithm;
 use redb::{Database, ReadableDatabase};
 use serde::{Deserialize, Serialize};
 
-use super::change::Changes;
+use super::change::{Changes, Entry};
 use super::durability::Durability;
 use super::error::StoreError;
 use super::extent::{BLOCK, Extent};
 use super::folder::Folder;
 use super::pack;
-use super::record::{Object, Segment};
+use super::record::Segment;
 use super::tables::*;
 use super::trace;
 
@@ -59,13 +60,13 @@ pub(super) struct Journal {
     /// Extents of the entries.
     entries: Vec<u64>,
     /// Files and extents that are not needed any more.
-    replaced: Vec<u64>,
+    replaced: BTreeSet<u64>,
 }
 
 impl Journal {
     /// Begins with this mark and number, without a pack.
     pub(super) fn new(mark: Mark, next: u64) -> Journal {
-        Journal { mark, next, acknowledged: next, pack: None, entries: Vec::new(), replaced: Vec::new() }
+        Journal { mark, next, acknowledged: next, pack: None, entries: Vec::new(), replaced: BTreeSet::new() }
     }
 
     /// Returns the pack that takes entries.
@@ -83,18 +84,21 @@ impl Journal {
         self.acknowledged
     }
 
-    /// Encodes the next entry, and has the transaction move the number past it.
-    pub(super) fn entry(&self, changes: &mut Changes<'_>, puts: &[Put]) -> Result<Vec<u8>, StoreError> {
-        changes.state.insert(STATE_JOURNAL, self.next + 1)?;
-        Ok(encode_entry(self.mark, self.next, puts))
+    /// Encodes the next entry.
+    pub(super) fn entry(&self, puts: &[Put]) -> Vec<u8> {
+        encode_entry(self.mark, self.next, puts)
     }
 
-    /// Notes that the next entry was written to that extent, and what it replaced.
-    pub(super) fn appended(&mut self, extent: Extent, replaced: Vec<u64>) {
+    /// Notes that the next entry was written to that extent.
+    pub(super) fn appended(&mut self, extent: Extent) {
         self.next += 1;
         self.acknowledged = self.next;
         self.entries.push(extent.id());
-        self.replaced.extend(replaced);
+    }
+
+    /// Notes what entries replaced. It stays until the next checkpoint.
+    pub(super) fn replaced(&mut self, ids: Vec<u64>) {
+        self.replaced.extend(ids);
     }
 
     /// Notes that it is not known what the disk has of the next entry. Nothing is appended before a checkpoint has
@@ -113,7 +117,7 @@ impl Journal {
     }
 
     /// Notes that the checkpoint is durable. Returns what is not needed any more, besides what the transaction tells.
-    pub(super) fn checkpointed(&mut self, pack: Option<u64>) -> Vec<u64> {
+    pub(super) fn checkpointed(&mut self, pack: Option<u64>) -> BTreeSet<u64> {
         self.acknowledged = self.next;
         self.pack = pack;
         self.entries.clear();
@@ -184,7 +188,8 @@ pub(super) fn decode_entry(mark: Mark, bytes: &[u8]) -> Option<(u64, Vec<Put>)> 
     Some((word(16)?, postcard::from_bytes(&bytes[HEAD..end]).ok()?))
 }
 
-/// Applies the entries that the database lacks, those numbered below `before`. Returns the number of the next entry.
+/// Applies the entries that the database lacks, those numbered below `before`. Returns the number of the next entry,
+/// and what is not needed any more.
 ///
 /// A process that was killed may have written an entry and not synced it. So unless nothing is durable, the pack is
 /// synced first: what is applied here replaces objects for good.
@@ -193,15 +198,18 @@ pub(super) fn replay(
     folder: &Folder,
     durability: Durability,
     before: u64,
-) -> Result<u64, StoreError> {
+) -> Result<(u64, Vec<u64>), StoreError> {
     let state = database.begin_read()?.open_table(STATE)?;
     let number = |name| Ok::<_, StoreError>(state.get(name)?.map_or(0, |value| value.value()));
     let (mut next, pack) = (number(STATE_JOURNAL)?, number(STATE_JOURNAL_PACK)?);
     let mark = [number(STATE_JOURNAL_MARKS[0])?, number(STATE_JOURNAL_MARKS[1])?];
+    let mut replaced = Vec::new();
     if pack == 0 {
-        return Ok(next);
+        return Ok((next, replaced));
     }
-    let Some(bytes) = read_pack(&pack::path(folder.packs(), pack), durability)? else { return Ok(next) };
+    let Some(bytes) = read_pack(&pack::path(folder.packs(), pack), durability)? else {
+        return Ok((next, replaced));
+    };
     let places = (0..bytes.len()).step_by(BLOCK as usize);
     let mut entries: BTreeMap<u64, Vec<Put>> =
         places.filter_map(|at| decode_entry(mark, &bytes[at..])).collect();
@@ -209,24 +217,22 @@ pub(super) fn replay(
     let mut changes = Changes::new(&transaction)?;
     let first = next;
     while let Some(puts) = entries.remove(&next).filter(|_| next < before) {
-        let objects: Vec<Object> =
-            puts.iter().map(|put| decode(&put.key, &put.record)).collect::<Result<_, _>>()?;
-        if !puts.iter().zip(&objects).all(|(put, object)| has_data(put, &object.segments, pack, &bytes)) {
+        let sums: Vec<_> = puts.iter().map(|put| put.sums.clone()).collect();
+        let entries = puts.into_iter().map(Entry::of).collect::<Result<Vec<_>, _>>()?;
+        if !entries.iter().zip(&sums).all(|(entry, sums)| has_data(&entry.segments, sums, pack, &bytes)) {
             break;
         }
-        for (put, object) in puts.into_iter().zip(objects) {
-            changes.put_again(put, object)?;
-        }
+        entries.iter().try_for_each(|entry| changes.put_again(entry))?;
         next += 1;
     }
     if next > first {
         tracing::info!(entries = next - first, "the journal has changes that the database lacked");
         changes.state.insert(STATE_JOURNAL, next)?;
         changes.discard_packs(&[], |pack| folder.is_in_flight(pack))?;
-        changes.finish()?;
+        replaced = changes.finish()?;
         transaction.commit()?;
     }
-    Ok(next)
+    Ok((next, replaced))
 }
 
 /// Reads a whole pack as it is on the disk; `None` if there is none.
@@ -246,16 +252,16 @@ fn read_pack(path: &Path, durability: Durability) -> Result<Option<Vec<u8>>, Sto
     Ok(Some(bytes))
 }
 
-/// Returns true if all of an object's data are in the pack.
-fn has_data(put: &Put, segments: &[Segment], pack: u64, bytes: &[u8]) -> bool {
+/// Returns true if all of an object's data are in the pack, with these CRC-64s.
+fn has_data(segments: &[Segment], sums: &[u64], pack: u64, bytes: &[u8]) -> bool {
     let is_there = |segment: &Segment, expected: u64| {
         let extent = Extent::of(segment.id).filter(|extent| extent.pack == pack)?;
         let from = usize::try_from(extent.bytes().start).ok()?;
         let end = from.checked_add(usize::try_from(segment.stored).ok()?)?;
         Some(sum(bytes.get(from..end)?) == expected)
     };
-    put.sums.len() == segments.len()
-        && segments.iter().zip(&put.sums).all(|(segment, sum)| is_there(segment, *sum) == Some(true))
+    sums.len() == segments.len()
+        && segments.iter().zip(sums).all(|(segment, sum)| is_there(segment, *sum) == Some(true))
 }
 
 #[cfg(test)]

@@ -46,7 +46,7 @@ impl Store {
         let mut from = grouping.start(listing.after.as_deref());
         let end = after_bucket(bucket);
         let mut last = None;
-        self.read(|reading| {
+        self.read_settled(|reading| {
             need_bucket(reading, bucket)?;
             let table = reading.open_table(OBJECTS)?;
             'seek: while let Some(bound) = from.take() {

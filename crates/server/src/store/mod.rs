@@ -20,6 +20,7 @@
 //! | `held` | files that are read later |
 //! | `commit` | group commit |
 //! | `journal` | commits of small objects, made durable with their data |
+//! | `waiting` | small objects that the journal has and the database takes later |
 //! | `change` | what operations do inside a transaction |
 //! | `list`, `uploads` | listings; multipart uploads |
 //! | `trace` | tells tests what is written and synced |
@@ -68,6 +69,7 @@ mod sweep;
 mod tables;
 mod trace;
 mod uploads;
+mod waiting;
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -94,12 +96,13 @@ pub use recover::Recovery;
 pub use repair::Repaired;
 pub use uploads::{ListedUploads, UploadListing};
 
-use change::Entry;
+use change::{Entry, NewPut};
 use commit::{Committer, Shared};
 use extent::Extent;
 use folder::Folder;
 use journal::Journal;
 use tables::*;
+use waiting::Waiting;
 
 /// Settings of a store.
 #[derive(Clone, Copy, Debug)]
@@ -188,6 +191,7 @@ pub struct Store {
     // Stopped first, because it uses the others.
     committer: Committer,
     database: Shared,
+    waiting: Arc<Waiting>,
     folder: Arc<Folder>,
     options: Options,
     quarantined: AtomicU64,
@@ -233,17 +237,19 @@ impl Store {
         }
         let end = database::state(&database, STATE_END)?;
         let folder = Arc::new(Folder::new(dir, end, end + folder::RANGE)?);
-        let next = journal::replay(&database, &folder, durability, u64::MAX)?;
+        let (next, _) = journal::replay(&database, &folder, durability, u64::MAX)?;
         let mark = journal::new_mark()?;
         let recovery = recover::clean_up(&database, &folder, durability, crashed, mark)?;
         let journal = Journal::new(mark, next);
         let database = Arc::new(RwLock::new(Some(database)));
+        let (waiting, opened) = (Arc::<Waiting>::default(), database.clone());
         let committer =
-            Committer::start(database.clone(), path, folder.clone(), durability, unsynced, journal)?;
+            Committer::start(opened, path, folder.clone(), durability, unsynced, journal, waiting.clone())?;
         Ok((
             Arc::new(Self {
                 committer,
                 database,
+                waiting,
                 folder,
                 options,
                 quarantined: AtomicU64::new(0),
@@ -261,6 +267,17 @@ impl Store {
     fn read<T>(&self, read: impl FnOnce(&ReadTransaction) -> Result<T, StoreError>) -> Result<T, StoreError> {
         let database = self.database.read().expect("readers do not panic");
         read(&database.as_ref().ok_or(StoreError::Closed)?.begin_read()?)
+    }
+
+    /// Reads tables that a put of a small object changes.
+    fn read_settled<T>(
+        &self,
+        read: impl FnOnce(&ReadTransaction) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let database = self.database.read().expect("readers do not panic");
+        let database = database.as_ref().ok_or(StoreError::Closed)?;
+        self.waiting.settle(database)?;
+        read(&database.begin_read()?)
     }
 
     /// Returns a bucket's record.
@@ -341,6 +358,9 @@ impl Store {
     /// The errors of [`Store::bucket`]. A missing bucket has no objects.
     pub fn object(&self, bucket: &str, key: &str) -> Result<Option<Object>, StoreError> {
         let key = object_key(bucket, key);
+        if let Some(waiting) = self.waiting.newest(&key) {
+            return decode(&key, &waiting.record).map(Some);
+        }
         self.read(|reading| {
             let record = reading.open_table(OBJECTS)?.get(&*key)?;
             record.map(|record| decode(&key, record.value())).transpose()
@@ -360,7 +380,9 @@ impl Store {
         };
         let hold = Some(held::Hold::new(&self.folder, vec![segment.id]));
         // Once held, a segment that is still referred to cannot have been removed, and will not be.
-        if !self.read(|reading| Ok(reading.open_table(BLOBS)?.get(segment.id)?.is_some()))? {
+        let is_referred = self.waiting.has_segment(segment.id)
+            || self.read(|reading| Ok(reading.open_table(BLOBS)?.get(segment.id)?.is_some()))?;
+        if !is_referred {
             return Err(StoreError::NotFound);
         }
         let file = self.folder.open(segment)?;
@@ -513,12 +535,11 @@ impl Store {
         if !drafts.iter().zip(&object.segments).all(|(draft, segment)| draft.is_of(segment)) {
             return Err(StoreError::Invalid("a segment is longer or shorter than its data"));
         }
-        let entry = Entry::new(bucket, key, object);
-        let bucket = bucket.to_owned();
+        let entry = Arc::new(Entry::new(bucket, key, object));
         let in_packs = !drafts.is_empty() && drafts.iter().all(|draft| !draft.is_file());
         let journaled = in_packs.then(|| entry.journaled());
-        let change = move |changes: &mut change::Changes<'_>| changes.put(&bucket, &entry, &condition);
-        self.committer.submit_put(drafts, journaled, change).await
+        let put = NewPut { bucket: bucket.to_owned(), entry, condition };
+        self.committer.submit_put(drafts, journaled, put).await
     }
 
     /// Changes an object's record, except for its size and segments. `change` runs on the thread that
@@ -592,7 +613,7 @@ impl Store {
     /// The errors of [`Store::bucket`].
     pub fn is_of_upload(&self, bucket: &str, key: &str, id: &str) -> Result<bool, StoreError> {
         let key = object_key(bucket, key);
-        self.read(|reading| {
+        self.read_settled(|reading| {
             let found = reading.open_table(COMPLETED)?.get(&*key)?;
             Ok(found.is_some_and(|found| found.value() == id.as_bytes()))
         })
@@ -621,7 +642,7 @@ impl Store {
         let after = after.map(|(bucket, key)| object_key(&bucket, &key));
         let from = after.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
         let mut last = after.clone();
-        self.read(|reading| {
+        self.read_settled(|reading| {
             let mut objects = Vec::new();
             for entry in reading.open_table(OBJECTS)?.range::<&[u8]>((from, Bound::Unbounded))? {
                 if objects.len() == max {
@@ -648,7 +669,7 @@ impl Store {
     ///
     /// The errors of [`Store::bucket`].
     pub fn usage(&self) -> Result<Usage, StoreError> {
-        self.read(|reading| {
+        self.read_settled(|reading| {
             let state = reading.open_table(STATE)?;
             let number = |name| Ok::<_, StoreError>(state.get(name)?.map_or(0, |value| value.value()));
             Ok(Usage {
