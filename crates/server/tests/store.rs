@@ -151,6 +151,27 @@ fn packs(dir: &Path) -> Vec<u64> {
 }
 
 #[test]
+fn a_record_that_was_read_in_time_opens_its_data_or_nothing() {
+    let (_dir, store) = with_bucket();
+    put_packed(&store, "k", 1);
+    let moment = store.now();
+    let record = store.object("b", "k").unwrap().unwrap();
+    let open = || store.open_segment_of(&record.segments[0], Some(moment));
+    assert!(open().unwrap().read().unwrap() == [1; 60_000]);
+    assert!(wait(store.delete("b", vec!["k".into()])).unwrap()[0]);
+    // Until the removal begins, it may still be opened, and then it stays.
+    let gone = (0..1000).any(|_| match open() {
+        Ok(opened) => {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+            assert!(opened.read().unwrap() == [1; 60_000]);
+            false
+        }
+        Err(error) => matches!(error, StoreError::NotFound),
+    });
+    assert!(gone);
+}
+
+#[test]
 fn data_in_a_pack_stay_while_they_are_read_and_their_room_comes_back() {
     let (dir, store) = with_bucket();
     put_packed(&store, "read", 1);

@@ -313,7 +313,7 @@ fn a_repair_removes_bytes_that_no_record_refers_to() {
     assert_eq!(store.open_segment(&good.segments[0]).unwrap().read().unwrap(), [2; 100_000]);
 }
 
-fn opened(segment: Result<Opened, StoreError>) -> File {
+fn opened(segment: Result<Opened, StoreError>) -> Arc<File> {
     segment.unwrap().file
 }
 
@@ -331,7 +331,7 @@ fn a_scrub_s_file_is_not_in_memory() {
     if page_cache::forget(file.as_fd(), 0, 100_000).unwrap() > 0 {
         return println!("skipped: files here are in memory and nowhere else");
     }
-    std::io::copy(&mut &file, &mut std::io::sink()).unwrap();
+    std::io::copy(&mut &*file, &mut std::io::sink()).unwrap();
     assert_eq!(in_memory(&file), 25, "it was just read");
     let file = opened(store.open_on_disk(&segment));
     assert_eq!(in_memory(&file), 0);

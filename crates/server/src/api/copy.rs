@@ -106,7 +106,8 @@ impl CopySourceArguments<'_> {
             // A copy must not make damaged data look sound. The digest of one whole segment is computed for
             // the copy anyway.
             let one = (object.segments.len() == 1 && range == (0..object.size)).then(|| &object.segments[0]);
-            let pieces = match pieces(api, self.place()?, &object, &range, old.as_ref(), one.is_none()) {
+            let read = (&object, None);
+            let pieces = match pieces(api, self.place()?, read, &range, old.as_ref(), one.is_none()) {
                 Ok(pieces) => pieces,
                 Err(error) => {
                     super::get::check_unopenable(api, ObjectName { bucket, key: name }, &object, error)

@@ -6,8 +6,8 @@ use super::fields::{checksum_out, customer_key_of, encryption_out, object_name_o
 use crate::connection::exchange::Exchange;
 use crate::connection::response::Status;
 use crate::encryption::{Key, ObjectName, Veil};
-use crate::store::StoreError;
 use crate::store::record::{self, Algorithm, Compression, Object, Segment};
+use crate::store::{Moment, StoreError};
 use crate::transfers::{Data, Piece, plain};
 use dcs::{Op, Operator};
 use http::{HeaderMap, StatusCode};
@@ -114,8 +114,8 @@ fn range_of(
     }
 }
 
-/// Returns the pieces of segments that make up a range of an object. With `verify`, pieces that are whole segments fail
-/// if the data are not what was put.
+/// Returns the pieces of segments that make up a range of an object, whose record was read after the moment, if
+/// there is one. With `verify`, pieces that are whole segments fail if the data are not what was put.
 ///
 /// # Errors
 ///
@@ -123,7 +123,7 @@ fn range_of(
 pub fn pieces(
     api: &Api,
     place: (&str, &str),
-    object: &Object,
+    (object, read_after): (&Object, Option<Moment>),
     range: &Range<u64>,
     key: Option<&Key>,
     verify: bool,
@@ -139,7 +139,7 @@ pub fn pieces(
         begin = end;
     }
     let data: Vec<Data> = match wanted.as_slice() {
-        [(segment, _)] => vec![api.store.open_segment(segment)?.into()],
+        [(segment, _)] => vec![api.store.open_segment_of(segment, read_after)?.into()],
         // There may be ten thousand, so they are opened one after the other.
         many => {
             let segments: Vec<_> = many.iter().map(|(segment, _)| *segment).collect();
@@ -227,13 +227,15 @@ pub async fn get(api: &Api, request: S3Request<GetObjectInput>) -> S3Result<S3Re
     only_version(input.version_id.as_deref())?;
     // An object that is replaced between the look-up and the opening of its files is looked up again.
     for _ in 0..8 {
+        let moment = api.store.now();
         let object = find(api, &input.bucket, &input.key)?;
         let key = api.keys.for_old(object_name_of!(input), &object.at_rest, &customer_key_of!(input))?;
         conditions_of!(input).check(&object)?;
         let asked = input.range.filter(|_| if_range_matches(&object, &request.headers));
         let (range, partial) = range_of(&object, asked, input.part_number)?;
         let place = (input.bucket.as_str(), input.key.as_str());
-        let pieces = match pieces(api, place, &object, &range, key.as_ref(), api.verify) {
+        let read = (&object, Some(moment));
+        let pieces = match pieces(api, place, read, &range, key.as_ref(), api.verify) {
             Ok(pieces) => pieces,
             Err(error) => {
                 check_unopenable(api, object_name_of!(input), &object, error).await?;

@@ -79,23 +79,55 @@ pub struct Head {
     pub close: bool,
 }
 
-/// Reads a head. Returns `None` if the peer closed the connection before one began.
+/// The first bytes of a head, which may be all of it.
+#[derive(Debug)]
+pub struct Begun {
+    head: Vec<u8>,
+    is_whole: bool,
+}
+
+/// Waits for a head's first bytes and reads them. Returns `None` if the peer closed the connection before. If this is given
+/// up, nothing has been read.
+///
+/// # Errors
+///
+/// [`HeadError::Io`].
+pub async fn begin(stream: &TcpStream) -> Result<Option<Begun>, HeadError> {
+    let mut head = Vec::new();
+    Ok(match more(stream, &mut head).await? {
+        Taken::End => None,
+        taken => Some(Begun { head, is_whole: matches!(taken, Taken::All) }),
+    })
+}
+
+/// Reads the rest of a head.
 ///
 /// # Errors
 ///
 /// [`HeadError`]. Nothing more can be read from this connection then.
-pub async fn read(stream: &TcpStream) -> Result<Option<Head>, HeadError> {
-    let mut head = Vec::new();
+pub async fn read(stream: &TcpStream, begun: Begun) -> Result<Head, HeadError> {
+    let Begun { mut head, is_whole } = begun;
+    if is_whole {
+        return parse(&head);
+    }
+    while head.len() < HEAD_MAX {
+        match more(stream, &mut head).await? {
+            Taken::All => return parse(&head),
+            Taken::Some => {}
+            Taken::End => return Err(HeadError::Cut),
+        }
+    }
+    Err(HeadError::TooLong)
+}
+
+/// Waits for the next bytes of a head and reads them.
+async fn more(stream: &TcpStream, head: &mut Vec<u8>) -> io::Result<Taken> {
     loop {
         stream.readable().await?;
-        match stream.try_io(Interest::READABLE, || take(stream, &mut head)) {
-            Ok(Taken::All) => return parse(&head).map(Some),
-            Ok(Taken::Some) if head.len() < HEAD_MAX => {}
-            Ok(Taken::Some) => return Err(HeadError::TooLong),
-            Ok(Taken::End) if head.is_empty() => return Ok(None),
-            Ok(Taken::End) => return Err(HeadError::Cut),
+        // The runtime may still remember that the socket was readable for the previous request.
+        match stream.try_io(Interest::READABLE, || take(stream, head)) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Err(error) => return Err(error.into()),
+            taken => return taken,
         }
     }
 }
@@ -224,6 +256,13 @@ fn closes(headers: &HeaderMap, version: Version) -> bool {
 mod tests {
     use super::*;
     use tokio::io::AsyncWriteExt;
+
+    async fn read(stream: &TcpStream) -> Result<Option<Head>, HeadError> {
+        match begin(stream).await? {
+            Some(begun) => super::read(stream, begun).await.map(Some),
+            None => Ok(None),
+        }
+    }
 
     fn head(text: &str) -> Result<Head, HeadError> {
         parse(text.replace('\n', "\r\n").as_bytes())

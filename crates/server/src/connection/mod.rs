@@ -241,18 +241,17 @@ async fn skip(stream: TcpStream, shared: &Shared, left: u64) -> io::Result<Optio
 
 /// Waits for a request: long for its first byte, less long for the rest.
 async fn next_head(stream: &TcpStream, peer: SocketAddr, shared: &Shared) -> Result<Option<Head>, HeadError> {
-    let mut look = [0];
-    tokio::select! {
-        // The runtime still remembers that the socket was readable for the previous request, so only a peek tells.
-        came = timeout(shared.config.idle, stream.peek(&mut look)) => match came {
-            Ok(seen) => drop(seen?),
-            Err(_) => return Ok(None),
+    let begun = tokio::select! {
+        came = timeout(shared.config.idle, head::begin(stream)) => match came {
+            Ok(begun) => begun?,
+            Err(_) => None,
         },
-        () = shared.stopped() => return Ok(None),
-        () = log_untaken_answer(stream, peer) => {}
-    }
-    match timeout(shared.config.head_timeout, head::read(stream)).await {
-        Ok(head) => head,
+        () = shared.stopped() => None,
+        () = log_untaken_answer(stream, peer) => None,
+    };
+    let Some(begun) = begun else { return Ok(None) };
+    match timeout(shared.config.head_timeout, head::read(stream, begun)).await {
+        Ok(head) => head.map(Some),
         Err(_) => Ok(None),
     }
 }

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use super::error::StoreError;
 use super::extent::{BLOCK, EXTENT_MAX, Extent, PACK_BLOCKS};
 use super::held::Holds;
-use super::pack::{self, Pack};
+use super::pack::{self, OpenPacks, Pack};
 use super::record::Segment;
 use super::trace;
 
@@ -36,6 +36,8 @@ pub(super) struct Folder {
     holds: Holds,
     /// Pack that is being filled, and its next block.
     filling: Mutex<Option<(Arc<Pack>, u64)>>,
+    /// Packs that are open for readers.
+    open_packs: OpenPacks,
     /// Bytes of extents that wait in memory for their commit.
     waiting: AtomicU64,
 }
@@ -64,6 +66,7 @@ impl Folder {
             made: Mutex::default(),
             holds: Holds::default(),
             filling: Mutex::default(),
+            open_packs: OpenPacks::default(),
             waiting: AtomicU64::new(0),
         })
     }
@@ -285,10 +288,18 @@ impl Folder {
         sync_folder(&self.data).inspect_err(|_| self.made().extend(made))
     }
 
+    /// Returns the packs that are open for readers.
+    pub(super) fn open_packs(&self) -> &OpenPacks {
+        &self.open_packs
+    }
+
     /// Removes a file, an extent or a pack. Returns true if it was there.
     pub(super) fn remove(&self, id: u64) -> Result<bool, StoreError> {
         let path = self.path(id);
         if let Some(extent) = Extent::of(id) {
+            if extent.blocks == 0 {
+                self.open_packs.forget(extent.pack);
+            }
             return pack::remove(&self.packs, extent).map_err(StoreError::io("remove data of", &path));
         }
         trace::removes(&path);

@@ -23,6 +23,8 @@ struct State {
     held: HashMap<u64, Count>,
     /// Queue of the sweeper; `None` after it has stopped.
     sweeper: Option<Sender<Vec<u64>>>,
+    /// Files that were looked at for their removal.
+    looked_at: u64,
 }
 
 #[derive(Debug, Default)]
@@ -31,6 +33,10 @@ struct Count {
     /// True if no record refers to the file any more, so that it must be removed.
     unwanted: bool,
 }
+
+/// A moment of a store: files that were looked at for their removal until then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Moment(u64);
 
 impl Holds {
     fn state(&self) -> MutexGuard<'_, State> {
@@ -44,7 +50,14 @@ impl Holds {
 
     /// Returns true if a file must stay; it is removed after its last holder.
     pub(super) fn keeps(&self, id: u64) -> bool {
-        self.state().held.get_mut(&id).map(|count| count.unwanted = true).is_some()
+        let mut state = self.state();
+        state.looked_at += 1;
+        state.held.get_mut(&id).map(|count| count.unwanted = true).is_some()
+    }
+
+    /// Returns the present moment.
+    pub(super) fn now(&self) -> Moment {
+        Moment(self.state().looked_at)
     }
 }
 
@@ -62,6 +75,16 @@ impl Hold {
             state.held.entry(*id).or_default().holders += 1;
         }
         Hold { folder: folder.clone(), ids }
+    }
+
+    /// Holds a segment of a record that was read after a moment. Returns the hold, and true if nothing was looked at
+    /// for its removal since then: so the segment is still there, and stays.
+    pub(super) fn since(folder: &Arc<Folder>, segment: u64, moment: Moment) -> (Hold, bool) {
+        let mut state = folder.holds().state();
+        state.held.entry(segment).or_default().holders += 1;
+        let is_there = Moment(state.looked_at) == moment;
+        drop(state);
+        (Hold { folder: folder.clone(), ids: vec![segment] }, is_there)
     }
 }
 
@@ -128,8 +151,17 @@ impl Folder {
         }
     }
 
+    /// Returns the pack of a segment in an extent, opened for reading, and checks its length.
+    pub(super) fn open_pack(&self, segment: &Segment, extent: Extent) -> Result<Arc<File>, StoreError> {
+        let (file, length) = match self.open_packs().get(self.packs(), extent.pack) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Err(StoreError::NotFound),
+            found => found.map_err(StoreError::io("open", &self.path(segment.id)))?,
+        };
+        self.check(segment, length).map(|()| file)
+    }
+
     fn check(&self, segment: &Segment, length: u64) -> Result<(), StoreError> {
-        let (path, stored) = (self.path(segment.id), segment.stored);
+        let stored = segment.stored;
         let (right, wanted) = match Extent::of(segment.id) {
             None => (length == stored, stored),
             Some(extent) => {
@@ -141,6 +173,7 @@ impl Folder {
         if right {
             return Ok(());
         }
+        let path = self.path(segment.id);
         Err(StoreError::Damaged(format!("{}: {length} bytes, not {wanted}", path.display())))
     }
 }

@@ -89,7 +89,7 @@ pub use error::StoreError;
 pub use extent::place;
 pub(crate) use folder::RESERVE;
 pub use folder::{Draft, Target};
-pub use held::Held;
+pub use held::{Held, Moment};
 pub use list::{Listing, ListingPage};
 pub use record::{Bucket, Object, Part, Segment, Upload};
 pub use recover::Recovery;
@@ -131,8 +131,8 @@ const WAITING_MAX: u64 = 64 << 20;
 /// A segment's data, opened for reading.
 #[derive(Debug)]
 pub struct Opened {
-    /// File that they are in.
-    pub file: File,
+    /// File that they are in. Other readers may have the same.
+    pub file: Arc<File>,
     /// Range of the file, in bytes.
     pub range: Range<u64>,
     /// True if others share the file: it is still written to, and these bytes stay only until this is dropped.
@@ -367,6 +367,11 @@ impl Store {
         })
     }
 
+    /// Returns the present moment, to read a record after it whose segment will be opened.
+    pub fn now(&self) -> Moment {
+        self.folder.holds().now()
+    }
+
     /// Opens a segment for reading. It can be read to its end whatever happens to the object.
     ///
     /// # Errors
@@ -374,20 +379,38 @@ impl Store {
     /// [`StoreError::NotFound`] if the object was replaced since its record was read: read it again, and take it for
     /// damaged if the record is unchanged; [`StoreError::Damaged`] for data of the wrong length; [`StoreError::Io`].
     pub fn open_segment(&self, segment: &Segment) -> Result<Opened, StoreError> {
+        self.open_segment_of(segment, None)
+    }
+
+    /// Opens a segment as [`Store::open_segment`] does, with less work if its record was read after a moment that is
+    /// told.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`Store::open_segment`].
+    pub fn open_segment_of(
+        &self,
+        segment: &Segment,
+        read_after: Option<Moment>,
+    ) -> Result<Opened, StoreError> {
         let Some(extent) = Extent::of(segment.id) else {
-            let file = self.folder.open(segment)?;
+            let file = Arc::new(self.folder.open(segment)?);
             return Ok(Opened { file, range: 0..segment.stored, is_packed: false, _hold: None });
         };
-        let hold = Some(held::Hold::new(&self.folder, vec![segment.id]));
+        let (hold, is_there) = match read_after {
+            Some(moment) => held::Hold::since(&self.folder, segment.id, moment),
+            None => (held::Hold::new(&self.folder, vec![segment.id]), false),
+        };
         // Once held, a segment that is still referred to cannot have been removed, and will not be.
-        let is_referred = self.waiting.has_segment(segment.id)
+        let is_referred = is_there
+            || self.waiting.has_segment(segment.id)
             || self.read(|reading| Ok(reading.open_table(BLOBS)?.get(segment.id)?.is_some()))?;
         if !is_referred {
             return Err(StoreError::NotFound);
         }
-        let file = self.folder.open(segment)?;
+        let file = self.folder.open_pack(segment, extent)?;
         let range = extent.bytes().start..extent.bytes().start + segment.stored;
-        Ok(Opened { file, range, is_packed: true, _hold: hold })
+        Ok(Opened { file, range, is_packed: true, _hold: Some(hold) })
     }
 
     /// Holds segments of an object, so that their files can be opened one after the other, whatever happens
@@ -422,7 +445,9 @@ impl Store {
     ///
     /// The errors of [`Store::open_segment`].
     pub fn open_on_disk(&self, segment: &Segment) -> Result<Opened, StoreError> {
-        let (opened, path) = (self.open_segment(segment)?, self.folder.path(segment.id));
+        let (mut opened, path) = (self.open_segment(segment)?, self.folder.path(segment.id));
+        // Opened for this alone: an error of what was written before is no matter of this segment.
+        opened.file = Arc::new(self.folder.open(segment)?);
         // Only pages that are on the disk can be dropped.
         opened.file.sync_data().map_err(StoreError::io("sync", &path))?;
         // All of its blocks, since the kernel does not drop a page in part.

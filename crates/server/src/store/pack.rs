@@ -26,10 +26,10 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::ops::Range;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::Weak;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
@@ -90,6 +90,49 @@ impl Drop for Pack {
     }
 }
 
+/// Most packs that are kept open for readers.
+const OPEN_MAX: usize = 64;
+
+/// Packs that readers opened, kept open for the next.
+#[derive(Debug)]
+pub(super) struct OpenPacks(Mutex<[Option<(u64, Arc<File>)>; OPEN_MAX]>);
+
+impl Default for OpenPacks {
+    fn default() -> OpenPacks {
+        OpenPacks(Mutex::new([const { None }; OPEN_MAX]))
+    }
+}
+
+impl OpenPacks {
+    fn places(&self) -> MutexGuard<'_, [Option<(u64, Arc<File>)>; OPEN_MAX]> {
+        self.0.lock().expect("no code that holds it panics")
+    }
+
+    /// Returns a pack, opened for reading, and its length. One whose name is gone is not there.
+    pub(super) fn get(&self, packs: &Path, pack: u64) -> io::Result<(Arc<File>, u64)> {
+        let place = pack as usize % OPEN_MAX;
+        let known = self.places()[place].clone().filter(|(id, _)| *id == pack);
+        if let Some((_, file)) = known {
+            let found = file.metadata()?;
+            if found.nlink() > 0 {
+                return Ok((file, found.len()));
+            }
+        }
+        let file = Arc::new(File::open(path(packs, pack))?);
+        let length = file.metadata()?.len();
+        // What was there is closed when the lock is free: that may take a while.
+        let before = self.places()[place].replace((pack, file.clone()));
+        drop(before);
+        Ok((file, length))
+    }
+
+    /// Forgets a pack that is removed, whose room it would keep.
+    pub(super) fn forget(&self, pack: u64) {
+        let kept = self.places()[pack as usize % OPEN_MAX].take_if(|(id, _)| *id == pack);
+        drop(kept);
+    }
+}
+
 /// Frees what a crash left of drafts in a pack: everything that is in no referred extent. `referred` are the ids of
 /// those, in order.
 pub(super) fn trim(packs: &Path, pack: u64, referred: impl Iterator<Item = u64>) -> io::Result<()> {
@@ -143,5 +186,35 @@ pub(super) fn punch(file: &File, bytes: Range<u64>) -> io::Result<()> {
     match punched {
         Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
         punched => Ok(punched?),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pack_stays_open_until_it_is_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let (packs, kept) = (dir.path(), OpenPacks::default());
+        let (one, other) = (3, 3 + OPEN_MAX as u64);
+        let missing = |pack| kept.get(packs, pack).is_err_and(|error| error.kind() == ErrorKind::NotFound);
+        assert!(missing(one));
+        std::fs::write(path(packs, one), [1; 10]).unwrap();
+        let (file, length) = kept.get(packs, one).unwrap();
+        assert_eq!(length, 10);
+        std::fs::write(path(packs, one), [1; 30]).unwrap();
+        let (again, length) = kept.get(packs, one).unwrap();
+        assert!(Arc::ptr_eq(&file, &again) && length == 30, "the same, which has grown");
+        std::fs::write(path(packs, other), [2; 20]).unwrap();
+        assert_eq!(kept.get(packs, other).unwrap().1, 20, "it takes the place of the first");
+        assert_eq!(kept.get(packs, one).unwrap().1, 30);
+        std::fs::remove_file(path(packs, one)).unwrap();
+        assert!(missing(one), "its name is gone");
+        let (file, _) = kept.get(packs, other).unwrap();
+        kept.forget(one);
+        assert_eq!(Arc::strong_count(&file), 2, "another one is not forgotten");
+        kept.forget(other);
+        assert_eq!(Arc::strong_count(&file), 1);
     }
 }
