@@ -99,6 +99,7 @@ impl Server {
                 store: store.clone(),
                 health_check: health_check.clone(),
                 newcomers: Arc::default(),
+                pulse: Arc::default(),
                 permits: permits.clone(),
                 stop: stop.clone(),
             })

@@ -2,6 +2,7 @@
 
 use crate::access::Anonymous;
 use crate::connection::newcomers::Newcomers;
+use crate::connection::pulse::Pulse;
 use crate::status::StatusFor;
 use crate::store::Store;
 use crate::tls::Tls;
@@ -49,6 +50,7 @@ pub struct Shared {
     /// Lock that lets one health check at a time ask the engines, on any core.
     pub(crate) health_check: Arc<Mutex<()>>,
     pub(crate) newcomers: Arc<Newcomers>,
+    pub(crate) pulse: Arc<Pulse>,
     /// Permits for connections, of all cores.
     pub(crate) permits: Arc<Semaphore>,
     pub(crate) stop: watch::Receiver<bool>,

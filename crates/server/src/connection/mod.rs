@@ -6,6 +6,7 @@ mod errors;
 pub(crate) mod exchange;
 mod head;
 pub(crate) mod newcomers;
+pub(crate) mod pulse;
 pub(crate) mod range;
 pub(crate) mod response;
 mod xml;
@@ -90,6 +91,7 @@ async fn serve_request(
     shared: &Arc<Shared>,
 ) -> io::Result<Option<TcpStream>> {
     let Some((stream, head)) = next_request(stream, peer, shared).await? else { return Ok(None) };
+    shared.pulse.keep();
     let (newcomer, away) = shared.newcomers.enter();
     let begun = Instant::now();
     let (method, path) = (head.request.method().clone(), head.request.uri().path().to_string());

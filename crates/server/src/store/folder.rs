@@ -7,6 +7,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
 
 use super::error::StoreError;
 use super::extent::{BLOCK, EXTENT_MAX, Extent, PACK_BLOCKS};
@@ -24,6 +25,12 @@ const FOLDER_BITS: u32 = 10;
 /// Bytes that must be free to begin a draft: a database that copies on write needs some even to delete.
 pub(crate) const RESERVE: u64 = 32 << 20;
 
+/// Most bytes of a draft for which the file system is not asked again about its room, for [`PLENTY_LASTS`] after it had
+/// [`PLENTY`] more than was needed.
+const SMALL: u64 = 1 << 20;
+const PLENTY: u64 = 1 << 30;
+const PLENTY_LASTS: Duration = Duration::from_millis(20);
+
 /// The folder of a store.
 #[derive(Debug)]
 pub(super) struct Folder {
@@ -40,6 +47,8 @@ pub(super) struct Folder {
     open_packs: OpenPacks,
     /// Bytes of extents that wait in memory for their commit.
     waiting: AtomicU64,
+    /// Time at which the file system last had plenty of room.
+    plenty: Mutex<Option<Instant>>,
 }
 
 /// Ids: handed out, in flight, and done.
@@ -68,6 +77,7 @@ impl Folder {
             filling: Mutex::default(),
             open_packs: OpenPacks::default(),
             waiting: AtomicU64::new(0),
+            plenty: Mutex::default(),
         })
     }
 
@@ -105,7 +115,13 @@ impl Folder {
 
     /// Returns true if the file system has room for this many bytes, in addition to the reserve for deletions.
     pub(super) fn has_room(&self, bytes: u64) -> Result<bool, StoreError> {
-        Ok(self.free()? >= RESERVE.saturating_add(bytes))
+        let mut plenty = self.plenty.lock().expect("no code that holds it panics");
+        if bytes <= SMALL && plenty.is_some_and(|at| at.elapsed() < PLENTY_LASTS) {
+            return Ok(true);
+        }
+        let (free, needed) = (self.free()?, RESERVE.saturating_add(bytes));
+        *plenty = (free >= needed.saturating_add(PLENTY)).then(Instant::now);
+        Ok(free >= needed)
     }
 
     /// Returns the free bytes of the file system.

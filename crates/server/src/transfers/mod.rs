@@ -26,6 +26,7 @@ use dcs::{
 };
 use patience::{Awaited, Watch};
 use rustix::fs::OFlags;
+use rustix::io::ioctl_fionread;
 use std::io;
 use std::net::{Shutdown, TcpStream};
 use std::ops::Range;
@@ -420,17 +421,18 @@ impl DataPath {
         target: Target<'_>,
     ) -> Result<Received, DataPathError> {
         let _permits = self.clients.permits.take(permits::needed(&intake.chain())).await;
-        let mut watch = self.watch(socket, Awaited::In(length));
         let size = intake.framing.as_ref().map_or(length, |(_, size)| *size);
+        let direct = matches!(target, Target::File(_)) && self.goes_direct(intake, size);
         let mut sink = intake.sink(target, size);
-        if let Target::File(file) = target
-            && self.goes_direct(intake, size)
-        {
+        // A client whose body is here already holds nothing up.
+        let is_here = !direct && ioctl_fionread(socket).is_ok_and(|unread| unread >= length);
+        let mut watch = (!is_here).then(|| self.watch(socket, Awaited::In(length)));
+        if let (Target::File(file), Some(watch), true) = (target, &mut watch, direct) {
             watch.allocation = Allocation::begin(file, size)?;
             sink = if watch.allocation.is_some() { sink.cache(Mode::Off) } else { sink };
         }
         let request = self.intake(&self.clients, Source::socket(socket), Some(length), intake, sink);
-        let completion = self.run(Direction::Put, self.durable(request, target), Some(watch)).await?;
+        let completion = self.run(Direction::Put, self.durable(request, target), watch).await?;
         intake.received(completion)
     }
 

@@ -131,11 +131,14 @@ pub(super) struct Watch<'a> {
 
 impl<'a> Watch<'a> {
     pub(super) fn new(socket: &'a TcpStream, way: Awaited, patience: Patience) -> Watch<'a> {
-        // If nothing came between two checks, the unread bytes belong to the same moment as the received ones.
         let look = || Traffic::of(socket).unwrap_or_default();
-        let (mut begun, mut again) = (look(), look());
-        while begun.received != again.received {
-            (begun, again) = (again, look());
+        let mut begun = look();
+        if let Awaited::In(_) = way {
+            // If nothing came between two checks, the unread bytes belong to the same moment as the received ones.
+            let mut again = look();
+            while begun.received != again.received {
+                (begun, again) = (again, look());
+            }
         }
         let (allocation, looked, closed) = (None, Instant::now(), Duration::ZERO);
         Watch { socket, way, patience, allocation, begun, before: begun, looked, closed }
