@@ -44,7 +44,7 @@ use super::waiting::Waiting;
 /// Most operations in a transaction.
 const BATCH: usize = 1024;
 
-/// Time without a commit after which the journal is taken into the database.
+/// Time without a commit after which there is a checkpoint. Tests of the store's inside see what waits for it.
 const REST: Duration = Duration::from_secs(if cfg!(test) { 60 } else { 1 });
 
 /// Database; `None` after it failed and could not be opened again.
