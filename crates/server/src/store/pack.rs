@@ -93,9 +93,12 @@ impl Drop for Pack {
 /// Most packs that are kept open for readers.
 const OPEN_MAX: usize = 64;
 
+/// Packs by their ids, each in its only place.
+type Places = [Option<(u64, Arc<File>)>; OPEN_MAX];
+
 /// Packs that readers opened, kept open for the next.
 #[derive(Debug)]
-pub(super) struct OpenPacks(Mutex<[Option<(u64, Arc<File>)>; OPEN_MAX]>);
+pub(super) struct OpenPacks(Mutex<Places>);
 
 impl Default for OpenPacks {
     fn default() -> OpenPacks {
@@ -104,7 +107,7 @@ impl Default for OpenPacks {
 }
 
 impl OpenPacks {
-    fn places(&self) -> MutexGuard<'_, [Option<(u64, Arc<File>)>; OPEN_MAX]> {
+    fn places(&self) -> MutexGuard<'_, Places> {
         self.0.lock().expect("no code that holds it panics")
     }
 
