@@ -86,8 +86,8 @@ pub struct Begun {
     is_whole: bool,
 }
 
-/// Waits for a head's first bytes and reads them. Returns `None` if the peer closed the connection before. If this is given
-/// up, nothing has been read.
+/// Waits for a head's first bytes and reads them. Returns `None` if the peer closed the connection before. If this is
+/// given up, nothing has been read.
 ///
 /// # Errors
 ///
