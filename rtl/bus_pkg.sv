@@ -15,6 +15,8 @@ package bus_pkg;
   localparam logic [1:0] ResponseOkay   = 2'b00;
 
   typedef logic [IdWidth-1:0] id_t;
+  // One of several buses: see bus_split.
+  typedef logic [IdWidth-1:0] way_t;
 
   typedef struct packed {
     logic [63:0] addr;

@@ -1,8 +1,14 @@
 // A card without software in its data path: the engine with its units, and memory, SSDs and a NIC
 // as its devices.
 //
-// The bus has two ends here: what the card reads and writes (`bus_*`: hosts' memory, doorbells, the
-// NIC's rings, headers and buffers), and what devices reach of it (`window_*`: blocks, and the
+// The card has functions, each with a host of its own, by number: a queue belongs to a function
+// (`func` of its configuration). A host has a bus (`host_*`), by which the card reaches its memory:
+// rings, descriptors, results, and what the function's handles name there. Nothing that is done for
+// another function goes that way, and nothing for this one behind the last `deleted_*` of its
+// queues. A host's bus has to answer: one that doesn't keeps the others waiting.
+//
+// The devices' bus has two ends here: what the card reads and writes (`bus_*`: memory, doorbells,
+// the NIC's rings, headers and buffers), and what devices reach of it (`window_*`: blocks, and the
 // SSDs' rings; see block_port). Blocks are at `BlockBase`; what the card itself writes there comes
 // back by its window.
 //
@@ -16,6 +22,8 @@ module card
   import nic_pkg::*;
 #(
   parameter int unsigned Ssds     = 2,
+  // Functions, each with a host: as many as the core knows at most.
+  parameter int unsigned Hosts    = 2,
   // See nic_controller and nic_receive.
   parameter bit          Advanced     = 1'b0,
   parameter logic [63:0] BlockBase    = 64'h0000_0001_0000_0000,
@@ -31,7 +39,7 @@ module card
   input  logic [63:0]   now_i,
   input  logic [39:0]   millis_i,
 
-  // Queues of hosts; see engine.
+  // Queues of hosts; see engine. A doorbell comes from a host, which has to have the queue.
   input  logic          create_i,
   input  queue_t        create_queue_i,
   input  queue_config_t create_config_i,
@@ -42,6 +50,7 @@ module card
   output queue_t        deleted_queue_o,
   input  logic          doorbell_valid_i,
   input  logic          doorbell_completion_i,
+  input  function_t     doorbell_func_i,
   input  queue_t        doorbell_queue_i,
   input  logic [31:0]   doorbell_value_i,
   output logic          doorbell_bad_o,
@@ -51,10 +60,12 @@ module card
   input  logic [15:0]   stop_cid_i,
   output logic          interrupt_valid_o,
   input  logic          interrupt_ready_i,
+  output function_t     interrupt_func_o,
   output logic [10:0]   interrupt_vector_o,
 
   // Handles; see endpoints.
   input  logic          set_valid_i,
+  input  function_t     set_func_i,
   input  handle_t       set_handle_i,
   input  target_t       set_target_i,
 
@@ -81,6 +92,8 @@ module card
   output logic             return_ready_o,
   input  buffer_t          return_i,
 
+  output bus_pkg::request_t [Hosts-1:0]  host_o,
+  input  bus_pkg::response_t [Hosts-1:0] host_i,
   output bus_pkg::request_t  bus_o,
   input  bus_pkg::response_t bus_i,
   input  bus_pkg::request_t  window_i,
@@ -94,20 +107,65 @@ module card
   localparam int unsigned MemoryAt    = 0;
   localparam int unsigned SendAt      = Ssds + 1;
   localparam int unsigned ReceiveAt   = Ssds + 2;
-  // Masters of the bus: those, and the core.
-  localparam int unsigned HostAt      = Devices;
   // Those that have a way to block memory; the last one is the window.
   localparam int unsigned Ports       = Ssds + 2;
   localparam int unsigned WindowAt    = Ssds + 1;
   localparam int unsigned Outcomes    = Devices + 1;
   localparam int unsigned ChosenWidth = $clog2(Outcomes);
+  localparam int unsigned HostWidth   = Hosts > 1 ? $clog2(Hosts) : 1;
 
-  bus_pkg::request_t [Devices:0]  masters;
-  bus_pkg::response_t [Devices:0] answers;
+  // ---- Buses: memory has a way to the devices' one and to each host, the core to the hosts ----
 
-  bus_join #(.Masters (Devices + 1)) u_bus_join (
+  bus_pkg::request_t [Devices-1:0]  masters;
+  bus_pkg::response_t [Devices-1:0] answers;
+  bus_pkg::request_t                memory_bus, core_bus;
+  bus_pkg::response_t               memory_answer, core_answer;
+  bus_pkg::way_t                    memory_read_way, memory_write_way;
+  bus_pkg::way_t                    core_read_way, core_write_way;
+  bus_pkg::request_t [Hosts-1:0]    memory_ways, core_ways;
+  bus_pkg::response_t [Hosts-1:0]   memory_answers, core_answers;
+
+  bus_split #(.Ways (Hosts + 1)) u_memory_split (
+    .read_way_i  (memory_read_way),
+    .write_way_i (memory_write_way),
+    .master_i    (memory_bus),
+    .master_o    (memory_answer),
+    .ways_o      ({memory_ways, masters[MemoryAt]}),
+    .ways_i      ({memory_answers, answers[MemoryAt]})
+  );
+
+  bus_split #(.Ways (Hosts)) u_core_split (
+    .read_way_i  (core_read_way),
+    .write_way_i (core_write_way),
+    .master_i    (core_bus),
+    .master_o    (core_answer),
+    .ways_o      (core_ways),
+    .ways_i      (core_answers)
+  );
+
+  for (genvar i = 0; i < Hosts; i++) begin : gen_hosts
+    bus_join #(.Masters (2)) u_host_join (
+      .clk_i, .rst_ni, .masters_i ({core_ways[i], memory_ways[i]}),
+      .masters_o ({core_answers[i], memory_answers[i]}), .bus_o (host_o[i]), .bus_i (host_i[i])
+    );
+  end
+
+  bus_join #(.Masters (Devices)) u_bus_join (
     .clk_i, .rst_ni, .masters_i (masters), .masters_o (answers), .bus_o, .bus_i
   );
+
+  // ---- Functions: the one of each queue ----
+
+  function_t [Queues-1:0] funcs_q;
+  logic                   doorbell_mine, core_bad;
+
+  always_ff @(posedge clk_i or negedge rst_ni) begin
+    if (!rst_ni) funcs_q <= '0;
+    else if (create_i) funcs_q[create_queue_i] <= create_config_i.func;
+  end
+
+  assign doorbell_mine  = funcs_q[doorbell_queue_i] == doorbell_func_i;
+  assign doorbell_bad_o = core_bad || (doorbell_valid_i && !doorbell_mine);
 
   // ---- Blocks ----
 
@@ -160,20 +218,22 @@ module card
   logic          core_interrupt_ready;
   logic [10:0]   core_vector;
   address_t      core_read_address, core_write_address;
+  queue_t        core_read_queue, core_write_queue, core_interrupt_queue;
   logic [12:0]   core_read_bytes;
   logic [63:0]   core_data_word, core_write_word;
   logic          bind_valid, bind_ready, bound_valid, bound_ready, bound_ok;
   command_t      bind_command, bound_command, look_command, operation_command;
   failure_t      bound_failure;
   transfer_t     look_transfer;
+  address_t      place;
+  bus_pkg::way_t way;
   logic          operation_valid, operation_ready, outcome_valid, outcome_ready;
   operation_t    operation;
   outcome_t      outcome;
   logic          abort_valid, abort_ready;
-  operation_id_t abort_id;
+  operation_id_t abort_id, device_abort_id;
 
   // What the core tells others than these: nobody needs it here.
-  queue_t          unused_read_queue;
   logic            unused_read_entry, unused_posted, unused_transfer_valid, unused_extent_valid;
   logic            unused_unbind, unused_released, unused_stale, unused_quiet, unused_timed;
   logic            unused_short;
@@ -183,6 +243,12 @@ module card
   extent_index_t   unused_extent_index;
   dcs_pkg::extent_t unused_extent;
   logic [Blocks-1:0] unused_free;
+
+  // A queue is gone when all that was written for it is in its host's memory.
+  logic             core_deleted;
+  logic [Hosts-1:0] host_quiet;
+
+  assign deleted_valid_o = core_deleted && host_quiet[HostWidth'(funcs_q[deleted_queue_o])];
 
   engine_units #(
     .Readers (Ports),
@@ -197,17 +263,17 @@ module card
     .create_config_i,
     .delete_i,
     .delete_queue_i,
-    .deleted_valid_o,
-    .deleted_ready_i,
+    .deleted_valid_o       (core_deleted),
+    .deleted_ready_i       (deleted_ready_i && deleted_valid_o),
     .deleted_queue_o,
-    .doorbell_valid_i,
+    .doorbell_valid_i      (doorbell_valid_i && doorbell_mine),
     .doorbell_completion_i,
     .doorbell_queue_i,
     .doorbell_value_i,
-    .doorbell_bad_o,
+    .doorbell_bad_o        (core_bad),
     .read_valid_o          (core_read),
     .read_entry_o          (unused_read_entry),
-    .read_queue_o          (unused_read_queue),
+    .read_queue_o          (core_read_queue),
     .read_ready_i          (core_read_ready),
     .read_address_o        (core_read_address),
     .read_bytes_o          (core_read_bytes),
@@ -218,12 +284,14 @@ module card
     .write_valid_o         (core_write),
     .write_entry_o         (core_write_entry),
     .write_command_o       (unused_write_command),
+    .write_queue_o         (core_write_queue),
     .write_ready_i         (core_write_ready),
     .write_address_o       (core_write_address),
     .write_data_o          (core_write_word),
     .interrupt_valid_o     (core_interrupt),
     .interrupt_ready_i     (core_interrupt_ready),
     .interrupt_vector_o    (core_vector),
+    .interrupt_queue_o     (core_interrupt_queue),
     .posted_o              (unused_posted),
     .posted_command_o      (unused_posted_command),
     .checked_o             (unused_checked),
@@ -282,11 +350,12 @@ module card
     .free_o                (unused_free)
   );
 
-  host_port u_host_port (
+  host_port #(.Hosts (Hosts)) u_host_port (
     .clk_i,
     .rst_ni,
     .read_valid_i       (core_read),
     .read_ready_o       (core_read_ready),
+    .read_func_i        (funcs_q[core_read_queue]),
     .read_address_i     (core_read_address),
     .read_bytes_i       (core_read_bytes),
     .data_valid_o       (core_data),
@@ -295,17 +364,23 @@ module card
     .data_error_o       (core_data_error),
     .write_valid_i      (core_write),
     .write_ready_o      (core_write_ready),
+    .write_func_i       (funcs_q[core_write_queue]),
     .write_entry_i      (core_write_entry),
     .write_address_i    (core_write_address),
     .write_data_i       (core_write_word),
     .interrupt_valid_i  (core_interrupt),
     .interrupt_ready_o  (core_interrupt_ready),
+    .interrupt_func_i   (funcs_q[core_interrupt_queue]),
     .interrupt_vector_i (core_vector),
     .interrupt_valid_o,
     .interrupt_ready_i,
+    .interrupt_func_o,
     .interrupt_vector_o,
-    .bus_o              (masters[HostAt]),
-    .bus_i              (answers[HostAt])
+    .quiet_o            (host_quiet),
+    .read_way_o         (core_read_way),
+    .write_way_o        (core_write_way),
+    .bus_o              (core_bus),
+    .bus_i              (core_answer)
   );
 
   // ---- Operations to devices, outcomes back: the last one is of those that go to none ----
@@ -317,10 +392,14 @@ module card
   logic                   assign_valid, assign_ready, assign_to_send, assign_to_receive;
   assignment_t            assignment;
 
-  endpoints #(.Ssds (Ssds)) u_endpoints (
+  endpoints #(
+    .Ssds  (Ssds),
+    .Hosts (Hosts)
+  ) u_endpoints (
     .clk_i,
     .rst_ni,
     .set_valid_i,
+    .set_func_i,
     .set_handle_i,
     .set_target_i,
     .bind_valid_i         (bind_valid),
@@ -333,6 +412,7 @@ module card
     .bound_failure_o      (bound_failure),
     .look_command_o       (look_command),
     .look_transfer_i      (look_transfer),
+    .look_func_i          (funcs_q[look_transfer.owner]),
     .assign_valid_o       (assign_valid),
     .assign_ready_i       (assign_ready),
     .assign_o             (assignment),
@@ -342,6 +422,8 @@ module card
     .operation_command_i  (operation_command),
     .device_valid_o       (device_valid),
     .device_ready_i       (device_ready),
+    .address_o            (place),
+    .way_o                (way),
     .outcome_valid_o      (tells[Devices]),
     .outcome_ready_i      (heard[Devices]),
     .outcome_o            (outcomes[Devices]),
@@ -349,6 +431,7 @@ module card
     .abort_ready_o        (abort_ready),
     .abort_id_i           (abort_id),
     .abort_device_valid_o (abort_device),
+    .abort_id_o           (device_abort_id),
     .abort_device_ready_i (abort_device_ready)
   );
 
@@ -373,12 +456,15 @@ module card
     .operation_valid_i (device_valid[MemoryAt]),
     .operation_ready_o (device_ready[MemoryAt]),
     .operation_i       (operation),
-    .address_i         (operation.offset),
+    .address_i         (place),
+    .way_i             (way),
     .outcome_valid_o   (tells[MemoryAt]),
     .outcome_ready_i   (heard[MemoryAt]),
     .outcome_o         (outcomes[MemoryAt]),
-    .bus_o             (masters[MemoryAt]),
-    .bus_i             (answers[MemoryAt]),
+    .read_way_o        (memory_read_way),
+    .write_way_o       (memory_write_way),
+    .bus_o             (memory_bus),
+    .bus_i             (memory_answer),
     .read_valid_o      (read_valid[MemoryAt]),
     .read_ready_i      (read_ready[MemoryAt]),
     .read_at_o         (read_at[MemoryAt]),
@@ -392,6 +478,13 @@ module card
   );
 
   // ---- SSDs ----
+
+  operation_t ssd_operation;
+
+  always_comb begin
+    ssd_operation        = operation;
+    ssd_operation.offset = place;
+  end
 
   for (genvar i = 0; i < Ssds; i++) begin : gen_ssds
     nvme_controller u_ssd (
@@ -407,13 +500,13 @@ module card
       .cancel_identifier_o (cancel_identifier_o[i]),
       .operation_valid_i   (device_valid[i+1]),
       .operation_ready_o   (device_ready[i+1]),
-      .operation_i         (operation),
+      .operation_i         (ssd_operation),
       .outcome_valid_o     (tells[i+1]),
       .outcome_ready_i     (heard[i+1]),
       .outcome_o           (outcomes[i+1]),
       .abort_valid_i       (abort_device[i+1]),
       .abort_ready_o       (abort_device_ready[i+1]),
-      .abort_id_i          (abort_id),
+      .abort_id_i          (device_abort_id),
       .bus_o               (masters[i+1]),
       .bus_i               (answers[i+1]),
       .own_read_valid_i    (window_read[i+1]),
@@ -519,7 +612,7 @@ module card
     .operation_i       (operation),
     .abort_valid_i     (abort_device[ReceiveAt]),
     .abort_ready_o     (abort_device_ready[ReceiveAt]),
-    .abort_i           (abort_id),
+    .abort_i           (device_abort_id),
     .outcome_valid_o   (tells[ReceiveAt]),
     .outcome_ready_i   (heard[ReceiveAt]),
     .outcome_o         (outcomes[ReceiveAt]),
@@ -533,7 +626,7 @@ module card
     .bus_i             (answers[ReceiveAt])
   );
 
-  assign unused = ^{unused_read_queue, unused_read_entry, unused_posted, unused_transfer_valid,
+  assign unused = ^{unused_read_entry, unused_posted, unused_transfer_valid,
                     unused_extent_valid, unused_unbind, unused_released, unused_stale,
                     unused_quiet, unused_timed, unused_short,
                     unused_write_command, unused_posted_command, unused_checked,
@@ -542,7 +635,10 @@ module card
 
   // A command has one write to a stream under way, so that none keeps the others waiting.
 `ifndef SYNTHESIS
-  initial assert (Pending >= Commands) else $error("fewer places than commands that may write");
+  initial begin
+    assert (Pending >= Commands) else $error("fewer places than commands that may write");
+    assert (Hosts <= Functions) else $error("more functions than the core knows");
+  end
 `endif
 
 endmodule

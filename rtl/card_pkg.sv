@@ -7,7 +7,7 @@ package card_pkg;
   // Whoever uses the package does not use all of it.
   // verilator lint_off UNUSEDPARAM
 
-  // Numbers by which commands name endpoints: 0 up to this.
+  // Numbers by which a function's commands name endpoints: 0 up to this.
   localparam int unsigned Handles     = 32;
   localparam int unsigned HandleWidth = $clog2(Handles);
   typedef logic [HandleWidth-1:0] handle_t;
@@ -24,12 +24,25 @@ package card_pkg;
     target_e    kind;
     // Of the SSD, or of the connection.
     logic [3:0] number;
+    // Memory on the card's own bus, not of the function's host.
+    logic       own;
     logic       readable;
     logic       writable;
     // Memory's addresses and an SSD's bytes that may be accessed: from the first to the last one.
+    // A part of an SSD begins at 0 for who names it.
     address_t   first;
     address_t   last;
   } target_t;
+
+  // What an end of a command names, with the number of bytes that may be accessed, less one, and
+  // the bus of memory: see bus_split.
+  typedef struct packed {
+    target_e       kind;
+    logic [3:0]    number;
+    bus_pkg::way_t way;
+    address_t      first;
+    address_t      most;
+  } end_t;
 
   // The ends of a command.
   typedef enum logic [1:0] {

@@ -38,6 +38,7 @@ module completion
   output address_t            write_address_o,
   output logic [63:0]         write_data_o,
   output command_t            write_command_o,
+  output queue_t              write_queue_o,
 
   output logic                post_o,
   output command_t            post_command_o,
@@ -107,6 +108,7 @@ module completion
   assign digest_index_o   = index_q[3:0];
   assign write_valid_o    = state_q == Head || (state_q == Digests && (!told || digest_ready_i));
   assign write_command_o  = command_q;
+  assign write_queue_o    = record.posting.owner;
   assign write_address_o  = record.result + address_t'({word, 3'b0});
   assign step             = write_valid_o && write_ready_i;
 

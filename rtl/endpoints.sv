@@ -1,19 +1,22 @@
 // Endpoints of commands: what their handles name, and to which device an operation goes.
 //
-// Software says what a handle names (`set_*`); commands that were bound before keep what they had.
-// A command is bound when each of its ends has a handle of the right kind. Of an end at the NIC its
-// path is told (`assign_*`), which takes what it is told before the first operation comes.
+// Each function has handles of its own. Software says what they name (`set_*`); commands that were
+// bound before keep what they had. A command is bound when each of its ends has a handle of its
+// function, of the right kind. Of an end at the NIC its path is told (`assign_*`), which takes what
+// it is told before the first operation comes.
 //
 // An operation on memory or an SSD is checked against the handle's window, and fails if it is not
-// inside. A flush of memory has nothing to do. The others go to their devices, by number: memory,
-// the SSDs, the NIC's send path, its receive path.
+// inside; `address_o` is its place on the bus or the SSD, and `way_o` the bus: the card's own, then
+// those of the functions' hosts. A flush of memory has nothing to do. The others go to their
+// devices, by number: memory, the SSDs, the NIC's send path, its receive path.
 
 module endpoints
   import card_pkg::*;
   import core_pkg::*;
   import dcs_pkg::*;
 #(
-  parameter int unsigned Ssds = 2,
+  parameter int unsigned Ssds  = 2,
+  parameter int unsigned Hosts = 2,
 
   localparam int unsigned Devices = Ssds + 3
 ) (
@@ -21,6 +24,7 @@ module endpoints
   input  logic               rst_ni,
 
   input  logic               set_valid_i,
+  input  function_t          set_func_i,
   input  handle_t            set_handle_i,
   input  target_t            set_target_i,
 
@@ -35,6 +39,8 @@ module endpoints
   output failure_t           bound_failure_o,
   output command_t           look_command_o,
   input  transfer_t          look_transfer_i,
+  // Its function.
+  input  function_t          look_func_i,
 
   output logic               assign_valid_o,
   input  logic               assign_ready_i,
@@ -46,6 +52,8 @@ module endpoints
   input  command_t           operation_command_i,
   output logic [Devices-1:0] device_valid_o,
   input  logic [Devices-1:0] device_ready_i,
+  output address_t           address_o,
+  output bus_pkg::way_t      way_o,
   // Of those that go to no device.
   output logic               outcome_valid_o,
   input  logic               outcome_ready_i,
@@ -55,6 +63,8 @@ module endpoints
   output logic               abort_ready_o,
   input  operation_id_t      abort_id_i,
   output logic [Devices-1:0] abort_device_valid_o,
+  // With the operation's command.
+  output operation_id_t      abort_id_o,
   input  logic [Devices-1:0] abort_device_ready_i
 );
 
@@ -66,17 +76,22 @@ module endpoints
 
   // ---- What handles name ----
 
+  typedef logic [$clog2(Hosts*Handles)-1:0] name_t;
+
   (* ram_style = "distributed" *)
-  target_t            table_q [Handles];
-  logic [Handles-1:0] known_q;
+  target_t                  table_q [Hosts*Handles];
+  logic [Hosts*Handles-1:0] known_q;
+  name_t                    set_name;
+
+  assign set_name = name_t'({set_func_i, set_handle_i});
 
   always_ff @(posedge clk_i or negedge rst_ni) begin
     if (!rst_ni) known_q <= '0;
-    else if (set_valid_i) known_q[set_handle_i] <= set_target_i.kind != NoTarget;
+    else if (set_valid_i) known_q[set_name] <= set_target_i.kind != NoTarget;
   end
 
   always_ff @(posedge clk_i) begin
-    if (set_valid_i) table_q[set_handle_i] <= set_target_i;
+    if (set_valid_i) table_q[set_name] <= set_target_i;
   end
 
   // ---- A command is bound, end by end ----
@@ -93,7 +108,9 @@ module endpoints
   role_e       role_q;
   command_t    command_q;
   transfer_t   transfer;
-  target_t     target_q, target, flushed;
+  target_t     target_q;
+  end_t        target, flushed;
+  name_t       name;
   logic        there_q, skip, fits, allowed, unused;
   logic [7:0]  kind;
   logic [31:0] handle;
@@ -102,6 +119,7 @@ module endpoints
 
   assign transfer       = look_transfer_i;
   assign look_command_o = command_q;
+  assign name           = name_t'({look_func_i, handle_t'(handle)});
   assign skip           = role_q == Prefix && transfer.prefix == '0;
   assign unused         = ^{transfer, operation_i, abort_id_i, target, flushed};
 
@@ -129,10 +147,18 @@ module endpoints
 
   // What the ends of each command name.
   (* ram_style = "distributed" *)
-  target_t ends_q [4*Commands];
+  end_t ends_q [4*Commands];
 
   always_ff @(posedge clk_i) begin
-    if (state_q == Judge) ends_q[{role_q, command_q}] <= target_q;
+    if (state_q == Judge) begin
+      ends_q[{role_q, command_q}] <= '{
+        kind:   target_q.kind,
+        number: target_q.number,
+        way:    target_q.own ? '0 : bus_pkg::way_t'(look_func_i) + 1'b1,
+        first:  target_q.first,
+        most:   target_q.last - target_q.first
+      };
+    end
   end
 
   always_ff @(posedge clk_i or negedge rst_ni) begin
@@ -161,8 +187,8 @@ module endpoints
         failure_q <= '0;
       end
       Look: begin
-        target_q <= table_q[handle_t'(handle)];
-        there_q  <= handle < Handles && known_q[handle_t'(handle)];
+        target_q <= table_q[name];
+        there_q  <= handle < Handles && known_q[name];
       end
       Judge: begin
         if (status == '0 && target_q.kind != NicTarget) role_q <= role_e'(role_q + 1'b1);
@@ -186,9 +212,10 @@ module endpoints
 
   // ---- An operation's device ----
 
-  role_e   role;
-  device_t device, aborted;
-  logic    outside, refused, to_device, free;
+  role_e    role;
+  device_t  device, aborted;
+  address_t place;
+  logic     below, outside, refused, to_device, free, abort_waits;
   logic    refused_q;
   outcome_t refused_outcome_q;
 
@@ -203,9 +230,13 @@ module endpoints
   assign role    = operation_i.kind != DoRead ? Destination : operation_i.prefix ? Prefix : Source;
   assign target  = ends_q[{role, operation_command_i}];
   assign device  = device_of(target.kind, device_t'(target.number), operation_i.kind == DoRead);
-  // Bytes behind the first one, without an overflow.
-  assign outside = operation_i.offset < target.first || operation_i.offset > target.last
-                   || address_t'(operation_i.length) - 1'b1 > target.last - operation_i.offset;
+  // The place in what may be accessed; bytes behind the first one, without an overflow.
+  assign {below, place} = target.kind == SsdTarget ? {1'b0, operation_i.offset}
+                          : {1'b0, operation_i.offset} - {1'b0, target.first};
+  assign outside   = below || place > target.most
+                     || address_t'(operation_i.length) - 1'b1 > target.most - place;
+  assign address_o = target.first + place;
+  assign way_o     = target.way;
   assign refused = target.kind != NicTarget
                    && (operation_i.kind == DoFlush ? target.kind == MemoryTarget : outside);
 
@@ -215,7 +246,7 @@ module endpoints
 
   for (genvar i = 0; i < Devices; i++) begin : gen_devices
     assign device_valid_o[i]       = to_device && device == device_t'(i);
-    assign abort_device_valid_o[i] = abort_valid_i && aborted == device_t'(i);
+    assign abort_device_valid_o[i] = abort_valid_i && !abort_waits && aborted == device_t'(i);
   end
 
   always_ff @(posedge clk_i or negedge rst_ni) begin
@@ -238,21 +269,35 @@ module endpoints
   assign outcome_valid_o = refused_q;
   assign outcome_o       = refused_outcome_q;
 
-  // ---- Aborts go where the operation went; who doesn't have it ignores it ----
+  // ---- Aborts go where the operation went, and behind it; who doesn't have it ignores it ----
 
-  device_t rows_q [Blocks];
+  typedef struct packed {
+    device_t  device;
+    command_t command;
+  } went_t;
+
+  went_t rows_q [Blocks];
 
   assign flushed = ends_q[{Destination, abort_id_i.command}];
 
   always_ff @(posedge clk_i) begin
     if (operation_valid_i && operation_ready_o && operation_i.kind != DoFlush) begin
-      rows_q[operation_i.id.row] <= device;
+      rows_q[operation_i.id.row] <= '{device: device, command: operation_command_i};
     end
   end
 
+  // The operation has not been taken yet.
+  assign abort_waits   = operation_valid_i && operation_i.id.blockless == abort_id_i.blockless
+                         && (abort_id_i.blockless ? operation_command_i == abort_id_i.command
+                             : operation_i.id.row == abort_id_i.row);
   assign aborted       = abort_id_i.blockless ? device_of(flushed.kind, device_t'(flushed.number),
                                                       1'b0)
-                         : rows_q[abort_id_i.row];
-  assign abort_ready_o = abort_device_ready_i[aborted];
+                         : rows_q[abort_id_i.row].device;
+  assign abort_ready_o = abort_device_ready_i[aborted] && !abort_waits;
+
+  always_comb begin
+    abort_id_o = abort_id_i;
+    if (!abort_id_i.blockless) abort_id_o.command = rows_q[abort_id_i.row].command;
+  end
 
 endmodule

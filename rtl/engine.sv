@@ -46,12 +46,14 @@ module engine
   // A word of a completion entry, not of a result.
   output logic          write_entry_o,
   output command_t      write_command_o,
+  output queue_t        write_queue_o,
   input  logic          write_ready_i,
   output address_t      write_address_o,
   output logic [63:0]   write_data_o,
   output logic          interrupt_valid_o,
   input  logic          interrupt_ready_i,
   output logic [10:0]   interrupt_vector_o,
+  output queue_t        interrupt_queue_o,
   // A completion entry is in its ring, or was dropped.
   output logic          posted_o,
   output command_t      posted_command_o,
@@ -142,6 +144,7 @@ module engine
   logic        frontend_idle, sequencer_idle, completion_idle;
   logic        frontend_quiet, validate_quiet, sequencer_quiet, stop_found, checking;
   command_t    result_command, entry_write_command;
+  queue_t      result_queue, entry_write_queue;
   command_t    stop_command;
   logic [Queues-1:0] deleting, there;
   function_t [Queues-1:0] func;
@@ -185,6 +188,7 @@ module engine
     .interrupt_ready_i,
     .interrupt_vector_o,
     .write_command_o    (entry_write_command),
+    .write_queue_o      (entry_write_queue),
     .posted_o,
     .posted_command_o,
     .idle_o             (frontend_idle),
@@ -194,6 +198,8 @@ module engine
   // A result's words all come before its completion entry, which is posted after them.
   assign write_entry_o      = entry_write_valid;
   assign write_command_o    = entry_write_valid ? entry_write_command : result_command;
+  assign write_queue_o      = entry_write_valid ? entry_write_queue : result_queue;
+  assign interrupt_queue_o  = entry_write_queue;
   assign read_queue_o       = entry_queue;
   assign write_valid_o      = entry_write_valid || result_write_valid;
   assign write_address_o    = entry_write_valid ? entry_write_address : result_write_address;
@@ -370,6 +376,7 @@ module engine
     .write_address_o    (result_write_address),
     .write_data_o       (result_write_data),
     .write_command_o    (result_command),
+    .write_queue_o      (result_queue),
     .post_o             (post),
     .post_command_o     (post_command),
     .post_posting_o     (post_posting),

@@ -60,6 +60,8 @@ module frontend
   output address_t      write_address_o,
   output logic [63:0]   write_data_o,
   output command_t      write_command_o,
+  // The queue of that, and of the interrupt.
+  output queue_t        write_queue_o,
   // After it.
   output logic          interrupt_valid_o,
   input  logic          interrupt_ready_i,
@@ -272,6 +274,7 @@ module frontend
                               + address_t'({post_q[posting_queue], state_q == High, 3'b0});
   assign write_data_o       = state_q == High ? entry[127:64] : entry[63:0];
   assign write_command_o    = posting_q;
+  assign write_queue_o      = posting_queue;
   assign posted_o           = posted;
   assign posted_command_o   = posting_q;
   assign interrupt_valid_o  = state_q == Tell && config_q[posting_queue].interrupts;

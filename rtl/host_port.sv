@@ -1,19 +1,24 @@
 // The core's way to its hosts' memory, by AXI4 and at any alignment: entries and descriptors are
-// read, result areas and completion entries are written.
+// read, result areas and completion entries are written. Each function has a host, with a bus of
+// its own: what is read and written goes the way of the function whose queue it is for.
 //
 // The words of a completion entry are written one after the other, and when all that was written
-// before them has been answered: a host that sees the phase bit sees all of it. An interrupt
-// follows in the same way. A write that the bus refuses is nobody's: its host doesn't see it.
+// to its host before them has been answered: a host that sees the phase bit sees all of it. An
+// interrupt follows in the same way. A write that the bus refuses is nobody's: its host doesn't see
+// it. Where `quiet_o`, nothing of a function is under way, or will be by itself.
 
 module host_port
   import core_pkg::*;
-(
+#(
+  parameter int unsigned Hosts = 2
+) (
   input  logic               clk_i,
   input  logic               rst_ni,
 
   // See engine: one read at a time.
   input  logic               read_valid_i,
   output logic               read_ready_o,
+  input  function_t          read_func_i,
   input  address_t           read_address_i,
   input  logic [12:0]        read_bytes_i,
   output logic               data_valid_o,
@@ -22,17 +27,24 @@ module host_port
   output logic               data_error_o,
   input  logic               write_valid_i,
   output logic               write_ready_o,
+  input  function_t          write_func_i,
   input  logic               write_entry_i,
   input  address_t           write_address_i,
   input  logic [63:0]        write_data_i,
   input  logic               interrupt_valid_i,
   output logic               interrupt_ready_o,
+  input  function_t          interrupt_func_i,
   input  logic [10:0]        interrupt_vector_i,
 
   output logic               interrupt_valid_o,
   input  logic               interrupt_ready_i,
+  output function_t          interrupt_func_o,
   output logic [10:0]        interrupt_vector_o,
+  output logic [Hosts-1:0]   quiet_o,
 
+  // See bus_split: a way for each host.
+  output bus_pkg::way_t      read_way_o,
+  output bus_pkg::way_t      write_way_o,
   output bus_pkg::request_t  bus_o,
   input  bus_pkg::response_t bus_i
 );
@@ -43,6 +55,7 @@ module host_port
 
   typedef logic [BeatsWidth-1:0] beats_t;
   typedef logic [WordsWidth-1:0] words_t;
+  typedef logic [(Hosts > 1 ? $clog2(Hosts) : 1)-1:0] host_t;
 
   // ---- Reads: beats that are not asked for yet, and words that are not given ----
 
@@ -112,6 +125,7 @@ module host_port
 
   always_ff @(posedge clk_i) begin
     bad_q <= bad && !start;
+    if (start) read_way_o <= bus_pkg::way_t'(read_func_i);
     if (start) beat_q <= read_address_i[63:Shift];
     else if (bus_o.ar_valid && bus_i.ar_ready) beat_q <= beat_q + (64-Shift)'(beats);
   end
@@ -131,15 +145,24 @@ module host_port
   logic [Shift-1:0]   place;
   logic [255:0]       shifted;
   logic [31:0]        strobes;
-  // Words under way that the bus has not answered, fewer than it can count.
-  logic [5:0]         open_q;
+  // Of each host the words under way that its bus has not answered, fewer than it can count.
+  logic [Hosts-1:0][5:0] open_q;
+  logic [Hosts-1:0]   asks, hears;
 
   assign place         = address_q[Shift-1:0];
   assign across        = place > Shift'(bus_pkg::BeatBytes - 8);
   assign shifted       = 256'(data_q) << {place, 3'b000};
   assign strobes       = 32'h0000_00ff << place;
   assign answered      = bus_i.b_valid && bus_o.b_ready;
-  assign write_ready_o = state_q == Idle && (open_q == '0 || (!write_entry_i && open_q < 6'd32));
+  assign write_ready_o = state_q == Idle && (open_q[host_t'(write_func_i)] == '0
+                         || (!write_entry_i && open_q[host_t'(write_func_i)] < 6'd32));
+
+  for (genvar i = 0; i < Hosts; i++) begin : gen_hosts
+    assign asks[i]    = bus_o.aw_valid && bus_i.aw_ready && host_t'(write_way_o) == host_t'(i);
+    assign hears[i]   = answered && host_t'(bus_i.b.id) == host_t'(i);
+    assign quiet_o[i] = open_q[i] == '0
+                        && (state_q == Idle || host_t'(write_way_o) != host_t'(i));
+  end
 
   always_ff @(posedge clk_i or negedge rst_ni) begin
     if (!rst_ni) begin
@@ -147,7 +170,9 @@ module host_port
       second_q <= 1'b0;
       open_q   <= '0;
     end else begin
-      open_q <= open_q + 6'(bus_o.aw_valid && bus_i.aw_ready) - 6'(answered);
+      for (int unsigned i = 0; i < Hosts; i++) begin
+        open_q[i] <= open_q[i] + 6'(asks[i]) - 6'(hears[i]);
+      end
       unique case (state_q)
         Idle:    if (write_valid_i && write_ready_o) state_q <= Address;
         Address: if (bus_i.aw_ready) state_q <= Data;
@@ -163,8 +188,9 @@ module host_port
 
   always_ff @(posedge clk_i) begin
     if (state_q == Idle) begin
-      address_q <= write_address_i;
-      data_q    <= write_data_i;
+      address_q   <= write_address_i;
+      data_q      <= write_data_i;
+      write_way_o <= bus_pkg::way_t'(write_func_i);
     end
   end
 
@@ -172,7 +198,8 @@ module host_port
 
   logic quiet;
 
-  assign quiet              = state_q == Idle && open_q == '0;
+  assign quiet              = quiet_o[host_t'(interrupt_func_i)];
+  assign interrupt_func_o   = interrupt_func_i;
   assign interrupt_valid_o  = interrupt_valid_i && quiet;
   assign interrupt_ready_o  = interrupt_ready_i && quiet;
   assign interrupt_vector_o = interrupt_vector_i;

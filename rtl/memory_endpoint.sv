@@ -1,8 +1,8 @@
 // Memory on the bus as a source and a destination (MEMORY and DEVICE_MEMORY): DoRead moves bytes
 // from there to block memory, DoWrite back, of any alignment and length.
 //
-// Operations come with the address of their first byte, which their owner makes of the endpoint's
-// window and the operation's offset, and has checked as the command was bound. They are always
+// Operations come with the address of their first byte, which their owner has checked, and with the
+// bus that it is on. They are always
 // taken: each row has one at most. Reads and writes go beside each other, each kind in its order,
 // one at a time on the bus. Answers are Moved, with all bytes that were asked for, or Failed with
 // DATA_TRANSFER_ERROR, where the bus reports an error: some bytes may have been moved then. A write
@@ -23,10 +23,15 @@ module memory_endpoint
   output logic               operation_ready_o,
   input  operation_t         operation_i,
   input  address_t           address_i,
+  // Of several buses the one that the address is on.
+  input  bus_pkg::way_t      way_i,
   output logic               outcome_valid_o,
   input  logic               outcome_ready_i,
   output outcome_t           outcome_o,
 
+  // What it does on the bus now is on these ways: see bus_split.
+  output bus_pkg::way_t      read_way_o,
+  output bus_pkg::way_t      write_way_o,
   output bus_pkg::request_t  bus_o,
   input  bus_pkg::response_t bus_i,
 
@@ -63,9 +68,11 @@ module memory_endpoint
     .operation_valid_i (reads),
     .operation_i,
     .address_i,
+    .way_i,
     .outcome_valid_o   (read_tells),
     .outcome_ready_i   (heard[0]),
     .outcome_o         (read_outcome),
+    .way_o             (read_way_o),
     .bus_o             (of_reads),
     .bus_i,
     .write_valid_o,
@@ -84,9 +91,11 @@ module memory_endpoint
     .operation_valid_i (writes),
     .operation_i,
     .address_i,
+    .way_i,
     .outcome_valid_o   (write_tells),
     .outcome_ready_i   (heard[1]),
     .outcome_o         (write_outcome),
+    .way_o             (write_way_o),
     .bus_o             (of_writes),
     .bus_i,
     .read_valid_o,

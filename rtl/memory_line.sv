@@ -14,6 +14,7 @@ module memory_line
   input  logic          operation_valid_i,
   input  operation_t    operation_i,
   input  address_t      address_i,
+  input  bus_pkg::way_t way_i,
 
   output logic          there_o,
   // The first one is begun; it is through.
@@ -21,6 +22,7 @@ module memory_line
   input  logic          end_i,
   output operation_id_t id_o,
   output address_t      address_o,
+  output bus_pkg::way_t way_o,
   output bytes_t        start_o,
   output bytes_t        length_o,
 
@@ -33,6 +35,7 @@ module memory_line
   typedef struct packed {
     operation_id_t id;
     address_t      address;
+    bus_pkg::way_t way;
     bytes_t        start;
     bytes_t        length;
   } move_t;
@@ -49,13 +52,14 @@ module memory_line
   assign first     = moves_q[get_q];
   assign id_o      = first.id;
   assign address_o = first.address;
+  assign way_o     = first.way;
   assign start_o   = first.start;
   assign length_o  = first.length;
 
   always_ff @(posedge clk_i) begin
     if (operation_valid_i) begin
-      moves_q[put_q] <= '{id: operation_i.id, address: address_i, start: operation_i.start,
-                          length: operation_i.length};
+      moves_q[put_q] <= '{id: operation_i.id, address: address_i, way: way_i,
+                          start: operation_i.start, length: operation_i.length};
     end
   end
 

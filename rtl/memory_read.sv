@@ -13,11 +13,13 @@ module memory_read
   input  logic               operation_valid_i,
   input  operation_t         operation_i,
   input  address_t           address_i,
+  input  bus_pkg::way_t      way_i,
   output logic               outcome_valid_o,
   input  logic               outcome_ready_i,
   output outcome_t           outcome_o,
 
-  // Channels AR and R of it.
+  // Channels AR and R of it, and which way they go.
+  output bus_pkg::way_t      way_o,
   output bus_pkg::request_t  bus_o,
   input  bus_pkg::response_t bus_i,
 
@@ -52,11 +54,13 @@ module memory_read
     .operation_valid_i,
     .operation_i,
     .address_i,
+    .way_i,
     .there_o       (there),
     .begin_i       (begin_move),
     .end_i         (state_q == Tell && outcome_ready_i),
     .id_o          (id),
     .address_o     (address),
+    .way_o,
     .start_o       (start),
     .length_o      (length),
     .burst_valid_o (bus_o.ar_valid),

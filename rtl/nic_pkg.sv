@@ -87,14 +87,19 @@ package nic_pkg;
   localparam int unsigned BufferWidth = $clog2(Buffers);
   typedef logic [BufferWidth-1:0] buffer_t;
 
-  typedef enum logic [1:0] {
-    // A connection, whose `next` is the number that is expected.
+  typedef enum logic [2:0] {
+    // A connection, whose `next` is the number that is expected. What is kept of an earlier one
+    // is dropped.
     Listen,
     // A command reads from a connection.
     Assign,
     // Behind what has come nothing follows; or the connection has failed, with a status.
     Ended,
-    Broken
+    Broken,
+    // The NIC's ring is left alone until the NIC was reset: then the buffers that it had are back,
+    // and the ring begins behind the last frame that was told.
+    RingStops,
+    RingStopped
   } receive_e;
 
   typedef struct packed {

@@ -26,7 +26,8 @@ module nic_receive
   output logic               request_ready_o,
   input  receive_request_t   request_i,
 
-  // Reads of streams: one waits until something is there, and ends with what is there then.
+  // Reads of streams: one waits until something is there, and ends with what is there then. An
+  // abort names its row, serial number and command.
   input  logic               operation_valid_i,
   output logic               operation_ready_o,
   input  operation_t         operation_i,
@@ -88,6 +89,7 @@ module nic_receive
     Sweep,
     Pick,
     Request,
+    Forget,
     Take,
     Abort,
     Return,
@@ -136,7 +138,7 @@ module nic_receive
   logic [1:0]                      header_at_q;
   bytes_t                          done_q;
   outcome_t                        outcome_q;
-  logic                            ours, ours_q, may_post, bad_q, bad;
+  logic                            ours, ours_q, may_post, bad_q, bad, held_q;
 
   // ---- Reads that can go on ----
 
@@ -245,11 +247,13 @@ module nic_receive
         else if (return_valid_i) step_d = Return;
         else if (abort_valid_i) step_d = Abort;
         else if (operation_valid_i) step_d = Take;
-        else if (may_post) step_d = Post;
-        else if (rung_q != tail_q) step_d = Ring;
-        else if (timer_q == '0 && posted_q != '0) step_d = Look;
+        else if (may_post && !held_q) step_d = Post;
+        else if (rung_q != tail_q && !held_q) step_d = Ring;
+        else if (timer_q == '0 && posted_q != '0 && !held_q) step_d = Look;
         else if (able_valid) step_d = Scan;
       end
+      Request:    step_d = request_i.kind == Listen ? Forget : Pick;
+      Forget:     if (scan_q == '1) step_d = Pick;
       Abort:      step_d = abort_found ? Tell : Pick;
       Post:       if (bus_i.aw_ready) step_d = PostData;
       PostData:   if (bus_i.w_ready) step_d = PostDone;
@@ -283,7 +287,8 @@ module nic_receive
     endcase
   end
 
-  assign abort_found = waits_q[abort_i.command] && reads[abort_i.command].id == abort_i;
+  assign abort_found = waits_q[abort_i.command] && reads[abort_i.command].id.row == abort_i.row
+                       && reads[abort_i.command].id.serial == abort_i.serial;
 
   always_ff @(posedge clk_i or negedge rst_ni) begin
     if (!rst_ni) begin
@@ -301,6 +306,7 @@ module nic_receive
       rung_q   <= '0;
       posted_q <= '0;
       timer_q  <= '0;
+      held_q   <= 1'b0;
     end else begin
       step_q <= step_d;
       if (timer_q != '0) timer_q <= timer_q - 1'b1;
@@ -312,14 +318,32 @@ module nic_receive
             Listen: begin
               known_q[request_i.connection] <= 1'b1;
               ends_q[request_i.connection]  <= '0;
+              kept_q[request_i.connection]  <= '0;
+              scan_q                        <= '0;
             end
             Assign: owners_q[request_i.command] <= request_i.connection;
             Ended:  ends_q[request_i.connection].ended <= 1'b1;
-            default: begin
+            Broken: begin
               ends_q[request_i.connection].broken <= 1'b1;
               ends_q[request_i.connection].status <= request_i.status;
             end
+            RingStops: held_q <= 1'b1;
+            default: begin
+              held_q   <= 1'b0;
+              tail_q   <= head_q;
+              rung_q   <= head_q;
+              posted_q <= '0;
+              for (int unsigned i = 0; i < Buffers; i++) begin
+                if (holder_q[i] == Posted) holder_q[i] <= Back;
+              end
+            end
           endcase
+        end
+        Forget: begin
+          scan_q <= scan_q + 1'b1;
+          if (holder_q[scan_q] == Kept && piece.connection == connection_q) begin
+            holder_q[scan_q] <= Back;
+          end
         end
         Take:   waits_q[operation_i.id.command] <= 1'b1;
         Abort:  if (abort_found) waits_q[abort_i.command] <= 1'b0;
@@ -381,7 +405,10 @@ module nic_receive
         done_q       <= '0;
         bad_q        <= 1'b0;
       end
-      Request: if (request_i.kind == Listen) connections[request_i.connection] <= request_i.opened;
+      Request: begin
+        connection_q <= request_i.connection;
+        if (request_i.kind == Listen) connections[request_i.connection] <= request_i.opened;
+      end
       Take: begin
         reads[operation_i.id.command] <= '{
           id: operation_i.id, start: operation_i.start, length: operation_i.length
@@ -417,7 +444,7 @@ module nic_receive
       end
       Abort: begin
         outcome_q        <= '0;
-        outcome_q.id     <= abort_i;
+        outcome_q.id     <= reads[abort_i.command].id;
         outcome_q.kind   <= Failed;
         outcome_q.status <= dcs_pkg::StatusCancelled;
       end
@@ -475,7 +502,7 @@ module nic_receive
     event_o.next         = c.next + (is_tcp ? number_t'(payload) : '0);
   end
 
-  assign unused = ^{operation_i, bus_i.b.id, bus_i.r.id, bus_i.r.last, c, h, read_end};
+  assign unused = ^{operation_i, abort_i, bus_i.b.id, bus_i.r.id, bus_i.r.last, c, h, read_end};
 
   assign request_ready_o   = step_q == Request;
   assign operation_ready_o = step_q == Take;

@@ -14,11 +14,15 @@ NEVER = 1 << 62
 
 
 class Ring:
-    def __init__(self, world, index, depth, weight, tenant, func):
+    def __init__(self, home, index, depth, weight, tenant, func):
         self.index, self.depth, self.tenant, self.func, self.number = index, depth, tenant, func, 10 + index
-        self.submission, self.completion = world.allocate(depth * 64), world.allocate(depth * 16)
+        self.submission, self.completion = home.allocate(depth * 64), home.allocate(depth * 16)
         self.tail = self.head = self.taken = self.written = 0
-        self.phase, self.owed, self.config = 1, [], None
+        self.phase, self.owed = 1, []
+        # The core knows it; it is to go; it is gone.
+        self.there = self.going = self.gone = False
+        # Its host tells of no completion that it has taken.
+        self.mute = False
         self.config = pack(
             "queue_config_t",
             submission=self.submission,
@@ -82,6 +86,10 @@ class World:
             await FallingEdge(self.dut.clk_i)
         self.drive("rst_ni", 1)
 
+    def home(self, func):
+        """Whoever has a function's memory."""
+        return self
+
     async def create(self, depth, weight=1, tenant=0, func=0):
         ring = Ring(self, len(self.rings), depth, weight, tenant, func)
         self.rings.append(ring)
@@ -95,7 +103,7 @@ class World:
         """Writes an entry; the doorbell is rung in its time."""
         ring = self.rings[queue]
         at = ring.submission + 64 * ring.tail
-        self.memory[at : at + 64] = entry
+        self.home(ring.func).memory[at : at + 64] = entry
         ring.tail = (ring.tail + 1) % ring.depth
         ring.owed.append(command)
         self.doorbells.append((queue, 0, ring.tail))
@@ -181,7 +189,7 @@ class World:
         """Reads what is new in a completion ring."""
         while True:
             at = ring.completion + 16 * ring.taken
-            entry = unpack("cqe_t", int.from_bytes(self.memory[at : at + 16], "little"))
+            entry = unpack("cqe_t", int.from_bytes(self.home(ring.func).memory[at : at + 16], "little"))
             if entry["status"] & 1 != ring.phase:
                 return
             assert entry["sq_id"] == ring.number
@@ -195,7 +203,8 @@ class World:
             assert command.number not in self.done, "one completion for each command"
             self.done[command.number] = entry
             self.finished(command, entry)
-            self.doorbells.append((ring.index, 1, ring.taken))
+            if not ring.mute:
+                self.doorbells.append((ring.index, 1, ring.taken))
 
     def finished(self, command, entry):
         """A command is done."""
