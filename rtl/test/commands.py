@@ -28,8 +28,8 @@ class Card(Rig):
 
     async def start(self):
         await super().start()
-        size = len(self.ssds[0].disk) // len(self.hosts)
         # Parts of the SSDs: where each begins, and what of it was used; of the card's memory likewise.
+        size = self.part = len(self.ssds[0].disk) // len(self.hosts) // BLOCK * BLOCK
         self.parts = [func * size for func in range(len(self.hosts))]
         self.places = [[0] * SSDS for _ in self.hosts]
         self.free = [CARD_MEMORY + func * MEMORY for func in range(len(self.hosts))]
@@ -40,8 +40,8 @@ class Card(Rig):
             self.name(host.func, at + HOST, "MemoryTarget", first=first, last=last)
             self.name(host.func, at + OWN, "MemoryTarget", first=card_memory, last=card_memory + MEMORY - 1, own=1)
             for number in range(SSDS):
-                part = self.parts[host.func]
-                self.name(host.func, at + SSD + number, "SsdTarget", number, part, part + size - 1)
+                start = self.parts[host.func]
+                self.name(host.func, at + SSD + number, "SsdTarget", number, start, start + size - 1)
             for number in self.flows(host.func):
                 self.name(host.func, at + FLOW + number, "NicTarget", number)
         for number in range(PEERS):
@@ -73,7 +73,7 @@ class Card(Rig):
         at = places[number] + (0 if writes else self.chance.randrange(ssd.size))
         cut = self.chance.randrange(length) // ssd.size * ssd.size
         places[number] = (at + length + 2 * ssd.size) // ssd.size * ssd.size
-        assert places[number] <= len(ssd.disk) // len(self.hosts)
+        assert places[number] <= self.part
         if cut and writes and self.chance.random() < 0.3:
             # The second one is ahead by a block that nobody writes.
             return C["EndpointBlock"], handle, [(at, cut), (at + cut + ssd.size, length - cut)]

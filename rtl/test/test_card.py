@@ -9,7 +9,7 @@ from commands import CARD_MEMORY, HOST, MOST, SSD, Card, base
 from jobs import SEEDS, record
 from layouts import constants
 from owner import MEMORY, RESULT
-from rig import BLOCKS, BUFFERS, DOORBELLS, PEERS, RECEIVE_RING, SEND_RING, SSDS
+from rig import BLOCKS, BUFFERS, DOORBELLS, RECEIVE_RING, SEND_RING, SSDS
 from scenario import BLOCK, SIZES, Command, Transfer, cancel, random_parameters, spoil, write
 
 C = constants("core_pkg")
@@ -254,9 +254,8 @@ class Attacked(Card):
 
     async def start(self):
         await super().start()
-        size, part = len(self.ssds[0].disk) // len(self.hosts), self.parts[1]
         for loose in self.loose:
-            loose.append((part, size))
+            loose.append((self.parts[1], self.part))
         # A result area at the end of all addresses goes on at the first one.
         self.hosts[1].open += [(0, 4096), (0x8000, MEMORY - 0x8000)]
         self.hosts[1].used = 4096
@@ -288,7 +287,7 @@ class Attacked(Card):
         places = [0x8000, 0xFF00, 0x10000, MEMORY, BLOCKS, DOORBELLS + 0x1008, SEND_RING, RECEIVE_RING, BUFFERS, CARD_MEMORY]
         places += [CARD_MEMORY + MEMORY, 1 << 63, (1 << 64) - 64]
         size = len(self.ssds[0].disk)
-        offsets = [0, 0x8000, 0x9001, size // len(self.hosts) - 100, size // 2, size - 512, (1 << 64) - size // 2, *places]
+        offsets = [0, 0x8000, 0x9001, self.part - 100, size // 2, size - 512, (1 << 64) - size // 2, *places]
         kinds = [C["EndpointMemory"], C["EndpointMemory"], C["EndpointDeviceMemory"], C["EndpointBlock"], C["EndpointFlow"]]
         length = chance.choice([1, 100, 512, BLOCK, chance.randrange(1, 2 * BLOCK)])
 
