@@ -1,7 +1,7 @@
 //! Backends as the engine's handle sees them: which there are, and the interface of each: a loop that one thread
 //! at a time drives.
 
-use crate::card::parts::Lending;
+use crate::card::lending::Lending;
 use crate::drive::Near;
 use crate::endpoint::Namespace;
 use crate::queue::{Finished, QueuePair};

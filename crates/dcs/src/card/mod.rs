@@ -26,7 +26,7 @@
 //! | `files` | which files a card may have |
 //! | `hold`, `held` | what keeps a file's blocks where they are meanwhile; ranges that are held |
 //! | `cache` | the page cache of what the card writes |
-//! | `parts` | parts of SSDs: function 0 lends them, the card's other functions open them |
+//! | `parts`, `lending` | parts of SSDs: function 0 lends them, the card's other functions open them |
 //!
 //! # The page cache
 //!
@@ -62,15 +62,17 @@ pub(crate) mod error;
 mod files;
 mod hardware;
 pub(crate) mod held;
+pub(crate) mod lending;
 pub(crate) mod hold;
 pub(crate) mod options;
 mod page_allocator;
-pub(crate) mod parts;
+mod parts;
 mod translate;
 
 pub use error::CardError;
 pub use options::{Disk, Nic, Options, OptionsError};
-pub use parts::{Access, Lent, Part, PartError};
+pub use lending::{Access, PartError};
+pub use parts::{Lent, Part};
 
 use crate::backend::{BackendLoop, Control, Info};
 use crate::error::Error;
@@ -85,7 +87,7 @@ use dcs_devices::controller::Waker;
 use dcs_engine::QueueId;
 use hardware::{BUFFER_HANDLE, Hardware, SLOTS};
 use page_allocator::PageAllocator;
-use parts::Lending;
+use lending::Lending;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
