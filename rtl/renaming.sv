@@ -8,12 +8,18 @@
 // linked through one memory, with a place for every row, since a row is in one line at most. An
 // answer comes a cycle later. A row leaves its line, when its command failed, by a walk along it:
 // that is rare, and may take a cycle for each row in the line, while everything else waits.
+//
+// With `Slots` the units are slots of all pools, whose operator can be changed: see `slots`.
 
 module renaming #(
   parameter int unsigned Pools = 8,
+  // Of each pool; with slots, of all.
   parameter int unsigned Units = 4,
   parameter int unsigned Rows  = 64,
   parameter int unsigned Functions = 4,
+  parameter bit          Slots = 1'b0,
+  parameter int unsigned Lag    = 16,
+  parameter int unsigned Linger = 4096,
 
   localparam int unsigned PoolWidth = $clog2(Pools),
   localparam int unsigned UnitWidth = $clog2(Units),
@@ -53,7 +59,13 @@ module renaming #(
   output logic [UnitWidth-1:0] grant_unit_o,
   output logic [RowWidth-1:0]  grant_row_o,
 
-  // No unit works and nobody waits for one.
+  // A slot is to be loaded with a pool's operator: stable until it is. Nobody has it meanwhile.
+  output logic                 load_valid_o,
+  input  logic                 load_ready_i,
+  output logic [UnitWidth-1:0] load_unit_o,
+  output logic [PoolWidth-1:0] load_pool_o,
+
+  // No unit works or is loaded, and nobody waits for one.
   output logic                 all_free_o
 );
 
@@ -68,7 +80,6 @@ module renaming #(
 
   localparam int unsigned Lines = 2**(PoolWidth + FunctionWidth);
 
-  logic [Pools-1:0][Units-1:0] free_q;
   // Lines with rows.
   logic [Pools-1:0][Functions-1:0] waiting_q;
 
@@ -98,16 +109,27 @@ module renaming #(
 
   logic idle, open, rename, give_back, here, at_last, head, tail;
   logic granted;
+  // Free units of the pool that is asked for, and the lowest of them.
+  logic [Units-1:0] free;
   logic [UnitWidth-1:0] lowest;
+  logic all_free, take, put;
+  // An idle slot, or one that comes back, is to be loaded; one is loaded, and comes back.
+  logic change, divert, loaded;
+
+  // The unit that comes back, and the function that had it.
+  logic [PoolWidth-1:0] back_pool;
+  logic [UnitWidth-1:0] back_unit;
+  function_t back_func;
 
   assign idle            = !walking_q && !forget_valid_i;
   assign open            = idle && (!grant_valid_o || grant_ready_i);
-  assign release_ready_o = open;
-  assign rename_ready_o  = open && !release_valid_i;
+  assign release_ready_o = open && !loaded;
+  assign rename_ready_o  = open && !loaded && !release_valid_i && !change;
   assign rename          = rename_valid_i && rename_ready_o;
-  assign give_back       = release_valid_i && release_ready_o;
-  assign granted         = give_back ? waiting_q[release_pool_i] != '0
-                                     : rename && free_q[rename_pool_i] != '0;
+  assign give_back       = open && (loaded || release_valid_i);
+  assign granted         = give_back ? waiting_q[back_pool] != '0 && !divert : rename && free != '0;
+  assign take            = rename && granted;
+  assign put             = give_back && !granted && !divert;
 
   assign here            = walk_q == forget_row_i;
   assign at_last         = walk_q == last;
@@ -116,14 +138,14 @@ module renaming #(
 
   // The line that this is about. After a function come those with the numbers after its own.
   always_comb begin
-    turn = release_func_i;
+    turn = back_func;
     for (int unsigned i = Functions - 1; i > 0; i--) begin
       function_t next;
-      next = function_t'((32'(release_func_i) + i) % Functions);
-      if (waiting_q[release_pool_i][next]) turn = next;
+      next = function_t'((32'(back_func) + i) % Functions);
+      if (waiting_q[back_pool][next]) turn = next;
     end
     if (!idle) line = '{pool: forget_pool_i, func: forget_func_i};
-    else if (release_valid_i) line = '{pool: release_pool_i, func: turn};
+    else if (loaded || release_valid_i) line = '{pool: back_pool, func: turn};
     else line = '{pool: rename_pool_i, func: rename_func_i};
   end
 
@@ -134,7 +156,7 @@ module renaming #(
   always_comb begin
     lowest = '0;
     for (int unsigned i = Units; i > 0; i--) begin
-      if (free_q[rename_pool_i][i-1]) lowest = UnitWidth'(i - 1);
+      if (free[i-1]) lowest = UnitWidth'(i - 1);
     end
   end
 
@@ -149,21 +171,97 @@ module renaming #(
     if (link) behind_q[link_at] <= link_to;
   end
 
-  // ---- Units and lines ----
+  // ---- Units ----
 
-  assign head = give_back || (rename && !granted && !waits) || (walking_q && here && at_first_q);
+  if (Slots) begin : gen_slots
+    logic wish_change, wish_divert, idle_slots;
+    logic [Pools-1:0] waiting;
+    function_t func_q;
+
+    for (genvar i = 0; i < Pools; i++) begin : gen_waiting
+      assign waiting[i] = waiting_q[i] != '0;
+    end
+
+    assign all_free  = idle_slots && waiting == '0;
+    assign change    = wish_change && open && !loaded && !release_valid_i;
+    assign divert    = wish_divert && !loaded;
+    assign back_pool = loaded ? load_pool_o : release_pool_i;
+    assign back_unit = loaded ? load_unit_o : release_unit_i;
+    assign back_func = loaded ? func_q : release_func_i;
+
+    // Of the row that got the slot that was loaded last.
+    always_ff @(posedge clk_i or negedge rst_ni) begin
+      if (!rst_ni) func_q <= '0;
+      else if (give_back && loaded && granted) func_q <= turn;
+    end
+
+    slots #(
+      .Pools (Pools),
+      .Slots (Units),
+      .Lag   (Lag),
+      .Linger(Linger)
+    ) u_slots (
+      .clk_i,
+      .rst_ni,
+      .waiting_i   (waiting),
+      .grant_i     (granted),
+      .grant_pool_i(give_back ? back_pool : rename_pool_i),
+      .pool_i      (rename_pool_i),
+      .free_o      (free),
+      .all_free_o  (idle_slots),
+      .take_i      (take),
+      .take_slot_i (lowest),
+      .put_i       (put),
+      .back_slot_i (back_unit),
+      .change_o    (wish_change),
+      .change_i    (change),
+      .divert_o    (wish_divert),
+      .divert_i    (give_back && divert),
+      .loaded_o    (loaded),
+      .loaded_i    (give_back && loaded),
+      .load_valid_o,
+      .load_ready_i,
+      .load_slot_o (load_unit_o),
+      .load_pool_o
+    );
+  end else begin : gen_units
+    logic [Pools-1:0][Units-1:0] free_q;
+
+    always_ff @(posedge clk_i or negedge rst_ni) begin
+      if (!rst_ni) free_q <= '1;
+      else if (put) free_q[back_pool][back_unit] <= 1'b1;
+      else if (take) free_q[rename_pool_i][lowest] <= 1'b0;
+    end
+
+    assign free      = free_q[rename_pool_i];
+    assign all_free  = &free_q;
+    assign change    = 1'b0;
+    assign divert    = 1'b0;
+    assign loaded    = 1'b0;
+    assign back_pool = release_pool_i;
+    assign back_unit = release_unit_i;
+    assign back_func = release_func_i;
+
+    assign load_valid_o = 1'b0;
+    assign load_unit_o  = '0;
+    assign load_pool_o  = '0;
+    logic unused;
+    assign unused = load_ready_i;
+  end
+
+  // ---- Lines ----
+
+  assign head = (give_back && granted) || (rename && !granted && !waits)
+              || (walking_q && here && at_first_q);
   assign tail = (rename && !granted) || (walking_q && here && !at_first_q && at_last);
 
   always_ff @(posedge clk_i or negedge rst_ni) begin
     if (!rst_ni) begin
-      free_q    <= '1;
       waiting_q <= '0;
     end else if (give_back) begin
-      if (!granted) free_q[release_pool_i][release_unit_i] <= 1'b1;
-      else if (first == last) waiting_q[line.pool][line.func] <= 1'b0;
+      if (granted && first == last) waiting_q[line.pool][line.func] <= 1'b0;
     end else if (rename) begin
-      if (granted) free_q[rename_pool_i][lowest] <= 1'b0;
-      else waiting_q[line.pool][line.func] <= 1'b1;
+      if (!granted) waiting_q[line.pool][line.func] <= 1'b1;
     end else if (walking_q && here && at_first_q && at_last) begin
       waiting_q[line.pool][line.func] <= 1'b0;
     end
@@ -202,12 +300,12 @@ module renaming #(
 
   always_ff @(posedge clk_i) begin
     if (open) begin
-      grant_pool_o <= give_back ? release_pool_i : rename_pool_i;
-      grant_unit_o <= give_back ? release_unit_i : lowest;
+      grant_pool_o <= give_back ? back_pool : rename_pool_i;
+      grant_unit_o <= give_back ? back_unit : lowest;
       grant_row_o  <= give_back ? first : rename_row_i;
     end
   end
 
-  assign all_free_o = &free_q && !grant_valid_o;
+  assign all_free_o = all_free && !grant_valid_o;
 
 endmodule

@@ -188,6 +188,11 @@ module sequencer
     .take_i   (ready_take)
   );
 
+  // No unit of this core changes its operator.
+  logic                     load_valid;
+  logic [$clog2(Units)-1:0] load_unit;
+  logic [$clog2(Pools)-1:0] load_pool;
+
   renaming #(
     .Pools (Pools),
     .Units (Units),
@@ -217,6 +222,10 @@ module sequencer
     .grant_pool_o    (grant_pool),
     .grant_unit_o    (grant_unit),
     .grant_row_o     (grant_row),
+    .load_valid_o    (load_valid),
+    .load_ready_i    (1'b0),
+    .load_unit_o     (load_unit),
+    .load_pool_o     (load_pool),
     .all_free_o      (units_free)
   );
 
@@ -319,7 +328,7 @@ module sequencer
   );
 
   logic unused;
-  assign unused = ^{transfer, grant_pool};
+  assign unused = ^{transfer, grant_pool, load_valid, load_unit, load_pool};
 
   // ---- Timeouts: a command is looked at each cycle ----
 

@@ -1,10 +1,14 @@
-// What is proved of `renaming`, seen from outside, for any order of what it is asked for.
+// What is proved of `renaming`, seen from outside, for any order of what it is asked for. With
+// `Slots` loads take any time, and what is proved of them is at the end.
 
 module renaming_proof #(
   parameter int unsigned Pools = 2,
   parameter int unsigned Units = 2,
   parameter int unsigned Rows  = 4,
   parameter int unsigned Functions = 2,
+  parameter bit          Slots  = 1'b0,
+  parameter int unsigned Lag    = 2,
+  parameter int unsigned Linger = 2,
 
   localparam int unsigned PoolWidth = $clog2(Pools),
   localparam int unsigned UnitWidth = $clog2(Units),
@@ -25,19 +29,26 @@ module renaming_proof #(
   input logic [PoolWidth-1:0] forget_pool_i,
   input logic [RowWidth-1:0]  forget_row_i,
   input logic [FunctionWidth-1:0] forget_func_i,
-  input logic                 grant_ready_i
+  input logic                 grant_ready_i,
+  input logic                 load_ready_i
 );
 
   logic rename_ready, release_ready, forget_ready, forget_found, grant_valid, all_free;
   logic [PoolWidth-1:0] grant_pool;
   logic [UnitWidth-1:0] grant_unit;
   logic [RowWidth-1:0]  grant_row;
+  logic                 load_valid;
+  logic [PoolWidth-1:0] load_pool;
+  logic [UnitWidth-1:0] load_unit;
 
   renaming #(
     .Pools (Pools),
     .Units (Units),
     .Rows  (Rows),
-    .Functions (Functions)
+    .Functions (Functions),
+    .Slots (Slots),
+    .Lag   (Lag),
+    .Linger(Linger)
   ) u_renaming (
     .clk_i,
     .rst_ni,
@@ -62,6 +73,10 @@ module renaming_proof #(
     .grant_pool_o    (grant_pool),
     .grant_unit_o    (grant_unit),
     .grant_row_o     (grant_row),
+    .load_valid_o    (load_valid),
+    .load_ready_i,
+    .load_unit_o     (load_unit),
+    .load_pool_o     (load_pool),
     .all_free_o      (all_free)
   );
 
@@ -79,7 +94,7 @@ module renaming_proof #(
   logic [PoolWidth-1:0]           forget_pool_q;
   logic [RowWidth-1:0]            forget_row_q;
   logic [FunctionWidth-1:0]       forget_func_q;
-  // A unit was freed: the functions whose rows waited, and that of the row that had it.
+  // A unit was freed, and not to be loaded: the functions whose rows waited, and that of the row that had it.
   logic                           passed_q;
   logic [Functions-1:0]           waiters_q, waiters;
   logic [FunctionWidth-1:0]       before_q;
@@ -117,7 +132,7 @@ module renaming_proof #(
       forgetting_q <= 1'b0;
       passed_q     <= 1'b0;
     end else begin
-      if (give_back) passed_q <= waiters != '0;
+      if (give_back) passed_q <= waiters != '0 && !u_renaming.divert;
       else if (rename || grant) passed_q <= 1'b0;
       if (give_back) {waiters_q, before_q} <= {waiters, release_func_i};
       if (give_back) owned_q[release_pool_i][release_unit_i] <= 1'b0;
@@ -172,7 +187,7 @@ module renaming_proof #(
   // ---- What the lines look like, so that the proof is by induction: for any number of cycles ----
 
   logic [RowWidth:0] walked;
-  logic sound;
+  logic sound, sound_units;
 
   function automatic logic together(logic [RowWidth-1:0] a, logic [RowWidth-1:0] b);
     return pool_q[a] == pool_q[b] && func_q[a] == func_q[b];
@@ -220,14 +235,10 @@ module renaming_proof #(
           for (int unsigned a = 0; a < Rows; a++) begin
             sound &= !(older_q[first][a] && line[a]) && !older_q[a][last];
           end
-          sound &= u_renaming.free_q[p] == '0;
         end
       end
-      for (int unsigned u = 0; u < Units; u++) begin
-        sound &= u_renaming.free_q[p][u] == !(owned_q[p][u]
-            || (grant_valid && grant_pool == PoolWidth'(p) && grant_unit == UnitWidth'(u)));
-      end
     end
+    sound &= sound_units;
     if (grant_valid) begin
       sound &= asked_q[grant_row] && pool_q[grant_row] == grant_pool && older_q[grant_row] == '0;
       sound &= !owned_q[grant_pool][grant_unit];
@@ -274,17 +285,170 @@ module renaming_proof #(
                   <= FunctionWidth'(f - before_q - 1'b1));
         end
       end
-      // Nobody waits while a unit is free.
-      if (!grant_valid) begin
-        for (int unsigned i = 0; i < Rows; i++) begin
-          if (asked_q[i]) assert (&owned_q[pool_q[i]]);
-        end
-      end
       // A row in a line is found there, and no other.
       if (forget) assert (forget_found == (asked_q[forget_row_i] && !pending));
       // A walk ends.
       assert (patience_q <= (RowWidth + 1)'(Rows));
-      assert (all_free == (owned_q == '0 && asked_q == '0));
+    end
+  end
+
+  if (!Slots) begin : gen_units
+    always_comb begin
+      sound_units = 1'b1;
+      for (int unsigned p = 0; p < Pools; p++) begin
+        if (u_renaming.waiting_q[p] != '0) sound_units &= u_renaming.gen_units.free_q[p] == '0;
+        for (int unsigned u = 0; u < Units; u++) begin
+          sound_units &= u_renaming.gen_units.free_q[p][u] == !(owned_q[p][u]
+              || (grant_valid && grant_pool == PoolWidth'(p) && grant_unit == UnitWidth'(u)));
+        end
+      end
+      if (started_q && rst_ni) begin
+        // Nobody waits while a unit is free.
+        if (!grant_valid) begin
+          for (int unsigned i = 0; i < Rows; i++) begin
+            if (asked_q[i]) assert (&owned_q[pool_q[i]]);
+          end
+        end
+        assert (all_free == (owned_q == '0 && asked_q == '0));
+      end
+    end
+  end else begin : gen_slots
+    // The most grants to others that a pool waits for.
+    localparam int unsigned Most = (Pools - 1) * (Lag + 1) + Lag;
+
+    // What each slot holds; for how long it has been idle, at most what makes sure that it is loaded.
+    logic [Units-1:0][PoolWidth-1:0] holds_q;
+    logic [Units-1:0][7:0]           idle_q;
+    // By pool, the grants to others while its rows wait and no slot is loaded, since it was granted
+    // a slot, or since one began to be loaded for it.
+    logic [Pools-1:0][7:0]           others_q;
+    logic                            loading_q, calm, rested, waited_q, changing;
+    logic [PoolWidth-1:0]            load_pool_q, granted_pool;
+    logic [UnitWidth-1:0]            load_unit_q;
+    // Slots with an owner, and those that nobody may have.
+    logic [Units-1:0]                owned, loads;
+
+    assign changing     = u_renaming.gen_slots.u_slots.begins;
+    assign granted_pool = u_renaming.give_back ? u_renaming.back_pool : rename_pool_i;
+    // Nothing else happens, and rows wait, and a slot has been idle for long.
+    assign calm = !forget_valid_i && !release_valid_i && (!grant_valid || grant_ready_i)
+               && !u_renaming.gen_slots.u_slots.loading_q && u_renaming.gen_slots.waiting != '0
+               && rested;
+
+    always_comb begin
+      rested = 1'b0;
+      for (int unsigned u = 0; u < Units; u++) begin
+        owned[u] = grant_valid && grant_unit == UnitWidth'(u);
+        for (int unsigned p = 0; p < Pools; p++) owned[u] |= owned_q[p][u];
+        loads[u] = u_renaming.gen_slots.u_slots.loading_q && load_unit == UnitWidth'(u);
+        rested  |= idle_q[u] == 8'(2 * Linger) && !owned[u] && !loads[u];
+      end
+    end
+
+    always_ff @(posedge clk_i) begin
+      if (!rst_ni) begin
+        for (int unsigned u = 0; u < Units; u++) holds_q[u] <= PoolWidth'(u % Pools);
+        idle_q    <= '0;
+        others_q  <= '0;
+        loading_q <= 1'b0;
+        waited_q  <= 1'b0;
+      end else begin
+        loading_q <= load_valid && !load_ready_i;
+        waited_q  <= calm && !changing;
+        if (load_valid && load_ready_i) holds_q[load_unit] <= load_pool;
+        for (int unsigned u = 0; u < Units; u++) begin
+          if (owned[u] || loads[u]) idle_q[u] <= '0;
+          else if (idle_q[u] != 8'(2 * Linger)) idle_q[u] <= idle_q[u] + 1'b1;
+        end
+        for (int unsigned p = 0; p < Pools; p++) begin
+          if (!u_renaming.gen_slots.waiting[p]
+              || (u_renaming.granted && granted_pool == PoolWidth'(p))
+              || (changing && u_renaming.gen_slots.u_slots.turn_q == PoolWidth'(p))) begin
+            others_q[p] <= '0;
+          end else if (u_renaming.granted && !u_renaming.gen_slots.u_slots.loading_q) begin
+            others_q[p] <= others_q[p] + 1'b1;
+          end
+        end
+      end
+      load_unit_q <= load_unit;
+      load_pool_q <= load_pool;
+    end
+
+    always_comb begin
+      sound_units = 1'b1;
+      sound_units &= u_renaming.gen_slots.u_slots.late_q <= Lag;
+      sound_units &= u_renaming.gen_slots.u_slots.gen_linger.tick_q < Linger;
+      sound_units &= !u_renaming.gen_slots.u_slots.loaded_q
+                  || u_renaming.gen_slots.u_slots.loading_q;
+      for (int unsigned u = 0; u < Units; u++) begin
+        logic mine;
+        mine = u_renaming.gen_slots.u_slots.loaded_q && load_unit == UnitWidth'(u);
+        sound_units &= holds_q[u] == (mine ? load_pool : u_renaming.gen_slots.u_slots.holds_q[u]);
+        sound_units &= u_renaming.gen_slots.u_slots.free_q[u] == !(owned[u] || loads[u]);
+        sound_units &= !(owned[u] && loads[u]) && idle_q[u] <= 8'(2 * Linger);
+        for (int unsigned p = 0; p < Pools; p++) begin
+          if (owned_q[p][u]) sound_units &= holds_q[u] == PoolWidth'(p);
+          if (u_renaming.waiting_q[p] != '0 && u_renaming.gen_slots.u_slots.free_q[u]) begin
+            sound_units &= holds_q[u] != PoolWidth'(p);
+          end
+        end
+        if (u_renaming.gen_slots.u_slots.free_q[u]) begin
+          logic [7:0] tick;
+          tick = 8'(u_renaming.gen_slots.u_slots.gen_linger.tick_q);
+          if (u_renaming.gen_slots.u_slots.rested_q[u]) begin
+            sound_units &= u_renaming.gen_slots.u_slots.gen_linger.calm_q[u];
+            sound_units &= idle_q[u] > 8'(Linger);
+          end else if (u_renaming.gen_slots.u_slots.gen_linger.calm_q[u]) begin
+            sound_units &= idle_q[u] > tick && idle_q[u] <= 8'(Linger) + tick;
+          end else begin
+            sound_units &= idle_q[u] <= tick;
+          end
+        end
+      end
+      if (grant_valid) sound_units &= holds_q[grant_unit] == grant_pool;
+      for (int unsigned p = 0; p < Pools; p++) begin
+        logic [7:0] turns;
+        turns = 8'(PoolWidth'(p - 32'(u_renaming.gen_slots.u_slots.turn_q)));
+        if (u_renaming.gen_slots.waiting[p]) begin
+          sound_units &= others_q[p] <= (8'(Pools - 1) - turns) * 8'(Lag + 1)
+                                      + 8'(u_renaming.gen_slots.u_slots.late_q);
+        end
+      end
+      if (waited_q) sound_units &= u_renaming.gen_slots.waiting[u_renaming.gen_slots.u_slots.turn_q];
+
+      if (started_q && rst_ni) begin
+        // A slot has one owner, whichever pool it is of, and a pool gets what holds its operator.
+        if (grant) assert (holds_q[grant_unit] == grant_pool && !loads[grant_unit]);
+        for (int unsigned u = 0; u < Units; u++) begin
+          for (int unsigned p = 0; p < Pools; p++) begin
+            if (owned_q[p][u]) assert (holds_q[u] == PoolWidth'(p));
+            if (grant && owned_q[p][u]) assert (grant_unit != UnitWidth'(u));
+          end
+          // Nobody has a job on a slot that is loaded.
+          if (load_valid && load_unit == UnitWidth'(u)) assert (!owned[u]);
+        end
+        // What is to be loaded stays so until it is.
+        if (loading_q) assert (load_valid && load_unit == load_unit_q && load_pool == load_pool_q);
+        // Nobody waits while a slot that holds its operator is free.
+        if (!grant_valid) begin
+          for (int unsigned i = 0; i < Rows; i++) begin
+            for (int unsigned u = 0; u < Units; u++) begin
+              if (asked_q[i] && holds_q[u] == pool_q[i]) assert (owned_q[pool_q[i]][u] || loads[u]);
+            end
+          end
+        end
+        // A pool gets a slot after so many grants to others, whatever its slots are.
+        for (int unsigned p = 0; p < Pools; p++) begin
+          assert (!u_renaming.gen_slots.waiting[p] || others_q[p] <= 8'(Most));
+        end
+        // Where a slot has been idle for long and rows wait, one is loaded in the second cycle.
+        if (waited_q && calm) assert (changing);
+        // None is loaded that was in use a moment ago, but for a pool that has waited for `Lag`.
+        if (changing && u_renaming.change && !u_renaming.gen_slots.u_slots.late) begin
+          assert (idle_q[u_renaming.gen_slots.u_slots.choice] >= 8'(Linger));
+        end
+        assert (all_free == (owned_q == '0 && asked_q == '0 && loads == '0));
+      end
     end
   end
 

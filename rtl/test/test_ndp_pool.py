@@ -1,4 +1,5 @@
-"""Streams of MD5 and SHA-1 on two units of each: each job on the unit that renaming gives it, digests against hashlib."""
+"""Streams of MD5 and SHA-1 on two units of each, or in slots that are loaded with either: each job on the unit that renaming gives
+it, digests against hashlib."""
 
 import hashlib
 import random
@@ -40,14 +41,18 @@ class Stream:
 class Bench:
     def __init__(self, dut):
         self.dut, self.units, self.rows = dut, int(dut.Units.value), int(dut.Rows.value)
-        self.all = 2 * self.units
+        self.slots = bool(int(dut.Slots.value))
+        self.all = self.units if self.slots else 2 * self.units
+        # The pool of each unit; the cycles until a slot is loaded, and how often that was done.
+        self.pools = [unit % 2 if self.slots else unit // self.units for unit in range(self.all)]
+        self.loading, self.loads = None, 0
         # By row: the stream; rows that want a unit, in the order in which they ask; units at work, most at once by pool.
         self.streams, self.wanting, self.most = {}, [], [0, 0]
         self.expected, self.cycles = [[], []], 0
 
     async def start(self):
         dut = self.dut
-        for name in ("rename_valid_i", "forget_valid_i", "state_valid_i", "state_ready_i", "data_valid_i", "rst_ni"):
+        for name in ("rename_valid_i", "forget_valid_i", "state_valid_i", "state_ready_i", "data_valid_i", "load_ready_i", "rst_ni"):
             getattr(dut, name).value = 0
         cocotb.start_soon(Clock(dut.clk_i, 4, unit="ns").start())
         for _ in range(3):
@@ -69,7 +74,7 @@ class Bench:
                 continue
             row = rows >> width * unit & (1 << width) - 1
             stream = at_work[unit] = self.streams[row]
-            assert stream.pool == unit // self.units, "a unit of another pool"
+            assert stream.pool == self.pools[unit], "a unit of another pool"
             fields["final"] |= stream.final << unit
             fields["length"] |= stream.done << 61 * unit
             if stream.taken < len(stream.state) and chance.random() < 0.8:
@@ -90,6 +95,20 @@ class Bench:
             dut.rename_row_i.value = self.wanting[0]
             dut.rename_pool_i.value = self.streams[self.wanting[0]].pool
         return at_work
+
+    def load(self, chance, at_work):
+        """The port that loads slots: it takes its time, and nobody works in a slot meanwhile."""
+        dut, ready = self.dut, False
+        if int(dut.load_valid_o.value):
+            unit = int(dut.load_unit_o.value)
+            assert unit not in at_work
+            if self.loading is None:
+                self.loading, self.loads = chance.randrange(300), self.loads + 1
+                self.pools[unit] = None
+            ready, self.loading = self.loading == 0, self.loading - 1
+            if ready:
+                self.pools[unit], self.loading = int(dut.load_pool_o.value), None
+        dut.load_ready_i.value = int(ready)
 
     def take(self, at_work):
         """What went over in this cycle."""
@@ -125,9 +144,10 @@ class Bench:
         at_work = self.feed(chance)
         for unit in sorted(set(at_work) - set(before)):
             row = next(row for row, stream in self.streams.items() if stream is at_work[unit])
-            assert row == self.expected[unit // self.units].pop(0), "a row that overtakes"
+            assert row == self.expected[self.pools[unit]].pop(0), "a row that overtakes"
+        self.load(chance, at_work)
         for pool in range(2):
-            self.most[pool] = max(self.most[pool], sum(unit // self.units == pool for unit in at_work))
+            self.most[pool] = max(self.most[pool], sum(self.pools[unit] == pool for unit in at_work))
         await ReadOnly()
         over = self.take(at_work)
         rows = {id(stream): row for row, stream in self.streams.items()}
@@ -146,7 +166,9 @@ async def streams(dut):
     spread = 0
     for seed in range(SEEDS):
         chance = random.Random(seed)
-        todo = [(chance.randrange(2), chance.randbytes(chance.randrange(1500))) for _ in range(24)]
+        # Mostly of one kind, then of the other.
+        kinds = [at < 12 if chance.random() < 0.8 else chance.randrange(2) for at in range(24)]
+        todo = [(int(kind), chance.randbytes(chance.randrange(1500))) for kind in kinds]
         at_work, idle = {}, set(range(bench.rows))
         made = []
         for _ in range(60_000):
@@ -160,9 +182,11 @@ async def streams(dut):
         assert not bench.streams and not todo, "the pools hang"
         spread += sum(len(stream.places) > 1 for stream in made)
     assert bench.most == [bench.units] * 2, "not all units work at once"
+    assert (bench.loads > SEEDS) == bench.slots
     assert spread > 0, "no stream was on two units"
     await FallingEdge(dut.clk_i)
     await FallingEdge(dut.clk_i)
     await FallingEdge(dut.clk_i)
     assert int(dut.all_free_o.value)
-    record(f"{bench.units} units of each at work at once; {spread} streams on more than one unit")
+    of_each = "slots, all for MD5 or for SHA-1," if bench.slots else "units of each"
+    record(f"{bench.units} {of_each} at work at once; {spread} streams on more than one unit; {bench.loads} loads")

