@@ -36,3 +36,7 @@ mod slots;
 
 #[cfg(feature = "verilator")]
 pub use body::Body;
+// For tests/core, which `tools/rtl core` runs: unit tests it doesn't.
+#[cfg(feature = "verilator")]
+#[doc(hidden)]
+pub use model::{OperationId, Transfer};

@@ -9,11 +9,13 @@
 //! | `work` | what an operation does to devices, blocks and operators |
 //! | `device`, `fault` | devices, the fault injector |
 //! | `verdict` | what must be true of a completed command |
+//! | `functions` | scenarios of functions |
 //! | `garbage` | arbitrary event streams, from bytes |
 #![allow(dead_code)] // Not every user of the rig uses all of it.
 
 pub mod device;
 pub mod fault;
+pub mod functions;
 pub mod garbage;
 pub mod host;
 pub mod serve;

@@ -2,6 +2,7 @@
 
 use crate::chains::{chain, small};
 use crate::rig::device::Device;
+use crate::rig::functions;
 use crate::rig::host::{End, Transfer};
 use crate::rig::{Options, Rig};
 use dcs_abi::CHAIN_MAX;
@@ -133,44 +134,12 @@ fn one_event_leads_to_a_bounded_number_of_actions() {
     assert!(rig.most_actions <= bound, "{} actions, {bound} may be", rig.most_actions);
 }
 
-/// A rig with a queue of function 1, and all other queues of function 0, which floods: returns the queues of 0, and that of 1.
-fn flooded(
-    config: Config,
-    options: Options,
-    make: impl Fn(&mut Rig) -> Transfer,
-) -> (Rig, Vec<QueueId>, QueueId) {
-    let queues = config.queues;
-    let mut rig = Rig::new(config, options);
-    let of = |function| QueueConfig { function, depth: 256, ..QueueConfig::default() };
-    let floods: Vec<QueueId> = (1..queues).map(|_| rig.queue(of(0))).collect();
-    for at in 0..240 {
-        let transfer = make(&mut rig);
-        rig.submit(floods[at % floods.len()], &transfer);
-    }
-    rig.run_for(100_000_000);
-    let quiet = rig.queue(of(1));
-    (rig, floods, quiet)
-}
-
 /// A function that came first, with all but one of the queues, and everything that it could take.
 #[test]
 fn a_function_whose_devices_hang_leaves_another_its_part() {
     let config = Config { commands: 64, queues: 6, blocks: 60, ..small() };
-    let (mut rig, floods, quiet) = flooded(config, Options::default(), |rig| {
-        let dead = End::stream(rig.device(Device::Dead));
-        Transfer { destination: dead, timeout_ms: 2_000, ..copy(rig, 50_000, &[]) }
-    });
-    let good: Vec<_> = (0..20)
-        .map(|_| {
-            let transfer = copy(&mut rig, 20_000, &[Crc32, Gzip, Gunzip]);
-            rig.submit(quiet, &transfer)
-        })
-        .collect();
-    // What the other one holds beyond its part comes back when its commands end, and is not its again.
-    rig.run_for(5_000_000_000);
-    assert!(good.iter().all(|ticket| rig.verify(*ticket) == Status::Success));
-    floods.iter().for_each(|queue| rig.delete(*queue));
-    rig.settle();
+    let mut rig = Rig::new(config, Options::default());
+    functions::devices_hang(&mut rig, 240, &chain(&[Crc32, Gzip, Gunzip]));
 }
 
 /// A chain that needs more blocks at once than its queue is guaranteed: another function takes each one that comes back, one at a time.
@@ -202,31 +171,10 @@ fn a_long_chain_gets_its_blocks_while_another_function_floods() {
 fn functions_take_turns_at_a_unit() {
     for seed in 0..3 {
         let config = Config { commands: 64, queues: 5, blocks: 120, window: 8, ..small() };
-        let options = Options { seed, short: false, ..Options::default() };
-        // Files let go of a block when it is written; sockets hold it for longer.
-        let copy = |rig: &mut Rig| {
-            let to = rig.device(Device::file(vec![0; 400_000]));
-            Transfer { destination: End::file(to, &[(0, 400_000)]), ..copy(rig, 400_000, &[Crc32]) }
-        };
-        let (mut rig, floods, quiet) = flooded(config, options, copy);
-        let before = rig.trace.len();
-        let one = copy(&mut rig);
-        let one = rig.submit(quiet, &one);
-        assert!(rig.run_until(one) && rig.verify(one) == Status::Success);
-        let processed: Vec<QueueId> = rig.trace[before..]
-            .iter()
-            .filter(|(_, kind)| matches!(kind, OperationKind::Process { .. }))
-            .map(|(queue, _)| *queue)
-            .collect();
-        let first = processed.iter().position(|queue| *queue == quiet).expect("it was processed");
-        let (mut mine, mut others) = (0, 0);
-        for queue in &processed[first..] {
-            *if *queue == quiet { &mut mine } else { &mut others } += 1;
-        }
+        let mut rig = Rig::new(config, Options { seed, short: false, ..Options::default() });
+        let (others, own) = functions::turns(&mut rig, 240, 400_000, 100_000_000);
         // A stream's blocks follow one another, so it cannot ask for each turn in time.
-        assert!(mine > 0 && others <= 2 * mine, "{others} of 40 commands' blocks, {mine} of one's");
-        floods.iter().for_each(|queue| rig.delete(*queue));
-        rig.settle();
+        assert!(others <= 2 * own, "{others} of 40 commands' blocks, {own} of one's");
     }
 }
 
@@ -272,16 +220,5 @@ fn functions_have_a_unit_s_time_by_their_weights() {
 
 #[test]
 fn functions_have_tenants_and_request_ids_of_their_own() {
-    let mut rig = Rig::new(Config { queues: 4, ..small() }, Options::default());
-    let queues = [0, 1].map(|function| rig.queue(QueueConfig { function, ..QueueConfig::default() }));
-    let dead = End::stream(rig.device(Device::Dead));
-    let stalled = Transfer { rid: 7, timeout_ms: 1000, destination: dead, ..copy(&mut rig, 10_000, &[]) };
-    let stalled = rig.submit(queues[0], &stalled);
-    rig.run_for(10_000_000);
-    let good = Transfer { rid: 7, ..copy(&mut rig, 10_000, &[]) };
-    let good = rig.submit(queues[1], &good);
-    rig.run_for(100_000_000);
-    assert_eq!(rig.verify(good), Status::Success);
-    assert!(rig.done_yet(stalled).is_none());
-    rig.settle();
+    functions::request_ids(&mut Rig::new(Config { queues: 4, ..small() }, Options::default()));
 }

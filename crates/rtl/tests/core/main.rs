@@ -5,6 +5,7 @@
 mod chains;
 mod control;
 mod functions;
+mod layout;
 mod lockstep;
 mod plan;
 #[path = "../../../engine/tests/rig/mod.rs"]
