@@ -17,8 +17,9 @@ depth 1
 smtbmc {solver}
 
 [script]
-read_slang --threads 1 -D FORMAL --top {proof} {parameters} {names}
+read_slang --threads 1 -D FORMAL {abstract} --top {proof} {parameters} {names}
 prep -top {proof}
+cutpoint -blackbox
 async2sync
 memory_map
 opt -full
@@ -34,13 +35,18 @@ SIZES = {
     "scoreboard": {"Queues": 2, "Commands": 2, "Blocks": 4},
     "nic_ring": {"Pending": 2, "Entries": 16},
     "d2d_rx": {"Streams": 2},
+    "nvme_controller": {"Queues": 2, "Commands": 2, "Blocks": 2, "Entries": 4},
+    "d2d_tx": {"Streams": 2},
 }
 
 # Proofs of a module with parameters: the module, and the parameters.
 VARIANTS = {"renaming_slots": ("renaming", {"Slots": 1, "Pools": 4})}
 
+# Modules of which a proof knows nothing: their outputs are anything.
+ABSTRACT = {"nvme_controller": ["block_memory", "block_fetch", "realign"]}
+
 # The solver of a proof, where z3 takes too long.
-SOLVERS = {"d2d_rx": "boolector", "renaming": "boolector", "renaming_slots": "boolector"}
+SOLVERS = {"d2d_rx": "boolector", "renaming": "boolector", "renaming_slots": "boolector", "d2d_tx": "boolector", "nvme_controller": "boolector"}
 
 # By proof, planted bugs: a text of its modules, what stands there instead, and what comes of it.
 PROOFS = {
@@ -102,6 +108,21 @@ PROOFS = {
         ("- count_t'(pop_i && oldest", "- count_t'(pop_i && push_pending_i", "a block that is given back too early"),
         ("tail_q   <= tail_q + entry_t'(3);", "tail_q   <= tail_q + entry_t'(2);", "a descriptor in two frames"),
     ],
+    "nvme_controller": [
+        ("                      || entry_t'(found_q.head) == tail_q + 1'b1;", ";", "a ring that is overrun"),
+        ("|| moved > unfetched", "", "a head that passes what was told"),
+        ("there && slot_there && room && !broken_o", "there && room && !broken_o", "a slot of two commands"),
+        ("if (take) get_q <= get_q + 1'b1;", "if (take && !failed_q) get_q <= get_q + 1'b1;", "an operation that is done twice"),
+        ("live_q[key_now]    <= 1'b0;", "live_q[key_now]    <= failed_q;", "an operation that is never over"),
+    ],
+    "d2d_tx": [
+        ("if (c_q.pause) step_d = Store;", "if (1'b0) step_d = Store;", "a pause that sends"),
+        ("c_d.queued = c_q.queued - queued_t'(bytes_q);", "c_d.queued = c_q.queued;", "bytes that go twice"),
+        ("if (c_d.offset == {c_q.wrap, 12'b0}) c_d.offset = '0;", "", "a write beyond the place"),
+        ("c_q.taken >= credits_of(c_q.end_at)", "1'b1", "an end before all is taken"),
+        ("~(bus_pkg::BeatBytes'('1) << final_byte << 1)", "~(bus_pkg::BeatBytes'('1) << final_byte)", "a last byte that is not written"),
+        ("to_ended     = c_q.announce;\n          c_d.announce = 1'b0;", "to_ended     = c_q.announce;", "a run that ends twice"),
+    ],
     "d2d_rx": [
         ("until_byte > c_q.consumed + 64'(1 << RxShift)", "until_byte > c_q.taken_out + 64'(1 << RxShift)", "a window that is overrun"),
         ("aperture_bus_i.w.strb & fits", "aperture_bus_i.w.strb", "a byte beyond the window"),
@@ -135,6 +156,7 @@ def prove(args, name, bug=None):
     script = SCRIPT.format(
         proof=f"{module}_proof",
         parameters=" ".join(f"-G{key}={value}" for key, value in parameters.items()),
+        abstract=" ".join(f"--blackboxed-module {module}" for module in ABSTRACT.get(name, [])),
         solver=SOLVERS.get(name, "z3"),
         names=" ".join(path.name for path in files),
         files="\n".join(str(folder / path.name) for path in files),
