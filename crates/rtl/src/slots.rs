@@ -16,6 +16,9 @@ struct Posting {
     slot: u16,
 }
 
+/// A completion: queue, slot, entry, and the result with its address.
+type End = (u16, u16, CompletionEntry, Option<(u64, Box<ResultArea>)>);
+
 /// A slot.
 #[derive(Debug)]
 pub struct Slot {
@@ -120,7 +123,7 @@ impl Slot {
     }
 
     /// It is over: its completion, with queue and slot; nothing where the entry was not written.
-    pub fn end(&mut self) -> Option<(u16, u16, CompletionEntry, Option<(u64, Box<ResultArea>)>)> {
+    pub fn end(&mut self) -> Option<End> {
         let Posting { words, queue, slot } = std::mem::take(&mut self.posting);
         let result = self.result.take();
         self.due = None;
