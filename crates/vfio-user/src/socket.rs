@@ -86,8 +86,8 @@ impl Reader {
         Ok(Some(Message { header, body, fds }))
     }
 
-    /// Returns the next message if all of it was read: [`Reader::receive`] returns it then without a call of the kernel. Returns an error if
-    /// it never will be read, unless by that: it is invalid, or long.
+    /// Returns the next message if all of it was read: [`Reader::receive`] returns it then without a call of the kernel. Returns an error
+    /// if it never will be read, unless by that: it is invalid, or long.
     pub fn front(&self) -> Option<Result<(Header, &[u8]), WireError>> {
         let unread = &self.bytes[self.unread.clone()];
         let (head, rest) = unread.split_first_chunk()?;
@@ -99,8 +99,8 @@ impl Reader {
         rest.get(..header.body()).map(|body| Ok((header, body)))
     }
 
-    /// Reads once what is there, without waiting; returns the number of bytes, 0 at the end of the stream. [`Reader::front`] must have taken
-    /// what it could.
+    /// Reads once what is there, without waiting; returns the number of bytes, 0 at the end of the stream. No whole message may be left
+    /// from before.
     ///
     /// # Errors
     ///
