@@ -62,16 +62,16 @@ pub(crate) mod error;
 mod files;
 mod hardware;
 pub(crate) mod held;
-pub(crate) mod lending;
 pub(crate) mod hold;
+pub(crate) mod lending;
 pub(crate) mod options;
 mod page_allocator;
 mod parts;
 mod translate;
 
 pub use error::CardError;
-pub use options::{Disk, Nic, Options, OptionsError};
 pub use lending::{Access, PartError};
+pub use options::{Disk, Nic, Options, OptionsError};
 pub use parts::{Lent, Part};
 
 use crate::backend::{BackendLoop, Control, Info};
@@ -86,8 +86,8 @@ use dcs_abi::status::{Stage, Status};
 use dcs_devices::controller::Waker;
 use dcs_engine::QueueId;
 use hardware::{BUFFER_HANDLE, Hardware, SLOTS};
-use page_allocator::PageAllocator;
 use lending::Lending;
+use page_allocator::PageAllocator;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};

@@ -164,7 +164,7 @@ impl Engine {
         let held = Arc::new(net::Held::new(engine, handle));
         let identity = engine.identity(handle).map_err(failed)?;
         let bytes = identity.blocks.saturating_mul(identity.block_size.into());
-        let part = endpoint::Part { backend: lending.number, handle, bytes, held };
+        let part = endpoint::Part { backend: lending.number(), handle, bytes, held };
         Ok(Part { endpoint: Arc::new(Endpoint::part(part)), number, block_size, bytes })
     }
 }
