@@ -2,10 +2,8 @@
 //!
 //! ```text
 //!   a guest's loads and stores -- socket -- a thread a function --> Controller (under its lock)
-//!                                    |                                   ^
-//!                                    +------ doorbells -----> the loop: Inbox, Drives, Storage
 //!                                                                        ^
-//!   requests -- management socket -- a thread a request ----- jobs ------+
+//!   requests -- management socket -- a thread a request --> jobs --> the loop: Drives, Storage
 //! ```
 //!
 //! Requests are carried out one at a time. A request is prepared first (files and sockets, which may block or
@@ -29,7 +27,6 @@ use dcs_csd_cli::request::Rates;
 use dcs_csd_cli::spec::{Drive, Namespace};
 use dcs_csd_cli::state::{Slice, Slot, Space, State, Worked};
 use dcs_csd_cli::threads::{self, Threads};
-use dcs_vfio_user::inbox::{Inbox, Lender};
 use dcs_vfio_user::pci::{Function, Identity, Interrupts, NoRegisters, Setup};
 use dcs_vfio_user::wake::Wake;
 use dcs_vfio_user::{Port, Running, Server};
@@ -87,8 +84,6 @@ impl From<ConfigError> for Refused {
 pub struct Process {
     sockets: PathBuf,
     pub(crate) wake: Wake,
-    /// Lends guests' sessions to the loop.
-    lender: Lender,
     /// The slots that do operators' work.
     slots: Option<Placement>,
     jobs: Sender<Job>,
@@ -142,14 +137,12 @@ impl Process {
         ssds: Ssds,
     ) -> io::Result<Arc<Process>> {
         let wake = Wake::new()?;
-        let inbox = Inbox::new(&wake)?;
-        let lender = inbox.lender();
         let (jobs, requests) = channel::<Job>();
         let (done, storage) = channel();
         let (woken, placement) = (wake.clone(), slots.clone());
         std::thread::Builder::new().name("dcs-csd".into()).spawn(move || {
             let begun = FileStorage::new(ENTRIES).and_then(|mut storage| {
-                storage.watch(inbox.as_fd().try_clone_to_owned()?);
+                storage.watch(woken.as_fd().try_clone_to_owned()?);
                 let mut drives = Drives::new(Backings::new(storage), ENTRIES as usize);
                 drives.set_disposal(threads::disposal(&woken)?);
                 if let Some(placement) = placement {
@@ -161,14 +154,14 @@ impl Process {
             match begun {
                 Ok(drives) => {
                     let _ = done.send(Ok(()));
-                    run(Work { inbox, requests, drives }, &woken, poll);
+                    run(drives, &requests, &woken, poll);
                 }
                 Err(error) => _ = done.send(Err(error)),
             }
         })?;
         storage.recv().map_err(io::Error::other)??;
         let sockets = sockets.to_path_buf();
-        Ok(Arc::new(Process { sockets, wake, lender, slots, jobs, held: Mutex::default(), ssds }))
+        Ok(Arc::new(Process { sockets, wake, slots, jobs, held: Mutex::default(), ssds }))
     }
 
     /// Has the loop do something, and waits for it.
@@ -286,7 +279,7 @@ impl Process {
             drives.set_load(number, load);
             number
         });
-        match server.start_lending(self.lender.clone()) {
+        match server.start() {
             Ok(running) => {
                 Ok(Served { spec, socket, controller, port, number, spaces, running, _leftover: leftover })
             }
@@ -461,49 +454,38 @@ impl Served {
     }
 }
 
-/// What the loop works on.
-struct Work {
-    inbox: Inbox,
-    requests: Receiver<Job>,
-    drives: Loop,
-}
-
-/// The loop: doorbells, requests, then drives, then sleep.
-fn run(mut work: Work, wake: &Wake, poll: Duration) {
+/// The loop: requests, then drives, then sleep.
+fn run(mut drives: Loop, requests: &Receiver<Job>, wake: &Wake, poll: Duration) {
     let mut pace = Pace::new(poll);
     loop {
-        if work.step() {
-            pace.worked(Instant::now(), &work.drives);
+        if step(&mut drives, requests) {
+            pace.worked(Instant::now(), &drives);
             continue;
         }
-        if pace.looks(Instant::now(), work.drives.under_way()) {
-            // The threads that do operators' work may need this processor.
+        if pace.looks(Instant::now(), drives.under_way()) {
+            // The threads that guests' doorbells come to may need this processor.
             std::thread::yield_now();
             continue;
         }
-        let nap = pace.nap(Instant::now(), work.drives.under_way());
-        let look = |work: &mut Work| work.step() || (nap.is_none() && work.drives.arm());
-        let sleep = |work: &mut Work| {
-            let rest = nap.or_else(|| work.drives.rest());
-            work.drives.storage_mut().sleep(rest);
+        let nap = pace.nap(Instant::now(), drives.under_way());
+        let look = |drives: &mut Loop| step(drives, requests) || (nap.is_none() && drives.arm());
+        let sleep = |drives: &mut Loop| {
+            let rest = nap.or_else(|| drives.rest());
+            drives.storage_mut().sleep(rest);
         };
-        if wake.sleep_by(&mut work, look, sleep) {
-            pace.worked(Instant::now(), &work.drives);
+        if wake.sleep_by(&mut drives, look, sleep) {
+            pace.worked(Instant::now(), &drives);
         }
     }
 }
 
-impl Work {
-    /// Does what there is to do, a bounded part of it; returns true if there was something.
-    fn step(&mut self) -> bool {
-        self.inbox.take();
-        let mut busy = false;
-        while let Ok(job) = self.requests.try_recv() {
-            job(&mut self.drives);
-            busy = true;
-        }
-        self.drives.poll() == Activity::Busy || busy
+fn step(drives: &mut Loop, requests: &Receiver<Job>) -> bool {
+    let mut busy = false;
+    while let Ok(job) = requests.try_recv() {
+        job(drives);
+        busy = true;
     }
+    drives.poll() == Activity::Busy || busy
 }
 
 /// Gives each namespace a number and a place.

@@ -25,7 +25,6 @@
 //! | [`maps`] | the memory that the client lets the device reach |
 //! | `socket` | whole messages with their file descriptors |
 //! | `link` | the state that the two threads share |
-//! | [`inbox`] | doorbells that the owner's loop takes itself |
 //! | [`listen()`] | sockets at paths, in place of those that are no longer in use |
 //! | [`Server`] | answers a client |
 //! | [`VfioUserBus`] | the bus, as device controllers see it |
@@ -50,7 +49,6 @@
 #![forbid(unsafe_code)]
 
 mod bus;
-pub mod inbox;
 mod link;
 mod listen;
 pub mod maps;

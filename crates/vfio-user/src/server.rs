@@ -1,23 +1,22 @@
-//! The server: answers one client after the other, on a thread of its own, which may [lend](crate::inbox) a session to a loop.
+//! The server: answers one client after the other.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rustix::io::Errno;
 
 use crate::bus::VfioUserBus;
-use crate::inbox::Lender;
 use crate::link::Link;
 use crate::listen::listen;
 use crate::pci::{Function, Interrupts, Region};
 use crate::port::Port;
-use crate::socket::{Message, Reader, ReceiveError};
+use crate::socket::{Message, Reader};
 use crate::wake::Wake;
 use crate::wire::{Access, DmaMap, DmaUnmap, HEADER, Header, Request, SetIrqs, Version, WireError, reply};
 
@@ -27,14 +26,12 @@ const REGIONS: u32 = 9;
 const IRQS: u32 = 3;
 const IRQ_MSI: u32 = 1;
 const IRQ_MSIX: u32 = 2;
-/// Number of the region of the registers.
-const BAR0: u32 = 0;
 
 /// A function that clients attach to, one at a time.
 #[derive(Debug)]
 pub struct Server {
     listener: UnixListener,
-    session: Arc<Mutex<Session>>,
+    function: Function,
     shared: Arc<Shared>,
 }
 
@@ -42,7 +39,7 @@ pub struct Server {
 #[derive(Debug)]
 pub struct Running {
     shared: Arc<Shared>,
-    thread: Option<JoinHandle<()>>,
+    thread: Option<JoinHandle<Function>>,
 }
 
 struct Shared {
@@ -94,18 +91,12 @@ impl Server {
         let link = Arc::new(Link::new(function.state().clone(), function.interrupts().vectors(), wake)?);
         let listener = listen(path)?;
         let shared = Arc::new(Shared { link, stop: AtomicBool::new(false), listener: listener.try_clone()? });
-        let session = Arc::new(Mutex::new(Session::new(function, shared.link.clone())));
-        Ok(Server { listener, session, shared })
+        Ok(Server { listener, function, shared })
     }
 
     /// Returns the function, before it is served.
-    ///
-    /// # Panics
-    ///
-    /// Never: a session is lent once the server was started.
     pub fn function(&mut self) -> &mut Function {
-        let session = Arc::get_mut(&mut self.session).expect("it is not lent");
-        &mut session.get_mut().unwrap_or_else(PoisonError::into_inner).function
+        &mut self.function
     }
 
     /// Answers clients on a separate thread.
@@ -113,57 +104,38 @@ impl Server {
     /// # Errors
     ///
     /// If no thread is available.
-    pub fn start(self) -> io::Result<Running> {
-        self.start_by(None)
-    }
-
-    /// The same; the thread lends sessions to a loop that takes their doorbells. The loop must outlive the [`Running`] server, or its inbox
-    /// be dropped before that.
-    ///
-    /// # Errors
-    ///
-    /// If no thread is available.
-    pub fn start_lending(self, lender: Lender) -> io::Result<Running> {
-        self.start_by(Some(lender))
-    }
-
-    /// Answers one client, on a socket that is connected already, until it hangs up or is disconnected.
-    pub fn serve(&mut self, socket: UnixStream) {
-        self.shared.serve(&self.session, socket, None);
-    }
-
-    fn start_by(self, lender: Option<Lender>) -> io::Result<Running> {
-        let Server { listener, session, shared } = self;
-        let running = shared.clone();
+    pub fn start(mut self) -> io::Result<Running> {
+        let shared = self.shared.clone();
         let thread = std::thread::Builder::new().name("dcs-vfio-user".into()).spawn(move || {
-            while !shared.stop.load(Ordering::Acquire) {
-                match listener.accept() {
-                    Ok((socket, _)) => shared.serve(&session, socket, lender.as_ref()),
+            while !self.shared.stop.load(Ordering::Acquire) {
+                match self.listener.accept() {
+                    Ok((socket, _)) => self.serve(socket),
                     // Out of descriptors, say, which may or may not pass.
                     Err(_) => std::thread::sleep(Duration::from_millis(10)),
                 }
             }
+            self.function
         })?;
-        Ok(Running { shared: running, thread: Some(thread) })
+        Ok(Running { shared, thread: Some(thread) })
     }
-}
 
-impl Shared {
-    /// Answers one client until it hangs up or is disconnected.
-    fn serve(&self, session: &Arc<Mutex<Session>>, socket: UnixStream, lender: Option<&Lender>) {
-        let Ok(socket) = self.link.connect(socket) else { return };
-        lock(session).begin();
-        loop {
-            // A client that breaks the protocol is disconnected like one that left.
-            let Ok(Some(kind)) = lock(session).take_next(&socket) else { break };
-            if self.stop.load(Ordering::Acquire) {
+    /// Answers one client, on a socket that is connected already, until it hangs up or is disconnected.
+    pub fn serve(&mut self, socket: UnixStream) {
+        let link = self.shared.link.clone();
+        let Ok(socket) = link.connect(socket) else { return };
+        let mut session = Session { function: &mut self.function, link: &link, spoken: false };
+        let mut reader = Reader::new();
+        // A client that breaks the protocol is disconnected like one that left.
+        while let Ok(Some(message)) = reader.receive(socket.as_fd()) {
+            if self.shared.stop.load(Ordering::Acquire) || session.take(message).is_err() {
                 break;
             }
-            if let (Kind::Doorbell, Some(lender)) = (kind, lender) {
-                lender.lend(session.clone(), socket.clone());
-            }
         }
-        lock(session).end();
+        // In this order: first stop all writes to the client's memory, then forget everything.
+        self.function.unplug();
+        // Uses that take longer keep their memory, whose client is gone.
+        let _ = link.drain();
+        link.disconnect();
     }
 }
 
@@ -180,98 +152,14 @@ impl Drop for Running {
     }
 }
 
-/// What a message asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    /// Stores to BAR0 that need no answer: they are done without waiting.
-    Doorbell,
-    Other,
-}
-
-impl Kind {
-    fn of(header: &Header, body: &[u8]) -> Kind {
-        let is_doorbell = header.is_posted()
-            && !header.is_reply()
-            && match Request::parse(header.command, body) {
-                Ok(Request::Write(access, _)) => access.region == BAR0,
-                Ok(Request::WriteMulti(writes)) => writes.iter().all(|(access, _)| access.region == BAR0),
-                _ => false,
-            };
-        if is_doorbell { Kind::Doorbell } else { Kind::Other }
-    }
-}
-
-/// A function, and how far its client's messages were taken.
-pub(crate) struct Session {
-    function: Function,
-    link: Arc<Link>,
-    reader: Reader,
+struct Session<'a> {
+    function: &'a mut Function,
+    link: &'a Link,
     /// Set once the version was agreed on.
     spoken: bool,
 }
 
-impl std::fmt::Debug for Session {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{:?}", self.function)
-    }
-}
-
-/// The content of these locks is consistent after every message.
-pub(crate) fn lock(session: &Mutex<Session>) -> MutexGuard<'_, Session> {
-    session.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl Session {
-    fn new(function: Function, link: Arc<Link>) -> Session {
-        Session { function, link, reader: Reader::new(), spoken: false }
-    }
-
-    /// Begins with a new client.
-    fn begin(&mut self) {
-        (self.reader, self.spoken) = (Reader::new(), false);
-    }
-
-    /// Ends the connection.
-    fn end(&mut self) {
-        // In this order: first stop all writes to the client's memory, then forget everything.
-        self.function.unplug();
-        // Uses that take longer keep their memory, whose client is gone.
-        let _ = self.link.drain();
-        self.link.disconnect();
-    }
-
-    /// Waits for a message, and takes it. Returns `None` if the client has hung up; an error ends the connection.
-    fn take_next(&mut self, socket: &UnixStream) -> Result<Option<Kind>, ReceiveError> {
-        let Some(message) = self.reader.receive(socket.as_fd())? else { return Ok(None) };
-        let kind = Kind::of(&message.header, &message.body);
-        self.take(message)?;
-        Ok(Some(kind))
-    }
-
-    /// Takes the doorbells that have come, by one read, without waiting. Returns false if something else has come, which
-    /// [`Session::take_next`] takes.
-    pub(crate) fn take_doorbells(&mut self, socket: &UnixStream) -> bool {
-        match self.reader.read_now(socket.as_fd()) {
-            Ok(0) => false,
-            Ok(_) => self.take_read_doorbells(socket),
-            Err(error) => error.kind() == io::ErrorKind::WouldBlock,
-        }
-    }
-
-    /// Takes the doorbells that were read already. Returns false likewise.
-    pub(crate) fn take_read_doorbells(&mut self, socket: &UnixStream) -> bool {
-        while let Some(whole) = self.reader.front() {
-            match whole {
-                Ok((header, body)) if Kind::of(&header, body) == Kind::Doorbell && self.spoken => {}
-                _ => return false,
-            }
-            if self.take_next(socket).is_err() {
-                return false;
-            }
-        }
-        true
-    }
-
+impl Session<'_> {
     /// Handles one message. An error ends the connection.
     fn take(&mut self, message: Message) -> io::Result<()> {
         let Message { header, body, fds } = message;
@@ -279,7 +167,7 @@ impl Session {
             self.link.answered(header.id, header.failure().map_or(Ok(&body), Err));
             return Ok(());
         }
-        let link = self.link.clone();
+        let link = self.link;
         let answer = match Request::parse(header.command, &body) {
             Ok(Request::Version(version)) => self.version(&version),
             Ok(_) if !self.spoken => Err(Errno::PROTO),
@@ -433,7 +321,7 @@ impl Session {
 
 fn region(index: u32) -> Option<Region> {
     Some(match index {
-        BAR0 => Region::Bar0,
+        0 => Region::Bar0,
         2 => Region::Bar2,
         4 => Region::Bar4,
         7 => Region::Config,

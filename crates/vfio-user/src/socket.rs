@@ -56,7 +56,7 @@ impl Reader {
     /// If the connection breaks, or the stream can no longer be followed.
     pub fn receive(&mut self, socket: BorrowedFd<'_>) -> Result<Option<Message>, ReceiveError> {
         while self.unread.len() < HEADER {
-            if self.read(socket, RecvFlags::empty())? == 0 {
+            if self.read(socket)? == 0 {
                 let is_cut = !self.unread.is_empty();
                 let cut = || Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
                 return if is_cut { cut() } else { Ok(None) };
@@ -74,7 +74,7 @@ impl Reader {
         let rest = &mut body[there..];
         let mut filled = 0;
         while filled < rest.len() {
-            match receive_some(socket, &mut rest[filled..], RecvFlags::empty(), |fd| {
+            match receive_some(socket, &mut rest[filled..], |fd| {
                 if fds.len() < MAX_FDS {
                     fds.push(fd);
                 }
@@ -86,37 +86,14 @@ impl Reader {
         Ok(Some(Message { header, body, fds }))
     }
 
-    /// Returns the next message if all of it was read: [`Reader::receive`] returns it then without a call of the kernel. Returns an error
-    /// if it never will be read, unless by that: it is invalid, or long.
-    pub fn front(&self) -> Option<Result<(Header, &[u8]), WireError>> {
-        let unread = &self.bytes[self.unread.clone()];
-        let (head, rest) = unread.split_first_chunk()?;
-        let header = match Header::parse(head) {
-            Ok(header) if HEADER + header.body() > AHEAD => return Some(Err(WireError::Size(header.size))),
-            Ok(header) => header,
-            Err(error) => return Some(Err(error)),
-        };
-        rest.get(..header.body()).map(|body| Ok((header, body)))
-    }
-
-    /// Reads once what is there, without waiting; returns the number of bytes, 0 at the end of the stream. No whole message may be left
-    /// from before.
-    ///
-    /// # Errors
-    ///
-    /// `WouldBlock` if nothing is there.
-    pub fn read_now(&mut self, socket: BorrowedFd<'_>) -> io::Result<usize> {
-        self.read(socket, RecvFlags::DONTWAIT)
-    }
-
     /// Reads what is there, at least a byte; returns the number of bytes, 0 at the end of the stream.
-    fn read(&mut self, socket: BorrowedFd<'_>, flags: RecvFlags) -> io::Result<usize> {
+    fn read(&mut self, socket: BorrowedFd<'_>) -> io::Result<usize> {
         let start = self.unread.start;
         self.bytes.copy_within(self.unread.clone(), 0);
         self.fds.iter_mut().for_each(|(end, _)| *end -= start);
         self.unread = 0..self.unread.len();
         let mut came = Vec::new();
-        let got = receive_some(socket, &mut self.bytes[self.unread.end..], flags, |fd| came.push(fd))?;
+        let got = receive_some(socket, &mut self.bytes[self.unread.end..], |fd| came.push(fd))?;
         self.unread.end += got;
         let room = (2 * MAX_FDS).saturating_sub(self.fds.len());
         self.fds.extend(came.into_iter().take(room).map(|fd| (self.unread.end, fd)));
@@ -137,14 +114,13 @@ impl Reader {
 fn receive_some(
     socket: BorrowedFd<'_>,
     bytes: &mut [u8],
-    flags: RecvFlags,
     mut take: impl FnMut(OwnedFd),
 ) -> io::Result<usize> {
     loop {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
         let mut into = [IoSliceMut::new(bytes)];
-        let got = match net::recvmsg(socket, &mut into, &mut ancillary, RecvFlags::CMSG_CLOEXEC | flags) {
+        let got = match net::recvmsg(socket, &mut into, &mut ancillary, RecvFlags::CMSG_CLOEXEC) {
             Ok(received) => received.bytes,
             Err(Errno::INTR) => continue,
             Err(error) => return Err(error.into()),
@@ -234,42 +210,6 @@ mod tests {
             }
             assert!(reader.receive(there.as_fd()).unwrap().is_none());
             sender.join().unwrap();
-        }
-    }
-
-    #[test]
-    fn what_is_read_without_waiting_is_the_same() {
-        let lengths = [0, 24, 9, AHEAD - HEADER, 24, 24, 0];
-        let message = |(id, length)| {
-            let header = Header::request(id, command::REGION_WRITE, length, true).to_bytes();
-            [header.to_vec(), vec![id as u8; length]].concat()
-        };
-        let stream: Vec<u8> = (0u16..).zip(lengths).flat_map(message).collect();
-        for piece in [1, 15, 17, 4096, stream.len()] {
-            let (mut here, there) = UnixStream::pair().unwrap();
-            let (mut reader, mut seen) = (Reader::new(), Vec::new());
-            for part in stream.chunks(piece) {
-                here.write_all(part).unwrap();
-                while reader.read_now(there.as_fd()).is_ok_and(|count| count > 0) {
-                    while let Some(whole) = reader.front() {
-                        let (header, body) = whole.map(|(header, body)| (header, body.to_vec())).unwrap();
-                        let message = reader.receive(there.as_fd()).unwrap().unwrap();
-                        assert_eq!((message.header, &message.body), (header, &body));
-                        assert!(
-                            body == vec![header.id as u8; lengths[usize::from(header.id)]],
-                            "pieces of {piece}"
-                        );
-                        seen.push(header.id);
-                    }
-                }
-            }
-            assert_eq!(seen, (0..lengths.len() as u16).collect::<Vec<_>>(), "pieces of {piece}");
-            // One that is longer than what is read at once is for who waits.
-            here.write_all(&message((7, AHEAD))[..HEADER]).unwrap();
-            reader.read_now(there.as_fd()).unwrap();
-            assert!(matches!(reader.front(), Some(Err(WireError::Size(_)))));
-            drop(here);
-            assert_eq!(reader.read_now(there.as_fd()).unwrap(), 0);
         }
     }
 

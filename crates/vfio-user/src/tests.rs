@@ -21,8 +21,6 @@ use crate::wake::Wake;
 use crate::wire::{Access, Header, Payload, command, reply};
 use crate::{Port, Running, Server, Unreachable, VfioUserBus};
 
-mod looped;
-
 const LIMIT: Duration = Duration::from_secs(20);
 const BAR2: u64 = 0x8000_0000;
 const PEER: u64 = 0xfe00_0000;

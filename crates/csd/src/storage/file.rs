@@ -173,12 +173,12 @@ impl FileStorage {
         }
     }
 
-    /// Watches a descriptor, of an epoll instance say: [`FileStorage::sleep`] ends when it is readable.
+    /// Watches a descriptor, an eventfd: [`FileStorage::sleep`] ends when something is written to it.
     pub fn watch(&mut self, event: OwnedFd) {
         self.ring.watch(event);
     }
 
-    /// Sleeps until a request is answered or the watched descriptor is readable, at most this long.
+    /// Sleeps until a request is answered or the watched descriptor is written to, at most this long.
     pub fn sleep(&mut self, limit: Option<std::time::Duration>) {
         if self.done.is_empty() {
             self.ring.submit();

@@ -16,7 +16,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use io_uring::types::{Fd, FsyncFlags, SubmitArgs, Timespec};
-use io_uring::{IoUring, opcode, squeue};
+use io_uring::{IoUring, cqueue, opcode, squeue};
 
 /// Number of pieces of a part for which memory is allocated in advance.
 const USUAL: usize = 8;
@@ -119,7 +119,7 @@ impl Uring {
         own.dontfork().setup_cqsize(most).setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag();
         let ring = own.build(entries).or_else(|_| quiet()).or_else(|_| plain())?;
         let parameters = ring.params();
-        // No kernel before 5.13 is taken: none was tried.
+        // 5.13 was the last to add an operation that `watch` needs.
         if !parameters.is_feature_nodrop()
             || !parameters.is_feature_ext_arg()
             || !parameters.is_feature_resource_tagging()
@@ -192,15 +192,14 @@ impl Uring {
         }
     }
 
-    /// Watches a descriptor, of an epoll instance say: a sleep ends when it is readable, or begins so.
+    /// Watches a descriptor, an eventfd: a sleep ends when something is written to it.
     pub fn watch(&mut self, event: OwnedFd) {
         self.watched = Some(event);
     }
 
     fn look_at_watched(&mut self) {
         let Some(event) = self.watched.as_ref().filter(|_| !self.watching) else { return };
-        // Once for a sleep: what comes while the loop is awake costs it nothing here.
-        let poll = opcode::PollAdd::new(Fd(event.as_raw_fd()), libc::POLLIN as u32);
+        let poll = opcode::PollAdd::new(Fd(event.as_raw_fd()), libc::POLLIN as u32).multi(true);
         // SAFETY: the entry names a descriptor that is open as long as the ring exists, and no memory.
         self.watching = unsafe { self.ring.submission().push(&poll.build().user_data(WATCH)) }.is_ok();
     }
@@ -245,7 +244,7 @@ impl Uring {
         }
         for entry in self.ring.completion() {
             if entry.user_data() == WATCH {
-                self.watching = false;
+                self.watching = cqueue::more(entry.flags());
                 continue;
             }
             let part = entry.user_data() as u32;

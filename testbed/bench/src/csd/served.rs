@@ -10,7 +10,6 @@ use crate::s3::process::BECOME;
 use dcs_csd::storage::ModelStorage;
 use dcs_csd::{Activity, Config, Controller, Drives, Namespace, Storage};
 use dcs_csd_cli::port::{DriveRegisters, GuestPort};
-use dcs_vfio_user::inbox::Inbox;
 use dcs_vfio_user::pci::{Function, Identity, Interrupts, NoRegisters, Setup};
 use dcs_vfio_user::wake::Wake;
 use dcs_vfio_user::{Running, Server};
@@ -190,15 +189,10 @@ impl MemoryDrive {
         let (told, begun) = std::sync::mpsc::channel();
         let (socket, stopped, woken) = (path.to_path_buf(), stop.clone(), wake.clone());
         let thread = std::thread::Builder::new().name("dcs-csd".into()).spawn(move || {
-            let served = stay_on(&cores).and_then(|()| {
-                let inbox = Inbox::new(&woken)?;
-                let (drives, running) = MemoryDrive::serve(&socket, &woken, &inbox)?;
-                Ok((inbox, drives, running))
-            });
-            match served {
-                Ok((inbox, drives, running)) => {
+            match stay_on(&cores).and_then(|()| MemoryDrive::serve(&socket, &woken)) {
+                Ok((drives, running)) => {
                     let _ = told.send(Ok(()));
-                    MemoryDrive::drive(inbox, drives, &stopped, &woken);
+                    MemoryDrive::drive(drives, &stopped, &woken);
                     drop(running);
                 }
                 Err(error) => _ = told.send(Err(error)),
@@ -208,11 +202,7 @@ impl MemoryDrive {
         Ok(MemoryDrive { socket: path.to_path_buf(), stop, wake, thread: Some(thread) })
     }
 
-    fn serve(
-        path: &Path,
-        wake: &Wake,
-        inbox: &Inbox,
-    ) -> io::Result<(Drives<GuestPort, ModelStorage>, Running)> {
+    fn serve(path: &Path, wake: &Wake) -> io::Result<(Drives<GuestPort, ModelStorage>, Running)> {
         let mut storage = ModelStorage::new(0);
         let volume = storage.add(MEMORY as usize, 512);
         let mut controller = Controller::new(Config::new("memory")).map_err(io::Error::other)?;
@@ -227,22 +217,19 @@ impl MemoryDrive {
         server.function().set_registers(Box::new(DriveRegisters::new(controller.clone(), wake.clone())));
         let mut drives = Drives::new(storage, 256);
         drives.add(controller, GuestPort::new(port), 1);
-        Ok((drives, server.start_lending(inbox.lender())?))
+        Ok((drives, server.start()?))
     }
 
     /// Runs the loop of `dcs csd run` over storage that never blocks.
-    fn drive(inbox: Inbox, drives: Drives<GuestPort, ModelStorage>, stop: &AtomicBool, wake: &Wake) {
-        let (mut work, mut worked) = ((inbox, drives), Instant::now());
-        let step = |(inbox, drives): &mut (Inbox, Drives<GuestPort, ModelStorage>)| {
-            inbox.take();
-            drives.poll() == Activity::Busy
-        };
+    fn drive(mut drives: Drives<GuestPort, ModelStorage>, stop: &AtomicBool, wake: &Wake) {
+        let mut worked = Instant::now();
         while !stop.load(Ordering::Acquire) {
-            if step(&mut work) {
+            if drives.poll() == Activity::Busy {
                 worked = Instant::now();
             } else if worked.elapsed() > POLL {
-                let sleep = |work: &mut (Inbox, _)| work.0.sleep(Some(Duration::from_millis(100)));
-                wake.sleep_by(&mut work, |work| step(work) || work.1.arm(), sleep);
+                wake.sleep(Some(Duration::from_millis(100)), || {
+                    drives.poll() == Activity::Busy || drives.arm()
+                });
             } else {
                 std::thread::yield_now();
             }
