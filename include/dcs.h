@@ -1139,7 +1139,7 @@ static inline bool dcs_status_do_not_retry(uint16_t status) {
 
 /**
  * As DCS_BACKEND_KERNEL, in a guest that has virtual drives (dcs csd): operators on files of such a drive run
- * beside its disk. A file that cannot be had so is refused.
+ * beside its disk. A file that the drive cannot read so is refused.
  */
 #define DCS_BACKEND_DRIVE 2
 
@@ -1521,7 +1521,7 @@ struct dcs_side {
      */
     uint8_t near_storage;
     /**
-     * Where in the file or block device. 0 for everything else. The file's own position is not used, nor
+     * Position in the file or block device. 0 for everything else. The file's own position is not used, nor
      * changed.
      */
     uint64_t offset;
@@ -1565,11 +1565,11 @@ struct dcs_request {
      */
     size_t size;
     /**
-     * Where bytes come from.
+     * Source of the bytes.
      */
     struct dcs_side source;
     /**
-     * Where they go. A file grows as needed and is not truncated.
+     * Destination of the bytes. A file grows as needed and is not truncated.
      */
     struct dcs_side destination;
     /**
@@ -1670,7 +1670,7 @@ int dcs_engine_start(const struct dcs_engine_options *options,
                      struct dcs_engine **engine);
 
 /**
- * Says in one line what a GPU is, counted from 1, or why it cannot be had: no driver, no GPU, not that many.
+ * Describes a GPU, counted from 1, in one line, or says why it is not available: no driver, no GPU, not that many.
  *
  * Writes up to `size` bytes, the NUL at the end included, and returns the length of the whole line, as
  * snprintf(3) does.

@@ -92,8 +92,8 @@ impl Quota {
     pub fn has(&self, queue: usize, count: u32) -> bool {
         let own = self.queues[queue];
         let claimed = match self.claim {
-            // A guarantee goes before a claim.
-            Some(claim) if claim.queue != queue && own.owed() < count => {
+            // A guarantee goes before a claim. The queue's own copies, one block at a time, do not.
+            Some(claim) if own.owed() < count && (claim.queue != queue || count < claim.count) => {
                 claim.count.saturating_sub(self.queues[claim.queue].owed())
             }
             _ => 0,
@@ -231,6 +231,20 @@ mod tests {
         assert!(!quota.take(0, 1), "it is the queue's until that says otherwise");
         quota.unclaim(1);
         assert!(quota.take(0, 1) && quota.take_returned());
+    }
+
+    /// A claim holds against the queue's own copies too: else these alone would have all that is nobody's guarantee.
+    #[test]
+    fn a_queue_s_copies_do_not_take_what_its_chain_claims() {
+        let mut quota = Quota::new(40, 4); // guarantee 5 each
+        assert!(quota.take(1, 5));
+        let taken = (0..).take_while(|_| quota.take(0, 1)).count();
+        quota.claim(1, 8);
+        for _ in 0..8 {
+            assert!(!quota.take(1, 8) && !quota.take(1, 1) && !quota.take(0, 1));
+            quota.give(0, 1);
+        }
+        assert!(quota.take(1, 8) && taken == 25);
     }
 
     /// A command with the longest chain always finds its blocks in the end, however many functions there are.

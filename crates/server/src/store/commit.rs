@@ -332,6 +332,7 @@ impl Worker {
             tracing::error!(%error, operations = batch.len(), "a commit failed");
             self.recover(&mut batch);
         }
+        let is_well = result.is_ok();
         let (discarded, committed) = match result {
             Ok(discarded) => (discarded, Ok(())),
             Err(error) => (Vec::new(), Err(error)),
@@ -340,7 +341,8 @@ impl Worker {
             job.answer(committed.clone());
         }
         self.sweeper.sweep(discarded);
-        if self.waiting.are_many()
+        if is_well
+            && self.waiting.are_many()
             && let Err(error) = self.settle()
         {
             tracing::error!(%error, "the database does not take what the journal has");

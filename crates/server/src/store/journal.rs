@@ -74,9 +74,9 @@ impl Journal {
         self.pack
     }
 
-    /// Returns true if there are entries since the last checkpoint.
+    /// Returns true if there is something to check in: entries, or a number to move past one that failed.
     pub(super) fn is_pending(&self) -> bool {
-        !self.entries.is_empty()
+        !self.entries.is_empty() || self.next != self.acknowledged
     }
 
     /// Returns the number after the last entry that may be applied again.

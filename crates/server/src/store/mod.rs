@@ -185,8 +185,8 @@ pub struct Usage {
 /// Bucket, key, and the object or the reason why its record can't be read.
 pub type Recorded = (String, String, Result<Object, StoreError>);
 
-/// Storage of a server. Reads see what was committed when they began, and never wait; changes wait for their commit,
-/// which they share. Dropping it commits what waits.
+/// Storage of a server. Reads see what was committed when they began; those of more than one object first have the
+/// database take what waits for it. Changes wait for their commit, which they share. Dropping it commits what waits.
 pub struct Store {
     // Stopped first, because it uses the others.
     committer: Committer,
@@ -266,7 +266,18 @@ impl Store {
 
     fn read<T>(&self, read: impl FnOnce(&ReadTransaction) -> Result<T, StoreError>) -> Result<T, StoreError> {
         let database = self.database.read().expect("readers do not panic");
-        read(&database.as_ref().ok_or(StoreError::Closed)?.begin_read()?)
+        let database = database.as_ref().ok_or(StoreError::Closed)?;
+        self.noted(database.begin_read().map_err(Into::into).and_then(|reading| read(&reading)))
+    }
+
+    /// Has the committer look at a database that has failed: it refuses all that is not in memory until it is opened
+    /// again, and commits of the journal alone do not notice.
+    fn noted<T>(&self, result: Result<T, StoreError>) -> Result<T, StoreError> {
+        if matches!(result, Err(StoreError::Database(_))) {
+            // Every transaction finds out. Nobody waits for the answer.
+            let _ = self.committer.more_ids();
+        }
+        result
     }
 
     /// Reads tables that a put of a small object changes.
@@ -276,8 +287,8 @@ impl Store {
     ) -> Result<T, StoreError> {
         let database = self.database.read().expect("readers do not panic");
         let database = database.as_ref().ok_or(StoreError::Closed)?;
-        self.waiting.settle(database)?;
-        read(&database.begin_read()?)
+        let settled = self.waiting.settle(database);
+        self.noted(settled.and_then(|()| read(&database.begin_read()?)))
     }
 
     /// Returns a bucket's record.

@@ -120,13 +120,18 @@ impl OpenPacks {
             if found.nlink() > 0 {
                 return Ok((file, found.len()));
             }
+            self.forget(pack);
         }
         let file = Arc::new(File::open(path(packs, pack))?);
-        let length = file.metadata()?.len();
         // What was there is closed when the lock is free: that may take a while.
         let before = self.places()[place].replace((pack, file.clone()));
         drop(before);
-        Ok((file, length))
+        let found = file.metadata()?;
+        if found.nlink() == 0 {
+            // It was removed meanwhile, and forgotten before it was there.
+            self.forget(pack);
+        }
+        Ok((file, found.len()))
     }
 
     /// Forgets a pack that is removed, whose room it would keep.

@@ -657,6 +657,27 @@ fn a_database_that_failed_takes_the_journal_again() {
     assert_eq!(wait(store.repair(true)).unwrap(), Repaired::default());
 }
 
+/// A read of the database fails once, and puts go on in the journal alone: the database is opened again, though no
+/// change of another kind comes, and lists all of them.
+#[test]
+fn a_database_that_a_reader_saw_fail_is_opened_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let (recorder, store) = recorded(dir.path());
+    noted(&recorder, &store, "a", small(1)[0]).unwrap();
+    drop(store);
+    let (store, _) = open(&dir.path().join("store/deep"), Durability::Full);
+    let listed = || store.list("b", &super::Listing { max: 10, ..Default::default() });
+    recorder.fail_next_read("meta.redb");
+    let failed = listed();
+    assert!(recorder.has_failed() && matches!(failed, Err(StoreError::Database(_))), "{failed:?}");
+    let begun = std::time::Instant::now();
+    while listed().is_err() {
+        assert!(begun.elapsed() < std::time::Duration::from_secs(30), "it fails for good");
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    assert_eq!(listed().unwrap().objects.len(), 1);
+}
+
 #[test]
 fn what_can_t_be_removed_is_tried_again_at_each_start() {
     let dir = tempfile::tempdir().unwrap();

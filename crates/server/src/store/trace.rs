@@ -14,6 +14,11 @@ mod nothing {
     use std::io;
     use std::path::Path;
 
+    /// Fails if a test wants a read to fail.
+    pub(in super::super) fn reads(_file: &Path) -> io::Result<()> {
+        Ok(())
+    }
+
     pub(in super::super) fn writes(_file: &Path, _offset: u64, _data: &[u8]) {}
     pub(in super::super) fn resizes(_file: &Path, _length: u64) {}
     pub(in super::super) fn made_file(_path: &Path) {}
@@ -76,6 +81,8 @@ mod recorded {
         events: Mutex<Vec<Event>>,
         /// Name of the file whose next sync fails.
         failing: Mutex<Option<&'static str>>,
+        /// Name of the file whose next read fails.
+        unreadable: Mutex<Option<&'static str>>,
         /// Callback for files that the kernel dropped, so that the test can put the disk's state in place.
         on_forgot: Mutex<Option<OnForgot>>,
         failed: AtomicBool,
@@ -101,6 +108,7 @@ mod recorded {
                 root: root.to_owned(),
                 events: Mutex::default(),
                 failing: Mutex::default(),
+                unreadable: Mutex::default(),
                 on_forgot: Mutex::default(),
                 failed: AtomicBool::new(false),
             });
@@ -127,18 +135,30 @@ mod recorded {
             *self.on_forgot.lock().unwrap() = Some(Box::new(on_forgot));
         }
 
+        /// Has the next read of a file of that name fail.
+        pub(in super::super) fn fail_next_read(&self, name: &'static str) {
+            *self.unreadable.lock().unwrap() = Some(name);
+        }
+
         pub(in super::super) fn has_failed(&self) -> bool {
             self.failed.load(SeqCst)
         }
 
-        fn fails(&self, path: &Path) -> bool {
-            let mut failing = self.failing.lock().unwrap();
+        fn fails(&self, failing: &Mutex<Option<&'static str>>, path: &Path) -> bool {
+            let mut failing = failing.lock().unwrap();
             let fails = failing.is_some_and(|name| path.ends_with(name));
             if fails {
                 *failing = None;
                 self.failed.store(true, SeqCst);
             }
             fails
+        }
+    }
+
+    pub(in super::super) fn reads(file: &Path) -> io::Result<()> {
+        match of(file) {
+            Some(recorder) if recorder.fails(&recorder.unreadable, file) => Err(rustix::io::Errno::IO.into()),
+            _ => Ok(()),
         }
     }
 
@@ -188,7 +208,7 @@ mod recorded {
     pub(in super::super) fn syncs(path: &Path, sync: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
         let Some(recorder) = of(path) else { return sync() };
         let begun = recorder.events().len();
-        if recorder.fails(path) {
+        if recorder.fails(&recorder.failing, path) {
             recorder.events().push(Event::SyncFailed(path.into(), begun));
             return Err(rustix::io::Errno::IO.into());
         }
