@@ -4,6 +4,8 @@
 // goes to whoever comes first. While one function has all queues, half of the pool is guaranteed
 // to them in equal parts. If several have queues, all but an eighth, ten at least and half at
 // most, is guaranteed to these functions in equal parts, and each one's part to its queues.
+//
+// There are neither weights of functions nor claims: here no command starts with several blocks.
 
 module quota #(
   parameter int unsigned Total  = 16,

@@ -90,7 +90,7 @@ impl Prepared {
 /// A submission that was not made.
 enum Refusal {
     Closed,
-    /// How the last one ended was not asked for.
+    /// The result of the previous submission was not read.
     NotAsked,
     Library(dcs::Error),
 }

@@ -2,7 +2,7 @@
 
 use crate::layout::{Kind, Layout};
 
-/// Why bytes are not a structure of this command set.
+/// Reason why bytes are not a structure of this command set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WireError {
     /// Fewer bytes than the structure has.

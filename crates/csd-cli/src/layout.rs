@@ -29,7 +29,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// Slices begin at multiples of this, so that two of them never share a block of any disk.
 const ALIGNMENT: u64 = 1 << 20;
 
-/// Where the slices' readers take further locks, and where shared namespaces do, with their names.
+/// Positions of further locks in a file, with their names: those of slices' readers, and those of shared namespaces.
 const READERS: u64 = 1 << 61;
 const NAMES: u64 = 1 << 62;
 

@@ -22,7 +22,7 @@ use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// Why there is no listener, no connection, or no datagrams.
+/// Reason why there is no listener, no connection, or no datagrams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("cannot {what}: {why}")]
 pub struct NetError {

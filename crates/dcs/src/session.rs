@@ -426,7 +426,7 @@ fn start(work: Work, engine: &Arc<Shared>, queue: &Arc<QueuePair>) {
     });
 }
 
-/// Why a queue took no command.
+/// Reason why a queue took no command.
 pub(crate) fn refused(refused: Refused) -> Error {
     match refused {
         Refused::Full => Error::SessionFull,

@@ -22,7 +22,7 @@ const WEIGHT: u64 = 8;
 /// costs one more pass, and an owner that is this long busy otherwise has more to do than that.
 const PATIENCE: u64 = 4;
 
-/// Why a pass may start.
+/// Reason why a pass may start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Occasion {
     /// Something has happened, or a moment has come.

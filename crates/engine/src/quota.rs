@@ -17,7 +17,7 @@ pub(crate) struct Quota {
     owed: u32,
     /// Something was given back since this was last asked: who waits may try again.
     returned: bool,
-    /// What is kept for a queue that needs more at once than it is guaranteed.
+    /// Claim of a queue that needs more at once than it is guaranteed.
     claim: Option<Claim>,
 }
 

@@ -45,7 +45,7 @@ pub struct Body {
     queues: [Option<(u16, u64)>; QUEUES as usize],
     slots: Vec<Slot>,
     flights: Flights,
-    /// How often a device still has each block.
+    /// Number of times that a device still has each block.
     holds: [u32; BLOCKS as usize],
     reading: Option<Reading>,
     /// Words that were read, and whether that failed.

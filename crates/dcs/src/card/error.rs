@@ -3,7 +3,7 @@
 use dcs_abi::status::Status;
 use dcs_vfio::VfioError;
 
-/// Why a card cannot be used.
+/// Reason why a card cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum CardError {
     /// There is none.

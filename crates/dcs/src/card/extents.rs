@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-/// Why a card cannot have a range of a file.
+/// Reason why a card cannot have a range of a file.
 #[derive(Debug, thiserror::Error)]
 pub enum ExtentError {
     /// The file lies on no disk that the card drives.

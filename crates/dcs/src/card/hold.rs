@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 /// F_SETSIG: which signal tells of a lease. [linux, asm-generic/fcntl.h]
 const SETSIG: libc::c_int = 10;
 
-/// Why something is not held.
+/// Reason why something is not held.
 #[derive(Debug)]
 pub(crate) enum Unheld {
     /// Another transfer of this engine has it, in a way that excludes this one: it can be tried again when

@@ -353,7 +353,7 @@ impl Job {
     }
 }
 
-/// Why bytes go no further.
+/// Reason why bytes go no further.
 pub(super) enum Moved {
     Failed(DriveFailure),
     /// The pipe's reader is gone.

@@ -55,7 +55,7 @@ pub struct Measured {
     pub engine: Option<(f64, f64)>,
 }
 
-/// Why nothing was measured.
+/// Reason why nothing was measured.
 #[derive(Debug, thiserror::Error)]
 pub enum MeasureError {
     /// The GPU.

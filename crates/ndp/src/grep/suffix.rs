@@ -19,7 +19,7 @@ const LENGTH_MIN: usize = 2;
 /// Bytes of cached states.
 const STATES_MAX: usize = 256 << 10;
 
-/// What all matches end with, and an automaton that reads a match from its end.
+/// The common end of all matches, and an automaton that reads a match from its end.
 pub(super) struct Suffix {
     finder: Finder<'static>,
     dfa: dfa::DFA,

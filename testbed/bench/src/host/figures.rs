@@ -51,7 +51,7 @@ pub struct Objects {
     pub latency_us_p99: f64,
 }
 
-/// What the processor's counters say: medians, or why there are none.
+/// Values of the processor's counters: medians, or the reason why there are none.
 #[derive(Clone, Debug, Serialize)]
 #[serde(untagged)]
 pub enum Counters {

@@ -90,7 +90,7 @@ pub struct Account {
     pub streams: Vec<StreamAccount>,
     /// Latencies of the objects finished between `Begin` and `End`, in microseconds.
     pub latency_us: Vec<f32>,
-    /// What the processor's counters counted meanwhile, if that was wanted.
+    /// Values of the processor's counters for that time, if they were asked for.
     #[serde(default)]
     pub counted: Option<Counted>,
 }
