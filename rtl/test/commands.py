@@ -311,7 +311,8 @@ class Card(Rig):
         self.resetting.add(func)
         rings = [ring for ring in self.rings if ring.func == func and not ring.going]
         for command in self.owed():
-            if command.func == func and command.way:
+            # A hostile host has commands that are nobody's.
+            if command.way and command.func == func:
                 command.excuses |= {C["StatusQueueDeleted"], C["StatusPeerReset"]}
         # The host may take no completions any more: those for which there is no room are dropped.
         mute = self.chance.random() < 0.7
