@@ -209,7 +209,7 @@ mod tests {
         assert!(quota.take(4, 12), "its part is larger again");
     }
 
-    /// What comes back is kept for the one that needs several, but for guarantees.
+    /// Keeps blocks that come back for a queue that needs several at once; guarantees go before it.
     #[test]
     fn a_queue_that_needs_more_than_its_guarantee_gets_it_from_who_takes_one_at_a_time() {
         let mut quota = Quota::new(40, 4); // guarantee 5 each
