@@ -271,7 +271,20 @@ fn a_cancelled_transfer_tells_how_far_it_came() {
         let own = operations();
         let request = bench.session.request(Source::fd(&endless), [Op::Md5], Sink::socket(&ours));
         let transfer = request.length(1 << 40).submit().unwrap();
-        assert!(eventually(|| operations() == own), "the socket is never full");
+        // Operations alone don't say it: an operator that waits for its core stands still as well.
+        let is_full = || {
+            use rustix::event::{PollFd, PollFlags, Timespec, poll};
+            let mut fds = [PollFd::new(&ours, PollFlags::OUT)];
+            poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).unwrap() == 0 && operations() == own
+        };
+        let is_stuck = || {
+            is_full()
+                && (0..5).all(|_| {
+                    std::thread::sleep(Duration::from_millis(20));
+                    is_full()
+                })
+        };
+        assert!(eventually(is_stuck), "the socket is never full");
         transfer.cancel();
         transfer.cancel();
         let error = transfer.wait().unwrap_err();
