@@ -115,10 +115,10 @@ impl Bench {
     }
 }
 
-/// Waits for a condition, up to five seconds.
+/// Waits for a condition, up to half a minute: others may have the processor.
 pub fn eventually(condition: impl Fn() -> bool) -> bool {
     let start = Instant::now();
-    while start.elapsed() < Duration::from_secs(5) {
+    while start.elapsed() < Duration::from_secs(30) {
         if condition() {
             return true;
         }
