@@ -6,6 +6,7 @@
 // most, is guaranteed to these functions in equal parts, and each one's part to its queues.
 //
 // There are neither weights of functions nor claims: here no command starts with several blocks.
+// The pool is so large that an equal part has one for each queue, however many its function has.
 
 module quota #(
   parameter int unsigned Total  = 16,
@@ -115,5 +116,14 @@ module quota #(
       free_q <= free_q - CountWidth'(take) + CountWidth'(give);
     end
   end
+
+`ifndef SYNTHESIS
+  // At worst one function has all queues but one of each of the others.
+  initial begin
+    for (int unsigned i = 2; i <= Queues; i++) begin
+      assert (Parts[i][Queues+1-i] != '0) else $error("a queue that is guaranteed nothing");
+    end
+  end
+`endif
 
 endmodule

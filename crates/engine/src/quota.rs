@@ -52,31 +52,31 @@ impl Quota {
     }
 
     /// Shares the pool among the functions that have queues; `functions` names each queue's. All but an eighth of
-    /// it, ten at least and half at most, is guaranteed to the functions: one to each queue, the rest in proportion to
-    /// their weights, or, where these are equal, all in equal parts; and each one's part to its queues, in equal parts. While only one function has queues, half of
-    /// the pool is guaranteed to all queues, as in [`Quota::new`].
+    /// it, ten at least and half at most, is guaranteed to the functions, and each one's part to its queues, in equal
+    /// parts. Functions of equal weights have equal parts. If the weights differ, or an equal part is too small for
+    /// one to each of its queues, each queue has one, and the functions have the rest in proportion to their weights.
+    /// While only one function has queues, half of the pool is guaranteed to all queues, as in [`Quota::new`].
     pub fn share(&mut self, functions: &[Option<u16>], weight: impl Fn(u16) -> u16) {
         let of = |function| functions.iter().filter(|other| **other == Some(function)).count() as u32;
         let first = |at: usize| functions[..at].iter().all(|other| *other != functions[at]);
-        let (mut sharing, mut weights, mut are_equal, mut last) = (0, 0, true, None);
-        for (_, function) in functions.iter().enumerate().filter(|(at, _)| first(*at)) {
-            sharing += u32::from(function.is_some());
-            let Some(weight) = function.map(&weight) else { continue };
-            weights += u32::from(weight);
-            are_equal &= *last.get_or_insert(weight) == weight;
-        }
+        let sharing: Vec<u16> =
+            (0..functions.len()).filter(|at| first(*at)).filter_map(|at| functions[at]).collect();
+        let weights: u32 = sharing.iter().map(|function| u32::from(weight(*function))).sum();
         let surplus = (self.total / 8).max(SURPLUS).min(self.total / 2);
         let guaranteed = self.total - surplus;
-        // However small its weight is, a function has one for each of its queues: there are as many.
+        let equal = guaranteed / (sharing.len() as u32).max(1);
+        let are_equal = sharing.windows(2).all(|pair| weight(pair[0]) == weight(pair[1]))
+            && sharing.iter().all(|function| of(*function) <= equal);
+        // The sizes are such that each queue can have one.
         let open = functions.iter().flatten().count() as u32;
         let rest = u64::from(guaranteed.saturating_sub(open));
         let part = |function| match are_equal {
-            true => guaranteed / sharing,
+            true => equal,
             false => of(function) + (rest * u64::from(weight(function)) / u64::from(weights)) as u32,
         };
         for (held, function) in self.queues.iter_mut().zip(functions) {
             let guarantee = match function {
-                _ if sharing < 2 => self.total / 2 / functions.len() as u32,
+                _ if sharing.len() < 2 => self.total / 2 / functions.len() as u32,
                 Some(function) => part(*function) / of(*function),
                 None => 0,
             };
@@ -265,6 +265,45 @@ mod tests {
         assert_eq!(guarantees, [25, 25, 9, 9]);
     }
 
+    /// Two functions of equal weights, one of which has so many queues that half of what is guaranteed is less than
+    /// one to each.
+    #[test]
+    fn each_of_very_many_queues_is_guaranteed_one() {
+        let mut quota = Quota::new(40, 20);
+        quota.share(&(0..20).map(|at| Some(u16::from(at == 7))).collect::<Vec<_>>(), equal);
+        // 30 are guaranteed, one to each queue, and half of the other 10 to each function.
+        assert_eq!((quota.queues[7].guarantee, quota.queues[0].guarantee), (6, 1));
+        while quota.take(7, 1) {}
+        assert!((0..20).filter(|at| *at != 7).all(|at| quota.take(at, 1)));
+        assert_eq!(quota.free(), 0);
+    }
+
+    /// With all sizes that an engine may have, and whatever functions' weights are, each queue that is there is guaranteed
+    /// one; and no more is guaranteed than what is left beside the longest chain's blocks.
+    #[test]
+    fn each_queue_is_guaranteed_one_and_no_more_than_there_is() {
+        let mut random = Random(5);
+        for _ in 0..2000 {
+            let queues = 1 + random.below(64) as u16;
+            let total = u32::from(queues) * 2 + random.below(80) as u32;
+            let functions = 1 + random.below(u64::from(queues));
+            // A few functions have most of the queues.
+            let mut of = Vec::new();
+            for _ in 0..queues {
+                let last = random.below(functions);
+                of.push(Some(random.below(last + 1) as u16).filter(|_| random.below(8) > 0));
+            }
+            let weights: Vec<u16> = (0..functions).map(|_| 1 + random.below(256) as u16).collect();
+            for are_equal in [true, false] {
+                let mut quota = Quota::new(total, queues);
+                quota.share(&of, |function| if are_equal { 1 } else { weights[usize::from(function)] });
+                let there = quota.queues.iter().zip(&of).filter(|(_, of)| of.is_some());
+                assert!(there.clone().all(|(held, _)| held.guarantee > 0), "{total}, {of:?}, {weights:?}");
+                assert!(quota.owed <= total - SURPLUS.min(total / 2), "{total}, {of:?}, {weights:?}");
+            }
+        }
+    }
+
     /// Whatever the others take, a function gets its part, which is at least what its weight is of all weights, less what is
     /// nobody's and what does not divide; and with equal weights, whatever they are, all is as without.
     #[test]
@@ -293,10 +332,6 @@ mod tests {
             let queues = (0..of.len()).filter(own).count() as u32;
             let open = of.iter().flatten().count() as u32;
             let by_weight = (guaranteed - open) * u32::from(weight(quiet)) / sum + queues;
-            let are_equal = there.iter().all(|function| weight(*function) == weight(quiet));
-            let is_left_out =
-                quota.queues.iter().zip(&of).any(|(held, of)| of.is_some() && held.guarantee == 0);
-            assert!(are_equal || !is_left_out, "{total}, {weights:?}, {of:?}");
             assert!(
                 taken + queues > by_weight,
                 "{taken} of {total}, {by_weight} by weights {weights:?}, {of:?}"
