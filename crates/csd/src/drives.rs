@@ -51,7 +51,7 @@ pub struct Drives<P, S> {
     /// Shares of the storage, by group, and the group whose turn it is.
     shares: Vec<Shares>,
     turn: usize,
-    /// The drive whose turn it is among those that have admin commands but no room in the window.
+    /// The drive whose turn it is among those that have admin commands.
     admin_turn: usize,
     storage: S,
     responses: Vec<Response>,
@@ -281,12 +281,7 @@ impl<P: HostPort, S: Storage> Drives<P, S> {
                 lock(&held.controller).disarm(&mut held.port);
             }
         }
-        let mut busy = self.answer() | self.take_back() | self.recall();
-        for (index, held) in self.drives.iter_mut().enumerate() {
-            if let Some(Drive { controller, port, removed: false, .. }) = held {
-                busy |= lock(controller).attend(index as u32, port, &mut self.storage);
-            }
-        }
+        let mut busy = self.answer() | self.take_back() | self.recall() | self.attend();
         if busy {
             // Guests get their answers first: they wake up while their next commands are begun.
             self.settle();
@@ -458,6 +453,37 @@ impl<P: HostPort, S: Storage> Drives<P, S> {
         busy
     }
 
+    /// Has all drives do what needs no new command, and begins an admin command of one of them. Returns true if there was anything to do.
+    fn attend(&mut self) -> bool {
+        let (mut busy, mut admin, turn) = (false, None, self.admin_turn);
+        for (index, held) in self.drives.iter_mut().enumerate() {
+            if let Some(Drive { controller, port, removed: false, .. }) = held {
+                let mut controller = lock(controller);
+                busy |= controller.attend(index as u32, port, &mut self.storage);
+                let is_next = admin.is_none_or(|first| first < turn && turn <= index);
+                if is_next && controller.is_admin_ready() {
+                    admin = Some(index);
+                }
+            }
+        }
+        admin.is_some_and(|index| self.begin_admin(index)) || busy
+    }
+
+    /// Begins an admin command of a drive, whose share of the storage is charged with it. It waits neither for the drive's turn, which
+    /// others' weights may put off, nor for a disk that hangs: a guest can abort the commands that wait for it. The next drive is next: one
+    /// that floods holds up no other.
+    fn begin_admin(&mut self, index: usize) -> bool {
+        let Some(Some(held)) = self.drives.get_mut(index) else { return false };
+        self.admin_turn = index + 1;
+        let mut controller = lock(&held.controller);
+        controller.at(held.port.uptime());
+        let cost = controller.step(index as u32, &mut held.port, &mut self.storage);
+        held.outstanding = controller.outstanding();
+        self.shares[held.group].charge(index, cost.unwrap_or(0));
+        self.begun += u64::from(cost.is_some());
+        cost.is_some()
+    }
+
     /// Begins commands of the drive whose turn it is, as long as it has the turn, up to `most`. Returns their
     /// number.
     fn begin_next(&mut self, most: usize) -> usize {
@@ -474,7 +500,7 @@ impl<P: HostPort, S: Storage> Drives<P, S> {
             let (mut controller, mut begun) = (lock(&held.controller), 0);
             controller.at(held.port.uptime());
             let shares = &mut self.shares[group];
-            while begun < most && (begun < room && shares.has_credit(index) || controller.is_admin_ready()) {
+            while begun < most.min(room) && shares.has_credit(index) {
                 // `None` if it has no more commands, or a reset came in between.
                 let Some(cost) = controller.step(index as u32, &mut held.port, &mut self.storage) else {
                     break;
@@ -488,23 +514,13 @@ impl<P: HostPort, S: Storage> Drives<P, S> {
         0
     }
 
-    /// Returns the drive of a group whose turn it is. If the group's window is full, drives with an admin
-    /// command take turns: a guest can find out about a disk that hangs, and abort commands that wait for it.
+    /// Returns the drive of a group whose turn it is; `None` if the group's window is full.
     fn next_of(&mut self, group: usize, room: usize) -> Option<usize> {
         let drives = &self.drives;
-        let is_ready = |index: usize, is_ready: fn(&Controller) -> bool| {
+        let is_ready = |index: usize| {
             let held = drives[index].as_ref().filter(|held| !held.removed && held.group == group);
-            held.is_some_and(|held| is_ready(&lock(&held.controller)))
+            held.is_some_and(|held| lock(&held.controller).is_ready())
         };
-        if room == 0 {
-            // Not by the shares, where the others keep their turn. The next drive is next: one that floods
-            // holds up no other.
-            let count = drives.len();
-            let mut turns = (0..count).map(|at| (self.admin_turn + at) % count);
-            let next = turns.find(|index| is_ready(*index, Controller::is_admin_ready));
-            self.admin_turn = next.map_or(self.admin_turn, |index| index + 1);
-            return next;
-        }
-        self.shares[group].next(|index| is_ready(index, Controller::is_ready))
+        if room == 0 { None } else { self.shares[group].next(is_ready) }
     }
 }

@@ -5,11 +5,11 @@ use std::collections::VecDeque;
 
 use dcs_csd::shares::QUANTUM;
 use dcs_csd::storage::ModelStorage;
-use dcs_csd::{Config, Request, Response, Storage, VolumeId, VolumeInfo};
-use dcs_nvme::command::{Blocks, Command, admin, nvm};
-use dcs_nvme::{DataPointer, Status};
+use dcs_csd::{Activity, Config, Request, Response, Storage, VolumeId, VolumeInfo};
+use dcs_nvme::command::{Blocks, Command, CreateCompletionQueue, CreateSubmissionQueue, admin, nvm};
+use dcs_nvme::{Completion, DataPointer, Status, completion, register};
 
-use crate::rig::{DATA, ENTRIES, Machine, disk};
+use crate::rig::{BASE, DATA, ENTRIES, Machine, disk};
 
 /// A storage whose first volume never answers.
 struct Hangs(ModelStorage, Vec<Request>);
@@ -71,6 +71,125 @@ fn a_disk_that_hangs_holds_up_its_own_drives_alone() {
         assert_eq!(second.run(1, read()).status, Status::SUCCESS);
     }
     assert_eq!(second.drives.under_way(), window, "the first one's are still there");
+}
+
+/// A storage that answers at once, and counts its requests.
+struct Counts(ModelStorage, usize);
+
+impl Storage for Counts {
+    fn volume(&self, volume: VolumeId) -> Option<VolumeInfo> {
+        self.0.volume(volume)
+    }
+
+    fn submit(&mut self, request: Request) {
+        self.1 += 1;
+        self.0.submit(request);
+    }
+
+    fn commit(&mut self) {}
+
+    fn reap(&mut self, responses: &mut Vec<Response>) {
+        self.0.reap(responses);
+    }
+}
+
+/// A queue pair that is deeper than what a turn of the loop begins.
+struct Deep {
+    tail: u32,
+    head: u32,
+    phase: bool,
+    under_way: u32,
+}
+
+impl Deep {
+    const ENTRIES: u32 = 256;
+    const QUEUE: u16 = 2;
+    /// Where the driver made for tests has nothing.
+    const SUBMISSIONS: u64 = BASE + 0x4_0000;
+    const COMPLETIONS: u64 = BASE + 0x6_0000;
+
+    fn create(machine: &mut Machine<Counts>) -> Deep {
+        let (queue, entries, contiguous) = (Deep::QUEUE, Deep::ENTRIES, true);
+        let completions =
+            CreateCompletionQueue { queue, entries, contiguous, interrupts: false, vector: 0 }.words();
+        let submissions =
+            CreateSubmissionQueue { queue, entries, contiguous, priority: 0, completion_queue: queue }
+                .words();
+        for (opcode, address, words) in [
+            (admin::CREATE_COMPLETION_QUEUE, Deep::COMPLETIONS, completions),
+            (admin::CREATE_SUBMISSION_QUEUE, Deep::SUBMISSIONS, submissions),
+        ] {
+            let create = Command { opcode, data: DataPointer::Prp(address, 0), words, ..Command::default() };
+            assert_eq!(machine.admin(create).status, Status::SUCCESS);
+        }
+        Deep { tail: 0, head: 0, phase: true, under_way: 0 }
+    }
+
+    /// Takes the ends of reads, and fills it with reads again.
+    fn flood(&mut self, machine: &mut Machine<Counts>) {
+        loop {
+            let place = Deep::COMPLETIONS + u64::from(self.head) * completion::SIZE as u64;
+            let done = Completion::from_bytes(&machine.guest.load(place));
+            if done.phase != self.phase {
+                break;
+            }
+            assert_eq!(done.status, Status::SUCCESS);
+            self.head = (self.head + 1) % Deep::ENTRIES;
+            self.phase ^= self.head == 0;
+            self.under_way -= 1;
+        }
+        while self.under_way < Deep::ENTRIES - 1 {
+            let mut entry = read().bytes();
+            entry[2..4].copy_from_slice(&(self.tail as u16).to_le_bytes());
+            machine.guest.store(Deep::SUBMISSIONS + u64::from(self.tail) * 64, &entry);
+            self.tail = (self.tail + 1) % Deep::ENTRIES;
+            self.under_way += 1;
+        }
+        machine.write32(register::head_doorbell(Deep::QUEUE, 4), self.head);
+        machine.write32(register::tail_doorbell(Deep::QUEUE, 4), self.tail);
+    }
+}
+
+/// Between an admin command and its end the disk gets no more commands than a turn of the loop begins, for each drive that has admin
+/// commands; whatever the others' weights are, and however many commands the guest itself has.
+#[test]
+fn admin_commands_are_answered_whoever_floods() {
+    /// Commands that a turn of the loop begins, and those that the disk has at once.
+    const TURN: usize = 64;
+    const WINDOW: usize = 256;
+    let mut light = Machine::with_window(Config::new("light"), Counts(disk(1 << 20), 0), true, WINDOW).up();
+    let heavy = Machine::new(Config::new("heavy"), Counts(ModelStorage::new(0), 0), true);
+    let mut heavy = light.beside(heavy, VolumeId(0), 1000);
+    let mut of_light = Deep::create(&mut light);
+    light.swap(&mut heavy);
+    let mut of_heavy = Deep::create(&mut heavy);
+    light.swap(&mut heavy);
+    let words = [1, 0, 0, 0, 0, 0];
+    let data = DataPointer::Prp(DATA + 0x10000, 0);
+    let identify = Command { opcode: admin::IDENTIFY, data, words, ..Command::default() };
+    let mut is_asked = false;
+    for others in [0, 1] {
+        for _ in 0..20 {
+            light.submit(0, identify);
+            let before = light.drives.storage().1;
+            let done = loop {
+                of_light.flood(&mut light);
+                of_heavy.flood(&mut heavy);
+                if others > 0 && (!is_asked || heavy.reap(0).is_some()) {
+                    heavy.submit(0, identify);
+                    is_asked = true;
+                }
+                assert_eq!(light.drives.poll(), Activity::Busy);
+                let got = light.drives.storage().1 - before;
+                assert!(got <= (1 + others) * TURN, "{got} commands, and no answer");
+                if let Some(done) = light.reap(0) {
+                    break done;
+                }
+            };
+            assert_eq!(done.status, Status::SUCCESS);
+        }
+    }
+    assert!(light.drives.storage().1 >= 40 * TURN, "they flood");
 }
 
 /// A storage that answers one request at a time, and counts what the commands of each drive cost that it got.

@@ -9,7 +9,7 @@ use dcs_csd::{Config, Storage};
 use dcs_drivers::bus::{Bus, ReadDone, Tag, Window};
 use dcs_drivers::nvme::State;
 use dcs_fabric::{Event, Fabric, Fault, FunctionId, Rate, Rule, Timing, When, nvme};
-use dcs_nvme::command::{Blocks, Command, Datasets, Range, nvm};
+use dcs_nvme::command::{Blocks, Command, Datasets, Range, admin, nvm};
 use dcs_nvme::{Completion, DataPointer, Status};
 use dcs_testkit::Random;
 
@@ -265,6 +265,66 @@ fn several(kinds: Vec<nvme::Config>) -> (SsdStorage<Process>, Vec<FunctionId>, R
         storage.add_ssd(ssd);
     }
     (storage, places.into_iter().map(|(_, ssd)| ssd).collect(), fabric)
+}
+
+/// An SSD that is dead, and does not come back: its drive ends commands with the statuses that the specification names, and answers admin
+/// commands, resets and is removed as ever, also while nobody knows yet that the SSD is dead. A drive on another SSD goes on.
+#[test]
+fn a_drive_on_a_dead_ssd_answers_and_others_go_on() {
+    let identify = Command {
+        opcode: admin::IDENTIFY,
+        data: DataPointer::Prp(DATA, 0),
+        words: [1, 0, 0, 0, 0, 0],
+        ..Command::default()
+    };
+    let read = moves(nvm::READ, (0, 8), 4096);
+    let compare = moves(nvm::COMPARE, (0, 8), 4096);
+    let flush = Command { opcode: nvm::FLUSH, namespace: 1, ..Command::default() };
+    for fault in [Fault::HangHard, Fault::Remove] {
+        let (mut storage, ssds, fabric) = several(vec![nvme::Config::default(); 2]);
+        let volume = [0, 1].map(|ssd| storage.add(&[(ssd, 0)], 0, 1 << 20, false).unwrap());
+        let mut dead = Machine::new(Config::new("dead"), storage, true);
+        dead.attach(1, volume[0], 512);
+        dead.enable();
+        dead.create(1);
+        let other = Machine::new(Config::new("other"), SsdStorage::default(), true);
+        let mut other = dead.beside(other, volume[1], 1);
+        let mut others_go_on = |dead: &mut Machine<_>| {
+            dead.swap(&mut other);
+            assert_eq!(other.admin(identify).status, Status::SUCCESS);
+            assert_eq!(run(&mut other, read).status, Status::SUCCESS);
+            dead.swap(&mut other);
+        };
+        fabric.borrow_mut().inject(ssds[0], Rule::once(When::Io(None), fault));
+        dead.submit(1, read);
+        (0..100).for_each(|_| _ = dead.drives.poll());
+        for _ in 0..10 {
+            assert_eq!(dead.reap(1), None, "nobody knows yet");
+            assert_eq!(dead.admin(identify).status, Status::SUCCESS);
+            others_go_on(&mut dead);
+        }
+        let first = std::iter::repeat_with(|| (dead.drives.poll(), dead.reap(1)).1).take(3_000_000).flatten();
+        assert!(first.take(1).all(|done| done.status.is(Status::UNRECOVERED_READ_ERROR)), "{fault:?}");
+        assert_eq!(dead.controller().outstanding(), 0);
+        for _ in 0..2 {
+            for (command, status) in [
+                (read, Status::UNRECOVERED_READ_ERROR),
+                (compare, Status::UNRECOVERED_READ_ERROR),
+                (moves(nvm::WRITE, (0, 8), 4096), Status::WRITE_FAULT),
+                (moves(nvm::WRITE_ZEROES, (0, 8), 4096), Status::WRITE_FAULT),
+                (flush, Status::WRITE_FAULT),
+            ] {
+                let done = run(&mut dead, command);
+                assert!(done.status.is(status), "{fault:?}, {:#x}: {}", command.opcode, done.status);
+                assert_eq!(dead.admin(identify).status, Status::SUCCESS);
+                others_go_on(&mut dead);
+            }
+            dead.again();
+        }
+        dead.drives.remove(dead.drive);
+        assert!(dead.drives.is_removed(dead.drive));
+        others_go_on(&mut dead);
+    }
 }
 
 /// The bytes of a volume over three SSDs lie in stripes, at the place of each, and nowhere else; flushes go to all.
