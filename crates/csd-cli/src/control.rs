@@ -6,7 +6,6 @@
 use crate::process::{Process, Refused};
 use dcs_csd_cli::request::{Answer, REQUEST_MAX, Rates, Request};
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
@@ -23,8 +22,7 @@ const SILENCE_MAX: Duration = Duration::from_secs(10);
 /// Listens in the folder and answers on threads of its own while the process lives.
 pub fn listen(folder: &Path, process: Arc<Process>) -> io::Result<()> {
     let path = folder.join(NAME);
-    let listener = dcs_vfio_user::listen(&path)?;
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))?;
+    let listener = dcs_vfio_user::listen_with_mode(&path, 0o600)?;
     let open = Arc::new(AtomicUsize::new(0));
     std::thread::Builder::new().name("dcs-csd-control".into()).spawn(move || {
         for stream in listener.incoming() {
@@ -33,22 +31,34 @@ pub fn listen(folder: &Path, process: Arc<Process>) -> io::Result<()> {
                 std::thread::sleep(Duration::from_millis(10));
                 continue;
             };
-            if open.fetch_add(1, Ordering::AcqRel) >= CONNECTIONS {
-                open.fetch_sub(1, Ordering::AcqRel);
-                continue;
-            }
-            let (process, counted) = (process.clone(), open.clone());
-            let spawned = std::thread::Builder::new().name("dcs-csd-request".into()).spawn(move || {
+            let Some(counted) = Counted::new(&open) else { continue };
+            let process = process.clone();
+            // A connection for which there is no thread is closed.
+            let _ = std::thread::Builder::new().name("dcs-csd-request".into()).spawn(move || {
+                let _counted = counted;
                 // A peer that breaks off is no error.
                 let _ = serve(stream, &process);
-                counted.fetch_sub(1, Ordering::AcqRel);
             });
-            if spawned.is_err() {
-                open.fetch_sub(1, Ordering::AcqRel);
-            }
         }
     })?;
     Ok(())
+}
+
+/// A connection, which counts until this is dropped.
+struct Counted(Arc<AtomicUsize>);
+
+impl Counted {
+    /// Returns `None` if there are as many as there may be.
+    fn new(open: &Arc<AtomicUsize>) -> Option<Counted> {
+        let counted = Counted(open.clone());
+        (open.fetch_add(1, Ordering::AcqRel) < CONNECTIONS).then_some(counted)
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
 }
 
 fn serve(stream: UnixStream, process: &Process) -> io::Result<()> {

@@ -63,7 +63,7 @@ pub mod wire;
 
 pub use bus::VfioUserBus;
 pub use link::Hold;
-pub use listen::listen;
+pub use listen::{listen, listen_with_mode};
 pub use port::{MappedPiece, Port, Unreachable};
 pub use server::{Running, Server};
 

@@ -31,6 +31,8 @@ pub struct Link {
     pub state: Arc<State>,
     pub wake: Wake,
     connection: Mutex<Option<Arc<UnixStream>>>,
+    /// Held while a message is sent, which takes as long as the client likes: nobody else waits for that.
+    sending: Mutex<()>,
     max_transfer: AtomicUsize,
     vectors: Mutex<Vec<Option<OwnedFd>>>,
     signals: &'static Signals,
@@ -108,11 +110,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Link {
     pub fn new(state: Arc<State>, vectors: u16, wake: Wake) -> io::Result<Link> {
         let (vectors, signals) = (Mutex::new((0..vectors).map(|_| None).collect()), Signals::get()?);
-        let (connection, reads, before) = Default::default();
+        let (connection, sending, reads, before) = Default::default();
         Ok(Link {
             state,
             wake,
             connection,
+            sending,
             max_transfer: MAX_TRANSFER.into(),
             vectors,
             signals,
@@ -134,7 +137,8 @@ impl Link {
     /// Removes the client and everything that it passed to us.
     pub fn disconnect(&self) {
         *lock(&self.connection) = None;
-        self.maps_mut().remove_all();
+        let removed = self.maps_mut().remove_all();
+        drop(removed);
         lock(&self.vectors).iter_mut().for_each(|vector| *vector = None);
         let mut reads = lock(&self.reads);
         let ids: Vec<u16> = reads.parts.keys().copied().collect();
@@ -194,8 +198,8 @@ impl Link {
 
     /// Sends a message. Disconnects a client that does not take it.
     pub fn send(&self, message: &[u8], fd: Option<BorrowedFd<'_>>) -> io::Result<()> {
-        let connection = lock(&self.connection);
-        let socket = connection.as_ref().ok_or(io::ErrorKind::NotConnected)?;
+        let _turn = lock(&self.sending);
+        let socket = lock(&self.connection).clone().ok_or(io::ErrorKind::NotConnected)?;
         socket::send(socket.as_fd(), message, fd).inspect_err(|_| {
             let _ = socket.shutdown(std::net::Shutdown::Both);
         })

@@ -13,6 +13,9 @@ use crate::wire::{DmaMap, DmaUnmap};
 const PIECES_MAX: usize = 1 << 18;
 /// Most files for them.
 const FILES_MAX: usize = 256;
+/// Most bytes of these files, 1 TiB: a file may be much longer than the memory that it takes, and the process has 128 TiB of
+/// addresses for all its clients.
+const MAPPED_MAX: u64 = 1 << 40;
 
 /// The pieces of the address space that the client has mapped.
 #[derive(Debug, Default)]
@@ -62,14 +65,25 @@ pub enum MapError {
 
 impl Maps {
     /// Returns the memory of a file, `None` if it cannot be mapped safely: then it is reached by messages.
+    ///
+    /// # Errors
+    ///
+    /// `OutOfMemory` if the files would have more than 1 TiB; those of fstat(2).
     pub fn file(&mut self, file: BorrowedFd<'_>, writable: bool) -> io::Result<Option<Memory>> {
+        if !Memory::may_be(file) {
+            return Ok(None);
+        }
         let known = rustix::fs::fstat(file)?;
         let id = (known.st_dev, known.st_ino, writable);
         if let Some(memory) = self.files.get(&id) {
             return Ok(Some(memory.clone()));
         }
-        let Ok(memory) = Memory::of(file, writable) else { return Ok(None) };
-        self.files.retain(|_, memory| Arc::strong_count(memory.mapping()) > 1);
+        let left = MAPPED_MAX.saturating_sub(self.files.values().map(|memory| memory.length()).sum());
+        let memory = match Memory::of(file, writable, left) {
+            Ok(memory) => memory,
+            Err(error) if error.kind() == io::ErrorKind::OutOfMemory => return Err(error),
+            Err(_) => return Ok(None),
+        };
         if self.files.len() >= FILES_MAX {
             return Ok(None);
         }
@@ -107,7 +121,7 @@ impl Maps {
     /// [`MapError::Part`] if a piece is only partly in the range, or the range is invalid; nothing is removed then.
     pub fn remove(&mut self, unmap: &DmaUnmap) -> Result<(), MapError> {
         if unmap.all {
-            self.remove_all();
+            self.pieces.clear();
             return Ok(());
         }
         let last = unmap.length.checked_sub(1).and_then(|rest| unmap.address.checked_add(rest));
@@ -120,15 +134,22 @@ impl Maps {
         }
         let inside: Vec<u64> = self.pieces.range(unmap.address..=last).map(|(start, _)| *start).collect();
         inside.iter().for_each(|start| drop(self.pieces.remove(start)));
-        // A file of which no piece is left gives its memory back to the host, as of a DIMM that was unplugged.
-        self.files.retain(|_, memory| Arc::strong_count(memory.mapping()) > 1);
         Ok(())
     }
 
-    /// Removes all pieces.
-    pub fn remove_all(&mut self) {
+    /// Takes out the files of which no piece is left, and which nobody uses any more, so that their memory goes back to the host, as of a
+    /// DIMM that was unplugged. That takes long if they are large: drop them when the lock is released.
+    #[must_use]
+    pub fn unused(&mut self) -> Vec<Memory> {
+        let unused = self.files.extract_if(|_, memory| Arc::strong_count(memory.mapping()) == 1);
+        unused.map(|(_, memory)| memory).collect()
+    }
+
+    /// Removes all pieces, and returns all files, to be dropped likewise.
+    #[must_use]
+    pub fn remove_all(&mut self) -> Vec<Memory> {
         self.pieces.clear();
-        self.files.clear();
+        self.files.drain().map(|(_, memory)| memory).collect()
     }
 
     /// Returns how many of the `length` bytes at `address` are reached by the same path, and that path.
@@ -173,6 +194,7 @@ impl Maps {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Read;
     use std::os::fd::AsFd;
 
     fn map(address: u64, length: u64) -> DmaMap {
@@ -204,11 +226,83 @@ mod tests {
         let mapped = |maps: &mut Maps| maps.file(file.as_fd(), true).unwrap().unwrap();
         let (first, second) = (mapped(&mut maps), mapped(&mut maps));
         assert!(Arc::ptr_eq(first.mapping(), second.mapping()));
+        assert!(maps.unused().is_empty(), "they are used");
         drop((first, second));
-        maps.remove_all();
+        assert_eq!(maps.unused().len(), 1);
         assert!(maps.file(file.as_fd(), false).unwrap().is_some());
         let exe = std::fs::File::open("/proc/self/exe").unwrap();
         assert!(maps.file(exe.as_fd(), false).unwrap().is_none());
+    }
+
+    /// Long files take addresses, which other clients need, and no memory.
+    #[test]
+    fn a_client_s_files_have_a_terabyte() {
+        let mut maps = Maps::default();
+        let file = |length| {
+            let file = rustix::fs::memfd_create("test", rustix::fs::MemfdFlags::ALLOW_SEALING).unwrap();
+            rustix::fs::ftruncate(&file, length).unwrap();
+            file
+        };
+        let kind = |result: io::Result<Option<Memory>>| {
+            result.map(|memory| memory.is_some()).map_err(|error| error.kind())
+        };
+        let too_long = Err(io::ErrorKind::OutOfMemory);
+        let (longer, half, rest) = (file(MAPPED_MAX + 1), file(MAPPED_MAX / 2), file(MAPPED_MAX / 2 + 1));
+        assert_eq!(kind(maps.file(longer.as_fd(), true)), too_long);
+        assert_eq!(kind(maps.file(half.as_fd(), true)), Ok(true));
+        assert_eq!(kind(maps.file(half.as_fd(), true)), Ok(true), "it is known");
+        assert_eq!(kind(maps.file(rest.as_fd(), true)), too_long);
+        assert_eq!(maps.unused().len(), 1);
+        assert_eq!(kind(maps.file(rest.as_fd(), true)), Ok(true));
+        let executable = std::fs::File::open("/proc/self/exe").unwrap();
+        let (pipe, _) = std::io::pipe().unwrap();
+        assert!(!Memory::may_be(executable.as_fd()) && !Memory::may_be(pipe.as_fd()));
+    }
+
+    /// A file system in user space (FUSE) whose program answers nothing, until this is dropped.
+    struct Silent {
+        program: std::process::Child,
+        folder: tempfile::TempDir,
+    }
+
+    impl Silent {
+        /// Mounts it; `None` without the right to do so.
+        fn mount() -> Option<Silent> {
+            const MOUNT: &str = "exec 9<>/dev/fuse && mount -i -t fuse \
+                -o fd=9,rootmode=40000,user_id=0,group_id=0 none \"$0\" && echo mounted && exec cat";
+            let folder = tempfile::tempdir().unwrap();
+            let program = std::process::Command::new("sh")
+                .args(["-c", MOUNT])
+                .arg(folder.path())
+                .stdin(std::process::Stdio::piped())
+                .stdout(std::process::Stdio::piped())
+                .stderr(std::process::Stdio::null())
+                .spawn();
+            let mut silent = Silent { program: program.unwrap(), folder };
+            let mut said = [0; 7];
+            let mounted = silent.program.stdout.as_mut().unwrap().read_exact(&mut said);
+            mounted.is_ok_and(|()| &said == b"mounted").then_some(silent)
+        }
+    }
+
+    impl Drop for Silent {
+        fn drop(&mut self) {
+            let _ = self.program.kill();
+            let _ = self.program.wait();
+            // Its folder can be removed then.
+            let _ = std::process::Command::new("umount").args(["-l".as_ref(), self.folder.path()]).output();
+        }
+    }
+
+    /// The lock of a drive's memory is held meanwhile, for which the loop of all drives waits.
+    #[test]
+    fn a_file_system_that_does_not_answer_is_not_asked() {
+        let Some(silent) = Silent::mount() else { return println!("skipped: needs root and FUSE") };
+        let flags = rustix::fs::OFlags::PATH | rustix::fs::OFlags::CLOEXEC;
+        let file = rustix::fs::open(silent.folder.path(), flags, rustix::fs::Mode::empty()).unwrap();
+        let (sender, answer) = std::sync::mpsc::channel();
+        std::thread::spawn(move || sender.send(Maps::default().file(file.as_fd(), true).unwrap().is_none()));
+        assert_eq!(answer.recv_timeout(std::time::Duration::from_secs(20)), Ok(true));
     }
 
     #[test]

@@ -33,11 +33,17 @@ impl Memory {
         let file = fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         fs::ftruncate(&file, length)?;
         fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
-        let memory = Memory::of(file.as_fd(), true)?;
+        let memory = Memory::of(file.as_fd(), true, u64::MAX)?;
         Ok((memory, file))
     }
 
-    /// Maps all of a file from another process.
+    /// Returns false for files that [`Memory::of`] refuses in any case. Their file systems are not asked: another program may be that, and
+    /// not answer.
+    pub fn may_be(file: BorrowedFd<'_>) -> bool {
+        fs::fcntl_get_seals(file).is_ok()
+    }
+
+    /// Maps all of a file from another process, if it has at most this many bytes.
     ///
     /// An access to a page that the file no longer has, or for which its file system has no memory, would kill this process (SIGBUS). So
     /// only files are mapped that are sealed against shrinking, and that are on tmpfs with ordinary pages (not huge ones, which may run
@@ -45,14 +51,17 @@ impl Memory {
     ///
     /// # Errors
     ///
-    /// `Unsupported` for any other file; those of mmap(2).
-    pub fn of(file: BorrowedFd<'_>, writable: bool) -> io::Result<Memory> {
-        if fs::fstatfs(file)?.f_type as u64 != TMPFS || !sealed(file) {
+    /// `Unsupported` for any other file; `OutOfMemory` for a longer one; those of mmap(2).
+    pub fn of(file: BorrowedFd<'_>, writable: bool, most: u64) -> io::Result<Memory> {
+        if !Memory::may_be(file) || fs::fstatfs(file)?.f_type as u64 != TMPFS || !sealed(file) {
             let why = "not a memfd file, or one that may shrink";
             return Err(io::Error::new(io::ErrorKind::Unsupported, why));
         }
         // Read after the seal: before it the size may still change.
         let size = u64::try_from(fs::fstat(file)?.st_size).unwrap_or(0);
+        if size > most {
+            return Err(io::ErrorKind::OutOfMemory.into());
+        }
         let page = rustix::param::page_size() as u64;
         Mapping::file(file, 0, size.next_multiple_of(page), writable).map(|mapping| Memory(Arc::new(mapping)))
     }
@@ -81,7 +90,7 @@ mod tests {
     #[test]
     fn a_mapping_shows_the_file() {
         let (memory, file) = Memory::create("test", 8192).unwrap();
-        let second = Memory::of(file.as_fd(), false).unwrap();
+        let second = Memory::of(file.as_fd(), false, u64::MAX).unwrap();
         memory.store(4100, b"seen");
         let mut seen = [0; 4];
         second.load(4100, &mut seen);
@@ -97,15 +106,15 @@ mod tests {
         // This one cannot be sealed.
         let open = fs::memfd_create("test", MemfdFlags::CLOEXEC).unwrap();
         fs::ftruncate(&open, 4096).unwrap();
-        assert_eq!(kind(Memory::of(open.as_fd(), true)), io::ErrorKind::Unsupported);
+        assert_eq!(kind(Memory::of(open.as_fd(), true, u64::MAX)), io::ErrorKind::Unsupported);
         // This one is sealed when it is mapped.
         let open = fs::memfd_create("test", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
-        assert_eq!(kind(Memory::of(open.as_fd(), true)), io::ErrorKind::InvalidInput, "empty");
+        assert_eq!(kind(Memory::of(open.as_fd(), true, u64::MAX)), io::ErrorKind::InvalidInput, "empty");
         let open = fs::memfd_create("test", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
         fs::ftruncate(&open, 4096).unwrap();
-        let _mapped = Memory::of(open.as_fd(), true).unwrap();
+        let _mapped = Memory::of(open.as_fd(), true, u64::MAX).unwrap();
         assert!(fs::ftruncate(&open, 0).is_err());
         let file = std::fs::File::open("/proc/self/exe").unwrap();
-        assert_eq!(kind(Memory::of(file.as_fd(), false)), io::ErrorKind::Unsupported);
+        assert_eq!(kind(Memory::of(file.as_fd(), false, u64::MAX)), io::ErrorKind::Unsupported);
     }
 }

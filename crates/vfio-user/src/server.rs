@@ -6,6 +6,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -35,11 +36,16 @@ pub struct Server {
     shared: Arc<Shared>,
 }
 
-/// A running server: dropping it disconnects the client and ends the thread.
+/// Time for the thread to end. A client's descriptor may take longer to be closed, as long as the client likes.
+const END_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A running server: dropping it disconnects the client and ends the thread. A thread that does not end within 10 s is left behind.
 #[derive(Debug)]
 pub struct Running {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<Function>>,
+    /// Says nothing; the other end is dropped with the thread's last words.
+    ended: Receiver<()>,
 }
 
 struct Shared {
@@ -106,7 +112,9 @@ impl Server {
     /// If no thread is available.
     pub fn start(mut self) -> io::Result<Running> {
         let shared = self.shared.clone();
+        let (alive, ended) = channel();
         let thread = std::thread::Builder::new().name("dcs-vfio-user".into()).spawn(move || {
+            let _alive: Sender<()> = alive;
             while !self.shared.stop.load(Ordering::Acquire) {
                 match self.listener.accept() {
                     Ok((socket, _)) => self.serve(socket),
@@ -116,7 +124,7 @@ impl Server {
             }
             self.function
         })?;
-        Ok(Running { shared, thread: Some(thread) })
+        Ok(Running { shared, thread: Some(thread), ended })
     }
 
     /// Answers one client, on a socket that is connected already, until it hangs up or is disconnected.
@@ -125,12 +133,12 @@ impl Server {
         let Ok(socket) = link.connect(socket) else { return };
         let mut session = Session { function: &mut self.function, link: &link, spoken: false };
         let mut reader = Reader::new();
-        // A client that breaks the protocol is disconnected like one that left.
-        while let Ok(Some(message)) = reader.receive(socket.as_fd()) {
-            if self.shared.stop.load(Ordering::Acquire) || session.take(message).is_err() {
-                break;
-            }
-        }
+        // A client that breaks the protocol is disconnected like one that left. One that came when the server was told to stop may
+        // not have been hung up, and is not waited for.
+        while !self.shared.stop.load(Ordering::Acquire)
+            && let Ok(Some(message)) = reader.receive(socket.as_fd())
+            && session.take(message).is_ok()
+        {}
         // In this order: first stop all writes to the client's memory, then forget everything.
         self.function.unplug();
         // Uses that take longer keep their memory, whose client is gone.
@@ -139,16 +147,25 @@ impl Server {
     }
 }
 
-impl Drop for Running {
-    fn drop(&mut self) {
+impl Running {
+    /// Disconnects the client and ends the thread; returns false if it has not ended in time.
+    fn end(&mut self, limit: Duration) -> bool {
         self.shared.stop.store(true, Ordering::Release);
         // Ends the wait in accept(2): a listening socket that is shut down accepts nothing.
         let _ = rustix::net::shutdown(&self.shared.listener, rustix::net::Shutdown::Both);
         self.shared.link.hang_up();
-        if let Some(thread) = self.thread.take() {
+        let has_ended = self.ended.recv_timeout(limit) != Err(RecvTimeoutError::Timeout);
+        if has_ended && let Some(thread) = self.thread.take() {
             // A panic on that thread was reported already.
             let _ = thread.join();
         }
+        has_ended
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.end(END_TIMEOUT);
     }
 }
 
@@ -205,10 +222,14 @@ impl Session<'_> {
     }
 
     fn map(&mut self, map: &DmaMap, file: Option<BorrowedFd<'_>>) -> Answer<'static> {
+        self.forget_unused();
         let mut maps = self.link.maps_mut();
         let memory = match file {
             None => None,
-            Some(file) => maps.file(file, map.writable).map_err(|_| Errno::INVAL)?,
+            Some(file) => match maps.file(file, map.writable) {
+                Err(error) if error.kind() == io::ErrorKind::OutOfMemory => return Err(Errno::NOMEM),
+                mapped => mapped.map_err(|_| Errno::INVAL)?,
+            },
         };
         maps.add(map, memory).map_err(|_| Errno::INVAL)?;
         Ok((Vec::new(), None))
@@ -219,8 +240,16 @@ impl Session<'_> {
         let mut maps = self.link.maps_mut();
         maps.remove(unmap).map_err(|_| Errno::INVAL)?;
         drop(maps);
-        self.drain()?;
+        let drained = self.drain();
+        self.forget_unused();
+        drained?;
         Ok((body.get(..24).unwrap_or_default().to_vec(), None))
+    }
+
+    /// Gives back the client's memory that is not used any more. Copies to and from the rest go on meanwhile.
+    fn forget_unused(&self) {
+        let unused = self.link.maps_mut().unused();
+        drop(unused);
     }
 
     fn set_irqs(&mut self, set: &SetIrqs, fds: Vec<std::os::fd::OwnedFd>) -> Answer<'static> {
@@ -327,4 +356,100 @@ fn region(index: u32) -> Option<Region> {
         7 => Region::Config,
         _ => return None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pci::{Identity, NoRegisters, Setup};
+    use crate::socket;
+    use crate::wire::command;
+    use std::net::{TcpListener, TcpStream};
+    use std::sync::mpsc::RecvTimeoutError::{Disconnected, Timeout};
+
+    const LIMIT: Duration = Duration::from_secs(20);
+
+    fn server() -> (Server, tempfile::TempDir) {
+        let folder = tempfile::tempdir().unwrap();
+        let interrupts = Interrupts::MsiX(1);
+        let setup = Setup { identity: Identity::NVME, registers: 4096, memory: 0, aperture: 0, interrupts };
+        let function = Function::new(setup, Box::new(NoRegisters)).unwrap();
+        let (server, _) =
+            Server::bind_port(&folder.path().join("f"), function, Wake::new().unwrap()).unwrap();
+        (server, folder)
+    }
+
+    /// The server is told to stop between the client's connection and its being noted, and the client says nothing.
+    #[test]
+    fn a_client_that_comes_with_the_end_is_not_waited_for() {
+        let (mut server, _folder) = server();
+        server.shared.stop.store(true, Ordering::Release);
+        let (client, there) = UnixStream::pair().unwrap();
+        let (sender, served) = channel::<()>();
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                let _sender = sender;
+                server.serve(there);
+            });
+            assert_eq!(served.recv_timeout(LIMIT), Err(Disconnected));
+            drop(client);
+        });
+    }
+
+    /// A descriptor that takes as long to be closed as its owner likes: of a connection whose peer takes nothing.
+    fn lingering() -> (TcpStream, TcpListener) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        stream.set_nonblocking(true).unwrap();
+        while io::Write::write(&mut &stream, &[0; 1 << 16]).is_ok() {}
+        stream.set_nonblocking(false).unwrap();
+        rustix::net::sockopt::set_socket_linger(&stream, Some(Duration::from_secs(3600))).unwrap();
+        (stream, listener)
+    }
+
+    #[test]
+    fn a_descriptor_that_is_not_closed_does_not_keep_the_server() {
+        let (server, folder) = server();
+        let mut running = server.start().unwrap();
+        let client = UnixStream::connect(folder.path().join("f")).unwrap();
+        let (stream, listener) = lingering();
+        // The descriptor comes with the first bytes; the rest, when it is the server's alone. It is closed behind the answer.
+        let reset = Header::request(1, command::RESET, 0, false).to_bytes();
+        socket::send(client.as_fd(), &reset[..1], Some(stream.as_fd())).unwrap();
+        drop(stream);
+        socket::send(client.as_fd(), &reset[1..], None).unwrap();
+        io::Read::read_exact(&mut &client, &mut [0; HEADER]).unwrap();
+        assert!(!running.end(Duration::from_millis(500)), "its thread closes the descriptor");
+        // The peer resets the connection.
+        drop(listener);
+        assert!(running.end(LIMIT));
+    }
+
+    /// A client that takes nothing holds up its own thread alone: others may ask about its connection, and end it.
+    #[test]
+    fn a_client_that_takes_no_answer_is_hung_up_on_at_once() {
+        let (server, _folder) = server();
+        let (client, there) = UnixStream::pair().unwrap();
+        let link = server.shared.link.clone();
+        let socket = link.connect(there).unwrap();
+        socket.set_write_timeout(None).unwrap();
+        let (sender, ended) = channel();
+        std::thread::scope(|scope| {
+            scope.spawn(|| _ = sender.send(link.send(&[0; 16 << 20], None).map_err(|error| error.kind())));
+            let peek = rustix::net::RecvFlags::PEEK;
+            assert_eq!(rustix::net::recv(&client, &mut [0], peek).unwrap().1, 1);
+            assert_eq!(ended.recv_timeout(Duration::ZERO), Err(Timeout));
+            let asked = link.clone();
+            let (asks, answered) = channel();
+            std::thread::spawn(move || {
+                let _ = asks.send(asked.is_connected());
+                asked.hang_up();
+            });
+            let answer = answered.recv_timeout(LIMIT);
+            let sent = ended.recv_timeout(LIMIT);
+            // Ends the thread in any case.
+            client.shutdown(std::net::Shutdown::Both).unwrap();
+            assert_eq!((answer, sent), (Ok(true), Ok(Err(io::ErrorKind::BrokenPipe))));
+        });
+    }
 }

@@ -87,7 +87,7 @@ impl Client {
                 } else {
                     // The first descriptor that comes is BAR2's.
                     if let Some(file) = fds.first() {
-                        side.bar2 = Some(Memory::of(file.as_fd(), true).unwrap());
+                        side.bar2 = Some(Memory::of(file.as_fd(), true, u64::MAX).unwrap());
                     }
                     let _ = sender.send((header, body, fds));
                 }
