@@ -12,11 +12,13 @@
 //! |---|---|
 //! | `args` | the command line and its help |
 //! | `layout` | the bytes of files that belong to each namespace |
+//! | `encryption` | keys of encrypted namespaces |
 //! | `ssds` | starts SSDs that the process drives itself |
 //! | `process` | `dcs csd run`: the loop, drives, their sockets |
 //! | `pace` | when the loop looks for work again, and when it sleeps |
 //! | `modules` | users' own operators, which the chains of all drives may name |
 //! | `slots` | the slots that do operators' work, and the checks of what drives ask of them |
+//! | `descriptors` | file descriptors: how many drives may need, and how many there may be |
 //! | `control` | the management socket |
 //! | `scrape` | metrics for Prometheus, by HTTP |
 //! | `manage` | `dcs csd add`, `remove`, `resize`, `set`, `list`, `stats` |
@@ -36,8 +38,10 @@
 
 mod args;
 mod control;
+mod descriptors;
 #[cfg(test)]
 mod documents;
+mod encryption;
 mod layout;
 mod manage;
 mod modules;

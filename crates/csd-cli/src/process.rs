@@ -9,6 +9,8 @@
 //! Requests are carried out one at a time. A request is prepared first (files and sockets, which may block or
 //! fail), then the loop carries it out in full or not at all.
 
+use crate::descriptors;
+use crate::encryption;
 use crate::layout::{Backing, Layout, LayoutError, Share};
 use crate::modules;
 use crate::pace::Pace;
@@ -87,6 +89,8 @@ pub struct Process {
     /// The slots that do operators' work.
     slots: Option<Placement>,
     jobs: Sender<Job>,
+    /// Files that may be open at once.
+    descriptors: u64,
     pub(crate) held: Mutex<Held>,
     pub(crate) ssds: Ssds,
 }
@@ -154,14 +158,15 @@ impl Process {
             match begun {
                 Ok(drives) => {
                     let _ = done.send(Ok(()));
+                    let _end = EndsProcess;
                     run(drives, &requests, &woken, poll);
                 }
                 Err(error) => _ = done.send(Err(error)),
             }
         })?;
         storage.recv().map_err(io::Error::other)??;
-        let sockets = sockets.to_path_buf();
-        Ok(Arc::new(Process { sockets, wake, slots, jobs, held: Mutex::default(), ssds }))
+        let (sockets, descriptors) = (sockets.to_path_buf(), descriptors::raise());
+        Ok(Arc::new(Process { sockets, wake, slots, jobs, descriptors, held: Mutex::default(), ssds }))
     }
 
     /// Has the loop do something, and waits for it.
@@ -177,11 +182,12 @@ impl Process {
     pub fn add(&self, spec: Drive) -> Result<(), Refused> {
         spec.check_name().map_err(Refused::new)?;
         // Slow work is done before and after the lock is held: other requests go on meanwhile.
+        let chains = encryption::chains(&spec.namespaces)?;
         let started = self.start_ssds(&spec)?;
         let mut held = lock(&self.held);
         let Held { layout, drives } = &mut *held;
         let taken = self.take_ssds(layout, started);
-        let added = self.add_to(layout, drives, spec);
+        let added = self.add_to(layout, drives, spec, chains);
         let given_back = match &added {
             Ok(()) => {
                 self.regroup(layout, drives);
@@ -207,7 +213,14 @@ impl Process {
         layout: &mut Layout,
         drives: &mut BTreeMap<String, Served>,
         spec: Drive,
+        chains: Vec<Option<Arc<Chain>>>,
     ) -> Result<(), Refused> {
+        let mut needed = descriptors::of_backings(spec.namespaces.iter().flat_map(|space| &space.backing));
+        if !drives.contains_key(&spec.name) {
+            needed += descriptors::of_drive(&spec);
+        }
+        let held: u64 = drives.values().map(Served::descriptors).sum();
+        descriptors::check(self.descriptors, held + needed)?;
         match drives.get_mut(&spec.name) {
             Some(_) if spec.namespaces.is_empty() => {
                 Err(Refused::new(format!("there is a drive {} already", spec.name)))
@@ -219,7 +232,7 @@ impl Process {
                         .advise("give only the namespace; for limits and weight use dcs csd set"));
                 }
                 let spec = Drive { namespaces: spec.namespaces, ..served.spec.clone() };
-                let prepared = prepare(layout, &spec, &served.spaces)?;
+                let prepared = prepare(layout, &spec, chains, &served.spaces)?;
                 let added = self.attach(layout, &served.controller, prepared)?;
                 served.spaces.extend(added);
                 Ok(())
@@ -234,7 +247,7 @@ impl Process {
                     ))
                     .advise("each path has a number of its own: path=2"));
                 }
-                let served = self.serve(layout, spec)?;
+                let served = self.serve(layout, spec, chains)?;
                 drives.insert(served.spec.name.clone(), served);
                 Ok(())
             }
@@ -242,7 +255,12 @@ impl Process {
     }
 
     /// Makes a drive and its socket.
-    fn serve(&self, layout: &mut Layout, spec: Drive) -> Result<Served, Refused> {
+    fn serve(
+        &self,
+        layout: &mut Layout,
+        spec: Drive,
+        chains: Vec<Option<Arc<Chain>>>,
+    ) -> Result<Served, Refused> {
         check_weight(spec.weight)?;
         let mut controller = Controller::new(configuration(&spec))?;
         slots::check(self.slots.as_ref(), &spec)?;
@@ -264,7 +282,7 @@ impl Process {
             interrupt::leftover_of(&socket, bind).map_err(|error| occupied(&socket, &error))?;
         let controller = Arc::new(Mutex::new(controller));
         server.function().set_registers(Box::new(DriveRegisters::new(controller.clone(), self.wake.clone())));
-        let prepared = prepare(layout, &spec, &BTreeMap::new());
+        let prepared = prepare(layout, &spec, chains, &BTreeMap::new());
         let spaces = match prepared.and_then(|prepared| self.attach(layout, &controller, prepared)) {
             Ok(spaces) => spaces,
             Err(refused) => {
@@ -287,7 +305,8 @@ impl Process {
                 let _ = std::fs::remove_file(&socket);
                 self.forget(layout, &spec.name, &controller, &spaces);
                 self.call(move |drives| drives.remove(number));
-                Err(Refused::new(format!("no thread for {}: {error}", spec.name)))
+                Err(Refused::new(format!("no thread for {}: {error}", spec.name))
+                    .advise("raise the limit: ulimit -u; of a service, TasksMax="))
             }
         }
     }
@@ -427,6 +446,12 @@ impl Process {
 }
 
 impl Served {
+    /// Returns the descriptors that it may need at once.
+    fn descriptors(&self) -> u64 {
+        let slices = self.spaces.values().flat_map(|(space, _)| &space.slices);
+        descriptors::of_drive(&self.spec) + descriptors::of_backings(slices.map(|slice| &slice.backing))
+    }
+
     fn state(&self) -> State {
         let controller = lock(&self.controller);
         State {
@@ -450,6 +475,17 @@ impl Served {
             latencies: controller.latencies().into(),
             operators: controller.operators().map(|(one, work)| Worked::new(one.name(), work)).collect(),
             counted: controller.counters(),
+        }
+    }
+}
+
+/// Ends the process if the loop panics: a process without one answers no guest, and no guest finds out.
+struct EndsProcess;
+
+impl Drop for EndsProcess {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            std::process::abort();
         }
     }
 }
@@ -492,17 +528,18 @@ fn step(drives: &mut Loop, requests: &Receiver<Job>) -> bool {
 fn prepare(
     layout: &mut Layout,
     drive: &Drive,
+    chains: Vec<Option<Arc<Chain>>>,
     there: &BTreeMap<u32, (Space, VolumeId)>,
 ) -> Result<Vec<Prepared>, Refused> {
     let mut all: Vec<Prepared> = Vec::new();
-    for wanted in &drive.namespaces {
+    for (wanted, chain) in drive.namespaces.iter().zip(chains) {
         let taken = |nsid: u32| there.contains_key(&nsid) || all.iter().any(|one| one.space.nsid == nsid);
         let free = || (1..).find(|nsid| !taken(*nsid)).unwrap_or(u32::MAX);
         let nsid = wanted.nsid.unwrap_or_else(free);
         let prepared = match taken(nsid) {
             true => Err(Refused::new(format!("there is a namespace {}/{nsid} already", drive.name))
                 .advise("leave nsid out: then it gets the first number that is free")),
-            false => place(layout, drive, nsid, wanted),
+            false => place(layout, drive, nsid, wanted, chain),
         };
         match prepared {
             Ok(prepared) => all.push(prepared),
@@ -515,7 +552,13 @@ fn prepare(
     Ok(all)
 }
 
-fn place(layout: &mut Layout, drive: &Drive, nsid: u32, wanted: &Namespace) -> Result<Prepared, Refused> {
+fn place(
+    layout: &mut Layout,
+    drive: &Drive,
+    nsid: u32,
+    wanted: &Namespace,
+    chain: Option<Arc<Chain>>,
+) -> Result<Prepared, Refused> {
     let Namespace { size, stripe, block, read_only, .. } = *wanted;
     check_size(size, block)?;
     if wanted.backing.is_empty() {
@@ -526,7 +569,6 @@ fn place(layout: &mut Layout, drive: &Drive, nsid: u32, wanted: &Namespace) -> R
         return Err(Refused::new(error));
     }
     check_rows(size, wanted.backing.len(), stripe)?;
-    let chain = chain(wanted)?;
     let owner = owner(&drive.name, nsid);
     let length = part(size, wanted.backing.len(), stripe);
     let known = identifier(&subsystem(drive), nsid);
@@ -542,29 +584,6 @@ fn place(layout: &mut Layout, drive: &Drive, nsid: u32, wanted: &Namespace) -> R
     };
     let slices = slices.into_iter().map(|slice| (slice.on, slice.offset)).collect();
     Ok(Prepared { space, owner, slices, chain, nguid, shared: share.is_some() })
-}
-
-/// Returns the chain that a namespace's data pass, with its key.
-fn chain(wanted: &Namespace) -> Result<Option<Arc<Chain>>, Refused> {
-    let Some(operator) = &wanted.through else {
-        return match wanted.key_file {
-            Some(_) => {
-                Err(Refused::new("a key without an operator").advise("name the operator: through=aes256-xts"))
-            }
-            None => Ok(None),
-        };
-    };
-    if operator != "aes256-xts" {
-        return Err(Refused::new(format!("a namespace cannot have {operator}")).advise("use aes256-xts"));
-    }
-    let path = wanted.key_file.as_deref().ok_or_else(|| {
-        Refused::new(format!("no key for {operator}")).advise("name a file with it: key-file=FILE")
-    })?;
-    let mut key: [u8; 64] = dcs_console::keys::from_file(path, operator)?;
-    let chain = Chain::aes256_xts(&key);
-    key.fill(0);
-    std::hint::black_box(&key);
-    Ok(Some(Arc::new(chain?)))
 }
 
 /// In the loop: makes volumes and namespaces, all or none.

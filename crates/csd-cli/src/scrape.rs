@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 /// Most bytes of a request.
 const HEAD_MAX: usize = 8 << 10;
-/// Time for a request to come, and for its answer to go, so that no client holds up the next one for longer.
+/// Time for a request to come, and for its answer to go, so that no client holds up the next one for longer than both.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Listens at this address and answers on a thread of its own while the process lives. Returns the address,
@@ -32,21 +32,29 @@ pub fn listen(address: SocketAddr, process: Arc<Process>) -> io::Result<SocketAd
 
 fn serve(mut stream: &TcpStream, metrics: impl FnOnce() -> prometheus::Result<String>) -> io::Result<()> {
     let end = Instant::now() + REQUEST_TIMEOUT;
-    stream.set_write_timeout(Some(REQUEST_TIMEOUT))?;
     let mut request = Vec::new();
     let mut piece = [0; 1024];
     while !request.windows(4).any(|four| four == b"\r\n\r\n") && request.len() < HEAD_MAX {
-        let left = end.saturating_duration_since(Instant::now());
-        stream.set_read_timeout(Some(left.max(Duration::from_millis(1))))?;
+        stream.set_read_timeout(Some(left(end)?))?;
         match stream.read(&mut piece)? {
             0 => return Ok(()),
             count => request.extend_from_slice(&piece[..count]),
         }
-        if left.is_zero() {
-            return Ok(());
-        }
     }
-    stream.write_all(&answer(&request, metrics))
+    let (answer, end) = (answer(&request, metrics), Instant::now() + REQUEST_TIMEOUT);
+    let mut rest = &answer[..];
+    while !rest.is_empty() {
+        stream.set_write_timeout(Some(left(end)?))?;
+        let count = stream.write(rest)?;
+        rest = &rest[count..];
+    }
+    Ok(())
+}
+
+/// Returns the time that is left; fails if none is.
+fn left(end: Instant) -> io::Result<Duration> {
+    let left = end.saturating_duration_since(Instant::now());
+    if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
 }
 
 /// Returns the answer to a request's first line; the header fields do not matter.

@@ -67,6 +67,44 @@ fn sixteen_drives_at_once_mix_up_nothing() {
     assert_eq!(stats.lines().filter(|line| line.starts_with('d')).count(), 16, "{stats}");
 }
 
+/// Sixty-four drives of one process, all connected and at work at once; what they take of the process is what docs/csd.md says.
+#[test]
+fn sixty_four_drives_are_served_at_once() {
+    const DRIVES: usize = 64;
+    let folder = folder();
+    let serving = serve(folder.path(), DRIVES);
+    let ready = Barrier::new(DRIVES + 1);
+    std::thread::scope(|scope| {
+        for number in 0..DRIVES {
+            let (socket, ready) = (serving.socket(&format!("d{number}")), &ready);
+            scope.spawn(move || {
+                let options = Options { memory: 2 * MB, ..Options::default() };
+                let mut drive = Drive::open(&socket, options).unwrap();
+                let mut runner = Runner::new(&mut drive, 0, 4096, 4, MB, number as u64).unwrap();
+                let done = runner.run(&mut drive, &verified(60, 4)).unwrap();
+                assert_eq!(done.commands, 60);
+                ready.wait();
+                ready.wait();
+            });
+        }
+        ready.wait();
+        let descriptors = std::fs::read_dir(serving.about("fd")).unwrap().count();
+        let status = std::fs::read_to_string(serving.about("status")).unwrap();
+        let number = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+            line.split_whitespace().next().unwrap().parse::<usize>().unwrap()
+        };
+        let (threads, kilobytes) = (number("Threads:"), number("RssAnon:"));
+        println!("{descriptors} descriptors, {threads} threads, {kilobytes} KiB");
+        ready.wait();
+        // One a drive, a slot a processor, some of the process's own, and the kernel's workers of its ring.
+        let processors = std::thread::available_parallelism().unwrap().get();
+        assert!(threads <= DRIVES + 16 + 8 * processors, "{threads} threads");
+        assert!(descriptors <= 64 + DRIVES * 46, "{descriptors} descriptors");
+        assert!(kilobytes < (64 << 10) + DRIVES * 1024, "{kilobytes} KiB beside device memory");
+    });
+}
+
 /// A neighbour that does its worst until it is stopped; returns how often it did.
 fn until(stop: &AtomicBool, mut act: impl FnMut(u64)) -> u64 {
     let mut done = 0;

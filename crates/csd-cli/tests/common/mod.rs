@@ -21,7 +21,17 @@ impl Serving {
     /// Starts it, with its sockets in this folder, and waits until it is ready. If it ends instead, fails
     /// with its output.
     pub fn start(sockets: &Path, arguments: &[&str]) -> Result<Serving, String> {
-        let mut child = Command::new(PROGRAM)
+        Serving::start_by(&mut Command::new(PROGRAM), sockets, arguments)
+    }
+
+    /// The same, after a command of the shell, which sets limits, say.
+    pub fn start_after(before: &str, sockets: &Path, arguments: &[&str]) -> Result<Serving, String> {
+        let line = format!("{before}; exec \"$0\" \"$@\"");
+        Serving::start_by(Command::new("sh").args(["-c", &line, PROGRAM]), sockets, arguments)
+    }
+
+    fn start_by(command: &mut Command, sockets: &Path, arguments: &[&str]) -> Result<Serving, String> {
+        let mut child = command
             .args(["csd", "run", "--json", "--sockets"])
             .arg(sockets)
             .args(arguments)
@@ -39,6 +49,11 @@ impl Serving {
         child.stderr.take().unwrap().read_to_string(&mut error).unwrap();
         let status = child.wait().unwrap();
         Err(format!("{status}: {error}"))
+    }
+
+    /// A file about the process, such as `fd` or `status`.
+    pub fn about(&self, name: &str) -> PathBuf {
+        PathBuf::from(format!("/proc/{}/{name}", self.child.id()))
     }
 
     /// The socket of a drive.

@@ -302,6 +302,53 @@ fn whatever_comes_to_the_management_socket_it_serves_on() {
     assert_eq!(list(&serving), before);
 }
 
+/// A key comes from a pipe, to which nobody writes for a while: others are answered meanwhile.
+#[test]
+fn a_key_that_is_waited_for_holds_up_no_other_order() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = disk(folder.path(), "disk", 64 * MB);
+    let serving = Serving::start(folder.path(), &["--drive", &drive("a", &path, "")]).unwrap();
+    let key = folder.path().join("key");
+    nix::unistd::mkfifo(&key, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let encrypted = drive("b", &path, &format!(",through=aes256-xts,key-file={}", key.display()));
+    std::thread::scope(|scope| {
+        let adds = scope.spawn(|| serving.does(&["add", &encrypted]));
+        // It opens when the process does.
+        let mut writer = std::fs::OpenOptions::new().write(true).open(&key).unwrap();
+        serving.does(&["add", &drive("c", &path, "")]);
+        serving.does(&["remove", "c"]);
+        let names = |drives: Vec<Value>| drives.iter().map(|drive| drive["name"].clone()).collect::<Vec<_>>();
+        assert_eq!(names(list(&serving)), ["a"]);
+        writer.write_all(&Random(1).bytes(64)).unwrap();
+        drop(writer);
+        adds.join().unwrap();
+        assert_eq!(names(list(&serving)), ["a", "b"]);
+    });
+}
+
+/// A process that may open few files serves no more drives than these are enough for, whatever their guests do; a limit that it may raise
+/// itself is raised.
+#[test]
+fn drives_for_which_there_are_too_few_descriptors_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = disk(folder.path(), "disk", 64 * MB);
+    let drives: Vec<String> = (0..8).map(|number| drive(&format!("d{number}"), &path, "")).collect();
+    let arguments: Vec<&str> = drives.iter().flat_map(|drive| ["--drive", drive]).collect();
+    let refused = Serving::start_after("ulimit -n 300", folder.path(), &arguments).err().unwrap();
+    assert!(
+        refused.contains("drive d5: 300 files may be open") && refused.contains("ulimit -n 340"),
+        "{refused}"
+    );
+    let serving = Serving::start_after("ulimit -n 400", folder.path(), &arguments[..14]).unwrap();
+    serving.refuses(&["add", &drives[7]], "ulimit -n 432");
+    let small = drives[7].replace("size=4M", "size=1M,queues=1");
+    serving.does(&["remove", "d0"]);
+    serving.does(&["add", &small]);
+    drop(serving);
+    let raised = Serving::start_after("ulimit -S -n 300", folder.path(), &arguments).unwrap();
+    assert_eq!(list(&raised).len(), 8);
+}
+
 /// Orders made up of good and bad parts, and bytes of them changed: each is answered, and a refused one
 /// changes nothing.
 #[test]
