@@ -27,6 +27,17 @@ pub struct Maps {
     pub hold: Arc<Hold>,
 }
 
+/// The client's memory that was removed. It takes long to give back much of it, or many pieces: drop this when the lock is released.
+#[derive(Debug, Default)]
+#[must_use]
+pub struct Removed {
+    _pieces: BTreeMap<u64, Piece>,
+    _files: Vec<Memory>,
+}
+
+/// Pieces from which on they are removed together.
+const MANY: usize = 64;
+
 #[derive(Debug)]
 struct Piece {
     length: u64,
@@ -119,10 +130,9 @@ impl Maps {
     /// # Errors
     ///
     /// [`MapError::Part`] if a piece is only partly in the range, or the range is invalid; nothing is removed then.
-    pub fn remove(&mut self, unmap: &DmaUnmap) -> Result<(), MapError> {
+    pub fn remove(&mut self, unmap: &DmaUnmap) -> Result<Removed, MapError> {
         if unmap.all {
-            self.pieces.clear();
-            return Ok(());
+            return Ok(Removed { _pieces: std::mem::take(&mut self.pieces), ..Removed::default() });
         }
         let last = unmap.length.checked_sub(1).and_then(|rest| unmap.address.checked_add(rest));
         let last = last.ok_or(MapError::Part)?;
@@ -132,24 +142,34 @@ impl Maps {
         if crosses(unmap.address) || last.checked_add(1).is_some_and(crosses) {
             return Err(MapError::Part);
         }
-        let inside: Vec<u64> = self.pieces.range(unmap.address..=last).map(|(start, _)| *start).collect();
-        inside.iter().for_each(|start| drop(self.pieces.remove(start)));
-        Ok(())
+        Ok(Removed { _pieces: self.take(unmap.address, last), ..Removed::default() })
+    }
+
+    /// Takes out the pieces from the first address to the last.
+    fn take(&mut self, first: u64, last: u64) -> BTreeMap<u64, Piece> {
+        let inside: Vec<u64> = self.pieces.range(first..=last).map(|(start, _)| *start).take(MANY).collect();
+        if inside.len() < MANY {
+            return inside.into_iter().filter_map(|start| self.pieces.remove_entry(&start)).collect();
+        }
+        let mut taken = self.pieces.split_off(&first);
+        if let Some(next) = last.checked_add(1) {
+            let mut behind = taken.split_off(&next);
+            self.pieces.append(&mut behind);
+        }
+        taken
     }
 
     /// Takes out the files of which no piece is left, and which nobody uses any more, so that their memory goes back to the host, as of a
-    /// DIMM that was unplugged. That takes long if they are large: drop them when the lock is released.
-    #[must_use]
-    pub fn unused(&mut self) -> Vec<Memory> {
+    /// DIMM that was unplugged.
+    pub fn unused(&mut self) -> Removed {
         let unused = self.files.extract_if(|_, memory| Arc::strong_count(memory.mapping()) == 1);
-        unused.map(|(_, memory)| memory).collect()
+        Removed { _files: unused.map(|(_, memory)| memory).collect(), ..Removed::default() }
     }
 
-    /// Removes all pieces, and returns all files, to be dropped likewise.
-    #[must_use]
-    pub fn remove_all(&mut self) -> Vec<Memory> {
-        self.pieces.clear();
-        self.files.drain().map(|(_, memory)| memory).collect()
+    /// Removes all pieces and files.
+    pub fn remove_all(&mut self) -> Removed {
+        let _files = self.files.drain().map(|(_, memory)| memory).collect();
+        Removed { _pieces: std::mem::take(&mut self.pieces), _files }
     }
 
     /// Returns how many of the `length` bytes at `address` are reached by the same path, and that path.
@@ -226,9 +246,9 @@ mod tests {
         let mapped = |maps: &mut Maps| maps.file(file.as_fd(), true).unwrap().unwrap();
         let (first, second) = (mapped(&mut maps), mapped(&mut maps));
         assert!(Arc::ptr_eq(first.mapping(), second.mapping()));
-        assert!(maps.unused().is_empty(), "they are used");
+        assert!(maps.unused()._files.is_empty(), "they are used");
         drop((first, second));
-        assert_eq!(maps.unused().len(), 1);
+        assert_eq!(maps.unused()._files.len(), 1);
         assert!(maps.file(file.as_fd(), false).unwrap().is_some());
         let exe = std::fs::File::open("/proc/self/exe").unwrap();
         assert!(maps.file(exe.as_fd(), false).unwrap().is_none());
@@ -252,7 +272,7 @@ mod tests {
         assert_eq!(kind(maps.file(half.as_fd(), true)), Ok(true));
         assert_eq!(kind(maps.file(half.as_fd(), true)), Ok(true), "it is known");
         assert_eq!(kind(maps.file(rest.as_fd(), true)), too_long);
-        assert_eq!(maps.unused().len(), 1);
+        assert_eq!(maps.unused()._files.len(), 1);
         assert_eq!(kind(maps.file(rest.as_fd(), true)), Ok(true));
         let executable = std::fs::File::open("/proc/self/exe").unwrap();
         let (pipe, _) = std::io::pipe().unwrap();
@@ -308,17 +328,32 @@ mod tests {
     #[test]
     fn pieces_are_forgotten_whole() {
         let mut maps = Maps::default();
+        let remove = |maps: &mut Maps, unmap: &DmaUnmap| maps.remove(unmap).map(drop);
         maps.add(&map(0x1000, 0x1000), None).unwrap();
         maps.add(&map(0x2000, 0x1000), None).unwrap();
         for (address, length) in [(0x1000, 0x800), (0x1800, 0x800), (0x1800, 0x1000), (u64::MAX, 2), (0, 0)] {
-            assert_eq!(maps.remove(&unmap(address, length)), Err(MapError::Part), "{address:#x}");
+            assert_eq!(remove(&mut maps, &unmap(address, length)), Err(MapError::Part), "{address:#x}");
         }
-        maps.remove(&unmap(0x1000, 0x2000)).unwrap();
-        maps.remove(&unmap(0x1000, 0x2000)).unwrap();
-        maps.remove(&unmap(0, u64::MAX)).unwrap();
+        remove(&mut maps, &unmap(0x1000, 0x2000)).unwrap();
+        remove(&mut maps, &unmap(0x1000, 0x2000)).unwrap();
+        remove(&mut maps, &unmap(0, u64::MAX)).unwrap();
         maps.add(&map(0, u64::MAX), None).unwrap();
-        maps.remove(&DmaUnmap { all: true, address: 0, length: 0 }).unwrap();
+        remove(&mut maps, &DmaUnmap { all: true, address: 0, length: 0 }).unwrap();
         maps.add(&map(0, u64::MAX), None).unwrap();
+    }
+
+    /// However many pieces there are, exactly those of the range go.
+    #[test]
+    fn many_pieces_are_removed_as_few_are() {
+        for (first, count) in [(0, 10), (0, 300), (7, 10), (100, 150), (100, 200), (299, 1), (0, 63), (1, 64)]
+        {
+            let mut maps = Maps::default();
+            (0..300).for_each(|at| maps.add(&map(at * 0x1000, 0x1000), None).unwrap());
+            drop(maps.remove(&unmap(first * 0x1000, count * 0x1000)).unwrap());
+            let left: Vec<u64> = maps.pieces.keys().map(|start| start / 0x1000).collect();
+            let wanted = (0..300).filter(|at| !(first..first + count).contains(at));
+            assert!(left.into_iter().eq(wanted), "{first} {count}");
+        }
     }
 
     #[test]

@@ -238,8 +238,9 @@ impl Session<'_> {
     fn unmap(&mut self, unmap: &DmaUnmap, body: &[u8]) -> Answer<'static> {
         // The lock waits for copies in progress: after the answer nothing is accessed any more.
         let mut maps = self.link.maps_mut();
-        maps.remove(unmap).map_err(|_| Errno::INVAL)?;
+        let removed = maps.remove(unmap).map_err(|_| Errno::INVAL)?;
         drop(maps);
+        drop(removed);
         let drained = self.drain();
         self.forget_unused();
         drained?;
