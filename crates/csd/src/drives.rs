@@ -16,6 +16,10 @@ use crate::waste::Waste;
 /// Maximum number of commands that are begun in one call.
 const BATCH: usize = 64;
 
+/// Bytes that an admin command copies, such as those of a program that is loaded, for each call in which its drive then begins no further
+/// one but in its turn.
+const ADMIN_BYTES: u64 = 16 << 10;
+
 /// Commands that are begun before the storage gets them: a disk works on the first of a batch while the rest
 /// is begun.
 const CHUNK: usize = 8;
@@ -86,6 +90,8 @@ struct Drive<P> {
     /// Its commands at the storage, and those on which slots work.
     outstanding: usize,
     away: usize,
+    /// Calls until it may begin an admin command out of its turn.
+    admin_rest: u64,
 }
 
 /// A controller's state is valid after every call, even one that panicked.
@@ -186,8 +192,9 @@ impl<P: HostPort, S: Storage> Drives<P, S> {
         if place == self.drives.len() {
             self.drives.push(None);
         }
-        let (removed, group, outstanding, away) = (false, 0, 0, 0);
-        self.drives[place] = Some(Drive { controller, port, removed, group, weight, outstanding, away });
+        let (removed, group, outstanding, away, admin_rest) = (false, 0, 0, 0, 0);
+        self.drives[place] =
+            Some(Drive { controller, port, removed, group, weight, outstanding, away, admin_rest });
         self.shares[group].set(place, weight);
         self.operators.set(place, weight);
         if let Some(pool) = &mut self.pool {
@@ -457,11 +464,14 @@ impl<P: HostPort, S: Storage> Drives<P, S> {
     fn attend(&mut self) -> bool {
         let (mut busy, mut admin, turn) = (false, None, self.admin_turn);
         for (index, held) in self.drives.iter_mut().enumerate() {
-            if let Some(Drive { controller, port, removed: false, .. }) = held {
+            if let Some(Drive { controller, port, removed: false, admin_rest, .. }) = held {
                 let mut controller = lock(controller);
                 busy |= controller.attend(index as u32, port, &mut self.storage);
-                let is_next = admin.is_none_or(|first| first < turn && turn <= index);
-                if is_next && controller.is_admin_ready() {
+                let is_ready = controller.is_admin_ready();
+                if *admin_rest > 0 {
+                    *admin_rest -= 1;
+                    busy |= is_ready;
+                } else if is_ready && admin.is_none_or(|first| first < turn && turn <= index) {
                     admin = Some(index);
                 }
             }
@@ -471,17 +481,20 @@ impl<P: HostPort, S: Storage> Drives<P, S> {
 
     /// Begins an admin command of a drive, whose share of the storage is charged with it. It waits neither for the drive's turn, which
     /// others' weights may put off, nor for a disk that hangs: a guest can abort the commands that wait for it. The next drive is next: one
-    /// that floods holds up no other.
+    /// that floods holds up no other, and one whose commands copy much rests.
     fn begin_admin(&mut self, index: usize) -> bool {
         let Some(Some(held)) = self.drives.get_mut(index) else { return false };
         self.admin_turn = index + 1;
         let mut controller = lock(&held.controller);
         controller.at(held.port.uptime());
-        let cost = controller.step(index as u32, &mut held.port, &mut self.storage);
+        let Some(cost) = controller.step(index as u32, &mut held.port, &mut self.storage) else {
+            return false;
+        };
         held.outstanding = controller.outstanding();
-        self.shares[held.group].charge(index, cost.unwrap_or(0));
-        self.begun += u64::from(cost.is_some());
-        cost.is_some()
+        held.admin_rest = cost / ADMIN_BYTES;
+        self.shares[held.group].charge(index, cost);
+        self.begun += 1;
+        true
     }
 
     /// Begins commands of the drive whose turn it is, as long as it has the turn, up to `most`. Returns their

@@ -192,6 +192,37 @@ fn admin_commands_are_answered_whoever_floods() {
     assert!(light.drives.storage().1 >= 40 * TURN, "they flood");
 }
 
+/// Admin commands out of turn that copy much, as Load Program does, take no more than the drive's share.
+#[test]
+fn admin_commands_that_copy_much_leave_others_their_share() {
+    const BYTES: u64 = 1 << 20;
+    let counts = Counts(disk(1 << 20), 0);
+    let mut reads = Machine::with_window(Config::new("reads"), counts, true, 256).up();
+    let config = Config { programs: true, ..Config::new("loads") };
+    let mut loads = Machine::new(config, Counts(ModelStorage::new(0), 0), true);
+    loads.drive = reads.drives.add(loads.controller.clone(), loads.guest.clone(), 1);
+    let mut of_reads = Deep::create(&mut reads);
+    reads.swap(&mut loads);
+    loads.enable_sets(6);
+    reads.swap(&mut loads);
+    let words = [0, 0, 0, 0, BYTES as u32, 0];
+    let load = Command { opcode: admin::LOAD_PROGRAM, words, ..Command::default() };
+    let (before, mut loaded) = (reads.drives.storage().1, 0);
+    for _ in 0..5 {
+        loads.submit(0, load);
+    }
+    for _ in 0..1000 {
+        of_reads.flood(&mut reads);
+        reads.drives.poll();
+        while loads.reap(0).is_some() {
+            loaded += 1;
+            loads.submit(0, load);
+        }
+    }
+    let got = (reads.drives.storage().1 - before) as u64 * 8192;
+    assert!(loaded > 5 && loaded * BYTES <= got + 2 * BYTES, "{loaded} loads, {got} bytes");
+}
+
 /// A storage that answers one request at a time, and counts what the commands of each drive cost that it got.
 struct OneByOne {
     model: ModelStorage,
