@@ -1,5 +1,6 @@
-//! File descriptors: as many as drives, their clients and their backings may need at once. A process that has too few would lose a guest's
-//! connection or interrupts while it runs; so a drive for which there are too few is refused.
+//! File descriptors: as many as drives, their clients and their backings may need at once. A process that has
+//! too few would lose a guest's connection or interrupts while it runs; so a drive for which there are too
+//! few is refused.
 
 use crate::layout::ssd;
 use crate::process::Refused;
@@ -7,13 +8,15 @@ use dcs_csd_cli::spec::Drive;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use std::path::PathBuf;
 
-/// Descriptors of the storage's ring, the loop, the management socket's connections, metrics, and the standard ones.
+/// Descriptors of the storage's ring, the loop, the management socket's connections, metrics, and the
+/// standard ones.
 const BASE: u64 = 64;
 
 /// Descriptors of a drive's socket and its connection, and those that come with a client's messages.
 const OF_SOCKET: u64 = 32;
 
-/// Descriptors of a slice of a file: its lock, two ways to read and write it, and those while its size is changed.
+/// Descriptors of a slice of a file: its lock, two ways to read and write it, and those while its size is
+/// changed.
 const OF_FILE: u64 = 5;
 
 /// Descriptors of an SSD that the process drives: of VFIO, and its interrupts.

@@ -5,7 +5,8 @@ use dcs_csd::Chain;
 use dcs_csd_cli::spec::Namespace;
 use std::sync::Arc;
 
-/// Returns the chain of each of these namespaces, `None` for a plain one. It reads the keys, for which it may wait.
+/// Returns the chain of each of these namespaces, `None` for a plain one. It reads the keys, for which it may
+/// wait.
 pub fn chains(namespaces: &[Namespace]) -> Result<Vec<Option<Arc<Chain>>>, Refused> {
     namespaces.iter().map(chain).collect()
 }

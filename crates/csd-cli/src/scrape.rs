@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 /// Most bytes of a request.
 const HEAD_MAX: usize = 8 << 10;
-/// Time for a request to come, and for its answer to go, so that no client holds up the next one for longer than both.
+/// Time for a request to come, and for its answer to go, so that no client holds up the next one for longer
+/// than both.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Listens at this address and answers on a thread of its own while the process lives. Returns the address,

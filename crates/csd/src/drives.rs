@@ -16,8 +16,8 @@ use crate::waste::Waste;
 /// Maximum number of commands that are begun in one call.
 const BATCH: usize = 64;
 
-/// Bytes that an admin command copies, such as those of a program that is loaded, for each call in which its drive then begins no further
-/// one but in its turn.
+/// Bytes that an admin command copies, such as those of a program that is loaded, for each call in which its
+/// drive then begins no further one but in its turn.
 const ADMIN_BYTES: u64 = 16 << 10;
 
 /// Commands that are begun before the storage gets them: a disk works on the first of a batch while the rest
@@ -460,7 +460,8 @@ impl<P: HostPort, S: Storage> Drives<P, S> {
         busy
     }
 
-    /// Has all drives do what needs no new command, and begins an admin command of one of them. Returns true if there was anything to do.
+    /// Has all drives do what needs no new command, and begins an admin command of one of them. Returns true
+    /// if there was anything to do.
     fn attend(&mut self) -> bool {
         let (mut busy, mut admin, turn) = (false, None, self.admin_turn);
         for (index, held) in self.drives.iter_mut().enumerate() {
@@ -479,9 +480,10 @@ impl<P: HostPort, S: Storage> Drives<P, S> {
         admin.is_some_and(|index| self.begin_admin(index)) || busy
     }
 
-    /// Begins an admin command of a drive, whose share of the storage is charged with it. It waits neither for the drive's turn, which
-    /// others' weights may put off, nor for a disk that hangs: a guest can abort the commands that wait for it. The next drive is next: one
-    /// that floods holds up no other, and one whose commands copy much rests.
+    /// Begins an admin command of a drive, whose share of the storage is charged with it. It waits neither
+    /// for the drive's turn, which others' weights may put off, nor for a disk that hangs: a guest can abort
+    /// the commands that wait for it. The next drive is next: one that floods holds up no other, and one
+    /// whose commands copy much rests.
     fn begin_admin(&mut self, index: usize) -> bool {
         let Some(Some(held)) = self.drives.get_mut(index) else { return false };
         self.admin_turn = index + 1;

@@ -51,11 +51,12 @@ impl Quota {
         Quota { total, free: total, queues: vec![held; queues as usize], owed, returned: false, claim: None }
     }
 
-    /// Shares the pool among the functions that have queues; `functions` names each queue's. All but an eighth of
-    /// it, ten at least and half at most, is guaranteed to the functions, and each one's part to its queues, in equal
-    /// parts. Functions of equal weights have equal parts. If the weights differ, or an equal part is too small for
-    /// one to each of its queues, each queue has one, and the functions have the rest in proportion to their weights.
-    /// While only one function has queues, half of the pool is guaranteed to all queues, as in [`Quota::new`].
+    /// Shares the pool among the functions that have queues; `functions` names each queue's. All but an
+    /// eighth of it, ten at least and half at most, is guaranteed to the functions, and each one's part to
+    /// its queues, in equal parts. Functions of equal weights have equal parts. If the weights differ, or an
+    /// equal part is too small for one to each of its queues, each queue has one, and the functions have the
+    /// rest in proportion to their weights. While only one function has queues, half of the pool is
+    /// guaranteed to all queues, as in [`Quota::new`].
     pub fn share(&mut self, functions: &[Option<u16>], weight: impl Fn(u16) -> u16) {
         let of = |function| functions.iter().filter(|other| **other == Some(function)).count() as u32;
         let first = |at: usize| functions[..at].iter().all(|other| *other != functions[at]);
@@ -265,8 +266,8 @@ mod tests {
         assert_eq!(guarantees, [25, 25, 9, 9]);
     }
 
-    /// Two functions of equal weights, one of which has so many queues that half of what is guaranteed is less than
-    /// one to each.
+    /// Two functions of equal weights, one of which has so many queues that half of what is guaranteed is
+    /// less than one to each.
     #[test]
     fn each_of_very_many_queues_is_guaranteed_one() {
         let mut quota = Quota::new(40, 20);
@@ -278,8 +279,8 @@ mod tests {
         assert_eq!(quota.free(), 0);
     }
 
-    /// With all sizes that an engine may have, and whatever functions' weights are, each queue that is there is guaranteed
-    /// one; and no more is guaranteed than what is left beside the longest chain's blocks.
+    /// With all sizes that an engine may have, and whatever functions' weights are, each queue that is there
+    /// is guaranteed one; and no more is guaranteed than what is left beside the longest chain's blocks.
     #[test]
     fn each_queue_is_guaranteed_one_and_no_more_than_there_is() {
         let mut random = Random(5);

@@ -20,7 +20,8 @@ pub fn listen(path: &Path) -> io::Result<UnixListener> {
     listen_with_mode(path, 0o777)
 }
 
-/// The same, with a socket that has this mode from the beginning, less the bits of the process's umask: nobody else gets in meanwhile.
+/// The same, with a socket that has this mode from the beginning, less the bits of the process's umask:
+/// nobody else gets in meanwhile.
 ///
 /// # Errors
 ///

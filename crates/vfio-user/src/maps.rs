@@ -13,8 +13,8 @@ use crate::wire::{DmaMap, DmaUnmap};
 const PIECES_MAX: usize = 1 << 18;
 /// Most files for them.
 const FILES_MAX: usize = 256;
-/// Most bytes of these files, 1 TiB: a file may be much longer than the memory that it takes, and the process has 128 TiB of
-/// addresses for all its clients.
+/// Most bytes of these files, 1 TiB: a file may be much longer than the memory that it takes, and the process
+/// has 128 TiB of addresses for all its clients.
 const MAPPED_MAX: u64 = 1 << 40;
 
 /// The pieces of the address space that the client has mapped.
@@ -27,7 +27,8 @@ pub struct Maps {
     pub hold: Arc<Hold>,
 }
 
-/// The client's memory that was removed. It takes long to give back much of it, or many pieces: drop this when the lock is released.
+/// The client's memory that was removed. It takes long to give back much of it, or many pieces: drop this
+/// when the lock is released.
 #[derive(Debug, Default)]
 #[must_use]
 pub struct Removed {
@@ -159,8 +160,8 @@ impl Maps {
         taken
     }
 
-    /// Takes out the files of which no piece is left, and which nobody uses any more, so that their memory goes back to the host, as of a
-    /// DIMM that was unplugged.
+    /// Takes out the files of which no piece is left, and which nobody uses any more, so that their memory
+    /// goes back to the host, as of a DIMM that was unplugged.
     pub fn unused(&mut self) -> Removed {
         let unused = self.files.extract_if(|_, memory| Arc::strong_count(memory.mapping()) == 1);
         Removed { _files: unused.map(|(_, memory)| memory).collect(), ..Removed::default() }

@@ -37,8 +37,8 @@ impl Memory {
         Ok((memory, file))
     }
 
-    /// Returns false for files that [`Memory::of`] refuses in any case. Their file systems are not asked: another program may be that, and
-    /// not answer.
+    /// Returns false for files that [`Memory::of`] refuses in any case. Their file systems are not asked:
+    /// another program may be that, and not answer.
     pub fn may_be(file: BorrowedFd<'_>) -> bool {
         fs::fcntl_get_seals(file).is_ok()
     }

@@ -36,10 +36,12 @@ pub struct Server {
     shared: Arc<Shared>,
 }
 
-/// Time for the thread to end. A client's descriptor may take longer to be closed, as long as the client likes.
+/// Time for the thread to end. A client's descriptor may take longer to be closed, as long as the client
+/// likes.
 const END_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A running server: dropping it disconnects the client and ends the thread. A thread that does not end within 10 s is left behind.
+/// A running server: dropping it disconnects the client and ends the thread. A thread that does not end
+/// within 10 s is left behind.
 #[derive(Debug)]
 pub struct Running {
     shared: Arc<Shared>,
@@ -133,8 +135,8 @@ impl Server {
         let Ok(socket) = link.connect(socket) else { return };
         let mut session = Session { function: &mut self.function, link: &link, spoken: false };
         let mut reader = Reader::new();
-        // A client that breaks the protocol is disconnected like one that left. One that came when the server was told to stop may
-        // not have been hung up, and is not waited for.
+        // A client that breaks the protocol is disconnected like one that left. One that came when the server
+        // was told to stop may not have been hung up, and is not waited for.
         while !self.shared.stop.load(Ordering::Acquire)
             && let Ok(Some(message)) = reader.receive(socket.as_fd())
             && session.take(message).is_ok()
@@ -380,7 +382,8 @@ mod tests {
         (server, folder)
     }
 
-    /// The server is told to stop between the client's connection and its being noted, and the client says nothing.
+    /// The server is told to stop between the client's connection and its being noted, and the client says
+    /// nothing.
     #[test]
     fn a_client_that_comes_with_the_end_is_not_waited_for() {
         let (mut server, _folder) = server();
@@ -397,7 +400,8 @@ mod tests {
         });
     }
 
-    /// A descriptor that takes as long to be closed as its owner likes: of a connection whose peer takes nothing.
+    /// A descriptor that takes as long to be closed as its owner likes: of a connection whose peer takes
+    /// nothing.
     fn lingering() -> (TcpStream, TcpListener) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -414,7 +418,8 @@ mod tests {
         let mut running = server.start().unwrap();
         let client = UnixStream::connect(folder.path().join("f")).unwrap();
         let (stream, listener) = lingering();
-        // The descriptor comes with the first bytes; the rest, when it is the server's alone. It is closed behind the answer.
+        // The descriptor comes with the first bytes; the rest, when it is the server's alone. It is closed
+        // behind the answer.
         let reset = Header::request(1, command::RESET, 0, false).to_bytes();
         socket::send(client.as_fd(), &reset[..1], Some(stream.as_fd())).unwrap();
         drop(stream);
@@ -426,7 +431,8 @@ mod tests {
         assert!(running.end(LIMIT));
     }
 
-    /// A client that takes nothing holds up its own thread alone: others may ask about its connection, and end it.
+    /// A client that takes nothing holds up its own thread alone: others may ask about its connection, and
+    /// end it.
     #[test]
     fn a_client_that_takes_no_answer_is_hung_up_on_at_once() {
         let (server, _folder) = server();

@@ -67,7 +67,8 @@ fn sixteen_drives_at_once_mix_up_nothing() {
     assert_eq!(stats.lines().filter(|line| line.starts_with('d')).count(), 16, "{stats}");
 }
 
-/// Sixty-four drives of one process, all connected and at work at once; what they take of the process is what docs/csd.md says.
+/// Sixty-four drives of one process, all connected and at work at once; what they take of the process is what
+/// docs/csd.md says.
 #[test]
 fn sixty_four_drives_are_served_at_once() {
     const DRIVES: usize = 64;

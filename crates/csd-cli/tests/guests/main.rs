@@ -30,7 +30,7 @@ await() { while ! [ -b $1 ]; do sleep 0.2; done; }
 space() { for d in /sys/block/nvme*n*; do [ "$(cat $d/nsid 2>/dev/null)" = $1 ] && echo /dev/${d##*/}; done; }
 named() { while ! [ -b "$(space $1)" ]; do sleep 0.2; done; space $1; }
 gone() { while [ -b $1 ]; do sleep 0.2; done; }
-fill() { seq $2 $(($2 + 40000)) | md5sum | cut -c1-32; seq $2 $(($2 + 40000)) >$1; }
+fill() { seq $2 $(($2 + 40000)) | tee $1 | md5sum | cut -c1-32; }
 sum() { md5sum <$1 | cut -c1-32; }
 same() { [ "$1" = "$2" ] && [ -n "$1" ] || { echo "@wrong $3: $1 is not $2"; poweroff -f; }; }
 "#;

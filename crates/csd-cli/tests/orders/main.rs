@@ -326,8 +326,8 @@ fn a_key_that_is_waited_for_holds_up_no_other_order() {
     });
 }
 
-/// A process that may open few files serves no more drives than these are enough for, whatever their guests do; a limit that it may raise
-/// itself is raised.
+/// A process that may open few files serves no more drives than these are enough for, whatever their guests
+/// do; a limit that it may raise itself is raised.
 #[test]
 fn drives_for_which_there_are_too_few_descriptors_are_refused() {
     let folder = tempfile::tempdir().unwrap();

@@ -150,8 +150,9 @@ impl Deep {
     }
 }
 
-/// Between an admin command and its end the disk gets no more commands than a turn of the loop begins, for each drive that has admin
-/// commands; whatever the others' weights are, and however many commands the guest itself has.
+/// Between an admin command and its end the disk gets no more commands than a turn of the loop begins, for
+/// each drive that has admin commands; whatever the others' weights are, and however many commands the guest
+/// itself has.
 #[test]
 fn admin_commands_are_answered_whoever_floods() {
     /// Commands that a turn of the loop begins, and those that the disk has at once.

@@ -267,8 +267,9 @@ fn several(kinds: Vec<nvme::Config>) -> (SsdStorage<Process>, Vec<FunctionId>, R
     (storage, places.into_iter().map(|(_, ssd)| ssd).collect(), fabric)
 }
 
-/// An SSD that is dead, and does not come back: its drive ends commands with the statuses that the specification names, and answers admin
-/// commands, resets and is removed as ever, also while nobody knows yet that the SSD is dead. A drive on another SSD goes on.
+/// An SSD that is dead, and does not come back: its drive ends commands with the statuses that the
+/// specification names, and answers admin commands, resets and is removed as ever, also while nobody knows
+/// yet that the SSD is dead. A drive on another SSD goes on.
 #[test]
 fn a_drive_on_a_dead_ssd_answers_and_others_go_on() {
     let identify = Command {
