@@ -218,6 +218,7 @@ impl Scrub {
         let mut under_way = JoinSet::new();
         let mut after = None;
         loop {
+            pass.scrub.store.settle().await?;
             let page = pass.scrub.store.objects_after(after.take(), PAGE)?;
             let Some((bucket, key, _)) = page.last() else { break };
             after = Some((bucket.clone(), key.clone()));

@@ -71,6 +71,11 @@ fn listing(
     }
 }
 
+async fn list(api: &Api, bucket: &str, listing: &Listing) -> S3Result<ListingPage> {
+    api.store.settle().await?;
+    Ok(api.store.list(bucket, listing)?)
+}
+
 /// Lists objects, version 1.
 pub async fn v1(api: &Api, request: S3Request<ListObjectsInput>) -> S3Result<S3Response<ListObjectsOutput>> {
     let input = request.input;
@@ -78,7 +83,7 @@ pub async fn v1(api: &Api, request: S3Request<ListObjectsInput>) -> S3Result<S3R
     let encoding = Encoding::asked(input.encoding_type.as_ref())?;
     let max = page(input.max_keys)?;
     let listing = listing(input.prefix.as_ref(), input.delimiter.as_ref(), input.marker.clone(), max);
-    let listed = api.store.list(&input.bucket, &listing)?;
+    let listed = list(api, &input.bucket, &listing).await?;
     Ok(S3Response::new(ListObjectsOutput {
         contents: Some(objects(&listed, &encoding, true)),
         common_prefixes: Some(prefixes(&listed.prefixes, &encoding)),
@@ -108,7 +113,7 @@ pub async fn v2(
         None => input.start_after.clone(),
     };
     let listing = listing(input.prefix.as_ref(), input.delimiter.as_ref(), after, max);
-    let listed = api.store.list(&input.bucket, &listing)?;
+    let listed = list(api, &input.bucket, &listing).await?;
     let count = listed.objects.len() + listed.prefixes.len();
     Ok(S3Response::new(ListObjectsV2Output {
         contents: Some(objects(&listed, &encoding, input.fetch_owner.unwrap_or(false))),
@@ -137,7 +142,7 @@ pub async fn versions(
     let encoding = Encoding::asked(input.encoding_type.as_ref())?;
     let max = page(input.max_keys)?;
     let listing = listing(input.prefix.as_ref(), input.delimiter.as_ref(), input.key_marker.clone(), max);
-    let listed = api.store.list(&input.bucket, &listing)?;
+    let listed = list(api, &input.bucket, &listing).await?;
     let version = |object: Object| ObjectVersion {
         key: object.key,
         e_tag: object.e_tag,

@@ -83,9 +83,9 @@ pub(crate) async fn answer(
             page.headers_mut().insert(CONTENT_SECURITY_POLICY, policy);
             page
         }
-        "/metrics" => response(StatusCode::OK, TEXT, shared.path.metrics.text(&now(shared)).into()),
+        "/metrics" => response(StatusCode::OK, TEXT, shared.path.metrics.text(&now(shared).await).into()),
         "/status.json" => {
-            let figures = shared.path.metrics.json(&now(shared)).to_string();
+            let figures = shared.path.metrics.json(&now(shared).await).to_string();
             response(StatusCode::OK, "application/json", figures.into())
         }
         _ => plain(
@@ -110,7 +110,8 @@ async fn health(shared: &Shared) -> Result<(), String> {
     if shared.stopping() {
         return Err("stopping".into());
     }
-    shared.store.usage().map_err(|error| format!("the store does not answer: {error}"))?;
+    let usage = shared.store.settle().await.and_then(|()| shared.store.usage());
+    usage.map_err(|error| format!("the store does not answer: {error}"))?;
     if !shared.store.takes_changes() {
         return Err(
             "the store takes no changes any more: its thread has ended; start the server again".into()
@@ -133,7 +134,7 @@ async fn health(shared: &Shared) -> Result<(), String> {
 }
 
 /// Returns the state at the moment.
-fn now(shared: &Shared) -> Now {
+async fn now(shared: &Shared) -> Now {
     let engine = shared.paths.iter().map(|path| path.statistics()).reduce(std::ops::Add::add);
     Now {
         connections: shared.connections(),
@@ -141,7 +142,7 @@ fn now(shared: &Shared) -> Now {
         transfers_max: shared.path.transfers_max(),
         longest_wait: shared.path.longest_wait().unwrap_or_default(),
         engine: engine.unwrap_or_default(),
-        usage: shared.store.usage().ok(),
+        usage: shared.store.settle().await.and_then(|()| shared.store.usage()).ok(),
         free: shared.store.free().ok().map(|(free, _)| free),
         quarantined: shared.store.quarantined(),
     }

@@ -22,9 +22,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
-use std::sync::{Arc, RwLock};
+use std::sync::{Arc, Mutex, RwLock};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use redb::{Database, ReadableDatabase};
 use tokio::sync::oneshot;
@@ -46,6 +46,10 @@ const BATCH: usize = 1024;
 
 /// Time without a commit after which there is a checkpoint. Tests of the store's inside see what waits for it.
 const REST: Duration = Duration::from_secs(if cfg!(test) { 60 } else { 1 });
+
+/// Least time between two looks at a database that fails for readers. A record may stay unreadable, and whoever reads
+/// it would cost a commit each time.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// Database; `None` after it failed and could not be opened again.
 pub(super) type Shared = Arc<RwLock<Option<Database>>>;
@@ -189,6 +193,8 @@ impl Job for MoreIds {
 pub(super) struct Committer {
     jobs: Option<Sender<Box<dyn Job>>>,
     thread: Option<JoinHandle<()>>,
+    /// When it was last asked to look at the database.
+    looked: Mutex<Option<Instant>>,
 }
 
 impl Committer {
@@ -210,7 +216,7 @@ impl Committer {
             .name("store-commit".into())
             .spawn(move || worker.run(&queue))
             .map_err(StoreError::io("start a thread for", "commits".as_ref()))?;
-        Ok(Self { jobs: Some(jobs), thread: Some(thread) })
+        Ok(Self { jobs: Some(jobs), thread: Some(thread), looked: Mutex::default() })
     }
 
     /// Returns true while the thread runs. It ends early only by a panic, which is a bug.
@@ -245,6 +251,18 @@ impl Committer {
         let (reply, answer) = oneshot::channel();
         self.send(Box::new(PutOperation { put: Some(put), drafts, journaled, result: Ok(()), reply }))?;
         answer.await.unwrap_or(Err(StoreError::Closed))
+    }
+
+    /// Looks at the database, which has failed for a reader, unless that was done a moment ago. Nobody waits for the
+    /// answer. Returns true if it looks.
+    pub(super) fn look(&self) -> bool {
+        let mut looked = self.looked.lock().expect("no code that holds it panics");
+        if looked.is_some_and(|at| at.elapsed() < LOOK_AGAIN) {
+            return false;
+        }
+        *looked = Some(Instant::now());
+        // Every transaction finds out.
+        self.more_ids().is_ok()
     }
 
     /// Requests more ids. They are there when the answer is.

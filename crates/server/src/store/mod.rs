@@ -274,10 +274,24 @@ impl Store {
     /// again, and commits of the journal alone do not notice.
     fn noted<T>(&self, result: Result<T, StoreError>) -> Result<T, StoreError> {
         if matches!(result, Err(StoreError::Database(_))) {
-            // Every transaction finds out. Nobody waits for the answer.
-            let _ = self.committer.more_ids();
+            self.committer.look();
         }
         result
+    }
+
+    /// Has the database take the small objects that wait for it, beside the calling task: [`Store::list`] and other reads
+    /// of more than one object have little left to wait for then.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Database`], [`StoreError::Closed`].
+    pub async fn settle(self: &Arc<Store>) -> Result<(), StoreError> {
+        if self.waiting.is_empty() {
+            return Ok(());
+        }
+        let store = self.clone();
+        let settled = tokio::task::spawn_blocking(move || store.read_settled(|_| Ok(())));
+        settled.await.unwrap_or(Err(StoreError::Closed))
     }
 
     /// Reads tables that a put of a small object changes.

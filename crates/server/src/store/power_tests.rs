@@ -678,6 +678,16 @@ fn a_database_that_a_reader_saw_fail_is_opened_again() {
     assert_eq!(listed().unwrap().objects.len(), 1);
 }
 
+/// A record that stays unreadable does not cost a commit each time that somebody reads it.
+#[test]
+fn a_database_that_fails_for_readers_is_looked_at_once_in_a_while() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, _) = open(dir.path(), Durability::Full);
+    let begun = std::time::Instant::now();
+    let looks = (0..1000).filter(|_| store.committer.look()).count() as u64;
+    assert!((1..=1 + begun.elapsed().as_secs()).contains(&looks), "{looks} looks");
+}
+
 #[test]
 fn what_can_t_be_removed_is_tried_again_at_each_start() {
     let dir = tempfile::tempdir().unwrap();

@@ -50,6 +50,11 @@ impl Waiting {
         self.state().puts.len() >= MANY
     }
 
+    /// Returns true if there are none.
+    pub(super) fn is_empty(&self) -> bool {
+        self.state().puts.is_empty()
+    }
+
     /// Returns what was put last under a key of the table.
     pub(super) fn newest(&self, key: &[u8]) -> Option<Arc<Entry>> {
         newest(&self.state().puts, key).cloned()
@@ -85,7 +90,7 @@ impl Waiting {
 
     /// Has the database take them, in memory.
     pub(super) fn settle(&self, database: &Database) -> Result<(), StoreError> {
-        if self.state().puts.is_empty() {
+        if self.is_empty() {
             return Ok(());
         }
         let _alone = self.taking.lock().expect("no code that holds it panics");
@@ -186,6 +191,27 @@ mod tests {
         put(&store, "four", 5, Condition::None).unwrap();
         let objects = store.objects_after(Some(("b".into(), "first".into())), 10).unwrap();
         assert_eq!((objects.len(), waiting(&store)), (4, 0));
+    }
+
+    #[test]
+    fn the_database_takes_what_waits_beside_the_event_loop() {
+        let (_dir, store) = store();
+        put(&store, "one", 1, Condition::None).unwrap();
+        wait(async {
+            let busy = store.waiting.taking.lock().unwrap();
+            let settling = tokio::spawn({
+                let store = store.clone();
+                async move { store.settle().await }
+            });
+            for _ in 0..100 {
+                tokio::task::yield_now().await;
+            }
+            assert!(!settling.is_finished(), "another thread takes them now");
+            drop(busy);
+            settling.await.unwrap().unwrap();
+        });
+        assert_eq!(waiting(&store), 0);
+        wait(store.settle()).unwrap();
     }
 
     #[test]
