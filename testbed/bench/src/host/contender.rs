@@ -11,6 +11,7 @@ pub enum Contender {
     Engine,
     EngineDirect,
     EngineNice,
+    Lanes,
     Loop,
     LoopLarge,
     LoopDirect,
@@ -26,6 +27,11 @@ impl Named for Contender {
         (Contender::Engine, "engine", "one dcs engine for all streams"),
         (Contender::EngineDirect, "engine-direct", "the same past the page cache (O_DIRECT)"),
         (Contender::EngineNice, "engine-nice", "the engine with its thread at nice -20, if permitted"),
+        (
+            Contender::Lanes,
+            "lanes",
+            "one thread without an engine, MD5 in lanes, small objects: the engine's floor",
+        ),
         (Contender::Python, "python", "hashlib or zlib and a socket, a thread for each stream"),
         (Contender::Sendfile, "sendfile", "sendfile(2) without any operator: the floor, not the job"),
     ];
@@ -44,6 +50,7 @@ impl Contender {
                     && job.chain.iter().rev().skip(1).all(|word| name(word) != "gzip")
             }
             Contender::Sendfile => job.direction == Direction::Send,
+            Contender::Lanes => job.name() == "file>md5>socket",
             // The output must be whole blocks, except for the last.
             Contender::LoopDirect => job.direction == Direction::Send || job.keeps_length(),
             _ => true,
@@ -84,7 +91,7 @@ impl Contender {
             Contender::LoopDirect => direct && !small,
             Contender::EngineDirect => direct && !cold && !small,
             Contender::LoopLarge | Contender::Sendfile => !small,
-            Contender::EngineNice => false,
+            Contender::EngineNice | Contender::Lanes => false,
             _ => true,
         };
         Contender::ALL

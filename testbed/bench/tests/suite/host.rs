@@ -69,11 +69,11 @@ fn both_directions_are_measured_and_checked() {
 #[test]
 fn small_objects_hogs_and_the_plot() {
     let place = Place::new();
-    let line = "bench file>md5>socket --size 4k --streams 1,2 --hogs 0,1 --contenders loop,engine --open once \
+    let line = "bench file>md5>socket --size 4k --streams 1,2 --hogs 0,1 --contenders loop,engine,lanes --open once \
                 --seconds 0.1 --runs 1 --json --dir . --svg plot.svg";
     let lines = place.run(line).ok().lines();
     let rows = &lines[..lines.len() - 1];
-    assert_eq!(rows.len(), 2 * 2 * 2);
+    assert_eq!(rows.len(), 2 * 2 * 3);
     for row in rows {
         let each = positive(row, "cpu_us_per_object");
         assert!((positive(row, "objects_per_cpu_s") * each / 1e6 - 1.0).abs() < 1e-6);

@@ -3,10 +3,12 @@
 //! | module | contents |
 //! |---|---|
 //! | `engine` | the engine |
+//! | `lanes` | the engine's work without the engine |
 //! | `loops` | the ordinary loops, and sendfile(2) |
 //! | `server.py` | the contender in Python, a program of its own |
 
 mod engine;
+mod lanes;
 mod loops;
 
 use super::contender::Contender;
@@ -93,7 +95,7 @@ impl Prepared {
         Ok(match serve.contender {
             _ if self.ops.is_empty() => "none".into(),
             Contender::Sendfile => "none".into(),
-            contender if contender.is_engine() => "dcs-ndp".into(),
+            contender if contender.is_engine() || contender == Contender::Lanes => "dcs-ndp".into(),
             _ => self.libraries.names(&self.ops),
         })
     }
@@ -101,6 +103,7 @@ impl Prepared {
     pub fn run(&self, work: &Work<'_>) -> io::Result<Vec<StreamAccount>> {
         match &self.engine {
             Some(engine) => engine.run(self, work),
+            None if work.serve.contender == Contender::Lanes => lanes::run(self, work),
             None => loops::run(self, work),
         }
     }
