@@ -105,7 +105,7 @@ gpu: build workshop ## on a machine with a GPU of NVIDIA's: what it computes aga
 	head -c 1G /dev/urandom >target/gpu/data
 	target/release/dcs bench gpu --file target/gpu/data --svg target/gpu/gpu.svg --json >target/gpu/gpu.jsonl; code=$$?; rm target/gpu/data; cat target/gpu/gpu.jsonl; exit $$code
 
-lint: ## formatting, clippy, dependency licences and advisories, what would be published, the GPU's kernels
+lint: ## formatting, clippy, dependency licences and advisories, what would be published, lengths and circles, the GPU's kernels
 	@tools/setup
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
@@ -113,6 +113,7 @@ lint: ## formatting, clippy, dependency licences and advisories, what would be p
 	$(CARGO) clippy --workspace --no-default-features --lib --bins --test served --locked -- -D warnings
 	tools/deny
 	tools/package-check
+	tools/check-house
 	tools/gpu-kernels --check
 
 fuzz: ## each fuzz target for FUZZ_SECONDS seconds (needs a nightly toolchain and cargo-fuzz)

@@ -37,6 +37,7 @@
 //! | [`fork`] | which process an engine belongs to, after a fork |
 //! | [`vfio_devices`] | SSDs and a NIC that the process drives directly, over VFIO |
 //! | [`gpu`] | a GPU that processes blocks, by CUDA's driver, and reads files, by cuFile |
+//! | `traffic` | the kernel's counts of a TCP connection |
 //!
 //! # What it doesn't implement
 //!

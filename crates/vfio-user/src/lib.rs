@@ -31,6 +31,8 @@
 //! | [`Port`] | the host's memory and interrupts, for a function that needs only those and never waits |
 //! | [`switch`] | posted writes from function to function, past the client |
 //! | [`wake`] | the wait of the bus's owner |
+//! | `port` | the host as seen by a function that only reaches its memory and interrupts it |
+//! | `server` | one client after the other, answered |
 //!
 //! # Trust in a client
 //!

@@ -2,6 +2,10 @@
 //! in memory shared with the drive's process. Without a virtual machine in between it shows how fast a drive is, and how drives
 //! share a process.
 //!
+//! | module | contents |
+//! |---|---|
+//! | `device` | a vfio-user client: one function of another process |
+//!
 //! # Architecture
 //!
 //! ```text

@@ -1,4 +1,12 @@
 //! `dcs serve`: runs an object server on a folder until a signal stops it.
+//!
+//! | module | contents |
+//! |---|---|
+//! | `args` | the command line of `dcs serve` |
+//! | `descriptors` | as many file descriptors as connections and transfers may need |
+//! | `listen` | the address that `dcs serve` listens on, as users name it |
+//! | `reread` | the file of users, read again on SIGHUP |
+//! | `scrubbing` | the server's own slow scrub |
 
 mod args;
 mod descriptors;

@@ -1,6 +1,22 @@
 //! Near-storage commands: data go from a source through a chain of operators to a destination, next to the
 //! disk.
 //!
+//! | module | contents |
+//! |---|---|
+//! | `batch` | a bounded piece of a chain's work, done by the loop or by a slot |
+//! | `budget` | limits of the memory of operators |
+//! | `copy` | Copy of the NVM command set |
+//! | `entry` | entries of near-storage commands |
+//! | `flow` | data on their way from a source through a chain to a destination |
+//! | `installed` | activated programs, sets of memory ranges |
+//! | `loads` | WebAssembly modules that a guest loads |
+//! | `local_memory` | commands of subsystem local memory |
+//! | `pipeline` | a chain at work |
+//! | `program` | loaded operators' parameters |
+//! | `ranges` | ranges of a namespace, read block by block |
+//! | `ready` | commands that can go on: queues take turns |
+//! | `stream` | chains whose output several commands take |
+//!
 //! They are vendor commands of I/O queues; the opcode gives the direction of the guest's buffer: [`NO_DATA`],
 //! [`FROM_GUEST`], [`TO_GUEST`]. So the stock driver's passthrough, which maps one buffer in one direction,
 //! carries them. `docs/csd.md` has the table of their fields.

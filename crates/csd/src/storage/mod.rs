@@ -1,4 +1,12 @@
 //! Volumes, on which namespaces are: they take requests and answer them later.
+//!
+//! | module | contents |
+//! |---|---|
+//! | `buffer` | memory for data that cannot move straight to or from the guest's |
+//! | `file` | volumes on files and block devices, by io_uring |
+//! | `model` | volumes in memory and in virtual time, for tests and experiments |
+//! | `ssd` | volumes on SSDs that this process drives itself |
+//! | `uring` | requests to io_uring |
 
 mod buffer;
 mod file;

@@ -147,18 +147,7 @@ impl Hardware {
             options.disks.iter().map(|disk| open(&far, &disk.function)).collect::<Result<_, _>>()?;
         let nics: Vec<Function> =
             options.nics.iter().map(|nic| open(&far, &nic.function)).collect::<Result<_, _>>()?;
-        let mut windows = Vec::new();
-        if let Some((own, memory)) = own {
-            if !disks.is_empty() || !nics.is_empty() {
-                far.map(&memory, own, Access::Both)?;
-            }
-            windows.push((own, memory.length()));
-        }
-        for device in disks.iter().chain(&nics) {
-            let (bar, address) = (device.bar(0)?, device.bar_address(0)?);
-            windows.push((address, bar.length()));
-            near.map(&Arc::new(bar), address, Access::Both)?;
-        }
+        let windows = map_to_each_other((&near, &far), own, disks.iter().chain(&nics))?;
         let buffer = Buffer::new(&near, place(&windows), LENGTH, Access::Both)?;
         let event = || rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         let events = match (event(), event()) {
@@ -540,6 +529,28 @@ impl Hardware {
         self.asked.clear();
         self.waiting.clear();
     }
+}
+
+/// Maps the card's memory for its devices in `far`, and their BARs for the card in `near`. Returns the address and length
+/// of each.
+fn map_to_each_other<'a>(
+    (near, far): (&Container, &Container),
+    own: Option<(u64, Arc<Mapping>)>,
+    devices: impl Iterator<Item = &'a Function> + Clone,
+) -> Result<Vec<(u64, u64)>, CardError> {
+    let mut windows = Vec::new();
+    if let Some((own, memory)) = own {
+        if devices.clone().next().is_some() {
+            far.map(&memory, own, Access::Both)?;
+        }
+        windows.push((own, memory.length()));
+    }
+    for device in devices {
+        let (bar, address) = (device.bar(0)?, device.bar_address(0)?);
+        windows.push((address, bar.length()));
+        near.map(&Arc::new(bar), address, Access::Both)?;
+    }
+    Ok(windows)
 }
 
 /// The card's own memory, with its address. Only function 0 has it as a BAR, and only function 0 has devices.

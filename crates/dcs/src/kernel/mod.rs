@@ -1,5 +1,15 @@
 //! The kernel backend: joins the engine core, the device controller and the operators into one loop.
 //!
+//! | module | contents |
+//! |---|---|
+//! | `net` | requests to the NIC that the engine drives itself |
+//! | `offload` | operations that the GPU does |
+//! | `pass` | passes of multi-lane units: blocks of many streams at once |
+//! | `short` | short commands, taken through their stages in one go |
+//! | `thread` | the thread that drives an engine |
+//! | `through` | commands that are run as their entries are fetched |
+//! | `wipe` | keys on the stack, overwritten |
+//!
 //! One round ([`KernelLoop::step`]): doorbells, then a bounded number of actions, then what devices have
 //! completed, then deadlines. Nothing in a round waits.
 

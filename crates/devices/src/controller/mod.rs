@@ -1,4 +1,13 @@
 //! The controller: starts operations, tracks those that wait, reaps those that are done, sleeps.
+//!
+//! | module | contents |
+//! |---|---|
+//! | `at_once` | operations that are tried before a route is made |
+//! | `waits` | waits for descriptors, with and without a ring, and for times |
+//! | `with_calls` | calls that may wait, which the controller hands to threads |
+//! | `with_drives` | the SSDs and the NIC that a controller drives itself |
+//! | `with_gpu` | the GPU: blocks that it processes, files read to it |
+//! | `with_paced` | media streams in datagrams |
 
 mod at_once;
 mod waits;

@@ -1,5 +1,12 @@
 //! NVMe SSDs and NICs that this process drives itself, past the kernel's drivers: over VFIO, behind an IOMMU.
 //!
+//! | module | contents |
+//! |---|---|
+//! | `bus` | the bus as one device's driver in this process sees it |
+//! | `error` | errors of SSDs and NICs that cannot be driven |
+//! | `link` | an engine's NIC, with TCP in this process on top |
+//! | `open` | an NVMe controller for an owner that has a driver of its own |
+//!
 //! All devices of an engine share one address space of the IOMMU, which contains one piece of memory and nothing else: their queues and
 //! rings, and the engine's blocks. An SSD writes what it reads into a block itself. Operators process it there, and sockets, files and the
 //! NIC take it from there: each frame's payload is fetched out of the block. A NIC receives into its own buffers, from which the bytes are

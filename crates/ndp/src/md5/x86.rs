@@ -52,7 +52,7 @@ fn avx512_lone(state: &mut [u32; 4], blocks: &[[u8; BLOCK]]) {
                 // that sum behind the round function, as it does with vectors.
                 let early = i32::from_le_bytes(words[$word]).wrapping_add(($constant as u32).cast_signed());
                 let early = _mm_add_epi32(registers[$a], _mm_cvtsi32_si128(early));
-                let sum = _mm_add_epi32(early, function!($f, registers[$b], registers[$c], registers[$d]));
+                let sum = _mm_add_epi32(early, function512!($f, registers[$b], registers[$c], registers[$d]));
                 registers[$a] = _mm_add_epi32(registers[$b], _mm_rol_epi32::<$rotation>(sum));
             };
         }
@@ -147,6 +147,22 @@ fn check(jobs: &[Job<'_>], blocks: usize, lanes: usize) {
     assert!(jobs.iter().all(|job| job.blocks.len() >= blocks), "a stream has too few blocks");
 }
 
+/// Computes one of RFC 1321's functions, section 3.4.
+macro_rules! function512 {
+    (F, $b:expr, $c:expr, $d:expr) => {
+        _mm512_ternarylogic_epi32::<0xca>($b, $c, $d)
+    };
+    (G, $b:expr, $c:expr, $d:expr) => {
+        _mm512_ternarylogic_epi32::<0xca>($d, $b, $c)
+    };
+    (H, $b:expr, $c:expr, $d:expr) => {
+        _mm512_ternarylogic_epi32::<0x96>($b, $c, $d)
+    };
+    (I, $b:expr, $c:expr, $d:expr) => {
+        _mm512_ternarylogic_epi32::<0x39>($b, $c, $d)
+    };
+}
+
 /// # Safety
 ///
 /// The processor has avx512f, and `blocks` blocks may be read at each lane's position.
@@ -170,20 +186,6 @@ unsafe fn avx512_sets<const SETS: usize>(loaded: &mut Loaded, blocks: usize) {
         }
         loaded.advance();
         let mut registers = state;
-        macro_rules! function {
-            (F, $b:expr, $c:expr, $d:expr) => {
-                _mm512_ternarylogic_epi32::<0xca>($b, $c, $d)
-            };
-            (G, $b:expr, $c:expr, $d:expr) => {
-                _mm512_ternarylogic_epi32::<0xca>($d, $b, $c)
-            };
-            (H, $b:expr, $c:expr, $d:expr) => {
-                _mm512_ternarylogic_epi32::<0x96>($b, $c, $d)
-            };
-            (I, $b:expr, $c:expr, $d:expr) => {
-                _mm512_ternarylogic_epi32::<0x39>($b, $c, $d)
-            };
-        }
         macro_rules! step {
             ($f:ident, $a:literal, $b:literal, $c:literal, $d:literal, $word:literal, $rotation:literal, $constant:literal) => {
                 for set in 0..SETS {
@@ -197,7 +199,7 @@ unsafe fn avx512_sets<const SETS: usize>(loaded: &mut Loaded, blocks: usize) {
                     );
                     let sum = _mm512_add_epi32(
                         early,
-                        function!($f, registers[$b][set], registers[$c][set], registers[$d][set]),
+                        function512!($f, registers[$b][set], registers[$c][set], registers[$d][set]),
                     );
                     registers[$a][set] =
                         _mm512_add_epi32(registers[$b][set], _mm512_rol_epi32::<$rotation>(sum));
@@ -250,6 +252,22 @@ fn transpose16(rows: [__m512i; 16]) -> [__m512i; 16] {
     columns
 }
 
+/// Computes one of RFC 1321's functions, section 3.4.
+macro_rules! function256 {
+    (F, $b:expr, $c:expr, $d:expr) => {
+        _mm256_xor_si256($d, _mm256_and_si256($b, _mm256_xor_si256($c, $d)))
+    };
+    (G, $b:expr, $c:expr, $d:expr) => {
+        _mm256_xor_si256($c, _mm256_and_si256($d, _mm256_xor_si256($b, $c)))
+    };
+    (H, $b:expr, $c:expr, $d:expr) => {
+        _mm256_xor_si256($b, _mm256_xor_si256($c, $d))
+    };
+    (I, $b:expr, $c:expr, $d:expr) => {
+        _mm256_xor_si256($c, _mm256_or_si256($b, _mm256_xor_si256($d, _mm256_set1_epi32(-1))))
+    };
+}
+
 /// # Safety
 ///
 /// The processor has avx2, and `blocks` blocks may be read at each lane's position.
@@ -262,7 +280,6 @@ unsafe fn avx2_sets<const SETS: usize>(loaded: &mut Loaded, blocks: usize) {
     let mut state: [[__m256i; SETS]; 4] =
         std::array::from_fn(|register| std::array::from_fn(|set| load(&loaded.states[register], set)));
     let mut words = [[_mm256_setzero_si256(); SETS]; 16];
-    let ones = _mm256_set1_epi32(-1);
     for _ in 0..blocks {
         for set in 0..SETS {
             for half in 0..2 {
@@ -277,20 +294,6 @@ unsafe fn avx2_sets<const SETS: usize>(loaded: &mut Loaded, blocks: usize) {
         }
         loaded.advance();
         let mut registers = state;
-        macro_rules! function {
-            (F, $b:expr, $c:expr, $d:expr) => {
-                _mm256_xor_si256($d, _mm256_and_si256($b, _mm256_xor_si256($c, $d)))
-            };
-            (G, $b:expr, $c:expr, $d:expr) => {
-                _mm256_xor_si256($c, _mm256_and_si256($d, _mm256_xor_si256($b, $c)))
-            };
-            (H, $b:expr, $c:expr, $d:expr) => {
-                _mm256_xor_si256($b, _mm256_xor_si256($c, $d))
-            };
-            (I, $b:expr, $c:expr, $d:expr) => {
-                _mm256_xor_si256($c, _mm256_or_si256($b, _mm256_xor_si256($d, ones)))
-            };
-        }
         macro_rules! step {
             ($f:ident, $a:literal, $b:literal, $c:literal, $d:literal, $word:literal, $rotation:literal, $constant:literal) => {
                 for set in 0..SETS {
@@ -303,7 +306,7 @@ unsafe fn avx2_sets<const SETS: usize>(loaded: &mut Loaded, blocks: usize) {
                     );
                     let sum = _mm256_add_epi32(
                         early,
-                        function!($f, registers[$b][set], registers[$c][set], registers[$d][set]),
+                        function256!($f, registers[$b][set], registers[$c][set], registers[$d][set]),
                     );
                     let rotated = _mm256_or_si256(
                         _mm256_slli_epi32::<$rotation>(sum),

@@ -1,4 +1,11 @@
 //! Tables: rows of comma-separated values (RFC 4180), in `text`, and binary ones of a fixed width, in `fixed`.
+//!
+//! | module | contents |
+//! |---|---|
+//! | `aggregate` | aggregates of columns |
+//! | `expression` | errors of expressions |
+//! | `filter` | rows of a table whose field compares with a constant as wanted |
+//! | `number` | exact decimal numbers of up to 18 digits before the point and 18 after it |
 
 mod aggregate;
 mod expression;

@@ -1,4 +1,12 @@
 //! The stack: its owner's interface.
+//!
+//! | module | contents |
+//! |---|---|
+//! | `egress` | outgoing frames: ARP, connections and datagrams in turn |
+//! | `flows` | connections in the stack's tables |
+//! | `ingress` | incoming frames, checked layer by layer |
+//! | `time_wait` | remains of connections in TIME-WAIT (RFC 9293, 3.3.2; RFC 6191) |
+//! | `udp` | open ports, and the senders that use them |
 
 mod egress;
 mod flows;

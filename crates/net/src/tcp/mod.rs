@@ -1,5 +1,13 @@
 //! One TCP connection (RFC 9293): incoming segments in `input`, outgoing ones in `output`, the passing of time in `timers`.
 //!
+//! | module | contents |
+//! |---|---|
+//! | `congestion` | slow start, congestion avoidance, the window after a loss |
+//! | `queue` | the send queue |
+//! | `receiver` | the receiving side: packet gathering |
+//! | `rtt` | the retransmission timeout (RFC 6298) |
+//! | `scoreboard` | the bytes that were sent and are not acknowledged |
+//!
 //! Internally both sequence spaces are counted in 64 bits, so that nothing wraps: position 0 is the SYN, position 1 the stream's first
 //! byte. Only [`segment`] has the 32 bits of the wire.
 

@@ -1,5 +1,18 @@
 //! A client's connection: reads requests one after another, gives heads to s3s, and has the engine move bodies between
 //! socket and file.
+//!
+//! | module | contents |
+//! |---|---|
+//! | `digests` | digests of a small body, which s3s does not check |
+//! | `errors` | S3's text, the resource and the request's id in error answers |
+//! | `exchange` | one request and its answer; owns the socket meanwhile |
+//! | `head` | request heads, read without a byte of the body |
+//! | `newcomers` | connections that may be sent away when there are too many |
+//! | `pulse` | timers of a core's event loop |
+//! | `range` | the Range header |
+//! | `response` | heads of answers |
+//! | `xml` | names in answers that XML cannot hold |
+//! | `xml_body` | a body in XML, checked while it comes |
 
 pub(crate) mod digests;
 mod errors;

@@ -1,5 +1,15 @@
 //! `dcs bench sim`: the papers' experiments on whole servers, in virtual time.
 //!
+//! | module | contents |
+//! |---|---|
+//! | `bars` | stacked bars, a panel for each job, as SVG, in the papers' form |
+//! | `drives` | tables, JSON and charts of FlexCSV's experiments |
+//! | `faults` | `dcs bench sim faults`: transfers while devices fail |
+//! | `page` | the report's page |
+//! | `real` | what was measured on real programs and processors, for the report's page |
+//! | `results` | results of an experiment |
+//! | `show` | tables, JSON and charts of the experiments |
+//!
 //! The servers are those of [`dcs_sim`]: this module chooses the size, and shows tables, figures compared with the papers', JSON
 //! and plots.
 

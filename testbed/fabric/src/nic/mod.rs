@@ -1,6 +1,13 @@
 //! Intel gigabit NICs: the 82576 (igb; advanced descriptors) and the 82574 (e1000e; legacy and extended
 //! descriptors).
 //!
+//! | module | contents |
+//! |---|---|
+//! | `descriptor` | parses and builds transmit and receive descriptors of both families |
+//! | `offload` | checksums and segmentation |
+//! | `receive` | from the wire to a ring |
+//! | `registers` | registers of both families |
+//!
 //! References are their data sheets, and QEMU's models of them where a data sheet leaves something open. The model is stricter
 //! than QEMU's: it prefetches descriptors, adds the driver's contents of checksum fields to its sums, waits for a link to
 //! transmit, and takes time for its PHY. See the crate's documentation for what is not implemented.

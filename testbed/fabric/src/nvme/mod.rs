@@ -1,5 +1,17 @@
 //! An NVMe controller that answers like a real one [NVMe base specification 1.4, NVM command set].
 //!
+//! | module | contents |
+//! |---|---|
+//! | `admin` | commands of the admin queue |
+//! | `identify` | data structures of Identify and Get Log Page |
+//! | `io` | commands of I/O queues |
+//! | `namespace` | the medium, which several controllers may share |
+//! | `pointer` | PRP lists and SGLs, walked |
+//! | `queue` | submission and completion queues as the controller keeps them |
+//! | `registers` | the controller's registers and doorbells |
+//! | `status` | statuses of failures that a retry would repeat |
+//! | `task` | a command from its fetch to its completion |
+//!
 //! It fetches commands and moves data by transactions on the fabric, so the fabric counts, delays and refuses the same as for a
 //! real device. See the crate's documentation for what is not implemented.
 

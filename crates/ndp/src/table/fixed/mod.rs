@@ -1,4 +1,11 @@
 //! Binary rows of a fixed width: the place of a column in them, and the meaning of its bytes.
+//!
+//! | module | contents |
+//! |---|---|
+//! | `aggregate` | aggregates of columns |
+//! | `filter` | rows whose column compares with a constant as wanted |
+//! | `float` | sums that depend only on the rows' places, and formatting |
+//! | `number` | numbers of a column, as loops over rows read them, and the whole numbers of constants |
 
 mod aggregate;
 mod filter;

@@ -1,4 +1,14 @@
 //! FlexCSV's experiments (ATC 2021): virtual computational drives in four designs.
+//!
+//! | module | contents |
+//! |---|---|
+//! | `area` | the FPGA's resources (tables 1 to 3) |
+//! | `breakdown` | the time of one request by component (figures 1 and 5) |
+//! | `native` | a drive with and without virtualization (figure 15) |
+//! | `qos` | slots shared by guests (figures 7, 8 and 18), and fairness |
+//! | `speedup` | four designs over paravirtual devices (figure 16) |
+//! | `ssds` | guests that share one SSD (figures 6 and 17) |
+//! | `times` | single steps (figures 13 and 14, table 1) |
 
 pub mod area;
 pub mod breakdown;
