@@ -21,7 +21,7 @@ const SAMPLE: usize = 4 << 20;
 /// Bytes of a container of plain bits in a Roaring bitmap.
 const PAGE: usize = 8192;
 /// Time for which each operator is measured.
-const MEASURE: Duration = Duration::from_millis(200);
+const MEASURE: Duration = Duration::from_millis(50);
 
 pub fn run(ops: &args::Ops, report: &Report) -> Result<(), Failure> {
     interrupt::install();
