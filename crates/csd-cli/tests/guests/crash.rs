@@ -32,11 +32,11 @@ mounted() { for d in /dev/nvme0n1 /dev/nvme1n1; do mount -t $1 $d /$1 2>/dev/nul
 for f in xfs ext4; do mkdir /$f; mounted $f; done
 "#;
 
-/// Files that are flushed, one after the other, beside others that are not.
+/// Files that are flushed, one after the other, the last of them beside others that are not.
 const WRITES: &str = r#"
 for n in 1 2 3 4; do for f in xfs ext4; do
   SUM=$(fill /$f/flushed$n ${n}000000); mkdir /$f/folder$n; echo $SUM >/$f/folder$n/sum; sync; echo @flushed $SUM
-  [ $n -gt 2 ] || (while :; do seq 1 50000 >/$f/more$n; rm -f /$f/gone; mv /$f/more$n /$f/gone; done) &
+  [ $n -lt 3 ] || (while :; do seq 1 50000 >/$f/more$n; rm -f /$f/gone; mv /$f/more$n /$f/gone; done) &
 done; done
 # At the drive, and not flushed.
 direct() { dd if=/dev/urandom of=/$1/direct bs=64k count=16 oflag=direct conv=notrunc 2>/tmp/said$1 || { cat /tmp/said$1; echo '@wrong direct'; }; }
