@@ -148,35 +148,6 @@ dd if=/dev/nvme0n1 of=/dev/null bs=4k 2>/dev/null && echo @alive
 }
 
 #[test]
-fn what_was_flushed_is_there_after_the_process_was_killed() {
-    let Some(tools) = Tools::find_or_skip(Flavour::Cloud) else { return };
-    let Some(_turn) = turn() else { return };
-    let folder = tempfile::tempdir().unwrap();
-    let path = disk(folder.path(), "disk", 64 * MB);
-    let drive = format!("d1:size=48M,backing={}", path.display());
-    let start = || Serving::start(folder.path(), &["--drive", &drive]).unwrap();
-    let serving = start();
-    let script = r#"
-await /dev/nvme0n1
-mkfs.ext4 -q -F /dev/nvme0n1 && mount -t ext4 /dev/nvme0n1 /mnt
-SUM=$(fill /mnt/flushed 1000000); sync; echo @flushed $SUM
-while :; do seq 1 50000 >/mnt/more; done
-"#;
-    let mut guest = boot(&tools, folder.path(), "first", &[&serving.socket("d1")], script);
-    let sum = wait(&mut guest, "flushed");
-    // Under load.
-    drop(serving);
-    drop(guest);
-    let serving = start();
-    let script = r#"
-await /dev/nvme0n1
-mount -t ext4 /dev/nvme0n1 /mnt && echo @sum $(sum /mnt/flushed)
-"#;
-    let mut guest = boot(&tools, folder.path(), "second", &[&serving.socket("d1")], script);
-    assert_eq!(wait(&mut guest, "sum"), sum);
-}
-
-#[test]
 fn a_guest_s_program_sends_commands_of_its_own() {
     let Some(tools) = Tools::find_or_skip(Flavour::Cloud) else { return };
     let Some(_turn) = turn() else { return };

@@ -52,7 +52,7 @@ fn avx512_lone(state: &mut [u32; 4], blocks: &[[u8; BLOCK]]) {
                 // that sum behind the round function, as it does with vectors.
                 let early = i32::from_le_bytes(words[$word]).wrapping_add(($constant as u32).cast_signed());
                 let early = _mm_add_epi32(registers[$a], _mm_cvtsi32_si128(early));
-                let sum = _mm_add_epi32(early, function512!($f, registers[$b], registers[$c], registers[$d]));
+                let sum = _mm_add_epi32(early, function!($f, registers[$b], registers[$c], registers[$d]));
                 registers[$a] = _mm_add_epi32(registers[$b], _mm_rol_epi32::<$rotation>(sum));
             };
         }
