@@ -3,7 +3,8 @@
 //! Only the user of the process may connect (mode 0600). A request is copied, checked, and then carried out,
 //! or refused without any change.
 
-use crate::process::{Process, Refused};
+use crate::process::Process;
+use crate::refused::Refused;
 use dcs_csd_cli::request::{Answer, REQUEST_MAX, Rates, Request};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;

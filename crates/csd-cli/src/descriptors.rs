@@ -3,7 +3,7 @@
 //! few is refused.
 
 use crate::layout::ssd;
-use crate::process::Refused;
+use crate::refused::Refused;
 use dcs_csd_cli::spec::Drive;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use std::path::PathBuf;

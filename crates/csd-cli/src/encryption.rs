@@ -1,6 +1,6 @@
 //! Encrypted namespaces: the chain that their data pass, with the key from a file.
 
-use crate::process::Refused;
+use crate::refused::Refused;
 use dcs_csd::Chain;
 use dcs_csd_cli::spec::Namespace;
 use std::sync::Arc;

@@ -15,6 +15,7 @@
 //! | `encryption` | keys of encrypted namespaces |
 //! | `ssds` | starts SSDs that the process drives itself |
 //! | `process` | `dcs csd run`: the loop, drives, their sockets |
+//! | `refused` | requests that are refused: why, and what to do |
 //! | `pace` | when the loop looks for work again, and when it sleeps |
 //! | `modules` | users' own operators, which the chains of all drives may name |
 //! | `slots` | the slots that do operators' work, and the checks of what drives ask of them |
@@ -47,6 +48,7 @@ mod manage;
 mod modules;
 mod pace;
 mod process;
+mod refused;
 mod scrape;
 mod slots;
 mod ssds;
@@ -58,7 +60,7 @@ use dcs_console::interrupt;
 use dcs_console::refusal::refuse;
 use dcs_console::report::Report;
 use dcs_csd_cli::spec::Configuration;
-use process::{Process, Refused};
+use process::Process;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -162,14 +164,4 @@ fn serve(options: &Run, report: &Report) -> Result<(), Failure> {
 fn no_storage(error: std::io::Error) -> Failure {
     Failure::new(Exit::Failed, format!("the storage cannot be used: {error}"))
         .advise("it needs io_uring: see the sysctl kernel.io_uring_disabled")
-}
-
-impl Refused {
-    fn into_failure(self, before: &str) -> Failure {
-        let failure = Failure::usage(format!("{before}{}", self.error));
-        match self.advice {
-            Some(advice) => failure.advise(advice),
-            None => failure,
-        }
-    }
 }

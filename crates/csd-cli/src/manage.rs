@@ -2,7 +2,7 @@
 
 use crate::args::{Add, Load, Remove, Resize, Set, Stats, To};
 use crate::control;
-use crate::process::Refused;
+use crate::refused::Refused;
 use dcs_console::failure::{Exit, Failure};
 use dcs_console::report::Report;
 use dcs_csd_cli::metrics::metrics;

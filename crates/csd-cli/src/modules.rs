@@ -1,6 +1,6 @@
 //! Users' own operators: the modules that the chains of all drives may name.
 
-use crate::process::Refused;
+use crate::refused::Refused;
 use dcs_csd::near::Builder;
 use dcs_wasm::{Limits, MODULE_MAX, Module};
 use std::fs::File;

@@ -14,9 +14,9 @@ use crate::encryption;
 use crate::layout::{Backing, Layout, LayoutError, Share};
 use crate::modules;
 use crate::pace::Pace;
+use crate::refused::Refused;
 use crate::slots;
 use crate::ssds::Ssds;
-use dcs_console::failure::Failure;
 use dcs_console::interrupt::{self, Leftover};
 use dcs_csd::namespace::identifier;
 use dcs_csd::storage::FileStorage;
@@ -47,41 +47,6 @@ const REGISTERS: u64 = 16 << 10;
 
 type Loop = Drives<GuestPort, Backings>;
 type Job = Box<dyn FnOnce(&mut Loop) + Send>;
-
-/// A refused request. Nothing has changed.
-#[derive(Debug)]
-pub struct Refused {
-    pub error: String,
-    pub advice: Option<String>,
-}
-
-impl Refused {
-    pub fn new(error: impl ToString) -> Refused {
-        Refused { error: error.to_string(), advice: None }
-    }
-
-    pub fn advise(self, advice: impl Into<String>) -> Refused {
-        Refused { advice: Some(advice.into()), ..self }
-    }
-}
-
-impl From<LayoutError> for Refused {
-    fn from(error: LayoutError) -> Refused {
-        Refused::new(&error).advise(error.advice())
-    }
-}
-
-impl From<Failure> for Refused {
-    fn from(failure: Failure) -> Refused {
-        Refused { error: failure.line, advice: failure.advice }
-    }
-}
-
-impl From<ConfigError> for Refused {
-    fn from(error: ConfigError) -> Refused {
-        Refused::new(error)
-    }
-}
 
 pub struct Process {
     sockets: PathBuf,

@@ -2,7 +2,7 @@
 //! them.
 
 use crate::args::Run;
-use crate::process::Refused;
+use crate::refused::Refused;
 use dcs_console::failure::Failure;
 use dcs_csd::placement::{Binding, Placement, PlacementError, Policy};
 use dcs_csd_cli::spec::{Configuration, Drive};

@@ -3,7 +3,8 @@
 
 use crate::layout;
 use crate::layout::{KnownSsd, Layout};
-use crate::process::{Process, Refused, lock};
+use crate::process::{Process, lock};
+use crate::refused::Refused;
 use dcs_csd_cli::backings::{self, Ssd};
 use dcs_csd_cli::spec::Drive;
 use dcs_devices::vfio_devices::DriveError;
