@@ -1,5 +1,7 @@
 //! The control path of library and engine: transfers of 64 bytes, file -> crc32c -> socket, between handles,
-//! on an engine that its caller drives; `control NUMBER prepared` prepares them. Made to be counted by callgrind: see `tests/instructions.rs`.
+//! on an engine that its caller drives; `control NUMBER prepared` prepares them, `control NUMBER gathered` has 64
+//! at once, with md5 in place of crc32c, whose lanes they share. Made to be counted by callgrind: see
+//! `tests/instructions.rs`.
 
 use dcs::{Driver, Engine, Handle, Op, Prepared, Session, Sink, Source};
 use std::fs::File;
@@ -39,6 +41,18 @@ fn counted_prepared(prepared: &mut Prepared, transfers: usize) -> bool {
     })
 }
 
+/// Transfers with md5, all of them at once.
+#[inline(never)]
+fn counted_gathered(session: &Session, from: &Handle, to: &Handle, transfers: usize) -> bool {
+    let source = || Source::handle(from, ..BYTES.len() as u64);
+    let submit = |_| session.transfer(source(), [Op::Md5], Sink::handle(to, 0)).expect("it can be submitted");
+    let under_way: Vec<_> = (0..transfers).map(submit).collect();
+    under_way.into_iter().all(|transfer| {
+        let done = transfer.wait().expect("nothing fails here");
+        done.bytes_out == BYTES.len() as u64 && done.digests.len() == 1
+    })
+}
+
 fn main() -> ExitCode {
     let transfers = std::env::args().nth(1).and_then(|number| number.parse().ok()).unwrap_or(1);
     let path = std::env::temp_dir().join(format!("dcs-control-{}", std::process::id()));
@@ -57,7 +71,7 @@ fn main() -> ExitCode {
         far.read_exact(bytes).expect("all arrive");
         sent && bytes.iter().all(|byte| *byte == BYTES[0])
     };
-    let is_prepared = std::env::args().nth(2).is_some_and(|how| how == "prepared");
+    let how = std::env::args().nth(2);
     let mut prepared = session
         .prepare(Source::handle(&from, ..), [Op::Crc32c], Sink::handle(&to, 0))
         .expect("it can be prepared");
@@ -66,10 +80,10 @@ fn main() -> ExitCode {
     let mut left = transfers;
     while left > 0 {
         let number = left.min(AT_ONCE);
-        let sent = if is_prepared {
-            counted_prepared(&mut prepared, number)
-        } else {
-            counted(&session, &from, &to, number)
+        let sent = match how.as_deref() {
+            Some("prepared") => counted_prepared(&mut prepared, number),
+            Some("gathered") => counted_gathered(&session, &from, &to, number),
+            _ => counted(&session, &from, &to, number),
         };
         all &= is_right(number, sent);
         left -= number;

@@ -497,7 +497,9 @@ impl Transfer {
     ///
     /// [`TransferError`]: stage, status, and what had been done.
     pub fn wait(mut self) -> Result<Completion, TransferError> {
-        if let Some(done) = self.run_alone() {
+        if !self.queue.has(Awaited::Done(self.cid))
+            && let Some(done) = self.run_alone()
+        {
             return done;
         }
         loop {

@@ -4,8 +4,8 @@
 //! others while the owner has other things to do, since these may bring more blocks; and no longer:
 //!
 //! * a pass starts when the owner has nothing else to do, or when all lanes are filled;
-//! * whatever else there is to do, no block waits longer than [`PATIENCE`] times what a pass takes. That is
-//!   learned from the answers.
+//! * whatever else there is to do, no block waits longer than [`PATIENCE`] times what a pass takes, or than
+//!   [`BRIEF`] if that is more. What a pass takes is learned from the answers.
 //!
 //! Streams are not counted, and there is no timer: a lone stream on an idle owner does not wait for others.
 //! While a pass runs beside its owner, no other is started, since its streams come back when it ends; but a
@@ -21,6 +21,10 @@ const WEIGHT: u64 = 8;
 /// The longest wait of the first block for more, in times that a pass takes. A stream that comes too late
 /// costs one more pass, and an owner that is this long busy otherwise has more to do than that.
 const PATIENCE: u64 = 4;
+
+/// A wait for company that is always short enough, nanoseconds. A pass of small blocks takes less time than an
+/// owner takes to bring the blocks that fill it.
+const BRIEF: Nanos = 250_000;
 
 /// Reason why a pass may start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,7 +84,8 @@ impl MultiLaneUnit {
 
     /// When a pass is to start at the latest; `None` where no block waits.
     pub fn deadline(&self) -> Option<Nanos> {
-        let patience = self.oldest.saturating_add(PATIENCE * self.time);
+        let patience = if self.time == 0 { 0 } else { BRIEF.max(PATIENCE * self.time) };
+        let patience = self.oldest.saturating_add(patience);
         (!self.waiting.is_empty()).then(|| patience.max(self.busy_until()))
     }
 

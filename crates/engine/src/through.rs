@@ -1,5 +1,6 @@
 //! Commands that go through: short ones that nothing holds up. Their owner runs them as it hands in their entries, and
 //! where all their stages are done then, the core has made no command of them: no slot, no row, no line of actions.
+//! Where an operator's lanes may be shared, their owner does what comes before, and a command is made of them then.
 //!
 //! The rules for other commands hold: who may take a block or a slot, identifiers in flight, request ids, the
 //! order of a queue's completions. A command that might not go through takes the usual way, and so does one
@@ -36,6 +37,9 @@ pub struct Passage<'a> {
     pub operation: OperationId,
     /// Its block.
     pub block: BlockId,
+    /// The stages that its owner may do now: those before an operator whose lanes others may share. If it is
+    /// `None`, all.
+    pub until: Option<u8>,
 }
 
 /// Progress of an owner with a [`Passage`].
@@ -80,8 +84,8 @@ pub(crate) struct Through {
     shape: Option<(u32, u16)>,
     /// Commands of this shape may go through.
     fits: bool,
-    /// An operator's unit has lanes, which others might share.
-    gathers: bool,
+    /// The first operator whose unit has lanes, which others might share.
+    gathers: Option<u8>,
     /// The owner's notes of it.
     ran: Ran,
     /// The result of the one that was alone. Whatever a command of this shape does not write is zero.
@@ -91,7 +95,7 @@ pub(crate) struct Through {
 impl Default for Through {
     fn default() -> Through {
         let (spec, ran) = (TransferSpec::default(), Ran::new(Binding::default(), 0));
-        Through { spec, shape: None, fits: false, gathers: false, ran, result: Box::default() }
+        Through { spec, shape: None, fits: false, gathers: None, ran, result: Box::default() }
     }
 }
 
@@ -107,7 +111,7 @@ impl Through {
             && chain.iter().all(|operator| in_place(operator.kind) && !operator.on_gpu);
         // Bytes that the source still has may be sent from there.
         self.fits = is_read && fits && !self.spec.repeats_source();
-        self.gathers = chain.iter().any(|operator| units.gathers(operator.pool));
+        self.gathers = (0..).zip(chain).find(|(_, operator)| units.gathers(operator.pool)).map(|(at, _)| at);
         *self.result = ResultArea::default();
         is_read
     }
@@ -206,10 +210,11 @@ impl Engine {
             self.handle(now, Event::Entry { queue, bytes });
             return None;
         };
+        let until = self.may_do();
         let operation = self.board.operation(row).later(1);
         let Through { spec, ran, .. } = &mut self.through;
         ran.begin_again(self.now);
-        let passage = Passage { command, queue, spec, operation, block: row.block() };
+        let passage = Passage { command, queue, spec, operation, block: row.block(), until };
         match owner(&passage, ran) {
             Went::Ran(_) if ran.done == spec.stages() && !ran.binding.flush => {
                 self.post_through(queue, bytes, row)
@@ -238,7 +243,7 @@ impl Engine {
         let operation = self.board.operation(row).later(1);
         let Through { spec, ran, .. } = &mut self.through;
         ran.begin_again(since);
-        let passage = Passage { command, queue, spec, operation, block: row.block() };
+        let passage = Passage { command, queue, spec, operation, block: row.block(), until: None };
         let went = owner(&passage, ran);
         if !matches!(went, Went::Ran(_))
             || ran.done != spec.stages()
@@ -296,9 +301,13 @@ impl Engine {
         if !goes_first || self.commands.find_by_cid(queue, cid).is_some() {
             return None;
         }
-        let taken = self.take_up(queue, bytes)?;
-        // Others might share its lanes.
-        (!self.through.gathers || self.is_alone()).then_some(taken)
+        self.take_up(queue, bytes)
+    }
+
+    /// The stages that the owner of the command that goes through may do: see [`Passage::until`].
+    #[inline]
+    fn may_do(&self) -> Option<u8> {
+        self.through.gathers.filter(|_| !self.is_alone()).map(|at| at + 1)
     }
 
     /// Takes up an entry's transfer, if such a one may go through.
@@ -358,8 +367,8 @@ impl Engine {
         counters.blocks_peak = counters.blocks_peak.max(blocks + 1);
     }
 
-    /// Makes a command of one that its owner could not finish, and goes on where it stopped.
-    #[cold]
+    /// Makes a command of one that its owner did not finish, and goes on where it stopped.
+    #[inline(never)]
     fn make_command(&mut self, queue: QueueId, bytes: &[u8; 64], operation: OperationId, went: &Went) {
         let (now, ran) = (self.now, self.through.ran);
         self.on_entry(queue, bytes);

@@ -464,7 +464,7 @@ impl KernelLoop {
         {
             return Err((stage, 0, Failure::new(Status::PathUnavailable)));
         }
-        let secret = spec.chain.iter().any(|operator| !operator.parameter.is_empty());
+        let secret = is_secret(spec);
         let mut chain = self.spare_chains.pop().unwrap_or_default();
         if let Err((at, failure)) = chain.load(spec) {
             wipe::stack();
@@ -645,6 +645,11 @@ impl Queue {
         }
         false
     }
+}
+
+/// Returns true if operators have parameters: keys may be among them.
+fn is_secret(spec: &TransferSpec) -> bool {
+    spec.chain.iter().any(|operator| !operator.parameter.is_empty())
 }
 
 /// Runs a block through an operator on the engine's own core. Those of multi-lane units go by passes of many

@@ -1,7 +1,7 @@
 //! Commands that go through ([`Passage`]): run as their entries are fetched, without a route and without a place among those that
 //! are bound, as long as nothing has to wait.
 
-use super::{Bound, KernelLoop, entry_cid};
+use super::{Bound, KernelLoop, entry_cid, is_secret};
 use crate::kernel::thread::{Shield, clock};
 use crate::kernel::wipe;
 use crate::queue::alone::Found;
@@ -19,17 +19,17 @@ use dcs_ndp::Chain;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Everything that a command needs that goes through.
-struct Owner<'a> {
-    pair: &'a QueuePair,
-    controller: &'a mut Controller,
-    chain: &'a mut Chain,
-    spare_chains: &'a mut Vec<Chain>,
-    bound: &'a mut [Option<Bound>],
+/// Everything that a command needs that goes through, or is short.
+pub(super) struct Owner<'a> {
+    pub pair: &'a QueuePair,
+    pub controller: &'a mut Controller,
+    pub chain: &'a mut Chain,
+    pub spare_chains: &'a mut Vec<Chain>,
+    pub bound: &'a mut [Option<Bound>],
     /// Endpoints of these handles, if they are known.
-    found: Option<Found>,
+    pub found: Option<Found>,
     /// The driving thread is the application's, and signals would reach it.
-    unshielded: Option<&'a mut Option<Shield>>,
+    pub unshielded: Option<&'a mut Option<Shield>>,
 }
 
 impl KernelLoop {
@@ -58,7 +58,7 @@ impl KernelLoop {
         };
         let (mut now, mut ran_it) = (self.now, false);
         let posted = self.engine.enter(now, id, &bytes, |passage, ran| {
-            let went = owner.run(passage, ran);
+            let went = owner.run::<false>(passage, ran);
             if let Went::Ran(at) = went {
                 (now, ran_it) = (at, true);
             }
@@ -112,8 +112,9 @@ impl KernelLoop {
             unshielded: self.gets_signals.then_some(&mut self.shield),
         };
         self.now = clock();
-        let alone =
-            self.engine.enter_alone(self.now, (id, tail), &bytes, |passage, ran| owner.run(passage, ran));
+        let alone = self
+            .engine
+            .enter_alone(self.now, (id, tail), &bytes, |passage, ran| owner.run::<true>(passage, ran));
         if matches!(alone, Alone::Not) {
             return false;
         }
@@ -148,8 +149,10 @@ fn offset(extents: &[Extent]) -> u64 {
 }
 
 impl Owner<'_> {
+    /// Takes a command through its stages, as far as it may go now and that is possible at once; `ALL`: it may go to its
+    /// end. The path of a command that is alone is the shortest.
     #[inline]
-    fn run(&mut self, passage: &Passage<'_>, ran: &mut Ran) -> Went {
+    pub fn run<const ALL: bool>(&mut self, passage: &Passage<'_>, ran: &mut Ran) -> Went {
         let (spec, length) = (passage.spec, passage.spec.length as u32);
         let handles = (spec.source.handle, spec.destination.handle);
         let found = self.found.take().filter(|(of, _)| *of == handles).map(|(_, found)| found);
@@ -173,11 +176,17 @@ impl Owner<'_> {
             Err(tried) => return self.read_later(passage, ends, tried, ran),
         }
         for (at, operator) in (0..).zip(&spec.chain) {
+            if !ALL && passage.until == Some(ran.done) {
+                return self.stop(passage, ends, ran);
+            }
             if let Some(outcome) = self.operate(passage, (at, operator.operator), ran) {
                 ran.then = Then::Answered(outcome);
                 self.keep(passage, ends);
                 return Went::Ran(clock());
             }
+        }
+        if !ALL && passage.until == Some(ran.done) {
+            return self.stop(passage, ends, ran);
         }
         if let Some(shield) = self.unshielded.take_if(|shield| shield.is_none() && ends.may_signal()) {
             *shield = Some(Shield::raise());
@@ -284,6 +293,13 @@ impl Owner<'_> {
         Went::Ran(clock())
     }
 
+    /// Goes no further now.
+    #[inline(never)]
+    fn stop(&mut self, passage: &Passage<'_>, ends: Ends, ran: &Ran) -> Went {
+        self.keep(passage, ends);
+        Went::Ran(ran.times[usize::from(ran.done)])
+    }
+
     /// Keeps what is bound for the command that goes on.
     fn keep(&mut self, passage: &Passage<'_>, ends: Ends) {
         let bound = self.bind(passage, ends);
@@ -291,9 +307,8 @@ impl Owner<'_> {
     }
 
     fn bind(&mut self, passage: &Passage<'_>, ends: Ends) -> Bound {
-        // No operator of an entry without a descriptor has parameters.
         let fresh = self.spare_chains.pop().unwrap_or_default();
         let (chain, route) = (std::mem::replace(self.chain, fresh), ends.into_route(passage.spec));
-        Bound { command: passage.command, route, chain, secret: false }
+        Bound { command: passage.command, route, chain, secret: is_secret(passage.spec) }
     }
 }

@@ -231,8 +231,9 @@ impl<'a> World<'a> {
         let tiny = Config { blocks: 100, commands: 2, queues: 1, ..self.engine.config().clone() };
         let mut engine = std::mem::replace(&mut self.engine, Engine::new(tiny).expect("its sizes are sound"));
         let posted = engine.enter(self.now, queue, bytes, |passage, ran| {
-            let Passage { command, queue, operation, block, .. } = *passage;
-            let (spec, until) = (Arc::new(passage.spec.clone()), passage.spec.stages());
+            let Passage { command, queue, operation, block, until, .. } = *passage;
+            let spec = Arc::new(passage.spec.clone());
+            let until = until.unwrap_or(spec.stages());
             self.through += 1;
             let short = Short { command, queue, spec, operation, block, until };
             if self.byte().is_multiple_of(8) {

@@ -54,13 +54,14 @@ impl Rig {
         let mut engine = std::mem::replace(&mut self.engine, Engine::new(tiny).expect("its sizes are sound"));
         let mut past = 0;
         let posted = engine.enter(self.now, queue, bytes, |passage, ran| {
-            let until = passage.spec.stages();
-            let Passage { command, queue, operation, block, .. } = *passage;
+            let Passage { command, queue, operation, block, until, .. } = *passage;
             let spec = std::sync::Arc::new(passage.spec.clone());
+            let until = until.unwrap_or(spec.stages());
             let went = self.take_short(&Short { command, queue, spec, operation, block, until }, ran);
             past = u64::from(ran.done);
-            self.went.0 += usize::from(ran.done == until);
-            self.went.1 += usize::from(ran.done < until);
+            let stages = passage.spec.stages();
+            self.went.0 += usize::from(ran.done == stages);
+            self.went.1 += usize::from(ran.done < stages);
             went
         });
         self.now += past;
