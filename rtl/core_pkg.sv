@@ -13,8 +13,11 @@ package core_pkg;
   localparam int unsigned BlockShift = 12;
   // Blocks that a command may hold at once.
   localparam int unsigned Window     = 4;
-  // Units of each pool.
+  // Units of each pool; with slots, slots of all pools, which change operators: see `slots`.
   localparam int unsigned Units      = 2;
+  localparam int unsigned Slots      = 0;
+  localparam int unsigned Lag        = 16;
+  localparam int unsigned Linger     = 4096;
   // Extents of a command: those of prefix, source and destination together.
   localparam int unsigned Extents    = 16;
   // Longest descriptor that is kept.
@@ -83,6 +86,8 @@ package core_pkg;
     logic [8:0]  weight;
     // The function whose host has it: its owner numbers those that have queues.
     function_t   func;
+    // The function's, 1 to 256: the same for all of its queues.
+    logic [8:0]  func_weight;
     logic [15:0] tenant;
     // The number by which its host knows it.
     logic [15:0] number;

@@ -10,9 +10,11 @@ module credit
   input  logic                clk_i,
   input  logic                rst_ni,
 
-  // Queues that there are, and the function of each.
+  // Queues that there are, the function of each, and the functions' weights.
   input  logic [Queues-1:0]      there_i,
   input  function_t [Queues-1:0] func_i,
+  input  logic [Functions-1:0][8:0] weight_i,
+  output logic                settled_o,
   // Queues one of whose commands may start now.
   output logic [Queues-1:0]   open_o,
   // A command starts: its first block is reserved.
@@ -80,6 +82,8 @@ module credit
     .rst_ni,
     .there_i,
     .func_i,
+    .weight_i,
+    .settled_o,
     .open_o,
     .none_o       (unused_none),
     .take_i       (charge),

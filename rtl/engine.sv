@@ -109,6 +109,13 @@ module engine
   output operation_id_t abort_id_o,
   output logic          stale_o,
 
+  // With slots: one is to be loaded with a pool's operator. Stable until it is; nobody has it
+  // meanwhile.
+  output logic          load_valid_o,
+  input  logic          load_ready_i,
+  output unit_t         load_unit_o,
+  output pool_t         load_pool_o,
+
   output logic          digest_valid_o,
   input  logic          digest_ready_i,
   output command_t      digest_command_o,
@@ -148,6 +155,7 @@ module engine
   command_t    stop_command;
   logic [Queues-1:0] deleting, there;
   function_t [Queues-1:0] func;
+  logic [Functions-1:0][8:0] weight;
 
   frontend u_frontend (
     .clk_i,
@@ -163,6 +171,7 @@ module engine
     .deleted_queue_o,
     .there_o            (there),
     .func_o             (func),
+    .weight_o           (weight),
     .doorbell_valid_i,
     .doorbell_completion_i,
     .doorbell_queue_i,
@@ -325,6 +334,7 @@ module engine
     .released_row_i,
     .there_i            (there),
     .func_i             (func),
+    .weight_i           (weight),
     .deleting_i         (deleting),
     .stop_valid_i,
     .stop_ready_o,
@@ -335,6 +345,10 @@ module engine
     .abort_ready_i,
     .abort_id_o,
     .stale_o,
+    .load_valid_o,
+    .load_ready_i,
+    .load_unit_o,
+    .load_pool_o,
     .finish_o           (finish),
     .finish_command_o   (finish_command),
     .finish_posting_o   (finish_posting),

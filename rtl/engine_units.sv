@@ -169,6 +169,9 @@ module engine_units
 
   logic        parameter_valid, quiet, units_quiet, unused;
   logic [7:0]  parameter_bytes;
+  logic        load_valid;
+  unit_t       load_unit;
+  pool_t       load_pool;
   place_t      parameter_at;
   logic [4:0]  parameter_index;
   logic [63:0] parameter_word;
@@ -179,7 +182,7 @@ module engine_units
   logic [63:0] digest;
 
   assign quiet_o = quiet && units_quiet;
-  assign unused  = ^parameter_bytes;
+  assign unused  = ^{parameter_bytes, load_valid, load_unit, load_pool};
 
   engine u_engine (
     .clk_i,
@@ -266,6 +269,11 @@ module engine_units
     .abort_ready_i,
     .abort_id_o,
     .stale_o,
+    // Its units are fixed.
+    .load_valid_o       (load_valid),
+    .load_ready_i       (1'b0),
+    .load_unit_o        (load_unit),
+    .load_pool_o        (load_pool),
     .digest_valid_o    (digest_valid),
     .digest_ready_i    (digest_ready),
     .digest_command_o  (digest_command),

@@ -25,9 +25,10 @@ module frontend
   output logic              deleted_valid_o,
   input  logic              deleted_ready_i,
   output queue_t            deleted_queue_o,
-  // Queues that there are, and the function of each.
+  // Queues that there are, the function of each, and the functions' weights.
   output logic [Queues-1:0]      there_o,
   output function_t [Queues-1:0] func_o,
+  output logic [Functions-1:0][8:0] weight_o,
 
   // A doorbell was rung: a submission queue's tail, or a completion queue's head. One that makes no
   // sense is ignored, and told.
@@ -116,7 +117,7 @@ module frontend
 
   // ---- Which entry is next ----
 
-  logic       slot_free, offer, pass;
+  logic       slot_free, offer, pass, settled;
   logic [8:0] turn_q;
   queue_t     at_q;
   command_t   slot;
@@ -140,6 +141,8 @@ module frontend
     .rst_ni,
     .there_i      (there_o),
     .func_i       (func_o),
+    .weight_i     (weight_o),
+    .settled_o    (settled),
     .open_o       (open),
     .none_o       (none),
     .take_i       (offer && !entry_valid_o),
@@ -336,6 +339,7 @@ module frontend
       phase_q[posting_queue] <= phase_q[posting_queue] ^ (post_next[posting_queue] == '0);
     end
     if (create_i) begin
+      weight_o[create_config_i.func] <= create_config_i.func_weight;
       config_q[create_queue_i] <= create_config_i;
       tail_q[create_queue_i]   <= '0;
       fetch_q[create_queue_i]  <= '0;
@@ -349,6 +353,6 @@ module frontend
   assign idle_o = entries == '0 && free_count == ($clog2(Commands+1))'(Commands) && slots_q == '0
                   && there == '0 && deleting_q == '0;
   assign quiet_o = (entry_valid_o || (entries & open) == '0) && state_q == Choose && !chosen_valid
-                   && !deleted_valid_o;
+                   && !deleted_valid_o && settled;
 
 endmodule

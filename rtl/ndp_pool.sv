@@ -87,6 +87,7 @@ module ndp_pool #(
   ) u_renaming (
     .clk_i,
     .rst_ni,
+    .weight_i ({2{9'd1}}),
     .rename_valid_i,
     .rename_ready_o,
     .rename_pool_i,

@@ -3,10 +3,14 @@
 // A queue that has less than its guarantee finds the rest of it free; what is nobody's guarantee
 // goes to whoever comes first. While one function has all queues, half of the pool is guaranteed
 // to them in equal parts. If several have queues, all but an eighth, ten at least and half at
-// most, is guaranteed to these functions in equal parts, and each one's part to its queues.
+// most, is guaranteed to these functions: in equal parts where their weights are equal, and each
+// part has one for each queue; else one to each queue and the rest by weight. Each function's part
+// is its queues' in equal parts.
 //
-// There are neither weights of functions nor claims: here no command starts with several blocks.
-// The pool is so large that an equal part has one for each queue, however many its function has.
+// Guarantees are worked out anew when a queue has come or gone, function by function, each in as
+// many cycles as there are things in the pool, and a few: `settled_o` tells that this is over.
+//
+// There are no claims: here no command starts with several blocks.
 
 module quota #(
   parameter int unsigned Total  = 16,
@@ -18,9 +22,11 @@ module quota #(
   input  logic                              clk_i,
   input  logic                              rst_ni,
 
-  // Queues that there are, and the function of each.
+  // Queues that there are, the function of each, and the weight of each function, 1 to 256.
   input  logic [Queues-1:0]                 there_i,
   input  logic [Queues-1:0][QueueWidth-1:0] func_i,
+  input  logic [Queues-1:0][8:0]            weight_i,
+  output logic                              settled_o,
 
   // Queues that may take one now, and those that have none.
   output logic [Queues-1:0]                 open_o,
@@ -37,48 +43,154 @@ module quota #(
   localparam int unsigned Eighth  = Total / 8 > 10 ? Total / 8 : 10;
   localparam int unsigned Surplus = Eighth < Total / 2 ? Eighth : Total / 2;
 
-  // What a queue is guaranteed, by the number of functions and by that of its function's queues.
-  typedef count_t [Queues:0][Queues:0] parts_t;
+  localparam int unsigned Guaranteed = Total - Surplus;
+  // While one function has all queues.
+  localparam count_t Alone = count_t'(Total / 2 / Queues);
+
+  // A function's equal part, by their number.
+  typedef count_t [Queues:0] parts_t;
 
   function automatic parts_t parts();
     parts = '0;
-    for (int unsigned i = 0; i <= Queues; i++) begin
-      for (int unsigned j = 0; j <= Queues; j++) begin
-        if (i < 2) parts[i][j] = count_t'(Total / 2 / Queues);
-        else if (j > 0) parts[i][j] = count_t'((Total - Surplus) / i / j);
-      end
-    end
+    for (int unsigned i = 1; i <= Queues; i++) parts[i] = count_t'(Guaranteed / i);
   endfunction
 
-  localparam parts_t Parts = parts();
+  localparam parts_t Equal = parts();
 
   // ---- Shares ----
 
-  typedef logic [$clog2(Queues+1)-1:0] queues_t;
+  typedef enum logic [1:0] {
+    Settled,
+    // Functions are counted, and their weights added up.
+    Sum,
+    // The next function.
+    Next,
+    // Its part is worked out.
+    Part
+  } state_e;
 
-  // Functions with queues; queues of each one's function, none where a queue is not there.
-  queues_t              sharing;
-  queues_t [Queues-1:0] mine;
-  count_t  [Queues-1:0] guarantee, guarantee_q;
-  logic [2**QueueWidth-1:0] found;
+  typedef logic [$clog2(Queues+1)-1:0] queues_t;
+  typedef logic [QueueWidth+8:0]       sum_t;
+
+  state_e              state_q;
+  count_t [Queues-1:0] guarantee_q;
+  // Queues that were there when this was begun, and those of the function that is looked at.
+  logic [Queues-1:0]   there_q, own;
+  logic [QueueWidth-1:0] at_q;
+  queues_t             mine;
+  logic [8:0]          weight;
+  // Functions with queues; all queues, and most of one function; the sum of the weights, one of
+  // them, and whether all are equal.
+  queues_t             sharing_q, queues_q, most_q;
+  sum_t                sum_q;
+  logic [8:0]          some_q;
+  logic                equal_q;
+  // A queue's guarantee is what is shared, times the weight, by the sum of all, by the function's
+  // queues: how often the weight is still to be added, the sum's remainder, the queues' remainder,
+  // and what each queue has.
+  count_t              left_q, each_q;
+  sum_t                rest_q;
+  queues_t             parts_q;
+  logic [QueueWidth+9:0] added;
+  logic                changed, at_last, carry, full, equal;
+  count_t              shared;
+
+  assign changed   = there_i != there_q;
+  assign settled_o = state_q == Settled && !changed;
+  assign at_last   = 32'(at_q) == Queues - 1;
+  assign weight    = weight_i[at_q];
+  assign added     = {1'b0, rest_q} + (QueueWidth + 10)'(weight);
+  assign carry     = added >= {1'b0, sum_q};
+  assign full      = parts_q + 1'b1 == mine;
+  assign equal     = equal_q && count_t'(most_q) <= Equal[sharing_q];
 
   always_comb begin
-    found = '0;
+    mine = '0;
     for (int unsigned i = 0; i < Queues; i++) begin
-      mine[i] = '0;
-      for (int unsigned j = 0; j < Queues; j++) begin
-        mine[i] += queues_t'(there_i[i] && there_i[j] && func_i[i] == func_i[j]);
-      end
-      if (there_i[i]) found[func_i[i]] = 1'b1;
+      own[i] = there_q[i] && func_i[i] == at_q;
+      mine  += queues_t'(own[i]);
     end
-    sharing = '0;
-    for (int unsigned i = 0; i < 2**QueueWidth; i++) sharing += queues_t'(found[i]);
-    for (int unsigned i = 0; i < Queues; i++) guarantee[i] = Parts[sharing][mine[i]];
+    shared = count_t'(Guaranteed);
+    if (!equal) begin
+      shared = 32'(queues_q) > Guaranteed ? '0 : count_t'(Guaranteed - 32'(queues_q));
+    end
   end
 
   always_ff @(posedge clk_i or negedge rst_ni) begin
-    if (!rst_ni) guarantee_q <= {Queues{Parts[0][0]}};
-    else guarantee_q <= guarantee;
+    if (!rst_ni) begin
+      state_q     <= Settled;
+      there_q     <= '0;
+      guarantee_q <= {Queues{Alone}};
+    end else if (changed) begin
+      state_q <= Sum;
+      there_q <= there_i;
+    end else begin
+      unique case (state_q)
+        Sum: if (at_last) state_q <= Next;
+        Next: begin
+          state_q <= sharing_q < queues_t'(2) || (mine == '0 && at_last) ? Settled
+                     : mine == '0 ? Next : Part;
+          for (int unsigned i = 0; i < Queues; i++) begin
+            if (sharing_q < queues_t'(2)) guarantee_q[i] <= Alone;
+            else if (!there_q[i]) guarantee_q[i] <= '0;
+          end
+        end
+        Part: begin
+          if (left_q == '0) begin
+            state_q <= at_last ? Settled : Next;
+            for (int unsigned i = 0; i < Queues; i++) begin
+              if (own[i]) guarantee_q[i] <= each_q;
+            end
+          end
+        end
+        default: ;
+      endcase
+    end
+  end
+
+  always_ff @(posedge clk_i) begin
+    if (changed) begin
+      at_q      <= '0;
+      sharing_q <= '0;
+      queues_q  <= '0;
+      most_q    <= '0;
+      sum_q     <= '0;
+      equal_q   <= 1'b1;
+    end else begin
+      unique case (state_q)
+        Sum: begin
+          at_q <= at_last ? '0 : at_q + 1'b1;
+          if (mine != '0) begin
+            sharing_q <= sharing_q + 1'b1;
+            if (mine > most_q) most_q <= mine;
+            queues_q  <= queues_q + mine;
+            sum_q     <= sum_q + sum_t'(weight);
+            some_q    <= weight;
+            equal_q   <= equal_q && (sharing_q == '0 || weight == some_q);
+          end
+        end
+        Next: begin
+          if (mine == '0) at_q <= at_q + 1'b1;
+          left_q  <= shared;
+          each_q  <= count_t'(!equal);
+          rest_q  <= '0;
+          parts_q <= '0;
+        end
+        Part: begin
+          if (left_q == '0) begin
+            at_q <= at_q + 1'b1;
+          end else begin
+            left_q <= left_q - 1'b1;
+            rest_q <= sum_t'(carry ? added - {1'b0, sum_q} : added);
+            if (carry) begin
+              parts_q <= full ? '0 : parts_q + 1'b1;
+              each_q  <= each_q + count_t'(full);
+            end
+          end
+        end
+        default: ;
+      endcase
+    end
   end
 
   // ---- Who has how many ----
@@ -116,14 +228,5 @@ module quota #(
       free_q <= free_q - CountWidth'(take) + CountWidth'(give);
     end
   end
-
-`ifndef SYNTHESIS
-  // At worst one function has all queues but one of each of the others.
-  initial begin
-    for (int unsigned i = 2; i <= Queues; i++) begin
-      assert (Parts[i][Queues+1-i] != '0) else $error("a queue that is guaranteed nothing");
-    end
-  end
-`endif
 
 endmodule

@@ -3,8 +3,9 @@
 //
 // A pool is the units of one operator. A row of the scoreboard that asks for a unit of a pool gets
 // the free one of the lowest number; where none is free it stands in its function's line for the
-// pool. Functions take turns: a unit that is free again goes to the next one, after that of the
-// row that had it, whose rows wait, and of these to the one that has waited longest. A line is
+// pool. Functions take turns by their weights: a unit that is free again stays with the function
+// of the row that had it for as many rows as that one's weight, and goes then to the next one whose
+// rows wait, and of these to the one that has waited longest. A line is
 // linked through one memory, with a place for every row, since a row is in one line at most. An
 // answer comes a cycle later. A row leaves its line, when its command failed, by a walk along it:
 // that is rare, and may take a cycle for each row in the line, while everything else waits.
@@ -17,6 +18,8 @@ module renaming #(
   parameter int unsigned Units = 4,
   parameter int unsigned Rows  = 64,
   parameter int unsigned Functions = 4,
+  // Functions have weights; else these are not looked at, and each has one turn.
+  parameter bit          Weights = 1'b1,
   parameter bit          Slots = 1'b0,
   parameter int unsigned Lag    = 16,
   parameter int unsigned Linger = 4096,
@@ -28,6 +31,8 @@ module renaming #(
 ) (
   input  logic                 clk_i,
   input  logic                 rst_ni,
+  // Of each function, 1 to 256.
+  input  logic [Functions-1:0][8:0] weight_i,
 
   // A row that has no unit and is in no line asks for one.
   input  logic                 rename_valid_i,
@@ -88,6 +93,7 @@ module renaming #(
 `ifdef FORMAL
   row_t [Lines-1:0] first_q, last_q;
   row_t [Rows-1:0] behind_q;
+  logic [2**(PoolWidth+UnitWidth)-1:0][8:0] turns_q;
 `else
   (* ram_style = "distributed" *)
   row_t first_q [Lines];
@@ -95,7 +101,12 @@ module renaming #(
   row_t last_q [Lines];
   (* ram_style = "distributed" *)
   row_t behind_q [Rows];
+  (* ram_style = "distributed" *)
+  logic [8:0] turns_q [2**(PoolWidth+UnitWidth)];
 `endif
+  // Rows of one function, one after the other, that have had the unit that comes back.
+  logic [8:0] turns;
+  logic again;
   line_t line;
   row_t first, last, behind;
   function_t turn;
@@ -136,6 +147,10 @@ module renaming #(
   assign forget_ready_o  = walking_q ? here || at_last : forget_valid_i && !waits;
   assign forget_found_o  = walking_q && here;
 
+  assign turns = turns_q[{back_pool, back_unit}];
+  assign again = Weights && !loaded && waiting_q[back_pool][back_func]
+              && turns < weight_i[back_func];
+
   // The line that this is about. After a function come those with the numbers after its own.
   always_comb begin
     turn = back_func;
@@ -144,6 +159,7 @@ module renaming #(
       next = function_t'((32'(back_func) + i) % Functions);
       if (waiting_q[back_pool][next]) turn = next;
     end
+    if (again) turn = back_func;
     if (!idle) line = '{pool: forget_pool_i, func: forget_func_i};
     else if (loaded || release_valid_i) line = '{pool: back_pool, func: turn};
     else line = '{pool: rename_pool_i, func: rename_func_i};
@@ -169,6 +185,18 @@ module renaming #(
 
   always_ff @(posedge clk_i) begin
     if (link) behind_q[link_at] <= link_to;
+  end
+
+  // ---- Turns ----
+
+  always_ff @(posedge clk_i) begin
+    if (take) begin
+      turns_q[{rename_pool_i, lowest}] <= 9'd1;
+    end else if (give_back && granted) begin
+      // Who is alone in line has had all its turns when another one comes.
+      turns_q[{back_pool, back_unit}] <= loaded || turn != back_func ? 9'd1
+                                         : turns[8] ? turns : turns + 1'b1;
+    end
   end
 
   // ---- Units ----

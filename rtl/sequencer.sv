@@ -62,9 +62,10 @@ module sequencer
   input  logic          released_valid_i,
   output logic          released_ready_o,
   input  row_t          released_row_i,
-  // Queues that there are, and the function of each.
+  // Queues that there are, the function of each, and the functions' weights.
   input  logic [Queues-1:0]      there_i,
   input  function_t [Queues-1:0] func_i,
+  input  logic [Functions-1:0][8:0] weight_i,
   // Commands of these queues are stopped.
   input  logic [Queues-1:0] deleting_i,
   // A command is to stop, asked for beside the queues: the one with the identifier, if there is.
@@ -80,6 +81,11 @@ module sequencer
   output operation_id_t abort_id_o,
   // An outcome that belongs to no operation was ignored.
   output logic          stale_o,
+  // A slot is to be loaded with a pool's operator: stable until it is.
+  output logic          load_valid_o,
+  input  logic          load_ready_i,
+  output unit_t         load_unit_o,
+  output pool_t         load_pool_o,
 
   // A command is finished.
   output logic          finish_o,
@@ -188,19 +194,18 @@ module sequencer
     .take_i   (ready_take)
   );
 
-  // No unit of this core changes its operator.
-  logic                     load_valid;
-  logic [$clog2(Units)-1:0] load_unit;
-  logic [$clog2(Pools)-1:0] load_pool;
-
   renaming #(
     .Pools (Pools),
     .Units (Units),
     .Rows  (Blocks),
-    .Functions (Functions)
+    .Functions (Functions),
+    .Slots (Slots != 0),
+    .Lag (Lag),
+    .Linger (Linger)
   ) u_renaming (
     .clk_i,
     .rst_ni,
+    .weight_i,
     .rename_valid_i  (event_q.state == Rename),
     .rename_ready_o  (rename_ready),
     .rename_pool_i   (pool),
@@ -222,10 +227,10 @@ module sequencer
     .grant_pool_o    (grant_pool),
     .grant_unit_o    (grant_unit),
     .grant_row_o     (grant_row),
-    .load_valid_o    (load_valid),
-    .load_ready_i    (1'b0),
-    .load_unit_o     (load_unit),
-    .load_pool_o     (load_pool),
+    .load_valid_o,
+    .load_ready_i,
+    .load_unit_o,
+    .load_pool_o,
     .all_free_o      (units_free)
   );
 
@@ -234,7 +239,7 @@ module sequencer
   end
 
   logic [Queues-1:0]   open;
-  logic                credit_take, credit_granted, credit_back, credit_idle;
+  logic                credit_take, credit_granted, credit_back, credit_idle, settled;
   row_t                credit_block;
   logic [Commands-1:0] line, credit_waits;
 
@@ -243,6 +248,8 @@ module sequencer
     .rst_ni,
     .there_i,
     .func_i,
+    .weight_i,
+    .settled_o    (settled),
     .open_o       (open),
     .start_i      (step.credit_start),
     .take_i       (credit_take),
@@ -328,7 +335,7 @@ module sequencer
   );
 
   logic unused;
-  assign unused = ^{transfer, grant_pool, load_valid, load_unit, load_pool};
+  assign unused = ^{transfer, grant_pool};
 
   // ---- Timeouts: a command is looked at each cycle ----
 
@@ -646,7 +653,8 @@ module sequencer
   assign unbind_valid_o    = event_q.unbind_valid;
 
   assign quiet_o = event_q.state == Idle && !event_q.cancel && !due && !line_valid && !admit_valid
-                   && !start_valid && !ready_valid && !blockless_valid && !doomed_valid;
+                   && !start_valid && !ready_valid && !blockless_valid && !doomed_valid
+                   && settled && (Slots == 0 || units_free || load_valid_o);
   assign timed_o = event_q.timed != '0;
   assign short_o = admission_there != '0 || credit_waits != '0;
   assign idle_o = event_q.state == Idle && board_idle && units_free && credit_idle

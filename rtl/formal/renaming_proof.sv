@@ -17,6 +17,7 @@ module renaming_proof #(
 ) (
   input logic                 clk_i,
   input logic                 rst_ni,
+  input logic [Functions-1:0][8:0] weight_i,
   input logic                 rename_valid_i,
   input logic [PoolWidth-1:0] rename_pool_i,
   input logic [RowWidth-1:0]  rename_row_i,
@@ -52,6 +53,7 @@ module renaming_proof #(
   ) u_renaming (
     .clk_i,
     .rst_ni,
+    .weight_i,
     .rename_valid_i,
     .rename_ready_o  (rename_ready),
     .rename_pool_i,
@@ -98,6 +100,10 @@ module renaming_proof #(
   logic                           passed_q;
   logic [Functions-1:0]           waiters_q, waiters;
   logic [FunctionWidth-1:0]       before_q;
+  // Rows of one function in turn, by unit, up to 256; whether the weight of the last one's allows another.
+  logic [Pools-1:0][Units-1:0][8:0] turns_q;
+  logic [8:0]                     turns;
+  logic                           again, again_q, lone;
 
   // Rows in a line: those that asked, but for the one that is being told.
   logic [Rows-1:0] line;
@@ -110,6 +116,9 @@ module renaming_proof #(
     for (int unsigned i = 0; i < Rows; i++) begin
       if (line[i] && pool_q[i] == release_pool_i) waiters[func_q[i]] = 1'b1;
     end
+    turns = turns_q[release_pool_i][release_unit_i];
+    again = waiters[release_func_i] && turns < weight_i[release_func_i];
+    lone  = waiters == Functions'(1) << release_func_i;
   end
 
   logic rename, give_back, forget, grant, pending;
@@ -134,7 +143,16 @@ module renaming_proof #(
     end else begin
       if (give_back) passed_q <= waiters != '0 && !u_renaming.divert;
       else if (rename || grant) passed_q <= 1'b0;
-      if (give_back) {waiters_q, before_q} <= {waiters, release_func_i};
+      if (give_back) {waiters_q, before_q, again_q} <= {waiters, release_func_i, again};
+      // Who is alone has had all its turns when another one comes.
+      if (give_back && waiters != '0 && !u_renaming.divert) begin
+        turns_q[release_pool_i][release_unit_i] <= !again && !lone ? 9'd1
+                                                   : turns[8] ? turns : turns + 1'b1;
+      end
+      if (u_renaming.take) turns_q[rename_pool_i][u_renaming.lowest] <= 9'd1;
+      if (u_renaming.loaded && u_renaming.give_back && u_renaming.granted) begin
+        turns_q[load_pool][load_unit] <= 9'd1;
+      end
       if (give_back) owned_q[release_pool_i][release_unit_i] <= 1'b0;
       if (grant) begin
         asked_q[grant_row]             <= 1'b0;
@@ -239,6 +257,14 @@ module renaming_proof #(
       end
     end
     sound &= sound_units;
+    for (int unsigned p = 0; p < Pools; p++) begin
+      for (int unsigned u = 0; u < Units; u++) begin
+        if (owned_q[p][u] || (grant_valid && grant_pool == PoolWidth'(p)
+                              && grant_unit == UnitWidth'(u))) begin
+          sound &= u_renaming.turns_q[p*Units+u] == turns_q[p][u];
+        end
+      end
+    end
     if (grant_valid) begin
       sound &= asked_q[grant_row] && pool_q[grant_row] == grant_pool && older_q[grant_row] == '0;
       sound &= !owned_q[grant_pool][grant_unit];
@@ -278,9 +304,11 @@ module renaming_proof #(
         // Nobody is overtaken by a row of its own function.
         assert (older_q[grant_row] == '0);
       end
-      // Functions take turns: none that waited comes before the one that has the unit now.
+      // Functions take turns: the last one has as many as its weight, and then none that waited comes
+      // before the one that has the unit now.
+      if (passed_q && again_q) assert (func_q[grant_row] == before_q);
       for (int unsigned f = 0; f < Functions; f++) begin
-        if (passed_q && waiters_q[f]) begin
+        if (passed_q && !again_q && waiters_q[f]) begin
           assert (FunctionWidth'(func_q[grant_row] - before_q - 1'b1)
                   <= FunctionWidth'(f - before_q - 1'b1));
         end

@@ -1,20 +1,25 @@
 """Structures of the packages, by name: dictionaries to bits and back, as SystemVerilog packs them."""
 
+import json
+import os
 import re
 from functools import cache
-from pathlib import Path
 
-RTL = Path(__file__).resolve().parent.parent
+from modules import RTL, resized
 
 
 def clog2(number):
     return max(int(number) - 1, 0).bit_length()
 
 
+# Of the core that is simulated, where they are not its package's.
+SIZES = tuple(json.loads(os.environ.get("DCS_SIZES", "{}")).items())
+
+
 @cache
-def package(name):
-    """The constants, the widths of types and the fields of structures of a package."""
-    text = re.sub(r"//[^\n]*", "", (RTL / f"{name}.sv").read_text())
+def package(name, sizes=SIZES):
+    """The constants, the widths of types and the fields of structures of a package, which may have other sizes."""
+    text = re.sub(r"//[^\n]*", "", resized((RTL / f"{name}.sv").read_text(), dict(sizes)))
     known, widths, structs = {}, {"logic": 1}, {}
     for other in sorted(set(re.findall(r"\b(\w+_pkg)::", text)) - {name}):
         for part in package(other):

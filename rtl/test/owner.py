@@ -11,6 +11,8 @@ C = constants("core_pkg")
 MEMORY = 1 << 20
 RESULT = C["ResultSize"]
 NEVER = 1 << 62
+# Of functions, by their numbers.
+FUNC_WEIGHTS = (2, 1, 1, 5)
 
 
 class Ring:
@@ -31,6 +33,7 @@ class Ring:
             weight=weight,
             tenant=tenant,
             func=func,
+            func_weight=FUNC_WEIGHTS[func % len(FUNC_WEIGHTS)],
             number=self.number,
             interrupts=1,
             vector=index + 3,
@@ -53,6 +56,9 @@ class World:
         self.driven, self.aborted, self.operations, self.stamps = {}, set(), 0, []
         self.blocks, self.units, self.traces = {}, set(), {}
         self.most, self.extra = 0, []
+        # With slots: the operator of each, the one that is being loaded and with what, and how many were.
+        self.holds = [slot % C["Pools"] for slot in range(C["Units"])]
+        self.loading, self.loads = None, 0
 
     def allocate(self, size):
         at = self.used
@@ -143,6 +149,8 @@ class World:
     def offer_owner(self):
         for name in ("bind_ready_i", "unbind_ready_i", "operation_ready_i", "abort_ready_i"):
             self.drive(name, int(self.may()))
+        if C["Slots"]:
+            self.drive("load_ready_i", int(self.loading is not None and self.may(0.02)))
         # The transfer of what was bound last, a cycle later.
         self.drive("look_command_i", self.look or 0)
         if self.bound is None and self.bindings and self.bindings[0][0] <= self.cycle:
@@ -213,6 +221,8 @@ class World:
 
     def take_owner(self):
         dut = self.dut
+        if C["Slots"]:
+            self.load()
         if self.look is not None:
             slot, self.look = self.look, None
             self.bind(slot, unpack("transfer_t", int(dut.look_transfer_o.value)))
@@ -289,8 +299,11 @@ class World:
                 assert (kind, slot) not in self.ends(), "a stream is in order"
                 assert operation["offset"] == 0
         if kind == C["DoProcess"]:
-            unit = (operation["pool"], operation["unit"])
+            unit = self.unit(operation)
             assert unit not in self.units, "one block at a time in a unit"
+            if C["Slots"]:
+                assert self.holds[unit] == operation["pool"], "a slot that holds another operator"
+                assert not self.loading or self.loading[0] != unit, "a slot that is being loaded"
             assert C_POOLS[operation["pool"]] == state["units"][place["at"]].operator
             self.units.add(unit)
             assert (slot, place["at"]) not in [
@@ -312,6 +325,21 @@ class World:
             trace = [kind, place["at"]]
         state["trace"].append(trace)
 
+    def unit(self, operation):
+        """A unit is one of its pool; a slot is one of all."""
+        return operation["unit"] if C["Slots"] else (operation["pool"], operation["unit"])
+
+    def load(self):
+        """Loads slots, each in its time."""
+        asked = (self.sees("load_unit_o"), self.sees("load_pool_o")) if self.sees("load_valid_o") else None
+        if self.driven["load_ready_i"]:
+            assert asked == self.loading
+            self.holds[asked[0]] = asked[1]
+            self.loading, self.loads = None, self.loads + 1
+        elif asked:
+            assert self.loading in (None, asked) and asked[0] not in self.units, "a slot that nobody has"
+            self.loading = asked
+
     def ends(self):
         streams = set()
         for flight in self.flying.values():
@@ -329,7 +357,7 @@ class World:
         state["flying"] -= 1
         kind, at = operation["kind"], flight["at"]
         if kind == C["DoProcess"]:
-            self.units.remove((operation["pool"], operation["unit"]))
+            self.units.remove(self.unit(operation))
         aborted = key in self.aborted
         self.aborted.discard(key)
         if aborted and (state["command"].hangs is not None or self.may(0.5)):

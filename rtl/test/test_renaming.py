@@ -9,27 +9,38 @@ from cocotb.triggers import FallingEdge, ReadOnly, Timer
 from jobs import SEEDS, record
 
 
+# More turns than any weight.
+NEVER = 1 << 9
+
+
 class Plain:
     """The Rust core's renaming, but that of a pool's free units the lowest one is taken."""
 
-    def __init__(self, pools, units, functions):
+    def __init__(self, pools, units, weights):
         self.free = [set(range(units)) for _ in range(pools)]
         self.lines = [[] for _ in range(pools)]
-        self.functions, self.func = functions, {}
+        self.functions, self.weights, self.func = len(weights), weights, {}
+        # By pool and unit, rows of one function in turn.
+        self.turns = {}
 
     def rename(self, pool, row):
         if self.free[pool]:
             unit = min(self.free[pool])
             self.free[pool].remove(unit)
+            self.turns[pool, unit] = 1
             return pool, unit, row
         self.lines[pool].append(row)
         return None
 
-    def release(self, pool, unit, last):
+    def release(self, pool, unit, last, turns=None):
         line = self.lines[pool]
         if line:
-            # The first of those whose function is next.
-            return pool, unit, line.pop(min(range(len(line)), key=lambda at: (self.func[line[at]] - last - 1) % self.functions))
+            turns = turns or self.turns[pool, unit]
+            # The first of those whose function is next: the last one's again, while its weight is not spent.
+            before = last if turns < self.weights[last] else last + 1
+            row = line.pop(min(range(len(line)), key=lambda at: (self.func[line[at]] - before) % self.functions))
+            self.turns[pool, unit] = turns + 1 if self.func[row] == last else 1
+            return pool, unit, row
         self.free[pool].add(unit)
         return None
 
@@ -41,8 +52,8 @@ class Plain:
 class PlainSlots(Plain):
     """Slots of all pools, and which pool one is loaded for: exactly. How long a slot has been idle before: within its bounds."""
 
-    def __init__(self, pools, slots, functions, lag, linger):
-        super().__init__(pools, 0, functions)
+    def __init__(self, pools, slots, weights, lag, linger):
+        super().__init__(pools, 0, weights)
         self.lag, self.linger = lag, linger
         # Idle slots with the cycle since which they are; the one being loaded and its pool; whose turn it is, and grants to
         # others since; the function of the row that got the slot that was loaded last.
@@ -53,8 +64,10 @@ class PlainSlots(Plain):
 
     def loaded(self):
         (slot, pool), self.loading = self.loading, None
-        grant = self.release(pool, slot, self.func_last)
-        self.func_last = self.func[grant[2]] if grant else self.func_last
+        # Nobody's turn goes on.
+        grant = self.release(pool, slot, self.func_last, NEVER)
+        if grant:
+            self.func_last, self.turns[pool, slot] = self.func[grant[2]], 1
         return grant
 
     def settle(self, cycle, event, calm, begun):
@@ -87,9 +100,15 @@ class PlainSlots(Plain):
         return grant
 
 
+def weights(dut):
+    """Of each function."""
+    return [(3, 1, 2, 5)[at % 4] if int(dut.Weights.value) else 1 for at in range(int(dut.Functions.value))]
+
+
 async def start(dut):
     for name in ("rename_valid_i", "release_valid_i", "forget_valid_i", "grant_ready_i", "load_ready_i", "rst_ni"):
         getattr(dut, name).value = 0
+    dut.weight_i.value = sum(weight << 9 * at for at, weight in enumerate(weights(dut)))
     cocotb.start_soon(Clock(dut.clk_i, 4, unit="ns").start())
     for _ in range(3):
         await FallingEdge(dut.clk_i)
@@ -108,14 +127,14 @@ class Bench:
 
     def __init__(self, dut):
         self.dut = dut
-        names = ("Pools", "Units", "Rows", "Functions")
-        pools, units, self.rows, self.functions = (int(getattr(dut, name).value) for name in names)
+        pools, units, self.rows = (int(getattr(dut, name).value) for name in ("Pools", "Units", "Rows"))
+        self.functions = len(weights(dut))
         self.pools = pools
         self.slots = bool(int(dut.Slots.value))
         if self.slots:
-            self.plain = PlainSlots(pools, units, self.functions, int(dut.Lag.value), int(dut.Linger.value))
+            self.plain = PlainSlots(pools, units, weights(dut), int(dut.Lag.value), int(dut.Linger.value))
         else:
-            self.plain = Plain(pools, units, self.functions)
+            self.plain = Plain(pools, units, weights(dut))
         # What happened in the last cycle, and whether an idle slot may have been chosen in it; the pools in demand.
         self.event, self.calm, self.cycle, self.base, self.is_loaded = None, False, 0, 0, False
         self.loads = self.diverted = 0

@@ -36,7 +36,7 @@ def read(top, parameters, files):
 def synthesize(args, name, result, options):
     """Gives what yosys counts, by module."""
     unit = modules.UNITS[name]
-    script = read(unit.top, unit.parameters, modules.files(unit.top))
+    script = read(unit.top, unit.parameters, modules.sources(args, unit))
     script += "".join(f"blackbox {module}$*\n" for module in args.without)
     script += f"synth_xilinx -family xc7 {options} -noiopad -top {unit.top}\n"
     folder = yosys(args, result, script + f"tee -q -o {result}.json stat -json -tech xilinx\n")

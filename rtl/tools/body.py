@@ -1,12 +1,16 @@
-"""What `crates/rtl` needs to build a module as a body of Rust's: Verilator's folder, the module's files, and the sizes, numbers and
-structures of the core, a line each."""
+"""What `crates/rtl` needs to build a module as a body of Rust's: Verilator's folder, the module's sources, and the files with its sizes
+instead, then the sizes, numbers and structures of the core, a line each."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import verilator
 from layouts import RTL, package
-from modules import UNITS, files
+from modules import UNITS, files, sources
+
+# The card's tests have up to five functions, each with queues of its own, and each queue has two commands and four blocks.
+SIZES = {"Queues": 16, "Commands": 32, "Blocks": 64}
 
 CONSTANTS = "Queues Commands Blocks BlockSize Window Units Pools Extents".split()
 STRUCTURES = "queue_config_t transfer_t failure_t operation_id_t operation_t outcome_t extent_t".split()
@@ -14,10 +18,13 @@ ENUMS = "DoRead DoWrite DoProcess DoSnapshot DoFlush Moved Processed Digest Flus
 
 
 def run(args):
-    known, widths, structs = (part[1] for part in package("core_pkg"))
+    known, widths, structs = (part[1] for part in package("core_pkg", tuple(SIZES.items())))
     print("root", Path(verilator.__file__).parent)
     for name in args.module or ["engine"]:
-        for path in files(UNITS[name].top):
+        unit = replace(UNITS[name], sizes=SIZES)
+        for path in files(unit.top):
+            print("source", path)
+        for path in sources(args, unit):
             print("file", path)
     for name in CONSTANTS + ENUMS:
         print("constant", name, known[name])

@@ -1,7 +1,6 @@
 """Proofs by SymbiYosys, and that planted bugs do not pass them."""
 
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -46,7 +45,7 @@ VARIANTS = {"renaming_slots": ("renaming", {"Slots": 1, "Pools": 4})}
 ABSTRACT = {"nvme_controller": ["block_memory", "block_fetch", "realign"]}
 
 # The solver of a proof, where z3 takes too long.
-SOLVERS = {"d2d_rx": "boolector", "renaming": "boolector", "renaming_slots": "boolector", "d2d_tx": "boolector", "nvme_controller": "boolector"}
+SOLVERS = {"quota": "boolector", "d2d_rx": "boolector", "renaming": "boolector", "renaming_slots": "boolector", "d2d_tx": "boolector", "nvme_controller": "boolector"}
 
 # By proof, planted bugs: a text of its modules, what stands there instead, and what comes of it.
 PROOFS = {
@@ -56,6 +55,7 @@ PROOFS = {
         ("waiting_q[line.pool][line.func] <= 1'b1;", "waiting_q[line.pool][line.func] <= grant_ready_i;", "a lost row"),
         ("grant_row_o  <= give_back ? first", "grant_row_o  <= give_back ? last", "a row that overtakes"),
         ("i = Functions - 1; i > 0; i--", "i = Functions; i > 1; i--", "a function without its turn"),
+        ("turns < weight_i[back_func]", "turns <= weight_i[back_func]", "a function with a turn more than its weight"),
     ],
     "renaming_slots": [
         ("choice == SlotWidth'(i)", "choice == SlotWidth'(i) && !late", "a job on a slot that is loaded"),
@@ -80,7 +80,10 @@ PROOFS = {
         (".leave_i         (posted)", ".leave_i         (posted && room[posting_queue])", "a command that completes twice"),
     ],
     "quota": [
-        ("there_i[j] && func_i[i] == func_i[j]", "there_i[j]", "a function's part by the number of its queues"),
+        ("own[i] = there_q[i] && func_i[i] == at_q;", "own[i] = there_q[i] && func_i[i] <= at_q;", "queues of another function"),
+        ("full      = parts_q + 1'b1 == mine", "full      = parts_q == mine", "a part by one queue more than there are"),
+        ("equal_q && (sharing_q == '0 || weight == some_q)", "equal_q && weight == some_q", "equal weights that count as others"),
+        ("else if (!there_q[i]) guarantee_q[i] <= '0;", "", "a guarantee of a queue that is gone"),
         ("(CountWidth + 1)'(lacks[i]) > owed", "(CountWidth + 1)'(lacks[i]) >= owed", "a guarantee that is taken"),
         ("take_i && !(give_i && take_queue_i == give_queue_i)", "take_i && !give_i", "a credit that is lost"),
     ],
@@ -148,8 +151,7 @@ def prove(args, name, bug=None):
     for path in files:
         text = path.read_text()
         if path.stem.endswith("_pkg"):
-            for size, value in SIZES.get(name, {}).items():
-                text = re.sub(rf"(localparam int unsigned {size} +=) \d+;", rf"\1 {value};", text)
+            text = modules.resized(text, SIZES.get(name, {}))
         if bug is not None and path != files[-1]:
             text = text.replace(good, bad)
         (folder / path.name).write_text(text)

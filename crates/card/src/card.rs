@@ -34,8 +34,8 @@ const ACTIONS: usize = 64;
 pub struct Config {
     /// Sizes of the engine. Its queues are what the hosts can create, each function's host the same number.
     pub engine: dcs_engine::Config,
-    /// Makes another core than the Rust one; its sizes are its own, whatever [`Config::engine`] says.
-    pub core: Option<fn() -> Box<dyn Core>>,
+    /// Makes another core than the Rust one, with these weights of functions. Its sizes are its own, whatever [`Config::engine`] says.
+    pub core: Option<fn(&[u16]) -> Box<dyn Core>>,
     /// Functions, 1 to 64. Function 0 has the card's devices, and lends parts of SSDs to the others.
     pub functions: usize,
     /// Most handles of each function.
@@ -161,10 +161,11 @@ impl Card {
     /// [`CardError`] if the sizes are not possible.
     pub fn new(mut config: Config, bus: &dyn Bus, wake: Option<Wake>) -> Result<Card, CardError> {
         let engine: Box<dyn Core> = match config.core {
-            Some(make) => make(),
+            Some(make) => make(&config.engine.weights),
             None => Box::new(Engine::new(config.engine.clone())?),
         };
         config.engine = engine.config().clone();
+        config.engine.check()?;
         let pairs = config
             .queue_pairs()
             .ok_or(CardError::Functions { functions: config.functions, queues: config.engine.queues })?;

@@ -42,7 +42,6 @@
 //! # What it doesn't implement
 //!
 //! * Live migration. Parts of NICs: they are function 0's.
-//! * Shares of functions with another core than the Rust one ([`card::Config::core`]): the one in SystemVerilog shares by queues alone.
 //! * Tenants within a function: a queue's tenant affects the order of its commands; nothing else separates tenants of one function.
 //! * SSDs with logical blocks over 4 KiB; writes that begin inside a logical block.
 //! * Passes of multi-lane units: each operator's unit takes one stream at a time.

@@ -57,10 +57,6 @@ fn weights(options: &args::Card) -> Result<Vec<u16>, Failure> {
         let line = format!("--weights: {weights} of them, and {functions} sockets");
         return Err(Failure::usage(line).advise("give a weight for each socket, for example --weights 2,1"));
     }
-    if matches!(options.engine, args::CardEngine::Rtl) {
-        let line = "--engine rtl --weights: the core in SystemVerilog shares by queues, without weights";
-        return Err(Failure::usage(line).advise("leave out --weights"));
-    }
     Ok(options.weights.clone())
 }
 
@@ -82,7 +78,9 @@ fn with_core(engine: args::CardEngine, config: Config) -> Result<Config, Failure
     match engine {
         args::CardEngine::Rust => Ok(config),
         #[cfg(feature = "rtl")]
-        args::CardEngine::Rtl => Ok(Config { core: Some(|| Box::new(dcs_rtl::Body::new())), ..config }),
+        args::CardEngine::Rtl => {
+            Ok(Config { core: Some(|weights| Box::new(dcs_rtl::Body::new(weights))), ..config })
+        }
         #[cfg(not(feature = "rtl"))]
         args::CardEngine::Rtl => {
             let line = "--engine rtl: this dcs was built without the core in SystemVerilog";

@@ -57,15 +57,21 @@ pub fn build() {
     let variable = |name| PathBuf::from(std::env::var_os(name).expect("cargo sets it"));
     let repository = variable("CARGO_MANIFEST_DIR").join("../..");
     let out = variable("OUT_DIR");
-    for path in
-        ["build.rs", "build", "../../tools/rtl", "../../rtl/tools/body.py", "../../rtl/requirements.txt"]
-    {
+    for path in [
+        "build.rs",
+        "build",
+        "../../tools/rtl",
+        "../../rtl/tools/body.py",
+        "../../rtl/tools/modules.py",
+        "../../rtl/test/layouts.py",
+        "../../rtl/requirements.txt",
+    ] {
         println!("cargo:rerun-if-changed={path}");
     }
     let told = Told::ask(&repository);
     let root = PathBuf::from(told.lines("root").next().expect("it tells where Verilator is")[0]);
     let files: Vec<_> = told.lines("file").map(|words| words[0].to_string()).collect();
-    files.iter().for_each(|file| println!("cargo:rerun-if-changed={file}"));
+    told.lines("source").for_each(|words| println!("cargo:rerun-if-changed={}", words[0]));
     let model = out.join("model");
     // Of an earlier version there may be files with other names.
     let _ = std::fs::remove_dir_all(&model);

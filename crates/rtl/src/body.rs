@@ -74,13 +74,13 @@ impl core::fmt::Debug for Body {
 
 impl Default for Body {
     fn default() -> Body {
-        Body::new()
+        Body::new(&[])
     }
 }
 
 impl Body {
-    /// Makes a core. Its sizes are those of `rtl/core_pkg.sv`.
-    pub fn new() -> Body {
+    /// Makes a core with these weights of functions. Its sizes are those of `rtl/tools/body.py`.
+    pub fn new(weights: &[u16]) -> Body {
         let config = Config {
             block_size: BLOCK_SIZE as u32,
             blocks: BLOCKS as u32,
@@ -88,7 +88,7 @@ impl Body {
             cached_blocks: BLOCKS as u32,
             commands: COMMANDS as u16,
             queues: QUEUES as u16,
-            weights: Vec::new(),
+            weights: weights.to_vec(),
             units: (0..OPERATORS.len() as u64).map(|pool| (operator(pool), UNITS as u16)).collect(),
             gpu: Vec::new(),
             multi_lane: Vec::new(),
@@ -476,6 +476,7 @@ impl Core for Body {
             depth: config.depth.into(),
             weight: config.weight.into(),
             func,
+            func_weight: self.config.weight(config.function).into(),
             tenant: config.tenant.into(),
             number: config.number.unwrap_or(at as u16).into(),
             interrupts: 0,

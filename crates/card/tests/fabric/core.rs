@@ -2,8 +2,8 @@
 
 use dcs_card::card::Config;
 
-/// Command queues that it has.
-pub const QUEUES: u16 = 8;
+/// Bytes of several of its blocks, of 64 KiB.
+pub const SEVERAL: u64 = 300_000;
 
 /// The settings of a card with it.
 pub fn of(config: Config) -> Config {

@@ -1,6 +1,6 @@
 //! Tests of a card with several functions: each has a host of its own, whose memory the others cannot reach, and a part of the SSD.
 
-use crate::rig::{End, FREE, HOST_MEMORY, QUEUE, Rig, Transfer};
+use crate::rig::{End, FREE, HOST_MEMORY, Rig, Transfer};
 use crate::transfers::data;
 use dcs_abi::admin::{AdminEntry, GRANT_READ, GRANT_WRITE, LentPart, SsdIdentity, SsdIdentityPacket, opcode};
 use dcs_abi::operator::Operator::{self, Crc32, Md5};
@@ -14,7 +14,7 @@ use std::time::Duration;
 
 /// Bytes of a function's part, and of a transfer.
 const PART: u64 = 4 << 20;
-const LENGTH: u64 = 300_000;
+const LENGTH: u64 = crate::core::SEVERAL;
 
 /// First byte of a function's part on the SSD.
 fn first(function: usize) -> u64 {
@@ -23,7 +23,7 @@ fn first(function: usize) -> u64 {
 
 fn config(functions: usize) -> Config {
     let mut config = Config { functions, costs: Costs::FPGA, ..Config::default() };
-    config.engine.queues = QUEUE * functions as u16;
+    config.engine.queues *= functions as u16;
     // An engine has two of each for a queue.
     config.engine.commands = config.engine.commands.max(2 * config.engine.queues);
     config.engine.blocks = config.engine.blocks.max(config.engine.commands.into());
@@ -256,7 +256,7 @@ fn a_part_is_not_written_late_after_a_reset_of_its_function() {
         rig.submit(&write(2, &old));
         steps(&mut rig, between);
         // A neighbour's work goes on, so that the card looks at its clock.
-        let long = Transfer::new(End::ssd(2, &[(0, PART)]), End::memory(1, FREE, PART));
+        let long = Transfer::new(End::ssd(2, &[(0, PART / 4)]), End::memory(1, FREE, PART / 4));
         let others: Vec<u16> = (0..12).map(|_| rig.on(2).submit(&long)).collect();
         let began = rig.now();
         rig.on(1).disable();
@@ -571,11 +571,12 @@ fn a_host_that_writes_rubbish_beside_an_honest_one() {
     }
 }
 
-/// The time in which function 1 has 24 transfers done, four at a time, while the functions from 2 on, if there is a flood, keep as many as
-/// they can under way.
+/// The time in which function 1 has 24 transfers done, as many at a time as take half of all blocks, while the functions from 2 on, if
+/// there is a flood, keep as many as they can under way.
 fn time(functions: usize, flood: Option<&Transfer>, one: &Transfer) -> u64 {
     let mut rig = ready(functions);
     let mut under_way: Vec<Vec<u16>> = vec![Vec::new(); functions];
+    let at_a_time = 32 / usize::from(rig.card.config().engine.window);
     let start =
         |rig: &mut Rig, function: usize, transfer: &Transfer, under_way: &mut Vec<u16>, most: usize| {
             rig.on(function);
@@ -593,7 +594,7 @@ fn time(functions: usize, flood: Option<&Transfer>, one: &Transfer) -> u64 {
     steps(&mut rig, 2000);
     let (begin, mut done) = (rig.now(), 0);
     while done < 24 {
-        start(&mut rig, 1, one, &mut under_way[1], 4);
+        start(&mut rig, 1, one, &mut under_way[1], at_a_time);
         floods(&mut rig, &mut under_way);
         steps(&mut rig, 20);
         for (function, mine) in under_way.iter_mut().enumerate().skip(1) {
@@ -616,10 +617,11 @@ fn one_that_floods_leaves_another_its_share() {
     let memory = |length| End::memory(1, FREE, length);
     let from = |length| Transfer::new(End::ssd(2, &[(0, length)]), memory(length));
     let small = Transfer::new(End::ssd(2, &[(0, 4096)]), memory(4096));
+    let block = u64::from(ready(1).card.config().engine.block_size);
     let chains: [&[(Operator, &[u8])]; 2] = [&[], &[(Crc32, &[])]];
     for chain in chains {
-        let one = from(512 << 10).through(chain);
-        let large = from(2 << 20).through(chain);
+        let one = from(8 * block).through(chain);
+        let large = from(32 * block).through(chain);
         for (flood, counts) in [(large, &[3, 5][..]), (small.clone().through(chain), &[3][..])] {
             for functions in counts.iter().copied() {
                 let [alone, beside] = [None, Some(&flood)].map(|flood| time(functions, flood, &one));

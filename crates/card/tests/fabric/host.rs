@@ -1,6 +1,6 @@
 //! Tests of a host's actions at any time: resetting the card, deleting queues, writing garbage everywhere.
 
-use crate::rig::{End, FREE, HOST_MEMORY, QUEUE, Rig, Transfer};
+use crate::rig::{End, FREE, HOST_MEMORY, Rig, Transfer};
 use crate::transfers::data;
 use dcs_abi::admin::{AdminEntry, opcode};
 use dcs_abi::entry::SubmissionEntry;
@@ -56,11 +56,12 @@ fn a_command_is_cancelled_by_the_host_s_number_of_its_queue() {
     let (flow, _) = rig.accepted(4, 80, 5000);
     let silent = Transfer { length: 100, ..Transfer::new(End::flow(flow), End::memory(1, FREE, 100)) };
     let cid = rig.submit(&silent);
+    let last = rig.queue();
     for (own, queue, found) in [
         (900, 0, Err(Status::InvalidField)),
         (901, 1, Err(Status::InvalidField)),
-        (902, QUEUE, Ok(true)),
-        (903, QUEUE, Ok(false)),
+        (902, last, Ok(true)),
+        (903, last, Ok(false)),
     ] {
         rig.submit_raw(&SubmissionEntry::cancel(own, queue, cid).to_bytes());
         let ended = rig.wait(own);
@@ -114,7 +115,8 @@ fn a_queue_is_deleted_with_its_commands_and_made_again() {
     let mut rig = Rig::ready(Config::default(), 1);
     (0..5).for_each(|_| _ = rig.submit(&read()));
     (0..40).for_each(|_| _ = rig.step());
-    let delete = |opcode| AdminEntry { opcode, words: [QUEUE.into(), 0, 0, 0, 0, 0], ..Default::default() };
+    let last = rig.queue().into();
+    let delete = |opcode| AdminEntry { opcode, words: [last, 0, 0, 0, 0, 0], ..Default::default() };
     assert_eq!(
         rig.admin(delete(opcode::DELETE_CQ)),
         Err(Status::InvalidField),

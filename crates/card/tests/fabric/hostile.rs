@@ -1,6 +1,6 @@
 //! Attacks by a guest, one at a time, as found by the fuzz target `card` and by a search for such cases.
 
-use crate::rig::{CARD, End, FREE, HOST_MEMORY, QUEUE, Rig, Transfer};
+use crate::rig::{CARD, End, FREE, HOST_MEMORY, Rig, Transfer};
 use crate::transfers::data;
 use dcs_abi::admin::{AdminEntry, opcode};
 use dcs_abi::register::sq_tail_doorbell;
@@ -47,7 +47,8 @@ fn a_ring_that_is_taken_away_piece_by_piece() {
     let mut rig = Rig::ready(Config::default(), 1);
     rig.command(opcode::RELEASE, &[1]).unwrap();
     rig.grant(0x3000, 64);
-    rig.write_register(sq_tail_doorbell(QUEUE) as u64, &5u32.to_le_bytes());
+    let doorbell = sq_tail_doorbell(rig.queue()) as u64;
+    rig.write_register(doorbell, &5u32.to_le_bytes());
     assert!(rig.run_until(|rig| rig.read_register(0x1c) & 2 != 0), "CSTS.CFS");
     works_after_a_reset(&mut rig);
 }
@@ -59,7 +60,8 @@ fn a_reset_finds_entries_that_came_before_their_turn() {
         let mut rig = Rig::ready(Config::default(), 1);
         rig.command(opcode::RELEASE, &[1]).unwrap();
         rig.grant(0x3000, 64);
-        rig.write_register(sq_tail_doorbell(QUEUE) as u64, &5u32.to_le_bytes());
+        let doorbell = sq_tail_doorbell(rig.queue()) as u64;
+        rig.write_register(doorbell, &5u32.to_le_bytes());
         steps(&mut rig, between);
         works_after_a_reset(&mut rig);
     }

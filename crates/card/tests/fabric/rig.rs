@@ -19,8 +19,6 @@ use std::time::Duration;
 pub const HOST_MEMORY: u64 = 64 << 20;
 /// Size of the card's own memory in bytes.
 const OWN_MEMORY: u64 = 16 << 20;
-/// Number of the command queues: the last one that the card has.
-pub const QUEUE: u16 = crate::core::QUEUES;
 /// Number of the further command queues.
 pub const ANOTHER: u16 = 3;
 /// Entries of the admin and command queues.
@@ -444,8 +442,13 @@ impl Rig {
         self.admin(entry).expect("memory is granted").0
     }
 
+    /// Returns the number of the command queues: the last one that the function has.
+    pub fn queue(&self) -> u16 {
+        self.card.config().queue_pairs().expect("each function has one")
+    }
+
     pub fn create_queues(&mut self) -> Result<(), Status> {
-        self.create(QUEUE, SQ, CQ)
+        self.create(self.queue(), SQ, CQ)
     }
 
     /// Creates another queue pair, which is used from now on.

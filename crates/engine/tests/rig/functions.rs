@@ -80,6 +80,34 @@ pub fn turns<E: Core>(rig: &mut Rig<E>, commands: usize, length: usize, time: Na
     (others.len(), own.len())
 }
 
+/// Has each function ask a unit for more than it can do, and checks that each has its time in proportion to its weight.
+pub fn by_weights<E: Core>(rig: &mut Rig<E>, weights: &[u16]) {
+    let queues: Vec<QueueId> = (0..weights.len()).map(|function| queue(rig, function as u16)).collect();
+    for at in 0..60 * queues.len() {
+        let transfer = from_file(rig, 100_000, Device::file(Vec::new())).chain(&[(Crc32, &[])]);
+        rig.submit(queues[at % queues.len()], &transfer);
+    }
+    let processed = |rig: &Rig<E>, queue: QueueId| {
+        let is_one = |(of, kind): &&(QueueId, OperationKind)| {
+            *of == queue && matches!(kind, OperationKind::Process { .. })
+        };
+        rig.trace.iter().filter(is_one).count()
+    };
+    // Until one has had about half of what it has.
+    let all = 60 * 100_000usize.div_ceil(rig.engine.config().block_size as usize);
+    while queues.iter().all(|queue| processed(rig, *queue) < all / 2) {
+        rig.run_for(1_000_000);
+    }
+    let counts: Vec<usize> = queues.iter().map(|queue| processed(rig, *queue)).collect();
+    let (total, sum) = (counts.iter().sum::<usize>(), weights.iter().sum::<u16>());
+    for (count, weight) in counts.iter().zip(weights) {
+        let due = total * usize::from(*weight) / usize::from(sum);
+        assert!(count.abs_diff(due) <= due / 10, "{counts:?} by {weights:?}");
+    }
+    queues.iter().for_each(|queue| rig.delete(*queue));
+    rig.settle();
+}
+
 /// Functions have tenants and request ids of their own: a command waits for no other function's with its number.
 pub fn request_ids<E: Core>(rig: &mut Rig<E>) {
     let queues = [0, 1].map(|function| queue(rig, function));

@@ -187,34 +187,7 @@ fn functions_have_a_unit_s_time_by_their_weights() {
         let config =
             Config { commands: 64, queues: 3, blocks: 120, window: 4, weights: weights.clone(), ..small() };
         let mut rig = Rig::new(config, Options { seed, short: false, ..Options::default() });
-        let queues: Vec<QueueId> = (0..3)
-            .map(|function| rig.queue(QueueConfig { function, depth: 256, ..QueueConfig::default() }))
-            .collect();
-        for at in 0..180 {
-            let to = rig.device(Device::file(vec![0; 100_000]));
-            let destination = End::file(to, &[(0, 100_000)]);
-            let transfer = Transfer { destination, ..copy(&mut rig, 100_000, &[Crc32]) };
-            rig.submit(queues[at % 3], &transfer);
-        }
-        let processed = |rig: &Rig, queue: QueueId| {
-            let is_one = |(of, kind): &&(QueueId, OperationKind)| {
-                *of == queue && matches!(kind, OperationKind::Process { .. })
-            };
-            rig.trace.iter().filter(is_one).count()
-        };
-        // Until one has had about half of what it has.
-        let all = 60 * 100_000usize.div_ceil(small().block_size as usize);
-        while queues.iter().all(|queue| processed(&rig, *queue) < all / 2) {
-            rig.run_for(1_000_000);
-        }
-        let counts: Vec<usize> = queues.iter().map(|queue| processed(&rig, *queue)).collect();
-        let (total, sum) = (counts.iter().sum::<usize>(), weights.iter().sum::<u16>());
-        for (count, weight) in counts.iter().zip(&weights) {
-            let due = total * usize::from(*weight) / usize::from(sum);
-            assert!(count.abs_diff(due) <= due / 10, "{counts:?} by {weights:?}, seed {seed}");
-        }
-        queues.iter().for_each(|queue| rig.delete(*queue));
-        rig.settle();
+        functions::by_weights(&mut rig, &weights);
     }
 }
 

@@ -24,7 +24,7 @@ fn options(seed: u64) -> Options {
 
 #[test]
 fn what_is_stopped_leaves_nothing_behind() {
-    let (mut body, mut stopped) = (Body::new(), [0; 3]);
+    let (mut body, mut stopped) = (Body::default(), [0; 3]);
     for seed in 0..60 {
         let mut random = Random(seed ^ 0xdead);
         let (mut rig, queues) = rig(body, Options { pieces: random.one_in(2), ..options(seed) });
@@ -61,7 +61,7 @@ fn what_is_stopped_leaves_nothing_behind() {
 
 #[test]
 fn a_device_that_hangs_is_given_up_by_time_and_with_its_queue() {
-    let (mut rig, queues) = rig(Body::new(), options(7));
+    let (mut rig, queues) = rig(Body::default(), options(7));
     for timeout_ms in [2, 0] {
         let source = End::stream(rig.device(Device::Dead));
         let destination = End::stream(rig.device(Device::sink(4096)));
@@ -86,7 +86,7 @@ fn a_device_that_hangs_is_given_up_by_time_and_with_its_queue() {
 
 #[test]
 fn a_queue_that_is_gone_can_be_made_again_and_completions_without_room_are_dropped() {
-    let mut body = Body::new();
+    let mut body = Body::default();
     for round in 0..3 {
         let mut rig = Rig::with(body, Options { consume: false, ..options(round) });
         let queue = rig.queue(QueueConfig { depth: 4, ..QueueConfig::default() });

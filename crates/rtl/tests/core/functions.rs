@@ -21,7 +21,7 @@ fn reads<E: Core>(rig: &Rig<E>, queue: QueueId) -> usize {
 
 /// Has one queue after the other ask for more than there is, at devices that never answer; returns the blocks
 /// that each gets.
-fn shares<E: Core>(engine: E, functions: &[u16]) -> (E, Vec<usize>) {
+fn shares<E: Core>(engine: E, functions: &[u16]) -> Vec<usize> {
     let mut rig = Rig::with(engine, options(3));
     // A queue that is gone takes its function along.
     let gone = queue(&mut rig, 77);
@@ -44,39 +44,42 @@ fn shares<E: Core>(engine: E, functions: &[u16]) -> (E, Vec<usize>) {
     }
     queues.iter().for_each(|queue| rig.delete(*queue));
     rig.settle();
-    (rig.engine, taken)
+    assert!(rig.engine.is_idle());
+    taken
 }
 
 #[test]
 fn both_cores_share_blocks_alike() {
-    let (mut body, mut random) = (Body::new(), Random(11));
+    let mut random = Random(11);
     let mut cases = vec![vec![0, 1], vec![0, 0, 0, 5], vec![9, 2, 4, 300], vec![5, 0, 5, 0]];
     cases.extend((0..12).map(|_| {
-        let mut functions: Vec<u16> = (0..2 + random.index(3)).map(|_| random.index(3) as u16 * 40).collect();
+        let mut functions: Vec<u16> = (0..2 + random.index(8)).map(|_| random.index(6) as u16).collect();
         // Of one function alone a command's part of all blocks is its window in the Rust core.
         functions[1] = functions[0] + 1;
         functions
     }));
     for functions in cases {
+        let most = *random.pick(&[1, 3, 256]);
+        let weights: Vec<u16> = (0..6).map(|_| 1 + random.index(most) as u16).collect();
+        let body = Body::new(&weights);
         let config = dcs_engine::Core::config(&body).clone();
-        let (_, rust) = shares(Engine::new(config).expect("its sizes are sound"), &functions);
-        let (again, rtl) = shares(body, &functions);
-        assert_eq!(rust, rtl, "{functions:?}");
-        body = again;
+        let rust = shares(Engine::new(config).expect("its sizes are sound"), &functions);
+        let rtl = shares(body, &functions);
+        assert_eq!(rust, rtl, "{functions:?} by {weights:?}");
     }
 }
 
 /// The first function has all but one of the queues, and everything that it can take, and its devices hang.
 #[test]
 fn a_function_whose_devices_hang_leaves_another_its_part() {
-    functions::devices_hang(&mut Rig::with(Body::new(), options(1)), 60, &chain(&[Crc32]));
+    functions::devices_hang(&mut Rig::with(Body::default(), options(1)), 60, &chain(&[Crc32]));
 }
 
 /// However many commands one function has, a command of another gets every other turn of a unit.
 #[test]
 fn functions_take_turns_at_a_unit() {
     for seed in 0..4 {
-        let mut rig = Rig::with(Body::new(), options(seed));
+        let mut rig = Rig::with(Body::default(), options(seed));
         let (others, own) = functions::turns(&mut rig, 24, 200_000, 2_000_000);
         println!("{others} blocks of 24 commands beside {own} of one");
         // A stream's blocks follow one another, so it cannot ask for each turn in time.
@@ -85,6 +88,13 @@ fn functions_take_turns_at_a_unit() {
 }
 
 #[test]
+fn functions_have_a_unit_s_time_by_their_weights() {
+    for weights in [[1, 2, 4], [3, 1, 1], [2, 2, 2]] {
+        functions::by_weights(&mut Rig::with(Body::new(&weights), options(1)), &weights);
+    }
+}
+
+#[test]
 fn functions_have_tenants_and_request_ids_of_their_own() {
-    functions::request_ids(&mut Rig::with(Body::new(), options(1)));
+    functions::request_ids(&mut Rig::with(Body::default(), options(1)));
 }

@@ -55,6 +55,20 @@ impl Scenario {
         Scenario { options, functions, depth, exact, plans }
     }
 
+    /// Half of the scenarios have about as many commands as there are slots, which ask for more blocks than there are.
+    fn crowded(seed: u64) -> Scenario {
+        let (mut scenario, mut random) = (Scenario::random(seed), Random(seed ^ 0xc0de));
+        if random.one_in(2) {
+            scenario.depth = 64;
+            let count = random.index(40);
+            scenario.plans.extend((0..count).map(|_| Plan::random(&mut random)));
+            if scenario.exact {
+                scenario.plans.retain(|plan| plan.fate == Fate::Good && !plan.from_stream && !plan.to_stream);
+            }
+        }
+        scenario
+    }
+
     fn run<E: Core>(&self, engine: E) -> (E, Ran) {
         let mut rig = Rig::with(engine, self.options.clone());
         let queues: Vec<QueueId> = (0..4)
@@ -139,13 +153,13 @@ impl Drop for Seed {
 
 /// Runs scenarios from this seed on until so many commands have been compared; tells how many, and how many operations.
 fn compare(seed: u64, count: usize) -> (usize, usize, u64) {
-    compare_with(seed, count, Scenario::random)
+    compare_with(seed, count, Scenario::crowded)
 }
 
 fn compare_with(seed: u64, count: usize, make: impl Fn(u64) -> Scenario) -> (usize, usize, u64) {
     let (mut commands, mut operations) = (0, 0);
     // One body for all: a queue that is gone leaves nothing behind.
-    let mut body = Body::new();
+    let mut body = Body::default();
     for seed in seed.. {
         let _named = Seed(seed);
         let scenario = make(seed);

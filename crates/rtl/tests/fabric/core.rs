@@ -3,12 +3,12 @@
 use dcs_card::card::Config;
 use dcs_rtl::Body;
 
-/// Command queues that it has.
-pub const QUEUES: u16 = 4;
+/// Bytes of several of its blocks, of 4 KiB.
+pub const SEVERAL: u64 = 75_000;
 
 /// The settings of a card with it.
 pub fn of(config: Config) -> Config {
-    Config { core: Some(|| Box::new(Body::new())), ..config }
+    Config { core: Some(|weights| Box::new(Body::new(weights))), ..config }
 }
 
 /// Features that tests ask for and this core lacks.

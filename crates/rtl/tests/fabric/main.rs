@@ -1,5 +1,4 @@
-//! The card's own tests on the fabric, with the core in SystemVerilog; all but those of several functions
-//! (`functions`: each has as many queues there as this core has in all) and the random transfers (`properties`:
+//! The card's own tests on the fabric, with the core in SystemVerilog; all but the random transfers (`properties`:
 //! half of them change the length of the data).
 //!
 //! Those that need what this core has not are skipped, and say so: [`core`] has the list.
@@ -11,6 +10,8 @@ mod datagrams;
 mod faults;
 #[path = "../../../card/tests/fabric/flows.rs"]
 mod flows;
+#[path = "../../../card/tests/fabric/functions.rs"]
+mod functions;
 #[path = "../../../card/tests/fabric/host.rs"]
 mod host;
 #[path = "../../../card/tests/fabric/hostile.rs"]
@@ -23,7 +24,6 @@ mod paths;
 #[path = "../../../card/tests/fabric/peer.rs"]
 mod peer;
 #[path = "../../../card/tests/fabric/rig.rs"]
-#[allow(dead_code, reason = "the card's own tests have several functions, too")]
 mod rig;
 #[path = "../../../card/tests/fabric/transfers.rs"]
 mod transfers;
