@@ -197,19 +197,20 @@ mod tests {
     fn the_database_takes_what_waits_beside_the_event_loop() {
         let (_dir, store) = store();
         put(&store, "one", 1, Condition::None).unwrap();
-        wait(async {
-            let busy = store.waiting.taking.lock().unwrap();
-            let settling = tokio::spawn({
-                let store = store.clone();
-                async move { store.settle().await }
-            });
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let busy = store.waiting.taking.lock().unwrap();
+        let settling = runtime.spawn({
+            let store = store.clone();
+            async move { store.settle().await }
+        });
+        runtime.block_on(async {
             for _ in 0..100 {
                 tokio::task::yield_now().await;
             }
-            assert!(!settling.is_finished(), "another thread takes them now");
-            drop(busy);
-            settling.await.unwrap().unwrap();
         });
+        assert!(!settling.is_finished(), "another thread takes them now");
+        drop(busy);
+        runtime.block_on(settling).unwrap().unwrap();
         assert_eq!(waiting(&store), 0);
         wait(store.settle()).unwrap();
     }
