@@ -43,11 +43,11 @@ use std::time::Duration;
 #[pyclass(frozen, module = "dcs")]
 pub struct Engine {
     owner: Pid,
-    held: Mutex<Option<Arc<Held>>>,
+    held: Mutex<Option<Arc<OpenEngine>>>,
 }
 
 /// State of an engine until it is closed. The sessions are dropped first.
-pub struct Held {
+pub struct OpenEngine {
     pub spread: Spread,
     engine: dcs::Engine,
 }
@@ -90,7 +90,7 @@ impl Engine {
         let started = py.detach(|| {
             let engine = builder.sessions(1).start()?;
             let spread = engine.spread_with_depth(depth)?;
-            Ok(Held { spread, engine })
+            Ok(OpenEngine { spread, engine })
         });
         let held = started.map_err(|error: dcs::Error| match error {
             dcs::Error::Config(_)
@@ -105,11 +105,11 @@ impl Engine {
 
     /// Locks the state. Taken only with the interpreter's lock, and not kept beyond a clone, so that no fork can find
     /// it locked.
-    fn slot(&self) -> MutexGuard<'_, Option<Arc<Held>>> {
+    fn slot(&self) -> MutexGuard<'_, Option<Arc<OpenEngine>>> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub fn held(&self) -> PyResult<Arc<Held>> {
+    pub fn held(&self) -> PyResult<Arc<OpenEngine>> {
         check_owner(self.owner, "engine")?;
         self.slot().clone().ok_or_else(|| PyRuntimeError::new_err("the engine is closed"))
     }

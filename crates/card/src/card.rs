@@ -29,13 +29,16 @@ const FUNCTIONS_MAX: u16 = 64;
 const STEPS: usize = 16;
 const ACTIONS: usize = 64;
 
+/// Makes a core whose functions have these weights.
+pub type MakeCore = fn(&[u16]) -> Box<dyn Core>;
+
 /// The settings of a card.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Sizes of the engine. Its queues are what the hosts can create, each function's host the same number.
     pub engine: dcs_engine::Config,
-    /// Makes another core than the Rust one, with these weights of functions. Its sizes are its own, whatever [`Config::engine`] says.
-    pub core: Option<fn(&[u16]) -> Box<dyn Core>>,
+    /// Makes another core than the Rust one. Its sizes are its own, whatever [`Config::engine`] says.
+    pub core: Option<MakeCore>,
     /// Functions, 1 to 64. Function 0 has the card's devices, and lends parts of SSDs to the others.
     pub functions: usize,
     /// Most handles of each function.

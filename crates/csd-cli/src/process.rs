@@ -56,12 +56,12 @@ pub struct Process {
     jobs: Sender<Job>,
     /// Files that may be open at once.
     descriptors: u64,
-    pub(crate) held: Mutex<Held>,
+    pub(crate) held: Mutex<Inventory>,
     pub(crate) ssds: Ssds,
 }
 
 #[derive(Default)]
-pub(crate) struct Held {
+pub(crate) struct Inventory {
     pub(crate) layout: Layout,
     drives: BTreeMap<String, Served>,
 }
@@ -150,7 +150,7 @@ impl Process {
         let chains = encryption::chains(&spec.namespaces)?;
         let started = self.start_ssds(&spec)?;
         let mut held = lock(&self.held);
-        let Held { layout, drives } = &mut *held;
+        let Inventory { layout, drives } = &mut *held;
         let taken = self.take_ssds(layout, started);
         let added = self.add_to(layout, drives, spec, chains);
         let given_back = match &added {
@@ -295,7 +295,7 @@ impl Process {
     /// Removes a namespace, or a whole drive.
     pub fn remove(&self, name: &str, nsid: Option<u32>) -> Result<(), Refused> {
         let mut held = lock(&self.held);
-        let Held { layout, drives } = &mut *held;
+        let Inventory { layout, drives } = &mut *held;
         let served = drives.get_mut(name).ok_or_else(|| missing(name))?;
         if let Some(nsid) = nsid {
             let space = served.spaces.remove_entry(&nsid).ok_or_else(|| no_space(name, nsid))?;
@@ -339,7 +339,7 @@ impl Process {
     /// Resizes a namespace.
     pub fn resize(&self, name: &str, nsid: u32, size: u64) -> Result<(), Refused> {
         let mut held = lock(&self.held);
-        let Held { layout, drives } = &mut *held;
+        let Inventory { layout, drives } = &mut *held;
         let served = drives.get_mut(name).ok_or_else(|| missing(name))?;
         let (space, volume) = served.spaces.get_mut(&nsid).ok_or_else(|| no_space(name, nsid))?;
         check_size(size, space.block)?;

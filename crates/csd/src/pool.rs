@@ -42,7 +42,7 @@ pub struct Pool {
     /// Work that no slot may do.
     refused: VecDeque<Batch>,
     next: u64,
-    held: Vec<Held>,
+    held: Vec<BoundSlot>,
 }
 
 /// Slots that share a queue of work: all, those with the same binding, or a drive's own one. Every drive is a
@@ -63,7 +63,7 @@ struct Member {
 
 /// State of a slot: its chain and its counters.
 #[derive(Clone, Default)]
-struct Held {
+struct BoundSlot {
     /// Numbers of the chain's operators, then zeros.
     chain: [u8; 8],
     /// Batches of each drive, by number.
@@ -127,7 +127,7 @@ impl Pool {
             groups.push(Group::new(placement.policy(), numbers)?);
         }
         let (drives, waiting, refused) = (BTreeMap::new(), BTreeMap::new(), VecDeque::new());
-        let held = vec![Held::default(); count];
+        let held = vec![BoundSlot::default(); count];
         Ok(Pool { groups, places, workers, placement, drives, waiting, refused, next: 0, held })
     }
 
@@ -289,7 +289,7 @@ impl Group {
     }
 }
 
-impl Held {
+impl BoundSlot {
     /// Gives a batch to a slot.
     fn gets(&mut self, batch: &Batch) {
         self.chain = batch.chain();

@@ -23,7 +23,7 @@
 use crate::endpoint::{Range, Sink, Source};
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::net::{Held, NetError};
+use crate::net::{NetError, OwnedHandle};
 use dcs_abi::admin::PacedOptions;
 use dcs_abi::descriptor::{Pacing, WINDOW_MAX_US};
 use dcs_devices::Endpoint;
@@ -106,7 +106,7 @@ impl Settings {
 pub struct Sender {
     endpoint: Arc<Endpoint>,
     /// The NIC's stream, and the NIC's address.
-    nic: Option<(Arc<Held>, Ipv4Addr)>,
+    nic: Option<(Arc<OwnedHandle>, Ipv4Addr)>,
 }
 
 impl Sender {

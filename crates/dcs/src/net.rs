@@ -83,14 +83,14 @@ const LISTEN: &str = "listen";
 
 /// A handle of the card's, or the engine's, until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct OwnedHandle {
     engine: Arc<Shared>,
     handle: u32,
 }
 
-impl Held {
-    pub fn new(engine: &Arc<Shared>, handle: u32) -> Held {
-        Held { engine: Arc::clone(engine), handle }
+impl OwnedHandle {
+    pub fn new(engine: &Arc<Shared>, handle: u32) -> OwnedHandle {
+        OwnedHandle { engine: Arc::clone(engine), handle }
     }
 
     pub fn handle(&self) -> u32 {
@@ -103,7 +103,7 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for OwnedHandle {
     fn drop(&mut self) {
         // The engine's own thread may drop it last: nothing waits.
         self.engine.admin_later(entry(opcode::RELEASE, &[self.handle]));
@@ -119,7 +119,7 @@ fn entry(opcode: u8, words: &[u32]) -> AdminEntry {
 /// Waits for connections to a port. Dropping it ends that.
 #[derive(Debug)]
 pub struct Listener {
-    held: Held,
+    held: OwnedHandle,
     local: Ipv4Addr,
     /// Accepts that were given up: the next one takes their connections.
     given_up: Mutex<Vec<Receiver<Accepted>>>,
@@ -131,7 +131,7 @@ type Accepted = Result<(u32, u32), Status>;
 /// A connection. Dropping it resets it, unless its own stream was ended before ([`Connection::shutdown`]).
 #[derive(Clone, Debug)]
 pub struct Connection {
-    held: Arc<Held>,
+    held: Arc<OwnedHandle>,
     local: Ipv4Addr,
     peer: Ipv4Addr,
 }
@@ -153,7 +153,7 @@ pub struct Connection {
 /// Datagrams that come while no transfer waits are held: 256, and 1,024 for all of a NIC; further ones are
 /// dropped and counted ([`Datagrams::dropped`]). Empty datagrams are skipped.
 #[derive(Clone, Debug)]
-pub struct Datagrams(Arc<Held>);
+pub struct Datagrams(Arc<OwnedHandle>);
 
 impl Engine {
     /// The addresses of the card's NICs, or of the engine's own.
@@ -181,12 +181,12 @@ impl Engine {
         let payload = payload.map_or(0, |payload| payload.get().into());
         let entry = entry(opcode::DATAGRAMS, &[nic.handle, remote.ip().to_bits(), ports, payload]);
         let (handle, _) = self.ask(WHAT, &entry)?;
-        Ok(Datagrams(Arc::new(Held { engine: Arc::clone(self.first()), handle })))
+        Ok(Datagrams(Arc::new(OwnedHandle { engine: Arc::clone(self.first()), handle })))
     }
 
     /// Opens a media stream of the NIC by which its peer is reached; a group is reached by the first. Returns its address
     /// too.
-    pub(crate) fn open_paced(&self, options: PacedOptions) -> Result<(Arc<Held>, Ipv4Addr), NetError> {
+    pub(crate) fn open_paced(&self, options: PacedOptions) -> Result<(Arc<OwnedHandle>, Ipv4Addr), NetError> {
         const WHAT: &str = "open a media stream";
         let ports = &self.first().info.nics;
         let nic = match ports.first() {
@@ -194,7 +194,7 @@ impl Engine {
             _ => self.choose(WHAT, None, *options.to.ip())?,
         };
         let (handle, _) = self.ask(WHAT, &PacedOptions { nic: nic.handle, ..options }.entry())?;
-        Ok((Arc::new(Held { engine: Arc::clone(self.first()), handle }), nic.nic.address))
+        Ok((Arc::new(OwnedHandle { engine: Arc::clone(self.first()), handle }), nic.nic.address))
     }
 
     /// Waits for connections to a port of the card's only address, or of the NIC's.
@@ -222,7 +222,7 @@ impl Engine {
 
     fn listen_by(&self, nic: &Port, port: u16) -> Result<Listener, NetError> {
         let (handle, _) = self.ask(LISTEN, &entry(opcode::LISTEN, &[nic.handle, port.into()]))?;
-        let held = Held { engine: Arc::clone(self.first()), handle };
+        let held = OwnedHandle { engine: Arc::clone(self.first()), handle };
         Ok(Listener { held, local: nic.nic.address, given_up: Mutex::default() })
     }
 
@@ -272,7 +272,7 @@ impl Engine {
         let entry = entry(opcode::CONNECT, &[nic.handle, to.ip().to_bits(), to.port().into()]);
         let made = self.first().admin_within(entry, limit);
         let (handle, _) = made.map_err(|status| NetError::new(WHAT, status))?;
-        let held = Arc::new(Held { engine: Arc::clone(self.first()), handle });
+        let held = Arc::new(OwnedHandle { engine: Arc::clone(self.first()), handle });
         Ok(Connection { held, local: nic.nic.address, peer: *to.ip() })
     }
 
@@ -310,7 +310,7 @@ impl Listener {
     }
 
     fn accept_within(&self, limit: Option<Duration>) -> Result<Connection, NetError> {
-        let Held { engine, handle } = &self.held;
+        let OwnedHandle { engine, handle } = &self.held;
         let given_up = || self.given_up.lock().unwrap_or_else(|error| error.into_inner());
         let before = given_up().pop();
         let asked = before.unwrap_or_else(|| engine.begin_admin(entry(opcode::ACCEPT, &[*handle])));
@@ -320,7 +320,7 @@ impl Listener {
         }
         let failed = |status| NetError::new("accept a connection", status);
         let (handle, peer) = accepted.and_then(|accepted| accepted).map_err(failed)?;
-        let held = Arc::new(Held { engine: Arc::clone(engine), handle });
+        let held = Arc::new(OwnedHandle { engine: Arc::clone(engine), handle });
         Ok(Connection { held, local: self.local, peer: Ipv4Addr::from_bits(peer) })
     }
 }
@@ -368,7 +368,7 @@ impl Datagrams {
     }
 }
 
-fn endpoint(held: &Arc<Held>) -> Endpoint {
+fn endpoint(held: &Arc<OwnedHandle>) -> Endpoint {
     Endpoint::device_flow(held.handle, Arc::clone(held) as _)
 }
 

@@ -1,8 +1,8 @@
 //! The frontend: queue pairs, weighted round robin, phase bits.
 
+use crate::backlog::{Deadlines, Line};
 use crate::config::QueueConfig;
 use crate::interface::QueueId;
-use crate::line::{Deadlines, Line};
 use crate::quota::Quota;
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;

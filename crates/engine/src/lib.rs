@@ -38,7 +38,7 @@
 //! | [`config`] | sizes |
 //! | `engine`, `owned` | the state machine's step; its calls as a trait, [`Core`], which a core in hardware has too |
 //! | `frontend`, `quota` | queue pairs, arbitration, phase bits; the share that no tenant can take from another |
-//! | `line`, `waiting` | entries that wait for a command slot, in lines; their start and their end |
+//! | `backlog`, `waiting` | entries that wait for a command slot, in lines; their start and their end |
 //! | `transfer` | the specification of a transfer |
 //! | `validate` | entry and descriptor become a checked [`TransferSpec`] |
 //! | `command`, `position` | one command's state; its progress through its extents |
@@ -61,6 +61,7 @@
 extern crate alloc;
 
 mod admission;
+mod backlog;
 mod command;
 mod completion;
 pub mod config;
@@ -69,7 +70,6 @@ mod dispatch;
 mod engine;
 mod frontend;
 pub mod interface;
-mod line;
 mod multi_lane;
 mod order;
 mod outcome;
@@ -92,5 +92,5 @@ pub use interface::{
     OperationId, OperationKind, Outcome, QueueId, Ran, SHORT_CHAIN_MAX, SHORT_STAGES_MAX, Short, Then,
 };
 pub use owned::Core;
-pub use through::{Alone, Passage, Posted, Went};
+pub use through::{Alone, Passage, Posted, Progress};
 pub use transfer::{EndpointSpec, OperatorSpec, TransferSpec};

@@ -12,7 +12,7 @@ const SURPLUS: u32 = 10;
 pub(crate) struct Quota {
     total: u32,
     free: u32,
-    queues: Vec<Held>,
+    queues: Vec<Usage>,
     /// Sum over all queues of what they have not taken of their guarantees.
     owed: u32,
     /// Something was given back since this was last asked: who waits may try again.
@@ -30,12 +30,12 @@ struct Claim {
 
 /// A queue's use of the pool, and its guarantee.
 #[derive(Clone, Copy, Debug)]
-struct Held {
+struct Usage {
     used: u32,
     guarantee: u32,
 }
 
-impl Held {
+impl Usage {
     #[inline]
     fn owed(self) -> u32 {
         self.guarantee.saturating_sub(self.used)
@@ -47,7 +47,7 @@ impl Quota {
     pub fn new(total: u32, queues: u16) -> Quota {
         let guarantee = total / 2 / u32::from(queues);
         let owed = guarantee * u32::from(queues);
-        let held = Held { used: 0, guarantee };
+        let held = Usage { used: 0, guarantee };
         Quota { total, free: total, queues: vec![held; queues as usize], owed, returned: false, claim: None }
     }
 

@@ -44,7 +44,7 @@ pub struct Passage<'a> {
 
 /// Progress of an owner with a [`Passage`].
 #[derive(Debug)]
-pub enum Went {
+pub enum Progress {
     /// It was run as far as its [`Ran`] tells, at this time: handled as by [`Event::Ran`].
     Ran(Nanos),
     /// It was bound, and no stage was begun; or it could not be bound: as by [`Event::Bound`].
@@ -203,7 +203,7 @@ impl Engine {
         now: Nanos,
         queue: QueueId,
         bytes: &[u8; 64],
-        owner: impl FnOnce(&Passage<'_>, &mut Ran) -> Went,
+        owner: impl FnOnce(&Passage<'_>, &mut Ran) -> Progress,
     ) -> Option<Posted> {
         self.now = self.now.max(now);
         let Some((row, command)) = self.may_go_through(queue, bytes) else {
@@ -216,7 +216,7 @@ impl Engine {
         ran.begin_again(self.now);
         let passage = Passage { command, queue, spec, operation, block: row.block(), until };
         match owner(&passage, ran) {
-            Went::Ran(_) if ran.done == spec.stages() && !ran.binding.flush => {
+            Progress::Ran(_) if ran.done == spec.stages() && !ran.binding.flush => {
                 self.post_through(queue, bytes, row)
             }
             went => {
@@ -235,7 +235,7 @@ impl Engine {
         now: Nanos,
         (queue, tail): (QueueId, u32),
         bytes: &[u8; 64],
-        owner: impl FnOnce(&Passage<'_>, &mut Ran) -> Went,
+        owner: impl FnOnce(&Passage<'_>, &mut Ran) -> Progress,
     ) -> Alone<'_> {
         self.now = self.now.max(now);
         let since = self.now;
@@ -245,7 +245,7 @@ impl Engine {
         ran.begin_again(since);
         let passage = Passage { command, queue, spec, operation, block: row.block(), until: None };
         let went = owner(&passage, ran);
-        if !matches!(went, Went::Ran(_))
+        if !matches!(went, Progress::Ran(_))
             || ran.done != spec.stages()
             || ran.binding.flush
             || !self.through.write_result(since)
@@ -335,7 +335,7 @@ impl Engine {
             // A value that is none: its owner broke a rule, and the command fails of it.
             let operation = self.board.operation(row).later(1);
             self.areas.push(result);
-            self.make_command(queue, bytes, operation, &Went::Ran(since));
+            self.make_command(queue, bytes, operation, &Progress::Ran(since));
             return None;
         }
         // Answers to identifiers that were given away are none to a later command.
@@ -369,7 +369,7 @@ impl Engine {
 
     /// Makes a command of one that its owner did not finish, and goes on where it stopped.
     #[inline(never)]
-    fn make_command(&mut self, queue: QueueId, bytes: &[u8; 64], operation: OperationId, went: &Went) {
+    fn make_command(&mut self, queue: QueueId, bytes: &[u8; 64], operation: OperationId, went: &Progress) {
         let (now, ran) = (self.now, self.through.ran);
         self.on_entry(queue, bytes);
         let Some(Action::Run(short)) = self.actions.pop_back() else {
@@ -380,8 +380,8 @@ impl Engine {
         // The core reuses its memory, if it is the core's alone when the command ends.
         drop(short);
         match went {
-            Went::Ran(at) => self.handle(*at, Event::Ran { command: id, ran: &ran }),
-            Went::Bound(binding) => self.handle(now, Event::Bound { command: id, binding: *binding }),
+            Progress::Ran(at) => self.handle(*at, Event::Ran { command: id, ran: &ran }),
+            Progress::Bound(binding) => self.handle(now, Event::Bound { command: id, binding: *binding }),
         }
     }
 }

@@ -1,10 +1,10 @@
 //! Entries that wait for a command slot: they begin when there is one, or end by their timeout or a cancel.
 
+use crate::backlog::{Waiting, parse};
 use crate::completion::as_reported;
 use crate::engine::Engine;
 use crate::frontend::Posting;
 use crate::interface::{Failure, QueueId};
-use crate::line::{Waiting, parse};
 use alloc::boxed::Box;
 use dcs_abi::entry::CompletionEntry;
 use dcs_abi::result::ResultArea;

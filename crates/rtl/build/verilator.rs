@@ -5,15 +5,15 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// The lines of `tools/rtl body` that begin with a word.
-struct Told(String);
+struct BodyLines(String);
 
-impl Told {
-    fn ask(repository: &Path) -> Told {
+impl BodyLines {
+    fn ask(repository: &Path) -> BodyLines {
         let mut command = Command::new(repository.join("tools/rtl"));
         command.args(["body", "engine"]).env("DCS_CLIENTS", "demand").stderr(Stdio::inherit());
         let done = command.output().expect("tools/rtl is a program");
         assert!(done.status.success(), "tools/rtl could not install Verilator: its message is above");
-        Told(String::from_utf8(done.stdout).expect("it writes text"))
+        BodyLines(String::from_utf8(done.stdout).expect("it writes text"))
     }
 
     fn lines<'a>(&'a self, first: &'a str) -> impl Iterator<Item = Vec<&'a str>> {
@@ -68,7 +68,7 @@ pub fn build() {
     ] {
         println!("cargo:rerun-if-changed={path}");
     }
-    let told = Told::ask(&repository);
+    let told = BodyLines::ask(&repository);
     let root = PathBuf::from(told.lines("root").next().expect("it tells where Verilator is")[0]);
     let files: Vec<_> = told.lines("file").map(|words| words[0].to_string()).collect();
     told.lines("source").for_each(|words| println!("cargo:rerun-if-changed={}", words[0]));
@@ -170,7 +170,7 @@ fn compile_files(include: &Path, model: &Path, library: &str, level: u32, files:
 }
 
 /// Ports, structures and sizes in Rust.
-fn rust(told: &Told, ports: &[Port]) -> String {
+fn rust(told: &BodyLines, ports: &[Port]) -> String {
     let mut text = String::new();
     for (name, is_input) in [("In", true), ("Out", false)] {
         let _ = writeln!(text, "#[repr(C)]\n#[derive(Clone, Copy, Debug, Default)]\npub struct {name} {{");

@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 #[derive(Debug, Default)]
 pub struct Budget {
     most: u64,
-    held: Arc<Held>,
+    held: Arc<Reserved>,
 }
 
 /// Reserved bytes, and those of them that streams keep between commands.
 #[derive(Debug, Default)]
-struct Held {
+struct Reserved {
     all: AtomicU64,
     streams: AtomicU64,
 }
@@ -22,7 +22,7 @@ struct Held {
 pub struct Taken {
     bytes: u64,
     by_stream: bool,
-    held: Arc<Held>,
+    held: Arc<Reserved>,
 }
 
 impl Budget {

@@ -24,7 +24,7 @@ const ZEROS: usize = 1 << 20;
 pub struct FileStorage {
     volumes: BTreeMap<u32, Volume>,
     next_volume: u32,
-    requests: Vec<Held>,
+    requests: Vec<InProgress>,
     free: Vec<u32>,
     ring: Uring,
     answers: Vec<Answer>,
@@ -45,7 +45,7 @@ struct Slice {
 }
 
 /// A request in progress.
-struct Held {
+struct InProgress {
     ticket: Ticket,
     data: Data,
     volume: VolumeId,
@@ -226,7 +226,7 @@ impl FileStorage {
         }
         let held = self.free.pop().unwrap_or_else(|| {
             let (ticket, volume) = (request.ticket, request.volume);
-            self.requests.push(Held {
+            self.requests.push(InProgress {
                 ticket,
                 volume,
                 data: Data::None,
@@ -251,7 +251,7 @@ impl FileStorage {
         };
         let (ticket, volume) = (request.ticket, request.volume);
         let data = std::mem::take(&mut request.data);
-        self.requests[held as usize] = Held { ticket, volume, data, parts, result: Ok(()), written: 0 };
+        self.requests[held as usize] = InProgress { ticket, volume, data, parts, result: Ok(()), written: 0 };
         if parts == 0 {
             self.end(held);
         }

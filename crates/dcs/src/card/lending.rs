@@ -3,8 +3,8 @@
 
 use super::disks::DiskMap;
 use super::extents::{ExtentError, Purpose};
-use super::held::Held;
-use super::hold::{Holds, Unheld};
+use super::lease::{Holds, Unheld};
+use super::range::HeldRange;
 use dcs_abi::admin::{GRANT_READ, GRANT_WRITE, LentPart};
 use dcs_abi::descriptor::{EndpointKind, Extent};
 use dcs_abi::status::{Stage, Status};
@@ -113,7 +113,7 @@ impl Lending {
         device: &Endpoint,
         range: (Bound<u64>, Bound<u64>),
         access: Access,
-    ) -> Result<(LentPart, Held), PartError> {
+    ) -> Result<(LentPart, HeldRange), PartError> {
         let (Some(given), Some(number)) = (device.file(), device.disk()) else {
             return Err(PartError::NotDevice);
         };

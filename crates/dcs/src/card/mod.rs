@@ -24,7 +24,7 @@
 //! | `page_allocator` | the buffer's free pages |
 //! | `disks` | the disks: the same ones as the kernel's |
 //! | `files` | which files a card may have |
-//! | `hold`, `held` | what keeps a file's blocks where they are meanwhile; ranges that are held |
+//! | `lease`, `range` | what keeps a file's blocks where they are meanwhile; ranges that are held |
 //! | `cache` | the page cache of what the card writes |
 //! | `parts`, `lending` | parts of SSDs: function 0 lends them, the card's other functions open them |
 //!
@@ -33,7 +33,7 @@
 //! Dirty pages of the page cache are written back before the card reads (FIEMAP_FLAG_SYNC). A range that the
 //! card writes into a file is read anew from the disk: the pages that the kernel has of that range are
 //! dropped before and after, and where some stay, the transfer fails. While the card has a file, nobody may
-//! move its blocks: `hold` says by what means.
+//! move its blocks: `lease` says by what means.
 //!
 //! # A card that goes
 //!
@@ -61,12 +61,12 @@ mod disks;
 pub(crate) mod error;
 mod files;
 mod hardware;
-pub(crate) mod held;
-pub(crate) mod hold;
+pub(crate) mod lease;
 pub(crate) mod lending;
 pub(crate) mod options;
 mod page_allocator;
 mod parts;
+pub(crate) mod range;
 mod translate;
 
 pub use error::CardError;
@@ -445,7 +445,7 @@ impl CardLoop {
         for cid in 0..self.flights.len() {
             let Some(flight) = &mut self.flights[cid] else { continue };
             let Some((stage, since)) = flight.translated.wanted() else { continue };
-            let (gently, at_all) = *limits.get_or_insert_with(hold::limits);
+            let (gently, at_all) = *limits.get_or_insert_with(lease::limits);
             if since.elapsed() >= gently && flight.given_up.is_none() {
                 flight.given_up = Some(stage);
                 self.hardware.abort(cid as u16);

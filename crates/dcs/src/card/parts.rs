@@ -4,8 +4,8 @@
 //! their own way. docs/server.md, *Several functions*, says what the functions share.
 
 use super::extents::ExtentError;
-use super::held::Held;
 use super::lending::{Access, PartError};
+use super::range::HeldRange;
 use crate::endpoint::{Range, Sink, Source};
 use crate::engine::Engine;
 use crate::engine::shared::Shared;
@@ -33,7 +33,7 @@ pub struct Lent {
     number: u32,
     bytes: u64,
     /// The claim; `None` once it is taken back.
-    held: Option<Held>,
+    held: Option<HeldRange>,
 }
 
 impl Lent {
@@ -161,7 +161,7 @@ impl Engine {
         let lending = engine.info.lending.as_ref().ok_or(PartError::NoCard)?;
         let failed = |status| refused(WHAT, why_not_opened(status, number), status);
         let (handle, block_size) = engine.admin(entry(opcode::OPEN_PART, number)).map_err(failed)?;
-        let held = Arc::new(net::Held::new(engine, handle));
+        let held = Arc::new(net::OwnedHandle::new(engine, handle));
         let identity = engine.identity(handle).map_err(failed)?;
         let bytes = identity.blocks.saturating_mul(identity.block_size.into());
         let part = endpoint::Part { backend: lending.number(), handle, bytes, held };

@@ -4,9 +4,9 @@
 use super::disks::DiskMap;
 use super::extents::{ExtentError, Purpose};
 use super::hardware::{DESCRIPTOR, Hardware};
-use super::held::Held;
-use super::hold::{Holds, Unheld};
+use super::lease::{Holds, Unheld};
 use super::page_allocator::{PageAllocator, Pages};
+use super::range::HeldRange;
 use dcs_abi::descriptor::{
     self, Builder, Descriptor, EndpointKind, EndpointRole, EndpointView, Extent, OPEN_END, Pace,
 };
@@ -70,7 +70,7 @@ pub(super) struct Translated {
     /// A memory destination: where the bytes are, to whom they go, and to which places.
     to_memory: Option<(Pages, Arc<Endpoint>, Vec<Extent>)>,
     /// Files and block devices that stay as they are until this is dropped.
-    held: Vec<Held>,
+    held: Vec<HeldRange>,
 }
 
 /// An endpoint as the card's descriptor has it.

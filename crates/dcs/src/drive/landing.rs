@@ -5,7 +5,7 @@ use super::feed::Input;
 use super::work::{Moved, PIECES, Stream, TURN_BYTES, look_after};
 use super::{Holds, Near};
 use crate::card::extents::{ExtentError, Purpose};
-use crate::card::held::Held;
+use crate::card::range::HeldRange;
 use crate::outcome::DriveFailure;
 use dcs_abi::descriptor::{EndpointKind, Extent, OPEN_END};
 use dcs_abi::status::{Stage, Status};
@@ -25,7 +25,7 @@ pub(crate) struct Landing {
 /// The same, held, with its places on the drive: whole logical blocks, and bytes behind the last of them.
 #[derive(Debug)]
 pub(super) struct Landed {
-    held: Vec<Held>,
+    held: Vec<HeldRange>,
     places: Vec<Extent>,
     durable: bool,
     /// Bytes that the drive has written, in order.
@@ -72,7 +72,7 @@ impl Landing {
                 held.push(self.held(&mut holds, file, range)?);
             }
         }
-        let places = held.iter().flat_map(Held::places);
+        let places = held.iter().flat_map(HeldRange::places);
         let places: Vec<_> = places.map(|place| Extent { offset: place.offset + start, ..place }).collect();
         let block = device.block as u64;
         let last = places.len().saturating_sub(1);
@@ -90,15 +90,15 @@ impl Landing {
         holds: &mut Holds,
         file: rustix::fd::BorrowedFd<'_>,
         range: Extent,
-    ) -> Result<Held, DriveFailure> {
+    ) -> Result<HeldRange, DriveFailure> {
         let held = match self.endpoint.kind() == EndpointKind::Block {
             true => holds.held_device(file, range, Stage::Destination, Purpose::Write),
             false => holds.held_file(file, range, Stage::Destination, Purpose::Write, PIECES),
         };
         held.map_err(|unheld| {
             let failure: DriveFailure = match unheld {
-                crate::card::hold::Unheld::Refused(error) => error.into(),
-                crate::card::hold::Unheld::Busy => ExtentError::Open.into(),
+                crate::card::lease::Unheld::Refused(error) => error.into(),
+                crate::card::lease::Unheld::Busy => ExtentError::Open.into(),
             };
             DriveFailure { stage: Stage::Destination, ..failure }
         })
@@ -197,7 +197,7 @@ impl Landed {
         if self.durable {
             device.flush().map_err(|failure| DriveFailure { stage: Stage::Destination, ..failure })?;
         }
-        let finished = self.held.iter().try_for_each(Held::finish);
+        let finished = self.held.iter().try_for_each(HeldRange::finish);
         finished.map_err(|error| DriveFailure { stage: Stage::Destination, ..error.into() })
     }
 }

@@ -28,7 +28,7 @@
 //! crosses the bus. Else the kernel backend reads the source into a pipe, and its bytes pass the chain in the drive, on their way to the
 //! disk.
 //!
-//! Blocks are kept in place as for a card (`card::hold`): by a read lease, so that no program writes to the
+//! Blocks are kept in place as for a card (`card::lease`): by a read lease, so that no program writes to the
 //! file meanwhile; dirty pages are written back first. A file with holes, or with space that was never
 //! written, is refused.
 //!
@@ -46,7 +46,7 @@ mod landing;
 mod work;
 
 use crate::card::extents::ExtentError;
-use crate::card::hold::Holds;
+use crate::card::lease::Holds;
 use crate::op::Op;
 use crate::outcome::DriveFailure;
 use dcs_devices::Endpoint;

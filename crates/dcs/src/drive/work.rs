@@ -7,8 +7,8 @@ use super::device::{
 use super::feed::Feed;
 use super::landing::{Landing, State};
 use crate::card::extents::{ExtentError, Purpose};
-use crate::card::held::Held;
-use crate::card::hold::{self, Unheld};
+use crate::card::lease::{self, Unheld};
+use crate::card::range::HeldRange;
 use crate::error::Error;
 use crate::op::Op;
 use crate::outcome::{DriveFailure, DriveOutcome, Ended};
@@ -226,7 +226,7 @@ impl Job {
         };
         let (device, start) = Device::of(number)?;
         let held = self.hold(&ranges)?;
-        let places = held.iter().flat_map(Held::places);
+        let places = held.iter().flat_map(HeldRange::places);
         let places: Vec<_> = places.map(|place| Extent { offset: place.offset + start, ..place }).collect();
         let landed = self.landing.as_ref().map(|landing| landing.hold(&self.near, &device)).transpose()?;
         let stream = Stream::open(&device, &self.chain, Some(&places), &first)?;
@@ -252,7 +252,7 @@ impl Job {
             // The kernel backend has dropped it, and gives the reason.
             Err(Moved::Unwanted) => Ok(()),
             Ok(()) => {
-                let whole = page.and_then(|_| Ok(held.iter().try_for_each(Held::finish)?));
+                let whole = page.and_then(|_| Ok(held.iter().try_for_each(HeldRange::finish)?));
                 if let (Err(_), Some(landed)) = (&whole, &landed) {
                     landed.forget();
                 }
@@ -318,7 +318,7 @@ impl Job {
     }
 
     /// Holds the file in its place.
-    fn hold(&self, ranges: &[Extent]) -> Result<Vec<Held>, DriveFailure> {
+    fn hold(&self, ranges: &[Extent]) -> Result<Vec<HeldRange>, DriveFailure> {
         let Some(file) = self.endpoint.file() else { return Ok(Vec::new()) };
         let is_device = self.endpoint.kind() == dcs_abi::descriptor::EndpointKind::Block;
         let mut holds = self.near.holds();
@@ -336,7 +336,13 @@ impl Job {
     }
 
     /// Has the drive take the stream through its chain, and passes on what comes out.
-    fn pass(&self, stream: &Stream<'_>, pipe: &OwnedFd, drops: bool, held: &[Held]) -> Result<(), Moved> {
+    fn pass(
+        &self,
+        stream: &Stream<'_>,
+        pipe: &OwnedFd,
+        drops: bool,
+        held: &[HeldRange],
+    ) -> Result<(), Moved> {
         let mut buffer = if drops { None } else { Some(Buffer::new(stream.device.most)) };
         loop {
             let (length, state) = stream.next(buffer.as_mut())?;
@@ -367,9 +373,9 @@ impl From<DriveFailure> for Moved {
 }
 
 /// Releases a file that another program has waited for as long as it may be kept waiting.
-pub(super) fn look_after(held: &[Held]) -> Result<(), Moved> {
-    let since = held.iter().filter_map(Held::is_wanted).min();
-    match since.is_some_and(|since| since.elapsed() >= hold::limits().0) {
+pub(super) fn look_after(held: &[HeldRange]) -> Result<(), Moved> {
+    let since = held.iter().filter_map(HeldRange::is_wanted).min();
+    match since.is_some_and(|since| since.elapsed() >= lease::limits().0) {
         true => Err(Moved::Failed(ExtentError::Wanted.into())),
         false => Ok(()),
     }
@@ -392,7 +398,7 @@ fn write(pipe: &OwnedFd, mut bytes: &[u8], meanwhile: impl Fn() -> Result<(), Mo
 }
 
 /// Fails if the pipe's reader is gone, or another program has waited for the source for too long.
-fn go_on(pipe: &OwnedFd, source: &[Held]) -> Result<(), Moved> {
+fn go_on(pipe: &OwnedFd, source: &[HeldRange]) -> Result<(), Moved> {
     if has_reader(pipe) { look_after(source) } else { Err(Moved::Unwanted) }
 }
 

@@ -4,7 +4,7 @@ use super::through::Owner;
 use super::{Bound, KernelLoop, is_secret};
 use crate::kernel::wipe;
 use dcs_abi::status::{Stage, Status};
-use dcs_engine::{Binding, Event, Failure, Passage, Ran, Short, Went};
+use dcs_engine::{Binding, Event, Failure, Passage, Progress, Ran, Short};
 
 impl KernelLoop {
     pub(super) fn run_short(&mut self, short: Short) {
@@ -33,11 +33,11 @@ impl KernelLoop {
         // The core reuses its memory, if it is the core's alone when the command ends.
         drop(spec);
         match went {
-            Went::Ran(at) => {
+            Progress::Ran(at) => {
                 self.now = at;
                 self.handle(Event::Ran { command, ran: &ran });
             }
-            Went::Bound(binding) => self.handle(Event::Bound { command, binding }),
+            Progress::Bound(binding) => self.handle(Event::Bound { command, binding }),
         }
     }
 

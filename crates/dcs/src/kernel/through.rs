@@ -9,11 +9,11 @@ use crate::queue::{Finished, QueuePair};
 use dcs_abi::descriptor::Extent;
 use dcs_abi::operator::{Operator, OperatorKind};
 use dcs_abi::status::{Stage, Status};
-use dcs_devices::controller::Tried;
+use dcs_devices::controller::Incomplete;
 use dcs_devices::{Controller, Ends};
 use dcs_engine::{
     Alone, Binding, EndpointRole, Event, Failure, Operation, OperationKind, Outcome, Passage, Posted,
-    QueueId, Ran, Then, Went,
+    Progress, QueueId, Ran, Then,
 };
 use dcs_ndp::Chain;
 use std::sync::Arc;
@@ -59,7 +59,7 @@ impl KernelLoop {
         let (mut now, mut ran_it) = (self.now, false);
         let posted = self.engine.enter(now, id, &bytes, |passage, ran| {
             let went = owner.run::<false>(passage, ran);
-            if let Went::Ran(at) = went {
+            if let Progress::Ran(at) = went {
                 (now, ran_it) = (at, true);
             }
             went
@@ -152,7 +152,7 @@ impl Owner<'_> {
     /// Takes a command through its stages, as far as it may go now and that is possible at once; `ALL`: it may go to its
     /// end. The path of a command that is alone is the shortest.
     #[inline]
-    pub fn run<const ALL: bool>(&mut self, passage: &Passage<'_>, ran: &mut Ran) -> Went {
+    pub fn run<const ALL: bool>(&mut self, passage: &Passage<'_>, ran: &mut Ran) -> Progress {
         let (spec, length) = (passage.spec, passage.spec.length as u32);
         let handles = (spec.source.handle, spec.destination.handle);
         let found = self.found.take().filter(|(of, _)| *of == handles).map(|(_, found)| found);
@@ -169,7 +169,7 @@ impl Owner<'_> {
         if let Err((at, failure)) = self.chain.load(spec) {
             wipe::stack();
             let sized = ends.check_size(spec).map_err(|(stage, failure)| (stage, 0, failure));
-            return Went::Bound(Err(sized.err().unwrap_or((Stage::Operator, at, failure))));
+            return Progress::Bound(Err(sized.err().unwrap_or((Stage::Operator, at, failure))));
         }
         match self.controller.try_read(&ends, offset(&spec.source.extents), passage.block, length) {
             Ok(path) => ran.pass(clock(), path),
@@ -182,7 +182,7 @@ impl Owner<'_> {
             if let Some(outcome) = self.operate(passage, (at, operator.operator), ran) {
                 ran.then = Then::Answered(outcome);
                 self.keep(passage, ends);
-                return Went::Ran(clock());
+                return Progress::Ran(clock());
             }
         }
         if !ALL && passage.until == Some(ran.done) {
@@ -197,7 +197,7 @@ impl Owner<'_> {
             Err(tried) => return self.write_later(passage, ends, tried, ran),
         }
         self.controller.let_go_of_ends(ends.into_endpoints());
-        Went::Ran(ran.times[usize::from(ran.done)])
+        Progress::Ran(ran.times[usize::from(ran.done)])
     }
 
     /// Has an operator process the block; returns the outcome if the command does not go on.
@@ -230,36 +230,42 @@ impl Owner<'_> {
     /// Returns the reason why a command cannot be bound. A source without the bytes comes first, whatever
     /// else is wrong.
     #[cold]
-    fn refuse(&self, passage: &Passage<'_>, (stage, failure): (Stage, Failure)) -> Went {
+    fn refuse(&self, passage: &Passage<'_>, (stage, failure): (Stage, Failure)) -> Progress {
         let spec = passage.spec;
         let again = match stage {
             Stage::Source => None,
             _ => dcs_devices::Route::bind(spec, |handle| self.pair.find(handle)).err(),
         };
         let (stage, failure) = again.unwrap_or((stage, failure));
-        Went::Bound(Err((stage, 0, failure)))
+        Progress::Bound(Err((stage, 0, failure)))
     }
 
     #[cold]
-    fn only_bind(&mut self, passage: &Passage<'_>, ends: Ends, binding: Binding) -> Went {
+    fn only_bind(&mut self, passage: &Passage<'_>, ends: Ends, binding: Binding) -> Progress {
         let spec = passage.spec;
         if let Err((stage, failure)) = ends.check_size(spec) {
-            return Went::Bound(Err((stage, 0, failure)));
+            return Progress::Bound(Err((stage, 0, failure)));
         }
         if let Err((at, failure)) = self.chain.load(spec) {
             wipe::stack();
-            return Went::Bound(Err((Stage::Operator, at, failure)));
+            return Progress::Bound(Err((Stage::Operator, at, failure)));
         }
         self.keep(passage, ends);
-        Went::Bound(Ok(binding))
+        Progress::Bound(Ok(binding))
     }
 
     /// Reads the rest later, because not all came at once. A source that is too short is refused, as before a read.
     #[cold]
-    fn read_later(&mut self, passage: &Passage<'_>, ends: Ends, tried: Tried, ran: &mut Ran) -> Went {
+    fn read_later(
+        &mut self,
+        passage: &Passage<'_>,
+        ends: Ends,
+        tried: Incomplete,
+        ran: &mut Ran,
+    ) -> Progress {
         let (spec, block) = (passage.spec, passage.block);
         if let Err((stage, failure)) = ends.check_size(spec) {
-            return Went::Bound(Err((stage, 0, failure)));
+            return Progress::Bound(Err((stage, 0, failure)));
         }
         let (role, offset) = (EndpointRole::Source, offset(&spec.source.extents));
         let kind = OperationKind::Read { role, offset, block, start: 0, length: spec.length as u32 };
@@ -267,7 +273,13 @@ impl Owner<'_> {
     }
 
     #[cold]
-    fn write_later(&mut self, passage: &Passage<'_>, ends: Ends, tried: Tried, ran: &mut Ran) -> Went {
+    fn write_later(
+        &mut self,
+        passage: &Passage<'_>,
+        ends: Ends,
+        tried: Incomplete,
+        ran: &mut Ran,
+    ) -> Progress {
         let (spec, block) = (passage.spec, passage.block);
         let (offset, length) = (offset(&spec.destination.extents), spec.length as u32);
         let kind = OperationKind::Write { offset, block, start: 0, length, origin: None, more: spec.more };
@@ -279,9 +291,9 @@ impl Owner<'_> {
         &mut self,
         passage: &Passage<'_>,
         ends: Ends,
-        (kind, tried): (OperationKind, Tried),
+        (kind, tried): (OperationKind, Incomplete),
         ran: &mut Ran,
-    ) -> Went {
+    ) -> Progress {
         let id = passage.operation.later(u32::from(ran.done));
         let operation = Operation { id, command: passage.command, kind };
         let mut bound = self.bind(passage, ends);
@@ -290,14 +302,14 @@ impl Owner<'_> {
             None => Then::Begun,
         };
         self.bound[passage.command.slot()] = Some(bound);
-        Went::Ran(clock())
+        Progress::Ran(clock())
     }
 
     /// Goes no further now.
     #[inline(never)]
-    fn stop(&mut self, passage: &Passage<'_>, ends: Ends, ran: &Ran) -> Went {
+    fn stop(&mut self, passage: &Passage<'_>, ends: Ends, ran: &Ran) -> Progress {
         self.keep(passage, ends);
-        Went::Ran(ran.times[usize::from(ran.done)])
+        Progress::Ran(ran.times[usize::from(ran.done)])
     }
 
     /// Keeps what is bound for the command that goes on.

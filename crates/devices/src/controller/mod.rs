@@ -16,7 +16,7 @@ mod with_drives;
 mod with_gpu;
 mod with_paced;
 
-pub use at_once::Tried;
+pub use at_once::Incomplete;
 
 use crate::attempt::{Attempt, DiskRequest, Interest};
 use crate::buffer::BlockPool;
@@ -112,7 +112,7 @@ enum Pending {
 
 /// A zero-copy send that is done except for its buffer.
 #[derive(Debug)]
-struct Held {
+struct ZeroCopySend {
     flow: Arc<Endpoint>,
     then: Then,
 }
@@ -139,7 +139,7 @@ pub struct Controller {
     pub pool: BlockPool,
     pending: HashMap<OperationId, Pending>,
     /// Zero-copy sends whose buffers the kernel still has.
-    held: HashMap<OperationId, Held>,
+    held: HashMap<OperationId, ZeroCopySend>,
     wake: Arc<OwnedFd>,
     replies: Vec<Reply>,
     events: Vec<Event>,
@@ -628,7 +628,7 @@ impl Controller {
             Reply::Released { operation, block, buffer, copied } => {
                 self.pool.put(block, buffer);
                 let held = self.held.remove(&operation);
-                if let Some(Held { flow, .. }) = &held
+                if let Some(ZeroCopySend { flow, .. }) = &held
                     && let Object::Flow(flow) = &flow.object
                 {
                     flow.note_zero_copy(copied);
@@ -681,7 +681,7 @@ impl Controller {
             }
             (DiskRequest::SendZeroCopy { fd, .. }, _) if held => {
                 self.pending.insert(id, Pending::Again { operation, fd, aborted });
-                self.held.insert(id, Held { flow: endpoint, then: Then::Again });
+                self.held.insert(id, ZeroCopySend { flow: endpoint, then: Then::Again });
             }
             (DiskRequest::SendZeroCopy { fd, .. }, _) => self.await_room(operation, fd),
             _ => self.retry(operation),
@@ -693,13 +693,13 @@ impl Controller {
         if let Some(flow) = held {
             match &mut outcome {
                 Outcome::Failed(failure) => {
-                    self.held.insert(id, Held { flow, then: Then::Failed(*failure) });
+                    self.held.insert(id, ZeroCopySend { flow, then: Then::Failed(*failure) });
                     return;
                 }
                 Outcome::Moved { held, .. } => *held = true,
                 _ => {}
             }
-            self.held.insert(id, Held { flow, then: Then::Released });
+            self.held.insert(id, ZeroCopySend { flow, then: Then::Released });
         }
         self.done(id, outcome);
     }

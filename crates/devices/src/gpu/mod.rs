@@ -165,7 +165,7 @@ pub(crate) struct Fetched {
 
 /// A job with its block.
 #[derive(Debug)]
-struct Held {
+struct LoadedJob {
     job: Job,
     buffer: Buffer,
     /// Number of the block's first bytes that are in the mirror already, if any, and whether the host has them too.
@@ -176,7 +176,7 @@ struct Held {
 #[derive(Debug)]
 struct Batch {
     kind: Kind,
-    jobs: Vec<Held>,
+    jobs: Vec<LoadedJob>,
     /// Error of a refused call: the jobs fail when the GPU is done with those before it.
     refused: Option<GpuError>,
     /// Set if a host function will wake the engine at its end.
@@ -205,7 +205,7 @@ pub(crate) struct Gpu {
     /// Copies of the blocks: that of block `n` begins at `n * stride`.
     mirror: DeviceMemory,
     stride: usize,
-    waiting: VecDeque<Held>,
+    waiting: VecDeque<LoadedJob>,
     /// Blocks whose bytes are in their mirrors too, or there alone.
     kept: HashMap<BlockId, Kept>,
     /// Locked pages, by their addresses.
@@ -336,7 +336,7 @@ impl Gpu {
             pool.put(job.block, buffer);
             return Err(if is_lost { Failure::new(Status::DeviceReset) } else { broken });
         }
-        self.waiting.push_back(Held { job, buffer, resident });
+        self.waiting.push_back(LoadedJob { job, buffer, resident });
         Ok(())
     }
 
@@ -436,7 +436,7 @@ impl Gpu {
         let lane = &mut self.lanes[at];
         let (kind, size, stream) = (batch.kind, batch.kind.job(), lane.stream);
         // Start of the GPU's units of a piece, and of the piece: for one that is there already, both are the mirror's beginning.
-        let place = |held: &Held| {
+        let place = |held: &LoadedJob| {
             let (start, length) = (held.job.block.index() * stride, held.job.piece.len());
             (mirror.part(start, stride), mirror.part(start + held.job.work.lead(length), length))
         };

@@ -13,7 +13,7 @@ use dcs_abi::result::DigestSlot;
 use dcs_abi::status::{STATUSES, Stage};
 use dcs_engine::{
     Action, Binding, BlockId, CommandId, Config, Engine, Event, Failure, Operation, OperationId,
-    OperationKind, Outcome, Passage, Posted, QueueConfig, QueueId, Ran, Short, Then, TransferSpec, Went,
+    OperationKind, Outcome, Passage, Posted, Progress, QueueConfig, QueueId, Ran, Short, Then, TransferSpec,
 };
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -238,10 +238,10 @@ impl<'a> World<'a> {
             let short = Short { command, queue, spec, operation, block, until };
             if self.byte().is_multiple_of(8) {
                 let refused = (Stage::from_number(self.byte() % 6), self.byte() % 9, self.failure());
-                return Went::Bound(Err(refused));
+                return Progress::Bound(Err(refused));
             }
             self.run_as_told(&short, ran);
-            Went::Ran(self.now + u64::from(self.byte()))
+            Progress::Ran(self.now + u64::from(self.byte()))
         });
         self.engine = engine;
         if let Some(Posted { entry, .. }) = posted {

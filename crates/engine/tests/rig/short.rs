@@ -6,7 +6,7 @@ use super::serve::Flight;
 use dcs_abi::operator::OperatorKind;
 use dcs_engine::{
     Action, Binding, Config, EndpointRole, Engine, Event, Operation, OperationKind, Outcome, Passage, Posted,
-    QueueId, Ran, Short, Then, Went,
+    Progress, QueueId, Ran, Short, Then,
 };
 
 /// A core in the rig: those that run short commands have another way of handing entries in.
@@ -39,8 +39,8 @@ impl Rig {
         let went = self.take_short(&short, &mut ran);
         self.now += u64::from(ran.done);
         match went {
-            Went::Ran(_) => self.engine.handle(self.now, Event::Ran { command, ran: &ran }),
-            Went::Bound(binding) => self.engine.handle(self.now, Event::Bound { command, binding }),
+            Progress::Ran(_) => self.engine.handle(self.now, Event::Ran { command, ran: &ran }),
+            Progress::Bound(binding) => self.engine.handle(self.now, Event::Bound { command, binding }),
         }
     }
 
@@ -72,12 +72,12 @@ impl Rig {
     }
 
     /// Takes a short command as far as chance has it.
-    fn take_short(&mut self, short: &Short, ran: &mut Ran) -> Went {
+    fn take_short(&mut self, short: &Short, ran: &mut Ran) -> Progress {
         let Short { command, queue, spec, .. } = short;
         let binding = match self.bind(*command, *queue, std::sync::Arc::clone(spec)) {
             // A direct path is the core's to take, and some owners want to be asked for each stage.
             Ok(binding) if !binding.direct && !self.random.one_in(5) => binding,
-            binding => return Went::Bound(binding),
+            binding => return Progress::Bound(binding),
         };
         ran.binding = binding;
         self.is_swift = self.random.one_in(2);
@@ -97,7 +97,7 @@ impl Rig {
         } else {
             self.ran.1 += 1;
         }
-        Went::Ran(self.now + u64::from(ran.done))
+        Progress::Ran(self.now + u64::from(ran.done))
     }
 
     /// Does the next stage, or begins it; false where the core is to issue it.

@@ -8,7 +8,7 @@ use crate::rig::{Options, Rig};
 use dcs_abi::CHAIN_MAX;
 use dcs_abi::operator::Operator::{self, *};
 use dcs_abi::status::Status;
-use dcs_engine::{Config, OperationKind, QueueConfig, QueueId};
+use dcs_engine::{Config, QueueConfig, QueueId};
 
 fn copy(rig: &mut Rig, length: usize, operators: &[Operator]) -> Transfer {
     let bytes = rig.random.compressible(length);

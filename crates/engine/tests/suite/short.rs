@@ -12,8 +12,8 @@ use dcs_abi::operator::Operator::*;
 use dcs_abi::result::ResultArea;
 use dcs_abi::status::{Stage, Status};
 use dcs_engine::{
-    Action, Alone, Binding, Config, Engine, Event, Failure, Operation, OperationKind, Outcome, QueueConfig,
-    QueueId, Ran, Short, Then, Went,
+    Action, Alone, Binding, Config, Engine, Event, Failure, Operation, OperationKind, Outcome, Progress,
+    QueueConfig, QueueId, Ran, Short, Then,
 };
 
 /// Every pair of ends and every chain that a short command may have, wherever chance has the owner stop: the bytes and
@@ -261,7 +261,7 @@ fn a_command_that_is_alone_leaves_the_rings_as_every_other() {
             let went = engine.enter_alone(now, (queue, tail), &bytes, |passage, ran| {
                 assert_eq!((passage.spec.length, passage.spec.source.handle), (100, 1));
                 stages(ran, 3, now);
-                Went::Ran(now + 3)
+                Progress::Ran(now + 3)
             });
             let Alone::Ended(of, entry, result) = went else { panic!("{went:?}") };
             assert_eq!(of, slot);
@@ -307,7 +307,7 @@ fn a_command_that_was_alone_goes_on_where_its_owner_stopped() {
                 ran.then = Then::Begun;
                 begun_as = Some(passage.operation.later(done.into()));
             }
-            Went::Ran(200)
+            Progress::Ran(200)
         });
         assert!(matches!(went, Alone::GoesOn), "{went:?}");
         let answer = |engine: &mut Engine, operation, kind: OperationKind| {
@@ -336,7 +336,7 @@ fn a_command_that_was_alone_goes_on_where_its_owner_stopped() {
 fn a_command_that_is_not_alone_is_not_taken() {
     let (mut engine, queue, entry) = alone();
     let refused = Err((Stage::Source, 0, Failure::new(Status::OutOfRange)));
-    let went = engine.enter_alone(1, (queue, 1), &entry(1).to_bytes(), |_, _| Went::Bound(refused));
+    let went = engine.enter_alone(1, (queue, 1), &entry(1).to_bytes(), |_, _| Progress::Bound(refused));
     assert!(matches!(went, Alone::GoesOn), "{went:?}");
     let (posted, _) = completed(&mut engine, queue, 0);
     assert_eq!((posted.status(), posted.stage()), (Status::OutOfRange, Stage::Source));
@@ -381,7 +381,7 @@ fn a_command_that_is_not_alone_is_not_taken() {
     engine.handle(5, Event::CompletionDoorbell { queue, head: 2 });
     let went = engine.enter_alone(6, (queue, 3), &entry(3).to_bytes(), |_, ran| {
         stages(ran, 3, 6);
-        Went::Ran(9)
+        Progress::Ran(9)
     });
     assert!(matches!(went, Alone::Ended(..)), "{went:?}");
     assert!(engine.is_idle());
@@ -394,7 +394,7 @@ fn the_stage_at_which_one_stops_that_was_alone_keeps_its_time() {
     let went = engine.enter_alone(1000, (queue, 1), &entry(1).to_bytes(), |_, ran| {
         ran.pass(2000, 0);
         ran.then = Then::Answered(Outcome::Digest(crc()));
-        Went::Ran(5000)
+        Progress::Ran(5000)
     });
     assert!(matches!(went, Alone::GoesOn), "{went:?}");
     let write = issued(&mut engine);

@@ -10,7 +10,7 @@ use core::ops::Range;
 
 /// Bytes in a receive buffer that wait to be granted.
 #[derive(Debug)]
-struct Held {
+struct Ungranted {
     start: u64,
     piece: Piece,
     buffer: BufferId,
@@ -45,7 +45,7 @@ pub(crate) struct Receiver {
     ranges: Ranges,
     /// Position of the latest segment: it is in the first block of a selective acknowledgement.
     last: u64,
-    held: Vec<Held>,
+    held: Vec<Ungranted>,
     /// Receive buffers promised to the peer: what it may send beyond what was granted, in full segments.
     promised: usize,
     /// Position of the peer's FIN.
@@ -264,7 +264,11 @@ impl Receiver {
                 shared.statistics.bytes_dropped += beyond.end - beyond.start;
                 continue;
             }
-            self.held.push(Held { start: beyond.start, piece: piece_of(&beyond), buffer: payload.buffer });
+            self.held.push(Ungranted {
+                start: beyond.start,
+                piece: piece_of(&beyond),
+                buffer: payload.buffer,
+            });
             shared.held += 1;
             self.ranges.insert(beyond);
             is_held = true;

@@ -109,15 +109,15 @@ impl Drop for Hold {
 
 /// A segment whose file stays until this is dropped, open or not.
 #[derive(Clone, Debug)]
-pub struct Held {
+pub struct HeldSegment {
     hold: Arc<Hold>,
     segment: Segment,
 }
 
-impl Held {
+impl HeldSegment {
     /// Makes one of a hold that has this segment.
-    pub(super) fn new(hold: &Arc<Hold>, segment: &Segment) -> Held {
-        Held { hold: hold.clone(), segment: segment.clone() }
+    pub(super) fn new(hold: &Arc<Hold>, segment: &Segment) -> HeldSegment {
+        HeldSegment { hold: hold.clone(), segment: segment.clone() }
     }
 
     /// Opens the segment's file for reading.

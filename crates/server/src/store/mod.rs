@@ -89,7 +89,7 @@ pub use error::StoreError;
 pub use extent::place;
 pub(crate) use folder::RESERVE;
 pub use folder::{Draft, Target};
-pub use held::{Held, Moment};
+pub use held::{HeldSegment, Moment};
 pub use list::{Listing, ListingPage};
 pub use record::{Bucket, Object, Part, Segment, Upload};
 pub use recover::Recovery;
@@ -450,7 +450,7 @@ impl Store {
         (bucket, key): (&str, &str),
         object: &Object,
         segments: &[&Segment],
-    ) -> Result<Vec<Held>, StoreError> {
+    ) -> Result<Vec<HeldSegment>, StoreError> {
         if segments.iter().any(|segment| segment.is_packed()) {
             return Err(StoreError::Invalid("several segments that share a file"));
         }
@@ -460,7 +460,10 @@ impl Store {
         if self.object(bucket, key)?.is_none_or(|now| now.segments != object.segments) {
             return Err(StoreError::NotFound);
         }
-        segments.iter().map(|segment| self.folder.look(segment).map(|()| Held::new(&hold, segment))).collect()
+        segments
+            .iter()
+            .map(|segment| self.folder.look(segment).map(|()| HeldSegment::new(&hold, segment)))
+            .collect()
     }
 
     /// Opens a segment so that it is read from the disk rather than from the page cache. Pages of a pack that are in

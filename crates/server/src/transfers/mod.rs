@@ -18,7 +18,7 @@ pub(crate) use permits::Permits;
 use crate::encryption::{self, Key};
 use crate::metrics::{Direction, Metrics};
 use crate::store::record::{Algorithm, Compression};
-use crate::store::{Held, Opened, StoreError, Target};
+use crate::store::{HeldSegment, Opened, StoreError, Target};
 use allocation::Allocation;
 use dcs::{
     Completion, Engine, Error, Mode, Op, Request, Session, Sink, Source, Statistics, Status, Transfer,
@@ -188,7 +188,7 @@ pub enum Data {
     /// Data that are open.
     Open(Arc<Opened>),
     /// A file that is held, and opened when it is needed.
-    Held(Held),
+    HeldSegment(HeldSegment),
 }
 
 impl From<Opened> for Data {
@@ -210,7 +210,7 @@ impl Data {
                 let begin = opened.range.start;
                 Source::file(&opened.file, begin + range.start..begin + range.end)
             }
-            Data::Held(held) => Source::file(&held.open()?, range),
+            Data::HeldSegment(held) => Source::file(&held.open()?, range),
         })
     }
 }

@@ -3,7 +3,7 @@
 use super::served::Process;
 use crate::failure::Failure;
 use crate::harness::clocks::cpu_of;
-use crate::harness::place::Folder;
+use crate::harness::folder::Folder;
 use crate::report::Report;
 use dcs_nvme_client::{Drive, Options};
 use serde_json::json;

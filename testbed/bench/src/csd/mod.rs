@@ -21,7 +21,7 @@ mod served;
 use crate::failure::{Exit, Failure};
 use crate::harness::contender::Named;
 use crate::harness::cores::{self, ServerCores};
-use crate::harness::place::{self, Folder};
+use crate::harness::folder::{self, Folder};
 use crate::harness::turns::Board;
 use crate::interrupt;
 use crate::report::Report;
@@ -56,7 +56,7 @@ pub fn run(options: &Options, report: &Report) -> Result<(), Failure> {
     }
     let folder = Folder::new(options.dir.as_deref(), "dcs-bench-csd-")?;
     if jobs.iter().any(|job| job.region().is_some()) {
-        place::has_free(folder.path(), 3 * options.size, "--size")?;
+        folder::has_free(folder.path(), 3 * options.size, "--size")?;
     }
     let plan = plan(&jobs, &picked, options, has_fio);
     let runs: usize = plan.iter().map(|(_, _, contenders)| contenders.len() * options.runs as usize).sum();

@@ -3,7 +3,7 @@
 use super::driver;
 use crate::failure::{Exit, Failure};
 use crate::harness::cores::stay_on;
-use crate::harness::place::Folder;
+use crate::harness::folder::Folder;
 use crate::harness::turns::Board;
 use crate::interrupt;
 use crate::s3::process::BECOME;

@@ -16,7 +16,7 @@ use crate::args;
 use crate::failure::{Exit, Failure};
 use crate::harness::contender::Named;
 use crate::harness::figures::{Cost, GIB, Medians};
-use crate::harness::place::{self, Folder};
+use crate::harness::folder::{self, Folder};
 use crate::harness::shown::plural;
 use crate::harness::turns::{self, Board, Runs};
 use crate::host::contender::Contender;
@@ -59,7 +59,7 @@ pub fn run(options: &args::Demo, report: &Report) -> Result<(), Failure> {
     let parent = options.dir.clone().unwrap_or_else(std::env::temp_dir);
     std::fs::create_dir_all(&parent).map_err(|error| Failure::io(parent.display(), &error))?;
     // Room for the data, their received copies, and some spare.
-    place::has_free(&parent, options.size / 2 * 5 + (1 << 20), "--size")?;
+    folder::has_free(&parent, options.size / 2 * 5 + (1 << 20), "--size")?;
     let folder = Folder::new(Some(&parent), "dcs-demo.")?;
     let (data, copies, stored) = (folder.make("data")?, folder.make("copies")?, folder.make("stored")?);
     let items = dataset::generate(&data, &copies, options.size).map_err(failed("generating the data"))?;

@@ -13,7 +13,7 @@ use crate::args;
 use crate::command;
 use crate::failure::{Exit, Failure};
 use crate::harness::clocks::cpu_of;
-use crate::harness::place::Folder;
+use crate::harness::folder::Folder;
 use crate::interrupt;
 use crate::report::Report;
 use crate::stream::RATE;

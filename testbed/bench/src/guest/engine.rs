@@ -2,10 +2,7 @@
 
 use crate::failure::Failure;
 use clap::ValueEnum;
-use dcs_engine::Core;
-
-/// A function that makes a core.
-pub type Make = fn() -> Box<dyn Core>;
+use dcs_card::card::MakeCore;
 
 /// A core.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -27,11 +24,11 @@ impl CardEngine {
     }
 
     /// Returns what makes it, unless it is the Rust core.
-    pub fn make(self) -> Result<Option<Make>, Failure> {
+    pub fn make(self) -> Result<Option<MakeCore>, Failure> {
         match self {
             CardEngine::Rust => Ok(None),
             #[cfg(feature = "rtl")]
-            CardEngine::Rtl => Ok(Some(|| Box::new(dcs_rtl::Body::new()))),
+            CardEngine::Rtl => Ok(Some(|weights| Box::new(dcs_rtl::Body::new(weights)))),
             #[cfg(not(feature = "rtl"))]
             CardEngine::Rtl => {
                 Err(Failure::usage("--engine rtl: this program was built without the core in SystemVerilog")

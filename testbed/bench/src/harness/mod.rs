@@ -10,7 +10,7 @@
 //! | `table` | tables for people |
 //! | `shown` | words and bars, rows as JSON |
 //! | `plot` | plots, as SVG |
-//! | `place` | the folder of the data, and room in it |
+//! | `folder` | the folder of the data, and room in it |
 //! | `pool` | objects as slices of a pool of text |
 //! | `data`, `random` | directions, the key, pseudo-random numbers and text |
 //! | `counters` | the processor's counters: instructions, cycles, cache misses |
@@ -24,8 +24,8 @@ pub mod counters;
 pub mod data;
 pub mod faults;
 pub mod figures;
+pub mod folder;
 pub mod load;
-pub mod place;
 pub mod plot;
 pub mod pool;
 pub mod process;

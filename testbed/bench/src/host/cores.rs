@@ -10,7 +10,7 @@ use crate::failure::Failure;
 use crate::harness::connections::cpu_time;
 use crate::harness::contender::Named;
 use crate::harness::figures::{GIB, Ratio, median};
-use crate::harness::place::{self, Folder};
+use crate::harness::folder::{self, Folder};
 use crate::harness::plot::{self, Point};
 use crate::harness::shown;
 use crate::harness::table::{Table, number};
@@ -120,7 +120,7 @@ pub fn run(options: &Options, report: &Report) -> Result<(), Failure> {
     let failed = |error| Failure::io("data folder", &error);
     let most = options.streams.iter().copied().max().unwrap_or(1);
     let folder = Folder::new(options.dir.as_deref(), "dcs-bench.")?;
-    place::has_free(folder.path(), total(options.size, most), "--size and --streams")?;
+    folder::has_free(folder.path(), total(options.size, most), "--size and --streams")?;
     let cores = options.cores.count();
     report.text(format_args!(
         "file -> {} -> /dev/null, objects of {}, in the page cache. Wide engines have {cores} cores; this machine {}.\n\

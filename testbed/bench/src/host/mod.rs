@@ -35,8 +35,8 @@ use crate::failure::Failure;
 use crate::harness;
 use crate::harness::connections::congestion;
 use crate::harness::contender::Named;
+use crate::harness::folder::{self, Folder};
 use crate::harness::load::{MODE, Setting};
-use crate::harness::place::{self, Folder};
 use crate::harness::plot::{self, Point};
 use crate::harness::turns::Board;
 use crate::interrupt;
@@ -117,7 +117,7 @@ fn point(row: &Row) -> Point<'_> {
 
 /// Checks the room for the files, their copies, and the data stored for checking.
 fn has_room(folder: &Path, size: u64, streams: usize) -> Result<(), Failure> {
-    place::has_free(folder, 3 * data::total(size, streams), "--size and --streams")
+    folder::has_free(folder, 3 * data::total(size, streams), "--size and --streams")
 }
 
 /// State that all steps share.

@@ -32,8 +32,8 @@ mod tests;
 use crate::failure::{Exit, Failure};
 use crate::harness::contender::Named;
 use crate::harness::cores;
+use crate::harness::folder::{self, Folder};
 use crate::harness::load::{MODE, Setting};
-use crate::harness::place::{self, Folder};
 use crate::harness::plot::{self, Point};
 use crate::harness::turns::{self, Board};
 use crate::interrupt;
@@ -214,5 +214,5 @@ fn has_room(folder: &Path, step: &Step, objects: usize) -> Result<(), Failure> {
         Job::Get => step.size * objects as u64 * step.contenders.len() as u64,
         Job::Put => 3 * step.size * step.clients as u64,
     };
-    place::has_free(folder, needed + step.size, "--size and --clients")
+    folder::has_free(folder, needed + step.size, "--size and --clients")
 }

@@ -16,7 +16,7 @@ use crate::failure::Failure;
 use crate::harness::clocks::Account;
 use crate::harness::contender::Named;
 use crate::harness::figures::median;
-use crate::harness::place::Folder;
+use crate::harness::folder::Folder;
 use crate::harness::plot::{self, Point};
 use crate::harness::table::{Table, number};
 use crate::harness::turns::{Board, Runs};

@@ -3,7 +3,7 @@
 use super::RATE;
 use super::contender::Programs;
 use crate::failure::{Exit, Failure};
-use crate::harness::place::Folder;
+use crate::harness::folder::Folder;
 use dcs_media::ts;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};

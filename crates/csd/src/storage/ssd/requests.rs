@@ -3,7 +3,7 @@
 use crate::storage::{Action, Data, Request, Response, Ticket, VolumeError};
 
 /// A request under way.
-pub(super) struct Held {
+pub(super) struct InProgress {
     ticket: Ticket,
     pub action: Action,
     pub data: Data,
@@ -23,7 +23,7 @@ pub(super) struct Piece {
 /// All requests, and the answers to those that have ended.
 #[derive(Default)]
 pub(super) struct Requests {
-    held: Vec<Held>,
+    held: Vec<InProgress>,
     free: Vec<u32>,
     pub done: Vec<Response>,
 }
@@ -43,7 +43,7 @@ impl Requests {
     pub fn add(&mut self, request: Request, pieces: u32) {
         let index = self.free.pop().unwrap_or(self.held.len() as u32);
         let Request { ticket, action, data, .. } = request;
-        let held = Held { ticket, action, data, pieces, result: Ok(()) };
+        let held = InProgress { ticket, action, data, pieces, result: Ok(()) };
         match self.held.get_mut(index as usize) {
             Some(place) => *place = held,
             None => self.held.push(held),
@@ -54,7 +54,7 @@ impl Requests {
     }
 
     /// Returns the request of a piece.
-    pub fn of(&mut self, piece: Piece) -> &mut Held {
+    pub fn of(&mut self, piece: Piece) -> &mut InProgress {
         &mut self.held[piece.request as usize]
     }
 

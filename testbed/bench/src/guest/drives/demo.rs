@@ -7,7 +7,7 @@ use crate::failure::{Exit, Failure};
 use crate::guest::client::Processor;
 use crate::guest::machine::failure;
 use crate::harness::clocks::cpu_of;
-use crate::harness::place::Folder;
+use crate::harness::folder::Folder;
 use crate::harness::table::Table;
 use crate::interrupt;
 use crate::report::Report;

@@ -12,7 +12,7 @@ use crate::failure::Failure;
 use crate::guest::experiments::Options;
 use crate::guest::machine::failure;
 use crate::harness::figures::median;
-use crate::harness::place::Folder;
+use crate::harness::folder::Folder;
 use crate::report::Report;
 use crate::sim::bars::{self, Bar, Chart};
 use crate::sim::results::Results;

@@ -2,7 +2,7 @@
 
 use super::extents::{self, ExtentError, Purpose};
 use super::files;
-use super::hold::{Hold, Holds, Unheld};
+use super::lease::{Hold, Holds, Unheld};
 use dcs_abi::descriptor::Extent;
 use dcs_abi::status::Stage;
 use dcs_devices::page_cache;
@@ -12,7 +12,7 @@ use std::time::Instant;
 
 /// A range that is held until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct HeldRange {
     hold: Arc<Hold>,
     stage: Stage,
     purpose: Purpose,
@@ -31,7 +31,7 @@ impl Holds {
         stage: Stage,
         purpose: Purpose,
         most: usize,
-    ) -> Result<Held, Unheld> {
+    ) -> Result<HeldRange, Unheld> {
         let Extent { offset, length } = range;
         files::check(given, purpose)?;
         let hold = match purpose {
@@ -47,7 +47,7 @@ impl Holds {
         if purpose == Purpose::Write {
             forget(&hold, offset, length, false)?;
         }
-        Ok(Held { hold, stage, purpose, offset, length, extents: Some(extents) })
+        Ok(HeldRange { hold, stage, purpose, offset, length, extents: Some(extents) })
     }
 
     /// Holds a block device.
@@ -57,14 +57,14 @@ impl Holds {
         range: Extent,
         stage: Stage,
         purpose: Purpose,
-    ) -> Result<Held, Unheld> {
+    ) -> Result<HeldRange, Unheld> {
         let Extent { offset, length } = range;
         let hold = self.device(given)?;
         rustix::fs::fdatasync(given).map_err(|errno| ExtentError::Unheld(errno.into()))?;
         if purpose == Purpose::Write {
             forget(&hold, offset, length, true)?;
         }
-        Ok(Held { hold, stage, purpose, offset, length, extents: None })
+        Ok(HeldRange { hold, stage, purpose, offset, length, extents: None })
     }
 }
 
@@ -80,7 +80,7 @@ fn forget(hold: &Hold, offset: u64, length: u64, block: bool) -> Result<(), Exte
     }
 }
 
-impl Held {
+impl HeldRange {
     /// The stage whose end it is.
     pub fn stage(&self) -> Stage {
         self.stage
@@ -100,7 +100,7 @@ impl Held {
     /// Releases it: data that the device wrote are not in the page cache, and a file's blocks must not have
     /// moved.
     pub fn finish(&self) -> Result<(), ExtentError> {
-        let Held { hold, purpose, offset, length, .. } = self;
+        let HeldRange { hold, purpose, offset, length, .. } = self;
         let Some(extents) = &self.extents else {
             return if *purpose == Purpose::Write { forget(hold, *offset, *length, true) } else { Ok(()) };
         };
