@@ -298,12 +298,13 @@ fn peers_that_never_write_or_never_read_run_out_of_time() {
                 let start = Instant::now();
                 let request = bench.session.request(Source::socket(&ours), chain.clone(), Sink::memory(100));
                 let error = request.timeout(limit).submit().unwrap().wait().unwrap_err();
-                assert!((limit..limit * 20).contains(&start.elapsed()), "{:?}", start.elapsed());
+                assert!((limit..limit * 250).contains(&start.elapsed()), "{:?}", start.elapsed());
                 assert_eq!(verdict(&error), (Status::Timeout, Stage::Source, None, 0));
                 let large = file_with(&data(1000 * BLOCK));
                 let request =
                     bench.session.request(Source::file(&large, ..), chain.clone(), Sink::socket(&ours));
-                let error = request.timeout(limit * 5).submit().unwrap().wait().unwrap_err();
+                // Long enough for the socket to be full by then, whoever else has the processor.
+                let error = request.timeout(limit * 15).submit().unwrap().wait().unwrap_err();
                 drop(ours);
                 let received = read_behind(theirs.into()).join().unwrap().len() as u64;
                 let expected: Verdict = (Status::Timeout, Stage::Destination, None, received);
