@@ -1,4 +1,5 @@
-//! A function's admin queue: queue pairs, granted memory, what is done with devices (how they are attached: `attach`). Commands are executed one after the other, except those that wait for a device.
+//! A function's admin queue: queue pairs, granted memory, what is done with devices (how they are attached: `attach`). Commands are
+//! executed one after the other, except those that wait for a device.
 
 use crate::card::Card;
 use crate::function::own_memory;

@@ -115,10 +115,10 @@ impl Bench {
     }
 }
 
-/// Waits for a condition, up to half a minute: others may have the processor.
+/// Waits for a condition, up to five seconds.
 pub fn eventually(condition: impl Fn() -> bool) -> bool {
     let start = Instant::now();
-    while start.elapsed() < Duration::from_secs(30) {
+    while start.elapsed() < Duration::from_secs(5) {
         if condition() {
             return true;
         }

@@ -143,7 +143,7 @@ pub fn pieces(
         // There may be ten thousand, so they are opened one after the other.
         many => {
             let segments: Vec<_> = many.iter().map(|(segment, _)| *segment).collect();
-            api.store.hold(place, object, &segments)?.into_iter().map(Data::HeldSegment).collect()
+            api.store.hold(place, object, &segments)?.into_iter().map(Data::Held).collect()
         }
     };
     let pieces = wanted.into_iter().zip(data);

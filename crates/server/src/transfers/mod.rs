@@ -188,7 +188,7 @@ pub enum Data {
     /// Data that are open.
     Open(Arc<Opened>),
     /// A file that is held, and opened when it is needed.
-    HeldSegment(HeldSegment),
+    Held(HeldSegment),
 }
 
 impl From<Opened> for Data {
@@ -210,7 +210,7 @@ impl Data {
                 let begin = opened.range.start;
                 Source::file(&opened.file, begin + range.start..begin + range.end)
             }
-            Data::HeldSegment(held) => Source::file(&held.open()?, range),
+            Data::Held(held) => Source::file(&held.open()?, range),
         })
     }
 }
