@@ -23,7 +23,9 @@ fn check(body: fn(&[u8]), bytes: &[u8], path: &Path, what: &str) {
 
 /// Returns a target's seeds by name. A fuzzer's findings in the same folder have no such name, and would change the mutations.
 fn seeds(target: &str) -> Vec<(PathBuf, Vec<u8>)> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target);
+    let mut above = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
+    let corpus = above.find_map(|folder| Some(folder.join("fuzz/corpus")).filter(|corpus| corpus.is_dir()));
+    let folder = corpus.expect("the repository has seeds").join(target);
     let mut paths: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     paths.retain(|path| path.extension().is_some_and(|extension| extension == "bin"));
     paths.sort();

@@ -118,7 +118,9 @@ fn is_clock(port: &&Port) -> bool {
 }
 
 fn shim(ports: &[Port]) -> String {
-    let mut text = String::from("#include \"Vengine.h\"\n#include \"verilated.h\"\n\nextern \"C\" {\n");
+    let mut text = String::from(
+        "#include \"Vengine.h\"\n#include \"Vengine___024root.h\"\n#include \"verilated.h\"\n\nextern \"C\" {\n",
+    );
     let mut copies = [String::new(), String::new()];
     for (name, is_input) in [("In", true), ("Out", false)] {
         text += &format!("struct dcs_rtl_{name} {{\n");
@@ -131,14 +133,16 @@ fn shim(ports: &[Port]) -> String {
         text += "};\n";
     }
     let [inputs, outputs] = copies;
+    // The clock stays high: that it was low is put where Verilator keeps it, which spares an evaluation for each cycle.
     text + &format!(
         "struct dcs_rtl_sim {{ VerilatedContext context; Vengine top{{&context}}; }};\n\
-         void *dcs_rtl_new() {{ return new dcs_rtl_sim; }}\n\
+         void *dcs_rtl_new() {{\n    auto *s = new dcs_rtl_sim;\n    s->top.clk_i = 1;\n    s->top.eval();\n    return s;\n}}\n\
          void dcs_rtl_free(void *sim) {{\n    auto *s = (dcs_rtl_sim *)sim;\n    s->top.final();\n    delete s;\n}}\n\
+         static void take(const Vengine &t, dcs_rtl_Out *out) {{\n{outputs}}}\n\
          void dcs_rtl_settle(void *sim, const dcs_rtl_In *in, dcs_rtl_Out *out) {{\n\
-         \x20   auto &t = ((dcs_rtl_sim *)sim)->top;\n{inputs}    t.clk_i = 0;\n    t.eval();\n{outputs}}}\n\
-         void dcs_rtl_edge(void *sim) {{\n\
-         \x20   auto &t = ((dcs_rtl_sim *)sim)->top;\n    t.clk_i = 1;\n    t.eval();\n}}\n}}\n"
+         \x20   auto &t = ((dcs_rtl_sim *)sim)->top;\n{inputs}    t.eval();\n    take(t, out);\n}}\n\
+         void dcs_rtl_edge(void *sim, dcs_rtl_Out *out) {{\n\
+         \x20   auto &t = ((dcs_rtl_sim *)sim)->top;\n    t.rootp->__Vtrigprevexpr___TOP__clk_i__0 = 0;\n    t.eval();\n    take(t, out);\n}}\n}}\n"
     )
 }
 
@@ -173,7 +177,10 @@ fn compile_files(include: &Path, model: &Path, library: &str, level: u32, files:
 fn rust(told: &BodyLines, ports: &[Port]) -> String {
     let mut text = String::new();
     for (name, is_input) in [("In", true), ("Out", false)] {
-        let _ = writeln!(text, "#[repr(C)]\n#[derive(Clone, Copy, Debug, Default)]\npub struct {name} {{");
+        let _ = writeln!(
+            text,
+            "#[repr(C)]\n#[derive(Clone, Copy, Debug, Default, PartialEq)]\npub struct {name} {{"
+        );
         for port in ports.iter().filter(|port| port.is_input == is_input && !is_clock(port)) {
             let _ = writeln!(text, "    pub {}: {},", port.name, port.types().0);
         }

@@ -10,11 +10,15 @@ unsafe extern "C" {
     fn dcs_rtl_new() -> *mut c_void;
     fn dcs_rtl_free(sim: *mut c_void);
     fn dcs_rtl_settle(sim: *mut c_void, input: *const In, output: *mut Out);
-    fn dcs_rtl_edge(sim: *mut c_void);
+    fn dcs_rtl_edge(sim: *mut c_void, output: *mut Out);
 }
 
-/// A model.
-pub struct Model(*mut c_void);
+/// A model, the inputs that it has, and what it puts out by them: they are evaluated where they have changed.
+pub struct Model {
+    sim: *mut c_void,
+    input: In,
+    output: Out,
+}
 
 // SAFETY: the model has no thread of its own, and nothing of it is shared with another one.
 unsafe impl Send for Model {}
@@ -22,28 +26,37 @@ unsafe impl Send for Model {}
 impl Model {
     pub fn new() -> Model {
         // SAFETY: makes a model and gives it away.
-        Model(unsafe { dcs_rtl_new() })
+        let sim = unsafe { dcs_rtl_new() };
+        let mut model = Model { sim, input: In::default(), output: Out::default() };
+        model.evaluate();
+        model
     }
 
     /// Lets these inputs have their effect; returns the outputs before the next edge of the clock.
     pub fn settle(&mut self, input: &In) -> Out {
-        let mut output = Out::default();
-        // SAFETY: the model is ours alone; both structures have the layout that the shim was made with, from the same ports.
-        unsafe { dcs_rtl_settle(self.0, input, &mut output) };
-        output
+        if self.input != *input {
+            self.input = *input;
+            self.evaluate();
+        }
+        self.output
     }
 
-    /// The clock's edge.
+    fn evaluate(&mut self) {
+        // SAFETY: the model is ours alone; both structures have the layout that the shim was made with, from the same ports.
+        unsafe { dcs_rtl_settle(self.sim, &self.input, &mut self.output) };
+    }
+
+    /// The clock's edge. The inputs stay what they are.
     pub fn edge(&mut self) {
-        // SAFETY: the model is ours alone.
-        unsafe { dcs_rtl_edge(self.0) };
+        // SAFETY: as above.
+        unsafe { dcs_rtl_edge(self.sim, &mut self.output) };
     }
 }
 
 impl Drop for Model {
     fn drop(&mut self) {
         // SAFETY: it was made by `dcs_rtl_new` and is used no more.
-        unsafe { dcs_rtl_free(self.0) };
+        unsafe { dcs_rtl_free(self.sim) };
     }
 }
 
