@@ -2,7 +2,7 @@
 // to the frontend, in the order in which commands finished.
 //
 // Of the result area the words are written that say anything of a command with so many operators
-// (`ResultArea::used`). Times of stages are zeros: they are not taken yet.
+// (`ResultArea::used`).
 
 module completion
   import core_pkg::*;
@@ -24,6 +24,14 @@ module completion
   // Its operators, and those whose digests were told.
   input  places_t             finish_operators_i,
   input  logic [ChainMax-1:0] finish_told_i,
+  // Its stages that had operations; and the errno of its failure.
+  input  logic [TimedStages-1:0] finish_seen_i,
+  input  errno_t              finish_errno_i,
+
+  // The times of a stage, in the cycle after one with `ready`.
+  input  logic                times_ready_i,
+  output times_at_t           times_at_o,
+  input  times_t              times_i,
 
   // A word of struct dcs_digest.
   output logic                digest_valid_o,
@@ -55,11 +63,17 @@ module completion
     logic [15:0]         path;
     places_t             operators;
     logic [ChainMax-1:0] told;
+    logic [TimedStages-1:0] seen;
+    errno_t              errno;
   } record_t;
 
-  typedef enum logic [1:0] {
+  typedef enum logic [2:0] {
     Choose,
     Head,
+    // A stage's times: asked for, there, a word of them written.
+    Ask,
+    Catch,
+    Stages,
     Digests,
     Post
   } state_e;
@@ -74,23 +88,23 @@ module completion
   logic [CommandsWidth-1:0] count_q;
   state_e                   state_q;
   record_t                  record;
-  // The word of head and stages, or of a digest; and which digest.
-  logic [5:0]               index_q;
-  places_t                  at_q;
-  logic [5:0]               head_words;
-  logic                     told, step, pop;
+  // The word of the head, of a stage's times or of a digest; and which stage or digest.
+  logic [3:0]               index_q, last_index;
+  logic [3:0]               at_q, last_at;
+  logic                     told, step, ends, pop;
+  logic [3:0][63:0]         times;
+  logic [63:0]              time_q;
   logic [7:0][63:0]         head;
   logic [7:0]               word;
 
   assign record     = records[command_q];
-  assign head_words = 6'(StagesAt) + (6'(record.operators) + 6'd2) * 6'd4;
   assign told       = record.told[at_q[2:0]];
   assign pop        = state_q == Choose && count_q != '0;
   assign idle_o     = state_q == Choose && count_q == '0;
 
   always_comb begin
     head    = '0;
-    head[0] = {32'h0, record.posting.stage_index, record.posting.stage, 1'b0,
+    head[0] = {32'(record.errno), record.posting.stage_index, record.posting.stage, 1'b0,
                record.posting.status};
     head[1] = 64'(record.path);
     head[2] = record.bytes_in;
@@ -100,25 +114,40 @@ module completion
 
   // ---- A word ----
 
-  assign word             = state_q == Head ? 8'(index_q)
-                            : 8'(DigestsAt) + 8'(at_q) * 8'd10 + 8'(index_q);
   assign digest_valid_o   = state_q == Digests && told;
   assign digest_command_o = command_q;
   assign digest_at_o      = at_q[2:0];
-  assign digest_index_o   = index_q[3:0];
-  assign write_valid_o    = state_q == Head || (state_q == Digests && (!told || digest_ready_i));
+  assign digest_index_o   = index_q;
+  assign times            = {64'(times_i.operations), times_i.busy, times_i.last, times_i.first};
+  assign times_at_o       = '{command: command_q, stage: at_q};
+  assign write_valid_o    = state_q inside {Head, Stages}
+                            || (state_q == Digests && (!told || digest_ready_i));
   assign write_command_o  = command_q;
   assign write_queue_o    = record.posting.owner;
   assign write_address_o  = record.result + address_t'({word, 3'b0});
   assign step             = write_valid_o && write_ready_i;
+  assign ends             = index_q == last_index && at_q == last_at;
 
   always_comb begin
-    write_data_o = '0;
-    if (state_q == Digests) begin
-      if (told) write_data_o = digest_i;
-    end else if (index_q < 6'(StagesAt)) begin
-      write_data_o = head[index_q[2:0]];
-    end
+    word         = 8'(index_q);
+    last_index   = 4'd7;
+    last_at      = '0;
+    write_data_o = head[index_q[2:0]];
+    unique case (state_q)
+      Stages: begin
+        word         = 8'(StagesAt) + {2'b0, at_q, index_q[1:0]};
+        last_index   = 4'd3;
+        last_at      = record.operators + 4'd1;
+        write_data_o = time_q;
+      end
+      Digests: begin
+        word         = 8'(DigestsAt) + 8'(at_q) * 8'd10 + 8'(index_q);
+        last_index   = 4'd9;
+        last_at      = record.operators - 4'd1;
+        write_data_o = told ? digest_i : '0;
+      end
+      default: ;
+    endcase
   end
 
   assign post_o         = state_q == Post;
@@ -137,12 +166,16 @@ module completion
       if (pop) read_q <= command_t'(32'(read_q) + 1 == Commands ? 0 : 32'(read_q) + 1);
       unique case (state_q)
         Choose:  if (pop) state_q <= records[line[read_q]].result == '0 ? Post : Head;
-        Head: begin
-          if (step && index_q + 1'b1 == head_words) begin
-            state_q <= record.operators == '0 ? Post : Digests;
-          end
+        Head:   if (step && index_q == last_index) state_q <= Ask;
+        Ask: begin
+          if (!record.seen[at_q]) state_q <= Stages;
+          else if (times_ready_i) state_q <= Catch;
         end
-        Digests: if (step && index_q == 6'd9 && at_q + 1'b1 == record.operators) state_q <= Post;
+        Catch:  state_q <= Stages;
+        Stages: begin
+          if (step) state_q <= !ends ? Ask : record.operators == '0 ? Post : Digests;
+        end
+        Digests: if (step && ends) state_q <= Post;
         Post:    state_q <= Choose;
         default: ;
       endcase
@@ -160,7 +193,9 @@ module completion
         bytes_out: finish_bytes_out_i,
         path:      finish_path_i,
         operators: finish_operators_i,
-        told:      finish_told_i
+        told:      finish_told_i,
+        seen:      finish_seen_i,
+        errno:     finish_errno_i
       };
     end
     if (state_q == Choose) begin
@@ -168,13 +203,11 @@ module completion
       index_q   <= '0;
       at_q      <= '0;
     end else if (step) begin
-      index_q   <= index_q + 1'b1;
-      if (state_q == Head && index_q + 1'b1 == head_words) index_q <= '0;
-      if (state_q == Digests && index_q == 6'd9) begin
-        index_q <= '0;
-        at_q    <= at_q + 1'b1;
-      end
+      index_q <= index_q == last_index ? '0 : index_q + 1'b1;
+      if (index_q == last_index) at_q <= state_q == Head || ends ? '0 : at_q + 1'b1;
     end
+    if (state_q == Ask) time_q <= '0;
+    if (state_q == Catch) time_q <= times[index_q[1:0]];
   end
 
 endmodule

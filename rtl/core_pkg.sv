@@ -45,6 +45,8 @@ package core_pkg;
   // A block's place in its command.
   typedef logic [63-BlockShift:0]  sequence_t;
   typedef logic [14:0]             status_t;
+  // An errno of Linux, of which 4095 is the highest; 0 is none.
+  typedef logic [11:0]             errno_t;
   typedef logic [7:0]              serial_t;
 
   // ---- Operators ----
@@ -139,6 +141,18 @@ package core_pkg;
     return PoolOperator[pool] < dcs_pkg::OpAes256Ctr;
   endfunction
 
+  typedef struct packed {
+    logic [7:0] stage;
+    place_t     at;
+    status_t    status;
+    errno_t     errno;
+  } failure_t;
+
+  // Of no system call.
+  function automatic failure_t failure_at(logic [7:0] stage, place_t at, status_t status);
+    return '{stage: stage, at: at, status: status, errno: '0};
+  endfunction
+
   // What came of an entry. A cancel names the command that it is for, if that is in flight.
   typedef enum logic [1:0] {
     Accepted,
@@ -149,19 +163,10 @@ package core_pkg;
   typedef struct packed {
     verdict_e   kind;
     command_t   command;
-    // A failure: see failure_t.
-    logic [7:0] stage;
-    place_t     at;
-    status_t    status;
+    failure_t   failure;
     logic       found;
     command_t   target;
   } verdict_t;
-
-  typedef struct packed {
-    logic [7:0] stage;
-    place_t     at;
-    status_t    status;
-  } failure_t;
 
   // ---- The scoreboard ----
 
@@ -256,7 +261,9 @@ package core_pkg;
     bytes_t        bytes;
     // Moved: PATH bits, of the path that they took.
     logic [15:0]   path;
+    // Failed.
     status_t       status;
+    errno_t        errno;
   } outcome_t;
 
   // ---- Block memory: a row of the scoreboard is a block ----
@@ -302,6 +309,31 @@ package core_pkg;
     // The stream has ended before: its digest is there.
     logic          told;
   } job_t;
+
+  // ---- Times of a command's stages ----
+
+  // Stages as the result area has them: source, destination, then the operators.
+  localparam int unsigned TimedStages = 2 + dcs_pkg::ChainMax;
+  typedef logic [3:0] timed_t;
+
+  typedef struct packed {
+    command_t command;
+    timed_t   stage;
+  } times_at_t;
+
+  // In nanoseconds: struct dcs_stage_times.
+  typedef struct packed {
+    logic [39:0] operations;
+    logic [63:0] busy;
+    logic [63:0] last;
+    logic [63:0] first;
+  } times_t;
+
+  typedef enum logic [1:0] {
+    TimesNone,
+    TimesIssue,
+    TimesDone
+  } times_e;
 
   // ---- A completion ----
 

@@ -291,6 +291,11 @@ module engine
   logic [15:0]         finish_path;
   logic [ChainMax-1:0] finish_told;
   places_t             finish_operators;
+  logic [TimedStages-1:0] finish_seen;
+  errno_t              finish_errno;
+  logic                times_ready;
+  times_at_t           times_at;
+  times_t              times;
 
   sequencer u_sequencer (
     .clk_i,
@@ -359,6 +364,11 @@ module engine
     .finish_path_o      (finish_path),
     .finish_told_o      (finish_told),
     .finish_operators_o (finish_operators),
+    .finish_seen_o      (finish_seen),
+    .finish_errno_o     (finish_errno),
+    .times_ready_o      (times_ready),
+    .times_at_i         (times_at),
+    .times_o            (times),
     .idle_o             (sequencer_idle),
     .quiet_o            (sequencer_quiet),
     .timed_o,
@@ -379,6 +389,11 @@ module engine
     .finish_operators_i (finish_operators),
     .finish_path_i      (finish_path),
     .finish_told_i      (finish_told),
+    .finish_seen_i      (finish_seen),
+    .finish_errno_i     (finish_errno),
+    .times_ready_i      (times_ready),
+    .times_at_o         (times_at),
+    .times_i            (times),
     .digest_valid_o,
     .digest_ready_i,
     .digest_command_o,

@@ -159,7 +159,8 @@ module memory_write
     kind:   bad_q ? Failed : Moved,
     bytes:  bad_q ? '0 : length,
     path:   bad_q ? '0 : Path,
-    status: bad_q ? dcs_pkg::StatusDataTransferError : '0
+    status: bad_q ? dcs_pkg::StatusDataTransferError : '0,
+    errno:  '0
   };
 
 endmodule

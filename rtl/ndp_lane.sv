@@ -240,7 +240,7 @@ module ndp_lane
 
   always_comb begin
     outcome_o = '{id: job_q.id, kind: Processed, bytes: job_q.length, path: '0,
-                  status: '0};
+                  status: '0, errno: '0};
     if (IsDigest && job_q.ends) outcome_o.kind = Digest;
     if (error_q || wrong_q) begin
       outcome_o.kind   = Failed;

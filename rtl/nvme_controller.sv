@@ -593,7 +593,8 @@ module nvme_controller
     kind:   failed_q ? Failed : flight_q.kind == DoFlush ? Flushed : Moved,
     bytes:  failed_q || flight_q.kind == DoFlush ? '0 : flight_q.bytes,
     path:   failed_q || flight_q.kind == DoFlush ? '0 : Path,
-    status: failed_q ? status_q : '0
+    status: failed_q ? status_q : '0,
+    errno:  '0
   };
 
   // ---- The line, and aborts ----

@@ -121,7 +121,7 @@ module processing
   assign bound     = asked_q[bind_command_i];
   assign told      = asked_q[digest_command_i];
   assign sound_o   = bound.sound;
-  assign failure_o = '{stage: StageOperator, at: bound.at, status: StatusBadParameter};
+  assign failure_o = failure_at(StageOperator, bound.at, StatusBadParameter);
 
   // ---- Snapshots that are asked for: each operator has one at most ----
 

@@ -97,7 +97,13 @@ module sequencer
   output logic [63:0]   finish_bytes_out_o,
   output logic [15:0]   finish_path_o,
   output logic [ChainMax-1:0] finish_told_o,
+  output logic [TimedStages-1:0] finish_seen_o,
+  output errno_t        finish_errno_o,
   output places_t       finish_operators_o,
+  // The times of a finished command's stage, in the cycle after one with `ready`.
+  output logic          times_ready_o,
+  input  times_at_t     times_at_i,
+  output times_t        times_o,
   output logic          idle_o,
   // Nothing will happen by itself; but commands may have timeouts, and some may be short of blocks.
   output logic          quiet_o,
@@ -494,13 +500,13 @@ module sequencer
       end else if (stop_valid_i && !checking_i) begin
         stop_ready_o            = 1'b1;
         idle_step.next.command  = stop_command_i;
-        idle_step.next.failure  = '{stage: StageQueue, at: '0, status: StatusCancelled};
+        idle_step.next.failure  = failure_at(StageQueue, '0, StatusCancelled);
         idle_step.next.by_stage = 1'b1;
         idle_step.next.state    = stop_found_i ? Fail : Idle;
       end else if (doomed_valid) begin
         doomed_take             = 1'b1;
         idle_step.next.command  = doomed_command;
-        idle_step.next.failure  = '{stage: StageQueue, at: '0, status: StatusQueueDeleted};
+        idle_step.next.failure  = failure_at(StageQueue, '0, StatusQueueDeleted);
         idle_step.next.by_stage = 1'b1;
         idle_step.next.state    = Fail;
       end else if (due) begin
@@ -589,6 +595,8 @@ module sequencer
   assign finish_bytes_out_o = run.bytes_out;
   assign finish_path_o      = run.path;
   assign finish_told_o      = run.told;
+  assign finish_seen_o      = run.seen;
+  assign finish_errno_o     = run.failed ? run.failure.errno : '0;
   assign finish_operators_o = transfer.operators;
   assign finish_posting_o   = '{
     owner:       transfer.owner,
@@ -598,6 +606,32 @@ module sequencer
     stage_index: run.failed ? 8'(run.failure.at) : '0,
     delivered:   run.bytes_out[63:48] != '0 ? '1 : run.bytes_out[47:0]
   };
+
+  // ---- Times of stages ----
+
+  flight_at_t flight;
+
+  always_comb begin
+    flight                        = '0;
+    flight.blockless              = event_q.state inside {Blockless, AnswerBlockless};
+    flight.number[RowWidth-1:0]   = event_q.row;
+    if (flight.blockless) begin
+      flight.number[ContextWidth-1:0] = {event_q.command, step.timed_at};
+    end
+  end
+
+  stage_times u_times (
+    .clk_i,
+    .rst_ni,
+    .now_i,
+    .event_i      (step.times),
+    .first_i      (!run.seen[step.timed]),
+    .at_i         ('{command: event_q.command, stage: step.timed}),
+    .flight_i     (flight),
+    .read_ready_o (times_ready_o),
+    .read_at_i    (times_at_i),
+    .read_o       (times_o)
+  );
 
   // ---- Aborts ----
 

@@ -50,6 +50,10 @@ module sequencer_answer
     endcase
   end
 
+  function automatic failure_t told(stage_t where);
+    return failure_told(where, outcome.kind, outcome.status, outcome.errno);
+  endfunction
+
   event_t next;
   run_t   run_d;
   block_t block_d;
@@ -92,6 +96,8 @@ module sequencer_answer
       Evaluate: begin
         step_o.run_write   = 1'b1;
         step_o.block_write = 1'b1;
+        step_o.times       = TimesDone;
+        step_o.timed       = timed_of(stage);
         next.state         = Idle;
         if (outcome.kind == Moved) run_d.path = run.path | outcome.path;
         if (run.failed) begin
@@ -111,10 +117,8 @@ module sequencer_answer
           next.state = Retire;
         end else if (!sound) begin
           step_o.change = BoardStop;
-          next.failure  = failure_of(stage, outcome.kind != Failed ? StatusInternalError
-                                        : outcome.status == StatusSuccess ? StatusInternalError
-                                        : outcome.status);
-          next.state = Fail;
+          next.failure  = told(stage);
+          next.state    = Fail;
         end else if (stage == StSource) begin
           step_o.change  = BoardReady;
           run_d.bytes_in = run.bytes_in + 64'(outcome.bytes);
@@ -151,6 +155,10 @@ module sequencer_answer
           step_o.stale = 1'b1;
         end else begin
           step_o.run_write                  = 1'b1;
+          step_o.times                      = TimesDone;
+          step_o.timed_at                   = outcome.id.at;
+          step_o.timed                      = run.flushing ? timed_of(StDestination)
+                                              : timed_t'(outcome.id.at) + timed_t'(2);
           run_d.in_flight                   = run.in_flight - 1'b1;
           run_d.flushing                    = 1'b0;
           run_d.asked                       = run.asked & ~(ChainMax'(1) << outcome.id.at);
@@ -161,10 +169,8 @@ module sequencer_answer
           end else if (outcome.kind == Flushed) begin
             next.state = Finish;
           end else begin
-            next.failure = failure_of(StDestination,
-                                   outcome.kind == Failed && outcome.status != StatusSuccess
-                                   ? outcome.status : StatusInternalError);
-            next.state = Fail;
+            next.failure = told(StDestination);
+            next.state   = Fail;
           end
         end
       end

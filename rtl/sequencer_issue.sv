@@ -123,11 +123,15 @@ module sequencer_issue
         end
         block_d.asked = next.operation.length;
         step_o.change = BoardIssue;
+        step_o.times  = TimesIssue;
+        step_o.timed  = timed_of(stage);
+        run_d.seen[step_o.timed] = 1'b1;
         next.state    = Idle;
         // The destination is full: all that comes before is written first.
         if (stage == StDestination && facts_i.to_positional && !event_i.looked) begin
           step_o.block_write   = 1'b0;
           step_o.run_write     = 1'b0;
+          step_o.times         = TimesNone;
           next.operation_valid = base_i.next.operation_valid;
           step_o.change        = facts_i.first ? BoardStop : BoardWait;
           if (facts_i.first) begin
@@ -152,15 +156,21 @@ module sequencer_issue
         next.operation.kind = DoSnapshot;
         next.operation.pool = transfer.chain[asked_at];
         next.state          = Idle;
+        step_o.run_write    = 1'b1;
+        step_o.times        = TimesIssue;
+        step_o.timed        = timed_t'(asked_at) + timed_t'(2);
+        step_o.timed_at     = asked_at;
         if (event_i.flushes[event_i.command]) begin
           next.operation.kind           = DoFlush;
           next.operation.id.at          = '0;
           next.flushes[event_i.command] = 1'b0;
-          step_o.run_write              = 1'b1;
+          step_o.timed                  = timed_of(StDestination);
+          step_o.timed_at               = '0;
           run_d.flushing                = 1'b1;
         end else begin
           next.snapshots[event_i.command][asked_at] = 1'b0;
         end
+        run_d.seen[step_o.timed] = 1'b1;
       end
 
       default: ;

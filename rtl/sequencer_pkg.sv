@@ -39,6 +39,8 @@ package sequencer_pkg;
     logic [63:0]        bytes_in;
     logic [63:0]        bytes_out;
     logic [15:0]        path;
+    // Stages that have issued an operation.
+    logic [TimedStages-1:0] seen;
     // Digests that have told their values, those that are asked, and whether the flush is.
     logic [ChainMax-1:0] told;
     logic [ChainMax-1:0] asked;
@@ -200,13 +202,44 @@ package sequencer_pkg;
     logic         admission_leave;
     logic         stale;
     logic         finish;
+    // An operation of a stage is issued, or done; the place of its operator, if it has no block.
+    times_e       times;
+    timed_t       timed;
+    place_t       timed_at;
   } step_t;
+
+  // An operation that is in flight: that of a row, or one without a block.
+  localparam int unsigned ContextWidth = CommandWidth + 3;
+  localparam int unsigned FlightWidth  = ContextWidth > RowWidth ? ContextWidth : RowWidth;
+
+  typedef struct packed {
+    logic                   blockless;
+    logic [FlightWidth-1:0] number;
+  } flight_at_t;
 
   function automatic failure_t failure_of(stage_t where, status_t status);
     unique case (where) inside
-      StSource:      return '{stage: StageSource, at: '0, status: status};
-      StDestination: return '{stage: StageDestination, at: '0, status: status};
-      default:       return '{stage: StageOperator, at: place_t'(where - 1'b1), status: status};
+      StSource:      return failure_at(StageSource, '0, status);
+      StDestination: return failure_at(StageDestination, '0, status);
+      default:       return failure_at(StageOperator, place_t'(where - 1'b1), status);
+    endcase
+  endfunction
+
+  // What a device told, at a stage: a failure of its own, or nonsense.
+  function automatic failure_t failure_told(stage_t where, outcome_e kind, status_t status,
+                                            errno_t errno);
+    logic is_own;
+    is_own             = kind == Failed && status != StatusSuccess;
+    failure_told       = failure_of(where, is_own ? status : StatusInternalError);
+    failure_told.errno = kind == Failed ? errno : '0;
+  endfunction
+
+  // A stage's place among the times.
+  function automatic timed_t timed_of(stage_t where);
+    unique case (where) inside
+      StSource:      return '0;
+      StDestination: return timed_t'(1);
+      default:       return where + 1'b1;
     endcase
   endfunction
 

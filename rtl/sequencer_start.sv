@@ -56,16 +56,14 @@ module sequencer_start
             next.state        = Idle;
             if (facts_i.verdict.found) begin
               next.command  = facts_i.verdict.target;
-              next.failure  = '{stage: StageQueue, at: '0, status: StatusCancelled};
+              next.failure  = failure_at(StageQueue, '0, StatusCancelled);
               next.by_stage = 1'b1;
               next.state    = Fail;
             end
           end
           default: begin
             run_d.failed  = 1'b1;
-            run_d.failure = '{
-              stage: facts_i.verdict.stage, at: facts_i.verdict.at, status: facts_i.verdict.status
-            };
+            run_d.failure = facts_i.verdict.failure;
             next.state    = Finish;
           end
         endcase
@@ -115,7 +113,7 @@ module sequencer_start
       end
 
       TimedOut: begin
-        next.failure  = '{stage: StageQueue, at: '0, status: StatusTimeout};
+        next.failure  = failure_at(StageQueue, '0, StatusTimeout);
         next.by_stage = 1'b1;
         next.state    = Fail;
       end

@@ -409,9 +409,7 @@ module validate
   assign verdict_o = '{
     kind:    kind_q,
     command: entry_command_i,
-    stage:   failure_q.stage,
-    at:      failure_q.at,
-    status:  failure_q.status,
+    failure: failure_q,
     found:   found_q,
     target:  target_q
   };
@@ -438,10 +436,6 @@ module validate
   logic               last_word;
   assign words     = (WordWidth+1)'((entry.descriptor_length[12:0] + 13'd7) >> 3);
   assign last_word = word_q + 1'b1 == words;
-
-  function automatic failure_t refuse(logic [7:0] stage, place_t at, status_t status);
-    return '{stage: stage, at: at, status: status};
-  endfunction
 
   always_ff @(posedge clk_i or negedge rst_ni) begin
     if (!rst_ni) begin
@@ -547,7 +541,7 @@ module validate
         given_q            <= '0;
         misfit_q           <= '0;
         kind_q             <= Refused;
-        failure_q          <= refuse(StageFrontend, '0, StatusInvalidField);
+        failure_q          <= failure_at(StageFrontend, '0, StatusInvalidField);
       end
       Entry: begin
         if (data_valid_i) begin
@@ -695,9 +689,9 @@ module validate
           operators_q <= places_t'(at_q) + 1'b1;
           at_q        <= at_q + 1'b1;
           if (!pool_found) begin
-            failure_q <= refuse(StageOperator, at_q, StatusUnknownOperator);
+            failure_q <= failure_at(StageOperator, at_q, StatusUnknownOperator);
           end else if (given < 32'(PoolFewest[pool]) || given > 32'(PoolMost[pool])) begin
-            failure_q <= refuse(StageOperator, at_q, StatusBadParameter);
+            failure_q <= failure_at(StageOperator, at_q, StatusBadParameter);
           end
         end
       end
@@ -705,11 +699,11 @@ module validate
         length_q <= wanted;
         at_q     <= '0;
         if (parameters_count_q > operators_q || sum_bad || wanted < total_q[Prefix]) begin
-          failure_q <= refuse(StageFrontend, '0, StatusInvalidField);
+          failure_q <= failure_at(StageFrontend, '0, StatusInvalidField);
         end else if (wanted > available) begin
-          failure_q <= refuse(StageSource, '0, StatusOutOfRange);
+          failure_q <= failure_at(StageSource, '0, StatusOutOfRange);
         end else if (!endless && wanted > room) begin
-          failure_q <= refuse(StageDestination, '0, StatusOutOfRange);
+          failure_q <= failure_at(StageDestination, '0, StatusOutOfRange);
         end
       end
       DataUnits: begin
@@ -719,7 +713,7 @@ module validate
           at_q <= at_q + 1'b1;
           if (PoolOperator[chain_q[at_q]] == OpAes256Xts && unit_bad) begin
             kind_q    <= Refused;
-            failure_q <= refuse(StageOperator, at_q, StatusOutOfResources);
+            failure_q <= failure_at(StageOperator, at_q, StatusOutOfResources);
           end
         end
       end

@@ -273,6 +273,7 @@ class World:
             "trace": [],
             "counts": {},
             "flying": 0,
+            "times": [[0] * 4 for _ in range(10)],
             "ends": set(),
         }
         self.traces[command.number] = self.slots[slot]
@@ -318,6 +319,11 @@ class World:
         state["flying"] += 1
         self.operations += 1
         self.most = max(self.most, len(self.flying))
+        slot = {C["DoRead"]: 0, C["DoWrite"]: 1, C["DoFlush"]: 1}.get(kind, place["at"] + 2)
+        times = flight["times"] = state["times"][slot]
+        flight["issued"] = 4 * self.cycle
+        times[0] = times[0] or flight["issued"]
+        times[3] += 1
         trace = [kind, operation["prefix"], operation["offset"], operation["start"], operation["length"]]
         if kind == C["DoProcess"]:
             trace = [kind, place["at"], 0, operation["length"], operation["last"]]
@@ -355,6 +361,9 @@ class World:
         flight = self.flying.pop(key)
         operation, state = flight["operation"], self.slots[flight["slot"]]
         state["flying"] -= 1
+        times = flight["times"]
+        times[1] = 4 * self.cycle
+        times[2] += 4 * self.cycle - flight["issued"]
         kind, at = operation["kind"], flight["at"]
         if kind == C["DoProcess"]:
             self.units.remove(self.unit(operation))

@@ -49,6 +49,20 @@ class Checked(World):
             assert area["status"] == entry["status"] and area["stage"] == entry["stage"]
             assert area["bytes_out"] == entry["delivered"]
             assert area["queued"] <= area["finished"] and area["finished"] > 0
+            self.check_times(command, area)
+
+    def check_times(self, command, area):
+        """Times of stages are those of the operations that there were."""
+        state = self.traces.get(command.number)
+        times = [[0] * 4 for _ in range(10)] if state is None else state["times"]
+        for at, expected in enumerate(times):
+            found = unpack("stage_times_t", area["stages"] >> 256 * at & (1 << 256) - 1)
+            found = [found[name] for name in ("first_issue", "last_done", "busy", "operations")]
+            # An operation is issued, and an answer taken, in a cycle before and after it is seen.
+            assert found[3] == expected[3], f"command {command.number}, stage {at}: {found}, {expected}"
+            if expected[3]:
+                assert area["started"] <= found[0] <= max(expected[0], 1), f"stage {at}: {found}, {expected}"
+                assert expected[1] <= found[1] <= area["finished"] and found[2] >= expected[2], f"stage {at}: {found}, {expected}"
 
     def area(self, command):
         """The result area of a command that names one."""

@@ -21,6 +21,8 @@ const MOST: u32 = 100_000;
 const MILLISECOND: Nanos = 1_000_000;
 /// More bytes than any operation asks for: an answer that makes no sense.
 const NONSENSE: u64 = (1 << 13) - 1;
+/// The highest errno of Linux.
+const MOST_ERRNO: u64 = (1 << 12) - 1;
 
 /// A read of host memory that the owner has yet to answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -351,8 +353,9 @@ impl Body {
         self.input.bound_ok_i = binding.is_ok();
         self.input.bound_flush_i = binding.is_ok_and(|binding| binding.flush);
         if let Err((stage, at, failure)) = binding {
-            let (stage, at, failure) = (stage as u64, at.into(), failure.status.code().into());
-            self.input.bound_failure_i = model::Failure { stage, at, status: failure }.pack();
+            let (status, errno) = (failure.status.code().into(), errno(&failure));
+            let (stage, at) = (stage as u64, at.into());
+            self.input.bound_failure_i = model::Failure { stage, at, status, errno }.pack();
         }
         self.offer(|input| &mut input.bound_valid_i, |out| out.bound_ready_o);
     }
@@ -430,8 +433,10 @@ impl Body {
 /// An outcome as the core takes it, and whether the device still has the block.
 fn outcome_of(outcome: &Outcome) -> (model::Outcome, bool) {
     let told = |kind, bytes: u64| model::Outcome { kind, bytes: bytes.min(NONSENSE), ..Default::default() };
-    let failed =
-        |failure: &Failure| model::Outcome { status: failure.status.code().into(), ..told(model::FAILED, 0) };
+    let failed = |failure: &Failure| {
+        let (status, errno) = (failure.status.code().into(), errno(failure));
+        model::Outcome { status, errno, ..told(model::FAILED, 0) }
+    };
     match outcome {
         Outcome::Moved { bytes, path, held } => {
             (model::Outcome { path: (*path & 0xffff).into(), ..told(model::MOVED, *bytes) }, *held)
@@ -446,6 +451,11 @@ fn outcome_of(outcome: &Outcome) -> (model::Outcome, bool) {
         Outcome::Failed(failure) => (failed(failure), false),
         Outcome::FailedHeld(failure) => (failed(failure), true),
     }
+}
+
+/// The errno of a failure, as the core takes it: it has none above Linux's.
+fn errno(failure: &Failure) -> u64 {
+    u64::from(failure.errno).min(MOST_ERRNO)
 }
 
 /// True where a digest's value is one that the pool's operator can have.

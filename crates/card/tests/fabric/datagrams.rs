@@ -147,9 +147,6 @@ fn what_comes_before_a_command_is_held_and_dropped_beyond_a_bound() {
 
 #[test]
 fn a_datagram_that_is_too_long_for_a_command_is_the_next_one_s() {
-    if crate::core::lacks("errno in results") {
-        return;
-    }
     let mut rig = server(Family::Igb, Wire::default());
     let flow = open(&mut rig, 0);
     let bytes = data(3000, 34);
@@ -239,9 +236,6 @@ fn parameters_that_cannot_be_are_refused() {
 
 #[test]
 fn a_peer_that_is_not_there_is_said() {
-    if crate::core::lacks("errno in results") {
-        return;
-    }
     let mut rig = server(Family::Igb, Wire::default());
     rig.ssds[0].1.store(0, &data(LENGTH, 38));
     let [nic, _, ports, payload] = words(HERE, THERE, 0);

@@ -399,9 +399,6 @@ fn bytes_that_come_too_late_put_the_stream_off_and_are_counted() {
 
 #[test]
 fn what_cannot_be_sent_is_said_and_others_go_on() {
-    if crate::core::lacks("errno in results") {
-        return;
-    }
     let mut rig = server(Family::Igb);
     let stream = open(&mut rig, options(PEER, false)).unwrap();
     let corrupt = |rig: &mut Rig, bytes: &[u8]| {

@@ -23,6 +23,7 @@ pub mod short;
 pub mod verdict;
 pub mod work;
 
+use dcs_abi::result::{STAGE_SLOTS, StageTimes};
 use dcs_engine::{
     Action, BlockId, CommandId, Config, Engine, Event, Nanos, OperationId, Outcome, QueueConfig, QueueId,
 };
@@ -126,6 +127,8 @@ pub struct Rig<E = Engine> {
     pub repeated: usize,
     /// Operations issued, in order, with the queue of each.
     pub trace: Vec<(QueueId, dcs_engine::OperationKind)>,
+    /// Times of the stages of commands that are over, with the destination of each.
+    pub times: Vec<(u32, [StageTimes; STAGE_SLOTS])>,
     /// Most actions that one event led to, fetches of entries aside: these come one for each call.
     pub most_actions: usize,
     /// Short commands that were run to their end at once, and that were not.
@@ -176,6 +179,7 @@ impl<E: Core> Rig<E> {
             directs: 0,
             repeated: 0,
             trace: Vec::new(),
+            times: Vec::new(),
             most_actions: 0,
             ran: (0, 0),
             went: (0, 0),

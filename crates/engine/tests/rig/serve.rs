@@ -6,10 +6,11 @@ use super::short::Core;
 use super::{Due, LATE, Rig};
 use dcs_abi::descriptor::EndpointKind;
 use dcs_abi::operator::Operator;
+use dcs_abi::result::{STAGE_DESTINATION, STAGE_OPERATORS, STAGE_SLOTS, STAGE_SOURCE, StageTimes};
 use dcs_abi::status::{Stage, Status};
 use dcs_engine::{
-    Action, Binding, BlockId, CommandId, EndpointRole, EndpointSpec, Event, Failure, Operation, OperationId,
-    OperationKind, Outcome, QueueId, TransferSpec,
+    Action, Binding, BlockId, CommandId, EndpointRole, EndpointSpec, Event, Failure, Nanos, Operation,
+    OperationId, OperationKind, Outcome, QueueId, TransferSpec,
 };
 use dcs_ndp::Context;
 use std::sync::Arc;
@@ -36,6 +37,8 @@ pub struct Bound {
     pub contexts: Vec<Context>,
     /// Bytes that went into each operator.
     pub covered: Vec<u64>,
+    /// Times of its stages: what its result has to say.
+    pub times: [StageTimes; STAGE_SLOTS],
 }
 
 /// An operation with its device.
@@ -50,6 +53,7 @@ pub struct Flight {
     pub aborted: bool,
     /// The device was reset under it.
     pub reset: bool,
+    pub issued: Nanos,
 }
 
 impl<E: Core> Rig<E> {
@@ -162,7 +166,8 @@ impl<E: Core> Rig<E> {
         }
         let direct = self.options.direct;
         let covered = vec![0; spec.chain.len()];
-        let bound = Bound { queue, spec, contexts, covered };
+        let times = Default::default();
+        let bound = Bound { queue, spec, contexts, covered, times };
         let has_slot = |other: &CommandId| other.slot() == command.slot();
         assert!(!self.bound.keys().any(has_slot), "the last command of its slot was let go of");
         assert!(self.bound.insert(command, bound).is_none(), "a command is bound once");
@@ -180,7 +185,8 @@ impl<E: Core> Rig<E> {
     }
 
     pub(super) fn unbind(&mut self, command: CommandId) {
-        self.bound.remove(&command).expect("what is let go of was bound");
+        let bound = self.bound.remove(&command).expect("what is let go of was bound");
+        self.times.push((bound.spec.destination.handle, bound.times));
         let mut mine = self.flights.values().filter(|flight| flight.operation.command == command);
         assert!(
             mine.all(|flight| flight.kind == Some(Kind::Drop)),
@@ -204,7 +210,9 @@ impl<E: Core> Rig<E> {
             self.truncate(&operation.kind, &spec);
         }
         let reset = struck == Some(Kind::Reset);
-        let flight = Flight { operation, unit, kind: struck, hangs, aborted: false, reset };
+        let (aborted, issued) = (false, self.now);
+        self.time_issue(&operation);
+        let flight = Flight { operation, unit, kind: struck, hangs, aborted, reset, issued };
         let known = self.flights.insert(operation.id, flight);
         assert!(known.is_none(), "an operation's identifier is its own");
         let delay = match struck {
@@ -295,6 +303,7 @@ impl<E: Core> Rig<E> {
         self.in_lanes.retain(|(_, other, _)| *other != operation);
         let outcome = self.outcome(&flight);
         self.give_back(&flight);
+        self.time_answer(&flight);
         self.engine.handle(self.now, Event::Done { operation, outcome });
         if flight.kind == Some(Kind::Duplicate) {
             let delay = self.random.range(1, 10 * self.options.latency);
@@ -332,6 +341,43 @@ impl<E: Core> Rig<E> {
         if let Some(unit) = &flight.unit {
             assert!(self.units.remove(unit));
         }
+    }
+}
+
+// The times of stages, as the results are to have them.
+impl<E: Core> Rig<E> {
+    fn time_issue(&mut self, operation: &Operation) {
+        let now = self.now;
+        if let Some(bound) = self.bound.get_mut(&operation.command) {
+            let times = &mut bound.times[timed(&operation.kind)];
+            if times.operations == 0 {
+                times.first_issue = now.max(1);
+            }
+            times.operations += 1;
+        }
+    }
+
+    /// An answer; one to a command that is over is told nowhere.
+    fn time_answer(&mut self, flight: &Flight) {
+        let now = self.now;
+        if let Some(bound) = self.bound.get_mut(&flight.operation.command) {
+            let times = &mut bound.times[timed(&flight.operation.kind)];
+            times.last_done = now;
+            times.busy += now - flight.issued;
+        }
+    }
+}
+
+/// The place of an operation's stage among the times.
+fn timed(kind: &OperationKind) -> usize {
+    match *kind {
+        OperationKind::Read { .. } => STAGE_SOURCE,
+        OperationKind::Write { .. } | OperationKind::Direct { .. } | OperationKind::Flush => {
+            STAGE_DESTINATION
+        }
+        OperationKind::Process { operator, .. }
+        | OperationKind::Resize { operator, .. }
+        | OperationKind::Snapshot { operator } => STAGE_OPERATORS + usize::from(operator),
     }
 }
 

@@ -120,7 +120,8 @@ impl Rig {
         }
         assert!(self.blocks[short.block.index()].user.is_none(), "its block is a short command's own");
         self.trace.push((short.queue, kind));
-        let flight = Flight { operation, unit: None, kind: None, hangs: false, aborted: false, reset: false };
+        let (hangs, aborted, reset, issued) = (false, false, false, self.now);
+        let flight = Flight { operation, unit: None, kind: None, hangs, aborted, reset, issued };
         let outcome = self.outcome(&flight);
         let length = short.spec.length;
         match outcome {

@@ -6,7 +6,7 @@ use crate::rig::{Options, Rig};
 use dcs_abi::operator::Operator;
 use dcs_abi::result::DigestSlot;
 use dcs_abi::status::{Stage, Status};
-use dcs_engine::{EndpointRole, Engine, OperationKind, QueueConfig, QueueId};
+use dcs_engine::{EndpointRole, Engine, Nanos, OperationKind, QueueConfig, QueueId};
 use dcs_rtl::Body;
 use dcs_testkit::Random;
 
@@ -14,6 +14,8 @@ use dcs_testkit::Random;
 #[derive(Debug, PartialEq, Eq)]
 struct End {
     told: (Status, Stage, u8),
+    /// Of its failure, where it has a result.
+    errno: u32,
     delivered: u64,
     /// Bytes in, and digests.
     result: Option<(u64, [DigestSlot; 8])>,
@@ -26,6 +28,8 @@ struct Ran {
     ends: Vec<End>,
     /// Operations of each queue, in an order of their own.
     operations: Vec<(u16, Vec<u64>)>,
+    /// When all was over.
+    now: Nanos,
 }
 
 /// A scenario: what the world is like, and its commands.
@@ -71,8 +75,9 @@ impl Scenario {
         scenario
     }
 
-    fn run<E: Core>(&self, engine: E) -> (E, Ran) {
+    fn run<E: Core>(&self, engine: E, now: Nanos) -> (E, Ran) {
         let mut rig = Rig::with(engine, self.options.clone());
+        rig.now = now;
         let queues: Vec<QueueId> = (0..4)
             .map(|at| {
                 let (function, tenant, weight) = (at % self.functions, at % 2, 1 + at);
@@ -95,7 +100,7 @@ impl Scenario {
             rig.settle();
             assert!(rig.is_deleted(queue));
         }
-        (rig.engine, Ran { ends, operations })
+        (rig.engine, Ran { ends, operations, now: rig.now })
     }
 }
 
@@ -106,9 +111,15 @@ fn end<E: Core>(rig: &Rig<E>, ticket: usize, plan: &Plan) -> End {
     let (told, done) = (rig.end(ticket), rig.done(ticket));
     let is_good = told.0 == Status::Success;
     let transfer = rig.submitted[ticket].transfer.as_ref().expect("a transfer");
+    if let Some(area) = &done.result {
+        let mut ours = rig.times.iter().filter(|(handle, _)| *handle == transfer.destination.handle);
+        let times = ours.next().map_or_else(Default::default, |(_, times)| *times);
+        assert_eq!(area.stages, times, "times of stages");
+    }
     let device = rig.devices.get(transfer.destination.handle as usize).filter(|_| is_good);
     End {
         told,
+        errno: done.result.as_ref().map_or(0, |area| area.errno),
         // How far one came that fails is a matter of time.
         delivered: if is_good { done.entry.delivered.value() } else { 0 },
         result: done.result.as_ref().filter(|_| is_good).map(|area| (area.bytes_in, area.digests)),
@@ -161,14 +172,14 @@ fn compare(seed: u64, count: usize) -> (usize, usize, u64) {
 fn compare_with(seed: u64, count: usize, make: impl Fn(u64) -> Scenario) -> (usize, usize, u64) {
     let (mut commands, mut operations) = (0, 0);
     // One body for all: a queue that is gone leaves nothing behind.
-    let mut body = Body::default();
+    let (mut body, mut now) = (Body::default(), 0);
     for seed in seed.. {
         let _named = Seed(seed);
         let scenario = make(seed);
         let config = dcs_engine::Core::config(&body).clone();
-        let (_, rust) = scenario.run(Engine::new(config).expect("its sizes are sound"));
-        let (again, rtl) = scenario.run(body);
-        body = again;
+        let (_, rust) = scenario.run(Engine::new(config).expect("its sizes are sound"), now);
+        let (again, rtl) = scenario.run(body, now);
+        (body, now) = (again, rtl.now);
         for ((rust, rtl), plan) in rust.ends.iter().zip(&rtl.ends).zip(&scenario.plans) {
             assert!(
                 agree(rust, rtl, plan),

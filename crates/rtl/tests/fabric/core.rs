@@ -12,12 +12,8 @@ pub fn of(config: Config) -> Config {
 }
 
 /// Features that tests ask for and this core lacks.
-const LACKS: &[&str] = &[
-    "operators that change the length",
-    "errno in results",
-    "blocks of 64 KiB",
-    "completions before the peer has acknowledged",
-];
+const LACKS: &[&str] =
+    &["operators that change the length", "blocks of 64 KiB", "completions before the peer has acknowledged"];
 
 /// Returns true, and says so, if it has not what a test needs.
 pub fn lacks(what: &str) -> bool {
