@@ -38,6 +38,7 @@ module card
   input  logic          rst_ni,
   input  logic [63:0]   now_i,
   input  logic [39:0]   millis_i,
+  input  logic [31:0]   grace_i,
 
   // Queues of hosts; see engine. A doorbell comes from a host, which has to have the queue.
   input  logic          create_i,
@@ -258,6 +259,7 @@ module card
     .rst_ni,
     .now_i,
     .millis_i,
+    .grace_i,
     .create_i,
     .create_queue_i,
     .create_config_i,

@@ -125,6 +125,9 @@ package core_pkg;
     extent_count_t     destination;
     places_t           operators;
     pool_t [dcs_pkg::ChainMax-1:0] chain;
+    // A block is written only when the one behind it is through the chain: so the last one of a
+    // source that ends by itself waits for the digests that are expected.
+    logic              withholds;
     // Places with a parameter block, and those where it is a digest's, but of another length.
     logic [dcs_pkg::ChainMax-1:0] given;
     logic [dcs_pkg::ChainMax-1:0] misfit;
@@ -188,7 +191,9 @@ package core_pkg;
     // All its stages are done.
     Done,
     // Its command failed before that.
-    Stopped
+    Stopped,
+    // Its command is over, and its device has it still.
+    Orphan
   } row_state_e;
 
   typedef enum logic [3:0] {
@@ -206,8 +211,11 @@ package core_pkg;
     BoardStop,
     // The row's unit is free.
     BoardRelease,
-    // The first row of a command goes.
-    BoardRetire
+    // The first row of a command goes; or it leaves its command, and stays with its device.
+    BoardRetire,
+    BoardOrphan,
+    // The device of such a row is through with it.
+    BoardFree
   } board_e;
 
   // ---- Operations and outcomes ----

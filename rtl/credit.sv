@@ -1,8 +1,9 @@
 // Block buffers with credits, as the Rust core's `credit.rs` has them: who gets the next one.
 //
-// A command that starts has one block reserved, so that commands cannot starve each other; more are
-// on credit, as long as there are any, up to the window. A command that finds none gets in line,
-// and while somebody is in line the others get in line too: `line_o` are those that may have one.
+// A command that starts has one block reserved, or two where it withholds blocks, so that commands
+// cannot starve each other; more are on credit, as long as there are any, up to the window. A
+// command that finds none gets in line, and while somebody is in line the others get in line too:
+// `line_o` are those that may have one.
 
 module credit
   import core_pkg::*;
@@ -15,10 +16,12 @@ module credit
   input  function_t [Queues-1:0] func_i,
   input  logic [Functions-1:0][8:0] weight_i,
   output logic                settled_o,
-  // Queues one of whose commands may start now.
-  output logic [Queues-1:0]   open_o,
-  // A command starts: its first block is reserved.
+  // Queues whose next command may start now, and those where that needs two blocks.
+  input  logic [Queues-1:0]   pairs_i,
+  output logic [Queues-1:0]   start_o,
+  // A command starts: its first block is reserved, or its first two.
   input  logic                start_i,
+  input  logic                pair_i,
   // It takes a block, if `granted` says so; else it may be in line now. `turn`: it was in line, and
   // is served now.
   input  logic                take_i,
@@ -30,7 +33,7 @@ module credit
   // It gives a block back.
   input  logic                give_i,
   input  row_t                give_block_i,
-  // It has no block any more and gives its reserved one back.
+  // It has no block any more and gives back what is reserved.
   input  logic                finish_i,
   // It leaves a block behind that a device still has, and takes none any more. When the device is
   // through with it, the block comes back; nothing happens where it is not such a block.
@@ -56,20 +59,23 @@ module credit
   queue_t [Commands-1:0]  queue_q;
   logic [Commands-1:0]    waits_q;
   count_t                 free_count;
-  // Blocks that were left behind, by which queue; commands whose reserved block is among them.
+  // Blocks that were left behind, by which queue. Commands with two reserved blocks; and how many
+  // are reserved and not left behind.
   logic [Blocks-1:0]      orphan_q;
   queue_t [Blocks-1:0]    orphan_queue_q;
-  logic [Commands-1:0]    lent_q;
-  logic                   reserved, may, charge, refund, back;
-  logic [Queues-1:0]      unused_none;
+  logic [Commands-1:0]    pair_q;
+  logic [Commands-1:0][1:0] reserve_q;
+  logic [Queues-1:0]      open;
+  logic                   reserved, spare, may, charge, refund, back;
 
-  // The first block that a command holds is the reserved one.
-  assign reserved  = held_q[command_i] == '0;
-  assign may       = open_o[queue_i] && (turn_i || waits_q == '0);
+  // The first blocks that a command holds are the reserved ones.
+  assign reserved  = held_q[command_i] < (pair_q[command_i] ? count_t'(2) : count_t'(1));
+  assign spare     = held_q[command_i] > (pair_q[command_i] ? count_t'(2) : count_t'(1));
+  assign may       = open[queue_i] && (turn_i || waits_q == '0);
   assign granted_o = take_i && (reserved || (held_q[command_i] < count_t'(Window) && may));
   assign charge    = start_i || (granted_o && !reserved);
   assign back      = back_i && orphan_q[back_block_i];
-  assign refund    = back || (finish_i && !lent_q[command_i]) || (give_i && held_q[command_i] > 1);
+  assign refund    = back || (finish_i && reserve_q[command_i] != '0) || (give_i && spare);
   assign waits_o   = waits_q;
   assign free_o    = free_q;
   assign idle_o    = free_count == count_t'(Blocks) && free_q == '1;
@@ -84,12 +90,15 @@ module credit
     .func_i,
     .weight_i,
     .settled_o,
-    .open_o,
-    .none_o       (unused_none),
+    .open_o       (open),
+    .pairs_i,
+    .start_o,
     .take_i       (charge),
     .take_queue_i (queue_i),
+    .take_two_i   (start_i && pair_i),
     .give_i       (refund),
     .give_queue_i (back ? orphan_queue_q[back_block_i] : queue_i),
+    .give_two_i   (finish_i && reserve_q[command_i][1]),
     .free_o       (free_count)
   );
 
@@ -99,7 +108,7 @@ module credit
       if (free_q[i-1]) block_o = row_t'(i - 1);
     end
     for (int unsigned i = 0; i < Commands; i++) begin
-      line_o[i] = waits_q[i] && open_o[queue_q[i]];
+      line_o[i] = waits_q[i] && open[queue_q[i]];
     end
   end
 
@@ -109,7 +118,6 @@ module credit
       held_q   <= '0;
       waits_q  <= '0;
       orphan_q <= '0;
-      lent_q   <= '0;
     end else begin
       if (granted_o) begin
         free_q[block_o]   <= 1'b0;
@@ -119,13 +127,11 @@ module credit
         free_q[give_block_i] <= 1'b1;
         held_q[command_i]    <= held_q[command_i] - 1'b1;
       end
-      // The last block that a command leaves behind is its reserved one.
+      // The last blocks that a command leaves behind are its reserved ones.
       if (orphan_i) begin
         orphan_q[give_block_i] <= 1'b1;
         held_q[command_i]      <= held_q[command_i] - 1'b1;
-        if (held_q[command_i] == count_t'(1)) lent_q[command_i] <= 1'b1;
       end
-      if (start_i) lent_q[command_i] <= 1'b0;
       if (back) begin
         orphan_q[back_block_i] <= 1'b0;
         free_q[back_block_i]   <= 1'b1;
@@ -138,7 +144,13 @@ module credit
   end
 
   always_ff @(posedge clk_i) begin
-    if (start_i) queue_q[command_i] <= queue_i;
+    if (start_i) begin
+      queue_q[command_i]   <= queue_i;
+      pair_q[command_i]    <= pair_i;
+      reserve_q[command_i] <= pair_i ? 2'd2 : 2'd1;
+    end else if (orphan_i && !spare) begin
+      reserve_q[command_i] <= reserve_q[command_i] - 1'b1;
+    end
     if (orphan_i) orphan_queue_q[give_block_i] <= queue_i;
   end
 

@@ -12,6 +12,9 @@ module engine
   input  logic          rst_ni,
   input  logic [63:0]   now_i,
   input  logic [39:0]   millis_i,
+  // Milliseconds that a command which has failed waits for its devices. Then it completes without
+  // them; its slot, and the blocks that they have, are free when they have answered.
+  input  logic [31:0]   grace_i,
 
   input  logic          create_i,
   input  queue_t        create_queue_i,
@@ -154,6 +157,7 @@ module engine
   queue_t      result_queue, entry_write_queue;
   command_t    stop_command;
   logic [Queues-1:0] deleting, there;
+  logic [Commands-1:0] forsaken;
   function_t [Queues-1:0] func;
   logic [Functions-1:0][8:0] weight;
 
@@ -196,6 +200,7 @@ module engine
     .interrupt_valid_o,
     .interrupt_ready_i,
     .interrupt_vector_o,
+    .forsaken_i         (forsaken),
     .write_command_o    (entry_write_command),
     .write_queue_o      (entry_write_queue),
     .posted_o,
@@ -302,6 +307,7 @@ module engine
     .rst_ni,
     .now_i,
     .millis_i,
+    .grace_i,
     .verdict_valid_i    (verdict_valid),
     .verdict_ready_o    (verdict_ready),
     .verdict_i          (verdict),
@@ -369,6 +375,7 @@ module engine
     .times_ready_o      (times_ready),
     .times_at_i         (times_at),
     .times_o            (times),
+    .forsaken_o         (forsaken),
     .idle_o             (sequencer_idle),
     .quiet_o            (sequencer_quiet),
     .timed_o,

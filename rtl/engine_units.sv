@@ -17,6 +17,7 @@ module engine_units
   input  logic          rst_ni,
   input  logic [63:0]   now_i,
   input  logic [39:0]   millis_i,
+  input  logic [31:0]   grace_i,
 
   input  logic          create_i,
   input  queue_t        create_queue_i,
@@ -189,6 +190,7 @@ module engine_units
     .rst_ni,
     .now_i,
     .millis_i,
+    .grace_i,
     .create_i,
     .create_queue_i,
     .create_config_i,

@@ -18,7 +18,7 @@ module frontend
   input  queue_config_t create_config_i,
 
   // A queue pair is to go: nothing more is fetched, and completions for which its ring has no room
-  // are dropped. When its last command's slot is free, it is gone.
+  // are dropped. When its last command's completion is posted or dropped, it is gone.
   input  logic              delete_i,
   input  queue_t            delete_queue_i,
   output logic [Queues-1:0] deleting_o,
@@ -50,10 +50,12 @@ module frontend
   input  logic          fetched_i,
   input  queue_t        fetched_queue_i,
 
-  // A command is finished, and this is to be told; its slot is free once that is done.
+  // A command is finished, and this is to be told; its slot is free once that is done and, where
+  // it is among `forsaken`, once it is not any more.
   input  logic          post_i,
   input  command_t      post_command_i,
   input  posting_t      post_posting_i,
+  input  logic [Commands-1:0] forsaken_i,
 
   // A completion entry, as two words: that with the phase bit comes last.
   output logic          write_valid_o,
@@ -123,7 +125,12 @@ module frontend
   command_t   slot;
   logic [Commands-1:0] slots_q;
   logic [$clog2(Commands+1)-1:0] free_count;
-  logic [Queues-1:0] none, gone;
+  // Slots whose commands are told, but not free yet; and one of them that is free now.
+  logic [Commands-1:0] told_q;
+  logic       late, give;
+  command_t   late_slot, give_slot;
+  queue_t [Commands-1:0] owner_q;
+  logic [Queues-1:0] gone, busy, unused_start;
   logic       posted;
   command_t   posting_q;
   queue_t     posting_queue;
@@ -144,11 +151,14 @@ module frontend
     .weight_i     (weight_o),
     .settled_o    (settled),
     .open_o       (open),
-    .none_o       (none),
+    .pairs_i      ('0),
+    .start_o      (unused_start),
     .take_i       (offer && !entry_valid_o),
     .take_queue_i (at_q),
-    .give_i       (posted),
-    .give_queue_i (posting_queue),
+    .take_two_i   (1'b0),
+    .give_i       (give),
+    .give_queue_i (owner_q[give_slot]),
+    .give_two_i   (1'b0),
     .free_o       (free_count)
   );
 
@@ -159,9 +169,30 @@ module frontend
     end
   end
 
+  always_comb begin
+    late      = 1'b0;
+    late_slot = '0;
+    for (int unsigned i = Commands; i > 0; i--) begin
+      if (told_q[i-1] && !forsaken_i[i-1]) begin
+        late      = 1'b1;
+        late_slot = command_t'(i - 1);
+      end
+    end
+  end
+
+  assign give      = posted ? !forsaken_i[posting_q] : late;
+  assign give_slot = posted ? posting_q : late_slot;
+
   // ---- Queues that go ----
 
-  assign gone            = deleting_q & none;
+  always_comb begin
+    busy = '0;
+    for (int unsigned i = 0; i < Commands; i++) begin
+      if (slots_q[i] && !told_q[i]) busy[owner_q[i]] = 1'b1;
+    end
+  end
+
+  assign gone            = deleting_q & ~busy;
   assign deleting_o      = deleting_q;
   assign there_o         = there_q;
   assign deleted_valid_o = gone != '0;
@@ -180,11 +211,16 @@ module frontend
     if (!rst_ni) begin
       entry_valid_o <= 1'b0;
       slots_q       <= '0;
+      told_q        <= '0;
       turn_q        <= '0;
       at_q          <= '0;
     end else begin
       if (entry_ready_i) entry_valid_o <= 1'b0;
-      if (posted) slots_q[posting_q] <= 1'b0;
+      if (posted) told_q[posting_q] <= 1'b1;
+      if (give) begin
+        slots_q[give_slot] <= 1'b0;
+        told_q[give_slot]  <= 1'b0;
+      end
       if (!entry_valid_o && offer) begin
         entry_valid_o <= 1'b1;
         slots_q[slot] <= 1'b1;
@@ -199,6 +235,7 @@ module frontend
   always_ff @(posedge clk_i) begin
     if (!entry_valid_o && offer) begin
       entry_queue_o   <= at_q;
+      owner_q[slot]   <= at_q;
       entry_command_o <= slot;
       entry_address_o <= config_q[at_q].submission + address_t'({fetch_q[at_q], 6'b0});
     end
@@ -353,6 +390,6 @@ module frontend
   assign idle_o = entries == '0 && free_count == ($clog2(Commands+1))'(Commands) && slots_q == '0
                   && there == '0 && deleting_q == '0;
   assign quiet_o = (entry_valid_o || (entries & open) == '0) && state_q == Choose && !chosen_valid
-                   && !deleted_valid_o && settled;
+                   && !deleted_valid_o && settled && !late;
 
 endmodule

@@ -10,7 +10,9 @@
 // Guarantees are worked out anew when a queue has come or gone, function by function, each in as
 // many cycles as there are things in the pool, and a few: `settled_o` tells that this is over.
 //
-// There are no claims: here no command starts with several blocks.
+// Who needs two at once, with a guarantee of one, has a claim: where no guarantee goes before it,
+// what comes back is kept for it, or those who take one at a time could have it for ever. There is
+// one claim at a time.
 
 module quota #(
   parameter int unsigned Total  = 16,
@@ -28,13 +30,17 @@ module quota #(
   input  logic [Queues-1:0][8:0]            weight_i,
   output logic                              settled_o,
 
-  // Queues that may take one now, and those that have none.
+  // Queues that may take one now; queues that need two to go on, which may be none; and those that
+  // may take what they need to go on.
   output logic [Queues-1:0]                 open_o,
-  output logic [Queues-1:0]                 none_o,
+  input  logic [Queues-1:0]                 pairs_i,
+  output logic [Queues-1:0]                 start_o,
   input  logic                              take_i,
   input  logic [QueueWidth-1:0]             take_queue_i,
+  input  logic                              take_two_i,
   input  logic                              give_i,
   input  logic [QueueWidth-1:0]             give_queue_i,
+  input  logic                              give_two_i,
   output logic [CountWidth-1:0]             free_o
 );
 
@@ -199,22 +205,33 @@ module quota #(
   // Not taken yet of all guarantees: more than is free, where a guarantee has grown.
   logic [CountWidth:0] owed;
   count_t free_q;
-  logic take, give;
+  // What is kept for a claim, beside the guarantee, and of which queue it is.
+  logic                  claim_q;
+  logic [QueueWidth-1:0] claimer_q;
+  logic [1:0]            kept;
+  logic [Queues-1:0][1:0] claimed;
+  logic [1:0]            taken, given;
 
-  // Who takes one and gives one back at once changes nothing.
-  assign take   = take_i && !(give_i && take_queue_i == give_queue_i);
-  assign give   = give_i && !(take_i && take_queue_i == give_queue_i);
+  assign taken = !take_i ? 2'd0 : take_two_i ? 2'd2 : 2'd1;
+  assign given = !give_i ? 2'd0 : give_two_i ? 2'd2 : 2'd1;
   assign free_o = free_q;
+
+  // Beside all that is owed to others, so many more than one would be left.
+  function automatic logic may(int unsigned i, logic [1:0] more);
+    return (CountWidth + 1)'(free_q) + (CountWidth + 1)'(lacks[i])
+           > owed + (CountWidth + 1)'(more);
+  endfunction
 
   always_comb begin
     owed = '0;
     for (int unsigned i = 0; i < Queues; i++) begin
       lacks[i]  = guarantee_q[i] > used_q[i] ? guarantee_q[i] - used_q[i] : '0;
       owed     += (CountWidth + 1)'(lacks[i]);
-      none_o[i] = used_q[i] == '0;
     end
     for (int unsigned i = 0; i < Queues; i++) begin
-      open_o[i] = (CountWidth + 1)'(free_q) + (CountWidth + 1)'(lacks[i]) > owed;
+      open_o[i]  = may(i, lacks[i] == '0 ? kept : 2'd0);
+      claimed[i] = lacks[i] < count_t'(2) && claimer_q != QueueWidth'(i) ? kept : 2'd0;
+      start_o[i] = pairs_i[i] ? may(i, 2'd1 + claimed[i]) : open_o[i];
     end
   end
 
@@ -223,9 +240,34 @@ module quota #(
       used_q <= '0;
       free_q <= CountWidth'(Total);
     end else begin
-      if (take) used_q[take_queue_i] <= used_q[take_queue_i] + 1'b1;
-      if (give) used_q[give_queue_i] <= used_q[give_queue_i] - 1'b1;
-      free_q <= free_q - CountWidth'(take) + CountWidth'(give);
+      for (int unsigned i = 0; i < Queues; i++) begin
+        used_q[i] <= used_q[i] + (take_queue_i == QueueWidth'(i) ? count_t'(taken) : '0)
+                     - (give_queue_i == QueueWidth'(i) ? count_t'(given) : '0);
+      end
+      free_q <= free_q - count_t'(taken) + count_t'(given);
+    end
+  end
+
+  // ---- A claim ----
+
+  always_comb begin
+    kept = 2'd0;
+    if (claim_q && lacks[claimer_q] < count_t'(2)) kept = 2'd2 - lacks[claimer_q][1:0];
+  end
+
+  always_ff @(posedge clk_i or negedge rst_ni) begin
+    if (!rst_ni) begin
+      claim_q   <= 1'b0;
+      claimer_q <= '0;
+    end else if (claim_q) begin
+      claim_q <= pairs_i[claimer_q];
+    end else begin
+      for (int unsigned i = 0; i < Queues; i++) begin
+        if (pairs_i[i] && !start_o[i] && guarantee_q[i] < count_t'(2)) begin
+          claim_q   <= 1'b1;
+          claimer_q <= QueueWidth'(i);
+        end
+      end
     end
   end
 

@@ -19,6 +19,8 @@ module scoreboard
   // last one does.
   input  stage_t              stage_i,
   input  logic                ordered_i,
+  // The change makes no row ready for a write: `sequencer` does, in its turn.
+  input  logic                hold_i,
 
   // A row in line has a unit: at any time, whatever else changes.
   input  logic                grant_i,
@@ -32,6 +34,7 @@ module scoreboard
   output logic                first_o,
   output logic                follower_o,
   output row_t                follower_row_o,
+  output logic                follower_writes_o,
 
   // The first row of every command.
   output logic [Commands-1:0] there_o,
@@ -53,7 +56,7 @@ module scoreboard
   row_t       [Commands-1:0]  head_q, tail_q;
 
   row_t   ahead, behind;
-  logic   clear, wake;
+  logic   clear, wake, leaves;
 
   assign state_o        = state_q[row_i];
   assign stage_o        = stage_q[row_i];
@@ -62,6 +65,7 @@ module scoreboard
   assign first_o        = first_q[row_i];
   assign follower_o     = !last_q[row_i];
   assign follower_row_o = behind_q[row_i];
+  assign follower_writes_o = follower_o && stage_q[behind] == StDestination;
   assign there_o        = there_q;
   assign head_o         = head_q;
   assign ahead         = before_q[row_i];
@@ -71,8 +75,10 @@ module scoreboard
   // has its block.
   assign clear = !ordered_i || first_q[row_i] || stage_q[ahead] > stage_i || state_q[ahead] == Done;
   // The row behind has waited for this one.
-  assign wake  = change_i inside {BoardPass, BoardDone} && follower_o && state_q[behind] == Wait
-                 && stage_q[behind] == stage_q[row_i];
+  assign wake  = (change_i == BoardPass || (change_i == BoardDone && !hold_i)) && follower_o
+                 && state_q[behind] == Wait && stage_q[behind] == stage_q[row_i];
+
+  assign leaves = change_i inside {BoardRetire, BoardOrphan};
 
   always_comb begin
     idle_o = 1'b1;
@@ -93,14 +99,15 @@ module scoreboard
       end
       unique case (change_i)
         BoardAdd, BoardReady: state_q[row_i] <= Ready;
-        BoardPass:            state_q[row_i] <= clear ? Ready : Wait;
+        BoardPass:            state_q[row_i] <= clear && !hold_i ? Ready : Wait;
         BoardDone:            state_q[row_i] <= Done;
         BoardWait:            state_q[row_i] <= Wait;
         BoardLine:            state_q[row_i] <= Line;
         BoardIssue:           state_q[row_i] <= Issued;
         BoardStop:            state_q[row_i] <= Stopped;
         BoardRelease:         unit_q[row_i] <= 1'b0;
-        BoardRetire:          state_q[row_i] <= Free;
+        BoardRetire, BoardFree: state_q[row_i] <= Free;
+        BoardOrphan:          state_q[row_i] <= Orphan;
         default: ;
       endcase
       if (wake) state_q[behind] <= Ready;
@@ -121,7 +128,7 @@ module scoreboard
   always_ff @(posedge clk_i or negedge rst_ni) begin
     if (!rst_ni) there_q <= '0;
     else if (change_i == BoardAdd) there_q[command_i] <= 1'b1;
-    else if (change_i == BoardRetire) there_q[command_o] <= follower_o;
+    else if (leaves) there_q[command_o] <= follower_o;
   end
 
   always_ff @(posedge clk_i) begin
@@ -136,7 +143,7 @@ module scoreboard
       end else begin
         head_q[command_i] <= row_i;
       end
-    end else if (change_i == BoardRetire && follower_o) begin
+    end else if (leaves && follower_o) begin
       first_q[behind]   <= 1'b1;
       head_q[command_o] <= behind;
     end

@@ -17,6 +17,8 @@ module sequencer
   // Nanoseconds for results, milliseconds for timeouts.
   input  logic [63:0]   now_i,
   input  logic [39:0]   millis_i,
+  // Milliseconds that a command which has failed waits for its devices.
+  input  logic [31:0]   grace_i,
 
   // From `validate`.
   input  logic          verdict_valid_i,
@@ -104,6 +106,8 @@ module sequencer
   output logic          times_ready_o,
   input  times_at_t     times_at_i,
   output times_t        times_o,
+  // Commands that are finished, and of which a device still has an operation.
+  output logic [Commands-1:0] forsaken_o,
   output logic          idle_o,
   // Nothing will happen by itself; but commands may have timeouts, and some may be short of blocks.
   output logic          quiet_o,
@@ -163,7 +167,7 @@ module sequencer
   logic                rename_ready, release_ready, forget_ready, forget_found, units_free;
   pool_t               pool;
   function_t           func;
-  logic                to_positional, ordered;
+  logic                to_positional, ordered, hold, follower_writes;
   place_t              at;
 
   scoreboard u_scoreboard (
@@ -174,6 +178,7 @@ module sequencer
     .command_i      (event_q.command),
     .stage_i        (next_stage),
     .ordered_i      (ordered),
+    .hold_i         (hold),
     .grant_i        (grant_valid),
     .grant_row_i    (grant_row),
     .state_o        (row_state),
@@ -183,6 +188,7 @@ module sequencer
     .first_o        (first),
     .follower_o     (follower),
     .follower_row_o (follower_row),
+    .follower_writes_o (follower_writes),
     .there_o        (there),
     .head_o         (heads),
     .ready_o        (ready),
@@ -244,7 +250,8 @@ module sequencer
     if (grant_valid) units[grant_row] <= grant_unit;
   end
 
-  logic [Queues-1:0]   open;
+  // Queues that may start a command, and those whose next one needs two blocks for that.
+  logic [Queues-1:0]   start_open, pairs;
   logic                credit_take, credit_granted, credit_back, credit_idle, settled;
   row_t                credit_block;
   logic [Commands-1:0] line, credit_waits;
@@ -256,8 +263,10 @@ module sequencer
     .func_i,
     .weight_i,
     .settled_o    (settled),
-    .open_o       (open),
     .start_i      (step.credit_start),
+    .pair_i       (transfer.withholds),
+    .pairs_i      (pairs),
+    .start_o      (start_open),
     .take_i       (credit_take),
     .turn_i       (event_q.line),
     .granted_o    (credit_granted),
@@ -267,8 +276,8 @@ module sequencer
     .give_block_i (event_q.row),
     .finish_i     (step.credit_finish),
     .orphan_i     (step.credit_orphan),
-    .back_i       (credit_back),
-    .back_block_i (released_row_i),
+    .back_i       (credit_back || step.credit_back),
+    .back_block_i (credit_back ? released_row_i : event_q.row),
     .command_i    (event_q.command),
     .queue_i      (transfer.owner),
     .line_o       (line),
@@ -279,6 +288,7 @@ module sequencer
 
   logic [Commands-1:0] admission_there, admission_first, may_start;
   queue_t [Commands-1:0] queue_q;
+  logic [Commands-1:0] withholds_q;
 
   order #(
     .Commands (Commands),
@@ -296,12 +306,17 @@ module sequencer
   );
 
   always_ff @(posedge clk_i) begin
-    if (transfer_valid_i) queue_q[checked_i] <= transfer_i.owner;
+    if (transfer_valid_i) begin
+      queue_q[checked_i]     <= transfer_i.owner;
+      withholds_q[checked_i] <= transfer_i.withholds;
+    end
   end
 
   always_comb begin
+    pairs = '0;
     for (int unsigned i = 0; i < Commands; i++) begin
-      may_start[i] = admission_first[i] && open[queue_q[i]];
+      may_start[i] = admission_first[i] && start_open[queue_q[i]];
+      if (admission_first[i] && withholds_q[i]) pairs[queue_q[i]] = 1'b1;
     end
   end
 
@@ -356,6 +371,8 @@ module sequencer
 
   assign to_positional   = is_positional(transfer.destination_kind);
   assign ordered         = !(next_stage == StDestination && to_positional);
+  assign hold            = transfer.withholds
+                           && (next_stage == StDestination || stage == StDestination);
   assign gathers         = to_positional || transfer.operators != '0;
   assign dropped         = block.number > run.last_block;
   assign at              = place_t'(stage - 1'b1);
@@ -414,6 +431,7 @@ module sequencer
     first:          first,
     follower:       follower,
     follower_row:   follower_row,
+    withheld:       transfer.withholds && !block.last && !follower_writes,
     there:          there[event_q.command],
     head:           heads[event_q.command],
     held:           held_i[event_q.row],
@@ -477,6 +495,7 @@ module sequencer
       if (outcome_valid_i) begin
         outcome_ready_o        = 1'b1;
         idle_step.next.row     = outcome_i.id.row;
+        idle_step.next.blockless = outcome_i.id.blockless;
         idle_step.next.command = outcome_i.id.blockless ? outcome_i.id.command : row_command;
         idle_step.next.state   = outcome_i.id.blockless ? AnswerBlockless : Answer;
       end else if (released_valid_i) begin
@@ -678,9 +697,12 @@ module sequencer
     if (finish_o && run.bound) unbind_command_o <= event_q.command;
     if (event_q.state == Verdict) begin
       deadlines[event_q.command] <= millis_i + 40'(transfer.timeout) + 40'd1;
+    end else if (step.grace) begin
+      deadlines[event_q.command] <= millis_i + 40'(grace_i) + 40'd1;
     end
   end
 
+  assign forsaken_o        = event_q.forsaken;
   assign operation_o       = event_q.operation;
   assign operation_valid_o = event_q.operation_valid;
   assign bind_valid_o      = event_q.bind_valid;

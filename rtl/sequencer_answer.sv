@@ -34,7 +34,7 @@ module sequencer_answer
   // An answer is one to what is in flight.
   logic known, known_blockless, sound;
   always_comb begin
-    known           = row_state == Issued && block.serial == outcome.id.serial;
+    known           = row_state inside {Issued, Orphan} && block.serial == outcome.id.serial;
     known_blockless = run.generation == outcome.id.serial
         && (run.flushing || (run.asked[outcome.id.at]
                              && !event_i.snapshots[event_i.command][outcome.id.at]));
@@ -74,8 +74,8 @@ module sequencer_answer
 
       Answer: begin
         next.aborts[event_i.row] = 1'b0;
-        next.after               = Evaluate;
-        next.state               = facts_i.has_unit ? GiveUnit : Evaluate;
+        next.after               = row_state == Orphan ? Orphaned : Evaluate;
+        next.state               = facts_i.has_unit ? GiveUnit : next.after;
         if (!known) begin
           next.aborts[event_i.row] = event_i.aborts[event_i.row];
           step_o.stale             = 1'b1;
@@ -163,11 +163,16 @@ module sequencer_answer
           run_d.flushing                    = 1'b0;
           run_d.asked                       = run.asked & ~(ChainMax'(1) << outcome.id.at);
           next.abort_flush[event_i.command] = 1'b0;
-          if (run.failed) begin
+          if (run.phase == Nothing) begin
+            step_o.times = TimesNone;
+            next.state   = Orphaned;
+          end else if (run.failed) begin
             if (outcome.kind == Digest && !run.flushing) run_d.told[outcome.id.at] = 1'b1;
             next.state = Conclude;
           end else if (outcome.kind == Flushed) begin
-            next.state = Finish;
+            next.row   = facts_i.head;
+            next.whole = 1'b1;
+            next.state = facts_i.there ? FreeRow : Finish;
           end else begin
             next.failure = told(StDestination);
             next.state   = Fail;
@@ -177,7 +182,8 @@ module sequencer_answer
 
       Pass: begin
         step_o.change = BoardPass;
-        next.state    = event_i.after == Plan ? Plan : Idle;
+        next.state    = event_i.after == Plan ? Plan
+                        : transfer.withholds && facts_i.next_stage == StDestination ? Retire : Idle;
       end
 
       // ---- Writes that are done, in their order ----
@@ -190,22 +196,33 @@ module sequencer_answer
       end
 
       Retire: begin
+        next.whole = 1'b0;
         next.row   = facts_i.head;
         next.state = facts_i.there ? RetireNext : Retired;
       end
 
       RetireNext: begin
         next.state = Retired;
-        if (row_state == Done && !facts_i.held) begin
+        if (row_state == Done && (facts_i.held || event_i.whole)) begin
+          // A device still has its block, or that of one before it.
+          next.whole = 1'b1;
+          if (facts_i.follower) begin
+            next.row   = facts_i.follower_row;
+            next.state = RetireNext;
+          end
+        end else if (row_state != Done) begin
+          next.whole = 1'b0;
+          // It found no room or was withheld, and nothing is to be written before it any more.
+          if (row_state == Wait && stage == StDestination && !run.failed && !facts_i.withheld) begin
+            step_o.change = BoardReady;
+          end
+        end else begin
           step_o.change      = BoardRetire;
           step_o.credit_give = 1'b1;
           if (facts_i.follower) begin
             next.row   = facts_i.follower_row;
             next.state = RetireCount;
           end
-        end else if (row_state == Wait && stage == StDestination && !run.failed) begin
-          // It found no room, and nothing is before it any more.
-          step_o.change = BoardReady;
         end
       end
 
@@ -219,7 +236,7 @@ module sequencer_answer
       Retired: begin
         next.state = Plan;
         if (run.failed) next.state = Conclude;
-        else if (run.final_written && !facts_i.there && run.phase == Run) begin
+        else if (run.final_written && (!facts_i.there || event_i.whole) && run.phase == Run) begin
           step_o.run_write = 1'b1;
           if (run.source_short) begin
             next.failure = failure_of(StSource, StatusEndOfSource);
@@ -230,7 +247,8 @@ module sequencer_answer
             next.flushes[event_i.command] = 1'b1;
             next.state                    = Idle;
           end else begin
-            next.state = Finish;
+            next.row   = facts_i.head;
+            next.state = facts_i.there ? FreeRow : Finish;
           end
         end
       end

@@ -24,7 +24,9 @@ module sequencer_end
   assign stage     = facts_i.stage;
   assign row_state = facts_i.row_state;
 
-  logic [ChainMax-1:0] untold;
+  logic [ChainMax-1:0] untold, unasked;
+  assign unasked = event_i.snapshots[event_i.command];
+
   always_comb begin
     for (int unsigned i = 0; i < ChainMax; i++) begin
       untold[i] = places_t'(i) < transfer.operators && is_digest(transfer.chain[i])
@@ -57,6 +59,7 @@ module sequencer_end
           step_o.run_write = 1'b1;
           run_d.failed     = 1'b1;
           run_d.failure    = event_i.failure;
+          next.timed[event_i.command] = 1'b0;
           if (!run.binding) begin
             run_d.phase                  = Drain;
             next.awaits[event_i.command] = 1'b0;
@@ -72,6 +75,8 @@ module sequencer_end
               next.deepest                      = StDestination;
               next.state                        = StopNext;
             end
+            step_o.grace                = run_d.in_flight != '0;
+            next.timed[event_i.command] = step_o.grace;
           end
         end
       end
@@ -140,17 +145,30 @@ module sequencer_end
               run_d.in_flight                 = (RowWidth+1)'(ones(untold));
               run_d.asked                     = untold;
               next.snapshots[event_i.command] = untold;
+              next.timed[event_i.command]     = 1'b1;
+              step_o.grace                    = 1'b1;
               next.state                      = Idle;
             end
           end
         end
       end
 
+      // Its devices hang: their answers will find orphans. Digests that were not asked yet are not.
+      Forsake: begin
+        step_o.run_write                = 1'b1;
+        run_d.in_flight                 = run.in_flight - (RowWidth+1)'(ones(unasked));
+        run_d.asked                     = run.asked & ~unasked;
+        next.snapshots[event_i.command] = '0;
+        next.row                        = facts_i.head;
+        next.whole                      = 1'b1;
+        next.state                      = facts_i.there ? FreeRow : Finish;
+      end
+
       // A block that a device still has comes back by itself.
       FreeRow: begin
-        step_o.change        = BoardRetire;
-        step_o.credit_give   = !facts_i.held;
-        step_o.credit_orphan = facts_i.held;
+        step_o.change        = row_state == Issued ? BoardOrphan : BoardRetire;
+        step_o.credit_orphan = facts_i.held || row_state == Issued;
+        step_o.credit_give   = !step_o.credit_orphan;
         next.row             = facts_i.follower_row;
         next.whole           = event_i.whole && row_state == Done;
         next.state           = !facts_i.follower ? Finish : next.whole ? FreeCount : FreeRow;
@@ -170,10 +188,19 @@ module sequencer_end
           step_o.finish               = 1'b1;
           next.timed[event_i.command] = 1'b0;
           next.alive[event_i.command] = 1'b0;
+          next.forsaken[event_i.command] = run.in_flight != '0;
           step_o.credit_finish        = run.charged;
           next.unbind_valid           = run.bound;
           next.state                  = Idle;
         end
+      end
+
+      // A device has answered what its command no longer waited for.
+      Orphaned: begin
+        step_o.change                  = event_i.blockless ? BoardNone : BoardFree;
+        step_o.credit_back             = !event_i.blockless && !facts_i.held;
+        next.forsaken[event_i.command] = run.in_flight != '0;
+        next.state                     = Idle;
       end
 
       default: ;

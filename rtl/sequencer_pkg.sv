@@ -62,7 +62,7 @@ package sequencer_pkg;
     sequence_t number;
   } block_t;
 
-  typedef enum logic [4:0] {
+  typedef enum logic [5:0] {
     Idle,
     Verdict,
     Cancelled,
@@ -94,7 +94,9 @@ package sequencer_pkg;
     Conclude,
     FreeRow,
     FreeCount,
-    Finish
+    Finish,
+    Forsake,
+    Orphaned
   } state_e;
 
   // The event that is under way, and what is left to do.
@@ -108,19 +110,23 @@ package sequencer_pkg;
     logic        by_stage;
     logic        issued;
     stage_t      deepest;
-    // Of a command that ends, all rows before this one were written.
+    // All rows of the command before this one were written.
     logic        whole;
     // Where the unit was given back, or the stage passed: what comes then.
     state_e      after;
     // The command was in line for a block.
     logic        line;
+    // The answer was one to an operation without a block.
+    logic        blockless;
     logic        cancel;
     command_t    canceller;
     logic        cancel_found;
     logic [Commands-1:0] awaits;
     logic [Commands-1:0] timed;
-    // Commands that have not ended or failed.
+    // Commands that have not ended or failed; and those that have ended, and of which a device
+    // still has an operation.
     logic [Commands-1:0] alive;
+    logic [Commands-1:0] forsaken;
     logic [Commands-1:0][ChainMax-1:0] snapshots;
     logic [Commands-1:0] flushes;
     logic [Commands-1:0] abort_flush;
@@ -157,6 +163,8 @@ package sequencer_pkg;
     logic         first;
     logic         follower;
     row_t         follower_row;
+    // The row must not be written before the one behind it is through the chain.
+    logic         withheld;
     logic         there;
     row_t         head;
     logic         held;
@@ -197,7 +205,10 @@ package sequencer_pkg;
     logic         credit_leave;
     logic         credit_give;
     logic         credit_orphan;
+    logic         credit_back;
     logic         credit_finish;
+    // From now it waits for its devices as long as it may, and no longer.
+    logic         grace;
     logic         admission_join;
     logic         admission_leave;
     logic         stale;

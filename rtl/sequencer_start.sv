@@ -115,7 +115,7 @@ module sequencer_start
       TimedOut: begin
         next.failure  = failure_at(StageQueue, '0, StatusTimeout);
         next.by_stage = 1'b1;
-        next.state    = Fail;
+        next.state    = run.failed ? Forsake : Fail;
       end
 
       // ---- Blocks: as many as window and credits allow ----

@@ -133,6 +133,8 @@ module validate
   places_t               parameters_count_q, operators_q;
   pool_t [ChainMax-1:0]  chain_q;
   logic [ChainMax-1:0]   given_q, misfit_q;
+  // A digest is expected.
+  logic                  expects_q;
   logic [63:0]           length_q;
   failure_t              failure_q;
   verdict_e              kind_q;
@@ -401,6 +403,7 @@ module validate
     destination:        counts_q[Destination],
     operators:          operators_q,
     chain:              chain_q,
+    withholds:          expects_q && length_q == LengthToEnd,
     given:              given_q,
     misfit:             misfit_q
   };
@@ -540,6 +543,7 @@ module validate
         parameters_q       <= '0;
         given_q            <= '0;
         misfit_q           <= '0;
+        expects_q          <= 1'b0;
         kind_q             <= Refused;
         failure_q          <= failure_at(StageFrontend, '0, StatusInvalidField);
       end
@@ -684,6 +688,7 @@ module validate
         if (!chain_end) begin
           given_q[at_q]  <= given != '0;
           misfit_q[at_q] <= is_digest(pool) && given != '0 && given != 32'(PoolMost[pool]);
+          if (is_digest(pool) && given != '0) expects_q <= 1'b1;
         end
         if (!chain_end && !chain_hole && !surplus_flags) begin
           operators_q <= places_t'(at_q) + 1'b1;

@@ -9,7 +9,9 @@ module credit_proof
   input logic     rst_ni,
   input logic [Queues-1:0]      there_i,
   input function_t [Queues-1:0] func_i,
+  input logic [Queues-1:0]      pairs_i,
   input logic     start_i,
+  input logic     pair_i,
   input logic     take_i,
   input logic     turn_i,
   input logic     leave_i,
@@ -20,7 +22,7 @@ module credit_proof
   input queue_t   queue_i
 );
 
-  logic [Queues-1:0]   open;
+  logic [Queues-1:0]   start;
   logic [Commands-1:0] line;
   logic                granted, idle;
   row_t                block;
@@ -30,8 +32,10 @@ module credit_proof
     .rst_ni,
     .there_i,
     .func_i,
-    .open_o (open),
+    .pairs_i,
+    .start_o (start),
     .start_i,
+    .pair_i,
     .take_i,
     .turn_i,
     .granted_o (granted),
@@ -51,7 +55,7 @@ module credit_proof
 
   // ---- The plain view: who has started, of which queue, and whose each block is ----
 
-  logic     [Commands-1:0] started_commands_q;
+  logic     [Commands-1:0] started_commands_q, pair_q;
   queue_t   [Commands-1:0] queue_q;
   logic     [Blocks-1:0]   owned_q;
   command_t [Blocks-1:0]   owner_q;
@@ -68,6 +72,7 @@ module credit_proof
       if (start_i) begin
         started_commands_q[command_i] <= 1'b1;
         queue_q[command_i]            <= queue_i;
+        pair_q[command_i]             <= pair_i;
       end
       if (finish_i) started_commands_q[command_i] <= 1'b0;
       if (granted) begin
@@ -78,7 +83,7 @@ module credit_proof
     end
   end
 
-  logic [Commands-1:0][7:0] held;
+  logic [Commands-1:0][7:0] held, needs;
   logic [Queues-1:0][7:0]   used;
   logic [7:0]               all;
 
@@ -90,8 +95,9 @@ module credit_proof
       if (owned_q[i]) held[owner_q[i]] = held[owner_q[i]] + 1'b1;
     end
     for (int unsigned i = 0; i < Commands; i++) begin
+      needs[i] = pair_q[i] ? 8'd2 : 8'd1;
       if (started_commands_q[i]) begin
-        used[queue_q[i]] = used[queue_q[i]] + (held[i] == '0 ? 8'd1 : held[i]);
+        used[queue_q[i]] = used[queue_q[i]] + (held[i] < needs[i] ? needs[i] : held[i]);
       end
     end
     for (int unsigned i = 0; i < Queues; i++) all = all + used[i];
@@ -102,7 +108,9 @@ module credit_proof
     else assume (rst_ni);
     if (started_q) begin
       assume ($countones({start_i, take_i, leave_i, give_i, finish_i}) <= 1);
-      if (start_i) assume (!started_commands_q[command_i] && open[queue_i]);
+      if (start_i) begin
+        assume (!started_commands_q[command_i] && start[queue_i] && pairs_i[queue_i] == pair_i);
+      end
       if (take_i || leave_i || give_i || finish_i) begin
         assume (started_commands_q[command_i] && queue_q[command_i] == queue_i);
       end
@@ -113,11 +121,14 @@ module credit_proof
 
   always_comb begin
     sound = u_credit.free_q == ~owned_q;
-    sound &= u_credit.lent_q == '0 && u_credit.orphan_q == '0;
+    sound &= u_credit.orphan_q == '0;
     for (int unsigned i = 0; i < Commands; i++) begin
       sound &= 8'(u_credit.held_q[i]) == held[i];
       if (!started_commands_q[i]) sound &= held[i] == '0 && !u_credit.waits_q[i];
-      else sound &= u_credit.queue_q[i] == queue_q[i];
+      else begin
+        sound &= u_credit.queue_q[i] == queue_q[i] && u_credit.pair_q[i] == pair_q[i];
+        sound &= 8'(u_credit.reserve_q[i]) == needs[i];
+      end
     end
     for (int unsigned i = 0; i < Queues; i++) begin
       sound &= 8'(u_credit.u_quota.used_q[i]) == used[i];
@@ -130,15 +141,15 @@ module credit_proof
       assert (sound);
       // No block has two owners.
       if (granted) assert (!owned_q[block]);
-      // The reserved block is there whatever the others have.
-      if (take_i && held[command_i] == '0) assert (granted);
+      // The reserved blocks are there whatever the others have.
+      if (take_i && held[command_i] < needs[command_i]) assert (granted);
       // Nobody has more than its window.
       for (int unsigned i = 0; i < Commands; i++) assert (held[i] <= 8'(Window));
       // All credits come back.
       if (started_commands_q == '0) assert (idle);
       // Who is in line is served where there is a block for its queue.
       for (int unsigned i = 0; i < Commands; i++) begin
-        assert (line[i] == (u_credit.waits_q[i] && open[queue_q[i]]));
+        assert (line[i] == (u_credit.waits_q[i] && u_credit.open[queue_q[i]]));
       end
     end
   end

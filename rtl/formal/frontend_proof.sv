@@ -22,6 +22,7 @@ module frontend_proof
   input logic          post_i,
   input command_t      post_command_i,
   input posting_t      post_posting_i,
+  input logic [Commands-1:0] forsaken_i,
   input logic          write_ready_i,
   input logic          interrupt_ready_i
 );
@@ -66,6 +67,7 @@ module frontend_proof
     .post_i,
     .post_command_i,
     .post_posting_i,
+    .forsaken_i,
     .write_valid_o      (write_valid),
     .write_ready_i,
     .write_address_o    (write_address),
@@ -80,9 +82,9 @@ module frontend_proof
     .quiet_o            (quiet)
   );
 
-  // ---- A command: its entry is offered, it runs, it waits to be told ----
+  // ---- A command: its entry is offered, it runs, it waits to be told, a device has it still ----
 
-  logic [Commands-1:0]   running_q, waiting_q;
+  logic [Commands-1:0]   running_q, waiting_q, kept_q;
   queue_t [Commands-1:0] owner_q;
   logic                  started_q, copied_q, wrote;
   // Completions of a ring that its host has not taken.
@@ -98,6 +100,21 @@ module frontend_proof
     return to < from ? 17'(to) + 17'(depth) - 17'(from) : 17'(to) - 17'(from);
   endfunction
 
+  // Slots that were kept come back one by one.
+  logic     freed_valid;
+  command_t freed;
+
+  always_comb begin
+    freed_valid = 1'b0;
+    freed       = '0;
+    for (int unsigned i = Commands; i > 0; i--) begin
+      if (kept_q[i-1] && !forsaken_i[i-1]) begin
+        freed_valid = 1'b1;
+        freed       = command_t'(i - 1);
+      end
+    end
+  end
+
   logic [16:0] taken;
   assign taken = doorbell_valid_i && doorbell_completion_i && !bad
                  ? distance(u_frontend.taken_q[doorbell_queue_i], doorbell_value_i[14:0],
@@ -108,6 +125,7 @@ module frontend_proof
     if (!rst_ni) begin
       running_q <= '0;
       waiting_q <= '0;
+      kept_q    <= '0;
       copied_q  <= 1'b0;
       unread_q  <= '0;
     end else begin
@@ -121,6 +139,8 @@ module frontend_proof
         waiting_q[post_command_i] <= 1'b1;
       end
       if (posted) waiting_q[posted_command] <= 1'b0;
+      if (posted && forsaken_i[posted_command]) kept_q[posted_command] <= 1'b1;
+      if (!posted && freed_valid) kept_q[freed] <= 1'b0;
       for (int unsigned i = 0; i < Queues; i++) begin
         unread_q[i] <= unread_q[i] + 17'(wrote && now == queue_t'(i))
                        - (doorbell_queue_i == queue_t'(i) ? taken : '0);
@@ -149,19 +169,22 @@ module frontend_proof
 
   // ---- What holds at any time ----
 
-  logic [Queues-1:0][7:0] used;
+  logic [Queues-1:0][7:0] used, live;
   logic [7:0]             all;
   logic                   offered;
 
   always_comb begin
     used = '0;
+    live = '0;
     for (int unsigned i = 0; i < Commands; i++) begin
       offered = entry_valid && entry_command == command_t'(i);
       for (int unsigned queue = 0; queue < Queues; queue++) begin
-        used[queue] += 8'(offered ? entry_queue == queue_t'(queue)
+        live[queue] += 8'(offered ? entry_queue == queue_t'(queue)
                           : (running_q[i] || waiting_q[i]) && owner_q[i] == queue_t'(queue));
+        used[queue] += 8'(kept_q[i] && owner_q[i] == queue_t'(queue));
       end
     end
+    for (int unsigned queue = 0; queue < Queues; queue++) used[queue] += live[queue];
     all = '0;
     for (int unsigned i = 0; i < Queues; i++) all += used[i];
   end
@@ -170,8 +193,13 @@ module frontend_proof
     if (started_q && rst_ni) begin
       for (int unsigned i = 0; i < Commands; i++) begin
         // A slot has one command, in one state.
-        assert (2'(entry_valid && entry_command == command_t'(i)) + 2'(running_q[i])
-                + 2'(waiting_q[i]) == 2'(u_frontend.slots_q[i]));
+        assert (3'(entry_valid && entry_command == command_t'(i)) + 3'(running_q[i])
+                + 3'(waiting_q[i]) + 3'(kept_q[i]) == 3'(u_frontend.slots_q[i]));
+        assert (u_frontend.told_q[i] == kept_q[i]);
+        if (u_frontend.slots_q[i]) begin
+          assert (u_frontend.owner_q[i]
+                  == (entry_valid && entry_command == command_t'(i) ? entry_queue : owner_q[i]));
+        end
         assert (u_frontend.u_line.there_q[i] == waiting_q[i]);
         if (waiting_q[i]) begin
           assert (u_frontend.queue_q[i] == owner_q[i] && u_frontend.postings[i].owner == owner_q[i]);
@@ -190,7 +218,7 @@ module frontend_proof
           assert (unread_q[i] == distance(u_frontend.taken_q[i], u_frontend.post_q[i],
                                           u_frontend.config_q[i].depth));
         end else begin
-          assert (used[i] == '0 && !deleting[i]);
+          assert (live[i] == '0 && !deleting[i]);
         end
       end
       assert (8'(u_frontend.u_slots.free_q) + all == 8'(Commands));

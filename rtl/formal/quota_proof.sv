@@ -17,11 +17,14 @@ module quota_proof #(
   input logic [Queues-1:0][8:0] weight_i,
   input logic                  take_i,
   input logic [QueueWidth-1:0] take_queue_i,
+  input logic                  take_two_i,
+  input logic [Queues-1:0]     pairs_i,
   input logic                  give_i,
-  input logic [QueueWidth-1:0] give_queue_i
+  input logic [QueueWidth-1:0] give_queue_i,
+  input logic                  give_two_i
 );
 
-  logic [Queues-1:0]     open;
+  logic [Queues-1:0]     open, start;
   logic [CountWidth-1:0] free;
   logic                  settled;
 
@@ -36,10 +39,14 @@ module quota_proof #(
     .weight_i,
     .settled_o (settled),
     .open_o (open),
+    .pairs_i,
+    .start_o (start),
     .take_i,
     .take_queue_i,
+    .take_two_i,
     .give_i,
     .give_queue_i,
+    .give_two_i,
     .free_o (free)
   );
 
@@ -57,6 +64,12 @@ module quota_proof #(
   logic [Queues-1:0][QueueWidth-1:0] func_q;
   logic [Queues-1:0][8:0]            weight_q;
 
+  // How many are taken, and given back.
+  logic [7:0] taken, given;
+
+  assign taken = !take_i ? 8'd0 : take_two_i ? 8'd2 : 8'd1;
+  assign given = !give_i ? 8'd0 : give_two_i ? 8'd2 : 8'd1;
+
   initial started_q = 1'b0;
 
   always_ff @(posedge clk_i) begin
@@ -67,8 +80,8 @@ module quota_proof #(
     covered_q <= !rst_ni || (settled && 8'(free) >= owed);
     for (int unsigned i = 0; i < Queues; i++) begin
       if (!rst_ni) used_q[i] <= '0;
-      else used_q[i] <= used_q[i] + 8'(take_i && take_queue_i == QueueWidth'(i))
-                        - 8'(give_i && give_queue_i == QueueWidth'(i));
+      else used_q[i] <= used_q[i] + (take_queue_i == QueueWidth'(i) ? taken : '0)
+                        - (give_queue_i == QueueWidth'(i) ? given : '0);
     end
   end
 
@@ -83,8 +96,9 @@ module quota_proof #(
       // A queue has its function when it comes.
       if (there_i == there_q) assume (func_i == func_q && weight_i == weight_q);
       assume (take_queue_i < QueueWidth'(Queues) && give_queue_i < QueueWidth'(Queues));
-      if (take_i) assume (open[take_queue_i]);
-      if (give_i) assume (used_q[give_queue_i] != '0);
+      if (take_i && !take_two_i) assume (open[take_queue_i]);
+      if (take_i && take_two_i) assume (pairs_i[take_queue_i] && start[take_queue_i]);
+      assume (used_q[give_queue_i] >= given);
     end
   end
 
@@ -195,13 +209,22 @@ module quota_proof #(
       // What is guaranteed in all is there, or may be.
       if (covered_q) assert (8'(free) >= owed);
       for (int unsigned i = 0; i < Queues; i++) begin
-        logic [7:0] others, part;
+        logic [7:0] others, part, claim;
         part   = 8'(u_quota.guarantee_q[i]);
         others = used_q[i] < part ? owed - (part - used_q[i]) : owed;
         // It may take exactly where something is left that is no other's guarantee.
-        assert (open[i] == (8'(free) > others));
+        // A claim goes before what is not guaranteed.
+        claim  = u_quota.claim_q ? 8'(u_quota.kept) : '0;
+        assert (open[i] == (8'(free) > others + (used_q[i] < part ? '0 : claim)));
+        if (pairs_i[i]) begin
+          if (used_q[i] + 8'd1 < part || u_quota.claimer_q == QueueWidth'(i)) claim = '0;
+          assert (start[i] == (8'(free) > others + 8'd1 + claim));
+        end else begin
+          assert (start[i] == open[i]);
+        end
         // What it is guaranteed is there; what is others' guarantee stays.
         if (covered_q && used_q[i] < part) assert (open[i]);
+        if (covered_q && pairs_i[i] && used_q[i] + 8'd1 < part) assert (start[i]);
         // Once it is settled, a guarantee is what weights and numbers of queues say.
         if (settled && there_i[i] && shares) begin
           assert (due(number_t'(part), mine[func_q[i]], number_t'(weight_q[func_q[i]]),

@@ -13,13 +13,15 @@ module scoreboard_proof
   input row_t     grant_row_i,
   // Of each command: how many operators, and whether writes may overtake each other.
   input places_t [Commands-1:0] operators_i,
-  input logic    [Commands-1:0] positional_i
+  input logic    [Commands-1:0] positional_i,
+  // And whether it withholds blocks.
+  input logic    [Commands-1:0] withholds_i
 );
 
   stage_t              stage, next;
   row_state_e          state;
   command_t            command;
-  logic                has_unit, first, follower, idle, ordered;
+  logic                has_unit, first, follower, writes, idle, ordered, hold;
   row_t                follower_row;
   logic [Commands-1:0] there;
   row_t [Commands-1:0] heads;
@@ -27,6 +29,7 @@ module scoreboard_proof
 
   assign next    = places_t'(stage) == operators_i[command] ? StDestination : stage + 1'b1;
   assign ordered = !(next == StDestination && positional_i[command]);
+  assign hold    = withholds_i[command] && (next == StDestination || stage == StDestination);
 
   scoreboard u_scoreboard (
     .clk_i,
@@ -36,6 +39,7 @@ module scoreboard_proof
     .command_i,
     .stage_i        (next),
     .ordered_i      (ordered),
+    .hold_i         (hold),
     .grant_i,
     .grant_row_i,
     .state_o        (state),
@@ -45,6 +49,7 @@ module scoreboard_proof
     .first_o        (first),
     .follower_o     (follower),
     .follower_row_o (follower_row),
+    .follower_writes_o (writes),
     .there_o        (there),
     .head_o         (heads),
     .ready_o        (ready),
@@ -54,12 +59,14 @@ module scoreboard_proof
   // ---- The plain view: which rows are in use, by whom, and which of a command's came first ----
 
   logic     [Blocks-1:0]             used_q;
+  // Rows that have left their command, and that a device has still.
+  logic     [Blocks-1:0]             orphan_q;
   command_t [Blocks-1:0]             command_q;
   logic     [Blocks-1:0][Blocks-1:0] older_q;
   // Commands that failed: their rows only go.
   logic     [Commands-1:0]           failed_q;
   places_t  [Commands-1:0]           operators_q;
-  logic     [Commands-1:0]           positional_q;
+  logic     [Commands-1:0]           positional_q, withholds_q;
   logic                              started_q;
 
   initial started_q = 1'b0;
@@ -68,8 +75,10 @@ module scoreboard_proof
     started_q    <= 1'b1;
     operators_q  <= operators_i;
     positional_q <= positional_i;
+    withholds_q  <= withholds_i;
     if (!rst_ni) begin
       used_q   <= '0;
+      orphan_q <= '0;
       older_q  <= '0;
       failed_q <= '0;
     end else begin
@@ -81,7 +90,9 @@ module scoreboard_proof
         end
       end
       if (change_i == BoardStop) failed_q[command_q[row_i]] <= 1'b1;
-      if (change_i == BoardRetire) begin
+      if (change_i == BoardOrphan) orphan_q[row_i] <= 1'b1;
+      if (change_i == BoardFree) orphan_q[row_i] <= 1'b0;
+      if (change_i inside {BoardRetire, BoardOrphan}) begin
         used_q[row_i]  <= 1'b0;
         older_q[row_i] <= '0;
         for (int unsigned i = 0; i < Blocks; i++) older_q[i][row_i] <= 1'b0;
@@ -92,29 +103,43 @@ module scoreboard_proof
 
   // ---- What the sequencer keeps to ----
 
-  logic failed, dispatched;
+  // All rows before it are written.
+  logic failed, dispatched, clear;
   assign failed     = failed_q[command_q[row_i]];
   assign dispatched = state == Ready || state == Issued;
+
+  always_comb begin
+    clear = 1'b1;
+    for (int unsigned i = 0; i < Blocks; i++) begin
+      if (older_q[row_i][i] && u_scoreboard.state_q[i] != Done) clear = 1'b0;
+    end
+  end
 
   always_comb begin
     if (!started_q) assume (!rst_ni);
     else assume (rst_ni);
     if (started_q) begin
-      assume (change_i <= BoardRetire);
+      assume (change_i <= BoardFree);
       for (int unsigned i = 0; i < Commands; i++) begin
         assume (operators_i[i] <= 4'd2);
         // A command's are its own as long as it has rows.
         if (there[i]) begin
           assume (operators_i[i] == operators_q[i] && positional_i[i] == positional_q[i]);
+          assume (withholds_i[i] == withholds_q[i]);
         end
       end
-      if (change_i == BoardAdd) assume (!used_q[row_i] && !failed_q[command_i]);
-      else if (change_i != BoardNone) assume (used_q[row_i]);
+      if (change_i == BoardAdd) begin
+        assume (!used_q[row_i] && !orphan_q[row_i] && !failed_q[command_i]);
+      end else if (change_i == BoardFree) begin
+        assume (orphan_q[row_i]);
+      end else if (change_i != BoardNone) begin
+        assume (used_q[row_i] || (orphan_q[row_i] && change_i == BoardRelease));
+      end
       unique case (change_i)
         BoardPass:    assume (dispatched && stage != StDestination && !failed);
         BoardDone:    assume (dispatched && stage == StDestination && !failed);
         BoardReady:   assume (!failed && (state == Issued
-                              || (state == Wait && first && stage == StDestination)));
+                              || (state == Wait && clear && stage == StDestination)));
         BoardWait:    assume (!failed && state == Ready && stage == StDestination && !first
                               && positional_i[command]);
         BoardLine:    assume (!failed && state == Ready && !has_unit && stage != StSource
@@ -122,6 +147,7 @@ module scoreboard_proof
         BoardIssue:   assume (!failed && state == Ready);
         BoardRelease: assume (has_unit);
         BoardRetire:  assume (first && (state == Done || failed) && state != Line);
+        BoardOrphan:  assume (first && failed && state == Issued);
         BoardStop:    assume (state != Done);
         default: ;
       endcase
@@ -142,7 +168,8 @@ module scoreboard_proof
       row_t behind, ahead;
       behind = u_scoreboard.behind_q[a];
       ahead  = u_scoreboard.before_q[a];
-      sound &= used_q[a] == (u_scoreboard.state_q[a] != Free);
+      sound &= used_q[a] == !(u_scoreboard.state_q[a] inside {Free, Orphan});
+      sound &= orphan_q[a] == (u_scoreboard.state_q[a] == Orphan);
       if (used_q[a]) begin
         sound &= u_scoreboard.command_q[a] == command_q[a] && there[command_q[a]];
         sound &= u_scoreboard.first_q[a] == (older_q[a] == '0);
@@ -206,7 +233,7 @@ module scoreboard_proof
             end
           end
           // Who waits, waits for the row before it.
-          if (waits) begin
+          if (waits && !(at == StDestination && withholds_q[command_q[a]])) begin
             assert (!u_scoreboard.first_q[a]);
             assert (u_scoreboard.stage_q[u_scoreboard.before_q[a]] == at
                     && u_scoreboard.state_q[u_scoreboard.before_q[a]] != Done
@@ -223,7 +250,11 @@ module scoreboard_proof
         if (waits) assert (u_scoreboard.stage_q[a] != StSource);
       end
       assert (ready == (ready & used_q));
-      if (used_q == '0) assert (idle);
+      // Where a write is withheld, only the sequencer lets it go.
+      if (hold && change_i inside {BoardPass, BoardDone} && !failed) begin
+        assert (!u_scoreboard.wake || stage != StDestination);
+      end
+      if (used_q == '0 && orphan_q == '0) assert (idle);
     end
   end
 

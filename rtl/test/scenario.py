@@ -52,6 +52,8 @@ class Command:
     kind: str = "good"
     # Its operations of this stage are answered when they are aborted, and not before.
     hangs: int = None
+    # Not even then.
+    deaf: bool = False
     # Identifiers, flags and addresses, as `write` takes them.
     words: tuple = ()
 

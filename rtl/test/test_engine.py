@@ -265,6 +265,58 @@ async def a_device_that_hangs(dut):
         assert world.idle, "all that commands had has come back"
 
 
+async def until(world, happens, most=2000):
+    for _ in range(most):
+        await world.step()
+        if happens():
+            return
+    assert False, f"hangs: {stuck(world)}"
+
+
+@cocotb.test()
+async def a_device_that_outlives_its_command(dut):
+    """Where not even an abort is answered the command ends in the end; its slot and its block are free when the device answers."""
+    for stage, told in ((0, "StageSource"), (1, "StageOperator"), (9, "StageDestination"), (10, "StageDestination"), (-1, "StageSource")):
+        world = Checked(dut)
+        await world.start()
+        await world.create(4)
+        world.drive("grace_i", 2)
+        # With -1 the source fails, and a digest does not tell its value.
+        deaf = plain(0, 0, 7, None, [C["OpMd5"]], 9000, timeout_ms=1, flags=C["FlagDurable"] if stage == 10 else 0)
+        deaf.hangs, deaf.deaf, deaf.kind, deaf.fault = stage, True, "stopped", (0, 4097, C["StatusReadError"]) if stage < 0 else None
+        world.submit(0, deaf.entry, deaf)
+        await until(world, lambda: 0 in world.done)
+        entry = world.done[0]
+        status = C["StatusReadError"] if stage < 0 else C["StatusTimeout"]
+        assert (entry["status"], entry["stage"]) == (status, C[told]), entry
+        flights = list(world.flying)
+        assert flights and not world.sees("idle_o"), "a device has an operation still"
+        blocks = {world.flying[key]["row"] for key in flights if world.flying[key]["operation"]["kind"] < C["DoSnapshot"]}
+        free = world.sees("free_o")
+        assert all(not free >> block & 1 for block in blocks) and free.bit_count() == C["Blocks"] - len(blocks)
+        # Others have what it has not: its identifier, all slots but one, all blocks but those.
+        others = [plain(1 + number, 0, 7 + number, None, [C["OpMd5"]], 20_000) for number in range(3)]
+        for command in others:
+            command.address = 0
+            world.submit(0, command.entry, command)
+        await until(world, lambda: len(world.done) == 4)
+        assert all(world.done[1 + number]["status"] == 0 for number in range(3))
+        assert not world.sees("idle_o")
+        # Its queue goes without it.
+        if stage in (0, 10):
+            world.drive("delete_queue_i", 0)
+            world.drive("delete_i", 1)
+            await world.step()
+            world.drive("delete_i", 0)
+            await until(world, lambda: world.sees("deleted_valid_o"))
+            world.drive("deleted_ready_i", 1)
+        for key in flights:
+            world.flying[key]["due"] = world.cycle
+        await until(world, lambda: world.sees("idle_o"))
+        dut.rst_ni.value = 0
+        await FallingEdge(dut.clk_i)
+
+
 @cocotb.test()
 async def cycles(dut):
     """From doorbell to operation and from the last answer to the completion entry, where nothing has to be waited for."""

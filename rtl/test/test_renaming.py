@@ -227,10 +227,46 @@ class Bench:
         return idle
 
 
+async def drain(bench):
+    """Lets everything go, until no unit is in use."""
+    for _ in range(10_000):
+        bench.release = bench.release or next(iter(sorted(bench.owned)), None)
+        if await bench.step(True, True):
+            break
+    assert not bench.where, f"rows still wait: {bench.where}"
+
+
+async def loads_of_both_kinds(dut, bench):
+    """While all slots are in demand one is loaded for a pool that waits; then one that has been idle for long."""
+    chance, slots = random.Random(0), int(dut.Units.value)
+    for count in range(4000):
+        idle = [row for row in range(bench.rows) if row not in bench.where]
+        if bench.rename is None and idle:
+            waits = count > 200 and slots not in bench.where.values()
+            bench.rename = {"pool": slots if waits else chance.randrange(slots), "row": idle[0], "func": 0}
+        if bench.release is None and bench.owned and count > 100 and chance.random() < 0.3:
+            bench.release = chance.choice(sorted(bench.owned))
+        await bench.step(chance.random() < 0.7, True)
+        if bench.diverted:
+            break
+    assert bench.diverted, "a pool waits for ever"
+    await drain(bench)
+    for _ in range(2 * int(dut.Linger.value)):
+        await bench.step(True, True)
+    before = bench.diverted, bench.loads
+    bench.rename = {"pool": slots + 1, "row": 0, "func": 0}
+    for _ in range(20):
+        await bench.step(True, True)
+    assert (bench.diverted, bench.loads) == (before[0], before[1] + 1), "an idle slot"
+    await drain(bench)
+
+
 @cocotb.test()
 async def random_requests(dut):
     await start(dut)
     bench = Bench(dut)
+    if bench.slots:
+        await loads_of_both_kinds(dut, bench)
     for seed in range(SEEDS):
         chance = random.Random(seed)
         busy, load = chance.uniform(0.2, 0.9), chance.choice((0.01, 0.1, 1))
@@ -240,13 +276,8 @@ async def random_requests(dut):
                 bench.base, busy = chance.randrange(bench.pools), chance.choice((0.01, 0.1, 0.9))
             bench.wish(chance, busy)
             await bench.step(chance.random() < 0.7, chance.random() < load)
-        # Lets everything go, until no unit is in use.
-        for _ in range(10_000):
-            bench.release = bench.release or next(iter(sorted(bench.owned)), None)
-            if await bench.step(True, True):
-                break
-        assert not bench.where, f"rows still wait: {bench.where}"
-    assert bench.forgotten > 0 and (bench.loads > bench.diverted > 0) == bench.slots
+        await drain(bench)
+    assert bench.forgotten > 0 and (bench.loads > 0) == bench.slots
 
 
 async def cycle(dut, channel=None, fields=None):

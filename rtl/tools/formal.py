@@ -76,7 +76,8 @@ PROOFS = {
     "frontend": [
         ("room[i]      = post_next[i] != taken_q[i];", "room[i]      = 1'b1;", "a ring that is overrun"),
         ("post_q[doorbell_queue_i], rung_depth)", "post_next[doorbell_queue_i], rung_depth)", "a host that takes what is not there"),
-        ("if (posted) slots_q[posting_q]", "if (post_i) slots_q[post_command_i]", "a slot of two commands"),
+        ("if (posted) told_q[posting_q]", "if (post_i) told_q[post_command_i]", "a slot of two commands"),
+        ("if (told_q[i-1] && !forsaken_i[i-1])", "if (told_q[i-1])", "a slot that is free while a device has its command"),
         (".leave_i         (posted)", ".leave_i         (posted && room[posting_queue])", "a command that completes twice"),
     ],
     "quota": [
@@ -84,12 +85,14 @@ PROOFS = {
         ("full      = parts_q + 1'b1 == mine", "full      = parts_q == mine", "a part by one queue more than there are"),
         ("equal_q && (sharing_q == '0 || weight == some_q)", "equal_q && weight == some_q", "equal weights that count as others"),
         ("else if (!there_q[i]) guarantee_q[i] <= '0;", "", "a guarantee of a queue that is gone"),
-        ("(CountWidth + 1)'(lacks[i]) > owed", "(CountWidth + 1)'(lacks[i]) >= owed", "a guarantee that is taken"),
-        ("take_i && !(give_i && take_queue_i == give_queue_i)", "take_i && !give_i", "a credit that is lost"),
+        ("> owed + (CountWidth + 1)'(more);", ">= owed + (CountWidth + 1)'(more);", "a guarantee that is taken"),
+        ("given = !give_i ?", "given = !give_i || take_i ?", "a credit that is lost"),
+        ("lacks[i] == '0 ? kept : 2'd0", "2'd0", "a claim for which nothing is kept"),
     ],
     "credit": [
-        ("free_q[give_block_i] <= 1'b1;", "free_q[give_block_i] <= held_q[command_i] > 1;", "a block that is lost"),
-        ("give_i && held_q[command_i] > 1", "give_i", "a reserved block that is given away"),
+        ("free_q[give_block_i] <= 1'b1;", "free_q[give_block_i] <= spare;", "a block that is lost"),
+        ("(give_i && spare)", "give_i", "a reserved block that is given away"),
+        ("pair_q[command_i]    <= pair_i;", "pair_q[command_i]    <= 1'b0;", "a second block that is not reserved"),
         ("(held_q[command_i] < count_t'(Window) && may)", "may", "more than the window"),
     ],
     "scoreboard": [
@@ -97,7 +100,7 @@ PROOFS = {
         ("&& stage_q[behind] == stage_q[row_i]", "", "a row that is woken too early"),
         ("first_q[behind]   <= 1'b1;", "first_q[behind]   <= ordered_i;", "a row without a place"),
         ("|| state_q[ahead] == Done", "", "a row that waits for one that is done"),
-        ("state_q[row_i] <= clear ? Ready : Wait", "state_q[row_i] <= clear || has_unit_o ? Ready : Wait", "a unit that lets overtake"),
+        ("state_q[row_i] <= clear && !hold_i ? Ready : Wait", "state_q[row_i] <= clear || has_unit_o ? Ready : Wait", "a unit that lets overtake"),
     ],
     "d2d_credit": [
         ("if (limit_o - sent_i < ready) ready = limit_o - sent_i;", "", "more than the credits"),

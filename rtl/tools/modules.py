@@ -43,7 +43,7 @@ UNITS = {
     "nvme_controller": Unit("nvme_controller", "nvme_controller"),
     "block_port": Unit("block_port", "block_port"),
     "card": Unit("card", "card"),
-    "card_advanced": Unit("card", "card", {"Advanced": 1}),
+    "card_advanced": Unit("card", "card", {"Advanced": 1, "Hosts": 3}),
     "d2d_tx": Unit("d2d_tx", "d2d_tx"),
     "d2d_rx": Unit("d2d_rx", "d2d_rx"),
     "uoe": Unit("uoe", "uoe"),

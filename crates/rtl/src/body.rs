@@ -83,6 +83,7 @@ impl Default for Body {
 impl Body {
     /// Makes a core with these weights of functions. Its sizes are those of `rtl/tools/body.py`.
     pub fn new(weights: &[u16]) -> Body {
+        let abort_grace = Config::default().abort_grace;
         let config = Config {
             block_size: BLOCK_SIZE as u32,
             blocks: BLOCKS as u32,
@@ -94,12 +95,13 @@ impl Body {
             units: (0..OPERATORS.len() as u64).map(|pool| (operator(pool), UNITS as u16)).collect(),
             gpu: Vec::new(),
             multi_lane: Vec::new(),
-            // It has no direct paths, runs nothing by itself, and waits for its devices as long as they take.
+            // It has no direct paths, and runs nothing by itself.
             direct_chunk: 1,
             short: false,
-            abort_grace: Nanos::MAX,
+            abort_grace,
         };
         let always = In {
+            grace_i: abort_grace.div_ceil(MILLISECOND).min(u32::MAX.into()),
             read_ready_i: true,
             write_ready_i: true,
             interrupt_ready_i: true,
@@ -233,8 +235,10 @@ impl Body {
         }
         if out.abort_valid_o {
             let id = model::OperationId::unpack(out.abort_id_o);
-            let found = self.flights.find(&id);
-            self.actions.extend(found.map(|operation| Action::Abort { operation }));
+            if let Some((operation, command)) = self.flights.find(&id) {
+                self.wait_no_longer(command);
+                self.actions.push_back(Action::Abort { operation });
+            }
         }
         if out.unbind_valid_o {
             let command = self.command(out.unbind_command_o);
@@ -307,8 +311,17 @@ impl Body {
             _ => OperationKind::Flush,
         };
         self.counters.operations += 1;
+        if matches!(kind, OperationKind::Snapshot { .. }) {
+            self.wait_no_longer(command);
+        }
         let id = self.flights.begin(&id, kind == OperationKind::Flush, command);
         self.actions.push_back(Action::Issue(Operation { id, command, kind }));
+    }
+
+    /// A command has failed: its time is over when that of its devices is.
+    fn wait_no_longer(&mut self, command: CommandId) {
+        let due = (self.now / MILLISECOND + self.input.grace_i + 1) * MILLISECOND;
+        self.slots[command.slot()].due = Some(due);
     }
 
     // ---- What goes in ----

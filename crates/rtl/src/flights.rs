@@ -43,11 +43,11 @@ impl Flights {
         number(place, *generation)
     }
 
-    /// The owner's number of an operation that the core wants stopped.
-    pub fn find(&self, id: &model::OperationId) -> Option<OperationId> {
+    /// The owner's number of an operation that the core wants stopped, and its command.
+    pub fn find(&self, id: &model::OperationId) -> Option<(OperationId, CommandId)> {
         let place = Flights::place(id, id.blockless != 0);
         let (generation, flight) = self.places[place];
-        flight.map(|_| number(place, generation))
+        flight.map(|flight| (number(place, generation), flight.command))
     }
 
     /// An operation is answered; nothing where it is not in flight.

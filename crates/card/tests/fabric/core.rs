@@ -5,6 +5,9 @@ use dcs_card::card::Config;
 /// Bytes of several of its blocks, of 64 KiB.
 pub const SEVERAL: u64 = 300_000;
 
+/// Bytes that fit into the blocks of one of its commands.
+pub const UNACKNOWLEDGED: usize = 100_000;
+
 /// The settings of a card with it.
 pub fn of(config: Config) -> Config {
     config

@@ -50,7 +50,7 @@ impl Scenario {
         let exact = random.one_in(3);
         let mut plans: Vec<_> = (0..1 + random.index(14)).map(|_| Plan::random(&mut random)).collect();
         if exact {
-            plans.retain(|plan| plan.fate == Fate::Good && !plan.from_stream && !plan.to_stream);
+            plans.retain(Plan::is_exact);
         }
         let latency = *random.pick(&[10, 1_000, 100_000]);
         let pieces = !exact && random.one_in(2);
@@ -69,7 +69,7 @@ impl Scenario {
             // Of so many that are spoiled one may write to another's device.
             scenario.plans.retain(|plan| plan.fate != Fate::Spoiled);
             if scenario.exact {
-                scenario.plans.retain(|plan| plan.fate == Fate::Good && !plan.from_stream && !plan.to_stream);
+                scenario.plans.retain(Plan::is_exact);
             }
         }
         scenario
@@ -110,6 +110,10 @@ fn end<E: Core>(rig: &Rig<E>, ticket: usize, plan: &Plan) -> End {
     }
     let (told, done) = (rig.end(ticket), rig.done(ticket));
     let is_good = told.0 == Status::Success;
+    if told.0 == Status::DigestMismatch {
+        let (delivered, given) = (done.entry.delivered.value(), rig.submitted[ticket].input.len() as u64);
+        assert!(delivered < given.max(1), "the end of the data is kept back");
+    }
     let transfer = rig.submitted[ticket].transfer.as_ref().expect("a transfer");
     if let Some(area) = &done.result {
         let mut ours = rig.times.iter().filter(|(handle, _)| *handle == transfer.destination.handle);

@@ -6,14 +6,16 @@ use dcs_rtl::Body;
 /// Bytes of several of its blocks, of 4 KiB.
 pub const SEVERAL: u64 = 75_000;
 
+/// Bytes that fit into the blocks of one of its commands, four.
+pub const UNACKNOWLEDGED: usize = 12_000;
+
 /// The settings of a card with it.
 pub fn of(config: Config) -> Config {
     Config { core: Some(|weights| Box::new(Body::new(weights))), ..config }
 }
 
 /// Features that tests ask for and this core lacks.
-const LACKS: &[&str] =
-    &["operators that change the length", "blocks of 64 KiB", "completions before the peer has acknowledged"];
+const LACKS: &[&str] = &["operators that change the length", "blocks of 64 KiB"];
 
 /// Returns true, and says so, if it has not what a test needs.
 pub fn lacks(what: &str) -> bool {
