@@ -280,7 +280,7 @@ async def a_device_that_outlives_its_command(dut):
         world = Checked(dut)
         await world.start()
         await world.create(4)
-        world.drive("grace_i", 2)
+        world.drive("grace_i", 1)
         # With -1 the source fails, and a digest does not tell its value.
         deaf = plain(0, 0, 7, None, [C["OpMd5"]], 9000, timeout_ms=1, flags=C["FlagDurable"] if stage == 10 else 0)
         deaf.hangs, deaf.deaf, deaf.kind, deaf.fault = stage, True, "stopped", (0, 4097, C["StatusReadError"]) if stage < 0 else None
@@ -295,7 +295,7 @@ async def a_device_that_outlives_its_command(dut):
         free = world.sees("free_o")
         assert all(not free >> block & 1 for block in blocks) and free.bit_count() == C["Blocks"] - len(blocks)
         # Others have what it has not: its identifier, all slots but one, all blocks but those.
-        others = [plain(1 + number, 0, 7 + number, None, [C["OpMd5"]], 20_000) for number in range(3)]
+        others = [plain(1 + number, 0, 7 + number, None, [C["OpMd5"]], 6000) for number in range(3)]
         for command in others:
             command.address = 0
             world.submit(0, command.entry, command)
