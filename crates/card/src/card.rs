@@ -29,8 +29,8 @@ const FUNCTIONS_MAX: u16 = 64;
 const STEPS: usize = 16;
 const ACTIONS: usize = 64;
 
-/// Makes a core whose functions have these weights.
-pub type MakeCore = fn(&[u16]) -> Box<dyn Core>;
+/// Makes a core whose functions have the weights, and whose failed commands have the grace, that these settings say.
+pub type MakeCore = fn(&dcs_engine::Config) -> Box<dyn Core>;
 
 /// The settings of a card.
 #[derive(Clone, Debug)]
@@ -164,7 +164,7 @@ impl Card {
     /// [`CardError`] if the sizes are not possible.
     pub fn new(mut config: Config, bus: &dyn Bus, wake: Option<Wake>) -> Result<Card, CardError> {
         let engine: Box<dyn Core> = match config.core {
-            Some(make) => make(&config.engine.weights),
+            Some(make) => make(&config.engine),
             None => Box::new(Engine::new(config.engine.clone())?),
         };
         config.engine = engine.config().clone();

@@ -79,7 +79,7 @@ fn with_core(engine: args::CardEngine, config: Config) -> Result<Config, Failure
         args::CardEngine::Rust => Ok(config),
         #[cfg(feature = "rtl")]
         args::CardEngine::Rtl => {
-            Ok(Config { core: Some(|weights| Box::new(dcs_rtl::Body::new(weights))), ..config })
+            Ok(Config { core: Some(|asked| Box::new(dcs_rtl::Body::new(asked))), ..config })
         }
         #[cfg(not(feature = "rtl"))]
         args::CardEngine::Rtl => {

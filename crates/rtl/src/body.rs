@@ -76,14 +76,14 @@ impl core::fmt::Debug for Body {
 
 impl Default for Body {
     fn default() -> Body {
-        Body::new(&[])
+        Body::new(&Config::default())
     }
 }
 
 impl Body {
-    /// Makes a core with these weights of functions. Its sizes are those of `rtl/tools/body.py`.
-    pub fn new(weights: &[u16]) -> Body {
-        let abort_grace = Config::default().abort_grace;
+    /// Makes a core with these weights of functions and this grace. Its sizes are those of `rtl/tools/body.py`.
+    pub fn new(asked: &Config) -> Body {
+        let abort_grace = asked.abort_grace;
         let config = Config {
             block_size: BLOCK_SIZE as u32,
             blocks: BLOCKS as u32,
@@ -91,7 +91,7 @@ impl Body {
             cached_blocks: BLOCKS as u32,
             commands: COMMANDS as u16,
             queues: QUEUES as u16,
-            weights: weights.to_vec(),
+            weights: asked.weights.clone(),
             units: (0..OPERATORS.len() as u64).map(|pool| (operator(pool), UNITS as u16)).collect(),
             gpu: Vec::new(),
             multi_lane: Vec::new(),

@@ -6,12 +6,17 @@ use crate::rig::functions::{self, from_file, queue};
 use crate::rig::short::Core;
 use crate::rig::{Options, Rig};
 use dcs_abi::operator::Operator::Crc32;
-use dcs_engine::{Engine, OperationKind, QueueId};
+use dcs_engine::{Config, Engine, OperationKind, QueueId};
 use dcs_rtl::Body;
 use dcs_testkit::Random;
 
 fn options(seed: u64) -> Options {
     Options { seed, short: false, ..Options::default() }
+}
+
+/// A core with these weights of functions.
+fn weighted(weights: &[u16]) -> Body {
+    Body::new(&Config { weights: weights.to_vec(), ..Config::default() })
 }
 
 fn reads<E: Core>(rig: &Rig<E>, queue: QueueId) -> usize {
@@ -61,7 +66,7 @@ fn both_cores_share_blocks_alike() {
     for functions in cases {
         let most = *random.pick(&[1, 3, 256]);
         let weights: Vec<u16> = (0..6).map(|_| 1 + random.index(most) as u16).collect();
-        let body = Body::new(&weights);
+        let body = weighted(&weights);
         let config = dcs_engine::Core::config(&body).clone();
         let rust = shares(Engine::new(config).expect("its sizes are sound"), &functions);
         let rtl = shares(body, &functions);
@@ -90,7 +95,7 @@ fn functions_take_turns_at_a_unit() {
 #[test]
 fn functions_have_a_unit_s_time_by_their_weights() {
     for weights in [[1, 2, 4], [3, 1, 1], [2, 2, 2]] {
-        functions::by_weights(&mut Rig::with(Body::new(&weights), options(1)), &weights);
+        functions::by_weights(&mut Rig::with(weighted(&weights), options(1)), &weights);
     }
 }
 

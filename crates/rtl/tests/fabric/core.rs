@@ -11,7 +11,7 @@ pub const UNACKNOWLEDGED: usize = 12_000;
 
 /// The settings of a card with it.
 pub fn of(config: Config) -> Config {
-    Config { core: Some(|weights| Box::new(Body::new(weights))), ..config }
+    Config { core: Some(|asked| Box::new(Body::new(asked))), ..config }
 }
 
 /// Features that tests ask for and this core lacks.
