@@ -34,7 +34,7 @@ fn ssd_to_ssd_through_aes256_ctr() {
     assert_eq!(ended.status(), Status::Success);
     let mut written = vec![0; 1 << 18];
     rig.ssds[1].1.load(4096, &mut written);
-    let plain = sequential::run(&vec![(Aes256Ctr, key.to_vec())], &bytes).expect("it takes any bytes");
+    let plain = sequential::run(&[(Aes256Ctr, key.to_vec())], &bytes).expect("it takes any bytes");
     assert!(written == plain.output && written != bytes);
     rig.assert_idle();
 }
