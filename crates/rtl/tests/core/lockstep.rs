@@ -158,12 +158,12 @@ fn agree(one: &End, other: &End, plan: &Plan) -> bool {
 }
 
 /// Names the scenario in which a check fails.
-struct Seed(u64);
+struct Seed<'a>(u64, &'a Scenario);
 
-impl Drop for Seed {
+impl Drop for Seed<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            eprintln!("in the scenario of seed {}", self.0);
+            eprintln!("in the scenario of seed {}: {:?}", self.0, self.1);
         }
     }
 }
@@ -178,8 +178,8 @@ fn compare_with(seed: u64, count: usize, make: impl Fn(u64) -> Scenario) -> (usi
     // One body for all: a queue that is gone leaves nothing behind.
     let (mut body, mut now) = (Body::default(), 0);
     for seed in seed.. {
-        let _named = Seed(seed);
         let scenario = make(seed);
+        let _named = Seed(seed, &scenario);
         let config = dcs_engine::Core::config(&body).clone();
         let (_, rust) = scenario.run(Engine::new(config).expect("its sizes are sound"), now);
         let (again, rtl) = scenario.run(body, now);

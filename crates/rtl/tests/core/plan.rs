@@ -16,10 +16,9 @@ const OPERATORS: [Operator; 8] = [Md5, Sha1, Sha256, Crc32, Crc32c, Crc64Nvme, A
 /// Room of files, so that a broken offset fills no memory.
 const ROOM: usize = 1 << 20;
 /// Bytes of an entry that may be broken, of either form: no identifier, no handle and no address.
-const BOTH: [usize; 24] =
-    [0, 1, 4, 5, 40, 41, 42, 43, 44, 45, 46, 47, 48, 49, 50, 51, 52, 53, 54, 55, 60, 61, 62, 63];
-/// And of one form: reserved bytes; offsets, kinds.
-const PLAIN: [usize; 2] = [32, 36];
+const BOTH: [usize; 20] = [0, 1, 4, 5, 40, 41, 42, 43, 48, 49, 50, 51, 52, 53, 54, 55, 60, 61, 62, 63];
+/// And of one form: reserved bytes, the end of the chain; offsets, kinds.
+const PLAIN: [usize; 6] = [32, 36, 44, 45, 46, 47];
 const INLINE: [usize; 5] = [24, 31, 32, 38, 39];
 
 /// The fate of a command.
