@@ -205,7 +205,8 @@ module renaming_proof #(
   // ---- What the lines look like, so that the proof is by induction: for any number of cycles ----
 
   logic [RowWidth:0] walked;
-  logic sound, sound_units;
+  // Of rows, lines, turns, a grant, a walk, units.
+  logic ages, lines, ends, turned, told, walk, sound_units;
 
   function automatic logic together(logic [RowWidth-1:0] a, logic [RowWidth-1:0] b);
     return pool_q[a] == pool_q[b] && func_q[a] == func_q[b];
@@ -216,18 +217,23 @@ module renaming_proof #(
     for (int unsigned i = 0; i < Rows; i++) begin
       walked += (RowWidth + 1)'(older_q[u_renaming.walk_q][i] && line[i]);
     end
-    sound = 1'b1;
+    ages = 1'b1;
+    lines = 1'b1;
+    ends = 1'b1;
+    walk = 1'b1;
+    turned = 1'b1;
+    told = 1'b1;
     // Age is an order among those that wait for one pool.
     for (int unsigned a = 0; a < Rows; a++) begin
       for (int unsigned b = 0; b < Rows; b++) begin
         if (older_q[a][b]) begin
-          sound &= line[a] && asked_q[b] && together(a, b) && !older_q[b][a];
+          ages &= line[a] && asked_q[b] && together(a, b) && !older_q[b][a];
         end
         if (a != b && line[a] && line[b] && together(a, b)) begin
-          sound &= older_q[a][b] || older_q[b][a];
+          ages &= older_q[a][b] || older_q[b][a];
         end
         for (int unsigned c = 0; c < Rows; c++) begin
-          if (older_q[a][b] && older_q[b][c]) sound &= older_q[a][c];
+          if (older_q[a][b] && older_q[b][c]) ages &= older_q[a][c];
         end
       end
     end
@@ -236,10 +242,10 @@ module renaming_proof #(
       logic [RowWidth-1:0] next;
       next = u_renaming.behind_q[a];
       if (line[a] && u_renaming.last_q[{pool_q[a], func_q[a]}] != RowWidth'(a)) begin
-        sound &= line[next] && together(next, a) && older_q[next][a];
-        for (int unsigned b = 0; b < Rows; b++) sound &= !(older_q[next][b] && older_q[b][a]);
+        lines &= line[next] && together(next, a) && older_q[next][a];
+        for (int unsigned b = 0; b < Rows; b++) lines &= !(older_q[next][b] && older_q[b][a]);
       end
-      if (line[a]) sound &= u_renaming.waiting_q[pool_q[a]][func_q[a]];
+      if (line[a]) lines &= u_renaming.waiting_q[pool_q[a]][func_q[a]];
     end
     for (int unsigned p = 0; p < Pools; p++) begin
       for (int unsigned f = 0; f < Functions; f++) begin
@@ -247,46 +253,45 @@ module renaming_proof #(
         first = u_renaming.first_q[p*Functions+f];
         last  = u_renaming.last_q[p*Functions+f];
         if (u_renaming.waiting_q[p][f]) begin
-          sound &= line[first] && pool_q[first] == PoolWidth'(p);
-          sound &= line[last] && pool_q[last] == PoolWidth'(p);
-          sound &= func_q[first] == FunctionWidth'(f) && func_q[last] == FunctionWidth'(f);
+          ends &= line[first] && pool_q[first] == PoolWidth'(p);
+          ends &= line[last] && pool_q[last] == PoolWidth'(p);
+          ends &= func_q[first] == FunctionWidth'(f) && func_q[last] == FunctionWidth'(f);
           for (int unsigned a = 0; a < Rows; a++) begin
-            sound &= !(older_q[first][a] && line[a]) && !older_q[a][last];
+            ends &= !(older_q[first][a] && line[a]) && !older_q[a][last];
           end
         end
       end
     end
-    sound &= sound_units;
     for (int unsigned p = 0; p < Pools; p++) begin
       for (int unsigned u = 0; u < Units; u++) begin
         if (owned_q[p][u] || (grant_valid && grant_pool == PoolWidth'(p)
                               && grant_unit == UnitWidth'(u))) begin
-          sound &= u_renaming.turns_q[p*Units+u] == turns_q[p][u];
+          turned &= u_renaming.turns_q[p*Units+u] == turns_q[p][u];
         end
       end
     end
     if (grant_valid) begin
-      sound &= asked_q[grant_row] && pool_q[grant_row] == grant_pool && older_q[grant_row] == '0;
-      sound &= !owned_q[grant_pool][grant_unit];
+      told &= asked_q[grant_row] && pool_q[grant_row] == grant_pool && older_q[grant_row] == '0;
+      told &= !owned_q[grant_pool][grant_unit];
     end
     // A walk is in the line that it was begun in, and all rows that it has passed are others.
-    sound &= u_renaming.walking_q == forgetting_q;
-    if (passed_q) sound &= grant_valid;
-    sound &= patience_q == (forgetting_q ? walked + 1'b1 : '0);
+    walk &= u_renaming.walking_q == forgetting_q;
+    if (passed_q) walk &= grant_valid;
+    walk &= patience_q == (forgetting_q ? walked + 1'b1 : '0);
     if (forgetting_q) begin
-      sound &= line[u_renaming.walk_q] && pool_q[u_renaming.walk_q] == forget_pool_q;
-      sound &= func_q[u_renaming.walk_q] == forget_func_q;
+      walk &= line[u_renaming.walk_q] && pool_q[u_renaming.walk_q] == forget_pool_q;
+      walk &= func_q[u_renaming.walk_q] == forget_func_q;
       if (line[forget_row_q]) begin
-        sound &= pool_q[forget_row_q] == forget_pool_q && func_q[forget_row_q] == forget_func_q;
+        walk &= pool_q[forget_row_q] == forget_pool_q && func_q[forget_row_q] == forget_func_q;
       end
-      sound &= !(older_q[u_renaming.walk_q][forget_row_q] && line[forget_row_q]);
+      walk &= !(older_q[u_renaming.walk_q][forget_row_q] && line[forget_row_q]);
       if (u_renaming.at_first_q) begin
-        sound &= u_renaming.walk_q == u_renaming.first_q[{forget_pool_q, forget_func_q}];
+        walk &= u_renaming.walk_q == u_renaming.first_q[{forget_pool_q, forget_func_q}];
       end else begin
-        sound &= line[u_renaming.before_q] && pool_q[u_renaming.before_q] == forget_pool_q;
-        sound &= func_q[u_renaming.before_q] == forget_func_q;
-        sound &= u_renaming.before_q != u_renaming.last_q[{forget_pool_q, forget_func_q}];
-        sound &= u_renaming.behind_q[u_renaming.before_q] == u_renaming.walk_q;
+        walk &= line[u_renaming.before_q] && pool_q[u_renaming.before_q] == forget_pool_q;
+        walk &= func_q[u_renaming.before_q] == forget_func_q;
+        walk &= u_renaming.before_q != u_renaming.last_q[{forget_pool_q, forget_func_q}];
+        walk &= u_renaming.behind_q[u_renaming.before_q] == u_renaming.walk_q;
       end
     end
   end
@@ -295,7 +300,13 @@ module renaming_proof #(
 
   always_comb begin
     if (started_q && rst_ni) begin
-      assert (sound);
+      assert (sound_units);
+      assert (ages);
+      assert (lines);
+      assert (ends);
+      assert (turned);
+      assert (told);
+      assert (walk);
       if (grant) begin
         // No unit has two owners.
         assert (!owned_q[grant_pool][grant_unit]);
@@ -353,6 +364,7 @@ module renaming_proof #(
     logic                            loading_q, calm, rested, waited_q, changing;
     logic [PoolWidth-1:0]            load_pool_q, granted_pool;
     logic [UnitWidth-1:0]            load_unit_q;
+    logic [7:0]                      tick;
     // Slots with an owner, and those that nobody may have.
     logic [Units-1:0]                owned, loads;
 
@@ -408,6 +420,7 @@ module renaming_proof #(
       sound_units &= u_renaming.gen_slots.u_slots.gen_linger.tick_q < Linger;
       sound_units &= !u_renaming.gen_slots.u_slots.loaded_q
                   || u_renaming.gen_slots.u_slots.loading_q;
+      tick = 8'(u_renaming.gen_slots.u_slots.gen_linger.tick_q);
       for (int unsigned u = 0; u < Units; u++) begin
         logic mine;
         mine = u_renaming.gen_slots.u_slots.loaded_q && load_unit == UnitWidth'(u);
@@ -421,8 +434,6 @@ module renaming_proof #(
           end
         end
         if (u_renaming.gen_slots.u_slots.free_q[u]) begin
-          logic [7:0] tick;
-          tick = 8'(u_renaming.gen_slots.u_slots.gen_linger.tick_q);
           if (u_renaming.gen_slots.u_slots.rested_q[u]) begin
             sound_units &= u_renaming.gen_slots.u_slots.gen_linger.calm_q[u];
             sound_units &= idle_q[u] > 8'(Linger);

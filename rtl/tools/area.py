@@ -29,7 +29,7 @@ def yosys(args, name, script):
 def read(top, parameters, files):
     """The command that reads a module; what the modules ask to keep is left of their hierarchy by the synthesis."""
     given = " ".join(f"-G{key}={value}" for key, value in parameters.items())
-    options = "--threads 1 --keep-hierarchy --ignore-assertions -D SYNTHESIS"
+    options = "--threads 1 --keep-hierarchy --ignore-assertions --relax-enum-conversions -D SYNTHESIS"
     return f"read_slang {options} --top {top} {given} {' '.join(map(str, files))}\n"
 
 

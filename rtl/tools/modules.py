@@ -12,8 +12,8 @@ class Unit:
     """A module with parameters."""
 
     top: str
-    # test/test_BENCH.py is its bench.
-    bench: str
+    # test/test_BENCH.py is its bench; none where it is tested with another module alone.
+    bench: str | None
     parameters: dict = field(default_factory=dict)
     # Other sizes than those of the core's package.
     sizes: dict = field(default_factory=dict)
@@ -38,6 +38,13 @@ UNITS = {
     "renaming_slots": Unit("renaming", "renaming", {"Slots": 1, "Linger": 64}),
     "engine": Unit("engine", "engine"),
     "engine_slots": Unit("engine", "engine", sizes={"Slots": 1, "Units": 4, "Linger": 64}),
+    "frontend": Unit("frontend", None),
+    "validate": Unit("validate", None),
+    "order": Unit("order", None, {"Commands": 16, "KeyWidth": 50}),
+    "sequencer": Unit("sequencer", None),
+    "scoreboard": Unit("scoreboard", None),
+    "credit": Unit("credit", None),
+    "completion": Unit("completion", None),
     "engine_units": Unit("engine_units", "engine_units"),
     "memory_endpoint": Unit("memory_endpoint", "memory_endpoint"),
     "nvme_controller": Unit("nvme_controller", "nvme_controller"),
