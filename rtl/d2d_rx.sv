@@ -102,14 +102,16 @@ module d2d_rx
     position_t   packets;
   } stream_state_t;
 
-  typedef enum logic [3:0] {
+  typedef enum logic [4:0] {
     Sweep,
     Pick,
     Access,
     Parse,
     Begin,
     Take,
+    Taken,
     Consume,
+    Finish,
     Arrive,
     Copy,
     Settle,
@@ -169,16 +171,19 @@ module d2d_rx
 
   // ---- What is in the queue and may leave it ----
 
-  position_t queued, units, most;
-  logic      has_rest, all;
-  assign queued   = c_q.received - c_q.taken_out;
+  // A queue is never fuller than a window, so that a few bits tell how full it is.
+  typedef logic [RxShift:0] filled_t;
+
+  filled_t queued, units, units_q, most;
+  logic    has_rest, all;
+  assign queued   = filled_t'(c_q.received - c_q.taken_out);
   assign has_rest = c_q.bounded && c_q.end_at == c_q.received;
-  assign all      = step_q != Take || 64'(take_most_i) >= queued;
+  assign all      = step_q != Take || 64'(take_most_i) >= 64'(queued);
 
   always_comb begin
-    most = all ? queued : 64'(take_most_i);
-    if (Network) units = most >= 64'(c_q.unit) ? 64'(c_q.unit) : '0;
-    else units = most & ~(64'(c_q.unit) - 1'b1);
+    most = all ? queued : filled_t'(take_most_i);
+    if (Network) units = 64'(most) >= 64'(c_q.unit) ? filled_t'(c_q.unit) : '0;
+    else units = most & ~(filled_t'(c_q.unit) - 1'b1);
     if (units == '0 && has_rest && all) units = queued;
     if (c_q.pause || !is_running(c_q.state)) units = '0;
   end
@@ -245,11 +250,11 @@ module d2d_rx
   logic [PlaceShift-1:0]  distance_q, offset_q;
   // Bytes of the burst so far. Those for which the window has no room go nowhere.
   logic [CountWidth-1:0]  count_q;
-  logic [RxShift:0]       room_q;
+  filled_t                room, room_q;
   logic [BeatShift-1:0]   first_q;
   // Bytes of the beat; bytes that there is place for in it, whichever of them are strobed.
   logic [BeatShift:0]     here, lanes;
-  logic [RxShift:0]       left;
+  filled_t                left;
   logic [bus_pkg::BeatBytes-1:0] fits;
 
   assign offset   = burst.addr[PlaceShift-1:0];
@@ -258,20 +263,21 @@ module d2d_rx
   assign ours     = known && c_q.receiver && is_running(c_q.state)
                     && place == c_q.epoch[PlacesShift-1:0];
   assign distance = offset - c_q.received[PlaceShift-1:0];
-  assign left     = room_q + (RxShift + 1)'(first_q);
+  assign room     = filled_t'(1 << RxShift) - filled_t'(c_q.received - c_q.consumed);
+  assign left     = room_q + filled_t'(first_q);
   assign lanes    = (BeatShift + 1)'(bus_pkg::BeatBytes) - (BeatShift + 1)'(first_q);
 
   always_comb begin
     here = '0;
     for (int unsigned i = 0; i < bus_pkg::BeatBytes; i++) begin
       here += (BeatShift + 1)'(aperture_bus_i.w.strb[i]);
-      fits[i] = left > (RxShift + 1)'(i);
+      fits[i] = left > filled_t'(i);
     end
   end
 
   // ---- What becomes of the stream ----
 
-  logic          fail, finish, ends, tells;
+  logic          fail, ends, tells;
   error_t        failure;
   logic [63:0]   value;
   logic          due, tells_sender;
@@ -288,7 +294,6 @@ module d2d_rx
     c_d     = c_q;
     step_d  = Store;
     fail    = 1'b0;
-    finish  = 1'b0;
     failure = ErrNone;
     value   = '0;
     ends    = 1'b0;
@@ -348,7 +353,7 @@ module d2d_rx
                 if (value == EndHere) value = '0;
                 c_d.bounded = 1'b1;
                 c_d.end_at  = value > c_q.received ? value : c_q.received;
-                finish      = 1'b1;
+                step_d      = Finish;
               end
             end
             RegCreditAddress: begin
@@ -385,9 +390,10 @@ module d2d_rx
           c_d.end_at  = c_q.count;
         end
       end
-      Take: begin
-        c_d.taken_out = c_q.taken_out + units;
-        if (Network && units != '0) c_d.packets = c_q.packets + 1'b1;
+      Take: step_d = Taken;
+      Taken: begin
+        c_d.taken_out = c_q.taken_out + 64'(units_q);
+        if (Network && units_q != '0) c_d.packets = c_q.packets + 1'b1;
       end
       Consume: begin
         if (is_running(c_q.state) && consume_epoch_i == c_q.epoch) begin
@@ -397,8 +403,20 @@ module d2d_rx
           end else begin
             c_d.consumed = c_q.consumed + 64'(consume_bytes_i);
             c_d.since    = now_i;
-            finish       = 1'b1;
+            step_d       = Finish;
           end
+        end
+      end
+      // Everything that the stream has was taken; or credits enough to tell of them.
+      Finish: begin
+        if (c_q.bounded && c_q.consumed == c_q.end_at) begin
+          c_d.state     = StIdle;
+          c_d.announce  = 1'b1;
+          c_d.owed      = 1'b1;
+          c_d.farewells = Farewells;
+          c_d.taken_out = c_q.received;
+        end else if ((c_q.consumed >> CreditShift) >= c_q.told + step_credits) begin
+          c_d.owed = 1'b1;
         end
       end
       Arrive: step_d = queue_bus_i.aw_ready ? Copy : Arrive;
@@ -419,7 +437,7 @@ module d2d_rx
           end else if (!expected_q) begin
             fail    = 1'b1;
             failure = ErrSequence;
-          end else if (until_byte > c_q.consumed + 64'(1 << RxShift)
+          end else if (filled_t'(count_q) > room
                        || (c_q.bounded && until_byte > c_q.end_at)) begin
             fail    = 1'b1;
             failure = ErrOverrun;
@@ -463,17 +481,6 @@ module d2d_rx
       end
       default: step_d = Pick;
     endcase
-    // Everything that the stream has was taken; or credits enough to tell of them.
-    if (finish && c_d.bounded && c_d.consumed == c_d.end_at) begin
-      c_d.state     = StIdle;
-      c_d.announce  = 1'b1;
-      c_d.owed      = 1'b1;
-      c_d.farewells = Farewells;
-      c_d.taken_out = c_d.received;
-    end else if (finish && step_q == Consume
-                 && (c_d.consumed >> CreditShift) >= c_q.told + step_credits) begin
-      c_d.owed = 1'b1;
-    end
     if (fail) begin
       step_d        = Store;
       c_d.state     = StFailed;
@@ -488,8 +495,8 @@ module d2d_rx
   assign access_ready_o  = step_q == Access;
   assign parse_valid_o   = step_q == Parse;
   assign parse_stream_o  = at_q;
-  assign take_ready_o    = step_q == Take;
-  assign take_bytes_o    = queued_t'(units);
+  assign take_ready_o    = step_q == Taken;
+  assign take_bytes_o    = queued_t'(units_q);
   assign take_at_o       = c_q.taken_out[RxShift-1:0];
   assign take_epoch_o    = c_q.epoch;
   assign consume_ready_o = step_q == Consume;
@@ -520,6 +527,7 @@ module d2d_rx
 
   always_ff @(posedge clk_i) begin
     if (!(step_q inside {Sweep, Store})) c_q <= c_d;
+    units_q <= units;
     if (step_q == Arrive) begin
       known_q    <= known;
       ours_q     <= ours;
@@ -528,10 +536,10 @@ module d2d_rx
       offset_q   <= offset;
       count_q    <= '0;
       first_q    <= burst.addr[BeatShift-1:0];
-      room_q     <= (RxShift + 1)'(c_q.consumed + 64'(1 << RxShift) - c_q.received);
+      room_q     <= room;
     end else if (step_q == Copy && aperture_bus_i.w_valid && queue_bus_i.w_ready) begin
       count_q <= count_q + CountWidth'(here);
-      room_q  <= room_q > (RxShift + 1)'(lanes) ? room_q - (RxShift + 1)'(lanes) : '0;
+      room_q  <= room_q > filled_t'(lanes) ? room_q - filled_t'(lanes) : '0;
       first_q <= '0;
     end
   end

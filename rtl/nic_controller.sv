@@ -67,6 +67,11 @@ module nic_controller
     Sweep,
     Pick,
     Request,
+    // What is to be sent again, operation by operation.
+    Seek,
+    From,
+    To,
+    Join,
     Take,
     Judge,
     Address,
@@ -95,9 +100,10 @@ module nic_controller
   connection_t  owners [Commands];
   entry_state_t [Pending-1:0] entries_q;
   logic [Pending-1:0]    valid_q, busy;
-  pending_t              turn_q, vacant;
+  pending_t              turn_q, sought_q, vacant;
   logic                  has_vacant;
-  entry_state_t          e;
+  // The operation that is looked at.
+  entry_state_t          e_q;
   entry_t                tail, last;
   logic [TimerWidth-1:0] timer_q;
   outcome_t              outcome_q, outcome_d;
@@ -118,7 +124,6 @@ module nic_controller
     .busy_o         (busy)
   );
 
-  assign e      = entries_q[turn_q];
   assign is_due = timer_q == '0 && any && !held_q;
 
   always_comb begin
@@ -139,7 +144,7 @@ module nic_controller
   assign is_take    = !is_request && !is_due && operation_valid_i && has_vacant;
 
   always_comb begin
-    at = e.connection;
+    at = entries_q[turn_q].connection;
     if (is_request) at = request_i.connection;
     else if (is_take) at = owners[operation_i.id.command];
   end
@@ -155,19 +160,24 @@ module nic_controller
 
   number_t ends_at;
   logic    is_acknowledged, may_send;
-  bytes_t  left, piece;
+  // What the next frame has of it, once it is judged; whether that is the rest of it, and makes
+  // several segments.
+  bytes_t  left, piece, piece_q;
+  logic    rest_q, segment_q;
+  // Of a resend, where it begins and ends in the operation.
+  number_t from_q, to_q;
 
   function automatic logic reaches(number_t number, number_t other);
     return $signed(number - other) >= 0;
   endfunction
 
-  assign ends_at         = e.number + number_t'(e.length);
-  assign is_acknowledged = !e.tcp || reaches(c_q.acknowledged, ends_at);
-  assign may_send        = e.at != e.stop && has_room && !held_q
-                           && (!e.tcp || e.sent
-                           || (e.number == c_q.sent && reaches(c_q.limit, ends_at)));
-  assign left            = e.stop - e.at;
-  assign piece           = e.tcp || 16'(left) <= c_q.most ? left : bytes_t'(c_q.most);
+  assign ends_at         = e_q.number + number_t'(e_q.length);
+  assign is_acknowledged = !e_q.tcp || reaches(c_q.acknowledged, ends_at);
+  assign may_send        = e_q.at != e_q.stop && has_room && !held_q
+                           && (!e_q.tcp || e_q.sent
+                           || (e_q.number == c_q.sent && reaches(c_q.limit, ends_at)));
+  assign left            = e_q.stop - e_q.at;
+  assign piece           = e_q.tcp || 16'(left) <= c_q.most ? left : bytes_t'(c_q.most);
 
   always_comb begin
     step_d    = step_q;
@@ -201,6 +211,7 @@ module nic_controller
             c_d.acknowledges = request_i.first;
             c_d.window       = request_i.second[15:0];
           end
+          Resend: step_d = Seek;
           Fail: begin
             c_d.failed = 1'b1;
             c_d.status = request_i.first[14:0];
@@ -208,6 +219,10 @@ module nic_controller
           default: ;
         endcase
       end
+      Seek: step_d = From;
+      From: step_d = To;
+      To:   step_d = Join;
+      Join: step_d = sought_q == '1 ? Pick : Seek;
       Take: begin
         step_d         = Pick;
         outcome_d      = '0;
@@ -224,16 +239,17 @@ module nic_controller
       Judge: begin
         step_d          = Pick;
         outcome_d       = '0;
-        outcome_d.id    = e.id;
+        outcome_d.id    = e_q.id;
         outcome_d.kind  = Failed;
-        if (!busy[turn_q] && (e.lost || c_q.failed)) begin
-          outcome_d.status = e.lost ? e.status : c_q.status;
+        if (!busy[turn_q] && (e_q.lost || c_q.failed)) begin
+          outcome_d.status = e_q.lost ? e_q.status : c_q.status;
           step_d           = Tell;
-        end else if (!busy[turn_q] && e.sent && (e.tcp || e.at == e.stop) && is_acknowledged) begin
+        end else if (!busy[turn_q] && e_q.sent && (e_q.tcp || e_q.at == e_q.stop)
+                     && is_acknowledged) begin
           outcome_d.kind  = Moved;
-          outcome_d.bytes = e.length;
+          outcome_d.bytes = e_q.length;
           step_d          = Tell;
-        end else if (may_send && !e.lost && !c_q.failed) begin
+        end else if (may_send && !e_q.lost && !c_q.failed) begin
           step_d = Address;
         end
       end
@@ -247,7 +263,7 @@ module nic_controller
         if (!bad_q) begin
           store = 1'b1;
           c_d.identification = c_q.identification + 1'b1;
-          if (e.tcp && !e.sent) c_d.sent = ends_at;
+          if (e_q.tcp && !e_q.sent) c_d.sent = ends_at;
         end
       end
       Look:   if (bus_i.ar_ready) step_d = Looked;
@@ -256,16 +272,12 @@ module nic_controller
     endcase
   end
 
-  // Of a resend, what this operation has of it.
-  function automatic logic [1:0][BlockShift:0] overlap(number_t number, bytes_t length);
+  // Of a resend, what the operation has of it.
+  function automatic logic [1:0][BlockShift:0] overlap();
     number_t from, to;
-    from = request_i.first - number;
-    to   = from + request_i.second;
-    if (from[31]) from = '0;
-    if (to[31]) to = '0;
-    if (to > number_t'(length)) to = number_t'(length);
-    if (from >= to) return '0;
-    return {bytes_t'(to), bytes_t'(from)};
+    from = from_q[31] ? '0 : from_q;
+    to   = to_q[31] ? '0 : to_q > number_t'(e_q.length) ? number_t'(e_q.length) : to_q;
+    return from >= to ? '0 : {bytes_t'(to), bytes_t'(from)};
   endfunction
 
   // With what is yet to be sent.
@@ -281,6 +293,7 @@ module nic_controller
       at_q     <= '0;
       valid_q  <= '0;
       turn_q   <= '0;
+      sought_q <= '0;
       timer_q  <= '0;
       held_q   <= 1'b0;
     end else begin
@@ -290,6 +303,7 @@ module nic_controller
       if (step_q == Pick) at_q <= at;
       if (step_q == Pick && step_d == Pick) turn_q <= turn_q + 1'b1;
       if (step_q == Judge && step_d == Pick) turn_q <= turn_q + 1'b1;
+      if (step_q == Join) {turn_q, sought_q} <= {turn_q + 1'b1, sought_q + 1'b1};
       if (step_q == Judge && step_d == Tell) valid_q[turn_q] <= 1'b0;
       if (step_q == Take && operation_i.kind == DoWrite) valid_q[vacant] <= 1'b1;
       if (step_q == Request && request_i.kind == WillStop) held_q <= 1'b1;
@@ -307,6 +321,7 @@ module nic_controller
   always_ff @(posedge clk_i) begin
     outcome_q <= outcome_d;
     if (step_q == Pick) c_q <= connections[at];
+    if (step_q inside {Pick, Seek}) e_q <= entries_q[turn_q];
     if (step_q == Take && operation_i.kind == DoWrite) begin
       entries_q[vacant]            <= '0;
       entries_q[vacant].id         <= operation_i.id;
@@ -320,12 +335,6 @@ module nic_controller
     end
     if (step_q == Request) begin
       for (int unsigned i = 0; i < Pending; i++) begin
-        if (request_i.kind == Resend && entries_q[i].connection == at_q && entries_q[i].sent
-            && overlap(entries_q[i].number, entries_q[i].length) != '0) begin
-          {entries_q[i].stop, entries_q[i].at} <=
-              joined(overlap(entries_q[i].number, entries_q[i].length),
-                     {entries_q[i].stop, entries_q[i].at});
-        end
         if (request_i.kind == WasStopped) begin
           if (busy[i] && !entries_q[i].tcp) begin
             entries_q[i].lost   <= 1'b1;
@@ -334,13 +343,18 @@ module nic_controller
         end
       end
     end
+    from_q <= request_i.first - e_q.number;
+    to_q   <= from_q + request_i.second;
+    if (step_q == Join && e_q.connection == at_q && e_q.sent && overlap() != '0) begin
+      {entries_q[turn_q].stop, entries_q[turn_q].at} <= joined(overlap(), {e_q.stop, e_q.at});
+    end
     if (step_q == Finish) begin
       if (bad_q) begin
         entries_q[turn_q].lost   <= 1'b1;
         entries_q[turn_q].status <= dcs_pkg::StatusPathUnavailable;
       end else begin
-        entries_q[turn_q].at <= e.at + piece;
-        if (piece == left) entries_q[turn_q].sent <= 1'b1;
+        entries_q[turn_q].at <= e_q.at + piece_q;
+        if (rest_q) entries_q[turn_q].sent <= 1'b1;
       end
     end
     unique case (step_q)
@@ -363,8 +377,8 @@ module nic_controller
 
   // ---- A frame's headers ----
 
-  logic         segment;
-  logic [15:0]  transport, pseudo;
+  logic [15:0]  transport, transport_q, pseudo, pseudo_q;
+  logic [19:0]  addresses_q;
   logic [511:0] header;
 
   function automatic logic [15:0] swap(logic [15:0] value);
@@ -376,17 +390,28 @@ module nic_controller
   endfunction
 
   // The NIC makes segments, with their lengths and numbers, where there is more than one.
-  assign segment   = e.tcp && 16'(piece) > c_q.most;
-  assign transport = segment ? '0 : 16'(piece) + (e.tcp ? 16'd20 : 16'd8);
+  assign transport = segment_q ? '0 : 16'(piece_q) + (e_q.tcp ? 16'd20 : 16'd8);
 
   always_comb begin
     logic [19:0] sum;
     logic [16:0] once;
-    sum = 20'(swap(c_q.source[15:0])) + 20'(swap(c_q.source[31:16]))
-          + 20'(swap(c_q.destination[15:0])) + 20'(swap(c_q.destination[31:16]))
-          + (e.tcp ? 20'd6 : 20'd17) + 20'(transport);
+    sum    = addresses_q + 20'(transport);
     once   = 17'(sum[15:0]) + 17'(sum[19:16]);
     pseudo = once[15:0] + 16'(once[16]);
+  end
+
+  // Known in the cycle behind Judge, and the sum a cycle later: before the first data.
+  always_ff @(posedge clk_i) begin
+    if (step_q == Judge) begin
+      piece_q   <= piece;
+      rest_q    <= piece == left;
+      segment_q <= e_q.tcp && 16'(piece) > c_q.most;
+    end
+    addresses_q <= 20'(swap(c_q.source[15:0])) + 20'(swap(c_q.source[31:16]))
+                   + 20'(swap(c_q.destination[15:0])) + 20'(swap(c_q.destination[31:16]))
+                   + (e_q.tcp ? 20'd6 : 20'd17);
+    transport_q <= transport;
+    pseudo_q    <= pseudo;
   end
 
   always_comb begin
@@ -394,14 +419,14 @@ module nic_controller
     logic [159:0] tcp;
     logic [63:0]  udp;
     // Checksums are zero, or the pseudo header's: the NIC does the rest.
-    ip = {c_q.destination, c_q.source, 16'h0000, e.tcp ? 8'd6 : 8'd17, c_q.ttl, 16'h0040,
-          swap(c_q.identification), segment ? 16'h0000 : swap(transport + 16'd20),
+    ip = {c_q.destination, c_q.source, 16'h0000, e_q.tcp ? 8'd6 : 8'd17, c_q.ttl, 16'h0040,
+          swap(c_q.identification), segment_q ? 16'h0000 : swap(transport_q + 16'd20),
           c_q.service, 8'h45};
     // ACK and PSH.
-    tcp = {16'h0000, swap(pseudo), swap(c_q.window), 16'h1850, swap_four(c_q.acknowledges),
-           swap_four(e.number + number_t'(e.at)), c_q.destination_port, c_q.source_port};
-    udp = {swap(pseudo), swap(transport), c_q.destination_port, c_q.source_port};
-    header = {80'b0, e.tcp ? tcp : {96'b0, udp}, ip, 16'h0008, c_q.mac_source,
+    tcp = {16'h0000, swap(pseudo_q), swap(c_q.window), 16'h1850, swap_four(c_q.acknowledges),
+           swap_four(e_q.number + number_t'(e_q.at)), c_q.destination_port, c_q.source_port};
+    udp = {swap(pseudo_q), swap(transport_q), c_q.destination_port, c_q.source_port};
+    header = {80'b0, e_q.tcp ? tcp : {96'b0, udp}, ip, 16'h0008, c_q.mac_source,
               c_q.mac_destination};
   end
 
@@ -420,34 +445,34 @@ module nic_controller
 
   assign header_at = tail + 1'b1;
 
-  assign header_bytes = e.tcp ? 32'd54 : 32'd42;
+  assign header_bytes = e_q.tcp ? 32'd54 : 32'd42;
   // Of the frame, without headers where it is segmented.
-  assign bytes        = segment ? 32'(piece) : 32'(piece) + header_bytes;
+  assign bytes        = segment_q ? 32'(piece_q) : 32'(piece_q) + header_bytes;
 
   always_comb begin
     logic [31:0] most, kind, insert, insert_behind;
-    most = segment ? {c_q.most, 16'b0} : '0;
+    most = segment_q ? {c_q.most, 16'b0} : '0;
     if (Advanced) begin
-      context_word = {most | (segment ? 32'd20 << 8 : '0),
-                      Extension | 32'h0020_0400 | (e.tcp ? 32'h0800 : '0),
+      context_word = {most | (segment_q ? 32'd20 << 8 : '0),
+                      Extension | 32'h0020_0400 | (e_q.tcp ? 32'h0800 : '0),
                       32'b0, 32'd14 << 9 | 32'd20};
-      kind = 32'h0030_0000 | (segment ? 32'h8000_0000 : '0);
+      kind = 32'h0030_0000 | (segment_q ? 32'h8000_0000 : '0);
       insert = bytes << 14 | Checksums;
       insert_behind = '0;
     end else begin
-      context_word = {most | (segment ? header_bytes << 8 : '0),
-                      Extension | (e.tcp ? 32'h0100_0000 : '0) | 32'h0200_0000
-                      | (segment ? 32'h0400_0000 | 32'(piece) : '0),
-                      (e.tcp ? 32'd50 << 8 : 32'd40 << 8) | 32'd34,
+      context_word = {most | (segment_q ? header_bytes << 8 : '0),
+                      Extension | (e_q.tcp ? 32'h0100_0000 : '0) | 32'h0200_0000
+                      | (segment_q ? 32'h0400_0000 | 32'(piece_q) : '0),
+                      (e_q.tcp ? 32'd50 << 8 : 32'd40 << 8) | 32'd34,
                       32'h0021_180e};
-      kind = 32'h0010_0000 | (segment ? 32'h0400_0000 : '0);
+      kind = 32'h0010_0000 | (segment_q ? 32'h0400_0000 : '0);
       insert = Checksums;
       insert_behind = Checksums;
     end
     headers_at = {insert, Extension | InsertFcs | kind | header_bytes,
               HeaderBase + 64'({header_at, 6'b0})};
-    payload_at = {insert_behind, Extension | InsertFcs | End | Report | kind | 32'(piece),
-              BlockBase + 64'(e.address) + 64'(e.at)};
+    payload_at = {insert_behind, Extension | InsertFcs | End | Report | kind | 32'(piece_q),
+              BlockBase + 64'(e_q.address) + 64'(e_q.at)};
   end
 
   // ---- The bus ----
@@ -492,7 +517,8 @@ module nic_controller
   logic unused;
   assign unused = ^{operation_i, bus_i.b.id, bus_i.r};
 
-  assign request_ready_o   = step_q == Request;
+  assign request_ready_o   = step_q == Request ? request_i.kind != Resend
+                             : step_q == Join && sought_q == '1;
   assign operation_ready_o = step_q == Take;
   assign outcome_valid_o   = step_q == Tell;
   assign outcome_o         = outcome_q;

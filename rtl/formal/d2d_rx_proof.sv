@@ -35,14 +35,16 @@ module d2d_rx_proof
   localparam int unsigned Beat = bus_pkg::BeatBytes;
 
   // The module's steps.
-  typedef enum logic [3:0] {
+  typedef enum logic [4:0] {
     Sweep,
     Pick,
     Access,
     Parse,
     Begin,
     Take,
+    Taken,
     Consume,
+    Finish,
     Arrive,
     Copy,
     Settle,
@@ -109,6 +111,7 @@ module d2d_rx_proof
 
   logic                    started_q, begins;
   position_t [Streams-1:0] out_q;
+  queued_t                 most_q;
   logic [Streams-1:0]      over_q;
   // Where the beat begins, from the burst's first byte on; that byte's lane; the beat's number, and
   // the last one's.
@@ -124,6 +127,7 @@ module d2d_rx_proof
 
   always_ff @(posedge clk_i) begin
     started_q <= 1'b1;
+    most_q    <= take_most_i;
     if (!rst_ni) begin
       out_q  <= '0;
       over_q <= '0;
@@ -155,7 +159,8 @@ module d2d_rx_proof
     if (!started_q) assume (!rst_ni);
     else assume (rst_ni);
     if (u_rx.step_q == Access) assume (access_valid_i && access_i.stream == u_rx.at_q);
-    if (u_rx.step_q == Take) assume (take_valid_i && take_stream_i == u_rx.at_q);
+    if (u_rx.step_q inside {Take, Taken}) assume (take_valid_i && take_stream_i == u_rx.at_q);
+    if (u_rx.step_q == Taken) assume (take_most_i == most_q);
     if (u_rx.step_q == Consume) begin
       assume (consume_valid_i && consume_stream_i == u_rx.at_q);
       if (consume_epoch_i == take_epoch) assume (64'(consume_bytes_i) <= out_q[u_rx.at_q]);
@@ -198,7 +203,10 @@ module d2d_rx_proof
         assert (`OF(consumed) <= `OF(taken_out) && `OF(taken_out) <= `OF(received));
         assert (`OF(received) <= `OF(consumed) + 64'(1 << RxShift));
         if (runs) assert (`OF(taken_out) - `OF(consumed) == out_q[i]);
-        if (runs && `OF(bounded)) assert (`OF(received) <= `OF(end_at) && `OF(consumed) != `OF(end_at));
+        if (runs && `OF(bounded)) begin
+          assert (`OF(received) <= `OF(end_at));
+          if (!held || u_rx.step_q != Finish) assert (`OF(consumed) != `OF(end_at));
+        end
         // It is over once: it will be told, or it was.
         assert ((`OF(announce) || over_q[i]) == (`OF(state) inside {StIdle, StFailed}));
         assert (!(`OF(announce) && over_q[i]));
@@ -229,6 +237,11 @@ module d2d_rx_proof
         assert (u_rx.c_q.state == StFetch && !u_rx.c_q.bounded);
         assert (u_rx.c_q.received == '0 && u_rx.c_q.consumed == '0 && u_rx.c_q.told == '0);
       end
+      if (u_rx.step_q == Taken && u_rx.units_q != '0) begin
+        assert (u_rx.c_q.taken_out + 64'(u_rx.units_q) <= u_rx.c_q.received);
+        assert (64'(u_rx.units_q) <= 64'(most_q) && !u_rx.c_q.pause);
+      end
+      if (u_rx.step_q == Finish) assert (is_running(u_rx.c_q.state));
       if (u_rx.step_q inside {Copy, Settle}) begin
         if (u_rx.expected_q) assert (u_rx.ours_q);
         if (u_rx.ours_q) assert (u_rx.known_q && is_running(u_rx.c_q.state));

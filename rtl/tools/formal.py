@@ -144,10 +144,10 @@ PROOFS = {
         ("to_ended     = c_q.announce;\n          c_d.announce = 1'b0;", "to_ended     = c_q.announce;", "a run that ends twice"),
     ],
     "d2d_rx": [
-        ("until_byte > c_q.consumed + 64'(1 << RxShift)", "until_byte > c_q.taken_out + 64'(1 << RxShift)", "a window that is overrun"),
+        ("filled_t'(c_q.received - c_q.consumed)", "filled_t'(c_q.received - c_q.taken_out)", "a window that is overrun"),
         ("aperture_bus_i.w.strb & fits", "aperture_bus_i.w.strb", "a byte beyond the window"),
-        ("(RxShift + 1)'(lanes) : '0", "(RxShift + 1)'(here) : '0", "strobes that hide how far a burst is"),
-        ("c_d.taken_out = c_q.taken_out + units;", "", "a unit that is taken twice"),
+        ("filled_t'(lanes) : '0", "filled_t'(here) : '0", "strobes that hide how far a burst is"),
+        ("c_d.taken_out = c_q.taken_out + 64'(units_q);", "", "a unit that is taken twice"),
         ("has_rest && all", "has_rest", "a rest that is more than was asked for"),
         ("ends         = c_q.announce;\n            c_d.announce = 1'b0;", "ends         = c_q.announce;", "a run that ends twice"),
     ],
