@@ -287,7 +287,9 @@ module nic_receive
     endcase
   end
 
-  assign abort_found = waits_q[abort_i.command] && reads[abort_i.command].id.row == abort_i.row
+  // An abort is withdrawn when its operation has been answered meanwhile.
+  assign abort_found = abort_valid_i && waits_q[abort_i.command]
+                       && reads[abort_i.command].id.row == abort_i.row
                        && reads[abort_i.command].id.serial == abort_i.serial;
 
   always_ff @(posedge clk_i or negedge rst_ni) begin
