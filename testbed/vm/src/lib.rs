@@ -15,6 +15,7 @@
 //! |---|---|
 //! | [`tools`] | programs and files that are needed: finding and running them |
 //! | `fetch` | fetching what this machine lacks into a cache folder |
+//! | `module` | the guest's kernel modules: what each needs, without what only costs time |
 //! | `vmlinux` | the kernel unpacked, so that no boot unpacks it |
 //! | [`debian`] | packages of Debian without installing them |
 //! | [`cpio`] | the archive that a kernel unpacks as its first file system |
@@ -44,6 +45,7 @@ mod fetch;
 pub mod guest;
 pub mod initramfs;
 pub mod machine;
+mod module;
 pub mod tools;
 mod turn;
 mod vmlinux;

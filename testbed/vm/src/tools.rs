@@ -10,6 +10,7 @@ use std::process::Command;
 use crate::debian::Release;
 use crate::error::{self, Error};
 use crate::fetch::{Fetch, cache};
+use crate::module;
 
 /// Flavour of the kernel, which determines its drivers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -243,7 +244,8 @@ impl Tools {
         either(&self.guest, "bin/busybox")
     }
 
-    /// Returns a kernel module and its dependencies, names and contents, in the order of loading; nothing if it is built in.
+    /// Returns a kernel module and its dependencies, names and contents without signatures, in the order of loading; nothing if
+    /// it is built in.
     ///
     /// # Errors
     ///
@@ -271,21 +273,12 @@ impl Tools {
         } else {
             fs::read(&path).map_err(error::at(&path))?
         };
-        for needed in needs(&contents) {
+        for needed in module::needs(&contents) {
             self.module(release, &needed, found)?;
         }
-        found.push((name.to_owned(), contents));
+        found.push((name.to_owned(), module::spared(contents)));
         Ok(())
     }
-}
-
-/// Returns the modules that a module depends on: the text `depends=a,b` with a zero at the end.
-fn needs(module: &[u8]) -> Vec<String> {
-    const KEY: &[u8] = b"\0depends=";
-    let start = module.windows(KEY.len()).position(|window| window == KEY).map(|at| at + KEY.len());
-    let list = start.and_then(|start| module[start..].split(|byte| *byte == 0).next()).unwrap_or_default();
-    let list = String::from_utf8_lossy(list);
-    list.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect()
 }
 
 /// Returns the folder of a kernel's modules.
@@ -331,19 +324,4 @@ fn find(folder: &Path, wanted: &dyn Fn(&str) -> bool) -> Option<PathBuf> {
         }
     }
     None
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_module_says_what_it_needs() {
-        assert_eq!(
-            needs(b"\x7fELF\0license=GPL\0depends=vfio-pci-core,vfio\0retpoline=Y\0"),
-            ["vfio-pci-core", "vfio"]
-        );
-        assert!(needs(b"\0depends=\0").is_empty());
-        assert!(needs(b"").is_empty());
-    }
 }
