@@ -1,7 +1,14 @@
 //! A queue pair's memory: descriptors and result areas, at bus addresses from [`BASE`].
 
 use super::{BASE, QueuePair};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Returns so many words, all 0. The kernel gives their pages when they are first used: a long queue's are many.
+pub(super) fn zeros(words: usize) -> Box<[AtomicU64]> {
+    let words = Box::<[AtomicU64]>::new_zeroed_slice(words);
+    // SAFETY: zeros are an AtomicU64: it has the representation of a u64.
+    unsafe { words.assume_init() }
+}
 
 impl QueuePair {
     /// Copies memory out; `None` if the range is not entirely inside.

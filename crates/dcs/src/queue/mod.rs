@@ -242,7 +242,7 @@ impl QueuePair {
             submissions: Ring::new(identifiers as usize + 1),
             sq_tail: AtomicU32::new(0),
             cq_head: AtomicU32::new(0),
-            memory: (0..words).map(|_| AtomicU64::new(0)).collect(),
+            memory: memory::zeros(words),
             state: Mutex::new(State {
                 sq_tail: 0,
                 room: depth,
