@@ -3,12 +3,17 @@
 use crate::failure::Exit;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, kill, sigaction};
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
 use std::io::Write;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock};
+use std::time::{Duration, Instant};
+
+/// Time limit to end a child, and to remove a folder, before the process ends all the same.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Signals to this process, and signals to the process that waits for it. One that came to both counts once.
 static CAME: Mutex<[u32; 2]> = Mutex::new([0; 2]);
@@ -44,11 +49,30 @@ enum Left {
 impl Left {
     fn remove(&self) {
         match self {
-            Left::Path(path) if path.is_dir() => _ = std::fs::remove_dir_all(path),
+            Left::Path(path) if path.is_dir() => remove_folder(path),
             Left::Path(path) => _ = std::fs::remove_file(path),
             Left::Other(remove) => remove(),
         }
     }
+}
+
+/// Removes a folder, in which this process's other threads may be making files: as often as one comes in between.
+fn remove_folder(path: &Path) {
+    until(|| std::fs::remove_dir_all(path).is_ok() || !path.exists());
+}
+
+/// Tries this until it is true, for a bounded time.
+fn until(mut done: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !done() && begun.elapsed() < PATIENCE {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Waits until a killed child has ended, and makes no more files. Its owner may still wait for it: its number stays.
+fn await_end(pid: Pid) {
+    let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
+    until(|| !matches!(waitid(Id::Pid(pid), flags), Ok(WaitStatus::StillAlive)));
 }
 
 /// Starts listening for signals.
@@ -106,10 +130,10 @@ fn answer() {
     if let Some(LastWords { begin, .. }) = LAST.get() {
         begin();
     }
-    for pid in &state.children {
-        // A child that has just ended is not yet waited for, so its number is not reused.
-        let _ = kill(Pid::from_raw(*pid as i32), Signal::SIGKILL);
-    }
+    let children = || state.children.iter().map(|pid| Pid::from_raw(*pid as i32));
+    // A child that has just ended is not yet waited for, so its number is not reused.
+    children().for_each(|pid| _ = kill(pid, Signal::SIGKILL));
+    children().for_each(await_end);
     state.leftovers.iter().for_each(|(_, left)| left.remove());
     let _ = writeln!(std::io::stderr(), "dcs: interrupted; no transfer was under way");
     if let Some(LastWords { end, .. }) = LAST.get() {
@@ -146,12 +170,15 @@ impl Drop for Transferring {
 /// Guard: while it lives, a signal that ends the process removes something first.
 pub struct Leftover(u64);
 
-/// Has a signal remove this path.
-pub fn leftover(path: &Path) -> Leftover {
-    state().leave(Left::Path(path.to_path_buf()))
+/// Makes a folder for data, which a signal removes, without a gap: no signal is answered in between.
+pub fn folder_of<T: AsRef<Path>, E>(make: impl FnOnce() -> Result<T, E>) -> Result<(T, Leftover), E> {
+    let mut state = state();
+    let made = make()?;
+    let left = Left::Path(made.as_ref().to_path_buf());
+    Ok((made, state.leave(left)))
 }
 
-/// Has a signal remove the path that `make` makes, without a gap: no signal is answered in between.
+/// Has a signal remove the path that `make` makes, likewise.
 pub fn leftover_of<T, E>(path: &Path, make: impl FnOnce() -> Result<T, E>) -> Result<(T, Leftover), E> {
     let mut state = state();
     let made = make()?;
@@ -197,14 +224,57 @@ impl Drop for Leftover {
 /// Guard: while it lives, a signal that ends the process ends this child first. Drop it before waiting for the child.
 pub struct Child(u32);
 
-/// Has a signal end this child.
-pub fn child(pid: u32) -> Child {
-    state().children.push(pid);
-    Child(pid)
+/// Has a signal end the child that `start` starts, without a gap: no signal is answered in between.
+pub fn child_of<T, E>(
+    start: impl FnOnce() -> Result<T, E>,
+    pid: impl FnOnce(&T) -> u32,
+) -> Result<(T, Child), E> {
+    let mut state = state();
+    let started = start()?;
+    let pid = pid(&started);
+    state.children.push(pid);
+    Ok((started, Child(pid)))
 }
 
 impl Drop for Child {
     fn drop(&mut self) {
         state().children.retain(|pid| *pid != self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    #[test]
+    fn a_folder_goes_while_a_thread_makes_files_in_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, made) = (folder.path().to_path_buf(), Arc::new(AtomicBool::new(false)));
+        let (writer, first) = (path.clone(), made.clone());
+        let writes = std::thread::spawn(move || {
+            // So many that the folder is not empty when a first try to remove it ends.
+            for number in 0..20_000 {
+                if std::fs::write(writer.join(format!("{number}")), "data").is_err() {
+                    break;
+                }
+                first.store(true, Ordering::SeqCst);
+            }
+        });
+        until(|| made.load(Ordering::SeqCst));
+        Left::Path(path.clone()).remove();
+        writes.join().unwrap();
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_killed_child_has_ended_and_can_still_be_waited_for() {
+        let start = || std::process::Command::new("sleep").arg("60").spawn();
+        let (mut child, guard) = child_of(start, std::process::Child::id).unwrap();
+        let pid = Pid::from_raw(child.id() as i32);
+        kill(pid, Signal::SIGKILL).unwrap();
+        await_end(pid);
+        drop(guard);
+        assert!(child.try_wait().unwrap().is_some(), "it has ended");
     }
 }

@@ -180,8 +180,7 @@ fn swift(options: &Options, script: &Path, report: &Report) -> Result<(), Failur
     // Progress goes to standard error.
     command.stdin(Stdio::null()).stdout(Stdio::piped());
     interrupt::install();
-    let mut child = command.spawn().map_err(failed)?;
-    let ends = interrupt::child(child.id());
+    let (mut child, ends) = interrupt::child_of(|| command.spawn(), Child::id).map_err(failed)?;
     let rows = read(&mut child);
     let status = child.wait();
     drop(ends);

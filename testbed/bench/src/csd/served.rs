@@ -129,8 +129,7 @@ impl Process {
         }
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(&log)?);
         // A process group of its own: Ctrl-C goes to the parent, which ends the process itself.
-        let child = command.process_group(0).spawn()?;
-        let _ends = interrupt::child(child.id());
+        let (child, _ends) = interrupt::child_of(|| command.process_group(0).spawn(), Child::id)?;
         let mut process = Process { child, folder: folder.to_path_buf(), _ends };
         let begun = Instant::now();
         while !last.exists() || !process.folder.join("csd.control").exists() {

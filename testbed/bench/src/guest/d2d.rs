@@ -92,8 +92,8 @@ impl Function {
         let failed = |error| Failure::io("dcs d2d", &error);
         let mut command = Command::new(dcs);
         command.current_dir(folder).arg("d2d").args(words).args(["--switch", "switch", "--json"]);
-        let mut child = command.stdout(Stdio::piped()).spawn().map_err(failed)?;
-        let ends = interrupt::child(child.id());
+        command.stdout(Stdio::piped());
+        let (mut child, ends) = interrupt::child_of(|| command.spawn(), Child::id).map_err(failed)?;
         let said = child.stdout.take().map(BufReader::new);
         let mut line = String::new();
         said.map(|mut said| said.read_line(&mut line)).transpose().map_err(failed)?;
@@ -142,8 +142,8 @@ pub fn run(options: &args::VmD2d, report: &Report) -> Result<(), Failure> {
     let values = values.into_iter().chain([("STREAMS", streams.into()), ("COUNTED", COUNTED)]);
     let script =
         values.fold(SCRIPT.to_string(), |script, (name, value)| script.replace(name, &value.to_string()));
-    let mut guest = boot(&tools, &folder, &dcs, &script).map_err(failure)?;
-    let _child = interrupt::child(guest.id());
+    let start = || boot(&tools, &folder, &dcs, &script);
+    let (mut guest, _child) = interrupt::child_of(start, Guest::id).map_err(failure)?;
     let mut counted = count(&mut guest, [&ssd, &nic])?;
     let code = guest.wait_for("@done", LIMIT).map_err(failure)?;
     if code != "0" {

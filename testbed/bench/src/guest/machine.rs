@@ -82,9 +82,9 @@ impl Parts {
         let flavour = wanted.nic.flavour();
         let tools = Tools::find(flavour, &|step| report.remark(format_args!("dcs: {step}")));
         let tools = tools.map_err(failure)?;
-        let folder = tempfile::Builder::new().prefix("dcs-server.").tempdir();
-        let folder = folder.map_err(|error| Failure::io("folder of the virtual server", &error))?;
-        let leftover = interrupt::leftover(folder.path());
+        let make = || tempfile::Builder::new().prefix("dcs-server.").tempdir();
+        let (folder, leftover) = interrupt::folder_of(make)
+            .map_err(|error| Failure::io("folder of the virtual server", &error))?;
         let step = report.step("making the SSD and the guest".into());
         let images = (0..wanted.sets).map(|set| image(&tools, folder.path(), wanted.contents, set));
         let images = images.collect::<Result<Vec<_>, _>>()?;

@@ -100,9 +100,8 @@ impl Rig<'_> {
             report,
         )?;
         let step = report.step("booting the guest".into());
-        let guest = parts.machine.start(&parts.tools, parts.initramfs(), parts.folder.path());
-        let mut guest = guest.map_err(failure)?;
-        let child = interrupt::child(guest.id());
+        let boot = || parts.machine.start(&parts.tools, parts.initramfs(), parts.folder.path());
+        let (mut guest, child) = interrupt::child_of(boot, Guest::id).map_err(failure)?;
         let requests = accept(&mut guest, &listener)?;
         drop(step);
         let (sender, answers) = channel();

@@ -8,6 +8,7 @@ use crate::failure::{Exit, Failure};
 use crate::harness::faults::report_strikes;
 use crate::interrupt;
 use crate::report::Report;
+use std::process::Child;
 use std::time::Duration;
 
 /// Objects on the SSD.
@@ -39,11 +40,8 @@ pub fn run(options: &args::VmShell, report: &Report) -> Result<(), Failure> {
     let wanted =
         Wanted { contents: &contents, sets: 1, nic, dcs: Some(&dcs), script: SCRIPT, limit, faults, engine };
     let mut parts = Parts::new(&wanted, report)?;
-    let mut qemu = parts
-        .machine
-        .start_on_terminal(&parts.tools, parts.initramfs(), parts.folder.path())
-        .map_err(failure)?;
-    let _child = interrupt::child(qemu.id());
+    let start = || parts.machine.start_on_terminal(&parts.tools, parts.initramfs(), parts.folder.path());
+    let (mut qemu, _child) = interrupt::child_of(start, Child::id).map_err(failure)?;
     let status = qemu.wait().map_err(|error| Failure::io("QEMU", &error))?;
     report_strikes(None, &parts.struck()?, report);
     match status.success() {

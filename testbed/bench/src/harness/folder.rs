@@ -18,8 +18,9 @@ impl Folder {
         let failed = |error| Failure::io("data folder", &error);
         let parent =
             parent.map_or_else(std::env::temp_dir, Path::to_path_buf).canonicalize().map_err(failed)?;
-        let folder = tempfile::Builder::new().prefix(prefix).tempdir_in(parent).map_err(failed)?;
-        Ok(Folder { _leftover: interrupt::leftover(folder.path()), folder })
+        let make = || tempfile::Builder::new().prefix(prefix).tempdir_in(parent);
+        let (folder, _leftover) = interrupt::folder_of(make).map_err(failed)?;
+        Ok(Folder { _leftover, folder })
     }
 
     pub fn path(&self) -> &Path {

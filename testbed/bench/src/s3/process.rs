@@ -67,9 +67,8 @@ impl Server {
         let output = File::create(&log)?;
         command.current_dir(folder).stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
         // A process group of its own: Ctrl-C goes to the parent, which ends its servers itself.
-        let child = command.process_group(0).spawn()?;
-        let ends = Some(interrupt::child(child.id()));
-        let mut server = Server { child, ends, log, address, checks_signatures: false };
+        let (child, ends) = interrupt::child_of(|| command.process_group(0).spawn(), Child::id)?;
+        let mut server = Server { child, ends: Some(ends), log, address, checks_signatures: false };
         server.await_bucket(contender, &data)?;
         let forged = Writer::forger(&server.address)?.get("nothing");
         server.checks_signatures = Peer::new(&server.address).ask(&forged, &[])?.head.status == 403;

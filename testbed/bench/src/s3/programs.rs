@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 /// Programs that are available, with their versions; for the others, the reason.
 #[derive(Default)]
@@ -171,8 +171,8 @@ impl Module {
         if to.is_file() {
             return Ok(());
         }
-        let folder = tempfile::Builder::new().prefix("building.").tempdir_in(cache).map_err(failed)?;
-        let _leftover = interrupt::leftover(folder.path());
+        let make = || tempfile::Builder::new().prefix("building.").tempdir_in(cache);
+        let (folder, _leftover) = interrupt::folder_of(make).map_err(failed)?;
         let log = folder.path().join("log");
         let output = File::create(&log).map_err(failed)?;
         let mut go = Command::new("nice");
@@ -182,8 +182,7 @@ impl Module {
         go.env("GOCACHE", cache.join("go-build")).env("GOBIN", folder.path()).env("CGO_ENABLED", "0");
         go.current_dir(folder.path()).stdin(Stdio::null());
         go.stdout(output.try_clone().map_err(failed)?).stderr(output);
-        let mut child = go.spawn().map_err(failed)?;
-        let ends = interrupt::child(child.id());
+        let (mut child, ends) = interrupt::child_of(|| go.spawn(), Child::id).map_err(failed)?;
         let status = child.wait();
         drop(ends);
         if !status.map_err(failed)?.success() {

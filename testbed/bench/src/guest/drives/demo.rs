@@ -158,13 +158,9 @@ impl Drives {
         }
         let path = folder.join("csd.toml");
         std::fs::write(&path, config).map_err(failed)?;
-        let mut child = Command::new(command::find_named("dcs-csd", "dcs-csd-cli")?)
-            .args(["csd", "run", "--json"])
-            .arg(&path)
-            .stdout(Stdio::piped())
-            .spawn()
-            .map_err(failed)?;
-        let interrupt = interrupt::child(child.id());
+        let mut command = Command::new(command::find_named("dcs-csd", "dcs-csd-cli")?);
+        command.args(["csd", "run", "--json"]).arg(&path).stdout(Stdio::piped());
+        let (mut child, interrupt) = interrupt::child_of(|| command.spawn(), Child::id).map_err(failed)?;
         let mut line = String::new();
         if let Some(out) = child.stdout.take() {
             BufReader::new(out).read_line(&mut line).map_err(failed)?;
@@ -225,8 +221,8 @@ impl Booted {
             dcs_vm::disk::blank(&image, size + ROOM).map_err(failure)?;
             machine = machine.virtio(&image);
         }
-        let guest = machine.start(tools, &initramfs.finish(&script), &own).map_err(failure)?;
-        let _interrupt = interrupt::child(guest.id());
+        let start = || machine.start(tools, &initramfs.finish(&script), &own);
+        let (guest, _interrupt) = interrupt::child_of(start, Guest::id).map_err(failure)?;
         Ok(Booted { guest, processor: None, name, _interrupt })
     }
 
