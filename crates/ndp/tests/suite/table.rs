@@ -34,7 +34,8 @@ def answer(column, comparison, constant, is_number, functions, text):
     kept = [table[0]] + [(row, line) for row, line in table[1:] if wanted(row)]
     rows_out = "".join(line for _, line in kept).encode("latin-1")
     def plain(value):
-        text = f"{value:f}"
+        # Zero has no sign in exact numbers.
+        text = f"{value or Decimal(0):f}"
         return text.rstrip("0").rstrip(".") if "." in text else text
     results = []
     for function in functions.split(";"):
@@ -165,6 +166,8 @@ fn forms_of_tables() {
         Ok("0.6,0.2\n".to_string()),
         "decimals are exact"
     );
+    let zeros = aggregated("sum(a);min(a);max(a);mean(a)", "a\n-0.0\n-0e0\n");
+    assert_eq!(zeros, Ok("0,0,0,0\n".to_string()), "zero has no sign");
 }
 
 #[test]
