@@ -16,7 +16,10 @@
 module processing
   import core_pkg::*;
   import dcs_pkg::*;
-(
+#(
+  // The units that are there: a model of one is quicker than one of all.
+  parameter logic [Pools*Units-1:0] Has = '1
+) (
   input  logic        clk_i,
   input  logic        rst_ni,
 
@@ -330,36 +333,52 @@ module processing
   lane_t                teller;
 
   for (genvar i = 0; i < Lanes; i++) begin : gen_lane
-    ndp_lane #(
-      .Pool (pool_t'(i / Units))
-    ) u_lane (
-      .clk_i,
-      .rst_ni,
-      .job_valid_i     (lane_valid[i]),
-      .job_ready_o     (lane_ready[i]),
-      .job_i           (job),
-      .read_valid_o    (read_valid[i]),
-      .read_ready_i    (read_ready[i]),
-      .read_at_o       (read_at[i]),
-      .read_done_i     (read_done[i]),
-      .read_data_i,
-      .write_valid_o   (write_valid[i]),
-      .write_ready_i   (write_ready[i]),
-      .write_at_o      (write_at_of[i]),
-      .write_data_o    (write_data[i]),
-      .load_valid_o    (load_valid[i]),
-      .load_ready_i    (load_ready[i]),
-      .load_at_o       (load_at[i]),
-      .load_done_i     (load_done_q[i]),
-      .load_data_i     (loaded_q[half_q]),
-      .store_valid_o   (store_valid[i]),
-      .store_ready_i   (store_ready[i]),
-      .store_at_o      (store_at[i]),
-      .store_data_o    (store_data[i]),
-      .outcome_valid_o (outcome_valid[i]),
-      .outcome_ready_i (outcome_ready[i]),
-      .outcome_o       (outcomes[i])
-    );
+    if (Has[i]) begin : gen_unit
+      ndp_lane #(
+        .Pool (pool_t'(i / Units))
+      ) u_lane (
+        .clk_i,
+        .rst_ni,
+        .job_valid_i     (lane_valid[i]),
+        .job_ready_o     (lane_ready[i]),
+        .job_i           (job),
+        .read_valid_o    (read_valid[i]),
+        .read_ready_i    (read_ready[i]),
+        .read_at_o       (read_at[i]),
+        .read_done_i     (read_done[i]),
+        .read_data_i,
+        .write_valid_o   (write_valid[i]),
+        .write_ready_i   (write_ready[i]),
+        .write_at_o      (write_at_of[i]),
+        .write_data_o    (write_data[i]),
+        .load_valid_o    (load_valid[i]),
+        .load_ready_i    (load_ready[i]),
+        .load_at_o       (load_at[i]),
+        .load_done_i     (load_done_q[i]),
+        .load_data_i     (loaded_q[half_q]),
+        .store_valid_o   (store_valid[i]),
+        .store_ready_i   (store_ready[i]),
+        .store_at_o      (store_at[i]),
+        .store_data_o    (store_data[i]),
+        .outcome_valid_o (outcome_valid[i]),
+        .outcome_ready_i (outcome_ready[i]),
+        .outcome_o       (outcomes[i])
+      );
+    end else begin : gen_none
+      assign lane_ready[i]    = 1'b0;
+      assign read_valid[i]    = 1'b0;
+      assign read_at[i]       = '0;
+      assign write_valid[i]   = 1'b0;
+      assign write_at_of[i]   = '0;
+      assign write_data[i]    = '0;
+      assign load_valid[i]    = 1'b0;
+      assign load_at[i]       = '0;
+      assign store_valid[i]   = 1'b0;
+      assign store_at[i]      = '0;
+      assign store_data[i]    = '0;
+      assign outcome_valid[i] = 1'b0;
+      assign outcomes[i]      = '0;
+    end
   end
 
   arbiter #(.Count (Lanes)) u_outcome_turn (
@@ -368,7 +387,7 @@ module processing
   );
 
   assign outcome_o = outcomes[teller];
-  assign quiet_o   = &lane_ready && !line_there;
+  assign quiet_o   = &(lane_ready | ~Has) && !line_there;
 
   always_comb begin
     outcome_ready         = '0;

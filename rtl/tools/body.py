@@ -1,5 +1,5 @@
-"""What `crates/rtl` needs to build a module as a body of Rust's: Verilator's folder, the module's sources, and the files with its sizes
-instead, then the sizes, numbers and structures of the core, a line each."""
+"""What `crates/rtl` needs to build modules as models in Rust: Verilator's folder, the modules' sources, and the files with the sizes of
+models instead, then the sizes, numbers and structures of the core, a line each."""
 
 import re
 from dataclasses import replace
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import verilator
 from layouts import RTL, package
-from modules import UNITS, files, sources
+from modules import UNITS, Unit, files, sources
 
 # The card's tests have up to five functions, each with queues of its own, and each queue has two commands and four blocks.
 SIZES = {"Queues": 16, "Commands": 32, "Blocks": 64}
@@ -20,12 +20,12 @@ ENUMS = "DoRead DoWrite DoProcess DoSnapshot DoFlush Moved Processed Digest Flus
 def run(args):
     known, widths, structs = (part[1] for part in package("core_pkg", tuple(SIZES.items())))
     print("root", Path(verilator.__file__).parent)
-    for name in args.module or ["engine"]:
-        unit = replace(UNITS[name], sizes=SIZES)
+    for name in args.module:
+        unit = replace(UNITS.get(name, Unit(name, None)), sizes=SIZES)
         for path in files(unit.top):
             print("source", path)
         for path in sources(args, unit):
-            print("file", path)
+            print("file", name, path)
     for name in CONSTANTS + ENUMS:
         print("constant", name, known[name])
     print("operators", *pool_operators(known))

@@ -14,7 +14,8 @@ use dcs_abi::operator::OPERATORS;
 use dcs_drivers::bus::{Bus, Buses, ReadDone, Region, Window};
 use dcs_drivers::network::{Network, NetworkAction};
 use dcs_drivers::ssd::Ssd;
-use dcs_engine::{Action, Core, Engine, Event, Nanos, OperationId, Outcome, QueueId, Short};
+use dcs_engine::{Action, Core, Engine, Event, Nanos, OperationId, Outcome, QueueId, Short, Units};
+use dcs_ndp::Chains;
 use dcs_vfio_user::wake::Wake;
 use std::collections::HashMap;
 
@@ -29,16 +30,22 @@ const FUNCTIONS_MAX: u16 = 64;
 const STEPS: usize = 16;
 const ACTIONS: usize = 64;
 
-/// Makes a core whose functions have the weights, and whose failed commands have the grace, that these settings say.
-pub type MakeCore = fn(&dcs_engine::Config) -> Box<dyn Core>;
+/// A core and processing units in the place of those in Rust.
+#[derive(Clone, Copy, Debug)]
+pub struct Hardware {
+    /// Makes a core whose functions have the weights, and whose failed commands have the grace, that these settings say.
+    pub core: fn(&dcs_engine::Config) -> Box<dyn Core>,
+    /// Makes processing units for a core with these settings.
+    pub units: fn(&dcs_engine::Config) -> Box<dyn Units>,
+}
 
 /// The settings of a card.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Sizes of the engine. Its queues are what the hosts can create, each function's host the same number.
     pub engine: dcs_engine::Config,
-    /// Makes another core than the Rust one. Its sizes are its own, whatever [`Config::engine`] says.
-    pub core: Option<MakeCore>,
+    /// Its parts in hardware; without any it has those in Rust. The core's sizes are its own, whatever [`Config::engine`] says.
+    pub hardware: Option<Hardware>,
     /// Functions, 1 to 64. Function 0 has the card's devices, and lends parts of SSDs to the others.
     pub functions: usize,
     /// Most handles of each function.
@@ -72,7 +79,7 @@ impl Default for Config {
         let nvme = dcs_drivers::nvme::Config::new(Window { address: 0, length: 0 }, 0);
         Config {
             engine,
-            core: None,
+            hardware: None,
             functions: 1,
             handles: 1024,
             ssds: 4,
@@ -135,6 +142,7 @@ pub enum CardError {
 pub struct Card {
     pub(crate) config: Config,
     pub(crate) engine: Box<dyn Core>,
+    pub(crate) units: Box<dyn Units>,
     pub(crate) functions: Vec<Function>,
     /// The function of each queue of the engine.
     pub(crate) owners: Vec<usize>,
@@ -163,12 +171,16 @@ impl Card {
     ///
     /// [`CardError`] if the sizes are not possible.
     pub fn new(mut config: Config, bus: &dyn Bus, wake: Option<Wake>) -> Result<Card, CardError> {
-        let engine: Box<dyn Core> = match config.core {
-            Some(make) => make(&config.engine),
+        let engine: Box<dyn Core> = match config.hardware {
+            Some(hardware) => (hardware.core)(&config.engine),
             None => Box::new(Engine::new(config.engine.clone())?),
         };
         config.engine = engine.config().clone();
         config.engine.check()?;
+        let units: Box<dyn Units> = match config.hardware {
+            Some(hardware) => (hardware.units)(&config.engine),
+            None => Box::new(Chains::new(config.engine.commands)),
+        };
         let pairs = config
             .queue_pairs()
             .ok_or(CardError::Functions { functions: config.functions, queues: config.engine.queues })?;
@@ -183,6 +195,7 @@ impl Card {
         };
         Ok(Card {
             engine,
+            units,
             functions: (0..config.functions).map(function).collect(),
             owners: vec![0; config.engine.queues.into()],
             ssds: Vec::new(),

@@ -14,7 +14,6 @@ use dcs_engine::{
     Binding, BlockId, CommandId, EndpointRole, EndpointSpec, Failure, Operation, OperationId, OperationKind,
     Outcome, QueueId, TransferSpec,
 };
-use dcs_ndp::Chain;
 use std::sync::Arc;
 
 /// A command's endpoints and operators.
@@ -25,7 +24,6 @@ pub(crate) struct Bound {
     pub(crate) spec: Arc<TransferSpec>,
     /// Names of the source's and the destination's handle at the command's start.
     pub(crate) names: [Option<u64>; 2],
-    pub(crate) chain: Chain,
     /// Bytes requested of the source so far.
     pub(crate) read: u64,
     /// Set once a paced destination has begun its transfer.
@@ -58,12 +56,11 @@ impl Card {
         if spec.acknowledged && !connection {
             return Err(failed(Stage::Destination, Status::PathUnavailable));
         }
-        let mut chain = Chain::default();
-        chain.load(&spec).map_err(|(at, failure)| (Stage::Operator, at, failure))?;
+        self.units.load(command, &spec).map_err(|(at, failure)| (Stage::Operator, at, failure))?;
         let names = [spec.source.handle, spec.destination.handle].map(|handle| handles.name(handle));
         // A media stream's transfer is done when its last datagram was sent.
         let flush = spec.destination.kind == EndpointKind::Paced;
-        self.bound[command.slot()] = Some(Bound { function, spec, names, chain, read: 0, begun: false });
+        self.bound[command.slot()] = Some(Bound { function, spec, names, read: 0, begun: false });
         Ok(Binding { flush, ..Binding::default() })
     }
 
@@ -120,6 +117,7 @@ impl Card {
     /// Releases the endpoints and operators of a command that is over.
     pub(crate) fn unbind(&mut self, bus: &mut dyn Buses, command: CommandId) {
         let Some(bound) = self.bound[command.slot()].take() else { return };
+        self.units.unload(command);
         let handles = &self.functions[bound.function].handles;
         let handle = bound.spec.destination.handle;
         if let Some(HandleTarget::Paced(at, stream)) = handles.get(handle)
@@ -382,8 +380,10 @@ impl Card {
 
     /// Runs a block through an operator. A device may still write to the block, so it is copied first.
     pub(crate) fn process(&mut self, bus: &mut dyn Buses, operation: &Operation) {
-        let slot = operation.command.slot();
-        let loaded = |at: u8| self.bound[slot].as_ref().and_then(|bound| bound.chain.operator(at));
+        let loaded = |at: u8| {
+            let bound = self.bound[operation.command.slot()].as_ref();
+            bound.and_then(|bound| bound.spec.chain.get(usize::from(at))).map(|spec| spec.operator)
+        };
         let operator = match operation.kind {
             OperationKind::Process { operator, .. } | OperationKind::Resize { operator, .. } => {
                 loaded(operator)
@@ -391,46 +391,29 @@ impl Card {
             _ => None,
         };
         let (outcome, bytes) = match operation.kind {
-            OperationKind::Process { operator, block, length, last, .. } => {
+            OperationKind::Process { block, length, .. } => {
                 let (at, mut bytes) = (self.block_address(block), vec![0; length as usize]);
                 bus.load(at, &mut bytes);
-                let Some(bound) = &mut self.bound[slot] else { return };
-                let is_digest =
-                    bound.chain.operator(operator).is_some_and(|operator| operator.digest_size() > 0);
-                let outcome = bound.chain.process(operator, &mut bytes, last);
-                if !is_digest {
+                let outcome = self.units.process(operation, &mut bytes);
+                if operator.is_some_and(|operator| operator.digest_size() == 0) {
                     bus.store(at, &bytes);
                 }
                 (outcome, length)
             }
-            OperationKind::Resize {
-                operator,
-                block,
-                start,
-                length,
-                output,
-                output_start,
-                output_length,
-                last,
-                ..
-            } => {
+            OperationKind::Resize { block, start, length, output, output_start, output_length, .. } => {
                 let (from, to) = (
                     self.block_address(block) + u64::from(start),
                     self.block_address(output) + u64::from(output_start),
                 );
                 let (mut input, mut made) = (vec![0; length as usize], vec![0; output_length as usize]);
                 bus.load(from, &mut input);
-                let Some(bound) = &mut self.bound[slot] else { return };
-                let outcome = bound.chain.resize(operator, &input, &mut made, last);
+                let outcome = self.units.resize(operation, &input, &mut made);
                 if let Outcome::Processed { produced, .. } | Outcome::Concluded { produced, .. } = outcome {
                     bus.store(to, &made[..produced as usize]);
                 }
                 (outcome, length)
             }
-            OperationKind::Snapshot { operator } => {
-                let Some(bound) = &self.bound[slot] else { return };
-                (bound.chain.snapshot(operator), 0)
-            }
+            OperationKind::Snapshot { .. } => (self.units.snapshot(operation), 0),
             _ => (Outcome::Failed(Failure::new(Status::InternalError)), 0),
         };
         match self.config.costs.processing(operator, bytes) {

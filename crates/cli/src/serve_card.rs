@@ -73,13 +73,13 @@ fn refusal(error: &ServeError) -> Failure {
     }
 }
 
-/// The settings with the core that was asked for.
+/// The settings with the core and the units that were asked for.
 fn with_core(engine: args::CardEngine, config: Config) -> Result<Config, Failure> {
     match engine {
         args::CardEngine::Rust => Ok(config),
         #[cfg(feature = "rtl")]
         args::CardEngine::Rtl => {
-            Ok(Config { core: Some(|asked| Box::new(dcs_rtl::Body::new(asked))), ..config })
+            Ok(Config { hardware: Some(dcs_rtl::HARDWARE), ..config })
         }
         #[cfg(not(feature = "rtl"))]
         args::CardEngine::Rtl => {

@@ -36,7 +36,7 @@
 //! |---|---|
 //! | [`interface`] | events, actions, operations, outcomes |
 //! | [`config`] | sizes |
-//! | `engine`, `owned` | the state machine's step; its calls as a trait, [`Core`], which a core in hardware has too |
+//! | `engine`, `owned` | the state machine's step; its calls as a trait, [`Core`], which a core in hardware has too; [`Units`] |
 //! | `frontend`, `quota` | queue pairs, arbitration, phase bits; the share that no tenant can take from another |
 //! | `backlog`, `waiting` | entries that wait for a command slot, in lines; their start and their end |
 //! | `transfer` | the specification of a transfer |
@@ -91,6 +91,6 @@ pub use interface::{
     Action, Binding, BlockId, CommandId, DeviceEvent, EndpointRole, Event, Failure, Nanos, Operation,
     OperationId, OperationKind, Outcome, QueueId, Ran, SHORT_CHAIN_MAX, SHORT_STAGES_MAX, Short, Then,
 };
-pub use owned::Core;
+pub use owned::{Core, Units};
 pub use through::{Alone, Passage, Posted, Progress};
 pub use transfer::{EndpointSpec, OperatorSpec, TransferSpec};

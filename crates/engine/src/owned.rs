@@ -1,8 +1,9 @@
-//! A core as its owner calls it, whether it is this crate's or one in hardware.
+//! A core, and processing units, as their owner calls them: this crate's core or one in hardware, units in software or hardware.
 
 use crate::config::{Config, QueueConfig};
 use crate::engine::{Counters, Engine};
-use crate::interface::{Action, Event, Nanos, QueueId};
+use crate::interface::{Action, CommandId, Event, Failure, Nanos, Operation, Outcome, QueueId};
+use crate::transfer::TransferSpec;
 use alloc::boxed::Box;
 use dcs_abi::result::ResultArea;
 
@@ -32,6 +33,25 @@ pub trait Core: core::fmt::Debug + Send {
     fn is_idle(&self) -> bool;
     /// [`Engine::recycle`].
     fn recycle(&mut self, area: Box<ResultArea>);
+}
+
+/// Processing units: the operators of all commands of a core, which the core's owner has work on blocks.
+pub trait Units: core::fmt::Debug + Send {
+    /// Loads a command's operators, before the owner answers [`Action::Bind`].
+    ///
+    /// # Errors
+    ///
+    /// The place of an operator that cannot be made of its parameter block, and the reason.
+    fn load(&mut self, command: CommandId, spec: &TransferSpec) -> Result<(), (u8, Failure)>;
+    /// Performs an [`OperationKind::Process`](crate::OperationKind::Process) on the bytes of its block, which a cipher changes. An owner gives
+    /// a copy: devices may write to the block meanwhile.
+    fn process(&mut self, operation: &Operation, bytes: &mut [u8]) -> Outcome;
+    /// Performs an [`OperationKind::Resize`](crate::OperationKind::Resize), from bytes of one block to bytes of another.
+    fn resize(&mut self, operation: &Operation, input: &[u8], output: &mut [u8]) -> Outcome;
+    /// Performs an [`OperationKind::Snapshot`](crate::OperationKind::Snapshot): tells the value of a digest.
+    fn snapshot(&mut self, operation: &Operation) -> Outcome;
+    /// Unloads a command's operators: it is over.
+    fn unload(&mut self, command: CommandId);
 }
 
 impl Core for Engine {

@@ -6,7 +6,7 @@ use crate::{Answer, Context, OperatorError, Task};
 use dcs_abi::operator::{Operator, OperatorKind};
 use dcs_abi::result::DigestSlot;
 use dcs_abi::status::Status;
-use dcs_engine::{Failure, Outcome, TransferSpec};
+use dcs_engine::{CommandId, Failure, Operation, OperationKind, Outcome, TransferSpec, Units};
 
 /// The operators of one command, with the states of their streams.
 #[derive(Debug, Default)]
@@ -160,6 +160,52 @@ impl Chain {
     pub fn snapshot(&self, at: u8) -> Outcome {
         let value = self.get(at).and_then(Loaded::value);
         value.map_or(Outcome::Failed(BROKEN), Outcome::Digest)
+    }
+}
+
+/// The operators of all commands of a core, in software.
+#[derive(Debug)]
+pub struct Chains(Vec<Chain>);
+
+impl Chains {
+    /// Makes room for the operators of so many commands at once.
+    pub fn new(commands: u16) -> Chains {
+        Chains((0..commands).map(|_| Chain::default()).collect())
+    }
+}
+
+impl Units for Chains {
+    fn load(&mut self, command: CommandId, spec: &TransferSpec) -> Result<(), (u8, Failure)> {
+        self.0[command.slot()].load(spec)
+    }
+
+    fn process(&mut self, operation: &Operation, bytes: &mut [u8]) -> Outcome {
+        match operation.kind {
+            OperationKind::Process { operator, last, .. } => {
+                self.0[operation.command.slot()].process(operator, bytes, last)
+            }
+            _ => Outcome::Failed(BROKEN),
+        }
+    }
+
+    fn resize(&mut self, operation: &Operation, input: &[u8], output: &mut [u8]) -> Outcome {
+        match operation.kind {
+            OperationKind::Resize { operator, last, .. } => {
+                self.0[operation.command.slot()].resize(operator, input, output, last)
+            }
+            _ => Outcome::Failed(BROKEN),
+        }
+    }
+
+    fn snapshot(&mut self, operation: &Operation) -> Outcome {
+        match operation.kind {
+            OperationKind::Snapshot { operator } => self.0[operation.command.slot()].snapshot(operator),
+            _ => Outcome::Failed(BROKEN),
+        }
+    }
+
+    fn unload(&mut self, command: CommandId) {
+        self.0[command.slot()].unload();
     }
 }
 

@@ -19,7 +19,7 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | `chain` | [`Chain`]: the operators of a command of the engine |
+//! | `chain` | [`Chain`]: the operators of a command of the engine; [`Chains`]: those of all |
 //! | `error` | errors of operators, and their statuses |
 //! | `digest` | digests and CRCs; [`DigestValue`] |
 //! | `hash` | streams of hash functions: whole blocks and padding |
@@ -122,7 +122,7 @@ use cipher::{Cipher, Direction};
 use digest::Digest;
 use resize::Resize;
 
-pub use chain::{Chain, Loaded};
+pub use chain::{Chain, Chains, Loaded};
 pub use digest::DigestValue;
 pub use error::OperatorError;
 pub use grep::PatternError;

@@ -1,8 +1,12 @@
-//! The model, its shim in C++, and the Rust that calls it.
+//! The models, their shims in C++, and the Rust that calls them.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+
+/// The modules of `rtl/` that become models. One with a parameter becomes a model for each pool: by that it has one of the pool's units and
+/// no other, and its model is as many times quicker.
+const MODULES: [(&str, Option<&str>); 2] = [("engine", None), ("processing", Some("Has"))];
 
 /// The lines of `tools/rtl body` that begin with a word.
 struct BodyLines(String);
@@ -10,7 +14,11 @@ struct BodyLines(String);
 impl BodyLines {
     fn ask(repository: &Path) -> BodyLines {
         let mut command = Command::new(repository.join("tools/rtl"));
-        command.args(["body", "engine"]).env("DCS_CLIENTS", "demand").stderr(Stdio::inherit());
+        command
+            .arg("body")
+            .args(MODULES.map(|module| module.0))
+            .env("DCS_CLIENTS", "demand")
+            .stderr(Stdio::inherit());
         let done = command.output().expect("tools/rtl is a program");
         assert!(done.status.success(), "tools/rtl could not install Verilator: its message is above");
         BodyLines(String::from_utf8(done.stdout).expect("it writes text"))
@@ -70,34 +78,160 @@ pub fn build() {
     }
     let told = BodyLines::ask(&repository);
     let root = PathBuf::from(told.lines("root").next().expect("it tells where Verilator is")[0]);
-    let files: Vec<_> = told.lines("file").map(|words| words[0].to_string()).collect();
     told.lines("source").for_each(|words| println!("cargo:rerun-if-changed={}", words[0]));
-    let model = out.join("model");
-    // Of an earlier version there may be files with other names.
-    let _ = std::fs::remove_dir_all(&model);
-    let mut command = Command::new(root.join("bin/verilator_bin"));
-    command.env("VERILATOR_ROOT", &root).args([
-        "--cc",
-        "-O3",
-        "--no-timing",
-        "--x-assign",
-        "fast",
-        "--x-initial",
-    ]);
-    command
-        .args(["fast", "--top-module", "engine", "--prefix", "Vengine", "--Mdir"])
-        .arg(&model)
-        .args(&files);
-    assert!(
-        command.status().expect("verilator_bin is a program").success(),
-        "Verilator refuses rtl/engine.sv"
-    );
-    let header = std::fs::read_to_string(model.join("Vengine.h")).expect("Verilator makes it");
-    let ports: Vec<_> = header.lines().filter_map(port).collect();
-    std::fs::write(model.join("shim.cpp"), shim(&ports)).expect("the folder is ours");
-    compile(&root, &model);
-    std::fs::write(out.join("model.rs"), rust(&told, &ports)).expect("the folder is ours");
+    let pools = told.lines("operators").next().expect("it tells them").len();
+    let units = told.lines("constant").find(|words| words[0] == "Units").expect("it tells them");
+    let units: usize = units[1].parse().expect("a number");
+    let mut made = sizes(&told);
+    let mut all = Vec::new();
+    for (module, parameter) in MODULES {
+        let each = (0..parameter.map_or(1, |_| pools)).map(|pool| {
+            let value = parameter.map(|name| format!("-G{name}={}'d{}", pools * units, 1 << (pool * units)));
+            Model::make(module, &format!("{module}_{pool}"), value, &told, &root, &out)
+        });
+        let models: Vec<_> = each.collect();
+        made += &rust(module, &models);
+        all.extend(models);
+    }
+    compile(&root, &all);
+    std::fs::write(out.join("model.rs"), made).expect("the folder is ours");
 }
+
+/// A module, as Verilator has translated it. Its name is a part of all names in C++.
+struct Model {
+    name: String,
+    folder: PathBuf,
+    ports: Vec<Port>,
+}
+
+impl Model {
+    fn make(
+        module: &str,
+        name: &str,
+        parameter: Option<String>,
+        told: &BodyLines,
+        root: &Path,
+        out: &Path,
+    ) -> Model {
+        let folder = out.join(name);
+        // Of an earlier version there may be files with other names.
+        let _ = std::fs::remove_dir_all(&folder);
+        let files = told.lines("file").filter(|words| words[0] == module).map(|words| words[1].to_string());
+        let mut command = Command::new(root.join("bin/verilator_bin"));
+        command.env("VERILATOR_ROOT", root);
+        command.args(["--cc", "-O3", "--no-timing", "--x-assign", "fast", "--x-initial", "fast"]);
+        command.args(["--top-module", module, "--prefix", &format!("V{name}")]).args(parameter);
+        let status = command.arg("--Mdir").arg(&folder).args(files).status();
+        assert!(status.expect("verilator_bin is a program").success(), "Verilator refuses rtl/{module}.sv");
+        let header = std::fs::read_to_string(folder.join(format!("V{name}.h"))).expect("Verilator makes it");
+        let ports = header.lines().filter_map(port).collect();
+        let model = Model { name: name.to_string(), folder, ports };
+        std::fs::write(model.folder.join("shim.cpp"), model.shim()).expect("the folder is ours");
+        model
+    }
+
+    fn ports(&self, is_input: bool) -> impl Iterator<Item = &Port> {
+        self.ports.iter().filter(move |port| port.is_input == is_input && port.name != "clk_i")
+    }
+
+    fn shim(&self) -> String {
+        let name = &self.name;
+        let mut structures = String::new();
+        let mut copies = [String::new(), String::new()];
+        for (kind, is_input) in [("In", true), ("Out", false)] {
+            structures += &format!("struct dcs_{name}_{kind} {{\n");
+            for port in self.ports(is_input) {
+                let (_, kind, dimension) = port.types();
+                let _ = writeln!(structures, "    {kind} {}{dimension};", port.name);
+                copies[usize::from(!is_input)] +=
+                    &if is_input { port.copy("t.", "in->") } else { port.copy("out->", "t.") };
+            }
+            structures += "};\n";
+        }
+        let [inputs, outputs] = copies;
+        // The clock stays high: that it was low is put where Verilator keeps it, and of an evaluation only the parts behind an
+        // edge are done then, since inputs have been evaluated before. That spares most of a cycle.
+        SHIM.replace("STRUCTURES", &structures)
+            .replace("INPUTS", &inputs)
+            .replace("OUTPUTS", &outputs)
+            .replace("NAME", name)
+    }
+}
+
+/// Ports of a module, and functions of its models, in Rust.
+fn rust(module: &str, models: &[Model]) -> String {
+    let mut text = format!("pub mod {module} {{\n");
+    for (name, is_input) in [("In", true), ("Out", false)] {
+        text += "#[repr(C)]\n#[derive(Clone, Copy, Debug, Default, PartialEq)]\n";
+        let _ = writeln!(text, "pub struct {name} {{");
+        models[0]
+            .ports(is_input)
+            .for_each(|port| _ = writeln!(text, "    pub {}: {},", port.name, port.types().0));
+        text += "}\n";
+    }
+    let named = |template: &str| -> String {
+        models.iter().map(|model| template.replace("NAME", &model.name)).collect()
+    };
+    text + "unsafe extern \"C\" {\n"
+        + &named(DECLARATIONS)
+        + "}\n"
+        + &format!("pub const MODELS: [super::Functions<In, Out>; {}] = [\n", models.len())
+        + &named(FUNCTIONS)
+        + "];\n}\n"
+}
+
+/// What is the same of every model, in C++.
+const SHIM: &str = r#"#include "VNAME.h"
+#include "VNAME___024root.h"
+#include "verilated.h"
+
+bool VNAME___024root___eval_phase__act(VNAME___024root *);
+bool VNAME___024root___eval_phase__nba(VNAME___024root *);
+
+extern "C" {
+STRUCTURES
+struct dcs_NAME_sim { VerilatedContext context; VNAME top{&context}; };
+void *dcs_NAME_new() {
+    auto *s = new dcs_NAME_sim;
+    s->top.clk_i = 1;
+    s->top.eval();
+    return s;
+}
+void dcs_NAME_free(void *sim) {
+    auto *s = (dcs_NAME_sim *)sim;
+    s->top.final();
+    delete s;
+}
+static void take(const VNAME &t, dcs_NAME_Out *out) {
+OUTPUTS}
+void dcs_NAME_settle(void *sim, const dcs_NAME_In *in, dcs_NAME_Out *out) {
+    auto &t = ((dcs_NAME_sim *)sim)->top;
+INPUTS    t.eval();
+    take(t, out);
+}
+void dcs_NAME_edge(void *sim, dcs_NAME_Out *out) {
+    auto &t = ((dcs_NAME_sim *)sim)->top;
+    t.rootp->__Vtrigprevexpr___TOP__clk_i__0 = 0;
+    VNAME___024root___eval_phase__act(t.rootp);
+    VNAME___024root___eval_phase__nba(t.rootp);
+    take(t, out);
+}
+}
+"#;
+
+/// A model's functions in Rust.
+const DECLARATIONS: &str = "    fn dcs_NAME_new() -> *mut core::ffi::c_void;
+    fn dcs_NAME_free(sim: *mut core::ffi::c_void);
+    fn dcs_NAME_settle(sim: *mut core::ffi::c_void, input: *const In, output: *mut Out);
+    fn dcs_NAME_edge(sim: *mut core::ffi::c_void, output: *mut Out);
+";
+const FUNCTIONS: &str = "    super::Functions {
+        new: dcs_NAME_new,
+        free: dcs_NAME_free,
+        settle: dcs_NAME_settle,
+        edge: dcs_NAME_edge,
+    },
+";
 
 /// A line like `VL_INW(&outcome_i,67,0,3);`.
 fn port(line: &str) -> Option<Port> {
@@ -113,44 +247,9 @@ fn port(line: &str) -> Option<Port> {
     Some(Port { name, is_input, bits: high - low + 1 })
 }
 
-fn is_clock(port: &&Port) -> bool {
-    port.name == "clk_i"
-}
-
-fn shim(ports: &[Port]) -> String {
-    let mut text = String::from(
-        "#include \"Vengine.h\"\n#include \"Vengine___024root.h\"\n#include \"verilated.h\"\n\nbool Vengine___024root___eval_phase__act(Vengine___024root *);\nbool Vengine___024root___eval_phase__nba(Vengine___024root *);\n\nextern \"C\" {\n",
-    );
-    let mut copies = [String::new(), String::new()];
-    for (name, is_input) in [("In", true), ("Out", false)] {
-        text += &format!("struct dcs_rtl_{name} {{\n");
-        for port in ports.iter().filter(|port| port.is_input == is_input && !is_clock(port)) {
-            let (_, kind, dimension) = port.types();
-            let _ = writeln!(text, "    {kind} {}{dimension};", port.name);
-            copies[usize::from(!is_input)] +=
-                &if is_input { port.copy("t.", "in->") } else { port.copy("out->", "t.") };
-        }
-        text += "};\n";
-    }
-    let [inputs, outputs] = copies;
-    // The clock stays high: that it was low is put where Verilator keeps it, and of an evaluation only the parts behind an
-    // edge are done then, since inputs have been evaluated before. That spares most of a cycle.
-    text + &format!(
-        "struct dcs_rtl_sim {{ VerilatedContext context; Vengine top{{&context}}; }};\n\
-         void *dcs_rtl_new() {{\n    auto *s = new dcs_rtl_sim;\n    s->top.clk_i = 1;\n    s->top.eval();\n    return s;\n}}\n\
-         void dcs_rtl_free(void *sim) {{\n    auto *s = (dcs_rtl_sim *)sim;\n    s->top.final();\n    delete s;\n}}\n\
-         static void take(const Vengine &t, dcs_rtl_Out *out) {{\n{outputs}}}\n\
-         void dcs_rtl_settle(void *sim, const dcs_rtl_In *in, dcs_rtl_Out *out) {{\n\
-         \x20   auto &t = ((dcs_rtl_sim *)sim)->top;\n{inputs}    t.eval();\n    take(t, out);\n}}\n\
-         void dcs_rtl_edge(void *sim, dcs_rtl_Out *out) {{\n\
-         \x20   auto &t = ((dcs_rtl_sim *)sim)->top;\n    t.rootp->__Vtrigprevexpr___TOP__clk_i__0 = 0;\n\
-         \x20   Vengine___024root___eval_phase__act(t.rootp);\n    Vengine___024root___eval_phase__nba(t.rootp);\n    take(t, out);\n}}\n}}\n"
-    )
-}
-
-fn compile(root: &Path, model: &Path) {
+fn compile(root: &Path, models: &[Model]) {
     let include = root.join("include");
-    let made = std::fs::read_dir(model).expect("Verilator makes it");
+    let made = models.iter().flat_map(|model| std::fs::read_dir(&model.folder).expect("Verilator makes it"));
     let made = made.map(|entry| entry.expect("it can be read").path());
     let made = made.filter(|path| path.extension().is_some_and(|extension| extension == "cpp"));
     // What runs once is compiled quickly.
@@ -158,15 +257,16 @@ fn compile(root: &Path, model: &Path) {
     let (slow, fast): (Vec<_>, Vec<_>) = made.partition(is_slow);
     let fast =
         fast.into_iter().chain(["verilated.cpp", "verilated_threads.cpp"].map(|name| include.join(name)));
-    compile_files(&include, model, "dcs_rtl_model", 2, fast.collect());
-    compile_files(&include, model, "dcs_rtl_slow", 0, slow);
+    let folders: Vec<_> = models.iter().map(|model| &*model.folder).chain([&*include]).collect();
+    compile_files(&folders, "dcs_rtl_model", 2, fast.collect());
+    compile_files(&folders, "dcs_rtl_slow", 0, slow);
     println!("cargo:rustc-link-lib=pthread");
 }
 
-fn compile_files(include: &Path, model: &Path, library: &str, level: u32, files: Vec<PathBuf>) {
+fn compile_files(include: &[&Path], library: &str, level: u32, files: Vec<PathBuf>) {
     let mut build = cc::Build::new();
     build.cpp(true).std("c++17").opt_level(level).debug(false).warnings(false);
-    build.includes([model, include, &include.join("vltstd")]).define("VERILATOR", "1");
+    build.includes(include).define("VERILATOR", "1");
     for name in
         ["VM_COVERAGE", "VM_SC", "VM_TIMING", "VM_TRACE", "VM_TRACE_FST", "VM_TRACE_SAIF", "VM_TRACE_VCD"]
     {
@@ -175,19 +275,9 @@ fn compile_files(include: &Path, model: &Path, library: &str, level: u32, files:
     build.files(files).compile(library);
 }
 
-/// Ports, structures and sizes in Rust.
-fn rust(told: &BodyLines, ports: &[Port]) -> String {
+/// Structures and sizes of the core in Rust.
+fn sizes(told: &BodyLines) -> String {
     let mut text = String::new();
-    for (name, is_input) in [("In", true), ("Out", false)] {
-        let _ = writeln!(
-            text,
-            "#[repr(C)]\n#[derive(Clone, Copy, Debug, Default, PartialEq)]\npub struct {name} {{"
-        );
-        for port in ports.iter().filter(|port| port.is_input == is_input && !is_clock(port)) {
-            let _ = writeln!(text, "    pub {}: {},", port.name, port.types().0);
-        }
-        text += "}\n";
-    }
     for words in told.lines("constant") {
         let name = words[0].chars().fold(String::new(), |name, letter| {
             let gap = if letter.is_uppercase() && !name.is_empty() { "_" } else { "" };

@@ -1,7 +1,8 @@
 //! The body: events become signals at the engine's ports, and what it puts out becomes actions.
 
 use crate::flights::Flights;
-use crate::model::{self, BLOCK_SIZE, BLOCKS, COMMANDS, In, Model, OPERATORS, Out, QUEUES, UNITS, WINDOW};
+use crate::model::engine::{self, In, Out};
+use crate::model::{self, BLOCK_SIZE, BLOCKS, COMMANDS, Model, OPERATORS, QUEUES, UNITS, WINDOW};
 use crate::slots::{Slot, operator};
 use dcs_abi::result::{DigestSlot, ResultArea};
 use dcs_engine::{
@@ -35,7 +36,7 @@ enum Reading {
 
 /// The engine in SystemVerilog, as a core.
 pub struct Body {
-    model: Model,
+    model: Model<In, Out>,
     input: In,
     /// Its outputs in the last cycle.
     out: Out,
@@ -114,7 +115,7 @@ impl Body {
             ..In::default()
         };
         let mut body = Body {
-            model: Model::new(),
+            model: Model::new(&engine::MODELS[0]),
             input: always,
             out: Out::default(),
             config,

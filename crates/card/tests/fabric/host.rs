@@ -4,7 +4,7 @@ use crate::rig::{End, FREE, HOST_MEMORY, Rig, Transfer};
 use crate::transfers::data;
 use dcs_abi::admin::{AdminEntry, opcode};
 use dcs_abi::entry::SubmissionEntry;
-use dcs_abi::operator::Operator::Md5;
+use dcs_abi::operator::Operator::Crc32c;
 use dcs_abi::status::Status;
 use dcs_card::card::Config;
 use dcs_card::costs::Costs;
@@ -16,7 +16,7 @@ use dcs_testkit::Random;
 const LENGTH: u64 = 400_000;
 
 fn read() -> Transfer {
-    Transfer::new(End::ssd(2, &[(512, LENGTH)]), End::memory(1, FREE, LENGTH)).through(&[(Md5, &[])])
+    Transfer::new(End::ssd(2, &[(512, LENGTH)]), End::memory(1, FREE, LENGTH)).through(&[(Crc32c, &[])])
 }
 
 fn works(rig: &mut Rig) {

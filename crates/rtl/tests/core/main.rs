@@ -10,6 +10,7 @@ mod lockstep;
 mod plan;
 #[path = "../../../engine/tests/rig/mod.rs"]
 mod rig;
+mod units;
 
 // It offers no short commands to run.
 impl rig::short::Core for dcs_rtl::Body {}

@@ -1,7 +1,6 @@
-//! The core of the cards that are tested: the one in SystemVerilog.
+//! The core and the units of the cards that are tested: those in SystemVerilog.
 
 use dcs_card::card::Config;
-use dcs_rtl::Body;
 
 /// Bytes of several of its blocks, of 4 KiB.
 pub const SEVERAL: u64 = 75_000;
@@ -11,7 +10,7 @@ pub const UNACKNOWLEDGED: usize = 12_000;
 
 /// The settings of a card with it.
 pub fn of(config: Config) -> Config {
-    Config { core: Some(|asked| Box::new(Body::new(asked))), ..config }
+    Config { hardware: Some(dcs_rtl::HARDWARE), ..config }
 }
 
 /// Features that tests ask for and this core lacks.

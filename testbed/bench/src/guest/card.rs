@@ -35,7 +35,7 @@ pub fn run(socket: &Path, engine: CardEngine, faults: &Faults) -> Result<(), Fai
     let failed = |error: String| Failure::new(Exit::Failed, format!("the card's process: {error}"));
     let mut key = [0; 16];
     getrandom::fill(&mut key).map_err(|error| failed(error.to_string()))?;
-    let config = Config { key, core: engine.make()?, ..Config::default() };
+    let config = Config { key, hardware: engine.make()?, ..Config::default() };
     let interposer = interposer(faults)?;
     let interposer = Arc::new(Mutex::new(interposer));
     let served = if faults.plans.is_empty() {

@@ -1,16 +1,16 @@
-//! The core of the card's engine, as `--engine` names it.
+//! Core and units of the card's engine, as `--engine` names them.
 
 use crate::failure::Failure;
 use clap::ValueEnum;
-use dcs_card::card::MakeCore;
+use dcs_card::card::Hardware;
 
-/// A core.
+/// A core with its units.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum CardEngine {
     /// The Rust core
     #[default]
     Rust,
-    /// The core in SystemVerilog, simulated
+    /// Core and processing units in SystemVerilog, simulated
     Rtl,
 }
 
@@ -23,12 +23,12 @@ impl CardEngine {
         }
     }
 
-    /// Returns what makes it, unless it is the Rust core.
-    pub fn make(self) -> Result<Option<MakeCore>, Failure> {
+    /// Returns what makes them, unless they are those in Rust.
+    pub fn make(self) -> Result<Option<Hardware>, Failure> {
         match self {
             CardEngine::Rust => Ok(None),
             #[cfg(feature = "rtl")]
-            CardEngine::Rtl => Ok(Some(|weights| Box::new(dcs_rtl::Body::new(weights)))),
+            CardEngine::Rtl => Ok(Some(dcs_rtl::HARDWARE)),
             #[cfg(not(feature = "rtl"))]
             CardEngine::Rtl => {
                 Err(Failure::usage("--engine rtl: this program was built without the core in SystemVerilog")
