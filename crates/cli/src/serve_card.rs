@@ -78,9 +78,7 @@ fn with_core(engine: args::CardEngine, config: Config) -> Result<Config, Failure
     match engine {
         args::CardEngine::Rust => Ok(config),
         #[cfg(feature = "rtl")]
-        args::CardEngine::Rtl => {
-            Ok(Config { hardware: Some(dcs_rtl::HARDWARE), ..config })
-        }
+        args::CardEngine::Rtl => Ok(Config { hardware: Some(dcs_rtl::HARDWARE), ..config }),
         #[cfg(not(feature = "rtl"))]
         args::CardEngine::Rtl => {
             let line = "--engine rtl: this dcs was built without the core in SystemVerilog";

@@ -5,6 +5,7 @@
 //! | `bars` | stacked bars, a panel for each job, as SVG, in the papers' form |
 //! | `drives` | tables, JSON and charts of FlexCSV's experiments |
 //! | `faults` | `dcs bench sim faults`: transfers while devices fail |
+//! | `hardware` | the engine in SystemVerilog beside the papers' hardware |
 //! | `page` | the report's page |
 //! | `real` | what was measured on real programs and processors, for the report's page |
 //! | `results` | results of an experiment |
@@ -16,6 +17,7 @@
 pub mod bars;
 mod drives;
 mod faults;
+mod hardware;
 mod page;
 mod real;
 pub mod results;
@@ -91,6 +93,8 @@ pub enum Experiment {
     CsdSteps,
     /// The resources of FlexCSV's FPGA (tables 1 to 3), and those of the SystemVerilog of this repository
     CsdArea,
+    /// The engine in SystemVerilog: area, cycles and clocks beside DCS-ctrl's and FlexCSV's
+    Rtl,
     /// All experiments
     All,
     /// List every parameter, with its source
@@ -99,7 +103,7 @@ pub enum Experiment {
     Faults(faults::Options),
 }
 
-const EXPERIMENTS: [Experiment; 15] = [
+const EXPERIMENTS: [Experiment; 16] = [
     Experiment::Latency,
     Experiment::Contention,
     Experiment::Object,
@@ -115,6 +119,7 @@ const EXPERIMENTS: [Experiment; 15] = [
     Experiment::CsdQos,
     Experiment::CsdSteps,
     Experiment::CsdArea,
+    Experiment::Rtl,
 ];
 
 const HELP: &str = "\
@@ -223,6 +228,7 @@ fn measure(experiment: &Experiment, (parameters, timings): (Parameters, Timings)
         Experiment::CsdSsds => drives::ssds(&ssds::measure(&setting(200, 20))),
         Experiment::CsdQos => drives::qos(&qos::measure(&setting(1000, 60))),
         Experiment::CsdArea => drives::area(),
+        Experiment::Rtl => hardware::results(),
         Experiment::CsdSteps => drives::times(&times::measure(&setting(1, 1)), &setting(1, 1)),
         Experiment::All | Experiment::Parameters | Experiment::Faults(_) => unreachable!("it is none"),
     }

@@ -242,9 +242,9 @@ fn a_fault_that_cannot_be_had_is_refused_with_what_to_write() {
     }
 }
 
-/// Checks that each of FlexCSV's figures has measurements, figures compared with the paper's, and a plot.
+/// Checks that each of FlexCSV's figures, and the engine in SystemVerilog, has measurements, figures compared with the paper's, and a plot.
 #[test]
-fn virtual_drives_have_tables_figures_and_plots() {
+fn virtual_drives_and_hardware_have_tables_figures_and_plots() {
     let place = Place::new();
     for (name, drawn) in [
         ("csd-area", "thousand LUTs (table 3)"),
@@ -254,6 +254,7 @@ fn virtual_drives_have_tables_figures_and_plots() {
         ("csd-ssds", "GB/s (figure 17)"),
         ("csd-qos", "mean latency, ms, 4 guests (figure 8)"),
         ("csd-steps", "loading, ms (figure 14)"),
+        ("rtl", "Mb/s a LUT: aes256-ctr"),
     ] {
         let lines = place.run(&format!("bench sim {name} --quick --json --svg {name}.svg")).ok().lines();
         let of = |event: &str| lines.iter().filter(|line| line["event"] == event).collect::<Vec<_>>();

@@ -13,6 +13,7 @@
 //! | `load` | many transfers: arrivals, connections, faults, outcomes |
 //! | `object` | an object server (figure 3.12a) |
 //! | `projection` | faster devices (figures 2.2, 2.8 and 3.13) |
+//! | `rtl` | the engine in SystemVerilog beside the papers' hardware |
 //! | `scaling` | one to four sets of an SSD and a NIC (figure 2.14) |
 
 pub mod balancer;
@@ -26,6 +27,7 @@ pub mod latency;
 pub mod load;
 pub mod object;
 pub mod projection;
+pub mod rtl;
 pub mod scaling;
 
 use load::{Direction, Request};
