@@ -62,10 +62,9 @@ pub fn figures() -> Vec<Figure> {
         let [ours, paper] = rate(name);
         figure(what, ours, paper, Reach::AtLeast(paper), why)
     };
-    let submission = |line| number(after(&cells(line)[1], "; "));
+    let submission = |line| number(after(cells(line)[1], "; "));
     let (renaming, engine) = (cells("| LUTs | 323"), cells("| `engine` |"));
-    let granted =
-        number(&cells("| from a request to the grant")[2]) + number(&cells("| from a free unit")[2]);
+    let granted = number(cells("| from a request to the grant")[2]) + number(cells("| from a free unit")[2]);
     vec![
         figure(
             "LUTs of the card without units",
@@ -111,7 +110,7 @@ pub fn figures() -> Vec<Figure> {
         ),
         figure(
             "LUTs of renaming, % of the engine",
-            100.0 * number(&renaming[2]) / number(&engine[1]),
+            100.0 * number(renaming[2]) / number(engine[1]),
             100.0 * 323.0 / 20_370.0,
             Reach::AtMost(2.0),
             "The paper's is the difference of two schedulers.",
