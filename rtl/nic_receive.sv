@@ -1,11 +1,13 @@
 // The receive path of the NICs that the Rust crate drives: the receive ring of an 82574 (extended
 // descriptors) or an 82576, which write descriptors back alike.
 //
-// A buffer of 2 KiB belongs to each descriptor. Of a frame that is the next data of a known
-// connection, whole and with good checksums, the payload stays in its buffer until the core reads
-// from the connection: then it is gathered into the block. Software is told what its header says.
-// Every other frame is handed to software, which gives the buffer back. Buffers come back in any
-// order; the ring's tail goes as far as all of them are back.
+// Of a frame that is the next data of a known connection, whole and with good checksums, the
+// payload stays in its buffer of 2 KiB until the core reads from the connection: then it is
+// gathered into the block. Software is told what its header says. Every other frame is handed to
+// software, which gives the buffer back. Buffers come back in any order, and the next descriptor
+// gets one that is free: so a connection of which nobody reads stops no other. What would take one
+// of the last `Reserve` buffers, or more than half of all for one connection, is not kept, but
+// software's: acknowledgements always get through.
 
 module nic_receive
   import core_pkg::*;
@@ -51,6 +53,9 @@ module nic_receive
 );
 
   localparam int unsigned TimerWidth = $clog2(Interval + 1);
+  // Buffers that payload never takes; the most that one connection has.
+  localparam int unsigned Reserve    = Buffers / 4;
+  localparam int unsigned Most       = Buffers / 2;
   localparam int unsigned BeatsWidth = BufferShift - 3;
 
   typedef logic [BufferShift:0]  size_t;
@@ -66,9 +71,8 @@ module nic_receive
 
   // Payload in a buffer that is kept.
   typedef struct packed {
-    connection_t connection;
-    size_t       at;
-    size_t       left;
+    size_t at;
+    size_t left;
   } piece_t;
 
   // A read that waits, and how far it is.
@@ -86,7 +90,6 @@ module nic_receive
   } end_t;
 
   typedef enum logic [4:0] {
-    Sweep,
     Pick,
     Request,
     Forget,
@@ -121,16 +124,22 @@ module nic_receive
   piece_t      piece;
   read_t       reads [Commands];
   read_t       read_q;
+  // The buffer of each descriptor; kept buffers of a connection are a list, oldest first.
+  buffer_t     posted [Buffers];
+  buffer_t     next_of [Buffers];
   holder_e [Buffers-1:0]           holder_q;
   logic [Connections-1:0]          known_q;
   end_t [Connections-1:0]          ends_q;
   logic [Connections-1:0][BufferWidth:0] kept_q;
+  logic [BufferWidth:0]            kept_all_q;
+  buffer_t [Connections-1:0]       oldest_q, newest_q;
   connection_t [Commands-1:0]      owners_q;
   logic [Commands-1:0]             waits_q, able;
   logic                            able_valid;
   command_t                        able_command, command_q;
   connection_t                     at_q, connection_q;
-  buffer_t                         head_q, tail_q, rung_q, scan_q, frame_q;
+  // Of the ring: descriptors. Buffers: the one that is posted next, read from, and told of.
+  buffer_t                         head_q, tail_q, rung_q, post_q, scan_q, frame_q, free;
   logic [BufferWidth:0]            posted_q;
   logic [TimerWidth-1:0]           timer_q;
   logic [15:0]                     length_q;
@@ -138,7 +147,7 @@ module nic_receive
   logic [1:0]                      header_at_q;
   bytes_t                          done_q;
   outcome_t                        outcome_q;
-  logic                            ours, ours_q, may_post, bad_q, bad, held_q;
+  logic                            ours, ours_q, may_post, free_found, has_room, bad_q, bad, held_q;
 
   // ---- Reads that can go on ----
 
@@ -160,8 +169,19 @@ module nic_receive
     .take_i   (step_q == Pick && step_d == Scan)
   );
 
-  // One buffer stays back: a full ring would look empty.
-  assign may_post = holder_q[tail_q] == Back && posted_q < (BufferWidth + 1)'(Buffers - 1);
+  always_comb begin
+    free_found = 1'b0;
+    free       = '0;
+    for (int unsigned i = Buffers; i > 0; i--) begin
+      if (holder_q[i-1] == Back) begin
+        free_found = 1'b1;
+        free       = buffer_t'(i - 1);
+      end
+    end
+  end
+
+  // One descriptor stays back: a full ring would look empty.
+  assign may_post = free_found && posted_q < (BufferWidth + 1)'(Buffers - 1);
 
   // ---- A frame's header ----
 
@@ -197,7 +217,10 @@ module nic_receive
                     && h[26*8+:32] == c.destination && h[30*8+:32] == c.source
                     && h[34*8+:16] == c.destination_port && h[36*8+:16] == c.source_port;
   assign is_next  = !is_tcp || number == c.next;
-  assign ours     = is_match && is_plain && is_next && !ends_q[at_q].ended && !ends_q[at_q].broken;
+  assign has_room = kept_all_q < (BufferWidth + 1)'(Buffers - Reserve)
+                    && kept_q[at_q] < (BufferWidth + 1)'(Most);
+  assign ours     = is_match && is_plain && is_next && has_room
+                    && !ends_q[at_q].ended && !ends_q[at_q].broken;
 
   // ---- The copy of a piece into a block ----
 
@@ -241,7 +264,6 @@ module nic_receive
   always_comb begin
     step_d = step_q;
     unique case (step_q)
-      Sweep: if (scan_q == '1) step_d = Pick;
       Pick: begin
         if (request_valid_i) step_d = Request;
         else if (return_valid_i) step_d = Return;
@@ -253,7 +275,7 @@ module nic_receive
         else if (able_valid) step_d = Scan;
       end
       Request:    step_d = request_i.kind == Listen ? Forget : Pick;
-      Forget:     if (scan_q == '1) step_d = Pick;
+      Forget:     if (kept_q[connection_q] == '0) step_d = Pick;
       Abort:      step_d = abort_found ? Tell : Pick;
       Post:       if (bus_i.aw_ready) step_d = PostData;
       PostData:   if (bus_i.w_ready) step_d = PostDone;
@@ -270,8 +292,7 @@ module nic_receive
       Match:      if (ours || at_q == '1) step_d = Event;
       Event:      if (event_ready_i) step_d = Pick;
       Scan: begin
-        if (kept_q[connection_q] == '0) step_d = Tell;
-        else if (holder_q[scan_q] == Kept && piece.connection == connection_q) step_d = CopyFrom;
+        step_d = kept_q[connection_q] == '0 ? Tell : CopyFrom;
       end
       CopyFrom:   if (bus_i.ar_ready) step_d = CopyTo;
       CopyTo:     if (bus_i.aw_ready) step_d = from_byte >= to_byte ? Prime : Copy;
@@ -294,12 +315,14 @@ module nic_receive
 
   always_ff @(posedge clk_i or negedge rst_ni) begin
     if (!rst_ni) begin
-      step_q   <= Sweep;
-      scan_q   <= '0;
+      step_q   <= Pick;
       holder_q <= {Buffers{Back}};
       known_q  <= '0;
       ends_q   <= '0;
       kept_q   <= '0;
+      kept_all_q <= '0;
+      oldest_q <= '0;
+      newest_q <= '0;
       owners_q <= '0;
       waits_q  <= '0;
       at_q     <= '0;
@@ -313,15 +336,12 @@ module nic_receive
       step_q <= step_d;
       if (timer_q != '0) timer_q <= timer_q - 1'b1;
       unique case (step_q)
-        Sweep: scan_q <= scan_q + 1'b1;
         Pick: at_q <= '0;
         Request: begin
           unique case (request_i.kind)
             Listen: begin
               known_q[request_i.connection] <= 1'b1;
               ends_q[request_i.connection]  <= '0;
-              kept_q[request_i.connection]  <= '0;
-              scan_q                        <= '0;
             end
             Assign: owners_q[request_i.command] <= request_i.connection;
             Ended:  ends_q[request_i.connection].ended <= 1'b1;
@@ -342,9 +362,11 @@ module nic_receive
           endcase
         end
         Forget: begin
-          scan_q <= scan_q + 1'b1;
-          if (holder_q[scan_q] == Kept && piece.connection == connection_q) begin
-            holder_q[scan_q] <= Back;
+          if (kept_q[connection_q] != '0) begin
+            holder_q[oldest_q[connection_q]] <= Back;
+            oldest_q[connection_q]           <= next_of[oldest_q[connection_q]];
+            kept_q[connection_q]             <= kept_q[connection_q] - 1'b1;
+            kept_all_q                       <= kept_all_q - 1'b1;
           end
         end
         Take:   waits_q[operation_i.id.command] <= 1'b1;
@@ -352,7 +374,7 @@ module nic_receive
         Return: if (holder_q[return_i] == Software) holder_q[return_i] <= Back;
         PostDone: begin
           if (bus_i.b_valid) begin
-            holder_q[tail_q] <= Posted;
+            holder_q[post_q] <= Posted;
             tail_q           <= tail_q + 1'b1;
             posted_q         <= posted_q + 1'b1;
           end
@@ -371,18 +393,24 @@ module nic_receive
         Event: begin
           if (event_ready_i) begin
             holder_q[frame_q] <= event_o.kept ? Kept : Software;
-            if (event_o.kept) kept_q[at_q] <= kept_q[at_q] + 1'b1;
+            if (event_o.kept) begin
+              kept_q[at_q]   <= kept_q[at_q] + 1'b1;
+              kept_all_q     <= kept_all_q + 1'b1;
+              newest_q[at_q] <= frame_q;
+              if (kept_q[at_q] == '0) oldest_q[at_q] <= frame_q;
+            end
           end
         end
         Scan: begin
-          if (step_d == Scan) scan_q <= scan_q + 1'b1;
           if (step_d == Tell) waits_q[command_q] <= 1'b0;
         end
         CopyDone: begin
           if (bus_i.b_valid) begin
             if (count_q == piece.left) begin
-              holder_q[scan_q]     <= Back;
-              kept_q[connection_q] <= kept_q[connection_q] - 1'b1;
+              holder_q[scan_q]       <= Back;
+              oldest_q[connection_q] <= next_of[scan_q];
+              kept_q[connection_q]   <= kept_q[connection_q] - 1'b1;
+              kept_all_q             <= kept_all_q - 1'b1;
             end
             if (step_d == Tell) waits_q[command_q] <= 1'b0;
             if (bad) begin
@@ -393,8 +421,6 @@ module nic_receive
         end
         default: ;
       endcase
-      // The oldest frame is the first one behind the tail.
-      if (step_q == Pick && step_d == Scan) scan_q <= tail_q;
     end
   end
 
@@ -406,7 +432,9 @@ module nic_receive
         read_q       <= reads[able_command];
         done_q       <= '0;
         bad_q        <= 1'b0;
+        post_q       <= free;
       end
+      PostDone: if (bus_i.b_valid) posted[tail_q] <= post_q;
       Request: begin
         connection_q <= request_i.connection;
         if (request_i.kind == Listen) connections[request_i.connection] <= request_i.opened;
@@ -417,7 +445,7 @@ module nic_receive
         };
       end
       Looked: begin
-        frame_q     <= head_q;
+        frame_q     <= posted[head_q];
         length_q    <= bus_i.r.data[111:96];
         header_at_q <= '0;
         ours_q      <= 1'b0;
@@ -433,11 +461,13 @@ module nic_receive
         if (event_ready_i && ours_q) begin
           connections[at_q].next <= event_o.next;
           pieces[frame_q] <= '{
-            connection: at_q, at: is_tcp ? size_t'(54) : size_t'(42), left: size_t'(payload)
+            at: is_tcp ? size_t'(54) : size_t'(42), left: size_t'(payload)
           };
+          if (kept_q[at_q] != '0) next_of[newest_q[at_q]] <= frame_q;
         end
       end
       Scan: begin
+        scan_q           <= oldest_q[connection_q];
         outcome_q        <= '0;
         outcome_q.id     <= read_q.id;
         outcome_q.kind   <= read_end.broken && done_q == '0 ? Failed : Moved;
@@ -477,9 +507,7 @@ module nic_receive
       CopyDone: begin
         if (bus_i.b_valid) begin
           done_q          <= done_q + bytes_t'(count_q);
-          pieces[scan_q]  <= '{
-            connection: connection_q, at: piece.at + count_q, left: piece.left - count_q
-          };
+          pieces[scan_q]  <= '{at: piece.at + count_q, left: piece.left - count_q};
           outcome_q       <= '0;
           outcome_q.id    <= read_q.id;
           outcome_q.kind  <= bad ? Failed : Moved;
@@ -528,7 +556,7 @@ module nic_receive
     bus_o.w.strb   = '1;
     bus_o.w.last   = 1'b1;
     bus_o.aw.addr  = RingBase + 64'({tail_q, 4'b0});
-    bus_o.w.data   = {64'b0, BufferBase + (64'(tail_q) << BufferShift)};
+    bus_o.w.data   = {64'b0, BufferBase + (64'(post_q) << BufferShift)};
     bus_o.w_valid  = step_q inside {PostData, RingData};
     bus_o.r_ready  = step_q inside {Looked, HeaderData, Prime};
     unique case (step_q)

@@ -112,7 +112,7 @@ class Nic:
 
 
 class ReceiveRing:
-    """The receive ring of either: frames into the buffers that are posted."""
+    """The receive ring of either: frames into the buffers that are posted, by any descriptor."""
 
     def __init__(self, memory, ring, tail, buffers, entries, size):
         self.memory, self.ring, self.register, self.buffers = memory, ring, tail, buffers
@@ -125,16 +125,20 @@ class ReceiveRing:
     def has_room(self):
         return self.head != self.tail
 
+    def room(self):
+        return (self.tail - self.head) % self.entries
+
     def put(self, frame, status):
-        """Gives the frame's place."""
+        """Gives the frame's buffer."""
         at = self.head
         place = self.ring + 16 * at
         buffer = int.from_bytes(self.memory.store(place, 8), "little")
-        assert buffer == self.buffers + self.size * at and self.memory.store(place + 8, 8) == bytes(8)
+        number, beside = divmod(buffer - self.buffers, self.size)
+        assert beside == 0 and 0 <= number < self.entries and self.memory.store(place + 8, 8) == bytes(8)
         self.memory.load(buffer, frame)
         self.memory.load(place, bytes(8) + status.to_bytes(4, "little") + len(frame).to_bytes(2, "little") + bytes(2))
         self.head = (at + 1) % self.entries
-        return at
+        return number
 
 
 def sound(frame):

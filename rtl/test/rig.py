@@ -30,6 +30,8 @@ ALWAYS = ("set", "create", "delete")
 VALIDS = {"create": "create_i", "delete": "delete_i"}
 # Cycles without an acknowledgement, after which software has something sent again.
 PATIENCE = 4000
+# Descriptors that the receive ring has when a datagram comes: so there is a buffer for its payload.
+UDP_ROOM = N["Buffers"] // 2 + 1
 
 
 class Host:
@@ -311,7 +313,8 @@ class Rig(World):
         count = int(dut.Hosts.value)
         self.hosts = [Host(func) for func in range(count)]
         self.host_buses = [HostBus(self, host, count) for host in self.hosts]
-        self.patience, self.enabled, self.gone, self.last_place = patience, 0, [], N["Buffers"] - 1
+        # Frames that software was told of: the ring begins behind the last one.
+        self.patience, self.enabled, self.gone, self.told = patience, 0, [], 0
         self.window = Window(dut, chance)
         self.bus = Bus(self)
         self.ssds = [CardSsd(self, number, disk, shift) for number, shift in enumerate(shifts)]
@@ -405,7 +408,7 @@ class Rig(World):
         for _ in range(self.chance.randrange(200)):
             await turn()
         self.nic.stop()
-        self.receiving.head = self.receiving.tail = (self.last_place + 1) % N["Buffers"]
+        self.receiving.head = self.receiving.tail = self.told % N["Buffers"]
         self.send("WasStopped", first=status)
         self.receive("RingStopped")
         lost, again = set(), []
@@ -415,6 +418,10 @@ class Rig(World):
                 (again.append(frame) if self.peers[number].sender.tcp else lost.add(number))
         self.wire.extendleft(reversed(again))
         self.untold.clear()
+        # What comes behind lost datagrams would be taken for what was lost: their peers say no more.
+        self.wire = deque(frame for frame in self.wire if self.sender_of(frame) not in lost)
+        for number in lost:
+            self.peers[number].to_send.clear()
         return lost
 
     def sender_of(self, frame):
@@ -447,7 +454,7 @@ class Rig(World):
 
     def received(self, event):
         """A frame, of which the payload is kept for the core, or that is all software's."""
-        self.last_place = event["place"]
+        self.told += 1
         self.untold.popleft()
         if event["kept"]:
             self.kept += 1
@@ -465,6 +472,9 @@ class Rig(World):
         number = self.sender_of(frame)
         if number is None or not self.peers[number].sender.tcp:
             return
+        if int.from_bytes(frame[16:18], "big") > 40 and self.peers[number].is_ready():
+            # There was no buffer to keep it in, or not for one before it: its peer sends it again.
+            self.wire.append(frame)
         ack, window = struct.unpack(">I2xH", frame[42:50])
         self.acknowledge(number, ack, window)
 
@@ -500,7 +510,13 @@ class Rig(World):
             elif peer.sender.tcp and peer.told < len(peer.sender.got):
                 self.wire.append(peer.frame(b""))
         if self.wire and self.receiving.has_room() and chance.random() < 0.1:
-            frame = self.wire.popleft()
+            # A datagram that finds no buffer to be kept in is lost: its sender waits.
+            late = self.receiving.room() < UDP_ROOM
+            at = next((at for at, frame in enumerate(self.wire) if not late or frame[23] == 6), None)
+            if at is None:
+                return
+            frame = self.wire[at]
+            del self.wire[at]
             self.receiving.put(frame, sound(frame))
             self.untold.append(frame)
 
