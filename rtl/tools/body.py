@@ -1,5 +1,5 @@
 """What `crates/rtl` needs to build modules as models in Rust: Verilator's folder, the modules' sources, and the files with the sizes of
-models instead, then the sizes, numbers and structures of the core, a line each."""
+models instead, then the sizes, numbers and structures of the core, of a queue pair and of the bus, a line each."""
 
 import re
 from dataclasses import replace
@@ -13,7 +13,13 @@ from modules import UNITS, Unit, files, sources
 SIZES = {"Queues": 16, "Commands": 32, "Blocks": 64}
 
 CONSTANTS = "Queues Commands Blocks BlockSize Window Units Pools Extents".split()
-STRUCTURES = "queue_config_t transfer_t failure_t operation_id_t operation_t outcome_t extent_t".split()
+STRUCTURES = "queue_config_t transfer_t failure_t operation_id_t operation_t outcome_t extent_t word_at_t".split()
+# Those of other packages, by the names that they have in Rust, and the structures in them.
+OTHERS = {
+    "queue_pair_t": ("nvme_pkg", "config_t", {}),
+    "bus_request_t": ("bus_pkg", "request_t", {"aw": "address_t", "w": "write_t", "ar": "address_t"}),
+    "bus_response_t": ("bus_pkg", "response_t", {"b": "written_t", "r": "read_t"}),
+}
 ENUMS = "DoRead DoWrite DoProcess DoSnapshot DoFlush Moved Processed Digest Flushed Failed".split()
 
 
@@ -28,10 +34,27 @@ def run(args):
             print("file", name, path)
     for name in CONSTANTS + ENUMS:
         print("constant", name, known[name])
+    print("constant", "Entries", package("nvme_pkg")[0][1]["Entries"])
     print("operators", *pool_operators(known))
     for name in STRUCTURES:
-        print("struct", name, *(f"{field}:{width}" for field, width in structs[name]))
+        tell(name, structs[name])
+    for name, (of, structure, inner) in OTHERS.items():
+        others = package(of)[2][1]
+        fields = []
+        for field, width in others[structure]:
+            parts = others[inner[field]] if field in inner else []
+            fields += [(f"{field}_{part}", bits) for part, bits in parts] or [(field, width)]
+        tell(name, fields)
     return True
+
+
+def tell(name, fields):
+    """A structure's fields. Of one of more than 64 bits there are several, from the highest on."""
+    words = []
+    for field, width in fields:
+        count = -(-width // 64)
+        words += [f"{field}:{width}"] if count == 1 else [f"{field}_{at}:64" for at in reversed(range(count))]
+    print("struct", name, *words)
 
 
 def pool_operators(known):

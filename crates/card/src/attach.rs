@@ -248,8 +248,15 @@ impl Card {
             ..self.config().nvme
         };
         let most = self.config().engine.blocks as usize / (2 * self.config().ssds);
-        let ssd = Ssd::new(config, (most.max(1), PATH_PEER_TO_PEER), block_size, &mut self.memory)?;
-        self.ssds.push(ssd);
+        let (limits, memory) = ((most.max(1), PATH_PEER_TO_PEER), &mut self.memory);
+        let ssd = match self.config.hardware {
+            Some(hardware) => {
+                let controller = ((hardware.ssd)(), self.blocks.offset());
+                Ssd::with_controller(config, limits, controller, memory)
+            }
+            None => Ssd::new(config, limits, block_size, memory),
+        };
+        self.ssds.push(ssd?);
         Some(at)
     }
 }

@@ -13,7 +13,7 @@ use crate::work::Bound;
 use dcs_abi::operator::OPERATORS;
 use dcs_drivers::bus::{Bus, Buses, ReadDone, Region, Window};
 use dcs_drivers::network::{Network, NetworkAction};
-use dcs_drivers::ssd::Ssd;
+use dcs_drivers::ssd::{Controller, Ssd};
 use dcs_engine::{Action, Core, Engine, Event, Nanos, OperationId, Outcome, QueueId, Short, Units};
 use dcs_ndp::Chains;
 use dcs_vfio_user::wake::Wake;
@@ -30,13 +30,15 @@ const FUNCTIONS_MAX: u16 = 64;
 const STEPS: usize = 16;
 const ACTIONS: usize = 64;
 
-/// A core and processing units in the place of those in Rust.
+/// A core, processing units and controllers of SSDs in the place of those in Rust.
 #[derive(Clone, Copy, Debug)]
 pub struct Hardware {
     /// Makes a core whose functions have the weights, and whose failed commands have the grace, that these settings say.
     pub core: fn(&dcs_engine::Config) -> Box<dyn Core>,
     /// Makes processing units for a core with these settings.
     pub units: fn(&dcs_engine::Config) -> Box<dyn Units>,
+    /// Makes a controller of an SSD.
+    pub ssd: fn() -> Box<dyn Controller>,
 }
 
 /// The settings of a card.

@@ -4,11 +4,18 @@
 //! The engine counts in bytes, an SSD in logical blocks. A read that does not begin and end with one goes through a bounce buffer. A write
 //! must begin with one. If it ends inside one, that block is read into a bounce buffer, changed there and written back: the bytes behind
 //! the end are preserved. A request beyond the controller's limit is cut: the engine submits the rest next.
+//!
+//! All that may also be done by something else, a [`Controller`], which the host lends its queue pair to.
+
+mod hardware;
+
+pub use hardware::{Controller, Lent, Told};
 
 use crate::bus::{Bus, ReadDone, Region, Window};
 use crate::nvme::{self, Memory, Nvme, NvmeError, Request, State, SubmitError};
 use dcs_abi::status::Status;
 use dcs_engine::{BlockId, DeviceEvent, Failure, Nanos, OperationId, Outcome};
+use hardware::Hardware;
 use std::collections::{HashMap, VecDeque};
 
 /// Number of bounce buffers of an SSD.
@@ -76,6 +83,8 @@ pub struct Ssd {
     /// Size of a bounce buffer: most of a logical block may precede and follow a bounced read.
     bounce_length: u64,
     events: VecDeque<DeviceEvent>,
+    /// What does reads, writes and flushes in its place.
+    hardware: Option<Hardware>,
     namespace: Option<u32>,
     /// Size of a logical block in bytes, as the SSD reported it at its start.
     size: Option<u32>,
@@ -111,6 +120,28 @@ impl Ssd {
         let bounce_length = u64::from(block_size) + 2 * u64::from(LOGICAL_BLOCK_MAX);
         let bounces =
             (0..BOUNCES).map(|_| Some((memory.take(bounce_length, 4096)?, false))).collect::<Option<_>>()?;
+        let ssd = Ssd::over(config, (most, path), region)?;
+        Some(Ssd { bounces, bounce_length, ..ssd })
+    }
+
+    /// Makes the driver of an SSD whose reads, writes and flushes `controller` does, in blocks of which the first is at the offset `blocks` of
+    /// own memory; else as [`Ssd::new`].
+    pub fn with_controller(
+        config: nvme::Config,
+        (most, path): (usize, u32),
+        (controller, blocks): (Box<dyn Controller>, u64),
+        memory: &mut Region,
+    ) -> Option<Ssd> {
+        let depth = controller.entries();
+        let config = nvme::Config { lend: true, queues: 1, depth, cmb: None, ..config };
+        let region = memory.take(config.memory(), config.page)?;
+        let page = memory.take(4096, 4096)?;
+        let ssd = Ssd::over(config, (most, path), region)?;
+        Some(Ssd { hardware: Some(Hardware::new(controller, blocks, page)), ..ssd })
+    }
+
+    /// Makes the driver of an SSD, without buffers.
+    fn over(config: nvme::Config, (most, path): (usize, u32), region: Region) -> Option<Ssd> {
         let (registers, namespace) = (config.registers, config.namespace);
         let host = Nvme::new(config, region).ok()?;
         let (waiting, filled, flights, events) = Default::default();
@@ -123,9 +154,10 @@ impl Ssd {
             flights,
             most,
             path,
-            bounces,
-            bounce_length,
+            bounces: Vec::new(),
+            bounce_length: 0,
             events,
+            hardware: None,
             namespace,
             size,
             detached,
@@ -215,6 +247,8 @@ impl Ssd {
             self.fail(operation, Status::Cancelled);
         } else if let Some(at) = self.filled.iter().position(|flight| flight.job.operation == operation) {
             self.give_up_filled(at, Status::Cancelled);
+        } else if let Some(hardware) = &mut self.hardware {
+            hardware.abort(bus, now, operation);
         } else {
             self.host.abort(bus, now, operation.to_bits());
         }
@@ -232,23 +266,40 @@ impl Ssd {
         if let (State::Ready, Some(namespace)) = (self.host.state(), self.host.namespace()) {
             self.size.get_or_insert(namespace.block_size);
         }
-        if self.host.state() == State::Failed(nvme::ResetCause::Gone) && !self.flights.is_empty() {
+        if self.host.state() == State::Failed(nvme::ResetCause::Gone) && self.flights() > 0 {
             // A function that was removed writes nowhere; one that the host has switched off belongs to the host.
             self.host.on_reset();
         }
+        self.poll_hardware(bus, now);
         self.reap(bus);
         self.feed(bus, now);
+        if self.hardware.as_ref().is_some_and(Hardware::is_stirred) {
+            self.poll_hardware(bus, now);
+        }
         self.host.ring(bus);
     }
 
     /// Processes the answer to a register read of its NVMe host.
     pub fn read_done(&mut self, bus: &mut dyn Bus, now: Nanos, done: ReadDone) {
         self.host.read_done(bus, now, done);
+        self.poll_hardware(bus, now);
+    }
+
+    fn poll_hardware(&mut self, bus: &mut dyn Bus, now: Nanos) {
+        if let Some(hardware) = &mut self.hardware {
+            hardware.poll(&mut self.host, bus, now, self.path, &mut self.events);
+        }
+    }
+
+    /// Returns the number of commands that the SSD may have.
+    fn flights(&self) -> usize {
+        self.flights.len() + self.hardware.as_ref().map_or(0, Hardware::flights)
     }
 
     /// Returns the latest time for the next call of [`Ssd::poll`].
     pub fn deadline(&self) -> Option<Nanos> {
-        self.host.deadline()
+        let hardware = self.hardware.as_ref().and_then(|hardware| hardware.deadline(&self.host));
+        self.host.deadline().into_iter().chain(hardware).min()
     }
 
     /// Returns the next event for the engine.
@@ -258,7 +309,7 @@ impl Ssd {
 
     /// Returns true if operations wait or are in progress.
     pub fn is_busy(&self) -> bool {
-        !self.waiting.is_empty() || !self.filled.is_empty() || !self.flights.is_empty()
+        !self.waiting.is_empty() || !self.filled.is_empty() || self.flights() > 0
     }
 
     /// Returns the operations that wait to read or write some of these bytes, or do so now.
@@ -280,7 +331,7 @@ impl Ssd {
 
     fn jobs(&self) -> impl Iterator<Item = &Job> {
         let given = self.filled.iter().chain(self.flights.values()).map(|flight| &flight.job);
-        self.waiting.iter().chain(given)
+        self.waiting.iter().chain(given).chain(self.hardware.iter().flat_map(Hardware::jobs))
     }
 
     fn fail(&mut self, operation: OperationId, status: Status) {
@@ -339,7 +390,7 @@ impl Ssd {
             return;
         }
         while let Some(job) = self.waiting.front().copied() {
-            if self.flights.len() >= self.most && self.host.state() == State::Ready {
+            if self.flights() >= self.most && self.host.state() == State::Ready {
                 return;
             }
             match self.host.state() {
@@ -364,6 +415,10 @@ impl Ssd {
 
     /// Makes a command of a job; returns false if there is no room for it now.
     fn give(&mut self, bus: &mut dyn Bus, now: Nanos, job: Job) -> Result<bool, Status> {
+        let limits = self.limits();
+        if let Some(hardware) = &mut self.hardware {
+            return limits.map(|_| hardware.give(bus, now, job));
+        }
         let id = job.operation.to_bits();
         let (flight, submitted) = match job.work {
             Work::Flush => {

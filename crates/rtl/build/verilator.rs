@@ -6,7 +6,8 @@ use std::process::{Command, Stdio};
 
 /// The modules of `rtl/` that become models. One with a parameter becomes a model for each pool: by that it has one of the pool's units and
 /// no other, and its model is as many times quicker.
-const MODULES: [(&str, Option<&str>); 2] = [("engine", None), ("processing", Some("Has"))];
+const MODULES: [(&str, Option<&str>); 3] =
+    [("engine", None), ("processing", Some("Has")), ("nvme_controller", None)];
 
 /// The lines of `tools/rtl body` that begin with a word.
 struct BodyLines(String);

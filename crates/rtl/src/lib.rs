@@ -39,6 +39,8 @@ mod flights;
 #[cfg(feature = "verilator")]
 mod model;
 #[cfg(feature = "verilator")]
+mod nvme;
+#[cfg(feature = "verilator")]
 mod slots;
 #[cfg(feature = "verilator")]
 mod units;
@@ -46,12 +48,17 @@ mod units;
 #[cfg(feature = "verilator")]
 pub use body::Body;
 #[cfg(feature = "verilator")]
+pub use nvme::SsdController;
+#[cfg(feature = "verilator")]
 pub use units::Units;
 
 /// What a card has of this crate.
 #[cfg(feature = "verilator")]
-pub const HARDWARE: dcs_card::card::Hardware =
-    dcs_card::card::Hardware { core: |asked| Box::new(Body::new(asked)), units: |_| Box::new(Units::new()) };
+pub const HARDWARE: dcs_card::card::Hardware = dcs_card::card::Hardware {
+    core: |asked| Box::new(Body::new(asked)),
+    units: |_| Box::new(Units::new()),
+    ssd: || Box::new(SsdController::new()),
+};
 // For tests/core, which `tools/rtl core` runs: unit tests it doesn't.
 #[cfg(feature = "verilator")]
 #[doc(hidden)]

@@ -40,6 +40,9 @@ pub struct Config {
     pub cmb: Option<CmbBar>,
     /// Place for the controller's persistent memory region, if data of requests are to be there: the controller must have one then.
     pub pmr: Option<PmrBar>,
+    /// Set to have the I/O queue pair used by somebody else ([`Nvme::queue_pair`](super::Nvme::queue_pair)): one, of exactly
+    /// [`Config::depth`] entries, in the card's own memory. The host takes no requests then.
+    pub lend: bool,
     /// Set to have completions raise interrupts, all by MSI-X vector 0, which must then be set up. Otherwise they are found by polling.
     pub interrupts: bool,
     /// Time limit of an I/O command.
@@ -66,6 +69,7 @@ impl Config {
             sgl: SglUse::WhereNeeded,
             cmb: None,
             pmr: None,
+            lend: false,
             interrupts: false,
             timeout: 10_000_000_000,
             admin_timeout: 5_000_000_000,
@@ -84,12 +88,14 @@ impl Config {
         let depth = (2..=slots::SLOTS_MAX).contains(&self.depth);
         let page = self.page.is_power_of_two() && (1 << 12..=1 << 27).contains(&self.page);
         let transfer = (512..=1 << 32).contains(&self.max_transfer);
+        let lends = !self.lend || (self.queues == 1 && self.cmb.is_none());
         let pmr = self.pmr.is_none_or(|pmr| {
             let end = pmr.window.address.checked_add(pmr.window.length);
             pmr.window.address.is_multiple_of(4096) && end.is_some()
         });
         if self.queues == 0
             || !pmr
+            || !lends
             || self.registers.length < 0x1010
             || !depth
             || !page

@@ -165,7 +165,9 @@ impl Nvme {
     /// previous one may still reach the memory of its commands, or if `registers` can't be a controller's.
     pub fn relocate(&mut self, registers: Window, namespace: Option<u32>) -> bool {
         let config = Config { registers, namespace, ..self.config };
-        let rests = matches!(self.stage, Stage::Off | Stage::Failed(_)) && self.recovery.held.is_empty();
+        let rests = matches!(self.stage, Stage::Off | Stage::Failed(_))
+            && self.recovery.held.is_empty()
+            && !self.recovery.is_lent;
         if !rests || config.check().is_err() {
             return false;
         }

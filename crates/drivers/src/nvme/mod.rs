@@ -22,6 +22,7 @@
 //! | [`dcs_nvme`] | the wire: registers, entries, statuses |
 //! | `slots`, `queue`, `data` | outstanding commands by cid; rings and doorbells; PRP lists and SGLs |
 //! | `host` | [`Nvme`]: submit, reap, retire |
+//! | `lend` | a queue pair that somebody else uses |
 //! | `pmr` | the persistent memory region, as a place for data |
 //! | `start` | from CAP to the last I/O queue; also the way out of a reset |
 //! | `recover` | timeouts, Abort, reset, giving up |
@@ -55,6 +56,7 @@ mod data;
 mod error;
 mod host;
 pub mod identify;
+mod lend;
 mod pmr;
 mod queue;
 mod recover;
@@ -67,6 +69,7 @@ pub use config::{CmbBar, Config, ConfigError, PmrBar, SglUse};
 pub use error::{NvmeError, ResetCause, SubmitError};
 pub use host::{Counters, Finished, Memory, Nvme, Request, State};
 pub use identify::{IdentifyError, Namespace};
+pub use lend::QueuePair;
 
 pub use dcs_nvme::Status;
 

@@ -166,7 +166,7 @@ impl<T> Queue<T> {
     }
 
     fn accept(&mut self, completion: Completion) -> Reaped<T> {
-        if completion.submission_queue != self.number || self.slots.get_mut(completion.cid).is_none() {
+        if completion.submission_queue != self.number || !self.slots.has(completion.cid) {
             return Reaped::Unknown;
         }
         let head = completion.submission_head;

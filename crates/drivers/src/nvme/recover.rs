@@ -22,8 +22,10 @@ pub(super) struct Recovery {
     pub attempts: u32,
     /// Commands whose memory the controller may still write to.
     pub held: Vec<u64>,
+    /// Set while the controller may reach memory by a queue pair that is lent.
+    pub is_lent: bool,
     /// Commands to be aborted: queue pair (from 0) and cid.
-    aborts: VecDeque<(usize, u16)>,
+    pub aborts: VecDeque<(usize, u16)>,
     /// Abort commands outstanding.
     aborting: u16,
 }
@@ -136,15 +138,16 @@ impl Nvme {
     }
 
     /// Sends as many of the pending aborts as the controller takes at a time. [base 5.1]
-    fn send_aborts(&mut self, bus: &mut dyn Bus, now: Nanos) {
+    pub(super) fn send_aborts(&mut self, bus: &mut dyn Bus, now: Nanos) {
         let limit = self.controller.map_or(1, |controller| controller.abort_limit);
         while self.stage == Stage::Ready && self.recovery.aborting < limit {
             let Some((pair, cid)) = self.recovery.aborts.pop_front() else { return };
-            let Some(queue) = self.io.get_mut(pair) else { continue };
-            let number = queue.number();
-            if queue.slots.get_mut(cid).is_none() {
-                continue;
-            }
+            let number = match self.io.get(pair) {
+                Some(queue) if queue.slots.has(cid) => queue.number(),
+                // Its holder knows its commands.
+                None if self.config.lend => pair as u16 + 1,
+                _ => continue,
+            };
             let words = Abort { submission_queue: number, cid }.words();
             let entry = Command { opcode: admin::ABORT, words, ..Command::default() };
             if !self.send_admin(bus, now, Purpose::Abort, entry) {
@@ -183,6 +186,7 @@ impl Nvme {
 
     /// Frees the memory of commands that ended: the controller can't write to it any more.
     pub(super) fn free_all(&mut self) {
+        self.recovery.is_lent = false;
         // Commands whose end was not taken yet become not held; they are the last ones in the queue.
         let held = self.finished.iter_mut().filter(|finished| finished.memory == Memory::Held);
         let untold = held.map(|finished| finished.memory = Memory::Quiet).count();

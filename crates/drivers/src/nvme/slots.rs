@@ -65,10 +65,9 @@ impl<T> Slots<T> {
         usize::from(cid) & ((1 << self.shift) - 1)
     }
 
-    /// Returns the command with this cid.
-    pub fn get_mut(&mut self, cid: u16) -> Option<&mut T> {
-        let index = self.index(cid);
-        self.slots.get_mut(index).filter(|slot| slot.cid == cid)?.command.as_mut()
+    /// Returns true if there is a command with this cid.
+    pub fn has(&self, cid: u16) -> bool {
+        self.slots.get(self.index(cid)).is_some_and(|slot| slot.cid == cid && slot.command.is_some())
     }
 
     /// Takes out the command with this cid.
@@ -150,7 +149,7 @@ mod tests {
         assert_eq!(slots.used(), 5);
         let mut found = 0;
         for cid in 0..=u16::MAX {
-            found += usize::from(slots.get_mut(cid).is_some());
+            found += usize::from(slots.has(cid));
         }
         assert_eq!(found, 5);
         assert_eq!(slots.take_all().len(), 5);

@@ -297,6 +297,9 @@ impl Nvme {
         if least > most {
             return Err(ResetCause::Unsupported("a memory page size (CAP.MPSMIN, CAP.MPSMAX)"));
         }
+        if self.config.lend && u32::from(self.config.depth) > capabilities.max_entries {
+            return Err(ResetCause::Unsupported("queues as long as the one that is lent (CAP.MQES)"));
+        }
         // Doorbells of as many queue pairs as fit in the BAR.
         let (length, stride) = (self.config.registers.length, capabilities.doorbell_stride());
         let pairs = length.saturating_sub(register::DOORBELLS) / (2 * stride);
@@ -396,7 +399,7 @@ impl Nvme {
     }
 
     /// Returns the bus addresses of a queue pair's doorbells: the submission queue's tail, and the completion queue's head.
-    fn doorbells(&self, queue: u16) -> (u64, u64) {
+    pub(super) fn doorbells(&self, queue: u16) -> (u64, u64) {
         let (base, stride) = (self.config.registers.address, self.bringup.capabilities.doorbell_stride());
         (base + register::tail_doorbell(queue, stride), base + register::head_doorbell(queue, stride))
     }
@@ -512,7 +515,10 @@ impl Nvme {
                     };
                     match next {
                         Ok(Some(step)) => self.setup(bus, now, step),
-                        Ok(None) => self.rest(Stage::Ready),
+                        Ok(None) => {
+                            self.recovery.is_lent = self.config.lend;
+                            self.rest(Stage::Ready);
+                        }
                         Err(failure) => return self.fail(bus, now, failure),
                     }
                 }
@@ -569,7 +575,7 @@ impl Nvme {
             };
             let mut queue = queues.next();
             renew(&mut queue, bus, pair + 1, self.bringup.entries, address);
-            self.io.extend(queue);
+            self.io.extend(queue.filter(|_| !self.config.lend));
         }
     }
 }
