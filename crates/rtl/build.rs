@@ -1,4 +1,4 @@
-//! Has Verilator make a model of `rtl/engine.sv`, and writes what Rust needs to call it: its ports and the core's structures and sizes.
+//! Has Verilator make models of modules of `rtl/`, and writes what Rust needs to call it: its ports and the core's structures and sizes.
 //!
 //! `tools/rtl body` installs Verilator where it is not there yet, and says which files, sizes and structures there are.
 

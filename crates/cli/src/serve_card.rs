@@ -73,7 +73,7 @@ fn refusal(error: &ServeError) -> Failure {
     }
 }
 
-/// The settings with the core and the units that were asked for.
+/// The settings with the core, the units and the SSDs' controllers that were asked for.
 fn with_core(engine: args::CardEngine, config: Config) -> Result<Config, Failure> {
     match engine {
         args::CardEngine::Rust => Ok(config),

