@@ -9,7 +9,7 @@
 
 mod hardware;
 
-pub use hardware::{Controller, Lent, Told};
+pub use hardware::{Controller, ControllerEvent, Lent};
 
 use crate::bus::{Bus, ReadDone, Region, Window};
 use crate::nvme::{self, Memory, Nvme, NvmeError, Request, State, SubmitError};

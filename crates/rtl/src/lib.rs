@@ -9,7 +9,7 @@
 //!                           --- block, operation --->  Units: ports of the units  <--->  that of rtl/processing.sv
 //!                           <--- block, outcome ---
 //!                           --- Job --->            SsdController: its ports    <--->  that of rtl/nvme_controller.sv
-//!                           <--- Told, doorbells ---
+//!                           <--- ControllerEvent, doorbells ---
 //! ```
 //!
 //! A [`Body`] is a [`Core`](dcs_engine::Core): what owns a Rust core owns it without a change. The core reads entries and descriptors

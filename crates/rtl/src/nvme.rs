@@ -7,7 +7,7 @@ use crate::model::nvme_controller::{self, In, Out};
 use crate::model::{self, BLOCK_SIZE, BLOCKS, COMMANDS, ENTRIES, Model};
 use dcs_abi::status::Status;
 use dcs_drivers::bus::Bus;
-use dcs_drivers::ssd::{Controller, Job, Lent, Told, Work};
+use dcs_drivers::ssd::{Controller, ControllerEvent, Job, Lent, Work};
 use dcs_engine::{Failure, Nanos, OperationId};
 use std::collections::VecDeque;
 
@@ -49,7 +49,7 @@ pub struct SsdController {
     tail: usize,
     /// Words of the page that the SSD may be writing.
     incoming: usize,
-    told: VecDeque<Told>,
+    events: VecDeque<ControllerEvent>,
     is_stirred: bool,
     /// Time at which a command may have taken too long.
     watch: Option<Nanos>,
@@ -91,7 +91,7 @@ impl SsdController {
             completions: Default::default(),
             tail: 0,
             incoming: 0,
-            told: VecDeque::new(),
+            events: VecDeque::new(),
             is_stirred: false,
             watch: None,
             cycles: 0,
@@ -161,7 +161,7 @@ impl SsdController {
         self.model.edge();
         self.cycles += 1;
         if self.out.cancel_valid_o {
-            self.told.push_back(Told::Abort(self.out.cancel_identifier_o as u16));
+            self.events.push_back(ControllerEvent::Abort(self.out.cancel_identifier_o as u16));
         }
         if self.out.outcome_valid_o {
             self.ended(&model::Outcome::unpack(self.out.outcome_o));
@@ -175,7 +175,7 @@ impl SsdController {
             model::FAILED => Err(Failure::new(Status::from_code(outcome.status as u16))),
             _ => Ok(outcome.bytes as u32),
         };
-        self.told.push_back(Told::Ended(operation, result));
+        self.events.push_back(ControllerEvent::Ended(operation, result));
     }
 
     // ---- Its bus: doorbells ----
@@ -372,8 +372,8 @@ impl Controller for SsdController {
         }
     }
 
-    fn told(&mut self) -> Option<Told> {
-        self.told.pop_front()
+    fn next_event(&mut self) -> Option<ControllerEvent> {
+        self.events.pop_front()
     }
 
     fn is_broken(&self) -> bool {

@@ -31,8 +31,8 @@ pub trait Controller: core::fmt::Debug + Send {
     /// Does everything that is due.
     fn poll(&mut self, bus: &mut dyn Bus, now: Nanos);
 
-    /// Returns what is next to be known of it.
-    fn told(&mut self) -> Option<Told>;
+    /// Returns its next event.
+    fn next_event(&mut self) -> Option<ControllerEvent>;
 
     /// Returns true if it can't go on before its SSD is reset.
     fn is_broken(&self) -> bool;
@@ -41,9 +41,9 @@ pub trait Controller: core::fmt::Debug + Send {
     fn deadline(&self) -> Option<Nanos>;
 }
 
-/// What a controller tells.
+/// An event of a controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Told {
+pub enum ControllerEvent {
     /// An operation has ended, and moved so many bytes if it succeeded.
     Ended(OperationId, Result<u32, Failure>),
     /// An Abort of the command with this identifier is to be sent.
@@ -149,10 +149,12 @@ impl Hardware {
             // It stands still while the SSD is being stopped.
             _ => self.fail_all(events),
         }
-        while let Some(told) = self.controller.told() {
-            match told {
-                Told::Abort(cid) => host.abort_lent(bus, now, cid),
-                Told::Ended(operation, result) => self.ended(host, operation, result, path, events),
+        while let Some(event) = self.controller.next_event() {
+            match event {
+                ControllerEvent::Abort(cid) => host.abort_lent(bus, now, cid),
+                ControllerEvent::Ended(operation, result) => {
+                    self.ended(host, operation, result, path, events)
+                }
             }
         }
         if self.is_enabled && host.queue_pair().is_some() && self.controller.is_broken() {
